@@ -55,13 +55,13 @@ fn embed() -> Result<(), String> {
 
 /// One module's files.
 struct Files {
-    family: String,
+    module: String,
     arch: String,
     ptx: Option<Code>,
     cubin: Option<Code>,
 }
 
-/// All modules, or those that EINSPARSE_MODULES names as `<family>.<arch>`, with commas between.
+/// All modules, or those that EINSPARSE_MODULES names as `<module>.<arch>`, with commas between.
 fn modules(out: &Path) -> Result<Vec<Module>, String> {
     let text = |error: Error| error.to_string();
     let target =
@@ -121,7 +121,7 @@ fn watch_toolchain(target: &Path) -> Result<(), Error> {
 
 fn files(modules: Vec<Module>) -> Vec<Files> {
     let files = modules.into_iter().map(|module| Files {
-        family: module.family().to_string(),
+        module: module.stem().to_string(),
         arch: module.arch().to_string(),
         ptx: module.ptx,
         cubin: module.cubin,
@@ -129,7 +129,7 @@ fn files(modules: Vec<Module>) -> Vec<Files> {
     files.collect()
 }
 
-/// The modules `<family>.<arch>.ptx` of a folder, each with its `.cubin` where there is one.
+/// The modules `<module>.<arch>.ptx` of a folder, each with its `.cubin` where there is one.
 fn files_in(folder: &Path) -> io::Result<Vec<Files>> {
     println!("cargo::rerun-if-changed={}", folder.display());
     let mut modules = Vec::new();
@@ -139,22 +139,22 @@ fn files_in(folder: &Path) -> io::Result<Vec<Files>> {
             .file_name()
             .and_then(|name| name.to_str())
             .unwrap_or_default();
-        let Some((family, arch)) = name
+        let Some((module, arch)) = name
             .strip_suffix(".ptx")
             .and_then(|name| name.split_once('.'))
         else {
             continue;
         };
-        let (family, arch) = (family.to_string(), arch.to_string());
+        let (module, arch) = (module.to_string(), arch.to_string());
         let cubin = Some(ptx.with_extension("cubin")).filter(|cubin| cubin.is_file());
         modules.push(Files {
-            family,
+            module,
             arch,
             ptx: Some(Code::Raw(ptx)),
             cubin: cubin.map(Code::Raw),
         });
     }
-    modules.sort_by(|a, b| (&a.family, &b.arch).cmp(&(&b.family, &a.arch)));
+    modules.sort_by(|a, b| (&a.module, &b.arch).cmp(&(&b.module, &a.arch)));
     Ok(modules)
 }
 
@@ -178,17 +178,17 @@ fn write_table(out: &Path, modules: &[Files]) -> io::Result<()> {
         "/// The modules embedded at build time.\npub static MODULES: &[EmbeddedModule] = &[\n",
     );
     for Files {
-        family,
+        module,
         arch,
         ptx,
         cubin,
     } in modules
     {
-        let ptx = embed(ptx.as_ref(), format!("{family}.{arch}.ptx"))?;
+        let ptx = embed(ptx.as_ref(), format!("{module}.{arch}.ptx"))?;
         let cubin = cubin.as_ref().filter(|_| arch == "sm_90a");
-        let cubin = embed(cubin, format!("{family}.{arch}.cubin"))?;
+        let cubin = embed(cubin, format!("{module}.{arch}.cubin"))?;
         table += &format!(
-            "    EmbeddedModule {{ family: {family:?}, arch: {arch:?}, packed_ptx: {ptx}, packed_cubin: {cubin} }},\n"
+            "    EmbeddedModule {{ name: {module:?}, arch: {arch:?}, packed_ptx: {ptx}, packed_cubin: {cubin} }},\n"
         );
     }
     table += "];\n";

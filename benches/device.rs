@@ -373,11 +373,11 @@ fn device_name(device: sys::CUdevice) -> Result<String> {
     Ok(text.to_string_lossy().into_owned())
 }
 
-/// Whether this build holds a family on demand; a line where it does not.
-pub fn is_built(family: &str) -> bool {
-    let built = MODULES.iter().any(|module| module.family == family);
+/// Whether this build holds a module on demand; a line where it does not.
+pub fn is_built(module: &str) -> bool {
+    let built = MODULES.iter().any(|built| built.name == module);
     if !built {
-        println!("left out: {family} is not in this build (EINSPARSE_MODULES=all builds it)");
+        println!("left out: {module} is not in this build (EINSPARSE_MODULES=all builds it)");
     }
     built
 }

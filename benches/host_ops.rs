@@ -136,7 +136,7 @@ pub fn load(_: &Gpu, _: Effort, recorder: &mut Recorder) -> Result<()> {
         })?;
         recorder.add(Row {
             op: "load".into(),
-            workload: module.family.into(),
+            workload: module.name.into(),
             engine: "einsparse".into(),
             variant: "cubin".into(),
             ms,

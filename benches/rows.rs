@@ -144,7 +144,7 @@ impl Rows<'_> {
             let operation = format!("{:?}", row.operation);
             self.line(&Line {
                 row: row.name,
-                family: row.family,
+                family: row.module,
                 outcome: &operation,
                 ..Line::new("table", "")
             })?;
@@ -231,7 +231,7 @@ impl Rows<'_> {
             let chosen = taken.contains(&name);
             let mut line = Line {
                 row: name,
-                family: find(name).map_or("", |row| row.family),
+                family: find(name).map_or("", |row| row.module),
                 chosen: u8::from(chosen),
                 predicted_us: Some(predicted).filter(|us| us.is_finite()),
                 ..Line::new(operation, case)
@@ -376,7 +376,7 @@ impl Rows<'_> {
         for row in names {
             self.line(&Line {
                 row,
-                family: find(row).map_or("", |row| row.family),
+                family: find(row).map_or("", |row| row.module),
                 chosen: 1,
                 outcome: "by rule",
                 ..Line::new(operation, case)
@@ -530,6 +530,6 @@ fn distance(truth: &[f64], found: &[f64]) -> f64 {
 fn names(family: &str, dtype: Dtype) -> Vec<&'static str> {
     let own = kernels()
         .iter()
-        .filter(|row| row.family == family && row.dtype == dtype);
+        .filter(|row| row.module == family && row.dtype == dtype);
     own.map(|row| row.name).collect()
 }

@@ -10,7 +10,7 @@ use crate::problems::Dtype;
 use crate::record::{Recorder, Row};
 use crate::timing::{Times, measure};
 use einsparse::formats::{Coo, CooPattern, Dense, bf16, f16};
-use einsparse::kernels::abi::{REDUCE_SUM, rows_step};
+use einsparse::kernels::families::{REDUCE_SUM, rows_step};
 use einsparse::ops::{Ttm, mttkrp_text};
 use einsparse::registry::{Operation, kernels};
 use einsparse::{Context, Operand, Options, Scalar, SparseTensor, Stream, Tensor};

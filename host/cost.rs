@@ -19,7 +19,7 @@ mod vectors;
 
 use std::fmt;
 
-use einsparse_kernels::abi::{Dtype, IN_REGISTERS, PANEL_BYTES, STAGE_BYTES, WalkKind};
+use einsparse_kernels::abi::{Dtype, IN_REGISTERS, PANEL_BYTES, WalkKind};
 use einsparse_kernels::table::Row;
 
 use crate::registry::has_strips;
@@ -253,7 +253,7 @@ fn predict_block(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let fill_us = (rows * tiles / slots).max(1.0) * TILE_US;
     let limit = row_limit(row, blocks as u64, rows as usize, work.n, machine);
     let run = work.longest.min(u64::from(limit)) as f64 * block;
-    let chain_us = TILE_US + (run * element / STAGE_BYTES as f64).ceil() * STAGE_US;
+    let chain_us = TILE_US + (run * element / PANEL_BYTES as f64).ceil() * STAGE_US;
     sum(
         work,
         machine,

@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use einsparse_formats::{AnyPattern, PAD};
-use einsparse_kernels::abi::{BUNDLE, Item, LAST_OF_ROW, Slot};
+use einsparse_kernels::abi::{BUNDLE, Item, Slot};
+use einsparse_kernels::families::LAST_OF_ROW;
 use rayon::prelude::*;
 
 use crate::error::{Error, Result};

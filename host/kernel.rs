@@ -37,7 +37,7 @@ impl<P: Copy + 'static> Kernel<P> {
         let modules = device.modules();
         Ok(Kernel {
             row,
-            function: modules.function(row.family, row.name, shared_bytes)?,
+            function: modules.function(row.module, row.name, shared_bytes)?,
             shared_bytes,
             params: PhantomData,
         })
@@ -181,6 +181,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use einsparse_kernels::abi::*;
+    use einsparse_kernels::families::*;
     use einsparse_kernels::table::kernels;
 
     use super::*;
@@ -189,8 +190,8 @@ mod tests {
     type Params = (&'static str, fn(&Row) -> bool);
 
     macro_rules! params {
-        ($($family:ident $cfg:tt $params:ident $arch:ident $operation:ident { $($rows:tt)+ })+) => {
-            const ALL: &[Params] = &[$((stringify!($params), |row| takes::<$params>(row).is_ok())),+];
+        ($($family:ident { $($module:ident $cfg:tt $params:ident $arch:ident $operation:ident { $($rows:tt)+ })+ })+) => {
+            const ALL: &[Params] = &[$($((stringify!($params), |row| takes::<$params>(row).is_ok())),+),+];
         };
     }
 
@@ -211,7 +212,7 @@ mod tests {
 
     #[test]
     fn other_params_are_refused_by_name() {
-        let row = kernels().iter().find(|row| row.family == "join").unwrap();
+        let row = kernels().iter().find(|row| row.module == "join").unwrap();
         let error = takes::<SpmmParams>(row).unwrap_err().to_string();
         let told = error.contains(row.name) && error.contains("JoinParams");
         assert!(told && error.contains("SpmmParams"), "{error}");

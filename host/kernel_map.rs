@@ -19,9 +19,9 @@ pub(crate) use lists::MapLists;
 pub use on_device::KernelMapBuilder;
 
 /// Rows of a tile and of a mask, and what stands for no neighbour.
-pub(crate) const ROWS: usize = einsparse_kernels::abi::CONV_ROWS;
-pub(crate) const HALF: usize = einsparse_kernels::abi::CONV_HALF;
-pub(crate) const ABSENT: u32 = einsparse_kernels::abi::CONV_ABSENT;
+pub(crate) const ROWS: usize = einsparse_kernels::families::CONV_ROWS;
+pub(crate) const HALF: usize = einsparse_kernels::families::CONV_HALF;
+pub(crate) const ABSENT: u32 = einsparse_kernels::families::CONV_ABSENT;
 
 /// A voxel: batch, x, y, z.
 pub type Voxel = [i32; 4];

@@ -159,7 +159,7 @@ impl Launch {
         matrix: Matrix<'_>,
         out: Dtype,
     ) -> Result<Self> {
-        Ok(match (row.family, matrix) {
+        Ok(match (row.module, matrix) {
             (_, matrix) if has_strips(row) => Launch::Panels(Box::new(Panels::new(
                 device, row, form, extents, matrix, out,
             )?)),

@@ -1,4 +1,4 @@
-//! The device modules embedded at build time: one per family and architecture, loaded at first use.
+//! The device modules embedded at build time, each for its architecture, loaded at first use.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,14 +7,14 @@ use crate::driver::{Function, LoadedModule, PrimaryContext};
 use crate::error::{Error, Result};
 use einsparse_kernels::packed::unpack;
 
-/// Device code of one family of kernels for one architecture, packed ([`einsparse_kernels::packed`]).
+/// Device code of one module of kernels for one architecture, packed ([`einsparse_kernels::packed`]).
 #[derive(Clone, Copy, Debug)]
 pub struct EmbeddedModule {
     /// Family of kernels.
-    pub family: &'static str,
+    pub name: &'static str,
     /// `sm_90a` or `sm_80`.
     pub arch: &'static str,
-    /// PTX text; none for `sm_90a` where the family has the same kernels for `sm_80`, whose text serves both.
+    /// PTX text; none for `sm_90a` where the module has the same kernels for `sm_80`, whose text serves both.
     pub packed_ptx: Option<&'static [u8]>,
     /// Machine code of exactly this architecture, where an assembler was at hand.
     pub packed_cubin: Option<&'static [u8]>,
@@ -34,7 +34,7 @@ impl EmbeddedModule {
 
     fn unpacked(&self, packed: &[u8]) -> Result<Vec<u8>> {
         unpack(packed).map_err(|reason| Error::Cuda {
-            call: format!("unpack kernels `{}` for {}", self.family, self.arch),
+            call: format!("unpack kernels `{}` for {}", self.name, self.arch),
             reason,
         })
     }
@@ -66,21 +66,21 @@ pub fn arch_for(compute_capability: (u32, u32)) -> Result<&'static str> {
     }
 }
 
-/// The module of a family for this architecture.
+/// The module of this name for this architecture.
 fn embedded<'a>(
     table: &'a [EmbeddedModule],
-    family: &str,
+    module: &str,
     arch: &str,
 ) -> Result<&'a EmbeddedModule> {
-    let of_family = || table.iter().filter(|m| m.family == family);
-    of_family().find(|m| m.arch == arch).ok_or_else(|| {
-        let present: Vec<_> = of_family().map(|m| m.arch).collect();
+    let of_module = || table.iter().filter(|m| m.name == module);
+    of_module().find(|m| m.arch == arch).ok_or_else(|| {
+        let present: Vec<_> = of_module().map(|m| m.arch).collect();
         Error::Cuda {
-            call: format!("load kernels `{family}` for {arch}"),
+            call: format!("load kernels `{module}` for {arch}"),
             reason: if table.is_empty() {
                 "this build holds no device code: it was built without a device toolchain".into()
             } else if present.is_empty() {
-                "this build holds no such family".into()
+                "this build holds no such module".into()
             } else {
                 format!("this build holds it for {} only", present.join(", "))
             },
@@ -88,26 +88,26 @@ fn embedded<'a>(
     })
 }
 
-/// One family once it is loaded: its functions, each with the shared memory it may ask for.
+/// One module once it is loaded: its functions, each with the shared memory it may ask for.
 struct Family {
     module: Arc<LoadedModule>,
     functions: BTreeMap<String, (Function, u32)>,
 }
 
-/// The device code of one context. Families load at first use; functions are looked up once.
+/// The device code of one context. Modules load at first use; functions are looked up once.
 pub struct Modules {
     context: Arc<PrimaryContext>,
     arch: &'static str,
-    /// A lock per family, so that loading one does not hold up launches of another.
-    families: BTreeMap<&'static str, Mutex<Option<Family>>>,
+    /// A lock per module, so that loading one does not hold up launches of another.
+    modules: BTreeMap<&'static str, Mutex<Option<Family>>>,
 }
 
 impl std::fmt::Debug for Modules {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let families: Vec<_> = self.families.keys().collect();
+        let modules: Vec<_> = self.modules.keys().collect();
         f.debug_struct("Modules")
             .field("arch", &self.arch)
-            .field("families", &families)
+            .field("modules", &modules)
             .finish_non_exhaustive()
     }
 }
@@ -117,14 +117,11 @@ impl Modules {
     /// run older code on purpose.
     pub fn new(context: Arc<PrimaryContext>, compute_capability: (u32, u32)) -> Result<Self> {
         let arch = arch_for(compute_capability)?;
-        let families = MODULES
-            .iter()
-            .map(|m| (m.family, Mutex::new(None)))
-            .collect();
+        let modules = MODULES.iter().map(|m| (m.name, Mutex::new(None))).collect();
         Ok(Self {
             context,
             arch,
-            families,
+            modules,
         })
     }
 
@@ -133,9 +130,9 @@ impl Modules {
         self.arch
     }
 
-    /// Whether this build holds the family for the architecture that runs here.
-    pub fn holds(&self, family: &str) -> bool {
-        embedded(MODULES, family, self.arch).is_ok()
+    /// Whether this build holds the module for the architecture that runs here.
+    pub fn holds(&self, module: &str) -> bool {
+        embedded(MODULES, module, self.arch).is_ok()
     }
 
     /// The context the modules load into.
@@ -143,13 +140,13 @@ impl Modules {
         &self.context
     }
 
-    /// The kernel `entry` of `family`, allowed to use `smem_bytes` of dynamic shared memory. Loads the family
+    /// The kernel `entry` of `module`, allowed to use `smem_bytes` of dynamic shared memory. Loads the module
     /// at its first use; plans call this when they are built, not when they run.
-    pub fn function(&self, family: &str, entry: &str, smem_bytes: u32) -> Result<Function> {
+    pub fn function(&self, module: &str, entry: &str, smem_bytes: u32) -> Result<Function> {
         self.context.set_current()?;
         // Errors that name what is missing come first; then the slot exists.
-        let code = embedded(MODULES, family, self.arch)?;
-        let mut slot = lock(&self.families[code.family]);
+        let code = embedded(MODULES, module, self.arch)?;
+        let mut slot = lock(&self.modules[code.name]);
         let loaded = match &mut *slot {
             Some(loaded) => loaded,
             empty => empty.insert(Family {
@@ -178,23 +175,23 @@ fn lock(slot: &Mutex<Option<Family>>) -> MutexGuard<'_, Option<Family>> {
     slot.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Machine code that tests put in place of families' own.
+/// Machine code that tests put in place of modules' own.
 static REPLACED: Mutex<BTreeMap<String, Vec<u8>>> = Mutex::new(BTreeMap::new());
 
-/// From now on contexts load this machine code for a family.
+/// From now on contexts load this machine code for a module.
 ///
 /// # Safety
-/// The code has the entries of the family's rows, which take their parameters and write where those say.
+/// The code has the entries of the module's rows, which take their parameters and write where those say.
 #[doc(hidden)]
-pub unsafe fn replace(family: &str, cubin: Vec<u8>) {
+pub unsafe fn replace(module: &str, cubin: Vec<u8>) {
     let mut replaced = REPLACED.lock().unwrap_or_else(PoisonError::into_inner);
-    replaced.insert(family.to_owned(), cubin);
+    replaced.insert(module.to_owned(), cubin);
 }
 
 /// Machine code first: it spares the driver's compiler, which takes seconds for a large module.
 fn load(context: &Arc<PrimaryContext>, code: &EmbeddedModule) -> Result<Arc<LoadedModule>> {
     let replaced = REPLACED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(cubin) = replaced.get(code.family) {
+    if let Some(cubin) = replaced.get(code.name) {
         return LoadedModule::from_cubin(context, cubin);
     }
     drop(replaced);
@@ -202,14 +199,14 @@ fn load(context: &Arc<PrimaryContext>, code: &EmbeddedModule) -> Result<Arc<Load
         match LoadedModule::from_cubin(context, &cubin?) {
             Ok(module) => return Ok(module),
             Err(error) => {
-                tracing::warn!(family = code.family, arch = code.arch, %error, "cubin refused, compiling the PTX");
+                tracing::warn!(module = code.name, arch = code.arch, %error, "cubin refused, compiling the PTX");
             }
         }
     }
     let text = match code.ptx() {
         Some(text) => text?,
-        // A family without text of its own for this architecture has all its kernels in the one for every GPU.
-        None => match embedded(MODULES, code.family, EVERY_GPU)?.ptx() {
+        // A module without text of its own for this architecture has all its kernels in the one for every GPU.
+        None => match embedded(MODULES, code.name, EVERY_GPU)?.ptx() {
             Some(text) => text?,
             None => String::new(),
         },
@@ -221,9 +218,9 @@ fn load(context: &Arc<PrimaryContext>, code: &EmbeddedModule) -> Result<Arc<Load
 mod tests {
     use super::*;
 
-    const fn module(family: &'static str, arch: &'static str) -> EmbeddedModule {
+    const fn module(module: &'static str, arch: &'static str) -> EmbeddedModule {
         EmbeddedModule {
-            family,
+            name: module,
             arch,
             packed_ptx: None,
             packed_cubin: None,
@@ -251,9 +248,9 @@ mod tests {
             module("block", "sm_90a"),
         ];
         assert_eq!(embedded(&table, "spmm", "sm_80").unwrap().arch, "sm_80");
-        let words = |table, family, arch| embedded(table, family, arch).unwrap_err().to_string();
+        let words = |table, module, arch| embedded(table, module, arch).unwrap_err().to_string();
         assert!(words(&table, "block", "sm_80").contains("for sm_90a only"));
-        assert!(words(&table, "sddmm", "sm_80").contains("no such family"));
+        assert!(words(&table, "sddmm", "sm_80").contains("no such module"));
         assert!(words(&[], "spmm", "sm_80").contains("no device code"));
     }
 
@@ -267,17 +264,17 @@ mod tests {
             );
             let text = m
                 .ptx()
-                .or_else(|| embedded(MODULES, m.family, EVERY_GPU).ok()?.ptx());
+                .or_else(|| embedded(MODULES, m.name, EVERY_GPU).ok()?.ptx());
             assert!(
                 text.unwrap().unwrap().contains(".version"),
                 "{}.{}",
-                m.family,
+                m.name,
                 m.arch
             );
             assert!(
                 !MODULES[..i]
                     .iter()
-                    .any(|o| (o.family, o.arch) == (m.family, m.arch))
+                    .any(|o| (o.name, o.arch) == (m.name, m.arch))
             );
         }
     }

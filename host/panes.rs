@@ -1,10 +1,8 @@
 //! The work list of the `sddmm_tiles` family: which tiles of 128 rows and gathered chunks of 64 columns hold entries, which
 //! of their elements these are, and which multiprocessor takes which tile. Layout: `einsparse_kernels::abi`.
 
-use einsparse_kernels::abi::{
-    CHUNK, HALF, MOST_CHUNKS, NO_STRIP, PANEL_BYTES, PICK_GROUPS, PICK_ROWS, Pane, Picks, STRIP,
-    pick,
-};
+use einsparse_kernels::abi::{HALF, NO_STRIP, PANEL_BYTES, STRIP};
+use einsparse_kernels::families::{CHUNK, MOST_CHUNKS, PICK_GROUPS, PICK_ROWS, Pane, Picks, pick};
 use einsparse_kernels::table::Row;
 use rayon::prelude::*;
 
@@ -279,7 +277,7 @@ impl Draft {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use einsparse_kernels::abi::{CHUNK, PICKED, picked};
+    use einsparse_kernels::families::{CHUNK, PICKED, picked};
     use einsparse_kernels::table::kernels;
     use std::collections::BTreeMap;
 
@@ -301,7 +299,7 @@ mod tests {
             total: columns.len() as u64,
             longest: 300,
         };
-        for row in kernels().iter().filter(|r| r.family == "sddmm_tiles") {
+        for row in kernels().iter().filter(|r| r.module == "sddmm_tiles") {
             let bytes = row.dtype.bytes() as u32;
             let list = Panes::new(row, (&runs, &columns), 100, 5).unwrap();
             let mut slots = BTreeMap::new();

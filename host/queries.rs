@@ -6,9 +6,9 @@ mod flags;
 
 use std::ops::Range;
 
-use einsparse_kernels::abi::{
-    ATTENTION_KEYS, ATTENTION_MASK, ATTENTION_PIECE, HALF, KeyTile, MASK_ALL, MASK_LIMIT,
-    MASK_NONE, STRIP,
+use einsparse_kernels::abi::{HALF, STRIP};
+use einsparse_kernels::families::{
+    ATTENTION_KEYS, ATTENTION_MASK, ATTENTION_PIECE, KeyTile, MASK_ALL, MASK_LIMIT, MASK_NONE,
 };
 use rayon::prelude::*;
 

@@ -2,7 +2,7 @@
 
 use einsparse_kernels::abi::{A_COLUMNS, PANEL_BYTES};
 pub use einsparse_kernels::abi::{Dtype, Operation, WalkKind, Zeros};
-pub use einsparse_kernels::table::{FAMILIES, Row, kernels, products};
+pub use einsparse_kernels::table::{MODULE_NAMES, Row, kernels, products};
 
 use einsparse_formats::{E4m3, E5m2, Element, Format};
 use half::{bf16, f16};
@@ -119,7 +119,7 @@ pub fn block_of(format: &Format) -> (usize, usize) {
 
 /// Whether a kernel computes strips of C from records (`strips.rs`).
 pub fn has_strips(row: &Row) -> bool {
-    ["wgmma", "narrow"].contains(&row.family)
+    ["wgmma", "narrow"].contains(&row.module)
 }
 
 /// Whether a kernel writes C in this type.

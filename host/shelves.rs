@@ -4,7 +4,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use einsparse_kernels::abi::{Item, Shelf, WHOLE_ROW};
+use einsparse_kernels::abi::{Item, WHOLE_ROW};
+use einsparse_kernels::families::Shelf;
 use rayon::prelude::*;
 
 use crate::worklist::Runs;

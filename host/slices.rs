@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use einsparse_formats::{AnyPattern, Format, FormatError, SlicedEllPattern};
-use einsparse_kernels::abi::{CHUNK_SLOTS, SLICE, SlicingParams};
+use einsparse_kernels::families::{CHUNK_SLOTS, SLICE, SlicingParams};
 
 use crate::device::Device;
 use crate::driver::DeviceMemory;

@@ -5,9 +5,8 @@ mod schedule;
 
 pub(crate) use schedule::{Schedule, Tiles, deal, rounds};
 
-use einsparse_kernels::abi::{
-    A_COLUMNS, ABSENT, HALF, PANEL_BYTES, RECORD_HEAD, STEPS, STRIP, record_words,
-};
+use einsparse_kernels::abi::{A_COLUMNS, HALF, PANEL_BYTES, STEPS, STRIP};
+use einsparse_kernels::families::{ABSENT, RECORD_HEAD, record_words};
 use einsparse_kernels::table::Row;
 use rayon::prelude::*;
 

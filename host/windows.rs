@@ -3,9 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use einsparse_kernels::abi::{
-    HALF, NO_PLACE, NO_STRIP, PANEL_BYTES, PLACE_ELEMENTS, PLACE_GROUPS, PLACE_ROWS, STRIP, Window,
-};
+use einsparse_kernels::abi::{HALF, NO_STRIP, PANEL_BYTES, STRIP};
+use einsparse_kernels::families::{NO_PLACE, PLACE_ELEMENTS, PLACE_GROUPS, PLACE_ROWS, Window};
 use einsparse_kernels::table::Row;
 use rayon::prelude::*;
 

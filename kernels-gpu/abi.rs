@@ -1,100 +1,17 @@
 //! What host and device agree on: markers for walks and elements, tiles with their geometry as
-//! `const`s, and one `#[repr(C)]` params struct per family.
+//! `const`s, and one `#[repr(C)]` params struct per module.
 
-mod attention;
-mod batched;
-mod bitmap;
-mod block;
-mod channels;
-mod conv;
-mod conv_steps;
-mod convert;
-mod dense;
-mod detect;
-mod einsum;
-mod entries;
-mod grouped;
-mod grouped_grad;
-mod join;
-mod levels;
-mod lists;
-mod live_rows;
-mod marked;
-mod masks;
-mod message;
-mod mttkrp;
-mod narrow;
-mod nm;
-mod pit;
-mod pit_conv;
-mod pit_few;
-mod pit_sampled;
-mod pit_tf32;
-mod prune;
-mod relaxed;
-mod route;
-mod sample;
-mod sampled;
-mod scatter;
-mod sddmm;
-mod sddmm_staged;
-mod sddmm_tiles;
-mod slicing;
-mod softmax;
-mod spmm;
-mod staged;
-mod tensor_product;
-mod transpose;
-mod vectors;
-mod vectors_narrow;
-mod wgmma;
-pub use attention::*;
-pub use batched::*;
-pub use bitmap::*;
-pub use block::*;
-pub use channels::*;
-pub use conv::*;
-pub use conv_steps::*;
-pub use convert::*;
-pub use dense::*;
-pub use detect::*;
-pub use einsum::*;
-pub use entries::*;
-pub use grouped::*;
-pub use grouped_grad::*;
-pub use join::*;
-pub use levels::*;
-pub use lists::*;
-pub use live_rows::*;
-pub use marked::*;
-pub use masks::*;
-pub use message::*;
-pub use mttkrp::*;
-pub use narrow::*;
-pub use nm::*;
-pub use pit::*;
-pub use pit_conv::*;
-pub use pit_few::*;
-pub use pit_sampled::*;
-pub use pit_tf32::*;
-pub use prune::*;
-pub use relaxed::*;
-pub use route::*;
-pub use sample::*;
-pub use sampled::*;
-pub use scatter::*;
-pub use sddmm::*;
-pub use sddmm_staged::*;
-pub use sddmm_tiles::*;
-pub use slicing::*;
-pub use softmax::*;
-pub use spmm::*;
-pub use staged::*;
-pub use tensor_product::*;
-pub use transpose::*;
-pub use vectors::*;
-pub use vectors_narrow::*;
-pub use wgmma::*;
+mod divisor;
+mod order;
+mod product;
+mod scan;
+mod stage;
+
+pub use divisor::*;
+pub use order::*;
+pub use product::*;
+pub use scan::*;
+pub use stage::*;
 
 /// Element type of a kernel, in the words of the benchmark records (`tf32` = f32 data, TF32 product).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -154,7 +71,7 @@ impl Dtype {
     }
 }
 
-/// What the kernels of a family compute.
+/// What the kernels of a module compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Operation {
     /// A product with one sparse operand, or of two dense ones: what plans choose from.
@@ -351,10 +268,20 @@ pub const FLAG_BIAS_ROWS: u32 = 2;
 pub const FLAG_BIAS_COLUMNS: u32 = 4;
 /// Clamp at zero from below; NaN passes.
 pub const FLAG_RELU: u32 = 8;
-/// C and a bias of columns allow accesses of 16 bytes (families `block` and `wgmma`).
+/// C and a bias of columns allow accesses of 16 bytes (modules `block` and `wgmma`).
 pub const FLAG_VECTORS: u32 = 16;
 /// GELU, x / 2 (1 + erf(x / sqrt 2)), in place of ReLU: to 1.5e-7 absolute, for 16-bit results to 2e-6.
 pub const FLAG_GELU: u32 = 32;
-
-/// Zero where the gate is not positive (families `wgmma`, `nm`).
+/// Multiply by the values of the mask (`P[m,n] * ...`).
+pub const FLAG_MASK_VALUES: u32 = 64;
+/// Zero where the gate is not positive (modules `wgmma`, `nm`).
 pub const FLAG_GATE: u32 = 128;
+/// C is f16. Without any of the three flags it is i32, which only products of integers have.
+pub const FLAG_OUT_F16: u32 = 1 << 16;
+/// C is bf16.
+pub const FLAG_OUT_BF16: u32 = 1 << 17;
+/// C is f32.
+pub const FLAG_OUT_F32: u32 = 1 << 18;
+
+/// Step of the table's rows that are kernels of a product.
+pub const STEP_NONE: u32 = 0;

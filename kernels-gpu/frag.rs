@@ -47,7 +47,7 @@ pub const fn swizzle(row: u32, chunk: u32, row_bytes: u32) -> u32 {
     row * row_bytes + (chunk ^ (row & 7)) * 16
 }
 
-/// Which of 32 columns of B is row `row` of 32 of a product turned over (`dense` family, TF32). The lanes of a fragment
+/// Which of 32 columns of B is row `row` of 32 of a product turned over (`dense` module, TF32). The lanes of a fragment
 /// then read 32 different banks of a piece of 32 columns that lies swizzled over its rows.
 pub const fn turned_column(row: u32) -> u32 {
     let (warp, half, g) = (row / 16, row / 8 % 2, row % 8);
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn padded_rows_have_no_bank_conflicts() {
         let row =
-            crate::abi::MmaTile::<64, 2, 8, true>::b_row_bytes(crate::abi::Dtype::Tf32) as u32;
+            crate::families::MmaTile::<64, 2, 8, true>::b_row_bytes(crate::abi::Dtype::Tf32) as u32;
         for r in 0..2 {
             let banks: BTreeSet<u32> = (0..32)
                 .map(|l| b_k8(l, r))

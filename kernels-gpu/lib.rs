@@ -7,14 +7,17 @@
     feature(abi_ptx, asm_experimental_arch, stdarch_nvptx)
 )]
 
+// Ahead of the families, whose bodies use its macros.
+#[cfg(any(target_arch = "nvptx64", feature = "cuda_std"))]
+#[macro_use]
+mod device;
+
 pub mod abi;
+pub mod families;
 pub mod frag;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod packed;
 pub mod table;
-
-#[cfg(any(target_arch = "nvptx64", feature = "cuda_std"))]
-mod device;
 
 /// Folder of this crate's sources, from which the device modules are compiled.
 #[cfg(not(target_arch = "nvptx64"))]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::support::skipped;
 use einsparse::module::{EmbeddedModule, MODULES};
-use einsparse::registry::{FAMILIES, Operation, Row, kernels};
+use einsparse::registry::{MODULE_NAMES, Operation, Row, kernels};
 use einsparse_compile::resources::{self, Report};
 use einsparse_compile::{Kernels, Module, Spec, ptx, source_dir, target_dir};
 
@@ -27,10 +27,10 @@ fn shared_limit(arch: &str) -> u32 {
 type Wanted = (&'static Row, u32);
 
 /// Of `sm_90a` all rows as the table has them; of `sm_80` what the device build asks for.
-fn rows(family: &str, arch: &str) -> Vec<Wanted> {
-    let of_family = kernels().iter().filter(|row| row.family == family);
+fn rows(module: &str, arch: &str) -> Vec<Wanted> {
+    let of_module = kernels().iter().filter(|row| row.module == module);
     if arch == "sm_90a" {
-        return of_family.map(|row| (row, row.min_blocks)).collect();
+        return of_module.map(|row| (row, row.min_blocks)).collect();
     }
     let wanted: Vec<_> = Spec::of_table(arch)
         .into_iter()
@@ -42,7 +42,7 @@ fn rows(family: &str, arch: &str) -> Vec<Wanted> {
             .find(|k| k.name == row.name)
             .map(|k| k.min_blocks)
     };
-    of_family
+    of_module
         .filter_map(|row| Some((row, blocks(row)?)))
         .collect()
 }
@@ -62,9 +62,9 @@ fn modules() -> Option<&'static [EmbeddedModule]> {
 }
 
 /// What is wrong with a module's text.
-fn faults(text: &str, family: &str, arch: &str) -> Vec<String> {
+fn faults(text: &str, module: &str, arch: &str) -> Vec<String> {
     let mut faults = Vec::new();
-    let rows = rows(family, arch);
+    let rows = rows(module, arch);
     let found: BTreeSet<&str> = ptx::entries(text).into_iter().collect();
     let wanted: BTreeSet<&str> = rows.iter().map(|(row, _)| row.name).collect();
     faults.extend(
@@ -132,14 +132,14 @@ fn entry_faults(text: &str, (row, min_blocks): Wanted) -> Vec<String> {
 }
 
 /// What is wrong with a module as ptxas reports it.
-fn resource_faults(report: &Report, family: &str, arch: &str) -> Vec<String> {
+fn resource_faults(report: &Report, module: &str, arch: &str) -> Vec<String> {
     const SPEED: [&str; 5] = ["C7508", "C7511", "C7513", "C7514", "C7519"];
     let costly = report
         .warnings
         .iter()
         .filter(|w| SPEED.contains(&w.code.as_str()));
     let mut faults: Vec<String> = costly.map(|w| w.text.clone()).collect();
-    for (row, min_blocks) in rows(family, arch) {
+    for (row, min_blocks) in rows(module, arch) {
         let Some(used) = report.kernels.iter().find(|k| k.name == row.name) else {
             faults.push(format!("{}: no report", row.name));
             continue;
@@ -194,7 +194,7 @@ fn every_family_is_built_for_every_architecture() {
     let Some(modules) = modules() else { return };
     let found: BTreeSet<_> = modules
         .iter()
-        .map(|m| format!("{}.{}", m.family, m.arch))
+        .map(|m| format!("{}.{}", m.name, m.arch))
         .collect();
     let (made, stale) = made();
     let wanted: BTreeSet<_> = made.iter().map(Module::name).collect();
@@ -205,20 +205,20 @@ fn every_family_is_built_for_every_architecture() {
 
 #[test]
 fn the_text_of_every_module_agrees_with_the_table() {
-    let mut families = BTreeSet::new();
+    let mut found = BTreeSet::new();
     for module in modules().unwrap_or_default() {
         if let Some(text) = module.ptx() {
-            let name = format!("{}.{}", module.family, module.arch);
-            assert_none(&faults(&text.unwrap(), module.family, module.arch), &name);
-            families.insert(module.family);
+            let name = format!("{}.{}", module.name, module.arch);
+            assert_none(&faults(&text.unwrap(), module.name, module.arch), &name);
+            found.insert(module.name);
         }
     }
     let all: BTreeSet<_> = modules()
         .unwrap_or_default()
         .iter()
-        .map(|m| m.family)
+        .map(|m| m.name)
         .collect();
-    assert_eq!(families, all, "a family without any text");
+    assert_eq!(found, all, "a module without any text");
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn every_entry_was_assembled_without_spills() {
     let mut count = 0;
     for module in reported {
         assert_none(
-            &resource_faults(module.report(), module.family(), module.arch()),
+            &resource_faults(module.report(), module.stem(), module.arch()),
             &module.name(),
         );
         count += 1;
@@ -239,17 +239,17 @@ fn every_entry_was_assembled_without_spills() {
     assert!(count > 0 || made.is_empty(), "no module has ptxas' report");
 }
 
-/// Launches look up a step by operation and number, whatever the family.
+/// Launches look up a step by operation and number, whatever the module.
 #[test]
 fn a_step_of_an_operation_is_of_one_family() {
-    let mut families = BTreeMap::new();
+    let mut modules = BTreeMap::new();
     let looked_up = |row: &&Row| matches!(row.operation, Operation::Detection | Operation::Live);
     for row in kernels().iter().filter(looked_up) {
         let key = (row.operation, row.step);
-        let family = families.entry(key).or_insert(row.family);
-        assert_eq!(*family, row.family, "{} has step {}", row.name, row.step);
+        let module = modules.entry(key).or_insert(row.module);
+        assert_eq!(*module, row.module, "{} has step {}", row.name, row.step);
     }
-    assert!(families.len() > 8, "{families:?}");
+    assert!(modules.len() > 8, "{modules:?}");
 }
 
 #[test]
@@ -257,7 +257,7 @@ fn names_are_unique_and_geometry_fits() {
     let names: BTreeSet<_> = kernels().iter().map(|row| row.name).collect();
     assert_eq!(names.len(), kernels().len());
     for row in kernels() {
-        assert!(FAMILIES.contains(&row.family), "{row:?}");
+        assert!(MODULE_NAMES.contains(&row.module), "{row:?}");
         assert!(
             row.threads.is_multiple_of(32) && (32..=1024).contains(&row.threads),
             "{row:?}"
@@ -271,7 +271,7 @@ fn names_are_unique_and_geometry_fits() {
         assert!(
             row.items > 0
                 && row.vector > 0
-                && (row.family == "einsum"
+                && (row.module == "einsum"
                     || row.columns > 0 && row.columns.is_multiple_of(row.vector)),
             "{row:?}"
         );
@@ -280,8 +280,8 @@ fn names_are_unique_and_geometry_fits() {
     }
 }
 
-/// A text as the device build writes it for the rows of a family.
-fn sound(family: &str, arch: &str) -> String {
+/// A text as the device build writes it for the rows of a module.
+fn sound(module: &str, arch: &str) -> String {
     let entry = |(row, min_blocks): &Wanted| {
         let (name, bytes) = (row.name, row.params_bytes);
         format!(
@@ -290,18 +290,18 @@ fn sound(family: &str, arch: &str) -> String {
             row.threads, min_blocks
         )
     };
-    let entries: String = rows(family, arch).iter().map(entry).collect();
+    let entries: String = rows(module, arch).iter().map(entry).collect();
     format!(".version 8.0\n.target {arch}\n.address_size 64\n{entries}")
 }
 
 /// The checks above find what they are for.
 #[test]
 fn a_broken_text_is_found_out() {
-    let (family, arch) = (FAMILIES[0], "sm_90a");
-    let text = sound(family, arch);
-    assert_eq!(faults(&text, family, arch), [""; 0]);
-    let name = rows(family, arch)[0].0.name;
-    let params = format!("[{}]", rows(family, arch)[0].0.params_bytes);
+    let (module, arch) = (MODULE_NAMES[0], "sm_90a");
+    let text = sound(module, arch);
+    assert_eq!(faults(&text, module, arch), [""; 0]);
+    let name = rows(module, arch)[0].0.name;
+    let params = format!("[{}]", rows(module, arch)[0].0.params_bytes);
     let breaks = [
         (
             format!(".entry {name}("),
@@ -342,7 +342,7 @@ fn a_broken_text_is_found_out() {
     for (from, to, wanted) in breaks {
         let broken = text.replacen(&from, &to, 1);
         assert_ne!(broken, text, "{from}");
-        let found = faults(&broken, family, arch);
+        let found = faults(&broken, module, arch);
         for words in wanted {
             assert!(
                 found.iter().any(|fault| fault.starts_with(&words)),
@@ -354,17 +354,17 @@ fn a_broken_text_is_found_out() {
 
 #[test]
 fn a_spill_and_too_many_registers_are_found_out() {
-    let (family, arch) = (FAMILIES[0], "sm_90a");
+    let (module, arch) = (MODULE_NAMES[0], "sm_90a");
     let used = |(row, _): &Wanted| resources::Resources {
         name: row.name.into(),
         registers: 64,
         ..Default::default()
     };
     let mut report = Report {
-        kernels: rows(family, arch).iter().map(used).collect(),
+        kernels: rows(module, arch).iter().map(used).collect(),
         warnings: Vec::new(),
     };
-    assert_eq!(resource_faults(&report, family, arch), [""; 0]);
+    assert_eq!(resource_faults(&report, module, arch), [""; 0]);
     report.kernels[0].spill_loads = 4;
     report.kernels[1].registers = 255;
     report.kernels[2].smem = 228 << 10;
@@ -375,6 +375,6 @@ fn a_spill_and_too_many_registers_are_found_out() {
         code: "C7514".into(),
         text: text.into(),
     });
-    let found = resource_faults(&report, family, arch);
+    let found = resource_faults(&report, module, arch);
     assert_eq!(found.len(), 6, "{found:?}");
 }

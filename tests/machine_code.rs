@@ -41,7 +41,7 @@ fn instructions(text: &str) -> BTreeMap<&str, BTreeMap<&str, usize>> {
     functions
 }
 
-/// Rows of family `bitmap` whose warps multiply each for itself.
+/// Rows of module `bitmap` whose warps multiply each for itself.
 fn by_warps(name: &str) -> bool {
     ["_warps", "_halves"].iter().any(|part| name.contains(part))
 }
@@ -57,7 +57,7 @@ fn fault(row: &Row, found: &BTreeMap<&str, usize>) -> Option<String> {
     };
     let (hopper, ampere) = (count(mnemonic), count("HMMA") + count("IMMA"));
     let sparse = count("HGMMA.SP") + count("IGMMA.SP");
-    let (local, wanted) = (count("LDL") + count("STL"), row.family);
+    let (local, wanted) = (count("LDL") + count("STL"), row.module);
     let right = match wanted {
         "nm" | "nm_narrow" => {
             hopper + ampere == 0 && sparse >= 2 && count(&format!("{mnemonic}.SP")) == sparse
@@ -80,7 +80,7 @@ fn fault(row: &Row, found: &BTreeMap<&str, usize>) -> Option<String> {
     };
     (!right || local > 0).then(|| {
         format!(
-            "{} of family {wanted}: {hopper} {mnemonic}, {sparse} sparse, {ampere} HMMA and IMMA, {local} accesses to local memory",
+            "{} of module {wanted}: {hopper} {mnemonic}, {sparse} sparse, {ampere} HMMA and IMMA, {local} accesses to local memory",
             row.name
         )
     })
@@ -101,7 +101,7 @@ fn tensor_cores_where_they_are_meant() {
         std::fs::write(&path, cubin.unwrap()).unwrap();
         let text = nvdisasm.disassemble(&path).unwrap();
         let functions = instructions(&text);
-        let rows = kernels().iter().filter(|row| row.family == module.family);
+        let rows = kernels().iter().filter(|row| row.module == module.name);
         let faults: Vec<String> = rows
             .filter_map(|row| match functions.get(row.name) {
                 Some(found) => fault(row, found),
@@ -116,7 +116,7 @@ fn tensor_cores_where_they_are_meant() {
 
 #[test]
 fn another_instruction_is_found_out() {
-    let row = kernels().iter().find(|row| row.family == "wgmma").unwrap();
+    let row = kernels().iter().find(|row| row.module == "wgmma").unwrap();
     let text = format!(
         "\t.section\n.text.{0}:\n        /*0010*/    HMMA.16816.F32 R4, R8, R10, R4 ;\n.L_x_1:\n        \
          /*0020*/    @P0 BRA `(.L_x_1) ;\n",

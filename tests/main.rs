@@ -12,6 +12,7 @@ mod lines;
 mod machine_code;
 mod packages;
 mod plan;
+mod rooms;
 // The other program uses the rest.
 #[allow(dead_code)]
 mod support;

@@ -173,7 +173,7 @@ fn refusals_say_why() {
     assert!(
         candidates(&oblong)
             .iter()
-            .all(|row| row.block == (16, 32) && row.family == "wgmma")
+            .all(|row| row.block == (16, 32) && row.module == "wgmma")
     );
     all_say(
         &reasons(&oblong, |row| row.block == (32, 32) && row.is_plain()),
@@ -183,7 +183,7 @@ fn refusals_say_why() {
     assert!(
         candidates(&large)
             .iter()
-            .all(|row| row.block == (64, 64) && row.family == "wgmma")
+            .all(|row| row.block == (64, 64) && row.module == "wgmma")
     );
     assert!(!large.candidates.is_empty() && !oblong.candidates.is_empty());
     assert!(only_general(&choice::<f16>("bsr:48x16", 64, &default)));
@@ -194,11 +194,11 @@ fn refusals_say_why() {
         }),
         "the operand is nm:2:4",
     );
-    assert!(candidates(&pruned).iter().all(|row| row.family == "nm"));
+    assert!(candidates(&pruned).iter().all(|row| row.module == "nm"));
     assert!(!pruned.candidates.is_empty());
     let halves = choice::<f16>("csr", 64, &default);
     all_say(
-        &reasons(&halves, |row| row.family == "nm"),
+        &reasons(&halves, |row| row.module == "nm"),
         "walks two of every four neighbours in a row, the operand is csr",
     );
     assert!(only_general(&choice::<f64>("bsr:16x16", 64, &default)));
@@ -339,7 +339,7 @@ fn two_of_four_comes_in_one_order_of_axes() {
             text != "C[z,m,n] = A[m,k] * B[z,k,n]",
             "{text}"
         );
-        let reasons = reasons(&choice, |row| row.family == "nm");
+        let reasons = reasons(&choice, |row| row.module == "nm");
         reasons.into_iter().map(str::to_owned).collect::<Vec<_>>()
     };
     for (text, words) in [

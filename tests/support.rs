@@ -59,13 +59,13 @@ pub fn gpu() -> Option<Gpu> {
     })
 }
 
-/// Whether this build holds a family on demand; a line where it does not.
-pub fn is_built(family: &str) -> bool {
-    let built = MODULES.iter().any(|module| module.family == family);
+/// Whether this build holds a module on demand; a line where it does not.
+pub fn is_built(module: &str) -> bool {
+    let built = MODULES.iter().any(|built| built.name == module);
     if !built {
         skipped(
-            "a family on demand is not in this build",
-            format!("{family}; EINSPARSE_MODULES=all builds it"),
+            "a module on demand is not in this build",
+            format!("{module}; EINSPARSE_MODULES=all builds it"),
         );
     }
     built
@@ -98,14 +98,14 @@ impl Drop for Gpu {
     }
 }
 
-/// EINSPARSE_TEST_MODULE=FAMILY:FILE: machine code in place of a family's own, with a fault that tests are to find.
+/// EINSPARSE_TEST_MODULE=FAMILY:FILE: machine code in place of a module's own, with a fault that tests are to find.
 fn plant() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
         if let Ok(named) = std::env::var("EINSPARSE_TEST_MODULE") {
-            let (family, file) = named.split_once(':').unwrap();
-            // SAFETY: made from the family's sources, but for a mistake in what they compute.
-            unsafe { einsparse::module::replace(family, std::fs::read(file).unwrap()) };
+            let (module, file) = named.split_once(':').unwrap();
+            // SAFETY: made from the module's sources, but for a mistake in what they compute.
+            unsafe { einsparse::module::replace(module, std::fs::read(file).unwrap()) };
         }
     });
 }

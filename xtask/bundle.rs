@@ -28,14 +28,14 @@ const PACKED: &str = "bundle.tar.xz";
 
 const RUN: &str = include_str!("run.sh");
 
-/// Builds `gpu-bundle/` in the root of the project: all of it, or the tests and benches of one family on one architecture.
+/// Builds `gpu-bundle/` in the root of the project: all of it, or the tests and benches of one module on one architecture.
 /// `faults`: with modules that have one each.
-pub fn bundle(family: Option<&str>, arch: &str, faults: bool) -> Result<()> {
+pub fn bundle(module: Option<&str>, arch: &str, faults: bool) -> Result<()> {
     let mut specs = Spec::every();
-    if let Some(family) = family {
-        specs.retain(|spec| spec.family == family && spec.arch == arch);
+    if let Some(module) = module {
+        specs.retain(|spec| spec.module == module && spec.arch == arch);
         if specs.is_empty() {
-            return Err(format!("no family {family} for {arch}").into());
+            return Err(format!("no module {module} for {arch}").into());
         }
     }
     prepare(&specs)?;
@@ -44,8 +44,8 @@ pub fn bundle(family: Option<&str>, arch: &str, faults: bool) -> Result<()> {
         fs::remove_dir_all(&folder)?;
     }
     fs::create_dir_all(folder.join("tests"))?;
-    if let Some(family) = family {
-        fs::write(folder.join("family"), family)?;
+    if let Some(module) = module {
+        fs::write(folder.join("module"), module)?;
     }
     for (name, built) in executables(&specs)? {
         let copy = folder.join(name);
@@ -84,7 +84,7 @@ fn pack(folder: &Path) -> Result<()> {
     let mut parts = Vec::new();
     for entry in fs::read_dir(folder)? {
         let name = entry?.file_name();
-        if !["run.sh", "commit", "family"]
+        if !["run.sh", "commit", "module"]
             .iter()
             .any(|kept| name == *kept)
         {
@@ -113,7 +113,7 @@ fn pack(folder: &Path) -> Result<()> {
 
 /// Test programs (`tests/<name>`), bench programs (`bench-<name>`) and the command, as they lie in the bundle.
 fn executables(specs: &[Spec]) -> Result<BTreeMap<String, PathBuf>> {
-    // One family is built again and again: in pieces, of which those that a change does not reach are kept.
+    // One module is built again and again: in pieces, of which those that a change does not reach are kept.
     let profile = if specs.len() > 1 { "release" } else { "quick" };
     let mut build = cargo(["build", "--profile", profile, "--package", "einsparse"]);
     // Not all tests and benches: examples, and what needs no GPU, would each carry the kernels once more.

@@ -12,10 +12,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use table::FAULTS;
 
-/// A mistake in the kernels of a family.
+/// A mistake in the kernels of a module.
 struct Fault {
     name: &'static str,
-    family: &'static str,
+    module: &'static str,
     /// Below kernels-gpu.
     file: &'static str,
     /// Once in the file.
@@ -36,9 +36,9 @@ pub fn plant(to: &Path) -> Result<()> {
     setup()?;
     fs::create_dir_all(to)?;
     let target = target_dir()?;
-    // A compiler has a family to itself: modules of one family are made in one folder.
-    let families: BTreeSet<&str> = FAULTS.iter().map(|fault| fault.family).collect();
-    let families: Vec<&str> = families.into_iter().collect();
+    // A module goes to one compiler: its builds are made in one folder.
+    let modules: BTreeSet<&str> = FAULTS.iter().map(|fault| fault.module).collect();
+    let modules: Vec<&str> = modules.into_iter().collect();
     let next = AtomicUsize::new(0);
     let work = |worker: usize| -> Result<()> {
         let sources = target.join(format!("faults-{worker}"));
@@ -46,8 +46,8 @@ pub fn plant(to: &Path) -> Result<()> {
             fs::remove_dir_all(&sources)?;
         }
         copy_folder(source_dir(), &sources)?;
-        while let Some(family) = families.get(next.fetch_add(1, Ordering::Relaxed)) {
-            for fault in FAULTS.iter().filter(|fault| fault.family == *family) {
+        while let Some(module) = modules.get(next.fetch_add(1, Ordering::Relaxed)) {
+            for fault in FAULTS.iter().filter(|fault| fault.module == *module) {
                 eprintln!("fault {}: {}", fault.name, fault.what);
                 let code = compile(fault, &sources, &target)
                     .map_err(|error| format!("{}: {error}", fault.name))?;
@@ -64,12 +64,12 @@ pub fn plant(to: &Path) -> Result<()> {
         }
         Result::Ok(())
     })?;
-    let line = |fault: &Fault| format!("{} {} {}\n", fault.name, fault.family, fault.test);
+    let line = |fault: &Fault| format!("{} {} {}\n", fault.name, fault.module, fault.test);
     let lines: String = FAULTS.iter().map(line).collect();
     Ok(fs::write(to.join("list"), lines)?)
 }
 
-/// Machine code of the family with the fault.
+/// Machine code of the module with the fault.
 fn compile(fault: &Fault, sources: &Path, target: &Path) -> Result<Vec<u8>> {
     let file = sources.join(fault.file);
     let whole = fs::read_to_string(&file)?;
@@ -78,7 +78,7 @@ fn compile(fault: &Fault, sources: &Path, target: &Path) -> Result<Vec<u8>> {
     }
     fs::write(&file, whole.replacen(fault.from, fault.to, 1))?;
     let mut specs = Spec::of_table(ARCH);
-    specs.retain(|spec| spec.family == fault.family);
+    specs.retain(|spec| spec.module == fault.module);
     let kernels = Kernels {
         sources,
         ..kernels(target)
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn every_family_has_a_fault_that_is_there_once() {
-        let mut without: BTreeSet<String> = Spec::all().into_iter().map(|s| s.family).collect();
+        let mut without: BTreeSet<String> = Spec::all().into_iter().map(|s| s.module).collect();
         let mut names = BTreeSet::new();
         for fault in FAULTS {
             let text = fs::read_to_string(source_dir().join(fault.file)).unwrap();
@@ -106,7 +106,7 @@ mod tests {
                 "{}",
                 fault.name
             );
-            without.remove(fault.family);
+            without.remove(fault.module);
         }
         assert!(without.is_empty(), "without a fault: {without:?}");
         assert!(FAULTS.len() >= 40);

@@ -84,14 +84,14 @@ enum Task {
     },
     /// Pack tests, benches and the command for a GPU machine without a toolchain.
     GpuBundle {
-        /// Only this family's kernels, with the tests and benches of it.
+        /// Only this module's kernels, with the tests and benches of it.
         #[arg(long)]
-        family: Option<String>,
-        /// With --family: the architecture of the GPU, sm_90a or sm_80.
-        #[arg(long, default_value = "sm_90a", requires = "family")]
+        module: Option<String>,
+        /// With --module: the architecture of the GPU, sm_90a or sm_80.
+        #[arg(long, default_value = "sm_90a", requires = "module")]
         arch: String,
         /// With kernels that have a fault each, for `run.sh faults`: does the suite find them?
-        #[arg(long, conflicts_with = "family")]
+        #[arg(long, conflicts_with = "module")]
         faults: bool,
     },
     /// Measure every operation on this machine's GPU, part by part, into a folder of benches/record; goes on where it ended.
@@ -129,10 +129,10 @@ fn main() -> ExitCode {
         } => fuzz(seconds, seed, &targets),
         Task::Asan { arguments } => asan(&arguments),
         Task::GpuBundle {
-            family,
+            module,
             arch,
             faults,
-        } => bundle::bundle(family.as_deref(), &arch, faults),
+        } => bundle::bundle(module.as_deref(), &arch, faults),
         Task::Record { seconds, gpu } => record(seconds, &gpu),
         Task::Report { records, rows } => report_on(&records, rows),
     };
@@ -201,7 +201,7 @@ fn record(seconds: Option<u64>, gpu: &str) -> cargo::Result<()> {
     if let Some(seconds) = seconds {
         bench.arg("--seconds").arg(seconds.to_string());
     }
-    // Families that only benches use as well, and nothing to record without a GPU.
+    // Modules that only benches use as well, and nothing to record without a GPU.
     bench
         .env("EINSPARSE_MODULES", "all")
         .env("EINSPARSE_REQUIRE_GPU", "1");

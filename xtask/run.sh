@@ -16,15 +16,15 @@ if [ -f bundle.tar.xz ]; then
     rm bundle.tar.xz
 fi
 export EINSPARSE_REQUIRE_GPU=1 EINSPARSE_DATA="$here/data"
-# A bundle of one family has no other kernels.
-[ -f family ] && EINSPARSE_TEST_FAMILY=$(cat family) && export EINSPARSE_TEST_FAMILY
+# A bundle of one module has no other kernels.
+[ -f module ] && EINSPARSE_TEST_ONLY=$(cat module) && export EINSPARSE_TEST_ONLY
 # Tests that read the source tree or compile kernels have neither here, and skip.
 export EINSPARSE_BUNDLE=1
 
 tests() {
     failed=0
     # The whole suite has to run every kernel.
-    if [ $# -eq 0 ] && [ ! -f family ]; then
+    if [ $# -eq 0 ] && [ ! -f module ]; then
         EINSPARSE_TEST_ROWS="$here/rows-ran" && export EINSPARSE_TEST_ROWS
         rm -f rows-ran
     fi
@@ -52,12 +52,12 @@ sanitizer() {
     return $failed
 }
 
-# One fault: name, family, test.
+# One fault: name, module, test.
 fault() {
     # A whole name, or the beginning of several.
     exact=--exact
     [ "${3%::}" != "$3" ] && exact=
-    if EINSPARSE_TEST_FAMILY="$2" EINSPARSE_TEST_MODULE="$2:faults/$1.cubin" \
+    if EINSPARSE_TEST_ONLY="$2" EINSPARSE_TEST_MODULE="$2:faults/$1.cubin" \
         timeout 200 tests/device "$3" $exact >"faults/$1.log" 2>&1; then
         echo "$1 in $2: not found by $3"
     elif grep -q "No such file\|cuModule" "faults/$1.log"; then

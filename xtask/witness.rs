@@ -46,7 +46,7 @@ pub fn witness(commit: &str) -> Result<()> {
 /// What the sources make: kept, cached or compiled now.
 fn of_sources() -> Result<Codes> {
     let target = target_dir()?;
-    // Families that only benches use are left out: they are not kept.
+    // Modules that only benches use are left out: they are not kept.
     let mut specs = Spec::all();
     specs.retain(|spec| spec.arch == "sm_90a");
     let kernels = kernels(&target);
@@ -129,7 +129,7 @@ mod tests {
         let specs = Spec::of_table("sm_90a");
         let specs: Vec<Spec> = specs
             .into_iter()
-            .filter(|spec| spec.family == "softmax")
+            .filter(|spec| spec.module == "softmax")
             .collect();
         let module = kernels(&target).modules(&specs).unwrap().remove(0);
         let mut file = module.cubin.as_ref().unwrap().content().unwrap();

@@ -52,7 +52,7 @@ pub fn run(rows: &mut Rows<'_>) -> Result<()> {
 /// Rows of the general family with so many factors.
 fn general(dtype: registry::Dtype, factors: usize) -> Vec<&'static str> {
     let own = kernels().iter().filter(|row| {
-        row.family == "einsum" && row.dtype == dtype && row.items as usize == factors
+        row.module == "einsum" && row.dtype == dtype && row.items as usize == factors
     });
     own.map(|row| row.name).collect()
 }
@@ -155,7 +155,7 @@ fn ttm<T: Scalar>(
         .map(|row| row.step);
     let own = kernels()
         .iter()
-        .filter(|row| row.family == "mttkrp" && row.dtype == T::DTYPE && Some(row.step) == step);
+        .filter(|row| row.module == "mttkrp" && row.dtype == T::DTYPE && Some(row.step) == step);
     let own: Vec<_> = own.map(|row| row.name).collect();
     let make = |variant: Option<&str>| {
         let ttm = Ttm::with_variant(&context, tensor, axis, n, variant).map_err(text)?;

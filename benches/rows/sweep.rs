@@ -34,7 +34,7 @@ pub fn run(rows: &mut Rows<'_>) -> Result<()> {
             for (row, (count, us, case)) in chosen {
                 rows.line(&Line {
                     row,
-                    family: einsparse::registry::find(row).map_or("", |row| row.family),
+                    family: einsparse::registry::find(row).map_or("", |row| row.module),
                     chosen: 1,
                     predicted_us: Some(us),
                     outcome: &format!("chosen {count} times"),
@@ -229,7 +229,7 @@ fn samples(machine: &Machine, chosen: &mut Chosen) {
                     let rows = kernels().iter().filter(|row| {
                         [Operation::Sampled, Operation::SampledNarrow].contains(&row.operation)
                             && row.dtype == dtype
-                            && row.family.starts_with("sddmm")
+                            && row.module.starts_with("sddmm")
                             && row.arch == "sm_80"
                             && k.is_multiple_of(row.vector as usize)
                     });

@@ -1,6 +1,7 @@
 //! Convolutions over a kernel map: rows multiplied for the pairs, rows and matrices through L2.
 
-use einsparse_kernels::abi::{CONV_ROWS, Dtype};
+use einsparse_kernels::abi::Dtype;
+use einsparse_kernels::families::CONV_ROWS;
 use einsparse_kernels::table::Row;
 
 use super::{Cost, LAUNCH_US, Machine};
@@ -33,7 +34,7 @@ pub(crate) fn predict_convolution(row: &Row, work: &Gathers, machine: &Machine) 
     let depth = c.next_multiple_of(row.block.1 as usize) as f64;
     let flops = 2.0 * work.multiplied as f64 * depth * columns;
     let peak = match row.dtype {
-        _ if row.family != "conv" => machine.issue * 64.0 * CORE_SHARE,
+        _ if row.module != "conv" => machine.issue * 64.0 * CORE_SHARE,
         Dtype::Tf32 => machine.wgmma / 2.0 * TENSOR_SHARE,
         _ => machine.wgmma * TENSOR_SHARE,
     };

@@ -1,7 +1,8 @@
 //! What the family `spmm` will cost on a cold L2: fitted to DLMC and graphs with all rows of the table (benches/NOTES.md, "The
 //! plan's choice").
 
-use einsparse_kernels::abi::{BUNDLED_THREADS, WalkKind};
+use einsparse_kernels::abi::WalkKind;
+use einsparse_kernels::families::BUNDLED_THREADS;
 use einsparse_kernels::table::Row;
 
 use super::{Cost, Machine, Work, row_limit};

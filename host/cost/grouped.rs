@@ -1,6 +1,6 @@
 //! Predictions for rows that each meet the matrix that was chosen for them (`grouped`).
 
-use einsparse_kernels::abi::GROUPED_ROWS;
+use einsparse_kernels::families::GROUPED_ROWS;
 use einsparse_kernels::table::Row;
 
 use super::Machine;

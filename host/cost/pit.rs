@@ -26,7 +26,7 @@ const FEW_START_US: f64 = 6.5;
 /// Whether anything is gained where this share of the micro-tiles holds something. Of few rows all that is read is rows of B that
 /// count.
 pub(crate) fn is_worth_it(row: &Row, share: f64) -> bool {
-    match row.family {
+    match row.module {
         "pit_few" => share <= WORTH,
         _ => share <= WORTH * rate(row.block.0.max(row.block.1)),
     }
@@ -73,7 +73,7 @@ pub(crate) fn predict(
     share: f64,
     (machine, times): (&Machine, &TileTimes),
 ) -> Cost {
-    if row.family == "pit_few" {
+    if row.module == "pit_few" {
         return predict_few(row, extents, share, machine);
     }
     let height = row.block.0.max(row.block.1) as usize;

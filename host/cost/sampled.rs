@@ -1,8 +1,7 @@
 //! What products at the places of a pattern (SDDMM) cost.
 
-use einsparse_kernels::abi::{
-    CHUNK, Dtype, PANEL_BYTES, SAMPLES, SLAB, STAGED_BYTES, STRIP, WalkKind,
-};
+use einsparse_kernels::abi::{Dtype, PANEL_BYTES, SLAB, STRIP, WalkKind};
+use einsparse_kernels::families::{CHUNK, SAMPLES, STAGED_BYTES};
 use einsparse_kernels::table::Row;
 
 use super::{BURST_US, Cost, ISSUE_SHARE, ITEM_US, LAUNCH_US, LINES_PER_CLOCK, Machine, START_US};
@@ -44,8 +43,8 @@ impl Samples {
 pub fn predict_samples(row: &Row, work: &Samples, machine: &Machine) -> Cost {
     let parts = match row.walk {
         WalkKind::Block => windows(row, work, machine),
-        _ if row.family == "sddmm_staged" => staged(row, work, machine),
-        _ if row.family == "sddmm_tiles" => tiles(row, work, machine),
+        _ if row.module == "sddmm_staged" => staged(row, work, machine),
+        _ if row.module == "sddmm_tiles" => tiles(row, work, machine),
         _ => gathers(row, work, machine),
     };
     let hbm_us = work.compulsory_bytes(row.dtype) / machine.hbm * 1e6;

@@ -1,7 +1,7 @@
 //! The staged family: entries multiply rows of B that wait in shared memory. Measured on one H200, benches/NOTES.md, "B in
 //! shared memory".
 
-use einsparse_kernels::abi::STAGED_ROW;
+use einsparse_kernels::families::STAGED_ROW;
 use einsparse_kernels::table::Row;
 
 use super::{Cost, Machine, SHARED_BYTES, Work, sum};

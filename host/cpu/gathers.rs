@@ -4,7 +4,7 @@ use crate::fibres::Fibres;
 use crate::parallel;
 use crate::values::{Slice, SliceMut};
 
-use einsparse_kernels::abi::LAST_OF_ROW;
+use einsparse_kernels::families::LAST_OF_ROW;
 
 /// A dense matrix in memory: elements and the distance of its rows.
 pub(crate) type Matrix<'a> = (Slice<'a>, usize);

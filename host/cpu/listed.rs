@@ -10,9 +10,9 @@ mod ways;
 
 use std::borrow::Cow;
 
-use einsparse_kernels::abi::{
-    EINSUM_FACTORS, EINSUM_WHOLE, EinsumDim, EinsumParams, FLAG_ACCUMULATE, FLAG_BIAS, FLAG_FILLED,
-    FLAG_GATE, FLAG_GELU, FLAG_RELU,
+use einsparse_kernels::abi::{FLAG_ACCUMULATE, FLAG_GATE, FLAG_GELU, FLAG_RELU};
+use einsparse_kernels::families::{
+    EINSUM_FACTORS, EINSUM_WHOLE, EinsumDim, EinsumParams, FLAG_BIAS, FLAG_FILLED,
 };
 
 use super::bind::{Owner, bind, owners};

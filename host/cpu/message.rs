@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use einsparse_kernels::abi::LAST_OF_ROW;
+use einsparse_kernels::families::LAST_OF_ROW;
 use rayon::prelude::*;
 
 use super::gathers::Matrix;

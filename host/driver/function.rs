@@ -393,12 +393,12 @@ mod tests {
                 panic!("text names its kernels");
             };
             let wanted = module.arch != "sm_80"
-                && ["attention", "dense", "grouped", "pit", "pit_few"].contains(&module.family);
-            assert_eq!(wanted, !names.is_empty() && wanted, "{}", module.family);
+                && ["attention", "dense", "grouped", "pit", "pit_few"].contains(&module.name);
+            assert_eq!(wanted, !names.is_empty() && wanted, "{}", module.name);
             assert!(
                 module.arch != "sm_80" || names.is_empty(),
                 "{}",
-                module.family
+                module.name
             );
         }
     }

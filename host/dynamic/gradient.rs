@@ -125,7 +125,7 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
         let second = Self::of_b(context, [&a, &dc], &options)?;
         let skips = kernels()
             .iter()
-            .any(|row| row.family == "pit_turned" && row.name == second.variant());
+            .any(|row| row.module == "pit_turned" && row.name == second.variant());
         let sampled = match options.of_a {
             GradientOfA::Whole => false,
             GradientOfA::Relu => skips,

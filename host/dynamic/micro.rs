@@ -53,7 +53,7 @@ pub fn dense_tiles(dtype: Dtype) -> Vec<DenseTile> {
 /// Rows of C and depth of what a kernel multiplies at once.
 fn tile_of(row: &Row) -> Option<(usize, usize)> {
     let (rows, depth) = (row.block.0 as usize, row.block.1 as usize);
-    match row.family {
+    match row.module {
         _ if has_strips(row) => Some((STRIP, PANEL_BYTES / row.dtype.bytes())),
         "dense" | "block" => Some((rows, depth)),
         _ => None,

@@ -13,7 +13,7 @@ pub const CALIBRATION: &str = "EINSPARSE_CALIBRATION";
 /// Micro-tiles of a step of a stage, and columns of C of a tile, of the `pit` kernels.
 const STEP: f64 = 16.0;
 const STAGE: f64 = 64.0;
-const COLUMNS: usize = einsparse_kernels::abi::PIT_COLUMNS;
+const COLUMNS: usize = einsparse_kernels::families::PIT_COLUMNS;
 
 /// Times of the tiles of one height, microseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]

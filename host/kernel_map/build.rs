@@ -14,7 +14,7 @@ struct Table<'v> {
 
 /// Where the search for a voxel begins.
 fn hash(voxel: Voxel) -> u32 {
-    einsparse_kernels::abi::voxel_hash(voxel.map(|x| x as u32))
+    einsparse_kernels::families::voxel_hash(voxel.map(|x| x as u32))
 }
 
 impl<'v> Table<'v> {
@@ -146,7 +146,7 @@ fn key(row: &[u32], ranks: &[u32]) -> u32 {
             key |= 1 << rank;
         }
     }
-    einsparse_kernels::abi::gray_rank(key)
+    einsparse_kernels::families::gray_rank(key)
 }
 
 /// Rows in order, and what tiles of them have.

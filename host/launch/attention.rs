@@ -1,7 +1,8 @@
 //! A kernel of the `attention` family: masks as tiles of keys, tensor maps of queries, keys and values.
 
-use einsparse_kernels::abi::{
-    ATTENTION_PIECE, AttentionParams, HALF, KeyTile, MapWords, Queries, STRIP, attention_partial,
+use einsparse_kernels::abi::{HALF, MapWords, STRIP};
+use einsparse_kernels::families::{
+    ATTENTION_PIECE, AttentionParams, KeyTile, Queries, attention_partial,
 };
 use einsparse_kernels::table::Row;
 

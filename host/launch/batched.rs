@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use einsparse_kernels::abi::BatchedParams;
+use einsparse_kernels::families::BatchedParams;
 use einsparse_kernels::table::Row;
 
 use super::entries::{Reorder, SortOut, Steps, Transpose, permute};
@@ -87,7 +87,7 @@ impl Gathers {
         extents: Extents,
         pattern: (&Arc<Runs>, Option<&Arc<DeviceMemory>>),
     ) -> Result<Self> {
-        Ok(match row.family {
+        Ok(match row.module {
             "batched" => Gathers::Many(Box::new(Gather::new(device, row, form, extents, pattern)?)),
             _ => Gathers::One(Box::new(Gather::new(device, row, form, extents, pattern)?)),
         })

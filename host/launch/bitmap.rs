@@ -3,7 +3,8 @@
 mod layout;
 mod schedule;
 
-use einsparse_kernels::abi::{BIT_STAGES, BIT_TILE, BitmapParams, FLAG_VECTORS};
+use einsparse_kernels::abi::FLAG_VECTORS;
+use einsparse_kernels::families::{BIT_STAGES, BIT_TILE, BitmapParams};
 use einsparse_kernels::table::Row;
 use rayon::prelude::*;
 

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use einsparse_kernels::abi::{
+use einsparse_kernels::abi::Divisor;
+use einsparse_kernels::families::{
     CHANNEL_COLUMNS, CHANNEL_ROOM, CHANNEL_VECTOR, CHANNEL_WIDTH, ChannelsParams, DETECT_THREADS,
-    Divisor, STEP_MARK_CHANNELS, STEP_PACK_CHANNELS,
+    STEP_MARK_CHANNELS, STEP_PACK_CHANNELS,
 };
 use einsparse_kernels::table::{Row, kernels};
 
@@ -72,7 +73,7 @@ pub(crate) struct ChannelsLaunch {
 fn find(step: u32, dtype: Dtype) -> Result<&'static Row> {
     let own = kernels()
         .iter()
-        .filter(|row| row.family == "channels" && row.step == step);
+        .filter(|row| row.module == "channels" && row.step == step);
     let fits = |row: &&Row| row.dtype.bytes() == dtype.bytes();
     own.clone().find(fits).ok_or_else(|| Error::NoKernel {
         indirect: format!("columns of {} that hold something", dtype.name()),

@@ -1,8 +1,10 @@
 //! A convolution's product: kernel, grid and tensor map of the weights.
 
 use einsparse_kernels::abi::{
-    B_COLUMNS, CONV_GRADIENT, CONV_TURN, ConvParams, ConvStepParams, ConvWordsParams,
-    FLAG_ACCUMULATE, FLAG_BIAS_COLUMNS, FLAG_RELU, FLAG_VECTORS, Operation,
+    B_COLUMNS, FLAG_ACCUMULATE, FLAG_BIAS_COLUMNS, FLAG_RELU, FLAG_VECTORS, Operation,
+};
+use einsparse_kernels::families::{
+    CONV_GRADIENT, CONV_TURN, ConvParams, ConvStepParams, ConvWordsParams,
 };
 use einsparse_kernels::table::{Row, kernels};
 
@@ -48,7 +50,7 @@ pub(super) fn conv_step(
 ) -> Result<Kernel<ConvStepParams>> {
     let row = kernels()
         .iter()
-        .find(|row| row.family == "conv_steps" && row.step == step && fits(row.dtype));
+        .find(|row| row.module == "conv_steps" && row.step == step && fits(row.dtype));
     let missing = || refused("conv_steps", format!("no kernel for step {step}"));
     Kernel::load(device, row.ok_or_else(missing)?)
 }
@@ -70,7 +72,7 @@ enum Multiplier {
 
 impl Multiplier {
     fn load(device: &Device, row: &'static Row) -> Result<Self> {
-        Ok(match row.family {
+        Ok(match row.module {
             "conv" => Multiplier::Mapped(Kernel::load(device, row)?),
             _ => Multiplier::Addressed(Kernel::load(device, row)?),
         })
@@ -88,7 +90,7 @@ impl Multiplier {
 pub(crate) fn conv_rows(dtype: Dtype) -> impl Iterator<Item = &'static Row> {
     kernels().iter().filter(move |row| {
         row.operation == Operation::Convolution
-            && (row.family == "conv" || row.family == "conv_simt" && !is_gradient(row))
+            && (row.module == "conv" || row.module == "conv_simt" && !is_gradient(row))
             && row.dtype == dtype
     })
 }
@@ -294,7 +296,7 @@ impl ConvProduct {
         if whole && raw.out.is_multiple_of(16) && raw.bias.is_multiple_of(16) {
             flags |= FLAG_VECTORS;
         }
-        let w_map = match kernel.row().family {
+        let w_map = match kernel.row().module {
             "conv" => self.weights_map(kernel.row(), raw)?,
             _ => [0; 16],
         };

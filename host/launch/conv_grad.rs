@@ -1,8 +1,9 @@
 //! The gradient of a convolution's weights: partial sums over parts of each offset's pairs, then their sum in order. The parts
 //! are dealt when the gradient is first asked for, each about as long as the others.
 
-use einsparse_kernels::abi::{
-    CONV_STEP_THREADS, CONV_SUM, ConvParams, ConvPart, ConvStepParams, ConvWordsParams, Operation,
+use einsparse_kernels::abi::Operation;
+use einsparse_kernels::families::{
+    CONV_STEP_THREADS, CONV_SUM, ConvParams, ConvPart, ConvStepParams, ConvWordsParams,
 };
 use einsparse_kernels::table::{Row, kernels};
 

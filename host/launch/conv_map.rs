@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use einsparse_kernels::abi::{
+use einsparse_kernels::families::{
     CONV_ARRANGE, CONV_FIRST, CONV_INSERT, CONV_KEYS, CONV_NEIGHBOURS, CONV_SCHEDULE,
     CONV_STEP_THREADS, CONV_STRIDE, CONV_TAKE, CONV_TRANSPOSE, ConvStepParams, EntriesParams,
 };

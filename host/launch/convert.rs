@@ -6,10 +6,11 @@ mod steps;
 use std::sync::Arc;
 
 use einsparse_formats::convert::BlockChoice;
-use einsparse_kernels::abi::{
-    CONVERT_FIRST, CONVERT_MARKED, CONVERT_THREADS, CONVERT_VECTORS, COPIES, ConvertParams,
-    DIGIT_BITS, Divisor, PIECE, SELECT_WORDS, STEP_FILL_CSR, STEP_FILL_DENSE, STEP_INDEX,
-    STEP_MARK, STEP_SCORE, STEP_SELECT, STEP_TALLY,
+use einsparse_kernels::abi::{Divisor, SCAN_THREADS};
+use einsparse_kernels::families::{
+    CONVERT_FIRST, CONVERT_MARKED, CONVERT_VECTORS, COPIES, ConvertParams, DIGIT_BITS, PIECE,
+    SELECT_WORDS, STEP_FILL_CSR, STEP_FILL_DENSE, STEP_INDEX, STEP_MARK, STEP_SCORE, STEP_SELECT,
+    STEP_TALLY,
 };
 
 use super::{MAX_GRID_X, refused, within};
@@ -227,15 +228,15 @@ impl Blocks {
         self.device.context().set_current()?;
         let aligned = self.aligned(raw);
         let params = self.bound(raw, aligned)?;
-        let warps = CONVERT_THREADS as usize / 32;
+        let warps = SCAN_THREADS as usize / 32;
         let rows = params.block_rows as usize;
-        let limit = u32::MAX as usize - (CONVERT_THREADS * COPIES) as usize;
+        let limit = u32::MAX as usize - (SCAN_THREADS * COPIES) as usize;
         let copies = raw
             .capacity
             .saturating_mul(params.block_copies.value as usize);
         within("elements of the slots", copies, limit)?;
         if self.request.choice.is_some() {
-            let grid = copies.div_ceil((CONVERT_THREADS * COPIES) as usize);
+            let grid = copies.div_ceil((SCAN_THREADS * COPIES) as usize);
             return {
                 self.launch(STEP_INDEX, false, rows.div_ceil(warps), 1, queue, &params)?;
                 self.launch(STEP_FILL_DENSE, aligned, grid, 1, queue, &params)
@@ -285,7 +286,7 @@ impl Blocks {
         let lanes = (block.1.min(PIECE.1 as usize).next_power_of_two() / wide).max(1);
         let across =
             self.params.block_columns.value as usize * self.params.piece_columns.value as usize;
-        let each = CONVERT_THREADS as usize / lanes;
+        let each = SCAN_THREADS as usize / lanes;
         Ok(ConvertParams {
             source: raw.source,
             row_bytes: (raw.leading as u64).saturating_mul(dtype.bytes() as u64),

@@ -1,6 +1,7 @@
 //! A kernel of the family `dense`: tensor maps of the operands and a cluster for each tile. Nothing is kept between runs.
 
-use einsparse_kernels::abi::{DenseParams, FLAG_VECTORS, PANEL_BYTES};
+use einsparse_kernels::abi::{FLAG_VECTORS, PANEL_BYTES};
+use einsparse_kernels::families::DenseParams;
 use einsparse_kernels::table::Row;
 
 use super::maps::{Flat, tensor_map};

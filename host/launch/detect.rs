@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use einsparse_kernels::abi::{
-    DETECT_ORDERED, DETECT_PAD, DETECT_VECTORS, DetectParams, Divisor, STEP_BITS, STEP_CHOICES,
+use einsparse_kernels::abi::Divisor;
+use einsparse_kernels::families::{
+    DETECT_ORDERED, DETECT_PAD, DETECT_VECTORS, DetectParams, STEP_BITS, STEP_CHOICES,
     STEP_LENGTHS, STEP_MARKED, STEP_PACK, STEP_TILES, mark_words, region,
 };
 use einsparse_kernels::table::{Row, kernels};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use einsparse_kernels::abi::{EinsumParams, FLAG_JOIN};
+use einsparse_kernels::families::{EinsumParams, FLAG_JOIN};
 use einsparse_kernels::table::Row;
 
 use super::in_vectors;

@@ -7,8 +7,9 @@ mod steps;
 use std::sync::Arc;
 
 use einsparse_formats::convert::EntryChoice;
-use einsparse_kernels::abi::{
-    COMPACT_TOP, Divisor, EntriesParams, FILL_ELL, SEGMENT_VECTORS, SEGMENTS, STEP_COMPACT,
+use einsparse_kernels::abi::Divisor;
+use einsparse_kernels::families::{
+    COMPACT_TOP, EntriesParams, FILL_ELL, SEGMENT_VECTORS, SEGMENTS, STEP_COMPACT,
     STEP_ENTRY_OFFSETS, STEP_ENTRY_ROWS, STEP_FILL_SLOTS, STEP_GROUP_STARTS, STEP_TOP_ENTRIES,
     TURNS_HEAD, WARP_SEGMENTS,
 };

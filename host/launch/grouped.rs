@@ -1,8 +1,9 @@
 //! Rows on a GPU, each times the matrix that was chosen for it.
 
-use einsparse_kernels::abi::{
-    B_COLUMNS, Divisor, FLAG_RELU, GROUPED_DEPTH, GROUPED_EARLY, GROUPED_GATE, GROUPED_GATHER,
-    GROUPED_ONCE, GROUPED_ROWS, GROUPED_SCATTER, GroupedParams,
+use einsparse_kernels::abi::{B_COLUMNS, Divisor, FLAG_RELU};
+use einsparse_kernels::families::{
+    GROUPED_DEPTH, GROUPED_EARLY, GROUPED_GATE, GROUPED_GATHER, GROUPED_ONCE, GROUPED_ROWS,
+    GROUPED_SCATTER, GroupedParams,
 };
 use einsparse_kernels::table::{Row, kernels};
 

@@ -1,8 +1,7 @@
 //! The gradient of a stack of matrices on a GPU, and that of the weights of a router's choices.
 
-use einsparse_kernels::abi::{
-    Divisor, FLAG_VECTORS, GRAD_A_TOKENS, GRAD_B_TOKENS, GroupedGradParams,
-};
+use einsparse_kernels::abi::{Divisor, FLAG_VECTORS};
+use einsparse_kernels::families::{GRAD_A_TOKENS, GRAD_B_TOKENS, GroupedGradParams};
 use einsparse_kernels::table::{Row, kernels};
 
 use super::route::DeviceRoutes;

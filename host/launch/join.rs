@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use einsparse_kernels::abi::{
-    CONVERT_THREADS, EntriesParams, JoinParams, Operation, STEP_JOIN_COUNT, STEP_JOIN_FILL,
-    STEP_JOIN_STARTS,
+use einsparse_kernels::abi::{Operation, SCAN_THREADS};
+use einsparse_kernels::families::{
+    EntriesParams, JoinParams, STEP_JOIN_COUNT, STEP_JOIN_FILL, STEP_JOIN_STARTS,
 };
 use einsparse_kernels::table::kernels;
 use rayon::prelude::*;
@@ -66,7 +66,7 @@ pub(crate) fn join(
         params.right_high = high.address();
         held.push(high);
     }
-    let blocks = left.len().div_ceil(CONVERT_THREADS as usize);
+    let blocks = left.len().div_ceil(SCAN_THREADS as usize);
     let [first, starts] = [join.room(left.len())?, join.room(left.len())?];
     let sums = join.room(2 * blocks)?;
     (params.first, params.starts, params.sums) =

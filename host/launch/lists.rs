@@ -1,8 +1,9 @@
 //! Work lists made on a GPU out of the spans of rows, which lie there: the host only learns how long they are.
 
-use einsparse_kernels::abi::{
-    Divisor, LIST_BUNDLES, LIST_CUT, LIST_FILL, LIST_KINDS, LIST_PIECES, LIST_PLACE, LIST_SURVEY,
-    LIST_TILE, ListParams, Operation,
+use einsparse_kernels::abi::{Divisor, Operation};
+use einsparse_kernels::families::{
+    LIST_BUNDLES, LIST_CUT, LIST_FILL, LIST_KINDS, LIST_PIECES, LIST_PLACE, LIST_SURVEY, LIST_TILE,
+    ListParams,
 };
 use einsparse_kernels::table::kernels;
 

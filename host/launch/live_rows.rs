@@ -1,9 +1,9 @@
 //! Kernels over rows whose number is known on the device only: families `live_rows` and `dense_live`.
 
-use einsparse_kernels::abi::{
-    DenseParams, FLAG_BIAS_COLUMNS, FLAG_GELU, FLAG_VECTORS, LIVE_ROWS_EARLY, LIVE_ROWS_SCATTER,
-    LiveRowsParams, NORM_COLUMNS, PACK_AHEAD, PACK_PAD, PACK_PARTS, PANEL_BYTES, STEP_LIVE_PRODUCT,
-    STEP_NORM_ROWS, STEP_PACK_ROWS,
+use einsparse_kernels::abi::{FLAG_BIAS_COLUMNS, FLAG_GELU, FLAG_VECTORS, PANEL_BYTES};
+use einsparse_kernels::families::{
+    DenseParams, LIVE_ROWS_EARLY, LIVE_ROWS_SCATTER, LiveRowsParams, NORM_COLUMNS, PACK_AHEAD,
+    PACK_PAD, PACK_PARTS, STEP_LIVE_PRODUCT, STEP_NORM_ROWS, STEP_PACK_ROWS,
 };
 use einsparse_kernels::table::{Row, kernels};
 

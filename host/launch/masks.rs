@@ -1,8 +1,9 @@
 //! The kernel of the `masks` family: flags of an attention mask to a work list that never leaves the device.
 
-use einsparse_kernels::abi::{
+use einsparse_kernels::abi::STRIP;
+use einsparse_kernels::families::{
     ATTENTION_KEYS, ATTENTION_MASK, DETECT_THREADS, KeyTile, MASK_BESIDE, MASK_FULL, MASK_KEYS,
-    MASK_LIMIT, MASK_PART, MASK_QUERIES, MaskParams, Queries, STEP_MASKS, STRIP,
+    MASK_LIMIT, MASK_PART, MASK_QUERIES, MaskParams, Queries, STEP_MASKS,
 };
 use einsparse_kernels::table::{Row, kernels};
 

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use einsparse_kernels::abi::{
-    LAST_OF_ROW, MESSAGE_FEATURES, MESSAGE_WHOLE, MessageParams, Operation, STEP_MESSAGE_FIRST,
+use einsparse_kernels::abi::Operation;
+use einsparse_kernels::families::{
+    LAST_OF_ROW, MESSAGE_FEATURES, MESSAGE_WHOLE, MessageParams, STEP_MESSAGE_FIRST,
     STEP_MESSAGE_PICK, STEP_MESSAGE_WEIGHTS,
 };
 use einsparse_kernels::table::{Row, kernels};

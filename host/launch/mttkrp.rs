@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use einsparse_kernels::abi::{FLAG_ACCUMULATE, FLAG_STREAMED, MttkrpParams, SpmmParams};
+use einsparse_kernels::abi::{FLAG_ACCUMULATE, SpmmParams};
+use einsparse_kernels::families::{FLAG_STREAMED, MttkrpParams};
 use einsparse_kernels::table::Row;
 
 use super::batched::Ordered;

@@ -1,9 +1,7 @@
 //! A kernel of the families `nm` and `nm_narrow`: the order of its tiles, tensor maps of the operands.
 
-use einsparse_kernels::abi::{
-    B_COLUMNS, Dtype, FLAG_VECTORS, HALF, NM_HOLDERS, NM_PAIR, NM_STEPS, NM_WORD, NmParams,
-    Operation,
-};
+use einsparse_kernels::abi::{B_COLUMNS, Dtype, FLAG_VECTORS, HALF, Operation};
+use einsparse_kernels::families::{NM_HOLDERS, NM_PAIR, NM_STEPS, NM_WORD, NmParams};
 use einsparse_kernels::frag;
 use einsparse_kernels::table::Row;
 

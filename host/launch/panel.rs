@@ -7,8 +7,9 @@ use std::sync::Arc;
 use einsparse_formats::SlicedEllPattern;
 use einsparse_kernels::abi::{
     A_COLUMNS, B_COLUMNS, C_COLUMNS, FLAG_OUT_BF16, FLAG_OUT_F16, FLAG_OUT_F32, FLAG_VECTORS, HALF,
-    PANEL_BYTES, STRIP, WgmmaParams,
+    PANEL_BYTES, STRIP,
 };
+use einsparse_kernels::families::WgmmaParams;
 use einsparse_kernels::table::Row;
 
 use super::maps::{Flat, tensor_map};
@@ -220,7 +221,7 @@ impl<P: Copy + 'static> Panels<P> {
         if whole {
             flags |= FLAG_VECTORS;
         }
-        if self.row().family == "narrow" {
+        if self.row().module == "narrow" {
             flags |= out_flag(self.out);
         }
         Ok(flags)

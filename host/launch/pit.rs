@@ -1,6 +1,7 @@
 //! A product with an operand whose micro-tiles were found while running: its list and its packed values are read on the device.
 
-use einsparse_kernels::abi::{Divisor, FLAG_VECTORS, MapWords, PIT_TF32_DEPTH, PitParams};
+use einsparse_kernels::abi::{Divisor, FLAG_VECTORS, MapWords};
+use einsparse_kernels::families::{PIT_TF32_DEPTH, PitParams};
 use einsparse_kernels::table::{Row, kernels};
 
 use super::maps::{Flat, tensor_map};
@@ -97,7 +98,7 @@ impl PitLaunch {
         } = work;
         let own = kernels()
             .iter()
-            .filter(|row| row.family == work.family(dtype));
+            .filter(|row| row.module == work.family(dtype));
         let fits = |row: &&Row| row.dtype == dtype && row.block == work.block();
         let Some(row) = own.clone().find(fits) else {
             return Err(Error::NoKernel {

@@ -1,6 +1,7 @@
 //! A convolution of the channels, or to the filters, that were listed while running.
 
-use einsparse_kernels::abi::{Divisor, PIT_CONV_DEPTH, PitConvParams, STEP_CHANNELS, STEP_FILTERS};
+use einsparse_kernels::abi::Divisor;
+use einsparse_kernels::families::{PIT_CONV_DEPTH, PitConvParams, STEP_CHANNELS, STEP_FILTERS};
 use einsparse_kernels::table::{Row, kernels};
 
 use super::maps::{Heads, Images, heads_map, images_map};
@@ -51,7 +52,7 @@ impl PitConvLaunch {
         }
         let out = shape.out()?;
         limits(&shape, out)?;
-        let own = kernels().iter().filter(|row| row.family == "pit_conv");
+        let own = kernels().iter().filter(|row| row.module == "pit_conv");
         let wanted = if filters { STEP_FILTERS } else { STEP_CHANNELS };
         let fits = |row: &&Row| row.dtype == dtype && row.step == wanted;
         let choices = own.clone().filter(fits).flat_map(|row| {

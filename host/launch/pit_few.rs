@@ -1,6 +1,6 @@
 //! A product of few rows whose kernel finds the empty columns of A itself: nothing is kept between runs.
 
-use einsparse_kernels::abi::{FEW_PAIRS, FEW_PARTS, FEW_VECTORS, PitFewParams};
+use einsparse_kernels::families::{FEW_PAIRS, FEW_PARTS, FEW_VECTORS, PitFewParams};
 use einsparse_kernels::table::{Row, kernels};
 
 use super::{DenseMatrix, MAX_GRID_X, aligned, refused, small, within};
@@ -24,7 +24,7 @@ pub(crate) struct PitFewLaunch {
 
 /// The kernels of this family.
 pub(crate) fn few_rows(dtype: Dtype) -> impl Iterator<Item = &'static Row> {
-    let fits = move |row: &&Row| row.family == "pit_few" && row.dtype == dtype;
+    let fits = move |row: &&Row| row.module == "pit_few" && row.dtype == dtype;
     kernels().iter().filter(fits)
 }
 

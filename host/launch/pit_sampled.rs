@@ -1,6 +1,6 @@
 //! A product at the micro-tiles of another matrix, which were found while running: their lists are read on the device.
 
-use einsparse_kernels::abi::{PitSampledParams, SAMPLED_GATE, SAMPLED_WIDTH};
+use einsparse_kernels::families::{PitSampledParams, SAMPLED_GATE, SAMPLED_WIDTH};
 use einsparse_kernels::table::kernels;
 
 use super::maps::{Flat, tensor_map};
@@ -32,7 +32,7 @@ pub(crate) struct PitSampledRun {
 impl PitSampledLaunch {
     /// The product, for `[m, n, k]`.
     pub(crate) fn new(device: &Device, dtype: Dtype, extents: [usize; 3]) -> Result<Self> {
-        let own = kernels().iter().filter(|row| row.family == "pit_sampled");
+        let own = kernels().iter().filter(|row| row.module == "pit_sampled");
         let row = own.clone().find(|row| row.dtype == dtype);
         let row = row.ok_or_else(|| Error::NoKernel {
             indirect: "S[L[p],n] = X[L[p],k] * Y[n,k], 64 columns at a time".into(),

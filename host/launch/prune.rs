@@ -1,6 +1,7 @@
 //! Magnitude pruning of a dense matrix on a GPU.
 
-use einsparse_kernels::abi::{Operation, PruneParams};
+use einsparse_kernels::abi::Operation;
+use einsparse_kernels::families::PruneParams;
 use einsparse_kernels::table::{Row, kernels};
 
 use super::{small, within};

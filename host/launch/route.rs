@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use einsparse_kernels::abi::{
-    Divisor, ROUTE_BLOCKS, ROUTE_EXPERTS, ROUTE_PANEL, ROUTE_RECORD, ROUTE_SHARE, RouteParams,
+use einsparse_kernels::abi::Divisor;
+use einsparse_kernels::families::{
+    ROUTE_BLOCKS, ROUTE_EXPERTS, ROUTE_PANEL, ROUTE_RECORD, ROUTE_SHARE, RouteParams,
     STEP_ROUTE_COUNT, STEP_ROUTE_GRADIENT, STEP_ROUTE_PLACE, STEP_ROUTE_SUM,
 };
 use einsparse_kernels::table::kernels;

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use einsparse_kernels::abi::{DOT_ENTRIES, FLAG_ACCUMULATE, MttkrpParams, SpmmParams};
+use einsparse_kernels::abi::{FLAG_ACCUMULATE, SpmmParams};
+use einsparse_kernels::families::{DOT_ENTRIES, MttkrpParams};
 use einsparse_kernels::table::Row;
 
 use super::{MAX_GRID_X, aligned, in_vectors, small, within};

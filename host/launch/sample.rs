@@ -1,7 +1,8 @@
 //! Shares of micro-tiles on a sample of a matrix, told to the host while it goes on.
 
-use einsparse_kernels::abi::{
-    DETECT_VECTORS, Divisor, SAMPLE_BOXES, SAMPLE_COLUMNS, SAMPLE_ROWS, STEP_SAMPLE, SampleParams,
+use einsparse_kernels::abi::Divisor;
+use einsparse_kernels::families::{
+    DETECT_VECTORS, SAMPLE_BOXES, SAMPLE_COLUMNS, SAMPLE_ROWS, STEP_SAMPLE, SampleParams,
 };
 use einsparse_kernels::table::kernels;
 

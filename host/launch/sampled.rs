@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use einsparse_kernels::abi::{
-    A_COLUMNS, B_COLUMNS, FLAG_ACCUMULATE, FLAG_MASK_VALUES, HALF, MapWords, STRIP, SampledParams,
-    Window,
+    A_COLUMNS, B_COLUMNS, FLAG_ACCUMULATE, FLAG_MASK_VALUES, HALF, MapWords, STRIP,
 };
+use einsparse_kernels::families::{SampledParams, Window};
 use einsparse_kernels::table::Row;
 
 use super::maps::{Flat, tensor_map};
@@ -83,7 +83,7 @@ impl SampledLaunch {
         places: Places<'_>,
     ) -> Result<Self> {
         let pattern = (places.runs, places.columns);
-        Ok(match row.family {
+        Ok(match row.module {
             "sddmm" | "sddmm_narrow" => {
                 let launch = Sddmm::new(device, row, extents, (mode, out), pattern)?;
                 SampledLaunch::Entries(Box::new(launch))

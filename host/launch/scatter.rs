@@ -1,6 +1,7 @@
 //! Values to the places they have in another form of their matrix.
 
-use einsparse_kernels::abi::{Operation, ScatterParams};
+use einsparse_kernels::abi::Operation;
+use einsparse_kernels::families::ScatterParams;
 use einsparse_kernels::table::{Row, kernels};
 
 use super::{MAX_GRID_X, within};

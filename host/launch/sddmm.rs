@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use einsparse_kernels::abi::{FLAG_ACCUMULATE, FLAG_MASK_VALUES, Item, Operation, SddmmParams};
+use einsparse_kernels::abi::{FLAG_ACCUMULATE, FLAG_MASK_VALUES, Item, Operation};
+use einsparse_kernels::families::SddmmParams;
 use einsparse_kernels::table::Row;
 
 use super::gather::Words;

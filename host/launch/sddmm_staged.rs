@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use einsparse_kernels::abi::{STAGED_BYTES, SddmmStagedParams, Shelf};
+use einsparse_kernels::families::{STAGED_BYTES, SddmmStagedParams, Shelf};
 use einsparse_kernels::table::Row;
 
 use super::gather::Words;

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use einsparse_kernels::abi::{
     A_COLUMNS, B_COLUMNS, FLAG_ACCUMULATE, FLAG_MASK_VALUES, FLAG_VECTORS, HALF, MapWords,
-    PANEL_BYTES, Pane, Picks, STRIP, SddmmTilesParams,
+    PANEL_BYTES, STRIP,
 };
+use einsparse_kernels::families::{Pane, Picks, SddmmTilesParams};
 use einsparse_kernels::table::Row;
 
 use super::maps::{Flat, tensor_map};

@@ -2,9 +2,10 @@
 //! it needs to know how much memory to ask for.
 
 use einsparse_formats::SlicedEllPattern;
-use einsparse_kernels::abi::{
-    CHUNK_SLOTS, CHUNK_STEPS, Operation, RUN_CHUNKS, SLICE, SLICING_COUNT, SLICING_FILL,
-    SLICING_ORDER, SLICING_VALUES, SlicingParams,
+use einsparse_kernels::abi::Operation;
+use einsparse_kernels::families::{
+    CHUNK_SLOTS, CHUNK_STEPS, RUN_CHUNKS, SLICE, SLICING_COUNT, SLICING_FILL, SLICING_ORDER,
+    SLICING_VALUES, SlicingParams,
 };
 use einsparse_kernels::table::{Row, kernels};
 

@@ -3,7 +3,7 @@
 
 mod deal;
 
-use einsparse_kernels::abi::{
+use einsparse_kernels::families::{
     SOFTMAX_CLASSES, SOFTMAX_LOG, SOFTMAX_SUMS, STEP_SOFTMAX, STEP_SOFTMAX_GRADIENT, SoftmaxParams,
 };
 use einsparse_kernels::table::{Row, kernels};

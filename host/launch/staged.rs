@@ -5,9 +5,8 @@ mod shares;
 use std::sync::Arc;
 
 use einsparse_formats::{PAD, SlicedEllPattern};
-use einsparse_kernels::abi::{
-    EMPTY_ROW, FLAG_VECTORS, K_TILE, StagedJoin, StagedParams, WINDOW_BITS,
-};
+use einsparse_kernels::abi::FLAG_VECTORS;
+use einsparse_kernels::families::{EMPTY_ROW, K_TILE, StagedJoin, StagedParams, WINDOW_BITS};
 use einsparse_kernels::table::Row;
 
 use super::maps::{Flat, tensor_map};

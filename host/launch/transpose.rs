@@ -1,7 +1,8 @@
 //! The transposes of dense matrices of 2-byte elements, made at each run: for products that read the summed axis first.
 
-use einsparse_kernels::abi::{
-    Divisor, TRANSPOSE_COLUMNS, TRANSPOSE_ROWS, TRANSPOSE_VECTORS, TransposeParams,
+use einsparse_kernels::abi::Divisor;
+use einsparse_kernels::families::{
+    TRANSPOSE_COLUMNS, TRANSPOSE_ROWS, TRANSPOSE_VECTORS, TransposeParams,
 };
 use einsparse_kernels::table::kernels;
 

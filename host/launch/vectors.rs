@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use einsparse_formats::vectors::{VectorPattern, VectorStep};
-use einsparse_kernels::abi::{
-    Dtype, FLAG_VECTORS, Operation, RowWindow, VectorsParams, record_bytes,
-};
+use einsparse_kernels::abi::{Dtype, FLAG_VECTORS, Operation};
+use einsparse_kernels::families::{RowWindow, VectorsParams, record_bytes};
 use einsparse_kernels::table::Row;
 
 use super::panel::out_flag;

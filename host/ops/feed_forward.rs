@@ -81,7 +81,7 @@ impl<T: Scalar> Marked<T> {
         let Some(device) = context.device().filter(|device| can_mark(device, first)) else {
             return Ok(None);
         };
-        let Some(row) = find(second).filter(|row| row.family == "pit") else {
+        let Some(row) = find(second).filter(|row| row.module == "pit") else {
             return Ok(None);
         };
         if !hidden.is_multiple_of(8) || !inputs.is_multiple_of(8) {

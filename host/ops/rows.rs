@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use einsparse_kernels::abi::{REDUCE_MAX, REDUCE_SUM};
+use einsparse_kernels::families::{REDUCE_MAX, REDUCE_SUM};
 
 use crate::context::Context;
 use crate::cost::{RowsWork, predict_rows};

@@ -6,7 +6,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use einsparse_formats::PAD;
-use einsparse_kernels::abi::{REDUCE_COLUMNS, Zeros};
+use einsparse_kernels::abi::Zeros;
+use einsparse_kernels::families::REDUCE_COLUMNS;
 use einsparse_kernels::table::Row;
 use rayon::prelude::*;
 

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use einsparse_kernels::abi::{Dtype, EINSUM_FACTORS, Operation};
+use einsparse_kernels::abi::{Dtype, Operation};
+use einsparse_kernels::families::EINSUM_FACTORS;
 use einsparse_kernels::table::{Row, kernels};
 
 use super::any::AnyPlan;

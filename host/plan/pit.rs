@@ -40,7 +40,7 @@ pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     };
     // A micro-tile has no more rows than A.
     let share = |row: &Row| {
-        expected.share(match row.family {
+        expected.share(match row.module {
             "pit_few" => extents[0],
             _ => height(row),
         })
@@ -48,7 +48,7 @@ pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     let turned = form.order.transposed;
     let few = kernels()
         .iter()
-        .filter(|row| !turned && row.family == "pit_few" && row.dtype == question.types.operands);
+        .filter(|row| !turned && row.module == "pit_few" && row.dtype == question.types.operands);
     let dtype = multiplied_as(question.types.operands, question.options.precision);
     let mut rows = rows(dtype, turned).chain(few).peekable();
     if rows.peek().is_none() {
@@ -115,7 +115,7 @@ fn offer<'q>(
     (form, cost): (SpmmForm, Cost),
 ) -> Offer<'q> {
     let made = move |device: &Arc<Device>| {
-        if row.family == "pit_few" {
+        if row.module == "pit_few" {
             let made = few::Made::new(device, row, extents, &form)?;
             return Ok(Box::new(made) as Box<dyn Compiled>);
         }
@@ -149,7 +149,7 @@ pub(super) fn rows(dtype: Dtype, turned: bool) -> impl Iterator<Item = &'static 
     };
     kernels()
         .iter()
-        .filter(move |row| row.family == family && row.dtype == dtype)
+        .filter(move |row| row.module == family && row.dtype == dtype)
 }
 
 /// Rows of C that a micro-tile of a kernel has.

@@ -101,7 +101,7 @@ fn wrong_form(row: &Row, problem: &Problem) -> Option<String> {
     if row.walk == WalkKind::Permuted && !problem.order.transposed {
         return Some("walks a transposed pattern, and the product takes A as it is".into());
     }
-    let batched = row.family == "batched";
+    let batched = row.module == "batched";
     let wide = has_strips(row) || row.walk == WalkKind::Nm;
     if problem.work.items != 1 && !wide && !batched {
         return Some("computes one product at a time, not a batch".into());

@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use einsparse_formats::{AnyPattern, Format};
-use einsparse_kernels::abi::{REDUCE_SUM, Zeros, rows_step};
+use einsparse_kernels::abi::Zeros;
+use einsparse_kernels::families::{REDUCE_SUM, rows_step};
 use einsparse_kernels::table::{Row, kernels};
 
 use super::any::AnyPlan;

@@ -7,7 +7,7 @@ mod made;
 use std::sync::Arc;
 
 use einsparse_formats::{AnyPattern, Role};
-use einsparse_kernels::abi::rows_of_piece;
+use einsparse_kernels::families::rows_of_piece;
 
 use super::bind::find;
 use super::choose::Candidate;

@@ -1,6 +1,7 @@
 //! Which thread block takes which queries, in which order.
 
-use einsparse_kernels::abi::{KeyTile, NO_STRIP, Queries, STRIP};
+use einsparse_kernels::abi::{NO_STRIP, STRIP};
+use einsparse_kernels::families::{KeyTile, Queries};
 
 use super::Tiles;
 use crate::error::Result;

@@ -1,9 +1,10 @@
 //! Masks that are said by flags of blocks, columns, rows and diagonals instead of entry by entry: their tiles follow piece by piece,
 //! whatever their number of entries. The same functions decide on the device (`masks`).
 
-use einsparse_kernels::abi::{
-    ATTENTION_PIECE, Cover, HALF, KeyTile, MASK_ALL, MASK_NONE, MASK_PIECE, MaskFlags, STRIP,
-    cover, mask_word, row_bits,
+use einsparse_kernels::abi::{HALF, STRIP};
+use einsparse_kernels::families::{
+    ATTENTION_PIECE, Cover, KeyTile, MASK_ALL, MASK_NONE, MASK_PIECE, MaskFlags, cover, mask_word,
+    row_bits,
 };
 use rayon::prelude::*;
 

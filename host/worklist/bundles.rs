@@ -1,6 +1,7 @@
 //! Many short rows: bundles of neighbours for one segment of lanes each, made by all cores.
 
-use einsparse_kernels::abi::{BUNDLE, Item, LIST_TILE, ROW_ENTRIES, Slot, WHOLE_ROW, piece_of};
+use einsparse_kernels::abi::{BUNDLE, Item, Slot, WHOLE_ROW};
+use einsparse_kernels::families::{LIST_TILE, ROW_ENTRIES, piece_of};
 use rayon::prelude::*;
 
 use super::{Runs, WorkList, class};

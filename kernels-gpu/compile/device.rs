@@ -20,7 +20,7 @@ use std::time::Instant;
 /// The PTX version, as rustc names it: enough for wgmma and setmaxnreg, and open to drivers from 525 on.
 const PTX_FEATURE: &str = "+ptx80";
 
-/// Memory that one rustc may take for a family, link-time optimisation included.
+/// Memory that one rustc may take for a module, link-time optimisation included.
 const MEMORY_PER_JOB: u64 = 2 << 30;
 
 /// A build of some modules.
@@ -111,7 +111,7 @@ impl Build<'_> {
         let (text, needed) = self.rustc(spec, core, &scratch)?;
         let text = ptx::with_version(ptx::with_launch_bounds(&text, spec)?);
         let mut entry = Entry {
-            family: spec.family.clone(),
+            module: spec.module.clone(),
             arch: spec.arch.clone(),
             key: self.key(spec, &needed)?,
             compiler: self.toolchain.name(),
@@ -154,7 +154,7 @@ impl Build<'_> {
         let mut rustc = self.toolchain.rustc();
         // Relative, so that nothing depends on where the sources lie.
         rustc.current_dir(&self.sources.folder).arg("lib.rs");
-        let name = format!("device_{}", spec.family);
+        let name = format!("device_{}", spec.module);
         rustc.args([
             "--crate-type=cdylib",
             "--edition=2024",
@@ -165,7 +165,7 @@ impl Build<'_> {
         rustc.args(["-Ccodegen-units=1", "-Cstrip=debuginfo"]);
         rustc.args(["--target=nvptx64-nvidia-cuda", "-Zunstable-options"]);
         rustc.args(self.flags(&spec.arch));
-        rustc.arg(format!("--cfg=family=\"{}\"", spec.family));
+        rustc.arg(format!("--cfg=module=\"{}\"", spec.module));
         rustc.arg(format!("--cfg=arch=\"{}\"", spec.arch));
         if spec.partial {
             rustc.arg("--cfg=some_rows");

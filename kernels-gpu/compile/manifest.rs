@@ -51,7 +51,7 @@ impl Sources {
 /// One module as written down.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    pub(crate) family: String,
+    pub(crate) module: String,
     pub(crate) arch: String,
     pub(crate) key: String,
     pub(crate) compiler: String,
@@ -72,7 +72,7 @@ impl Entry {
     /// Whether it was made of these sources and rows.
     pub(crate) fn fits(&self, spec: &Spec, sources: &Sources) -> bool {
         let key = sources.key(spec, &self.sources, &self.compiler);
-        self.family == spec.family && self.arch == spec.arch && key.as_ref() == Some(&self.key)
+        self.module == spec.module && self.arch == spec.arch && key.as_ref() == Some(&self.key)
     }
 }
 
@@ -100,7 +100,7 @@ pub(crate) fn write(entries: &[Entry]) -> String {
         }
         made_by = (&entry.compiler, &entry.ptxas);
         let bytes = entry.bytes.to_string();
-        line(&["module", &entry.family, &entry.arch, &entry.key, &bytes]);
+        line(&["module", &entry.module, &entry.arch, &entry.key, &bytes]);
         for source in entry.sources.iter().filter(|s| !common.contains(s)) {
             line(&["own", source]);
         }
@@ -131,7 +131,7 @@ pub(crate) fn parse(text: &str) -> Option<Vec<Entry>> {
             "compiler" => compiler = rest.to_string(),
             "ptxas" => ptxas = rest.to_string(),
             "module" => entries.push(Entry {
-                family: words.next()?.to_string(),
+                module: words.next()?.to_string(),
                 arch: words.next()?.to_string(),
                 key: words.next()?.to_string(),
                 bytes: words.next()?.parse().ok()?,
@@ -176,9 +176,9 @@ mod tests {
     use super::*;
     use crate::Kernel;
 
-    fn entry(family: &str, own: &str) -> Entry {
+    fn entry(module: &str, own: &str) -> Entry {
         let kernel = Resources {
-            name: format!("{family}_a"),
+            name: format!("{module}_a"),
             registers: 40,
             smem: 16,
             ..Resources::default()
@@ -188,7 +188,7 @@ mod tests {
             text: "ptxas info : (C7508) two words".into(),
         };
         Entry {
-            family: family.into(),
+            module: module.into(),
             arch: "sm_80".into(),
             key: "0".into(),
             compiler: "rustc 1.96.0 (x y)".into(),
@@ -226,7 +226,7 @@ mod tests {
             min_blocks: 1,
         };
         let mut spec = Spec {
-            family: "spmm".into(),
+            module: "spmm".into(),
             arch: "sm_80".into(),
             kernels: vec![kernel],
             partial: false,

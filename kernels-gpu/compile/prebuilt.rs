@@ -39,8 +39,8 @@ pub struct Module {
 
 impl Module {
     /// Family it holds.
-    pub fn family(&self) -> &str {
-        &self.entry.family
+    pub fn stem(&self) -> &str {
+        &self.entry.module
     }
 
     /// Architecture it was compiled for.
@@ -48,9 +48,9 @@ impl Module {
         &self.entry.arch
     }
 
-    /// `<family>.<arch>`.
+    /// `<module>.<arch>`.
     pub fn name(&self) -> String {
-        format!("{}.{}", self.family(), self.arch())
+        format!("{}.{}", self.stem(), self.arch())
     }
 
     /// What ptxas reported; no kernels where there was none.
@@ -75,7 +75,7 @@ impl Module {
 
     fn kept(entry: &Entry) -> Module {
         let file = |folder, end| {
-            let name = format!("{}.{end}.zst", entry.family);
+            let name = format!("{}.{end}.zst", entry.module);
             Code::Packed(Path::new(folder).join(name))
         };
         let ptx = file(folder_of_ptx(&entry.arch), "ptx");
@@ -178,7 +178,7 @@ impl Kernels<'_> {
             let work = |spec: &Spec| {
                 let known = kept
                     .iter()
-                    .find(|e| e.family == spec.family && e.arch == spec.arch);
+                    .find(|e| e.module == spec.module && e.arch == spec.arch);
                 known.map_or(0, |entry| entry.bytes)
             };
             found.extend(build.compile(&missing, work)?);
@@ -279,7 +279,7 @@ pub fn inputs() -> Result<Vec<PathBuf>, Error> {
 pub fn keep(modules: &[Module], compress: impl Fn(&[u8]) -> Vec<u8>) -> Result<(), Error> {
     let mut files = Vec::new();
     let mut write = |folder: &str, module: &Module, end: &str, code: &Code, frame| {
-        let path = Path::new(folder).join(format!("{}.{end}.zst", module.family()));
+        let path = Path::new(folder).join(format!("{}.{end}.zst", module.stem()));
         files.push(path.clone());
         match code {
             Code::Packed(_) => Ok(()),
@@ -337,7 +337,7 @@ fn has_twin(module: &Module, modules: &[Module]) -> bool {
             .collect::<Vec<_>>()
     };
     let twin = |other: &Module| {
-        other.family() == module.family() && other.arch() != CUBINS && names(other) == names(module)
+        other.stem() == module.stem() && other.arch() != CUBINS && names(other) == names(module)
     };
     module.arch() == CUBINS && modules.iter().any(twin)
 }

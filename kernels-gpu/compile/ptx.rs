@@ -95,7 +95,7 @@ mod tests {
             min_blocks: 2,
         };
         Spec {
-            family: "f".into(),
+            module: "f".into(),
             arch: "sm_80".into(),
             kernels: names.iter().map(kernel).collect(),
             partial: false,

@@ -1,4 +1,4 @@
-//! What there is to compile: a module for each family and architecture, with its entries and their launch bounds.
+//! What there is to compile: every module for every architecture, with its entries and their launch bounds.
 
 use einsparse_kernels::table;
 use std::env;
@@ -33,16 +33,16 @@ pub struct Kernel {
     pub min_blocks: u32,
 }
 
-/// One module: the kernels of a family for one architecture.
+/// Kernels that are compiled together, for one architecture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
-    /// Given to the sources as `--cfg family="<family>"`.
-    pub family: String,
+    /// Its name in the table, given to the sources as `--cfg module="<module>"`.
+    pub module: String,
     /// `-Ctarget-cpu`, given to the sources as `--cfg arch="<arch>"`.
     pub arch: String,
     /// The entries the module must have, no more and no less.
     pub kernels: Vec<Kernel>,
-    /// Whether these are not all rows of the family: the others are left out of the sources, too.
+    /// Whether these are not all rows of the module: the others are left out of the sources, too.
     pub partial: bool,
 }
 
@@ -53,11 +53,11 @@ impl Spec {
     /// instead of 228, and ptxas spills there what fits on `sm_90a`.
     pub fn of_table(arch: &str) -> Vec<Spec> {
         let fewer = u32::from(arch != "sm_90a");
-        let rows = |family: &str| {
-            let of_family = table::kernels()
+        let rows = |module: &str| {
+            let of_module = table::kernels()
                 .iter()
-                .filter(|row| row.family == family && (row.arch != "sm_90a" || arch == "sm_90a"));
-            of_family
+                .filter(|row| row.module == module && (row.arch != "sm_90a" || arch == "sm_90a"));
+            of_module
                 .map(|row| Kernel {
                     name: row.name.to_string(),
                     source: row.source.to_string(),
@@ -66,15 +66,13 @@ impl Spec {
                 })
                 .collect()
         };
-        let of_families = table::FAMILIES.iter().map(|&family| Spec {
-            family: family.to_string(),
+        let of_modules = table::MODULE_NAMES.iter().map(|&module| Spec {
+            module: module.to_string(),
             arch: arch.to_string(),
-            kernels: rows(family),
+            kernels: rows(module),
             partial: false,
         });
-        of_families
-            .filter(|spec| !spec.kernels.is_empty())
-            .collect()
+        of_modules.filter(|spec| !spec.kernels.is_empty()).collect()
     }
 
     /// Every module of all of [`ARCHS`].
@@ -85,11 +83,11 @@ impl Spec {
     /// The modules that plans take, and that the project keeps.
     pub fn all() -> Vec<Spec> {
         let mut specs = Spec::every();
-        specs.retain(|spec| !table::ON_DEMAND.contains(&&*spec.family));
+        specs.retain(|spec| !table::ON_DEMAND.contains(&&*spec.module));
         specs
     }
 
-    /// The modules of a build: [`Spec::all`], or those that `EINSPARSE_MODULES` lists as `<family>.<arch>` with commas between,
+    /// The modules of a build: [`Spec::all`], or those that `EINSPARSE_MODULES` lists as `<module>.<arch>` with commas between,
     /// or `all` for [`Spec::every`] one.
     pub fn asked() -> Vec<Spec> {
         let names = env::var("EINSPARSE_MODULES");
@@ -103,9 +101,9 @@ impl Spec {
         specs
     }
 
-    /// `<family>.<arch>`.
+    /// `<module>.<arch>`.
     pub fn name(&self) -> String {
-        format!("{}.{}", self.family, self.arch)
+        format!("{}.{}", self.module, self.arch)
     }
 
     /// As [`Spec::name`], apart from the whole module where rows are left out.
@@ -128,8 +126,8 @@ impl Spec {
     }
 }
 
-/// `lib.rs`, the header files and `device/`: not this crate, not what it made, and not the table, whose rows stand in
-/// [`Kernel`]: a new row makes the module of its family stale and no other.
+/// `lib.rs`, the vocabulary and the families: not this crate, not what it made, and not the table, whose rows stand in
+/// [`Kernel`]: a new row makes its own module stale and no other.
 pub(crate) fn is_kernel_source(path: &Path) -> bool {
     const OTHERS: [&str; 7] = [
         "compile", "prebuilt", "table", "table.rs", "target", "tests", "benches",
@@ -139,6 +137,7 @@ pub(crate) fn is_kernel_source(path: &Path) -> bool {
         .next()
         .and_then(|part| part.as_os_str().to_str())
         .unwrap_or("");
+    let rows = first == "families" && path.ends_with("rows.rs");
     let folder_or_rust = path.extension().is_none_or(|end| end == "rs");
-    !OTHERS.contains(&first) && !first.starts_with('.') && folder_or_rust
+    !OTHERS.contains(&first) && !rows && !first.starts_with('.') && folder_or_rust
 }

@@ -1,4 +1,4 @@
-//! The table expanded to kernel entries of the family being compiled, and the panic handler.
+//! The table expanded to kernel entries of the module being compiled, and the panic handler.
 
 // The name of every row is a `cfg`.
 #![allow(unexpected_cfgs)]
@@ -6,13 +6,16 @@
 use super::gpu::kernel;
 use super::kernel::Kernel;
 use crate::abi::*;
+use crate::families::*;
 use crate::for_each_kernel;
 
 macro_rules! entries {
-    ($($family:ident $cfg:tt $params:ident $arch:ident $operation:ident { $($name:ident: $walk:ident, $elem:ident, $tile:ty;)+ })+) => {
-        $(
-            #[cfg(any(family = $cfg, not(target_arch = "nvptx64")))]
-            mod $family {
+    ($($family:ident {
+        $($module:ident $cfg:tt $params:ident $arch:ident $operation:ident { $($name:ident: $walk:ident, $elem:ident, $tile:ty;)+ })+
+    })+) => {
+        $($(
+            #[cfg(any(module = $cfg, not(target_arch = "nvptx64")))]
+            mod $module {
                 use super::*;
                 $(
                     // A build of some rows names each.
@@ -20,7 +23,7 @@ macro_rules! entries {
                     kernel!($name(p: $params, at) => <$tile as Kernel<$walk, $elem, $params>>::run(&p, at));
                 )+
             }
-        )+
+        )+)+
     };
 }
 

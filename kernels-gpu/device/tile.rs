@@ -1,10 +1,10 @@
-//! Shared tiles of the block family: where a stage lies in the arena, and how lanes read fragments.
+//! Shared tiles of the module `block`: where a stage lies in the arena, and how lanes read fragments.
 
 use super::ptx::{copy, matrix};
-use crate::abi::*;
+use crate::abi::PANEL_BYTES;
 use crate::frag;
 
-/// A's tile of a stage: `B` rows of [`STAGE_BYTES`], 16-byte chunks swizzled.
+/// A's tile of a stage: `B` rows of [`PANEL_BYTES`], 16-byte chunks swizzled.
 #[derive(Clone, Copy)]
 pub struct ATile(pub u32);
 
@@ -12,7 +12,7 @@ impl ATile {
     /// Shared address of a 16-byte chunk.
     #[inline(always)]
     pub fn chunk(self, row: u32, chunk: u32) -> u32 {
-        self.0 + frag::swizzle(row, chunk, STAGE_BYTES as u32)
+        self.0 + frag::swizzle(row, chunk, PANEL_BYTES as u32)
     }
 
     /// Fragment of the 16 rows from `row` and the 32 bytes of k-step `step`.

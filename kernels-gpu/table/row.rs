@@ -11,6 +11,8 @@ pub struct Row {
     /// Entry name in the PTX module.
     pub name: &'static str,
     /// Module the entry lives in.
+    pub module: &'static str,
+    /// Family that the module belongs to: the folder of its sources.
     pub family: &'static str,
     /// Walk, element and tile as the table has them.
     pub source: &'static str,
@@ -72,17 +74,21 @@ impl Row {
 }
 
 macro_rules! rows {
-    ($($family:ident $cfg:tt $params:ident $arch:ident $operation:ident { $($name:ident: $walk:ident, $elem:ident, $tile:ty;)+ })+) => {
-        /// Families, one PTX module each, in table order.
-        pub const FAMILIES: &[&str] = &[$(stringify!($family)),+];
+    ($($family:ident {
+        $($module:ident $cfg:tt $params:ident $arch:ident $operation:ident { $($name:ident: $walk:ident, $elem:ident, $tile:ty;)+ })+
+    })+) => {
+        /// Modules of PTX, in table order.
+        pub const MODULE_NAMES: &[&str] = &[$($(stringify!($module)),+),+];
 
         /// Every row of the table.
         pub fn kernels() -> &'static [Row] {
             use crate::abi::*;
+            use crate::families::*;
             /// A row without what functions of its tile say, and these: as data it compiles in no time.
             type Known = (Row, fn(Dtype) -> u32, fn(Dtype) -> u32);
-            static KNOWN: &[Known] = &[$($((Row {
+            static KNOWN: &[Known] = &[$($($((Row {
                 name: stringify!($name),
+                module: stringify!($module),
                 family: stringify!($family),
                 source: stringify!($params $walk $elem $tile),
                 operation: Operation::$operation,
@@ -104,7 +110,7 @@ macro_rules! rows {
                 params: TypeId::of::<$params>(),
                 vector: 0,
                 shared_bytes: 0,
-            }, <$tile as Tile>::vector, <$tile as Tile>::shared_bytes),)+)+];
+            }, <$tile as Tile>::vector, <$tile as Tile>::shared_bytes),)+)+)+];
             static ROWS: std::sync::LazyLock<Vec<Row>> = std::sync::LazyLock::new(|| {
                 let whole = |(row, vector, shared_bytes): &Known| Row {
                     vector: vector(row.dtype),
@@ -118,7 +124,7 @@ macro_rules! rows {
     };
 }
 
-/// Families that no plan takes by itself, in a build only where `EINSPARSE_MODULES` names them or is `all`: what fixed orders of
+/// Modules that no plan takes by itself, in a build only where `EINSPARSE_MODULES` names them or is `all`: what fixed orders of
 /// sums cost, for the bench `determinism`, and the kernels of docs/levels.md.
 pub const ON_DEMAND: &[&str] = &["relaxed", "levels"];
 

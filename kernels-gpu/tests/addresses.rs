@@ -1,9 +1,10 @@
 //! The arithmetic of places that kernels and host share, against the plainest loops there are: all small cases, and those at the
 //! edges of 32 bits.
 
-use einsparse_kernels::abi::{
-    Arrays, Divisor, EINSUM_DIM_BYTES, EINSUM_FACTORS, EINSUM_PAD, EinsumDim, EinsumFactor,
-    EinsumParams, length_class, low_bits, pick, picked, piece_of,
+use einsparse_kernels::abi::Divisor;
+use einsparse_kernels::families::{
+    Arrays, EINSUM_DIM_BYTES, EINSUM_FACTORS, EINSUM_PAD, EinsumDim, EinsumFactor, EinsumParams,
+    length_class, low_bits, pick, picked, piece_of,
 };
 
 /// The lowest, those around powers of two, and the highest.

@@ -135,7 +135,7 @@ fn few_rows_keep_infinities_on_the_gpu() {
 
 /// Every kernel of the family, as a plan's.
 fn named<T: Scalar>(context: &Context) {
-    let rows = kernels().iter().filter(|row| row.family == "pit_few");
+    let rows = kernels().iter().filter(|row| row.module == "pit_few");
     for row in rows.filter(|row| row.dtype == T::DTYPE) {
         for [less, k, n] in [
             [0, 600, 264],

@@ -23,7 +23,7 @@ const SHAPES: [[usize; 3]; 12] = [
 
 fn rows(dtype: Dtype) -> Vec<&'static Row> {
     products()
-        .filter(|row| row.family == "dense" && row.dtype == dtype)
+        .filter(|row| row.module == "dense" && row.dtype == dtype)
         .collect()
 }
 

@@ -19,12 +19,12 @@ fn kernels_keep_their_resources() {
     let facts = device.facts();
     let modules = device.modules();
     let here = |row: &&Row| {
-        modules.holds(row.family) && (modules.arch() == "sm_90a" || row.arch != "sm_90a")
+        modules.holds(row.module) && (modules.arch() == "sm_90a" || row.arch != "sm_90a")
     };
     for row in kernels().iter().filter(here) {
         let function = device
             .modules()
-            .function(row.family, row.name, row.shared_bytes)
+            .function(row.module, row.name, row.shared_bytes)
             .unwrap();
         let kernel = function.facts().unwrap();
         assert_eq!(kernel.local_bytes, 0, "{} spills: {kernel:?}", row.name);
@@ -69,7 +69,7 @@ fn texts_compile() {
     let Some(gpu) = gpu() else { return };
     let context = gpu.device().unwrap().context();
     let text = |family, arch| {
-        let of = |m: &&EmbeddedModule| (m.family, m.arch) == (family, arch);
+        let of = |m: &&EmbeddedModule| (m.name, m.arch) == (family, arch);
         let module = MODULES.iter().find(of).expect("an embedded module");
         module.ptx().map(Result::unwrap)
     };
@@ -81,7 +81,7 @@ fn texts_compile() {
     ] {
         let text = text(family, arch).unwrap_or_else(|| panic!("no text of {family}.{arch}"));
         let module = LoadedModule::from_ptx(context, &text).unwrap();
-        for row in kernels().iter().filter(|row| row.family == family) {
+        for row in kernels().iter().filter(|row| row.module == family) {
             let facts = module.function(row.name).unwrap().facts().unwrap();
             assert_eq!(facts.local_bytes, 0, "{} spills: {facts:?}", row.name);
         }
@@ -241,7 +241,7 @@ fn tensor_maps_and_clusters() {
         .iter()
         .find(|row| row.walk == WalkKind::Csr && row.parts == 1)
         .unwrap();
-    let function = device.modules().function(row.family, row.name, 0).unwrap();
+    let function = device.modules().function(row.module, row.name, 0).unwrap();
     let params = no_work();
     let config = LaunchConfig {
         grid: [4, 1, 1],

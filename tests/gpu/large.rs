@@ -122,7 +122,7 @@ fn offsets_past_four_gigabytes() {
             return;
         }
         let wide = |row: &&Row| {
-            let of_family = row.family == family && takes_any(row);
+            let of_family = row.module == family && takes_any(row);
             of_family && row.dtype == Dtype::F16 && row.vector > 1
         };
         let Some(row) = products().find(wide) else {

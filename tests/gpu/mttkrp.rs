@@ -3,7 +3,7 @@
 use crate::support::{GUARD, Rng, gpu, small};
 use einsparse::formats::reference::{Factor, einsum};
 use einsparse::formats::{AnySparse, Coo, Dense, Format, bf16, f16};
-use einsparse::kernels::abi::{REDUCE_SUM, rows_step};
+use einsparse::kernels::families::{REDUCE_SUM, rows_step};
 use einsparse::registry::{Dtype, Operation, Row, kernels};
 use einsparse::{Context, Operand, Options, Scalar, ops};
 

@@ -21,9 +21,9 @@ pub fn takes_any(row: &Row) -> bool {
     row.is_plain() && !own.contains(&row.walk) && in_family(row)
 }
 
-/// EINSPARSE_TEST_FAMILY: only its rows, for bundles that hold no other module.
+/// EINSPARSE_TEST_ONLY: only its rows, for bundles that hold no other module.
 fn in_family(row: &Row) -> bool {
-    std::env::var("EINSPARSE_TEST_FAMILY").map_or(true, |family| family == row.family)
+    std::env::var("EINSPARSE_TEST_ONLY").map_or(true, |family| family == row.module)
 }
 
 /// Formats a row is run with.

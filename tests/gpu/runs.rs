@@ -64,7 +64,7 @@ fn same_bits<T: Scalar>(context: &Context, row: &'static Row) {
     let plan = context.plan(TEXT, &operands, &force(row)).unwrap();
     if context.is_cuda() {
         // Strips of 128 rows and each of their column tiles count in the `wgmma` family; `vectors` and `staged` cut none.
-        let right = match row.family {
+        let right = match row.module {
             "wgmma" => rows_cut(&plan) > Some(0),
             "vectors" | "staged" => rows_cut(&plan) == Some(0),
             // The long ones, and of single entries at the most those above the least that a row is cut at, 32.

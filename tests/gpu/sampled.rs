@@ -167,7 +167,7 @@ fn every_row_samples_products_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
     for row in kernels()
         .iter()
-        .filter(|r| r.operation == Operation::Sampled && r.family == "sampled")
+        .filter(|r| r.operation == Operation::Sampled && r.module == "sampled")
     {
         match row.dtype {
             Dtype::F16 => cases::<f16>(&gpu, row),

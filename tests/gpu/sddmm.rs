@@ -19,7 +19,7 @@ fn rows() -> impl Iterator<Item = &'static Row> {
     let families = ["sddmm", "sddmm_staged", "sddmm_tiles"];
     kernels()
         .iter()
-        .filter(move |row| families.contains(&row.family))
+        .filter(move |row| families.contains(&row.module))
 }
 
 /// Whether a row reads X as `[k, m]` and Y as `[k, n]`.
@@ -185,7 +185,7 @@ fn check<T: Scalar>(context: &Context, case: &Case<T>, format: &str, row: Option
 /// Around one and two steps along k, in whole vectors.
 fn lengths(row: &Row) -> Vec<usize> {
     let (step, v) = (row.columns as usize, row.vector as usize);
-    if row.family == "sddmm_staged" {
+    if row.module == "sddmm_staged" {
         // One step at the most.
         return vec![step / 4 + v, step / 2, step - v, step];
     }
@@ -230,7 +230,7 @@ fn tiles<T: Scalar>(context: &Context, row: &Row) {
 #[test]
 fn dense_tiles_are_picked_exactly_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
-    for row in rows().filter(|row| row.family == "sddmm_tiles") {
+    for row in rows().filter(|row| row.module == "sddmm_tiles") {
         match row.dtype {
             Dtype::F16 => tiles::<f16>(&gpu, row),
             Dtype::Tf32 => tiles::<f32>(&gpu, row),

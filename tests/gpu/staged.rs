@@ -3,7 +3,7 @@
 
 use crate::support::{GUARD, Problem, assert_matrix, gpu, small};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Format, Pattern, f16, generate};
-use einsparse::kernels::abi::{RING_ROWS, SLICE};
+use einsparse::kernels::families::{RING_ROWS, SLICE};
 use einsparse::registry::{Row, Scalar, WalkKind, products};
 use einsparse::{Context, Options, SparseTensor};
 

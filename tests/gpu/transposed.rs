@@ -152,7 +152,7 @@ fn check<T: Scalar>(
 
 fn rows(dtype: &str) -> impl Iterator<Item = &'static Row> {
     let dtype = dtype.to_owned();
-    products().filter(move |row| row.family == "batched" && row.dtype.name() == dtype)
+    products().filter(move |row| row.module == "batched" && row.dtype.name() == dtype)
 }
 
 fn every_row<T: Scalar>(context: &Context) {
@@ -177,7 +177,7 @@ fn every_row<T: Scalar>(context: &Context) {
 /// Rows that walk CSR take the transpose with its values brought in order ahead.
 fn ahead<T: Scalar>(context: &Context) {
     let walks =
-        |row: &&Row| row.family == "spmm" && row.walk == WalkKind::Csr && row.dtype == T::DTYPE;
+        |row: &&Row| row.module == "spmm" && row.walk == WalkKind::Csr && row.dtype == T::DTYPE;
     for row in products().filter(walks) {
         let csr = matrix::<T>(patterns()[0].clone());
         let n = row.columns as usize + row.vector as usize;

@@ -189,7 +189,7 @@ fn dense_rows_past_four_gigabytes() {
         }
         let a = gpu.upload_dense(&case.dense::<T>()).unwrap();
         let b = case.b::<T>(gpu, &gpu.stream().unwrap());
-        let own = |row: &&Row| row.family == "dense" && row.dtype == dtype;
+        let own = |row: &&Row| row.module == "dense" && row.dtype == dtype;
         for row in products().filter(own) {
             case.check(gpu, row, (&a).into(), &b);
         }

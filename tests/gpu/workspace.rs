@@ -85,7 +85,7 @@ fn sddmm<T: Scalar>(context: &Context, what: &str, pattern: &CsrPattern) {
     let plan = context.plan_sampled::<T>(text, &operands, &s).unwrap();
     let row = find(plan.variant()).unwrap();
     // Dense tiles pick their entries by a list of them: a form of the pattern.
-    if row.family != "sddmm_tiles" {
+    if row.module != "sddmm_tiles" {
         small_enough(what, row, bytes_of::<T>(pattern), plan.workspace_bytes());
     }
 }

@@ -3,7 +3,8 @@
 use super::rows::{force, formats, takes_any};
 use crate::support::{GUARD, Problem, fill_blocks, gpu, spread};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, PAD, bf16, f16};
-use einsparse::kernels::abi::{HALF, WINDOW};
+use einsparse::kernels::abi::HALF;
+use einsparse::kernels::families::WINDOW;
 use einsparse::registry::{Dtype, Row, Scalar, WalkKind, Zeros, products};
 use einsparse::{Context, Operand};
 
@@ -83,7 +84,7 @@ fn nan_in_padding<T: Scalar>(a: &AnySparse<T>) -> Vec<T> {
 /// neighbours among the 64 (8) rows of C that are computed together.
 fn owners<T: Scalar>(a: &Csr<T>, row: &Row, column: usize) -> Vec<bool> {
     let block = row.block.1 as usize;
-    let together = match row.family {
+    let together = match row.module {
         "wgmma" => HALF,
         "vectors" => WINDOW,
         _ => 1,

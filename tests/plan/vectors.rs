@@ -33,7 +33,7 @@ fn shared_columns_decide_for_vectors() {
         64,
     );
     all_say(
-        &reasons(&longer, |row| row.family == "vectors" && row.vector == 8),
+        &reasons(&longer, |row| row.module == "vectors" && row.vector == 8),
         "counts 65,536 values in eight rows, which have more",
     );
 }

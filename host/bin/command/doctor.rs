@@ -6,7 +6,7 @@ use std::process::Command;
 use einsparse::driver::{self, DeviceFacts};
 use einsparse::formats::{Csr, Dense, generate, reference};
 use einsparse::module::{COMPILER, MODULES, arch_for};
-use einsparse::registry::{FAMILIES, kernels};
+use einsparse::registry::{MODULE_NAMES, kernels};
 use einsparse::{Context, ops};
 
 use super::Result;
@@ -83,11 +83,11 @@ fn modules() {
             "modules  none: this build has no GPU kernels. Run `cargo xtask setup`, then build again"
         );
     }
-    for family in FAMILIES {
-        let rows = kernels().iter().filter(|row| row.family == *family).count();
+    for module in MODULE_NAMES {
+        let rows = kernels().iter().filter(|row| row.module == *module).count();
         let built: Vec<String> = MODULES
             .iter()
-            .filter(|m| m.family == *family)
+            .filter(|m| m.name == *module)
             .map(|m| {
                 let packed =
                     |code: Option<&[u8]>, what| Some(format!("{what} {} KiB", code?.len() >> 10));
@@ -104,7 +104,7 @@ fn modules() {
         } else {
             built.join(", ")
         };
-        say!("modules  {family}: {rows} kernels, {built}");
+        say!("modules  {module}: {rows} kernels, {built}");
     }
     say!(
         "         compiled by {}",

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use einsparse_kernels::abi::{EINSUM_FACTORS, EinsumDim};
+use einsparse_kernels::families::{EINSUM_FACTORS, EinsumDim};
 
 use super::super::bind::Bound;
 use super::space::{Atom, Space};

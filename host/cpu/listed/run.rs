@@ -2,9 +2,10 @@
 //! of the listing where there is no GPU.
 
 use einsparse_formats::Element;
-use einsparse_kernels::abi::{
-    Arrays, EINSUM_FACTORS, EINSUM_WHOLE, EinsumParams, FLAG_ACCUMULATE, FLAG_BIAS, FLAG_FILLED,
-    FLAG_GATE, FLAG_GELU, FLAG_JOIN, FLAG_RELU, Line, stepped,
+use einsparse_kernels::abi::{FLAG_ACCUMULATE, FLAG_GATE, FLAG_GELU, FLAG_RELU};
+use einsparse_kernels::families::{
+    Arrays, EINSUM_FACTORS, EINSUM_WHOLE, EinsumParams, FLAG_BIAS, FLAG_FILLED, FLAG_JOIN, Line,
+    stepped,
 };
 
 use super::super::bind::scalar;

@@ -1,8 +1,9 @@
 //! What launches know of the two formats by tiles: how deep a tile is, where its values start, how large a stage gets.
 
-use einsparse_kernels::abi::{
+use einsparse_kernels::abi::WalkKind;
+use einsparse_kernels::families::{
     BIT_ALIGN, BIT_BYTES, BIT_HEAD, BIT_TILE, BIT_WORDS, BYTE_COUNTS, BYTE_DEPTH, BYTE_TILE,
-    BYTE_UNIT, WalkKind,
+    BYTE_UNIT,
 };
 use einsparse_kernels::table::Row;
 use rayon::prelude::*;
@@ -102,7 +103,7 @@ impl Layout {
 
 #[cfg(test)]
 mod tests {
-    use einsparse_kernels::abi::WarpTile;
+    use einsparse_kernels::families::WarpTile;
     use einsparse_kernels::table::kernels;
 
     /// The host's count is that of the device.

@@ -1,6 +1,6 @@
 //! Which thread block takes which stages, and where strips are cut for that.
 
-use einsparse_kernels::abi::{BIT_AHEAD, BIT_PANEL, BIT_TILE, BitPiece};
+use einsparse_kernels::families::{BIT_AHEAD, BIT_PANEL, BIT_TILE, BitPiece};
 
 /// Stages that are worth a thread block: below, its start costs more than it takes off the others.
 const LEAST: usize = 4;

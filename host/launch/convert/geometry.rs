@@ -1,8 +1,9 @@
 //! What of the params of a conversion follows from the shape and the choice.
 
 use einsparse_formats::convert::BlockChoice;
-use einsparse_kernels::abi::{
-    CONVERT_NON_ZERO, CONVERT_TOP, ConvertParams, Divisor, PIECE, SELECT_PART,
+use einsparse_kernels::abi::Divisor;
+use einsparse_kernels::families::{
+    CONVERT_NON_ZERO, CONVERT_TOP, ConvertParams, PIECE, SELECT_PART,
 };
 
 use super::Request;

@@ -1,7 +1,7 @@
 //! The kernels that a conversion to blocks is made of.
 
 use einsparse_formats::convert::BlockChoice;
-use einsparse_kernels::abi::{
+use einsparse_kernels::families::{
     ConvertParams, STEP_FILL_CSR, STEP_FILL_DENSE, STEP_MARK, STEP_SCORE, STEP_SELECT, STEP_TALLY,
 };
 use einsparse_kernels::table::{Row, kernels};

@@ -1,6 +1,6 @@
 //! Values through a permutation in two passes over tiles, whose places are made once.
 
-use einsparse_kernels::abi::{
+use einsparse_kernels::families::{
     EntriesParams, REORDER_THREADS, STEP_JOIN, STEP_REORDER_PLACES, STEP_SPLIT,
 };
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use einsparse_kernels::abi::{
+use einsparse_kernels::families::{
     EntriesParams, SORT_BITS, SORT_CLASSES, SORT_FIRST, SORT_KEYS, SORT_LENGTHS, SORT_PAIRS,
     SORT_SECOND, SORT_TILE, STEP_ENTRY_OFFSETS, STEP_ENTRY_ROWS, STEP_PERMUTE_VALUES,
     STEP_SORT_COUNT, STEP_SORT_MOVE, STEP_SORT_PLACE,

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use einsparse_kernels::abi::{
-    CONVERT_THREADS, COPIES, ENTRY_TILE, EntriesParams, STEP_CHECK_ENTRIES, STEP_COMPACT,
-    STEP_FILL_SLOTS, STEP_JOIN, STEP_PERMUTE_VALUES, STEP_SPLIT, STEP_TOP_ENTRIES,
+use einsparse_kernels::abi::SCAN_THREADS;
+use einsparse_kernels::families::{
+    COPIES, ENTRY_TILE, EntriesParams, STEP_CHECK_ENTRIES, STEP_COMPACT, STEP_FILL_SLOTS,
+    STEP_JOIN, STEP_PERMUTE_VALUES, STEP_SPLIT, STEP_TOP_ENTRIES,
 };
 use einsparse_kernels::table::{Row, kernels};
 
@@ -99,7 +100,7 @@ pub(super) fn tiles(count: usize) -> usize {
 
 /// Thread blocks of a copy of `count` elements.
 pub(super) fn copies(count: usize) -> usize {
-    count.div_ceil((CONVERT_THREADS * COPIES) as usize)
+    count.div_ceil((SCAN_THREADS * COPIES) as usize)
 }
 
 /// Queues the check of CSR arrays into a report that starts as all ones.

@@ -1,6 +1,7 @@
 //! A dense product with a ReLU by the family `marked`, which says which micro-tiles of its result hold something.
 
-use einsparse_kernels::abi::{FLAG_VECTORS, MarkedParams, mark_words};
+use einsparse_kernels::abi::FLAG_VECTORS;
+use einsparse_kernels::families::{MarkedParams, mark_words};
 use einsparse_kernels::table::kernels;
 
 use super::super::{DenseMatrix, Extents, RawSpmm, refused, small};

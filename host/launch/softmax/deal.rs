@@ -1,6 +1,6 @@
 //! Rows dealt by length class, once for a pattern: long ones cut into pieces, neighbouring short ones put together.
 
-use einsparse_kernels::abi::{
+use einsparse_kernels::families::{
     SOFTMAX_CLASSES, SOFTMAX_STRETCHES, SOFTMAX_THREADS, STRETCH_BOUNDS, STRETCH_LONGEST,
     STRETCH_ROWS, STRETCH_SLOTS, softmax_class,
 };
@@ -200,7 +200,7 @@ mod tests {
     use super::super::find;
     use super::*;
     use crate::registry::Dtype;
-    use einsparse_kernels::abi::STEP_SOFTMAX;
+    use einsparse_kernels::families::STEP_SOFTMAX;
 
     fn dealt(
         rows: &[(u32, u32)],

@@ -2,7 +2,7 @@
 //! into equal shares of its warps. A cut may go through a slice, whose sums are then joined in each thread block, and where it
 //! lies in several of them, across these.
 
-use einsparse_kernels::abi::{
+use einsparse_kernels::families::{
     PIECE_END, PIECE_OPEN, PIECE_WHOLE, SLICE, StagedJoin, StagedPiece, StagedSpan,
 };
 

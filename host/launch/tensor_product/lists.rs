@@ -1,6 +1,6 @@
 //! Terms of a sum over a small sparse tensor, sorted into segments, pairs and entries: see `TensorProductParams`.
 
-use einsparse_kernels::abi::{TENSOR_LAST, TENSOR_NONE, TENSOR_PAIRS, piece_words};
+use einsparse_kernels::families::{TENSOR_LAST, TENSOR_NONE, TENSOR_PAIRS, piece_words};
 
 use crate::indirect::TensorProductKind;
 

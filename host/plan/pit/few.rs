@@ -21,7 +21,7 @@ pub(super) fn is_offered(
     asked: Option<&str>,
     multiprocessors: u32,
 ) -> bool {
-    if row.family != "pit_few" {
+    if row.module != "pit_few" {
         return true;
     }
     let best = few_row(row.dtype, extents, multiprocessors);

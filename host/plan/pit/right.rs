@@ -96,7 +96,7 @@ fn asked(
     if question.machine.wgmma == 0.0 {
         return Ok(Err("is made of wgmma, which compute capability 9.0 has"));
     }
-    let own = |row: &&Row| row.family == "pit_right" && row.dtype == question.types.operands;
+    let own = |row: &&Row| row.module == "pit_right" && row.dtype == question.types.operands;
     let Some(row) = kernels().iter().find(own) else {
         return Ok(Err("computes f16 and bf16"));
     };

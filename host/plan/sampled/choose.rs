@@ -100,7 +100,7 @@ impl Sampling<'_> {
             };
             return Some(format!("reads {order}"));
         }
-        if row.family == "sddmm_staged" {
+        if row.module == "sddmm_staged" {
             let (most, k) = (row.columns as usize, self.work.k);
             if k > most || k <= most / 4 {
                 return Some(format!(

@@ -3,7 +3,8 @@
 use einsparse::driver::{
     Function, LaunchConfig, RawStream, Swizzle, TensorMap, TensorMapLayout, TensorMapType,
 };
-use einsparse::kernels::abi::{LevelsParams, MapWords, Operation};
+use einsparse::kernels::abi::{MapWords, Operation};
+use einsparse::kernels::families::LevelsParams;
 use einsparse::registry::{Row, kernels};
 use einsparse::{Device, Result};
 
@@ -30,7 +31,7 @@ impl Level {
     ) -> Result<Self> {
         let function = device
             .modules()
-            .function(row.family, row.name, row.shared_bytes)?;
+            .function(row.module, row.name, row.shared_bytes)?;
         let (rows, columns) = (row.block.0, row.columns);
         assert!(m.is_multiple_of(rows as usize) && n.is_multiple_of(columns as usize));
         assert!(k.is_multiple_of(row.block.1 as usize));

@@ -1,0 +1,99 @@
+//! Partial sums of a strip that several thread blocks share.
+
+use crate::device::gpu;
+use crate::device::ptx::wgmma::Acc;
+use crate::device::ptx::{barrier, copy, global};
+
+/// Where the partial sums of a part along k go, and who else has some.
+#[derive(Clone, Copy)]
+pub struct Cut {
+    /// All partial sums: slots x halves x accumulators of a warpgroup.
+    pub partial: u64,
+    /// All arrival counters.
+    pub counters: u64,
+    /// First slot.
+    pub first: u32,
+    /// Which part this is.
+    pub part: u32,
+    /// How many there are.
+    pub parts: u32,
+    /// Pair of counters.
+    pub counter: u32,
+}
+
+/// Leaves the partial sums of this part. The warpgroup that arrives last gets the sum over all parts, in order, and
+/// true. `told`: two words of shared memory.
+#[inline(always)]
+pub fn carry<const CHUNKS: usize>(cut: Cut, half: u32, told: u32, acc: &mut Acc<CHUNKS>) -> bool {
+    carry_by(cut, half, told, acc, |a, b| a + b)
+}
+
+/// Stores a thread's partial sums.
+#[inline(always)]
+fn put<const CHUNKS: usize>(mine: u64, acc: &Acc<CHUNKS>) {
+    unroll!(c < CHUNKS, most 4, {
+        unroll!(j < 8, {
+            let four = [0, 1, 2, 3].map(|i| acc.0[c][4 * j + i].to_bits());
+            global::store_v4(mine + ((c * 8 + j) * 128 * 16) as u64, four);
+        });
+    });
+}
+
+/// [`carry`] with the addition that the accumulators want.
+#[inline(always)]
+pub fn carry_by<const CHUNKS: usize>(
+    cut: Cut,
+    half: u32,
+    told: u32,
+    acc: &mut Acc<CHUNKS>,
+    add: impl Fn(f32, f32) -> f32,
+) -> bool {
+    let lane = gpu::thread_again() % 128;
+    // A warpgroup's accumulators, four of each thread side by side.
+    let bytes = (CHUNKS * 8 * 128 * 16) as u64;
+    let place = |part: u32| {
+        cut.partial + ((cut.first + part) as u64 * 2 + half as u64) * bytes + lane as u64 * 16
+    };
+    put(place(cut.part), acc);
+    global::fence_gpu();
+    barrier::sync_named(1 + half, 128);
+    let arrivals = cut.counters + (cut.counter * 2 + half) as u64 * 4;
+    let told = told + half * 4;
+    if lane == 0 {
+        let before = global::atomic_add(arrivals, 1);
+        copy::store_shared_b32(told, before);
+        if before + 1 == cut.parts {
+            global::store_b32(arrivals, 0);
+        }
+    }
+    barrier::sync_named(1 + half, 128);
+    if copy::load_shared_b32(told) + 1 != cut.parts {
+        return false;
+    }
+    global::fence_gpu();
+    // Two parts add up to the same bits in either order: this one's are at hand.
+    let own = if cut.parts == 2 {
+        cut.part
+    } else {
+        *acc = Acc::zero();
+        cut.parts
+    };
+    let mut part = 0;
+    while part < cut.parts {
+        let from = place(part);
+        part += 1;
+        if part == own + 1 {
+            continue;
+        }
+        unroll!(c < CHUNKS, most 4, {
+            unroll!(j < 8, {
+                let four = global::load_v4_fresh(from + ((c * 8 + j) * 128 * 16) as u64, true);
+                unroll!(i < 4, {
+                    let own = &mut acc.0[c][4 * j + i];
+                    *own = add(*own, f32::from_bits(four[i]));
+                });
+            });
+        });
+    }
+    true
+}

@@ -1,0 +1,44 @@
+//! Sums over the threads of a thread block.
+
+use super::gpu;
+use super::ptx::{copy, warp};
+use crate::abi::SCAN_THREADS;
+
+pub const WARPS: u32 = SCAN_THREADS / 32;
+pub const ALL_LANES: u32 = u32::MAX;
+
+#[inline(always)]
+pub fn lane() -> u32 {
+    gpu::thread() % 32
+}
+
+#[inline(always)]
+pub fn word(base: u64, index: u64) -> u64 {
+    base + index * 4
+}
+
+/// Sum of the values of the threads in front of this one, and of all. Every thread must call it.
+#[inline(always)]
+pub fn scan(value: u32) -> (u32, u32) {
+    let mut inclusive = value;
+    let mut step = 1;
+    while step < 32 {
+        let before = warp::shuffle::<32>(inclusive, lane().wrapping_sub(step) & 31, ALL_LANES);
+        inclusive += if lane() >= step { before } else { 0 };
+        step *= 2;
+    }
+    let own = gpu::thread() / 32;
+    gpu::sync_threads();
+    if lane() == 31 {
+        copy::store_shared_b32(copy::arena() + own * 4, inclusive);
+    }
+    gpu::sync_threads();
+    let (mut before, mut all) = (inclusive - value, 0);
+    unroll!(w < 8, {
+        let of_warp = copy::load_shared_b32(copy::arena() + w as u32 * 4);
+        before += if (w as u32) < own { of_warp } else { 0 };
+        all += of_warp;
+    });
+    gpu::sync_threads();
+    (before, all)
+}

@@ -1,0 +1,359 @@
+//! 64 columns of a warpgroup's sums on their way to C: through shared memory as whole rows, or element by element where C
+//! does not allow that.
+
+use crate::abi::*;
+use crate::device::elem::Elem;
+use crate::device::epilogue::{Output, row_bias};
+use crate::device::gpu;
+use crate::device::ptx::wgmma::Acc;
+use crate::device::ptx::{barrier, copy, global, matrix, warp};
+use crate::frag;
+
+/// A lane's accumulators of 64 columns, eight atoms of four.
+pub type Chunk = [f32; 32];
+
+/// First accumulator of the pair that lies in row 0 or 8 of an atom.
+pub const ROWS: [usize; 2] = [0, 2];
+
+/// Where a warpgroup's sums go, and who asks.
+#[derive(Clone, Copy)]
+pub struct Spot {
+    /// Rows from here on are not stored.
+    pub m: u32,
+    /// Row and column of C of the first element.
+    pub corner: [u32; 2],
+    /// The warpgroup, and [`SLAB`] bytes of shared memory for it.
+    pub half: u32,
+    pub slab: u32,
+    /// Lane, and warp of the warpgroup.
+    pub lane: u32,
+    pub warp: u32,
+}
+
+impl Spot {
+    /// Of this thread.
+    #[inline(always)]
+    pub fn of(m: u32, corner: [u32; 2], (half, slab): (u32, u32)) -> Spot {
+        Spot {
+            m,
+            corner,
+            half,
+            slab,
+            lane: gpu::thread_again() % 32,
+            warp: gpu::thread_again() / 32 % 4,
+        }
+    }
+
+    /// The same, made anew: places derived from it are not carried in registers through a loop.
+    #[inline(always)]
+    pub fn again(self) -> Spot {
+        Self::of(self.m, self.corner, (self.half, self.slab))
+    }
+}
+
+/// The type of C: known here, or named by the flags of the launch.
+pub trait TypeOfC {
+    /// The bias of a row, zero without one.
+    fn row_bias(o: Output, row: u32) -> f32;
+    /// Adds the bias of a chunk's columns, the lane's first of which is `column`.
+    fn add_bias(o: Output, column: u32, x: &mut Chunk);
+    /// Stores chunk `c` in pieces of 16 bytes.
+    fn send_pieces<const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &Chunk);
+    /// Stores all chunks in pieces of 16 bytes.
+    #[inline(always)]
+    fn send_all<const ORDER: u32, const CHUNKS: usize>(o: Output, spot: Spot, acc: &Acc<CHUNKS>) {
+        unroll!(c < CHUNKS, most 4, {
+            Self::send_pieces::<ORDER>(o, spot, c as u32, &acc.0[c]);
+        });
+    }
+
+    /// Stores chunk `c` element by element, or adds it to C.
+    fn send_elements<const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &Chunk);
+}
+
+impl<E: Elem<Acc = f32>> TypeOfC for E {
+    #[inline(always)]
+    fn row_bias(o: Output, row: u32) -> f32 {
+        row_bias::<E>(o, row)
+    }
+
+    #[inline(always)]
+    fn add_bias(o: Output, column: u32, x: &mut Chunk) {
+        let at = warp::address_again(o.bias + column as u64 * E::BYTES as u64);
+        let inside = o.n.saturating_sub(column);
+        unroll!(j < 8, {
+            unroll!(i < 2, {
+                let k = (8 * j + i) as u32;
+                let bias = E::load::<1>(at + k as u64 * E::BYTES as u64, k < inside);
+                let bias = E::get(&bias, 0);
+                unroll!(r < 2, { x[4 * j + ROWS[r] + i] += bias });
+            });
+        });
+    }
+
+    #[inline(always)]
+    fn send_pieces<const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &Chunk) {
+        if E::BYTES == 4 {
+            send_words::<E>(o, spot, c, x);
+        } else if ORDER & C_COLUMNS == 0 {
+            send_rows::<E>(o, spot, c, x);
+        } else {
+            send_columns::<E>(o, spot, c, x);
+        }
+    }
+
+    #[inline(always)]
+    fn send_elements<const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &Chunk) {
+        send_each::<E, ORDER>(o, spot, c, x);
+    }
+}
+
+/// The sums times the scalar, plus the bias of the lane's two rows.
+#[inline(always)]
+pub fn scaled(x: &Chunk, alpha: f32, bias: [f32; 2]) -> Chunk {
+    let mut out = *x;
+    unroll!(j < 8, {
+        unroll!(i < 4, {
+            out[4 * j + i] = matrix::fma_f32(alpha, x[4 * j + i], bias[i / 2]);
+        });
+    });
+    out
+}
+
+/// ReLU.
+#[inline(always)]
+pub fn clip(x: &mut Chunk) {
+    unroll!(j < 8, {
+        unroll!(i < 4, { x[4 * j + i] = F32::relu(x[4 * j + i]) });
+    });
+}
+
+/// Bias of columns and activation of chunk `c`. GELUs of `ATOMS` atoms at a time: the branches between keep ptxas from starting
+/// all of them at once, which takes more registers than there are.
+#[inline(always)]
+pub fn activate<T: TypeOfC, const ATOMS: usize>(o: Output, spot: Spot, c: u32, x: &mut Chunk) {
+    if o.flags & FLAG_BIAS_COLUMNS != 0 {
+        T::add_bias(o, spot.corner[1] + c * 64 + spot.lane % 4 * 2, x);
+    }
+    if o.flags & FLAG_RELU != 0 {
+        clip(x);
+    }
+    unroll!(j < 8 / ATOMS, {
+        if warp::again(o.flags) & FLAG_GELU != 0 {
+            unroll!(i < 4 * ATOMS, {
+                let k = 4 * ATOMS * j + i;
+                x[k] = F32::gelu(x[k]);
+            });
+        }
+    });
+}
+
+/// Eight neighbours of C from this row and column on, zero where the gate is not positive.
+#[inline(always)]
+fn gated<E: Elem<Acc = f32>>(
+    o: Output,
+    (row, column): (u32, u32),
+    inside: bool,
+    eight: [u32; 4],
+) -> [u32; 4] {
+    if o.flags & FLAG_GATE == 0 {
+        return eight;
+    }
+    let at = o.gate + row as u64 * o.gate_bytes as u64 + column as u64 * 2;
+    let gate = global::load_v4(at, inside);
+    let mut out = eight;
+    unroll!(w < 4, {
+        out[w] = eight[w]
+            & match E::DTYPE {
+                Dtype::Bf16 => matrix::positive_bf16x2(gate[w]),
+                _ => matrix::positive_f16x2(gate[w]),
+            };
+    });
+    out
+}
+
+/// Word `w` of 16 bytes that `stmatrix` takes of the columns from `16 j` on.
+#[inline(always)]
+pub fn word<E: Elem<Acc = f32>>(x: &Chunk, j: usize, w: usize) -> u32 {
+    let k = 8 * j + 4 * (w / 2) + ROWS[w % 2];
+    E::put(&[x[k], x[k + 1], 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])[0]
+}
+
+/// Through shared memory, each warp its own 16 rows, to whole rows of 128 bytes. Ordinary stores: the copy engine would put
+/// them behind the copies of the stages ahead.
+#[inline(always)]
+fn send_rows<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &Chunk) {
+    let (lane, warp, [top, left]) = (spot.lane, spot.warp, spot.corner);
+    let slab = spot.slab + warp * 2048;
+    let (r, chunk) = frag::ldmatrix_x4(lane);
+    let row = top + warp * 16 + lane / 8;
+    let column = left + lane % 8 * 8 + c * 64;
+    let line = o.c + row as u64 * o.ldc_bytes as u64 + column as u64 * 2;
+    warp::sync_lanes(u32::MAX);
+    unroll!(j < 4, {
+        let mut words = [0u32; 4];
+        unroll!(w < 4, { words[w] = word::<E>(x, j, w) });
+        let place = frag::swizzle(r, 2 * j as u32 + chunk, PANEL_BYTES as u32);
+        matrix::stmatrix_x4(slab + place, words);
+    });
+    warp::sync_lanes(u32::MAX);
+    unroll!(j < 4, {
+        let place = frag::swizzle(j as u32 * 4 + lane / 8, lane % 8, PANEL_BYTES as u32);
+        let eight = copy::load_shared_v4(slab + place);
+        let row = row + j as u32 * 4;
+        let inside = row < spot.m && column < o.n;
+        let eight = gated::<E>(o, (row, column), inside, eight);
+        if inside {
+            global::store_v4(line + j as u64 * 4 * o.ldc_bytes as u64, eight);
+        }
+    });
+}
+
+/// The same for C as `[n, m]`: the warpgroup turns 64 x 64 at a time, and a column of the strip leaves as a line of 128 bytes.
+#[inline(always)]
+fn send_columns<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &Chunk) {
+    let (lane, warp, slab, [top, left]) = (spot.lane, spot.warp, spot.slab, spot.corner);
+    let row = top + lane % 8 * 8;
+    let line = warp * 16 + lane / 8;
+    let column = left + line + c * 64;
+    let at = o.c + column as u64 * o.ldc_bytes as u64 + row as u64 * 2;
+    barrier::sync_named(1 + spot.half, 128);
+    unroll!(j < 4, {
+        let mut words = [0u32; 4];
+        unroll!(w < 4, { words[w] = word::<E>(x, j, w) });
+        // Of the four 8 x 8 matrices, two lie side by side along m, two along n.
+        let line = (2 * j as u32 + lane / 16) * 8 + lane % 8;
+        let place = frag::swizzle(line, warp * 2 + lane / 8 % 2, PANEL_BYTES as u32);
+        matrix::stmatrix_x4_trans(slab + place, words);
+    });
+    barrier::sync_named(1 + spot.half, 128);
+    unroll!(j < 4, {
+        let place = frag::swizzle(line + j as u32 * 4, lane % 8, PANEL_BYTES as u32);
+        let eight = copy::load_shared_v4(slab + place);
+        let column = column + j as u32 * 4;
+        let inside = row < spot.m && column < o.n;
+        let eight = gated::<E>(o, (column, row), inside, eight);
+        if inside {
+            global::store_v4(at + j as u64 * 4 * o.ldc_bytes as u64, eight);
+        }
+    });
+}
+
+/// Pairs of neighbours of 4 bytes as they lie in registers: the four lanes of a row fill a sector of 32 bytes.
+#[inline(always)]
+pub fn send_words<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &Chunk) {
+    let (down, right) = frag::accumulator(spot.lane, 0);
+    let column = spot.corner[1] + c * 64 + right;
+    unroll!(r < 2, {
+        let row = spot.corner[0] + spot.warp * 16 + down + r as u32 * 8;
+        let line = o.c + row as u64 * o.ldc_bytes as u64 + column as u64 * 4;
+        unroll!(j < 8, {
+            let k = 4 * j + ROWS[r];
+            if row < spot.m && column + (j as u32) * 8 < o.n {
+                E::store::<2>(line + j as u64 * 32, &[x[k], x[k + 1]]);
+            }
+        });
+    });
+}
+
+/// An element on its way to C.
+#[derive(Clone, Copy)]
+pub struct One {
+    /// Whether it is an element of C.
+    pub inside: bool,
+    /// Where in C, and where in the gate.
+    pub c: u64,
+    pub gate: u64,
+    /// The sum.
+    pub x: f32,
+}
+
+/// How single elements are stored.
+pub trait Cell {
+    /// Bytes of one.
+    const WIDTH: u32;
+    /// Stores one, or adds it to C.
+    fn store_one(o: Output, one: One);
+}
+
+impl<E: Elem<Acc = f32>> Cell for E {
+    const WIDTH: u32 = E::BYTES;
+
+    #[inline(always)]
+    fn store_one(o: Output, one: One) {
+        let mut x = one.x;
+        if o.flags & FLAG_GATE != 0 {
+            let gate = E::get(&E::load::<1>(one.gate, one.inside), 0);
+            x = if gate > 0.0 { x } else { 0.0 };
+        }
+        let add = one.inside && o.flags & FLAG_ACCUMULATE != 0;
+        let old = E::get(&E::load_own::<1>(one.c, add), 0);
+        if one.inside {
+            E::store::<1>(one.c, &[x + old]);
+        }
+    }
+}
+
+/// Element by element, through shared memory: neighbouring lanes store neighbours. One after the other: more loads at a time
+/// would want registers that the multiplication has.
+#[inline(always)]
+pub fn send_each<S: Cell, const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &Chunk) {
+    let lane = spot.lane;
+    let slab = spot.slab + spot.warp * 2048;
+    let (own, right) = frag::accumulator(lane, 0);
+    let corner = [spot.corner[0] + spot.warp * 16, spot.corner[1] + c * 64];
+    // 32 columns of a warp's 16 rows fill its shared memory.
+    let mut h = warp::again(0);
+    while h < 2 {
+        warp::stay_rolled();
+        warp::sync_lanes(u32::MAX);
+        let first = place(own, right);
+        unroll!(j < 4, {
+            // As `place(own, 8 * j + right)`.
+            let to = slab + (first ^ (32 * j as u32));
+            unroll!(r < 2, {
+                let k = 4 * j + ROWS[r];
+                let two = if h == 0 {
+                    [x[k], x[k + 1]]
+                } else {
+                    [x[k + 16], x[k + 17]]
+                };
+                let two = two.map(f32::to_bits);
+                copy::store_shared_v2(to + 8 * PANEL_BYTES as u32 * r as u32, two);
+            });
+        });
+        warp::sync_lanes(u32::MAX);
+        let mut step = warp::again(0);
+        while step < 16 {
+            warp::stay_rolled();
+            let (down, right) = if ORDER & C_COLUMNS == 0 {
+                (step, lane)
+            } else {
+                (lane % 16, step * 2 + lane / 16)
+            };
+            let x = f32::from_bits(copy::load_shared_b32(slab + place(down, right)));
+            let [row, column] = [corner[0] + down, corner[1] + 32 * h + right];
+            let [line, place] = if ORDER & C_COLUMNS == 0 {
+                [row, column]
+            } else {
+                [column, row]
+            };
+            let along = place as u64 * S::WIDTH as u64;
+            let one = One {
+                inside: row < spot.m && column < o.n,
+                c: o.c + line as u64 * o.ldc_bytes as u64 + along,
+                gate: o.gate + line as u64 * o.gate_bytes as u64 + along,
+                x,
+            };
+            S::store_one(o, one);
+            step += 1;
+        }
+        h += 1;
+    }
+}
+
+/// Byte of an element of 4 bytes in 16 rows of 32, for [`send_each`]: neither its stores nor its loads wait for banks.
+#[inline(always)]
+fn place(row: u32, column: u32) -> u32 {
+    frag::swizzle(row, column / 4, PANEL_BYTES as u32) + column % 4 * 4
+}

@@ -1,0 +1,149 @@
+//! A warpgroup's sums on their way to C: finished, and stored as whole rows where C allows accesses of 16 bytes.
+
+pub mod chunk;
+
+use super::epilogue::{Output, scale};
+use super::ptx::warp;
+use super::ptx::wgmma::Acc;
+use crate::abi::*;
+use crate::frag;
+use chunk::{Chunk, Spot, TypeOfC};
+
+/// Stores 64 rows of `CHUNKS` x 64 columns of C, which lies as `ORDER` says.
+pub struct StoreTile<const CHUNKS: usize, const ORDER: u32>;
+
+impl<const CHUNKS: usize, const ORDER: u32> StoreTile<CHUNKS, ORDER> {
+    /// Finishes the sums of a warpgroup, 64 rows of C with the corner at row `top` and column `left`, and stores those
+    /// above row `m`. `slab`: [`SLAB`] bytes of shared memory for warpgroup `half`.
+    #[inline(always)]
+    pub fn write<T: TypeOfC>(
+        o: Output,
+        m: u32,
+        corner: [u32; 2],
+        slab: (u32, u32),
+        stages: u32,
+        acc: &mut Acc<CHUNKS>,
+    ) {
+        Self::write_as::<T, true>(o, m, corner, slab, stages, acc);
+    }
+
+    /// [`Self::write`] in straight code unless `ROLLED`: a loop over chunks takes registers for a copy of one, and whoever
+    /// holds other sums beside these has none.
+    #[inline(always)]
+    pub fn write_as<T: TypeOfC, const ROLLED: bool>(
+        o: Output,
+        m: u32,
+        [top, left]: [u32; 2],
+        slab: (u32, u32),
+        stages: u32,
+        acc: &mut Acc<CHUNKS>,
+    ) {
+        if top >= m {
+            return;
+        }
+        let spot = Spot::of(m, [top, left], slab);
+        let rows = Self::rows::<T>(o, spot, stages);
+        const VECTORS: u32 = FLAG_VECTORS;
+        const MORE: u32 = FLAG_ACCUMULATE | FLAG_BIAS_COLUMNS | FLAG_GELU;
+        if o.flags & (VECTORS | MORE) == VECTORS {
+            Self::scale_and_clip(o, rows, acc);
+            T::send_all::<ORDER, CHUNKS>(o, spot, acc);
+        } else if ROLLED {
+            Self::finish::<T>(o, spot, rows, acc);
+        } else {
+            Self::finish_straight::<T>(o, spot, rows, acc);
+        }
+    }
+
+    /// The scalar, and the biases of the lane's two rows.
+    #[inline(always)]
+    pub fn rows<T: TypeOfC>(o: Output, spot: Spot, stages: u32) -> (f32, [f32; 2]) {
+        let row = spot.corner[0] + spot.warp * 16 + frag::accumulator(spot.lane, 0).0;
+        let bias = [0, 8].map(|r| {
+            if row + r < spot.m {
+                T::row_bias(o, row + r)
+            } else {
+                0.0
+            }
+        });
+        (scale::<F32>(o, stages), bias)
+    }
+
+    /// Scalar, bias of rows and ReLU, each a pass of its own: a test per element would cost more than the pass.
+    #[inline(always)]
+    pub fn scale_and_clip(o: Output, (alpha, bias): (f32, [f32; 2]), acc: &mut Acc<CHUNKS>) {
+        if alpha != 1.0 || o.flags & FLAG_BIAS_ROWS != 0 {
+            unroll!(c < CHUNKS, most 4, {
+                acc.0[c] = chunk::scaled(&acc.0[c], alpha, bias);
+            });
+        }
+        if o.flags & FLAG_RELU != 0 {
+            unroll!(c < CHUNKS, most 4, { chunk::clip(&mut acc.0[c]) });
+        }
+    }
+
+    /// The whole epilogue and the stores, chunk by chunk in a loop: straight code for what it does would be longer than all
+    /// the rest of the kernel, and longer than what a multiprocessor keeps of its instructions.
+    #[inline(always)]
+    fn finish<T: TypeOfC>(o: Output, spot: Spot, rows: (f32, [f32; 2]), acc: &Acc<CHUNKS>) {
+        let mut c = warp::again(0);
+        while c < CHUNKS as u32 {
+            warp::stay_rolled();
+            let spot = spot.again();
+            let x = Self::finished::<T>(o, spot, rows, c, acc);
+            if o.flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS {
+                T::send_pieces::<ORDER>(o, spot, c, &x);
+            } else {
+                T::send_elements::<ORDER>(o, spot, c, &x);
+            }
+            c += 1;
+        }
+    }
+
+    /// [`Self::finish`] in place.
+    #[inline(always)]
+    fn finish_straight<T: TypeOfC>(
+        o: Output,
+        spot: Spot,
+        (alpha, bias): (f32, [f32; 2]),
+        acc: &mut Acc<CHUNKS>,
+    ) {
+        if alpha != 1.0 || o.flags & FLAG_BIAS_ROWS != 0 {
+            unroll!(c < CHUNKS, most 4, {
+                acc.0[c] = chunk::scaled(&acc.0[c], alpha, bias);
+            });
+        }
+        unroll!(c < CHUNKS, most 4, {
+            let spot = spot.again();
+            chunk::activate::<T, 1>(o, spot, c as u32, &mut acc.0[c]);
+            if o.flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS {
+                T::send_pieces::<ORDER>(o, spot, c as u32, &acc.0[c]);
+            } else {
+                T::send_elements::<ORDER>(o, spot, c as u32, &acc.0[c]);
+            }
+        });
+    }
+
+    /// Chunk `c` after the epilogue. The multiplication by the scalar is the copy to the registers of the loop.
+    #[inline(always)]
+    pub fn finished<T: TypeOfC>(
+        o: Output,
+        spot: Spot,
+        (alpha, mut bias): (f32, [f32; 2]),
+        c: u32,
+        acc: &Acc<CHUNKS>,
+    ) -> Chunk {
+        if alpha == 1.0 && o.flags & FLAG_BIAS_ROWS == 0 {
+            // x * 1 - 0 is x, also for x = -0, which x * 1 + 0 is not.
+            bias = [-0.0; 2];
+        }
+        let mut x = [0f32; 32];
+        unroll!(k < CHUNKS, most 4, {
+            if c == k as u32 {
+                x = chunk::scaled(&acc.0[k], alpha, bias);
+            }
+        });
+        chunk::activate::<T, 2>(o, spot, c, &mut x);
+        x
+    }
+}

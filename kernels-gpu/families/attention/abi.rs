@@ -1,0 +1,7 @@
+//! Tiles and params of the family.
+
+mod attention;
+mod masks;
+
+pub use attention::*;
+pub use masks::*;

@@ -1,0 +1,247 @@
+//! A warpgroup of 64 queries: scores of a tile of keys, mask, online softmax, product with the values. The scores of the
+//! next tile are multiplied while the values of this one are.
+
+use super::Place;
+use super::softmax::{Entries, Rows, Weights, pack, rescale, softmax};
+use super::{gpu, queries};
+use crate::abi::*;
+use crate::device::ptx::wgmma::{self, Acc};
+use crate::device::ptx::{barrier, copy, global, ptx, warp};
+use crate::device::warpgroup::WgmmaElem;
+use crate::families::attention::abi::*;
+use crate::frag;
+
+/// Entries of the tiles to come: the number of a mask is loaded two steps ahead, its bits one.
+struct Ahead {
+    next: Entries,
+    mask: u32,
+}
+
+/// What tile number `tile` is to the half; nothing where `there` is false.
+#[inline(always)]
+fn mask_of(p: &AttentionParams, tile: u32, half: u32, there: bool) -> u32 {
+    let at = p.tiles + tile as u64 * size_of::<KeyTile>() as u64 + 8 + half as u64 * 4;
+    let mask = global::load_b32_fresh(at, there);
+    if there { mask } else { MASK_NONE }
+}
+
+#[inline(always)]
+fn entries_of(p: &AttentionParams, mask: u32) -> Entries {
+    let own = gpu::thread_again() % 128;
+    let at = p.masks + mask as u64 * ATTENTION_MASK as u64 + own as u64 * 8;
+    Entries {
+        mask,
+        bits: global::load_v2_fresh(at, mask < MASK_LIMIT),
+    }
+}
+
+/// No instruction: the operands of a product under way stay where they are until here.
+#[inline(always)]
+#[cfg_attr(not(target_arch = "nvptx64"), allow(unused_variables))]
+fn keep(weights: &mut Weights) {
+    unroll!(i < 8, {
+        let w = &mut weights[i];
+        ptx!(
+            "// {} {} {} {}",
+            inout(reg32) w[0], inout(reg32) w[1], inout(reg32) w[2], inout(reg32) w[3],
+            options(nostack)
+        );
+    });
+}
+
+impl<const CHUNKS: usize> Attention<CHUNKS> {
+    #[inline(always)]
+    pub(super) fn consume<E: WgmmaElem>(p: &AttentionParams) {
+        let half = gpu::thread() / 128;
+        let mut ring = (0, 0);
+        let mut queries_parity = 0;
+        let mut round = 0;
+        let mut later = queries(p, 0);
+        while later.row != NO_STRIP {
+            let now = later;
+            round += 1;
+            later = queries(p, round);
+            let mut out = Acc::<CHUNKS>::zero();
+            let mut rows = Rows {
+                base: [f32::NEG_INFINITY; 2],
+                sum: [0.0; 2],
+            };
+            if now.tiles > 0 {
+                barrier::wait(Self::full(Self::QUERIES), queries_parity);
+                queries_parity ^= 1;
+                ring = Self::walk::<E>(p, now, half, ring, &mut out, &mut rows);
+            }
+            Self::leave::<E>(p, now, half, &mut out, rows);
+        }
+    }
+
+    /// All tiles of keys of these queries. Step `j` takes the keys of tile `j` and the values of the one before out of the
+    /// ring, whoever has entries there: the warpgroups share it.
+    #[inline(always)]
+    fn walk<E: WgmmaElem>(
+        p: &AttentionParams,
+        now: Queries,
+        half: u32,
+        mut ring: Place,
+        out: &mut Acc<CHUNKS>,
+        rows: &mut Rows,
+    ) -> Place {
+        let mut ahead = Ahead {
+            next: entries_of(p, mask_of(p, now.tile, half, true)),
+            mask: mask_of(p, now.tile + 1, half, now.tiles > 1),
+        };
+        let mut j = 0;
+        while j <= now.tiles {
+            let mut this = Self::step(p, now, half, j, &mut ahead);
+            let mut keys = Self::take(&mut ring, j < now.tiles);
+            let values = Self::take(&mut ring, j > 0);
+            Self::give(values, j > 0);
+            if this.mask == MASK_NONE {
+                Self::give_keys(keys, j, now.tiles);
+                j += 1;
+                continue;
+            }
+            let mut scores = Self::scored::<E>(keys, half);
+            Self::give_keys(keys, j, now.tiles);
+            Self::shrink(out, softmax(&mut scores, this, rows, p.scale));
+            let mut weights = pack::<E>(&scores);
+            // The tile's values wait to be weighed, behind the scores of the next tile.
+            loop {
+                j += 1;
+                this = Self::step(p, now, half, j, &mut ahead);
+                keys = Self::take(&mut ring, j < now.tiles);
+                let values = Self::take(&mut ring, true);
+                if this.mask == MASK_NONE {
+                    Self::weigh_last::<E>(out, values, &mut weights);
+                    Self::give_keys(keys, j, now.tiles);
+                    Self::give(values, true);
+                    j += 1;
+                    break;
+                }
+                scores = Acc::zero();
+                scores.fence();
+                out.fence();
+                Self::score::<E>(&mut scores, keys, half);
+                wgmma::commit();
+                Self::weigh::<E>(out, values, &weights);
+                wgmma::commit();
+                scores.wait::<1>();
+                Self::give_keys(keys, j, now.tiles);
+                let shrink = softmax(&mut scores, this, rows, p.scale);
+                Self::hold(rows);
+                out.wait::<0>();
+                keep(&mut weights);
+                Self::give(values, true);
+                Self::shrink(out, shrink);
+                weights = pack::<E>(&scores);
+            }
+        }
+        ring
+    }
+
+    /// Scores of a tile of keys, with nothing beside them.
+    #[inline(always)]
+    fn scored<E: WgmmaElem>(keys: u32, half: u32) -> Acc<2> {
+        let mut scores = Acc::zero();
+        scores.fence();
+        Self::score::<E>(&mut scores, keys, half);
+        wgmma::commit();
+        scores.wait::<0>();
+        scores
+    }
+
+    /// Weighs a tile's values behind which no scores come, and waits for the sums.
+    #[inline(always)]
+    fn weigh_last<E: WgmmaElem>(out: &mut Acc<CHUNKS>, values: u32, weights: &mut Weights) {
+        out.fence();
+        Self::weigh::<E>(out, values, weights);
+        wgmma::commit();
+        out.wait::<0>();
+        keep(weights);
+    }
+
+    /// Entries of step `j`; those of the next are loaded.
+    #[inline(always)]
+    fn step(p: &AttentionParams, now: Queries, half: u32, j: u32, ahead: &mut Ahead) -> Entries {
+        let mut this = ahead.next;
+        ahead.next = entries_of(p, ahead.mask);
+        ahead.mask = mask_of(p, now.tile + j + 2, half, j + 2 < now.tiles);
+        // The same for all lanes, and the shuffle tells ptxas so (C7519).
+        this.mask = warp::shuffle::<32>(this.mask, 0, u32::MAX);
+        this
+    }
+
+    /// The next slot of the ring, once it is full, if `there` is one.
+    #[inline(always)]
+    fn take(ring: &mut Place, there: bool) -> u32 {
+        let (slot, parity) = *ring;
+        if there {
+            barrier::wait(Self::full(slot), parity);
+            *ring = Self::next(*ring);
+        }
+        slot
+    }
+
+    #[inline(always)]
+    fn give(slot: u32, there: bool) {
+        if there {
+            Self::free(slot);
+        }
+    }
+
+    /// Keys of step `j`; with the last ones go the queries.
+    #[inline(always)]
+    fn give_keys(slot: u32, j: u32, tiles: u32) {
+        Self::give(slot, j < tiles);
+        Self::give(Self::QUERIES, j + 1 == tiles);
+    }
+
+    /// A branch on the sums, which are never negative: the exponentials have to be there. Otherwise ptxas moves them behind
+    /// the wait for the products that are to hide them.
+    #[inline(always)]
+    fn hold(rows: &Rows) {
+        if warp::ballot(rows.sum[0] + rows.sum[1] < 0.0) != 0 {
+            copy::store_shared_b32(Self::scratch() + 8, 0);
+        }
+    }
+
+    /// Multiplies what is summed where the base of a row of this warp has moved.
+    #[inline(always)]
+    fn shrink(out: &mut Acc<CHUNKS>, by: [f32; 2]) {
+        if warp::ballot(by[0] != 1.0 || by[1] != 1.0) != 0 {
+            rescale(out, by);
+        }
+    }
+
+    /// Scores of this half's queries against the keys of a slot.
+    #[inline(always)]
+    fn score<E: WgmmaElem>(scores: &mut Acc<2>, slot: u32, half: u32) {
+        let queries = copy::arena() + half * (CHUNKS * SLAB) as u32;
+        let queries = frag::descriptor(queries, PANEL_BYTES as u32, 16);
+        let keys = frag::descriptor(Self::slot(slot), PANEL_BYTES as u32, 16);
+        unroll!(c < CHUNKS, most 4, {
+            unroll!(step < STEPS, most 4, {
+                let a = onward(queries, c * SLAB + step * 32);
+                let b = onward(keys, c * 2 * SLAB + step * 32);
+                E::mma::<2, 0, 0>(scores, a, b);
+            });
+        });
+    }
+
+    /// Adds the values of a slot, by their weights.
+    #[inline(always)]
+    fn weigh<E: WgmmaElem>(out: &mut Acc<CHUNKS>, slot: u32, weights: &Weights) {
+        let values = frag::descriptor(Self::slot(slot), PANEL_BYTES as u32, SLAB as u32);
+        unroll!(step < 8, {
+            let at = step / STEPS * CHUNKS * SLAB + step % STEPS * 16 * PANEL_BYTES;
+            E::mma_registers::<CHUNKS, 1>(out, weights[step], onward(values, at));
+        });
+    }
+}
+
+/// The descriptor of what lies `bytes` further on: the address is its lowest field, and shared memory fits into it.
+#[inline(always)]
+fn onward(descriptor: u64, bytes: usize) -> u64 {
+    let low = descriptor as u32 + (bytes / 16) as u32;
+    descriptor & 0xffff_ffff_0000_0000 | low as u64
+}

@@ -1,0 +1,196 @@
+//! Attention at the entries of a mask on Hopper's Tensor Cores (the online softmax of FlashAttention, arXiv 2205.14135,
+//! on the pipeline of FlashAttention-3, arXiv 2407.08608): a persistent thread block per multiprocessor, one thread that
+//! copies tiles of keys and values into a ring, two warpgroups of 64 queries each. Scores live in registers only.
+
+mod consumer;
+mod out;
+mod softmax;
+
+use crate::abi::*;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::{barrier, bulk, copy, global, grid, warp};
+use crate::device::warpgroup::{CONSUMERS, WgmmaElem};
+use crate::families::attention::abi::*;
+
+/// Registers a thread of the copying warpgroup keeps, and one of the multiplying ones gets: 40 + 2 x 232 is
+/// three times the 168 they start with.
+const FEW: u32 = 40;
+const MANY: u32 = 232;
+
+/// Place in the ring and parity of its phase.
+type Place = (u32, u32);
+
+/// This thread block's queries of a round; none past the last round.
+#[inline(always)]
+fn queries(p: &AttentionParams, round: u32) -> Queries {
+    let there = round < p.rounds;
+    let index = round * gpu::grid_x() + gpu::block_x();
+    let at = p.work + index as u64 * size_of::<Queries>() as u64;
+    let [row, head, key_head, tile] = global::load_v4_fresh(at, there);
+    let [tiles, first, parts, counter] = global::load_v4_fresh(at + 16, there);
+    Queries {
+        row: if there { row } else { NO_STRIP },
+        head,
+        key_head,
+        tile,
+        tiles,
+        first,
+        parts,
+        counter,
+    }
+}
+
+impl<const CHUNKS: usize> Attention<CHUNKS> {
+    /// Barrier that says: the slot's tile has arrived. Behind the last slot: the queries have.
+    #[inline(always)]
+    fn full(slot: u32) -> u32 {
+        copy::arena() + Self::BARRIERS as u32 + slot * 8
+    }
+
+    /// Barrier that says: the slot may be overwritten.
+    #[inline(always)]
+    fn empty(slot: u32) -> u32 {
+        Self::full(slot) + (Self::SLOTS as u32 + 1) * 8
+    }
+
+    /// The barriers of the queries.
+    const QUERIES: u32 = Self::SLOTS as u32;
+
+    /// Two words for the warpgroups that carry.
+    #[inline(always)]
+    fn scratch() -> u32 {
+        copy::arena() + (Self::BARRIERS + (Self::SLOTS + 1) * 16) as u32
+    }
+
+    /// First byte of a slot of the ring.
+    #[inline(always)]
+    fn slot(slot: u32) -> u32 {
+        copy::arena() + Self::RING as u32 + slot * Self::BYTES as u32
+    }
+
+    /// The next slot of the ring and its parity.
+    #[inline(always)]
+    fn next((slot, parity): Place) -> Place {
+        if slot + 1 == Self::SLOTS as u32 {
+            (0, parity ^ 1)
+        } else {
+            (slot + 1, parity)
+        }
+    }
+
+    /// Lets a slot be overwritten, as far as this warp goes.
+    #[inline(always)]
+    fn free(slot: u32) {
+        let lane = gpu::thread_again() % 32;
+        // One lane arrives for all, when all have read.
+        warp::sync_lanes(u32::MAX);
+        if lane == 0 {
+            barrier::arrive(Self::empty(slot));
+        }
+    }
+
+    /// One thread starts all copies: keys of the first tile, then by turns keys of the next and values of this one, in
+    /// the order in which they are multiplied.
+    #[inline(always)]
+    fn produce(p: &AttentionParams, at: u64) {
+        // A ring that starts empty: the first wait for a free slot passes.
+        let mut ring = (0, 1);
+        let mut queries_parity = 1;
+        let mut round = 0;
+        let mut later = queries(p, 0);
+        while later.row != NO_STRIP {
+            let now = later;
+            round += 1;
+            later = queries(p, round);
+            let mut record = p.tiles + now.tile as u64 * size_of::<KeyTile>() as u64;
+            let mut keys = global::load_v2_fresh(record, now.tiles > 0);
+            if now.tiles == 0 {
+                continue;
+            }
+            let full = Self::full(Self::QUERIES);
+            barrier::wait(Self::empty(Self::QUERIES), queries_parity);
+            queries_parity ^= 1;
+            barrier::arrive_expect(full, Self::BYTES as u32);
+            unroll!(half < 2, {
+                unroll!(c < CHUNKS, most 4, {
+                    let to = copy::arena() + ((half * CHUNKS + c) * SLAB) as u32;
+                    let row = now.row + (half * HALF) as u32;
+                    bulk::load_3d(to, at, [c as u32 * 64, row, now.head], full);
+                });
+            });
+            let mut before = keys;
+            let mut j = 0;
+            while j <= now.tiles {
+                let this = keys;
+                record += size_of::<KeyTile>() as u64;
+                keys = global::load_v2_fresh(record, j + 1 < now.tiles);
+                if j < now.tiles {
+                    // Pieces one behind the other in each chunk of the head: 128 rows of the operand.
+                    Self::copy_tile(at + 128, this, now.key_head, ring, |piece, c| c * 2 + piece);
+                    ring = Self::next(ring);
+                }
+                if j > 0 {
+                    Self::copy_tile(at + 256, before, now.key_head, ring, |piece, c| {
+                        piece * CHUNKS + c
+                    });
+                    ring = Self::next(ring);
+                }
+                before = this;
+                j += 1;
+            }
+        }
+    }
+
+    /// Starts the copies of a tile. `place`: which slab of the slot holds a piece's chunk.
+    #[inline(always)]
+    fn copy_tile(
+        map: u64,
+        keys: [u32; 2],
+        head: u32,
+        (slot, parity): Place,
+        place: impl Fn(usize, usize) -> usize,
+    ) {
+        let full = Self::full(slot);
+        barrier::wait(Self::empty(slot), parity);
+        barrier::arrive_expect(full, Self::BYTES as u32);
+        unroll!(piece < 2, {
+            unroll!(c < CHUNKS, most 4, {
+                let to = Self::slot(slot) + (place(piece, c) * SLAB) as u32;
+                bulk::load_3d(to, map, [c as u32 * 64, keys[piece], head], full);
+            });
+        });
+    }
+}
+
+impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize> Kernel<W, E, AttentionParams>
+    for Attention<CHUNKS>
+{
+    #[inline(always)]
+    unsafe fn run(p: &AttentionParams, at: u64) {
+        grid::let_next_start();
+        if gpu::thread() == 0 {
+            let mut slot = 0;
+            while slot <= Self::QUERIES {
+                barrier::init(Self::full(slot), 1);
+                barrier::init(Self::empty(slot), CONSUMERS);
+                slot += 1;
+            }
+            barrier::init_fence();
+            bulk::prefetch_map(at);
+            bulk::prefetch_map(at + 128);
+            bulk::prefetch_map(at + 256);
+        }
+        gpu::sync_threads();
+        grid::wait_for_previous();
+        if gpu::thread() >= CONSUMERS * 32 {
+            barrier::registers_down::<FEW>();
+            if gpu::thread() == CONSUMERS * 32 {
+                Self::produce(p, at);
+            }
+        } else {
+            barrier::registers_up::<MANY>();
+            Self::consume::<E>(p);
+        }
+    }
+}

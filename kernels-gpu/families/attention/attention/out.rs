@@ -1,0 +1,183 @@
+//! Sums on their way out: joined with the other parts of the same queries where the tiles were cut, divided by the sum of
+//! exponentials, and sent to the output through shared memory as whole rows.
+
+use super::gpu;
+use super::softmax::{Rows, rescale, shift_of};
+use crate::abi::*;
+use crate::device::epilogue::Output;
+use crate::device::ptx::wgmma::Acc;
+use crate::device::ptx::{barrier, copy, global, matrix, warp};
+use crate::device::store::StoreTile;
+use crate::device::warpgroup::WgmmaElem;
+use crate::families::attention::abi::*;
+use crate::frag;
+
+/// ln 2.
+const LN_2: f32 = core::f32::consts::LN_2;
+
+/// The sum over the four lanes of a row.
+#[inline(always)]
+fn quad_sum(x: f32) -> f32 {
+    let other = |x: f32, distance: u32| f32::from_bits(warp::exchange(x.to_bits(), distance));
+    let x = x + other(x, 1);
+    x + other(x, 2)
+}
+
+impl<const CHUNKS: usize> Attention<CHUNKS> {
+    /// What becomes of the sums of a part.
+    #[inline(always)]
+    pub(super) fn leave<E: WgmmaElem>(
+        p: &AttentionParams,
+        now: Queries,
+        half: u32,
+        out: &mut Acc<CHUNKS>,
+        mut rows: Rows,
+    ) {
+        rows.sum = rows.sum.map(quad_sum);
+        if now.count() > 1 && !Self::join(p, now, half, out, &mut rows) {
+            return;
+        }
+        Self::finish::<E>(p, now, half, out, rows);
+    }
+
+    /// Leaves the sums of this part. The warpgroup that arrives last gets those of all parts, added in order, and true.
+    #[inline(always)]
+    fn join(
+        p: &AttentionParams,
+        now: Queries,
+        half: u32,
+        out: &mut Acc<CHUNKS>,
+        rows: &mut Rows,
+    ) -> bool {
+        let lane = gpu::thread_again() % 128;
+        let place = |part: u32| {
+            let index = (now.first + part) as u64 * 2 + half as u64;
+            p.partial + index * attention_partial(CHUNKS) as u64 + lane as u64 * 16
+        };
+        let row_place = |part: u32| place(part) + (CHUNKS * 8 * 128 * 16) as u64;
+        let mine = place(now.part());
+        unroll!(c < CHUNKS, most 4, {
+            unroll!(j < 8, {
+                let four = [0, 1, 2, 3].map(|i| out.0[c][4 * j + i].to_bits());
+                global::store_v4(mine + ((c * 8 + j) * 128 * 16) as u64, four);
+            });
+        });
+        let own = [rows.base[0], rows.base[1], rows.sum[0], rows.sum[1]];
+        global::store_v4(row_place(now.part()), own.map(f32::to_bits));
+        global::fence_gpu();
+        barrier::sync_named(1 + half, 128);
+        let arrivals = p.counters + (now.counter * 2 + half) as u64 * 4;
+        let told = Self::scratch() + half * 4;
+        if lane == 0 {
+            let before = global::atomic_add(arrivals, 1);
+            copy::store_shared_b32(told, before);
+            if before + 1 == now.count() {
+                global::store_b32(arrivals, 0);
+            }
+        }
+        barrier::sync_named(1 + half, 128);
+        if copy::load_shared_b32(told) + 1 != now.count() {
+            return false;
+        }
+        global::fence_gpu();
+        *out = Acc::zero();
+        *rows = Rows {
+            base: [f32::NEG_INFINITY; 2],
+            sum: [0.0; 2],
+        };
+        let mut part = 0;
+        while part < now.count() {
+            Self::add_part(place(part), row_place(part), p.scale, out, rows);
+            part += 1;
+        }
+        true
+    }
+
+    /// Adds the sums of a part, which lie at `place`, what is known of its rows at `row_place`.
+    #[inline(always)]
+    fn add_part(place: u64, row_place: u64, scale: f32, out: &mut Acc<CHUNKS>, rows: &mut Rows) {
+        let own = global::load_v4_fresh(row_place, true).map(f32::from_bits);
+        let (old, more) = merge(rows, own, scale);
+        rescale(out, old);
+        unroll!(c < CHUNKS, most 4, {
+            unroll!(j < 8, {
+                let from = place + ((c * 8 + j) * 128 * 16) as u64;
+                let four = global::load_v4_fresh(from, true);
+                unroll!(i < 4, {
+                    let sum = &mut out.0[c][4 * j + i];
+                    *sum = matrix::fma_f32(f32::from_bits(four[i]), more[i / 2], *sum);
+                });
+            });
+        });
+    }
+
+    /// Weighted means and logarithms of sums, to memory.
+    #[inline(always)]
+    fn finish<E: WgmmaElem>(
+        p: &AttentionParams,
+        now: Queries,
+        half: u32,
+        out: &mut Acc<CHUNKS>,
+        rows: Rows,
+    ) {
+        let inverse = rows.sum.map(matrix::reciprocal);
+        unroll!(c < CHUNKS, most 4, {
+            unroll!(atom < 8, {
+                unroll!(i < 4, {
+                    let x = &mut out.0[c][4 * atom + i];
+                    // No entry, no product: not even with an infinity of a tile's other rows.
+                    *x = if rows.sum[i / 2] == 0.0 {
+                        0.0
+                    } else {
+                        *x * inverse[i / 2]
+                    };
+                });
+            });
+        });
+        let top = now.row + half * HALF as u32;
+        let lane = gpu::thread_again() % 32;
+        let row = top + gpu::thread_again() / 32 % 4 * 16 + frag::accumulator(lane, 0).0;
+        if p.log_sum != 0 && lane % 4 == 0 {
+            unroll!(r < 2, {
+                let row = row + 8 * r as u32;
+                let largest = if rows.sum[r] == 0.0 {
+                    0.0
+                } else {
+                    rows.base[r] * p.scale
+                };
+                let log = (largest + matrix::log2(rows.sum[r])) * LN_2;
+                if row < p.m {
+                    let index = now.head as u64 * p.m as u64 + row as u64;
+                    global::store_b32(p.log_sum + index * 4, log.to_bits());
+                }
+            });
+        }
+        let output = Output {
+            c: p.out + now.head as u64 * p.out_head,
+            bias: 0,
+            alpha: 1.0,
+            ldc_bytes: p.out_row,
+            n: CHUNKS as u32 * 64,
+            flags: FLAG_VECTORS,
+            gate: 0,
+            gate_bytes: 0,
+        };
+        let slab = copy::arena() + (Self::OUT + half as usize * SLAB) as u32;
+        StoreTile::<CHUNKS, PLAIN>::write::<E>(output, p.m, [top, 0], (half, slab), 1, out);
+    }
+}
+
+/// Joins the bases and sums of another part. What the sums so far and those of the part are to be multiplied by.
+#[inline(always)]
+fn merge(rows: &mut Rows, own: [f32; 4], scale: f32) -> ([f32; 2], [f32; 2]) {
+    let (mut old, mut more) = ([0f32; 2], [0f32; 2]);
+    unroll!(r < 2, {
+        let largest = rows.base[r].max(own[r]);
+        let shift = shift_of(largest, scale);
+        old[r] = matrix::exp2_flushed(matrix::fma_f32(rows.base[r], scale, shift));
+        more[r] = matrix::exp2_flushed(matrix::fma_f32(own[r], scale, shift));
+        rows.base[r] = largest;
+        rows.sum[r] = matrix::fma_f32(own[2 + r], more[r], rows.sum[r] * old[r]);
+    });
+    (old, more)
+}

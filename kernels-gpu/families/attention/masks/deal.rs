@@ -1,0 +1,262 @@
+//! Dealing the work without a sort: the tiles of all queries lie in a row, which is cut into equal lengths, one for each thread block
+//! of the attention. Few tiles are never cut, and no part is short.
+
+use super::{gpu, over};
+use crate::abi::*;
+use crate::device::ptx::{copy, global, warp};
+use crate::families::attention::abi::*;
+
+/// Fewer groups than this are dealt out of shared memory, where the bits of columns and diagonals were.
+const NEAR: u32 = MASK_STATES / 4;
+
+/// A place in the row of all tiles: which 128 queries of a head, and which of their tiles.
+#[derive(Clone, Copy)]
+struct Border {
+    group: u32,
+    tile: u32,
+}
+
+/// All groups of queries, in the order of their strips, then heads.
+struct Row<'a> {
+    p: &'a MaskParams,
+    groups: u32,
+    /// What all of them cost.
+    total: u32,
+    /// What a thread block takes.
+    share: u32,
+    /// There are thread blocks enough for a group each, and none is long.
+    single: bool,
+}
+
+/// Strip, head and index of the tiles of a group.
+#[inline(always)]
+fn place(p: &MaskParams, group: u32) -> [u32; 3] {
+    let strip = over(group, p.heads);
+    let head = group - strip * p.heads;
+    [strip, head, over(head, p.sharing) * p.strips + strip]
+}
+
+/// Tiles of a group.
+#[inline(always)]
+fn tiles_of(p: &MaskParams, group: u32) -> u32 {
+    let [_, _, index] = place(p, group);
+    global::load_b32_fresh(p.counts + index as u64 * 4, true)
+}
+
+/// The sum of the values of the threads in front, and of all; is any of them `large`? Every thread must call it once.
+#[inline(always)]
+fn sums(value: u32, large: bool) -> ([u32; 2], bool) {
+    let lane = gpu::thread() % 32;
+    let mut sum = value;
+    let mut distance = 1;
+    while distance < 32 {
+        let other = warp::shuffle_up(sum, distance);
+        if lane >= distance {
+            sum += other;
+        }
+        distance *= 2;
+    }
+    let vote = warp::ballot(large);
+    let place = copy::arena() + MASK_SUMS;
+    if lane == 31 {
+        copy::store_shared_v2(place + gpu::thread() / 32 * 8, [sum, vote]);
+    }
+    gpu::sync_threads();
+    let (mut before, mut all, mut any) = (0, 0, 0);
+    unroll!(w < 8, {
+        let [of_warp, vote] = copy::load_shared_v2(place + w as u32 * 8);
+        if (w as u32) < gpu::thread() / 32 {
+            before += of_warp;
+        }
+        all += of_warp;
+        any |= vote;
+    });
+    ([before + sum - value, all], any != 0)
+}
+
+impl Row<'_> {
+    /// What lies in front of a group; behind the last one, all.
+    #[inline(always)]
+    fn before(&self, group: u32) -> u32 {
+        if self.groups < NEAR {
+            copy::load_shared_b32(copy::arena() + group * 4)
+        } else {
+            global::load_b32_fresh(self.p.prefix + group as u64 * 4, true)
+        }
+    }
+
+    /// Says what lies in front of a group.
+    #[inline(always)]
+    fn say(&self, group: u32, before: u32) {
+        if self.groups < NEAR {
+            copy::store_shared_b32(copy::arena() + group * 4, before);
+        } else {
+            global::store_b32(self.p.prefix + group as u64 * 4, before);
+        }
+    }
+
+    /// Tiles of a group.
+    #[inline(always)]
+    fn tiles(&self, group: u32) -> u32 {
+        self.before(group + 1) - self.before(group) - MASK_QUERIES
+    }
+
+    /// The cut number `number`.
+    #[inline(always)]
+    fn border(&self, number: u32) -> Border {
+        let at = number * self.share;
+        if self.single || at >= self.total {
+            let group = if self.single { number } else { u32::MAX };
+            let group = group.min(self.groups);
+            return Border { group, tile: 0 };
+        }
+        // The last group that begins at or in front of it.
+        let (mut low, mut high) = (0, self.groups);
+        while low + 1 < high {
+            let middle = (low + high) / 2;
+            if self.before(middle) <= at {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        let tiles = self.tiles(low);
+        let offset = at - self.before(low);
+        let next = Border {
+            group: low + 1,
+            tile: 0,
+        };
+        let own = Border {
+            group: low,
+            tile: 0,
+        };
+        if tiles <= MASK_WHOLE {
+            if offset * 2 < tiles + MASK_QUERIES {
+                own
+            } else {
+                next
+            }
+        } else if offset <= MASK_PART {
+            own
+        } else if offset + MASK_PART > tiles + 1 {
+            next
+        } else {
+            Border {
+                group: low,
+                tile: offset - 1,
+            }
+        }
+    }
+
+    /// Writes tiles `from..to` of a group as what thread block `block` does in a round.
+    #[inline(always)]
+    fn write(&self, (block, round): (u32, u32), group: u32, from: u32, to: u32, tiles: u32) {
+        let p = self.p;
+        let [strip, head, index] = place(p, group);
+        // The cuts inside the group are those that leave it enough tiles on both sides.
+        let before = self.before(group);
+        let (mut first, mut cuts) = (0, 0);
+        if tiles > MASK_WHOLE {
+            first = over(before + MASK_PART + self.share, self.share);
+            let last = over(before + tiles + 1 - MASK_PART, self.share);
+            cuts = (last + 1).saturating_sub(first);
+        }
+        let part = if from == 0 { 0 } else { block + 1 - first };
+        let at = p.work + (round as u64 * p.blocks_of_work as u64 + block as u64) * 32;
+        if round < p.rounds {
+            let tile = index * p.capacity + from;
+            let row = strip * STRIP as u32;
+            global::store_v4(at, [row, head, over(head, p.group), tile]);
+            // A cut has two parts at the most that no other cut has: places are theirs alone.
+            let parts = part | (cuts + 1) << 16;
+            global::store_v4(at + 16, [to - from, 2 * first, parts, first]);
+        }
+    }
+
+    /// The work of a thread block, what the next one finishes first.
+    #[inline(always)]
+    fn deal(&self, block: u32) {
+        let (start, end) = (self.border(block), self.border(block + 1));
+        let mut round = 0;
+        if end.tile > 0 {
+            let from = if start.group == end.group {
+                start.tile
+            } else {
+                0
+            };
+            let tiles = self.tiles(end.group);
+            self.write((block, round), end.group, from, end.tile, tiles);
+            round += 1;
+        }
+        let (mut group, mut from) = (start.group, start.tile);
+        while group < end.group {
+            let tiles = self.tiles(group);
+            self.write((block, round), group, from, tiles, tiles);
+            round += 1;
+            from = 0;
+            group += 1;
+        }
+        if round < self.p.rounds {
+            let index = round as u64 * self.p.blocks_of_work as u64 + block as u64;
+            global::store_b32(self.p.work + index * 32, NO_STRIP);
+        }
+    }
+}
+
+impl MaskTiles {
+    /// The last thread block to come here deals the work of the first `strips` strips. All threads.
+    #[inline(always)]
+    pub(super) fn deal_last(p: &MaskParams, strips: u32) {
+        let told = copy::arena() + MASK_TOLD;
+        global::fence_gpu();
+        gpu::sync_threads();
+        if gpu::thread() == 0 {
+            let last = global::atomic_add(p.status, 1) + 1 == p.strips * p.count;
+            if last {
+                global::store_b32(p.status, 0);
+            }
+            copy::store_shared_b32(told, u32::from(last));
+        }
+        gpu::sync_threads();
+        if copy::load_shared_b32(told) == 0 {
+            return;
+        }
+        global::fence_gpu();
+        let groups = strips * p.heads;
+        let each = groups.div_ceil(MASK_THREADS);
+        let first = (gpu::thread() * each).min(groups);
+        let end = (first + each).min(groups);
+        let (mut own, mut group, mut long) = (0, first, false);
+        while group < end {
+            let tiles = tiles_of(p, group);
+            own += tiles + MASK_QUERIES;
+            long |= tiles > MASK_WHOLE;
+            group += 1;
+        }
+        let ([mut before, total], long) = sums(own, long);
+        let row = Row {
+            p,
+            groups,
+            total,
+            share: total.div_ceil(p.blocks_of_work.max(1)).max(MASK_PART),
+            single: groups <= p.blocks_of_work && !long,
+        };
+        group = first;
+        while group < end {
+            row.say(group, before);
+            if group + 1 < end {
+                before += tiles_of(p, group) + MASK_QUERIES;
+            }
+            group += 1;
+        }
+        if gpu::thread() == 0 {
+            row.say(groups, total);
+        }
+        gpu::sync_threads();
+        let mut block = gpu::thread();
+        while block < p.blocks_of_work {
+            row.deal(block);
+            block += MASK_THREADS;
+        }
+    }
+}

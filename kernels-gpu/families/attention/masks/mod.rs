@@ -1,0 +1,191 @@
+//! From flags of an attention mask to the work list of the module `attention`: a thread block finds what the pieces of keys hold for
+//! 128 queries, lists those that hold something as tiles, and writes the bits of those that hold some entries but not all. The
+//! thread block that is done last deals the work. Nothing is sorted or counted by the host.
+
+mod deal;
+mod view;
+
+use crate::abi::*;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::{copy, global, grid, warp};
+use crate::families::attention::abi::*;
+use view::View;
+
+/// What a piece of keys is to a half of the queries, two bits in a word of the list: from [`STATE`] on, the second half's behind
+/// the first's.
+const SOME: u32 = 1;
+const ALL: u32 = 2;
+const STATE: u32 = 28;
+/// A bit for each half: the block is there.
+const BLOCKS: u32 = 26;
+/// The number of the piece.
+const PIECE: u32 = (1 << 20) - 1;
+
+/// A quotient of a divisor that is never 0.
+#[inline(always)]
+fn over(a: u32, b: u32) -> u32 {
+    a.checked_div(b).unwrap_or(0)
+}
+
+impl View<'_> {
+    /// What a piece of keys is to both halves, as a word of the list.
+    #[inline(always)]
+    fn state(&self, piece: u32) -> u32 {
+        let mut word = piece;
+        unroll!(half < 2, {
+            let query = self.top + half as u32 * MASK_PIECE;
+            let state = match cover(self, query, piece * MASK_PIECE) {
+                Cover::Nothing => 0,
+                Cover::Some => SOME,
+                Cover::All => ALL,
+            };
+            word |= state << (STATE + 2 * half as u32);
+            if state == SOME && self.block(query, piece * MASK_PIECE) {
+                word |= 1 << (BLOCKS + half as u32);
+            }
+        });
+        word
+    }
+
+    /// Lists the pieces that hold something; how many. All threads.
+    #[inline(always)]
+    fn list(&self) -> u32 {
+        let pieces = self.p.n.div_ceil(MASK_PIECE);
+        let thread = gpu::thread();
+        let votes = copy::arena() + MASK_VOTES;
+        let mut from = 0;
+        while from < pieces {
+            let piece = from + thread;
+            let word = if piece < pieces { self.state(piece) } else { 0 };
+            let vote = warp::ballot(word >> STATE != 0);
+            if piece < pieces {
+                copy::store_shared_b32(copy::arena() + MASK_STATES + piece * 4, word);
+            }
+            if thread.is_multiple_of(32) && piece < pieces {
+                copy::store_shared_b32(votes + piece / 32 * 4, vote);
+            }
+            from += MASK_THREADS;
+        }
+        gpu::sync_threads();
+        let (words, mut before, mut w) = (pieces.div_ceil(32), 0, 0);
+        while w < words {
+            let vote = copy::load_shared_b32(votes + w * 4);
+            let piece = w * 32 + thread % 32;
+            if w % (MASK_THREADS / 32) == thread / 32 && vote >> (thread % 32) & 1 != 0 {
+                let rank = before + (vote & ((1 << (thread % 32)) - 1)).count_ones();
+                let word = copy::load_shared_b32(copy::arena() + MASK_STATES + piece * 4);
+                copy::store_shared_b32(copy::arena() + MASK_LIST + rank * 4, word);
+            }
+            before += vote.count_ones();
+            w += 1;
+        }
+        gpu::sync_threads();
+        before
+    }
+
+    /// Piece number `i` of the list; behind the last one there is nothing, behind the last key.
+    #[inline(always)]
+    fn listed(&self, i: u32, count: u32) -> u32 {
+        if i < count {
+            copy::load_shared_b32(copy::arena() + MASK_LIST + i * 4)
+        } else {
+            self.p.n.div_ceil(MASK_PIECE)
+        }
+    }
+
+    /// Writes the tiles of `count` pieces. `base`: number of the first.
+    #[inline(always)]
+    fn write_tiles(&self, base: u32, count: u32) {
+        let mut t = gpu::thread();
+        while t < count.div_ceil(2) {
+            let pair = [0, 1].map(|i| self.listed(2 * t + i, count));
+            let [a, b] = pair.map(|word| (word & PIECE) * MASK_PIECE);
+            let masks = [0, 1].map(|half| mask_of(pair, half, (base + t) * 2 + half));
+            let at = self.p.tiles + (base + t) as u64 * size_of::<KeyTile>() as u64;
+            global::store_v4(at, [a, b, masks[0], masks[1]]);
+            t += MASK_THREADS;
+        }
+    }
+
+    /// Writes the bits of tiles that hold some entries: a warpgroup for each half of the queries.
+    #[inline(always)]
+    fn write_bits(&self, base: u32, count: u32) {
+        let (half, own) = (gpu::thread() / 128, gpu::thread() % 128);
+        let query = self.top + half * MASK_PIECE + own / 32 * 16 + own % 32 / 4;
+        let ranges = [query, query + 8].map(|query| self.range(query));
+        let mut t = 0;
+        while t < count.div_ceil(2) {
+            let pair = [0, 1].map(|i| self.listed(2 * t + i, count));
+            let index = (base + t) * 2 + half;
+            if mask_of(pair, half, index) == index {
+                let words = [
+                    self.word(pair[0], half, query, ranges),
+                    self.word(pair[1], half, query, ranges),
+                ];
+                let at = self.p.masks + index as u64 * ATTENTION_MASK as u64;
+                global::store_v2(at + own as u64 * 8, words);
+            }
+            t += 1;
+        }
+    }
+
+    /// The bits of this thread's accumulators of a piece.
+    #[inline(always)]
+    fn word(&self, word: u32, half: u32, query: u32, ranges: [[u32; 2]; 2]) -> u32 {
+        match word >> (STATE + 2 * half) & 3 {
+            0 => 0,
+            SOME => {
+                let block = word >> (BLOCKS + half) & 1 != 0;
+                let key = (word & PIECE) * MASK_PIECE;
+                let upper = row_bits(self, query, ranges[0], key, block);
+                let lower = row_bits(self, query + 8, ranges[1], key, block);
+                mask_word(upper, lower, gpu::thread() % 4)
+            }
+            _ => u32::MAX,
+        }
+    }
+}
+
+/// [`KeyTile::masks`] of a half; `index` where it has bits of its own.
+#[inline(always)]
+fn mask_of(pair: [u32; 2], half: u32, index: u32) -> u32 {
+    let [a, b] = pair.map(|word| word >> (STATE + 2 * half) & 3);
+    match (a, b) {
+        (0, 0) => MASK_NONE,
+        (ALL, ALL) => MASK_ALL,
+        _ => index,
+    }
+}
+
+impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, MaskParams> for MaskTiles {
+    #[inline(always)]
+    unsafe fn run(p: &MaskParams, _: u64) {
+        grid::let_next_start();
+        if p.flags & MASK_BESIDE == 0 {
+            grid::wait_for_previous();
+        }
+        let own = gpu::block_x();
+        let mask = over(own, p.strips);
+        let strip = own - mask * p.strips;
+        let live = global::load_b32_fresh(p.live, p.live != 0);
+        let live = if p.live != 0 { live.min(p.m) } else { p.m };
+        // A mask has the same strips as any other: those behind the last query are the last of each.
+        let strips = live.div_ceil(STRIP as u32);
+        if strip < strips {
+            let view = View::new(p, mask, strip);
+            gpu::sync_threads();
+            let pieces = view.list();
+            view.write_tiles(own * p.capacity, pieces);
+            view.write_bits(own * p.capacity, pieces);
+            if gpu::thread() == 0 {
+                global::store_b32(p.counts + own as u64 * 4, pieces.div_ceil(2));
+            }
+        }
+        Self::deal_last(p, strips);
+        if p.flags & MASK_BESIDE != 0 {
+            // Whoever waits for this kernel waits for the one ahead too.
+            grid::wait_for_previous();
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! The rows of the family `attention`.
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! rows_attention {
+    ($rest:tt $($before:tt)*) => {
+        $crate::gather_rows! { $rest $($before)*
+            attention {
+                attention "attention" AttentionParams sm_90a Attention {
+                    attention_f16_d64: Block, F16, Attention<1>;
+                    attention_f16_d128: Block, F16, Attention<2>;
+                    attention_bf16_d64: Block, Bf16, Attention<1>;
+                    attention_bf16_d128: Block, Bf16, Attention<2>;
+                }
+                masks "masks" MaskParams sm_90a Detection {
+                    attention_masks: Direct, F32, MaskTiles;
+                }
+            }
+        }
+    };
+}

@@ -1,0 +1,15 @@
+//! Tiles and params of the family.
+
+mod convert;
+mod entries;
+mod lists;
+mod prune;
+mod scatter;
+mod slicing;
+
+pub use convert::*;
+pub use entries::*;
+pub use lists::*;
+pub use prune::*;
+pub use scatter::*;
+pub use slicing::*;

@@ -1,0 +1,42 @@
+//! The module `scatter`: values to the places they have in another form of their matrix.
+
+use crate::abi::{Dtype, Tile};
+
+/// A thread takes four values.
+#[derive(Clone, Copy, Debug)]
+pub struct Four;
+
+impl Tile for Four {
+    const THREADS: u32 = 256;
+    const MIN_BLOCKS: u32 = 4;
+    const COLUMNS: u32 = 1;
+    /// Values of a thread block.
+    const ITEMS: u32 = 1024;
+    const PARTS: u32 = 1;
+    const BURST: u32 = 4;
+    const BLOCK: (u32, u32) = (1, 1);
+    fn shared_bytes(_: Dtype) -> u32 {
+        0
+    }
+    fn vector(_: Dtype) -> u32 {
+        1
+    }
+}
+
+/// Parameters of the `scatter` kernels: `out[places[i]] = values[i]` for all `i < count`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ScatterParams {
+    /// Values, in the order of the matrix they come from.
+    pub values: u64,
+    /// For each the element of `out` it becomes, u32; no two alike, but [`u32::MAX`] for those that become none.
+    pub places: u64,
+    /// The values of the other form.
+    pub out: u64,
+    /// Number of values.
+    pub count: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+const _: () = assert!(size_of::<ScatterParams>() == 32);

@@ -1,0 +1,77 @@
+//! The module `slicing`: sliced ELLPACK out of CSR, in three steps, and new values for it.
+
+use crate::abi::{Dtype, Tile};
+
+/// Rows that are sorted together.
+pub const SORTED: usize = 4096;
+/// K-tiles that a chunk's window spans at most: fewer than [`crate::families::spmm::abi::RING`], so that some are on their way.
+pub const REACH: usize = 24;
+
+/// Rows into the order of their lengths, within windows of [`SORTED`].
+pub const SLICING_ORDER: u32 = 1;
+/// Chunks of each slice.
+pub const SLICING_COUNT: u32 = 2;
+/// Windows, local columns and values.
+pub const SLICING_FILL: u32 = 3;
+
+/// New values for slices that are there: a warp for each run of [`RUN_CHUNKS`] chunks.
+pub const SLICING_VALUES: u32 = 4;
+
+/// Chunks of a slice whose values one warp brings in.
+pub const RUN_CHUNKS: usize = 16;
+
+/// One step, `SLICING_*`: a thread for each row, or a warp for each slice.
+#[derive(Clone, Copy, Debug)]
+pub struct Slicing<const STEP: u32>;
+
+impl<const STEP: u32> Tile for Slicing<STEP> {
+    const THREADS: u32 = 128;
+    const MIN_BLOCKS: u32 = 4;
+    const COLUMNS: u32 = 1;
+    const ITEMS: u32 = if STEP == SLICING_ORDER { 128 } else { 4 };
+    const PARTS: u32 = 1;
+    const BURST: u32 = 1;
+    const BLOCK: (u32, u32) = (1, 1);
+    const STEP: u32 = STEP;
+    fn shared_bytes(_: Dtype) -> u32 {
+        if STEP == SLICING_ORDER {
+            SORTED as u32 * 4
+        } else {
+            0
+        }
+    }
+    fn vector(_: Dtype) -> u32 {
+        1
+    }
+}
+
+/// Parameters of the `slicing` kernels.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct SlicingParams {
+    /// CSR: first entry of each row, u32, one more than rows.
+    pub offsets: u64,
+    /// CSR: columns, u32.
+    pub columns: u64,
+    /// CSR: values.
+    pub values: u64,
+    /// The row of every lane of every slice, u32, `u32::MAX` behind the last; for new values the first entry of every lane of every
+    /// run.
+    pub order: u64,
+    /// Chunks of each slice, u32.
+    pub counts: u64,
+    /// First chunk of each slice, u32; of each run, and one past the last.
+    pub starts: u64,
+    /// First tile of each chunk and one past the last, u32 each.
+    pub windows: u64,
+    /// Local columns, u16, `[chunks, 32, 4]`.
+    pub local_columns: u64,
+    /// Values, `[chunks, 32, 4]`.
+    pub slot_values: u64,
+    /// Rows.
+    pub rows: u32,
+    /// Slices, or runs.
+    pub slices: u32,
+}
+
+const _: () = assert!(size_of::<SlicingParams>() == 80);

@@ -1,0 +1,82 @@
+//! The pattern of the output: block columns of the slots, padding behind those of a block row, block rows of the
+//! groups. One warp for each block row.
+
+use super::{WARPS, lane, word};
+use crate::abi::*;
+use crate::device::elem::Elem;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::{global, grid};
+use crate::families::convert::abi::*;
+
+impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Index {
+    #[inline(always)]
+    unsafe fn run(p: &ConvertParams, _at: u64) {
+        grid::let_next_start();
+        grid::wait_for_previous();
+        let block_row = gpu::block_x() * WARPS + gpu::thread() / 32;
+        if block_row < p.block_rows {
+            index(p, block_row);
+        }
+    }
+}
+
+/// Writes the pattern of one block row.
+#[inline(always)]
+pub(super) fn index(p: &ConvertParams, block_row: u32) {
+    let group = p.group.value as u64;
+    let first = global::load_b32_fresh(word(p.starts, block_row as u64), true);
+    let end = global::load_b32_fresh(word(p.starts, block_row as u64 + 1), true);
+    let blocks = global::load_b32_fresh(word(p.counts, block_row as u64), true);
+    let put = |slot: u64, column: u32| {
+        if slot < p.capacity as u64 {
+            global::store_b32(word(p.slot_columns, slot), column);
+        }
+    };
+    let mut w = lane();
+    while w < p.words {
+        let at = block_row as u64 * p.words as u64 + w as u64;
+        let mut bits = global::load_b32_fresh(word(p.present, at), true);
+        let mut slot =
+            first as u64 * group + global::load_b32_fresh(word(p.ranks, at), true) as u64;
+        while bits != 0 {
+            put(slot, w * 32 + bits.trailing_zeros());
+            slot += 1;
+            bits &= bits - 1;
+        }
+        w += 32;
+    }
+    let mut slot = first as u64 * group + (blocks + lane()) as u64;
+    while slot < end as u64 * group {
+        put(slot, NO_BLOCK);
+        slot += 32;
+    }
+    let mut g = (first + lane()) as u64;
+    while g < end as u64 && (g + 1) * group <= p.capacity as u64 {
+        global::store_b32(word(p.group_rows, g), block_row);
+        g += 32;
+    }
+}
+
+/// Block column of the block `rank` of a block row.
+#[inline(always)]
+pub(super) fn column_of(p: &ConvertParams, block_row: u32, rank: u32) -> u32 {
+    let row = block_row as u64 * p.words as u64;
+    // The last word with so many blocks or fewer in front of it.
+    let (mut low, mut high) = (0, p.words);
+    while high - low > 1 {
+        let middle = low + (high - low) / 2;
+        if global::load_b32_fresh(word(p.ranks, row + middle as u64), true) <= rank {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    let mut bits = global::load_b32_fresh(word(p.present, row + low as u64), true);
+    let mut before = rank - global::load_b32_fresh(word(p.ranks, row + low as u64), true);
+    while before > 0 {
+        bits &= bits.wrapping_sub(1);
+        before -= 1;
+    }
+    low * 32 + bits.trailing_zeros()
+}

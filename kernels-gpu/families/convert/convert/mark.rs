@@ -1,0 +1,88 @@
+//! Which blocks of a CSR matrix have an entry: one thread block for 16 rows of a block row collects bits in shared
+//! memory; the last one of a block row tallies it.
+
+use super::tally::tally;
+use super::{ALL_LANES, WARPS, arrives_last, lane, piece_rows, word};
+use crate::abi::*;
+use crate::device::elem::Elem;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::{copy, global, grid, warp};
+use crate::families::convert::abi::*;
+
+impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Mark {
+    #[inline(always)]
+    unsafe fn run(p: &ConvertParams, _at: u64) {
+        grid::let_next_start();
+        let (block_row, first, rows) = piece_rows(p, gpu::block_x());
+        let words = block_row as u64 * p.words as u64;
+        let (marks, present) = (word(p.marks, words), word(p.present, words));
+        let shared = p.words <= MARK_WORDS;
+        let end = if shared { p.words } else { 0 };
+        let mut w = gpu::thread();
+        while w < end {
+            copy::store_shared_b32(copy::arena() + w * 4, 0);
+            w += SCAN_THREADS;
+        }
+        // Offsets of all rows at once: one wait in place of one for each row. A block past the last row has pieces without
+        // rows, which begin behind the last offset.
+        let there = rows > 0 && lane() <= rows;
+        let offset = global::load_b32(word(p.offsets, (first + lane()) as u64), there);
+        let of_row = |row: u32| warp::shuffle::<32>(offset, row, ALL_LANES);
+        gpu::sync_threads();
+        let mut row = gpu::thread() / 32;
+        while row < rows {
+            entries(p, of_row(row), of_row(row + 1), |block| {
+                let (at, bit) = (block / 32, 1 << (block % 32));
+                if !shared {
+                    global::set_bits(word(marks, at as u64), bit);
+                } else if copy::load_shared_b32(copy::arena() + at * 4) & bit == 0 {
+                    copy::set_bits_shared(copy::arena() + at * 4, bit);
+                }
+            });
+            row += WARPS;
+        }
+        gpu::sync_threads();
+        w = gpu::thread();
+        while w < end {
+            let bits = copy::load_shared_b32(copy::arena() + w * 4);
+            if bits != 0 {
+                global::set_bits(word(marks, w as u64), bits);
+            }
+            w += SCAN_THREADS;
+        }
+        if arrives_last(word(p.row_arrivals, block_row as u64), p.piece_rows.value) {
+            tally(p, block_row, |w| {
+                let bits = global::load_b32_fresh(word(marks, w as u64), true);
+                global::store_b32(word(marks, w as u64), 0);
+                global::store_b32(word(present, w as u64), bits);
+                bits
+            });
+        }
+    }
+}
+
+/// Calls `mark` with the block columns of a row's entries, which this warp reads by aligned vectors.
+#[inline(always)]
+fn entries(p: &ConvertParams, start: u32, end: u32, mark: impl Fn(u32)) {
+    let mut known = NO_BLOCK;
+    let mut base = start & !3;
+    while base < end {
+        let mut raw = [[0u32; 4]; 4];
+        unroll!(u < 4, {
+            let at = base + u as u32 * 128 + lane() * 4;
+            raw[u] = global::load_v4(word(p.columns, at as u64), at < end);
+        });
+        unroll!(u < 4, {
+            unroll!(i < 4, {
+                let at = base + u as u32 * 128 + lane() * 4 + i as u32;
+                let block = p.block_k.of(raw[u][i]).0;
+                if at >= start && at < end && block != known {
+                    mark(block);
+                    known = block;
+                }
+            });
+        });
+        base += 512;
+    }
+}

@@ -1,0 +1,179 @@
+//! The values of a CSR matrix in its blocks. A warp owns one row of all blocks of a block row. Where the row fills its
+//! blocks its entries lie in order, and are copied without a look at their columns; elsewhere the row is cleared and
+//! the entries go to their places.
+
+use super::index::{column_of, index};
+use super::{ALL_LANES, WARPS, lane, word};
+use crate::abi::*;
+use crate::device::elem::Elem;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::{global, grid, warp};
+use crate::families::convert::abi::*;
+
+/// One row of the matrix and of its block row.
+#[derive(Clone, Copy)]
+struct Line {
+    block_row: u32,
+    /// Entries.
+    start: u32,
+    end: u32,
+    /// Slots of the block row that the output has room for, padding included.
+    slots: u32,
+    /// Blocks of the block row.
+    blocks: u32,
+    /// Address of the row in the first slot.
+    to: u64,
+}
+
+impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for FillCsr {
+    #[inline(always)]
+    unsafe fn run(p: &ConvertParams, _at: u64) {
+        grid::let_next_start();
+        grid::wait_for_previous();
+        let row = gpu::block_x() * WARPS + gpu::thread() / 32;
+        let (block_row, below) = p.block_m.of(row);
+        if block_row >= p.block_rows {
+            return;
+        }
+        if below == 0 && gpu::block_y() == 0 {
+            index(p, block_row);
+        }
+        let line = line::<E>(p, row, block_row, below);
+        let full = fills::<E>(p, &line);
+        let mut first = gpu::block_y() * p.chunk_slots;
+        while first < line.slots {
+            let end = (first + p.chunk_slots).min(line.slots);
+            if full {
+                copy::<E>(p, &line, first, end);
+            } else {
+                clear::<E>(p, &line, first, end);
+                // Other lanes cleared what this one writes.
+                warp::sync_lanes(ALL_LANES);
+                scatter::<E>(p, &line, first, end);
+            }
+            first += gpu::grid_y() * p.chunk_slots;
+        }
+    }
+}
+
+#[inline(always)]
+fn line<E: Elem>(p: &ConvertParams, row: u32, block_row: u32, below: u32) -> Line {
+    let at = |base: u64, i: u32, ok: bool| global::load_b32_fresh(word(base, i as u64), ok);
+    let first = at(p.starts, block_row, true);
+    let slots = (at(p.starts, block_row + 1, true) - first) as u64 * p.group.value as u64;
+    let slot = first as u64 * p.group.value as u64;
+    let room = (p.capacity as u64).saturating_sub(slot);
+    let row_bytes = p.block_k.value as u64 * E::BYTES as u64;
+    Line {
+        block_row,
+        start: at(p.offsets, row, row < p.m),
+        end: at(p.offsets, row + 1, row < p.m),
+        slots: slots.min(room) as u32,
+        blocks: at(p.counts, block_row, true),
+        to: p.values + (slot * p.block_m.value as u64 + below as u64) * row_bytes,
+    }
+}
+
+/// Whether the row has an entry at each of its places and can be copied by vectors.
+#[inline(always)]
+fn fills<E: Elem>(p: &ConvertParams, line: &Line) -> bool {
+    let last = p.block_columns.value - 1;
+    let at = line.block_row as u64 * p.words as u64 + last as u64 / 32;
+    let ragged = p.block_k.of(p.k).1 != 0;
+    let edge = global::load_b32_fresh(word(p.present, at), ragged) >> (last % 32) & 1;
+    let from = p.source + line.start as u64 * E::BYTES as u64;
+    let whole = line.blocks as u64 * p.block_k.value as u64 == (line.end - line.start) as u64;
+    p.flags & CONVERT_VECTORS != 0 && whole && edge == 0 && from.is_multiple_of(16)
+}
+
+/// Bytes from one block to the next.
+#[inline(always)]
+fn block_bytes<E: Elem>(p: &ConvertParams) -> u64 {
+    p.block_m.value as u64 * p.block_k.value as u64 * E::BYTES as u64
+}
+
+#[inline(always)]
+fn copy<E: Elem>(p: &ConvertParams, line: &Line, first: u32, end: u32) {
+    let from = p.source + line.start as u64 * E::BYTES as u64;
+    let mut at = first * p.row_copies.value + lane();
+    let end = end * p.row_copies.value;
+    while at < end {
+        let mut raw = [[0u32; 4]; 4];
+        unroll!(u < 4, {
+            let i = at + u as u32 * 32;
+            let filled = i < line.blocks * p.row_copies.value;
+            raw[u] = global::load_v4_stream(from + i as u64 * 16, filled && i < end);
+        });
+        unroll!(u < 4, {
+            let i = at + u as u32 * 32;
+            let (block, beside) = p.row_copies.of(i);
+            if i < end {
+                let to = line.to + block as u64 * block_bytes::<E>(p);
+                global::store_v4(to + beside as u64 * 16, raw[u]);
+            }
+        });
+        at += 128;
+    }
+}
+
+#[inline(always)]
+fn clear<E: Elem>(p: &ConvertParams, line: &Line, first: u32, end: u32) {
+    let vectors = p.flags & CONVERT_VECTORS != 0;
+    let (each, bytes) = if vectors {
+        (p.row_copies, 16)
+    } else {
+        (p.block_k, E::BYTES)
+    };
+    let mut at = first * each.value + lane();
+    while at < end * each.value {
+        let (block, beside) = each.of(at);
+        let to = line.to + block as u64 * block_bytes::<E>(p) + beside as u64 * bytes as u64;
+        if vectors {
+            global::store_v4(to, [0; 4]);
+        } else {
+            E::store_raw(to, [0; 4]);
+        }
+        at += 32;
+    }
+}
+
+#[inline(always)]
+fn scatter<E: Elem>(p: &ConvertParams, line: &Line, first: u32, end: u32) {
+    let column = |at: u32, ok: bool| global::load_b32(word(p.columns, at as u64), ok);
+    // Where the entries of a slot begin: columns of a row ascend.
+    let begin = |slot: u32| {
+        if slot == 0 || slot >= line.blocks {
+            return if slot == 0 { line.start } else { line.end };
+        }
+        let block = column_of(p, line.block_row, slot);
+        let (mut low, mut high) = (line.start, line.end);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if column(middle, true) < block * p.block_k.value {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    };
+    let words = line.block_row as u64 * p.words as u64;
+    let (mut at, end) = (begin(first) + lane(), begin(end));
+    while at < end {
+        unroll!(u < 4, {
+            let i = at + u as u32 * 32;
+            let (block, beside) = p.block_k.of(column(i, i < end));
+            let raw = E::load::<1>(p.source + i as u64 * E::BYTES as u64, i < end);
+            let own = words + block as u64 / 32;
+            let before = (1u32 << (block % 32)) - 1;
+            let bits = global::load_b32_fresh(word(p.present, own), i < end) & before;
+            let slot = global::load_b32_fresh(word(p.ranks, own), i < end) + bits.count_ones();
+            if i < end && slot < line.slots {
+                let to = line.to + slot as u64 * block_bytes::<E>(p);
+                E::store_raw(to + (beside * E::BYTES) as u64, raw);
+            }
+        });
+        at += 128;
+    }
+}

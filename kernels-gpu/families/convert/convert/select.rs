@@ -1,0 +1,91 @@
+//! One round of a radix selection: how many ranks have each digit, then which digit the pivot has. Thread blocks
+//! count in shared memory; the last of a selection to arrive decides.
+
+use super::{arrives_last, ordered, rank, scan, score, word};
+use crate::abi::*;
+use crate::device::elem::Elem;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::{copy, global, grid};
+use crate::families::convert::abi::*;
+
+const DIGITS: u32 = 1 << DIGIT_BITS;
+const OWN: u32 = DIGITS / SCAN_THREADS;
+
+impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Select {
+    #[inline(always)]
+    unsafe fn run(p: &ConvertParams, _at: u64) {
+        grid::let_next_start();
+        grid::wait_for_previous();
+        let (selection, part) = p.parts.of(gpu::block_x());
+        let state = p.selections + selection as u64 * 16;
+        let [low, high, left, _] = if p.flags & CONVERT_FIRST != 0 {
+            [0, 0, p.top, 0]
+        } else {
+            global::load_v4_fresh(state, true)
+        };
+        let pivot = (high as u64) << 32 | low as u64;
+        unroll!(i < 8, {
+            let digit = gpu::thread() + i as u32 * SCAN_THREADS;
+            copy::store_shared_b32(copy::arena() + digit * 4, 0);
+        });
+        gpu::sync_threads();
+        count::<E>(p, selection, part, pivot);
+        gpu::sync_threads();
+        let counters = word(p.digits, selection as u64 * SELECT_WORDS as u64);
+        unroll!(i < 8, {
+            let digit = gpu::thread() + i as u32 * SCAN_THREADS;
+            let found = copy::load_shared_b32(copy::arena() + digit * 4);
+            if found > 0 {
+                global::atomic_add(word(counters, digit as u64), found);
+            }
+        });
+        if arrives_last(word(counters, DIGITS as u64), p.parts.value) {
+            settle(p, counters, state, pivot, left);
+        }
+    }
+}
+
+/// Counts the digits of this part's ranks that agree with the settled bits of the pivot.
+#[inline(always)]
+fn count<E: Elem>(p: &ConvertParams, selection: u32, part: u32, pivot: u64) {
+    let start = part * SELECT_PART;
+    let end = (start + SELECT_PART).min(p.candidates.value);
+    let mut place = start + gpu::thread();
+    while place < end {
+        let position = selection * p.candidates.value + place;
+        let (block_row, column) = p.block_columns.of(position);
+        let own = rank(p, ordered::<E>(score::<E>(p, block_row, column)), place);
+        // Twice, because a shift by 64 is none.
+        let settled = (own ^ pivot) >> p.digit_shift >> DIGIT_BITS;
+        if p.flags & CONVERT_FIRST != 0 || settled == 0 {
+            let digit = (own >> p.digit_shift) as u32 % DIGITS;
+            copy::add_shared(copy::arena() + digit * 4, 1);
+        }
+        place += SCAN_THREADS;
+    }
+}
+
+/// Finds the digit with which the `left` highest ranks are reached, from the highest down, and clears the counters.
+#[inline(always)]
+fn settle(p: &ConvertParams, counters: u64, state: u64, pivot: u64, left: u32) {
+    let digit = |i: u32| DIGITS - 1 - gpu::thread() * OWN - i;
+    let mut found = [0u32; OWN as usize];
+    let mut sum = 0;
+    unroll!(i < 8, {
+        found[i] = global::load_b32_fresh(word(counters, digit(i as u32) as u64), true);
+        sum += found[i];
+    });
+    let (mut reached, _) = scan(sum);
+    unroll!(i < 8, {
+        let own = digit(i as u32);
+        global::store_b32(word(counters, own as u64), 0);
+        let above = reached;
+        reached += found[i];
+        if above < left && reached >= left {
+            let pivot = pivot | (own as u64) << p.digit_shift;
+            let words = [pivot as u32, (pivot >> 32) as u32, left - above, 0];
+            global::store_v4(state, words);
+        }
+    });
+}

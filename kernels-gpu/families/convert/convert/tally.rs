@@ -1,0 +1,112 @@
+//! Which blocks are kept, how many in each block row, and where each block row starts. A whole thread block tallies a
+//! block row; the last one of all to arrive adds the counts up.
+
+use super::{WARPS, arrives_last, lane, ordered, rank, scan, score, word};
+use crate::abi::*;
+use crate::device::elem::Elem;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::{global, grid, warp};
+use crate::families::convert::abi::*;
+
+impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Tally {
+    #[inline(always)]
+    unsafe fn run(p: &ConvertParams, _at: u64) {
+        grid::let_next_start();
+        grid::wait_for_previous();
+        let block_row = gpu::block_x();
+        if p.flags & CONVERT_MARKED != 0 {
+            if arrives_last(p.arrivals, p.block_rows) {
+                place(p);
+            }
+        } else {
+            decide::<E>(p, block_row);
+        }
+    }
+}
+
+/// From the scores of a block row to its present blocks.
+#[inline(always)]
+fn decide<E: Elem>(p: &ConvertParams, block_row: u32) {
+    let present = word(p.present, block_row as u64 * p.words as u64);
+    let mut w = gpu::thread() / 32;
+    while w < p.words {
+        let bits = warp::ballot(kept::<E>(p, block_row, w * 32 + lane()));
+        if lane() == 0 {
+            global::store_b32(word(present, w as u64), bits);
+        }
+        w += WARPS;
+    }
+    // Other warps stored what this one reads next.
+    gpu::sync_threads();
+    tally(p, block_row, |w| {
+        global::load_b32_fresh(word(present, w as u64), true)
+    });
+}
+
+#[inline(always)]
+fn kept<E: Elem>(p: &ConvertParams, block_row: u32, column: u32) -> bool {
+    if column >= p.block_columns.value {
+        return false;
+    }
+    let ordered = ordered::<E>(score::<E>(p, block_row, column));
+    if p.flags & CONVERT_TOP == 0 {
+        return ordered > p.floor;
+    }
+    let position = block_row * p.block_columns.value + column;
+    let (selection, place) = p.candidates.of(position);
+    let [low, high] = global::load_v2_fresh(p.selections + selection as u64 * 16, true);
+    let pivot = (high as u64) << 32 | low as u64;
+    ordered > 0 && rank(p, ordered, place) >= pivot
+}
+
+/// Counts the present blocks of a block row, in front of each word and all; `bits` gives a word, once. The last block
+/// row places them all.
+#[inline(always)]
+pub(super) fn tally(p: &ConvertParams, block_row: u32, bits: impl Fn(u32) -> u32) {
+    let (mut first, mut count) = (0, 0);
+    while first < p.words {
+        let w = first + gpu::thread();
+        let own = if w < p.words { bits(w).count_ones() } else { 0 };
+        let (before, all) = scan(own);
+        if w < p.words {
+            let at = block_row as u64 * p.words as u64 + w as u64;
+            global::store_b32(word(p.ranks, at), count + before);
+        }
+        count += all;
+        first += SCAN_THREADS;
+    }
+    if gpu::thread() == 0 {
+        global::store_b32(word(p.counts, block_row as u64), count);
+    }
+    if arrives_last(p.arrivals, p.block_rows) {
+        place(p);
+    }
+}
+
+/// Running sums of the groups of the block rows.
+#[inline(always)]
+fn place(p: &ConvertParams) {
+    let each = p.block_rows.div_ceil(SCAN_THREADS);
+    let first = (gpu::thread() * each).min(p.block_rows);
+    let end = (first + each).min(p.block_rows);
+    let groups = |row: u32| {
+        let count = global::load_b32_fresh(word(p.counts, row as u64), true);
+        p.group.of(count + p.group.value - 1).0
+    };
+    let (mut row, mut own) = (first, 0);
+    while row < end {
+        own += groups(row);
+        row += 1;
+    }
+    let (mut start, all) = scan(own);
+    row = first;
+    while row < end {
+        global::store_b32(word(p.starts, row as u64), start);
+        start += groups(row);
+        row += 1;
+    }
+    if gpu::thread() == 0 {
+        global::store_b32(word(p.starts, p.block_rows as u64), all);
+    }
+}

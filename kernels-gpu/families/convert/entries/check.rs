@@ -1,0 +1,68 @@
+//! The rules of CSR: offsets from 0 to the number of entries that never descend; columns inside, ascending in a row.
+//! Whatever the arrays hold, nothing outside of them is read.
+
+use super::{global, gpu, mark_starts, own_marks, row_at, word};
+use crate::abi::*;
+use crate::device::elem::Elem;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::grid;
+use crate::families::convert::abi::*;
+
+impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for CheckEntries {
+    #[inline(always)]
+    unsafe fn run(p: &EntriesParams, _at: u64) {
+        grid::let_next_start();
+        grid::wait_for_previous();
+        let start = gpu::block_x() * ENTRY_TILE;
+        offsets(p, start);
+        if start >= p.count {
+            return;
+        }
+        let end = start + (p.count - start).min(ENTRY_TILE);
+        let first = if p.m == 0 {
+            0
+        } else {
+            row_at(p.offsets, p.m, start)
+        };
+        mark_starts(p, first, start, end);
+        let marks = own_marks();
+        let at = start + gpu::thread() * 8;
+        let column = |at: u32| global::load_b32_fresh(word(p.columns, at as u64), at < end);
+        let mut before = if at > 0 && at < end {
+            column(at - 1)
+        } else {
+            0
+        };
+        let mut bad = u32::MAX;
+        unroll!(i < 8, {
+            let at = at + i as u32;
+            let own = column(at);
+            let starts = at == 0 || marks[i / 4][i % 4] != 0;
+            let wrong = own >= p.k || !starts && own <= before;
+            if at < end && wrong {
+                bad = bad.min(at);
+            }
+            before = own;
+        });
+        if bad != u32::MAX {
+            global::lower(p.report + 4, bad);
+        }
+    }
+}
+
+/// Offsets `start..start + ENTRY_TILE`, each with the one before it.
+#[inline(always)]
+fn offsets(p: &EntriesParams, start: u32) {
+    unroll!(i < 8, {
+        let at = start + i as u32 * SCAN_THREADS + gpu::thread();
+        let own = global::load_b32_fresh(word(p.offsets, at as u64), at <= p.m);
+        let prior = global::load_b32_fresh(
+            word(p.offsets, at as u64).wrapping_sub(4),
+            at > 0 && at <= p.m,
+        );
+        let wrong = own < prior || at == 0 && own != 0 || at == p.m && own != p.count;
+        if at <= p.m && wrong {
+            global::lower(p.report, at);
+        }
+    });
+}

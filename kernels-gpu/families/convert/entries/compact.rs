@@ -1,0 +1,281 @@
+//! Dense to CSR: a warp counts what it keeps of some segments of rows, thread blocks find out in passing how many entries are in
+//! front of theirs, and the warps read their segments again, out of L1 and L2, and write. What a warp keeps of a segment it lays
+//! into shared memory first, so that whole lines are written.
+
+use super::turns::{in_front, start_of, take};
+use super::{ALL_LANES, Elem, Raw, copy, element, global, gpu, lane, magnitude, warp, word};
+use crate::abi::*;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::grid;
+use crate::families::convert::abi::*;
+
+impl<W: WalkInfo, E: Elem, const ALIGNED: bool> Kernel<W, E, EntriesParams> for Compact<ALIGNED> {
+    #[inline(always)]
+    unsafe fn run(p: &EntriesParams, _at: u64) {
+        grid::let_next_start();
+        grid::wait_for_previous();
+        match p.flags & COMPACT_TOP != 0 {
+            true => Self::by::<E, true>(p),
+            false => Self::by::<E, false>(p),
+        }
+    }
+}
+
+impl<const ALIGNED: bool> Compact<ALIGNED> {
+    #[inline(always)]
+    fn by<E: Elem, const TOP: bool>(p: &EntriesParams) {
+        match (ALIGNED, E::BYTES) {
+            (false, _) => compact::<E, 1, TOP>(p),
+            (true, 8) => compact::<E, 2, TOP>(p),
+            (true, 4) => compact::<E, 4, TOP>(p),
+            (true, _) => compact::<E, 8, TOP>(p),
+        }
+    }
+}
+
+/// A segment: its row, its number in the row, and what this lane has of it.
+#[derive(Clone, Copy)]
+struct Segment {
+    row: u32,
+    number: u32,
+    raw: [Raw; 4],
+}
+
+/// Where in a word it stands whether element `i` of a vector is kept, for all vectors in the upper four bits of each half (of the word).
+const fn bit<E: Elem>(i: usize) -> u32 {
+    match E::BYTES {
+        2 => i as u32 % 2 * 16 + 12 + i as u32 / 2,
+        _ => 28 + i as u32,
+    }
+}
+
+#[inline(always)]
+fn compact<E: Elem, const V: usize, const TOP: bool>(p: &EntriesParams) {
+    let turn = take(p);
+    let start = (turn.tile * SEGMENTS + gpu::thread() / 32) * p.count;
+    let mut kept = 0;
+    let mut s = 0;
+    let mut next = load::<E, V>(p, start, true);
+    while s < p.count {
+        let segment = next;
+        s += 1;
+        next = load::<E, V>(p, start + s, s < p.count);
+        let keep = kept_of::<E, V, TOP>(p, segment);
+        // Four bits of each half are in use.
+        kept += (keep[0] | keep[1] >> 4 | keep[2] >> 8 | keep[3] >> 12).count_ones();
+    }
+    let (_, own) = warp_scan(kept);
+    let (of_warps, of_tile) = warp_places(own);
+    let mut next = load::<E, V>(p, start, true);
+    let mut first = in_front(p, turn, of_tile) + of_warps;
+    s = 0;
+    while s < p.count {
+        let segment = next;
+        s += 1;
+        next = load::<E, V>(p, start + s, s < p.count);
+        let own = keep::<E, V, TOP>(p, segment, first);
+        if segment.row < p.m && segment.number == 0 && lane() == 0 {
+            global::store_b32(start_of(p, segment.row), first);
+        }
+        first += own;
+        let last = segment.row + 1 == p.m && segment.number + 1 == p.segments.value;
+        if last && lane() == 0 {
+            global::store_b32(start_of(p, p.m), first);
+        }
+    }
+}
+
+/// Writes what is kept of a segment, from entry `first` on; how much it is.
+#[inline(always)]
+fn keep<E: Elem, const V: usize, const TOP: bool>(
+    p: &EntriesParams,
+    segment: Segment,
+    first: u32,
+) -> u32 {
+    let keep = kept_of::<E, V, TOP>(p, segment);
+    // Kept elements of the lanes in front and of all, for two vectors in a word.
+    let kept = |v: usize| keep[v].count_ones();
+    let (low, low_all) = warp_scan(kept(0) | kept(1) << 16);
+    let (high, high_all) = warp_scan(kept(2) | kept(3) << 16);
+    let before = [low & 0xffff, low >> 16, high & 0xffff, high >> 16];
+    let all = [
+        low_all & 0xffff,
+        low_all >> 16,
+        high_all & 0xffff,
+        high_all >> 16,
+    ];
+    let local = stage_of_warp();
+    let mut own = 0;
+    unroll!(v < 4, {
+        let beside = (v as u32 * 32 + lane()) * V as u32;
+        stage::<E, V>(local, &segment.raw[v], keep[v], beside, own + before[v]);
+        own += all[v];
+    });
+    // What the lanes laid down is seen by the others.
+    warp::sync_lanes(ALL_LANES);
+    let room = p.capacity.saturating_sub(first).min(own);
+    let column = segment.number * p.segment_columns;
+    let mut at = lane();
+    let mut column_to = word(p.out_columns, first as u64 + at as u64);
+    let mut value_to = p.out_values + (first as u64 + at as u64) * E::BYTES as u64;
+    while at < room {
+        let (beside, raw) = staged::<E>(local, at);
+        global::store_b32(column_to, column + beside);
+        E::store_raw(value_to, raw);
+        at += 32;
+        column_to += 128;
+        value_to += 32 * E::BYTES as u64;
+    }
+    warp::sync_lanes(ALL_LANES);
+    own
+}
+
+/// Loads this lane's part of segment `at`, zeros where there is none.
+#[inline(always)]
+fn load<E: Elem, const V: usize>(p: &EntriesParams, at: u32, wanted: bool) -> Segment {
+    let (row, number) = p.segments.of(at);
+    let column = number * p.segment_columns + lane() * V as u32;
+    let from = p.source + row as u64 * p.row_bytes + column as u64 * E::BYTES as u64;
+    let there = wanted && row < p.m;
+    let mut raw = [[0; 4]; 4];
+    unroll!(v < 4, {
+        let beside = v as u32 * 32 * V as u32;
+        let ok = there && beside < p.segment_columns && column + beside < p.k;
+        // One behind the other, before anything waits: not where the compiler thinks they are needed.
+        raw[v] = E::load_own::<V>(from + (beside * E::BYTES) as u64, ok);
+    });
+    Segment { row, number, raw }
+}
+
+/// Which elements of a segment are kept; see [`bit`]. What was not loaded is zero, which is never above a pivot; with a pivot of
+/// zero nothing is taken at it.
+#[inline(always)]
+fn kept_of<E: Elem, const V: usize, const TOP: bool>(
+    p: &EntriesParams,
+    segment: Segment,
+) -> [u32; 4] {
+    let mut keep = [0; 4];
+    if !TOP && E::BYTES < 8 {
+        unroll!(v < 4, { keep[v] = above::<E, V>(&segment.raw[v], p.floor) });
+        return keep;
+    }
+    let (there, mut pivot, mut end) = (segment.row < p.m, p.floor, 0);
+    if TOP {
+        let [low, high, column, _] =
+            global::load_v4_fresh(p.pivots + segment.row as u64 * 16, there);
+        (pivot, end) = ((high as u64) << 32 | low as u64, column);
+    }
+    let column = segment.number * p.segment_columns + lane() * V as u32;
+    unroll!(v < 4, {
+        unroll!(i < V, {
+            let own = magnitude::<E>(element::<E>(&segment.raw[v], i));
+            let at = column + v as u32 * 32 * V as u32 + i as u32;
+            let kept = own > pivot || TOP && own == pivot && at < end;
+            keep[v] |= (kept as u32) << bit::<E>(i);
+        });
+    });
+    keep
+}
+
+/// Which elements of a vector have a magnitude above `floor`, for all of a word at once: the sum of a magnitude and of what `floor`
+/// is below the largest has the uppermost bit set where it is, and no carry. NaN, of whatever bits, is above infinity.
+#[inline(always)]
+fn above<E: Elem, const V: usize>(raw: &Raw, floor: u64) -> u32 {
+    let (ones, most) = match E::BYTES {
+        2 => (0x1_0001, 0x7fff),
+        _ => (1, 0x7fff_ffff),
+    };
+    let more = (most - floor.min(most as u64) as u32) * ones;
+    let mut keep = 0;
+    unroll!(w < 4, {
+        // A vector of fewer elements than a word holds fills it with zeros.
+        if w * 4 < (V * E::BYTES as usize).max(4) {
+            let sum = (raw[w] & (most * ones)) + more;
+            keep = keep >> 1 | sum & !(most * ones);
+        }
+    });
+    // As if there had been as many words as bits.
+    let words = (V * E::BYTES as usize).div_ceil(4).max(1);
+    keep >> (4 - words)
+}
+
+/// Sum of the lanes in front, and of all.
+#[inline(always)]
+fn warp_scan(value: u32) -> (u32, u32) {
+    let mut inclusive = value;
+    let mut step = 1;
+    while step < 32 {
+        let before = warp::shuffle_up(inclusive, step);
+        inclusive += if lane() >= step { before } else { 0 };
+        step *= 2;
+    }
+    (
+        inclusive - value,
+        warp::shuffle::<32>(inclusive, 31, ALL_LANES),
+    )
+}
+
+/// Sum of the warps in front, and of all. Every thread must call it.
+#[inline(always)]
+fn warp_places(own: u32) -> (u32, u32) {
+    let warp = gpu::thread() / 32;
+    if lane() == 0 {
+        copy::store_shared_b32(copy::arena() + warp * 4, own);
+    }
+    gpu::sync_threads();
+    let (mut before, mut all) = (0, 0);
+    unroll!(w < 8, {
+        let count = copy::load_shared_b32(copy::arena() + w as u32 * 4);
+        before += if (w as u32) < warp { count } else { 0 };
+        all += count;
+    });
+    gpu::sync_threads();
+    (before, all)
+}
+
+/// Where this warp lays what it keeps.
+#[inline(always)]
+fn stage_of_warp() -> u32 {
+    copy::arena() + TURNS_BYTES + gpu::thread() / 32 * KEPT_BYTES
+}
+
+/// Lays down what is kept of a vector, from place `first` on, with its column in the segment; in straight code, whatever is kept.
+#[inline(always)]
+fn stage<E: Elem, const V: usize>(stage: u32, raw: &Raw, keep: u32, column: u32, first: u32) {
+    let mut to = stage + first * if E::BYTES == 2 { 4 } else { 8 };
+    let mut columns_to = stage + KEPT_BYTES / 2 + first * 4;
+    let keep = warp::again(keep);
+    unroll!(i < V, {
+        let kept = keep & 1 << bit::<E>(i);
+        let value = element::<E>(raw, i);
+        let column = column + i as u32;
+        match E::BYTES {
+            8 => {
+                to = copy::push_shared_v2(to, [value[0], value[1]], kept);
+                columns_to = copy::push_shared_b32(columns_to, column, kept);
+            }
+            4 => to = copy::push_shared_v2(to, [value[0], column], kept),
+            _ => to = copy::push_shared_b32(to, value[0] | column << 16, kept),
+        }
+    });
+}
+
+/// Column in the segment and value at a place.
+#[inline(always)]
+fn staged<E: Elem>(stage: u32, at: u32) -> (u32, Raw) {
+    match E::BYTES {
+        8 => {
+            let [low, high] = copy::load_shared_v2(stage + at * 8);
+            let column = copy::load_shared_b32(stage + KEPT_BYTES / 2 + at * 4);
+            (column, [low, high, 0, 0])
+        }
+        4 => {
+            let [value, column] = copy::load_shared_v2(stage + at * 8);
+            (column, [value, 0, 0, 0])
+        }
+        _ => {
+            let pair = copy::load_shared_b32(stage + at * 4);
+            (pair >> 16, [pair & 0xffff, 0, 0, 0])
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Slots of GroupCOO and ELL from CSR, and values through a permutation: four in flight a thread.
+
+use super::{Elem, global, gpu, word};
+use crate::abi::*;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::grid;
+use crate::families::convert::abi::*;
+
+/// Column of a slot that holds no entry.
+const PAD: u32 = u32::MAX;
+
+impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for FillSlots {
+    #[inline(always)]
+    unsafe fn run(p: &EntriesParams, _at: u64) {
+        grid::let_next_start();
+        grid::wait_for_previous();
+        let ell = p.flags & FILL_ELL != 0;
+        let used = if ell {
+            p.capacity as u64
+        } else {
+            let groups = global::load_b32_fresh(word(p.starts, p.m as u64), true);
+            (groups as u64 * p.group.value as u64).min(p.capacity as u64)
+        };
+        let base = gpu::block_x() as u64 * (4 * SCAN_THREADS) as u64 + gpu::thread() as u64;
+        let mut from = [0u32; 4];
+        let mut filled = [false; 4];
+        unroll!(i < 4, {
+            let slot = base + i as u64 * SCAN_THREADS as u64;
+            let there = slot < used;
+            let (group, beside) = p.group.of(slot as u32);
+            let (row, before) = if ell {
+                (group, 0)
+            } else {
+                let row = global::load_b32_fresh(word(p.rows, group as u64), there);
+                let start = global::load_b32_fresh(word(p.starts, row as u64), there);
+                (row, group.wrapping_sub(start).wrapping_mul(p.group.value))
+            };
+            let start = global::load_b32_fresh(word(p.offsets, row as u64), there);
+            let end = global::load_b32_fresh(word(p.offsets, row as u64 + 1), there);
+            from[i] = start.wrapping_add(before).wrapping_add(beside);
+            filled[i] = there && from[i] < end;
+        });
+        let mut columns = [0u32; 4];
+        let mut values = [[0u32; 4]; 4];
+        unroll!(i < 4, {
+            let at = from[i] as u64;
+            columns[i] = global::load_b32(word(p.columns, at), filled[i]);
+            values[i] = E::load::<1>(p.source + at * E::BYTES as u64, filled[i]);
+        });
+        unroll!(i < 4, {
+            let slot = base + i as u64 * SCAN_THREADS as u64;
+            if slot < used {
+                let column = if filled[i] { columns[i] } else { PAD };
+                global::store_b32(word(p.out_columns, slot), column);
+                E::store_raw(p.out_values + slot * E::BYTES as u64, values[i]);
+            }
+        });
+    }
+}
+
+impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for PermuteValues {
+    #[inline(always)]
+    unsafe fn run(p: &EntriesParams, _at: u64) {
+        grid::let_next_start();
+        grid::wait_for_previous();
+        let base = gpu::block_x() as u64 * (4 * SCAN_THREADS) as u64 + gpu::thread() as u64;
+        let mut from = [0u32; 4];
+        let mut values = [[0u32; 4]; 4];
+        unroll!(i < 4, {
+            let at = base + i as u64 * SCAN_THREADS as u64;
+            from[i] = global::load_b32_fresh(word(p.first, at), at < p.count as u64);
+        });
+        unroll!(i < 4, {
+            let at = base + i as u64 * SCAN_THREADS as u64;
+            let value = p.source + from[i] as u64 * E::BYTES as u64;
+            values[i] = E::load::<1>(value, at < p.count as u64);
+        });
+        unroll!(i < 4, {
+            let at = base + i as u64 * SCAN_THREADS as u64;
+            if at < p.count as u64 {
+                E::store_raw(p.out_values + at * E::BYTES as u64, values[i]);
+            }
+        });
+    }
+}

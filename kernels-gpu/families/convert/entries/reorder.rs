@@ -1,0 +1,224 @@
+//! Values through a permutation in two passes over tiles, each of which reads and writes neighbours: a value that is
+//! fetched alone costs a sector. `split` orders a tile of the source by where its values go, so that those of a tile of
+//! the target are a run; `join` fetches a target's runs and orders them. Both order in shared memory, by 16-bit places.
+
+use super::{ALL_LANES, Elem, copy, element, global, gpu, lane, warp, word};
+use crate::abi::*;
+use crate::device::elem::Raw;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::grid;
+use crate::families::convert::abi::*;
+
+/// Stores a value to shared memory.
+#[inline(always)]
+fn put<E: Elem>(to: u32, value: Raw) {
+    match E::BYTES {
+        8 => copy::store_shared_v2(to, [value[0], value[1]]),
+        4 => copy::store_shared_b32(to, value[0]),
+        _ => copy::store_shared_b16(to, value[0]),
+    }
+}
+
+/// Writes the tile of shared memory whose first value is `first` in the output, in whole vectors: outputs have room for
+/// one behind their end.
+#[inline(always)]
+fn send<E: Elem>(p: &EntriesParams, first: u32, tile: u32) {
+    let each = 16 / E::BYTES;
+    let mut vector = gpu::thread();
+    while vector < tile / each {
+        unroll!(u < 2, {
+            let own = vector + u as u32 * REORDER_THREADS;
+            let at = first as u64 + (own * each) as u64;
+            if own < tile / each && at < p.count as u64 {
+                let values = copy::load_shared_v4(copy::arena() + own * 16);
+                global::store_v4(p.out_values + at * E::BYTES as u64, values);
+            }
+        });
+        vector += 2 * REORDER_THREADS;
+    }
+}
+
+impl<W: WalkInfo, E: Elem, const TILE: u32> Kernel<W, E, EntriesParams> for Split<TILE> {
+    /// `source`: values; `first`: the place of each in its tile.
+    #[inline(always)]
+    unsafe fn run(p: &EntriesParams, _at: u64) {
+        grid::let_next_start();
+        let first = gpu::block_x() * TILE;
+        let at = |done: u32, u: usize| {
+            first as u64 + (done + (u as u32 * REORDER_THREADS + gpu::thread()) * 8) as u64
+        };
+        let places_of = |done: u32| {
+            let mut places = [[0u32; 4]; 2];
+            unroll!(u < 2, {
+                let at = at(done, u);
+                let there = done < TILE && at < p.count as u64;
+                places[u] = global::load_v4_stream(p.first + at * 2, there);
+            });
+            places
+        };
+        // Places are the plan's own, values another kernel's.
+        let mut next = places_of(0);
+        grid::wait_for_previous();
+        let mut done = 0;
+        while done < TILE {
+            let places = next;
+            let mut values = [[[0u32; 4]; 4]; 2];
+            unroll!(u < 2, {
+                let at = at(done, u);
+                unroll!(v < 4, {
+                    if (v as u32) < E::BYTES / 2 {
+                        let from = p.source + at * E::BYTES as u64 + v as u64 * 16;
+                        values[u][v] = global::load_v4_fresh(from, at < p.count as u64);
+                    }
+                });
+            });
+            next = places_of(done + 16 * REORDER_THREADS);
+            unroll!(u < 2, {
+                let at = at(done, u);
+                unroll!(i < 8, {
+                    if at + (i as u64) < p.count as u64 {
+                        let place = places[u][i / 2] >> (i as u32 % 2 * 16) & 0xffff;
+                        let each = (16 / E::BYTES) as usize;
+                        let value = element::<E>(&values[u][(i / each) & 3], i % each);
+                        put::<E>(copy::arena() + place * E::BYTES, value);
+                    }
+                });
+            });
+            done += 16 * REORDER_THREADS;
+        }
+        gpu::sync_threads();
+        send::<E>(p, first, TILE);
+    }
+}
+
+/// Runs of up to 32 tiles of the source, one a lane, as positions one after the other.
+#[derive(Clone, Copy)]
+struct Runs {
+    /// Where the distances from position to value lie, those without values left out.
+    distances: u32,
+    /// First position of this lane's run; `u32::MAX` if it has no values.
+    begin: u32,
+    /// Positions in all.
+    total: u32,
+}
+
+impl Runs {
+    /// Every lane of the warp must call it together.
+    #[inline(always)]
+    fn new(distances: u32, start: u32, len: u32) -> Runs {
+        let mut behind = len;
+        let mut step = 1;
+        while step < 32 {
+            let before = warp::shuffle::<32>(behind, lane().wrapping_sub(step) & 31, ALL_LANES);
+            behind += if lane() >= step { before } else { 0 };
+            step *= 2;
+        }
+        let own = behind - len;
+        let rank = (warp::ballot(len > 0) & ((1u32 << lane()) - 1)).count_ones();
+        warp::sync_lanes(ALL_LANES);
+        if len > 0 {
+            copy::store_shared_b32(distances + rank * 4, start.wrapping_sub(own));
+        }
+        warp::sync_lanes(ALL_LANES);
+        Runs {
+            distances,
+            begin: if len > 0 { own } else { u32::MAX },
+            total: warp::shuffle::<32>(behind, 31, ALL_LANES),
+        }
+    }
+
+    /// Where the value of position `from` + lane is, of those from `from` on, in front of which `before` runs begin; and
+    /// how many begin in front of the next 32. Every lane of the warp must call it together.
+    #[inline(always)]
+    fn value(self, from: u32, before: u32) -> (u32, u32) {
+        let off = self.begin.wrapping_sub(from);
+        let begins = warp::any_bits(if off < 32 { 1u32 << off } else { 0 });
+        let run = before + (begins & (u32::MAX >> (31 - lane()))).count_ones();
+        let distance = copy::load_shared_b32(self.distances + (run.wrapping_sub(1) & 31) * 4);
+        let at = (from + lane()).wrapping_add(distance);
+        (at, before + begins.count_ones())
+    }
+}
+
+impl<W: WalkInfo, E: Elem, const TILE: u32> Kernel<W, E, EntriesParams> for Join<TILE> {
+    /// `source`: the tiles of [`Split`], `tiles` of them; `first`: the place of each value in its tile of the target;
+    /// `starts`: for each tile of the target, and one more, where its run in each tile of the source begins.
+    #[inline(always)]
+    unsafe fn run(p: &EntriesParams, _at: u64) {
+        grid::let_next_start();
+        let (own, warps) = (gpu::thread() / 32, REORDER_THREADS / 32);
+        let distances = copy::arena() + TILE * E::BYTES + own * JOIN_RUNS * 4;
+        let starts = word(p.starts, gpu::block_x() as u64 * p.tiles as u64);
+        // Warps take every 16th tile of the source: those near each other have runs of like length.
+        let runs_of = |first: u32| {
+            let tile = first + lane() * warps;
+            let there = tile < p.tiles;
+            let start = global::load_b32(word(starts, tile as u64), there);
+            let end = global::load_b32(word(starts, tile as u64 + p.tiles as u64), there);
+            Runs::new(distances, start, end - start)
+        };
+        let mut first = own;
+        // Starts and places are the plan's own, values another kernel's.
+        let mut runs = runs_of(first);
+        grid::wait_for_previous();
+        loop {
+            let (mut from, mut before) = (0, 0);
+            while from < runs.total {
+                let mut values = [[0u32; 4]; 8];
+                let mut places = [0u32; 8];
+                unroll!(u < 8, {
+                    let (at, next) = runs.value(from + u as u32 * 32, before);
+                    before = next;
+                    let there = from + u as u32 * 32 + lane() < runs.total;
+                    values[u] = E::load_fresh(p.source + at as u64 * E::BYTES as u64, there);
+                    places[u] = global::load_b16(p.first + at as u64 * 2, there);
+                });
+                unroll!(u < 8, {
+                    if from + u as u32 * 32 + lane() < runs.total {
+                        put::<E>(copy::arena() + places[u] * E::BYTES, values[u]);
+                    }
+                });
+                from += 256;
+            }
+            first += warps * JOIN_RUNS;
+            if first >= p.tiles {
+                break;
+            }
+            runs = runs_of(first);
+        }
+        gpu::sync_threads();
+        send::<E>(p, gpu::block_x() * TILE, TILE);
+    }
+}
+
+impl<W: WalkInfo, E: Elem, const TILE: u32> Kernel<W, E, EntriesParams> for ReorderPlaces<TILE> {
+    /// `keys`: where each value of the split tiles comes from; `first`: where it goes; `out_first`, `out_second`: the
+    /// places that `split` and `join` read; `starts`: where runs begin.
+    #[inline(always)]
+    unsafe fn run(p: &EntriesParams, _at: u64) {
+        grid::let_next_start();
+        grid::wait_for_previous();
+        let at = gpu::block_x() * REORDER_THREADS + gpu::thread();
+        if at >= p.count {
+            return;
+        }
+        let from = global::load_b32_fresh(word(p.keys, at as u64), true);
+        let to = global::load_b32_fresh(word(p.first, at as u64), true);
+        let (tile, inside) = (at / TILE, at % TILE);
+        global::store_b16(p.out_first + from as u64 * 2, inside);
+        global::store_b16(p.out_second + at as u64 * 2, to % TILE);
+        let before = global::load_b32_fresh(word(p.first, (at as u64).wrapping_sub(1)), inside > 0);
+        let start = |target: u32| word(p.starts, target as u64 * p.tiles as u64 + tile as u64);
+        let mut target = if inside > 0 { before / TILE + 1 } else { 0 };
+        while target <= to / TILE {
+            global::store_b32(start(target), at);
+            target += 1;
+        }
+        if at + 1 == p.count || inside + 1 == TILE {
+            while target <= p.tiles {
+                global::store_b32(start(target), at + 1);
+                target += 1;
+            }
+        }
+    }
+}

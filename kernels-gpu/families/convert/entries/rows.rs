@@ -1,0 +1,93 @@
+//! Offsets to the row of every entry, and back.
+
+use super::{global, gpu, warp};
+use super::{lane, mark_starts, own_marks, row_at, scan_max, word};
+use crate::abi::*;
+use crate::device::elem::Elem;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::grid;
+use crate::families::convert::abi::*;
+
+impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for EntryRows {
+    #[inline(always)]
+    unsafe fn run(p: &EntriesParams, _at: u64) {
+        grid::let_next_start();
+        grid::wait_for_previous();
+        let count = global::load_b32_fresh(word(p.offsets, p.m as u64), true).min(p.capacity);
+        let start = gpu::block_x() * ENTRY_TILE;
+        if start >= count {
+            return;
+        }
+        let end = start + (count - start).min(ENTRY_TILE);
+        let first = row_at(p.offsets, p.m, start);
+        mark_starts(p, first, start, end);
+        let mut rows = own_marks();
+        let mut largest = 0;
+        unroll!(i < 8, {
+            largest = largest.max(rows[i / 4][i % 4]);
+        });
+        // Entries in front of the first start belong to the row that the tile begins in.
+        let mut current = scan_max(largest).max(first + 1);
+        unroll!(i < 8, {
+            current = current.max(rows[i / 4][i % 4]);
+            rows[i / 4][i % 4] = current - 1;
+        });
+        unroll!(half < 2, {
+            let at = start + gpu::thread() * 8 + half as u32 * 4;
+            if at < end && end - at >= 4 {
+                global::store_v4(word(p.rows, at as u64), rows[half]);
+            } else {
+                unroll!(i < 4, {
+                    if at < end && (i as u32) < end - at {
+                        global::store_b32(word(p.rows, at as u64 + i as u64), rows[half][i]);
+                    }
+                });
+            }
+        });
+    }
+}
+
+impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for EntryOffsets {
+    /// Place `count`, behind the last entry, is taken to lie in row m: it fills what is left.
+    #[inline(always)]
+    unsafe fn run(p: &EntriesParams, _at: u64) {
+        grid::let_next_start();
+        grid::wait_for_previous();
+        let base = gpu::block_x() as u64 * ENTRY_TILE as u64 + (gpu::thread() / 32 * 256) as u64;
+        let mut keys = [0u32; 8];
+        let mut before = [0u32; 8];
+        unroll!(i < 8, {
+            let at = base + i as u64 * 32 + lane() as u64;
+            let key = global::load_b32_fresh(word(p.keys, at), at < p.count as u64);
+            keys[i] = if at < p.count as u64 { key } else { p.m };
+            let there = at > 0 && at <= p.count as u64;
+            // Rows up to and including this one have their offsets already: counted from 1, 0 for none.
+            let prior = global::load_b32_fresh(word(p.keys, at.wrapping_sub(1)), there);
+            before[i] = if there { prior + 1 } else { 0 };
+        });
+        unroll!(i < 8, {
+            let at = base + i as u64 * 32 + lane() as u64;
+            let inside = at <= p.count as u64;
+            let end = if inside { keys[i].min(p.m) + 1 } else { 0 };
+            let gap = end.saturating_sub(before[i]);
+            let wide = gap > 8;
+            let mut row = before[i];
+            while !wide && row < end {
+                global::store_b32(word(p.starts, row as u64), at as u32);
+                row += 1;
+            }
+            let mut left = warp::ballot(wide);
+            while left != 0 {
+                let source = left.trailing_zeros();
+                let of = |value: u32| warp::shuffle::<32>(value, source, u32::MAX);
+                let (first, last, value) = (of(before[i]), of(end), of(at as u32));
+                let mut row = first as u64 + lane() as u64;
+                while row < last as u64 {
+                    global::store_b32(word(p.starts, row), value);
+                    row += 32;
+                }
+                left &= left - 1;
+            }
+        });
+    }
+}

@@ -1,0 +1,335 @@
+//! A stable counting sort, one digit a pass: keys of a digit are counted for every tile, running sums over the tiles
+//! and digits say where those of a tile go, and in a tile warps rank what they hold in order, equal digits by ballot.
+
+use super::{ALL_LANES, WARPS, behind_scan, lane, scan, word};
+use super::{copy, global, gpu, warp};
+use crate::abi::*;
+use crate::device::elem::Elem;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::grid;
+use crate::families::convert::abi::*;
+
+/// Keys of a warp in a tile.
+const WARP_KEYS: u32 = SORT_TILE / WARPS;
+
+/// Key `at`. Padding counts as column k, behind all others.
+#[inline(always)]
+fn key(p: &EntriesParams, at: u32, inside: bool) -> u32 {
+    if p.flags & (SORT_CLASSES | SORT_LENGTHS) == 0 {
+        return global::load_b32_fresh(word(p.keys, at as u64), inside).min(p.k);
+    }
+    let start = global::load_b32_fresh(word(p.offsets, at as u64), inside);
+    let end = global::load_b32_fresh(word(p.offsets, at as u64 + 1), inside);
+    let length = end.wrapping_sub(start);
+    if p.flags & SORT_CLASSES != 0 {
+        length.leading_zeros()
+    } else {
+        p.k.saturating_sub(length)
+    }
+}
+
+#[inline(always)]
+fn digit(p: &EntriesParams, key: u32) -> u32 {
+    key >> p.shift & ((1 << p.bits) - 1)
+}
+
+/// First key of this lane.
+#[inline(always)]
+fn first_key() -> u32 {
+    gpu::block_x() * SORT_TILE + gpu::thread() / 32 * WARP_KEYS + lane()
+}
+
+impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortCount {
+    #[inline(always)]
+    unsafe fn run(p: &EntriesParams, _at: u64) {
+        grid::let_next_start();
+        grid::wait_for_previous();
+        let (digits, counters) = (1 << p.bits, copy::arena());
+        let mut d = gpu::thread();
+        while d < digits {
+            copy::store_shared_b32(counters + d * 4, 0);
+            d += SCAN_THREADS;
+        }
+        gpu::sync_threads();
+        unroll!(half < 2, {
+            let mut keys = [0u32; 8];
+            let first = first_key() + half as u32 * 256;
+            unroll!(i < 8, {
+                let at = first + i as u32 * 32;
+                keys[i] = key(p, at, at < p.count);
+            });
+            unroll!(i < 8, {
+                if first + (i as u32) * 32 < p.count {
+                    copy::add_shared(counters + digit(p, keys[i]) * 4, 1);
+                }
+            });
+        });
+        gpu::sync_threads();
+        d = gpu::thread();
+        while d < digits {
+            let at = d as u64 * p.tiles as u64 + gpu::block_x() as u64;
+            global::store_b32(word(p.counts, at), copy::load_shared_b32(counters + d * 4));
+            d += SCAN_THREADS;
+        }
+    }
+}
+
+impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortPlace {
+    /// A thread block for each digit.
+    #[inline(always)]
+    unsafe fn run(p: &EntriesParams, _at: u64) {
+        grid::let_next_start();
+        grid::wait_for_previous();
+        let counts = word(p.counts, gpu::block_x() as u64 * p.tiles as u64);
+        let (mut first, mut sum) = (0, 0);
+        while first < p.tiles {
+            let tile = first + gpu::thread() * 4;
+            let mut own = [0u32; 4];
+            unroll!(i < 4, {
+                let at = tile + i as u32;
+                own[i] = global::load_b32_fresh(word(counts, at as u64), at < p.tiles);
+            });
+            let (before, all) = scan(own[0] + own[1] + own[2] + own[3]);
+            let mut place = sum + before;
+            unroll!(i < 4, {
+                let at = tile + i as u32;
+                if at < p.tiles {
+                    global::store_b32(word(counts, at as u64), place);
+                }
+                place += own[i];
+            });
+            sum += all;
+            first += 4 * SCAN_THREADS;
+        }
+        if gpu::thread() == 0 {
+            global::store_b32(word(p.totals, gpu::block_x() as u64), sum);
+        }
+    }
+}
+
+/// Shared memory of [`SortMove`], behind that of the scan: counters of every warp, distances of the digits, and two arrays
+/// of a word for each key.
+#[derive(Clone, Copy)]
+struct Shared {
+    digits: u32,
+}
+
+impl Shared {
+    /// Keys of a digit in each warp; later the place in the tile of the warp's first.
+    #[inline(always)]
+    fn counters(self, warp: u32) -> u32 {
+        behind_scan() + warp * self.digits * 4
+    }
+
+    /// From a key's place in the tile to that in the output.
+    #[inline(always)]
+    fn distance(self, digit: u32) -> u32 {
+        behind_scan() + (WARPS * self.digits + digit) * 4
+    }
+
+    /// Keys in the order of the tile.
+    #[inline(always)]
+    fn keys(self) -> u32 {
+        behind_scan() + (WARPS + 1) * self.digits * 4
+    }
+
+    /// What else is to be moved, in the same order.
+    #[inline(always)]
+    fn words(self) -> u32 {
+        self.keys() + SORT_TILE * 4
+    }
+
+    /// Digit and rank of this thread's key `i`; later its place in the tile.
+    #[inline(always)]
+    fn place(self, i: u32) -> u32 {
+        self.words() + (SORT_TILE + gpu::thread() / 32 * WARP_KEYS + i * 32 + lane()) * 4
+    }
+}
+
+impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortMove {
+    #[inline(always)]
+    unsafe fn run(p: &EntriesParams, _at: u64) {
+        grid::let_next_start();
+        grid::wait_for_previous();
+        let shared = Shared {
+            digits: 1 << p.bits,
+        };
+        let mut w = gpu::thread();
+        while w < shared.digits * WARPS {
+            copy::store_shared_b32(behind_scan() + w * 4, 0);
+            w += SCAN_THREADS;
+        }
+        gpu::sync_threads();
+        let own = shared.counters(gpu::thread() / 32);
+        let mut done = 0;
+        while done < 16 {
+            let mut found = [0u32; 8];
+            unroll!(i < 8, {
+                let at = first_key() + (done + i as u32) * 32;
+                found[i] = digit(p, key(p, at, at < p.count));
+            });
+            unroll!(i < 8, {
+                let at = first_key() + (done + i as u32) * 32;
+                let place = found[i] << 16 | rank(p, own, found[i], at < p.count);
+                copy::store_shared_b32(shared.place(done + i as u32), place);
+            });
+            done += 8;
+        }
+        gpu::sync_threads();
+        bases(p, shared);
+        gpu::sync_threads();
+        // Stores of a warp go to neighbours: words are ordered in shared memory first, one array after the other.
+        stage(p, shared.keys(), shared, own, true, |at, ok| key(p, at, ok));
+        let first = |at, ok| match p.flags & SORT_FIRST {
+            0 => global::load_b32_fresh(word(p.first, at as u64), ok),
+            _ => at,
+        };
+        if p.flags & SORT_KEYS != 0 {
+            send(p, shared, |i, to| {
+                let own = copy::load_shared_b32(shared.keys() + i * 4);
+                global::store_b32(word(p.out_keys, to as u64), own);
+            });
+        }
+        stage(p, shared.words(), shared, own, false, first);
+        let pairs = p.flags & SORT_PAIRS != 0;
+        // What is padding comes last, and has no place.
+        send(p, shared, |i, to| {
+            put(p, pairs, (p.out_first, 4), to, shared.words() + i * 4);
+        });
+        if p.flags & SORT_SECOND == 0 {
+            return;
+        }
+        gpu::sync_threads();
+        stage(p, shared.words(), shared, own, false, |at, ok| {
+            global::load_b32_fresh(word(p.second, at as u64), ok)
+        });
+        send(p, shared, |i, to| {
+            put(p, pairs, (p.out_second, 0), to, shared.words() + i * 4);
+        });
+    }
+}
+
+/// Stores the word at shared `own` of the entry that comes to place `to`, if there is one: in an array of its own, or `byte` bytes into
+/// one of the `pairs`.
+#[inline(always)]
+fn put(p: &EntriesParams, pairs: bool, (array, byte): (u64, u64), to: u32, own: u32) {
+    let own = copy::load_shared_b32(own);
+    if to < p.capacity && pairs {
+        global::store_b32(p.out_first + to as u64 * 8 + byte, own);
+    } else if to < p.capacity {
+        global::store_b32(word(array, to as u64), own);
+    }
+}
+
+/// Words of this thread's keys to their places in the tile; the first time places are made of digits and ranks. Every
+/// thread must call it.
+#[inline(always)]
+fn stage(
+    p: &EntriesParams,
+    array: u32,
+    shared: Shared,
+    counters: u32,
+    places: bool,
+    load: impl Fn(u32, bool) -> u32,
+) {
+    let mut done = 0;
+    while done < 16 {
+        let mut words = [0u32; 8];
+        unroll!(i < 8, {
+            let at = first_key() + (done + i as u32) * 32;
+            words[i] = load(at, at < p.count);
+        });
+        unroll!(i < 8, {
+            let at = first_key() + (done + i as u32) * 32;
+            let mut place = copy::load_shared_b32(shared.place(done + i as u32));
+            if places {
+                let first = copy::load_shared_b32(counters + (place >> 16) * 4);
+                place = first + (place & 0xffff);
+                copy::store_shared_b32(shared.place(done + i as u32), place);
+            }
+            if at < p.count {
+                copy::store_shared_b32(array + place * 4, words[i]);
+            }
+        });
+        done += 8;
+    }
+    gpu::sync_threads();
+}
+
+/// Calls `store` with the places in the tile, in order, and those in the output.
+#[inline(always)]
+fn send(p: &EntriesParams, shared: Shared, store: impl Fn(u32, u32)) {
+    let keys = (p.count - gpu::block_x() * SORT_TILE).min(SORT_TILE);
+    let mut first = gpu::thread();
+    while first < keys {
+        unroll!(u < 4, {
+            let i = first + u as u32 * SCAN_THREADS;
+            if i < keys {
+                let key = copy::load_shared_b32(shared.keys() + i * 4);
+                let distance = copy::load_shared_b32(shared.distance(digit(p, key)));
+                store(i, i.wrapping_add(distance));
+            }
+        });
+        first += 4 * SCAN_THREADS;
+    }
+}
+
+/// How many keys of this digit stand in front of this lane's in the warp's part of the tile. Every lane must call it.
+#[inline(always)]
+fn rank(p: &EntriesParams, counters: u32, digit: u32, inside: bool) -> u32 {
+    let mut peers = warp::ballot(inside);
+    let mut bit = 0;
+    while bit < p.bits {
+        let set = digit >> bit & 1 != 0;
+        let votes = warp::ballot(set);
+        peers &= if set { votes } else { !votes };
+        bit += 1;
+    }
+    let before = copy::load_shared_b32(counters + digit * 4);
+    let behind = (peers & ((1u32 << lane()) - 1)).count_ones();
+    warp::sync_lanes(ALL_LANES);
+    if inside && behind == 0 {
+        copy::store_shared_b32(counters + digit * 4, before + peers.count_ones());
+    }
+    warp::sync_lanes(ALL_LANES);
+    before + behind
+}
+
+/// Turns each warp's count of a digit into the place in the tile of its first key, behind the smaller digits and those of
+/// the warps in front; and finds how far the places of a digit are from those in the output.
+#[inline(always)]
+fn bases(p: &EntriesParams, shared: Shared) {
+    let (mut first, mut sum, mut in_tile) = (0, 0, 0);
+    while first < shared.digits {
+        let digit = first + gpu::thread();
+        let inside = digit < shared.digits;
+        let total = global::load_b32_fresh(word(p.totals, digit as u64), inside);
+        let at = digit as u64 * p.tiles as u64 + gpu::block_x() as u64;
+        let in_front = global::load_b32_fresh(word(p.counts, at), inside);
+        let mut own = 0;
+        unroll!(w < 8, {
+            let count = shared.counters(w as u32) + digit * 4;
+            own += if inside {
+                copy::load_shared_b32(count)
+            } else {
+                0
+            };
+        });
+        let (before, all) = scan(total);
+        let (place, of_tile) = scan(own);
+        if inside {
+            let mut place = in_tile + place;
+            let to = sum + before + in_front;
+            copy::store_shared_b32(shared.distance(digit), to.wrapping_sub(place));
+            unroll!(w < 8, {
+                let at = shared.counters(w as u32) + digit * 4;
+                let count = copy::load_shared_b32(at);
+                copy::store_shared_b32(at, place);
+                place += count;
+            });
+        }
+        sum += all;
+        in_tile += of_tile;
+        first += SCAN_THREADS;
+    }
+}

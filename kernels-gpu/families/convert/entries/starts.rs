@@ -1,0 +1,45 @@
+//! First group of every row of GroupCOO.
+
+use super::turns::{in_front, start_of, take};
+use super::{global, gpu, scan, word};
+use crate::abi::*;
+use crate::device::elem::Elem;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::grid;
+use crate::families::convert::abi::*;
+
+impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for GroupStarts {
+    #[inline(always)]
+    unsafe fn run(p: &EntriesParams, _at: u64) {
+        grid::let_next_start();
+        grid::wait_for_previous();
+        let turn = take(p);
+        let first = turn.tile * ENTRY_TILE + gpu::thread() * 8;
+        let offset = |row: u32| global::load_b32_fresh(word(p.offsets, row as u64), row <= p.m);
+        let mut groups = [0u32; 8];
+        let mut own = 0;
+        let mut start = offset(first);
+        unroll!(i < 8, {
+            let row = first + i as u32;
+            let end = offset(row + 1);
+            let (whole, rest) = p.group.of(end.wrapping_sub(start));
+            groups[i] = if row < p.m {
+                whole + (rest > 0) as u32
+            } else {
+                0
+            };
+            own += groups[i];
+            start = end;
+        });
+        let (before, all) = scan(own);
+        let mut place = in_front(p, turn, all) + before;
+        unroll!(i < 8, {
+            let row = first + i as u32;
+            // The place behind the last row is the number of all.
+            if row <= p.m {
+                global::store_b32(start_of(p, row), place);
+            }
+            place += groups[i];
+        });
+    }
+}

@@ -1,0 +1,139 @@
+//! The k largest magnitudes of a row: a thread block finds the least of them digit by digit, highest first (radix
+//! selection), and where among equal ones the last is taken. Zeros are never taken.
+
+use super::{Elem, behind_scan, copy, element, global, gpu, magnitude, scan};
+use crate::abi::*;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::grid;
+use crate::families::convert::abi::*;
+
+const DIGITS: u32 = 1 << TOP_BITS;
+const OWN: u32 = DIGITS / SCAN_THREADS;
+
+/// What is settled of a row's pivot.
+#[derive(Clone, Copy)]
+struct Pivot {
+    /// The settled bits.
+    bits: u64,
+    /// Lowest settled bit.
+    shift: u32,
+    /// Elements to take among those that agree with it.
+    left: u32,
+    /// How many agree.
+    equal: u32,
+}
+
+impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for TopEntries {
+    #[inline(always)]
+    unsafe fn run(p: &EntriesParams, _at: u64) {
+        grid::let_next_start();
+        let row = gpu::block_x();
+        let from = p.source + row as u64 * p.row_bytes;
+        let mut pivot = Pivot {
+            bits: 0,
+            shift: E::BYTES * 8 - 1,
+            left: p.top,
+            equal: u32::MAX,
+        };
+        while pivot.shift > 0 && pivot.left > 0 {
+            pivot = settle::<E>(p, from, pivot);
+        }
+        // Fewer elements than asked for: all above zero.
+        let end = if pivot.left == 0 {
+            0
+        } else if pivot.equal == pivot.left {
+            u32::MAX
+        } else {
+            end_of_ties::<E>(p, from, pivot)
+        };
+        if gpu::thread() == 0 {
+            let words = [pivot.bits as u32, (pivot.bits >> 32) as u32, end, 0];
+            global::store_v4(p.pivots + row as u64 * 16, words);
+        }
+    }
+}
+
+/// Calls `take` with the columns and magnitudes of a row, eight in flight a thread.
+#[inline(always)]
+fn each<E: Elem>(p: &EntriesParams, from: u64, mut take: impl FnMut(u64)) {
+    let mut first = gpu::thread();
+    while first < p.k {
+        let mut raw = [[0u32; 4]; 8];
+        unroll!(i < 8, {
+            let column = first as u64 + i as u64 * SCAN_THREADS as u64;
+            raw[i] = E::load::<1>(from + column * E::BYTES as u64, column < p.k as u64);
+        });
+        // What was not loaded is zero, which counts for nothing.
+        unroll!(i < 8, { take(magnitude::<E>(element::<E>(&raw[i], 0))) });
+        first = first.saturating_add(8 * SCAN_THREADS);
+    }
+}
+
+/// One digit more of the pivot. Every thread must call it, and gets the same.
+#[inline(always)]
+fn settle<E: Elem>(p: &EntriesParams, from: u64, pivot: Pivot) -> Pivot {
+    let counters = behind_scan();
+    unroll!(i < 8, {
+        let digit = gpu::thread() + i as u32 * SCAN_THREADS;
+        copy::store_shared_b32(counters + digit * 4, 0);
+    });
+    let found = counters + DIGITS * 4;
+    if gpu::thread() == 0 {
+        copy::store_shared_v4(found, [0; 4]);
+    }
+    gpu::sync_threads();
+    let shift = pivot.shift.saturating_sub(TOP_BITS);
+    let width = pivot.shift - shift;
+    each::<E>(p, from, |magnitude| {
+        if magnitude > 0 && magnitude >> pivot.shift == pivot.bits >> pivot.shift {
+            let digit = (magnitude >> shift) as u32 & ((1 << width) - 1);
+            copy::add_shared(counters + digit * 4, 1);
+        }
+    });
+    gpu::sync_threads();
+    let digit = |i: u32| DIGITS - 1 - gpu::thread() * OWN - i;
+    let mut counts = [0u32; OWN as usize];
+    let mut sum = 0;
+    unroll!(i < 8, {
+        counts[i] = copy::load_shared_b32(counters + digit(i as u32) * 4);
+        sum += counts[i];
+    });
+    let (mut reached, _) = scan(sum);
+    unroll!(i < 8, {
+        let above = reached;
+        reached += counts[i];
+        if above < pivot.left && reached >= pivot.left {
+            copy::store_shared_v4(found, [digit(i as u32), pivot.left - above, counts[i], 0]);
+        }
+    });
+    gpu::sync_threads();
+    let [digit, left, equal, _] = copy::load_shared_v4(found);
+    let settled = Pivot {
+        bits: pivot.bits | (digit as u64) << shift,
+        shift,
+        left,
+        equal,
+    };
+    gpu::sync_threads();
+    settled
+}
+
+/// Behind the last column that is taken among equal magnitudes. Every thread must call it.
+#[inline(always)]
+fn end_of_ties<E: Elem>(p: &EntriesParams, from: u64, pivot: Pivot) -> u32 {
+    let found = behind_scan() + DIGITS * 4;
+    let (mut first, mut taken) = (0, 0);
+    while first < p.k && taken < pivot.left {
+        let column = first + gpu::thread();
+        let raw = E::load::<1>(from + column as u64 * E::BYTES as u64, column < p.k);
+        let equal = column < p.k && magnitude::<E>(element::<E>(&raw, 0)) == pivot.bits;
+        let (before, all) = scan(equal as u32);
+        if equal && taken + before + 1 == pivot.left {
+            copy::store_shared_b32(found, column + 1);
+        }
+        taken += all;
+        first = first.saturating_add(SCAN_THREADS);
+    }
+    gpu::sync_threads();
+    copy::load_shared_b32(found)
+}

@@ -1,0 +1,110 @@
+//! Running sums over thread blocks in one pass: each leaves its own sum and looks back at those in front of it until one has
+//! left all (decoupled look-back: Merrill and Garland, NVIDIA technical report NVR-2016-002). GPUs start thread blocks in the
+//! order of their numbers, which CUB's scans rely on as well, so those in front are under way. Sums carry the number of the
+//! run: nothing is cleared between runs.
+
+use super::{ALL_LANES, copy, global, gpu, lane, warp, word};
+use crate::abi::SCAN_THREADS;
+use crate::families::convert::abi::{EntriesParams, TURNS_HEAD};
+
+/// A thread block's place among those of a step.
+#[derive(Clone, Copy)]
+pub(super) struct Turn {
+    pub(super) tile: u32,
+    run: u32,
+}
+
+/// Own sum, all that is in front included.
+const ALL: u32 = 2;
+/// Own sum alone.
+const OWN: u32 = 1;
+
+/// The place of this thread block, and the run. Thread blocks start in the order of their numbers.
+#[inline(always)]
+pub(super) fn take(p: &EntriesParams) -> Turn {
+    Turn {
+        tile: gpu::block_x(),
+        run: global::load_b32_fresh(p.turns + 4, true),
+    }
+}
+
+/// Counts this thread block in, once it has looked back; the last of all counts the run. Every thread must call it.
+#[inline(always)]
+fn leave(p: &EntriesParams, turn: Turn) {
+    // Every thread of every thread block has read the number of the run by now.
+    if gpu::thread() == 0 && global::atomic_add(p.turns, 1) + 1 == p.tiles {
+        global::store_b32(p.turns, 0);
+        global::store_b32(p.turns + 4, turn.run + 1);
+    }
+}
+
+/// Sum of what the thread blocks in front gave as `own`. Every thread must call it; shared memory: [`TURNS_BYTES`].
+#[inline(always)]
+pub(super) fn in_front(p: &EntriesParams, turn: Turn, own: u32) -> u32 {
+    let states = p.turns + TURNS_HEAD;
+    // The two lowest bits say what the sum is of.
+    let run = (turn.run + 1) << 2;
+    let state = |kind: u32, sum: u32| ((run | kind) as u64) << 32 | sum as u64;
+    let to = states + turn.tile as u64 * 8;
+    if turn.tile > 0 && gpu::thread() == 0 {
+        global::store_b64_relaxed(to, state(OWN, own));
+    }
+    let mut sum = 0;
+    let mut end = turn.tile;
+    while end > 0 {
+        let (part, all) = look_back(states, run, end);
+        sum += part;
+        end = if all { 0 } else { end - SCAN_THREADS };
+    }
+    if gpu::thread() == 0 {
+        global::store_b64_relaxed(to, state(ALL, sum + own));
+    }
+    leave(p, turn);
+    sum
+}
+
+/// Sum of the [`SCAN_THREADS`] thread blocks in front of number `end`, or of those from the last one on that has left the sum
+/// of all, and whether there is one: a state for each thread. The sum of all moves on by so many thread blocks in the time of a way
+/// through L2; by 32 it was slower than memory.
+#[inline(always)]
+fn look_back(states: u64, run: u32, end: u32) -> (u32, bool) {
+    // In front of the first one there is nothing.
+    let (mut kind, mut value) = (ALL, 0);
+    if gpu::thread() < end {
+        let word = global::wait_for_b64(states, end - 1 - gpu::thread(), run);
+        (kind, value) = ((word >> 32) as u32 & 3, word as u32);
+    }
+    let full = warp::ballot(kind == ALL);
+    // Without one that has left all, the number of zeros is 32.
+    let mut part = if lane() <= full.trailing_zeros() {
+        value
+    } else {
+        0
+    };
+    let mut step = 1;
+    while step < 32 {
+        part += warp::shuffle::<32>(part, lane() ^ step, ALL_LANES);
+        step *= 2;
+    }
+    let place = |warp: u32| copy::arena() + warp * 8;
+    if lane() == 0 {
+        copy::store_shared_v2(place(gpu::thread() / 32), [part, full]);
+    }
+    gpu::sync_threads();
+    let (mut sum, mut all) = (0, 0);
+    unroll!(w < 8, {
+        let [part, full] = copy::load_shared_v2(place(w as u32));
+        sum += if all == 0 { part } else { 0 };
+        all |= full;
+    });
+    gpu::sync_threads();
+    // Here, where registers are to be had.
+    warp::stop_if(kind == 0);
+    (sum, all != 0)
+}
+
+/// Where a word of the step's output lies; see [`word`].
+#[inline(always)]
+pub(super) fn start_of(p: &EntriesParams, row: u32) -> u64 {
+    word(p.starts, row as u64)
+}

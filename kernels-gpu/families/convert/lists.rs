@@ -1,0 +1,334 @@
+//! Work lists out of the spans of rows: `survey` counts what each tile of rows holds of every kind of work, `place` adds up over
+//! the tiles, `fill` writes. Places follow from sums of integers: the list is the host's, word for word.
+
+use crate::abi::*;
+use crate::device::elem::Elem;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::{copy, global};
+use crate::device::scan::scan;
+use crate::families::convert::abi::*;
+
+impl<W: WalkInfo, E: Elem, const STEP: u32> Kernel<W, E, ListParams> for Lists<STEP> {
+    #[inline(always)]
+    unsafe fn run(p: &ListParams, _at: u64) {
+        match STEP {
+            LIST_SURVEY => survey(p),
+            LIST_PLACE => place(p),
+            _ => fill(p),
+        }
+    }
+}
+
+/// Last key of each thread.
+#[inline(always)]
+fn last_key(thread: u32) -> u32 {
+    copy::arena() + SCAN_BYTES + thread * 4
+}
+
+/// First key of each thread.
+#[inline(always)]
+fn first_key(thread: u32) -> u32 {
+    last_key(SCAN_THREADS + thread)
+}
+
+/// A word for each kind; behind them the classes there are.
+#[inline(always)]
+fn of_kind(kind: u32) -> u32 {
+    last_key(2 * SCAN_THREADS + kind)
+}
+
+/// What `fill` collects.
+#[inline(always)]
+fn collected(i: u32) -> u32 {
+    copy::arena() + LIST_ROOM + i * 16
+}
+
+/// Eight rows of a thread.
+struct Own {
+    first: u32,
+    start: [u32; 8],
+    len: [u32; 8],
+    /// 0 for a row that is no part of a bundle; rows of the same key that follow each other are one bundle.
+    key: [u32; 8],
+    before: u32,
+    behind: u32,
+}
+
+impl Own {
+    /// Whether a bundle begins at row `i`.
+    #[inline(always)]
+    fn begins(&self, i: usize) -> bool {
+        let before = if i == 0 {
+            self.before
+        } else {
+            self.key[(i + 7) & 7]
+        };
+        self.key[i & 7] != 0 && self.key[i & 7] != before
+    }
+
+    /// Whether a bundle ends behind row `i`.
+    #[inline(always)]
+    fn ends(&self, i: usize) -> bool {
+        let behind = if i == 7 {
+            self.behind
+        } else {
+            self.key[(i + 1) & 7]
+        };
+        self.key[i & 7] != 0 && self.key[i & 7] != behind
+    }
+
+    #[inline(always)]
+    fn there(&self, p: &ListParams, i: usize) -> bool {
+        self.first + (i as u32) < p.rows
+    }
+
+    /// Pieces that row `i` is cut into, 0 where it stays whole; and entries of one.
+    #[inline(always)]
+    fn cut(&self, p: &ListParams, i: usize) -> (u32, u32) {
+        let len = self.len[i & 7];
+        let mut found = (0, len);
+        if self.there(p, i) && self.key[i & 7] == 0 && len > p.limit {
+            let piece = piece_of(len, p.limit).max(1);
+            if piece < len {
+                found = (len.div_ceil(piece), piece);
+            }
+        }
+        found
+    }
+}
+
+/// Looks at the rows of a tile. Every thread must call it.
+#[inline(always)]
+fn look(p: &ListParams) -> Own {
+    let first = gpu::block_x() * LIST_TILE + gpu::thread() * 8;
+    let mut own = Own {
+        first,
+        start: [0; 8],
+        len: [0; 8],
+        key: [0; 8],
+        before: 0,
+        behind: 0,
+    };
+    let mut weight = [0u32; 8];
+    let mut sum = 0;
+    unroll!(i < 8, {
+        let there = first + (i as u32) < p.rows;
+        let at = p.spans + (first as u64 + i as u64) * 8;
+        [own.start[i], own.len[i]] = global::load_v2(at, there);
+    });
+    unroll!(i < 8, {
+        let all = own.len[i].saturating_add(ROW_ENTRIES);
+        let short = first + (i as u32) < p.rows && all <= p.weight;
+        weight[i] = if short { all } else { 0 };
+        sum += weight[i];
+    });
+    let (mut before, _) = scan(sum);
+    unroll!(i < 8, {
+        let (number, _) = p.bundles.of(before + weight[i] / 2);
+        own.key[i] = if weight[i] > 0 { number + 1 } else { 0 };
+        before += weight[i];
+    });
+    copy::store_shared_b32(last_key(gpu::thread()), own.key[7]);
+    copy::store_shared_b32(first_key(gpu::thread()), own.key[0]);
+    gpu::sync_threads();
+    if gpu::thread() > 0 {
+        own.before = copy::load_shared_b32(last_key(gpu::thread() - 1));
+    }
+    if gpu::thread() + 1 < SCAN_THREADS {
+        own.behind = copy::load_shared_b32(first_key(gpu::thread() + 1));
+    }
+    own
+}
+
+#[inline(always)]
+fn survey(p: &ListParams) {
+    if gpu::thread() < LIST_KINDS {
+        copy::store_shared_b32(of_kind(gpu::thread()), 0);
+    }
+    // Its barriers are in front of the counting.
+    let own = look(p);
+    unroll!(i < 8, {
+        let (pieces, _) = own.cut(p, i);
+        if own.begins(i) {
+            copy::add_shared(of_kind(LIST_BUNDLES), 1);
+        }
+        if pieces > 0 {
+            copy::add_shared(of_kind(LIST_PIECES), pieces);
+            copy::add_shared(of_kind(LIST_CUT), 1);
+        } else if own.there(p, i) && own.key[i] == 0 {
+            copy::add_shared(of_kind(LIST_ROWS - length_class(own.len[i])), 1);
+        }
+    });
+    gpu::sync_threads();
+    if gpu::thread() < LIST_KINDS {
+        let count = copy::load_shared_b32(of_kind(gpu::thread()));
+        global::store_b32(count_of(p, gpu::thread(), gpu::block_x()), count);
+    }
+}
+
+#[inline(always)]
+fn count_of(p: &ListParams, kind: u32, tile: u32) -> u64 {
+    p.counts + (kind as u64 * p.tiles as u64 + tile as u64) * 4
+}
+
+/// Running sums of one kind over the tiles.
+#[inline(always)]
+fn place(p: &ListParams) {
+    let kind = gpu::block_x();
+    let (mut sum, mut at) = (0, 0);
+    while at < p.tiles {
+        let first = at + gpu::thread() * 8;
+        let mut counts = [0u32; 8];
+        let mut own = 0;
+        unroll!(i < 8, {
+            let tile = first + i as u32;
+            counts[i] = global::load_b32_fresh(count_of(p, kind, tile), tile < p.tiles);
+            own += counts[i];
+        });
+        let (before, all) = scan(own);
+        let mut to = sum + before;
+        unroll!(i < 8, {
+            let tile = first + i as u32;
+            global::store_b32_if(count_of(p, kind, tile), to, tile < p.tiles);
+            to += counts[i];
+        });
+        sum += all;
+        at += 8 * SCAN_THREADS;
+    }
+    if gpu::thread() == 0 {
+        global::store_b32(p.totals + kind as u64 * 4, sum);
+    }
+}
+
+#[inline(always)]
+fn fill(p: &ListParams) {
+    let own = look(p);
+    // Where this tile's share of each kind begins in the list; of cut rows, which number they have.
+    let kind = gpu::thread();
+    let (counted, listed) = (kind < LIST_KINDS, kind < LIST_CUT);
+    let (before, _) = scan(global::load_b32_fresh(p.totals + kind as u64 * 4, listed));
+    if counted {
+        let inside = global::load_b32_fresh(count_of(p, kind, gpu::block_x()), true);
+        let front = if listed { before } else { 0 };
+        copy::store_shared_b32(of_kind(kind), front + inside);
+    }
+    if kind == LIST_KINDS {
+        copy::store_shared_b32(of_kind(kind), 0);
+    }
+    gpu::sync_threads();
+    bundles(p, &own);
+    rows(p, &own);
+    pieces(p, &own);
+}
+
+#[inline(always)]
+fn store_item(p: &ListParams, at: u32, item: [u32; 4]) {
+    global::store_v4(p.items + at as u64 * 16, item);
+}
+
+#[inline(always)]
+fn bundles(p: &ListParams, own: &Own) {
+    let mut begun = 0;
+    unroll!(i < 8, { begun += own.begins(i) as u32 });
+    let (before, all) = scan(begun);
+    let mut at = before;
+    unroll!(i < 8, {
+        let row = own.first + i as u32;
+        at += own.begins(i) as u32;
+        if own.begins(i) {
+            copy::store_shared_b32(collected(at - 1), row);
+        }
+        if own.ends(i) {
+            copy::store_shared_b32(collected(at - 1) + 4, row + 1);
+        }
+    });
+    gpu::sync_threads();
+    let to = copy::load_shared_b32(of_kind(LIST_BUNDLES));
+    let mut i = gpu::thread();
+    while i < all {
+        let [row, end] = copy::load_shared_v2(collected(i));
+        store_item(p, to + i, [row, 0, end - row, BUNDLE]);
+        i += SCAN_THREADS;
+    }
+    gpu::sync_threads();
+}
+
+/// Whole rows, class by class.
+#[inline(always)]
+fn rows(p: &ListParams, own: &Own) {
+    let mut classes = [u32::MAX; 8];
+    let mut there = 0;
+    unroll!(i < 8, {
+        let (pieces, _) = own.cut(p, i);
+        if own.there(p, i) && own.key[i] == 0 && pieces == 0 {
+            classes[i] = length_class(own.len[i]);
+            there |= 1 << (classes[i] & 31);
+        }
+    });
+    if there != 0 {
+        copy::set_bits_shared(of_kind(LIST_KINDS), there);
+    }
+    gpu::sync_threads();
+    let mut left = copy::load_shared_b32(of_kind(LIST_KINDS));
+    while left != 0 {
+        let class = left.trailing_zeros();
+        let mut count = 0;
+        unroll!(i < 8, { count += (classes[i] == class) as u32 });
+        let (before, _) = scan(count);
+        let mut to = copy::load_shared_b32(of_kind(LIST_ROWS - class)) + before;
+        unroll!(i < 8, {
+            if classes[i] == class {
+                let row = own.first + i as u32;
+                store_item(p, to, [row, own.start[i], own.len[i], WHOLE_ROW]);
+                to += 1;
+            }
+        });
+        left &= left - 1;
+    }
+}
+
+/// Pieces of cut rows: the rows are collected, then all threads write the pieces of each.
+#[inline(always)]
+fn pieces(p: &ListParams, own: &Own) {
+    let (mut cut, mut count) = (0, 0);
+    unroll!(i < 8, {
+        let (pieces, _) = own.cut(p, i);
+        cut += (pieces > 0) as u32;
+        count += pieces;
+    });
+    let (before, rows) = scan(cut);
+    let (mut at, (mut first, _)) = (before, scan(count));
+    unroll!(i < 8, {
+        let (pieces, _) = own.cut(p, i);
+        if pieces > 0 {
+            let row = own.first + i as u32;
+            copy::store_shared_v4(collected(at), [row, own.start[i], own.len[i], first]);
+            at += 1;
+            first += pieces;
+        }
+    });
+    gpu::sync_threads();
+    let (to, counter) = (
+        copy::load_shared_b32(of_kind(LIST_PIECES)),
+        copy::load_shared_b32(of_kind(LIST_CUT)),
+    );
+    let mut i = 0;
+    while i < rows {
+        let [row, start, len, first] = copy::load_shared_v4(collected(i));
+        let piece = piece_of(len, p.limit).max(1);
+        let count = len.div_ceil(piece);
+        let first = to + first;
+        let mut j = gpu::thread();
+        while j < count {
+            let own = (len - j * piece).min(piece);
+            store_item(p, first + j, [row, start + j * piece, own, first + j]);
+            global::store_v4(
+                p.slots + (first + j) as u64 * 16,
+                [counter + i, first, count, 0],
+            );
+            j += SCAN_THREADS;
+        }
+        i += 1;
+    }
+}

@@ -1,0 +1,17 @@
+//! Matrices from one format to another, and work lists.
+
+pub mod abi;
+mod rows;
+
+#[cfg(any(module = "convert", feature = "cuda_std"))]
+mod convert;
+#[cfg(any(module = "entries", feature = "cuda_std"))]
+mod entries;
+#[cfg(any(module = "lists", feature = "cuda_std"))]
+mod lists;
+#[cfg(any(module = "prune", feature = "cuda_std"))]
+mod prune;
+#[cfg(any(module = "scatter", feature = "cuda_std"))]
+mod scatter;
+#[cfg(any(module = "slicing", feature = "cuda_std"))]
+mod slicing;

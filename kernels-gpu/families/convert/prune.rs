@@ -1,0 +1,124 @@
+//! A dense matrix to 2:4 by magnitude: of every four neighbours the two largest stay, in the order of their columns. The
+//! rule, NaN and ties included, is that of the host's `prune_to_nm`, bit for bit.
+
+use crate::abi::*;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::global;
+use crate::families::convert::abi::*;
+
+/// The magnitude of an element as a number that grows with it; NaN is above infinity, and quiet, as f64 makes it.
+#[inline(always)]
+fn magnitude<E: ElemInfo>(bits: u32) -> i32 {
+    let (infinity, quiet) = match E::DTYPE {
+        // The magnitude of -128 is no i8.
+        Dtype::Int8 => return i32::from(bits as u8 as i8).abs(),
+        Dtype::F16 => (0x7c00, 0x0200),
+        _ => (0x7f80, 0x0040),
+    };
+    let size = bits & 0x7fff;
+    (if size > infinity { size | quiet } else { size }) as i32
+}
+
+/// The two largest of four elements, of which `inside` are of the matrix, and their positions, 2 bits each. Between
+/// equals the lower position; what is outside is below everything.
+#[inline(always)]
+fn largest<E: ElemInfo>(four: u64, inside: u32) -> (u32, u32) {
+    let bits = E::DTYPE.bytes() as u32 * 8;
+    let element = |i: u32| (four >> (bits * i)) as u32 & ((1 << bits) - 1);
+    let key = |i: u32| {
+        if i < inside {
+            magnitude::<E>(element(i))
+        } else {
+            -1
+        }
+    };
+    let above = |best: u32, i: u32| if key(i) > key(best) { i } else { best };
+    let first = above(above(above(0, 1), 2), 3);
+    let other = |best: u32, i: u32| if i == first { best } else { above(best, i) };
+    let lowest = u32::from(first == 0);
+    let second = other(other(other(lowest, 1), 2), 3);
+    let (low, high) = (first.min(second), first.max(second));
+    (element(low) | element(high) << bits, low | high << 2)
+}
+
+/// 16 bytes of elements from column `column` of a row that starts at `row`; zeros past the last column.
+#[inline(always)]
+fn chunk<E: ElemInfo>(p: &PruneParams, row: u64, column: u32) -> [u32; 4] {
+    let bytes = E::DTYPE.bytes();
+    let at = row + column as u64 * bytes as u64;
+    if p.vectors != 0 {
+        return global::load_v4(at, column < p.columns);
+    }
+    let mut words = [0; 4];
+    unroll!(i < 4, {
+        unroll!(j < 4, {
+            if j * bytes < 4 {
+                let element = (i * 4 / bytes + j) as u32;
+                let (at, inside) = (
+                    at + element as u64 * bytes as u64,
+                    column + element < p.columns,
+                );
+                let loaded = if bytes == 1 {
+                    global::load_b8(at, inside)
+                } else {
+                    global::load_b16(at, inside)
+                };
+                words[i] |= loaded << (8 * bytes * j);
+            }
+        });
+    });
+    words
+}
+
+/// What stays of 16 bytes of elements from `column` on: half as many bytes, and the positions, 4 bits a group.
+#[inline(always)]
+fn pruned<E: ElemInfo>(p: &PruneParams, row: u64, column: u32) -> ([u32; 2], u32) {
+    let words = chunk::<E>(p, row, column);
+    let (mut kept, mut meta) = ([0; 2], 0);
+    if E::DTYPE.bytes() == 1 {
+        unroll!(g < 4, {
+            let inside = p.columns.saturating_sub(column + 4 * g as u32);
+            let (pair, places) = largest::<E>(words[g] as u64, inside);
+            kept[g / 2] |= pair << (16 * (g % 2));
+            meta |= places << (4 * g);
+        });
+    } else {
+        unroll!(g < 2, {
+            let inside = p.columns.saturating_sub(column + 4 * g as u32);
+            let four = (words[2 * g + 1] as u64) << 32 | words[2 * g] as u64;
+            let (pair, places) = largest::<E>(four, inside);
+            kept[g] = pair;
+            meta |= places << (4 * g);
+        });
+    }
+    (kept, meta)
+}
+
+impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, PruneParams> for Word32 {
+    #[inline(always)]
+    unsafe fn run(p: &PruneParams, _: u64) {
+        let word = gpu::block_x() * Self::THREADS + gpu::thread();
+        if word >= p.total {
+            return;
+        }
+        let row = word.checked_div(p.words).unwrap_or(0);
+        let first = (word - row * p.words) * 32;
+        let from = p.dense + row as u64 * p.leading_bytes as u64;
+        let bytes = E::DTYPE.bytes();
+        let columns = 16 / bytes as u32;
+        let mut meta = 0;
+        // Each half of a round leaves 8 of the 16 bytes that are stored at once.
+        unroll!(round < 2, {
+            if round < bytes {
+                let column = first + 2 * round as u32 * columns;
+                let (low, places) = pruned::<E>(p, from, column);
+                let (high, others) = pruned::<E>(p, from, column + columns);
+                meta |= (places | others << columns) << (2 * round as u32 * columns);
+                let at = p.values + word as u64 * 16 * bytes as u64 + round as u64 * 16;
+                global::store_v4(at, [low[0], low[1], high[0], high[1]]);
+            }
+        });
+        global::store_b32(p.meta + word as u64 * 4, meta);
+    }
+}

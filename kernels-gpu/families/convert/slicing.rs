@@ -1,0 +1,203 @@
+//! CSR to sliced ELLPACK: `order` ranks rows by length, `count` walks each slice to learn its chunks, `fill` walks it
+//! again and writes. The walk is that of the host's converter, so both come to the same arrays.
+
+use crate::abi::*;
+use crate::device::elem::Elem;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::{copy, global, warp};
+use crate::families::convert::abi::*;
+use crate::families::spmm::abi::{CHUNK_STEPS, K_TILE, NO_ENTRY, SLICE};
+
+/// What one lane puts into a chunk.
+struct Taken {
+    /// First tile of the chunk's window, and one past its last.
+    window: [u32; 2],
+    /// The lane's next entries.
+    entry: u32,
+    columns: [u32; CHUNK_STEPS],
+    /// How many of them.
+    count: u32,
+}
+
+impl Taken {
+    #[inline(always)]
+    fn local(&self, i: usize) -> u32 {
+        if (i as u32) < self.count {
+            self.columns[i & 3] - self.window[0] * K_TILE as u32
+        } else {
+            NO_ENTRY
+        }
+    }
+}
+
+#[inline(always)]
+fn length(p: &SlicingParams, row: u32) -> u32 {
+    let at = p.offsets + row as u64 * 4;
+    let inside = row < p.rows;
+    global::load_b32(at + 4, inside) - global::load_b32(at, inside)
+}
+
+/// A row's place: behind all that are longer, and behind those of its length that come first.
+#[inline(always)]
+fn order(p: &SlicingParams) {
+    let row = gpu::block_x() * Slicing::<SLICING_ORDER>::THREADS + gpu::thread();
+    let window = row / SORTED as u32 * SORTED as u32;
+    let count = (p.rows.saturating_sub(window)).min(SORTED as u32);
+    let mut other = gpu::thread();
+    while other < count {
+        copy::store_shared_b32(copy::arena() + other * 4, length(p, window + other));
+        other += Slicing::<SLICING_ORDER>::THREADS;
+    }
+    gpu::sync_threads();
+    let own = length(p, row);
+    let mut rank = 0;
+    other = 0;
+    while other < count {
+        let length = copy::load_shared_b32(copy::arena() + other * 4);
+        let before = length > own || (length == own && window + other < row);
+        rank += u32::from(before);
+        other += 1;
+    }
+    if row < p.rows {
+        global::store_b32(p.order + (window + rank) as u64 * 4, row);
+    } else if row < p.slices * SLICE as u32 {
+        global::store_b32(p.order + row as u64 * 4, u32::MAX);
+    }
+}
+
+/// Cuts a slice into chunks, and returns how many. A warp for each slice; all of its lanes meet `each`.
+#[inline(always)]
+fn walk(p: &SlicingParams, slice: u32, mut each: impl FnMut(u32, &Taken)) -> u32 {
+    let lane = gpu::thread() % 32;
+    let at = p.order + (slice as u64 * SLICE as u64 + lane as u64) * 4;
+    let row = global::load_b32_fresh(at, true);
+    let at = p.offsets + row as u64 * 4;
+    let mut entry = global::load_b32(at, row != u32::MAX);
+    let end = global::load_b32(at + 4, row != u32::MAX);
+    let mut chunk = 0;
+    loop {
+        let mut taken = Taken {
+            window: [0; 2],
+            entry,
+            columns: [0; CHUNK_STEPS],
+            count: 0,
+        };
+        unroll!(i < CHUNK_STEPS, {
+            let at = entry as u64 + i as u64;
+            taken.columns[i] = global::load_b32(p.columns + at * 4, at < end as u64);
+        });
+        let own = taken.columns[0] / K_TILE as u32;
+        let first = warp::least(if entry < end { own } else { u32::MAX });
+        if first == u32::MAX {
+            return chunk;
+        }
+        let mut last = 0;
+        unroll!(i < CHUNK_STEPS, {
+            let tile = taken.columns[i] / K_TILE as u32;
+            if entry as u64 + (i as u64) < end as u64 && tile < first + REACH as u32 {
+                taken.count += 1;
+                last = tile + 1;
+            }
+        });
+        taken.window = [first, !warp::least(!last)];
+        each(chunk, &taken);
+        entry += taken.count;
+        chunk += 1;
+    }
+}
+
+/// Stores the values of a chunk; zeros where there is no entry.
+#[inline(always)]
+fn store_values<E: Elem>(p: &SlicingParams, to: u64, taken: &Taken) {
+    let mut words = [[0u32; 2]; CHUNK_STEPS];
+    unroll!(i < CHUNK_STEPS, {
+        let from = p.values + (taken.entry as u64 + i as u64) * E::BYTES as u64;
+        let ok = (i as u32) < taken.count;
+        words[i] = match E::BYTES {
+            8 => global::load_v2(from, ok),
+            4 => [global::load_b32(from, ok), 0],
+            _ => [global::load_b16(from, ok), 0],
+        };
+    });
+    let [a, b, c, d] = words;
+    match E::BYTES {
+        8 => {
+            global::store_v4(to, [a[0], a[1], b[0], b[1]]);
+            global::store_v4(to + 16, [c[0], c[1], d[0], d[1]]);
+        }
+        4 => global::store_v4(to, [a[0], b[0], c[0], d[0]]),
+        _ => global::store_v2(to, [a[0] | b[0] << 16, c[0] | d[0] << 16]),
+    }
+}
+
+#[inline(always)]
+fn fill<E: Elem>(p: &SlicingParams, slice: u32) {
+    let lane = gpu::thread() % 32;
+    let start = global::load_b32_fresh(p.starts + slice as u64 * 4, true);
+    walk(p, slice, |chunk, taken| {
+        let chunk = start as u64 + chunk as u64;
+        if lane == 0 {
+            global::store_v2(p.windows + chunk * 8, taken.window);
+        }
+        let slot = (chunk * SLICE as u64 + lane as u64) * CHUNK_STEPS as u64;
+        let local = |i| taken.local(i);
+        let words = [local(0) | local(1) << 16, local(2) | local(3) << 16];
+        global::store_v2(p.local_columns + slot * 2, words);
+        store_values::<E>(p, p.slot_values + slot * E::BYTES as u64, taken);
+    });
+}
+
+/// The values of a run of chunks. A lane's entries follow each other, and in a chunk stand in front of what is empty.
+#[inline(always)]
+fn refill<E: Elem>(p: &SlicingParams, run: u32) {
+    let lane = gpu::thread() % 32;
+    let mut entry = global::load_b32(p.order + (run * SLICE as u32 + lane) as u64 * 4, true);
+    let mut chunk = global::load_b32(p.starts + run as u64 * 4, true);
+    let end = global::load_b32(p.starts + run as u64 * 4 + 4, true);
+    let slot = |chunk: u32| (chunk as u64 * SLICE as u64 + lane as u64) * CHUNK_STEPS as u64;
+    let columns = |chunk: u32| global::load_v2(p.local_columns + slot(chunk) * 2, chunk < end);
+    let mut next = columns(chunk);
+    while chunk < end {
+        let words = next;
+        next = columns(chunk + 1);
+        let mut taken = Taken {
+            window: [0; 2],
+            entry,
+            columns: [0; CHUNK_STEPS],
+            count: 0,
+        };
+        unroll!(i < CHUNK_STEPS, {
+            taken.count += u32::from((words[i / 2] >> (i % 2 * 16)) & 0xffff != NO_ENTRY);
+        });
+        store_values::<E>(p, p.slot_values + slot(chunk) * E::BYTES as u64, &taken);
+        entry += taken.count;
+        chunk += 1;
+    }
+}
+
+impl<W: WalkInfo, E: Elem, const STEP: u32> Kernel<W, E, SlicingParams> for Slicing<STEP> {
+    #[inline(always)]
+    unsafe fn run(p: &SlicingParams, _: u64) {
+        if STEP == SLICING_ORDER {
+            order(p);
+            return;
+        }
+        let slice = gpu::block_x() * Self::ITEMS + gpu::thread() / 32;
+        if slice >= p.slices {
+            return;
+        }
+        if STEP == SLICING_VALUES {
+            refill::<E>(p, slice);
+            return;
+        }
+        if STEP == SLICING_FILL {
+            fill::<E>(p, slice);
+            return;
+        }
+        let count = walk(p, slice, |_, _| ());
+        if gpu::thread() % 32 == 0 {
+            global::store_b32(p.counts + slice as u64 * 4, count);
+        }
+    }
+}

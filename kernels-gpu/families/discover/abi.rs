@@ -1,0 +1,15 @@
+//! Tiles and params of the family.
+
+mod channels;
+mod detect;
+mod live_rows;
+mod route;
+mod sample;
+mod transpose;
+
+pub use channels::*;
+pub use detect::*;
+pub use live_rows::*;
+pub use route::*;
+pub use sample::*;
+pub use transpose::*;

@@ -1,0 +1,111 @@
+//! The module `route`: the choices of a router, sorted by expert on the device, and the sum of what a token's experts made. The
+//! sort is stable, counts are integers, sums go in order: the same bits at every run.
+
+use crate::abi::{Divisor, Dtype, Tile};
+
+/// Threads of a thread block.
+pub const ROUTE_THREADS: u32 = 256;
+/// Experts at the most.
+pub const ROUTE_EXPERTS: u32 = 1024;
+/// Choices of a thread block at the least; always a multiple of it.
+pub const ROUTE_SHARE: u32 = 1024;
+/// Thread blocks that count, at the most.
+pub const ROUTE_BLOCKS: u32 = 256;
+/// Slots of a panel at the most.
+pub const ROUTE_PANEL: u32 = 128;
+/// Words of a record of a panel: expert, first slot, slots, nothing. The first record is how many panels there are.
+pub const ROUTE_RECORD: u32 = 4;
+
+/// Step that counts each thread block's choices.
+pub const STEP_ROUTE_COUNT: u32 = 1;
+/// Step that gives each choice its slot, and lists the panels.
+pub const STEP_ROUTE_PLACE: u32 = 2;
+/// Step that adds what a token's experts made.
+pub const STEP_ROUTE_SUM: u32 = 3;
+/// Step of the gradient of the weights of the choices.
+pub const STEP_ROUTE_GRADIENT: u32 = 4;
+
+/// Words of shared memory from one array over the experts to the next: those that are dropped are one more.
+pub const ROUTE_STRIDE: u32 = ROUTE_EXPERTS + 4;
+
+macro_rules! steps {
+    ($($(#[$doc:meta])* $name:ident = $step:ident arrays $arrays:expr, blocks $blocks:expr;)+) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        pub struct $name;
+
+        impl Tile for $name {
+            const THREADS: u32 = ROUTE_THREADS;
+            const MIN_BLOCKS: u32 = $blocks;
+            const COLUMNS: u32 = 8;
+            const ITEMS: u32 = ROUTE_SHARE;
+            const PARTS: u32 = 1;
+            const BURST: u32 = 1;
+            const BLOCK: (u32, u32) = (1, 1);
+            const STEP: u32 = $step;
+            fn shared_bytes(_: Dtype) -> u32 {
+                $arrays * ROUTE_STRIDE * 4
+            }
+            fn vector(dtype: Dtype) -> u32 {
+                16 / dtype.bytes() as u32
+            }
+        }
+    )+};
+}
+
+steps! {
+    /// Counts.
+    RouteCount = STEP_ROUTE_COUNT arrays 1, blocks 4;
+    /// Slots and panels: three arrays of the thread block, one of each warp.
+    RoutePlace = STEP_ROUTE_PLACE arrays 11, blocks 4;
+    /// Sums.
+    RouteSum = STEP_ROUTE_SUM arrays 0, blocks 6;
+    /// Gradient of the weights.
+    RouteGradient = STEP_ROUTE_GRADIENT arrays 0, blocks 6;
+}
+
+/// Parameters of the `route` kernels.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RouteParams {
+    /// Choices, one word each: an expert, or a number past the last one for none.
+    pub choices: u64,
+    /// How many choices each thread block has of each expert, and of none.
+    pub counts: u64,
+    /// Out: the choices sorted by expert, those of none last.
+    pub order: u64,
+    /// Out: first slot of each expert, of those of none, and the number of choices.
+    pub offsets: u64,
+    /// Out: how many panels there are, then each one: [`ROUTE_RECORD`] words.
+    pub panels: u64,
+    /// Rows to add, one of each choice; of the gradient: hidden rows by slot, which become weighted.
+    pub rows: u64,
+    /// Out: sums, one row of each token; of the gradient: hidden gradients by slot, which become weighted.
+    pub sums: u64,
+    /// Weights of the choices.
+    pub weights: u64,
+    /// Out: gradient of the weights.
+    pub gradient: u64,
+    /// Experts and one.
+    pub bins: Divisor,
+    /// Vectors of 16 bytes of a row.
+    pub vectors: Divisor,
+    /// Choices.
+    pub count: u32,
+    /// Choices of a thread block, a multiple of [`ROUTE_SHARE`].
+    pub share: u32,
+    /// Thread blocks that count.
+    pub blocks: u32,
+    /// Choices of a token.
+    pub top: u32,
+    /// Tokens.
+    pub tokens: u32,
+    /// Bytes from one row to the next.
+    pub row_bytes: u32,
+    /// Bytes from one row of sums to the next.
+    pub sum_bytes: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+const _: () = assert!(size_of::<RouteParams>() == 120);

@@ -1,0 +1,86 @@
+//! Which columns hold something. A thread has the same eight columns of several rows; their marks meet in the warp, in shared memory
+//! and in L2, by OR: no order of thread blocks changes them.
+
+use crate::abi::*;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::{copy, global, grid, warp};
+use crate::families::discover::abi::*;
+
+/// The top bit of each of two elements, where it counts: any bit but the sign does above nothing, so NaN does and both zeros do not.
+#[inline(always)]
+fn mark(word: u32, above: u32) -> u32 {
+    ((word & 0x7fff_7fff) + above) & 0x8000_8000
+}
+
+/// The first 8 bits: columns of the vector that hold something in the rows from `row` to `end`, every `p.step`th.
+#[inline(always)]
+fn columns(p: &ChannelsParams, vector: u32, row: u32, end: u32) -> u32 {
+    let item = gpu::block_y() as u64 * p.rows as u64;
+    let distance = p.step as u64 * p.row_bytes;
+    let mut at = p.source + (item + row as u64) * p.row_bytes + vector as u64 * 16;
+    let mut row = row;
+    let mut marks = [0; 4];
+    while row < end {
+        let mut raw = [[0; 4]; CHANNEL_LOADS as usize];
+        unroll!(i < 8, {
+            let row = row + i as u32 * p.step;
+            raw[i] = global::load_v4_row(at + i as u64 * distance, row, end);
+        });
+        unroll!(i < 8, {
+            unroll!(w < 4, { marks[w] |= mark(raw[i][w], p.above) });
+        });
+        row += CHANNEL_LOADS * p.step;
+        at += CHANNEL_LOADS as u64 * distance;
+    }
+    let mut found = 0;
+    unroll!(w < 4, {
+        found |= (marks[w] >> 15 & 1 | marks[w] >> 30 & 2) << (2 * w as u32);
+    });
+    // What lies behind the last column is none.
+    let left = p.columns.saturating_sub(vector * CHANNEL_VECTOR);
+    found & ((1 << left.min(CHANNEL_VECTOR)) - 1)
+}
+
+impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, ChannelsParams> for MarkChannels {
+    #[inline(always)]
+    unsafe fn run(p: &ChannelsParams, _: u64) {
+        let (thread, lane) = (gpu::thread(), gpu::thread() % 32);
+        grid::let_next_start();
+        if thread < CHANNEL_WORDS {
+            copy::store_shared_b32(copy::arena() + thread * 4, 0);
+        }
+        gpu::sync_threads();
+        let (part, across) = p.across.of(gpu::block_x());
+        let (first, own) = p.width.of(thread);
+        let width = p.width.value;
+        let vector = across * width + own;
+        let top = part * p.block_rows;
+        let end = (top + p.block_rows).min(p.rows);
+        let there = first < p.step && vector < p.vectors.value;
+        grid::wait_for_previous();
+        let found = columns(p, vector, top + first, if there { end } else { 0 });
+        let mut bits = found << (own % 4 * CHANNEL_VECTOR);
+        // Lanes with the same columns, where they lie at equal distances: else all of them meet in shared memory.
+        let even = width.is_power_of_two();
+        if even {
+            let mut distance = width;
+            while distance < 32 {
+                bits |= warp::exchange(bits, distance);
+                distance *= 2;
+            }
+        }
+        if bits != 0 && (!even || lane < width) {
+            copy::set_bits_shared(copy::arena() + own / 4 * 4, bits);
+        }
+        gpu::sync_threads();
+        if thread < CHANNEL_WORDS {
+            let bits = copy::load_shared_b32(copy::arena() + thread * 4);
+            let word = across * (width / 4) + thread;
+            if bits != 0 && word < p.words {
+                let marks = p.marks + gpu::block_y() as u64 * p.words as u64 * 4;
+                global::set_bits(marks + word as u64 * 4, bits);
+            }
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Lists of the marked columns, and their values. Every thread block makes the whole list of its item out of the marks, which are
+//! few; meanwhile its first rows are on their way to shared memory, without the vectors that hold no marked column. The last one to
+//! have read an item's marks clears them for the next run.
+
+use crate::abi::*;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::{copy, global, grid, warp};
+use crate::families::discover::abi::*;
+
+/// Warps of a thread block.
+const WARPS: u32 = DETECT_THREADS / 32;
+/// Threads that a run of [`DETECT_PAD`] places takes, eight places each.
+const OCTETS: u32 = DETECT_PAD / 8;
+/// Such runs that a thread block has at once.
+const RUNS: u32 = DETECT_THREADS / OCTETS;
+
+/// The item of this thread block. The last ones come first: what was read last is what L2 still has.
+#[inline(always)]
+fn item() -> u32 {
+    gpu::grid_y() - 1 - gpu::block_y()
+}
+
+/// Where a row lies in shared memory: a vector of zeros stands behind each.
+#[inline(always)]
+fn place(p: &ChannelsParams, row: u32) -> u32 {
+    copy::arena() + CHANNEL_ROWS + row * (p.vectors.value + 1) * 16
+}
+
+/// Place of the item's first row among all rows.
+#[inline(always)]
+fn first_row(p: &ChannelsParams) -> u64 {
+    item() as u64 * p.rows as u64
+}
+
+/// Writes the zeros behind the rows: what is behind the last listed column reads them.
+#[inline(always)]
+fn write_zeros(p: &ChannelsParams) {
+    let mut row = gpu::thread();
+    while row < p.step {
+        copy::store_shared_v4(place(p, row) + p.vectors.value * 16, [0; 4]);
+        row += DETECT_THREADS;
+    }
+}
+
+/// Starts to copy the vectors with marked columns of so many rows.
+#[inline(always)]
+fn fetch(p: &ChannelsParams, top: u32, rows: u32) {
+    let pieces = rows * p.vectors.value;
+    let source = p.source + (first_row(p) + top as u64) * p.row_bytes;
+    let mut piece = gpu::thread();
+    while piece < pieces {
+        // All questions before the first answer is waited for.
+        let mut marked = [0; 4];
+        unroll!(i < 4, {
+            let (_, vector) = p.vectors.of(piece + i as u32 * DETECT_THREADS);
+            // A vector has eight columns, a byte of marks.
+            marked[i] = copy::load_shared_b8(copy::arena() + vector);
+        });
+        unroll!(i < 4, {
+            let piece = piece + i as u32 * DETECT_THREADS;
+            let (row, vector) = p.vectors.of(piece);
+            let yes = u32::from(piece < pieces) & u32::from(marked[i] != 0);
+            let from = source + row as u64 * p.row_bytes + vector as u64 * 16;
+            copy::copy_async_whole(place(p, row) + vector * 16, from, yes);
+        });
+        piece += 4 * DETECT_THREADS;
+    }
+}
+
+/// The list out of the marks, of which this thread has a word: places in a row, in shared memory. How many columns there are.
+#[inline(always)]
+fn list(p: &ChannelsParams, bits: u32) -> u32 {
+    let (thread, lane) = (gpu::thread(), gpu::thread() % 32);
+    let (first, arena) = (thread / 32, copy::arena());
+    let own = bits.count_ones();
+    let mut rank = own;
+    unroll!(i < 5, {
+        let ahead = warp::shuffle_up(rank, 1 << i);
+        rank += if lane >= 1 << i { ahead } else { 0 };
+    });
+    if lane == 31 {
+        copy::store_shared_b32(arena + CHANNEL_SUMS + first * 4, rank);
+    }
+    gpu::sync_threads();
+    let (mut before, mut count) = (0, 0);
+    unroll!(w < 8, {
+        let here = copy::load_shared_b32(arena + CHANNEL_SUMS + w as u32 * 4);
+        before += if (w as u32) < first { here } else { 0 };
+        count += here;
+    });
+    copy::store_shared_b32(arena + CHANNEL_RANKS + thread * 4, before + rank - own);
+    gpu::sync_threads();
+    // A word has 32 columns, a lane each.
+    let mut word = first;
+    while word < p.words {
+        let bits = copy::load_shared_b32(arena + word * 4);
+        let rank = copy::load_shared_b32(arena + CHANNEL_RANKS + word * 4);
+        if bits >> lane & 1 != 0 {
+            let rank = rank + (bits & ((1 << lane) - 1)).count_ones();
+            copy::store_shared_b16(arena + CHANNEL_LIST + rank * 2, (word * 32 + lane) * 2);
+        }
+        word += WARPS;
+    }
+    let index = count + thread;
+    if index < count.next_multiple_of(DETECT_PAD) {
+        copy::store_shared_b16(arena + CHANNEL_LIST + index * 2, p.vectors.value * 16);
+    }
+    count
+}
+
+/// Writes the item's list, and how many columns it has. The list is in shared memory.
+#[inline(always)]
+fn write_list(p: &ChannelsParams, count: u32) {
+    let (thread, item) = (gpu::thread(), item() as u64);
+    if thread == 0 {
+        global::store_b32(p.counts + item * 4, count);
+    }
+    let to = p.lists + item * p.stride as u64 * 4;
+    let mut index = thread;
+    while index < count.next_multiple_of(DETECT_PAD) {
+        let place = copy::load_shared_b16(copy::arena() + CHANNEL_LIST + index * 2);
+        let column = if index < count { place / 2 } else { NO_TILE };
+        global::store_b32(to + index as u64 * 4, column);
+        index += DETECT_THREADS;
+    }
+}
+
+/// Eight listed elements of the row at `from`.
+#[inline(always)]
+fn gathered(list: [u32; 4], from: u32) -> [u32; 4] {
+    let (first, last) = (list[0] & 0xffff, list[3] >> 16);
+    // Eight neighbours that are a vector; the place of zeros is never the last of such eight.
+    if last == first + 14 && first.is_multiple_of(16) {
+        return copy::load_shared_v4(from + first);
+    }
+    let mut halves = [0; 8];
+    unroll!(w < 4, {
+        halves[2 * w] = copy::load_shared_b16(from + (list[w] & 0xffff));
+        halves[2 * w + 1] = copy::load_shared_b16(from + (list[w] >> 16));
+    });
+    [0, 2, 4, 6].map(|i| halves[i] | halves[i + 1] << 16)
+}
+
+/// Writes so many packed rows out of shared memory.
+#[inline(always)]
+fn write_rows(p: &ChannelsParams, top: u32, rows: u32, count: u32) {
+    let octet = gpu::thread() % OCTETS;
+    let groups = count.div_ceil(DETECT_PAD);
+    let split = |n: u32| {
+        let down = n.checked_div(groups).unwrap_or(0);
+        (down, n - down * groups)
+    };
+    let (mut row, mut group) = split(gpu::thread() / OCTETS);
+    let (down, right) = split(RUNS);
+    let top = p.packed + (first_row(p) + top as u64) * p.stride as u64 * 2;
+    while row < rows {
+        let column = group * DETECT_PAD + octet * 8;
+        let list = copy::load_shared_v4(copy::arena() + CHANNEL_LIST + column * 2);
+        let to = top + (row as u64 * p.stride as u64 + column as u64) * 2;
+        global::store_v4(to, gathered(list, place(p, row)));
+        row += down;
+        group += right;
+        if group >= groups {
+            (row, group) = (row + 1, group - groups);
+        }
+    }
+}
+
+/// Counts this thread block as done with the item's marks: how many were before; one lane knows. Without order: the marks that it
+/// has read are in shared memory by then.
+#[inline(always)]
+fn begin_to_leave(p: &ChannelsParams) -> u64 {
+    if gpu::thread() == 0 {
+        return global::atomic_add_b64(p.counters + item() as u64 * 8, 1);
+    }
+    0
+}
+
+/// The last one clears the marks and the counter. The first warp.
+#[inline(always)]
+fn end_leaving(p: &ChannelsParams, before: u64) {
+    let (lane, item) = (gpu::thread(), item() as u64);
+    if lane >= 32 || warp::shuffle::<32>(before as u32, 0, u32::MAX) + 1 != p.parts {
+        return;
+    }
+    let mut word = lane;
+    while word < p.words {
+        let to = p.marks + (item * p.words as u64 + word as u64) * 4;
+        global::store_b32(to, 0);
+        word += 32;
+    }
+    if lane == 0 {
+        global::store_b64_relaxed(p.counters + item * 8, 0);
+    }
+}
+
+impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, ChannelsParams> for PackChannels {
+    #[inline(always)]
+    unsafe fn run(p: &ChannelsParams, _: u64) {
+        let (thread, part) = (gpu::thread(), p.parts - 1 - gpu::block_x());
+        grid::let_next_start();
+        write_zeros(p);
+        grid::wait_for_previous();
+        let marks = p.marks + item() as u64 * p.words as u64 * 4;
+        let bits = global::load_b32_fresh(marks + thread as u64 * 4, thread < p.words);
+        copy::store_shared_b32(copy::arena() + thread * 4, bits);
+        gpu::sync_threads();
+        let before = begin_to_leave(p);
+        let mut top = part * p.block_rows;
+        let end = (top + p.block_rows).min(p.rows);
+        let some = |top: u32| end.saturating_sub(top).min(p.step);
+        fetch(p, top, some(top));
+        let count = list(p, bits);
+        copy::copy_wait_all();
+        gpu::sync_threads();
+        if part == 0 {
+            write_list(p, count);
+        }
+        while count > 0 && top < end {
+            write_rows(p, top, some(top), count);
+            top += p.step;
+            if top < end {
+                gpu::sync_threads();
+                fetch(p, top, some(top));
+                copy::copy_wait_all();
+                gpu::sync_threads();
+            }
+        }
+        end_leaving(p, before);
+    }
+}

@@ -1,0 +1,316 @@
+//! Which micro-tiles are not empty, in one pass over the matrix: a thread block loads a region, leaves a bit for each
+//! micro-tile in shared memory, and appends those that are set to their lists. Any bit but the sign makes an element count: NaN
+//! does, both zeros do not.
+
+mod list;
+mod marked;
+mod pack;
+mod pack_words;
+mod rows;
+
+use crate::abi::*;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::{copy, global, grid, warp};
+use crate::families::discover::abi::*;
+
+/// The vectors of a thread: [`DETECT_LOADS`] rows of the same columns.
+type Vectors = [[u32; 4]; DETECT_LOADS as usize];
+
+/// Top bits of the elements of a word, of so many bits each, that count.
+#[inline(always)]
+fn mark(word: u32, bits: u32, above: u32) -> u32 {
+    match bits {
+        1 => word,
+        8 => (((word & 0x7f7f_7f7f) + 0x7f7f_7f7f) | word) & 0x8080_8080,
+        16 => ((word & 0x7fff_7fff) + above) & 0x8000_8000,
+        _ => ((word & 0x7fff_ffff) + above) & 0x8000_0000,
+    }
+}
+
+/// A bit for each element of a marked word, the first lowest.
+#[inline(always)]
+fn gathered(marks: u32, bits: u32) -> u32 {
+    match bits {
+        1 => marks,
+        8 => ((marks >> 7).wrapping_mul(0x0020_4081) >> 21) & 0xf,
+        16 => marks >> 15 & 1 | marks >> 30 & 2,
+        _ => marks >> 31,
+    }
+}
+
+/// Bits of the first `count` elements of a word.
+#[inline(always)]
+fn first_elements(count: u32, bits: u32) -> u32 {
+    if count * bits >= 32 {
+        u32::MAX
+    } else {
+        (1 << (count * bits)) - 1
+    }
+}
+
+/// Where a region lies: which across and down, first row and column.
+#[derive(Clone, Copy)]
+struct Place {
+    across: u32,
+    down: u32,
+    top: u32,
+    left: u32,
+}
+
+impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
+    /// Bits of an element.
+    #[inline(always)]
+    fn bits<E: ElemInfo>() -> u32 {
+        if STEP == STEP_BITS {
+            1
+        } else {
+            E::DTYPE.bytes() as u32 * 8
+        }
+    }
+
+    /// The params of this thread block's item: matrices of a batch lie one behind the other, and so do their lists. Micro-tiles of
+    /// several rows need none of this: their lists are of rows, whose ever.
+    #[inline(always)]
+    fn of_item(p: &DetectParams) -> DetectParams {
+        if STEP != STEP_TILES || Self::ALONG_COLUMNS {
+            return *p;
+        }
+        let item = gpu::block_y() as u64;
+        let panels = item * p.panels as u64;
+        DetectParams {
+            source: p.source + item * p.rows as u64 * p.row_bytes,
+            lists: p.lists + panels * p.stride as u64 * 4,
+            counts: p.counts + panels * 4,
+            status: p.status + panels * (p.parts as u64 + 1) * 8,
+            ..*p
+        }
+    }
+
+    /// The region of this thread block, row by row over the matrix.
+    #[inline(always)]
+    fn place(p: &DetectParams, r: Region) -> Place {
+        let (down, across) = p.across.of(gpu::block_x());
+        Place {
+            across,
+            down,
+            top: down * r.rows,
+            left: across * r.columns,
+        }
+    }
+
+    /// 16 bytes from column `column` of row `row` on; zeros outside the matrix, except behind the columns of a row.
+    #[inline(always)]
+    fn vector(p: &DetectParams, bits: u32, row: u32, column: u32) -> [u32; 4] {
+        let inside = row < p.rows && column < p.columns;
+        let at = p.source + row as u64 * p.row_bytes + (column as u64 * bits as u64) / 8;
+        if p.flags & DETECT_VECTORS != 0 {
+            return global::load_v4_once(at, inside);
+        }
+        let mut words = [0; 4];
+        unroll!(w < 4, {
+            let at = at + w as u64 * 4;
+            let column = column + w as u32 * (32 / bits);
+            let inside = |i: u32| row < p.rows && column + i < p.columns;
+            match bits {
+                8 => unroll!(i < 4, {
+                    words[w] |= global::load_b8(at + i as u64, inside(i as u32)) << (8 * i);
+                }),
+                16 => unroll!(i < 2, {
+                    let half = global::load_own_b16(at + i as u64 * 2, inside(i as u32));
+                    words[w] |= half << (16 * i);
+                }),
+                _ => words[w] = global::load_own_b32(at, inside(0)),
+            }
+        });
+        words
+    }
+
+    /// This thread's first row of a round, counted from the region's, and the distance to the next.
+    #[inline(always)]
+    fn row(r: Region, round: u32) -> (u32, u32) {
+        let step = DETECT_THREADS / r.vectors;
+        (
+            gpu::thread() / r.vectors + round * DETECT_LOADS * step,
+            step,
+        )
+    }
+
+    /// This thread's vectors of a round.
+    #[inline(always)]
+    fn load(p: &DetectParams, r: Region, bits: u32, place: Place, round: u32) -> Vectors {
+        let (row, step) = Self::row(r, round);
+        let vector = gpu::thread() % r.vectors;
+        let (row, column) = (place.top + row, place.left + vector * (128 / bits));
+        let mut raw = [[0; 4]; DETECT_LOADS as usize];
+        unroll!(i < 8, {
+            raw[i] = Self::vector(p, bits, row + i as u32 * step, column);
+        });
+        raw
+    }
+
+    /// For each word of a vector, the bits of its elements that are inside the matrix.
+    #[inline(always)]
+    fn inside(p: &DetectParams, r: Region, bits: u32, place: Place) -> [u32; 4] {
+        let column = place.left + gpu::thread() % r.vectors * (128 / bits);
+        let of_word = 32 / bits;
+        [0, 1, 2, 3].map(|w| {
+            let left = p.columns.saturating_sub(column + w * of_word);
+            first_elements(left.min(of_word), bits)
+        })
+    }
+
+    /// Adds a round of columns: the marks of each word of a vector, all rows together.
+    #[inline(always)]
+    fn add_columns(bits: u32, above: u32, raw: &Vectors, marks: &mut [u32; 4]) {
+        unroll!(i < 8, {
+            unroll!(w < 4, { marks[w] |= mark(raw[i][w], bits, above) });
+        });
+    }
+
+    /// Sets the bits of this thread's columns in shared memory.
+    #[inline(always)]
+    fn set_columns(r: Region, bits: u32, marks: [u32; 4]) {
+        let vector = gpu::thread() % r.vectors;
+        let of_vector = 128 / bits;
+        if bits == 1 {
+            unroll!(w < 4, {
+                if MW == 1 {
+                    Self::set(vector * 128 + 32 * w as u32, marks[w]);
+                } else {
+                    let low = u32::from(marks[w] & 0xffff != 0);
+                    let high = u32::from(marks[w] >> 16 != 0);
+                    Self::set(vector * 8 + 2 * w as u32, low | high << 1);
+                }
+            });
+        } else if MW == 1 {
+            let mut found = 0;
+            unroll!(w < 4, {
+                found |= gathered(marks[w], bits) << (w as u32 * (32 / bits));
+            });
+            Self::set(vector * of_vector, found);
+        } else {
+            let any = marks[0] | marks[1] | marks[2] | marks[3];
+            Self::set(vector * of_vector / MW, u32::from(any != 0));
+        }
+    }
+
+    /// A round of single rows. Neighbouring lanes that share a micro-tile vote; a lane for each of them sets its bits.
+    #[inline(always)]
+    fn set_rows(
+        p: &DetectParams,
+        (r, bits): (Region, u32),
+        raw: &Vectors,
+        inside: [u32; 4],
+        round: u32,
+    ) {
+        let (row, step) = Self::row(r, round);
+        if bits == 1 {
+            let vector = gpu::thread() % r.vectors;
+            unroll!(i < 8, {
+                let position = row + i as u32 * step;
+                unroll!(w < 4, {
+                    let here = raw[i][w] & inside[w];
+                    let panel = (vector * 128 + w as u32 * 32) / MW;
+                    Self::set(panel * r.positions + position, u32::from(here != 0));
+                });
+            });
+            return;
+        }
+        // 16 lanes to a row, so a warp has two: bit 16 x + l of a vote is about lane l of row x.
+        let lanes = MW * bits / 128;
+        let lane = gpu::thread() % 32;
+        let first = gpu::thread() / 32 * 2;
+        let own = ((1u32 << lanes) - 1) << (lane * lanes % 16);
+        let mut found = [0u32; 4];
+        unroll!(i < 8, {
+            let mut any = 0;
+            unroll!(w < 4, { any |= mark(raw[i][w], bits, p.above) & inside[w] });
+            let vote = warp::ballot(any != 0);
+            let two = u32::from(vote & own != 0) | u32::from(vote >> 16 & own != 0) << 1;
+            found[i / 2] |= two << (16 * (i as u32 % 2) + first);
+        });
+        if lane < r.panels {
+            unroll!(w < 4, {
+                let at = round * 16 * DETECT_LOADS + 32 * w as u32;
+                Self::set(lane * r.positions + at, found[w]);
+            });
+        }
+    }
+
+    /// Sets bits from bit `at` on, within one word.
+    #[inline(always)]
+    fn set(at: u32, bits: u32) {
+        if bits != 0 {
+            copy::set_bits_shared(copy::arena() + at / 32 * 4, bits << (at % 32));
+        }
+    }
+
+    /// Looks at a round of vectors.
+    #[inline(always)]
+    fn round(
+        p: &DetectParams,
+        (r, bits, inside): (Region, u32, [u32; 4]),
+        place: Place,
+        round: u32,
+        marks: &mut [u32; 4],
+    ) {
+        let raw = Self::load(p, r, bits, place, round);
+        if Self::ALONG_COLUMNS {
+            Self::add_columns(bits, p.above, &raw, marks);
+        } else {
+            Self::set_rows(p, (r, bits), &raw, inside, round);
+        }
+    }
+
+    /// Clears the bits of the micro-tiles.
+    #[inline(always)]
+    fn clear() {
+        unroll!(i < 2, {
+            let word = gpu::thread() + i as u32 * DETECT_THREADS;
+            copy::store_shared_b32(copy::arena() + word * 4, 0);
+        });
+        gpu::sync_threads();
+    }
+}
+
+impl<W: WalkInfo, E: ElemInfo, const MH: u32, const MW: u32, const STEP: u32>
+    Kernel<W, E, DetectParams> for MicroTiles<MH, MW, STEP>
+{
+    #[inline(always)]
+    unsafe fn run(p: &DetectParams, _: u64) {
+        let p = &Self::of_item(p);
+        let bits = Self::bits::<E>();
+        let r = Self::region(bits);
+        let place = Self::place(p, r);
+        grid::let_next_start();
+        Self::clear();
+        grid::wait_for_previous();
+        let inside = Self::inside(p, r, bits, place);
+        let mut marks = [0; 4];
+        if STEP == STEP_PACK && bits == 32 {
+            return Self::find_and_pack_words(p, r, place, inside);
+        }
+        if STEP == STEP_PACK {
+            return Self::find_and_pack(p, r, place, inside);
+        }
+        let rounds = detect_rounds(MH, bits, STEP);
+        let whole = (r, bits, inside);
+        // A loop: as straight code all loads would start at once, and registers spill.
+        let mut round = 0;
+        while round < rounds {
+            Self::round(p, whole, place, round, &mut marks);
+            round += 1;
+        }
+        if Self::ALONG_COLUMNS {
+            unroll!(w < 4, { marks[w] &= inside[w] });
+            Self::set_columns(r, bits, marks);
+        }
+        gpu::sync_threads();
+        Self::find_bases(p, r, place);
+        gpu::sync_threads();
+        let before = Self::begin_to_leave(p, place);
+        Self::write(p, r, place);
+        Self::end_leaving(p, place, before);
+    }
+}

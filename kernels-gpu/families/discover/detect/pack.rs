@@ -1,0 +1,193 @@
+//! Values of the micro-tiles, each contiguous, in the order of its list: what a product reads as A's transpose. The region waits
+//! for its places on the multiprocessor, its upper rows in shared memory, the last quarter of them in registers.
+
+use super::{MicroTiles, Place, mark};
+use crate::device::gpu;
+use crate::device::ptx::{bulk, copy, gather, global};
+use crate::families::discover::abi::*;
+
+/// The vectors of a thread that wait in registers.
+type Late = [[u32; 4]; 4];
+
+/// Bits of an element.
+const BITS: u32 = 16;
+
+impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
+    /// First row of the region that does not wait in shared memory.
+    const LATE: u32 = MH / 4 * PACK_QUARTERS;
+
+    /// Where a vector of the region lies. Lanes that read one column read eight rows each: their vectors must not meet in a bank.
+    #[inline(always)]
+    fn kept(r: Region, row: u32, vector: u32) -> u32 {
+        copy::arena() + DETECT_REGION + (row * r.vectors + (vector ^ (row / 8 % 16))) * 16
+    }
+
+    /// The whole of it: finds the region's micro-tiles, and writes their places and values.
+    #[inline(always)]
+    pub(super) fn find_and_pack(p: &DetectParams, r: Region, place: Place, inside: [u32; 4]) {
+        let late = Self::fetch(p, r, place);
+        copy::copy_wait_all();
+        let mut marks = Self::marks(p, r, &late);
+        Self::fetch_ahead(p);
+        unroll!(w < 4, { marks[w] &= inside[w] });
+        Self::set_columns(r, BITS, marks);
+        gpu::sync_threads();
+        Self::find_bases(p, r, place);
+        gpu::sync_threads();
+        let before = Self::begin_to_leave(p, place);
+        Self::write(p, r, place);
+        // The columns found are in shared memory.
+        gpu::sync_threads();
+        Self::pack(p, r, place, &late);
+        Self::end_leaving(p, place, before);
+    }
+
+    /// Brings this thread's upper vectors to shared memory, past the registers, and loads the others. Where rows allow no loads of 16
+    /// bytes that is other code, apart: what all run should be fetched in one piece.
+    #[inline(always)]
+    fn fetch(p: &DetectParams, r: Region, place: Place) -> Late {
+        let (first, step) = Self::row(r, 0);
+        let vector = gpu::thread() % r.vectors;
+        let (row, column) = (place.top + first, place.left + vector * (128 / BITS));
+        if p.flags & DETECT_VECTORS == 0 {
+            return Self::fetch_elements(p, r, place);
+        }
+        let at = p.source + row as u64 * p.row_bytes + column as u64 * 2;
+        let place = |i: usize| {
+            let further = i as u32 * step;
+            let there = row + further < p.rows && column < p.columns;
+            let at = at + further as u64 * p.row_bytes;
+            (if there { at } else { p.source }, there)
+        };
+        unroll!(quarter < 3, {
+            unroll!(i < 4, {
+                let (from, there) = place(4 * quarter + i);
+                let to = Self::kept(r, first + (4 * quarter + i) as u32 * step, vector);
+                gather::copy_or_zero(to, from, there);
+            });
+        });
+        let mut late = [[0; 4]; 4];
+        unroll!(i < 4, {
+            let (from, there) = place(12 + i);
+            late[i] = global::load_v4_once(from, there);
+        });
+        late
+    }
+
+    /// The same, element by element.
+    #[inline(always)]
+    fn fetch_elements(p: &DetectParams, r: Region, place: Place) -> Late {
+        let (first, step) = Self::row(r, 0);
+        let vector = gpu::thread() % r.vectors;
+        let column = place.left + vector * (128 / BITS);
+        let mut row = first;
+        while row < Self::LATE {
+            let words = Self::vector(p, BITS, place.top + row, column);
+            copy::store_shared_v4(Self::kept(r, row, vector), words);
+            row += step;
+        }
+        let mut late = [[0; 4]; 4];
+        unroll!(i < 4, {
+            let row = place.top + Self::LATE + first + i as u32 * step;
+            late[i] = Self::vector(p, BITS, row, column);
+        });
+        late
+    }
+
+    /// The marks of this thread's columns, all of its rows together.
+    #[inline(always)]
+    fn marks(p: &DetectParams, r: Region, late: &Late) -> [u32; 4] {
+        let (first, step) = Self::row(r, 0);
+        let vector = gpu::thread() % r.vectors;
+        let mut marks = [0; 4];
+        unroll!(quarter < 3, {
+            unroll!(i < 4, {
+                let row = first + (4 * quarter as u32 + i as u32) * step;
+                let raw = copy::load_shared_v4(Self::kept(r, row, vector));
+                unroll!(w < 4, { marks[w] |= mark(raw[w], BITS, p.above) });
+            });
+        });
+        unroll!(i < 4, {
+            unroll!(w < 4, { marks[w] |= mark(late[i][w], BITS, p.above) });
+        });
+        marks
+    }
+
+    /// Fetches what the next kernel reads into L2: memory would rest while thread blocks wait for their places. The last warp, of which
+    /// least is asked.
+    #[inline(always)]
+    fn fetch_ahead(p: &DetectParams) {
+        if !cfg!(arch = "sm_90a") {
+            return;
+        }
+        let mut row = gpu::block_x() + (DETECT_THREADS - 1 - gpu::thread()) * gpu::grid_x();
+        while row < p.ahead_rows {
+            bulk::prefetch_line(p.ahead + row as u64 * p.ahead_row_bytes, p.ahead_bytes);
+            row += gpu::grid_x() * DETECT_THREADS;
+        }
+    }
+
+    /// Writes the micro-tiles' values, 16 bytes of one a thread, and zeros behind the last of a list.
+    #[inline(always)]
+    fn pack(p: &DetectParams, r: Region, place: Place, late: &Late) {
+        let [base, end] = Self::base(0);
+        let count = copy::load_shared_b32(copy::arena() + DETECT_BASES + 8);
+        let bytes = MH * 2;
+        let packed = p.packed + place.down as u64 * p.stride as u64 * bytes as u64;
+        let own = packed + base as u64 * bytes as u64;
+        let found = |index: u32| copy::load_shared_b16(copy::arena() + DETECT_FOUND + index * 2);
+        let pieces = MH / 8;
+        let (piece, each) = (gpu::thread() % pieces, DETECT_THREADS / pieces);
+        let mut index = gpu::thread() / pieces;
+        while index < count {
+            if piece * 8 < Self::LATE {
+                let to = own + (index * bytes + piece * 16) as u64;
+                global::store_v4(to, Self::column(r, piece, found(index)));
+            }
+            index += each;
+        }
+        if end != NO_TILE {
+            let mut index = end + gpu::thread() / pieces;
+            while index < end.next_multiple_of(DETECT_PAD) {
+                let to = packed + index as u64 * bytes as u64 + piece as u64 * 16;
+                global::store_v4(to, [0; 4]);
+                index += each;
+            }
+        }
+        gpu::sync_threads();
+        Self::take_late(r, late);
+        gpu::sync_threads();
+        let pieces = pieces / 4;
+        let (piece, each) = (gpu::thread() % pieces, DETECT_THREADS / pieces);
+        let mut index = gpu::thread() / pieces;
+        while index < count {
+            let to = own + (index * bytes + Self::LATE * 2 + piece * 16) as u64;
+            global::store_v4(to, Self::column(r, piece, found(index)));
+            index += each;
+        }
+    }
+
+    /// Puts the vectors of the last rows where the first ones were.
+    #[inline(always)]
+    fn take_late(r: Region, late: &Late) {
+        let (first, step) = Self::row(r, 0);
+        let vector = gpu::thread() % r.vectors;
+        unroll!(i < 4, {
+            let to = Self::kept(r, first + i as u32 * step, vector);
+            copy::store_shared_v4(to, late[i]);
+        });
+    }
+
+    /// Eight rows of a column.
+    #[inline(always)]
+    fn column(r: Region, piece: u32, column: u32) -> [u32; 4] {
+        let mut words = [0; 4];
+        unroll!(w < 4, {
+            let row = piece * 8 + 2 * w as u32;
+            let [low, high] = [row, row + 1]
+                .map(|row| copy::load_shared_b16(Self::kept(r, row, column / 8) + column % 8 * 2));
+            words[w] = low | high << 16;
+        });
+        words
+    }
+}

@@ -1,0 +1,103 @@
+//! Values of the micro-tiles of 4-byte elements, which a product wants contiguous along the columns: rows as wide as a list, without the
+//! columns of empty micro-tiles. The region waits in shared memory for its places.
+
+use super::{MicroTiles, Place, Vectors};
+use crate::device::gpu;
+use crate::device::ptx::{copy, gather, global};
+use crate::families::discover::abi::*;
+
+/// Bits of an element.
+const BITS: u32 = 32;
+
+impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
+    /// Where a vector of the region lies. Lanes that read one column read a row each: their vectors must not meet in a bank.
+    #[inline(always)]
+    fn kept_words(r: Region, row: u32, vector: u32) -> u32 {
+        copy::arena() + DETECT_REGION + (row * r.vectors + (vector ^ (row % 16))) * 16
+    }
+
+    /// The whole of it: finds the region's micro-tiles, and writes their places and values.
+    #[inline(always)]
+    pub(super) fn find_and_pack_words(p: &DetectParams, r: Region, place: Place, inside: [u32; 4]) {
+        Self::fetch_words(p, r, place);
+        let mut marks = [0; 4];
+        Self::add_columns(BITS, p.above, &Self::fetched_words(r), &mut marks);
+        unroll!(w < 4, { marks[w] &= inside[w] });
+        Self::set_columns(r, BITS, marks);
+        gpu::sync_threads();
+        Self::find_bases(p, r, place);
+        gpu::sync_threads();
+        let before = Self::begin_to_leave(p, place);
+        Self::write(p, r, place);
+        // The columns found are in shared memory.
+        gpu::sync_threads();
+        Self::pack_words(p, r, place);
+        Self::end_leaving(p, place, before);
+    }
+
+    /// Brings this thread's vectors to shared memory, past the registers, so that thread blocks that wait for their places leave others
+    /// to load.
+    #[inline(always)]
+    fn fetch_words(p: &DetectParams, r: Region, place: Place) {
+        let (row, step) = Self::row(r, 0);
+        let vector = gpu::thread() % r.vectors;
+        let column = place.left + vector * (128 / BITS);
+        unroll!(i < 8, {
+            let row = row + i as u32 * step;
+            let to = Self::kept_words(r, row, vector);
+            let row = place.top + row;
+            if p.flags & DETECT_VECTORS == 0 {
+                copy::store_shared_v4(to, Self::vector(p, BITS, row, column));
+            } else {
+                let there = row < p.rows && column < p.columns;
+                let at = p.source + row as u64 * p.row_bytes + column as u64 * 4;
+                gather::copy_or_zero(to, if there { at } else { p.source }, there);
+            }
+        });
+        copy::copy_wait_all();
+    }
+
+    /// This thread's vectors, as [`Self::fetch_words`] has left them.
+    #[inline(always)]
+    fn fetched_words(r: Region) -> Vectors {
+        let (row, step) = Self::row(r, 0);
+        let vector = gpu::thread() % r.vectors;
+        let mut raw = [[0; 4]; DETECT_LOADS as usize];
+        unroll!(i < 8, {
+            raw[i] = copy::load_shared_v4(Self::kept_words(r, row + i as u32 * step, vector));
+        });
+        raw
+    }
+
+    /// Writes the values, and zeros behind the last of a list.
+    #[inline(always)]
+    fn pack_words(p: &DetectParams, r: Region, place: Place) {
+        let thread = gpu::thread();
+        let [base, end] = Self::base(0);
+        let count = copy::load_shared_b32(copy::arena() + DETECT_BASES + 8);
+        // Threads for each row, a power of two: a region has 256 columns at the most.
+        let wide = 32 - (count.max(1) - 1).leading_zeros();
+        let (own, step) = (thread & ((1 << wide) - 1), DETECT_THREADS >> wide);
+        let top = p.packed + (place.down * MH) as u64 * p.stride as u64 * 4;
+        if own < count {
+            let column = copy::load_shared_b16(copy::arena() + DETECT_FOUND + own * 2);
+            let mut row = thread >> wide;
+            while row < MH {
+                let from = Self::kept_words(r, row, column / 4) + column % 4 * 4;
+                let to = top + (row as u64 * p.stride as u64 + (base + own) as u64) * 4;
+                global::store_b32(to, copy::load_shared_b32(from));
+                row += step;
+            }
+        }
+        let index = end.wrapping_add(thread % DETECT_PAD);
+        if end == NO_TILE || index >= end.next_multiple_of(DETECT_PAD) {
+            return;
+        }
+        let mut row = thread / DETECT_PAD;
+        while row < MH {
+            let to = top + (row as u64 * p.stride as u64 + index as u64) * 4;
+            global::store_b32(to, 0);
+            row += DETECT_THREADS / DETECT_PAD;
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Lists that need no matrix: rows of sequences of given lengths, and the choices of each expert.
+
+use crate::abi::*;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::{copy, global, grid, warp};
+use crate::families::discover::abi::*;
+
+/// Sum over the thread block. Every thread must call it once.
+#[inline(always)]
+fn sum(value: u32) -> u32 {
+    let own = warp::total(value);
+    if gpu::thread().is_multiple_of(32) {
+        copy::store_shared_b32(copy::arena() + gpu::thread() / 32 * 4, own);
+    }
+    gpu::sync_threads();
+    let mut all = 0;
+    unroll!(w < 8, {
+        all += copy::load_shared_b32(copy::arena() + w as u32 * 4)
+    });
+    all
+}
+
+impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, DetectParams> for DetectLengths {
+    #[inline(always)]
+    unsafe fn run(p: &DetectParams, _: u64) {
+        grid::let_next_start();
+        grid::wait_for_previous();
+        let (own, thread) = (gpu::block_x(), gpu::thread());
+        let length = |i: u32| {
+            let length = global::load_b32_fresh(p.source + i as u64 * 4, i < p.rows) as i32;
+            (length.max(0) as u32).min(p.columns)
+        };
+        let (mut before, mut i) = (0, thread);
+        while i < own {
+            before += length(i);
+            i += DETECT_THREADS;
+        }
+        let (base, count) = (sum(before), length(own));
+        let mut row = thread;
+        while row < count {
+            let to = p.lists + (base + row) as u64 * 4;
+            global::store_b32(to, own * p.columns + row);
+            row += DETECT_THREADS;
+        }
+        if own + 1 == p.rows {
+            let all = base + count;
+            if thread == 0 {
+                global::store_b32(p.counts, all);
+            }
+            if all + thread < all.next_multiple_of(DETECT_PAD) {
+                global::store_b32(p.lists + (all + thread) as u64 * 4, NO_TILE);
+            }
+        }
+    }
+}
+
+/// Choices of a thread.
+const SHARE: u32 = DETECT_CHOICES / DETECT_THREADS;
+
+impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, DetectParams> for DetectChoices {
+    #[inline(always)]
+    unsafe fn run(p: &DetectParams, _: u64) {
+        grid::let_next_start();
+        let thread = gpu::thread();
+        let counter = |expert: u32| copy::arena() + expert * 8;
+        let mut expert = thread;
+        while expert < p.panels {
+            copy::store_shared_b32(counter(expert), 0);
+            expert += DETECT_THREADS;
+        }
+        gpu::sync_threads();
+        grid::wait_for_previous();
+        let first = gpu::block_x() * DETECT_CHOICES + thread;
+        let (mut chosen, mut ranks) = ([NO_TILE; SHARE as usize], [0; SHARE as usize]);
+        unroll!(i < 4, {
+            let at = first + i as u32 * DETECT_THREADS;
+            let inside = at < p.rows;
+            let expert = global::load_b32_fresh(p.source + at as u64 * 4, inside);
+            if inside && expert < p.panels {
+                chosen[i] = expert;
+                ranks[i] = copy::take_shared(counter(expert), 1);
+            }
+        });
+        gpu::sync_threads();
+        let mut expert = thread;
+        while expert < p.panels {
+            Self::append(p, expert, counter(expert));
+            expert += DETECT_THREADS;
+        }
+        gpu::sync_threads();
+        unroll!(i < 4, {
+            if chosen[i] != NO_TILE {
+                let base = copy::load_shared_b32(counter(chosen[i]) + 4);
+                let list = p.lists + chosen[i] as u64 * p.stride as u64 * 4;
+                let at = first + i as u32 * DETECT_THREADS;
+                global::store_b32(list + (base + ranks[i]) as u64 * 4, at);
+            }
+        });
+    }
+}
+
+impl DetectChoices {
+    /// Takes places of an expert's list for what the thread block found, and finishes the list if it is the last.
+    #[inline(always)]
+    fn append(p: &DetectParams, expert: u32, counter: u32) {
+        let count = copy::load_shared_b32(counter);
+        let status = p.status + expert as u64 * 8;
+        let before = global::atomic_add_b64(status, (1 << 32) + count as u64);
+        let base = before as u32;
+        copy::store_shared_b32(counter + 4, base);
+        if (before >> 32) as u32 + 1 == p.parts {
+            let all = base + count;
+            global::store_b32(p.counts + expert as u64 * 4, all);
+            global::store_b64_relaxed(status, 0);
+            let list = p.lists + expert as u64 * p.stride as u64 * 4;
+            let mut at = all;
+            while at < all.next_multiple_of(DETECT_PAD) {
+                global::store_b32(list + at as u64 * 4, NO_TILE);
+                at += 1;
+            }
+        }
+    }
+}

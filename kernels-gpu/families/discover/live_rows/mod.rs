@@ -1,0 +1,238 @@
+//! Rows of sequences of varying lengths: packed one behind the other, normalised, and sent back to where they came from. A warp
+//! for each row; how many there are is read on the device. Packing adds up lengths itself, as `detect_lengths` does: through
+//! that list it would be a kernel later, a load deeper for each row, and without the ends of the row's sequence.
+
+use crate::abi::*;
+use crate::device::elem::Elem;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::{bulk, copy, global, grid, matrix, warp};
+use crate::families::discover::abi::*;
+
+/// Warps of a thread block.
+const WARPS: u32 = DETECT_THREADS / 32;
+
+/// Sum over the thread block. Every thread must call it once.
+#[inline(always)]
+fn sum(value: u32) -> u32 {
+    let own = warp::total(value);
+    if gpu::thread().is_multiple_of(32) {
+        copy::store_shared_b32(copy::arena() + gpu::thread() / 32 * 4, own);
+    }
+    gpu::sync_threads();
+    let mut all = 0;
+    unroll!(w < 8, {
+        all += copy::load_shared_b32(copy::arena() + w as u32 * 4)
+    });
+    all
+}
+
+impl PackRows {
+    /// Copies a row, or zeros; a warp. All loads are on the way before the first is waited for.
+    #[inline(always)]
+    fn copy_row(p: &LiveRowsParams, from: u64, to: u32, there: bool) {
+        let to = p.out + to as u64 * p.out_row as u64;
+        let first = gpu::thread() % 32 * 8;
+        let mut words = [[0; 4]; 4];
+        unroll!(v < 4, {
+            let column = first + 256 * v as u32;
+            let from = from + column as u64 * 2;
+            words[v] = global::load_v4_fresh(from, there && column < p.columns);
+        });
+        unroll!(v < 4, {
+            let column = first + 256 * v as u32;
+            if column < p.columns {
+                global::store_v4(to + column as u64 * 2, words[v]);
+            }
+        });
+    }
+
+    /// What is said of a packed row; one lane.
+    #[inline(always)]
+    fn say(p: &LiveRowsParams, row: u32, range: [u32; 2], source: u32) {
+        global::store_v2(p.ranges + row as u64 * 8, range);
+        global::store_b32(p.sources + row as u64 * 4, source);
+    }
+}
+
+impl PackRows {
+    /// Fetches this thread block's share of a matrix into L2; one thread.
+    #[inline(always)]
+    fn fetch(p: &LiveRowsParams, which: usize) {
+        let (bytes, part) = (p.ahead_bytes[which], p.ahead_part[which]);
+        let from = (gpu::block_y() * gpu::grid_x() + gpu::block_x()) * part;
+        if from < bytes {
+            bulk::prefetch_line(p.ahead[which] + from as u64, part.min(bytes - from));
+        }
+    }
+}
+
+impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, LiveRowsParams> for PackRows {
+    #[inline(always)]
+    unsafe fn run(p: &LiveRowsParams, _: u64) {
+        if gpu::thread() == 0 {
+            Self::fetch(p, 0);
+        }
+        grid::wait_for_previous();
+        // Not earlier: the next kernel may take it that what this one waited for has ended.
+        grid::let_next_start();
+        let (item, thread) = (gpu::block_x(), gpu::thread());
+        let length = |i: u32| {
+            let length = global::load_b32_fresh(p.lengths + i as u64 * 4, i < p.items) as i32;
+            (length.max(0) as u32).min(p.distance)
+        };
+        let (mut before, mut i) = (0, thread);
+        while i < item {
+            before += length(i);
+            i += DETECT_THREADS;
+        }
+        let (base, count) = (sum(before), length(item));
+        let (lane, first) = (thread % 32, gpu::block_y() * WARPS + thread / 32);
+        let mut row = first;
+        while row < count {
+            let source = item * p.distance + row;
+            Self::copy_row(p, p.x + source as u64 * p.x_row as u64, base + row, true);
+            if lane == 0 {
+                Self::say(p, base + row, [base, base + count], source);
+            }
+            row += WARPS * PACK_PARTS;
+        }
+        if item + 1 == p.items {
+            let all = base + count;
+            if thread == 0 && gpu::block_y() == 0 {
+                global::store_b32(p.live, all);
+            }
+            row = all + first;
+            while row < all.next_multiple_of(PACK_PAD) {
+                Self::copy_row(p, p.x, row, false);
+                if lane == 0 {
+                    Self::say(p, row, [all, all], 0);
+                }
+                row += WARPS * PACK_PARTS;
+            }
+        }
+        if thread == 0 {
+            unroll!(which < 3, { Self::fetch(p, which + 1) });
+        }
+    }
+}
+
+/// The sum over the warp, in the same order in every lane.
+#[inline(always)]
+fn total(x: f32) -> f32 {
+    let mut sum = x;
+    unroll!(i < 5, {
+        sum += f32::from_bits(warp::exchange(sum.to_bits(), 1 << i));
+    });
+    sum
+}
+
+/// A lane's part of a row of 16-bit elements: vectors of 8, 256 elements apart.
+type Part = [[u32; 4]; 4];
+
+impl NormRows {
+    /// First element of vector `v` of a lane, and whether it lies in a row.
+    #[inline(always)]
+    fn vector(p: &LiveRowsParams, v: usize) -> (u32, bool) {
+        let column = gpu::thread() % 32 * 8 + 256 * v as u32;
+        (column, column < p.columns)
+    }
+
+    /// The row that begins at `from`; zeros where it is not `there`.
+    #[inline(always)]
+    fn load(p: &LiveRowsParams, from: u64, there: bool) -> Part {
+        let mut raw = [[0; 4]; 4];
+        unroll!(v < 4, {
+            let (column, inside) = Self::vector(p, v);
+            raw[v] = global::load_v4_fresh(from + column as u64 * 2, inside && there);
+        });
+        raw
+    }
+
+    /// Where `x` has this row.
+    #[inline(always)]
+    fn of_x(p: &LiveRowsParams, row: u32) -> u64 {
+        p.x + row as u64 * p.x_row as u64
+    }
+
+    /// Factors and summands to shared memory; all threads.
+    #[inline(always)]
+    fn stage_affine(p: &LiveRowsParams) {
+        let at = gpu::thread() * 16;
+        let inside = at < p.columns * 2;
+        let raw = [p.scale, p.shift].map(|from| global::load_v4_fresh(from + at as u64, inside));
+        if inside {
+            let to = copy::arena() + NORM_AFFINE + at;
+            copy::store_shared_v4(to, raw[0]);
+            copy::store_shared_v4(to + NORM_COLUMNS * 2, raw[1]);
+        }
+    }
+
+    /// Sums, normalises and stores a row; a warp.
+    #[inline(always)]
+    fn norm<E: Elem<Acc = f32>>(p: &LiveRowsParams, to: u32, raw: [&Part; 2]) {
+        let mut values = [[0f32; 8]; 4];
+        let mut sum = 0.0;
+        unroll!(v < 4, {
+            unroll!(i < 8, {
+                values[v][i] = E::get(&raw[0][v], i) + E::get(&raw[1][v], i);
+                sum += values[v][i];
+            });
+        });
+        let share = matrix::reciprocal(p.columns as f32);
+        let mean = total(sum) * share;
+        let mut squares = 0.0;
+        unroll!(v < 4, {
+            let (_, inside) = Self::vector(p, v);
+            unroll!(i < 8, {
+                let off = if inside { values[v][i] - mean } else { 0.0 };
+                squares = matrix::fma_f32(off, off, squares);
+            });
+        });
+        let by = matrix::inverse_root(total(squares) * share + p.epsilon);
+        let out = p.out + to as u64 * p.out_row as u64;
+        unroll!(v < 4, {
+            let (column, inside) = Self::vector(p, v);
+            if inside {
+                let from = copy::arena() + NORM_AFFINE + column * 2;
+                let factor = copy::load_shared_v4(from);
+                let summand = copy::load_shared_v4(from + NORM_COLUMNS * 2);
+                let mut results = [0f32; 8];
+                unroll!(i < 8, {
+                    let own = (values[v][i] - mean) * by;
+                    results[i] = matrix::fma_f32(own, E::get(&factor, i), E::get(&summand, i));
+                });
+                E::store::<8>(out + column as u64 * 2, &results);
+            }
+        });
+    }
+}
+
+impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, LiveRowsParams> for NormRows {
+    #[inline(always)]
+    unsafe fn run(p: &LiveRowsParams, _: u64) {
+        grid::let_next_start();
+        // While the launch ahead ends, all that it does not write is loaded.
+        let early = p.flags & LIVE_ROWS_EARLY != 0;
+        if !early {
+            grid::wait_for_previous();
+        }
+        let live = global::load_b32_fresh(p.live, true);
+        Self::stage_affine(p);
+        let mut row = gpu::block_x() * WARPS + gpu::thread() / 32;
+        let mut x = Self::load(p, Self::of_x(p, row), row < live);
+        let scatter = p.flags & LIVE_ROWS_SCATTER != 0;
+        if early {
+            grid::wait_for_previous();
+        }
+        gpu::sync_threads();
+        while row < live {
+            let y = p.y + row as u64 * p.y_row as u64;
+            let y = Self::load(p, y, p.y != 0);
+            let source = global::load_b32_fresh(p.sources + row as u64 * 4, scatter);
+            Self::norm::<E>(p, if scatter { source } else { row }, [&x, &y]);
+            row += gpu::grid_x() * WARPS;
+            x = Self::load(p, Self::of_x(p, row), row < live);
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! What of an operand holds something, found at run time: micro-tiles, channels, routes, rows of sequences.
+
+pub mod abi;
+mod rows;
+
+#[cfg(any(module = "channels", feature = "cuda_std"))]
+mod channels;
+#[cfg(any(module = "detect", feature = "cuda_std"))]
+mod detect;
+#[cfg(any(module = "live_rows", feature = "cuda_std"))]
+mod live_rows;
+#[cfg(any(module = "route", feature = "cuda_std"))]
+mod route;
+#[cfg(any(module = "sample", feature = "cuda_std"))]
+mod sample;
+#[cfg(any(module = "transpose", feature = "cuda_std"))]
+mod transpose;

@@ -1,0 +1,39 @@
+//! A token's row of the output: the sum of what its experts made, in the order of its choices.
+
+use crate::abi::*;
+use crate::device::elem::Elem;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::{global, grid};
+use crate::families::discover::abi::*;
+
+impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RouteSum {
+    #[inline(always)]
+    unsafe fn run(p: &RouteParams, _: u64) {
+        grid::wait_for_previous();
+        grid::let_next_start();
+        let (token, vector) = p.vectors.of(gpu::block_x() * ROUTE_THREADS + gpu::thread());
+        if token >= p.tokens {
+            return;
+        }
+        let row = p.rows + (token * p.top) as u64 * p.row_bytes as u64 + vector as u64 * 16;
+        let mut sums = [0f32; 8];
+        let mut from = 0;
+        while from < p.top {
+            let mut raw = [[0u32; 4]; 4];
+            unroll!(i < 4, {
+                let choice = from + i as u32;
+                let at = row + choice as u64 * p.row_bytes as u64;
+                raw[i] = global::load_v4_once(at, choice < p.top);
+            });
+            unroll!(i < 4, {
+                unroll!(j < 8, {
+                    sums[j] += E::get(&raw[i], j);
+                });
+            });
+            from += 4;
+        }
+        let to = p.sums + token as u64 * p.sum_bytes as u64 + vector as u64 * 16;
+        global::store_v4(to, E::put(&sums));
+    }
+}

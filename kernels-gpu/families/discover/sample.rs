@@ -1,0 +1,138 @@
+//! Shares of micro-tiles that are not empty, on a sample: a thread block for a box of 128 rows by 64 columns, a warp for 32 rows of
+//! it. Micro-tiles of more rows are unions of those.
+
+use crate::abi::*;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::{copy, global, grid, warp};
+use crate::families::discover::abi::*;
+
+/// The counts of micro-tiles of 32, 64 and 128 rows in one word.
+#[inline(always)]
+fn packed(counts: [u32; 3]) -> u64 {
+    counts[0] as u64 | (counts[1] as u64) << SAMPLE_BITS | (counts[2] as u64) << (2 * SAMPLE_BITS)
+}
+
+/// One of the counts.
+#[inline(always)]
+fn count(packed: u64, which: u32) -> u32 {
+    (packed >> (which * SAMPLE_BITS)) as u32 & ((1 << SAMPLE_BITS) - 1)
+}
+
+/// First row and column of this thread block's box, another one at each launch: always the same ones could miss what lies between.
+#[inline(always)]
+fn place(p: &SampleParams, turn: u32) -> [u32; 2] {
+    let mut mixed = (gpu::block_x() ^ turn.wrapping_mul(0x9e37_79b9)).wrapping_mul(0x85eb_ca6b);
+    mixed ^= mixed >> 13;
+    mixed = mixed.wrapping_mul(0xc2b2_ae35);
+    let within = ((mixed as u64 * p.stride as u64) >> 32) as u32;
+    let (down, across) = p.across.of(gpu::block_x() * p.stride + within);
+    [down * SAMPLE_ROWS, across * SAMPLE_COLUMNS]
+}
+
+/// The words of 8 elements from `column` on; zeros outside the matrix, except behind the columns of a row.
+#[inline(always)]
+fn vector(p: &SampleParams, row: u32, column: u32) -> [u32; 4] {
+    let inside = row < p.rows && column < p.columns;
+    let at = p.source + row as u64 * p.row_bytes + column as u64 * 2;
+    if p.flags & DETECT_VECTORS != 0 {
+        return global::load_v4_once(at, inside);
+    }
+    let mut words = [0; 4];
+    unroll!(w < 4, {
+        unroll!(i < 2, {
+            let there = row < p.rows && column + 2 * (w as u32) + (i as u32) < p.columns;
+            let half = global::load_own_b16(at + w as u64 * 4 + i as u64 * 2, there);
+            words[w] |= half << (16 * i);
+        });
+    });
+    words
+}
+
+/// A bit for each of this warp's 64 columns that has an element above the threshold in its 32 rows.
+#[inline(always)]
+fn columns_found(p: &SampleParams, [top, left]: [u32; 2]) -> [u32; 2] {
+    let (warp, lane) = (gpu::thread() / 32, gpu::thread() % 32);
+    let (row, eight) = (top + warp * 32 + lane / 8, lane % 8);
+    let column = left + eight * 8;
+    let mut raw = [[0; 4]; 8];
+    unroll!(i < 8, {
+        raw[i] = vector(p, row + i as u32 * 4, column);
+    });
+    let mut bits = 0;
+    unroll!(w < 4, {
+        let mut marks = 0;
+        unroll!(i < 8, {
+            marks |= (raw[i][w] & 0x7fff_7fff) + p.above;
+        });
+        bits |= (marks >> 15 & 1 | marks >> 30 & 2) << (2 * w);
+    });
+    let inside = p.columns.saturating_sub(column).min(8);
+    bits &= (1 << inside) - 1;
+    let shifted = bits << (eight % 4 * 8);
+    [
+        warp::any_bits(if eight < 4 { shifted } else { 0 }),
+        warp::any_bits(if eight < 4 { 0 } else { shifted }),
+    ]
+}
+
+/// Adds a box to what was found; the last thread block tells the host.
+#[inline(always)]
+fn tell(p: &SampleParams, [top, left]: [u32; 2], turn: u32) {
+    let mut groups = [[0u32; 2]; 4];
+    unroll!(g < 4, {
+        groups[g] = copy::load_shared_v2(copy::arena() + g as u32 * 8);
+    });
+    let mut found = [0; 3];
+    unroll!(w < 2, {
+        let [a, b, c, d] = groups.map(|group| group[w]);
+        found[0] += a.count_ones() + b.count_ones() + c.count_ones() + d.count_ones();
+        found[1] += (a | b).count_ones() + (c | d).count_ones();
+        found[2] += (a | b | c | d).count_ones();
+    });
+    let rows = p.rows.saturating_sub(top).min(SAMPLE_ROWS);
+    let columns = p.columns.saturating_sub(left).min(SAMPLE_COLUMNS);
+    let there = [rows.div_ceil(32), rows.div_ceil(64), rows.div_ceil(128)].map(|g| g * columns);
+    global::atomic_add_b64(p.state, packed(found));
+    global::atomic_add_b64(p.state + 8, packed(there));
+    global::fence_gpu();
+    if global::atomic_add(p.state + 16, 1) + 1 != gpu::grid_x() {
+        return;
+    }
+    global::fence_gpu();
+    let found = global::load_b64_relaxed(p.state);
+    let there = global::load_b64_relaxed(p.state + 8);
+    // From 1 to 65,535: a report of 0 is none.
+    let next = if turn >= 0xffff { 1 } else { turn + 1 };
+    let mut report = (next as u64) << 48;
+    unroll!(which < 3, {
+        let (found, there) = (count(found, which as u32), count(there, which as u32));
+        let share = (found as u64 * 0xffff)
+            .checked_div(there as u64)
+            .unwrap_or(0);
+        report |= share << (16 * which);
+    });
+    global::store_b64_relaxed(p.state, 0);
+    global::store_b64_relaxed(p.state + 8, 0);
+    global::store_b64_relaxed(p.state + 16, (next as u64) << 32);
+    global::store_b64_relaxed(p.report, report);
+}
+
+impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, SampleParams> for SampleBox {
+    #[inline(always)]
+    unsafe fn run(p: &SampleParams, _: u64) {
+        grid::let_next_start();
+        grid::wait_for_previous();
+        // Written by the last thread block of this launch only when all have read it.
+        let turn = global::load_b32_fresh(p.state + 20, true);
+        let place = place(p, turn);
+        let found = columns_found(p, place);
+        if gpu::thread() % 32 == 0 {
+            copy::store_shared_v2(copy::arena() + gpu::thread() / 32 * 8, found);
+        }
+        gpu::sync_threads();
+        if gpu::thread() == 0 {
+            tell(p, place, turn);
+        }
+    }
+}

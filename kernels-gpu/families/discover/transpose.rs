@@ -1,0 +1,84 @@
+//! A matrix of 2-byte elements to its transpose: a tile of 128 x 64 through swizzled shared memory, 16 bytes at a time on both sides.
+//! `ldmatrix.trans` gives a lane the pairs of rows that lie under one another in one column; which rows make up an 8 x 8 matrix is up to
+//! the addresses, and they are chosen so that a lane's four pairs are eight neighbours of a row of the transpose.
+
+use crate::abi::*;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::{copy, global, grid, matrix};
+use crate::families::discover::abi::*;
+
+impl TransposeTile {
+    /// Eight elements of a row from `column` on; zeros outside the matrix, except behind the columns of a row.
+    #[inline(always)]
+    fn vector(p: &TransposeParams, source: u64, row: u32, column: u32) -> [u32; 4] {
+        let inside = row < p.rows && column < p.columns;
+        let at = source + row as u64 * p.row_bytes + column as u64 * 2;
+        if p.flags & TRANSPOSE_VECTORS != 0 {
+            return global::load_v4_once(at, inside);
+        }
+        let mut words = [0; 4];
+        unroll!(w < 4, {
+            unroll!(i < 2, {
+                let place = 2 * w as u32 + i as u32;
+                let there = row < p.rows && column + place < p.columns;
+                let half = global::load_b16_fresh(at + place as u64 * 2, there);
+                words[w] |= half << (16 * i);
+            });
+        });
+        words
+    }
+
+    /// Brings the tile with this corner into shared memory: eight lanes a row.
+    #[inline(always)]
+    fn fetch(p: &TransposeParams, source: u64, [top, left]: [u32; 2]) {
+        let (row, chunk) = (gpu::thread() / 8, gpu::thread() % 8);
+        let mut raw = [[0u32; 4]; 4];
+        unroll!(i < 4, {
+            raw[i] = Self::vector(p, source, top + row + i as u32 * 32, left + chunk * 8);
+        });
+        unroll!(i < 4, {
+            let place = transpose_place(row + i as u32 * 32, chunk);
+            copy::store_shared_v4(copy::arena() + place, raw[i]);
+        });
+    }
+
+    /// Stores its columns: a warp eight of them, 256 bytes each.
+    #[inline(always)]
+    fn store(p: &TransposeParams, out: u64, [top, left]: [u32; 2]) {
+        let (chunk, lane) = (gpu::thread() / 32, gpu::thread() % 32);
+        // The row whose address this lane gives: row `lane % 8` of matrix `lane / 8`.
+        let (of, r) = (lane / 8, lane % 8);
+        let given = r / 2 * 8 + of * 2 + r % 2;
+        let column = left + chunk * 8 + lane / 4;
+        let row = top + lane % 4 * 8;
+        let line = out + column as u64 * p.out_row_bytes + row as u64 * 2;
+        // All of them before a lane leaves the others for a store: `ldmatrix` wants the whole warp.
+        let mut eights = [[0u32; 4]; 4];
+        unroll!(i < 4, {
+            let place = transpose_place(given + i as u32 * 32, chunk);
+            eights[i] = matrix::ldmatrix_x4_trans(copy::arena() + place);
+        });
+        unroll!(i < 4, {
+            if column < p.columns && row + (i as u32 * 32) < p.rows {
+                global::store_v4(line + i as u64 * 64, eights[i]);
+            }
+        });
+    }
+}
+
+impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, TransposeParams> for TransposeTile {
+    #[inline(always)]
+    unsafe fn run(p: &TransposeParams, _: u64) {
+        let item = gpu::block_y() as u64;
+        let (down, across) = p.across.of(gpu::block_x());
+        let corner = [down * TRANSPOSE_ROWS, across * TRANSPOSE_COLUMNS];
+        let source = p.source + item * p.rows as u64 * p.row_bytes;
+        let out = p.out + item * p.columns as u64 * p.out_row_bytes;
+        grid::let_next_start();
+        grid::wait_for_previous();
+        Self::fetch(p, source, corner);
+        gpu::sync_threads();
+        Self::store(p, out, corner);
+    }
+}

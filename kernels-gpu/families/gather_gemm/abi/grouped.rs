@@ -1,0 +1,108 @@
+//! The module `grouped`: rows sorted by the matrix that they are multiplied with, `C[s,n] = act(A[row(s),k] * W[expert(s),k,n])`:
+//! gathered on the way in, weighted and scattered on the way out (SRead and SWrite of PIT, arXiv 2301.10936, on the m axis).
+
+use crate::abi::{B_COLUMNS, Divisor, Dtype, MapWords, PLAIN, SLAB, Tile};
+
+/// Rows of a panel: two warpgroups of 64.
+pub const GROUPED_ROWS: usize = 128;
+/// Elements along k of a stage.
+pub const GROUPED_DEPTH: usize = 64;
+/// Threads that gather.
+pub const GROUPED_COPIERS: u32 = 128;
+
+/// A's rows are those of the slots' tokens; else they are the slots.
+pub const GROUPED_GATHER: u32 = 1 << 16;
+/// C's rows are the slots' choices; else they are the slots.
+pub const GROUPED_SCATTER: u32 = 1 << 17;
+/// W is read once: it leaves L2 before what is read again.
+pub const GROUPED_ONCE: u32 = 1 << 18;
+/// W and the panels were there before the kernel ahead began: W is fetched while that one ends.
+pub const GROUPED_EARLY: u32 = 1 << 19;
+/// Zero where the gate's row of the slot is not positive.
+pub const GROUPED_GATE: u32 = 1 << 20;
+
+/// Tile of `grouped`: 128 rows by `CHUNKS` x 64 columns. `ORDER`: [`PLAIN`], or [`B_COLUMNS`] for W as `[expert, n, k]`.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupedTile<const CHUNKS: usize, const ORDER: u32>;
+
+impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
+    /// Bytes of A in a stage.
+    pub const A_BYTES: usize = 2 * SLAB;
+    /// Bytes of W in a stage.
+    pub const W_BYTES: usize = CHUNKS * SLAB;
+    /// Bytes of a stage.
+    pub const STAGE: usize = Self::A_BYTES + Self::W_BYTES;
+    /// Stages in flight.
+    pub const STAGES: usize = if CHUNKS == 4 { 4 } else { 6 };
+    /// Offset of the output buffers, [`SLAB`] bytes of each warpgroup.
+    pub const OUT: usize = Self::STAGES * Self::STAGE;
+    /// Offset of the barriers: full and empty of each stage.
+    pub const BARRIERS: usize = Self::OUT + 2 * SLAB;
+}
+
+impl<const CHUNKS: usize, const ORDER: u32> Tile for GroupedTile<CHUNKS, ORDER> {
+    const THREADS: u32 = 256 + GROUPED_COPIERS;
+    const MIN_BLOCKS: u32 = 1;
+    const COLUMNS: u32 = 64 * CHUNKS as u32;
+    const ITEMS: u32 = 1;
+    const PARTS: u32 = 1;
+    const BURST: u32 = Self::STAGES as u32;
+    const BLOCK: (u32, u32) = (GROUPED_ROWS as u32, GROUPED_DEPTH as u32);
+    const ORDER: u32 = ORDER;
+    fn shared_bytes(_: Dtype) -> u32 {
+        (Self::BARRIERS + Self::STAGES * 16) as u32
+    }
+    /// Copies of 16 bytes.
+    fn vector(dtype: Dtype) -> u32 {
+        16 / dtype.bytes() as u32
+    }
+}
+
+const _: () = assert!(GroupedTile::<4, PLAIN>::BARRIERS + 128 <= 227 << 10);
+const _: () = assert!(GroupedTile::<2, B_COLUMNS>::BARRIERS + 128 <= 227 << 10);
+
+/// Parameters of the `grouped` kernels.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct GroupedParams {
+    /// A by slots, in tiles of 64 columns x 128 rows. Not read with [`GROUPED_GATHER`].
+    pub a_map: MapWords,
+    /// W, in tiles of 64 columns x 64 rows of one expert; with [`B_COLUMNS`] of as many rows as the tile has columns.
+    pub w_map: MapWords,
+    /// A, row-major.
+    pub a: u64,
+    /// C, row-major.
+    pub c: u64,
+    /// The choice of each slot.
+    pub order: u64,
+    /// First slot of each expert, of those without, and the number of slots.
+    pub offsets: u64,
+    /// How many panels there are, then each one.
+    pub panels: u64,
+    /// f32 weight of each choice, or 0 for none.
+    pub weights: u64,
+    /// Gate by slots, in C's shape.
+    pub gate: u64,
+    /// Choices of a token.
+    pub top: Divisor,
+    /// Tiles across.
+    pub across: Divisor,
+    /// Columns of W and C.
+    pub n: u32,
+    /// Columns of A, rows of W.
+    pub k: u32,
+    /// Bytes from one row of A to the next.
+    pub lda_bytes: u32,
+    /// Bytes from one row of C to the next.
+    pub ldc_bytes: u32,
+    /// Bytes from one row of the gate to the next.
+    pub gate_bytes: u32,
+    /// Matrices.
+    pub experts: u32,
+    /// Slots, those without an expert included.
+    pub slots: u32,
+    /// `FLAG_*`, `GROUPED_*`.
+    pub flags: u32,
+}
+
+const _: () = assert!(size_of::<GroupedParams>() == 360);

@@ -1,0 +1,87 @@
+//! The module `grouped_grad`: the gradient of a stack of matrices, `W[e,m,n] = A[row(s),m] * B[row'(s),n]` summed over the slots s
+//! of expert e, rows of both gathered on the way in.
+
+use crate::abi::{Divisor, Dtype, SLAB, Tile};
+
+/// A's rows are those of the slots' tokens; else they are the slots.
+pub const GRAD_A_TOKENS: u32 = 1 << 16;
+/// The same of B.
+pub const GRAD_B_TOKENS: u32 = 1 << 17;
+
+/// Slots of a stage.
+pub const GRAD_DEPTH: u32 = 64;
+/// Threads that gather.
+pub const GRAD_COPIERS: u32 = 128;
+
+/// Tile of `grouped_grad`: 128 rows by 256 columns of one expert's matrix.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupedGrad;
+
+impl GroupedGrad {
+    /// Bytes of a stage: two slabs of A, four of B.
+    pub const STAGE: usize = 6 * SLAB;
+    /// Stages in flight.
+    pub const STAGES: usize = 4;
+    /// Offset of the output buffers, [`SLAB`] bytes of each warpgroup.
+    pub const OUT: usize = Self::STAGES * Self::STAGE;
+    /// Offset of the barriers: full and empty of each stage.
+    pub const BARRIERS: usize = Self::OUT + 2 * SLAB;
+}
+
+impl Tile for GroupedGrad {
+    const THREADS: u32 = 256 + GRAD_COPIERS;
+    const MIN_BLOCKS: u32 = 1;
+    const COLUMNS: u32 = 256;
+    const ITEMS: u32 = 1;
+    const PARTS: u32 = 1;
+    const BURST: u32 = Self::STAGES as u32;
+    const BLOCK: (u32, u32) = (128, GRAD_DEPTH);
+    fn shared_bytes(_: Dtype) -> u32 {
+        (Self::BARRIERS + Self::STAGES * 16) as u32
+    }
+    /// Copies of 16 bytes.
+    fn vector(dtype: Dtype) -> u32 {
+        16 / dtype.bytes() as u32
+    }
+}
+
+/// Parameters of the `grouped_grad` kernels.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct GroupedGradParams {
+    /// A, row-major.
+    pub a: u64,
+    /// B, row-major.
+    pub b: u64,
+    /// W, the experts' matrices one below the other.
+    pub w: u64,
+    /// The choice of each slot.
+    pub order: u64,
+    /// First slot of each expert, and of those without.
+    pub offsets: u64,
+    /// Choices of a token.
+    pub top: Divisor,
+    /// Tiles across.
+    pub across: Divisor,
+    /// Tiles down.
+    pub down: Divisor,
+    /// Columns of A, rows of a matrix.
+    pub m: u32,
+    /// Columns of B and of a matrix.
+    pub n: u32,
+    /// Bytes from one row of A to the next.
+    pub lda_bytes: u32,
+    /// Bytes from one row of B to the next.
+    pub ldb_bytes: u32,
+    /// Bytes from one row of W to the next.
+    pub ldw_bytes: u32,
+    /// Tiles of all matrices.
+    pub tiles: u32,
+    /// `GRAD_*`.
+    pub flags: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+const _: () = assert!(size_of::<GroupedGradParams>() == 96);
+const _: () = assert!(GroupedGrad::BARRIERS + 128 <= 227 << 10);

@@ -1,0 +1,125 @@
+//! The module `pit`: `C[m,n] = A[m,k] * B[k,n]` of an A whose micro-tiles of a column of 128, 64 or 32 rows were found and packed
+//! while running (`detect`). For each panel of those rows, rows of B are gathered by the panel's list (SRead of PIT, arXiv
+//! 2301.10936, section 3.4).
+//!
+//! Turned, module `pit_turned`, it is `C[m,n] = A[k,m] * B[k,n]`: micro-tiles are pieces of 64 elements of a row of A, which are
+//! gathered as they lie, beside the same row of B.
+//!
+//! With the sparse operand on the right, module `pit_right`, it is that with C as `[n,m]`: `C[n,m] = (A[k,m])^T * B[k,n]` turned over, so
+//! what the params call A is the right factor of a product, and what they call B the transpose of the left one.
+
+use crate::abi::{C_COLUMNS, Divisor, Dtype, MapWords, PANEL_BYTES, PLAIN, SLAB, Tile};
+
+/// Columns of C of a thread block.
+pub const PIT_COLUMNS: usize = 256;
+/// Chunks of 64 columns.
+const CHUNKS: usize = PIT_COLUMNS / 64;
+
+/// Threads that gather.
+pub const PIT_COPIERS: u32 = 128;
+
+/// Tile of `pit`: `MT` rows by 256 columns. `TURNED`: A is gathered too. `ORDER`: [`C_COLUMNS`] where C lies as `[n,m]`.
+#[derive(Clone, Copy, Debug)]
+pub struct PitColumns<const MT: usize, const TURNED: bool, const ORDER: u32 = PLAIN>;
+
+impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNED, ORDER> {
+    /// Bytes of A in a stage: 64 micro-tiles of its rows.
+    pub const A_BYTES: usize = MT * 64 * 2;
+    /// Offset of B in a stage.
+    pub const B_AT: usize = if Self::A_BYTES < SLAB {
+        SLAB
+    } else {
+        Self::A_BYTES
+    };
+    /// Bytes of a stage.
+    pub const STAGE: usize = Self::B_AT + CHUNKS * SLAB;
+    /// Stages in flight.
+    pub const STAGES: usize = if MT == 128 { 4 } else { 5 };
+    /// Offset of the output buffers, [`SLAB`] bytes of each warpgroup.
+    pub const OUT: usize = Self::STAGES * Self::STAGE;
+    /// Offset of the barriers: full and empty of each stage.
+    pub const BARRIERS: usize = Self::OUT + 2 * SLAB;
+    /// Rows of A that one row of its slab holds, and their bytes.
+    pub const A_ROW: usize = if MT * 2 < PANEL_BYTES {
+        MT * 2
+    } else {
+        PANEL_BYTES
+    };
+}
+
+impl<const MT: usize, const TURNED: bool, const ORDER: u32> Tile for PitColumns<MT, TURNED, ORDER> {
+    const THREADS: u32 = 256 + PIT_COPIERS;
+    const MIN_BLOCKS: u32 = 1;
+    const COLUMNS: u32 = PIT_COLUMNS as u32;
+    const ITEMS: u32 = 1;
+    const PARTS: u32 = 1;
+    const BURST: u32 = Self::STAGES as u32;
+    const ORDER: u32 = ORDER;
+    const BLOCK: (u32, u32) = if TURNED {
+        (1, MT as u32)
+    } else {
+        (MT as u32, 1)
+    };
+    fn shared_bytes(_: Dtype) -> u32 {
+        (Self::BARRIERS + Self::STAGES * 16) as u32
+    }
+    /// Copies of 16 bytes.
+    fn vector(dtype: Dtype) -> u32 {
+        16 / dtype.bytes() as u32
+    }
+}
+
+const _: () = assert!(PitColumns::<128, false>::BARRIERS + 80 <= 227 << 10);
+const _: () = assert!(PitColumns::<64, true, C_COLUMNS>::BARRIERS + 80 <= 227 << 10);
+
+/// Parameters of the `pit` kernels.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PitParams {
+    /// Packed values of A: a micro-tile a row, `stride` of each panel. Not of a turned A.
+    pub a_map: MapWords,
+    /// Rows of B of each panel, `stride` words.
+    pub lists: u64,
+    /// How many each panel has.
+    pub counts: u64,
+    /// B, row-major.
+    pub b: u64,
+    /// C, row-major.
+    pub c: u64,
+    /// Bias vector, or 0.
+    pub bias: u64,
+    /// Scalar factor of the product.
+    pub alpha: f64,
+    /// Bytes from one row of B to the next.
+    pub ldb_bytes: u32,
+    /// Bytes from one row of C to the next.
+    pub ldc_bytes: u32,
+    /// Rows of C, of a turned A those of an item.
+    pub m: u32,
+    /// Columns of B and C.
+    pub n: u32,
+    /// Panels.
+    pub panels: u32,
+    /// Panels times tiles of columns.
+    pub tiles: u32,
+    /// Words of a list.
+    pub stride: u32,
+    /// `FLAG_*`.
+    pub flags: u32,
+    /// Panels that have a B to themselves: all of them, or those of an item of a batch.
+    pub item: Divisor,
+    /// Bytes from one item's B to the next.
+    pub item_bytes: u64,
+    /// A turned A, row-major.
+    pub a: u64,
+    /// Bytes from one row of it to the next.
+    pub lda_bytes: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Bytes from one item's A to the next where A is turned.
+    pub a_item: u64,
+    /// Bytes from one item's C to the next where A is turned.
+    pub c_item: u64,
+}
+
+const _: () = assert!(size_of::<PitParams>() == 256);

@@ -1,0 +1,109 @@
+//! The module `pit_conv`: `C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]`, channels last, where whole channels of an image hold nothing but
+//! zeros in this step, or whole filters. Indices that stand in `x+i` cannot be permuted; images, channels and filters can (PIT, arXiv
+//! 2301.10936, table 1). The channels (or filters) that hold something were listed and packed (`channels`): for each image
+//! rows of B are gathered by its list, or columns of C are scattered by the list of filters.
+
+use crate::abi::{Divisor, Dtype, MapWords, SLAB, Tile};
+
+/// Threads that gather.
+pub const PIT_CONV_COPIERS: u32 = 128;
+/// Channels of a stage.
+pub const PIT_CONV_DEPTH: usize = 64;
+
+/// Tile of `pit_conv`: a box of `MT` positions of an image by `CHUNKS` x 64 filters. `FILTERS`: filters were listed, else channels.
+#[derive(Clone, Copy, Debug)]
+pub struct PitConv<const MT: usize, const CHUNKS: usize, const FILTERS: bool>;
+
+impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUNKS, FILTERS> {
+    /// Bytes of A in a stage.
+    pub const A_BYTES: usize = MT * PIT_CONV_DEPTH * 2;
+    /// Bytes of a stage: A, then chunks of 64 columns of B.
+    pub const STAGE: usize = Self::A_BYTES + CHUNKS * SLAB;
+    /// Stages in flight.
+    pub const STAGES: usize = (200 << 10) / Self::STAGE;
+    /// Offset of the output buffers, [`SLAB`] bytes of each warpgroup.
+    pub const OUT: usize = Self::STAGES * Self::STAGE;
+    /// Offset of the barriers: full and empty of each stage.
+    pub const BARRIERS: usize = Self::OUT + 2 * SLAB;
+}
+
+impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> Tile
+    for PitConv<MT, CHUNKS, FILTERS>
+{
+    const THREADS: u32 = 256 + PIT_CONV_COPIERS;
+    const MIN_BLOCKS: u32 = 1;
+    const COLUMNS: u32 = 64 * CHUNKS as u32;
+    const ITEMS: u32 = 1;
+    const PARTS: u32 = 1;
+    const BURST: u32 = Self::STAGES as u32;
+    const BLOCK: (u32, u32) = (MT as u32, PIT_CONV_DEPTH as u32);
+    const STEP: u32 = if FILTERS { STEP_FILTERS } else { STEP_CHANNELS };
+    fn shared_bytes(_: Dtype) -> u32 {
+        (Self::BARRIERS + Self::STAGES * 16) as u32
+    }
+    /// Copies of 16 bytes.
+    fn vector(dtype: Dtype) -> u32 {
+        16 / dtype.bytes() as u32
+    }
+}
+
+/// Channels of each image are listed.
+pub const STEP_CHANNELS: u32 = 1;
+/// Filters are listed.
+pub const STEP_FILTERS: u32 = 2;
+
+const _: () = assert!(PitConv::<128, 4, false>::BARRIERS + 128 <= 227 << 10);
+const _: () = assert!(PitConv::<128, 2, true>::BARRIERS + 128 <= 227 << 10);
+const _: () = assert!(PitConv::<64, 4, false>::BARRIERS + 128 <= 227 << 10);
+
+/// Parameters of the `pit_conv` kernels. `[0]` of a pair is along x, the rows of an image, `[1]` along y, its columns.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PitConvParams {
+    /// A, or its packed channels: boxes of 64 channels and a tile's positions.
+    pub a_map: MapWords,
+    /// Packed filters of B: 64 of them by 64 channels of a tap. Where channels are listed: boxes of A's packed ones, 32 of them.
+    pub b_map: MapWords,
+    /// Channels of each image, `list_stride` words, or filters.
+    pub lists: u64,
+    /// How many each image has, or how many filters there are.
+    pub counts: u64,
+    /// B, `[taps * channels, filters]`.
+    pub b: u64,
+    /// C, `[positions, filters]`.
+    pub c: u64,
+    /// Tiles of an image.
+    pub image: Divisor,
+    /// Tiles of a row of tiles.
+    pub row: Divisor,
+    /// Taps of a row of the window.
+    pub window: Divisor,
+    /// Positions of a tile along y, a power of two.
+    pub wide: Divisor,
+    /// Positions of C in an image.
+    pub out: [u32; 2],
+    /// Positions of A from one of C to the next.
+    pub stride: [u32; 2],
+    /// Positions of A from one tap to the next.
+    pub dilation: [u32; 2],
+    /// Positions of zeros in front of A.
+    pub padding: [u32; 2],
+    /// Taps of the window.
+    pub taps: u32,
+    /// Tiles of positions of all images.
+    pub positions: u32,
+    /// Channels of A.
+    pub channels: u32,
+    /// Filters of B and C.
+    pub filters: u32,
+    /// Words of a list.
+    pub list_stride: u32,
+    /// Bytes from one row of B to the next.
+    pub ldb_bytes: u32,
+    /// Bytes from one row of C to the next.
+    pub ldc_bytes: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+const _: () = assert!(size_of::<PitConvParams>() == 384);

@@ -1,0 +1,116 @@
+//! The module `pit_few`: `C[m,n] = A[m,k] * B[k,n]` of at most 64 rows whose empty columns of A are found by the same kernel: each
+//! thread block looks through its part of k, lists the columns that hold something and gathers the rows of B that they meet.
+//! Parts of a tile are thread blocks of a cluster, which sum in shared memory, in order.
+
+use crate::abi::{Dtype, Tile};
+
+/// Listed columns of a stage.
+pub const FEW_DEPTH: u32 = 32;
+/// Thread blocks of a cluster at the most.
+pub const FEW_PARTS: u32 = 8;
+
+/// Rows of A allow loads of 16 bytes.
+pub const FEW_VECTORS: u32 = 1;
+/// Rows of C allow stores of 4 bytes.
+pub const FEW_PAIRS: u32 = 2;
+
+/// Tile of `pit_few`: `MT` rows (16, 32 or 64), 32 columns of C for each of `WARPS` warps.
+#[derive(Clone, Copy, Debug)]
+pub struct FewRows<const MT: usize, const WARPS: usize>;
+
+impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
+    /// Words of a row of A that a lane looks at together: with all rows 64 registers.
+    pub const WORDS: usize = 64 / MT;
+    /// Columns of A that a lane looks at together.
+    pub const EACH: u32 = 2 * Self::WORDS as u32;
+    /// Those of all lanes: a round.
+    pub const ROUND: u32 = 32 * WARPS as u32 * Self::EACH;
+    /// Listed columns that there is room for, whole stages.
+    pub const ROOM: u32 = match MT {
+        16 => 1024,
+        32 => 512,
+        _ => 256,
+    };
+    /// Stages of the ring.
+    pub const STAGES: u32 = if MT == 16 { 6 } else { 5 };
+    /// Bytes of a row of B in a stage.
+    pub const ROW_BYTES: usize = WARPS * 64;
+    /// Bytes of a stage.
+    pub const STAGE: usize = FEW_DEPTH as usize * Self::ROW_BYTES;
+    /// Bytes from one listed column of A to the next: eight of them fall into different banks.
+    pub const A_ROW: usize = MT * 2 + 16;
+    /// Atoms of 16 x 8 of the tile, and those of a row of atoms.
+    pub const ATOMS: usize = MT / 16 * Self::ATOMS_ACROSS;
+    /// See [`Self::ATOMS`].
+    pub const ATOMS_ACROSS: usize = WARPS * 4;
+    /// Bytes of an atom's sums.
+    pub const ATOM: usize = 512;
+    /// Offset of the sums of all parts. They have a place of their own: nobody waits until others have read their stages.
+    pub const SUMS: usize = Self::STAGES as usize * Self::STAGE;
+    /// Offset of the values of listed columns.
+    pub const VALUES: usize = Self::SUMS + Self::ATOMS * Self::ATOM;
+    /// Offset of the list, four bytes a column.
+    pub const LIST: usize = Self::VALUES + Self::ROOM as usize * Self::A_ROW;
+    /// Offset of how many columns each warp has found: of this round, and of the next.
+    pub const COUNTS: usize = Self::LIST + Self::ROOM as usize * 4;
+    /// Offset of the barrier of the sums.
+    pub const SUMMED: usize = Self::COUNTS + 2 * 128;
+}
+
+impl<const MT: usize, const WARPS: usize> Tile for FewRows<MT, WARPS> {
+    const THREADS: u32 = 32 * WARPS as u32;
+    const MIN_BLOCKS: u32 = 1;
+    const COLUMNS: u32 = 32 * WARPS as u32;
+    const ITEMS: u32 = 1;
+    const PARTS: u32 = FEW_PARTS;
+    const BURST: u32 = Self::STAGES;
+    const BLOCK: (u32, u32) = (MT as u32, 1);
+    fn shared_bytes(_: Dtype) -> u32 {
+        Self::SUMMED as u32 + 8
+    }
+    /// Copies of 16 bytes.
+    fn vector(dtype: Dtype) -> u32 {
+        16 / dtype.bytes() as u32
+    }
+}
+
+const _: () = assert!(FewRows::<16, 12>::SUMMED + 8 <= 227 << 10);
+const _: () = assert!(FewRows::<32, 12>::SUMMED + 8 <= 227 << 10);
+const _: () = assert!(FewRows::<64, 8>::SUMMED + 8 <= 227 << 10);
+const _: () = assert!(FewRows::<16, 8>::ATOMS.is_multiple_of(2 * FEW_PARTS as usize));
+const _: () = assert!(FewRows::<16, 12>::ATOMS.is_multiple_of(2 * FEW_PARTS as usize));
+const _: () = assert!(FewRows::<64, 8>::ROOM.is_multiple_of(FEW_DEPTH));
+
+/// Parameters of the `pit_few` kernels.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PitFewParams {
+    /// A, row-major.
+    pub a: u64,
+    /// B, row-major.
+    pub b: u64,
+    /// C, row-major.
+    pub c: u64,
+    /// Bytes from one row of A to the next.
+    pub lda_bytes: u32,
+    /// Bytes from one row of B to the next.
+    pub ldb_bytes: u32,
+    /// Bytes from one row of C to the next.
+    pub ldc_bytes: u32,
+    /// Rows of A and C, at most the tile's.
+    pub m: u32,
+    /// Columns of A.
+    pub k: u32,
+    /// Columns of B and C.
+    pub n: u32,
+    /// Thread blocks of a tile, a cluster: 1, 2, 4 or 8.
+    pub parts: u32,
+    /// Columns of A of a part, a multiple of 64.
+    pub share: u32,
+    /// What makes the top bit of an element whose magnitude is above the threshold, in both halves.
+    pub above: u32,
+    /// `FEW_*`.
+    pub flags: u32,
+}
+
+const _: () = assert!(size_of::<PitFewParams>() == 64);

@@ -1,0 +1,101 @@
+//! The module `pit_tf32`: the products of `pit` for f32 operands that are rounded to TF32, computed turned over as
+//! `C^T = B^T A^T`: `wgmma` takes operands of 4 bytes from shared memory only where they are contiguous along k. Micro-tiles are packed
+//! that way; rows of B, gathered as they lie, go through registers.
+
+use crate::abi::{Dtype, PANEL_BYTES, Tile};
+
+/// Micro-tiles of a stage.
+pub const PIT_TF32_DEPTH: usize = PANEL_BYTES / 4;
+/// Columns of a piece of a stage's rows of B.
+pub const PIT_TF32_PIECE: usize = PANEL_BYTES / 4;
+/// Columns of C of a thread block.
+const COLUMNS: usize = 256;
+
+/// Tile of `pit_tf32`: `MT` rows by 256 columns, half of them of each of two warpgroups. Its params are
+/// [`PitParams`](super::PitParams) with A's packed values as a matrix: a row for each row of A, `stride` places wide.
+#[derive(Clone, Copy, Debug)]
+pub struct PitWords<const MT: usize>;
+
+impl<const MT: usize> PitWords<MT> {
+    /// Bytes of A in a stage.
+    pub const A_BYTES: usize = MT * PANEL_BYTES;
+    /// Bytes of a piece: 32 rows of B of 32 columns.
+    pub const PIECE: usize = PIT_TF32_DEPTH * PANEL_BYTES;
+    /// Offset of B in a stage. Of fewer than 64 rows `wgmma` reads on, into B: what it makes of that is left nowhere.
+    pub const B_AT: usize = Self::A_BYTES;
+    /// Bytes of a stage.
+    pub const STAGE: usize = Self::B_AT + COLUMNS / PIT_TF32_PIECE * Self::PIECE;
+    /// Stages in flight.
+    pub const STAGES: usize = match MT {
+        128 => 4,
+        64 => 5,
+        _ => 6,
+    };
+    /// Offset of the barriers: full and empty of each stage.
+    pub const BARRIERS: usize = Self::STAGES * Self::STAGE;
+}
+
+impl<const MT: usize> Tile for PitWords<MT> {
+    const THREADS: u32 = 256 + super::PIT_COPIERS;
+    const MIN_BLOCKS: u32 = 1;
+    const COLUMNS: u32 = COLUMNS as u32;
+    const ITEMS: u32 = 1;
+    const PARTS: u32 = 1;
+    const BURST: u32 = Self::STAGES as u32;
+    const BLOCK: (u32, u32) = (MT as u32, 1);
+    fn shared_bytes(_: Dtype) -> u32 {
+        (Self::BARRIERS + Self::STAGES * 16) as u32
+    }
+    /// Copies of 16 bytes.
+    fn vector(dtype: Dtype) -> u32 {
+        16 / dtype.bytes() as u32
+    }
+}
+
+const _: () = assert!(PitWords::<128>::BARRIERS + 96 <= 227 << 10);
+const _: () = assert!(PitWords::<64>::BARRIERS + 96 <= 227 << 10);
+const _: () = assert!(PitWords::<32>::BARRIERS + 96 <= 227 << 10);
+// Slabs that `wgmma` reads begin where the swizzle does.
+const _: () = assert!(PitWords::<32>::STAGE.is_multiple_of(1024));
+
+/// Where 16-byte chunk `chunk` of a piece's row `row` lies. Lanes of a fragment read two neighbouring chunks of four rows (and four words
+/// of each): 32 different banks. They hold neighbouring columns that way, so a row of C leaves by sectors.
+pub const fn pit_tf32_place(row: u32, chunk: u32) -> u32 {
+    let turn = row % 4 * 2 + row / 4 % 2;
+    row * PANEL_BYTES as u32 + (chunk ^ turn) * 16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frag;
+
+    /// Every load of a fragment, whichever warp, register and step, takes each bank once; and the eight lanes that copy a row's chunks
+    /// fill it.
+    #[test]
+    fn fragments_read_every_bank_once() {
+        for step in 0..4 {
+            for r in 0..4 {
+                for first in [0, 16] {
+                    let mut banks = 0u32;
+                    for lane in 0..32 {
+                        let (g, k) = frag::a_k8(lane, r);
+                        let column = first + g;
+                        let at = pit_tf32_place(step * 8 + k, column / 4) + column % 4 * 4;
+                        banks |= 1 << (at / 4 % 32);
+                    }
+                    assert_eq!(banks, u32::MAX, "step {step}, register {r}");
+                }
+            }
+        }
+        for row in 0..32 {
+            let mut chunks = 0u32;
+            for chunk in 0..8 {
+                let at = pit_tf32_place(row, chunk);
+                assert_eq!(at / 128, row);
+                chunks |= 1 << (at / 16 % 8);
+            }
+            assert_eq!(chunks, 0xff);
+        }
+    }
+}

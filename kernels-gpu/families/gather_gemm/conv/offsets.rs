@@ -1,0 +1,59 @@
+//! The offsets that a tile has neighbours at, one after the other.
+
+use crate::device::ptx::{global, warp};
+use crate::families::gather_gemm::abi::{CONV_ABSENT, ConvParams};
+
+/// A walk over the bits of the masks of a tile.
+pub struct Offsets {
+    /// Next words of this tile's masks.
+    at: u64,
+    words: u32,
+    /// Words taken.
+    taken: u32,
+    /// Bits left of the words taken last, and all of them for either half of the tile.
+    left: u32,
+    lower: u32,
+    upper: u32,
+}
+
+impl Offsets {
+    #[inline(always)]
+    pub fn of(p: &ConvParams, tile: u32) -> Self {
+        Offsets {
+            at: p.masks + tile as u64 * 2 * p.words as u64 * 4,
+            words: p.words,
+            taken: 0,
+            left: 0,
+            lower: 0,
+            upper: 0,
+        }
+    }
+
+    /// The next offset, [`CONV_ABSENT`] behind the last, and which halves of the tile have neighbours there. `UNIFORM`:
+    /// ptxas is told that all lanes see the same.
+    #[inline(always)]
+    pub fn next<const UNIFORM: bool>(&mut self) -> (u32, u32) {
+        while self.left == 0 {
+            if self.taken == self.words {
+                return (CONV_ABSENT, 0);
+            }
+            let line = self.words as u64 * 4;
+            let word = |at: u64| {
+                let bits = global::load_b32(at, true);
+                if UNIFORM {
+                    warp::shuffle::<32>(bits, 0, u32::MAX)
+                } else {
+                    bits
+                }
+            };
+            let at = self.at + self.taken as u64 * 4;
+            (self.lower, self.upper) = (word(at), word(at + line));
+            self.left = self.lower | self.upper;
+            self.taken += 1;
+        }
+        let bit = self.left.trailing_zeros();
+        self.left &= self.left - 1;
+        let halves = (self.lower >> bit & 1) | (self.upper >> bit & 1) << 1;
+        ((self.taken - 1) * 32 + bit, halves)
+    }
+}

@@ -1,0 +1,151 @@
+//! Sums on their way out: scalar, bias, activation, and rows of the output wherever they lie.
+
+use super::{ConvElem, Gathered};
+use crate::abi::*;
+use crate::device::elem::Elem;
+use crate::device::gpu;
+use crate::device::ptx::wgmma::Acc;
+use crate::device::ptx::{copy, global, matrix, warp};
+use crate::families::gather_gemm::abi::*;
+use crate::frag;
+
+/// First accumulator of the pair that lies in row 0 or 8 of an atom.
+const ROWS: [usize; 2] = [0, 2];
+
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS, ORDER, BYTES> {
+    /// Writes the 64 rows of a warpgroup. `any`: there was a product at all.
+    #[inline(always)]
+    pub(super) fn leave<E: ConvElem>(
+        p: &ConvParams,
+        tile: u32,
+        half: u32,
+        any: u32,
+        acc: &mut Acc<CHUNKS>,
+    ) {
+        let lane = gpu::thread_again() % 32;
+        let warp = gpu::thread_again() / 32 % 4;
+        let left = gpu::block_y() * Self::COLUMNS;
+        let top = tile * CONV_ROWS as u32 + half * CONV_HALF as u32 + warp * 16;
+        let alpha = if any != 0 { p.alpha } else { 0.0 };
+        let flags = warp::again(p.flags);
+        Self::finish::<E>(p, flags, left + lane % 4 * 2, alpha, acc);
+        if E::BYTES == 2 && flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS {
+            let slab = copy::arena() + (Self::OUT + half as usize * SLAB) as u32 + warp * 2048;
+            Self::send::<E>(p, top, left, slab, acc);
+        } else {
+            unroll!(r < 2, {
+                let position = top + frag::accumulator(lane, 0).0 + r as u32 * 8;
+                let row = global::load_b32(p.order + position as u64 * 4, true);
+                if row != CONV_ABSENT {
+                    let line = p.out + row as u64 * p.out_bytes as u64;
+                    Self::store_row::<E>(p, flags, line, left + lane % 4 * 2, r, acc);
+                }
+            });
+        }
+    }
+
+    /// Scalar, bias and activation.
+    #[inline(always)]
+    fn finish<E: ConvElem>(
+        p: &ConvParams,
+        flags: u32,
+        column: u32,
+        alpha: f32,
+        acc: &mut Acc<CHUNKS>,
+    ) {
+        if alpha != 1.0 {
+            unroll!(c < CHUNKS, most 4, {
+                unroll!(j < 8, {
+                    unroll!(i < 4, {
+                        acc.0[c][4 * j + i] = E::mul(alpha, acc.0[c][4 * j + i]);
+                    });
+                });
+            });
+        }
+        if flags & (FLAG_BIAS_COLUMNS | FLAG_RELU) == 0 {
+            return;
+        }
+        unroll!(c < CHUNKS, most 4, {
+            unroll!(j < 8, {
+                if flags & FLAG_BIAS_COLUMNS != 0 {
+                    unroll!(i < 4, {
+                        let column = column + (c * 64 + j * 8 + i % 2) as u32;
+                        let at = p.bias + column as u64 * E::BYTES as u64;
+                        acc.0[c][4 * j + i] += E::get(&E::load::<1>(at, column < p.n), 0);
+                    });
+                }
+                if flags & FLAG_RELU != 0 {
+                    unroll!(i < 4, {
+                        acc.0[c][4 * j + i] = E::relu(acc.0[c][4 * j + i]);
+                    });
+                }
+            });
+        });
+    }
+
+    /// One row: pairs where whole words of 16 bytes are given, else element by element.
+    #[inline(always)]
+    fn store_row<E: Elem<Acc = f32>>(
+        p: &ConvParams,
+        flags: u32,
+        line: u64,
+        column: u32,
+        r: usize,
+        acc: &Acc<CHUNKS>,
+    ) {
+        unroll!(c < CHUNKS, most 4, {
+            unroll!(j < 8, {
+                let column = column + (c * 64 + j * 8) as u32;
+                let at = line + column as u64 * E::BYTES as u64;
+                let k = 4 * j + ROWS[r];
+                if flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS {
+                    if column < p.n {
+                        E::store::<2>(at, &[acc.0[c][k], acc.0[c][k + 1]]);
+                    }
+                } else {
+                    unroll!(i < 2, {
+                        let at = at + i as u64 * E::BYTES as u64;
+                        let inside = column + (i as u32) < p.n;
+                        let old = E::load_own::<1>(at, inside && flags & FLAG_ACCUMULATE != 0);
+                        if inside {
+                            E::store::<1>(at, &[acc.0[c][k + i] + E::get(&old, 0)]);
+                        }
+                    });
+                }
+            });
+        });
+    }
+
+    /// Chunks of 64 columns through shared memory, each warp its own 16 rows, to whole rows of 128 bytes.
+    #[inline(always)]
+    fn send<E: Elem<Acc = f32>>(p: &ConvParams, top: u32, left: u32, slab: u32, acc: &Acc<CHUNKS>) {
+        let lane = gpu::thread_again() % 32;
+        let (r, chunk) = frag::ldmatrix_x4(lane);
+        let column = left + lane % 8 * 8;
+        unroll!(c < CHUNKS, most 4, {
+            warp::sync_lanes(u32::MAX);
+            unroll!(j < 4, {
+                let mut words = [0u32; 4];
+                unroll!(w < 4, {
+                    let k = 8 * j + 4 * (w / 2) + ROWS[w % 2];
+                    let (x, y) = (acc.0[c][k], acc.0[c][k + 1]);
+                    words[w] = E::put(&[x, y, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])[0];
+                });
+                let place = frag::swizzle(r, 2 * j as u32 + chunk, PANEL_BYTES as u32);
+                matrix::stmatrix_x4(slab + place, words);
+            });
+            warp::sync_lanes(u32::MAX);
+            unroll!(j < 4, {
+                let position = j as u32 * 4 + lane / 8;
+                let row = global::load_b32(p.order + (top + position) as u64 * 4, true);
+                let place = frag::swizzle(position, lane % 8, PANEL_BYTES as u32);
+                let eight = copy::load_shared_v4(slab + place);
+                let column = column + c as u32 * 64;
+                if row != CONV_ABSENT && column < p.n {
+                    let at = p.out + row as u64 * p.out_bytes as u64 + column as u64 * 2;
+                    global::store_v4(at, eight);
+                }
+            });
+        });
+    }
+}

@@ -1,0 +1,251 @@
+//! The gradient of a convolution's weights on Tensor Cores: `dW[t,c,m] = In[i,c] * dOut[o,m]` over the pairs of an offset. A
+//! thread block takes some of the 64 positions of an offset, gathers both rows of each pair, and leaves a partial sum; no
+//! atomics. A position without a neighbour counts as two rows of zeros: nothing that is not paired is multiplied.
+
+use super::conv::parts::Places;
+use crate::abi::*;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::wgmma::{self, Acc};
+use crate::device::ptx::{barrier, copy, gather, global};
+use crate::device::stages::{NONE, Stages};
+use crate::device::warpgroup::WgmmaElem;
+use crate::families::gather_gemm::abi::*;
+use crate::frag;
+
+/// Warps that multiply.
+const CONSUMERS: u32 = 8;
+impl<const GROUPS: usize, const CHUNKS: usize> Stages for GatheredPairs<GROUPS, CHUNKS> {
+    const COUNT: usize = Self::STAGES;
+    const STRIDE: usize = Self::STAGE;
+    const FIRST_BARRIER: usize = Self::BARRIERS;
+}
+
+impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
+    /// First channel of the input and of the output.
+    #[inline(always)]
+    fn corner(p: &ConvWordsParams) -> (u32, u32) {
+        let across = p.base.n.div_ceil(Self::COLUMNS);
+        let block = gpu::block_y();
+        let row = block.checked_div(across).unwrap_or(0);
+        (
+            row * 64 * GROUPS as u32,
+            (block - row * across) * Self::COLUMNS,
+        )
+    }
+
+    /// Input and output row of this thread's positions among 64, from `row` on.
+    #[inline(always)]
+    fn rows(p: &ConvWordsParams, line: u64, half: u32, row: u32) -> [[u32; 2]; 8] {
+        let there = half != CONV_ABSENT;
+        let mut rows = [[0; 2]; 8];
+        unroll!(j < Self::SHARE, {
+            let r = (j * CONV_HALF / Self::SHARE) as u32 + row;
+            let position = (half as u64 * CONV_HALF as u64 + r as u64) * 4;
+            rows[j] = [line, p.base.order].map(|at| global::load_b32(at + position, there));
+        });
+        rows
+    }
+
+    #[inline(always)]
+    fn produce(p: &ConvWordsParams) {
+        let thread = gpu::thread() - CONSUMERS * 32;
+        let mut places = Places::of(p);
+        let (channel, column) = Self::corner(p);
+        // Some rows at a time; this thread's 16 bytes of each.
+        let (row, chunk) = (thread / 8, thread % 8);
+        let line = p.base.neighbours + places.part.offset as u64 * p.base.stride as u64 * 4;
+        let firsts = [channel * 2 + chunk * 16, column * 2 + chunk * 16];
+        // Larger tiles have no registers for the addresses of both forms.
+        let whole = GROUPS + CHUNKS == 2
+            && firsts[0] + 16 <= p.base.depth_bytes
+            && firsts[1] + 16 <= p.base.n * 2;
+        let mut ring = (0, 1);
+        let mut half = places.next();
+        let mut ahead = Self::rows(p, line, half, row);
+        while half != CONV_ABSENT {
+            let rows = ahead;
+            half = places.next();
+            // Under way while this stage is waited for and gathered.
+            ahead = Self::rows(p, line, half, row);
+            barrier::wait(Self::empty(ring.0), ring.1);
+            if whole {
+                Self::gather::<true>(p, Self::stage(ring.0), firsts, &rows);
+            } else {
+                Self::gather::<false>(p, Self::stage(ring.0), firsts, &rows);
+            }
+            gather::arrive_with_copies(Self::full(ring.0));
+            ring = Self::next(ring);
+        }
+        copy::copy_wait_all();
+    }
+
+    /// Starts the copies of this thread's rows of a stage, from these bytes on. `WHOLE`: 16 bytes are there in every slab; a size that is
+    /// not known costs a dozen instructions a copy.
+    #[inline(always)]
+    fn gather<const WHOLE: bool>(
+        p: &ConvWordsParams,
+        stage: u32,
+        firsts: [u32; 2],
+        rows: &[[u32; 2]; 8],
+    ) {
+        let thread = gpu::thread_again() - CONSUMERS * 32;
+        let (row, chunk) = (thread / 8, thread % 8);
+        unroll!(j < Self::SHARE, {
+            let r = (j * CONV_HALF / Self::SHARE) as u32 + row;
+            let [input, output] = rows[j];
+            let there = input != CONV_ABSENT;
+            let [input, output] = [input, output].map(|row| if there { row } else { 0 });
+            let to = stage + r * 128 + (chunk ^ (r & 7)) * 16;
+            let from = p.base.input + input as u64 * p.base.in_bytes as u64;
+            let of = (from, p.base.depth_bytes);
+            Self::copy::<GROUPS, WHOLE>(to, of, there, firsts[0]);
+            let from = p.weights + output as u64 * p.weights_bytes as u64;
+            let of = (from, p.base.n * 2);
+            let to = to + (GROUPS * SLAB) as u32;
+            Self::copy::<CHUNKS, WHOLE>(to, of, there, firsts[1]);
+        });
+    }
+
+    /// Starts the copies of 16 bytes of each of `COUNT` slabs from byte `first` of a row on; zeros where it ends.
+    #[inline(always)]
+    fn copy<const COUNT: usize, const WHOLE: bool>(
+        to: u32,
+        (row, bytes): (u64, u32),
+        there: bool,
+        first: u32,
+    ) {
+        unroll!(c < COUNT, most 4, {
+            let first = first + c as u32 * 128;
+            let to = to + (c * SLAB) as u32;
+            let from = row + first as u64;
+            if WHOLE {
+                copy::copy_async_16(to, from, if there { 16 } else { 0 });
+            } else {
+                let inside = bytes.saturating_sub(first).min(16);
+                let inside = if there { inside } else { 0 };
+                copy::copy_async_16(to, if inside > 0 { from } else { row }, inside);
+            }
+        });
+    }
+
+    #[inline(always)]
+    fn consume<E: WgmmaElem>(p: &ConvWordsParams) {
+        let group = gpu::thread() / 128;
+        let count = Places::of(p).part.count;
+        let mut acc = Acc::<CHUNKS>::zero();
+        let mut ring = (0, 0);
+        let mut held = NONE;
+        let mut done = 0;
+        while done < count {
+            let slot = ring.0;
+            barrier::wait(Self::full(slot), ring.1);
+            if GROUPS > 1 || done % 2 == group {
+                barrier::fence_copies();
+                let slab = Self::stage(slot) + if GROUPS > 1 { group * SLAB as u32 } else { 0 };
+                let panel = Self::stage(slot) + (GROUPS * SLAB) as u32;
+                acc.fence();
+                unroll!(step < 4, {
+                    let deep = step as u32 * 16 * 128;
+                    let a = frag::descriptor(slab + deep, 128, SLAB as u32);
+                    let b = frag::descriptor(panel + deep, 128, SLAB as u32);
+                    E::mma::<CHUNKS, 1, 1>(&mut acc, a, b);
+                });
+                wgmma::commit();
+                acc.wait::<1>();
+                Self::free(held);
+                held = slot;
+            } else {
+                acc.wait::<0>();
+                Self::free(held);
+                Self::free(slot);
+                held = NONE;
+            }
+            done += 1;
+            ring = Self::next(ring);
+        }
+        acc.wait::<0>();
+        let beside = copy::arena() + gpu::thread_again() % 128 * 8;
+        if GROUPS == 1 {
+            Self::lend(group, beside, &acc);
+        }
+        if GROUPS > 1 || group == 0 {
+            Self::leave(p, group, beside, &acc);
+        }
+    }
+
+    /// The second warpgroup's sums to where the first finds them, in stages that nobody reads any more.
+    #[inline(always)]
+    fn lend(group: u32, to: u32, acc: &Acc<CHUNKS>) {
+        barrier::sync_named(1, CONSUMERS * 32);
+        if group == 1 {
+            unroll!(c < CHUNKS, most 4, {
+                unroll!(j < 8, {
+                    unroll!(r < 2, {
+                        let two = [0, 1].map(|i| acc.0[c][4 * j + 2 * r + i].to_bits());
+                        copy::store_shared_v2(to + Self::lent(c, j, r), two);
+                    });
+                });
+            });
+        }
+        barrier::sync_named(1, CONSUMERS * 32);
+    }
+
+    /// Where two sums of all threads lie.
+    const fn lent(c: usize, j: usize, r: usize) -> u32 {
+        (((c * 8 + j) * 2 + r) * 128 * 8) as u32
+    }
+
+    /// Leaves the sums as `[part, c, m]`.
+    #[inline(always)]
+    fn leave(p: &ConvWordsParams, group: u32, beside: u32, acc: &Acc<CHUNKS>) {
+        let lane = gpu::thread_again() % 32;
+        let (channel, column) = Self::corner(p);
+        let top = channel + group * 64 + gpu::thread_again() / 32 % 4 * 16 + lane / 4;
+        let left = column + lane % 4 * 2;
+        let n = p.base.n;
+        unroll!(r < 2, {
+            let row = top + r as u32 * 8;
+            let line = (gpu::block_x() as u64 * p.channels as u64 + row as u64) * n as u64;
+            if row < p.channels {
+                unroll!(c < CHUNKS, most 4, {
+                    unroll!(j < 8, {
+                        let column = left + (c * 64 + j * 8) as u32;
+                        let at = p.base.out + (line + column as u64) * 4;
+                        let mut two = [0, 1].map(|i| acc.0[c][4 * j + 2 * r + i]);
+                        if GROUPS == 1 {
+                            let lent = copy::load_shared_v2(beside + Self::lent(c, j, r));
+                            two = [0, 1].map(|i| two[i] + f32::from_bits(lent[i]));
+                        }
+                        let two = two.map(f32::to_bits);
+                        if n % 2 == 0 {
+                            if column < n {
+                                global::store_v2(at, two);
+                            }
+                        } else {
+                            global::store_b32_if(at, two[0], column < n);
+                            global::store_b32_if(at + 4, two[1], column + 1 < n);
+                        }
+                    });
+                });
+            }
+        });
+    }
+}
+
+impl<W: WalkInfo, E: WgmmaElem, const GROUPS: usize, const CHUNKS: usize>
+    Kernel<W, E, ConvWordsParams> for GatheredPairs<GROUPS, CHUNKS>
+{
+    #[inline(always)]
+    unsafe fn run(p: &ConvWordsParams, _: u64) {
+        if gpu::thread() == 0 {
+            Self::make_barriers(Self::COPIERS, CONSUMERS);
+        }
+        gpu::sync_threads();
+        if gpu::thread() >= CONSUMERS * 32 {
+            Self::produce(p);
+        } else {
+            Self::consume::<E>(p);
+        }
+    }
+}

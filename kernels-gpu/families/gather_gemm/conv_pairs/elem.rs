@@ -1,0 +1,128 @@
+//! A warp's products of a stage: 32 channels of the input by 64 of the output.
+
+use super::Sums;
+use crate::abi::*;
+use crate::device::elem::Elem;
+use crate::device::gpu;
+use crate::device::ptx::{copy, matrix};
+use crate::families::gather_gemm::conv::words::four;
+
+/// An element with the products of a stage.
+pub trait PairElem: Elem<Acc = f32> {
+    /// Row and column of a sum within a warp's tile.
+    fn place(lane: u32, j: usize, i: usize) -> (u32, u32);
+    /// Adds the products of the `deep`th share of the pairs; `SIDE` words are a row, the gradient's lie behind `PAIRS` of the
+    /// input's, and `corner` is where the warp's tile begins.
+    fn multiply<const SIDE: usize, const PAIRS: usize>(
+        sums: &mut Sums,
+        stage: u32,
+        corner: (u32, u32),
+        deep: u32,
+    );
+}
+
+/// First and last pair of a share, and a step.
+#[inline(always)]
+fn share<const SIDE: usize, const PAIRS: usize>(deep: u32) -> (u32, u32) {
+    let count = if SIDE == 64 { PAIRS / 4 } else { PAIRS } as u32;
+    (deep * count, deep * count + count)
+}
+
+macro_rules! on_cuda_cores {
+    ($($elem:ident)*) => {$(
+        impl PairElem for $elem {
+            #[inline(always)]
+            fn place(lane: u32, j: usize, i: usize) -> (u32, u32) {
+                (
+                    lane / 8 * 4 + (j as u32 / 4) * 16 + j as u32 % 4,
+                    lane % 8 * 4 + (i as u32 / 4) * 32 + i as u32 % 4,
+                )
+            }
+
+            #[inline(always)]
+            fn multiply<const SIDE: usize, const PAIRS: usize>(
+                sums: &mut Sums,
+                stage: u32,
+                (row, column): (u32, u32),
+                deep: u32,
+            ) {
+                let lane = gpu::thread_again() % 32;
+                let rows = stage + (row + lane / 8 * 4) * 4;
+                let columns = stage + ((PAIRS * SIDE) as u32 + column + lane % 8 * 4) * 4;
+                let (mut k, end) = share::<SIDE, PAIRS>(deep);
+                while k < end {
+                    unroll!(u < 4, {
+                        let line = (k + u as u32) * SIDE as u32 * 4;
+                        // Chunks of four channels stand where the copies have put them.
+                        let turn = u as u32 * 32;
+                        let (a, b) = (four((rows + line) ^ turn), four((rows + line + 64) ^ turn));
+                        let low = four((columns + line) ^ turn);
+                        let high = four((columns + line + 128) ^ turn);
+                        unroll!(j < 4, {
+                            unroll!(i < 4, {
+                                sums[j][i] = F32::fma(a[j], low[i], sums[j][i]);
+                                sums[j][4 + i] = F32::fma(a[j], high[i], sums[j][4 + i]);
+                                sums[4 + j][i] = F32::fma(b[j], low[i], sums[4 + j][i]);
+                                sums[4 + j][4 + i] = F32::fma(b[j], high[i], sums[4 + j][4 + i]);
+                            });
+                        });
+                    });
+                    k += 4;
+                }
+            }
+        }
+    )*};
+}
+
+on_cuda_cores!(F32 F16 Bf16);
+
+impl PairElem for Tf32 {
+    /// `sums[j]` are the accumulators of columns `j * 8` on: of the upper 16 rows, then of the lower.
+    #[inline(always)]
+    fn place(lane: u32, j: usize, i: usize) -> (u32, u32) {
+        let row = lane / 4 + (i as u32 / 4) * 16 + (i as u32 / 2 % 2) * 8;
+        (row, j as u32 * 8 + lane % 4 * 2 + i as u32 % 2)
+    }
+
+    /// Both operands are read as they lie, with pairs as the depth, and rounded on the way.
+    #[inline(always)]
+    fn multiply<const SIDE: usize, const PAIRS: usize>(
+        sums: &mut Sums,
+        stage: u32,
+        (row, column): (u32, u32),
+        deep: u32,
+    ) {
+        let lane = gpu::thread_again() % 32;
+        let (pair, r) = (lane % 4, lane / 4);
+        // Of a fragment's eight channels this lane's; 32 bytes each, turned by the pair.
+        let own = pair * SIDE as u32 * 4 + r * 4 + pair * 32;
+        let rows = stage + own + row * 4;
+        let columns = stage + own + ((PAIRS * SIDE) as u32 + column) * 4;
+        let load = |at: u32| matrix::round_tf32(copy::load_shared_b32(at));
+        let (mut k, end) = share::<SIDE, PAIRS>(deep);
+        while k < end {
+            let line = k * SIDE as u32 * 4;
+            let later = 4 * SIDE as u32 * 4;
+            let mut a = [[0u32; 4]; 2];
+            unroll!(m < 2, {
+                unroll!(h < 2, {
+                    let at = (rows + line) ^ ((m * 2 + h) * 32) as u32;
+                    a[m][h] = load(at);
+                    a[m][2 + h] = load(at + later);
+                });
+            });
+            unroll!(j < 8, {
+                let at = ((columns + line) ^ (j % 4 * 32) as u32) + (j / 4 * 128) as u32;
+                let b = [load(at), load(at + later)];
+                unroll!(m < 2, {
+                    let mut four = [0, 1, 2, 3].map(|i| sums[j][m * 4 + i]);
+                    matrix::mma_tf32(&mut four, a[m], b);
+                    unroll!(i < 4, {
+                        sums[j][m * 4 + i] = four[i];
+                    });
+                });
+            });
+            k += 8;
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! The gradient of a convolution's weights in f32, on CUDA cores or Tensor Cores (`mma.sync`, TF32): 32 pairs of rows a stage,
+//! gathered by all threads. `wgmma` reads no operand of 4 bytes whose depth is not contiguous, which pairs are not here;
+//! fragments of `mma.sync` come out of shared memory in any layout.
+
+mod elem;
+
+use super::conv::parts::Places;
+use super::conv::words::{Line, bring};
+use crate::abi::*;
+use crate::device::elem::Elem;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::{copy, global};
+use crate::families::gather_gemm::abi::*;
+pub use elem::PairElem;
+
+/// Sums of a thread.
+pub type Sums = [[f32; 8]; 8];
+
+/// What is gathered next.
+struct Ahead {
+    places: Places,
+    /// First position of the pairs of which `row` is.
+    half: u32,
+    upper: u32,
+    /// This thread's row of a stage: of the input, behind 32 of them of the output.
+    row: u32,
+}
+
+impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
+    /// First channel of the input and of the output.
+    #[inline(always)]
+    fn corner(p: &ConvWordsParams) -> (u32, u32) {
+        let across = p.base.n.div_ceil(Self::COLUMNS);
+        let block = gpu::block_y();
+        // Never by zero, which only the host knows: device code may not panic.
+        let row = block.checked_div(across).unwrap_or(0);
+        (row * Self::ITEMS, (block - row * across) * Self::COLUMNS)
+    }
+
+    /// Where the rows of a stage lie.
+    #[inline(always)]
+    fn index(stage: u32) -> u32 {
+        copy::arena() + Self::INDEX as u32 + stage % 2 * (2 * PAIRS_STAGE * 4) as u32
+    }
+
+    /// Loads this thread's row of the next stage. All lanes of two warps together.
+    #[inline(always)]
+    fn look(p: &ConvWordsParams, ahead: &mut Ahead) {
+        let thread = gpu::thread_again();
+        if thread >= 2 * PAIRS_STAGE as u32 {
+            return;
+        }
+        let there = ahead.half != CONV_ABSENT;
+        let stride = ahead.places.part.offset as u64 * p.base.stride as u64;
+        let line = if thread < PAIRS_STAGE as u32 {
+            p.base.neighbours + stride * 4
+        } else {
+            p.base.order
+        };
+        let position = ahead.half.wrapping_mul(CONV_HALF as u32) + ahead.upper * 32 + thread % 32;
+        ahead.row = global::load_b32(line + position as u64 * 4, there);
+        ahead.upper ^= 1;
+        if ahead.upper == 0 {
+            ahead.half = ahead.places.next();
+        }
+    }
+
+    /// Keeps what was loaded for all to read, and loads the next.
+    #[inline(always)]
+    fn keep(p: &ConvWordsParams, ahead: &mut Ahead, stage: u32) {
+        let thread = gpu::thread_again();
+        if thread < 2 * PAIRS_STAGE as u32 {
+            copy::store_shared_b32(Self::index(stage) + thread * 4, ahead.row);
+        }
+        Self::look(p, ahead);
+    }
+
+    /// Starts the copies of a stage.
+    #[inline(always)]
+    fn start<E: Elem<Acc = f32>>(p: &ConvWordsParams, stage: u32, slot: u32) {
+        let (channel, column) = Self::corner(p);
+        let side = SIDE as u32;
+        if VECTORS && channel + side <= p.channels && column + side <= p.base.n {
+            Self::rows::<E, true>(p, stage, slot);
+        } else {
+            Self::rows::<E, false>(p, stage, slot);
+        }
+    }
+
+    /// Starts the copies of the rows of a stage; `WHOLE`: all channels of the tile are there.
+    #[inline(always)]
+    fn rows<E: Elem<Acc = f32>, const WHOLE: bool>(p: &ConvWordsParams, stage: u32, slot: u32) {
+        let thread = gpu::thread_again();
+        let (channel, column) = Self::corner(p);
+        let chunks = SIDE as u32 / 4;
+        let (first, chunk) = (thread / chunks, thread % chunks);
+        let index = Self::index(stage);
+        unroll!(i < SIDE / 32, most 4, {
+            let r = first + (i * 1024 / SIDE) as u32;
+            let input = copy::load_shared_b32(index + r * 4);
+            let output = copy::load_shared_b32(index + PAIRS_STAGE as u32 * 4 + r * 4);
+            let there = input != CONV_ABSENT;
+            let [input, output] = [input, output].map(|row| if there { row } else { 0 });
+            // Rows that an atom reads together lie in different banks.
+            let place = r * SIDE as u32 * 4 + (chunk ^ ((r & 3) * 2)) * 16;
+            let to = copy::arena() + slot * Self::STAGE as u32 + place;
+            let line = Line {
+                at: p.base.input + input as u64 * p.base.in_bytes as u64,
+                width: p.channels,
+                there,
+            };
+            bring::<E, VECTORS, WHOLE>(to, line, channel + chunk * 4);
+            let line = Line {
+                at: p.weights + output as u64 * p.weights_bytes as u64,
+                width: p.base.n,
+                there,
+            };
+            bring::<E, VECTORS, WHOLE>(to + Self::ROWS as u32, line, column + chunk * 4);
+        });
+    }
+
+    /// Leaves the sums of this thread as `[part, c, m]`.
+    #[inline(always)]
+    fn leave<E: PairElem>(p: &ConvWordsParams, sums: &Sums) {
+        let (channel, column) = Self::corner(p);
+        let (warp, lane) = (gpu::thread_again() / 32, gpu::thread_again() % 32);
+        let corner = (
+            channel + warp / Self::ACROSS * 32,
+            column + warp % Self::ACROSS * 64,
+        );
+        unroll!(j < 8, {
+            unroll!(i < 8, {
+                let (row, across) = E::place(lane, j, i);
+                Self::store(p, (corner.0 + row, corner.1 + across), sums[j][i]);
+            });
+        });
+    }
+
+    #[inline(always)]
+    fn store(p: &ConvWordsParams, (row, column): (u32, u32), x: f32) {
+        let line = (gpu::block_x() as u64 * p.channels as u64 + row as u64) * p.base.n as u64;
+        let at = p.base.out + (line + column as u64) * 4;
+        let inside = row < p.channels && column < p.base.n;
+        global::store_b32_if(at, x.to_bits(), inside);
+    }
+
+    /// Adds up the sums of warps that share them, through stages that nobody reads any more, and leaves them.
+    #[inline(always)]
+    fn join<E: PairElem>(p: &ConvWordsParams, sums: &Sums) {
+        let (channel, column) = Self::corner(p);
+        let thread = gpu::thread_again();
+        let (warp, lane) = (thread / 32, thread % 32);
+        let tile = (SIDE * SIDE * 4) as u32;
+        let own =
+            copy::arena() + warp % Self::DEEP * tile + warp / Self::DEEP * 32 * SIDE as u32 * 4;
+        gpu::sync_threads();
+        unroll!(j < 8, {
+            unroll!(i < 8, {
+                let (row, across) = E::place(lane, j, i);
+                copy::store_shared_b32(
+                    own + (row * SIDE as u32 + across) * 4,
+                    sums[j][i].to_bits(),
+                );
+            });
+        });
+        gpu::sync_threads();
+        let mut at = thread;
+        while at < (SIDE * SIDE) as u32 {
+            let mut sum = 0f32;
+            unroll!(d < 4, {
+                let from = copy::arena() + d as u32 * tile + at * 4;
+                sum += f32::from_bits(copy::load_shared_b32(from));
+            });
+            let place = (channel + at / SIDE as u32, column + at % SIDE as u32);
+            Self::store(p, place, sum);
+            at += Self::THREADS;
+        }
+    }
+}
+
+impl<W: WalkInfo, E: PairElem, const SIDE: usize, const VECTORS: bool> Kernel<W, E, ConvWordsParams>
+    for Paired<SIDE, VECTORS>
+{
+    #[inline(always)]
+    unsafe fn run(p: &ConvWordsParams, _: u64) {
+        const { assert!(Self::DEEP == 1 || Self::DEEP == 4, "join adds up four") };
+        let mut places = Places::of(p);
+        let stages = places.part.count * 2;
+        let half = places.next();
+        let mut ahead = Ahead {
+            places,
+            half,
+            upper: 0,
+            row: 0,
+        };
+        let mut sums: Sums = [[0.0; 8]; 8];
+        Self::look(p, &mut ahead);
+        Self::keep(p, &mut ahead, 0);
+        let last = Self::STAGES as u32 - 1;
+        let mut started = 0;
+        while started < last {
+            gpu::sync_threads();
+            if started < stages {
+                Self::start::<E>(p, started, started);
+            }
+            copy::copy_commit();
+            started += 1;
+            Self::keep(p, &mut ahead, started);
+        }
+        let warp = gpu::thread_again() / 32;
+        let (deep, warp) = (warp % Self::DEEP, warp / Self::DEEP);
+        let (mut slot, mut free, mut done) = (0, last, 0);
+        while done < stages {
+            // One group less is under way than there are stages.
+            match Self::STAGES {
+                6 => copy::copy_wait::<4>(),
+                _ => copy::copy_wait::<1>(),
+            }
+            // What this stage brought is there for all, and nobody reads the stage that is overwritten next.
+            gpu::sync_threads();
+            if started < stages {
+                Self::start::<E>(p, started, free);
+            }
+            copy::copy_commit();
+            started += 1;
+            Self::keep(p, &mut ahead, started);
+            let stage = copy::arena() + slot * Self::STAGE as u32;
+            let corner = (warp / Self::ACROSS * 32, warp % Self::ACROSS * 64);
+            E::multiply::<SIDE, { PAIRS_STAGE }>(&mut sums, stage, corner, deep);
+            free = slot;
+            slot = if slot == last { 0 } else { slot + 1 };
+            done += 1;
+        }
+        copy::copy_wait_all();
+        if Self::DEEP == 1 {
+            Self::leave::<E>(p, &sums);
+        } else {
+            Self::join::<E>(p, &sums);
+        }
+    }
+}

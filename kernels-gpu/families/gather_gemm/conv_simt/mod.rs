@@ -1,0 +1,307 @@
+//! Convolutions on CUDA cores: f32 as it is, and rows of any alignment. 8 x 8 sums a thread; all threads gather ahead and
+//! multiply. A warp whose 32 rows have no neighbour at an offset does not multiply.
+
+use super::conv::words::{Line, bring, four};
+use crate::abi::*;
+use crate::device::elem::Elem;
+use crate::device::epilogue::{Output, finish};
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::{copy, global, warp};
+use crate::families::gather_gemm::abi::*;
+
+/// Sums of a thread: eight rows by eight columns.
+type Sums = [[f32; 8]; 8];
+
+/// Stages under way: which of them this warp multiplies, oldest first.
+struct Flight {
+    count: u32,
+    own: u32,
+}
+
+/// What is gathered next: an offset and a channel. What is known of the offset behind it lies in shared memory: the sums leave
+/// no registers for it.
+struct Ahead {
+    offset: u32,
+    channel: u32,
+    own: bool,
+    /// Which of two lists in shared memory has the rows of `offset`.
+    list: u32,
+    /// This thread's row of the offset behind it: under way for long.
+    row: u32,
+}
+
+impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
+    GatheredWords<DOWN, ACROSS, VECTORS>
+{
+    #[inline(always)]
+    fn ahead(p: &ConvWordsParams) -> Ahead {
+        let shares = (CONV_ROWS / Self::ROWS) as u32;
+        let block = gpu::block_x();
+        let tile = global::load_b32(p.base.schedule + (block / shares) as u64 * 4, true);
+        let first = (tile * shares + block % shares) * Self::ROWS as u32;
+        copy::store_shared_b32(Self::notes() + Self::THREADS * 16, first);
+        let mut ahead = Ahead {
+            offset: 0,
+            channel: 0,
+            own: false,
+            list: 0,
+            row: CONV_ABSENT,
+        };
+        Self::look(p, &mut ahead, 0, 0);
+        Self::step(p, &mut ahead);
+        ahead
+    }
+
+    /// Where this thread's notes lie; its tile's first position behind those of all.
+    #[inline(always)]
+    fn notes() -> u32 {
+        copy::arena() + Self::NOTES as u32 + gpu::thread_again() * 16
+    }
+
+    /// First position of the tile.
+    #[inline(always)]
+    fn first() -> u32 {
+        copy::load_shared_b32(Self::notes() + Self::THREADS * 16)
+    }
+
+    /// Finds the next offset, after so many words of the masks and with these bits left, and loads this thread's row of it.
+    #[inline(always)]
+    fn look(p: &ConvWordsParams, ahead: &mut Ahead, mut taken: u32, mut left: u32) {
+        let first = Self::first();
+        while left == 0 && taken < p.base.words {
+            let halves = (first / CONV_HALF as u32) as u64 * p.base.words as u64;
+            let at = p.base.masks + (halves + taken as u64) * 4;
+            left = global::load_b32(at, true);
+            if Self::ROWS > CONV_HALF {
+                left |= global::load_b32(at + p.base.words as u64 * 4, true);
+            }
+            taken += 1;
+        }
+        let mut offset = CONV_ABSENT;
+        if left != 0 {
+            offset = (taken - 1) * 32 + left.trailing_zeros();
+            left &= left - 1;
+            let place = offset as u64 * p.base.stride as u64 + first as u64;
+            let at = p.base.neighbours + (place + Self::row() as u64) * 4;
+            ahead.row = global::load_b32(at, true);
+        }
+        copy::store_shared_v4(Self::notes(), [taken, left, offset, 0]);
+    }
+
+    /// The row of the tile that this thread looks up: one of those that its warp multiplies.
+    #[inline(always)]
+    fn row() -> u32 {
+        let thread = gpu::thread_again();
+        thread / 32 / ACROSS as u32 * 32 + thread % 32
+    }
+
+    /// Where rows of an offset stand.
+    #[inline(always)]
+    fn index(list: u32) -> u32 {
+        copy::arena() + (Self::INDEX as u32) + list * (Self::ROWS * 4) as u32
+    }
+
+    /// Goes on to the next offset, whose rows all will see behind the next barrier.
+    #[inline(always)]
+    fn step(p: &ConvWordsParams, ahead: &mut Ahead) {
+        let [taken, left, offset, _] = copy::load_shared_v4(Self::notes());
+        // Tells ptxas that all lanes see the same.
+        ahead.offset = warp::shuffle::<32>(offset, 0, u32::MAX);
+        ahead.channel = 0;
+        ahead.list ^= 1;
+        if ahead.offset == CONV_ABSENT {
+            return;
+        }
+        copy::store_shared_b32(Self::index(ahead.list) + Self::row() * 4, ahead.row);
+        ahead.own = warp::ballot(ahead.row != CONV_ABSENT) != 0;
+        Self::look(p, ahead, taken, left);
+    }
+
+    /// Starts the next stage, if there is one.
+    #[inline(always)]
+    fn start<E: Elem<Acc = f32>>(
+        p: &ConvWordsParams,
+        ahead: &mut Ahead,
+        flight: &mut Flight,
+        slot: u32,
+    ) {
+        if ahead.offset != CONV_ABSENT {
+            let stage = copy::arena() + slot * Self::STAGE as u32;
+            if VECTORS && ahead.channel + 32 <= p.channels {
+                Self::rows::<E, true>(p, ahead, stage);
+            } else {
+                Self::rows::<E, false>(p, ahead, stage);
+            }
+            let end = (gpu::block_y() + 1) * Self::COLUMNS;
+            if VECTORS && ahead.channel + 32 <= p.channels && end <= p.base.n {
+                Self::matrix::<E, true>(p, ahead, stage);
+            } else {
+                Self::matrix::<E, false>(p, ahead, stage);
+            }
+            flight.own |= (ahead.own as u32) << flight.count;
+            flight.count += 1;
+            ahead.channel += 32;
+            if ahead.channel >= p.channels {
+                Self::step(p, ahead);
+            }
+        }
+        copy::copy_commit();
+    }
+
+    /// Starts the copies of rows of the input; `WHOLE`: all channels of the stage are there.
+    #[inline(always)]
+    fn rows<E: Elem<Acc = f32>, const WHOLE: bool>(p: &ConvWordsParams, ahead: &Ahead, stage: u32) {
+        let thread = gpu::thread_again();
+        let index = Self::index(ahead.list);
+        unroll!(i < 8 / ACROSS, {
+            let (r, chunk) = (thread / 8 + i as u32 * Self::THREADS / 8, thread % 8);
+            let row = copy::load_shared_b32(index + r * 4);
+            let there = row != CONV_ABSENT;
+            let line = Line {
+                at: p.base.input + if there { row } else { 0 } as u64 * p.base.in_bytes as u64,
+                width: p.channels,
+                there,
+            };
+            let to = stage + r * 128 + (chunk ^ (r & 7)) * 16;
+            bring::<E, VECTORS, WHOLE>(to, line, ahead.channel + chunk * 4);
+        });
+    }
+
+    /// Starts the copies of 32 channels of the offset's matrix; `WHOLE`: all of it is there.
+    #[inline(always)]
+    fn matrix<E: Elem<Acc = f32>, const WHOLE: bool>(
+        p: &ConvWordsParams,
+        ahead: &Ahead,
+        stage: u32,
+    ) {
+        let thread = gpu::thread_again();
+        let chunks = Self::COLUMNS / 4;
+        let matrix = ahead.offset as u64 * p.channels as u64;
+        unroll!(i < 16 / DOWN, {
+            let (deep, chunk) = (thread / chunks + (i * 2 * DOWN) as u32, thread % chunks);
+            let channel = ahead.channel + deep;
+            let there = WHOLE || channel < p.channels;
+            let from = if there { channel } else { 0 };
+            let line = Line {
+                at: p.weights + (matrix + from as u64) * p.weights_bytes as u64,
+                width: p.base.n,
+                there,
+            };
+            let to = stage + Self::GATHERED as u32 + deep * Self::COLUMNS * 4 + chunk * 16;
+            bring::<E, VECTORS, WHOLE>(to, line, gpu::block_y() * Self::COLUMNS + chunk * 4);
+        });
+    }
+
+    /// A stage's products of this thread.
+    #[inline(always)]
+    fn multiply(sums: &mut Sums, slot: u32) {
+        let thread = gpu::thread_again();
+        let (warp, lane) = (thread / 32, thread % 32);
+        let (down, across) = (warp / ACROSS as u32, warp % ACROSS as u32);
+        let stage = copy::arena() + slot * Self::STAGE as u32;
+        let (g, c) = (lane / 8, lane % 8);
+        let rows = stage + (down * 32 + g) * 128;
+        let columns = stage + Self::GATHERED as u32 + (across * 64 + c * 4) * 4;
+        let mut q = 0;
+        while q < 8 {
+            // Two channels at a time: four would be more registers than there are.
+            unroll!(h < 2, {
+                let mut a = [[0f32; 2]; 8];
+                unroll!(j < 8, {
+                    let chunk = q ^ (g + (j as u32 % 2) * 4);
+                    let at = rows + j as u32 * 512 + chunk * 16 + h as u32 * 8;
+                    a[j] = copy::load_shared_v2(at).map(f32::from_bits);
+                });
+                unroll!(k < 2, {
+                    let at = columns + (q * 4 + (h * 2 + k) as u32) * Self::COLUMNS * 4;
+                    let (low, high) = (four(at), four(at + 128));
+                    unroll!(j < 8, {
+                        unroll!(i < 4, {
+                            sums[j][i] = F32::fma(a[j][k], low[i], sums[j][i]);
+                            sums[j][4 + i] = F32::fma(a[j][k], high[i], sums[j][4 + i]);
+                        });
+                    });
+                });
+            });
+            q += 1;
+        }
+    }
+
+    /// Finished sums to their rows.
+    #[inline(always)]
+    fn leave<E: Elem<Acc = f32>>(p: &ConvWordsParams, any: bool, sums: &Sums) {
+        let thread = gpu::thread_again();
+        let (warp, lane) = (thread / 32, thread % 32);
+        let top = Self::first() + warp / ACROSS as u32 * 32 + lane / 8;
+        let left = gpu::block_y() * Self::COLUMNS + warp % ACROSS as u32 * 64 + lane % 8 * 4;
+        let o = Output {
+            c: p.base.out,
+            bias: p.base.bias,
+            alpha: 1.0,
+            ldc_bytes: p.base.out_bytes,
+            n: p.base.n,
+            flags: p.base.flags,
+            gate: 0,
+            gate_bytes: 0,
+        };
+        let alpha = if any { p.base.alpha } else { 0.0 };
+        unroll!(j < 8, {
+            let position = top + j as u32 * 4;
+            let row = global::load_b32(p.base.order + position as u64 * 4, true);
+            if row != CONV_ABSENT {
+                unroll!(h < 2, {
+                    let column = left + h as u32 * 32;
+                    let four = [0, 1, 2, 3].map(|i| sums[j][4 * h + i]);
+                    if VECTORS && o.flags & FLAG_VECTORS != 0 {
+                        finish::<E, 4>(o, row, column, (alpha, 0.0), four);
+                    } else {
+                        unroll!(i < 4, {
+                            finish::<E, 1>(o, row, column + i as u32, (alpha, 0.0), [four[i]]);
+                        });
+                    }
+                });
+            }
+        });
+    }
+}
+
+impl<W: WalkInfo, E: Elem<Acc = f32>, const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
+    Kernel<W, E, ConvWordsParams> for GatheredWords<DOWN, ACROSS, VECTORS>
+{
+    #[inline(always)]
+    unsafe fn run(p: &ConvWordsParams, _: u64) {
+        let mut ahead = Self::ahead(p);
+        let mut flight = Flight { count: 0, own: 0 };
+        let mut sums: Sums = [[0.0; 8]; 8];
+        let mut any = false;
+        let last = Self::STAGES as u32 - 1;
+        let mut started = 0;
+        while started < last {
+            gpu::sync_threads();
+            Self::start::<E>(p, &mut ahead, &mut flight, started);
+            started += 1;
+        }
+        let (mut slot, mut free) = (0, last);
+        while flight.count > 0 {
+            if Self::STAGES == 3 {
+                copy::copy_wait::<1>();
+            } else {
+                copy::copy_wait::<0>();
+            }
+            // What this stage brought is there for all, and nobody reads the stage that is overwritten next.
+            gpu::sync_threads();
+            let own = flight.own & 1 != 0;
+            flight.own >>= 1;
+            flight.count -= 1;
+            Self::start::<E>(p, &mut ahead, &mut flight, free);
+            if own {
+                any = true;
+                Self::multiply(&mut sums, slot);
+            }
+            free = slot;
+            slot = if slot == last { 0 } else { slot + 1 };
+        }
+        Self::leave::<E>(p, any, &sums);
+    }
+}

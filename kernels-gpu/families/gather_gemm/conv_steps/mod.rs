@@ -1,0 +1,38 @@
+//! Steps around a convolution's product: kernel maps by a hash table of voxels, weights turned over, sums of parts.
+
+mod map;
+mod weights;
+
+use crate::abi::*;
+use crate::device::elem::Elem;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::{gather, global, warp};
+use crate::families::gather_gemm::abi::*;
+
+/// This thread's item.
+#[inline(always)]
+fn item() -> u32 {
+    gpu::block_x() * CONV_STEP_THREADS + gpu::thread()
+}
+
+impl<W: WalkInfo, E: Elem<Acc = f32>, const STEP: u32> Kernel<W, E, ConvStepParams>
+    for ConvStep<STEP>
+{
+    #[inline(always)]
+    unsafe fn run(p: &ConvStepParams, _: u64) {
+        match STEP {
+            CONV_TURN => weights::turn::<E>(p),
+            CONV_SUM => weights::sum::<E>(p),
+            CONV_INSERT => map::insert(p),
+            CONV_NEIGHBOURS => map::neighbours(p),
+            CONV_ARRANGE => map::arrange(p),
+            CONV_SCHEDULE => map::schedule(p),
+            CONV_STRIDE => map::stride(p),
+            CONV_FIRST => map::first(p),
+            CONV_TAKE => map::take(p),
+            CONV_TRANSPOSE => map::transpose(p),
+            _ => map::keys(p),
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Weights turned over through shared memory, 32 x 32 at a time, and the sums of a gradient's parts.
+
+use super::{gpu, item};
+use crate::device::elem::Elem;
+use crate::device::ptx::{copy, global};
+use crate::families::gather_gemm::abi::*;
+
+/// `[t, r, c]` to `[t, c, r]`; a thread block for a tile, grid: tiles of c, tiles of r, t.
+#[inline(always)]
+pub fn turn<E: Elem>(p: &ConvStepParams) {
+    let [rows, columns, leading] = p.strides;
+    let (x, y) = (gpu::thread() % 32, gpu::thread() / 32);
+    let (left, top) = (gpu::block_x() * 32, gpu::block_y() * 32);
+    let matrix = gpu::block_z() as u64;
+    let place = |row: u32, column: u32| copy::arena() + (row * 33 + column) * 4;
+    let load = |at: u64, ok: bool| match E::BYTES {
+        2 => global::load_b16(at, ok),
+        _ => global::load_b32(at, ok),
+    };
+    unroll!(i < 4, {
+        let (row, column) = (top + y + i as u32 * 8, left + x);
+        let line = (matrix * rows as u64 + row as u64) * leading as u64;
+        let at = p.source + (line + column as u64) * E::BYTES as u64;
+        let word = load(at, row < rows && column < columns);
+        copy::store_shared_b32(place(y + i as u32 * 8, x), word);
+    });
+    gpu::sync_threads();
+    unroll!(i < 4, {
+        let (row, column) = (left + y + i as u32 * 8, top + x);
+        let line = (matrix * columns as u64 + row as u64) * p.leading as u64;
+        let at = p.out + (line + column as u64) * E::BYTES as u64;
+        let word = copy::load_shared_b32(place(x, y + i as u32 * 8));
+        let inside = row < columns && column < rows;
+        match E::BYTES {
+            2 => global::store_b16_if(at, word, inside),
+            _ => global::store_b32_if(at, word, inside),
+        }
+    });
+}
+
+/// Parts that are loaded before the first is added.
+const AHEAD: usize = 8;
+
+/// The parts of each element of the gradient, in order. `rows` elements; `strides` of them are a matrix and a row; `table`
+/// says which parts are an offset's.
+#[inline(always)]
+pub fn sum<E: Elem<Acc = f32>>(p: &ConvStepParams) {
+    let element = item();
+    if element >= p.rows {
+        return;
+    }
+    let [matrix, width, _] = p.strides;
+    let offset = element.checked_div(matrix).unwrap_or(0);
+    let within = element - offset * matrix;
+    let place = |i: u32| global::load_b32(p.table + (offset + i) as u64 * 4, true);
+    let (mut part, end) = (place(0), place(1));
+    let mut sum = 0f32;
+    while part < end {
+        let mut ahead = [0u32; AHEAD];
+        unroll!(i < AHEAD, {
+            let own = part + i as u32;
+            let at = p.source + (own as u64 * matrix as u64 + within as u64) * 4;
+            ahead[i] = global::load_b32(at, own < end);
+        });
+        unroll!(i < AHEAD, {
+            sum += f32::from_bits(ahead[i]);
+        });
+        part += AHEAD as u32;
+    }
+    let row = element.checked_div(width).unwrap_or(0);
+    let place = row as u64 * p.leading as u64 + (element - row * width) as u64;
+    let at = p.out + place * E::BYTES as u64;
+    E::store::<1>(at, &[sum]);
+}

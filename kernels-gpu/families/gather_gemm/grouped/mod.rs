@@ -1,0 +1,190 @@
+//! Rows sorted by the matrix they are multiplied with: four warps bring panels of up to 128 of them and start the copies of the
+//! panel's matrix, two warpgroups multiply. The grid is persistent: how many panels there are is read on the device. Thread blocks
+//! that run at one time take all columns of neighbouring panels, so each matrix is read once, in whole rows.
+
+mod out;
+mod producer;
+
+use crate::abi::*;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::wgmma::{self, Acc};
+use crate::device::ptx::{barrier, bulk, global, grid, warp};
+use crate::device::stages::{NONE, Stages};
+use crate::device::warpgroup::WgmmaElem;
+use crate::families::discover::abi::ROUTE_RECORD;
+use crate::families::gather_gemm::abi::*;
+use crate::frag;
+
+/// Warps that multiply.
+const CONSUMERS: u32 = 8;
+/// Registers of a thread that gathers, which holds eight rows, and of one that multiplies: with two of these, three times 168.
+const FEW: u32 = 72;
+const MANY: u32 = 216;
+/// Elements along k of a stage.
+const DEPTH: u32 = GROUPED_DEPTH as u32;
+
+/// What a thread block computes next.
+#[derive(Clone, Copy)]
+struct Work {
+    expert: u32,
+    first: u32,
+    rows: u32,
+    column: u32,
+}
+
+impl<const CHUNKS: usize, const ORDER: u32> Stages for GroupedTile<CHUNKS, ORDER> {
+    /// A stage is A's halves, then W's chunks of 64 columns.
+    const COUNT: usize = Self::STAGES;
+    const STRIDE: usize = Self::STAGE;
+    const FIRST_BARRIER: usize = Self::BARRIERS;
+}
+
+impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
+    /// Tiles of all panels.
+    #[inline(always)]
+    fn tiles(p: &GroupedParams) -> u32 {
+        global::load_b32_fresh(p.panels, true) * p.across.value
+    }
+
+    /// Work number `index` of `tiles`, none past the last: neighbours share rows of A.
+    #[inline(always)]
+    fn work(p: &GroupedParams, index: u32, tiles: u32) -> Work {
+        let (panel, across) = p.across.of(index);
+        let at = p.panels + (panel as u64 + 1) * ROUTE_RECORD as u64 * 4;
+        let [expert, first, rows, _] = global::load_v4_fresh(at, index < tiles);
+        Work {
+            expert,
+            first,
+            rows,
+            column: across * Self::COLUMNS,
+        }
+    }
+
+    #[inline(always)]
+    fn set_up(p: &GroupedParams, at: u64) {
+        if gpu::thread() == 0 {
+            let arrivals = if p.flags & GROUPED_GATHER != 0 {
+                // Every thread that gathers, and the copies of W.
+                GROUPED_COPIERS + 1
+            } else {
+                1
+            };
+            Self::make_barriers(arrivals, CONSUMERS);
+            bulk::prefetch_map(at);
+            bulk::prefetch_map(at + 128);
+        }
+        gpu::sync_threads();
+    }
+
+    /// A warpgroup's 64 rows of every tile. Where a panel has none of them it only lets the stages go. What the rows need on their way
+    /// out is fetched ahead, each thing a tile before what depends on it.
+    #[inline(always)]
+    fn consume<E: WgmmaElem>(p: &GroupedParams) {
+        let half = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
+        let tiles = Self::tiles(p);
+        let mut ring = (0, 0);
+        let mut index = gpu::block_x();
+        let mut work = Self::work(p, index, tiles);
+        let mut later = Self::work(p, index + gpu::grid_x(), tiles);
+        let mut choice = Self::chosen(p, work, half);
+        while index < tiles {
+            let latest = Self::work(p, index + 2 * gpu::grid_x(), tiles);
+            let choice_later = Self::chosen(p, later, half);
+            let weight = Self::weight(p, work, half, choice);
+            let rows = warp::shuffle::<32>(work.rows, 0, u32::MAX);
+            if half * 64 < rows {
+                let mut acc = Acc::<CHUNKS>::zero();
+                ring = Self::products::<E>(p, half, ring, &mut acc);
+                Self::leave::<E>(p, work, half, (choice, weight), &acc);
+            } else {
+                ring = Self::pass(p, ring);
+            }
+            (work, later, choice) = (later, latest, choice_later);
+            index += gpu::grid_x();
+        }
+    }
+
+    /// The sums of a tile.
+    #[inline(always)]
+    fn products<E: WgmmaElem>(
+        p: &GroupedParams,
+        half: u32,
+        mut ring: (u32, u32),
+        acc: &mut Acc<CHUNKS>,
+    ) -> (u32, u32) {
+        let mut held = NONE;
+        let mut deep = 0;
+        while deep < p.k {
+            let slot = ring.0;
+            barrier::wait(Self::full(slot), ring.1);
+            // The gathered rows were written by ordinary copies.
+            barrier::fence_copies();
+            acc.fence();
+            Self::multiply::<E>(acc, slot, half);
+            wgmma::commit();
+            acc.wait::<1>();
+            Self::free(held);
+            held = slot;
+            ring = Self::next(ring);
+            deep += DEPTH;
+        }
+        acc.wait::<0>();
+        Self::free(held);
+        ring
+    }
+
+    #[inline(always)]
+    fn multiply<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, half: u32) {
+        let stage = Self::stage(slot);
+        let (slab, panel) = (stage + half * SLAB as u32, stage + Self::A_BYTES as u32);
+        unroll!(step < 4, {
+            let row = PANEL_BYTES as u32;
+            let a = frag::descriptor(slab + step as u32 * 32, row, 16);
+            if ORDER & B_COLUMNS == 0 {
+                let b = frag::descriptor(panel + step as u32 * 16 * row, row, SLAB as u32);
+                E::mma::<CHUNKS, 0, 1>(acc, a, b);
+            } else {
+                let b = frag::descriptor(panel + step as u32 * 32, row, 16);
+                E::mma::<CHUNKS, 0, 0>(acc, a, b);
+            }
+        });
+    }
+
+    /// Goes through the stages of a tile that this warpgroup has no rows of.
+    #[inline(always)]
+    fn pass(p: &GroupedParams, mut ring: (u32, u32)) -> (u32, u32) {
+        let mut deep = 0;
+        while deep < p.k {
+            barrier::wait(Self::full(ring.0), ring.1);
+            Self::free(ring.0);
+            ring = Self::next(ring);
+            deep += DEPTH;
+        }
+        ring
+    }
+}
+
+impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize, const ORDER: u32> Kernel<W, E, GroupedParams>
+    for GroupedTile<CHUNKS, ORDER>
+{
+    #[inline(always)]
+    unsafe fn run(p: &GroupedParams, at: u64) {
+        Self::set_up(p, at);
+        if gpu::thread() >= CONSUMERS * 32 {
+            barrier::registers_down::<FEW>();
+            if p.flags & GROUPED_GATHER != 0 {
+                Self::gather(p, at);
+            } else if gpu::thread() == CONSUMERS * 32 {
+                Self::slide(p, at);
+            }
+        } else {
+            barrier::registers_up::<MANY>();
+            grid::wait_for_previous();
+            // After the wait: what starts early may rely on all that came before this kernel.
+            grid::let_next_start();
+            Self::consume::<E>(p);
+            Self::clear_dropped(p);
+        }
+    }
+}

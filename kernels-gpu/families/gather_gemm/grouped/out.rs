@@ -1,0 +1,172 @@
+//! Sums on their way out: activation, the weight of each row, and through shared memory to whole lines of C, at the rows of the
+//! slots or of their choices.
+
+use super::{CONSUMERS, Work};
+use crate::abi::*;
+use crate::device::gpu;
+use crate::device::ptx::wgmma::Acc;
+use crate::device::ptx::{copy, global, matrix, warp};
+use crate::device::warpgroup::WgmmaElem;
+use crate::families::gather_gemm::abi::*;
+use crate::frag;
+
+/// First accumulator of the pair that lies in row 0 or 8 of an atom.
+const ROWS: [usize; 2] = [0, 2];
+/// A row that is not there has no place in C.
+const NOWHERE: u32 = u32::MAX;
+
+impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
+    /// Which row of the panel lanes 0 to 15 of this warp hold for it; the others the same.
+    #[inline(always)]
+    fn own_row(half: u32) -> u32 {
+        let thread = gpu::thread_again();
+        half * 64 + thread / 32 % 4 * 16 + thread % 16
+    }
+
+    /// The choice of this lane's row, where one is asked for.
+    #[inline(always)]
+    pub(super) fn chosen(p: &GroupedParams, work: Work, half: u32) -> u32 {
+        let row = Self::own_row(half);
+        let asked = p.flags & GROUPED_SCATTER != 0 || p.weights != 0;
+        let at = p.order + (work.first + row) as u64 * 4;
+        global::load_b32_fresh(at, asked && row < work.rows)
+    }
+
+    /// Its weight, where there are any.
+    #[inline(always)]
+    pub(super) fn weight(p: &GroupedParams, work: Work, half: u32, choice: u32) -> u32 {
+        let there = p.weights != 0 && Self::own_row(half) < work.rows;
+        global::load_b32_fresh(p.weights + choice as u64 * 4, there)
+    }
+
+    /// Stores a warpgroup's rows of a tile.
+    #[inline(always)]
+    pub(super) fn leave<E: WgmmaElem>(
+        p: &GroupedParams,
+        work: Work,
+        half: u32,
+        (choice, weight): (u32, u32),
+        acc: &Acc<CHUNKS>,
+    ) {
+        let lane = gpu::thread_again() % 32;
+        // Here and now: predicates held through the loop over tiles cost registers.
+        let flags = warp::again(p.flags);
+        let row = Self::own_row(half);
+        let inside = row < work.rows;
+        let slot = work.first + row;
+        let weight = [0, 8].map(|r| {
+            let own = warp::shuffle::<32>(weight, lane / 4 + r, u32::MAX);
+            if p.weights != 0 {
+                f32::from_bits(own)
+            } else {
+                1.0
+            }
+        });
+        let floor = if flags & FLAG_RELU != 0 {
+            0.0
+        } else {
+            f32::NEG_INFINITY
+        };
+        let place = match (inside, flags & GROUPED_SCATTER != 0) {
+            (false, _) => NOWHERE,
+            (true, true) => choice,
+            (true, false) => slot,
+        };
+        let top = gpu::thread_again() / 32 % 4 * 16;
+        let corner = (half, top, work.column);
+        Self::send::<E>(p, corner, place, (floor, weight), acc);
+    }
+
+    /// Chunks of 64 columns through shared memory, each warp its own 16 rows, to whole lines of 128 bytes. `place`: the row of C
+    /// that row `lane % 16` of the warp goes to. What is below `floor` becomes zero, which is ReLU or nothing, then a row is weighted.
+    #[inline(always)]
+    fn send<E: WgmmaElem>(
+        p: &GroupedParams,
+        (half, top, left): (u32, u32, u32),
+        place: u32,
+        (floor, weight): (f32, [f32; 2]),
+        acc: &Acc<CHUNKS>,
+    ) {
+        let lane = gpu::thread_again() % 32;
+        let slab = copy::arena() + Self::OUT as u32 + half * SLAB as u32 + top * 128;
+        let (r, chunk) = frag::ldmatrix_x4(lane);
+        let column = left + lane % 8 * 8;
+        let mut lines = [0u32; 4];
+        unroll!(j < 4, {
+            lines[j] = warp::shuffle::<32>(place, 4 * j as u32 + lane / 8, u32::MAX);
+        });
+        let corner = p.c + column as u64 * 2;
+        unroll!(c < CHUNKS, most 4, {
+            // The lanes have read the 64 columns before.
+            warp::sync_lanes(u32::MAX);
+            unroll!(j < 4, {
+                let mut words = [0u32; 4];
+                unroll!(w < 4, {
+                    let k = 8 * j + 4 * (w / 2) + ROWS[w % 2];
+                    let finish = |x: f32| E::mul(weight[w % 2], if x < floor { 0.0 } else { x });
+                    let (x, y) = (finish(acc.0[c][k]), finish(acc.0[c][k + 1]));
+                    words[w] = E::put(&[x, y, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])[0];
+                });
+                let at = frag::swizzle(r, 2 * j as u32 + chunk, PANEL_BYTES as u32);
+                matrix::stmatrix_x4(slab + at, words);
+            });
+            warp::sync_lanes(u32::MAX);
+            unroll!(j < 4, {
+                let from = frag::swizzle(4 * j as u32 + lane / 8, lane % 8, PANEL_BYTES as u32);
+                let eight = copy::load_shared_v4(slab + from);
+                if lines[j] != NOWHERE && column + 64 * (c as u32) < p.n {
+                    let line = corner + lines[j] as u64 * p.ldc_bytes as u64;
+                    let eight = Self::gated::<E>(p, (lines[j], column + 64 * c as u32), eight);
+                    global::store_v4(line + c as u64 * 128, eight);
+                }
+            });
+        });
+    }
+
+    /// Eight neighbours of a row, zero where the gate is not positive.
+    #[inline(always)]
+    fn gated<E: WgmmaElem>(
+        p: &GroupedParams,
+        (row, column): (u32, u32),
+        eight: [u32; 4],
+    ) -> [u32; 4] {
+        if warp::again(p.flags) & GROUPED_GATE == 0 {
+            return eight;
+        }
+        let at = p.gate + row as u64 * p.gate_bytes as u64 + column as u64 * 2;
+        let gate = global::load_v4_once(at, true);
+        let mut out = eight;
+        unroll!(w < 4, {
+            let half = |i: usize| {
+                if E::get(&gate, 2 * w + i) > 0.0 {
+                    0xffff << (16 * i)
+                } else {
+                    0
+                }
+            };
+            out[w] = eight[w] & (half(0) | half(1));
+        });
+        out
+    }
+
+    /// Rows of C of the choices of no expert: zero. A warp each.
+    #[inline(always)]
+    pub(super) fn clear_dropped(p: &GroupedParams) {
+        if p.flags & GROUPED_SCATTER == 0 {
+            return;
+        }
+        let (lane, warp) = (gpu::thread() % 32, gpu::thread() / 32);
+        let first = global::load_b32_fresh(p.offsets + p.experts as u64 * 4, true);
+        let mut slot = first + gpu::block_x() * CONSUMERS + warp;
+        while slot < p.slots {
+            let choice = global::load_b32_fresh(p.order + slot as u64 * 4, true);
+            let line = p.c + choice as u64 * p.ldc_bytes as u64;
+            let mut column = lane * 8;
+            while column < p.n {
+                global::store_v4(line + column as u64 * 2, [0; 4]);
+                column += 256;
+            }
+            slot += gpu::grid_x() * CONSUMERS;
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The warps that bring stages: rows of A by 16-byte copies where they are gathered, by the copy engine where they are
+//! neighbours; W always by the copy engine, through a map of three axes, whose boxes end where an expert's matrix ends.
+
+use super::{CONSUMERS, DEPTH, Work};
+use crate::abi::*;
+use crate::device::gpu;
+use crate::device::ptx::{barrier, bulk, copy, gather, global, grid};
+use crate::device::rows::{self, Rows, Source};
+use crate::device::stages::Stages;
+use crate::families::gather_gemm::abi::*;
+
+impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
+    /// Starts the copies of W of a stage; one thread.
+    #[inline(always)]
+    fn start_w(at: u64, work: Work, deep: u32, slot: u32, policy: u64) {
+        let (to, full) = (Self::stage(slot) + Self::A_BYTES as u32, Self::full(slot));
+        let map = at + 128;
+        if ORDER & B_COLUMNS == 0 {
+            unroll!(c < CHUNKS, most 4, {
+                let to = to + (c * SLAB) as u32;
+                let place = [work.column + 64 * c as u32, deep, work.expert];
+                bulk::load_3d_under(to, map, place, full, policy);
+            });
+        } else {
+            bulk::load_3d_under(to, map, [deep, work.column, work.expert], full, policy);
+        }
+    }
+
+    /// Choice of the slot that this lane fetches for its warp: the warp brings 32 rows of the panel.
+    #[inline(always)]
+    fn choice(p: &GroupedParams, work: Work) -> u32 {
+        let thread = gpu::thread_again() - CONSUMERS * 32;
+        global::load_b32_fresh(
+            p.order + (work.first + thread) as u64 * 4,
+            thread < work.rows,
+        )
+    }
+
+    /// All four warps: rows gathered by the slots' tokens. What the next tile needs is fetched a tile ahead, what tells where
+    /// that lies two.
+    #[inline(always)]
+    pub(super) fn gather(p: &GroupedParams, at: u64) {
+        grid::wait_for_previous();
+        grid::let_next_start();
+        let thread = gpu::thread() - CONSUMERS * 32;
+        let policy = global::first_out_of_l2(p.flags & GROUPED_ONCE != 0);
+        let tiles = Self::tiles(p);
+        let mut ring = (0, 1);
+        let mut index = gpu::block_x();
+        let mut work = Self::work(p, index, tiles);
+        let mut later = Self::work(p, index + gpu::grid_x(), tiles);
+        let mut choice = Self::choice(p, work);
+        while index < tiles {
+            let latest = Self::work(p, index + 2 * gpu::grid_x(), tiles);
+            let choice_later = Self::choice(p, later);
+            let rows = Self::rows(p, work, choice);
+            let mut deep = 0;
+            while deep < p.k {
+                barrier::wait(Self::empty(ring.0), ring.1);
+                if thread == 0 {
+                    barrier::arrive_expect(Self::full(ring.0), Self::W_BYTES as u32);
+                    Self::start_w(at, work, deep, ring.0, policy);
+                }
+                if deep + DEPTH <= p.k {
+                    Self::bring::<true>(p, rows, deep, ring.0);
+                } else {
+                    Self::bring::<false>(p, rows, deep, ring.0);
+                }
+                gather::arrive_with_copies(Self::full(ring.0));
+                ring = Self::next(ring);
+                deep += DEPTH;
+            }
+            (work, later, choice) = (later, latest, choice_later);
+            index += gpu::grid_x();
+        }
+        copy::copy_wait_all();
+    }
+
+    /// The rows of A that this lane brings 16 bytes of: those of the slots' tokens.
+    #[inline(always)]
+    fn rows(p: &GroupedParams, work: Work, choice: u32) -> Rows {
+        let thread = gpu::thread_again() - CONSUMERS * 32;
+        let token = p.top.of(choice).0;
+        rows::shared_out(thread, token, work.rows)
+    }
+
+    /// Starts this warp's copies of a stage.
+    #[inline(always)]
+    fn bring<const WHOLE: bool>(p: &GroupedParams, rows: Rows, deep: u32, slot: u32) {
+        let thread = gpu::thread_again() - CONSUMERS * 32;
+        let source = Source {
+            address: p.a,
+            row_bytes: p.lda_bytes,
+            columns: p.k,
+        };
+        rows::bring::<WHOLE>(source, rows, thread, deep, Self::stage(slot));
+    }
+
+    /// One thread: rows that are neighbours. Those behind a panel's are others', multiplied into rows of C that nobody stores.
+    #[inline(always)]
+    pub(super) fn slide(p: &GroupedParams, at: u64) {
+        let policy = global::first_out_of_l2(p.flags & GROUPED_ONCE != 0);
+        let early = p.flags & GROUPED_EARLY != 0;
+        if !early {
+            grid::wait_for_previous();
+            grid::let_next_start();
+        }
+        let tiles = Self::tiles(p);
+        let mut index = gpu::block_x();
+        let mut work = Self::work(p, index, tiles);
+        let mut later = Self::work(p, index + gpu::grid_x(), tiles);
+        let mut ahead = 0;
+        if early {
+            if index < tiles {
+                ahead = Self::start_early(p, at, work, policy);
+            }
+            grid::wait_for_previous();
+            grid::let_next_start();
+        }
+        let mut ring = (0, 1);
+        while index < tiles {
+            let latest = Self::work(p, index + 2 * gpu::grid_x(), tiles);
+            let mut deep = 0;
+            while deep < p.k {
+                barrier::wait(Self::empty(ring.0), ring.1);
+                let full = Self::full(ring.0);
+                if ahead == 0 {
+                    barrier::arrive_expect(full, Self::STAGE as u32);
+                    Self::start_w(at, work, deep, ring.0, policy);
+                } else {
+                    ahead -= 1;
+                }
+                bulk::load(Self::stage(ring.0), at, deep, work.first, full);
+                ring = Self::next(ring);
+                deep += DEPTH;
+            }
+            (work, later) = (later, latest);
+            index += gpu::grid_x();
+        }
+    }
+
+    /// Starts the copies of W of the first stages, before the rows of A are there; how many.
+    #[inline(always)]
+    fn start_early(p: &GroupedParams, at: u64, work: Work, policy: u64) -> u32 {
+        let (mut slot, mut deep) = (0, 0);
+        while deep < p.k && slot < Self::STAGES as u32 {
+            barrier::arrive_expect(Self::full(slot), Self::STAGE as u32);
+            Self::start_w(at, work, deep, slot, policy);
+            slot += 1;
+            deep += DEPTH;
+        }
+        slot
+    }
+}

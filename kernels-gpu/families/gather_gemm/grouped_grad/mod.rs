@@ -1,0 +1,249 @@
+//! Gradients of a stack of matrices: for each tile of each, four warps gather the rows of both operands that the expert's slots
+//! name, and two warpgroups multiply, slots ascending: no sum is split, so the bits are the same at every run. The grid is
+//! persistent; an expert without slots gets zeros.
+
+use crate::abi::*;
+use crate::device::epilogue::Output;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::wgmma::{self, Acc};
+use crate::device::ptx::{barrier, copy, gather, global, grid, warp};
+use crate::device::stages::{NONE, Stages};
+use crate::device::store::StoreTile;
+use crate::device::warpgroup::WgmmaElem;
+use crate::families::gather_gemm::abi::*;
+use crate::frag;
+
+/// Warps that multiply.
+const CONSUMERS: u32 = 8;
+/// Registers of a thread that gathers, and of one that multiplies: with two of these, three times 168.
+const FEW: u32 = 72;
+const MANY: u32 = 216;
+/// Slots of one `wgmma`, and of one warp's share of a stage.
+const STEP: u32 = 16;
+
+/// What a thread block computes next.
+#[derive(Clone, Copy)]
+struct Work {
+    expert: u32,
+    row: u32,
+    column: u32,
+    /// First slot, and the one behind the last.
+    first: u32,
+    end: u32,
+}
+
+impl Stages for GroupedGrad {
+    /// A stage is A's two slabs of 64 columns, then B's four.
+    const COUNT: usize = Self::STAGES;
+    const STRIDE: usize = Self::STAGE;
+    const FIRST_BARRIER: usize = Self::BARRIERS;
+}
+
+impl GroupedGrad {
+    /// Work number `index`: neighbours share rows of A, then the expert.
+    #[inline(always)]
+    fn work(p: &GroupedGradParams, index: u32) -> Work {
+        let (above, across) = p.across.of(index);
+        let (expert, down) = p.down.of(above);
+        let inside = index < p.tiles;
+        let at = p.offsets + expert as u64 * 4;
+        Work {
+            expert,
+            row: down * 128,
+            column: across * 256,
+            first: global::load_b32_fresh(at, inside),
+            end: global::load_b32_fresh(at + 4, inside),
+        }
+    }
+
+    #[inline(always)]
+    fn set_up() {
+        if gpu::thread() == 0 {
+            Self::make_barriers(GRAD_COPIERS, CONSUMERS);
+        }
+        gpu::sync_threads();
+    }
+
+    /// Four warps, each 16 slots of a stage. A lane holds one of its warp's choices; those of the next stage are fetched ahead.
+    #[inline(always)]
+    fn produce(p: &GroupedGradParams) {
+        let thread = gpu::thread() - CONSUMERS * 32;
+        let own = thread / 32 * STEP + thread % STEP;
+        let mut ring = (0, 1);
+        let mut index = gpu::block_x();
+        let mut later = Self::work(p, index);
+        while index < p.tiles {
+            let work = later;
+            index += gpu::grid_x();
+            later = Self::work(p, index);
+            let choice = |from: u32| {
+                let slot = from + own;
+                global::load_b32_fresh(p.order + slot as u64 * 4, slot < work.end)
+            };
+            let mut next = choice(work.first);
+            let mut from = work.first;
+            while from < work.end {
+                let token = p.top.of(next).0;
+                next = choice(from + GRAD_DEPTH);
+                barrier::wait(Self::empty(ring.0), ring.1);
+                // Slots of this warp's share, the whole of a step of 16 or none: what is not there arrives as zeros.
+                let first = from + thread / 32 * STEP;
+                if first + STEP <= work.end {
+                    Self::bring::<true>(p, work, (first, token), ring.0);
+                } else if first < work.end {
+                    Self::bring::<false>(p, work, (first, token), ring.0);
+                }
+                gather::arrive_with_copies(Self::full(ring.0));
+                ring = Self::next(ring);
+                from += GRAD_DEPTH;
+            }
+        }
+        copy::copy_wait_all();
+    }
+
+    /// Starts this warp's copies of a stage: of A 256 bytes a slot, half a warp each, of B 512, a warp each.
+    #[inline(always)]
+    fn bring<const WHOLE: bool>(
+        p: &GroupedGradParams,
+        work: Work,
+        (first, token): (u32, u32),
+        slot: u32,
+    ) {
+        let thread = gpu::thread_again() - CONSUMERS * 32;
+        let (warp, lane) = (thread / 32, thread % 32);
+        let stage = Self::stage(slot) + warp * STEP * PANEL_BYTES as u32;
+        let row = |i: u32, tokens: u32| {
+            let of_token = warp::shuffle::<32>(token, i, u32::MAX);
+            if p.flags & tokens != 0 {
+                of_token
+            } else {
+                first + i
+            }
+        };
+        let column = work.row + lane % 16 * 8;
+        let from = p.a + column as u64 * 2;
+        let to = stage + lane % 16 / 8 * SLAB as u32;
+        unroll!(i < 8, {
+            let own = 2 * i as u32 + lane / 16;
+            let from = from + row(own, GRAD_A_TOKENS) as u64 * p.lda_bytes as u64;
+            let to = to + own * PANEL_BYTES as u32 + ((lane % 8) ^ (own % 8)) * 16;
+            Self::start::<WHOLE>(to, from, p.a, (column < p.m, first + own < work.end));
+        });
+        let column = work.column + lane * 8;
+        let from = p.b + column as u64 * 2;
+        let to = stage + 2 * SLAB as u32 + lane / 8 * SLAB as u32;
+        unroll!(eight < 2, {
+            unroll!(i < 8, {
+                let own = (8 * eight + i) as u32;
+                let from = from + row(own, GRAD_B_TOKENS) as u64 * p.ldb_bytes as u64;
+                let to = to + own * PANEL_BYTES as u32 + ((lane % 8) ^ (own % 8)) * 16;
+                Self::start::<WHOLE>(to, from, p.b, (column < p.n, first + own < work.end));
+            });
+        });
+    }
+
+    /// Starts one copy. Columns that are not there are not copied: nobody stores what they are multiplied into.
+    #[inline(always)]
+    fn start<const WHOLE: bool>(to: u32, from: u64, any: u64, (inside, there): (bool, bool)) {
+        if WHOLE {
+            copy::copy_async_whole(to, from, u32::from(inside));
+        } else {
+            let (from, bytes) = if inside && there {
+                (from, 16)
+            } else {
+                (any, 0)
+            };
+            copy::copy_async_16(to, from, bytes);
+        }
+    }
+
+    /// A warpgroup's 64 rows of every tile.
+    #[inline(always)]
+    fn consume<E: WgmmaElem>(p: &GroupedGradParams) {
+        let half = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
+        let mut ring = (0, 0);
+        let mut index = gpu::block_x();
+        let mut later = Self::work(p, index);
+        while index < p.tiles {
+            let work = later;
+            index += gpu::grid_x();
+            later = Self::work(p, index);
+            let [first, end] = [work.first, work.end].map(|v| warp::shuffle::<32>(v, 0, u32::MAX));
+            let mut acc = Acc::<4>::zero();
+            let mut held = NONE;
+            let mut from = first;
+            while from < end {
+                let slot = ring.0;
+                barrier::wait(Self::full(slot), ring.1);
+                // The gathered rows were written by ordinary copies.
+                barrier::fence_copies();
+                acc.fence();
+                Self::multiply::<E>(&mut acc, slot, half, (end - from).div_ceil(STEP));
+                wgmma::commit();
+                acc.wait::<1>();
+                Self::free(held);
+                held = slot;
+                ring = Self::next(ring);
+                from += GRAD_DEPTH;
+            }
+            acc.wait::<0>();
+            Self::free(held);
+            Self::leave::<E>(p, work, half, end - first, &mut acc);
+        }
+    }
+
+    #[inline(always)]
+    fn multiply<E: WgmmaElem>(acc: &mut Acc<4>, slot: u32, half: u32, used: u32) {
+        let stage = Self::stage(slot);
+        let (slab, panel) = (stage + half * SLAB as u32, stage + 2 * SLAB as u32);
+        let row = PANEL_BYTES as u32;
+        unroll!(step < 4, {
+            if (step as u32) < used {
+                let deep = step as u32 * STEP * row;
+                let a = frag::descriptor(slab + deep, row, GRAD_DEPTH * row);
+                let b = frag::descriptor(panel + deep, row, SLAB as u32);
+                E::mma::<4, 1, 1>(acc, a, b);
+            }
+        });
+    }
+
+    #[inline(always)]
+    fn leave<E: WgmmaElem>(
+        p: &GroupedGradParams,
+        work: Work,
+        half: u32,
+        count: u32,
+        acc: &mut Acc<4>,
+    ) {
+        let slab = copy::arena() + Self::OUT as u32 + half * SLAB as u32;
+        let o = Output {
+            c: p.w + work.expert as u64 * p.m as u64 * p.ldw_bytes as u64,
+            bias: 0,
+            alpha: 1.0,
+            ldc_bytes: p.ldw_bytes,
+            n: p.n,
+            flags: warp::again(p.flags),
+            gate: 0,
+            gate_bytes: 0,
+        };
+        let corner = [work.row + half * 64, work.column];
+        StoreTile::<4, PLAIN>::write::<E>(o, p.m, corner, (half, slab), count, acc);
+    }
+}
+
+impl<W: WalkInfo, E: WgmmaElem> Kernel<W, E, GroupedGradParams> for GroupedGrad {
+    #[inline(always)]
+    unsafe fn run(p: &GroupedGradParams, _: u64) {
+        Self::set_up();
+        grid::wait_for_previous();
+        grid::let_next_start();
+        if gpu::thread() >= CONSUMERS * 32 {
+            barrier::registers_down::<FEW>();
+            Self::produce(p);
+        } else {
+            barrier::registers_up::<MANY>();
+            Self::consume::<E>(p);
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Rows that were gathered times matrices: convolutions, experts, and A whose micro-tiles were found at run time.
+
+pub mod abi;
+mod rows;
+
+#[cfg(any(
+    module = "conv",
+    module = "conv_grad",
+    module = "conv_pairs",
+    module = "conv_simt",
+    feature = "cuda_std"
+))]
+mod conv;
+#[cfg(any(module = "conv_grad", feature = "cuda_std"))]
+mod conv_grad;
+#[cfg(any(module = "conv_pairs", feature = "cuda_std"))]
+mod conv_pairs;
+#[cfg(any(module = "conv_simt", feature = "cuda_std"))]
+mod conv_simt;
+#[cfg(any(module = "conv_steps", feature = "cuda_std"))]
+mod conv_steps;
+#[cfg(any(module = "grouped", feature = "cuda_std"))]
+mod grouped;
+#[cfg(any(module = "grouped_grad", feature = "cuda_std"))]
+mod grouped_grad;
+#[cfg(any(
+    module = "pit",
+    module = "pit_turned",
+    module = "pit_right",
+    feature = "cuda_std"
+))]
+mod pit;
+#[cfg(any(module = "pit_conv", feature = "cuda_std"))]
+mod pit_conv;
+#[cfg(any(module = "pit_few", feature = "cuda_std"))]
+mod pit_few;
+#[cfg(any(module = "pit_tf32", feature = "cuda_std"))]
+mod pit_tf32;
+#[cfg(any(
+    module = "pit",
+    module = "pit_turned",
+    module = "pit_right",
+    module = "pit_tf32",
+    feature = "cuda_std"
+))]
+mod pit_work;

@@ -1,0 +1,277 @@
+//! A product with an operand whose empty micro-tiles were found while running: four warps gather the rows of B that a panel of
+//! A has micro-tiles for, and start the copies of these, two warpgroups multiply. The grid is persistent: how many
+//! micro-tiles there are is read on the device.
+
+use super::pit_work::Work;
+use crate::abi::*;
+use crate::device::epilogue::Output;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::wgmma::{self, Acc};
+use crate::device::ptx::{barrier, bulk, copy, gather, global, grid, warp};
+use crate::device::stages::{NONE, Stages, steps};
+use crate::device::store::StoreTile;
+use crate::device::warpgroup::WgmmaElem;
+use crate::families::discover::abi::NO_TILE;
+use crate::families::gather_gemm::abi::*;
+use crate::frag;
+
+/// Warps that multiply.
+const CONSUMERS: u32 = 8;
+/// Registers of a thread that gathers, and of one that multiplies.
+const FEW: u32 = 56;
+const MANY: u32 = 224;
+/// Micro-tiles of a stage, and of one `wgmma`.
+const DEPTH: u32 = 64;
+const STEP: u32 = 16;
+
+impl PitParams {
+    #[inline(always)]
+    fn output(&self, item: u32) -> Output {
+        Output {
+            c: self.c + item as u64 * self.c_item,
+            bias: self.bias,
+            alpha: self.alpha,
+            ldc_bytes: self.ldc_bytes,
+            n: self.n,
+            flags: warp::again(self.flags),
+            gate: 0,
+            gate_bytes: 0,
+        }
+    }
+}
+
+impl<const MT: usize, const TURNED: bool, const ORDER: u32> Stages
+    for PitColumns<MT, TURNED, ORDER>
+{
+    const COUNT: usize = Self::STAGES;
+    const STRIDE: usize = Self::STAGE;
+    const FIRST_BARRIER: usize = Self::BARRIERS;
+}
+
+impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNED, ORDER> {
+    /// The item that a panel belongs to, and its first row there. Rows of an A that is not turned are those of all items.
+    #[inline(always)]
+    fn place(p: &PitParams, panel: u32) -> (u32, u32) {
+        let (item, within) = if TURNED { p.item.of(panel) } else { (0, panel) };
+        (item, within * MT as u32)
+    }
+
+    #[inline(always)]
+    fn set_up(at: u64) {
+        if gpu::thread() == 0 {
+            // Every thread that gathers, and the copy of A.
+            Self::make_barriers(PIT_COPIERS + u32::from(!TURNED), CONSUMERS);
+            if !TURNED {
+                bulk::prefetch_map(at);
+            }
+        }
+        gpu::sync_threads();
+    }
+
+    #[inline(always)]
+    fn produce(p: &PitParams, at: u64) {
+        let thread = gpu::thread() - CONSUMERS * 32;
+        let (warp, lane) = (thread / 32, thread % 32);
+        let mut ring = (0, 1);
+        let mut index = gpu::block_x();
+        while index < p.tiles {
+            let work = Work::new(p, index, Self::COLUMNS);
+            let list = p.lists + work.panel as u64 * p.stride as u64 * 4;
+            let column = work.column + lane * 8;
+            let (item, _) = p.item.of(work.panel);
+            let b = p.b + item as u64 * p.item_bytes + column as u64 * 2;
+            let lanes = (b, u32::from(column < p.n));
+            // Once for a tile: what is computed for each stage stands between the wait for it and its first copy.
+            let of_a = Self::own_of_a(p, work, lane);
+            // A lane holds one of its warp's rows; those of the next stage are fetched ahead.
+            let place = |from: u32| list + (from + warp * STEP + lane % STEP) as u64 * 4;
+            let mut rows = global::load_b32_fresh(place(0), work.count > 0);
+            let mut from = 0;
+            while from < work.count {
+                let now = rows;
+                let more = from + DEPTH < work.count;
+                rows = global::load_b32_fresh(place(from + DEPTH), more);
+                barrier::wait(Self::empty(ring.0), ring.1);
+                if TURNED {
+                    Self::gather_a(p, of_a, ring.0, now);
+                } else if thread == 0 {
+                    Self::start_a(p, at, work, from, ring.0);
+                }
+                if from + (warp + 1) * STEP <= work.count {
+                    Self::gather::<true>(p, lanes, ring.0, now);
+                } else if warp < steps::<DEPTH, STEP>(work.count, from) {
+                    Self::gather::<false>(p, lanes, ring.0, now);
+                }
+                gather::arrive_with_copies(Self::full(ring.0));
+                ring = Self::next(ring);
+                from += DEPTH;
+            }
+            index += gpu::grid_x();
+        }
+        copy::copy_wait_all();
+    }
+
+    /// Starts the copy of a stage's micro-tiles; one thread.
+    #[inline(always)]
+    fn start_a(p: &PitParams, at: u64, work: Work, from: u32, slot: u32) {
+        let (to, full) = (Self::stage(slot), Self::full(slot));
+        barrier::arrive_expect(full, Self::A_BYTES as u32);
+        let y = work.panel * p.stride + from;
+        bulk::load(to, at, 0, y, full);
+        if MT == 128 {
+            bulk::load(to + SLAB as u32, at, 64, y, full);
+        }
+    }
+
+    /// Where a lane's 16 bytes of the first row of a turned A lie, and whether A has them.
+    #[inline(always)]
+    fn own_of_a(p: &PitParams, work: Work, lane: u32) -> (u64, u32) {
+        if !TURNED {
+            return (0, 0);
+        }
+        let (item, left) = Self::place(p, work.panel);
+        let column = left + lane % 8 * 8;
+        let from = p.a + item as u64 * p.a_item + column as u64 * 2;
+        (from, u32::from(column < p.m))
+    }
+
+    /// Starts this warp's copies of pieces of rows of A: 8 lanes bring one. Zeros where there is none, so that whatever an earlier
+    /// stage left there is not multiplied.
+    #[inline(always)]
+    fn gather_a(p: &PitParams, (from, inside): (u64, u32), slot: u32, rows: u32) {
+        let thread = gpu::thread_again() - CONSUMERS * 32;
+        let (warp, lane) = (thread / 32, thread % 32);
+        let (within, chunk) = (lane / 8, lane % 8);
+        let to = Self::stage(slot) + warp * STEP * PANEL_BYTES as u32;
+        unroll!(four < 4, {
+            let place = 4 * (four as u32) + within;
+            let row = warp::shuffle::<32>(rows, place, u32::MAX);
+            let to = to + place * PANEL_BYTES as u32 + (chunk ^ (place % 8)) * 16;
+            let there = inside != 0 && row != NO_TILE;
+            let from = from + row as u64 * p.lda_bytes as u64;
+            gather::copy_or_zero(to, if there { from } else { p.a }, there);
+        });
+    }
+
+    /// Starts this warp's copies of rows of B: a lane brings 16 bytes of each, from its own column on. `WHOLE`: there are 16; else
+    /// those that are not arrive as zeros, since zeros of A times whatever is no number would be none.
+    #[inline(always)]
+    fn gather<const WHOLE: bool>(p: &PitParams, (from, inside): (u64, u32), slot: u32, rows: u32) {
+        let thread = gpu::thread_again() - CONSUMERS * 32;
+        let (warp, lane) = (thread / 32, thread % 32);
+        let to = Self::stage(slot) + Self::B_AT as u32;
+        let to = to + lane / 8 * SLAB as u32 + warp * STEP * PANEL_BYTES as u32;
+        unroll!(eight < 2, {
+            unroll!(i < 8, {
+                let row = warp::shuffle::<32>(rows, (8 * eight + i) as u32, u32::MAX);
+                let to = to + ((lane % 8) ^ i as u32) * 16 + (8 * eight + i) as u32 * 128;
+                if WHOLE {
+                    let from = from + row as u64 * p.ldb_bytes as u64;
+                    copy::copy_async_whole(to, from, inside);
+                } else {
+                    let there = inside != 0 && row != NO_TILE;
+                    let from = from + row as u64 * p.ldb_bytes as u64;
+                    gather::copy_or_zero(to, if there { from } else { p.b }, there);
+                }
+            });
+        });
+    }
+
+    /// `C` chunks of 64 columns of a warpgroup: 128 rows are two halves, fewer are both warpgroups', half the columns each.
+    #[inline(always)]
+    fn consume<E: WgmmaElem, const C: usize>(p: &PitParams) {
+        let half = gpu::thread() / 128;
+        let mut ring = (0, 0);
+        let mut index = gpu::block_x();
+        while index < p.tiles {
+            let work = Work::new(p, index, Self::COLUMNS);
+            let count = warp::shuffle::<32>(work.count, 0, u32::MAX);
+            let mut acc = Acc::<C>::zero();
+            let mut held = NONE;
+            let mut from = 0;
+            while from < count {
+                let slot = ring.0;
+                barrier::wait(Self::full(slot), ring.1);
+                // The gathered rows were written by ordinary copies.
+                barrier::fence_copies();
+                acc.fence();
+                Self::multiply::<E, C>(&mut acc, slot, half, steps::<DEPTH, STEP>(count, from));
+                wgmma::commit();
+                acc.wait::<1>();
+                Self::free(held);
+                held = slot;
+                ring = Self::next(ring);
+                from += DEPTH;
+            }
+            acc.wait::<0>();
+            Self::free(held);
+            Self::leave::<E, C>(p, work, half, count, &mut acc);
+            index += gpu::grid_x();
+        }
+    }
+
+    #[inline(always)]
+    fn multiply<E: WgmmaElem, const C: usize>(acc: &mut Acc<C>, slot: u32, half: u32, used: u32) {
+        let stage = Self::stage(slot);
+        let panel = stage + Self::B_AT as u32;
+        let (a, b) = if MT == 128 {
+            (stage + half * SLAB as u32, panel)
+        } else {
+            (stage, panel + half * 2 * SLAB as u32)
+        };
+        let row = Self::A_ROW as u32;
+        // 32 rows stand for 64: the second half of the operand is the first again.
+        let between = if MT == 32 { 0 } else { DEPTH * row };
+        unroll!(step < 4, {
+            if (step as u32) < used {
+                let deep = step as u32 * STEP;
+                let a = frag::descriptor(a + deep * row, row, between);
+                let b = frag::descriptor(b + deep * PANEL_BYTES as u32, 128, SLAB as u32);
+                E::mma::<C, 1, 1>(acc, a, b);
+            }
+        });
+    }
+
+    #[inline(always)]
+    fn leave<E: WgmmaElem, const C: usize>(
+        p: &PitParams,
+        work: Work,
+        half: u32,
+        count: u32,
+        acc: &mut Acc<C>,
+    ) {
+        let (item, top) = Self::place(p, work.panel);
+        let (row, column) = if MT == 128 {
+            (top + half * 64, work.column)
+        } else {
+            (top, work.column + half * 128)
+        };
+        let slab = copy::arena() + Self::OUT as u32 + half * SLAB as u32;
+        let end = p.m.min(top + MT as u32);
+        let o = p.output(item);
+        StoreTile::<C, ORDER>::write::<E>(o, end, [row, column], (half, slab), count, acc);
+    }
+}
+
+impl<W: WalkInfo, E: WgmmaElem, const MT: usize, const TURNED: bool, const ORDER: u32>
+    Kernel<W, E, PitParams> for PitColumns<MT, TURNED, ORDER>
+{
+    #[inline(always)]
+    unsafe fn run(p: &PitParams, at: u64) {
+        grid::let_next_start();
+        Self::set_up(at);
+        grid::wait_for_previous();
+        if gpu::thread() >= CONSUMERS * 32 {
+            barrier::registers_down::<FEW>();
+            Self::produce(p, at);
+        } else {
+            barrier::registers_up::<MANY>();
+            if MT == 128 {
+                Self::consume::<E, 4>(p);
+            } else {
+                Self::consume::<E, 2>(p);
+            }
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! A convolution whose listed channels or filters alone are multiplied, as a product of one row for each position of C: the copy
+//! engine brings boxes of positions, moved by the tap, with zeros for those outside of the image; four warps gather the rows of
+//! B that the image's list names, or one thread starts the copies of packed filters; two warpgroups multiply. The grid is persistent:
+//! how much is listed is read on the device.
+
+mod out;
+mod producer;
+
+use crate::abi::*;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::wgmma::{self, Acc};
+use crate::device::ptx::{barrier, bulk, global, grid, warp};
+use crate::device::stages::{NONE, Stages, steps};
+use crate::device::warpgroup::WgmmaElem;
+use crate::families::gather_gemm::abi::*;
+use crate::frag;
+
+/// Warps that multiply.
+const CONSUMERS: u32 = 8;
+/// Registers of a thread that gathers, and of one that multiplies.
+const FEW: u32 = 56;
+const MANY: u32 = 224;
+/// Channels of a stage, and of one `wgmma`.
+const DEPTH: u32 = PIT_CONV_DEPTH as u32;
+const STEP: u32 = 16;
+
+/// What a thread block computes next: a box of positions of C, and the filters from `column` on.
+#[derive(Clone, Copy)]
+struct Work {
+    image: u32,
+    corner: [u32; 2],
+    column: u32,
+    /// Channels.
+    count: u32,
+}
+
+impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> Stages
+    for PitConv<MT, CHUNKS, FILTERS>
+{
+    const COUNT: usize = Self::STAGES;
+    const STRIDE: usize = Self::STAGE;
+    const FIRST_BARRIER: usize = Self::BARRIERS;
+}
+
+impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUNKS, FILTERS> {
+    /// Warpgroups that share the columns of a tile: 128 positions are two halves, fewer are both warpgroups', half the columns each.
+    const GROUPS: u32 = if MT == 128 { 1 } else { 2 };
+    /// Chunks of 64 columns of a warpgroup at the most.
+    const CONSUMED: usize = CHUNKS / Self::GROUPS as usize;
+
+    /// Whether so many channels are brought by half lines.
+    #[inline(always)]
+    fn is_narrow(count: u32) -> bool {
+        !FILTERS && count <= DEPTH / 2
+    }
+
+    /// Columns of B that there are: the filters, or those that are listed.
+    #[inline(always)]
+    fn columns(p: &PitConvParams) -> u32 {
+        if FILTERS {
+            global::load_b32_fresh(p.counts, true)
+        } else {
+            p.filters
+        }
+    }
+
+    /// Work number `index`: neighbours share columns of B.
+    #[inline(always)]
+    fn work(p: &PitConvParams, index: u32) -> Work {
+        let across = index.checked_div(p.positions).unwrap_or(0);
+        let (image, tile) = p.image.of(index - across * p.positions);
+        let (down, right) = p.row.of(tile);
+        let tall = Self::BLOCK.0.checked_div(p.wide.value).unwrap_or(0);
+        let listed = global::load_b32_fresh(p.counts + image as u64 * 4, !FILTERS);
+        Work {
+            image,
+            corner: [down * tall, right * p.wide.value],
+            column: across * Self::COLUMNS,
+            count: if FILTERS { p.channels } else { listed },
+        }
+    }
+
+    #[inline(always)]
+    fn set_up(at: u64) {
+        if gpu::thread() == 0 {
+            // The copies of the engine, and every thread that gathers.
+            Self::make_barriers(if FILTERS { 1 } else { PIT_CONV_COPIERS + 1 }, CONSUMERS);
+            bulk::prefetch_map(at);
+            bulk::prefetch_map(at + 128);
+        }
+        gpu::sync_threads();
+    }
+
+    /// Every tile, with as few chunks of 64 columns as there are.
+    #[inline(always)]
+    fn consume<E: WgmmaElem>(p: &PitConvParams) {
+        let half = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
+        let columns = warp::shuffle::<32>(Self::columns(p), 0, u32::MAX);
+        let tiles = p.positions * columns.div_ceil(Self::COLUMNS);
+        let mut ring = (0, 0);
+        let mut index = gpu::block_x();
+        while index < tiles {
+            let work = Self::work(p, index);
+            let count = warp::shuffle::<32>(work.count, 0, u32::MAX);
+            let left = warp::shuffle::<32>(columns - work.column, 0, u32::MAX);
+            let own = (half, columns, count);
+            if left <= 64 * Self::GROUPS {
+                ring = Self::tile::<E, 1>(p, work, own, ring);
+            } else if Self::CONSUMED == 2 || left <= 128 * Self::GROUPS {
+                ring = Self::tile::<E, 2>(p, work, own, ring);
+            } else {
+                ring = Self::tile::<E, 4>(p, work, own, ring);
+            }
+            index += gpu::grid_x();
+        }
+    }
+
+    /// A tile of `C` chunks a warpgroup.
+    #[inline(always)]
+    fn tile<E: WgmmaElem, const C: usize>(
+        p: &PitConvParams,
+        work: Work,
+        (half, columns, count): (u32, u32, u32),
+        ring: (u32, u32),
+    ) -> (u32, u32) {
+        let mut acc = Acc::<C>::zero();
+        let ring = Self::products::<E, C>((count, p.taps), half, ring, &mut acc);
+        Self::leave::<E, C>(p, work, (half, columns), &acc);
+        ring
+    }
+
+    /// The sums of a tile.
+    #[inline(always)]
+    fn products<E: WgmmaElem, const C: usize>(
+        (count, taps): (u32, u32),
+        half: u32,
+        mut ring: (u32, u32),
+        acc: &mut Acc<C>,
+    ) -> (u32, u32) {
+        // Of few channels a position has half a line.
+        let row = if Self::is_narrow(count) {
+            PANEL_BYTES as u32 / 2
+        } else {
+            PANEL_BYTES as u32
+        };
+        let mut held = NONE;
+        let mut tap = 0;
+        while tap < taps {
+            let mut from = 0;
+            while from < count {
+                let slot = ring.0;
+                barrier::wait(Self::full(slot), ring.1);
+                if !FILTERS {
+                    // The gathered rows were written by ordinary copies.
+                    barrier::fence_copies();
+                }
+                acc.fence();
+                Self::multiply::<E, C>(acc, slot, (half, row), steps::<DEPTH, STEP>(count, from));
+                wgmma::commit();
+                acc.wait::<1>();
+                Self::free(held);
+                held = slot;
+                ring = Self::next(ring);
+                from += DEPTH;
+            }
+            tap += 1;
+        }
+        acc.wait::<0>();
+        Self::free(held);
+        ring
+    }
+
+    #[inline(always)]
+    fn multiply<E: WgmmaElem, const C: usize>(
+        acc: &mut Acc<C>,
+        slot: u32,
+        (half, row): (u32, u32),
+        used: u32,
+    ) {
+        let stage = Self::stage(slot);
+        let panel = stage + Self::A_BYTES as u32;
+        let (a, b) = if MT == 128 {
+            (stage + half * 64 * row, panel)
+        } else {
+            (stage, panel + half * (C * SLAB) as u32)
+        };
+        let line = PANEL_BYTES as u32;
+        unroll!(step < 4, {
+            if (step as u32) < used {
+                let a = frag::descriptor(a + step as u32 * 32, row, 16);
+                let b = frag::descriptor(b + step as u32 * STEP * line, line, SLAB as u32);
+                E::mma::<C, 0, 1>(acc, a, b);
+            }
+        });
+    }
+}
+
+impl<W: WalkInfo, E: WgmmaElem, const MT: usize, const CHUNKS: usize, const FILTERS: bool>
+    Kernel<W, E, PitConvParams> for PitConv<MT, CHUNKS, FILTERS>
+{
+    #[inline(always)]
+    unsafe fn run(p: &PitConvParams, at: u64) {
+        grid::let_next_start();
+        Self::set_up(at);
+        grid::wait_for_previous();
+        if gpu::thread() >= CONSUMERS * 32 {
+            barrier::registers_down::<FEW>();
+            if FILTERS {
+                if gpu::thread() == CONSUMERS * 32 {
+                    Self::slide(p, at);
+                }
+            } else {
+                Self::gather(p, at);
+            }
+        } else {
+            barrier::registers_up::<MANY>();
+            Self::consume::<E>(p);
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Sums on their way out, by shared memory: whole lines of C, or the listed columns alone.
+
+use super::Work;
+use crate::abi::*;
+use crate::device::gpu;
+use crate::device::ptx::wgmma::Acc;
+use crate::device::ptx::{copy, global, matrix, warp};
+use crate::device::warpgroup::WgmmaElem;
+use crate::families::gather_gemm::abi::*;
+use crate::frag;
+
+/// First accumulator of the pair that lies in row 0 or 8 of an atom.
+const ROWS: [usize; 2] = [0, 2];
+/// A position that is not there has no row in C, nor a filter that is not there a column.
+const NOWHERE: u32 = u32::MAX;
+
+impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUNKS, FILTERS> {
+    /// The row of C that lanes 0 to 15 of this warp hold for it; the others the same.
+    #[inline(always)]
+    fn line(p: &PitConvParams, work: Work, half: u32) -> u32 {
+        let thread = gpu::thread_again();
+        let row = thread / 32 % 4 * 16 + thread % 16 + if MT == 128 { half * 64 } else { 0 };
+        let (down, right) = p.wide.of(row);
+        let [x, y] = [work.corner[0] + down, work.corner[1] + right];
+        if x < p.out[0] && y < p.out[1] {
+            (work.image * p.out[0] + x) * p.out[1] + y
+        } else {
+            NOWHERE
+        }
+    }
+
+    /// Stores a warpgroup's rows of a tile, of `columns` that there are.
+    #[inline(always)]
+    pub(super) fn leave<E: WgmmaElem, const C: usize>(
+        p: &PitConvParams,
+        work: Work,
+        (half, columns): (u32, u32),
+        acc: &Acc<C>,
+    ) {
+        let line = Self::line(p, work, half);
+        let left = work.column + if MT == 128 { 0 } else { half * 64 * C as u32 };
+        let warp = gpu::thread_again() / 32 % 4;
+        let slab = copy::arena() + Self::OUT as u32 + half * SLAB as u32 + warp * 16 * 128;
+        unroll!(c < C, most 4, {
+            // The lanes have read the 64 columns before.
+            warp::sync_lanes(u32::MAX);
+            Self::lay_down::<E>(&acc.0[c], slab);
+            warp::sync_lanes(u32::MAX);
+            let left = left + 64 * c as u32;
+            if FILTERS {
+                Self::scatter(p, (left, columns), line, slab);
+            } else {
+                Self::send(p, left, line, slab);
+            }
+        });
+    }
+
+    /// 64 columns of this warp's 16 rows into shared memory.
+    #[inline(always)]
+    fn lay_down<E: WgmmaElem>(acc: &[f32; 32], slab: u32) {
+        let (r, chunk) = frag::ldmatrix_x4(gpu::thread_again() % 32);
+        unroll!(j < 4, {
+            let mut words = [0u32; 4];
+            unroll!(w < 4, {
+                let k = 8 * j + 4 * (w / 2) + ROWS[w % 2];
+                words[w] = E::put(&[acc[k], acc[k + 1], 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])[0];
+            });
+            let at = frag::swizzle(r, 2 * j as u32 + chunk, PANEL_BYTES as u32);
+            matrix::stmatrix_x4(slab + at, words);
+        });
+    }
+
+    /// Whole lines of 128 bytes.
+    #[inline(always)]
+    fn send(p: &PitConvParams, left: u32, line: u32, slab: u32) {
+        let lane = gpu::thread_again() % 32;
+        let column = left + lane % 8 * 8;
+        unroll!(j < 4, {
+            let row = 4 * j as u32 + lane / 8;
+            let line = warp::shuffle::<32>(line, row, u32::MAX);
+            let from = frag::swizzle(row, lane % 8, PANEL_BYTES as u32);
+            let eight = copy::load_shared_v4(slab + from);
+            if line != NOWHERE && column < p.filters {
+                let to = p.c + line as u64 * p.ldc_bytes as u64 + column as u64 * 2;
+                global::store_v4(to, eight);
+            }
+        });
+    }
+
+    /// Each column to that of its filter: a lane has two of them, 32 apart, so that neighbours that are listed are stored together.
+    #[inline(always)]
+    fn scatter(p: &PitConvParams, (left, columns): (u32, u32), line: u32, slab: u32) {
+        let lane = gpu::thread_again() % 32;
+        let mut filters = [NOWHERE; 2];
+        unroll!(i < 2, {
+            let place = left + lane + 32 * i as u32;
+            let listed = global::load_b32_fresh(p.lists + place as u64 * 4, place < columns);
+            filters[i] = if place < columns { listed } else { NOWHERE };
+        });
+        let mut row = 0;
+        while row < 16 {
+            let line = warp::shuffle::<32>(line, row, u32::MAX);
+            let to = p.c + line as u64 * p.ldc_bytes as u64;
+            unroll!(i < 2, {
+                let column = lane + 32 * i as u32;
+                let from = frag::swizzle(row, column / 8, PANEL_BYTES as u32) + column % 8 * 2;
+                let value = copy::load_shared_b16(slab + from);
+                let there = line != NOWHERE && filters[i] != NOWHERE;
+                let to = to + filters[i] as u64 * 2;
+                global::store_b16_if(if there { to } else { p.c }, value, there);
+            });
+            row += 1;
+        }
+    }
+}

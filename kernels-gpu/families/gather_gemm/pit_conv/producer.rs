@@ -1,0 +1,166 @@
+//! Copies into the ring.
+
+use super::{CONSUMERS, DEPTH, STEP, Work};
+use crate::abi::*;
+use crate::device::gpu;
+use crate::device::ptx::{barrier, bulk, copy, gather, global, warp};
+use crate::device::stages::{Stages, steps};
+use crate::families::discover::abi::NO_TILE;
+use crate::families::gather_gemm::abi::*;
+
+impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUNKS, FILTERS> {
+    /// Lanes that bring a row of B, 16 bytes each.
+    const LANES: u32 = 8 * CHUNKS as u32;
+
+    /// Position of A that the first of the tile's positions meets at this tap; outside of the image it wraps, as the engine
+    /// wants it.
+    #[inline(always)]
+    fn origin(p: &PitConvParams, work: Work, tap: u32) -> [u32; 2] {
+        let (i, j) = p.window.of(tap);
+        let along = |axis: usize, t: u32| {
+            (work.corner[axis] * p.stride[axis] + t * p.dilation[axis])
+                .wrapping_sub(p.padding[axis])
+        };
+        [along(0, i), along(1, j)]
+    }
+
+    #[inline(always)]
+    fn start_a(map: u64, image: u32, [x, y]: [u32; 2], from: u32, slot: u32) {
+        bulk::load_4d(
+            Self::stage(slot),
+            map,
+            [from, y, x, image],
+            Self::full(slot),
+        );
+    }
+
+    /// Channels are listed: the rows of B that they meet are gathered.
+    #[inline(always)]
+    pub(super) fn gather(p: &PitConvParams, at: u64) {
+        let thread = gpu::thread() - CONSUMERS * 32;
+        let (warp, lane) = (thread / 32, thread % 32);
+        let tiles = p.positions * p.filters.div_ceil(Self::COLUMNS);
+        let mut ring = (0, 1);
+        let mut index = gpu::block_x();
+        while index < tiles {
+            let work = Self::work(p, index);
+            let list = p.lists + work.image as u64 * p.list_stride as u64 * 4;
+            let column = work.column + lane % Self::LANES * 8;
+            let inside = u32::from(column < p.filters);
+            let mut b = p.b + column as u64 * 2;
+            // A lane holds one of its warp's rows; those of the next stage are fetched ahead.
+            let place = |from: u32| list + (from + warp * STEP + lane % STEP) as u64 * 4;
+            let mut rows = global::load_b32_fresh(place(0), work.count > 0);
+            let (map, bytes) = if Self::is_narrow(work.count) {
+                (at + 128, Self::A_BYTES as u32 / 2)
+            } else {
+                (at, Self::A_BYTES as u32)
+            };
+            let mut tap = 0;
+            while tap < p.taps {
+                let origin = Self::origin(p, work, tap);
+                let mut from = 0;
+                while from < work.count {
+                    let now = rows;
+                    let more = from + DEPTH < work.count;
+                    // Behind the last channel comes the first one, of the next tap; those of one stage are at hand.
+                    if work.count > DEPTH {
+                        let from = if more { from + DEPTH } else { 0 };
+                        rows = global::load_b32_fresh(place(from), true);
+                    }
+                    barrier::wait(Self::empty(ring.0), ring.1);
+                    if thread == 0 {
+                        barrier::arrive_expect(Self::full(ring.0), bytes);
+                        Self::start_a(map, work.image, origin, from, ring.0);
+                    }
+                    if from + (warp + 1) * STEP <= work.count {
+                        Self::bring::<true>(p, (b, inside), ring.0, now);
+                    } else if warp < steps::<DEPTH, STEP>(work.count, from) {
+                        Self::bring::<false>(p, (b, inside), ring.0, now);
+                    }
+                    gather::arrive_with_copies(Self::full(ring.0));
+                    ring = Self::next(ring);
+                    from += DEPTH;
+                }
+                b += p.channels as u64 * p.ldb_bytes as u64;
+                tap += 1;
+            }
+            index += gpu::grid_x();
+        }
+        copy::copy_wait_all();
+    }
+
+    /// Starts this warp's copies of 16 rows of B: a lane brings 16 bytes, from its own column on. `WHOLE`: there are 16; else
+    /// those that are not arrive as zeros, since zeros of A times whatever is no number would be none.
+    #[inline(always)]
+    fn bring<const WHOLE: bool>(
+        p: &PitConvParams,
+        (from, inside): (u64, u32),
+        slot: u32,
+        rows: u32,
+    ) {
+        let thread = gpu::thread_again() - CONSUMERS * 32;
+        let (warp, lane) = (thread / 32, thread % 32);
+        let (line, lane) = (lane / Self::LANES, lane % Self::LANES);
+        let to = Self::stage(slot) + Self::A_BYTES as u32;
+        let to = to + lane / 8 * SLAB as u32 + warp * STEP * PANEL_BYTES as u32;
+        unroll!(eight < 2, {
+            unroll!(i < 8, {
+                if (8 * eight + i) < STEP as usize * Self::LANES as usize / 32 {
+                    let place = (8 * eight + i) as u32 * (32 / Self::LANES) + line;
+                    let row = warp::shuffle::<32>(rows, place, u32::MAX);
+                    let to = to + ((lane % 8) ^ (place % 8)) * 16 + place * PANEL_BYTES as u32;
+                    if WHOLE {
+                        let from = from + row as u64 * p.ldb_bytes as u64;
+                        copy::copy_async_whole(to, from, inside);
+                    } else {
+                        let there = inside != 0 && row != NO_TILE;
+                        let from = if there {
+                            from + row as u64 * p.ldb_bytes as u64
+                        } else {
+                            p.b
+                        };
+                        gather::copy_or_zero(to, from, there);
+                    }
+                }
+            });
+        });
+    }
+
+    /// Filters are listed: one thread starts the copies of A and of the packed filters.
+    #[inline(always)]
+    pub(super) fn slide(p: &PitConvParams, at: u64) {
+        let columns = Self::columns(p);
+        let tiles = p.positions * columns.div_ceil(Self::COLUMNS);
+        let mut ring = (0, 1);
+        let mut index = gpu::block_x();
+        while index < tiles {
+            let work = Self::work(p, index);
+            let chunks = (columns - work.column).min(Self::COLUMNS).div_ceil(64);
+            let bytes = Self::A_BYTES as u32 + chunks * SLAB as u32;
+            let mut tap = 0;
+            while tap < p.taps {
+                let origin = Self::origin(p, work, tap);
+                let mut from = 0;
+                while from < work.count {
+                    let (slot, full) = (ring.0, Self::full(ring.0));
+                    barrier::wait(Self::empty(slot), ring.1);
+                    barrier::arrive_expect(full, bytes);
+                    Self::start_a(at, work.image, origin, from, slot);
+                    let to = Self::stage(slot) + Self::A_BYTES as u32;
+                    let mut chunk = 0;
+                    while chunk < chunks {
+                        let column = work.column + chunk * 64;
+                        let to = to + chunk * SLAB as u32;
+                        bulk::load_3d(to, at + 128, [column, from, tap], full);
+                        chunk += 1;
+                    }
+                    ring = Self::next(ring);
+                    from += DEPTH;
+                }
+                tap += 1;
+            }
+            index += gpu::grid_x();
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! A product of at most 64 rows with an A most of whose columns are empty: each thread block finds those of its part of k that are
+//! not (`scan`), gathers the rows of B that they meet into a ring of stages by copies of 16 bytes, multiplies, and meets the other
+//! parts of its tile in the cluster (`out`). All bytes of B that are read are those of listed rows.
+
+mod out;
+mod scan;
+
+use crate::abi::*;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::mma::MmaElem;
+use crate::device::ptx::{barrier, cluster, copy, grid, matrix};
+use crate::families::gather_gemm::abi::*;
+use crate::frag;
+use scan::Taken;
+
+/// Sums of a warp: atoms of 16 rows, then of 8 columns. Of the first as many are used as the tile has.
+type Sums = [[[f32; 4]; 4]; 4];
+
+/// Rows of B that all threads copy at once.
+const ROWS: u32 = 8;
+
+/// What a thread copies of eight rows of B, and where it reads what it multiplies.
+#[derive(Clone, Copy)]
+struct Own {
+    /// Of the eight rows its own, and whether there are columns of it.
+    row: u32,
+    inside: bool,
+    /// Where its columns begin in B, and where they lie in a stage.
+    from: u64,
+    to: u32,
+    /// Where fragments lie: of A behind the first value of a step, of B in a stage.
+    a: u32,
+    b: [u32; 2],
+}
+
+impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
+    /// The places of this thread. Computed where it stands: while A is on its way, not before it is asked for.
+    #[inline(always)]
+    fn places(p: &PitFewParams) -> Own {
+        let thread = gpu::thread_again();
+        let (warp, lane) = (thread / 32, thread % 32);
+        let across = WARPS as u32 * 4;
+        let (row, chunk) = (thread / across, thread % across);
+        let column = Self::tile(p) * Self::COLUMNS + chunk * 8;
+        let (deep, eight) = frag::ldmatrix_x4_columns(lane);
+        let (of_step, half) = frag::ldmatrix_x4(lane);
+        let wide = Self::ROW_BYTES as u32;
+        // Eight rows further, and sixteen, the swizzle is the same.
+        Own {
+            row,
+            inside: column < p.n,
+            from: p.b + column as u64 * 2,
+            to: frag::swizzle(row, chunk, wide),
+            a: deep * Self::A_ROW as u32 + eight * 16,
+            b: [0, 2].map(|h| frag::swizzle(of_step, warp * 4 + h + half, wide)),
+        }
+    }
+
+    /// This thread's warp and lane.
+    #[inline(always)]
+    fn own() -> (u32, u32) {
+        (gpu::thread() / 32, gpu::thread() % 32)
+    }
+
+    /// Number of this thread block's tile. Parts are a power of two.
+    #[inline(always)]
+    fn tile(p: &PitFewParams) -> u32 {
+        gpu::block_x() >> p.parts.trailing_zeros()
+    }
+
+    /// Where the column of A of a place of the list stands.
+    #[inline(always)]
+    fn entry(place: u32) -> u32 {
+        copy::arena() + Self::LIST as u32 + place * 4
+    }
+
+    /// Where the values of a place of the list lie.
+    #[inline(always)]
+    fn values(place: u32) -> u32 {
+        copy::arena() + Self::VALUES as u32 + place * Self::A_ROW as u32
+    }
+
+    /// First byte of a stage.
+    #[inline(always)]
+    fn stage(slot: u32) -> u32 {
+        copy::arena() + slot * Self::STAGE as u32
+    }
+
+    /// Starts the copies of a stage, if there is one: eight rows of B at a time, a thread has 16 bytes of each. Places behind the
+    /// last listed column are zeros, up to a step of the product: zeros of A times whatever is no number would be none.
+    #[inline(always)]
+    fn start(p: &PitFewParams, own: Own, listed: u32, s: u32, slot: u32) {
+        let end = if own.inside { listed } else { 0 };
+        let last = listed.saturating_sub(1);
+        let first = s * FEW_DEPTH + own.row;
+        let to = Self::stage(slot) + own.to;
+        // All four before the first copy, which they would wait behind.
+        let lines = [0, 1, 2, 3].map(|i| {
+            let place = (first + i * ROWS).min(last);
+            copy::load_shared_b32(Self::entry(place))
+        });
+        unroll!(i < 4, {
+            let down = i as u32 * ROWS;
+            let from = own.from + lines[i] as u64 * p.ldb_bytes as u64;
+            let to = to + down * Self::ROW_BYTES as u32;
+            copy::copy_async_whole(to, from, u32::from(first + down < end));
+        });
+        // One group a stage, whether there is something in it or not.
+        copy::copy_commit();
+        if (s + 1) * FEW_DEPTH > listed {
+            unroll!(i < 4, {
+                let down = i as u32 * ROWS;
+                let place = first + down;
+                if place >= listed && place < listed.next_multiple_of(16) {
+                    copy::store_shared_v4(to + down * Self::ROW_BYTES as u32, [0; 4]);
+                }
+            });
+        }
+    }
+
+    /// Multiplies a stage: all rows with this warp's 32 columns.
+    #[inline(always)]
+    fn multiply<E: MmaElem>(own: Own, listed: u32, s: u32, slot: u32, sums: &mut Sums) {
+        let stage = Self::stage(slot);
+        let values = Self::values(s * FEW_DEPTH) + own.a;
+        unroll!(step < 2, {
+            let step = step as u32 * 16;
+            if s * FEW_DEPTH + step < listed {
+                let mut b = [[0; 2]; 4];
+                unroll!(h < 2, {
+                    let from = stage + own.b[h] + step * Self::ROW_BYTES as u32;
+                    let [w, x, y, z] = matrix::ldmatrix_x4_trans(from);
+                    b[2 * h] = [w, x];
+                    b[2 * h + 1] = [y, z];
+                });
+                let from = values + step * Self::A_ROW as u32;
+                unroll!(i < MT / 16, most 4, {
+                    let a = matrix::ldmatrix_x4_trans(from + i as u32 * 32);
+                    unroll!(j < 4, { E::mma(&mut sums[i][j], a, b[j]) });
+                });
+            }
+        });
+    }
+
+    /// Waits until all but the youngest groups of copies have ended: one less than those behind the stage that is multiplied next.
+    #[inline(always)]
+    fn wait_for_copies() {
+        if Self::STAGES == 6 {
+            copy::copy_wait::<4>();
+        } else {
+            const { assert!(Self::STAGES == 5 || Self::STAGES == 6) };
+            copy::copy_wait::<3>();
+        }
+    }
+
+    /// Multiplies all that is listed. As many stages as the ring has have been started, empty ones among them. The first is waited
+    /// for together with the second, which nothing waits for: its place is not free before the first one's.
+    #[inline(always)]
+    fn drain<E: MmaElem>(p: &PitFewParams, own: Own, listed: u32, sums: &mut Sums) {
+        let stages = listed.div_ceil(FEW_DEPTH);
+        // The slot of stage s, and the one in front of it in the ring.
+        let (mut slot, mut freed) = (0, Self::STAGES - 1);
+        let mut s = 0;
+        while s < stages {
+            Self::wait_for_copies();
+            // All have their part of stage s, and have read stage s - 1.
+            gpu::sync_threads();
+            if s > 0 {
+                Self::start(p, own, listed, s - 1 + Self::STAGES, freed);
+            }
+            Self::multiply::<E>(own, listed, s, slot, sums);
+            freed = slot;
+            slot = if slot == Self::STAGES - 1 {
+                0
+            } else {
+                slot + 1
+            };
+            s += 1;
+        }
+    }
+
+    /// Finds and multiplies the columns `from..end`. Copies of B start as soon as a stage of columns is listed; they are multiplied
+    /// when there is no room for more, or no more to come.
+    #[inline(always)]
+    fn gather<E: MmaElem>(p: &PitFewParams, from: u32, end: u32, sums: &mut Sums) {
+        let (mut from, mut turn) = (from, 0);
+        let (mut listed, mut started) = (0, 0);
+        while from < end {
+            let column = from + gpu::thread() * Self::EACH;
+            let left = end.saturating_sub(column);
+            Self::fetch_ahead(p, from + Self::ROUND, end);
+            let raw = Self::load(p, column, left);
+            let own = Self::places(p);
+            from += Self::ROUND;
+            let found = Self::found(p, &raw, left);
+            let [rank, total] = Self::rank(found, turn);
+            turn ^= 1;
+            let mut first = 0;
+            loop {
+                let count = (total - first).min(Self::ROOM - listed);
+                let place = listed;
+                let taken = Taken {
+                    first,
+                    count,
+                    place,
+                };
+                Self::put(&raw, found, rank, column, taken);
+                first += count;
+                listed += count;
+                let over = first < total;
+                let drains = over || from >= end;
+                if drains {
+                    Self::pad(listed);
+                }
+                // Nobody multiplies, and what is listed can be read.
+                gpu::sync_threads();
+                let whole = (listed / FEW_DEPTH).min(Self::STAGES);
+                let ready = if drains { Self::STAGES } else { whole };
+                while started < ready {
+                    Self::start(p, own, listed, started, started);
+                    started += 1;
+                }
+                if !drains {
+                    break;
+                }
+                Self::drain::<E>(p, own, listed, sums);
+                if !over {
+                    break;
+                }
+                (listed, started) = (0, 0);
+                // All have read the last stage, its values and the list.
+                gpu::sync_threads();
+            }
+        }
+    }
+
+    /// Makes the barrier of the sums, which expects those of the other parts. The last warp does, which has the fewest columns to
+    /// ask for.
+    #[inline(always)]
+    fn set_up(p: &PitFewParams) {
+        if p.parts > 1 {
+            if gpu::thread() == Self::THREADS - 32 {
+                barrier::init(Self::summed(), 1);
+                barrier::init_fence();
+                barrier::arrive_expect(Self::summed(), Self::from_others(p));
+            }
+            // The others wait for this before they send anything.
+            cluster::arrive_relaxed();
+        }
+    }
+}
+
+impl<W: WalkInfo, E: MmaElem, const MT: usize, const WARPS: usize> Kernel<W, E, PitFewParams>
+    for FewRows<MT, WARPS>
+{
+    #[inline(always)]
+    unsafe fn run(p: &PitFewParams, _: u64) {
+        grid::let_next_start();
+        Self::set_up(p);
+        grid::wait_for_previous();
+        let from = cluster::rank() * p.share;
+        let end = p.k.min(from.saturating_add(p.share));
+        let mut sums: Sums = [[[0.0; 4]; 4]; 4];
+        Self::gather::<E>(p, from, end, &mut sums);
+        Self::leave::<E>(p, &sums);
+    }
+}

@@ -1,0 +1,129 @@
+//! Sums on their way out. Each part of a tile finishes as many atoms (16 rows x 8 columns) as any other: the others send theirs
+//! to its shared memory, and it adds them in the order of the parts: the same bits every time.
+
+use super::Sums;
+use crate::abi::*;
+use crate::device::elem::Elem;
+use crate::device::gpu;
+use crate::device::ptx::{barrier, cluster, copy};
+use crate::families::gather_gemm::abi::*;
+use crate::frag;
+
+impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
+    /// The barrier that says: the sums of the other parts have arrived.
+    #[inline(always)]
+    pub(super) fn summed() -> u32 {
+        copy::arena() + Self::SUMMED as u32
+    }
+
+    /// Atoms that each part finishes.
+    #[inline(always)]
+    fn share(p: &PitFewParams) -> u32 {
+        Self::ATOMS as u32 >> p.parts.trailing_zeros()
+    }
+
+    /// Whether a lane has sums of rows that there are: of one row four lanes do.
+    #[inline(always)]
+    fn has_rows(p: &PitFewParams) -> bool {
+        frag::accumulator(gpu::thread() % 32, 0).0 < p.m
+    }
+
+    /// Bytes of sums that the other parts send.
+    #[inline(always)]
+    pub(super) fn from_others(p: &PitFewParams) -> u32 {
+        let bytes = p.m.min(8) * (Self::ATOM / 8) as u32;
+        Self::share(p) * (p.parts - 1) * bytes
+    }
+
+    /// Stores the sums, or those that the cluster leaves to this thread block.
+    #[inline(always)]
+    pub(super) fn leave<E: Elem<Acc = f32>>(p: &PitFewParams, sums: &Sums) {
+        if p.parts > 1 {
+            // The others run, and have made their barriers.
+            cluster::wait();
+        }
+        Self::send(p, sums);
+        gpu::sync_threads();
+        if p.parts > 1 {
+            barrier::wait(Self::summed(), 0);
+        }
+        Self::join::<E>(p);
+    }
+
+    /// Where the sums of an atom by a part lie, this lane's.
+    #[inline(always)]
+    fn sums_at(slot: u32) -> u32 {
+        let lane = gpu::thread() % 32;
+        copy::arena() + Self::SUMS as u32 + slot * Self::ATOM as u32 + lane * 16
+    }
+
+    /// Sends this warp's atoms to those who finish them: neighbours by twos, which are sectors of C, dealt one after the other.
+    #[inline(always)]
+    fn send(p: &PitFewParams, sums: &Sums) {
+        let own = cluster::rank();
+        let first = own * Self::share(p);
+        let some = Self::has_rows(p);
+        unroll!(i < MT / 16, most 4, {
+            unroll!(q < 2, {
+                let across = gpu::thread() / 32 * 2 + q as u32;
+                let two = (i * Self::ATOMS_ACROSS / 2) as u32 + across;
+                let rank = two & (p.parts - 1);
+                let at = Self::sums_at(first + 2 * (two >> p.parts.trailing_zeros()));
+                let bar = cluster::place(Self::summed(), rank);
+                unroll!(j < 2, {
+                    let at = at + (j * Self::ATOM) as u32;
+                    let four = sums[i][2 * q + j].map(f32::to_bits);
+                    if some && rank == own {
+                        copy::store_shared_v4(at, four);
+                    } else if some {
+                        cluster::send_v4(cluster::place(at, rank), four, bar);
+                    }
+                });
+            });
+        });
+    }
+
+    /// Adds up the atoms that are this thread block's and stores them.
+    #[inline(always)]
+    fn join<E: Elem<Acc = f32>>(p: &PitFewParams) {
+        let share = Self::share(p);
+        let mut slot = gpu::thread() / 32;
+        while slot < share && Self::has_rows(p) {
+            let mut parts = [[0.0; 4]; FEW_PARTS as usize];
+            unroll!(q < 8, {
+                let part = q as u32;
+                if part < p.parts {
+                    let at = Self::sums_at(part * share + slot);
+                    parts[q] = copy::load_shared_v4(at).map(f32::from_bits);
+                }
+            });
+            let mut sum = [0.0; 4];
+            unroll!(q < 8, { unroll!(i < 4, { sum[i] += parts[q][i] }) });
+            let two = ((slot / 2) << p.parts.trailing_zeros()) + cluster::rank();
+            Self::store::<E>(p, 2 * two + slot % 2, sum);
+            slot += WARPS as u32;
+        }
+    }
+
+    /// Stores an atom of the tile, as far as C goes; `n` is even.
+    #[inline(always)]
+    fn store<E: Elem<Acc = f32>>(p: &PitFewParams, atom: u32, sums: [f32; 4]) {
+        let across = Self::ATOMS_ACROSS as u32;
+        let (row, column) = frag::accumulator(gpu::thread() % 32, 0);
+        let row = atom / across * 16 + row;
+        let column = Self::tile(p) * Self::COLUMNS + atom % across * 8 + column;
+        unroll!(h < 2, {
+            let row = row + 8 * h as u32;
+            let at = p.c + row as u64 * p.ldc_bytes as u64 + column as u64 * 2;
+            let pair = [sums[2 * h], sums[2 * h + 1]];
+            if row < p.m && column < p.n {
+                if p.flags & FEW_PAIRS != 0 {
+                    E::store::<2>(at, &pair);
+                } else {
+                    E::store::<1>(at, &[pair[0]]);
+                    E::store::<1>(at + 2, &[pair[1]]);
+                }
+            }
+        });
+    }
+}

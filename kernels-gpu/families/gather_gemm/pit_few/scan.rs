@@ -1,0 +1,180 @@
+//! Which columns of A hold something, a round of columns at a time. A lane has all rows of its columns in registers, so it knows
+//! by itself which of them do, and leaves their values in shared memory: A is read once. The list ascends, the same in every run.
+
+use crate::abi::*;
+use crate::device::gpu;
+use crate::device::ptx::{copy, global, matrix, warp};
+use crate::families::gather_gemm::abi::*;
+
+/// A lane's part of A: eight rows each of up to eight; the tile's words of a row.
+pub(super) type Raw = [[[u32; 4]; 8]; 8];
+
+/// What is written of a round: columns of these ranks, from this place of the list on.
+#[derive(Clone, Copy)]
+pub(super) struct Taken {
+    pub first: u32,
+    pub count: u32,
+    pub place: u32,
+}
+
+impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
+    /// A lane's words of a row at `at`; zeros where the row is none of `rows`. Rows have room for whole vectors where these are
+    /// allowed.
+    #[inline(always)]
+    fn vector(at: u64, row: u32, rows: u32) -> [u32; 4] {
+        match Self::WORDS {
+            4 => global::load_v4_row(at, row, rows),
+            2 => global::load_v2_row(at, row, rows),
+            _ => global::load_b32_row(at, row, rows),
+        }
+    }
+
+    /// The same of rows that begin anywhere; `rows` of each column.
+    #[inline(always)]
+    fn elements(at: u64, row: u32, rows: [u32; 8]) -> [u32; 4] {
+        let mut words = [0; 4];
+        unroll!(w < Self::WORDS, most 4, {
+            unroll!(h < 2, {
+                let i = 2 * w + h;
+                let [half, ..] = global::load_b16_row(at + i as u64 * 2, row, rows[i]);
+                words[w] |= half << (16 * h);
+            });
+        });
+        words
+    }
+
+    /// All rows of this lane's columns from `column` on, of which `left` are there. Every load is on the way before the first is
+    /// looked at.
+    #[inline(always)]
+    pub(super) fn load(p: &PitFewParams, column: u32, left: u32) -> Raw {
+        let rows = [0, 1, 2, 3, 4, 5, 6, 7].map(|i| if i < left { p.m } else { 0 });
+        let at = p.a + column as u64 * 2;
+        let vectors = p.flags & FEW_VECTORS != 0;
+        // Ahead of what is jumped over: instructions that do not follow come late too, then while these loads are on their way.
+        let whole = if vectors { rows[0] } else { 0 };
+        let raw = Self::each_row(p, at, |at, row| Self::vector(at, row, whole));
+        if vectors {
+            return raw;
+        }
+        Self::each_row(p, at, |at, row| Self::elements(at, row, rows))
+    }
+
+    /// What `load` gives for the rows from `at` on.
+    #[inline(always)]
+    fn each_row(p: &PitFewParams, at: u64, load: impl Fn(u64, u32) -> [u32; 4]) -> Raw {
+        let mut raw = [[[0; 4]; 8]; 8];
+        let mut at = at;
+        unroll!(g < MT / 8, {
+            // Of one row the others' instructions would be most.
+            if g == 0 || g as u32 * 8 < p.m {
+                unroll!(i < 8, {
+                    raw[g][i] = load(at, (g * 8 + i) as u32);
+                    at += p.lda_bytes as u64;
+                });
+            }
+        });
+        raw
+    }
+
+    /// Asks L2 for the columns of the next round, from `from` on; each tile that will look at them for some lines. By then copies
+    /// of B keep HBM busy.
+    #[inline(always)]
+    pub(super) fn fetch_ahead(p: &PitFewParams, from: u32, end: u32) {
+        const LINE: u32 = 64;
+        let across = Self::ROUND / LINE;
+        let tiles = gpu::grid_x() >> p.parts.trailing_zeros();
+        let mut line = Self::tile(p) + gpu::thread() * tiles;
+        while from < end && line < p.m * across {
+            let column = from + line % across * LINE;
+            let at = p.a + (line / across) as u64 * p.lda_bytes as u64 + column as u64 * 2;
+            global::prefetch_l2(at, column < end);
+            line += tiles * Self::THREADS;
+        }
+    }
+
+    /// A bit for each of this lane's columns with an element above the threshold; `left` of them are there.
+    #[inline(always)]
+    pub(super) fn found(p: &PitFewParams, raw: &Raw, left: u32) -> u32 {
+        let mut found = 0;
+        unroll!(w < Self::WORDS, most 4, {
+            let mut marks = 0;
+            unroll!(g < MT / 8, {
+                if g == 0 || g as u32 * 8 < p.m {
+                    unroll!(i < 8, {
+                        marks |= (raw[g][i][w] & 0x7fff_7fff) + p.above;
+                    });
+                }
+            });
+            found |= (marks >> 15 & 1 | marks >> 30 & 2) << (2 * w);
+        });
+        // What lies behind the last column is another's, or nobody's.
+        found & ((1 << left.min(Self::EACH)) - 1)
+    }
+
+    /// Rank in the round of this lane's first column found, and how many the thread block has found. A barrier; `turn`: 0 and 1
+    /// from round to round.
+    #[inline(always)]
+    pub(super) fn rank(found: u32, turn: u32) -> [u32; 2] {
+        let (own, lane) = Self::own();
+        let counts = copy::arena() + Self::COUNTS as u32 + turn * 128;
+        let mine = found.count_ones();
+        let (mut in_front, mut all) = (0, 0);
+        // A digit of every lane's count at a time.
+        unroll!(digit < 4, {
+            if 1 << digit <= Self::EACH {
+                let lanes = warp::ballot(mine >> digit & 1 != 0);
+                in_front += (lanes & ((1 << lane) - 1)).count_ones() << digit;
+                all += lanes.count_ones() << digit;
+            }
+        });
+        if lane == 0 {
+            copy::store_shared_b32(counts + own * 4, all);
+        }
+        gpu::sync_threads();
+        let mut count = copy::load_shared_b32(counts + lane * 4);
+        // Nobody has written what lies behind the last warp's.
+        count = if lane < WARPS as u32 { count } else { 0 };
+        let before = warp::total(if lane < own { count } else { 0 });
+        [before + in_front, warp::total(count)]
+    }
+
+    /// Leaves the values of this lane's columns where [`Self::multiply`] reads them, and the columns in the list. `column`: its
+    /// first, of rank `rank` if it was found.
+    #[inline(always)]
+    pub(super) fn put(raw: &Raw, found: u32, rank: u32, column: u32, taken: Taken) {
+        unroll!(w < Self::WORDS, most 4, {
+            unroll!(h < 2, {
+                let bit = (2 * w + h) as u32;
+                let before = (found & ((1 << bit) - 1)).count_ones();
+                // Ranks in front of the first are huge.
+                let rank = (rank + before).wrapping_sub(taken.first);
+                if found >> bit & 1 != 0 && rank < taken.count {
+                    let place = taken.place + rank;
+                    copy::store_shared_b32(Self::entry(place), column + bit);
+                    let to = Self::values(place);
+                    // The low or the high halves of neighbouring rows.
+                    let which = if h == 0 { 0x5410 } else { 0x7632 };
+                    unroll!(g < MT / 8, {
+                        let pair = |i: usize| {
+                            matrix::bytes(raw[g][2 * i][w], raw[g][2 * i + 1][w], which)
+                        };
+                        let eight = [pair(0), pair(1), pair(2), pair(3)];
+                        copy::store_shared_v4(to + g as u32 * 16, eight);
+                    });
+                }
+            });
+        });
+    }
+
+    /// Zeros behind the last listed column, up to a step of the product.
+    #[inline(always)]
+    pub(super) fn pad(listed: u32) {
+        const EIGHTS: u32 = 8;
+        let across = MT as u32 / EIGHTS;
+        let place = listed + gpu::thread() / across;
+        if place < listed.next_multiple_of(16) {
+            let to = Self::values(place) + gpu::thread() % across * 16;
+            copy::store_shared_v4(to, [0; 4]);
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! A product of f32 as TF32 with an operand whose empty micro-tiles were found while running, turned over: four warps gather the rows
+//! of B that a panel of A has micro-tiles for, two warpgroups read them as fragments, round them, and multiply them with the panel's
+//! packed values (`wgmma`). The grid is persistent: how many micro-tiles there are is read on the device.
+
+use super::pit_work::Work;
+use crate::abi::*;
+use crate::device::elem::Elem;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::wgmma::{self, Acc};
+use crate::device::ptx::{barrier, bulk, copy, gather, global, grid, matrix, warp};
+use crate::device::stages::{Stages, steps};
+use crate::families::discover::abi::NO_TILE;
+use crate::families::gather_gemm::abi::*;
+use crate::frag;
+
+/// Warps that multiply.
+const CONSUMERS: u32 = 8;
+/// Registers of a thread that gathers, and of one that multiplies.
+const FEW: u32 = 56;
+const MANY: u32 = 224;
+/// Micro-tiles of a stage, and of one `wgmma`.
+const DEPTH: u32 = PIT_TF32_DEPTH as u32;
+const STEP: u32 = 8;
+
+/// What a lane holds of 64 columns of a stage's rows of B: its registers of each step.
+type Own = [[u32; 4]; STEPS];
+
+impl<const MT: usize> Stages for PitWords<MT> {
+    const COUNT: usize = Self::STAGES;
+    const STRIDE: usize = Self::STAGE;
+    const FIRST_BARRIER: usize = Self::BARRIERS;
+}
+
+impl<const MT: usize> PitWords<MT> {
+    #[inline(always)]
+    fn set_up(at: u64) {
+        if gpu::thread() == 0 {
+            // Every thread that gathers, and the copy of A.
+            Self::make_barriers(PIT_COPIERS + 1, CONSUMERS);
+            bulk::prefetch_map(at);
+        }
+        gpu::sync_threads();
+    }
+
+    #[inline(always)]
+    fn produce(p: &PitParams, at: u64) {
+        let thread = gpu::thread() - CONSUMERS * 32;
+        let (warp, lane) = (thread / 32, thread % 32);
+        let mut ring = (0, 1);
+        let mut index = gpu::block_x();
+        while index < p.tiles {
+            let work = Work::new(p, index, Self::COLUMNS);
+            let list = p.lists + work.panel as u64 * p.stride as u64 * 4;
+            let column = work.column + lane * 4;
+            let (item, _) = p.item.of(work.panel);
+            let b = p.b + item as u64 * p.item_bytes + column as u64 * 4;
+            let inside = [column, column + 128].map(|column| u32::from(column < p.n));
+            // A lane holds one of its warp's rows; those of the next stage are fetched ahead.
+            let place = |from: u32| list + (from + warp * STEP + lane % STEP) as u64 * 4;
+            let mut rows = global::load_b32_fresh(place(0), work.count > 0);
+            let mut from = 0;
+            while from < work.count {
+                let now = rows;
+                let more = from + DEPTH < work.count;
+                rows = global::load_b32_fresh(place(from + DEPTH), more);
+                barrier::wait(Self::empty(ring.0), ring.1);
+                if thread == 0 {
+                    let full = Self::full(ring.0);
+                    barrier::arrive_expect(full, Self::A_BYTES as u32);
+                    let y = work.panel * MT as u32;
+                    bulk::load(Self::stage(ring.0), at, from, y, full);
+                }
+                if from + (warp + 1) * STEP <= work.count {
+                    Self::gather::<true>(p, (b, inside), ring.0, now);
+                } else if warp < steps::<DEPTH, STEP>(work.count, from) {
+                    Self::gather::<false>(p, (b, inside), ring.0, now);
+                }
+                gather::arrive_with_copies(Self::full(ring.0));
+                ring = Self::next(ring);
+                from += DEPTH;
+            }
+            index += gpu::grid_x();
+        }
+        copy::copy_wait_all();
+    }
+
+    /// Starts this warp's copies of rows of B: a lane brings 16 bytes of each, from its own column on, and 16 from 128 columns later.
+    /// `WHOLE`: there are 8; else those that are not arrive as zeros, since zeros of A times whatever is no number would be none.
+    #[inline(always)]
+    fn gather<const WHOLE: bool>(
+        p: &PitParams,
+        (from, inside): (u64, [u32; 2]),
+        slot: u32,
+        rows: u32,
+    ) {
+        let thread = gpu::thread_again() - CONSUMERS * 32;
+        let (warp, lane) = (thread / 32, thread % 32);
+        let to = Self::stage(slot) + (Self::B_AT as u32) + lane / 8 * Self::PIECE as u32;
+        let to = to + warp * STEP * PANEL_BYTES as u32;
+        unroll!(i < 8, {
+            let row = warp::shuffle::<32>(rows, i as u32, u32::MAX);
+            let to = to + pit_tf32_place(i as u32, lane % 8);
+            let from = from + row as u64 * p.ldb_bytes as u64;
+            unroll!(half < 2, {
+                let to = to + (half * 4 * Self::PIECE) as u32;
+                let from = from + half as u64 * 512;
+                if WHOLE {
+                    copy::copy_async_whole(to, from, inside[half]);
+                } else {
+                    let there = inside[half] != 0 && row != NO_TILE;
+                    let (from, bytes) = if there { (from, 16) } else { (p.b, 0) };
+                    copy::copy_async_16(to, from, bytes);
+                }
+            });
+        });
+    }
+
+    /// A warpgroup's 128 columns are two blocks of 64: while one is multiplied, fragments of the other are read and rounded.
+    #[inline(always)]
+    fn consume<const C: usize>(p: &PitParams) {
+        let half = gpu::thread() / 128;
+        let mut ring = (0, 0);
+        let mut index = gpu::block_x();
+        while index < p.tiles {
+            let work = Work::new(p, index, Self::COLUMNS);
+            // The same in all lanes, as ptxas can tell: else it takes the products for divergent code.
+            let count = warp::greatest(work.count);
+            let (mut low, mut high) = (Acc::<C>::zero(), Acc::<C>::zero());
+            if count > 0 {
+                let mut own = Self::arrived(ring, half);
+                let mut from = 0;
+                loop {
+                    let (slot, used) = (ring.0, steps::<DEPTH, STEP>(count, from));
+                    Self::multiply(&mut low, slot, &own, used);
+                    let other = Self::own(slot, 2 * half + 1);
+                    low.wait::<0>();
+                    keep(&own);
+                    Self::multiply(&mut high, slot, &other, used);
+                    ring = Self::next(ring);
+                    from += DEPTH;
+                    if from < count {
+                        own = Self::arrived(ring, half);
+                    }
+                    high.wait::<0>();
+                    keep(&other);
+                    Self::give_back(slot);
+                    if from >= count {
+                        break;
+                    }
+                }
+            }
+            Self::leave(p, work, 2 * half, &low);
+            Self::leave(p, work, 2 * half + 1, &high);
+            index += gpu::grid_x();
+        }
+    }
+
+    /// Waits for a stage; fragments of the warpgroup's first 64 columns.
+    #[inline(always)]
+    fn arrived(ring: (u32, u32), half: u32) -> Own {
+        barrier::wait(Self::full(ring.0), ring.1);
+        Self::own(ring.0, 2 * half)
+    }
+
+    /// A lane's share of the `block`th 64 columns of B, which are rows of the turned product, rounded to TF32. Rows of B that are in
+    /// no step are read too, and multiplied nowhere.
+    #[inline(always)]
+    fn own(slot: u32, block: u32) -> Own {
+        let (lane, warp) = (gpu::thread_again() % 32, gpu::thread_again() / 32 % 4);
+        let piece = 2 * block + warp / 2;
+        let piece = Self::stage(slot) + (Self::B_AT as u32) + piece * Self::PIECE as u32;
+        let mut own = [[0u32; 4]; STEPS];
+        unroll!(r < 4, {
+            let (g, k) = frag::a_k8(lane, r as u32);
+            let column = warp % 2 * 16 + g;
+            let at = piece + pit_tf32_place(k, column / 4) + column % 4 * 4;
+            unroll!(step < STEPS, {
+                let word = copy::load_shared_b32(at + step as u32 * STEP * PANEL_BYTES as u32);
+                own[step][r] = matrix::round_tf32(word);
+            });
+        });
+        own
+    }
+
+    /// Starts the products of 64 columns of B with the panel's rows of A, which are contiguous along k and have been rounded.
+    #[inline(always)]
+    fn multiply<const C: usize>(acc: &mut Acc<C>, slot: u32, own: &Own, used: u32) {
+        let a = Self::stage(slot);
+        acc.fence();
+        // Straight code where all steps are there: behind a condition each product is a group of its own.
+        if used == STEPS as u32 {
+            unroll!(step < STEPS, { Self::step(acc, a, own, step) });
+            wgmma::commit();
+        } else {
+            unroll!(step < 3, {
+                if (step as u32) < used {
+                    Self::step(acc, a, own, step);
+                }
+            });
+            wgmma::commit();
+        }
+    }
+
+    #[inline(always)]
+    fn step<const C: usize>(acc: &mut Acc<C>, a: u32, own: &Own, step: usize) {
+        let a = frag::descriptor(a + step as u32 * 32, PANEL_BYTES as u32, 16);
+        acc.mma_tf32_registers(own[step], a);
+    }
+
+    /// Stores 64 columns of C as they lie in registers: eight lanes fill a sector of 32 bytes.
+    #[inline(always)]
+    fn leave<const C: usize>(p: &PitParams, work: Work, block: u32, acc: &Acc<C>) {
+        let (lane, warp) = (gpu::thread_again() % 32, gpu::thread_again() / 32 % 4);
+        // Rows of the turned product are columns of C.
+        let (across, down) = frag::accumulator(lane, 0);
+        let column = work.column + block * 64 + warp * 16 + across;
+        let top = work.panel * MT as u32;
+        let (row, end) = (top + down, p.m.min(top + MT as u32));
+        let inside = [column, column + 8].map(|column| column < p.n);
+        let line = p.c + row as u64 * p.ldc_bytes as u64 + column as u64 * 4;
+        unroll!(c < C, most 4, {
+            unroll!(j < 8, {
+                unroll!(i < 2, {
+                    let beyond = (c * 64 + j * 8 + i) as u32;
+                    let line = line + beyond as u64 * p.ldc_bytes as u64;
+                    let there = beyond < MT as u32 && row + beyond < end;
+                    unroll!(h < 2, {
+                        let x = acc.0[c][4 * j + 2 * h + i].to_bits();
+                        global::store_b32_if(line + h as u64 * 32, x, there && inside[h]);
+                    });
+                });
+            });
+        });
+    }
+}
+
+/// No instruction: the registers are still read when this is reached, and what is read since lies in others.
+#[inline(always)]
+fn keep(own: &Own) {
+    unroll!(step < STEPS, { matrix::keep(own[step]) });
+}
+
+impl<W: WalkInfo, E: Elem<Acc = f32>, const MT: usize> Kernel<W, E, PitParams> for PitWords<MT> {
+    #[inline(always)]
+    unsafe fn run(p: &PitParams, at: u64) {
+        grid::let_next_start();
+        Self::set_up(at);
+        grid::wait_for_previous();
+        if gpu::thread() >= CONSUMERS * 32 {
+            barrier::registers_down::<FEW>();
+            Self::produce(p, at);
+        } else {
+            barrier::registers_up::<MANY>();
+            if MT == 128 {
+                Self::consume::<2>(p);
+            } else {
+                Self::consume::<1>(p);
+            }
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! What a thread block of `pit` and `pit_tf32` computes next.
+
+use crate::device::ptx::global;
+use crate::families::gather_gemm::abi::*;
+
+/// A panel against a tile of columns, and how many micro-tiles the panel has.
+#[derive(Clone, Copy)]
+pub struct Work {
+    pub panel: u32,
+    pub column: u32,
+    pub count: u32,
+}
+
+impl Work {
+    /// Work number `index`, of so many columns: neighbours share columns of B.
+    #[inline(always)]
+    pub fn new(p: &PitParams, index: u32, columns: u32) -> Work {
+        let across = index.checked_div(p.panels).unwrap_or(0);
+        let panel = index - across * p.panels;
+        Work {
+            panel,
+            column: across * columns,
+            count: global::load_b32_fresh(p.counts + panel as u64 * 4, true),
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The rows of the family `gather_gemm`.
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! rows_gather_gemm {
+    ($rest:tt $($before:tt)*) => {
+        $crate::gather_rows! { $rest $($before)*
+            gather_gemm {
+                conv "conv" ConvParams sm_90a Convolution {
+                    conv_f16_n64: Direct, F16, Gathered<1, PLAIN>;
+                    conv_f16_n128: Direct, F16, Gathered<2, PLAIN>;
+                    conv_f16_turned_n64: Direct, F16, Gathered<1, B_COLUMNS>;
+                    conv_f16_turned_n128: Direct, F16, Gathered<2, B_COLUMNS>;
+                    conv_bf16_n64: Direct, Bf16, Gathered<1, PLAIN>;
+                    conv_bf16_n128: Direct, Bf16, Gathered<2, PLAIN>;
+                    conv_bf16_turned_n64: Direct, Bf16, Gathered<1, B_COLUMNS>;
+                    conv_bf16_turned_n128: Direct, Bf16, Gathered<2, B_COLUMNS>;
+                    conv_tf32_turned_n64: Direct, Tf32, Gathered<1, B_COLUMNS, 4>;
+                    conv_tf32_turned_n128: Direct, Tf32, Gathered<2, B_COLUMNS, 4>;
+                }
+                conv_grad "conv_grad" ConvWordsParams sm_90a Convolution {
+                    conv_grad_f16_64x64: Direct, F16, GatheredPairs<1, 1>;
+                    conv_grad_f16_64x128: Direct, F16, GatheredPairs<1, 2>;
+                    conv_grad_f16_128x64: Direct, F16, GatheredPairs<2, 1>;
+                    conv_grad_f16_128x128: Direct, F16, GatheredPairs<2, 2>;
+                    conv_grad_bf16_64x64: Direct, Bf16, GatheredPairs<1, 1>;
+                    conv_grad_bf16_64x128: Direct, Bf16, GatheredPairs<1, 2>;
+                    conv_grad_bf16_128x64: Direct, Bf16, GatheredPairs<2, 1>;
+                    conv_grad_bf16_128x128: Direct, Bf16, GatheredPairs<2, 2>;
+                }
+                conv_simt "conv_simt" ConvWordsParams sm_80 Convolution {
+                    conv_simt_f32_64x128: Direct, F32, GatheredWords<2, 2, true>;
+                    conv_simt_f32_128x64: Direct, F32, GatheredWords<4, 1, true>;
+                    conv_simt_f32_any: Direct, F32, GatheredWords<4, 2, false>;
+                    conv_simt_f16_any: Direct, F16, GatheredWords<4, 2, false>;
+                    conv_simt_bf16_any: Direct, Bf16, GatheredWords<4, 2, false>;
+                }
+                conv_pairs "conv_pairs" ConvWordsParams sm_80 Convolution {
+                    conv_pairs_f32_64x64: Direct, F32, Paired<64, true>;
+                    conv_pairs_f32_128x128: Direct, F32, Paired<128, true>;
+                    conv_pairs_tf32_64x64: Direct, Tf32, Paired<64, true>;
+                    conv_pairs_tf32_128x128: Direct, Tf32, Paired<128, true>;
+                    conv_pairs_f32_any: Direct, F32, Paired<128, false>;
+                    conv_pairs_f16_any: Direct, F16, Paired<128, false>;
+                    conv_pairs_bf16_any: Direct, Bf16, Paired<128, false>;
+                }
+                conv_steps "conv_steps" ConvStepParams sm_80 Convolution {
+                    conv_turn_16: Direct, F16, ConvStep<CONV_TURN>;
+                    conv_turn_32: Direct, F32, ConvStep<CONV_TURN>;
+                    conv_sum_f32: Direct, F32, ConvStep<CONV_SUM>;
+                    conv_sum_f16: Direct, F16, ConvStep<CONV_SUM>;
+                    conv_sum_bf16: Direct, Bf16, ConvStep<CONV_SUM>;
+                    conv_insert: Direct, F32, ConvStep<CONV_INSERT>;
+                    conv_neighbours: Direct, F32, ConvStep<CONV_NEIGHBOURS>;
+                    conv_arrange: Direct, F32, ConvStep<CONV_ARRANGE>;
+                    conv_schedule: Direct, F32, ConvStep<CONV_SCHEDULE>;
+                    conv_stride: Direct, F32, ConvStep<CONV_STRIDE>;
+                    conv_first: Direct, F32, ConvStep<CONV_FIRST>;
+                    conv_take: Direct, F32, ConvStep<CONV_TAKE>;
+                    conv_transpose: Direct, F32, ConvStep<CONV_TRANSPOSE>;
+                    conv_keys: Direct, F32, ConvStep<CONV_KEYS>;
+                }
+                pit "pit" PitParams sm_90a Dynamic {
+                    pit_f16_128x1: Block, F16, PitColumns<128, false>;
+                    pit_f16_64x1: Block, F16, PitColumns<64, false>;
+                    pit_f16_32x1: Block, F16, PitColumns<32, false>;
+                    pit_bf16_128x1: Block, Bf16, PitColumns<128, false>;
+                    pit_bf16_64x1: Block, Bf16, PitColumns<64, false>;
+                    pit_bf16_32x1: Block, Bf16, PitColumns<32, false>;
+                }
+                pit_turned "pit_turned" PitParams sm_90a Dynamic {
+                    pit_f16_1x64: Block, F16, PitColumns<64, true>;
+                    pit_bf16_1x64: Block, Bf16, PitColumns<64, true>;
+                }
+                pit_right "pit_right" PitParams sm_90a Dynamic {
+                    pit_right_f16_1x64: Block, F16, PitColumns<64, true, C_COLUMNS>;
+                    pit_right_bf16_1x64: Block, Bf16, PitColumns<64, true, C_COLUMNS>;
+                }
+                pit_tf32 "pit_tf32" PitParams sm_90a Dynamic {
+                    pit_tf32_128x1: Block, Tf32, PitWords<128>;
+                    pit_tf32_64x1: Block, Tf32, PitWords<64>;
+                    pit_tf32_32x1: Block, Tf32, PitWords<32>;
+                }
+                pit_conv "pit_conv" PitConvParams sm_90a Dynamic {
+                    pit_conv_f16_128x256: Block, F16, PitConv<128, 4, false>;
+                    pit_conv_f16_128x128: Block, F16, PitConv<128, 2, false>;
+                    pit_conv_f16_64x256: Block, F16, PitConv<64, 4, false>;
+                    pit_conv_bf16_128x256: Block, Bf16, PitConv<128, 4, false>;
+                    pit_conv_bf16_128x128: Block, Bf16, PitConv<128, 2, false>;
+                    pit_conv_bf16_64x256: Block, Bf16, PitConv<64, 4, false>;
+                    pit_conv_f16_filters_128x256: Block, F16, PitConv<128, 4, true>;
+                    pit_conv_f16_filters_128x128: Block, F16, PitConv<128, 2, true>;
+                    pit_conv_f16_filters_64x256: Block, F16, PitConv<64, 4, true>;
+                    pit_conv_bf16_filters_128x256: Block, Bf16, PitConv<128, 4, true>;
+                    pit_conv_bf16_filters_128x128: Block, Bf16, PitConv<128, 2, true>;
+                    pit_conv_bf16_filters_64x256: Block, Bf16, PitConv<64, 4, true>;
+                }
+                pit_few "pit_few" PitFewParams sm_90a Dynamic {
+                    pit_few_f16_16_n256: Block, F16, FewRows<16, 8>;
+                    pit_few_f16_16_n384: Block, F16, FewRows<16, 12>;
+                    pit_few_f16_32_n256: Block, F16, FewRows<32, 8>;
+                    pit_few_f16_32_n384: Block, F16, FewRows<32, 12>;
+                    pit_few_f16_64_n256: Block, F16, FewRows<64, 8>;
+                    pit_few_bf16_16_n256: Block, Bf16, FewRows<16, 8>;
+                    pit_few_bf16_16_n384: Block, Bf16, FewRows<16, 12>;
+                    pit_few_bf16_32_n256: Block, Bf16, FewRows<32, 8>;
+                    pit_few_bf16_32_n384: Block, Bf16, FewRows<32, 12>;
+                    pit_few_bf16_64_n256: Block, Bf16, FewRows<64, 8>;
+                }
+                grouped "grouped" GroupedParams sm_90a Grouped {
+                    grouped_f16_256: Block, F16, GroupedTile<4, PLAIN>;
+                    grouped_f16_128: Block, F16, GroupedTile<2, PLAIN>;
+                    grouped_bf16_256: Block, Bf16, GroupedTile<4, PLAIN>;
+                    grouped_bf16_128: Block, Bf16, GroupedTile<2, PLAIN>;
+                    grouped_f16_256_t: Block, F16, GroupedTile<4, B_COLUMNS>;
+                    grouped_f16_128_t: Block, F16, GroupedTile<2, B_COLUMNS>;
+                    grouped_bf16_256_t: Block, Bf16, GroupedTile<4, B_COLUMNS>;
+                    grouped_bf16_128_t: Block, Bf16, GroupedTile<2, B_COLUMNS>;
+                }
+                grouped_grad "grouped_grad" GroupedGradParams sm_90a GroupedGradient {
+                    grouped_grad_f16: Block, F16, GroupedGrad;
+                    grouped_grad_bf16: Block, Bf16, GroupedGrad;
+                }
+            }
+        }
+    };
+}

@@ -1,0 +1,13 @@
+//! Tiles and params of the family.
+
+mod block;
+mod dense;
+mod marked;
+mod nm;
+mod wgmma;
+
+pub use block::*;
+pub use dense::*;
+pub use marked::*;
+pub use nm::*;
+pub use wgmma::*;

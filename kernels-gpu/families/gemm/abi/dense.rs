@@ -1,0 +1,162 @@
+//! The module `dense`: `C[m,n] = A[m,k] * B[k,n]` with A dense, for matrices too small to fill the GPU with large tiles. A
+//! tile of C is computed by a cluster of thread blocks, each of which has its part of k.
+
+use crate::abi::{Dtype, MapWords, PANEL_BYTES, SLAB, Tile};
+
+/// Tile of the module `dense`: `GROUPS` warpgroups of 64 rows, `CHUNKS` x 64 columns; `CUT` thread blocks of a cluster share
+/// a tile along k. Elements of `BYTES` bytes. Of 4 bytes (TF32) the tile is computed turned over, as `C^T = B^T A^T`, a
+/// warpgroup for 64 columns: `wgmma` wants operands in shared memory contiguous along k, and B, which is not, goes through
+/// registers.
+#[derive(Clone, Copy, Debug)]
+pub struct DenseTile<
+    const GROUPS: usize,
+    const CHUNKS: usize,
+    const CUT: usize,
+    const BYTES: usize = 2,
+>;
+
+/// Bytes of shared memory of a thread block that has a multiprocessor to itself, and of one that shares it with another.
+const ALONE: usize = 226 << 10;
+const SHARED: usize = 112 << 10;
+/// Bytes of a tile's barriers at the most, and what is left for alignment.
+const BARRIER_BYTES: usize = 256;
+
+impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: usize>
+    DenseTile<GROUPS, CHUNKS, CUT, BYTES>
+{
+    /// The tile is computed turned over.
+    pub const TURNED: bool = BYTES == 4;
+    /// Rows of C.
+    pub const ROWS: usize = 64 * if Self::TURNED { CHUNKS } else { GROUPS };
+    /// Depth of a stage in elements.
+    pub const DEPTH: usize = PANEL_BYTES / BYTES;
+    /// Columns of B in a piece of a stage.
+    pub const ACROSS: usize = PANEL_BYTES / BYTES;
+    /// Bytes of a stage: what each warpgroup has for itself, 64 rows of A (columns of B), then what all multiply it with.
+    pub const STAGE: usize = (GROUPS + CHUNKS) * SLAB;
+    /// Those of A.
+    pub const STAGE_OF_A: usize = if Self::TURNED { CHUNKS } else { GROUPS } * SLAB;
+    /// Warps that multiply, 16 rows each.
+    pub const WARPS: usize = 4 * GROUPS;
+    /// Atoms of 8 columns in a row of the tile.
+    pub const ATOMS: usize = 8 * CHUNKS;
+    /// Atoms of a warp's 16 rows that each thread block of the cluster finishes, all warps together.
+    pub const SHARE: usize = Self::WARPS * Self::ATOMS / CUT;
+    /// Bytes of an atom of 16 rows.
+    pub const ATOM: usize = 512;
+    /// Bytes of the sums that come from all thread blocks of the cluster.
+    pub const RECEIVED: usize = if CUT == 1 {
+        0
+    } else {
+        Self::WARPS * Self::ATOMS * Self::ATOM
+    };
+    /// The sums take the place of the stages, when all have been read.
+    pub const OVER_STAGES: bool = Self::RECEIVED > (64 << 10);
+    /// Bytes of sums beside the stages.
+    const BESIDE: usize = if Self::OVER_STAGES { 0 } else { Self::RECEIVED };
+    /// Two thread blocks share a multiprocessor where that leaves each of them stages enough.
+    const TWO: bool = Self::BESIDE + 4 * Self::STAGE <= SHARED;
+    /// Stages in flight.
+    pub const STAGES: usize = {
+        let room = if Self::TWO { SHARED } else { ALONE };
+        let fit = (room - Self::BESIDE - BARRIER_BYTES) / Self::STAGE;
+        if fit > 8 { 8 } else { fit }
+    };
+    /// Offset of the sums.
+    pub const SUMS: usize = if Self::OVER_STAGES {
+        0
+    } else {
+        Self::STAGES * Self::STAGE
+    };
+    /// Offset of the barriers: full and empty of each stage, and that of the sums.
+    pub const BARRIERS: usize = Self::STAGES * Self::STAGE + Self::BESIDE;
+}
+
+impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: usize> Tile
+    for DenseTile<GROUPS, CHUNKS, CUT, BYTES>
+{
+    const THREADS: u32 = 128 * GROUPS as u32 + 32;
+    const MIN_BLOCKS: u32 = if Self::TWO { 2 } else { 1 };
+    const COLUMNS: u32 = 64 * if Self::TURNED { GROUPS } else { CHUNKS } as u32;
+    const ITEMS: u32 = 1;
+    const PARTS: u32 = CUT as u32;
+    const BURST: u32 = Self::STAGES as u32;
+    const BLOCK: (u32, u32) = (Self::ROWS as u32, Self::DEPTH as u32);
+    fn shared_bytes(_: Dtype) -> u32 {
+        (Self::BARRIERS + Self::STAGES * 16 + 8) as u32
+    }
+    /// The copy engine wants 16-byte addresses and strides.
+    fn vector(dtype: Dtype) -> u32 {
+        16 / dtype.bytes() as u32
+    }
+}
+
+/// Parameters of the `dense` kernels: `C[m,n] = epilogue(alpha * A[m,k] * B[k,n])`. The maps want 64-byte alignment, as in
+/// [`WgmmaParams`](super::WgmmaParams).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DenseParams {
+    /// A, in tiles of a stage's depth x the tile's rows.
+    pub a_map: MapWords,
+    /// B, in tiles of 128 bytes x a stage's depth.
+    pub b_map: MapWords,
+    /// C, row-major.
+    pub c: u64,
+    /// Bias vector, or 0.
+    pub bias: u64,
+    /// Module `dense_live`: how many rows there are, u32.
+    pub live: u64,
+    /// Scalar factor of the product.
+    pub alpha: f64,
+    /// Columns of B and C.
+    pub n: u32,
+    /// Rows of C.
+    pub m: u32,
+    /// Bytes from one row of C to the next.
+    pub ldc_bytes: u32,
+    /// `FLAG_*`.
+    pub flags: u32,
+    /// Stages along k of all thread blocks of a cluster.
+    pub stages: u32,
+    /// Module `dense_live`: 1 where `live` had been written when the launch ahead started.
+    pub early: u32,
+}
+
+const _: () = assert!(size_of::<DenseParams>() == 312);
+
+/// Step of a product.
+pub const STEP_LIVE_PRODUCT: u32 = 3;
+
+/// A tile of the module `dense` if `live` rows reach it, and those that lie a grid further down.
+#[derive(Clone, Copy, Debug)]
+pub struct LiveTile<const GROUPS: usize, const CHUNKS: usize, const CUT: usize>;
+
+impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> LiveTile<GROUPS, CHUNKS, CUT> {
+    /// Offset of the row of tiles that is computed, behind the barriers; of how many rows there are; of the biases.
+    pub const DOWN: usize = DenseTile::<GROUPS, CHUNKS, CUT>::BARRIERS
+        + DenseTile::<GROUPS, CHUNKS, CUT>::STAGES * 16
+        + 8;
+    /// See [`Self::DOWN`].
+    pub const LIVE: usize = Self::DOWN + 4;
+    /// See [`Self::DOWN`].
+    pub const BIASES: usize = Self::DOWN + 8;
+}
+
+impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> Tile
+    for LiveTile<GROUPS, CHUNKS, CUT>
+{
+    const THREADS: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::THREADS;
+    const MIN_BLOCKS: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::MIN_BLOCKS;
+    const COLUMNS: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::COLUMNS;
+    const ITEMS: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::ITEMS;
+    const PARTS: u32 = CUT as u32;
+    const BURST: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::BURST;
+    const BLOCK: (u32, u32) = DenseTile::<GROUPS, CHUNKS, CUT>::BLOCK;
+    const STEP: u32 = STEP_LIVE_PRODUCT;
+    fn shared_bytes(dtype: Dtype) -> u32 {
+        Self::BIASES as u32 + Self::COLUMNS * dtype.bytes() as u32
+    }
+    fn vector(dtype: Dtype) -> u32 {
+        DenseTile::<GROUPS, CHUNKS, CUT>::vector(dtype)
+    }
+}

@@ -1,0 +1,50 @@
+//! The module `marked`: the `wgmma` product of dense matrices that also says which micro-tiles of its result are not empty: a bit for
+//! each column of every so many rows of C, set as the rows are stored.
+
+use crate::abi::{Dtype, Tile};
+use crate::families::gemm::abi::{Panel, WgmmaParams};
+
+/// The tile of `wgmma`'s `Panel<64, 64, CHUNKS, PLAIN>`.
+#[derive(Clone, Copy, Debug)]
+pub struct MarkedPanel<const CHUNKS: usize>;
+
+/// The tile that it is.
+type Own<const CHUNKS: usize> = Panel<64, 64, CHUNKS, { crate::abi::PLAIN }>;
+
+impl<const CHUNKS: usize> Tile for MarkedPanel<CHUNKS> {
+    const THREADS: u32 = Own::<CHUNKS>::THREADS;
+    const MIN_BLOCKS: u32 = Own::<CHUNKS>::MIN_BLOCKS;
+    const COLUMNS: u32 = Own::<CHUNKS>::COLUMNS;
+    const ITEMS: u32 = Own::<CHUNKS>::ITEMS;
+    const PARTS: u32 = Own::<CHUNKS>::PARTS;
+    const BURST: u32 = Own::<CHUNKS>::BURST;
+    const BLOCK: (u32, u32) = Own::<CHUNKS>::BLOCK;
+    const ORDER: u32 = Own::<CHUNKS>::ORDER;
+    fn shared_bytes(dtype: Dtype) -> u32 {
+        Own::<CHUNKS>::shared_bytes(dtype)
+    }
+    fn vector(dtype: Dtype) -> u32 {
+        Own::<CHUNKS>::vector(dtype)
+    }
+}
+
+/// Words of bits of a panel of `columns` columns: whole tiles of 64.
+pub const fn mark_words(columns: usize) -> usize {
+    columns.div_ceil(64) * 2
+}
+
+/// Parameters of the `marked` kernels.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct MarkedParams {
+    /// The product. C allows accesses of 16 bytes.
+    pub product: WgmmaParams,
+    /// Bits, [`mark_words`] for each panel: those of columns that hold something are set, none is cleared.
+    pub marks: u64,
+    /// Words of a panel.
+    pub words: u32,
+    /// Binary logarithm of the rows of a panel: 4 or more.
+    pub height: u32,
+}
+
+const _: () = assert!(size_of::<MarkedParams>() == 408);

@@ -1,0 +1,100 @@
+//! The module `nm`: C by tiles, A kept two of four, fed by the tensor copy engine.
+
+use crate::abi::{B_COLUMNS, Dtype, MapWords, PANEL_BYTES, PLAIN, SLAB, Tile};
+
+/// Bytes of one row of A in a stage: half of its columns are stored.
+pub const NM_ROW_BYTES: usize = PANEL_BYTES / 2;
+/// Steps of a stage along k, one sparse `wgmma` of 64 bytes of B's depth each.
+pub const NM_STEPS: usize = 2;
+
+/// Stages whose metadata a lane loads at once. Tiles take a multiple of them.
+pub const NM_PAIR: usize = 2;
+
+/// Columns that one word of positions describes.
+pub const NM_WORD: usize = 32;
+
+/// Threads of a warpgroup, which hold the metadata of 64 rows.
+pub const NM_HOLDERS: usize = 128;
+
+/// Tile of the modules `nm` and `nm_narrow`: each of two warpgroups computes `MA` x 64 rows, against `CHUNKS` x 64 columns;
+/// elements have `BYTES` bytes. Those of one byte lie along k in B too.
+#[derive(Clone, Copy, Debug)]
+pub struct TwoOfFour<const MA: usize, const CHUNKS: usize, const BYTES: usize = 2>;
+
+impl<const MA: usize, const CHUNKS: usize, const BYTES: usize> TwoOfFour<MA, CHUNKS, BYTES> {
+    /// Columns of A, and rows of B, that one stage is deep.
+    pub const DEPTH: usize = PANEL_BYTES / BYTES;
+    /// Rows of C.
+    pub const ROWS: usize = 2 * 64 * MA;
+    /// Bytes of A in a stage.
+    pub const A_BYTES: usize = Self::ROWS * NM_ROW_BYTES;
+    /// Bytes of a stage: A's rows, then B's chunks of 64 columns.
+    pub const STAGE: usize = Self::A_BYTES + CHUNKS * SLAB;
+    /// Stages in flight.
+    pub const STAGES: usize = (200 << 10) / Self::STAGE;
+    /// Offset of the output buffers, [`SLAB`] bytes of each warpgroup.
+    pub const OUT: usize = Self::STAGES * Self::STAGE;
+    /// Offset of the barriers: full and empty of each stage.
+    pub const BARRIERS: usize = Self::OUT + 2 * SLAB;
+}
+
+impl<const MA: usize, const CHUNKS: usize, const BYTES: usize> Tile
+    for TwoOfFour<MA, CHUNKS, BYTES>
+{
+    const THREADS: u32 = 384;
+    const MIN_BLOCKS: u32 = 1;
+    const COLUMNS: u32 = 64 * CHUNKS as u32;
+    const ITEMS: u32 = 1;
+    const PARTS: u32 = 1;
+    const BURST: u32 = Self::STAGES as u32;
+    const BLOCK: (u32, u32) = (Self::ROWS as u32, Self::DEPTH as u32);
+    const ORDER: u32 = if BYTES == 1 { B_COLUMNS } else { PLAIN };
+    fn shared_bytes(_: Dtype) -> u32 {
+        (Self::BARRIERS + Self::STAGES * 16) as u32
+    }
+    /// The copy engine wants 16-byte addresses and strides.
+    fn vector(dtype: Dtype) -> u32 {
+        16 / dtype.bytes() as u32
+    }
+}
+
+/// Parameters of the `nm` and `nm_narrow` kernels: `C[m,n] = epilogue(alpha * A[m,k] * B[k,n])`, or `B[n,k]`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct NmParams {
+    /// A's values, `[m, kp / 2]`.
+    pub a_map: MapWords,
+    /// B.
+    pub b_map: MapWords,
+    /// Metadata as the lanes hold it, `[rows / 64, pairs of stages, 128 threads, 2]`, of elements of one byte
+    /// `[.., 4]`.
+    pub meta: u64,
+    /// First row and first column of each tile, u32 each, in the order of work.
+    pub tiles: u64,
+    /// C, row-major.
+    pub c: u64,
+    /// Bias vector, or 0.
+    pub bias: u64,
+    /// Gate of C's shape, or 0.
+    pub gate: u64,
+    /// Scalar factor of the product.
+    pub alpha: f64,
+    /// Columns of B and C.
+    pub n: u32,
+    /// Rows of C.
+    pub m: u32,
+    /// Bytes from one row of C to the next.
+    pub ldc_bytes: u32,
+    /// `FLAG_*`.
+    pub flags: u32,
+    /// Pairs of stages of a tile; 0 where A has no columns.
+    pub pairs: u32,
+    /// Number of tiles.
+    pub tile_count: u32,
+    /// Zero, which the compiler does not know.
+    pub zero: u32,
+    /// Bytes from one row of the gate to the next.
+    pub gate_bytes: u32,
+}
+
+const _: () = assert!(size_of::<NmParams>() == 336);

@@ -1,0 +1,145 @@
+//! The module `wgmma`: a strip of 128 rows of C against up to 256 columns, fed by the tensor copy engine.
+//! What a stage of the pipeline holds is written down by the host as a [record](record_words).
+
+use crate::abi::B_COLUMNS;
+use crate::abi::HALF;
+use crate::abi::MapWords;
+use crate::abi::PANEL_BYTES;
+use crate::abi::SLAB;
+use crate::abi::STEPS;
+use crate::abi::{Dtype, Tile};
+
+/// A record's row of a piece that is not there and reads as zeros.
+pub const ABSENT: u32 = 0x7fff_ffff;
+
+/// Tile of the modules `wgmma` and `narrow`. A is made of pieces of `PM` x `PK` elements of `BYTES` bytes, as the product
+/// sees them; a thread block owns `CHUNKS` x 64 columns.
+#[derive(Clone, Copy, Debug)]
+pub struct Panel<
+    const PM: usize,
+    const PK: usize,
+    const CHUNKS: usize,
+    const ORDER: u32,
+    const BYTES: usize = 2,
+>;
+
+/// Words of a record in front of its k and rows: mask, A's column in either half, sixteenths that are there.
+pub const RECORD_HEAD: usize = 4;
+
+impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
+    Panel<PM, PK, CHUNKS, ORDER, BYTES>
+{
+    /// Depth of a stage in elements.
+    pub const DEPTH: usize = PANEL_BYTES / BYTES;
+    /// Depth of a step in elements.
+    pub const STEP_DEPTH: usize = Self::DEPTH / STEPS;
+    /// Slices of B that a stage is made of, each with its own place along k.
+    pub const SLICES: usize = Self::DEPTH / PK;
+    /// Pieces of A in one half and slice.
+    pub const PIECES: usize = HALF / PM;
+    /// Copies of B in a stage.
+    pub const B_COPIES: usize = if ORDER & B_COLUMNS == 0 {
+        Self::SLICES * CHUNKS
+    } else {
+        Self::SLICES
+    };
+    /// Copies of A in a stage, both halves.
+    pub const A_COPIES: usize = 2 * Self::SLICES * Self::PIECES;
+    /// Bytes of a stage.
+    pub const STAGE: usize = (2 + CHUNKS) * SLAB;
+    /// Stages in flight.
+    pub const STAGES: usize = match CHUNKS {
+        4 => 4,
+        2 => 6,
+        _ => 8,
+    };
+    /// Words of a record: [`RECORD_HEAD`], the k of each slice, the row of each piece; whole 16 bytes.
+    pub const RECORD: usize = record_words(Self::SLICES, Self::A_COPIES);
+    /// Offset of the output buffers, [`SLAB`] bytes of each warpgroup.
+    pub const OUT: usize = Self::STAGES * Self::STAGE;
+    /// Offset of the barriers: full and empty of each stage, then the mask of each stage.
+    pub const BARRIERS: usize = Self::OUT + 2 * SLAB;
+}
+
+/// Words of a stage's record. Word 0 is the mask: bit `2 step + half` says that the half multiplies in this step of 32
+/// bytes along k. Words 1 and 2: first column of A's pieces in either half. Word 3: bit `8 step + r` says that rows
+/// `16 r ..` have a piece in this step. Then the k of each slice, then
+/// for each slice, half and piece its first row in A's map, [`ABSENT`] for zeros.
+pub const fn record_words(slices: usize, a_copies: usize) -> usize {
+    (RECORD_HEAD + slices + a_copies).next_multiple_of(4)
+}
+
+impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
+    Tile for Panel<PM, PK, CHUNKS, ORDER, BYTES>
+{
+    const THREADS: u32 = 384;
+    const MIN_BLOCKS: u32 = 1;
+    const COLUMNS: u32 = 64 * CHUNKS as u32;
+    const ITEMS: u32 = 1;
+    const PARTS: u32 = 1;
+    const BURST: u32 = Self::STAGES as u32;
+    const BLOCK: (u32, u32) = (PM as u32, PK as u32);
+    const ORDER: u32 = ORDER;
+    fn shared_bytes(_: Dtype) -> u32 {
+        (Self::BARRIERS + Self::STAGES * 24 + 16) as u32
+    }
+    /// The copy engine wants 16-byte addresses and strides.
+    fn vector(dtype: Dtype) -> u32 {
+        16 / dtype.bytes() as u32
+    }
+}
+
+/// Parameters of the `wgmma` kernels: `C[m,n] = epilogue(alpha * A[m,k] * B[k,n])`. The maps want 64-byte alignment:
+/// rustc does not give that to a kernel's parameter, so the device build writes it into every entry.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct WgmmaParams {
+    /// A's values as a matrix of piece rows.
+    pub a_map: MapWords,
+    /// B.
+    pub b_map: MapWords,
+    /// Records of all stages.
+    pub records: u64,
+    /// [`Strip`]s by rounds: the first of every thread block, the second of every one, ...
+    pub strips: u64,
+    /// A copy of the first record of each thread block: it does not wait for the strip.
+    pub heads: u64,
+    /// A's values.
+    pub a: u64,
+    /// As many zeros as the longest piece column has bytes.
+    pub zeros: u64,
+    /// C, row-major.
+    pub c: u64,
+    /// Bias vector, or 0.
+    pub bias: u64,
+    /// Matrix of C's shape: with [`FLAG_GATE`](crate::abi::FLAG_GATE), C is zero where it is not positive.
+    pub gate: u64,
+    /// Partial sums: slots x halves x accumulators of a warpgroup.
+    pub partial: u64,
+    /// Arrival counters, two for each strip that is cut, all zero between launches.
+    pub counters: u64,
+    /// Scalar factor of the product.
+    pub alpha: f64,
+    /// Columns of B and C.
+    pub n: u32,
+    /// Rows of C.
+    pub m: u32,
+    /// Bytes from one row of C to the next.
+    pub ldc_bytes: u32,
+    /// `FLAG_*`.
+    pub flags: u32,
+    /// Elements of a row of A's values.
+    pub a_row: u32,
+    /// Rounds of the work list.
+    pub rounds: u32,
+    /// Bytes from one row of the gate to the next.
+    pub gate_bytes: u32,
+    /// Rows of B's map from one of the batch to the next.
+    pub b_item: u32,
+    /// Bytes of C from one of the batch to the next.
+    pub c_item: u64,
+    /// Bytes of the gate from one of the batch to the next.
+    pub gate_item: u64,
+}
+
+const _: () = assert!(size_of::<WgmmaParams>() == 392);

@@ -1,0 +1,357 @@
+//! SpMM over dense blocks on Tensor Cores (`mma.sync`): a thread block takes a run of blocks of one
+//! block row against 128 columns of B. The blocks' k ranges are laid end to end and cut into stages
+//! of 128 bytes, copied by `cp.async` ahead of the arithmetic.
+
+use crate::abi::*;
+use crate::device::epilogue::{finish, row_bias, scale};
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::mma::MmaElem;
+use crate::device::ptx::{copy, global};
+use crate::device::tile::{ATile, BTile};
+use crate::families::gemm::abi::*;
+use crate::frag;
+
+/// Accumulators of one lane: `MA` x `NA` atoms.
+type Acc<const MA: usize, const NA: usize> = [[[f32; 4]; NA]; MA];
+
+/// The run of blocks a thread block works on.
+#[derive(Clone, Copy)]
+struct Run {
+    row: u32,
+    start: u32,
+    len: u32,
+    column: u32,
+}
+
+/// Rows of B's tile: 16-bit and 32-bit elements.
+const ROW_16: usize = MmaTile::<16, 1, 4, true>::b_row_bytes(Dtype::F16);
+const ROW_32: usize = MmaTile::<16, 1, 4, true>::b_row_bytes(Dtype::Tf32);
+
+/// Threads of a thread block, the same for every tile.
+const THREADS: u32 = <MmaTile<16, 1, 4, true> as Tile>::THREADS;
+
+impl<W: WalkInfo, E: MmaElem, const B: usize, const MA: usize, const NA: usize, const ALIGNED: bool>
+    Kernel<W, E, SpmmParams> for MmaTile<B, MA, NA, ALIGNED>
+{
+    #[inline(always)]
+    unsafe fn run(p: &SpmmParams, _at: u64) {
+        let [row, start, len, slot] = global::load_v4(p.items + gpu::block_x() as u64 * 16, true);
+        let run = Run {
+            row,
+            start,
+            len,
+            column: gpu::block_y() * Self::COLUMNS,
+        };
+        const {
+            assert!(
+                B * OUT_ROW as usize <= STAGES * Self::stage_bytes(Dtype::F16),
+                "the tile leaves through the arena"
+            )
+        };
+        let mut acc = [[[0f32; 4]; NA]; MA];
+        let stages = (len * B as u32).div_ceil(Self::stage_k(E::DTYPE) as u32);
+        let mut s = 0;
+        while s + 1 < STAGES as u32 {
+            if s < stages {
+                issue::<E, B, ALIGNED>(p, run, s, s * Self::stage_bytes(E::DTYPE) as u32);
+            }
+            copy::copy_commit();
+            s += 1;
+        }
+        let (mut head, mut tail) = (0, (STAGES as u32 - 1) * Self::stage_bytes(E::DTYPE) as u32);
+        let end = STAGES as u32 * Self::stage_bytes(E::DTYPE) as u32;
+        s = 0;
+        while s < stages {
+            copy::copy_wait::<{ STAGES as u32 - 2 }>();
+            gpu::sync_threads();
+            if s + (STAGES as u32 - 1) < stages {
+                issue::<E, B, ALIGNED>(p, run, s + STAGES as u32 - 1, tail);
+            }
+            copy::copy_commit();
+            multiply::<E, B, MA, NA>(head, &mut acc);
+            head = advance(head, Self::stage_bytes(E::DTYPE) as u32, end);
+            tail = advance(tail, Self::stage_bytes(E::DTYPE) as u32, end);
+            s += 1;
+        }
+        stage_out::<B, MA, NA>(&acc);
+        let mut sources = Sources {
+            first: slot,
+            count: 0,
+        };
+        if slot != WHOLE_ROW {
+            sources = carry::<B>(p, slot, run.column);
+            if sources.count == 0 {
+                return;
+            }
+        }
+        if p.flags & FLAG_VECTORS == 0 {
+            write::<E, B, 1>(p, run, sources);
+        } else if E::BYTES == 2 {
+            write::<E, B, 8>(p, run, sources);
+        } else {
+            write::<E, B, 4>(p, run, sources);
+        }
+    }
+}
+
+#[inline(always)]
+fn advance(at: u32, by: u32, end: u32) -> u32 {
+    if at + by == end { 0 } else { at + by }
+}
+
+/// First row of the warp's atoms inside the block, first column inside the tile.
+#[inline(always)]
+fn warp_origin<const B: usize, const NA: usize>() -> (u32, u32) {
+    let warp = gpu::thread() / 32;
+    let across = (BLOCK_COLUMNS / (NA * 8)) as u32;
+    (warp / across * 32, warp % across * (NA * 8) as u32)
+}
+
+/// Starts the copies of stage `s` into the arena at byte `at`. What lies past the run, past k or past
+/// n arrives as zeros.
+#[inline(always)]
+fn issue<E: MmaElem, const B: usize, const ALIGNED: bool>(
+    p: &SpmmParams,
+    run: Run,
+    s: u32,
+    at: u32,
+) {
+    let arena = copy::arena() + at;
+    let per_chunk = 16 / E::BYTES;
+    let stage_k = PANEL_BYTES as u32 / E::BYTES;
+    let mut i = 0;
+    while i < (B * 8) as u32 / THREADS {
+        let index = gpu::thread() + i * THREADS;
+        let (r, chunk) = (index / 8, index % 8);
+        let k = s * stage_k + chunk * per_chunk;
+        let (block, inner) = (k / B as u32, k % B as u32);
+        let element =
+            (run.start as u64 + block as u64) * (B * B) as u64 + (r * B as u32 + inner) as u64;
+        let bytes = if block < run.len { 16 } else { 0 };
+        copy::copy_async_16(
+            ATile(arena).chunk(r, chunk),
+            p.values + element * E::BYTES as u64,
+            bytes,
+        );
+        i += 1;
+    }
+    let arena = arena + (B * PANEL_BYTES) as u32;
+    let chunks = BLOCK_COLUMNS as u32 / per_chunk;
+    i = 0;
+    while i < stage_k * chunks / THREADS {
+        let index = gpu::thread() + i * THREADS;
+        let (r, chunk) = (index / chunks, index % chunks);
+        let k = s * stage_k + r;
+        let block = k / B as u32;
+        let column = global::load_b32(
+            p.columns + (run.start as u64 + block as u64) * 4,
+            block < run.len,
+        );
+        let row = column as u64 * B as u64 + (k % B as u32) as u64;
+        let first = run.column + chunk * per_chunk;
+        let exists = block < run.len && row < p.k as u64 && first < p.n;
+        let from = p.b + row * p.ldb_bytes as u64 + first as u64 * E::BYTES as u64;
+        let left = if exists { p.n - first } else { 0 };
+        let to = if E::BYTES == 2 {
+            BTile::<ROW_16>(arena).chunk(r, chunk)
+        } else {
+            BTile::<ROW_32>(arena).chunk(r, chunk)
+        };
+        if ALIGNED {
+            let bytes = if left < per_chunk {
+                left * E::BYTES
+            } else {
+                16
+            };
+            copy::copy_async_16(to, if exists { from } else { p.b }, bytes);
+        } else {
+            copy::store_shared_v4(to, chunk_by_element::<E>(from, left));
+        }
+        i += 1;
+    }
+}
+
+/// Sixteen bytes from an address that is only aligned to one element; elements past `left` are zero.
+#[inline(always)]
+fn chunk_by_element<E: MmaElem>(from: u64, left: u32) -> [u32; 4] {
+    if E::BYTES == 4 {
+        [0u32, 1, 2, 3].map(|i| global::load_b32(from + i as u64 * 4, i < left))
+    } else {
+        [0u32, 2, 4, 6].map(|i| {
+            let low = global::load_b16(from + i as u64 * 2, i < left);
+            low | global::load_b16(from + i as u64 * 2 + 2, i + 1 < left) << 16
+        })
+    }
+}
+
+/// Multiplies the stage at byte `at` of the arena: four k-steps.
+#[inline(always)]
+fn multiply<E: MmaElem, const B: usize, const MA: usize, const NA: usize>(
+    at: u32,
+    acc: &mut Acc<MA, NA>,
+) {
+    let lane = gpu::thread() % 32;
+    let (row, column) = warp_origin::<B, NA>();
+    let a_tile = ATile(copy::arena() + at);
+    let b_at = copy::arena() + at + (B * PANEL_BYTES) as u32;
+    let mut step = 0;
+    while step < 4 {
+        let mut a = [[0u32; 4]; MA];
+        unroll!(i < MA, {
+            a[i] = E::a(a_tile, row + i as u32 * 16, step, lane);
+        });
+        unroll!(h < NA / 2, {
+            let (j, c) = (h * 2, column + h as u32 * 16);
+            let b = if E::BYTES == 2 {
+                E::b(BTile::<ROW_16>(b_at), step, c, lane)
+            } else {
+                E::b(BTile::<ROW_32>(b_at), step, c, lane)
+            };
+            unroll!(i < MA, {
+                E::mma(&mut acc[i][j], a[i], b[0]);
+                E::mma(&mut acc[i][j + 1], a[i], b[1]);
+            });
+        });
+        step += 1;
+    }
+}
+
+/// Bytes of one row of the f32 tile that accumulators pass through on their way out: 128 columns, and padding that
+/// keeps the pairs of eight rows in different banks.
+const OUT_ROW: u32 = (BLOCK_COLUMNS as u32 + 8) * 4;
+
+/// Where the finished sums of a tile come from: the arena (`count` 0), or slots of partial sums.
+#[derive(Clone, Copy)]
+struct Sources {
+    first: u32,
+    count: u32,
+}
+
+/// Lays the accumulators out as rows in the arena.
+#[inline(always)]
+fn stage_out<const B: usize, const MA: usize, const NA: usize>(acc: &Acc<MA, NA>) {
+    let lane = gpu::thread() % 32;
+    let (row, column) = warp_origin::<B, NA>();
+    let (r0, c0) = frag::accumulator(lane, 0);
+    let (r2, _) = frag::accumulator(lane, 2);
+    // Copies and fragment loads of every warp are done with the arena.
+    copy::copy_wait::<0>();
+    gpu::sync_threads();
+    unroll!(i < MA, {
+        unroll!(j < NA, {
+            let [a, b, c, d] = acc[i][j];
+            let at =
+                copy::arena() + (row + i as u32 * 16) * OUT_ROW + (column + j as u32 * 8 + c0) * 4;
+            copy::store_shared_v2(at + r0 * OUT_ROW, [a.to_bits(), b.to_bits()]);
+            copy::store_shared_v2(at + r2 * OUT_ROW, [c.to_bits(), d.to_bits()]);
+        });
+    });
+    gpu::sync_threads();
+}
+
+/// Address of four columns of a row of a partial sum.
+#[inline(always)]
+fn partial_at<const B: usize>(p: &SpmmParams, slot: u32, row: u32, column: u32) -> u64 {
+    let row = slot as u64 * B as u64 + row as u64;
+    p.partial + (row * p.partial_columns as u64 + column as u64) * 4
+}
+
+/// Leaves the partial sum of a cut block row. The thread block that arrives last gets the row's slots, the others an
+/// empty range.
+#[inline(always)]
+fn carry<const B: usize>(p: &SpmmParams, slot: u32, column: u32) -> Sources {
+    let [counter, first, count, _] = global::load_v4(p.slots + slot as u64 * 16, true);
+    let mut index = gpu::thread();
+    while index < (B * BLOCK_COLUMNS / 4) as u32 {
+        let (r, c) = (
+            index / (BLOCK_COLUMNS as u32 / 4),
+            index % (BLOCK_COLUMNS as u32 / 4) * 4,
+        );
+        let four = copy::load_shared_v4(copy::arena() + r * OUT_ROW + c * 4);
+        global::store_v4(partial_at::<B>(p, slot, r, column + c), four);
+        index += THREADS;
+    }
+    global::fence_gpu();
+    gpu::sync_threads();
+    let arrivals = p.counters + (counter as u64 * gpu::grid_y() as u64 + gpu::block_y() as u64) * 4;
+    if gpu::thread() == 0 {
+        let before = global::atomic_add(arrivals, 1);
+        copy::store_shared_b32(copy::arena(), before);
+        if before + 1 == count {
+            global::store_b32(arrivals, 0);
+        }
+    }
+    gpu::sync_threads();
+    let last = copy::load_shared_b32(copy::arena()) + 1 == count;
+    global::fence_gpu();
+    Sources {
+        first,
+        count: if last { count } else { 0 },
+    }
+}
+
+/// Four finished sums: from the arena, or added up over the row's slots in slot order.
+#[inline(always)]
+fn four<const B: usize>(p: &SpmmParams, from: Sources, tile: u32, r: u32, c: u32) -> [f32; 4] {
+    if from.count == 0 {
+        return copy::load_shared_v4(copy::arena() + r * OUT_ROW + c * 4).map(f32::from_bits);
+    }
+    let mut sum = [0f32; 4];
+    let mut s = from.first;
+    while s < from.first + from.count {
+        let more = global::load_v4_fresh(partial_at::<B>(p, s, r, tile + c), true);
+        unroll!(i < 4, { sum[i] += f32::from_bits(more[i]) });
+        s += 1;
+    }
+    sum
+}
+
+/// Finishes the tile and stores it, `V` columns (1, 4 or 8) at a time.
+#[inline(always)]
+fn write<E: MmaElem, const B: usize, const V: usize>(p: &SpmmParams, run: Run, from: Sources) {
+    let mut index = gpu::thread();
+    let across = (BLOCK_COLUMNS / V) as u32;
+    while index < B as u32 * across {
+        let (r, c) = (index / across, index % across * V as u32);
+        let row = run.row * B as u32 + r;
+        index += THREADS;
+        if row >= p.m || run.column + c >= p.n {
+            continue;
+        }
+        let aligned = c & !3;
+        let low = four::<B>(p, from, run.column, r, aligned);
+        let high = if V > 4 {
+            four::<B>(p, from, run.column, r, aligned + 4)
+        } else {
+            low
+        };
+        let mut out = [0f32; V];
+        unroll!(i < V, {
+            let k = (c - aligned) as usize + i;
+            out[i] = if V == 1 {
+                pick(low, k)
+            } else if i < 4 {
+                low[i & 3]
+            } else {
+                high[i & 3]
+            };
+        });
+        let factors = (
+            scale::<E>(p.output(), run.len),
+            row_bias::<E>(p.output(), row),
+        );
+        finish::<E, V>(p.output(), row, run.column + c, factors, out);
+    }
+}
+
+/// `v[k]` without an array in local memory.
+#[inline(always)]
+fn pick(v: [f32; 4], k: usize) -> f32 {
+    match k {
+        0 => v[0],
+        1 => v[1],
+        2 => v[2],
+        _ => v[3],
+    }
+}

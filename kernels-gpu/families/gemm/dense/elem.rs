@@ -1,0 +1,104 @@
+//! How a stage is multiplied, by element type.
+
+use crate::abi::*;
+use crate::device::elem::Elem;
+use crate::device::gpu;
+use crate::device::ptx::wgmma::Acc;
+use crate::device::ptx::{copy, matrix};
+use crate::device::warpgroup::WgmmaElem;
+use crate::frag;
+
+/// An element type that dense tiles are multiplied in.
+pub trait DenseElem: Elem<Acc = f32> {
+    /// What a thread holds in registers of a warpgroup's own slab.
+    type Own: Copy;
+
+    /// Reads it. The stage has arrived.
+    fn own(slab: u32) -> Self::Own;
+
+    /// No instruction: the registers are still read when this is reached, and what is read since lies in others.
+    fn keep(own: &Self::Own);
+
+    /// Starts the products of a stage: a warpgroup's own slab with the panel.
+    fn stage<const C: usize>(acc: &mut Acc<C>, slab: u32, own: &Self::Own, panel: u32);
+}
+
+/// Rows of A, contiguous along k, times columns of B, contiguous along n.
+#[inline(always)]
+fn halves<E: WgmmaElem, const C: usize>(acc: &mut Acc<C>, slab: u32, panel: u32) {
+    let row = PANEL_BYTES as u32;
+    acc.fence();
+    unroll!(step < STEPS, {
+        let a = frag::descriptor(slab + step as u32 * 32, row, 16);
+        let b = frag::descriptor(panel + step as u32 * 16 * row, row, SLAB as u32);
+        E::mma::<C, 0, 1>(acc, a, b);
+    });
+}
+
+impl DenseElem for F16 {
+    type Own = ();
+
+    #[inline(always)]
+    fn own(_: u32) {}
+
+    #[inline(always)]
+    fn keep(_: &()) {}
+
+    #[inline(always)]
+    fn stage<const C: usize>(acc: &mut Acc<C>, slab: u32, _: &(), panel: u32) {
+        halves::<F16, C>(acc, slab, panel)
+    }
+}
+
+impl DenseElem for Bf16 {
+    type Own = ();
+
+    #[inline(always)]
+    fn own(_: u32) {}
+
+    #[inline(always)]
+    fn keep(_: &()) {}
+
+    #[inline(always)]
+    fn stage<const C: usize>(acc: &mut Acc<C>, slab: u32, _: &(), panel: u32) {
+        halves::<Bf16, C>(acc, slab, panel)
+    }
+}
+
+impl DenseElem for Tf32 {
+    type Own = [[u32; 4]; STEPS];
+
+    /// Columns of B, which `wgmma` takes from shared memory only where they are contiguous along k.
+    #[inline(always)]
+    fn own(slab: u32) -> Self::Own {
+        let (lane, warp) = (gpu::thread_again() % 32, gpu::thread_again() / 32 % 4);
+        let row = PANEL_BYTES as u32;
+        // Two pieces of 32 columns lie behind each other.
+        let piece = slab + warp / 2 * (SLAB as u32 / 2);
+        let mut b = [[0u32; 4]; STEPS];
+        unroll!(r < 4, {
+            let (g, k) = frag::a_k8(lane, r as u32);
+            let column = frag::turned_column(warp % 2 * 16 + g);
+            let at = piece + frag::swizzle(k, column / 4, row) + column % 4 * 4;
+            unroll!(step < STEPS, {
+                b[step][r] = copy::load_shared_b32(at + step as u32 * 8 * row);
+            });
+        });
+        b
+    }
+
+    #[inline(always)]
+    fn keep(own: &Self::Own) {
+        unroll!(step < STEPS, { matrix::keep(own[step]) });
+    }
+
+    /// Times rows of A, which are contiguous along k.
+    #[inline(always)]
+    fn stage<const C: usize>(acc: &mut Acc<C>, _: u32, own: &Self::Own, panel: u32) {
+        acc.fence();
+        unroll!(step < STEPS, {
+            let a = frag::descriptor(panel + step as u32 * 32, PANEL_BYTES as u32, 16);
+            acc.mma_tf32_registers(own[step], a);
+        });
+    }
+}

@@ -1,0 +1,327 @@
+//! A dense product of matrices that do not fill the GPU with large tiles: a thread block for a part of a tile along k, one
+//! warp that starts copies, warpgroups of 64 rows that multiply. The first copy goes out as soon as its barrier is made, and
+//! the sums of a tile's parts meet in shared memory (`out`).
+
+mod elem;
+mod lines;
+#[cfg(any(module = "dense_live", not(target_arch = "nvptx64")))]
+mod live;
+mod out;
+
+use crate::abi::*;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::wgmma::{self, Acc};
+use crate::device::ptx::{barrier, bulk, cluster, grid, warp};
+use crate::device::stages::{NONE, Stages};
+use crate::families::gemm::abi::*;
+use elem::DenseElem;
+
+/// Where the tile of a thread block lies, and what was done for it before it is come to.
+trait Spot: Copy {
+    /// Offset of the biases of its columns in shared memory, where they lie there; lines of C can be stored then.
+    const BIASES: Option<usize>;
+    /// The row of tiles, which is asked for where it is needed.
+    fn down(self) -> u32;
+    /// The barriers are made, and the first stages are on their way.
+    fn begun(self) -> bool;
+}
+
+/// A thread block for each tile.
+#[derive(Clone, Copy)]
+struct Each;
+
+impl Spot for Each {
+    const BIASES: Option<usize> = None;
+    #[inline(always)]
+    fn down(self) -> u32 {
+        gpu::block_y()
+    }
+    #[inline(always)]
+    fn begun(self) -> bool {
+        false
+    }
+}
+
+/// What of a stage is copied.
+const BOTH: u32 = 0;
+const ONLY_A: u32 = 1;
+const ONLY_B: u32 = 2;
+
+impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: usize> Stages
+    for DenseTile<GROUPS, CHUNKS, CUT, BYTES>
+{
+    /// A stage is the warpgroups' own slabs, then those that all multiply them with.
+    const COUNT: usize = Self::STAGES;
+    const STRIDE: usize = Self::STAGE;
+    const FIRST_BARRIER: usize = Self::BARRIERS;
+}
+
+impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: usize>
+    DenseTile<GROUPS, CHUNKS, CUT, BYTES>
+{
+    /// Barrier that says: the sums of all parts have arrived.
+    #[inline(always)]
+    fn summed() -> u32 {
+        Self::full(2 * Self::STAGES as u32)
+    }
+
+    /// First row and column of this thread block's tile, in row `down` of tiles.
+    #[inline(always)]
+    fn corner(spot: impl Spot) -> [u32; 2] {
+        let corner = [spot.down() * Self::ROWS as u32, Self::left()];
+        // Here and now: the copies of each stage would compute it again, and they are what a stage waits for.
+        corner.map(warp::again)
+    }
+
+    /// The first column.
+    #[inline(always)]
+    fn left() -> u32 {
+        gpu::block_x() / CUT as u32 * Self::COLUMNS
+    }
+
+    /// This thread block's first stage, and how many it has.
+    #[inline(always)]
+    fn part(p: &DenseParams) -> [u32; 2] {
+        if CUT == 1 {
+            return [0, p.stages];
+        }
+        let cut = CUT as u32;
+        let from = |rank: u32| p.stages / cut * rank + p.stages % cut * rank / cut;
+        let rank = cluster::rank();
+        [from(rank), from(rank + 1) - from(rank)]
+    }
+
+    /// Makes the barriers and fetches the tensor maps; one thread.
+    #[inline(always)]
+    fn set_up(at: u64) {
+        bulk::prefetch_map(at);
+        bulk::prefetch_map(at + 128);
+        let mut slot = 0;
+        while slot < Self::STAGES as u32 {
+            barrier::init(Self::full(slot), 1);
+            barrier::init(Self::empty(slot), Self::WARPS as u32);
+            slot += 1;
+        }
+        if CUT > 1 {
+            barrier::init(Self::summed(), Self::WARPS as u32 + 1);
+        }
+        barrier::init_fence();
+        if CUT > 1 {
+            barrier::arrive_expect(Self::summed(), Self::FROM_OTHERS);
+        }
+    }
+
+    /// Ends the barriers, once all that they count has come and nobody waits; one thread. [`Self::set_up`] may make them again.
+    #[inline(always)]
+    fn take_down() {
+        let mut slot = 0;
+        while slot < Self::STAGES as u32 {
+            barrier::end(Self::full(slot));
+            barrier::end(Self::empty(slot));
+            slot += 1;
+        }
+        if CUT > 1 {
+            barrier::end(Self::summed());
+        }
+    }
+
+    /// Starts the copies of stages `from..to` of this thread block's part; `ring` is the place of the first. One lane: it waits
+    /// for nobody between one stage and the next, and a stage waits for it. `FREED`: the ring has been round once, and stages
+    /// are waited for.
+    #[inline(always)]
+    fn start<const FREED: bool, const WHAT: u32>(
+        at: u64,
+        corner: [u32; 2],
+        first: u32,
+        from: u32,
+        to: u32,
+        ring: (u32, u32),
+    ) {
+        let mut ring = ring;
+        let mut s = from;
+        while s < to {
+            if FREED {
+                barrier::wait(Self::empty(ring.0), ring.1);
+            }
+            Self::copy::<WHAT>(at, corner, (first + s) * Self::DEPTH as u32, ring.0);
+            ring = Self::next(ring);
+            s += 1;
+        }
+    }
+
+    /// Starts the copies of the stage that begins `k` deep; one lane.
+    #[inline(always)]
+    fn copy<const WHAT: u32>(at: u64, [top, left]: [u32; 2], k: u32, slot: u32) {
+        let (stage, full) = (Self::stage(slot), Self::full(slot));
+        match WHAT {
+            BOTH => barrier::arrive_expect(full, Self::STAGE as u32),
+            ONLY_A => barrier::arrive_expect(full, Self::STAGE_OF_A as u32),
+            // The stage is full when A has come as well: that arrives.
+            _ => barrier::expect(full, (Self::STAGE - Self::STAGE_OF_A) as u32),
+        }
+        let panel = stage + (GROUPS * SLAB) as u32;
+        let (a, b) = if Self::TURNED {
+            (panel, stage)
+        } else {
+            (stage, panel)
+        };
+        if WHAT != ONLY_B {
+            bulk::load(a, at, k, top, full);
+        }
+        if WHAT == ONLY_A {
+            return;
+        }
+        // B in pieces of 128 bytes across.
+        let wide = Self::ACROSS as u32;
+        unroll!(c < Self::COLUMNS as usize / Self::ACROSS, {
+            let to = b + (c * Self::DEPTH * PANEL_BYTES) as u32;
+            bulk::load(to, at + 128, left + wide * c as u32, k, full);
+        });
+    }
+
+    /// Tells the cluster that this thread block runs and has made its barriers: it takes sums, where they lie beside the stages.
+    #[inline(always)]
+    fn ready() {
+        if CUT > 1 && !Self::OVER_STAGES {
+            cluster::arrive_relaxed();
+        }
+    }
+
+    /// How many of a part's stages fit into the ring at once.
+    #[inline(always)]
+    fn ahead(count: u32) -> u32 {
+        let most = Self::STAGES as u32;
+        if count < most { count } else { most }
+    }
+
+    /// The warp that copies makes the barriers, and starts as many stages as fit before the others know.
+    #[inline(always)]
+    fn begin(p: &DenseParams, at: u64, spot: impl Spot) {
+        let [from, count] = Self::part(p);
+        let begun = spot.begun();
+        if !begun && warp::elected() {
+            Self::set_up(at);
+        }
+        warp::sync_lanes(u32::MAX);
+        Self::ready();
+        if !begun && warp::elected() {
+            grid::wait_for_previous();
+            let corner = Self::corner(spot);
+            Self::start::<false, BOTH>(at, corner, from, 0, Self::ahead(count), (0, 0));
+        }
+        // Together to the barrier of all threads.
+        warp::sync_lanes(u32::MAX);
+    }
+
+    /// The warp that copies, once the ring has been filled.
+    #[inline(always)]
+    fn go_on(p: &DenseParams, at: u64, spot: impl Spot) {
+        let [from, count] = Self::part(p);
+        if warp::elected() {
+            let corner = Self::corner(spot);
+            Self::start::<true, BOTH>(at, corner, from, Self::ahead(count), count, (0, 0));
+        }
+        warp::sync_lanes(u32::MAX);
+    }
+
+    /// A warpgroup's 64 rows, summed over this thread block's part of k.
+    #[inline(always)]
+    fn multiply<E: DenseElem>(p: &DenseParams) -> Acc<CHUNKS> {
+        let mut acc = Acc::<CHUNKS>::zero();
+        let [_, count] = Self::part(p);
+        if count == 0 {
+            return acc;
+        }
+        let mut ring = (0, 0);
+        let mut held = NONE;
+        let mut own = Self::arrived::<E>(ring);
+        let mut s = 1;
+        loop {
+            let [slab, panel] = Self::parts_of(ring.0);
+            E::stage(&mut acc, slab, &own, panel);
+            wgmma::commit();
+            if s == count {
+                break;
+            }
+            let slot = ring.0;
+            ring = Self::next(ring);
+            if Self::TURNED {
+                // While the Tensor Cores work: they read registers, and the next stage's are others.
+                let next = Self::arrived::<E>(ring);
+                acc.wait::<0>();
+                E::keep(&own);
+                Self::free(slot);
+                own = next;
+            } else {
+                acc.wait::<1>();
+                Self::free(held);
+                held = slot;
+                own = Self::arrived::<E>(ring);
+            }
+            s += 1;
+        }
+        acc.wait::<0>();
+        acc
+    }
+
+    /// This warpgroup's own slab of a stage, and the panel.
+    #[inline(always)]
+    fn parts_of(slot: u32) -> [u32; 2] {
+        let half = gpu::thread() / 128;
+        let stage = Self::stage(slot);
+        [stage + half * SLAB as u32, stage + (GROUPS * SLAB) as u32]
+    }
+
+    /// Waits for a stage; what this thread needs of it in registers.
+    #[inline(always)]
+    fn arrived<E: DenseElem>(ring: (u32, u32)) -> E::Own {
+        barrier::wait(Self::full(ring.0), ring.1);
+        E::own(Self::parts_of(ring.0)[0])
+    }
+}
+
+impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: usize>
+    DenseTile<GROUPS, CHUNKS, CUT, BYTES>
+{
+    /// This thread block's tile. All threads.
+    #[inline(always)]
+    fn tile<E: DenseElem>(p: &DenseParams, at: u64, spot: impl Spot) {
+        // Said by one lane for all, so that ptxas knows it to be the same in a warp: otherwise the descriptors of `wgmma` are
+        // computed in registers of each lane, and every product waits for them.
+        let warp = warp::shuffle::<32>(gpu::thread() / 32, 0, u32::MAX);
+        let copies = warp >= Self::WARPS as u32;
+        if copies {
+            Self::begin(p, at, spot);
+        } else {
+            Self::ready();
+        }
+        // One barrier for all threads: the barriers of the ring are made.
+        gpu::sync_threads();
+        if copies {
+            Self::go_on(p, at, spot);
+            Self::stand_by();
+        } else {
+            let acc = Self::multiply::<E>(p);
+            // Without a stage nothing was waited for.
+            grid::wait_for_previous();
+            Self::leave::<E, _>(p, &acc, spot);
+        }
+    }
+}
+
+impl<
+    W: WalkInfo,
+    E: DenseElem,
+    const GROUPS: usize,
+    const CHUNKS: usize,
+    const CUT: usize,
+    const BYTES: usize,
+> Kernel<W, E, DenseParams> for DenseTile<GROUPS, CHUNKS, CUT, BYTES>
+{
+    #[inline(always)]
+    unsafe fn run(p: &DenseParams, at: u64) {
+        grid::let_next_start();
+        Self::tile::<E>(p, at, Each);
+    }
+}

@@ -1,0 +1,324 @@
+//! Sums on their way out: joined over the cluster, finished, and stored as lines.
+//!
+//! A thread block of a cluster finishes as many atoms (16 rows x 8 columns) as any other. Each sends its sums of an atom, as
+//! they lie in registers, to the one that finishes it, which adds them in the order of the parts: the same bits every time.
+
+use super::{DenseTile, Spot};
+use crate::abi::*;
+use crate::device::elem::Elem;
+use crate::device::epilogue::{Output, scale};
+use crate::device::gpu;
+use crate::device::ptx::wgmma::Acc;
+use crate::device::ptx::{barrier, cluster, copy, warp};
+use crate::families::gemm::abi::*;
+use crate::frag;
+
+/// An atom's four accumulators of a lane.
+type Four = [f32; 4];
+
+/// The neighbouring atoms that a thread finishes, by fours.
+pub(super) type Own = [[Four; 4]; 8];
+
+impl DenseParams {
+    /// Where results go.
+    #[inline(always)]
+    fn output(&self) -> Output {
+        Output {
+            c: self.c,
+            bias: self.bias,
+            alpha: self.alpha,
+            ldc_bytes: self.ldc_bytes,
+            n: self.n,
+            // Tested here and now: module `dense_live` has no register for the answer in its loop.
+            flags: warp::again(self.flags),
+            gate: 0,
+            gate_bytes: 0,
+        }
+    }
+}
+
+/// Where a thread's first atom lies in C, and the lane's first accumulator in it.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub row: u32,
+    pub column: u32,
+}
+
+impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: usize>
+    DenseTile<GROUPS, CHUNKS, CUT, BYTES>
+{
+    /// Atoms that a thread finishes.
+    const OWN: usize = Self::ATOMS / CUT;
+    /// Fours of them, and how many of each four there are.
+    pub(super) const FOURS: usize = Self::OWN.div_ceil(4);
+    pub(super) const OF_FOUR: usize = if Self::OWN < 4 { Self::OWN } else { 4 };
+
+    /// Bytes of sums that the other thread blocks of the cluster send.
+    pub(super) const FROM_OTHERS: u32 = (Self::RECEIVED - Self::RECEIVED / CUT) as u32;
+
+    /// What the copying warp does at the end: the cluster's barrier is that of all threads.
+    #[inline(always)]
+    pub(super) fn stand_by() {
+        if CUT > 1 {
+            if Self::OVER_STAGES {
+                cluster::arrive_relaxed();
+            }
+            cluster::wait();
+        }
+    }
+
+    /// Finishes the sums of a warpgroup and stores them, or those that the cluster leaves to this thread block.
+    #[inline(always)]
+    pub(super) fn leave<E: Elem<Acc = f32>, S: Spot>(p: &DenseParams, acc: &Acc<CHUNKS>, spot: S) {
+        let (lane, warp) = (gpu::thread_again() % 32, gpu::thread_again() / 32);
+        let mut own: Own = [[[0.0; 4]; 4]; 8];
+        let place = if CUT == 1 {
+            unroll!(q < Self::FOURS, {
+                own[q] = [0, 1, 2, 3].map(|g| four(acc, q * 4 + g));
+            });
+            Self::place(spot, lane, warp, 0)
+        } else {
+            Self::send(acc, lane, warp);
+            barrier::wait(Self::summed(), 0);
+            // Of all atoms of the tile, warp by warp: this warp's first.
+            let mine = warp * Self::OWN as u32;
+            let first = cluster::rank() * Self::SHARE as u32 + mine;
+            let from = Self::sums() + mine * Self::ATOM as u32 + lane * 16;
+            Self::join(from, &mut own);
+            let [warp, atom] = [first / Self::ATOMS as u32, first % Self::ATOMS as u32];
+            Self::place(spot, lane, warp, atom)
+        };
+        let o = p.output();
+        let changed = o.flags & (FLAG_BIAS_ROWS | FLAG_BIAS_COLUMNS | FLAG_RELU | FLAG_GELU) != 0;
+        // Apart from each other: code that is only jumped over still has to be fetched.
+        let alpha = scale::<E>(o, p.stages);
+        if changed || alpha != 1.0 {
+            match S::BIASES {
+                Some(at) => Self::add_near::<E>(at, place, alpha, &mut own),
+                None => Self::add::<E>(o, p.m, place, alpha, &mut own),
+            }
+            Self::activate::<E>(o, &mut own);
+        }
+        if S::BIASES.is_some() || o.flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS {
+            Self::store_lines::<E>(o, p.m, place, &own);
+        } else {
+            Self::store_elements::<E>(o, p.m, place, &own);
+        }
+    }
+
+    /// Place of atom `atom` of the 16 rows (turned over, columns) of a warp.
+    #[inline(always)]
+    fn place(spot: impl Spot, lane: u32, warp: u32, atom: u32) -> Place {
+        let [top, left] = Self::corner(spot);
+        let (own, pair) = frag::accumulator(lane, 0);
+        if Self::TURNED {
+            let across = warp / 2 * 32 + frag::turned_column(warp % 2 * 16 + own);
+            return Place {
+                row: top + atom * 8 + pair,
+                column: left + across,
+            };
+        }
+        Place {
+            row: top + warp * 16 + own,
+            column: left + atom * 8 + pair,
+        }
+    }
+
+    /// Shared memory for the sums.
+    #[inline(always)]
+    fn sums() -> u32 {
+        copy::arena() + Self::SUMS as u32
+    }
+
+    /// Sends this warp's atoms to those who finish them.
+    #[inline(always)]
+    fn send(acc: &Acc<CHUNKS>, lane: u32, warp: u32) {
+        // The other thread blocks run, and have read their stages where these make room.
+        if Self::OVER_STAGES {
+            cluster::arrive_relaxed();
+        }
+        cluster::wait();
+        let own = cluster::rank();
+        let summed = Self::summed();
+        let slot = own * Self::SHARE as u32;
+        // Neighbouring atoms that go to the same thread block.
+        unroll!(r < Self::ATOMS / Self::RUN, most 4, {
+            let index = warp * Self::ATOMS as u32 + (r * Self::RUN) as u32;
+            let (rank, within) = (index / Self::SHARE as u32, index % Self::SHARE as u32);
+            let at = Self::sums() + (slot + within) * Self::ATOM as u32 + lane * 16;
+            if rank == own {
+                Self::put_run(acc, r * Self::RUN, at, copy::store_shared_v4);
+            } else {
+                let to = cluster::place(at, rank);
+                let bar = cluster::place(summed, rank);
+                Self::put_run(acc, r * Self::RUN, to, |to, v| cluster::send_v4(to, v, bar));
+            }
+        });
+        warp::sync_lanes(u32::MAX);
+        if lane == 0 {
+            barrier::arrive(summed);
+        }
+    }
+
+    /// Neighbouring atoms of a warp that are finished by the same thread block.
+    const RUN: usize = if Self::SHARE < Self::ATOMS {
+        Self::SHARE
+    } else {
+        Self::ATOMS
+    };
+
+    /// Stores a run of atoms, each behind the one before.
+    #[inline(always)]
+    fn put_run(acc: &Acc<CHUNKS>, first: usize, to: u32, store: impl Fn(u32, [u32; 4])) {
+        unroll!(c < Self::RUN.div_ceil(8), most 4, {
+            unroll!(j < 8, {
+                let atom = c * 8 + j;
+                if atom < Self::RUN {
+                    let sums = four(acc, first + atom).map(f32::to_bits);
+                    store(to + (atom * Self::ATOM) as u32, sums);
+                }
+            });
+        });
+    }
+
+    /// A thread's atoms summed over the parts, in their order.
+    #[inline(always)]
+    fn join(from: u32, own: &mut Own) {
+        unroll!(q < Self::FOURS, {
+            unroll!(part < CUT, {
+                unroll!(g < Self::OF_FOUR, most 4, {
+                    let atom = part * Self::SHARE + q * 4 + g;
+                    let at = from + (atom * Self::ATOM) as u32;
+                    let of_part = copy::load_shared_v4(at).map(f32::from_bits);
+                    unroll!(i < 4, {
+                        own[q][g][i] = if part == 0 {
+                            of_part[i]
+                        } else {
+                            own[q][g][i] + of_part[i]
+                        };
+                    });
+                });
+            });
+        });
+    }
+
+    /// Element `i` of an atom: its row and column.
+    #[inline(always)]
+    fn element(place: Place, atom: usize, i: usize) -> [u32; 2] {
+        let Place { row, column } = place;
+        let (along, pair) = ((atom * 8) as u32 + i as u32 % 2, i as u32 / 2);
+        if Self::TURNED {
+            [row + along, column + pair * TURNED_BETWEEN]
+        } else {
+            [row + pair * 8, column + along]
+        }
+    }
+
+    /// Scalar and bias, of a tile whose columns' biases lie in shared memory from `at` on.
+    #[inline(always)]
+    fn add_near<E: Elem<Acc = f32>>(at: usize, place: Place, alpha: f32, own: &mut Own) {
+        let from = copy::arena() + at as u32 + place.column % Self::COLUMNS * 2;
+        unroll!(q < Self::FOURS, {
+            unroll!(g < Self::OF_FOUR, most 4, {
+                let pair = [copy::load_shared_b32(from + (q * 4 + g) as u32 * 16), 0, 0, 0];
+                unroll!(i < 4, {
+                    own[q][g][i] = E::fma(alpha, own[q][g][i], E::get(&pair, i % 2));
+                });
+            });
+        });
+    }
+
+    /// Scalar and bias.
+    #[inline(always)]
+    fn add<E: Elem<Acc = f32>>(o: Output, m: u32, place: Place, alpha: f32, own: &mut Own) {
+        let [ones, others] = if Self::TURNED {
+            [FLAG_BIAS_COLUMNS, FLAG_BIAS_ROWS]
+        } else {
+            [FLAG_BIAS_ROWS, FLAG_BIAS_COLUMNS]
+        };
+        // The launch ahead may have written it.
+        let bias = |flag: u32, [row, column]: [u32; 2]| {
+            let (at, end) = if flag == FLAG_BIAS_ROWS {
+                (row, m)
+            } else {
+                (column, o.n)
+            };
+            let from = o.bias + at as u64 * E::BYTES as u64;
+            E::get(&E::load_fresh(from, o.flags & flag != 0 && at < end), 0)
+        };
+        // Two of a lane's accumulators share a row, and all their rows (columns, turned over) are two.
+        let fixed = [0, 2].map(|i| bias(ones, Self::element(place, 0, i)));
+        // The eight lanes that need the same hold one of eight atoms' each, and all loads are on the way before the first is
+        // waited for: registers for all of them there are not, and behind a branch each would be waited for by itself.
+        let lane = gpu::thread_again() % 32;
+        let moves = o.flags & others != 0;
+        let mut held = [[0.0f32; 2]; 4];
+        if moves {
+            unroll!(e < Self::OWN.div_ceil(8), most 4, {
+                let atom = 8 * e + (lane / 4) as usize;
+                unroll!(i < 2, {
+                    held[e][i] = bias(others, Self::element(place, atom, i));
+                });
+            });
+        }
+        unroll!(q < Self::FOURS, {
+            unroll!(g < Self::OF_FOUR, most 4, {
+                let atom = q * 4 + g;
+                let from = (atom % 8 * 4) as u32 + lane % 4;
+                let moving = held[atom / 8].map(|x| {
+                    f32::from_bits(warp::shuffle::<32>(x.to_bits(), from, u32::MAX))
+                });
+                unroll!(i < 4, {
+                    let bias = fixed[i / 2] + moving[i % 2];
+                    own[q][g][i] = E::fma(alpha, own[q][g][i], bias);
+                });
+            });
+        });
+    }
+
+    /// Replaces the sums by functions of themselves. A pass for each function: a test for each sum would keep them apart.
+    #[inline(always)]
+    fn activate<E: Elem<Acc = f32>>(o: Output, own: &mut Own) {
+        if o.flags & FLAG_RELU != 0 {
+            Self::each(own, |four| four.map(E::relu));
+        } else if o.flags & FLAG_GELU != 0 {
+            Self::each(own, E::gelu_of_four);
+        }
+    }
+
+    #[inline(always)]
+    fn each(own: &mut Own, f: impl Fn(Four) -> Four) {
+        unroll!(q < Self::FOURS, {
+            unroll!(g < Self::OF_FOUR, most 4, { own[q][g] = f(own[q][g]) });
+        });
+    }
+
+    /// Element by element, where C's rows begin anywhere, or onto what C holds.
+    #[inline(always)]
+    fn store_elements<E: Elem<Acc = f32>>(o: Output, m: u32, place: Place, own: &Own) {
+        unroll!(q < Self::FOURS, {
+            unroll!(g < Self::OF_FOUR, most 4, {
+                unroll!(i < 4, {
+                    let [row, column] = Self::element(place, q * 4 + g, i);
+                    let line = o.c + row as u64 * o.ldc_bytes as u64;
+                    let at = line + column as u64 * E::BYTES as u64;
+                    let inside = row < m && column < o.n;
+                    let old = E::load_fresh(at, inside && o.flags & FLAG_ACCUMULATE != 0);
+                    if inside {
+                        E::store::<1>(at, &[own[q][g][i] + E::get(&old, 0)]);
+                    }
+                });
+            });
+        });
+    }
+}
+
+/// Columns between the two that a lane has of a row of a tile that was computed turned over.
+pub(super) const TURNED_BETWEEN: u32 = 4;
+
+/// The accumulators of an atom.
+#[inline(always)]
+fn four<const CHUNKS: usize>(acc: &Acc<CHUNKS>, atom: usize) -> Four {
+    let (c, j) = (atom / 8 % CHUNKS, atom % 8);
+    [0, 1, 2, 3].map(|i| acc.0[c][4 * j + i])
+}

@@ -1,0 +1,26 @@
+//! A product of dense matrices that says which micro-tiles of its result are not empty (`wgmma::marked`).
+
+use crate::abi::*;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::barrier;
+use crate::device::warpgroup::{CONSUMERS, FEW, MANY, WgmmaElem};
+use crate::families::gemm::abi::*;
+
+impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize> Kernel<W, E, MarkedParams>
+    for MarkedPanel<CHUNKS>
+{
+    #[inline(always)]
+    unsafe fn run(p: &MarkedParams, at: u64) {
+        // The product's parameters come first, so its tensor maps lie where that looks for them.
+        const { assert!(core::mem::offset_of!(MarkedParams, product) == 0) };
+        Panel::<64, 64, CHUNKS, PLAIN>::set_up(at);
+        if gpu::thread() >= CONSUMERS * 32 {
+            barrier::registers_down::<{ FEW }>();
+            Panel::<64, 64, CHUNKS, PLAIN>::produce(&p.product, at);
+        } else {
+            barrier::registers_up::<{ MANY }>();
+            Panel::<64, 64, CHUNKS, PLAIN>::consume::<E, _>(p);
+        }
+    }
+}

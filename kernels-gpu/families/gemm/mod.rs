@@ -1,0 +1,21 @@
+//! A of dense blocks, or dense, times a dense matrix on Tensor Cores.
+
+pub mod abi;
+mod rows;
+
+#[cfg(any(module = "block", feature = "cuda_std"))]
+mod block;
+#[cfg(any(module = "dense", module = "dense_live", feature = "cuda_std"))]
+mod dense;
+#[cfg(any(module = "marked", feature = "cuda_std"))]
+mod marked;
+#[cfg(any(module = "nm", module = "nm_narrow", feature = "cuda_std"))]
+mod nm;
+#[cfg(any(
+    module = "wgmma",
+    module = "narrow",
+    module = "nm_narrow",
+    module = "marked",
+    feature = "cuda_std"
+))]
+mod wgmma;

@@ -1,0 +1,274 @@
+//! A kept two of four on Hopper's sparse Tensor Cores: a persistent thread block per multiprocessor. One thread copies
+//! tiles of A and B into a ring of stages, two warpgroups multiply what has arrived (`wgmma.mma_async.sp`) and send C
+//! out. The metadata goes straight from global memory to registers, a pair of stages ahead, in the order in which lanes hold it:
+//! gathered from the rows' words it would take a quarter of what shared memory and L1 give.
+
+#[cfg(any(module = "nm_narrow", feature = "cuda_std"))]
+pub mod narrow;
+
+use crate::abi::*;
+use crate::device::epilogue::Output;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::wgmma::{self, Acc};
+use crate::device::ptx::{barrier, bulk, copy, global, warp, wgmma_sparse};
+use crate::device::stages::{NONE, Stages};
+use crate::device::store::StoreTile;
+use crate::device::warpgroup::{CONSUMERS, WgmmaElem};
+use crate::families::gemm::abi::*;
+use crate::frag;
+
+/// An element type with a sparse `wgmma` atom.
+pub trait SparseElem: WgmmaElem {
+    /// `D += A B`, 32 deep.
+    fn mma_sparse<const C: usize, const SELECTOR: i32>(acc: &mut Acc<C>, a: u64, b: u64, meta: u32);
+}
+
+impl SparseElem for F16 {
+    #[inline(always)]
+    fn mma_sparse<const C: usize, const S: i32>(acc: &mut Acc<C>, a: u64, b: u64, meta: u32) {
+        acc.mma_sparse_f16::<S>(a, b, meta)
+    }
+}
+
+impl SparseElem for Bf16 {
+    #[inline(always)]
+    fn mma_sparse<const C: usize, const S: i32>(acc: &mut Acc<C>, a: u64, b: u64, meta: u32) {
+        acc.mma_sparse_bf16::<S>(a, b, meta)
+    }
+}
+
+/// Registers a thread of the copying warpgroup keeps, and one of the multiplying ones gets: 40 + 2 x 232 is three
+/// times the 168 they start with.
+const FEW: u32 = 40;
+const MANY: u32 = 232;
+
+impl NmParams {
+    /// Where results go.
+    #[inline(always)]
+    fn output(&self) -> Output {
+        Output {
+            c: self.c,
+            bias: self.bias,
+            alpha: self.alpha,
+            ldc_bytes: self.ldc_bytes,
+            n: self.n,
+            // Tested here and now: predicates held through the loop over tiles cost registers.
+            flags: warp::again(self.flags),
+            gate: self.gate,
+            gate_bytes: self.gate_bytes,
+        }
+    }
+
+    /// Row and column of a tile's corner.
+    #[inline(always)]
+    fn corner(&self, tile: u32) -> [u32; 2] {
+        global::load_v2(self.tiles + tile as u64 * 8, tile < self.tile_count)
+    }
+}
+
+/// A place in the ring of stages, and the parity of the round.
+#[derive(Clone, Copy)]
+struct Ring {
+    slot: u32,
+    parity: u32,
+}
+
+/// The metadata of a pair of stages: a register for each 64 rows.
+type Pair<const MA: usize> = [[u32; MA]; NM_PAIR];
+
+impl<const MA: usize, const CHUNKS: usize, const BYTES: usize> Stages
+    for TwoOfFour<MA, CHUNKS, BYTES>
+{
+    const COUNT: usize = Self::STAGES;
+    const STRIDE: usize = Self::STAGE;
+    const FIRST_BARRIER: usize = Self::BARRIERS;
+}
+
+impl<const MA: usize, const CHUNKS: usize, const BYTES: usize> TwoOfFour<MA, CHUNKS, BYTES> {
+    #[inline(always)]
+    fn advance(ring: &mut Ring) {
+        ring.slot += 1;
+        if ring.slot == Self::STAGES as u32 {
+            ring.slot = 0;
+            ring.parity ^= 1;
+        }
+    }
+
+    /// One thread: waits for a free stage and starts its copies.
+    #[inline(always)]
+    fn produce(p: &NmParams, at: u64) {
+        if gpu::thread() != CONSUMERS * 32 {
+            return;
+        }
+        // A ring that starts empty: the first wait for a free stage passes.
+        let mut ring = Ring { slot: 0, parity: 1 };
+        let mut tile = gpu::block_x();
+        while tile < p.tile_count {
+            let [row, column] = p.corner(tile);
+            let mut s = 0;
+            while s < p.pairs * NM_PAIR as u32 {
+                barrier::wait(Self::empty(ring.slot), ring.parity);
+                let (to, full) = (Self::stage(ring.slot), Self::full(ring.slot));
+                barrier::arrive_expect(full, Self::STAGE as u32);
+                bulk::load(to, at, s * (Self::DEPTH / 2) as u32, row, full);
+                let k = s * Self::DEPTH as u32;
+                if BYTES == 1 {
+                    bulk::load(to + Self::A_BYTES as u32, at + 128, k, column, full);
+                } else {
+                    unroll!(c < CHUNKS, most 4, {
+                        let to = to + (Self::A_BYTES + c * SLAB) as u32;
+                        bulk::load(to, at + 128, column + c as u32 * 64, k, full);
+                    });
+                }
+                Self::advance(&mut ring);
+                s += 1;
+            }
+            tile += gpu::grid_x();
+        }
+    }
+
+    /// Metadata into the registers that `wgmma` reads it from.
+    #[inline(always)]
+    fn take(p: &NmParams, into: &mut [u32; MA], meta: [u32; MA]) {
+        unroll!(i < MA, {
+            wgmma_sparse::take(&mut into[i], meta[i], p.zero)
+        });
+    }
+
+    /// Waits until at most `PENDING` groups are under way, and frees the stage and the metadata of the one before.
+    #[inline(always)]
+    fn finished<const PENDING: u32>(
+        p: &NmParams,
+        acc: &mut [Acc<CHUNKS>; MA],
+        slot: u32,
+        meta: [u32; MA],
+    ) {
+        unroll!(i < MA, {
+            acc[i].wait::<PENDING>();
+            wgmma_sparse::keep(meta[i], copy::arena(), p.zero);
+        });
+        Self::free(slot);
+    }
+
+    /// Makes the barriers and fetches the tensor maps.
+    #[inline(always)]
+    fn set_up(at: u64) {
+        if gpu::thread() == 0 {
+            Self::make_barriers(1, CONSUMERS);
+            bulk::prefetch_map(at);
+            bulk::prefetch_map(at + 128);
+        }
+        gpu::sync_threads();
+    }
+}
+
+impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS> {
+    /// This lane's metadata of a pair of stages of the rows from `top`; zeros past the last pair, which nobody uses.
+    #[inline(always)]
+    fn metadata(p: &NmParams, top: u32, pair: u32) -> Pair<MA> {
+        let thread = gpu::thread_again() % 128;
+        let mut meta = [[0; MA]; NM_PAIR];
+        unroll!(i < MA, {
+            let at = (top / HALF as u32 + i as u32) * p.pairs + pair;
+            let at = p.meta + at as u64 * (NM_HOLDERS * NM_PAIR * 4) as u64 + thread as u64 * 8;
+            let [first, second] = global::load_v2(at, pair < p.pairs);
+            (meta[0][i], meta[1][i]) = (first, second);
+        });
+        meta
+    }
+
+    /// A warpgroup: multiplies tiles and sends them out.
+    #[inline(always)]
+    fn consume<E: SparseElem>(p: &NmParams) {
+        let half = gpu::thread() / 128;
+        let mut ring = Ring { slot: 0, parity: 0 };
+        let mut tile = gpu::block_x();
+        while tile < p.tile_count {
+            let [row, column] = p.corner(tile);
+            let top = row + half * (MA * HALF) as u32;
+            let mut acc = [Acc::<CHUNKS>::zero(); MA];
+            let mut next = Self::metadata(p, top, 0);
+            // Two sets of registers by turns, each kept until the `wgmma`s that read it are done.
+            let (mut even, mut odd) = ([0; MA], [0; MA]);
+            let mut held = NONE;
+            let mut pair = 0;
+            while pair < p.pairs {
+                let now = next;
+                pair += 1;
+                next = Self::metadata(p, top, pair);
+                Self::take(p, &mut even, now[0]);
+                let first = ring.slot;
+                Self::multiply::<E>(&mut acc, &mut ring, half, even);
+                Self::finished::<1>(p, &mut acc, held, odd);
+                Self::take(p, &mut odd, now[1]);
+                held = ring.slot;
+                Self::multiply::<E>(&mut acc, &mut ring, half, odd);
+                Self::finished::<1>(p, &mut acc, first, even);
+            }
+            Self::finished::<0>(p, &mut acc, held, odd);
+            let slab = copy::arena() + (Self::OUT + half as usize * SLAB) as u32;
+            unroll!(i < MA, {
+                let corner = [top + (i * HALF) as u32, column];
+                let (o, slab, acc) = (p.output(), (half, slab), &mut acc[i]);
+                // Two halves leave no registers for a loop.
+                if MA == 1 {
+                    StoreTile::<CHUNKS, PLAIN>::write::<E>(o, p.m, corner, slab, p.pairs, acc);
+                } else {
+                    StoreTile::<CHUNKS, PLAIN>::write_as::<E, false>(
+                        o, p.m, corner, slab, p.pairs, acc,
+                    );
+                }
+            });
+            tile += gpu::grid_x();
+        }
+    }
+
+    /// Waits for the next stage and issues its `wgmma`s, as one group.
+    #[inline(always)]
+    fn multiply<E: SparseElem>(
+        acc: &mut [Acc<CHUNKS>; MA],
+        ring: &mut Ring,
+        half: u32,
+        meta: [u32; MA],
+    ) {
+        barrier::wait(Self::full(ring.slot), ring.parity);
+        let stage = Self::stage(ring.slot);
+        Self::advance(ring);
+        let (slab, panel) = (
+            stage + half * (MA * HALF * NM_ROW_BYTES) as u32,
+            stage + Self::A_BYTES as u32,
+        );
+        unroll!(i < MA, { acc[i].fence() });
+        unroll!(step < NM_STEPS, {
+            let row = PANEL_BYTES as u32;
+            let b = frag::descriptor(panel + step as u32 * 32 * row, row, SLAB as u32);
+            unroll!(i < MA, {
+                let place = i * HALF * NM_ROW_BYTES + step * 32;
+                let a = frag::descriptor(slab + place as u32, NM_ROW_BYTES as u32, 16);
+                if step == 0 {
+                    E::mma_sparse::<CHUNKS, 0>(&mut acc[i], a, b, meta[i]);
+                } else {
+                    E::mma_sparse::<CHUNKS, 1>(&mut acc[i], a, b, meta[i]);
+                }
+            });
+        });
+        wgmma::commit();
+    }
+}
+
+impl<W: WalkInfo, E: SparseElem, const MA: usize, const CHUNKS: usize> Kernel<W, E, NmParams>
+    for TwoOfFour<MA, CHUNKS>
+{
+    #[inline(always)]
+    unsafe fn run(p: &NmParams, at: u64) {
+        Self::set_up(at);
+        if gpu::thread() >= CONSUMERS * 32 {
+            barrier::registers_down::<FEW>();
+            Self::produce(p, at);
+        } else {
+            barrier::registers_up::<MANY>();
+            Self::consume::<E>(p);
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! The rows of the family `gemm`.
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! rows_gemm {
+    ($rest:tt $($before:tt)*) => {
+        $crate::gather_rows! { $rest $($before)*
+            gemm {
+                block "block" SpmmParams sm_80 Product {
+                    block_f16_b16: Block, F16, MmaTile<16, 1, 4, true>;
+                    block_f16_b32: Block, F16, MmaTile<32, 2, 4, true>;
+                    block_f16_b64: Block, F16, MmaTile<64, 2, 8, true>;
+                    block_f16_b16_any: Block, F16, MmaTile<16, 1, 4, false>;
+                    block_f16_b32_any: Block, F16, MmaTile<32, 2, 4, false>;
+                    block_f16_b64_any: Block, F16, MmaTile<64, 2, 8, false>;
+                    block_bf16_b16: Block, Bf16, MmaTile<16, 1, 4, true>;
+                    block_bf16_b32: Block, Bf16, MmaTile<32, 2, 4, true>;
+                    block_bf16_b64: Block, Bf16, MmaTile<64, 2, 8, true>;
+                    block_bf16_b16_any: Block, Bf16, MmaTile<16, 1, 4, false>;
+                    block_bf16_b32_any: Block, Bf16, MmaTile<32, 2, 4, false>;
+                    block_bf16_b64_any: Block, Bf16, MmaTile<64, 2, 8, false>;
+                    block_tf32_b16: Block, Tf32, MmaTile<16, 1, 4, true>;
+                    block_tf32_b32: Block, Tf32, MmaTile<32, 2, 4, true>;
+                    block_tf32_b64: Block, Tf32, MmaTile<64, 2, 8, true>;
+                    block_tf32_b16_any: Block, Tf32, MmaTile<16, 1, 4, false>;
+                    block_tf32_b32_any: Block, Tf32, MmaTile<32, 2, 4, false>;
+                    block_tf32_b64_any: Block, Tf32, MmaTile<64, 2, 8, false>;
+                }
+                wgmma "wgmma" WgmmaParams sm_90a Product {
+                    wgmma_f16_64x64_n256: Block, F16, Panel<64, 64, 4, PLAIN>;
+                    wgmma_f16_64x64_n128: Block, F16, Panel<64, 64, 2, PLAIN>;
+                    wgmma_f16_64x32_n256: Block, F16, Panel<64, 32, 4, IN_REGISTERS>;
+                    wgmma_f16_64x32_n128: Block, F16, Panel<64, 32, 2, IN_REGISTERS>;
+                    wgmma_f16_32x32_n256: Block, F16, Panel<32, 32, 4, IN_REGISTERS>;
+                    wgmma_f16_32x32_n128: Block, F16, Panel<32, 32, 2, IN_REGISTERS>;
+                    wgmma_f16_16x32_n256: Block, F16, Panel<16, 32, 4, IN_REGISTERS>;
+                    wgmma_f16_16x32_n128: Block, F16, Panel<16, 32, 2, IN_REGISTERS>;
+                    wgmma_f16_16x16_n256: Block, F16, Panel<16, 16, 4, IN_REGISTERS>;
+                    wgmma_f16_16x16_n128: Block, F16, Panel<16, 16, 2, IN_REGISTERS>;
+                    wgmma_f16_64x1_n256: Block, F16, Panel<64, 1, 4, COLUMN_PIECES>;
+                    wgmma_f16_32x1_n256: Block, F16, Panel<32, 1, 4, COLUMN_PIECES>;
+                    wgmma_f16_1x64_n256: Block, F16, Panel<1, 64, 4, PLAIN>;
+                    wgmma_bf16_64x64_n256: Block, Bf16, Panel<64, 64, 4, PLAIN>;
+                    wgmma_bf16_64x64_n128: Block, Bf16, Panel<64, 64, 2, PLAIN>;
+                    wgmma_bf16_64x32_n256: Block, Bf16, Panel<64, 32, 4, IN_REGISTERS>;
+                    wgmma_bf16_64x32_n128: Block, Bf16, Panel<64, 32, 2, IN_REGISTERS>;
+                    wgmma_bf16_32x32_n256: Block, Bf16, Panel<32, 32, 4, IN_REGISTERS>;
+                    wgmma_bf16_32x32_n128: Block, Bf16, Panel<32, 32, 2, IN_REGISTERS>;
+                    wgmma_bf16_16x32_n256: Block, Bf16, Panel<16, 32, 4, IN_REGISTERS>;
+                    wgmma_bf16_16x32_n128: Block, Bf16, Panel<16, 32, 2, IN_REGISTERS>;
+                    wgmma_bf16_16x16_n256: Block, Bf16, Panel<16, 16, 4, IN_REGISTERS>;
+                    wgmma_bf16_16x16_n128: Block, Bf16, Panel<16, 16, 2, IN_REGISTERS>;
+                    wgmma_bf16_64x1_n256: Block, Bf16, Panel<64, 1, 4, COLUMN_PIECES>;
+                    wgmma_bf16_32x1_n256: Block, Bf16, Panel<32, 1, 4, COLUMN_PIECES>;
+                    wgmma_bf16_1x64_n256: Block, Bf16, Panel<1, 64, 4, PLAIN>;
+                    wgmma_f16_64x64t_n256: Block, F16, Panel<64, 64, 4, A_COLUMNS>;
+                    wgmma_f16_64x64t_n128: Block, F16, Panel<64, 64, 2, A_COLUMNS>;
+                    wgmma_f16_32x32t_n256: Block, F16, Panel<32, 32, 4, COLUMN_PIECES>;
+                    wgmma_f16_16x16t_n256: Block, F16, Panel<16, 16, 4, COLUMN_PIECES>;
+                    wgmma_bf16_64x64t_n256: Block, Bf16, Panel<64, 64, 4, A_COLUMNS>;
+                    wgmma_bf16_64x64t_n128: Block, Bf16, Panel<64, 64, 2, A_COLUMNS>;
+                    wgmma_bf16_32x32t_n256: Block, Bf16, Panel<32, 32, 4, COLUMN_PIECES>;
+                    wgmma_bf16_16x16t_n256: Block, Bf16, Panel<16, 16, 4, COLUMN_PIECES>;
+                    wgmma_f16_64x64_nk_n256: Block, F16, Panel<64, 64, 4, B_COLUMNS>;
+                    wgmma_f16_64x64_left_n256: Block, F16, Panel<64, 64, 4, ON_THE_LEFT>;
+                    wgmma_f16_64x64t_left_n256: Block, F16, Panel<64, 64, 4, { A_COLUMNS | ON_THE_LEFT }>;
+                    wgmma_f16_64x64_nk_n128: Block, F16, Panel<64, 64, 2, B_COLUMNS>;
+                    wgmma_f16_64x64_left_n128: Block, F16, Panel<64, 64, 2, ON_THE_LEFT>;
+                    wgmma_f16_64x64t_left_n128: Block, F16, Panel<64, 64, 2, { A_COLUMNS | ON_THE_LEFT }>;
+                    wgmma_f16_32x32_left_n256: Block, F16, Panel<32, 32, 4, { IN_REGISTERS | ON_THE_LEFT }>;
+                    wgmma_f16_32x32t_left_n256: Block, F16, Panel<32, 32, 4, { COLUMN_PIECES | ON_THE_LEFT }>;
+                    wgmma_f16_16x16_left_n256: Block, F16, Panel<16, 16, 4, { IN_REGISTERS | ON_THE_LEFT }>;
+                    wgmma_f16_16x16t_left_n256: Block, F16, Panel<16, 16, 4, { COLUMN_PIECES | ON_THE_LEFT }>;
+                    wgmma_bf16_64x64_nk_n256: Block, Bf16, Panel<64, 64, 4, B_COLUMNS>;
+                    wgmma_bf16_64x64_left_n256: Block, Bf16, Panel<64, 64, 4, ON_THE_LEFT>;
+                    wgmma_bf16_64x64t_left_n256: Block, Bf16, Panel<64, 64, 4, { A_COLUMNS | ON_THE_LEFT }>;
+                    wgmma_bf16_64x64_nk_n128: Block, Bf16, Panel<64, 64, 2, B_COLUMNS>;
+                    wgmma_bf16_64x64_left_n128: Block, Bf16, Panel<64, 64, 2, ON_THE_LEFT>;
+                    wgmma_bf16_64x64t_left_n128: Block, Bf16, Panel<64, 64, 2, { A_COLUMNS | ON_THE_LEFT }>;
+                    wgmma_bf16_32x32_left_n256: Block, Bf16, Panel<32, 32, 4, { IN_REGISTERS | ON_THE_LEFT }>;
+                    wgmma_bf16_32x32t_left_n256: Block, Bf16, Panel<32, 32, 4, { COLUMN_PIECES | ON_THE_LEFT }>;
+                    wgmma_bf16_16x16_left_n256: Block, Bf16, Panel<16, 16, 4, { IN_REGISTERS | ON_THE_LEFT }>;
+                    wgmma_bf16_16x16t_left_n256: Block, Bf16, Panel<16, 16, 4, { COLUMN_PIECES | ON_THE_LEFT }>;
+                }
+                dense "dense" DenseParams sm_90a Product {
+                    dense_f16_64x64: Direct, F16, DenseTile<1, 1, 1>;
+                    dense_f16_64x64_k2: Direct, F16, DenseTile<1, 1, 2>;
+                    dense_f16_64x64_k4: Direct, F16, DenseTile<1, 1, 4>;
+                    dense_f16_64x64_k8: Direct, F16, DenseTile<1, 1, 8>;
+                    dense_f16_128x64: Direct, F16, DenseTile<2, 1, 1>;
+                    dense_f16_128x64_k2: Direct, F16, DenseTile<2, 1, 2>;
+                    dense_f16_128x64_k4: Direct, F16, DenseTile<2, 1, 4>;
+                    dense_f16_64x128_k2: Direct, F16, DenseTile<1, 2, 2>;
+                    dense_f16_64x128_k4: Direct, F16, DenseTile<1, 2, 4>;
+                    dense_f16_128x128: Direct, F16, DenseTile<2, 2, 1>;
+                    dense_f16_128x128_k2: Direct, F16, DenseTile<2, 2, 2>;
+                    dense_f16_128x256_k2: Direct, F16, DenseTile<2, 4, 2>;
+                    dense_bf16_64x64: Direct, Bf16, DenseTile<1, 1, 1>;
+                    dense_bf16_64x64_k2: Direct, Bf16, DenseTile<1, 1, 2>;
+                    dense_bf16_64x64_k4: Direct, Bf16, DenseTile<1, 1, 4>;
+                    dense_bf16_64x64_k8: Direct, Bf16, DenseTile<1, 1, 8>;
+                    dense_bf16_128x64: Direct, Bf16, DenseTile<2, 1, 1>;
+                    dense_bf16_128x64_k2: Direct, Bf16, DenseTile<2, 1, 2>;
+                    dense_bf16_128x64_k4: Direct, Bf16, DenseTile<2, 1, 4>;
+                    dense_bf16_64x128_k2: Direct, Bf16, DenseTile<1, 2, 2>;
+                    dense_bf16_64x128_k4: Direct, Bf16, DenseTile<1, 2, 4>;
+                    dense_bf16_128x128: Direct, Bf16, DenseTile<2, 2, 1>;
+                    dense_bf16_128x128_k2: Direct, Bf16, DenseTile<2, 2, 2>;
+                    dense_bf16_128x256_k2: Direct, Bf16, DenseTile<2, 4, 2>;
+                    dense_tf32_64x64: Direct, Tf32, DenseTile<1, 1, 1, 4>;
+                    dense_tf32_64x64_k2: Direct, Tf32, DenseTile<1, 1, 2, 4>;
+                    dense_tf32_64x64_k4: Direct, Tf32, DenseTile<1, 1, 4, 4>;
+                    dense_tf32_64x64_k8: Direct, Tf32, DenseTile<1, 1, 8, 4>;
+                    dense_tf32_128x64: Direct, Tf32, DenseTile<1, 2, 1, 4>;
+                    dense_tf32_128x64_k2: Direct, Tf32, DenseTile<1, 2, 2, 4>;
+                    dense_tf32_128x64_k4: Direct, Tf32, DenseTile<1, 2, 4, 4>;
+                    dense_tf32_128x128: Direct, Tf32, DenseTile<2, 2, 1, 4>;
+                    dense_tf32_128x128_k2: Direct, Tf32, DenseTile<2, 2, 2, 4>;
+                    dense_tf32_128x128_k4: Direct, Tf32, DenseTile<2, 2, 4, 4>;
+                }
+                nm "nm" NmParams sm_90a Product {
+                    nm_f16_128x128: Nm, F16, TwoOfFour<1, 2>;
+                    nm_f16_128x256: Nm, F16, TwoOfFour<1, 4>;
+                    nm_bf16_128x128: Nm, Bf16, TwoOfFour<1, 2>;
+                    nm_bf16_128x256: Nm, Bf16, TwoOfFour<1, 4>;
+                }
+                narrow "narrow" WgmmaParams sm_90a Narrow {
+                    narrow_e4m3_64x128_n256: Block, E4m3, Panel<64, 128, 4, B_COLUMNS, 1>;
+                    narrow_e4m3_64x64_n256: Block, E4m3, Panel<64, 64, 4, B_COLUMNS, 1>;
+                    narrow_e4m3_32x32_n256: Block, E4m3, Panel<32, 32, 4, B_COLUMNS, 1>;
+                    narrow_e5m2_64x128_n256: Block, E5m2, Panel<64, 128, 4, B_COLUMNS, 1>;
+                    narrow_e5m2_64x64_n256: Block, E5m2, Panel<64, 64, 4, B_COLUMNS, 1>;
+                    narrow_e5m2_32x32_n256: Block, E5m2, Panel<32, 32, 4, B_COLUMNS, 1>;
+                    narrow_int8_64x128_n256: Block, Int8, Panel<64, 128, 4, B_COLUMNS, 1>;
+                    narrow_int8_64x64_n256: Block, Int8, Panel<64, 64, 4, B_COLUMNS, 1>;
+                    narrow_int8_32x32_n256: Block, Int8, Panel<32, 32, 4, B_COLUMNS, 1>;
+                }
+                nm_narrow "nm_narrow" NmParams sm_90a Narrow {
+                    nm_int8_128x256: Nm, Int8, TwoOfFour<1, 4, 1>;
+                    nm_int8_128x128: Nm, Int8, TwoOfFour<1, 2, 1>;
+                }
+                dense_live "dense_live" DenseParams sm_90a Live {
+                    dense_live_f16_128x128: Direct, F16, LiveTile<2, 2, 1>;
+                    dense_live_f16_128x128_k2: Direct, F16, LiveTile<2, 2, 2>;
+                    dense_live_f16_128x128_k4: Direct, F16, LiveTile<2, 2, 4>;
+                    dense_live_f16_128x256: Direct, F16, LiveTile<2, 4, 1>;
+                    dense_live_f16_128x256_k2: Direct, F16, LiveTile<2, 4, 2>;
+                    dense_live_f16_128x256_k4: Direct, F16, LiveTile<2, 4, 4>;
+                    dense_live_bf16_128x128: Direct, Bf16, LiveTile<2, 2, 1>;
+                    dense_live_bf16_128x128_k2: Direct, Bf16, LiveTile<2, 2, 2>;
+                    dense_live_bf16_128x128_k4: Direct, Bf16, LiveTile<2, 2, 4>;
+                    dense_live_bf16_128x256: Direct, Bf16, LiveTile<2, 4, 1>;
+                    dense_live_bf16_128x256_k2: Direct, Bf16, LiveTile<2, 4, 2>;
+                    dense_live_bf16_128x256_k4: Direct, Bf16, LiveTile<2, 4, 4>;
+                }
+                marked "marked" MarkedParams sm_90a Marking {
+                    marked_f16_n256: Direct, F16, MarkedPanel<4>;
+                    marked_bf16_n256: Direct, Bf16, MarkedPanel<4>;
+                }
+            }
+        }
+    };
+}

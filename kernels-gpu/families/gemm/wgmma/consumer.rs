@@ -1,0 +1,168 @@
+//! A warpgroup that multiplies: waits for a stage, issues its `wgmma`s, and frees the stage before it.
+
+use super::WgmmaElem;
+use crate::abi::*;
+use crate::device::gpu;
+use crate::device::ptx::wgmma::{self, Acc};
+use crate::device::ptx::{barrier, copy, matrix, warp};
+use crate::device::stages::{NONE, Stages};
+use crate::families::gemm::abi::*;
+use crate::frag;
+
+/// Where the sums of a strip go, for these parameters. A trait: closures would not be inlined, and the sums lie in memory then.
+pub(in crate::families) trait Leave<E, P, const CHUNKS: usize> {
+    /// What describes the product.
+    fn product(params: &P) -> &WgmmaParams;
+
+    /// Sends a warpgroup's half out.
+    fn leave_for(params: &P, strip: Strip, half: u32, acc: &mut Acc<CHUNKS>);
+}
+
+impl<E, const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
+    Leave<E, WgmmaParams, CHUNKS> for Panel<PM, PK, CHUNKS, ORDER, BYTES>
+where
+    E: WgmmaElem,
+{
+    #[inline(always)]
+    fn product(params: &WgmmaParams) -> &WgmmaParams {
+        params
+    }
+
+    #[inline(always)]
+    fn leave_for(params: &WgmmaParams, strip: Strip, half: u32, acc: &mut Acc<CHUNKS>) {
+        Self::leave::<E>(params, strip, half, acc);
+    }
+}
+
+impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
+    Panel<PM, PK, CHUNKS, ORDER, BYTES>
+{
+    /// Multiplies a warpgroup's half of every strip, and hands its sums on.
+    #[inline(always)]
+    pub(in crate::families) fn consume<E: WgmmaElem, P>(params: &P)
+    where
+        Self: Leave<E, P, CHUNKS>,
+    {
+        let p = Self::product(params);
+        let half = gpu::thread() / 128;
+        let mut later = Self::strip(p, 0);
+        let mut round = 0;
+        let (mut slot, mut parity) = (0, 0);
+        while later.row != NO_STRIP {
+            let strip = later;
+            round += 1;
+            later = Self::strip(p, round);
+            let mut acc = Acc::<CHUNKS>::zero();
+            let mut held = NONE;
+            let mut s = 0;
+            while s < strip.stages {
+                barrier::wait(Self::full(slot), parity);
+                // The same for all lanes, and the shuffle tells ptxas so: it serialises `wgmma` behind a branch that
+                // might diverge (C7519).
+                let mask = copy::load_shared_b32(Self::mask(slot)) >> half;
+                let mask = warp::shuffle::<32>(mask, 0, u32::MAX);
+                if mask & 0x55 != 0 && ORDER & IN_REGISTERS != 0 {
+                    let a = Self::fragments(slot, half);
+                    acc.fence();
+                    Self::multiply_registers::<E>(&mut acc, slot, mask, a);
+                    wgmma::commit();
+                    // The fragments' registers are read until then. The other warpgroup keeps the Tensor Cores busy.
+                    acc.wait::<0>();
+                    Self::free(slot);
+                } else if mask & 0x55 != 0 {
+                    acc.fence();
+                    Self::multiply::<E>(&mut acc, slot, half, mask);
+                    wgmma::commit();
+                    acc.wait::<1>();
+                    Self::free(held);
+                    held = slot;
+                } else {
+                    acc.wait::<0>();
+                    Self::free(held);
+                    Self::free(slot);
+                    held = NONE;
+                }
+                slot += 1;
+                if slot == Self::STAGES as u32 {
+                    slot = 0;
+                    parity ^= 1;
+                }
+                s += 1;
+            }
+            acc.wait::<0>();
+            Self::free(held);
+            Self::leave_for(params, strip, half, &mut acc);
+        }
+    }
+
+    /// The `wgmma`s of one stage.
+    #[inline(always)]
+    fn multiply<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, half: u32, mask: u32) {
+        let stage = Self::stage(slot);
+        let (slab, panel) = (stage + half * SLAB as u32, stage + 2 * SLAB as u32);
+        unroll!(step < STEPS, {
+            if PK >= Self::DEPTH || mask >> (2 * step) & 1 != 0 {
+                let (a, b) = (Self::a(slab, step), Self::b(panel, step));
+                match (ORDER & A_COLUMNS != 0, ORDER & B_COLUMNS != 0) {
+                    (false, false) => E::mma::<CHUNKS, 0, 1>(acc, a, b),
+                    (true, false) => E::mma::<CHUNKS, 1, 1>(acc, a, b),
+                    (false, true) => E::mma::<CHUNKS, 0, 0>(acc, a, b),
+                    (true, true) => E::mma::<CHUNKS, 1, 0>(acc, a, b),
+                }
+            }
+        });
+    }
+
+    /// A's fragments of a stage, of this warp's 16 rows; zeros where there is no piece.
+    #[inline(always)]
+    fn fragments(slot: u32, half: u32) -> [[u32; 4]; STEPS] {
+        let (warp, lane) = (gpu::thread_again() / 32 % 4, gpu::thread_again() % 32);
+        let there = copy::load_shared_b32(Self::mask(slot) + 4) >> (half * 4 + warp);
+        let there = warp::shuffle::<32>(there, 0, u32::MAX);
+        let slab = Self::stage(slot) + half * SLAB as u32;
+        let mut a = [[0u32; 4]; STEPS];
+        unroll!(step < STEPS, {
+            if ORDER & A_COLUMNS == 0 {
+                let (row, chunk) = frag::ldmatrix_x4(lane);
+                let row = warp * 16 + row;
+                let (piece, row) = (row / PM as u32, row % PM as u32);
+                let (slice, within) = (step * Self::STEP_DEPTH / PK, step * Self::STEP_DEPTH % PK);
+                let place = Self::a_place(slice, 0) as u32 + piece * (PM * PK * BYTES) as u32;
+                let row = slab + place + row * (PK * BYTES) as u32;
+                let from = row + (within * BYTES) as u32 + chunk * 16;
+                a[step] = matrix::ldmatrix_x4_if(from, there >> (8 * step) & 1 != 0);
+            } else {
+                let (k, chunk) = frag::ldmatrix_x4_columns(lane);
+                let row = warp * 16 + chunk * 8;
+                let (piece, row) = (row / PM as u32, row % PM as u32);
+                let place = piece * (Self::DEPTH * PM * BYTES) as u32;
+                let from = slab
+                    + place
+                    + (((step * Self::STEP_DEPTH) as u32 + k) * PM as u32 + row) * BYTES as u32;
+                let there = PK == 1 || there >> (8 * step) & 1 != 0;
+                a[step] = matrix::ldmatrix_x4_trans_if(from, there);
+            }
+        });
+        a
+    }
+
+    /// The `wgmma`s of one stage with A in registers.
+    #[inline(always)]
+    fn multiply_registers<E: WgmmaElem>(
+        acc: &mut Acc<CHUNKS>,
+        slot: u32,
+        mask: u32,
+        a: [[u32; 4]; STEPS],
+    ) {
+        let panel = Self::stage(slot) + 2 * SLAB as u32;
+        unroll!(step < STEPS, {
+            if mask >> (2 * step) & 1 != 0 {
+                if ORDER & B_COLUMNS == 0 {
+                    E::mma_registers::<CHUNKS, 1>(acc, a[step], Self::b(panel, step));
+                } else {
+                    E::mma_registers::<CHUNKS, 0>(acc, a[step], Self::b(panel, step));
+                }
+            }
+        });
+    }
+}

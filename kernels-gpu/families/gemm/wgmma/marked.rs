@@ -1,0 +1,140 @@
+//! A product that says which micro-tiles of C are not empty: warps look at the rows that they store, and set a bit for each column
+//! in which one of them holds something. Bits do not depend on who comes first.
+
+use super::WgmmaElem;
+use super::consumer::Leave;
+use crate::abi::*;
+use crate::device::carry::carry;
+use crate::device::elem::Elem;
+use crate::device::epilogue::Output;
+use crate::device::gpu;
+use crate::device::ptx::wgmma::Acc;
+use crate::device::ptx::{copy, global, matrix, warp};
+use crate::device::store::StoreTile;
+use crate::device::store::chunk::{Chunk, Spot, word};
+use crate::families::gemm::abi::*;
+use crate::families::gemm::wgmma::cut_of;
+use crate::frag;
+
+/// 16 bytes of four rows, each word the bits of all four: of rows `lane / 8 + 4 j` of a warp's 16, the columns from `lane % 8 * 8`
+/// on. Zeros outside C.
+type Seen = [u32; 4];
+
+/// Elements of two bytes whose magnitude is not 0, in the top bits of both halves.
+#[inline(always)]
+fn mark(word: u32) -> u32 {
+    ((word & 0x7fff_7fff) + 0x7fff_7fff) & 0x8000_8000
+}
+
+impl MarkedParams {
+    /// Sets the bits of 64 columns for a warp's rows. Lane `8 r + c` knows of columns `8 c ..`.
+    #[inline(always)]
+    fn set(&self, [row, column]: [u32; 2], seen: Seen) {
+        let lane = gpu::thread_again() % 32;
+        let mut found = 0;
+        unroll!(w < 4, {
+            let marks = mark(seen[w]);
+            found |= (marks >> 15 & 1 | marks >> 30 & 2) << (2 * w);
+        });
+        let placed = found << (lane % 4 * 8);
+        let low = warp::any_bits(if lane % 8 < 4 { placed } else { 0 });
+        let high = warp::any_bits(if lane % 8 < 4 { 0 } else { placed });
+        let bits = if lane == 0 { low } else { high };
+        if lane < 2 && bits != 0 {
+            let word = (row >> self.height) * self.words + column / 32 + lane;
+            global::set_bits(self.marks + word as u64 * 4, bits);
+        }
+    }
+
+    /// Stores chunk `c` through shared memory, each warp its own 16 rows, and sets its bits.
+    #[inline(always)]
+    fn send<E: Elem<Acc = f32>>(&self, o: Output, spot: Spot, c: u32, x: &Chunk) {
+        let lane = spot.lane;
+        let [top, left] = [spot.corner[0] + spot.warp * 16, spot.corner[1] + c * 64];
+        let slab = spot.slab + spot.warp * 2048;
+        let (r, chunk) = frag::ldmatrix_x4(lane);
+        warp::sync_lanes(u32::MAX);
+        unroll!(j < 4, {
+            let mut words = [0u32; 4];
+            unroll!(w < 4, { words[w] = word::<E>(x, j, w) });
+            let place = frag::swizzle(r, 2 * j as u32 + chunk, PANEL_BYTES as u32);
+            matrix::stmatrix_x4(slab + place, words);
+        });
+        warp::sync_lanes(u32::MAX);
+        let column = left + lane % 8 * 8;
+        let mut seen = [0; 4];
+        unroll!(j < 4, {
+            let own = j as u32 * 4 + lane / 8;
+            let place = frag::swizzle(own, lane % 8, PANEL_BYTES as u32);
+            if top + own < spot.m && column < o.n {
+                let eight = copy::load_shared_v4(slab + place);
+                let line = o.c + (top + own) as u64 * o.ldc_bytes as u64;
+                global::store_v4(line + column as u64 * 2, eight);
+                // Magnitudes of either: neither is lost in the other.
+                unroll!(w < 4, { seen[w] |= eight[w] });
+            }
+        });
+        self.set([top, left], seen);
+    }
+}
+
+impl<E, const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
+    Leave<E, MarkedParams, CHUNKS> for Panel<PM, PK, CHUNKS, ORDER, BYTES>
+where
+    E: WgmmaElem,
+{
+    #[inline(always)]
+    fn product(params: &MarkedParams) -> &WgmmaParams {
+        &params.product
+    }
+
+    #[inline(always)]
+    fn leave_for(params: &MarkedParams, strip: Strip, half: u32, acc: &mut Acc<CHUNKS>) {
+        Self::leave_marked::<E>(params, strip, half, acc);
+    }
+}
+
+impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
+    Panel<PM, PK, CHUNKS, ORDER, BYTES>
+{
+    /// As [`Self::leave`] for a C that allows accesses of 16 bytes.
+    #[inline(always)]
+    fn leave_marked<E: Elem<Acc = f32>>(
+        marked: &MarkedParams,
+        strip: Strip,
+        half: u32,
+        acc: &mut Acc<CHUNKS>,
+    ) {
+        let p = &marked.product;
+        let mut stages = strip.stages;
+        if strip.count() > 1 {
+            if !carry(cut_of(p, strip), half, Self::scratch(), acc) {
+                return;
+            }
+            stages = 1;
+        }
+        let (o, m) = (p.output(strip.item), p.m);
+        let corner = [strip.row + half * HALF as u32, strip.column];
+        if corner[0] >= m {
+            return;
+        }
+        let slab = copy::arena() + (Self::OUT + half as usize * SLAB) as u32;
+        let spot = Spot::of(m, corner, (half, slab));
+        let rows = StoreTile::<CHUNKS, ORDER>::rows::<E>(o, spot, stages);
+        if o.flags & (FLAG_BIAS_COLUMNS | FLAG_GELU) == 0 {
+            StoreTile::<CHUNKS, ORDER>::scale_and_clip(o, rows, acc);
+            unroll!(c < CHUNKS, most 4, {
+                marked.send::<E>(o, spot, c as u32, &acc.0[c]);
+            });
+        } else {
+            let mut c = warp::again(0);
+            while c < CHUNKS as u32 {
+                warp::stay_rolled();
+                let spot = spot.again();
+                let x = StoreTile::<CHUNKS, ORDER>::finished::<E>(o, spot, rows, c, acc);
+                marked.send::<E>(o, spot, c, &x);
+                c += 1;
+            }
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Blocks on Hopper's Tensor Cores: a persistent thread block per multiprocessor. One warp starts tensor copies into a
+//! ring of stages, two warpgroups multiply what has arrived (`wgmma`), 64 rows of C each, and send C out.
+//! A stage holds slices of B that the pieces of A in these 128 rows share.
+
+mod consumer;
+#[cfg(any(module = "marked", not(target_arch = "nvptx64")))]
+mod marked;
+pub mod narrow;
+mod out;
+mod producer;
+
+use crate::abi::*;
+use crate::device::carry::Cut;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::{barrier, bulk, copy, global};
+use crate::device::stages::Stages;
+use crate::device::warpgroup::{CONSUMERS, COPIERS, FEW, MANY, WgmmaElem};
+use crate::families::gemm::abi::*;
+use crate::frag;
+
+/// Where the partial sums of a strip go.
+#[inline(always)]
+fn cut_of(p: &WgmmaParams, strip: Strip) -> Cut {
+    Cut {
+        partial: p.partial,
+        counters: p.counters,
+        first: strip.first,
+        part: strip.part(),
+        parts: strip.count(),
+        counter: strip.counter,
+    }
+}
+
+impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
+    Stages for Panel<PM, PK, CHUNKS, ORDER, BYTES>
+{
+    /// A stage is A's halves, then B's chunks of 64 columns.
+    const COUNT: usize = Self::STAGES;
+    const STRIDE: usize = Self::STAGE;
+    const FIRST_BARRIER: usize = Self::BARRIERS;
+}
+
+impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
+    Panel<PM, PK, CHUNKS, ORDER, BYTES>
+{
+    /// This thread block's strip of a round; none past the last round.
+    #[inline(always)]
+    fn strip(p: &WgmmaParams, round: u32) -> Strip {
+        let there = round < p.rounds;
+        let index = round * gpu::grid_x() + gpu::block_x();
+        let at = p.strips + index as u64 * size_of::<Strip>() as u64;
+        let [row, column, record, stages] = global::load_v4(at, there);
+        let [first, parts, counter, item] = global::load_v4(at + 16, there);
+        Strip {
+            row: if there { row } else { NO_STRIP },
+            column,
+            record,
+            stages,
+            first,
+            parts,
+            counter,
+            // Columns of A take all registers: the host runs them one of a batch after the other.
+            item: if PK > 1 { item } else { 0 },
+        }
+    }
+
+    /// Makes the barriers and fetches the tensor maps.
+    #[inline(always)]
+    pub(in crate::families) fn set_up(at: u64) {
+        if gpu::thread() == 0 {
+            // Every warp that copies arrives: one without copies in a stage must not fall a round behind. And every warp that
+            // multiplies: in a stage without work for its half nothing else holds it to the others.
+            Self::make_barriers(COPIERS / 32, CONSUMERS);
+            bulk::prefetch_map(at);
+            bulk::prefetch_map(at + 128);
+        }
+        gpu::sync_threads();
+    }
+
+    /// Place of the mask and the sixteenths of the stage's record.
+    #[inline(always)]
+    fn mask(slot: u32) -> u32 {
+        copy::arena() + (Self::BARRIERS + Self::STAGES * 16) as u32 + slot * 8
+    }
+
+    /// Two words for the warpgroups that carry, and one that nobody reads.
+    #[inline(always)]
+    fn scratch() -> u32 {
+        copy::arena() + (Self::BARRIERS + Self::STAGES * 24) as u32
+    }
+
+    /// Byte of a piece of A in its half's slab.
+    #[inline(always)]
+    const fn a_place(slice: usize, piece: usize) -> usize {
+        let bytes = PM * PK * BYTES;
+        if ORDER & COLUMN_PIECES == IN_REGISTERS {
+            (slice * Self::PIECES + piece) * bytes
+        } else if ORDER & A_COLUMNS == 0 {
+            slice * HALF * PK * BYTES + piece * bytes
+        } else {
+            piece * Self::DEPTH * PM * BYTES + slice * bytes
+        }
+    }
+
+    /// A of one half for a step.
+    #[inline(always)]
+    fn a(slab: u32, step: usize) -> u64 {
+        if ORDER & A_COLUMNS == 0 {
+            let (slice, within) = (step * Self::STEP_DEPTH / PK, step * Self::STEP_DEPTH % PK);
+            let place = slice * HALF * PK * BYTES + within * BYTES;
+            frag::descriptor(slab + place as u32, (PK * BYTES) as u32, 16)
+        } else {
+            let (row, deep) = ((PM * BYTES) as u32, (step * Self::STEP_DEPTH) as u32);
+            frag::descriptor(slab + deep * row, row, Self::DEPTH as u32 * row)
+        }
+    }
+
+    /// B for a step.
+    #[inline(always)]
+    fn b(panel: u32, step: usize) -> u64 {
+        if ORDER & B_COLUMNS == 0 {
+            let row = PANEL_BYTES as u32;
+            frag::descriptor(
+                panel + (step * Self::STEP_DEPTH) as u32 * row,
+                row,
+                SLAB as u32,
+            )
+        } else {
+            let (slice, within) = (step * Self::STEP_DEPTH / PK, step * Self::STEP_DEPTH % PK);
+            let place = slice * CHUNKS * 64 * PK * BYTES + within * BYTES;
+            frag::descriptor(panel + place as u32, (PK * BYTES) as u32, 16)
+        }
+    }
+}
+
+impl<
+    W: WalkInfo,
+    E: WgmmaElem,
+    const PM: usize,
+    const PK: usize,
+    const CHUNKS: usize,
+    const ORDER: u32,
+> Kernel<W, E, WgmmaParams> for Panel<PM, PK, CHUNKS, ORDER>
+{
+    #[inline(always)]
+    unsafe fn run(p: &WgmmaParams, at: u64) {
+        Self::set_up(at);
+        if gpu::thread() >= CONSUMERS * 32 {
+            barrier::registers_down::<FEW>();
+            Self::produce(p, at);
+        } else {
+            barrier::registers_up::<MANY>();
+            Self::consume::<E, _>(p);
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! A warpgroup that multiplies 8-bit operands. Integers go on in the same accumulators. Sums of fp8 are promoted: every stage,
+//! 128 deep, is summed by the Tensor Core from zero, 128 columns at a time, and added to f32 registers, while the other
+//! warpgroup keeps the Tensor Core busy: they take turns, or both would add at the same time.
+
+use super::NarrowElem;
+use crate::abi::*;
+use crate::device::gpu;
+use crate::device::ptx::wgmma::{self, Acc};
+use crate::device::ptx::{barrier, copy, warp};
+use crate::device::stages::{NONE, Stages};
+use crate::families::gemm::abi::*;
+
+/// Chunks of 64 columns that are summed at a time: more would not leave registers for the f32 sums.
+const PART: usize = 2;
+
+/// Named barriers of the turns, after those of the warpgroups that carry.
+const TURNS: u32 = 3;
+
+/// Waits until the other warpgroup has issued what comes before.
+#[inline(always)]
+fn take_turn(half: u32) {
+    barrier::sync_named(TURNS + half, 256);
+}
+
+/// Lets the other warpgroup issue.
+#[inline(always)]
+fn give_turn(half: u32) {
+    barrier::arrive_named(TURNS + (half ^ 1), 256);
+}
+
+impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
+    Panel<PM, PK, CHUNKS, ORDER, 1>
+{
+    #[inline(always)]
+    pub(super) fn consume_narrow<E: NarrowElem>(p: &WgmmaParams) {
+        let half = gpu::thread() / 128;
+        let mut later = Self::strip(p, 0);
+        let mut round = 0;
+        let (mut slot, mut parity) = (0, 0);
+        if E::PROMOTED && half == 1 {
+            give_turn(half);
+        }
+        while later.row != NO_STRIP {
+            let strip = later;
+            let mut acc = Acc::<CHUNKS>::zero();
+            let mut part = Acc::<PART>::unset();
+            let mut held = NONE;
+            let mut s = 0;
+            while s < strip.stages {
+                barrier::wait(Self::full(slot), parity);
+                // The shuffle tells ptxas that all lanes have the same: it serialises `wgmma` behind a branch that might diverge.
+                let mask = copy::load_shared_b32(Self::mask(slot)) >> half;
+                let mask = warp::shuffle::<32>(mask, 0, u32::MAX);
+                if E::PROMOTED {
+                    if mask & 0x55 != 0 {
+                        Self::promote::<E>(&mut acc, &mut part, slot, half, mask);
+                    } else {
+                        Self::pass(slot, half);
+                    }
+                } else if mask & 0x55 != 0 {
+                    acc.fence();
+                    Self::multiply_narrow::<E, CHUNKS>(&mut acc, 0, slot, half, mask, true);
+                    wgmma::commit();
+                    acc.wait::<1>();
+                    Self::free(held);
+                    held = slot;
+                } else {
+                    acc.wait::<0>();
+                    Self::free(held);
+                    Self::free(slot);
+                    held = NONE;
+                }
+                slot += 1;
+                if slot == Self::STAGES as u32 {
+                    slot = 0;
+                    parity ^= 1;
+                }
+                s += 1;
+            }
+            if !E::PROMOTED {
+                acc.wait::<0>();
+                Self::free(held);
+            }
+            // Not before: registers are scarce until here.
+            round += 1;
+            later = Self::strip(p, round);
+            Self::leave_narrow::<E>(p, strip, half, &mut acc);
+        }
+        if E::PROMOTED && half == 0 {
+            // Nobody takes the last turn that the other one gives.
+            take_turn(half);
+        }
+    }
+
+    /// A stage without anything for this half: turns are taken whether there is something to issue or not.
+    #[inline(always)]
+    fn pass(slot: u32, half: u32) {
+        unroll!(_pass < CHUNKS / PART, {
+            take_turn(half);
+            give_turn(half);
+        });
+        Self::free(slot);
+    }
+
+    /// One stage, summed apart and added to `acc`. Frees the stage.
+    #[inline(always)]
+    fn promote<E: NarrowElem>(
+        acc: &mut Acc<CHUNKS>,
+        part: &mut Acc<PART>,
+        slot: u32,
+        half: u32,
+        mask: u32,
+    ) {
+        unroll!(pass < CHUNKS / PART, {
+            take_turn(half);
+            part.fence();
+            Self::multiply_narrow::<E, PART>(part, pass * PART, slot, half, mask, false);
+            wgmma::commit();
+            give_turn(half);
+            part.wait::<0>();
+            if pass + 1 == CHUNKS / PART {
+                Self::free(slot);
+            }
+            unroll!(c < PART, {
+                unroll!(j < 8, {
+                    unroll!(i < 4, {
+                        acc.0[pass * PART + c][4 * j + i] += part.0[c][4 * j + i];
+                    });
+                });
+            });
+            // Before the next `wgmma`, or its sums would want registers of their own.
+            acc.settle();
+        });
+    }
+
+    /// The `wgmma`s of one stage against `C` chunks of columns from `first`; `onto` what the accumulators hold, or not.
+    #[inline(always)]
+    fn multiply_narrow<E: NarrowElem, const C: usize>(
+        acc: &mut Acc<C>,
+        first: usize,
+        slot: u32,
+        half: u32,
+        mask: u32,
+        onto: bool,
+    ) {
+        let stage = Self::stage(slot);
+        let slab = stage + half * SLAB as u32;
+        let panel = stage + (2 * SLAB + first * 64 * PK) as u32;
+        unroll!(slice < Self::SLICES, {
+            let first = slice * STEPS / Self::SLICES;
+            if Self::SLICES == 1 || mask >> (2 * first) & 1 != 0 {
+                unroll!(i < STEPS / Self::SLICES, {
+                    let step = first + i;
+                    // Bits of the slices before, and one that is never set: were it known that nothing is added, ptxas would
+                    // start these sums in further registers, ahead of the additions of those before, and there are none.
+                    let before = 0x55 & ((1 << (2 * step)) - 1) | 1 << 31;
+                    let onto = onto || i > 0 || mask & before != 0;
+                    E::mma::<C>(acc, Self::a(slab, step), Self::b(panel, step), onto);
+                });
+            }
+        });
+    }
+}

@@ -1,0 +1,187 @@
+//! Accumulators of 8-bit products on their way to C, whose type is a flag of the launch.
+
+use super::NarrowElem;
+use crate::abi::*;
+use crate::device::carry::carry_by;
+use crate::device::epilogue::Output;
+use crate::device::ptx::wgmma::Acc;
+use crate::device::ptx::{copy, global, warp};
+use crate::device::store::StoreTile;
+use crate::device::store::chunk::{Cell, Chunk, One, Spot, TypeOfC, send_each};
+use crate::families::gemm::abi::*;
+use crate::families::gemm::wgmma::cut_of;
+
+/// An accumulator's word as the i32 that it is.
+#[inline(always)]
+fn whole(x: f32) -> i32 {
+    x.to_bits() as i32
+}
+
+/// The i32 nearest to `x * factor + old`.
+#[inline(always)]
+fn product(x: i32, factor: i32, old: i32) -> i32 {
+    let sum = x as i64 * factor as i64 + old as i64;
+    let (low, high) = (sum as i32, (sum >> 32) as i32);
+    // The upper half of an i32 repeats its sign. Two comparisons of 64 bits would be eight instructions.
+    if high == low >> 31 {
+        low
+    } else {
+        high >> 31 ^ i32::MAX
+    }
+}
+
+/// The sum of two accumulators.
+#[inline(always)]
+fn add<E: NarrowElem>(a: f32, b: f32) -> f32 {
+    if E::WHOLE {
+        f32::from_bits(whole(a).wrapping_add(whole(b)) as u32)
+    } else {
+        a + b
+    }
+}
+
+/// The type that the flags name.
+struct Named;
+
+macro_rules! named {
+    ($flags:expr, $type:ident => $call:expr) => {
+        if $flags & FLAG_OUT_F16 != 0 {
+            type $type = F16;
+            $call
+        } else if $flags & FLAG_OUT_BF16 != 0 {
+            type $type = Bf16;
+            $call
+        } else {
+            type $type = F32;
+            $call
+        }
+    };
+}
+
+impl TypeOfC for Named {
+    #[inline(always)]
+    fn row_bias(o: Output, row: u32) -> f32 {
+        named!(o.flags, E => E::row_bias(o, row))
+    }
+
+    #[inline(always)]
+    fn add_bias(o: Output, column: u32, x: &mut Chunk) {
+        named!(o.flags, E => E::add_bias(o, column, x))
+    }
+
+    #[inline(always)]
+    fn send_pieces<const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &Chunk) {
+        named!(o.flags, E => E::send_pieces::<ORDER>(o, spot, c, x))
+    }
+
+    #[inline(always)]
+    fn send_all<const ORDER: u32, const CHUNKS: usize>(o: Output, spot: Spot, acc: &Acc<CHUNKS>) {
+        named!(o.flags, E => E::send_all::<ORDER, CHUNKS>(o, spot, acc))
+    }
+
+    #[inline(always)]
+    fn send_elements<const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &Chunk) {
+        named!(o.flags, E => E::send_elements::<ORDER>(o, spot, c, x))
+    }
+}
+
+/// i32 as they are stored one by one.
+struct Whole;
+
+impl Cell for Whole {
+    const WIDTH: u32 = 4;
+
+    #[inline(always)]
+    fn store_one(o: Output, one: One) {
+        let add = one.inside && o.flags & FLAG_ACCUMULATE != 0;
+        let old = global::load_own_b32(one.c, add) as i32;
+        if one.inside {
+            let sum = product(whole(one.x), o.alpha as i32, old);
+            global::store_b32(one.c, sum as u32);
+        }
+    }
+}
+
+impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
+    Panel<PM, PK, CHUNKS, ORDER, 1>
+{
+    #[inline(always)]
+    pub(super) fn leave_narrow<E: NarrowElem>(
+        p: &WgmmaParams,
+        strip: Strip,
+        half: u32,
+        acc: &mut Acc<CHUNKS>,
+    ) {
+        let mut stages = strip.stages;
+        if strip.count() > 1 {
+            let cut = cut_of(p, strip);
+            if !carry_by(cut, half, Self::scratch(), acc, add::<E>) {
+                return;
+            }
+            stages = 1;
+        }
+        let slab = copy::arena() + (Self::OUT + half as usize * SLAB) as u32;
+        let corner = [strip.row + half * HALF as u32, strip.column];
+        Self::write_narrow::<E>(p.output(strip.item), p.m, corner, (half, slab), stages, acc);
+    }
+
+    /// As `write`, in the type of C that the flags name.
+    #[inline(always)]
+    pub(in crate::families) fn write_narrow<E: NarrowElem>(
+        o: Output,
+        m: u32,
+        corner: [u32; 2],
+        slab: (u32, u32),
+        stages: u32,
+        acc: &mut Acc<CHUNKS>,
+    ) {
+        let out = o.flags;
+        if E::WHOLE {
+            if out & (FLAG_OUT_F16 | FLAG_OUT_BF16 | FLAG_OUT_F32) == 0 {
+                return Self::send_whole(o, Spot::of(m, corner, slab), acc);
+            }
+            unroll!(c < CHUNKS, most 4, {
+                unroll!(j < 8, {
+                    unroll!(i < 4, {
+                        let word = &mut acc.0[c][4 * j + i];
+                        *word = whole(*word) as f32;
+                    });
+                });
+            });
+        }
+        StoreTile::<CHUNKS, ORDER>::write::<Named>(o, m, corner, slab, stages, acc);
+    }
+
+    /// i32 sums times a whole factor, added to C where it is asked for, saturated.
+    #[inline(always)]
+    fn send_whole(o: Output, spot: Spot, acc: &Acc<CHUNKS>) {
+        let alpha = o.alpha as i32;
+        let vectors = o.flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS;
+        if vectors && alpha == 1 {
+            // Words are words.
+            return F32::send_all::<ORDER, CHUNKS>(o, spot, acc);
+        }
+        let mut c = warp::again(0);
+        while c < CHUNKS as u32 {
+            warp::stay_rolled();
+            let mut x = [0f32; 32];
+            unroll!(k < CHUNKS, most 4, {
+                if c == k as u32 {
+                    x = acc.0[k];
+                }
+            });
+            if vectors {
+                unroll!(j < 8, {
+                    unroll!(i < 4, {
+                        let word = &mut x[4 * j + i];
+                        *word = f32::from_bits(product(whole(*word), alpha, 0) as u32);
+                    });
+                });
+                F32::send_pieces::<ORDER>(o, spot, c, &x);
+            } else {
+                send_each::<Whole, ORDER>(o, spot, c, &x);
+            }
+            c += 1;
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Accumulators on their way out: carried to the other pieces of the strip where it was cut, finished, and sent to C.
+
+use crate::abi::*;
+use crate::device::carry::carry;
+use crate::device::elem::Elem;
+use crate::device::epilogue::Output;
+use crate::device::ptx::wgmma::Acc;
+use crate::device::ptx::{copy, warp};
+use crate::device::store::StoreTile;
+use crate::families::gemm::abi::*;
+use crate::families::gemm::wgmma::cut_of;
+
+impl WgmmaParams {
+    /// Where results go.
+    #[inline(always)]
+    pub(super) fn output(&self, item: u32) -> Output {
+        Output {
+            c: self.c + item as u64 * self.c_item,
+            bias: self.bias,
+            alpha: self.alpha,
+            ldc_bytes: self.ldc_bytes,
+            n: self.n,
+            // Tested here and now: predicates held through the loop over strips cost registers.
+            flags: warp::again(self.flags),
+            gate: self.gate + item as u64 * self.gate_item,
+            gate_bytes: self.gate_bytes,
+        }
+    }
+}
+
+impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
+    Panel<PM, PK, CHUNKS, ORDER, BYTES>
+{
+    #[inline(always)]
+    pub(super) fn leave<E: Elem<Acc = f32>>(
+        p: &WgmmaParams,
+        strip: Strip,
+        half: u32,
+        acc: &mut Acc<CHUNKS>,
+    ) {
+        let mut stages = strip.stages;
+        if strip.count() > 1 {
+            if !carry(cut_of(p, strip), half, Self::scratch(), acc) {
+                return;
+            }
+            stages = 1;
+        }
+        Self::finish_and_send::<E>(p, strip, half, stages, acc);
+    }
+
+    /// Epilogue and stores in the type of C, which need not be that of A and B.
+    #[inline(always)]
+    fn finish_and_send<E: Elem<Acc = f32>>(
+        p: &WgmmaParams,
+        strip: Strip,
+        half: u32,
+        stages: u32,
+        acc: &mut Acc<CHUNKS>,
+    ) {
+        let slab = copy::arena() + (Self::OUT + half as usize * SLAB) as u32;
+        let corner = [strip.row + half * HALF as u32, strip.column];
+        StoreTile::<CHUNKS, ORDER>::write::<E>(
+            p.output(strip.item),
+            p.m,
+            corner,
+            (half, slab),
+            stages,
+            acc,
+        );
+    }
+}

@@ -1,0 +1,221 @@
+//! The warpgroup that copies: reads the records of its strips a stage ahead, waits for a free stage, and starts the
+//! copies of A's pieces and B's slices, one thread each. Four warps, because the copies that the lanes of a warp start
+//! go out one after the other.
+
+use super::COPIERS;
+use crate::abi::*;
+use crate::device::gpu;
+use crate::device::ptx::{barrier, bulk, copy, global, warp};
+use crate::device::stages::Stages;
+use crate::families::gemm::abi::*;
+
+/// What a thread needs of a record: the word of its first copy, and a word of the head, which the lanes exchange when
+/// they need it. (Were the head the same value in all lanes, ptxas would move it to a uniform register as soon as it is
+/// loaded, and so wait for it a stage too early.)
+#[derive(Clone, Copy)]
+struct Ahead {
+    head: u32,
+    word: u32,
+}
+
+impl Ahead {
+    #[inline(always)]
+    fn head(self) -> [u32; 4] {
+        [0, 1, 2, 3].map(|lane| warp::shuffle::<32>(self.head, lane, u32::MAX))
+    }
+}
+
+/// Bytes of a line of L1.
+const LINE: u32 = 128;
+/// Hardly the disjunction of words of records.
+const NO_WORD: u32 = u32::MAX;
+
+impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
+    Panel<PM, PK, CHUNKS, ORDER, BYTES>
+{
+    const COPIES: usize = Self::A_COPIES + Self::B_COPIES;
+
+    /// Word of the record that copy `i` is about: the k of a slice for B, the row of a piece for A.
+    #[inline(always)]
+    fn word_of(i: u32) -> u32 {
+        let (b_copies, per_slice) = (
+            Self::B_COPIES as u32,
+            (Self::B_COPIES / Self::SLICES) as u32,
+        );
+        RECORD_HEAD as u32
+            + if i < b_copies {
+                i / per_slice
+            } else {
+                Self::SLICES as u32 + i - b_copies
+            }
+    }
+
+    #[inline(always)]
+    fn fetch(record: u64, i: u32, there: bool) -> Ahead {
+        let own = there && i < Self::COPIES as u32;
+        Ahead {
+            head: global::load_b32(record + (gpu::thread() % 4) as u64 * 4, there),
+            word: global::load_b32(record + Self::word_of(i) as u64 * 4, own),
+        }
+    }
+
+    pub(in crate::families) fn produce(p: &WgmmaParams, at: u64) {
+        let thread = gpu::thread() % COPIERS;
+        // Neighbouring copies in different warps.
+        let i = thread % 32 * 4 + thread / 32;
+        // A ring that starts empty: the first wait for a free stage passes.
+        let (mut slot, mut parity) = (0, 1);
+        let head = p.heads + gpu::block_x() as u64 * (Self::RECORD * 4) as u64;
+        let mut next = Self::fetch(head, i, true);
+        let mut later = Self::strip(p, 0);
+        let (mut touched, mut touching) = (0, Self::touch(p, later, thread));
+        let mut round = 0;
+        while later.row != NO_STRIP {
+            let strip = later;
+            let place = [strip.column, strip.item * p.b_item];
+            let mut record = Self::record(p, strip);
+            round += 1;
+            later = Self::strip(p, round);
+            // Used a strip later: it is there by then.
+            touched |= touching;
+            touching = Self::touch(p, later, thread);
+            if strip.stages == 0 {
+                next = Self::fetch(Self::record(p, later), i, later.stages > 0);
+            }
+            let mut s = 0;
+            while s < strip.stages {
+                let now = next;
+                let here = record;
+                record += (Self::RECORD * 4) as u64;
+                s += 1;
+                if s < strip.stages {
+                    next = Self::fetch(record, i, true);
+                } else {
+                    next = Self::fetch(Self::record(p, later), i, later.stages > 0);
+                }
+                barrier::wait(Self::empty(slot), parity);
+                let head = now.head();
+                if thread == 0 {
+                    Self::expect(slot, head);
+                } else if thread % 32 == 0 {
+                    barrier::arrive(Self::full(slot));
+                }
+                Self::start(p, at, slot, i, head, place, now.word);
+                let mut i = i + COPIERS;
+                while i < Self::COPIES as u32 {
+                    let word = global::load_b32(here + Self::word_of(i) as u64 * 4, true);
+                    Self::start(p, at, slot, i, head, place, word);
+                    i += COPIERS;
+                }
+                slot += 1;
+                if slot == Self::STAGES as u32 {
+                    slot = 0;
+                    parity ^= 1;
+                }
+            }
+        }
+        if touched == NO_WORD {
+            copy::store_shared_b32(Self::scratch() + 8, touched);
+        }
+    }
+
+    /// Brings the records of a strip to L1, a line for each thread, long before they are read one after the other. The
+    /// result only has to be used somewhere.
+    #[inline(always)]
+    fn touch(p: &WgmmaParams, strip: Strip, thread: u32) -> u32 {
+        let bytes = strip.stages * (Self::RECORD * 4) as u32;
+        let there = strip.row != NO_STRIP && thread * LINE < bytes;
+        global::load_b32(Self::record(p, strip) + (thread * LINE) as u64, there)
+    }
+
+    /// First record of a strip.
+    #[inline(always)]
+    fn record(p: &WgmmaParams, strip: Strip) -> u64 {
+        p.records + strip.record as u64 * (Self::RECORD * 4) as u64
+    }
+
+    /// Tells the consumers what will be there, and the barrier how much to wait for.
+    #[inline(always)]
+    fn expect(slot: u32, [mask, _, _, sixteenths]: [u32; 4]) {
+        let slices = (mask | mask >> 1) & 0x55;
+        let a = if ORDER & IN_REGISTERS != 0 && PK > 1 {
+            sixteenths.count_ones() * (SLAB / STEPS / 4) as u32
+        } else {
+            mask.count_ones() * (SLAB / STEPS) as u32
+        };
+        let b = slices.count_ones() * (CHUNKS * SLAB / STEPS) as u32;
+        copy::store_shared_v2(Self::mask(slot), [mask, sixteenths]);
+        barrier::arrive_expect(Self::full(slot), a + b);
+    }
+
+    /// Starts copy `i` of a stage, unless nobody multiplies what it brings.
+    #[inline(always)]
+    fn start(
+        p: &WgmmaParams,
+        at: u64,
+        slot: u32,
+        i: u32,
+        head: [u32; 4],
+        [column, first]: [u32; 2],
+        word: u32,
+    ) {
+        let mask = head[0];
+        let (stage, full) = (Self::stage(slot), Self::full(slot));
+        let b_copies = Self::B_COPIES as u32;
+        let step_of = |slice: u32| slice * PK as u32 / Self::STEP_DEPTH as u32;
+        if i < b_copies {
+            let chunks = (Self::B_COPIES / Self::SLICES) as u32;
+            let (slice, chunk) = (i / chunks, i % chunks);
+            if mask >> (2 * step_of(slice)) & 3 == 0 {
+                return;
+            }
+            let panel = stage + 2 * SLAB as u32;
+            if ORDER & B_COLUMNS == 0 {
+                let to = panel + chunk * SLAB as u32 + slice * (PK * PANEL_BYTES) as u32;
+                bulk::load(to, at + 128, column + chunk * 64, first + word, full);
+            } else {
+                let to = panel + slice * (CHUNKS * 64 * PK * BYTES) as u32;
+                bulk::load(to, at + 128, word, first + column, full);
+            }
+        } else if i < Self::COPIES as u32 {
+            let i = i - b_copies;
+            let pieces = Self::PIECES as u32;
+            let (slice, half, piece) = (i / (2 * pieces), i / pieces % 2, i % pieces);
+            if mask >> (2 * step_of(slice) + half) & 1 != 0 {
+                let to = stage
+                    + half * SLAB as u32
+                    + Self::a_place(slice as usize, piece as usize) as u32;
+                Self::start_a(p, at, to, half, head, word, full);
+            }
+        }
+    }
+
+    /// Starts the copy of a piece of A to shared `to`.
+    #[inline(always)]
+    fn start_a(
+        p: &WgmmaParams,
+        at: u64,
+        to: u32,
+        half: u32,
+        [_, column_0, column_1, _]: [u32; 4],
+        word: u32,
+        full: u32,
+    ) {
+        let x = if half == 0 { column_0 } else { column_1 };
+        if ORDER & IN_REGISTERS != 0 {
+            let from = if ORDER & A_COLUMNS == 0 {
+                p.a + word as u64 * (PK * BYTES) as u64
+            } else {
+                p.a + (word as u64 * p.a_row as u64 + x as u64) * BYTES as u64
+            };
+            if word != ABSENT {
+                bulk::load_line(to, from, (PM * PK * BYTES) as u32, full);
+            } else if PK == 1 {
+                // Columns of a step lie side by side: one that is absent is still multiplied.
+                bulk::load_line(to, p.zeros, (PM * PK * BYTES) as u32, full);
+            }
+        } else {
+            bulk::load(to, at, x, word, full);
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! The module `pit_sampled`: `S[m,n] = X[m,k] * Y[n,k]` only where another matrix of S's shape has micro-tiles of 1 x 64, which were
+//! listed while running (`detect`): the gradient of a dynamic operand, and SDDMM on the m axis of PIT (arXiv 2301.10936). For each
+//! panel of 64 columns of S, rows of X are gathered by the panel's list, and rows of S scattered by it.
+
+use crate::abi::{Dtype, MapWords, SLAB, Tile};
+
+/// Columns of S of a panel: elements of a micro-tile.
+pub const SAMPLED_WIDTH: usize = 64;
+/// Rows of a tile of S, from one stretch of a panel's list.
+pub const SAMPLED_LISTED: usize = 128;
+/// Threads that gather.
+pub const SAMPLED_COPIERS: u32 = 128;
+
+/// S is only there where the gate is positive.
+pub const SAMPLED_GATE: u32 = 1;
+
+/// Tile of `pit_sampled`: 128 listed rows of X by 64 rows of Y. Y is the first operand of the `wgmma`, since its 64 rows are all there.
+#[derive(Clone, Copy, Debug)]
+pub struct PitSampled;
+
+impl PitSampled {
+    /// Offset of the rows of X in a stage; in front of them are Y's.
+    pub const X_AT: usize = SLAB;
+    /// Bytes of a stage, 64 deep.
+    pub const STAGE: usize = Self::X_AT + SAMPLED_LISTED * 128;
+    /// Stages in flight.
+    pub const STAGES: usize = 8;
+    /// Offset of the output buffers, [`SLAB`] bytes of each warpgroup.
+    pub const OUT: usize = Self::STAGES * Self::STAGE;
+    /// Offset of the barriers: full and empty of each stage.
+    pub const BARRIERS: usize = Self::OUT + 2 * SLAB;
+}
+
+impl Tile for PitSampled {
+    const THREADS: u32 = 256 + SAMPLED_COPIERS;
+    const MIN_BLOCKS: u32 = 1;
+    const COLUMNS: u32 = SAMPLED_WIDTH as u32;
+    const ITEMS: u32 = SAMPLED_LISTED as u32;
+    const PARTS: u32 = 1;
+    const BURST: u32 = Self::STAGES as u32;
+    const BLOCK: (u32, u32) = (1, SAMPLED_WIDTH as u32);
+    fn shared_bytes(_: Dtype) -> u32 {
+        (Self::BARRIERS + Self::STAGES * 16) as u32
+    }
+    /// Copies of 16 bytes.
+    fn vector(dtype: Dtype) -> u32 {
+        16 / dtype.bytes() as u32
+    }
+}
+
+const _: () = assert!(PitSampled::BARRIERS + PitSampled::STAGES * 16 <= 227 << 10);
+
+/// Parameters of the `pit_sampled` kernels.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PitSampledParams {
+    /// Y, in tiles of 64 columns x 64 rows.
+    pub y_map: MapWords,
+    /// Rows of S that each panel has, `stride` words.
+    pub lists: u64,
+    /// How many each panel has.
+    pub counts: u64,
+    /// X, row-major.
+    pub x: u64,
+    /// S, row-major; written at the micro-tiles.
+    pub s: u64,
+    /// Gate of S's shape, or 0.
+    pub gate: u64,
+    /// Bytes from one row of X to the next.
+    pub ldx_bytes: u32,
+    /// Bytes from one row of S to the next.
+    pub lds_bytes: u32,
+    /// Bytes from one row of the gate to the next.
+    pub gate_bytes: u32,
+    /// Columns of S, rows of Y.
+    pub n: u32,
+    /// Columns of X and Y.
+    pub k: u32,
+    /// Panels.
+    pub panels: u32,
+    /// Words of a list.
+    pub stride: u32,
+    /// `SAMPLED_*`.
+    pub flags: u32,
+    /// Zeros: the map wants 64-byte alignment.
+    pub reserved: [u32; 2],
+}
+
+const _: () = assert!(size_of::<PitSampledParams>() == 208);

@@ -1,0 +1,116 @@
+//! The module `sampled` (SDDMM): products of dense matrices at the places of a block pattern only. A window is 128 rows
+//! of the output against up to 256 gathered columns, fed by the tensor copy engine as in the module `wgmma`.
+
+use crate::abi::{Dtype, HALF, MapWords, PANEL_BYTES, SLAB, STEPS, Strip, Tile};
+
+/// Chunks of 64 columns of a window.
+pub const WINDOW_CHUNKS: usize = 4;
+
+/// Tile of the module `sampled`. The columns of a window are gathered in pieces of `P` (16, 32 or 64); `ORDER` says how
+/// X and Y lie in memory. 16-bit elements: a stage is 64 deep.
+#[derive(Clone, Copy, Debug)]
+pub struct Sampled<const P: usize, const ORDER: u32>;
+
+impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
+    /// Pieces of columns of a window.
+    pub const PIECES: usize = WINDOW_CHUNKS * 64 / P;
+    /// Bytes of a piece in a stage.
+    pub const PIECE: usize = P * PANEL_BYTES;
+    /// Bytes of a stage: two halves of X, four chunks of Y.
+    pub const STAGE: usize = (2 + WINDOW_CHUNKS) * SLAB;
+    /// Stages in flight.
+    pub const STAGES: usize = 4;
+    /// Offset of the output buffers, [`SLAB`] bytes of each warpgroup.
+    pub const OUT: usize = Self::STAGES * Self::STAGE;
+    /// Offset of the barriers, full and empty of each stage, and of two words for the carry.
+    pub const BARRIERS: usize = Self::OUT + 2 * SLAB;
+}
+
+impl<const P: usize, const ORDER: u32> Tile for Sampled<P, ORDER> {
+    const THREADS: u32 = 384;
+    const MIN_BLOCKS: u32 = 1;
+    const COLUMNS: u32 = 64 * WINDOW_CHUNKS as u32;
+    const ITEMS: u32 = 1;
+    const PARTS: u32 = 1;
+    const BURST: u32 = Self::STAGES as u32;
+    const BLOCK: (u32, u32) = (16, P as u32);
+    const ORDER: u32 = ORDER;
+    fn shared_bytes(_: Dtype) -> u32 {
+        (Self::BARRIERS + Self::STAGES * 16 + 16) as u32
+    }
+    /// The copy engine wants 16-byte addresses and strides.
+    fn vector(dtype: Dtype) -> u32 {
+        16 / dtype.bytes() as u32
+    }
+}
+
+/// Rows of the output that share one place: those of a warp.
+pub const PLACE_ROWS: usize = 16;
+/// Groups of [`PLACE_ROWS`] rows of a window.
+pub const PLACE_GROUPS: usize = 2 * HALF / PLACE_ROWS;
+/// Elements that a place counts in.
+pub const PLACE_ELEMENTS: usize = 16;
+/// A place that the pattern does not hold.
+pub const NO_PLACE: u32 = u32::MAX;
+
+/// One window of the output, or a part of it along k.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Window {
+    /// First row, or [`NO_STRIP`](crate::abi::NO_STRIP).
+    pub row: u32,
+    /// Which table of places.
+    pub window: u32,
+    /// Bit `4 half + chunk`: these 64 rows and columns hold a place. From bit 8 on the number of pieces.
+    pub live: u32,
+    /// First stage along k.
+    pub stage: u32,
+    /// Stages; 0 writes zeros.
+    pub stages: u32,
+    /// First slot of partial sums of this window.
+    pub first: u32,
+    /// Which part along k this is, and from bit 16 on how many there are.
+    pub parts: u32,
+    /// Index of the pair of arrival counters of this window.
+    pub counter: u32,
+}
+
+/// Parameters of the `sampled` kernels: `S[m,n] (= | +=) alpha * P[m,n] * X[m,k] * Y[n,k]` where S has a block. The maps
+/// want 64-byte alignment, as in [`WgmmaParams`](crate::families::gemm::abi::WgmmaParams).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct SampledParams {
+    /// X.
+    pub x_map: MapWords,
+    /// Y.
+    pub y_map: MapWords,
+    /// [`Window`]s by rounds: the first of every thread block, the second of every one, ...
+    pub windows: u64,
+    /// First column of each piece of each window, in the order of `windows`.
+    pub columns: u64,
+    /// For each table, group of 16 rows and piece where its first element lies among the values, in units of
+    /// [`PLACE_ELEMENTS`], or [`NO_PLACE`].
+    pub places: u64,
+    /// The values of S.
+    pub values: u64,
+    /// The values of P.
+    pub mask: u64,
+    /// Partial sums: slots x halves x accumulators of a warpgroup.
+    pub partial: u64,
+    /// Arrival counters, two for each window that is cut, all zero between launches.
+    pub counters: u64,
+    /// Scalar factor of the product.
+    pub alpha: f64,
+    /// Rounds of the work list.
+    pub rounds: u32,
+    /// [`FLAG_ACCUMULATE`](crate::abi::FLAG_ACCUMULATE), [`FLAG_MASK_VALUES`].
+    pub flags: u32,
+    /// Bytes from one row of a block to the next.
+    pub row_bytes: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+const _: () = assert!(size_of::<Window>() == size_of::<Strip>());
+const _: () = assert!(size_of::<SampledParams>() == 336);
+const _: () = assert!(STEPS * 32 == PANEL_BYTES);

@@ -1,0 +1,72 @@
+//! The module `sddmm`: products of dense matrices at single entries of a pattern, on CUDA cores. An item is a run of
+//! entries of one row; its segment of lanes holds that row of X and gathers rows of Y.
+
+use crate::abi::{BOTH_ROWS, Dtype, Tile};
+
+/// Entries whose sums a segment forms and stores together; one lane at least keeps one of them.
+pub const SAMPLES: usize = 8;
+
+/// Tile of the module `sddmm`: a segment of `LANES` (8, 16 or 32) lanes takes an item; a lane owns `REP` vectors of `VEC`
+/// elements of each step along k; `FLIGHT` rows of Y are gathered at once; a multiprocessor holds `BLOCKS` thread blocks.
+#[derive(Clone, Copy, Debug)]
+pub struct Dots<
+    const LANES: u32,
+    const VEC: usize,
+    const REP: usize,
+    const FLIGHT: usize,
+    const BLOCKS: u32,
+>;
+
+impl<const LANES: u32, const VEC: usize, const REP: usize, const FLIGHT: usize, const BLOCKS: u32>
+    Tile for Dots<LANES, VEC, REP, FLIGHT, BLOCKS>
+{
+    const THREADS: u32 = 128;
+    const MIN_BLOCKS: u32 = BLOCKS;
+    /// Elements of one step along k.
+    const COLUMNS: u32 = LANES * VEC as u32 * REP as u32;
+    const ITEMS: u32 = Self::THREADS / LANES;
+    const PARTS: u32 = 1;
+    const BURST: u32 = FLIGHT as u32;
+    const BLOCK: (u32, u32) = (1, 1);
+    const ORDER: u32 = BOTH_ROWS;
+    fn shared_bytes(_: Dtype) -> u32 {
+        0
+    }
+    fn vector(_: Dtype) -> u32 {
+        VEC as u32
+    }
+}
+
+/// Parameters of the `sddmm` kernels: `S[m,n] (= | +=) alpha * P[m,n] * X[m,k] * Y[n,k]` where S has an entry.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct SddmmParams {
+    /// [`Item`](crate::abi::Item)s, none of length 0.
+    pub items: u64,
+    /// Column of each entry, u32.
+    pub columns: u64,
+    /// X, row-major `[m, k]`.
+    pub x: u64,
+    /// Y, row-major `[n, k]`.
+    pub y: u64,
+    /// The values of S.
+    pub values: u64,
+    /// The values of P.
+    pub mask: u64,
+    /// Scalar factor of the product.
+    pub alpha: f64,
+    /// Number of items.
+    pub item_count: u32,
+    /// Terms of a product.
+    pub k: u32,
+    /// Bytes from one row of X to the next.
+    pub ldx_bytes: u32,
+    /// Bytes from one row of Y to the next.
+    pub ldy_bytes: u32,
+    /// [`FLAG_ACCUMULATE`](crate::abi::FLAG_ACCUMULATE), [`FLAG_MASK_VALUES`](crate::abi::FLAG_MASK_VALUES); of 8-bit operands `FLAG_OUT_*`.
+    pub flags: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+const _: () = assert!(size_of::<SddmmParams>() == 80);

@@ -1,0 +1,141 @@
+//! The module `sddmm_tiles`: products of dense matrices at single entries of a pattern, on Tensor Cores. Tiles that hold
+//! entries are computed densely; a list of *picks* says which of a tile's elements are entries.
+
+use crate::abi::{Dtype, HALF, MapWords, PANEL_BYTES, SLAB, STEPS, STRIP, Tile};
+
+/// Tile of the module `sddmm_tiles`: 128 rows of the output against up to `CHUNKS` chunks of 64 gathered columns. `ORDER`
+/// says how X and Y lie in memory, `BYTES` what an element takes: 2, or 4 for TF32. A stage is 128 bytes deep.
+#[derive(Clone, Copy, Debug)]
+pub struct PickTile<const CHUNKS: usize, const ORDER: u32, const BYTES: usize = 2>;
+
+/// Rows of a tile whose picks are one list: those of a warp.
+pub const PICK_ROWS: usize = 16;
+/// Lists of a tile.
+pub const PICK_GROUPS: usize = STRIP / PICK_ROWS;
+/// Most chunks of a tile.
+pub const MOST_CHUNKS: usize = 4;
+/// Columns of a chunk.
+pub const CHUNK: usize = HALF;
+/// Bit of a pick that is an entry; without it, the half word fills up a pair.
+pub const PICKED: u32 = 0x8000;
+
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS, ORDER, BYTES> {
+    /// Elements along k of a stage.
+    pub const DEPTH: usize = PANEL_BYTES / BYTES;
+    /// Bytes of a row of finished sums in shared memory.
+    pub const ROW_BYTES: usize = CHUNKS * CHUNK * BYTES;
+    /// Bytes of a stage: two halves of X, the chunks of Y.
+    pub const STAGE: usize = (2 + CHUNKS) * SLAB;
+    /// Stages in flight.
+    pub const STAGES: usize = match (CHUNKS, BYTES) {
+        (4, _) => 3,
+        (2, 2) => 6,
+        (2, _) => 5,
+        _ => 8,
+    };
+    /// Offset of the finished sums, `HALF` rows of each warpgroup.
+    pub const OUT: usize = Self::STAGES * Self::STAGE;
+    /// Offset of the barriers, full and empty of each stage.
+    pub const BARRIERS: usize = Self::OUT + 2 * HALF * Self::ROW_BYTES;
+}
+
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Tile
+    for PickTile<CHUNKS, ORDER, BYTES>
+{
+    const THREADS: u32 = 384;
+    const MIN_BLOCKS: u32 = 1;
+    const COLUMNS: u32 = (CHUNK * CHUNKS) as u32;
+    const ITEMS: u32 = 1;
+    const PARTS: u32 = 1;
+    const BURST: u32 = Self::STAGES as u32;
+    const BLOCK: (u32, u32) = (1, 1);
+    const ORDER: u32 = ORDER;
+    fn shared_bytes(_: Dtype) -> u32 {
+        (Self::BARRIERS + Self::STAGES * 16) as u32
+    }
+    /// The copy engine wants 16-byte addresses and strides.
+    fn vector(dtype: Dtype) -> u32 {
+        16 / dtype.bytes() as u32
+    }
+}
+
+/// The half word of an entry in row `row` of a list's rows and column `column` of its tile of `columns` columns: its place
+/// among finished sums of `bytes` bytes, whose pieces of 16 bytes are swizzled as in [`swizzle`](crate::frag::swizzle).
+pub const fn pick(row: u32, column: u32, columns: u32, bytes: u32) -> u32 {
+    let piece = 16 / bytes;
+    PICKED | (row * columns + ((column / piece) ^ (row & 7)) * piece + column % piece)
+}
+
+/// Row and column of a pick.
+pub const fn picked(pick: u32, columns: u32, bytes: u32) -> (u32, u32) {
+    let (place, piece) = (pick & (PICKED - 1), 16 / bytes);
+    let (row, at) = (place / columns, place % columns);
+    (row, ((at / piece) ^ (row & 7)) * piece + at % piece)
+}
+
+/// One tile of the output.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Pane {
+    /// First row, or [`NO_STRIP`](crate::abi::NO_STRIP).
+    pub row: u32,
+    /// Bit `half`: these 64 rows hold an entry. From bit 8 on the number of chunks.
+    pub live: u32,
+    /// The picks of all its lists.
+    pub picks: Picks,
+    /// First column of each chunk.
+    pub columns: [u32; MOST_CHUNKS],
+}
+
+/// Picks, of a tile or of 16 rows of it: words `start..start + words`, two picks each.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Picks {
+    /// First word.
+    pub start: u32,
+    /// Number of words.
+    pub words: u32,
+}
+
+/// Parameters of the `sddmm_tiles` kernels: `S[m,n] (= | +=) alpha * P[m,n] * X[m,k] * Y[n,k]` where S has an entry. The
+/// maps want 64-byte alignment, as in [`WgmmaParams`](crate::families::gemm::abi::WgmmaParams).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct SddmmTilesParams {
+    /// X.
+    pub x_map: MapWords,
+    /// Y.
+    pub y_map: MapWords,
+    /// [`Pane`]s by rounds: the first of every thread block, the second of every one, ...
+    pub panes: u64,
+    /// [`PICK_GROUPS`] lists ([`Picks`]) of each pane, in the order of `panes`.
+    pub groups: u64,
+    /// For each of a list's rows the value slot of its first entry less that entry's place in the list (u32, wrapping), in
+    /// the order of `groups`. Always even.
+    pub bases: u64,
+    /// Pairs of [`pick`]s: a row's run begins with a new pair, at the half that its value slot has in an aligned pair of
+    /// values. Those of a tile begin at a multiple of four words.
+    pub picks: u64,
+    /// The values of S.
+    pub values: u64,
+    /// The values of P.
+    pub mask: u64,
+    /// Scalar factor of the product.
+    pub alpha: f64,
+    /// Rounds of the work list.
+    pub rounds: u32,
+    /// Stages along k.
+    pub stages: u32,
+    /// [`FLAG_ACCUMULATE`](crate::abi::FLAG_ACCUMULATE), [`FLAG_MASK_VALUES`](crate::abi::FLAG_MASK_VALUES), and
+    /// [`FLAG_VECTORS`](crate::abi::FLAG_VECTORS) where pairs of values are aligned.
+    pub flags: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+const _: () = assert!(size_of::<Pane>() == 32);
+const _: () = assert!(size_of::<Picks>() == 8);
+const _: () = assert!(size_of::<SddmmTilesParams>() == 328);
+const _: () = assert!(STEPS * 32 == PANEL_BYTES);
+// A list's places fit the bits of a pick.
+const _: () = assert!(PICK_ROWS * CHUNK * MOST_CHUNKS <= PICKED as usize);

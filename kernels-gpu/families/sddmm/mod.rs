@@ -1,0 +1,20 @@
+//! Products of dense matrices at the places of a pattern (SDDMM).
+
+pub mod abi;
+mod rows;
+
+#[cfg(any(module = "pit_sampled", feature = "cuda_std"))]
+mod pit_sampled;
+#[cfg(any(module = "sampled", feature = "cuda_std"))]
+mod sampled;
+#[cfg(any(
+    module = "sddmm",
+    module = "sddmm_staged",
+    module = "sddmm_narrow",
+    feature = "cuda_std"
+))]
+mod sddmm;
+#[cfg(any(module = "sddmm_staged", feature = "cuda_std"))]
+mod sddmm_staged;
+#[cfg(any(module = "sddmm_tiles", feature = "cuda_std"))]
+mod sddmm_tiles;

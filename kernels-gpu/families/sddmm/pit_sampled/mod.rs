@@ -1,0 +1,237 @@
+//! A product of dense matrices at the micro-tiles of 1 x 64 that were found in another one: four warps gather the rows of X that a
+//! panel of 64 columns lists, and start the copies of the panel's rows of Y, two warpgroups multiply, 64 listed rows each. The grid
+//! is persistent: how many tiles the lists make is read on the device, and only these are dealt.
+
+mod out;
+
+use crate::abi::*;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::wgmma::{self, Acc};
+use crate::device::ptx::{barrier, bulk, copy, gather, global, grid, warp};
+use crate::device::rows::{self, Rows, Source};
+use crate::device::stages::{NONE, Stages};
+use crate::device::warpgroup::WgmmaElem;
+use crate::families::sddmm::abi::*;
+use crate::frag;
+
+/// Warps that multiply.
+const CONSUMERS: u32 = 8;
+/// Elements along k of a stage.
+const DEPTH: u32 = 64;
+/// Listed rows of a tile, and of a warpgroup.
+const LISTED: u32 = SAMPLED_LISTED as u32;
+const HALF_LISTED: u32 = LISTED / 2;
+const _: () = assert!(LISTED == 4 * rows::ROWS);
+
+/// What a thread block computes next: places `from .. from + rows` of a panel's list.
+#[derive(Clone, Copy)]
+struct Work {
+    panel: u32,
+    from: u32,
+    rows: u32,
+}
+
+/// 32 panels, one a lane, and how many tiles come before and in them.
+#[derive(Clone, Copy)]
+struct Hand {
+    first: u32,
+    count: u32,
+    /// Tiles of the panels up to this lane's.
+    upto: u32,
+    before: u32,
+    all: u32,
+}
+
+impl Hand {
+    /// Panels from `first` on. All lanes of a warp together.
+    #[inline(always)]
+    fn of(p: &PitSampledParams, first: u32, before: u32) -> Self {
+        let lane = gpu::thread_again() % 32;
+        let panel = first + lane;
+        let count = global::load_b32_fresh(p.counts + panel as u64 * 4, panel < p.panels);
+        let mut upto = count.div_ceil(LISTED);
+        unroll!(i < 5, {
+            let in_front = warp::shuffle_up(upto, 1 << i);
+            upto += if lane >= 1 << i { in_front } else { 0 };
+        });
+        Hand {
+            first,
+            count,
+            upto,
+            before,
+            all: warp::shuffle::<32>(upto, 31, u32::MAX),
+        }
+    }
+
+    /// Tile number `index`, if there are so many; numbers only ascend. All lanes of a warp together.
+    #[inline(always)]
+    fn work(&mut self, p: &PitSampledParams, index: u32) -> Work {
+        while index >= self.before + self.all && self.first < p.panels {
+            *self = Hand::of(p, self.first + 32, self.before + self.all);
+        }
+        let within = index - self.before;
+        // Of the panels that end behind this tile the first; none past the last tile, where no lane has rows.
+        let lane = warp::ballot(self.upto > within).trailing_zeros() % 32;
+        let count = warp::shuffle::<32>(self.count, lane, u32::MAX);
+        let upto = warp::shuffle::<32>(self.upto, lane, u32::MAX);
+        let from = (within + count.div_ceil(LISTED) - upto) * LISTED;
+        Work {
+            panel: self.first + lane,
+            from,
+            rows: if self.first < p.panels {
+                (count - from).min(LISTED)
+            } else {
+                0
+            },
+        }
+    }
+}
+
+impl Stages for PitSampled {
+    const COUNT: usize = Self::STAGES;
+    const STRIDE: usize = Self::STAGE;
+    const FIRST_BARRIER: usize = Self::BARRIERS;
+}
+
+impl PitSampled {
+    #[inline(always)]
+    fn set_up(at: u64) {
+        if gpu::thread() == 0 {
+            // Every thread that gathers, and the copy of Y.
+            Self::make_barriers(SAMPLED_COPIERS + 1, CONSUMERS);
+            bulk::prefetch_map(at);
+        }
+        gpu::sync_threads();
+    }
+
+    /// Address of a place of a panel's list.
+    #[inline(always)]
+    fn listed(p: &PitSampledParams, work: Work, place: u32) -> u64 {
+        p.lists + (work.panel as u64 * p.stride as u64 + (work.from + place) as u64) * 4
+    }
+
+    #[inline(always)]
+    fn produce(p: &PitSampledParams, at: u64) {
+        let thread = gpu::thread() - CONSUMERS * 32;
+        let mut hand = Hand::of(p, 0, 0);
+        let mut ring = (0, 1);
+        let mut index = gpu::block_x();
+        let mut work = hand.work(p, index);
+        while work.rows > 0 {
+            let rows = Self::rows(p, work);
+            let mut deep = 0;
+            while deep < p.k {
+                barrier::wait(Self::empty(ring.0), ring.1);
+                let full = Self::full(ring.0);
+                if thread == 0 {
+                    barrier::arrive_expect(full, SLAB as u32);
+                    let top = work.panel * SAMPLED_WIDTH as u32;
+                    bulk::load(Self::stage(ring.0), at, deep, top, full);
+                }
+                if deep + DEPTH <= p.k {
+                    Self::bring::<true>(p, rows, deep, ring.0);
+                } else {
+                    Self::bring::<false>(p, rows, deep, ring.0);
+                }
+                gather::arrive_with_copies(full);
+                ring = Self::next(ring);
+                deep += DEPTH;
+            }
+            index += gpu::grid_x();
+            work = hand.work(p, index);
+        }
+        copy::copy_wait_all();
+    }
+
+    /// The rows of X that this lane brings 16 bytes of: those that are listed.
+    #[inline(always)]
+    fn rows(p: &PitSampledParams, work: Work) -> Rows {
+        let thread = gpu::thread_again() - CONSUMERS * 32;
+        let own = global::load_b32_fresh(Self::listed(p, work, thread), thread < work.rows);
+        rows::shared_out(thread, own, work.rows)
+    }
+
+    /// Starts this warp's copies of a stage. What lies in the place of rows that are not there makes columns of the accumulators that
+    /// nobody stores.
+    #[inline(always)]
+    fn bring<const WHOLE: bool>(p: &PitSampledParams, rows: Rows, deep: u32, slot: u32) {
+        let thread = gpu::thread_again() - CONSUMERS * 32;
+        let source = Source {
+            address: p.x,
+            row_bytes: p.ldx_bytes,
+            columns: p.k,
+        };
+        let to = Self::stage(slot) + Self::X_AT as u32;
+        rows::bring::<WHOLE>(source, rows, thread, deep, to);
+    }
+
+    /// A warpgroup's 64 listed rows of every tile. Where a tile has none of them it only lets the stages go.
+    #[inline(always)]
+    fn consume<E: WgmmaElem>(p: &PitSampledParams) {
+        let half = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
+        let mut hand = Hand::of(p, 0, 0);
+        let mut ring = (0, 0);
+        let mut index = gpu::block_x();
+        let mut work = hand.work(p, index);
+        while work.rows > 0 {
+            let used = half * HALF_LISTED < work.rows;
+            let lines = Self::lines(p, work, half);
+            let mut acc = Acc::<1>::zero();
+            let mut held = NONE;
+            let mut deep = 0;
+            while deep < p.k {
+                let slot = ring.0;
+                barrier::wait(Self::full(slot), ring.1);
+                if used {
+                    // The gathered rows were written by ordinary copies.
+                    barrier::fence_copies();
+                    acc.fence();
+                    Self::multiply::<E>(&mut acc, slot, half);
+                    wgmma::commit();
+                    acc.wait::<1>();
+                    Self::free(held);
+                    held = slot;
+                } else {
+                    Self::free(slot);
+                }
+                ring = Self::next(ring);
+                deep += DEPTH;
+            }
+            acc.wait::<0>();
+            Self::free(held);
+            if used {
+                Self::leave::<E>(p, work, half, lines, &acc);
+            }
+            index += gpu::grid_x();
+            work = hand.work(p, index);
+        }
+    }
+
+    #[inline(always)]
+    fn multiply<E: WgmmaElem>(acc: &mut Acc<1>, slot: u32, half: u32) {
+        let (y, row) = (Self::stage(slot), PANEL_BYTES as u32);
+        let x = y + Self::X_AT as u32 + half * HALF_LISTED * row;
+        unroll!(step < 4, {
+            let deep = step as u32 * 32;
+            let a = frag::descriptor(y + deep, row, 16);
+            let b = frag::descriptor(x + deep, row, 16);
+            E::mma::<1, 0, 0>(acc, a, b);
+        });
+    }
+}
+
+impl<W: WalkInfo, E: WgmmaElem> Kernel<W, E, PitSampledParams> for PitSampled {
+    #[inline(always)]
+    unsafe fn run(p: &PitSampledParams, at: u64) {
+        Self::set_up(at);
+        grid::wait_for_previous();
+        // After the wait: what starts early may rely on all that came before this kernel.
+        grid::let_next_start();
+        if gpu::thread() >= CONSUMERS * 32 {
+            Self::produce(p, at);
+        } else {
+            Self::consume::<E>(p);
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Accumulators on their way out: a warpgroup turns 64 x 64 of them at a time in shared memory, so that a listed row leaves as a line
+//! of 128 bytes.
+
+use super::{HALF_LISTED, NONE, Work};
+use crate::abi::*;
+use crate::device::gpu;
+use crate::device::ptx::wgmma::Acc;
+use crate::device::ptx::{barrier, copy, global, matrix};
+use crate::device::warpgroup::WgmmaElem;
+use crate::families::sddmm::abi::*;
+use crate::frag;
+
+/// First accumulator of the pair that lies in row 0 or 8 of an atom.
+const ROWS: [usize; 2] = [0, 2];
+
+impl PitSampled {
+    /// The rows of S that this lane stores 16 bytes of, [`NONE`] where there is none: fetched ahead of the products.
+    #[inline(always)]
+    pub(super) fn lines(p: &PitSampledParams, work: Work, half: u32) -> [u32; 4] {
+        let thread = gpu::thread_again();
+        let first = half * HALF_LISTED + thread / 32 % 4 * 16 + thread % 32 / 8;
+        let mut lines = [NONE; 4];
+        unroll!(j < 4, {
+            let place = first + 4 * j as u32;
+            let there = place < work.rows;
+            let row = global::load_b32_fresh(Self::listed(p, work, place), there);
+            lines[j] = if there { row } else { NONE };
+        });
+        lines
+    }
+
+    /// Stores a warpgroup's listed rows of a tile.
+    #[inline(always)]
+    pub(super) fn leave<E: WgmmaElem>(
+        p: &PitSampledParams,
+        work: Work,
+        half: u32,
+        lines: [u32; 4],
+        acc: &Acc<1>,
+    ) {
+        let (lane, warp) = (gpu::thread_again() % 32, gpu::thread_again() / 32 % 4);
+        let slab = copy::arena() + Self::OUT as u32 + half * SLAB as u32;
+        let column = work.panel * SAMPLED_WIDTH as u32 + lane % 8 * 8;
+        let inside = column < p.n;
+        let gate = Self::gate::<E>(p, lines, (column, inside));
+        // The warpgroup has read the tile before.
+        barrier::sync_named(1 + half, 128);
+        unroll!(j < 4, {
+            let mut words = [0u32; 4];
+            unroll!(w < 4, {
+                let k = 8 * j + 4 * (w / 2) + ROWS[w % 2];
+                let (x, y) = (acc.0[0][k], acc.0[0][k + 1]);
+                words[w] = E::put(&[x, y, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])[0];
+            });
+            // Of the four 8 x 8 matrices, two lie side by side along Y's rows, two along the listed ones.
+            let line = (2 * j as u32 + lane / 16) * 8 + lane % 8;
+            let place = frag::swizzle(line, warp * 2 + lane / 8 % 2, PANEL_BYTES as u32);
+            matrix::stmatrix_x4_trans(slab + place, words);
+        });
+        barrier::sync_named(1 + half, 128);
+        unroll!(j < 4, {
+            let line = warp * 16 + 4 * j as u32 + lane / 8;
+            let place = frag::swizzle(line, lane % 8, PANEL_BYTES as u32);
+            let eight = copy::load_shared_v4(slab + place);
+            if lines[j] != NONE && inside {
+                let to = p.s + lines[j] as u64 * p.lds_bytes as u64 + column as u64 * 2;
+                let mut out = eight;
+                unroll!(w < 4, { out[w] = eight[w] & gate[j][w] });
+                global::store_v4(to, out);
+            }
+        });
+    }
+
+    /// Bits of the elements to be kept, of four lines: all loads go out before the first is looked at.
+    #[inline(always)]
+    fn gate<E: WgmmaElem>(
+        p: &PitSampledParams,
+        lines: [u32; 4],
+        (column, inside): (u32, bool),
+    ) -> [[u32; 4]; 4] {
+        let mut gate = [[u32::MAX; 4]; 4];
+        if p.flags & SAMPLED_GATE == 0 {
+            return gate;
+        }
+        unroll!(j < 4, {
+            let there = inside && lines[j] != NONE;
+            let at = p.gate + lines[j] as u64 * p.gate_bytes as u64 + column as u64 * 2;
+            gate[j] = global::load_v4(at, there);
+        });
+        unroll!(j < 4, {
+            let eight = gate[j];
+            unroll!(w < 4, {
+                let half = |i: usize| {
+                    let kept = E::get(&eight, 2 * w + i) > 0.0;
+                    if kept { 0xffff << (16 * i) } else { 0 }
+                };
+                gate[j][w] = half(0) | half(1);
+            });
+        });
+        gate
+    }
+}

@@ -1,0 +1,126 @@
+//! Accumulators of a window on their way out: carried where the window was cut along k, scaled, and stored block by
+//! block.
+
+use crate::abi::*;
+use crate::device::carry::{Cut, carry};
+use crate::device::gpu;
+use crate::device::ptx::wgmma::Acc;
+use crate::device::ptx::{copy, global, matrix, warp};
+use crate::device::warpgroup::WgmmaElem;
+use crate::families::sddmm::abi::*;
+use crate::frag;
+
+/// First accumulator of the pair that lies in row 0 or 8 of an atom.
+const ROWS: [usize; 2] = [0, 2];
+
+impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
+    #[inline(always)]
+    pub(super) fn leave<E: WgmmaElem>(
+        p: &SampledParams,
+        window: Window,
+        half: u32,
+        live: u32,
+        acc: &mut Acc<WINDOW_CHUNKS>,
+    ) {
+        let parts = window.parts >> 16;
+        if parts > 1 {
+            let cut = Cut {
+                partial: p.partial,
+                counters: p.counters,
+                first: window.first,
+                part: window.parts & 0xffff,
+                parts,
+                counter: window.counter,
+            };
+            if !carry(cut, half, Self::scratch(), acc) {
+                return;
+            }
+        }
+        let alpha = E::scalar(p.alpha);
+        if alpha != 1.0 {
+            unroll!(c < WINDOW_CHUNKS, {
+                unroll!(j < 8, {
+                    unroll!(i < 4, { acc.0[c][4 * j + i] *= alpha });
+                });
+            });
+        }
+        let group = half * 4 + gpu::thread_again() / 32 % 4;
+        let row = (window.window * PLACE_GROUPS as u32 + group) as u64;
+        let places = p.places + row * (Self::PIECES * 4) as u64;
+        let in_halves = warp::again(p.flags) & (FLAG_ACCUMULATE | FLAG_MASK_VALUES) == 0;
+        unroll!(c < WINDOW_CHUNKS, {
+            if live >> c & 1 != 0 {
+                let places = places + (c * 64 / P * 4) as u64;
+                if in_halves {
+                    Self::send::<E>(p, places, half, &acc.0[c]);
+                } else {
+                    Self::update::<E>(p, places, &acc.0[c]);
+                }
+            }
+        });
+    }
+
+    /// Address of the values at a place.
+    #[inline(always)]
+    fn address(values: u64, place: u32) -> u64 {
+        values + place as u64 * (PLACE_ELEMENTS * 2) as u64
+    }
+
+    /// A chunk of 64 columns through shared memory, each warp its own 16 rows, to rows of 16 bytes a lane.
+    #[inline(always)]
+    fn send<E: WgmmaElem>(p: &SampledParams, places: u64, half: u32, acc: &[f32; 32]) {
+        let (lane, warp) = (gpu::thread_again() % 32, gpu::thread_again() / 32 % 4);
+        let column = lane % 8 * 8;
+        let place = global::load_b32(places + (column / P as u32 * 4) as u64, true);
+        let slab = copy::arena() + (Self::OUT + half as usize * SLAB) as u32 + warp * 2048;
+        let (r, chunk) = frag::ldmatrix_x4(lane);
+        warp::sync_lanes(u32::MAX);
+        unroll!(j < 4, {
+            let mut words = [0u32; 4];
+            unroll!(w < 4, {
+                let k = 8 * j + 4 * (w / 2) + ROWS[w % 2];
+                words[w] = E::put(&[acc[k], acc[k + 1], 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])[0];
+            });
+            let at = frag::swizzle(r, 2 * j as u32 + chunk, PANEL_BYTES as u32);
+            matrix::stmatrix_x4(slab + at, words);
+        });
+        warp::sync_lanes(u32::MAX);
+        let to = Self::address(p.values, place) + (column % P as u32 * 2) as u64;
+        unroll!(j < 4, {
+            let row = j as u32 * 4 + lane / 8;
+            let at = frag::swizzle(row, lane % 8, PANEL_BYTES as u32);
+            let eight = copy::load_shared_v4(slab + at);
+            if place != NO_PLACE {
+                global::store_v4(to + row as u64 * p.row_bytes as u64, eight);
+            }
+        });
+    }
+
+    /// A chunk of 64 columns in pairs from the registers: what is multiplied or added is not rounded before.
+    #[inline(always)]
+    fn update<E: WgmmaElem>(p: &SampledParams, places: u64, acc: &[f32; 32]) {
+        let lane = gpu::thread_again() % 32;
+        unroll!(j < 8, {
+            let place = global::load_b32(places + (j * 8 / P * 4) as u64, true);
+            let column = (j * 8 % P) as u32 + lane % 4 * 2;
+            unroll!(r < 2, {
+                let row = lane / 4 + r as u32 * 8;
+                let offset = row as u64 * p.row_bytes as u64 + column as u64 * 2;
+                let to = Self::address(p.values, place) + offset;
+                let there = place != NO_PLACE;
+                let masked = there && p.flags & FLAG_MASK_VALUES != 0;
+                let mask = E::load::<2>(Self::address(p.mask, place) + offset, masked);
+                let old = E::load_own::<2>(to, there && p.flags & FLAG_ACCUMULATE != 0);
+                let mut pair = [0.0; 2];
+                unroll!(i < 2, {
+                    let x = acc[4 * j + ROWS[r] + i];
+                    let x = if masked { x * E::get(&mask, i) } else { x };
+                    pair[i] = x + E::get(&old, i);
+                });
+                if there {
+                    E::store::<2>(to, &pair);
+                }
+            });
+        });
+    }
+}

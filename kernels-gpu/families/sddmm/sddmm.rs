@@ -1,0 +1,217 @@
+//! SDDMM at single entries, on CUDA cores: a segment of lanes takes a run of entries of one row of S, keeps its slice of
+//! that row of X in registers and gathers rows of Y, several in flight. Sub-warp tiling as in Sputnik (arXiv
+//! 2006.10901, section 6); eight sums are added over the lanes in one transposing reduction and stored together.
+
+mod terms;
+
+use crate::abi::*;
+use crate::device::elem::Raw;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::{global, warp};
+use crate::device::walk::Walk;
+use crate::families::sddmm::abi::*;
+pub(super) use terms::Terms;
+
+/// Entries `start..start + len` of the pattern, one row's.
+#[derive(Clone, Copy)]
+pub(super) struct Run {
+    pub(super) start: u32,
+    pub(super) len: u32,
+}
+
+impl Run {
+    /// The column of entry `at + i` in every lane `i` (modulo eight): one register each, where vectors of columns in all
+    /// lanes would take eight, and no aligned start is needed.
+    #[inline(always)]
+    pub(super) fn column(self, p: &SddmmParams, at: u32) -> u32 {
+        let own = at + gpu::thread() % SAMPLES as u32;
+        let from = p.columns + (self.start as u64 + own as u64) * 4;
+        global::load_b32(from, own < self.len)
+    }
+}
+
+impl<
+    W: Walk,
+    E: Terms,
+    const LANES: u32,
+    const VEC: usize,
+    const REP: usize,
+    const FLIGHT: usize,
+    const BLOCKS: u32,
+> Kernel<W, E, SddmmParams> for Dots<LANES, VEC, REP, FLIGHT, BLOCKS>
+{
+    #[inline(always)]
+    unsafe fn run(p: &SddmmParams, _at: u64) {
+        let index = gpu::block_x() * Self::ITEMS + gpu::thread() / LANES;
+        let item = p.items + index as u64 * 16;
+        // Past the last item everything is zero, the length too.
+        let [row, start, len, _] = global::load_v4_stream(item, index < p.item_count);
+        let run = Run { start, len };
+        let mut x = [[0; 4]; REP];
+        let mut next = run.column(p, 0);
+        // The segments of a warp take as many turns as the longest of them: shuffles want all lanes.
+        let last = warp::greatest(len);
+        let mut at = 0;
+        while at < last {
+            let column = next;
+            next = run.column(p, at + SAMPLES as u32);
+            let mut sums = [E::ZERO; SAMPLES];
+            let mut k = 0;
+            while k < p.k {
+                // With one step along k the row is loaded once for all entries.
+                if at == 0 || p.k > Self::COLUMNS {
+                    let from = p.x + row as u64 * p.ldx_bytes as u64;
+                    x = slice::<E, LANES, VEC, REP>(p, from, k, len > 0);
+                }
+                let place = (run, at, k);
+                if k + Self::COLUMNS <= p.k {
+                    add::<E, LANES, VEC, REP, FLIGHT>(p, place, column, &x, &mut sums);
+                } else {
+                    add_ragged::<E, LANES, VEC, REP>(p, place, column, &x, &mut sums);
+                }
+                k += Self::COLUMNS;
+            }
+            let sum = over_lanes::<E, LANES>(sums);
+            store::<E, LANES>(p, run, at, sum);
+            at += SAMPLES as u32;
+        }
+    }
+}
+
+/// This lane in its segment.
+#[inline(always)]
+fn lane<const LANES: u32>() -> u32 {
+    gpu::thread() % LANES
+}
+
+/// This lane's vectors of a row, of the step along k that begins at `k`; zeros past the end.
+#[inline(always)]
+pub(super) fn slice<E: Terms, const LANES: u32, const VEC: usize, const REP: usize>(
+    p: &SddmmParams,
+    row: u64,
+    k: u32,
+    ok: bool,
+) -> [Raw; REP] {
+    let mut raw = [[0u32; 4]; REP];
+    let first = k + lane::<LANES>() * VEC as u32;
+    let from = row + (first * E::BYTES) as u64;
+    unroll!(r < REP, {
+        let shift = r as u32 * LANES * VEC as u32;
+        let inside = first + shift < p.k;
+        raw[r] = E::load::<VEC>(from + (shift * E::BYTES) as u64, ok && inside);
+    });
+    raw
+}
+
+/// Adds the terms of a whole step along k to the sums of eight entries, `FLIGHT` rows of Y at a time.
+#[inline(always)]
+fn add<E: Terms, const LANES: u32, const VEC: usize, const REP: usize, const FLIGHT: usize>(
+    p: &SddmmParams,
+    (run, at, k): (Run, u32, u32),
+    column: u32,
+    x: &[Raw; REP],
+    sums: &mut [E::Acc; SAMPLES],
+) {
+    unroll!(step < SAMPLES / FLIGHT, {
+        let mut raw = [[[0u32; 4]; REP]; FLIGHT];
+        unroll!(f < FLIGHT, {
+            let u = (step * FLIGHT + f) as u32;
+            let from = row_of_y::<E, LANES, VEC>(p, column, u, k);
+            unroll!(r < REP, {
+                let shift = (r as u32 * LANES * VEC as u32 * E::BYTES) as u64;
+                raw[f][r] = E::load::<VEC>(from + shift, at + u < run.len);
+            });
+        });
+        unroll!(f < FLIGHT, {
+            let u = (step * FLIGHT + f) & (SAMPLES - 1);
+            unroll!(r < REP, {
+                sums[u] = E::dot::<VEC>(&x[r], &raw[f][r], sums[u]);
+            });
+        });
+    });
+}
+
+/// The same for the step that the end of k cuts: one vector of all eight rows at a time, so that the tests of its end and
+/// of the run's do not multiply.
+#[inline(always)]
+fn add_ragged<E: Terms, const LANES: u32, const VEC: usize, const REP: usize>(
+    p: &SddmmParams,
+    (run, at, k): (Run, u32, u32),
+    column: u32,
+    x: &[Raw; REP],
+    sums: &mut [E::Acc; SAMPLES],
+) {
+    unroll!(r < REP, {
+        let k = k + r as u32 * LANES * VEC as u32;
+        // Not in a branch: shuffles want all lanes.
+        let inside = k + lane::<LANES>() * (VEC as u32) < p.k;
+        let mut raw = [[0u32; 4]; SAMPLES];
+        unroll!(u < SAMPLES, {
+            let from = row_of_y::<E, LANES, VEC>(p, column, u as u32, k);
+            raw[u] = E::load::<VEC>(from, inside && at + (u as u32) < run.len);
+        });
+        unroll!(u < SAMPLES, {
+            sums[u] = E::dot::<VEC>(&x[r], &raw[u], sums[u]);
+        });
+    });
+}
+
+/// Where this lane reads the row of Y of entry `u` of eight, from `k` on.
+#[inline(always)]
+fn row_of_y<E: Terms, const LANES: u32, const VEC: usize>(
+    p: &SddmmParams,
+    column: u32,
+    u: u32,
+    k: u32,
+) -> u64 {
+    let column = warp::shuffle::<{ SAMPLES as u32 }>(column, u, u32::MAX);
+    let offset = (k + lane::<LANES>() * VEC as u32) * E::BYTES;
+    p.y + column as u64 * p.ldy_bytes as u64 + offset as u64
+}
+
+/// Sum over the lanes of a segment of the entry that lane belongs to: entry `e` to lanes `e LANES / 8` and on. Each of
+/// three exchanges halves the entries a lane has: 7 shuffles for 8 sums where sums one by one would take 24.
+#[inline(always)]
+pub(super) fn over_lanes<E: Terms, const LANES: u32>(mut sums: [E::Acc; SAMPLES]) -> E::Acc {
+    unroll!(level < 3, {
+        let (stride, half) = (LANES >> (level + 1), SAMPLES >> (level + 1));
+        let upper = gpu::thread() & stride != 0;
+        unroll!(i < 4, {
+            if i < half {
+                let (low, high) = (sums[i], sums[(i + half) & (SAMPLES - 1)]);
+                let (keep, give) = if upper { (high, low) } else { (low, high) };
+                sums[i] = E::add(keep, exchange::<E>(give, stride));
+            }
+        });
+    });
+    let mut stride = LANES >> 4;
+    while stride > 0 {
+        sums[0] = E::add(sums[0], exchange::<E>(sums[0], stride));
+        stride >>= 1;
+    }
+    sums[0]
+}
+
+/// The accumulator of the lane whose number differs by the bits of `other`.
+#[inline(always)]
+fn exchange<E: Terms>(a: E::Acc, other: u32) -> E::Acc {
+    let [low, high] = E::words(a);
+    let high = if E::ACC_BYTES == 8 {
+        warp::exchange(high, other)
+    } else {
+        0
+    };
+    E::from_words([warp::exchange(low, other), high])
+}
+
+/// Finishes the entry that this lane keeps, of those at `at..at + 8`, and stores it: scalar, mask, `=` or `+=`.
+#[inline(always)]
+pub(super) fn store<E: Terms, const LANES: u32>(p: &SddmmParams, run: Run, at: u32, sum: E::Acc) {
+    let share = LANES / SAMPLES as u32;
+    let own = at + lane::<LANES>() / share;
+    if own >= run.len || !lane::<LANES>().is_multiple_of(share) {
+        return;
+    }
+    E::store(p, run.start as u64 + own as u64, sum);
+}

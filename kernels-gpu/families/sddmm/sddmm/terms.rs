@@ -1,0 +1,159 @@
+//! What SDDMM at single entries asks of an element type: every type with an accumulator of its own kind, and 8-bit integers, which are
+//! multiplied by fours (`dp4a`), summed in i32 and stored in the type that the flags name.
+
+use crate::abi::*;
+use crate::device::elem::{Elem, Raw};
+use crate::device::ptx::{bits, global};
+use crate::families::sddmm::abi::*;
+
+/// An element type of X and Y.
+pub trait Terms: ElemInfo {
+    /// Sum of products.
+    type Acc: Copy;
+    /// Zero of it.
+    const ZERO: Self::Acc;
+    /// Bytes of one element.
+    const BYTES: u32;
+    /// Bytes of one sum.
+    const ACC_BYTES: u32;
+
+    /// `V` elements, zero where `ok` is false.
+    fn load<const V: usize>(addr: u64, ok: bool) -> Raw;
+    /// `sum` and the products of two vectors.
+    fn dot<const V: usize>(a: &Raw, b: &Raw, sum: Self::Acc) -> Self::Acc;
+    /// a + b
+    fn add(a: Self::Acc, b: Self::Acc) -> Self::Acc;
+    /// The sum as two 32-bit words, low first.
+    fn words(a: Self::Acc) -> [u32; 2];
+    /// Inverse of [`Terms::words`].
+    fn from_words(w: [u32; 2]) -> Self::Acc;
+    /// Finishes the sum of an entry and stores it: scalar, mask, `=` or `+=`.
+    fn store(p: &SddmmParams, entry: u64, sum: Self::Acc);
+}
+
+impl<E: Elem> Terms for E {
+    type Acc = <E as Elem>::Acc;
+    const ZERO: Self::Acc = <E as Elem>::ZERO;
+    const BYTES: u32 = <E as Elem>::BYTES;
+    const ACC_BYTES: u32 = <E as Elem>::ACC_BYTES;
+
+    #[inline(always)]
+    fn load<const V: usize>(addr: u64, ok: bool) -> Raw {
+        <E as Elem>::load::<V>(addr, ok)
+    }
+    #[inline(always)]
+    fn dot<const V: usize>(a: &Raw, b: &Raw, mut sum: Self::Acc) -> Self::Acc {
+        unroll!(i < V, {
+            sum = E::fma(E::get(a, i), E::get(b, i), sum);
+        });
+        sum
+    }
+    #[inline(always)]
+    fn add(a: Self::Acc, b: Self::Acc) -> Self::Acc {
+        <E as Elem>::add(a, b)
+    }
+    #[inline(always)]
+    fn words(a: Self::Acc) -> [u32; 2] {
+        <E as Elem>::words(a)
+    }
+    #[inline(always)]
+    fn from_words(w: [u32; 2]) -> Self::Acc {
+        <E as Elem>::from_words(w)
+    }
+    #[inline(always)]
+    fn store(p: &SddmmParams, entry: u64, sum: Self::Acc) {
+        let offset = entry * <E as Elem>::BYTES as u64;
+        let mut value = E::mul(sum, E::scalar(p.alpha));
+        if p.flags & FLAG_MASK_VALUES != 0 {
+            value = E::mul(value, E::get(&E::load_own::<1>(p.mask + offset, true), 0));
+        }
+        if p.flags & FLAG_ACCUMULATE != 0 {
+            let old = E::get(&E::load_own::<1>(p.values + offset, true), 0);
+            value = <E as Elem>::add(value, old);
+        }
+        <E as Elem>::store::<1>(p.values + offset, &[value]);
+    }
+}
+
+impl Terms for Int8 {
+    type Acc = i32;
+    const ZERO: i32 = 0;
+    const BYTES: u32 = 1;
+    const ACC_BYTES: u32 = 4;
+
+    #[inline(always)]
+    fn load<const V: usize>(addr: u64, ok: bool) -> Raw {
+        match V {
+            16 => global::load_v4(addr, ok),
+            8 => {
+                let [a, b] = global::load_v2(addr, ok);
+                [a, b, 0, 0]
+            }
+            4 => [global::load_b32(addr, ok), 0, 0, 0],
+            _ => [global::load_b8(addr, ok), 0, 0, 0],
+        }
+    }
+    #[inline(always)]
+    fn dot<const V: usize>(a: &Raw, b: &Raw, mut sum: i32) -> i32 {
+        // One element alone stands beside three zeros.
+        unroll!(i < V.div_ceil(4), most 4, {
+            sum = bits::dot_s8(a[i], b[i], sum);
+        });
+        sum
+    }
+    #[inline(always)]
+    fn add(a: i32, b: i32) -> i32 {
+        a.wrapping_add(b)
+    }
+    #[inline(always)]
+    fn words(a: i32) -> [u32; 2] {
+        [a as u32, 0]
+    }
+    #[inline(always)]
+    fn from_words(w: [u32; 2]) -> i32 {
+        w[0] as i32
+    }
+    #[inline(always)]
+    fn store(p: &SddmmParams, entry: u64, sum: i32) {
+        let mask = if p.flags & FLAG_MASK_VALUES != 0 {
+            global::load_b8(p.mask + entry, true) as i8 as i32
+        } else {
+            1
+        };
+        if p.flags & FLAG_OUT_F16 != 0 {
+            store_float::<F16>(p, entry, sum, mask);
+        } else if p.flags & FLAG_OUT_BF16 != 0 {
+            store_float::<Bf16>(p, entry, sum, mask);
+        } else if p.flags & FLAG_OUT_F32 != 0 {
+            store_float::<F32>(p, entry, sum, mask);
+        } else {
+            store_whole(p, entry, sum, mask);
+        }
+    }
+}
+
+#[inline(always)]
+fn store_float<E: Elem<Acc = f32>>(p: &SddmmParams, entry: u64, sum: i32, mask: i32) {
+    let at = p.values + entry * E::BYTES as u64;
+    let mut value = E::mul(E::mul(sum as f32, E::scalar(p.alpha)), mask as f32);
+    if p.flags & FLAG_ACCUMULATE != 0 {
+        value = E::add(value, E::get(&E::load_own::<1>(at, true), 0));
+    }
+    E::store::<1>(at, &[value]);
+}
+
+/// Whatever is beyond it stays beyond an i32 times any mask but zero, and below an i64 times any.
+const BEYOND: i64 = 1 << 54;
+
+#[inline(always)]
+fn store_whole(p: &SddmmParams, entry: u64, sum: i32, mask: i32) {
+    let at = p.values + entry * 4;
+    let accumulate = p.flags & FLAG_ACCUMULATE != 0;
+    let old = global::load_own_b32(at, accumulate) as i32;
+    let scaled = (sum as i64 * p.alpha as i32 as i64).clamp(-BEYOND, BEYOND);
+    let value = scaled * mask as i64 + old as i64;
+    global::store_b32(
+        at,
+        value.clamp(i32::MIN as i64, i32::MAX as i64) as i32 as u32,
+    );
+}

@@ -1,0 +1,99 @@
+//! SDDMM at single entries out of shared memory: a thread block copies some rows of Y there once, and its segments of lanes
+//! take runs of entries in these columns, as in the module `sddmm`.
+
+use super::sddmm::{Run, Terms, over_lanes, slice, store};
+use crate::abi::*;
+use crate::device::elem::{Elem, Raw};
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::{copy, global, warp};
+use crate::device::walk::Walk;
+use crate::families::sddmm::abi::*;
+
+/// Copies this thread block's rows of Y, a warp each.
+#[inline(always)]
+fn stage(p: &SddmmParams, column: u32, columns: u32, threads: u32) {
+    let row_bytes = p.k * 4;
+    let mut row = gpu::thread() / 32;
+    while row < columns {
+        let from = p.y + (column + row) as u64 * p.ldy_bytes as u64;
+        let to = copy::arena() + row * row_bytes;
+        let mut at = gpu::thread() % 32 * 16;
+        while at < row_bytes {
+            copy::copy_async_16(to + at, from + at as u64, 16);
+            at += 512;
+        }
+        row += threads / 32;
+    }
+    copy::copy_commit();
+    copy::copy_wait::<0>();
+    gpu::sync_threads();
+}
+
+impl<W: Walk, E: Elem, const LANES: u32, const REP: usize, const FLIGHT: usize>
+    Kernel<W, E, SddmmStagedParams> for StagedDots<LANES, REP, FLIGHT>
+{
+    #[inline(always)]
+    unsafe fn run(p: &SddmmStagedParams, _at: u64) {
+        let shelf = p.shelves + gpu::block_x() as u64 * 16;
+        let p = &p.sddmm;
+        let [column, columns, first, items] = global::load_v4(shelf, true);
+        stage(p, column, columns, Self::THREADS);
+        let item = |index: u32| {
+            let at = p.items + (first + index) as u64 * 16;
+            global::load_v4_stream(at, index < items)
+        };
+        let mut index = gpu::thread() / LANES;
+        let mut later = item(index);
+        // The segments of a warp take as many turns as the first of them: shuffles want all lanes.
+        while warp::shuffle::<32>(index, 0, u32::MAX) < items {
+            let [row, start, len, _] = later;
+            index += Self::ITEMS;
+            later = item(index);
+            let from = p.x + row as u64 * p.ldx_bytes as u64;
+            let x = slice::<E, LANES, 4, REP>(p, from, 0, len > 0);
+            Self::entries::<E>(p, Run { start, len }, column, &x);
+        }
+    }
+}
+
+impl<const LANES: u32, const REP: usize, const FLIGHT: usize> StagedDots<LANES, REP, FLIGHT> {
+    /// The entries of a run, eight at a time.
+    #[inline(always)]
+    fn entries<E: Elem>(p: &SddmmParams, run: Run, column: u32, x: &[Raw; REP]) {
+        let lane = gpu::thread() % LANES;
+        let inside = |r: usize| (lane + r as u32 * LANES) * 4 < p.k;
+        let mut next = run.column(p, 0);
+        let last = warp::greatest(run.len);
+        let mut at = 0;
+        while at < last {
+            // Past the run's end the column is 0, and its row here the first one.
+            let there = at + gpu::thread() % (SAMPLES as u32) < run.len;
+            let row = if there { next - column } else { 0 };
+            let row = copy::arena() + row * p.k * 4;
+            next = run.column(p, at + SAMPLES as u32);
+            let mut sums = [E::ZERO; SAMPLES];
+            unroll!(step < SAMPLES / FLIGHT, {
+                let mut raw = [[[0u32; 4]; REP]; FLIGHT];
+                unroll!(f < FLIGHT, {
+                    let u = (step * FLIGHT + f) as u32;
+                    let from = warp::shuffle::<{ SAMPLES as u32 }>(row, u, u32::MAX) + lane * 16;
+                    unroll!(r < REP, {
+                        if inside(r) {
+                            raw[f][r] = copy::load_shared_v4(from + r as u32 * LANES * 16);
+                        }
+                    });
+                });
+                unroll!(f < FLIGHT, {
+                    let u = (step * FLIGHT + f) & (SAMPLES - 1);
+                    unroll!(r < REP, {
+                        sums[u] = <E as Terms>::dot::<4>(&x[r], &raw[f][r], sums[u]);
+                    });
+                });
+            });
+            let sum = over_lanes::<E, LANES>(sums);
+            store::<E, LANES>(p, run, at, sum);
+            at += SAMPLES as u32;
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! SDDMM at single entries on Hopper's Tensor Cores: tiles that hold entries are computed densely, and the entries picked
+//! out of them ("compute dense, store sparse"). A persistent thread block per multiprocessor; ring of stages and split
+//! into copying and multiplying warps are those of the module `wgmma`.
+
+mod out;
+
+use crate::abi::*;
+use crate::device::elem::Elem;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::wgmma::{self, Acc};
+use crate::device::ptx::{barrier, bulk, copy, global, matrix, warp};
+use crate::device::stages::{NONE, Stages};
+use crate::device::warpgroup::{CONSUMERS, COPIERS, FEW, MANY};
+use crate::families::sddmm::abi::*;
+use crate::frag;
+
+/// An element type that tiles are multiplied in.
+pub trait TileElem: Elem<Acc = f32> {
+    /// `D += A B`, 32 bytes deep. `TA`, `TB` 1: the operand is contiguous along m, n instead of k; 16-bit types only.
+    fn mma<const C: usize, const TA: i32, const TB: i32>(acc: &mut Acc<C>, a: u64, b: u64);
+}
+
+impl TileElem for F16 {
+    #[inline(always)]
+    fn mma<const C: usize, const TA: i32, const TB: i32>(acc: &mut Acc<C>, a: u64, b: u64) {
+        acc.mma_f16::<TA, TB>(a, b)
+    }
+}
+
+impl TileElem for Bf16 {
+    #[inline(always)]
+    fn mma<const C: usize, const TA: i32, const TB: i32>(acc: &mut Acc<C>, a: u64, b: u64) {
+        acc.mma_bf16::<TA, TB>(a, b)
+    }
+}
+
+impl TileElem for Tf32 {
+    #[inline(always)]
+    fn mma<const C: usize, const TA: i32, const TB: i32>(acc: &mut Acc<C>, a: u64, b: u64) {
+        acc.mma_tf32(a, b, true)
+    }
+}
+
+/// Index of this thread block's tile of a round.
+#[inline(always)]
+fn index(round: u32) -> u64 {
+    (round * gpu::grid_x() + gpu::block_x()) as u64
+}
+
+/// Address of this thread block's tile of a round.
+#[inline(always)]
+fn pane(p: &SddmmTilesParams, round: u32) -> u64 {
+    p.panes + index(round) * size_of::<Pane>() as u64
+}
+
+/// What a warp that multiplies knows of a tile: loaded a tile ahead, so that only the picks wait for it.
+#[derive(Clone, Copy)]
+struct Own {
+    row: u32,
+    live: u32,
+    picks: Picks,
+    /// Lane i: of row i of this warp's rows.
+    base: u32,
+}
+
+/// What a thread that copies knows of a tile.
+#[derive(Clone, Copy)]
+struct Copies {
+    row: u32,
+    live: u32,
+    picks: Picks,
+    /// Of this thread's chunk.
+    column: u32,
+}
+
+impl Own {
+    #[inline(always)]
+    fn load(p: &SddmmTilesParams, round: u32) -> Own {
+        let there = round < p.rounds;
+        let warp = gpu::thread_again() / 32;
+        let lane = gpu::thread_again() % PICK_ROWS as u32;
+        let group = index(round) * PICK_GROUPS as u64 + warp as u64;
+        let [row, live] = global::load_v2(pane(p, round), there);
+        let [start, words] = global::load_v2(p.groups + group * 8, there);
+        let base = p.bases + (group * PICK_ROWS as u64 + lane as u64) * 4;
+        Own {
+            row: if there { row } else { NO_STRIP },
+            live,
+            picks: Picks { start, words },
+            base: global::load_b32(base, there),
+        }
+    }
+}
+
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Stages
+    for PickTile<CHUNKS, ORDER, BYTES>
+{
+    /// A stage is X's halves, then Y's chunks of 64 columns.
+    const COUNT: usize = Self::STAGES;
+    const STRIDE: usize = Self::STAGE;
+    const FIRST_BARRIER: usize = Self::BARRIERS;
+}
+
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS, ORDER, BYTES> {
+    /// X of one half for a step of 16 along k.
+    #[inline(always)]
+    fn x(slab: u32, step: usize) -> u64 {
+        Self::operand(slab, step, ORDER & A_COLUMNS == 0)
+    }
+
+    /// Y for a step of 16 along k.
+    #[inline(always)]
+    fn y(panel: u32, step: usize) -> u64 {
+        Self::operand(panel, step, ORDER & B_COLUMNS != 0)
+    }
+
+    /// Slabs of 64 rows of 128 bytes, along k or across it.
+    #[inline(always)]
+    fn operand(slab: u32, step: usize, along_k: bool) -> u64 {
+        let row = PANEL_BYTES as u32;
+        if along_k {
+            frag::descriptor(slab + step as u32 * 32, row, 16)
+        } else {
+            frag::descriptor(slab + step as u32 * 16 * row, row, SLAB as u32)
+        }
+    }
+
+    /// Makes the barriers and fetches the tensor maps.
+    #[inline(always)]
+    fn set_up(at: u64) {
+        if gpu::thread() != 0 {
+            return;
+        }
+        bulk::prefetch_map(at);
+        bulk::prefetch_map(at + 128);
+        Self::make_barriers(COPIERS / 32, CONSUMERS);
+    }
+
+    /// Which copy this thread starts. Neighbouring ones in different warps: those that the lanes of a warp start go out one
+    /// after the other.
+    #[inline(always)]
+    fn copy() -> u32 {
+        let thread = gpu::thread_again() % COPIERS;
+        thread % 32 * 4 + thread / 32
+    }
+
+    #[inline(always)]
+    fn copies(p: &SddmmTilesParams, round: u32) -> Copies {
+        let there = round < p.rounds;
+        let chunk = Self::copy().wrapping_sub(2);
+        let [row, live, start, words] = global::load_v4(pane(p, round), there);
+        let column = pane(p, round) + 16 + chunk as u64 * 4;
+        Copies {
+            row: if there { row } else { NO_STRIP },
+            live,
+            picks: Picks { start, words },
+            column: global::load_b32(column, there && chunk < CHUNKS as u32),
+        }
+    }
+
+    /// One copy a thread and stage: a half of X or a chunk of Y, always to the same place, a stage further along k each
+    /// time.
+    #[inline(always)]
+    fn produce(p: &SddmmTilesParams, at: u64, first: Copies) {
+        let thread = gpu::thread() % COPIERS;
+        let i = Self::copy();
+        let chunk = i.wrapping_sub(2);
+        let (map, along_k) = if i < 2 {
+            (at, ORDER & A_COLUMNS == 0)
+        } else {
+            (at + 128, ORDER & B_COLUMNS != 0)
+        };
+        // A ring that starts empty: the first wait for a free stage passes.
+        let mut ring = (0, 1);
+        let mut round = 0;
+        let mut later = first;
+        while later.row != NO_STRIP {
+            let Copies {
+                row, live, column, ..
+            } = later;
+            // The lists are long where rows are full, and HBM is far.
+            if thread == 127 && later.picks.words > 0 {
+                let from = p.picks + later.picks.start as u64 * 4;
+                bulk::prefetch_line(from, later.picks.words.next_multiple_of(4) * 4);
+            }
+            let chunks = live >> 8;
+            let (there, start) = if i < 2 {
+                (live >> i & 1 != 0, row + i * HALF as u32)
+            } else {
+                (chunk < chunks, column)
+            };
+            let bytes = ((live & 1) + (live >> 1 & 1) + chunks) * SLAB as u32;
+            round += 1;
+            later = Self::copies(p, round);
+            let mut stage = 0;
+            while stage < p.stages {
+                let (slot, k) = (ring.0, stage * Self::DEPTH as u32);
+                barrier::wait(Self::empty(slot), ring.1);
+                let full = Self::full(slot);
+                if thread == 0 {
+                    barrier::arrive_expect(full, bytes);
+                } else if thread % 32 == 0 {
+                    barrier::arrive(full);
+                }
+                if there {
+                    let (x, y) = if along_k { (k, start) } else { (start, k) };
+                    bulk::load(Self::stage(slot) + i * SLAB as u32, map, x, y, full);
+                }
+                stage += 1;
+                ring = Self::next(ring);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn consume<E: TileElem>(p: &SddmmTilesParams, first: Own) {
+        let half = gpu::thread() / 128;
+        let mut later = first;
+        let mut round = 0;
+        let mut ring = (0, 0);
+        while later.row != NO_STRIP {
+            let now = later;
+            // They arrive while the tile is multiplied.
+            let first = Self::first(p, now.picks);
+            round += 1;
+            later = Own::load(p, round);
+            // The same for all lanes, and the shuffle tells ptxas so (C7519).
+            let all = warp::shuffle::<32>(now.live, 0, u32::MAX);
+            let (live, chunks) = (all >> half & 1, all >> 8);
+            // One warpgroup half a turn behind: its sums leave while the other multiplies, and the other way round. In a ring
+            // that holds less than a tile, the one ahead would wait for stages that the other has not read.
+            let apart = BYTES == 2 && round == 1 && p.rounds > 1 && p.stages <= Self::STAGES as u32;
+            if apart && half == 1 {
+                barrier::sync_named(1, CONSUMERS * 32);
+            }
+            let mut acc = Acc::<CHUNKS>::zero();
+            let mut held = NONE;
+            let mut s = 0;
+            while s < p.stages {
+                let (slot, parity) = ring;
+                barrier::wait(Self::full(slot), parity);
+                if BYTES == 4 {
+                    Self::round(slot);
+                }
+                if live == 0 {
+                    Self::free(slot);
+                } else {
+                    acc.fence();
+                    Self::multiply::<E>(&mut acc, (slot, half), chunks);
+                    wgmma::commit();
+                    acc.wait::<1>();
+                    Self::free(held);
+                    held = slot;
+                }
+                ring = Self::next(ring);
+                s += 1;
+            }
+            acc.wait::<0>();
+            Self::free(held);
+            if apart && half == 0 {
+                barrier::arrive_named(1, CONSUMERS * 32);
+            }
+            if live != 0 {
+                Self::leave::<E>(p, now, first, &mut acc);
+            }
+        }
+    }
+
+    /// Rounds a stage to TF32 where it lies, both warpgroups together: `wgmma` would cut the bits off.
+    #[inline(always)]
+    fn round(slot: u32) {
+        let place = Self::stage(slot) + gpu::thread_again() * 16;
+        let mut i = 0;
+        while i < (Self::STAGE / (CONSUMERS as usize * 512)) as u32 {
+            let at = place + i * CONSUMERS * 512;
+            let four = copy::load_shared_v4(at).map(matrix::round_tf32);
+            copy::store_shared_v4(at, four);
+            i += 1;
+        }
+        barrier::fence_copies();
+        barrier::sync_named(1, CONSUMERS * 32);
+    }
+
+    /// The `wgmma`s of one stage, of the chunks that are there. Two of four at a time: a choice between all at once and some
+    /// takes more registers than there are (C7511).
+    #[inline(always)]
+    fn multiply<E: TileElem>(acc: &mut Acc<CHUNKS>, (slot, half): (u32, u32), chunks: u32) {
+        let stage = Self::stage(slot);
+        let (slab, panel) = (stage + half * SLAB as u32, stage + 2 * SLAB as u32);
+        if CHUNKS < 4 {
+            return Self::steps::<E, CHUNKS>(acc, slab, panel);
+        }
+        unroll!(pair < 2, {
+            if chunks > 2 * pair as u32 {
+                let at = (2 * pair) & (CHUNKS - 1);
+                let mut two = Acc([acc.0[at], acc.0[(at + 1) & (CHUNKS - 1)]]);
+                Self::steps::<E, 2>(&mut two, slab, panel + (2 * pair * SLAB) as u32);
+                [acc.0[at], acc.0[(at + 1) & (CHUNKS - 1)]] = two.0;
+            }
+        });
+    }
+
+    #[inline(always)]
+    fn steps<E: TileElem, const C: usize>(acc: &mut Acc<C>, slab: u32, panel: u32) {
+        unroll!(step < STEPS, {
+            let (x, y) = (Self::x(slab, step), Self::y(panel, step));
+            if ORDER == BOTH_ROWS {
+                E::mma::<C, 0, 0>(acc, x, y)
+            } else {
+                E::mma::<C, 1, 1>(acc, x, y)
+            }
+        });
+    }
+}
+
+impl<W: WalkInfo, E: TileElem, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
+    Kernel<W, E, SddmmTilesParams> for PickTile<CHUNKS, ORDER, BYTES>
+{
+    #[inline(always)]
+    unsafe fn run(p: &SddmmTilesParams, at: u64) {
+        // What comes first is on its way while the barriers are made. Behind the last tile there is nothing to load.
+        let copies = gpu::thread() >= CONSUMERS * 32;
+        let (other, own) = if copies { (0, p.rounds) } else { (p.rounds, 0) };
+        let (copied, multiplied) = (Self::copies(p, other), Own::load(p, own));
+        Self::set_up(at);
+        gpu::sync_threads();
+        if copies {
+            barrier::registers_down::<FEW>();
+            Self::produce(p, at, copied);
+        } else {
+            barrier::registers_up::<MANY>();
+            Self::consume::<E>(p, multiplied);
+        }
+    }
+}

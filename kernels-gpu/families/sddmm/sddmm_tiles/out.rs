@@ -1,0 +1,217 @@
+//! Accumulators of a tile on their way out: scaled, laid into shared memory, and the entries picked from there. Every warp
+//! has its own 16 rows, so nothing waits for another warp.
+
+use super::{Own, TileElem};
+use crate::abi::*;
+use crate::device::gpu;
+use crate::device::ptx::wgmma::Acc;
+use crate::device::ptx::{copy, global, matrix, warp};
+use crate::families::sddmm::abi::*;
+use crate::frag;
+
+/// First accumulator of the pair that lies in row 0 or 8 of an atom.
+const ROWS: [usize; 2] = [0, 2];
+/// Words of picks that a lane goes through at once.
+const BATCH: usize = 4;
+/// Those of a warp.
+const STEP: u32 = BATCH as u32 * 32;
+/// The first two batches of a list: the second is on its way while the first is used.
+pub(super) type First = [[u32; BATCH]; 2];
+
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS, ORDER, BYTES> {
+    /// Passes in which sums of 4 bytes find room in shared memory.
+    const PASSES: u32 = 4 / BYTES as u32;
+    /// Columns of a pass.
+    const WIDTH: u32 = Self::COLUMNS / Self::PASSES;
+
+    /// Words `at..` of a list, 32 lanes side by side; zeros, which pick nothing, past its end.
+    #[inline(always)]
+    fn picks(p: &SddmmTilesParams, list: Picks, at: u32) -> [u32; BATCH] {
+        let own = at + gpu::thread_again() % 32;
+        let from = p.picks + (list.start as u64 + own as u64) * 4;
+        let mut words = [0; BATCH];
+        unroll!(u < BATCH, most 4, {
+            let there = own + u as u32 * 32 < list.words;
+            words[u] = global::load_b32(from + u as u64 * 128, there);
+        });
+        words
+    }
+
+    /// What a warp loads of its list while the tile is multiplied.
+    #[inline(always)]
+    pub(super) fn first(p: &SddmmTilesParams, list: Picks) -> First {
+        [Self::picks(p, list, 0), Self::picks(p, list, STEP)]
+    }
+
+    /// This warp's 16 rows of finished sums.
+    #[inline(always)]
+    fn slab() -> u32 {
+        let warp = gpu::thread_again() / 32;
+        copy::arena() + Self::OUT as u32 + warp * (PICK_ROWS * Self::ROW_BYTES) as u32
+    }
+
+    #[inline(always)]
+    pub(super) fn leave<E: TileElem>(
+        p: &SddmmTilesParams,
+        own: Own,
+        first: First,
+        acc: &mut Acc<CHUNKS>,
+    ) {
+        if own.picks.words == 0 {
+            return;
+        }
+        let alpha = E::scalar(p.alpha);
+        if alpha != 1.0 {
+            unroll!(c < CHUNKS, most 4, {
+                unroll!(j < 8, {
+                    unroll!(i < 4, { acc.0[c][4 * j + i] *= alpha });
+                });
+            });
+        }
+        if BYTES == 2 && warp::again(p.flags) & (FLAG_ACCUMULATE | FLAG_MASK_VALUES) == 0 {
+            Self::send::<E>(p, own, first, acc);
+        } else {
+            // What is multiplied or added is not rounded before.
+            Self::update::<E>(p, own, first, 0, acc);
+            if Self::PASSES > 1 {
+                Self::update::<E>(p, own, first, 1, acc);
+            }
+        }
+    }
+
+    /// Rounds, and stores pairs of neighbouring values.
+    #[inline(always)]
+    fn send<E: TileElem>(p: &SddmmTilesParams, own: Own, first: First, acc: &Acc<CHUNKS>) {
+        let lane = gpu::thread_again() % 32;
+        let slab = Self::slab();
+        let (r, piece) = frag::ldmatrix_x4(lane);
+        warp::sync_lanes(u32::MAX);
+        unroll!(c < CHUNKS, most 4, {
+            unroll!(j < 4, {
+                let mut words = [0u32; 4];
+                unroll!(w < 4, {
+                    let k = 8 * j + 4 * (w / 2) + ROWS[w % 2];
+                    let (x, y) = (acc.0[c][k], acc.0[c][k + 1]);
+                    words[w] = E::put(&[x, y, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])[0];
+                });
+                let piece = (c * 8 + 2 * j) as u32 + piece;
+                let at = frag::swizzle(r, piece, Self::ROW_BYTES as u32);
+                matrix::stmatrix_x4(slab + at, words);
+            });
+        });
+        warp::sync_lanes(u32::MAX);
+        let [mut words, mut next] = first;
+        let mut at = 0;
+        while at < own.picks.words {
+            let later = Self::picks(p, own.picks, at + 2 * STEP);
+            Self::send_pairs(p, slab, own.base, words, at + lane);
+            [words, next] = [next, later];
+            at += STEP;
+        }
+    }
+
+    /// Where the values of word `at` of a list go: the slot of its first half.
+    #[inline(always)]
+    fn slot(base: u32, word: u32, at: u32) -> u32 {
+        let row = (word & (PICKED - 1)) / Self::COLUMNS;
+        warp::shuffle::<32>(base, row, u32::MAX).wrapping_add(2 * at)
+    }
+
+    /// The values of `words`, `at` in their list and every 32 further: all loads in front of the stores, none behind a branch.
+    #[inline(always)]
+    fn send_pairs(p: &SddmmTilesParams, slab: u32, base: u32, words: [u32; BATCH], at: u32) {
+        const BOTH: u32 = PICKED << 16 | PICKED;
+        let whole = p.flags & FLAG_VECTORS != 0;
+        let (mut slots, mut values) = ([0; BATCH], [[0; 2]; BATCH]);
+        unroll!(u < BATCH, most 4, {
+            slots[u] = Self::slot(base, words[u], at + u as u32 * 32);
+            unroll!(h < 2, {
+                let place = words[u] >> (16 * h) & (PICKED - 1);
+                values[u][h] = copy::load_shared_b16(slab + place * 2);
+            });
+        });
+        unroll!(u < BATCH, most 4, {
+            let to = p.values + slots[u] as u64 * BYTES as u64;
+            let ([low, high], word) = (values[u], words[u]);
+            let pair = whole && word & BOTH == BOTH;
+            global::store_b32_if(to, low | high << 16, pair);
+            global::store_b16_if(to, low, !pair && word & PICKED != 0);
+            global::store_b16_if(to + 2, high, !pair && word >> 16 & PICKED != 0);
+        });
+    }
+
+    /// The columns of a pass in f32, multiplied by the mask or added to what is there.
+    #[inline(always)]
+    fn update<E: TileElem>(
+        p: &SddmmTilesParams,
+        own: Own,
+        first: First,
+        pass: u32,
+        acc: &Acc<CHUNKS>,
+    ) {
+        let lane = gpu::thread_again() % 32;
+        let slab = Self::slab();
+        warp::sync_lanes(u32::MAX);
+        unroll!(c < CHUNKS, most 4, {
+            unroll!(j < 8, {
+                let atom = ((c * 8 + j) as u32).wrapping_sub(pass * Self::WIDTH / 8);
+                if atom < Self::WIDTH / 8 {
+                    unroll!(r < 2, {
+                        let row = lane / 4 + r as u32 * 8;
+                        let piece = atom * 2 + lane % 4 / 2;
+                        let at = frag::swizzle(row, piece, Self::ROW_BYTES as u32) + lane % 2 * 8;
+                        let k = 4 * j + ROWS[r];
+                        let pair = [acc.0[c][k], acc.0[c][k + 1]].map(f32::to_bits);
+                        copy::store_shared_v2(slab + at, pair);
+                    });
+                }
+            });
+        });
+        warp::sync_lanes(u32::MAX);
+        let [mut words, mut next] = first;
+        let mut at = 0;
+        while at < own.picks.words {
+            let later = Self::picks(p, own.picks, at + 2 * STEP);
+            unroll!(u < BATCH, most 4, {
+                let slot = Self::slot(own.base, words[u], at + u as u32 * 32 + lane);
+                Self::update_pair::<E>(p, (slab, pass), slot, words[u]);
+            });
+            [words, next] = [next, later];
+            at += STEP;
+        }
+    }
+
+    /// The two picks of a word, as far as they lie in this pass.
+    #[inline(always)]
+    fn update_pair<E: TileElem>(
+        p: &SddmmTilesParams,
+        (slab, pass): (u32, u32),
+        slot: u32,
+        word: u32,
+    ) {
+        unroll!(h < 2, {
+            let pick = word >> (16 * h) & 0xffff;
+            let (row, column) = picked(pick, Self::COLUMNS, BYTES as u32);
+            let column = column.wrapping_sub(pass * Self::WIDTH);
+            if pick & PICKED != 0 && column < Self::WIDTH {
+                let piece = frag::swizzle(row, column / 4, Self::ROW_BYTES as u32);
+                let x = copy::load_shared_b32(slab + piece + column % 4 * 4);
+                Self::finish::<E>(p, slot as u64 + h as u64, f32::from_bits(x));
+            }
+        });
+    }
+
+    /// Multiplies a sum by the mask, adds what is there, and stores it.
+    #[inline(always)]
+    fn finish<E: TileElem>(p: &SddmmTilesParams, slot: u64, sum: f32) {
+        let offset = slot * BYTES as u64;
+        let mut value = sum;
+        if p.flags & FLAG_MASK_VALUES != 0 {
+            value = E::mul(value, E::get(&E::load_own::<1>(p.mask + offset, true), 0));
+        }
+        if p.flags & FLAG_ACCUMULATE != 0 {
+            value = E::add(value, E::get(&E::load_own::<1>(p.values + offset, true), 0));
+        }
+        E::store::<1>(p.values + offset, &[value]);
+    }
+}

@@ -1,0 +1,195 @@
+//! Softmax of a row. The maximum is taken off first, sums are f32 in an order that the length alone decides.
+
+use super::{FIRST, SECOND, Span, each_piece, leave, reduce};
+use crate::device::elem::Elem;
+use crate::device::ptx::{grid, matrix};
+use crate::families::softmax::abi::*;
+
+/// Scaled scores of one lane; -Inf where there is none.
+type Scores<const VEC: usize, const REP: usize> = [[f32; VEC]; REP];
+
+/// What turns a score less its maximum, or the exponential of it, into the output.
+#[derive(Clone, Copy)]
+pub(super) struct Finish {
+    pub factor: f32,
+    pub shift: f32,
+}
+
+impl Finish {
+    /// A row in which no score is above -Inf becomes 0 (-Inf), as if every entry were masked.
+    #[inline(always)]
+    pub fn new<const LOG: bool>(max: f32, sum: f32) -> Finish {
+        let none = max == f32::NEG_INFINITY;
+        let (factor, shift) = if LOG {
+            (1.0, -core::f32::consts::LN_2 * matrix::log2(sum))
+        } else {
+            (matrix::reciprocal(sum), 0.0)
+        };
+        Finish {
+            factor: if none && !LOG { 0.0 } else { factor },
+            shift: if none { 0.0 } else { shift },
+        }
+    }
+}
+
+/// What scores are taken relative to; 0 where none is above -Inf, since -Inf less itself is no number.
+#[inline(always)]
+pub(super) fn base_of(max: f32) -> f32 {
+    if max == f32::NEG_INFINITY { 0.0 } else { max }
+}
+
+/// What scores are multiplied by: but for the logarithm, they are powers of two.
+#[inline(always)]
+fn factor<const LOG: bool>(scale: f32) -> f32 {
+    if LOG {
+        scale
+    } else {
+        scale * core::f32::consts::LOG2_E
+    }
+}
+
+/// The exponential of a difference of such scores.
+#[inline(always)]
+fn power<const LOG: bool>(difference: f32) -> f32 {
+    let of_two = if LOG { core::f32::consts::LOG2_E } else { 1.0 };
+    matrix::exp2_flushed(difference * of_two)
+}
+
+/// The lane's scores from slot `from` on, and the largest.
+#[inline(always)]
+fn scores<
+    E: Elem<Acc = f32>,
+    const VEC: usize,
+    const LANES: u32,
+    const REP: usize,
+    const LOG: bool,
+>(
+    p: &SoftmaxParams,
+    span: Span,
+    from: u32,
+) -> (Scores<VEC, REP>, f32) {
+    let factor = factor::<LOG>(p.scale);
+    let lane = span.lane::<VEC, LANES>(from);
+    let mut raw = [[0u32; 4]; REP];
+    unroll!(r < REP, { raw[r] = lane.load::<E>(p.input, r) });
+    let mut scores = [[f32::NEG_INFINITY; VEC]; REP];
+    let mut max = f32::NEG_INFINITY;
+    unroll!(r < REP, {
+        unroll!(i < VEC, {
+            let scaled = matrix::mul_f32(E::get(&raw[r], i), factor);
+            if lane.is_live(r, i) {
+                scores[r][i] = scaled;
+            }
+            max = matrix::max_or_nan(max, scores[r][i]);
+        });
+    });
+    (scores, max)
+}
+
+/// Sum of the exponentials relative to `base`. They, for the logarithm the differences, take the place of the scores.
+#[inline(always)]
+fn exponentials<const VEC: usize, const REP: usize, const LOG: bool>(
+    scores: &mut Scores<VEC, REP>,
+    base: f32,
+) -> f32 {
+    let mut sum = 0.0;
+    unroll!(r < REP, {
+        unroll!(i < VEC, {
+            let difference = scores[r][i] - base;
+            let power = power::<LOG>(difference);
+            sum += power;
+            scores[r][i] = if LOG { difference } else { power };
+        });
+    });
+    sum
+}
+
+#[inline(always)]
+fn write<
+    E: Elem<Acc = f32>,
+    const VEC: usize,
+    const LANES: u32,
+    const REP: usize,
+    const LOG: bool,
+>(
+    p: &SoftmaxParams,
+    span: Span,
+    from: u32,
+    values: &Scores<VEC, REP>,
+    finish: Finish,
+) {
+    let lane = span.lane::<VEC, LANES>(from);
+    let masked = if LOG { f32::NEG_INFINITY } else { 0.0 };
+    unroll!(r < REP, {
+        let mut out = [masked; VEC];
+        unroll!(i < VEC, {
+            out[i] = if LOG {
+                values[r][i] + finish.shift
+            } else {
+                values[r][i] * finish.factor
+            };
+        });
+        if p.live != 0 {
+            // Masked entries, whatever the others are.
+            unroll!(i < VEC, {
+                if !lane.is_live(r, i) {
+                    out[i] = masked;
+                }
+            });
+        }
+        lane.store::<E>(p.output, r, &out);
+    });
+}
+
+/// A row that fits the registers of its lanes.
+#[inline(always)]
+pub(super) fn row<
+    E: Elem<Acc = f32>,
+    const VEC: usize,
+    const LANES: u32,
+    const REP: usize,
+    const LOG: bool,
+>(
+    p: &SoftmaxParams,
+    span: Span,
+) {
+    let (mut values, max) = scores::<E, VEC, LANES, REP, LOG>(p, span, 0);
+    let max = reduce::<LANES, true>(max, FIRST);
+    let sum = exponentials::<VEC, REP, LOG>(&mut values, base_of(max));
+    let sum = reduce::<LANES, false>(sum, SECOND);
+    let finish = Finish::new::<LOG>(max, sum);
+    write::<E, VEC, LANES, REP, LOG>(p, span, 0, &values, finish);
+}
+
+/// A piece of a longer row. The launch ahead leaves each piece's maximum and sum (Milakov and Gimelshein, arXiv
+/// 1805.02867); this one joins those of the row, in order, and goes through the piece once more, out of L2.
+#[inline(always)]
+pub(super) fn piece<E: Elem<Acc = f32>, const VEC: usize, const REP: usize, const LOG: bool>(
+    p: &SoftmaxParams,
+    span: Span,
+    index: u32,
+) {
+    const LANES: u32 = SOFTMAX_THREADS;
+    let (mut values, max) = scores::<E, VEC, LANES, REP, LOG>(p, span, 0);
+    if p.flags & SOFTMAX_SUMS != 0 {
+        grid::let_next_start();
+        let max = reduce::<LANES, true>(max, FIRST);
+        let sum = exponentials::<VEC, REP, LOG>(&mut values, base_of(max));
+        let sum = reduce::<LANES, false>(sum, SECOND);
+        leave(p, index, [max, sum]);
+        return;
+    }
+    let (mut max, mut sum) = (f32::NEG_INFINITY, 0.0);
+    each_piece(p, index, |[more_max, more_sum]| {
+        let above = matrix::max_or_nan(max, more_max);
+        let base = base_of(above);
+        let (more, less) = (power::<LOG>(more_max - base), power::<LOG>(max - base));
+        sum = matrix::fma_f32(more_sum, more, sum * less);
+        max = above;
+    });
+    let all = reduce::<LANES, true>(max, FIRST);
+    let base = base_of(all);
+    let sum = reduce::<LANES, false>(sum * power::<LOG>(max - base), SECOND);
+    exponentials::<VEC, REP, LOG>(&mut values, base);
+    write::<E, VEC, LANES, REP, LOG>(p, span, 0, &values, Finish::new::<LOG>(all, sum));
+}

@@ -1,0 +1,361 @@
+//! Neighbouring short rows through shared memory: a thread block brings a stretch of them in whole vectors, each thread
+//! works on one row there, and whole vectors leave. Rows may be of any length up to `STRETCH_LONGEST` and begin anywhere.
+
+use super::forward::{Finish, base_of};
+use super::gradient::slope;
+use super::{Span, exp};
+use crate::device::elem::{Elem, Raw};
+use crate::device::gpu;
+use crate::device::ptx::{copy, global, matrix, warp};
+use crate::families::softmax::abi::*;
+
+/// What stands in the place of a masked entry's sum: a NaN that no arithmetic makes.
+const MASKED: u32 = 0xffff_fffe;
+
+/// A stretch, and this thread's row of it. Slots are counted from the aligned vector that holds the first entry.
+#[derive(Clone, Copy)]
+struct Stretch {
+    span: Span,
+    /// First slot of the row.
+    from: u32,
+    /// Its entries, and those of them that no mask hides.
+    len: u32,
+    live: u32,
+}
+
+impl Stretch {
+    #[inline(always)]
+    fn load<const VEC: usize>(p: &SoftmaxParams, index: u32, count: u32) -> Stretch {
+        let there = index < count;
+        let first = p.firsts[SOFTMAX_STRETCHES];
+        let [start, len] = global::load_v2(p.items + index as u64 * 8, there);
+        let span = Span::new::<VEC>(p, start, len, len);
+        let own = index - first;
+        let bounds = own as u64 * STRETCH_BOUNDS as u64 + gpu::thread_again() as u64;
+        let from = global::load_b16(p.bounds + bounds * 2, there);
+        let len = global::load_b16(p.bounds + bounds * 2 + 2, there) - from;
+        let row = first as u64 + own as u64 * STRETCH_ROWS as u64 + gpu::thread_again() as u64;
+        Stretch {
+            span,
+            from: span.lead + from,
+            len,
+            live: match p.live {
+                0 => len,
+                live => global::load_b32(live + row * 4, there),
+            },
+        }
+    }
+}
+
+/// Slots are kept by fours. Where the fours of number `index` lie: one is left out after every eight, so that rows of 16
+/// begin in different banks.
+#[inline(always)]
+fn place(index: u32) -> u32 {
+    copy::arena() + (index + index / 8) * 16
+}
+
+/// First slot of vector `r` of this thread.
+#[inline(always)]
+fn slot<const VEC: usize>(r: usize) -> u32 {
+    (gpu::thread_again() + r as u32 * SOFTMAX_THREADS) * VEC as u32
+}
+
+/// Vectors of an operand.
+#[inline(always)]
+fn load<E: Elem, const VEC: usize, const REP: usize>(from: u64, span: Span) -> [Raw; REP] {
+    let mut raw = [[0u32; 4]; REP];
+    unroll!(r < REP, {
+        let slot = slot::<VEC>(r);
+        // In place others write in front of the stretch and behind it.
+        let at = from + (span.base + slot as u64) * E::BYTES as u64;
+        raw[r] = E::load_own::<VEC>(at, slot < span.end);
+    });
+    raw
+}
+
+/// A vector of numbers to where its slots lie.
+#[inline(always)]
+fn put<const VEC: usize>(slot: u32, values: &[f32; VEC]) {
+    unroll!(half < 2, {
+        if half * 4 < VEC {
+            let mut words = [0; 4];
+            unroll!(i < 4, { words[i] = values[half * 4 + i].to_bits() });
+            copy::store_shared_v4(place(slot / 4 + half as u32), words);
+        }
+    });
+}
+
+#[inline(always)]
+fn get<const VEC: usize>(slot: u32) -> [u32; VEC] {
+    let mut words = [0; VEC];
+    unroll!(half < 2, {
+        if half * 4 < VEC {
+            let four = copy::load_shared_v4(place(slot / 4 + half as u32));
+            unroll!(i < 4, { words[half * 4 + i] = four[i] });
+        }
+    });
+    words
+}
+
+/// What belongs to the stretch of a vector: whole, and at its ends single elements.
+#[inline(always)]
+fn store<E: Elem<Acc = f32>, const VEC: usize>(
+    to: u64,
+    span: Span,
+    first: u32,
+    values: &[f32; VEC],
+) {
+    let at = to + (span.base + first as u64) * E::BYTES as u64;
+    if first >= span.lead && first + VEC as u32 <= span.end {
+        E::store::<VEC>(at, values);
+    } else {
+        unroll!(i < VEC, {
+            let slot = first + i as u32;
+            if slot >= span.lead && slot < span.end {
+                E::store::<1>(at + (i as u32 * E::BYTES) as u64, &[values[i]]);
+            }
+        });
+    }
+}
+
+/// Numbers of a row by fours, those of two neighbours at the ends.
+type Fours = [[f32; 4]; 8];
+
+/// This thread's row as it lies in fours.
+#[derive(Clone, Copy)]
+struct Own {
+    /// Number of the first.
+    first: u32,
+    /// Places in front of the row in it.
+    lead: u32,
+    /// Past the last entry that no mask hides, and past the last.
+    live: u32,
+    end: u32,
+}
+
+impl Own {
+    #[inline(always)]
+    fn new(stretch: Stretch) -> Own {
+        let lead = stretch.from % 4;
+        Own {
+            first: stretch.from / 4,
+            lead,
+            live: lead + stretch.live,
+            end: lead + stretch.len,
+        }
+    }
+
+    /// Does a row of this warp reach to the pair of fours `c`?
+    #[inline(always)]
+    fn reaches(self, c: usize) -> bool {
+        warp::ballot(self.live > c as u32 * 8) != 0
+    }
+
+    /// Is place `i` of four `j` an entry that no mask hides?
+    #[inline(always)]
+    fn is_live(self, j: usize, i: usize) -> bool {
+        let at = (j * 4 + i) as u32;
+        at < self.live && (j > 0 || at >= self.lead)
+    }
+
+    /// Numbers of four `j`; past the row there are others', behind the last a little room.
+    #[inline(always)]
+    fn load(self, j: usize) -> [f32; 4] {
+        copy::load_shared_v4(place(self.first + j as u32)).map(f32::from_bits)
+    }
+
+    /// Stores what is live of four `j`.
+    #[inline(always)]
+    fn store(self, j: usize, words: [u32; 4]) {
+        let at = place(self.first + j as u32);
+        if self.is_live(j, 0) && self.is_live(j, 3) {
+            copy::store_shared_v4(at, words);
+        } else {
+            unroll!(i < 4, {
+                if self.is_live(j, i) {
+                    copy::store_shared_b32(at + i as u32 * 4, words[i]);
+                }
+            });
+        }
+    }
+
+    /// Stores what a mask hides.
+    #[inline(always)]
+    fn hide(self, word: u32) {
+        let mut at = self.live;
+        while at < self.end {
+            copy::store_shared_b32(place(self.first + at / 4) + at % 4 * 4, word);
+            at += 1;
+        }
+    }
+}
+
+/// The softmax of this thread's scaled row, in its place.
+#[inline(always)]
+fn soften<const LOG: bool>(own: Own) {
+    let mut values: Fours = [[f32::NEG_INFINITY; 4]; 8];
+    let mut max = f32::NEG_INFINITY;
+    unroll!(c < 4, {
+        if own.reaches(c) {
+            unroll!(half < 2, {
+                let j = c * 2 + half;
+                let scores = own.load(j);
+                unroll!(i < 4, {
+                    if own.is_live(j, i) {
+                        values[j][i] = scores[i];
+                    }
+                    max = matrix::max_or_nan(max, values[j][i]);
+                });
+            });
+        }
+    });
+    let base = base_of(max);
+    let shift = -base * core::f32::consts::LOG2_E;
+    let mut sum = 0.0;
+    unroll!(c < 4, {
+        if own.reaches(c) {
+            unroll!(half < 2, {
+                unroll!(i < 4, {
+                    let score = values[c * 2 + half][i];
+                    let (power, value) = if LOG {
+                        (exp(score - base), score - base)
+                    } else {
+                        // What is rounded of the shift is the same for the whole row.
+                        let power = matrix::fma_f32(score, core::f32::consts::LOG2_E, shift);
+                        let power = matrix::exp2_flushed(power);
+                        (power, power)
+                    };
+                    sum += power;
+                    values[c * 2 + half][i] = value;
+                });
+            });
+        }
+    });
+    let finish = Finish::new::<LOG>(max, sum);
+    unroll!(c < 4, {
+        if own.reaches(c) {
+            unroll!(half < 2, {
+                let j = c * 2 + half;
+                let mut words = [0; 4];
+                unroll!(i < 4, {
+                    let value = matrix::fma_f32(values[j][i], finish.factor, finish.shift);
+                    words[i] = value.to_bits();
+                });
+                own.store(j, words);
+            });
+        }
+    });
+    let masked: f32 = if LOG { f32::NEG_INFINITY } else { 0.0 };
+    own.hide(masked.to_bits());
+}
+
+/// The sum of this thread's row, in the place of each of its entries.
+#[inline(always)]
+fn add(own: Own) {
+    let mut sum = 0.0;
+    unroll!(c < 4, {
+        if own.reaches(c) {
+            unroll!(half < 2, {
+                let j = c * 2 + half;
+                let more = own.load(j);
+                unroll!(i < 4, {
+                    if own.is_live(j, i) {
+                        sum += more[i];
+                    }
+                });
+            });
+        }
+    });
+    unroll!(c < 4, {
+        if own.reaches(c) {
+            unroll!(half < 2, { own.store(c * 2 + half, [sum.to_bits(); 4]) });
+        }
+    });
+    own.hide(MASKED);
+}
+
+#[inline(always)]
+fn forward<E: Elem<Acc = f32>, const VEC: usize, const REP: usize, const LOG: bool>(
+    p: &SoftmaxParams,
+    own: Stretch,
+) {
+    let raw = load::<E, VEC, REP>(p.input, own.span);
+    unroll!(r < REP, {
+        let mut values = [0.0; VEC];
+        unroll!(i < VEC, { values[i] = E::get(&raw[r], i) * p.scale });
+        put(slot::<VEC>(r), &values);
+    });
+    gpu::sync_threads();
+    soften::<LOG>(Own::new(own));
+    gpu::sync_threads();
+    unroll!(r < REP, {
+        let slot = slot::<VEC>(r);
+        if slot < own.span.end {
+            let words = get::<VEC>(slot);
+            let mut values = [0.0; VEC];
+            unroll!(i < VEC, { values[i] = f32::from_bits(words[i]) });
+            store::<E, VEC>(p.output, own.span, slot, &values);
+        }
+    });
+}
+
+#[inline(always)]
+fn gradient<E: Elem<Acc = f32>, const VEC: usize, const REP: usize, const LOG: bool>(
+    p: &SoftmaxParams,
+    own: Stretch,
+) {
+    let given = load::<E, VEC, REP>(p.input, own.span);
+    let upstream = load::<E, VEC, REP>(p.upstream, own.span);
+    unroll!(r < REP, {
+        let mut values = [0.0; VEC];
+        unroll!(i < VEC, {
+            let weight = if LOG { 1.0 } else { E::get(&given[r], i) };
+            values[i] = weight * E::get(&upstream[r], i);
+        });
+        put(slot::<VEC>(r), &values);
+    });
+    gpu::sync_threads();
+    add(Own::new(own));
+    gpu::sync_threads();
+    unroll!(r < REP, {
+        let slot = slot::<VEC>(r);
+        if slot < own.span.end {
+            let sums = get::<VEC>(slot);
+            let mut values = [0.0; VEC];
+            unroll!(i < VEC, {
+                let (y, dy) = (E::get(&given[r], i), E::get(&upstream[r], i));
+                let slope = slope::<LOG>(y, dy, f32::from_bits(sums[i])) * p.scale;
+                values[i] = if sums[i] == MASKED { 0.0 } else { slope };
+            });
+            store::<E, VEC>(p.output, own.span, slot, &values);
+        }
+    });
+}
+
+/// The stretches, dealt round. Each thread writes to shared memory, and reads last, the same slots: two barriers a stretch.
+#[inline(always)]
+pub(super) fn deal<
+    E: Elem<Acc = f32>,
+    const VEC: usize,
+    const REP: usize,
+    const GRADIENT: bool,
+    const LOG: bool,
+>(
+    p: &SoftmaxParams,
+) {
+    const CLASS: usize = SOFTMAX_STRETCHES;
+    let step = p.blocks[CLASS + 1] - p.blocks[CLASS];
+    let end = p.firsts[CLASS + 1];
+    let mut index = p.firsts[CLASS] + gpu::block_x() - p.blocks[CLASS];
+    let mut next = Stretch::load::<VEC>(p, index, end);
+    while index < end {
+        let own = next;
+        index += step;
+        next = Stretch::load::<VEC>(p, index, end);
+        if GRADIENT {
+            gradient::<E, VEC, REP, LOG>(p, own);
+        } else {
+            forward::<E, VEC, REP, LOG>(p, own);
+        }
+    }
+}

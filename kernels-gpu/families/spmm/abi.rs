@@ -1,0 +1,17 @@
+//! Tiles and params of the family.
+
+mod batched;
+mod bitmap;
+mod relaxed;
+mod spmm;
+mod staged;
+mod vectors;
+mod vectors_narrow;
+
+pub use batched::*;
+pub use bitmap::*;
+pub use relaxed::*;
+pub use spmm::*;
+pub use staged::*;
+pub use vectors::*;
+pub use vectors_narrow::*;

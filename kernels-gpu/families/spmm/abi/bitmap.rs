@@ -1,0 +1,213 @@
+//! The module `bitmap`: A as bits and values by tiles of 64 x 64, expanded in registers, C by strips of 64 rows and up to
+//! 64 columns for each warpgroup.
+
+use crate::abi::{Dtype, MapWords, Tile};
+
+/// Rows and columns of a tile of A.
+pub const BIT_TILE: usize = 64;
+/// Tile rows of a panel: tiles of one panel and place along k are neighbours in memory.
+pub const BIT_PANEL: usize = 4;
+/// Words of a tile: 128 of bits, one for each slab of 16 rows and lane, and 8 of middles, 16 bits each.
+pub const BIT_WORDS: usize = 136;
+/// Bytes of the words of a tile.
+pub const BIT_BYTES: usize = BIT_WORDS * 4;
+/// Slots that the values of a tile are a multiple of: 16 bytes.
+pub const BIT_ALIGN: usize = 8;
+/// Stages in flight at the most.
+pub const BIT_STAGES: usize = 24;
+/// Stages of a thread block whose starts are fetched at once.
+pub const BIT_AHEAD: usize = 32;
+/// Bytes in front of the stages: barriers `full` and `empty`, then where the values of each warpgroup start.
+pub const BIT_HEAD: usize = 1024;
+
+/// Tile of the module: `GROUPS` warpgroups of 64 rows each against `N` columns (16, 32 or 64). `ALIGNED`: B by the tensor
+/// copy engine, else element by element.
+#[derive(Clone, Copy, Debug)]
+pub struct BitTile<const GROUPS: usize, const N: usize, const ALIGNED: bool>;
+
+impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N, ALIGNED> {
+    /// Bytes of B in a stage.
+    pub const B_BYTES: usize = BIT_TILE * N * 2;
+}
+
+impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> Tile
+    for BitTile<GROUPS, N, ALIGNED>
+{
+    /// The warpgroups, and one warp that copies.
+    const THREADS: u32 = GROUPS as u32 * 128 + 32;
+    const MIN_BLOCKS: u32 = if GROUPS == 2 && N == 16 {
+        3
+    } else {
+        4 / GROUPS as u32
+    };
+    const COLUMNS: u32 = N as u32;
+    const ITEMS: u32 = GROUPS as u32;
+    const PARTS: u32 = 1;
+    const BURST: u32 = 1;
+    const BLOCK: (u32, u32) = (64 * GROUPS as u32, BIT_TILE as u32);
+    /// All there is, divided among the thread blocks of a multiprocessor, each of which the system takes 1 KiB for.
+    fn shared_bytes(_: Dtype) -> u32 {
+        ((228 << 10) / Self::MIN_BLOCKS - 1024) & !127
+    }
+    /// The copy engine wants 16-byte addresses and strides.
+    fn vector(dtype: Dtype) -> u32 {
+        if ALIGNED {
+            16 / dtype.bytes() as u32
+        } else {
+            1
+        }
+    }
+}
+
+/// Tile of the module: 256 rows against `N` columns (8 or 16). A warp has every `PHASES`th stage and of its tiles `SLABS` slabs of 16 rows (2 or
+/// 4, and as many phases or more): nothing waits for other warps before the strip ends.
+#[derive(Clone, Copy, Debug)]
+pub struct WarpTile<const N: usize, const PHASES: usize, const SLABS: usize>;
+
+impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES, SLABS> {
+    /// Warps that multiply.
+    pub const WARPS: usize = BIT_PANEL * PHASES * 4 / SLABS;
+    /// Bytes behind the stages, where the sums of the phases meet, two slabs of each warp at a time.
+    pub const SUMS: usize = Self::WARPS * 32 * N * 4;
+}
+
+impl<const N: usize, const PHASES: usize, const SLABS: usize> Tile for WarpTile<N, PHASES, SLABS> {
+    /// The warps that multiply, and one that copies.
+    const THREADS: u32 = (Self::WARPS * 32 + 32) as u32;
+    const MIN_BLOCKS: u32 = 1;
+    const COLUMNS: u32 = N as u32;
+    const ITEMS: u32 = BIT_PANEL as u32;
+    const PARTS: u32 = PHASES as u32;
+    const BURST: u32 = 1;
+    const BLOCK: (u32, u32) = ((BIT_PANEL * BIT_TILE) as u32, BIT_TILE as u32);
+    fn shared_bytes(_: Dtype) -> u32 {
+        227 << 10
+    }
+    /// The copy engine wants 16-byte addresses and strides.
+    fn vector(dtype: Dtype) -> u32 {
+        16 / dtype.bytes() as u32
+    }
+}
+
+/// Columns of a tile of A whose places are bytes; it has [`BIT_TILE`] rows.
+pub const BYTE_DEPTH: usize = 128;
+/// Bytes of the counts of such a tile: how many chunks of four slots each bank has.
+pub const BYTE_COUNTS: usize = 32;
+/// Chunks that such a tile has a multiple of.
+pub const BYTE_UNIT: usize = 4;
+/// Bytes of such a tile, spread out.
+pub const BYTE_TILE: usize = BIT_TILE * BYTE_DEPTH * 2;
+
+/// Tile of the module for A with its places as bytes: `GROUPS` warpgroups of 64 rows each against `N` columns (16, 32 or 64).
+#[derive(Clone, Copy, Debug)]
+pub struct ByteTile<const GROUPS: usize, const N: usize>;
+
+impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
+    /// Bytes of B in a stage.
+    pub const B_BYTES: usize = BYTE_DEPTH * N * 2;
+    /// Bytes in front of the stages: barriers, and for each warpgroup two tiles of A spread out.
+    pub const HEAD: usize = BIT_HEAD + GROUPS * 2 * BYTE_TILE;
+}
+
+impl<const GROUPS: usize, const N: usize> Tile for ByteTile<GROUPS, N> {
+    /// The warpgroups, and one warp that copies.
+    const THREADS: u32 = GROUPS as u32 * 128 + 32;
+    const MIN_BLOCKS: u32 = 4 / GROUPS as u32;
+    const COLUMNS: u32 = N as u32;
+    const ITEMS: u32 = GROUPS as u32;
+    const PARTS: u32 = 1;
+    const BURST: u32 = 1;
+    const BLOCK: (u32, u32) = (64 * GROUPS as u32, BYTE_DEPTH as u32);
+    /// All there is, divided among the thread blocks of a multiprocessor, each of which the system takes 1 KiB for.
+    fn shared_bytes(_: Dtype) -> u32 {
+        ((228 << 10) / Self::MIN_BLOCKS - 1024) & !127
+    }
+    /// The copy engine wants 16-byte addresses and strides.
+    fn vector(dtype: Dtype) -> u32 {
+        16 / dtype.bytes() as u32
+    }
+}
+
+/// A strip of C, whole or a piece of it along k.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct BitPiece {
+    /// First row of C.
+    pub row: u32,
+    /// First column of C.
+    pub column: u32,
+    /// First tile.
+    pub tile: u32,
+    /// Tiles from one place along k to the next.
+    pub step: u32,
+    /// Tile column of the first stage.
+    pub place: u32,
+    /// Stages.
+    pub stages: u32,
+    /// Tile rows, at most the warpgroups.
+    pub height: u32,
+    /// Entries in the rows of the strip; 0 where there is no product at all.
+    pub entries: u32,
+    /// First slot of partial sums of this strip.
+    pub first: u32,
+    /// Which piece along k this is, and from bit 16 on how many there are; 1 for a whole strip.
+    pub parts: u32,
+    /// Index of the arrival counters of this strip.
+    pub counter: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// Parameters of the `bitmap` kernels: `C[m,n] = epilogue(alpha * A[m,k] * B[k,n])`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct BitmapParams {
+    /// B, boxes of 64 rows; unused where it is not aligned.
+    pub b_map: MapWords,
+    /// A's words.
+    pub words: u64,
+    /// A's values.
+    pub values: u64,
+    /// Where the values of each tile start, in units of 8.
+    pub starts: u64,
+    /// The same of the first [`BIT_AHEAD`] stages of every thread block: for each of their tiles, and where the last one ends.
+    pub first: u64,
+    /// [`BitPiece`]s by rounds: the first of every thread block, the second of every one, ...; without tile rows those that
+    /// are none.
+    pub pieces: u64,
+    /// B, row-major.
+    pub b: u64,
+    /// C, row-major.
+    pub c: u64,
+    /// Bias vector, or 0.
+    pub bias: u64,
+    /// Partial sums: slots x warpgroups x accumulators.
+    pub partial: u64,
+    /// Arrival counters, one for each warp of a strip that is cut, all zero between launches.
+    pub counters: u64,
+    /// Scalar factor of the product.
+    pub alpha: f64,
+    /// Columns of B and C.
+    pub n: u32,
+    /// Rows of C.
+    pub m: u32,
+    /// Rows of B.
+    pub k: u32,
+    /// Bytes from one row of B to the next.
+    pub ldb_bytes: u32,
+    /// Bytes from one row of C to the next.
+    pub ldc_bytes: u32,
+    /// `FLAG_*`.
+    pub flags: u32,
+    /// Stages in flight.
+    pub stages: u32,
+    /// Bytes of A that a stage has room for.
+    pub slot_bytes: u32,
+    /// Rounds of the work list.
+    pub rounds: u32,
+    /// Bytes from the words to the places of the chunks, in units of 16; 0 where places are bits.
+    pub places: u32,
+}
+
+const _: () = assert!(size_of::<BitPiece>() == 48);
+const _: () = assert!(size_of::<BitmapParams>() == 256);

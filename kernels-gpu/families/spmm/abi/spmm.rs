@@ -1,0 +1,48 @@
+//! The module `spmm`: products with A of single entries by its rows, and the work list that modules of entries and blocks share.
+
+use crate::abi::{Dtype, Tile};
+
+/// Thread blocks of this size take bundles of rows; the larger ones are for long rows.
+pub const BUNDLED_THREADS: u32 = 128;
+
+/// Sub-warp tile of the module `spmm`: `SPLIT` segments of `LANES` lanes share one work item; a lane owns
+/// `REP` vectors of `VEC` columns; `UNROLL` (4 or 8) rows of B are in flight. Large thread blocks keep neighbouring rows and
+/// their columns of B on one multiprocessor.
+#[derive(Clone, Copy, Debug)]
+pub struct SubWarp<
+    const LANES: u32,
+    const VEC: usize,
+    const REP: usize,
+    const UNROLL: usize,
+    const SPLIT: u32,
+    const THREADS: u32 = 128,
+>;
+
+impl<
+    const LANES: u32,
+    const VEC: usize,
+    const REP: usize,
+    const UNROLL: usize,
+    const SPLIT: u32,
+    const THREADS: u32,
+> Tile for SubWarp<LANES, VEC, REP, UNROLL, SPLIT, THREADS>
+{
+    const THREADS: u32 = THREADS;
+    // 128 or 102 registers.
+    const MIN_BLOCKS: u32 = if UNROLL * REP > 8 { 512 } else { 640 } / THREADS;
+    const COLUMNS: u32 = LANES * VEC as u32 * REP as u32;
+    const ITEMS: u32 = THREADS / (LANES * SPLIT);
+    const PARTS: u32 = SPLIT;
+    const BURST: u32 = UNROLL as u32;
+    const BLOCK: (u32, u32) = (1, 1);
+    fn shared_bytes(dtype: Dtype) -> u32 {
+        if SPLIT == 1 {
+            0
+        } else {
+            THREADS * (VEC * REP * dtype.acc_bytes()) as u32
+        }
+    }
+    fn vector(_: Dtype) -> u32 {
+        VEC as u32
+    }
+}

@@ -1,0 +1,222 @@
+//! The module `staged`: SpMM with rows of B in shared memory, over slices of rows of A.
+
+use crate::abi::{Dtype, MapWords, Tile};
+
+/// Rows of A in a slice: one for each lane of a warp.
+pub const SLICE: usize = 32;
+/// Entries of a row in a chunk.
+pub const CHUNK_STEPS: usize = 4;
+/// Slots of a chunk.
+pub const CHUNK_SLOTS: usize = SLICE * CHUNK_STEPS;
+/// Rows of B in a tile, which arrives as a whole.
+pub const K_TILE: usize = 64;
+/// Bytes of a row of B in shared memory: all its banks once.
+pub const STAGED_ROW: usize = 128;
+/// Bytes of a tile.
+pub const STAGED_TILE: usize = K_TILE * STAGED_ROW;
+/// Tiles that shared memory holds.
+pub const RING: usize = 28;
+/// Rows of B that shared memory holds. Behind them lies a row of zeros, which padding reads.
+pub const RING_ROWS: usize = RING * K_TILE;
+/// A slot's local column where there is no entry.
+pub const NO_ENTRY: u32 = 0xffff;
+/// Low bits of a chunk's window: how many tiles it needs. The first stands above them.
+pub const WINDOW_BITS: u32 = 5;
+/// Set in a slice's row number where the row has no entries; no row is [`u32::MAX`].
+pub const EMPTY_ROW: u32 = 1 << 31;
+
+/// Columns of C of a thread block, f32: a row of B in shared memory.
+pub const STAGED_COLUMNS: u32 = STAGED_ROW as u32 / 4;
+
+/// Tile of the module: `WARPS` warps multiply, one more copies; `PARTS` of them share the chunks of a slice.
+#[derive(Clone, Copy, Debug)]
+pub struct Staged<const WARPS: u32, const PARTS: u32>;
+
+impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
+    /// Offset of the row of zeros.
+    pub const ZEROS: usize = RING_ROWS * STAGED_ROW;
+    /// Offset of the numbers of the rows of the slices.
+    pub const ROWS: usize = Self::ZEROS + STAGED_ROW;
+    /// Offset of the barriers: full and empty of each tile.
+    pub const BARRIERS: usize = Self::ROWS + (WARPS / PARTS) as usize * SLICE * 4;
+}
+
+impl<const WARPS: u32, const PARTS: u32> Tile for Staged<WARPS, PARTS> {
+    const THREADS: u32 = (WARPS + 1) * 32;
+    const MIN_BLOCKS: u32 = 1;
+    const COLUMNS: u32 = STAGED_COLUMNS;
+    const ITEMS: u32 = WARPS / PARTS;
+    const PARTS: u32 = PARTS;
+    const BURST: u32 = CHUNK_STEPS as u32;
+    const BLOCK: (u32, u32) = (1, 1);
+    fn shared_bytes(_: Dtype) -> u32 {
+        (Self::BARRIERS + RING * 16) as u32
+    }
+    /// The copy engine wants 16-byte addresses and strides.
+    fn vector(dtype: Dtype) -> u32 {
+        16 / dtype.bytes() as u32
+    }
+}
+
+/// Tile for a B whose rows fit shared memory all at once: `WARPS` warps walk the pieces of slices that a [`StagedPiece`] names.
+#[derive(Clone, Copy, Debug)]
+pub struct Resident<const WARPS: u32>;
+
+impl<const WARPS: u32> Resident<WARPS> {
+    /// Bytes of the sums of a row.
+    pub const SUMS: usize = STAGED_ROW;
+    /// Bytes of the sums of a slice.
+    pub const SLICE_SUMS: usize = SLICE * Self::SUMS;
+    /// Joins of a thread block: between its warps, and at both ends.
+    pub const MAX_JOINS: usize = WARPS as usize + 1;
+    /// Bytes of shared memory that are not B's.
+    const REST: usize = STAGED_ROW
+        + WARPS as usize * (Self::SLICE_SUMS + 2 * Self::PIECE)
+        + Self::MAX_JOINS * size_of::<StagedJoin>()
+        + size_of::<StagedSpan>();
+    /// Tiles of B.
+    pub const TILES: usize = (227 * 1024 - Self::REST) / (STAGED_TILE + 8);
+    /// Offset of the row of zeros.
+    pub const ZEROS: usize = Self::TILES * STAGED_TILE;
+    /// Offset of each warp's sums of a slice: on the way to C, or of one that it ended and another began. Those that others go
+    /// on with take the place of B.
+    pub const ENDS: usize = Self::ZEROS + STAGED_ROW;
+    /// Bytes beside a piece: the numbers of its rows, and the piece that follows.
+    pub const PIECE: usize = SLICE * 4 + size_of::<StagedPiece>();
+    /// Offset of what is beside pieces, twice for a warp.
+    pub const BESIDE: usize = Self::ENDS + WARPS as usize * Self::SLICE_SUMS;
+    /// Offset of the joins.
+    pub const JOINS: usize = Self::BESIDE + WARPS as usize * 2 * Self::PIECE;
+    /// Offset of the thread block's [`StagedSpan`].
+    pub const SPAN: usize = Self::JOINS + Self::MAX_JOINS * size_of::<StagedJoin>();
+    /// Offset of the barriers of the tiles.
+    pub const BARRIERS: usize = Self::SPAN + size_of::<StagedSpan>();
+    /// Bytes in all.
+    pub const BYTES: usize = Self::BARRIERS + Self::TILES * 8;
+}
+
+impl<const WARPS: u32> Tile for Resident<WARPS> {
+    const THREADS: u32 = WARPS * 32;
+    const MIN_BLOCKS: u32 = 1;
+    const COLUMNS: u32 = STAGED_COLUMNS;
+    const ITEMS: u32 = WARPS;
+    const PARTS: u32 = 1;
+    const BURST: u32 = CHUNK_STEPS as u32;
+    const BLOCK: (u32, u32) = (1, 1);
+    const DEPTH: u32 = (Self::TILES * K_TILE) as u32;
+    fn shared_bytes(_: Dtype) -> u32 {
+        const { assert!((WARPS as usize + 2) * Self::SLICE_SUMS <= Self::ZEROS) };
+        const { assert!(WARPS as usize >= SLICE / 2 && Self::BYTES <= 227 * 1024) };
+        Self::BYTES as u32
+    }
+    /// The copy engine wants 16-byte addresses and strides.
+    fn vector(dtype: Dtype) -> u32 {
+        16 / dtype.bytes() as u32
+    }
+}
+
+/// Chunks of one slice that a warp takes: `first .. end`. Where these are not all of them, the sums meet those of others.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StagedPiece {
+    /// First chunk.
+    pub first: u32,
+    /// One past the last.
+    pub end: u32,
+    /// The slice.
+    pub slice: u32,
+    /// `PIECE_*`.
+    pub kind: u32,
+}
+
+/// A piece that is all of its slice.
+pub const PIECE_WHOLE: u32 = 0;
+/// A piece that others go on with, or the last of its warp.
+pub const PIECE_OPEN: u32 = 1;
+/// The end of a slice that others began, where the warp has an open piece as well. Whole pieces stand in front of both.
+pub const PIECE_END: u32 = 2;
+
+/// A slice whose sums are with several warps, or with several thread blocks of a cluster; for one thread block.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct StagedJoin {
+    /// The warp of this thread block that has the first part.
+    pub warp: u32,
+    /// Warps of this thread block that have a part.
+    pub count: u32,
+    /// 1 where the last of them has it as a [`PIECE_END`].
+    pub end: u32,
+    /// Keeps the rows at 16 bytes.
+    pub reserved: u32,
+    /// Rows of C, as in [`StagedParams::rows`].
+    pub rows: [u32; SLICE],
+}
+
+/// Most thread blocks of a cluster.
+pub const MAX_CLUSTER: usize = 8;
+
+/// Bytes of a join in front of its rows.
+pub const JOIN_HEAD: usize = 16;
+
+/// Joins of a thread block.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StagedSpan {
+    /// The first.
+    pub first: u32,
+    /// How many.
+    pub count: u32,
+    /// The slice that began in another thread block of the cluster, and that which goes on in others: first of these thread blocks,
+    /// their number in bits 8 to 15, the place of this one among them in bits 16 and up; 0 for none.
+    pub crossing: [u32; 2],
+}
+
+const _: () = assert!(size_of::<StagedPiece>() == 16);
+const _: () = assert!(size_of::<StagedJoin>() == JOIN_HEAD + 4 * SLICE);
+const _: () = assert!(size_of::<StagedSpan>() == 16);
+
+/// Parameters of the `staged` kernels: `C[m,n] = epilogue(alpha * A[m,k] * B[k,n])`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct StagedParams {
+    /// B, in tiles of [`K_TILE`] rows.
+    pub b_map: MapWords,
+    /// First chunk of each slice, u32, one more than slices.
+    pub offsets: u64,
+    /// First tile that each chunk needs and, in the low [`WINDOW_BITS`], how many, u32.
+    pub windows: u64,
+    /// Row of C of every lane of each slice, u32; [`EMPTY_ROW`] set for one without entries, `u32::MAX` for none.
+    pub rows: u64,
+    /// Local columns, u16, `[chunks, 32, 4]`.
+    pub columns: u64,
+    /// Values, `[chunks, 32, 4]`.
+    pub values: u64,
+    /// C, row-major.
+    pub c: u64,
+    /// Bias vector, or 0.
+    pub bias: u64,
+    /// [`Resident`]: [`StagedPiece`]s, first that which each warp of each group begins with, then the others.
+    pub pieces: u64,
+    /// [`Resident`]: first of each warp's other pieces, and one past the last, u32 each.
+    pub others: u64,
+    /// [`Resident`]: [`StagedSpan`] of each thread block.
+    pub spans: u64,
+    /// [`Resident`]: [`StagedJoin`]s.
+    pub joins: u64,
+    /// Scalar factor of the product.
+    pub alpha: f64,
+    /// Slices.
+    pub slices: u32,
+    /// Tiles of B along k.
+    pub tiles: u32,
+    /// Columns of B and C.
+    pub n: u32,
+    /// Bytes from one row of C to the next.
+    pub ldc_bytes: u32,
+    /// `FLAG_*`.
+    pub flags: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+const _: () = assert!(size_of::<StagedParams>() == 248);

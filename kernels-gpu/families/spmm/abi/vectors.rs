@@ -1,0 +1,114 @@
+//! The module `vectors`: A by columns of eight rows, on `mma.sync` with the operands swapped.
+
+use crate::abi::{Dtype, Tile};
+
+/// Rows of a window: what one vector spans, and the 8-wide operand of `mma.m16n8`.
+pub const WINDOW: usize = 8;
+/// Vectors of one step.
+pub const STEP_VECTORS: usize = 16;
+/// Vectors of a step that one lane gathers.
+pub const LANE_VECTORS: usize = 4;
+/// Bytes of one row of B that eight lanes load at once.
+pub const SLAB_BYTES: usize = 128;
+
+/// Bytes of a step's record: the columns of its vectors, 2 bytes each (4 where they are `wide`), then a word for each
+/// row: bit `v` says that vector `v` has an entry there; the upper half is the row's first value of the step, counted from the
+/// window's base.
+pub const fn record_bytes(wide: bool) -> usize {
+    STEP_VECTORS * if wide { 4 } else { 2 } + WINDOW * 4
+}
+
+/// Stages of a warp's ring: one is multiplied while rows of B for the others arrive.
+pub const VECTOR_STAGES: usize = 3;
+/// Bytes of a slab in a stage: a row for each vector.
+pub const STAGE_SLAB: usize = STEP_VECTORS * SLAB_BYTES;
+
+/// Tile of the module: `WINDOWS` windows of eight rows, each shared by `PARTS` warps that take its steps in turn, against
+/// `SLABS` x 128 bytes of columns; elements have `BYTES` bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Vectors<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usize = 2>;
+
+impl<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usize>
+    Vectors<WINDOWS, PARTS, SLABS, BYTES>
+{
+    /// Columns of a slab.
+    pub const SLAB_COLUMNS: usize = SLAB_BYTES / BYTES;
+    /// Bytes of a warp's ring. In the end it holds the warp's sums in f32, which are no more.
+    pub const RING: usize = VECTOR_STAGES * SLABS * STAGE_SLAB;
+}
+
+impl<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usize> Tile
+    for Vectors<WINDOWS, PARTS, SLABS, BYTES>
+{
+    const THREADS: u32 = 32 * WINDOWS * PARTS;
+    /// 24 warps of one slab, 16 of two: as many as their rings fit.
+    const MIN_BLOCKS: u32 = if SLABS == 1 { 24 } else { 16 } / (WINDOWS * PARTS);
+    const COLUMNS: u32 = (SLABS * SLAB_BYTES / BYTES) as u32;
+    const ITEMS: u32 = WINDOWS;
+    const PARTS: u32 = PARTS;
+    const BURST: u32 = STEP_VECTORS as u32;
+    const BLOCK: (u32, u32) = (1, 1);
+    fn shared_bytes(_: Dtype) -> u32 {
+        Self::THREADS / 32 * Self::RING as u32
+    }
+    /// B and C move by 16 bytes.
+    fn vector(dtype: Dtype) -> u32 {
+        16 / dtype.bytes() as u32
+    }
+}
+
+/// Work of one group of warps: the vectors of one window.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowWindow {
+    /// Which window: rows `8 window ..`.
+    pub window: u32,
+    /// Record of its first step.
+    pub first: u32,
+    /// Its vectors; in the uppermost 8 bits the rows that have entries.
+    pub vectors: u32,
+    /// Slot of A's values from which its words count.
+    pub base: u32,
+}
+
+/// Vectors of a window at the most.
+pub const WINDOW_VECTORS: usize = (1 << 24) - 1;
+
+/// Parameters of the `vectors` kernels: `C[m,n] = epilogue(alpha * A[m,k] * B[k,n])`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct VectorsParams {
+    /// [`RowWindow`]s in the order of work.
+    pub windows: u64,
+    /// Records of [`record_bytes`].
+    pub records: u64,
+    /// Values of A, in the order of its own format.
+    pub values: u64,
+    /// B, row-major.
+    pub b: u64,
+    /// C, row-major.
+    pub c: u64,
+    /// Bias vector, or 0.
+    pub bias: u64,
+    /// Scalar factor of the product.
+    pub alpha: f64,
+    /// Number of windows.
+    pub window_count: u32,
+    /// Columns of B and C.
+    pub n: u32,
+    /// Rows of C.
+    pub m: u32,
+    /// Bytes from one row of B to the next.
+    pub ldb_bytes: u32,
+    /// Bytes from one row of C to the next.
+    pub ldc_bytes: u32,
+    /// `FLAG_*`.
+    pub flags: u32,
+    /// Whether columns in records have 4 bytes.
+    pub wide: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+const _: () = assert!(size_of::<RowWindow>() == 16);
+const _: () = assert!(size_of::<VectorsParams>() == 88);

@@ -1,0 +1,17 @@
+//! The products of module `spmm` for a batch: blockIdx.z says which, and its operands lie at equal distances.
+
+use crate::abi::*;
+use crate::device::elem::Elem;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::walk::Walk;
+use crate::families::spmm::abi::*;
+
+impl<W: Walk, E: Elem, T: Kernel<W, E, SpmmParams>> Kernel<W, E, BatchedParams> for T {
+    #[inline(always)]
+    unsafe fn run(p: &BatchedParams, at: u64) {
+        let product = p.item(gpu::block_z());
+        // SAFETY: the caller's promise, for one of the batch.
+        unsafe { <T as Kernel<W, E, SpmmParams>>::run(&product, at) }
+    }
+}

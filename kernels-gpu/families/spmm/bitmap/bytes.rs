@@ -1,0 +1,378 @@
+//! A with its places as bytes: four warps spread a tile of 64 x 128 out in shared memory, each lane in a bank of its own, one warpgroup
+//! multiplies it from there and takes the values away again. Two tiles by turns: one is spread out while the other is multiplied.
+
+use super::out::Strip;
+use super::starts::{AHEAD, Starts, first_starts, starts};
+use super::{Ring, ThinElem};
+use crate::abi::*;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::wgmma_thin::Thin;
+use crate::device::ptx::{barrier, bits, bulk, copy, warp, wgmma};
+use crate::families::spmm::abi::*;
+use crate::frag;
+
+/// Chunks of a bank that a warp remembers, to take them away again. Where a bank has more than four times as many, the whole tile is
+/// cleared instead.
+const KEPT: usize = 3;
+/// Warps of a warpgroup: chunk `j` of every bank is that of warp `j % 4`.
+const WARPS: u32 = 4;
+/// Bytes for the counts of a stage.
+const COUNTS: u32 = 128;
+
+/// Where this thread's values of a tile are.
+#[derive(Clone, Copy)]
+struct Spread {
+    /// Chunks of this lane's bank.
+    chunks: u32,
+    places: [[u32; 4]; KEPT],
+}
+
+/// A warp's own in its warpgroup.
+#[derive(Clone, Copy)]
+struct Own {
+    group: u32,
+    warp: u32,
+    lane: u32,
+    /// First of the two tiles.
+    tile: u32,
+}
+
+impl Own {
+    #[inline(always)]
+    fn new() -> Own {
+        // The same for all lanes, which ptxas has to see.
+        let group = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
+        Own {
+            group,
+            warp: warp::shuffle::<32>(gpu::thread() / 32 % WARPS, 0, u32::MAX),
+            lane: gpu::thread() % 32,
+            tile: copy::arena() + BIT_HEAD as u32 + group * 2 * BYTE_TILE as u32,
+        }
+    }
+}
+
+impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
+    /// Barrier that says: the stage has arrived.
+    #[inline(always)]
+    fn full(slot: u32) -> u32 {
+        copy::arena() + slot * 8
+    }
+
+    /// Barrier that says: the stage may be overwritten.
+    #[inline(always)]
+    fn empty(slot: u32) -> u32 {
+        Self::full(slot) + BIT_STAGES as u32 * 8
+    }
+
+    /// For each warpgroup: chunks of the stage in front of its own, and from bit 16 on all.
+    #[inline(always)]
+    fn offsets(slot: u32) -> u32 {
+        copy::arena() + (BIT_STAGES * 16) as u32 + slot * 16
+    }
+
+    /// B of a stage.
+    #[inline(always)]
+    fn b(slot: u32) -> u32 {
+        copy::arena() + Self::HEAD as u32 + slot * Self::B_BYTES as u32
+    }
+
+    /// A of a stage: counts, places, values.
+    #[inline(always)]
+    fn a(p: &BitmapParams, slot: u32) -> u32 {
+        copy::arena() + Self::HEAD as u32 + p.stages * Self::B_BYTES as u32 + slot * p.slot_bytes
+    }
+
+    /// Makes the barriers and fetches the tensor map.
+    #[inline(always)]
+    fn set_up(p: &BitmapParams, at: u64) {
+        // There are more threads than stages.
+        let slot = gpu::thread();
+        if slot < p.stages {
+            barrier::init(Self::full(slot), 1);
+            barrier::init(Self::empty(slot), GROUPS as u32 * WARPS);
+            barrier::init_fence();
+        }
+        if slot == 0 {
+            bulk::prefetch_map(at);
+        }
+        gpu::sync_threads();
+    }
+
+    #[inline(always)]
+    fn produce(p: &BitmapParams, at: u64) {
+        // A ring that starts empty: the first wait for a free stage passes.
+        let mut ring = Ring::first(1);
+        let mut later = p.piece(0);
+        let mut next = first_starts::<GROUPS>(p);
+        let mut round = 0;
+        while later.height != 0 {
+            let piece = later;
+            if round != 0 {
+                next = starts::<GROUPS>(p, piece, 0);
+            }
+            round += 1;
+            later = p.piece(round);
+            let mut stage = 0;
+            while stage < piece.stages {
+                let now = next;
+                // On their way while these stages are copied.
+                next = starts::<GROUPS>(p, piece, stage + AHEAD);
+                let left = piece.stages - stage;
+                let count = if left < AHEAD { left } else { AHEAD };
+                let mut i = 0;
+                while i < count {
+                    let mut own = [0; 8];
+                    unroll!(j < GROUPS + 1, {
+                        own[j] = warp::shuffle::<32>(now[j], i, u32::MAX)
+                    });
+                    barrier::wait(Self::empty(ring.slot), ring.parity);
+                    if gpu::thread() % 32 == 0 {
+                        Self::copy(p, at, piece, stage + i, own, ring.slot);
+                    }
+                    ring.advance(p.stages);
+                    i += 1;
+                }
+                stage += AHEAD;
+            }
+        }
+    }
+
+    /// Starts the copies of one stage.
+    #[inline(always)]
+    fn copy(p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, own: Starts, slot: u32) {
+        let tile = piece.tile + stage * piece.step;
+        let k = (piece.place + stage) * BYTE_DEPTH as u32;
+        let unit = BYTE_UNIT as u32;
+        // The last start is that behind the last tile there is.
+        let chunks = (own[GROUPS] - own[0]) * unit;
+        let counts = piece.height * BYTE_COUNTS as u32;
+        let mut offsets = [0; 8];
+        unroll!(j < GROUPS, {
+            offsets[j] = ((own[j] - own[0]) * unit) | (chunks << 16)
+        });
+        let [a, b, c, d, ..] = offsets;
+        copy::store_shared_v4(Self::offsets(slot), [a, b, c, d]);
+        let (to, full) = (Self::a(p, slot), Self::full(slot));
+        barrier::arrive_expect(full, counts + chunks * 12 + Self::B_BYTES as u32);
+        let first = p.words + tile as u64 * BYTE_COUNTS as u64;
+        bulk::load_line(to, first, counts, full);
+        if chunks != 0 {
+            let places = p.words + (p.places as u64 + own[0] as u64) * 16;
+            bulk::load_line(to + COUNTS, places, chunks * 4, full);
+            let values = p.values + own[0] as u64 * 32;
+            bulk::load_line(to + COUNTS + chunks * 4, values, chunks * 8, full);
+        }
+        let half = (BYTE_DEPTH / 2) as u32;
+        bulk::load(Self::b(slot), at, piece.column, k, full);
+        bulk::load(
+            Self::b(slot) + half * N as u32 * 2,
+            at,
+            piece.column,
+            k + half,
+            full,
+        );
+    }
+
+    #[inline(always)]
+    fn consume<E: ThinElem>(p: &BitmapParams) {
+        let own = Own::new();
+        let group = own.group;
+        Self::clear(own, own.tile);
+        Self::clear(own, own.tile + BYTE_TILE as u32);
+        barrier::sync_named(1 + group, 128);
+        let mut ring = Ring::first(0);
+        let mut before = Spread {
+            chunks: 0,
+            places: [[own.tile; 4]; KEPT],
+        };
+        let mut odd = 0;
+        let mut round = 0;
+        loop {
+            let piece = p.piece(round);
+            if piece.height == 0 {
+                return;
+            }
+            round += 1;
+            if group >= warp::shuffle::<32>(piece.height, 0, u32::MAX) {
+                Self::pass(p, &mut ring, piece.stages);
+                continue;
+            }
+            let mut acc = Thin::<N>::zero();
+            let (mut stage, mut last) = (0, 0);
+            while stage < piece.stages {
+                let (tile, other) = (own.tile + odd, own.tile + (BYTE_TILE as u32 - odd));
+                barrier::wait(Self::full(ring.slot), ring.parity);
+                let now = Self::spread(p, ring.slot, own, tile);
+                acc.wait::<0>();
+                if stage != 0 && p.stages != 1 {
+                    Self::free(last);
+                }
+                bits::fence_async();
+                // The tile is there, and the other one is not read any more.
+                barrier::sync_named(1 + group, 128);
+                acc.fence();
+                Self::multiply::<E>(&mut acc, tile, ring.slot);
+                wgmma::commit();
+                Self::take_away(own, before, other);
+                barrier::sync_named(1 + group, 128);
+                before = now;
+                odd = BYTE_TILE as u32 - odd;
+                last = ring.slot;
+                if p.stages == 1 {
+                    // There is no room to copy the next one meanwhile.
+                    acc.wait::<0>();
+                    Self::free(last);
+                }
+                ring.advance(p.stages);
+                stage += 1;
+            }
+            acc.wait::<0>();
+            if stage != 0 && p.stages != 1 {
+                Self::free(last);
+            }
+            Self::leave::<E>(p, piece, group, &mut acc);
+        }
+    }
+
+    /// Sends a warpgroup's sums out as those of a strip.
+    #[inline(always)]
+    fn leave<E: ThinElem>(p: &BitmapParams, piece: BitPiece, group: u32, acc: &mut Thin<N>) {
+        match N {
+            16 => Strip::<GROUPS, N, 4>::leave::<E>(p, piece, group, acc),
+            32 => Strip::<GROUPS, N, 2>::leave::<E>(p, piece, group, acc),
+            _ => Strip::<GROUPS, N, 1>::leave::<E>(p, piece, group, acc),
+        }
+    }
+
+    /// Stages without rows for this warpgroup.
+    #[inline(always)]
+    fn pass(p: &BitmapParams, ring: &mut Ring, stages: u32) {
+        let mut stage = 0;
+        while stage < stages {
+            barrier::wait(Self::full(ring.slot), ring.parity);
+            Self::free(ring.slot);
+            ring.advance(p.stages);
+            stage += 1;
+        }
+    }
+
+    /// Spreads this warp's chunks of a stage out.
+    #[inline(always)]
+    fn spread(p: &BitmapParams, slot: u32, own: Own, tile: u32) -> Spread {
+        let a = Self::a(p, slot);
+        let chunks = copy::load_shared_b8(a + own.group * BYTE_COUNTS as u32 + own.lane);
+        let offset = copy::load_shared_b32(Self::offsets(slot) + own.group * 4);
+        let (front, all) = (offset & 0xffff, offset >> 16);
+        let bank = tile + own.lane * 4;
+        let places = a + COUNTS + front * 4;
+        let values = a + COUNTS + all * 4 + front * 8;
+        // Two side by side, the others one after the other if there are any.
+        let turns = [own.warp, own.warp + WARPS];
+        let at = turns.map(|turn| chunk_of(chunks, turn, own.lane));
+        let words = at.map(|at| copy::load_shared_b32(places + at * 4));
+        let pairs = at.map(|at| copy::load_shared_v2(values + at * 8));
+        let [first, second] = words.map(|word| addresses(word, bank));
+        bits::store_halves(first, halves(pairs[0]), chunks > turns[0]);
+        bits::store_halves(second, halves(pairs[1]), chunks > turns[1]);
+        let mut third = first;
+        let mut turn = own.warp + 2 * WARPS;
+        while warp::ballot(chunks > turn) != 0 {
+            let at = chunk_of(chunks, turn, own.lane);
+            third = addresses(copy::load_shared_b32(places + at * 4), bank);
+            let pair = copy::load_shared_v2(values + at * 8);
+            bits::store_halves(third, halves(pair), chunks > turn);
+            turn += WARPS;
+        }
+        Spread {
+            chunks,
+            places: [first, second, third],
+        }
+    }
+
+    /// Zeros where [`spread`](Self::spread) stored.
+    #[inline(always)]
+    fn take_away(own: Own, before: Spread, tile: u32) {
+        if warp::ballot(before.chunks > WARPS * KEPT as u32) != 0 {
+            Self::clear(own, tile);
+            return;
+        }
+        unroll!(t < KEPT, {
+            let there = before.chunks > own.warp + WARPS * t as u32;
+            bits::store_halves(before.places[t], [0; 4], there);
+        });
+    }
+
+    /// Zeros in this warp's quarter of a tile.
+    #[inline(always)]
+    fn clear(own: Own, tile: u32) {
+        let first = tile + (own.warp * 32 + own.lane) * 16;
+        unroll!(i < BYTE_TILE / (128 * 16), {
+            copy::store_shared_v4(first + i as u32 * 128 * 16, [0; 4])
+        });
+    }
+
+    /// The `wgmma`s of a stage.
+    #[inline(always)]
+    fn multiply<E: ThinElem>(acc: &mut Thin<N>, tile: u32, slot: u32) {
+        let row = (N * 2) as u32;
+        let (a, b) = (frag::descriptor(0, 128, 16), frag::descriptor(0, row, 16));
+        // The address, in units of 16 bytes, stands in the lowest bits.
+        let tile = a as u32 | warp::shuffle::<32>(tile, 0, u32::MAX) >> 4;
+        let from = b as u32 | warp::shuffle::<32>(Self::b(slot), 0, u32::MAX) >> 4;
+        let high = |descriptor: u64| descriptor & 0xffff_ffff_0000_0000;
+        unroll!(t < BYTE_DEPTH / 16, {
+            // Halves of 64 columns follow each other; 16 columns are 32 bytes. Of B, 16 rows are as many units of 16 bytes as a row
+            // has bytes.
+            let place = (t / 4 * BYTE_TILE / 2 + t % 4 * 32) as u32;
+            let a = high(a) | (tile + place / 16) as u64;
+            let b = high(b) | (from + t as u32 * row) as u64;
+            E::mma_thin_shared::<N>(acc, a, b);
+        });
+    }
+
+    /// Lets the stage be overwritten, as far as this warp goes.
+    #[inline(always)]
+    fn free(slot: u32) {
+        // One lane arrives for all, when all have read.
+        warp::sync_lanes(u32::MAX);
+        if gpu::thread_again() % 32 == 0 {
+            barrier::arrive(Self::empty(slot));
+        }
+    }
+}
+
+/// Number of a bank's chunk `turn` in its tile: behind all earlier ones of every bank, and those of the lanes in front.
+#[inline(always)]
+fn chunk_of(chunks: u32, turn: u32, lane: u32) -> u32 {
+    let earlier = warp::total(if chunks < turn { chunks } else { turn });
+    let beside = warp::ballot(chunks > turn) & ((1 << lane) - 1);
+    earlier + beside.count_ones()
+}
+
+/// Where the values of four places go: each byte is a line of 128 bytes, and which half of the bank's four bytes.
+#[inline(always)]
+fn addresses(places: u32, bank: u32) -> [u32; 4] {
+    let (lines, halves) = (places & 0xfefe_fefe, places & 0x0101_0101);
+    [0, 8, 16, 24].map(|at| bits::dot(lines, 64 << at, bits::dot(halves, 2 << at, bank)))
+}
+
+/// The halves of two words.
+#[inline(always)]
+fn halves([a, b]: [u32; 2]) -> [u32; 4] {
+    [a, a >> 16, b, b >> 16]
+}
+
+impl<W: WalkInfo, E: ThinElem, const GROUPS: usize, const N: usize> Kernel<W, E, BitmapParams>
+    for ByteTile<GROUPS, N>
+{
+    #[inline(always)]
+    unsafe fn run(p: &BitmapParams, at: u64) {
+        Self::set_up(p, at);
+        if gpu::thread() >= GROUPS as u32 * 128 {
+            Self::produce(p, at);
+        } else {
+            Self::consume::<E>(p);
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! A warpgroup that multiplies: a warp expands its slab of 16 rows of a tile into fragments, four squares side by side.
+
+use super::out::Strip;
+use super::{Ring, ThinElem};
+use crate::device::gpu;
+use crate::device::ptx::wgmma_thin::Thin;
+use crate::device::ptx::{barrier, bits, copy, warp, wgmma};
+use crate::families::spmm::abi::*;
+use crate::frag;
+
+/// Squares of 16 columns in a tile, one `wgmma` each.
+const SQUARES: usize = 4;
+
+/// Where this lane finds its own of a stage.
+#[derive(Clone, Copy)]
+struct Own {
+    word: u32,
+    squares: u32,
+    values: u32,
+    weights: bits::Weights,
+}
+
+impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N, ALIGNED> {
+    #[inline(always)]
+    pub(super) fn consume<E: ThinElem>(p: &BitmapParams) {
+        // The same for all lanes, which ptxas has to see.
+        let group = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
+        let mut ring = Ring::first(0);
+        let (warp, lane) = (gpu::thread() / 32 % 4, gpu::thread() % 32);
+        let own = Own {
+            word: warp::again(group * BIT_BYTES as u32 + (warp * 32 + lane) * 4),
+            squares: warp::again(group * BIT_BYTES as u32 + 512 + warp * 8),
+            values: warp::again(group * 4),
+            weights: bits::Weights::new(),
+        };
+        let mut round = 0;
+        loop {
+            let piece = p.piece(round);
+            if piece.height == 0 {
+                return;
+            }
+            round += 1;
+            if group >= warp::shuffle::<32>(piece.height, 0, u32::MAX) {
+                Self::pass(p, &mut ring, piece.stages);
+                continue;
+            }
+            let mut acc = Thin::<N>::zero();
+            let mut stage = 0;
+            while stage < piece.stages {
+                let (full, parity) = ring.full();
+                barrier::wait(full, parity);
+                let a = Self::fragments(p, ring.slot, own);
+                acc.fence();
+                Self::multiply::<E>(&mut acc, ring.slot, a);
+                wgmma::commit();
+                // The fragments' registers are read until then; other warpgroups expand meanwhile.
+                acc.wait::<0>();
+                Self::free(ring.slot);
+                ring.advance(p.stages);
+                stage += 1;
+            }
+            match N {
+                16 if GROUPS == 4 => Strip::<GROUPS, N, 4>::leave::<E>(p, piece, group, &mut acc),
+                _ => Strip::<GROUPS, N, 1>::leave::<E>(p, piece, group, &mut acc),
+            }
+        }
+    }
+
+    /// Stages without rows for this warpgroup.
+    #[inline(always)]
+    fn pass(p: &BitmapParams, ring: &mut Ring, stages: u32) {
+        let mut stage = 0;
+        while stage < stages {
+            let (full, parity) = ring.full();
+            barrier::wait(full, parity);
+            Self::free(ring.slot);
+            ring.advance(p.stages);
+            stage += 1;
+        }
+    }
+
+    /// The fragments of this warp's slab.
+    #[inline(always)]
+    fn fragments(p: &BitmapParams, slot: u32, at: Own) -> [[u32; 4]; SQUARES] {
+        let stage = Self::a(p, slot);
+        let own = copy::load_shared_b32(stage + at.word);
+        let squares = copy::load_shared_v2(stage + at.squares);
+        let values = copy::load_shared_b32(Self::offsets(slot) + at.values);
+        let own = Slab::new(own, squares, values);
+        let [pairs] = scanned([own.counts]);
+        [0, 1, 2, 3].map(|t| own.square(at.weights, pairs, t))
+    }
+
+    /// The `wgmma`s of a stage.
+    #[inline(always)]
+    fn multiply<E: ThinElem>(acc: &mut Thin<N>, slot: u32, a: [[u32; 4]; SQUARES]) {
+        let row = (N * 2) as u32;
+        let b = frag::descriptor(0, row, 16);
+        // The address, in units of 16 bytes, stands in the lowest bits: 16 rows are as many units as a row has bytes.
+        let at = b as u32 | Self::b(slot) >> 4;
+        unroll!(t < SQUARES, {
+            let low = (at + t as u32 * row) as u64;
+            E::mma_thin::<N>(acc, a[t], b & 0xffff_ffff_0000_0000 | low);
+        });
+    }
+
+    /// Lets the stage be overwritten, as far as this warp goes.
+    #[inline(always)]
+    fn free(slot: u32) {
+        // One lane arrives for all, when all have read.
+        warp::sync_lanes(u32::MAX);
+        if gpu::thread_again() % 32 == 0 {
+            barrier::arrive(Self::empty(slot));
+        }
+    }
+}
+
+/// A lane's bits of a slab of four squares, and where the slab's values are.
+#[derive(Clone, Copy)]
+pub(super) struct Slab {
+    word: u32,
+    /// Of each square, the values of the tile in front of its right half.
+    middles: [u32; 2],
+    values: u32,
+    /// Bits of left and of right halves, a byte each square.
+    pub(super) counts: [u32; 2],
+}
+
+impl Slab {
+    #[inline(always)]
+    pub(super) fn new(word: u32, middles: [u32; 2], values: u32) -> Slab {
+        let counts = bits::halves_of_squares(word);
+        Slab {
+            word,
+            middles,
+            values,
+            counts,
+        }
+    }
+
+    /// This lane's fragment of square `t`: values of the left half lie in front of the middle, so many of them as `pairs` says are this lane's
+    /// and those of the lanes behind; those of the right one behind it.
+    #[inline(always)]
+    pub(super) fn square(self, w: bits::Weights, pairs: [u32; 2], t: u32) -> [u32; 4] {
+        let middle = bits::plus_twice(self.middles[t as usize / 2], t % 2, self.values);
+        let left = bits::less_twice(pairs[0], t, middle);
+        let right = bits::dot(pairs[1], 2 << (8 * t), middle);
+        bits::expand(w, self.word >> (2 * t), [left, right])
+    }
+}
+
+/// From the counts of this lane: those of it and the lanes behind for left halves, of the lanes in front for right ones. At most 128, so no byte
+/// overflows. Two slabs are summed up side by side.
+#[inline(always)]
+pub(super) fn scanned<const COUNT: usize>(counts: [[u32; 2]; COUNT]) -> [[u32; 2]; COUNT] {
+    let mut pairs = counts;
+    bits::scan_pairs(&mut pairs);
+    unroll!(i < COUNT, { pairs[i][1] -= counts[i][1] });
+    pairs
+}

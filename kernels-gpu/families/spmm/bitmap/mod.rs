@@ -1,0 +1,184 @@
+//! A as bits and values, "load as sparse, compute as dense" (Flash-LLM, arXiv 2309.10285; SpInfer, EuroSys 2025): a warp copies tiles as
+//! they lie into a ring of stages, warpgroups expand them into fragments in registers and multiply 64 rows each (`wgmma`).
+//! Every thread block has as many stages as the next: strips of C are cut along k wherever that falls.
+
+mod bytes;
+mod consumer;
+mod out;
+mod producer;
+mod starts;
+mod warps;
+
+use crate::abi::*;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::mma::MmaElem;
+use crate::device::ptx::wgmma_thin::Thin;
+use crate::device::ptx::{barrier, bulk, copy, global};
+use crate::families::spmm::abi::*;
+
+/// An element type with a `wgmma` atom for few columns.
+pub trait ThinElem: MmaElem {
+    /// `D += A B`, 16 deep, A in registers.
+    fn mma_thin<const N: usize>(acc: &mut Thin<N>, a: [u32; 4], b: u64);
+
+    /// The same with A in shared memory, contiguous along k.
+    fn mma_thin_shared<const N: usize>(acc: &mut Thin<N>, a: u64, b: u64);
+}
+
+impl ThinElem for F16 {
+    #[inline(always)]
+    fn mma_thin<const N: usize>(acc: &mut Thin<N>, a: [u32; 4], b: u64) {
+        acc.mma_f16(a, b)
+    }
+
+    #[inline(always)]
+    fn mma_thin_shared<const N: usize>(acc: &mut Thin<N>, a: u64, b: u64) {
+        acc.mma_f16_shared(a, b)
+    }
+}
+
+impl ThinElem for Bf16 {
+    #[inline(always)]
+    fn mma_thin<const N: usize>(acc: &mut Thin<N>, a: [u32; 4], b: u64) {
+        acc.mma_bf16(a, b)
+    }
+
+    #[inline(always)]
+    fn mma_thin_shared<const N: usize>(acc: &mut Thin<N>, a: u64, b: u64) {
+        acc.mma_bf16_shared(a, b)
+    }
+}
+
+/// Barriers of arrival, twice: one round of each parity.
+const ARRIVALS: u32 = 2 * BIT_STAGES as u32;
+
+/// A place in the ring of stages, and the parity of the round; and the number of the stage by arrival, below [`ARRIVALS`]. Barriers
+/// that say that a stage has arrived go round on their own: warps that take every third or sixth stage see each round of theirs, however
+/// many stages the ring has.
+#[derive(Clone, Copy)]
+struct Ring {
+    slot: u32,
+    parity: u32,
+    arrival: u32,
+}
+
+impl Ring {
+    /// The first stage. Who fills it waits with parity 1, which passes on new barriers.
+    #[inline(always)]
+    fn first(parity: u32) -> Ring {
+        Ring {
+            slot: 0,
+            parity,
+            arrival: 0,
+        }
+    }
+
+    /// The barrier that says that the stage has arrived, and the parity it has before.
+    #[inline(always)]
+    fn full(self) -> (u32, u32) {
+        let second = self.arrival >= BIT_STAGES as u32;
+        let number = if second {
+            self.arrival - BIT_STAGES as u32
+        } else {
+            self.arrival
+        };
+        (copy::arena() + number * 8, second as u32)
+    }
+
+    #[inline(always)]
+    fn advance(&mut self, stages: u32) {
+        self.slot += 1;
+        if self.slot == stages {
+            self.slot = 0;
+            self.parity ^= 1;
+        }
+        self.arrival += 1;
+        if self.arrival == ARRIVALS {
+            self.arrival = 0;
+        }
+    }
+}
+
+impl BitmapParams {
+    /// This thread block's piece of a round; none past the last round.
+    #[inline(always)]
+    fn piece(&self, round: u32) -> BitPiece {
+        let there = round < self.rounds;
+        let index = round * gpu::grid_x() + gpu::block_x();
+        let at = self.pieces + index as u64 * size_of::<BitPiece>() as u64;
+        let [row, column, tile, step] = global::load_v4(at, there);
+        let [place, stages, height, entries] = global::load_v4(at + 16, there);
+        let [first, parts, counter, reserved] = global::load_v4(at + 32, there);
+        BitPiece {
+            row,
+            column,
+            tile,
+            step,
+            place,
+            stages,
+            height,
+            entries,
+            first,
+            parts,
+            counter,
+            reserved,
+        }
+    }
+}
+
+impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N, ALIGNED> {
+    /// Barrier that says: the stage may be overwritten. Those of arrival lie in front.
+    #[inline(always)]
+    fn empty(slot: u32) -> u32 {
+        copy::arena() + (BIT_STAGES as u32 + slot) * 8
+    }
+
+    /// Where the values of each warpgroup start in the stage, four words.
+    #[inline(always)]
+    fn offsets(slot: u32) -> u32 {
+        copy::arena() + (BIT_STAGES * 16) as u32 + slot * 16
+    }
+
+    /// B of a stage.
+    #[inline(always)]
+    fn b(slot: u32) -> u32 {
+        copy::arena() + BIT_HEAD as u32 + slot * Self::B_BYTES as u32
+    }
+
+    /// A of a stage: the words of the tiles, then their values.
+    #[inline(always)]
+    fn a(p: &BitmapParams, slot: u32) -> u32 {
+        copy::arena() + BIT_HEAD as u32 + p.stages * Self::B_BYTES as u32 + slot * p.slot_bytes
+    }
+
+    /// Makes the barriers, of those that free a stage for so many warps, and fetches the tensor map.
+    #[inline(always)]
+    fn set_up(at: u64, warps: u32) {
+        // There are more threads than barriers.
+        let slot = gpu::thread();
+        if slot < BIT_STAGES as u32 {
+            barrier::init(copy::arena() + slot * 8, 1);
+            barrier::init(Self::empty(slot), warps);
+            barrier::init_fence();
+        }
+        if slot == 0 && ALIGNED {
+            bulk::prefetch_map(at);
+        }
+        gpu::sync_threads();
+    }
+}
+
+impl<W: WalkInfo, E: ThinElem, const GROUPS: usize, const N: usize, const ALIGNED: bool>
+    Kernel<W, E, BitmapParams> for BitTile<GROUPS, N, ALIGNED>
+{
+    #[inline(always)]
+    unsafe fn run(p: &BitmapParams, at: u64) {
+        Self::set_up(at, GROUPS as u32 * 4);
+        if gpu::thread() >= GROUPS as u32 * 128 {
+            Self::produce(p, at);
+        } else {
+            Self::consume::<E>(p);
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Sums on their way to C, and the carry of strips that several thread blocks share. Each warp carries its 16 rows for
+//! itself: nothing waits for other warps.
+
+use super::ThinElem;
+use crate::abi::*;
+use crate::device::epilogue::{Output, finish, row_bias, scale};
+use crate::device::gpu;
+use crate::device::ptx::wgmma_thin::Thin;
+use crate::device::ptx::{global, warp};
+use crate::families::spmm::abi::*;
+use crate::frag;
+
+impl BitmapParams {
+    /// Where results go.
+    #[inline(always)]
+    fn output(&self) -> Output {
+        Output {
+            c: self.c,
+            bias: self.bias,
+            alpha: self.alpha,
+            ldc_bytes: self.ldc_bytes,
+            n: self.n,
+            // Tested here and now: predicates held through the loop over stages cost registers.
+            flags: warp::again(self.flags),
+            gate: 0,
+            gate_bytes: 0,
+        }
+    }
+}
+
+/// A strip's sums, `GROUPS` warpgroups of 64 rows each against `N` columns. `AHEAD` (up to 8) pieces of a cut strip are on their way
+/// at once, as far as registers go.
+pub(super) struct Strip<const GROUPS: usize, const N: usize, const AHEAD: usize>;
+
+impl<const GROUPS: usize, const N: usize, const AHEAD: usize> Strip<GROUPS, N, AHEAD> {
+    /// Sums of a whole strip go to C, those of a piece to its slot; who arrives last adds the slots in order.
+    #[inline(always)]
+    pub(super) fn leave<E: ThinElem>(
+        p: &BitmapParams,
+        piece: BitPiece,
+        group: u32,
+        acc: &mut Thin<N>,
+    ) {
+        let count = piece.parts >> 16;
+        if count == 1 || Self::carry(p, piece, acc) {
+            Self::write::<E>(p, piece, group, acc);
+        }
+    }
+
+    /// Leaves the partial sums of this piece. True for the warp that arrives last: it has the sum over all pieces.
+    #[inline(always)]
+    fn carry(p: &BitmapParams, piece: BitPiece, acc: &mut Thin<N>) -> bool {
+        let (warp, lane) = (gpu::thread_again() / 32, gpu::thread_again() % 32);
+        let (part, count) = (piece.parts & 0xffff, piece.parts >> 16);
+        let place = |part: u32| {
+            let slot = (piece.first + part) as u64 * (GROUPS * 4) as u64 + warp as u64;
+            p.partial + slot * (N / 8 * 512) as u64 + lane as u64 * 16
+        };
+        let mine = place(part);
+        unroll!(j < N / 8, {
+            let four = [0, 1, 2, 3].map(|i| acc.0[4 * j + i].to_bits());
+            global::store_v4(mine + j as u64 * 512, four);
+        });
+        // The lanes' stores come before the barrier, and the one arrival that releases and acquires for the whole GPU behind it.
+        warp::sync_lanes(u32::MAX);
+        let arrivals = p.counters + (piece.counter * (GROUPS * 4) as u32 + warp) as u64 * 4;
+        let mut before = 0;
+        if lane == 0 {
+            before = global::atomic_add(arrivals, 1);
+            if before + 1 == count {
+                global::store_b32(arrivals, 0);
+            }
+        }
+        if warp::shuffle::<32>(before, 0, u32::MAX) + 1 != count {
+            return false;
+        }
+        warp::sync_lanes(u32::MAX);
+        *acc = Thin::zero();
+        let mut from = 0;
+        while from < count {
+            // Added in order.
+            let mut fours = [[[0; 4]; 8]; 8];
+            unroll!(ahead < AHEAD, {
+                let at = place(from + ahead as u32);
+                let there = from + (ahead as u32) < count;
+                unroll!(j < N / 8, {
+                    fours[ahead][j] = global::load_v4_fresh(at + j as u64 * 512, there)
+                });
+            });
+            unroll!(ahead < AHEAD, {
+                unroll!(j < N / 8, {
+                    unroll!(i < 4, {
+                        acc.0[4 * j + i] += f32::from_bits(fours[ahead][j][i])
+                    });
+                });
+            });
+            from += AHEAD as u32;
+        }
+        true
+    }
+
+    /// Finishes the warp's 16 rows.
+    #[inline(always)]
+    fn write<E: ThinElem>(p: &BitmapParams, piece: BitPiece, group: u32, acc: &Thin<N>) {
+        let (warp, lane) = (gpu::thread_again() / 32 % 4, gpu::thread_again() % 32);
+        let top = piece.row + group * BIT_TILE as u32 + warp * 16;
+        let o = p.output();
+        unroll!(half < 2, {
+            let (row, column) = frag::accumulator(lane, 2 * half as u32);
+            let row = top + row;
+            if row < p.m {
+                let factors = (scale::<E>(o, piece.entries), row_bias::<E>(o, row));
+                unroll!(j < N / 8, {
+                    let column = piece.column + j as u32 * 8 + column;
+                    let pair = [acc.0[4 * j + 2 * half], acc.0[4 * j + 2 * half + 1]];
+                    if o.flags & FLAG_VECTORS != 0 {
+                        finish::<E, 2>(o, row, column, factors, pair);
+                    } else {
+                        finish::<E, 1>(o, row, column, factors, [pair[0]]);
+                        finish::<E, 1>(o, row, column + 1, factors, [pair[1]]);
+                    }
+                });
+            }
+        });
+    }
+}

@@ -1,0 +1,42 @@
+//! Where the values of stages start, a lane for each stage.
+
+use crate::device::gpu;
+use crate::device::ptx::global;
+use crate::families::spmm::abi::*;
+
+/// Stages whose starts a warp holds at once: one each lane.
+pub(super) const AHEAD: u32 = BIT_AHEAD as u32;
+
+/// Where the values of a stage's tiles start, and where the last one's end, in the units of the format.
+/// Five at the most.
+pub(super) type Starts = [u32; 8];
+
+/// The same of the first stages of this thread block, which are listed apart: nothing has to be known of its first piece.
+#[inline(always)]
+pub(super) fn first_starts<const GROUPS: usize>(p: &BitmapParams) -> Starts {
+    let stage = gpu::block_x() * AHEAD + gpu::thread() % 32;
+    let at = p.first + stage as u64 * ((GROUPS + 1) * 4) as u64;
+    let mut own = [0; 8];
+    unroll!(j < GROUPS + 1, {
+        own[j] = global::load_b32(at + j as u64 * 4, true)
+    });
+    own
+}
+
+/// This lane's stage of the next [`AHEAD`] from `stage`: starts of its tiles. Past the last tile row, that of the end.
+#[inline(always)]
+pub(super) fn starts<const GROUPS: usize>(p: &BitmapParams, piece: BitPiece, stage: u32) -> Starts {
+    let stage = stage + gpu::thread() % 32;
+    let tile = piece.tile + stage * piece.step;
+    let mut own = [0; 8];
+    unroll!(j < GROUPS + 1, {
+        let within = if (j as u32) < piece.height {
+            j as u32
+        } else {
+            piece.height
+        };
+        let at = p.starts + (tile as u64 + within as u64) * 4;
+        own[j] = global::load_b32(at, stage < piece.stages);
+    });
+    own
+}

@@ -1,0 +1,256 @@
+//! Warps that multiply each for itself (`mma.sync`), for 8 or 16 columns: a warp has a tile of 64 x 64 to itself, several warps have the stages of
+//! a strip by turns, and their sums meet where the strip ends. The warp that copies is that of the other tiles.
+
+use super::consumer::{Slab, scanned};
+use super::out::Strip;
+use super::{ARRIVALS, Ring, ThinElem};
+use crate::abi::*;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::wgmma_thin::Thin;
+use crate::device::ptx::{barrier, bits, copy, matrix, warp};
+use crate::families::spmm::abi::*;
+
+/// Squares of 16 columns of a slab.
+const SQUARES: usize = 4;
+
+/// A warp's sums: its rows by slabs of 16, `N` columns by eights (at most 16).
+type Sums<const SLABS: usize> = [[[f32; 4]; 2]; SLABS];
+/// B's fragments of a stage: squares, eights of columns.
+type Rows = [[[u32; 2]; 2]; SQUARES];
+
+/// A warp's place.
+#[derive(Clone, Copy)]
+struct Own {
+    group: u32,
+    /// Which of the warps that have a tile together.
+    part: u32,
+    phase: u32,
+    lane: u32,
+    weights: bits::Weights,
+}
+
+/// The geometry in shared memory, which is that of the other tiles.
+type Shared<const N: usize> = BitTile<BIT_PANEL, N, true>;
+
+impl Ring {
+    /// So many stages further.
+    #[inline(always)]
+    fn skip(&mut self, count: u32, stages: u32) {
+        self.slot += count;
+        // As a rule there are more stages than are skipped.
+        while self.slot >= stages {
+            self.slot -= stages;
+        }
+        self.arrival += count;
+        if self.arrival >= ARRIVALS {
+            self.arrival -= ARRIVALS;
+        }
+    }
+
+    /// Any number of stages further.
+    #[inline(always)]
+    fn pass(&mut self, count: u32, stages: u32) {
+        self.slot = (self.slot + count) % stages;
+        self.arrival = (self.arrival + count) % ARRIVALS;
+    }
+}
+
+impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES, SLABS> {
+    /// Warps that have a tile together.
+    const PARTS_OF: u32 = (4 / SLABS) as u32;
+
+    #[inline(always)]
+    fn consume<E: ThinElem>(p: &BitmapParams) {
+        let own = Self::own();
+        // A barrier is always waited for by the same phase, which so sees all its rounds.
+        const { assert!(BIT_STAGES.is_multiple_of(PHASES)) };
+        let mut first = Ring::first(0);
+        let mut round = 0;
+        loop {
+            let piece = p.piece(round);
+            if piece.height == 0 {
+                return;
+            }
+            round += 1;
+            let there = own.group < warp::shuffle::<32>(piece.height, 0, u32::MAX);
+            let mut sums = [[[0.0; 4]; 2]; SLABS];
+            let mut ring = first;
+            let phases = PHASES as u32;
+            let mut stage = (own.phase + phases - first.arrival % phases) % phases;
+            ring.skip(stage, p.stages);
+            while stage < piece.stages {
+                let (full, parity) = ring.full();
+                barrier::wait(full, parity);
+                if there {
+                    Self::multiply::<E>(p, ring.slot, own, &mut sums);
+                }
+                Self::free(ring.slot);
+                ring.skip(phases, p.stages);
+                stage += phases;
+            }
+            first.pass(piece.stages, p.stages);
+            if there {
+                let mut acc = Self::meet(own, &sums);
+                if own.phase < SLABS as u32 {
+                    match N {
+                        8 => Strip::<BIT_PANEL, N, 8>::leave::<E>(p, piece, own.group, &mut acc),
+                        _ => Strip::<BIT_PANEL, N, 4>::leave::<E>(p, piece, own.group, &mut acc),
+                    }
+                }
+            }
+        }
+    }
+
+    /// This warp's place. The warps that finish come first, one for each slab.
+    #[inline(always)]
+    fn own() -> Own {
+        // The same for all lanes, which ptxas has to see.
+        let index = warp::shuffle::<32>(gpu::thread() / 32, 0, u32::MAX);
+        // Others there are only where there are more phases than slabs.
+        let slabs = SLABS as u32;
+        let more = const { if PHASES > SLABS { PHASES - SLABS } else { 1 } } as u32;
+        let (group, part, phase) = if index < 16 {
+            (index / 4, index % 4 / slabs, index % slabs)
+        } else {
+            let pair = (index - 16) / more;
+            let phase = slabs + (index - 16) % more;
+            (pair / Self::PARTS_OF, pair % Self::PARTS_OF, phase)
+        };
+        Own {
+            group,
+            part,
+            phase,
+            lane: gpu::thread() % 32,
+            weights: bits::Weights::new(),
+        }
+    }
+
+    /// A tile of A times its rows of B.
+    #[inline(always)]
+    fn multiply<E: ThinElem>(p: &BitmapParams, slot: u32, own: Own, sums: &mut Sums<SLABS>) {
+        let a = Shared::<N>::a(p, slot) + own.group * BIT_BYTES as u32;
+        let values = copy::load_shared_b32(Shared::<N>::offsets(slot) + own.group * 4);
+        let b = Self::rows(slot, own.lane);
+        // Two slabs at once: their chains of shuffles run side by side.
+        unroll!(pair < 2, {
+            if pair < SLABS / 2 {
+                Self::slabs::<E>(a, values, own, 2 * pair, &b, sums);
+            }
+        });
+    }
+
+    /// Two slabs from `first` on.
+    #[inline(always)]
+    fn slabs<E: ThinElem>(
+        a: u32,
+        values: u32,
+        own: Own,
+        first: usize,
+        b: &Rows,
+        sums: &mut Sums<SLABS>,
+    ) {
+        let slabs = [first as u32, first as u32 + 1].map(|slab| {
+            let slab = own.part * SLABS as u32 + slab;
+            let word = copy::load_shared_b32(a + (slab * 32 + own.lane) * 4);
+            let middles = copy::load_shared_v2(a + 512 + slab * 8);
+            Slab::new(word, middles, values)
+        });
+        let pairs = scanned(slabs.map(|slab| slab.counts));
+        unroll!(s < 2, {
+            unroll!(t < 4, {
+                let fragment = slabs[s].square(own.weights, pairs[s], t as u32);
+                unroll!(j < 2, {
+                    if j < N / 8 {
+                        E::mma(&mut sums[first + s][j], fragment, b[t][j])
+                    }
+                });
+            });
+        });
+    }
+
+    /// B's fragments of a stage: rows of 16 bytes, or of 32 whose halves are exchanged in four of eight rows.
+    #[inline(always)]
+    fn rows(slot: u32, lane: u32) -> Rows {
+        let b = Shared::<N>::b(slot);
+        let mut rows = [[[0; 2]; 2]; SQUARES];
+        if N == 8 {
+            // Four times eight rows are two squares.
+            unroll!(i < 2, {
+                let [x, y, z, w] = matrix::ldmatrix_x4_trans(b + (i as u32 * 32 + lane) * 16);
+                rows[2 * i][0] = [x, y];
+                rows[2 * i + 1][0] = [z, w];
+            });
+        } else {
+            let half = (lane / 16) ^ (lane / 4 % 2);
+            unroll!(t < 4, {
+                let row = t as u32 * 16 + lane % 16;
+                let [x, y, z, w] = matrix::ldmatrix_x4_trans(b + row * 32 + half * 16);
+                rows[t] = [[x, y], [z, w]];
+            });
+        }
+        rows
+    }
+
+    /// Adds the sums of the phases in order: each of the first `SLABS` gets a slab of 16 rows. Two slabs meet at a time.
+    #[inline(always)]
+    fn meet(own: Own, sums: &Sums<SLABS>) -> Thin<N> {
+        let eights = (N / 8) as u32;
+        let end = copy::arena() + <Self as Tile>::shared_bytes(Dtype::F16);
+        let base = end - Self::SUMS as u32 + own.lane * 16;
+        let pair = own.group * Self::PARTS_OF + own.part;
+        let place = |slab: u32, phase: u32, j: u32| {
+            base + (((pair * 2 + slab % 2) * PHASES as u32 + phase) * eights + j) * 512
+        };
+        let mut acc = Thin::<N>::zero();
+        unroll!(round < 2, {
+            if round < SLABS / 2 {
+                unroll!(s < 2, {
+                    unroll!(j < 2, {
+                        if j < N / 8 {
+                            let four = sums[2 * round + s][j].map(f32::to_bits);
+                            copy::store_shared_v4(place(s as u32, own.phase, j as u32), four);
+                        }
+                    });
+                });
+                barrier::sync_named(1 + pair, PHASES as u32 * 32);
+                if own.phase / 2 == round as u32 {
+                    unroll!(phase < PHASES, {
+                        unroll!(j < N / 8, {
+                            let four =
+                                copy::load_shared_v4(place(own.phase, phase as u32, j as u32));
+                            unroll!(i < 4, { acc.0[4 * j + i] += f32::from_bits(four[i]) });
+                        });
+                    });
+                }
+                // The next sums may come.
+                barrier::sync_named(1 + pair, PHASES as u32 * 32);
+            }
+        });
+        acc
+    }
+
+    /// Lets the stage be overwritten, as far as this warp goes.
+    #[inline(always)]
+    fn free(slot: u32) {
+        // One lane arrives for all, when all have read.
+        warp::sync_lanes(u32::MAX);
+        if gpu::thread_again() % 32 == 0 {
+            barrier::arrive(Shared::<N>::empty(slot));
+        }
+    }
+}
+
+impl<W: WalkInfo, E: ThinElem, const N: usize, const PHASES: usize, const SLABS: usize>
+    Kernel<W, E, BitmapParams> for WarpTile<N, PHASES, SLABS>
+{
+    #[inline(always)]
+    unsafe fn run(p: &BitmapParams, at: u64) {
+        Shared::<N>::set_up(at, BIT_PANEL as u32 * Self::PARTS_OF);
+        if gpu::thread() >= (<Self as Tile>::THREADS - 32) {
+            Shared::<N>::produce(p, at);
+        } else {
+            Self::consume::<E>(p);
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! A of single entries times a dense matrix.
+
+pub mod abi;
+mod rows;
+
+#[cfg(any(module = "batched", feature = "cuda_std"))]
+mod batched;
+#[cfg(any(module = "bitmap", feature = "cuda_std"))]
+mod bitmap;
+#[cfg(any(module = "relaxed", feature = "cuda_std"))]
+mod relaxed;
+#[cfg(any(
+    module = "spmm",
+    module = "batched",
+    module = "relaxed",
+    feature = "cuda_std"
+))]
+mod spmm;
+#[cfg(any(module = "staged", feature = "cuda_std"))]
+mod staged;
+#[cfg(any(module = "vectors", feature = "cuda_std"))]
+mod vectors;
+#[cfg(any(module = "vectors_narrow", feature = "cuda_std"))]
+mod vectors_narrow;

@@ -1,0 +1,48 @@
+//! SpMM as in `spmm`, `C += alpha * A * B` in f32, but for cut rows: their pieces add to C by atomics, as they come. What the carry costs is
+//! measured against this (`Determinism::Relaxed`).
+
+use super::spmm::{bundle, gather, store};
+use crate::abi::*;
+use crate::device::elem::Elem;
+use crate::device::epilogue::scale;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::{global, grid};
+use crate::device::walk::Walk;
+use crate::families::spmm::abi::*;
+
+impl<W: Walk, E: Elem, const LANES: u32, const VEC: usize, const REP: usize, const UNROLL: usize>
+    Kernel<W, E, SpmmParams> for Relaxed<LANES, VEC, REP, UNROLL>
+{
+    #[inline(always)]
+    unsafe fn run(p: &SpmmParams, _at: u64) {
+        grid::let_next_start();
+        let lane = gpu::thread() % LANES;
+        let index = gpu::block_x() * Self::ITEMS + gpu::thread() / LANES;
+        if index >= p.item_count {
+            return;
+        }
+        let [row, start, len, slot] = global::load_v4_stream(p.items + index as u64 * 16, true);
+        let column = gpu::block_y() * Self::COLUMNS + lane * VEC as u32;
+        if slot == BUNDLE {
+            return bundle::<W, E, LANES, VEC, REP, UNROLL>(p, row, len, column);
+        }
+        grid::wait_for_previous();
+        let acc = gather::<W, E, LANES, VEC, REP, UNROLL, 1>(p, start, len, 0, column);
+        if slot == WHOLE_ROW {
+            return store::<E, LANES, VEC, REP>(p, row, len, column, &acc);
+        }
+        let alpha = scale::<E>(p.output(), len);
+        let c = p.c + row as u64 * p.ldc_bytes as u64;
+        unroll!(r < REP, {
+            let column = column + r as u32 * LANES * VEC as u32;
+            if column < p.n {
+                unroll!(i < VEC, {
+                    let at = c + (column as u64 + i as u64) * E::BYTES as u64;
+                    let [word, _] = E::words(E::fma(alpha, acc[r][i], E::ZERO));
+                    global::add_f32(at, f32::from_bits(word));
+                });
+            }
+        });
+    }
+}

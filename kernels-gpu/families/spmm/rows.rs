@@ -1,0 +1,188 @@
+//! The rows of the family `spmm`.
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! rows_spmm {
+    ($rest:tt $($before:tt)*) => {
+        $crate::gather_rows! { $rest $($before)*
+            spmm {
+                spmm "spmm" SpmmParams sm_80 Product {
+                    spmm_csr_f32_n32: Csr, F32, SubWarp<8, 4, 1, 8, 1>;
+                    spmm_csr_f32_n64: Csr, F32, SubWarp<16, 4, 1, 8, 1>;
+                    spmm_csr_f32_n128: Csr, F32, SubWarp<32, 4, 1, 8, 1>;
+                    spmm_csr_f32_n256: Csr, F32, SubWarp<32, 4, 2, 4, 1>;
+                    spmm_csr_f32_n32_s4: Csr, F32, SubWarp<8, 4, 1, 8, 4>;
+                    spmm_csr_f32_n64_s4: Csr, F32, SubWarp<16, 4, 1, 8, 4>;
+                    spmm_csr_f32_n128_s2: Csr, F32, SubWarp<32, 4, 1, 8, 2>;
+                    spmm_csr_f32_n128_s4: Csr, F32, SubWarp<32, 4, 1, 8, 4>;
+                    spmm_csr_f32_n256_s4: Csr, F32, SubWarp<32, 4, 2, 4, 4>;
+                    spmm_csr_f32_n128_l8: Csr, F32, SubWarp<8, 4, 4, 4, 1>;
+                    spmm_csr_f32_n128_l8_s4: Csr, F32, SubWarp<8, 4, 4, 4, 4>;
+                    spmm_csr_f32_n128_l16: Csr, F32, SubWarp<16, 4, 2, 4, 1>;
+                    spmm_csr_f32_n32_s8: Csr, F32, SubWarp<8, 4, 1, 8, 8>;
+                    spmm_csr_f32_n32_s16: Csr, F32, SubWarp<8, 4, 1, 8, 16>;
+                    spmm_csr_f32_n64_s8: Csr, F32, SubWarp<16, 4, 1, 8, 8>;
+                    spmm_csr_f32_n128_t512_s2: Csr, F32, SubWarp<8, 4, 4, 4, 2, 512>;
+                    spmm_csr_f32_n128_t512_s8: Csr, F32, SubWarp<8, 4, 4, 4, 8, 512>;
+                    spmm_csr_f32_any8: Csr, F32, SubWarp<8, 1, 1, 8, 1>;
+                    spmm_csr_f32_any32: Csr, F32, SubWarp<32, 1, 1, 8, 1>;
+                    spmm_csr_f32_any128: Csr, F32, SubWarp<32, 1, 4, 4, 1>;
+                    spmm_group_coo_f32_n32: GroupCoo, F32, SubWarp<8, 4, 1, 8, 1>;
+                    spmm_group_coo_f32_n64: GroupCoo, F32, SubWarp<16, 4, 1, 8, 1>;
+                    spmm_group_coo_f32_n128: GroupCoo, F32, SubWarp<32, 4, 1, 8, 1>;
+                    spmm_group_coo_f32_n256: GroupCoo, F32, SubWarp<32, 4, 2, 4, 1>;
+                    spmm_group_coo_f32_any32: GroupCoo, F32, SubWarp<32, 1, 1, 8, 1>;
+
+                    spmm_csr_f64_n32: Csr, F64, SubWarp<16, 2, 1, 4, 1>;
+                    spmm_csr_f64_n64: Csr, F64, SubWarp<32, 2, 1, 4, 1>;
+                    spmm_csr_f64_n64_s4: Csr, F64, SubWarp<32, 2, 1, 4, 4>;
+                    spmm_csr_f64_n128: Csr, F64, SubWarp<32, 2, 2, 4, 1>;
+                    spmm_csr_f64_any8: Csr, F64, SubWarp<8, 1, 1, 8, 1>;
+                    spmm_csr_f64_any32: Csr, F64, SubWarp<32, 1, 1, 8, 1>;
+                    spmm_csr_f64_any128: Csr, F64, SubWarp<32, 1, 4, 4, 1>;
+                    spmm_group_coo_f64_n64: GroupCoo, F64, SubWarp<32, 2, 1, 4, 1>;
+                    spmm_group_coo_f64_n64_s4: GroupCoo, F64, SubWarp<32, 2, 1, 4, 4>;
+
+                    spmm_csr_f16_n32: Csr, F16, SubWarp<4, 8, 1, 8, 1>;
+                    spmm_csr_f16_n64: Csr, F16, SubWarp<8, 8, 1, 8, 1>;
+                    spmm_csr_f16_n128: Csr, F16, SubWarp<16, 8, 1, 8, 1>;
+                    spmm_csr_f16_n256: Csr, F16, SubWarp<32, 8, 1, 8, 1>;
+                    spmm_csr_f16_n64_s4: Csr, F16, SubWarp<8, 8, 1, 8, 4>;
+                    spmm_csr_f16_n128_s4: Csr, F16, SubWarp<16, 8, 1, 8, 4>;
+                    spmm_csr_f16_n256_s4: Csr, F16, SubWarp<32, 8, 1, 8, 4>;
+                    spmm_csr_f16_n128_l8: Csr, F16, SubWarp<8, 8, 2, 4, 1>;
+                    spmm_csr_f16_n128_l8_s4: Csr, F16, SubWarp<8, 8, 2, 4, 4>;
+                    spmm_csr_f16_n256_l16: Csr, F16, SubWarp<16, 8, 2, 4, 1>;
+                    spmm_csr_f16_n64_s8: Csr, F16, SubWarp<8, 8, 1, 8, 8>;
+                    spmm_csr_f16_n64_s16: Csr, F16, SubWarp<8, 8, 1, 8, 16>;
+                    spmm_csr_f16_any8: Csr, F16, SubWarp<8, 1, 1, 8, 1>;
+                    spmm_csr_f16_any32: Csr, F16, SubWarp<32, 1, 1, 8, 1>;
+                    spmm_csr_f16_any128: Csr, F16, SubWarp<32, 1, 4, 4, 1>;
+                    spmm_group_coo_f16_n64: GroupCoo, F16, SubWarp<8, 8, 1, 8, 1>;
+                    spmm_group_coo_f16_n256: GroupCoo, F16, SubWarp<32, 8, 1, 8, 1>;
+                    spmm_group_coo_f16_n256_s4: GroupCoo, F16, SubWarp<32, 8, 1, 8, 4>;
+                    spmm_group_coo_f16_any32: GroupCoo, F16, SubWarp<32, 1, 1, 8, 1>;
+
+                    spmm_csr_bf16_n32: Csr, Bf16, SubWarp<4, 8, 1, 8, 1>;
+                    spmm_csr_bf16_n64: Csr, Bf16, SubWarp<8, 8, 1, 8, 1>;
+                    spmm_csr_bf16_n128: Csr, Bf16, SubWarp<16, 8, 1, 8, 1>;
+                    spmm_csr_bf16_n256: Csr, Bf16, SubWarp<32, 8, 1, 8, 1>;
+                    spmm_csr_bf16_n64_s4: Csr, Bf16, SubWarp<8, 8, 1, 8, 4>;
+                    spmm_csr_bf16_n128_s4: Csr, Bf16, SubWarp<16, 8, 1, 8, 4>;
+                    spmm_csr_bf16_n256_s4: Csr, Bf16, SubWarp<32, 8, 1, 8, 4>;
+                    spmm_csr_bf16_n128_l8: Csr, Bf16, SubWarp<8, 8, 2, 4, 1>;
+                    spmm_csr_bf16_n128_l8_s4: Csr, Bf16, SubWarp<8, 8, 2, 4, 4>;
+                    spmm_csr_bf16_n256_l16: Csr, Bf16, SubWarp<16, 8, 2, 4, 1>;
+                    spmm_csr_bf16_n64_s8: Csr, Bf16, SubWarp<8, 8, 1, 8, 8>;
+                    spmm_csr_bf16_n64_s16: Csr, Bf16, SubWarp<8, 8, 1, 8, 16>;
+                    spmm_csr_bf16_any8: Csr, Bf16, SubWarp<8, 1, 1, 8, 1>;
+                    spmm_csr_bf16_any32: Csr, Bf16, SubWarp<32, 1, 1, 8, 1>;
+                    spmm_csr_bf16_any128: Csr, Bf16, SubWarp<32, 1, 4, 4, 1>;
+                    spmm_group_coo_bf16_n64: GroupCoo, Bf16, SubWarp<8, 8, 1, 8, 1>;
+                    spmm_group_coo_bf16_n256: GroupCoo, Bf16, SubWarp<32, 8, 1, 8, 1>;
+                    spmm_group_coo_bf16_n256_s4: GroupCoo, Bf16, SubWarp<32, 8, 1, 8, 4>;
+                    spmm_group_coo_bf16_any32: GroupCoo, Bf16, SubWarp<32, 1, 1, 8, 1>;
+                }
+                relaxed "relaxed" SpmmParams sm_80 Relaxed {
+                    relaxed_csr_f32_n32: Csr, F32, Relaxed<8, 4, 1, 8>;
+                    relaxed_csr_f32_n128: Csr, F32, Relaxed<32, 4, 1, 8>;
+                    relaxed_csr_f32_n128_l16: Csr, F32, Relaxed<16, 4, 2, 4>;
+                }
+                staged "staged" StagedParams sm_90a Product {
+                    staged_f32_w8_p8: SlicedEll, F32, Staged<8, 8>;
+                    staged_f32_w16: SlicedEll, F32, Staged<16, 1>;
+                    staged_f32_w16_p2: SlicedEll, F32, Staged<16, 2>;
+                    staged_f32_w16_p4: SlicedEll, F32, Staged<16, 4>;
+                    staged_f32_all: SlicedEll, F32, Resident<16>;
+                }
+                batched "batched" BatchedParams sm_80 Product {
+                    batched_csr_f32_n32: Csr, F32, SubWarp<8, 4, 1, 8, 1>;
+                    batched_csr_f32_n64: Csr, F32, SubWarp<16, 4, 1, 8, 1>;
+                    batched_csr_f32_n128: Csr, F32, SubWarp<32, 4, 1, 8, 1>;
+                    batched_csr_f32_any32: Csr, F32, SubWarp<32, 1, 1, 8, 1>;
+                    batched_csr_f64_n64: Csr, F64, SubWarp<32, 2, 1, 4, 1>;
+                    batched_csr_f64_any32: Csr, F64, SubWarp<32, 1, 1, 8, 1>;
+                    batched_csr_f16_n64: Csr, F16, SubWarp<8, 8, 1, 8, 1>;
+                    batched_csr_f16_n128: Csr, F16, SubWarp<16, 8, 1, 8, 1>;
+                    batched_csr_f16_any32: Csr, F16, SubWarp<32, 1, 1, 8, 1>;
+                    batched_csr_bf16_n64: Csr, Bf16, SubWarp<8, 8, 1, 8, 1>;
+                    batched_csr_bf16_n128: Csr, Bf16, SubWarp<16, 8, 1, 8, 1>;
+                    batched_csr_bf16_any32: Csr, Bf16, SubWarp<32, 1, 1, 8, 1>;
+                    batched_permuted_f32_n32: Permuted, F32, SubWarp<8, 4, 1, 8, 1>;
+                    batched_permuted_f32_n32_s4: Permuted, F32, SubWarp<8, 4, 1, 8, 4>;
+                    batched_permuted_f32_n64: Permuted, F32, SubWarp<16, 4, 1, 8, 1>;
+                    batched_permuted_f32_n128: Permuted, F32, SubWarp<32, 4, 1, 8, 1>;
+                    batched_permuted_f32_n256: Permuted, F32, SubWarp<32, 4, 2, 4, 1>;
+                    batched_permuted_f32_n128_l8_s4: Permuted, F32, SubWarp<8, 4, 4, 4, 4>;
+                    batched_permuted_f32_n128_l16: Permuted, F32, SubWarp<16, 4, 2, 4, 1>;
+                    batched_permuted_f32_any32: Permuted, F32, SubWarp<32, 1, 1, 8, 1>;
+                    batched_permuted_f64_n64: Permuted, F64, SubWarp<32, 2, 1, 4, 1>;
+                    batched_permuted_f64_any32: Permuted, F64, SubWarp<32, 1, 1, 8, 1>;
+                    batched_permuted_f16_n32: Permuted, F16, SubWarp<4, 8, 1, 8, 1>;
+                    batched_permuted_f16_n32_s4: Permuted, F16, SubWarp<4, 8, 1, 8, 4>;
+                    batched_permuted_f16_n64: Permuted, F16, SubWarp<8, 8, 1, 8, 1>;
+                    batched_permuted_f16_n128: Permuted, F16, SubWarp<16, 8, 1, 8, 1>;
+                    batched_permuted_f16_n256: Permuted, F16, SubWarp<32, 8, 1, 8, 1>;
+                    batched_permuted_f16_n128_l8: Permuted, F16, SubWarp<8, 8, 2, 4, 1>;
+                    batched_permuted_f16_n256_l16: Permuted, F16, SubWarp<16, 8, 2, 4, 1>;
+                    batched_permuted_f16_any32: Permuted, F16, SubWarp<32, 1, 1, 8, 1>;
+                    batched_permuted_bf16_n32: Permuted, Bf16, SubWarp<4, 8, 1, 8, 1>;
+                    batched_permuted_bf16_n32_s4: Permuted, Bf16, SubWarp<4, 8, 1, 8, 4>;
+                    batched_permuted_bf16_n64: Permuted, Bf16, SubWarp<8, 8, 1, 8, 1>;
+                    batched_permuted_bf16_n128: Permuted, Bf16, SubWarp<16, 8, 1, 8, 1>;
+                    batched_permuted_bf16_n256: Permuted, Bf16, SubWarp<32, 8, 1, 8, 1>;
+                    batched_permuted_bf16_n128_l8: Permuted, Bf16, SubWarp<8, 8, 2, 4, 1>;
+                    batched_permuted_bf16_n256_l16: Permuted, Bf16, SubWarp<16, 8, 2, 4, 1>;
+                    batched_permuted_bf16_any32: Permuted, Bf16, SubWarp<32, 1, 1, 8, 1>;
+                }
+                vectors "vectors" VectorsParams sm_80 Product {
+                    vectors_f16_n64: Vector, F16, Vectors<4, 1, 1>;
+                    vectors_f16_n64_s8: Vector, F16, Vectors<1, 8, 1>;
+                    vectors_f16_n128: Vector, F16, Vectors<4, 1, 2>;
+                    vectors_f16_n128_s4: Vector, F16, Vectors<1, 4, 2>;
+                    vectors_bf16_n64: Vector, Bf16, Vectors<4, 1, 1>;
+                    vectors_bf16_n64_s8: Vector, Bf16, Vectors<1, 8, 1>;
+                    vectors_bf16_n128: Vector, Bf16, Vectors<4, 1, 2>;
+                    vectors_bf16_n128_s4: Vector, Bf16, Vectors<1, 4, 2>;
+                    vectors_tf32_n64: Vector, Tf32, Vectors<4, 1, 2, 4>;
+                }
+                vectors_narrow "vectors_narrow" VectorsParams sm_80 Narrow {
+                    vectors_int8_n128: WholeVector, Int8, NarrowVectors<4, 1, true>;
+                    vectors_int8_n128_s4: WholeVector, Int8, NarrowVectors<1, 4, true>;
+                    vectors_int8_n128_s8: WholeVector, Int8, NarrowVectors<1, 8, true>;
+                    vectors_int8_any: WholeVector, Int8, NarrowVectors<4, 1, false>;
+                }
+                bitmap "bitmap" BitmapParams sm_90a Product {
+                    bitmap_f16_256x8_warps6: Bits, F16, WarpTile<8, 6, 4>;
+                    bitmap_f16_256x8_halves3: Bits, F16, WarpTile<8, 3, 2>;
+                    bitmap_f16_256x16_halves3: Bits, F16, WarpTile<16, 3, 2>;
+                    bitmap_f16_128x16: Bits, F16, BitTile<2, 16, true>;
+                    bitmap_f16_256x16: Bits, F16, BitTile<4, 16, true>;
+                    bitmap_f16_256x32: Bits, F16, BitTile<4, 32, true>;
+                    bitmap_f16_128x64: Bits, F16, BitTile<2, 64, true>;
+                    bitmap_f16_256x64: Bits, F16, BitTile<4, 64, true>;
+                    bitmap_f16_128x64_any: Bits, F16, BitTile<2, 64, false>;
+                    bitmap_bf16_256x8_warps6: Bits, Bf16, WarpTile<8, 6, 4>;
+                    bitmap_bf16_256x8_halves3: Bits, Bf16, WarpTile<8, 3, 2>;
+                    bitmap_bf16_256x16_halves3: Bits, Bf16, WarpTile<16, 3, 2>;
+                    bitmap_bf16_128x16: Bits, Bf16, BitTile<2, 16, true>;
+                    bitmap_bf16_256x16: Bits, Bf16, BitTile<4, 16, true>;
+                    bitmap_bf16_256x32: Bits, Bf16, BitTile<4, 32, true>;
+                    bitmap_bf16_128x64: Bits, Bf16, BitTile<2, 64, true>;
+                    bitmap_bf16_256x64: Bits, Bf16, BitTile<4, 64, true>;
+                    bitmap_bf16_128x64_any: Bits, Bf16, BitTile<2, 64, false>;
+                    bytemap_f16_128x16: Bytes, F16, ByteTile<2, 16>;
+                    bytemap_f16_256x16: Bytes, F16, ByteTile<4, 16>;
+                    bytemap_f16_128x32: Bytes, F16, ByteTile<2, 32>;
+                    bytemap_f16_256x32: Bytes, F16, ByteTile<4, 32>;
+                    bytemap_f16_256x64: Bytes, F16, ByteTile<4, 64>;
+                    bytemap_bf16_128x16: Bytes, Bf16, ByteTile<2, 16>;
+                    bytemap_bf16_256x16: Bytes, Bf16, ByteTile<4, 16>;
+                    bytemap_bf16_128x32: Bytes, Bf16, ByteTile<2, 32>;
+                    bytemap_bf16_256x32: Bytes, Bf16, ByteTile<4, 32>;
+                    bytemap_bf16_256x64: Bytes, Bf16, ByteTile<4, 64>;
+                }
+            }
+        }
+    };
+}

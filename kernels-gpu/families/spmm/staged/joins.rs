@@ -1,0 +1,156 @@
+//! How sums of slices that several warps have become rows of C: within a thread block, then across those of a cluster.
+
+use super::resident::{ACROSS, UNIT_ROWS, UNITS};
+use crate::device::elem::Elem;
+use crate::device::gpu;
+use crate::device::ptx::{cluster, copy, warp as lanes};
+use crate::families::spmm::abi::*;
+
+impl<const WARPS: u32> Resident<WARPS> {
+    /// Starts the copies of what the end needs: this thread block's span, and its joins with their rows.
+    #[inline(always)]
+    pub(super) fn prepare_joins(p: &StagedParams, [first, count, before, behind]: [u32; 4]) {
+        let thread = gpu::thread();
+        if thread == 0 {
+            let to = copy::arena() + Self::SPAN as u32;
+            copy::store_shared_v4(to, [first, count, before, behind]);
+        }
+        const PARTS: u32 = size_of::<StagedJoin>() as u32 / 16;
+        if thread < count * PARTS {
+            let from = p.joins + (first * PARTS + thread) as u64 * 16;
+            copy::copy_async_16(copy::arena() + Self::JOINS as u32 + thread * 16, from, 16);
+        }
+    }
+
+    /// Adds the sums that several warps of this thread block have of the slice of a join, in order: this lane's four of row `local`
+    /// and of the `N - 1` units behind it.
+    #[inline(always)]
+    fn added<E: Elem<Acc = f32>, const N: usize>(join: u32, local: u32) -> [[f32; 4]; N] {
+        let [warp, warps, end, _] = copy::load_shared_v4(join);
+        let within = copy::arena() + Self::four(local);
+        let mut sums = [[0.0f32; 4]; N];
+        let mut other = 0;
+        while other < warps {
+            let ended = end != 0 && other + 1 == warps;
+            let region = if ended { Self::ENDS as u32 } else { 0 };
+            let from = within + region + (warp + other) * Self::SLICE_SUMS as u32;
+            let mut raw = [[0; 4]; N];
+            unroll!(i < N, {
+                raw[i] = copy::load_shared_v4(from + i as u32 * UNIT_ROWS * Self::SUMS as u32);
+            });
+            unroll!(i < N, {
+                unroll!(j < 4, {
+                    sums[i][j] = E::add(sums[i][j], f32::from_bits(raw[i][j]));
+                });
+            });
+            other += 1;
+        }
+        sums
+    }
+
+    /// Leaves this thread block's sums of slices that others have parts of, the first of its joins and the last, for
+    /// [`Self::join_cluster`].
+    #[inline(always)]
+    pub(super) fn join_crossing<E: Elem<Acc = f32>>(joins: u32, crossing: [u32; 2]) {
+        let (warp, lane) = (gpu::thread() / 32, gpu::thread() % 32);
+        let which = warp / UNITS;
+        if which < 2 && Self::of(which, crossing) != 0 {
+            let local = warp % UNITS * UNIT_ROWS + lane / ACROSS;
+            let join = Self::join_at(if which == 0 { 0 } else { joins - 1 });
+            let [sum] = Self::added::<E, 1>(join, local);
+            let to = Self::left(which) + Self::four(local);
+            copy::store_shared_v4(to, sum.map(f32::to_bits));
+        }
+    }
+
+    /// Adds the sums of the slices that several warps have, and none of another thread block: some rows of one for a warp at a time.
+    #[inline(always)]
+    pub(super) fn join<E: Elem<Acc = f32>, const PLAIN: bool>(
+        p: &StagedParams,
+        joins: u32,
+        crossing: [u32; 2],
+    ) {
+        const TOGETHER: u32 = 4;
+        let lane = gpu::thread() % 32;
+        let first = u32::from(crossing[0] != 0) * (UNITS / TOGETHER);
+        let end = (joins - u32::from(crossing[1] != 0)) * (UNITS / TOGETHER);
+        let mut part = first + gpu::thread() / 32;
+        while part < end {
+            let join = Self::join_at(part / (UNITS / TOGETHER));
+            let unit = part % (UNITS / TOGETHER) * TOGETHER;
+            let local = unit * UNIT_ROWS + lane / ACROSS;
+            let rows = join + JOIN_HEAD as u32;
+            if PLAIN {
+                let sums = Self::added::<E, { TOGETHER as usize }>(join, local);
+                Self::put_plain::<E, { TOGETHER as usize }>(p, rows, local, &sums);
+            } else {
+                let mut i = 0;
+                while i < TOGETHER {
+                    let local = local + i * UNIT_ROWS;
+                    let [sum] = Self::added::<E, 1>(join, local);
+                    Self::put_one::<E>(p, rows, local, sum);
+                    i += 1;
+                }
+            }
+            part += WARPS;
+        }
+    }
+
+    #[inline(always)]
+    fn of(which: u32, crossing: [u32; 2]) -> u32 {
+        if which == 0 { crossing[0] } else { crossing[1] }
+    }
+
+    #[inline(always)]
+    fn join_at(join: u32) -> u32 {
+        copy::arena() + Self::JOINS as u32 + join * size_of::<StagedJoin>() as u32
+    }
+
+    /// Where a thread block leaves its sums of a slice that others have parts of: that which began before it, and that which
+    /// goes on behind it.
+    #[inline(always)]
+    fn left(which: u32) -> u32 {
+        copy::arena() + (WARPS + which) * Self::SLICE_SUMS as u32
+    }
+
+    /// Adds the sums of slices that several thread blocks of the cluster have, in order; each of them finishes some rows.
+    #[inline(always)]
+    pub(super) fn join_cluster<E: Elem<Acc = f32>, const PLAIN: bool>(
+        p: &StagedParams,
+        joins: u32,
+        crossing: [u32; 2],
+    ) {
+        let (warp, lane) = (gpu::thread() / 32, gpu::thread() % 32);
+        let (which, unit) = (warp / UNITS, warp % UNITS);
+        if which < 2 {
+            let word = Self::of(which, crossing);
+            let [first, blocks, own] = [word & 0xff, word >> 8 & 0xff, word >> 16];
+            if blocks > 0 && unit % blocks == own {
+                let local = unit * UNIT_ROWS + lane / ACROSS;
+                let mut raw = [[0u32; 4]; MAX_CLUSTER];
+                unroll!(i < MAX_CLUSTER, {
+                    if (i as u32) < blocks {
+                        let from = Self::left(u32::from(i == 0)) + Self::four(local);
+                        raw[i] = cluster::load_v4(cluster::place(from, first + i as u32));
+                    }
+                });
+                let mut sum = [0.0f32; 4];
+                unroll!(i < MAX_CLUSTER, {
+                    if (i as u32) < blocks {
+                        unroll!(j < 4, {
+                            sum[j] = E::add(sum[j], f32::from_bits(raw[i][j]));
+                        });
+                    }
+                });
+                // Here, and not where they are stored: the others may end once this thread block has arrived.
+                lanes::ballot(sum[0] != 0.0);
+                let join = Self::join_at(if which == 0 { 0 } else { joins - 1 });
+                if PLAIN {
+                    Self::put_plain::<E, 1>(p, join + JOIN_HEAD as u32, local, &[sum]);
+                } else {
+                    Self::put_one::<E>(p, join + JOIN_HEAD as u32, local, sum);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! SpMM with B in shared memory. A lane owns a row of A and 32 columns of C, so an entry's value and column are in
+//! the lane's own registers and nothing is broadcast; in each step the eight lanes that shared memory serves at once
+//! take different sixteenths of a row of B, which are different banks whatever rows they are. Tiles of B come by the
+//! tensor copy engine, and stay until the lane that is furthest behind has passed them.
+
+mod joins;
+mod out;
+mod resident;
+
+use crate::abi::*;
+use crate::device::elem::{Elem, Raw};
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::{barrier, bulk, copy, global, grid, warp};
+use crate::families::spmm::abi::*;
+
+/// Pieces of 16 bytes of a row of B.
+const PIECES: usize = STAGED_ROW / 16;
+
+/// Accumulators of a lane: those of step `t` belong to piece `lane ^ t` of the lane's row.
+type Acc = [[f32; 4]; PIECES];
+
+/// A place in the ring of tiles, and the parity of the round.
+#[derive(Clone, Copy)]
+struct Place {
+    tile: u32,
+    slot: u32,
+    parity: u32,
+}
+
+impl Place {
+    const START: Place = Place {
+        tile: 0,
+        slot: 0,
+        parity: 0,
+    };
+
+    #[inline(always)]
+    fn advance(&mut self) {
+        self.tile += 1;
+        self.slot += 1;
+        if self.slot == RING as u32 {
+            self.slot = 0;
+            self.parity ^= 1;
+        }
+    }
+}
+
+/// One lane's share of a chunk.
+#[derive(Clone, Copy)]
+struct Chunk {
+    window: u32,
+    columns: [u32; 2],
+    values: Raw,
+}
+
+impl Chunk {
+    #[inline(always)]
+    fn load<E: Elem>(p: &StagedParams, chunk: u32, lane: u32, ok: bool) -> Chunk {
+        let slot = chunk as u64 * CHUNK_SLOTS as u64 + (lane * CHUNK_STEPS as u32) as u64;
+        let from = p.values + slot * E::BYTES as u64;
+        Chunk {
+            window: global::load_b32(p.windows + chunk as u64 * 4, ok),
+            columns: global::load_v2_once(p.columns + slot * 2, ok),
+            values: global::load_v4_once(from, ok),
+        }
+    }
+
+    /// Chunk `first` and the one `step` behind it, if they are before `end`.
+    #[inline(always)]
+    fn two<E: Elem>(p: &StagedParams, [first, end]: [u32; 2], step: u32) -> [Chunk; 2] {
+        let lane = gpu::thread() % 32;
+        let fetch = |chunk: u32| Chunk::load::<E>(p, chunk, lane, chunk < end);
+        [fetch(first), fetch(first + step)]
+    }
+
+    /// First tile of B that the chunk needs, and one past the last.
+    #[inline(always)]
+    fn window(&self) -> [u32; 2] {
+        let first = self.window >> WINDOW_BITS;
+        [first, first + self.window % (1 << WINDOW_BITS)]
+    }
+
+    /// Local column and value of step `i`, a constant after unrolling.
+    #[inline(always)]
+    fn entry<E: Elem<Acc = f32>>(&self, i: usize) -> (u32, f32) {
+        let word = self.columns[(i / 2) & 1];
+        let local = if i % 2 == 0 {
+            word & 0xffff
+        } else {
+            word >> 16
+        };
+        let value = E::get(&self.values, i);
+        (local, if local == NO_ENTRY { 0.0 } else { value })
+    }
+}
+
+impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
+    /// Barrier that says: the tile has arrived.
+    #[inline(always)]
+    fn full(slot: u32) -> u32 {
+        copy::arena() + Self::BARRIERS as u32 + slot * 8
+    }
+
+    /// Barrier that says: the tile may be overwritten.
+    #[inline(always)]
+    fn empty(slot: u32) -> u32 {
+        Self::full(slot) + RING as u32 * 8
+    }
+
+    /// Makes the barriers and the row of zeros. A warp makes one barrier after the other, some 60 clocks each, whichever of its
+    /// lanes ask for it; so every warp makes some. Before any load: what makes them visible waits for what is under way.
+    #[inline(always)]
+    fn set_up(at: u64) {
+        let (warp, thread) = (gpu::thread() / 32, gpu::thread());
+        if thread % 32 == 0 {
+            let mut slot = warp;
+            while slot < RING as u32 {
+                barrier::init(Self::full(slot), 1);
+                barrier::init(Self::empty(slot), WARPS);
+                slot += WARPS + 1;
+            }
+            barrier::init_fence();
+        }
+        if thread == WARPS * 32 {
+            bulk::prefetch_map(at);
+        }
+        if thread < STAGED_ROW as u32 / 16 {
+            copy::store_shared_v4(copy::arena() + Self::ZEROS as u32 + thread * 16, [0; 4]);
+        }
+    }
+
+    /// One thread: copies the tiles of B, each into the place of one that nobody needs any more. Returns when the last has
+    /// arrived, so that shared memory may serve other things.
+    #[inline(always)]
+    fn produce(p: &StagedParams, at: u64) {
+        let column = gpu::block_y() * Self::COLUMNS;
+        let mut place = Place::START;
+        while place.tile < p.tiles {
+            let full = Self::full(place.slot);
+            if place.tile >= RING as u32 {
+                barrier::wait(full, place.parity ^ 1);
+                barrier::wait(Self::empty(place.slot), place.parity ^ 1);
+            }
+            barrier::arrive_expect(full, STAGED_TILE as u32);
+            let to = copy::arena() + place.slot * STAGED_TILE as u32;
+            bulk::load(to, at, column, place.tile * K_TILE as u32, full);
+            place.advance();
+        }
+        let mut tile = p.tiles.saturating_sub(RING as u32);
+        while tile < p.tiles {
+            let round = tile / RING as u32;
+            barrier::wait(Self::full(tile - round * RING as u32), round & 1);
+            tile += 1;
+        }
+    }
+
+    /// Gives back the tiles before `first`, and waits for those up to `end`. Each tile is waited for before it is given
+    /// back, needed or not, so that no round of its barriers is missed; and none is waited for while those before `first`
+    /// are held, since the copying warp may need their places to get there.
+    #[inline(always)]
+    fn turn(have: &mut Place, freed: &mut Place, [first, end]: [u32; 2]) {
+        if freed.tile < first {
+            // One lane arrives for all, when all have read.
+            warp::sync_lanes(u32::MAX);
+            while freed.tile < first {
+                if have.tile == freed.tile {
+                    barrier::wait(Self::full(have.slot), have.parity);
+                    have.advance();
+                }
+                if gpu::thread() % 32 == 0 {
+                    barrier::arrive(Self::empty(freed.slot));
+                }
+                freed.advance();
+            }
+        }
+        while have.tile < end {
+            barrier::wait(Self::full(have.slot), have.parity);
+            have.advance();
+        }
+    }
+
+    /// The slice of a warp. Slices are sorted by length: thread blocks are dealt them in turn, forth and back.
+    #[inline(always)]
+    fn slice(warp: u32) -> u32 {
+        let (turn, blocks) = (warp / PARTS, gpu::grid_x());
+        let back = blocks - 1 - gpu::block_x();
+        turn * blocks + if turn % 2 == 0 { gpu::block_x() } else { back }
+    }
+
+    /// Chunks of this warp's part of its slice, `first ..` by [`Tile::PARTS`] `.. end`.
+    #[inline(always)]
+    fn chunks(p: &StagedParams, slice: u32, warp: u32) -> [u32; 2] {
+        let inside = slice < p.slices && warp < WARPS;
+        let at = p.offsets + slice as u64 * 4;
+        let first = global::load_b32(at, inside) + warp % PARTS;
+        [first, global::load_b32(at + 4, inside)]
+    }
+
+    /// A warp: the sums of the chunks, of which the first two are on their way.
+    #[inline(always)]
+    fn consume<E: Elem<Acc = f32>>(
+        p: &StagedParams,
+        [first, end]: [u32; 2],
+        [mut next, mut later]: [Chunk; 2],
+    ) -> Acc {
+        let lane = gpu::thread() % 32;
+        let own = copy::arena() + lane % 8 * 16;
+        let (mut have, mut freed) = (Place::START, Place::START);
+        let mut acc = [[0.0f32; 4]; PIECES];
+        let mut chunk = first;
+        while chunk < end {
+            let now = next;
+            next = later;
+            if chunk + 2 * PARTS < end {
+                later = Chunk::load::<E>(p, chunk + 2 * PARTS, lane, true);
+            }
+            Self::turn(&mut have, &mut freed, now.window());
+            let base = freed.slot * K_TILE as u32;
+            let at = |i: usize| Step::in_ring::<E>(&now, i, own, base, Self::ZEROS as u32);
+            Step::chunk::<E>(at, &mut acc);
+            chunk += PARTS;
+        }
+        // What the copying warp waits for; the last tiles nobody replaces.
+        let last = p.tiles.saturating_sub(RING as u32);
+        Self::turn(&mut have, &mut freed, [last, 0]);
+        acc
+    }
+}
+
+/// The pieces of a lane's row of B.
+type Pieces = [Raw; PIECES];
+
+/// A step: the lane's value, and where its row of B is in shared memory.
+#[derive(Clone, Copy)]
+struct Step {
+    value: f32,
+    from: u32,
+}
+
+impl Step {
+    /// Step `i` of a chunk whose window begins at row `base` of the ring; `own` is the lane's first piece of a row, `zeros` the
+    /// row behind the last.
+    #[inline(always)]
+    fn in_ring<E: Elem<Acc = f32>>(
+        chunk: &Chunk,
+        i: usize,
+        own: u32,
+        base: u32,
+        zeros: u32,
+    ) -> Step {
+        let (local, value) = chunk.entry::<E>(i);
+        let row = base + local;
+        // The smaller of both is the one inside the ring; no entry is past it either way.
+        let row = row.min(row.wrapping_sub(RING_ROWS as u32));
+        let from = own + (row * STAGED_ROW as u32).min(zeros);
+        Step { value, from }
+    }
+
+    /// The steps of a chunk.
+    #[inline(always)]
+    fn chunk<E: Elem<Acc = f32>>(at: impl Fn(usize) -> Step, acc: &mut Acc) {
+        let mut step = at(0);
+        let mut ahead = step.load();
+        unroll!(i < CHUNK_STEPS, {
+            let this = step;
+            if i + 1 < CHUNK_STEPS {
+                step = at(i + 1);
+            }
+            let held = ahead;
+            if i + 1 < CHUNK_STEPS {
+                ahead = step.load();
+            }
+            this.multiply::<E>(&held, acc);
+        });
+    }
+
+    #[inline(always)]
+    fn load(&self) -> Pieces {
+        let mut raw = [[0u32; 4]; PIECES];
+        unroll!(t < PIECES, {
+            raw[t] = copy::load_shared_v4(self.from ^ (t * 16) as u32);
+        });
+        raw
+    }
+
+    #[inline(always)]
+    fn multiply<E: Elem<Acc = f32>>(&self, raw: &Pieces, acc: &mut Acc) {
+        unroll!(t < PIECES, {
+            unroll!(i < 4, {
+                acc[t][i] = E::fma(self.value, E::get(&raw[t], i), acc[t][i]);
+            });
+        });
+    }
+}
+
+impl<W: WalkInfo, E: Elem<Acc = f32>, const WARPS: u32, const PARTS: u32> Kernel<W, E, StagedParams>
+    for Staged<WARPS, PARTS>
+{
+    #[inline(always)]
+    unsafe fn run(p: &StagedParams, at: u64) {
+        // Twice, so that what is executed lies together: a jump over what is not waits for instructions. With one warp a slice
+        // registers do not suffice for that.
+        if PARTS > 1 && out::is_plain(p) {
+            Self::run_as::<E, true>(p, at);
+        } else {
+            Self::run_as::<E, false>(p, at);
+        }
+    }
+}
+
+impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
+    #[inline(always)]
+    fn run_as<E: Elem<Acc = f32>, const PLAIN: bool>(p: &StagedParams, at: u64) {
+        let warp = gpu::thread() / 32;
+        Self::set_up(at);
+        // What belongs to the plan is read while the kernel ahead ends.
+        let slice = Self::slice(warp);
+        let chunks = Self::chunks(p, slice, warp);
+        Self::fetch_rows(p, slice, warp);
+        grid::let_next_start();
+        grid::wait_for_previous();
+        gpu::sync_threads();
+        let ahead = Chunk::two::<E>(p, chunks, PARTS);
+        let mut acc = [[0.0f32; 4]; PIECES];
+        if warp < WARPS {
+            acc = Self::consume::<E>(p, chunks, ahead);
+        } else if gpu::thread() % 32 == 0 {
+            Self::produce(p, at);
+        }
+        gpu::sync_threads();
+        if warp < WARPS {
+            Self::leave(&acc, warp);
+        }
+        copy::copy_wait_all();
+        if PARTS > 1 {
+            gpu::sync_threads();
+        } else {
+            warp::sync_lanes(u32::MAX);
+        }
+        if warp < WARPS {
+            Self::write::<E, PLAIN>(p, warp);
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! C's way out: from a lane for each row through shared memory to eight lanes for each row.
+
+use super::{Acc, PIECES};
+use crate::abi::*;
+use crate::device::elem::Elem;
+use crate::device::epilogue::{Output, finish, row_bias, scale};
+use crate::device::gpu;
+use crate::device::ptx::copy;
+use crate::families::spmm::abi::*;
+
+impl StagedParams {
+    /// Where results go.
+    #[inline(always)]
+    fn output(&self) -> Output {
+        Output {
+            c: self.c,
+            bias: self.bias,
+            alpha: self.alpha,
+            ldc_bytes: self.ldc_bytes,
+            n: self.n,
+            flags: self.flags,
+            gate: 0,
+            gate_bytes: 0,
+        }
+    }
+}
+
+/// Finishes four neighbouring sums of a row, whose number is as in [`StagedParams::rows`].
+#[inline(always)]
+pub(super) fn put<E: Elem<Acc = f32>>(p: &StagedParams, row: u32, column: u32, sum: [f32; 4]) {
+    let o = p.output();
+    if row != u32::MAX {
+        let len = u32::from(row & EMPTY_ROW == 0);
+        let row = row & !EMPTY_ROW;
+        let factors = (scale::<E>(o, len), row_bias::<E>(o, row));
+        if p.flags & FLAG_VECTORS != 0 {
+            finish::<E, 4>(o, row, column, factors, sum);
+        } else {
+            unroll!(j < 4, {
+                finish::<E, 1>(o, row, column + j as u32, factors, [sum[j]]);
+            });
+        }
+    }
+}
+
+/// Whether sums go to C with nothing but their factor, four at once.
+#[inline(always)]
+pub(super) fn is_plain(p: &StagedParams) -> bool {
+    p.flags
+        & (FLAG_VECTORS
+            | FLAG_ACCUMULATE
+            | FLAG_BIAS_ROWS
+            | FLAG_BIAS_COLUMNS
+            | FLAG_RELU
+            | FLAG_GELU)
+        == FLAG_VECTORS
+}
+
+/// [`put`] where [`is_plain`]: without its branches, so that several may be under way.
+#[inline(always)]
+pub(super) fn put_plain<E: Elem<Acc = f32>>(
+    p: &StagedParams,
+    row: u32,
+    column: u32,
+    sum: [f32; 4],
+) {
+    let factor = scale::<E>(p.output(), u32::from(row & EMPTY_ROW == 0));
+    let at = (row & !EMPTY_ROW) as u64 * p.ldc_bytes as u64 + column as u64 * E::BYTES as u64;
+    if row != u32::MAX && column < p.n {
+        let out = sum.map(|x| E::add(E::fma(factor, x, 0.0), 0.0));
+        E::store::<4>(p.c + at, &out);
+    }
+}
+
+/// Leaves a lane's row of sums at `row`, pieces where they belong.
+#[inline(always)]
+pub(super) fn leave_row(acc: &Acc, row: u32) {
+    let own = row + gpu::thread() % PIECES as u32 * 16;
+    unroll!(t < PIECES, {
+        let to = own ^ (t as u32 * 16);
+        copy::store_shared_v4(to, acc[t].map(f32::to_bits));
+    });
+}
+
+impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
+    /// Bytes of a row's sums, and of a slice's.
+    const SUMS: u32 = STAGED_ROW as u32;
+    const SLICE_SUMS: u32 = SLICE as u32 * Self::SUMS;
+    /// Lanes that write a row, four columns each.
+    const LANES: u32 = STAGED_COLUMNS / 4;
+
+    /// Leaves this warp's sums in shared memory, a row for each lane.
+    #[inline(always)]
+    pub(super) fn leave(acc: &Acc, warp: u32) {
+        let lane = gpu::thread() % 32;
+        let row = copy::arena() + warp * Self::SLICE_SUMS + lane * Self::SUMS;
+        leave_row(acc, row);
+    }
+
+    /// Starts the copy of the numbers of the slice's rows, which what is stored in the end would wait for.
+    #[inline(always)]
+    pub(super) fn fetch_rows(p: &StagedParams, slice: u32, warp: u32) {
+        let lane = gpu::thread() % 32;
+        if slice < p.slices && warp < WARPS && warp.is_multiple_of(PARTS) && lane < SLICE as u32 / 4
+        {
+            let from = p.rows + (slice as u64 * SLICE as u64 + lane as u64 * 4) * 4;
+            copy::copy_async_16(Self::rows(warp) + lane * 16, from, 16);
+        }
+    }
+
+    /// Where the numbers of the rows of this warp's slice lie.
+    #[inline(always)]
+    fn rows(warp: u32) -> u32 {
+        copy::arena() + Self::ROWS as u32 + warp / PARTS * SLICE as u32 * 4
+    }
+
+    /// Finishes this warp's share of its slice's rows; where several warps had a part of the sums, they are added in order.
+    #[inline(always)]
+    pub(super) fn write<E: Elem<Acc = f32>, const PLAIN: bool>(p: &StagedParams, warp: u32) {
+        if Self::slice(warp) >= p.slices {
+            return;
+        }
+        let lane = gpu::thread() % 32;
+        let part = warp % PARTS;
+        let rows = Self::rows(warp);
+        let column = gpu::block_y() * Self::COLUMNS + lane % Self::LANES * 4;
+        let first = part * (SLICE as u32 / PARTS) + lane / Self::LANES;
+        let local = |i: u32| first + i * (32 / Self::LANES);
+        let row = |i: u32| copy::load_shared_b32(rows + local(i) * 4);
+        if PLAIN || PARTS == 1 && is_plain(p) {
+            // What is read first, for some rows: nothing waits for one row's store.
+            let mut done = 0;
+            while done < Self::TURNS {
+                let (mut to, mut sums) = ([0; 4], [[0.0f32; 4]; 4]);
+                unroll!(i < 4, {
+                    if (i as u32) < Self::TURNS {
+                        to[i] = row(done + i as u32);
+                        sums[i] = Self::added::<E>(warp - part, local(done + i as u32));
+                    }
+                });
+                unroll!(i < 4, {
+                    if (i as u32) < Self::TURNS {
+                        put_plain::<E>(p, to[i], column, sums[i]);
+                    }
+                });
+                done += 4;
+            }
+        } else {
+            let mut i = 0;
+            while i < Self::TURNS {
+                put::<E>(p, row(i), column, Self::added::<E>(warp - part, local(i)));
+                i += 1;
+            }
+        }
+    }
+
+    /// How often a warp writes.
+    const TURNS: u32 = SLICE as u32 / PARTS / (32 / Self::LANES);
+
+    /// This lane's four sums of row `local`, added in the order of the warps, of which `warp` is the first.
+    #[inline(always)]
+    fn added<E: Elem<Acc = f32>>(warp: u32, local: u32) -> [f32; 4] {
+        let at = warp * Self::SLICE_SUMS + local * Self::SUMS;
+        let from = copy::arena() + at + gpu::thread() % Self::LANES * 16;
+        let mut sum = [0.0f32; 4];
+        unroll!(other < 8, {
+            if (other as u32) < PARTS {
+                let raw = copy::load_shared_v4(from + other as u32 * Self::SLICE_SUMS);
+                unroll!(j < 4, {
+                    sum[j] = E::add(sum[j], f32::from_bits(raw[j]));
+                });
+            }
+        });
+        sum
+    }
+}

@@ -1,0 +1,312 @@
+//! All rows of B in shared memory. No tile is ever given back, so a warp may be anywhere along k: the host deals slices to
+//! clusters of thread blocks, and cuts what a cluster has into equal shares of its warps. Slices that a cut goes through are
+//! joined at the end, in order: first in each thread block, then across those of the cluster.
+
+use super::out::{is_plain, leave_row, put, put_plain};
+use super::{Acc, Chunk, PIECES, Step};
+use crate::abi::*;
+use crate::device::elem::Elem;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::{barrier, bulk, cluster, copy, global, grid, warp};
+use crate::families::spmm::abi::*;
+
+/// A piece, and its chunks on their way: the next two.
+#[derive(Clone, Copy)]
+struct Ahead {
+    piece: StagedPiece,
+    chunks: [Chunk; 2],
+}
+
+#[inline(always)]
+fn piece_of([first, end, slice, kind]: [u32; 4]) -> StagedPiece {
+    StagedPiece {
+        first,
+        end,
+        slice,
+        kind,
+    }
+}
+
+/// Lanes that hold a row of sums, four columns each.
+pub(super) const ACROSS: u32 = STAGED_COLUMNS / 4;
+/// Rows that a warp holds so.
+pub(super) const UNIT_ROWS: u32 = 32 / ACROSS;
+/// How often that is in a slice.
+pub(super) const UNITS: u32 = SLICE as u32 / UNIT_ROWS;
+
+impl<const WARPS: u32> Resident<WARPS> {
+    /// Barrier that says: the tile has arrived.
+    #[inline(always)]
+    fn full(tile: u32) -> u32 {
+        copy::arena() + Self::BARRIERS as u32 + tile * 8
+    }
+
+    /// Where this warp leaves sums, all lanes of a slice: in the place of B, or in its own.
+    #[inline(always)]
+    fn sums(own: bool) -> u32 {
+        let region = if own { Self::ENDS as u32 } else { 0 };
+        copy::arena() + region + gpu::thread() / 32 * Self::SLICE_SUMS as u32
+    }
+
+    /// Leaves a slice's sums there.
+    #[inline(always)]
+    fn leave(acc: &Acc, own: bool) {
+        leave_row(
+            acc,
+            Self::sums(own) + gpu::thread() % 32 * Self::SUMS as u32,
+        );
+    }
+
+    /// Where four sums of row `local` of a slice are, for this lane.
+    #[inline(always)]
+    pub(super) fn four(local: u32) -> u32 {
+        local * Self::SUMS as u32 + gpu::thread() % ACROSS * 16
+    }
+
+    /// Makes the barriers of the tiles, and the row of zeros. Every warp makes its own: one warp makes one after the other,
+    /// whichever of its lanes ask for it. Before any load: what makes them visible waits for what is under way.
+    #[inline(always)]
+    fn set_up(p: &StagedParams) {
+        let thread = gpu::thread();
+        if thread % 32 == 0 {
+            let mut tile = thread / 32;
+            while tile < p.tiles {
+                barrier::init(Self::full(tile), 1);
+                tile += WARPS;
+            }
+            barrier::init_fence();
+        }
+        let zeros = thread.wrapping_sub(Self::THREADS - STAGED_ROW as u32 / 16);
+        if zeros < STAGED_ROW as u32 / 16 {
+            copy::store_shared_v4(copy::arena() + Self::ZEROS as u32 + zeros * 16, [0; 4]);
+        }
+    }
+
+    /// Starts the copies of the tiles, each by the thread that made its barrier.
+    #[inline(always)]
+    fn start(p: &StagedParams, at: u64) {
+        let thread = gpu::thread();
+        if thread % 32 == 0 {
+            let column = gpu::block_y() * Self::COLUMNS;
+            let mut tile = thread / 32;
+            while tile < p.tiles {
+                let full = Self::full(tile);
+                barrier::arrive_expect(full, STAGED_TILE as u32);
+                let to = copy::arena() + tile * STAGED_TILE as u32;
+                bulk::load(to, at, column, tile * K_TILE as u32, full);
+                tile += WARPS;
+            }
+        }
+    }
+
+    /// Begins a piece: its chunks, the numbers of its rows, and the piece at `after`, if that is before `end`.
+    #[inline(always)]
+    fn begin<E: Elem>(p: &StagedParams, piece: StagedPiece, [after, end]: [u32; 2]) -> Ahead {
+        let lane = gpu::thread_again() % 32;
+        let rows = p.rows + (piece.slice as u64 * SLICE as u64 + lane as u64 * 4) * 4;
+        let behind = lane == Self::ROW_LANES;
+        let from = if behind {
+            p.pieces + after as u64 * 16
+        } else {
+            rows
+        };
+        if lane < Self::ROW_LANES || behind && after < end {
+            copy::copy_async_16(Self::beside(after) + lane * 16, from, 16);
+        }
+        let chunks = Chunk::two::<E>(p, [piece.first, piece.end], 1);
+        Ahead { piece, chunks }
+    }
+
+    /// Lanes that copy the numbers of a slice's rows.
+    const ROW_LANES: u32 = SLICE as u32 / 4;
+
+    /// Where this warp's numbers of rows lie, and behind them the piece at `after`; those of a piece and of the next take turns.
+    #[inline(always)]
+    fn beside(after: u32) -> u32 {
+        let place = gpu::thread_again() / 32 * 2 + after % 2;
+        copy::arena() + (Self::BESIDE + place as usize * Self::PIECE) as u32
+    }
+
+    /// The sums of a piece; `have` tiles are known to be there.
+    #[inline(always)]
+    fn multiply<E: Elem<Acc = f32>>(p: &StagedParams, ahead: Ahead, have: &mut u32) -> Acc {
+        let lane = gpu::thread() % 32;
+        let own = copy::arena() + lane % PIECES as u32 * 16;
+        let [mut next, mut later] = ahead.chunks;
+        let (mut chunk, end) = (ahead.piece.first, ahead.piece.end);
+        let mut acc = [[0.0f32; 4]; PIECES];
+        while chunk < end {
+            let now = next;
+            next = later;
+            if chunk + 2 < end {
+                later = Chunk::load::<E>(p, chunk + 2, lane, true);
+            }
+            let [first, tiles] = now.window();
+            Self::wait_for(have, tiles);
+            let base = first * K_TILE as u32;
+            let at = |i: usize| Step::in_ring::<E>(&now, i, own, base, Self::ZEROS as u32);
+            Step::chunk::<E>(at, &mut acc);
+            chunk += 1;
+        }
+        acc
+    }
+
+    /// Waits until `tiles` are there.
+    #[inline(always)]
+    fn wait_for(have: &mut u32, tiles: u32) {
+        while *have < tiles {
+            barrier::wait(Self::full(*have), 0);
+            *have += 1;
+        }
+    }
+
+    /// Finishes a whole slice: sums are turned from a lane for each row to neighbouring lanes.
+    #[inline(always)]
+    fn write<E: Elem<Acc = f32>, const PLAIN: bool>(p: &StagedParams, rows: u32, acc: &Acc) {
+        let (lane, own) = (gpu::thread() % 32, Self::sums(true));
+        Self::leave(acc, true);
+        warp::sync_lanes(u32::MAX);
+        let sum = |local| copy::load_shared_v4(own + Self::four(local)).map(f32::from_bits);
+        let first = lane / ACROSS;
+        if PLAIN {
+            let mut sums = [[0.0; 4]; UNITS as usize];
+            unroll!(i < UNITS as usize, {
+                sums[i] = sum(first + i as u32 * UNIT_ROWS);
+            });
+            Self::put_plain::<E, { UNITS as usize }>(p, rows, first, &sums);
+        } else {
+            let mut local = first;
+            while local < SLICE as u32 {
+                Self::put_one::<E>(p, rows, local, sum(local));
+                local += UNIT_ROWS;
+            }
+        }
+        warp::sync_lanes(u32::MAX);
+    }
+
+    /// This lane's first column of C.
+    #[inline(always)]
+    pub(super) fn column() -> u32 {
+        gpu::block_y() * STAGED_COLUMNS + gpu::thread() % ACROSS * 4
+    }
+
+    /// Finishes four sums of row `local` of a slice, whose numbers of rows lie at `rows`.
+    #[inline(always)]
+    pub(super) fn put_one<E: Elem<Acc = f32>>(
+        p: &StagedParams,
+        rows: u32,
+        local: u32,
+        sum: [f32; 4],
+    ) {
+        let row = copy::load_shared_b32(rows + local * 4);
+        put::<E>(p, row, Self::column(), sum);
+    }
+
+    /// The same of several units, where nothing but a factor is due.
+    #[inline(always)]
+    pub(super) fn put_plain<E: Elem<Acc = f32>, const N: usize>(
+        p: &StagedParams,
+        rows: u32,
+        local: u32,
+        sums: &[[f32; 4]; N],
+    ) {
+        let mut to = [0; N];
+        unroll!(i < N, {
+            to[i] = copy::load_shared_b32(rows + (local + i as u32 * UNIT_ROWS) * 4);
+        });
+        unroll!(i < N, {
+            put_plain::<E>(p, to[i], Self::column(), sums[i]);
+        });
+    }
+}
+
+impl<W: WalkInfo, E: Elem<Acc = f32>, const WARPS: u32> Kernel<W, E, StagedParams>
+    for Resident<WARPS>
+{
+    #[inline(always)]
+    unsafe fn run(p: &StagedParams, at: u64) {
+        // As in the other body.
+        if is_plain(p) {
+            Self::run_as::<E, true>(p, at);
+        } else {
+            Self::run_as::<E, false>(p, at);
+        }
+    }
+}
+
+impl<const WARPS: u32> Resident<WARPS> {
+    #[inline(always)]
+    fn run_as<E: Elem<Acc = f32>, const PLAIN: bool>(p: &StagedParams, at: u64) {
+        Self::set_up(p);
+        // What belongs to the plan is read while the kernel ahead ends.
+        let own = gpu::block_x() * WARPS + gpu::thread() / 32;
+        let first = global::load_v4(p.pieces + own as u64 * 16, true);
+        let [mut after, end] = global::load_v2(p.others + own as u64 * 8, true);
+        let span = global::load_v4(p.spans + gpu::block_x() as u64 * 16, true);
+        grid::let_next_start();
+        grid::wait_for_previous();
+        Self::start(p, at);
+        let mut ahead = Self::begin::<E>(p, piece_of(first), [after, end]);
+        Self::prepare_joins(p, span);
+        gpu::sync_threads();
+        let mut have = 0;
+        let acc = loop {
+            let acc = Self::multiply::<E>(p, ahead, &mut have);
+            copy::copy_wait_all();
+            warp::sync_lanes(u32::MAX);
+            let beside = Self::beside(after);
+            if after == end {
+                break acc;
+            }
+            let kind = ahead.piece.kind;
+            let next = copy::load_shared_v4(beside + Self::ROW_LANES * 16);
+            after += 1;
+            ahead = Self::begin::<E>(p, piece_of(next), [after, end]);
+            if kind == PIECE_END {
+                Self::leave(&acc, true);
+            } else {
+                Self::write::<E, PLAIN>(p, beside, &acc);
+            }
+        };
+        // No copy may be under way when the thread block ends, or when the sums take the place of B.
+        Self::wait_for(&mut have, p.tiles);
+        gpu::sync_threads();
+        Self::finish::<E, PLAIN>(p, ahead.piece.kind, Self::beside(after), &acc);
+    }
+
+    /// The sums of each warp's last piece, of that kind, on their way to C.
+    #[inline(always)]
+    fn finish<E: Elem<Acc = f32>, const PLAIN: bool>(
+        p: &StagedParams,
+        kind: u32,
+        beside: u32,
+        acc: &Acc,
+    ) {
+        let span = copy::load_shared_v4(copy::arena() + Self::SPAN as u32);
+        let (joins, crossing) = (span[1], [span[2], span[3]]);
+        let wide = cluster::size() > 1;
+        if joins > 0 {
+            if kind == PIECE_OPEN {
+                Self::leave(acc, false);
+            }
+            gpu::sync_threads();
+        }
+        if wide {
+            Self::join_crossing::<E>(joins, crossing);
+            // Before anything goes to C: it waits for what is under way.
+            cluster::arrive();
+        }
+        if kind == PIECE_WHOLE {
+            Self::write::<E, PLAIN>(p, beside, acc);
+        }
+        Self::join::<E, PLAIN>(p, joins, crossing);
+        if wide {
+            cluster::wait();
+            Self::join_cluster::<E, PLAIN>(p, joins, crossing);
+            // Others read what is here; nothing that is written here matters to them.
+            cluster::arrive_relaxed();
+            cluster::wait();
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! SpMM on Tensor Cores for A made of single entries: rows of A by eight, of which a column with an entry is a *vector*.
+//! The operands are swapped, C^T = B^T A^T, so that the vectors are the 8-wide operand of `mma.m16n8` and waste
+//! the least (FlashSparse, arXiv 2412.11007, section 3). Every warp brings its rows of B through a ring in shared memory.
+
+mod elem;
+
+use crate::abi::*;
+use crate::device::epilogue::{Output, finish, row_bias, scale};
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::{copy, global, warp};
+use crate::families::spmm::abi::*;
+pub use elem::VectorElem;
+
+/// Accumulators of a slab: 16 columns to an atom, as the atom has them.
+pub type Slab = [[f32; 4]; 4];
+
+/// A lane's entries of a step: those of row `lane / 4` in the vectors `4 (lane % 4) ..`, on their way from memory.
+#[derive(Clone, Copy)]
+struct Entries {
+    raw: [u32; 4],
+    /// Bit j: there is one in vector j.
+    there: u32,
+    /// Place of the first in `raw`.
+    first: u32,
+}
+
+impl VectorsParams {
+    /// Where results go.
+    #[inline(always)]
+    fn output(&self) -> Output {
+        Output {
+            c: self.c,
+            bias: self.bias,
+            alpha: self.alpha,
+            ldc_bytes: self.ldc_bytes,
+            n: self.n,
+            flags: self.flags,
+            gate: 0,
+            gate_bytes: 0,
+        }
+    }
+}
+
+/// What a lane knows of a step: columns of the four vectors whose rows of B it helps to copy, and the word of its row of A.
+#[derive(Clone, Copy)]
+struct Record {
+    columns: [u32; LANE_VECTORS],
+    word: u32,
+}
+
+/// One warp's share of a window.
+#[derive(Clone, Copy)]
+struct Share {
+    /// Address of the window's first record.
+    records: u64,
+    /// Value from which words count.
+    base: u32,
+    vectors: u32,
+    steps: u32,
+    /// Address of this lane's 16 bytes in row 0 of B.
+    b: u64,
+    /// Their first column.
+    column: u32,
+    lane: u32,
+    /// The warp's ring.
+    ring: u32,
+}
+
+impl Share {
+    #[inline(always)]
+    fn record(&self, p: &VectorsParams, step: u32) -> Record {
+        let ok = step < self.steps;
+        let (four, g) = (self.lane as u64 / 8, self.lane as u64 / 4);
+        if p.wide == 0 {
+            let at = self.records + step as u64 * record_bytes(false) as u64;
+            let [a, b] = global::load_v2(at + four * 8, ok);
+            Record {
+                columns: [a & 0xffff, a >> 16, b & 0xffff, b >> 16],
+                word: global::load_b32(at + STEP_VECTORS as u64 * 2 + g * 4, ok),
+            }
+        } else {
+            let at = self.records + step as u64 * record_bytes(true) as u64;
+            Record {
+                columns: global::load_v4(at + four * 16, ok),
+                word: global::load_b32(at + STEP_VECTORS as u64 * 4 + g * 4, ok),
+            }
+        }
+    }
+
+    /// Starts the copies of a step into a stage, eight lanes to a row. Where there is no vector, or no column, come zeros: zero
+    /// times infinity is none.
+    #[inline(always)]
+    fn fetch<E: VectorElem, const SLABS: usize>(
+        &self,
+        p: &VectorsParams,
+        step: u32,
+        stage: u32,
+        columns: [u32; LANE_VECTORS],
+    ) {
+        if step < self.steps {
+            let four = self.lane / 8;
+            let left = self.vectors - step * STEP_VECTORS as u32;
+            unroll!(j < LANE_VECTORS, {
+                let from = self.b + columns[j] as u64 * p.ldb_bytes as u64;
+                let there = four * LANE_VECTORS as u32 + (j as u32) < left;
+                let to = stage + E::chunk(E::place(four, j as u32), self.lane % 8);
+                unroll!(s < SLABS, {
+                    let column = self.column + (s * SLAB_BYTES) as u32 / E::BYTES;
+                    let bytes = if there && column < p.n { 16 } else { 0 };
+                    let from = if bytes > 0 {
+                        from + (s * SLAB_BYTES) as u64
+                    } else {
+                        p.b
+                    };
+                    copy::copy_async_16(to + (s * STAGE_SLAB) as u32, from, bytes);
+                });
+            });
+        }
+        copy::copy_commit();
+    }
+
+    /// Starts the loads of this lane's entries of a step.
+    #[inline(always)]
+    fn entries<E: VectorElem>(&self, p: &VectorsParams, word: u32) -> Entries {
+        let below = self.lane % 4 * LANE_VECTORS as u32;
+        let there = word >> below & 0xf;
+        let before = (word & ((1 << below) - 1)).count_ones();
+        let index = self.base as u64 + (word >> 16) as u64 + before as u64;
+        let (raw, first) = E::entries(p.values, index, there);
+        Entries { raw, there, first }
+    }
+}
+
+impl<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usize>
+    Vectors<WINDOWS, PARTS, SLABS, BYTES>
+{
+    /// Every `PARTS`-th step of a window from `part`. Rows of B arrive two steps ahead, entries of A one.
+    #[inline(always)]
+    fn sum<E: VectorElem>(p: &VectorsParams, share: &Share, part: u32) -> [Slab; SLABS] {
+        let mut acc = [[[0f32; 4]; 4]; SLABS];
+        let each = const { (SLABS * STAGE_SLAB) as u32 };
+        let end = share.ring + Self::RING as u32;
+        let mut step = part;
+        let first = share.record(p, step);
+        let mut next = share.record(p, step + PARTS);
+        let mut ahead = share.record(p, step + 2 * PARTS);
+        share.fetch::<E, SLABS>(p, step, share.ring, first.columns);
+        let mut entries = share.entries::<E>(p, first.word);
+        share.fetch::<E, SLABS>(p, step + PARTS, share.ring + each, next.columns);
+        let (mut here, mut free) = (share.ring, share.ring + 2 * each);
+        while step < share.steps {
+            share.fetch::<E, SLABS>(p, step + 2 * PARTS, free, ahead.columns);
+            let later = share.record(p, step + 3 * PARTS);
+            let following = share.entries::<E>(p, next.word);
+            copy::copy_wait::<2>();
+            // What other lanes copied is there for all.
+            warp::sync_lanes(u32::MAX);
+            let operand = E::operand(entries.raw, entries.first, entries.there);
+            unroll!(s < SLABS, {
+                E::step(
+                    &mut acc[s],
+                    here + (s * STAGE_SLAB) as u32,
+                    share.lane,
+                    operand,
+                );
+            });
+            (next, ahead, entries) = (ahead, later, following);
+            free = here;
+            here = if here + each == end {
+                share.ring
+            } else {
+                here + each
+            };
+            step += PARTS;
+            // Nobody overwrites what another lane still reads.
+            warp::sync_lanes(u32::MAX);
+        }
+        copy::copy_wait::<0>();
+        acc
+    }
+
+    /// Where the sum of a row of the window and the columns from `column` of a slab lies in a warp's ring: eight columns together, in an
+    /// order by which four pairs of rows fall into different banks.
+    #[inline(always)]
+    fn place(slab: u32, row: u32, column: u32) -> u32 {
+        let columns = Self::SLAB_COLUMNS as u32;
+        (slab * WINDOW as u32 + row) * columns * 4 + (column ^ (row / 2 * 8)) * 4
+    }
+
+    /// Leaves a warp's sums in its ring.
+    #[inline(always)]
+    fn leave(share: &Share, acc: &[Slab; SLABS]) {
+        let (g, q) = (share.lane / 4, share.lane % 4);
+        unroll!(s < SLABS, {
+            unroll!(t < 4, {
+                if t < Self::SLAB_COLUMNS / 16 {
+                    unroll!(i < 4, {
+                        let (row, column) =
+                            (q * 2 + i as u32 % 2, t as u32 * 16 + i as u32 / 2 * 8);
+                        let at = share.ring + Self::place(s as u32, row, column + g);
+                        copy::store_shared_b32(at, acc[s][t][i].to_bits());
+                    });
+                }
+            });
+        });
+    }
+
+    /// Adds the parts in order and writes the rows: 16 bytes a lane, eight lanes to 128 bytes of a row.
+    #[inline(always)]
+    fn write<E: VectorElem, const V: usize>(
+        p: &VectorsParams,
+        (window, filled): (u32, u32),
+        rings: u32,
+        part: u32,
+    ) {
+        let o = p.output();
+        let lane = gpu::thread() % 32;
+        let mut item = part * 32 + lane;
+        while item < (SLABS * WINDOW * 8) as u32 {
+            let (slab, within, chunk) = (item / 64, item / 8 % 8, item % 8);
+            let row = window * WINDOW as u32 + within;
+            let mut sum = [0f32; V];
+            let mut of = 0;
+            while of < PARTS {
+                let from = rings + of * Self::RING as u32;
+                unroll!(i < V, {
+                    if i % 4 == 0 {
+                        let column = chunk * V as u32 + i as u32;
+                        let four = copy::load_shared_v4(from + Self::place(slab, within, column));
+                        unroll!(j < 4, { sum[i + j] += f32::from_bits(four[j]) });
+                    }
+                });
+                of += 1;
+            }
+            if row < p.m {
+                let own = filled >> within & 1;
+                // A row without entries has no sum, whatever B holds.
+                unroll!(i < V, {
+                    sum[i] = if own != 0 { sum[i] } else { 0.0 };
+                });
+                let column = gpu::block_y() * Self::COLUMNS
+                    + slab * Self::SLAB_COLUMNS as u32
+                    + chunk * V as u32;
+                let factors = (scale::<E>(o, own), row_bias::<E>(o, row));
+                finish::<E, V>(o, row, column, factors, sum);
+            }
+            item += PARTS * 32;
+        }
+    }
+}
+
+impl<
+    W: WalkInfo,
+    E: VectorElem,
+    const WINDOWS: u32,
+    const PARTS: u32,
+    const SLABS: usize,
+    const BYTES: usize,
+> Kernel<W, E, VectorsParams> for Vectors<WINDOWS, PARTS, SLABS, BYTES>
+{
+    #[inline(always)]
+    unsafe fn run(p: &VectorsParams, _at: u64) {
+        let (lane, warp) = (gpu::thread() % 32, gpu::thread() / 32);
+        let part = warp % PARTS;
+        let index = gpu::block_x() * WINDOWS + warp / PARTS;
+        let inside = index < p.window_count;
+        // With one part nobody waits for anybody; else every thread must reach the barrier.
+        if PARTS == 1 && !inside {
+            return;
+        }
+        let [window, first, vectors, base] = global::load_v4(p.windows + index as u64 * 16, inside);
+        let column = gpu::block_y() * Self::COLUMNS + lane % 8 * (16 / BYTES) as u32;
+        let count = vectors & WINDOW_VECTORS as u32;
+        let share = Share {
+            records: p.records + first as u64 * record_bytes(p.wide != 0) as u64,
+            base,
+            vectors: count,
+            steps: count.div_ceil(STEP_VECTORS as u32),
+            b: p.b + column as u64 * E::BYTES as u64,
+            column,
+            lane,
+            ring: copy::arena() + warp * Self::RING as u32,
+        };
+        let acc = Self::sum::<E>(p, &share, part);
+        Self::leave(&share, &acc);
+        if PARTS > 1 {
+            gpu::sync_threads();
+        } else {
+            warp::sync_lanes(u32::MAX);
+        }
+        if !inside {
+            return;
+        }
+        let (at, rings) = (
+            (window, vectors >> 24),
+            share.ring - part * Self::RING as u32,
+        );
+        if BYTES == 2 {
+            Self::write::<E, 8>(p, at, rings, part);
+        } else {
+            Self::write::<E, 4>(p, at, rings, part);
+        }
+    }
+}

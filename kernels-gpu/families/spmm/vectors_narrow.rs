@@ -1,0 +1,377 @@
+//! The module `vectors_narrow`: rows of A by eight as in `vectors`, of 8-bit integers, on `mma.m16n8k16.s8` with the operands
+//! swapped; sums in i32. `ldmatrix.trans` turns pairs of bytes, which a byte permutation then sorts by columns.
+
+use crate::abi::*;
+use crate::device::epilogue::{Output, finish, scale};
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::{copy, global, matrix, warp};
+use crate::families::spmm::abi::*;
+use crate::frag;
+
+/// Sums of 16 columns and eight rows, as the atom has them: the lane `4 g + q` rows `2 q` and `2 q + 1` of column `2 g`, then of
+/// column `2 g + 1`.
+type Square = [u32; 4];
+/// Squares of 128 columns.
+const SQUARES: usize = SLAB_BYTES / 16;
+
+/// A lane's entries of a step, those of row `lane / 4` in the vectors `4 (lane % 4) ..`: the two words in which they lie.
+#[derive(Clone, Copy)]
+struct Entries {
+    words: [u32; 2],
+    /// Bit j: there is one in vector j.
+    there: u32,
+    /// Byte of the first.
+    first: u32,
+}
+
+impl Entries {
+    /// Four bytes, of which those without an entry are zero.
+    #[inline(always)]
+    fn operand(self) -> u32 {
+        let own = matrix::bytes(self.words[0], self.words[1], 0x3210 + self.first * 0x1111);
+        let there = self.there;
+        // Vector j has as many entries in front of it as there are bits below; the second word is zeros.
+        let before = (there & 1) * 0x1110 + (there >> 1 & 1) * 0x1100 + (there >> 2 & 1) * 0x1000;
+        let absent = !there & 0xf;
+        let zeros = (absent & 1) << 2 | (absent & 2) << 5 | (absent & 4) << 8 | (absent & 8) << 11;
+        matrix::bytes(own, 0, before + zeros)
+    }
+}
+
+/// What a lane knows of a step: columns of the four vectors whose rows of B it helps to copy, and the word of its row of A.
+#[derive(Clone, Copy)]
+struct Record {
+    columns: [u32; LANE_VECTORS],
+    word: u32,
+}
+
+/// One warp's share of a window.
+#[derive(Clone, Copy)]
+struct Share {
+    /// Address of the window's first record.
+    records: u64,
+    /// Value from which words count.
+    base: u32,
+    vectors: u32,
+    steps: u32,
+    /// Address of this lane's 16 bytes in row 0 of B, and how many of them there are.
+    b: u64,
+    bytes: u32,
+    /// The warp's columns that there are, in squares.
+    squares: u32,
+    lane: u32,
+    /// The warp's ring.
+    ring: u32,
+}
+
+impl Share {
+    #[inline(always)]
+    fn record(&self, p: &VectorsParams, step: u32) -> Record {
+        let ok = step < self.steps;
+        let (four, g) = (self.lane as u64 / 8, self.lane as u64 / 4);
+        let at = self.records + step as u64 * record_bytes(p.wide != 0) as u64;
+        if p.wide == 0 {
+            let [a, b] = global::load_v2(at + four * 8, ok);
+            Record {
+                columns: [a & 0xffff, a >> 16, b & 0xffff, b >> 16],
+                word: global::load_b32(at + STEP_VECTORS as u64 * 2 + g * 4, ok),
+            }
+        } else {
+            Record {
+                columns: global::load_v4(at + four * 16, ok),
+                word: global::load_b32(at + STEP_VECTORS as u64 * 4 + g * 4, ok),
+            }
+        }
+    }
+
+    /// Starts the copies of a step into a stage, eight lanes to a row. What is copied for no vector is multiplied by zero, and an
+    /// integer times zero is zero.
+    #[inline(always)]
+    fn fetch<const ALIGNED: bool>(
+        &self,
+        p: &VectorsParams,
+        step: u32,
+        stage: u32,
+        columns: [u32; LANE_VECTORS],
+    ) {
+        if step < self.steps {
+            let four = self.lane / 8;
+            let left = self.vectors - step * STEP_VECTORS as u32;
+            unroll!(j < 4, {
+                let from = self.b + columns[j] as u64 * p.ldb_bytes as u64;
+                let there = four * LANE_VECTORS as u32 + (j as u32) < left;
+                // Vectors 4 q, 4 q + 1 of every four neighbours lie in the upper eight rows, the others below.
+                let row = four * 2 + j as u32 % 2 + j as u32 / 2 * 8;
+                let to = stage + frag::swizzle(row, self.lane % 8, SLAB_BYTES as u32);
+                let bytes = if there { self.bytes } else { 0 };
+                if ALIGNED {
+                    let from = if bytes > 0 { from } else { p.b };
+                    copy::copy_async_16(to, from, bytes);
+                } else {
+                    copy::store_shared_v4(to, by_bytes(from, bytes));
+                }
+            });
+        }
+        copy::copy_commit();
+    }
+
+    /// Starts the loads of this lane's entries of a step: at most two aligned words.
+    #[inline(always)]
+    fn entries(&self, p: &VectorsParams, word: u32) -> Entries {
+        let below = self.lane % 4 * LANE_VECTORS as u32;
+        let there = word >> below & 0xf;
+        let before = (word & ((1 << below) - 1)).count_ones();
+        let at = p.values + self.base as u64 + (word >> 16) as u64 + before as u64;
+        let (count, first) = (there.count_ones(), at as u32 & 3);
+        let words = [
+            global::load_b32(at & !3, count > 0),
+            global::load_b32((at & !3) + 4, first + count > 4),
+        ];
+        Entries {
+            words,
+            there,
+            first,
+        }
+    }
+
+    /// Adds a step that lies in a stage.
+    #[inline(always)]
+    fn multiply(&self, acc: &mut [Square; SQUARES], stage: u32, operand: u32) {
+        // Matrices 0, 2 are rows 0 to 7 and 8 to 15 of a chunk of 16 columns, 1 and 3 of the next.
+        let row = self.lane % 8 + self.lane / 16 * 8;
+        let from = stage + frag::swizzle(row, self.lane / 8 % 2, SLAB_BYTES as u32);
+        unroll!(t < 4, {
+            if t as u32 * 2 < self.squares {
+                // Chunk 2 t + c lies where c does, but for the bits of 2 t.
+                let m = matrix::ldmatrix_x4_trans(from ^ (t as u32 * 32));
+                unroll!(c < 2, {
+                    // Two vectors' pairs of columns each: four vectors of the one column, and of the other.
+                    let (upper, lower) = (m[c], m[c + 2]);
+                    let a = [
+                        matrix::bytes(upper, lower, 0x6420),
+                        matrix::bytes(upper, lower, 0x7531),
+                    ];
+                    matrix::mma_s8(&mut acc[2 * t + c], a, operand);
+                });
+            }
+        });
+    }
+}
+
+/// Up to 16 bytes from any address, zeros behind them.
+#[inline(always)]
+fn by_bytes(from: u64, bytes: u32) -> [u32; 4] {
+    let mut words = [0u32; 4];
+    unroll!(w < 4, {
+        unroll!(i < 4, {
+            let at = (w * 4 + i) as u32;
+            words[w] |= global::load_b8(from + at as u64, at < bytes) << (8 * i as u32);
+        });
+    });
+    words
+}
+
+/// The nearest i32.
+#[inline(always)]
+fn saturated(x: i64) -> u32 {
+    x.clamp(i32::MIN as i64, i32::MAX as i64) as i32 as u32
+}
+
+/// Stores two neighbouring sums of a row, in the type of C that the flags name.
+#[inline(always)]
+fn store(o: Output, row: u32, column: u32, len: u32, sums: [u32; 2]) {
+    if o.flags & FLAG_OUT_F16 != 0 {
+        store_float::<F16>(o, row, column, len, sums);
+    } else if o.flags & FLAG_OUT_BF16 != 0 {
+        store_float::<Bf16>(o, row, column, len, sums);
+    } else if o.flags & FLAG_OUT_F32 != 0 {
+        store_float::<F32>(o, row, column, len, sums);
+    } else {
+        store_whole(o, row, column, sums);
+    }
+}
+
+#[inline(always)]
+fn store_float<E: crate::device::elem::Elem<Acc = f32>>(
+    o: Output,
+    row: u32,
+    column: u32,
+    len: u32,
+    sums: [u32; 2],
+) {
+    let sums = sums.map(|x| x as i32 as f32);
+    let factors = (scale::<E>(o, len), 0.0);
+    if o.flags & FLAG_VECTORS != 0 {
+        finish::<E, 2>(o, row, column, factors, sums);
+    } else {
+        unroll!(i < 2, {
+            finish::<E, 1>(o, row, column + i as u32, factors, [sums[i]]);
+        });
+    }
+}
+
+/// Sums times a whole factor, added to C where it is asked for, saturated.
+#[inline(always)]
+fn store_whole(o: Output, row: u32, column: u32, sums: [u32; 2]) {
+    let alpha = o.alpha as i32 as i64;
+    let at = o.c + row as u64 * o.ldc_bytes as u64 + column as u64 * 4;
+    let mut words = [0u32; 2];
+    unroll!(i < 2, {
+        let inside = column + (i as u32) < o.n;
+        let add = inside && o.flags & FLAG_ACCUMULATE != 0;
+        let old = global::load_own_b32(at + i as u64 * 4, add) as i32;
+        words[i] = saturated(sums[i] as i32 as i64 * alpha + old as i64);
+    });
+    if o.flags & FLAG_VECTORS != 0 {
+        if column < o.n {
+            global::store_v2(at, words);
+        }
+    } else {
+        unroll!(i < 2, {
+            let inside = column + (i as u32) < o.n;
+            global::store_b32_if(at + i as u64 * 4, words[i], inside);
+        });
+    }
+}
+
+impl<const WINDOWS: u32, const PARTS: u32, const ALIGNED: bool>
+    NarrowVectors<WINDOWS, PARTS, ALIGNED>
+{
+    /// Every `PARTS`-th step of a window from `part`. Rows of B arrive two steps ahead, entries of A one.
+    #[inline(always)]
+    fn sum(p: &VectorsParams, share: &Share, part: u32) -> [Square; SQUARES] {
+        let mut acc = [[0u32; 4]; SQUARES];
+        let each = STAGE_SLAB as u32;
+        let end = share.ring + Self::RING as u32;
+        let mut step = part;
+        let first = share.record(p, step);
+        let mut next = share.record(p, step + PARTS);
+        let mut ahead = share.record(p, step + 2 * PARTS);
+        share.fetch::<ALIGNED>(p, step, share.ring, first.columns);
+        let mut entries = share.entries(p, first.word);
+        share.fetch::<ALIGNED>(p, step + PARTS, share.ring + each, next.columns);
+        let (mut here, mut free) = (share.ring, share.ring + 2 * each);
+        while step < share.steps {
+            share.fetch::<ALIGNED>(p, step + 2 * PARTS, free, ahead.columns);
+            let later = share.record(p, step + 3 * PARTS);
+            let following = share.entries(p, next.word);
+            copy::copy_wait::<2>();
+            // What other lanes copied is there for all.
+            warp::sync_lanes(u32::MAX);
+            share.multiply(&mut acc, here, entries.operand());
+            (next, ahead, entries) = (ahead, later, following);
+            free = here;
+            here = if here + each == end {
+                share.ring
+            } else {
+                here + each
+            };
+            step += PARTS;
+            // Nobody overwrites what another lane still reads.
+            warp::sync_lanes(u32::MAX);
+        }
+        copy::copy_wait::<0>();
+        acc
+    }
+
+    /// Where a word of a lane's sums lies from the ring on.
+    #[inline(always)]
+    fn place(lane: u32, square: u32, i: u32) -> u32 {
+        ((square * 4 + i) * 32 + lane) * 4
+    }
+
+    /// Adds the parts and writes every `PARTS`-th square of 16 columns.
+    #[inline(always)]
+    fn write(p: &VectorsParams, (window, filled): (u32, u32), share: &Share, part: u32) {
+        let o = p.narrow_output();
+        let rings = share.ring - part * Self::RING as u32;
+        let (g, q) = (share.lane / 4, share.lane % 4);
+        let mut square = part;
+        while square < share.squares {
+            let mut sums = [0u32; 4];
+            let mut of = 0;
+            while of < PARTS {
+                let from = rings + of * Self::RING as u32;
+                unroll!(i < 4, {
+                    let at = from + Self::place(share.lane, square, i as u32);
+                    sums[i] = sums[i].wrapping_add(copy::load_shared_b32(at));
+                });
+                of += 1;
+            }
+            let column = gpu::block_y() * Self::COLUMNS + square * 16 + g * 2;
+            unroll!(r < 2, {
+                let within = q * 2 + r as u32;
+                let row = window * WINDOW as u32 + within;
+                if row < p.m {
+                    let len = filled >> within & 1;
+                    store(o, row, column, len, [sums[r], sums[r + 2]]);
+                }
+            });
+            square += PARTS;
+        }
+    }
+}
+
+impl VectorsParams {
+    /// Where results go.
+    #[inline(always)]
+    fn narrow_output(&self) -> Output {
+        Output {
+            c: self.c,
+            bias: 0,
+            alpha: self.alpha,
+            ldc_bytes: self.ldc_bytes,
+            n: self.n,
+            flags: self.flags,
+            gate: 0,
+            gate_bytes: 0,
+        }
+    }
+}
+
+impl<W: WalkInfo, E: ElemInfo, const WINDOWS: u32, const PARTS: u32, const ALIGNED: bool>
+    Kernel<W, E, VectorsParams> for NarrowVectors<WINDOWS, PARTS, ALIGNED>
+{
+    #[inline(always)]
+    unsafe fn run(p: &VectorsParams, _at: u64) {
+        let (lane, warp) = (gpu::thread() % 32, gpu::thread() / 32);
+        let part = warp % PARTS;
+        let index = gpu::block_x() * WINDOWS + warp / PARTS;
+        let inside = index < p.window_count;
+        // With one part nobody waits for anybody; else every thread must reach the barrier.
+        if PARTS == 1 && !inside {
+            return;
+        }
+        let [window, first, vectors, base] = global::load_v4(p.windows + index as u64 * 16, inside);
+        let left = gpu::block_y() * Self::COLUMNS;
+        let column = left + lane % 8 * 16;
+        let count = vectors & WINDOW_VECTORS as u32;
+        let share = Share {
+            records: p.records + first as u64 * record_bytes(p.wide != 0) as u64,
+            base,
+            vectors: count,
+            steps: count.div_ceil(STEP_VECTORS as u32),
+            b: p.b + column as u64,
+            bytes: p.n.saturating_sub(column).min(16),
+            squares: (p.n - left).div_ceil(16).min(SQUARES as u32),
+            lane,
+            ring: copy::arena() + warp * Self::RING as u32,
+        };
+        let acc = Self::sum(p, &share, part);
+        unroll!(c < SQUARES, {
+            unroll!(i < 4, {
+                let at = share.ring + Self::place(lane, c as u32, i as u32);
+                copy::store_shared_b32(at, acc[c][i]);
+            });
+        });
+        if PARTS > 1 {
+            gpu::sync_threads();
+        } else {
+            warp::sync_lanes(u32::MAX);
+        }
+        if inside {
+            Self::write(p, (window, vectors >> 24), &share, part);
+        }
+    }
+}

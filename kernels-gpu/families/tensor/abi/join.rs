@@ -1,0 +1,83 @@
+//! The module `join`: pairs of rows with equal keys, counted and then written.
+
+use crate::abi::{Dtype, SCAN_BYTES, SCAN_THREADS, Tile};
+
+/// Parameters of every `join` kernel. A key has two words, the high ones missing (0) where all are zero.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct JoinParams {
+    /// Keys of the left rows, u64.
+    pub left: u64,
+    /// Ordered keys of the right rows, low words.
+    pub right_low: u64,
+    /// The high words, or 0.
+    pub right_high: u64,
+    /// Right rows in the order of their keys.
+    pub right_rows: u64,
+    /// For each left row the first place with its key among the ordered right rows.
+    pub first: u64,
+    /// For each left row first how many right ones it meets, then the pairs ahead of its own.
+    pub starts: u64,
+    /// For each thread block of left rows its pairs in two sums, of the low and the high 16 bits of the counts; then, in the
+    /// first word, the pairs ahead of its own.
+    pub sums: u64,
+    /// Order keys of left rows, u64, or 0.
+    pub left_order: u64,
+    /// Order keys of right rows, u64, or 0.
+    pub right_order: u64,
+    /// Out: left row of each pair.
+    pub out_left: u64,
+    /// Out: right row of each pair.
+    pub out_right: u64,
+    /// Out: low words of the sums of the order keys, or 0.
+    pub out_low: u64,
+    /// Out: high words of the sums of the order keys, or 0.
+    pub out_high: u64,
+    /// Left rows.
+    pub left_count: u32,
+    /// Right rows.
+    pub right_count: u32,
+    /// Pairs.
+    pub pairs: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+const _: () = assert!(size_of::<JoinParams>() == 120);
+
+macro_rules! steps {
+    ($($(#[$doc:meta])* $name:ident = $step:ident $number:literal, shared $shared:expr;)+) => {$(
+        #[doc = concat!("Step of [`", stringify!($name), "`].")]
+        pub const $step: u32 = $number;
+
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        pub struct $name;
+
+        impl Tile for $name {
+            const THREADS: u32 = SCAN_THREADS;
+            const MIN_BLOCKS: u32 = 6;
+            const COLUMNS: u32 = SCAN_THREADS;
+            const ITEMS: u32 = SCAN_THREADS;
+            const PARTS: u32 = 1;
+            const BURST: u32 = 1;
+            const BLOCK: (u32, u32) = (1, 1);
+            const STEP: u32 = $step;
+            fn shared_bytes(_: Dtype) -> u32 {
+                $shared
+            }
+            fn vector(_: Dtype) -> u32 {
+                1
+            }
+        }
+    )+};
+}
+
+steps! {
+    /// How many right rows each left row meets, and where they begin.
+    JoinCount = STEP_JOIN_COUNT 121, shared SCAN_BYTES;
+    /// The pairs ahead of each left row's.
+    JoinStarts = STEP_JOIN_STARTS 122, shared SCAN_BYTES;
+    /// The pairs, a thread each.
+    JoinFill = STEP_JOIN_FILL 123, shared 0;
+}

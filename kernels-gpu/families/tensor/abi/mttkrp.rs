@@ -1,0 +1,111 @@
+//! The module `mttkrp`: for every entry of a sparse tensor one to three gathered rows times the value, summed by output row.
+
+use crate::abi::{Dtype, SpmmParams, Tile};
+
+/// Tile of the module: a segment of `LANES` lanes owns an item and `LANES * VEC * REP` columns of the output; `FACTORS` rows
+/// are gathered for each entry, of `UNROLL` (4 or 8) entries at once. `REDUCE`: [`REDUCE_SUM`] or [`REDUCE_MAX`].
+#[derive(Clone, Copy, Debug)]
+pub struct Rows<
+    const FACTORS: usize,
+    const LANES: u32,
+    const VEC: usize,
+    const REP: usize,
+    const UNROLL: usize,
+    const REDUCE: u32 = REDUCE_SUM,
+>;
+
+/// Products of a row are added.
+pub const REDUCE_SUM: u32 = 0;
+/// The largest product of a row; NaN where one of them is NaN.
+pub const REDUCE_MAX: u32 = 1;
+
+/// What tells the kernels of the module apart in [`Tile::STEP`].
+pub const fn rows_step(factors: usize, reduce: u32) -> u32 {
+    factors as u32 | reduce << 4
+}
+
+impl<
+    const FACTORS: usize,
+    const LANES: u32,
+    const VEC: usize,
+    const REP: usize,
+    const UNROLL: usize,
+    const REDUCE: u32,
+> Tile for Rows<FACTORS, LANES, VEC, REP, UNROLL, REDUCE>
+{
+    const THREADS: u32 = 128;
+    // 85, 102, 128 or 168 registers.
+    const MIN_BLOCKS: u32 = match (FACTORS * UNROLL * REP, UNROLL) {
+        (0..=4, _) => 6,
+        (5..=8, 4) => 5,
+        (5..=8, _) => 4,
+        _ => 3,
+    };
+    const COLUMNS: u32 = LANES * VEC as u32 * REP as u32;
+    const ITEMS: u32 = 128 / LANES;
+    const PARTS: u32 = 1;
+    const BURST: u32 = UNROLL as u32;
+    const BLOCK: (u32, u32) = (1, 1);
+    const STEP: u32 = rows_step(FACTORS, REDUCE);
+    fn shared_bytes(_: Dtype) -> u32 {
+        0
+    }
+    fn vector(_: Dtype) -> u32 {
+        VEC as u32
+    }
+}
+
+/// The output is larger than L2 holds: its rows leave it first, those of a single factor last.
+pub const FLAG_STREAMED: u32 = 1 << 16;
+
+/// Set in an entry's first place where the entry is the last of its row.
+pub const LAST_OF_ROW: u32 = 1 << 31;
+
+/// Parameters of every `mttkrp` kernel. An [`Item`](crate::abi::Item) of slot [`BUNDLE`](crate::abi::BUNDLE) is whole rows: `row` counts
+/// the rows that have entries, `len` entries. One without entries clears `start` rows of the output from `row` on.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct MttkrpParams {
+    /// Items, slots, values, the first factor (`b`, with the places in it and [`LAST_OF_ROW`] as `columns`), the output (`c`).
+    pub product: SpmmParams,
+    /// Places of every entry in the second and third factor.
+    pub places: [u64; 2],
+    /// These factors.
+    pub factors: [u64; 2],
+    /// The output row of every row that has entries; 0 where all rows have some.
+    pub rows: u64,
+    /// Bytes from one row of the second, third factor to the next.
+    pub leading: [u32; 2],
+}
+
+const _: () = assert!(size_of::<MttkrpParams>() == size_of::<SpmmParams>() + 48);
+
+/// Tile of the products at entries: a segment of `LANES` lanes takes [`DOT_ENTRIES`] neighbouring entries, `VEC` columns a lane.
+#[derive(Clone, Copy, Debug)]
+pub struct RowDots<const FACTORS: usize, const LANES: u32, const VEC: usize>;
+
+/// Entries of a segment.
+pub const DOT_ENTRIES: u32 = 16;
+
+/// Products are summed over the columns, into an entry.
+pub const REDUCE_COLUMNS: u32 = 2;
+
+impl<const FACTORS: usize, const LANES: u32, const VEC: usize> Tile
+    for RowDots<FACTORS, LANES, VEC>
+{
+    const THREADS: u32 = 128;
+    // 102 or 168 registers.
+    const MIN_BLOCKS: u32 = if FACTORS < 3 { 5 } else { 3 };
+    const COLUMNS: u32 = LANES * VEC as u32;
+    const ITEMS: u32 = 128 / LANES;
+    const PARTS: u32 = 1;
+    const BURST: u32 = 4;
+    const BLOCK: (u32, u32) = (1, 1);
+    const STEP: u32 = rows_step(FACTORS, REDUCE_COLUMNS);
+    fn shared_bytes(_: Dtype) -> u32 {
+        0
+    }
+    fn vector(_: Dtype) -> u32 {
+        VEC as u32
+    }
+}

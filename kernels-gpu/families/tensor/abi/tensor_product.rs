@@ -1,0 +1,272 @@
+//! The module `tensor_product`: a small sparse tensor of order 3, known when planned, against dense operands that
+//! share a batch of items. Lists, tiles, and how shared memory is laid out.
+
+use crate::abi::{Dtype, Tile};
+
+/// Out, A and Y are `[items, rows]`: a lane is an item.
+pub const STEP_TENSOR_ITEMS: u32 = 1;
+/// Out and A are `[items, rows, width]`, Y `[items, rows]`, D like A: a lane is a channel.
+pub const STEP_TENSOR_CHANNELS: u32 = 2;
+/// Out is `[items, rows]`, A, D and F are `[items, rows, width]`: sums over channels.
+pub const STEP_TENSOR_SUMS: u32 = 3;
+/// Out and A are `[items, rows, width]` of different widths, D is `[rows, width, width]`, shared by all items.
+pub const STEP_TENSOR_CONNECTED: u32 = 4;
+
+/// Out is `[items, rows]`, A and F are `[items, rows, width]` of different widths, D is `[rows, width, width]`: sums over both.
+pub const STEP_TENSOR_TRACES: u32 = 5;
+/// Out is `[rows, width, width]`, A and F are as above, Y is `[items, rows]`: sums over items.
+pub const STEP_TENSOR_WEIGHTS: u32 = 6;
+
+/// As [`STEP_TENSOR_CONNECTED`], D `[items, rows, width, width]`: a matrix for each item. A lane is a channel of Out.
+pub const STEP_TENSOR_OWN_CONNECTED: u32 = 7;
+/// As [`STEP_TENSOR_TRACES`], D `[items, rows, width, width]`.
+pub const STEP_TENSOR_OWN_TRACES: u32 = 8;
+/// As [`STEP_TENSOR_WEIGHTS`], Out `[items, rows, width, width]`.
+pub const STEP_TENSOR_OWN_WEIGHTS: u32 = 9;
+
+/// Items of a tile: lanes of a warp.
+pub const TENSOR_ITEMS: u32 = 32;
+/// Elements between the rows of a staged operand whose lanes are items: what is written across them meets no bank twice.
+pub const TENSOR_STRIDE: u32 = 33;
+/// Elements between the items of a product's left side, `connected`: its rows of 16 bytes start in different banks.
+pub const TENSOR_LEFT: u32 = 36;
+/// Pairs of a segment at the most, `connected`.
+pub const TENSOR_PAIRS: u32 = 16;
+/// In a segment's last word: it ends its row of the output.
+pub const TENSOR_LAST: u32 = 1 << 31;
+/// In place of a row: no such factor.
+pub const TENSOR_NONE: u32 = u32::MAX;
+/// D is read as its transpose (`connected`, `traces`, `own_connected`, `own_traces`).
+pub const FLAG_TRANSPOSED: u32 = 64;
+/// A and D allow loads of 16 bytes, Out stores.
+pub const FLAG_WIDE: u32 = 512;
+
+macro_rules! tiles {
+    ($($(#[$doc:meta])* $name:ident $step:ident $threads:literal $blocks:literal;)+) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        pub struct $name;
+
+        impl Tile for $name {
+            const THREADS: u32 = $threads;
+            const MIN_BLOCKS: u32 = $blocks;
+            const COLUMNS: u32 = 32;
+            const ITEMS: u32 = TENSOR_ITEMS;
+            const PARTS: u32 = 1;
+            const BURST: u32 = 4;
+            const BLOCK: (u32, u32) = (1, 1);
+            const STEP: u32 = $step;
+            /// Depends on the lists: `TensorProductParams::layout`.
+            fn shared_bytes(_: Dtype) -> u32 {
+                0
+            }
+            fn vector(_: Dtype) -> u32 {
+                1
+            }
+        }
+    )+};
+}
+
+tiles! {
+    /// See [`STEP_TENSOR_ITEMS`].
+    TensorItems STEP_TENSOR_ITEMS 256 3;
+    /// See [`STEP_TENSOR_CHANNELS`].
+    TensorChannels STEP_TENSOR_CHANNELS 128 6;
+    /// See [`STEP_TENSOR_SUMS`].
+    TensorSums STEP_TENSOR_SUMS 128 6;
+    /// See [`STEP_TENSOR_CONNECTED`].
+    TensorConnected STEP_TENSOR_CONNECTED 128 2;
+    /// See [`STEP_TENSOR_TRACES`].
+    TensorTraces STEP_TENSOR_TRACES 128 2;
+    /// See [`STEP_TENSOR_WEIGHTS`].
+    TensorWeights STEP_TENSOR_WEIGHTS 128 2;
+    /// See [`STEP_TENSOR_OWN_CONNECTED`].
+    TensorOwnConnected STEP_TENSOR_OWN_CONNECTED 128 4;
+    /// See [`STEP_TENSOR_OWN_TRACES`].
+    TensorOwnTraces STEP_TENSOR_OWN_TRACES 128 4;
+    /// See [`STEP_TENSOR_OWN_WEIGHTS`].
+    TensorOwnWeights STEP_TENSOR_OWN_WEIGHTS 128 4;
+}
+
+/// Parameters of the `tensor_product` kernels. `Out[o] (= | +=) sum over segments of o: D[d] * sum over pairs: A[a] * sum over
+/// entries: alpha * values[place] * Y[y]`.
+///
+/// The lists are u32 words, in one piece or, for `connected` and `weights`, in pieces of equal length, each for so many rows of the
+/// output ([`rows_of_piece`], [`piece_words`]) and numbered for itself: segments `(first, count, d, o | TENSOR_LAST)`, by o; then pairs `(a, f, first, count)`; then entries
+/// `(y | a << 16, place)`; then, for every row of the output, where its segments begin, and their number. A segment is of pairs
+/// and a pair of entries; those of `items` and `sums` are of entries, the latter's entries name a pair in place of y. Segments of `weights` have a
+/// row of F in place of d; those of `traces` one in place of o, their entries a row of the output in place of y.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct TensorProductParams {
+    /// Coefficients.
+    pub values: u64,
+    /// The lists, u32.
+    pub lists: u64,
+    /// A.
+    pub a: u64,
+    /// Y.
+    pub y: u64,
+    /// D; 0 without.
+    pub d: u64,
+    /// F; 0 without.
+    pub f: u64,
+    /// The output.
+    pub out: u64,
+    /// `weights`: 1024 sums for each thread block.
+    pub sums: u64,
+    /// `weights`: a u32 for each part of the output, zero between runs.
+    pub counters: u64,
+    /// Scales every term.
+    pub alpha: f64,
+    /// Elements between the items of A, Y, D (between its matrices where it is shared), F, Out.
+    pub item_strides: [u64; 5],
+    /// Elements between the rows of A, D, F, Out.
+    pub row_strides: [u64; 4],
+    /// Items.
+    pub items: u32,
+    /// Channels of A; and of Out, where they differ.
+    pub width: u32,
+    /// See above.
+    pub out_width: u32,
+    /// Rows of A, Y, D, F, Out.
+    pub rows: [u32; 5],
+    /// Numbers of segments, pairs and entries; of pieces the largest.
+    pub counts: [u32; 3],
+    /// `FLAG_*`.
+    pub flags: u32,
+    /// Coefficients there are.
+    pub slots: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+const _: () = assert!(size_of::<TensorProductParams>() == 208);
+
+/// Where things lie in shared memory, bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TensorShared {
+    /// Segments, 16 bytes each.
+    pub segments: u32,
+    /// Pairs: 8 bytes each, 16 for `sums`.
+    pub pairs: u32,
+    /// Offsets of the entries, 4 bytes each.
+    pub codes: u32,
+    /// Coefficients of the entries, an accumulator each.
+    pub values: u32,
+    /// What each warp (`items`, `connected`: the thread block) has of its own.
+    pub own: u32,
+    /// In there: Y, D, F, and sums or coefficients of pairs; A is first. Of `own` kernels the sums of `own_traces` in place of Y, a left
+    /// side and a matrix's transpose in place of D, the output of `own_connected` in place of F.
+    pub parts: [u32; 4],
+    /// Bytes of what a warp has; 0 where all share.
+    pub own_bytes: u32,
+    /// All of it.
+    pub bytes: u32,
+}
+
+const fn aligned(bytes: u32) -> u32 {
+    (bytes + 15) & !15
+}
+
+/// Rows of the output that share a piece of the lists: those of a thread block.
+pub const fn rows_of_piece(step: u32, threads: u32) -> u32 {
+    match step {
+        STEP_TENSOR_CONNECTED => threads / 32,
+        _ => 1,
+    }
+}
+
+/// Words of a piece of the lists, with what stands in front of the last of them: where the segments of each row begin, and end.
+pub const fn piece_words([segments, pairs, entries]: [u32; 3], rows: u32) -> [u32; 2] {
+    let starts = segments * 4 + pairs * 4 + entries * 2;
+    [(starts + rows + 1 + 3) & !3, starts]
+}
+
+impl TensorProductParams {
+    /// The layout for a kernel, `STEP_TENSOR_*`, with accumulators of `acc` bytes and so many threads.
+    pub const fn layout(&self, step: u32, acc: u32, threads: u32) -> TensorShared {
+        let [segments, pairs, entries] = self.counts;
+        let pair_bytes = match step {
+            STEP_TENSOR_ITEMS | STEP_TENSOR_TRACES => 0,
+            STEP_TENSOR_SUMS => 16,
+            _ => 8,
+        };
+        let listed = step != STEP_TENSOR_TRACES;
+        let segment_bytes = if listed { aligned(segments * 16) } else { 0 };
+        let codes = segment_bytes + aligned(pairs * pair_bytes);
+        let values = codes + if listed { aligned(entries * 4) } else { 0 };
+        let own = values + if listed { aligned(entries * acc) } else { 0 };
+        let (parts, own_bytes, total) = self.parts(step, acc, threads / 32);
+        TensorShared {
+            segments: 0,
+            pairs: segment_bytes,
+            codes,
+            values,
+            own,
+            parts,
+            own_bytes,
+            bytes: own + total,
+        }
+    }
+
+    /// Places of the parts of what is not lists, bytes of what a warp has of its own, and of all.
+    const fn parts(&self, step: u32, acc: u32, warps: u32) -> ([u32; 4], u32, u32) {
+        let pairs = self.counts[1];
+        let [a, y, d, f, out] = self.rows;
+        let row = TENSOR_ITEMS * acc;
+        let tall = TENSOR_STRIDE * acc;
+        let left = TENSOR_ITEMS * TENSOR_LEFT * acc;
+        match step {
+            STEP_TENSOR_ITEMS => {
+                let at_y = aligned(a * tall);
+                let at_out = at_y + aligned(y * tall);
+                let end = at_out + TENSOR_ITEMS * (out | 1) * acc;
+                ([at_y, at_out, 0, 0], 0, aligned(end))
+            }
+            STEP_TENSOR_CHANNELS => {
+                let at_d = a * row;
+                let at_y = at_d + d * row;
+                let at_pairs = at_y + aligned(y * acc);
+                let end = at_pairs + aligned(pairs * acc * 2);
+                ([at_y, at_d, 0, at_pairs], end, end * warps)
+            }
+            STEP_TENSOR_SUMS => {
+                let at_d = a * row;
+                let at_f = at_d + d * row;
+                let at_sums = at_f + f * row;
+                let end = at_sums + aligned(pairs * acc);
+                ([0, at_d, at_f, at_sums], end, end * warps)
+            }
+            STEP_TENSOR_OWN_CONNECTED | STEP_TENSOR_OWN_TRACES | STEP_TENSOR_OWN_WEIGHTS => {
+                let traces = step == STEP_TENSOR_OWN_TRACES;
+                let turned = self.flags & FLAG_TRANSPOSED != 0;
+                let at_rows = a * row + row + if turned { aligned(tall * 32) } else { 0 };
+                let rows = if step == STEP_TENSOR_OWN_CONNECTED {
+                    out
+                } else {
+                    f
+                };
+                let at_y = at_rows + rows * row;
+                let at_pairs = at_y + aligned(if traces { out } else { y } * acc);
+                let coefficients = if traces { 0 } else { aligned(pairs * acc * 2) };
+                let end = at_pairs + coefficients;
+                ([at_y, a * row, at_rows, at_pairs], end, end * warps)
+            }
+            STEP_TENSOR_TRACES => {
+                let end = left + aligned(out * tall);
+                ([0, 0, 0, left], end, end * warps)
+            }
+            STEP_TENSOR_WEIGHTS => {
+                let at_y = left + TENSOR_PAIRS * row;
+                let end = at_y + aligned(y * tall);
+                ([at_y, 0, 0, left], end, end * warps)
+            }
+            _ => {
+                let shared = aligned(y * tall);
+                let end = left + TENSOR_PAIRS * row;
+                ([shared, 0, 0, left], end, shared + end * warps)
+            }
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! Any indirect Einsum from its description: a unit of lanes adds up the terms of one item in registers, finishes the sum
+//! and stores it, or leaves it as the part of a cut one. Every element of the output belongs to one unit: no atomics.
+
+mod out;
+
+use crate::abi::*;
+use crate::device::elem::{Elem, Raw};
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::global;
+use crate::families::tensor::abi::*;
+
+/// Index arrays in device memory, which nothing writes while a plan lives.
+struct Device;
+
+impl Arrays for Device {
+    #[inline(always)]
+    fn slot(&self, address: u64, ok: bool) -> u32 {
+        global::load_b32(address, ok)
+    }
+    #[inline(always)]
+    fn word(&self, address: u64) -> u64 {
+        let [low, high] = global::load_v2(address, true);
+        (high as u64) << 32 | low as u64
+    }
+}
+
+/// What a unit has added up.
+struct Sum<E: Elem, const VEC: usize> {
+    acc: [E::Acc; VEC],
+    /// Whether there was a term.
+    seen: bool,
+}
+
+impl<W: WalkInfo, E: Elem, const N: usize, const FIXED: usize, const VEC: usize>
+    Kernel<W, E, EinsumParams> for Wide<N, FIXED, VEC>
+{
+    #[inline(always)]
+    unsafe fn run(p: &EinsumParams, _: u64) {
+        if N < 4 {
+            unit::<E, N, FIXED, VEC, 4, false>(p);
+        } else {
+            unit::<E, N, FIXED, VEC, 2, false>(p);
+        }
+    }
+}
+
+impl<W: WalkInfo, E: Elem, const N: usize> Kernel<W, E, EinsumParams> for Thin<N> {
+    #[inline(always)]
+    unsafe fn run(p: &EinsumParams, _: u64) {
+        if N < 4 {
+            unit::<E, N, 0, 1, 4, false>(p);
+        } else {
+            unit::<E, N, 0, 1, 2, false>(p);
+        }
+    }
+}
+
+impl<W: WalkInfo, E: Elem, const N: usize> Kernel<W, E, EinsumParams> for Across<N> {
+    #[inline(always)]
+    unsafe fn run(p: &EinsumParams, _: u64) {
+        if N < 4 {
+            unit::<E, N, 0, 1, 4, true>(p);
+        } else {
+            unit::<E, N, 0, 1, 2, true>(p);
+        }
+    }
+}
+
+/// The item of this thread, and which of its units.
+#[inline(always)]
+fn own_item(p: &EinsumParams) -> (u32, u32) {
+    let own = gpu::block_x() * (256 >> p.lane_bits) + (gpu::thread() >> p.lane_bits);
+    // Never by zero, which only the host knows: device code may not panic.
+    let item = own.checked_div(p.per_item).unwrap_or(0);
+    (item, own - item * p.per_item)
+}
+
+#[inline(always)]
+fn unit<
+    E: Elem,
+    const N: usize,
+    const FIXED: usize,
+    const VEC: usize,
+    const UNROLL: usize,
+    const ACROSS: bool,
+>(
+    p: &EinsumParams,
+) {
+    let lanes = 1 << p.lane_bits;
+    let lane = gpu::thread() & (lanes - 1);
+    let (item, rest) = own_item(p);
+    let live = item < p.count;
+    let [place, start, len, slot] = global::load_v4(p.items + item as u64 * 16, live);
+    let mut spot = p.spot::<N>(&Device, place, rest);
+    let column = (spot.chunk * lanes + lane) * VEC as u32;
+    // Sums over lanes are exchanged by whole warps; elsewhere who has no element leaves.
+    if !ACROSS {
+        if !live || column >= p.columns {
+            return;
+        }
+        unroll!(f < N, {
+            spot.base[f] += column as u64 * p.factors[f.min(EINSUM_FACTORS - 1)].inner;
+        });
+        spot.out += column as u64 * p.out_inner;
+    }
+    let mut sum = Sum::<E, VEC> {
+        acc: [E::ZERO; VEC],
+        seen: false,
+    };
+    let kept = Kept::new::<VEC, ACROSS>(p, rest, lane);
+    let (first, step) = if ACROSS { (lane, lanes) } else { (0, 1) };
+    if p.flags & FLAG_JOIN != 0 {
+        out::join::<E, VEC>(p, &mut sum, (start + first, start + len, step), kept);
+    } else if p.summed == 0 {
+        let line = p.listed(spot.base, start, len);
+        add_line::<E, N, FIXED, VEC, UNROLL, ACROSS, true>(p, &mut sum, line, (first, step));
+    } else {
+        add_lines::<E, N, FIXED, VEC, UNROLL, ACROSS>(
+            p,
+            &mut sum,
+            spot.base,
+            (start, len),
+            (first, step),
+        );
+    }
+    if ACROSS {
+        out::over_lanes::<E, VEC>(p, &mut sum);
+        if !live || lane != 0 {
+            return;
+        }
+    }
+    if slot != EINSUM_WHOLE {
+        out::leave::<E, VEC>(p, &sum, Kept::new::<VEC, ACROSS>(p, rest, lane).at(slot));
+    } else {
+        let column = if ACROSS { 0 } else { column };
+        out::finish::<E, VEC>(p, &sum, spot.out, (place, rest, column));
+    }
+}
+
+/// Where a unit keeps the parts of a cut sum.
+#[derive(Clone, Copy)]
+struct Kept {
+    /// Elements of a part.
+    width: u64,
+    /// The first of this lane.
+    first: u64,
+}
+
+impl Kept {
+    #[inline(always)]
+    fn new<const VEC: usize, const ACROSS: bool>(p: &EinsumParams, rest: u32, lane: u32) -> Kept {
+        let (lanes, lane) = if ACROSS { (0, 0) } else { (p.lane_bits, lane) };
+        let run = if ACROSS { 1 } else { VEC as u64 } << lanes;
+        Kept {
+            width: p.per_item as u64 * run,
+            first: rest as u64 * run + (lane * VEC as u32) as u64,
+        }
+    }
+
+    #[inline(always)]
+    fn at(&self, slot: u32) -> u64 {
+        slot as u64 * self.width + self.first
+    }
+}
+
+/// A line for each term of an item and each step of the summed loops.
+#[inline(always)]
+fn add_lines<
+    E: Elem,
+    const N: usize,
+    const FIXED: usize,
+    const VEC: usize,
+    const UNROLL: usize,
+    const ACROSS: bool,
+>(
+    p: &EinsumParams,
+    sum: &mut Sum<E, VEC>,
+    base: [u64; N],
+    (start, len): (u32, u32),
+    lanes: (u32, u32),
+) {
+    let mut term = 0;
+    while term < len {
+        let mut number = 0;
+        while number < p.lines {
+            let line = p.line_of(&Device, base, start + term, number);
+            if line.ok {
+                add_line::<E, N, FIXED, VEC, 2, ACROSS, false>(p, sum, line, lanes);
+            }
+            number += 1;
+        }
+        term += 1;
+    }
+}
+
+/// The terms of a line from `lane` on, `step` apart.
+#[inline(always)]
+fn add_line<
+    E: Elem,
+    const N: usize,
+    const FIXED: usize,
+    const VEC: usize,
+    const UNROLL: usize,
+    const ACROSS: bool,
+    const AHEAD: bool,
+>(
+    p: &EinsumParams,
+    sum: &mut Sum<E, VEC>,
+    line: Line<N>,
+    (lane, step): (u32, u32),
+) {
+    let run = Run::new::<UNROLL, ACROSS>(line, step);
+    let mut at = lane;
+    let mut next = run.fetch::<FIXED, UNROLL, ACROSS>(at);
+    while at < run.line.len {
+        let slots = if AHEAD {
+            next
+        } else {
+            run.fetch::<FIXED, UNROLL, ACROSS>(at)
+        };
+        if AHEAD {
+            next = run.fetch::<FIXED, UNROLL, ACROSS>(at + step * UNROLL as u32);
+        }
+        burst::<E, N, FIXED, VEC, UNROLL>(p, sum, &run, at, &slots);
+        at += step * UNROLL as u32;
+    }
+}
+
+/// What tables say of a burst of terms.
+type Slots<const N: usize, const UNROLL: usize> = [[u32; UNROLL]; N];
+
+/// A line as it is loaded.
+struct Run<const N: usize> {
+    /// From the aligned place in front of its first term on, where tables are read by vectors.
+    line: Line<N>,
+    /// Terms in front of the first.
+    lead: u32,
+    /// Terms between those of a lane.
+    step: u32,
+}
+
+impl<const N: usize> Run<N> {
+    #[inline(always)]
+    fn new<const UNROLL: usize, const ACROSS: bool>(mut line: Line<N>, step: u32) -> Self {
+        let lead = if ACROSS {
+            0
+        } else {
+            line.first % vector(UNROLL)
+        };
+        line.first -= lead;
+        line.len += lead;
+        Run { line, lead, step }
+    }
+
+    /// The tables' slots of the burst at `at`, of the factors with the lanes' index; nothing behind the end. They are asked
+    /// for while the burst ahead waits for its factors.
+    #[inline(always)]
+    fn fetch<const FIXED: usize, const UNROLL: usize, const ACROSS: bool>(
+        &self,
+        at: u32,
+    ) -> Slots<N, UNROLL> {
+        let mut slots = [[0; UNROLL]; N];
+        unroll!(f < N, {
+            let table = self.line.tables[f];
+            let from = table + (self.line.first + at) as u64 * 4;
+            if f >= FIXED && ACROSS {
+                unroll!(u < UNROLL, {
+                    let behind = u as u32 * self.step;
+                    let ok = table != 0 && at + behind < self.line.len;
+                    slots[f][u] = global::load_b32(from + behind as u64 * 4, ok);
+                });
+            } else if f >= FIXED {
+                unroll!(u < UNROLL, {
+                    let ok = table != 0 && at + (u as u32) < self.line.len;
+                    if UNROLL < 4 && u.is_multiple_of(2) {
+                        let [a, b] = global::load_v2(from + u as u64 * 4, ok);
+                        (slots[f][u], slots[f][(u + 1) % UNROLL]) = (a, b);
+                    } else if UNROLL >= 4 && u.is_multiple_of(4) {
+                        let four = global::load_v4(from + u as u64 * 4, ok);
+                        unroll!(i < 4, { slots[f][(u + i) % UNROLL] = four[i] });
+                    }
+                });
+            }
+        });
+        slots
+    }
+}
+
+/// Slots of a table that are loaded at once.
+const fn vector(unroll: usize) -> u32 {
+    if unroll < 4 { 2 } else { 4 }
+}
+
+/// `UNROLL` terms: all places, then all loads, then all products, in the order of the terms.
+#[inline(always)]
+fn burst<E: Elem, const N: usize, const FIXED: usize, const VEC: usize, const UNROLL: usize>(
+    p: &EinsumParams,
+    sum: &mut Sum<E, VEC>,
+    run: &Run<N>,
+    at: u32,
+    slots: &Slots<N, UNROLL>,
+) {
+    let line = &run.line;
+    let mut from = [[0u64; N]; UNROLL];
+    let mut exists = [false; UNROLL];
+    unroll!(u < UNROLL, {
+        let own = at + u as u32 * run.step;
+        let mut ok = own >= run.lead && own < line.len;
+        unroll!(f < N, {
+            let walk = (line.tables[f], line.strides[f]);
+            let place = line.first + own;
+            let (bytes, there) = if f < FIXED {
+                stepped(&Device, walk, place, ok)
+            } else {
+                moved(walk, place, slots[f][u], ok)
+            };
+            from[u][f] = line.base[f] + bytes;
+            ok = there;
+        });
+        exists[u] = ok;
+    });
+    let mut raw: [[Raw; N]; UNROLL] = [[[0; 4]; N]; UNROLL];
+    unroll!(u < UNROLL, {
+        unroll!(f < N, {
+            raw[u][f] = if f < FIXED {
+                E::load::<1>(from[u][f], exists[u])
+            } else {
+                E::load::<VEC>(from[u][f], exists[u])
+            };
+        });
+    });
+    unroll!(u < UNROLL, {
+        let first = E::get(&raw[u][0], 0);
+        // A zero that fills a block is no entry; what it would be multiplied with may be infinite.
+        let real = exists[u] && !(p.flags & FLAG_FILLED != 0 && is_zero::<E>(first));
+        if real {
+            add_product::<E, N, FIXED, VEC>(sum, &raw[u]);
+        }
+    });
+}
+
+/// One term: the factors without the lanes' index once, the others by element.
+#[inline(always)]
+fn add_product<E: Elem, const N: usize, const FIXED: usize, const VEC: usize>(
+    sum: &mut Sum<E, VEC>,
+    raw: &[Raw; N],
+) {
+    let mut fixed = E::get(&raw[0], 0);
+    unroll!(f < FIXED, {
+        if f > 0 {
+            fixed = E::mul(fixed, E::get(&raw[f], 0));
+        }
+    });
+    unroll!(i < VEC, {
+        let mut product = if FIXED == 0 {
+            E::get(&raw[0], i)
+        } else {
+            fixed
+        };
+        unroll!(f < N, {
+            if f + 1 < N && f >= FIXED && f > 0 {
+                product = E::mul(product, E::get(&raw[f], i));
+            }
+        });
+        // One factor: nothing to multiply with.
+        sum.acc[i] = if N == 1 {
+            E::add(sum.acc[i], product)
+        } else {
+            E::fma(product, E::get(&raw[N - 1], i), sum.acc[i])
+        };
+    });
+    sum.seen = true;
+}
+
+#[inline(always)]
+fn is_zero<E: Elem>(x: E::Acc) -> bool {
+    let [low, high] = E::words(x);
+    if E::ACC_BYTES == 8 {
+        low == 0 && high << 1 == 0
+    } else {
+        low << 1 == 0
+    }
+}

@@ -1,0 +1,130 @@
+//! Finished sums on their way out: over lanes, as parts of a cut sum and back, epilogue, one rounding.
+
+use super::{Device, Kept, Sum};
+use crate::abi::*;
+use crate::device::elem::Elem;
+use crate::device::ptx::warp;
+use crate::families::tensor::abi::*;
+
+/// Adds up what the lanes of a unit have; all lanes of a warp take part.
+#[inline(always)]
+pub fn over_lanes<E: Elem, const VEC: usize>(p: &EinsumParams, sum: &mut Sum<E, VEC>) {
+    let mut bits = 0;
+    while bits < 5 {
+        let [low, high] = E::words(sum.acc[0]);
+        let high = if E::ACC_BYTES == 8 {
+            warp::exchange(high, 1 << bits)
+        } else {
+            0
+        };
+        let other = E::from_words([warp::exchange(low, 1 << bits), high]);
+        let seen = warp::exchange(sum.seen as u32, 1 << bits) != 0;
+        if bits < p.lane_bits {
+            sum.acc[0] = E::add(sum.acc[0], other);
+            sum.seen |= seen;
+        }
+        bits += 1;
+    }
+}
+
+/// The scaled sum: without a term there is no product to scale, not even by infinity.
+#[inline(always)]
+fn scaled<E: Elem, const VEC: usize>(p: &EinsumParams, sum: &Sum<E, VEC>) -> [E::Acc; VEC] {
+    let mut out = sum.acc;
+    let alpha = E::scalar(p.alpha);
+    let whole = p.flags & FLAG_JOIN != 0;
+    unroll!(i < VEC, {
+        if sum.seen && !whole {
+            out[i] = E::mul(alpha, sum.acc[i]);
+        }
+    });
+    out
+}
+
+/// Leaves the part of a cut sum.
+#[inline(always)]
+pub fn leave<E: Elem, const VEC: usize>(p: &EinsumParams, sum: &Sum<E, VEC>, at: u64) {
+    let part = scaled(p, sum);
+    unroll!(i < VEC, {
+        E::store_acc(p.partial + (at + i as u64) * E::ACC_BYTES as u64, part[i])
+    });
+}
+
+/// Adds up parts `from`, `from + step`, ... below `end`, in this order.
+#[inline(always)]
+pub fn join<E: Elem, const VEC: usize>(
+    p: &EinsumParams,
+    sum: &mut Sum<E, VEC>,
+    (from, end, step): (u32, u32, u32),
+    kept: Kept,
+) {
+    let mut at = from;
+    while at < end {
+        let mut parts = [[E::ZERO; VEC]; 4];
+        unroll!(u < 4, {
+            let own = at + u as u32 * step;
+            let place = kept.at(own);
+            unroll!(i < VEC, {
+                let address = p.partial + (place + i as u64) * E::ACC_BYTES as u64;
+                parts[u][i] = E::load_acc(address, own < end);
+            });
+        });
+        unroll!(u < 4, {
+            unroll!(i < VEC, { sum.acc[i] = E::add(sum.acc[i], parts[u][i]) });
+        });
+        at += step * 4;
+    }
+}
+
+/// Bias, activation, gate, `=` or `+=`, one rounding. Where bias and gate lie is asked for only here, once again by place, unit
+/// and column: in front of the terms it would take registers from them.
+#[inline(always)]
+pub fn finish<E: Elem, const VEC: usize>(
+    p: &EinsumParams,
+    sum: &Sum<E, VEC>,
+    out: u64,
+    (place, rest, column): (u32, u32, u32),
+) {
+    let mut values = scaled(p, sum);
+    if p.flags != 0 {
+        let spot = p.spot::<0>(&Device, place, rest);
+        let bias = spot.bias + column as u64 * p.bias_inner;
+        let gate = spot.gate + column as u64 * p.gate_inner;
+        let old = E::load_own::<VEC>(out, p.flags & FLAG_ACCUMULATE != 0);
+        let open_always = p.flags & FLAG_GATE == 0;
+        unroll!(i < VEC, {
+            let at = bias + i as u64 * p.bias_inner;
+            let added = E::load_own::<1>(at, p.flags & FLAG_BIAS != 0);
+            let mut x = E::add(values[i], E::get(&added, 0));
+            if p.flags & FLAG_RELU != 0 {
+                x = E::relu(x);
+            } else if p.flags & FLAG_GELU != 0 {
+                x = E::gelu(x);
+            }
+            let at = gate + i as u64 * p.gate_inner;
+            let level = E::get(&E::load_own::<1>(at, !open_always), 0);
+            if !open_always && !is_positive::<E>(level) {
+                x = E::ZERO;
+            }
+            if p.flags & FLAG_ACCUMULATE != 0 {
+                x = E::add(x, E::get(&old, i));
+            }
+            values[i] = x;
+        });
+    }
+    E::store::<VEC>(out, &values);
+}
+
+/// Whether a number is above zero; NaN is not.
+#[inline(always)]
+fn is_positive<E: Elem>(x: E::Acc) -> bool {
+    let [low, high] = E::words(x);
+    let (top, rest, infinity) = if E::ACC_BYTES == 8 {
+        (high, low, 0x7ff0_0000)
+    } else {
+        (low, 0, 0x7f80_0000)
+    };
+    let sign = top >> 31 != 0;
+    let nan = (top & 0x7fff_ffff) > infinity || ((top & 0x7fff_ffff) == infinity && rest != 0);
+    !sign && !nan && (top | rest) != 0
+}

@@ -1,0 +1,15 @@
+//! Sparse tensors of any order: any indirect Einsum, MTTKRP, tensor products, largest messages, joins.
+
+pub mod abi;
+mod rows;
+
+#[cfg(any(module = "einsum", feature = "cuda_std"))]
+mod einsum;
+#[cfg(any(module = "join", feature = "cuda_std"))]
+mod join;
+#[cfg(any(module = "message", feature = "cuda_std"))]
+mod message;
+#[cfg(any(module = "mttkrp", feature = "cuda_std"))]
+mod mttkrp;
+#[cfg(any(module = "tensor_product", feature = "cuda_std"))]
+mod tensor_product;

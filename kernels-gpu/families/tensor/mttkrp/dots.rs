@@ -1,0 +1,144 @@
+//! Products at the entries of a sparse tensor: `out[e] = P[e] * sum over r of X[i,r] * Y[j,r] * Z[k,r]` (SDDMM of any order). A segment
+//! of lanes takes neighbouring entries, lanes are columns; sums of lanes are added in a fixed order.
+
+use crate::abi::*;
+use crate::device::elem::{Elem, Raw};
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::{global, grid, warp};
+use crate::device::walk::Walk;
+use crate::families::tensor::abi::*;
+
+/// Entries under way.
+const BURST: usize = 4;
+
+impl<W: Walk, E: Elem, const FACTORS: usize, const LANES: u32, const VEC: usize>
+    Kernel<W, E, MttkrpParams> for RowDots<FACTORS, LANES, VEC>
+{
+    #[inline(always)]
+    unsafe fn run(p: &MttkrpParams, _at: u64) {
+        grid::let_next_start();
+        let segment = gpu::block_x() * Self::ITEMS + gpu::thread() / LANES;
+        let first = segment as u64 * DOT_ENTRIES as u64;
+        let count = p.product.item_count as u64;
+        grid::wait_for_previous();
+        let mut at = first;
+        // Shuffles want all lanes of a warp: segments behind the last entry go along.
+        while at < first + DOT_ENTRIES as u64 {
+            let places = places::<FACTORS>(p, at, at < count);
+            let sums = sums::<E, FACTORS, LANES, VEC>(p, &places, count.saturating_sub(at));
+            let lane = gpu::thread() % LANES;
+            let mut own = sums[0];
+            unroll!(u < 4, {
+                own = if lane == u as u32 { sums[u] } else { own }
+            });
+            let mut place = places[0][0];
+            unroll!(u < 4, {
+                place = if lane == u as u32 {
+                    places[0][u]
+                } else {
+                    place
+                }
+            });
+            if lane < BURST as u32 && at + (lane as u64) < count && place != u32::MAX {
+                store::<E>(p, at + lane as u64, own);
+            }
+            at += BURST as u64;
+        }
+    }
+}
+
+/// Places of the entries of the burst at `at` in each factor.
+#[inline(always)]
+fn places<const FACTORS: usize>(p: &MttkrpParams, at: u64, ok: bool) -> [Raw; 3] {
+    let arrays = [p.product.columns, p.places[0], p.places[1]];
+    let mut places = [[0; 4]; 3];
+    unroll!(f < 3, {
+        if f < FACTORS {
+            places[f] = global::load_v4(arrays[f] + at * 4, ok);
+        }
+    });
+    places
+}
+
+/// Sums over all columns, in every lane of the segment; `left` entries are there.
+#[inline(always)]
+fn sums<E: Elem, const FACTORS: usize, const LANES: u32, const VEC: usize>(
+    p: &MttkrpParams,
+    places: &[Raw; 3],
+    left: u64,
+) -> [E::Acc; BURST] {
+    let factors = [p.product.b, p.factors[0], p.factors[1]];
+    let leading = [p.product.ldb_bytes, p.leading[0], p.leading[1]];
+    let mut sums = [E::ZERO; BURST];
+    let mut column = gpu::thread() % LANES * VEC as u32;
+    let mut done = 0;
+    while done < p.product.n {
+        let mut raw = [[[0u32; 4]; BURST]; 3];
+        unroll!(u < 4, {
+            // What holds no entry has no place.
+            let ok = (u as u64) < left && places[0][u] != u32::MAX && column < p.product.n;
+            unroll!(f < 3, {
+                if f < FACTORS {
+                    let row = places[f][u] as u64 * leading[f] as u64;
+                    let from = factors[f] + row + column as u64 * E::BYTES as u64;
+                    raw[f][u] = E::load_own::<VEC>(from, ok);
+                }
+            });
+        });
+        unroll!(u < 4, {
+            unroll!(i < VEC, {
+                let mut x = E::get(&raw[0][u], i);
+                if FACTORS > 2 {
+                    x = E::mul(x, E::get(&raw[2][u], i));
+                }
+                let y = if FACTORS > 1 {
+                    E::get(&raw[1][u], i)
+                } else {
+                    E::scalar(1.0)
+                };
+                sums[u] = E::fma(x, y, sums[u]);
+            });
+        });
+        column += LANES * VEC as u32;
+        done += LANES * VEC as u32;
+    }
+    unroll!(u < 4, {
+        let mut stride = LANES / 2;
+        while stride > 0 {
+            sums[u] = E::add(sums[u], exchange::<E>(sums[u], stride));
+            stride /= 2;
+        }
+    });
+    sums
+}
+
+/// The accumulator of the lane whose number differs by the bits of `other`.
+#[inline(always)]
+fn exchange<E: Elem>(a: E::Acc, other: u32) -> E::Acc {
+    let [low, high] = E::words(a);
+    let high = if E::ACC_BYTES == 8 {
+        warp::exchange(high, other)
+    } else {
+        0
+    };
+    E::from_words([warp::exchange(low, other), high])
+}
+
+/// Finishes an entry: scalar, value of the mask, `=` or `+=`.
+#[inline(always)]
+fn store<E: Elem>(p: &MttkrpParams, entry: u64, sum: E::Acc) {
+    let offset = entry * E::BYTES as u64;
+    let mut x = E::mul(sum, E::scalar(p.product.alpha));
+    if p.product.values != 0 {
+        x = E::mul(
+            x,
+            E::get(&E::load_own::<1>(p.product.values + offset, true), 0),
+        );
+    }
+    let to = p.product.c + offset;
+    if p.product.flags & FLAG_ACCUMULATE != 0 {
+        x = E::add(x, E::get(&E::load_own::<1>(to, true), 0));
+    }
+    E::store::<1>(to, &[x]);
+}

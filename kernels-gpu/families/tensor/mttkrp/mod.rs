@@ -1,0 +1,360 @@
+//! Rows gathered for the entries of a sparse tensor: `out[row] += value * B[j] * C[k] * D[l]`, elementwise along the rows (MTTKRP, TTM).
+//! Entries come sorted by output row. A segment of lanes goes through whole rows without a stop, or takes a piece of a long one,
+//! whose sum is carried as in `spmm`.
+
+mod dots;
+mod terms;
+
+use crate::abi::*;
+use crate::device::elem::{Elem, Raw};
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::{bits, global, grid, warp};
+use crate::device::walk::Walk;
+use crate::families::tensor::abi::*;
+use terms::{load, reduced, scaled};
+
+type Acc<E, const VEC: usize, const REP: usize> = [[<E as Elem>::Acc; VEC]; REP];
+
+impl<
+    W: Walk,
+    E: Elem,
+    const FACTORS: usize,
+    const LANES: u32,
+    const VEC: usize,
+    const REP: usize,
+    const UNROLL: usize,
+    const REDUCE: u32,
+> Kernel<W, E, MttkrpParams> for Rows<FACTORS, LANES, VEC, REP, UNROLL, REDUCE>
+{
+    #[inline(always)]
+    unsafe fn run(p: &MttkrpParams, _at: u64) {
+        grid::let_next_start();
+        let lane = gpu::thread() % LANES;
+        let index = gpu::block_x() * Self::ITEMS + gpu::thread() / LANES;
+        if index >= p.product.item_count {
+            return;
+        }
+        let item = p.product.items + index as u64 * 16;
+        let [row, start, len, slot] = global::load_v4_stream(item, true);
+        let column = gpu::block_y() * Self::COLUMNS + lane * VEC as u32;
+        if len == 0 {
+            grid::wait_for_previous();
+            return clear::<E, LANES, VEC, REP>(p, row, start, column);
+        }
+        let run = Run {
+            lead: W::lead(start),
+            base: start as u64 - W::lead(start) as u64,
+            end: W::lead(start) + len,
+            whole: slot == BUNDLE,
+        };
+        // Places are the plan's own; values and factors may come from the kernel ahead.
+        let mut next = run.places::<FACTORS, UNROLL>(p, 0);
+        grid::wait_for_previous();
+        let mut values = run.values::<E, UNROLL>(p, 0);
+        let mut acc = [[start_of::<E, REDUCE>(); VEC]; REP];
+        let (mut at, mut rank) = (0, row);
+        while at < run.end {
+            let burst = Burst {
+                places: next,
+                values,
+                at,
+            };
+            at += UNROLL as u32;
+            next = run.places::<FACTORS, UNROLL>(p, at);
+            values = run.values::<E, UNROLL>(p, at);
+            rank = burst
+                .add::<E, FACTORS, LANES, VEC, REP, UNROLL, REDUCE>(p, run, column, rank, &mut acc);
+        }
+        if slot != BUNDLE && carry::<E, LANES, VEC, REP, REDUCE>(p, slot, lane, column, &mut acc) {
+            store::<E, LANES, VEC, REP>(p, row, column, &acc);
+        }
+    }
+}
+
+/// What a reduction begins with.
+#[inline(always)]
+fn start_of<E: Elem, const REDUCE: u32>() -> E::Acc {
+    if REDUCE == REDUCE_MAX {
+        E::scalar(f64::NEG_INFINITY)
+    } else {
+        E::ZERO
+    }
+}
+
+/// Entries of an item: where loads begin, and which of what they bring belongs to it.
+#[derive(Clone, Copy)]
+struct Run {
+    /// Aligned place in front of the first entry; places below count from here.
+    base: u64,
+    /// First entry.
+    lead: u32,
+    /// Behind the last entry.
+    end: u32,
+    /// Whether rows end in it.
+    whole: bool,
+}
+
+impl Run {
+    /// Places of the entries of the burst at `at`, nothing behind the end. They lie in sectors that the next burst reads as well,
+    /// so they may stay in L1.
+    #[inline(always)]
+    fn places<const FACTORS: usize, const UNROLL: usize>(
+        &self,
+        p: &MttkrpParams,
+        at: u32,
+    ) -> [[Raw; 2]; 3] {
+        let mut places = [[[0; 4]; 2]; 3];
+        let arrays = [p.product.columns, p.places[0], p.places[1]];
+        unroll!(f < 3, {
+            if f < FACTORS {
+                unroll!(h < 2, {
+                    let first = at + h as u32 * 4;
+                    if h * 4 < UNROLL {
+                        let from = arrays[f] + (self.base + first as u64) * 4;
+                        places[f][h] = global::load_v4(from, first < self.end);
+                    }
+                });
+            }
+        });
+        places
+    }
+
+    /// Which entries of the burst at `at` are this item's, a bit each.
+    #[inline(always)]
+    fn there<const UNROLL: usize>(&self, at: u32) -> u32 {
+        let below = u32::MAX << (self.lead.saturating_sub(at) & 31);
+        // An item's loop does not go on behind its end.
+        let left = self.end - at;
+        below & ((1 << left.min(UNROLL as u32)) - 1)
+    }
+
+    /// Values of the same.
+    #[inline(always)]
+    fn values<E: Elem, const UNROLL: usize>(&self, p: &MttkrpParams, at: u32) -> [Raw; 4] {
+        let mut values = [[0; 4]; 4];
+        unroll!(h < 2, {
+            let first = at + h as u32 * 4;
+            if h * 4 < UNROLL {
+                let from = p.product.values + (self.base + first as u64) * E::BYTES as u64;
+                let ok = first < self.end;
+                match E::BYTES {
+                    8 => {
+                        values[h * 2] = global::load_own_v4(from, ok);
+                        values[h * 2 + 1] = global::load_own_v4(from + 16, ok);
+                    }
+                    4 => values[h * 2] = global::load_own_v4(from, ok),
+                    _ => {
+                        let [a, b] = global::load_own_v2(from, ok);
+                        values[h * 2] = [a, b, 0, 0];
+                    }
+                }
+            }
+        });
+        values
+    }
+}
+
+/// Entries under way.
+struct Burst {
+    places: [[Raw; 2]; 3],
+    values: [Raw; 4],
+    at: u32,
+}
+
+impl Burst {
+    /// Value of entry `u`, a constant after unrolling.
+    #[inline(always)]
+    fn value<E: Elem>(&self, u: usize) -> E::Acc {
+        let (half, j) = ((u / 4) & 1, u & 3);
+        match E::BYTES {
+            8 => E::get(&self.values[(half * 2 + j / 2) & 3], j % 2),
+            _ => E::get(&self.values[half * 2], j),
+        }
+    }
+
+    /// Row of factor `f` that entry `u` meets.
+    #[inline(always)]
+    fn place(&self, f: usize, u: usize) -> u32 {
+        let place = self.places[f][(u / 4) & 1][u & 3];
+        if f == 0 {
+            place & (LAST_OF_ROW - 1)
+        } else {
+            place
+        }
+    }
+
+    /// Adds the products of the burst to the rows they belong to, in entry order, and stores rows that end: all rows of the
+    /// factors are loaded before the first multiplication. Returns the row that follows.
+    #[inline(always)]
+    fn add<
+        E: Elem,
+        const FACTORS: usize,
+        const LANES: u32,
+        const VEC: usize,
+        const REP: usize,
+        const UNROLL: usize,
+        const REDUCE: u32,
+    >(
+        &self,
+        p: &MttkrpParams,
+        run: Run,
+        column: u32,
+        mut rank: u32,
+        acc: &mut Acc<E, VEC, REP>,
+    ) -> u32 {
+        let own = column as u64 * E::BYTES as u64;
+        let factors = [p.product.b + own, p.factors[0] + own, p.factors[1] + own];
+        let leading = [p.product.ldb_bytes, p.leading[0], p.leading[1]];
+        let policy = global::kept_in_l2(p.product.flags & FLAG_STREAMED != 0);
+        let mut raw = [[[[0u32; 4]; REP]; UNROLL]; 3];
+        let mut there = run.there::<UNROLL>(self.at);
+        if REP == 1 && column >= p.product.n {
+            there = 0;
+        }
+        unroll!(u < UNROLL, {
+            let exists = there >> u & 1 != 0;
+            unroll!(f < 3, {
+                if f < FACTORS {
+                    let from = bits::at_row(factors[f], self.place(f, u), leading[f]);
+                    unroll!(r < REP, {
+                        let shift = r as u32 * LANES * VEC as u32;
+                        let ok = exists && (REP == 1 || column + shift < p.product.n);
+                        let from = from + (shift * E::BYTES) as u64;
+                        raw[f][u][r] = load::<E, FACTORS, VEC>(from, ok, policy);
+                    });
+                }
+            });
+        });
+        unroll!(u < UNROLL, {
+            let exists = there >> u & 1 != 0;
+            let value = if exists { self.value::<E>(u) } else { E::ZERO };
+            unroll!(r < REP, {
+                unroll!(i < VEC, {
+                    let others = [&raw[1][u][r], &raw[2][u][r]];
+                    let x = scaled::<E, FACTORS>(value, others, i);
+                    let b = E::get(&raw[0][u][r], i);
+                    acc[r][i] = reduced::<E, REDUCE>(acc[r][i], (x, b), exists);
+                });
+            });
+            let last = self.places[0][(u / 4) & 1][u & 3] & LAST_OF_ROW != 0;
+            if exists && run.whole && last {
+                store::<E, LANES, VEC, REP>(p, rank, column, acc);
+                *acc = [[start_of::<E, REDUCE>(); VEC]; REP];
+                rank += 1;
+            }
+        });
+        rank
+    }
+}
+
+/// Writes a finished row: `rank` counts those that have entries.
+#[inline(always)]
+fn store<E: Elem, const LANES: u32, const VEC: usize, const REP: usize>(
+    p: &MttkrpParams,
+    rank: u32,
+    column: u32,
+    acc: &Acc<E, VEC, REP>,
+) {
+    let mut row = rank;
+    if p.rows != 0 {
+        row = global::load_b32(p.rows + rank as u64 * 4, true);
+    }
+    let alpha = E::scalar(p.product.alpha);
+    let c = p.product.c + row as u64 * p.product.ldc_bytes as u64;
+    unroll!(r < REP, {
+        let column = column + r as u32 * LANES * VEC as u32;
+        let (to, inside) = (c + column as u64 * E::BYTES as u64, column < p.product.n);
+        let mut out = acc[r];
+        unroll!(i < VEC, { out[i] = E::fma(alpha, acc[r][i], E::ZERO) });
+        if p.product.flags & FLAG_ACCUMULATE != 0 {
+            let old = E::load_own::<VEC>(to, inside);
+            unroll!(i < VEC, { out[i] = E::add(out[i], E::get(&old, i)) });
+        }
+        let streamed = p.product.flags & FLAG_STREAMED != 0;
+        if inside && streamed && VEC as u32 * E::BYTES == 16 {
+            let mut wide = [E::ZERO; 8];
+            unroll!(i < VEC, { wide[i] = out[i] });
+            global::store_v4_streamed(to, E::put(&wide));
+        } else if inside {
+            E::store::<VEC>(to, &out);
+        }
+    });
+}
+
+/// Zeros for neighbouring rows without entries.
+#[inline(always)]
+fn clear<E: Elem, const LANES: u32, const VEC: usize, const REP: usize>(
+    p: &MttkrpParams,
+    row: u32,
+    count: u32,
+    column: u32,
+) {
+    let mut c =
+        p.product.c + row as u64 * p.product.ldc_bytes as u64 + column as u64 * E::BYTES as u64;
+    let mut left = count;
+    while left > 0 {
+        unroll!(r < REP, {
+            let shift = r as u32 * LANES * VEC as u32;
+            if column + shift < p.product.n {
+                E::store::<VEC>(c + (shift * E::BYTES) as u64, &[E::ZERO; VEC]);
+            }
+        });
+        c += p.product.ldc_bytes as u64;
+        left -= 1;
+    }
+}
+
+/// Leaves what a piece of a row comes to. True for the segment that arrives last: its accumulators then hold the row's,
+/// reduced in slot order.
+#[inline(always)]
+fn carry<E: Elem, const LANES: u32, const VEC: usize, const REP: usize, const REDUCE: u32>(
+    p: &MttkrpParams,
+    slot: u32,
+    lane: u32,
+    column: u32,
+    acc: &mut Acc<E, VEC, REP>,
+) -> bool {
+    let p = &p.product;
+    let members = (u32::MAX >> (32 - LANES)) << (gpu::thread() % 32 / LANES * LANES);
+    let [counter, first, count, _] = global::load_v4(p.slots + slot as u64 * 16, true);
+    let at = |s: u32, r: usize, i: usize| {
+        let c = column as u64 + (r as u32 * LANES * VEC as u32) as u64 + i as u64;
+        p.partial + (s as u64 * p.partial_columns as u64 + c) * E::ACC_BYTES as u64
+    };
+    unroll!(r < REP, {
+        unroll!(i < VEC, { E::store_acc(at(slot, r, i), acc[r][i]) });
+    });
+    global::fence_gpu();
+    warp::sync_lanes(members);
+    let arrivals = p.counters + (counter as u64 * gpu::grid_y() as u64 + gpu::block_y() as u64) * 4;
+    let mut before = 0;
+    if lane == 0 {
+        before = global::atomic_add(arrivals, 1);
+    }
+    if warp::shuffle::<LANES>(before, 0, members) + 1 != count {
+        return false;
+    }
+    // A shuffle orders no memory.
+    warp::sync_lanes(members);
+    global::fence_gpu();
+    *acc = [[start_of::<E, REDUCE>(); VEC]; REP];
+    let mut s = first;
+    while s < first + count {
+        unroll!(r < REP, {
+            unroll!(i < VEC, {
+                let part = E::load_acc(at(s, r, i), true);
+                acc[r][i] = if REDUCE == REDUCE_MAX {
+                    E::max(acc[r][i], part)
+                } else {
+                    E::add(acc[r][i], part)
+                };
+            });
+        });
+        s += 1;
+    }
+    if lane == 0 {
+        global::store_b32(arrivals, 0);
+    }
+    true
+}

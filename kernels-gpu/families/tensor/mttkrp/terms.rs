@@ -1,0 +1,51 @@
+//! What an entry adds to a row, element by element.
+
+use crate::device::elem::Elem;
+use crate::device::ptx::global;
+use crate::families::tensor::abi::*;
+
+/// A lane's elements of a row of a factor.
+#[inline(always)]
+pub(super) fn load<E: Elem, const FACTORS: usize, const VEC: usize>(
+    from: u64,
+    there: bool,
+    policy: u64,
+) -> [u32; 4] {
+    // A policy costs a load a little: worth it where the output would displace the one factor.
+    if FACTORS == 1 && VEC as u32 * E::BYTES == 16 {
+        global::load_own_v4_under(from, there, policy)
+    } else {
+        E::load_own::<VEC>(from, there)
+    }
+}
+
+/// An entry's value times element `i` of the rows of the factors behind the first.
+#[inline(always)]
+pub(super) fn scaled<E: Elem, const FACTORS: usize>(
+    value: E::Acc,
+    others: [&[u32; 4]; 2],
+    i: usize,
+) -> E::Acc {
+    let mut x = value;
+    unroll!(f < 2, {
+        if f + 1 < FACTORS {
+            x = E::mul(x, E::get(others[f], i));
+        }
+    });
+    x
+}
+
+/// A sum and the product of an entry, or the greater of both. The values of entries that are not there are zeros.
+#[inline(always)]
+pub(super) fn reduced<E: Elem, const REDUCE: u32>(
+    sum: E::Acc,
+    (x, b): (E::Acc, E::Acc),
+    exists: bool,
+) -> E::Acc {
+    if REDUCE == REDUCE_MAX {
+        let product = E::max(sum, E::mul(x, b));
+        if exists { product } else { sum }
+    } else {
+        E::fma(x, b, sum)
+    }
+}

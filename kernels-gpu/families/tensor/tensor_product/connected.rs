@@ -1,0 +1,281 @@
+//! Channels to channels: `Out[b,o,w] = C[a,y,o] * A[b,a,u] * Y[b,y] * D[d,u,w]`, D shared by all items. A warp takes 32 items, a row
+//! of the output and 32 of its channels: for each segment the sum over pairs is the left side of a product with the matrix d.
+
+use super::{load_four, stage};
+use crate::abi::*;
+use crate::device::elem::Elem;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::{copy, global, warp};
+use crate::families::tensor::abi::*;
+
+/// Sums of a lane: items `lane / 8 + 4 i`, channels `lane % 8 * 4 + j`.
+pub type Sums<E> = [[<E as Elem>::Acc; 4]; 8];
+
+impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorConnected {
+    #[inline(always)]
+    unsafe fn run(p: &TensorProductParams, _: u64) {
+        let s = p.layout(Self::STEP, E::ACC_BYTES, Self::THREADS);
+        let (number, warps) = (gpu::thread() / 32, Self::THREADS / 32);
+        let first = gpu::block_x() * TENSOR_ITEMS;
+        let left = p.items - first;
+        let from = p.y + first as u64 * p.item_strides[1] * E::BYTES as u64;
+        let y = copy::arena() + s.own;
+        let row = gpu::block_y() * warps + number;
+        stage::ahead::<E>(p, Self::THREADS);
+        let stride = p.item_strides[1];
+        stage::tile::<E>(y, from, stride, [p.rows[1], left], [number, warps]);
+        let ends = lists::<E>(p, &s, Self::STEP, Self::THREADS);
+        gpu::sync_threads();
+        // No barrier of the thread block behind this.
+        if row < p.rows[4] {
+            let own = y + s.parts[0] + number * s.own_bytes;
+            output::<E>(p, &s, own, row, ends);
+        }
+    }
+}
+
+/// This thread block's piece of the lists to shared memory; where the segments of this warp's row begin and end.
+#[inline(always)]
+pub fn lists<E: Elem>(
+    p: &TensorProductParams,
+    s: &TensorShared,
+    step: u32,
+    threads: u32,
+) -> [u32; 2] {
+    let rows = rows_of_piece(step, threads);
+    let [words, starts] = piece_words(p.counts, rows);
+    let piece = p.lists + gpu::block_y() as u64 * words as u64 * 4;
+    stage::entries::<E>(p, s, piece, [TENSOR_STRIDE * E::ACC_BYTES, 0], threads);
+    stage::pairs(p, s, piece, 1, threads);
+    stage::segments(p, piece, copy::arena(), 1, threads);
+    let own = piece + (starts + gpu::thread() / 32 % rows) as u64 * 4;
+    [global::load_b32(own, true), global::load_b32(own + 4, true)]
+}
+
+/// One row of the output for the items of a tile.
+#[inline(always)]
+fn output<E: Elem>(
+    p: &TensorProductParams,
+    s: &TensorShared,
+    left: u32,
+    row: u32,
+    [mut segment, end]: [u32; 2],
+) {
+    let arena = copy::arena();
+    let coefficients = left + s.parts[3];
+    let mut sums: Sums<E> = [[E::ZERO; 4]; 8];
+    while segment < end {
+        let [first, count, matrix, _] = copy::load_shared_v4(arena + segment * 16);
+        pairs::<E>(s, arena + s.own, coefficients, first, count);
+        // A row without terms has a segment without pairs, and no matrix.
+        let mut channel = if count > 0 { 0 } else { p.width };
+        while channel < p.width {
+            // What came before has been read.
+            warp::sync_lanes(u32::MAX);
+            let tile = gpu::block_x() * TENSOR_ITEMS;
+            left_side::<E>(p, s, left, coefficients, [first, count], [tile, channel]);
+            warp::sync_lanes(u32::MAX);
+            let (corner, extents) = ([channel, gpu::block_z() * 32], [p.width, p.out_width]);
+            multiply::<E>(p, left, matrix, corner, extents, &mut sums);
+            channel += 32;
+        }
+        segment += 1;
+        warp::sync_lanes(u32::MAX);
+    }
+    store::<E>(p, row, &sums);
+}
+
+/// Coefficients of pairs, a lane for each item; `y`: the tile of Y.
+#[inline(always)]
+pub fn pairs<E: Elem>(s: &TensorShared, y: u32, to: u32, first: u32, count: u32) {
+    let lane = gpu::thread() % 32;
+    let arena = copy::arena();
+    let y = y + lane * E::ACC_BYTES;
+    let mut pair = 0;
+    while pair < count {
+        warp::stay_rolled();
+        let [_, entries] = copy::load_shared_v2(arena + s.pairs + (first + pair) * 8);
+        let mut sum = E::ZERO;
+        let mut at = entries & 0xffff;
+        let end = at + (entries >> 16);
+        while at < end {
+            warp::stay_rolled();
+            let code = copy::load_shared_b32(arena + s.codes + at * 4);
+            let value = E::load_shared(arena + s.values + at * E::ACC_BYTES);
+            sum = E::fma(value, E::load_shared(y + code), sum);
+            at += 1;
+        }
+        E::store_shared(to + (pair * 32 + lane) * E::ACC_BYTES, sum);
+        pair += 1;
+    }
+}
+
+/// Sums over pairs: items from `tile` on by 32 channels of A, a lane for each channel.
+#[inline(always)]
+pub fn left_side<E: Elem>(
+    p: &TensorProductParams,
+    s: &TensorShared,
+    to: u32,
+    coefficients: u32,
+    [first, count]: [u32; 2],
+    [tile, channel]: [u32; 2],
+) {
+    let lane = gpu::thread() % 32;
+    let inside = channel + lane < p.width;
+    let list = copy::arena() + s.pairs;
+    let stride = p.item_strides[0] * E::BYTES as u64;
+    let from = p.a + tile as u64 * stride + (channel + lane) as u64 * E::BYTES as u64;
+    let left = p.items - tile;
+    let mut sums = [[E::ZERO; 8]; 4];
+    let mut pair = 0;
+    while pair < count {
+        warp::stay_rolled();
+        let a = copy::load_shared_b32(list + (first + pair) * 8);
+        let mut from = from + a as u64 * p.row_strides[0] * E::BYTES as u64;
+        // All 32 on their way at once: a warp has little else to do while it waits.
+        let mut raw = [[[0; 4]; 8]; 4];
+        unroll!(i < 4, {
+            unroll!(j < 8, {
+                raw[i][j] = E::load::<1>(from, inside && ((i * 8 + j) as u32) < left);
+                from += stride;
+            });
+        });
+        let at = coefficients + pair * 32 * E::ACC_BYTES;
+        unroll!(i < 4, {
+            let low = load_four::<E>(at + i as u32 * 8 * E::ACC_BYTES);
+            let high = load_four::<E>(at + (i as u32 * 8 + 4) * E::ACC_BYTES);
+            unroll!(j < 4, {
+                sums[i][j] = E::fma(low[j], E::get(&raw[i][j], 0), sums[i][j]);
+                sums[i][j + 4] = E::fma(high[j], E::get(&raw[i][j + 4], 0), sums[i][j + 4]);
+            });
+        });
+        pair += 1;
+    }
+    unroll!(i < 4, {
+        unroll!(j < 8, {
+            let place = (i * 8 + j) as u32 * TENSOR_LEFT + lane;
+            E::store_shared(to + place * E::ACC_BYTES, sums[i][j]);
+        });
+    });
+}
+
+/// Adds the left side times 32 rows and columns of a matrix, from a corner on; `extents`: its rows and columns.
+#[inline(always)]
+pub fn multiply<E: Elem>(
+    p: &TensorProductParams,
+    left: u32,
+    matrix: u32,
+    [channel, column]: [u32; 2],
+    [rows, columns]: [u32; 2],
+    sums: &mut Sums<E>,
+) {
+    let lane = gpu::thread() % 32;
+    let left = left + lane / 8 * TENSOR_LEFT * E::ACC_BYTES;
+    let column = column + lane % 8 * 4;
+    let from = p.d + matrix as u64 * p.item_strides[2] * E::BYTES as u64;
+    let ends = [rows.min(channel + 32), columns];
+    let mut next = corner_of::<E>(p, from, [channel, column], ends);
+    let mut step = 0;
+    while step < 32 && channel + step < rows {
+        warp::stay_rolled();
+        let right = next;
+        // The next rows come while these are multiplied.
+        next = corner_of::<E>(p, from, [channel + step + 4, column], ends);
+        unroll!(i < 8, {
+            let x = load_four::<E>(left + (i as u32 * 4 * TENSOR_LEFT + step) * E::ACC_BYTES);
+            unroll!(k < 4, {
+                unroll!(j < 4, {
+                    sums[i][j] = E::fma(x[k], right[k][j], sums[i][j]);
+                });
+            });
+        });
+        step += 4;
+    }
+}
+
+/// Four rows and columns of a matrix at `from`, zeros past the ends.
+#[inline(always)]
+fn corner_of<E: Elem>(
+    p: &TensorProductParams,
+    from: u64,
+    [row, column]: [u32; 2],
+    [rows, columns]: [u32; 2],
+) -> [[E::Acc; 4]; 4] {
+    // Transposed: rows of memory are columns of the product.
+    let transposed = p.flags & FLAG_TRANSPOSED != 0;
+    let (down, along, ends) = if transposed {
+        (column, row, [columns, rows])
+    } else {
+        (row, column, [rows, columns])
+    };
+    let mut found = [[E::ZERO; 4]; 4];
+    unroll!(i < 4, {
+        let at = down + i as u32;
+        let from = from + (at as u64 * p.row_strides[1] + along as u64) * E::BYTES as u64;
+        let inside = if at < ends[0] {
+            ends[1] - along.min(ends[1])
+        } else {
+            0
+        };
+        found[i] = four::<E>(from, inside, p.flags & FLAG_WIDE != 0);
+    });
+    if transposed {
+        let r = found;
+        unroll!(i < 4, { found[i] = [r[0][i], r[1][i], r[2][i], r[3][i]] });
+    }
+    found
+}
+
+/// Four neighbours, of which `inside` are there; zeros for the others.
+#[inline(always)]
+pub fn four<E: Elem>(from: u64, inside: u32, wide: bool) -> [E::Acc; 4] {
+    if wide && E::BYTES <= 4 {
+        // Widths are multiples of four.
+        let raw = E::load::<4>(from, inside > 0);
+        let get = |i: usize| E::get(&raw, i);
+        return [get(0), get(1), get(2), get(3)];
+    }
+    let mut out = [E::ZERO; 4];
+    unroll!(i < 4, {
+        let at = from + i as u64 * E::BYTES as u64;
+        out[i] = E::get(&E::load::<1>(at, (i as u32) < inside), 0);
+    });
+    out
+}
+
+/// Stores a row of the output for the items of the tile.
+#[inline(always)]
+fn store<E: Elem>(p: &TensorProductParams, row: u32, sums: &Sums<E>) {
+    let lane = gpu::thread() % 32;
+    let column = gpu::block_z() * 32 + lane % 8 * 4;
+    let first = gpu::block_x() * TENSOR_ITEMS + lane / 8;
+    let inside = p.out_width - column.min(p.out_width);
+    unroll!(i < 8, {
+        let item = first + i as u32 * 4;
+        if item < p.items {
+            let at =
+                item as u64 * p.item_strides[4] + row as u64 * p.row_strides[3] + column as u64;
+            let to = p.out + at * E::BYTES as u64;
+            let mut values = sums[i];
+            if p.flags & FLAG_ACCUMULATE != 0 {
+                unroll!(j < 4, {
+                    let from = to + j as u64 * E::BYTES as u64;
+                    let old = E::load_own::<1>(from, (j as u32) < inside);
+                    values[j] = E::add(values[j], E::get(&old, 0));
+                });
+            }
+            if E::BYTES <= 4 && p.flags & FLAG_WIDE != 0 {
+                if inside > 0 {
+                    E::store::<4>(to, &values);
+                }
+            } else {
+                unroll!(j < 4, {
+                    if (j as u32) < inside {
+                        E::store::<1>(to + j as u64 * E::BYTES as u64, &[values[j]]);
+                    }
+                });
+            }
+        }
+    });
+}

@@ -1,0 +1,29 @@
+//! A small sparse tensor of order 3 against operands that share a batch of items: the equivariant tensor product, its gradients,
+//! and whatever has their structure.
+
+mod channels;
+mod connected;
+mod items;
+mod own;
+mod own_weights;
+mod stage;
+mod sums;
+mod traces;
+mod weights;
+
+use crate::device::elem::Elem;
+use crate::device::ptx::copy;
+
+/// Four accumulators of shared memory, 16-byte aligned.
+#[inline(always)]
+fn load_four<E: Elem>(from: u32) -> [E::Acc; 4] {
+    let low = copy::load_shared_v4(from);
+    if E::ACC_BYTES == 8 {
+        let high = copy::load_shared_v4(from + 16);
+        let pair = |w: [u32; 4], i: usize| E::from_words([w[2 * i], w[2 * i + 1]]);
+        [pair(low, 0), pair(low, 1), pair(high, 0), pair(high, 1)]
+    } else {
+        let one = |i: usize| E::from_words([low[i], 0]);
+        [one(0), one(1), one(2), one(3)]
+    }
+}

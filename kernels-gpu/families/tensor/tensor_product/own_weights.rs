@@ -1,0 +1,110 @@
+//! The gradient of a matrix of each item: `Out[b,o,u,w] = C[a,y,f,o] * A[b,a,u] * Y[b,y] * F[b,f,w]`. A warp takes an item and 32 columns;
+//! a lane holds 32 elements of its column while left sides and rows of F are multiplied.
+
+use super::channels::coefficients;
+use super::load_four;
+use super::own::{left_side, lists, row_of_y, rows, tasks};
+use crate::abi::*;
+use crate::device::elem::Elem;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::{copy, warp};
+use crate::families::tensor::abi::*;
+
+impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorOwnWeights {
+    #[inline(always)]
+    unsafe fn run(p: &TensorProductParams, _: u64) {
+        let s = p.layout(Self::STEP, E::ACC_BYTES, Self::THREADS);
+        let own = lists::<E>(p, &s, Self::THREADS);
+        tasks(
+            p,
+            p.out_width.div_ceil(32),
+            Self::THREADS,
+            |item, column| {
+                row_of_y::<E>(p, own + s.parts[0], item);
+                rows::<E>(p, 3, own + s.parts[2], item, [column, p.out_width]);
+                let mut channel = 0;
+                while channel < p.width {
+                    warp::stay_rolled();
+                    rows::<E>(p, 0, own, item, [channel, p.width]);
+                    copy::copy_wait_all();
+                    warp::sync_lanes(u32::MAX);
+                    if channel == 0 {
+                        coefficients::<E>(p, &s, own);
+                        warp::sync_lanes(u32::MAX);
+                    }
+                    let at = item * p.item_strides[4] + channel as u64 * p.row_strides[3];
+                    let to = p.out + (at + (column + gpu::thread() % 32) as u64) * E::BYTES as u64;
+                    matrices::<E>(p, &s, own, to, [channel, column]);
+                    channel += 32;
+                }
+            },
+        );
+    }
+}
+
+/// 32 rows and columns of every matrix, from a corner on; `to`: where this lane's column of the first matrix goes.
+#[inline(always)]
+fn matrices<E: Elem>(
+    p: &TensorProductParams,
+    s: &TensorShared,
+    own: u32,
+    to: u64,
+    [channel, column]: [u32; 2],
+) {
+    let lane = gpu::thread() % 32;
+    let left = own + s.parts[1];
+    let mut sums = [[E::ZERO; 8]; 4];
+    let mut segment = 0;
+    while segment < p.counts[0] {
+        warp::stay_rolled();
+        let [first, count, right, row] = copy::load_shared_v4(copy::arena() + segment * 16);
+        left_side::<E>(s, own, first, count);
+        warp::sync_lanes(u32::MAX);
+        // A matrix without terms names no row of F.
+        if count > 0 {
+            let from = own + s.parts[2] + (right * 32 + lane) * E::ACC_BYTES;
+            let right = E::load_shared(from);
+            unroll!(i < 4, {
+                let low = load_four::<E>(left + i as u32 * 8 * E::ACC_BYTES);
+                let high = load_four::<E>(left + (i as u32 * 8 + 4) * E::ACC_BYTES);
+                unroll!(j < 4, {
+                    sums[i][j] = E::fma(low[j], right, sums[i][j]);
+                    sums[i][j + 4] = E::fma(high[j], right, sums[i][j + 4]);
+                });
+            });
+        }
+        warp::sync_lanes(u32::MAX);
+        if row & TENSOR_LAST != 0 {
+            let matrix = (row & !TENSOR_LAST) as u64 * p.width as u64;
+            let to = to + matrix * p.row_strides[3] * E::BYTES as u64;
+            let left = p.width - channel;
+            store::<E>(
+                p,
+                to,
+                if column + lane < p.out_width { left } else { 0 },
+                &sums,
+            );
+            sums = [[E::ZERO; 8]; 4];
+        }
+        segment += 1;
+    }
+}
+
+/// 32 elements of a column, of which `inside` are there.
+#[inline(always)]
+fn store<E: Elem>(p: &TensorProductParams, to: u64, inside: u32, sums: &[[E::Acc; 8]; 4]) {
+    unroll!(i < 4, {
+        unroll!(j < 8, {
+            let row = i as u32 * 8 + j as u32;
+            let to = to + row as u64 * p.row_strides[3] * E::BYTES as u64;
+            let mut sum = sums[i][j];
+            if p.flags & FLAG_ACCUMULATE != 0 {
+                sum = E::add(sum, E::get(&E::load_own::<1>(to, row < inside), 0));
+            }
+            if row < inside {
+                E::store::<1>(to, &[sum]);
+            }
+        });
+    });
+}

@@ -1,0 +1,161 @@
+//! Sums over channels of both sides of a matrix: `Out[b,o] = C[a,o,..] * A[b,a,u] * F[b,f,w] * D[d,u,w]`, D shared by all items. A
+//! warp takes 32 items and every fourth segment: rows of F times the matrix, then their products with rows of A.
+
+use super::connected::{Sums, four, multiply};
+use crate::abi::*;
+use crate::device::elem::Elem;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::{copy, global, warp};
+use crate::families::tensor::abi::*;
+
+impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorTraces {
+    #[inline(always)]
+    unsafe fn run(p: &TensorProductParams, _: u64) {
+        let s = p.layout(Self::STEP, E::ACC_BYTES, Self::THREADS);
+        let (warp, lane) = (gpu::thread() / 32, gpu::thread() % 32);
+        let warps = Self::THREADS / 32;
+        let arena = copy::arena();
+        let own = arena + warp * s.own_bytes;
+        let totals = own + s.parts[3];
+        let mut at = lane;
+        while at < p.rows[4] * TENSOR_STRIDE {
+            E::store_shared(totals + at * E::ACC_BYTES, E::ZERO);
+            at += 32;
+        }
+        let mut segment = warp;
+        while segment < p.counts[0] {
+            segment_of::<E>(p, own, totals, segment);
+            segment += warps;
+        }
+        gpu::sync_threads();
+        store::<E>(p, &s, arena + s.parts[3]);
+    }
+}
+
+/// Adds what one row of F and one matrix give to the totals of this warp.
+#[inline(always)]
+fn segment_of<E: Elem>(p: &TensorProductParams, left: u32, totals: u32, segment: u32) {
+    let [first, count, matrix, row] = global::load_v4(p.lists + segment as u64 * 16, true);
+    let mut column = 0;
+    while column < p.width {
+        let mut sums: Sums<E> = [[E::ZERO; 4]; 8];
+        let mut channel = 0;
+        while channel < p.out_width {
+            warp::sync_lanes(u32::MAX);
+            rows_of_f::<E>(p, left, row & !TENSOR_LAST, channel);
+            warp::sync_lanes(u32::MAX);
+            let extents = [p.out_width, p.width];
+            multiply::<E>(p, left, matrix, [channel, column], extents, &mut sums);
+            channel += 32;
+        }
+        warp::sync_lanes(u32::MAX);
+        let mut pair = first;
+        while pair < first + count {
+            products::<E>(p, totals, pair, column, &sums);
+            pair += 1;
+        }
+        column += 32;
+    }
+}
+
+/// 32 channels of a row of F of all items.
+#[inline(always)]
+fn rows_of_f<E: Elem>(p: &TensorProductParams, to: u32, row: u32, channel: u32) {
+    let lane = gpu::thread() % 32;
+    let first = gpu::block_x() * TENSOR_ITEMS;
+    let stride = p.item_strides[3] * E::BYTES as u64;
+    let from = p.f
+        + first as u64 * stride
+        + (row as u64 * p.row_strides[2] + (channel + lane) as u64) * E::BYTES as u64;
+    let inside = channel + lane < p.out_width;
+    let mut item = 0;
+    while item < TENSOR_ITEMS {
+        let mut raw = [[0; 4]; 8];
+        unroll!(i < 8, {
+            let at = item + i as u32;
+            raw[i] = E::load::<1>(from + at as u64 * stride, inside && first + at < p.items);
+        });
+        unroll!(i < 8, {
+            let at = (item + i as u32) * TENSOR_LEFT + lane;
+            E::store_shared(to + at * E::ACC_BYTES, E::get(&raw[i], 0));
+        });
+        item += 8;
+    }
+}
+
+/// Sums over channels with a row of A, and what its entries make of them. Each lane ends up with one item's.
+#[inline(always)]
+fn products<E: Elem>(p: &TensorProductParams, totals: u32, pair: u32, column: u32, sums: &Sums<E>) {
+    let lane = gpu::thread() % 32;
+    let list = p.lists + p.counts[0] as u64 * 16;
+    let [a, _, start, many] = global::load_v4(list + pair as u64 * 16, true);
+    let first = gpu::block_x() * TENSOR_ITEMS + lane / 8;
+    let channel = column + lane % 8 * 4;
+    let inside = p.width - channel.min(p.width);
+    let mut own = E::ZERO;
+    unroll!(i < 8, {
+        let item = first + i as u32 * 4;
+        let at = item as u64 * p.item_strides[0] + a as u64 * p.row_strides[0] + channel as u64;
+        let there = if item < p.items { inside } else { 0 };
+        let wide = p.flags & FLAG_WIDE != 0;
+        let x = four::<E>(p.a + at * E::BYTES as u64, there, wide);
+        let mut sum = E::mul(x[0], sums[i][0]);
+        sum = E::fma(x[1], sums[i][1], sum);
+        sum = E::fma(x[2], sums[i][2], sum);
+        sum = E::fma(x[3], sums[i][3], sum);
+        let mut other = 1;
+        while other < 8 {
+            let words = E::words(sum);
+            let low = warp::exchange(words[0], other);
+            let high = if E::ACC_BYTES == 8 {
+                warp::exchange(words[1], other)
+            } else {
+                0
+            };
+            sum = E::add(sum, E::from_words([low, high]));
+            other *= 2;
+        }
+        if lane % 8 == i as u32 {
+            own = sum;
+        }
+    });
+    let entries = list + p.counts[1] as u64 * 16;
+    let alpha = E::scalar(p.alpha);
+    let item = lane / 8 + lane % 8 * 4;
+    let mut at = start;
+    while at < start + many {
+        let [code, place] = global::load_v2(entries + at as u64 * 8, true);
+        let value = E::load::<1>(p.values + place as u64 * E::BYTES as u64, true);
+        let to = totals + ((code & 0xffff) * TENSOR_STRIDE + item) * E::ACC_BYTES;
+        let total = E::fma(E::mul(E::get(&value, 0), alpha), own, E::load_shared(to));
+        E::store_shared(to, total);
+        at += 1;
+    }
+}
+
+/// The warps' totals, added in order.
+#[inline(always)]
+fn store<E: Elem>(p: &TensorProductParams, s: &TensorShared, from: u32) {
+    let (warp, lane) = (gpu::thread() / 32, gpu::thread() % 32);
+    let first = gpu::block_x() * TENSOR_ITEMS;
+    let mut item = warp;
+    while item < TENSOR_ITEMS && first + item < p.items {
+        let mut row = lane;
+        while row < p.rows[4] {
+            let at = from + (row * TENSOR_STRIDE + item) * E::ACC_BYTES;
+            let mut sum = E::load_shared(at);
+            unroll!(i < 3, {
+                sum = E::add(sum, E::load_shared(at + (i as u32 + 1) * s.own_bytes));
+            });
+            let place = (first + item) as u64 * p.item_strides[4] + row as u64;
+            let to = p.out + place * E::BYTES as u64;
+            if p.flags & FLAG_ACCUMULATE != 0 {
+                sum = E::add(sum, E::get(&E::load_own::<1>(to, true), 0));
+            }
+            E::store::<1>(to, &[sum]);
+            row += 32;
+        }
+        item += TensorTraces::THREADS / 32;
+    }
+}

@@ -1,0 +1,5 @@
+//! Tiles and params of the family.
+
+mod levels;
+
+pub use levels::*;

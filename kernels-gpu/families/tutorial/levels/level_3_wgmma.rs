@@ -1,0 +1,101 @@
+//! Level 3: Hopper's two engines. One thread orders whole tiles (`cp.async.bulk.tensor`) that a barrier in shared memory
+//! counts in by bytes; four warps together multiply 64 x 128 (`wgmma`), straight from shared memory. Nothing overlaps yet.
+
+use super::{Half, lane_place, store_atom};
+use crate::abi::*;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::wgmma::{self, Acc};
+use crate::device::ptx::{barrier, bulk};
+use crate::device::stages::Stages;
+use crate::device::warpgroup::WgmmaElem;
+use crate::families::tutorial::abi::*;
+use crate::frag;
+
+impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<3> {
+    #[inline(always)]
+    unsafe fn run(p: &LevelsParams, at: u64) {
+        let place = Self::place();
+        if gpu::thread() == 0 {
+            barrier::init(Self::full(0), 1);
+            barrier::init_fence();
+        }
+        gpu::sync_threads();
+        let mut acc = [Acc::<2>::zero(); 2];
+        let (mut k, mut parity) = (0, 0);
+        while k < p.k {
+            if gpu::thread() == 0 {
+                Self::start(at, place, k, 0);
+            }
+            barrier::wait(Self::full(0), parity);
+            multiply::<E>(&mut acc, Self::stage(0));
+            acc[0].wait::<0>();
+            acc[1].wait::<0>();
+            // Every warp has read the tiles: the next ones may come.
+            gpu::sync_threads();
+            (k, parity) = (k + Self::DEPTH, parity ^ 1);
+        }
+        leave::<E, 2>(p, place, &acc[0]);
+        leave::<E, 2>(p, (place.0 + HALF as u32, place.1), &acc[1]);
+    }
+}
+
+impl<const NUMBER: usize> Level<NUMBER> {
+    /// One thread starts the copies of a stage. They arrive in rows of 128 bytes, swizzled as `wgmma` reads them: A in
+    /// one piece, B in chunks of 64 columns.
+    #[inline(always)]
+    pub(super) fn start(at: u64, (row, column): (u32, u32), k: u32, slot: u32) {
+        let (stage, full) = (Self::stage(slot), Self::full(slot));
+        barrier::arrive_expect(full, Self::STAGE as u32);
+        bulk::load(stage, at, k, row, full);
+        unroll!(c < Self::COLUMNS as usize / 64, {
+            let to = stage + (Self::A_BYTES + c * SLAB) as u32;
+            bulk::load(to, at + 128, column + 64 * c as u32, k, full);
+        });
+    }
+}
+
+/// 64 rows of A from `slab` on, 16 deep: rows of 128 bytes along k.
+#[inline(always)]
+pub(super) fn a(slab: u32, step: usize) -> u64 {
+    frag::descriptor(slab + 32 * step as u32, PANEL_BYTES as u32, 16)
+}
+
+/// Columns of B from `panel` on, 16 deep: rows of 128 bytes along n, the next 64 columns a slab further.
+#[inline(always)]
+pub(super) fn b(panel: u32, step: usize) -> u64 {
+    let row = PANEL_BYTES as u32;
+    frag::descriptor(panel + 16 * step as u32 * row, row, SLAB as u32)
+}
+
+/// Starts the products of a stage, 128 x 128 and 64 deep, in two halves of 64 rows.
+#[inline(always)]
+pub(super) fn multiply<E: Half>(acc: &mut [Acc<2>; 2], stage: u32) {
+    let panel = stage + 2 * SLAB as u32;
+    acc[0].fence();
+    acc[1].fence();
+    unroll!(step < STEPS, {
+        unroll!(half < 2, {
+            let slab = stage + (half * SLAB) as u32;
+            <E as WgmmaElem>::mma::<2, 0, 1>(&mut acc[half], a(slab, step), b(panel, step));
+        });
+    });
+    wgmma::commit();
+}
+
+/// Stores a warpgroup's 64 rows, 16 of them a warp.
+#[inline(always)]
+pub(super) fn leave<E: Half, const C: usize>(
+    p: &LevelsParams,
+    (row, column): (u32, u32),
+    acc: &Acc<C>,
+) {
+    let to = lane_place::<E>(p, row + gpu::thread() / 32 % 4 * 16, column);
+    unroll!(c < C, {
+        unroll!(j < 8, {
+            let x = &acc.0[c];
+            let sums = [x[4 * j], x[4 * j + 1], x[4 * j + 2], x[4 * j + 3]];
+            store_atom::<E>(p, to + (64 * c + 8 * j) as u64 * E::BYTES as u64, sums);
+        });
+    });
+}

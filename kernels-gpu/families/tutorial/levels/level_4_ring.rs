@@ -1,0 +1,81 @@
+//! Level 4: a ring of stages. While one is multiplied the next two are on their way, so that an order is given long
+//! before its bytes are needed.
+
+use super::Half;
+use super::level_3_wgmma::{leave, multiply};
+use crate::abi::*;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::barrier;
+use crate::device::ptx::wgmma::Acc;
+use crate::device::stages::Stages;
+use crate::families::tutorial::abi::*;
+
+/// A place in a ring of stages. A barrier knows its phases by parity only, which changes with every round.
+#[derive(Clone, Copy)]
+pub(super) struct Ring {
+    pub slot: u32,
+    pub parity: u32,
+}
+
+impl Ring {
+    /// The first stage.
+    pub const START: Ring = Ring { slot: 0, parity: 0 };
+
+    /// The next stage of `stages`.
+    #[inline(always)]
+    pub fn next(self, stages: usize) -> Ring {
+        if self.slot + 1 == stages as u32 {
+            Ring {
+                slot: 0,
+                parity: self.parity ^ 1,
+            }
+        } else {
+            Ring {
+                slot: self.slot + 1,
+                ..self
+            }
+        }
+    }
+}
+
+impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<4> {
+    #[inline(always)]
+    unsafe fn run(p: &LevelsParams, at: u64) {
+        let place = Self::place();
+        let copies = gpu::thread() == 0;
+        if copies {
+            unroll!(slot < Self::STAGES, {
+                barrier::init(Self::full(slot as u32), 1);
+            });
+            barrier::init_fence();
+            // The thread that made the barriers may use them before the others see them.
+            Self::start(at, place, 0, 0);
+            if Self::DEPTH < p.k {
+                Self::start(at, place, Self::DEPTH, 1);
+            }
+        }
+        gpu::sync_threads();
+        let mut acc = [Acc::<2>::zero(); 2];
+        let mut now = Ring::START;
+        let mut ahead = now.next(Self::STAGES).next(Self::STAGES);
+        let mut k = 0;
+        while k < p.k {
+            barrier::wait(Self::full(now.slot), now.parity);
+            multiply::<E>(&mut acc, Self::stage(now.slot));
+            // These products may still run; those of the stage before have ended, in every warp behind the barrier.
+            acc[0].wait::<1>();
+            acc[1].wait::<1>();
+            gpu::sync_threads();
+            if copies && k + 2 * Self::DEPTH < p.k {
+                Self::start(at, place, k + 2 * Self::DEPTH, ahead.slot);
+            }
+            (now, ahead) = (now.next(Self::STAGES), ahead.next(Self::STAGES));
+            k += Self::DEPTH;
+        }
+        acc[0].wait::<0>();
+        acc[1].wait::<0>();
+        leave::<E, 2>(p, place, &acc[0]);
+        leave::<E, 2>(p, (place.0 + HALF as u32, place.1), &acc[1]);
+    }
+}

@@ -1,0 +1,111 @@
+//! Level 5: roles. One warp does nothing but order copies, two warpgroups nothing but multiply, each half of a tile of
+//! 128 x 256. They meet at barriers only, and registers go to where they are needed.
+
+use super::Half;
+use super::level_3_wgmma::{a, b, leave};
+use super::level_4_ring::Ring;
+use crate::abi::*;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::wgmma::{self, Acc};
+use crate::device::ptx::{barrier, warp};
+use crate::device::stages::Stages;
+use crate::device::warpgroup::{CONSUMERS, FEW, MANY, WgmmaElem};
+use crate::families::tutorial::abi::*;
+
+/// No stage is waiting to go back.
+const NONE: u32 = u32::MAX;
+
+impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<5> {
+    #[inline(always)]
+    unsafe fn run(p: &LevelsParams, at: u64) {
+        Self::make_barriers();
+        let place = Self::place();
+        if gpu::thread() >= CONSUMERS * 32 {
+            barrier::registers_down::<FEW>();
+            if gpu::thread() == CONSUMERS * 32 {
+                Self::copies(p, at, place, Ring::START);
+            }
+        } else {
+            barrier::registers_up::<MANY>();
+            let half = gpu::thread() / 128;
+            let mut acc = Acc::<4>::zero();
+            Self::products::<E>(p, half, Ring::START, &mut acc);
+            leave::<E, 4>(p, (place.0 + half * HALF as u32, place.1), &acc);
+        }
+    }
+}
+
+impl<const NUMBER: usize> Level<NUMBER> {
+    /// A stage is full when the thread that ordered it has said so and its bytes are there, and empty when every
+    /// multiplying warp has.
+    #[inline(always)]
+    pub(super) fn make_barriers() {
+        if gpu::thread() == 0 {
+            unroll!(slot < Self::STAGES, {
+                barrier::init(Self::full(slot as u32), 1);
+                barrier::init(Self::empty(slot as u32), CONSUMERS);
+            });
+            barrier::init_fence();
+        }
+        gpu::sync_threads();
+    }
+
+    /// The copying thread's side of a tile. Returns where the next tile begins in the ring.
+    #[inline(always)]
+    pub(super) fn copies(p: &LevelsParams, at: u64, place: (u32, u32), ring: Ring) -> Ring {
+        let mut now = ring;
+        let mut k = 0;
+        while k < p.k {
+            // The phase before the first counts as complete: the first round finds every stage empty.
+            barrier::wait(Self::empty(now.slot), now.parity ^ 1);
+            Self::start(at, place, k, now.slot);
+            now = now.next(Self::STAGES);
+            k += Self::DEPTH;
+        }
+        now
+    }
+
+    /// A multiplying warpgroup's side of a tile: 64 rows.
+    #[inline(always)]
+    pub(super) fn products<E: Half>(
+        p: &LevelsParams,
+        half: u32,
+        ring: Ring,
+        acc: &mut Acc<4>,
+    ) -> Ring {
+        let (mut now, mut before) = (ring, NONE);
+        let mut k = 0;
+        while k < p.k {
+            barrier::wait(Self::full(now.slot), now.parity);
+            let stage = Self::stage(now.slot);
+            let (slab, panel) = (stage + half * SLAB as u32, stage + 2 * SLAB as u32);
+            acc.fence();
+            unroll!(step < STEPS, {
+                <E as WgmmaElem>::mma::<4, 0, 1>(acc, a(slab, step), b(panel, step));
+            });
+            wgmma::commit();
+            // These products keep the Tensor Cores busy while the stage before goes back.
+            acc.wait::<1>();
+            Self::free(before);
+            before = now.slot;
+            now = now.next(Self::STAGES);
+            k += Self::DEPTH;
+        }
+        acc.wait::<0>();
+        Self::free(before);
+        now
+    }
+
+    /// One lane says for its warp that the stage has been read.
+    #[inline(always)]
+    fn free(slot: u32) {
+        if slot == NONE {
+            return;
+        }
+        warp::sync_lanes(u32::MAX);
+        if gpu::thread() % 32 == 0 {
+            barrier::arrive(Self::empty(slot));
+        }
+    }
+}

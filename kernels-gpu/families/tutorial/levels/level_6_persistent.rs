@@ -1,0 +1,94 @@
+//! Level 6: a thread block stays. It takes tile after tile, so that the next tile's copies run while C leaves, and C leaves
+//! in whole lines through shared memory. The order of tiles keeps those that share rows and columns close in time.
+
+use super::level_4_ring::Ring;
+use super::{Half, offset};
+use crate::abi::*;
+use crate::device::gpu;
+use crate::device::kernel::Kernel;
+use crate::device::ptx::wgmma::Acc;
+use crate::device::ptx::{barrier, copy, global, matrix, warp};
+use crate::device::warpgroup::{CONSUMERS, FEW, MANY};
+use crate::families::tutorial::abi::*;
+use crate::frag;
+
+/// Tiles below each other before the next column begins: the tiles that run at one time, as many as multiprocessors,
+/// make a square of C more than a line, and so read fewer different rows of A and columns of B.
+const GROUP: u32 = 16;
+
+type This = Level<6>;
+
+impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<6> {
+    #[inline(always)]
+    unsafe fn run(p: &LevelsParams, at: u64) {
+        Self::make_barriers();
+        let tiles = p.m / Self::ROWS * (p.n / Self::COLUMNS);
+        let mut tile = gpu::block_x();
+        let mut ring = Ring::START;
+        if gpu::thread() >= CONSUMERS * 32 {
+            barrier::registers_down::<FEW>();
+            if gpu::thread() == CONSUMERS * 32 {
+                while tile < tiles {
+                    ring = Self::copies(p, at, raster(p, tile), ring);
+                    tile += gpu::grid_x();
+                }
+            }
+        } else {
+            barrier::registers_up::<MANY>();
+            let half = gpu::thread() / 128;
+            while tile < tiles {
+                let mut acc = Acc::<4>::zero();
+                ring = Self::products::<E>(p, half, ring, &mut acc);
+                send::<E>(p, raster(p, tile), &acc);
+                tile += gpu::grid_x();
+            }
+        }
+    }
+}
+
+/// First row and column of a tile: down a group of [`GROUP`], then the next column, then the next group.
+#[inline(always)]
+fn raster(p: &LevelsParams, tile: u32) -> (u32, u32) {
+    let (down, across) = (p.m / This::ROWS, p.n / This::COLUMNS);
+    // Never 0; a division by what could be would bring a panic into the kernel.
+    let in_group = (GROUP * across).max(1);
+    let first = tile / in_group * GROUP;
+    let height = GROUP.min(down - first).max(1);
+    let within = tile % in_group;
+    let (row, column) = (first + within % height, within / height);
+    (row * This::ROWS, column * This::COLUMNS)
+}
+
+/// Stores a warp's 16 rows, 64 columns at a time: from the layout of the atoms to rows in shared memory (`stmatrix`), and
+/// from there eight lanes a line of 128 bytes.
+#[inline(always)]
+fn send<E: Half>(p: &LevelsParams, (row, column): (u32, u32), acc: &Acc<4>) {
+    let (lane, warp) = (gpu::thread_again() % 32, gpu::thread_again() / 32);
+    let buffer = copy::arena() + This::OUT as u32 + warp * 16 * PANEL_BYTES as u32;
+    let (r, chunk) = frag::ldmatrix_x4(lane);
+    let to = p.c + offset::<E>(row + warp * 16 + lane / 8, column + lane % 8 * 8, p.n);
+    let four_rows = offset::<E>(4, 0, p.n);
+    unroll!(c < 4, {
+        // The lanes have read the 64 columns before.
+        warp::sync_lanes(u32::MAX);
+        unroll!(j < 4, {
+            let x = &acc.0[c];
+            let pair = |i: usize| E::put(&[x[i], x[i + 1], 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])[0];
+            let (i, at) = (
+                8 * j,
+                frag::swizzle(r, 2 * j as u32 + chunk, PANEL_BYTES as u32),
+            );
+            matrix::stmatrix_x4(
+                buffer + at,
+                [pair(i), pair(i + 2), pair(i + 4), pair(i + 6)],
+            );
+        });
+        warp::sync_lanes(u32::MAX);
+        unroll!(j < 4, {
+            let from = frag::swizzle(4 * j as u32 + lane / 8, lane % 8, PANEL_BYTES as u32);
+            let eight = copy::load_shared_v4(buffer + from);
+            let columns = (64 * c) as u64 * E::BYTES as u64;
+            global::store_v4(to + j as u64 * four_rows + columns, eight);
+        });
+    });
+}

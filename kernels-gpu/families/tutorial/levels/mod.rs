@@ -1,0 +1,61 @@
+//! One dense product, `C[m,n] = A[m,k] * B[k,n]`, seven times: each level adds one idea to the one before it and says
+//! what it is for. docs/levels.md walks through them, with what each of them measured.
+
+mod level_0_loop;
+mod level_1_shared;
+mod level_2_mma;
+mod level_3_wgmma;
+mod level_4_ring;
+mod level_5_roles;
+mod level_6_persistent;
+
+use crate::abi::*;
+use crate::device::elem::Elem;
+use crate::device::gpu;
+use crate::device::mma::MmaElem;
+use crate::device::stages::Stages;
+use crate::device::warpgroup::WgmmaElem;
+use crate::families::tutorial::abi::*;
+use crate::frag;
+
+/// An element type that Tensor Cores multiply by either instruction.
+pub trait Half: MmaElem + WgmmaElem {}
+impl Half for F16 {}
+impl Half for Bf16 {}
+
+/// Byte of an element of a row-major matrix with rows of `width` elements.
+#[inline(always)]
+fn offset<E: Elem>(row: u32, column: u32, width: u32) -> u64 {
+    (row as u64 * width as u64 + column as u64) * E::BYTES as u64
+}
+
+/// Address of this lane's first element of the atom of 16 x 8 at `row`, `column` of C. What is added to it later is
+/// constant, and part of the store.
+#[inline(always)]
+fn lane_place<E: Half>(p: &LevelsParams, row: u32, column: u32) -> u64 {
+    let (r, x) = frag::accumulator(gpu::thread_again() % 32, 0);
+    p.c + offset::<E>(row + r, column + x, p.n)
+}
+
+/// Stores a lane's four elements of an atom: two neighbours in one row, two more eight rows down.
+#[inline(always)]
+fn store_atom<E: Half>(p: &LevelsParams, to: u64, sums: [f32; 4]) {
+    let [a, b, c, d] = sums;
+    E::store::<2>(to, &[a, b]);
+    E::store::<2>(to + offset::<E>(8, 0, p.n), &[c, d]);
+}
+
+impl<const NUMBER: usize> Stages for Level<NUMBER> {
+    /// A stage is A's tile, then B's.
+    const COUNT: usize = Self::STAGES;
+    const STRIDE: usize = Self::STAGE;
+    const FIRST_BARRIER: usize = Self::BARRIERS;
+}
+
+impl<const NUMBER: usize> Level<NUMBER> {
+    /// First row and column of C of this thread block, where each takes one tile.
+    #[inline(always)]
+    fn place() -> (u32, u32) {
+        (gpu::block_y() * Self::ROWS, gpu::block_x() * Self::COLUMNS)
+    }
+}

@@ -1,0 +1,81 @@
+//! ARCHITECTURE.md against the sources: who may know whom.
+
+use crate::support::skipped;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The Rust files below a folder of the project, by their paths in it; none in a bundle, which has no sources.
+fn sources(folder: &str) -> Vec<(String, String)> {
+    if std::env::var_os("EINSPARSE_BUNDLE").is_some() {
+        skipped("no sources in a bundle", folder);
+        return Vec::new();
+    }
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let (mut folders, mut found) = (vec![top.clone()], Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display())) {
+            let path: PathBuf = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|end| end == "rs") {
+                let name = path.strip_prefix(&top).unwrap().to_str().unwrap();
+                found.push((name.replace('\\', "/"), fs::read_to_string(&path).unwrap()));
+            }
+        }
+    }
+    found
+}
+
+/// What a file names behind `start`, each up to the end of the path; neither comments nor its tests.
+fn named<'t>(text: &'t str, start: &str) -> Vec<&'t str> {
+    let text = text.split("#[cfg(test)]").next().unwrap_or("");
+    let code = text
+        .lines()
+        .map(|line| line.split("//").next().unwrap_or(""));
+    let part_of_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+    code.flat_map(|line| {
+        line.match_indices(start)
+            .map(|(at, _)| &line[at + start.len()..])
+    })
+    .map(|rest| rest.split(|c| !part_of_path(c)).next().unwrap_or(""))
+    .collect()
+}
+
+/// The vocabulary names no family; a family knows of another one no more than constants of its `abi`.
+#[test]
+fn families_of_kernels_do_not_know_each_other() {
+    let mut wrong = Vec::new();
+    for (path, text) in sources("kernels-gpu") {
+        let of_crate = ["compile", "prebuilt", "table", "tests", "lib.rs"];
+        // The table expanded: its rows name tiles of all families.
+        if of_crate.iter().any(|start| path.starts_with(start)) || path == "device/entry.rs" {
+            continue;
+        }
+        let own = path
+            .strip_prefix("families/")
+            .and_then(|path| path.split_once('/'));
+        for other in named(&text, "crate::families::") {
+            let allowed = own.is_some_and(|(own, _)| {
+                let constant = other.split_once("::abi::").is_some_and(|(_, name)| {
+                    name.chars()
+                        .all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+                });
+                other.split("::").next() == Some(own) || constant
+            });
+            if !allowed {
+                wrong.push(format!("{path}: {other}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn paths_are_read_as_written() {
+    let text = "use crate::families::spmm::abi::*; // crate::families::a\n  x(crate::families::gemm::abi::HALF);\n\
+        #[cfg(test)]\nuse crate::families::b;";
+    assert_eq!(
+        named(text, "crate::families::"),
+        ["spmm::abi::", "gemm::abi::HALF"]
+    );
+}
