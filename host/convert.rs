@@ -15,12 +15,12 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::driver::{DeviceMemory, RawStream, memset_d8_async};
 use crate::error::{Error, Result};
+use crate::families::convert::{Blocks, Request};
 use crate::kernel::Queue;
-use crate::launch::{Blocks, Request};
 use crate::registry::Scalar;
 use crate::tensor::{DeviceArrays, SparseTensor, Tensor, VECTOR_ENTRIES};
 
-pub use crate::launch::RawBlocks;
+pub use crate::families::convert::RawBlocks;
 pub use einsparse_formats::convert::BlockChoice;
 
 /// Converts matrices of one shape to blocks on a GPU, as often as wanted, without allocating and without waiting for

@@ -14,11 +14,11 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::driver::RawStream;
 use crate::error::Result;
+use crate::families::convert::{Conversion, Entries, SortOut, Steps, Transpose};
 use crate::kernel::Queue;
-use crate::launch::{Conversion, Entries, SortOut, Steps, Transpose};
 use crate::registry::Scalar;
 
-pub use crate::launch::{Order, RawEntries};
+pub use crate::families::convert::{Order, RawEntries};
 pub use einsparse_formats::convert::EntryChoice;
 
 /// Converts matrices of one shape to and between formats of single entries on a GPU, as often as wanted, without
@@ -218,7 +218,7 @@ impl PatternTransposer {
 #[derive(Debug)]
 pub struct RowSorter {
     steps: Steps,
-    sort: crate::launch::Sort,
+    sort: crate::families::convert::Sort,
     order: Order,
     k: usize,
 }

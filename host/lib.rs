@@ -35,24 +35,16 @@ pub mod dynamic;
 pub mod einsum;
 pub mod entries;
 pub mod error;
-mod fibres;
+mod families;
 pub mod indirect;
-mod join;
 mod kernel;
-mod kernel_map;
 mod launch;
 pub mod module;
 pub mod ops;
-mod panes;
 pub mod plan;
-mod queries;
 pub mod registry;
-mod shelves;
-mod slices;
-mod strips;
 pub mod tensor;
 mod values;
-mod windows;
 pub mod worklist;
 
 pub use context::Context;
@@ -60,7 +52,10 @@ pub use convert::{BlockChoice, BlockConverter, RawBlocks};
 pub use device::{Device, Stream};
 pub use entries::{EntryChoice, EntryConverter, PatternTransposer, RawEntries, RowSorter};
 pub use error::{Error, Refusal, Result};
-pub use launch::{RawAttention, RawHeads, RawSampled, RawSoftmax, RawSpmm};
+pub use families::attention::{RawAttention, RawHeads};
+pub use families::sddmm::RawSampled;
+pub use families::softmax::RawSoftmax;
+pub use launch::RawSpmm;
 pub use plan::{
     Choice, Determinism, KeptForm, Options, Path, Plan, PositionLists, Precision, SampledPlan,
     Step, ValuesRule, ZerosRule,

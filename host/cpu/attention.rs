@@ -6,7 +6,7 @@ mod gradient;
 use std::borrow::Cow;
 
 use super::shared::Shared;
-use crate::queries::Seen;
+use crate::families::attention::queries::Seen;
 use crate::tensor::AnyTensor;
 
 /// Matrices of all heads, `[heads, rows, d]`, rows `leading` elements apart.

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use crate::kernel_map::{ABSENT, MapArrays};
+use crate::families::gather_gemm::kernel_map::{ABSENT, MapArrays};
 use crate::tensor::AnyTensor;
 use crate::values::{Sum, with_sums};
 

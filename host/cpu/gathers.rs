@@ -1,6 +1,6 @@
 //! Rows gathered for the entries of a sparse tensor on the CPU, in f64 and rounded once. Each output row is the work of one thread.
 
-use crate::fibres::Fibres;
+use crate::families::tensor::fibres::Fibres;
 use crate::parallel;
 use crate::values::{Slice, SliceMut};
 

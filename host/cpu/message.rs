@@ -6,7 +6,7 @@ use einsparse_kernels::families::LAST_OF_ROW;
 use rayon::prelude::*;
 
 use super::gathers::Matrix;
-use crate::fibres::Fibres;
+use crate::families::tensor::fibres::Fibres;
 use crate::values::{Slice, SliceMut, rounding};
 
 /// What a gradient is made of: values of the graph, features of the sources, what the forward run made of them, its gradient.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::launch::DeviceLists;
+use crate::families::discover::DeviceLists;
 
 /// What a detector writes, where it writes it: for each panel a list of positions along the PIT axis, and how many they are.
 /// Made once for a shape; no run allocates, and no run tells the host how many micro-tiles there are.
@@ -70,7 +70,7 @@ impl MicroIndex {
         let mut all = Vec::with_capacity(self.panels);
         for (panel, &count) in counts.iter().enumerate() {
             let count = count as usize;
-            let filled = crate::launch::list_stride(count);
+            let filled = crate::families::discover::list_stride(count);
             let list = words.get(panel * self.stride..panel * self.stride + filled);
             match list {
                 Some(list) if list[count..].iter().all(|&x| x == u32::MAX) => {

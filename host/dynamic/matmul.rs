@@ -9,11 +9,10 @@ use super::index::{Lists, MicroIndex};
 use crate::context::Context;
 use crate::device::{Device, Stream};
 use crate::error::{Error, Result};
+use crate::families::discover::{DetectLaunch, DeviceLists, Looked, list_stride};
+use crate::families::gather_gemm::{PitFewLaunch, PitLaunch, PitWork};
 use crate::kernel::Queue;
-use crate::launch::{
-    DetectLaunch, DeviceLists, Looked, PitFewLaunch, PitLaunch, PitWork, Turns, in_turn,
-    list_stride,
-};
+use crate::launch::{Turns, in_turn};
 use crate::plan::{Determinism, Precision, multiplied_as};
 use crate::registry::{Dtype, Scalar};
 use crate::tensor::{AnyTensor, Tensor};

@@ -11,10 +11,10 @@ use super::turned::WIDTH;
 use crate::context::Context;
 use crate::device::{Device, Stream};
 use crate::error::Result;
+use crate::families::convert::DenseMatrix;
+use crate::families::discover::{DetectLaunch, DeviceLists, TransposeLaunch, list_stride};
+use crate::families::gather_gemm::{PitLaunch, PitWork};
 use crate::kernel::Queue;
-use crate::launch::{
-    DenseMatrix, DetectLaunch, DeviceLists, PitLaunch, PitWork, TransposeLaunch, list_stride,
-};
 use crate::plan::Determinism;
 use crate::registry::{Dtype, Scalar};
 use crate::tensor::{AnyTensor, Tensor};

@@ -6,8 +6,10 @@ use super::detect::{check_shape, elsewhere, operand};
 use crate::context::Context;
 use crate::device::{Device, Stream};
 use crate::error::{Error, Result};
+use crate::families::convert::DenseMatrix;
+use crate::families::discover::{DeviceRoutes, RouteLaunch};
 use crate::kernel::Queue;
-use crate::launch::{DenseMatrix, DeviceRoutes, RouteLaunch, Turns, in_turn};
+use crate::launch::{Turns, in_turn};
 use crate::tensor::{AnyTensor, Tensor};
 
 /// The `top_k` experts of each of a number of tokens, other ones at each run, as slots sorted by expert: choice `j` of token `t`

@@ -7,8 +7,8 @@ use super::index::{Lists, MicroIndex};
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::Result;
+use crate::families::discover::{DetectLaunch, list_stride};
 use crate::kernel::Queue;
-use crate::launch::{DetectLaunch, list_stride};
 use crate::tensor::Tensor;
 
 #[derive(Clone, Copy, Debug)]

@@ -7,8 +7,9 @@ use super::detect::{above, check_shape, operand};
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Error, Result};
+use crate::families::discover::SampleLaunch;
 use crate::kernel::Queue;
-use crate::launch::{SampleLaunch, Turns};
+use crate::launch::Turns;
 use crate::registry::{Dtype, Scalar};
 use crate::tensor::{AnyTensor, Tensor};
 

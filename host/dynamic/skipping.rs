@@ -8,10 +8,11 @@ use super::turned::WIDTH;
 use crate::context::Context;
 use crate::device::{Device, Stream};
 use crate::error::Result;
+use crate::families::discover::{DetectLaunch, DeviceLists};
+use crate::families::gather_gemm::{PitLaunch, PitWork};
+use crate::families::sddmm::{PitSampledLaunch, PitSampledRun};
 use crate::kernel::Queue;
-use crate::launch::{
-    DetectLaunch, DeviceLists, PitLaunch, PitSampledLaunch, PitSampledRun, PitWork, Turns,
-};
+use crate::launch::Turns;
 use crate::plan::Determinism;
 use crate::registry::Dtype;
 use crate::tensor::AnyTensor;

@@ -6,8 +6,8 @@ use super::tensors::copied;
 use crate::context::Context;
 use crate::driver::{DeviceMemory, copy_dtod_async, copy_dtoh_async};
 use crate::error::Result;
+use crate::families::convert::{Steps, check};
 use crate::kernel::Queue;
-use crate::launch::{Steps, check};
 use crate::registry::Scalar;
 use crate::tensor::SparseTensor;
 

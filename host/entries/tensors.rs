@@ -14,8 +14,8 @@ use crate::convert::padded;
 use crate::device::Device;
 use crate::driver::{DeviceMemory, copy_dtod_async};
 use crate::error::{Error, Result};
+use crate::families::convert::{Conversion, SortOut, Transpose};
 use crate::kernel::Queue;
-use crate::launch::{Conversion, SortOut, Transpose};
 use crate::registry::Scalar;
 use crate::tensor::{DeviceArrays, SparseTensor, Tensor, VECTOR_ENTRIES};
 

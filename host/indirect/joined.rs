@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::IndirectEinsum;
 use super::rewrite::{fresh, substitute_all};
 use crate::einsum::{Access, Einsum, IndexExpr, Scalar};
-use crate::join::Table;
+use crate::families::tensor::join::Table;
 
 /// An expression over position lists, and what its new names are.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::registry::Dtype;
 
 /// A row-major matrix in device memory: columns and rows, and elements from one row to the next.
-pub(super) struct Flat {
+pub(crate) struct Flat {
     pub address: u64,
     pub extents: [usize; 2],
     pub leading: usize,
@@ -13,14 +13,14 @@ pub(super) struct Flat {
 
 /// A row-major matrix for each head in device memory: columns, rows and heads, and elements from one row and one head to the
 /// next.
-pub(super) struct Heads {
+pub(crate) struct Heads {
     pub address: u64,
     pub extents: [usize; 3],
     pub strides: [usize; 2],
 }
 
 /// Map of tiles of `[columns, rows]` of a head, 128 bytes wide and swizzled over them. What is empty is mapped to `empty`.
-pub(super) fn heads_map(
+pub(crate) fn heads_map(
     dtype: Dtype,
     heads: &Heads,
     tile: [usize; 2],
@@ -54,7 +54,7 @@ pub(super) fn heads_map(
 
 /// Images in device memory, channels last, or anything else of four axes: extents, the innermost first, and elements from one place to
 /// the next along all axes but that.
-pub(super) struct Images {
+pub(crate) struct Images {
     pub address: u64,
     pub extents: [usize; 4],
     pub strides: [usize; 3],
@@ -62,7 +62,7 @@ pub(super) struct Images {
 
 /// Map of boxes of 16-bit elements of images, 128 or 64 bytes of channels each and swizzled over them; along each axis every `steps`th place is copied,
 /// `tile` of them. What is empty is mapped to `empty`.
-pub(super) fn images_map(
+pub(crate) fn images_map(
     dtype: Dtype,
     images: &Images,
     (tile, steps): ([usize; 4], [usize; 4]),
@@ -100,7 +100,7 @@ pub(super) fn images_map(
 }
 
 /// Map of tiles of `[columns, rows]`, swizzled over `swizzled` elements, 0 for not at all. What is empty is mapped to `empty`.
-pub(super) fn tensor_map(
+pub(crate) fn tensor_map(
     dtype: Dtype,
     matrix: &Flat,
     tile: [usize; 2],

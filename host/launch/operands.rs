@@ -54,7 +54,7 @@ impl Default for RawSpmm {
 
 impl RawSpmm {
     /// Bytes of B, C and the gate from one of a batch to the next, for the types of B and of C.
-    pub(super) fn strides(
+    pub(crate) fn strides(
         &self,
         order: Orientation,
         extents: Extents,
@@ -77,7 +77,7 @@ impl RawSpmm {
     }
 
     /// The addresses of one of the batch.
-    pub(super) fn item(&self, strides: [u64; 3], item: usize) -> RawSpmm {
+    pub(crate) fn item(&self, strides: [u64; 3], item: usize) -> RawSpmm {
         let [b, c, gate] = strides.map(|stride| stride.wrapping_mul(item as u64));
         RawSpmm {
             b: self.b.wrapping_add(b),

@@ -10,9 +10,11 @@ use crate::cpu::attention::{HostAttention, HostHeads};
 use crate::device::Stream;
 use crate::driver::RawStream;
 use crate::error::{Error, Result};
+use crate::families::attention::queries::{Flags, Mask, Seen, Tiles, Work};
+use crate::families::attention::{
+    AttentionExtents, AttentionLaunch, AttentionLists, RawAttention, RawHeads,
+};
 use crate::kernel::Queue;
-use crate::launch::{AttentionExtents, AttentionLaunch, AttentionLists, RawAttention, RawHeads};
-use crate::queries::{Flags, Mask, Seen, Tiles, Work};
 use crate::registry::Scalar;
 use crate::tensor::{SparseTensor, Tensor};
 pub use dynamic::{DynamicAttention, MaskTensors};

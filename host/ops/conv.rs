@@ -5,11 +5,12 @@ use std::sync::{Arc, OnceLock};
 use crate::cpu::{HostConv, weight_gradient};
 use crate::device::{Device, Stream};
 use crate::error::{Error, Refusal, Result};
-use crate::kernel::Queue;
-use crate::kernel_map::{Arrays, KernelMap};
-use crate::launch::{
-    ConvFinish, ConvProduct, RawConv, RawWeights, WeightGradient, conv_rows, turns,
+use crate::families::gather_gemm::kernel_map::{Arrays, KernelMap};
+use crate::families::gather_gemm::turns;
+use crate::families::gather_gemm::{
+    ConvFinish, ConvProduct, RawConv, RawWeights, WeightGradient, conv_rows,
 };
+use crate::kernel::Queue;
 use crate::plan::{Precision, ZerosRule, multiplied_as};
 use crate::registry::{Dtype, Row, Scalar};
 use crate::tensor::Tensor;

@@ -9,7 +9,7 @@ use super::rows::{Gathered, RowsRun, elsewhere, expect};
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Error, Refusal, Result};
-use crate::fibres::{RowsOf, coordinates};
+use crate::families::tensor::fibres::{RowsOf, coordinates};
 use crate::plan::{Options, Plan};
 use crate::registry::Scalar;
 use crate::tensor::{SparseTensor, Tensor};

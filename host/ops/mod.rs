@@ -17,7 +17,9 @@ mod spmm;
 mod tensor_product;
 mod tensors;
 
-pub use crate::kernel_map::{ConvGeometry, KernelMap, KernelMapBuilder, Voxel};
+pub use crate::families::gather_gemm::kernel_map::{
+    ConvGeometry, KernelMap, KernelMapBuilder, Voxel,
+};
 pub use attention::{
     AttentionGradient, AttentionMask, AttentionOptions, DynamicAttention, MaskTensors,
     SparseAttention,

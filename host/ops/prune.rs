@@ -6,8 +6,8 @@ use einsparse_formats::{NmPattern, convert};
 
 use crate::context::Context;
 use crate::error::{Error, Result};
+use crate::families::convert::{DenseMatrix, prune, pruner};
 use crate::kernel::Queue;
-use crate::launch::{DenseMatrix, prune, pruner};
 use crate::registry::Scalar;
 use crate::tensor::{DeviceArrays, SparseTensor, Tensor, VECTOR_ENTRIES};
 

@@ -10,9 +10,9 @@ use crate::cost::{RowsWork, predict_rows};
 use crate::cpu;
 use crate::device::Stream;
 use crate::error::{Error, Refusal, Result};
-use crate::fibres::{Fibres, RowsOf};
+use crate::families::tensor::fibres::{Fibres, RowsOf};
+use crate::families::tensor::{RawRows, RowsExtents, RowsLaunch};
 use crate::kernel::Queue;
-use crate::launch::{RawRows, RowsExtents, RowsLaunch};
 use crate::plan::{PlannedPattern, rows_of};
 use crate::tensor::{AnySparseTensor, AnyTensor};
 

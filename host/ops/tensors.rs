@@ -9,7 +9,7 @@ use super::rows::{Gathered, RowsRun, expect};
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Error, Result};
-use crate::fibres::RowsOf;
+use crate::families::tensor::fibres::RowsOf;
 use crate::registry::Scalar;
 use crate::tensor::{Operand, SparseTensor, Tensor};
 

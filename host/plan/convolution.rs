@@ -16,9 +16,10 @@ use crate::cost::conv::{Gathers, predict_convolution};
 use crate::device::{Device, Stream};
 use crate::einsum::Mode;
 use crate::error::{Refusal, Result};
+use crate::families::gather_gemm::kernel_map::{Arrays, KernelMap, MapLists};
+use crate::families::gather_gemm::turns;
+use crate::families::gather_gemm::{ConvFinish, ConvProduct, RawConv, conv_rows};
 use crate::indirect::ConvolutionForm;
-use crate::kernel_map::{Arrays, KernelMap, MapLists};
-use crate::launch::{ConvFinish, ConvProduct, RawConv, conv_rows, turns};
 use crate::registry::Dtype;
 use crate::tensor::{AnyOperand, AnyTensor};
 

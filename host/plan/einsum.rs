@@ -18,7 +18,7 @@ use crate::cpu::listed::{Lanes, Listing, Offsets, Places, Way, ways};
 use crate::device::{Device, Stream};
 use crate::einsum::{Mode, Scalar as Factor};
 use crate::error::{Error, Refusal, Result};
-use crate::launch::{EinsumLaunch, RawEinsum};
+use crate::families::tensor::{EinsumLaunch, RawEinsum};
 use crate::tensor::{AnyOperand, AnyTensor, columns_of, row_major};
 use crate::values::Slice;
 

@@ -17,8 +17,8 @@ use crate::context::Context;
 use crate::device::Stream;
 use crate::einsum::{Access, Einsum, Epilogue};
 use crate::error::{Error, Refusal, Result};
+use crate::families::tensor::join::{Table, join_all};
 use crate::indirect::{IndirectEinsum, write_joined};
-use crate::join::{Table, join_all};
 use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor};
 use operands::{Values, only_factors, plain, with_lists};
 

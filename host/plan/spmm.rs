@@ -15,14 +15,79 @@ use super::problem::{Problem, stored_block};
 use crate::cost::Work;
 use crate::device::{Device, Stream};
 use crate::error::{Error, Result};
+use crate::families::gemm::dense::DenseProduct;
+use crate::families::gemm::nm::TwoOfFour;
+use crate::families::gemm::panel::Panels;
+use crate::families::spmm::batched::Batched;
+use crate::families::spmm::bitmap::Bitmaps;
+use crate::families::spmm::gather::Gather;
+use crate::families::spmm::staged::Staged;
+use crate::families::spmm::vectors::VectorProduct;
 use crate::indirect::SpmmForm;
 use crate::kernel::Queue;
-use crate::launch::{Extents, Launch, Matrix, RawSpmm};
+use crate::launch::{Extents, Matrix, Product, RawSpmm, refused};
+use crate::registry::{Dtype, has_strips};
 use crate::tensor::{AnyOperand, AnyTensor, columns_of, told_by};
+
+/// The kernel of a row over a sparse A given by its runs, and by what its blocks look like where the kernel wants that; C of
+/// type `out`.
+fn product(
+    device: &Arc<Device>,
+    row: &'static Row,
+    form: SpmmForm,
+    extents: Extents,
+    matrix: Matrix<'_>,
+    out: Dtype,
+) -> Result<Box<dyn Product>> {
+    Ok(match matrix {
+        _ if has_strips(row) => Box::new(Panels::new(device, row, form, extents, matrix, out)?),
+        Matrix::Sparse { runs, columns, .. } if row.walk == WalkKind::Nm => Box::new(
+            TwoOfFour::new(device, row, form, extents, (runs, columns), out)?,
+        ),
+        _ if is_turned(row, &form) => Box::new(Batched::new(device, row, form, extents, matrix)?),
+        Matrix::Sparse {
+            runs,
+            spans,
+            columns,
+            ..
+        } => match row.walk {
+            WalkKind::Bitmap | WalkKind::Bytemap => {
+                Box::new(Bitmaps::new(device, row, form, extents, (runs, columns))?)
+            }
+            WalkKind::Vector => Box::new(VectorProduct::new(
+                device,
+                row,
+                form,
+                extents,
+                (runs, columns),
+                out,
+            )?),
+            _ => Box::new(Gather::new(device, row, form, extents, (runs, spans))?),
+        },
+        Matrix::Sliced { runs, pattern } => {
+            Box::new(Staged::new(device, row, form, extents, (runs, pattern))?)
+        }
+        Matrix::Dense { leading } if row.walk == WalkKind::Direct => {
+            Box::new(DenseProduct::new(device, row, form, extents, leading)?)
+        }
+        Matrix::Dense { .. } => {
+            let reason = format!(
+                "is dense, which kernels of module {} do not read",
+                row.module
+            );
+            return Err(refused(&form.sparse, reason));
+        }
+    })
+}
+
+/// Whether a product is a batch of entries, or one with their transpose.
+fn is_turned(row: &Row, form: &SpmmForm) -> bool {
+    row.module == "batched" || row.module == "spmm" && form.order.transposed
+}
 
 #[derive(Debug)]
 pub(super) struct Spmm {
-    launch: Launch,
+    launch: Box<dyn Product>,
     form: SpmmForm,
 }
 
@@ -71,7 +136,7 @@ impl Spmm {
             problem.work.longest * problem.work.block.1 as u64,
         )?;
         let extents = Extents { m, k, n, items };
-        let launch = Launch::new(device, row, form.clone(), extents, matrix, problem.out)?;
+        let launch = product(device, row, form.clone(), extents, matrix, problem.out)?;
         Ok(Spmm {
             launch,
             form: form.clone(),

@@ -16,10 +16,10 @@ use crate::cost::tensor_product::{Couplings, predict_couplings};
 use crate::device::Device;
 use crate::einsum::{Mode, Scalar as Factor};
 use crate::error::{Refusal, Result};
-use crate::indirect::{IndirectEinsum, TensorProductForm, TensorProductKind};
-use crate::launch::tensor_product::{
+use crate::families::tensor::tensor_product::{
     CouplingLaunch, CouplingShape, Lists, Term, row_for, shared_bytes,
 };
+use crate::indirect::{IndirectEinsum, TensorProductForm, TensorProductKind};
 use crate::tensor::row_major;
 use entries::{Entries, term};
 use made::Made;

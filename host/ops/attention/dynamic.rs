@@ -6,9 +6,11 @@ use crate::context::Context;
 use crate::cpu::attention::{HostAttention, HostHeads};
 use crate::device::Stream;
 use crate::error::{Error, Result};
+use crate::families::attention::queries::{Bits, Flags, Seen};
+use crate::families::attention::{
+    AttentionExtents, AttentionLaunch, MaskLaunch, RawAttention, RawFlags,
+};
 use crate::kernel::Queue;
-use crate::launch::{AttentionExtents, AttentionLaunch, MaskLaunch, RawAttention, RawFlags};
-use crate::queries::{Bits, Flags, Seen};
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 

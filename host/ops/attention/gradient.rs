@@ -12,9 +12,9 @@ use crate::context::Context;
 use crate::cpu::attention::{HostAttention, HostHeads};
 use crate::device::Stream;
 use crate::error::{Error, Result};
-use crate::launch::AttentionExtents;
+use crate::families::attention::AttentionExtents;
+use crate::families::attention::queries::Seen;
 use crate::launch::{Turns, in_turn, shared_turns};
-use crate::queries::Seen;
 use crate::registry::Scalar;
 use crate::tensor::{SparseTensor, Tensor};
 use group::{Group, Heads, Places};
@@ -192,7 +192,7 @@ impl<T: Scalar> AttentionGradient<T> {
 }
 
 /// The entries of a mask that nothing hides, one by one.
-fn entries(mask: crate::queries::Mask<'_>) -> Result<CsrPattern> {
+fn entries(mask: crate::families::attention::queries::Mask<'_>) -> Result<CsrPattern> {
     let [m, n] = mask.shape;
     let (mut offsets, mut columns) = (vec![0], Vec::new());
     for row in 0..m {

@@ -7,7 +7,7 @@ use einsparse_kernels::table::Row;
 use super::{AttentionOptions, refused};
 use crate::context::Context;
 use crate::error::{Error, Refusal, Result};
-use crate::launch::AttentionExtents;
+use crate::families::attention::AttentionExtents;
 use crate::registry::{Operation, Scalar, block_of, kernels};
 use crate::tensor::SparseTensor;
 use crate::worklist::Runs;

@@ -4,8 +4,8 @@ use super::masks::{heads_of, lengths_of};
 use super::{AttentionOptions, Held, SparseAttention, refused, scale_of};
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::launch::AttentionExtents;
-use crate::queries::{Bits, Flags};
+use crate::families::attention::AttentionExtents;
+use crate::families::attention::queries::{Bits, Flags};
 use crate::registry::Scalar;
 
 /// Which keys a query sees, said in closed form: plans cost the tiles of the mask, not its entries. Queries and keys are counted from

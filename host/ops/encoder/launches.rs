@@ -4,11 +4,12 @@ use super::{EncoderOptions, EncoderWeights, rows};
 use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::{Error, Result};
-use crate::kernel::Queue;
-use crate::launch::{
-    AttentionExtents, AttentionLaunch, LiveProduct, MaskLaunch, PackLaunch, RawAttention, RawFlags,
-    RawHeads, Rows, Turns,
+use crate::families::attention::{
+    AttentionExtents, AttentionLaunch, MaskLaunch, RawAttention, RawFlags, RawHeads,
 };
+use crate::families::discover::{LiveProduct, PackLaunch, Rows};
+use crate::kernel::Queue;
+use crate::launch::Turns;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 

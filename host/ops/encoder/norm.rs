@@ -5,8 +5,8 @@ use super::refused;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::Result;
+use crate::families::discover::PackLaunch;
 use crate::kernel::Queue;
-use crate::launch::PackLaunch;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 

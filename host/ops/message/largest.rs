@@ -7,9 +7,9 @@ use crate::context::Context;
 use crate::cpu::{Largest, Matrix};
 use crate::device::{Device, Stream};
 use crate::error::Result;
-use crate::fibres::{Fibres, RowsOf};
+use crate::families::tensor::fibres::{Fibres, RowsOf};
+use crate::families::tensor::{MessageLaunch, RawMessage};
 use crate::kernel::Queue;
-use crate::launch::{MessageLaunch, RawMessage};
 use crate::tensor::{AnySparseTensor, AnyTensor};
 
 /// Made for the pattern of a graph.

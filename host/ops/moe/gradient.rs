@@ -6,8 +6,9 @@ use crate::dynamic::{GroupedGradient, GroupedGradientOptions, elsewhere, operand
 use crate::dynamic::{GroupedMatmul, GroupedOptions, GroupedRun, Routes, Routing, without_gaps};
 use crate::einsum::Activation;
 use crate::error::{Error, Result};
+use crate::families::discover::WeighLaunch;
 use crate::kernel::Queue;
-use crate::launch::{WeighLaunch, in_turn};
+use crate::launch::in_turn;
 use crate::parallel;
 use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Tensor};

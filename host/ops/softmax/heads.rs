@@ -4,7 +4,7 @@ use super::{SparseSoftmax, refused};
 use crate::cpu::softmax::{gradient, softmax};
 use crate::device::Stream;
 use crate::error::{Error, Result};
-use crate::launch::RawSoftmax;
+use crate::families::softmax::RawSoftmax;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 

@@ -8,7 +8,7 @@ use super::leading_of;
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::launch::{Scatter, SliceValues};
+use crate::families::convert::{Scatter, SliceValues};
 use crate::plan::bind::elsewhere;
 use crate::registry::Dtype;
 use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor};

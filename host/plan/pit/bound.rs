@@ -2,8 +2,8 @@
 
 use super::super::bind::{device_tensor, elsewhere};
 use crate::error::Result;
+use crate::families::convert::DenseMatrix;
 use crate::indirect::SpmmForm;
-use crate::launch::DenseMatrix;
 use crate::tensor::{AnyOperand, AnyTensor};
 
 /// What the operands are called, and their extents.

@@ -10,8 +10,8 @@ use super::super::family::{Compiled, write_kernel};
 use super::bound::Bound;
 use crate::device::{Device, Stream};
 use crate::error::Result;
+use crate::families::gather_gemm::{PitFewLaunch, few_row};
 use crate::indirect::SpmmForm;
-use crate::launch::{PitFewLaunch, few_row};
 use crate::tensor::{AnyOperand, AnyTensor};
 
 /// Whether a row of the table is offered for these extents: of this family the best one, and one that was asked for if it can.

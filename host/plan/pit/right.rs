@@ -16,8 +16,9 @@ use crate::cost::pit::{is_worth_it, predict, transposition_us};
 use crate::device::{Device, Stream};
 use crate::dynamic::{RightKernels, WIDTH};
 use crate::error::{Error, Refusal, Result};
+use crate::families::discover::DeviceLists;
 use crate::indirect::SpmmForm;
-use crate::launch::{DeviceLists, Turns};
+use crate::launch::Turns;
 use crate::plan::Determinism;
 use crate::tensor::{AnyOperand, AnyTensor};
 

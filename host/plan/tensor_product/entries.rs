@@ -6,8 +6,8 @@ use einsparse_formats::{AnyPattern, PAD};
 
 use super::is_matrix;
 use crate::error::{Error, Result};
+use crate::families::tensor::tensor_product::Term;
 use crate::indirect::{Access, Index, IndirectEinsum, TensorProductForm};
-use crate::launch::tensor_product::Term;
 use crate::plan::bind::{find, wrong};
 use crate::plan::family::Question;
 use crate::tensor::AnyOperand;

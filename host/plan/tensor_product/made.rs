@@ -8,7 +8,7 @@ use einsparse_formats::AnyPattern;
 use super::Bound;
 use crate::device::Stream;
 use crate::error::{Error, Result};
-use crate::launch::tensor_product::{CouplingLaunch, RawCouplings};
+use crate::families::tensor::tensor_product::{CouplingLaunch, RawCouplings};
 use crate::plan::any::AnyPlan;
 use crate::plan::bind::{device_tensor, elsewhere, find, scalar_value, wrong};
 use crate::plan::family::{Compiled, write_kernel};

@@ -13,8 +13,9 @@ use crate::dynamic::{
 };
 use crate::einsum::{Einsum, Epilogue, Mode};
 use crate::error::{Error, Refusal, Result};
+use crate::families::convert::DenseMatrix;
 use crate::kernel::Queue;
-use crate::launch::{DenseMatrix, Turns};
+use crate::launch::Turns;
 use crate::registry::Dtype;
 use crate::tensor::{AnyOperand, AnyTensor};
 

@@ -1,0 +1,199 @@
+//! The kernel of the `masks` family: flags of an attention mask to a work list that never leaves the device.
+
+use einsparse_kernels::abi::STRIP;
+use einsparse_kernels::families::{
+    ATTENTION_KEYS, ATTENTION_MASK, DETECT_THREADS, KeyTile, MASK_BESIDE, MASK_FULL, MASK_KEYS,
+    MASK_LIMIT, MASK_PART, MASK_QUERIES, MaskParams, Queries, STEP_MASKS,
+};
+use einsparse_kernels::table::{Row, kernels};
+
+use crate::device::Device;
+use crate::driver::DeviceMemory;
+use crate::error::{Error, Result};
+use crate::families::attention::AttentionExtents;
+use crate::families::attention::attention::AttentionLists;
+use crate::families::attention::queries::causal_offset;
+use crate::kernel::{Grid, Kernel, Queue};
+use crate::launch::{MAX_GRID_X, within};
+use crate::registry::Operation;
+
+/// Device addresses of flags, 0 for none, and bytes from one mask's to the next, 0 where one serves all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RawFlags {
+    pub blocks: (u64, usize),
+    /// Bytes from one row of blocks to the next.
+    pub block_row: usize,
+    pub columns: (u64, usize),
+    pub rows: (u64, usize),
+    pub diagonals: (u64, usize),
+    pub lengths: u64,
+    /// Pairs of u32 for each query, the first key and the one behind the last.
+    pub ranges: u64,
+    /// How many queries there are.
+    pub live: u64,
+    /// The launch ahead is a product of live rows, and what wrote the flags is in front of it.
+    pub beside: bool,
+}
+
+/// A kernel with room for what it makes.
+#[derive(Debug)]
+pub(crate) struct MaskLaunch {
+    kernel: Kernel<MaskParams>,
+    params: MaskParams,
+    blocks: u32,
+    /// Held for the addresses in the params.
+    counts: DeviceMemory,
+    prefix: DeviceMemory,
+    status: DeviceMemory,
+}
+
+/// How much there can be at the most.
+struct Room {
+    /// Groups of 128 queries of a mask, and tiles of each.
+    strips: usize,
+    capacity: usize,
+    /// Groups of all heads.
+    groups: u32,
+    /// Thread blocks of the attention, and rounds of its work list.
+    blocks: u32,
+    rounds: usize,
+}
+
+impl Room {
+    fn new(device: &Device, extents: AttentionExtents, masks: usize) -> Result<Self> {
+        let AttentionExtents { heads, m, n, .. } = extents;
+        within("keys of a mask made on the GPU", n, MASK_KEYS as usize)?;
+        within("queries of a mask made on the GPU", m, 1 << 30)?;
+        let (strips, capacity) = (m.div_ceil(STRIP), n.div_ceil(ATTENTION_KEYS));
+        let groups = within(
+            "groups of 128 queries",
+            strips.saturating_mul(heads),
+            MAX_GRID_X,
+        )?;
+        let all = strips.saturating_mul(masks);
+        let tiles = all.saturating_mul(capacity);
+        let what = "tiles of 128 keys of all masks";
+        within(what, tiles.saturating_mul(2), MASK_LIMIT as usize)?;
+        let cost = u64::from(groups) * (capacity as u64 + u64::from(MASK_QUERIES));
+        within("tiles of all heads", cost as usize, i32::MAX as usize)?;
+        let blocks = match groups {
+            0 => 0,
+            _ => device.machine().multiprocessors,
+        };
+        // All groups of a share may be empty; cuts move by a few tiles.
+        let share = cost
+            .div_ceil(u64::from(blocks.max(1)))
+            .max(u64::from(MASK_PART));
+        let rounds = (share / u64::from(MASK_QUERIES) + 10).min(u64::from(groups) + 1) as usize;
+        Ok(Room {
+            strips,
+            capacity,
+            groups,
+            blocks,
+            rounds,
+        })
+    }
+
+    /// What the kernel writes, and the attention reads.
+    fn lists(&self, device: &Device, masks: usize) -> Result<AttentionLists> {
+        let tiles = self.strips * masks * self.capacity;
+        let work = self.rounds * self.blocks as usize * size_of::<Queries>();
+        Ok(AttentionLists {
+            work: device.zeros(work.max(16))?,
+            tiles: device.zeros((tiles * size_of::<KeyTile>()).max(16))?,
+            masks: DeviceMemory::alloc(device.context(), (tiles * 2 * ATTENTION_MASK).max(16))?,
+            rounds: self.rounds as u32,
+            blocks: self.blocks,
+            slots: 2 * self.blocks + 2,
+            counters: self.blocks + 1,
+        })
+    }
+}
+
+impl MaskLaunch {
+    /// Room for work lists of `masks` masks that share the heads in equal parts, and the lists for the attention kernel.
+    pub(crate) fn new(
+        device: &Device,
+        extents: AttentionExtents,
+        masks: usize,
+        causal: Option<i64>,
+    ) -> Result<(Self, AttentionLists)> {
+        let AttentionExtents { heads, m, n, .. } = extents;
+        let own = |row: &&Row| row.operation == Operation::Detection && row.step == STEP_MASKS;
+        let Some(row) = kernels().iter().find(own) else {
+            return Err(Error::NoKernel {
+                indirect: "work lists of attention masks".into(),
+                tried: Vec::new(),
+            });
+        };
+        let room = Room::new(device, extents, masks)?;
+        let all = room.strips * masks;
+        let lists = room.lists(device, masks)?;
+        let counts = device.zeros((all * 4).max(16))?;
+        let prefix = device.zeros((room.groups as usize * 4 + 4).max(16))?;
+        let status = device.zeros(16)?;
+        let params = MaskParams {
+            tiles: lists.tiles.address(),
+            masks: lists.masks.address(),
+            counts: counts.address(),
+            prefix: prefix.address(),
+            work: lists.work.address(),
+            status: status.address(),
+            m: m as u32,
+            n: n as u32,
+            causal: causal_offset(causal),
+            strips: room.strips as u32,
+            capacity: room.capacity as u32,
+            heads: heads as u32,
+            sharing: (heads / masks.max(1)).max(1) as u32,
+            group: (heads / extents.key_heads.max(1)).max(1) as u32,
+            blocks_of_work: room.blocks,
+            rounds: room.rounds as u32,
+            count: masks as u32,
+            ..MaskParams::default()
+        };
+        let kernel = Kernel::load(device, row)?;
+        let launch = MaskLaunch {
+            kernel,
+            params,
+            blocks: within("groups of 128 queries of all masks", all, MAX_GRID_X)?,
+            counts,
+            prefix,
+            status,
+        };
+        debug_assert_eq!(row.threads, DETECT_THREADS);
+        Ok((launch, lists))
+    }
+
+    /// Device bytes beside the lists of the attention.
+    pub(crate) fn bytes(&self) -> usize {
+        self.counts.bytes() + self.prefix.bytes() + self.status.bytes()
+    }
+
+    /// Queues the kernel. Without any flags of entries all are there.
+    /// Runs follow one another.
+    pub(crate) fn run(&self, raw: &RawFlags, queue: Queue<'_>) -> Result<()> {
+        if self.blocks == 0 || self.params.blocks_of_work == 0 {
+            return Ok(());
+        }
+        let flags = [raw.blocks, raw.columns, raw.rows, raw.diagonals];
+        let full = flags.iter().all(|&(address, _)| address == 0);
+        let full = if full { MASK_FULL } else { 0 };
+        let beside = if raw.beside { MASK_BESIDE } else { 0 };
+        let params = MaskParams {
+            blocks: raw.blocks.0,
+            columns: raw.columns.0,
+            rows: raw.rows.0,
+            diagonals: raw.diagonals.0,
+            lengths: raw.lengths,
+            ranges: raw.ranges,
+            live: raw.live,
+            mask_bytes: flags.map(|(_, bytes)| bytes as u64),
+            block_row: raw.block_row as u64,
+            flags: full | beside,
+            ..self.params
+        };
+        let grid = Grid::of([self.blocks, 1, 1]).early();
+        queue.launch(&self.kernel, grid, &params)
+    }
+}

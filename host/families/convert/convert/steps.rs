@@ -1,0 +1,46 @@
+//! The kernels that a conversion to blocks is made of.
+
+use einsparse_formats::convert::BlockChoice;
+use einsparse_kernels::families::{
+    ConvertParams, STEP_FILL_CSR, STEP_FILL_DENSE, STEP_MARK, STEP_SCORE, STEP_SELECT, STEP_TALLY,
+};
+use einsparse_kernels::table::{Row, kernels};
+
+use super::Request;
+use crate::device::Device;
+use crate::error::Result;
+use crate::kernel::Kernel;
+use crate::registry::{Dtype, Operation};
+
+fn accumulator(dtype: Dtype) -> Dtype {
+    match dtype {
+        Dtype::F64 => Dtype::F64,
+        _ => Dtype::F32,
+    }
+}
+
+/// The kernels that a conversion is made of.
+pub(crate) fn steps(device: &Device, request: &Request) -> Result<Vec<Kernel<ConvertParams>>> {
+    let needed = kernels()
+        .iter()
+        .filter(|row| row.operation == Operation::Convert && needs(row, request));
+    needed.map(|row| Kernel::load(device, row)).collect()
+}
+
+/// Whether a row of the table is a step of this conversion. Copies know the size of an element, sums its accumulator.
+fn needs(row: &Row, request: &Request) -> bool {
+    let (dtype, dense) = (request.dtype, request.choice.is_some());
+    let top = matches!(
+        request.choice,
+        Some(BlockChoice::Top(_) | BlockChoice::TopPerRow(_))
+    );
+    match row.step {
+        STEP_SCORE => dense && row.dtype == dtype,
+        STEP_SELECT => top && row.dtype == accumulator(dtype),
+        STEP_TALLY => row.dtype == accumulator(dtype),
+        STEP_FILL_DENSE => dense && row.dtype.bytes() == dtype.bytes(),
+        STEP_FILL_CSR => !dense && row.dtype.bytes() == dtype.bytes(),
+        STEP_MARK => !dense,
+        _ => true,
+    }
+}

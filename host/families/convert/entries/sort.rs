@@ -1,0 +1,340 @@
+//! Stable counting sorts on a GPU: rows by length, entries by column.
+
+use std::sync::Arc;
+
+use einsparse_kernels::families::{
+    EntriesParams, SORT_BITS, SORT_CLASSES, SORT_FIRST, SORT_KEYS, SORT_LENGTHS, SORT_PAIRS,
+    SORT_SECOND, SORT_TILE, STEP_ENTRY_OFFSETS, STEP_ENTRY_ROWS, STEP_PERMUTE_VALUES,
+    STEP_SORT_COUNT, STEP_SORT_MOVE, STEP_SORT_PLACE,
+};
+
+use super::{Steps, copies, tiles};
+use crate::device::Device;
+use crate::driver::DeviceMemory;
+use crate::error::Result;
+use crate::kernel::Queue;
+use crate::launch::{small, within};
+use crate::registry::Dtype;
+
+/// In what order rows come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Longest first.
+    Lengths,
+    /// Longest first by powers of two; rows of a class keep their order, and with it their locality (the row swizzle of
+    /// plans).
+    Classes,
+}
+
+/// Where the last pass leaves the ordered values.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SortOut {
+    /// Ordered keys, or 0.
+    pub keys: u64,
+    /// Positions in the order of the keys; pairs of what is carried and the position with `pairs`.
+    pub first: u64,
+    /// What is carried.
+    pub second: u64,
+    pub pairs: bool,
+    /// Places that the outputs have.
+    pub capacity: usize,
+}
+
+/// Arrays between two passes.
+#[derive(Debug)]
+struct Between {
+    keys: DeviceMemory,
+    first: DeviceMemory,
+    second: DeviceMemory,
+}
+
+impl Between {
+    fn out(&self, count: usize) -> SortOut {
+        SortOut {
+            keys: self.keys.address(),
+            first: self.first.address(),
+            second: self.second.address(),
+            pairs: false,
+            capacity: count,
+        }
+    }
+}
+
+/// A sort of `count` keys below 2^`bits`, with workspace.
+#[derive(Debug)]
+pub(crate) struct Sort {
+    count: usize,
+    /// Bits of a key below those it is sorted by.
+    below: u32,
+    /// Bits of each pass, lowest first.
+    passes: Vec<u32>,
+    carries: bool,
+    between: Vec<Between>,
+    counts: DeviceMemory,
+    totals: DeviceMemory,
+}
+
+impl Sort {
+    pub(crate) fn new(device: &Device, count: usize, bits: u32, carries: bool) -> Result<Self> {
+        small("keys", count)?;
+        let bits = bits.max(1);
+        let passes = bits.div_ceil(SORT_BITS);
+        // As even as can be: a pass of few bits costs as much as one of many.
+        let passes: Vec<u32> = (0..passes)
+            .map(|i| bits * (i + 1) / passes - bits * i / passes)
+            .collect();
+        let digits = passes.iter().map(|&bits| 1usize << bits).max().unwrap_or(1);
+        let alloc = |words: usize| DeviceMemory::alloc(device.context(), words.saturating_mul(4));
+        let between = (1..passes.len().min(3)).map(|_| {
+            Ok(Between {
+                keys: alloc(count)?,
+                first: alloc(count)?,
+                second: alloc(if carries { count } else { 0 })?,
+            })
+        });
+        Ok(Sort {
+            between: between.collect::<Result<_>>()?,
+            counts: alloc(digits * count.div_ceil(SORT_TILE as usize))?,
+            totals: alloc(digits)?,
+            count,
+            below: 0,
+            passes,
+            carries,
+        })
+    }
+
+    /// The same by bits above so many.
+    pub(crate) fn above(self, below: u32) -> Self {
+        Sort { below, ..self }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        let arrays = |b: &Between| b.keys.bytes() + b.first.bytes() + b.second.bytes();
+        self.between.iter().map(arrays).sum::<usize>() + self.counts.bytes() + self.totals.bytes()
+    }
+
+    /// Queues the sort of what `params` says the keys are, and `params.second` beside them; `alone`: no step ahead wrote
+    /// them.
+    /// The arrays have as many words as the sort has keys, or as `out` says.
+    pub(crate) fn run(
+        &self,
+        steps: &Steps,
+        params: EntriesParams,
+        out: SortOut,
+        alone: bool,
+        queue: Queue<'_>,
+    ) -> Result<()> {
+        let blocks = self.count.div_ceil(SORT_TILE as usize);
+        let mut source = params;
+        let mut shift = self.below;
+        for (pass, &bits) in self.passes.iter().enumerate() {
+            let last = pass + 1 == self.passes.len();
+            let mut flags = source.flags;
+            if pass == 0 {
+                flags |= SORT_FIRST;
+            }
+            if self.carries {
+                flags |= SORT_SECOND;
+            }
+            let to = match last {
+                true => out,
+                false => self.between[pass % 2].out(self.count),
+            };
+            flags |= if to.keys != 0 { SORT_KEYS } else { 0 };
+            flags |= if to.pairs { SORT_PAIRS } else { 0 };
+            let params = EntriesParams {
+                out_keys: to.keys,
+                out_first: to.first,
+                out_second: to.second,
+                counts: self.counts.address(),
+                totals: self.totals.address(),
+                count: small("keys", self.count)?,
+                capacity: small("places", to.capacity)?,
+                tiles: blocks as u32,
+                shift,
+                bits,
+                flags,
+                ..source
+            };
+            let digits = if blocks == 0 { 0 } else { 1 << bits };
+            let first = alone && pass == 0;
+            steps.launch(STEP_SORT_COUNT, (false, first), blocks, queue, &params)?;
+            steps.launch(STEP_SORT_PLACE, (false, false), digits, queue, &params)?;
+            steps.launch(STEP_SORT_MOVE, (false, false), blocks, queue, &params)?;
+            source = EntriesParams {
+                keys: to.keys,
+                first: to.first,
+                second: to.second,
+                flags: 0,
+                ..params
+            };
+            shift += bits;
+        }
+        Ok(())
+    }
+
+    /// Queues the order of rows by length.
+    /// `offsets` holds one word more than the sort has keys, `out` as many.
+    pub(crate) fn rows(
+        &self,
+        steps: &Steps,
+        order: Order,
+        k: usize,
+        [offsets, out]: [u64; 2],
+        queue: Queue<'_>,
+    ) -> Result<()> {
+        steps.device.context().set_current()?;
+        let params = EntriesParams {
+            offsets,
+            k: small("columns", k)?,
+            flags: match order {
+                Order::Lengths => SORT_LENGTHS,
+                Order::Classes => SORT_CLASSES,
+            },
+            ..EntriesParams::default()
+        };
+        let out = SortOut {
+            first: out,
+            capacity: self.count,
+            ..SortOut::default()
+        };
+        self.run(steps, params, out, true, queue)
+    }
+}
+
+/// Bits of the numbers up to `largest`.
+pub(crate) fn bits_of(largest: usize) -> u32 {
+    usize::BITS - largest.leading_zeros()
+}
+
+impl Order {
+    /// A sort of `m` rows of at most `k` entries.
+    pub(crate) fn sort(self, device: &Device, m: usize, k: usize) -> Result<Sort> {
+        // The classes of u32 are 0 to 32.
+        let bits = match self {
+            Order::Lengths => bits_of(k),
+            Order::Classes => 6,
+        };
+        Sort::new(device, m, bits, false)
+    }
+}
+
+/// A pattern in row order to that of its transpose, as often as wanted, for slots of one number.
+#[derive(Debug)]
+pub(crate) struct Transpose {
+    steps: Steps,
+    m: usize,
+    k: usize,
+    slots: usize,
+    sort: Sort,
+    rows: DeviceMemory,
+    keys: DeviceMemory,
+}
+
+impl Transpose {
+    /// `padded`: some slots hold no entry, their column is `u32::MAX`.
+    pub(crate) fn new(
+        device: &Arc<Device>,
+        (m, k): (usize, usize),
+        slots: usize,
+        padded: bool,
+        dtype: Dtype,
+    ) -> Result<Self> {
+        within("rows", m, super::MAX_GRID_X - 1)?;
+        within("columns", k, super::MAX_GRID_X - 1)?;
+        let largest = if padded { k } else { k.saturating_sub(1) };
+        let alloc = |words: usize| DeviceMemory::alloc(device.context(), words.saturating_mul(4));
+        Ok(Transpose {
+            steps: Steps::new(device, dtype)?,
+            sort: Sort::new(device, slots, bits_of(largest), true)?,
+            rows: alloc(slots.next_multiple_of(4))?,
+            keys: alloc(slots)?,
+            m,
+            k,
+            slots,
+        })
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.sort.bytes() + self.rows.bytes() + self.keys.bytes()
+    }
+
+    /// Queues the transposition: `[offsets, columns]` of the slots, to the offsets of the transpose, and to what `out` says
+    /// of rows (carried) and positions.
+    /// `offsets` holds m + 1 words that ascend to the number of slots, `columns` a word for each slot, `to` k + 1 words,
+    /// and `out` as many as its capacity. Runs do not overlap.
+    pub(crate) fn run(
+        &self,
+        [offsets, columns]: [u64; 2],
+        to: u64,
+        out: SortOut,
+        queue: Queue<'_>,
+    ) -> Result<()> {
+        self.steps.device.context().set_current()?;
+        let params = EntriesParams {
+            offsets,
+            keys: columns,
+            rows: self.rows.address(),
+            second: self.rows.address(),
+            m: small("rows", self.m)?,
+            k: small("columns", self.k)?,
+            capacity: small("slots", self.slots)?,
+            ..EntriesParams::default()
+        };
+        let out = SortOut {
+            keys: self.keys.address(),
+            ..out
+        };
+        let columns = EntriesParams {
+            keys: self.keys.address(),
+            starts: to,
+            m: params.k,
+            count: small("entries", out.capacity)?,
+            ..EntriesParams::default()
+        };
+        let blocks = if self.m == 0 { 0 } else { tiles(self.slots) };
+        self.steps
+            .launch(STEP_ENTRY_ROWS, (false, true), blocks, queue, &params)?;
+        self.sort.run(&self.steps, params, out, false, queue)?;
+        let blocks = tiles(out.capacity + 1);
+        let none = self.slots == 0;
+        self.steps
+            .launch(STEP_ENTRY_OFFSETS, (false, none), blocks, queue, &columns)
+    }
+
+    /// The kernels, for other steps.
+    pub(crate) fn into_steps(self) -> Steps {
+        self.steps
+    }
+
+    /// As [`permute`].
+    pub(crate) fn gather(&self, arrays: [u64; 3], count: usize, queue: Queue<'_>) -> Result<()> {
+        permute(&self.steps, arrays, count, queue)
+    }
+}
+
+/// Queues values through a permutation of `count` positions.
+/// `permutation` holds `count` positions of `values`, and `to` has room for as many values.
+pub(crate) fn permute(
+    steps: &Steps,
+    [values, permutation, to]: [u64; 3],
+    count: usize,
+    queue: Queue<'_>,
+) -> Result<()> {
+    steps.device.context().set_current()?;
+    let params = EntriesParams {
+        source: values,
+        first: permutation,
+        out_values: to,
+        count: small("entries", count)?,
+        ..EntriesParams::default()
+    };
+    // Values may come from a kernel that let this one start early, and are not read past L1: no overlap.
+    steps.launch(
+        STEP_PERMUTE_VALUES,
+        (false, true),
+        copies(count),
+        queue,
+        &params,
+    )
+}

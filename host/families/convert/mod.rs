@@ -1,0 +1,17 @@
+//! From one format to another. The kernels: `kernels-gpu/families/convert`.
+
+pub(crate) mod convert;
+pub(crate) mod entries;
+pub(crate) mod lists;
+pub(crate) mod prune;
+pub(crate) mod scatter;
+pub(crate) mod slices;
+pub(crate) mod slicing;
+
+pub use convert::RawBlocks;
+pub(crate) use convert::{Blocks, Request};
+pub(crate) use entries::{Conversion, Entries, Sort, SortOut, Steps, Transpose, check, permute};
+pub use entries::{Order, RawEntries};
+pub(crate) use prune::{DenseMatrix, prune, pruner};
+pub(crate) use scatter::Scatter;
+pub(crate) use slicing::{SliceValues, fill_slices, survey_slices};

@@ -1,0 +1,73 @@
+//! Magnitude pruning of a dense matrix on a GPU.
+
+use einsparse_kernels::abi::Operation;
+use einsparse_kernels::families::PruneParams;
+use einsparse_kernels::table::{Row, kernels};
+
+use crate::device::Device;
+use crate::driver::DeviceMemory;
+use crate::error::Result;
+use crate::kernel::{Grid, Kernel, Queue};
+use crate::launch::{small, within};
+use crate::registry::Dtype;
+
+/// Columns of a word of positions, and values that stay of them.
+const WORD: usize = 32;
+const KEPT: usize = 16;
+
+/// A row-major matrix in device memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DenseMatrix {
+    pub address: u64,
+    pub rows: usize,
+    pub columns: usize,
+    /// Elements from one row to the next.
+    pub leading: usize,
+}
+
+/// The kernel for an element type.
+pub(crate) fn pruner(dtype: Dtype) -> Option<&'static Row> {
+    let fits = |row: &&Row| row.operation == Operation::Compression && row.dtype == dtype;
+    kernels().iter().find(fits)
+}
+
+/// Queues the pruning of `matrix` to 2:4, and returns the words of positions and the values, each with room for `room`
+/// elements behind, which are zero.
+/// Its elements are of the row's type.
+pub(crate) fn prune(
+    device: &Device,
+    row: &'static Row,
+    matrix: DenseMatrix,
+    room: usize,
+    queue: Queue<'_>,
+) -> Result<[DeviceMemory; 2]> {
+    let element = row.dtype.bytes();
+    let words = matrix.columns.div_ceil(WORD);
+    let total = matrix.rows.saturating_mul(words);
+    within("slots", total.saturating_mul(KEPT), u32::MAX as usize)?;
+    let kernel = Kernel::load(device, row)?;
+    let meta = device.zeros((total + room) * 4)?;
+    let values = device.zeros((total * KEPT + room) * element)?;
+    let bytes = matrix.leading.saturating_mul(element);
+    let whole = [
+        matrix.columns * element,
+        bytes,
+        (matrix.address % 16) as usize,
+    ]
+    .iter()
+    .all(|x| x.is_multiple_of(16));
+    let params = PruneParams {
+        dense: matrix.address,
+        values: values.address(),
+        meta: meta.address(),
+        total: small("words of positions", total)?,
+        words: small("words of a row", words)?,
+        columns: small("columns", matrix.columns)?,
+        leading_bytes: small("bytes of a row", bytes)?,
+        vectors: u32::from(whole),
+        reserved: 0,
+    };
+    let grid = Grid::of([params.total.div_ceil(row.threads), 1, 1]);
+    queue.launch(&kernel, grid, &params)?;
+    Ok([meta, values])
+}

@@ -1,0 +1,59 @@
+//! Values to the places they have in another form of their matrix.
+
+use einsparse_kernels::abi::Operation;
+use einsparse_kernels::families::ScatterParams;
+use einsparse_kernels::table::{Row, kernels};
+
+use crate::device::Device;
+use crate::driver::DeviceMemory;
+use crate::error::{Error, Result};
+use crate::kernel::{Grid, Kernel, Queue};
+use crate::launch::{MAX_GRID_X, within};
+use crate::registry::Dtype;
+
+/// Places on the device, and the kernel for one width of element.
+#[derive(Debug)]
+pub(crate) struct Scatter {
+    kernel: Kernel<ScatterParams>,
+    places: DeviceMemory,
+    count: u32,
+}
+
+impl Scatter {
+    /// For elements as wide as `dtype`; `places` are distinct, or `u32::MAX` for none.
+    pub(crate) fn new(device: &Device, dtype: Dtype, places: &[u32]) -> Result<Self> {
+        let fits =
+            |row: &&Row| row.operation == Operation::Scatter && row.dtype.bytes() == dtype.bytes();
+        let row = kernels().iter().find(fits).ok_or_else(|| Error::Operand {
+            name: "values".into(),
+            reason: format!("are {}, which no kernel moves", dtype.name()),
+        })?;
+        let most = (MAX_GRID_X * row.items as usize).min(u32::MAX as usize);
+        Ok(Scatter {
+            kernel: Kernel::load(device, row)?,
+            places: device.upload(places)?,
+            count: within("values", places.len(), most)?,
+        })
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.places.bytes()
+    }
+
+    /// Queues `out[places[i]] = values[i]`.
+    /// `values` holds an element for each place, `out` one at each.
+    pub(crate) fn run(&self, values: u64, out: u64, queue: Queue<'_>) -> Result<()> {
+        if self.count == 0 {
+            return Ok(());
+        }
+        let params = ScatterParams {
+            values,
+            places: self.places.address(),
+            out,
+            count: self.count,
+            reserved: 0,
+        };
+        let grid = Grid::of([self.count.div_ceil(self.kernel.row().items), 1, 1]);
+        queue.launch(&self.kernel, grid, &params)
+    }
+}

@@ -1,0 +1,140 @@
+//! Sliced ELLPACK out of CSR on a GPU: rows in order, chunks counted, slices filled. The host adds the counts up, because
+//! it needs to know how much memory to ask for.
+
+use einsparse_formats::SlicedEllPattern;
+use einsparse_kernels::abi::Operation;
+use einsparse_kernels::families::{
+    CHUNK_SLOTS, CHUNK_STEPS, RUN_CHUNKS, SLICE, SLICING_COUNT, SLICING_FILL, SLICING_ORDER,
+    SLICING_VALUES, SlicingParams,
+};
+use einsparse_kernels::table::{Row, kernels};
+
+use crate::device::Device;
+use crate::driver::DeviceMemory;
+use crate::error::{Error, Result};
+use crate::kernel::{Grid, Kernel, Queue};
+use crate::launch::{MAX_GRID_X, within};
+
+/// The kernel of a step, for elements of this many bytes.
+fn step(step: u32, bytes: usize) -> Result<&'static Row> {
+    let fits = |row: &&Row| {
+        let any = ![SLICING_FILL, SLICING_VALUES].contains(&step) || row.dtype.bytes() == bytes;
+        row.operation == Operation::Slicing && row.step == step && any
+    };
+    kernels().iter().find(fits).ok_or_else(|| Error::Operand {
+        name: "sparse".into(),
+        reason: format!("elements of {bytes} bytes are not sliced on a GPU"),
+    })
+}
+
+/// Queues one step.
+fn launch(
+    device: &Device,
+    row: &'static Row,
+    params: &SlicingParams,
+    queue: Queue<'_>,
+) -> Result<()> {
+    let of_block = row.items as usize;
+    let items = match row.step {
+        SLICING_ORDER => params.slices as usize * SLICE,
+        _ => params.slices as usize,
+    };
+    let blocks = within("thread blocks", items.div_ceil(of_block), MAX_GRID_X)?;
+    if blocks == 0 {
+        return Ok(());
+    }
+    let kernel = Kernel::load(device, row)?;
+    queue.launch(&kernel, Grid::of([blocks, 1, 1]), params)
+}
+
+/// Queues the order of the rows and the chunks of each slice.
+/// `order` has a word for every lane and `counts` for every slice.
+pub(crate) fn survey_slices(
+    device: &Device,
+    params: &SlicingParams,
+    queue: Queue<'_>,
+) -> Result<()> {
+    launch(device, step(SLICING_ORDER, 0)?, params, queue)?;
+    launch(device, step(SLICING_COUNT, 0)?, params, queue)
+}
+
+/// Queues windows, columns and values, of elements of `bytes` bytes.
+/// [`survey_slices`] ran with the same order; the outputs have room for the chunks that `starts` ends with.
+pub(crate) fn fill_slices(
+    device: &Device,
+    params: &SlicingParams,
+    bytes: usize,
+    queue: Queue<'_>,
+) -> Result<()> {
+    launch(device, step(SLICING_FILL, bytes)?, params, queue)
+}
+
+/// Where the values of each run of chunks begin: 128 bytes for up to 16 chunks, in place of one number for each value.
+#[derive(Debug)]
+pub(crate) struct SliceValues {
+    row: &'static Row,
+    firsts: DeviceMemory,
+    starts: DeviceMemory,
+    runs: u32,
+}
+
+impl SliceValues {
+    /// `slots` has for each slot of `pattern` the number of its value, counted from 1, or 0; those of a row follow each other.
+    pub(crate) fn new(
+        device: &Device,
+        bytes: usize,
+        pattern: &SlicedEllPattern,
+        slots: &[i32],
+    ) -> Result<SliceValues> {
+        let (mut starts, mut firsts) = (Vec::new(), Vec::new());
+        let chunks = pattern.windows().len() / 2;
+        for slice in 0..pattern.offsets().len() - 1 {
+            let all = pattern.chunks(slice);
+            for start in all.clone().step_by(RUN_CHUNKS) {
+                let run = start..all.end.min(start + RUN_CHUNKS);
+                starts.push(start as u32);
+                firsts.extend((0..SLICE).map(|lane| {
+                    let first = |chunk: usize| slots[chunk * CHUNK_SLOTS + lane * CHUNK_STEPS];
+                    let found = run.clone().map(first).find(|&slot| slot > 0);
+                    found.map_or(0, |slot| slot as u32 - 1)
+                }));
+            }
+        }
+        let runs = starts.len() as u32;
+        starts.push(chunks as u32);
+        Ok(SliceValues {
+            row: step(SLICING_VALUES, bytes)?,
+            firsts: device.upload(&firsts)?,
+            starts: device.upload(&starts)?,
+            runs,
+        })
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.firsts.bytes() + self.starts.bytes()
+    }
+
+    /// Queues the copying of `values` to the slots at `out` that `columns` has entries at.
+    /// The addresses are those of the planned pattern's arrays.
+    pub(crate) fn run(
+        &self,
+        device: &Device,
+        [values, columns, out]: [u64; 3],
+        queue: Queue<'_>,
+    ) -> Result<()> {
+        let params = SlicingParams {
+            offsets: 0,
+            columns: 0,
+            values,
+            order: self.firsts.address(),
+            counts: 0,
+            starts: self.starts.address(),
+            windows: 0,
+            local_columns: columns,
+            slot_values: out,
+            rows: 0,
+            slices: self.runs,
+        };
+        launch(device, self.row, &params, queue)
+    }
+}

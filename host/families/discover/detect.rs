@@ -1,0 +1,363 @@
+//! Detection on a GPU: micro-tiles that are not empty, rows of sequences, choices of experts.
+
+use std::sync::Arc;
+
+use einsparse_kernels::abi::Divisor;
+use einsparse_kernels::families::{
+    DETECT_ORDERED, DETECT_PAD, DETECT_VECTORS, DetectParams, STEP_BITS, STEP_CHOICES,
+    STEP_LENGTHS, STEP_MARKED, STEP_PACK, STEP_TILES, mark_words, region,
+};
+use einsparse_kernels::table::{Row, kernels};
+
+use crate::device::Device;
+use crate::driver::DeviceMemory;
+use crate::error::{Error, Refusal, Result};
+use crate::families::convert::DenseMatrix;
+use crate::kernel::{Grid, Kernel, Queue};
+use crate::launch::turns::Turns;
+use crate::launch::{MAX_GRID_X, MAX_GRID_Y, small, within};
+use crate::registry::{Dtype, Operation};
+
+/// What is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Looked {
+    /// Elements of this type.
+    Elements(Dtype),
+    /// Elements of so many bytes, and values of the micro-tiles are wanted.
+    Packed(usize),
+    /// Bits, 32 to a word.
+    Bits,
+}
+
+impl Looked {
+    fn step(self) -> u32 {
+        match self {
+            Looked::Elements(_) => STEP_TILES,
+            Looked::Packed(_) => STEP_PACK,
+            Looked::Bits => STEP_BITS,
+        }
+    }
+
+    fn bytes(self) -> usize {
+        match self {
+            Looked::Elements(dtype) => dtype.bytes(),
+            Looked::Packed(bytes) => bytes,
+            Looked::Bits => 1,
+        }
+    }
+
+    /// Bits of an element.
+    fn bits(self) -> u32 {
+        match self {
+            Looked::Bits => 1,
+            other => 8 * other.bytes() as u32,
+        }
+    }
+}
+
+/// Lists on a device.
+#[derive(Debug)]
+pub(crate) struct DeviceLists {
+    pub lists: DeviceMemory,
+    pub counts: DeviceMemory,
+    /// Zero between launches.
+    pub status: DeviceMemory,
+    pub packed: Option<DeviceMemory>,
+    /// Whoever writes or reads the lists is queued here.
+    pub turns: Arc<Turns>,
+}
+
+impl DeviceLists {
+    /// Whether they have all the room that these have.
+    pub(crate) fn hold(&self, [lists, counts, status, packed]: [usize; 4]) -> bool {
+        let own = self.packed.as_ref().map_or(0, DeviceMemory::bytes);
+        let all = [
+            (self.lists.bytes(), lists),
+            (self.counts.bytes(), counts),
+            (self.status.bytes(), status),
+            (own, packed),
+        ];
+        all.iter().all(|(own, wanted)| own >= wanted)
+    }
+
+    /// Device bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let packed = self.packed.as_ref().map_or(0, DeviceMemory::bytes);
+        self.lists.bytes() + self.counts.bytes() + self.status.bytes() + packed
+    }
+}
+
+/// A kernel chosen for a shape.
+#[derive(Debug)]
+pub(crate) struct DetectLaunch {
+    kernel: Kernel<DetectParams>,
+    params: DetectParams,
+    blocks: u32,
+    /// Matrices that lie one behind the other, each with its own lists.
+    items: u32,
+    /// Bytes of what every thread block leaves for the others.
+    status_bytes: usize,
+    multiprocessors: u32,
+}
+
+/// Bytes that are fetched ahead at the most, of each row a multiple of those of a tile of the product, and lists that make it worth
+/// while.
+const AHEAD_BYTES: usize = 16 << 20;
+const AHEAD_STEP: usize = 512;
+const AHEAD_PANELS: u32 = 16;
+
+/// The row of a step, or why there is none.
+fn find(step: u32, bytes: usize, micro: (usize, usize), what: &str) -> Result<&'static Row> {
+    let block = (micro.0 as u32, micro.1 as u32);
+    let own = kernels()
+        .iter()
+        .filter(|row| row.operation == Operation::Detection && row.step == step);
+    let fits = |row: &&Row| row.block == block && row.dtype.bytes() == bytes;
+    own.clone().find(fits).ok_or_else(|| Error::NoKernel {
+        indirect: format!("micro-tiles of {} x {} of {what}", micro.0, micro.1),
+        tried: own
+            .map(|row| Refusal {
+                name: row.name.into(),
+                reason: format!(
+                    "is for {} x {} elements of {} bytes",
+                    row.block.0,
+                    row.block.1,
+                    row.dtype.bytes()
+                ),
+            })
+            .collect(),
+    })
+}
+
+impl DetectLaunch {
+    /// Detection of `micro` tiles in a matrix of these extents. `above`: what makes the top bit of an element that counts.
+    pub(crate) fn tiles(
+        device: &Device,
+        looked: Looked,
+        [rows, columns]: [usize; 2],
+        micro: (usize, usize),
+        (above, ordered): (u32, bool),
+    ) -> Result<Self> {
+        let what = match looked {
+            Looked::Elements(dtype) => dtype.name(),
+            Looked::Packed(2) => "packed 16-bit elements",
+            Looked::Packed(_) => "packed elements",
+            Looked::Bits => "bits",
+        };
+        let row = find(looked.step(), looked.bytes(), micro, what)?;
+        let r = region(row.block, looked.bits(), row.step);
+        let across = columns.div_ceil(r.columns as usize);
+        let down = rows.div_ceil(r.rows as usize);
+        let (panels, positions, parts) = if micro.0 > 1 {
+            (down, columns.div_ceil(micro.1), across)
+        } else {
+            (columns.div_ceil(micro.1), rows, down)
+        };
+        let params = DetectParams {
+            across: Divisor::new(small("regions of a row", across)?),
+            rows: within("rows", rows, i32::MAX as usize)?,
+            columns: within("columns", columns, i32::MAX as usize)?,
+            panels: small("panels", panels)?,
+            stride: small("places of a list", stride(positions))?,
+            parts: small("regions of a panel", parts)?,
+            above,
+            flags: if ordered { DETECT_ORDERED } else { 0 },
+            ..DetectParams::default()
+        };
+        let blocks = within("regions", across.saturating_mul(down), MAX_GRID_X)?;
+        Self::made(device, row, params, blocks, panels * (parts + 1) * 8)
+    }
+
+    /// Rows of `count` sequences, `distance` from one to the next.
+    pub(crate) fn lengths(device: &Device, count: usize, distance: usize) -> Result<Self> {
+        let row = find(STEP_LENGTHS, 4, (1, 1), "lengths")?;
+        let params = DetectParams {
+            rows: within("sequences", count, MAX_GRID_X)?,
+            columns: small("rows of a sequence", distance)?,
+            panels: 1,
+            stride: small("rows", stride(count.saturating_mul(distance)))?,
+            ..DetectParams::default()
+        };
+        Self::made(device, row, params, params.rows, 0)
+    }
+
+    /// `count` choices among `experts`.
+    pub(crate) fn choices(device: &Device, count: usize, experts: usize) -> Result<Self> {
+        let row = find(STEP_CHOICES, 4, (1, 1), "choices")?;
+        let blocks = within(
+            "thread blocks",
+            count.div_ceil(row.items as usize),
+            MAX_GRID_X,
+        )?;
+        let params = DetectParams {
+            rows: small("choices", count)?,
+            panels: within("experts", experts, row.items as usize)?,
+            stride: small("choices of an expert", stride(count))?,
+            parts: blocks,
+            ..DetectParams::default()
+        };
+        Self::made(device, row, params, blocks, experts * 8)
+    }
+
+    /// Lists of the micro-tiles of `height` rows of a matrix of 16-bit elements that a marked product has left.
+    pub(crate) fn marked(
+        device: &Device,
+        dtype: Dtype,
+        [rows, columns]: [usize; 2],
+        height: usize,
+    ) -> Result<Self> {
+        let row = find(STEP_MARKED, dtype.bytes(), (height, 1), "marked elements")?;
+        let (panels, parts) = (rows.div_ceil(height), columns.div_ceil(row.items as usize));
+        let params = DetectParams {
+            across: Divisor::new(small("parts of a panel", parts)?),
+            rows: within("rows", rows, i32::MAX as usize - height)?,
+            columns: within("columns", columns, i32::MAX as usize - 64)?,
+            panels: small("panels", panels)?,
+            stride: small("places of a list", stride(columns))?,
+            parts: small("parts of a panel", parts)?,
+            ..DetectParams::default()
+        };
+        let words = panels.saturating_mul(mark_words(columns) + 1);
+        let words = within("words of bits", words, i32::MAX as usize)?;
+        let blocks = within("thread blocks", panels.saturating_mul(parts), MAX_GRID_X)?;
+        Self::made(device, row, params, blocks, words as usize * 4)
+    }
+
+    fn made(
+        device: &Device,
+        row: &'static Row,
+        params: DetectParams,
+        blocks: u32,
+        status_bytes: usize,
+    ) -> Result<Self> {
+        let kernel = Kernel::load(device, row)?;
+        Ok(DetectLaunch {
+            kernel,
+            params,
+            blocks,
+            items: 1,
+            status_bytes,
+            multiprocessors: device.machine().multiprocessors,
+        })
+    }
+
+    /// The same for so many matrices, one behind the other, whose lists follow one another: of single rows, where one matrix's lists
+    /// would go on into the next.
+    pub(crate) fn batched(self, items: usize) -> Result<Self> {
+        Ok(DetectLaunch {
+            items: within("items", items, MAX_GRID_Y)?,
+            ..self
+        })
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        self.kernel.row().name
+    }
+
+    /// Bytes of lists, counts and status, and of the values where they are wanted.
+    pub(crate) fn room(&self) -> Result<[usize; 4]> {
+        let items = self.items as usize;
+        let panels = items.saturating_mul(self.params.panels as usize);
+        let stride = self.params.stride as usize;
+        let words = panels.saturating_mul(stride);
+        within("places of all lists", words, isize::MAX as usize / 512)?;
+        let tile = self.kernel.row().block.0 as usize * self.kernel.row().dtype.bytes();
+        let packed = match self.kernel.row().step {
+            STEP_PACK | STEP_MARKED => (words * tile).max(16),
+            _ => 0,
+        };
+        let status = items.saturating_mul(self.status_bytes).max(16);
+        Ok([(words * 4).max(16), (panels * 4).max(16), status, packed])
+    }
+
+    pub(crate) fn lists(&self, device: &Device) -> Result<DeviceLists> {
+        let [lists, counts, status, packed] = self.room()?;
+        let packed = (packed > 0).then(|| device.zeros(packed));
+        Ok(DeviceLists {
+            lists: device.zeros(lists)?,
+            counts: device.zeros(counts)?,
+            status: device.zeros(status)?,
+            packed: packed.transpose()?,
+            turns: Arc::new(Turns::new(device)?),
+        })
+    }
+
+    /// Queues the kernel.
+    /// Runs over the same lists follow one another.
+    pub(crate) fn run(
+        &self,
+        source: DenseMatrix,
+        lists: &DeviceLists,
+        queue: Queue<'_>,
+    ) -> Result<()> {
+        self.run_ahead_of(None, source, lists, queue)
+    }
+
+    /// The same in front of a product with the matrix `next`, which a kernel that packs may fetch into L2 meanwhile.
+    pub(crate) fn run_ahead_of(
+        &self,
+        next: Option<DenseMatrix>,
+        source: DenseMatrix,
+        lists: &DeviceLists,
+        queue: Queue<'_>,
+    ) -> Result<()> {
+        if self.blocks == 0 || self.items == 0 {
+            return Ok(());
+        }
+        let (ahead, rows, bytes_ahead) = next.map_or((0, 0, 0), |next| self.ahead(&next));
+        let bytes = self.row_bytes(source.leading);
+        let whole = bytes.is_multiple_of(16) && source.address.is_multiple_of(16);
+        let params = DetectParams {
+            source: source.address,
+            row_bytes: bytes as u64,
+            lists: lists.lists.address(),
+            counts: lists.counts.address(),
+            status: lists.status.address(),
+            packed: lists.packed.as_ref().map_or(0, DeviceMemory::address),
+            flags: self.params.flags | if whole { DETECT_VECTORS } else { 0 },
+            ahead,
+            ahead_row_bytes: next.map_or(0, |next| (next.leading * 2) as u64),
+            ahead_rows: rows,
+            ahead_bytes: bytes_ahead,
+            ..self.params
+        };
+        // The kernel waits for the one ahead before it reads.
+        let grid = Grid::of([self.blocks, self.items, 1]).early();
+        queue.launch(&self.kernel, grid, &params)
+    }
+
+    /// What to fetch of `next`, a matrix of 2-byte elements: from where, how many rows, bytes of each. The left columns of all its rows, which
+    /// the first tiles of the product read, as far as they stay in L2; nothing where few panels would read few of the rows, or
+    /// where the matrix takes more than one wave of thread blocks, which would wait behind these bytes.
+    fn ahead(&self, next: &DenseMatrix) -> (u64, u32, u32) {
+        let wave = self
+            .kernel
+            .row()
+            .min_blocks
+            .saturating_mul(self.multiprocessors);
+        let packs = self.kernel.row().step == STEP_PACK && self.kernel.row().block.1 == 1;
+        let aligned = next.address.is_multiple_of(16) && next.leading.is_multiple_of(8);
+        if !packs || !aligned || self.blocks > wave || self.params.panels < AHEAD_PANELS {
+            return (0, 0, 0);
+        }
+        let room = AHEAD_BYTES.checked_div(next.rows).unwrap_or(0);
+        let bytes = (next.columns * 2).min(room) / AHEAD_STEP * AHEAD_STEP;
+        match (u32::try_from(next.rows), u32::try_from(bytes)) {
+            (Ok(rows), Ok(bytes)) if bytes > 0 => (next.address, rows, bytes),
+            _ => (0, 0, 0),
+        }
+    }
+
+    /// Bytes from one row to the next; rows of bits are words.
+    fn row_bytes(&self, leading: usize) -> usize {
+        match self.kernel.row().step {
+            STEP_BITS => leading * 4,
+            _ => leading * self.kernel.row().dtype.bytes(),
+        }
+    }
+}
+
+/// Places of a list of at most `positions`.
+pub(crate) fn stride(positions: usize) -> usize {
+    positions.next_multiple_of(DETECT_PAD as usize)
+}

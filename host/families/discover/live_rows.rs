@@ -1,0 +1,339 @@
+//! Kernels over rows whose number is known on the device only: families `live_rows` and `dense_live`.
+
+use einsparse_kernels::abi::{FLAG_BIAS_COLUMNS, FLAG_GELU, FLAG_VECTORS, PANEL_BYTES};
+use einsparse_kernels::families::{
+    DenseParams, LIVE_ROWS_EARLY, LIVE_ROWS_SCATTER, LiveRowsParams, NORM_COLUMNS, PACK_AHEAD,
+    PACK_PAD, PACK_PARTS, STEP_LIVE_PRODUCT, STEP_NORM_ROWS, STEP_PACK_ROWS,
+};
+use einsparse_kernels::table::{Row, kernels};
+
+use crate::cost::live::clocks;
+use crate::device::Device;
+use crate::driver::DeviceMemory;
+use crate::error::{Error, Refusal, Result};
+use crate::kernel::{Grid, Kernel, Queue};
+use crate::launch::maps::{Flat, tensor_map};
+use crate::launch::{MAX_GRID_X, MAX_GRID_Y, refused, small, within};
+use crate::registry::{Dtype, Operation};
+
+/// Rows in device memory, `leading` elements apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rows {
+    pub address: u64,
+    pub leading: usize,
+}
+
+/// Bytes of weights that packing fetches into L2 at the most: they should still be there when they are multiplied.
+const FETCHED: usize = 24 << 20;
+
+/// The rows of the family and step for an element type.
+fn rows_of(step: u32, dtype: Dtype) -> impl Iterator<Item = &'static Row> + Clone {
+    kernels().iter().filter(move |row| {
+        row.operation == Operation::Live && row.step == step && row.dtype == dtype
+    })
+}
+
+fn find(step: u32, dtype: Dtype, what: &str) -> Result<&'static Row> {
+    rows_of(step, dtype).next().ok_or_else(|| Error::NoKernel {
+        indirect: what.into(),
+        tried: kernels()
+            .iter()
+            .filter(|row| row.operation == Operation::Live && row.step == step)
+            .map(|row| Refusal {
+                name: row.name.into(),
+                reason: format!("is for {}, not {}", row.dtype.name(), dtype.name()),
+            })
+            .collect(),
+    })
+}
+
+/// Factors and summands are loaded 16 bytes at a time.
+fn whole_vectors(name: &str, address: u64) -> Result<()> {
+    if address.is_multiple_of(16) {
+        return Ok(());
+    }
+    let reason = format!("lies at address {address:#x}, which must be a multiple of 16 bytes");
+    Err(refused(name, reason))
+}
+
+/// Packing, and what it says of the packed rows.
+#[derive(Debug)]
+pub(crate) struct PackLaunch {
+    pack: Kernel<LiveRowsParams>,
+    norm: Kernel<LiveRowsParams>,
+    params: LiveRowsParams,
+    /// Packed rows at the most, a multiple of 128.
+    capacity: usize,
+    /// Thread blocks of the normalisation that the GPU holds at once.
+    norm_blocks: usize,
+    ranges: DeviceMemory,
+    sources: DeviceMemory,
+    live: DeviceMemory,
+}
+
+impl PackLaunch {
+    /// For `items` sequences that begin `distance` rows apart, of rows of so many columns.
+    pub(crate) fn new(
+        device: &Device,
+        dtype: Dtype,
+        [items, distance, columns]: [usize; 3],
+        epsilon: f64,
+    ) -> Result<Self> {
+        if !columns.is_multiple_of(8) || columns > NORM_COLUMNS as usize {
+            let reason = format!("has {columns} columns; multiples of 8 up to {NORM_COLUMNS} do");
+            return Err(refused("x", reason));
+        }
+        let all = items.saturating_mul(distance);
+        within("rows of all sequences", all, 1 << 30)?;
+        let capacity = all.next_multiple_of(PACK_PAD as usize);
+        let kernel = |step, what: &str| Kernel::load(device, find(step, dtype, what)?);
+        let ranges = device.zeros((capacity * 8).max(16))?;
+        let sources = device.zeros((capacity * 4).max(16))?;
+        let live = device.zeros(16)?;
+        let params = LiveRowsParams {
+            ranges: ranges.address(),
+            sources: sources.address(),
+            live: live.address(),
+            columns: columns as u32,
+            items: within("sequences", items, MAX_GRID_X)?,
+            distance: small("rows of a sequence", distance)?,
+            epsilon: epsilon as f32,
+            ..LiveRowsParams::default()
+        };
+        Ok(PackLaunch {
+            pack: kernel(STEP_PACK_ROWS, "rows of sequences, packed")?,
+            norm: kernel(STEP_NORM_ROWS, "rows, normalised")?,
+            params,
+            capacity,
+            norm_blocks: 2 * device.machine().multiprocessors as usize,
+            ranges,
+            sources,
+            live,
+        })
+    }
+
+    /// Packed rows at the most.
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Addresses of the ranges of the packed rows, and of their number.
+    pub(crate) fn addresses(&self) -> [u64; 2] {
+        [self.ranges.address(), self.live.address()]
+    }
+
+    /// Says how many rows there are, where nothing is packed.
+    pub(crate) fn set_live(&self, device: &Device, rows: usize) -> Result<()> {
+        device.write(&self.live, &[small("rows", rows)?])
+    }
+
+    /// Device bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.ranges.bytes() + self.sources.bytes() + self.live.bytes()
+    }
+
+    fn row_bytes(&self, rows: Rows, name: &str) -> Result<u32> {
+        let bytes = rows.leading.saturating_mul(2);
+        if !rows.address.is_multiple_of(16) || !bytes.is_multiple_of(16) {
+            let reason = format!(
+                "address {:#x} and rows of {bytes} bytes must be multiples of 16 bytes",
+                rows.address
+            );
+            return Err(refused(name, reason));
+        }
+        small("bytes of a row", bytes)
+    }
+
+    /// Queues the packing of `x`. Matrices of so many bytes, `ahead`, are fetched into L2 for the launches behind.
+    /// Rows are those of all sequences, lengths as many as sequences, and `out` has room for the capacity.
+    pub(crate) fn pack(
+        &self,
+        x: Rows,
+        lengths: u64,
+        out: Rows,
+        ahead: [(u64, usize); PACK_AHEAD],
+        queue: Queue<'_>,
+    ) -> Result<()> {
+        let mut left = FETCHED;
+        let bytes = ahead.map(|(address, bytes)| {
+            let bytes = if address.is_multiple_of(16) {
+                bytes / 16 * 16
+            } else {
+                0
+            };
+            let taken = if bytes <= left { bytes } else { 0 };
+            left -= taken;
+            taken
+        });
+        let blocks = (self.params.items * PACK_PARTS).max(1) as usize;
+        let params = LiveRowsParams {
+            ahead: ahead.map(|(address, _)| address),
+            ahead_bytes: bytes.map(|bytes| bytes as u32),
+            ahead_part: bytes.map(|bytes| bytes.div_ceil(blocks).next_multiple_of(128) as u32),
+            x: x.address,
+            out: out.address,
+            lengths,
+            x_row: self.row_bytes(x, "x")?,
+            out_row: self.row_bytes(out, "packed rows")?,
+            ..self.params
+        };
+        let grid = [self.params.items, PACK_PARTS, 1];
+        // It waits for the launch ahead itself, as the others here do.
+        queue.launch(&self.pack, Grid::of(grid).early(), &params)
+    }
+
+    /// Queues `out = norm(x + y)` of packed rows; `scatter`: to where they came from; `early`: all but `y` was written by launches
+    /// that had ended when the launch ahead started.
+    /// `affine` are a factor and a summand for each column.
+    pub(crate) fn norm(
+        &self,
+        [x, y]: [Rows; 2],
+        affine: [u64; 2],
+        (out, scatter, early): (Rows, bool, bool),
+        queue: Queue<'_>,
+    ) -> Result<()> {
+        for (name, address) in ["factor of the norm", "summand of the norm"]
+            .into_iter()
+            .zip(affine)
+        {
+            whole_vectors(name, address)?;
+        }
+        let params = LiveRowsParams {
+            x: x.address,
+            y: y.address,
+            out: out.address,
+            scale: affine[0],
+            shift: affine[1],
+            x_row: self.row_bytes(x, "x")?,
+            y_row: self.row_bytes(y, "y")?,
+            out_row: self.row_bytes(out, "out")?,
+            flags: if scatter { LIVE_ROWS_SCATTER } else { 0 }
+                | if early { LIVE_ROWS_EARLY } else { 0 },
+            ..self.params
+        };
+        // Rows further down are taken by the same thread blocks.
+        let blocks = self.capacity.div_ceil(self.norm.row().items as usize);
+        let grid = [blocks.min(self.norm_blocks) as u32, 1, 1];
+        queue.launch(&self.norm, Grid::of(grid).early(), &params)
+    }
+}
+
+/// A product of packed rows with a matrix.
+#[derive(Debug)]
+pub(crate) struct LiveProduct {
+    kernel: Kernel<DenseParams>,
+    extents: [usize; 3],
+    grid: [u32; 3],
+    empty: DeviceMemory,
+}
+
+impl LiveProduct {
+    /// `C[m,n] = A[m,k] * B[k,n]` of at most m rows, in the tiles that suit so many.
+    pub(crate) fn new(
+        device: &Device,
+        dtype: Dtype,
+        [m, k, n]: [usize; 3],
+        expected: usize,
+    ) -> Result<Self> {
+        for (what, value) in [("rows of A", m), ("rows of B", k), ("columns of B", n)] {
+            within(what, value, i32::MAX as usize - 256)?;
+        }
+        if !k.is_multiple_of(8) || !n.is_multiple_of(8) {
+            let reason = format!("is {k} x {n}; multiples of 8 do");
+            return Err(refused("weights", reason));
+        }
+        let some = device.machine().multiprocessors as usize;
+        let row = rows_of(STEP_LIVE_PRODUCT, dtype)
+            .min_by_key(|row| clocks(row, [expected.clamp(1, m.max(1)), k, n], some));
+        let row = match row {
+            Some(row) => row,
+            None => find(STEP_LIVE_PRODUCT, dtype, "a product of packed rows")?,
+        };
+        let across = n.div_ceil(row.columns as usize) * row.parts as usize;
+        // As many rows of tiles as the GPU holds at once; further ones are taken by the same thread blocks. A thread block
+        // without work costs as much as a start.
+        let all = m.div_ceil(row.block.0 as usize).max(1);
+        let down = (some / across.max(1)).clamp(1, all);
+        Ok(LiveProduct {
+            grid: [
+                within("tiles across", across, MAX_GRID_X)?,
+                within("tiles down", down, MAX_GRID_Y)?,
+                u32::from(m > 0),
+            ],
+            kernel: Kernel::load(device, row)?,
+            extents: [m, k, n],
+            empty: device.zeros(16)?,
+        })
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        self.kernel.row().name
+    }
+
+    /// Queues `C = A * B + bias`, through a GELU if wanted, of the rows that `live` says there are. Rows up to a multiple of 128
+    /// are written.
+    /// B and biases are read before the launch ahead has ended, whatever `early` is: they were written by launches that
+    /// had ended when that one started. So was `live` where `early`; otherwise the launch ahead may write it.
+    pub(crate) fn run(
+        &self,
+        [a, b, c]: [Rows; 3],
+        (bias, gelu): (u64, bool),
+        (live, early): (u64, bool),
+        queue: Queue<'_>,
+    ) -> Result<()> {
+        let [m, k, n] = self.extents;
+        let whole = |rows: Rows| rows.address.is_multiple_of(16) && rows.leading.is_multiple_of(8);
+        for (name, rows) in [("A", a), ("weights", b), ("C", c)] {
+            if !whole(rows) {
+                let reason = format!(
+                    "address {:#x} and rows of {} elements must be multiples of 16 bytes",
+                    rows.address, rows.leading
+                );
+                return Err(refused(name, reason));
+            }
+        }
+        let row = self.kernel.row();
+        let (high, deep) = (row.block.0 as usize, row.block.1 as usize);
+        let map = |rows: Rows, extents, tile: [usize; 2]| {
+            let matrix = Flat {
+                address: rows.address,
+                extents,
+                leading: rows.leading,
+            };
+            tensor_map(self.kernel.row().dtype, &matrix, tile, tile[0], &self.empty)
+        };
+        let gelu = if gelu { FLAG_GELU } else { 0 };
+        let params = DenseParams {
+            a_map: map(a, [k, m], [deep, high])?,
+            b_map: map(b, [n, k], [PANEL_BYTES / 2, deep])?,
+            c: c.address,
+            bias,
+            live,
+            alpha: 1.0,
+            n: small("columns of B", n)?,
+            m: small("rows of A", m)?,
+            ldc_bytes: small("bytes of a row of C", c.leading.saturating_mul(2))?,
+            flags: FLAG_VECTORS | FLAG_BIAS_COLUMNS | gelu,
+            stages: small("stages", k.div_ceil(deep))?,
+            early: u32::from(early),
+        };
+        let grid = Grid::of(self.grid).in_clusters(self.kernel.row().parts);
+        queue.launch(&self.kernel, grid.early(), &params)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::whole_vectors;
+
+    #[test]
+    fn factors_off_16_bytes_are_refused_with_their_address() {
+        assert!(whole_vectors("factor of the norm", 0x7f00).is_ok());
+        let error = whole_vectors("factor of the norm", 0x7f02).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.contains("factor of the norm") && text.contains("0x7f02"),
+            "{text}"
+        );
+    }
+}

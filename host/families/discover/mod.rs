@@ -1,0 +1,15 @@
+//! What of an operand holds something. The kernels: `kernels-gpu/families/discover`.
+
+pub(crate) mod channels;
+pub(crate) mod detect;
+pub(crate) mod live_rows;
+pub(crate) mod route;
+pub(crate) mod sample;
+pub(crate) mod transpose;
+
+pub(crate) use channels::ChannelsLaunch;
+pub(crate) use detect::{DetectLaunch, DeviceLists, Looked, stride as list_stride};
+pub(crate) use live_rows::{LiveProduct, PackLaunch, Rows};
+pub(crate) use route::{DeviceRoutes, RouteLaunch, SumLaunch, WeighLaunch};
+pub(crate) use sample::SampleLaunch;
+pub(crate) use transpose::TransposeLaunch;

@@ -1,0 +1,251 @@
+//! A router's choices on a GPU: sorted by expert, and the sums of what the experts made.
+
+use std::sync::Arc;
+
+use einsparse_kernels::abi::Divisor;
+use einsparse_kernels::families::{
+    ROUTE_BLOCKS, ROUTE_EXPERTS, ROUTE_PANEL, ROUTE_RECORD, ROUTE_SHARE, RouteParams,
+    STEP_ROUTE_COUNT, STEP_ROUTE_GRADIENT, STEP_ROUTE_PLACE, STEP_ROUTE_SUM,
+};
+use einsparse_kernels::table::kernels;
+
+use crate::device::Device;
+use crate::driver::DeviceMemory;
+use crate::error::{Error, Refusal, Result};
+use crate::families::convert::DenseMatrix;
+use crate::kernel::{Grid, Kernel, Queue};
+use crate::launch::turns::Turns;
+use crate::launch::{aligned, small, within};
+use crate::registry::{Dtype, Operation};
+
+/// A step's kernel.
+#[derive(Debug)]
+struct Step {
+    kernel: Kernel<RouteParams>,
+}
+
+impl Step {
+    fn new(device: &Device, step: u32, dtype: Dtype) -> Result<Self> {
+        let own = kernels()
+            .iter()
+            .filter(|row| row.operation == Operation::Routing && row.step == step);
+        let Some(row) = own.clone().find(|row| row.dtype == dtype) else {
+            return Err(Error::NoKernel {
+                indirect: format!("rows of {} routed to experts", dtype.name()),
+                tried: own
+                    .map(|row| Refusal {
+                        name: row.name.into(),
+                        reason: format!("is for {}", row.dtype.name()),
+                    })
+                    .collect(),
+            });
+        };
+        let kernel = Kernel::load(device, row)?;
+        Ok(Step { kernel })
+    }
+
+    fn run(&self, blocks: u32, params: &RouteParams, queue: Queue<'_>) -> Result<()> {
+        // The kernel waits for the one ahead before it reads or writes.
+        let grid = Grid::of([blocks, 1, 1]).early();
+        queue.launch(&self.kernel, grid, params)
+    }
+}
+
+/// Choices sorted by expert, on a device.
+#[derive(Debug)]
+pub(crate) struct DeviceRoutes {
+    counts: DeviceMemory,
+    /// The choice of each slot.
+    pub order: DeviceMemory,
+    /// First slot of each expert, of the choices of none, and how many slots there are.
+    pub offsets: DeviceMemory,
+    /// How many panels there are, then each one.
+    pub panels: DeviceMemory,
+    /// Whoever writes or reads the routes is queued here.
+    pub turns: Arc<Turns>,
+}
+
+impl DeviceRoutes {
+    /// Device bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        [&self.counts, &self.order, &self.offsets, &self.panels]
+            .map(DeviceMemory::bytes)
+            .iter()
+            .sum()
+    }
+}
+
+/// The kernels that sort so many choices.
+#[derive(Debug)]
+pub(crate) struct RouteLaunch {
+    steps: [Step; 2],
+    params: RouteParams,
+}
+
+impl RouteLaunch {
+    /// Routing of `count` choices among `experts`.
+    pub(crate) fn new(device: &Device, count: usize, experts: usize) -> Result<Self> {
+        let steps = [STEP_ROUTE_COUNT, STEP_ROUTE_PLACE];
+        let [counted, placed] = steps.map(|step| Step::new(device, step, Dtype::F32));
+        // The last multiples of what a thread block reaches stay below 2^32.
+        let count = within("choices", count, i32::MAX as usize)?;
+        let experts = within("experts", experts, ROUTE_EXPERTS as usize)?;
+        let share = count.div_ceil(ROUTE_BLOCKS).next_multiple_of(ROUTE_SHARE);
+        let share = share.max(ROUTE_SHARE);
+        Ok(RouteLaunch {
+            steps: [counted?, placed?],
+            params: RouteParams {
+                bins: Divisor::new(experts + 1),
+                count,
+                share,
+                blocks: count.div_ceil(share),
+                ..RouteParams::default()
+            },
+        })
+    }
+
+    /// Panels at the most: each expert has one that is not full.
+    pub(crate) fn panels(&self) -> usize {
+        let count = self.params.count as usize;
+        let experts = self.params.bins.value as usize - 1;
+        count / ROUTE_PANEL as usize + experts.min(count)
+    }
+
+    /// Room for what a run finds.
+    pub(crate) fn routes(&self, device: &Device) -> Result<DeviceRoutes> {
+        let bins = self.params.bins.value as usize;
+        let record = ROUTE_RECORD as usize * 4;
+        Ok(DeviceRoutes {
+            counts: device.zeros((self.params.blocks as usize * bins * 4).max(16))?,
+            order: device.zeros((self.params.count as usize * 4).max(16))?,
+            offsets: device.zeros((bins + 1) * 4)?,
+            panels: device.zeros((1 + self.panels()) * record)?,
+            turns: Arc::new(Turns::new(device)?),
+        })
+    }
+
+    /// Queues the two kernels.
+    /// `choices` holds as many words as planned; the routes are of this launch.
+    pub(crate) fn run(&self, choices: u64, routes: &DeviceRoutes, queue: Queue<'_>) -> Result<()> {
+        let params = RouteParams {
+            choices,
+            counts: routes.counts.address(),
+            order: routes.order.address(),
+            offsets: routes.offsets.address(),
+            panels: routes.panels.address(),
+            ..self.params
+        };
+        for step in &self.steps {
+            step.run(self.params.blocks, &params, queue)?;
+        }
+        Ok(())
+    }
+}
+
+/// The kernel that adds each token's rows.
+#[derive(Debug)]
+pub(crate) struct SumLaunch {
+    step: Step,
+    extents: [usize; 3],
+    blocks: u32,
+}
+
+impl SumLaunch {
+    /// Sums of `[tokens, top, width]` along the second axis.
+    pub(crate) fn new(device: &Device, dtype: Dtype, extents: [usize; 3]) -> Result<Self> {
+        let step = Step::new(device, STEP_ROUTE_SUM, dtype)?;
+        let [tokens, top, width] = extents;
+        within("rows", tokens.saturating_mul(top), i32::MAX as usize)?;
+        let vectors = width.div_ceil(step.kernel.row().vector as usize);
+        let threads = tokens.saturating_mul(vectors);
+        let threads = within("vectors", threads, (i32::MAX as usize) & !1023)?;
+        Ok(SumLaunch {
+            blocks: threads.div_ceil(step.kernel.row().threads),
+            step,
+            extents,
+        })
+    }
+
+    /// Queues the kernel.
+    pub(crate) fn run(&self, rows: DenseMatrix, sums: DenseMatrix, queue: Queue<'_>) -> Result<()> {
+        let [tokens, top, width] = self.extents;
+        let row = self.step.kernel.row();
+        aligned(row, "rows", rows.address, rows.leading)?;
+        aligned(row, "sums", sums.address, sums.leading)?;
+        let bytes = |what, leading: usize| small(what, leading.saturating_mul(row.dtype.bytes()));
+        let params = RouteParams {
+            rows: rows.address,
+            sums: sums.address,
+            vectors: Divisor::new(width.div_ceil(row.vector as usize) as u32),
+            tokens: small("tokens", tokens)?,
+            top: small("choices of a token", top)?,
+            row_bytes: bytes("bytes of a row", rows.leading)?,
+            sum_bytes: bytes("bytes of a sum", sums.leading)?,
+            ..RouteParams::default()
+        };
+        self.step.run(self.blocks, &params, queue)
+    }
+}
+
+/// The kernel that weights hidden rows and their gradients, and multiplies them for the gradient of the weights.
+#[derive(Debug)]
+pub(crate) struct WeighLaunch {
+    step: Step,
+    params: RouteParams,
+    blocks: u32,
+}
+
+impl WeighLaunch {
+    /// For hidden rows `[slots, width]` of so many experts: `[slots, experts, width]`.
+    pub(crate) fn new(device: &Device, dtype: Dtype, extents: [usize; 3]) -> Result<Self> {
+        let step = Step::new(device, STEP_ROUTE_GRADIENT, dtype)?;
+        let [slots, experts, width] = extents;
+        let warps = step.kernel.row().threads / 32;
+        let params = RouteParams {
+            bins: Divisor::new(within("experts", experts, ROUTE_EXPERTS as usize)? + 1),
+            vectors: Divisor::new(small(
+                "columns",
+                width.div_ceil(step.kernel.row().vector as usize),
+            )?),
+            count: within("slots", slots, i32::MAX as usize / 64)?,
+            ..RouteParams::default()
+        };
+        Ok(WeighLaunch {
+            blocks: params.count.div_ceil(warps),
+            step,
+            params,
+        })
+    }
+
+    /// Queues the kernel. `words`: weights and their gradients, one of each choice.
+    /// The routes are those of the rows.
+    pub(crate) fn run(
+        &self,
+        routes: &DeviceRoutes,
+        [hidden, gradients]: [DenseMatrix; 2],
+        words: [u64; 2],
+        queue: Queue<'_>,
+    ) -> Result<()> {
+        let row = self.step.kernel.row();
+        aligned(row, "hidden rows", hidden.address, hidden.leading)?;
+        aligned(
+            row,
+            "hidden gradients",
+            gradients.address,
+            gradients.leading,
+        )?;
+        let bytes = |what, leading: usize| small(what, leading.saturating_mul(row.dtype.bytes()));
+        let params = RouteParams {
+            order: routes.order.address(),
+            offsets: routes.offsets.address(),
+            rows: hidden.address,
+            sums: gradients.address,
+            weights: words[0],
+            gradient: words[1],
+            row_bytes: bytes("bytes of a hidden row", hidden.leading)?,
+            sum_bytes: bytes("bytes of a hidden gradient", gradients.leading)?,
+            ..self.params
+        };
+        self.step.run(self.blocks, &params, queue)
+    }
+}

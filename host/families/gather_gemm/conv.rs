@@ -1,0 +1,366 @@
+//! A convolution's product: kernel, grid and tensor map of the weights.
+
+use einsparse_kernels::abi::{
+    B_COLUMNS, FLAG_ACCUMULATE, FLAG_BIAS_COLUMNS, FLAG_RELU, FLAG_VECTORS, Operation,
+};
+use einsparse_kernels::families::{
+    CONV_GRADIENT, CONV_TURN, ConvParams, ConvStepParams, ConvWordsParams,
+};
+use einsparse_kernels::table::{Row, kernels};
+
+use crate::device::Device;
+use crate::driver::DeviceMemory;
+use crate::error::{Error, Result};
+use crate::families::gather_gemm::kernel_map::{KernelMap, MapArrays};
+use crate::kernel::{Grid, Kernel, Queue};
+use crate::launch::maps::{Heads, heads_map};
+use crate::launch::turns::Turns;
+use crate::launch::{MAX_GRID_Y, refused, small, within};
+use crate::registry::Dtype;
+
+/// Operands in device memory; leading dimensions in elements.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RawConv {
+    pub input: u64,
+    pub ld_input: usize,
+    pub weights: u64,
+    pub ld_weights: usize,
+    /// Or 0.
+    pub bias: u64,
+    pub out: u64,
+    pub ld_out: usize,
+    /// Scalar factor of the product.
+    pub alpha: f32,
+}
+
+/// What becomes of the sums.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ConvFinish {
+    /// Clamped at zero from below, behind the bias.
+    pub relu: bool,
+    /// Added to what the output holds.
+    pub accumulate: bool,
+}
+
+/// The step of family `conv_steps` for elements of this type, or of this size.
+pub(crate) fn conv_step(
+    device: &Device,
+    step: u32,
+    fits: impl Fn(Dtype) -> bool,
+) -> Result<Kernel<ConvStepParams>> {
+    let row = kernels()
+        .iter()
+        .find(|row| row.module == "conv_steps" && row.step == step && fits(row.dtype));
+    let missing = || refused("conv_steps", format!("no kernel for step {step}"));
+    Kernel::load(device, row.ok_or_else(missing)?)
+}
+
+/// Whether the rows of a matrix are where this kernel reads them.
+pub(crate) fn reads(row: &Row, address: u64, leading: usize) -> bool {
+    let vector = row.vector as usize;
+    address.is_multiple_of((vector * row.dtype.bytes()) as u64) && leading.is_multiple_of(vector)
+}
+
+/// A kernel that multiplies, by what it is told of the weights.
+#[derive(Debug)]
+enum Multiplier {
+    /// A tensor map of them: family `conv`.
+    Mapped(Kernel<ConvParams>),
+    /// Their address.
+    Addressed(Kernel<ConvWordsParams>),
+}
+
+impl Multiplier {
+    fn load(device: &Device, row: &'static Row) -> Result<Self> {
+        Ok(match row.module {
+            "conv" => Multiplier::Mapped(Kernel::load(device, row)?),
+            _ => Multiplier::Addressed(Kernel::load(device, row)?),
+        })
+    }
+
+    fn row(&self) -> &'static Row {
+        match self {
+            Multiplier::Mapped(kernel) => kernel.row(),
+            Multiplier::Addressed(kernel) => kernel.row(),
+        }
+    }
+}
+
+/// The rows that multiply elements of this type, those of gradients of weights apart.
+pub(crate) fn conv_rows(dtype: Dtype) -> impl Iterator<Item = &'static Row> {
+    kernels().iter().filter(move |row| {
+        row.operation == Operation::Convolution
+            && (row.module == "conv" || row.module == "conv_simt" && !is_gradient(row))
+            && row.dtype == dtype
+    })
+}
+
+/// Whether matrices that lie `turned`, as `[t, m, c]`, or not, have to be turned over for a kernel.
+pub(crate) fn turns(row: &Row, turned: bool) -> bool {
+    (row.order & B_COLUMNS != 0) != turned
+}
+
+/// Whether a row of these families computes the gradient of weights.
+pub(crate) fn is_gradient(row: &Row) -> bool {
+    row.step == CONV_GRADIENT
+}
+
+/// Kernels for these channels. Weights are `[t, c, m]`, or `[t, m, c]` where the product takes them `turned`.
+#[derive(Debug)]
+pub(crate) struct ConvProduct {
+    first: Multiplier,
+    /// For operands that the first cannot read, and f32 beside TF32 too.
+    any: Option<Multiplier>,
+    turn: Option<(Kernel<ConvStepParams>, DeviceMemory)>,
+    /// Channels of the input and of the output.
+    channels: [usize; 2],
+    volume: usize,
+    turned: bool,
+    finish: ConvFinish,
+    empty: DeviceMemory,
+    /// Runs that turn weights over share the room for them.
+    turns: Turns,
+}
+
+impl ConvProduct {
+    pub(crate) fn new(
+        device: &Device,
+        rows: [Option<&'static Row>; 2],
+        channels: [usize; 2],
+        (volume, turned, finish): (usize, bool, ConvFinish),
+    ) -> Result<Self> {
+        let [Some(first), any] = rows else {
+            return Err(refused("conv", "no kernel".into()));
+        };
+        for what in channels {
+            within("channels", what, i32::MAX as usize / 8)?;
+        }
+        let across = channels[1].div_ceil(first.columns as usize);
+        within("tiles of columns", across, MAX_GRID_Y)?;
+        within("offsets of a kernel", volume, MAX_GRID_Y)?;
+        let bytes = first.dtype.bytes();
+        let may_turn = [Some(first), any]
+            .iter()
+            .flatten()
+            .any(|row| turns(row, turned));
+        let turn = if may_turn {
+            let [c, m] = channels.map(|e| e.next_multiple_of(16 / bytes));
+            let elements = volume
+                .checked_mul(c)
+                .and_then(|n| n.checked_mul(m))
+                .and_then(|n| n.checked_mul(bytes))
+                .ok_or_else(|| Error::Overflow {
+                    what: "weights".into(),
+                    value: volume as u128 * c as u128 * m as u128,
+                    limit: usize::MAX as u128 / bytes as u128,
+                })?;
+            let kernel = conv_step(device, CONV_TURN, |dtype| dtype.bytes() == bytes)?;
+            Some((kernel, device.zeros(elements)?))
+        } else {
+            None
+        };
+        Ok(ConvProduct {
+            first: Multiplier::load(device, first)?,
+            any: any.map(|row| Multiplier::load(device, row)).transpose()?,
+            turn,
+            channels,
+            volume,
+            turned,
+            finish,
+            empty: device.zeros(16)?,
+            turns: Turns::new(device)?,
+        })
+    }
+
+    pub(crate) fn row(&self) -> &'static Row {
+        self.first.row()
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.turn.as_ref().map_or(0, |(_, memory)| memory.bytes())
+    }
+
+    /// Queues the product.
+    pub(crate) fn run(
+        &self,
+        map: &KernelMap,
+        arrays: &MapArrays<DeviceMemory>,
+        raw: &RawConv,
+        queue: Queue<'_>,
+    ) -> Result<()> {
+        let [_, n] = self.channels;
+        if map.outputs() == 0 || n == 0 {
+            return Ok(());
+        }
+        let kernel = self.kernel(raw)?;
+        map.wait(queue.stream())?;
+        let shared = turns(kernel.row(), self.turned);
+        self.turns.queue(shared, queue.stream(), || {
+            self.queue(kernel, map, arrays, raw, queue)
+        })
+    }
+
+    fn queue(
+        &self,
+        kernel: &Multiplier,
+        map: &KernelMap,
+        arrays: &MapArrays<DeviceMemory>,
+        raw: &RawConv,
+        queue: Queue<'_>,
+    ) -> Result<()> {
+        let [_, n] = self.channels;
+        let mut raw = *raw;
+        if turns(kernel.row(), self.turned) {
+            self.turn(&mut raw, queue)?;
+        }
+        let base = self.params(kernel, map, arrays, &raw)?;
+        let across = n.div_ceil(kernel.row().columns as usize) as u32;
+        let tiles = map.stride() / kernel.row().items as usize;
+        let grid = Grid::of([tiles as u32, across, 1]);
+        let kernel = match kernel {
+            Multiplier::Mapped(kernel) => return queue.launch(kernel, grid, &base),
+            Multiplier::Addressed(kernel) => kernel,
+        };
+        let bytes = kernel.row().dtype.bytes();
+        let params = ConvWordsParams {
+            base,
+            weights: raw.weights,
+            weights_bytes: small("bytes of a row of weights", raw.ld_weights * bytes)?,
+            channels: small("channels", self.channels[0])?,
+            parts: 0,
+        };
+        queue.launch(kernel, grid, &params)
+    }
+
+    /// The first kernel that reads these operands.
+    fn kernel(&self, raw: &RawConv) -> Result<&Multiplier> {
+        let reads = |kernel: &&Multiplier| {
+            let row = kernel.row();
+            reads(row, raw.input, raw.ld_input)
+                && (turns(row, self.turned) || reads(row, raw.weights, raw.ld_weights))
+        };
+        let all = [Some(&self.first), self.any.as_ref()];
+        all.into_iter().flatten().find(reads).ok_or_else(|| {
+            let reason = format!(
+                "addresses and rows of {} and {} elements are not multiples of 16 bytes, which {} asks for",
+                raw.ld_input, raw.ld_weights, self.first.row().name
+            );
+            refused("input", reason)
+        })
+    }
+
+    /// Queues the turning over of the weights, and says where they are then.
+    fn turn(&self, raw: &mut RawConv, queue: Queue<'_>) -> Result<()> {
+        let Some((kernel, memory)) = &self.turn else {
+            return Err(refused("weights", "cannot be turned over".into()));
+        };
+        let [c, m] = self.channels;
+        let (rows, columns) = if self.turned { (m, c) } else { (c, m) };
+        let leading = rows.next_multiple_of(16 / self.first.row().dtype.bytes());
+        let params = ConvStepParams {
+            source: raw.weights,
+            out: memory.address(),
+            strides: [
+                small("rows", rows)?,
+                small("columns", columns)?,
+                small("elements of a row of weights", raw.ld_weights)?,
+            ],
+            leading: small("elements of a row", leading)?,
+            ..ConvStepParams::default()
+        };
+        let grid = [columns.div_ceil(32), rows.div_ceil(32), self.volume].map(|e| e as u32);
+        within("rows of weights", grid[1] as usize, MAX_GRID_Y)?;
+        raw.weights = memory.address();
+        raw.ld_weights = leading;
+        queue.launch(kernel, Grid::of(grid), &params)
+    }
+
+    fn params(
+        &self,
+        kernel: &Multiplier,
+        map: &KernelMap,
+        arrays: &MapArrays<DeviceMemory>,
+        raw: &RawConv,
+    ) -> Result<ConvParams> {
+        let [c, n] = self.channels;
+        let bytes = kernel.row().dtype.bytes();
+        let wanted = [
+            (FLAG_RELU, self.finish.relu),
+            (FLAG_ACCUMULATE, self.finish.accumulate),
+            (FLAG_BIAS_COLUMNS, raw.bias != 0),
+        ];
+        let set = wanted.iter().filter(|(_, wanted)| *wanted);
+        let mut flags = set.fold(0, |all, (flag, _)| all | flag);
+        // The bias is read by as wide accesses.
+        let whole = [raw.ld_out, n].iter().all(|x| x.is_multiple_of(16 / bytes));
+        if whole && raw.out.is_multiple_of(16) && raw.bias.is_multiple_of(16) {
+            flags |= FLAG_VECTORS;
+        }
+        let w_map = match kernel.row().module {
+            "conv" => self.weights_map(kernel.row(), raw)?,
+            _ => [0; 16],
+        };
+        let walked = walked(map, arrays)?;
+        Ok(ConvParams {
+            // Without channels there is nothing to gather, and no stage that would order what warps do.
+            words: if c == 0 { 0 } else { walked.words },
+            w_map,
+            input: raw.input,
+            out: raw.out,
+            bias: raw.bias,
+            depth_bytes: small("bytes of the channels", c * bytes)?,
+            n: small("columns of the output", n)?,
+            in_bytes: row_bytes("input", raw.ld_input, bytes)?,
+            out_bytes: row_bytes("output", raw.ld_out, bytes)?,
+            flags,
+            alpha: raw.alpha,
+            ..walked
+        })
+    }
+
+    fn weights_map(&self, row: &Row, raw: &RawConv) -> Result<[u64; 16]> {
+        let [c, n] = self.channels;
+        let depth = row.block.1 as usize;
+        let turned = row.order & B_COLUMNS != 0;
+        let (columns, rows) = if turned { (c, n) } else { (n, c) };
+        let matrices = Heads {
+            address: raw.weights,
+            extents: [columns, rows, self.volume],
+            strides: [raw.ld_weights, raw.ld_weights * rows],
+        };
+        let tile = if turned {
+            [depth, row.columns as usize]
+        } else {
+            [64, depth]
+        };
+        heads_map(row.dtype, &matrices, tile, &self.empty)
+    }
+}
+
+/// Parameters of a map; operands are nowhere.
+pub(crate) fn walked(map: &KernelMap, arrays: &MapArrays<DeviceMemory>) -> Result<ConvParams> {
+    Ok(ConvParams {
+        w_map: [0; 16],
+        input: 0,
+        out: 0,
+        bias: 0,
+        neighbours: arrays.neighbours.address(),
+        order: arrays.order.address(),
+        masks: arrays.masks.address(),
+        schedule: arrays.schedule.address(),
+        stride: small("positions", map.stride())?,
+        words: small("words of a mask", map.words())?,
+        depth_bytes: 0,
+        n: 0,
+        in_bytes: 0,
+        out_bytes: 0,
+        flags: 0,
+        alpha: 1.0,
+    })
+}
+
+/// Bytes of a row of an operand.
+pub(crate) fn row_bytes(name: &str, leading: usize, bytes: usize) -> Result<u32> {
+    let what = format!("bytes of a row of the {name}");
+    small(&what, leading.saturating_mul(bytes))
+}

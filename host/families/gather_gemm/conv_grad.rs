@@ -1,0 +1,255 @@
+//! The gradient of a convolution's weights: partial sums over parts of each offset's pairs, then their sum in order. The parts
+//! are dealt when the gradient is first asked for, each about as long as the others.
+
+use einsparse_kernels::abi::Operation;
+use einsparse_kernels::families::{
+    CONV_STEP_THREADS, CONV_SUM, ConvParams, ConvPart, ConvStepParams, ConvWordsParams,
+};
+use einsparse_kernels::table::{Row, kernels};
+
+use crate::device::Device;
+use crate::driver::DeviceMemory;
+use crate::error::{Error, Result};
+use crate::families::gather_gemm::conv::{conv_step, is_gradient, reads, row_bytes, walked};
+use crate::families::gather_gemm::kernel_map::{KernelMap, MapArrays};
+use crate::kernel::{Grid, Kernel, Queue};
+use crate::launch::turns::Turns;
+use crate::launch::{MAX_GRID_X, MAX_GRID_Y, refused, small, within};
+use crate::registry::Dtype;
+
+/// Operands in device memory; leading dimensions in elements.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RawWeights {
+    pub input: u64,
+    pub ld_input: usize,
+    pub gradient: u64,
+    pub ld_gradient: usize,
+    pub out: u64,
+    pub ld_out: usize,
+}
+
+/// Thread blocks that fill the GPU, two for each multiprocessor: fixed, so that results do not depend on it.
+const BLOCKS: usize = 264;
+
+/// Kernels, and room for the partial sums.
+#[derive(Debug)]
+pub(crate) struct WeightGradient {
+    first: Kernel<ConvWordsParams>,
+    any: Option<Kernel<ConvWordsParams>>,
+    sum: Kernel<ConvStepParams>,
+    channels: [usize; 2],
+    deal: Deal,
+    partial: DeviceMemory,
+    /// Runs share the partial sums.
+    turns: Turns,
+}
+
+/// Who sums up what, on the device.
+#[derive(Debug)]
+struct Deal {
+    /// A [`ConvPart`] for each thread block, those of an offset together.
+    parts: DeviceMemory,
+    blocks: usize,
+    /// 64 positions, by their number, of all parts.
+    halves: DeviceMemory,
+    /// The first part of each offset, and the end of the last.
+    firsts: DeviceMemory,
+}
+
+impl Deal {
+    /// Deals the positions that offsets have neighbours at to `blocks` thread blocks, or one for each offset if these are more.
+    fn new(
+        device: &Device,
+        map: &KernelMap,
+        arrays: &MapArrays<DeviceMemory>,
+        blocks: usize,
+    ) -> Result<Deal> {
+        let mut masks = vec![0u32; arrays.masks.bytes() / 4];
+        device.read(&arrays.masks, &mut masks)?;
+        let (parts, halves, firsts) = deal(&masks, map.volume(), blocks);
+        Ok(Deal {
+            blocks: within("parts", parts.len(), MAX_GRID_X)? as usize,
+            parts: device.upload(&parts)?,
+            halves: device.upload(&halves)?,
+            firsts: device.upload(&firsts)?,
+        })
+    }
+
+    fn bytes(&self) -> usize {
+        self.parts.bytes() + self.halves.bytes() + self.firsts.bytes()
+    }
+}
+
+/// Parts as words, the list of 64 positions, and the first part of each offset: as long parts as `blocks` of them need.
+fn deal(masks: &[u32], volume: usize, blocks: usize) -> (Vec<[u32; 4]>, Vec<u32>, Vec<u32>) {
+    let words = volume.div_ceil(32);
+    let lists: Vec<Vec<u32>> = (0..volume)
+        .map(|t| {
+            let own = |(half, mask): (usize, &[u32])| {
+                (mask[t / 32] >> (t % 32) & 1 != 0).then_some(half as u32)
+            };
+            masks.chunks(words).enumerate().filter_map(own).collect()
+        })
+        .collect();
+    let all: usize = lists.iter().map(Vec::len).sum();
+    let longest = lists.iter().map(Vec::len).max().unwrap_or(0);
+    let fits = |length: usize| {
+        let parts: usize = lists.iter().map(|list| list.len().div_ceil(length)).sum();
+        parts <= blocks
+    };
+    // The shortest length that fits; one part for each offset always may.
+    let mut length = all.div_ceil(blocks.max(1)).max(1);
+    while length < longest && !fits(length) {
+        length += 1;
+    }
+    let (mut parts, mut firsts, mut first) = (Vec::new(), vec![0], 0u32);
+    for (t, list) in lists.iter().enumerate() {
+        let count = list.len().div_ceil(length).max(1);
+        for part in 0..list.len().div_ceil(length) {
+            let [from, to] = [part, part + 1].map(|p| p * list.len() / count);
+            let part = ConvPart {
+                offset: t as u32,
+                first: first + from as u32,
+                count: (to - from) as u32,
+                pad: 0,
+            };
+            parts.push(part.words());
+        }
+        first += list.len() as u32;
+        firsts.push(parts.len() as u32);
+    }
+    (parts, lists.concat(), firsts)
+}
+
+/// Tiles of a kernel in a matrix of the gradient.
+fn tiles(row: &Row, [c, m]: [usize; 2]) -> usize {
+    c.div_ceil(row.items as usize) * m.div_ceil(row.columns as usize)
+}
+
+/// Kernels for this element type, the one that fits these channels best first. Full f32 serves TF32 where rows are not aligned.
+fn choose(dtype: Dtype, channels: [usize; 2]) -> Vec<&'static Row> {
+    let own = |row: &&Row| {
+        let stored = row.dtype == Dtype::F32 && dtype == Dtype::Tf32 && row.vector == 1;
+        row.operation == Operation::Convolution
+            && is_gradient(row)
+            && (row.dtype == dtype || stored)
+    };
+    let mut rows: Vec<&'static Row> = kernels().iter().filter(own).collect();
+    // The least that is multiplied for nothing, then the fewest tiles; what reads anything last.
+    rows.sort_by_key(|row| {
+        let tiles = tiles(row, channels);
+        let area = tiles * (row.items * row.columns) as usize;
+        (row.vector == 1, area, tiles)
+    });
+    rows
+}
+
+impl WeightGradient {
+    pub(crate) fn new(
+        device: &Device,
+        dtype: Dtype,
+        (map, arrays): (&KernelMap, &MapArrays<DeviceMemory>),
+        channels: [usize; 2],
+    ) -> Result<Self> {
+        let rows = choose(dtype, channels);
+        let missing = || Error::NoKernel {
+            indirect: format!(
+                "dW[t,c,m] = Map[o,i,t] * In[i,c] * dOut[o,m] in {}",
+                dtype.name()
+            ),
+            tried: Vec::new(),
+        };
+        let first = *rows.first().ok_or_else(missing)?;
+        let any = rows.iter().find(|row| row.vector == 1 && first.vector > 1);
+        let tiles = within("tiles", tiles(first, channels).max(1), MAX_GRID_Y)? as usize;
+        let deal = Deal::new(device, map, arrays, BLOCKS.div_ceil(tiles))?;
+        let matrix = channels[0] as u128 * channels[1] as u128;
+        let elements = matrix * map.volume() as u128;
+        small("weights", elements.min(usize::MAX as u128) as usize)?;
+        let bytes = matrix as usize * deal.blocks * 4;
+        let stored = match dtype {
+            Dtype::Tf32 => Dtype::F32,
+            other => other,
+        };
+        Ok(WeightGradient {
+            first: Kernel::load(device, first)?,
+            any: any.map(|row| Kernel::load(device, row)).transpose()?,
+            sum: conv_step(device, CONV_SUM, |own| own == stored)?,
+            channels,
+            deal,
+            partial: DeviceMemory::alloc(device.context(), bytes)?,
+            turns: Turns::new(device)?,
+        })
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.partial.bytes() + self.deal.bytes()
+    }
+
+    /// Queues the gradient.
+    pub(crate) fn run(
+        &self,
+        map: &KernelMap,
+        arrays: &MapArrays<DeviceMemory>,
+        raw: &RawWeights,
+        queue: Queue<'_>,
+    ) -> Result<()> {
+        let reads = |kernel: &&Kernel<_>| {
+            let row = kernel.row();
+            reads(row, raw.input, raw.ld_input) && reads(row, raw.gradient, raw.ld_gradient)
+        };
+        let all = [Some(&self.first), self.any.as_ref()];
+        let kernel =
+            all.into_iter().flatten().find(reads).ok_or_else(|| {
+                refused("input", "rows are not multiples of 16 bytes apart".into())
+            })?;
+        let params = self.params(kernel, map, arrays, raw)?;
+        map.wait(queue.stream())?;
+        let [c, m] = self.channels;
+        let grid = [
+            self.deal.blocks as u32,
+            tiles(kernel.row(), self.channels) as u32,
+            1,
+        ];
+        let sum = ConvStepParams {
+            source: self.partial.address(),
+            out: raw.out,
+            rows: small("weights", map.volume() * c * m)?,
+            table: self.deal.firsts.address(),
+            strides: [small("weights", c * m)?, small("columns", m)?, 0],
+            leading: small("elements of a row", raw.ld_out)?,
+            ..ConvStepParams::default()
+        };
+        let blocks = sum.rows.div_ceil(CONV_STEP_THREADS);
+        self.turns.queue(true, queue.stream(), || {
+            queue.launch(kernel, Grid::of(grid), &params)?;
+            queue.launch(&self.sum, Grid::of([blocks, 1, 1]), &sum)
+        })
+    }
+
+    fn params(
+        &self,
+        kernel: &Kernel<ConvWordsParams>,
+        map: &KernelMap,
+        arrays: &MapArrays<DeviceMemory>,
+        raw: &RawWeights,
+    ) -> Result<ConvWordsParams> {
+        let [c, m] = self.channels;
+        let bytes = kernel.row().dtype.bytes();
+        Ok(ConvWordsParams {
+            base: ConvParams {
+                input: raw.input,
+                out: self.partial.address(),
+                schedule: self.deal.halves.address(),
+                depth_bytes: small("bytes of the channels", c * bytes)?,
+                n: small("columns", m)?,
+                in_bytes: row_bytes("input", raw.ld_input, bytes)?,
+                ..walked(map, arrays)?
+            },
+            weights: raw.gradient,
+            weights_bytes: row_bytes("gradient", raw.ld_gradient, bytes)?,
+            channels: small("channels", c)?,
+            parts: self.deal.parts.address(),
+        })
+    }
+}

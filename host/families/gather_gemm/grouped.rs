@@ -1,0 +1,269 @@
+//! Rows on a GPU, each times the matrix that was chosen for it.
+
+use einsparse_kernels::abi::{B_COLUMNS, Divisor, FLAG_RELU};
+use einsparse_kernels::families::{
+    GROUPED_DEPTH, GROUPED_EARLY, GROUPED_GATE, GROUPED_GATHER, GROUPED_ONCE, GROUPED_ROWS,
+    GROUPED_SCATTER, GroupedParams,
+};
+use einsparse_kernels::table::{Row, kernels};
+
+use crate::cost::Machine;
+use crate::cost::grouped::{columns, few_rows};
+use crate::device::Device;
+use crate::driver::DeviceMemory;
+use crate::error::{Error, Refusal, Result};
+use crate::families::convert::DenseMatrix;
+use crate::families::discover::route::DeviceRoutes;
+use crate::kernel::{Grid, Kernel, Queue};
+use crate::launch::maps::{Flat, Heads, heads_map, tensor_map};
+use crate::launch::{aligned, refused, small, within};
+use crate::registry::{Dtype, Operation};
+
+/// What is multiplied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GroupedExtents {
+    pub tokens: usize,
+    /// Choices of a token.
+    pub top: usize,
+    pub experts: usize,
+    pub k: usize,
+    pub n: usize,
+    /// Matrices are `[n, k]`.
+    pub turned: bool,
+}
+
+impl GroupedExtents {
+    pub(crate) fn slots(&self) -> usize {
+        self.tokens.saturating_mul(self.top)
+    }
+
+    fn few_rows(&self) -> bool {
+        few_rows(self.slots(), self.experts)
+    }
+}
+
+/// Where rows come from and go to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct GroupedWay {
+    /// Rows of A are those of the tokens, else of the slots.
+    pub gather: bool,
+    /// Rows of C are those of the choices, else of the slots.
+    pub scatter: bool,
+    pub relu: bool,
+    /// Matrices and routes were there before the kernel ahead of this one began.
+    pub early: bool,
+}
+
+/// Operands of a run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GroupedOperands<'a> {
+    pub routes: &'a DeviceRoutes,
+    pub a: DenseMatrix,
+    /// Rows of all matrices, one below the other.
+    pub w: DenseMatrix,
+    /// Address of the weights of the choices, or 0.
+    pub weights: u64,
+    /// Rows by slots; where they are not positive, C is zero.
+    pub gate: Option<DenseMatrix>,
+    pub c: DenseMatrix,
+}
+
+/// The kernel for these extents, of those for this element type and order of W, or of this name.
+fn choose(
+    dtype: Dtype,
+    extents: &GroupedExtents,
+    variant: Option<&str>,
+    machine: &Machine,
+) -> Result<&'static Row> {
+    let own = kernels()
+        .iter()
+        .filter(|row| row.operation == Operation::Grouped);
+    let fits = |row: &&Row| {
+        let named = variant.is_none_or(|name| name == row.name);
+        named && row.dtype == dtype && (row.order & B_COLUMNS != 0) == extents.turned
+    };
+    let dearer = |a: &&Row, b: &&Row| {
+        let work = [extents.slots(), extents.experts, extents.n];
+        let [a, b] = [a, b].map(|row| columns(row, work, machine));
+        a.total_cmp(&b)
+    };
+    own.clone()
+        .filter(fits)
+        .min_by(dearer)
+        .ok_or_else(|| Error::NoKernel {
+            indirect: "C[s,n] += A[AM[s],k] * W[WE[s],k,n]".into(),
+            tried: own
+                .map(|row| Refusal {
+                    name: row.name.into(),
+                    reason: format!("is for {}", row.dtype.name()),
+                })
+                .collect(),
+        })
+}
+
+/// A kernel chosen for these extents.
+#[derive(Debug)]
+pub(crate) struct GroupedLaunch {
+    kernel: Kernel<GroupedParams>,
+    extents: GroupedExtents,
+    grid: u32,
+    empty: DeviceMemory,
+}
+
+impl GroupedLaunch {
+    /// A product of these extents.
+    pub(crate) fn new(
+        device: &Device,
+        dtype: Dtype,
+        extents: GroupedExtents,
+        variant: Option<&str>,
+    ) -> Result<Self> {
+        let row = choose(dtype, &extents, variant, device.machine())?;
+        let kernel = Kernel::load(device, row)?;
+        let GroupedExtents { k, n, experts, .. } = extents;
+        let vector = row.vector as usize;
+        for (what, value) in [("rows of W", k), ("columns of W", n)] {
+            if !value.is_multiple_of(vector) {
+                let reason = format!("has {value} {what}; {} copies {vector} at once", row.name);
+                return Err(refused("W", reason));
+            }
+            within(what, value, i32::MAX as usize - 256)?;
+        }
+        let slots = within("choices", extents.slots(), i32::MAX as usize / 2)? as usize;
+        let panels = slots / GROUPED_ROWS + experts.min(slots);
+        let tiles = panels.saturating_mul(n.div_ceil(row.columns as usize));
+        let tiles = within("tiles", tiles, i32::MAX as usize / 2)?;
+        Ok(GroupedLaunch {
+            kernel,
+            extents,
+            // Rows without an expert are cleared even where nothing is multiplied.
+            grid: tiles.min(device.machine().multiprocessors),
+            empty: device.zeros(16)?,
+        })
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        self.kernel.row().name
+    }
+
+    /// Queues the product.
+    /// The routes are those of as many choices, filled ahead on the stream; with [`GroupedWay::early`] they and W are
+    /// older than the kernel ahead.
+    pub(crate) fn run(
+        &self,
+        way: GroupedWay,
+        operands: &GroupedOperands<'_>,
+        queue: Queue<'_>,
+    ) -> Result<()> {
+        let params = self.params(way, operands)?;
+        // The kernel waits for the one ahead before it touches what that one made.
+        let grid = Grid::of([self.grid, 1, 1]).early();
+        queue.launch(&self.kernel, grid, &params)
+    }
+
+    /// The map of W: boxes that end where an expert's matrix ends.
+    fn w_map(&self, w: DenseMatrix) -> Result<[u64; 16]> {
+        let GroupedExtents {
+            k,
+            n,
+            experts,
+            turned,
+            ..
+        } = self.extents;
+        let (wide, deep) = if turned { (k, n) } else { (n, k) };
+        let heads = Heads {
+            address: w.address,
+            extents: [wide, deep, experts],
+            strides: [w.leading, w.leading * deep],
+        };
+        let down = if turned {
+            self.kernel.row().columns as usize
+        } else {
+            GROUPED_DEPTH
+        };
+        heads_map(self.kernel.row().dtype, &heads, [64, down], &self.empty)
+    }
+
+    fn params(&self, way: GroupedWay, operands: &GroupedOperands<'_>) -> Result<GroupedParams> {
+        let GroupedExtents {
+            top, experts, k, n, ..
+        } = self.extents;
+        let GroupedOperands {
+            routes,
+            a,
+            w,
+            weights,
+            gate,
+            c,
+        } = *operands;
+        // Nothing is read of a gate that is not there.
+        let gating = gate.is_some();
+        let gate = gate.unwrap_or(c);
+        for (name, matrix) in [("A", a), ("W", w), ("gate", gate), ("C", c)] {
+            aligned(self.kernel.row(), name, matrix.address, matrix.leading)?;
+        }
+        let dtype = self.kernel.row().dtype;
+        let bytes = |what, leading: usize| small(what, leading.saturating_mul(dtype.bytes()));
+        let rows = Flat {
+            address: a.address,
+            extents: [k, self.extents.slots()],
+            leading: a.leading,
+        };
+        let flags = [
+            (way.gather, GROUPED_GATHER),
+            (way.scatter, GROUPED_SCATTER),
+            (way.relu, FLAG_RELU),
+            (way.early && !way.gather, GROUPED_EARLY),
+            (self.extents.few_rows(), GROUPED_ONCE),
+            (gating, GROUPED_GATE),
+        ];
+        let flags = flags.iter().filter(|(set, _)| *set).map(|(_, flag)| flag);
+        Ok(GroupedParams {
+            a_map: tensor_map(dtype, &rows, [64, GROUPED_ROWS], 64, &self.empty)?,
+            w_map: self.w_map(w)?,
+            a: a.address,
+            c: c.address,
+            order: routes.order.address(),
+            offsets: routes.offsets.address(),
+            panels: routes.panels.address(),
+            weights,
+            gate: gate.address,
+            top: Divisor::new(small("choices of a token", top)?),
+            across: Divisor::new(n.div_ceil(self.kernel.row().columns as usize) as u32),
+            n: small("columns of W", n)?,
+            k: small("rows of W", k)?,
+            lda_bytes: bytes("bytes of a row of A", a.leading)?,
+            ldc_bytes: bytes("bytes of a row of C", c.leading)?,
+            gate_bytes: bytes("bytes of a row of the gate", gate.leading)?,
+            experts: small("matrices", experts)?,
+            slots: small("choices", self.extents.slots())?,
+            flags: flags.fold(0, |all, flag| all | flag),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Wide tiles pull less through L2; narrow ones where the wide would leave half a wave without work.
+    #[test]
+    fn tiles_are_as_narrow_as_waves_ask_for() {
+        let name = |top: usize, k: usize, n: usize| {
+            let extents = GroupedExtents {
+                tokens: 4096,
+                top,
+                experts: 64,
+                k,
+                n,
+                turned: false,
+            };
+            let row = choose(Dtype::Bf16, &extents, None, &Machine::H200);
+            row.unwrap().name
+        };
+        assert_eq!(name(1, 768, 3072), "grouped_bf16_256");
+        assert_eq!(name(1, 3072, 768), "grouped_bf16_128");
+        assert_eq!(name(8, 4096, 1536), "grouped_bf16_256");
+        assert_eq!(name(8, 1536, 4096), "grouped_bf16_256");
+    }
+}

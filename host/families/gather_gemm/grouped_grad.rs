@@ -1,0 +1,127 @@
+//! The gradient of a stack of matrices on a GPU, and that of the weights of a router's choices.
+
+use einsparse_kernels::abi::{Divisor, FLAG_VECTORS};
+use einsparse_kernels::families::{GRAD_A_TOKENS, GRAD_B_TOKENS, GroupedGradParams};
+use einsparse_kernels::table::{Row, kernels};
+
+use crate::device::Device;
+use crate::error::{Error, Refusal, Result};
+use crate::families::convert::DenseMatrix;
+use crate::families::discover::route::DeviceRoutes;
+use crate::kernel::{Grid, Kernel, Queue};
+use crate::launch::{aligned, refused, small, within};
+use crate::registry::{Dtype, Operation};
+
+/// What is multiplied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GradExtents {
+    /// Choices of a token.
+    pub top: usize,
+    pub experts: usize,
+    /// Columns of A, rows of a matrix.
+    pub m: usize,
+    /// Columns of B and of a matrix.
+    pub n: usize,
+    /// Whether rows of A, and of B, are those of the tokens, else of the slots.
+    pub tokens: [bool; 2],
+}
+
+/// A kernel chosen for these extents.
+#[derive(Debug)]
+pub(crate) struct GradLaunch {
+    kernel: Kernel<GroupedGradParams>,
+    extents: GradExtents,
+    tiles: u32,
+    grid: u32,
+}
+
+impl GradLaunch {
+    /// A gradient of these extents.
+    pub(crate) fn new(device: &Device, dtype: Dtype, extents: GradExtents) -> Result<Self> {
+        let own = kernels()
+            .iter()
+            .filter(|row| row.operation == Operation::GroupedGradient);
+        let row = own.clone().find(|row| row.dtype == dtype);
+        let row = row.ok_or_else(|| Error::NoKernel {
+            indirect: "W[WE[s],m,n] += A[AM[s],m] * B[BM[s],n]".into(),
+            tried: own
+                .map(|row| Refusal {
+                    name: row.name.into(),
+                    reason: format!("is for {}", row.dtype.name()),
+                })
+                .collect(),
+        })?;
+        let kernel = Kernel::load(device, row)?;
+        let vector = row.vector as usize;
+        for (name, value) in [("A", extents.m), ("B", extents.n)] {
+            if !value.is_multiple_of(vector) {
+                let reason = format!("has {value} columns; {} copies {vector} at once", row.name);
+                return Err(refused(name, reason));
+            }
+            within("columns", value, i32::MAX as usize - 256)?;
+        }
+        let [down, across] = Self::tiles(row, &extents);
+        let tiles = extents.experts.saturating_mul(down).saturating_mul(across);
+        let tiles = within("tiles", tiles, i32::MAX as usize)?;
+        Ok(GradLaunch {
+            kernel,
+            extents,
+            tiles,
+            grid: tiles.min(device.machine().multiprocessors),
+        })
+    }
+
+    /// Tiles of a matrix, down and across.
+    fn tiles(row: &Row, extents: &GradExtents) -> [usize; 2] {
+        [
+            extents.m.div_ceil(row.block.0 as usize),
+            extents.n.div_ceil(row.columns as usize),
+        ]
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        self.kernel.row().name
+    }
+
+    /// Queues the gradient. `w`: rows of all matrices, one below the other.
+    /// The routes are those that the rows belong to.
+    pub(crate) fn run(
+        &self,
+        routes: &DeviceRoutes,
+        [a, b, w]: [DenseMatrix; 3],
+        queue: Queue<'_>,
+    ) -> Result<()> {
+        let GradExtents {
+            top, m, n, tokens, ..
+        } = self.extents;
+        for (name, matrix) in [("A", a), ("B", b), ("W", w)] {
+            aligned(self.kernel.row(), name, matrix.address, matrix.leading)?;
+        }
+        let element = self.kernel.row().dtype.bytes();
+        let bytes = |what, leading: usize| small(what, leading.saturating_mul(element));
+        let [down, across] = Self::tiles(self.kernel.row(), &self.extents);
+        let flags = [(tokens[0], GRAD_A_TOKENS), (tokens[1], GRAD_B_TOKENS)];
+        let flags = flags.iter().filter(|(set, _)| *set).map(|(_, flag)| flag);
+        let params = GroupedGradParams {
+            a: a.address,
+            b: b.address,
+            w: w.address,
+            order: routes.order.address(),
+            offsets: routes.offsets.address(),
+            top: Divisor::new(small("choices of a token", top)?),
+            across: Divisor::new(small("tiles across", across)?),
+            down: Divisor::new(small("tiles down", down)?),
+            m: small("columns of A", m)?,
+            n: small("columns of B", n)?,
+            lda_bytes: bytes("bytes of a row of A", a.leading)?,
+            ldb_bytes: bytes("bytes of a row of B", b.leading)?,
+            ldw_bytes: bytes("bytes of a row of W", w.leading)?,
+            tiles: self.tiles,
+            flags: flags.fold(FLAG_VECTORS, |all, flag| all | flag),
+            reserved: 0,
+        };
+        // The kernel waits for the one ahead before it touches an operand.
+        let grid = Grid::of([self.grid, 1, 1]).early();
+        queue.launch(&self.kernel, grid, &params)
+    }
+}

@@ -1,0 +1,20 @@
+//! Gathered rows times matrices: convolutions, experts, micro-tiles found at run time. The kernels: `kernels-gpu/families/gather_gemm`.
+
+pub(crate) mod conv;
+pub(crate) mod conv_grad;
+pub(crate) mod conv_map;
+pub(crate) mod grouped;
+pub(crate) mod grouped_grad;
+pub(crate) mod kernel_map;
+pub(crate) mod pit;
+pub(crate) mod pit_conv;
+pub(crate) mod pit_few;
+
+pub(crate) use conv::{ConvFinish, ConvProduct, RawConv, conv_rows, turns};
+pub(crate) use conv_grad::{RawWeights, WeightGradient};
+pub(crate) use conv_map::{MapSteps, strided};
+pub(crate) use grouped::{GroupedExtents, GroupedLaunch, GroupedOperands, GroupedWay};
+pub(crate) use grouped_grad::{GradExtents, GradLaunch};
+pub(crate) use pit::{PitLaunch, PitWork};
+pub(crate) use pit_conv::PitConvLaunch;
+pub(crate) use pit_few::{PitFewLaunch, few_row};

@@ -1,0 +1,267 @@
+//! A product with an operand whose micro-tiles were found while running: its list and its packed values are read on the device.
+
+use einsparse_kernels::abi::{Divisor, FLAG_VECTORS, MapWords};
+use einsparse_kernels::families::{PIT_TF32_DEPTH, PitParams};
+use einsparse_kernels::table::{Row, kernels};
+
+use crate::device::Device;
+use crate::driver::DeviceMemory;
+use crate::error::{Error, Refusal, Result};
+use crate::families::convert::DenseMatrix;
+use crate::families::discover::DeviceLists;
+use crate::kernel::{Grid, Kernel, Queue};
+use crate::launch::maps::{Flat, tensor_map};
+use crate::launch::{aligned, refused, small, within};
+use crate::registry::Dtype;
+
+/// `C[z,m,n] = A[z,m,k] * B[z,k,n]`, or turned `C[z,m,n] = A[z,k,m] * B[z,k,n]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PitWork {
+    /// Items of the batch. Of more than one, micro-tiles do not reach from one to the next: `m` is a multiple of their rows, or A is
+    /// turned.
+    pub items: usize,
+    /// `[m, k, n]` of an item.
+    pub extents: [usize; 3],
+    /// Rows of C that a micro-tile has.
+    pub height: usize,
+    /// A lies as `[k, m]`.
+    pub turned: bool,
+    /// C lies as `[n, m]`, of a turned A only: a product whose right factor is A, and whose left one's transpose is B.
+    pub right: bool,
+}
+
+impl PitWork {
+    /// One item, A as it is written.
+    pub(crate) fn single(extents: [usize; 3], height: usize) -> Self {
+        PitWork {
+            items: 1,
+            extents,
+            height,
+            turned: false,
+            right: false,
+        }
+    }
+
+    /// `C[z,m,n] = A[z,m,k] * B[z,k,n]` with micro-tiles of `1 x width` of B, of the transpose of A, for extents `[m, k, n]`.
+    pub(crate) fn right(items: usize, [m, k, n]: [usize; 3], width: usize) -> Self {
+        PitWork {
+            items,
+            extents: [n, k, m],
+            height: width,
+            turned: true,
+            right: true,
+        }
+    }
+
+    /// What the user calls the operand with micro-tiles, and the other one.
+    fn names(&self) -> [&'static str; 2] {
+        if self.right { ["B", "A"] } else { ["A", "B"] }
+    }
+
+    fn block(&self) -> (u32, u32) {
+        let height = self.height as u32;
+        if self.turned {
+            (1, height)
+        } else {
+            (height, 1)
+        }
+    }
+
+    /// The family for matrices that are multiplied in this type.
+    fn family(&self, dtype: Dtype) -> &'static str {
+        match (self.turned, self.right) {
+            (false, _) if dtype == Dtype::Tf32 => "pit_tf32",
+            (false, _) => "pit",
+            (true, false) => "pit_turned",
+            (true, true) => "pit_right",
+        }
+    }
+}
+
+/// A kernel chosen for these extents.
+#[derive(Debug)]
+pub(crate) struct PitLaunch {
+    kernel: Kernel<PitParams>,
+    work: PitWork,
+    panels: usize,
+    stride: usize,
+    grid: u32,
+    empty: DeviceMemory,
+}
+
+impl PitLaunch {
+    /// The product, with lists of `stride` places.
+    pub(crate) fn new(device: &Device, dtype: Dtype, work: PitWork, stride: usize) -> Result<Self> {
+        let PitWork {
+            items,
+            extents: [m, k, n],
+            height,
+            ..
+        } = work;
+        let own = kernels()
+            .iter()
+            .filter(|row| row.module == work.family(dtype));
+        let fits = |row: &&Row| row.dtype == dtype && row.block == work.block();
+        let Some(row) = own.clone().find(fits) else {
+            return Err(Error::NoKernel {
+                indirect: format!("C[m,n] += A[m,AK[p]] * B[AK[p],n], {height} rows at a time"),
+                tried: own
+                    .map(|row| Refusal {
+                        name: row.name.into(),
+                        reason: format!(
+                            "is for {} rows of {}",
+                            row.block.0.max(row.block.1),
+                            row.dtype.name()
+                        ),
+                    })
+                    .collect(),
+            });
+        };
+        let kernel = Kernel::load(device, row)?;
+        let rows = items.saturating_mul(m);
+        for (what, value) in [("rows of A", rows), ("rows of B", k), ("columns of B", n)] {
+            within(what, value, i32::MAX as usize - row.columns as usize)?;
+        }
+        let panels = items.saturating_mul(m.div_ceil(height));
+        within(
+            "places of all lists",
+            panels.saturating_mul(stride),
+            i32::MAX as usize,
+        )?;
+        let tiles = panels.saturating_mul(n.div_ceil(row.columns as usize));
+        let tiles = within("tiles", tiles, i32::MAX as usize)?;
+        Ok(PitLaunch {
+            kernel,
+            work,
+            panels,
+            stride,
+            grid: tiles.min(device.machine().multiprocessors),
+            empty: device.zeros(16)?,
+        })
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        self.kernel.row().name
+    }
+
+    /// Queues the product.
+    /// The lists are those of a detection of A, with packed values, or of a turned A with `a`, in the order of the
+    /// stream.
+    pub(crate) fn run(
+        &self,
+        lists: &DeviceLists,
+        a: Option<DenseMatrix>,
+        b: DenseMatrix,
+        c: DenseMatrix,
+        queue: Queue<'_>,
+    ) -> Result<()> {
+        let params = self.params(lists, a, b, c)?;
+        self.start(&params, queue)
+    }
+
+    /// Queues the product of these params.
+    pub(crate) fn start(&self, params: &PitParams, queue: Queue<'_>) -> Result<()> {
+        if self.grid == 0 {
+            return Ok(());
+        }
+        // The kernel waits for the one ahead before it touches an operand.
+        let grid = Grid::of([self.grid, 1, 1]).early();
+        queue.launch(&self.kernel, grid, params)
+    }
+
+    /// The params of a run, or why the operands cannot be read.
+    pub(crate) fn params(
+        &self,
+        lists: &DeviceLists,
+        a: Option<DenseMatrix>,
+        b: DenseMatrix,
+        c: DenseMatrix,
+    ) -> Result<PitParams> {
+        let PitWork {
+            items,
+            extents: [m, k, n],
+            ..
+        } = self.work;
+        let element = self.kernel.row().dtype.bytes();
+        let name = self.work.names()[1];
+        aligned(self.kernel.row(), name, b.address, b.leading)?;
+        // Rows that end within 16 bytes are copied with what lies behind them; a sum of that is stored only where C has as many columns.
+        if !self.work.right && !n.is_multiple_of(16 / element) {
+            let reason = format!(
+                "has {n} columns; the kernel copies {} at once",
+                16 / element
+            );
+            return Err(refused(name, reason));
+        }
+        let a_map = self.a_map(lists, a.as_ref())?;
+        let whole = c.leading.is_multiple_of(16 / element) && c.address.is_multiple_of(16);
+        let panels = small("panels", self.panels)?;
+        Ok(PitParams {
+            a_map,
+            lists: lists.lists.address(),
+            counts: lists.counts.address(),
+            b: b.address,
+            c: c.address,
+            bias: 0,
+            alpha: 1.0,
+            ldb_bytes: small("bytes of a row of B", b.leading.saturating_mul(element))?,
+            ldc_bytes: small("bytes of a row of C", c.leading.saturating_mul(element))?,
+            m: small("rows of A", if self.work.turned { m } else { items * m })?,
+            n: small("columns of B", n)?,
+            panels,
+            tiles: panels * n.div_ceil(self.kernel.row().columns as usize) as u32,
+            stride: small("places of a list", self.stride)?,
+            flags: if whole { FLAG_VECTORS } else { 0 },
+            item: Divisor::new(panels.checked_div(items.max(1) as u32).unwrap_or(1)),
+            item_bytes: (k * b.leading * element) as u64,
+            a: a.as_ref().map_or(0, |a| a.address),
+            lda_bytes: match &a {
+                Some(a) => small("bytes of a row of A", a.leading.saturating_mul(element))?,
+                None => 0,
+            },
+            reserved: 0,
+            a_item: a.as_ref().map_or(0, |a| (k * a.leading * element) as u64),
+            c_item: ((if self.work.right { n } else { m }) * c.leading * element) as u64,
+        })
+    }
+
+    /// The map of the packed values; of a turned A there is none.
+    fn a_map(&self, lists: &DeviceLists, a: Option<&DenseMatrix>) -> Result<MapWords> {
+        if self.work.turned {
+            self.check_turned(a)?;
+            return Ok([0; 16]);
+        }
+        let Some(packed) = &lists.packed else {
+            return Err(refused("index", "holds no values".into()));
+        };
+        let (dtype, height) = (self.kernel.row().dtype, self.work.height);
+        // Of elements of 4 bytes a row of A each, as `wgmma` wants them. The copy engine rounds them.
+        let rows_of_a = dtype == Dtype::Tf32;
+        let (extents, tile) = if rows_of_a {
+            let extents = [self.stride, self.panels * height];
+            (extents, [PIT_TF32_DEPTH, height])
+        } else {
+            let extents = [height, self.panels * self.stride];
+            (extents, [height.min(64), 64])
+        };
+        let values = Flat {
+            address: packed.address(),
+            extents,
+            leading: extents[0],
+        };
+        tensor_map(dtype, &values, tile, tile[0], &self.empty)
+    }
+
+    /// A turned A is copied by 16 bytes too; there is no map of it.
+    fn check_turned(&self, a: Option<&DenseMatrix>) -> Result<()> {
+        let name = self.work.names()[0];
+        let a = a.ok_or_else(|| refused(name, "is gathered and was not given".into()))?;
+        let (m, vector) = (self.work.extents[0], 16 / self.kernel.row().dtype.bytes());
+        aligned(self.kernel.row(), name, a.address, a.leading)?;
+        if !m.is_multiple_of(vector) {
+            let reason = format!("has {m} columns; the kernel copies {vector} at once");
+            return Err(refused(name, reason));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,290 @@
+//! A convolution of the channels, or to the filters, that were listed while running.
+
+use einsparse_kernels::abi::Divisor;
+use einsparse_kernels::families::{PIT_CONV_DEPTH, PitConvParams, STEP_CHANNELS, STEP_FILTERS};
+use einsparse_kernels::table::{Row, kernels};
+
+use crate::cost::{ConvTiles, Cost, Machine};
+use crate::device::Device;
+use crate::driver::DeviceMemory;
+use crate::dynamic::ConvolutionShape;
+use crate::error::{Error, Refusal, Result};
+use crate::families::convert::DenseMatrix;
+use crate::families::discover::DeviceLists;
+use crate::kernel::{Grid, Kernel, Queue};
+use crate::launch::maps::{Heads, Images, heads_map, images_map};
+use crate::launch::{in_vectors, refused, small, within};
+use crate::registry::Dtype;
+
+/// Positions of a tile along an axis, times their distance in A, at the most: what a tensor map takes.
+const SPAN: usize = 256;
+/// Largest stride: what the element strides of a tensor map take.
+const MOST_STRIDE: usize = 8;
+
+/// A kernel and its tiles, chosen for a shape.
+#[derive(Debug)]
+pub(crate) struct PitConvLaunch {
+    kernel: Kernel<PitConvParams>,
+    shape: ConvolutionShape,
+    filters: bool,
+    /// Positions of a tile.
+    tile: [usize; 2],
+    params: PitConvParams,
+    grid: u32,
+    empty: DeviceMemory,
+}
+
+/// Tiles of so many positions that the tensor maps can read.
+fn boxes(positions: usize, stride: [usize; 2]) -> impl Iterator<Item = [usize; 2]> {
+    let along = (0..=positions.ilog2()).map(move |log| [positions >> log, 1 << log]);
+    along.filter(move |tile| (0..2).all(|axis| tile[axis] * stride[axis] <= SPAN))
+}
+
+impl PitConvLaunch {
+    /// The convolution, with lists of `stride` places: of filters, or of the channels of each image.
+    pub(crate) fn new(
+        device: &Device,
+        dtype: Dtype,
+        shape: ConvolutionShape,
+        (filters, stride): (bool, usize),
+    ) -> Result<Self> {
+        if let Some(&stride) = shape.stride.iter().find(|&&stride| stride > MOST_STRIDE) {
+            let reason = format!("is {stride}; kernels take at most {MOST_STRIDE}");
+            return Err(refused("stride", reason));
+        }
+        let out = shape.out()?;
+        limits(&shape, out)?;
+        let own = kernels().iter().filter(|row| row.module == "pit_conv");
+        let wanted = if filters { STEP_FILTERS } else { STEP_CHANNELS };
+        let fits = |row: &&Row| row.dtype == dtype && row.step == wanted;
+        let choices = own.clone().filter(fits).flat_map(|row| {
+            let tiles = boxes(row.block.0 as usize, shape.stride);
+            tiles.map(move |tile| (row, tile))
+        });
+        let machine = device.machine();
+        // Of equal ones a kernel of few columns, which has more stages in flight, and few tiles.
+        let order = |(row, tile): &(&'static Row, [usize; 2])| {
+            let tiles = ConvTiles::of(row, *tile, &shape, out);
+            (tiles.us(machine), row.columns, tiles.count())
+        };
+        let best = choices.min_by(|a, b| {
+            let ((own, columns, tiles), (other, theirs, count)) = (order(a), order(b));
+            let equal = columns.cmp(&theirs).then(tiles.total_cmp(&count));
+            own.total_cmp(&other).then(equal)
+        });
+        let Some((row, tile)) = best else {
+            return Err(Error::NoKernel {
+                indirect: "C[n,x,y,f] += A[n,X[x,i],Y[y,j],AM[p]] * B[i,j,AM[p],f]".into(),
+                tried: own
+                    .map(|row| Refusal {
+                        name: row.name.into(),
+                        reason: format!("is for {}", row.dtype.name()),
+                    })
+                    .collect(),
+            });
+        };
+        let kernel = Kernel::load(device, row)?;
+        let params = params(&shape, out, tile, stride)?;
+        let across = shape.filters.div_ceil(row.columns as usize);
+        let tiles = (params.positions as usize).saturating_mul(across);
+        let tiles = within("tiles", tiles, i32::MAX as usize)?;
+        Ok(PitConvLaunch {
+            kernel,
+            filters,
+            tile,
+            params,
+            grid: tiles.min(machine.multiprocessors),
+            empty: device.zeros(16)?,
+            shape,
+        })
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        self.kernel.row().name
+    }
+
+    /// What detection and product are predicted to cost if this share of the channels or filters holds something.
+    pub(crate) fn cost(&self, share: f64, machine: &Machine) -> Cost {
+        let out = self.params.out.map(|extent| extent as usize);
+        ConvTiles::of(self.kernel.row(), self.tile, &self.shape, out).cost(
+            self.filters,
+            share,
+            machine,
+        )
+    }
+
+    /// Queues the convolution of A, or of its packed channels, with B, or its packed filters.
+    /// The lists are those of a detection of A or B, with packed values, in the order of the stream.
+    pub(crate) fn run(
+        &self,
+        lists: &DeviceLists,
+        all: [DenseMatrix; 3],
+        queue: Queue<'_>,
+    ) -> Result<()> {
+        let params = self.bound(lists, all)?;
+        let c = &all[2];
+        let element = self.kernel.row().dtype.bytes();
+        if self.filters {
+            let [x, y] = self.params.out.map(|extent| extent as usize);
+            let rows = self.shape.images.saturating_mul(x).saturating_mul(y);
+            let extents = [self.shape.filters * element, rows];
+            self.kernel.set_current()?;
+            queue.fill_rows(c.address, c.leading * element, 0, extents)?;
+        }
+        if self.grid == 0 {
+            return Ok(());
+        }
+        // The kernel waits for the one ahead before it touches an operand.
+        let grid = Grid::of([self.grid, 1, 1]).early();
+        queue.launch(&self.kernel, grid, &params)
+    }
+
+    /// Why these operands cannot be read, if so: before anything is queued.
+    pub(crate) fn check(&self, [a, b, c]: [DenseMatrix; 3]) -> Result<()> {
+        let vector = self.kernel.row().vector as usize;
+        let whole = |name: &str, matrix: &DenseMatrix| {
+            let there = matrix.address.is_multiple_of(16) && matrix.leading.is_multiple_of(vector);
+            let reason = || {
+                format!(
+                    "address {:#x} and leading dimension {} must be multiples of 16 bytes and {vector} elements",
+                    matrix.address, matrix.leading
+                )
+            };
+            there.then_some(()).ok_or_else(|| refused(name, reason()))
+        };
+        whole("A", &a)?;
+        whole("B", &b)?;
+        if self.filters {
+            return Ok(());
+        }
+        whole("C", &c)?;
+        if !self.shape.filters.is_multiple_of(vector) {
+            let reason = format!(
+                "has {} filters; the kernel copies {} at once",
+                self.shape.filters, vector
+            );
+            return Err(refused("B", reason));
+        }
+        Ok(())
+    }
+
+    /// The params of a run.
+    fn bound(&self, lists: &DeviceLists, all: [DenseMatrix; 3]) -> Result<PitConvParams> {
+        self.check(all)?;
+        let [a, b, c] = all;
+        let Some(packed) = &lists.packed else {
+            return Err(refused("index", "holds no values".into()));
+        };
+        in_vectors("index", packed.address())?;
+        let (shape, dtype) = (&self.shape, self.kernel.row().dtype);
+        let stride = self.params.list_stride as usize;
+        let (address, channels, leading) = if self.filters {
+            (a.address, shape.channels, a.leading)
+        } else {
+            (packed.address(), stride, stride)
+        };
+        let [h, w] = shape.size;
+        let images = Images {
+            address,
+            extents: [channels, w, h, shape.images],
+            strides: [leading, w * leading, h * w * leading],
+        };
+        let steps = [1, shape.stride[1], shape.stride[0], 1];
+        let boxes = |channels: usize| {
+            let tile = [channels, self.tile[1], self.tile[0], 1];
+            images_map(dtype, &images, (tile, steps), &self.empty)
+        };
+        let a_map = boxes(PIT_CONV_DEPTH)?;
+        let b_map = if self.filters {
+            // Not heads, but as many matrices: a tap's.
+            let taps = Heads {
+                address: packed.address(),
+                extents: [stride, shape.channels, shape.taps()],
+                strides: [stride, shape.channels * stride],
+            };
+            heads_map(dtype, &taps, [64, PIT_CONV_DEPTH], &self.empty)?
+        } else {
+            boxes(PIT_CONV_DEPTH / 2)?
+        };
+        let bytes = |what: &str, leading: usize| small(what, leading.saturating_mul(dtype.bytes()));
+        Ok(PitConvParams {
+            a_map,
+            b_map,
+            lists: lists.lists.address(),
+            counts: lists.counts.address(),
+            b: b.address,
+            c: c.address,
+            ldb_bytes: bytes("bytes of a row of B", b.leading)?,
+            ldc_bytes: bytes("bytes of a row of C", c.leading)?,
+            ..self.params
+        })
+    }
+}
+
+/// Refuses extents that the kernels do not count to, by themselves or together.
+fn limits(shape: &ConvolutionShape, out: [usize; 2]) -> Result<()> {
+    let most = i32::MAX as usize;
+    let product = |of: &[usize]| {
+        of.iter()
+            .fold(1usize, |all, &extent| all.saturating_mul(extent))
+    };
+    for (what, value) in [
+        ("images", shape.images),
+        ("channels", shape.channels),
+        ("filters", shape.filters),
+        ("rows of B", product(&[shape.taps(), shape.channels])),
+        (
+            "positions of A",
+            product(&[shape.images.max(1), shape.size[0], shape.size[1]]),
+        ),
+        (
+            "positions of C",
+            product(&[shape.images.max(1), out[0], out[1]]),
+        ),
+    ] {
+        within(what, value, most)?;
+    }
+    Ok(())
+}
+
+/// What is the same in every run.
+fn params(
+    shape: &ConvolutionShape,
+    out: [usize; 2],
+    tile: [usize; 2],
+    stride: usize,
+) -> Result<PitConvParams> {
+    let pair = |what: &str, of: [usize; 2]| -> Result<[u32; 2]> {
+        Ok([
+            within(what, of[0], i32::MAX as usize / 2)?,
+            within(what, of[1], i32::MAX as usize / 2)?,
+        ])
+    };
+    let tiles = [out[0].div_ceil(tile[0]), out[1].div_ceil(tile[1])];
+    let of_image = small("tiles of an image", tiles[0].saturating_mul(tiles[1]))?;
+    let positions = shape.images.saturating_mul(tiles[0] * tiles[1]);
+    Ok(PitConvParams {
+        a_map: [0; 16],
+        b_map: [0; 16],
+        lists: 0,
+        counts: 0,
+        b: 0,
+        c: 0,
+        image: Divisor::new(of_image),
+        row: Divisor::new(small("tiles of a row", tiles[1])?),
+        window: Divisor::new(small("taps of a row", shape.window[1])?),
+        wide: Divisor::new(small("positions of a tile", tile[1])?),
+        out: pair("positions of C", out)?,
+        stride: pair("stride", shape.stride)?,
+        dilation: pair("dilation", shape.dilation)?,
+        padding: pair("padding", shape.padding)?,
+        taps: small("taps", shape.taps())?,
+        positions: within("tiles", positions, i32::MAX as usize)?,
+        channels: within("channels", shape.channels, i32::MAX as usize)?,
+        filters: within("filters", shape.filters, i32::MAX as usize)?,
+        list_stride: small("places of a list", stride)?,
+        ldb_bytes: 0,
+        ldc_bytes: 0,
+        reserved: 0,
+    })
+}

@@ -1,0 +1,131 @@
+//! A kernel of the family `dense`: tensor maps of the operands and a cluster for each tile. Nothing is kept between runs.
+
+use einsparse_kernels::abi::{FLAG_VECTORS, PANEL_BYTES};
+use einsparse_kernels::families::DenseParams;
+use einsparse_kernels::table::Row;
+
+use crate::device::Device;
+use crate::driver::DeviceMemory;
+use crate::error::Result;
+use crate::indirect::SpmmForm;
+use crate::kernel::{Grid, Kernel, Queue};
+use crate::launch::Product;
+use crate::launch::maps::{Flat, tensor_map};
+use crate::launch::{Extents, MAX_GRID_X, MAX_GRID_Y, RawSpmm, aligned, flags, small, within};
+
+/// A kernel chosen for these extents.
+#[derive(Debug)]
+pub(crate) struct DenseProduct {
+    kernel: Kernel<DenseParams>,
+    form: SpmmForm,
+    extents: Extents,
+    /// Elements from one row of A to the next.
+    leading: usize,
+    /// Thread blocks: parts along k x tiles across, tiles down.
+    grid: [u32; 3],
+    stages: u32,
+    /// Where the map of a matrix without elements points.
+    empty: DeviceMemory,
+}
+
+impl DenseProduct {
+    pub(crate) fn new(
+        device: &Device,
+        row: &'static Row,
+        form: SpmmForm,
+        extents: Extents,
+        leading: usize,
+    ) -> Result<Self> {
+        let kernel = Kernel::load(device, row)?;
+        let Extents { m, k, n, .. } = extents;
+        let edge = row.block.0.max(row.columns) as usize;
+        for (what, value) in [("rows of A", m), ("rows of B", k), ("columns of B", n)] {
+            within(what, value, i32::MAX as usize - edge)?;
+        }
+        let down = m.div_ceil(row.block.0 as usize);
+        let across = n.div_ceil(row.columns as usize) * row.parts as usize;
+        Ok(DenseProduct {
+            kernel,
+            form,
+            extents,
+            leading,
+            grid: [
+                within("thread blocks of a row of tiles", across, MAX_GRID_X)?,
+                within("rows of tiles", down, MAX_GRID_Y)?,
+                1,
+            ],
+            stages: small("stages of a tile", k.div_ceil(row.block.1 as usize))?,
+            empty: device.zeros(16)?,
+        })
+    }
+
+    fn params(&self, raw: &RawSpmm) -> Result<DenseParams> {
+        let Extents { m, k, n, .. } = self.extents;
+        let element = self.row().dtype.bytes();
+        let (mut flags, _) = flags(&self.form, self.extents, raw)?;
+        aligned(self.row(), "B", raw.b, raw.ldb)?;
+        aligned(self.row(), "values of A", raw.values, self.leading)?;
+        let whole = [raw.ldc, n].iter().all(|x| x.is_multiple_of(16 / element));
+        if whole && raw.c.is_multiple_of(16) {
+            flags |= FLAG_VECTORS;
+        }
+        let (rows, depth) = (self.row().block.0 as usize, self.row().block.1 as usize);
+        let map = |address, extents, leading, tile: [usize; 2]| {
+            let matrix = Flat {
+                address,
+                extents,
+                leading,
+            };
+            tensor_map(self.row().dtype, &matrix, tile, tile[0], &self.empty)
+        };
+        Ok(DenseParams {
+            a_map: map(raw.values, [k, m], self.leading, [depth, rows])?,
+            b_map: map(raw.b, [n, k], raw.ldb, [PANEL_BYTES / element, depth])?,
+            c: raw.c,
+            bias: raw.bias,
+            live: 0,
+            alpha: raw.alpha,
+            n: small("columns of B", n)?,
+            m: small("rows of A", m)?,
+            ldc_bytes: small("bytes of a row of C", raw.ldc.saturating_mul(element))?,
+            flags,
+            stages: self.stages,
+            early: 0,
+        })
+    }
+}
+
+impl Product for DenseProduct {
+    fn row(&self) -> &'static Row {
+        self.kernel.row()
+    }
+
+    fn leading(&self) -> Option<usize> {
+        Some(self.leading)
+    }
+
+    fn bytes(&self) -> usize {
+        0
+    }
+
+    fn describe(&self) -> String {
+        let [across, down, _] = self.grid;
+        format!(
+            "{} tiles of {} x {}, {} parts along k each, 0 rows cut, grid {across} x {down}, {} threads, {} bytes of shared memory, 0 bytes of workspace",
+            across / self.row().parts * down,
+            self.row().block.0,
+            self.row().columns,
+            self.row().parts,
+            self.row().threads,
+            self.row().shared_bytes,
+        )
+    }
+
+    fn run(&self, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
+        let params = self.params(raw)?;
+        let parts = self.row().parts;
+        // The kernel waits for the one ahead before it touches an operand.
+        let grid = Grid::of(self.grid).in_clusters(parts).early();
+        queue.launch(&self.kernel, grid, &params)
+    }
+}

@@ -1,0 +1,8 @@
+//! Blocks and dense matrices on Tensor Cores. The kernels: `kernels-gpu/families/gemm`.
+
+pub(crate) mod dense;
+pub(crate) mod nm;
+pub(crate) mod panel;
+pub(crate) mod strips;
+
+pub(crate) use panel::MarkedLaunch;

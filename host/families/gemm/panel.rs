@@ -1,0 +1,378 @@
+//! A kernel of the `wgmma` family: records and schedule of the strips, tensor maps of the operands.
+
+mod marked;
+
+use std::sync::Arc;
+
+use einsparse_kernels::abi::{
+    A_COLUMNS, B_COLUMNS, C_COLUMNS, FLAG_OUT_BF16, FLAG_OUT_F16, FLAG_OUT_F32, FLAG_VECTORS, HALF,
+    PANEL_BYTES, STRIP,
+};
+use einsparse_kernels::families::WgmmaParams;
+use einsparse_kernels::table::Row;
+
+use crate::device::Device;
+use crate::driver::DeviceMemory;
+use crate::error::Result;
+use crate::families::gemm::strips::{Pieces, Records, Schedule, Source, Tiles};
+use crate::indirect::SpmmForm;
+use crate::kernel::{Grid, Kernel, Queue};
+use crate::launch::maps::{Flat, tensor_map};
+use crate::launch::planned::Planned;
+use crate::launch::turns::Turns;
+use crate::launch::{Extents, RawSpmm, flags, refused, small, within};
+use crate::launch::{Matrix, Product};
+use crate::registry::Dtype;
+use crate::worklist::Runs;
+pub(crate) use marked::MarkedLaunch;
+
+/// How A's values lie in memory: a matrix of rows that pieces are cut from.
+#[derive(Clone, Copy, Debug)]
+struct Values {
+    rows: usize,
+    columns: usize,
+    leading: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct Panels<P = WgmmaParams> {
+    /// End of the last run: partial sums of cut strips are one workspace, so the next run waits for it.
+    turns: Turns,
+    /// Type of C.
+    out: Dtype,
+    kernel: Kernel<P>,
+    form: SpmmForm,
+    extents: Extents,
+    /// Of the batch that one launch computes.
+    folded: usize,
+    planned: Option<Planned>,
+    values: Values,
+    records: DeviceMemory,
+    strips: DeviceMemory,
+    heads: DeviceMemory,
+    partial: DeviceMemory,
+    counters: DeviceMemory,
+    zeros: DeviceMemory,
+    strip_count: usize,
+    rounds: usize,
+    cut: u32,
+    blocks: u32,
+}
+
+impl<P: Copy + 'static> Panels<P> {
+    pub(crate) fn new(
+        device: &Device,
+        row: &'static Row,
+        form: SpmmForm,
+        extents: Extents,
+        matrix: Matrix<'_>,
+        out: Dtype,
+    ) -> Result<Self> {
+        let kernel = Kernel::load(device, row)?;
+        let Extents { m, k, n, .. } = extents;
+        let pieces = Pieces::of(row);
+        let folded = folded(&form, extents, pieces)?;
+        let Some((source, values)) = lying(matrix, (m, k), (&form, pieces)) else {
+            let why = format!("lies in slices of rows, which {} does not read", row.name);
+            return Err(refused(&form.sparse, why));
+        };
+        let planned = match matrix {
+            Matrix::Sparse { runs, columns, .. } => Some(Planned::new(runs, columns)),
+            _ => None,
+        };
+        within("rows of A's blocks", values.rows, i32::MAX as usize)?;
+        let records = Records::new(&source, pieces, (m, k));
+        small("words of the records", records.words.len())?;
+        let (blocks, columns) = (device.machine().multiprocessors, row.columns as usize);
+        let tiles = Tiles::new(columns, n, folded);
+        let schedule = Schedule::new(&records.spans, tiles, blocks as usize);
+        let partial = schedule.slots as usize * STRIP * columns * 4;
+        Ok(Panels {
+            out,
+            kernel,
+            form,
+            extents,
+            folded,
+            planned,
+            values,
+            records: device.upload(&records.words)?,
+            strips: device.upload(bytemuck_strips(&schedule.strips))?,
+            heads: device.upload(&schedule.heads(&records.words, pieces.record()))?,
+            partial: DeviceMemory::alloc(device.context(), partial)?,
+            counters: device.zeros(schedule.cut as usize * 8)?,
+            zeros: device.zeros(PANEL_BYTES)?,
+            strip_count: schedule.count,
+            rounds: schedule.strips.len() / schedule.blocks.max(1),
+            cut: schedule.cut,
+            blocks: schedule.blocks as u32,
+            turns: Turns::new(device)?,
+        })
+    }
+
+    pub(crate) fn row(&self) -> &'static Row {
+        self.kernel.row()
+    }
+
+    pub(crate) fn fits(&self, runs: &Arc<Runs>, columns: Option<&[u32]>) -> bool {
+        let planned = self.planned.as_ref();
+        planned.is_some_and(|planned| planned.is(runs, columns))
+    }
+
+    /// Elements from one row of A's values to the next.
+    pub(crate) fn leading(&self) -> usize {
+        self.values.leading
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        let lists = self.records.bytes() + self.strips.bytes() + self.heads.bytes();
+        lists + self.partial.bytes() + self.counters.bytes()
+    }
+
+    pub(crate) fn describe(&self) -> String {
+        format!(
+            "{} strips, {} rows cut, {} persistent thread blocks, {} threads, {} bytes of shared memory, {} bytes of workspace",
+            self.strip_count,
+            self.cut,
+            self.blocks,
+            self.row().threads,
+            self.row().shared_bytes,
+            self.bytes()
+        )
+    }
+
+    fn params(&self, raw: &RawSpmm) -> Result<WgmmaParams> {
+        let Extents { m, n, .. } = self.extents;
+        let [_, c_item, gate_item] =
+            raw.strides(self.form.order, self.extents, [self.row().dtype, self.out]);
+        let b_rows = b_rows(&self.form, self.extents);
+        let element = self.out.bytes();
+        crate::launch::aligned(self.row(), "B", raw.b, raw.ldb)?;
+        crate::launch::aligned(self.row(), "values of A", raw.values, self.values.leading)?;
+        let [a_map, b_map] = self.maps(raw)?;
+        Ok(WgmmaParams {
+            a_map,
+            b_map,
+            records: self.records.address(),
+            strips: self.strips.address(),
+            heads: self.heads.address(),
+            a: raw.values,
+            zeros: self.zeros.address(),
+            c: raw.c,
+            bias: raw.bias,
+            gate: raw.gate,
+            gate_bytes: small(
+                "bytes of a row of the gate",
+                raw.ldg.saturating_mul(element),
+            )?,
+            b_item: small("rows of B", b_rows)?,
+            c_item,
+            gate_item,
+            partial: self.partial.address(),
+            counters: self.counters.address(),
+            alpha: raw.alpha,
+            n: small("columns of B", n)?,
+            m: small("rows of A", m)?,
+            ldc_bytes: small("bytes of a row of C", raw.ldc.saturating_mul(element))?,
+            flags: self.flags(raw)?,
+            a_row: small("elements of a row of A's values", self.values.columns)?,
+            rounds: small("rounds of strips", self.rounds)?,
+        })
+    }
+
+    /// What the epilogue does, and whether C and the gate may be touched by whole vectors.
+    fn flags(&self, raw: &RawSpmm) -> Result<u32> {
+        let Extents { m, n, .. } = self.extents;
+        let (mut flags, _) = flags(&self.form, self.extents, raw)?;
+        let width = if self.row().order & C_COLUMNS == 0 {
+            n
+        } else {
+            m
+        };
+        // Without a gate both are 0.
+        let whole = [raw.ldc, width, raw.ldg]
+            .iter()
+            .all(|x| x.is_multiple_of(16 / self.out.bytes()))
+            && raw.c.is_multiple_of(16)
+            && raw.gate.is_multiple_of(16);
+        if whole {
+            flags |= FLAG_VECTORS;
+        }
+        if self.row().module == "narrow" {
+            flags |= out_flag(self.out);
+        }
+        Ok(flags)
+    }
+
+    /// Tensor maps of A's values and of all B that one launch reads.
+    fn maps(&self, raw: &RawSpmm) -> Result<[[u64; 16]; 2]> {
+        let Extents { k, n, .. } = self.extents;
+        let (pieces, order) = (Pieces::of(self.row()), self.row().order);
+        // Rows of a piece as they lie in memory.
+        let tile = if order & A_COLUMNS == 0 {
+            [pieces.depth, pieces.rows]
+        } else {
+            [pieces.rows, pieces.depth]
+        };
+        let Values {
+            rows,
+            columns,
+            leading,
+        } = self.values;
+        let map = |address, extents, leading, tile, swizzled| {
+            let matrix = Flat {
+                address,
+                extents,
+                leading,
+            };
+            tensor_map(self.row().dtype, &matrix, tile, swizzled, &self.zeros)
+        };
+        let a_map = map(raw.values, [columns, rows], leading, tile, tile[0])?;
+        let b_map = if order & B_COLUMNS == 0 {
+            let tile = [HALF, pieces.depth];
+            map(raw.b, [n, k * self.folded], raw.ldb, tile, HALF)?
+        } else {
+            let tile = [pieces.depth, self.row().columns as usize];
+            map(raw.b, [k, n * self.folded], raw.ldb, tile, pieces.depth)?
+        };
+        Ok([a_map, b_map])
+    }
+}
+
+impl Panels {
+    pub(crate) fn run(&self, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
+        let mut launches = Vec::with_capacity(self.extents.items / self.folded.max(1));
+        for first in (0..self.extents.items).step_by(self.folded.max(1)) {
+            let strides = raw.strides(self.form.order, self.extents, [self.row().dtype, self.out]);
+            launches.push(self.params(&raw.item(strides, first))?);
+        }
+        let grid = Grid::of([self.blocks, 1, 1]);
+        self.turns.queue(self.cut > 0, queue.stream(), || {
+            for params in &launches {
+                queue.launch(&self.kernel, grid, params)?;
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Product for Panels {
+    fn row(&self) -> &'static Row {
+        self.row()
+    }
+
+    fn fits(&self, runs: &Arc<Runs>, columns: Option<&[u32]>) -> bool {
+        self.fits(runs, columns)
+    }
+
+    fn leading(&self) -> Option<usize> {
+        Some(self.leading())
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes()
+    }
+
+    fn describe(&self) -> String {
+        self.describe()
+    }
+
+    fn run(&self, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
+        self.run(raw, queue)
+    }
+}
+
+/// Rows of one B as it lies in memory.
+fn b_rows(form: &SpmmForm, extents: Extents) -> usize {
+    if form.order.dense_columns {
+        extents.n
+    } else {
+        extents.k
+    }
+}
+
+/// How many of a batch one launch computes.
+fn folded(form: &SpmmForm, extents: Extents, pieces: Pieces) -> Result<usize> {
+    let Extents { m, k, n, items } = extents;
+    // One B behind the other as one matrix: where a slice reaches past one, it reads the next. Rows past the last of k
+    // would meet zeros of A, and a NaN times zero is none.
+    let together = pieces.depth > 1 && (form.order.dense_columns || k.is_multiple_of(pieces.depth));
+    let folded = if together { items } else { 1 };
+    for (what, value) in [
+        ("rows of A", m),
+        ("rows of B", k),
+        ("columns of B", n),
+        (
+            "rows of all B",
+            b_rows(form, extents).saturating_mul(folded),
+        ),
+    ] {
+        within(what, value, i32::MAX as usize - STRIP)?;
+    }
+    Ok(folded)
+}
+
+/// A dense A, columns by columns where it is wanted transposed.
+fn dense_values((m, k): (usize, usize), leading: usize, transposed: bool) -> Values {
+    let (rows, columns) = if transposed { (k, m) } else { (m, k) };
+    Values {
+        rows,
+        columns,
+        leading,
+    }
+}
+
+/// How a kernel of 8-bit operands is told the type of C.
+pub(crate) fn out_flag(out: Dtype) -> u32 {
+    match out {
+        Dtype::F16 => FLAG_OUT_F16,
+        Dtype::Bf16 => FLAG_OUT_BF16,
+        Dtype::F32 => FLAG_OUT_F32,
+        _ => 0,
+    }
+}
+
+/// A's pieces, and how its values lie; nothing for slices of rows.
+fn lying<'a>(
+    matrix: Matrix<'a>,
+    extents: (usize, usize),
+    (form, pieces): (&SpmmForm, Pieces),
+) -> Option<(Source<'a>, Values)> {
+    match matrix {
+        Matrix::Sparse {
+            runs,
+            columns,
+            block,
+            stored,
+            ..
+        } => Some((
+            Source::Blocks(runs, columns, block, form.order.transposed),
+            stored_blocks(block, stored),
+        )),
+        Matrix::Sliced { .. } => None,
+        Matrix::Dense { leading } => Some((
+            Source::Dense(extents.0, extents.1),
+            dense_values(extents, leading, pieces.transposed),
+        )),
+    }
+}
+
+/// Rows of the array of values: those of its blocks, or for blocks of one column the blocks.
+fn stored_blocks((bm, bk): (usize, usize), stored: usize) -> Values {
+    let (rows, columns) = if bk == 1 {
+        (stored, bm)
+    } else {
+        (stored * bm, bk)
+    };
+    Values {
+        rows,
+        columns,
+        leading: columns,
+    }
+}
+
+/// Strips as rows of words that the driver module copies.
+fn bytemuck_strips(list: &[einsparse_kernels::abi::Strip]) -> &[[u32; 8]] {
+    const { assert!(size_of::<einsparse_kernels::abi::Strip>() == 32) };
+    // SAFETY: a `repr(C)` struct of eight u32, without padding (asserted above).
+    unsafe { std::slice::from_raw_parts(list.as_ptr().cast(), list.len()) }
+}

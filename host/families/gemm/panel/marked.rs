@@ -1,0 +1,130 @@
+//! A dense product with a ReLU by the family `marked`, which says which micro-tiles of its result hold something.
+
+use einsparse_kernels::abi::FLAG_VECTORS;
+use einsparse_kernels::families::{MarkedParams, mark_words};
+use einsparse_kernels::table::kernels;
+
+use super::Panels;
+use crate::device::Device;
+use crate::einsum::{Activation, Mode};
+use crate::error::{Error, Refusal, Result};
+use crate::families::convert::DenseMatrix;
+use crate::indirect::{Orientation, SpmmForm};
+use crate::kernel::{Grid, Queue};
+use crate::launch::Matrix;
+use crate::launch::{Extents, RawSpmm, refused, small};
+use crate::registry::{Dtype, Operation};
+
+/// `C[m,n] = relu(A[m,k] * B[k,n])`, and a bit for each column of every `height` rows of C.
+#[derive(Debug)]
+pub(crate) struct MarkedLaunch {
+    panels: Panels<MarkedParams>,
+    height: u32,
+}
+
+/// The product as the epilogue's flags are made from it.
+fn form() -> SpmmForm {
+    SpmmForm {
+        sparse: "A".into(),
+        dense: "B".into(),
+        output: "C".into(),
+        order: Orientation::default(),
+        batched: false,
+        stacked: false,
+        mode: Mode::Assign,
+        bias: None,
+        activation: Activation::Relu,
+        gate: None,
+        scalars: Vec::new(),
+        format: None,
+    }
+}
+
+impl MarkedLaunch {
+    /// For `[m, k, n]`, rows of A `leading` elements apart, and micro-tiles of `height` rows, a power of two from 16 on.
+    pub(crate) fn new(
+        device: &Device,
+        dtype: Dtype,
+        [m, k, n]: [usize; 3],
+        leading: usize,
+        height: usize,
+    ) -> Result<Self> {
+        let own = kernels()
+            .iter()
+            .filter(|row| row.operation == Operation::Marking);
+        let row = own.clone().find(|row| row.dtype == dtype);
+        let fits = height.is_power_of_two() && height >= 16;
+        let Some(row) = row.filter(|_| fits) else {
+            return Err(Error::NoKernel {
+                indirect: format!(
+                    "C[m,n] += relu(A[m,k] * B[k,n]), marked {height} rows at a time"
+                ),
+                tried: own
+                    .map(|row| Refusal {
+                        name: row.name.into(),
+                        reason: format!(
+                            "is for {}, 16 rows or a larger power of two",
+                            row.dtype.name()
+                        ),
+                    })
+                    .collect(),
+            });
+        };
+        let extents = Extents { m, k, n, items: 1 };
+        let matrix = Matrix::Dense { leading };
+        Ok(MarkedLaunch {
+            panels: Panels::new(device, row, form(), extents, matrix, dtype)?,
+            height: height.trailing_zeros(),
+        })
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        self.panels.row().name
+    }
+
+    /// Queues the product. Bits are set from `marks` on, none is cleared.
+    /// A, B and C are `[m, k]`, `[k, n]` and `[m, n]` of the planned type, and there is room for the bits of all
+    /// panels.
+    pub(crate) fn run(
+        &self,
+        [a, b, c]: [DenseMatrix; 3],
+        marks: u64,
+        queue: Queue<'_>,
+    ) -> Result<()> {
+        let own = &self.panels;
+        let Extents { m, n, .. } = own.extents;
+        if m == 0 || n == 0 {
+            return Ok(());
+        }
+        if a.leading != own.values.leading {
+            let reason = format!(
+                "has rows {} elements apart, planned for {}",
+                a.leading, own.values.leading
+            );
+            return Err(refused("A", reason));
+        }
+        let raw = RawSpmm {
+            values: a.address,
+            b: b.address,
+            ldb: b.leading,
+            c: c.address,
+            ldc: c.leading,
+            ..RawSpmm::default()
+        };
+        let product = own.params(&raw)?;
+        if product.flags & FLAG_VECTORS == 0 {
+            let reason = "is not stored by 16 bytes, which it is not a multiple of";
+            return Err(refused("C", reason.into()));
+        }
+        let params = MarkedParams {
+            product,
+            marks,
+            words: small("words of bits of a panel", mark_words(n))?,
+            height: self.height,
+        };
+        let grid = Grid::of([own.blocks, 1, 1]);
+        own.turns.queue(own.cut > 0, queue.stream(), || {
+            queue.launch(&own.kernel, grid, &params)
+        })
+    }
+}

@@ -1,0 +1,12 @@
+//! What launches the kernels, by family: lists that a kernel reads, how large its grid is, its params. The folders are those of
+//! `kernels-gpu/families`.
+
+pub(crate) mod attention;
+pub(crate) mod convert;
+pub(crate) mod discover;
+pub(crate) mod gather_gemm;
+pub(crate) mod gemm;
+pub(crate) mod sddmm;
+pub(crate) mod softmax;
+pub(crate) mod spmm;
+pub(crate) mod tensor;

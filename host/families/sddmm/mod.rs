@@ -1,0 +1,14 @@
+//! Dense times dense at the places of a pattern. The kernels: `kernels-gpu/families/sddmm`.
+
+pub(crate) mod panes;
+pub(crate) mod pit_sampled;
+pub(crate) mod sampled;
+pub(crate) mod sddmm;
+pub(crate) mod sddmm_staged;
+pub(crate) mod sddmm_tiles;
+pub(crate) mod shelves;
+pub(crate) mod windows;
+
+pub(crate) use pit_sampled::{PitSampledLaunch, PitSampledRun};
+pub use sampled::RawSampled;
+pub(crate) use sampled::{Places, SampledExtents, SampledLaunch};

@@ -1,0 +1,147 @@
+//! A product at the micro-tiles of another matrix, which were found while running: their lists are read on the device.
+
+use einsparse_kernels::families::{PitSampledParams, SAMPLED_GATE, SAMPLED_WIDTH};
+use einsparse_kernels::table::kernels;
+
+use crate::device::Device;
+use crate::driver::DeviceMemory;
+use crate::error::{Error, Refusal, Result};
+use crate::families::convert::DenseMatrix;
+use crate::families::discover::{DeviceLists, list_stride};
+use crate::kernel::{Grid, Kernel, Queue};
+use crate::launch::maps::{Flat, tensor_map};
+use crate::launch::{aligned, refused, small, within};
+use crate::registry::Dtype;
+
+/// A kernel chosen for `S[m,n] = X[m,k] * Y[n,k]`.
+#[derive(Debug)]
+pub(crate) struct PitSampledLaunch {
+    kernel: Kernel<PitSampledParams>,
+    extents: [usize; 3],
+    grid: u32,
+    empty: DeviceMemory,
+}
+
+/// What a run reads and writes. The gate has S's shape; where it is not positive S is zero.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PitSampledRun {
+    pub x: DenseMatrix,
+    pub y: DenseMatrix,
+    pub gate: Option<DenseMatrix>,
+    pub s: DenseMatrix,
+}
+
+impl PitSampledLaunch {
+    /// The product, for `[m, n, k]`.
+    pub(crate) fn new(device: &Device, dtype: Dtype, extents: [usize; 3]) -> Result<Self> {
+        let own = kernels().iter().filter(|row| row.module == "pit_sampled");
+        let row = own.clone().find(|row| row.dtype == dtype);
+        let row = row.ok_or_else(|| Error::NoKernel {
+            indirect: "S[L[p],n] = X[L[p],k] * Y[n,k], 64 columns at a time".into(),
+            tried: own
+                .map(|row| Refusal {
+                    name: row.name.into(),
+                    reason: format!("is for {}", row.dtype.name()),
+                })
+                .collect(),
+        })?;
+        let kernel = Kernel::load(device, row)?;
+        let [m, n, k] = extents;
+        let listed = row.items as usize;
+        for (what, value) in [("rows of S", m), ("columns of S", n), ("terms", k)] {
+            within(what, value, i32::MAX as usize - listed)?;
+        }
+        let vector = row.vector as usize;
+        // Named as where this is used: S is the gradient of a dynamic A.
+        for (name, columns) in [("A", n), ("dC", k)] {
+            if !columns.is_multiple_of(vector) {
+                let reason = format!("has {columns} columns; {} takes {vector} at once", row.name);
+                return Err(refused(name, reason));
+            }
+        }
+        let panels = n.div_ceil(SAMPLED_WIDTH);
+        let places = panels.saturating_mul(list_stride(m));
+        within("places of all lists", places, i32::MAX as usize)?;
+        let tiles = within("tiles", panels * m.div_ceil(listed), i32::MAX as usize)?;
+        Ok(PitSampledLaunch {
+            kernel,
+            extents,
+            grid: tiles.min(device.machine().multiprocessors),
+            empty: device.zeros(16)?,
+        })
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        self.kernel.row().name
+    }
+
+    /// The params of a run, or why the operands cannot be read.
+    pub(crate) fn params(
+        &self,
+        lists: &DeviceLists,
+        run: &PitSampledRun,
+    ) -> Result<PitSampledParams> {
+        let PitSampledRun { x, y, gate, s } = *run;
+        let [m, n, k] = self.extents;
+        let named = [
+            ("dC", Some(x)),
+            ("B", Some(y)),
+            ("dA", Some(s)),
+            ("A", gate),
+        ];
+        for (name, matrix) in named {
+            if let Some(matrix) = matrix {
+                aligned(self.kernel.row(), name, matrix.address, matrix.leading)?;
+            }
+        }
+        let dtype = self.kernel.row().dtype;
+        let bytes =
+            |what, matrix: DenseMatrix| small(what, matrix.leading.saturating_mul(dtype.bytes()));
+        let rows_of_y = Flat {
+            address: y.address,
+            extents: [k, n],
+            leading: y.leading,
+        };
+        Ok(PitSampledParams {
+            y_map: tensor_map(dtype, &rows_of_y, [64, SAMPLED_WIDTH], 64, &self.empty)?,
+            lists: lists.lists.address(),
+            counts: lists.counts.address(),
+            x: x.address,
+            s: s.address,
+            gate: gate.map_or(0, |gate| gate.address),
+            ldx_bytes: bytes("bytes of a row of X", x)?,
+            lds_bytes: bytes("bytes of a row of S", s)?,
+            gate_bytes: gate.map_or(Ok(0), |gate| bytes("bytes of a row of the gate", gate))?,
+            n: small("columns of S", n)?,
+            k: small("terms", k)?,
+            panels: small("panels", n.div_ceil(SAMPLED_WIDTH))?,
+            stride: small("places of a list", list_stride(m))?,
+            flags: if gate.is_some() { SAMPLED_GATE } else { 0 },
+            reserved: [0; 2],
+        })
+    }
+
+    /// Queues zeros for all of S.
+    pub(crate) fn clear(&self, s: DenseMatrix, queue: Queue<'_>) -> Result<()> {
+        let [m, n, _] = self.extents;
+        let element = self.kernel.row().dtype.bytes();
+        let (width, pitch) = (n * element, s.leading * element);
+        if width == pitch {
+            queue.fill(s.address, 0, m * width)
+        } else {
+            queue.fill_rows(s.address, pitch, 0, [width, m])
+        }
+    }
+
+    /// Queues the product of these params; elsewhere S stays as it is.
+    /// The lists that the params name are those of micro-tiles of 1 x 64 of a matrix of S's shape, found ahead on the
+    /// stream.
+    pub(crate) fn start(&self, params: &PitSampledParams, queue: Queue<'_>) -> Result<()> {
+        if self.grid == 0 {
+            return Ok(());
+        }
+        // Not ahead of the end of what is in front: that is what clears S, and no kernel.
+        let grid = Grid::of([self.grid, 1, 1]);
+        queue.launch(&self.kernel, grid, params)
+    }
+}

@@ -1,0 +1,334 @@
+//! Kernels at the places of a pattern. Of the `sampled` family: windows of a pattern, tensor maps of X and Y.
+
+use std::sync::Arc;
+
+use einsparse_kernels::abi::{
+    A_COLUMNS, B_COLUMNS, FLAG_ACCUMULATE, FLAG_MASK_VALUES, HALF, MapWords, STRIP,
+};
+use einsparse_kernels::families::{SampledParams, Window};
+use einsparse_kernels::table::Row;
+
+use crate::device::Device;
+use crate::driver::DeviceMemory;
+use crate::einsum::Mode;
+use crate::error::Result;
+use crate::families::sddmm::sddmm::Sddmm;
+use crate::families::sddmm::sddmm_staged::SddmmStaged;
+use crate::families::sddmm::sddmm_tiles::SddmmTiles;
+use crate::families::sddmm::windows::{Blocks, Windows};
+use crate::kernel::{Grid, Kernel, Queue};
+use crate::launch::maps::{Flat, tensor_map};
+use crate::launch::planned::Planned;
+use crate::launch::turns::Turns;
+use crate::launch::{aligned, small, within};
+use crate::registry::Dtype;
+use crate::worklist::Runs;
+
+/// Device addresses of one run into a sparse output. Leading dimensions in elements.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RawSampled {
+    /// Columns of the output's entries, u32; kernels over blocks do not read them.
+    pub columns: u64,
+    /// X, row-major: `[m, k]`, or `[k, m]` where the plan has it so.
+    pub x: u64,
+    /// Elements from one row of X to the next.
+    pub ldx: usize,
+    /// Y, row-major: `[n, k]`, or `[k, n]` where the plan has it so.
+    pub y: u64,
+    /// Elements from one row of Y to the next.
+    pub ldy: usize,
+    /// Values of the mask, one for each slot of the output; 0 without.
+    pub mask: u64,
+    /// Values of the output, one for each slot.
+    pub values: u64,
+    /// Factor of the product: of all scalar factors of the expression, literals included.
+    pub alpha: f64,
+}
+
+/// Extents of a sampled product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SampledExtents {
+    pub m: usize,
+    pub n: usize,
+    pub k: usize,
+}
+
+/// What a kernel samples.
+#[derive(Clone, Copy)]
+pub(crate) struct Places<'a> {
+    pub(crate) runs: &'a Arc<Runs>,
+    pub(crate) columns: &'a [u32],
+    pub(crate) block: (usize, usize),
+}
+
+/// A kernel chosen for one pattern.
+#[derive(Debug)]
+pub(crate) enum SampledLaunch {
+    /// Family `sampled`.
+    Windows(Box<Sampler>),
+    /// Families `sddmm` and `sddmm_narrow`.
+    Entries(Box<Sddmm>),
+    /// Family `sddmm_staged`.
+    Staged(Box<SddmmStaged>),
+    /// Family `sddmm_tiles`.
+    Tiles(Box<SddmmTiles>),
+}
+
+impl SampledLaunch {
+    pub(crate) fn new(
+        device: &Device,
+        row: &'static Row,
+        extents: SampledExtents,
+        (mode, out): (Mode, Dtype),
+        places: Places<'_>,
+    ) -> Result<Self> {
+        let pattern = (places.runs, places.columns);
+        Ok(match row.module {
+            "sddmm" | "sddmm_narrow" => {
+                let launch = Sddmm::new(device, row, extents, (mode, out), pattern)?;
+                SampledLaunch::Entries(Box::new(launch))
+            }
+            "sddmm_staged" => {
+                let launch = SddmmStaged::new(device, row, extents, mode, pattern)?;
+                SampledLaunch::Staged(Box::new(launch))
+            }
+            "sddmm_tiles" => {
+                let launch = SddmmTiles::new(device, row, extents, mode, pattern)?;
+                SampledLaunch::Tiles(Box::new(launch))
+            }
+            _ => {
+                let launch = Sampler::new(device, row, extents, mode, places)?;
+                SampledLaunch::Windows(Box::new(launch))
+            }
+        })
+    }
+
+    pub(crate) fn row(&self) -> &'static Row {
+        match self {
+            SampledLaunch::Windows(launch) => launch.kernel.row(),
+            SampledLaunch::Entries(launch) => launch.row(),
+            SampledLaunch::Staged(launch) => launch.row(),
+            SampledLaunch::Tiles(launch) => launch.row(),
+        }
+    }
+
+    /// Whether a pattern is the planned one.
+    pub(crate) fn fits(&self, runs: &Arc<Runs>, columns: &[u32]) -> bool {
+        match self {
+            SampledLaunch::Windows(launch) => launch.fits(runs, columns),
+            SampledLaunch::Entries(launch) => launch.fits(runs, columns),
+            SampledLaunch::Staged(launch) => launch.fits(runs, columns),
+            SampledLaunch::Tiles(launch) => launch.fits(runs, columns),
+        }
+    }
+
+    /// Device bytes beside the operands.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            SampledLaunch::Windows(launch) => launch.bytes(),
+            SampledLaunch::Entries(launch) => launch.bytes(),
+            SampledLaunch::Staged(launch) => launch.bytes(),
+            SampledLaunch::Tiles(launch) => launch.bytes(),
+        }
+    }
+
+    /// What `explain` says of the geometry.
+    pub(crate) fn describe(&self) -> String {
+        match self {
+            SampledLaunch::Windows(launch) => launch.describe(),
+            SampledLaunch::Entries(launch) => launch.describe(),
+            SampledLaunch::Staged(launch) => launch.describe(),
+            SampledLaunch::Tiles(launch) => launch.describe(),
+        }
+    }
+
+    /// Queues the kernel.
+    pub(crate) fn run(&self, raw: &RawSampled, queue: Queue<'_>) -> Result<()> {
+        match self {
+            SampledLaunch::Windows(launch) => launch.run(raw, queue),
+            SampledLaunch::Entries(launch) => launch.run(raw, queue),
+            SampledLaunch::Staged(launch) => launch.run(raw, queue),
+            SampledLaunch::Tiles(launch) => launch.run(raw, queue),
+        }
+    }
+}
+
+/// A kernel over windows of blocks.
+#[derive(Debug)]
+pub(crate) struct Sampler {
+    /// End of the last run: partial sums are one workspace, so the next run waits for it.
+    turns: Turns,
+    kernel: Kernel<SampledParams>,
+    extents: SampledExtents,
+    mode: Mode,
+    block_columns: usize,
+    windows: DeviceMemory,
+    columns: DeviceMemory,
+    places: DeviceMemory,
+    partial: DeviceMemory,
+    counters: DeviceMemory,
+    zeros: DeviceMemory,
+    rounds: u32,
+    blocks: u32,
+    parts: u32,
+    count: usize,
+    planned: Planned,
+}
+
+impl Sampler {
+    fn new(
+        device: &Device,
+        row: &'static Row,
+        extents: SampledExtents,
+        mode: Mode,
+        places: Places<'_>,
+    ) -> Result<Self> {
+        let Places {
+            runs,
+            columns,
+            block,
+        } = places;
+        let SampledExtents { m, n, k } = extents;
+        for (what, value) in [("rows", m), ("columns", n), ("terms", k)] {
+            within(what, value, i32::MAX as usize - STRIP)?;
+        }
+        let elements = columns.len() as u128 * (block.0 * block.1) as u128;
+        within(
+            "values of blocks",
+            usize::try_from(elements / 16).unwrap_or(usize::MAX),
+            u32::MAX as usize - 1,
+        )?;
+        let kernel = Kernel::load(device, row)?;
+        let pattern = Blocks {
+            runs,
+            columns,
+            block,
+        };
+        let list = Windows::new(row, pattern, k, device.machine().multiprocessors as usize);
+        let partial = list.slots as usize * STRIP * row.columns as usize * 4;
+        Ok(Sampler {
+            kernel,
+            extents,
+            mode,
+            block_columns: block.1,
+            windows: device.upload(words(&list.windows))?,
+            columns: device.upload(&list.columns)?,
+            places: device.upload(&list.places)?,
+            partial: DeviceMemory::alloc(device.context(), partial)?,
+            counters: device.zeros(list.counters as usize * 8)?,
+            zeros: device.zeros(128)?,
+            rounds: (list.windows.len() / list.blocks.max(1)) as u32,
+            blocks: list.blocks as u32,
+            parts: list.parts,
+            count: list.count,
+            planned: Planned::new(runs, columns),
+            turns: Turns::new(device)?,
+        })
+    }
+
+    /// Whether a pattern is the planned one.
+    fn fits(&self, runs: &Arc<Runs>, columns: &[u32]) -> bool {
+        self.planned.is(runs, Some(columns))
+    }
+
+    fn bytes(&self) -> usize {
+        let lists = self.windows.bytes() + self.columns.bytes() + self.places.bytes();
+        lists + self.partial.bytes() + self.counters.bytes()
+    }
+
+    fn describe(&self) -> String {
+        format!(
+            "{} windows of {} x {}, {} parts along k, {} persistent thread blocks, {} bytes of workspace",
+            self.count,
+            STRIP,
+            self.kernel.row().columns,
+            self.parts,
+            self.blocks,
+            self.bytes()
+        )
+    }
+
+    /// Queues the kernel.
+    fn run(&self, raw: &RawSampled, queue: Queue<'_>) -> Result<()> {
+        if self.blocks == 0 {
+            return Ok(());
+        }
+        let params = self.params(raw)?;
+        let grid = Grid::of([self.blocks, 1, 1]);
+        self.turns.queue(self.parts > 1, queue.stream(), || {
+            queue.launch(&self.kernel, grid, &params)
+        })
+    }
+
+    fn params(&self, raw: &RawSampled) -> Result<SampledParams> {
+        let SampledExtents { m, n, k } = self.extents;
+        aligned(self.kernel.row(), "X", raw.x, raw.ldx)?;
+        aligned(self.kernel.row(), "Y", raw.y, raw.ldy)?;
+        let (order, piece) = (self.kernel.row().order, self.kernel.row().block.1 as usize);
+        let x_map = if order & A_COLUMNS == 0 {
+            self.map(raw.x, [k, m], raw.ldx, [HALF, HALF], HALF)?
+        } else {
+            self.map(raw.x, [m, k], raw.ldx, [HALF, HALF], HALF)?
+        };
+        let y_map = if order & B_COLUMNS != 0 {
+            self.map(raw.y, [k, n], raw.ldy, [HALF, piece], HALF)?
+        } else {
+            self.map(raw.y, [n, k], raw.ldy, [piece, HALF], piece)?
+        };
+        let mut flags = 0;
+        if self.mode == Mode::Accumulate {
+            flags |= FLAG_ACCUMULATE;
+        }
+        if raw.mask != 0 {
+            flags |= FLAG_MASK_VALUES;
+        }
+        Ok(SampledParams {
+            x_map,
+            y_map,
+            windows: self.windows.address(),
+            columns: self.columns.address(),
+            places: self.places.address(),
+            values: raw.values,
+            mask: raw.mask,
+            partial: self.partial.address(),
+            counters: self.counters.address(),
+            alpha: raw.alpha,
+            rounds: self.rounds,
+            flags,
+            row_bytes: small(
+                "bytes of a row of a block",
+                self.block_columns * self.kernel.row().dtype.bytes(),
+            )?,
+            reserved: 0,
+        })
+    }
+
+    fn map(
+        &self,
+        address: u64,
+        extents: [usize; 2],
+        leading: usize,
+        tile: [usize; 2],
+        swizzled: usize,
+    ) -> Result<MapWords> {
+        let matrix = Flat {
+            address,
+            extents,
+            leading,
+        };
+        tensor_map(
+            self.kernel.row().dtype,
+            &matrix,
+            tile,
+            swizzled,
+            &self.zeros,
+        )
+    }
+}
+
+/// Windows as rows of words that the driver module copies.
+fn words(list: &[Window]) -> &[[u32; 8]] {
+    const { assert!(size_of::<Window>() == 32) };
+    // SAFETY: a `repr(C)` struct of eight u32, without padding (asserted above).
+    unsafe { std::slice::from_raw_parts(list.as_ptr().cast(), list.len()) }
+}

@@ -1,0 +1,141 @@
+//! A kernel of the families `sddmm` and `sddmm_narrow`: runs of entries of a pattern, and X and Y by their addresses.
+
+use std::sync::Arc;
+
+use einsparse_kernels::abi::{FLAG_ACCUMULATE, FLAG_MASK_VALUES, Item, Operation};
+use einsparse_kernels::families::SddmmParams;
+use einsparse_kernels::table::Row;
+
+use crate::cost::sample_limit;
+use crate::device::Device;
+use crate::driver::DeviceMemory;
+use crate::einsum::Mode;
+use crate::error::Result;
+use crate::families::gemm::panel::out_flag;
+use crate::families::sddmm::{RawSampled, SampledExtents};
+use crate::families::spmm::gather::Words;
+use crate::kernel::{Grid, Kernel, Queue};
+use crate::launch::planned::Planned;
+use crate::launch::{MAX_GRID_X, aligned, refused, small, within};
+use crate::registry::Dtype;
+use crate::worklist::{Runs, pieces};
+
+#[derive(Debug)]
+pub(crate) struct Sddmm<P = SddmmParams> {
+    pub(crate) kernel: Kernel<P>,
+    extents: SampledExtents,
+    mode: Mode,
+    out: Dtype,
+    items: DeviceMemory,
+    item_count: u32,
+    planned: Planned,
+}
+
+impl<P: Copy + 'static> Sddmm<P> {
+    pub(crate) fn new(
+        device: &Device,
+        row: &'static Row,
+        extents: SampledExtents,
+        (mode, out): (Mode, Dtype),
+        pattern: (&Arc<Runs>, &[u32]),
+    ) -> Result<Self> {
+        let runs = pattern.0;
+        let list = pieces(runs, sample_limit(row, runs.total, device.machine()));
+        Self::of_items(device, row, extents, (mode, out), pattern, &list)
+    }
+
+    /// The same with the items given.
+    pub(crate) fn of_items(
+        device: &Device,
+        row: &'static Row,
+        extents: SampledExtents,
+        (mode, out): (Mode, Dtype),
+        (runs, columns): (&Arc<Runs>, &[u32]),
+        list: &[Item],
+    ) -> Result<Self> {
+        for (what, value) in [("rows", extents.m), ("columns", extents.n)] {
+            small(what, value)?;
+        }
+        // The last step along k reaches past its end.
+        within("terms", extents.k, i32::MAX as usize)?;
+        let kernel = Kernel::load(device, row)?;
+        let item_count = within("work items", list.len(), MAX_GRID_X)?;
+        Ok(Sddmm {
+            kernel,
+            extents,
+            mode,
+            out,
+            items: device.upload(Item::words(list))?,
+            item_count,
+            planned: Planned::new(runs, columns),
+        })
+    }
+
+    pub(crate) fn row(&self) -> &'static Row {
+        self.kernel.row()
+    }
+
+    /// Whether a pattern is the planned one.
+    pub(crate) fn fits(&self, runs: &Arc<Runs>, columns: &[u32]) -> bool {
+        self.planned.is(runs, Some(columns))
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.items.bytes()
+    }
+
+    pub(crate) fn describe(&self) -> String {
+        format!(
+            "{} items, grid {}, {} threads, {} bytes of workspace",
+            self.item_count,
+            self.item_count.div_ceil(self.row().items),
+            self.row().threads,
+            self.bytes()
+        )
+    }
+
+    pub(crate) fn params(&self, raw: &RawSampled) -> Result<SddmmParams> {
+        let (k, element) = (self.extents.k, self.row().dtype.bytes());
+        for (name, address, leading) in [("X", raw.x, raw.ldx), ("Y", raw.y, raw.ldy)] {
+            aligned(self.row(), name, address, leading)?;
+            if leading < k {
+                let reason = format!("leading dimension {leading} is below its {k} columns");
+                return Err(refused(name, reason));
+            }
+        }
+        let accumulate = u32::from(self.mode == Mode::Accumulate) * FLAG_ACCUMULATE;
+        let masked = u32::from(raw.mask != 0) * FLAG_MASK_VALUES;
+        let own = match self.row().operation {
+            Operation::SampledNarrow => out_flag(self.out),
+            _ => 0,
+        };
+        let stride = |what: &str, leading: usize| small(what, leading.saturating_mul(element));
+        Ok(SddmmParams {
+            items: self.items.address(),
+            columns: raw.columns,
+            x: raw.x,
+            y: raw.y,
+            values: raw.values,
+            mask: raw.mask,
+            alpha: raw.alpha,
+            item_count: self.item_count,
+            k: small("terms", k)?,
+            ldx_bytes: stride("bytes of a row of X", raw.ldx)?,
+            ldy_bytes: stride("bytes of a row of Y", raw.ldy)?,
+            flags: accumulate | masked | own,
+            reserved: 0,
+        })
+    }
+}
+
+impl Sddmm {
+    /// Queues the kernel.
+    pub(crate) fn run(&self, raw: &RawSampled, queue: Queue<'_>) -> Result<()> {
+        if self.item_count == 0 {
+            return Ok(());
+        }
+        let params = self.params(raw)?;
+        let grid = Grid::of([self.item_count.div_ceil(self.row().items), 1, 1]);
+        queue.launch(&self.kernel, grid, &params)
+    }
+}

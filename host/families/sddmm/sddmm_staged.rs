@@ -1,0 +1,96 @@
+//! A kernel of the `sddmm_staged` family: which rows of Y each thread block keeps, and the runs of entries in these columns.
+
+use std::sync::Arc;
+
+use einsparse_kernels::families::{STAGED_BYTES, SddmmStagedParams, Shelf};
+use einsparse_kernels::table::Row;
+
+use crate::device::Device;
+use crate::driver::DeviceMemory;
+use crate::einsum::Mode;
+use crate::error::Result;
+use crate::families::sddmm::sddmm::Sddmm;
+use crate::families::sddmm::shelves::Shelves;
+use crate::families::sddmm::{RawSampled, SampledExtents};
+use crate::families::spmm::gather::Words;
+use crate::kernel::{Grid, Queue};
+use crate::launch::within;
+use crate::worklist::Runs;
+
+#[derive(Debug)]
+pub(crate) struct SddmmStaged {
+    /// The entries as items, and what the family `sddmm` knows of them.
+    entries: Sddmm<SddmmStagedParams>,
+    shelves: DeviceMemory,
+    blocks: u32,
+    width: usize,
+}
+
+impl SddmmStaged {
+    pub(crate) fn new(
+        device: &Device,
+        row: &'static Row,
+        extents: SampledExtents,
+        mode: Mode,
+        (runs, columns): (&Arc<Runs>, &[u32]),
+    ) -> Result<Self> {
+        let most = STAGED_BYTES / (extents.k * row.dtype.bytes()).max(1);
+        let multiprocessors = device.machine().multiprocessors as usize;
+        let list = Shelves::new((runs, columns), extents.n, most, multiprocessors);
+        let blocks = within(
+            "thread blocks",
+            list.shelves.len(),
+            crate::launch::MAX_GRID_X,
+        )?;
+        Ok(SddmmStaged {
+            entries: Sddmm::of_items(
+                device,
+                row,
+                extents,
+                (mode, row.dtype),
+                (runs, columns),
+                &list.items,
+            )?,
+            shelves: device.upload(Shelf::words(&list.shelves))?,
+            blocks,
+            width: list.width,
+        })
+    }
+
+    pub(crate) fn row(&self) -> &'static Row {
+        self.entries.row()
+    }
+
+    /// Whether a pattern is the planned one.
+    pub(crate) fn fits(&self, runs: &Arc<Runs>, columns: &[u32]) -> bool {
+        self.entries.fits(runs, columns)
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.entries.bytes() + self.shelves.bytes()
+    }
+
+    pub(crate) fn describe(&self) -> String {
+        format!(
+            "{} thread blocks, at most {} rows of Y in shared memory, {} bytes of workspace",
+            self.blocks,
+            self.width,
+            self.bytes()
+        )
+    }
+
+    /// Queues the kernel.
+    pub(crate) fn run(&self, raw: &RawSampled, queue: Queue<'_>) -> Result<()> {
+        if self.blocks == 0 {
+            return Ok(());
+        }
+        let params = SddmmStagedParams {
+            sddmm: self.entries.params(raw)?,
+            shelves: self.shelves.address(),
+        };
+        let grid = Grid::of([self.blocks, 1, 1]);
+        queue.launch(&self.entries.kernel, grid, &params)
+    }
+}
+
+impl Words for Shelf {}

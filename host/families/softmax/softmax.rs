@@ -1,0 +1,191 @@
+//! Softmax over the rows of a pattern on a GPU: rows dealt by length class once, one kernel for each run. Where rows were
+//! cut, a kernel ahead of it finds what their pieces have to know of each other.
+
+mod deal;
+
+use einsparse_kernels::families::{
+    SOFTMAX_CLASSES, SOFTMAX_LOG, SOFTMAX_SUMS, STEP_SOFTMAX, STEP_SOFTMAX_GRADIENT, SoftmaxParams,
+};
+use einsparse_kernels::table::{Row, kernels};
+
+use crate::device::Device;
+use crate::driver::DeviceMemory;
+use crate::error::{Error, Refusal, Result};
+use crate::kernel::{Grid, Kernel, Queue};
+use crate::launch::turns::Turns;
+use crate::launch::{MAX_GRID_Y, refused, within};
+use crate::registry::{Dtype, Operation};
+use crate::worklist::Runs;
+use deal::Deal;
+
+/// Device addresses of one softmax, or of its gradient: values of tensors of the planned pattern, 16-byte aligned and
+/// readable 8 slots past their end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RawSoftmax {
+    /// Scores; for the gradient what the softmax gave.
+    pub input: u64,
+    /// Gradient of what the softmax gave; 0 for the softmax itself.
+    pub upstream: u64,
+    /// Softmax, or gradient of the scores. May be one of the inputs.
+    pub output: u64,
+    /// Slots from one head's values to the next's, in all of them, a multiple of 16 bytes; not looked at with one head.
+    pub stride: usize,
+}
+
+/// The kernels for one pattern, with the rows dealt.
+#[derive(Debug)]
+pub(crate) struct SoftmaxLaunch {
+    forward: Kernel<SoftmaxParams>,
+    gradient: Kernel<SoftmaxParams>,
+    items: DeviceMemory,
+    live: Option<DeviceMemory>,
+    bounds: DeviceMemory,
+    pieces: DeviceMemory,
+    /// What each piece of each head leaves.
+    sums: DeviceMemory,
+    heads: u32,
+    /// Only the numbers of thread blocks and items are left.
+    deal: Deal,
+    turns: Turns,
+}
+
+/// The kernel of a step for an element type.
+fn find(dtype: Dtype, step: u32) -> Result<&'static Row> {
+    let wanted = |row: &&Row| row.operation == Operation::Softmax && row.step == step;
+    let of_step = kernels().iter().filter(wanted);
+    let refusal = |row: &Row| Refusal {
+        name: row.name.into(),
+        reason: format!("is for {}", row.dtype.name()),
+    };
+    let none = || Error::NoKernel {
+        indirect: format!("softmax over rows of {}", dtype.name()),
+        tried: of_step.clone().map(refusal).collect(),
+    };
+    let found = of_step.clone().find(|row| row.dtype == dtype);
+    found.ok_or_else(none)
+}
+
+impl SoftmaxLaunch {
+    /// `live`: entries of each row in front of those that a mask hides.
+    pub(crate) fn new(
+        device: &Device,
+        dtype: Dtype,
+        runs: &Runs,
+        live: Option<&[u32]>,
+        heads: usize,
+    ) -> Result<Self> {
+        let kernel = |step| Kernel::load(device, find(dtype, step)?);
+        let forward = kernel(STEP_SOFTMAX)?;
+        let heads = within("heads", heads, MAX_GRID_Y)?;
+        let resident = device.machine().multiprocessors * forward.row().min_blocks;
+        let deal = Deal::new(runs, live, forward.row(), resident.div_ceil(heads.max(1)))?;
+        let sums = deal.pieces.len() * heads as usize * 8;
+        Ok(SoftmaxLaunch {
+            forward,
+            gradient: kernel(STEP_SOFTMAX_GRADIENT)?,
+            items: device.upload(&deal.items)?,
+            live: live.map(|_| device.upload(&deal.live)).transpose()?,
+            bounds: device.upload(&deal.bounds)?,
+            pieces: device.upload(&deal.pieces)?,
+            sums: DeviceMemory::alloc(device.context(), sums)?,
+            heads,
+            deal: Deal {
+                blocks: deal.blocks,
+                gradient_blocks: deal.gradient_blocks,
+                firsts: deal.firsts,
+                ..Deal::default()
+            },
+            turns: Turns::new(device)?,
+        })
+    }
+
+    /// Names of the kernels: softmax and gradient.
+    pub(crate) fn variants(&self) -> [&'static str; 2] {
+        [self.forward.row().name, self.gradient.row().name]
+    }
+
+    /// Device bytes beside the operands.
+    pub(crate) fn bytes(&self) -> usize {
+        let own = [&self.items, &self.bounds, &self.pieces, &self.sums];
+        let live = self.live.as_ref().map_or(0, DeviceMemory::bytes);
+        own.iter().map(|memory| memory.bytes()).sum::<usize>() + live
+    }
+
+    /// Addresses and distances are whole vectors.
+    fn check(&self, row: &Row, raw: &RawSoftmax) -> Result<()> {
+        for (name, address) in [
+            ("input", raw.input),
+            ("upstream", raw.upstream),
+            ("output", raw.output),
+        ] {
+            crate::launch::in_vectors(name, address)?;
+        }
+        let bytes = raw.stride.saturating_mul(row.dtype.bytes());
+        if self.heads > 1 && !bytes.is_multiple_of(16) {
+            let reason = format!("heads are {bytes} bytes apart, not a multiple of 16");
+            return Err(refused("stride", reason));
+        }
+        Ok(())
+    }
+
+    /// Queues the softmax, or with `upstream` its gradient.
+    pub(crate) fn run(
+        &self,
+        raw: &RawSoftmax,
+        (scale, log): (f64, bool),
+        queue: Queue<'_>,
+    ) -> Result<()> {
+        let kernel = match raw.upstream {
+            0 => &self.forward,
+            _ => &self.gradient,
+        };
+        self.check(kernel.row(), raw)?;
+        let mut of_class = self.deal.blocks;
+        if raw.upstream != 0 {
+            of_class[SOFTMAX_CLASSES] = self.deal.gradient_blocks;
+        }
+        let blocks = of_class[SOFTMAX_CLASSES];
+        if blocks == 0 || self.heads == 0 {
+            return Ok(());
+        }
+        let mut params = SoftmaxParams {
+            items: self.items.address(),
+            live: self.live.as_ref().map_or(0, DeviceMemory::address),
+            bounds: self.bounds.address(),
+            pieces: self.pieces.address(),
+            sums: self.sums.address(),
+            input: raw.input,
+            upstream: raw.upstream,
+            output: raw.output,
+            stride: raw.stride as u64,
+            scale: scale as f32,
+            flags: if log { SOFTMAX_LOG } else { 0 },
+            blocks: of_class,
+            firsts: self.deal.firsts,
+        };
+        // Thread blocks of pieces come first.
+        let cut = self.deal.blocks[1];
+        self.turns.queue(cut > 0, queue.stream(), || {
+            let mut all = Grid::of([blocks, self.heads, 1]);
+            if cut > 0 {
+                params.flags |= SOFTMAX_SUMS;
+                let ahead = Grid::of([cut, self.heads, 1]);
+                queue.launch(kernel, ahead, &params)?;
+                params.flags &= !SOFTMAX_SUMS;
+                all = all.early();
+            }
+            queue.launch(kernel, all, &params)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn double_precision_is_refused_by_name() {
+        let error = find(Dtype::F64, STEP_SOFTMAX).unwrap_err().to_string();
+        assert!(error.contains("softmax_f32: is for f32"), "{error}");
+    }
+}

@@ -1,0 +1,354 @@
+//! Products of entries with A's transpose, whose pattern is made here, once for a plan, and a kernel of family `batched`.
+//! A kernel of walk `Permuted` reads values through the pattern; to others they are brought in order first, in every run.
+
+use std::sync::Arc;
+
+use einsparse_kernels::families::BatchedParams;
+use einsparse_kernels::table::Row;
+
+use crate::device::Device;
+use crate::driver::DeviceMemory;
+use crate::error::Result;
+use crate::families::convert::entries::{Reorder, SortOut, Steps, Transpose, permute};
+use crate::families::spmm::gather::Gather;
+use crate::indirect::SpmmForm;
+use crate::kernel::Queue;
+use crate::launch::Matrix;
+use crate::launch::Product;
+use crate::launch::planned::Planned;
+use crate::launch::turns::Turns;
+use crate::launch::{Extents, MAX_GRID_Y, RawSpmm, refused};
+use crate::registry::WalkKind;
+use crate::tensor::VECTOR_ENTRIES;
+use crate::worklist::Runs;
+
+/// Bytes of a pair of column and position.
+const PAIR: usize = 8;
+
+#[derive(Debug)]
+pub(crate) struct Batched {
+    gather: Gathers,
+    form: SpmmForm,
+    extents: Extents,
+    turned: Option<Turned>,
+}
+
+/// A transposed pattern, and what it was made of.
+#[derive(Debug)]
+struct Turned {
+    planned: Planned,
+    /// Pairs of column and position, or columns.
+    pattern: DeviceMemory,
+    ordered: Option<Ordered>,
+}
+
+/// Values in the order of the transpose, which the kernel reads once they are gathered.
+#[derive(Debug)]
+pub(crate) struct Ordered {
+    /// End of the last run: runs share the values.
+    pub(crate) turns: Turns,
+    way: Way,
+    pub(crate) values: DeviceMemory,
+    steps: Steps,
+    entries: usize,
+}
+
+/// How values come into order.
+#[derive(Debug)]
+enum Way {
+    /// Each by itself, from its position.
+    Apart(DeviceMemory),
+    /// By tiles: many values, without padding between them.
+    Tiles(Reorder),
+}
+
+/// The kernel, by the family of its row.
+#[derive(Debug)]
+enum Gathers {
+    /// Family `batched`.
+    Many(Box<Gather<BatchedParams>>),
+    /// Family `spmm`.
+    One(Box<Gather>),
+}
+
+/// The same of either.
+macro_rules! either {
+    ($own:expr, $gather:ident => $body:expr) => {
+        match $own {
+            Gathers::Many($gather) => $body,
+            Gathers::One($gather) => $body,
+        }
+    };
+}
+
+impl Gathers {
+    fn new(
+        device: &Device,
+        row: &'static Row,
+        form: SpmmForm,
+        extents: Extents,
+        pattern: (&Arc<Runs>, Option<&Arc<DeviceMemory>>),
+    ) -> Result<Self> {
+        Ok(match row.module {
+            "batched" => Gathers::Many(Box::new(Gather::new(device, row, form, extents, pattern)?)),
+            _ => Gathers::One(Box::new(Gather::new(device, row, form, extents, pattern)?)),
+        })
+    }
+}
+
+impl Batched {
+    pub(crate) fn new(
+        device: &Arc<Device>,
+        row: &'static Row,
+        form: SpmmForm,
+        extents: Extents,
+        matrix: Matrix<'_>,
+    ) -> Result<Self> {
+        let Matrix::Sparse {
+            runs,
+            spans,
+            columns,
+            address,
+            ..
+        } = matrix
+        else {
+            return Err(refused(&form.sparse, "is dense".into()));
+        };
+        if !form.order.transposed {
+            return Ok(Batched {
+                gather: Gathers::new(device, row, form.clone(), extents, (runs, spans))?,
+                form,
+                extents,
+                turned: None,
+            });
+        }
+        let (made, turned) = turn(device, row, extents, runs, (columns.len(), address))?;
+        let (pattern, ordered) = made;
+        let gather = Gathers::new(
+            device,
+            row,
+            form.clone(),
+            extents,
+            (&Arc::new(turned), None),
+        )?;
+        Ok(Batched {
+            gather,
+            form,
+            extents,
+            turned: Some(Turned {
+                planned: Planned::new(runs, columns),
+                pattern,
+                ordered,
+            }),
+        })
+    }
+
+    fn gather_bytes(&self) -> usize {
+        either!(&self.gather, gather => gather.bytes())
+    }
+
+    /// Queues the products of the pattern that the kernel reads.
+    fn products(&self, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
+        let gather = match &self.gather {
+            Gathers::One(gather) => return gather.run(raw, queue),
+            Gathers::Many(gather) => gather,
+        };
+        let dtype = self.row().dtype;
+        let [b, c, _] = raw.strides(self.form.order, self.extents, [dtype; 2]);
+        let [partial, counters] = gather.strides();
+        let params = BatchedParams {
+            product: gather.params(raw)?,
+            values: (raw.value_stride as u64).saturating_mul(dtype.bytes() as u64),
+            b,
+            c,
+            partial,
+            counters,
+        };
+        let mut done = 0;
+        while done < self.extents.items {
+            // A grid is as deep as it is high.
+            let depth = (self.extents.items - done).min(MAX_GRID_Y);
+            let part = BatchedParams {
+                product: params.item(done as u32),
+                ..params
+            };
+            gather.launch(depth as u32, &part, queue)?;
+            done += depth;
+        }
+        Ok(())
+    }
+}
+
+impl Product for Batched {
+    fn row(&self) -> &'static Row {
+        either!(&self.gather, gather => gather.row())
+    }
+
+    fn fits(&self, runs: &Arc<Runs>, columns: Option<&[u32]>) -> bool {
+        match &self.turned {
+            None => either!(&self.gather, gather => gather.fits(runs)),
+            Some(own) => own.planned.is(runs, columns),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.gather_bytes() + self.turned.as_ref().map_or(0, Turned::bytes)
+    }
+
+    fn describe(&self) -> String {
+        let turned = match &self.turned {
+            Some(own) => format!(", {} bytes of transposed pattern among them", own.bytes()),
+            None => String::new(),
+        };
+        let batch = match self.extents.items {
+            1 => String::new(),
+            items => format!("{items} of a batch, "),
+        };
+        let more = self.bytes() - self.gather_bytes();
+        let gather = either!(&self.gather, gather => gather.describe_with(more));
+        format!("{batch}{gather}{turned}")
+    }
+
+    fn run(&self, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
+        let Some(turned) = &self.turned else {
+            return self.products(raw, queue);
+        };
+        let own = RawSpmm {
+            columns: turned.pattern.address(),
+            ..*raw
+        };
+        let Some(ordered) = &turned.ordered else {
+            return self.products(&own, queue);
+        };
+        // They are read by vectors of 16 bytes whatever the row takes, ahead of the launch that else looks at them.
+        crate::launch::in_vectors("values of A", raw.values)?;
+        ordered.turns.queue(true, queue.stream(), || {
+            ordered.fill(raw.values, queue)?;
+            let own = RawSpmm {
+                values: ordered.values.address(),
+                ..own
+            };
+            self.products(&own, queue)
+        })
+    }
+}
+
+impl Turned {
+    fn bytes(&self) -> usize {
+        self.pattern.bytes() + self.ordered.as_ref().map_or(0, Ordered::bytes)
+    }
+}
+
+impl Way {
+    fn bytes(&self) -> usize {
+        match self {
+            Way::Apart(permutation) => permutation.bytes(),
+            Way::Tiles(tiles) => tiles.bytes(),
+        }
+    }
+}
+
+impl Ordered {
+    /// For positions of `entries` out of `slots` values of `element` bytes, which are on the GPU when the work of
+    /// `queue` is done.
+    pub(crate) fn new(
+        device: &Device,
+        steps: Steps,
+        permutation: DeviceMemory,
+        (slots, entries): (usize, usize),
+        element: usize,
+        queue: Queue<'_>,
+    ) -> Result<Self> {
+        let mut way = None;
+        if slots == entries {
+            way = Reorder::new(&steps, permutation.address(), entries, element, queue)?;
+        }
+        Ok(Ordered {
+            turns: Turns::new(device)?,
+            way: way.map_or(Way::Apart(permutation), Way::Tiles),
+            values: steps.zeros((entries + VECTOR_ENTRIES) * element)?,
+            steps,
+            entries,
+        })
+    }
+
+    /// Device bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.way.bytes() + self.values.bytes()
+    }
+
+    /// Queues the values, gathered.
+    /// `values` holds a value for every slot of the pattern.
+    pub(crate) fn fill(&self, values: u64, queue: Queue<'_>) -> Result<()> {
+        let to = self.values.address();
+        match &self.way {
+            Way::Apart(permutation) => {
+                let from = [values, permutation.address(), to];
+                permute(&self.steps, from, self.entries, queue)
+            }
+            Way::Tiles(tiles) => tiles.run(&self.steps, [values, to], queue),
+        }
+    }
+}
+
+/// The pattern that a kernel reads, and the values beside it where they are gathered first.
+type Made = (DeviceMemory, Option<Ordered>);
+
+/// Pattern and runs of the transpose of a pattern of so many slots, whose columns lie at `address`. `extents` are the
+/// product's: A has k rows and m columns.
+fn turn(
+    device: &Arc<Device>,
+    row: &Row,
+    extents: Extents,
+    runs: &Runs,
+    (slots, address): (usize, u64),
+) -> Result<(Made, Runs)> {
+    let Extents { m, k, .. } = extents;
+    let (entries, pairs) = (runs.total as usize, row.walk == WalkKind::Permuted);
+    let mut offsets = vec![slots as u32; k + 1];
+    let mut next = slots as u32;
+    for (offset, &(start, len)) in offsets[..k].iter_mut().zip(&runs.rows).rev() {
+        next = if len > 0 { start } else { next };
+        *offset = next;
+    }
+    let transpose = Transpose::new(device, (k, m), slots, slots > entries, row.dtype)?;
+    let each = if pairs { PAIR } else { 4 };
+    let pattern = device.zeros((entries + VECTOR_ENTRIES) * each)?;
+    let positions = if pairs { 0 } else { entries };
+    let permutation = DeviceMemory::alloc(device.context(), positions * 4)?;
+    let starts = DeviceMemory::alloc(device.context(), (m + 1) * 4)?;
+    let offsets = device.upload(&offsets)?;
+    let [first, second] = match pairs {
+        true => [pattern.address(), 0],
+        false => [permutation.address(), pattern.address()],
+    };
+    let out = SortOut {
+        first,
+        second,
+        pairs,
+        capacity: entries,
+        ..SortOut::default()
+    };
+    // SAFETY: the arrays have these sizes and live past the read below, the pattern of the plan with it.
+    let queue = unsafe { Queue::new(device.after_all()?) };
+    transpose.run([offsets.address(), address], starts.address(), out, queue)?;
+    let mut turned = vec![0u32; m + 1];
+    device.read(&starts, &mut turned)?;
+    let ordered = match pairs {
+        true => None,
+        false => {
+            let counts = (slots, entries);
+            let element = row.dtype.bytes();
+            let steps = transpose.into_steps();
+            Some(Ordered::new(
+                device,
+                steps,
+                permutation,
+                counts,
+                element,
+                queue,
+            )?)
+        }
+    };
+    Ok(((pattern, ordered), Runs::of_offsets(&turned)))
+}

@@ -1,0 +1,285 @@
+//! A kernel of the family `bitmap`: the same number of stages for every thread block, and where strips are cut for that.
+
+mod layout;
+mod schedule;
+
+use einsparse_kernels::abi::FLAG_VECTORS;
+use einsparse_kernels::families::{BIT_STAGES, BIT_TILE, BitmapParams};
+use einsparse_kernels::table::Row;
+use rayon::prelude::*;
+
+use layout::Layout;
+use schedule::{Band, Schedule, as_words, bands};
+
+use crate::device::Device;
+use crate::driver::DeviceMemory;
+use crate::error::{Error, Refusal, Result};
+use crate::indirect::SpmmForm;
+use crate::kernel::{Grid, Kernel, Queue};
+use crate::launch::Product;
+use crate::launch::maps::{Flat, tensor_map};
+use crate::launch::turns::Turns;
+use crate::launch::{Extents, RawSpmm, aligned, flags, small, within};
+use crate::worklist::Runs;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+/// A kernel chosen for one pattern.
+#[derive(Debug)]
+pub(crate) struct Bitmaps {
+    /// Partial sums of cut strips are one workspace, so a run waits for the one before.
+    turns: Turns,
+    kernel: Kernel<BitmapParams>,
+    form: SpmmForm,
+    extents: Extents,
+    runs: Arc<Runs>,
+    /// Of the words that the plan was made for.
+    fingerprint: Fingerprint,
+    starts: DeviceMemory,
+    first: DeviceMemory,
+    pieces: DeviceMemory,
+    partial: DeviceMemory,
+    counters: DeviceMemory,
+    schedule: Schedule,
+    rounds: u32,
+    stages: u32,
+    slot_bytes: u32,
+    places: u32,
+}
+
+/// A number that tells patterns apart: plans keep it in place of the words, which are as large as a third of A. The key is drawn
+/// for each plan, so that nobody can make words of the same number.
+#[derive(Debug)]
+struct Fingerprint(RandomState, u64);
+
+impl Fingerprint {
+    fn new(words: &[u32]) -> Self {
+        let key = RandomState::new();
+        let of = Self::of(&key, words);
+        Fingerprint(key, of)
+    }
+
+    fn of(key: &RandomState, words: &[u32]) -> u64 {
+        const CHUNK: usize = 1 << 14;
+        let hashes: Vec<u64> = words
+            .par_chunks(CHUNK)
+            .map(|chunk| key.hash_one(bytemuck::cast_slice::<u32, u8>(chunk)))
+            .collect();
+        key.hash_one((words.len(), hashes))
+    }
+
+    fn is_of(&self, words: &[u32]) -> bool {
+        Self::of(&self.0, words) == self.1
+    }
+}
+
+impl Bitmaps {
+    pub(crate) fn new(
+        device: &Device,
+        row: &'static Row,
+        form: SpmmForm,
+        extents: Extents,
+        (runs, words): (&Arc<Runs>, &[u32]),
+    ) -> Result<Self> {
+        let kernel = Kernel::load(device, row)?;
+        let Extents { m, k, n, .. } = extents;
+        for (what, value) in [("rows of A", m), ("rows of B", k), ("columns of B", n)] {
+            within(what, value, i32::MAX as usize - 256)?;
+        }
+        let (groups, columns) = (row.items as usize, row.columns as usize);
+        let layout = Layout::of(row);
+        let across = k.div_ceil(layout.depth());
+        let tiles = m.div_ceil(BIT_TILE) * across;
+        let starts = layout.starts(words, tiles);
+        let bands = bands(m, across, groups);
+        let entries = entries(&bands, &runs.rows, m);
+        let most = (device.machine().multiprocessors * row.min_blocks) as usize;
+        let strips = (columns, n.div_ceil(columns));
+        let schedule = Schedule::new(&bands, &entries, across, strips, most);
+        let slot_bytes = layout.slot_bytes(groups, longest(&bands, across, &starts));
+        let b_bytes = layout.depth() * columns * 2;
+        let room = row.shared_bytes as usize - layout.head(groups) - layout::sums(row);
+        let stages = room / (slot_bytes + b_bytes);
+        if stages == 0 {
+            let reason = format!(
+                "a stage of A takes {slot_bytes} bytes, which shared memory has no room for"
+            );
+            let name = row.name.into();
+            return Err(Error::NoKernel {
+                indirect: "a product by tiles".into(),
+                tried: vec![Refusal { name, reason }],
+            });
+        }
+        let rounds = schedule.rounds();
+        let partial = schedule.slots as usize * groups * BIT_TILE * columns * 4;
+        Ok(Bitmaps {
+            turns: Turns::new(device)?,
+            kernel,
+            form,
+            extents,
+            runs: Arc::clone(runs),
+            fingerprint: Fingerprint::new(words),
+            first: device.upload(&schedule.first_starts(&starts, groups))?,
+            starts: device.upload(&starts)?,
+            pieces: device.upload(as_words(&rounds))?,
+            partial: DeviceMemory::alloc(device.context(), partial)?,
+            counters: device.zeros(schedule.cut as usize * groups * 16)?,
+            rounds: (rounds.len() / schedule.blocks().max(1) as usize) as u32,
+            schedule,
+            stages: stages.min(BIT_STAGES) as u32,
+            slot_bytes: slot_bytes as u32,
+            places: small("bytes of the counts of A", layout.places(tiles))?,
+        })
+    }
+
+    fn params(&self, raw: &RawSpmm) -> Result<BitmapParams> {
+        let Extents { m, k, n, .. } = self.extents;
+        let (mut flags, column_bias) = flags(&self.form, self.extents, raw)?;
+        let bytes = self.row().dtype.bytes();
+        aligned(self.row(), "B", raw.b, raw.ldb)?;
+        for (name, address) in [("values of A", raw.values), ("columns of A", raw.columns)] {
+            crate::launch::in_vectors(name, address)?;
+        }
+        // Pairs of elements at once.
+        let even = [raw.ldc, n].iter().all(|x| x.is_multiple_of(2));
+        if even && raw.c.is_multiple_of(4) && column_bias.is_multiple_of(4) {
+            flags |= FLAG_VECTORS;
+        }
+        let matrix = Flat {
+            address: raw.b,
+            extents: [n, k],
+            leading: raw.ldb,
+        };
+        let columns = self.row().columns as usize;
+        let b_map = if self.row().vector == 1 {
+            [0; 16]
+        } else {
+            let dtype = self.row().dtype;
+            let swizzled = if columns == 8 { 0 } else { columns };
+            tensor_map(dtype, &matrix, [columns, BIT_TILE], swizzled, &self.starts)?
+        };
+        Ok(BitmapParams {
+            b_map,
+            words: raw.columns,
+            values: raw.values,
+            starts: self.starts.address(),
+            first: self.first.address(),
+            pieces: self.pieces.address(),
+            b: raw.b,
+            c: raw.c,
+            bias: raw.bias,
+            partial: self.partial.address(),
+            counters: self.counters.address(),
+            alpha: raw.alpha,
+            n: small("columns of B", n)?,
+            m: small("rows of A", m)?,
+            k: small("rows of B", k)?,
+            ldb_bytes: small("bytes of a row of B", raw.ldb.saturating_mul(bytes))?,
+            ldc_bytes: small("bytes of a row of C", raw.ldc.saturating_mul(bytes))?,
+            flags,
+            stages: self.stages,
+            slot_bytes: self.slot_bytes,
+            rounds: self.rounds,
+            places: self.places,
+        })
+    }
+}
+
+impl Product for Bitmaps {
+    fn row(&self) -> &'static Row {
+        self.kernel.row()
+    }
+
+    fn fits(&self, runs: &Arc<Runs>, words: Option<&[u32]>) -> bool {
+        Arc::ptr_eq(&self.runs, runs)
+            || words.is_some_and(|words| *self.runs == **runs && self.fingerprint.is_of(words))
+    }
+
+    fn bytes(&self) -> usize {
+        let lists = self.starts.bytes() + self.first.bytes() + self.pieces.bytes();
+        lists + self.partial.bytes() + self.counters.bytes()
+    }
+
+    fn describe(&self) -> String {
+        format!(
+            "{} strips of {} x {}, {} cut into {} pieces, {} persistent thread blocks, {} threads, {} stages of {} bytes of A, \
+             {} bytes of workspace",
+            self.schedule.strips,
+            self.row().block.0,
+            self.row().columns,
+            self.schedule.cut,
+            self.schedule.slots,
+            self.schedule.blocks(),
+            self.row().threads,
+            self.stages,
+            self.slot_bytes,
+            self.bytes()
+        )
+    }
+
+    fn run(&self, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
+        let params = self.params(raw)?;
+        let grid = Grid::of([self.schedule.blocks(), 1, 1]);
+        self.turns.queue(self.schedule.cut > 0, queue.stream(), || {
+            queue.launch(&self.kernel, grid, &params)
+        })
+    }
+}
+
+/// Entries in the rows of each band.
+fn entries(bands: &[Band], runs: &[(u32, u32)], m: usize) -> Vec<u64> {
+    let of_band = |band: &Band| {
+        let rows = band.row..m.min(band.row + band.height * BIT_TILE);
+        runs[rows].iter().map(|&(_, len)| u64::from(len)).sum()
+    };
+    bands.iter().map(of_band).collect()
+}
+
+/// Units of the values of the longest stage.
+fn longest(bands: &[Band], across: usize, starts: &[u32]) -> usize {
+    let of_band = |band: &Band| {
+        let stage = |place: usize| {
+            let tile = band.tile + place * band.step;
+            starts[tile + band.height] - starts[tile]
+        };
+        (0..across).map(stage).max().unwrap_or(0)
+    };
+    bands.par_iter().map(of_band).max().unwrap_or(0) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    /// Plans find the same starts as the formats.
+    #[test]
+    fn tiles_start_where_the_formats_say() {
+        use super::layout::Layout;
+        use einsparse_formats::{Csr, convert, generate};
+        for density in [0.0, 0.1, 0.6, 1.0] {
+            let pattern = generate::uniform(300, 700, density, 3).unwrap();
+            let values = vec![1.0f32; pattern.columns().len()];
+            let csr = Csr::new(pattern, values).unwrap();
+            let bits = convert::csr_to_bitmap(&csr).unwrap();
+            let bits = bits.pattern();
+            assert_eq!(Layout::Bits.starts(bits.words(), 55), bits.starts());
+            let bytes = convert::csr_to_bytemap(&csr).unwrap();
+            let bytes = bytes.pattern();
+            assert_eq!(Layout::Bytes.starts(bytes.words(), 30), bytes.starts());
+        }
+    }
+
+    /// The format's order of bits is that of the fragments which lanes hold.
+    #[test]
+    fn bits_stand_where_fragments_want_them() {
+        use einsparse_formats::{Csr, CsrPattern, convert};
+        for lane in 0..32 {
+            for place in 0..8 {
+                let (row, col) = einsparse_kernels::frag::a_k16(lane, place / 2, place % 2);
+                let offsets = (0..=64).map(|r| u32::from(r > 16 + row)).collect();
+                let pattern = CsrPattern::new(64, 64, offsets, vec![32 + col]).unwrap();
+                let a = convert::csr_to_bitmap(&Csr::new(pattern, vec![1.0f32]).unwrap()).unwrap();
+                let word = a.pattern().words()[32 + lane as usize];
+                assert_eq!(word, 1 << (8 * (place % 4) + 2 * 2 + place / 4));
+            }
+        }
+    }
+}

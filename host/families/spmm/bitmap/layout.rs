@@ -1,0 +1,124 @@
+//! What launches know of the two formats by tiles: how deep a tile is, where its values start, how large a stage gets.
+
+use einsparse_kernels::abi::WalkKind;
+use einsparse_kernels::families::{
+    BIT_ALIGN, BIT_BYTES, BIT_HEAD, BIT_TILE, BIT_WORDS, BYTE_COUNTS, BYTE_DEPTH, BYTE_TILE,
+    BYTE_UNIT,
+};
+use einsparse_kernels::table::Row;
+use rayon::prelude::*;
+
+/// Bytes behind a stage's values that lanes without a value read in vain.
+const SLACK: usize = 16;
+/// Bytes for the counts of a stage's tiles whose places are bytes.
+const COUNTS: usize = 4 * BYTE_COUNTS;
+
+/// Bytes behind the stages, where the sums of warps meet that share a strip's stages: 32 rows of each.
+pub(crate) fn sums(row: &Row) -> usize {
+    match row.parts {
+        1 => 0,
+        // All warps but the one that copies.
+        _ => (row.threads / 32 - 1) as usize * row.columns as usize * 32 * 4,
+    }
+}
+
+/// How places are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Layout {
+    Bits,
+    Bytes,
+}
+
+impl Layout {
+    pub(crate) fn of(row: &Row) -> Layout {
+        if row.walk == WalkKind::Bytemap {
+            Layout::Bytes
+        } else {
+            Layout::Bits
+        }
+    }
+
+    /// Columns of a tile.
+    pub(crate) fn depth(self) -> usize {
+        match self {
+            Layout::Bits => BIT_TILE,
+            Layout::Bytes => BYTE_DEPTH,
+        }
+    }
+
+    /// Where the values of each tile start, in the format's units, from the words.
+    pub(crate) fn starts(self, words: &[u32], tiles: usize) -> Vec<u32> {
+        let sum = |words: &[u32], each: fn(u32) -> u32| words.iter().map(|&w| each(w)).sum::<u32>();
+        let counts: Vec<u32> = match self {
+            Layout::Bits => words
+                .par_chunks_exact(BIT_WORDS)
+                .map(|tile| {
+                    let bits = &tile[..BIT_TILE * BIT_TILE / 32];
+                    sum(bits, u32::count_ones).div_ceil(BIT_ALIGN as u32)
+                })
+                .collect(),
+            Layout::Bytes => words[..tiles * BYTE_COUNTS / 4]
+                .par_chunks_exact(BYTE_COUNTS / 4)
+                .map(|tile| {
+                    let bytes = |word: u32| word.to_le_bytes().map(u32::from).iter().sum();
+                    sum(tile, bytes).div_ceil(BYTE_UNIT as u32)
+                })
+                .collect(),
+        };
+        let mut starts = Vec::with_capacity(counts.len() + 1);
+        let mut end = 0;
+        starts.push(0);
+        for count in counts {
+            end += count;
+            starts.push(end);
+        }
+        starts
+    }
+
+    /// Bytes of A in a stage of `groups` tiles whose values take so many units.
+    pub(crate) fn slot_bytes(self, groups: usize, units: usize) -> usize {
+        let bytes = match self {
+            Layout::Bits => groups * BIT_BYTES + units * BIT_ALIGN * 2,
+            Layout::Bytes => COUNTS + units * BYTE_UNIT * 12,
+        };
+        (bytes + SLACK).next_multiple_of(128)
+    }
+
+    /// Bytes in front of the stages.
+    pub(crate) fn head(self, groups: usize) -> usize {
+        match self {
+            Layout::Bits => BIT_HEAD,
+            Layout::Bytes => BIT_HEAD + groups * 2 * BYTE_TILE,
+        }
+    }
+
+    /// Bytes from the words to the places, in units of 16.
+    pub(crate) fn places(self, tiles: usize) -> usize {
+        match self {
+            Layout::Bits => 0,
+            Layout::Bytes => tiles * BYTE_COUNTS / 16,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use einsparse_kernels::families::WarpTile;
+    use einsparse_kernels::table::kernels;
+
+    /// The host's count is that of the device.
+    #[test]
+    fn sums_are_those_of_the_tiles() {
+        let sums = |name: &str| {
+            let row = kernels().iter().find(|row| row.name == name).unwrap();
+            super::sums(row)
+        };
+        assert_eq!(sums("bitmap_f16_256x8_warps6"), WarpTile::<8, 6, 4>::SUMS);
+        assert_eq!(sums("bitmap_f16_256x8_halves3"), WarpTile::<8, 3, 2>::SUMS);
+        assert_eq!(
+            sums("bitmap_f16_256x16_halves3"),
+            WarpTile::<16, 3, 2>::SUMS
+        );
+        assert_eq!(sums("bitmap_f16_256x16"), 0);
+    }
+}

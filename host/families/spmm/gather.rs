@@ -1,0 +1,283 @@
+//! A kernel over single entries or `mma.sync` blocks: an item per segment of lanes or thread block.
+
+use std::sync::Arc;
+
+use einsparse_kernels::abi::{FLAG_VECTORS, Item, Slot, SpmmParams, WalkKind};
+use einsparse_kernels::table::Row;
+
+use crate::cost::{bundle_weight, bundled_limit, row_limit};
+use crate::device::Device;
+use crate::driver::DeviceMemory;
+use crate::error::Result;
+use crate::families::convert::lists::{DEVICE_ROWS, List, Lists};
+use crate::indirect::SpmmForm;
+use crate::kernel::{Grid, Kernel, Queue};
+use crate::launch::Product;
+use crate::launch::turns::Turns;
+use crate::launch::{Extents, MAX_GRID_X, MAX_GRID_Y, RawSpmm, small, within};
+use crate::worklist::{Runs, WorkList};
+
+/// A kernel chosen for one pattern, with what it needs beside the operands.
+#[derive(Debug)]
+pub(crate) struct Gather<P = SpmmParams> {
+    /// End of the last run: partial sums of cut rows are one workspace, so the next run waits for it. Fields drop in
+    /// this order: the event goes before the context that its neighbours hold.
+    turns: Turns,
+    kernel: Kernel<P>,
+    form: SpmmForm,
+    extents: Extents,
+    runs: Arc<Runs>,
+    items: DeviceMemory,
+    slots: DeviceMemory,
+    partial: DeviceMemory,
+    counters: DeviceMemory,
+    /// Where each row's entries lie, and the bytes of it that the plan itself holds.
+    spans: Option<Arc<DeviceMemory>>,
+    own_spans: usize,
+    item_count: u32,
+    bundles: u32,
+    cut_rows: u32,
+    grid: [u32; 3],
+    partial_columns: u32,
+}
+
+impl<P: Copy + 'static> Gather<P> {
+    pub(crate) fn new(
+        device: &Device,
+        row: &'static Row,
+        form: SpmmForm,
+        extents: Extents,
+        (runs, spans): (&Arc<Runs>, Option<&Arc<DeviceMemory>>),
+    ) -> Result<Self> {
+        let kernel = Kernel::load(device, row)?;
+        let limit = row_limit(
+            row,
+            runs.total,
+            runs.rows.len(),
+            extents.n,
+            device.machine(),
+        );
+        let weight = bundle_weight(row, runs, extents.n, device.machine());
+        let columns = extents.n.next_multiple_of(row.columns as usize) * extents.items;
+        let limit = match weight {
+            Some(weight) => runs.limit_within(bundled_limit(weight), partial_slots(columns, row)),
+            None => limit,
+        };
+        let mut own_spans = None;
+        if weight.is_some() && spans.is_none() {
+            own_spans = Some(Arc::new(device.upload(&runs.spans())?));
+        }
+        let there = own_spans.as_ref().or(spans);
+        let list = list_of(device, runs, there.map(|s| &**s), (limit, weight))?;
+        let spans = there.filter(|_| weight.is_some()).cloned();
+        let tiles = extents.n.div_ceil(row.columns as usize);
+        within("column tiles", tiles, MAX_GRID_Y)?;
+        let partial_columns = small("padded columns of B", tiles * row.columns as usize)?;
+        let partial_rows = list.slot_count * row.block.0 as usize;
+        let partial_bytes = partial_rows * partial_columns as usize * row.dtype.acc_bytes();
+        let of_all = |bytes: usize| bytes.saturating_mul(extents.items);
+        let item_count = within("work items", list.item_count, MAX_GRID_X)?;
+        within("rows of A", extents.m, MAX_GRID_X)?;
+        small("rows of B", extents.k)?;
+        Ok(Gather {
+            kernel,
+            form,
+            extents,
+            runs: Arc::clone(runs),
+            items: list.items,
+            slots: list.slots,
+            partial: DeviceMemory::alloc(device.context(), of_all(partial_bytes))?,
+            counters: device.zeros(of_all(list.cut_rows as usize * tiles * 4))?,
+            own_spans: own_spans.map_or(0, |spans| spans.bytes()),
+            spans,
+            item_count,
+            bundles: list.bundles,
+            cut_rows: list.cut_rows,
+            grid: [item_count.div_ceil(row.items), tiles as u32, 1],
+            partial_columns,
+            turns: Turns::new(device)?,
+        })
+    }
+
+    /// The row of the table.
+    pub(crate) fn row(&self) -> &'static Row {
+        self.kernel.row()
+    }
+
+    /// Is this the pattern that the work list was made for?
+    pub(crate) fn fits(&self, runs: &Arc<Runs>) -> bool {
+        Arc::ptr_eq(&self.runs, runs) || *self.runs == **runs
+    }
+
+    /// Device bytes beside the operands.
+    pub(crate) fn bytes(&self) -> usize {
+        self.items.bytes()
+            + self.slots.bytes()
+            + self.partial.bytes()
+            + self.counters.bytes()
+            + self.own_spans
+    }
+
+    /// What `explain` says of the geometry.
+    pub(crate) fn describe(&self) -> String {
+        self.describe_with(0)
+    }
+
+    /// The same where there are so many bytes more.
+    pub(crate) fn describe_with(&self, more: usize) -> String {
+        format!(
+            "{} items, {} of them bundles, {} rows cut, grid {} x {}, {} threads, {} bytes of shared memory, {} bytes of workspace",
+            self.item_count,
+            self.bundles,
+            self.cut_rows,
+            self.grid[0],
+            self.grid[1],
+            self.row().threads,
+            self.row().shared_bytes,
+            self.bytes() + more
+        )
+    }
+
+    /// Queues the kernel for `depth` products, one behind the other in the grid.
+    /// The params are made of those of [`Gather::params`].
+    pub(crate) fn launch(&self, depth: u32, params: &P, queue: Queue<'_>) -> Result<()> {
+        let grid = Grid::of([self.grid[0], self.grid[1], depth])
+            .early_if(self.row().walk != WalkKind::Block);
+        self.turns.queue(self.cut_rows > 0, queue.stream(), || {
+            queue.launch(&self.kernel, grid, params)
+        })
+    }
+
+    /// Bytes of partial sums and of counters of one product.
+    pub(crate) fn strides(&self) -> [u64; 2] {
+        let items = self.extents.items.max(1);
+        [self.partial.bytes(), self.counters.bytes()].map(|bytes| (bytes / items) as u64)
+    }
+
+    pub(crate) fn params(&self, raw: &RawSpmm) -> Result<SpmmParams> {
+        let Extents { m, k, n, .. } = self.extents;
+        let element = self.row().dtype.bytes();
+        Ok(SpmmParams {
+            flags: self.flags(raw)?,
+            items: self.items.address(),
+            slots: self.slots.address(),
+            columns: raw.columns,
+            values: raw.values,
+            b: raw.b,
+            c: raw.c,
+            bias: raw.bias,
+            partial: self.partial.address(),
+            counters: self.counters.address(),
+            spans: self.spans.as_ref().map_or(0, |spans| spans.address()),
+            alpha: raw.alpha,
+            item_count: self.item_count,
+            n: small("columns of B", n)?,
+            m: small("rows of A", m)?,
+            k: small("rows of B", k)?,
+            ldb_bytes: small("bytes of a row of B", raw.ldb.saturating_mul(element))?,
+            ldc_bytes: small("bytes of a row of C", raw.ldc.saturating_mul(element))?,
+            partial_columns: self.partial_columns,
+        })
+    }
+
+    /// Mode, epilogue and access width, after a look at what the addresses allow.
+    fn flags(&self, raw: &RawSpmm) -> Result<u32> {
+        let n = self.extents.n;
+        let (mut flags, column_bias) = crate::launch::flags(&self.form, self.extents, raw)?;
+        for (name, address) in [("columns of A", raw.columns), ("values of A", raw.values)] {
+            crate::launch::in_vectors(name, address)?;
+        }
+        crate::launch::aligned(self.row(), "B", raw.b, raw.ldb)?;
+        if self.row().walk == WalkKind::Block {
+            let whole = |elements: usize| elements.is_multiple_of(16 / self.row().dtype.bytes());
+            let places = raw.c.is_multiple_of(16) && column_bias.is_multiple_of(16);
+            if whole(n) && whole(raw.ldc) && places {
+                flags |= FLAG_VECTORS;
+            }
+        } else {
+            crate::launch::aligned(self.row(), "C", raw.c, raw.ldc)?;
+            crate::launch::aligned(self.row(), "bias", column_bias, 0)?;
+        }
+        Ok(flags)
+    }
+}
+
+impl Gather {
+    /// Queues the kernel.
+    pub(crate) fn run(&self, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
+        let params = self.params(raw)?;
+        self.launch(1, &params, queue)
+    }
+}
+
+impl Product for Gather {
+    fn row(&self) -> &'static Row {
+        self.row()
+    }
+
+    fn fits(&self, runs: &Arc<Runs>, _: Option<&[u32]>) -> bool {
+        self.fits(runs)
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes()
+    }
+
+    fn describe(&self) -> String {
+        self.describe()
+    }
+
+    fn run(&self, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
+        self.run(raw, queue)
+    }
+}
+
+/// The work list: where rows are many and their spans on the GPU, it is made there. A build without that family makes it here.
+fn list_of(
+    device: &Device,
+    runs: &Runs,
+    spans: Option<&DeviceMemory>,
+    (limit, weight): (u32, Option<u32>),
+) -> Result<List> {
+    let rows = runs.rows.len();
+    let here = rows >= DEVICE_ROWS && device.modules().holds(Lists::FAMILY);
+    if let Some(spans) = spans.filter(|_| here) {
+        return Lists::new(device)?.make(spans, rows, limit, weight.unwrap_or(0));
+    }
+    let list = match weight {
+        Some(weight) => WorkList::bundled(runs, limit, weight),
+        None => WorkList::new(runs, limit),
+    };
+    Ok(List {
+        items: device.upload(Item::words(&list.items))?,
+        slots: device.upload(Slot::words(&list.slots))?,
+        item_count: list.items.len(),
+        slot_count: list.slots.len(),
+        bundles: list.bundles() as u32,
+        cut_rows: list.counters,
+    })
+}
+
+/// Partial sums of cut rows may take this much.
+const PARTIAL_BYTES: usize = 12 << 20;
+
+/// How many partial sums of so many columns that is.
+fn partial_slots(columns: usize, row: &Row) -> usize {
+    PARTIAL_BYTES / (columns * row.dtype.acc_bytes()).max(1)
+}
+
+/// Items and slots as the driver module copies them.
+pub(crate) trait Words {
+    /// The same memory as rows of four words.
+    fn words(list: &[Self]) -> &[[u32; 4]]
+    where
+        Self: Sized,
+    {
+        const { assert!(size_of::<Self>() == 16 && align_of::<Self>() == 4) };
+        // SAFETY: implemented only for `repr(C)` structs of four u32, without padding (asserted above).
+        unsafe { std::slice::from_raw_parts(list.as_ptr().cast(), list.len()) }
+    }
+}
+
+impl Words for Item {}
+impl Words for Slot {}

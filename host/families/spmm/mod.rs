@@ -1,0 +1,7 @@
+//! A of single entries times a dense matrix. The kernels: `kernels-gpu/families/spmm`.
+
+pub(crate) mod batched;
+pub(crate) mod bitmap;
+pub(crate) mod gather;
+pub(crate) mod staged;
+pub(crate) mod vectors;

@@ -1,0 +1,250 @@
+//! Entries of several sparse tensors that meet: one row for each combination of them that agrees on all shared indices.
+//! Made when an expression is planned, from the patterns alone; on a GPU by family `join`, with the same rows in the same
+//! order.
+
+mod cpu;
+mod on_device;
+
+use std::sync::Arc;
+
+use einsparse_formats::{AnyPattern, PAD};
+use rayon::prelude::*;
+
+use crate::device::Device;
+use crate::error::{Error, Refusal, Result};
+
+/// Rows of positions: of each tensor the slot, of each index the value.
+#[derive(Clone, Debug)]
+pub(crate) struct Table {
+    /// The access of each tensor, for messages.
+    pub(crate) tensors: Vec<String>,
+    /// Of each tensor the slot of every row, and how many slots it has.
+    pub(crate) slots: Vec<(Vec<u32>, usize)>,
+    pub(crate) names: Vec<String>,
+    pub(crate) extents: Vec<usize>,
+    /// Of each index the value in every row.
+    pub(crate) values: Vec<Vec<u32>>,
+}
+
+/// Two columns of keys, one for each side of a join.
+pub(crate) type Keys<'a> = [&'a [u64]; 2];
+
+/// The largest list: `u32::MAX` is no position.
+pub(crate) const MOST_ROWS: u64 = u32::MAX as u64 - 1;
+
+/// A list longer than positions go.
+pub(crate) fn too_long(rows: u128) -> Error {
+    Error::Overflow {
+        what: "combinations of entries with equal shared indices".into(),
+        value: rows,
+        limit: MOST_ROWS.into(),
+    }
+}
+
+impl Table {
+    /// Every slot of a tensor, padding included, in the order of its values.
+    pub(crate) fn whole(access: &str, names: &[&str], tensor: AnyPattern<'_>) -> Result<Table> {
+        let values = tensor.coordinates()?;
+        let slots = tensor.slots();
+        Ok(Table {
+            tensors: vec![access.to_owned()],
+            slots: vec![((0..slots as u32).collect(), slots)],
+            names: names.iter().map(|n| n.to_string()).collect(),
+            extents: tensor.shape().to_vec(),
+            values,
+        })
+    }
+
+    /// The entries of a tensor; of an index that it has twice, the diagonal.
+    pub(crate) fn entries(access: &str, names: &[&str], tensor: AnyPattern<'_>) -> Result<Table> {
+        let mut table = Table::whole(access, names, tensor)?;
+        let first = |axis: usize| names.iter().position(|n| *n == names[axis]);
+        let twice: Vec<(usize, usize)> = (0..names.len())
+            .filter_map(|axis| first(axis).filter(|&f| f < axis).map(|f| (f, axis)))
+            .collect();
+        let counts = |slot: usize| {
+            let value = |axis: usize| table.values[axis][slot];
+            table.values.iter().all(|v| v[slot] != PAD)
+                && twice.iter().all(|&(a, b)| value(a) == value(b))
+        };
+        let kept: Vec<u32> = (0..tensor.slots() as u32)
+            .into_par_iter()
+            .filter(|&slot| counts(slot as usize))
+            .collect();
+        if kept.len() < tensor.slots() {
+            table.values = table.values.iter().map(|v| gather(v, &kept)).collect();
+            table.slots[0].0 = kept;
+        }
+        for &(_, axis) in twice.iter().rev() {
+            table.names.remove(axis);
+            table.extents.remove(axis);
+            table.values.remove(axis);
+        }
+        Ok(table)
+    }
+
+    /// Rows.
+    pub(crate) fn rows(&self) -> usize {
+        self.slots[0].0.len()
+    }
+
+    /// Whether the tables have an index in common.
+    pub(crate) fn meets(&self, other: &Table) -> bool {
+        self.names.iter().any(|n| other.names.contains(n))
+    }
+
+    /// Rows of both that agree on all indices they share, in the order of `order` (indices, the first weighs most), equal
+    /// ones in the order of the rows; without an order in that of the rows alone.
+    pub(crate) fn join(
+        self,
+        other: Table,
+        order: Option<&[&str]>,
+        device: Option<&Arc<Device>>,
+    ) -> Result<Table> {
+        let shared: Vec<&str> = self.names.iter().map(String::as_str).collect();
+        let shared: Vec<&str> = shared
+            .into_iter()
+            .filter(|n| other.column(n).is_some())
+            .collect();
+        let keys = self.keys(&other, &shared, true)?;
+        let order = match order {
+            Some(names) => Some(self.keys(&other, names, false)?),
+            None => None,
+        };
+        // Rows come in the order of the left ones: where that is the wanted one, there is nothing to sort.
+        let order =
+            order.filter(|[left, right]| right.iter().any(|&k| k != 0) || !left.is_sorted());
+        let keys = [&keys[0][..], &keys[1][..]];
+        let order = order.as_ref().map(|[left, right]| [&left[..], &right[..]]);
+        let (left, right) = match device {
+            Some(device) => on_device::join(device, keys, order)?,
+            None => cpu::join(keys, order)?,
+        };
+        Ok(self.merged(other, &left, &right))
+    }
+
+    fn column(&self, name: &str) -> Option<usize> {
+        self.names.iter().position(|n| n == name)
+    }
+
+    /// For each row of both tables its part of the number that the values of these indices are, the first weighing most.
+    /// `both`: a table's number does not depend on what the other one has.
+    fn keys(&self, other: &Table, names: &[&str], both: bool) -> Result<[Vec<u64>; 2]> {
+        let mut keys = [vec![0u64; self.rows()], vec![0u64; other.rows()]];
+        let mut stride = 1u128;
+        for name in names.iter().rev() {
+            let places = [self, other].map(|t| t.column(name).map(|c| (t, c)));
+            let Some((table, column)) = places.iter().flatten().next() else {
+                continue;
+            };
+            let own = u64::try_from(stride).map_err(|_| places_overflow(names, stride))?;
+            stride *= table.extents[*column].max(1) as u128;
+            let mut used = false;
+            for (keys, place) in keys.iter_mut().zip(places) {
+                let Some((table, column)) = place.filter(|_| both || !used) else {
+                    continue;
+                };
+                used = true;
+                let values = &table.values[column];
+                let add = |(key, &value): (&mut u64, &u32)| *key += u64::from(value) * own;
+                keys.par_iter_mut()
+                    .zip(values)
+                    .with_min_len(1 << 12)
+                    .for_each(add);
+            }
+        }
+        if stride > 1 << 64 {
+            return Err(places_overflow(names, stride));
+        }
+        Ok(keys)
+    }
+
+    /// These rows of the one beside those of the other.
+    fn merged(self, other: Table, left: &[u32], right: &[u32]) -> Table {
+        let (mut names, mut extents, mut values) = (Vec::new(), Vec::new(), Vec::new());
+        for (table, at) in [(&self, left), (&other, right)] {
+            for (column, name) in table.names.iter().enumerate() {
+                if !names.contains(name) {
+                    names.push(name.clone());
+                    extents.push(table.extents[column]);
+                    values.push(gather(&table.values[column], at));
+                }
+            }
+        }
+        let of = |table: &Table, at: &[u32]| -> Vec<(Vec<u32>, usize)> {
+            let slots = table.slots.iter();
+            slots.map(|(s, n)| (gather(s, at), *n)).collect()
+        };
+        let mut slots = of(&self, left);
+        slots.extend(of(&other, right));
+        let mut tensors = self.tensors;
+        tensors.extend(other.tensors);
+        Table {
+            tensors,
+            slots,
+            names,
+            extents,
+            values,
+        }
+    }
+}
+
+fn places_overflow(names: &[&str], places: u128) -> Error {
+    Error::Overflow {
+        what: format!("places of the indices {}", names.join(", ")),
+        value: places,
+        limit: 1 << 64,
+    }
+}
+
+/// `data` at each of these places.
+fn gather(data: &[u32], at: &[u32]) -> Vec<u32> {
+    at.par_iter()
+        .with_min_len(1 << 12)
+        .map(|&i| data[i as usize])
+        .collect()
+}
+
+/// The rows of all tables, joined one after the other: always one that shares an index with those ahead.
+///
+/// # Errors
+/// `NoKernel` for tensors that share no index, with the number of their products; `Overflow` for longer lists than
+/// positions go.
+pub(crate) fn join_all(
+    tables: Vec<Table>,
+    order: Option<&[&str]>,
+    device: Option<&Arc<Device>>,
+    expression: &str,
+) -> Result<Table> {
+    let mut rest: Vec<(usize, Table)> = tables.into_iter().enumerate().collect();
+    let (first, mut all) = rest.remove(0);
+    let mut joined = vec![first];
+    while !rest.is_empty() {
+        let Some(next) = rest.iter().position(|(_, t)| all.meets(t)) else {
+            let (a, b) = (&all, &rest[0].1);
+            let rows = a.rows() as u128 * b.rows() as u128;
+            return Err(Error::NoKernel {
+                indirect: expression.to_owned(),
+                tried: vec![Refusal {
+                    name: "join".into(),
+                    reason: format!(
+                        "`{}` and `{}` share no index: their products are {rows}, {} times {}",
+                        a.tensors.join(" * "),
+                        b.tensors[0],
+                        a.rows(),
+                        b.rows()
+                    ),
+                }],
+            });
+        };
+        let last = rest.len() == 1;
+        let (number, next) = rest.remove(next);
+        joined.push(number);
+        all = all.join(next, order.filter(|_| last), device)?;
+    }
+    // Tensors as they were given, in whatever order they were joined.
+    let mut tensors: Vec<_> = all.tensors.into_iter().zip(all.slots).zip(joined).collect();
+    tensors.sort_by_key(|(_, number)| *number);
+    (all.tensors, all.slots) = tensors.into_iter().map(|(tensor, _)| tensor).unzip();
+    Ok(all)
+}

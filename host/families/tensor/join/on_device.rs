@@ -1,0 +1,245 @@
+//! The join of two columns of keys on a GPU: family `join`, and the sorts of family `entries`.
+
+use std::sync::Arc;
+
+use einsparse_kernels::abi::{Operation, SCAN_THREADS};
+use einsparse_kernels::families::{
+    EntriesParams, JoinParams, STEP_JOIN_COUNT, STEP_JOIN_FILL, STEP_JOIN_STARTS,
+};
+use einsparse_kernels::table::kernels;
+use rayon::prelude::*;
+
+use crate::device::Device;
+use crate::driver::DeviceMemory;
+use crate::error::Result;
+use crate::families::convert::{Sort, SortOut, Steps, permute};
+use crate::families::tensor::join::{Keys, MOST_ROWS, too_long};
+use crate::kernel::{Grid, Kernel, Queue};
+use crate::launch::{MAX_GRID_X, refused, small, within};
+use crate::registry::Dtype;
+
+/// The kernels of the family.
+struct Join<'d> {
+    device: &'d Arc<Device>,
+    kernels: Vec<Kernel<JoinParams>>,
+    sorts: Steps,
+    /// Arrays have the lengths that params say, and live past the next wait for all work.
+    queue: Queue<'d>,
+}
+
+/// Words on the device, the high ones only where one is not zero.
+struct Words {
+    low: DeviceMemory,
+    high: Option<DeviceMemory>,
+    /// Bits of the largest.
+    bits: u32,
+}
+
+/// Every pair of rows with equal keys, ordered by the sums of their order keys, then by the rows: the pairs, in the order,
+/// of the CPU. Waits for all work on the GPU; the number of pairs comes to the host before their memory is had.
+///
+/// # Errors
+/// `Overflow` for more pairs than positions, a lack of memory, or no module for this GPU.
+pub(crate) fn join(
+    device: &Arc<Device>,
+    [left, right]: Keys<'_>,
+    order: Option<Keys<'_>>,
+) -> Result<(Vec<u32>, Vec<u32>)> {
+    if left.is_empty() || right.is_empty() {
+        return Ok((Vec::new(), Vec::new()));
+    }
+    let join = Join::new(device)?;
+    let words = Words::new(device, right)?;
+    let right_rows = join.sorted(&words, right.len())?;
+    let mut held = vec![device.upload(left)?];
+    let mut params = JoinParams {
+        left: held[0].address(),
+        right_rows: right_rows.address(),
+        left_count: small("rows", left.len())?,
+        right_count: small("rows", right.len())?,
+        ..JoinParams::default()
+    };
+    let low = join.gathered(&words.low, &right_rows, right.len())?;
+    params.right_low = low.address();
+    held.push(low);
+    if let Some(high) = &words.high {
+        let high = join.gathered(high, &right_rows, right.len())?;
+        params.right_high = high.address();
+        held.push(high);
+    }
+    let blocks = left.len().div_ceil(SCAN_THREADS as usize);
+    let [first, starts] = [join.room(left.len())?, join.room(left.len())?];
+    let sums = join.room(2 * blocks)?;
+    (params.first, params.starts, params.sums) =
+        (first.address(), starts.address(), sums.address());
+    join.launch(STEP_JOIN_COUNT, left.len(), &params)?;
+    let pairs = join.running_sums(&sums, blocks)?;
+    params.pairs = small("pairs", pairs)?;
+    if pairs == 0 {
+        return Ok((Vec::new(), Vec::new()));
+    }
+    join.launch(STEP_JOIN_STARTS, left.len(), &params)?;
+    join.pairs(params, order)
+}
+
+impl<'d> Join<'d> {
+    fn new(device: &'d Arc<Device>) -> Result<Self> {
+        let rows = kernels().iter().filter(|r| r.operation == Operation::Join);
+        let kernels = rows.map(|row| Kernel::load(device, row));
+        Ok(Join {
+            device,
+            kernels: kernels.collect::<Result<_>>()?,
+            sorts: Steps::new(device, Dtype::F32)?,
+            // SAFETY: this module gives its launches arrays of the lengths that their counts say, and drops none before
+            // all work is waited for.
+            queue: unsafe { Queue::new(device.copies()) },
+        })
+    }
+
+    fn room(&self, words: usize) -> Result<DeviceMemory> {
+        DeviceMemory::alloc(self.device.context(), words.saturating_mul(4))
+    }
+
+    /// Queues a step of a thread for each of `count`.
+    fn launch(&self, step: u32, count: usize, params: &JoinParams) -> Result<()> {
+        let own = |kernel: &&Kernel<_>| kernel.row().step == step;
+        let Some(kernel) = self.kernels.iter().find(own) else {
+            return Err(refused("join", format!("no kernel for step {step}")));
+        };
+        let blocks = within(
+            "thread blocks",
+            count.div_ceil(kernel.row().threads as usize),
+            MAX_GRID_X,
+        )?;
+        self.queue.launch(kernel, Grid::of([blocks, 1, 1]), params)
+    }
+
+    /// The sums of thread blocks to the pairs ahead of each; returns the number of all.
+    fn running_sums(&self, sums: &DeviceMemory, blocks: usize) -> Result<usize> {
+        let mut found = vec![0u32; 2 * blocks];
+        self.device.read(sums, &mut found)?;
+        let mut all = 0u128;
+        for halves in found.as_chunks_mut::<2>().0 {
+            let own = u128::from(halves[0]) + (u128::from(halves[1]) << 16);
+            halves[0] = all.min(MOST_ROWS.into()) as u32;
+            all += own;
+        }
+        if all > MOST_ROWS.into() {
+            return Err(too_long(all));
+        }
+        self.device.write(sums, &found)?;
+        Ok(all as usize)
+    }
+
+    /// The pairs, in order.
+    fn pairs(&self, params: JoinParams, order: Option<Keys<'_>>) -> Result<(Vec<u32>, Vec<u32>)> {
+        let pairs = params.pairs as usize;
+        let (left, right) = (self.room(pairs)?, self.room(pairs)?);
+        let mut params = JoinParams {
+            out_left: left.address(),
+            out_right: right.address(),
+            ..params
+        };
+        let Some([own, other]) = order else {
+            self.launch(STEP_JOIN_FILL, pairs, &params)?;
+            return Ok((self.read(&left, pairs)?, self.read(&right, pairs)?));
+        };
+        let most = |keys: &[u64]| keys.par_iter().copied().max().unwrap_or(0);
+        // Sums of parts of one number below 2^64.
+        let most = most(own) + most(other);
+        let bits = (u64::BITS - most.leading_zeros()).max(1);
+        let words = Words {
+            low: self.room(pairs)?,
+            high: if bits > 32 {
+                Some(self.room(pairs)?)
+            } else {
+                None
+            },
+            bits,
+        };
+        let [own, other] = [self.device.upload(own)?, self.device.upload(other)?];
+        params.left_order = own.address();
+        params.right_order = other.address();
+        params.out_low = words.low.address();
+        params.out_high = words.high.as_ref().map_or(0, DeviceMemory::address);
+        self.launch(STEP_JOIN_FILL, pairs, &params)?;
+        let places = self.sorted(&words, pairs)?;
+        let left = self.gathered(&left, &places, pairs)?;
+        let right = self.gathered(&right, &places, pairs)?;
+        Ok((self.read(&left, pairs)?, self.read(&right, pairs)?))
+    }
+
+    fn read(&self, words: &DeviceMemory, count: usize) -> Result<Vec<u32>> {
+        let mut found = vec![0; count];
+        self.device.read(words, &mut found)?;
+        Ok(found)
+    }
+
+    /// `words[places[i]]` for each i.
+    fn gathered(
+        &self,
+        words: &DeviceMemory,
+        places: &DeviceMemory,
+        count: usize,
+    ) -> Result<DeviceMemory> {
+        let out = self.room(count)?;
+        let arrays = [words.address(), places.address(), out.address()];
+        permute(&self.sorts, arrays, count, self.queue)?;
+        self.device.context().synchronize()?;
+        Ok(out)
+    }
+
+    /// The places of the keys in ascending order, equal ones as they come.
+    fn sorted(&self, keys: &Words, count: usize) -> Result<DeviceMemory> {
+        let places = self.room(count)?;
+        let sort = Sort::new(self.device, count, keys.bits.min(32), false)?;
+        let params = EntriesParams {
+            keys: keys.low.address(),
+            k: u32::MAX,
+            ..EntriesParams::default()
+        };
+        let out = SortOut {
+            first: places.address(),
+            capacity: count,
+            ..SortOut::default()
+        };
+        self.device.context().set_current()?;
+        sort.run(&self.sorts, params, out, true, self.queue)?;
+        let Some(high) = &keys.high else {
+            self.device.context().synchronize()?;
+            return Ok(places);
+        };
+        let high = self.gathered(high, &places, count)?;
+        let (unused, ordered) = (self.room(count)?, self.room(count)?);
+        let sort = Sort::new(self.device, count, keys.bits - 32, true)?;
+        let params = EntriesParams {
+            keys: high.address(),
+            second: places.address(),
+            ..params
+        };
+        let out = SortOut {
+            first: unused.address(),
+            second: ordered.address(),
+            ..out
+        };
+        sort.run(&self.sorts, params, out, true, self.queue)?;
+        self.device.context().synchronize()?;
+        Ok(ordered)
+    }
+}
+
+impl Words {
+    fn new(device: &Device, keys: &[u64]) -> Result<Self> {
+        let most = keys.par_iter().copied().max().unwrap_or(0);
+        let bits = (u64::BITS - most.leading_zeros()).max(1);
+        let part = |shift: u32| -> Result<DeviceMemory> {
+            let words: Vec<u32> = keys.par_iter().map(|k| (k >> shift) as u32).collect();
+            device.upload(&words)
+        };
+        Ok(Words {
+            low: part(0)?,
+            high: if bits > 32 { Some(part(32)?) } else { None },
+            bits,
+        })
+    }
+}

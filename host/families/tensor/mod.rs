@@ -1,0 +1,14 @@
+//! Sparse tensors of any order. The kernels: `kernels-gpu/families/tensor`.
+
+pub(crate) mod einsum;
+pub(crate) mod fibres;
+pub(crate) mod join;
+pub(crate) mod message;
+pub(crate) mod mttkrp;
+pub(crate) mod row_dots;
+pub(crate) mod tensor_product;
+
+pub(crate) use einsum::{EinsumLaunch, RawEinsum};
+pub(crate) use message::{MessageLaunch, RawMessage};
+pub(crate) use mttkrp::{RawRows, RowsExtents, RowsLaunch};
+pub(crate) use row_dots::{DotsLaunch, RawDots};

@@ -1,0 +1,129 @@
+//! A kernel of family `mttkrp` at the entries of a tensor: places of every slot uploaded, an entry after the other.
+
+use std::sync::Arc;
+
+use einsparse_kernels::abi::{FLAG_ACCUMULATE, SpmmParams};
+use einsparse_kernels::families::{DOT_ENTRIES, MttkrpParams};
+use einsparse_kernels::table::Row;
+
+use crate::device::Device;
+use crate::driver::DeviceMemory;
+use crate::error::Result;
+use crate::kernel::{Grid, Kernel, Queue};
+use crate::launch::{MAX_GRID_X, aligned, in_vectors, small, within};
+use crate::tensor::VECTOR_ENTRIES;
+
+/// Device addresses of one run. Leading dimensions in elements.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RawDots {
+    /// One for each slot, or 0 where products are not multiplied by anything.
+    pub mask: u64,
+    /// Address and leading dimension of each factor; 0 past the last.
+    pub factors: [(u64, usize); 3],
+    /// One for each slot.
+    pub out: u64,
+    /// Factor of all products.
+    pub alpha: f64,
+    /// Added to what is there.
+    pub accumulate: bool,
+}
+
+/// A kernel made for one pattern.
+#[derive(Debug)]
+pub(crate) struct DotsLaunch {
+    device: Arc<Device>,
+    kernel: Kernel<MttkrpParams>,
+    places: Vec<DeviceMemory>,
+    slots: u32,
+    n: u32,
+}
+
+impl DotsLaunch {
+    /// `places`: for each factor the row that every slot wants; factors have `n` columns.
+    pub(crate) fn new(
+        device: &Arc<Device>,
+        row: &'static Row,
+        places: &[&[u32]],
+        n: usize,
+    ) -> Result<Self> {
+        let upload = |words: &&[u32]| device.upload_padded(words, VECTOR_ENTRIES);
+        let slots = places.first().map_or(0, |own| own.len());
+        Ok(DotsLaunch {
+            device: Arc::clone(device),
+            kernel: Kernel::load(device, row)?,
+            places: places.iter().map(upload).collect::<Result<_>>()?,
+            slots: small("entries", slots)?,
+            n: small("columns", n)?,
+        })
+    }
+
+    /// The GPU that it runs on.
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    pub(crate) fn row(&self) -> &'static Row {
+        self.kernel.row()
+    }
+
+    /// Device bytes beside the operands.
+    pub(crate) fn bytes(&self) -> usize {
+        self.places.iter().map(DeviceMemory::bytes).sum()
+    }
+
+    /// What `explain` says of the geometry.
+    pub(crate) fn describe(&self) -> String {
+        let (entries, factors) = (self.slots, self.places.len());
+        format!("{entries} entries of {factors} gathered rows of {}", self.n)
+    }
+
+    /// Queues the kernel.
+    pub(crate) fn run(&self, raw: &RawDots, queue: Queue<'_>) -> Result<()> {
+        if self.slots == 0 {
+            return Ok(());
+        }
+        in_vectors("values", raw.out)?;
+        let element = self.row().dtype.bytes();
+        let mut leading = [0; 3];
+        for (f, &(address, own)) in raw.factors.iter().enumerate().take(self.places.len()) {
+            aligned(self.row(), &format!("factor {f}"), address, own)?;
+            leading[f] = small("bytes of a row of a factor", own.saturating_mul(element))?;
+        }
+        let place = |f: usize| self.places.get(f).map_or(0, DeviceMemory::address);
+        let params = MttkrpParams {
+            product: SpmmParams {
+                items: 0,
+                slots: 0,
+                columns: place(0),
+                values: raw.mask,
+                b: raw.factors[0].0,
+                c: raw.out,
+                bias: 0,
+                partial: 0,
+                counters: 0,
+                spans: 0,
+                alpha: raw.alpha,
+                item_count: self.slots,
+                n: self.n,
+                m: 0,
+                k: 0,
+                ldb_bytes: leading[0],
+                ldc_bytes: 0,
+                partial_columns: 0,
+                flags: if raw.accumulate { FLAG_ACCUMULATE } else { 0 },
+            },
+            places: [place(1), place(2)],
+            factors: [raw.factors[1].0, raw.factors[2].0],
+            rows: 0,
+            leading: [leading[1], leading[2]],
+        };
+        let each = self.row().items as usize * DOT_ENTRIES as usize;
+        let blocks = within(
+            "thread blocks",
+            (self.slots as usize).div_ceil(each),
+            MAX_GRID_X,
+        )?;
+        let grid = Grid::of([blocks, 1, 1]).early();
+        queue.launch(&self.kernel, grid, &params)
+    }
+}

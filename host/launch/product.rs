@@ -1,0 +1,73 @@
+//! The product of a matrix with a dense one, as plans see it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use einsparse_formats::SlicedEllPattern;
+use einsparse_kernels::table::Row;
+
+use super::{RawSpmm, refused};
+use crate::driver::DeviceMemory;
+use crate::error::Result;
+use crate::kernel::Queue;
+use crate::worklist::Runs;
+
+/// What a product's A is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Matrix<'a> {
+    /// A sparse matrix in row order; block columns and extents where it is made of blocks.
+    Sparse {
+        runs: &'a Arc<Runs>,
+        /// The same on the device, where the tensor has it there.
+        spans: Option<&'a Arc<DeviceMemory>>,
+        columns: &'a [u32],
+        block: (usize, usize),
+        /// Blocks that the array of values holds.
+        stored: usize,
+        /// Where `columns` lies on the device.
+        address: u64,
+    },
+    /// Slices of rows.
+    Sliced {
+        runs: &'a Arc<Runs>,
+        pattern: &'a Arc<SlicedEllPattern>,
+    },
+    /// A dense one, with the elements from one row to the next.
+    Dense { leading: usize },
+}
+
+/// A kernel chosen for one pattern, with what it needs beside the operands.
+pub(crate) trait Product: fmt::Debug + Send + Sync {
+    /// The row of the table.
+    fn row(&self) -> &'static Row;
+
+    /// Is this the pattern that the work list was made for? Not where there is none.
+    fn fits(&self, _runs: &Arc<Runs>, _columns: Option<&[u32]>) -> bool {
+        false
+    }
+
+    /// Elements from one row of a dense A to the next, where they are part of the plan.
+    fn leading(&self) -> Option<usize> {
+        None
+    }
+
+    /// Device bytes beside the operands.
+    fn bytes(&self) -> usize;
+
+    /// What `explain` says of the geometry.
+    fn describe(&self) -> String;
+
+    /// Queues the kernel.
+    fn run(&self, raw: &RawSpmm, queue: Queue<'_>) -> Result<()>;
+
+    /// A dense A must be laid out as planned.
+    fn check_leading(&self, name: &str, leading: usize) -> Result<()> {
+        match self.leading() {
+            Some(planned) if planned != leading => {
+                let reason = format!("rows are {leading} elements apart, planned with {planned}");
+                Err(refused(name, reason))
+            }
+            _ => Ok(()),
+        }
+    }
+}
