@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::cost::Machine;
 use crate::device::{Device, Stream};
-use crate::dynamic::TileTimes;
 use crate::error::{Error, Result};
+use crate::machine::Machine;
+use crate::machine::TileTimes;
 
 /// A place to compute in. Cheap to clone; every tensor and plan belongs to the context that made it.
 #[derive(Clone, Debug)]

@@ -3,13 +3,13 @@
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::cost::Machine;
 use crate::driver::{
     DeviceFacts, DeviceMemory, OwnedStream, PrimaryContext, RawStream, device_facts,
     memset_d8_async,
 };
-use crate::dynamic::TileTimes;
 use crate::error::{Error, Result};
+use crate::machine::Machine;
+use crate::machine::TileTimes;
 use crate::module::{MODULES, Modules, arch_for};
 
 /// The compute capability whose kernels run: the GPU's, or 8.0 where EINSPARSE_ARCH is `sm_80`, for tests of what other GPUs

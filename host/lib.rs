@@ -39,6 +39,7 @@ mod families;
 pub mod indirect;
 mod kernel;
 mod launch;
+mod machine;
 pub mod module;
 pub mod ops;
 pub mod plan;

@@ -1,5 +1,6 @@
 //! Tensors where a context works: dense ones with a row stride here, sparse ones in their format in `sparse`.
 
+mod dynamic;
 mod operand;
 mod sparse;
 
@@ -17,6 +18,7 @@ use crate::parallel;
 use crate::registry::{Dtype, Scalar};
 use crate::values::{Buffer, Slice, SliceMut, Sum};
 
+pub use dynamic::{Dynamic, Expected, dynamic};
 pub use operand::Operand;
 pub(crate) use operand::{AnyOperand, erase, row_major};
 pub use sparse::SparseTensor;

@@ -2,12 +2,12 @@
 
 use einsparse_formats::{Dense, f16};
 
-use super::times::{HeightTimes, TileTimes, megabytes, stages, waves};
 use super::{Detector, DynamicMatmul, MatmulOptions};
 use crate::context::Context;
 use crate::device::Stream;
 use crate::driver::Event;
 use crate::error::Result;
+use crate::machine::{HeightTimes, TileTimes, megabytes, stages, waves};
 use crate::plan::Options;
 use crate::tensor::Tensor;
 

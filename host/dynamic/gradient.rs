@@ -5,7 +5,6 @@ use std::fmt;
 use einsparse_kernels::table::kernels;
 
 use super::detect::{DetectOptions, Detector, check_shape, elsewhere};
-use super::operand::{Expected, dynamic};
 use super::skipping::Skipping;
 use super::turned::WIDTH;
 use crate::context::Context;
@@ -14,6 +13,7 @@ use crate::error::Result;
 use crate::plan::{Determinism, Options, Plan};
 use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Operand, Tensor};
+use crate::tensor::{Expected, dynamic};
 use crate::values::{Sum, with_sums};
 
 /// Which elements of A's gradient are wanted.

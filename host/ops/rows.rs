@@ -6,10 +6,10 @@ use std::sync::Arc;
 use einsparse_kernels::families::{REDUCE_MAX, REDUCE_SUM};
 
 use crate::context::Context;
-use crate::cost::{RowsWork, predict_rows};
 use crate::cpu;
 use crate::device::Stream;
 use crate::error::{Error, Refusal, Result};
+use crate::families::tensor::cost::rows::{RowsWork, predict_rows};
 use crate::families::tensor::fibres::{Fibres, RowsOf};
 use crate::families::tensor::{RawRows, RowsExtents, RowsLaunch};
 use crate::kernel::Queue;

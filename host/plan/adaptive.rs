@@ -10,10 +10,12 @@ use super::family::{Compiled, Types};
 use super::{Determinism, Options, pit};
 use crate::context::Context;
 use crate::device::Stream;
-use crate::dynamic::{Expected, SAMPLED_HEIGHTS, ShareSample, TileTimes};
+use crate::dynamic::{SAMPLED_HEIGHTS, ShareSample};
 use crate::einsum::Einsum;
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::rewrite_dense;
+use crate::machine::TileTimes;
+use crate::tensor::Expected;
 use crate::tensor::{AnyOperand, AnyTensor};
 
 /// A kernel that may run this, and what tells its time.

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::any::AnyPlan;
 use crate::device::{Device, Stream};
-use crate::dynamic::Expected;
 use crate::einsum::Scalar as Factor;
 use crate::error::{Error, Result};
 use crate::kernel::Queue;
+use crate::tensor::Expected;
 use crate::tensor::{AnyOperand, AnyTensor};
 
 /// Operands as kernels take them, and what is expected of those that are dynamic.

@@ -18,12 +18,13 @@ use super::refuse::refusal;
 use super::spmm::Spmm;
 use super::{Determinism, Options};
 use crate::context::Context;
-use crate::cost::{Cost, Machine, predict, turned_us};
+use crate::cost::{Cost, predict, turned_us};
 use crate::device::Device;
 use crate::einsum;
 use crate::einsum::Einsum;
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::{IndirectEinsum, SpmmForm};
+use crate::machine::Machine;
 
 /// A kernel that can run this, and what it is predicted to cost.
 #[derive(Clone, Debug, PartialEq)]

@@ -12,15 +12,15 @@ use super::choose::{Candidate, Choice};
 use super::gate::Checked;
 use super::kept::KeptForm;
 use crate::context::Context;
-use crate::cost::Machine;
 use crate::device::{Device, Stream};
-use crate::dynamic::Expected;
 use crate::einsum::{Einsum, Extents};
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::IndirectEinsum;
 use crate::kernel::Queue;
 use crate::launch::RawSpmm;
+use crate::machine::Machine;
 use crate::registry::{Dtype, Scalar};
+use crate::tensor::Expected;
 use crate::tensor::{AnyOperand, AnyTensor};
 
 /// Element types of operands and output.

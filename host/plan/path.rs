@@ -18,11 +18,11 @@ use super::family::Types;
 use super::family::{Answer, Compiled, Offer, Question};
 use super::{AnyPlan, Options, ZerosRule};
 use crate::context::Context;
-use crate::cost::Machine;
 use crate::device::{Device, Stream};
 use crate::einsum::{Einsum, Extents};
 use crate::error::{Error, Refusal, Result};
 use crate::launch::Turns;
+use crate::machine::Machine;
 use crate::registry::Scalar;
 use crate::tensor::{AnyOperand, AnyTensor, Operand, erase};
 

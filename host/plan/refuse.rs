@@ -7,9 +7,9 @@ use super::problem::{Problem, stored_block};
 use super::{Options, Precision, ZerosRule};
 use einsparse_formats::Format;
 
-use crate::cost::Machine;
 use crate::indirect::Orientation;
 use crate::launch::MAX_GRID_Y;
+use crate::machine::Machine;
 use crate::registry::{has_strips, refuses, takes_blocks, writes};
 
 /// The first reason found, in words.

@@ -12,10 +12,10 @@ use einsparse_kernels::families::rows_of_piece;
 use super::bind::find;
 use super::choose::Candidate;
 use super::family::{Answer, Compiled, Offer, Question};
-use crate::cost::tensor_product::{Couplings, predict_couplings};
 use crate::device::Device;
 use crate::einsum::{Mode, Scalar as Factor};
 use crate::error::{Refusal, Result};
+use crate::families::tensor::cost::tensor_product::{Couplings, predict_couplings};
 use crate::families::tensor::tensor_product::{
     CouplingLaunch, CouplingShape, Lists, Term, row_for, shared_bytes,
 };

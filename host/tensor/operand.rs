@@ -2,8 +2,8 @@
 
 use einsparse_formats::{AnyPattern, AnySparse, Dense};
 
+use super::dynamic::{Dynamic, Expected};
 use super::{AnySparseTensor, AnyTensor, SparseTensor, Tensor};
-use crate::dynamic::{Dynamic, Expected};
 use crate::registry::Scalar;
 use crate::values::Slice;
 

@@ -7,10 +7,10 @@ use einsparse_kernels::families::{
 };
 use einsparse_kernels::table::{Row, kernels};
 
-use crate::cost::live::clocks;
 use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::{Error, Refusal, Result};
+use crate::families::discover::cost::live::clocks;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Flat, tensor_map};
 use crate::launch::{MAX_GRID_X, MAX_GRID_Y, refused, small, within};

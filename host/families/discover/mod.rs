@@ -1,6 +1,7 @@
 //! What of an operand holds something. The kernels: `kernels-gpu/families/discover`.
 
 pub(crate) mod channels;
+pub(crate) mod cost;
 pub(crate) mod detect;
 pub(crate) mod live_rows;
 pub(crate) mod route;

@@ -7,16 +7,16 @@ use einsparse_kernels::families::{
 };
 use einsparse_kernels::table::{Row, kernels};
 
-use crate::cost::Machine;
-use crate::cost::grouped::{columns, few_rows};
 use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::{Error, Refusal, Result};
 use crate::families::convert::DenseMatrix;
 use crate::families::discover::route::DeviceRoutes;
+use crate::families::gather_gemm::cost::grouped::{columns, few_rows};
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Flat, Heads, heads_map, tensor_map};
 use crate::launch::{aligned, refused, small, within};
+use crate::machine::Machine;
 use crate::registry::{Dtype, Operation};
 
 /// What is multiplied.

@@ -3,6 +3,7 @@
 pub(crate) mod conv;
 pub(crate) mod conv_grad;
 pub(crate) mod conv_map;
+pub(crate) mod cost;
 pub(crate) mod grouped;
 pub(crate) mod grouped_grad;
 pub(crate) mod kernel_map;

@@ -4,16 +4,18 @@ use einsparse_kernels::abi::Divisor;
 use einsparse_kernels::families::{PIT_CONV_DEPTH, PitConvParams, STEP_CHANNELS, STEP_FILTERS};
 use einsparse_kernels::table::{Row, kernels};
 
-use crate::cost::{ConvTiles, Cost, Machine};
+use crate::cost::Cost;
 use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::dynamic::ConvolutionShape;
 use crate::error::{Error, Refusal, Result};
 use crate::families::convert::DenseMatrix;
 use crate::families::discover::DeviceLists;
+use crate::families::gather_gemm::cost::pit_conv::ConvTiles;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Heads, Images, heads_map, images_map};
 use crate::launch::{in_vectors, refused, small, within};
+use crate::machine::Machine;
 use crate::registry::Dtype;
 
 /// Positions of a tile along an axis, times their distance in A, at the most: what a tensor map takes.

@@ -6,13 +6,13 @@ use einsparse_kernels::abi::{FLAG_ACCUMULATE, SpmmParams};
 use einsparse_kernels::families::{FLAG_STREAMED, MttkrpParams};
 use einsparse_kernels::table::Row;
 
-use crate::cost::{rows_streamed, rows_weight};
 use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::Result;
 use crate::families::convert::entries::Steps;
 use crate::families::spmm::batched::Ordered;
 use crate::families::spmm::gather::Words;
+use crate::families::tensor::cost::rows::{rows_streamed, rows_weight};
 use crate::families::tensor::fibres::Fibres;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::turns::Turns;

@@ -4,8 +4,9 @@ use std::fmt;
 
 use einsparse_kernels::abi::{Dtype, Zeros};
 
-use crate::cost::{Cost, Machine};
+use crate::cost::Cost;
 use crate::einsum::{Access, Einsum, Epilogue, Extents, IndexExpr, Mode};
+use crate::machine::Machine;
 
 /// One pairwise contraction.
 #[derive(Clone, Debug, PartialEq)]

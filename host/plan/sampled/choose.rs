@@ -4,12 +4,13 @@ use einsparse_formats::Format;
 use einsparse_kernels::abi::{A_COLUMNS, B_COLUMNS, Operation};
 use einsparse_kernels::table::{Row, kernels};
 
-use crate::cost::{Machine, Samples, predict_samples};
+use crate::cost::{Samples, predict_samples};
 use crate::einsum::Mode;
 use crate::error::Refusal;
 use crate::families::sddmm::panes::chunks;
 use crate::families::sddmm::{Places, SampledExtents};
 use crate::indirect::SampledForm;
+use crate::machine::Machine;
 use crate::plan::family::Types;
 use crate::plan::problem::{alignment_of, leading};
 use crate::plan::{Candidate, Choice, Options, Precision};

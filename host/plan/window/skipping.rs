@@ -8,15 +8,14 @@ use super::super::family::Types;
 use super::super::{Options, ZerosRule};
 use super::Windows;
 use crate::context::Context;
-use crate::dynamic::{
-    ConvolutionAxis, ConvolutionOptions, ConvolutionShape, DynamicConvolution, Expected,
-};
+use crate::dynamic::{ConvolutionAxis, ConvolutionOptions, ConvolutionShape, DynamicConvolution};
 use crate::einsum::{Einsum, Epilogue, Mode};
 use crate::error::{Error, Refusal, Result};
 use crate::families::convert::DenseMatrix;
 use crate::kernel::Queue;
 use crate::launch::Turns;
 use crate::registry::Dtype;
+use crate::tensor::Expected;
 use crate::tensor::{AnyOperand, AnyTensor};
 
 /// Name in refusals.

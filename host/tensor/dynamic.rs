@@ -1,8 +1,8 @@
 //! An operand whose sparsity is known only while running.
 
-use crate::tensor::Tensor;
+use super::Tensor;
 
-/// A dense tensor of which a plan expects most micro-tiles to hold nothing but zeros, others at each run. Made by [`dynamic`].
+/// A dense tensor of which a plan expects most micro-tiles to hold nothing but zeros, others at each run. Made by [`dynamic`](crate::dynamic::dynamic).
 #[derive(Clone, Copy, Debug)]
 pub struct Dynamic<'a, T> {
     /// The tensor; its zeros are stored.
@@ -20,7 +20,7 @@ pub enum Expected {
     Elements(f64),
     /// About what there was in the steps before: a plan looks at a sample of the operand in each run (some 264 boxes of 128 x 64
     /// elements) and takes in the next ones what is best by then, of the dense kernel and those that skip micro-tiles of 128, 64
-    /// and 32 rows, by the [`TileTimes`](super::TileTimes) of the GPU. The host waits for nothing: what the GPU has not told yet
+    /// and 32 rows, by the [`TileTimes`](crate::dynamic::TileTimes) of the GPU. The host waits for nothing: what the GPU has not told yet
     /// is not known yet, and before the first report a tenth is expected. Which kernel rounds a step therefore depends on
     /// time, so plans do this with [`Determinism::Relaxed`](crate::Determinism::Relaxed) only, else they expect a tenth. A captured CUDA
     /// graph keeps the kernel that was best when it was captured. Of a right operand, and of one that is `[k,m]`, a tenth is expected.

@@ -3,8 +3,9 @@
 use einsparse_kernels::abi::Dtype;
 use einsparse_kernels::table::Row;
 
-use super::{Cost, Machine};
-use crate::dynamic::TileTimes;
+use crate::cost::Cost;
+use crate::machine::Machine;
+use crate::machine::TileTimes;
 
 /// Of the time of a dense product, what is left over for the product alone where it gains anything
 /// (benches/NOTES.md, "Sparsity found while running"). What dense kernels are predicted to cost is a fifth too much at 4096.

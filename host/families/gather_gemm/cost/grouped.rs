@@ -3,7 +3,7 @@
 use einsparse_kernels::families::GROUPED_ROWS;
 use einsparse_kernels::table::Row;
 
-use super::Machine;
+use crate::machine::Machine;
 
 /// What narrow tiles cost beside wide ones for a column: they pull more through L2, and where many rows meet each matrix that is
 /// what takes time.

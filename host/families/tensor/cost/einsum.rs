@@ -3,8 +3,9 @@
 
 use einsparse_kernels::table::Row;
 
-use super::{Cost, ISSUE_SHARE, LAUNCH_US, Machine};
+use crate::cost::{Cost, ISSUE_SHARE, LAUNCH_US};
 use crate::cpu::{AIM, LEAST_CUT};
+use crate::machine::Machine;
 
 /// An indirect Einsum by the numbers that decide its cost.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -4,7 +4,8 @@ use einsparse_kernels::abi::Dtype;
 use einsparse_kernels::families::CONV_ROWS;
 use einsparse_kernels::table::Row;
 
-use super::{Cost, LAUNCH_US, Machine};
+use crate::cost::{Cost, LAUNCH_US};
+use crate::machine::Machine;
 
 /// A convolution by the numbers that decide its cost.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,7 +1,8 @@
 //! Tensor products with a small sparse tensor: bytes of the operands, and what a warp does for each entry.
 
-use super::{Cost, LAUNCH_US, Machine};
+use crate::cost::{Cost, LAUNCH_US};
 use crate::indirect::TensorProductKind;
+use crate::machine::Machine;
 
 /// A tensor product by the numbers that decide its cost.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -133,18 +133,18 @@ impl TileTimes {
 }
 
 /// Tiles of C, of so many rows, that a multiprocessor computes one after the other.
-pub(super) fn waves(height: usize, [m, n]: [usize; 2], multiprocessors: u32) -> f64 {
+pub(crate) fn waves(height: usize, [m, n]: [usize; 2], multiprocessors: u32) -> f64 {
     let tiles = m.div_ceil(height) * n.div_ceil(COLUMNS);
     tiles.div_ceil(multiprocessors.max(1) as usize) as f64
 }
 
 /// Stages of a tile when this share of its `k` micro-tiles holds something.
-pub(super) fn stages(k: usize, share: f64) -> f64 {
+pub(crate) fn stages(k: usize, share: f64) -> f64 {
     (k as f64 * share / STEP).ceil() * STEP / STAGE
 }
 
 /// Size of a matrix of 16-bit elements.
-pub(super) fn megabytes([rows, columns]: [usize; 2]) -> f64 {
+pub(crate) fn megabytes([rows, columns]: [usize; 2]) -> f64 {
     2e-6 * rows as f64 * columns as f64
 }
 

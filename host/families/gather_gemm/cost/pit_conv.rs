@@ -2,8 +2,9 @@
 
 use einsparse_kernels::table::Row;
 
-use super::{Cost, Machine};
+use crate::cost::Cost;
 use crate::dynamic::ConvolutionShape;
+use crate::machine::Machine;
 
 /// Two launches in front of the product, without any bytes, and the product's own, us. Not measured.
 const START_US: f64 = 10.5;

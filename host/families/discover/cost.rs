@@ -1,0 +1,3 @@
+//! What the kernels of the family are predicted to take.
+
+pub(crate) mod live;
