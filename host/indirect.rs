@@ -5,8 +5,7 @@
 
 mod convolution;
 mod dots;
-mod joined;
-mod rewrite;
+pub(crate) mod rewrite;
 mod rows;
 mod sampled;
 mod spmm;
@@ -18,7 +17,6 @@ use einsparse_formats::{Format, Role};
 
 pub use convolution::ConvolutionForm;
 pub use dots::DotsForm;
-pub(crate) use joined::write_joined;
 pub use rewrite::{rewrite, rewrite_dense};
 pub use rows::RowsForm;
 pub use sampled::{SampledFactor, SampledForm, rewrite_sampled};

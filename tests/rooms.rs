@@ -70,6 +70,55 @@ fn families_of_kernels_do_not_know_each_other() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// The rooms of the host from the ground up: each may know those in front of it.
+const HOST: [&str; 25] = [
+    "error", "parallel", "registry", "values", "machine", "driver", "module", "device", "kernel",
+    "context", "worklist", "tensor", "einsum", "indirect", "cost", "cpu", "launch", "families",
+    "plan", "convert", "entries", "dynamic", "ops", "bin", "lib",
+];
+
+/// What still goes up: plans of dynamic operands run operators of `dynamic`, two of which hold plans.
+const UP: [(&str, &str); 1] = [("plan", "dynamic")];
+
+/// Names at the top of the library and the room that each is of.
+const EXPORTED: [(&str, &str); 7] = [
+    ("Context", "context"),
+    ("Device", "device"),
+    ("Error", "error"),
+    ("Operand", "tensor"),
+    ("Options", "plan"),
+    ("RawSpmm", "launch"),
+    ("Scalar", "registry"),
+];
+
+#[test]
+fn rooms_of_the_host_know_only_those_below() {
+    let level = |room: &str| HOST.iter().position(|name| *name == room);
+    let (mut wrong, mut met) = (Vec::new(), Vec::new());
+    for (path, text) in sources("host") {
+        let room = path.split(['/', '.']).next().unwrap();
+        let own = level(room)
+            .unwrap_or_else(|| panic!("host/{path}: a room without a place in the order"));
+        for other in named(&text, "crate::") {
+            let first = other.split("::").next().unwrap();
+            let of = EXPORTED.iter().find(|(name, _)| *name == first);
+            let other = of.map_or(first, |(_, room)| room);
+            if level(other).is_some_and(|other| other > own) {
+                match UP.iter().find(|arrow| **arrow == (room, other)) {
+                    Some(arrow) => met.push(*arrow),
+                    None => wrong.push(format!("host/{path}: {other}")),
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(
+        std::env::var_os("EINSPARSE_BUNDLE").is_some()
+            || UP.iter().all(|arrow| met.contains(arrow)),
+        "no arrow goes up any more that UP names"
+    );
+}
+
 #[test]
 fn paths_are_read_as_written() {
     let text = "use crate::families::spmm::abi::*; // crate::families::a\n  x(crate::families::gemm::abi::HALF);\n\

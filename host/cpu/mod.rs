@@ -3,35 +3,26 @@
 //! Sums are kept in the accumulator of the element type and rounded once. Each element of the output is the work of
 //! one thread in an order that the problem decides, so results do not depend on the number of threads.
 
-pub(crate) mod attention;
 mod bind;
-mod conv;
 mod epilogue;
 mod expr;
-mod gathers;
 mod inner;
 mod levels;
 pub(crate) mod listed;
-mod message;
 mod nest;
 mod operands;
 mod order;
 mod panel;
 mod rows;
-pub(crate) mod sampled;
-mod shared;
-pub(crate) mod softmax;
+pub(crate) mod shared;
 mod spmm;
 
 use einsparse_formats::{Accumulator, Element};
 
 pub(crate) use bind::check_slots;
-pub(crate) use conv::{HostConv, weight_gradient};
 pub(crate) use epilogue::{activate, gelu};
-pub(crate) use gathers::{Matrix, gathers};
 pub use listed::run_listed;
 pub(crate) use listed::{AIM, LEAST_CUT};
-pub(crate) use message::Largest;
 pub(crate) use operands::{AnyOperands, AnyOutput, as_long_as_its_shape};
 pub use operands::{Operands, Output};
 

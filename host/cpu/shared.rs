@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 /// Bounds-checked, unsynchronised access to the elements of one slice.
-pub(super) struct Shared<'a, V> {
+pub(crate) struct Shared<'a, V> {
     start: *mut V,
     len: usize,
     slice: PhantomData<&'a mut [V]>,

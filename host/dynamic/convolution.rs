@@ -1,7 +1,5 @@
 //! A convolution with channels, images or filters that are empty for one step.
 
-mod shape;
-
 use super::channels::ChannelDetector;
 use super::detect::{check_shape, elsewhere, operand};
 use super::index::{Lists, MicroIndex};
@@ -12,6 +10,7 @@ use crate::device::Stream;
 use crate::error::Result;
 use crate::families::convert::DenseMatrix;
 use crate::families::discover::DeviceLists;
+pub use crate::families::gather_gemm::ConvolutionShape;
 use crate::families::gather_gemm::PitConvLaunch;
 use crate::kernel::Queue;
 use crate::launch::in_turn;
@@ -19,7 +18,6 @@ use crate::machine::Machine;
 use crate::registry::{Dtype, Scalar};
 use crate::tensor::{AnyTensor, Tensor};
 use crate::values::{Sum, with_sums};
-pub use shape::ConvolutionShape;
 
 /// Which axes are sparse for one step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

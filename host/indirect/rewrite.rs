@@ -136,7 +136,7 @@ fn check_order(operand: &str, format: &Format, order: usize) -> Result<()> {
 }
 
 /// A name that is not in `taken`: `base`, `base'`, `base''`, ...
-pub(super) fn fresh(taken: &mut BTreeSet<String>, base: &str) -> String {
+pub(crate) fn fresh(taken: &mut BTreeSet<String>, base: &str) -> String {
     let mut name = base.to_owned();
     while !taken.insert(name.clone()) {
         name.push('\'');
@@ -365,7 +365,7 @@ fn substitute(access: &einsum::Access, map: &BTreeMap<&str, Index>) -> Access {
     }
 }
 
-pub(super) fn substitute_all(e: &Einsum, map: &BTreeMap<&str, Index>) -> IndirectEinsum {
+pub(crate) fn substitute_all(e: &Einsum, map: &BTreeMap<&str, Index>) -> IndirectEinsum {
     // `validate` has shown that every index of the bias is one of the output.
     let axis = |index| e.out.indices.iter().position(|o| o == index);
     let bias = e.epilogue.bias.as_ref().map(|b| Bias {

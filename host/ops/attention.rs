@@ -6,10 +6,10 @@ mod masks;
 mod structured;
 
 use crate::context::Context;
-use crate::cpu::attention::{HostAttention, HostHeads};
 use crate::device::Stream;
 use crate::driver::RawStream;
 use crate::error::{Error, Result};
+use crate::families::attention::cpu::{HostAttention, HostHeads};
 use crate::families::attention::queries::{Flags, Mask, Seen, Tiles, Work};
 use crate::families::attention::{
     AttentionExtents, AttentionLaunch, AttentionLists, RawAttention, RawHeads,

@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, OnceLock};
 
-use crate::cpu::{HostConv, weight_gradient};
 use crate::device::{Device, Stream};
 use crate::error::{Error, Refusal, Result};
+use crate::families::gather_gemm::cpu::{HostConv, weight_gradient};
 use crate::families::gather_gemm::kernel_map::{Arrays, KernelMap};
 use crate::families::gather_gemm::turns;
 use crate::families::gather_gemm::{

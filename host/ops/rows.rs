@@ -6,10 +6,10 @@ use std::sync::Arc;
 use einsparse_kernels::families::{REDUCE_MAX, REDUCE_SUM};
 
 use crate::context::Context;
-use crate::cpu;
 use crate::device::Stream;
 use crate::error::{Error, Refusal, Result};
 use crate::families::tensor::cost::rows::{RowsWork, predict_rows};
+use crate::families::tensor::cpu::gathers;
 use crate::families::tensor::fibres::{Fibres, RowsOf};
 use crate::families::tensor::{RawRows, RowsExtents, RowsLaunch};
 use crate::kernel::Queue;
@@ -143,7 +143,7 @@ impl RowsRun {
                     ));
                 };
                 let to = (to, leading, self.n);
-                cpu::gathers(&self.fibres, host, &matrices, to, self.max);
+                gathers(&self.fibres, host, &matrices, to, self.max);
                 Ok(())
             }
             Exec::Gpu(launch) => {

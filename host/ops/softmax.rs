@@ -7,10 +7,10 @@ use std::sync::Arc;
 use einsparse_formats::Format;
 
 use crate::context::Context;
-use crate::cpu::softmax::{SoftmaxRows, gradient, softmax};
 use crate::device::{Device, Stream};
 use crate::driver::RawStream;
 use crate::error::{Error, Result};
+use crate::families::softmax::cpu::{SoftmaxRows, gradient, softmax};
 use crate::families::softmax::{RawSoftmax, SoftmaxLaunch};
 use crate::kernel::Queue;
 use crate::registry::Scalar;

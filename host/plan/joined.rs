@@ -3,6 +3,7 @@
 
 mod operands;
 mod positions;
+mod written;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,9 +19,10 @@ use crate::device::Stream;
 use crate::einsum::{Access, Einsum, Epilogue};
 use crate::error::{Error, Refusal, Result};
 use crate::families::tensor::join::{Table, join_all};
-use crate::indirect::{IndirectEinsum, write_joined};
+use crate::indirect::IndirectEinsum;
 use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor};
 use operands::{Values, only_factors, plain, with_lists};
+use written::write_joined;
 
 pub(super) use operands::{sparse_among, sparse_factors};
 pub use positions::PositionLists;

@@ -1,6 +1,7 @@
 //! Attention at the entries of a mask. The kernels: `kernels-gpu/families/attention`.
 
 pub(crate) mod attention;
+pub(crate) mod cpu;
 pub(crate) mod masks;
 pub(crate) mod queries;
 

@@ -1,6 +1,7 @@
 //! Sparse tensors of any order. The kernels: `kernels-gpu/families/tensor`.
 
 pub(crate) mod cost;
+pub(crate) mod cpu;
 pub(crate) mod einsum;
 pub(crate) mod fibres;
 pub(crate) mod join;

@@ -3,9 +3,9 @@
 use super::masks::{choose, heads_of};
 use super::{AttentionOptions, check, raw, refused, scale_of};
 use crate::context::Context;
-use crate::cpu::attention::{HostAttention, HostHeads};
 use crate::device::Stream;
 use crate::error::{Error, Result};
+use crate::families::attention::cpu::{HostAttention, HostHeads};
 use crate::families::attention::queries::{Bits, Flags, Seen};
 use crate::families::attention::{
     AttentionExtents, AttentionLaunch, MaskLaunch, RawAttention, RawFlags,

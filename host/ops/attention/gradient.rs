@@ -9,10 +9,10 @@ use super::{AttentionOptions, mask_of, refused, scale_of};
 use std::sync::Arc;
 
 use crate::context::Context;
-use crate::cpu::attention::{HostAttention, HostHeads};
 use crate::device::Stream;
 use crate::error::{Error, Result};
 use crate::families::attention::AttentionExtents;
+use crate::families::attention::cpu::{HostAttention, HostHeads};
 use crate::families::attention::queries::Seen;
 use crate::launch::{Turns, in_turn, shared_turns};
 use crate::registry::Scalar;

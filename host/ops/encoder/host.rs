@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use super::{EncoderOptions, EncoderWeights};
-use crate::cpu::attention::{HostAttention, HostHeads};
 use crate::cpu::gelu;
+use crate::families::attention::cpu::{HostAttention, HostHeads};
 use crate::families::attention::queries::{Flags, Seen};
 use crate::parallel;
 use crate::registry::Scalar;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::super::rows::{elsewhere, expect};
 use crate::context::Context;
-use crate::cpu::{Largest, Matrix};
 use crate::device::{Device, Stream};
 use crate::error::Result;
+use crate::families::tensor::cpu::{Largest, Matrix};
 use crate::families::tensor::fibres::{Fibres, RowsOf};
 use crate::families::tensor::{MessageLaunch, RawMessage};
 use crate::kernel::Queue;

@@ -1,10 +1,10 @@
 //! The softmax of many heads that share a pattern, in one kernel.
 
 use super::{SparseSoftmax, refused};
-use crate::cpu::softmax::{gradient, softmax};
 use crate::device::Stream;
 use crate::error::{Error, Result};
 use crate::families::softmax::RawSoftmax;
+use crate::families::softmax::cpu::{gradient, softmax};
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 

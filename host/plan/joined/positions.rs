@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::operands::{only_factors, sparse_factors};
+use super::written::write_joined;
 use super::{Asked, met, refuse};
 use crate::context::Context;
 use crate::einsum::Einsum;
 use crate::error::Result;
-use crate::indirect::{IndirectEinsum, write_joined};
+use crate::indirect::IndirectEinsum;
 use crate::plan::Options;
 use crate::plan::family::Types;
 use crate::plan::window::no_sparse_sums;

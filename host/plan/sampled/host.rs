@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::AnySampledPlan;
 use super::product::{Pattern, Product, pattern};
-use crate::cpu::sampled::{Slots, Strided, sampled};
 use crate::einsum::Mode;
 use crate::error::{Error, Result};
+use crate::families::sddmm::cpu::{Slots, Strided, sampled};
 use crate::indirect::SampledFactor;
 use crate::plan::bind::{elsewhere, find, wrong};
 use crate::registry::block_of;

@@ -3,7 +3,7 @@
 use einsparse_kernels::table::Row;
 
 use crate::cost::Cost;
-use crate::dynamic::ConvolutionShape;
+use crate::families::gather_gemm::ConvolutionShape;
 use crate::machine::Machine;
 
 /// Two launches in front of the product, without any bytes, and the product's own, us. Not measured.

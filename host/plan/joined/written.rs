@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::IndirectEinsum;
-use super::rewrite::{fresh, substitute_all};
 use crate::einsum::{Access, Einsum, IndexExpr, Scalar};
 use crate::families::tensor::join::Table;
+use crate::indirect::IndirectEinsum;
+use crate::indirect::rewrite::{fresh, substitute_all};
 
 /// An expression over position lists, and what its new names are.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ mod gradient;
 
 use std::borrow::Cow;
 
-use super::shared::Shared;
+use crate::cpu::shared::Shared;
 use crate::families::attention::queries::Seen;
 use crate::tensor::AnyTensor;
 

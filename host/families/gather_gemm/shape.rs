@@ -93,7 +93,7 @@ impl ConvolutionShape {
     }
 
     /// The position of A that a position of C meets at a tap; none in the padding.
-    pub(super) fn position(&self, place: [usize; 2], tap: [usize; 2]) -> Option<[usize; 2]> {
+    pub(crate) fn position(&self, place: [usize; 2], tap: [usize; 2]) -> Option<[usize; 2]> {
         let along = |axis: usize| {
             let padded = place[axis] * self.stride[axis] + tap[axis] * self.dilation[axis];
             let own = padded.checked_sub(self.padding[axis])?;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::shared::Shared;
+use crate::cpu::shared::Shared;
 use crate::parallel;
 use crate::values::{Slice, SliceMut};
 
