@@ -11,6 +11,15 @@ pub struct Refusal {
     pub reason: String,
 }
 
+impl Refusal {
+    pub(crate) fn of(name: impl Into<String>, reason: impl Into<String>) -> Self {
+        Refusal {
+            name: name.into(),
+            reason: reason.into(),
+        }
+    }
+}
+
 /// Everything that can go wrong on user data or on the machine.
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error, Clone, PartialEq)]

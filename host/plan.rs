@@ -20,6 +20,7 @@ mod path;
 mod pattern;
 mod pit;
 mod problem;
+mod products;
 mod refuse;
 mod rows;
 mod sampled;

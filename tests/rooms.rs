@@ -28,7 +28,7 @@ fn sources(folder: &str) -> Vec<(String, String)> {
 
 /// What a file names behind `start`, each up to the end of the path; neither comments nor its tests.
 fn named<'t>(text: &'t str, start: &str) -> Vec<&'t str> {
-    let text = text.split("#[cfg(test)]").next().unwrap_or("");
+    let text = text.split("mod tests {").next().unwrap_or("");
     let code = text
         .lines()
         .map(|line| line.split("//").next().unwrap_or(""));
@@ -122,7 +122,7 @@ fn rooms_of_the_host_know_only_those_below() {
 #[test]
 fn paths_are_read_as_written() {
     let text = "use crate::families::spmm::abi::*; // crate::families::a\n  x(crate::families::gemm::abi::HALF);\n\
-        #[cfg(test)]\nuse crate::families::b;";
+        #[cfg(test)]\nmod tests {\n use crate::families::b;\n}";
     assert_eq!(
         named(text, "crate::families::"),
         ["spmm::abi::", "gemm::abi::HALF"]

@@ -8,13 +8,12 @@ use einsparse_kernels::table::Row;
 
 use super::any::AnyPlan;
 use super::bind::{device_tensor, elsewhere, find, scalar_value};
-use super::choose::Candidate;
 use super::family::{Answer, Compiled, Offer, Question};
 use super::problem::leading;
 use super::{Precision, ZerosRule};
 use crate::device::{Device, Stream};
 use crate::einsum::Mode;
-use crate::error::{Refusal, Result};
+use crate::error::Result;
 use crate::families::gather_gemm::cost::conv::{Gathers, predict_convolution};
 use crate::families::gather_gemm::kernel_map::{Arrays, KernelMap, MapLists};
 use crate::families::gather_gemm::turns;
@@ -38,12 +37,7 @@ pub(crate) fn multiplied_as(dtype: Dtype, precision: Precision) -> Dtype {
 
 /// The kernels of the family that can run this.
 pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
-    let refuse = |reason: String| {
-        Ok(Answer::Refused(Refusal {
-            name: NAME.into(),
-            reason,
-        }))
-    };
+    let refuse = |reason: String| Answer::refused(NAME, reason);
     let form = match question.indirect.convolution() {
         Ok(form) => form,
         Err(reason) => return refuse(reason),
@@ -65,21 +59,11 @@ pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
         if !found.aligned.is_multiple_of(row.vector as usize) {
             continue;
         }
-        let candidate = Candidate {
-            name: row.name,
-            cost: predict_convolution(row, &found.work(row), question.machine),
-            zeros: row.zeros,
-            kept: None,
-        };
+        let cost = predict_convolution(row, &found.work(row), question.machine);
         let found = Arc::clone(&found);
-        let make = move |device: &Arc<Device>| {
-            let made = Made::new(device, [Some(row), any], Arc::clone(&found))?;
-            Ok(Box::new(made) as Box<dyn Compiled>)
-        };
-        offers.push(Offer {
-            candidate,
-            make: Box::new(make),
-        });
+        offers.push(Offer::of(row, cost, move |device| {
+            Made::new(device, [Some(row), any], Arc::clone(&found))
+        }));
     }
     if offers.is_empty() {
         return refuse(format!(
@@ -87,7 +71,7 @@ pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
             question.types.operands.name()
         ));
     }
-    Ok(Answer::Offers(offers))
+    Answer::of(offers)
 }
 
 /// An expression bound to its lists.

@@ -3,23 +3,20 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::Arc;
 
 use einsparse_formats::PAD;
-use einsparse_kernels::abi::Zeros;
 use einsparse_kernels::families::REDUCE_COLUMNS;
 use einsparse_kernels::table::Row;
 use rayon::prelude::*;
 
 use super::any::AnyPlan;
 use super::bind::{device_tensor, elsewhere, find, scalar_value};
-use super::choose::Candidate;
 use super::family::{Answer, Compiled, Offer, Question, write_kernel};
 use super::problem::{alignment_of, leading};
 use super::rows::rows_of;
-use crate::device::{Device, Stream};
+use crate::device::Stream;
 use crate::einsum::Mode;
-use crate::error::{Refusal, Result};
+use crate::error::Result;
 use crate::families::tensor::cost::rows::{RowsWork, predict_rows};
 use crate::families::tensor::{DotsLaunch, RawDots};
 use crate::indirect::DotsForm;
@@ -86,12 +83,7 @@ fn gathered<'q>(
 
 /// The kernels of the family that can run this.
 pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
-    let refused = |reason: &str| {
-        Ok(Answer::Refused(Refusal {
-            name: FAMILY.into(),
-            reason: reason.into(),
-        }))
-    };
+    let refused = |reason: &str| Answer::refused(FAMILY, reason);
     let Some(form) = question.indirect.as_dots() else {
         return refused(
             "multiplies rows of one to three dense matrices [array[p],r] at each p, summed over r, into [p]",
@@ -125,24 +117,16 @@ pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
         accumulate: form.mode == Mode::Accumulate,
         ordered: false,
     };
-    let make = move |device: &Arc<Device>| -> Result<Box<dyn Compiled>> {
+    let cost = predict_rows(row, &work, question.machine);
+    Answer::of(vec![Offer::of(row, cost, move |device| {
         let mut own: Vec<Cow<'_, [u32]>> = places.iter().map(|p| Cow::Borrowed(*p)).collect();
         mark_padding(&mut own);
         let own: Vec<&[u32]> = own.iter().map(|places| &**places).collect();
-        Ok(Box::new(Dots {
+        Ok(Dots {
             launch: DotsLaunch::new(device, row, &own, n)?,
             form: form.clone(),
-        }))
-    };
-    Ok(Answer::Offers(vec![Offer {
-        candidate: Candidate {
-            name: row.name,
-            cost: predict_rows(row, &work, question.machine),
-            zeros: Zeros::Strict,
-            kept: None,
-        },
-        make: Box::new(make),
-    }]))
+        })
+    })])
 }
 
 /// Elements that n, addresses and leading dimensions are multiples of.

@@ -9,8 +9,7 @@ use einsparse_kernels::table::{Row, kernels};
 
 use super::any::AnyPlan;
 use super::bind::{device_tensor, elsewhere, scalar_value};
-use super::choose::Candidate;
-use super::family::{Answer, Compiled, Offer, Question, turned_down, write_kernel};
+use super::family::{Answer, Compiled, Offer, Question, write_kernel};
 use super::pattern::PlannedPattern;
 use crate::cpu::AnyOperands;
 use crate::cpu::listed::{Lanes, Listing, Offsets, Places, Way, ways};
@@ -26,12 +25,7 @@ const NAME: &str = "einsum";
 
 /// What the family has for an expression.
 pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
-    let refused = |reason| {
-        Ok(Answer::Refused(Refusal {
-            name: NAME.into(),
-            reason,
-        }))
-    };
+    let refused = |reason: String| Answer::refused(NAME, reason);
     let e = question.indirect;
     let factors = e.factors.len();
     if factors == 0 || factors > EINSUM_FACTORS {
@@ -55,20 +49,12 @@ pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     let offers = all.into_iter().filter_map(|way| {
         let row = row_of(question.types.operands, factors, &way)?;
         let steps = steps_of(question, &way);
-        Some(Offer {
-            candidate: Candidate {
-                name: row.name,
-                cost: predict(row, &steps, question.machine),
-                zeros: row.zeros,
-                kept: None,
-            },
-            make: Box::new(move |device: &Arc<Device>| {
-                let made = General::new(question, device, row, &way)?;
-                Ok(Box::new(made) as Box<dyn Compiled>)
-            }),
-        })
+        let cost = predict(row, &steps, question.machine);
+        Some(Offer::unless(row, cost, move |device| {
+            General::new(question, device, row, &way)
+        }))
     });
-    Ok(Answer::Offers(offers.collect()))
+    Answer::of(offers.collect())
 }
 
 /// The kernel of a way.
@@ -160,14 +146,6 @@ fn bound<'o>(question: &'o Question<'_, '_>) -> Result<AnyOperands<'o>> {
     Ok(bound)
 }
 
-/// More than the kernels number is a kernel's refusal.
-fn beyond(question: &Question<'_, '_>, row: &Row, error: Error) -> Error {
-    match error {
-        Error::Overflow { .. } => turned_down(question, row, &error),
-        other => other,
-    }
-}
-
 /// An expression made for the general family.
 #[derive(Debug)]
 struct General {
@@ -187,7 +165,7 @@ impl General {
         device: &Arc<Device>,
         row: &'static Row,
         way: &Way,
-    ) -> Result<Self> {
+    ) -> Result<std::result::Result<Self, Refusal>> {
         let e = question.indirect;
         let places = places_of(question);
         let mut pattern = None;
@@ -208,7 +186,13 @@ impl General {
             &places,
             way,
         );
-        let listing = listing.map_err(|error| beyond(question, row, error))?;
+        let listing = match listing {
+            // More than the kernels number.
+            Err(error @ Error::Overflow { .. }) => {
+                return Ok(Err(Refusal::of(row.name, error.to_string())));
+            }
+            listing => listing?,
+        };
         let empty = places.shape.contains(&0);
         let launch = EinsumLaunch::new(device, row, &listing, (way.lanes, empty), columns)?;
         let sparse = e.sparse.as_ref().map(|s| s.factor);
@@ -217,7 +201,7 @@ impl General {
             let strides = strides_of(question.operands(), name).unwrap_or_default();
             ((sparse != Some(f)).then(|| name.clone()), strides)
         };
-        Ok(General {
+        Ok(Ok(General {
             launch,
             factors: way.order.iter().map(factor).collect(),
             out: (e.out.tensor.clone(), places.strides),
@@ -225,7 +209,7 @@ impl General {
             gate: e.gate.as_ref().map(|g| (g.clone(), places.gate)),
             scalars: e.scalars.clone(),
             pattern,
-        })
+        }))
     }
 
     /// Values and columns of the sparse operand.

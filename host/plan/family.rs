@@ -12,6 +12,7 @@ use super::choose::{Candidate, Choice};
 use super::gate::Checked;
 use super::kept::KeptForm;
 use crate::context::Context;
+use crate::cost::Cost;
 use crate::device::{Device, Stream};
 use crate::einsum::{Einsum, Extents};
 use crate::error::{Error, Refusal, Result};
@@ -109,17 +110,6 @@ pub(crate) trait Compiled: fmt::Debug + fmt::Display + Send + Sync {
     }
 }
 
-/// The error of a kernel that does not run this after all, which passes the turn to the next candidate.
-pub(super) fn turned_down(question: &Question<'_, '_>, row: &Row, reason: &Error) -> Error {
-    Error::NoKernel {
-        indirect: question.indirect.to_string(),
-        tried: vec![Refusal {
-            name: row.name.into(),
-            reason: reason.to_string(),
-        }],
-    }
-}
-
 /// How a plan prints its kernel: name, rule of zeros, geometry.
 pub(super) fn write_kernel(
     f: &mut fmt::Formatter<'_>,
@@ -129,8 +119,11 @@ pub(super) fn write_kernel(
     write!(f, "{}: zeros = {:?}, {geometry}", row.name, row.zeros)
 }
 
-/// Makes what was offered, on a GPU. `Error::NoKernel` passes the turn to the next candidate.
-pub(crate) type Make<'q> = Box<dyn Fn(&Arc<Device>) -> Result<Box<dyn Compiled>> + 'q>;
+/// What an offer made: of some kernels only the pattern tells that they cannot run it, and then another one has its turn.
+pub(crate) type Made = std::result::Result<Box<dyn Compiled>, Refusal>;
+
+/// Makes what was offered, on a GPU.
+pub(crate) type Make<'q> = Box<dyn Fn(&Arc<Device>) -> Result<Made> + 'q>;
 
 /// A candidate of a family.
 pub(crate) struct Offer<'q> {
@@ -138,34 +131,94 @@ pub(crate) struct Offer<'q> {
     pub(crate) make: Make<'q>,
 }
 
-/// What a family answers.
-pub(crate) enum Answer<'q> {
-    /// Kernels that can run this.
-    Offers(Vec<Offer<'q>>),
-    /// None, and why.
-    Refused(Refusal),
+impl<'q> Offer<'q> {
+    /// The kernel of a row.
+    pub(crate) fn of<C: Compiled + 'static>(
+        row: &'static Row,
+        cost: Cost,
+        make: impl Fn(&Arc<Device>) -> Result<C> + 'q,
+    ) -> Self {
+        Self::unless(row, cost, move |device| make(device).map(Ok))
+    }
+
+    /// The kernel of a row, of which only the pattern tells whether it can run it.
+    pub(crate) fn unless<C: Compiled + 'static>(
+        row: &'static Row,
+        cost: Cost,
+        make: impl Fn(&Arc<Device>) -> Result<std::result::Result<C, Refusal>> + 'q,
+    ) -> Self {
+        let made = move |device: &Arc<Device>| -> Result<Made> {
+            Ok(make(device)?.map(|made| Box::new(made) as _))
+        };
+        Offer {
+            candidate: Candidate::of(row, cost),
+            make: Box::new(made),
+        }
+    }
+
+    /// The kernel of a row that another one stands in for where there is more than it numbers, or no room for what it keeps.
+    pub(crate) fn with_room<C: Compiled + 'static>(
+        row: &'static Row,
+        cost: Cost,
+        make: impl Fn(&Arc<Device>) -> Result<C> + 'q,
+    ) -> Self {
+        Self::unless(row, cost, move |device| match make(device) {
+            Err(error @ (Error::Overflow { .. } | Error::OutOfMemory { .. })) => {
+                Ok(Err(Refusal::of(row.name, error.to_string())))
+            }
+            other => other.map(Ok),
+        })
+    }
 }
 
+/// What a family answers: the kernels that can run this, and why others cannot.
+#[derive(Default)]
+pub(crate) struct Answer<'q> {
+    pub(crate) offers: Vec<Offer<'q>>,
+    pub(crate) refused: Vec<Refusal>,
+}
+
+impl<'q> Answer<'q> {
+    pub(crate) fn of(offers: Vec<Offer<'q>>) -> Result<Self> {
+        Ok(Answer {
+            offers,
+            refused: Vec::new(),
+        })
+    }
+
+    /// None of the kernels of this name.
+    pub(crate) fn refused(name: &str, reason: impl Into<String>) -> Result<Self> {
+        Ok(Answer {
+            offers: Vec::new(),
+            refused: vec![Refusal::of(name, reason)],
+        })
+    }
+}
+
+/// The one place that says which kernels of a family can run something, and at what cost.
 type Family = for<'q, 'a> fn(&'q Question<'q, 'a>) -> Result<Answer<'q>>;
 
-/// Families in the order in which they are asked, the next ones where those before have no kernel: those made for one
+/// Families in the order in which they are asked, the next ones where those before have no kernel: products, those made for one
 /// structure, then what runs any.
-fn families() -> [Vec<Family>; 2] {
-    [
-        vec![
-            super::rows::offers,
-            super::dots::offers,
-            super::tensor_product::offers,
-            super::convolution::offers,
-        ],
-        vec![super::path::offers, super::einsum::offers],
-    ]
-}
+const FAMILIES: [&[Family]; 3] = [
+    &[
+        super::products::offers,
+        super::pit::offers,
+        super::pit::right::offers,
+    ],
+    &[
+        super::rows::offers,
+        super::dots::offers,
+        super::tensor_product::offers,
+        super::convolution::offers,
+    ],
+    &[super::path::offers, super::einsum::offers],
+];
 
 /// The offers of families, asked for as far as they are needed.
 pub(super) struct Offers<'q, 'a> {
     question: &'q Question<'q, 'a>,
-    rest: std::array::IntoIter<Vec<Family>, 2>,
+    rest: std::array::IntoIter<&'static [Family], 3>,
     made: Vec<Offer<'q>>,
 }
 
@@ -173,58 +226,41 @@ impl<'q, 'a> Offers<'q, 'a> {
     pub(super) fn new(question: &'q Question<'q, 'a>) -> Self {
         Offers {
             question,
-            rest: families().into_iter(),
+            rest: FAMILIES.into_iter(),
             made: Vec::new(),
         }
     }
 
-    /// Asks one family whose kernels stand beside those that there are.
-    pub(super) fn beside(&mut self, family: Family, choice: &mut Choice) -> Result<()> {
-        match family(self.question)? {
-            Answer::Offers(own) => {
-                let named = own.iter().map(|offer| offer.candidate.clone());
-                choice
-                    .candidates
-                    .extend(named.filter(|c| self.wanted(c.name)));
-                choice
-                    .candidates
-                    .sort_by(|a, b| a.cost.us.total_cmp(&b.cost.us));
-                self.made.extend(own);
-            }
-            Answer::Refused(why) => choice.refused.push(why),
-        }
-        Ok(())
-    }
-
-    /// Whether the plan leaves the kernel of this name.
-    fn wanted(&self, name: &str) -> bool {
-        let asked = self.question.options.variant.as_deref();
-        asked.is_none_or(|asked| asked == name)
-    }
-
     /// Asks on until there is a candidate, or nobody is left.
     pub(super) fn widen(&mut self, choice: &mut Choice) -> Result<()> {
+        let asked = self.question.options.variant.as_deref();
         while choice.candidates.is_empty() {
             let Some(families) = self.rest.next() else {
                 break;
             };
-            let first = self.made.len();
             for family in families {
-                match family(self.question)? {
-                    Answer::Offers(own) => self.made.extend(own),
-                    Answer::Refused(why) => choice.refused.push(why),
-                }
+                let Answer { offers, refused } = family(self.question)?;
+                let named = offers.iter().map(|offer| offer.candidate.clone());
+                let wanted = named.filter(|own| asked.is_none_or(|asked| asked == own.name));
+                choice.candidates.extend(wanted);
+                choice.refused.extend(refused);
+                self.made.extend(offers);
             }
-            let own = self.made[first..].iter().map(|offer| &offer.candidate);
-            let mut named: Vec<Candidate> = own.filter(|c| self.wanted(c.name)).cloned().collect();
-            named.sort_by(|a, b| a.cost.us.total_cmp(&b.cost.us));
-            choice.candidates = named;
+            choice
+                .candidates
+                .sort_by(|a, b| a.cost.us.total_cmp(&b.cost.us));
         }
         Ok(())
     }
 
-    /// The offer of this name.
-    pub(super) fn of(&self, name: &str) -> Option<&Offer<'q>> {
-        self.made.iter().find(|offer| offer.candidate.name == name)
+    /// Makes a candidate.
+    pub(super) fn make(&self, candidate: &Candidate, device: &Arc<Device>) -> Result<Made> {
+        let own = |offer: &&Offer<'_>| {
+            offer.candidate.name == candidate.name && offer.candidate.kept == candidate.kept
+        };
+        match self.made.iter().find(own) {
+            Some(offer) => (offer.make)(device),
+            None => Ok(Err(Refusal::of(candidate.name, "nobody offers it"))),
+        }
     }
 }

@@ -15,7 +15,7 @@ use einsparse_kernels::abi::{Dtype, Zeros};
 use super::bind::find;
 use super::choose::Candidate;
 use super::family::Types;
-use super::family::{Answer, Compiled, Offer, Question};
+use super::family::{Answer, Compiled, Made, Offer, Question};
 use super::{AnyPlan, Options, ZerosRule};
 use crate::context::Context;
 use crate::device::{Device, Stream};
@@ -34,12 +34,7 @@ pub(super) const NAME: &str = "path";
 
 /// The chain of pairwise steps, where there is a choice.
 pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
-    let refused = |reason: &str| {
-        Ok(Answer::Refused(Refusal {
-            name: NAME.into(),
-            reason: reason.into(),
-        }))
-    };
+    let refused = |reason: &str| Answer::refused(NAME, reason);
     if question.einsum.factors.len() < 3 {
         return refused("orders three or more factors");
     }
@@ -65,20 +60,21 @@ pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
         zeros: path.zeros,
         kept: None,
     };
-    let make = move |_: &Arc<Device>| -> Result<Box<dyn Compiled>> {
+    let make = move |_: &Arc<Device>| -> Result<Made> {
         let asked = (question.operands(), question.options);
-        let types = question.types;
-        Ok(Box::new(Chain::new(
-            question.context,
-            path.clone(),
-            asked,
-            types,
-        )?))
+        match Chain::new(question.context, path.clone(), asked, question.types) {
+            Ok(chain) => Ok(Ok(Box::new(chain))),
+            Err(Error::NoKernel { indirect, .. }) => {
+                let reason = format!("has no kernel for a step: {indirect}");
+                Ok(Err(Refusal::of(NAME, reason)))
+            }
+            Err(error) => Err(error),
+        }
     };
-    Ok(Answer::Offers(vec![Offer {
+    Answer::of(vec![Offer {
         candidate,
         make: Box::new(make),
-    }]))
+    }])
 }
 
 /// The cheapest order of the factors of an expression; `None` where there is no choice, or indices are gathers.

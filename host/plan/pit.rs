@@ -11,13 +11,12 @@ use einsparse_kernels::table::{Row, kernels};
 
 use super::any::AnyPlan;
 use super::bind::{find, wrong};
-use super::choose::Candidate;
-use super::family::{Answer, Compiled, Offer, Question, turned_down, write_kernel};
+use super::family::{Answer, Compiled, Offer, Question, write_kernel};
 use crate::cost::Cost;
 use crate::device::{Device, Stream};
 use crate::dynamic::kernels_as;
 use crate::einsum::{Activation, Mode};
-use crate::error::{Error, Refusal, Result};
+use crate::error::Result;
 use crate::families::discover::{DetectLaunch, DeviceLists};
 use crate::families::gather_gemm::cost::pit::{is_worth_it, predict};
 use crate::families::gather_gemm::{PitLaunch, PitWork};
@@ -31,12 +30,10 @@ use bound::Bound;
 
 /// The kernels for an expression with a dynamic operand.
 pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
-    let refused = |reason: &str| {
-        Ok(Answer::Refused(Refusal {
-            name: "pit".into(),
-            reason: reason.into(),
-        }))
-    };
+    if question.dynamic.is_empty() {
+        return Ok(Answer::default());
+    }
+    let refused = |reason: &str| Answer::refused("pit", reason);
     let (form, expected, extents) = match asked(question, question.types.alike())? {
         Ok(asked) => asked,
         Err(reason) => return refused(reason),
@@ -72,7 +69,7 @@ pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
         let cost = predict(row, extents, share(row), (question.machine, &times));
         offer(question, row, extents, (form.clone(), cost))
     });
-    Ok(Answer::Offers(offers.collect()))
+    Answer::of(offers.collect())
 }
 
 /// What is multiplied, what is expected of A, and `[m, k, n]`.
@@ -117,30 +114,15 @@ fn offer<'q>(
     extents: [usize; 3],
     (form, cost): (SpmmForm, Cost),
 ) -> Offer<'q> {
-    let made = move |device: &Arc<Device>| {
-        if row.module == "pit_few" {
-            let made = few::Made::new(device, row, extents, &form)?;
-            return Ok(Box::new(made) as Box<dyn Compiled>);
-        }
-        let made = Made::new(device, row, extents, (&form, question));
-        // More than the kernels number, or no room for the values of a full A: a dense kernel may have its turn.
-        let made = made.map_err(|error| match error {
-            Error::Overflow { .. } | Error::OutOfMemory { .. } => {
-                turned_down(question, row, &error)
-            }
-            other => other,
-        })?;
-        Ok(Box::new(made) as Box<dyn Compiled>)
-    };
-    Offer {
-        candidate: Candidate {
-            name: row.name,
-            cost,
-            zeros: row.zeros,
-            kept: None,
-        },
-        make: Box::new(made),
+    if row.module == "pit_few" {
+        return Offer::of(row, cost, move |device| {
+            few::Made::new(device, row, extents, &form)
+        });
     }
+    // No room for the values of a full A: a dense kernel may have its turn.
+    Offer::with_room(row, cost, move |device| {
+        Made::new(device, row, extents, (&form, question))
+    })
 }
 
 /// The kernels that multiply in this type and take A as `[m, k]`, or turned.

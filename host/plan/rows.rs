@@ -4,19 +4,17 @@ use std::fmt;
 use std::sync::Arc;
 
 use einsparse_formats::{AnyPattern, Format};
-use einsparse_kernels::abi::Zeros;
 use einsparse_kernels::families::{REDUCE_SUM, rows_step};
 use einsparse_kernels::table::{Row, kernels};
 
 use super::any::AnyPlan;
 use super::bind::{device_tensor, elsewhere, find, scalar_value};
-use super::choose::Candidate;
 use super::family::{Answer, Compiled, Offer, Question, write_kernel};
 use super::pattern::PlannedPattern;
 use super::problem::{alignment_of, leading};
 use crate::device::{Device, Stream};
 use crate::einsum::Mode;
-use crate::error::{Error, Refusal, Result};
+use crate::error::{Error, Result};
 use crate::families::tensor::cost::rows::{RowsWork, predict_rows};
 use crate::families::tensor::fibres::{Fibres, RowsOf};
 use crate::families::tensor::{RawRows, RowsExtents, RowsLaunch};
@@ -30,12 +28,7 @@ const FAMILY: &str = "mttkrp";
 
 /// The kernels of the family that can run this.
 pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
-    let refused = |reason: &str| {
-        Ok(Answer::Refused(Refusal {
-            name: FAMILY.into(),
-            reason: reason.into(),
-        }))
-    };
+    let refused = |reason: &str| Answer::refused(FAMILY, reason);
     let Some(form) = question.indirect.as_rows() else {
         return refused(
             "sums value x rows of one to three dense matrices [axis,r] over the entries of one sparse tensor, into [axes..,r]",
@@ -61,22 +54,13 @@ pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
             continue;
         }
         let work = work(&form, pattern, question, n);
-        let candidate = Candidate {
-            name: row.name,
-            cost: predict_rows(row, &work, question.machine),
-            zeros: Zeros::Strict,
-            kept: None,
-        };
+        let cost = predict_rows(row, &work, question.machine);
         let form = form.clone();
-        offers.push(Offer {
-            candidate,
-            make: Box::new(move |device| {
-                let plan = RowsPlan::of(question, device, row, form.clone(), n)?;
-                Ok(Box::new(plan))
-            }),
-        });
+        offers.push(Offer::of(row, cost, move |device| {
+            RowsPlan::of(question, device, row, form.clone(), n)
+        }));
     }
-    Ok(Answer::Offers(offers))
+    Answer::of(offers)
 }
 
 /// The rows of the table for so many factors and this reduction.

@@ -14,7 +14,7 @@ use super::into::sums_fit;
 use super::problem::{Problem, stored_block};
 use crate::cost::Work;
 use crate::device::{Device, Stream};
-use crate::error::{Error, Result};
+use crate::error::{Error, Refusal, Result};
 use crate::families::gemm::dense::DenseProduct;
 use crate::families::gemm::nm::TwoOfFour;
 use crate::families::gemm::panel::Panels;
@@ -38,8 +38,8 @@ fn product(
     extents: Extents,
     matrix: Matrix<'_>,
     out: Dtype,
-) -> Result<Box<dyn Product>> {
-    Ok(match matrix {
+) -> Result<std::result::Result<Box<dyn Product>, Refusal>> {
+    let product: Box<dyn Product> = match matrix {
         _ if has_strips(row) => Box::new(Panels::new(device, row, form, extents, matrix, out)?),
         Matrix::Sparse { runs, columns, .. } if row.walk == WalkKind::Nm => Box::new(
             TwoOfFour::new(device, row, form, extents, (runs, columns), out)?,
@@ -52,7 +52,10 @@ fn product(
             ..
         } => match row.walk {
             WalkKind::Bitmap | WalkKind::Bytemap => {
-                Box::new(Bitmaps::new(device, row, form, extents, (runs, columns))?)
+                match Bitmaps::new(device, row, form, extents, (runs, columns))? {
+                    Ok(product) => Box::new(product),
+                    Err(refusal) => return Ok(Err(refusal)),
+                }
             }
             WalkKind::Vector => Box::new(VectorProduct::new(
                 device,
@@ -77,7 +80,8 @@ fn product(
             );
             return Err(refused(&form.sparse, reason));
         }
-    })
+    };
+    Ok(Ok(product))
 }
 
 /// Whether a product is a batch of entries, or one with their transpose.
@@ -98,7 +102,7 @@ impl Spmm {
         row: &'static Row,
         (problem, form): (&Problem, &SpmmForm),
         operands: &[(&str, AnyOperand<'_>)],
-    ) -> Result<Self> {
+    ) -> Result<std::result::Result<Self, Refusal>> {
         let no_rows = |format: Format| Error::Operand {
             name: form.sparse.clone(),
             reason: format!("is {format}, which has no rows to walk"),
@@ -136,11 +140,11 @@ impl Spmm {
             problem.work.longest * problem.work.block.1 as u64,
         )?;
         let extents = Extents { m, k, n, items };
-        let launch = product(device, row, form.clone(), extents, matrix, problem.out)?;
-        Ok(Spmm {
+        let made = product(device, row, form.clone(), extents, matrix, problem.out)?;
+        Ok(made.map(|launch| Spmm {
             launch,
             form: form.clone(),
-        })
+        }))
     }
 
     /// Addresses of a run, whose A must have the planned pattern.

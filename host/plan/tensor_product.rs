@@ -10,11 +10,9 @@ use einsparse_formats::{AnyPattern, Role};
 use einsparse_kernels::families::rows_of_piece;
 
 use super::bind::find;
-use super::choose::Candidate;
-use super::family::{Answer, Compiled, Offer, Question};
-use crate::device::Device;
+use super::family::{Answer, Offer, Question};
 use crate::einsum::{Mode, Scalar as Factor};
-use crate::error::{Refusal, Result};
+use crate::error::Result;
 use crate::families::tensor::cost::tensor_product::{Couplings, predict_couplings};
 use crate::families::tensor::tensor_product::{
     CouplingLaunch, CouplingShape, Lists, Term, row_for, shared_bytes,
@@ -32,12 +30,7 @@ const SHARED: u32 = 227 << 10;
 
 /// What this family can do for an expression.
 pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
-    let refuse = |reason: String| {
-        Ok(Answer::Refused(Refusal {
-            name: NAME.into(),
-            reason,
-        }))
-    };
+    let refuse = |reason: String| Answer::refused(NAME, reason);
     let form = match question.indirect.tensor_product() {
         Ok(form) => form,
         Err(reason) => return refuse(reason),
@@ -60,30 +53,17 @@ pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
         .device()
         .map_or(SHARED, |device| device.facts().smem_per_block_optin);
     if let Err(refusal) = shared_bytes(row, &found.shape, &found.lists, limit) {
-        return Ok(Answer::Refused(refusal));
+        return Answer::refused(&refusal.name, refusal.reason);
     }
-    let candidate = Candidate {
-        name: row.name,
-        cost: predict_couplings(
-            &found.work(question.types.operands.bytes()),
-            question.machine,
-        ),
-        zeros: row.zeros,
-        kept: None,
-    };
+    let work = found.work(question.types.operands.bytes());
+    let cost = predict_couplings(&work, question.machine);
     let found = Arc::new(found);
-    let make = move |device: &Arc<Device>| {
-        let launch = CouplingLaunch::new(device, row, &found.shape, &found.lists)?;
-        let made = Made {
+    Answer::of(vec![Offer::of(row, cost, move |device| {
+        Ok(Made {
+            launch: CouplingLaunch::new(device, row, &found.shape, &found.lists)?,
             found: Arc::clone(&found),
-            launch,
-        };
-        Ok(Box::new(made) as Box<dyn Compiled>)
-    };
-    Ok(Answer::Offers(vec![Offer {
-        candidate,
-        make: Box::new(make),
-    }]))
+        })
+    })])
 }
 
 /// An expression bound to its operands' patterns.

@@ -13,7 +13,7 @@ use schedule::{Band, Schedule, as_words, bands};
 
 use crate::device::Device;
 use crate::driver::DeviceMemory;
-use crate::error::{Error, Refusal, Result};
+use crate::error::{Refusal, Result};
 use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::Product;
@@ -80,7 +80,7 @@ impl Bitmaps {
         form: SpmmForm,
         extents: Extents,
         (runs, words): (&Arc<Runs>, &[u32]),
-    ) -> Result<Self> {
+    ) -> Result<std::result::Result<Self, Refusal>> {
         let kernel = Kernel::load(device, row)?;
         let Extents { m, k, n, .. } = extents;
         for (what, value) in [("rows of A", m), ("rows of B", k), ("columns of B", n)] {
@@ -104,15 +104,11 @@ impl Bitmaps {
             let reason = format!(
                 "a stage of A takes {slot_bytes} bytes, which shared memory has no room for"
             );
-            let name = row.name.into();
-            return Err(Error::NoKernel {
-                indirect: "a product by tiles".into(),
-                tried: vec![Refusal { name, reason }],
-            });
+            return Ok(Err(Refusal::of(row.name, reason)));
         }
         let rounds = schedule.rounds();
         let partial = schedule.slots as usize * groups * BIT_TILE * columns * 4;
-        Ok(Bitmaps {
+        Ok(Ok(Bitmaps {
             turns: Turns::new(device)?,
             kernel,
             form,
@@ -129,7 +125,7 @@ impl Bitmaps {
             stages: stages.min(BIT_STAGES) as u32,
             slot_bytes: slot_bytes as u32,
             places: small("bytes of the counts of A", layout.places(tiles))?,
-        })
+        }))
     }
 
     fn params(&self, raw: &RawSpmm) -> Result<BitmapParams> {

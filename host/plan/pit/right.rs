@@ -8,13 +8,12 @@ use einsparse_kernels::table::{Row, kernels};
 use super::super::ZerosRule;
 use super::super::any::AnyPlan;
 use super::super::bind::{find, wrong};
-use super::super::choose::Candidate;
-use super::super::family::{Answer, Compiled, Offer, Question, turned_down, write_kernel};
+use super::super::family::{Answer, Compiled, Offer, Question, write_kernel};
 use super::bound::Bound;
 use super::plain;
 use crate::device::{Device, Stream};
 use crate::dynamic::{RightKernels, WIDTH};
-use crate::error::{Error, Refusal, Result};
+use crate::error::Result;
 use crate::families::discover::DeviceLists;
 use crate::families::gather_gemm::cost::pit::{is_worth_it, predict, transposition_us};
 use crate::indirect::SpmmForm;
@@ -24,14 +23,12 @@ use crate::tensor::{AnyOperand, AnyTensor};
 
 /// The kernels for an expression whose right factor is dynamic.
 pub(in crate::plan) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
+    if question.dynamic.is_empty() {
+        return Ok(Answer::default());
+    }
     let (form, row, share, extents) = match asked(question, question.types.alike())? {
         Ok(asked) => asked,
-        Err(reason) => {
-            return Ok(Answer::Refused(Refusal {
-                name: "pit_right".into(),
-                reason: reason.into(),
-            }));
-        }
+        Err(reason) => return Answer::refused("pit_right", reason),
     };
     let ([m, k, n], machine) = (extents, question.machine);
     let times = question.context.tile_times();
@@ -41,28 +38,11 @@ pub(in crate::plan) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answ
         cost.us += us;
         cost.hbm_us += us;
     }
-    let make = move |device: &Arc<Device>| {
-        let how = (0.0, question.options.determinism);
-        let made = Made::new(device, row, extents, (&form, how));
-        // No room for the transpose: a dense kernel may have its turn.
-        let made = made.map_err(|error| match error {
-            Error::Overflow { .. } | Error::OutOfMemory { .. } => {
-                turned_down(question, row, &error)
-            }
-            other => other,
-        })?;
-        Ok(Box::new(made) as Box<dyn Compiled>)
-    };
-    let offer = Offer {
-        candidate: Candidate {
-            name: row.name,
-            cost,
-            zeros: row.zeros,
-            kept: None,
-        },
-        make: Box::new(make),
-    };
-    Ok(Answer::Offers(vec![offer]))
+    let how = (0.0, question.options.determinism);
+    // No room for the transpose: a dense kernel may have its turn.
+    Answer::of(vec![Offer::with_room(row, cost, move |device| {
+        Made::new(device, row, extents, (&form, how))
+    })])
 }
 
 /// What is multiplied by which kernel, the share of the micro-tiles that are expected to hold something, and `[m, k, n]`.
