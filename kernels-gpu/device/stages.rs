@@ -21,11 +21,15 @@ pub(crate) trait Stages {
     const STRIDE: usize;
     /// Byte of the first barrier in the arena.
     const FIRST_BARRIER: usize;
+    /// Byte of the first stage.
+    const FIRST_STAGE: usize = 0;
+    /// Barriers of each kind: one for each stage, and behind them those of what is not in the ring.
+    const BARRIERS_EACH: usize = Self::COUNT;
 
     /// First byte of the stage.
     #[inline(always)]
     fn stage(slot: u32) -> u32 {
-        copy::arena() + slot * Self::STRIDE as u32
+        copy::arena() + Self::FIRST_STAGE as u32 + slot * Self::STRIDE as u32
     }
 
     /// Barrier that says: the stage has arrived.
@@ -37,7 +41,7 @@ pub(crate) trait Stages {
     /// Barrier that says: the stage may be overwritten.
     #[inline(always)]
     fn empty(slot: u32) -> u32 {
-        Self::full(slot) + Self::COUNT as u32 * 8
+        Self::full(slot) + Self::BARRIERS_EACH as u32 * 8
     }
 
     /// The next stage of the ring and its parity.
@@ -54,7 +58,7 @@ pub(crate) trait Stages {
     #[inline(always)]
     fn make_barriers(fill: u32, free: u32) {
         let mut slot = 0;
-        while slot < Self::COUNT as u32 {
+        while slot < Self::BARRIERS_EACH as u32 {
             barrier::init(Self::full(slot), fill);
             barrier::init(Self::empty(slot), free);
             slot += 1;

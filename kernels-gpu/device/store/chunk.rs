@@ -172,11 +172,55 @@ fn gated<E: Elem<Acc = f32>>(
     out
 }
 
-/// Word `w` of 16 bytes that `stmatrix` takes of the columns from `16 j` on.
+/// Words of 16 bytes that `stmatrix` takes of the columns from `16 j` on.
 #[inline(always)]
-pub fn word<E: Elem<Acc = f32>>(x: &Chunk, j: usize, w: usize) -> u32 {
-    let k = 8 * j + 4 * (w / 2) + ROWS[w % 2];
-    E::put(&[x[k], x[k + 1], 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])[0]
+fn words<E: Elem<Acc = f32>>(x: &Chunk, j: usize) -> [u32; 4] {
+    let mut words = [0u32; 4];
+    unroll!(w < 4, {
+        let k = 8 * j + 4 * (w / 2) + ROWS[w % 2];
+        words[w] = E::put(&[x[k], x[k + 1], 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])[0];
+    });
+    words
+}
+
+/// A warp's 16 rows of 64 columns into shared memory, as rows of 128 bytes.
+#[inline(always)]
+pub fn stage_rows<E: Elem<Acc = f32>>(x: &Chunk, slab: u32, lane: u32) {
+    stage_piece::<E>(x, slab, (0, PANEL_BYTES as u32), lane);
+}
+
+/// The same into rows of `row_bytes`, from 16 bytes number `first` on.
+#[inline(always)]
+pub fn stage_piece<E: Elem<Acc = f32>>(
+    x: &Chunk,
+    slab: u32,
+    (first, row_bytes): (u32, u32),
+    lane: u32,
+) {
+    let (r, piece) = frag::ldmatrix_x4(lane);
+    unroll!(j < 4, {
+        let words = words::<E>(x, j);
+        let place = frag::swizzle(r, first + 2 * j as u32 + piece, row_bytes);
+        matrix::stmatrix_x4(slab + place, words);
+    });
+}
+
+/// A warpgroup's 64 x 64 into shared memory, transposed: rows of 128 bytes.
+#[inline(always)]
+pub fn stage_columns<E: Elem<Acc = f32>>(x: &Chunk, slab: u32, (lane, warp): (u32, u32)) {
+    unroll!(j < 4, {
+        let words = words::<E>(x, j);
+        // Of the four 8 x 8 matrices, two lie side by side along m, two along n.
+        let line = (2 * j as u32 + lane / 16) * 8 + lane % 8;
+        let place = frag::swizzle(line, warp * 2 + lane / 8 % 2, PANEL_BYTES as u32);
+        matrix::stmatrix_x4_trans(slab + place, words);
+    });
+}
+
+/// The lane's 16 bytes of row `row` of what is staged in rows of 128 bytes.
+#[inline(always)]
+pub fn staged(slab: u32, row: u32, lane: u32) -> [u32; 4] {
+    copy::load_shared_v4(slab + frag::swizzle(row, lane % 8, PANEL_BYTES as u32))
 }
 
 /// Through shared memory, each warp its own 16 rows, to whole rows of 128 bytes. Ordinary stores: the copy engine would put
@@ -185,21 +229,14 @@ pub fn word<E: Elem<Acc = f32>>(x: &Chunk, j: usize, w: usize) -> u32 {
 fn send_rows<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &Chunk) {
     let (lane, warp, [top, left]) = (spot.lane, spot.warp, spot.corner);
     let slab = spot.slab + warp * 2048;
-    let (r, chunk) = frag::ldmatrix_x4(lane);
     let row = top + warp * 16 + lane / 8;
     let column = left + lane % 8 * 8 + c * 64;
     let line = o.c + row as u64 * o.ldc_bytes as u64 + column as u64 * 2;
     warp::sync_lanes(u32::MAX);
-    unroll!(j < 4, {
-        let mut words = [0u32; 4];
-        unroll!(w < 4, { words[w] = word::<E>(x, j, w) });
-        let place = frag::swizzle(r, 2 * j as u32 + chunk, PANEL_BYTES as u32);
-        matrix::stmatrix_x4(slab + place, words);
-    });
+    stage_rows::<E>(x, slab, lane);
     warp::sync_lanes(u32::MAX);
     unroll!(j < 4, {
-        let place = frag::swizzle(j as u32 * 4 + lane / 8, lane % 8, PANEL_BYTES as u32);
-        let eight = copy::load_shared_v4(slab + place);
+        let eight = staged(slab, j as u32 * 4 + lane / 8, lane);
         let row = row + j as u32 * 4;
         let inside = row < spot.m && column < o.n;
         let eight = gated::<E>(o, (row, column), inside, eight);
@@ -218,18 +255,10 @@ fn send_columns<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &Chunk) {
     let column = left + line + c * 64;
     let at = o.c + column as u64 * o.ldc_bytes as u64 + row as u64 * 2;
     barrier::sync_named(1 + spot.half, 128);
-    unroll!(j < 4, {
-        let mut words = [0u32; 4];
-        unroll!(w < 4, { words[w] = word::<E>(x, j, w) });
-        // Of the four 8 x 8 matrices, two lie side by side along m, two along n.
-        let line = (2 * j as u32 + lane / 16) * 8 + lane % 8;
-        let place = frag::swizzle(line, warp * 2 + lane / 8 % 2, PANEL_BYTES as u32);
-        matrix::stmatrix_x4_trans(slab + place, words);
-    });
+    stage_columns::<E>(x, slab, (lane, warp));
     barrier::sync_named(1 + spot.half, 128);
     unroll!(j < 4, {
-        let place = frag::swizzle(line + j as u32 * 4, lane % 8, PANEL_BYTES as u32);
-        let eight = copy::load_shared_v4(slab + place);
+        let eight = staged(slab, line + j as u32 * 4, lane);
         let column = column + j as u32 * 4;
         let inside = row < spot.m && column < o.n;
         let eight = gated::<E>(o, (column, row), inside, eight);

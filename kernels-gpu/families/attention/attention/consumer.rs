@@ -7,6 +7,7 @@ use super::{gpu, queries};
 use crate::abi::*;
 use crate::device::ptx::wgmma::{self, Acc};
 use crate::device::ptx::{barrier, copy, global, ptx, warp};
+use crate::device::stages::Stages;
 use crate::device::warpgroup::WgmmaElem;
 use crate::families::attention::abi::*;
 use crate::frag;
@@ -185,7 +186,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
     #[inline(always)]
     fn give(slot: u32, there: bool) {
         if there {
-            Self::free(slot);
+            Self::give_back(slot);
         }
     }
 
@@ -218,7 +219,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
     fn score<E: WgmmaElem>(scores: &mut Acc<2>, slot: u32, half: u32) {
         let queries = copy::arena() + half * (CHUNKS * SLAB) as u32;
         let queries = frag::descriptor(queries, PANEL_BYTES as u32, 16);
-        let keys = frag::descriptor(Self::slot(slot), PANEL_BYTES as u32, 16);
+        let keys = frag::descriptor(Self::stage(slot), PANEL_BYTES as u32, 16);
         unroll!(c < CHUNKS, most 4, {
             unroll!(step < STEPS, most 4, {
                 let a = onward(queries, c * SLAB + step * 32);
@@ -231,7 +232,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
     /// Adds the values of a slot, by their weights.
     #[inline(always)]
     fn weigh<E: WgmmaElem>(out: &mut Acc<CHUNKS>, slot: u32, weights: &Weights) {
-        let values = frag::descriptor(Self::slot(slot), PANEL_BYTES as u32, SLAB as u32);
+        let values = frag::descriptor(Self::stage(slot), PANEL_BYTES as u32, SLAB as u32);
         unroll!(step < 8, {
             let at = step / STEPS * CHUNKS * SLAB + step % STEPS * 16 * PANEL_BYTES;
             E::mma_registers::<CHUNKS, 1>(out, weights[step], onward(values, at));

@@ -9,7 +9,8 @@ mod softmax;
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::kernel::Kernel;
-use crate::device::ptx::{barrier, bulk, copy, global, grid, warp};
+use crate::device::ptx::{barrier, bulk, copy, global, grid};
+use crate::device::stages::Stages;
 use crate::device::warpgroup::{CONSUMERS, WgmmaElem};
 use crate::families::attention::abi::*;
 
@@ -41,19 +42,16 @@ fn queries(p: &AttentionParams, round: u32) -> Queries {
     }
 }
 
+impl<const CHUNKS: usize> Stages for Attention<CHUNKS> {
+    /// A stage is a tile of keys or of values.
+    const COUNT: usize = Self::SLOTS;
+    const STRIDE: usize = Self::BYTES;
+    const FIRST_BARRIER: usize = Self::BARRIERS;
+    const FIRST_STAGE: usize = Self::RING;
+    const BARRIERS_EACH: usize = Self::SLOTS + 1;
+}
+
 impl<const CHUNKS: usize> Attention<CHUNKS> {
-    /// Barrier that says: the slot's tile has arrived. Behind the last slot: the queries have.
-    #[inline(always)]
-    fn full(slot: u32) -> u32 {
-        copy::arena() + Self::BARRIERS as u32 + slot * 8
-    }
-
-    /// Barrier that says: the slot may be overwritten.
-    #[inline(always)]
-    fn empty(slot: u32) -> u32 {
-        Self::full(slot) + (Self::SLOTS as u32 + 1) * 8
-    }
-
     /// The barriers of the queries.
     const QUERIES: u32 = Self::SLOTS as u32;
 
@@ -61,33 +59,6 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
     #[inline(always)]
     fn scratch() -> u32 {
         copy::arena() + (Self::BARRIERS + (Self::SLOTS + 1) * 16) as u32
-    }
-
-    /// First byte of a slot of the ring.
-    #[inline(always)]
-    fn slot(slot: u32) -> u32 {
-        copy::arena() + Self::RING as u32 + slot * Self::BYTES as u32
-    }
-
-    /// The next slot of the ring and its parity.
-    #[inline(always)]
-    fn next((slot, parity): Place) -> Place {
-        if slot + 1 == Self::SLOTS as u32 {
-            (0, parity ^ 1)
-        } else {
-            (slot + 1, parity)
-        }
-    }
-
-    /// Lets a slot be overwritten, as far as this warp goes.
-    #[inline(always)]
-    fn free(slot: u32) {
-        let lane = gpu::thread_again() % 32;
-        // One lane arrives for all, when all have read.
-        warp::sync_lanes(u32::MAX);
-        if lane == 0 {
-            barrier::arrive(Self::empty(slot));
-        }
     }
 
     /// One thread starts all copies: keys of the first tile, then by turns keys of the next and values of this one, in
@@ -156,7 +127,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
         barrier::arrive_expect(full, Self::BYTES as u32);
         unroll!(piece < 2, {
             unroll!(c < CHUNKS, most 4, {
-                let to = Self::slot(slot) + (place(piece, c) * SLAB) as u32;
+                let to = Self::stage(slot) + (place(piece, c) * SLAB) as u32;
                 bulk::load_3d(to, map, [c as u32 * 64, keys[piece], head], full);
             });
         });
@@ -170,13 +141,7 @@ impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize> Kernel<W, E, AttentionParam
     unsafe fn run(p: &AttentionParams, at: u64) {
         grid::let_next_start();
         if gpu::thread() == 0 {
-            let mut slot = 0;
-            while slot <= Self::QUERIES {
-                barrier::init(Self::full(slot), 1);
-                barrier::init(Self::empty(slot), CONSUMERS);
-                slot += 1;
-            }
-            barrier::init_fence();
+            Self::make_barriers(1, CONSUMERS);
             bulk::prefetch_map(at);
             bulk::prefetch_map(at + 128);
             bulk::prefetch_map(at + 256);

@@ -5,12 +5,10 @@ use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::gpu;
 use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{copy, global, matrix, warp};
+use crate::device::ptx::{copy, global, warp};
+use crate::device::store::chunk::{ROWS, stage_rows, staged};
 use crate::families::gather_gemm::abi::*;
 use crate::frag;
-
-/// First accumulator of the pair that lies in row 0 or 8 of an atom.
-const ROWS: [usize; 2] = [0, 2];
 
 impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS, ORDER, BYTES> {
     /// Writes the 64 rows of a warpgroup. `any`: there was a product at all.
@@ -120,26 +118,15 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS,
     #[inline(always)]
     fn send<E: Elem<Acc = f32>>(p: &ConvParams, top: u32, left: u32, slab: u32, acc: &Acc<CHUNKS>) {
         let lane = gpu::thread_again() % 32;
-        let (r, chunk) = frag::ldmatrix_x4(lane);
         let column = left + lane % 8 * 8;
         unroll!(c < CHUNKS, most 4, {
             warp::sync_lanes(u32::MAX);
-            unroll!(j < 4, {
-                let mut words = [0u32; 4];
-                unroll!(w < 4, {
-                    let k = 8 * j + 4 * (w / 2) + ROWS[w % 2];
-                    let (x, y) = (acc.0[c][k], acc.0[c][k + 1]);
-                    words[w] = E::put(&[x, y, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])[0];
-                });
-                let place = frag::swizzle(r, 2 * j as u32 + chunk, PANEL_BYTES as u32);
-                matrix::stmatrix_x4(slab + place, words);
-            });
+            stage_rows::<E>(&acc.0[c], slab, lane);
             warp::sync_lanes(u32::MAX);
             unroll!(j < 4, {
                 let position = j as u32 * 4 + lane / 8;
                 let row = global::load_b32(p.order + (top + position) as u64 * 4, true);
-                let place = frag::swizzle(position, lane % 8, PANEL_BYTES as u32);
-                let eight = copy::load_shared_v4(slab + place);
+                let eight = staged(slab, position, lane);
                 let column = column + c as u32 * 64;
                 if row != CONV_ABSENT && column < p.n {
                     let at = p.out + row as u64 * p.out_bytes as u64 + column as u64 * 2;

@@ -5,13 +5,11 @@ use super::{CONSUMERS, Work};
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{copy, global, matrix, warp};
+use crate::device::ptx::{copy, global, warp};
+use crate::device::store::chunk::{stage_rows, staged};
 use crate::device::warpgroup::WgmmaElem;
 use crate::families::gather_gemm::abi::*;
-use crate::frag;
 
-/// First accumulator of the pair that lies in row 0 or 8 of an atom.
-const ROWS: [usize; 2] = [0, 2];
 /// A row that is not there has no place in C.
 const NOWHERE: u32 = u32::MAX;
 
@@ -89,7 +87,6 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
     ) {
         let lane = gpu::thread_again() % 32;
         let slab = copy::arena() + Self::OUT as u32 + half * SLAB as u32 + top * 128;
-        let (r, chunk) = frag::ldmatrix_x4(lane);
         let column = left + lane % 8 * 8;
         let mut lines = [0u32; 4];
         unroll!(j < 4, {
@@ -99,21 +96,17 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
         unroll!(c < CHUNKS, most 4, {
             // The lanes have read the 64 columns before.
             warp::sync_lanes(u32::MAX);
-            unroll!(j < 4, {
-                let mut words = [0u32; 4];
-                unroll!(w < 4, {
-                    let k = 8 * j + 4 * (w / 2) + ROWS[w % 2];
-                    let finish = |x: f32| E::mul(weight[w % 2], if x < floor { 0.0 } else { x });
-                    let (x, y) = (finish(acc.0[c][k]), finish(acc.0[c][k + 1]));
-                    words[w] = E::put(&[x, y, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])[0];
+            let mut finished = acc.0[c];
+            unroll!(j < 8, {
+                unroll!(i < 4, {
+                    let x = &mut finished[4 * j + i];
+                    *x = E::mul(weight[i / 2], if *x < floor { 0.0 } else { *x });
                 });
-                let at = frag::swizzle(r, 2 * j as u32 + chunk, PANEL_BYTES as u32);
-                matrix::stmatrix_x4(slab + at, words);
             });
+            stage_rows::<E>(&finished, slab, lane);
             warp::sync_lanes(u32::MAX);
             unroll!(j < 4, {
-                let from = frag::swizzle(4 * j as u32 + lane / 8, lane % 8, PANEL_BYTES as u32);
-                let eight = copy::load_shared_v4(slab + from);
+                let eight = staged(slab, 4 * j as u32 + lane / 8, lane);
                 if lines[j] != NOWHERE && column + 64 * (c as u32) < p.n {
                     let line = corner + lines[j] as u64 * p.ldc_bytes as u64;
                     let eight = Self::gated::<E>(p, (lines[j], column + 64 * c as u32), eight);

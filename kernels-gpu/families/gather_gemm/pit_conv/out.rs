@@ -4,13 +4,12 @@ use super::Work;
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{copy, global, matrix, warp};
+use crate::device::ptx::{copy, global, warp};
+use crate::device::store::chunk::{stage_rows, staged};
 use crate::device::warpgroup::WgmmaElem;
 use crate::families::gather_gemm::abi::*;
 use crate::frag;
 
-/// First accumulator of the pair that lies in row 0 or 8 of an atom.
-const ROWS: [usize; 2] = [0, 2];
 /// A position that is not there has no row in C, nor a filter that is not there a column.
 const NOWHERE: u32 = u32::MAX;
 
@@ -44,7 +43,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
         unroll!(c < C, most 4, {
             // The lanes have read the 64 columns before.
             warp::sync_lanes(u32::MAX);
-            Self::lay_down::<E>(&acc.0[c], slab);
+            stage_rows::<E>(&acc.0[c], slab, gpu::thread_again() % 32);
             warp::sync_lanes(u32::MAX);
             let left = left + 64 * c as u32;
             if FILTERS {
@@ -52,21 +51,6 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
             } else {
                 Self::send(p, left, line, slab);
             }
-        });
-    }
-
-    /// 64 columns of this warp's 16 rows into shared memory.
-    #[inline(always)]
-    fn lay_down<E: WgmmaElem>(acc: &[f32; 32], slab: u32) {
-        let (r, chunk) = frag::ldmatrix_x4(gpu::thread_again() % 32);
-        unroll!(j < 4, {
-            let mut words = [0u32; 4];
-            unroll!(w < 4, {
-                let k = 8 * j + 4 * (w / 2) + ROWS[w % 2];
-                words[w] = E::put(&[acc[k], acc[k + 1], 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])[0];
-            });
-            let at = frag::swizzle(r, 2 * j as u32 + chunk, PANEL_BYTES as u32);
-            matrix::stmatrix_x4(slab + at, words);
         });
     }
 
@@ -78,8 +62,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
         unroll!(j < 4, {
             let row = 4 * j as u32 + lane / 8;
             let line = warp::shuffle::<32>(line, row, u32::MAX);
-            let from = frag::swizzle(row, lane % 8, PANEL_BYTES as u32);
-            let eight = copy::load_shared_v4(slab + from);
+            let eight = staged(slab, row, lane);
             if line != NOWHERE && column < p.filters {
                 let to = p.c + line as u64 * p.ldc_bytes as u64 + column as u64 * 2;
                 global::store_v4(to, eight);

@@ -6,9 +6,7 @@ use crate::device::elem::Elem;
 use crate::device::epilogue::Output;
 use crate::device::gpu;
 use crate::device::ptx::{global, warp};
-
-/// First accumulator of the pair that lies in row 0 or 8 of an atom.
-const ROWS: [usize; 2] = [0, 2];
+use crate::device::store::chunk::ROWS;
 
 impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: usize>
     DenseTile<GROUPS, CHUNKS, CUT, BYTES>

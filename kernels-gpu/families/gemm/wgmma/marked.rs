@@ -9,12 +9,12 @@ use crate::device::elem::Elem;
 use crate::device::epilogue::Output;
 use crate::device::gpu;
 use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{copy, global, matrix, warp};
+use crate::device::ptx::{copy, global, warp};
 use crate::device::store::StoreTile;
-use crate::device::store::chunk::{Chunk, Spot, word};
+use crate::device::store::chunk::{Chunk, Spot};
+use crate::device::store::chunk::{stage_rows, staged};
 use crate::families::gemm::abi::*;
 use crate::families::gemm::wgmma::cut_of;
-use crate::frag;
 
 /// 16 bytes of four rows, each word the bits of all four: of rows `lane / 8 + 4 j` of a warp's 16, the columns from `lane % 8 * 8`
 /// on. Zeros outside C.
@@ -52,22 +52,15 @@ impl MarkedParams {
         let lane = spot.lane;
         let [top, left] = [spot.corner[0] + spot.warp * 16, spot.corner[1] + c * 64];
         let slab = spot.slab + spot.warp * 2048;
-        let (r, chunk) = frag::ldmatrix_x4(lane);
         warp::sync_lanes(u32::MAX);
-        unroll!(j < 4, {
-            let mut words = [0u32; 4];
-            unroll!(w < 4, { words[w] = word::<E>(x, j, w) });
-            let place = frag::swizzle(r, 2 * j as u32 + chunk, PANEL_BYTES as u32);
-            matrix::stmatrix_x4(slab + place, words);
-        });
+        stage_rows::<E>(x, slab, lane);
         warp::sync_lanes(u32::MAX);
         let column = left + lane % 8 * 8;
         let mut seen = [0; 4];
         unroll!(j < 4, {
             let own = j as u32 * 4 + lane / 8;
-            let place = frag::swizzle(own, lane % 8, PANEL_BYTES as u32);
             if top + own < spot.m && column < o.n {
-                let eight = copy::load_shared_v4(slab + place);
+                let eight = staged(slab, own, lane);
                 let line = o.c + (top + own) as u64 * o.ldc_bytes as u64;
                 global::store_v4(line + column as u64 * 2, eight);
                 // Magnitudes of either: neither is lost in the other.

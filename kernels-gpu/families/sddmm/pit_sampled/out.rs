@@ -5,13 +5,10 @@ use super::{HALF_LISTED, NONE, Work};
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{barrier, copy, global, matrix};
+use crate::device::ptx::{barrier, copy, global};
+use crate::device::store::chunk::{stage_columns, staged};
 use crate::device::warpgroup::WgmmaElem;
 use crate::families::sddmm::abi::*;
-use crate::frag;
-
-/// First accumulator of the pair that lies in row 0 or 8 of an atom.
-const ROWS: [usize; 2] = [0, 2];
 
 impl PitSampled {
     /// The rows of S that this lane stores 16 bytes of, [`NONE`] where there is none: fetched ahead of the products.
@@ -45,23 +42,11 @@ impl PitSampled {
         let gate = Self::gate::<E>(p, lines, (column, inside));
         // The warpgroup has read the tile before.
         barrier::sync_named(1 + half, 128);
-        unroll!(j < 4, {
-            let mut words = [0u32; 4];
-            unroll!(w < 4, {
-                let k = 8 * j + 4 * (w / 2) + ROWS[w % 2];
-                let (x, y) = (acc.0[0][k], acc.0[0][k + 1]);
-                words[w] = E::put(&[x, y, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])[0];
-            });
-            // Of the four 8 x 8 matrices, two lie side by side along Y's rows, two along the listed ones.
-            let line = (2 * j as u32 + lane / 16) * 8 + lane % 8;
-            let place = frag::swizzle(line, warp * 2 + lane / 8 % 2, PANEL_BYTES as u32);
-            matrix::stmatrix_x4_trans(slab + place, words);
-        });
+        stage_columns::<E>(&acc.0[0], slab, (lane, warp));
         barrier::sync_named(1 + half, 128);
         unroll!(j < 4, {
             let line = warp * 16 + 4 * j as u32 + lane / 8;
-            let place = frag::swizzle(line, lane % 8, PANEL_BYTES as u32);
-            let eight = copy::load_shared_v4(slab + place);
+            let eight = staged(slab, line, lane);
             if lines[j] != NONE && inside {
                 let to = p.s + lines[j] as u64 * p.lds_bytes as u64 + column as u64 * 2;
                 let mut out = eight;

@@ -5,13 +5,10 @@ use crate::abi::*;
 use crate::device::carry::{Cut, carry};
 use crate::device::gpu;
 use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{copy, global, matrix, warp};
+use crate::device::ptx::{copy, global, warp};
+use crate::device::store::chunk::{ROWS, stage_rows, staged};
 use crate::device::warpgroup::WgmmaElem;
 use crate::families::sddmm::abi::*;
-use crate::frag;
-
-/// First accumulator of the pair that lies in row 0 or 8 of an atom.
-const ROWS: [usize; 2] = [0, 2];
 
 impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
     #[inline(always)]
@@ -73,23 +70,13 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
         let column = lane % 8 * 8;
         let place = global::load_b32(places + (column / P as u32 * 4) as u64, true);
         let slab = copy::arena() + (Self::OUT + half as usize * SLAB) as u32 + warp * 2048;
-        let (r, chunk) = frag::ldmatrix_x4(lane);
         warp::sync_lanes(u32::MAX);
-        unroll!(j < 4, {
-            let mut words = [0u32; 4];
-            unroll!(w < 4, {
-                let k = 8 * j + 4 * (w / 2) + ROWS[w % 2];
-                words[w] = E::put(&[acc[k], acc[k + 1], 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])[0];
-            });
-            let at = frag::swizzle(r, 2 * j as u32 + chunk, PANEL_BYTES as u32);
-            matrix::stmatrix_x4(slab + at, words);
-        });
+        stage_rows::<E>(acc, slab, lane);
         warp::sync_lanes(u32::MAX);
         let to = Self::address(p.values, place) + (column % P as u32 * 2) as u64;
         unroll!(j < 4, {
             let row = j as u32 * 4 + lane / 8;
-            let at = frag::swizzle(row, lane % 8, PANEL_BYTES as u32);
-            let eight = copy::load_shared_v4(slab + at);
+            let eight = staged(slab, row, lane);
             if place != NO_PLACE {
                 global::store_v4(to + row as u64 * p.row_bytes as u64, eight);
             }

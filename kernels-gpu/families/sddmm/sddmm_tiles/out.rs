@@ -5,12 +5,11 @@ use super::{Own, TileElem};
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{copy, global, matrix, warp};
+use crate::device::ptx::{copy, global, warp};
+use crate::device::store::chunk::{ROWS, stage_piece};
 use crate::families::sddmm::abi::*;
 use crate::frag;
 
-/// First accumulator of the pair that lies in row 0 or 8 of an atom.
-const ROWS: [usize; 2] = [0, 2];
 /// Words of picks that a lane goes through at once.
 const BATCH: usize = 4;
 /// Those of a warp.
@@ -84,20 +83,10 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
     fn send<E: TileElem>(p: &SddmmTilesParams, own: Own, first: First, acc: &Acc<CHUNKS>) {
         let lane = gpu::thread_again() % 32;
         let slab = Self::slab();
-        let (r, piece) = frag::ldmatrix_x4(lane);
         warp::sync_lanes(u32::MAX);
         unroll!(c < CHUNKS, most 4, {
-            unroll!(j < 4, {
-                let mut words = [0u32; 4];
-                unroll!(w < 4, {
-                    let k = 8 * j + 4 * (w / 2) + ROWS[w % 2];
-                    let (x, y) = (acc.0[c][k], acc.0[c][k + 1]);
-                    words[w] = E::put(&[x, y, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])[0];
-                });
-                let piece = (c * 8 + 2 * j) as u32 + piece;
-                let at = frag::swizzle(r, piece, Self::ROW_BYTES as u32);
-                matrix::stmatrix_x4(slab + at, words);
-            });
+            let place = ((c * 8) as u32, Self::ROW_BYTES as u32);
+            stage_piece::<E>(&acc.0[c], slab, place, lane);
         });
         warp::sync_lanes(u32::MAX);
         let [mut words, mut next] = first;
