@@ -172,21 +172,29 @@ fn gated<E: Elem<Acc = f32>>(
     out
 }
 
-/// Words of 16 bytes that `stmatrix` takes of the columns from `16 j` on.
+/// Word `w` of 16 bytes that `stmatrix` takes of the columns from `16 j` on.
 #[inline(always)]
-fn words<E: Elem<Acc = f32>>(x: &Chunk, j: usize) -> [u32; 4] {
-    let mut words = [0u32; 4];
-    unroll!(w < 4, {
-        let k = 8 * j + 4 * (w / 2) + ROWS[w % 2];
-        words[w] = E::put(&[x[k], x[k + 1], 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])[0];
-    });
-    words
+fn word<E: Elem<Acc = f32>>(x: &Chunk, j: usize, w: usize) -> u32 {
+    let k = 8 * j + 4 * (w / 2) + ROWS[w % 2];
+    E::put(&[x[k], x[k + 1], 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])[0]
 }
 
-/// A warp's 16 rows of 64 columns into shared memory, as rows of 128 bytes.
+/// Sums to shared memory by 8 x 8 matrices: those of step `$j` to `$place`. A macro, because a function that is inlined leaves the
+/// compiler with another order of instructions.
+macro_rules! stage {
+    ($x:ident, $store:path, $j:ident => $place:expr) => {
+        unroll!($j < 4, {
+            let mut words = [0u32; 4];
+            unroll!(w < 4, { words[w] = word::<E>($x, $j, w) });
+            $store($place, words);
+        });
+    };
+}
+
+/// A warp's 16 rows of 64 columns into shared memory, as rows of 128 bytes. `own`: the lane's place ([`frag::ldmatrix_x4`]).
 #[inline(always)]
-pub fn stage_rows<E: Elem<Acc = f32>>(x: &Chunk, slab: u32, lane: u32) {
-    stage_piece::<E>(x, slab, (0, PANEL_BYTES as u32), lane);
+pub fn stage_rows<E: Elem<Acc = f32>>(x: &Chunk, slab: u32, own: (u32, u32)) {
+    stage_piece::<E>(x, slab, (0, PANEL_BYTES as u32), own);
 }
 
 /// The same into rows of `row_bytes`, from 16 bytes number `first` on.
@@ -195,26 +203,23 @@ pub fn stage_piece<E: Elem<Acc = f32>>(
     x: &Chunk,
     slab: u32,
     (first, row_bytes): (u32, u32),
-    lane: u32,
+    (r, piece): (u32, u32),
 ) {
-    let (r, piece) = frag::ldmatrix_x4(lane);
-    unroll!(j < 4, {
-        let words = words::<E>(x, j);
-        let place = frag::swizzle(r, first + 2 * j as u32 + piece, row_bytes);
-        matrix::stmatrix_x4(slab + place, words);
-    });
+    stage!(x, matrix::stmatrix_x4, j => slab + frag::swizzle(r, first + 2 * j as u32 + piece, row_bytes));
+}
+
+/// Where a lane's part of step `j` lies of 64 x 64 that a warpgroup stages transposed: of the four 8 x 8 matrices, two lie side by side
+/// along m, two along n.
+#[inline(always)]
+fn transposed(lane: u32, warp: u32, j: u32) -> u32 {
+    let line = (2 * j + lane / 16) * 8 + lane % 8;
+    frag::swizzle(line, warp * 2 + lane / 8 % 2, PANEL_BYTES as u32)
 }
 
 /// A warpgroup's 64 x 64 into shared memory, transposed: rows of 128 bytes.
 #[inline(always)]
 pub fn stage_columns<E: Elem<Acc = f32>>(x: &Chunk, slab: u32, (lane, warp): (u32, u32)) {
-    unroll!(j < 4, {
-        let words = words::<E>(x, j);
-        // Of the four 8 x 8 matrices, two lie side by side along m, two along n.
-        let line = (2 * j as u32 + lane / 16) * 8 + lane % 8;
-        let place = frag::swizzle(line, warp * 2 + lane / 8 % 2, PANEL_BYTES as u32);
-        matrix::stmatrix_x4_trans(slab + place, words);
-    });
+    stage!(x, matrix::stmatrix_x4_trans, j => slab + transposed(lane, warp, j as u32));
 }
 
 /// The lane's 16 bytes of row `row` of what is staged in rows of 128 bytes.
@@ -229,11 +234,12 @@ pub fn staged(slab: u32, row: u32, lane: u32) -> [u32; 4] {
 fn send_rows<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &Chunk) {
     let (lane, warp, [top, left]) = (spot.lane, spot.warp, spot.corner);
     let slab = spot.slab + warp * 2048;
+    let own = frag::ldmatrix_x4(lane);
     let row = top + warp * 16 + lane / 8;
     let column = left + lane % 8 * 8 + c * 64;
     let line = o.c + row as u64 * o.ldc_bytes as u64 + column as u64 * 2;
     warp::sync_lanes(u32::MAX);
-    stage_rows::<E>(x, slab, lane);
+    stage!(x, matrix::stmatrix_x4, j => slab + frag::swizzle(own.0, 2 * j as u32 + own.1, PANEL_BYTES as u32));
     warp::sync_lanes(u32::MAX);
     unroll!(j < 4, {
         let eight = staged(slab, j as u32 * 4 + lane / 8, lane);
@@ -255,7 +261,7 @@ fn send_columns<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &Chunk) {
     let column = left + line + c * 64;
     let at = o.c + column as u64 * o.ldc_bytes as u64 + row as u64 * 2;
     barrier::sync_named(1 + spot.half, 128);
-    stage_columns::<E>(x, slab, (lane, warp));
+    stage!(x, matrix::stmatrix_x4_trans, j => slab + transposed(lane, warp, j as u32));
     barrier::sync_named(1 + spot.half, 128);
     unroll!(j < 4, {
         let eight = staged(slab, line + j as u32 * 4, lane);

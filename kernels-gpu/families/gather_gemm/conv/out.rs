@@ -118,10 +118,11 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS,
     #[inline(always)]
     fn send<E: Elem<Acc = f32>>(p: &ConvParams, top: u32, left: u32, slab: u32, acc: &Acc<CHUNKS>) {
         let lane = gpu::thread_again() % 32;
+        let own = frag::ldmatrix_x4(lane);
         let column = left + lane % 8 * 8;
         unroll!(c < CHUNKS, most 4, {
             warp::sync_lanes(u32::MAX);
-            stage_rows::<E>(&acc.0[c], slab, lane);
+            stage_rows::<E>(&acc.0[c], slab, own);
             warp::sync_lanes(u32::MAX);
             unroll!(j < 4, {
                 let position = j as u32 * 4 + lane / 8;

@@ -9,6 +9,7 @@ use crate::device::ptx::{copy, global, warp};
 use crate::device::store::chunk::{stage_rows, staged};
 use crate::device::warpgroup::WgmmaElem;
 use crate::families::gather_gemm::abi::*;
+use crate::frag;
 
 /// A row that is not there has no place in C.
 const NOWHERE: u32 = u32::MAX;
@@ -87,6 +88,7 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
     ) {
         let lane = gpu::thread_again() % 32;
         let slab = copy::arena() + Self::OUT as u32 + half * SLAB as u32 + top * 128;
+        let own = frag::ldmatrix_x4(lane);
         let column = left + lane % 8 * 8;
         let mut lines = [0u32; 4];
         unroll!(j < 4, {
@@ -103,7 +105,7 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
                     *x = E::mul(weight[i / 2], if *x < floor { 0.0 } else { *x });
                 });
             });
-            stage_rows::<E>(&finished, slab, lane);
+            stage_rows::<E>(&finished, slab, own);
             warp::sync_lanes(u32::MAX);
             unroll!(j < 4, {
                 let eight = staged(slab, 4 * j as u32 + lane / 8, lane);

@@ -43,7 +43,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
         unroll!(c < C, most 4, {
             // The lanes have read the 64 columns before.
             warp::sync_lanes(u32::MAX);
-            stage_rows::<E>(&acc.0[c], slab, gpu::thread_again() % 32);
+            stage_rows::<E>(&acc.0[c], slab, frag::ldmatrix_x4(gpu::thread_again() % 32));
             warp::sync_lanes(u32::MAX);
             let left = left + 64 * c as u32;
             if FILTERS {

@@ -15,6 +15,7 @@ use crate::device::store::chunk::{Chunk, Spot};
 use crate::device::store::chunk::{stage_rows, staged};
 use crate::families::gemm::abi::*;
 use crate::families::gemm::wgmma::cut_of;
+use crate::frag;
 
 /// 16 bytes of four rows, each word the bits of all four: of rows `lane / 8 + 4 j` of a warp's 16, the columns from `lane % 8 * 8`
 /// on. Zeros outside C.
@@ -52,8 +53,9 @@ impl MarkedParams {
         let lane = spot.lane;
         let [top, left] = [spot.corner[0] + spot.warp * 16, spot.corner[1] + c * 64];
         let slab = spot.slab + spot.warp * 2048;
+        let own = frag::ldmatrix_x4(lane);
         warp::sync_lanes(u32::MAX);
-        stage_rows::<E>(x, slab, lane);
+        stage_rows::<E>(x, slab, own);
         warp::sync_lanes(u32::MAX);
         let column = left + lane % 8 * 8;
         let mut seen = [0; 4];

@@ -9,6 +9,7 @@ use crate::device::ptx::{copy, global, warp};
 use crate::device::store::chunk::{ROWS, stage_rows, staged};
 use crate::device::warpgroup::WgmmaElem;
 use crate::families::sddmm::abi::*;
+use crate::frag;
 
 impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
     #[inline(always)]
@@ -70,8 +71,9 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
         let column = lane % 8 * 8;
         let place = global::load_b32(places + (column / P as u32 * 4) as u64, true);
         let slab = copy::arena() + (Self::OUT + half as usize * SLAB) as u32 + warp * 2048;
+        let own = frag::ldmatrix_x4(lane);
         warp::sync_lanes(u32::MAX);
-        stage_rows::<E>(acc, slab, lane);
+        stage_rows::<E>(acc, slab, own);
         warp::sync_lanes(u32::MAX);
         let to = Self::address(p.values, place) + (column % P as u32 * 2) as u64;
         unroll!(j < 4, {

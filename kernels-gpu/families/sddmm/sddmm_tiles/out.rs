@@ -83,10 +83,11 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
     fn send<E: TileElem>(p: &SddmmTilesParams, own: Own, first: First, acc: &Acc<CHUNKS>) {
         let lane = gpu::thread_again() % 32;
         let slab = Self::slab();
+        let fragment = frag::ldmatrix_x4(lane);
         warp::sync_lanes(u32::MAX);
         unroll!(c < CHUNKS, most 4, {
             let place = ((c * 8) as u32, Self::ROW_BYTES as u32);
-            stage_piece::<E>(&acc.0[c], slab, place, lane);
+            stage_piece::<E>(&acc.0[c], slab, place, fragment);
         });
         warp::sync_lanes(u32::MAX);
         let [mut words, mut next] = first;
