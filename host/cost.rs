@@ -1,5 +1,5 @@
 //! What a variant will cost on a machine: bytes over HBM, bytes gathered through L2, instructions,
-//! arithmetic. The numbers that tune live here and nowhere else.
+//! arithmetic. The numbers that tune live here and in `families/<family>/cost`.
 
 mod bitmap;
 mod dense;
@@ -200,7 +200,7 @@ const STAGE_FRAGMENTS_US: f64 = 0.25;
 const STRIP_US: f64 = 0.5;
 /// Start of a persistent thread block: lists, first copies.
 const START_US: f64 = 2.0;
-/// What lists and records take of a dense product beyond the family `dense`, which has none.
+/// What lists and records take of a dense product beyond the module `dense`, which has none.
 const LISTS_US: f64 = 2.5;
 
 /// Blocks are taken to lie at random. A slice of B is copied where anything in 128 rows wants it.

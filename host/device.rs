@@ -114,7 +114,7 @@ impl Device {
         *self.times.lock().unwrap_or_else(PoisonError::into_inner) = Some(times);
     }
 
-    /// The device modules, loaded by family when first used.
+    /// The device modules, loaded by module when first used.
     pub fn modules(&self) -> &Modules {
         &self.modules
     }

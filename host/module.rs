@@ -10,7 +10,7 @@ use einsparse_kernels::packed::unpack;
 /// Device code of one module of kernels for one architecture, packed ([`einsparse_kernels::packed`]).
 #[derive(Clone, Copy, Debug)]
 pub struct EmbeddedModule {
-    /// Family of kernels.
+    /// Its name in the table.
     pub name: &'static str,
     /// `sm_90a` or `sm_80`.
     pub arch: &'static str,
@@ -89,7 +89,7 @@ fn embedded<'a>(
 }
 
 /// One module once it is loaded: its functions, each with the shared memory it may ask for.
-struct Family {
+struct Loaded {
     module: Arc<LoadedModule>,
     functions: BTreeMap<String, (Function, u32)>,
 }
@@ -99,7 +99,7 @@ pub struct Modules {
     context: Arc<PrimaryContext>,
     arch: &'static str,
     /// A lock per module, so that loading one does not hold up launches of another.
-    modules: BTreeMap<&'static str, Mutex<Option<Family>>>,
+    modules: BTreeMap<&'static str, Mutex<Option<Loaded>>>,
 }
 
 impl std::fmt::Debug for Modules {
@@ -149,7 +149,7 @@ impl Modules {
         let mut slot = lock(&self.modules[code.name]);
         let loaded = match &mut *slot {
             Some(loaded) => loaded,
-            empty => empty.insert(Family {
+            empty => empty.insert(Loaded {
                 module: load(&self.context, code)?,
                 functions: BTreeMap::new(),
             }),
@@ -171,7 +171,7 @@ impl Modules {
 }
 
 /// A panic elsewhere leaves the slot loaded or empty, both fine.
-fn lock(slot: &Mutex<Option<Family>>) -> MutexGuard<'_, Option<Family>> {
+fn lock(slot: &Mutex<Option<Loaded>>) -> MutexGuard<'_, Option<Loaded>> {
     slot.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -117,7 +117,7 @@ pub fn block_of(format: &Format) -> (usize, usize) {
     }
 }
 
-/// Whether a kernel computes strips of C from records (`strips.rs`).
+/// Whether a kernel computes strips of C from records (`families/gemm/strips.rs`).
 pub fn has_strips(row: &Row) -> bool {
     ["wgmma", "narrow"].contains(&row.module)
 }
@@ -133,7 +133,7 @@ pub fn writes(row: &Row, out: Dtype) -> bool {
 }
 
 /// Whether a kernel over blocks moves blocks of these extents, for the product with the matrix or with its transpose:
-/// exactly its own, or in the families `wgmma` and `narrow` the largest pieces, at most 64 rows and a stage deep, that they can
+/// exactly its own, or in the modules `wgmma` and `narrow` the largest pieces, at most 64 rows and a stage deep, that they can
 /// be cut into.
 pub fn takes_blocks(row: &Row, (bm, bk): (usize, usize), transposed: bool) -> bool {
     let own = (row.block.0 as usize, row.block.1 as usize);

@@ -1,5 +1,5 @@
-//! What host and device agree on: markers for walks and elements, tiles with their geometry as
-//! `const`s, and one `#[repr(C)]` params struct per module.
+//! What host and device agree on, as far as families share it: markers for walks and elements, what a tile is, how operands lie,
+//! flags. A family's own tiles and params are in `families/<family>/abi`.
 
 mod divisor;
 mod order;

@@ -1,4 +1,4 @@
-//! ARCHITECTURE.md against the sources: who may know whom.
+//! ARCHITECTURE.md against the sources: who may know whom; and whether the links of the pages lead anywhere.
 
 use crate::support::skipped;
 use std::fs;
@@ -26,19 +26,34 @@ fn sources(folder: &str) -> Vec<(String, String)> {
     found
 }
 
-/// What a file names behind `start`, each up to the end of the path; neither comments nor its tests.
-fn named<'t>(text: &'t str, start: &str) -> Vec<&'t str> {
+/// What a file names behind `start`: the path, and each name of a list in braces by itself. Neither comments nor its tests.
+fn named(text: &str, start: &str) -> Vec<String> {
     let text = text.split("mod tests {").next().unwrap_or("");
     let code = text
         .lines()
         .map(|line| line.split("//").next().unwrap_or(""));
+    let code: String = code.flat_map(|line| [line, "\n"]).collect();
     let part_of_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
-    code.flat_map(|line| {
-        line.match_indices(start)
-            .map(|(at, _)| &line[at + start.len()..])
-    })
-    .map(|rest| rest.split(|c| !part_of_path(c)).next().unwrap_or(""))
-    .collect()
+    let mut found = Vec::new();
+    for (at, _) in code.match_indices(start) {
+        let rest = &code[at + start.len()..];
+        let end = rest.find(|c| !part_of_path(c)).unwrap_or(rest.len());
+        let (path, behind) = rest.split_at(end);
+        let list = behind
+            .strip_prefix('{')
+            .and_then(|list| list.split_once('}'));
+        match list {
+            Some((list, _)) => found.extend(
+                list.split(',')
+                    .map(str::trim)
+                    .filter(|name| !name.is_empty())
+                    .map(|name| format!("{path}{name}")),
+            ),
+            None if behind.starts_with('*') => found.push(format!("{path}*")),
+            None => found.push(path.to_owned()),
+        }
+    }
+    found
 }
 
 /// The vocabulary names no family; a family knows of another one no more than constants of its `abi`.
@@ -71,39 +86,55 @@ fn families_of_kernels_do_not_know_each_other() {
 }
 
 /// The rooms of the host from the ground up: each may know those in front of it.
-const HOST: [&str; 25] = [
+const HOST: [&str; 24] = [
     "error", "parallel", "registry", "values", "machine", "driver", "module", "device", "kernel",
     "context", "worklist", "tensor", "einsum", "indirect", "cost", "cpu", "launch", "families",
-    "plan", "convert", "entries", "dynamic", "ops", "bin", "lib",
+    "plan", "convert", "entries", "dynamic", "ops", "lib",
 ];
 
 /// What still goes up: plans of dynamic operands run operators of `dynamic`, two of which hold plans.
 const UP: [(&str, &str); 1] = [("plan", "dynamic")];
 
 /// Names at the top of the library and the room that each is of.
-const EXPORTED: [(&str, &str); 7] = [
+const EXPORTED: [(&str, &str); 9] = [
     ("Context", "context"),
     ("Device", "device"),
     ("Error", "error"),
     ("Operand", "tensor"),
     ("Options", "plan"),
     ("RawSpmm", "launch"),
+    ("Result", "error"),
     ("Scalar", "registry"),
+    ("Tensor", "tensor"),
 ];
+
+/// What is of another crate.
+const OTHER_CRATES: [&str; 2] = ["formats", "kernels"];
 
 #[test]
 fn rooms_of_the_host_know_only_those_below() {
     let level = |room: &str| HOST.iter().position(|name| *name == room);
     let (mut wrong, mut met) = (Vec::new(), Vec::new());
     for (path, text) in sources("host") {
+        // The command is a crate of its own.
+        if path.starts_with("bin/") {
+            continue;
+        }
         let room = path.split(['/', '.']).next().unwrap();
         let own = level(room)
             .unwrap_or_else(|| panic!("host/{path}: a room without a place in the order"));
         for other in named(&text, "crate::") {
             let first = other.split("::").next().unwrap();
+            if OTHER_CRATES.contains(&first) {
+                continue;
+            }
             let of = EXPORTED.iter().find(|(name, _)| *name == first);
             let other = of.map_or(first, |(_, room)| room);
-            if level(other).is_some_and(|other| other > own) {
+            let Some(level) = level(other) else {
+                wrong.push(format!("host/{path}: {first} is of no known room"));
+                continue;
+            };
+            if level > own {
                 match UP.iter().find(|arrow| **arrow == (room, other)) {
                     Some(arrow) => met.push(*arrow),
                     None => wrong.push(format!("host/{path}: {other}")),
@@ -122,9 +153,46 @@ fn rooms_of_the_host_know_only_those_below() {
 #[test]
 fn paths_are_read_as_written() {
     let text = "use crate::families::spmm::abi::*; // crate::families::a\n  x(crate::families::gemm::abi::HALF);\n\
-        #[cfg(test)]\nmod tests {\n use crate::families::b;\n}";
+        use crate::families::gemm::abi::{A,\n    Tile,\n};\n#[cfg(test)]\nmod tests {\n use crate::families::b;\n}";
     assert_eq!(
         named(text, "crate::families::"),
-        ["spmm::abi::", "gemm::abi::HALF"]
+        [
+            "spmm::abi::*",
+            "gemm::abi::HALF",
+            "gemm::abi::A",
+            "gemm::abi::Tile"
+        ]
     );
+}
+
+/// Links of the pages lead to files.
+#[test]
+fn links_lead_somewhere() {
+    if std::env::var_os("EINSPARSE_BUNDLE").is_some() {
+        return skipped("no sources in a bundle", "docs");
+    }
+    let top = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let pages = |folder: &Path| -> Vec<PathBuf> {
+        let entries = fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path());
+        entries
+            .filter(|path| path.extension().is_some_and(|end| end == "md"))
+            .collect()
+    };
+    let mut wrong = Vec::new();
+    for folder in [".", "docs", "docs/families"] {
+        for page in pages(&top.join(folder)) {
+            let text = fs::read_to_string(&page).unwrap();
+            for (at, _) in text.match_indices("](") {
+                let link = text[at + 2..].split(')').next().unwrap_or("");
+                let file = link.split('#').next().unwrap_or("");
+                let local = !file.is_empty() && !file.contains(':') && !file.contains(' ');
+                if local && !page.parent().unwrap().join(file).exists() {
+                    wrong.push(format!("{}: {link}", page.display()));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

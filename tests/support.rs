@@ -98,7 +98,7 @@ impl Drop for Gpu {
     }
 }
 
-/// EINSPARSE_TEST_MODULE=FAMILY:FILE: machine code in place of a module's own, with a fault that tests are to find.
+/// EINSPARSE_TEST_MODULE=NAME:FILE: machine code in place of a module's own, with a fault that tests are to find.
 fn plant() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {

@@ -85,7 +85,8 @@ enum Task {
     /// Pack tests, benches and the command for a GPU machine without a toolchain.
     GpuBundle {
         /// Only this module's kernels, with the tests and benches of it.
-        #[arg(long)]
+        // The record of building calls it so.
+        #[arg(long, alias = "family")]
         module: Option<String>,
         /// With --module: the architecture of the GPU, sm_90a or sm_80.
         #[arg(long, default_value = "sm_90a", requires = "module")]

@@ -1,4 +1,4 @@
-//! What a kernel of the family `bitmap` costs. Measured on one H200, benches/NOTES.md.
+//! What a kernel of the module `bitmap` costs. Measured on one H200, benches/NOTES.md.
 
 use einsparse_kernels::table::Row;
 

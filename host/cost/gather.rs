@@ -1,4 +1,4 @@
-//! What the family `spmm` will cost on a cold L2: fitted to DLMC and graphs with all rows of the table (benches/NOTES.md, "The
+//! What the module `spmm` will cost on a cold L2: fitted to DLMC and graphs with all rows of the table (benches/NOTES.md, "The
 //! plan's choice").
 
 use einsparse_kernels::abi::WalkKind;

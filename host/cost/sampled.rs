@@ -39,7 +39,7 @@ impl Samples {
     }
 }
 
-/// Predicts one row of the families `sampled`, `sddmm` and `sddmm_tiles`.
+/// Predicts one row of the modules `sampled`, `sddmm` and `sddmm_tiles`.
 pub fn predict_samples(row: &Row, work: &Samples, machine: &Machine) -> Cost {
     let parts = match row.walk {
         WalkKind::Block => windows(row, work, machine),
@@ -131,7 +131,7 @@ fn staged(row: &Row, work: &Samples, machine: &Machine) -> [f64; 3] {
     let entries = work.entries as f64 + RUN_WASTE * runs;
     let share = f64::from(row.threads / row.items) / 32.0;
     let clocks = row_bytes / 128.0 + ENTRY_CLOCKS + REDUCE_CLOCKS * share;
-    // A thread block more is another copy of the rows, which few entries do not pay (`shelves.rs`).
+    // A thread block more is another copy of the rows, which few entries do not pay (`families/sddmm/shelves.rs`).
     let blocks = (entries / (8.0 * width).max(1.0)).clamp(1.0, sms);
     let compute_us = entries * clocks / blocks / speed;
     let copies_us = (ranges / sms).ceil() * width * row_bytes / (machine.l2 / sms) * 1e6;

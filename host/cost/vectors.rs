@@ -1,11 +1,11 @@
-//! The families `vectors` and `vectors_narrow`: windows of eight rows, one after the other. Measured on one H200,
+//! The modules `vectors` and `vectors_narrow`: windows of eight rows, one after the other. Measured on one H200,
 //! benches/NOTES.md.
 
 use einsparse_kernels::table::Row;
 
 use super::{Cost, Machine, Work, sum};
 
-/// A window of the `vectors` family beside its steps: its head, first records, first rows of B, and its rows of C.
+/// A window of the module `vectors` beside its steps: its head, first records, first rows of B, and its rows of C.
 const WINDOW_US: f64 = 1.6;
 /// One step when few warps work, and what it takes longer when all do.
 const VECTOR_STEP_US: f64 = 0.5;

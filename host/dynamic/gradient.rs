@@ -25,7 +25,7 @@ pub enum GradientOfA {
     /// A came out of a ReLU: zero where A is not positive.
     Relu,
     /// A was masked by whole pieces of 64 elements of a row, from a multiple of 64 on: those of pieces that hold something in A, zeros
-    /// elsewhere. Always by the kernel that computes no others (family `pit_sampled`).
+    /// elsewhere. Always by the kernel that computes no others (module `pit_sampled`).
     MicroTiles,
 }
 
@@ -57,7 +57,7 @@ impl Default for MatmulGradientOptions {
 /// ([`GradientOfA`]).
 ///
 /// [`new`](Self::new) takes dense kernels: they read what A has, whatever its pattern. [`with`](Self::with) is told what to expect of
-/// micro-tiles of 1 x 64 in A. Where plans then take the kernel that gathers these (family `pit_turned`,
+/// micro-tiles of 1 x 64 in A. Where plans then take the kernel that gathers these (module `pit_turned`,
 /// [`TurnedMatmul`](super::TurnedMatmul)) for B's gradient, so does this, and A's gradient behind a ReLU is computed at the same micro-tiles
 /// only; one search for them serves both. Then an element of dC or B that is not finite does not reach gradients through
 /// empty micro-tiles (`zeros = Dense`). Patterns may be others at each run, also of a captured CUDA graph.

@@ -1,6 +1,9 @@
 //! What launches the kernels, by family: lists that a kernel reads, how large its grid is, its params. The folders are those of
 //! `kernels-gpu/families`.
 
+// A family may have the name of its first module.
+#![allow(clippy::module_inception)]
+
 pub(crate) mod attention;
 pub(crate) mod convert;
 pub(crate) mod discover;

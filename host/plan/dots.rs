@@ -1,4 +1,4 @@
-//! Plans of family `mttkrp` for products at entries: rows gathered through index arrays, multiplied and summed along, one number for
+//! Plans of module `mttkrp` for products at entries: rows gathered through index arrays, multiplied and summed along, one number for
 //! each entry.
 
 use std::borrow::Cow;

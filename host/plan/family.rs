@@ -1,5 +1,5 @@
-//! Kernels beyond the product of a matrix with a dense one. Each family looks at the structure of the indirect Einsum and
-//! offers its kernels with predicted costs, or says why it has none; the cheapest of all offers and products is taken.
+//! Who can run an expression. Each of those that are asked looks at the structure of the indirect Einsum and offers its kernels with
+//! predicted costs, or says why it has none; the cheapest of all offers is taken.
 
 use std::fmt;
 use std::sync::Arc;
@@ -163,9 +163,11 @@ impl<'q> Offer<'q> {
         make: impl Fn(&Arc<Device>) -> Result<C> + 'q,
     ) -> Self {
         Self::unless(row, cost, move |device| match make(device) {
-            Err(error @ (Error::Overflow { .. } | Error::OutOfMemory { .. })) => {
-                Ok(Err(Refusal::of(row.name, error.to_string())))
-            }
+            Err(
+                error @ (Error::Overflow { .. }
+                | Error::OutOfMemory { .. }
+                | Error::NoKernel { .. }),
+            ) => Ok(Err(Refusal::of(row.name, error.to_string()))),
             other => other.map(Ok),
         })
     }
@@ -195,7 +197,7 @@ impl<'q> Answer<'q> {
     }
 }
 
-/// The one place that says which kernels of a family can run something, and at what cost.
+/// A function `offers`: the one place that says which of some kernels can run something, and at what cost.
 type Family = for<'q, 'a> fn(&'q Question<'q, 'a>) -> Result<Answer<'q>>;
 
 /// Families in the order in which they are asked, the next ones where those before have no kernel: products, those made for one

@@ -27,7 +27,7 @@ pub enum Determinism {
     /// Bit for bit the same result for the same inputs and plan.
     #[default]
     Strict,
-    /// Kernels that add in any order are allowed: family `relaxed`, `+=` in f32 over single entries. What the default costs is
+    /// Kernels that add in any order are allowed: module `relaxed`, `+=` in f32 over single entries. What the default costs is
     /// measured against it; a plan takes it by its variant only.
     Relaxed,
 }

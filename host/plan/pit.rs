@@ -1,4 +1,4 @@
-//! Plans with an operand whose micro-tiles are found while running: families `detect`, `pit` and `pit_tf32`.
+//! Plans with an operand whose micro-tiles are found while running: modules `detect`, `pit` and `pit_tf32`.
 
 mod bound;
 mod few;

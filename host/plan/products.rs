@@ -100,11 +100,10 @@ fn make(
         return match Kept::new(question, taken) {
             Ok(kept) => Ok(Ok(Box::new(kept))),
             // The plan over the form has its own kernel to ask.
-            Err(Error::NoKernel { tried, .. }) => {
-                let own = tried.into_iter().find(|own| own.name == candidate.name);
-                let reason = own.map_or_else(String::new, |own| own.reason);
-                Ok(Err(Refusal::of(candidate.name, reason)))
-            }
+            Err(error @ Error::NoKernel { .. }) => Ok(Err(Refusal::of(
+                candidate.name,
+                format!("over A as {kept}: {error}"),
+            ))),
             Err(error) => Err(error),
         };
     }

@@ -188,7 +188,7 @@ mod tests {
     use crate::cost::Work;
     use einsparse_formats::Format;
 
-    /// A dense A with more rows than a grid of the family `dense` is high goes to another family.
+    /// A dense A with more rows than a grid of the module `dense` is high goes to another family.
     #[test]
     fn tall_products_have_a_kernel() {
         let work = Work {

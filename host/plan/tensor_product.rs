@@ -1,4 +1,4 @@
-//! The family `tensor_product`: sums over a small sparse tensor of order 3 (or index arrays written by hand) whose operands
+//! The module `tensor_product`: sums over a small sparse tensor of order 3 (or index arrays written by hand) whose operands
 //! share a batch. Its entries are looked up when planned, their values when run.
 
 mod entries;
@@ -58,11 +58,10 @@ pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     let work = found.work(question.types.operands.bytes());
     let cost = predict_couplings(&work, question.machine);
     let found = Arc::new(found);
-    Answer::of(vec![Offer::of(row, cost, move |device| {
-        Ok(Made {
-            launch: CouplingLaunch::new(device, row, &found.shape, &found.lists)?,
-            found: Arc::clone(&found),
-        })
+    Answer::of(vec![Offer::unless(row, cost, move |device| {
+        let launch = CouplingLaunch::new(device, row, &found.shape, &found.lists)?;
+        let found = Arc::clone(&found);
+        Ok(launch.map(|launch| Made { found, launch }))
     })])
 }
 

@@ -21,7 +21,7 @@ pub enum Error {
     },
     /// The entries of a module and the rows of the kernel table differ.
     Table {
-        /// Family and architecture, as in `spmm.sm_90a`.
+        /// Module and architecture, as in `spmm.sm_90a`.
         module: String,
         /// Rows without an entry.
         missing: Vec<String>,

@@ -38,7 +38,7 @@ pub struct Module {
 }
 
 impl Module {
-    /// Family it holds.
+    /// Its name in the table.
     pub fn stem(&self) -> &str {
         &self.entry.module
     }

@@ -137,7 +137,36 @@ pub(crate) fn is_kernel_source(path: &Path) -> bool {
         .next()
         .and_then(|part| part.as_os_str().to_str())
         .unwrap_or("");
-    let rows = first == "families" && path.ends_with("rows.rs");
+    // `families/<family>/rows.rs`; a body may have that name further down.
+    let depth = path.components().count();
+    let rows = first == "families" && depth == 3 && path.ends_with("rows.rs");
     let folder_or_rust = path.extension().is_none_or(|end| end == "rs");
     !OTHERS.contains(&first) && !rows && !first.starts_with('.') && folder_or_rust
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bodies_are_sources_and_the_table_is_not() {
+        let source = |path: &str| is_kernel_source(Path::new(path));
+        for path in [
+            "lib.rs",
+            "abi.rs",
+            "device/ptx/mod.rs",
+            "families/discover/detect/rows.rs",
+        ] {
+            assert!(source(path), "{path}");
+        }
+        for path in [
+            "table.rs",
+            "table/row.rs",
+            "families/spmm/rows.rs",
+            "compile/spec.rs",
+            "README.md",
+        ] {
+            assert!(!source(path), "{path}");
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! Shared tiles of the module `block`: where a stage lies in the arena, and how lanes read fragments.
+//! Tiles of the kernels on `mma.sync` in shared memory: where a stage lies in the arena, and how lanes read fragments.
 
 use super::ptx::{copy, matrix};
 use crate::abi::PANEL_BYTES;

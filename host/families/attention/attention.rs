@@ -1,4 +1,4 @@
-//! A kernel of the `attention` family: masks as tiles of keys, tensor maps of queries, keys and values.
+//! A kernel of the module `attention`: masks as tiles of keys, tensor maps of queries, keys and values.
 
 use einsparse_kernels::abi::{HALF, MapWords, STRIP};
 use einsparse_kernels::families::{

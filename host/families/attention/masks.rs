@@ -1,4 +1,4 @@
-//! The kernel of the `masks` family: flags of an attention mask to a work list that never leaves the device.
+//! The kernel of the module `masks`: flags of an attention mask to a work list that never leaves the device.
 
 use einsparse_kernels::abi::STRIP;
 use einsparse_kernels::families::{

@@ -1,4 +1,4 @@
-//! The steps of family `entries`: functions resolved once, workspace allocated once, parameters bound, kernels queued.
+//! The steps of module `entries`: functions resolved once, workspace allocated once, parameters bound, kernels queued.
 
 mod reorder;
 mod sort;

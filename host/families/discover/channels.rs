@@ -1,4 +1,4 @@
-//! Columns of items that hold something, and their values: family `channels`, two kernels a run.
+//! Columns of items that hold something, and their values: module `channels`, two kernels a run.
 
 use std::sync::Arc;
 

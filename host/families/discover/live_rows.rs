@@ -1,4 +1,4 @@
-//! Kernels over rows whose number is known on the device only: families `live_rows` and `dense_live`.
+//! Kernels over rows whose number is known on the device only: modules `live_rows` and `dense_live`.
 
 use einsparse_kernels::abi::{FLAG_BIAS_COLUMNS, FLAG_GELU, FLAG_VECTORS, PANEL_BYTES};
 use einsparse_kernels::families::{

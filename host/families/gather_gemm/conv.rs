@@ -42,7 +42,7 @@ pub(crate) struct ConvFinish {
     pub accumulate: bool,
 }
 
-/// The step of family `conv_steps` for elements of this type, or of this size.
+/// The step of module `conv_steps` for elements of this type, or of this size.
 pub(crate) fn conv_step(
     device: &Device,
     step: u32,
@@ -64,7 +64,7 @@ pub(crate) fn reads(row: &Row, address: u64, leading: usize) -> bool {
 /// A kernel that multiplies, by what it is told of the weights.
 #[derive(Debug)]
 enum Multiplier {
-    /// A tensor map of them: family `conv`.
+    /// A tensor map of them: module `conv`.
     Mapped(Kernel<ConvParams>),
     /// Their address.
     Addressed(Kernel<ConvWordsParams>),

@@ -1,4 +1,4 @@
-//! A kernel of the families `nm` and `nm_narrow`: the order of its tiles, tensor maps of the operands.
+//! A kernel of the modules `nm` and `nm_narrow`: the order of its tiles, tensor maps of the operands.
 
 use einsparse_kernels::abi::{B_COLUMNS, Dtype, FLAG_VECTORS, HALF, Operation};
 use einsparse_kernels::families::{NM_HOLDERS, NM_PAIR, NM_STEPS, NM_WORD, NmParams};

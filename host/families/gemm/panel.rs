@@ -1,4 +1,4 @@
-//! A kernel of the `wgmma` family: records and schedule of the strips, tensor maps of the operands.
+//! A kernel of the module `wgmma`: records and schedule of the strips, tensor maps of the operands.
 
 mod marked;
 

@@ -1,4 +1,4 @@
-//! The work list of the `wgmma` family: what the copies of each stage of a strip are, and which multiprocessor takes
+//! The work list of the module `wgmma`: what the copies of each stage of a strip are, and which multiprocessor takes
 //! which strip, in which order. Layout of the lists: `einsparse_kernels::abi`.
 
 mod schedule;

@@ -1,4 +1,4 @@
-//! The work list of the `sddmm_tiles` family: which tiles of 128 rows and gathered chunks of 64 columns hold entries, which
+//! The work list of the module `sddmm_tiles`: which tiles of 128 rows and gathered chunks of 64 columns hold entries, which
 //! of their elements these are, and which multiprocessor takes which tile. Layout: `einsparse_kernels::abi`.
 
 use einsparse_kernels::abi::{HALF, NO_STRIP, PANEL_BYTES, STRIP};

@@ -1,4 +1,4 @@
-//! Kernels at the places of a pattern. Of the `sampled` family: windows of a pattern, tensor maps of X and Y.
+//! Kernels at the places of a pattern. Of the module `sampled`: windows of a pattern, tensor maps of X and Y.
 
 use std::sync::Arc;
 
@@ -64,13 +64,13 @@ pub(crate) struct Places<'a> {
 /// A kernel chosen for one pattern.
 #[derive(Debug)]
 pub(crate) enum SampledLaunch {
-    /// Family `sampled`.
+    /// Module `sampled`.
     Windows(Box<Sampler>),
     /// Families `sddmm` and `sddmm_narrow`.
     Entries(Box<Sddmm>),
-    /// Family `sddmm_staged`.
+    /// Module `sddmm_staged`.
     Staged(Box<SddmmStaged>),
-    /// Family `sddmm_tiles`.
+    /// Module `sddmm_tiles`.
     Tiles(Box<SddmmTiles>),
 }
 

@@ -1,4 +1,4 @@
-//! A kernel of the families `sddmm` and `sddmm_narrow`: runs of entries of a pattern, and X and Y by their addresses.
+//! A kernel of the modules `sddmm` and `sddmm_narrow`: runs of entries of a pattern, and X and Y by their addresses.
 
 use std::sync::Arc;
 

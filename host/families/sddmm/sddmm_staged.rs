@@ -1,4 +1,4 @@
-//! A kernel of the `sddmm_staged` family: which rows of Y each thread block keeps, and the runs of entries in these columns.
+//! A kernel of the module `sddmm_staged`: which rows of Y each thread block keeps, and the runs of entries in these columns.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::worklist::Runs;
 
 #[derive(Debug)]
 pub(crate) struct SddmmStaged {
-    /// The entries as items, and what the family `sddmm` knows of them.
+    /// The entries as items, and what the module `sddmm` knows of them.
     entries: Sddmm<SddmmStagedParams>,
     shelves: DeviceMemory,
     blocks: u32,

@@ -1,4 +1,4 @@
-//! A kernel of the `sddmm_tiles` family: tiles that hold entries, what is picked of them, tensor maps of X and Y.
+//! A kernel of the module `sddmm_tiles`: tiles that hold entries, what is picked of them, tensor maps of X and Y.
 
 use std::sync::Arc;
 

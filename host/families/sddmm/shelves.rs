@@ -1,4 +1,4 @@
-//! The work list of the `sddmm_staged` family: columns by ranges whose rows of Y fit shared memory, the runs of entries in
+//! The work list of the module `sddmm_staged`: columns by ranges whose rows of Y fit shared memory, the runs of entries in
 //! each, and how many thread blocks share a range.
 
 use std::cmp::Reverse;

@@ -1,4 +1,4 @@
-//! The work list of the `sampled` family: which blocks of a pattern each window of 128 rows and gathered columns holds,
+//! The work list of the module `sampled`: which blocks of a pattern each window of 128 rows and gathered columns holds,
 //! and which multiprocessor takes which window. Layout of the lists: `einsparse_kernels::abi`.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Products of entries with A's transpose, whose pattern is made here, once for a plan, and a kernel of family `batched`.
+//! Products of entries with A's transpose, whose pattern is made here, once for a plan, and a kernel of module `batched`.
 //! A kernel of walk `Permuted` reads values through the pattern; to others they are brought in order first, in every run.
 
 use std::sync::Arc;
@@ -65,9 +65,9 @@ enum Way {
 /// The kernel, by the family of its row.
 #[derive(Debug)]
 enum Gathers {
-    /// Family `batched`.
+    /// Module `batched`.
     Many(Box<Gather<BatchedParams>>),
-    /// Family `spmm`.
+    /// Module `spmm`.
     One(Box<Gather>),
 }
 

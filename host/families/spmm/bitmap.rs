@@ -1,4 +1,4 @@
-//! A kernel of the family `bitmap`: the same number of stages for every thread block, and where strips are cut for that.
+//! A kernel of the module `bitmap`: the same number of stages for every thread block, and where strips are cut for that.
 
 mod layout;
 mod schedule;

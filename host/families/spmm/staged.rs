@@ -1,4 +1,4 @@
-//! A kernel of the family `staged`: rows and windows of the slices, a tensor map of B.
+//! A kernel of the module `staged`: rows and windows of the slices, a tensor map of B.
 
 mod shares;
 

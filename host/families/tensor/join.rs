@@ -1,5 +1,5 @@
 //! Entries of several sparse tensors that meet: one row for each combination of them that agrees on all shared indices.
-//! Made when an expression is planned, from the patterns alone; on a GPU by family `join`, with the same rows in the same
+//! Made when an expression is planned, from the patterns alone; on a GPU by module `join`, with the same rows in the same
 //! order.
 
 mod cpu;

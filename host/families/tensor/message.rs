@@ -1,4 +1,4 @@
-//! The gradient of the largest message on a GPU: family `message`, made for one pattern.
+//! The gradient of the largest message on a GPU: module `message`, made for one pattern.
 
 use std::sync::Arc;
 

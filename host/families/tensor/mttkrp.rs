@@ -1,4 +1,4 @@
-//! A kernel of family `mttkrp`: places and work list uploaded, values brought in order where the entries do not lie so.
+//! A kernel of module `mttkrp`: places and work list uploaded, values brought in order where the entries do not lie so.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A kernel of family `mttkrp` at the entries of a tensor: places of every slot uploaded, an entry after the other.
+//! A kernel of module `mttkrp` at the entries of a tensor: places of every slot uploaded, an entry after the other.
 
 use std::sync::Arc;
 

@@ -14,7 +14,7 @@ pub(crate) use lists::{Lists, Term};
 
 use crate::device::Device;
 use crate::driver::DeviceMemory;
-use crate::error::{Error, Refusal, Result};
+use crate::error::{Refusal, Result};
 use crate::indirect::TensorProductKind;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::turns::Turns;
@@ -206,13 +206,12 @@ impl CouplingLaunch {
         row: &'static Row,
         shape: &CouplingShape,
         lists: &Lists,
-    ) -> Result<Self> {
-        let facts = device.facts();
-        let refuse = |refusal: Refusal| Error::NoKernel {
-            indirect: String::new(),
-            tried: vec![refusal],
+    ) -> Result<std::result::Result<Self, Refusal>> {
+        let limit = device.facts().smem_per_block_optin;
+        let shared = match shared_bytes(row, shape, lists, limit) {
+            Ok(shared) => shared,
+            Err(refusal) => return Ok(Err(refusal)),
         };
-        let shared = shared_bytes(row, shape, lists, facts.smem_per_block_optin).map_err(refuse)?;
         let params = params_of(shape, lists)?;
         let grid = grid(device, row, shape, shared)?;
         let (sums, counters) = match shape.kind {
@@ -224,7 +223,7 @@ impl CouplingLaunch {
             }
             _ => (None, None),
         };
-        Ok(CouplingLaunch {
+        Ok(Ok(CouplingLaunch {
             kernel: Kernel::with_shared(device, row, shared)?,
             lists: device.upload(&lists.words)?,
             sums,
@@ -234,7 +233,7 @@ impl CouplingLaunch {
             totals: lists.totals,
             grid,
             shared,
-        })
+        }))
     }
 
     pub(crate) fn row(&self) -> &'static Row {

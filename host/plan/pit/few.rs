@@ -1,4 +1,4 @@
-//! Plans whose kernel finds the empty columns of a dynamic operand of few rows itself: family `pit_few`.
+//! Plans whose kernel finds the empty columns of a dynamic operand of few rows itself: module `pit_few`.
 
 use std::fmt;
 use std::sync::Arc;

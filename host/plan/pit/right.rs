@@ -1,4 +1,4 @@
-//! Plans with a dynamic operand on the right: families `detect`, `transpose` and `pit_right`.
+//! Plans with a dynamic operand on the right: modules `detect`, `transpose` and `pit_right`.
 
 use std::fmt;
 use std::sync::Arc;

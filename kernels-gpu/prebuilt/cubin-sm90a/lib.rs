@@ -1,4 +1,4 @@
-//! The kernels of einsparse: machine code for `sm_90a`, a module for each family,
+//! The kernels of einsparse: machine code for `sm_90a`, module by module,
 //! packed with zstd. `cargo xtask prebuild` makes them from the sources in `einsparse-kernels`; `--verify` compares.
 
 #![no_std]

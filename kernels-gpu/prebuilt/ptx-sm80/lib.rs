@@ -1,4 +1,4 @@
-//! The kernels of einsparse: PTX for `sm_80`, which drivers compile for it and every newer GPU, a module for each family,
+//! The kernels of einsparse: PTX for `sm_80`, which drivers compile for it and every newer GPU, module by module,
 //! packed with zstd. `cargo xtask prebuild` makes them from the sources in `einsparse-kernels`; `--verify` compares.
 
 #![no_std]

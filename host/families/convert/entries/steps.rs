@@ -1,4 +1,4 @@
-//! The kernels of family `entries`, resolved once, and the one step that stands alone.
+//! The kernels of module `entries`, resolved once, and the one step that stands alone.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Kernel maps on the CPU. The kernels of family `conv_map` do the same, to the same bits.
+//! Kernel maps on the CPU. The kernels of module `conv_map` do the same, to the same bits.
 
 use rayon::prelude::*;
 

@@ -1,4 +1,4 @@
-//! A dense product with a ReLU by the family `marked`, which says which micro-tiles of its result hold something.
+//! A dense product with a ReLU by the module `marked`, which says which micro-tiles of its result hold something.
 
 use einsparse_kernels::abi::FLAG_VECTORS;
 use einsparse_kernels::families::{MarkedParams, mark_words};

@@ -1,4 +1,4 @@
-//! What the family `mttkrp` will cost: rows gathered for every entry, and rows written.
+//! What the module `mttkrp` will cost: rows gathered for every entry, and rows written.
 
 use einsparse_kernels::table::Row;
 

@@ -1,4 +1,4 @@
-//! The join of two columns of keys on a GPU: family `join`, and the sorts of family `entries`.
+//! The join of two columns of keys on a GPU: module `join`, and the sorts of module `entries`.
 
 use std::sync::Arc;
 

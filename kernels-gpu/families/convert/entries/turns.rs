@@ -38,7 +38,7 @@ fn leave(p: &EntriesParams, turn: Turn) {
     }
 }
 
-/// Sum of what the thread blocks in front gave as `own`. Every thread must call it; shared memory: [`TURNS_BYTES`].
+/// Sum of what the thread blocks in front gave as `own`. Every thread must call it; shared memory: `TURNS_BYTES`.
 #[inline(always)]
 pub(super) fn in_front(p: &EntriesParams, turn: Turn, own: u32) -> u32 {
     let states = p.turns + TURNS_HEAD;

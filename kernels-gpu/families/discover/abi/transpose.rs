@@ -91,7 +91,7 @@ mod tests {
         }
     }
 
-    /// Each lane's four pairs of rows of a transposed fragment are eight neighbours (`device/transpose.rs`).
+    /// Each lane's four pairs of rows of a transposed fragment are eight neighbours (`families/discover/transpose.rs`).
     #[test]
     fn pairs_of_a_lane_are_neighbours() {
         // Row `r` of matrix `of`, as lanes give it; a lane holds rows 2 t and 2 t + 1 of each matrix, t its number in four.

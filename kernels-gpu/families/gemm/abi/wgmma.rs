@@ -100,7 +100,7 @@ pub struct WgmmaParams {
     pub b_map: MapWords,
     /// Records of all stages.
     pub records: u64,
-    /// [`Strip`]s by rounds: the first of every thread block, the second of every one, ...
+    /// [`Strip`](crate::abi::Strip)s by rounds: the first of every thread block, the second of every one, ...
     pub strips: u64,
     /// A copy of the first record of each thread block: it does not wait for the strip.
     pub heads: u64,

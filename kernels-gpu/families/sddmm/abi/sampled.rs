@@ -103,7 +103,7 @@ pub struct SampledParams {
     pub alpha: f64,
     /// Rounds of the work list.
     pub rounds: u32,
-    /// [`FLAG_ACCUMULATE`](crate::abi::FLAG_ACCUMULATE), [`FLAG_MASK_VALUES`].
+    /// [`FLAG_ACCUMULATE`](crate::abi::FLAG_ACCUMULATE), [`FLAG_MASK_VALUES`](crate::abi::FLAG_MASK_VALUES).
     pub flags: u32,
     /// Bytes from one row of a block to the next.
     pub row_bytes: u32,

@@ -1,4 +1,4 @@
-//! The module `spmm`: products with A of single entries by its rows, and the work list that modules of entries and blocks share.
+//! The module `spmm`: products with A of single entries by its rows.
 
 use crate::abi::{Dtype, Tile};
 
