@@ -186,7 +186,7 @@ mod tests {
 
     use super::*;
 
-    /// Names of params, and whether a row takes them: those of every family of the table.
+    /// Names of params, and whether a row takes them: those of the whole table.
     type Params = (&'static str, fn(&Row) -> bool);
 
     macro_rules! params {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_takes_the_params_of_its_family_and_no_others() {
+    fn a_row_takes_its_own_params_and_no_others() {
         for row in kernels() {
             let named = row.source.split_whitespace().next();
             assert_eq!(taken(row), named.into_iter().collect(), "{}", row.name);

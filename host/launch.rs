@@ -2,10 +2,10 @@
 //! [`kernel`](crate::kernel), and so is what a caller promises for it.
 
 pub(crate) mod maps;
-pub(crate) mod operands;
-pub(crate) mod planned;
+mod operands;
+mod planned;
 mod product;
-pub(crate) mod turns;
+mod turns;
 
 use einsparse_kernels::abi::{
     FLAG_ACCUMULATE, FLAG_BIAS_COLUMNS, FLAG_BIAS_ROWS, FLAG_GATE, FLAG_GELU, FLAG_RELU,

@@ -1,5 +1,5 @@
-//! What launches the kernels, by family: lists that a kernel reads, how large its grid is, its params. The folders are those of
-//! `kernels-gpu/families`.
+//! What launches the kernels, by family: lists that a kernel reads, how large its grid is, its params; of some also what it is predicted
+//! to cost, and the same on the CPU. The folders are those of `kernels-gpu/families`.
 
 // A family may have the name of its first module.
 #![allow(clippy::module_inception)]

@@ -347,10 +347,7 @@ fn choose(
             rows.push(row);
             continue;
         };
-        tried.push(Refusal {
-            name: row.name.into(),
-            reason: reason.into(),
-        });
+        tried.push(Refusal::of(row.name, reason));
     }
     rows.sort_by_key(|row| {
         let tiles = columns.div_ceil(row.columns as usize);

@@ -231,10 +231,10 @@ impl<T: Scalar> MessagePassing<T> {
             }
             Exec::Sum(_) => Err(Error::NoKernel {
                 indirect: BACKWARD.into(),
-                tried: vec![Refusal {
-                    name: self.variant().into(),
-                    reason: "is the gradient of no maximum: `backward`".into(),
-                }],
+                tried: vec![Refusal::of(
+                    self.variant(),
+                    "is the gradient of no maximum: `backward`",
+                )],
             }),
         }
     }

@@ -42,10 +42,7 @@ pub(super) struct Adaptive {
 
 /// The reason why a choice may not change.
 fn refusal(reason: &str) -> Option<Refusal> {
-    Some(Refusal {
-        name: "adaptive".into(),
-        reason: reason.into(),
-    })
+    Some(Refusal::of("adaptive", reason))
 }
 
 impl Adaptive {

@@ -143,10 +143,10 @@ pub(super) fn known_variant(indirect: &IndirectEinsum, options: &Options) -> Res
         Some(name) if name != path::NAME && crate::registry::find(name).is_none() => {
             Err(Error::NoKernel {
                 indirect: indirect.to_string(),
-                tried: vec![Refusal {
-                    name: name.clone(),
-                    reason: "the table has no kernel of this name".into(),
-                }],
+                tried: vec![Refusal::of(
+                    name.clone(),
+                    "the table has no kernel of this name",
+                )],
             })
         }
         _ => Ok(()),

@@ -39,10 +39,7 @@ pub(super) struct Joined {
 fn refuse(einsum: &Einsum, reason: String) -> Error {
     Error::NoKernel {
         indirect: einsum.to_string(),
-        tried: vec![Refusal {
-            name: "join".into(),
-            reason,
-        }],
+        tried: vec![Refusal::of("join", reason)],
     }
 }
 

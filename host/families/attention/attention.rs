@@ -12,8 +12,7 @@ use crate::error::Result;
 use crate::families::attention::queries::Work;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Heads, heads_map};
-use crate::launch::turns::Turns;
-use crate::launch::{refused, small, within};
+use crate::launch::{Turns, refused, small, within};
 
 /// A matrix for each head in device memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -15,8 +15,7 @@ use crate::error::{Error, Refusal, Result};
 use crate::families::convert::DenseMatrix;
 use crate::families::discover::{DeviceLists, list_stride};
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::turns::Turns;
-use crate::launch::{MAX_GRID_X, MAX_GRID_Y, refused, small, within};
+use crate::launch::{MAX_GRID_X, MAX_GRID_Y, Turns, refused, small, within};
 use crate::registry::Dtype;
 
 /// How the rows of an item are dealt to thread blocks.

@@ -14,8 +14,7 @@ use crate::driver::DeviceMemory;
 use crate::error::{Error, Refusal, Result};
 use crate::families::convert::DenseMatrix;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::turns::Turns;
-use crate::launch::{MAX_GRID_X, MAX_GRID_Y, small, within};
+use crate::launch::{MAX_GRID_X, MAX_GRID_Y, Turns, small, within};
 use crate::registry::{Dtype, Operation};
 
 /// What is looked at.

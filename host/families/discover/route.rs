@@ -14,8 +14,7 @@ use crate::driver::DeviceMemory;
 use crate::error::{Error, Refusal, Result};
 use crate::families::convert::DenseMatrix;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::turns::Turns;
-use crate::launch::{aligned, small, within};
+use crate::launch::{Turns, aligned, small, within};
 use crate::registry::{Dtype, Operation};
 
 /// A step's kernel.

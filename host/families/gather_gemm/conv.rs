@@ -14,8 +14,7 @@ use crate::error::{Error, Result};
 use crate::families::gather_gemm::kernel_map::{KernelMap, MapArrays};
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Heads, heads_map};
-use crate::launch::turns::Turns;
-use crate::launch::{MAX_GRID_Y, refused, small, within};
+use crate::launch::{MAX_GRID_Y, Turns, refused, small, within};
 use crate::registry::Dtype;
 
 /// Operands in device memory; leading dimensions in elements.

@@ -13,8 +13,7 @@ use crate::error::{Error, Result};
 use crate::families::gather_gemm::conv::{conv_step, is_gradient, reads, row_bytes, walked};
 use crate::families::gather_gemm::kernel_map::{KernelMap, MapArrays};
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::turns::Turns;
-use crate::launch::{MAX_GRID_X, MAX_GRID_Y, refused, small, within};
+use crate::launch::{MAX_GRID_X, MAX_GRID_Y, Turns, refused, small, within};
 use crate::registry::Dtype;
 
 /// Operands in device memory; leading dimensions in elements.

@@ -14,8 +14,7 @@ use crate::families::convert::{Sort, SortOut, Steps};
 use crate::families::gather_gemm::conv::conv_step;
 use crate::families::gather_gemm::kernel_map::{ABSENT, ConvGeometry, HALF, MapArrays, ROWS};
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::turns::Turns;
-use crate::launch::{MAX_GRID_X, small, within};
+use crate::launch::{MAX_GRID_X, Turns, small, within};
 use crate::registry::Dtype;
 
 fn alloc(device: &Device, words: usize) -> Result<DeviceMemory> {

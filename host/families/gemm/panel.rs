@@ -18,10 +18,9 @@ use crate::families::gemm::strips::{Pieces, Records, Schedule, Source, Tiles};
 use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Flat, tensor_map};
-use crate::launch::planned::Planned;
-use crate::launch::turns::Turns;
-use crate::launch::{Extents, RawSpmm, flags, refused, small, within};
-use crate::launch::{Matrix, Product};
+use crate::launch::{
+    Extents, Matrix, Planned, Product, RawSpmm, Turns, flags, refused, small, within,
+};
 use crate::registry::Dtype;
 use crate::worklist::Runs;
 pub(crate) use marked::MarkedLaunch;

@@ -18,9 +18,7 @@ use crate::families::sddmm::sddmm_tiles::SddmmTiles;
 use crate::families::sddmm::windows::{Blocks, Windows};
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Flat, tensor_map};
-use crate::launch::planned::Planned;
-use crate::launch::turns::Turns;
-use crate::launch::{aligned, small, within};
+use crate::launch::{Planned, Turns, aligned, small, within};
 use crate::registry::Dtype;
 use crate::worklist::Runs;
 

@@ -15,8 +15,7 @@ use crate::families::gemm::panel::out_flag;
 use crate::families::sddmm::{RawSampled, SampledExtents};
 use crate::families::spmm::gather::Words;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::planned::Planned;
-use crate::launch::{MAX_GRID_X, aligned, refused, small, within};
+use crate::launch::{MAX_GRID_X, Planned, aligned, refused, small, within};
 use crate::registry::Dtype;
 use crate::worklist::{Runs, pieces};
 

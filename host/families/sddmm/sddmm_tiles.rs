@@ -17,8 +17,7 @@ use crate::families::sddmm::panes::Panes;
 use crate::families::sddmm::{RawSampled, SampledExtents};
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Flat, tensor_map};
-use crate::launch::planned::Planned;
-use crate::launch::{aligned, refused, within};
+use crate::launch::{Planned, aligned, refused, within};
 use crate::worklist::Runs;
 
 #[derive(Debug)]

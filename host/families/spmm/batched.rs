@@ -13,11 +13,7 @@ use crate::families::convert::entries::{Reorder, SortOut, Steps, Transpose, perm
 use crate::families::spmm::gather::Gather;
 use crate::indirect::SpmmForm;
 use crate::kernel::Queue;
-use crate::launch::Matrix;
-use crate::launch::Product;
-use crate::launch::planned::Planned;
-use crate::launch::turns::Turns;
-use crate::launch::{Extents, MAX_GRID_Y, RawSpmm, refused};
+use crate::launch::{Extents, MAX_GRID_Y, Matrix, Planned, Product, RawSpmm, Turns, refused};
 use crate::registry::WalkKind;
 use crate::tensor::VECTOR_ENTRIES;
 use crate::worklist::Runs;

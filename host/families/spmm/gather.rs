@@ -12,9 +12,7 @@ use crate::error::Result;
 use crate::families::convert::lists::{DEVICE_ROWS, List, Lists};
 use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::Product;
-use crate::launch::turns::Turns;
-use crate::launch::{Extents, MAX_GRID_X, MAX_GRID_Y, RawSpmm, small, within};
+use crate::launch::{Extents, MAX_GRID_X, MAX_GRID_Y, Product, RawSpmm, Turns, small, within};
 use crate::worklist::{Runs, WorkList};
 
 /// A kernel chosen for one pattern, with what it needs beside the operands.

@@ -13,9 +13,9 @@ use crate::error::Result;
 use crate::families::gemm::panel::out_flag;
 use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::Product;
-use crate::launch::planned::Planned;
-use crate::launch::{Extents, MAX_GRID_X, MAX_GRID_Y, RawSpmm, aligned, flags, small, within};
+use crate::launch::{
+    Extents, MAX_GRID_X, MAX_GRID_Y, Planned, Product, RawSpmm, aligned, flags, small, within,
+};
 use crate::worklist::Runs;
 use rayon::prelude::*;
 

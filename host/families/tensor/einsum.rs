@@ -10,8 +10,7 @@ use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::Result;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::in_vectors;
-use crate::launch::turns::Turns;
+use crate::launch::{Turns, in_vectors};
 use crate::tensor::VECTOR_ENTRIES;
 
 /// Device addresses of one run.

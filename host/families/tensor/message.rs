@@ -14,8 +14,7 @@ use crate::driver::DeviceMemory;
 use crate::error::Result;
 use crate::families::tensor::fibres::Fibres;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::turns::Turns;
-use crate::launch::{MAX_GRID_X, refused, small, within};
+use crate::launch::{MAX_GRID_X, Turns, refused, small, within};
 use crate::registry::Dtype;
 use crate::tensor::VECTOR_ENTRIES;
 

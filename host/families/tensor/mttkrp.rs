@@ -15,8 +15,7 @@ use crate::families::spmm::gather::Words;
 use crate::families::tensor::cost::rows::{rows_streamed, rows_weight};
 use crate::families::tensor::fibres::Fibres;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::turns::Turns;
-use crate::launch::{MAX_GRID_X, MAX_GRID_Y, aligned, in_vectors, small, within};
+use crate::launch::{MAX_GRID_X, MAX_GRID_Y, Turns, aligned, in_vectors, small, within};
 use crate::tensor::VECTOR_ENTRIES;
 
 /// Entries of a piece of a long row at the least where the output goes past L2.

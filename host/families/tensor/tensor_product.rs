@@ -17,8 +17,7 @@ use crate::driver::DeviceMemory;
 use crate::error::{Refusal, Result};
 use crate::indirect::TensorProductKind;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::turns::Turns;
-use crate::launch::{MAX_GRID_X, MAX_GRID_Y, within};
+use crate::launch::{MAX_GRID_X, MAX_GRID_Y, Turns, within};
 use crate::registry::Dtype;
 
 /// Extents of a tensor product.
@@ -121,10 +120,7 @@ pub(crate) fn shared_bytes(
     lists: &Lists,
     limit: u32,
 ) -> Result<u32, Refusal> {
-    let refuse = |reason: String| Refusal {
-        name: row.name.into(),
-        reason,
-    };
+    let refuse = |reason: String| Refusal::of(row.name, reason);
     let params = params_of(shape, lists).map_err(|e| refuse(e.to_string()))?;
     let tall = shape.rows[0].max(shape.rows[1]) * TENSOR_STRIDE as usize * row.dtype.acc_bytes();
     if shape.kind == TensorProductKind::Items && tall > u16::MAX as usize {

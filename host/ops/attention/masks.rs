@@ -153,12 +153,7 @@ pub(in crate::ops) fn choose<T: Scalar>(dim: usize, variant: Option<&str>) -> Re
             None
         }
     };
-    let tried = rows().filter_map(|row| {
-        Some(Refusal {
-            name: row.name.into(),
-            reason: fault(row)?,
-        })
-    });
+    let tried = rows().filter_map(|row| Some(Refusal::of(row.name, fault(row)?)));
     rows()
         .find(|row| fault(row).is_none())
         .ok_or_else(|| Error::NoKernel {

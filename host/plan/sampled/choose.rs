@@ -45,10 +45,7 @@ impl Sampling<'_> {
             .filter(|row| samples(row) && self.computes(row.dtype));
         for row in rows {
             match self.refusal(row, machine, options) {
-                Some(reason) => choice.refused.push(Refusal {
-                    name: row.name.into(),
-                    reason,
-                }),
+                Some(reason) => choice.refused.push(Refusal::of(row.name, reason)),
                 None => choice.candidates.push(Candidate {
                     name: row.name,
                     cost: predict_samples(row, &self.work, machine),

@@ -67,12 +67,7 @@ impl AnySampledPlan {
         out: &AnySparseTensor,
     ) -> Result<std::result::Result<(IndirectEinsum, Choice, Exec), Vec<Refusal>>> {
         let (einsum, operands, options) = (asked.einsum, asked.operands, asked.options);
-        let other = |reason: &str| {
-            Ok(Err(vec![Refusal {
-                name: "sampled".into(),
-                reason: reason.into(),
-            }]))
-        };
+        let other = |reason: &str| Ok(Err(vec![Refusal::of("sampled", reason)]));
         if sparse_factors(einsum, operands).len() > 1 {
             return other("computes products of one sparse factor");
         }

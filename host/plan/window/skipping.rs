@@ -25,10 +25,7 @@ const FAMILY: &str = "pit_conv";
 type Offered<T> = std::result::Result<T, Option<Refusal>>;
 
 fn refused<T>(reason: &str) -> Result<Offered<T>> {
-    Ok(Err(Some(Refusal {
-        name: FAMILY.into(),
-        reason: reason.into(),
-    })))
+    Ok(Err(Some(Refusal::of(FAMILY, reason))))
 }
 
 /// The axis along which a dynamic operand is sparse, and the share of its micro-tiles that is expected to hold something. Of two dynamic
