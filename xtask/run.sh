@@ -80,7 +80,7 @@ faults() {
 sanitize() {
     program=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
     start=$(date +%s)
-    timeout 580 "$program" --tool "$1" --error-exitcode 9 tests/device "$2" --exact >"sanitized/$1-$2.log" 2>&1
+    timeout 1800 "$program" --tool "$1" --error-exitcode 9 tests/device "$2" --exact >"sanitized/$1-$2.log" 2>&1
     code=$?
     if grep -q "before first instrumented API call" "sanitized/$1-$2.log"; then
         outcome="no GPU"

@@ -12,14 +12,18 @@ use einsparse::{Context, Determinism, Stream, Tensor};
 
 use super::matmul::{dynamic, integers};
 use super::routing::{Router, choices};
-use crate::support::gpu;
+use crate::support::{gpu, small};
 
 /// Operands of an operator, each with its own result.
 const SETS: usize = 3;
-const RUNS: usize = 1000;
 const THREADS: usize = 8;
 /// Runs under way before results are compared.
 const AHEAD: usize = 8;
+
+/// Enough under a tool to go round the operands and the streams.
+fn runs() -> usize {
+    if small() { 24 } else { 1000 }
+}
 
 type Run<'o> = dyn FnMut(usize, &mut Tensor<f16>, &Stream) -> einsparse::Result<()> + Send + 'o;
 
@@ -37,7 +41,7 @@ fn keeps_apart(context: &Context, name: &str, shape: &[usize], run: &mut Run<'_>
     let streams = [context.stream().unwrap(), context.stream().unwrap()];
     let outs = || context.zeros::<f16>(shape).unwrap();
     let mut outs: Vec<_> = (0..AHEAD).map(|_| outs()).collect();
-    for first in (0..RUNS).step_by(AHEAD) {
+    for first in (0..runs()).step_by(AHEAD) {
         for (ahead, out) in outs.iter_mut().enumerate() {
             let number = first + ahead;
             run(number % SETS, out, &streams[number % 2]).unwrap();
@@ -58,7 +62,7 @@ fn keeps_apart(context: &Context, name: &str, shape: &[usize], run: &mut Run<'_>
             threads.spawn(move || {
                 let stream = context.stream().unwrap();
                 let mut out = context.zeros::<f16>(shape).unwrap();
-                for number in 0..RUNS / THREADS {
+                for number in 0..runs() / THREADS {
                     let set = (thread + number) % SETS;
                     let mut run = shared.lock().unwrap_or_else(PoisonError::into_inner);
                     run(set, &mut out, &stream).unwrap();

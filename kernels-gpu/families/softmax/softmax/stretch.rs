@@ -190,6 +190,12 @@ impl Own {
     }
 }
 
+/// The four at an end of a row holds words of the next row, which another thread writes.
+#[inline(always)]
+fn all_have_read() {
+    gpu::sync_threads();
+}
+
 /// The softmax of this thread's scaled row, in its place.
 #[inline(always)]
 fn soften<const LOG: bool>(own: Own) {
@@ -232,6 +238,7 @@ fn soften<const LOG: bool>(own: Own) {
         }
     });
     let finish = Finish::new::<LOG>(max, sum);
+    all_have_read();
     unroll!(c < 4, {
         if own.reaches(c) {
             unroll!(half < 2, {
@@ -266,6 +273,7 @@ fn add(own: Own) {
             });
         }
     });
+    all_have_read();
     unroll!(c < 4, {
         if own.reaches(c) {
             unroll!(half < 2, { own.store(c * 2 + half, [sum.to_bits(); 4]) });
@@ -332,7 +340,7 @@ fn gradient<E: Elem<Acc = f32>, const VEC: usize, const REP: usize, const LOG: b
     });
 }
 
-/// The stretches, dealt round. Each thread writes to shared memory, and reads last, the same slots: two barriers a stretch.
+/// The stretches, dealt round. Each thread writes to shared memory, and reads last, the same slots: three barriers a stretch.
 #[inline(always)]
 pub(super) fn deal<
     E: Elem<Acc = f32>,
