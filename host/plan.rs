@@ -4,28 +4,13 @@
 mod adaptive;
 mod any;
 mod arrays;
-mod bind;
 mod choose;
-mod convolution;
 mod cpu;
-mod dots;
-mod einsum;
-mod family;
-mod gate;
 mod into;
 mod joined;
 mod kept;
-mod options;
 mod path;
-mod pattern;
-mod pit;
-mod problem;
-mod products;
-mod refuse;
-mod rows;
 mod sampled;
-mod spmm;
-mod tensor_product;
 mod window;
 
 use std::fmt;
@@ -44,18 +29,13 @@ use crate::tensor::{Operand, Tensor, erase};
 
 pub(crate) use any::AnyPlan;
 pub(crate) use arrays::without_arrays;
-pub use choose::{Candidate, Choice};
-pub(crate) use convolution::multiplied_as;
-pub(crate) use dots::{dots_row, mark_padding};
-pub(crate) use family::Types;
 pub use joined::PositionLists;
-pub use kept::KeptForm;
-pub use options::{Determinism, Options, Precision, ValuesRule, ZerosRule};
 pub use path::{Path, Step};
-pub(crate) use pattern::PlannedPattern;
-pub use problem::Problem;
-pub(crate) use rows::rows_of;
 pub use sampled::SampledPlan;
+
+pub use crate::offer::{
+    Candidate, Choice, Determinism, KeptForm, Options, Precision, Problem, ValuesRule, ZerosRule,
+};
 
 /// An expression bound to formats, shapes and a kernel, over elements `T` into elements `Out`.
 ///
@@ -97,17 +77,17 @@ impl Context {
 impl<T: Scalar, Out: Scalar> Plan<T, Out> {
     /// Shape of the output.
     pub fn out_shape(&self) -> &[usize] {
-        &self.any.out_shape
+        &self.any.expression.out_shape
     }
 
     /// The expression as parsed.
     pub fn einsum(&self) -> &Einsum {
-        &self.any.einsum
+        &self.any.expression.einsum
     }
 
     /// The expression with the format written in.
     pub fn indirect(&self) -> &IndirectEinsum {
-        &self.any.indirect
+        &self.any.expression.indirect
     }
 
     /// The kernel chosen, what it was chosen from, and what was refused.

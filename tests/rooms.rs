@@ -86,10 +86,10 @@ fn families_of_kernels_do_not_know_each_other() {
 }
 
 /// The rooms of the host from the ground up: each may know those in front of it.
-const HOST: [&str; 24] = [
+const HOST: [&str; 25] = [
     "error", "parallel", "registry", "values", "machine", "driver", "module", "device", "kernel",
-    "context", "worklist", "tensor", "einsum", "indirect", "cost", "cpu", "launch", "families",
-    "plan", "convert", "entries", "dynamic", "ops", "lib",
+    "context", "worklist", "tensor", "einsum", "indirect", "cost", "cpu", "launch", "offer",
+    "families", "plan", "convert", "entries", "dynamic", "ops", "lib",
 ];
 
 /// What still goes up: plans of dynamic operands run operators of `dynamic`, two of which hold plans.
@@ -101,7 +101,7 @@ const EXPORTED: [(&str, &str); 9] = [
     ("Device", "device"),
     ("Error", "error"),
     ("Operand", "tensor"),
-    ("Options", "plan"),
+    ("Options", "offer"),
     ("RawSpmm", "launch"),
     ("Result", "error"),
     ("Scalar", "registry"),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use einsparse_formats::FormatError;
 use rayon::prelude::*;
 
-use super::detect::{above, check_shape, elsewhere, operand};
+use super::detect::{check_shape, elsewhere, operand};
 use super::index::{Lists, MicroIndex};
 use super::matmul::turns;
 use crate::context::Context;
@@ -14,6 +14,7 @@ use crate::device::Stream;
 use crate::error::{Error, Result};
 use crate::families::convert::DenseMatrix;
 use crate::families::discover::{ChannelsLaunch, list_stride};
+use crate::families::gather_gemm::found::above;
 use crate::kernel::Queue;
 use crate::launch::in_turn;
 use crate::registry::{Dtype, Scalar};

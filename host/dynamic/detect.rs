@@ -9,12 +9,13 @@ use crate::device::{Device, Stream};
 use crate::error::{Error, Result};
 use crate::families::convert::DenseMatrix;
 use crate::families::discover::{DetectLaunch, DeviceLists, Looked, list_stride};
+use crate::families::gather_gemm::found::above;
 use crate::kernel::Queue;
+use crate::offer::Determinism;
 use crate::parallel;
-use crate::plan::Determinism;
 use crate::registry::{Dtype, Scalar};
 use crate::tensor::{AnyTensor, Tensor};
-use crate::values::{Slice, with_type};
+use crate::values::Slice;
 
 /// What counts, and in which order micro-tiles are listed.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -259,28 +260,6 @@ fn looked(
             indirect: format!("micro-tiles of {}", dtype.name()),
             tried: Vec::new(),
         }),
-    }
-}
-
-/// What an element's magnitude, as an integer, is increased by so that its top bit says that it is above the threshold.
-pub(crate) fn above(dtype: Dtype, threshold: f64) -> u32 {
-    with_type!(dtype, T => above_of::<T>(threshold))
-}
-
-fn above_of<T: Scalar>(threshold: f64) -> u32 {
-    // The largest element that is not above.
-    let nearest = T::from_f64(threshold);
-    let over = nearest.to_f64() > threshold;
-    let bytes = bytemuck::bytes_of(&nearest);
-    let bits = bytes
-        .iter()
-        .rev()
-        .fold(0u32, |bits, &byte| bits << 8 | u32::from(byte));
-    let limit = bits.saturating_sub(u32::from(over));
-    match bytes.len() {
-        2 => (0x7fff - limit.min(0x7fff)) * 0x0001_0001,
-        4 => 0x7fff_ffff - limit.min(0x7fff_ffff),
-        _ => 0,
     }
 }
 

@@ -6,14 +6,13 @@ use einsparse_kernels::table::kernels;
 
 use super::detect::{DetectOptions, Detector, check_shape, elsewhere};
 use super::skipping::Skipping;
-use super::turned::WIDTH;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::Result;
+use crate::families::gather_gemm::found::WIDTH;
 use crate::plan::{Determinism, Options, Plan};
 use crate::registry::Scalar;
-use crate::tensor::{AnyTensor, Operand, Tensor};
-use crate::tensor::{Expected, dynamic};
+use crate::tensor::{AnyTensor, Expected, Operand, Tensor, dynamic};
 use crate::values::{Sum, with_sums};
 
 /// Which elements of A's gradient are wanted.

@@ -4,17 +4,18 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::Detector;
-use super::detect::{DetectOptions, above, check_items, elsewhere, operand};
+use super::detect::{DetectOptions, check_items, elsewhere, operand};
 use super::index::{Lists, MicroIndex};
 use crate::context::Context;
-use crate::device::{Device, Stream};
+use crate::device::Stream;
 use crate::error::{Error, Result};
-use crate::families::discover::{DetectLaunch, DeviceLists, Looked, list_stride};
+use crate::families::discover::{DetectLaunch, DeviceLists, list_stride};
+use crate::families::gather_gemm::found::{above, kernels_as};
 use crate::families::gather_gemm::{PitFewLaunch, PitLaunch, PitWork};
 use crate::kernel::Queue;
 use crate::launch::{Turns, in_turn};
-use crate::plan::{Determinism, Precision, multiplied_as};
-use crate::registry::{Dtype, Scalar};
+use crate::offer::{Determinism, Precision, multiplied_as};
+use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Tensor};
 use crate::values::{Sum, with_sums};
 
@@ -111,40 +112,6 @@ pub struct DynamicMatmul<T> {
     /// Both in one kernel, of few rows.
     few: Option<PitFewLaunch>,
     element: PhantomData<T>,
-}
-
-/// The kernels that find and multiply the micro-tiles of an A.
-pub(crate) fn kernels_of(
-    device: &Arc<Device>,
-    dtype: Dtype,
-    work: PitWork,
-    how: (f64, Determinism),
-) -> Result<(DetectLaunch, PitLaunch)> {
-    kernels_as(device, (dtype, dtype), work, how)
-}
-
-/// The same for elements of type `own`, multiplied as elements of type `dtype`.
-pub(crate) fn kernels_as(
-    device: &Arc<Device>,
-    (own, dtype): (Dtype, Dtype),
-    work: PitWork,
-    (threshold, determinism): (f64, Determinism),
-) -> Result<(DetectLaunch, PitLaunch)> {
-    let [m, k, _] = work.extents;
-    let product = PitLaunch::new(device, dtype, work, list_stride(k))?;
-    let how = (above(own, threshold), determinism == Determinism::Strict);
-    let (looked, shape, micro) = if work.turned {
-        (Looked::Elements(own), [k, m], (1, work.height))
-    } else {
-        let rows = work.items.saturating_mul(m);
-        let packed = Looked::Packed(dtype.bytes());
-        (packed, [rows, k], (work.height, 1))
-    };
-    let detect = DetectLaunch::tiles(device, looked, shape, micro, how)?;
-    if work.turned {
-        return Ok((detect.batched(work.items)?, product));
-    }
-    Ok((detect, product))
 }
 
 impl<T: Scalar> DynamicMatmul<T> {

@@ -6,16 +6,14 @@ use std::sync::Arc;
 
 use super::detect::{DetectOptions, Detector, check_items, elsewhere, operand};
 use super::index::{Lists, MicroIndex};
-use super::matmul::{kernels_of, lists};
-use super::turned::WIDTH;
+use super::matmul::lists;
 use crate::context::Context;
-use crate::device::{Device, Stream};
+use crate::device::Stream;
 use crate::error::Result;
-use crate::families::convert::DenseMatrix;
-use crate::families::discover::{DetectLaunch, DeviceLists, TransposeLaunch, list_stride};
-use crate::families::gather_gemm::{PitLaunch, PitWork};
+use crate::families::discover::list_stride;
+use crate::families::gather_gemm::found::{RightKernels, WIDTH};
 use crate::kernel::Queue;
-use crate::plan::Determinism;
+use crate::offer::Determinism;
 use crate::registry::{Dtype, Scalar};
 use crate::tensor::{AnyTensor, Tensor};
 use crate::values::{Sum, with_sums};
@@ -64,74 +62,6 @@ pub struct RightMatmul<T> {
     index: MicroIndex,
     kernels: Option<RightKernels>,
     element: PhantomData<T>,
-}
-
-/// The kernels of a run, in their order.
-#[derive(Debug)]
-pub(crate) struct RightKernels {
-    detect: DetectLaunch,
-    transpose: Option<TransposeLaunch>,
-    product: PitLaunch,
-}
-
-impl RightKernels {
-    /// For extents `[m, k, n]` of each of so many items, and an A that lies as `[k, m]` or not.
-    pub(crate) fn new(
-        device: &Arc<Device>,
-        dtype: Dtype,
-        items: usize,
-        extents: [usize; 3],
-        by_columns: bool,
-        how: (f64, Determinism),
-    ) -> Result<Self> {
-        let [m, k, _] = extents;
-        let work = PitWork::right(items, extents, WIDTH);
-        let (detect, product) = kernels_of(device, dtype, work, how)?;
-        let made = || TransposeLaunch::new(device, dtype, items, [m, k]);
-        Ok(RightKernels {
-            detect,
-            transpose: (!by_columns).then(made).transpose()?,
-            product,
-        })
-    }
-
-    /// Room for the lists.
-    pub(crate) fn lists(&self, device: &Device) -> Result<DeviceLists> {
-        self.detect.lists(device)
-    }
-
-    /// Device bytes beside the lists.
-    pub(crate) fn bytes(&self) -> usize {
-        self.transpose.as_ref().map_or(0, TransposeLaunch::bytes)
-    }
-
-    /// Names in the order of a run.
-    pub(crate) fn names(&self) -> Vec<&'static str> {
-        let made = self.transpose.as_ref().map(TransposeLaunch::name);
-        let first = std::iter::once(self.detect.name());
-        first.chain(made).chain([self.product.name()]).collect()
-    }
-
-    /// Queues all of them, of `[A, B, C]`. `turn` is handed the launches once nothing is left to be refused.
-    /// The lists are of these kernels, and runs follow one another.
-    pub(crate) fn run(
-        &self,
-        lists: &DeviceLists,
-        [a, b, c]: [DenseMatrix; 3],
-        queue: Queue<'_>,
-        turn: impl FnOnce(&mut dyn FnMut() -> Result<()>) -> Result<()>,
-    ) -> Result<()> {
-        let turned = self.transpose.as_ref().map_or(a, TransposeLaunch::out);
-        let params = self.product.params(lists, Some(b), turned, c)?;
-        // Each kernel waits for the one ahead, so the product comes behind both.
-        turn(&mut || {
-            self.detect.run(b, lists, queue)?;
-            if let Some(transpose) = &self.transpose {
-                transpose.run(a, queue)?;
-            }
-            self.product.start(&params, queue)
-        })
-    }
 }
 
 impl<T: Scalar> RightMatmul<T> {

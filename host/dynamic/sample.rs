@@ -3,11 +3,12 @@
 use std::marker::PhantomData;
 use std::sync::{Mutex, PoisonError};
 
-use super::detect::{above, check_shape, operand};
+use super::detect::{check_shape, operand};
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Error, Result};
 use crate::families::discover::SampleLaunch;
+use crate::families::gather_gemm::found::above;
 use crate::kernel::Queue;
 use crate::launch::Turns;
 use crate::registry::{Dtype, Scalar};

@@ -3,17 +3,16 @@
 use std::sync::Arc;
 
 use super::detect::operand;
-use super::matmul::kernels_of;
-use super::turned::WIDTH;
 use crate::context::Context;
 use crate::device::{Device, Stream};
 use crate::error::Result;
 use crate::families::discover::{DetectLaunch, DeviceLists};
+use crate::families::gather_gemm::found::{WIDTH, kernels_of};
 use crate::families::gather_gemm::{PitLaunch, PitWork};
 use crate::families::sddmm::{PitSampledLaunch, PitSampledRun};
 use crate::kernel::Queue;
 use crate::launch::Turns;
-use crate::plan::Determinism;
+use crate::offer::Determinism;
 use crate::registry::Dtype;
 use crate::tensor::AnyTensor;
 

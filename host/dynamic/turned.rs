@@ -5,20 +5,18 @@ use std::sync::Arc;
 
 use super::detect::{DetectOptions, Detector, check_shape, elsewhere, operand};
 use super::index::{Lists, MicroIndex};
-use super::matmul::{kernels_of, lists, multiply_on_host};
+use super::matmul::{lists, multiply_on_host};
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::Result;
 use crate::families::discover::{DetectLaunch, list_stride};
+use crate::families::gather_gemm::found::{WIDTH, kernels_of};
 use crate::families::gather_gemm::{PitLaunch, PitWork};
 use crate::kernel::Queue;
-use crate::plan::Determinism;
+use crate::offer::Determinism;
 use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Tensor};
 use crate::values::{Sum, with_sums};
-
-/// Elements of a row that a micro-tile has.
-pub(crate) const WIDTH: usize = 64;
 
 /// `C[m,n] = A[k,m] * B[k,n]` with an A that is dense in memory and has empty pieces of 64 elements of a row, other ones at each run: the gradient of
 /// B in `C = A B`, `B' = A^T C'`, and of the input of a layer with masked weights. The micro-tiles are `1 x 64` along the axis that is

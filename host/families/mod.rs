@@ -1,5 +1,5 @@
-//! What launches the kernels, by family: lists that a kernel reads, how large its grid is, its params; of some also what it is predicted
-//! to cost, and the same on the CPU. The folders are those of `kernels-gpu/families`.
+//! By family what can run (`offers`) and what launches it: lists that a kernel reads, how large its grid is, its params; of some also what
+//! it is predicted to cost, and the same on the CPU. The folders are those of `kernels-gpu/families`.
 
 // A family may have the name of its first module.
 #![allow(clippy::module_inception)]
@@ -13,3 +13,24 @@ pub(crate) mod sddmm;
 pub(crate) mod softmax;
 pub(crate) mod spmm;
 pub(crate) mod tensor;
+
+use crate::offer::Offers;
+
+/// Who has kernels for products of two matrices.
+pub(crate) const PRODUCTS: &[Offers] = &[
+    spmm::offers::offers,
+    gemm::offers::offers,
+    gather_gemm::offers::pit::offers,
+    gather_gemm::offers::pit::right::offers,
+];
+
+/// For other expressions of one structure.
+pub(crate) const STRUCTURES: &[Offers] = &[
+    tensor::offers::rows::offers,
+    tensor::offers::dots::offers,
+    tensor::offers::tensor_product::offers,
+    gather_gemm::offers::convolution::offers,
+];
+
+/// For any expression.
+pub(crate) const ANY: &[Offers] = &[tensor::offers::einsum::offers];

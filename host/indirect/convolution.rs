@@ -2,7 +2,7 @@
 //! whatever the names.
 
 use super::{Access, Index, IndirectEinsum};
-use crate::einsum::{Activation, Mode, Scalar};
+use crate::einsum::{Activation, Mode};
 
 /// `out[Q[p],n] (= | +=) scalars * In[I[p],c] * W[T[p],c,n]`, or W as `[T[p],n,c]`.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,8 +19,6 @@ pub struct ConvolutionForm {
     pub lists: [String; 3],
     /// `=` or `+=`.
     pub mode: Mode,
-    /// Factors without indices.
-    pub scalars: Vec<Scalar>,
 }
 
 /// The list and the loop index of `list[p]`.
@@ -99,7 +97,6 @@ impl IndirectEinsum {
             turned,
             lists,
             mode: self.mode,
-            scalars: self.scalars.clone(),
         })
     }
 }

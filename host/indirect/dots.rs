@@ -1,7 +1,7 @@
 //! Is this indirect Einsum a product of gathered rows for each entry (sampled products of any number of matrices)?
 
 use super::{Index, IndirectEinsum};
-use crate::einsum::{Activation, Mode, Scalar};
+use crate::einsum::{Activation, Mode};
 
 /// `out[p] (= | +=) scalars * mask[p] * F1[A1[p], r] * F2[A2[p], r] * ...`, summed over r; the mask may be missing, an array may stand in
 /// several factors.
@@ -15,8 +15,6 @@ pub struct DotsForm {
     pub mask: Option<String>,
     /// Names of the other factors, one to three, and of the index array that each is read through.
     pub factors: Vec<(String, String)>,
-    /// Factors without indices.
-    pub scalars: Vec<Scalar>,
 }
 
 impl IndirectEinsum {
@@ -54,7 +52,6 @@ impl IndirectEinsum {
             mode: self.mode,
             mask,
             factors,
-            scalars: self.scalars.clone(),
         })
     }
 }

@@ -1,7 +1,7 @@
 //! Is this indirect Einsum a sum over the entries of one sparse tensor, of rows of dense matrices multiplied elementwise (MTTKRP, TTM)?
 
 use super::{Index, IndirectEinsum};
-use crate::einsum::{Activation, Mode, Scalar};
+use crate::einsum::{Activation, Mode};
 
 /// `out[rows.., r] (= | +=) scalars * T[..] * F1[axis, r] * F2[axis, r] * ...`: every factor has one axis of T and the one dense
 /// index, the output some axes of T and the dense index last. Axes of T that stand nowhere else are summed.
@@ -17,8 +17,6 @@ pub struct RowsForm {
     pub rows: Vec<usize>,
     /// Names of the dense factors, one to three, and the axis of the sparse tensor that each has.
     pub factors: Vec<(String, usize)>,
-    /// Factors without indices.
-    pub scalars: Vec<Scalar>,
 }
 
 impl IndirectEinsum {
@@ -52,7 +50,6 @@ impl IndirectEinsum {
             mode: self.mode,
             rows,
             factors,
-            scalars: self.scalars.clone(),
         })
     }
 }

@@ -3,7 +3,7 @@
 use einsparse_formats::Format;
 
 use super::{IndirectEinsum, rewrite};
-use crate::einsum::{Access, Einsum, Epilogue, IndexExpr, Mode, Scalar};
+use crate::einsum::{Access, Einsum, Epilogue, IndexExpr, Mode};
 use crate::error::{Error, Result};
 
 /// A dense factor of a sampled product.
@@ -29,8 +29,6 @@ pub struct SampledForm {
     pub y: SampledFactor,
     /// Sparse factor with the output's pattern.
     pub mask: Option<String>,
-    /// Factors without indices.
-    pub scalars: Vec<Scalar>,
 }
 
 fn names(access: &Access) -> Option<[&str; 2]> {
@@ -78,7 +76,6 @@ impl SampledForm {
             x,
             y,
             mask: mask.map(String::from),
-            scalars: e.scalars.clone(),
         })
     }
 }

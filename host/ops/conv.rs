@@ -11,7 +11,7 @@ use crate::families::gather_gemm::{
     ConvFinish, ConvProduct, RawConv, RawWeights, WeightGradient, conv_rows,
 };
 use crate::kernel::Queue;
-use crate::plan::{Precision, ZerosRule, multiplied_as};
+use crate::offer::{Precision, ZerosRule, multiplied_as};
 use crate::registry::{Dtype, Row, Scalar};
 use crate::tensor::Tensor;
 

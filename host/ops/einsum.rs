@@ -3,7 +3,8 @@
 use crate::context::Context;
 use crate::einsum::{Einsum, Mode};
 use crate::error::{Error, Result};
-use crate::plan::{AnyPlan, Options, Types, without_arrays};
+use crate::offer::{Options, Types};
+use crate::plan::{AnyPlan, without_arrays};
 use crate::registry::Scalar;
 use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor, Operand, Tensor, erase};
 

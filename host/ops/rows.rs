@@ -11,9 +11,10 @@ use crate::error::{Error, Refusal, Result};
 use crate::families::tensor::cost::rows::{RowsWork, predict_rows};
 use crate::families::tensor::cpu::gathers;
 use crate::families::tensor::fibres::{Fibres, RowsOf};
+use crate::families::tensor::offers::rows::rows_of;
 use crate::families::tensor::{RawRows, RowsExtents, RowsLaunch};
 use crate::kernel::Queue;
-use crate::plan::{PlannedPattern, rows_of};
+use crate::offer::PlannedPattern;
 use crate::tensor::{AnySparseTensor, AnyTensor};
 
 /// Which entries go to which row, what is gathered for them, and how they are reduced.

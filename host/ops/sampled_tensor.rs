@@ -10,10 +10,11 @@ use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Error, Refusal, Result};
 use crate::families::tensor::fibres::coordinates;
+use crate::families::tensor::offers::dots::{dots_row, mark_padding};
 use crate::families::tensor::{DotsLaunch, RawDots};
 use crate::kernel::Queue;
+use crate::offer::PlannedPattern;
 use crate::parallel;
-use crate::plan::{PlannedPattern, dots_row, mark_padding};
 use crate::registry::Scalar;
 use crate::tensor::{AnySparseTensor, AnyTensor, SparseTensor, Tensor};
 

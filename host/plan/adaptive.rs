@@ -5,18 +5,17 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::any::AnyPlan;
-use super::bind::{as_dense, find, wrong};
-use super::family::{Compiled, Types};
-use super::{Determinism, Options, pit};
+use super::{Determinism, Options};
 use crate::context::Context;
-use crate::device::Stream;
 use crate::dynamic::{SAMPLED_HEIGHTS, ShareSample};
 use crate::einsum::Einsum;
 use crate::error::{Error, Refusal, Result};
+use crate::families::gather_gemm::offers::pit;
 use crate::indirect::rewrite_dense;
 use crate::machine::TileTimes;
-use crate::tensor::Expected;
-use crate::tensor::{AnyOperand, AnyTensor};
+use crate::offer::bind::{as_dense, find, wrong};
+use crate::offer::{Compiled, Run, Types};
+use crate::tensor::{AnyOperand, AnyTensor, Expected};
 
 /// A kernel that may run this, and what tells its time.
 #[derive(Debug)]
@@ -174,17 +173,13 @@ impl Compiled for Adaptive {
     }
 
     /// Runs what is best by the steps before, and looks at a sample of this one's operand for the steps to come.
-    fn run(
-        &self,
-        _: &AnyPlan,
-        operands: &[(&str, AnyOperand<'_>)],
-        out: &mut AnyTensor,
-        stream: &Stream,
-    ) -> Result<()> {
+    fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
         let best = self.choose();
-        self.alternatives[best].plan.run(operands, out, stream)?;
-        match find(operands, &self.name)? {
-            AnyOperand::Dense(tensor) => self.sample.count(tensor, stream),
+        self.alternatives[best]
+            .plan
+            .run(run.operands, out, run.stream)?;
+        match find(run.operands, &self.name)? {
+            AnyOperand::Dense(tensor) => self.sample.count(tensor, run.stream),
             other => Err(wrong(&self.name, "an uploaded dense tensor", other)),
         }
     }

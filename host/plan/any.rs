@@ -5,14 +5,8 @@ use std::fmt;
 
 use super::adaptive::Adaptive;
 use super::arrays::none_given;
-use super::bind;
-use super::choose::{self, Choice};
-use super::family::{Compiled, Types};
-use super::gate::once_each;
-use super::into;
+use super::choose;
 use super::joined::{Asked, Joined, sparse_among, sparse_factors};
-use super::kept::KeptForm;
-use super::options::Options;
 use super::window::Sums;
 use crate::context::Context;
 use crate::device::Stream;
@@ -21,17 +15,15 @@ use crate::error::Result;
 use crate::indirect::{IndirectEinsum, rewrite, rewrite_dense};
 use crate::kernel::Queue;
 use crate::launch::RawSpmm;
+use crate::offer::bind::{Given, as_dense};
+use crate::offer::gate::once_each;
+use crate::offer::{Choice, Compiled, Expression, KeptForm, Options, Run, Types, whole_factor};
 use crate::tensor::{AnyOperand, AnyTensor};
 
 /// A [`Plan`](super::Plan) of any element types.
 #[derive(Debug)]
 pub(crate) struct AnyPlan {
-    pub(super) types: Types,
-    pub(super) context: Context,
-    pub(super) einsum: Einsum,
-    pub(super) indirect: IndirectEinsum,
-    pub(super) out_shape: Vec<usize>,
-    pub(super) shapes: BTreeMap<String, Vec<usize>>,
+    pub(super) expression: Expression,
     pub(super) made: Box<dyn Compiled>,
     pub(super) choice: Choice,
 }
@@ -65,22 +57,39 @@ impl AnyPlan {
         let adaptive = Adaptive::new((context, types), &einsum, operands, options)?;
         let adaptive = match adaptive {
             Ok(adaptive) => {
-                return Self::adapting((context, types), einsum, shapes, &extents, adaptive);
+                let of = (einsum, shapes);
+                return Ok(Self::holding(
+                    (context, types),
+                    of,
+                    &extents,
+                    adaptive,
+                    Adaptive::plan,
+                ));
             }
             Err(reason) => reason,
         };
-        let known = bind::as_dense(operands);
+        let known = as_dense(operands);
         let (operands, dynamic) = match &known {
             Some((dense, dynamic)) => (&dense[..], &dynamic[..]),
             None => (operands, &[][..]),
         };
         if sparse_factors(&einsum, operands).len() > 1 {
-            return Self::joined(
+            let asked = Asked {
+                types,
+                context,
+                einsum: &einsum,
+                operands,
+                options,
+            };
+            let joined = Joined::dense(&asked, extents.out())?;
+            let of = (einsum, shapes);
+            return Ok(Self::holding(
                 (context, types),
-                (einsum, shapes),
+                of,
                 &extents,
-                (operands, options),
-            );
+                joined,
+                Joined::plan,
+            ));
         }
         let indirect = match sparse_among(&einsum, operands)? {
             Some((name, format)) => rewrite(&einsum, name, &format)?,
@@ -97,51 +106,27 @@ impl AnyPlan {
         Ok(plan)
     }
 
-    /// Several kernels, of which each run takes one.
-    fn adapting(
-        (context, types): (&Context, Types),
-        einsum: Einsum,
-        shapes: BTreeMap<String, Vec<usize>>,
-        extents: &Extents,
-        adaptive: Adaptive,
-    ) -> Result<Self> {
-        Ok(AnyPlan {
-            types,
-            context: context.clone(),
-            indirect: adaptive.plan().indirect.clone(),
-            choice: adaptive.plan().choice.clone(),
-            einsum,
-            out_shape: extents.out().to_vec(),
-            shapes,
-            made: Box::new(adaptive),
-        })
-    }
-
-    /// Several sparse factors: a plan over position lists.
-    fn joined(
+    /// A plan that holds others; what it says of its kernel is what one of them says.
+    pub(super) fn holding<C: Compiled + 'static>(
         (context, types): (&Context, Types),
         (einsum, shapes): (Einsum, BTreeMap<String, Vec<usize>>),
         extents: &Extents,
-        (operands, options): (&[(&str, AnyOperand<'_>)], &Options),
-    ) -> Result<Self> {
-        let asked = Asked {
-            types,
-            context,
-            einsum: &einsum,
-            operands,
-            options,
-        };
-        let joined = Joined::dense(&asked, extents.out())?;
-        Ok(AnyPlan {
-            types,
-            context: context.clone(),
-            indirect: joined.plan().indirect.clone(),
-            choice: joined.plan().choice.clone(),
-            einsum,
-            out_shape: extents.out().to_vec(),
-            shapes,
-            made: Box::new(joined),
-        })
+        made: C,
+        held: impl Fn(&C) -> &AnyPlan,
+    ) -> Self {
+        let held = held(&made);
+        AnyPlan {
+            choice: held.choice.clone(),
+            expression: Expression {
+                types,
+                context: context.clone(),
+                indirect: held.expression.indirect.clone(),
+                einsum,
+                out_shape: extents.out().to_vec(),
+                shapes,
+            },
+            made: Box::new(made),
+        }
     }
 
     /// The best kernel for an expression whose formats are written in.
@@ -149,31 +134,34 @@ impl AnyPlan {
         (context, types): (&Context, Types),
         (einsum, indirect, shapes): (Einsum, IndirectEinsum, BTreeMap<String, Vec<usize>>),
         extents: Extents,
-        operands: bind::Given<'_, '_>,
+        operands: Given<'_, '_>,
         options: &Options,
     ) -> Result<Self> {
         let out_shape = extents.out().to_vec();
         let asked = (options, types);
         let choose::Picked { made, choice } =
             choose::choose(context, (&einsum, &indirect), operands, &extents, asked)?;
-        Ok(AnyPlan {
+        let expression = Expression {
             types,
             context: context.clone(),
             einsum,
             indirect,
             out_shape,
             shapes,
+        };
+        Ok(AnyPlan {
+            expression,
             made,
             choice,
         })
     }
 
     pub(crate) fn einsum(&self) -> &Einsum {
-        &self.einsum
+        &self.expression.einsum
     }
 
     pub(crate) fn out_shape(&self) -> &[usize] {
-        &self.out_shape
+        &self.expression.out_shape
     }
 
     pub(crate) fn choice(&self) -> &Choice {
@@ -199,11 +187,16 @@ impl AnyPlan {
         stream: &Stream,
     ) -> Result<()> {
         none_given(operands)?;
-        self.check_shapes(operands, out)?;
-        if let Some((dense, _)) = bind::as_dense(operands) {
+        self.expression.check_shapes(operands, out.shape())?;
+        if let Some((dense, _)) = as_dense(operands) {
             return self.run(&dense, out, stream);
         }
-        self.made.run(self, operands, out, stream)
+        let run = Run {
+            of: &self.expression,
+            operands,
+            stream,
+        };
+        self.made.run(&run, out)
     }
 
     pub(super) fn refresh(
@@ -211,14 +204,18 @@ impl AnyPlan {
         operands: &[(&str, AnyOperand<'_>)],
         stream: &Stream,
     ) -> Result<()> {
-        self.made.refresh(self, operands, stream)
+        self.made.refresh(&Run {
+            of: &self.expression,
+            operands,
+            stream,
+        })
     }
 
     /// [`Plan::run_raw`](super::Plan::run_raw) behind its promise.
     pub(crate) fn run_raw(&self, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
-        self.context.expect_device()?;
-        into::whole_factor(self.types.out, raw.alpha)?;
-        self.made.run_raw(self, raw, queue)
+        self.expression.context.expect_device()?;
+        whole_factor(self.expression.types.out, raw.alpha)?;
+        self.made.run_raw(&self.expression, raw, queue)
     }
 }
 

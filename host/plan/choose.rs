@@ -1,77 +1,17 @@
-//! The choice of a kernel: every row of the table for this element type is either a candidate with a
-//! predicted cost, or refused with a reason.
+//! The choice of a kernel: families are asked for offers, and the cheapest that the pattern lets run is made.
 
-use std::fmt;
 use std::sync::Arc;
 
-use einsparse_kernels::abi::Zeros;
-use einsparse_kernels::table::Row;
-
-use super::Options;
-use super::bind::Given;
 use super::cpu::OnCpu;
-use super::family::{Compiled, Offers, Question, Types};
-use super::gate;
-use super::kept::KeptForm;
-use super::path;
+use super::{kept, path};
 use crate::context::Context;
-use crate::cost::Cost;
 use crate::device::Device;
-use crate::einsum;
-use crate::einsum::Einsum;
+use crate::einsum::{Einsum, Extents};
 use crate::error::{Error, Refusal, Result};
+use crate::families;
 use crate::indirect::IndirectEinsum;
-
-/// A kernel that can run this, and what it is predicted to cost.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Candidate {
-    /// Name in the table.
-    pub name: &'static str,
-    /// The prediction.
-    pub cost: Cost,
-    /// What it does with implicit zeros.
-    pub zeros: Zeros,
-    /// The form in which the plan keeps the sparse factor for it; `None` if it reads the operand.
-    pub kept: Option<KeptForm>,
-}
-
-impl Candidate {
-    /// The kernel of a row, which reads what it is given as it is.
-    pub(super) fn of(row: &'static Row, cost: Cost) -> Self {
-        Candidate {
-            name: row.name,
-            cost,
-            zeros: row.zeros,
-            kept: None,
-        }
-    }
-}
-
-/// Candidates, cheapest first, and refusals.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Choice {
-    /// Cheapest first; on a GPU the first is taken.
-    pub candidates: Vec<Candidate>,
-    /// Rows that cannot run this, and why.
-    pub refused: Vec<Refusal>,
-}
-
-impl fmt::Display for Choice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, c) in self.candidates.iter().enumerate() {
-            let mark = if i == 0 { "->" } else { "  " };
-            write!(f, "{mark} {:24} {}, zeros = {:?}", c.name, c.cost, c.zeros)?;
-            match c.kept {
-                Some(form) => writeln!(f, ", A kept as {form}")?,
-                None => writeln!(f)?,
-            }
-        }
-        for r in &self.refused {
-            writeln!(f, "   {:24} refused: {}", r.name, r.reason)?;
-        }
-        Ok(())
-    }
-}
+use crate::offer::bind::Given;
+use crate::offer::{Choice, Compiled, Offer, Offers, Options, Question, Types, gate};
 
 /// What runs, and what it was chosen from.
 pub(super) struct Picked {
@@ -83,56 +23,107 @@ pub(super) fn choose(
     context: &Context,
     (einsum, indirect): (&Einsum, &IndirectEinsum),
     (operands, dynamic): Given<'_, '_>,
-    extents: &einsum::Extents,
+    extents: &Extents,
     (options, types): (&Options, Types),
 ) -> Result<Picked> {
     known_variant(indirect, options)?;
     let checked = gate::pass(indirect, operands, extents.out())?;
     let machine = context.machine();
-    let question = Question {
-        types,
-        context,
-        einsum,
-        indirect,
-        checked,
-        dynamic,
+    let question = Question::new(
+        (context, types),
+        (einsum, indirect),
+        (checked, dynamic),
         extents,
-        options,
-        machine: &machine,
-    };
-    let mut choice = Choice::default();
-    let mut offers = Offers::new(&question);
-    offers.widen(&mut choice)?;
+        (options, &machine),
+    );
+    let mut asked = Asked::new(&question);
+    asked.widen()?;
     match context.device() {
-        Some(device) => first_that_runs(&question, device, (offers, choice)),
+        Some(device) => asked.first_that_runs(device),
         // The choice is still worked out, so that `explain` can show it without a GPU.
         None => Ok(Picked {
             made: Box::new(OnCpu::new(context, operands)),
-            choice,
+            choice: asked.choice(),
         }),
     }
 }
 
-/// The cheapest candidate that the pattern lets run; further families are asked as the others fall away.
-fn first_that_runs<'q>(
-    question: &'q Question<'q, '_>,
-    device: &Arc<Device>,
-    (mut offers, mut choice): (Offers<'q, '_>, Choice),
-) -> Result<Picked> {
-    loop {
-        offers.widen(&mut choice)?;
-        let Some(best) = choice.candidates.first() else {
-            return Err(Error::NoKernel {
-                indirect: question.indirect.to_string(),
-                tried: choice.refused,
-            });
-        };
-        match offers.make(best, device)? {
-            Ok(made) => return Ok(Picked { made, choice }),
-            Err(refusal) => {
-                choice.candidates.remove(0);
-                choice.refused.push(refusal);
+/// Who is asked, in this order; the next ones where those before have no kernel.
+const ORDER: [[&[Offers]; 2]; 3] = [
+    [families::PRODUCTS, &[kept::offers]],
+    [families::STRUCTURES, &[]],
+    [&[path::offers], families::ANY],
+];
+
+/// Offers, cheapest first, asked for as far as they are needed.
+struct Asked<'q, 'a> {
+    question: &'q Question<'q, 'a>,
+    rest: std::array::IntoIter<[&'static [Offers]; 2], 3>,
+    offers: Vec<Offer<'q>>,
+    refused: Vec<Refusal>,
+}
+
+impl<'q, 'a> Asked<'q, 'a> {
+    fn new(question: &'q Question<'q, 'a>) -> Self {
+        Asked {
+            question,
+            rest: ORDER.into_iter(),
+            offers: Vec::new(),
+            refused: Vec::new(),
+        }
+    }
+
+    /// Asks on until there is an offer, or nobody is left.
+    fn widen(&mut self) -> Result<()> {
+        let wanted = self.question.options.variant.as_deref();
+        while self.offers.is_empty() {
+            let Some(all) = self.rest.next() else {
+                break;
+            };
+            for offers in all.into_iter().flatten() {
+                let answer = offers(self.question)?;
+                let own =
+                    |offer: &Offer<'_>| wanted.is_none_or(|name| name == offer.candidate.name);
+                self.offers.extend(answer.offers.into_iter().filter(own));
+                self.refused.extend(answer.refused);
             }
+            let us = |offer: &Offer<'_>| offer.candidate.cost.us;
+            self.offers.sort_by(|a, b| us(a).total_cmp(&us(b)));
+        }
+        Ok(())
+    }
+
+    /// Makes the cheapest that the pattern lets run; further ones are asked for as the others fall away.
+    fn first_that_runs(mut self, device: &Arc<Device>) -> Result<Picked> {
+        loop {
+            self.widen()?;
+            let Some(best) = self.offers.first() else {
+                return Err(Error::NoKernel {
+                    indirect: self.question.indirect.to_string(),
+                    tried: self.refused,
+                });
+            };
+            match (best.make)(device)? {
+                Ok(made) => {
+                    let choice = self.choice();
+                    return Ok(Picked { made, choice });
+                }
+                Err(refusal) => {
+                    self.offers.remove(0);
+                    self.refused.push(refusal);
+                }
+            }
+        }
+    }
+
+    /// What is left to choose from. A kernel that reads one form of an operand is not refused for another one.
+    fn choice(self) -> Choice {
+        let candidates: Vec<_> = self.offers.into_iter().map(|o| o.candidate).collect();
+        let mut refused = self.refused;
+        refused.retain(|refusal| candidates.iter().all(|c| c.name != refusal.name));
+        Choice {
+            candidates,
+            refused,
         }
     }
 }

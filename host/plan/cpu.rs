@@ -2,14 +2,12 @@
 
 use std::fmt;
 
-use super::any::AnyPlan;
 use super::arrays::PlannedArrays;
-use super::bind::elsewhere;
-use super::family::Compiled;
 use crate::context::Context;
 use crate::cpu::{self, AnyOperands, AnyOutput};
-use crate::device::Stream;
 use crate::error::Result;
+use crate::offer::bind::elsewhere;
+use crate::offer::{Compiled, Run};
 use crate::tensor::{AnyOperand, AnyTensor, row_major};
 
 #[derive(Debug)]
@@ -36,27 +34,22 @@ impl Compiled for OnCpu {
         0
     }
 
-    fn run(
-        &self,
-        plan: &AnyPlan,
-        operands: &[(&str, AnyOperand<'_>)],
-        out: &mut AnyTensor,
-        _: &Stream,
-    ) -> Result<()> {
-        plan.factor(operands)?;
+    fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
+        run.factor()?;
         let mut bound = AnyOperands::default();
         self.arrays.bind(&mut bound)?;
-        for (name, operand) in operands
+        for (name, operand) in run
+            .operands
             .iter()
-            .filter(|(n, _)| *n != plan.einsum.out.tensor)
+            .filter(|(n, _)| *n != run.of.einsum.out.tensor)
         {
             match operand {
                 AnyOperand::Sparse(a) => {
                     let values = a.host().ok_or_else(|| elsewhere(name))?;
-                    bound.sparse(&plan.indirect, a.pattern(), values)?;
+                    bound.sparse(&run.of.indirect, a.pattern(), values)?;
                 }
                 AnyOperand::HostSparse(pattern, values) => {
-                    bound.sparse(&plan.indirect, *pattern, *values)?;
+                    bound.sparse(&run.of.indirect, *pattern, *values)?;
                 }
                 AnyOperand::Dense(d) | AnyOperand::Dynamic(d, _) => {
                     let values = d.host().ok_or_else(|| elsewhere(name))?;
@@ -73,9 +66,9 @@ impl Compiled for OnCpu {
         let (shape, leading) = (out.shape().to_vec(), out.leading());
         let values = out
             .host_mut()
-            .ok_or_else(|| elsewhere(&plan.einsum.out.tensor))?;
+            .ok_or_else(|| elsewhere(&run.of.einsum.out.tensor))?;
         let output = AnyOutput::new(&shape, leading, values)?;
-        cpu::run_any(plan.types.operands, &plan.indirect, &bound, output)
+        cpu::run_any(run.of.types.operands, &run.of.indirect, &bound, output)
     }
 }
 

@@ -3,13 +3,12 @@
 use std::marker::PhantomData;
 
 use super::any::AnyPlan;
-use super::bind::scalar_value;
-use super::family::Types;
 use super::{Options, Plan};
 use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::registry::{Dtype, Scalar};
-use crate::tensor::{AnyOperand, Operand, erase};
+use crate::error::Result;
+use crate::offer::Types;
+use crate::registry::Scalar;
+use crate::tensor::{Operand, erase};
 
 impl Context {
     /// [`plan`](Context::plan) with an output of another type than the operands.
@@ -60,42 +59,5 @@ impl Context {
             any: AnyPlan::new((self, types), text, &erase(operands), options)?,
             elements: PhantomData,
         })
-    }
-}
-
-/// Terms of a row that an i32 holds the sum of, whatever 8-bit integers they are products of.
-const MOST_TERMS: u64 = (1 << 17) - 1;
-
-/// Sums of so many products of `dtype` do not wrap around.
-pub(super) fn sums_fit(dtype: Dtype, terms: u64) -> Result<()> {
-    if dtype != Dtype::Int8 || terms <= MOST_TERMS {
-        return Ok(());
-    }
-    Err(Error::Overflow {
-        what: "terms of a row of int8".into(),
-        value: terms.into(),
-        limit: MOST_TERMS.into(),
-    })
-}
-
-/// An i32 output is a whole multiple of whole sums.
-pub(super) fn whole_factor(out: Dtype, alpha: f64) -> Result<()> {
-    if out != Dtype::Int32 || alpha == f64::from(alpha as i32) {
-        return Ok(());
-    }
-    Err(Error::Operand {
-        name: "scalar factors".into(),
-        reason: format!("their product is {alpha}, and an int32 output takes an int32"),
-    })
-}
-
-impl AnyPlan {
-    /// The product of the scalar factors.
-    pub(super) fn factor(&self, operands: &[(&str, AnyOperand<'_>)]) -> Result<f64> {
-        let mut alpha = 1.0;
-        for factor in &self.einsum.scalars {
-            alpha *= scalar_value(operands, factor)?;
-        }
-        whole_factor(self.types.out, alpha).map(|()| alpha)
     }
 }

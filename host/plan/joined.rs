@@ -12,14 +12,14 @@ use einsparse_formats::{AnyPattern, SharedPattern};
 
 use super::Options;
 use super::any::AnyPlan;
-use super::bind::{elsewhere, find, wrong};
-use super::family::{Compiled, Types};
 use crate::context::Context;
 use crate::device::Stream;
 use crate::einsum::{Access, Einsum, Epilogue};
 use crate::error::{Error, Refusal, Result};
 use crate::families::tensor::join::{Table, join_all};
 use crate::indirect::IndirectEinsum;
+use crate::offer::bind::{elsewhere, find, wrong};
+use crate::offer::{Compiled, Run, Types};
 use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor};
 use operands::{Values, only_factors, plain, with_lists};
 use written::write_joined;
@@ -168,7 +168,7 @@ impl Joined {
         out: &mut AnyTensor,
         stream: &Stream,
     ) -> Result<()> {
-        let name = &self.plan.einsum.out.tensor;
+        let name = &self.plan.einsum().out.tensor;
         with_lists(&[], &self.values, operands, Some(name), |own| {
             self.plan.run(own, out, stream)
         })
@@ -279,14 +279,8 @@ impl Compiled for Joined {
         self.plan.workspace_bytes()
     }
 
-    fn run(
-        &self,
-        _: &AnyPlan,
-        operands: &[(&str, AnyOperand<'_>)],
-        out: &mut AnyTensor,
-        stream: &Stream,
-    ) -> Result<()> {
-        self.queue(operands, out, stream)
+    fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
+        self.queue(run.operands, out, run.stream)
     }
 }
 

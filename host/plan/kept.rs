@@ -7,40 +7,19 @@ use std::fmt;
 use einsparse_formats::Format;
 
 use super::any::AnyPlan;
-use super::bind::{elsewhere, find, wrong};
-use super::choose::{Candidate, Choice};
-use super::family::{Compiled, Question};
-use super::problem::Problem;
-use super::{Options, ValuesRule};
 use crate::cost::Work;
-use crate::device::Stream;
-use crate::error::{Error, Result};
+use crate::error::{Error, Refusal, Result};
 use crate::families::convert::Scatter;
-use crate::indirect::SpmmForm;
 use crate::kernel::Queue;
 use crate::launch::{Planned, RawSpmm, Turns};
-use crate::machine::Machine;
+use crate::offer::bind::{elsewhere, find, wrong};
+use crate::offer::{
+    Answer, Candidate, Compiled, Expression, KeptForm, Made, Offer, Options, Problem, Question,
+    Run, ValuesRule,
+};
 use crate::registry::block_of;
 use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor};
 use copy::{Copy, Refill, dense, numbered, sliced, sparse};
-
-/// In which form a plan keeps A.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeptForm {
-    /// With its zeros.
-    Dense,
-    /// In another format.
-    Sparse(Format),
-}
-
-impl fmt::Display for KeptForm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            KeptForm::Dense => f.write_str("dense"),
-            KeptForm::Sparse(format) => format.fmt(f),
-        }
-    }
-}
 
 /// Columns up to which A is kept by tiles: what the kernels over them are for.
 const FEW_COLUMNS: usize = 64;
@@ -49,14 +28,16 @@ const BYTES_UP_TO: u64 = 9;
 /// Rows of a dense A are this many bytes apart at the least: what tensor maps want.
 const ROW_BYTES: usize = 16;
 
-/// Adds to a choice the kernels that read A in another form than it comes in, where the plan may keep one.
-pub(super) fn add_forms(
-    choice: &mut Choice,
-    problem: &Problem,
-    form: &SpmmForm,
-    machine: &Machine,
-    options: &Options,
-) {
+/// What plans of products choose from.
+const PRODUCTS: &str = "the table holds C[m,n] (=|+=) A[m,k] * B[k,n] with A sparse in row order; A as [k,m] where it is made \
+    of blocks or single entries; with one of them made of blocks, or both dense, also with other axes swapped; batches C[z,m,n] \
+    with one A for all, or A as [z,m,k] in coo; Context::cpu() runs every expression";
+
+/// The kernels that read A in another form than it comes in, where the plan may keep one.
+pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
+    let Some((problem, form)) = question.product()? else {
+        return Answer::refused("products", PRODUCTS);
+    };
     let plain = problem.order == Default::default() && !form.batched && !problem.stacked;
     let entries = problem.format.is_some_and(|format| {
         block_of(&format) == (1, 1)
@@ -69,26 +50,34 @@ pub(super) fn add_forms(
                     | Format::HybridGroupCoo
             )
     });
+    let options = question.options;
     if options.values != ValuesRule::Kept || !plain || !entries {
-        return;
+        return Ok(Answer::default());
     }
-    for (kept, other) in forms(problem) {
-        let more = other.candidates(machine, options);
-        let named = |c: Candidate| Candidate {
-            kept: Some(kept),
-            ..c
-        };
-        choice
-            .candidates
-            .extend(more.candidates.into_iter().map(named));
-        // A kernel that reads one of the forms is not refused for another one.
-        choice
-            .refused
-            .retain(|refusal| choice.candidates.iter().all(|c| c.name != refusal.name));
+    let offers = forms(problem).into_iter().flat_map(|(kept, other)| {
+        let found = other.candidates(question.machine, options).candidates;
+        found.into_iter().map(move |candidate| Offer {
+            make: Box::new(move |_| make(question, &form.sparse, (candidate.name, kept))),
+            candidate: Candidate {
+                kept: Some(kept),
+                ..candidate
+            },
+        })
+    });
+    Answer::of(offers.collect())
+}
+
+fn make(question: &Question<'_, '_>, name: &str, taken: (&str, KeptForm)) -> Result<Made> {
+    match Kept::new(question, name, taken) {
+        Ok(kept) => Ok(Ok(Box::new(kept))),
+        // The plan over the form has its own kernel to ask.
+        Err(error @ Error::NoKernel { .. }) => {
+            let (kernel, form) = taken;
+            let reason = format!("over A as {form}: {error}");
+            Ok(Err(Refusal::of(kernel.to_owned(), reason)))
+        }
+        Err(error) => Err(error),
     }
-    choice
-        .candidates
-        .sort_by(|a, b| a.cost.us.total_cmp(&b.cost.us));
 }
 
 /// The forms that single entries may be kept in, and the same product over each.
@@ -147,7 +136,8 @@ impl Kept {
     /// Brings A into the candidate's form and plans over it. The copy has A's values when this returns.
     pub(super) fn new(
         asked: &Question<'_, '_>,
-        (name, candidate, form): (&str, &Candidate, KeptForm),
+        name: &str,
+        (kernel, form): (&str, KeptForm),
     ) -> Result<Self> {
         let (context, operands, dtype) = (asked.context, asked.operands(), asked.types.operands);
         let device = context.expect_device()?;
@@ -174,7 +164,7 @@ impl Kept {
         };
         let own = Options {
             values: ValuesRule::EachRun,
-            variant: Some(candidate.name.to_owned()),
+            variant: Some(kernel.to_owned()),
             ..asked.options.clone()
         };
         let swapped = swap(operands, name, copy.operand());
@@ -269,20 +259,14 @@ impl Compiled for Kept {
         copy + refill + self.plan.workspace_bytes()
     }
 
-    fn run(
-        &self,
-        _: &AnyPlan,
-        operands: &[(&str, AnyOperand<'_>)],
-        out: &mut AnyTensor,
-        stream: &Stream,
-    ) -> Result<()> {
-        let own = self.operands(operands)?;
-        self.plan.check_places(&own, out, stream)?;
-        let run = || self.plan.run(&own, out, stream);
-        self.turns.queue(true, stream.raw(), run)
+    fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
+        let (own, stream) = (self.operands(run.operands)?, run.stream);
+        self.plan.expression.check_places(&own, out, stream)?;
+        let queue = || self.plan.run(&own, out, stream);
+        self.turns.queue(true, stream.raw(), queue)
     }
 
-    fn run_raw(&self, _: &AnyPlan, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
+    fn run_raw(&self, _: &Expression, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
         let own = self.raw(raw)?;
         let run = || self.plan.run_raw(&own, queue);
         self.turns.queue(true, queue.stream(), run)
@@ -292,14 +276,9 @@ impl Compiled for Kept {
         Some(self.form)
     }
 
-    fn refresh(
-        &self,
-        plan: &AnyPlan,
-        operands: &[(&str, AnyOperand<'_>)],
-        stream: &Stream,
-    ) -> Result<()> {
-        let queue = plan.check_stream(operands, stream)?;
-        self.refill(self.values_of(operands)?, queue)
+    fn refresh(&self, run: &Run<'_>) -> Result<()> {
+        let queue = run.queue_of_operands()?;
+        self.refill(self.values_of(run.operands)?, queue)
     }
 }
 

@@ -12,10 +12,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use einsparse_kernels::abi::{Dtype, Zeros};
 
-use super::bind::find;
-use super::choose::Candidate;
-use super::family::Types;
-use super::family::{Answer, Compiled, Made, Offer, Question};
 use super::{AnyPlan, Options, ZerosRule};
 use crate::context::Context;
 use crate::device::{Device, Stream};
@@ -23,6 +19,8 @@ use crate::einsum::{Einsum, Extents};
 use crate::error::{Error, Refusal, Result};
 use crate::launch::Turns;
 use crate::machine::Machine;
+use crate::offer::bind::find;
+use crate::offer::{Answer, Candidate, Compiled, Made, Offer, Question, Run, Types};
 use crate::registry::Scalar;
 use crate::tensor::{AnyOperand, AnyTensor, Operand, erase};
 
@@ -277,17 +275,13 @@ impl Compiled for Chain {
         all.iter().map(bytes).sum::<usize>() + plans.sum::<usize>() + self.last.workspace_bytes()
     }
 
-    fn run(
-        &self,
-        plan: &AnyPlan,
-        operands: &[(&str, AnyOperand<'_>)],
-        out: &mut AnyTensor,
-        stream: &Stream,
-    ) -> Result<()> {
-        plan.check_places(operands, out, stream)?;
+    fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
+        run.queue(out)?;
         match &self.turns {
-            Some(turns) => turns.queue(true, stream.raw(), || self.queue(operands, out, stream)),
-            None => self.queue(operands, out, stream),
+            Some(turns) => turns.queue(true, run.stream.raw(), || {
+                self.queue(run.operands, out, run.stream)
+            }),
+            None => self.queue(run.operands, out, run.stream),
         }
     }
 }

@@ -1,6 +1,5 @@
 //! Plans into a sparse output: products of dense matrices where the output has places.
 
-mod choose;
 mod host;
 mod plans;
 mod product;
@@ -9,9 +8,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
-use super::bind::{as_dense, device_tensor, elsewhere, find, scalar_value, wrong};
-use super::family::Types;
-use super::into::whole_factor;
 use super::joined::{Asked, Joined, run_into};
 use super::window::Sums;
 use super::{Choice, Options};
@@ -23,6 +19,8 @@ use crate::error::{Error, Refusal, Result};
 use crate::families::sddmm::{RawSampled, SampledLaunch};
 use crate::indirect::IndirectEinsum;
 use crate::kernel::Queue;
+use crate::offer::bind::{as_dense, device_tensor, find, wrong};
+use crate::offer::{Expression, Types, whole_factor};
 use crate::registry::{Scalar, block_of};
 use crate::tensor::{AnyOperand, AnySparseTensor, Operand, SparseTensor, erase};
 use product::{Product, pattern};
@@ -60,12 +58,12 @@ impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
 
     /// The expression as parsed.
     pub fn einsum(&self) -> &Einsum {
-        &self.any.einsum
+        &self.any.expression.einsum
     }
 
     /// The expression with the output's format written in.
     pub fn indirect(&self) -> &IndirectEinsum {
-        &self.any.indirect
+        &self.any.expression.indirect
     }
 
     /// Name of the kernel, `cpu` on a CPU context.
@@ -121,12 +119,7 @@ impl<T: Scalar, Out: Scalar> fmt::Display for SampledPlan<T, Out> {
 /// A [`SampledPlan`] of any element types.
 #[derive(Debug)]
 struct AnySampledPlan {
-    types: Types,
-    context: Context,
-    einsum: Einsum,
-    indirect: IndirectEinsum,
-    shapes: BTreeMap<String, Vec<usize>>,
-    out_shape: Vec<usize>,
+    expression: Expression,
     choice: Choice,
     /// Of an expression with sums of indices: their index arrays.
     sums: Option<Sums>,
@@ -192,7 +185,7 @@ impl AnySampledPlan {
                     refused.append(&mut choice.refused);
                     choice.refused = refused;
                     (
-                        plan.indirect.clone(),
+                        plan.expression.indirect.clone(),
                         choice,
                         Exec::Joined(Box::new(joined)),
                     )
@@ -209,14 +202,16 @@ impl AnySampledPlan {
         };
         drop(bound);
         Ok(AnySampledPlan {
-            types,
-            context: context.clone(),
-            sums,
-            einsum,
-            indirect,
-            shapes,
-            out_shape: out.shape().to_vec(),
+            expression: Expression {
+                types,
+                context: context.clone(),
+                einsum,
+                indirect,
+                shapes,
+                out_shape: out.shape().to_vec(),
+            },
             choice,
+            sums,
             exec,
         })
     }
@@ -243,30 +238,21 @@ impl AnySampledPlan {
         out: &mut AnySparseTensor,
         stream: &Stream,
     ) -> Result<()> {
-        self.check(operands, out)?;
+        self.expression.check_shapes(operands, out.shape())?;
         if let Some((dense, _)) = as_dense(operands) {
             return self.run(&dense, out, stream);
         }
-        let mut alpha = 1.0;
-        for factor in &self.einsum.scalars {
-            alpha *= scalar_value(operands, factor)?;
-        }
-        whole_factor(self.types.out, alpha)?;
+        let alpha = self.expression.factor(operands)?;
         match &self.exec {
             Exec::Cpu(product) => self.run_cpu(product, operands, out, alpha),
             Exec::Joined(joined) => {
-                let name = self.einsum.out.tensor.as_str();
+                let name = self.expression.einsum.out.tensor.as_str();
                 run_into(joined, operands, (name, out), stream)
             }
             Exec::Gpu(product, launch) => {
-                let device = self.context.expect_device()?;
-                if !stream.belongs_to(device) {
-                    return Err(elsewhere("stream"));
-                }
+                // The binding looks at the output and at patterns.
+                let queue = self.expression.check_stream(operands, stream)?;
                 let raw = self.bind((product, launch), operands, out, alpha)?;
-                // SAFETY: shapes, pattern and places were checked; the tensors are borrowed for the call, and
-                // device memory is freed only after the work queued on the context.
-                let queue = unsafe { Queue::new(stream.raw()) };
                 launch.run(&raw, queue)
             }
         }
@@ -274,8 +260,8 @@ impl AnySampledPlan {
 
     /// [`SampledPlan::run_raw`] behind its promise.
     fn run_raw(&self, raw: &RawSampled, queue: Queue<'_>) -> Result<()> {
-        self.context.expect_device()?;
-        whole_factor(self.types.out, raw.alpha)?;
+        self.expression.context.expect_device()?;
+        whole_factor(self.expression.types.out, raw.alpha)?;
         match &self.exec {
             Exec::Cpu(product) | Exec::Gpu(product, _)
                 if product.form.mask.is_some() != (raw.mask != 0) =>
@@ -288,7 +274,7 @@ impl AnySampledPlan {
             Exec::Gpu(_, launch) => launch.run(raw, queue),
             Exec::Cpu(_) => Ok(()),
             Exec::Joined(_) => Err(Error::NoKernel {
-                indirect: self.indirect.to_string(),
+                indirect: self.expression.indirect.to_string(),
                 tried: vec![Refusal {
                     name: self.variant().into(),
                     reason: "takes tensors (`SampledPlan::run`): raw addresses are for S[m,n] = P[m,n] * X[m,k] * Y[n,k]"
@@ -298,25 +284,6 @@ impl AnySampledPlan {
         }
     }
 
-    fn check(&self, operands: &[(&str, AnyOperand<'_>)], out: &AnySparseTensor) -> Result<()> {
-        let given = operands.iter().map(|(name, o)| (*name, o.shape()));
-        let all = given.chain([(self.einsum.out.tensor.as_str(), out.shape())]);
-        for (name, shape) in all {
-            let planned = self.shapes.get(name).ok_or_else(|| Error::Operand {
-                name: name.into(),
-                reason: "is not part of the plan".into(),
-            })?;
-            if planned != shape {
-                return Err(Error::Shape {
-                    index: name.into(),
-                    left: format!("planned with {planned:?}"),
-                    right: format!("run with {shape:?}"),
-                });
-            }
-        }
-        Ok(())
-    }
-
     /// Addresses of columns and values of a sparse tensor of the planned pattern.
     fn arrays_of(
         &self,
@@ -324,7 +291,7 @@ impl AnySampledPlan {
         name: &str,
         s: &AnySparseTensor,
     ) -> Result<(u64, u64)> {
-        let device = self.context.expect_device()?;
+        let device = self.expression.context.expect_device()?;
         let own = pattern(name, s)?;
         let arrays = s.device().filter(|arrays| arrays.device.is_same(device));
         match arrays {
@@ -347,14 +314,7 @@ impl AnySampledPlan {
         out: &AnySparseTensor,
         alpha: f64,
     ) -> Result<RawSampled> {
-        let (device, form) = (self.context.expect_device()?, &on.0.form);
-        for name in [&form.x.name, &form.y.name] {
-            match find(operands, name)? {
-                AnyOperand::Dense(d) if d.device().is_some_and(|on| on.is_same(device)) => {}
-                AnyOperand::Dense(_) => return Err(elsewhere(name)),
-                other => return Err(wrong(name, "an uploaded dense tensor", other)),
-            }
-        }
+        let form = &on.0.form;
         let (x, ldx) = device_tensor(operands, &form.x.name)?;
         let (y, ldy) = device_tensor(operands, &form.y.name)?;
         let mask = match &form.mask {
@@ -381,7 +341,11 @@ impl AnySampledPlan {
 impl fmt::Display for AnySampledPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.exec {
-            Exec::Cpu(_) => write!(f, "cpu: {} on {}", self.indirect, self.context),
+            Exec::Cpu(_) => write!(
+                f,
+                "cpu: {} on {}",
+                self.expression.indirect, self.expression.context
+            ),
             Exec::Joined(joined) => match &self.sums {
                 Some(sums) => write!(f, "{joined}, {sums}"),
                 None => joined.fmt(f),

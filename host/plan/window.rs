@@ -9,12 +9,11 @@ use std::fmt;
 
 use super::Options;
 use super::any::AnyPlan;
-use super::family::{Compiled, Types};
 use super::joined::sparse_factors;
 use crate::context::Context;
-use crate::device::Stream;
 use crate::einsum::{Access, Einsum, Extents, IndexExpr, SumArray, Term};
 use crate::error::{Error, Result};
+use crate::offer::{Compiled, Run, Types};
 use crate::tensor::{AnyOperand, AnyTensor};
 use skipping::Skipping;
 
@@ -182,20 +181,14 @@ impl Compiled for Windowed {
         self.plan.workspace_bytes() + self.skipping.as_ref().map_or(0, Skipping::bytes)
     }
 
-    fn run(
-        &self,
-        whole: &AnyPlan,
-        operands: &[(&str, AnyOperand<'_>)],
-        out: &mut AnyTensor,
-        stream: &Stream,
-    ) -> Result<()> {
+    fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
         if let Some(skipping) = &self.skipping {
-            let queue = whole.check_places(operands, out, stream)?;
-            if skipping.fits(operands, Some(&*out))? {
-                return skipping.run(operands, out, queue);
+            let queue = run.queue(out)?;
+            if skipping.fits(run.operands, Some(&*out))? {
+                return skipping.run(run.operands, out, queue);
             }
         }
-        self.plan.run(operands, out, stream)
+        self.plan.run(run.operands, out, run.stream)
     }
 }
 
@@ -242,19 +235,15 @@ impl AnyPlan {
                 None
             }
         };
+        let windowed = Windowed {
+            sums,
+            plan: Box::new(plan),
+            skipping,
+        };
+        let of = (einsum, shapes);
         Ok(AnyPlan {
-            types,
-            context: context.clone(),
-            indirect: plan.indirect.clone(),
             choice,
-            einsum,
-            out_shape: extents.out().to_vec(),
-            shapes,
-            made: Box::new(Windowed {
-                sums,
-                plan: Box::new(plan),
-                skipping,
-            }),
+            ..Self::holding((context, types), of, extents, windowed, |own| &own.plan)
         })
     }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod dense;
 pub(crate) mod nm;
+pub(crate) mod offers;
 pub(crate) mod panel;
 pub(crate) mod strips;
 

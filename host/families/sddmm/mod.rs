@@ -1,6 +1,7 @@
 //! Dense times dense at the places of a pattern. The kernels: `kernels-gpu/families/sddmm`.
 
 pub(crate) mod cpu;
+pub(crate) mod offers;
 pub(crate) mod panes;
 pub(crate) mod pit_sampled;
 pub(crate) mod sampled;

@@ -3,5 +3,6 @@
 pub(crate) mod batched;
 pub(crate) mod bitmap;
 pub(crate) mod gather;
+pub(crate) mod offers;
 pub(crate) mod staged;
 pub(crate) mod vectors;

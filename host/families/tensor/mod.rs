@@ -7,6 +7,7 @@ pub(crate) mod fibres;
 pub(crate) mod join;
 pub(crate) mod message;
 pub(crate) mod mttkrp;
+pub(crate) mod offers;
 pub(crate) mod row_dots;
 pub(crate) mod tensor_product;
 

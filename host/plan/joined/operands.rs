@@ -4,7 +4,7 @@ use einsparse_formats::{AnyPattern, Format, SharedPattern};
 
 use crate::einsum::{Access, Einsum, IndexExpr};
 use crate::error::{Error, Result};
-use crate::plan::bind::{find, wrong};
+use crate::offer::bind::{find, wrong};
 use crate::tensor::{AnyOperand, AnyTensor};
 
 /// The values of a sparse operand.

@@ -9,7 +9,7 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::families::convert::{Scatter, SliceValues};
-use crate::plan::bind::elsewhere;
+use crate::offer::bind::elsewhere;
 use crate::registry::Dtype;
 use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor};
 use crate::worklist::Runs;

@@ -8,7 +8,7 @@ use crate::einsum::Mode;
 use crate::error::{Error, Result};
 use crate::families::sddmm::cpu::{Slots, Strided, sampled};
 use crate::indirect::SampledFactor;
-use crate::plan::bind::{elsewhere, find, wrong};
+use crate::offer::bind::{elsewhere, find, wrong};
 use crate::registry::block_of;
 use crate::tensor::{AnyOperand, AnySparseTensor};
 use crate::values::Slice;
@@ -34,7 +34,7 @@ impl AnySampledPlan {
             runs: &runs,
             columns: &columns,
             block: block_of(&out.format()),
-            extents: (self.out_shape[0], self.out_shape[1]),
+            extents: (self.expression.out_shape[0], self.expression.out_shape[1]),
         };
         let (k, accumulate) = (product.extents.k, product.form.mode == Mode::Accumulate);
         let values = out

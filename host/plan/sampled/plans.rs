@@ -5,8 +5,8 @@ use std::marker::PhantomData;
 use super::{AnySampledPlan, SampledPlan};
 use crate::context::Context;
 use crate::error::Result;
+use crate::offer::Types;
 use crate::plan::Options;
-use crate::plan::family::Types;
 use crate::registry::Scalar;
 use crate::tensor::{Operand, SparseTensor, erase};
 

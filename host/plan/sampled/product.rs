@@ -2,17 +2,16 @@
 
 use std::sync::Arc;
 
-use super::choose::sampling;
 use super::{AnySampledPlan, Exec};
 use crate::context::Context;
 use crate::error::{Error, Refusal, Result};
+use crate::families::sddmm::offers::sampling;
 use crate::families::sddmm::{Places, SampledExtents, SampledLaunch};
 use crate::indirect::{IndirectEinsum, SampledForm, rewrite_sampled};
+use crate::offer::bind::find;
+use crate::offer::{Types, sums_fit};
 use crate::plan::Choice;
-use crate::plan::bind::find;
 use crate::plan::choose::known_variant;
-use crate::plan::family::Types;
-use crate::plan::into::sums_fit;
 use crate::plan::joined::{Asked, sparse_among, sparse_factors};
 use crate::registry::{block_of, find as row_of};
 use crate::tensor::AnySparseTensor;

@@ -2,9 +2,6 @@
 
 use einsparse_kernels::abi::Zeros;
 
-use super::super::bind::{as_dense, device_tensor, elsewhere, find};
-use super::super::choose::Candidate;
-use super::super::family::Types;
 use super::super::{Options, ZerosRule};
 use super::Windows;
 use crate::context::Context;
@@ -14,9 +11,10 @@ use crate::error::{Error, Refusal, Result};
 use crate::families::convert::DenseMatrix;
 use crate::kernel::Queue;
 use crate::launch::Turns;
+use crate::offer::bind::{as_dense, device_tensor, elsewhere, find};
+use crate::offer::{Candidate, Types};
 use crate::registry::Dtype;
-use crate::tensor::Expected;
-use crate::tensor::{AnyOperand, AnyTensor};
+use crate::tensor::{AnyOperand, AnyTensor, Expected};
 
 /// Name in refusals.
 const FAMILY: &str = "pit_conv";

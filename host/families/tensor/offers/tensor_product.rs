@@ -9,15 +9,15 @@ use std::sync::Arc;
 use einsparse_formats::{AnyPattern, Role};
 use einsparse_kernels::families::rows_of_piece;
 
-use super::bind::find;
-use super::family::{Answer, Offer, Question};
-use crate::einsum::{Mode, Scalar as Factor};
+use crate::einsum::Mode;
 use crate::error::Result;
 use crate::families::tensor::cost::tensor_product::{Couplings, predict_couplings};
 use crate::families::tensor::tensor_product::{
     CouplingLaunch, CouplingShape, Lists, Term, row_for, shared_bytes,
 };
 use crate::indirect::{IndirectEinsum, TensorProductForm, TensorProductKind};
+use crate::offer::bind::find;
+use crate::offer::{Answer, Offer, Question};
 use crate::tensor::row_major;
 use entries::{Entries, term};
 use made::Made;
@@ -29,7 +29,7 @@ const MOST: usize = 1 << 16;
 const SHARED: u32 = 227 << 10;
 
 /// What this family can do for an expression.
-pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
+pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     let refuse = |reason: String| Answer::refused(NAME, reason);
     let form = match question.indirect.tensor_product() {
         Ok(form) => form,
@@ -76,7 +76,6 @@ struct Bound {
     values: String,
     /// Elements between neighbours along its axes.
     strides: Vec<usize>,
-    scalars: Vec<Factor>,
     /// Index arrays of the sparse operand: their contents are part of what was planned.
     pattern: Vec<(Role, Vec<u32>)>,
 }
@@ -127,7 +126,6 @@ impl Bound {
                         names: if swapped { [d, y, a, f] } else { [a, y, d, f] },
                         values: holder.name,
                         strides: holder.strides,
-                        scalars: indirect.scalars.clone(),
                         pattern,
                     }
                 },

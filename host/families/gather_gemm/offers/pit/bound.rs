@@ -1,9 +1,9 @@
 //! The operands of a product with a dynamic one, bound to the tensors of a run.
 
-use super::super::bind::{device_tensor, elsewhere};
 use crate::error::Result;
 use crate::families::convert::DenseMatrix;
 use crate::indirect::SpmmForm;
+use crate::offer::bind::{device_tensor, elsewhere};
 use crate::tensor::{AnyOperand, AnyTensor};
 
 /// What the operands are called, and their extents.

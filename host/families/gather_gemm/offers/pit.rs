@@ -2,34 +2,33 @@
 
 mod bound;
 mod few;
-pub(super) mod right;
+pub(crate) mod right;
 
 use std::fmt;
 use std::sync::Arc;
 
 use einsparse_kernels::table::{Row, kernels};
 
-use super::any::AnyPlan;
-use super::bind::{find, wrong};
-use super::family::{Answer, Compiled, Offer, Question, write_kernel};
 use crate::cost::Cost;
-use crate::device::{Device, Stream};
-use crate::dynamic::kernels_as;
+use crate::device::Device;
 use crate::einsum::{Activation, Mode};
 use crate::error::Result;
 use crate::families::discover::{DetectLaunch, DeviceLists};
 use crate::families::gather_gemm::cost::pit::{is_worth_it, predict};
+use crate::families::gather_gemm::found::kernels_as;
 use crate::families::gather_gemm::{PitLaunch, PitWork};
 use crate::indirect::{IndirectEinsum, Orientation, SpmmForm};
 use crate::launch::Turns;
-use crate::plan::{ZerosRule, multiplied_as};
+use crate::offer::bind::{find, wrong};
+use crate::offer::{
+    Answer, Compiled, Offer, Question, Run, ZerosRule, multiplied_as, write_kernel,
+};
 use crate::registry::Dtype;
-use crate::tensor::Expected;
-use crate::tensor::{AnyOperand, AnyTensor};
+use crate::tensor::{AnyOperand, AnyTensor, Expected};
 use bound::Bound;
 
 /// The kernels for an expression with a dynamic operand.
-pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
+pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     if question.dynamic.is_empty() {
         return Ok(Answer::default());
     }
@@ -126,7 +125,7 @@ fn offer<'q>(
 }
 
 /// The kernels that multiply in this type and take A as `[m, k]`, or turned.
-pub(super) fn rows(dtype: Dtype, turned: bool) -> impl Iterator<Item = &'static Row> {
+pub(crate) fn rows(dtype: Dtype, turned: bool) -> impl Iterator<Item = &'static Row> {
     let family = match (dtype, turned) {
         (Dtype::Tf32, false) => "pit_tf32",
         (_, false) => "pit",
@@ -143,7 +142,7 @@ fn height(row: &Row) -> usize {
 }
 
 /// The name of the dynamic operand of a product that the kernels compute, and `[m, k, n]`.
-pub(super) fn adaptable(
+pub(crate) fn adaptable(
     indirect: &IndirectEinsum,
     operands: &[(&str, AnyOperand<'_>)],
 ) -> Result<Option<(String, [usize; 3])>> {
@@ -261,15 +260,9 @@ impl Compiled for Made {
         self.lists.bytes()
     }
 
-    fn run(
-        &self,
-        plan: &AnyPlan,
-        operands: &[(&str, AnyOperand<'_>)],
-        out: &mut AnyTensor,
-        stream: &Stream,
-    ) -> Result<()> {
-        let queue = plan.check_places(operands, out, stream)?;
-        let [a, b, c] = self.bound.matrices(operands, out)?;
+    fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
+        let queue = run.queue(out)?;
+        let [a, b, c] = self.bound.matrices(run.operands, out)?;
         // What is refused is refused before anything is queued.
         let product = self.product.params(&self.lists, Some(a), b, c)?;
         self.turns.queue(true, queue.stream(), || {

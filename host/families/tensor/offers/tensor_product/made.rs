@@ -6,12 +6,10 @@ use std::sync::Arc;
 use einsparse_formats::AnyPattern;
 
 use super::Bound;
-use crate::device::Stream;
 use crate::error::{Error, Result};
 use crate::families::tensor::tensor_product::{CouplingLaunch, RawCouplings};
-use crate::plan::any::AnyPlan;
-use crate::plan::bind::{device_tensor, elsewhere, find, scalar_value, wrong};
-use crate::plan::family::{Compiled, write_kernel};
+use crate::offer::bind::{elsewhere, find, wrong};
+use crate::offer::{Compiled, Run, write_kernel};
 use crate::tensor::{AnyOperand, AnyTensor};
 
 /// The kernel with the names of its operands.
@@ -30,20 +28,14 @@ impl Compiled for Made {
         self.launch.bytes()
     }
 
-    fn run(
-        &self,
-        plan: &AnyPlan,
-        operands: &[(&str, AnyOperand<'_>)],
-        out: &mut AnyTensor,
-        stream: &Stream,
-    ) -> Result<()> {
-        let queue = plan.check_places(operands, out, stream)?;
+    fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
+        let queue = run.queue(out)?;
         let mut raw = RawCouplings {
             values: 0,
             operands: [(0, 0); 5],
-            alpha: 1.0,
+            alpha: run.factor()?,
         };
-        raw.values = match find(operands, &self.found.values)? {
+        raw.values = match find(run.operands, &self.found.values)? {
             AnyOperand::Sparse(s) => {
                 let arrays = s.device().ok_or_else(|| elsewhere(&self.found.values))?;
                 self.check_pattern(s.pattern())?;
@@ -60,16 +52,10 @@ impl Compiled for Made {
         };
         for (to, name) in raw.operands.iter_mut().zip(&self.found.names) {
             if let Some(name) = name {
-                *to = device_tensor(operands, name)?;
+                *to = run.tensor(name)?;
             }
         }
-        raw.operands[4] = (
-            out.address().ok_or_else(|| elsewhere("output"))?,
-            out.leading(),
-        );
-        for factor in &self.found.scalars {
-            raw.alpha *= scalar_value(operands, factor)?;
-        }
+        raw.operands[4] = run.output(out)?;
         self.launch.run(&raw, queue)
     }
 }

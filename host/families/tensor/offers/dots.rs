@@ -9,20 +9,16 @@ use einsparse_kernels::families::REDUCE_COLUMNS;
 use einsparse_kernels::table::Row;
 use rayon::prelude::*;
 
-use super::any::AnyPlan;
-use super::bind::{device_tensor, elsewhere, find, scalar_value};
-use super::family::{Answer, Compiled, Offer, Question, write_kernel};
-use super::problem::{alignment_of, leading};
 use super::rows::rows_of;
-use crate::device::Stream;
 use crate::einsum::Mode;
 use crate::error::Result;
 use crate::families::tensor::cost::rows::{RowsWork, predict_rows};
 use crate::families::tensor::{DotsLaunch, RawDots};
 use crate::indirect::DotsForm;
+use crate::offer::bind::{elsewhere, find};
+use crate::offer::{Answer, Compiled, Offer, Question, Run, alignment_of, leading, write_kernel};
 use crate::registry::Dtype;
-use crate::tensor::AnyOperand;
-use crate::tensor::AnyTensor;
+use crate::tensor::{AnyOperand, AnyTensor};
 
 const FAMILY: &str = "mttkrp";
 
@@ -82,7 +78,7 @@ fn gathered<'q>(
 }
 
 /// The kernels of the family that can run this.
-pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
+pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     let refused = |reason: &str| Answer::refused(FAMILY, reason);
     let Some(form) = question.indirect.as_dots() else {
         return refused(
@@ -160,24 +156,15 @@ impl Compiled for Dots {
         self.launch.bytes()
     }
 
-    fn run(
-        &self,
-        plan: &AnyPlan,
-        operands: &[(&str, AnyOperand<'_>)],
-        out: &mut AnyTensor,
-        stream: &Stream,
-    ) -> Result<()> {
-        let queue = plan.check_places(operands, out, stream)?;
+    fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
+        let queue = run.queue(out)?;
         let mut factors = [(0, 0); 3];
         for (own, (factor, _)) in factors.iter_mut().zip(&self.form.factors) {
-            *own = device_tensor(operands, factor)?;
+            *own = run.tensor(factor)?;
         }
         let mask = self.form.mask.as_ref();
-        let mask = mask.map(|name| device_tensor(operands, name)).transpose()?;
-        let mut alpha = 1.0;
-        for factor in &self.form.scalars {
-            alpha *= scalar_value(operands, factor)?;
-        }
+        let mask = mask.map(|name| run.tensor(name)).transpose()?;
+        let alpha = run.factor()?;
         let raw = RawDots {
             mask: mask.map_or(0, |(address, _)| address),
             factors,

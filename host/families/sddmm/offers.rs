@@ -11,24 +11,22 @@ use crate::families::sddmm::panes::chunks;
 use crate::families::sddmm::{Places, SampledExtents};
 use crate::indirect::SampledForm;
 use crate::machine::Machine;
-use crate::plan::family::Types;
-use crate::plan::problem::{alignment_of, leading};
-use crate::plan::{Candidate, Choice, Options, Precision};
+use crate::offer::{Candidate, Choice, Options, Precision, Types, alignment_of, leading};
 use crate::registry::{Dtype, block_of, refuses, writes};
 use crate::tensor::AnyOperand;
 
 /// An SDDMM by what decides which kernels may run it and what they cost.
-pub(super) struct Sampling<'a> {
-    pub(super) form: &'a SampledForm,
-    pub(super) format: Format,
-    pub(super) dtype: Dtype,
+pub(crate) struct Sampling<'a> {
+    pub(crate) form: &'a SampledForm,
+    pub(crate) format: Format,
+    pub(crate) dtype: Dtype,
     /// That of the output.
-    pub(super) out: Dtype,
-    pub(super) work: Samples,
+    pub(crate) out: Dtype,
+    pub(crate) work: Samples,
     /// Elements from one row of X, and of Y, to the next.
-    pub(super) distances: [usize; 2],
+    pub(crate) distances: [usize; 2],
     /// Elements, up to 16, that k and both distances are multiples of.
-    pub(super) alignment: usize,
+    pub(crate) alignment: usize,
 }
 
 /// Whether a kernel computes products at the places of a pattern.
@@ -38,7 +36,7 @@ fn samples(row: &Row) -> bool {
 
 impl Sampling<'_> {
     /// Every kernel for this element type: a candidate with its predicted cost, cheapest first, or refused with a reason.
-    pub(super) fn candidates(&self, machine: &Machine, options: &Options) -> Choice {
+    pub(crate) fn candidates(&self, machine: &Machine, options: &Options) -> Choice {
         let mut choice = Choice::default();
         let rows = kernels()
             .iter()
@@ -137,7 +135,7 @@ impl Sampling<'_> {
 }
 
 /// What the choice of a kernel is made by.
-pub(super) fn sampling<'f>(
+pub(crate) fn sampling<'f>(
     form: &'f SampledForm,
     extents: SampledExtents,
     places: Places<'_>,

@@ -5,8 +5,8 @@ use einsparse_formats::{AnyPattern, Format};
 use einsparse_kernels::abi::{Dtype, WalkKind};
 
 use super::Options;
+use super::Types;
 use super::bind::find;
-use super::family::Types;
 use super::refuse::asked_for;
 use crate::cost::Work;
 use crate::einsum::{Activation, Mode};
@@ -90,7 +90,7 @@ impl Problem {
 }
 
 /// Largest power of two, at most 16, that divides every number.
-pub(super) fn alignment_of(numbers: &[usize]) -> usize {
+pub(crate) fn alignment_of(numbers: &[usize]) -> usize {
     numbers.iter().fold(16, |a, &x| {
         if x == 0 {
             a
@@ -220,7 +220,7 @@ pub(super) fn stored_block(problem: &Problem) -> (usize, usize) {
 }
 
 /// Elements from one row of an operand to the next; `width` for operands that are not on a device.
-pub(super) fn leading(operands: &[(&str, AnyOperand<'_>)], name: &str, width: usize) -> usize {
+pub(crate) fn leading(operands: &[(&str, AnyOperand<'_>)], name: &str, width: usize) -> usize {
     match operands.iter().find(|(n, _)| *n == name) {
         Some((_, AnyOperand::Dense(d))) => d.leading(),
         _ => width,

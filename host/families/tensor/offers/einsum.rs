@@ -7,24 +7,22 @@ use einsparse_kernels::abi::{Dtype, Operation};
 use einsparse_kernels::families::EINSUM_FACTORS;
 use einsparse_kernels::table::{Row, kernels};
 
-use super::any::AnyPlan;
-use super::bind::{device_tensor, elsewhere, scalar_value};
-use super::family::{Answer, Compiled, Offer, Question, write_kernel};
-use super::pattern::PlannedPattern;
 use crate::cpu::AnyOperands;
 use crate::cpu::listed::{Lanes, Listing, Offsets, Places, Way, ways};
-use crate::device::{Device, Stream};
-use crate::einsum::{Mode, Scalar as Factor};
+use crate::device::Device;
+use crate::einsum::Mode;
 use crate::error::{Error, Refusal, Result};
 use crate::families::tensor::cost::einsum::{Steps, predict};
 use crate::families::tensor::{EinsumLaunch, RawEinsum};
+use crate::offer::bind::device_tensor;
+use crate::offer::{Answer, Compiled, Offer, PlannedPattern, Question, Run, write_kernel};
 use crate::tensor::{AnyOperand, AnyTensor, columns_of, row_major};
 use crate::values::Slice;
 
 const NAME: &str = "einsum";
 
 /// What the family has for an expression.
-pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
+pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     let refused = |reason: String| Answer::refused(NAME, reason);
     let e = question.indirect;
     let factors = e.factors.len();
@@ -155,7 +153,6 @@ struct General {
     out: (String, Vec<usize>),
     bias: Option<(String, Vec<usize>)>,
     gate: Option<(String, Vec<usize>)>,
-    scalars: Vec<Factor>,
     pattern: Option<PlannedPattern>,
 }
 
@@ -207,7 +204,6 @@ impl General {
             out: (e.out.tensor.clone(), places.strides),
             bias: e.bias.as_ref().map(|b| (b.tensor.clone(), places.bias)),
             gate: e.gate.as_ref().map(|g| (g.clone(), places.gate)),
-            scalars: e.scalars.clone(),
             pattern,
         }))
     }
@@ -250,36 +246,26 @@ impl Compiled for General {
         self.launch.bytes()
     }
 
-    fn run(
-        &self,
-        plan: &AnyPlan,
-        operands: &[(&str, AnyOperand<'_>)],
-        out: &mut AnyTensor,
-        stream: &Stream,
-    ) -> Result<()> {
-        let queue = plan.check_places(operands, out, stream)?;
-        let (values, columns) = self.sparse(operands)?;
+    fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
+        let queue = run.queue(out)?;
+        let (values, columns) = self.sparse(run.operands)?;
         let factor = |(name, strides): &(Option<String>, Vec<usize>)| match name {
-            Some(name) => Self::dense(operands, name, strides),
+            Some(name) => Self::dense(run.operands, name, strides),
             None => Ok(values),
         };
         let factors = self.factors.iter().map(factor).collect::<Result<_>>()?;
         same_strides(&self.out.0, &self.out.1, &out.strides())?;
         let bias = self.bias.as_ref();
-        let bias = bias.map(|(name, strides)| Self::dense(operands, name, strides));
+        let bias = bias.map(|(name, strides)| Self::dense(run.operands, name, strides));
         let gate = self.gate.as_ref();
-        let gate = gate.map(|(name, strides)| Self::dense(operands, name, strides));
-        let mut alpha = 1.0;
-        for scalar in &self.scalars {
-            alpha *= scalar_value(operands, scalar)?;
-        }
+        let gate = gate.map(|(name, strides)| Self::dense(run.operands, name, strides));
         let raw = RawEinsum {
             factors,
             columns,
-            out: out.address().ok_or_else(|| elsewhere(&self.out.0))?,
+            out: run.output(out)?.0,
             bias: bias.transpose()?.unwrap_or(0),
             gate: gate.transpose()?.unwrap_or(0),
-            alpha,
+            alpha: run.factor()?,
         };
         self.launch.run(&raw, queue)
     }

@@ -19,7 +19,7 @@ impl<'q, 'a> Checked<'q, 'a> {
 }
 
 /// A name stands for one operand.
-pub(super) fn once_each(operands: &[(&str, AnyOperand<'_>)]) -> Result<()> {
+pub(crate) fn once_each(operands: &[(&str, AnyOperand<'_>)]) -> Result<()> {
     for (at, (name, operand)) in operands.iter().enumerate() {
         if let Some((_, first)) = operands[..at].iter().find(|(n, _)| n == name) {
             return Err(Error::Operand {
@@ -38,7 +38,7 @@ pub(super) fn once_each(operands: &[(&str, AnyOperand<'_>)]) -> Result<()> {
 /// # Errors
 /// [`Error::Operand`] for a name given twice, an index array of another length than its shape, an index that is no index array;
 /// [`Error::InvalidIndex`] for a slot that leads out of an operand.
-pub(super) fn pass<'q, 'a>(
+pub(crate) fn pass<'q, 'a>(
     e: &IndirectEinsum,
     operands: &'q [(&'q str, AnyOperand<'a>)],
     out_shape: &[usize],

@@ -7,27 +7,25 @@ use einsparse_formats::{AnyPattern, Format};
 use einsparse_kernels::families::{REDUCE_SUM, rows_step};
 use einsparse_kernels::table::{Row, kernels};
 
-use super::any::AnyPlan;
-use super::bind::{device_tensor, elsewhere, find, scalar_value};
-use super::family::{Answer, Compiled, Offer, Question, write_kernel};
-use super::pattern::PlannedPattern;
-use super::problem::{alignment_of, leading};
-use crate::device::{Device, Stream};
+use crate::device::Device;
 use crate::einsum::Mode;
 use crate::error::{Error, Result};
 use crate::families::tensor::cost::rows::{RowsWork, predict_rows};
 use crate::families::tensor::fibres::{Fibres, RowsOf};
 use crate::families::tensor::{RawRows, RowsExtents, RowsLaunch};
 use crate::indirect::{IndirectEinsum, RowsForm};
+use crate::offer::bind::{elsewhere, find};
+use crate::offer::{
+    Answer, Compiled, Offer, PlannedPattern, Question, Run, alignment_of, leading, write_kernel,
+};
 use crate::registry::{Dtype, Operation};
-use crate::tensor::AnyOperand;
-use crate::tensor::AnyTensor;
+use crate::tensor::{AnyOperand, AnyTensor};
 use crate::worklist::Runs;
 
 const FAMILY: &str = "mttkrp";
 
 /// The kernels of the family that can run this.
-pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
+pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     let refused = |reason: &str| Answer::refused(FAMILY, reason);
     let Some(form) = question.indirect.as_rows() else {
         return refused(
@@ -201,23 +199,14 @@ impl Compiled for RowsPlan {
         self.launch.bytes()
     }
 
-    fn run(
-        &self,
-        plan: &AnyPlan,
-        operands: &[(&str, AnyOperand<'_>)],
-        out: &mut AnyTensor,
-        stream: &Stream,
-    ) -> Result<()> {
-        let queue = plan.check_places(operands, out, stream)?;
-        let arrays = self.pattern.arrays(operands)?;
+    fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
+        let queue = run.queue(out)?;
+        let arrays = self.pattern.arrays(run.operands)?;
         let mut factors = [(0, 0); 3];
         for (own, (factor, _)) in factors.iter_mut().zip(&self.form.factors) {
-            *own = device_tensor(operands, factor)?;
+            *own = run.tensor(factor)?;
         }
-        let mut alpha = 1.0;
-        for factor in &self.form.scalars {
-            alpha *= scalar_value(operands, factor)?;
-        }
+        let alpha = run.factor()?;
         let raw = RawRows {
             values: arrays.values.address(),
             factors,

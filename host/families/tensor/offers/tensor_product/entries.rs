@@ -8,8 +8,8 @@ use super::is_matrix;
 use crate::error::{Error, Result};
 use crate::families::tensor::tensor_product::Term;
 use crate::indirect::{Access, Index, IndirectEinsum, TensorProductForm};
-use crate::plan::bind::{find, wrong};
-use crate::plan::family::Question;
+use crate::offer::Question;
+use crate::offer::bind::{find, wrong};
 use crate::tensor::AnyOperand;
 
 /// Index arrays by the names they have in the expression: extents and contents.

@@ -1,28 +1,44 @@
-//! Who can run an expression. Each of those that are asked looks at the structure of the indirect Einsum and offers its kernels with
-//! predicted costs, or says why it has none; the cheapest of all offers is taken.
+//! The contract between plans and families: a question (an expression, its operands, the options), the offers that answer it, and what
+//! an offer makes, which runs.
 
+pub(crate) mod bind;
+mod choice;
+pub(crate) mod gate;
+mod options;
+mod pattern;
+mod problem;
+mod product;
+mod refuse;
+mod run;
+
+use std::cell::OnceCell;
 use std::fmt;
 use std::sync::Arc;
 
 use einsparse_kernels::table::Row;
 
-use super::Options;
-use super::any::AnyPlan;
-use super::choose::{Candidate, Choice};
-use super::gate::Checked;
-use super::kept::KeptForm;
 use crate::context::Context;
 use crate::cost::Cost;
-use crate::device::{Device, Stream};
+use crate::device::Device;
 use crate::einsum::{Einsum, Extents};
 use crate::error::{Error, Refusal, Result};
-use crate::indirect::IndirectEinsum;
+use crate::indirect::{IndirectEinsum, SpmmForm};
 use crate::kernel::Queue;
 use crate::launch::RawSpmm;
 use crate::machine::Machine;
 use crate::registry::{Dtype, Scalar};
-use crate::tensor::Expected;
-use crate::tensor::{AnyOperand, AnyTensor};
+use crate::tensor::{AnyOperand, AnyTensor, Expected};
+
+pub use choice::{Candidate, Choice, KeptForm};
+pub(crate) use gate::Checked;
+pub(crate) use options::multiplied_as;
+pub use options::{Determinism, Options, Precision, ValuesRule, ZerosRule};
+pub(crate) use pattern::PlannedPattern;
+pub use problem::Problem;
+use problem::problem;
+pub(crate) use problem::{alignment_of, leading};
+pub(crate) use product::products_of;
+pub(crate) use run::{Expression, Run, sums_fit, whole_factor};
 
 /// Element types of operands and output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,16 +68,49 @@ pub(crate) struct Question<'q, 'a> {
     pub(crate) einsum: &'q Einsum,
     pub(crate) indirect: &'q IndirectEinsum,
     /// What passed the gate.
-    pub(super) checked: Checked<'q, 'a>,
+    checked: Checked<'q, 'a>,
     /// Which of them are dynamic, and what is expected of them.
     pub(crate) dynamic: &'q [(&'q str, Expected)],
     /// Extents of the indices of `einsum`, and the shape of the output.
     pub(crate) extents: &'q Extents,
     pub(crate) options: &'q Options,
     pub(crate) machine: &'q Machine,
+    /// What [`Self::product`] found.
+    product: OnceCell<Option<(Problem, SpmmForm)>>,
 }
 
 impl<'q, 'a> Question<'q, 'a> {
+    pub(crate) fn new(
+        (context, types): (&'q Context, Types),
+        (einsum, indirect): (&'q Einsum, &'q IndirectEinsum),
+        (checked, dynamic): (Checked<'q, 'a>, &'q [(&'q str, Expected)]),
+        extents: &'q Extents,
+        (options, machine): (&'q Options, &'q Machine),
+    ) -> Self {
+        Question {
+            types,
+            context,
+            einsum,
+            indirect,
+            checked,
+            dynamic,
+            extents,
+            options,
+            machine,
+            product: OnceCell::new(),
+        }
+    }
+
+    /// The product of a matrix with a dense one that is asked for, if it is one.
+    pub(crate) fn product(&self) -> Result<Option<&(Problem, SpmmForm)>> {
+        if self.product.get().is_none() {
+            let asked = (self.options, self.types);
+            let found = problem(self.indirect, self.operands(), self.extents.out(), asked)?;
+            let _ = self.product.set(found);
+        }
+        Ok(self.product.get().and_then(Option::as_ref))
+    }
+
     /// The operands by name.
     pub(crate) fn operands(&self) -> &'q [(&'q str, AnyOperand<'a>)] {
         self.checked.operands()
@@ -77,20 +126,14 @@ pub(crate) trait Compiled: fmt::Debug + fmt::Display + Send + Sync {
     /// Device bytes held beside the operands.
     fn bytes(&self) -> usize;
 
-    /// Queues the work of a run of `plan`, which has looked at shapes; what launches kernels asks it for a queue
-    /// ([`AnyPlan::check_places`]). Allocates nothing and waits for nothing, but on the CPU.
-    fn run(
-        &self,
-        plan: &AnyPlan,
-        operands: &[(&str, AnyOperand<'_>)],
-        out: &mut AnyTensor,
-        stream: &Stream,
-    ) -> Result<()>;
+    /// Queues the work of a run, whose shapes were looked at; what launches kernels asks it for a queue ([`Run::queue`]). Allocates nothing
+    /// and waits for nothing, but on the CPU.
+    fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()>;
 
     /// Queues a run over addresses.
-    fn run_raw(&self, plan: &AnyPlan, _: &RawSpmm, _: Queue<'_>) -> Result<()> {
+    fn run_raw(&self, of: &Expression, _: &RawSpmm, _: Queue<'_>) -> Result<()> {
         Err(Error::NoKernel {
-            indirect: plan.indirect.to_string(),
+            indirect: of.indirect.to_string(),
             tried: vec![Refusal {
                 name: self.variant().into(),
                 reason: "takes tensors (`Plan::run`): raw addresses are for products of a matrix"
@@ -105,13 +148,13 @@ pub(crate) trait Compiled: fmt::Debug + fmt::Display + Send + Sync {
     }
 
     /// Queues the copying of values that it keeps.
-    fn refresh(&self, _: &AnyPlan, _: &[(&str, AnyOperand<'_>)], _: &Stream) -> Result<()> {
+    fn refresh(&self, _: &Run<'_>) -> Result<()> {
         Ok(())
     }
 }
 
 /// How a plan prints its kernel: name, rule of zeros, geometry.
-pub(super) fn write_kernel(
+pub(crate) fn write_kernel(
     f: &mut fmt::Formatter<'_>,
     row: &Row,
     geometry: impl fmt::Display,
@@ -197,72 +240,5 @@ impl<'q> Answer<'q> {
     }
 }
 
-/// A function `offers`: the one place that says which of some kernels can run something, and at what cost.
-type Family = for<'q, 'a> fn(&'q Question<'q, 'a>) -> Result<Answer<'q>>;
-
-/// Families in the order in which they are asked, the next ones where those before have no kernel: products, those made for one
-/// structure, then what runs any.
-const FAMILIES: [&[Family]; 3] = [
-    &[
-        super::products::offers,
-        super::pit::offers,
-        super::pit::right::offers,
-    ],
-    &[
-        super::rows::offers,
-        super::dots::offers,
-        super::tensor_product::offers,
-        super::convolution::offers,
-    ],
-    &[super::path::offers, super::einsum::offers],
-];
-
-/// The offers of families, asked for as far as they are needed.
-pub(super) struct Offers<'q, 'a> {
-    question: &'q Question<'q, 'a>,
-    rest: std::array::IntoIter<&'static [Family], 3>,
-    made: Vec<Offer<'q>>,
-}
-
-impl<'q, 'a> Offers<'q, 'a> {
-    pub(super) fn new(question: &'q Question<'q, 'a>) -> Self {
-        Offers {
-            question,
-            rest: FAMILIES.into_iter(),
-            made: Vec::new(),
-        }
-    }
-
-    /// Asks on until there is a candidate, or nobody is left.
-    pub(super) fn widen(&mut self, choice: &mut Choice) -> Result<()> {
-        let asked = self.question.options.variant.as_deref();
-        while choice.candidates.is_empty() {
-            let Some(families) = self.rest.next() else {
-                break;
-            };
-            for family in families {
-                let Answer { offers, refused } = family(self.question)?;
-                let named = offers.iter().map(|offer| offer.candidate.clone());
-                let wanted = named.filter(|own| asked.is_none_or(|asked| asked == own.name));
-                choice.candidates.extend(wanted);
-                choice.refused.extend(refused);
-                self.made.extend(offers);
-            }
-            choice
-                .candidates
-                .sort_by(|a, b| a.cost.us.total_cmp(&b.cost.us));
-        }
-        Ok(())
-    }
-
-    /// Makes a candidate.
-    pub(super) fn make(&self, candidate: &Candidate, device: &Arc<Device>) -> Result<Made> {
-        let own = |offer: &&Offer<'_>| {
-            offer.candidate.name == candidate.name && offer.candidate.kept == candidate.kept
-        };
-        match self.made.iter().find(own) {
-            Some(offer) => (offer.make)(device),
-            None => Ok(Err(Refusal::of(candidate.name, "nobody offers it"))),
-        }
-    }
-}
+/// A function `offers` of a family: the one place that says which of its kernels can run something, and at what cost.
+pub(crate) type Offers = for<'q, 'a> fn(&'q Question<'q, 'a>) -> Result<Answer<'q>>;

@@ -6,12 +6,7 @@ use std::sync::Arc;
 
 use einsparse_kernels::table::Row;
 
-use super::any::AnyPlan;
-use super::bind::{device_tensor, elsewhere, find, scalar_value};
-use super::family::{Answer, Compiled, Offer, Question};
-use super::problem::leading;
-use super::{Precision, ZerosRule};
-use crate::device::{Device, Stream};
+use crate::device::Device;
 use crate::einsum::Mode;
 use crate::error::Result;
 use crate::families::gather_gemm::cost::conv::{Gathers, predict_convolution};
@@ -19,7 +14,8 @@ use crate::families::gather_gemm::kernel_map::{Arrays, KernelMap, MapLists};
 use crate::families::gather_gemm::turns;
 use crate::families::gather_gemm::{ConvFinish, ConvProduct, RawConv, conv_rows};
 use crate::indirect::ConvolutionForm;
-use crate::registry::Dtype;
+use crate::offer::bind::{elsewhere, find};
+use crate::offer::{Answer, Compiled, Offer, Question, Run, ZerosRule, leading, multiplied_as};
 use crate::tensor::{AnyOperand, AnyTensor};
 
 const NAME: &str = "conv";
@@ -27,16 +23,8 @@ const NAME: &str = "conv";
 const WASTE: usize = 8;
 const MANY: usize = 1 << 18;
 
-/// What the elements are multiplied as.
-pub(crate) fn multiplied_as(dtype: Dtype, precision: Precision) -> Dtype {
-    match (dtype, precision) {
-        (Dtype::F32, Precision::Tf32) => Dtype::Tf32,
-        _ => dtype,
-    }
-}
-
 /// The kernels of the family that can run this.
-pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
+pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     let refuse = |reason: String| Answer::refused(NAME, reason);
     let form = match question.indirect.convolution() {
         Ok(form) => form,
@@ -206,24 +194,15 @@ impl Compiled for Made {
         self.product.bytes() + self.map.bytes()
     }
 
-    fn run(
-        &self,
-        plan: &AnyPlan,
-        operands: &[(&str, AnyOperand<'_>)],
-        out: &mut AnyTensor,
-        stream: &Stream,
-    ) -> Result<()> {
-        let queue = plan.check_places(operands, out, stream)?;
+    fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
+        let queue = run.queue(out)?;
         let form = &self.found.form;
         let Arrays::Device(arrays, _) = self.map.arrays() else {
             return Err(elsewhere(&form.output));
         };
-        let (input, ld_input) = device_tensor(operands, &form.input)?;
-        let (weights, ld_weights) = device_tensor(operands, &form.weights)?;
-        let mut alpha = 1.0;
-        for factor in &form.scalars {
-            alpha *= scalar_value(operands, factor)?;
-        }
+        let (input, ld_input) = run.tensor(&form.input)?;
+        let (weights, ld_weights) = run.tensor(&form.weights)?;
+        let alpha = run.factor()?;
         let raw = RawConv {
             input,
             ld_input,

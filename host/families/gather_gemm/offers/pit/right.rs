@@ -5,24 +5,21 @@ use std::sync::Arc;
 
 use einsparse_kernels::table::{Row, kernels};
 
-use super::super::ZerosRule;
-use super::super::any::AnyPlan;
-use super::super::bind::{find, wrong};
-use super::super::family::{Answer, Compiled, Offer, Question, write_kernel};
 use super::bound::Bound;
 use super::plain;
-use crate::device::{Device, Stream};
-use crate::dynamic::{RightKernels, WIDTH};
+use crate::device::Device;
 use crate::error::Result;
 use crate::families::discover::DeviceLists;
 use crate::families::gather_gemm::cost::pit::{is_worth_it, predict, transposition_us};
+use crate::families::gather_gemm::found::{RightKernels, WIDTH};
 use crate::indirect::SpmmForm;
 use crate::launch::Turns;
-use crate::plan::Determinism;
+use crate::offer::bind::{find, wrong};
+use crate::offer::{Answer, Compiled, Determinism, Offer, Question, Run, ZerosRule, write_kernel};
 use crate::tensor::{AnyOperand, AnyTensor};
 
 /// The kernels for an expression whose right factor is dynamic.
-pub(in crate::plan) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
+pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     if question.dynamic.is_empty() {
         return Ok(Answer::default());
     }
@@ -167,15 +164,9 @@ impl Compiled for Made {
         self.lists.bytes() + self.kernels.bytes()
     }
 
-    fn run(
-        &self,
-        plan: &AnyPlan,
-        operands: &[(&str, AnyOperand<'_>)],
-        out: &mut AnyTensor,
-        stream: &Stream,
-    ) -> Result<()> {
-        let queue = plan.check_places(operands, out, stream)?;
-        let all = self.bound.matrices(operands, out)?;
+    fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
+        let queue = run.queue(out)?;
+        let all = self.bound.matrices(run.operands, out)?;
         self.kernels.run(&self.lists, all, queue, |launch| {
             self.turns.queue(true, queue.stream(), launch)
         })

@@ -5,14 +5,13 @@ use std::sync::Arc;
 
 use einsparse_kernels::table::Row;
 
-use super::super::any::AnyPlan;
-use super::super::family::{Compiled, write_kernel};
 use super::bound::Bound;
-use crate::device::{Device, Stream};
+use crate::device::Device;
 use crate::error::Result;
 use crate::families::gather_gemm::{PitFewLaunch, few_row};
 use crate::indirect::SpmmForm;
-use crate::tensor::{AnyOperand, AnyTensor};
+use crate::offer::{Compiled, Run, write_kernel};
+use crate::tensor::AnyTensor;
 
 /// Whether a row of the table is offered for these extents: of this family the best one, and one that was asked for if it can.
 pub(super) fn is_offered(
@@ -44,7 +43,7 @@ impl Made {
         extents: [usize; 3],
         form: &SpmmForm,
     ) -> Result<Self> {
-        let above = crate::dynamic::above(row.dtype, 0.0);
+        let above = crate::families::gather_gemm::found::above(row.dtype, 0.0);
         Ok(Made {
             row,
             launch: PitFewLaunch::new(device, row, extents, above)?,
@@ -62,15 +61,9 @@ impl Compiled for Made {
         0
     }
 
-    fn run(
-        &self,
-        plan: &AnyPlan,
-        operands: &[(&str, AnyOperand<'_>)],
-        out: &mut AnyTensor,
-        stream: &Stream,
-    ) -> Result<()> {
-        let queue = plan.check_places(operands, out, stream)?;
-        let all = self.bound.matrices(operands, out)?;
+    fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
+        let queue = run.queue(out)?;
+        let all = self.bound.matrices(run.operands, out)?;
         self.launch.run(all, queue)
     }
 }

@@ -1,5 +1,7 @@
 //! What a plan may do.
 
+use crate::registry::Dtype;
+
 /// How f32 matrices are multiplied on Tensor Cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precision {
@@ -38,7 +40,7 @@ pub enum ValuesRule {
     /// From the operand, at each run.
     #[default]
     EachRun,
-    /// From the operand when planned, and again at each [`Plan::refresh`](super::Plan::refresh): weights that stay as they are for many runs. A
+    /// From the operand when planned, and again at each [`Plan::refresh`](crate::plan::Plan::refresh): weights that stay as they are for many runs. A
     /// plan over single entries may then keep a copy in another form, dense or of a format that a faster kernel reads.
     Kept,
 }
@@ -59,4 +61,12 @@ pub struct Options {
     /// Elements that addresses and leading dimensions of B and C are multiples of, when a run gets others than
     /// those planned with. `None`: those of the operands given.
     pub alignment: Option<usize>,
+}
+
+/// What the elements are multiplied as.
+pub(crate) fn multiplied_as(dtype: Dtype, precision: Precision) -> Dtype {
+    match (dtype, precision) {
+        (Dtype::F32, Precision::Tf32) => Dtype::Tf32,
+        _ => dtype,
+    }
 }

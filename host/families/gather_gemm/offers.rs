@@ -1,0 +1,4 @@
+//! Which kernels of the family can run an expression.
+
+pub(crate) mod convolution;
+pub(crate) mod pit;

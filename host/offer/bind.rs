@@ -1,0 +1,77 @@
+//! Operands by name, and where they lie.
+
+use crate::einsum::Scalar as Factor;
+use crate::error::{Error, Result};
+use crate::tensor::{AnyOperand, Expected};
+
+/// Operands as kernels take them, and what is expected of those that are dynamic.
+pub(crate) type Given<'o, 'a> = (&'o [(&'o str, AnyOperand<'a>)], &'o [(&'o str, Expected)]);
+
+/// The same, owned.
+pub(crate) type Owned<'o, 'a> = (Vec<(&'o str, AnyOperand<'a>)>, Vec<(&'o str, Expected)>);
+
+/// The operands with the dynamic ones as the dense tensors that they are, and which those were; `None` where there are none.
+pub(crate) fn as_dense<'o, 'a>(operands: &[(&'o str, AnyOperand<'a>)]) -> Option<Owned<'o, 'a>> {
+    let dynamic = operands.iter().filter_map(|(name, operand)| match operand {
+        AnyOperand::Dynamic(_, expected) => Some((*name, *expected)),
+        _ => None,
+    });
+    let dynamic: Vec<_> = dynamic.collect();
+    if dynamic.is_empty() {
+        return None;
+    }
+    let dense = operands.iter().map(|(name, operand)| match operand {
+        AnyOperand::Dynamic(d, _) => (*name, AnyOperand::Dense(d)),
+        other => (*name, *other),
+    });
+    Some((dense.collect(), dynamic))
+}
+
+/// The operand of this name.
+pub(crate) fn find<'s, 'a>(
+    operands: &'s [(&str, AnyOperand<'a>)],
+    name: &str,
+) -> Result<&'s AnyOperand<'a>> {
+    operands
+        .iter()
+        .find(|(n, _)| *n == name)
+        .map(|(_, o)| o)
+        .ok_or_else(|| Error::Operand {
+            name: name.into(),
+            reason: "was not given".into(),
+        })
+}
+
+pub(crate) fn wrong(name: &str, wanted: &str, found: &AnyOperand<'_>) -> Error {
+    Error::Operand {
+        name: name.into(),
+        reason: format!("{wanted} wanted, given is a {}", found.describe()),
+    }
+}
+
+pub(crate) fn elsewhere(name: &str) -> Error {
+    Error::Operand {
+        name: name.into(),
+        reason: "lies in another context than the plan".into(),
+    }
+}
+
+pub(crate) fn device_tensor(
+    operands: &[(&str, AnyOperand<'_>)],
+    name: &str,
+) -> Result<(u64, usize)> {
+    match find(operands, name)? {
+        AnyOperand::Dense(d) => Ok((d.address().ok_or_else(|| elsewhere(name))?, d.leading())),
+        other => Err(wrong(name, "an uploaded dense tensor", other)),
+    }
+}
+
+pub(crate) fn scalar_value(operands: &[(&str, AnyOperand<'_>)], factor: &Factor) -> Result<f64> {
+    match factor {
+        Factor::Literal(x) => Ok(*x),
+        Factor::Name(name) => match find(operands, name)? {
+            AnyOperand::Scalar(x) => Ok(*x),
+            other => Err(wrong(name, "a number", other)),
+        },
+    }
+}

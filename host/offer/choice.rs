@@ -1,0 +1,87 @@
+//! What a plan can choose from: candidates with predicted costs, and refusals with reasons.
+
+use std::fmt;
+
+use einsparse_formats::Format;
+use einsparse_kernels::abi::Zeros;
+use einsparse_kernels::table::Row;
+
+use crate::cost::Cost;
+use crate::error::Refusal;
+
+/// A kernel that can run this, and what it is predicted to cost.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Candidate {
+    /// Name in the table.
+    pub name: &'static str,
+    /// The prediction.
+    pub cost: Cost,
+    /// What it does with implicit zeros.
+    pub zeros: Zeros,
+    /// The form in which the plan keeps the sparse factor for it; `None` if it reads the operand.
+    pub kept: Option<KeptForm>,
+}
+
+impl Candidate {
+    /// The kernel of a row, which reads what it is given as it is.
+    pub(crate) fn of(row: &'static Row, cost: Cost) -> Self {
+        Candidate {
+            name: row.name,
+            cost,
+            zeros: row.zeros,
+            kept: None,
+        }
+    }
+}
+
+/// Candidates, cheapest first, and refusals.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Choice {
+    /// Cheapest first; on a GPU the first is taken.
+    pub candidates: Vec<Candidate>,
+    /// Rows that cannot run this, and why.
+    pub refused: Vec<Refusal>,
+}
+
+impl Choice {
+    /// Cheapest first.
+    pub(crate) fn sort(&mut self) {
+        self.candidates
+            .sort_by(|a, b| a.cost.us.total_cmp(&b.cost.us));
+    }
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, c) in self.candidates.iter().enumerate() {
+            let mark = if i == 0 { "->" } else { "  " };
+            write!(f, "{mark} {:24} {}, zeros = {:?}", c.name, c.cost, c.zeros)?;
+            match c.kept {
+                Some(form) => writeln!(f, ", A kept as {form}")?,
+                None => writeln!(f)?,
+            }
+        }
+        for r in &self.refused {
+            writeln!(f, "   {:24} refused: {}", r.name, r.reason)?;
+        }
+        Ok(())
+    }
+}
+
+/// In which form a plan keeps A.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeptForm {
+    /// With its zeros.
+    Dense,
+    /// In another format.
+    Sparse(Format),
+}
+
+impl fmt::Display for KeptForm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            KeptForm::Dense => f.write_str("dense"),
+            KeptForm::Sparse(format) => format.fmt(f),
+        }
+    }
+}

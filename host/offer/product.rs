@@ -1,0 +1,236 @@
+//! The product of a matrix with a dense one, by a kernel that reads A as it is: which rows of a family can run it, and the one that does.
+
+use std::fmt;
+use std::sync::Arc;
+
+use einsparse_formats::{AnyPattern, Format};
+use einsparse_kernels::abi::{Dtype, Operation, WalkKind};
+use einsparse_kernels::table::{Row, kernels};
+
+use super::bind::{elsewhere, find, wrong};
+use super::problem::{Problem, stored_block};
+use super::refuse::refusal;
+use super::run::sums_fit;
+use super::{
+    Answer, Candidate, Choice, Compiled, Determinism, Expression, Offer, Options, Question, Run,
+    write_kernel,
+};
+use crate::cost::{Cost, Work, predict, turned_us};
+use crate::device::Device;
+use crate::error::{Error, Refusal, Result};
+use crate::indirect::SpmmForm;
+use crate::kernel::Queue;
+use crate::launch::{Extents, Matrix, Product, RawSpmm};
+use crate::machine::Machine;
+use crate::tensor::{AnyOperand, AnyTensor, columns_of, told_by};
+
+impl Problem {
+    fn cost(&self, row: &Row, machine: &Machine) -> Cost {
+        let mut cost = predict(row, &self.work, machine);
+        if self.order.transposed && row.block == (1, 1) {
+            cost.us += turned_us(row, &self.work, machine);
+        }
+        cost
+    }
+
+    /// Every kernel for this element type: a candidate with its predicted cost, or refused with a reason.
+    pub fn candidates(&self, machine: &Machine, options: &Options) -> Choice {
+        let mut choice = Choice::default();
+        for row in rows(self.dtype, options) {
+            match refusal(row, self, machine, options) {
+                Some(reason) => choice.refused.push(Refusal::of(row.name, reason)),
+                None => {
+                    let cost = self.cost(row, machine);
+                    choice.candidates.push(Candidate::of(row, cost));
+                }
+            }
+        }
+        choice.sort();
+        choice
+    }
+}
+
+/// The rows of the table for products of these elements.
+fn rows(dtype: Dtype, options: &Options) -> impl Iterator<Item = &'static Row> {
+    let relaxed = options.determinism == Determinism::Relaxed && options.variant.is_some();
+    let products = move |row: &&Row| match row.operation {
+        Operation::Product | Operation::Narrow => true,
+        // By its variant only: it is there to be measured against.
+        Operation::Relaxed => relaxed,
+        _ => false,
+    };
+    let own =
+        move |row: &&Row| row.dtype == dtype || (row.dtype, dtype) == (Dtype::Tf32, Dtype::F32);
+    kernels().iter().filter(products).filter(own)
+}
+
+/// The kernel of a row over what A is: an expression, and the type of C.
+pub(crate) type MakeProduct = fn(
+    &Arc<Device>,
+    &'static Row,
+    (SpmmForm, Dtype),
+    Extents,
+    Matrix<'_>,
+) -> Result<std::result::Result<Box<dyn Product>, Refusal>>;
+
+/// The rows of a family for the product that is asked for, if it is one: an offer each, or refused with a reason.
+pub(crate) fn products_of<'q>(
+    question: &'q Question<'q, '_>,
+    family: &str,
+    make: MakeProduct,
+) -> Result<Answer<'q>> {
+    let mut answer = Answer::default();
+    let Some(product) = question.product()? else {
+        return Ok(answer);
+    };
+    let (options, machine) = (question.options, question.machine);
+    let (problem, _) = product;
+    let own = |row: &&Row| row.family == family;
+    for row in rows(problem.dtype, options).filter(own) {
+        match refusal(row, problem, machine, options) {
+            Some(reason) => answer.refused.push(Refusal::of(row.name, reason)),
+            None => {
+                let cost = problem.cost(row, machine);
+                answer.offers.push(Offer::unless(row, cost, move |device| {
+                    ProductPlan::new(question, (row, make), product, device)
+                }));
+            }
+        }
+    }
+    Ok(answer)
+}
+
+/// A kernel of a product, with the names of its operands.
+#[derive(Debug)]
+pub(crate) struct ProductPlan {
+    launch: Box<dyn Product>,
+    form: SpmmForm,
+}
+
+impl ProductPlan {
+    /// The kernel of a row over A as it is.
+    fn new(
+        question: &Question<'_, '_>,
+        (row, make): (&'static Row, MakeProduct),
+        (problem, form): &(Problem, SpmmForm),
+        device: &Arc<Device>,
+    ) -> Result<std::result::Result<Self, Refusal>> {
+        let no_rows = |format: Format| Error::Operand {
+            name: form.sparse.clone(),
+            reason: format!("is {format}, which has no rows to walk"),
+        };
+        let matrix = match find(question.operands(), &form.sparse)? {
+            AnyOperand::Sparse(a) if row.walk == WalkKind::SlicedEll => {
+                match (a.runs(), a.pattern()) {
+                    (Some(runs), AnyPattern::SlicedEll(pattern)) => {
+                        Matrix::Sliced { runs, pattern }
+                    }
+                    _ => return Err(no_rows(a.format())),
+                }
+            }
+            AnyOperand::Sparse(a) => Matrix::Sparse {
+                runs: a.product_runs().ok_or_else(|| no_rows(a.format()))?,
+                spans: a.spans(),
+                columns: columns_of(a.pattern()).unwrap_or(&[]),
+                block: stored_block(problem),
+                stored: problem.work.index_slots as usize,
+                address: a.columns_address().unwrap_or(0),
+            },
+            AnyOperand::Dense(a) => Matrix::Dense {
+                leading: a.leading(),
+            },
+            _ => {
+                return Err(Error::Operand {
+                    name: form.sparse.clone(),
+                    reason: "upload it to the context before planning".into(),
+                });
+            }
+        };
+        let Work { m, k, n, items, .. } = problem.work;
+        sums_fit(
+            row.dtype,
+            problem.work.longest * problem.work.block.1 as u64,
+        )?;
+        let extents = Extents { m, k, n, items };
+        let of = (form.clone(), problem.out);
+        let made = make(device, row, of, extents, matrix)?;
+        Ok(made.map(|launch| ProductPlan {
+            launch,
+            form: form.clone(),
+        }))
+    }
+
+    /// Addresses of a run, whose A must have the planned pattern.
+    fn bind(&self, run: &Run<'_>, out: &AnyTensor) -> Result<RawSpmm> {
+        let (launch, form) = (&self.launch, &self.form);
+        let (columns, values) = match find(run.operands, &form.sparse)? {
+            AnyOperand::Sparse(a) => {
+                let same = Some(a.format()) == form.format
+                    && a.product_runs()
+                        .is_some_and(|r| launch.fits(r, told_by(a.pattern())));
+                let (true, Some(arrays)) = (same, a.device()) else {
+                    return Err(Error::Operand {
+                        name: form.sparse.clone(),
+                        reason: "has not the pattern, the format or the context that was planned"
+                            .into(),
+                    });
+                };
+                (arrays.columns.address(), arrays.values.address())
+            }
+            AnyOperand::Dense(a) if form.format.is_none() => {
+                launch.check_leading(&form.sparse, a.leading())?;
+                (0, a.address().ok_or_else(|| elsewhere(&form.sparse))?)
+            }
+            other => return Err(wrong(&form.sparse, "an uploaded sparse tensor", other)),
+        };
+        let (b, ldb) = run.tensor(&form.dense)?;
+        let bias = match &form.bias {
+            Some((name, _)) => run.tensor(name)?.0,
+            None => 0,
+        };
+        let (gate, ldg) = match &form.gate {
+            Some(name) => run.tensor(name)?,
+            None => (0, 0),
+        };
+        let (c, ldc) = run.output(out)?;
+        Ok(RawSpmm {
+            columns,
+            values,
+            b,
+            ldb,
+            c,
+            ldc,
+            bias,
+            gate,
+            ldg,
+            value_stride: 0,
+            alpha: run.factor()?,
+        })
+    }
+}
+
+impl Compiled for ProductPlan {
+    fn variant(&self) -> &'static str {
+        self.launch.row().name
+    }
+
+    fn bytes(&self) -> usize {
+        self.launch.bytes()
+    }
+
+    fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
+        let queue = run.queue(out)?;
+        let raw = self.bind(run, out)?;
+        self.launch.run(&raw, queue)
+    }
+
+    fn run_raw(&self, _: &Expression, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
+        self.launch.run(raw, queue)
+    }
+}
+
+impl fmt::Display for ProductPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_kernel(f, self.launch.row(), self.launch.describe())
+    }
+}
