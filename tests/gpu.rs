@@ -1,52 +1,22 @@
-//! The kernels on a GPU: every row of the table, exact on integers; random values within their bound;
-//! the rule of zeros; determinism, graphs, raw addresses; real matrices. Skipped loudly without a GPU; what can
-//! run on the CPU executor does so too, which tests the expectations.
+//! What is of no single family: every row of the table, exact on integers; random values within their bound; the rule of zeros;
+//! determinism, graphs, raw addresses; real matrices; plans, drawn operands, the driver and what fails. Skipped loudly without a GPU;
+//! what can run on the CPU executor does so too, which tests the expectations.
 
-mod attention;
-mod batched;
-mod batches;
-mod bitmap;
-mod bundles;
+mod axes;
 mod cases;
-mod conv;
-mod convert;
 mod coverage;
-mod dense;
-mod dense_rows;
-mod dots;
 mod driver;
-mod entries;
 mod failures;
 mod files;
 mod gate;
-mod int8;
-mod joined;
 mod kept;
 mod large;
-mod levels;
-mod linear;
-mod messages;
-mod mttkrp;
-mod narrow;
-mod nm;
-mod nm_narrow;
 mod numbers;
 mod operator_trials;
-mod orders;
 mod places;
-mod random;
-mod relaxed;
 mod rows;
 mod runs;
-mod sampled;
-mod sddmm;
-mod softmax;
-mod sparse_linear;
-mod staged;
-mod tensor_product;
-mod transposed;
 mod trials;
 mod wide;
-mod windows;
 mod workspace;
 mod zeros;

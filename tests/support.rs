@@ -1,7 +1,10 @@
 //! What the tests share: the GPU or a loud skip, problems with exact integer values and their
 //! product, expressions over them with the expected outcome, comparison that names the first fault.
 
+pub mod bounds;
 mod expression;
+pub mod replay;
+pub mod rows;
 pub mod windows;
 
 use std::fmt::Debug;

@@ -272,7 +272,7 @@ fn operators<'w>(context: &'w Context) -> Vec<Way<'w>> {
     ways.push((
         "a layer of experts",
         Box::new(move || {
-            let o = crate::dynamic::expert_options([64, 2], 4, [128, 256]);
+            let o = crate::families::gather_gemm::expert_options([64, 2], 4, [128, 256]);
             let mut layer = MoeLayer::<f16>::new(context, o)?;
             let choices = Dense::from_fn([64, 2], |i| ((i[0] + i[1]) % 4) as i32)?;
             let choices = context.upload_dense(&choices)?;

@@ -1,6 +1,6 @@
 //! B and C of more than 2^32 bytes: offsets are 64 bits wide in every walk.
 
-use super::rows::{force, takes_any};
+use crate::support::rows::{force, takes_any};
 use crate::support::{Rng, gpu, skipped, small};
 use einsparse::driver::{copy_dtoh_async, copy_htod_async, mem_get_info, memset_d8_async};
 use einsparse::formats::{AnySparse, Bsr, BsrPattern, Csr, CsrPattern, f16};

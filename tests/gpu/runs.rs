@@ -1,7 +1,7 @@
 //! How a plan runs: the same bits every time and on every stream, captured in a graph, on raw addresses
 //! between guard bands, on misaligned ones.
 
-use super::rows::{force, formats, rows_cut, takes_any};
+use crate::support::rows::{force, formats, rows_cut, takes_any};
 use crate::support::{
     Bias, Expression, GUARD, Problem, Rng, assert_matrix, fill_blocks, gpu, gpu_alone, spread,
 };

@@ -2,7 +2,7 @@
 //! Operands are filled on the device, and C is looked at by pieces: its ends, and where offsets of 31 and 32 bits end.
 
 use super::large::room;
-use super::rows::force;
+use crate::support::rows::force;
 use crate::support::{Rng, gpu, skipped, small};
 use einsparse::driver::{copy_dtoh_async, copy_htod_async, memset_d8_async};
 use einsparse::formats::{Csr, CsrPattern, Dense, f16};

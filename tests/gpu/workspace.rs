@@ -1,8 +1,8 @@
 //! What plans hold on the device beside the operands: lists and partial sums are at most 2 % of A and 16 MB, forms that are made of A at
 //! most 1.1 times A.
 
-use super::rows::force;
 use crate::support::gpu;
+use crate::support::rows::force;
 use einsparse::formats::{Csr, CsrPattern, Dense, f16, generate};
 use einsparse::registry::{Row, Scalar, WalkKind, find, products};
 use einsparse::{Context, Error, Operand, Options, SparseTensor};

@@ -1,6 +1,6 @@
 //! Implicit zeros and padding are never multiplied: NaN and Inf planted where no entry looks, and where one does.
 
-use super::rows::{force, formats, takes_any};
+use crate::support::rows::{force, formats, takes_any};
 use crate::support::{GUARD, Problem, fill_blocks, gpu, spread};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, PAD, bf16, f16};
 use einsparse::kernels::abi::HALF;

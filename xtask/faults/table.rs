@@ -9,7 +9,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/attention/attention/softmax.rs",
         from: "let there = entries.bits[c] >> (4 * atom + i) & 1 != 0;",
         to: "let there = entries.bits[c] >> (4 * atom + i) & 1 != 0 || 4 * atom + i == 31;",
-        test: "gpu::attention::",
+        test: "families::attention::attention::",
         what: "the last mask bit of each word is taken for set",
     },
     Fault {
@@ -18,7 +18,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/attention/attention/out.rs",
         from: "rows.sum[r] = matrix::fma_f32(own[2 + r], more[r], rows.sum[r] * old[r]);",
         to: "rows.sum[r] = matrix::fma_f32(own[2 + r], more[r], rows.sum[r]);",
-        test: "gpu::attention::queries_cut_along_their_keys",
+        test: "families::attention::attention::queries_cut_along_their_keys",
         what: "where parts of cut queries meet, the sum so far is not brought to a larger base",
     },
     Fault {
@@ -27,7 +27,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/spmm/batched.rs",
         from: "p.item(gpu::block_z())",
         to: "p.item(gpu::block_z().min(1))",
-        test: "gpu::batches::each_of_a_batch_may_have_its_values",
+        test: "families::spmm::batches::each_of_a_batch_may_have_its_values",
         what: "from the third of a batch on, the second is computed once more",
     },
     Fault {
@@ -36,7 +36,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/spmm/bitmap/out.rs",
         from: "let there = from + (ahead as u32) < count;",
         to: "let there = from + (ahead as u32) + 1 < count;",
-        test: "gpu::bitmap::bitmap_is_exact_on_the_gpu",
+        test: "families::spmm::bitmap::bitmap_is_exact_on_the_gpu",
         what: "the last piece of a strip that thread blocks share is not added",
     },
     Fault {
@@ -63,7 +63,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/discover/channels/mark.rs",
         from: "while distance < 32 {",
         to: "while distance < 16 {",
-        test: "dynamic::channels::channels_on_the_gpu",
+        test: "families::discover::channels::channels_on_the_gpu",
         what: "the upper half of a warp's lanes does not add its marks",
     },
     Fault {
@@ -72,7 +72,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/gather_gemm/conv/offsets.rs",
         from: "self.left = self.lower | self.upper;",
         to: "self.left = self.lower;",
-        test: "gpu::conv::convolutions_of_halves_agree",
+        test: "families::gather_gemm::conv::convolutions_of_halves_agree",
         what: "offsets at which only the upper half of a tile has neighbours are skipped",
     },
     Fault {
@@ -81,7 +81,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/gather_gemm/conv/mod.rs",
         from: "any |= own;",
         to: "any = own;",
-        test: "gpu::conv::convolutions_of_halves_agree",
+        test: "families::gather_gemm::conv::convolutions_of_halves_agree",
         what: "whether a half had a product is asked of the last offset alone",
     },
     Fault {
@@ -90,7 +90,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/gather_gemm/conv/mod.rs",
         from: "                barrier::wait(Self::empty(ring.0), ring.1);\n                let full = Self::full(ring.0);",
         to: "                if own {\n                    let to = Self::stage(ring.0) + group * Self::SHARE as u32 * 128;\n                    Self::gather(p, to, k + chunk * 16, chunk, rows);\n                }\n                barrier::wait(Self::empty(ring.0), ring.1);\n                let full = Self::full(ring.0);",
-        test: "gpu::conv::convolutions_",
+        test: "families::gather_gemm::conv::",
         what: "rows are copied into a stage before those that multiply have released it",
     },
     Fault {
@@ -99,7 +99,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/gather_gemm/conv_grad/mod.rs",
         from: "unroll!(step < 4, {",
         to: "unroll!(step < 3, {",
-        test: "gpu::conv::convolutions_of_halves_agree",
+        test: "families::gather_gemm::conv::convolutions_of_halves_agree",
         what: "the last 16 of each 64 positions are not multiplied",
     },
     Fault {
@@ -108,7 +108,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/gather_gemm/conv_pairs/mod.rs",
         from: "let stages = places.part.count * 2;",
         to: "let stages = (places.part.count * 2).saturating_sub(1);",
-        test: "gpu::conv::convolutions_of_f32_agree",
+        test: "families::gather_gemm::conv::convolutions_of_f32_agree",
         what: "the last 32 pairs of a part are left out",
     },
     Fault {
@@ -117,7 +117,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/gather_gemm/conv_simt/mod.rs",
         from: "ahead.own = warp::ballot(ahead.row != CONV_ABSENT) != 0;",
         to: "ahead.own = warp::ballot(ahead.row != CONV_ABSENT) > 1;",
-        test: "gpu::conv::convolutions_of_f32_agree",
+        test: "families::gather_gemm::conv::convolutions_of_f32_agree",
         what: "a warp whose first row alone has a neighbour does not multiply",
     },
     Fault {
@@ -126,7 +126,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/gather_gemm/conv_steps/map.rs",
         from: "(quotient - (quotient * s > v) as i32) as u32",
         to: "quotient as u32",
-        test: "gpu::conv::maps_of_gpu_and_cpu_have_the_same_bits",
+        test: "families::gather_gemm::conv::maps_of_gpu_and_cpu_have_the_same_bits",
         what: "coordinates below zero are rounded towards zero by a stride",
     },
     Fault {
@@ -135,7 +135,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/convert/convert/tally.rs",
         from: "ordered > 0 && rank(p, ordered, place) >= pivot",
         to: "ordered > 0 && rank(p, ordered, place) > pivot",
-        test: "gpu::convert::ties_are_broken_by_position",
+        test: "families::convert::convert::ties_are_broken_by_position",
         what: "the last of the highest blocks is not kept",
     },
     Fault {
@@ -144,7 +144,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/gemm/dense/mod.rs",
         from: "p.stages / cut * rank + p.stages % cut * rank / cut",
         to: "p.stages / cut * rank",
-        test: "gpu::dense_rows::dense_rows_of_bf16",
+        test: "families::gemm::dense_rows::dense_rows_of_bf16",
         what: "stages that do not divide over a cluster are left out",
     },
     Fault {
@@ -153,7 +153,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/gemm/dense/out.rs",
         from: "let fixed = [0, 2].map(|i| bias(ones, Self::element(place, 0, i)));",
         to: "let fixed = [0, 0].map(|i| bias(ones, Self::element(place, 0, i)));",
-        test: "gpu::dense_rows::dense_rows_of_f16",
+        test: "families::gemm::dense_rows::dense_rows_of_f16",
         what: "the lower rows of an atom get the bias of the upper ones",
     },
     Fault {
@@ -162,7 +162,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/gemm/dense/out.rs",
         from: "E::get(&pair, i % 2)",
         to: "E::get(&pair, 0)",
-        test: "dynamic::encoder::encoder_of_varying_lengths_on_the_gpu",
+        test: "families::attention::encoder::encoder_of_varying_lengths_on_the_gpu",
         what: "odd columns get the bias of the column before",
     },
     Fault {
@@ -171,7 +171,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/tensor/einsum/out.rs",
         from: "let at = bias + i as u64 * p.bias_inner;",
         to: "let at = bias + (i as u64 & !1) * p.bias_inner;",
-        test: "gpu::random::random_expressions_agree_with_the_reference",
+        test: "families::tensor::einsum::random_expressions_agree_with_the_reference",
         what: "odd elements of a vector get the bias of the one before",
     },
     Fault {
@@ -180,7 +180,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/convert/entries/compact.rs",
         from: "own == pivot && at < end",
         to: "own == pivot && at + 1 < end",
-        test: "gpu::entries::dense_matrices_become_the_same_entries",
+        test: "families::convert::entries::dense_matrices_become_the_same_entries",
         what: "the last of equal magnitudes that still fits is not taken",
     },
     Fault {
@@ -189,7 +189,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/gather_gemm/grouped/out.rs",
         from: "warp::shuffle::<32>(weight, lane / 4 + r, u32::MAX)",
         to: "warp::shuffle::<32>(weight, lane / 4 + r / 2, u32::MAX)",
-        test: "dynamic::moe::a_layer_of_experts_on_the_gpu",
+        test: "families::gather_gemm::moe::a_layer_of_experts_on_the_gpu",
         what: "the lower rows of an atom are weighted by lanes of other rows",
     },
     Fault {
@@ -198,7 +198,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/gather_gemm/grouped_grad/mod.rs",
         from: "(column < p.m, first + own < work.end)",
         to: "(column + 8 < p.m, first + own < work.end)",
-        test: "dynamic::moe_gradient::gradients_of_a_layer_of_experts_on_the_gpu",
+        test: "families::gather_gemm::moe_gradient::gradients_of_a_layer_of_experts_on_the_gpu",
         what: "the last eight columns of the left operand are not brought",
     },
     Fault {
@@ -207,7 +207,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/tensor/join.rs",
         from: "let end = search(first, p.right_count, |at| right_key(p, at) <= key);",
         to: "let end = search(first, p.right_count.saturating_sub(1), |at| right_key(p, at) <= key);",
-        test: "gpu::joined::entries_that_meet_are_those_of_the_cpu",
+        test: "families::tensor::joined::entries_that_meet_are_those_of_the_cpu",
         what: "the last of the right rows meets nobody",
     },
     Fault {
@@ -225,7 +225,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/spmm/spmm.rs",
         from: "ahead = span(row + 2, left > 2);",
         to: "ahead = span(row + 2, left > 3);",
-        test: "gpu::bundles::short_rows_f64",
+        test: "families::spmm::bundles::short_rows_f64",
         what: "the last row of a bundle has no entries",
     },
     Fault {
@@ -261,7 +261,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/convert/lists.rs",
         from: "let own = (len - j * piece).min(piece);",
         to: "let own = len - j * piece;",
-        test: "gpu::bundles::longer_rows_by_class",
+        test: "families::spmm::bundles::longer_rows_by_class",
         what: "each piece of a cut row goes on to the row's end",
     },
     Fault {
@@ -270,7 +270,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/discover/live_rows/mod.rs",
         from: "let off = if inside { values[v][i] - mean } else { 0.0 };",
         to: "let off = values[v][i] - mean;",
-        test: "dynamic::encoder::residual_norm_on_the_gpu",
+        test: "families::attention::encoder::residual_norm_on_the_gpu",
         what: "columns behind the last one count in the variance",
     },
     Fault {
@@ -279,7 +279,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/gemm/wgmma/marked.rs",
         from: "unroll!(w < 4, { seen[w] |= eight[w] });",
         to: "unroll!(w < 4, { seen[w] = eight[w] });",
-        test: "dynamic::marked::marked_products_on_the_gpu",
+        test: "families::gemm::marked::marked_products_on_the_gpu",
         what: "of the rows that a lane stores only the last one marks micro-tiles",
     },
     Fault {
@@ -288,7 +288,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/attention/masks/view.rs",
         from: "let inside = from + i >= 0 && from + i < count;",
         to: "let inside = from + i >= 0 && from + i + 1 < count;",
-        test: "dynamic::attention::masks_of_flags_on_the_gpu",
+        test: "families::attention::masks::masks_of_flags_on_the_gpu",
         what: "the last flag of a ragged end is not read",
     },
     Fault {
@@ -297,7 +297,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/tensor/message.rs",
         from: "let inside = own >= start && own < end;",
         to: "let inside = own > start && own < end;",
-        test: "gpu::messages::largest::the_first_of_the_largest_messages_gets_the_gradient",
+        test: "families::tensor::messages::largest::the_first_of_the_largest_messages_gets_the_gradient",
         what: "the first entry of a source is left out of its gradient",
     },
     Fault {
@@ -306,7 +306,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/tensor/mttkrp/mod.rs",
         from: "while s < first + count {",
         to: "while s + 1 < first + count {",
-        test: "gpu::mttkrp::every_row_of_mttkrp_is_exact",
+        test: "families::tensor::mttkrp::every_row_of_mttkrp_is_exact",
         what: "the last part of a cut row is not carried",
     },
     Fault {
@@ -315,7 +315,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/tensor/mttkrp/dots.rs",
         from: "let mut stride = LANES / 2;",
         to: "let mut stride = LANES / 4;",
-        test: "gpu::dots::sampled_products_of_three_matrices_have_kernels",
+        test: "families::tensor::dots::sampled_products_of_three_matrices_have_kernels",
         what: "sums of half of the lanes are left out of a dot product",
     },
     Fault {
@@ -324,7 +324,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/gemm/wgmma/narrow/consumer.rs",
         from: "let before = 0x55 & ((1 << (2 * step)) - 1) | 1 << 31;",
         to: "let before = 1u32 << 31;",
-        test: "gpu::narrow::every_narrow_row_on_the_gpu",
+        test: "families::gemm::narrow::every_narrow_row_on_the_gpu",
         what: "a slice overwrites the fp8 sums of the slices before it",
     },
     Fault {
@@ -333,7 +333,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/gemm/nm/mod.rs",
         from: "(meta[0][i], meta[1][i]) = (first, second);",
         to: "(meta[0][i], meta[1][i]) = (first, first);",
-        test: "gpu::nm::nm_is_exact_on_the_gpu",
+        test: "families::gemm::nm::nm_is_exact_on_the_gpu",
         what: "the second stage of a pair takes the metadata of the first",
     },
     Fault {
@@ -342,7 +342,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/gemm/nm/mod.rs",
         from: "flags: warp::again(self.flags),",
         to: "flags: warp::again(self.flags & !FLAG_BIAS_COLUMNS),",
-        test: "gpu::nm::nm_is_exact_on_the_gpu",
+        test: "families::gemm::nm::nm_is_exact_on_the_gpu",
         what: "the bias of columns is not added",
     },
     Fault {
@@ -351,7 +351,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/gemm/nm/narrow.rs",
         from: "(meta[1][0][i], meta[1][1][i]) = (c, d);",
         to: "(meta[1][0][i], meta[1][1][i]) = (c, c);",
-        test: "gpu::nm_narrow::two_of_four_of_int8_is_exact_on_the_gpu",
+        test: "families::gemm::nm_narrow::two_of_four_of_int8_is_exact_on_the_gpu",
         what: "the last step of a pair of stages takes the metadata of the step before",
     },
     Fault {
@@ -360,7 +360,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/gather_gemm/pit/mod.rs",
         from: "Self::multiply::<E, C>(&mut acc, slot, half, steps::<DEPTH, STEP>(count, from));",
         to: "Self::multiply::<E, C>(&mut acc, slot, half, (count - from).min(DEPTH) / STEP);",
-        test: "dynamic::matmul::dynamic_product_on_the_gpu",
+        test: "families::gather_gemm::matmul::dynamic_product_on_the_gpu",
         what: "micro-tiles of a step that is not full are not multiplied",
     },
     Fault {
@@ -369,7 +369,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/gather_gemm/pit/mod.rs",
         from: "rows = global::load_b32_fresh(place(from + DEPTH), more);",
         to: "rows = global::load_b32_fresh(place(DEPTH), more);",
-        test: "dynamic::matmul::dynamic_product_on_the_gpu",
+        test: "families::gather_gemm::matmul::dynamic_product_on_the_gpu",
         what: "every stage from the third on gathers the rows of B of the second",
     },
     Fault {
@@ -378,7 +378,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/gather_gemm/pit_conv/producer.rs",
         from: "b += p.channels as u64 * p.ldb_bytes as u64;",
         to: "b += work.count as u64 * p.ldb_bytes as u64;",
-        test: "dynamic::convolution::convolution_of_few_and_many_channels_side_by_side",
+        test: "families::gather_gemm::convolution::convolution_of_few_and_many_channels_side_by_side",
         what: "taps of B are taken to lie as far apart as there are listed channels",
     },
     Fault {
@@ -387,7 +387,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/gather_gemm/pit_few/out.rs",
         from: "unroll!(q < 8, { unroll!(i < 4, { sum[i] += parts[q][i] }) });",
         to: "unroll!(q < 7, { unroll!(i < 4, { sum[i] += parts[q][i] }) });",
-        test: "dynamic::few::few_rows_whose_lists_are_full_on_the_gpu",
+        test: "families::gather_gemm::few::few_rows_whose_lists_are_full_on_the_gpu",
         what: "sums of the eighth thread block of a cluster are not added",
     },
     Fault {
@@ -396,7 +396,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/gather_gemm/pit/mod.rs",
         from: "let o = p.output(item);",
         to: "let o = p.output(if ORDER & C_COLUMNS != 0 { 0 } else { item });",
-        test: "dynamic::right::batches_of_right_products",
+        test: "families::gather_gemm::right::batches_of_right_products",
         what: "all items of a batch are stored where the first one belongs",
     },
     Fault {
@@ -405,7 +405,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/sddmm/pit_sampled/mod.rs",
         from: "let used = half * HALF_LISTED < work.rows;",
         to: "let used = half * HALF_LISTED + 1 < work.rows;",
-        test: "dynamic::gradient_tiles::gradients_at_micro_tiles_keep_nan_where_it_is",
+        test: "families::gather_gemm::gradient_tiles::gradients_at_micro_tiles_keep_nan_where_it_is",
         what: "a warpgroup with a single listed row does not compute it",
     },
     Fault {
@@ -414,7 +414,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/gather_gemm/pit_tf32/mod.rs",
         from: "let there = beyond < MT as u32 && row + beyond < end;",
         to: "let there = beyond < MT as u32 && row + beyond + 1 < end;",
-        test: "dynamic::tf32::tf32_product_above_a_threshold",
+        test: "families::gather_gemm::tf32::tf32_product_above_a_threshold",
         what: "the last row of a panel is not stored",
     },
     Fault {
@@ -423,7 +423,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/gather_gemm/pit_tf32/mod.rs",
         from: "                barrier::wait(Self::empty(ring.0), ring.1);\n                if thread == 0 {",
         to: "                if from + (warp + 1) * STEP <= work.count {\n                    Self::gather::<true>(p, (b, inside), ring.0, now);\n                }\n                barrier::wait(Self::empty(ring.0), ring.1);\n                if thread == 0 {",
-        test: "dynamic::tf32",
+        test: "families::gather_gemm::tf32::",
         what: "rows of B are copied into a stage before those that multiply have released it",
     },
     Fault {
@@ -432,7 +432,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/gather_gemm/pit/mod.rs",
         from: "(from, u32::from(column < p.m))",
         to: "(from, u32::from(column + 8 < p.m))",
-        test: "dynamic::turned::turned_product_in_a_graph",
+        test: "families::gather_gemm::turned::turned_product_in_a_graph",
         what: "the last 16 bytes of a row of A are not gathered",
     },
     Fault {
@@ -441,7 +441,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/convert/prune.rs",
         from: "if key(i) > key(best) { i } else { best }",
         to: "if key(i) >= key(best) { i } else { best }",
-        test: "gpu::nm::nm_pruned_on_the_gpu_is_what_the_host_makes",
+        test: "families::gemm::nm::nm_pruned_on_the_gpu_is_what_the_host_makes",
         what: "of equal elements the last one stays",
     },
     Fault {
@@ -450,7 +450,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/discover/route/mod.rs",
         from: "slots = warp::shuffle::<32>(start + count, 31, u32::MAX);",
         to: "slots = warp::shuffle::<32>(start, 31, u32::MAX);",
-        test: "dynamic::routing::choices_are_sorted_by_expert_on_the_gpu",
+        test: "families::discover::routing::choices_are_sorted_by_expert_on_the_gpu",
         what: "choices of every 32nd expert are forgotten where the next 32 begin",
     },
     Fault {
@@ -459,7 +459,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/discover/detect/list.rs",
         from: "before + inclusive - count",
         to: "inclusive - count",
-        test: "dynamic::detect::detection_of_masks_on_the_gpu",
+        test: "families::discover::detect::detection_of_masks_on_the_gpu",
         what: "ranks within a region start anew after every 32 words of its bits: what was counted before is not carried on",
     },
     Fault {
@@ -468,7 +468,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/discover/sample.rs",
         from: "(a | b | c | d).count_ones()",
         to: "(a | b | c).count_ones()",
-        test: "dynamic::choice::shares_by_a_sample_on_the_gpu",
+        test: "families::discover::choice::shares_by_a_sample_on_the_gpu",
         what: "the last warp's rows do not count for micro-tiles of 128 rows",
     },
     Fault {
@@ -477,7 +477,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/sddmm/sampled/out.rs",
         from: "& (FLAG_ACCUMULATE | FLAG_MASK_VALUES) == 0",
         to: "& FLAG_ACCUMULATE == 0",
-        test: "gpu::sampled::every_row_samples_products_on_the_gpu",
+        test: "families::sddmm::sampled::every_row_samples_products_on_the_gpu",
         what: "the way out that knows no mask is taken where nothing is added: values are not multiplied by it",
     },
     Fault {
@@ -495,7 +495,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/sddmm/sddmm.rs",
         from: "while stride > 0 {",
         to: "while stride > 1 {",
-        test: "gpu::sddmm::every_row_samples_entries_exactly_on_the_gpu",
+        test: "families::sddmm::sddmm::every_row_samples_entries_exactly_on_the_gpu",
         what: "the last exchange of the sum over 16 or 32 lanes is left out: every other lane's terms are lost",
     },
     Fault {
@@ -504,7 +504,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/sddmm/sddmm/terms.rs",
         from: "value.clamp(i32::MIN as i64, i32::MAX as i64) as i32 as u32",
         to: "value as i32 as u32",
-        test: "gpu::int8::samples::int8_at_entries_is_exact_on_the_gpu",
+        test: "families::sddmm::int8::int8_at_entries_is_exact_on_the_gpu",
         what: "values beyond an i32 wrap around instead of being saturated",
     },
     Fault {
@@ -513,7 +513,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/sddmm/sddmm_staged.rs",
         from: "warp::shuffle::<32>(index, 0, u32::MAX) < items",
         to: "warp::shuffle::<32>(index, 31, u32::MAX) < items",
-        test: "gpu::sddmm::every_row_samples_entries_exactly_on_the_gpu",
+        test: "families::sddmm::sddmm::every_row_samples_entries_exactly_on_the_gpu",
         what: "a warp ends with its last segment instead of its first: items of a last turn that is not full are left out",
     },
     Fault {
@@ -522,7 +522,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/sddmm/sddmm_tiles/out.rs",
         from: "!pair && word >> 16 & PICKED != 0",
         to: "!pair && word & BOTH == BOTH",
-        test: "gpu::sddmm::dense_tiles_are_picked_exactly_on_the_gpu",
+        test: "families::sddmm::sddmm::dense_tiles_are_picked_exactly_on_the_gpu",
         what: "the first entry of a row that begins in the middle of a pair of values is not stored",
     },
     Fault {
@@ -531,7 +531,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/convert/slicing.rs",
         from: "tile < first + REACH as u32",
         to: "tile <= first + REACH as u32",
-        test: "gpu::staged::slices_are_made_on_the_device",
+        test: "families::spmm::staged::slices_are_made_on_the_device",
         what: "a chunk takes entries of one tile more than its window may span",
     },
     Fault {
@@ -540,7 +540,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/softmax/softmax/mod.rs",
         from: "slot < self.live && (r > 0 || slot >= self.lead)",
         to: "slot < self.live",
-        test: "gpu::softmax::rows_of_every_length_on_the_gpu",
+        test: "families::softmax::softmax::rows_of_every_length_on_the_gpu",
         what: "what stands in front of a row in its first vector counts as its own",
     },
     Fault {
@@ -549,7 +549,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/softmax/softmax/forward.rs",
         from: "reduce::<LANES, false>(sum * power::<LOG>(max - base), SECOND)",
         to: "reduce::<LANES, false>(sum, SECOND)",
-        test: "gpu::softmax::rows_of_every_length_on_the_gpu",
+        test: "families::softmax::softmax::rows_of_every_length_on_the_gpu",
         what: "sums of a long row's pieces are added without bringing them to the row's maximum",
     },
     Fault {
@@ -576,7 +576,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/spmm/staged/mod.rs",
         from: "row.min(row.wrapping_sub(RING_ROWS as u32))",
         to: "row.min(RING_ROWS as u32)",
-        test: "gpu::staged::rings_go_round",
+        test: "families::spmm::staged::rings_go_round",
         what: "a window that goes on at the start of the ring reads zeros there",
     },
     Fault {
@@ -585,7 +585,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/spmm/staged/joins.rs",
         from: "sum[j] = E::add(sum[j], f32::from_bits(raw[i][j]));",
         to: "sum[j] = f32::from_bits(raw[i][j]);",
-        test: "gpu::staged::long_slices_take_several_thread_blocks",
+        test: "families::spmm::staged::long_slices_take_several_thread_blocks",
         what: "of the sums that thread blocks of a cluster have of one slice only the last is kept",
     },
     Fault {
@@ -594,7 +594,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/tensor/tensor_product/sums.rs",
         from: "dots::<E>(p, &s, own, channel == 0);",
         to: "dots::<E>(p, &s, own, true);",
-        test: "gpu::tensor_product::products_and_gradients",
+        test: "families::tensor::tensor_product::products_and_gradients",
         what: "sums over more than 32 channels forget all but the last 32",
     },
     Fault {
@@ -603,7 +603,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/discover/transpose.rs",
         from: "row + (i as u32 * 32) < p.rows {",
         to: "row + (i as u32 * 32) + 7 < p.rows {",
-        test: "dynamic::right_plans::plans_with_dynamic_right_operands",
+        test: "families::gather_gemm::right_plans::plans_with_dynamic_right_operands",
         what: "the last rows of a matrix, fewer than eight, are not stored",
     },
     Fault {
@@ -621,7 +621,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/spmm/vectors_narrow.rs",
         from: "(p.n - left).div_ceil(16).min(SQUARES as u32)",
         to: "((p.n - left) / 16).min(SQUARES as u32)",
-        test: "gpu::int8::int8_times_entries_is_exact_on_the_gpu",
+        test: "families::spmm::int8::int8_times_entries_is_exact_on_the_gpu",
         what: "the last columns, fewer than 16, are not written",
     },
     Fault {
@@ -639,7 +639,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/gemm/dense/out.rs",
         from: "            barrier::wait(Self::summed(), 0);\n",
         to: "",
-        test: "gpu::dense_rows::dense_rows_of_f16",
+        test: "families::gemm::dense_rows::dense_rows_of_f16",
         what: "the sums of a cluster's other thread blocks are not waited for",
     },
     Fault {
@@ -648,7 +648,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/spmm/bitmap/warps.rs",
         from: "                barrier::sync_named(1 + pair, PHASES as u32 * 32);\n                if own.phase",
         to: "                if own.phase",
-        test: "gpu::bitmap::bitmap_is_exact_on_the_gpu",
+        test: "families::spmm::bitmap::bitmap_is_exact_on_the_gpu",
         what: "the sums of a tile's other warps are not waited for",
     },
 ];

@@ -10,7 +10,9 @@ use einsparse::{Scalar, Tensor};
 
 use super::results::same;
 use super::trial::{Given, Outcome, Trial};
-use crate::dynamic::{ExpertOperands, expert_gradients, expert_options, experts_by_loops};
+use crate::families::gather_gemm::{
+    ExpertOperands, expert_gradients, expert_options, experts_by_loops,
+};
 
 /// Tokens, choices of each, experts.
 fn extents(t: &mut Trial<'_>) -> [usize; 3] {

@@ -1,0 +1,16 @@
+//! Tests by family, under the names of `kernels-gpu/families`: what the kernels of a family compute, and the operators and plans that
+//! take them.
+
+// A family may have the name of its first module.
+#![allow(clippy::module_inception)]
+
+mod attention;
+mod convert;
+mod discover;
+pub mod gather_gemm;
+mod gemm;
+mod sddmm;
+mod softmax;
+mod spmm;
+mod tensor;
+mod tutorial;

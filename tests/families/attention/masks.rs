@@ -1,0 +1,351 @@
+//! Attention with masks that are data: the GPU against the CPU.
+
+use crate::support::replay::Replay;
+use crate::support::{Rng, gpu, gpu_alone, small};
+use einsparse::formats::{Dense, bf16, f16};
+use einsparse::ops::{
+    AttentionMask, AttentionOptions, DynamicAttention, MaskTensors, SparseAttention,
+};
+use einsparse::registry::Scalar;
+use einsparse::{Context, Error, Tensor};
+
+pub fn plain(heads: usize, dim: usize) -> AttentionOptions {
+    AttentionOptions {
+        heads,
+        dim,
+        ..AttentionOptions::default()
+    }
+}
+
+pub fn units<T: Scalar>(shape: [usize; 3], seed: u64) -> Dense<T> {
+    let values = Rng(seed).units(shape.iter().product());
+    Dense::new(shape.to_vec(), values).unwrap()
+}
+
+/// The flags of some masks on the host, each of them or none.
+#[derive(Clone, Default)]
+struct Flags {
+    blocks: Option<Vec<i8>>,
+    columns: Option<Vec<i8>>,
+    rows: Option<Vec<i8>>,
+    diagonals: Option<Vec<i8>>,
+    lengths: Option<Vec<i32>>,
+}
+
+/// The same in a context.
+struct There {
+    flags: [Option<Tensor<i8>>; 4],
+    lengths: Option<Tensor<i32>>,
+}
+
+impl There {
+    fn mask(&self) -> MaskTensors<'_> {
+        let [blocks, columns, rows, diagonals] = self.flags.each_ref().map(Option::as_ref);
+        MaskTensors {
+            blocks,
+            columns,
+            rows,
+            diagonals,
+            lengths: self.lengths.as_ref(),
+        }
+    }
+}
+
+/// Queries, keys, masks.
+#[derive(Clone, Copy)]
+struct Shape {
+    m: usize,
+    n: usize,
+    masks: usize,
+}
+
+impl Shape {
+    fn of(self, which: usize, count: usize) -> Vec<usize> {
+        // Fewer flags than masks: one serves all.
+        let one = |each: usize| count / each.max(1);
+        match which {
+            0 => {
+                let [down, across] = [self.m.div_ceil(64), self.n.div_ceil(64)];
+                vec![one(down * across), down, across]
+            }
+            1 => vec![one(self.n), self.n],
+            2 => vec![one(self.m), self.m],
+            _ => vec![one(self.m + self.n - 1), self.m + self.n - 1],
+        }
+    }
+
+    fn upload(self, context: &Context, flags: &Flags) -> There {
+        let all = [&flags.blocks, &flags.columns, &flags.rows, &flags.diagonals];
+        let upload = |which: usize| {
+            all[which].as_ref().map(|values| {
+                let shape = self.of(which, values.len());
+                let dense = Dense::new(shape, values.clone()).unwrap();
+                context.upload_dense(&dense).unwrap()
+            })
+        };
+        There {
+            flags: [0, 1, 2, 3].map(upload),
+            lengths: flags.lengths.as_ref().map(|lengths| {
+                let dense = Dense::new([self.masks], lengths.clone()).unwrap();
+                context.upload_dense(&dense).unwrap()
+            }),
+        }
+    }
+
+    /// Flags of the kinds whose bits are set, about one of `every`.
+    fn random(self, kinds: usize, every: u64, seed: u64) -> Flags {
+        let mut rng = Rng(seed);
+        let mut some = |kind: usize, each: usize, one: bool| {
+            let masks = if one { 1 } else { self.masks };
+            let flag = |rng: &mut Rng| i8::from(rng.word().is_multiple_of(every)) * -3;
+            let values: Vec<i8> = (0..masks * each).map(|_| flag(&mut rng)).collect();
+            (kinds >> kind & 1 != 0).then_some(values)
+        };
+        let blocks = some(0, self.m.div_ceil(64) * self.n.div_ceil(64), false);
+        let (columns, rows) = (some(1, self.n, false), some(2, self.m, true));
+        let diagonals = some(3, self.m + self.n - 1, seed.is_multiple_of(2));
+        let lengths = (0..self.masks).map(|i| (i * 77) as i32 % (self.n as i32 + 40) - 20);
+        Flags {
+            blocks,
+            columns,
+            rows,
+            diagonals,
+            lengths: (kinds >> 4 & 1 != 0).then(|| lengths.collect()),
+        }
+    }
+}
+
+/// Where all values stand for NaN.
+pub fn poisoned<T: Scalar>(context: &Context, shape: [usize; 3]) -> Tensor<T> {
+    let nan = Dense::from_fn(shape.to_vec(), |_| T::from_f64(f64::NAN)).unwrap();
+    context.upload_dense(&nan).unwrap()
+}
+
+/// Weights and output are rounded to the element type, values are below 1.
+pub fn assert_near<T: Scalar>(found: &Tensor<T>, wanted: &Tensor<T>, what: &str) {
+    let roundoff = 0.5f64.powi(if T::NAME == "f16" { 11 } else { 8 });
+    let (found, wanted) = (found.to_dense().unwrap(), wanted.to_dense().unwrap());
+    for (i, (f, w)) in found.values().iter().zip(wanted.values()).enumerate() {
+        let (f, w) = (f.to_f64(), w.to_f64());
+        let bound = 3.0 * roundoff * (w.abs() + 1.0) + 1e-5;
+        assert!((f - w).abs() <= bound, "{what}: element {i}: {f} for {w}");
+    }
+}
+
+fn assert_logs(found: &Tensor<f32>, wanted: &Tensor<f32>, what: &str) {
+    let (found, wanted) = (found.to_dense().unwrap(), wanted.to_dense().unwrap());
+    for (i, (f, w)) in found.values().iter().zip(wanted.values()).enumerate() {
+        let near = f == w || (f - w).abs() <= 1e-3 * (1.0 + w.abs());
+        assert!(near, "{what}: logarithm {i}: {f} for {w}");
+    }
+}
+
+/// Runs on the GPU and on the CPU.
+struct Pair<T> {
+    shape: Shape,
+    options: AttentionOptions,
+    host: [Dense<T>; 3],
+}
+
+impl<T: Scalar> Pair<T> {
+    fn new(shape: Shape, options: AttentionOptions) -> Self {
+        let (heads, d) = (options.heads, options.dim);
+        let key_heads = options.key_heads.unwrap_or(heads);
+        let keys = [key_heads, shape.n, d];
+        Pair {
+            host: [
+                units([heads, shape.m, d], 1),
+                units(keys, 2),
+                units(keys, 3),
+            ],
+            shape,
+            options,
+        }
+    }
+
+    fn run(&self, context: &Context, flags: &Flags) -> (Tensor<T>, Tensor<f32>) {
+        let Shape { m, n, masks } = self.shape;
+        let attention = DynamicAttention::<T>::new(context, [m, n], masks, &self.options).unwrap();
+        let there = self.shape.upload(context, flags);
+        let [q, k, v] = self
+            .host
+            .each_ref()
+            .map(|d| context.upload_dense(d).unwrap());
+        let mut out = poisoned(context, [self.options.heads, m, self.options.dim]);
+        let mut logs = context.zeros(&[self.options.heads, m]).unwrap();
+        let stream = context.stream().unwrap();
+        // Twice: what the first run leaves must not matter.
+        for _ in 0..2 {
+            let operands = [&q, &k, &v];
+            let mask = there.mask();
+            let run = attention.run(operands, &mask, &mut out, Some(&mut logs), &stream);
+            run.unwrap();
+        }
+        stream.synchronize().unwrap();
+        (out, logs)
+    }
+
+    fn check(&self, gpu: &Context, flags: &Flags, what: &str) {
+        let (found, logs) = self.run(gpu, flags);
+        let (wanted, wanted_logs) = self.run(&Context::cpu(), flags);
+        assert_near(&found, &wanted, what);
+        assert_logs(&logs, &wanted_logs, what);
+    }
+}
+
+fn shapes<T: Scalar>(gpu: &Context) {
+    let all = [
+        (1, 1, 1),
+        (64, 65, 2),
+        (129, 200, 3),
+        (300, 129, 1),
+        (257, 700, 2),
+    ];
+    let all = if small() { &all[2..4] } else { &all[..] };
+    for (i, &(m, n, masks)) in all.iter().enumerate() {
+        for kinds in 0..32 {
+            let options = AttentionOptions {
+                causal: [None, Some(0), Some(70), Some(-70)][(kinds + i) % 4],
+                key_heads: Some(masks),
+                ..plain(2 * masks, if kinds % 2 == 0 { 64 } else { 128 })
+            };
+            let shape = Shape { m, n, masks };
+            let every = [1, 3, 40][(kinds / 2 + i) % 3];
+            let flags = shape.random(kinds, every, (kinds + 100 * i) as u64);
+            let what = format!("{m} x {n}, kinds {kinds:05b}, one of {every}");
+            Pair::<T>::new(shape, options).check(gpu, &flags, &what);
+        }
+    }
+}
+
+/// Every combination of flags, sparse, full, none, with limits and without.
+#[test]
+fn masks_of_flags_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    shapes::<f16>(&gpu);
+    shapes::<bf16>(&gpu);
+}
+
+/// Few queries see all keys: their tiles are shared by many thread blocks.
+#[test]
+fn masks_of_flags_cut_along_the_keys() {
+    let Some(gpu) = gpu() else { return };
+    let n = if small() { 2000 } else { 20_000 };
+    for (m, heads) in [(128, 1), (640, 2), (3000, 3)] {
+        let shape = Shape { m, n, masks: 1 };
+        let mut flags = shape.random(2, 997, 5);
+        let mut rows = vec![0; m];
+        rows[3] = 1;
+        rows[m - 1] = 1;
+        flags.rows = Some(rows);
+        let what = format!("{m} x {n}, {heads} heads");
+        Pair::<bf16>::new(shape, plain(heads, 128)).check(&gpu, &flags, &what);
+    }
+}
+
+/// A captured graph sees another mask at every launch.
+#[test]
+fn masks_of_flags_in_a_graph() {
+    let Some(gpu) = gpu_alone() else { return };
+    let shape = Shape {
+        m: 400,
+        n: 500,
+        masks: 2,
+    };
+    let options = plain(4, 64);
+    let pair = Pair::<f16>::new(shape, options.clone());
+    let attention = DynamicAttention::<f16>::new(&gpu, [400, 500], 2, &options).unwrap();
+    let mut there = shape.upload(&gpu, &filled(shape, 0));
+    let [q, k, v] = pair.host.each_ref().map(|d| gpu.upload_dense(d).unwrap());
+    let mut out = poisoned(&gpu, [4, 400, 64]);
+    let stream = gpu.stream().unwrap();
+    let run = || attention.run([&q, &k, &v], &there.mask(), &mut out, None, &stream);
+    let mut graph = Replay::of(&stream, run);
+    let mut one = filled(shape, 0);
+    one.columns.as_mut().unwrap()[77] = 1;
+    let mut window = filled(shape, 0);
+    for i in 380..=430 {
+        window.diagonals.as_mut().unwrap()[i] = 1;
+    }
+    window.columns.as_mut().unwrap()[..64].fill(1);
+    window.rows.as_mut().unwrap()[..64].fill(1);
+    let random = shape.random(31, 5, 3);
+    for flags in [filled(shape, 1), filled(shape, 0), one, window, random] {
+        let there_now = [&flags.blocks, &flags.columns, &flags.rows, &flags.diagonals];
+        for (which, (to, values)) in there.flags.iter_mut().zip(there_now).enumerate() {
+            let to = to.as_mut().unwrap();
+            let (shape, mut values) = (to.shape().to_vec(), values.clone().unwrap());
+            // Flags that serve all masks are those of each.
+            while values.len() < shape.iter().product() {
+                values.extend_from_within(..);
+            }
+            assert!(values.len() == shape.iter().product::<usize>(), "{which}");
+            to.write(&Dense::new(shape, values).unwrap()).unwrap();
+        }
+        let lengths = Dense::new([2], flags.lengths.clone().unwrap()).unwrap();
+        there.lengths.as_mut().unwrap().write(&lengths).unwrap();
+        out.write(
+            &poisoned::<f16>(&Context::cpu(), [4, 400, 64])
+                .to_dense()
+                .unwrap(),
+        )
+        .unwrap();
+        // SAFETY: everything that the captured run names is alive until the end of this test.
+        unsafe { graph.run() };
+        let (wanted, _) = pair.run(&Context::cpu(), &flags);
+        assert_near(&out, &wanted, "in a graph");
+    }
+}
+
+/// All flags of one value.
+fn filled(shape: Shape, value: i8) -> Flags {
+    let Shape { m, n, masks } = shape;
+    let all = |each: usize| Some(vec![value; masks * each]);
+    Flags {
+        blocks: all(m.div_ceil(64) * n.div_ceil(64)),
+        columns: all(n),
+        rows: all(m),
+        diagonals: all(m + n - 1),
+        lengths: Some(vec![n as i32; masks]),
+    }
+}
+
+#[test]
+fn masks_that_are_refused() {
+    let cpu = Context::cpu();
+    let globals = AttentionMask::WindowGlobal {
+        before: 1,
+        after: 1,
+        globals: vec![8],
+    };
+    let error = SparseAttention::<f16>::structured(&cpu, [8, 8], &[globals], &plain(1, 64));
+    assert!(matches!(error.unwrap_err(), Error::Operand { .. }));
+    let blocks = AttentionMask::Blocks(vec![[0, 1]]);
+    let error = SparseAttention::<f16>::structured(&cpu, [8, 8], &[blocks], &plain(1, 64));
+    assert!(
+        error
+            .unwrap_err()
+            .to_string()
+            .contains("column of blocks 1")
+    );
+    let error = DynamicAttention::<f16>::new(&cpu, [8, 8], 2, &plain(3, 64)).unwrap_err();
+    assert!(error.to_string().contains("divide 3 heads"), "{error}");
+    let options = AttentionOptions {
+        lengths: Some(vec![1]),
+        ..plain(1, 64)
+    };
+    assert!(DynamicAttention::<f16>::new(&cpu, [8, 8], 1, &options).is_err());
+    let attention = DynamicAttention::<f32>::new(&cpu, [8, 8], 1, &plain(1, 2)).unwrap();
+    let [q, k, v] = [1, 2, 3].map(|i| cpu.upload_dense(&units([1, 8, 2], i)).unwrap());
+    let columns = cpu.zeros::<i8>(&[1, 7]).unwrap();
+    let mask = MaskTensors {
+        columns: Some(&columns),
+        ..MaskTensors::default()
+    };
+    let mut out = cpu.zeros(&[1, 8, 2]).unwrap();
+    let stream = cpu.stream().unwrap();
+    let error = attention
+        .run([&q, &k, &v], &mask, &mut out, None, &stream)
+        .unwrap_err();
+    assert!(matches!(error, Error::Shape { .. }), "{error}");
+}

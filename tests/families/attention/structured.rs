@@ -1,0 +1,116 @@
+//! Attention with masks in closed form: against a plain loop on the CPU, and the GPU against the CPU.
+
+use super::masks::{assert_near, plain, poisoned, units};
+use crate::support::gpu;
+use einsparse::Context;
+use einsparse::formats::{Dense, bf16, f16};
+use einsparse::ops::{AttentionMask, AttentionOptions, SparseAttention};
+use einsparse::registry::Scalar;
+
+/// Which keys a query sees, said plainly.
+fn sees(mask: &AttentionMask, q: usize, k: usize) -> bool {
+    match mask {
+        AttentionMask::Causal => k <= q,
+        AttentionMask::Window { before, after } => k + before >= q && k <= q + after,
+        AttentionMask::WindowGlobal {
+            before,
+            after,
+            globals,
+        } => (k + before >= q && k <= q + after) || globals.contains(&q) || globals.contains(&k),
+        AttentionMask::VerticalSlash { columns, diagonals } => {
+            k <= q && (columns.contains(&k) || diagonals.contains(&(q - k)))
+        }
+        AttentionMask::Blocks(blocks) => blocks.contains(&[q / 64, k / 64]),
+    }
+}
+
+fn structured() -> Vec<AttentionMask> {
+    vec![
+        AttentionMask::Causal,
+        AttentionMask::Window {
+            before: 70,
+            after: 5,
+        },
+        AttentionMask::WindowGlobal {
+            before: 32,
+            after: 32,
+            globals: vec![0, 1, 2, 3, 77, 190],
+        },
+        AttentionMask::VerticalSlash {
+            columns: vec![0, 1, 64, 130],
+            diagonals: vec![0, 1, 2, 100],
+        },
+        AttentionMask::Blocks(vec![[0, 0], [0, 2], [1, 3], [3, 1]]),
+        AttentionMask::Blocks(Vec::new()),
+    ]
+}
+
+/// The masks, entry by entry, as flags of single queries would be: one key at a time has weight.
+#[test]
+fn structured_masks_see_what_they_say() {
+    let cpu = Context::cpu();
+    let (m, n) = (200, 220);
+    // A value for each key: the mean of those seen tells which they are, up to a sum.
+    let ones = Dense::from_fn(vec![1, m.max(n), 1], |_| 1.0f32).unwrap();
+    let q = units::<f32>([1, m, 1], 9);
+    let keys = Dense::new(vec![1, n, 1], ones.values()[..n].to_vec()).unwrap();
+    let v = units::<f32>([1, n, 1], 8);
+    let [q, k, values] = [&q, &keys, &v].map(|dense| cpu.upload_dense(dense).unwrap());
+    for mask in structured() {
+        let options = plain(1, 1);
+        let attention =
+            SparseAttention::structured(&cpu, [m, n], std::slice::from_ref(&mask), &options);
+        let mut out = cpu.zeros(&[1, m, 1]).unwrap();
+        let stream = cpu.stream().unwrap();
+        attention
+            .unwrap()
+            .run([&q, &k, &values], &mut out, None, &stream)
+            .unwrap();
+        let out = out.to_dense().unwrap();
+        for (row, found) in out.values().iter().enumerate() {
+            // All keys are the same, and so are the weights of those that are seen.
+            let seen: Vec<f64> = (0..n)
+                .filter(|&key| sees(&mask, row, key))
+                .map(|key| f64::from(v.values()[key]))
+                .collect();
+            let wanted = seen.iter().sum::<f64>() / seen.len().max(1) as f64;
+            assert!((f64::from(*found) - wanted).abs() < 1e-6, "{mask:?} {row}");
+        }
+    }
+}
+
+fn structured_on<T: Scalar>(gpu: &Context) {
+    let cpu = Context::cpu();
+    for (m, n, dim) in [(256, 256, 64), (200, 220, 128), (700, 260, 64)] {
+        let masks = structured();
+        let options = AttentionOptions {
+            key_heads: Some(masks.len() / 2),
+            lengths: Some(vec![n - 9, n]),
+            ..plain(masks.len(), dim)
+        };
+        let host = [
+            units::<T>([masks.len(), m, dim], 1),
+            units([masks.len() / 2, n, dim], 2),
+            units([masks.len() / 2, n, dim], 3),
+        ];
+        let run = |context: &Context| {
+            let [q, k, v] = host.each_ref().map(|d| context.upload_dense(d).unwrap());
+            let attention = SparseAttention::structured(context, [m, n], &masks, &options).unwrap();
+            let mut out = poisoned(context, [masks.len(), m, dim]);
+            let stream = context.stream().unwrap();
+            attention
+                .run([&q, &k, &v], &mut out, None, &stream)
+                .unwrap();
+            stream.synchronize().unwrap();
+            out
+        };
+        assert_near(&run(gpu), &run(&cpu), &format!("{m} x {n}"));
+    }
+}
+
+#[test]
+fn structured_masks_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    structured_on::<f16>(&gpu);
+    structured_on::<bf16>(&gpu);
+}

@@ -1,0 +1,4 @@
+//! From one format to another.
+
+mod convert;
+mod entries;

@@ -1,0 +1,6 @@
+//! What of an operand holds something: detection, channels, samples, routes.
+
+mod channels;
+mod choice;
+mod detect;
+pub(super) mod routing;

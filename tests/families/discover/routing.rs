@@ -1,0 +1,351 @@
+//! Choices of a router sorted by expert, and products of rows with chosen matrices: exact on integers.
+
+use einsparse::dynamic::{GroupedMatmul, GroupedOptions, Routing};
+use einsparse::einsum::Activation;
+use einsparse::formats::{Dense, bf16, f16};
+use einsparse::registry::{Operation, kernels};
+use einsparse::{Context, Error, Scalar, Tensor};
+
+use crate::support::{Rng, gpu};
+
+/// How a router chooses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::families) enum Router {
+    /// Any expert.
+    Even,
+    /// The first half of the time, then half of the rest the second, ...
+    Uneven,
+    /// All the same.
+    One,
+    /// None at all.
+    Nobody,
+    /// Some of these name no expert.
+    Holes,
+}
+
+pub(in crate::families) const ROUTERS: [Router; 5] = [
+    Router::Even,
+    Router::Uneven,
+    Router::One,
+    Router::Nobody,
+    Router::Holes,
+];
+
+/// Choices among `experts`.
+pub(in crate::families) fn choices(
+    [tokens, top]: [usize; 2],
+    experts: usize,
+    router: Router,
+    seed: u64,
+) -> Dense<i32> {
+    let mut rng = Rng(seed);
+    let values = (0..tokens * top).map(|_| {
+        let word = rng.word();
+        let any = (word % experts as u64) as i32;
+        match router {
+            Router::Even => any,
+            Router::Uneven => (word.trailing_zeros() as usize % experts) as i32,
+            Router::One => experts as i32 - 1,
+            Router::Nobody => [-1, experts as i32, i32::MAX, i32::MIN][word as usize % 4],
+            Router::Holes if word >> 40 & 3 == 0 => [-1, experts as i32][word as usize % 2],
+            Router::Holes => any,
+        }
+    });
+    Dense::new(vec![tokens, top], values.collect()).unwrap()
+}
+
+/// A routing of these choices.
+fn routed(context: &Context, choices: &Dense<i32>, experts: usize) -> Routing {
+    let shape = [choices.shape()[0], choices.shape()[1]];
+    let mut routing = Routing::new(context, shape, experts).unwrap();
+    let there = context.upload_dense(choices).unwrap();
+    let stream = context.stream().unwrap();
+    routing.run(&there, &stream).unwrap();
+    stream.synchronize().unwrap();
+    routing
+}
+
+/// What a stable sort makes of the choices: slots and offsets.
+fn sorted(choices: &Dense<i32>, experts: usize) -> (Vec<u32>, Vec<u32>) {
+    let bin = |&c: &i32| usize::try_from(c).map_or(experts, |c| c.min(experts));
+    let mut order: Vec<u32> = (0..choices.values().len() as u32).collect();
+    order.sort_by_key(|&number| bin(&choices.values()[number as usize]));
+    let below = |e: usize| choices.values().iter().filter(|&c| bin(c) < e).count() as u32;
+    (order, (0..experts + 2).map(below).collect())
+}
+
+fn routes(context: &Context, shape: [usize; 2], experts: usize, router: Router) {
+    let choices = choices(shape, experts, router, 3 + shape[0] as u64);
+    let routing = routed(context, &choices, experts);
+    let (order, offsets) = sorted(&choices, experts);
+    let name = format!("{shape:?} {experts} {router:?}");
+    assert!(routing.order().unwrap() == order, "{name}: order");
+    assert_eq!(routing.offsets().unwrap(), offsets, "{name}");
+    if !context.is_cuda() {
+        return;
+    }
+    let mut wanted = Vec::new();
+    for expert in 0..experts {
+        let (first, end) = (offsets[expert], offsets[expert + 1]);
+        let starts = (first..end).step_by(128);
+        wanted.extend(starts.map(|at| [expert as u32, at, (end - at).min(128)]));
+    }
+    assert!(routing.panels().unwrap() == wanted, "{name}: panels");
+}
+
+#[test]
+fn choices_are_sorted_by_expert_on_the_cpu() {
+    for router in ROUTERS {
+        routes(&Context::cpu(), [50, 3], 7, router);
+        routes(&Context::cpu(), [0, 1], 1, router);
+    }
+}
+
+#[test]
+fn choices_are_sorted_by_expert_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    for router in ROUTERS {
+        for (shape, experts) in [
+            ([0, 1], 4),
+            ([1, 1], 1),
+            ([31, 1], 3),
+            ([4096, 1], 64),
+            ([1025, 1], 64),
+            ([513, 2], 31),
+            ([4096, 8], 64),
+            ([3000, 3], 1024),
+            ([40_000, 8], 33),
+        ] {
+            routes(&gpu, shape, experts, router);
+        }
+    }
+}
+
+/// Integers from -2 to 2, rows `room` elements apart with NaN between.
+pub(super) fn integers<T: Scalar>(
+    context: &Context,
+    shape: &[usize],
+    room: usize,
+    seed: u64,
+) -> Tensor<T> {
+    let values = Rng(seed).integers::<T>(shape.iter().product());
+    let dense = Dense::new(shape.to_vec(), values).unwrap();
+    let gap = T::from_f64(f64::NAN);
+    context.upload_strided(&dense, room, gap).unwrap()
+}
+
+/// One product on this context: all that C holds, gaps included.
+fn product<T: Scalar>(
+    context: &Context,
+    choices: &Dense<i32>,
+    experts: usize,
+    options: GroupedOptions,
+    weighted: bool,
+    variant: Option<&str>,
+) -> Vec<f64> {
+    let routing = routed(context, choices, experts);
+    let (slots, [tokens, top]) = (routing.slots(), routing.shape());
+    let GroupedOptions { k, n, gather, .. } = options;
+    let rows = if gather { tokens } else { slots };
+    let a = integers::<T>(context, &[rows, k], k + 8, 5);
+    let matrix = if options.transposed { [n, k] } else { [k, n] };
+    let shape = [experts, matrix[0], matrix[1]];
+    let w = integers::<T>(context, &shape, matrix[1] + 16, 6);
+    let weights = Rng(7).integers::<f32>(slots);
+    let weights = Dense::new(vec![tokens, top], weights).unwrap();
+    let weights = context.upload_dense(&weights).unwrap();
+    let guard = vec![T::from_f64(77.0); slots * n];
+    let guard = Dense::new(vec![slots, n], guard).unwrap();
+    let mut c = context
+        .upload_strided(&guard, n + 8, T::from_f64(77.0))
+        .unwrap();
+    let matmul = GroupedMatmul::<T>::with_variant(&routing, options, variant).unwrap();
+    let stream = context.stream().unwrap();
+    let weights = weighted.then_some(&weights);
+    matmul
+        .run(&routing, &a, &w, weights, &mut c, &stream)
+        .unwrap();
+    stream.synchronize().unwrap();
+    let stored = c.to_storage().unwrap();
+    stored.into_iter().map(|x| x.to_f64()).collect()
+}
+
+fn multiplies<T: Scalar>(gpu: &Context, variant: &str, transposed: bool) {
+    let cpu = Context::cpu();
+    for (shape, experts, [k, n], router) in [
+        ([300, 1], 3, [64, 256], Router::Even),
+        ([200, 2], 5, [72, 264], Router::Uneven),
+        ([130, 1], 2, [200, 136], Router::One),
+        ([40, 3], 4, [8, 8], Router::Holes),
+        ([20, 1], 3, [64, 520], Router::Nobody),
+        ([1, 1], 1, [320, 64], Router::Even),
+        ([2000, 2], 16, [136, 392], Router::Holes),
+        ([64, 1], 2, [0, 64], Router::Even),
+        ([0, 1], 2, [64, 64], Router::Even),
+    ] {
+        let choices = choices(shape, experts, router, 11);
+        for way in 0..16u32 {
+            let bit = |i: u32| way >> i & 1 != 0;
+            let options = GroupedOptions {
+                k,
+                n,
+                gather: bit(0),
+                scatter: bit(1),
+                activation: if bit(2) {
+                    Activation::Relu
+                } else {
+                    Activation::Identity
+                },
+                transposed,
+            };
+            let run = |context, variant| {
+                product::<T>(context, &choices, experts, options, bit(3), variant)
+            };
+            let (found, wanted) = (run(gpu, Some(variant)), run(&cpu, None));
+            let fault = found.iter().zip(&wanted).position(|(a, b)| a != b);
+            assert!(
+                fault.is_none(),
+                "{variant} {shape:?} {experts} {options:?} {router:?}: at {fault:?} of rows of {}",
+                n + 8
+            );
+        }
+    }
+}
+
+/// Every row of the table for this type and order of W; the CPU's sums take longest, so each has a test of its own.
+fn rows_agree<T: Scalar>(transposed: bool) {
+    let Some(gpu) = gpu() else { return };
+    let own = kernels().iter().filter(|row| {
+        let right = row.dtype == T::DTYPE && (row.order != 0) == transposed;
+        row.operation == Operation::Grouped && right
+    });
+    for row in own {
+        multiplies::<T>(&gpu, row.name, transposed);
+    }
+}
+
+#[test]
+fn grouped_products_of_f16_are_those_of_the_cpu() {
+    rows_agree::<f16>(false);
+}
+
+#[test]
+fn grouped_products_of_bf16_are_those_of_the_cpu() {
+    rows_agree::<bf16>(false);
+}
+
+#[test]
+fn turned_grouped_products_of_f16_are_those_of_the_cpu() {
+    rows_agree::<f16>(true);
+}
+
+#[test]
+fn turned_grouped_products_of_bf16_are_those_of_the_cpu() {
+    rows_agree::<bf16>(true);
+}
+
+/// The CPU's against sums written out here.
+#[test]
+fn grouped_product_on_the_cpu() {
+    let cpu = Context::cpu();
+    let (experts, [k, n]) = (3, [5, 4]);
+    let choices = choices([9, 2], experts, Router::Holes, 4);
+    let options = GroupedOptions {
+        k,
+        n,
+        gather: true,
+        scatter: true,
+        activation: Activation::Relu,
+        transposed: false,
+    };
+    let found = product::<f32>(&cpu, &choices, experts, options, true, None);
+    let a = integers::<f32>(&cpu, &[9, k], k, 5).to_dense().unwrap();
+    let w = integers::<f32>(&cpu, &[experts, k, n], n, 6)
+        .to_dense()
+        .unwrap();
+    let weights = Rng(7).integers::<f32>(18);
+    for (number, &expert) in choices.values().iter().enumerate() {
+        for j in 0..n {
+            let term = |i: usize| {
+                a.values()[number / 2 * k + i] * w.values()[(expert as usize * k + i) * n + j]
+            };
+            let wanted = match usize::try_from(expert) {
+                Ok(e) if e < experts => weights[number] * (0..k).map(term).sum::<f32>().max(0.0),
+                _ => 0.0,
+            };
+            assert_eq!(
+                found[number * (n + 8) + j],
+                f64::from(wanted),
+                "{number} {j}"
+            );
+        }
+    }
+}
+
+/// NaN and infinity of another expert, behind a row of A, and behind the last row of a matrix stay where they are.
+#[test]
+fn grouped_product_keeps_nan_where_it_is() {
+    let Some(gpu) = gpu() else { return };
+    let (tokens, [k, n]) = (100, [72, 64]);
+    let choices = Dense::from_fn(vec![tokens, 1], |i| i[0] as i32 % 2).unwrap();
+    for gather in [true, false] {
+        let routing = routed(&gpu, &choices, 2);
+        let options = GroupedOptions {
+            k,
+            n,
+            gather,
+            scatter: true,
+            ..GroupedOptions::default()
+        };
+        // Row 0 of tokens, and of slots, is of expert 0.
+        let mut a = vec![f16::ONE; tokens * k];
+        a[3] = f16::NAN;
+        let mut w = vec![f16::ONE; 2 * k * n];
+        w[k * n..].fill(f16::INFINITY);
+        let a = Dense::new(vec![tokens, k], a).unwrap();
+        let a = gpu.upload_strided(&a, k + 8, f16::NAN).unwrap();
+        let w = gpu
+            .upload_dense(&Dense::new(vec![2, k, n], w).unwrap())
+            .unwrap();
+        let mut c = gpu.zeros::<f16>(&[tokens, n]).unwrap();
+        let matmul = GroupedMatmul::<f16>::new(&routing, options).unwrap();
+        let stream = gpu.stream().unwrap();
+        matmul.run(&routing, &a, &w, None, &mut c, &stream).unwrap();
+        stream.synchronize().unwrap();
+        let c = c.to_dense().unwrap();
+        for (token, row) in c.values().chunks(n).enumerate() {
+            let right = |x: &f16| match token {
+                0 => x.is_nan(),
+                t if t % 2 == 0 => x.to_f64() == k as f64,
+                _ => *x == f16::INFINITY,
+            };
+            assert!(row.iter().all(right), "row {token}, gather {gather}");
+        }
+    }
+}
+
+#[test]
+fn grouped_products_refuse_what_they_cannot() {
+    let cpu = Context::cpu();
+    let error = Routing::new(&cpu, [4, 0], 3).unwrap_err();
+    assert!(error.to_string().contains("0 of each token"), "{error}");
+    let error = Routing::new(&cpu, [4, 1], 0).unwrap_err();
+    assert!(matches!(error, Error::Operand { .. }), "{error}");
+    let mut routing = Routing::new(&cpu, [4, 1], 3).unwrap();
+    let wrong = cpu.zeros::<i32>(&[4, 2]).unwrap();
+    let error = routing.run(&wrong, &cpu.stream().unwrap()).unwrap_err();
+    assert!(matches!(error, Error::Shape { .. }), "{error}");
+    let Some(gpu) = gpu() else { return };
+    let error = Routing::new(&gpu, [4, 1], 1025).unwrap_err();
+    assert!(matches!(error, Error::Overflow { .. }), "{error}");
+    let routing = Routing::new(&gpu, [4, 1], 3).unwrap();
+    let options = |k, n| GroupedOptions {
+        k,
+        n,
+        ..GroupedOptions::default()
+    };
+    let error = GroupedMatmul::<f32>::new(&routing, options(8, 8)).unwrap_err();
+    assert!(matches!(error, Error::NoKernel { .. }), "{error}");
+    let error = GroupedMatmul::<f16>::new(&routing, options(12, 8)).unwrap_err();
+    assert!(error.to_string().contains("12 rows of W"), "{error}");
+}

@@ -1,0 +1,24 @@
+//! Gathered rows times matrices: convolutions, experts, micro-tiles found at run time.
+
+mod conv;
+mod convolution;
+mod convolution_plans;
+pub(super) mod feed_forward;
+mod few;
+mod gradient;
+mod gradient_tiles;
+pub(super) mod matmul;
+mod moe;
+mod moe_gradient;
+mod operand;
+mod right;
+mod right_plans;
+mod streams;
+mod tf32;
+mod tiles;
+mod turned;
+
+pub use moe::{
+    Operands as ExpertOperands, options as expert_options, reference as experts_by_loops,
+};
+pub use moe_gradient::reference as expert_gradients;

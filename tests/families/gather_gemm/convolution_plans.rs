@@ -1,0 +1,205 @@
+//! Convolutions in the language with a dynamic operand: which kernels a plan takes, why it does not, and that results are those of a
+//! dense one.
+
+use einsparse::dynamic::ConvolutionAxis::{self, Channels, Filters};
+use einsparse::dynamic::{ConvolutionShape, dynamic as skipping};
+use einsparse::formats::{Dense, bf16, f16};
+use einsparse::{Context, Operand, Options, Scalar, ZerosRule, einsum};
+
+use super::convolution::{operands, plain, reference};
+use super::turned::{exact, nan};
+use crate::support::replay::Replay;
+use crate::support::{gpu, gpu_alone};
+
+const LINE: &str = "C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]";
+const STRIDED: &str = "C[n,x,y,f] = A[n,2*x+i,y+2*j,m] * B[i,j,m,f]";
+
+fn strided(a: [usize; 4], window: [usize; 2], filters: usize) -> ConvolutionShape {
+    ConvolutionShape {
+        stride: [2, 1],
+        dilation: [1, 2],
+        ..plain(a, window, filters)
+    }
+}
+
+/// The expression with the operand that is sparse along the axis as a dynamic one.
+fn agrees<T: Scalar>(context: &Context, line: &str, s: ConvolutionShape, axis: ConvolutionAxis) {
+    let [a, b] = operands::<T>(&s, axis, 300, 5);
+    let wanted = reference(&s, &a, &b);
+    let (a, b) = (
+        context.upload_dense(&a).unwrap(),
+        context.upload_dense(&b).unwrap(),
+    );
+    let what = format!("{line} {} {axis:?}", T::NAME);
+    let c = match axis {
+        Channels => einsum!(context, line, A = skipping(&a), B = &b),
+        Filters => einsum!(context, line, A = &a, B = skipping(&b)),
+    };
+    exact(&c.unwrap(), &wanted, &what);
+}
+
+fn both<T: Scalar>(context: &Context) {
+    for axis in [Channels, Filters] {
+        agrees::<T>(context, LINE, plain([2, 9, 8, 16], [3, 3], 24), axis);
+        agrees::<T>(context, STRIDED, strided([2, 9, 8, 16], [3, 3], 24), axis);
+    }
+}
+
+#[test]
+fn convolutions_with_a_dynamic_operand_on_the_cpu() {
+    both::<f32>(&Context::cpu());
+    both::<f16>(&Context::cpu());
+}
+
+#[test]
+fn convolutions_with_a_dynamic_operand_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    both::<f16>(&gpu);
+    both::<bf16>(&gpu);
+    // No kernel skips anything in f32: the dense way.
+    both::<f32>(&gpu);
+}
+
+#[test]
+fn plans_of_convolutions_say_what_they_take() {
+    let Some(gpu) = gpu() else { return };
+    let a = gpu.zeros::<f16>(&[2, 9, 8, 16]).unwrap();
+    let b = gpu.zeros::<f16>(&[3, 3, 16, 24]).unwrap();
+    let plan = |line: &str, a: Operand<'_, f16>, b: Operand<'_, f16>, options: &Options| {
+        gpu.plan::<f16>(line, &[("A", a), ("B", b)], options)
+            .unwrap()
+    };
+    let usual = Options::default();
+    let skips = plan(LINE, skipping(&a).into(), (&b).into(), &usual);
+    assert!(skips.variant().starts_with("pit_conv_f16_"), "{skips}");
+    assert!(skips.workspace_bytes() >= 2 * 9 * 8 * 16 * 2);
+    assert_eq!(skips.choice().candidates[0].name, skips.variant());
+    let filters = plan(LINE, (&a).into(), skipping(&b).into(), &usual);
+    assert!(filters.variant().contains("filters"), "{filters}");
+    for (name, taken) in [
+        (skips.variant(), true),
+        (filters.variant(), false),
+        ("pit_conv_bf16_64x256", false),
+    ] {
+        let named = Options {
+            variant: Some(name.into()),
+            ..Options::default()
+        };
+        let given = [("A", skipping(&a).into()), ("B", (&b).into())];
+        let plan = gpu.plan::<f16>(LINE, &given, &named);
+        assert_eq!(
+            plan.is_ok_and(|plan| plan.variant() == name),
+            taken,
+            "{name}"
+        );
+    }
+    let full = plan(LINE, skipping(&a).into(), skipping(&b).into(), &usual);
+    assert_eq!(full.variant(), skips.variant());
+    let strict = Options {
+        zeros: ZerosRule::Strict,
+        ..Options::default()
+    };
+    let odd = gpu.zeros::<f16>(&[3, 3, 16, 20]).unwrap();
+    let scaled = "C[n,x,y,f] = 2 * A[n,x+i,y+j,m] * B[i,j,m,f]";
+    for (line, b, options, reason) in [
+        (LINE, &b, &strict, "Zeros::Strict"),
+        (scaled, &b, &usual, "without factors"),
+        (LINE, &odd, &usual, "16 bytes"),
+    ] {
+        let given = [("A", skipping(&a).into()), ("B", b.into())];
+        let plan = gpu.plan::<f16>(line, &given, options).unwrap();
+        let said = plan.choice().to_string();
+        assert!(said.contains(reason), "{reason}: {said}");
+        assert!(!plan.variant().starts_with("pit_conv"), "{plan}");
+    }
+}
+
+/// Operands that cannot be copied by 16 bytes take the other kernel; a run with others than planned is refused by name.
+#[test]
+fn plans_of_convolutions_where_operands_lie_askew() {
+    let Some(gpu) = gpu() else { return };
+    let s = plain([2, 9, 8, 16], [3, 3], 24);
+    let stream = gpu.stream().unwrap();
+    for axis in [Channels, Filters] {
+        let [a, b] = operands::<f16>(&s, axis, 300, 5);
+        let wanted = reference(&s, &a, &b);
+        let there = |dense: &Dense<f16>, leading: usize| {
+            gpu.upload_strided(dense, leading, f16::ONE).unwrap()
+        };
+        for leading in [[16, 24], [17, 24], [16, 25]] {
+            let (a, b) = (there(&a, leading[0]), there(&b, leading[1]));
+            let given = match axis {
+                Channels => [("A", skipping(&a).into()), ("B", (&b).into())],
+                Filters => [("A", (&a).into()), ("B", skipping(&b).into())],
+            };
+            let plan = gpu.plan::<f16>(LINE, &given, &Options::default()).unwrap();
+            let skips = plan.variant().starts_with("pit_conv");
+            assert_eq!(skips, leading == [16, 24], "{leading:?}: {plan}");
+            let mut c = gpu.upload_dense(&nan::<f16>(&[2, 7, 6, 24])).unwrap();
+            plan.run(&given, &mut c, &stream).unwrap();
+            stream.synchronize().unwrap();
+            exact(&c, &wanted, &format!("{axis:?} {leading:?}"));
+        }
+        let (planned, askew) = (there(&a, 16), there(&a, 17));
+        let b = there(&b, 24);
+        let given = [("A", skipping(&planned).into()), ("B", (&b).into())];
+        let plan = gpu.plan::<f16>(LINE, &given, &Options::default()).unwrap();
+        let mut c = gpu.zeros::<f16>(&[2, 7, 6, 24]).unwrap();
+        let given = [("A", (&askew).into()), ("B", (&b).into())];
+        let error = plan.run(&given, &mut c, &stream).unwrap_err();
+        assert!(error.to_string().contains("`A`"), "{error}");
+    }
+}
+
+/// An output that is given may have fewer positions than the window finds: nothing is written beyond it.
+#[test]
+fn plans_of_convolutions_into_fewer_positions() {
+    let Some(gpu) = gpu() else { return };
+    let s = plain([2, 9, 8, 16], [3, 3], 24);
+    let [a, b] = operands::<f16>(&s, Channels, 300, 5);
+    let wanted: Vec<f64> = reference(&s, &a, &b)
+        .chunks(6 * 24)
+        .enumerate()
+        .filter(|(row, _)| row % 7 < 5)
+        .flat_map(|(_, row)| row.to_vec())
+        .collect();
+    let (a, b) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
+    let mut c = gpu.upload_dense(&nan::<f16>(&[2, 5, 6, 24])).unwrap();
+    let given = [
+        ("A", skipping(&a).into()),
+        ("B", (&b).into()),
+        ("C", (&c).into()),
+    ];
+    let plan = gpu.plan::<f16>(LINE, &given, &Options::default()).unwrap();
+    assert!(!plan.variant().starts_with("pit_conv"), "{plan}");
+    let stream = gpu.stream().unwrap();
+    let given = [("A", skipping(&a).into()), ("B", (&b).into())];
+    plan.run(&given, &mut c, &stream).unwrap();
+    stream.synchronize().unwrap();
+    exact(&c, &wanted, "five rows of seven");
+}
+
+/// A captured graph of a plan sees another pattern at every replay.
+#[test]
+fn plans_of_convolutions_in_a_graph() {
+    let Some(gpu) = gpu_alone() else { return };
+    let s = plain([3, 10, 10, 64], [3, 3], 64);
+    let [a, b] = operands::<f16>(&s, Channels, 500, 1);
+    let mut a_there = gpu.upload_dense(&a).unwrap();
+    let b_there = gpu.upload_dense(&b).unwrap();
+    let given = [("A", skipping(&a_there).into()), ("B", (&b_there).into())];
+    let plan = gpu.plan::<f16>(LINE, &given, &Options::default()).unwrap();
+    let mut c = gpu.upload_dense(&nan::<f16>(&[3, 8, 8, 64])).unwrap();
+    let stream = gpu.stream().unwrap();
+    let mut graph = Replay::of(&stream, || {
+        let given = [("A", skipping(&a_there).into()), ("B", (&b_there).into())];
+        plan.run(&given, &mut c, &stream)
+    });
+    for (per_mille, seed) in [(100, 1), (0, 2), (900, 3)] {
+        let [a, _] = operands::<f16>(&s, Channels, per_mille, seed);
+        a_there.write(&a).unwrap();
+        // SAFETY: everything that the captured run names is alive until the end of this test.
+        unsafe { graph.run() };
+        exact(&c, &reference(&s, &a, &b), &per_mille.to_string());
+    }
+}

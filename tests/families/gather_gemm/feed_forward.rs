@@ -1,0 +1,171 @@
+//! The feed-forward layer with ReLU against plain loops: exact on integers.
+
+use einsparse::dynamic::Expected;
+use einsparse::formats::{Dense, bf16, f16};
+use einsparse::ops::{FeedForwardOptions, ReluFeedForward};
+use einsparse::{Context, Error, Scalar};
+
+use super::matmul::{integers, product};
+use crate::support::replay::Replay;
+use crate::support::{gpu, gpu_alone};
+
+/// Weights of the first product, most of whose columns are never above zero for inputs that are not negative.
+pub(in crate::families) fn first_weights<T: Scalar>(
+    [inputs, hidden]: [usize; 2],
+    seed: u64,
+) -> Dense<T> {
+    let base = integers::<T>([inputs, hidden], seed);
+    let used = |column: usize| (column as u64 * 7 + seed).is_multiple_of(13);
+    let value = |i: usize, x: &T| match used(i % hidden) {
+        true => *x,
+        false => T::from_f64(-x.to_f64().abs()),
+    };
+    let values = base.values().iter().enumerate();
+    let values = values.map(|(i, x)| value(i, x)).collect();
+    Dense::new(vec![inputs, hidden], values).unwrap()
+}
+
+/// Inputs 0 to 2.
+pub(in crate::families) fn inputs<T: Scalar>(shape: [usize; 2], seed: u64) -> Dense<T> {
+    let base = integers::<T>(shape, seed);
+    let values = base.values().iter().map(|x| T::from_f64(x.to_f64().abs()));
+    Dense::new(shape.to_vec(), values.collect()).unwrap()
+}
+
+/// The layer in f64, its hidden activations rounded: `[hidden, outputs]`.
+fn reference<T: Scalar>(x: &Dense<T>, u: &Dense<T>, w: &Dense<T>) -> [Vec<T>; 2] {
+    let hidden = product(x, u).into_iter().map(|x| T::from_f64(x.max(0.0)));
+    let hidden: Vec<T> = hidden.collect();
+    let shape = vec![x.shape()[0], u.shape()[1]];
+    let there = Dense::new(shape, hidden.clone()).unwrap();
+    let out = product(&there, w).into_iter().map(T::from_f64).collect();
+    [hidden, out]
+}
+
+fn layers<T: Scalar>(context: &Context) {
+    let [d, h, o] = [40, 1000, 272];
+    let u = first_weights::<T>([d, h], 3);
+    let w = integers::<T>([h, o], 4);
+    let there = |dense: &Dense<T>| context.upload_dense(dense).unwrap();
+    let (u_there, w_there) = (there(&u), there(&w));
+    let stream = context.stream().unwrap();
+    for tokens in [0, 1, 5, 32, 64, 65, 300] {
+        for share in [0.02, 0.1, 1.0] {
+            let options = FeedForwardOptions {
+                expected: Expected::MicroTiles(share),
+                ..FeedForwardOptions::default()
+            };
+            let mut layer =
+                ReluFeedForward::<T>::new(context, [tokens, d, h, o], &options).unwrap();
+            for seed in [1, 2] {
+                let x = inputs::<T>([tokens, d], seed);
+                let x_there = there(&x);
+                let nan = vec![T::from_f64(f64::NAN); tokens * o];
+                let mut y = there(&Dense::new(vec![tokens, o], nan).unwrap());
+                layer
+                    .run([&x_there, &u_there, &w_there], &mut y, &stream)
+                    .unwrap();
+                stream.synchronize().unwrap();
+                let [hidden, out] = reference(&x, &u, &w);
+                let what = (T::NAME, tokens, share, layer.variants());
+                assert!(
+                    layer.hidden().to_dense().unwrap().values() == hidden,
+                    "{what:?}"
+                );
+                assert!(y.to_dense().unwrap().values() == out, "{what:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn relu_layers_on_the_cpu() {
+    layers::<f32>(&Context::cpu());
+    layers::<bf16>(&Context::cpu());
+}
+
+#[test]
+fn relu_layers_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    layers::<f16>(&gpu);
+    layers::<bf16>(&gpu);
+    layers::<f32>(&gpu);
+}
+
+/// A captured layer sees other activations at every replay.
+#[test]
+fn relu_layers_in_a_graph() {
+    let Some(gpu) = gpu_alone() else { return };
+    for tokens in [3, 128] {
+        let [d, h, o] = [64, 512, 256];
+        let (u, w) = (first_weights::<f16>([d, h], 5), integers::<f16>([h, o], 6));
+        let there = |dense: &Dense<f16>| gpu.upload_dense(dense).unwrap();
+        let (u_there, w_there) = (there(&u), there(&w));
+        let mut x_there = gpu.zeros::<f16>(&[tokens, d]).unwrap();
+        let mut y = gpu.zeros::<f16>(&[tokens, o]).unwrap();
+        let extents = [tokens, d, h, o];
+        let mut layer = ReluFeedForward::<f16>::new(&gpu, extents, &Default::default()).unwrap();
+        let stream = gpu.stream().unwrap();
+        let run = || layer.run([&x_there, &u_there, &w_there], &mut y, &stream);
+        let mut graph = Replay::of(&stream, run);
+        for seed in 1..5 {
+            let x = inputs::<f16>([tokens, d], seed);
+            x_there.write(&x).unwrap();
+            // SAFETY: everything that the captured run names is alive until the end of this test.
+            unsafe { graph.run() };
+            let [_, out] = reference(&x, &u, &w);
+            assert!(y.to_dense().unwrap().values() == out, "{tokens} {seed}");
+        }
+    }
+}
+
+#[test]
+fn relu_layers_name_what_does_not_fit() {
+    let cpu = Context::cpu();
+    let mut layer = ReluFeedForward::<f32>::new(&cpu, [2, 3, 4, 5], &Default::default()).unwrap();
+    let zeros = |shape: [usize; 2]| cpu.zeros::<f32>(&shape).unwrap();
+    let (x, u, w, wrong) = (zeros([2, 3]), zeros([3, 4]), zeros([4, 5]), zeros([5, 5]));
+    let stream = cpu.stream().unwrap();
+    let mut y = zeros([2, 5]);
+    layer.run([&x, &u, &w], &mut y, &stream).unwrap();
+    let error = layer.run([&x, &u, &wrong], &mut y, &stream).unwrap_err();
+    assert!(matches!(error, Error::Shape { .. }), "{error}");
+}
+
+/// Where the first product can mark what it stores, nobody looks at the hidden activations again.
+#[test]
+fn relu_layers_of_many_tokens_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    let [tokens, d, h, o] = [2048, 64, 4096, 2048];
+    let (u, w) = (first_weights::<f16>([d, h], 3), integers::<f16>([h, o], 4));
+    let there = |dense: &Dense<f16>| gpu.upload_dense(dense).unwrap();
+    let (u_there, w_there) = (there(&u), there(&w));
+    let options = FeedForwardOptions {
+        expected: Expected::MicroTiles(0.08),
+        ..FeedForwardOptions::default()
+    };
+    let mut layer = ReluFeedForward::<f16>::new(&gpu, [tokens, d, h, o], &options).unwrap();
+    let variants = layer.variants();
+    let both = variants[0].starts_with("marked") && variants[1].starts_with("pit_f16");
+    assert!(both, "{variants:?}");
+    let stream = gpu.stream().unwrap();
+    for seed in [1, 2] {
+        let x = inputs::<f16>([tokens, d], seed);
+        let nan = Dense::new(vec![tokens, o], vec![f16::NAN; tokens * o]).unwrap();
+        let mut y = there(&nan);
+        let operands = [&there(&x), &u_there, &w_there];
+        layer.run(operands, &mut y, &stream).unwrap();
+        stream.synchronize().unwrap();
+        let [hidden, out] = reference(&x, &u, &w);
+        assert!(
+            layer.hidden().to_dense().unwrap().values() == hidden,
+            "{seed}"
+        );
+        assert!(y.to_dense().unwrap().values() == out, "{seed}");
+        // Planned for rows without gaps.
+        let strided = gpu.upload_strided(&x, d + 8, f16::NAN).unwrap();
+        let error = layer.run([&strided, &u_there, &w_there], &mut y, &stream);
+        let error = error.unwrap_err();
+        assert!(matches!(error, Error::Operand { .. }), "{error}");
+    }
+}

@@ -1,0 +1,337 @@
+//! Products of at most 64 rows by one kernel that finds the columns of A itself: exact on integers, whatever the parts, sections
+//! and leading dimensions.
+
+use einsparse::dynamic::{DynamicMatmul, MatmulOptions, dynamic as skipping};
+use einsparse::formats::{Dense, bf16, f16};
+use einsparse::registry::kernels;
+use einsparse::{Context, Options, Scalar};
+
+use super::matmul::{dynamic, integers, multiplies, product};
+use crate::support::replay::Replay;
+use crate::support::{gpu, gpu_alone, small};
+
+/// One tile and many, one part and eight, sections that end inside a vector, a word and a stage.
+const EXTENTS: [[usize; 3]; 14] = [
+    [1, 1, 8],
+    [1, 64, 320],
+    [1, 4097, 264],
+    [2, 511, 328],
+    [5, 513, 1000],
+    [15, 2048, 256],
+    [16, 2050, 40],
+    [17, 700, 640],
+    [31, 3100, 72],
+    [32, 1030, 648],
+    [33, 2048, 264],
+    [48, 300, 2568],
+    [64, 3072, 136],
+    [64, 257, 5128],
+];
+
+fn all<T: Scalar>(context: &Context) {
+    let options = MatmulOptions::default();
+    for extents in EXTENTS.into_iter().step_by(if small() { 3 } else { 1 }) {
+        multiplies::<T>(context, extents, &options);
+    }
+    // Parts of more than one round, with more columns than there is room for.
+    multiplies::<T>(context, [3, 30_001, 16], &options);
+    if small() {
+        return;
+    }
+    multiplies::<T>(context, [20, 20_003, 24], &options);
+    multiplies::<T>(context, [40, 26_000, 8], &options);
+}
+
+#[test]
+fn few_rows_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    let product = DynamicMatmul::<f16>::new(&gpu, [5, 513, 1000], MatmulOptions::default());
+    let [one, other] = product.unwrap().variants();
+    assert!(one.starts_with("pit_few_f16_16") && one == other, "{one}");
+    all::<f16>(&gpu);
+    all::<bf16>(&gpu);
+}
+
+/// An A with every `step`-th column in use.
+fn every<T: Scalar>([m, k]: [usize; 2], step: usize) -> Dense<T> {
+    let value = |i: usize| match (i / k, i % k) {
+        (_, column) if column % step != 0 => 0.0,
+        (0, _) => 1.0,
+        (row, column) => ((row * 7 + column / step * 3) % 5) as f64 - 2.0,
+    };
+    let values = (0..m * k).map(|i| T::from_f64(value(i)));
+    Dense::new(vec![m, k], values.collect()).unwrap()
+}
+
+/// Lists that just fit, that are full where a round of columns ends, and that have one stage too many: a thread block has room for
+/// 1024, 512 or 256 columns and looks at twice as many in a round.
+#[test]
+fn few_rows_whose_lists_are_full_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    let (n, stream) = (8, gpu.stream().unwrap());
+    let all = [(64, 256), (19, 512), (1, 1024), (16, 1024), (32, 512)];
+    for (m, room) in all.into_iter().take(if small() { 2 } else { 5 }) {
+        let parts = 8;
+        for (share, step) in [
+            (room, 1),
+            (room + 64, 1),
+            (2 * room, 1),
+            (2 * room, 2),
+            (4 * room, 2),
+            (4 * room + 192, 2),
+            (6 * room, 3),
+        ] {
+            let k = parts * share;
+            let b = integers::<bf16>([k, n], 5);
+            let b_there = gpu.upload_dense(&b).unwrap();
+            let a = every::<bf16>([m, k], step);
+            let a_there = gpu.upload_dense(&a).unwrap();
+            let nan = Dense::new(vec![m, n], vec![bf16::NAN; m * n]).unwrap();
+            let mut c = gpu.upload_dense(&nan).unwrap();
+            let mut product_of =
+                DynamicMatmul::new(&gpu, [m, k, n], MatmulOptions::default()).unwrap();
+            product_of.run(&a_there, &b_there, &mut c, &stream).unwrap();
+            stream.synchronize().unwrap();
+            let wanted: Vec<bf16> = product(&a, &b).into_iter().map(bf16::from_f64).collect();
+            assert!(
+                c.to_dense().unwrap().values() == wanted,
+                "{m} {share} {step}"
+            );
+        }
+    }
+}
+
+/// What fills up a step of the product adds nothing to an infinity in the row of the last column in use, and rows of B that no
+/// column meets may hold anything.
+#[test]
+fn few_rows_keep_infinities_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    let ([k, n], stream) = ([3000, 8], gpu.stream().unwrap());
+    for m in [1, 20, 64] {
+        // One and two in the rows by turns, in every seventh column.
+        let value = |i: usize| match i % k % 7 {
+            0 => f16::from_f32((i / k % 2 + 1) as f32),
+            _ => f16::ZERO,
+        };
+        let a = Dense::new(vec![m, k], (0..m * k).map(value).collect()).unwrap();
+        let a_there = gpu.upload_dense(&a).unwrap();
+        let value = |i: usize| match (i / n % 7, i % n) {
+            (0, 3) => f16::INFINITY,
+            (0, _) => f16::ONE,
+            _ => f16::NAN,
+        };
+        let b = Dense::new(vec![k, n], (0..k * n).map(value).collect()).unwrap();
+        let b_there = gpu.upload_dense(&b).unwrap();
+        let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
+        let mut product_of = DynamicMatmul::new(&gpu, [m, k, n], MatmulOptions::default()).unwrap();
+        product_of.run(&a_there, &b_there, &mut c, &stream).unwrap();
+        stream.synchronize().unwrap();
+        for (i, found) in c.to_dense().unwrap().values().iter().enumerate() {
+            let sum = k.div_ceil(7) * (i / n % 2 + 1);
+            let wanted = match i % n {
+                3 => f16::INFINITY,
+                _ => f16::from_f32(sum as f32),
+            };
+            assert!(*found == wanted, "{m} {i}: {found} for {wanted}");
+        }
+    }
+}
+
+/// Every kernel of the family, as a plan's.
+fn named<T: Scalar>(context: &Context) {
+    let rows = kernels().iter().filter(|row| row.module == "pit_few");
+    for row in rows.filter(|row| row.dtype == T::DTYPE) {
+        for [less, k, n] in [
+            [0, 600, 264],
+            [7, 2600, 648],
+            [1, 64, 8],
+            [8, 9000, 392],
+            [0, 26_000, 24],
+        ] {
+            let m = row.block.0 as usize - less;
+            let b = context.upload_dense(&integers::<T>([k, n], 3)).unwrap();
+            let mut a_there = context.zeros::<T>(&[m, k]).unwrap();
+            let options = Options {
+                variant: Some(row.name.into()),
+                ..Options::default()
+            };
+            let operands = [("A", skipping(&a_there).into()), ("B", (&b).into())];
+            let line = "C[m,n] = A[m,k] * B[k,n]";
+            let plan = context.plan(line, &operands, &options).unwrap();
+            assert_eq!(plan.variant(), row.name);
+            let stream = context.stream().unwrap();
+            let shares = [60, 1000, 0, 400];
+            for per_mille in shares.into_iter().take(if small() { 1 } else { 4 }) {
+                let a = dynamic::<T>([m, k], m, per_mille, 11 + per_mille);
+                a_there.write(&a).unwrap();
+                let nan = Dense::new(vec![m, n], vec![T::from_f64(f64::NAN); m * n]).unwrap();
+                let mut c = context.upload_dense(&nan).unwrap();
+                let operands = [("A", skipping(&a_there).into()), ("B", (&b).into())];
+                plan.run(&operands, &mut c, &stream).unwrap();
+                stream.synchronize().unwrap();
+                let b = b.to_dense().unwrap();
+                let wanted: Vec<T> = product(&a, &b).into_iter().map(T::from_f64).collect();
+                let found = c.to_dense().unwrap();
+                assert!(
+                    found.values() == wanted,
+                    "{} {m} {k} {n} {per_mille}",
+                    row.name
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn few_rows_by_each_kernel_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    named::<f16>(&gpu);
+    named::<bf16>(&gpu);
+}
+
+/// Whatever stands behind the columns of A counts for nothing; leading dimensions may be odd where B allows it.
+#[test]
+fn few_rows_of_strided_operands_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    let stream = gpu.stream().unwrap();
+    for [m, k, n] in [[1, 700, 264], [19, 3001, 320], [64, 95, 8]] {
+        let b = integers::<f16>([k, n], 5);
+        let b_there = gpu.upload_dense(&b).unwrap();
+        let mut product_of = DynamicMatmul::new(&gpu, [m, k, n], MatmulOptions::default()).unwrap();
+        let a = dynamic::<f16>([m, k], m, 70, 3);
+        let wanted: Vec<f16> = product(&a, &b).into_iter().map(f16::from_f64).collect();
+        for (lda, ldc) in [(k + 3, n + 1), (k.next_multiple_of(8) + 8, n + 2)] {
+            let a_there = gpu.upload_strided(&a, lda, f16::NAN).unwrap();
+            let nan = Dense::new(vec![m, n], vec![f16::NAN; m * n]).unwrap();
+            let mut c = gpu.upload_strided(&nan, ldc, f16::ONE).unwrap();
+            product_of.run(&a_there, &b_there, &mut c, &stream).unwrap();
+            stream.synchronize().unwrap();
+            assert!(
+                c.to_dense().unwrap().values() == wanted,
+                "{m} {k} {n} {lda} {ldc}"
+            );
+            let stored = c.to_storage().unwrap();
+            let gap = |row: &[f16]| row.get(n).is_none_or(|&x| x == f16::ONE);
+            assert!(stored.chunks(ldc).all(gap));
+        }
+    }
+}
+
+/// Elements up to the threshold are empty where a column has no other; a NaN is never.
+#[test]
+fn few_rows_above_a_threshold_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    let [m, k, n] = [3, 40, 8];
+    let mut a = vec![f16::from_f32(0.25); m * k];
+    a[k + 7] = f16::from_f32(-0.5);
+    a[2 * k + 39] = f16::NAN;
+    let b = vec![f16::ONE; k * n];
+    let upload = |shape: [usize; 2], values| {
+        let dense = Dense::new(shape.to_vec(), values).unwrap();
+        gpu.upload_dense(&dense).unwrap()
+    };
+    let (a, b) = (upload([m, k], a), upload([k, n], b));
+    let options = MatmulOptions {
+        threshold: 0.25,
+        ..MatmulOptions::default()
+    };
+    let mut product = DynamicMatmul::new(&gpu, [m, k, n], options).unwrap();
+    let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
+    let stream = gpu.stream().unwrap();
+    product.run(&a, &b, &mut c, &stream).unwrap();
+    stream.synchronize().unwrap();
+    let c = c.to_dense().unwrap();
+    let row = |i: usize| &c.values()[i * n..(i + 1) * n];
+    assert!(row(0).iter().all(|x| x.to_f32() == 0.5), "{:?}", row(0));
+    assert!(row(1).iter().all(|x| x.to_f32() == -0.25), "{:?}", row(1));
+    assert!(row(2).iter().all(|x| x.is_nan()), "{:?}", row(2));
+    // The halves still do the same.
+    product.detect(&a, &stream).unwrap();
+    stream.synchronize().unwrap();
+    assert_eq!(product.index().to_lists().unwrap(), [vec![7, 39]]);
+}
+
+/// The same bits in every run, whichever part comes first; near the sum in f64.
+#[test]
+fn few_rows_have_the_same_bits_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    let [m, k, n] = [32, 8192, 1280];
+    let mut seed = 77u64;
+    let mut random = |count: usize| -> Vec<f16> {
+        let mut next = || {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1);
+            (seed >> 40) as f32 / (1 << 23) as f32 - 1.0
+        };
+        (0..count).map(|_| f16::from_f32(next())).collect()
+    };
+    let mut a = random(m * k);
+    for (i, x) in a.iter_mut().enumerate() {
+        if i % k % 10 != 3 {
+            *x = f16::ZERO;
+        }
+    }
+    let a = Dense::new(vec![m, k], a).unwrap();
+    let b = Dense::new(vec![k, n], random(k * n)).unwrap();
+    let (a_there, b_there) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
+    let mut product_of = DynamicMatmul::new(&gpu, [m, k, n], MatmulOptions::default()).unwrap();
+    let stream = gpu.stream().unwrap();
+    let mut run = || {
+        let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
+        product_of.run(&a_there, &b_there, &mut c, &stream).unwrap();
+        stream.synchronize().unwrap();
+        c.to_dense().unwrap().values().to_vec()
+    };
+    let first = run();
+    for (found, wanted) in first.iter().zip(product(&a, &b)) {
+        let error = (found.to_f64() - wanted).abs();
+        assert!(
+            error <= 0.001 * wanted.abs() + 0.001,
+            "{found} for {wanted}"
+        );
+    }
+    for _ in 0..20 {
+        assert!(run() == first);
+    }
+}
+
+/// A captured graph sees another pattern at every replay.
+#[test]
+fn few_rows_in_a_graph() {
+    let Some(gpu) = gpu_alone() else { return };
+    let [m, k, n] = [20, 2000, 328];
+    let b = integers::<bf16>([k, n], 5);
+    let b_there = gpu.upload_dense(&b).unwrap();
+    let mut a_there = gpu.zeros::<bf16>(&[m, k]).unwrap();
+    let mut c = gpu.zeros::<bf16>(&[m, n]).unwrap();
+    let mut product_of = DynamicMatmul::new(&gpu, [m, k, n], MatmulOptions::default()).unwrap();
+    let stream = gpu.stream().unwrap();
+    let run = || product_of.run(&a_there, &b_there, &mut c, &stream);
+    let mut graph = Replay::of(&stream, run);
+    for (per_mille, seed) in [(100, 1), (0, 2), (1000, 3), (1, 4), (50, 5), (50, 6)] {
+        let a = dynamic::<bf16>([m, k], m, per_mille, seed);
+        a_there.write(&a).unwrap();
+        // SAFETY: everything that the captured run names is alive until the end of this test.
+        unsafe { graph.run() };
+        let wanted: Vec<bf16> = product(&a, &b).into_iter().map(bf16::from_f64).collect();
+        assert!(c.to_dense().unwrap().values() == wanted, "{per_mille}");
+    }
+}
+
+/// Few rows of a dynamic operand are for one kernel, where a tenth of the columns is used.
+#[test]
+fn plans_take_the_kernel_of_few_rows() {
+    let cpu = Context::cpu();
+    for (m, name) in [
+        (1, "pit_few_f16_16"),
+        (32, "pit_few_f16_32"),
+        (64, "pit_few_f16_64"),
+    ] {
+        let a = cpu.zeros::<f16>(&[m, 20_480]).unwrap();
+        let b = cpu.zeros::<f16>(&[20_480, 5120]).unwrap();
+        let operands = [("A", skipping(&a).into()), ("B", (&b).into())];
+        let line = "C[m,n] = A[m,k] * B[k,n]";
+        let plan = cpu.plan(line, &operands, &Options::default()).unwrap();
+        let first = plan.choice().candidates[0].name;
+        assert!(first.starts_with(name), "{first}: {}", plan.choice());
+    }
+}

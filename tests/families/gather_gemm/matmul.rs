@@ -1,0 +1,218 @@
+//! Products with an operand whose micro-tiles are found while running, against a plain product: exact on integers.
+
+use einsparse::dynamic::{DynamicMatmul, MatmulOptions};
+use einsparse::formats::{Dense, bf16, f16};
+use einsparse::{Context, Determinism, Error, Scalar};
+
+use crate::support::replay::Replay;
+use crate::support::{gpu, gpu_alone};
+
+/// A small generator (xorshift).
+struct Words(u64);
+
+impl Words {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// -2 to 2.
+    fn small(&mut self) -> f64 {
+        (self.next() % 5) as f64 - 2.0
+    }
+}
+
+/// An A whose micro-tiles are full with this probability in a thousand; 0 and 1000 are exact, 1 at the most one.
+pub(in crate::families) fn dynamic<T: Scalar>(
+    [m, k]: [usize; 2],
+    height: usize,
+    per_mille: u64,
+    seed: u64,
+) -> Dense<T> {
+    let mut words = Words(seed);
+    let mut values = vec![T::ZERO; m * k];
+    for top in (0..m).step_by(height) {
+        for column in 0..k {
+            let full = match per_mille {
+                1 => top == 0 && column == k - 1,
+                p => words.next() % 1000 < p,
+            };
+            for row in top..(top + height).min(m) {
+                if full {
+                    values[row * k + column] = T::from_f64(words.small());
+                }
+            }
+        }
+    }
+    Dense::new(vec![m, k], values).unwrap()
+}
+
+pub(in crate::families) fn integers<T: Scalar>(shape: [usize; 2], seed: u64) -> Dense<T> {
+    let mut words = Words(seed);
+    let values = (0..shape[0] * shape[1]).map(|_| T::from_f64(words.small()));
+    Dense::new(shape.to_vec(), values.collect()).unwrap()
+}
+
+pub(in crate::families) fn product<T: Scalar>(a: &Dense<T>, b: &Dense<T>) -> Vec<f64> {
+    let ([m, k], n) = ([a.shape()[0], a.shape()[1]], b.shape()[1]);
+    // Once: unpacking costs as much as many products.
+    let b: Vec<f64> = b.values().iter().map(|x| x.to_f64()).collect();
+    let mut c = vec![0.0; m * n];
+    for (i, c) in c.chunks_mut(n.max(1)).enumerate() {
+        for x in 0..k {
+            let factor = a.values()[i * k + x].to_f64();
+            if factor != 0.0 {
+                for (c, b) in c.iter_mut().zip(&b[x * n..][..n]) {
+                    *c += factor * b;
+                }
+            }
+        }
+    }
+    c
+}
+
+/// Runs one product over As of several densities, one after the other, into a C of NaN.
+pub(super) fn multiplies<T: Scalar>(
+    context: &Context,
+    extents: [usize; 3],
+    options: &MatmulOptions,
+) {
+    let [m, k, n] = extents;
+    let b = integers::<T>([k, n], 5);
+    let room = n.next_multiple_of(8) + 8;
+    let b_there = context.upload_strided(&b, room, T::ONE).unwrap();
+    let mut product_of = DynamicMatmul::<T>::new(context, extents, options.clone()).unwrap();
+    let stream = context.stream().unwrap();
+    for per_mille in [1000, 0, 1, 100, 500, 30] {
+        let a = dynamic::<T>([m, k], options.height, per_mille, 9 + per_mille);
+        let a_there = context.upload_dense(&a).unwrap();
+        let poison = Dense::new(vec![m, n], vec![T::from_f64(f64::NAN); m * n]).unwrap();
+        let gap = T::from_f64(77.0);
+        let mut c = context.upload_strided(&poison, room, gap).unwrap();
+        product_of.run(&a_there, &b_there, &mut c, &stream).unwrap();
+        stream.synchronize().unwrap();
+        let stored = c.to_storage().unwrap();
+        let wanted = product(&a, &b);
+        for (i, row) in stored.chunks(room).enumerate().take(m) {
+            for (j, found) in row.iter().enumerate() {
+                let wanted = if j < n { wanted[i * n + j] } else { 77.0 };
+                let wanted = T::from_f64(wanted).to_f64();
+                assert!(
+                    found.to_f64() == wanted,
+                    "{} {extents:?} {options:?} {per_mille}: C[{i},{j}] = {found}, not {wanted}",
+                    T::NAME
+                );
+            }
+        }
+    }
+}
+
+fn all<T: Scalar>(context: &Context) {
+    for height in [128, 64, 32] {
+        for determinism in [Determinism::Strict, Determinism::Relaxed] {
+            let options = MatmulOptions {
+                height,
+                determinism,
+                ..MatmulOptions::default()
+            };
+            for extents in [
+                [128, 64, 256],
+                [1, 1, 8],
+                [300, 200, 264],
+                [64, 1000, 8],
+                [513, 320, 520],
+                [0, 64, 64],
+                [64, 0, 64],
+            ] {
+                multiplies::<T>(context, extents, &options);
+            }
+        }
+    }
+}
+
+#[test]
+fn dynamic_product_on_the_cpu() {
+    multiplies::<f32>(&Context::cpu(), [70, 50, 9], &MatmulOptions::default());
+    multiplies::<f16>(&Context::cpu(), [70, 50, 9], &MatmulOptions::default());
+}
+
+#[test]
+fn dynamic_product_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    all::<f16>(&gpu);
+    all::<bf16>(&gpu);
+}
+
+/// A NaN in a row of B reaches the rows of C that have a micro-tile there, and no others; a NaN in A is found.
+#[test]
+fn dynamic_product_keeps_nan_where_it_is() {
+    let Some(gpu) = gpu() else { return };
+    let [m, k, n] = [256, 128, 64];
+    let mut a = dynamic::<f16>([m, k], 128, 0, 1).values().to_vec();
+    a[5 * k + 7] = f16::NAN;
+    a[200 * k + 9] = f16::ONE;
+    let mut b = integers::<f16>([k, n], 3).values().to_vec();
+    b[9 * n..10 * n].fill(f16::INFINITY);
+    b[11 * n..12 * n].fill(f16::NAN);
+    let upload = |shape, values| {
+        gpu.upload_dense(&Dense::new(shape, values).unwrap())
+            .unwrap()
+    };
+    let (a, b) = (upload([m, k], a), upload([k, n], b));
+    let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
+    let stream = gpu.stream().unwrap();
+    let mut product = DynamicMatmul::new(&gpu, [m, k, n], MatmulOptions::default()).unwrap();
+    product.run(&a, &b, &mut c, &stream).unwrap();
+    stream.synchronize().unwrap();
+    let c = c.to_dense().unwrap();
+    for (i, row) in c.values().chunks(n).enumerate() {
+        for &x in row {
+            match i {
+                5 => assert!(x.is_nan()),
+                0..128 => assert!(x == f16::ZERO, "row {i}: {x}"),
+                200 => assert!(x == f16::INFINITY),
+                // Zeros of the micro-tile times infinity.
+                _ => assert!(x.is_nan(), "row {i}: {x}"),
+            }
+        }
+    }
+}
+
+/// A captured graph sees another pattern at every replay.
+#[test]
+fn dynamic_product_in_a_graph() {
+    let Some(gpu) = gpu_alone() else { return };
+    let [m, k, n] = [256, 512, 256];
+    let b = integers::<f16>([k, n], 5);
+    let b_there = gpu.upload_dense(&b).unwrap();
+    let mut a_there = gpu.zeros::<f16>(&[m, k]).unwrap();
+    let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
+    let mut product_of = DynamicMatmul::new(&gpu, [m, k, n], MatmulOptions::default()).unwrap();
+    let stream = gpu.stream().unwrap();
+    let run = || product_of.run(&a_there, &b_there, &mut c, &stream);
+    let mut graph = Replay::of(&stream, run);
+    for (per_mille, seed) in [(100, 1), (0, 2), (900, 3), (50, 4), (50, 5)] {
+        let a = dynamic::<f16>([m, k], 128, per_mille, seed);
+        a_there.write(&a).unwrap();
+        // SAFETY: everything that the captured run names is alive until the end of this test.
+        unsafe { graph.run() };
+        let wanted: Vec<f16> = product(&a, &b).into_iter().map(f16::from_f64).collect();
+        assert!(c.to_dense().unwrap().values() == wanted, "{per_mille}");
+    }
+}
+
+#[test]
+fn dynamic_product_refuses_what_it_cannot() {
+    let cpu = Context::cpu();
+    let options = MatmulOptions {
+        height: 0,
+        ..MatmulOptions::default()
+    };
+    let error = DynamicMatmul::<f16>::new(&cpu, [8, 8, 8], options).unwrap_err();
+    assert!(matches!(error, Error::Operand { .. }), "{error}");
+    let Some(gpu) = gpu() else { return };
+    let error = DynamicMatmul::<f32>::new(&gpu, [8, 8, 8], MatmulOptions::default()).unwrap_err();
+    assert!(matches!(error, Error::NoKernel { .. }), "{error}");
+}

@@ -1,0 +1,247 @@
+//! A layer of experts against the same layer on the CPU, and that against sums written out: exact on integers.
+
+use einsparse::einsum::Activation;
+use einsparse::formats::{Dense, bf16, f16};
+use einsparse::ops::{MoeLayer, MoeOptions};
+use einsparse::{Context, Error, Scalar, Tensor};
+
+use crate::families::discover::routing::{ROUTERS, Router, choices};
+use crate::support::replay::Replay;
+use crate::support::{Rng, gpu, gpu_alone};
+
+/// What a layer reads.
+pub struct Operands<T> {
+    pub x: Dense<T>,
+    pub weights: Dense<f32>,
+    pub up: Dense<T>,
+    pub down: Dense<T>,
+}
+
+pub fn options(
+    [tokens, top_k]: [usize; 2],
+    experts: usize,
+    [model, hidden]: [usize; 2],
+) -> MoeOptions {
+    MoeOptions {
+        tokens,
+        experts,
+        top_k,
+        model,
+        hidden,
+        activation: Activation::Relu,
+    }
+}
+
+/// Integers, of which few are not zero, so that hidden rows are exact in 8 bits of mantissa; or any values.
+pub(super) fn operands<T: Scalar>(o: &MoeOptions, exact: bool) -> Operands<T> {
+    let mut rng = Rng(17);
+    let mut draw = |shape: Vec<usize>, every: u64| {
+        let mut value = || match exact {
+            true if rng.word() % every == 0 => rng.integer(),
+            true => 0.0,
+            false => rng.unit() / (every as f64).sqrt(),
+        };
+        let values = (0..shape.iter().product()).map(|_| T::from_f64(value()));
+        let values = values.collect();
+        Dense::new(shape, values).unwrap()
+    };
+    let x = draw(vec![o.tokens, o.model], 1);
+    let up = draw(
+        vec![o.experts, o.model, o.hidden],
+        o.model.div_ceil(8) as u64,
+    );
+    let down = draw(
+        vec![o.experts, o.hidden, o.model],
+        o.hidden.div_ceil(8) as u64,
+    );
+    let weights = (0..o.tokens * o.top_k).map(|_| match exact {
+        true => [0.5, 1.0, 2.0, -1.0][rng.word() as usize % 4],
+        false => rng.unit() as f32,
+    });
+    let weights = Dense::new(vec![o.tokens, o.top_k], weights.collect()).unwrap();
+    Operands {
+        x,
+        weights,
+        up,
+        down,
+    }
+}
+
+/// Runs a layer over these choices into an output of NaN.
+fn run<T: Scalar>(
+    context: &Context,
+    o: &MoeOptions,
+    operands: &Operands<T>,
+    choices: &Dense<i32>,
+) -> Vec<T> {
+    let mut layer = MoeLayer::<T>::new(context, *o).unwrap();
+    let upload = |dense: &Dense<T>| context.upload_dense(dense).unwrap();
+    let (x, up, down) = (
+        upload(&operands.x),
+        upload(&operands.up),
+        upload(&operands.down),
+    );
+    let weights = context.upload_dense(&operands.weights).unwrap();
+    let choices = context.upload_dense(choices).unwrap();
+    let poison = vec![T::from_f64(f64::NAN); o.tokens * o.model];
+    let mut out = upload(&Dense::new(vec![o.tokens, o.model], poison).unwrap());
+    let stream = context.stream().unwrap();
+    let routed = (&choices, &weights);
+    layer
+        .run(&x, routed, (&up, &down), &mut out, &stream)
+        .unwrap();
+    stream.synchronize().unwrap();
+    out.to_dense().unwrap().values().to_vec()
+}
+
+/// In f64, hidden rows and parts rounded as the layer rounds them.
+pub fn reference<T: Scalar>(
+    o: &MoeOptions,
+    operands: &Operands<T>,
+    choices: &Dense<i32>,
+) -> Vec<f64> {
+    let MoeOptions {
+        model,
+        hidden,
+        experts,
+        top_k,
+        ..
+    } = *o;
+    let round = |x: f64| T::from_f64(x).to_f64();
+    let mut out = vec![0.0; o.tokens * model];
+    for (number, &expert) in choices.values().iter().enumerate() {
+        let Some(expert) = usize::try_from(expert).ok().filter(|&e| e < experts) else {
+            continue;
+        };
+        let token = number / top_k;
+        let x = &operands.x.values()[token * model..][..model];
+        let mut h = vec![0.0; hidden];
+        for (i, x) in x.iter().enumerate() {
+            let line = &operands.up.values()[(expert * model + i) * hidden..][..hidden];
+            for (h, w) in h.iter_mut().zip(line) {
+                *h += x.to_f64() * w.to_f64();
+            }
+        }
+        let mut y = vec![0.0; model];
+        for (i, h) in h.iter().enumerate() {
+            let h = round(h.max(0.0));
+            let line = &operands.down.values()[(expert * hidden + i) * model..][..model];
+            for (y, w) in y.iter_mut().zip(line) {
+                *y += h * w.to_f64();
+            }
+        }
+        let weight = f64::from(operands.weights.values()[number]);
+        for (out, y) in out[token * model..][..model].iter_mut().zip(y) {
+            *out += round(weight * y);
+        }
+    }
+    out
+}
+
+fn exact<T: Scalar>(context: &Context, o: &MoeOptions) {
+    let operands = operands::<T>(o, true);
+    for router in ROUTERS {
+        let choices = choices([o.tokens, o.top_k], o.experts, router, 2);
+        let found = run(context, o, &operands, &choices);
+        let wanted = reference(o, &operands, &choices);
+        for (i, (found, wanted)) in found.iter().zip(&wanted).enumerate() {
+            let wanted = T::from_f64(*wanted).to_f64();
+            assert!(
+                found.to_f64() == wanted,
+                "{} {o:?} {router:?}: row {} column {} is {found}, not {wanted}",
+                T::NAME,
+                i / o.model,
+                i % o.model
+            );
+        }
+    }
+}
+
+#[test]
+fn a_layer_of_experts_on_the_cpu() {
+    let cpu = Context::cpu();
+    exact::<f32>(&cpu, &options([20, 1], 3, [6, 10]));
+    exact::<f16>(&cpu, &options([20, 3], 5, [6, 10]));
+    exact::<f64>(&cpu, &options([0, 2], 5, [6, 10]));
+}
+
+#[test]
+fn a_layer_of_experts_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    for o in [
+        options([300, 1], 4, [64, 256]),
+        options([200, 2], 7, [72, 200]),
+        options([130, 8], 16, [136, 392]),
+        options([1, 1], 1, [8, 8]),
+        options([700, 5], 64, [128, 64]),
+        options([0, 1], 2, [64, 64]),
+    ] {
+        exact::<f16>(&gpu, &o);
+        exact::<bf16>(&gpu, &o);
+    }
+}
+
+/// Any values, within what rounding hidden rows and parts costs; the same bits at the second run.
+#[test]
+fn a_layer_of_experts_of_any_values() {
+    let Some(gpu) = gpu() else { return };
+    let o = options([500, 4], 12, [256, 512]);
+    let operands = operands::<bf16>(&o, false);
+    let choices = choices([500, 4], 12, Router::Uneven, 8);
+    let found = run(&gpu, &o, &operands, &choices);
+    assert!(found == run(&gpu, &o, &operands, &choices));
+    let wanted = reference(&o, &operands, &choices);
+    let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>().sqrt();
+    let off = norm(&mut found.iter().zip(&wanted).map(|(a, b)| a.to_f64() - b));
+    let size = norm(&mut wanted.iter().copied());
+    assert!(off < 0.01 * size, "{off} of {size}");
+}
+
+/// A captured graph sees other choices at every replay.
+#[test]
+fn a_layer_of_experts_in_a_graph() {
+    let Some(gpu) = gpu_alone() else { return };
+    let o = options([260, 2], 6, [64, 128]);
+    let operands = operands::<f16>(&o, true);
+    let upload = |dense: &Dense<f16>| gpu.upload_dense(dense).unwrap();
+    let (x, up, down) = (
+        upload(&operands.x),
+        upload(&operands.up),
+        upload(&operands.down),
+    );
+    let weights = gpu.upload_dense(&operands.weights).unwrap();
+    let mut there: Tensor<i32> = gpu.zeros(&[260, 2]).unwrap();
+    let mut out = gpu.zeros::<f16>(&[260, 64]).unwrap();
+    let mut layer = MoeLayer::<f16>::new(&gpu, o).unwrap();
+    let stream = gpu.stream().unwrap();
+    let run = || layer.run(&x, (&there, &weights), (&up, &down), &mut out, &stream);
+    let mut graph = Replay::of(&stream, run);
+    for (seed, router) in ROUTERS.into_iter().chain(ROUTERS).enumerate() {
+        let choices = choices([260, 2], 6, router, 100 + seed as u64);
+        there.write(&choices).unwrap();
+        // SAFETY: everything that the captured run names is alive until the end of this test.
+        unsafe { graph.run() };
+        let wanted = reference(&o, &operands, &choices);
+        let wanted: Vec<f16> = wanted.into_iter().map(f16::from_f64).collect();
+        assert!(out.to_dense().unwrap().values() == wanted, "{router:?}");
+    }
+}
+
+#[test]
+fn a_layer_of_experts_refuses_what_it_cannot() {
+    let cpu = Context::cpu();
+    let o = options([4, 2], 3, [8, 16]);
+    let mut layer = MoeLayer::<f32>::new(&cpu, o).unwrap();
+    let tensor = |shape: &[usize]| cpu.zeros::<f32>(shape).unwrap();
+    let (x, up) = (tensor(&[4, 8]), tensor(&[3, 8, 16]));
+    let (choices, weights) = (cpu.zeros::<i32>(&[4, 2]).unwrap(), tensor(&[4, 2]));
+    let mut out = tensor(&[4, 8]);
+    let stream = cpu.stream().unwrap();
+    let error = layer
+        .run(&x, (&choices, &weights), (&up, &up), &mut out, &stream)
+        .unwrap_err();
+    assert!(
+        matches!(&error, Error::Shape { index, .. } if index == "down"),
+        "{error}"
+    );
+}

@@ -1,0 +1,290 @@
+//! Backward of a layer of experts: against differences of its output, and exact on integers against sums written out.
+
+use einsparse::formats::{Dense, bf16, f16};
+use einsparse::ops::{MoeGradients, MoeLayer, MoeOptions};
+use einsparse::{Context, Error, Scalar, Tensor};
+
+use super::moe::{Operands, operands, options};
+use crate::families::discover::routing::{ROUTERS, Router, choices};
+use crate::support::replay::Replay;
+use crate::support::{Rng, gpu, gpu_alone};
+
+/// Gradients of x, weights, up and down.
+pub type Four = [Vec<f64>; 4];
+
+/// Operands and gradients in a context.
+struct There<T> {
+    x: Tensor<T>,
+    weights: Tensor<f32>,
+    up: Tensor<T>,
+    down: Tensor<T>,
+    out: Tensor<T>,
+    dx: Tensor<T>,
+    dweights: Tensor<f32>,
+    dup: Tensor<T>,
+    ddown: Tensor<T>,
+    dout: Tensor<T>,
+}
+
+impl<T: Scalar> There<T> {
+    /// Everything that is written starts as NaN.
+    fn new(context: &Context, operands: &Operands<T>, dout: &Dense<T>) -> Self {
+        let upload = |dense: &Dense<T>| context.upload_dense(dense).unwrap();
+        let poison = |like: &Dense<T>| {
+            let values = vec![T::from_f64(f64::NAN); like.values().len()];
+            upload(&Dense::new(like.shape().to_vec(), values).unwrap())
+        };
+        let nan = Dense::from_fn(operands.weights.shape().to_vec(), |_| f32::NAN).unwrap();
+        There {
+            x: upload(&operands.x),
+            weights: context.upload_dense(&operands.weights).unwrap(),
+            up: upload(&operands.up),
+            down: upload(&operands.down),
+            out: poison(&operands.x),
+            dx: poison(&operands.x),
+            dweights: context.upload_dense(&nan).unwrap(),
+            dup: poison(&operands.up),
+            ddown: poison(&operands.down),
+            dout: upload(dout),
+        }
+    }
+
+    fn run(
+        &mut self,
+        layer: &mut MoeLayer<T>,
+        choices: &Tensor<i32>,
+        stream: &einsparse::Stream,
+    ) -> einsparse::Result<()> {
+        let matrices = (&self.up, &self.down);
+        let routed = (choices, &self.weights);
+        layer.run(&self.x, routed, matrices, &mut self.out, stream)?;
+        let gradients = MoeGradients {
+            x: &mut self.dx,
+            weights: &mut self.dweights,
+            up: &mut self.dup,
+            down: &mut self.ddown,
+        };
+        let from = (&self.x, &self.weights);
+        layer.backward(from, matrices, &self.dout, gradients, stream)
+    }
+
+    fn gradients(&self) -> Four {
+        let all = |t: &Tensor<T>| {
+            let dense = t.to_dense().unwrap();
+            dense.values().iter().map(|x| x.to_f64()).collect()
+        };
+        let weights = self.dweights.to_dense().unwrap();
+        let weights = weights.values().iter().map(|&x| f64::from(x));
+        [
+            all(&self.dx),
+            weights.collect(),
+            all(&self.dup),
+            all(&self.ddown),
+        ]
+    }
+}
+
+fn run<T: Scalar>(
+    context: &Context,
+    o: &MoeOptions,
+    operands: &Operands<T>,
+    choices: &Dense<i32>,
+    dout: &Dense<T>,
+) -> (Vec<f64>, Four) {
+    let mut layer = MoeLayer::<T>::for_training(context, *o).unwrap();
+    let mut there = There::new(context, operands, dout);
+    let choices = context.upload_dense(choices).unwrap();
+    let stream = context.stream().unwrap();
+    there.run(&mut layer, &choices, &stream).unwrap();
+    stream.synchronize().unwrap();
+    let out = there.out.to_dense().unwrap();
+    let out = out.values().iter().map(|x| x.to_f64()).collect();
+    (out, there.gradients())
+}
+
+/// Small integers, one in `every` of them not zero.
+fn gradient_of_out<T: Scalar>(o: &MoeOptions, every: u64) -> Dense<T> {
+    let mut rng = Rng(23);
+    let mut value = || match rng.word() % every {
+        0 => T::from_f64(rng.integer()),
+        _ => T::ZERO,
+    };
+    let values = (0..o.tokens * o.model).map(|_| value()).collect();
+    Dense::new(vec![o.tokens, o.model], values).unwrap()
+}
+
+/// Sums in f64, rounded where the layer rounds.
+pub fn reference<T: Scalar>(
+    o: &MoeOptions,
+    operands: &Operands<T>,
+    choices: &Dense<i32>,
+    dout: &Dense<T>,
+) -> Four {
+    let (d, h, e) = (o.model, o.hidden, o.experts);
+    let round = |x: f64| T::from_f64(x).to_f64();
+    let at = |dense: &Dense<T>, i: usize| dense.values()[i].to_f64();
+    let [mut dx, mut dweights] = [o.tokens * d, o.tokens * o.top_k].map(|n| vec![0.0; n]);
+    let [mut dup, mut ddown] = [e * d * h, e * d * h].map(|n| vec![0.0; n]);
+    for (number, &expert) in choices.values().iter().enumerate() {
+        let Some(expert) = usize::try_from(expert).ok().filter(|&x| x < e) else {
+            continue;
+        };
+        let token = number / o.top_k;
+        let weight = f64::from(operands.weights.values()[number]);
+        let (mut row, mut grad) = (vec![0.0; h], vec![0.0; h]);
+        for j in 0..h {
+            let up = |i: usize| at(&operands.up, (expert * d + i) * h + j);
+            let down = |i: usize| at(&operands.down, (expert * h + j) * d + i);
+            let sum: f64 = (0..d).map(|i| at(&operands.x, token * d + i) * up(i)).sum();
+            row[j] = round(sum.max(0.0));
+            let sum: f64 = (0..d).map(|i| at(dout, token * d + i) * down(i)).sum();
+            grad[j] = if row[j] > 0.0 { round(sum) } else { 0.0 };
+            dweights[number] += row[j] * grad[j];
+            (row[j], grad[j]) = (round(weight * row[j]), round(weight * grad[j]));
+            for i in 0..d {
+                dup[(expert * d + i) * h + j] += at(&operands.x, token * d + i) * grad[j];
+                ddown[(expert * h + j) * d + i] += row[j] * at(dout, token * d + i);
+            }
+        }
+        for i in 0..d {
+            let up = |j: usize| at(&operands.up, (expert * d + i) * h + j);
+            let sum: f64 = (0..h).map(|j| grad[j] * up(j)).sum();
+            dx[token * d + i] += round(sum);
+        }
+    }
+    let rounded = |all: Vec<f64>| all.into_iter().map(round).collect();
+    [rounded(dx), dweights, rounded(dup), rounded(ddown)]
+}
+
+fn exact<T: Scalar>(context: &Context, o: &MoeOptions) {
+    let operands = operands::<T>(o, true);
+    let dout = gradient_of_out::<T>(o, 4);
+    for router in ROUTERS {
+        let choices = choices([o.tokens, o.top_k], o.experts, router, 2);
+        let (_, found) = run(context, o, &operands, &choices, &dout);
+        let wanted = reference(o, &operands, &choices, &dout);
+        for (which, (found, wanted)) in found.iter().zip(&wanted).enumerate() {
+            let name = ["x", "weights", "up", "down"][which];
+            let fault = found.iter().zip(wanted).position(|(a, b)| a != b);
+            assert!(
+                fault.is_none(),
+                "{} {o:?} {router:?}: gradient of {name} at {fault:?}: {:?}, not {:?}",
+                T::NAME,
+                fault.map(|i| found[i]),
+                fault.map(|i| wanted[i])
+            );
+        }
+    }
+}
+
+#[test]
+fn gradients_of_a_layer_of_experts_on_the_cpu() {
+    let cpu = Context::cpu();
+    exact::<f32>(&cpu, &options([20, 1], 3, [6, 10]));
+    exact::<f16>(&cpu, &options([20, 3], 5, [6, 10]));
+}
+
+#[test]
+fn gradients_of_a_layer_of_experts_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    for o in [
+        options([100, 1], 3, [64, 256]),
+        options([90, 2], 5, [72, 200]),
+        options([60, 4], 16, [136, 296]),
+        options([1, 1], 1, [8, 8]),
+        options([300, 3], 4, [128, 64]),
+        options([0, 1], 2, [64, 64]),
+    ] {
+        exact::<f16>(&gpu, &o);
+        exact::<bf16>(&gpu, &o);
+    }
+}
+
+/// Every gradient is the slope of `out . dout` along its operand.
+#[test]
+fn gradients_of_a_layer_of_experts_are_slopes() {
+    let cpu = Context::cpu();
+    let o = options([7, 2], 3, [4, 5]);
+    let operands = operands::<f64>(&o, false);
+    let choices = choices([7, 2], 3, Router::Holes, 9);
+    let dout = Dense::new(vec![7, 4], Rng(3).units::<f64>(28)).unwrap();
+    let loss = |operands: &Operands<f64>| -> f64 {
+        let (out, _) = run(&cpu, &o, operands, &choices, &dout);
+        out.iter().zip(dout.values()).map(|(x, y)| x * y).sum()
+    };
+    let (_, gradients) = run(&cpu, &o, &operands, &choices, &dout);
+    let step = f64::powi(2.0, -16);
+    for (which, gradient) in gradients.iter().enumerate() {
+        for (i, found) in gradient.iter().enumerate() {
+            let moved = |by: f64| {
+                let mut there = Operands {
+                    x: operands.x.clone(),
+                    weights: operands.weights.clone(),
+                    up: operands.up.clone(),
+                    down: operands.down.clone(),
+                };
+                match which {
+                    0 => there.x.values_mut()[i] += by,
+                    1 => there.weights.values_mut()[i] += by as f32,
+                    2 => there.up.values_mut()[i] += by,
+                    _ => there.down.values_mut()[i] += by,
+                }
+                loss(&there)
+            };
+            // Steps of f32 weights are not exact.
+            let (step, close) = if which == 1 {
+                (0.25, 1e-5)
+            } else {
+                (step, 1e-7)
+            };
+            let slope = (moved(step) - moved(-step)) / (2.0 * step);
+            assert!(
+                (found - slope).abs() < close,
+                "{which} {i}: {found}, not {slope}"
+            );
+        }
+    }
+}
+
+/// A captured step of forward and backward sees other choices at every replay, and the same ones to the same bits.
+#[test]
+fn gradients_of_a_layer_of_experts_in_a_graph() {
+    let Some(gpu) = gpu_alone() else { return };
+    let o = options([130, 2], 5, [64, 128]);
+    let operands = operands::<bf16>(&o, false);
+    let dout = Dense::new(vec![130, 64], Rng(5).units::<bf16>(130 * 64)).unwrap();
+    let mut layer = MoeLayer::<bf16>::for_training(&gpu, o).unwrap();
+    let mut there = There::new(&gpu, &operands, &dout);
+    let mut chosen: Tensor<i32> = gpu.zeros(&[130, 2]).unwrap();
+    let stream = gpu.stream().unwrap();
+    let mut graph = Replay::of(&stream, || there.run(&mut layer, &chosen, &stream));
+    for router in ROUTERS {
+        let choices = choices([130, 2], 5, router, 31);
+        chosen.write(&choices).unwrap();
+        let mut replay = || {
+            // SAFETY: everything that the captured run names is alive until the end of this test.
+            unsafe { graph.run() };
+            there.gradients()
+        };
+        let found = replay();
+        let plain = found == run(&gpu, &o, &operands, &choices, &dout).1;
+        assert!(plain && found == replay(), "{router:?}");
+    }
+}
+
+#[test]
+fn gradients_of_a_layer_of_experts_want_room() {
+    let cpu = Context::cpu();
+    let o = options([4, 1], 3, [8, 16]);
+    let operands = operands::<f32>(&o, true);
+    let dout = gradient_of_out::<f32>(&o, 1);
+    let mut layer = MoeLayer::<f32>::new(&cpu, o).unwrap();
+    let mut there = There::new(&cpu, &operands, &dout);
+    let choices = cpu.zeros::<i32>(&[4, 1]).unwrap();
+    let stream = cpu.stream().unwrap();
+    let error = there.run(&mut layer, &choices, &stream).unwrap_err();
+    assert!(
+        matches!(&error, Error::Operand { name, .. } if name == "layer"),
+        "{error}"
+    );
+}

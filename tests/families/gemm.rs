@@ -1,0 +1,11 @@
+//! Blocks and dense matrices on Tensor Cores.
+
+mod batched;
+mod dense;
+mod dense_rows;
+mod linear;
+mod marked;
+mod narrow;
+mod nm;
+mod nm_narrow;
+mod orders;

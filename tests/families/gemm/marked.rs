@@ -1,0 +1,124 @@
+//! Products with a ReLU that mark the micro-tiles of what they store: the values of the product, and the lists of a look at them.
+
+use einsparse::dynamic::ReluMatmul;
+use einsparse::formats::{Dense, bf16, f16};
+use einsparse::{Context, Error, Scalar};
+
+use crate::families::gather_gemm::feed_forward::{first_weights, inputs};
+use crate::families::gather_gemm::matmul::product;
+use crate::support::replay::Replay;
+use crate::support::{gpu, gpu_alone};
+
+/// The product, rounded, and the columns of every `height` rows that hold something.
+fn reference<T: Scalar>(x: &Dense<T>, u: &Dense<T>, height: usize) -> (Vec<T>, Vec<Vec<u32>>) {
+    let n = u.shape()[1];
+    let values: Vec<T> = product(x, u)
+        .into_iter()
+        .map(|x| T::from_f64(x.max(0.0)))
+        .collect();
+    let panels = values.chunks((height * n).max(1));
+    let lists = panels.map(|panel| {
+        let full = |&j: &u32| {
+            panel
+                .iter()
+                .skip(j as usize)
+                .step_by(n)
+                .any(|x| x.to_f64() != 0.0)
+        };
+        (0..n as u32).filter(full).collect()
+    });
+    let lists = lists.collect();
+    (values, lists)
+}
+
+fn marks<T: Scalar>(context: &Context, extents: [usize; 3], height: usize) {
+    let [m, k, n] = extents;
+    let mut product = ReluMatmul::<T>::new(context, extents, height).unwrap();
+    let stream = context.stream().unwrap();
+    // The bits of one run are not those of the next.
+    for seed in 1..4 {
+        let (x, u) = (inputs::<T>([m, k], seed), first_weights::<T>([k, n], seed));
+        let (a, b) = (
+            context.upload_dense(&x).unwrap(),
+            context.upload_dense(&u).unwrap(),
+        );
+        let nan = Dense::new(vec![m, n], vec![T::from_f64(f64::NAN); m * n]).unwrap();
+        let mut c = context.upload_dense(&nan).unwrap();
+        product.run(&a, &b, &mut c, &stream).unwrap();
+        product.list(&c, &stream).unwrap();
+        stream.synchronize().unwrap();
+        let (values, lists) = reference(&x, &u, height);
+        let what = (T::NAME, extents, height, seed, product.variants());
+        assert!(c.to_dense().unwrap().values() == values, "{what:?}");
+        assert!(product.index().to_lists().unwrap() == lists, "{what:?}");
+    }
+}
+
+#[test]
+fn marked_products_on_the_cpu() {
+    marks::<f32>(&Context::cpu(), [70, 30, 50], 32);
+    marks::<bf16>(&Context::cpu(), [5, 30, 50], 128);
+}
+
+#[test]
+fn marked_products_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    for height in [128, 64, 32] {
+        for extents in [
+            [128, 64, 256],
+            [1, 8, 8],
+            [300, 200, 264],
+            [513, 320, 520],
+            [64, 48, 2000],
+            // Strips that are cut along k.
+            [130, 4096, 72],
+            [2000, 64, 1032],
+        ] {
+            marks::<f16>(&gpu, extents, height);
+            marks::<bf16>(&gpu, extents, height);
+        }
+    }
+}
+
+/// A captured graph clears its bits at every replay.
+#[test]
+fn marked_products_in_a_graph() {
+    let Some(gpu) = gpu_alone() else { return };
+    let [m, k, n] = [256, 64, 512];
+    let u = first_weights::<f16>([k, n], 3);
+    let b = gpu.upload_dense(&u).unwrap();
+    let mut a = gpu.zeros::<f16>(&[m, k]).unwrap();
+    let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
+    let mut product = ReluMatmul::<f16>::new(&gpu, [m, k, n], 128).unwrap();
+    let stream = gpu.stream().unwrap();
+    let run = || {
+        product.run(&a, &b, &mut c, &stream)?;
+        product.list(&c, &stream)
+    };
+    let mut graph = Replay::of(&stream, run);
+    for seed in 1..5 {
+        let mut x = inputs::<f16>([m, k], seed).values().to_vec();
+        if seed == 2 {
+            x.fill(f16::ZERO);
+        }
+        let x = Dense::new(vec![m, k], x).unwrap();
+        a.write(&x).unwrap();
+        // SAFETY: everything that the captured run names is alive until the end of this test.
+        unsafe { graph.run() };
+        let (values, lists) = reference(&x, &u, 128);
+        assert!(c.to_dense().unwrap().values() == values, "{seed}");
+        assert!(product.index().to_lists().unwrap() == lists, "{seed}");
+    }
+}
+
+#[test]
+fn marked_products_refuse_what_they_cannot() {
+    let cpu = Context::cpu();
+    let error = ReluMatmul::<f16>::new(&cpu, [8, 8, 8], 0).unwrap_err();
+    assert!(matches!(error, Error::Operand { .. }), "{error}");
+    let Some(gpu) = gpu() else { return };
+    let error = ReluMatmul::<f32>::new(&gpu, [8, 8, 8], 128).unwrap_err();
+    assert!(matches!(error, Error::NoKernel { .. }), "{error}");
+    let error = ReluMatmul::<f16>::new(&gpu, [8, 8, 8], 48).unwrap_err();
+    assert!(matches!(error, Error::NoKernel { .. }), "{error}");
+}

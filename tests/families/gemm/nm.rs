@@ -1,0 +1,381 @@
+//! N:M: every row of the family forced by name, over ragged shapes, modes and epilogues, exact on integers; NaN where
+//! no slot looks; the same bits every time. The CPU executor runs the same suite.
+
+use crate::support::bounds::alike_and_within;
+use crate::support::rows::force;
+use crate::support::{Expression, GUARD, Problem, Rng, WIDEST, assert_matrix, gpu, small};
+use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
+use einsparse::registry::{Dtype, Row, Scalar, WalkKind, products};
+use einsparse::{Context, Operand, Options};
+
+/// Rows and columns: around a group, a word of positions, a stage, 64 rows, a tile, and more stages than are in flight.
+const SHAPES: [[usize; 2]; 9] = [
+    [0, 8],
+    [3, 0],
+    [1, 1],
+    [5, 31],
+    [64, 64],
+    [129, 65],
+    [257, 97],
+    [300, 1000],
+    [513, 640],
+];
+const WIDTHS: [usize; 6] = [1, 8, 129, 192, 200, 264];
+
+/// At most two of every four columns, at random places; every group is full where `full` says so.
+pub(super) fn two_of_four([rows, cols]: [usize; 2], full: bool, seed: u64) -> CsrPattern {
+    let mut rng = Rng(seed);
+    let (mut offsets, mut columns) = (vec![0], Vec::new());
+    for _ in 0..rows {
+        for group in (0..cols).step_by(4) {
+            let word = rng.word();
+            let (first, second) = (word % 4, (word % 4 + 1 + word / 4 % 3) % 4);
+            let count = if full { 2 } else { word / 16 % 3 };
+            let mut places = [first.min(second), first.max(second)];
+            if count == 1 {
+                places[0] = 4;
+            }
+            let inside = |place: &u64| *place < 4 && group + (*place as usize) < cols;
+            let kept = places
+                .into_iter()
+                .filter(|place| count > 0 && inside(place));
+            columns.extend(kept.map(|place| (group as u64 + place) as u32));
+        }
+        offsets.push(columns.len() as u32);
+    }
+    CsrPattern::new(rows, cols, offsets, columns).unwrap()
+}
+
+fn rows_of(dtype: Dtype) -> impl Iterator<Item = &'static Row> {
+    products().filter(move |row| row.walk == WalkKind::Nm && row.dtype == dtype)
+}
+
+/// One expression on one problem: into rows a vector apart, or at odd distances.
+fn run<T: Scalar>(
+    context: &Context,
+    row: &'static Row,
+    problem: &Problem<T>,
+    n: usize,
+    x: &Expression,
+    odd: bool,
+) {
+    let what = (row.name, problem.m(), problem.k(), n, x.text(), odd);
+    let a = context.upload(problem.sparse("nm:2:4")).unwrap();
+    let nan = T::from_f64(f64::NAN);
+    let aligned = n.next_multiple_of(16) + 16;
+    let b = context.upload_strided(&problem.b(n), aligned, nan).unwrap();
+    let biases =
+        [&problem.bias_rows, &problem.bias_columns(n)].map(|d| context.upload_dense(d).unwrap());
+    let leading = if odd { n + 3 } else { aligned };
+    let mut c = context
+        .upload_strided(&problem.start(x, n), leading, T::from_f64(GUARD))
+        .unwrap();
+    let operands = || {
+        let mut list: Vec<(&str, Operand<'_, T>)> = vec![("A", (&a).into()), ("B", (&b).into())];
+        x.operands(&mut list, biases.each_ref());
+        list
+    };
+    let mut planned = operands();
+    planned.push(("C", (&c).into()));
+    let plan = context
+        .plan(&x.text(), &planned, &force(row))
+        .unwrap_or_else(|e| panic!("{what:?}: {e}"));
+    if context.is_cuda() {
+        assert_eq!(plan.variant(), row.name, "{what:?}");
+    }
+    let stream = context.stream().unwrap();
+    plan.run(&operands(), &mut c, &stream).unwrap();
+    stream
+        .synchronize()
+        .unwrap_or_else(|e| panic!("{what:?}: {e}"));
+    let found = c.to_storage().unwrap();
+    assert_matrix(&what, &found, (problem.m(), n, leading), |r, j| {
+        problem.expected(x, r, j)
+    });
+}
+
+fn every_row<T: Scalar>(context: &Context) {
+    let expressions = Expression::all();
+    for row in rows_of(T::DTYPE) {
+        let mut turn = 0;
+        for shape in SHAPES {
+            let pattern = two_of_four(shape, false, 3);
+            let problem = Problem::<T>::integers(pattern, 7, WIDEST);
+            for n in WIDTHS {
+                for _ in 0..if small() { 1 } else { 2 } {
+                    let x = expressions[turn % expressions.len()];
+                    run(context, row, &problem, n, &x, turn % 3 == 0);
+                    turn += 1;
+                }
+            }
+        }
+        assert!(small() || turn >= 2 * expressions.len());
+    }
+}
+
+#[test]
+fn nm_is_exact_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    every_row::<f16>(&gpu);
+    every_row::<bf16>(&gpu);
+}
+
+#[test]
+fn nm_is_exact_on_the_cpu() {
+    every_row::<f16>(&Context::cpu());
+    every_row::<bf16>(&Context::cpu());
+}
+
+/// `C = A * B` with a row forced.
+fn product<T: Scalar>(context: &Context, row: &Row, a: &AnySparse<T>, b: &Dense<T>) -> Vec<T> {
+    let a = context.upload(a.clone()).unwrap();
+    let b = context.upload_dense(b).unwrap();
+    let operands: [(&str, Operand<'_, T>); 2] = [("A", (&a).into()), ("B", (&b).into())];
+    let text = "C[m,n] = A[m,k] * B[k,n]";
+    let plan = context.plan(text, &operands, &force(row)).unwrap();
+    let mut c = context.zeros::<T>(plan.out_shape()).unwrap();
+    let stream = context.stream().unwrap();
+    plan.run(&operands, &mut c, &stream).unwrap();
+    stream.synchronize().unwrap();
+    c.to_storage().unwrap()
+}
+
+/// A NaN in B reaches the rows that hold an entry there, and none whose slots are all elsewhere.
+fn nan_stays<T: Scalar>(context: &Context) {
+    let n = 64;
+    let pattern = two_of_four([200, 100], true, 5);
+    let problem = Problem::<T>::integers(pattern.clone(), 9, n);
+    let ones = vec![T::from_f64(1.0); pattern.columns().len()];
+    let a = AnySparse::from(Csr::new(pattern.clone(), ones).unwrap());
+    let a = a.convert("nm:2:4".parse().unwrap()).unwrap();
+    for row in rows_of(T::DTYPE) {
+        let clean = product(context, row, &a, &problem.b(n));
+        for poisoned in [0, 33, 66, 99] {
+            let mut b = problem.b(n);
+            b.values_mut()[poisoned * n..][..n].fill(T::from_f64(f64::NAN));
+            let c = product(context, row, &a, &b);
+            for r in 0..200 {
+                let owns = pattern.columns()[pattern.row(r)].contains(&(poisoned as u32));
+                let line = r * n..(r + 1) * n;
+                let reached = c[line.clone()].iter().all(|x| x.to_f64().is_nan());
+                let right = if owns {
+                    reached
+                } else {
+                    c[line.clone()] == clean[line]
+                };
+                assert!(right, "{}: NaN in row {poisoned} of B, row {r}", row.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn nan_reaches_its_rows_only_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    nan_stays::<f16>(&gpu);
+    nan_stays::<bf16>(&gpu);
+}
+
+#[test]
+fn nan_reaches_its_rows_only_on_the_cpu() {
+    nan_stays::<f16>(&Context::cpu());
+}
+
+/// Random values: within rounding of the exact sum, and the same bits in every run.
+fn repeats<T: Scalar>(context: &Context, roundoff: f64) {
+    let (shape, n) = ([700, 1100], 328);
+    let pattern = two_of_four(shape, true, 11);
+    let mut rng = Rng(13);
+    let a = Csr::new(pattern.clone(), rng.units::<T>(pattern.columns().len())).unwrap();
+    let b = Dense::new([shape[1], n], rng.units::<T>(shape[1] * n)).unwrap();
+    let exact = crate::support::product(&a, b.values(), n, |x| x);
+    let size = crate::support::product(&a, b.values(), n, f64::abs);
+    let nm = AnySparse::from(a).convert("nm:2:4".parse().unwrap());
+    let nm = nm.unwrap();
+    for row in rows_of(T::DTYPE) {
+        alike_and_within(row.name, roundoff, [&exact, &size], || {
+            product(context, row, &nm, &b)
+        });
+    }
+}
+
+#[test]
+fn nm_repeats_bit_for_bit_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    repeats::<f16>(&gpu, 2f64.powi(-11));
+    repeats::<bf16>(&gpu, 2f64.powi(-8));
+}
+
+/// `gelu(A * B)` of a diagonal A, within the rounding of the output.
+#[test]
+fn nm_with_gelu_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    let n = 64;
+    let pattern = CsrPattern::new(n, n, (0..=n as u32).collect(), (0..n as u32).collect());
+    let ones = vec![f16::from_f64(1.0); n];
+    let a = AnySparse::from(Csr::new(pattern.unwrap(), ones).unwrap());
+    let a = gpu.upload(a.convert("nm:2:4".parse().unwrap()).unwrap());
+    let a = a.unwrap();
+    let value = |i: &[usize]| f16::from_f64((i[0] * n + i[1]) as f64 / 256.0 - 8.0);
+    let b = Dense::from_fn(vec![n, n], value).unwrap();
+    let right = gpu.upload_dense(&b).unwrap();
+    let operands: [(&str, Operand<'_, f16>); 2] = [("A", (&a).into()), ("B", (&right).into())];
+    let text = "C[m,n] = gelu(A[m,k] * B[k,n])";
+    let plan = gpu.plan(text, &operands, &Options::default()).unwrap();
+    assert!(plan.variant().starts_with("nm_f16"), "{plan}");
+    let mut c = gpu.zeros::<f16>(plan.out_shape()).unwrap();
+    let stream = gpu.stream().unwrap();
+    plan.run(&operands, &mut c, &stream).unwrap();
+    stream.synchronize().unwrap();
+    for (x, found) in b.values().iter().zip(c.to_dense().unwrap().values()) {
+        let x = x.to_f64();
+        let exact = 0.5 * x * (1.0 + libm::erf(x / 2f64.sqrt()));
+        let bound = 2f64.powi(-11) * exact.abs() + 3e-7;
+        assert!((found.to_f64() - exact).abs() <= bound, "gelu({x})");
+    }
+}
+
+/// Of every kind of number: ties, zeros of both signs, infinities, NaNs of several payloads, at ragged extents.
+fn prunes_alike<T: Scalar>(context: &Context, from_bits: impl Fn(u16) -> T) {
+    let special = [
+        0x0000, 0x8000, 0x3c00, 0xbc00, 0x7c00, 0xfc00, 0x7e00, 0x7c01, 0xfe01, 0x7f80, 0xff80,
+        0x7fc0, 0x7f81, 0xffc1, 0x0001, 0x8001,
+    ];
+    let mut rng = Rng(17);
+    for [rows, columns] in [
+        [0, 8],
+        [3, 0],
+        [1, 1],
+        [5, 31],
+        [64, 64],
+        [37, 102],
+        [130, 1000],
+    ] {
+        let mut element = |_: &[usize]| {
+            let word = rng.word();
+            let random = (word >> 8) as u16;
+            from_bits(if word % 4 == 0 {
+                random
+            } else {
+                special[random as usize % special.len()]
+            })
+        };
+        let dense: Vec<T> = (0..rows * columns).map(|_| element(&[])).collect();
+        let dense = Dense::new([rows, columns], dense).unwrap();
+        let wanted = einsparse::formats::convert::prune_to_nm(&dense).unwrap();
+        for leading in [columns, columns.next_multiple_of(8) + 8, columns + 3] {
+            let gap = T::from_f64(99.0);
+            let tensor = context.upload_strided(&dense, leading, gap).unwrap();
+            let found = einsparse::ops::prune_to_nm(context, &tensor).unwrap();
+            let AnySparse::Nm(found) = found.to_host().unwrap() else {
+                panic!("not in nm:2:4");
+            };
+            let what = (rows, columns, leading);
+            assert_eq!(found.pattern(), wanted.pattern(), "{what:?}");
+            let bytes = |v: &[T]| bytemuck::cast_slice::<T, u8>(v).to_vec();
+            assert!(bytes(found.values()) == bytes(wanted.values()), "{what:?}");
+        }
+    }
+}
+
+#[test]
+fn nm_pruned_on_the_gpu_is_what_the_host_makes() {
+    let Some(gpu) = gpu() else { return };
+    prunes_alike::<f16>(&gpu, f16::from_bits);
+    prunes_alike::<bf16>(&gpu, bf16::from_bits);
+    prunes_alike::<i8>(&gpu, |bits| bits as i8);
+}
+
+#[test]
+fn nm_pruned_on_the_cpu_is_what_the_host_makes() {
+    prunes_alike::<f16>(&Context::cpu(), f16::from_bits);
+    prunes_alike::<i8>(&Context::cpu(), |bits| bits as i8);
+}
+
+/// Pruned on the device, multiplied there.
+#[test]
+fn nm_pruned_on_the_gpu_is_multiplied_there() {
+    let Some(gpu) = gpu() else { return };
+    let (m, k, n) = (200, 136, 72);
+    let mut rng = Rng(19);
+    let dense = Dense::new([m, k], rng.integers::<f16>(m * k)).unwrap();
+    let b = Dense::new([k, n], rng.integers::<f16>(k * n)).unwrap();
+    let a = einsparse::ops::prune_to_nm(&gpu, &gpu.upload_dense(&dense).unwrap()).unwrap();
+    let c = einsparse::ops::spmm(&gpu, &a, &b).unwrap();
+    let host = einsparse::formats::convert::prune_to_nm(&dense).unwrap();
+    let csr = AnySparse::from(host).to_csr().unwrap();
+    let exact = crate::support::product(&csr, b.values(), n, |x| x);
+    let found = c.to_dense().unwrap();
+    for (found, exact) in found.values().iter().zip(exact) {
+        assert_eq!(found.to_f64(), exact);
+    }
+}
+
+/// Batches, one launch each, and the gate of `relu_grad`: into whole rows of 16 bytes, and at odd distances.
+fn batches_and_gates<T: Scalar>(context: &Context) {
+    let (shape, items) = ([150, 100], 3);
+    let problem = Problem::<T>::integers(two_of_four(shape, false, 23), 29, WIDEST);
+    let a = context.upload(problem.sparse("nm:2:4")).unwrap();
+    let plain = |n| problem.b(n).values().to_vec();
+    let stream = context.stream().unwrap();
+    for row in rows_of(T::DTYPE) {
+        for (n, odd) in [(72, 0), (200, 3), (9, 0)] {
+            let scaled = |item: usize| {
+                let factor = T::from_f64(item as f64 - 1.0).to_f64();
+                plain(n)
+                    .into_iter()
+                    .map(move |x| T::from_f64(x.to_f64() * factor))
+            };
+            let b: Vec<T> = (0..items).flat_map(scaled).collect();
+            let b = Dense::new([items, shape[1], n], b).unwrap();
+            let gate = |i: &[usize]| T::from_f64((i.iter().sum::<usize>() % 5) as f64 - 2.0);
+            let gates = Dense::from_fn(vec![items, shape[0], n], gate).unwrap();
+            let aligned = n.next_multiple_of(8) + 8;
+            let (nan, guard) = (T::from_f64(f64::NAN), T::from_f64(GUARD));
+            let b = context.upload_strided(&b, aligned, nan).unwrap();
+            let gates = context.upload_strided(&gates, aligned + odd, nan).unwrap();
+            let operands: [(&str, Operand<'_, T>); 3] = [
+                ("A", (&a).into()),
+                ("B", (&b).into()),
+                ("G", (&gates).into()),
+            ];
+            let text = "C[z,m,n] = relu_grad(A[m,k] * B[z,k,n], G[z,m,n])";
+            let mut c = {
+                let start = Dense::zeros(vec![items, shape[0], n]).unwrap();
+                context
+                    .upload_strided(&start, aligned + odd, guard)
+                    .unwrap()
+            };
+            let plan = context.plan(text, &operands, &force(row)).unwrap();
+            plan.run(&operands, &mut c, &stream).unwrap();
+            stream.synchronize().unwrap();
+            let found = c.to_dense().unwrap();
+            let x = Expression::all()[0];
+            assert_eq!(x.text(), "C[m,n] = A[m,k] * B[k,n]");
+            for item in 0..items {
+                for r in 0..shape[0] {
+                    for j in 0..n {
+                        let sum = problem.expected(&x, r, j).to_f64() * (item as f64 - 1.0);
+                        let open = gate(&[item, r, j]).to_f64() > 0.0;
+                        let wanted = if open { sum } else { 0.0 };
+                        let place = (row.name, n, odd, item, r, j);
+                        let found = found.get(&[item, r, j]).unwrap().to_f64();
+                        assert_eq!(found, wanted, "{place:?}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn nm_in_batches_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    batches_and_gates::<f16>(&gpu);
+    batches_and_gates::<bf16>(&gpu);
+}
+
+#[test]
+fn nm_in_batches_on_the_cpu() {
+    batches_and_gates::<f16>(&Context::cpu());
+}

@@ -1,0 +1,121 @@
+//! Two of four of 8-bit integers: every row of the table forced over ragged shapes and types of C, exact; what is refused.
+
+use super::narrow::Case;
+use super::nm::two_of_four;
+use crate::support::gpu;
+use crate::support::rows::force;
+use einsparse::formats::{AnySparse, Csr, Dense};
+use einsparse::registry::{Operation, Row, Scalar, WalkKind, kernels};
+use einsparse::{Context, Error, Operand, Options};
+
+/// Rows and columns: around a group, a word of positions, a step, a stage, a pair of stages, a tile, and more stages than
+/// are in flight.
+const SHAPES: [[usize; 2]; 9] = [
+    [0, 8],
+    [3, 0],
+    [1, 1],
+    [5, 31],
+    [64, 64],
+    [129, 130],
+    [257, 97],
+    [300, 1500],
+    [513, 640],
+];
+const WIDTHS: [usize; 4] = [1, 16, 129, 264];
+const PLAIN: &str = "C[m,n] = A[m,k] * B[n,k]";
+
+fn rows() -> impl Iterator<Item = &'static Row> {
+    kernels()
+        .iter()
+        .filter(|row| row.operation == Operation::Narrow && row.walk == WalkKind::Nm)
+}
+
+fn case(shape: [usize; 2], full: bool, n: usize) -> Case<i8> {
+    // 128 is saturated to 127.
+    Case::new(two_of_four(shape, full, 31), "nm:2:4", n, 128)
+}
+
+#[test]
+fn two_of_four_of_int8_is_exact_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    for shape in SHAPES {
+        for n in WIDTHS {
+            let mut case = case(shape, n != 129, n);
+            for row in rows() {
+                case.options = force(row);
+                case.check::<i32>(&gpu, row.name, &[1.0, 1.0, -3.0]);
+                if n > 16 {
+                    case.check_outputs(&gpu, row.name);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn two_of_four_of_int8_is_exact_on_the_cpu() {
+    for shape in SHAPES {
+        case(shape, true, 17).check::<i32>(&Context::cpu(), "cpu", &[1.0, 1.0, -3.0]);
+    }
+}
+
+/// Why the kernels refuse an expression.
+fn refused<Out: Scalar>(text: &str) -> String {
+    let cpu = Context::cpu();
+    let case = case([32, 32], true, 32);
+    let (a, b) = case.upload(&cpu);
+    let bias = Dense::new(vec![32], vec![1i8; 32]).unwrap();
+    let gate = Dense::new(vec![32, 32], vec![1i8; 1024]).unwrap();
+    let mut operands: Vec<(&str, Operand<'_, i8>)> = vec![("A", (&a).into()), ("B", (&b).into())];
+    for (name, operand) in [("bias", &bias), ("G", &gate)] {
+        if text.contains(name) {
+            operands.push((name, operand.into()));
+        }
+    }
+    let plan = cpu
+        .plan_into::<i8, Out>(text, &operands, &Options::default())
+        .unwrap();
+    assert!(plan.choice().candidates.is_empty(), "{}", plan.choice());
+    plan.choice().to_string()
+}
+
+#[test]
+fn kernels_of_two_of_four_of_int8_say_what_they_refuse() {
+    for (reason, found) in [
+        ("no int8 output of int8", refused::<i8>(PLAIN)),
+        (
+            "adds no bias",
+            refused::<f32>("C[m,n] = A[m,k] * B[n,k] + bias[m]"),
+        ),
+        (
+            "no activation of an int32",
+            refused::<i32>("C[m,n] = relu(A[m,k] * B[n,k])"),
+        ),
+        (
+            "no relu_grad",
+            refused::<f32>("C[m,n] = relu_grad(A[m,k] * B[n,k], G[m,n])"),
+        ),
+        ("computes", refused::<i32>("C[m,n] = A[m,k] * B[k,n]")),
+    ] {
+        let here = |line: &&str| line.contains("nm_int8") && line.contains(reason);
+        assert_eq!(found.lines().filter(here).count(), 2, "{reason}: {found}");
+    }
+}
+
+/// Rows of A that i32 may not hold the sum of.
+#[test]
+fn long_rows_of_two_of_four_of_int8_are_refused_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    let k = 1 << 18;
+    let pattern = two_of_four([1, k], true, 37);
+    let ones = vec![1i8; pattern.columns().len()];
+    let a = AnySparse::from(Csr::new(pattern, ones).unwrap());
+    let a = gpu.upload(a.convert("nm:2:4".parse().unwrap()).unwrap());
+    let a = a.unwrap();
+    let b = gpu.upload_dense(&Dense::<i8>::zeros(vec![16, k]).unwrap());
+    let b = b.unwrap();
+    let operands = [("A", (&a).into()), ("B", (&b).into())];
+    let plan = gpu.plan_into::<i8, i32>(PLAIN, &operands, &Options::default());
+    let error = plan.unwrap_err();
+    assert!(matches!(error, Error::Overflow { .. }), "{error}");
+}

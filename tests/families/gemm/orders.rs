@@ -1,0 +1,195 @@
+//! Products whose matrices lie the other way round, a matrix of blocks times a dense one and a dense one times a matrix
+//! of blocks, without a transposed copy: every row of the table that computes one, against exact integers.
+
+use crate::support::rows::force;
+use crate::support::{GUARD, assert_matrix, fill_blocks, gpu, spread};
+use einsparse::formats::{AnySparse, Csr, Dense, bf16, f16};
+use einsparse::kernels::abi::{B_COLUMNS, C_COLUMNS};
+use einsparse::registry::{Dtype, Row, Scalar, products};
+use einsparse::{Context, Operand, Options};
+
+/// Small integers, so that every sum is exact.
+fn integer(i: usize) -> f64 {
+    (i * 7919 % 9) as f64 - 4.0
+}
+
+/// What is transposed: the sparse matrix, the dense one, the output.
+type Order = (bool, bool, bool);
+
+fn access(name: &str, [a, b]: [&str; 2], swapped: bool) -> String {
+    let (a, b) = if swapped { (b, a) } else { (a, b) };
+    format!("{name}[{a},{b}]")
+}
+
+/// A matrix of `rows` x `columns`, or stored as its transpose, with its leading dimension.
+struct Stored {
+    shape: [usize; 2],
+    leading: usize,
+    swapped: bool,
+}
+
+impl Stored {
+    fn new(rows: usize, columns: usize, swapped: bool) -> Stored {
+        let shape = if swapped {
+            [columns, rows]
+        } else {
+            [rows, columns]
+        };
+        Stored {
+            shape,
+            leading: shape[1].next_multiple_of(8) + 8,
+            swapped,
+        }
+    }
+
+    fn dense<T: Scalar>(&self, f: impl Fn(usize, usize) -> f64 + Sync) -> Dense<T> {
+        let value = |i: &[usize]| {
+            let (r, c) = if self.swapped {
+                (i[1], i[0])
+            } else {
+                (i[0], i[1])
+            };
+            T::from_f64(f(r, c))
+        };
+        Dense::from_fn(self.shape.to_vec(), value).unwrap()
+    }
+}
+
+/// `C (= | +=) A * B` for ragged extents, several widths and formats, with a bias along either axis.
+fn check<T: Scalar>(context: &Context, edge: usize, order: Order, options: &Options, what: &str) {
+    let lens: Vec<usize> = (0..300usize.div_ceil(edge)).map(|r| r * 5 % 4).collect();
+    let blocks = 400usize.div_ceil(edge);
+    let (rows, columns) = (lens.len() * edge - 3, blocks * edge - 5);
+    let pattern = fill_blocks(&spread(&lens, blocks), (edge, edge), rows, columns);
+    let nnz = pattern.columns().len();
+    let values: Vec<T> = (0..nnz).map(|i| T::from_f64(integer(i))).collect();
+    let csr = Csr::new(pattern, values).unwrap();
+    let (m, k) = if order.0 {
+        (columns, rows)
+    } else {
+        (rows, columns)
+    };
+    for (n, format) in [
+        (8, "bsr"),
+        (72, "blockcoo"),
+        (264, "bsr"),
+        (130, "blockcoo"),
+    ] {
+        let a = AnySparse::from(csr.clone())
+            .convert(format!("{format}:{edge}x{edge}").parse().unwrap())
+            .unwrap();
+        let a = context.upload(a).unwrap();
+        let at = |k: usize, n_at: usize| integer(k * n + n_at + 3);
+        let mut sums = vec![0f64; m * n];
+        for r in 0..rows {
+            for p in csr.pattern().row(r) {
+                let c = csr.pattern().columns()[p] as usize;
+                let (m_at, k_at) = if order.0 { (c, r) } else { (r, c) };
+                let x = csr.values()[p].to_f64();
+                for j in 0..n {
+                    sums[m_at * n + j] += x * at(k_at, j);
+                }
+            }
+        }
+        let b = Stored::new(k, n, order.1);
+        let gap = T::from_f64(f64::NAN);
+        let b = context
+            .upload_strided(&b.dense(at), b.leading, gap)
+            .unwrap();
+        let c = Stored::new(m, n, order.2);
+        let product = format!(
+            "{} * {}",
+            access("A", ["m", "k"], order.0),
+            access("B", ["k", "n"], order.1)
+        );
+        for (tail, start, axis) in [
+            ("", f64::NAN, ' '),
+            ("", 5.0, ' '),
+            (" + bias[m]", f64::NAN, 'm'),
+            (" + bias[n]", f64::NAN, 'n'),
+        ] {
+            let equals = if start.is_nan() { "=" } else { "+=" };
+            let text = format!(
+                "{} {equals} {product}{tail}",
+                access("C", ["m", "n"], order.2)
+            );
+            let bias = |i: usize| f64::from(i as u32 % 5) - 2.0;
+            let length = if axis == 'm' { m } else { n };
+            let add = Dense::from_fn(vec![length], |i| T::from_f64(bias(i[0]))).unwrap();
+            let add = context.upload_dense(&add).unwrap();
+            let operands = || {
+                let mut list: Vec<(&str, Operand<'_, T>)> =
+                    vec![("A", (&a).into()), ("B", (&b).into())];
+                if axis != ' ' {
+                    list.push(("bias", (&add).into()));
+                }
+                list
+            };
+            let first = c.dense(|_, _| start);
+            let guard = T::from_f64(GUARD);
+            let mut out = context.upload_strided(&first, c.leading, guard).unwrap();
+            let mut planned = operands();
+            planned.push(("C", (&out).into()));
+            let plan = context.plan(&text, &planned, options).unwrap();
+            let stream = context.stream().unwrap();
+            plan.run(&operands(), &mut out, &stream).unwrap();
+            stream.synchronize().unwrap();
+            let before = if start.is_nan() { 0.0 } else { start };
+            let found = out.to_storage().unwrap();
+            let [height, width] = c.shape;
+            assert_matrix(
+                &(what, &text, n, format),
+                &found,
+                (height, width, c.leading),
+                |r, j| {
+                    let (m_at, n_at) = if order.2 { (j, r) } else { (r, j) };
+                    let more = match axis {
+                        'm' => bias(m_at),
+                        'n' => bias(n_at),
+                        _ => 0.0,
+                    };
+                    T::from_f64(sums[m_at * n + n_at] + before + more)
+                },
+            );
+        }
+    }
+}
+
+fn rows() -> impl Iterator<Item = &'static Row> {
+    products().filter(|row| !row.is_plain())
+}
+
+fn order(row: &Row) -> Order {
+    let has = |flag: u32| row.order & flag != 0;
+    (row.transposes(), has(B_COLUMNS), has(C_COLUMNS))
+}
+
+#[test]
+fn every_row_of_another_order_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    for row in rows() {
+        // Pieces of 64 x 64 also make up larger blocks.
+        let edges: &[usize] = if row.block.0 == 64 {
+            &[64, 128]
+        } else {
+            &[row.block.0 as usize]
+        };
+        for &edge in edges {
+            let (order, options) = (order(row), force(row));
+            match row.dtype {
+                Dtype::F16 => check::<f16>(&gpu, edge, order, &options, row.name),
+                Dtype::Bf16 => check::<bf16>(&gpu, edge, order, &options, row.name),
+                other => panic!("{}: no case for {}", row.name, other.name()),
+            }
+        }
+    }
+}
+
+#[test]
+fn the_cpu_multiplies_in_every_order() {
+    for bits in 0..8 {
+        let order = (bits & 1 != 0, bits & 2 != 0, bits & 4 != 0);
+        check::<f32>(&Context::cpu(), 16, order, &Options::default(), "cpu");
+    }
+    assert!(rows().count() > 0);
+}

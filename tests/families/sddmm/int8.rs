@@ -1,0 +1,135 @@
+//! SDDMM of 8-bit integers at single entries: every row of the table that computes it, and the CPU, against exact integers.
+
+use crate::families::spmm::int8::{FORMATS, LENS, whole};
+use crate::support::rows::force;
+use crate::support::{Rng, gpu, spread};
+use einsparse::formats::{AnySparse, Csr, Dense, bf16, f16};
+use einsparse::registry::{Operation, Row, Scalar, kernels};
+use einsparse::{Context, Operand};
+
+fn sddmm_rows() -> impl Iterator<Item = &'static Row> {
+    kernels()
+        .iter()
+        .filter(|row| row.operation == Operation::SampledNarrow)
+}
+
+/// SDDMM of a pattern with `k` terms, exact, masked and not, into one type.
+fn samples<Out: Scalar>(
+    context: &Context,
+    row: Option<&Row>,
+    (k, format): (usize, &str),
+    (text, alpha): (&str, f64),
+    mut value: impl FnMut() -> i8,
+) {
+    let pattern = spread(&LENS, 700);
+    let entries = pattern.columns().len();
+    let mut some = |n: usize| -> Vec<i8> { (0..n).map(|_| value()).collect() };
+    let (mask, x, y) = (some(entries), some(LENS.len() * k), some(700 * k));
+    let old: Vec<Out> = (0..entries)
+        .map(|p| Out::from_f64((p % 7) as f64 - 3.0))
+        .collect();
+    let stored = |csr: AnySparse<Out>| csr.convert(format.parse().unwrap()).unwrap();
+    let old_csr = Csr::new(pattern.clone(), old).unwrap();
+    let mut s = context.upload(stored(old_csr.clone().into())).unwrap();
+    let p = AnySparse::from(Csr::new(pattern.clone(), mask.clone()).unwrap());
+    let p = context
+        .upload(p.convert(format.parse().unwrap()).unwrap())
+        .unwrap();
+    let leading = if row.is_some_and(|row| row.vector > 1) {
+        k.next_multiple_of(16)
+    } else {
+        k + 3
+    };
+    let upload = |values: &[i8], rows: usize| {
+        let dense = Dense::new(vec![rows, k], values.to_vec()).unwrap();
+        context.upload_strided(&dense, leading, i8::MIN).unwrap()
+    };
+    let (own_x, own_y) = (upload(&x, LENS.len()), upload(&y, 700));
+    let mut operands: Vec<(&str, Operand<'_, i8>)> = vec![
+        ("X", (&own_x).into()),
+        ("Y", (&own_y).into()),
+        ("s", alpha.into()),
+    ];
+    let masked = text.contains("P[m,n]");
+    if masked {
+        operands.push(("P", (&p).into()));
+    }
+    let options = row.map(force).unwrap_or_default();
+    let plan = context
+        .plan_sampled_into::<i8, Out>(text, &operands, &s, &options)
+        .unwrap();
+    if let (Some(row), true) = (row, context.is_cuda()) {
+        assert_eq!(plan.variant(), row.name);
+    }
+    let stream = context.stream().unwrap();
+    plan.run(&operands, &mut s, &stream).unwrap();
+    stream.synchronize().unwrap();
+    let found = s.to_host().unwrap().to_csr().unwrap();
+    let add = text.contains("+=");
+    for (r, p) in (0..LENS.len()).flat_map(|r| pattern.row(r).map(move |p| (r, p))) {
+        let column = pattern.columns()[p] as usize;
+        let terms = (0..k).map(|i| i64::from(x[r * k + i]) * i64::from(y[column * k + i]));
+        let factor = alpha * if masked { f64::from(mask[p]) } else { 1.0 };
+        let old = if add {
+            old_csr.values()[p].to_f64()
+        } else {
+            0.0
+        };
+        let wanted = Out::from_f64(terms.sum::<i64>() as f64 * factor + old);
+        let name = row.map(|row| row.name);
+        assert!(
+            found.values()[p] == wanted,
+            "{name:?} {text} {format}, {k} terms, ({r}, {column}): {} and not {wanted}",
+            found.values()[p]
+        );
+    }
+}
+
+const SDDMM: [&str; 4] = [
+    "S[m,n] = s * X[m,k] * Y[n,k]",
+    "S[m,n] += s * X[m,k] * Y[n,k]",
+    "S[m,n] = s * P[m,n] * X[m,k] * Y[n,k]",
+    "S[m,n] += s * P[m,n] * Y[n,k] * X[m,k]",
+];
+
+fn every_sample(context: &Context, row: Option<&Row>) {
+    let mut rng = Rng(11);
+    let vector = row.map_or(1, |row| row.vector as usize);
+    for k in [0, 1, 5, 8, 16, 64, 77, 128, 192, 250, 512, 600] {
+        if k % vector != 0 {
+            continue;
+        }
+        for text in SDDMM {
+            // Products of mask and factor go beyond i32 here and there.
+            samples::<i32>(context, row, (k, "csr"), (text, -40.0), || whole(&mut rng));
+        }
+        samples::<f32>(context, row, (k, "csr"), (SDDMM[1], 0.5), || {
+            (rng.word() >> 61) as i8 - 4
+        });
+    }
+    for format in FORMATS {
+        let case = (64, format);
+        samples::<i32>(context, row, case, (SDDMM[3], 1.0), || whole(&mut rng));
+    }
+    let mut few = || (rng.word() >> 61) as i8 - 4;
+    samples::<f16>(context, row, (16, "csr"), (SDDMM[2], 1.0), &mut few);
+    samples::<bf16>(context, row, (16, "csr"), (SDDMM[0], 1.0), || 1);
+    // The most terms, of the least number and itself.
+    let most = ((1 << 17) - 1) / vector * vector;
+    if row.is_some() {
+        samples::<i32>(context, row, (most, "csr"), (SDDMM[0], 1.0), || i8::MIN);
+    }
+}
+
+#[test]
+fn int8_at_entries_is_exact_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    for row in sddmm_rows() {
+        every_sample(&gpu, Some(row));
+    }
+}
+
+#[test]
+fn int8_at_entries_is_exact_on_the_cpu() {
+    every_sample(&Context::cpu(), None);
+}

@@ -1,0 +1,357 @@
+//! Products of dense matrices at single entries (SDDMM): every row of the table that computes them against exact
+//! integers, random values within their bound, what NaN and Inf reach, formats, raw addresses, graphs.
+
+mod runs;
+
+use crate::support::bounds::Bound;
+use crate::support::{Rng, gpu, spread};
+use einsparse::formats::{AnySparse, Csr, Dense, bf16, f16};
+use einsparse::registry::{Dtype, Row, Scalar, kernels};
+use einsparse::{Context, Operand, Options, Precision, SampledPlan, SparseTensor, Tensor};
+
+/// Columns of S: more than the longest row.
+const COLUMNS: usize = 700;
+/// Rows of no entry, around one reduction, around two, and one with nearly everything.
+const LENS: [usize; 16] = [0, 1, 2, 7, 8, 9, 0, 15, 16, 17, 23, 64, 65, 3, 690, 0];
+const GAP: usize = 8;
+
+fn rows() -> impl Iterator<Item = &'static Row> {
+    let families = ["sddmm", "sddmm_staged", "sddmm_tiles"];
+    kernels()
+        .iter()
+        .filter(move |row| families.contains(&row.module))
+}
+
+/// Whether a row reads X as `[k, m]` and Y as `[k, n]`.
+fn by_columns(row: &Row) -> bool {
+    row.order & einsparse::kernels::abi::A_COLUMNS != 0
+}
+
+macro_rules! by_dtype {
+    ($row:expr, $check:ident($($argument:expr),*)) => {
+        match $row.dtype {
+            Dtype::F32 | Dtype::Tf32 => $check::<f32>($($argument),*),
+            Dtype::F64 => $check::<f64>($($argument),*),
+            Dtype::F16 => $check::<f16>($($argument),*),
+            Dtype::Bf16 => $check::<bf16>($($argument),*),
+            other => panic!("{}: no case for {}", $row.name, other.name()),
+        }
+    };
+}
+
+/// S with values, X `[m, k]` and Y `[n, k]`.
+struct Case<T: Scalar> {
+    s: Csr<T>,
+    x: Dense<T>,
+    y: Dense<T>,
+}
+
+impl<T: Scalar> Case<T> {
+    fn new(lens: &[usize], k: usize, mut value: impl FnMut() -> f64) -> Self {
+        let pattern = spread(lens, COLUMNS);
+        let (m, entries) = (lens.len(), pattern.columns().len());
+        let mut some = |n: usize| -> Vec<T> { (0..n).map(|_| T::from_f64(value())).collect() };
+        Case {
+            s: Csr::new(pattern, some(entries)).unwrap(),
+            x: Dense::new([m, k], some(m * k)).unwrap(),
+            y: Dense::new([COLUMNS, k], some(COLUMNS * k)).unwrap(),
+        }
+    }
+
+    fn integers(lens: &[usize], k: usize) -> Self {
+        let mut rng = Rng(k as u64 + 1);
+        Self::new(lens, k, || rng.integer())
+    }
+
+    /// Row and column of every entry.
+    fn places(&self) -> Vec<(usize, usize)> {
+        let pattern = self.s.pattern();
+        let row = |r: usize| {
+            let own = pattern.row(r);
+            own.map(move |p| (r, pattern.columns()[p] as usize))
+        };
+        (0..pattern.rows()).flat_map(row).collect()
+    }
+
+    /// Sum of the products of an entry in f64, and of their magnitudes.
+    fn sum(&self, (row, column): (usize, usize)) -> (f64, f64) {
+        let k = self.x.shape()[1];
+        let own = |d: &Dense<T>, r: usize, i: usize| d.values()[r * k + i].to_f64();
+        let terms = (0..k).map(|i| own(&self.x, row, i) * own(&self.y, column, i));
+        terms.fold((0.0, 0.0), |(s, a), t| (s + t, a + t.abs()))
+    }
+}
+
+/// X and Y as a row wants them, with NaN between their rows.
+fn factors<T: Scalar>(context: &Context, case: &Case<T>, row: Option<&Row>) -> [Tensor<T>; 2] {
+    let any = row.is_none_or(|r| r.vector == 1);
+    [&case.x, &case.y].map(|dense| match row {
+        Some(row) if by_columns(row) => {
+            let [rows, k] = [dense.shape()[0], dense.shape()[1]];
+            let turned = |i: &[usize]| dense.values()[i[1] * k + i[0]];
+            strided(context, &Dense::from_fn([k, rows], turned).unwrap(), any)
+        }
+        _ => strided(context, dense, any),
+    })
+}
+
+/// An expression with the axes that a row wants.
+fn ordered(text: &str, row: Option<&Row>) -> String {
+    if row.is_some_and(by_columns) {
+        text.replace("[m,k]", "[k,m]").replace("[n,k]", "[k,n]")
+    } else {
+        text.into()
+    }
+}
+
+/// X and Y with NaN between their rows, as far apart as vectors allow.
+fn strided<T: Scalar>(context: &Context, dense: &Dense<T>, any: bool) -> Tensor<T> {
+    let width = dense.shape()[1];
+    let leading = if any {
+        width + 3
+    } else {
+        width.next_multiple_of(GAP) + GAP
+    };
+    let gap = T::from_f64(f64::NAN);
+    context.upload_strided(dense, leading, gap).unwrap()
+}
+
+fn forced(row: &Row) -> Options {
+    Options {
+        variant: Some(row.name.into()),
+        precision: if row.dtype == Dtype::Tf32 {
+            Precision::Tf32
+        } else {
+            Precision::Full
+        },
+        ..Options::default()
+    }
+}
+
+fn run<T: Scalar>(
+    context: &Context,
+    plan: &SampledPlan<T>,
+    operands: &[(&str, Operand<'_, T>)],
+    s: &mut SparseTensor<T>,
+) {
+    let stream = context.stream().unwrap();
+    plan.run(operands, s, &stream).unwrap();
+    stream.synchronize().unwrap();
+}
+
+/// Exact values of four expressions over one case.
+fn check<T: Scalar>(context: &Context, case: &Case<T>, format: &str, row: Option<&Row>) {
+    let [x, y] = factors(context, case, row);
+    let stored = AnySparse::from(case.s.clone());
+    let stored = stored.convert(format.parse().unwrap()).unwrap();
+    let mask = context.upload(stored.clone()).unwrap();
+    let options = row.map(forced).unwrap_or_default();
+    let places = case.places();
+    for (text, accumulate, masked, alpha) in [
+        ("S[m,n] = X[m,k] * Y[n,k]", false, false, 1.0),
+        ("S[m,n] += X[m,k] * Y[n,k]", true, false, 1.0),
+        ("S[m,n] = 0.5 * P[m,n] * X[m,k] * Y[n,k]", false, true, 0.5),
+        ("S[m,n] += -2 * P[m,n] * Y[n,k] * X[m,k]", true, true, -2.0),
+    ] {
+        let mut s = context.upload(stored.clone()).unwrap();
+        let mut operands: Vec<(&str, Operand<'_, T>)> =
+            vec![("X", (&x).into()), ("Y", (&y).into())];
+        if masked {
+            operands.push(("P", (&mask).into()));
+        }
+        let plan = context
+            .plan_sampled_with(&ordered(text, row), &operands, &s, &options)
+            .unwrap();
+        if let (Some(row), Some(_)) = (row, context.device()) {
+            assert_eq!(plan.variant(), row.name);
+        }
+        run(context, &plan, &operands, &mut s);
+        let found = s.to_host().unwrap().to_csr().unwrap();
+        for ((place, &old), &found) in places.iter().zip(case.s.values()).zip(found.values()) {
+            let mut wanted = alpha * case.sum(*place).0;
+            if masked {
+                wanted *= old.to_f64();
+            }
+            if accumulate {
+                wanted += old.to_f64();
+            }
+            let k = case.x.shape()[1];
+            let what = (text, place, k, format, plan.variant());
+            assert_eq!(found, T::from_f64(wanted), "{what:?}");
+        }
+    }
+}
+
+/// Around one and two steps along k, in whole vectors.
+fn lengths(row: &Row) -> Vec<usize> {
+    let (step, v) = (row.columns as usize, row.vector as usize);
+    if row.module == "sddmm_staged" {
+        // One step at the most.
+        return vec![step / 4 + v, step / 2, step - v, step];
+    }
+    vec![0, v, step - v, step, step + v, 2 * step + 3 * v]
+}
+
+fn exact<T: Scalar>(context: &Context, row: &Row) {
+    for k in lengths(row) {
+        check(context, &Case::<T>::integers(&LENS, k), "csr", Some(row));
+    }
+    // Warps that end in the middle of the list, and patterns of nothing.
+    for lens in [&[1usize][..], &[5; 33], &[0; 4], &[]] {
+        let k = row.columns as usize;
+        check(context, &Case::<T>::integers(lens, k), "csr", Some(row));
+    }
+}
+
+/// Strips, halves, warps' rows and chunks of columns without entries, full rows, odd lengths; several tiles for each thread
+/// block.
+fn tiles<T: Scalar>(context: &Context, row: &Row) {
+    let lens: Vec<usize> = (0..410)
+        .map(|r| match r {
+            128..192 | 256..384 => 0,
+            0..16 => r * 44,
+            _ if r / 16 % 5 == 4 => 0,
+            400.. => COLUMNS,
+            _ => r * 7 % 23,
+        })
+        .collect();
+    for k in [0, 5, 64, 200] {
+        check(context, &Case::<T>::integers(&lens, k), "csr", Some(row));
+    }
+    let many: Vec<usize> = (0..128 * 150).map(|r| r * 5 % 13).collect();
+    check(
+        context,
+        &Case::<T>::integers(&many, 72),
+        "groupcoo:3",
+        Some(row),
+    );
+}
+
+#[test]
+fn dense_tiles_are_picked_exactly_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    for row in rows().filter(|row| row.module == "sddmm_tiles") {
+        match row.dtype {
+            Dtype::F16 => tiles::<f16>(&gpu, row),
+            Dtype::Tf32 => tiles::<f32>(&gpu, row),
+            _ => tiles::<bf16>(&gpu, row),
+        }
+    }
+}
+
+#[test]
+fn every_row_samples_entries_exactly_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    for row in rows() {
+        by_dtype!(row, exact(&gpu, row));
+    }
+}
+
+#[test]
+fn formats_in_row_order_are_sampled() {
+    let gpu = gpu();
+    let cpu = Context::cpu();
+    for context in gpu.iter().map(|g| &**g).chain([&cpu]) {
+        for format in ["csr", "coo", "ell", "groupcoo:3", "groupcoo:8"] {
+            for k in [5, 64, 72] {
+                check(
+                    context,
+                    &Case::<f32>::integers(&LENS[..14], k),
+                    format,
+                    None,
+                );
+                check(
+                    context,
+                    &Case::<bf16>::integers(&LENS[..14], k),
+                    format,
+                    None,
+                );
+            }
+        }
+    }
+}
+
+fn random<T: Scalar>(context: &Context, row: &Row) {
+    let k = *lengths(row).last().unwrap();
+    let mut rng = Rng(9);
+    let case = Case::<T>::new(&LENS, k, || rng.unit());
+    let [x, y] = factors(context, &case, Some(row));
+    let operands = [("X", (&x).into()), ("Y", (&y).into())];
+    let mut s = context.upload(case.s.clone()).unwrap();
+    let text = ordered("S[m,n] = X[m,k] * Y[n,k]", Some(row));
+    let plan = context
+        .plan_sampled_with(&text, &operands, &s, &forced(row))
+        .unwrap();
+    let bound = Bound::of(row.dtype);
+    let mut first = None;
+    for _ in 0..3 {
+        run(context, &plan, &operands, &mut s);
+        let found = s.to_host().unwrap();
+        for (place, found) in case.places().into_iter().zip(found.values()) {
+            let (sum, magnitude) = case.sum(place);
+            let error = (found.to_f64() - sum).abs();
+            let most = bound.at(sum, magnitude, k);
+            assert!(
+                error <= most,
+                "{}: {error} over {most} at {place:?}",
+                row.name
+            );
+        }
+        let bits: Vec<u64> = found
+            .values()
+            .iter()
+            .map(|v| v.to_f64().to_bits())
+            .collect();
+        assert_eq!(
+            first.get_or_insert_with(|| bits.clone()),
+            &bits,
+            "{}",
+            row.name
+        );
+    }
+}
+
+#[test]
+fn sampled_entries_are_within_their_bound_and_repeat_bit_by_bit() {
+    let Some(gpu) = gpu() else { return };
+    for row in rows() {
+        by_dtype!(row, random(&gpu, row));
+    }
+}
+
+/// A NaN in a row of Y reaches the entries of that column, an Inf in X those of that row, and nothing else.
+fn planted<T: Scalar>(context: &Context, row: &Row) {
+    let k = lengths(row)[1..].iter().rev().nth(1).copied().unwrap();
+    let mut case = Case::<T>::integers(&LENS, k);
+    let exact: Vec<f64> = case.places().iter().map(|&p| case.sum(p).0).collect();
+    let (bad_row, bad_column) = (9, case.places()[40].1);
+    case.y.values_mut()[bad_column * k + k - 1] = T::from_f64(f64::NAN);
+    case.x.values_mut()[bad_row * k] = T::from_f64(f64::INFINITY);
+    let [x, y] = factors(context, &case, Some(row));
+    let operands = [("X", (&x).into()), ("Y", (&y).into())];
+    let mut s = context.upload(case.s.clone()).unwrap();
+    let text = ordered("S[m,n] = X[m,k] * Y[n,k]", Some(row));
+    let plan = context
+        .plan_sampled_with(&text, &operands, &s, &forced(row))
+        .unwrap();
+    run(context, &plan, &operands, &mut s);
+    let found = s.to_host().unwrap();
+    for ((place, exact), found) in case.places().into_iter().zip(exact).zip(found.values()) {
+        let reached = place.0 == bad_row || place.1 == bad_column;
+        let found = found.to_f64();
+        let right = if reached {
+            !found.is_finite()
+        } else {
+            found == T::from_f64(exact).to_f64()
+        };
+        assert!(right, "{}: {found} at {place:?}", row.name);
+    }
+}
+
+#[test]
+fn nan_and_inf_reach_only_entries_of_their_row_and_column() {
+    let Some(gpu) = gpu() else { return };
+    for row in rows() {
+        by_dtype!(row, planted(&gpu, row));
+    }
+}

@@ -1,0 +1,3 @@
+//! Softmax of the entries of each row.
+
+mod softmax;

@@ -1,0 +1,271 @@
+//! Bitmap tiles: every row of the family forced by name, over ragged shapes, modes and epilogues, exact on integers; NaN where
+//! no tile looks; the same bits every time. The CPU executor runs the same suite.
+
+use crate::support::bounds::alike_and_within;
+use crate::support::rows::force;
+use crate::support::{Expression, GUARD, Problem, Rng, WIDEST, assert_matrix, gpu, small};
+use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
+use einsparse::registry::{Dtype, Row, Scalar, WalkKind, products};
+use einsparse::{Context, Operand, Options};
+
+/// Rows, columns and density: around a lane's rows, a square, a tile, a panel, and more stages than are in flight; full and
+/// empty, and deep enough to be cut.
+const SHAPES: [([usize; 2], f64); 11] = [
+    ([0, 8], 0.5),
+    ([3, 0], 0.5),
+    ([1, 1], 1.0),
+    ([17, 31], 0.4),
+    ([64, 64], 1.0),
+    ([65, 129], 0.5),
+    ([200, 97], 0.0),
+    ([257, 320], 0.1),
+    ([321, 1000], 0.3),
+    ([70, 5000], 0.06),
+    ([513, 2049], 0.15),
+];
+const WIDTHS: [usize; 7] = [1, 8, 15, 16, 33, 64, 88];
+
+/// Every place with the same probability; one row in nine is empty.
+fn scattered([rows, cols]: [usize; 2], density: f64, seed: u64) -> CsrPattern {
+    let mut rng = Rng(seed);
+    let (mut offsets, mut columns) = (vec![0], Vec::new());
+    for row in 0..rows {
+        let there = density == 1.0 || row % 9 != 4;
+        columns.extend((0..cols as u32).filter(|_| rng.unit().abs() < density && there));
+        offsets.push(columns.len() as u32);
+    }
+    CsrPattern::new(rows, cols, offsets, columns).unwrap()
+}
+
+/// The format that a row of the family reads.
+fn format_of(row: &Row) -> Option<&'static str> {
+    match row.walk {
+        WalkKind::Bitmap => Some("bitmap"),
+        WalkKind::Bytemap => Some("bytemap"),
+        _ => None,
+    }
+}
+
+fn rows_of(dtype: Dtype) -> impl Iterator<Item = &'static Row> {
+    products().filter(move |row| format_of(row).is_some() && row.dtype == dtype)
+}
+
+/// One expression on one problem: B in whole vectors where the kernel wants that, C a vector apart or at odd distances.
+fn run<T: Scalar>(
+    context: &Context,
+    row: &'static Row,
+    problem: &Problem<T>,
+    n: usize,
+    x: &Expression,
+    odd: bool,
+) {
+    let what = (row.name, problem.m(), problem.k(), n, x.text(), odd);
+    let a = problem.sparse(format_of(row).unwrap());
+    let a = context.upload(a).unwrap();
+    let nan = T::from_f64(f64::NAN);
+    let aligned = n.next_multiple_of(16) + 16;
+    let b_leading = if row.vector == 1 { n + 1 } else { aligned };
+    let b = context
+        .upload_strided(&problem.b(n), b_leading, nan)
+        .unwrap();
+    let biases =
+        [&problem.bias_rows, &problem.bias_columns(n)].map(|d| context.upload_dense(d).unwrap());
+    let leading = if odd { n + 3 } else { aligned };
+    let mut c = context
+        .upload_strided(&problem.start(x, n), leading, T::from_f64(GUARD))
+        .unwrap();
+    let operands = || {
+        let mut list: Vec<(&str, Operand<'_, T>)> = vec![("A", (&a).into()), ("B", (&b).into())];
+        x.operands(&mut list, biases.each_ref());
+        list
+    };
+    let mut planned = operands();
+    planned.push(("C", (&c).into()));
+    let plan = context
+        .plan(&x.text(), &planned, &force(row))
+        .unwrap_or_else(|e| panic!("{what:?}: {e}"));
+    if context.is_cuda() {
+        assert_eq!(plan.variant(), row.name, "{what:?}");
+    }
+    let stream = context.stream().unwrap();
+    plan.run(&operands(), &mut c, &stream).unwrap();
+    stream
+        .synchronize()
+        .unwrap_or_else(|e| panic!("{what:?}: {e}"));
+    let found = c.to_storage().unwrap();
+    assert_matrix(&what, &found, (problem.m(), n, leading), |r, j| {
+        problem.expected(x, r, j)
+    });
+}
+
+fn every_row<T: Scalar>(context: &Context) {
+    let expressions = Expression::all();
+    let rows: Vec<&Row> = rows_of(T::DTYPE).collect();
+    let mut turns = vec![0; rows.len()];
+    for (shape, density) in SHAPES {
+        let pattern = scattered(shape, density, 3);
+        let problem = Problem::<T>::integers(pattern, 7, WIDEST);
+        for (row, turn) in rows.iter().zip(&mut turns) {
+            for n in WIDTHS {
+                if small() && *turn % 3 != 0 && n != 33 {
+                    *turn += 1;
+                    continue;
+                }
+                let x = expressions[*turn % expressions.len()];
+                run(context, row, &problem, n, &x, *turn % 3 == 0);
+                *turn += 1;
+            }
+        }
+    }
+}
+
+#[test]
+fn bitmap_is_exact_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    every_row::<f16>(&gpu);
+    every_row::<bf16>(&gpu);
+}
+
+#[test]
+fn bitmap_is_exact_on_the_cpu() {
+    every_row::<f16>(&Context::cpu());
+}
+
+/// `C = A * B` with a row forced.
+fn product<T: Scalar>(context: &Context, row: &Row, a: &AnySparse<T>, b: &Dense<T>) -> Vec<T> {
+    let a = context.upload(a.clone()).unwrap();
+    let b = context.upload_dense(b).unwrap();
+    let operands: [(&str, Operand<'_, T>); 2] = [("A", (&a).into()), ("B", (&b).into())];
+    let text = "C[m,n] = A[m,k] * B[k,n]";
+    let plan = context.plan(text, &operands, &force(row)).unwrap();
+    let mut c = context.zeros::<T>(plan.out_shape()).unwrap();
+    let stream = context.stream().unwrap();
+    plan.run(&operands, &mut c, &stream).unwrap();
+    stream.synchronize().unwrap();
+    c.to_storage().unwrap()
+}
+
+/// A NaN or an infinity in B reaches every row that holds an entry there, and at the most all rows (`zeros = Dense`): finite
+/// columns of B stay what they are.
+#[test]
+fn bitmap_keeps_nan_in_its_column_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    let n = 64;
+    let pattern = scattered([200, 300], 0.2, 5);
+    let problem = Problem::<f16>::integers(pattern.clone(), 9, n);
+    for row in rows_of(f16::DTYPE) {
+        let a = problem.sparse(format_of(row).unwrap());
+        let clean = product(&gpu, row, &a, &problem.b(n));
+        for (at, value) in [(0, f64::NAN), (133, f64::INFINITY), (299, f64::NAN)] {
+            let mut b = problem.b(n);
+            b.values_mut()[at * n + 5] = f16::from_f64(value);
+            let c = product(&gpu, row, &a, &b);
+            for r in 0..200 {
+                let owns = pattern.columns()[pattern.row(r)].contains(&(at as u32));
+                let entry = c[r * n + 5].to_f64();
+                assert!(!owns || !entry.is_finite(), "{} row {r}", row.name);
+                for j in (0..n).filter(|&j| j != 5) {
+                    assert_eq!(c[r * n + j], clean[r * n + j], "{} row {r}", row.name);
+                }
+            }
+        }
+    }
+}
+
+/// Random values: within rounding of the exact sum, and the same bits in every run.
+fn repeats<T: Scalar>(context: &Context, roundoff: f64) {
+    let (shape, n) = ([700, 3100], 64);
+    let pattern = scattered(shape, 0.25, 11);
+    let mut rng = Rng(13);
+    let a = Csr::new(pattern.clone(), rng.units::<T>(pattern.columns().len())).unwrap();
+    let b = Dense::new([shape[1], n], rng.units::<T>(shape[1] * n)).unwrap();
+    let exact = crate::support::product(&a, b.values(), n, |x| x);
+    let size = crate::support::product(&a, b.values(), n, f64::abs);
+    let csr = AnySparse::from(a);
+    for row in rows_of(T::DTYPE) {
+        let bitmap = csr.convert(format_of(row).unwrap().parse().unwrap());
+        let bitmap = bitmap.unwrap();
+        alike_and_within(row.name, roundoff, [&exact, &size], || {
+            product(context, row, &bitmap, &b)
+        });
+    }
+}
+
+#[test]
+fn bitmap_repeats_bit_for_bit_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    repeats::<f16>(&gpu, 2f64.powi(-11));
+    repeats::<bf16>(&gpu, 2f64.powi(-8));
+}
+
+/// A plan takes other values of the pattern, and refuses another pattern.
+#[test]
+fn a_bitmap_plan_is_for_one_pattern_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    let (shape, n) = ([130, 200], 16);
+    let problem = Problem::<f16>::integers(scattered(shape, 0.3, 1), 2, n);
+    let other = Problem::<f16>::integers(scattered(shape, 0.3, 4), 2, n);
+    let stored = problem.sparse("bitmap");
+    let mut a = gpu.upload(stored.clone()).unwrap();
+    let wrong = gpu.upload(other.sparse("bitmap")).unwrap();
+    let b = gpu.upload_dense(&problem.b(n)).unwrap();
+    let text = "C[m,n] = A[m,k] * B[k,n]";
+    let plan = {
+        let operands: [(&str, Operand<'_, f16>); 2] = [("A", (&a).into()), ("B", (&b).into())];
+        gpu.plan(text, &operands, &Options::default()).unwrap()
+    };
+    let doubled: Vec<f16> = stored
+        .values()
+        .iter()
+        .map(|v| f16::from_f64(2.0 * v.to_f64()))
+        .collect();
+    a.set_values(&doubled).unwrap();
+    let mut c = gpu.zeros::<f16>(plan.out_shape()).unwrap();
+    let stream = gpu.stream().unwrap();
+    let operands: [(&str, Operand<'_, f16>); 2] = [("A", (&a).into()), ("B", (&b).into())];
+    plan.run(&operands, &mut c, &stream).unwrap();
+    stream.synchronize().unwrap();
+    let x = Expression::all()[0];
+    assert_matrix(
+        &"doubled",
+        &c.to_storage().unwrap(),
+        (shape[0], n, n),
+        |r, j| f16::from_f64(2.0 * problem.expected(&x, r, j).to_f64()),
+    );
+    let operands: [(&str, Operand<'_, f16>); 2] = [("A", (&wrong).into()), ("B", (&b).into())];
+    let error = plan
+        .run(&operands, &mut c, &stream)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("has not the pattern"), "{error}");
+}
+
+/// Every seventh tile of a row of tiles is full, the others are nearly empty: small stages arrive ahead of the large ones before them,
+/// and warps without rows run ahead.
+#[test]
+fn bitmap_stages_of_uneven_size_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    let (k, n) = (7 * 64 * 9, 16);
+    for m in [64, 192, 448] {
+        let mut rng = Rng(m as u64);
+        let (mut offsets, mut columns) = (vec![0], Vec::new());
+        for _ in 0..m {
+            columns.extend((0..k as u32).filter(|c| c / 64 % 7 == 3 || rng.unit().abs() < 0.02));
+            offsets.push(columns.len() as u32);
+        }
+        let pattern = CsrPattern::new(m, k, offsets, columns).unwrap();
+        let a = Csr::new(pattern.clone(), rng.units::<f16>(pattern.columns().len()));
+        let a = a.unwrap();
+        let b = Dense::new([k, n], rng.units::<f16>(k * n)).unwrap();
+        let exact = crate::support::product(&a, b.values(), n, |x| x);
+        let size = crate::support::product(&a, b.values(), n, f64::abs);
+        let bitmap = AnySparse::from(a)
+            .convert("bitmap".parse().unwrap())
+            .unwrap();
+        for row in rows_of(f16::DTYPE).filter(|row| row.walk == WalkKind::Bitmap) {
+            alike_and_within(row.name, 2f64.powi(-11), [&exact, &size], || {
+                product(&gpu, row, &bitmap, &b)
+            });
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! Products of 8-bit integers with single entries, SpMM (SDDMM: `sddmm::int8`): every row of the table that computes them, and the CPU, against
+//! exact integers; extremes, saturation; what is refused.
+
+use crate::support::rows::force;
+use crate::support::{GUARD, Rng, assert_matrix, gpu, spread};
+use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
+use einsparse::registry::{Operation, Row, Scalar, WalkKind, kernels};
+use einsparse::{Context, Error, Operand, Options, SparseTensor};
+
+const SPMM: [&str; 3] = [
+    "C[m,n] = s * A[m,k] * B[k,n]",
+    "C[m,n] += s * A[m,k] * B[k,n]",
+    "C[m,n] = relu(s * A[m,k] * B[k,n])",
+];
+pub(in crate::families) const FORMATS: [&str; 4] = ["csr", "coo", "ell", "groupcoo:3"];
+
+fn spmm_rows() -> impl Iterator<Item = &'static Row> {
+    kernels()
+        .iter()
+        .filter(|row| row.operation == Operation::Narrow && row.walk == WalkKind::Vector)
+}
+
+/// Any 8-bit integer, the least and the largest more often than others.
+pub(in crate::families) fn whole(rng: &mut Rng) -> i8 {
+    match rng.word() >> 60 {
+        0 => i8::MIN,
+        1 => i8::MAX,
+        _ => (rng.word() >> 33) as i8,
+    }
+}
+
+/// A in CSR, B `[k, n]` and their exact product.
+struct Product {
+    a: Csr<i8>,
+    b: Dense<i8>,
+    sums: Vec<i64>,
+}
+
+impl Product {
+    fn new(pattern: CsrPattern, n: usize, mut value: impl FnMut() -> i8) -> Self {
+        let (m, k) = (pattern.rows(), pattern.cols());
+        let values: Vec<i8> = (0..pattern.columns().len()).map(|_| value()).collect();
+        let b: Vec<i8> = (0..k * n).map(|_| value()).collect();
+        let a = Csr::new(pattern, values).unwrap();
+        let mut sums = vec![0i64; m * n];
+        for r in 0..m {
+            for p in a.pattern().row(r) {
+                let (x, k) = (i64::from(a.values()[p]), a.pattern().columns()[p] as usize);
+                for j in 0..n {
+                    sums[r * n + j] += x * i64::from(b[k * n + j]);
+                }
+            }
+        }
+        let b = Dense::new(vec![k, n], b).unwrap();
+        Product { a, b, sums }
+    }
+
+    fn random(lens: &[usize], cols: usize, n: usize) -> Self {
+        let mut rng = Rng((lens.len() * cols + n) as u64);
+        Self::new(spread(lens, cols), n, || whole(&mut rng))
+    }
+
+    /// The product into one type of output, twice: the second run finds what the first one left alone.
+    fn check<Out: Scalar>(
+        &self,
+        context: &Context,
+        (row, format): (Option<&Row>, &str),
+        (text, scale): (&str, f64),
+    ) {
+        let (m, n) = (self.a.shape()[0], self.b.shape()[1]);
+        let a = AnySparse::from(self.a.clone());
+        let a = a.convert(format.parse().unwrap()).unwrap();
+        let a = context.upload(a).unwrap();
+        // Rows of B as far apart as the row wants them, and no further.
+        let gap = if row.is_some_and(|row| row.vector == 16) {
+            n.next_multiple_of(16)
+        } else {
+            n + 1
+        };
+        let b = context.upload_strided(&self.b, gap, i8::MIN).unwrap();
+        let operands: [(&str, Operand<'_, i8>); 3] =
+            [("A", (&a).into()), ("B", (&b).into()), ("s", scale.into())];
+        let options = row.map(force).unwrap_or_default();
+        let plan = context
+            .plan_into::<i8, Out>(text, &operands, &options)
+            .unwrap();
+        if let (Some(row), true) = (row, context.is_cuda()) {
+            assert_eq!(plan.variant(), row.name);
+        }
+        let add = text.contains("+=");
+        for shift in 0..2 {
+            let start = |i: &[usize]| Out::from_f64((i[0] % 5) as f64 - 2.0);
+            let first = Dense::from_fn(vec![m, n], start).unwrap();
+            let leading = n.next_multiple_of(2) + 2 + shift;
+            let mut c = context
+                .upload_strided(&first, leading, Out::from_f64(GUARD))
+                .unwrap();
+            let stream = context.stream().unwrap();
+            plan.run(&operands, &mut c, &stream).unwrap();
+            stream.synchronize().unwrap();
+            assert_matrix(
+                &(row.map(|row| row.name), text, format, Out::NAME, n, scale),
+                &c.to_storage().unwrap(),
+                (m, n, leading),
+                |r, j| {
+                    let mut x = scale * self.sums[r * n + j] as f64;
+                    if text.contains("relu") {
+                        x = x.max(0.0);
+                    }
+                    Out::from_f64(x + if add { start(&[r]).to_f64() } else { 0.0 })
+                },
+            );
+        }
+    }
+}
+
+/// Rows of no entry, around a step of sixteen vectors and around a ring of steps; not a multiple of eight of them.
+pub(in crate::families) const LENS: [usize; 21] = [
+    0, 1, 2, 15, 16, 17, 31, 0, 33, 47, 48, 49, 5, 690, 64, 7, 0, 0, 3, 129, 700,
+];
+const WIDTHS: [usize; 8] = [1, 2, 15, 16, 33, 128, 130, 264];
+
+fn products(context: &Context, row: Option<&Row>) {
+    for n in WIDTHS {
+        let small = Product::random(&LENS, 700, n);
+        small.check::<i32>(context, (row, "csr"), (SPMM[0], 1.0));
+        small.check::<i32>(context, (row, "csr"), (SPMM[1], -3.0));
+        small.check::<f32>(context, (row, "csr"), (SPMM[2], 0.5));
+    }
+    let case = Product::random(&LENS, 700, 48);
+    for format in FORMATS {
+        case.check::<i32>(context, (row, format), (SPMM[0], 1.0));
+    }
+    // Small enough sums that two roundings are one.
+    let mut rng = Rng(5);
+    let case = Product::new(spread(&[3, 0, 9, 16, 40, 1], 60), 34, || {
+        (rng.word() >> 60) as i8 - 8
+    });
+    case.check::<f16>(context, (row, "csr"), (SPMM[1], 0.5));
+    case.check::<bf16>(context, (row, "csr"), (SPMM[2], 1.0));
+    // Columns that 16 bits do not name.
+    let mut rng = Rng(6);
+    let wide = CsrPattern::new(3, 70_001, vec![0, 2, 2, 4], vec![0, 70_000, 9, 69_999]).unwrap();
+    let case = Product::new(wide, 17, || whole(&mut rng));
+    case.check::<i32>(context, (row, "csr"), (SPMM[0], 1.0));
+    for (lens, n) in [(&[][..], 16), (&[0; 9][..], 16), (&[4; 3][..], 0)] {
+        let case = Product::random(lens, 20, n);
+        case.check::<i32>(context, (row, "csr"), (SPMM[0], 1.0));
+    }
+}
+
+#[test]
+fn int8_times_entries_is_exact_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    for row in spmm_rows() {
+        products(&gpu, Some(row));
+    }
+}
+
+#[test]
+fn int8_times_entries_is_exact_on_the_cpu() {
+    products(&Context::cpu(), None);
+}
+
+/// Nearly as many values as eight rows may have, of the least number times itself: the largest sums, twice an i32 or less. What
+/// is beyond it is saturated.
+fn extremes(context: &Context, row: Option<&Row>) {
+    let k = (1 << 16) - 4;
+    for (other, scales) in [(i8::MIN, [1.0, 3.0]), (i8::MAX, [1.0, 3.0])] {
+        let pattern = spread(&[1, k, 3], k);
+        let entries = pattern.columns().len();
+        let mut left = entries;
+        let case = Product::new(pattern, 18, || {
+            let of_a = left > 0;
+            left = left.saturating_sub(1);
+            if of_a { i8::MIN } else { other }
+        });
+        assert_eq!(case.sums[18], 128 * k as i64 * -i64::from(other));
+        for scale in scales {
+            case.check::<i32>(context, (row, "csr"), (SPMM[0], scale));
+            case.check::<i32>(context, (row, "csr"), (SPMM[1], scale));
+        }
+    }
+}
+
+#[test]
+fn largest_sums_of_int8_are_exact_and_saturate() {
+    extremes(&Context::cpu(), None);
+    let Some(gpu) = gpu() else { return };
+    for row in spmm_rows() {
+        extremes(&gpu, Some(row));
+    }
+}
+
+#[test]
+fn longer_rows_of_int8_are_refused_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    let k = 1 << 17;
+    let case = Product::new(spread(&[k], k), 16, || 1);
+    let (a, b) = (
+        gpu.upload(case.a.clone()).unwrap(),
+        gpu.upload_dense(&case.b).unwrap(),
+    );
+    let operands = [("A", (&a).into()), ("B", (&b).into())];
+    let text = "C[m,n] = A[m,k] * B[k,n]";
+    let error = gpu
+        .plan_into::<i8, i32>(text, &operands, &Options::default())
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("counts 65,536 values in eight rows"),
+        "{error}"
+    );
+    let mut s: SparseTensor<i32> = gpu
+        .upload(Csr::new(spread(&[1], 1), vec![0]).unwrap())
+        .unwrap();
+    let x = gpu.upload_dense(&Dense::<i8>::zeros(vec![1, k]).unwrap());
+    let x = x.unwrap();
+    let operands = [("X", (&x).into()), ("Y", (&x).into())];
+    let error = gpu
+        .plan_sampled_into::<i8, i32>(
+            "S[m,n] = X[m,k] * Y[n,k]",
+            &operands,
+            &s,
+            &Options::default(),
+        )
+        .unwrap_err();
+    assert!(matches!(error, Error::Overflow { .. }), "{error}");
+    // And nothing was written.
+    s.set_values(&[7]).unwrap();
+    assert_eq!(s.to_host().unwrap().values(), [7]);
+}
+
+/// The default plan takes a kernel of the families, and without a word by bytes only where rows of B are not aligned.
+#[test]
+fn plans_choose_kernels_of_int8() {
+    let cpu = Context::cpu();
+    for (n, bytes) in [(64, false), (50, true)] {
+        let case = Product::random(&[5; 100], 200, n);
+        let (a, b) = (
+            cpu.upload(case.a.clone()).unwrap(),
+            cpu.upload_dense(&case.b).unwrap(),
+        );
+        let operands = [("A", (&a).into()), ("B", (&b).into())];
+        let plan = cpu
+            .plan_into::<i8, i32>("C[m,n] = A[m,k] * B[k,n]", &operands, &Options::default())
+            .unwrap();
+        let first = plan.choice().candidates[0].name;
+        assert!(first.starts_with("vectors_int8"), "{}", plan.choice());
+        assert_eq!(first.ends_with("any"), bytes, "{}", plan.choice());
+    }
+    let s = cpu
+        .upload(Csr::new(spread(&[5; 100], 200), vec![0i32; 500]).unwrap())
+        .unwrap();
+    for (k, name) in [(64, "sddmm_csr_int8_k64"), (77, "sddmm_csr_int8_any32")] {
+        let [x, y] = [100, 200].map(|rows| Dense::<i8>::zeros(vec![rows, k]).unwrap());
+        let operands = [("X", (&x).into()), ("Y", (&y).into())];
+        let text = "S[m,n] = X[m,k] * Y[n,k]";
+        let plan = cpu
+            .plan_sampled_into::<i8, i32>(text, &operands, &s, &Options::default())
+            .unwrap();
+        assert_eq!(plan.choice().candidates[0].name, name, "{}", plan.choice());
+    }
+}
+
+#[test]
+fn kernels_of_int8_say_what_they_refuse() {
+    let cpu = Context::cpu();
+    let case = Product::random(&[5; 32], 32, 32);
+    let (a, b) = (
+        cpu.upload(case.a.clone()).unwrap(),
+        cpu.upload_dense(&case.b).unwrap(),
+    );
+    let bias = Dense::new(vec![32], vec![1i8; 32]).unwrap();
+    let said = |text: &str, whole: bool| {
+        let mut operands: Vec<(&str, Operand<'_, i8>)> =
+            vec![("A", (&a).into()), ("B", (&b).into())];
+        if text.contains("bias") {
+            operands.push(("bias", (&bias).into()));
+        }
+        let options = Options::default();
+        if whole {
+            let plan = cpu.plan_into::<i8, i32>(text, &operands, &options);
+            plan.unwrap().choice().to_string()
+        } else {
+            let plan = cpu.plan_into::<i8, i8>(text, &operands, &options);
+            plan.unwrap().choice().to_string()
+        }
+    };
+    for (reason, found) in [
+        ("no int8 output", said("C[m,n] = A[m,k] * B[k,n]", false)),
+        (
+            "adds no bias",
+            said("C[m,n] = A[m,k] * B[k,n] + bias[m]", true),
+        ),
+        (
+            "no activation of an int32",
+            said("C[m,n] = relu(A[m,k] * B[k,n])", true),
+        ),
+        ("computes", said("C[m,n] = A[m,k] * B[n,k]", true)),
+    ] {
+        let here = |line: &&str| line.contains("vectors_int8") && line.contains(reason);
+        assert_eq!(
+            found.lines().filter(here).count(),
+            spmm_rows().count(),
+            "{reason}: {found}"
+        );
+    }
+}

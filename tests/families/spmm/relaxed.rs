@@ -1,0 +1,83 @@
+//! Sums in any order: the family `relaxed`.
+
+use crate::support::rows::rows_cut;
+use crate::support::{Problem, assert_matrix, gpu, is_built, spread};
+use einsparse::formats::Dense;
+use einsparse::registry::{Operation, Row, kernels};
+use einsparse::{Context, Determinism, Operand, Options};
+
+const N: usize = 64;
+const TEXT: &str = "C[m,n] = A[m,k] * B[k,n]";
+
+/// Parts of cut rows added in any order: exact on whole numbers, for plans that allow it and name it.
+#[test]
+fn relaxed_rows_add_to_c_on_the_gpu() {
+    let relaxed: Vec<&Row> = kernels()
+        .iter()
+        .filter(|row| row.operation == Operation::Relaxed)
+        .collect();
+    assert!(!relaxed.is_empty());
+    // Short rows, and two that every tile cuts.
+    let lens: Vec<usize> = (0..50).chain([2600, 17, 2300]).collect();
+    let cpu = Context::cpu();
+    let gpu = gpu().filter(|_| is_built("relaxed"));
+    for row in relaxed {
+        let problem = Problem::<f32>::integers(spread(&lens, 2600), 4, N);
+        let run = |context: &Context, determinism, text: &str| {
+            let (a, b) = (
+                context.upload(problem.sparse("csr")).unwrap(),
+                context.upload_dense(&problem.b(N)).unwrap(),
+            );
+            let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
+            let options = Options {
+                determinism,
+                variant: Some(row.name.into()),
+                ..Options::default()
+            };
+            let plan = context.plan(text, &operands, &options).unwrap();
+            if context.is_cuda() {
+                // The long ones, and at the most those above the least that a row is cut at, 32.
+                assert!((Some(2)..=Some(19)).contains(&rows_cut(&plan)), "{plan}");
+            }
+            let ones = Dense::new([problem.m(), N], vec![1f32; problem.m() * N]).unwrap();
+            let mut c = context.upload_dense(&ones).unwrap();
+            let stream = context.stream().unwrap();
+            plan.run(&operands, &mut c, &stream).unwrap();
+            stream.synchronize().unwrap();
+            (plan.choice().clone(), c.to_storage().unwrap())
+        };
+        let added = "C[m,n] += A[m,k] * B[k,n]";
+        let (strict, _) = run(&cpu, Determinism::Strict, added);
+        assert!(strict.candidates.is_empty(), "{strict}");
+        let (stored, _) = run(&cpu, Determinism::Relaxed, TEXT);
+        assert!(stored.to_string().contains("as parts come"), "{stored}");
+        for context in gpu.iter().map(|g| &**g) {
+            let (_, found) = run(context, Determinism::Relaxed, added);
+            assert_matrix(&row.name, &found, (problem.m(), N, N), |r, c| {
+                problem.exact(r, c) + 1.0
+            });
+        }
+    }
+}
+
+/// Nothing brings the transpose in order for them.
+#[test]
+fn relaxed_rows_refuse_the_transpose() {
+    let cpu = Context::cpu();
+    let problem = Problem::<f32>::integers(spread(&[1, 2], 3), 4, N);
+    let a = cpu.upload(problem.sparse("csr")).unwrap();
+    let b = cpu.zeros::<f32>(&[2, N]).unwrap();
+    let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
+    let options = Options {
+        determinism: Determinism::Relaxed,
+        variant: Some("relaxed_csr_f32_n32".into()),
+        ..Options::default()
+    };
+    let plan = cpu.plan("C[k,n] += A[m,k] * B[m,n]", &operands, &options);
+    let choice = plan.unwrap().choice().clone();
+    assert!(choice.candidates.is_empty(), "{choice}");
+    assert!(
+        choice.to_string().contains("takes its transpose"),
+        "{choice}"
+    );
+}

@@ -1,0 +1,9 @@
+//! Sparse tensors of any order, and any indirect Einsum.
+
+mod dots;
+mod einsum;
+mod joined;
+mod messages;
+mod mttkrp;
+mod tensor_product;
+mod windows;

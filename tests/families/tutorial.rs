@@ -1,0 +1,3 @@
+//! The product of docs/levels.md.
+
+mod levels;

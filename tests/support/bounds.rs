@@ -1,0 +1,64 @@
+//! How far a result may be from the exact sum.
+
+use einsparse::registry::{Dtype, Scalar};
+
+/// `|err| <= output |c| + (4 accumulator sqrt(K) + operand) sum |a||b| + floor`, in units of roundoff.
+#[derive(Clone, Copy)]
+pub struct Bound {
+    output: f64,
+    accumulator: f64,
+    /// Rounding of the operands themselves: TF32 keeps ten bits of both.
+    operand: f64,
+    /// Half the spacing of subnormal outputs.
+    floor: f64,
+}
+
+impl Bound {
+    pub fn of(dtype: Dtype) -> Bound {
+        let bits = |b: i32| f64::powi(2.0, -b);
+        let (output, floor) = match dtype {
+            Dtype::F64 => (bits(53), bits(1075)),
+            Dtype::F32 | Dtype::Tf32 => (bits(24), bits(150)),
+            Dtype::F16 => (bits(11), bits(25)),
+            Dtype::Bf16 => (bits(8), bits(134)),
+            other => panic!("no bound for {}", other.name()),
+        };
+        let accumulator = bits(if dtype == Dtype::F64 { 53 } else { 24 });
+        let operand = if dtype == Dtype::Tf32 {
+            2.0 * bits(11) + bits(22)
+        } else {
+            0.0
+        };
+        Bound {
+            output,
+            accumulator,
+            operand,
+            floor,
+        }
+    }
+
+    pub fn at(&self, value: f64, magnitude: f64, terms: usize) -> f64 {
+        let sum = 4.0 * self.accumulator * (terms as f64).sqrt() + self.operand;
+        self.output * value.abs() + sum * magnitude + self.floor
+    }
+}
+
+/// Six runs give the same bits, and each element is within rounding of the exact sum: of `exact`, whose terms' sizes add up
+/// to `size`.
+pub fn alike_and_within<T: Scalar>(
+    name: &str,
+    roundoff: f64,
+    [exact, size]: [&[f64]; 2],
+    run: impl Fn() -> Vec<T>,
+) {
+    let first = run();
+    for (i, found) in first.iter().enumerate() {
+        let bound = roundoff * exact[i].abs() + size[i] * 2f64.powi(-19) + 2f64.powi(-25);
+        let error = (found.to_f64() - exact[i]).abs();
+        assert!(error <= bound, "{name}: {found} for {}", exact[i]);
+    }
+    for _ in 0..5 {
+        let bytes = |c: &[T]| bytemuck::cast_slice::<T, u8>(c).to_vec();
+        assert!(bytes(&run()) == bytes(&first), "{name}");
+    }
+}
