@@ -73,7 +73,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use timing::Effort;
 
-/// Problem tables x engines; method and columns as in benches/NOTES.md.
+/// Problem tables x engines; method as in benches/NOTES.md, columns as in benches/record.rs.
 #[derive(Clone, Parser, Debug)]
 #[command(name = "gpu")]
 pub struct Arguments {

@@ -1,4 +1,5 @@
-//! What a kernel of the module `bitmap` costs. Measured on one H200, benches/NOTES.md.
+//! What a kernel of the module `bitmap` costs. Measured on one H200, benches/NOTES.md,
+//! "bitmap and bytemap: medium density, few columns".
 
 use einsparse_kernels::table::Row;
 

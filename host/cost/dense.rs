@@ -1,5 +1,5 @@
 //! The dense family: tiles, and their parts along k, dealt over the multiprocessors. Measured on one H200, benches/NOTES.md,
-//! "Small dense products".
+//! "dense: small dense products".
 
 use einsparse_kernels::abi::PANEL_BYTES;
 use einsparse_kernels::table::Row;

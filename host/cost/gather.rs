@@ -1,5 +1,5 @@
-//! What the module `spmm` will cost on a cold L2: fitted to DLMC and graphs with all rows of the table (benches/NOTES.md, "The
-//! plan's choice").
+//! What the module `spmm` will cost on a cold L2: fitted to DLMC and graphs with all rows of the table (benches/NOTES.md,
+//! "Choice of kernel").
 
 use einsparse_kernels::abi::WalkKind;
 use einsparse_kernels::families::BUNDLED_THREADS;

@@ -1,5 +1,5 @@
-//! The staged family: entries multiply rows of B that wait in shared memory. Measured on one H200, benches/NOTES.md, "B in
-//! shared memory".
+//! The staged family: entries multiply rows of B that wait in shared memory. Measured on one H200, benches/NOTES.md,
+//! "staged: B in shared memory".
 
 use einsparse_kernels::families::STAGED_ROW;
 use einsparse_kernels::table::Row;

@@ -1,4 +1,5 @@
-//! What the transpose of a matrix of entries costs a product. Measured on one H200, benches/NOTES.md, "Entries".
+//! What the transpose of a matrix of entries costs a product. Measured on one H200, benches/NOTES.md,
+//! "batched: products with the transpose".
 
 use einsparse_kernels::abi::WalkKind;
 use einsparse_kernels::table::Row;

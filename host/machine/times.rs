@@ -50,7 +50,7 @@ pub struct TileTimes {
 }
 
 impl TileTimes {
-    /// Fitted to the products of 4096 x 4096 x 4096 on an H200 (benches/NOTES.md, "Sparsity found while running", f16): what is taken
+    /// Fitted to the products of 4096 x 4096 x 4096 on an H200 (benches/NOTES.md, "pit: dynamic micro-tiles", f16): what is taken
     /// where no file is.
     pub fn built_in() -> TileTimes {
         let of = |start, tile, stage| HeightTimes { start, tile, stage };
@@ -65,7 +65,7 @@ impl TileTimes {
         }
     }
 
-    /// The same for f32 as TF32: from what a stage pulls through L2 (benches/NOTES.md, "Sparsity found while running"), not measured.
+    /// The same for f32 as TF32: from what a stage pulls through L2 (benches/NOTES.md, "pit_right, pit_tf32 and pit_few"), not measured.
     pub(crate) fn tf32() -> TileTimes {
         let of = |start, tile, stage| HeightTimes { start, tile, stage };
         TileTimes {

@@ -1,4 +1,4 @@
-//! Predictions for products with micro-tiles found while running (benches/NOTES.md, "Sparsity found while running").
+//! Predictions for products with dynamic micro-tiles (benches/NOTES.md, "pit: dynamic micro-tiles").
 
 use einsparse_kernels::abi::Dtype;
 use einsparse_kernels::table::Row;
@@ -8,7 +8,7 @@ use crate::machine::Machine;
 use crate::machine::TileTimes;
 
 /// Of the time of a dense product, what is left over for the product alone where it gains anything
-/// (benches/NOTES.md, "Sparsity found while running"). What dense kernels are predicted to cost is a fifth too much at 4096.
+/// (benches/NOTES.md, "pit: dynamic micro-tiles"). What dense kernels are predicted to cost is a fifth too much at 4096.
 const WORTH: f64 = 0.9;
 
 /// Share of the Tensor Cores' rate that tiles of so many rows reach when every micro-tile is there: the fewer rows share a gathered row of B, the
@@ -55,7 +55,7 @@ fn predict_few(row: &Row, [m, k, n]: [usize; 3], share: f64, machine: &Machine) 
     }
 }
 
-/// A launch between two others that each wait for the one ahead, us (benches/NOTES.md, "Sparsity found while running"). Not measured.
+/// A launch between two others that each wait for the one ahead, us (benches/NOTES.md, "pit_right, pit_tf32 and pit_few"). Not measured.
 const STEP_US: f64 = 2.5;
 
 /// The transpose of a matrix of elements of so many bytes: read and stored once, us.

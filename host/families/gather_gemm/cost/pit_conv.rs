@@ -1,4 +1,4 @@
-//! Convolutions of what was listed while running (benches/NOTES.md, "Sparsity found while running").
+//! Convolutions of dynamic channels and filters (benches/NOTES.md, "pit_conv: dynamic channels and filters").
 
 use einsparse_kernels::table::Row;
 
