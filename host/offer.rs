@@ -37,7 +37,7 @@ pub(crate) use pattern::PlannedPattern;
 pub use problem::Problem;
 use problem::problem;
 pub(crate) use problem::{alignment_of, leading};
-pub(crate) use product::products_of;
+pub(crate) use product::{CostOf, products_of};
 pub(crate) use run::{Expression, Run, sums_fit, whole_factor};
 
 /// Element types of operands and output.

@@ -33,6 +33,7 @@ pub use joined::PositionLists;
 pub use path::{Path, Step};
 pub use sampled::SampledPlan;
 
+pub use crate::families::sddmm::cost::{Samples, predict_samples};
 pub use crate::offer::{
     Candidate, Choice, Determinism, KeptForm, Options, Precision, Problem, ValuesRule, ZerosRule,
 };

@@ -47,9 +47,9 @@ pub const fn swizzle(row: u32, chunk: u32, row_bytes: u32) -> u32 {
     row * row_bytes + (chunk ^ (row & 7)) * 16
 }
 
-/// Which of 32 columns of B is row `row` of 32 of a product turned over (`dense` module, TF32). The lanes of a fragment
+/// Which of 32 columns of B is row `row` of 32 of a product transposed (`dense` module, TF32). The lanes of a fragment
 /// then read 32 different banks of a piece of 32 columns that lies swizzled over its rows.
-pub const fn turned_column(row: u32) -> u32 {
+pub const fn transposed_column(row: u32) -> u32 {
     let (warp, half, g) = (row / 16, row / 8 % 2, row % 8);
     g / 4 * 16 + warp * 8 + half * 4 + g % 4
 }
@@ -144,8 +144,8 @@ mod tests {
 
     /// Every column once, and a load of a fragment from every bank once.
     #[test]
-    fn turned_columns_meet_in_no_bank() {
-        let all: BTreeSet<u32> = (0..32).map(turned_column).collect();
+    fn transposed_columns_meet_in_no_bank() {
+        let all: BTreeSet<u32> = (0..32).map(transposed_column).collect();
         assert_eq!(all, (0..32).collect());
         for (warp, r) in [
             (0, 0),
@@ -159,7 +159,7 @@ mod tests {
         ] {
             let bank = |lane| {
                 let (g, k) = a_k8(lane, r);
-                let column = turned_column(warp * 16 + g);
+                let column = transposed_column(warp * 16 + g);
                 (swizzle(k, column / 4, 128) / 4 + column % 4) % 32
             };
             assert_eq!((0..32).map(bank).collect::<BTreeSet<_>>().len(), 32);

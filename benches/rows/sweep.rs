@@ -3,10 +3,11 @@
 
 use super::{Line, Rows};
 use crate::device::Result;
-use einsparse::cost::{Machine, Samples, Work, predict_samples};
+use einsparse::cost::{Machine, Work};
 use einsparse::formats::Format;
 use einsparse::indirect::Orientation;
 use einsparse::plan::Problem;
+use einsparse::plan::{Samples, predict_samples};
 use einsparse::registry::{Dtype, Operation, kernels};
 use einsparse::{Options, Precision};
 use rayon::prelude::*;

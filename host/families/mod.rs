@@ -14,7 +14,8 @@ pub(crate) mod softmax;
 pub(crate) mod spmm;
 pub(crate) mod tensor;
 
-use crate::offer::Offers;
+use crate::machine::Machine;
+use crate::offer::{Candidate, Choice, Offers, Options, Problem};
 
 /// Who has kernels for products of two matrices.
 pub(crate) const PRODUCTS: &[Offers] = &[
@@ -34,3 +35,20 @@ pub(crate) const STRUCTURES: &[Offers] = &[
 
 /// For any expression.
 pub(crate) const ANY: &[Offers] = &[tensor::offers::einsum::offers];
+
+impl Problem {
+    /// Every kernel for products of these elements: a candidate with its predicted cost, cheapest first, or refused with a reason.
+    pub fn candidates(&self, machine: &Machine, options: &Options) -> Choice {
+        let mut choice = Choice::default();
+        for family in [spmm::offers::FAMILY, gemm::offers::FAMILY] {
+            for (row, found) in self.rows_of(family, machine, options) {
+                match found {
+                    Ok(cost) => choice.candidates.push(Candidate::of(row, cost)),
+                    Err(refusal) => choice.refused.push(refusal),
+                }
+            }
+        }
+        choice.sort();
+        choice
+    }
+}

@@ -12,10 +12,9 @@ use super::problem::{Problem, stored_block};
 use super::refuse::refusal;
 use super::run::sums_fit;
 use super::{
-    Answer, Candidate, Choice, Compiled, Determinism, Expression, Offer, Options, Question, Run,
-    write_kernel,
+    Answer, Compiled, Determinism, Expression, Offer, Options, Question, Run, write_kernel,
 };
-use crate::cost::{Cost, Work, predict, turned_us};
+use crate::cost::{Cost, Work};
 use crate::device::Device;
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::SpmmForm;
@@ -24,29 +23,22 @@ use crate::launch::{Extents, Matrix, Product, RawSpmm};
 use crate::machine::Machine;
 use crate::tensor::{AnyOperand, AnyTensor, columns_of, told_by};
 
-impl Problem {
-    fn cost(&self, row: &Row, machine: &Machine) -> Cost {
-        let mut cost = predict(row, &self.work, machine);
-        if self.order.transposed && row.block == (1, 1) {
-            cost.us += turned_us(row, &self.work, machine);
-        }
-        cost
-    }
+/// What a kernel of a family will cost for a product.
+pub(crate) type CostOf = fn(&Row, &Problem, &Machine) -> Cost;
 
-    /// Every kernel for this element type: a candidate with its predicted cost, or refused with a reason.
-    pub fn candidates(&self, machine: &Machine, options: &Options) -> Choice {
-        let mut choice = Choice::default();
-        for row in rows(self.dtype, options) {
-            match refusal(row, self, machine, options) {
-                Some(reason) => choice.refused.push(Refusal::of(row.name, reason)),
-                None => {
-                    let cost = self.cost(row, machine);
-                    choice.candidates.push(Candidate::of(row, cost));
-                }
-            }
-        }
-        choice.sort();
-        choice
+impl Problem {
+    /// Every kernel of a family for this element type: with its predicted cost, or refused with a reason.
+    pub(crate) fn rows_of<'p>(
+        &'p self,
+        (family, cost): (&'p str, CostOf),
+        machine: &'p Machine,
+        options: &'p Options,
+    ) -> impl Iterator<Item = (&'static Row, std::result::Result<Cost, Refusal>)> + 'p {
+        let own = rows(self.dtype, options).filter(move |row| row.family == family);
+        own.map(move |row| match refusal(row, self, machine, options) {
+            Some(reason) => (row, Err(Refusal::of(row.name, reason))),
+            None => (row, Ok(cost(row, self, machine))),
+        })
     }
 }
 
@@ -76,7 +68,7 @@ pub(crate) type MakeProduct = fn(
 /// The rows of a family for the product that is asked for, if it is one: an offer each, or refused with a reason.
 pub(crate) fn products_of<'q>(
     question: &'q Question<'q, '_>,
-    family: &str,
+    family: (&'q str, CostOf),
     make: MakeProduct,
 ) -> Result<Answer<'q>> {
     let mut answer = Answer::default();
@@ -84,17 +76,12 @@ pub(crate) fn products_of<'q>(
         return Ok(answer);
     };
     let (options, machine) = (question.options, question.machine);
-    let (problem, _) = product;
-    let own = |row: &&Row| row.family == family;
-    for row in rows(problem.dtype, options).filter(own) {
-        match refusal(row, problem, machine, options) {
-            Some(reason) => answer.refused.push(Refusal::of(row.name, reason)),
-            None => {
-                let cost = problem.cost(row, machine);
-                answer.offers.push(Offer::unless(row, cost, move |device| {
-                    ProductPlan::new(question, (row, make), product, device)
-                }));
-            }
+    for (row, found) in product.0.rows_of(family, machine, options) {
+        match found {
+            Err(refusal) => answer.refused.push(refusal),
+            Ok(cost) => answer.offers.push(Offer::unless(row, cost, move |device| {
+                ProductPlan::new(question, (row, make), product, device)
+            })),
         }
     }
     Ok(answer)

@@ -11,6 +11,7 @@ use crate::families::gather_gemm::{
     ConvFinish, ConvProduct, RawConv, RawWeights, WeightGradient, conv_rows,
 };
 use crate::kernel::Queue;
+use crate::machine::Machine;
 use crate::offer::{Precision, ZerosRule, multiplied_as};
 use crate::registry::{Dtype, Row, Scalar};
 use crate::tensor::Tensor;
@@ -95,7 +96,8 @@ impl<T: Scalar> SparseConv3d<T> {
                 let [c, m] = channels;
                 let make = |turned: bool, channels: [usize; 2], relu: bool| {
                     let variant = options.variant.as_deref().filter(|_| !turned);
-                    let rows = choose(T::DTYPE, options, channels, turned, variant)?;
+                    let on = (T::DTYPE, device.machine());
+                    let rows = choose(on, options, channels, turned, variant)?;
                     let finish = ConvFinish {
                         relu,
                         accumulate: false,
@@ -328,7 +330,7 @@ impl<T: Scalar> SparseConv3d<T> {
 /// The kernels for these channels: first the one that leaves the fewest columns empty, on Tensor Cores where there is a
 /// choice, of those the one that takes the weights as they lie; then one that reads any operand.
 fn choose(
-    dtype: Dtype,
+    (dtype, machine): (Dtype, &Machine),
     options: &ConvOptions,
     [_, columns]: [usize; 2],
     turned: bool,
@@ -338,7 +340,7 @@ fn choose(
     let own = multiplied_as(dtype, options.precision);
     let mut tried = Vec::new();
     let mut rows: Vec<&'static Row> = Vec::new();
-    for row in conv_rows(own) {
+    for row in conv_rows(own, machine, variant) {
         let reason = if variant.is_some_and(|name| name != row.name) {
             "another is asked for"
         } else if strict {
@@ -365,7 +367,7 @@ fn choose(
         });
     };
     // Full f32 serves TF32 where rows are not aligned.
-    let any = conv_rows(dtype).find(|row| row.vector == 1);
+    let any = conv_rows(dtype, machine, None).find(|row| row.vector == 1);
     let any = any.filter(|_| first.vector > 1 && variant.is_none());
     Ok([Some(first), any])
 }

@@ -9,7 +9,7 @@ pub const PANEL_BYTES: usize = 128;
 /// Steps of 32 bytes along k that a stage is multiplied in, one `wgmma` each.
 pub const STEPS: usize = 4;
 /// Bytes of A, and of 64 columns of B, that one half and stage hold.
-pub const SLAB: usize = HALF * PANEL_BYTES;
+pub const SMEM_TILE: usize = HALF * PANEL_BYTES;
 
 /// Row of a strip that is none: its thread block has no more.
 pub const NO_STRIP: u32 = u32::MAX;

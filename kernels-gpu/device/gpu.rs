@@ -94,8 +94,8 @@ pub use body::*;
 
 /// [`thread`], computed here and now: what is derived from it is not carried in registers through a loop.
 #[inline(always)]
-pub fn thread_again() -> u32 {
-    super::ptx::warp::again(thread())
+pub fn rematerialize_thread() -> u32 {
+    super::ptx::warp::rematerialize(thread())
 }
 
 /// A kernel entry: `kernel!(name(params: Type, at) => body)`; `at` is the generic address of the parameter, where

@@ -1,5 +1,5 @@
 //! What bodies are written in; no family is named here. `gpu` is the seam to the compiler, `ptx` one instruction per function,
-//! `elem`, `mma`, `warpgroup` and `walk` what bodies are generic over, `stages` the ring of the asynchronous ones, `epilogue` and
+//! `elem`, `mma`, `warpgroup`, `atom` and `walk` what bodies are generic over, `stages` the ring of the asynchronous ones, `epilogue` and
 //! `store` the way to C, `entry` the table expanded.
 
 /// Repeats a block for `i` in `0..n`, n <= 8, as straight code: LLVM leaves loops around inline asm
@@ -26,7 +26,7 @@ macro_rules! unroll {
     }};
 }
 
-pub mod carry;
+pub mod atom;
 pub mod elem;
 mod entry;
 pub mod epilogue;
@@ -36,6 +36,7 @@ pub mod mma;
 pub mod ptx;
 pub mod rows;
 pub mod scan;
+pub mod split_k;
 pub mod stages;
 pub mod store;
 pub mod tile;

@@ -68,18 +68,18 @@ pub(crate) trait Stages {
 
     /// Lets the stage be overwritten, as far as this warp goes, unless there is [`NONE`].
     #[inline(always)]
-    fn free(slot: u32) {
+    fn release_pending(slot: u32) {
         if slot != NONE {
-            Self::give_back(slot);
+            Self::release(slot);
         }
     }
 
     /// Lets the stage be overwritten, as far as this warp goes.
     #[inline(always)]
-    fn give_back(slot: u32) {
+    fn release(slot: u32) {
         // One lane arrives for all, when all have read.
         warp::sync_lanes(u32::MAX);
-        if gpu::thread_again().is_multiple_of(32) {
+        if gpu::rematerialize_thread().is_multiple_of(32) {
             barrier::arrive(Self::empty(slot));
         }
     }

@@ -1,7 +1,7 @@
 //! A convolution's product: kernel, grid and tensor map of the weights.
 
 use einsparse_kernels::abi::{
-    B_COLUMNS, FLAG_ACCUMULATE, FLAG_BIAS_COLUMNS, FLAG_RELU, FLAG_VECTORS, Operation,
+    B_COLUMNS, FLAG_ACCUMULATE, FLAG_BIAS_COLUMNS, FLAG_RELU, FLAG_VECTORS,
 };
 use einsparse_kernels::families::{
     CONV_GRADIENT, CONV_TURN, ConvParams, ConvStepParams, ConvWordsParams,
@@ -15,6 +15,7 @@ use crate::families::gather_gemm::kernel_map::{KernelMap, MapArrays};
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Heads, heads_map};
 use crate::launch::{MAX_GRID_Y, Turns, refused, small, within};
+use crate::machine::Machine;
 use crate::registry::Dtype;
 
 /// Operands in device memory; leading dimensions in elements.
@@ -85,13 +86,21 @@ impl Multiplier {
     }
 }
 
-/// The rows that multiply elements of this type, those of gradients of weights apart.
-pub(crate) fn conv_rows(dtype: Dtype) -> impl Iterator<Item = &'static Row> {
-    kernels().iter().filter(move |row| {
-        row.operation == Operation::Convolution
-            && (row.module == "conv" || row.module == "conv_simt" && !is_gradient(row))
-            && row.dtype == dtype
-    })
+/// The rows that multiply elements of this type on this GPU, those of gradients of weights apart. `mma.sync` is for those without
+/// `wgmma`, and for who asks for it by name.
+pub(crate) fn conv_rows<'n>(
+    dtype: Dtype,
+    machine: &Machine,
+    asked: Option<&'n str>,
+) -> impl Iterator<Item = &'static Row> + use<'n> {
+    let wgmma = machine.wgmma > 0.0;
+    let rows = kernels().iter().filter(move |row| match row.module {
+        "conv" => wgmma,
+        "conv_mma" => !wgmma || asked == Some(row.name),
+        "conv_simt" => !is_gradient(row),
+        _ => false,
+    });
+    rows.filter(move |row| row.dtype == dtype)
 }
 
 /// Whether matrices that lie `turned`, as `[t, m, c]`, or not, have to be turned over for a kernel.

@@ -14,6 +14,7 @@ use crate::families::gather_gemm::conv::{conv_step, is_gradient, reads, row_byte
 use crate::families::gather_gemm::kernel_map::{KernelMap, MapArrays};
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{MAX_GRID_X, MAX_GRID_Y, Turns, refused, small, within};
+use crate::machine::Machine;
 use crate::registry::Dtype;
 
 /// Operands in device memory; leading dimensions in elements.
@@ -126,12 +127,13 @@ fn tiles(row: &Row, [c, m]: [usize; 2]) -> usize {
 }
 
 /// Kernels for this element type, the one that fits these channels best first. Full f32 serves TF32 where rows are not aligned.
-fn choose(dtype: Dtype, channels: [usize; 2]) -> Vec<&'static Row> {
+fn choose(machine: &Machine, dtype: Dtype, channels: [usize; 2]) -> Vec<&'static Row> {
     let own = |row: &&Row| {
         let stored = row.dtype == Dtype::F32 && dtype == Dtype::Tf32 && row.vector == 1;
         row.operation == Operation::Convolution
             && is_gradient(row)
             && (row.dtype == dtype || stored)
+            && (row.arch == "sm_80" || machine.wgmma > 0.0)
     };
     let mut rows: Vec<&'static Row> = kernels().iter().filter(own).collect();
     // The least that is multiplied for nothing, then the fewest tiles; what reads anything last.
@@ -150,7 +152,7 @@ impl WeightGradient {
         (map, arrays): (&KernelMap, &MapArrays<DeviceMemory>),
         channels: [usize; 2],
     ) -> Result<Self> {
-        let rows = choose(dtype, channels);
+        let rows = choose(device.machine(), dtype, channels);
         let missing = || Error::NoKernel {
             indirect: format!(
                 "dW[t,c,m] = Map[o,i,t] * In[i,c] * dOut[o,m] in {}",

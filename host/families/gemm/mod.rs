@@ -1,5 +1,6 @@
 //! Blocks and dense matrices on Tensor Cores. The kernels: `kernels-gpu/families/gemm`.
 
+pub(crate) mod cost;
 pub(crate) mod dense;
 pub(crate) mod nm;
 pub(crate) mod offers;

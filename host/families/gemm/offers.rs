@@ -13,12 +13,15 @@ use crate::error::{Refusal, Result};
 use crate::families::spmm::gather::Gather;
 use crate::indirect::SpmmForm;
 use crate::launch::{Extents, Matrix, Product, refused};
-use crate::offer::{Answer, Question, products_of};
+use crate::offer::{Answer, CostOf, Question, products_of};
 use crate::registry::has_strips;
+
+/// Its rows of the table, and what they cost.
+pub(crate) const FAMILY: (&str, CostOf) = ("gemm", super::cost::predict);
 
 /// The kernels for a matrix of blocks, a dense one, and one with two of four.
 pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
-    products_of(question, "gemm", product)
+    products_of(question, FAMILY, product)
 }
 
 fn product(

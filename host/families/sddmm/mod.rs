@@ -1,5 +1,6 @@
 //! Dense times dense at the places of a pattern. The kernels: `kernels-gpu/families/sddmm`.
 
+pub(crate) mod cost;
 pub(crate) mod cpu;
 pub(crate) mod offers;
 pub(crate) mod panes;

@@ -4,7 +4,7 @@ use einsparse_formats::Format;
 use einsparse_kernels::abi::{A_COLUMNS, B_COLUMNS, Operation};
 use einsparse_kernels::table::{Row, kernels};
 
-use crate::cost::{Samples, predict_samples};
+use super::cost::{Samples, predict_samples};
 use crate::einsum::Mode;
 use crate::error::Refusal;
 use crate::families::sddmm::panes::chunks;

@@ -6,7 +6,7 @@ use einsparse_kernels::families::{CHUNK, MOST_CHUNKS, PICK_GROUPS, PICK_ROWS, Pa
 use einsparse_kernels::table::Row;
 use rayon::prelude::*;
 
-use crate::cost::tile_clocks;
+use super::cost::tile_clocks;
 use crate::error::{Error, Result};
 use crate::families::gemm::strips::{deal, rounds};
 use crate::worklist::Runs;

@@ -6,7 +6,7 @@ use einsparse_kernels::abi::{FLAG_ACCUMULATE, FLAG_MASK_VALUES, Item, Operation}
 use einsparse_kernels::families::SddmmParams;
 use einsparse_kernels::table::Row;
 
-use crate::cost::sample_limit;
+use super::cost::sample_limit;
 use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::einsum::Mode;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use einsparse_kernels::abi::{FLAG_VECTORS, Item, Slot, SpmmParams, WalkKind};
 use einsparse_kernels::table::Row;
 
-use crate::cost::{bundle_weight, bundled_limit, row_limit};
+use super::cost::gather::{bundle_weight, bundled_limit};
+use crate::cost::row_limit;
 use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::Result;

@@ -2,6 +2,7 @@
 
 pub(crate) mod batched;
 pub(crate) mod bitmap;
+pub(crate) mod cost;
 pub(crate) mod gather;
 pub(crate) mod offers;
 pub(crate) mod staged;

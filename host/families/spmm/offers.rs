@@ -14,11 +14,14 @@ use crate::device::Device;
 use crate::error::{Refusal, Result};
 use crate::indirect::SpmmForm;
 use crate::launch::{Extents, Matrix, Product, refused};
-use crate::offer::{Answer, Question, products_of};
+use crate::offer::{Answer, CostOf, Question, products_of};
+
+/// Its rows of the table, and what they cost.
+pub(crate) const FAMILY: (&str, CostOf) = ("spmm", super::cost::predict);
 
 /// The kernels for a matrix of single entries.
 pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
-    products_of(question, "spmm", product)
+    products_of(question, FAMILY, product)
 }
 
 fn product(

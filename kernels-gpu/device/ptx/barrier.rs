@@ -14,10 +14,12 @@ pub fn end(barrier: u32) {
     ptx!("mbarrier.inval.shared::cta.b64 [{b}];", b = in(reg32) barrier, options(nostack));
 }
 
-/// Makes this thread's [`init`]s visible to the copy engine.
+/// Makes this thread's [`init`]s visible to the copy engine, where there is one.
 #[inline(always)]
 pub fn init_fence() {
-    ptx!("fence.mbarrier_init.release.cluster;", options(nostack));
+    if !cfg!(arch = "sm_80") {
+        ptx!("fence.mbarrier_init.release.cluster;", options(nostack));
+    }
 }
 
 /// Makes this thread's writes to shared memory visible to `wgmma` and the copy engine.
@@ -50,11 +52,18 @@ pub fn expect(barrier: u32, bytes: u32) {
     );
 }
 
-/// Is the phase of this parity complete? Waits a moment before it says no.
+/// Is the phase of this parity complete? Waits a moment before it says no, where the GPU can.
 #[inline(always)]
 pub fn try_wait(barrier: u32, parity: u32) -> bool {
     // On the host, where nothing runs, a loop around this still ends.
     let mut done = 1u32;
+    if cfg!(arch = "sm_80") {
+        ptx!(
+            "{{ .reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [{b}], {parity}; selp.u32 {done}, 1, 0, p; }}",
+            b = in(reg32) barrier, parity = in(reg32) parity, done = inout(reg32) done, options(nostack)
+        );
+        return done != 0;
+    }
     ptx!(
         "{{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [{b}], {parity}; selp.u32 {done}, 1, 0, p; }}",
         b = in(reg32) barrier, parity = in(reg32) parity, done = inout(reg32) done, options(nostack)

@@ -68,12 +68,12 @@ impl Weights {
     /// Once, in front of the loop.
     #[inline(always)]
     pub fn new() -> Weights {
-        let again = super::warp::again;
+        let rematerialize = super::warp::rematerialize;
         Weights {
-            low: [0x2, 0x202, 0x2_0202].map(again),
-            high: [0x1, 0x101, 0x1_0101].map(again),
+            low: [0x2, 0x202, 0x2_0202].map(rematerialize),
+            high: [0x1, 0x101, 0x1_0101].map(rematerialize),
             // Of each set bit's bytes 3 2 to 1 0, 7 6 to 5 4.
-            pick: [0u32.wrapping_sub(0x22), 0u32.wrapping_sub(0x11)].map(again),
+            pick: [0u32.wrapping_sub(0x22), 0u32.wrapping_sub(0x11)].map(rematerialize),
         }
     }
 }

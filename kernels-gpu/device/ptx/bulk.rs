@@ -5,7 +5,7 @@ use super::ptx;
 /// Starts the copy of the tile at column `x`, row `y` to shared `to`; its bytes count at `barrier`.
 /// What lies outside the tensor arrives as zeros. `to`: aligned to 128 bytes.
 #[inline(always)]
-pub fn load(to: u32, map: u64, x: u32, y: u32, barrier: u32) {
+pub fn tma_load_2d(to: u32, map: u64, x: u32, y: u32, barrier: u32) {
     ptx!(
         "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [{to}], [{map}, {{{x}, {y}}}], [{bar}];",
         to = in(reg32) to, map = in(reg64) map, x = in(reg32) x, y = in(reg32) y, bar = in(reg32) barrier,
@@ -15,7 +15,7 @@ pub fn load(to: u32, map: u64, x: u32, y: u32, barrier: u32) {
 
 /// The same of a tensor of three axes.
 #[inline(always)]
-pub fn load_3d(to: u32, map: u64, [x, y, z]: [u32; 3], barrier: u32) {
+pub fn tma_load_3d(to: u32, map: u64, [x, y, z]: [u32; 3], barrier: u32) {
     ptx!(
         "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [{to}], [{map}, {{{x}, {y}, {z}}}], [{bar}];",
         to = in(reg32) to, map = in(reg64) map, x = in(reg32) x, y = in(reg32) y, z = in(reg32) z,
@@ -25,7 +25,7 @@ pub fn load_3d(to: u32, map: u64, [x, y, z]: [u32; 3], barrier: u32) {
 
 /// The same of a tensor of four axes.
 #[inline(always)]
-pub fn load_4d(to: u32, map: u64, [x, y, z, w]: [u32; 4], barrier: u32) {
+pub fn tma_load_4d(to: u32, map: u64, [x, y, z, w]: [u32; 4], barrier: u32) {
     ptx!(
         "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [{to}], [{map}, {{{x}, {y}, {z}, {w}}}], [{bar}];",
         to = in(reg32) to, map = in(reg64) map, x = in(reg32) x, y = in(reg32) y, z = in(reg32) z,
@@ -35,7 +35,7 @@ pub fn load_4d(to: u32, map: u64, [x, y, z, w]: [u32; 4], barrier: u32) {
 
 /// Of three axes; how L2 treats it says `policy`.
 #[inline(always)]
-pub fn load_3d_under(to: u32, map: u64, [x, y, z]: [u32; 3], barrier: u32, policy: u64) {
+pub fn tma_load_3d_under(to: u32, map: u64, [x, y, z]: [u32; 3], barrier: u32, policy: u64) {
     ptx!(
         "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [{to}], [{map}, {{{x}, {y}, {z}}}], [{bar}], {policy};",
         to = in(reg32) to, map = in(reg64) map, x = in(reg32) x, y = in(reg32) y, z = in(reg32) z,

@@ -1,4 +1,4 @@
-//! Global memory: predicated loads, stores, and the release/acquire pair of a carry. A load gives zeros
+//! Global memory: predicated loads, stores, and the release/acquire pair of a split-K fix-up. A load gives zeros
 //! where `ok` is false; addresses are aligned to what is loaded.
 
 use super::ptx;

@@ -3,9 +3,9 @@
 
 use super::ptx;
 
-/// Lets the next kernel start once every thread block has come here; what it may touch is told by [`wait_for_previous`].
+/// Lets the next kernel start once every thread block has come here; what it may touch is told by [`wait_dependency`].
 #[inline(always)]
-pub fn let_next_start() {
+pub fn launch_dependents() {
     if cfg!(arch = "sm_90a") {
         ptx!("griddepcontrol.launch_dependents;", options(nostack));
     }
@@ -14,7 +14,7 @@ pub fn let_next_start() {
 /// Waits until the kernel ahead has ended and its writes are visible. To loads through L2 (`fresh`), that is: `nc` loads say
 /// that nothing writes while the kernel runs, and ptxas may move them in front of the wait.
 #[inline(always)]
-pub fn wait_for_previous() {
+pub fn wait_dependency() {
     if cfg!(arch = "sm_90a") {
         ptx!("griddepcontrol.wait;", options(nostack));
     }

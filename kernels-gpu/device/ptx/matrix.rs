@@ -1,6 +1,7 @@
 //! `ldmatrix`, `mma.sync` and the conversions around them. Fragment layouts: `crate::frag`.
 
-use super::ptx;
+use super::{copy, ptx, warp};
+use crate::device::gpu;
 
 /// Four 8 x 8 matrices of 16-bit elements; lanes 8r..8r+8 give the rows of matrix r.
 #[inline(always)]
@@ -205,11 +206,24 @@ pub fn positive_bf16x2(x: u32) -> u32 {
 /// Stores four 8 x 8 matrices of 16-bit elements; lanes 8r..8r+8 give the rows of matrix r. Inverse of [`ldmatrix_x4`].
 #[inline(always)]
 pub fn stmatrix_x4(to: u32, v: [u32; 4]) {
+    if cfg!(arch = "sm_80") {
+        return store_matrices(to, v);
+    }
     ptx!(
         "stmatrix.sync.aligned.m8n8.x4.shared.b16 [{to}], {{{a}, {b}, {c}, {d}}};",
         to = in(reg32) to, a = in(reg32) v[0], b = in(reg32) v[1], c = in(reg32) v[2], d = in(reg32) v[3],
         options(nostack)
     );
+}
+
+/// [`stmatrix_x4`] without that instruction: a lane stores its words of a row to where another lane says.
+#[inline(always)]
+fn store_matrices(to: u32, v: [u32; 4]) {
+    let lane = gpu::thread() % 32;
+    unroll!(r < 4, {
+        let row = warp::shuffle::<32>(to, r as u32 * 8 + lane / 4, u32::MAX);
+        copy::store_shared_b32(row + lane % 4 * 4, v[r]);
+    });
 }
 
 /// The same, of the transposed matrices: the lanes' addresses are those of the columns of what they hold.

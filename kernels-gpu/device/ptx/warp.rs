@@ -74,7 +74,7 @@ pub fn elected() -> bool {
 
 /// The value itself, unknown to the compiler.
 #[inline(always)]
-pub fn again(value: u32) -> u32 {
+pub fn rematerialize(value: u32) -> u32 {
     let mut out = value;
     ptx!("mov.u32 {v}, {v};", v = inout(reg32) out, options(nostack));
     out

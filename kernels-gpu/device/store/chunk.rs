@@ -22,9 +22,9 @@ pub struct Spot {
     pub m: u32,
     /// Row and column of C of the first element.
     pub corner: [u32; 2],
-    /// The warpgroup, and [`SLAB`] bytes of shared memory for it.
+    /// The warpgroup, and [`SMEM_TILE`] bytes of shared memory for it.
     pub half: u32,
-    pub slab: u32,
+    pub smem: u32,
     /// Lane, and warp of the warpgroup.
     pub lane: u32,
     pub warp: u32,
@@ -33,21 +33,21 @@ pub struct Spot {
 impl Spot {
     /// Of this thread.
     #[inline(always)]
-    pub fn of(m: u32, corner: [u32; 2], (half, slab): (u32, u32)) -> Spot {
+    pub fn of(m: u32, corner: [u32; 2], (half, smem): (u32, u32)) -> Spot {
         Spot {
             m,
             corner,
             half,
-            slab,
-            lane: gpu::thread_again() % 32,
-            warp: gpu::thread_again() / 32 % 4,
+            smem,
+            lane: gpu::rematerialize_thread() % 32,
+            warp: gpu::rematerialize_thread() / 32 % 4,
         }
     }
 
     /// The same, made anew: places derived from it are not carried in registers through a loop.
     #[inline(always)]
-    pub fn again(self) -> Spot {
-        Self::of(self.m, self.corner, (self.half, self.slab))
+    pub fn rematerialize(self) -> Spot {
+        Self::of(self.m, self.corner, (self.half, self.smem))
     }
 }
 
@@ -58,17 +58,17 @@ pub trait TypeOfC {
     /// Adds the bias of a chunk's columns, the lane's first of which is `column`.
     fn add_bias(o: Output, column: u32, x: &mut Chunk);
     /// Stores chunk `c` in pieces of 16 bytes.
-    fn send_pieces<const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &Chunk);
+    fn store_pieces<const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &Chunk);
     /// Stores all chunks in pieces of 16 bytes.
     #[inline(always)]
-    fn send_all<const ORDER: u32, const CHUNKS: usize>(o: Output, spot: Spot, acc: &Acc<CHUNKS>) {
+    fn store_all<const ORDER: u32, const CHUNKS: usize>(o: Output, spot: Spot, acc: &Acc<CHUNKS>) {
         unroll!(c < CHUNKS, most 4, {
-            Self::send_pieces::<ORDER>(o, spot, c as u32, &acc.0[c]);
+            Self::store_pieces::<ORDER>(o, spot, c as u32, &acc.0[c]);
         });
     }
 
     /// Stores chunk `c` element by element, or adds it to C.
-    fn send_elements<const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &Chunk);
+    fn store_elements<const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &Chunk);
 }
 
 impl<E: Elem<Acc = f32>> TypeOfC for E {
@@ -92,19 +92,19 @@ impl<E: Elem<Acc = f32>> TypeOfC for E {
     }
 
     #[inline(always)]
-    fn send_pieces<const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &Chunk) {
+    fn store_pieces<const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &Chunk) {
         if E::BYTES == 4 {
-            send_words::<E>(o, spot, c, x);
+            store_words::<E>(o, spot, c, x);
         } else if ORDER & C_COLUMNS == 0 {
-            send_rows::<E>(o, spot, c, x);
+            store_rows::<E>(o, spot, c, x);
         } else {
-            send_columns::<E>(o, spot, c, x);
+            store_columns::<E>(o, spot, c, x);
         }
     }
 
     #[inline(always)]
-    fn send_elements<const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &Chunk) {
-        send_each::<E, ORDER>(o, spot, c, x);
+    fn store_elements<const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &Chunk) {
+        store_each::<E, ORDER>(o, spot, c, x);
     }
 }
 
@@ -139,7 +139,7 @@ pub fn activate<T: TypeOfC, const ATOMS: usize>(o: Output, spot: Spot, c: u32, x
         clip(x);
     }
     unroll!(j < 8 / ATOMS, {
-        if warp::again(o.flags) & FLAG_GELU != 0 {
+        if warp::rematerialize(o.flags) & FLAG_GELU != 0 {
             unroll!(i < 4 * ATOMS, {
                 let k = 4 * ATOMS * j + i;
                 x[k] = F32::gelu(x[k]);
@@ -193,19 +193,19 @@ macro_rules! stage {
 
 /// A warp's 16 rows of 64 columns into shared memory, as rows of 128 bytes. `own`: the lane's place ([`frag::ldmatrix_x4`]).
 #[inline(always)]
-pub fn stage_rows<E: Elem<Acc = f32>>(x: &Chunk, slab: u32, own: (u32, u32)) {
-    stage_piece::<E>(x, slab, (0, PANEL_BYTES as u32), own);
+pub fn stage_rows<E: Elem<Acc = f32>>(x: &Chunk, smem: u32, own: (u32, u32)) {
+    stage_piece::<E>(x, smem, (0, PANEL_BYTES as u32), own);
 }
 
 /// The same into rows of `row_bytes`, from 16 bytes number `first` on.
 #[inline(always)]
 pub fn stage_piece<E: Elem<Acc = f32>>(
     x: &Chunk,
-    slab: u32,
+    smem: u32,
     (first, row_bytes): (u32, u32),
     (r, piece): (u32, u32),
 ) {
-    stage!(x, matrix::stmatrix_x4, j => slab + frag::swizzle(r, first + 2 * j as u32 + piece, row_bytes));
+    stage!(x, matrix::stmatrix_x4, j => smem + frag::swizzle(r, first + 2 * j as u32 + piece, row_bytes));
 }
 
 /// Where a lane's part of step `j` lies of 64 x 64 that a warpgroup stages transposed: of the four 8 x 8 matrices, two lie side by side
@@ -218,31 +218,31 @@ fn transposed(lane: u32, warp: u32, j: u32) -> u32 {
 
 /// A warpgroup's 64 x 64 into shared memory, transposed: rows of 128 bytes.
 #[inline(always)]
-pub fn stage_columns<E: Elem<Acc = f32>>(x: &Chunk, slab: u32, (lane, warp): (u32, u32)) {
-    stage!(x, matrix::stmatrix_x4_trans, j => slab + transposed(lane, warp, j as u32));
+pub fn stage_columns<E: Elem<Acc = f32>>(x: &Chunk, smem: u32, (lane, warp): (u32, u32)) {
+    stage!(x, matrix::stmatrix_x4_trans, j => smem + transposed(lane, warp, j as u32));
 }
 
 /// The lane's 16 bytes of row `row` of what is staged in rows of 128 bytes.
 #[inline(always)]
-pub fn staged(slab: u32, row: u32, lane: u32) -> [u32; 4] {
-    copy::load_shared_v4(slab + frag::swizzle(row, lane % 8, PANEL_BYTES as u32))
+pub fn staged(smem: u32, row: u32, lane: u32) -> [u32; 4] {
+    copy::load_shared_v4(smem + frag::swizzle(row, lane % 8, PANEL_BYTES as u32))
 }
 
 /// Through shared memory, each warp its own 16 rows, to whole rows of 128 bytes. Ordinary stores: the copy engine would put
 /// them behind the copies of the stages ahead.
 #[inline(always)]
-fn send_rows<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &Chunk) {
+fn store_rows<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &Chunk) {
     let (lane, warp, [top, left]) = (spot.lane, spot.warp, spot.corner);
-    let slab = spot.slab + warp * 2048;
+    let smem = spot.smem + warp * 2048;
     let own = frag::ldmatrix_x4(lane);
     let row = top + warp * 16 + lane / 8;
     let column = left + lane % 8 * 8 + c * 64;
     let line = o.c + row as u64 * o.ldc_bytes as u64 + column as u64 * 2;
     warp::sync_lanes(u32::MAX);
-    stage!(x, matrix::stmatrix_x4, j => slab + frag::swizzle(own.0, 2 * j as u32 + own.1, PANEL_BYTES as u32));
+    stage!(x, matrix::stmatrix_x4, j => smem + frag::swizzle(own.0, 2 * j as u32 + own.1, PANEL_BYTES as u32));
     warp::sync_lanes(u32::MAX);
     unroll!(j < 4, {
-        let eight = staged(slab, j as u32 * 4 + lane / 8, lane);
+        let eight = staged(smem, j as u32 * 4 + lane / 8, lane);
         let row = row + j as u32 * 4;
         let inside = row < spot.m && column < o.n;
         let eight = gated::<E>(o, (row, column), inside, eight);
@@ -254,17 +254,17 @@ fn send_rows<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &Chunk) {
 
 /// The same for C as `[n, m]`: the warpgroup turns 64 x 64 at a time, and a column of the strip leaves as a line of 128 bytes.
 #[inline(always)]
-fn send_columns<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &Chunk) {
-    let (lane, warp, slab, [top, left]) = (spot.lane, spot.warp, spot.slab, spot.corner);
+fn store_columns<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &Chunk) {
+    let (lane, warp, smem, [top, left]) = (spot.lane, spot.warp, spot.smem, spot.corner);
     let row = top + lane % 8 * 8;
     let line = warp * 16 + lane / 8;
     let column = left + line + c * 64;
     let at = o.c + column as u64 * o.ldc_bytes as u64 + row as u64 * 2;
     barrier::sync_named(1 + spot.half, 128);
-    stage!(x, matrix::stmatrix_x4_trans, j => slab + transposed(lane, warp, j as u32));
+    stage!(x, matrix::stmatrix_x4_trans, j => smem + transposed(lane, warp, j as u32));
     barrier::sync_named(1 + spot.half, 128);
     unroll!(j < 4, {
-        let eight = staged(slab, line + j as u32 * 4, lane);
+        let eight = staged(smem, line + j as u32 * 4, lane);
         let column = column + j as u32 * 4;
         let inside = row < spot.m && column < o.n;
         let eight = gated::<E>(o, (column, row), inside, eight);
@@ -276,7 +276,7 @@ fn send_columns<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &Chunk) {
 
 /// Pairs of neighbours of 4 bytes as they lie in registers: the four lanes of a row fill a sector of 32 bytes.
 #[inline(always)]
-pub fn send_words<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &Chunk) {
+pub fn store_words<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &Chunk) {
     let (down, right) = frag::accumulator(spot.lane, 0);
     let column = spot.corner[1] + c * 64 + right;
     unroll!(r < 2, {
@@ -332,20 +332,20 @@ impl<E: Elem<Acc = f32>> Cell for E {
 /// Element by element, through shared memory: neighbouring lanes store neighbours. One after the other: more loads at a time
 /// would want registers that the multiplication has.
 #[inline(always)]
-pub fn send_each<S: Cell, const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &Chunk) {
+pub fn store_each<S: Cell, const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &Chunk) {
     let lane = spot.lane;
-    let slab = spot.slab + spot.warp * 2048;
+    let smem = spot.smem + spot.warp * 2048;
     let (own, right) = frag::accumulator(lane, 0);
     let corner = [spot.corner[0] + spot.warp * 16, spot.corner[1] + c * 64];
     // 32 columns of a warp's 16 rows fill its shared memory.
-    let mut h = warp::again(0);
+    let mut h = warp::rematerialize(0);
     while h < 2 {
         warp::stay_rolled();
         warp::sync_lanes(u32::MAX);
         let first = place(own, right);
         unroll!(j < 4, {
             // As `place(own, 8 * j + right)`.
-            let to = slab + (first ^ (32 * j as u32));
+            let to = smem + (first ^ (32 * j as u32));
             unroll!(r < 2, {
                 let k = 4 * j + ROWS[r];
                 let two = if h == 0 {
@@ -358,7 +358,7 @@ pub fn send_each<S: Cell, const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &C
             });
         });
         warp::sync_lanes(u32::MAX);
-        let mut step = warp::again(0);
+        let mut step = warp::rematerialize(0);
         while step < 16 {
             warp::stay_rolled();
             let (down, right) = if ORDER & C_COLUMNS == 0 {
@@ -366,7 +366,7 @@ pub fn send_each<S: Cell, const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &C
             } else {
                 (lane % 16, step * 2 + lane / 16)
             };
-            let x = f32::from_bits(copy::load_shared_b32(slab + place(down, right)));
+            let x = f32::from_bits(copy::load_shared_b32(smem + place(down, right)));
             let [row, column] = [corner[0] + down, corner[1] + 32 * h + right];
             let [line, place] = if ORDER & C_COLUMNS == 0 {
                 [row, column]
@@ -387,7 +387,7 @@ pub fn send_each<S: Cell, const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &C
     }
 }
 
-/// Byte of an element of 4 bytes in 16 rows of 32, for [`send_each`]: neither its stores nor its loads wait for banks.
+/// Byte of an element of 4 bytes in 16 rows of 32, for [`store_each`]: neither its stores nor its loads wait for banks.
 #[inline(always)]
 fn place(row: u32, column: u32) -> u32 {
     frag::swizzle(row, column / 4, PANEL_BYTES as u32) + column % 4 * 4

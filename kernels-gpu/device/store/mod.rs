@@ -14,17 +14,17 @@ pub struct StoreTile<const CHUNKS: usize, const ORDER: u32>;
 
 impl<const CHUNKS: usize, const ORDER: u32> StoreTile<CHUNKS, ORDER> {
     /// Finishes the sums of a warpgroup, 64 rows of C with the corner at row `top` and column `left`, and stores those
-    /// above row `m`. `slab`: [`SLAB`] bytes of shared memory for warpgroup `half`.
+    /// above row `m`. `smem`: [`SMEM_TILE`] bytes of shared memory for warpgroup `half`.
     #[inline(always)]
     pub fn write<T: TypeOfC>(
         o: Output,
         m: u32,
         corner: [u32; 2],
-        slab: (u32, u32),
+        smem: (u32, u32),
         stages: u32,
         acc: &mut Acc<CHUNKS>,
     ) {
-        Self::write_as::<T, true>(o, m, corner, slab, stages, acc);
+        Self::write_as::<T, true>(o, m, corner, smem, stages, acc);
     }
 
     /// [`Self::write`] in straight code unless `ROLLED`: a loop over chunks takes registers for a copy of one, and whoever
@@ -34,20 +34,20 @@ impl<const CHUNKS: usize, const ORDER: u32> StoreTile<CHUNKS, ORDER> {
         o: Output,
         m: u32,
         [top, left]: [u32; 2],
-        slab: (u32, u32),
+        smem: (u32, u32),
         stages: u32,
         acc: &mut Acc<CHUNKS>,
     ) {
         if top >= m {
             return;
         }
-        let spot = Spot::of(m, [top, left], slab);
+        let spot = Spot::of(m, [top, left], smem);
         let rows = Self::rows::<T>(o, spot, stages);
         const VECTORS: u32 = FLAG_VECTORS;
         const MORE: u32 = FLAG_ACCUMULATE | FLAG_BIAS_COLUMNS | FLAG_GELU;
         if o.flags & (VECTORS | MORE) == VECTORS {
             Self::scale_and_clip(o, rows, acc);
-            T::send_all::<ORDER, CHUNKS>(o, spot, acc);
+            T::store_all::<ORDER, CHUNKS>(o, spot, acc);
         } else if ROLLED {
             Self::finish::<T>(o, spot, rows, acc);
         } else {
@@ -86,15 +86,15 @@ impl<const CHUNKS: usize, const ORDER: u32> StoreTile<CHUNKS, ORDER> {
     /// the rest of the kernel, and longer than what a multiprocessor keeps of its instructions.
     #[inline(always)]
     fn finish<T: TypeOfC>(o: Output, spot: Spot, rows: (f32, [f32; 2]), acc: &Acc<CHUNKS>) {
-        let mut c = warp::again(0);
+        let mut c = warp::rematerialize(0);
         while c < CHUNKS as u32 {
             warp::stay_rolled();
-            let spot = spot.again();
+            let spot = spot.rematerialize();
             let x = Self::finished::<T>(o, spot, rows, c, acc);
             if o.flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS {
-                T::send_pieces::<ORDER>(o, spot, c, &x);
+                T::store_pieces::<ORDER>(o, spot, c, &x);
             } else {
-                T::send_elements::<ORDER>(o, spot, c, &x);
+                T::store_elements::<ORDER>(o, spot, c, &x);
             }
             c += 1;
         }
@@ -114,12 +114,12 @@ impl<const CHUNKS: usize, const ORDER: u32> StoreTile<CHUNKS, ORDER> {
             });
         }
         unroll!(c < CHUNKS, most 4, {
-            let spot = spot.again();
+            let spot = spot.rematerialize();
             chunk::activate::<T, 1>(o, spot, c as u32, &mut acc.0[c]);
             if o.flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS {
-                T::send_pieces::<ORDER>(o, spot, c as u32, &acc.0[c]);
+                T::store_pieces::<ORDER>(o, spot, c as u32, &acc.0[c]);
             } else {
-                T::send_elements::<ORDER>(o, spot, c as u32, &acc.0[c]);
+                T::store_elements::<ORDER>(o, spot, c as u32, &acc.0[c]);
             }
         });
     }

@@ -121,8 +121,8 @@ fn tell(p: &SampleParams, [top, left]: [u32; 2], turn: u32) {
 impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, SampleParams> for SampleBox {
     #[inline(always)]
     unsafe fn run(p: &SampleParams, _: u64) {
-        grid::let_next_start();
-        grid::wait_for_previous();
+        grid::launch_dependents();
+        grid::wait_dependency();
         // Written by the last thread block of this launch only when all have read it.
         let turn = global::load_b32_fresh(p.state + 20, true);
         let place = place(p, turn);

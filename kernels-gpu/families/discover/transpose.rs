@@ -75,8 +75,8 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, TransposeParams> for TransposeTile {
         let corner = [down * TRANSPOSE_ROWS, across * TRANSPOSE_COLUMNS];
         let source = p.source + item * p.rows as u64 * p.row_bytes;
         let out = p.out + item * p.columns as u64 * p.out_row_bytes;
-        grid::let_next_start();
-        grid::wait_for_previous();
+        grid::launch_dependents();
+        grid::wait_dependency();
         Self::fetch(p, source, corner);
         gpu::sync_threads();
         Self::store(p, out, corner);

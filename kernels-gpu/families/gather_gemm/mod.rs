@@ -5,6 +5,7 @@ mod rows;
 
 #[cfg(any(
     module = "conv",
+    module = "conv_mma",
     module = "conv_grad",
     module = "conv_pairs",
     module = "conv_simt",

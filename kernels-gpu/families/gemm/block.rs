@@ -80,7 +80,7 @@ impl<W: WalkInfo, E: MmaElem, const B: usize, const MA: usize, const NA: usize, 
             count: 0,
         };
         if slot != WHOLE_ROW {
-            sources = carry::<B>(p, slot, run.column);
+            sources = fix_up::<B>(p, slot, run.column);
             if sources.count == 0 {
                 return;
             }
@@ -260,7 +260,7 @@ fn partial_at<const B: usize>(p: &SpmmParams, slot: u32, row: u32, column: u32) 
 /// Leaves the partial sum of a cut block row. The thread block that arrives last gets the row's slots, the others an
 /// empty range.
 #[inline(always)]
-fn carry<const B: usize>(p: &SpmmParams, slot: u32, column: u32) -> Sources {
+fn fix_up<const B: usize>(p: &SpmmParams, slot: u32, column: u32) -> Sources {
     let [counter, first, count, _] = global::load_v4(p.slots + slot as u64 * 16, true);
     let mut index = gpu::thread();
     while index < (B * BLOCK_COLUMNS / 4) as u32 {

@@ -4,7 +4,7 @@ use crate::abi::*;
 use crate::device::gpu;
 use crate::device::kernel::Kernel;
 use crate::device::ptx::barrier;
-use crate::device::warpgroup::{CONSUMERS, FEW, MANY, WgmmaElem};
+use crate::device::warpgroup::{CONSUMER_REGISTERS, CONSUMERS, PRODUCER_REGISTERS, WgmmaElem};
 use crate::families::gemm::abi::*;
 
 impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize> Kernel<W, E, MarkedParams>
@@ -16,10 +16,10 @@ impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize> Kernel<W, E, MarkedParams>
         const { assert!(core::mem::offset_of!(MarkedParams, product) == 0) };
         Panel::<64, 64, CHUNKS, PLAIN>::set_up(at);
         if gpu::thread() >= CONSUMERS * 32 {
-            barrier::registers_down::<{ FEW }>();
+            barrier::registers_down::<{ PRODUCER_REGISTERS }>();
             Panel::<64, 64, CHUNKS, PLAIN>::produce(&p.product, at);
         } else {
-            barrier::registers_up::<{ MANY }>();
+            barrier::registers_up::<{ CONSUMER_REGISTERS }>();
             Panel::<64, 64, CHUNKS, PLAIN>::consume::<E, _>(p);
         }
     }

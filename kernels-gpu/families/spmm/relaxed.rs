@@ -1,4 +1,4 @@
-//! SpMM as in `spmm`, `C += alpha * A * B` in f32, but for cut rows: their pieces add to C by atomics, as they come. What the carry costs is
+//! SpMM as in `spmm`, `C += alpha * A * B` in f32, but for cut rows: their pieces add to C by atomics, as they come. What the split-K fix-up costs is
 //! measured against this (`Determinism::Relaxed`).
 
 use super::spmm::{bundle, gather, store};
@@ -16,7 +16,7 @@ impl<W: Walk, E: Elem, const LANES: u32, const VEC: usize, const REP: usize, con
 {
     #[inline(always)]
     unsafe fn run(p: &SpmmParams, _at: u64) {
-        grid::let_next_start();
+        grid::launch_dependents();
         let lane = gpu::thread() % LANES;
         let index = gpu::block_x() * Self::ITEMS + gpu::thread() / LANES;
         if index >= p.item_count {
@@ -27,7 +27,7 @@ impl<W: Walk, E: Elem, const LANES: u32, const VEC: usize, const REP: usize, con
         if slot == BUNDLE {
             return bundle::<W, E, LANES, VEC, REP, UNROLL>(p, row, len, column);
         }
-        grid::wait_for_previous();
+        grid::wait_dependency();
         let acc = gather::<W, E, LANES, VEC, REP, UNROLL, 1>(p, start, len, 0, column);
         if slot == WHOLE_ROW {
             return store::<E, LANES, VEC, REP>(p, row, len, column, &acc);

@@ -28,7 +28,7 @@ impl<
 {
     #[inline(always)]
     unsafe fn run(p: &SpmmParams, _at: u64) {
-        grid::let_next_start();
+        grid::launch_dependents();
         let lane = gpu::thread() % LANES;
         let part = gpu::thread() / LANES % SPLIT;
         let index = gpu::block_x() * Self::ITEMS + gpu::thread() / (LANES * SPLIT);
@@ -43,7 +43,7 @@ impl<
         if SPLIT == 1 && THREADS == BUNDLED_THREADS && slot == BUNDLE {
             return bundle::<W, E, LANES, VEC, REP, UNROLL>(p, row, len, column);
         }
-        grid::wait_for_previous();
+        grid::wait_dependency();
         let mut acc = gather::<W, E, LANES, VEC, REP, UNROLL, SPLIT>(p, start, len, part, column);
         if SPLIT > 1 {
             join::<E, LANES, VEC, REP, SPLIT, THREADS>(part, &mut acc);
@@ -51,7 +51,7 @@ impl<
                 return;
             }
         }
-        if slot == WHOLE_ROW || carry::<E, LANES, VEC, REP>(p, slot, lane, column, &mut acc) {
+        if slot == WHOLE_ROW || fix_up::<E, LANES, VEC, REP>(p, slot, lane, column, &mut acc) {
             store::<E, LANES, VEC, REP>(p, row, len, column, &acc);
         }
     }
@@ -138,7 +138,7 @@ pub(super) fn bundle<
     let span = |row: u32, ok: bool| global::load_v2(p.spans + row as u64 * 8, ok);
     let [start, mut len] = span(row, true);
     let mut ahead = span(row + 1, left > 1);
-    grid::wait_for_previous();
+    grid::wait_dependency();
     let mut run = Run::new::<W>(start, len);
     let mut acc = [[E::ZERO; VEC]; REP];
     let mut at = 0;
@@ -166,7 +166,7 @@ pub(super) fn bundle<
             row += 1;
         }
         // One way back to the top for all lanes: with two, segments of a warp would wait for each other at every row.
-        at = warp::again(at);
+        at = warp::rematerialize(at);
     }
 }
 
@@ -285,7 +285,7 @@ fn join<
 /// Leaves the partial sum of a cut row. True for the segment that arrives last: its accumulators then
 /// hold the row's sum, added in slot order.
 #[inline(always)]
-fn carry<E: Elem, const LANES: u32, const VEC: usize, const REP: usize>(
+fn fix_up<E: Elem, const LANES: u32, const VEC: usize, const REP: usize>(
     p: &SpmmParams,
     slot: u32,
     lane: u32,

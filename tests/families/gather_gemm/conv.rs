@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::support::{GUARD, Rng, gpu, small};
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::ops::{ConvGeometry, ConvOptions, KernelMap, KernelMapBuilder, SparseConv3d, Voxel};
+use einsparse::registry::kernels;
 use einsparse::{Context, Precision, Scalar, Tensor};
 
 /// A cloud of `count` voxels in a box, each once.
@@ -291,6 +292,38 @@ fn convolutions_of_f32_agree() {
 fn convolutions_in_tf32_agree() {
     let Some(gpu) = gpu() else { return };
     suite::<f32>(&gpu, &tf32());
+}
+
+/// The kernels of GPUs without `wgmma`, by name. `EINSPARSE_ARCH=sm_80` runs the suites above with them, from the code that those load.
+#[test]
+fn convolutions_by_mma_sync_agree() {
+    fn all<T: Scalar>(gpu: &Context) {
+        let rows = kernels().iter().filter(|row| row.module == "conv_mma");
+        for row in rows.filter(|row| row.dtype == T::DTYPE) {
+            let options = ConvOptions {
+                variant: Some(row.name.into()),
+                ..ConvOptions::default()
+            };
+            for (i, &(kernel, stride)) in GEOMETRIES.iter().enumerate() {
+                for (channels, gap) in
+                    [([16, 16], 0), ([24, 40], 8), ([72, 200], 8), ([128, 64], 0)]
+                {
+                    let voxels = &cloud(129 + 200 * i, 12, 5);
+                    let case = Case {
+                        voxels,
+                        kernel,
+                        stride,
+                        channels,
+                        gap,
+                    };
+                    agree::<T>(gpu, &case, &options);
+                }
+            }
+        }
+    }
+    let Some(gpu) = gpu() else { return };
+    all::<f16>(&gpu);
+    all::<bf16>(&gpu);
 }
 
 /// The GPU's maps are the CPU's, bit by bit, transposed too, and so are those that a builder makes again.

@@ -6,9 +6,9 @@ use einsparse_kernels::families::{
 
 use super::sort::{Sort, SortOut};
 use super::steps::Steps;
-use crate::cost::tile_of;
 use crate::driver::DeviceMemory;
 use crate::error::Result;
+use crate::families::spmm::cost::transposed::tile_of;
 use crate::kernel::Queue;
 use crate::launch::small;
 use crate::tensor::VECTOR_ENTRIES;

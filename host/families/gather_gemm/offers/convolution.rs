@@ -41,9 +41,10 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
         Err(reason) => return refuse(reason),
     };
     let dtype = multiplied_as(question.types.operands, question.options.precision);
-    let any = conv_rows(question.types.operands).find(|row| row.vector == 1);
+    let of = |dtype| conv_rows(dtype, question.machine, question.options.variant.as_deref());
+    let any = of(question.types.operands).find(|row| row.vector == 1);
     let mut offers = Vec::new();
-    for row in conv_rows(dtype).chain(any.filter(|row| row.dtype != dtype)) {
+    for row in of(dtype).chain(any.filter(|row| row.dtype != dtype)) {
         if !found.aligned.is_multiple_of(row.vector as usize) {
             continue;
         }

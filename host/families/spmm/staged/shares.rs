@@ -6,7 +6,7 @@ use einsparse_kernels::families::{
     PIECE_END, PIECE_OPEN, PIECE_WHOLE, SLICE, StagedJoin, StagedPiece, StagedSpan,
 };
 
-use crate::cost::staged::{self as cost, FINISH, Spread};
+use crate::families::spmm::cost::staged::{self as cost, FINISH, Spread};
 
 /// A cut this near to an end of a slice, in chunks, goes there.
 const SNAP: u64 = 1;

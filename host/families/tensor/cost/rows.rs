@@ -2,7 +2,8 @@
 
 use einsparse_kernels::table::Row;
 
-use crate::cost::{Cost, tile_of};
+use crate::cost::Cost;
+use crate::families::spmm::cost::transposed::tile_of;
 use crate::machine::Machine;
 
 /// A sum over entries by the numbers that decide its cost.

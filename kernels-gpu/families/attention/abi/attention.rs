@@ -1,7 +1,7 @@
 //! The module `attention`: `softmax(scale * Q K^T) V` at the entries of a mask, without a score in memory. A thread block
 //! takes 128 queries, two warpgroups of 64, against tiles of 128 gathered keys fed by the tensor copy engine.
 
-use crate::abi::{Dtype, HALF, MapWords, SLAB, STRIP, Tile};
+use crate::abi::{Dtype, HALF, MapWords, SMEM_TILE, STRIP, Tile};
 
 /// Neighbouring keys that are copied together.
 pub const ATTENTION_PIECE: usize = 64;
@@ -23,15 +23,15 @@ pub struct Attention<const CHUNKS: usize>;
 
 impl<const CHUNKS: usize> Attention<CHUNKS> {
     /// Bytes of 128 queries, or of 128 keys or values.
-    pub const BYTES: usize = 2 * CHUNKS * SLAB;
+    pub const BYTES: usize = 2 * CHUNKS * SMEM_TILE;
     /// Tiles of keys or values in flight.
     pub const SLOTS: usize = 5;
     /// Offset of the ring; the queries lie in front of it.
     pub const RING: usize = Self::BYTES;
-    /// Offset of the output buffers, [`SLAB`] bytes of each warpgroup.
+    /// Offset of the output buffers, [`SMEM_TILE`] bytes of each warpgroup.
     pub const OUT: usize = Self::RING + Self::SLOTS * Self::BYTES;
-    /// Offset of the barriers: full of each slot and of the queries, then empty of each; then two words for the carry.
-    pub const BARRIERS: usize = Self::OUT + 2 * SLAB;
+    /// Offset of the barriers: full of each slot and of the queries, then empty of each; then two words for the split-K fix-up.
+    pub const BARRIERS: usize = Self::OUT + 2 * SMEM_TILE;
 }
 
 impl<const CHUNKS: usize> Tile for Attention<CHUNKS> {

@@ -28,7 +28,7 @@ fn mask_of(p: &AttentionParams, tile: u32, half: u32, there: bool) -> u32 {
 
 #[inline(always)]
 fn entries_of(p: &AttentionParams, mask: u32) -> Entries {
-    let own = gpu::thread_again() % 128;
+    let own = gpu::rematerialize_thread() % 128;
     let at = p.masks + mask as u64 * ATTENTION_MASK as u64 + own as u64 * 8;
     Entries {
         mask,
@@ -72,7 +72,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
                 queries_parity ^= 1;
                 ring = Self::walk::<E>(p, now, half, ring, &mut out, &mut rows);
             }
-            Self::leave::<E>(p, now, half, &mut out, rows);
+            Self::epilogue::<E>(p, now, half, &mut out, rows);
         }
     }
 
@@ -186,7 +186,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
     #[inline(always)]
     fn give(slot: u32, there: bool) {
         if there {
-            Self::give_back(slot);
+            Self::release(slot);
         }
     }
 
@@ -217,13 +217,13 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
     /// Scores of this half's queries against the keys of a slot.
     #[inline(always)]
     fn score<E: WgmmaElem>(scores: &mut Acc<2>, slot: u32, half: u32) {
-        let queries = copy::arena() + half * (CHUNKS * SLAB) as u32;
+        let queries = copy::arena() + half * (CHUNKS * SMEM_TILE) as u32;
         let queries = frag::descriptor(queries, PANEL_BYTES as u32, 16);
         let keys = frag::descriptor(Self::stage(slot), PANEL_BYTES as u32, 16);
         unroll!(c < CHUNKS, most 4, {
             unroll!(step < STEPS, most 4, {
-                let a = onward(queries, c * SLAB + step * 32);
-                let b = onward(keys, c * 2 * SLAB + step * 32);
+                let a = onward(queries, c * SMEM_TILE + step * 32);
+                let b = onward(keys, c * 2 * SMEM_TILE + step * 32);
                 E::mma::<2, 0, 0>(scores, a, b);
             });
         });
@@ -232,9 +232,9 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
     /// Adds the values of a slot, by their weights.
     #[inline(always)]
     fn weigh<E: WgmmaElem>(out: &mut Acc<CHUNKS>, slot: u32, weights: &Weights) {
-        let values = frag::descriptor(Self::stage(slot), PANEL_BYTES as u32, SLAB as u32);
+        let values = frag::descriptor(Self::stage(slot), PANEL_BYTES as u32, SMEM_TILE as u32);
         unroll!(step < 8, {
-            let at = step / STEPS * CHUNKS * SLAB + step % STEPS * 16 * PANEL_BYTES;
+            let at = step / STEPS * CHUNKS * SMEM_TILE + step % STEPS * 16 * PANEL_BYTES;
             E::mma_registers::<CHUNKS, 1>(out, weights[step], onward(values, at));
         });
     }

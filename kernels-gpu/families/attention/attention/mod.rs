@@ -16,8 +16,8 @@ use crate::families::attention::abi::*;
 
 /// Registers a thread of the copying warpgroup keeps, and one of the multiplying ones gets: 40 + 2 x 232 is
 /// three times the 168 they start with.
-const FEW: u32 = 40;
-const MANY: u32 = 232;
+const PRODUCER_REGISTERS: u32 = 40;
+const CONSUMER_REGISTERS: u32 = 232;
 
 /// Place in the ring and parity of its phase.
 type Place = (u32, u32);
@@ -55,7 +55,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
     /// The barriers of the queries.
     const QUERIES: u32 = Self::SLOTS as u32;
 
-    /// Two words for the warpgroups that carry.
+    /// Two words for the warpgroups that fix up.
     #[inline(always)]
     fn scratch() -> u32 {
         copy::arena() + (Self::BARRIERS + (Self::SLOTS + 1) * 16) as u32
@@ -85,9 +85,9 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
             barrier::arrive_expect(full, Self::BYTES as u32);
             unroll!(half < 2, {
                 unroll!(c < CHUNKS, most 4, {
-                    let to = copy::arena() + ((half * CHUNKS + c) * SLAB) as u32;
+                    let to = copy::arena() + ((half * CHUNKS + c) * SMEM_TILE) as u32;
                     let row = now.row + (half * HALF) as u32;
-                    bulk::load_3d(to, at, [c as u32 * 64, row, now.head], full);
+                    bulk::tma_load_3d(to, at, [c as u32 * 64, row, now.head], full);
                 });
             });
             let mut before = keys;
@@ -113,7 +113,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
         }
     }
 
-    /// Starts the copies of a tile. `place`: which slab of the slot holds a piece's chunk.
+    /// Starts the copies of a tile. `place`: which tile of shared memory of the slot holds a piece's chunk.
     #[inline(always)]
     fn copy_tile(
         map: u64,
@@ -127,8 +127,8 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
         barrier::arrive_expect(full, Self::BYTES as u32);
         unroll!(piece < 2, {
             unroll!(c < CHUNKS, most 4, {
-                let to = Self::stage(slot) + (place(piece, c) * SLAB) as u32;
-                bulk::load_3d(to, map, [c as u32 * 64, keys[piece], head], full);
+                let to = Self::stage(slot) + (place(piece, c) * SMEM_TILE) as u32;
+                bulk::tma_load_3d(to, map, [c as u32 * 64, keys[piece], head], full);
             });
         });
     }
@@ -139,7 +139,7 @@ impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize> Kernel<W, E, AttentionParam
 {
     #[inline(always)]
     unsafe fn run(p: &AttentionParams, at: u64) {
-        grid::let_next_start();
+        grid::launch_dependents();
         if gpu::thread() == 0 {
             Self::make_barriers(1, CONSUMERS);
             bulk::prefetch_map(at);
@@ -147,14 +147,14 @@ impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize> Kernel<W, E, AttentionParam
             bulk::prefetch_map(at + 256);
         }
         gpu::sync_threads();
-        grid::wait_for_previous();
+        grid::wait_dependency();
         if gpu::thread() >= CONSUMERS * 32 {
-            barrier::registers_down::<FEW>();
+            barrier::registers_down::<PRODUCER_REGISTERS>();
             if gpu::thread() == CONSUMERS * 32 {
                 Self::produce(p, at);
             }
         } else {
-            barrier::registers_up::<MANY>();
+            barrier::registers_up::<CONSUMER_REGISTERS>();
             Self::consume::<E>(p);
         }
     }

@@ -26,7 +26,7 @@ fn quad_sum(x: f32) -> f32 {
 impl<const CHUNKS: usize> Attention<CHUNKS> {
     /// What becomes of the sums of a part.
     #[inline(always)]
-    pub(super) fn leave<E: WgmmaElem>(
+    pub(super) fn epilogue<E: WgmmaElem>(
         p: &AttentionParams,
         now: Queries,
         half: u32,
@@ -49,7 +49,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
         out: &mut Acc<CHUNKS>,
         rows: &mut Rows,
     ) -> bool {
-        let lane = gpu::thread_again() % 128;
+        let lane = gpu::rematerialize_thread() % 128;
         let place = |part: u32| {
             let index = (now.first + part) as u64 * 2 + half as u64;
             p.partial + index * attention_partial(CHUNKS) as u64 + lane as u64 * 16
@@ -135,8 +135,8 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
             });
         });
         let top = now.row + half * HALF as u32;
-        let lane = gpu::thread_again() % 32;
-        let row = top + gpu::thread_again() / 32 % 4 * 16 + frag::accumulator(lane, 0).0;
+        let lane = gpu::rematerialize_thread() % 32;
+        let row = top + gpu::rematerialize_thread() / 32 % 4 * 16 + frag::accumulator(lane, 0).0;
         if p.log_sum != 0 && lane % 4 == 0 {
             unroll!(r < 2, {
                 let row = row + 8 * r as u32;
@@ -162,8 +162,8 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
             gate: 0,
             gate_bytes: 0,
         };
-        let slab = copy::arena() + (Self::OUT + half as usize * SLAB) as u32;
-        StoreTile::<CHUNKS, PLAIN>::write::<E>(output, p.m, [top, 0], (half, slab), 1, out);
+        let smem = copy::arena() + (Self::OUT + half as usize * SMEM_TILE) as u32;
+        StoreTile::<CHUNKS, PLAIN>::write::<E>(output, p.m, [top, 0], (half, smem), 1, out);
     }
 }
 

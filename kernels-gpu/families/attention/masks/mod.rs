@@ -161,9 +161,9 @@ fn mask_of(pair: [u32; 2], half: u32, index: u32) -> u32 {
 impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, MaskParams> for MaskTiles {
     #[inline(always)]
     unsafe fn run(p: &MaskParams, _: u64) {
-        grid::let_next_start();
+        grid::launch_dependents();
         if p.flags & MASK_BESIDE == 0 {
-            grid::wait_for_previous();
+            grid::wait_dependency();
         }
         let own = gpu::block_x();
         let mask = over(own, p.strips);
@@ -185,7 +185,7 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, MaskParams> for MaskTiles {
         Self::deal_last(p, strips);
         if p.flags & MASK_BESIDE != 0 {
             // Whoever waits for this kernel waits for the one ahead too.
-            grid::wait_for_previous();
+            grid::wait_dependency();
         }
     }
 }

@@ -12,8 +12,8 @@ use crate::families::convert::abi::*;
 impl<W: WalkInfo, E: Elem, const ALIGNED: bool> Kernel<W, E, ConvertParams> for FillDense<ALIGNED> {
     #[inline(always)]
     unsafe fn run(p: &ConvertParams, _at: u64) {
-        grid::let_next_start();
-        grid::wait_for_previous();
+        grid::launch_dependents();
+        grid::wait_dependency();
         let wide = if ALIGNED { 16 / E::BYTES } else { 1 };
         let groups = global::load_b32_fresh(word(p.starts, p.block_rows as u64), true);
         let slots = (groups as u64 * p.group.value as u64).min(p.capacity as u64) as u32;

@@ -12,8 +12,8 @@ use crate::families::convert::abi::*;
 impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Index {
     #[inline(always)]
     unsafe fn run(p: &ConvertParams, _at: u64) {
-        grid::let_next_start();
-        grid::wait_for_previous();
+        grid::launch_dependents();
+        grid::wait_dependency();
         let block_row = gpu::block_x() * WARPS + gpu::thread() / 32;
         if block_row < p.block_rows {
             index(p, block_row);

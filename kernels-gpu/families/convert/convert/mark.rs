@@ -13,7 +13,7 @@ use crate::families::convert::abi::*;
 impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Mark {
     #[inline(always)]
     unsafe fn run(p: &ConvertParams, _at: u64) {
-        grid::let_next_start();
+        grid::launch_dependents();
         let (block_row, first, rows) = piece_rows(p, gpu::block_x());
         let words = block_row as u64 * p.words as u64;
         let (marks, present) = (word(p.marks, words), word(p.present, words));

@@ -29,8 +29,8 @@ struct Line {
 impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for FillCsr {
     #[inline(always)]
     unsafe fn run(p: &ConvertParams, _at: u64) {
-        grid::let_next_start();
-        grid::wait_for_previous();
+        grid::launch_dependents();
+        grid::wait_dependency();
         let row = gpu::block_x() * WARPS + gpu::thread() / 32;
         let (block_row, below) = p.block_m.of(row);
         if block_row >= p.block_rows {

@@ -12,7 +12,7 @@ use crate::families::convert::abi::*;
 impl<W: WalkInfo, E: Elem, const ALIGNED: bool> Kernel<W, E, ConvertParams> for Score<ALIGNED> {
     #[inline(always)]
     unsafe fn run(p: &ConvertParams, _at: u64) {
-        grid::let_next_start();
+        grid::launch_dependents();
         match (ALIGNED, E::BYTES) {
             (false, _) => score::<E, 1>(p),
             (true, 8) => score::<E, 2>(p),

@@ -15,8 +15,8 @@ const OWN: u32 = DIGITS / SCAN_THREADS;
 impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Select {
     #[inline(always)]
     unsafe fn run(p: &ConvertParams, _at: u64) {
-        grid::let_next_start();
-        grid::wait_for_previous();
+        grid::launch_dependents();
+        grid::wait_dependency();
         let (selection, part) = p.parts.of(gpu::block_x());
         let state = p.selections + selection as u64 * 16;
         let [low, high, left, _] = if p.flags & CONVERT_FIRST != 0 {

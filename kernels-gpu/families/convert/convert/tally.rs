@@ -12,8 +12,8 @@ use crate::families::convert::abi::*;
 impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Tally {
     #[inline(always)]
     unsafe fn run(p: &ConvertParams, _at: u64) {
-        grid::let_next_start();
-        grid::wait_for_previous();
+        grid::launch_dependents();
+        grid::wait_dependency();
         let block_row = gpu::block_x();
         if p.flags & CONVERT_MARKED != 0 {
             if arrives_last(p.arrivals, p.block_rows) {

@@ -11,8 +11,8 @@ use crate::families::convert::abi::*;
 impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for CheckEntries {
     #[inline(always)]
     unsafe fn run(p: &EntriesParams, _at: u64) {
-        grid::let_next_start();
-        grid::wait_for_previous();
+        grid::launch_dependents();
+        grid::wait_dependency();
         let start = gpu::block_x() * ENTRY_TILE;
         offsets(p, start);
         if start >= p.count {

@@ -12,8 +12,8 @@ use crate::families::convert::abi::*;
 impl<W: WalkInfo, E: Elem, const ALIGNED: bool> Kernel<W, E, EntriesParams> for Compact<ALIGNED> {
     #[inline(always)]
     unsafe fn run(p: &EntriesParams, _at: u64) {
-        grid::let_next_start();
-        grid::wait_for_previous();
+        grid::launch_dependents();
+        grid::wait_dependency();
         match p.flags & COMPACT_TOP != 0 {
             true => Self::by::<E, true>(p),
             false => Self::by::<E, false>(p),
@@ -244,7 +244,7 @@ fn stage_of_warp() -> u32 {
 fn stage<E: Elem, const V: usize>(stage: u32, raw: &Raw, keep: u32, column: u32, first: u32) {
     let mut to = stage + first * if E::BYTES == 2 { 4 } else { 8 };
     let mut columns_to = stage + KEPT_BYTES / 2 + first * 4;
-    let keep = warp::again(keep);
+    let keep = warp::rematerialize(keep);
     unroll!(i < V, {
         let kept = keep & 1 << bit::<E>(i);
         let value = element::<E>(raw, i);

@@ -12,8 +12,8 @@ const PAD: u32 = u32::MAX;
 impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for FillSlots {
     #[inline(always)]
     unsafe fn run(p: &EntriesParams, _at: u64) {
-        grid::let_next_start();
-        grid::wait_for_previous();
+        grid::launch_dependents();
+        grid::wait_dependency();
         let ell = p.flags & FILL_ELL != 0;
         let used = if ell {
             p.capacity as u64
@@ -61,8 +61,8 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for FillSlots {
 impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for PermuteValues {
     #[inline(always)]
     unsafe fn run(p: &EntriesParams, _at: u64) {
-        grid::let_next_start();
-        grid::wait_for_previous();
+        grid::launch_dependents();
+        grid::wait_dependency();
         let base = gpu::block_x() as u64 * (4 * SCAN_THREADS) as u64 + gpu::thread() as u64;
         let mut from = [0u32; 4];
         let mut values = [[0u32; 4]; 4];

@@ -22,7 +22,7 @@ fn put<E: Elem>(to: u32, value: Raw) {
 /// Writes the tile of shared memory whose first value is `first` in the output, in whole vectors: outputs have room for
 /// one behind their end.
 #[inline(always)]
-fn send<E: Elem>(p: &EntriesParams, first: u32, tile: u32) {
+fn store<E: Elem>(p: &EntriesParams, first: u32, tile: u32) {
     let each = 16 / E::BYTES;
     let mut vector = gpu::thread();
     while vector < tile / each {
@@ -42,7 +42,7 @@ impl<W: WalkInfo, E: Elem, const TILE: u32> Kernel<W, E, EntriesParams> for Spli
     /// `source`: values; `first`: the place of each in its tile.
     #[inline(always)]
     unsafe fn run(p: &EntriesParams, _at: u64) {
-        grid::let_next_start();
+        grid::launch_dependents();
         let first = gpu::block_x() * TILE;
         let at = |done: u32, u: usize| {
             first as u64 + (done + (u as u32 * REORDER_THREADS + gpu::thread()) * 8) as u64
@@ -58,7 +58,7 @@ impl<W: WalkInfo, E: Elem, const TILE: u32> Kernel<W, E, EntriesParams> for Spli
         };
         // Places are the plan's own, values another kernel's.
         let mut next = places_of(0);
-        grid::wait_for_previous();
+        grid::wait_dependency();
         let mut done = 0;
         while done < TILE {
             let places = next;
@@ -87,7 +87,7 @@ impl<W: WalkInfo, E: Elem, const TILE: u32> Kernel<W, E, EntriesParams> for Spli
             done += 16 * REORDER_THREADS;
         }
         gpu::sync_threads();
-        send::<E>(p, first, TILE);
+        store::<E>(p, first, TILE);
     }
 }
 
@@ -145,7 +145,7 @@ impl<W: WalkInfo, E: Elem, const TILE: u32> Kernel<W, E, EntriesParams> for Join
     /// `starts`: for each tile of the target, and one more, where its run in each tile of the source begins.
     #[inline(always)]
     unsafe fn run(p: &EntriesParams, _at: u64) {
-        grid::let_next_start();
+        grid::launch_dependents();
         let (own, warps) = (gpu::thread() / 32, REORDER_THREADS / 32);
         let distances = copy::arena() + TILE * E::BYTES + own * JOIN_RUNS * 4;
         let starts = word(p.starts, gpu::block_x() as u64 * p.tiles as u64);
@@ -160,7 +160,7 @@ impl<W: WalkInfo, E: Elem, const TILE: u32> Kernel<W, E, EntriesParams> for Join
         let mut first = own;
         // Starts and places are the plan's own, values another kernel's.
         let mut runs = runs_of(first);
-        grid::wait_for_previous();
+        grid::wait_dependency();
         loop {
             let (mut from, mut before) = (0, 0);
             while from < runs.total {
@@ -187,7 +187,7 @@ impl<W: WalkInfo, E: Elem, const TILE: u32> Kernel<W, E, EntriesParams> for Join
             runs = runs_of(first);
         }
         gpu::sync_threads();
-        send::<E>(p, gpu::block_x() * TILE, TILE);
+        store::<E>(p, gpu::block_x() * TILE, TILE);
     }
 }
 
@@ -196,8 +196,8 @@ impl<W: WalkInfo, E: Elem, const TILE: u32> Kernel<W, E, EntriesParams> for Reor
     /// places that `split` and `join` read; `starts`: where runs begin.
     #[inline(always)]
     unsafe fn run(p: &EntriesParams, _at: u64) {
-        grid::let_next_start();
-        grid::wait_for_previous();
+        grid::launch_dependents();
+        grid::wait_dependency();
         let at = gpu::block_x() * REORDER_THREADS + gpu::thread();
         if at >= p.count {
             return;

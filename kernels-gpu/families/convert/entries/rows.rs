@@ -11,8 +11,8 @@ use crate::families::convert::abi::*;
 impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for EntryRows {
     #[inline(always)]
     unsafe fn run(p: &EntriesParams, _at: u64) {
-        grid::let_next_start();
-        grid::wait_for_previous();
+        grid::launch_dependents();
+        grid::wait_dependency();
         let count = global::load_b32_fresh(word(p.offsets, p.m as u64), true).min(p.capacity);
         let start = gpu::block_x() * ENTRY_TILE;
         if start >= count {
@@ -51,8 +51,8 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for EntryOffsets {
     /// Place `count`, behind the last entry, is taken to lie in row m: it fills what is left.
     #[inline(always)]
     unsafe fn run(p: &EntriesParams, _at: u64) {
-        grid::let_next_start();
-        grid::wait_for_previous();
+        grid::launch_dependents();
+        grid::wait_dependency();
         let base = gpu::block_x() as u64 * ENTRY_TILE as u64 + (gpu::thread() / 32 * 256) as u64;
         let mut keys = [0u32; 8];
         let mut before = [0u32; 8];

@@ -42,8 +42,8 @@ fn first_key() -> u32 {
 impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortCount {
     #[inline(always)]
     unsafe fn run(p: &EntriesParams, _at: u64) {
-        grid::let_next_start();
-        grid::wait_for_previous();
+        grid::launch_dependents();
+        grid::wait_dependency();
         let (digits, counters) = (1 << p.bits, copy::arena());
         let mut d = gpu::thread();
         while d < digits {
@@ -78,8 +78,8 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortPlace {
     /// A thread block for each digit.
     #[inline(always)]
     unsafe fn run(p: &EntriesParams, _at: u64) {
-        grid::let_next_start();
-        grid::wait_for_previous();
+        grid::launch_dependents();
+        grid::wait_dependency();
         let counts = word(p.counts, gpu::block_x() as u64 * p.tiles as u64);
         let (mut first, mut sum) = (0, 0);
         while first < p.tiles {
@@ -149,8 +149,8 @@ impl Shared {
 impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortMove {
     #[inline(always)]
     unsafe fn run(p: &EntriesParams, _at: u64) {
-        grid::let_next_start();
-        grid::wait_for_previous();
+        grid::launch_dependents();
+        grid::wait_dependency();
         let shared = Shared {
             digits: 1 << p.bits,
         };
@@ -185,7 +185,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortMove {
             _ => at,
         };
         if p.flags & SORT_KEYS != 0 {
-            send(p, shared, |i, to| {
+            store(p, shared, |i, to| {
                 let own = copy::load_shared_b32(shared.keys() + i * 4);
                 global::store_b32(word(p.out_keys, to as u64), own);
             });
@@ -193,7 +193,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortMove {
         stage(p, shared.words(), shared, own, false, first);
         let pairs = p.flags & SORT_PAIRS != 0;
         // What is padding comes last, and has no place.
-        send(p, shared, |i, to| {
+        store(p, shared, |i, to| {
             put(p, pairs, (p.out_first, 4), to, shared.words() + i * 4);
         });
         if p.flags & SORT_SECOND == 0 {
@@ -203,7 +203,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortMove {
         stage(p, shared.words(), shared, own, false, |at, ok| {
             global::load_b32_fresh(word(p.second, at as u64), ok)
         });
-        send(p, shared, |i, to| {
+        store(p, shared, |i, to| {
             put(p, pairs, (p.out_second, 0), to, shared.words() + i * 4);
         });
     }
@@ -258,7 +258,7 @@ fn stage(
 
 /// Calls `store` with the places in the tile, in order, and those in the output.
 #[inline(always)]
-fn send(p: &EntriesParams, shared: Shared, store: impl Fn(u32, u32)) {
+fn store(p: &EntriesParams, shared: Shared, store: impl Fn(u32, u32)) {
     let keys = (p.count - gpu::block_x() * SORT_TILE).min(SORT_TILE);
     let mut first = gpu::thread();
     while first < keys {

@@ -11,8 +11,8 @@ use crate::families::convert::abi::*;
 impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for GroupStarts {
     #[inline(always)]
     unsafe fn run(p: &EntriesParams, _at: u64) {
-        grid::let_next_start();
-        grid::wait_for_previous();
+        grid::launch_dependents();
+        grid::wait_dependency();
         let turn = take(p);
         let first = turn.tile * ENTRY_TILE + gpu::thread() * 8;
         let offset = |row: u32| global::load_b32_fresh(word(p.offsets, row as u64), row <= p.m);

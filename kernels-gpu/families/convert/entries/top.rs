@@ -26,7 +26,7 @@ struct Pivot {
 impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for TopEntries {
     #[inline(always)]
     unsafe fn run(p: &EntriesParams, _at: u64) {
-        grid::let_next_start();
+        grid::launch_dependents();
         let row = gpu::block_x();
         let from = p.source + row as u64 * p.row_bytes;
         let mut pivot = Pivot {

@@ -46,7 +46,7 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, ChannelsParams> for MarkChannels {
     #[inline(always)]
     unsafe fn run(p: &ChannelsParams, _: u64) {
         let (thread, lane) = (gpu::thread(), gpu::thread() % 32);
-        grid::let_next_start();
+        grid::launch_dependents();
         if thread < CHANNEL_WORDS {
             copy::store_shared_b32(copy::arena() + thread * 4, 0);
         }
@@ -58,7 +58,7 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, ChannelsParams> for MarkChannels {
         let top = part * p.block_rows;
         let end = (top + p.block_rows).min(p.rows);
         let there = first < p.step && vector < p.vectors.value;
-        grid::wait_for_previous();
+        grid::wait_dependency();
         let found = columns(p, vector, top + first, if there { end } else { 0 });
         let mut bits = found << (own % 4 * CHANNEL_VECTOR);
         // Lanes with the same columns, where they lie at equal distances: else all of them meet in shared memory.

@@ -199,9 +199,9 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, ChannelsParams> for PackChannels {
     #[inline(always)]
     unsafe fn run(p: &ChannelsParams, _: u64) {
         let (thread, part) = (gpu::thread(), p.parts - 1 - gpu::block_x());
-        grid::let_next_start();
+        grid::launch_dependents();
         write_zeros(p);
-        grid::wait_for_previous();
+        grid::wait_dependency();
         let marks = p.marks + item() as u64 * p.words as u64 * 4;
         let bits = global::load_b32_fresh(marks + thread as u64 * 4, thread < p.words);
         copy::store_shared_b32(copy::arena() + thread * 4, bits);

@@ -84,7 +84,7 @@ impl<const MH: u32> MarkedTiles<MH> {
 
     /// Counts this part as done with the panel's bits; the last one clears them for the next product. One warp.
     #[inline(always)]
-    fn leave(p: &DetectParams, own: Part) {
+    fn epilogue(p: &DetectParams, own: Part) {
         let lane = gpu::thread() % 32;
         let counters = p.status + p.panels as u64 * own.words as u64 * 4;
         let counter = counters + own.panel as u64 * 4;
@@ -162,12 +162,12 @@ impl<W: WalkInfo, E: ElemInfo, const MH: u32> Kernel<W, E, DetectParams> for Mar
     #[inline(always)]
     unsafe fn run(p: &DetectParams, _: u64) {
         let own = Self::part(p);
-        grid::let_next_start();
-        grid::wait_for_previous();
+        grid::launch_dependents();
+        grid::wait_dependency();
         // Its last barrier: nobody of this thread block reads bits any more.
         let found = Self::find(own);
         if gpu::thread() < 32 {
-            Self::leave(p, own);
+            Self::epilogue(p, own);
         }
         Self::write(p, own, found);
         if own.part + 1 == p.parts {

@@ -283,9 +283,9 @@ impl<W: WalkInfo, E: ElemInfo, const MH: u32, const MW: u32, const STEP: u32>
         let bits = Self::bits::<E>();
         let r = Self::region(bits);
         let place = Self::place(p, r);
-        grid::let_next_start();
+        grid::launch_dependents();
         Self::clear();
-        grid::wait_for_previous();
+        grid::wait_dependency();
         let inside = Self::inside(p, r, bits, place);
         let mut marks = [0; 4];
         if STEP == STEP_PACK && bits == 32 {

@@ -24,8 +24,8 @@ fn sum(value: u32) -> u32 {
 impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, DetectParams> for DetectLengths {
     #[inline(always)]
     unsafe fn run(p: &DetectParams, _: u64) {
-        grid::let_next_start();
-        grid::wait_for_previous();
+        grid::launch_dependents();
+        grid::wait_dependency();
         let (own, thread) = (gpu::block_x(), gpu::thread());
         let length = |i: u32| {
             let length = global::load_b32_fresh(p.source + i as u64 * 4, i < p.rows) as i32;
@@ -61,7 +61,7 @@ const SHARE: u32 = DETECT_CHOICES / DETECT_THREADS;
 impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, DetectParams> for DetectChoices {
     #[inline(always)]
     unsafe fn run(p: &DetectParams, _: u64) {
-        grid::let_next_start();
+        grid::launch_dependents();
         let thread = gpu::thread();
         let counter = |expert: u32| copy::arena() + expert * 8;
         let mut expert = thread;
@@ -70,7 +70,7 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, DetectParams> for DetectChoices {
             expert += DETECT_THREADS;
         }
         gpu::sync_threads();
-        grid::wait_for_previous();
+        grid::wait_dependency();
         let first = gpu::block_x() * DETECT_CHOICES + thread;
         let (mut chosen, mut ranks) = ([NO_TILE; SHARE as usize], [0; SHARE as usize]);
         unroll!(i < 4, {

@@ -73,9 +73,9 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, LiveRowsParams> for PackRows 
         if gpu::thread() == 0 {
             Self::fetch(p, 0);
         }
-        grid::wait_for_previous();
+        grid::wait_dependency();
         // Not earlier: the next kernel may take it that what this one waited for has ended.
-        grid::let_next_start();
+        grid::launch_dependents();
         let (item, thread) = (gpu::block_x(), gpu::thread());
         let length = |i: u32| {
             let length = global::load_b32_fresh(p.lengths + i as u64 * 4, i < p.items) as i32;
@@ -211,11 +211,11 @@ impl NormRows {
 impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, LiveRowsParams> for NormRows {
     #[inline(always)]
     unsafe fn run(p: &LiveRowsParams, _: u64) {
-        grid::let_next_start();
+        grid::launch_dependents();
         // While the launch ahead ends, all that it does not write is loaded.
         let early = p.flags & LIVE_ROWS_EARLY != 0;
         if !early {
-            grid::wait_for_previous();
+            grid::wait_dependency();
         }
         let live = global::load_b32_fresh(p.live, true);
         Self::stage_affine(p);
@@ -223,7 +223,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, LiveRowsParams> for NormRows 
         let mut x = Self::load(p, Self::of_x(p, row), row < live);
         let scatter = p.flags & LIVE_ROWS_SCATTER != 0;
         if early {
-            grid::wait_for_previous();
+            grid::wait_dependency();
         }
         gpu::sync_threads();
         while row < live {

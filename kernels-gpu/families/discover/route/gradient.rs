@@ -11,8 +11,8 @@ use crate::families::discover::abi::*;
 impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RouteGradient {
     #[inline(always)]
     unsafe fn run(p: &RouteParams, _: u64) {
-        grid::wait_for_previous();
-        grid::let_next_start();
+        grid::wait_dependency();
+        grid::launch_dependents();
         let slot = (gpu::block_x() * ROUTE_THREADS + gpu::thread()) / 32;
         if slot >= p.count {
             return;

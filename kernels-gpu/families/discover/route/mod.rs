@@ -52,9 +52,9 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RouteCount {
     #[inline(always)]
     unsafe fn run(p: &RouteParams, _: u64) {
         clear(p.bins.value);
-        grid::wait_for_previous();
+        grid::wait_dependency();
         // After the wait: what starts early may rely on all that came before this kernel.
-        grid::let_next_start();
+        grid::launch_dependents();
         let first = gpu::block_x() * p.share;
         let end = (first + p.share).min(p.count);
         let mut from = first + gpu::thread();
@@ -83,8 +83,8 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RoutePlace {
     #[inline(always)]
     unsafe fn run(p: &RouteParams, _: u64) {
         clear(Self::shared_bytes(E::DTYPE) / 4);
-        grid::wait_for_previous();
-        grid::let_next_start();
+        grid::wait_dependency();
+        grid::launch_dependents();
         let warp = gpu::thread() / 32;
         let share = p.share / WARPS;
         let first = gpu::block_x() * p.share + warp * share;

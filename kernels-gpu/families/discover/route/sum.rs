@@ -10,8 +10,8 @@ use crate::families::discover::abi::*;
 impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RouteSum {
     #[inline(always)]
     unsafe fn run(p: &RouteParams, _: u64) {
-        grid::wait_for_previous();
-        grid::let_next_start();
+        grid::wait_dependency();
+        grid::launch_dependents();
         let (token, vector) = p.vectors.of(gpu::block_x() * ROUTE_THREADS + gpu::thread());
         if token >= p.tokens {
             return;

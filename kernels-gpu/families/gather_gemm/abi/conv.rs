@@ -2,7 +2,7 @@
 //! tile of columns, walks the offsets that any of its rows has a neighbour at, gathers the neighbours' rows and multiplies
 //! them with the offset's matrix: `Out[o,m] = sum over t, c of In[neighbour(t,o),c] * W[t,c,m]`.
 
-use crate::abi::{B_COLUMNS, Dtype, MapWords, SLAB, Tile};
+use crate::abi::{B_COLUMNS, Dtype, MapWords, SMEM_TILE, Tile};
 
 /// Rows of the output of a thread block.
 pub const CONV_ROWS: usize = 128;
@@ -34,9 +34,9 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS,
     /// Rows of a stage that each of them gathers 16 bytes of.
     pub const SHARE: usize = CONV_ROWS * 8 / Self::COPIERS as usize;
     /// Bytes of a stage's part of the matrix.
-    pub const PANEL: usize = CHUNKS * SLAB;
+    pub const PANEL: usize = CHUNKS * SMEM_TILE;
     /// Bytes of a stage: rows of the input, then the matrix.
-    pub const STAGE: usize = 2 * SLAB + Self::PANEL;
+    pub const STAGE: usize = 2 * SMEM_TILE + Self::PANEL;
     /// Whether a thread block has the multiprocessor to itself: fragments of A beside 64 sums do not fit otherwise.
     pub const ALONE: bool = BYTES == 4 && CHUNKS > 1;
     /// Stages in flight: two thread blocks share a multiprocessor.
@@ -45,13 +45,13 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS,
         (1, _) => 4,
         _ => 3,
     };
-    /// Offset of the output buffers, [`SLAB`] bytes of each warpgroup; results of 4 bytes need none.
+    /// Offset of the output buffers, [`SMEM_TILE`] bytes of each warpgroup; results of 4 bytes need none.
     pub const OUT: usize = Self::STAGES * Self::STAGE;
     /// Offset of the rows of the next offsets: where results go once no offset is left.
     pub const INDEX: usize = Self::OUT;
     /// Offset of the barriers: full and empty of each stage.
     pub const BARRIERS: usize = if BYTES == 2 {
-        Self::OUT + 2 * SLAB
+        Self::OUT + 2 * SMEM_TILE
     } else {
         Self::INDEX + CONV_ENTRIES as usize * CONV_ROWS * 4
     };
@@ -132,7 +132,7 @@ pub struct GatheredPairs<const GROUPS: usize, const CHUNKS: usize>;
 
 impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
     /// Bytes of a stage: 64 rows of the input, then of the gradient.
-    pub const STAGE: usize = (GROUPS + CHUNKS) * SLAB;
+    pub const STAGE: usize = (GROUPS + CHUNKS) * SMEM_TILE;
     /// Stages in flight: two thread blocks share a multiprocessor.
     pub const STAGES: usize = match GROUPS + CHUNKS {
         2 => 6,

@@ -1,4 +1,4 @@
-//! The steps around a convolution: kernel maps by a hash table of voxels, weights turned over, sums of a gradient's parts.
+//! The steps around a convolution: kernel maps by a hash table of voxels, weights transposed, sums of a gradient's parts.
 
 use crate::abi::{Dtype, Tile};
 
@@ -80,7 +80,7 @@ impl<const STEP: u32> Tile for ConvStep<STEP> {
 pub struct ConvStepParams {
     /// Voxels of the input, or weights, or partial sums.
     pub source: u64,
-    /// Voxels of the output, or turned weights, or the gradient.
+    /// Voxels of the output, or transposed weights, or the gradient.
     pub out: u64,
     /// Hash table of positions, a power of two; the first part of each offset's sums, and the end of the last.
     pub table: u64,

@@ -1,7 +1,7 @@
 //! The module `grouped`: rows sorted by the matrix that they are multiplied with, `C[s,n] = act(A[row(s),k] * W[expert(s),k,n])`:
 //! gathered on the way in, weighted and scattered on the way out (SRead and SWrite of PIT, arXiv 2301.10936, on the m axis).
 
-use crate::abi::{B_COLUMNS, Divisor, Dtype, MapWords, PLAIN, SLAB, Tile};
+use crate::abi::{B_COLUMNS, Divisor, Dtype, MapWords, PLAIN, SMEM_TILE, Tile};
 
 /// Rows of a panel: two warpgroups of 64.
 pub const GROUPED_ROWS: usize = 128;
@@ -27,17 +27,17 @@ pub struct GroupedTile<const CHUNKS: usize, const ORDER: u32>;
 
 impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
     /// Bytes of A in a stage.
-    pub const A_BYTES: usize = 2 * SLAB;
+    pub const A_BYTES: usize = 2 * SMEM_TILE;
     /// Bytes of W in a stage.
-    pub const W_BYTES: usize = CHUNKS * SLAB;
+    pub const W_BYTES: usize = CHUNKS * SMEM_TILE;
     /// Bytes of a stage.
     pub const STAGE: usize = Self::A_BYTES + Self::W_BYTES;
     /// Stages in flight.
     pub const STAGES: usize = if CHUNKS == 4 { 4 } else { 6 };
-    /// Offset of the output buffers, [`SLAB`] bytes of each warpgroup.
+    /// Offset of the output buffers, [`SMEM_TILE`] bytes of each warpgroup.
     pub const OUT: usize = Self::STAGES * Self::STAGE;
     /// Offset of the barriers: full and empty of each stage.
-    pub const BARRIERS: usize = Self::OUT + 2 * SLAB;
+    pub const BARRIERS: usize = Self::OUT + 2 * SMEM_TILE;
 }
 
 impl<const CHUNKS: usize, const ORDER: u32> Tile for GroupedTile<CHUNKS, ORDER> {

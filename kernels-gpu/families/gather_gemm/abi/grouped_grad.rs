@@ -1,7 +1,7 @@
 //! The module `grouped_grad`: the gradient of a stack of matrices, `W[e,m,n] = A[row(s),m] * B[row'(s),n]` summed over the slots s
 //! of expert e, rows of both gathered on the way in.
 
-use crate::abi::{Divisor, Dtype, SLAB, Tile};
+use crate::abi::{Divisor, Dtype, SMEM_TILE, Tile};
 
 /// A's rows are those of the slots' tokens; else they are the slots.
 pub const GRAD_A_TOKENS: u32 = 1 << 16;
@@ -18,14 +18,14 @@ pub const GRAD_COPIERS: u32 = 128;
 pub struct GroupedGrad;
 
 impl GroupedGrad {
-    /// Bytes of a stage: two slabs of A, four of B.
-    pub const STAGE: usize = 6 * SLAB;
+    /// Bytes of a stage: two tiles of shared memory of A, four of B.
+    pub const STAGE: usize = 6 * SMEM_TILE;
     /// Stages in flight.
     pub const STAGES: usize = 4;
-    /// Offset of the output buffers, [`SLAB`] bytes of each warpgroup.
+    /// Offset of the output buffers, [`SMEM_TILE`] bytes of each warpgroup.
     pub const OUT: usize = Self::STAGES * Self::STAGE;
     /// Offset of the barriers: full and empty of each stage.
-    pub const BARRIERS: usize = Self::OUT + 2 * SLAB;
+    pub const BARRIERS: usize = Self::OUT + 2 * SMEM_TILE;
 }
 
 impl Tile for GroupedGrad {

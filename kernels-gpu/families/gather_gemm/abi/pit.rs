@@ -5,10 +5,10 @@
 //! Turned, module `pit_turned`, it is `C[m,n] = A[k,m] * B[k,n]`: micro-tiles are pieces of 64 elements of a row of A, which are
 //! gathered as they lie, beside the same row of B.
 //!
-//! With the sparse operand on the right, module `pit_right`, it is that with C as `[n,m]`: `C[n,m] = (A[k,m])^T * B[k,n]` turned over, so
+//! With the sparse operand on the right, module `pit_right`, it is that with C as `[n,m]`: `C[n,m] = (A[k,m])^T * B[k,n]` transposed, so
 //! what the params call A is the right factor of a product, and what they call B the transpose of the left one.
 
-use crate::abi::{C_COLUMNS, Divisor, Dtype, MapWords, PANEL_BYTES, PLAIN, SLAB, Tile};
+use crate::abi::{C_COLUMNS, Divisor, Dtype, MapWords, PANEL_BYTES, PLAIN, SMEM_TILE, Tile};
 
 /// Columns of C of a thread block.
 pub const PIT_COLUMNS: usize = 256;
@@ -18,28 +18,28 @@ const CHUNKS: usize = PIT_COLUMNS / 64;
 /// Threads that gather.
 pub const PIT_COPIERS: u32 = 128;
 
-/// Tile of `pit`: `MT` rows by 256 columns. `TURNED`: A is gathered too. `ORDER`: [`C_COLUMNS`] where C lies as `[n,m]`.
+/// Tile of `pit`: `MT` rows by 256 columns. `TRANSPOSED`: A is gathered too. `ORDER`: [`C_COLUMNS`] where C lies as `[n,m]`.
 #[derive(Clone, Copy, Debug)]
-pub struct PitColumns<const MT: usize, const TURNED: bool, const ORDER: u32 = PLAIN>;
+pub struct PitColumns<const MT: usize, const TRANSPOSED: bool, const ORDER: u32 = PLAIN>;
 
-impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNED, ORDER> {
+impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> PitColumns<MT, TRANSPOSED, ORDER> {
     /// Bytes of A in a stage: 64 micro-tiles of its rows.
     pub const A_BYTES: usize = MT * 64 * 2;
     /// Offset of B in a stage.
-    pub const B_AT: usize = if Self::A_BYTES < SLAB {
-        SLAB
+    pub const B_AT: usize = if Self::A_BYTES < SMEM_TILE {
+        SMEM_TILE
     } else {
         Self::A_BYTES
     };
     /// Bytes of a stage.
-    pub const STAGE: usize = Self::B_AT + CHUNKS * SLAB;
+    pub const STAGE: usize = Self::B_AT + CHUNKS * SMEM_TILE;
     /// Stages in flight.
     pub const STAGES: usize = if MT == 128 { 4 } else { 5 };
-    /// Offset of the output buffers, [`SLAB`] bytes of each warpgroup.
+    /// Offset of the output buffers, [`SMEM_TILE`] bytes of each warpgroup.
     pub const OUT: usize = Self::STAGES * Self::STAGE;
     /// Offset of the barriers: full and empty of each stage.
-    pub const BARRIERS: usize = Self::OUT + 2 * SLAB;
-    /// Rows of A that one row of its slab holds, and their bytes.
+    pub const BARRIERS: usize = Self::OUT + 2 * SMEM_TILE;
+    /// Rows of A that one row of its tile of shared memory holds, and their bytes.
     pub const A_ROW: usize = if MT * 2 < PANEL_BYTES {
         MT * 2
     } else {
@@ -47,7 +47,9 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNE
     };
 }
 
-impl<const MT: usize, const TURNED: bool, const ORDER: u32> Tile for PitColumns<MT, TURNED, ORDER> {
+impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> Tile
+    for PitColumns<MT, TRANSPOSED, ORDER>
+{
     const THREADS: u32 = 256 + PIT_COPIERS;
     const MIN_BLOCKS: u32 = 1;
     const COLUMNS: u32 = PIT_COLUMNS as u32;
@@ -55,7 +57,7 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> Tile for PitColumns<
     const PARTS: u32 = 1;
     const BURST: u32 = Self::STAGES as u32;
     const ORDER: u32 = ORDER;
-    const BLOCK: (u32, u32) = if TURNED {
+    const BLOCK: (u32, u32) = if TRANSPOSED {
         (1, MT as u32)
     } else {
         (MT as u32, 1)
@@ -76,7 +78,7 @@ const _: () = assert!(PitColumns::<64, true, C_COLUMNS>::BARRIERS + 80 <= 227 <<
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PitParams {
-    /// Packed values of A: a micro-tile a row, `stride` of each panel. Not of a turned A.
+    /// Packed values of A: a micro-tile a row, `stride` of each panel. Not of a transposed A.
     pub a_map: MapWords,
     /// Rows of B of each panel, `stride` words.
     pub lists: u64,
@@ -94,7 +96,7 @@ pub struct PitParams {
     pub ldb_bytes: u32,
     /// Bytes from one row of C to the next.
     pub ldc_bytes: u32,
-    /// Rows of C, of a turned A those of an item.
+    /// Rows of C, of a transposed A those of an item.
     pub m: u32,
     /// Columns of B and C.
     pub n: u32,
@@ -110,15 +112,15 @@ pub struct PitParams {
     pub item: Divisor,
     /// Bytes from one item's B to the next.
     pub item_bytes: u64,
-    /// A turned A, row-major.
+    /// A transposed A, row-major.
     pub a: u64,
     /// Bytes from one row of it to the next.
     pub lda_bytes: u32,
     /// Zero.
     pub reserved: u32,
-    /// Bytes from one item's A to the next where A is turned.
+    /// Bytes from one item's A to the next where A is transposed.
     pub a_item: u64,
-    /// Bytes from one item's C to the next where A is turned.
+    /// Bytes from one item's C to the next where A is transposed.
     pub c_item: u64,
 }
 

@@ -3,7 +3,7 @@
 //! 2301.10936, table 1). The channels (or filters) that hold something were listed and packed (`channels`): for each image
 //! rows of B are gathered by its list, or columns of C are scattered by the list of filters.
 
-use crate::abi::{Divisor, Dtype, MapWords, SLAB, Tile};
+use crate::abi::{Divisor, Dtype, MapWords, SMEM_TILE, Tile};
 
 /// Threads that gather.
 pub const PIT_CONV_COPIERS: u32 = 128;
@@ -18,13 +18,13 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
     /// Bytes of A in a stage.
     pub const A_BYTES: usize = MT * PIT_CONV_DEPTH * 2;
     /// Bytes of a stage: A, then chunks of 64 columns of B.
-    pub const STAGE: usize = Self::A_BYTES + CHUNKS * SLAB;
+    pub const STAGE: usize = Self::A_BYTES + CHUNKS * SMEM_TILE;
     /// Stages in flight.
     pub const STAGES: usize = (200 << 10) / Self::STAGE;
-    /// Offset of the output buffers, [`SLAB`] bytes of each warpgroup.
+    /// Offset of the output buffers, [`SMEM_TILE`] bytes of each warpgroup.
     pub const OUT: usize = Self::STAGES * Self::STAGE;
     /// Offset of the barriers: full and empty of each stage.
-    pub const BARRIERS: usize = Self::OUT + 2 * SLAB;
+    pub const BARRIERS: usize = Self::OUT + 2 * SMEM_TILE;
 }
 
 impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> Tile

@@ -1,22 +1,23 @@
-//! Gather-GEMM-scatter on Hopper's Tensor Cores, stationary in the output: two or four warps gather rows of the input by index
-//! (16 bytes a copy, swizzled on the way) and start the tensor copy of the offset's matrix, two warpgroups multiply, 64 rows
-//! of the output each. Every row of the output is written once: no atomics, nothing to set to zero before.
+//! Gather-GEMM-scatter on Tensor Cores, stationary in the output: two or four warps gather rows of the input by index
+//! (16 bytes a copy, swizzled on the way) and start the copies of the offset's matrix, eight warps multiply, four of them 64 rows
+//! of the output. Every row of the output is written once: no atomics, nothing to set to zero before.
 
+mod matrices;
 pub mod offsets;
 mod out;
 pub mod parts;
 pub mod words;
 
 use crate::abi::*;
+use crate::device::atom::{Atom, MmaSync, Wgmma};
 use crate::device::elem::Elem;
 use crate::device::gpu;
 use crate::device::kernel::Kernel;
-use crate::device::ptx::wgmma::{self, Acc};
-use crate::device::ptx::{barrier, bulk, copy, gather, global, matrix, warp};
+use crate::device::ptx::wgmma::Acc;
+use crate::device::ptx::{barrier, copy, gather, global, warp};
 use crate::device::stages::{NONE, Stages};
-use crate::device::warpgroup::WgmmaElem;
 use crate::families::gather_gemm::abi::*;
-use crate::frag;
+use matrices::Matrices;
 use offsets::Offsets;
 
 /// Warps that multiply.
@@ -25,64 +26,6 @@ const CONSUMERS: u32 = 8;
 struct Ahead {
     offsets: Offsets,
     entry: u32,
-}
-
-/// An element with a product of a stage, 64 rows by 128 bytes at `slab` with the matrix at `panel`.
-pub trait ConvElem: Elem<Acc = f32> {
-    /// Whether the stage may be read after `multiply` has returned.
-    const LATER: bool;
-    /// Issues the `wgmma`s of a stage. `TB` 1: the matrix is contiguous along the columns.
-    fn multiply<const C: usize, const TB: i32>(acc: &mut Acc<C>, slab: u32, panel: u32);
-}
-
-/// The matrix of a step of 32 bytes of channels.
-#[inline(always)]
-fn matrix_of<const TB: i32>(panel: u32, step: usize) -> u64 {
-    if TB == 1 {
-        frag::descriptor(panel + step as u32 * 16 * 128, 128, SLAB as u32)
-    } else {
-        frag::descriptor(panel + step as u32 * 32, 128, 16)
-    }
-}
-
-macro_rules! halves {
-    ($($elem:ident)*) => {$(
-        impl ConvElem for $elem {
-            const LATER: bool = true;
-            #[inline(always)]
-            fn multiply<const C: usize, const TB: i32>(acc: &mut Acc<C>, slab: u32, panel: u32) {
-                acc.fence();
-                unroll!(step < 4, {
-                    let a = frag::descriptor(slab + step as u32 * 32, 128, 16);
-                    <$elem as WgmmaElem>::mma::<C, 0, TB>(acc, a, matrix_of::<TB>(panel, step));
-                });
-                wgmma::commit();
-            }
-        }
-    )*};
-}
-
-halves!(F16 Bf16);
-
-impl ConvElem for Tf32 {
-    const LATER: bool = false;
-    /// A through registers, where it is rounded; the copy engine has rounded the matrix.
-    #[inline(always)]
-    fn multiply<const C: usize, const TB: i32>(acc: &mut Acc<C>, slab: u32, panel: u32) {
-        let (warp, lane) = (gpu::thread_again() / 32 % 4, gpu::thread_again() % 32);
-        let (row, chunk) = frag::ldmatrix_x4(lane);
-        let row = warp * 16 + row;
-        let mut a = [[0u32; 4]; 4];
-        unroll!(step < 4, {
-            let from = slab + frag::swizzle(row, 2 * step as u32 + chunk, 128);
-            a[step] = matrix::ldmatrix_x4(from).map(matrix::round_tf32);
-        });
-        acc.fence();
-        unroll!(step < 4, {
-            acc.mma_tf32_registers(a[step], matrix_of::<0>(panel, step));
-        });
-        wgmma::commit();
-    }
 }
 
 impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Stages
@@ -101,17 +44,18 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS,
     }
 
     #[inline(always)]
-    fn set_up(at: u64) {
+    fn set_up<P: Matrices>(at: u64) {
         if gpu::thread() == 0 {
-            // Every thread that gathers, and the copy of the matrix.
-            Self::make_barriers(Self::COPIERS + 1, CONSUMERS);
-            bulk::prefetch_map(at);
+            // Every thread that gathers, and who copies the matrix.
+            Self::make_barriers(Self::COPIERS + P::ARRIVALS, CONSUMERS);
+            P::prefetch(at);
         }
         gpu::sync_threads();
     }
 
     #[inline(always)]
-    fn produce(p: &ConvParams, at: u64) {
+    fn produce<P: Matrices>(params: &P, at: u64) {
+        let p = params.base();
         let thread = gpu::thread() - CONSUMERS * 32;
         let tile = Self::tile(p);
         let (group, chunk) = (thread / 8, thread % 8);
@@ -144,9 +88,9 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS,
             while k < p.depth_bytes {
                 barrier::wait(Self::empty(ring.0), ring.1);
                 let full = Self::full(ring.0);
-                if thread == 0 {
-                    Self::start_matrix(at, offset, k / BYTES as u32, ring.0);
-                }
+                let panel = Self::stage(ring.0) + 2 * SMEM_TILE as u32;
+                let place = [gpu::block_y() * Self::COLUMNS, k / BYTES as u32, offset];
+                params.start::<Self>((panel, full), place, (thread, at));
                 if own {
                     let to = Self::stage(ring.0) + group * Self::SHARE as u32 * 128;
                     Self::gather(p, to, k + chunk * 16, chunk, rows);
@@ -199,7 +143,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS,
     #[inline(always)]
     fn copy_rows(p: &ConvParams, (input, bytes): (u64, u32), to: u32, chunk: u32, rows: u32) {
         // Here and now: eight places kept through the loop would be too many.
-        let chunk = warp::again(chunk);
+        let chunk = warp::rematerialize(chunk);
         unroll!(i < Self::SHARE / 4, most 4, {
             let four = copy::load_shared_v4(rows + i as u32 * 16);
             unroll!(j < 4, {
@@ -213,30 +157,14 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS,
         });
     }
 
-    /// Starts the copy of a stage's part of the matrix; one thread.
     #[inline(always)]
-    fn start_matrix(at: u64, offset: u32, channel: u32, slot: u32) {
-        let (full, panel) = (Self::full(slot), Self::stage(slot) + 2 * SLAB as u32);
-        let column = gpu::block_y() * Self::COLUMNS;
-        barrier::arrive_expect(full, Self::PANEL as u32);
-        if ORDER & B_COLUMNS != 0 {
-            bulk::load_3d(panel, at, [channel, column, offset], full);
-        } else {
-            unroll!(c < CHUNKS, most 4, {
-                let place = [column + c as u32 * 64, channel, offset];
-                bulk::load_3d(panel + (c * SLAB) as u32, at, place, full);
-            });
-        }
-    }
-
-    #[inline(always)]
-    fn consume<E: ConvElem>(p: &ConvParams) {
+    fn consume<E: Elem<Acc = f32>, A: Atom<E>>(p: &ConvParams) {
         let half = gpu::thread() / 128;
         let tile = Self::tile(p);
         let mut offsets = Offsets::of(p, tile);
         let mut acc = Acc::<CHUNKS>::zero();
         let mut ring = (0, 0);
-        let mut held = NONE;
+        let mut pending = NONE;
         let mut any = 0;
         let (mut offset, mut halves) = offsets.next::<true>();
         while offset != NONE {
@@ -248,48 +176,70 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS,
                 barrier::wait(Self::full(slot), ring.1);
                 if own != 0 {
                     // The gathered rows were written by ordinary copies.
-                    barrier::fence_copies();
-                    let slab = Self::stage(slot) + half * SLAB as u32;
-                    let panel = Self::stage(slot) + 2 * SLAB as u32;
+                    A::fence_copies();
+                    let smem = Self::stage(slot) + half * SMEM_TILE as u32;
+                    let panel = Self::stage(slot) + 2 * SMEM_TILE as u32;
                     if ORDER & B_COLUMNS != 0 {
-                        E::multiply::<CHUNKS, 0>(&mut acc, slab, panel);
+                        A::multiply::<CHUNKS, 0>(&mut acc, smem, panel);
                     } else {
-                        E::multiply::<CHUNKS, 1>(&mut acc, slab, panel);
+                        A::multiply::<CHUNKS, 1>(&mut acc, smem, panel);
                     }
-                    if E::LATER {
-                        acc.wait::<1>();
-                        Self::free(held);
-                        held = slot;
+                    if A::LATER {
+                        A::wait::<CHUNKS, 1>(&mut acc);
+                        Self::release_pending(pending);
+                        pending = slot;
                     } else {
-                        acc.wait::<0>();
-                        Self::free(slot);
+                        A::wait::<CHUNKS, 0>(&mut acc);
+                        Self::release_pending(slot);
                     }
                 } else {
-                    acc.wait::<0>();
-                    Self::free(held);
-                    Self::free(slot);
-                    held = NONE;
+                    A::wait::<CHUNKS, 0>(&mut acc);
+                    Self::release_pending(pending);
+                    Self::release_pending(slot);
+                    pending = NONE;
                 }
                 ring = Self::next(ring);
                 k += 128;
             }
             (offset, halves) = offsets.next::<true>();
         }
-        acc.wait::<0>();
-        Self::leave::<E>(p, tile, half, any, &mut acc);
+        A::wait::<CHUNKS, 0>(&mut acc);
+        Self::epilogue::<E>(p, tile, half, any, &mut acc);
     }
 }
 
-impl<W: WalkInfo, E: ConvElem, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
-    Kernel<W, E, ConvParams> for Gathered<CHUNKS, ORDER, BYTES>
-{
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS, ORDER, BYTES> {
     #[inline(always)]
-    unsafe fn run(p: &ConvParams, at: u64) {
-        Self::set_up(at);
+    fn convolve<P: Matrices, E: Elem<Acc = f32>, A: Atom<E>>(p: &P, at: u64) {
+        Self::set_up::<P>(at);
         if gpu::thread() >= CONSUMERS * 32 {
             Self::produce(p, at);
         } else {
-            Self::consume::<E>(p);
+            Self::consume::<E, A>(p.base());
         }
+    }
+}
+
+/// Matrices by tensor map: for `wgmma`.
+impl<W: WalkInfo, E: Elem<Acc = f32>, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
+    Kernel<W, E, ConvParams> for Gathered<CHUNKS, ORDER, BYTES>
+where
+    Wgmma: Atom<E>,
+{
+    #[inline(always)]
+    unsafe fn run(p: &ConvParams, at: u64) {
+        Self::convolve::<_, E, Wgmma>(p, at);
+    }
+}
+
+/// Matrices by address: for every GPU with `mma.sync`.
+impl<W: WalkInfo, E: Elem<Acc = f32>, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
+    Kernel<W, E, ConvWordsParams> for Gathered<CHUNKS, ORDER, BYTES>
+where
+    MmaSync: Atom<E>,
+{
+    #[inline(always)]
+    unsafe fn run(p: &ConvWordsParams, at: u64) {
+        Self::convolve::<_, E, MmaSync>(p, at);
     }
 }

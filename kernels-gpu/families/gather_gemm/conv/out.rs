@@ -1,6 +1,6 @@
 //! Sums on their way out: scalar, bias, activation, and rows of the output wherever they lie.
 
-use super::{ConvElem, Gathered};
+use super::Gathered;
 use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::gpu;
@@ -13,23 +13,23 @@ use crate::frag;
 impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS, ORDER, BYTES> {
     /// Writes the 64 rows of a warpgroup. `any`: there was a product at all.
     #[inline(always)]
-    pub(super) fn leave<E: ConvElem>(
+    pub(super) fn epilogue<E: Elem<Acc = f32>>(
         p: &ConvParams,
         tile: u32,
         half: u32,
         any: u32,
         acc: &mut Acc<CHUNKS>,
     ) {
-        let lane = gpu::thread_again() % 32;
-        let warp = gpu::thread_again() / 32 % 4;
+        let lane = gpu::rematerialize_thread() % 32;
+        let warp = gpu::rematerialize_thread() / 32 % 4;
         let left = gpu::block_y() * Self::COLUMNS;
         let top = tile * CONV_ROWS as u32 + half * CONV_HALF as u32 + warp * 16;
         let alpha = if any != 0 { p.alpha } else { 0.0 };
-        let flags = warp::again(p.flags);
+        let flags = warp::rematerialize(p.flags);
         Self::finish::<E>(p, flags, left + lane % 4 * 2, alpha, acc);
         if E::BYTES == 2 && flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS {
-            let slab = copy::arena() + (Self::OUT + half as usize * SLAB) as u32 + warp * 2048;
-            Self::send::<E>(p, top, left, slab, acc);
+            let smem = copy::arena() + (Self::OUT + half as usize * SMEM_TILE) as u32 + warp * 2048;
+            Self::store::<E>(p, top, left, smem, acc);
         } else {
             unroll!(r < 2, {
                 let position = top + frag::accumulator(lane, 0).0 + r as u32 * 8;
@@ -44,7 +44,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS,
 
     /// Scalar, bias and activation.
     #[inline(always)]
-    fn finish<E: ConvElem>(
+    fn finish<E: Elem<Acc = f32>>(
         p: &ConvParams,
         flags: u32,
         column: u32,
@@ -116,18 +116,24 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS,
 
     /// Chunks of 64 columns through shared memory, each warp its own 16 rows, to whole rows of 128 bytes.
     #[inline(always)]
-    fn send<E: Elem<Acc = f32>>(p: &ConvParams, top: u32, left: u32, slab: u32, acc: &Acc<CHUNKS>) {
-        let lane = gpu::thread_again() % 32;
+    fn store<E: Elem<Acc = f32>>(
+        p: &ConvParams,
+        top: u32,
+        left: u32,
+        smem: u32,
+        acc: &Acc<CHUNKS>,
+    ) {
+        let lane = gpu::rematerialize_thread() % 32;
         let own = frag::ldmatrix_x4(lane);
         let column = left + lane % 8 * 8;
         unroll!(c < CHUNKS, most 4, {
             warp::sync_lanes(u32::MAX);
-            stage_rows::<E>(&acc.0[c], slab, own);
+            stage_rows::<E>(&acc.0[c], smem, own);
             warp::sync_lanes(u32::MAX);
             unroll!(j < 4, {
                 let position = j as u32 * 4 + lane / 8;
                 let row = global::load_b32(p.order + (top + position) as u64 * 4, true);
-                let eight = staged(slab, position, lane);
+                let eight = staged(smem, position, lane);
                 let column = column + c as u32 * 64;
                 if row != CONV_ABSENT && column < p.n {
                     let at = p.out + row as u64 * p.out_bytes as u64 + column as u64 * 2;

@@ -80,7 +80,7 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
         copy::copy_wait_all();
     }
 
-    /// Starts the copies of this thread's rows of a stage, from these bytes on. `WHOLE`: 16 bytes are there in every slab; a size that is
+    /// Starts the copies of this thread's rows of a stage, from these bytes on. `WHOLE`: 16 bytes are there in every tile of shared memory; a size that is
     /// not known costs a dozen instructions a copy.
     #[inline(always)]
     fn gather<const WHOLE: bool>(
@@ -89,7 +89,7 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
         firsts: [u32; 2],
         rows: &[[u32; 2]; 8],
     ) {
-        let thread = gpu::thread_again() - CONSUMERS * 32;
+        let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
         let (row, chunk) = (thread / 8, thread % 8);
         unroll!(j < Self::SHARE, {
             let r = (j * CONV_HALF / Self::SHARE) as u32 + row;
@@ -102,12 +102,12 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
             Self::copy::<GROUPS, WHOLE>(to, of, there, firsts[0]);
             let from = p.weights + output as u64 * p.weights_bytes as u64;
             let of = (from, p.base.n * 2);
-            let to = to + (GROUPS * SLAB) as u32;
+            let to = to + (GROUPS * SMEM_TILE) as u32;
             Self::copy::<CHUNKS, WHOLE>(to, of, there, firsts[1]);
         });
     }
 
-    /// Starts the copies of 16 bytes of each of `COUNT` slabs from byte `first` of a row on; zeros where it ends.
+    /// Starts the copies of 16 bytes of each of `COUNT` tiles of shared memory from byte `first` of a row on; zeros where it ends.
     #[inline(always)]
     fn copy<const COUNT: usize, const WHOLE: bool>(
         to: u32,
@@ -117,7 +117,7 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
     ) {
         unroll!(c < COUNT, most 4, {
             let first = first + c as u32 * 128;
-            let to = to + (c * SLAB) as u32;
+            let to = to + (c * SMEM_TILE) as u32;
             let from = row + first as u64;
             if WHOLE {
                 copy::copy_async_16(to, from, if there { 16 } else { 0 });
@@ -135,42 +135,47 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
         let count = Places::of(p).part.count;
         let mut acc = Acc::<CHUNKS>::zero();
         let mut ring = (0, 0);
-        let mut held = NONE;
+        let mut pending = NONE;
         let mut done = 0;
         while done < count {
             let slot = ring.0;
             barrier::wait(Self::full(slot), ring.1);
             if GROUPS > 1 || done % 2 == group {
                 barrier::fence_copies();
-                let slab = Self::stage(slot) + if GROUPS > 1 { group * SLAB as u32 } else { 0 };
-                let panel = Self::stage(slot) + (GROUPS * SLAB) as u32;
+                let smem = Self::stage(slot)
+                    + if GROUPS > 1 {
+                        group * SMEM_TILE as u32
+                    } else {
+                        0
+                    };
+                let panel = Self::stage(slot) + (GROUPS * SMEM_TILE) as u32;
                 acc.fence();
                 unroll!(step < 4, {
                     let deep = step as u32 * 16 * 128;
-                    let a = frag::descriptor(slab + deep, 128, SLAB as u32);
-                    let b = frag::descriptor(panel + deep, 128, SLAB as u32);
+                    let a = frag::descriptor(smem + deep, 128, SMEM_TILE as u32);
+                    let b = frag::descriptor(panel + deep, 128, SMEM_TILE as u32);
                     E::mma::<CHUNKS, 1, 1>(&mut acc, a, b);
                 });
                 wgmma::commit();
                 acc.wait::<1>();
-                Self::free(held);
-                held = slot;
+                Self::release_pending(pending);
+                pending = slot;
             } else {
                 acc.wait::<0>();
-                Self::free(held);
-                Self::free(slot);
-                held = NONE;
+                Self::release_pending(pending);
+                Self::release_pending(slot);
+                pending = NONE;
             }
             done += 1;
             ring = Self::next(ring);
         }
         acc.wait::<0>();
-        let beside = copy::arena() + gpu::thread_again() % 128 * 8;
+        let beside = copy::arena() + gpu::rematerialize_thread() % 128 * 8;
         if GROUPS == 1 {
             Self::lend(group, beside, &acc);
         }
         if GROUPS > 1 || group == 0 {
-            Self::leave(p, group, beside, &acc);
+            Self::epilogue(p, group, beside, &acc);
         }
     }
 
@@ -198,10 +203,10 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
 
     /// Leaves the sums as `[part, c, m]`.
     #[inline(always)]
-    fn leave(p: &ConvWordsParams, group: u32, beside: u32, acc: &Acc<CHUNKS>) {
-        let lane = gpu::thread_again() % 32;
+    fn epilogue(p: &ConvWordsParams, group: u32, beside: u32, acc: &Acc<CHUNKS>) {
+        let lane = gpu::rematerialize_thread() % 32;
         let (channel, column) = Self::corner(p);
-        let top = channel + group * 64 + gpu::thread_again() / 32 % 4 * 16 + lane / 4;
+        let top = channel + group * 64 + gpu::rematerialize_thread() / 32 % 4 * 16 + lane / 4;
         let left = column + lane % 4 * 2;
         let n = p.base.n;
         unroll!(r < 2, {

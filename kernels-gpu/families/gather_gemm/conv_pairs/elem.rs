@@ -46,7 +46,7 @@ macro_rules! on_cuda_cores {
                 (row, column): (u32, u32),
                 deep: u32,
             ) {
-                let lane = gpu::thread_again() % 32;
+                let lane = gpu::rematerialize_thread() % 32;
                 let rows = stage + (row + lane / 8 * 4) * 4;
                 let columns = stage + ((PAIRS * SIDE) as u32 + column + lane % 8 * 4) * 4;
                 let (mut k, end) = share::<SIDE, PAIRS>(deep);
@@ -92,9 +92,9 @@ impl PairElem for Tf32 {
         (row, column): (u32, u32),
         deep: u32,
     ) {
-        let lane = gpu::thread_again() % 32;
+        let lane = gpu::rematerialize_thread() % 32;
         let (pair, r) = (lane % 4, lane / 4);
-        // Of a fragment's eight channels this lane's; 32 bytes each, turned by the pair.
+        // Of a fragment's eight channels this lane's; 32 bytes each, transposed by the pair.
         let own = pair * SIDE as u32 * 4 + r * 4 + pair * 32;
         let rows = stage + own + row * 4;
         let columns = stage + own + ((PAIRS * SIDE) as u32 + column) * 4;

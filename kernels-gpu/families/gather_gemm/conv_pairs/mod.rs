@@ -47,7 +47,7 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
     /// Loads this thread's row of the next stage. All lanes of two warps together.
     #[inline(always)]
     fn look(p: &ConvWordsParams, ahead: &mut Ahead) {
-        let thread = gpu::thread_again();
+        let thread = gpu::rematerialize_thread();
         if thread >= 2 * PAIRS_STAGE as u32 {
             return;
         }
@@ -69,7 +69,7 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
     /// Keeps what was loaded for all to read, and loads the next.
     #[inline(always)]
     fn keep(p: &ConvWordsParams, ahead: &mut Ahead, stage: u32) {
-        let thread = gpu::thread_again();
+        let thread = gpu::rematerialize_thread();
         if thread < 2 * PAIRS_STAGE as u32 {
             copy::store_shared_b32(Self::index(stage) + thread * 4, ahead.row);
         }
@@ -91,7 +91,7 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
     /// Starts the copies of the rows of a stage; `WHOLE`: all channels of the tile are there.
     #[inline(always)]
     fn rows<E: Elem<Acc = f32>, const WHOLE: bool>(p: &ConvWordsParams, stage: u32, slot: u32) {
-        let thread = gpu::thread_again();
+        let thread = gpu::rematerialize_thread();
         let (channel, column) = Self::corner(p);
         let chunks = SIDE as u32 / 4;
         let (first, chunk) = (thread / chunks, thread % chunks);
@@ -122,9 +122,12 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
 
     /// Leaves the sums of this thread as `[part, c, m]`.
     #[inline(always)]
-    fn leave<E: PairElem>(p: &ConvWordsParams, sums: &Sums) {
+    fn epilogue<E: PairElem>(p: &ConvWordsParams, sums: &Sums) {
         let (channel, column) = Self::corner(p);
-        let (warp, lane) = (gpu::thread_again() / 32, gpu::thread_again() % 32);
+        let (warp, lane) = (
+            gpu::rematerialize_thread() / 32,
+            gpu::rematerialize_thread() % 32,
+        );
         let corner = (
             channel + warp / Self::ACROSS * 32,
             column + warp % Self::ACROSS * 64,
@@ -149,7 +152,7 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
     #[inline(always)]
     fn join<E: PairElem>(p: &ConvWordsParams, sums: &Sums) {
         let (channel, column) = Self::corner(p);
-        let thread = gpu::thread_again();
+        let thread = gpu::rematerialize_thread();
         let (warp, lane) = (thread / 32, thread % 32);
         let tile = (SIDE * SIDE * 4) as u32;
         let own =
@@ -208,7 +211,7 @@ impl<W: WalkInfo, E: PairElem, const SIDE: usize, const VECTORS: bool> Kernel<W,
             started += 1;
             Self::keep(p, &mut ahead, started);
         }
-        let warp = gpu::thread_again() / 32;
+        let warp = gpu::rematerialize_thread() / 32;
         let (deep, warp) = (warp % Self::DEEP, warp / Self::DEEP);
         let (mut slot, mut free, mut done) = (0, last, 0);
         while done < stages {
@@ -234,7 +237,7 @@ impl<W: WalkInfo, E: PairElem, const SIDE: usize, const VECTORS: bool> Kernel<W,
         }
         copy::copy_wait_all();
         if Self::DEEP == 1 {
-            Self::leave::<E>(p, &sums);
+            Self::epilogue::<E>(p, &sums);
         } else {
             Self::join::<E>(p, &sums);
         }

@@ -56,7 +56,7 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
     /// Where this thread's notes lie; its tile's first position behind those of all.
     #[inline(always)]
     fn notes() -> u32 {
-        copy::arena() + Self::NOTES as u32 + gpu::thread_again() * 16
+        copy::arena() + Self::NOTES as u32 + gpu::rematerialize_thread() * 16
     }
 
     /// First position of the tile.
@@ -92,7 +92,7 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
     /// The row of the tile that this thread looks up: one of those that its warp multiplies.
     #[inline(always)]
     fn row() -> u32 {
-        let thread = gpu::thread_again();
+        let thread = gpu::rematerialize_thread();
         thread / 32 / ACROSS as u32 * 32 + thread % 32
     }
 
@@ -152,7 +152,7 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
     /// Starts the copies of rows of the input; `WHOLE`: all channels of the stage are there.
     #[inline(always)]
     fn rows<E: Elem<Acc = f32>, const WHOLE: bool>(p: &ConvWordsParams, ahead: &Ahead, stage: u32) {
-        let thread = gpu::thread_again();
+        let thread = gpu::rematerialize_thread();
         let index = Self::index(ahead.list);
         unroll!(i < 8 / ACROSS, {
             let (r, chunk) = (thread / 8 + i as u32 * Self::THREADS / 8, thread % 8);
@@ -175,7 +175,7 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
         ahead: &Ahead,
         stage: u32,
     ) {
-        let thread = gpu::thread_again();
+        let thread = gpu::rematerialize_thread();
         let chunks = Self::COLUMNS / 4;
         let matrix = ahead.offset as u64 * p.channels as u64;
         unroll!(i < 16 / DOWN, {
@@ -196,7 +196,7 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
     /// A stage's products of this thread.
     #[inline(always)]
     fn multiply(sums: &mut Sums, slot: u32) {
-        let thread = gpu::thread_again();
+        let thread = gpu::rematerialize_thread();
         let (warp, lane) = (thread / 32, thread % 32);
         let (down, across) = (warp / ACROSS as u32, warp % ACROSS as u32);
         let stage = copy::arena() + slot * Self::STAGE as u32;
@@ -230,8 +230,8 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
 
     /// Finished sums to their rows.
     #[inline(always)]
-    fn leave<E: Elem<Acc = f32>>(p: &ConvWordsParams, any: bool, sums: &Sums) {
-        let thread = gpu::thread_again();
+    fn epilogue<E: Elem<Acc = f32>>(p: &ConvWordsParams, any: bool, sums: &Sums) {
+        let thread = gpu::rematerialize_thread();
         let (warp, lane) = (thread / 32, thread % 32);
         let top = Self::first() + warp / ACROSS as u32 * 32 + lane / 8;
         let left = gpu::block_y() * Self::COLUMNS + warp % ACROSS as u32 * 64 + lane % 8 * 4;
@@ -302,6 +302,6 @@ impl<W: WalkInfo, E: Elem<Acc = f32>, const DOWN: usize, const ACROSS: usize, co
             free = slot;
             slot = if slot == last { 0 } else { slot + 1 };
         }
-        Self::leave::<E>(p, any, &sums);
+        Self::epilogue::<E>(p, any, &sums);
     }
 }

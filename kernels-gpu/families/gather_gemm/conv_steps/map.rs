@@ -126,7 +126,7 @@ pub fn arrange(p: &ConvStepParams) {
         bits |= ((any != 0) as u32) << (t % 32);
         t += 1;
         if t % 32 == 0 || t == p.volume {
-            if gpu::thread_again() % 32 == 0 {
+            if gpu::rematerialize_thread() % 32 == 0 {
                 global::set_bits(mask + ((t - 1) / 32) as u64 * 4, bits);
             }
             bits = 0;
@@ -187,7 +187,7 @@ pub fn first(p: &ConvStepParams) {
         global::store_b32(p.keys + i as u64 * 4, !is_first as u32);
     }
     let all = warp::ballot(is_first);
-    if gpu::thread_again() % 32 == 0 && all != 0 {
+    if gpu::rematerialize_thread() % 32 == 0 && all != 0 {
         global::atomic_add(p.count, all.count_ones());
     }
 }

@@ -1,4 +1,4 @@
-//! Steps around a convolution's product: kernel maps by a hash table of voxels, weights turned over, sums of parts.
+//! Steps around a convolution's product: kernel maps by a hash table of voxels, weights transposed, sums of parts.
 
 mod map;
 mod weights;

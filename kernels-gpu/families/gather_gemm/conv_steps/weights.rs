@@ -1,4 +1,4 @@
-//! Weights turned over through shared memory, 32 x 32 at a time, and the sums of a gradient's parts.
+//! Weights transposed through shared memory, 32 x 32 at a time, and the sums of a gradient's parts.
 
 use super::{gpu, item};
 use crate::device::elem::Elem;

@@ -19,8 +19,8 @@ use crate::frag;
 /// Warps that multiply.
 const CONSUMERS: u32 = 8;
 /// Registers of a thread that gathers, which holds eight rows, and of one that multiplies: with two of these, three times 168.
-const FEW: u32 = 72;
-const MANY: u32 = 216;
+const PRODUCER_REGISTERS: u32 = 72;
+const CONSUMER_REGISTERS: u32 = 216;
 /// Elements along k of a stage.
 const DEPTH: u32 = GROUPED_DEPTH as u32;
 
@@ -96,7 +96,7 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
             if half * 64 < rows {
                 let mut acc = Acc::<CHUNKS>::zero();
                 ring = Self::products::<E>(p, half, ring, &mut acc);
-                Self::leave::<E>(p, work, half, (choice, weight), &acc);
+                Self::epilogue::<E>(p, work, half, (choice, weight), &acc);
             } else {
                 ring = Self::pass(p, ring);
             }
@@ -113,7 +113,7 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
         mut ring: (u32, u32),
         acc: &mut Acc<CHUNKS>,
     ) -> (u32, u32) {
-        let mut held = NONE;
+        let mut pending = NONE;
         let mut deep = 0;
         while deep < p.k {
             let slot = ring.0;
@@ -124,25 +124,28 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
             Self::multiply::<E>(acc, slot, half);
             wgmma::commit();
             acc.wait::<1>();
-            Self::free(held);
-            held = slot;
+            Self::release_pending(pending);
+            pending = slot;
             ring = Self::next(ring);
             deep += DEPTH;
         }
         acc.wait::<0>();
-        Self::free(held);
+        Self::release_pending(pending);
         ring
     }
 
     #[inline(always)]
     fn multiply<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, half: u32) {
         let stage = Self::stage(slot);
-        let (slab, panel) = (stage + half * SLAB as u32, stage + Self::A_BYTES as u32);
+        let (smem, panel) = (
+            stage + half * SMEM_TILE as u32,
+            stage + Self::A_BYTES as u32,
+        );
         unroll!(step < 4, {
             let row = PANEL_BYTES as u32;
-            let a = frag::descriptor(slab + step as u32 * 32, row, 16);
+            let a = frag::descriptor(smem + step as u32 * 32, row, 16);
             if ORDER & B_COLUMNS == 0 {
-                let b = frag::descriptor(panel + step as u32 * 16 * row, row, SLAB as u32);
+                let b = frag::descriptor(panel + step as u32 * 16 * row, row, SMEM_TILE as u32);
                 E::mma::<CHUNKS, 0, 1>(acc, a, b);
             } else {
                 let b = frag::descriptor(panel + step as u32 * 32, row, 16);
@@ -157,7 +160,7 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
         let mut deep = 0;
         while deep < p.k {
             barrier::wait(Self::full(ring.0), ring.1);
-            Self::free(ring.0);
+            Self::release_pending(ring.0);
             ring = Self::next(ring);
             deep += DEPTH;
         }
@@ -172,17 +175,17 @@ impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize, const ORDER: u32> Kernel<W,
     unsafe fn run(p: &GroupedParams, at: u64) {
         Self::set_up(p, at);
         if gpu::thread() >= CONSUMERS * 32 {
-            barrier::registers_down::<FEW>();
+            barrier::registers_down::<PRODUCER_REGISTERS>();
             if p.flags & GROUPED_GATHER != 0 {
                 Self::gather(p, at);
             } else if gpu::thread() == CONSUMERS * 32 {
                 Self::slide(p, at);
             }
         } else {
-            barrier::registers_up::<MANY>();
-            grid::wait_for_previous();
+            barrier::registers_up::<CONSUMER_REGISTERS>();
+            grid::wait_dependency();
             // After the wait: what starts early may rely on all that came before this kernel.
-            grid::let_next_start();
+            grid::launch_dependents();
             Self::consume::<E>(p);
             Self::clear_dropped(p);
         }

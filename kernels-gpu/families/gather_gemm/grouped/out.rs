@@ -18,7 +18,7 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
     /// Which row of the panel lanes 0 to 15 of this warp hold for it; the others the same.
     #[inline(always)]
     fn own_row(half: u32) -> u32 {
-        let thread = gpu::thread_again();
+        let thread = gpu::rematerialize_thread();
         half * 64 + thread / 32 % 4 * 16 + thread % 16
     }
 
@@ -40,16 +40,16 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
 
     /// Stores a warpgroup's rows of a tile.
     #[inline(always)]
-    pub(super) fn leave<E: WgmmaElem>(
+    pub(super) fn epilogue<E: WgmmaElem>(
         p: &GroupedParams,
         work: Work,
         half: u32,
         (choice, weight): (u32, u32),
         acc: &Acc<CHUNKS>,
     ) {
-        let lane = gpu::thread_again() % 32;
+        let lane = gpu::rematerialize_thread() % 32;
         // Here and now: predicates held through the loop over tiles cost registers.
-        let flags = warp::again(p.flags);
+        let flags = warp::rematerialize(p.flags);
         let row = Self::own_row(half);
         let inside = row < work.rows;
         let slot = work.first + row;
@@ -71,23 +71,23 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
             (true, true) => choice,
             (true, false) => slot,
         };
-        let top = gpu::thread_again() / 32 % 4 * 16;
+        let top = gpu::rematerialize_thread() / 32 % 4 * 16;
         let corner = (half, top, work.column);
-        Self::send::<E>(p, corner, place, (floor, weight), acc);
+        Self::store::<E>(p, corner, place, (floor, weight), acc);
     }
 
     /// Chunks of 64 columns through shared memory, each warp its own 16 rows, to whole lines of 128 bytes. `place`: the row of C
     /// that row `lane % 16` of the warp goes to. What is below `floor` becomes zero, which is ReLU or nothing, then a row is weighted.
     #[inline(always)]
-    fn send<E: WgmmaElem>(
+    fn store<E: WgmmaElem>(
         p: &GroupedParams,
         (half, top, left): (u32, u32, u32),
         place: u32,
         (floor, weight): (f32, [f32; 2]),
         acc: &Acc<CHUNKS>,
     ) {
-        let lane = gpu::thread_again() % 32;
-        let slab = copy::arena() + Self::OUT as u32 + half * SLAB as u32 + top * 128;
+        let lane = gpu::rematerialize_thread() % 32;
+        let smem = copy::arena() + Self::OUT as u32 + half * SMEM_TILE as u32 + top * 128;
         let own = frag::ldmatrix_x4(lane);
         let column = left + lane % 8 * 8;
         let mut lines = [0u32; 4];
@@ -105,10 +105,10 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
                     *x = E::mul(weight[i / 2], if *x < floor { 0.0 } else { *x });
                 });
             });
-            stage_rows::<E>(&finished, slab, own);
+            stage_rows::<E>(&finished, smem, own);
             warp::sync_lanes(u32::MAX);
             unroll!(j < 4, {
-                let eight = staged(slab, 4 * j as u32 + lane / 8, lane);
+                let eight = staged(smem, 4 * j as u32 + lane / 8, lane);
                 if lines[j] != NOWHERE && column + 64 * (c as u32) < p.n {
                     let line = corner + lines[j] as u64 * p.ldc_bytes as u64;
                     let eight = Self::gated::<E>(p, (lines[j], column + 64 * c as u32), eight);
@@ -125,7 +125,7 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
         (row, column): (u32, u32),
         eight: [u32; 4],
     ) -> [u32; 4] {
-        if warp::again(p.flags) & GROUPED_GATE == 0 {
+        if warp::rematerialize(p.flags) & GROUPED_GATE == 0 {
             return eight;
         }
         let at = p.gate + row as u64 * p.gate_bytes as u64 + column as u64 * 2;

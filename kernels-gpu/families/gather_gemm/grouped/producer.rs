@@ -17,19 +17,19 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
         let map = at + 128;
         if ORDER & B_COLUMNS == 0 {
             unroll!(c < CHUNKS, most 4, {
-                let to = to + (c * SLAB) as u32;
+                let to = to + (c * SMEM_TILE) as u32;
                 let place = [work.column + 64 * c as u32, deep, work.expert];
-                bulk::load_3d_under(to, map, place, full, policy);
+                bulk::tma_load_3d_under(to, map, place, full, policy);
             });
         } else {
-            bulk::load_3d_under(to, map, [deep, work.column, work.expert], full, policy);
+            bulk::tma_load_3d_under(to, map, [deep, work.column, work.expert], full, policy);
         }
     }
 
     /// Choice of the slot that this lane fetches for its warp: the warp brings 32 rows of the panel.
     #[inline(always)]
     fn choice(p: &GroupedParams, work: Work) -> u32 {
-        let thread = gpu::thread_again() - CONSUMERS * 32;
+        let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
         global::load_b32_fresh(
             p.order + (work.first + thread) as u64 * 4,
             thread < work.rows,
@@ -40,8 +40,8 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
     /// that lies two.
     #[inline(always)]
     pub(super) fn gather(p: &GroupedParams, at: u64) {
-        grid::wait_for_previous();
-        grid::let_next_start();
+        grid::wait_dependency();
+        grid::launch_dependents();
         let thread = gpu::thread() - CONSUMERS * 32;
         let policy = global::first_out_of_l2(p.flags & GROUPED_ONCE != 0);
         let tiles = Self::tiles(p);
@@ -79,7 +79,7 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
     /// The rows of A that this lane brings 16 bytes of: those of the slots' tokens.
     #[inline(always)]
     fn rows(p: &GroupedParams, work: Work, choice: u32) -> Rows {
-        let thread = gpu::thread_again() - CONSUMERS * 32;
+        let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
         let token = p.top.of(choice).0;
         rows::shared_out(thread, token, work.rows)
     }
@@ -87,7 +87,7 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
     /// Starts this warp's copies of a stage.
     #[inline(always)]
     fn bring<const WHOLE: bool>(p: &GroupedParams, rows: Rows, deep: u32, slot: u32) {
-        let thread = gpu::thread_again() - CONSUMERS * 32;
+        let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
         let source = Source {
             address: p.a,
             row_bytes: p.lda_bytes,
@@ -102,8 +102,8 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
         let policy = global::first_out_of_l2(p.flags & GROUPED_ONCE != 0);
         let early = p.flags & GROUPED_EARLY != 0;
         if !early {
-            grid::wait_for_previous();
-            grid::let_next_start();
+            grid::wait_dependency();
+            grid::launch_dependents();
         }
         let tiles = Self::tiles(p);
         let mut index = gpu::block_x();
@@ -114,8 +114,8 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
             if index < tiles {
                 ahead = Self::start_early(p, at, work, policy);
             }
-            grid::wait_for_previous();
-            grid::let_next_start();
+            grid::wait_dependency();
+            grid::launch_dependents();
         }
         let mut ring = (0, 1);
         while index < tiles {
@@ -130,7 +130,7 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
                 } else {
                     ahead -= 1;
                 }
-                bulk::load(Self::stage(ring.0), at, deep, work.first, full);
+                bulk::tma_load_2d(Self::stage(ring.0), at, deep, work.first, full);
                 ring = Self::next(ring);
                 deep += DEPTH;
             }

@@ -17,8 +17,8 @@ use crate::frag;
 /// Warps that multiply.
 const CONSUMERS: u32 = 8;
 /// Registers of a thread that gathers, and of one that multiplies: with two of these, three times 168.
-const FEW: u32 = 72;
-const MANY: u32 = 216;
+const PRODUCER_REGISTERS: u32 = 72;
+const CONSUMER_REGISTERS: u32 = 216;
 /// Slots of one `wgmma`, and of one warp's share of a stage.
 const STEP: u32 = 16;
 
@@ -34,7 +34,7 @@ struct Work {
 }
 
 impl Stages for GroupedGrad {
-    /// A stage is A's two slabs of 64 columns, then B's four.
+    /// A stage is A's two tiles of shared memory of 64 columns, then B's four.
     const COUNT: usize = Self::STAGES;
     const STRIDE: usize = Self::STAGE;
     const FIRST_BARRIER: usize = Self::BARRIERS;
@@ -110,7 +110,7 @@ impl GroupedGrad {
         (first, token): (u32, u32),
         slot: u32,
     ) {
-        let thread = gpu::thread_again() - CONSUMERS * 32;
+        let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
         let (warp, lane) = (thread / 32, thread % 32);
         let stage = Self::stage(slot) + warp * STEP * PANEL_BYTES as u32;
         let row = |i: u32, tokens: u32| {
@@ -123,7 +123,7 @@ impl GroupedGrad {
         };
         let column = work.row + lane % 16 * 8;
         let from = p.a + column as u64 * 2;
-        let to = stage + lane % 16 / 8 * SLAB as u32;
+        let to = stage + lane % 16 / 8 * SMEM_TILE as u32;
         unroll!(i < 8, {
             let own = 2 * i as u32 + lane / 16;
             let from = from + row(own, GRAD_A_TOKENS) as u64 * p.lda_bytes as u64;
@@ -132,7 +132,7 @@ impl GroupedGrad {
         });
         let column = work.column + lane * 8;
         let from = p.b + column as u64 * 2;
-        let to = stage + 2 * SLAB as u32 + lane / 8 * SLAB as u32;
+        let to = stage + 2 * SMEM_TILE as u32 + lane / 8 * SMEM_TILE as u32;
         unroll!(eight < 2, {
             unroll!(i < 8, {
                 let own = (8 * eight + i) as u32;
@@ -171,7 +171,7 @@ impl GroupedGrad {
             later = Self::work(p, index);
             let [first, end] = [work.first, work.end].map(|v| warp::shuffle::<32>(v, 0, u32::MAX));
             let mut acc = Acc::<4>::zero();
-            let mut held = NONE;
+            let mut pending = NONE;
             let mut from = first;
             while from < end {
                 let slot = ring.0;
@@ -182,53 +182,56 @@ impl GroupedGrad {
                 Self::multiply::<E>(&mut acc, slot, half, (end - from).div_ceil(STEP));
                 wgmma::commit();
                 acc.wait::<1>();
-                Self::free(held);
-                held = slot;
+                Self::release_pending(pending);
+                pending = slot;
                 ring = Self::next(ring);
                 from += GRAD_DEPTH;
             }
             acc.wait::<0>();
-            Self::free(held);
-            Self::leave::<E>(p, work, half, end - first, &mut acc);
+            Self::release_pending(pending);
+            Self::epilogue::<E>(p, work, half, end - first, &mut acc);
         }
     }
 
     #[inline(always)]
     fn multiply<E: WgmmaElem>(acc: &mut Acc<4>, slot: u32, half: u32, used: u32) {
         let stage = Self::stage(slot);
-        let (slab, panel) = (stage + half * SLAB as u32, stage + 2 * SLAB as u32);
+        let (smem, panel) = (
+            stage + half * SMEM_TILE as u32,
+            stage + 2 * SMEM_TILE as u32,
+        );
         let row = PANEL_BYTES as u32;
         unroll!(step < 4, {
             if (step as u32) < used {
                 let deep = step as u32 * STEP * row;
-                let a = frag::descriptor(slab + deep, row, GRAD_DEPTH * row);
-                let b = frag::descriptor(panel + deep, row, SLAB as u32);
+                let a = frag::descriptor(smem + deep, row, GRAD_DEPTH * row);
+                let b = frag::descriptor(panel + deep, row, SMEM_TILE as u32);
                 E::mma::<4, 1, 1>(acc, a, b);
             }
         });
     }
 
     #[inline(always)]
-    fn leave<E: WgmmaElem>(
+    fn epilogue<E: WgmmaElem>(
         p: &GroupedGradParams,
         work: Work,
         half: u32,
         count: u32,
         acc: &mut Acc<4>,
     ) {
-        let slab = copy::arena() + Self::OUT as u32 + half * SLAB as u32;
+        let smem = copy::arena() + Self::OUT as u32 + half * SMEM_TILE as u32;
         let o = Output {
             c: p.w + work.expert as u64 * p.m as u64 * p.ldw_bytes as u64,
             bias: 0,
             alpha: 1.0,
             ldc_bytes: p.ldw_bytes,
             n: p.n,
-            flags: warp::again(p.flags),
+            flags: warp::rematerialize(p.flags),
             gate: 0,
             gate_bytes: 0,
         };
         let corner = [work.row + half * 64, work.column];
-        StoreTile::<4, PLAIN>::write::<E>(o, p.m, corner, (half, slab), count, acc);
+        StoreTile::<4, PLAIN>::write::<E>(o, p.m, corner, (half, smem), count, acc);
     }
 }
 
@@ -236,13 +239,13 @@ impl<W: WalkInfo, E: WgmmaElem> Kernel<W, E, GroupedGradParams> for GroupedGrad 
     #[inline(always)]
     unsafe fn run(p: &GroupedGradParams, _: u64) {
         Self::set_up();
-        grid::wait_for_previous();
-        grid::let_next_start();
+        grid::wait_dependency();
+        grid::launch_dependents();
         if gpu::thread() >= CONSUMERS * 32 {
-            barrier::registers_down::<FEW>();
+            barrier::registers_down::<PRODUCER_REGISTERS>();
             Self::produce(p);
         } else {
-            barrier::registers_up::<MANY>();
+            barrier::registers_up::<CONSUMER_REGISTERS>();
             Self::consume::<E>(p);
         }
     }

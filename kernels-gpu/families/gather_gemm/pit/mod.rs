@@ -19,8 +19,8 @@ use crate::frag;
 /// Warps that multiply.
 const CONSUMERS: u32 = 8;
 /// Registers of a thread that gathers, and of one that multiplies.
-const FEW: u32 = 56;
-const MANY: u32 = 224;
+const PRODUCER_REGISTERS: u32 = 56;
+const CONSUMER_REGISTERS: u32 = 224;
 /// Micro-tiles of a stage, and of one `wgmma`.
 const DEPTH: u32 = 64;
 const STEP: u32 = 16;
@@ -34,26 +34,30 @@ impl PitParams {
             alpha: self.alpha,
             ldc_bytes: self.ldc_bytes,
             n: self.n,
-            flags: warp::again(self.flags),
+            flags: warp::rematerialize(self.flags),
             gate: 0,
             gate_bytes: 0,
         }
     }
 }
 
-impl<const MT: usize, const TURNED: bool, const ORDER: u32> Stages
-    for PitColumns<MT, TURNED, ORDER>
+impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> Stages
+    for PitColumns<MT, TRANSPOSED, ORDER>
 {
     const COUNT: usize = Self::STAGES;
     const STRIDE: usize = Self::STAGE;
     const FIRST_BARRIER: usize = Self::BARRIERS;
 }
 
-impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNED, ORDER> {
-    /// The item that a panel belongs to, and its first row there. Rows of an A that is not turned are those of all items.
+impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> PitColumns<MT, TRANSPOSED, ORDER> {
+    /// The item that a panel belongs to, and its first row there. Rows of an A that is not transposed are those of all items.
     #[inline(always)]
     fn place(p: &PitParams, panel: u32) -> (u32, u32) {
-        let (item, within) = if TURNED { p.item.of(panel) } else { (0, panel) };
+        let (item, within) = if TRANSPOSED {
+            p.item.of(panel)
+        } else {
+            (0, panel)
+        };
         (item, within * MT as u32)
     }
 
@@ -61,8 +65,8 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNE
     fn set_up(at: u64) {
         if gpu::thread() == 0 {
             // Every thread that gathers, and the copy of A.
-            Self::make_barriers(PIT_COPIERS + u32::from(!TURNED), CONSUMERS);
-            if !TURNED {
+            Self::make_barriers(PIT_COPIERS + u32::from(!TRANSPOSED), CONSUMERS);
+            if !TRANSPOSED {
                 bulk::prefetch_map(at);
             }
         }
@@ -93,7 +97,7 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNE
                 let more = from + DEPTH < work.count;
                 rows = global::load_b32_fresh(place(from + DEPTH), more);
                 barrier::wait(Self::empty(ring.0), ring.1);
-                if TURNED {
+                if TRANSPOSED {
                     Self::gather_a(p, of_a, ring.0, now);
                 } else if thread == 0 {
                     Self::start_a(p, at, work, from, ring.0);
@@ -118,16 +122,16 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNE
         let (to, full) = (Self::stage(slot), Self::full(slot));
         barrier::arrive_expect(full, Self::A_BYTES as u32);
         let y = work.panel * p.stride + from;
-        bulk::load(to, at, 0, y, full);
+        bulk::tma_load_2d(to, at, 0, y, full);
         if MT == 128 {
-            bulk::load(to + SLAB as u32, at, 64, y, full);
+            bulk::tma_load_2d(to + SMEM_TILE as u32, at, 64, y, full);
         }
     }
 
-    /// Where a lane's 16 bytes of the first row of a turned A lie, and whether A has them.
+    /// Where a lane's 16 bytes of the first row of a transposed A lie, and whether A has them.
     #[inline(always)]
     fn own_of_a(p: &PitParams, work: Work, lane: u32) -> (u64, u32) {
-        if !TURNED {
+        if !TRANSPOSED {
             return (0, 0);
         }
         let (item, left) = Self::place(p, work.panel);
@@ -140,7 +144,7 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNE
     /// stage left there is not multiplied.
     #[inline(always)]
     fn gather_a(p: &PitParams, (from, inside): (u64, u32), slot: u32, rows: u32) {
-        let thread = gpu::thread_again() - CONSUMERS * 32;
+        let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
         let (warp, lane) = (thread / 32, thread % 32);
         let (within, chunk) = (lane / 8, lane % 8);
         let to = Self::stage(slot) + warp * STEP * PANEL_BYTES as u32;
@@ -158,10 +162,10 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNE
     /// those that are not arrive as zeros, since zeros of A times whatever is no number would be none.
     #[inline(always)]
     fn gather<const WHOLE: bool>(p: &PitParams, (from, inside): (u64, u32), slot: u32, rows: u32) {
-        let thread = gpu::thread_again() - CONSUMERS * 32;
+        let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
         let (warp, lane) = (thread / 32, thread % 32);
         let to = Self::stage(slot) + Self::B_AT as u32;
-        let to = to + lane / 8 * SLAB as u32 + warp * STEP * PANEL_BYTES as u32;
+        let to = to + lane / 8 * SMEM_TILE as u32 + warp * STEP * PANEL_BYTES as u32;
         unroll!(eight < 2, {
             unroll!(i < 8, {
                 let row = warp::shuffle::<32>(rows, (8 * eight + i) as u32, u32::MAX);
@@ -188,7 +192,7 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNE
             let work = Work::new(p, index, Self::COLUMNS);
             let count = warp::shuffle::<32>(work.count, 0, u32::MAX);
             let mut acc = Acc::<C>::zero();
-            let mut held = NONE;
+            let mut pending = NONE;
             let mut from = 0;
             while from < count {
                 let slot = ring.0;
@@ -199,14 +203,14 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNE
                 Self::multiply::<E, C>(&mut acc, slot, half, steps::<DEPTH, STEP>(count, from));
                 wgmma::commit();
                 acc.wait::<1>();
-                Self::free(held);
-                held = slot;
+                Self::release_pending(pending);
+                pending = slot;
                 ring = Self::next(ring);
                 from += DEPTH;
             }
             acc.wait::<0>();
-            Self::free(held);
-            Self::leave::<E, C>(p, work, half, count, &mut acc);
+            Self::release_pending(pending);
+            Self::epilogue::<E, C>(p, work, half, count, &mut acc);
             index += gpu::grid_x();
         }
     }
@@ -216,9 +220,9 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNE
         let stage = Self::stage(slot);
         let panel = stage + Self::B_AT as u32;
         let (a, b) = if MT == 128 {
-            (stage + half * SLAB as u32, panel)
+            (stage + half * SMEM_TILE as u32, panel)
         } else {
-            (stage, panel + half * 2 * SLAB as u32)
+            (stage, panel + half * 2 * SMEM_TILE as u32)
         };
         let row = Self::A_ROW as u32;
         // 32 rows stand for 64: the second half of the operand is the first again.
@@ -227,14 +231,14 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNE
             if (step as u32) < used {
                 let deep = step as u32 * STEP;
                 let a = frag::descriptor(a + deep * row, row, between);
-                let b = frag::descriptor(b + deep * PANEL_BYTES as u32, 128, SLAB as u32);
+                let b = frag::descriptor(b + deep * PANEL_BYTES as u32, 128, SMEM_TILE as u32);
                 E::mma::<C, 1, 1>(acc, a, b);
             }
         });
     }
 
     #[inline(always)]
-    fn leave<E: WgmmaElem, const C: usize>(
+    fn epilogue<E: WgmmaElem, const C: usize>(
         p: &PitParams,
         work: Work,
         half: u32,
@@ -247,26 +251,26 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNE
         } else {
             (top, work.column + half * 128)
         };
-        let slab = copy::arena() + Self::OUT as u32 + half * SLAB as u32;
+        let smem = copy::arena() + Self::OUT as u32 + half * SMEM_TILE as u32;
         let end = p.m.min(top + MT as u32);
         let o = p.output(item);
-        StoreTile::<C, ORDER>::write::<E>(o, end, [row, column], (half, slab), count, acc);
+        StoreTile::<C, ORDER>::write::<E>(o, end, [row, column], (half, smem), count, acc);
     }
 }
 
-impl<W: WalkInfo, E: WgmmaElem, const MT: usize, const TURNED: bool, const ORDER: u32>
-    Kernel<W, E, PitParams> for PitColumns<MT, TURNED, ORDER>
+impl<W: WalkInfo, E: WgmmaElem, const MT: usize, const TRANSPOSED: bool, const ORDER: u32>
+    Kernel<W, E, PitParams> for PitColumns<MT, TRANSPOSED, ORDER>
 {
     #[inline(always)]
     unsafe fn run(p: &PitParams, at: u64) {
-        grid::let_next_start();
+        grid::launch_dependents();
         Self::set_up(at);
-        grid::wait_for_previous();
+        grid::wait_dependency();
         if gpu::thread() >= CONSUMERS * 32 {
-            barrier::registers_down::<FEW>();
+            barrier::registers_down::<PRODUCER_REGISTERS>();
             Self::produce(p, at);
         } else {
-            barrier::registers_up::<MANY>();
+            barrier::registers_up::<CONSUMER_REGISTERS>();
             if MT == 128 {
                 Self::consume::<E, 4>(p);
             } else {

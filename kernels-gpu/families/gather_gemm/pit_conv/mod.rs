@@ -19,8 +19,8 @@ use crate::frag;
 /// Warps that multiply.
 const CONSUMERS: u32 = 8;
 /// Registers of a thread that gathers, and of one that multiplies.
-const FEW: u32 = 56;
-const MANY: u32 = 224;
+const PRODUCER_REGISTERS: u32 = 56;
+const CONSUMER_REGISTERS: u32 = 224;
 /// Channels of a stage, and of one `wgmma`.
 const DEPTH: u32 = PIT_CONV_DEPTH as u32;
 const STEP: u32 = 16;
@@ -126,7 +126,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
     ) -> (u32, u32) {
         let mut acc = Acc::<C>::zero();
         let ring = Self::products::<E, C>((count, p.taps), half, ring, &mut acc);
-        Self::leave::<E, C>(p, work, (half, columns), &acc);
+        Self::epilogue::<E, C>(p, work, (half, columns), &acc);
         ring
     }
 
@@ -144,7 +144,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
         } else {
             PANEL_BYTES as u32
         };
-        let mut held = NONE;
+        let mut pending = NONE;
         let mut tap = 0;
         while tap < taps {
             let mut from = 0;
@@ -159,15 +159,15 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
                 Self::multiply::<E, C>(acc, slot, (half, row), steps::<DEPTH, STEP>(count, from));
                 wgmma::commit();
                 acc.wait::<1>();
-                Self::free(held);
-                held = slot;
+                Self::release_pending(pending);
+                pending = slot;
                 ring = Self::next(ring);
                 from += DEPTH;
             }
             tap += 1;
         }
         acc.wait::<0>();
-        Self::free(held);
+        Self::release_pending(pending);
         ring
     }
 
@@ -183,13 +183,13 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
         let (a, b) = if MT == 128 {
             (stage + half * 64 * row, panel)
         } else {
-            (stage, panel + half * (C * SLAB) as u32)
+            (stage, panel + half * (C * SMEM_TILE) as u32)
         };
         let line = PANEL_BYTES as u32;
         unroll!(step < 4, {
             if (step as u32) < used {
                 let a = frag::descriptor(a + step as u32 * 32, row, 16);
-                let b = frag::descriptor(b + step as u32 * STEP * line, line, SLAB as u32);
+                let b = frag::descriptor(b + step as u32 * STEP * line, line, SMEM_TILE as u32);
                 E::mma::<C, 0, 1>(acc, a, b);
             }
         });
@@ -201,11 +201,11 @@ impl<W: WalkInfo, E: WgmmaElem, const MT: usize, const CHUNKS: usize, const FILT
 {
     #[inline(always)]
     unsafe fn run(p: &PitConvParams, at: u64) {
-        grid::let_next_start();
+        grid::launch_dependents();
         Self::set_up(at);
-        grid::wait_for_previous();
+        grid::wait_dependency();
         if gpu::thread() >= CONSUMERS * 32 {
-            barrier::registers_down::<FEW>();
+            barrier::registers_down::<PRODUCER_REGISTERS>();
             if FILTERS {
                 if gpu::thread() == CONSUMERS * 32 {
                     Self::slide(p, at);
@@ -214,7 +214,7 @@ impl<W: WalkInfo, E: WgmmaElem, const MT: usize, const CHUNKS: usize, const FILT
                 Self::gather(p, at);
             }
         } else {
-            barrier::registers_up::<MANY>();
+            barrier::registers_up::<CONSUMER_REGISTERS>();
             Self::consume::<E>(p);
         }
     }

@@ -17,7 +17,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
     /// The row of C that lanes 0 to 15 of this warp hold for it; the others the same.
     #[inline(always)]
     fn line(p: &PitConvParams, work: Work, half: u32) -> u32 {
-        let thread = gpu::thread_again();
+        let thread = gpu::rematerialize_thread();
         let row = thread / 32 % 4 * 16 + thread % 16 + if MT == 128 { half * 64 } else { 0 };
         let (down, right) = p.wide.of(row);
         let [x, y] = [work.corner[0] + down, work.corner[1] + right];
@@ -30,7 +30,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
 
     /// Stores a warpgroup's rows of a tile, of `columns` that there are.
     #[inline(always)]
-    pub(super) fn leave<E: WgmmaElem, const C: usize>(
+    pub(super) fn epilogue<E: WgmmaElem, const C: usize>(
         p: &PitConvParams,
         work: Work,
         (half, columns): (u32, u32),
@@ -38,31 +38,31 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
     ) {
         let line = Self::line(p, work, half);
         let left = work.column + if MT == 128 { 0 } else { half * 64 * C as u32 };
-        let warp = gpu::thread_again() / 32 % 4;
-        let slab = copy::arena() + Self::OUT as u32 + half * SLAB as u32 + warp * 16 * 128;
+        let warp = gpu::rematerialize_thread() / 32 % 4;
+        let smem = copy::arena() + Self::OUT as u32 + half * SMEM_TILE as u32 + warp * 16 * 128;
         unroll!(c < C, most 4, {
             // The lanes have read the 64 columns before.
             warp::sync_lanes(u32::MAX);
-            stage_rows::<E>(&acc.0[c], slab, frag::ldmatrix_x4(gpu::thread_again() % 32));
+            stage_rows::<E>(&acc.0[c], smem, frag::ldmatrix_x4(gpu::rematerialize_thread() % 32));
             warp::sync_lanes(u32::MAX);
             let left = left + 64 * c as u32;
             if FILTERS {
-                Self::scatter(p, (left, columns), line, slab);
+                Self::scatter(p, (left, columns), line, smem);
             } else {
-                Self::send(p, left, line, slab);
+                Self::store(p, left, line, smem);
             }
         });
     }
 
     /// Whole lines of 128 bytes.
     #[inline(always)]
-    fn send(p: &PitConvParams, left: u32, line: u32, slab: u32) {
-        let lane = gpu::thread_again() % 32;
+    fn store(p: &PitConvParams, left: u32, line: u32, smem: u32) {
+        let lane = gpu::rematerialize_thread() % 32;
         let column = left + lane % 8 * 8;
         unroll!(j < 4, {
             let row = 4 * j as u32 + lane / 8;
             let line = warp::shuffle::<32>(line, row, u32::MAX);
-            let eight = staged(slab, row, lane);
+            let eight = staged(smem, row, lane);
             if line != NOWHERE && column < p.filters {
                 let to = p.c + line as u64 * p.ldc_bytes as u64 + column as u64 * 2;
                 global::store_v4(to, eight);
@@ -72,8 +72,8 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
 
     /// Each column to that of its filter: a lane has two of them, 32 apart, so that neighbours that are listed are stored together.
     #[inline(always)]
-    fn scatter(p: &PitConvParams, (left, columns): (u32, u32), line: u32, slab: u32) {
-        let lane = gpu::thread_again() % 32;
+    fn scatter(p: &PitConvParams, (left, columns): (u32, u32), line: u32, smem: u32) {
+        let lane = gpu::rematerialize_thread() % 32;
         let mut filters = [NOWHERE; 2];
         unroll!(i < 2, {
             let place = left + lane + 32 * i as u32;
@@ -87,7 +87,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
             unroll!(i < 2, {
                 let column = lane + 32 * i as u32;
                 let from = frag::swizzle(row, column / 8, PANEL_BYTES as u32) + column % 8 * 2;
-                let value = copy::load_shared_b16(slab + from);
+                let value = copy::load_shared_b16(smem + from);
                 let there = line != NOWHERE && filters[i] != NOWHERE;
                 let to = to + filters[i] as u64 * 2;
                 global::store_b16_if(if there { to } else { p.c }, value, there);

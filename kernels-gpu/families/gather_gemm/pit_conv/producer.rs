@@ -26,7 +26,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
 
     #[inline(always)]
     fn start_a(map: u64, image: u32, [x, y]: [u32; 2], from: u32, slot: u32) {
-        bulk::load_4d(
+        bulk::tma_load_4d(
             Self::stage(slot),
             map,
             [from, y, x, image],
@@ -99,11 +99,11 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
         slot: u32,
         rows: u32,
     ) {
-        let thread = gpu::thread_again() - CONSUMERS * 32;
+        let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
         let (warp, lane) = (thread / 32, thread % 32);
         let (line, lane) = (lane / Self::LANES, lane % Self::LANES);
         let to = Self::stage(slot) + Self::A_BYTES as u32;
-        let to = to + lane / 8 * SLAB as u32 + warp * STEP * PANEL_BYTES as u32;
+        let to = to + lane / 8 * SMEM_TILE as u32 + warp * STEP * PANEL_BYTES as u32;
         unroll!(eight < 2, {
             unroll!(i < 8, {
                 if (8 * eight + i) < STEP as usize * Self::LANES as usize / 32 {
@@ -137,7 +137,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
         while index < tiles {
             let work = Self::work(p, index);
             let chunks = (columns - work.column).min(Self::COLUMNS).div_ceil(64);
-            let bytes = Self::A_BYTES as u32 + chunks * SLAB as u32;
+            let bytes = Self::A_BYTES as u32 + chunks * SMEM_TILE as u32;
             let mut tap = 0;
             while tap < p.taps {
                 let origin = Self::origin(p, work, tap);
@@ -151,8 +151,8 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
                     let mut chunk = 0;
                     while chunk < chunks {
                         let column = work.column + chunk * 64;
-                        let to = to + chunk * SLAB as u32;
-                        bulk::load_3d(to, at + 128, [column, from, tap], full);
+                        let to = to + chunk * SMEM_TILE as u32;
+                        bulk::tma_load_3d(to, at + 128, [column, from, tap], full);
                         chunk += 1;
                     }
                     ring = Self::next(ring);

@@ -38,7 +38,7 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
     /// The places of this thread. Computed where it stands: while A is on its way, not before it is asked for.
     #[inline(always)]
     fn places(p: &PitFewParams) -> Own {
-        let thread = gpu::thread_again();
+        let thread = gpu::rematerialize_thread();
         let (warp, lane) = (thread / 32, thread % 32);
         let across = WARPS as u32 * 4;
         let (row, chunk) = (thread / across, thread % across);
@@ -256,13 +256,13 @@ impl<W: WalkInfo, E: MmaElem, const MT: usize, const WARPS: usize> Kernel<W, E, 
 {
     #[inline(always)]
     unsafe fn run(p: &PitFewParams, _: u64) {
-        grid::let_next_start();
+        grid::launch_dependents();
         Self::set_up(p);
-        grid::wait_for_previous();
+        grid::wait_dependency();
         let from = cluster::rank() * p.share;
         let end = p.k.min(from.saturating_add(p.share));
         let mut sums: Sums = [[[0.0; 4]; 4]; 4];
         Self::gather::<E>(p, from, end, &mut sums);
-        Self::leave::<E>(p, &sums);
+        Self::epilogue::<E>(p, &sums);
     }
 }

@@ -37,12 +37,12 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
 
     /// Stores the sums, or those that the cluster leaves to this thread block.
     #[inline(always)]
-    pub(super) fn leave<E: Elem<Acc = f32>>(p: &PitFewParams, sums: &Sums) {
+    pub(super) fn epilogue<E: Elem<Acc = f32>>(p: &PitFewParams, sums: &Sums) {
         if p.parts > 1 {
             // The others run, and have made their barriers.
             cluster::wait();
         }
-        Self::send(p, sums);
+        Self::store_sums(p, sums);
         gpu::sync_threads();
         if p.parts > 1 {
             barrier::wait(Self::summed(), 0);
@@ -59,7 +59,7 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
 
     /// Sends this warp's atoms to those who finish them: neighbours by twos, which are sectors of C, dealt one after the other.
     #[inline(always)]
-    fn send(p: &PitFewParams, sums: &Sums) {
+    fn store_sums(p: &PitFewParams, sums: &Sums) {
         let own = cluster::rank();
         let first = own * Self::share(p);
         let some = Self::has_rows(p);

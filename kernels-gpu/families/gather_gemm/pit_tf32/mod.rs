@@ -1,4 +1,4 @@
-//! A product of f32 as TF32 with an operand whose empty micro-tiles were found while running, turned over: four warps gather the rows
+//! A product of f32 as TF32 with an operand whose empty micro-tiles were found while running, transposed: four warps gather the rows
 //! of B that a panel of A has micro-tiles for, two warpgroups read them as fragments, round them, and multiply them with the panel's
 //! packed values (`wgmma`). The grid is persistent: how many micro-tiles there are is read on the device.
 
@@ -17,8 +17,8 @@ use crate::frag;
 /// Warps that multiply.
 const CONSUMERS: u32 = 8;
 /// Registers of a thread that gathers, and of one that multiplies.
-const FEW: u32 = 56;
-const MANY: u32 = 224;
+const PRODUCER_REGISTERS: u32 = 56;
+const CONSUMER_REGISTERS: u32 = 224;
 /// Micro-tiles of a stage, and of one `wgmma`.
 const DEPTH: u32 = PIT_TF32_DEPTH as u32;
 const STEP: u32 = 8;
@@ -69,7 +69,7 @@ impl<const MT: usize> PitWords<MT> {
                     let full = Self::full(ring.0);
                     barrier::arrive_expect(full, Self::A_BYTES as u32);
                     let y = work.panel * MT as u32;
-                    bulk::load(Self::stage(ring.0), at, from, y, full);
+                    bulk::tma_load_2d(Self::stage(ring.0), at, from, y, full);
                 }
                 if from + (warp + 1) * STEP <= work.count {
                     Self::gather::<true>(p, (b, inside), ring.0, now);
@@ -94,7 +94,7 @@ impl<const MT: usize> PitWords<MT> {
         slot: u32,
         rows: u32,
     ) {
-        let thread = gpu::thread_again() - CONSUMERS * 32;
+        let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
         let (warp, lane) = (thread / 32, thread % 32);
         let to = Self::stage(slot) + (Self::B_AT as u32) + lane / 8 * Self::PIECE as u32;
         let to = to + warp * STEP * PANEL_BYTES as u32;
@@ -144,14 +144,14 @@ impl<const MT: usize> PitWords<MT> {
                     }
                     high.wait::<0>();
                     keep(&other);
-                    Self::give_back(slot);
+                    Self::release(slot);
                     if from >= count {
                         break;
                     }
                 }
             }
-            Self::leave(p, work, 2 * half, &low);
-            Self::leave(p, work, 2 * half + 1, &high);
+            Self::epilogue(p, work, 2 * half, &low);
+            Self::epilogue(p, work, 2 * half + 1, &high);
             index += gpu::grid_x();
         }
     }
@@ -163,11 +163,14 @@ impl<const MT: usize> PitWords<MT> {
         Self::own(ring.0, 2 * half)
     }
 
-    /// A lane's share of the `block`th 64 columns of B, which are rows of the turned product, rounded to TF32. Rows of B that are in
+    /// A lane's share of the `block`th 64 columns of B, which are rows of the transposed product, rounded to TF32. Rows of B that are in
     /// no step are read too, and multiplied nowhere.
     #[inline(always)]
     fn own(slot: u32, block: u32) -> Own {
-        let (lane, warp) = (gpu::thread_again() % 32, gpu::thread_again() / 32 % 4);
+        let (lane, warp) = (
+            gpu::rematerialize_thread() % 32,
+            gpu::rematerialize_thread() / 32 % 4,
+        );
         let piece = 2 * block + warp / 2;
         let piece = Self::stage(slot) + (Self::B_AT as u32) + piece * Self::PIECE as u32;
         let mut own = [[0u32; 4]; STEPS];
@@ -210,9 +213,12 @@ impl<const MT: usize> PitWords<MT> {
 
     /// Stores 64 columns of C as they lie in registers: eight lanes fill a sector of 32 bytes.
     #[inline(always)]
-    fn leave<const C: usize>(p: &PitParams, work: Work, block: u32, acc: &Acc<C>) {
-        let (lane, warp) = (gpu::thread_again() % 32, gpu::thread_again() / 32 % 4);
-        // Rows of the turned product are columns of C.
+    fn epilogue<const C: usize>(p: &PitParams, work: Work, block: u32, acc: &Acc<C>) {
+        let (lane, warp) = (
+            gpu::rematerialize_thread() % 32,
+            gpu::rematerialize_thread() / 32 % 4,
+        );
+        // Rows of the transposed product are columns of C.
         let (across, down) = frag::accumulator(lane, 0);
         let column = work.column + block * 64 + warp * 16 + across;
         let top = work.panel * MT as u32;
@@ -244,14 +250,14 @@ fn keep(own: &Own) {
 impl<W: WalkInfo, E: Elem<Acc = f32>, const MT: usize> Kernel<W, E, PitParams> for PitWords<MT> {
     #[inline(always)]
     unsafe fn run(p: &PitParams, at: u64) {
-        grid::let_next_start();
+        grid::launch_dependents();
         Self::set_up(at);
-        grid::wait_for_previous();
+        grid::wait_dependency();
         if gpu::thread() >= CONSUMERS * 32 {
-            barrier::registers_down::<FEW>();
+            barrier::registers_down::<PRODUCER_REGISTERS>();
             Self::produce(p, at);
         } else {
-            barrier::registers_up::<MANY>();
+            barrier::registers_up::<CONSUMER_REGISTERS>();
             if MT == 128 {
                 Self::consume::<2>(p);
             } else {

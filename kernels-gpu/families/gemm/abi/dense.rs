@@ -1,10 +1,10 @@
 //! The module `dense`: `C[m,n] = A[m,k] * B[k,n]` with A dense, for matrices too small to fill the GPU with large tiles. A
 //! tile of C is computed by a cluster of thread blocks, each of which has its part of k.
 
-use crate::abi::{Dtype, MapWords, PANEL_BYTES, SLAB, Tile};
+use crate::abi::{Dtype, MapWords, PANEL_BYTES, SMEM_TILE, Tile};
 
 /// Tile of the module `dense`: `GROUPS` warpgroups of 64 rows, `CHUNKS` x 64 columns; `CUT` thread blocks of a cluster share
-/// a tile along k. Elements of `BYTES` bytes. Of 4 bytes (TF32) the tile is computed turned over, as `C^T = B^T A^T`, a
+/// a tile along k. Elements of `BYTES` bytes. Of 4 bytes (TF32) the tile is computed transposed, as `C^T = B^T A^T`, a
 /// warpgroup for 64 columns: `wgmma` wants operands in shared memory contiguous along k, and B, which is not, goes through
 /// registers.
 #[derive(Clone, Copy, Debug)]
@@ -24,18 +24,18 @@ const BARRIER_BYTES: usize = 256;
 impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: usize>
     DenseTile<GROUPS, CHUNKS, CUT, BYTES>
 {
-    /// The tile is computed turned over.
-    pub const TURNED: bool = BYTES == 4;
+    /// The tile is computed transposed.
+    pub const TRANSPOSED: bool = BYTES == 4;
     /// Rows of C.
-    pub const ROWS: usize = 64 * if Self::TURNED { CHUNKS } else { GROUPS };
+    pub const ROWS: usize = 64 * if Self::TRANSPOSED { CHUNKS } else { GROUPS };
     /// Depth of a stage in elements.
     pub const DEPTH: usize = PANEL_BYTES / BYTES;
     /// Columns of B in a piece of a stage.
     pub const ACROSS: usize = PANEL_BYTES / BYTES;
     /// Bytes of a stage: what each warpgroup has for itself, 64 rows of A (columns of B), then what all multiply it with.
-    pub const STAGE: usize = (GROUPS + CHUNKS) * SLAB;
+    pub const STAGE: usize = (GROUPS + CHUNKS) * SMEM_TILE;
     /// Those of A.
-    pub const STAGE_OF_A: usize = if Self::TURNED { CHUNKS } else { GROUPS } * SLAB;
+    pub const STAGE_OF_A: usize = if Self::TRANSPOSED { CHUNKS } else { GROUPS } * SMEM_TILE;
     /// Warps that multiply, 16 rows each.
     pub const WARPS: usize = 4 * GROUPS;
     /// Atoms of 8 columns in a row of the tile.
@@ -77,7 +77,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
 {
     const THREADS: u32 = 128 * GROUPS as u32 + 32;
     const MIN_BLOCKS: u32 = if Self::TWO { 2 } else { 1 };
-    const COLUMNS: u32 = 64 * if Self::TURNED { GROUPS } else { CHUNKS } as u32;
+    const COLUMNS: u32 = 64 * if Self::TRANSPOSED { GROUPS } else { CHUNKS } as u32;
     const ITEMS: u32 = 1;
     const PARTS: u32 = CUT as u32;
     const BURST: u32 = Self::STAGES as u32;

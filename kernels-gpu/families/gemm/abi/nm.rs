@@ -1,6 +1,6 @@
 //! The module `nm`: C by tiles, A kept two of four, fed by the tensor copy engine.
 
-use crate::abi::{B_COLUMNS, Dtype, MapWords, PANEL_BYTES, PLAIN, SLAB, Tile};
+use crate::abi::{B_COLUMNS, Dtype, MapWords, PANEL_BYTES, PLAIN, SMEM_TILE, Tile};
 
 /// Bytes of one row of A in a stage: half of its columns are stored.
 pub const NM_ROW_BYTES: usize = PANEL_BYTES / 2;
@@ -29,13 +29,13 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize> TwoOfFour<MA, CHU
     /// Bytes of A in a stage.
     pub const A_BYTES: usize = Self::ROWS * NM_ROW_BYTES;
     /// Bytes of a stage: A's rows, then B's chunks of 64 columns.
-    pub const STAGE: usize = Self::A_BYTES + CHUNKS * SLAB;
+    pub const STAGE: usize = Self::A_BYTES + CHUNKS * SMEM_TILE;
     /// Stages in flight.
     pub const STAGES: usize = (200 << 10) / Self::STAGE;
-    /// Offset of the output buffers, [`SLAB`] bytes of each warpgroup.
+    /// Offset of the output buffers, [`SMEM_TILE`] bytes of each warpgroup.
     pub const OUT: usize = Self::STAGES * Self::STAGE;
     /// Offset of the barriers: full and empty of each stage.
-    pub const BARRIERS: usize = Self::OUT + 2 * SLAB;
+    pub const BARRIERS: usize = Self::OUT + 2 * SMEM_TILE;
 }
 
 impl<const MA: usize, const CHUNKS: usize, const BYTES: usize> Tile

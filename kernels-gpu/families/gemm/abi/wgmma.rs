@@ -5,7 +5,7 @@ use crate::abi::B_COLUMNS;
 use crate::abi::HALF;
 use crate::abi::MapWords;
 use crate::abi::PANEL_BYTES;
-use crate::abi::SLAB;
+use crate::abi::SMEM_TILE;
 use crate::abi::STEPS;
 use crate::abi::{Dtype, Tile};
 
@@ -46,7 +46,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
     /// Copies of A in a stage, both halves.
     pub const A_COPIES: usize = 2 * Self::SLICES * Self::PIECES;
     /// Bytes of a stage.
-    pub const STAGE: usize = (2 + CHUNKS) * SLAB;
+    pub const STAGE: usize = (2 + CHUNKS) * SMEM_TILE;
     /// Stages in flight.
     pub const STAGES: usize = match CHUNKS {
         4 => 4,
@@ -55,10 +55,10 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
     };
     /// Words of a record: [`RECORD_HEAD`], the k of each slice, the row of each piece; whole 16 bytes.
     pub const RECORD: usize = record_words(Self::SLICES, Self::A_COPIES);
-    /// Offset of the output buffers, [`SLAB`] bytes of each warpgroup.
+    /// Offset of the output buffers, [`SMEM_TILE`] bytes of each warpgroup.
     pub const OUT: usize = Self::STAGES * Self::STAGE;
     /// Offset of the barriers: full and empty of each stage, then the mask of each stage.
-    pub const BARRIERS: usize = Self::OUT + 2 * SLAB;
+    pub const BARRIERS: usize = Self::OUT + 2 * SMEM_TILE;
 }
 
 /// Words of a stage's record. Word 0 is the mask: bit `2 step + half` says that the half multiplies in this step of 32

@@ -10,27 +10,27 @@ use crate::frag;
 
 /// An element type that dense tiles are multiplied in.
 pub trait DenseElem: Elem<Acc = f32> {
-    /// What a thread holds in registers of a warpgroup's own slab.
+    /// What a thread holds in registers of a warpgroup's own tile of shared memory.
     type Own: Copy;
 
     /// Reads it. The stage has arrived.
-    fn own(slab: u32) -> Self::Own;
+    fn own(smem: u32) -> Self::Own;
 
     /// No instruction: the registers are still read when this is reached, and what is read since lies in others.
     fn keep(own: &Self::Own);
 
-    /// Starts the products of a stage: a warpgroup's own slab with the panel.
-    fn stage<const C: usize>(acc: &mut Acc<C>, slab: u32, own: &Self::Own, panel: u32);
+    /// Starts the products of a stage: a warpgroup's own tile of shared memory with the panel.
+    fn stage<const C: usize>(acc: &mut Acc<C>, smem: u32, own: &Self::Own, panel: u32);
 }
 
 /// Rows of A, contiguous along k, times columns of B, contiguous along n.
 #[inline(always)]
-fn halves<E: WgmmaElem, const C: usize>(acc: &mut Acc<C>, slab: u32, panel: u32) {
+fn halves<E: WgmmaElem, const C: usize>(acc: &mut Acc<C>, smem: u32, panel: u32) {
     let row = PANEL_BYTES as u32;
     acc.fence();
     unroll!(step < STEPS, {
-        let a = frag::descriptor(slab + step as u32 * 32, row, 16);
-        let b = frag::descriptor(panel + step as u32 * 16 * row, row, SLAB as u32);
+        let a = frag::descriptor(smem + step as u32 * 32, row, 16);
+        let b = frag::descriptor(panel + step as u32 * 16 * row, row, SMEM_TILE as u32);
         E::mma::<C, 0, 1>(acc, a, b);
     });
 }
@@ -45,8 +45,8 @@ impl DenseElem for F16 {
     fn keep(_: &()) {}
 
     #[inline(always)]
-    fn stage<const C: usize>(acc: &mut Acc<C>, slab: u32, _: &(), panel: u32) {
-        halves::<F16, C>(acc, slab, panel)
+    fn stage<const C: usize>(acc: &mut Acc<C>, smem: u32, _: &(), panel: u32) {
+        halves::<F16, C>(acc, smem, panel)
     }
 }
 
@@ -60,8 +60,8 @@ impl DenseElem for Bf16 {
     fn keep(_: &()) {}
 
     #[inline(always)]
-    fn stage<const C: usize>(acc: &mut Acc<C>, slab: u32, _: &(), panel: u32) {
-        halves::<Bf16, C>(acc, slab, panel)
+    fn stage<const C: usize>(acc: &mut Acc<C>, smem: u32, _: &(), panel: u32) {
+        halves::<Bf16, C>(acc, smem, panel)
     }
 }
 
@@ -70,15 +70,18 @@ impl DenseElem for Tf32 {
 
     /// Columns of B, which `wgmma` takes from shared memory only where they are contiguous along k.
     #[inline(always)]
-    fn own(slab: u32) -> Self::Own {
-        let (lane, warp) = (gpu::thread_again() % 32, gpu::thread_again() / 32 % 4);
+    fn own(smem: u32) -> Self::Own {
+        let (lane, warp) = (
+            gpu::rematerialize_thread() % 32,
+            gpu::rematerialize_thread() / 32 % 4,
+        );
         let row = PANEL_BYTES as u32;
         // Two pieces of 32 columns lie behind each other.
-        let piece = slab + warp / 2 * (SLAB as u32 / 2);
+        let piece = smem + warp / 2 * (SMEM_TILE as u32 / 2);
         let mut b = [[0u32; 4]; STEPS];
         unroll!(r < 4, {
             let (g, k) = frag::a_k8(lane, r as u32);
-            let column = frag::turned_column(warp % 2 * 16 + g);
+            let column = frag::transposed_column(warp % 2 * 16 + g);
             let at = piece + frag::swizzle(k, column / 4, row) + column % 4 * 4;
             unroll!(step < STEPS, {
                 b[step][r] = copy::load_shared_b32(at + step as u32 * 8 * row);

@@ -14,9 +14,9 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     /// Stores a thread's atoms, where C allows 16 bytes at once and is only written.
     #[inline(always)]
     pub(super) fn store_lines<E: Elem<Acc = f32>>(o: Output, m: u32, place: Place, own: &Own) {
-        match (Self::TURNED, Self::OF_FOUR) {
-            (true, 4) => Self::turned_lines(o, m, place, own),
-            (true, _) => Self::turned_words(o, m, place, own),
+        match (Self::TRANSPOSED, Self::OF_FOUR) {
+            (true, 4) => Self::transposed_lines(o, m, place, own),
+            (true, _) => Self::transposed_words(o, m, place, own),
             (false, 4) => Self::plain_lines::<E>(o, m, place, own),
             (false, _) => Self::plain_pairs::<E>(o, m, place, own),
         }
@@ -25,7 +25,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     /// Four lanes share a row; each takes one of the atoms, 8 columns of it.
     #[inline(always)]
     fn plain_lines<E: Elem<Acc = f32>>(o: Output, m: u32, place: Place, own: &Own) {
-        let lane = gpu::thread_again() % 32;
+        let lane = gpu::rematerialize_thread() % 32;
         let column = place.column - lane % 4 * 2 + lane % 4 * 8;
         unroll!(r < 2, {
             let row = place.row + 8 * r as u32;
@@ -35,7 +35,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
                     let (a, b) = (own[q][g][ROWS[r]], own[q][g][ROWS[r] + 1]);
                     E::put(&[a, b, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])[0]
                 });
-                let eight = turned(words, lane, 1);
+                let eight = transposed(words, lane, 1);
                 if row < m && column + 32 * (q as u32) < o.n {
                     global::store_v4(line + q as u64 * 64, eight);
                 }
@@ -61,13 +61,13 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
 
     /// Four lanes have four neighbouring columns; each takes one of the atoms' rows.
     #[inline(always)]
-    fn turned_lines(o: Output, m: u32, place: Place, own: &Own) {
-        let lane = gpu::thread_again() % 32;
+    fn transposed_lines(o: Output, m: u32, place: Place, own: &Own) {
+        let lane = gpu::rematerialize_thread() % 32;
         let t = lane / 4 % 4;
         unroll!(q < Self::FOURS, {
             unroll!(i < 4, {
                 let words = [0, 1, 2, 3].map(|g| own[q][g][i].to_bits());
-                let four = turned(words, lane, 4);
+                let four = transposed(words, lane, 4);
                 let row = place.row + 8 * t + (q * 32 + i % 2) as u32;
                 let column = place.column - t + (i / 2) as u32 * TURNED_BETWEEN;
                 if row < m && column < o.n {
@@ -80,7 +80,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
 
     /// Too few atoms to exchange.
     #[inline(always)]
-    fn turned_words(o: Output, m: u32, place: Place, own: &Own) {
+    fn transposed_words(o: Output, m: u32, place: Place, own: &Own) {
         unroll!(g < Self::OF_FOUR, most 4, {
             unroll!(i < 4, {
                 let row = place.row + (g * 8 + i % 2) as u32;
@@ -97,7 +97,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
 /// Four lanes, whose numbers differ by `apart`, hold a word of each of four atoms; afterwards each of them has one atom's
 /// words of all four lanes.
 #[inline(always)]
-fn turned(words: [u32; 4], lane: u32, apart: u32) -> [u32; 4] {
+fn transposed(words: [u32; 4], lane: u32, apart: u32) -> [u32; 4] {
     let [mut a, mut b, mut c, mut d] = words;
     let odd = lane & apart != 0;
     let ab = warp::exchange(if odd { a } else { b }, apart);

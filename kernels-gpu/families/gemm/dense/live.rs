@@ -53,7 +53,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> LiveTile<GROUPS
             ahead,
             (0, 0),
         );
-        grid::wait_for_previous();
+        grid::wait_dependency();
         let rows = global::load_b32_fresh(p.live, !early) | known;
         let rows = rows.min(p.m);
         copy::store_shared_b32(copy::arena() + Self::LIVE as u32, rows);
@@ -130,9 +130,9 @@ impl<W: WalkInfo, E: DenseElem, const GROUPS: usize, const CHUNKS: usize, const 
         } else {
             Self::fetch_biases::<E>(p);
         }
-        grid::wait_for_previous();
+        grid::wait_dependency();
         // Not earlier: the next kernel may take it that what this one waited for has ended.
-        grid::let_next_start();
+        grid::launch_dependents();
         gpu::sync_threads();
         // All threads of a cluster alike: nobody waits for those that leave.
         if !Self::reaches(gpu::block_y()) {
@@ -153,7 +153,7 @@ impl<W: WalkInfo, E: DenseElem, const GROUPS: usize, const CHUNKS: usize, const 
                 gpu::sync_threads();
             }
             // Asked again: there is no register for the answer while sums are.
-            if gpu::thread_again() == 0 {
+            if gpu::rematerialize_thread() == 0 {
                 Self::go_to(next);
                 DenseTile::<GROUPS, CHUNKS, CUT>::take_down();
             }

@@ -51,7 +51,7 @@ const ONLY_B: u32 = 2;
 impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: usize> Stages
     for DenseTile<GROUPS, CHUNKS, CUT, BYTES>
 {
-    /// A stage is the warpgroups' own slabs, then those that all multiply them with.
+    /// A stage is the warpgroups' own tiles of shared memory, then those that all multiply them with.
     const COUNT: usize = Self::STAGES;
     const STRIDE: usize = Self::STAGE;
     const FIRST_BARRIER: usize = Self::BARRIERS;
@@ -71,7 +71,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     fn corner(spot: impl Spot) -> [u32; 2] {
         let corner = [spot.down() * Self::ROWS as u32, Self::left()];
         // Here and now: the copies of each stage would compute it again, and they are what a stage waits for.
-        corner.map(warp::again)
+        corner.map(warp::rematerialize)
     }
 
     /// The first column.
@@ -160,14 +160,14 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
             // The stage is full when A has come as well: that arrives.
             _ => barrier::expect(full, (Self::STAGE - Self::STAGE_OF_A) as u32),
         }
-        let panel = stage + (GROUPS * SLAB) as u32;
-        let (a, b) = if Self::TURNED {
+        let panel = stage + (GROUPS * SMEM_TILE) as u32;
+        let (a, b) = if Self::TRANSPOSED {
             (panel, stage)
         } else {
             (stage, panel)
         };
         if WHAT != ONLY_B {
-            bulk::load(a, at, k, top, full);
+            bulk::tma_load_2d(a, at, k, top, full);
         }
         if WHAT == ONLY_A {
             return;
@@ -176,7 +176,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         let wide = Self::ACROSS as u32;
         unroll!(c < Self::COLUMNS as usize / Self::ACROSS, {
             let to = b + (c * Self::DEPTH * PANEL_BYTES) as u32;
-            bulk::load(to, at + 128, left + wide * c as u32, k, full);
+            bulk::tma_load_2d(to, at + 128, left + wide * c as u32, k, full);
         });
     }
 
@@ -206,7 +206,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         warp::sync_lanes(u32::MAX);
         Self::ready();
         if !begun && warp::elected() {
-            grid::wait_for_previous();
+            grid::wait_dependency();
             let corner = Self::corner(spot);
             Self::start::<false, BOTH>(at, corner, from, 0, Self::ahead(count), (0, 0));
         }
@@ -234,29 +234,29 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
             return acc;
         }
         let mut ring = (0, 0);
-        let mut held = NONE;
+        let mut pending = NONE;
         let mut own = Self::arrived::<E>(ring);
         let mut s = 1;
         loop {
-            let [slab, panel] = Self::parts_of(ring.0);
-            E::stage(&mut acc, slab, &own, panel);
+            let [smem, panel] = Self::parts_of(ring.0);
+            E::stage(&mut acc, smem, &own, panel);
             wgmma::commit();
             if s == count {
                 break;
             }
             let slot = ring.0;
             ring = Self::next(ring);
-            if Self::TURNED {
+            if Self::TRANSPOSED {
                 // While the Tensor Cores work: they read registers, and the next stage's are others.
                 let next = Self::arrived::<E>(ring);
                 acc.wait::<0>();
                 E::keep(&own);
-                Self::free(slot);
+                Self::release_pending(slot);
                 own = next;
             } else {
                 acc.wait::<1>();
-                Self::free(held);
-                held = slot;
+                Self::release_pending(pending);
+                pending = slot;
                 own = Self::arrived::<E>(ring);
             }
             s += 1;
@@ -265,12 +265,15 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         acc
     }
 
-    /// This warpgroup's own slab of a stage, and the panel.
+    /// This warpgroup's own tile of shared memory of a stage, and the panel.
     #[inline(always)]
     fn parts_of(slot: u32) -> [u32; 2] {
         let half = gpu::thread() / 128;
         let stage = Self::stage(slot);
-        [stage + half * SLAB as u32, stage + (GROUPS * SLAB) as u32]
+        [
+            stage + half * SMEM_TILE as u32,
+            stage + (GROUPS * SMEM_TILE) as u32,
+        ]
     }
 
     /// Waits for a stage; what this thread needs of it in registers.
@@ -304,8 +307,8 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         } else {
             let acc = Self::multiply::<E>(p);
             // Without a stage nothing was waited for.
-            grid::wait_for_previous();
-            Self::leave::<E, _>(p, &acc, spot);
+            grid::wait_dependency();
+            Self::epilogue::<E, _>(p, &acc, spot);
         }
     }
 }
@@ -321,7 +324,7 @@ impl<
 {
     #[inline(always)]
     unsafe fn run(p: &DenseParams, at: u64) {
-        grid::let_next_start();
+        grid::launch_dependents();
         Self::tile::<E>(p, at, Each);
     }
 }

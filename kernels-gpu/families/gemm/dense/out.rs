@@ -30,7 +30,7 @@ impl DenseParams {
             ldc_bytes: self.ldc_bytes,
             n: self.n,
             // Tested here and now: module `dense_live` has no register for the answer in its loop.
-            flags: warp::again(self.flags),
+            flags: warp::rematerialize(self.flags),
             gate: 0,
             gate_bytes: 0,
         }
@@ -69,8 +69,15 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
 
     /// Finishes the sums of a warpgroup and stores them, or those that the cluster leaves to this thread block.
     #[inline(always)]
-    pub(super) fn leave<E: Elem<Acc = f32>, S: Spot>(p: &DenseParams, acc: &Acc<CHUNKS>, spot: S) {
-        let (lane, warp) = (gpu::thread_again() % 32, gpu::thread_again() / 32);
+    pub(super) fn epilogue<E: Elem<Acc = f32>, S: Spot>(
+        p: &DenseParams,
+        acc: &Acc<CHUNKS>,
+        spot: S,
+    ) {
+        let (lane, warp) = (
+            gpu::rematerialize_thread() % 32,
+            gpu::rematerialize_thread() / 32,
+        );
         let mut own: Own = [[[0.0; 4]; 4]; 8];
         let place = if CUT == 1 {
             unroll!(q < Self::FOURS, {
@@ -78,7 +85,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
             });
             Self::place(spot, lane, warp, 0)
         } else {
-            Self::send(acc, lane, warp);
+            Self::store(acc, lane, warp);
             barrier::wait(Self::summed(), 0);
             // Of all atoms of the tile, warp by warp: this warp's first.
             let mine = warp * Self::OWN as u32;
@@ -106,13 +113,13 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         }
     }
 
-    /// Place of atom `atom` of the 16 rows (turned over, columns) of a warp.
+    /// Place of atom `atom` of the 16 rows (transposed, columns) of a warp.
     #[inline(always)]
     fn place(spot: impl Spot, lane: u32, warp: u32, atom: u32) -> Place {
         let [top, left] = Self::corner(spot);
         let (own, pair) = frag::accumulator(lane, 0);
-        if Self::TURNED {
-            let across = warp / 2 * 32 + frag::turned_column(warp % 2 * 16 + own);
+        if Self::TRANSPOSED {
+            let across = warp / 2 * 32 + frag::transposed_column(warp % 2 * 16 + own);
             return Place {
                 row: top + atom * 8 + pair,
                 column: left + across,
@@ -132,7 +139,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
 
     /// Sends this warp's atoms to those who finish them.
     #[inline(always)]
-    fn send(acc: &Acc<CHUNKS>, lane: u32, warp: u32) {
+    fn store(acc: &Acc<CHUNKS>, lane: u32, warp: u32) {
         // The other thread blocks run, and have read their stages where these make room.
         if Self::OVER_STAGES {
             cluster::arrive_relaxed();
@@ -207,7 +214,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     fn element(place: Place, atom: usize, i: usize) -> [u32; 2] {
         let Place { row, column } = place;
         let (along, pair) = ((atom * 8) as u32 + i as u32 % 2, i as u32 / 2);
-        if Self::TURNED {
+        if Self::TRANSPOSED {
             [row + along, column + pair * TURNED_BETWEEN]
         } else {
             [row + pair * 8, column + along]
@@ -231,7 +238,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     /// Scalar and bias.
     #[inline(always)]
     fn add<E: Elem<Acc = f32>>(o: Output, m: u32, place: Place, alpha: f32, own: &mut Own) {
-        let [ones, others] = if Self::TURNED {
+        let [ones, others] = if Self::TRANSPOSED {
             [FLAG_BIAS_COLUMNS, FLAG_BIAS_ROWS]
         } else {
             [FLAG_BIAS_ROWS, FLAG_BIAS_COLUMNS]
@@ -246,11 +253,11 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
             let from = o.bias + at as u64 * E::BYTES as u64;
             E::get(&E::load_fresh(from, o.flags & flag != 0 && at < end), 0)
         };
-        // Two of a lane's accumulators share a row, and all their rows (columns, turned over) are two.
+        // Two of a lane's accumulators share a row, and all their rows (columns, transposed) are two.
         let fixed = [0, 2].map(|i| bias(ones, Self::element(place, 0, i)));
         // The eight lanes that need the same hold one of eight atoms' each, and all loads are on the way before the first is
         // waited for: registers for all of them there are not, and behind a branch each would be waited for by itself.
-        let lane = gpu::thread_again() % 32;
+        let lane = gpu::rematerialize_thread() % 32;
         let moves = o.flags & others != 0;
         let mut held = [[0.0f32; 2]; 4];
         if moves {
@@ -313,7 +320,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     }
 }
 
-/// Columns between the two that a lane has of a row of a tile that was computed turned over.
+/// Columns between the two that a lane has of a row of a tile that was computed transposed.
 pub(super) const TURNED_BETWEEN: u32 = 4;
 
 /// The accumulators of an atom.

@@ -40,8 +40,8 @@ impl SparseElem for Bf16 {
 
 /// Registers a thread of the copying warpgroup keeps, and one of the multiplying ones gets: 40 + 2 x 232 is three
 /// times the 168 they start with.
-const FEW: u32 = 40;
-const MANY: u32 = 232;
+const PRODUCER_REGISTERS: u32 = 40;
+const CONSUMER_REGISTERS: u32 = 232;
 
 impl NmParams {
     /// Where results go.
@@ -54,7 +54,7 @@ impl NmParams {
             ldc_bytes: self.ldc_bytes,
             n: self.n,
             // Tested here and now: predicates held through the loop over tiles cost registers.
-            flags: warp::again(self.flags),
+            flags: warp::rematerialize(self.flags),
             gate: self.gate,
             gate_bytes: self.gate_bytes,
         }
@@ -111,14 +111,14 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize> TwoOfFour<MA, CHU
                 barrier::wait(Self::empty(ring.slot), ring.parity);
                 let (to, full) = (Self::stage(ring.slot), Self::full(ring.slot));
                 barrier::arrive_expect(full, Self::STAGE as u32);
-                bulk::load(to, at, s * (Self::DEPTH / 2) as u32, row, full);
+                bulk::tma_load_2d(to, at, s * (Self::DEPTH / 2) as u32, row, full);
                 let k = s * Self::DEPTH as u32;
                 if BYTES == 1 {
-                    bulk::load(to + Self::A_BYTES as u32, at + 128, k, column, full);
+                    bulk::tma_load_2d(to + Self::A_BYTES as u32, at + 128, k, column, full);
                 } else {
                     unroll!(c < CHUNKS, most 4, {
-                        let to = to + (Self::A_BYTES + c * SLAB) as u32;
-                        bulk::load(to, at + 128, column + c as u32 * 64, k, full);
+                        let to = to + (Self::A_BYTES + c * SMEM_TILE) as u32;
+                        bulk::tma_load_2d(to, at + 128, column + c as u32 * 64, k, full);
                     });
                 }
                 Self::advance(&mut ring);
@@ -148,7 +148,7 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize> TwoOfFour<MA, CHU
             acc[i].wait::<PENDING>();
             wgmma_sparse::keep(meta[i], copy::arena(), p.zero);
         });
-        Self::free(slot);
+        Self::release_pending(slot);
     }
 
     /// Makes the barriers and fetches the tensor maps.
@@ -167,7 +167,7 @@ impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS> {
     /// This lane's metadata of a pair of stages of the rows from `top`; zeros past the last pair, which nobody uses.
     #[inline(always)]
     fn metadata(p: &NmParams, top: u32, pair: u32) -> Pair<MA> {
-        let thread = gpu::thread_again() % 128;
+        let thread = gpu::rematerialize_thread() % 128;
         let mut meta = [[0; MA]; NM_PAIR];
         unroll!(i < MA, {
             let at = (top / HALF as u32 + i as u32) * p.pairs + pair;
@@ -191,7 +191,7 @@ impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS> {
             let mut next = Self::metadata(p, top, 0);
             // Two sets of registers by turns, each kept until the `wgmma`s that read it are done.
             let (mut even, mut odd) = ([0; MA], [0; MA]);
-            let mut held = NONE;
+            let mut pending = NONE;
             let mut pair = 0;
             while pair < p.pairs {
                 let now = next;
@@ -200,23 +200,23 @@ impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS> {
                 Self::take(p, &mut even, now[0]);
                 let first = ring.slot;
                 Self::multiply::<E>(&mut acc, &mut ring, half, even);
-                Self::finished::<1>(p, &mut acc, held, odd);
+                Self::finished::<1>(p, &mut acc, pending, odd);
                 Self::take(p, &mut odd, now[1]);
-                held = ring.slot;
+                pending = ring.slot;
                 Self::multiply::<E>(&mut acc, &mut ring, half, odd);
                 Self::finished::<1>(p, &mut acc, first, even);
             }
-            Self::finished::<0>(p, &mut acc, held, odd);
-            let slab = copy::arena() + (Self::OUT + half as usize * SLAB) as u32;
+            Self::finished::<0>(p, &mut acc, pending, odd);
+            let smem = copy::arena() + (Self::OUT + half as usize * SMEM_TILE) as u32;
             unroll!(i < MA, {
                 let corner = [top + (i * HALF) as u32, column];
-                let (o, slab, acc) = (p.output(), (half, slab), &mut acc[i]);
+                let (o, smem, acc) = (p.output(), (half, smem), &mut acc[i]);
                 // Two halves leave no registers for a loop.
                 if MA == 1 {
-                    StoreTile::<CHUNKS, PLAIN>::write::<E>(o, p.m, corner, slab, p.pairs, acc);
+                    StoreTile::<CHUNKS, PLAIN>::write::<E>(o, p.m, corner, smem, p.pairs, acc);
                 } else {
                     StoreTile::<CHUNKS, PLAIN>::write_as::<E, false>(
-                        o, p.m, corner, slab, p.pairs, acc,
+                        o, p.m, corner, smem, p.pairs, acc,
                     );
                 }
             });
@@ -235,17 +235,17 @@ impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS> {
         barrier::wait(Self::full(ring.slot), ring.parity);
         let stage = Self::stage(ring.slot);
         Self::advance(ring);
-        let (slab, panel) = (
+        let (smem, panel) = (
             stage + half * (MA * HALF * NM_ROW_BYTES) as u32,
             stage + Self::A_BYTES as u32,
         );
         unroll!(i < MA, { acc[i].fence() });
         unroll!(step < NM_STEPS, {
             let row = PANEL_BYTES as u32;
-            let b = frag::descriptor(panel + step as u32 * 32 * row, row, SLAB as u32);
+            let b = frag::descriptor(panel + step as u32 * 32 * row, row, SMEM_TILE as u32);
             unroll!(i < MA, {
                 let place = i * HALF * NM_ROW_BYTES + step * 32;
-                let a = frag::descriptor(slab + place as u32, NM_ROW_BYTES as u32, 16);
+                let a = frag::descriptor(smem + place as u32, NM_ROW_BYTES as u32, 16);
                 if step == 0 {
                     E::mma_sparse::<CHUNKS, 0>(&mut acc[i], a, b, meta[i]);
                 } else {
@@ -264,10 +264,10 @@ impl<W: WalkInfo, E: SparseElem, const MA: usize, const CHUNKS: usize> Kernel<W,
     unsafe fn run(p: &NmParams, at: u64) {
         Self::set_up(at);
         if gpu::thread() >= CONSUMERS * 32 {
-            barrier::registers_down::<FEW>();
+            barrier::registers_down::<PRODUCER_REGISTERS>();
             Self::produce(p, at);
         } else {
-            barrier::registers_up::<MANY>();
+            barrier::registers_up::<CONSUMER_REGISTERS>();
             Self::consume::<E>(p);
         }
     }

@@ -1,7 +1,7 @@
 //! The module `nm_narrow`: 8-bit operands, B as `[n, k]`, contiguous along k as A is, which is all that `wgmma` takes of them. Every
 //! `wgmma` has metadata of its own, a word of the format from each lane. Results leave as those of `wgmma::narrow`.
 
-use super::{CONSUMERS, FEW, MANY, Ring};
+use super::{CONSUMER_REGISTERS, CONSUMERS, PRODUCER_REGISTERS, Ring};
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::kernel::Kernel;
@@ -32,7 +32,7 @@ impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS, 1> {
     /// This lane's metadata of a pair of stages of the rows from `top`; zeros past the last pair, which nobody uses.
     #[inline(always)]
     fn metadata_narrow(p: &NmParams, top: u32, pair: u32) -> [Stage<MA>; NM_PAIR] {
-        let thread = gpu::thread_again() % NM_HOLDERS as u32;
+        let thread = gpu::rematerialize_thread() % NM_HOLDERS as u32;
         let mut meta = [[[0; MA]; NM_STEPS]; NM_PAIR];
         unroll!(i < MA, {
             let at = (top / HALF as u32 + i as u32) * p.pairs + pair;
@@ -57,7 +57,7 @@ impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS, 1> {
             let mut next = Self::metadata_narrow(p, top, 0);
             // Two sets of registers by turns, each kept until the `wgmma`s that read it are done.
             let (mut even, mut odd) = ([[0; MA]; NM_STEPS], [[0; MA]; NM_STEPS]);
-            let mut held = NONE;
+            let mut pending = NONE;
             let mut pair = 0;
             while pair < p.pairs {
                 let now = next;
@@ -66,21 +66,21 @@ impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS, 1> {
                 Self::take_stage(p, &mut even, now[0]);
                 let first = ring.slot;
                 Self::multiply_narrow::<E>(&mut acc, &mut ring, half, even);
-                Self::finished_stage::<1>(p, &mut acc, held, odd);
+                Self::finished_stage::<1>(p, &mut acc, pending, odd);
                 Self::take_stage(p, &mut odd, now[1]);
-                held = ring.slot;
+                pending = ring.slot;
                 Self::multiply_narrow::<E>(&mut acc, &mut ring, half, odd);
                 Self::finished_stage::<1>(p, &mut acc, first, even);
             }
-            Self::finished_stage::<0>(p, &mut acc, held, odd);
-            let slab = copy::arena() + (Self::OUT + half as usize * SLAB) as u32;
+            Self::finished_stage::<0>(p, &mut acc, pending, odd);
+            let smem = copy::arena() + (Self::OUT + half as usize * SMEM_TILE) as u32;
             unroll!(i < MA, {
                 let corner = [top + (i * HALF) as u32, column];
                 Panel::<64, 64, CHUNKS, PLAIN, 1>::write_narrow::<E>(
                     p.output(),
                     p.m,
                     corner,
-                    (half, slab),
+                    (half, smem),
                     p.pairs,
                     &mut acc[i],
                 );
@@ -110,7 +110,7 @@ impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS, 1> {
                 wgmma_sparse::keep(meta[step][i], copy::arena(), p.zero)
             });
         });
-        Self::free(slot);
+        Self::release_pending(slot);
     }
 
     /// Waits for the next stage and issues its `wgmma`s, as one group.
@@ -124,7 +124,7 @@ impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS, 1> {
         barrier::wait(Self::full(ring.slot), ring.parity);
         let stage = Self::stage(ring.slot);
         Self::advance(ring);
-        let (slab, panel) = (
+        let (smem, panel) = (
             stage + half * (MA * HALF * NM_ROW_BYTES) as u32,
             stage + Self::A_BYTES as u32,
         );
@@ -135,7 +135,7 @@ impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS, 1> {
             let b = frag::descriptor(place, PANEL_BYTES as u32, 16);
             unroll!(i < MA, {
                 let place = i * HALF * NM_ROW_BYTES + step * NM_ROW_BYTES / NM_STEPS;
-                let a = frag::descriptor(slab + place as u32, NM_ROW_BYTES as u32, 16);
+                let a = frag::descriptor(smem + place as u32, NM_ROW_BYTES as u32, 16);
                 E::mma_sparse::<CHUNKS>(&mut acc[i], a, b, meta[step][i]);
             });
         });
@@ -150,10 +150,10 @@ impl<W: WalkInfo, E: SparseNarrow, const MA: usize, const CHUNKS: usize> Kernel<
     unsafe fn run(p: &NmParams, at: u64) {
         Self::set_up(at);
         if gpu::thread() >= CONSUMERS * 32 {
-            barrier::registers_down::<FEW>();
+            barrier::registers_down::<PRODUCER_REGISTERS>();
             Self::produce(p, at);
         } else {
-            barrier::registers_up::<MANY>();
+            barrier::registers_up::<CONSUMER_REGISTERS>();
             Self::consume_narrow::<E>(p);
         }
     }

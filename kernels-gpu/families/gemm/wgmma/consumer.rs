@@ -10,16 +10,16 @@ use crate::families::gemm::abi::*;
 use crate::frag;
 
 /// Where the sums of a strip go, for these parameters. A trait: closures would not be inlined, and the sums lie in memory then.
-pub(in crate::families) trait Leave<E, P, const CHUNKS: usize> {
+pub(in crate::families) trait Epilogue<E, P, const CHUNKS: usize> {
     /// What describes the product.
     fn product(params: &P) -> &WgmmaParams;
 
     /// Sends a warpgroup's half out.
-    fn leave_for(params: &P, strip: Strip, half: u32, acc: &mut Acc<CHUNKS>);
+    fn epilogue_for(params: &P, strip: Strip, half: u32, acc: &mut Acc<CHUNKS>);
 }
 
 impl<E, const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
-    Leave<E, WgmmaParams, CHUNKS> for Panel<PM, PK, CHUNKS, ORDER, BYTES>
+    Epilogue<E, WgmmaParams, CHUNKS> for Panel<PM, PK, CHUNKS, ORDER, BYTES>
 where
     E: WgmmaElem,
 {
@@ -29,8 +29,8 @@ where
     }
 
     #[inline(always)]
-    fn leave_for(params: &WgmmaParams, strip: Strip, half: u32, acc: &mut Acc<CHUNKS>) {
-        Self::leave::<E>(params, strip, half, acc);
+    fn epilogue_for(params: &WgmmaParams, strip: Strip, half: u32, acc: &mut Acc<CHUNKS>) {
+        Self::epilogue::<E>(params, strip, half, acc);
     }
 }
 
@@ -41,7 +41,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
     #[inline(always)]
     pub(in crate::families) fn consume<E: WgmmaElem, P>(params: &P)
     where
-        Self: Leave<E, P, CHUNKS>,
+        Self: Epilogue<E, P, CHUNKS>,
     {
         let p = Self::product(params);
         let half = gpu::thread() / 128;
@@ -53,7 +53,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
             round += 1;
             later = Self::strip(p, round);
             let mut acc = Acc::<CHUNKS>::zero();
-            let mut held = NONE;
+            let mut pending = NONE;
             let mut s = 0;
             while s < strip.stages {
                 barrier::wait(Self::full(slot), parity);
@@ -68,19 +68,19 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
                     wgmma::commit();
                     // The fragments' registers are read until then. The other warpgroup keeps the Tensor Cores busy.
                     acc.wait::<0>();
-                    Self::free(slot);
+                    Self::release_pending(slot);
                 } else if mask & 0x55 != 0 {
                     acc.fence();
                     Self::multiply::<E>(&mut acc, slot, half, mask);
                     wgmma::commit();
                     acc.wait::<1>();
-                    Self::free(held);
-                    held = slot;
+                    Self::release_pending(pending);
+                    pending = slot;
                 } else {
                     acc.wait::<0>();
-                    Self::free(held);
-                    Self::free(slot);
-                    held = NONE;
+                    Self::release_pending(pending);
+                    Self::release_pending(slot);
+                    pending = NONE;
                 }
                 slot += 1;
                 if slot == Self::STAGES as u32 {
@@ -90,8 +90,8 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
                 s += 1;
             }
             acc.wait::<0>();
-            Self::free(held);
-            Self::leave_for(params, strip, half, &mut acc);
+            Self::release_pending(pending);
+            Self::epilogue_for(params, strip, half, &mut acc);
         }
     }
 
@@ -99,10 +99,13 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
     #[inline(always)]
     fn multiply<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, half: u32, mask: u32) {
         let stage = Self::stage(slot);
-        let (slab, panel) = (stage + half * SLAB as u32, stage + 2 * SLAB as u32);
+        let (smem, panel) = (
+            stage + half * SMEM_TILE as u32,
+            stage + 2 * SMEM_TILE as u32,
+        );
         unroll!(step < STEPS, {
             if PK >= Self::DEPTH || mask >> (2 * step) & 1 != 0 {
-                let (a, b) = (Self::a(slab, step), Self::b(panel, step));
+                let (a, b) = (Self::a(smem, step), Self::b(panel, step));
                 match (ORDER & A_COLUMNS != 0, ORDER & B_COLUMNS != 0) {
                     (false, false) => E::mma::<CHUNKS, 0, 1>(acc, a, b),
                     (true, false) => E::mma::<CHUNKS, 1, 1>(acc, a, b),
@@ -116,10 +119,13 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
     /// A's fragments of a stage, of this warp's 16 rows; zeros where there is no piece.
     #[inline(always)]
     fn fragments(slot: u32, half: u32) -> [[u32; 4]; STEPS] {
-        let (warp, lane) = (gpu::thread_again() / 32 % 4, gpu::thread_again() % 32);
+        let (warp, lane) = (
+            gpu::rematerialize_thread() / 32 % 4,
+            gpu::rematerialize_thread() % 32,
+        );
         let there = copy::load_shared_b32(Self::mask(slot) + 4) >> (half * 4 + warp);
         let there = warp::shuffle::<32>(there, 0, u32::MAX);
-        let slab = Self::stage(slot) + half * SLAB as u32;
+        let smem = Self::stage(slot) + half * SMEM_TILE as u32;
         let mut a = [[0u32; 4]; STEPS];
         unroll!(step < STEPS, {
             if ORDER & A_COLUMNS == 0 {
@@ -128,7 +134,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
                 let (piece, row) = (row / PM as u32, row % PM as u32);
                 let (slice, within) = (step * Self::STEP_DEPTH / PK, step * Self::STEP_DEPTH % PK);
                 let place = Self::a_place(slice, 0) as u32 + piece * (PM * PK * BYTES) as u32;
-                let row = slab + place + row * (PK * BYTES) as u32;
+                let row = smem + place + row * (PK * BYTES) as u32;
                 let from = row + (within * BYTES) as u32 + chunk * 16;
                 a[step] = matrix::ldmatrix_x4_if(from, there >> (8 * step) & 1 != 0);
             } else {
@@ -136,7 +142,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
                 let row = warp * 16 + chunk * 8;
                 let (piece, row) = (row / PM as u32, row % PM as u32);
                 let place = piece * (Self::DEPTH * PM * BYTES) as u32;
-                let from = slab
+                let from = smem
                     + place
                     + (((step * Self::STEP_DEPTH) as u32 + k) * PM as u32 + row) * BYTES as u32;
                 let there = PK == 1 || there >> (8 * step) & 1 != 0;
@@ -154,7 +160,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
         mask: u32,
         a: [[u32; 4]; STEPS],
     ) {
-        let panel = Self::stage(slot) + 2 * SLAB as u32;
+        let panel = Self::stage(slot) + 2 * SMEM_TILE as u32;
         unroll!(step < STEPS, {
             if mask >> (2 * step) & 1 != 0 {
                 if ORDER & B_COLUMNS == 0 {

@@ -2,19 +2,19 @@
 //! in which one of them holds something. Bits do not depend on who comes first.
 
 use super::WgmmaElem;
-use super::consumer::Leave;
+use super::consumer::Epilogue;
 use crate::abi::*;
-use crate::device::carry::carry;
 use crate::device::elem::Elem;
 use crate::device::epilogue::Output;
 use crate::device::gpu;
 use crate::device::ptx::wgmma::Acc;
 use crate::device::ptx::{copy, global, warp};
+use crate::device::split_k::fix_up;
 use crate::device::store::StoreTile;
 use crate::device::store::chunk::{Chunk, Spot};
 use crate::device::store::chunk::{stage_rows, staged};
 use crate::families::gemm::abi::*;
-use crate::families::gemm::wgmma::cut_of;
+use crate::families::gemm::wgmma::split_k_of;
 use crate::frag;
 
 /// 16 bytes of four rows, each word the bits of all four: of rows `lane / 8 + 4 j` of a warp's 16, the columns from `lane % 8 * 8`
@@ -31,7 +31,7 @@ impl MarkedParams {
     /// Sets the bits of 64 columns for a warp's rows. Lane `8 r + c` knows of columns `8 c ..`.
     #[inline(always)]
     fn set(&self, [row, column]: [u32; 2], seen: Seen) {
-        let lane = gpu::thread_again() % 32;
+        let lane = gpu::rematerialize_thread() % 32;
         let mut found = 0;
         unroll!(w < 4, {
             let marks = mark(seen[w]);
@@ -49,20 +49,20 @@ impl MarkedParams {
 
     /// Stores chunk `c` through shared memory, each warp its own 16 rows, and sets its bits.
     #[inline(always)]
-    fn send<E: Elem<Acc = f32>>(&self, o: Output, spot: Spot, c: u32, x: &Chunk) {
+    fn store<E: Elem<Acc = f32>>(&self, o: Output, spot: Spot, c: u32, x: &Chunk) {
         let lane = spot.lane;
         let [top, left] = [spot.corner[0] + spot.warp * 16, spot.corner[1] + c * 64];
-        let slab = spot.slab + spot.warp * 2048;
+        let smem = spot.smem + spot.warp * 2048;
         let own = frag::ldmatrix_x4(lane);
         warp::sync_lanes(u32::MAX);
-        stage_rows::<E>(x, slab, own);
+        stage_rows::<E>(x, smem, own);
         warp::sync_lanes(u32::MAX);
         let column = left + lane % 8 * 8;
         let mut seen = [0; 4];
         unroll!(j < 4, {
             let own = j as u32 * 4 + lane / 8;
             if top + own < spot.m && column < o.n {
-                let eight = staged(slab, own, lane);
+                let eight = staged(smem, own, lane);
                 let line = o.c + (top + own) as u64 * o.ldc_bytes as u64;
                 global::store_v4(line + column as u64 * 2, eight);
                 // Magnitudes of either: neither is lost in the other.
@@ -74,7 +74,7 @@ impl MarkedParams {
 }
 
 impl<E, const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
-    Leave<E, MarkedParams, CHUNKS> for Panel<PM, PK, CHUNKS, ORDER, BYTES>
+    Epilogue<E, MarkedParams, CHUNKS> for Panel<PM, PK, CHUNKS, ORDER, BYTES>
 where
     E: WgmmaElem,
 {
@@ -84,17 +84,17 @@ where
     }
 
     #[inline(always)]
-    fn leave_for(params: &MarkedParams, strip: Strip, half: u32, acc: &mut Acc<CHUNKS>) {
-        Self::leave_marked::<E>(params, strip, half, acc);
+    fn epilogue_for(params: &MarkedParams, strip: Strip, half: u32, acc: &mut Acc<CHUNKS>) {
+        Self::epilogue_marked::<E>(params, strip, half, acc);
     }
 }
 
 impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
     Panel<PM, PK, CHUNKS, ORDER, BYTES>
 {
-    /// As [`Self::leave`] for a C that allows accesses of 16 bytes.
+    /// As [`Self::epilogue`] for a C that allows accesses of 16 bytes.
     #[inline(always)]
-    fn leave_marked<E: Elem<Acc = f32>>(
+    fn epilogue_marked<E: Elem<Acc = f32>>(
         marked: &MarkedParams,
         strip: Strip,
         half: u32,
@@ -103,7 +103,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
         let p = &marked.product;
         let mut stages = strip.stages;
         if strip.count() > 1 {
-            if !carry(cut_of(p, strip), half, Self::scratch(), acc) {
+            if !fix_up(split_k_of(p, strip), half, Self::scratch(), acc) {
                 return;
             }
             stages = 1;
@@ -113,21 +113,21 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
         if corner[0] >= m {
             return;
         }
-        let slab = copy::arena() + (Self::OUT + half as usize * SLAB) as u32;
-        let spot = Spot::of(m, corner, (half, slab));
+        let smem = copy::arena() + (Self::OUT + half as usize * SMEM_TILE) as u32;
+        let spot = Spot::of(m, corner, (half, smem));
         let rows = StoreTile::<CHUNKS, ORDER>::rows::<E>(o, spot, stages);
         if o.flags & (FLAG_BIAS_COLUMNS | FLAG_GELU) == 0 {
             StoreTile::<CHUNKS, ORDER>::scale_and_clip(o, rows, acc);
             unroll!(c < CHUNKS, most 4, {
-                marked.send::<E>(o, spot, c as u32, &acc.0[c]);
+                marked.store::<E>(o, spot, c as u32, &acc.0[c]);
             });
         } else {
-            let mut c = warp::again(0);
+            let mut c = warp::rematerialize(0);
             while c < CHUNKS as u32 {
                 warp::stay_rolled();
-                let spot = spot.again();
+                let spot = spot.rematerialize();
                 let x = StoreTile::<CHUNKS, ORDER>::finished::<E>(o, spot, rows, c, acc);
-                marked.send::<E>(o, spot, c, &x);
+                marked.store::<E>(o, spot, c, &x);
                 c += 1;
             }
         }

@@ -10,19 +10,21 @@ mod out;
 mod producer;
 
 use crate::abi::*;
-use crate::device::carry::Cut;
 use crate::device::gpu;
 use crate::device::kernel::Kernel;
 use crate::device::ptx::{barrier, bulk, copy, global};
+use crate::device::split_k::SplitK;
 use crate::device::stages::Stages;
-use crate::device::warpgroup::{CONSUMERS, COPIERS, FEW, MANY, WgmmaElem};
+use crate::device::warpgroup::{
+    CONSUMER_REGISTERS, CONSUMERS, COPIERS, PRODUCER_REGISTERS, WgmmaElem,
+};
 use crate::families::gemm::abi::*;
 use crate::frag;
 
 /// Where the partial sums of a strip go.
 #[inline(always)]
-fn cut_of(p: &WgmmaParams, strip: Strip) -> Cut {
-    Cut {
+fn split_k_of(p: &WgmmaParams, strip: Strip) -> SplitK {
+    SplitK {
         partial: p.partial,
         counters: p.counters,
         first: strip.first,
@@ -84,13 +86,13 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
         copy::arena() + (Self::BARRIERS + Self::STAGES * 16) as u32 + slot * 8
     }
 
-    /// Two words for the warpgroups that carry, and one that nobody reads.
+    /// Two words for the warpgroups that fix up, and one that nobody reads.
     #[inline(always)]
     fn scratch() -> u32 {
         copy::arena() + (Self::BARRIERS + Self::STAGES * 24) as u32
     }
 
-    /// Byte of a piece of A in its half's slab.
+    /// Byte of a piece of A in its half's tile of shared memory.
     #[inline(always)]
     const fn a_place(slice: usize, piece: usize) -> usize {
         let bytes = PM * PK * BYTES;
@@ -105,14 +107,14 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
 
     /// A of one half for a step.
     #[inline(always)]
-    fn a(slab: u32, step: usize) -> u64 {
+    fn a(smem: u32, step: usize) -> u64 {
         if ORDER & A_COLUMNS == 0 {
             let (slice, within) = (step * Self::STEP_DEPTH / PK, step * Self::STEP_DEPTH % PK);
             let place = slice * HALF * PK * BYTES + within * BYTES;
-            frag::descriptor(slab + place as u32, (PK * BYTES) as u32, 16)
+            frag::descriptor(smem + place as u32, (PK * BYTES) as u32, 16)
         } else {
             let (row, deep) = ((PM * BYTES) as u32, (step * Self::STEP_DEPTH) as u32);
-            frag::descriptor(slab + deep * row, row, Self::DEPTH as u32 * row)
+            frag::descriptor(smem + deep * row, row, Self::DEPTH as u32 * row)
         }
     }
 
@@ -124,7 +126,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
             frag::descriptor(
                 panel + (step * Self::STEP_DEPTH) as u32 * row,
                 row,
-                SLAB as u32,
+                SMEM_TILE as u32,
             )
         } else {
             let (slice, within) = (step * Self::STEP_DEPTH / PK, step * Self::STEP_DEPTH % PK);
@@ -147,10 +149,10 @@ impl<
     unsafe fn run(p: &WgmmaParams, at: u64) {
         Self::set_up(at);
         if gpu::thread() >= CONSUMERS * 32 {
-            barrier::registers_down::<FEW>();
+            barrier::registers_down::<PRODUCER_REGISTERS>();
             Self::produce(p, at);
         } else {
-            barrier::registers_up::<MANY>();
+            barrier::registers_up::<CONSUMER_REGISTERS>();
             Self::consume::<E, _>(p);
         }
     }

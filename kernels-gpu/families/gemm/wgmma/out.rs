@@ -1,14 +1,14 @@
 //! Accumulators on their way out: carried to the other pieces of the strip where it was cut, finished, and sent to C.
 
 use crate::abi::*;
-use crate::device::carry::carry;
 use crate::device::elem::Elem;
 use crate::device::epilogue::Output;
 use crate::device::ptx::wgmma::Acc;
 use crate::device::ptx::{copy, warp};
+use crate::device::split_k::fix_up;
 use crate::device::store::StoreTile;
 use crate::families::gemm::abi::*;
-use crate::families::gemm::wgmma::cut_of;
+use crate::families::gemm::wgmma::split_k_of;
 
 impl WgmmaParams {
     /// Where results go.
@@ -21,7 +21,7 @@ impl WgmmaParams {
             ldc_bytes: self.ldc_bytes,
             n: self.n,
             // Tested here and now: predicates held through the loop over strips cost registers.
-            flags: warp::again(self.flags),
+            flags: warp::rematerialize(self.flags),
             gate: self.gate + item as u64 * self.gate_item,
             gate_bytes: self.gate_bytes,
         }
@@ -32,7 +32,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
     Panel<PM, PK, CHUNKS, ORDER, BYTES>
 {
     #[inline(always)]
-    pub(super) fn leave<E: Elem<Acc = f32>>(
+    pub(super) fn epilogue<E: Elem<Acc = f32>>(
         p: &WgmmaParams,
         strip: Strip,
         half: u32,
@@ -40,30 +40,30 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
     ) {
         let mut stages = strip.stages;
         if strip.count() > 1 {
-            if !carry(cut_of(p, strip), half, Self::scratch(), acc) {
+            if !fix_up(split_k_of(p, strip), half, Self::scratch(), acc) {
                 return;
             }
             stages = 1;
         }
-        Self::finish_and_send::<E>(p, strip, half, stages, acc);
+        Self::finish_and_store::<E>(p, strip, half, stages, acc);
     }
 
     /// Epilogue and stores in the type of C, which need not be that of A and B.
     #[inline(always)]
-    fn finish_and_send<E: Elem<Acc = f32>>(
+    fn finish_and_store<E: Elem<Acc = f32>>(
         p: &WgmmaParams,
         strip: Strip,
         half: u32,
         stages: u32,
         acc: &mut Acc<CHUNKS>,
     ) {
-        let slab = copy::arena() + (Self::OUT + half as usize * SLAB) as u32;
+        let smem = copy::arena() + (Self::OUT + half as usize * SMEM_TILE) as u32;
         let corner = [strip.row + half * HALF as u32, strip.column];
         StoreTile::<CHUNKS, ORDER>::write::<E>(
             p.output(strip.item),
             p.m,
             corner,
-            (half, slab),
+            (half, smem),
             stages,
             acc,
         );

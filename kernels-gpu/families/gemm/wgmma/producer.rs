@@ -139,11 +139,11 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
     fn expect(slot: u32, [mask, _, _, sixteenths]: [u32; 4]) {
         let slices = (mask | mask >> 1) & 0x55;
         let a = if ORDER & IN_REGISTERS != 0 && PK > 1 {
-            sixteenths.count_ones() * (SLAB / STEPS / 4) as u32
+            sixteenths.count_ones() * (SMEM_TILE / STEPS / 4) as u32
         } else {
-            mask.count_ones() * (SLAB / STEPS) as u32
+            mask.count_ones() * (SMEM_TILE / STEPS) as u32
         };
-        let b = slices.count_ones() * (CHUNKS * SLAB / STEPS) as u32;
+        let b = slices.count_ones() * (CHUNKS * SMEM_TILE / STEPS) as u32;
         copy::store_shared_v2(Self::mask(slot), [mask, sixteenths]);
         barrier::arrive_expect(Self::full(slot), a + b);
     }
@@ -169,13 +169,13 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
             if mask >> (2 * step_of(slice)) & 3 == 0 {
                 return;
             }
-            let panel = stage + 2 * SLAB as u32;
+            let panel = stage + 2 * SMEM_TILE as u32;
             if ORDER & B_COLUMNS == 0 {
-                let to = panel + chunk * SLAB as u32 + slice * (PK * PANEL_BYTES) as u32;
-                bulk::load(to, at + 128, column + chunk * 64, first + word, full);
+                let to = panel + chunk * SMEM_TILE as u32 + slice * (PK * PANEL_BYTES) as u32;
+                bulk::tma_load_2d(to, at + 128, column + chunk * 64, first + word, full);
             } else {
                 let to = panel + slice * (CHUNKS * 64 * PK * BYTES) as u32;
-                bulk::load(to, at + 128, word, first + column, full);
+                bulk::tma_load_2d(to, at + 128, word, first + column, full);
             }
         } else if i < Self::COPIES as u32 {
             let i = i - b_copies;
@@ -183,7 +183,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
             let (slice, half, piece) = (i / (2 * pieces), i / pieces % 2, i % pieces);
             if mask >> (2 * step_of(slice) + half) & 1 != 0 {
                 let to = stage
-                    + half * SLAB as u32
+                    + half * SMEM_TILE as u32
                     + Self::a_place(slice as usize, piece as usize) as u32;
                 Self::start_a(p, at, to, half, head, word, full);
             }
@@ -215,7 +215,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
                 bulk::load_line(to, p.zeros, (PM * PK * BYTES) as u32, full);
             }
         } else {
-            bulk::load(to, at, x, word, full);
+            bulk::tma_load_2d(to, at, x, word, full);
         }
     }
 }

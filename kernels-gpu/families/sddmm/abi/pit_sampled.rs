@@ -2,7 +2,7 @@
 //! listed while running (`detect`): the gradient of a dynamic operand, and SDDMM on the m axis of PIT (arXiv 2301.10936). For each
 //! panel of 64 columns of S, rows of X are gathered by the panel's list, and rows of S scattered by it.
 
-use crate::abi::{Dtype, MapWords, SLAB, Tile};
+use crate::abi::{Dtype, MapWords, SMEM_TILE, Tile};
 
 /// Columns of S of a panel: elements of a micro-tile.
 pub const SAMPLED_WIDTH: usize = 64;
@@ -20,15 +20,15 @@ pub struct PitSampled;
 
 impl PitSampled {
     /// Offset of the rows of X in a stage; in front of them are Y's.
-    pub const X_AT: usize = SLAB;
+    pub const X_AT: usize = SMEM_TILE;
     /// Bytes of a stage, 64 deep.
     pub const STAGE: usize = Self::X_AT + SAMPLED_LISTED * 128;
     /// Stages in flight.
     pub const STAGES: usize = 8;
-    /// Offset of the output buffers, [`SLAB`] bytes of each warpgroup.
+    /// Offset of the output buffers, [`SMEM_TILE`] bytes of each warpgroup.
     pub const OUT: usize = Self::STAGES * Self::STAGE;
     /// Offset of the barriers: full and empty of each stage.
-    pub const BARRIERS: usize = Self::OUT + 2 * SLAB;
+    pub const BARRIERS: usize = Self::OUT + 2 * SMEM_TILE;
 }
 
 impl Tile for PitSampled {

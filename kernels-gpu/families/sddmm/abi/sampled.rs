@@ -1,7 +1,7 @@
 //! The module `sampled` (SDDMM): products of dense matrices at the places of a block pattern only. A window is 128 rows
 //! of the output against up to 256 gathered columns, fed by the tensor copy engine as in the module `wgmma`.
 
-use crate::abi::{Dtype, HALF, MapWords, PANEL_BYTES, SLAB, STEPS, Strip, Tile};
+use crate::abi::{Dtype, HALF, MapWords, PANEL_BYTES, SMEM_TILE, STEPS, Strip, Tile};
 
 /// Chunks of 64 columns of a window.
 pub const WINDOW_CHUNKS: usize = 4;
@@ -17,13 +17,13 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
     /// Bytes of a piece in a stage.
     pub const PIECE: usize = P * PANEL_BYTES;
     /// Bytes of a stage: two halves of X, four chunks of Y.
-    pub const STAGE: usize = (2 + WINDOW_CHUNKS) * SLAB;
+    pub const STAGE: usize = (2 + WINDOW_CHUNKS) * SMEM_TILE;
     /// Stages in flight.
     pub const STAGES: usize = 4;
-    /// Offset of the output buffers, [`SLAB`] bytes of each warpgroup.
+    /// Offset of the output buffers, [`SMEM_TILE`] bytes of each warpgroup.
     pub const OUT: usize = Self::STAGES * Self::STAGE;
-    /// Offset of the barriers, full and empty of each stage, and of two words for the carry.
-    pub const BARRIERS: usize = Self::OUT + 2 * SLAB;
+    /// Offset of the barriers, full and empty of each stage, and of two words for the split-K fix-up.
+    pub const BARRIERS: usize = Self::OUT + 2 * SMEM_TILE;
 }
 
 impl<const P: usize, const ORDER: u32> Tile for Sampled<P, ORDER> {

@@ -1,7 +1,7 @@
 //! The module `sddmm_tiles`: products of dense matrices at single entries of a pattern, on Tensor Cores. Tiles that hold
 //! entries are computed densely; a list of *picks* says which of a tile's elements are entries.
 
-use crate::abi::{Dtype, HALF, MapWords, PANEL_BYTES, SLAB, STEPS, STRIP, Tile};
+use crate::abi::{Dtype, HALF, MapWords, PANEL_BYTES, SMEM_TILE, STEPS, STRIP, Tile};
 
 /// Tile of the module `sddmm_tiles`: 128 rows of the output against up to `CHUNKS` chunks of 64 gathered columns. `ORDER`
 /// says how X and Y lie in memory, `BYTES` what an element takes: 2, or 4 for TF32. A stage is 128 bytes deep.
@@ -25,7 +25,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
     /// Bytes of a row of finished sums in shared memory.
     pub const ROW_BYTES: usize = CHUNKS * CHUNK * BYTES;
     /// Bytes of a stage: two halves of X, the chunks of Y.
-    pub const STAGE: usize = (2 + CHUNKS) * SLAB;
+    pub const STAGE: usize = (2 + CHUNKS) * SMEM_TILE;
     /// Stages in flight.
     pub const STAGES: usize = match (CHUNKS, BYTES) {
         (4, _) => 3,

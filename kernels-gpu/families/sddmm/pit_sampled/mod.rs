@@ -47,7 +47,7 @@ impl Hand {
     /// Panels from `first` on. All lanes of a warp together.
     #[inline(always)]
     fn of(p: &PitSampledParams, first: u32, before: u32) -> Self {
-        let lane = gpu::thread_again() % 32;
+        let lane = gpu::rematerialize_thread() % 32;
         let panel = first + lane;
         let count = global::load_b32_fresh(p.counts + panel as u64 * 4, panel < p.panels);
         let mut upto = count.div_ceil(LISTED);
@@ -125,9 +125,9 @@ impl PitSampled {
                 barrier::wait(Self::empty(ring.0), ring.1);
                 let full = Self::full(ring.0);
                 if thread == 0 {
-                    barrier::arrive_expect(full, SLAB as u32);
+                    barrier::arrive_expect(full, SMEM_TILE as u32);
                     let top = work.panel * SAMPLED_WIDTH as u32;
-                    bulk::load(Self::stage(ring.0), at, deep, top, full);
+                    bulk::tma_load_2d(Self::stage(ring.0), at, deep, top, full);
                 }
                 if deep + DEPTH <= p.k {
                     Self::bring::<true>(p, rows, deep, ring.0);
@@ -147,7 +147,7 @@ impl PitSampled {
     /// The rows of X that this lane brings 16 bytes of: those that are listed.
     #[inline(always)]
     fn rows(p: &PitSampledParams, work: Work) -> Rows {
-        let thread = gpu::thread_again() - CONSUMERS * 32;
+        let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
         let own = global::load_b32_fresh(Self::listed(p, work, thread), thread < work.rows);
         rows::shared_out(thread, own, work.rows)
     }
@@ -156,7 +156,7 @@ impl PitSampled {
     /// nobody stores.
     #[inline(always)]
     fn bring<const WHOLE: bool>(p: &PitSampledParams, rows: Rows, deep: u32, slot: u32) {
-        let thread = gpu::thread_again() - CONSUMERS * 32;
+        let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
         let source = Source {
             address: p.x,
             row_bytes: p.ldx_bytes,
@@ -178,7 +178,7 @@ impl PitSampled {
             let used = half * HALF_LISTED < work.rows;
             let lines = Self::lines(p, work, half);
             let mut acc = Acc::<1>::zero();
-            let mut held = NONE;
+            let mut pending = NONE;
             let mut deep = 0;
             while deep < p.k {
                 let slot = ring.0;
@@ -190,18 +190,18 @@ impl PitSampled {
                     Self::multiply::<E>(&mut acc, slot, half);
                     wgmma::commit();
                     acc.wait::<1>();
-                    Self::free(held);
-                    held = slot;
+                    Self::release_pending(pending);
+                    pending = slot;
                 } else {
-                    Self::free(slot);
+                    Self::release_pending(slot);
                 }
                 ring = Self::next(ring);
                 deep += DEPTH;
             }
             acc.wait::<0>();
-            Self::free(held);
+            Self::release_pending(pending);
             if used {
-                Self::leave::<E>(p, work, half, lines, &acc);
+                Self::epilogue::<E>(p, work, half, lines, &acc);
             }
             index += gpu::grid_x();
             work = hand.work(p, index);
@@ -225,9 +225,9 @@ impl<W: WalkInfo, E: WgmmaElem> Kernel<W, E, PitSampledParams> for PitSampled {
     #[inline(always)]
     unsafe fn run(p: &PitSampledParams, at: u64) {
         Self::set_up(at);
-        grid::wait_for_previous();
+        grid::wait_dependency();
         // After the wait: what starts early may rely on all that came before this kernel.
-        grid::let_next_start();
+        grid::launch_dependents();
         if gpu::thread() >= CONSUMERS * 32 {
             Self::produce(p, at);
         } else {

@@ -14,7 +14,7 @@ impl PitSampled {
     /// The rows of S that this lane stores 16 bytes of, [`NONE`] where there is none: fetched ahead of the products.
     #[inline(always)]
     pub(super) fn lines(p: &PitSampledParams, work: Work, half: u32) -> [u32; 4] {
-        let thread = gpu::thread_again();
+        let thread = gpu::rematerialize_thread();
         let first = half * HALF_LISTED + thread / 32 % 4 * 16 + thread % 32 / 8;
         let mut lines = [NONE; 4];
         unroll!(j < 4, {
@@ -28,25 +28,28 @@ impl PitSampled {
 
     /// Stores a warpgroup's listed rows of a tile.
     #[inline(always)]
-    pub(super) fn leave<E: WgmmaElem>(
+    pub(super) fn epilogue<E: WgmmaElem>(
         p: &PitSampledParams,
         work: Work,
         half: u32,
         lines: [u32; 4],
         acc: &Acc<1>,
     ) {
-        let (lane, warp) = (gpu::thread_again() % 32, gpu::thread_again() / 32 % 4);
-        let slab = copy::arena() + Self::OUT as u32 + half * SLAB as u32;
+        let (lane, warp) = (
+            gpu::rematerialize_thread() % 32,
+            gpu::rematerialize_thread() / 32 % 4,
+        );
+        let smem = copy::arena() + Self::OUT as u32 + half * SMEM_TILE as u32;
         let column = work.panel * SAMPLED_WIDTH as u32 + lane % 8 * 8;
         let inside = column < p.n;
         let gate = Self::gate::<E>(p, lines, (column, inside));
         // The warpgroup has read the tile before.
         barrier::sync_named(1 + half, 128);
-        stage_columns::<E>(&acc.0[0], slab, (lane, warp));
+        stage_columns::<E>(&acc.0[0], smem, (lane, warp));
         barrier::sync_named(1 + half, 128);
         unroll!(j < 4, {
             let line = warp * 16 + 4 * j as u32 + lane / 8;
-            let eight = staged(slab, line, lane);
+            let eight = staged(smem, line, lane);
             if lines[j] != NONE && inside {
                 let to = p.s + lines[j] as u64 * p.lds_bytes as u64 + column as u64 * 2;
                 let mut out = eight;

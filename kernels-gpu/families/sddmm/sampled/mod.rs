@@ -1,6 +1,6 @@
 //! SDDMM onto a block pattern on Hopper's Tensor Cores: a persistent thread block per multiprocessor computes windows of
 //! 128 rows against 256 gathered columns, and stores the blocks that the pattern holds. The ring of stages, the split
-//! into copying and multiplying warps and the carry are those of the module `wgmma`.
+//! into copying and multiplying warps and the split-K fix-up are those of the module `wgmma`.
 
 mod out;
 
@@ -10,7 +10,9 @@ use crate::device::kernel::Kernel;
 use crate::device::ptx::wgmma::{self, Acc};
 use crate::device::ptx::{barrier, bulk, copy, global, warp};
 use crate::device::stages::{NONE, Stages};
-use crate::device::warpgroup::{CONSUMERS, COPIERS, FEW, MANY, WgmmaElem};
+use crate::device::warpgroup::{
+    CONSUMER_REGISTERS, CONSUMERS, COPIERS, PRODUCER_REGISTERS, WgmmaElem,
+};
 use crate::families::sddmm::abi::*;
 use crate::frag;
 
@@ -47,7 +49,7 @@ impl<const P: usize, const ORDER: u32> Stages for Sampled<P, ORDER> {
 }
 
 impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
-    /// Two words for the warpgroups that carry.
+    /// Two words for the warpgroups that fix up.
     #[inline(always)]
     fn scratch() -> u32 {
         copy::arena() + (Self::BARRIERS + Self::STAGES * 16) as u32
@@ -55,12 +57,12 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
 
     /// X of one half for a step of 16 along k.
     #[inline(always)]
-    fn x(slab: u32, step: usize) -> u64 {
+    fn x(smem: u32, step: usize) -> u64 {
         let row = PANEL_BYTES as u32;
         if ORDER & A_COLUMNS == 0 {
-            frag::descriptor(slab + step as u32 * 32, row, 16)
+            frag::descriptor(smem + step as u32 * 32, row, 16)
         } else {
-            frag::descriptor(slab + step as u32 * 16 * row, row, SLAB as u32)
+            frag::descriptor(smem + step as u32 * 16 * row, row, SMEM_TILE as u32)
         }
     }
 
@@ -88,9 +90,9 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
             global::load_b32(at, there && piece < Self::PIECES as u32)
         };
         let (to, map, along_x) = if i < 2 {
-            (i * SLAB as u32, at, ORDER & A_COLUMNS == 0)
+            (i * SMEM_TILE as u32, at, ORDER & A_COLUMNS == 0)
         } else {
-            let to = 2 * SLAB as u32 + piece * Self::PIECE as u32;
+            let to = 2 * SMEM_TILE as u32 + piece * Self::PIECE as u32;
             (to, at + 128, ORDER & B_COLUMNS != 0)
         };
         // A ring that starts empty: the first wait for a free stage passes.
@@ -111,7 +113,7 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
                 place
             };
             let halves = u32::from(now.live & 15 != 0) + u32::from(now.live >> 4 & 15 != 0);
-            let bytes = halves * SLAB as u32 + (now.live >> 8) * Self::PIECE as u32;
+            let bytes = halves * SMEM_TILE as u32 + (now.live >> 8) * Self::PIECE as u32;
             round += 1;
             later = window(p, round);
             place = column(round, round < p.rounds);
@@ -128,7 +130,7 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
                 }
                 if there {
                     let (x, y) = if along_x { (k, start) } else { (start, k) };
-                    bulk::load(Self::stage(slot) + to, map, x, y, full);
+                    bulk::tma_load_2d(Self::stage(slot) + to, map, x, y, full);
                 }
                 k += 64;
                 ring = Self::next(ring);
@@ -149,28 +151,28 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
             // The same for all lanes, and the shuffle tells ptxas so (C7519).
             let live = warp::shuffle::<32>(now.live >> (4 * half) & 15, 0, u32::MAX);
             let mut acc = Acc::<WINDOW_CHUNKS>::zero();
-            let mut held = NONE;
+            let mut pending = NONE;
             let mut s = 0;
             while s < now.stages {
                 let (slot, parity) = ring;
                 barrier::wait(Self::full(slot), parity);
                 if live == 0 {
-                    Self::free(slot);
+                    Self::release_pending(slot);
                 } else {
                     acc.fence();
                     Self::multiply::<E>(&mut acc, slot, half, live);
                     wgmma::commit();
                     acc.wait::<1>();
-                    Self::free(held);
-                    held = slot;
+                    Self::release_pending(pending);
+                    pending = slot;
                 }
                 ring = Self::next(ring);
                 s += 1;
             }
             acc.wait::<0>();
-            Self::free(held);
+            Self::release_pending(pending);
             if live != 0 {
-                Self::leave::<E>(p, now, half, live, &mut acc);
+                Self::epilogue::<E>(p, now, half, live, &mut acc);
             }
         }
     }
@@ -180,13 +182,16 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
     #[inline(always)]
     fn multiply<E: WgmmaElem>(acc: &mut Acc<WINDOW_CHUNKS>, slot: u32, half: u32, live: u32) {
         let stage = Self::stage(slot);
-        let (slab, panel) = (stage + half * SLAB as u32, stage + 2 * SLAB as u32);
+        let (smem, panel) = (
+            stage + half * SMEM_TILE as u32,
+            stage + 2 * SMEM_TILE as u32,
+        );
         unroll!(pair < WINDOW_CHUNKS / 2, {
             if live >> (2 * pair) & 3 != 0 {
                 let mut two = Acc([acc.0[2 * pair], acc.0[2 * pair + 1]]);
-                let chunk = panel + 2 * pair as u32 * SLAB as u32;
+                let chunk = panel + 2 * pair as u32 * SMEM_TILE as u32;
                 unroll!(step < STEPS, {
-                    Self::mma::<E, 2>(&mut two, Self::x(slab, step), Self::y(chunk, step));
+                    Self::mma::<E, 2>(&mut two, Self::x(smem, step), Self::y(chunk, step));
                 });
                 [acc.0[2 * pair], acc.0[2 * pair + 1]] = two.0;
             }
@@ -216,10 +221,10 @@ impl<W: WalkInfo, E: WgmmaElem, const P: usize, const ORDER: u32> Kernel<W, E, S
         }
         gpu::sync_threads();
         if gpu::thread() >= CONSUMERS * 32 {
-            barrier::registers_down::<FEW>();
+            barrier::registers_down::<PRODUCER_REGISTERS>();
             Self::produce(p, at);
         } else {
-            barrier::registers_up::<MANY>();
+            barrier::registers_up::<CONSUMER_REGISTERS>();
             Self::consume::<E>(p);
         }
     }

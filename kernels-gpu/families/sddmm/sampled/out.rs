@@ -2,10 +2,10 @@
 //! block.
 
 use crate::abi::*;
-use crate::device::carry::{Cut, carry};
 use crate::device::gpu;
 use crate::device::ptx::wgmma::Acc;
 use crate::device::ptx::{copy, global, warp};
+use crate::device::split_k::{SplitK, fix_up};
 use crate::device::store::chunk::{ROWS, stage_rows, staged};
 use crate::device::warpgroup::WgmmaElem;
 use crate::families::sddmm::abi::*;
@@ -13,7 +13,7 @@ use crate::frag;
 
 impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
     #[inline(always)]
-    pub(super) fn leave<E: WgmmaElem>(
+    pub(super) fn epilogue<E: WgmmaElem>(
         p: &SampledParams,
         window: Window,
         half: u32,
@@ -22,7 +22,7 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
     ) {
         let parts = window.parts >> 16;
         if parts > 1 {
-            let cut = Cut {
+            let cut = SplitK {
                 partial: p.partial,
                 counters: p.counters,
                 first: window.first,
@@ -30,7 +30,7 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
                 parts,
                 counter: window.counter,
             };
-            if !carry(cut, half, Self::scratch(), acc) {
+            if !fix_up(cut, half, Self::scratch(), acc) {
                 return;
             }
         }
@@ -42,15 +42,15 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
                 });
             });
         }
-        let group = half * 4 + gpu::thread_again() / 32 % 4;
+        let group = half * 4 + gpu::rematerialize_thread() / 32 % 4;
         let row = (window.window * PLACE_GROUPS as u32 + group) as u64;
         let places = p.places + row * (Self::PIECES * 4) as u64;
-        let in_halves = warp::again(p.flags) & (FLAG_ACCUMULATE | FLAG_MASK_VALUES) == 0;
+        let in_halves = warp::rematerialize(p.flags) & (FLAG_ACCUMULATE | FLAG_MASK_VALUES) == 0;
         unroll!(c < WINDOW_CHUNKS, {
             if live >> c & 1 != 0 {
                 let places = places + (c * 64 / P * 4) as u64;
                 if in_halves {
-                    Self::send::<E>(p, places, half, &acc.0[c]);
+                    Self::store::<E>(p, places, half, &acc.0[c]);
                 } else {
                     Self::update::<E>(p, places, &acc.0[c]);
                 }
@@ -66,19 +66,22 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
 
     /// A chunk of 64 columns through shared memory, each warp its own 16 rows, to rows of 16 bytes a lane.
     #[inline(always)]
-    fn send<E: WgmmaElem>(p: &SampledParams, places: u64, half: u32, acc: &[f32; 32]) {
-        let (lane, warp) = (gpu::thread_again() % 32, gpu::thread_again() / 32 % 4);
+    fn store<E: WgmmaElem>(p: &SampledParams, places: u64, half: u32, acc: &[f32; 32]) {
+        let (lane, warp) = (
+            gpu::rematerialize_thread() % 32,
+            gpu::rematerialize_thread() / 32 % 4,
+        );
         let column = lane % 8 * 8;
         let place = global::load_b32(places + (column / P as u32 * 4) as u64, true);
-        let slab = copy::arena() + (Self::OUT + half as usize * SLAB) as u32 + warp * 2048;
+        let smem = copy::arena() + (Self::OUT + half as usize * SMEM_TILE) as u32 + warp * 2048;
         let own = frag::ldmatrix_x4(lane);
         warp::sync_lanes(u32::MAX);
-        stage_rows::<E>(acc, slab, own);
+        stage_rows::<E>(acc, smem, own);
         warp::sync_lanes(u32::MAX);
         let to = Self::address(p.values, place) + (column % P as u32 * 2) as u64;
         unroll!(j < 4, {
             let row = j as u32 * 4 + lane / 8;
-            let eight = staged(slab, row, lane);
+            let eight = staged(smem, row, lane);
             if place != NO_PLACE {
                 global::store_v4(to + row as u64 * p.row_bytes as u64, eight);
             }
@@ -88,7 +91,7 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
     /// A chunk of 64 columns in pairs from the registers: what is multiplied or added is not rounded before.
     #[inline(always)]
     fn update<E: WgmmaElem>(p: &SampledParams, places: u64, acc: &[f32; 32]) {
-        let lane = gpu::thread_again() % 32;
+        let lane = gpu::rematerialize_thread() % 32;
         unroll!(j < 8, {
             let place = global::load_b32(places + (j * 8 / P * 4) as u64, true);
             let column = (j * 8 % P) as u32 + lane % 4 * 2;

@@ -11,7 +11,7 @@ use crate::device::kernel::Kernel;
 use crate::device::ptx::wgmma::{self, Acc};
 use crate::device::ptx::{barrier, bulk, copy, global, matrix, warp};
 use crate::device::stages::{NONE, Stages};
-use crate::device::warpgroup::{CONSUMERS, COPIERS, FEW, MANY};
+use crate::device::warpgroup::{CONSUMER_REGISTERS, CONSUMERS, COPIERS, PRODUCER_REGISTERS};
 use crate::families::sddmm::abi::*;
 use crate::frag;
 
@@ -78,8 +78,8 @@ impl Own {
     #[inline(always)]
     fn load(p: &SddmmTilesParams, round: u32) -> Own {
         let there = round < p.rounds;
-        let warp = gpu::thread_again() / 32;
-        let lane = gpu::thread_again() % PICK_ROWS as u32;
+        let warp = gpu::rematerialize_thread() / 32;
+        let lane = gpu::rematerialize_thread() % PICK_ROWS as u32;
         let group = index(round) * PICK_GROUPS as u64 + warp as u64;
         let [row, live] = global::load_v2(pane(p, round), there);
         let [start, words] = global::load_v2(p.groups + group * 8, there);
@@ -105,8 +105,8 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Stages
 impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS, ORDER, BYTES> {
     /// X of one half for a step of 16 along k.
     #[inline(always)]
-    fn x(slab: u32, step: usize) -> u64 {
-        Self::operand(slab, step, ORDER & A_COLUMNS == 0)
+    fn x(smem: u32, step: usize) -> u64 {
+        Self::operand(smem, step, ORDER & A_COLUMNS == 0)
     }
 
     /// Y for a step of 16 along k.
@@ -117,12 +117,12 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
 
     /// Slabs of 64 rows of 128 bytes, along k or across it.
     #[inline(always)]
-    fn operand(slab: u32, step: usize, along_k: bool) -> u64 {
+    fn operand(smem: u32, step: usize, along_k: bool) -> u64 {
         let row = PANEL_BYTES as u32;
         if along_k {
-            frag::descriptor(slab + step as u32 * 32, row, 16)
+            frag::descriptor(smem + step as u32 * 32, row, 16)
         } else {
-            frag::descriptor(slab + step as u32 * 16 * row, row, SLAB as u32)
+            frag::descriptor(smem + step as u32 * 16 * row, row, SMEM_TILE as u32)
         }
     }
 
@@ -141,7 +141,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
     /// after the other.
     #[inline(always)]
     fn copy() -> u32 {
-        let thread = gpu::thread_again() % COPIERS;
+        let thread = gpu::rematerialize_thread() % COPIERS;
         thread % 32 * 4 + thread / 32
     }
 
@@ -190,7 +190,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
             } else {
                 (chunk < chunks, column)
             };
-            let bytes = ((live & 1) + (live >> 1 & 1) + chunks) * SLAB as u32;
+            let bytes = ((live & 1) + (live >> 1 & 1) + chunks) * SMEM_TILE as u32;
             round += 1;
             later = Self::copies(p, round);
             let mut stage = 0;
@@ -205,7 +205,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
                 }
                 if there {
                     let (x, y) = if along_k { (k, start) } else { (start, k) };
-                    bulk::load(Self::stage(slot) + i * SLAB as u32, map, x, y, full);
+                    bulk::tma_load_2d(Self::stage(slot) + i * SMEM_TILE as u32, map, x, y, full);
                 }
                 stage += 1;
                 ring = Self::next(ring);
@@ -235,7 +235,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
                 barrier::sync_named(1, CONSUMERS * 32);
             }
             let mut acc = Acc::<CHUNKS>::zero();
-            let mut held = NONE;
+            let mut pending = NONE;
             let mut s = 0;
             while s < p.stages {
                 let (slot, parity) = ring;
@@ -244,25 +244,25 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
                     Self::round(slot);
                 }
                 if live == 0 {
-                    Self::free(slot);
+                    Self::release_pending(slot);
                 } else {
                     acc.fence();
                     Self::multiply::<E>(&mut acc, (slot, half), chunks);
                     wgmma::commit();
                     acc.wait::<1>();
-                    Self::free(held);
-                    held = slot;
+                    Self::release_pending(pending);
+                    pending = slot;
                 }
                 ring = Self::next(ring);
                 s += 1;
             }
             acc.wait::<0>();
-            Self::free(held);
+            Self::release_pending(pending);
             if apart && half == 0 {
                 barrier::arrive_named(1, CONSUMERS * 32);
             }
             if live != 0 {
-                Self::leave::<E>(p, now, first, &mut acc);
+                Self::epilogue::<E>(p, now, first, &mut acc);
             }
         }
     }
@@ -270,7 +270,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
     /// Rounds a stage to TF32 where it lies, both warpgroups together: `wgmma` would cut the bits off.
     #[inline(always)]
     fn round(slot: u32) {
-        let place = Self::stage(slot) + gpu::thread_again() * 16;
+        let place = Self::stage(slot) + gpu::rematerialize_thread() * 16;
         let mut i = 0;
         while i < (Self::STAGE / (CONSUMERS as usize * 512)) as u32 {
             let at = place + i * CONSUMERS * 512;
@@ -287,24 +287,27 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
     #[inline(always)]
     fn multiply<E: TileElem>(acc: &mut Acc<CHUNKS>, (slot, half): (u32, u32), chunks: u32) {
         let stage = Self::stage(slot);
-        let (slab, panel) = (stage + half * SLAB as u32, stage + 2 * SLAB as u32);
+        let (smem, panel) = (
+            stage + half * SMEM_TILE as u32,
+            stage + 2 * SMEM_TILE as u32,
+        );
         if CHUNKS < 4 {
-            return Self::steps::<E, CHUNKS>(acc, slab, panel);
+            return Self::steps::<E, CHUNKS>(acc, smem, panel);
         }
         unroll!(pair < 2, {
             if chunks > 2 * pair as u32 {
                 let at = (2 * pair) & (CHUNKS - 1);
                 let mut two = Acc([acc.0[at], acc.0[(at + 1) & (CHUNKS - 1)]]);
-                Self::steps::<E, 2>(&mut two, slab, panel + (2 * pair * SLAB) as u32);
+                Self::steps::<E, 2>(&mut two, smem, panel + (2 * pair * SMEM_TILE) as u32);
                 [acc.0[at], acc.0[(at + 1) & (CHUNKS - 1)]] = two.0;
             }
         });
     }
 
     #[inline(always)]
-    fn steps<E: TileElem, const C: usize>(acc: &mut Acc<C>, slab: u32, panel: u32) {
+    fn steps<E: TileElem, const C: usize>(acc: &mut Acc<C>, smem: u32, panel: u32) {
         unroll!(step < STEPS, {
-            let (x, y) = (Self::x(slab, step), Self::y(panel, step));
+            let (x, y) = (Self::x(smem, step), Self::y(panel, step));
             if ORDER == BOTH_ROWS {
                 E::mma::<C, 0, 0>(acc, x, y)
             } else {
@@ -326,10 +329,10 @@ impl<W: WalkInfo, E: TileElem, const CHUNKS: usize, const ORDER: u32, const BYTE
         Self::set_up(at);
         gpu::sync_threads();
         if copies {
-            barrier::registers_down::<FEW>();
+            barrier::registers_down::<PRODUCER_REGISTERS>();
             Self::produce(p, at, copied);
         } else {
-            barrier::registers_up::<MANY>();
+            barrier::registers_up::<CONSUMER_REGISTERS>();
             Self::consume::<E>(p, multiplied);
         }
     }

@@ -26,7 +26,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
     /// Words `at..` of a list, 32 lanes side by side; zeros, which pick nothing, past its end.
     #[inline(always)]
     fn picks(p: &SddmmTilesParams, list: Picks, at: u32) -> [u32; BATCH] {
-        let own = at + gpu::thread_again() % 32;
+        let own = at + gpu::rematerialize_thread() % 32;
         let from = p.picks + (list.start as u64 + own as u64) * 4;
         let mut words = [0; BATCH];
         unroll!(u < BATCH, most 4, {
@@ -44,13 +44,13 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
 
     /// This warp's 16 rows of finished sums.
     #[inline(always)]
-    fn slab() -> u32 {
-        let warp = gpu::thread_again() / 32;
+    fn smem() -> u32 {
+        let warp = gpu::rematerialize_thread() / 32;
         copy::arena() + Self::OUT as u32 + warp * (PICK_ROWS * Self::ROW_BYTES) as u32
     }
 
     #[inline(always)]
-    pub(super) fn leave<E: TileElem>(
+    pub(super) fn epilogue<E: TileElem>(
         p: &SddmmTilesParams,
         own: Own,
         first: First,
@@ -67,8 +67,8 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
                 });
             });
         }
-        if BYTES == 2 && warp::again(p.flags) & (FLAG_ACCUMULATE | FLAG_MASK_VALUES) == 0 {
-            Self::send::<E>(p, own, first, acc);
+        if BYTES == 2 && warp::rematerialize(p.flags) & (FLAG_ACCUMULATE | FLAG_MASK_VALUES) == 0 {
+            Self::store::<E>(p, own, first, acc);
         } else {
             // What is multiplied or added is not rounded before.
             Self::update::<E>(p, own, first, 0, acc);
@@ -80,21 +80,21 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
 
     /// Rounds, and stores pairs of neighbouring values.
     #[inline(always)]
-    fn send<E: TileElem>(p: &SddmmTilesParams, own: Own, first: First, acc: &Acc<CHUNKS>) {
-        let lane = gpu::thread_again() % 32;
-        let slab = Self::slab();
+    fn store<E: TileElem>(p: &SddmmTilesParams, own: Own, first: First, acc: &Acc<CHUNKS>) {
+        let lane = gpu::rematerialize_thread() % 32;
+        let smem = Self::smem();
         let fragment = frag::ldmatrix_x4(lane);
         warp::sync_lanes(u32::MAX);
         unroll!(c < CHUNKS, most 4, {
             let place = ((c * 8) as u32, Self::ROW_BYTES as u32);
-            stage_piece::<E>(&acc.0[c], slab, place, fragment);
+            stage_piece::<E>(&acc.0[c], smem, place, fragment);
         });
         warp::sync_lanes(u32::MAX);
         let [mut words, mut next] = first;
         let mut at = 0;
         while at < own.picks.words {
             let later = Self::picks(p, own.picks, at + 2 * STEP);
-            Self::send_pairs(p, slab, own.base, words, at + lane);
+            Self::store_pairs(p, smem, own.base, words, at + lane);
             [words, next] = [next, later];
             at += STEP;
         }
@@ -109,7 +109,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
 
     /// The values of `words`, `at` in their list and every 32 further: all loads in front of the stores, none behind a branch.
     #[inline(always)]
-    fn send_pairs(p: &SddmmTilesParams, slab: u32, base: u32, words: [u32; BATCH], at: u32) {
+    fn store_pairs(p: &SddmmTilesParams, smem: u32, base: u32, words: [u32; BATCH], at: u32) {
         const BOTH: u32 = PICKED << 16 | PICKED;
         let whole = p.flags & FLAG_VECTORS != 0;
         let (mut slots, mut values) = ([0; BATCH], [[0; 2]; BATCH]);
@@ -117,7 +117,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
             slots[u] = Self::slot(base, words[u], at + u as u32 * 32);
             unroll!(h < 2, {
                 let place = words[u] >> (16 * h) & (PICKED - 1);
-                values[u][h] = copy::load_shared_b16(slab + place * 2);
+                values[u][h] = copy::load_shared_b16(smem + place * 2);
             });
         });
         unroll!(u < BATCH, most 4, {
@@ -139,8 +139,8 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
         pass: u32,
         acc: &Acc<CHUNKS>,
     ) {
-        let lane = gpu::thread_again() % 32;
-        let slab = Self::slab();
+        let lane = gpu::rematerialize_thread() % 32;
+        let smem = Self::smem();
         warp::sync_lanes(u32::MAX);
         unroll!(c < CHUNKS, most 4, {
             unroll!(j < 8, {
@@ -152,7 +152,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
                         let at = frag::swizzle(row, piece, Self::ROW_BYTES as u32) + lane % 2 * 8;
                         let k = 4 * j + ROWS[r];
                         let pair = [acc.0[c][k], acc.0[c][k + 1]].map(f32::to_bits);
-                        copy::store_shared_v2(slab + at, pair);
+                        copy::store_shared_v2(smem + at, pair);
                     });
                 }
             });
@@ -164,7 +164,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
             let later = Self::picks(p, own.picks, at + 2 * STEP);
             unroll!(u < BATCH, most 4, {
                 let slot = Self::slot(own.base, words[u], at + u as u32 * 32 + lane);
-                Self::update_pair::<E>(p, (slab, pass), slot, words[u]);
+                Self::update_pair::<E>(p, (smem, pass), slot, words[u]);
             });
             [words, next] = [next, later];
             at += STEP;
@@ -175,7 +175,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
     #[inline(always)]
     fn update_pair<E: TileElem>(
         p: &SddmmTilesParams,
-        (slab, pass): (u32, u32),
+        (smem, pass): (u32, u32),
         slot: u32,
         word: u32,
     ) {
@@ -185,7 +185,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
             let column = column.wrapping_sub(pass * Self::WIDTH);
             if pick & PICKED != 0 && column < Self::WIDTH {
                 let piece = frag::swizzle(row, column / 4, Self::ROW_BYTES as u32);
-                let x = copy::load_shared_b32(slab + piece + column % 4 * 4);
+                let x = copy::load_shared_b32(smem + piece + column % 4 * 4);
                 Self::finish::<E>(p, slot as u64 + h as u64, f32::from_bits(x));
             }
         });

@@ -172,7 +172,7 @@ pub(super) fn piece<E: Elem<Acc = f32>, const VEC: usize, const REP: usize, cons
     const LANES: u32 = SOFTMAX_THREADS;
     let (mut values, max) = scores::<E, VEC, LANES, REP, LOG>(p, span, 0);
     if p.flags & SOFTMAX_SUMS != 0 {
-        grid::let_next_start();
+        grid::launch_dependents();
         let max = reduce::<LANES, true>(max, FIRST);
         let sum = exponentials::<VEC, REP, LOG>(&mut values, base_of(max));
         let sum = reduce::<LANES, false>(sum, SECOND);

@@ -124,7 +124,7 @@ pub(super) fn piece<E: Elem<Acc = f32>, const VEC: usize, const REP: usize, cons
     let mut sum = 0.0;
     let sums_only = p.flags & SOFTMAX_SUMS != 0;
     if sums_only {
-        grid::let_next_start();
+        grid::launch_dependents();
         sum = share::<E, VEC, LANES, REP, LOG>(span, 0, &pair);
     } else {
         each_piece(p, index, |[more, _]| sum += more);

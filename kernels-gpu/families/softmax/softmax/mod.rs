@@ -111,7 +111,7 @@ impl Span {
     /// rows, it would take a register for each element.
     #[inline(always)]
     fn lane<const VEC: usize, const LANES: u32>(&self, from: u32) -> Lane<VEC, LANES> {
-        let first = from + gpu::thread_again() % LANES * VEC as u32;
+        let first = from + gpu::rematerialize_thread() % LANES * VEC as u32;
         Lane {
             slot: self.base + first as u64,
             lead: self.lead as i32 - first as i32,
@@ -227,7 +227,7 @@ fn leave(p: &SoftmaxParams, piece: u32, found: [f32; 2]) {
 fn each_piece(p: &SoftmaxParams, piece: u32, mut work: impl FnMut([f32; 2])) {
     let [first, count] = global::load_v2(p.pieces + piece as u64 * 8, true);
     // The launch ahead has left them.
-    grid::wait_for_previous();
+    grid::wait_dependency();
     let mut own = gpu::thread();
     while own < count {
         work(global::load_v2_fresh(sums_of(p, first + own), true).map(f32::from_bits));

@@ -31,10 +31,11 @@ impl Stretch {
         let [start, len] = global::load_v2(p.items + index as u64 * 8, there);
         let span = Span::new::<VEC>(p, start, len, len);
         let own = index - first;
-        let bounds = own as u64 * STRETCH_BOUNDS as u64 + gpu::thread_again() as u64;
+        let bounds = own as u64 * STRETCH_BOUNDS as u64 + gpu::rematerialize_thread() as u64;
         let from = global::load_b16(p.bounds + bounds * 2, there);
         let len = global::load_b16(p.bounds + bounds * 2 + 2, there) - from;
-        let row = first as u64 + own as u64 * STRETCH_ROWS as u64 + gpu::thread_again() as u64;
+        let row =
+            first as u64 + own as u64 * STRETCH_ROWS as u64 + gpu::rematerialize_thread() as u64;
         Stretch {
             span,
             from: span.lead + from,
@@ -57,7 +58,7 @@ fn place(index: u32) -> u32 {
 /// First slot of vector `r` of this thread.
 #[inline(always)]
 fn slot<const VEC: usize>(r: usize) -> u32 {
-    (gpu::thread_again() + r as u32 * SOFTMAX_THREADS) * VEC as u32
+    (gpu::rematerialize_thread() + r as u32 * SOFTMAX_THREADS) * VEC as u32
 }
 
 /// Vectors of an operand.

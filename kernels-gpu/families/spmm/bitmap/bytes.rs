@@ -164,8 +164,8 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
             bulk::load_line(to + COUNTS + chunks * 4, values, chunks * 8, full);
         }
         let half = (BYTE_DEPTH / 2) as u32;
-        bulk::load(Self::b(slot), at, piece.column, k, full);
-        bulk::load(
+        bulk::tma_load_2d(Self::b(slot), at, piece.column, k, full);
+        bulk::tma_load_2d(
             Self::b(slot) + half * N as u32 * 2,
             at,
             piece.column,
@@ -206,7 +206,7 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
                 let now = Self::spread(p, ring.slot, own, tile);
                 acc.wait::<0>();
                 if stage != 0 && p.stages != 1 {
-                    Self::free(last);
+                    Self::release_pending(last);
                 }
                 bits::fence_async();
                 // The tile is there, and the other one is not read any more.
@@ -222,26 +222,26 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
                 if p.stages == 1 {
                     // There is no room to copy the next one meanwhile.
                     acc.wait::<0>();
-                    Self::free(last);
+                    Self::release_pending(last);
                 }
                 ring.advance(p.stages);
                 stage += 1;
             }
             acc.wait::<0>();
             if stage != 0 && p.stages != 1 {
-                Self::free(last);
+                Self::release_pending(last);
             }
-            Self::leave::<E>(p, piece, group, &mut acc);
+            Self::epilogue::<E>(p, piece, group, &mut acc);
         }
     }
 
     /// Sends a warpgroup's sums out as those of a strip.
     #[inline(always)]
-    fn leave<E: ThinElem>(p: &BitmapParams, piece: BitPiece, group: u32, acc: &mut Thin<N>) {
+    fn epilogue<E: ThinElem>(p: &BitmapParams, piece: BitPiece, group: u32, acc: &mut Thin<N>) {
         match N {
-            16 => Strip::<GROUPS, N, 4>::leave::<E>(p, piece, group, acc),
-            32 => Strip::<GROUPS, N, 2>::leave::<E>(p, piece, group, acc),
-            _ => Strip::<GROUPS, N, 1>::leave::<E>(p, piece, group, acc),
+            16 => Strip::<GROUPS, N, 4>::epilogue::<E>(p, piece, group, acc),
+            32 => Strip::<GROUPS, N, 2>::epilogue::<E>(p, piece, group, acc),
+            _ => Strip::<GROUPS, N, 1>::epilogue::<E>(p, piece, group, acc),
         }
     }
 
@@ -251,7 +251,7 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
         let mut stage = 0;
         while stage < stages {
             barrier::wait(Self::full(ring.slot), ring.parity);
-            Self::free(ring.slot);
+            Self::release_pending(ring.slot);
             ring.advance(p.stages);
             stage += 1;
         }
@@ -333,10 +333,10 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
 
     /// Lets the stage be overwritten, as far as this warp goes.
     #[inline(always)]
-    fn free(slot: u32) {
+    fn release_pending(slot: u32) {
         // One lane arrives for all, when all have read.
         warp::sync_lanes(u32::MAX);
-        if gpu::thread_again() % 32 == 0 {
+        if gpu::rematerialize_thread() % 32 == 0 {
             barrier::arrive(Self::empty(slot));
         }
     }

@@ -28,9 +28,9 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
         let mut ring = Ring::first(0);
         let (warp, lane) = (gpu::thread() / 32 % 4, gpu::thread() % 32);
         let own = Own {
-            word: warp::again(group * BIT_BYTES as u32 + (warp * 32 + lane) * 4),
-            squares: warp::again(group * BIT_BYTES as u32 + 512 + warp * 8),
-            values: warp::again(group * 4),
+            word: warp::rematerialize(group * BIT_BYTES as u32 + (warp * 32 + lane) * 4),
+            squares: warp::rematerialize(group * BIT_BYTES as u32 + 512 + warp * 8),
+            values: warp::rematerialize(group * 4),
             weights: bits::Weights::new(),
         };
         let mut round = 0;
@@ -55,13 +55,15 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
                 wgmma::commit();
                 // The fragments' registers are read until then; other warpgroups expand meanwhile.
                 acc.wait::<0>();
-                Self::free(ring.slot);
+                Self::release_pending(ring.slot);
                 ring.advance(p.stages);
                 stage += 1;
             }
             match N {
-                16 if GROUPS == 4 => Strip::<GROUPS, N, 4>::leave::<E>(p, piece, group, &mut acc),
-                _ => Strip::<GROUPS, N, 1>::leave::<E>(p, piece, group, &mut acc),
+                16 if GROUPS == 4 => {
+                    Strip::<GROUPS, N, 4>::epilogue::<E>(p, piece, group, &mut acc)
+                }
+                _ => Strip::<GROUPS, N, 1>::epilogue::<E>(p, piece, group, &mut acc),
             }
         }
     }
@@ -73,7 +75,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
         while stage < stages {
             let (full, parity) = ring.full();
             barrier::wait(full, parity);
-            Self::free(ring.slot);
+            Self::release_pending(ring.slot);
             ring.advance(p.stages);
             stage += 1;
         }
@@ -106,10 +108,10 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
 
     /// Lets the stage be overwritten, as far as this warp goes.
     #[inline(always)]
-    fn free(slot: u32) {
+    fn release_pending(slot: u32) {
         // One lane arrives for all, when all have read.
         warp::sync_lanes(u32::MAX);
-        if gpu::thread_again() % 32 == 0 {
+        if gpu::rematerialize_thread() % 32 == 0 {
             barrier::arrive(Self::empty(slot));
         }
     }

@@ -1,4 +1,4 @@
-//! Sums on their way to C, and the carry of strips that several thread blocks share. Each warp carries its 16 rows for
+//! Sums on their way to C, and the split-K fix-up of strips that several thread blocks share. Each warp carries its 16 rows for
 //! itself: nothing waits for other warps.
 
 use super::ThinElem;
@@ -21,7 +21,7 @@ impl BitmapParams {
             ldc_bytes: self.ldc_bytes,
             n: self.n,
             // Tested here and now: predicates held through the loop over stages cost registers.
-            flags: warp::again(self.flags),
+            flags: warp::rematerialize(self.flags),
             gate: 0,
             gate_bytes: 0,
         }
@@ -35,22 +35,25 @@ pub(super) struct Strip<const GROUPS: usize, const N: usize, const AHEAD: usize>
 impl<const GROUPS: usize, const N: usize, const AHEAD: usize> Strip<GROUPS, N, AHEAD> {
     /// Sums of a whole strip go to C, those of a piece to its slot; who arrives last adds the slots in order.
     #[inline(always)]
-    pub(super) fn leave<E: ThinElem>(
+    pub(super) fn epilogue<E: ThinElem>(
         p: &BitmapParams,
         piece: BitPiece,
         group: u32,
         acc: &mut Thin<N>,
     ) {
         let count = piece.parts >> 16;
-        if count == 1 || Self::carry(p, piece, acc) {
+        if count == 1 || Self::fix_up(p, piece, acc) {
             Self::write::<E>(p, piece, group, acc);
         }
     }
 
     /// Leaves the partial sums of this piece. True for the warp that arrives last: it has the sum over all pieces.
     #[inline(always)]
-    fn carry(p: &BitmapParams, piece: BitPiece, acc: &mut Thin<N>) -> bool {
-        let (warp, lane) = (gpu::thread_again() / 32, gpu::thread_again() % 32);
+    fn fix_up(p: &BitmapParams, piece: BitPiece, acc: &mut Thin<N>) -> bool {
+        let (warp, lane) = (
+            gpu::rematerialize_thread() / 32,
+            gpu::rematerialize_thread() % 32,
+        );
         let (part, count) = (piece.parts & 0xffff, piece.parts >> 16);
         let place = |part: u32| {
             let slot = (piece.first + part) as u64 * (GROUPS * 4) as u64 + warp as u64;
@@ -102,7 +105,10 @@ impl<const GROUPS: usize, const N: usize, const AHEAD: usize> Strip<GROUPS, N, A
     /// Finishes the warp's 16 rows.
     #[inline(always)]
     fn write<E: ThinElem>(p: &BitmapParams, piece: BitPiece, group: u32, acc: &Thin<N>) {
-        let (warp, lane) = (gpu::thread_again() / 32 % 4, gpu::thread_again() % 32);
+        let (warp, lane) = (
+            gpu::rematerialize_thread() / 32 % 4,
+            gpu::rematerialize_thread() % 32,
+        );
         let top = piece.row + group * BIT_TILE as u32 + warp * 16;
         let o = p.output();
         unroll!(half < 2, {

@@ -85,7 +85,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
             bulk::load_line(at_values, p.values + own[0] as u64 * 16, values, full);
         }
         if ALIGNED {
-            bulk::load(Self::b(slot), at, piece.column, k, full);
+            bulk::tma_load_2d(Self::b(slot), at, piece.column, k, full);
         }
     }
 

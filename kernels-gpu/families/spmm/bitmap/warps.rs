@@ -85,7 +85,7 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
                 if there {
                     Self::multiply::<E>(p, ring.slot, own, &mut sums);
                 }
-                Self::free(ring.slot);
+                Self::release_pending(ring.slot);
                 ring.skip(phases, p.stages);
                 stage += phases;
             }
@@ -94,8 +94,8 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
                 let mut acc = Self::meet(own, &sums);
                 if own.phase < SLABS as u32 {
                     match N {
-                        8 => Strip::<BIT_PANEL, N, 8>::leave::<E>(p, piece, own.group, &mut acc),
-                        _ => Strip::<BIT_PANEL, N, 4>::leave::<E>(p, piece, own.group, &mut acc),
+                        8 => Strip::<BIT_PANEL, N, 8>::epilogue::<E>(p, piece, own.group, &mut acc),
+                        _ => Strip::<BIT_PANEL, N, 4>::epilogue::<E>(p, piece, own.group, &mut acc),
                     }
                 }
             }
@@ -232,10 +232,10 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
 
     /// Lets the stage be overwritten, as far as this warp goes.
     #[inline(always)]
-    fn free(slot: u32) {
+    fn release_pending(slot: u32) {
         // One lane arrives for all, when all have read.
         warp::sync_lanes(u32::MAX);
-        if gpu::thread_again() % 32 == 0 {
+        if gpu::rematerialize_thread() % 32 == 0 {
             barrier::arrive(Shared::<N>::empty(slot));
         }
     }

@@ -144,7 +144,7 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
             }
             barrier::arrive_expect(full, STAGED_TILE as u32);
             let to = copy::arena() + place.slot * STAGED_TILE as u32;
-            bulk::load(to, at, column, place.tile * K_TILE as u32, full);
+            bulk::tma_load_2d(to, at, column, place.tile * K_TILE as u32, full);
             place.advance();
         }
         let mut tile = p.tiles.saturating_sub(RING as u32);
@@ -318,8 +318,8 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         let slice = Self::slice(warp);
         let chunks = Self::chunks(p, slice, warp);
         Self::fetch_rows(p, slice, warp);
-        grid::let_next_start();
-        grid::wait_for_previous();
+        grid::launch_dependents();
+        grid::wait_dependency();
         gpu::sync_threads();
         let ahead = Chunk::two::<E>(p, chunks, PARTS);
         let mut acc = [[0.0f32; 4]; PIECES];
@@ -330,7 +330,7 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         }
         gpu::sync_threads();
         if warp < WARPS {
-            Self::leave(&acc, warp);
+            Self::epilogue(&acc, warp);
         }
         copy::copy_wait_all();
         if PARTS > 1 {

@@ -51,7 +51,7 @@ impl<const WARPS: u32> Resident<WARPS> {
 
     /// Leaves a slice's sums there.
     #[inline(always)]
-    fn leave(acc: &Acc, own: bool) {
+    fn epilogue(acc: &Acc, own: bool) {
         leave_row(
             acc,
             Self::sums(own) + gpu::thread() % 32 * Self::SUMS as u32,
@@ -94,7 +94,7 @@ impl<const WARPS: u32> Resident<WARPS> {
                 let full = Self::full(tile);
                 barrier::arrive_expect(full, STAGED_TILE as u32);
                 let to = copy::arena() + tile * STAGED_TILE as u32;
-                bulk::load(to, at, column, tile * K_TILE as u32, full);
+                bulk::tma_load_2d(to, at, column, tile * K_TILE as u32, full);
                 tile += WARPS;
             }
         }
@@ -103,7 +103,7 @@ impl<const WARPS: u32> Resident<WARPS> {
     /// Begins a piece: its chunks, the numbers of its rows, and the piece at `after`, if that is before `end`.
     #[inline(always)]
     fn begin<E: Elem>(p: &StagedParams, piece: StagedPiece, [after, end]: [u32; 2]) -> Ahead {
-        let lane = gpu::thread_again() % 32;
+        let lane = gpu::rematerialize_thread() % 32;
         let rows = p.rows + (piece.slice as u64 * SLICE as u64 + lane as u64 * 4) * 4;
         let behind = lane == Self::ROW_LANES;
         let from = if behind {
@@ -124,7 +124,7 @@ impl<const WARPS: u32> Resident<WARPS> {
     /// Where this warp's numbers of rows lie, and behind them the piece at `after`; those of a piece and of the next take turns.
     #[inline(always)]
     fn beside(after: u32) -> u32 {
-        let place = gpu::thread_again() / 32 * 2 + after % 2;
+        let place = gpu::rematerialize_thread() / 32 * 2 + after % 2;
         copy::arena() + (Self::BESIDE + place as usize * Self::PIECE) as u32
     }
 
@@ -161,11 +161,11 @@ impl<const WARPS: u32> Resident<WARPS> {
         }
     }
 
-    /// Finishes a whole slice: sums are turned from a lane for each row to neighbouring lanes.
+    /// Finishes a whole slice: sums are transposed from a lane for each row to neighbouring lanes.
     #[inline(always)]
     fn write<E: Elem<Acc = f32>, const PLAIN: bool>(p: &StagedParams, rows: u32, acc: &Acc) {
         let (lane, own) = (gpu::thread() % 32, Self::sums(true));
-        Self::leave(acc, true);
+        Self::epilogue(acc, true);
         warp::sync_lanes(u32::MAX);
         let sum = |local| copy::load_shared_v4(own + Self::four(local)).map(f32::from_bits);
         let first = lane / ACROSS;
@@ -244,8 +244,8 @@ impl<const WARPS: u32> Resident<WARPS> {
         let first = global::load_v4(p.pieces + own as u64 * 16, true);
         let [mut after, end] = global::load_v2(p.others + own as u64 * 8, true);
         let span = global::load_v4(p.spans + gpu::block_x() as u64 * 16, true);
-        grid::let_next_start();
-        grid::wait_for_previous();
+        grid::launch_dependents();
+        grid::wait_dependency();
         Self::start(p, at);
         let mut ahead = Self::begin::<E>(p, piece_of(first), [after, end]);
         Self::prepare_joins(p, span);
@@ -264,7 +264,7 @@ impl<const WARPS: u32> Resident<WARPS> {
             after += 1;
             ahead = Self::begin::<E>(p, piece_of(next), [after, end]);
             if kind == PIECE_END {
-                Self::leave(&acc, true);
+                Self::epilogue(&acc, true);
             } else {
                 Self::write::<E, PLAIN>(p, beside, &acc);
             }
@@ -288,7 +288,7 @@ impl<const WARPS: u32> Resident<WARPS> {
         let wide = cluster::size() > 1;
         if joins > 0 {
             if kind == PIECE_OPEN {
-                Self::leave(acc, false);
+                Self::epilogue(acc, false);
             }
             gpu::sync_threads();
         }

@@ -240,8 +240,8 @@ impl TensorProductParams {
             }
             STEP_TENSOR_OWN_CONNECTED | STEP_TENSOR_OWN_TRACES | STEP_TENSOR_OWN_WEIGHTS => {
                 let traces = step == STEP_TENSOR_OWN_TRACES;
-                let turned = self.flags & FLAG_TRANSPOSED != 0;
-                let at_rows = a * row + row + if turned { aligned(tall * 32) } else { 0 };
+                let transposed = self.flags & FLAG_TRANSPOSED != 0;
+                let at_rows = a * row + row + if transposed { aligned(tall * 32) } else { 0 };
                 let rows = if step == STEP_TENSOR_OWN_CONNECTED {
                     out
                 } else {

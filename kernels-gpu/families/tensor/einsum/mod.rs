@@ -131,7 +131,7 @@ fn unit<
         }
     }
     if slot != EINSUM_WHOLE {
-        out::leave::<E, VEC>(p, &sum, Kept::new::<VEC, ACROSS>(p, rest, lane).at(slot));
+        out::epilogue::<E, VEC>(p, &sum, Kept::new::<VEC, ACROSS>(p, rest, lane).at(slot));
     } else {
         let column = if ACROSS { 0 } else { column };
         out::finish::<E, VEC>(p, &sum, spot.out, (place, rest, column));

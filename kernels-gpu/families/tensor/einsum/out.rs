@@ -43,7 +43,7 @@ fn scaled<E: Elem, const VEC: usize>(p: &EinsumParams, sum: &Sum<E, VEC>) -> [E:
 
 /// Leaves the part of a cut sum.
 #[inline(always)]
-pub fn leave<E: Elem, const VEC: usize>(p: &EinsumParams, sum: &Sum<E, VEC>, at: u64) {
+pub fn epilogue<E: Elem, const VEC: usize>(p: &EinsumParams, sum: &Sum<E, VEC>, at: u64) {
     let part = scaled(p, sum);
     unroll!(i < VEC, {
         E::store_acc(p.partial + (at + i as u64) * E::ACC_BYTES as u64, part[i])

@@ -17,11 +17,11 @@ impl<W: Walk, E: Elem, const FACTORS: usize, const LANES: u32, const VEC: usize>
 {
     #[inline(always)]
     unsafe fn run(p: &MttkrpParams, _at: u64) {
-        grid::let_next_start();
+        grid::launch_dependents();
         let segment = gpu::block_x() * Self::ITEMS + gpu::thread() / LANES;
         let first = segment as u64 * DOT_ENTRIES as u64;
         let count = p.product.item_count as u64;
-        grid::wait_for_previous();
+        grid::wait_dependency();
         let mut at = first;
         // Shuffles want all lanes of a warp: segments behind the last entry go along.
         while at < first + DOT_ENTRIES as u64 {

@@ -29,7 +29,7 @@ impl<
 {
     #[inline(always)]
     unsafe fn run(p: &MttkrpParams, _at: u64) {
-        grid::let_next_start();
+        grid::launch_dependents();
         let lane = gpu::thread() % LANES;
         let index = gpu::block_x() * Self::ITEMS + gpu::thread() / LANES;
         if index >= p.product.item_count {
@@ -39,7 +39,7 @@ impl<
         let [row, start, len, slot] = global::load_v4_stream(item, true);
         let column = gpu::block_y() * Self::COLUMNS + lane * VEC as u32;
         if len == 0 {
-            grid::wait_for_previous();
+            grid::wait_dependency();
             return clear::<E, LANES, VEC, REP>(p, row, start, column);
         }
         let run = Run {
@@ -50,7 +50,7 @@ impl<
         };
         // Places are the plan's own; values and factors may come from the kernel ahead.
         let mut next = run.places::<FACTORS, UNROLL>(p, 0);
-        grid::wait_for_previous();
+        grid::wait_dependency();
         let mut values = run.values::<E, UNROLL>(p, 0);
         let mut acc = [[start_of::<E, REDUCE>(); VEC]; REP];
         let (mut at, mut rank) = (0, row);
@@ -66,7 +66,7 @@ impl<
             rank = burst
                 .add::<E, FACTORS, LANES, VEC, REP, UNROLL, REDUCE>(p, run, column, rank, &mut acc);
         }
-        if slot != BUNDLE && carry::<E, LANES, VEC, REP, REDUCE>(p, slot, lane, column, &mut acc) {
+        if slot != BUNDLE && fix_up::<E, LANES, VEC, REP, REDUCE>(p, slot, lane, column, &mut acc) {
             store::<E, LANES, VEC, REP>(p, row, column, &acc);
         }
     }
@@ -308,7 +308,7 @@ fn clear<E: Elem, const LANES: u32, const VEC: usize, const REP: usize>(
 /// Leaves what a piece of a row comes to. True for the segment that arrives last: its accumulators then hold the row's,
 /// reduced in slot order.
 #[inline(always)]
-fn carry<E: Elem, const LANES: u32, const VEC: usize, const REP: usize, const REDUCE: u32>(
+fn fix_up<E: Elem, const LANES: u32, const VEC: usize, const REP: usize, const REDUCE: u32>(
     p: &MttkrpParams,
     slot: u32,
     lane: u32,

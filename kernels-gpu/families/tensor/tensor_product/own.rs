@@ -196,9 +196,9 @@ fn column_of<E: Elem>(
     [rows, columns]: [u32; 2],
 ) -> Column<E> {
     let lane = gpu::thread() % 32;
-    let turned = p.flags & FLAG_TRANSPOSED != 0;
+    let transposed = p.flags & FLAG_TRANSPOSED != 0;
     // Transposed: rows of memory are columns of the product.
-    let (down, along, ends) = if turned {
+    let (down, along, ends) = if transposed {
         (place.column, place.channel, [columns, rows])
     } else {
         (place.channel, place.column, [rows, columns])
@@ -222,7 +222,7 @@ fn column_of<E: Elem>(
             column[i][j] = E::get(&raw[i][j], 0);
         });
     });
-    if turned {
+    if transposed {
         let tile = place.own + s.parts[1] + 32 * E::ACC_BYTES;
         unroll!(i < 4, {
             unroll!(j < 8, {

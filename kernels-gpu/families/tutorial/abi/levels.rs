@@ -1,7 +1,7 @@
 //! The module `levels`: one dense product, `C[m,n] = A[m,k] * B[k,n]`, from a plain loop to the persistent,
 //! warp-specialised kernel. It is there to be read (docs/levels.md) and measured; no plan chooses it.
 
-use crate::abi::{Dtype, MapWords, SLAB, Tile};
+use crate::abi::{Dtype, MapWords, SMEM_TILE, Tile};
 
 /// Level `NUMBER` of the product, for elements of 16 bits. m, n and k are multiples of the tile: edges are the business
 /// of the other modules.
@@ -61,7 +61,7 @@ const SHAPES: [Shape; 7] = {
     };
     let persistent = Shape {
         stages: 4,
-        out: 2 * SLAB,
+        out: 2 * SMEM_TILE,
         ..shape(384, 1, (128, 256))
     };
     [loops, shared, mma, wgmma, ring, roles, persistent]

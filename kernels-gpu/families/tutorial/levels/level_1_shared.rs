@@ -9,7 +9,7 @@ use crate::device::ptx::copy;
 use crate::device::stages::Stages;
 use crate::families::tutorial::abi::*;
 
-/// Bytes of 128 f32: a line of either tile, which holds one k. A is turned over on the way in, so that a thread's
+/// Bytes of 128 f32: a line of either tile, which holds one k. A is transposed on the way in, so that a thread's
 /// elements lie side by side in both.
 const LINE: u32 = 128 * 4;
 

@@ -35,8 +35,8 @@ impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<3> {
             gpu::sync_threads();
             (k, parity) = (k + Self::DEPTH, parity ^ 1);
         }
-        leave::<E, 2>(p, place, &acc[0]);
-        leave::<E, 2>(p, (place.0 + HALF as u32, place.1), &acc[1]);
+        epilogue::<E, 2>(p, place, &acc[0]);
+        epilogue::<E, 2>(p, (place.0 + HALF as u32, place.1), &acc[1]);
     }
 }
 
@@ -47,37 +47,37 @@ impl<const NUMBER: usize> Level<NUMBER> {
     pub(super) fn start(at: u64, (row, column): (u32, u32), k: u32, slot: u32) {
         let (stage, full) = (Self::stage(slot), Self::full(slot));
         barrier::arrive_expect(full, Self::STAGE as u32);
-        bulk::load(stage, at, k, row, full);
+        bulk::tma_load_2d(stage, at, k, row, full);
         unroll!(c < Self::COLUMNS as usize / 64, {
-            let to = stage + (Self::A_BYTES + c * SLAB) as u32;
-            bulk::load(to, at + 128, column + 64 * c as u32, k, full);
+            let to = stage + (Self::A_BYTES + c * SMEM_TILE) as u32;
+            bulk::tma_load_2d(to, at + 128, column + 64 * c as u32, k, full);
         });
     }
 }
 
-/// 64 rows of A from `slab` on, 16 deep: rows of 128 bytes along k.
+/// 64 rows of A from `smem` on, 16 deep: rows of 128 bytes along k.
 #[inline(always)]
-pub(super) fn a(slab: u32, step: usize) -> u64 {
-    frag::descriptor(slab + 32 * step as u32, PANEL_BYTES as u32, 16)
+pub(super) fn a(smem: u32, step: usize) -> u64 {
+    frag::descriptor(smem + 32 * step as u32, PANEL_BYTES as u32, 16)
 }
 
-/// Columns of B from `panel` on, 16 deep: rows of 128 bytes along n, the next 64 columns a slab further.
+/// Columns of B from `panel` on, 16 deep: rows of 128 bytes along n, the next 64 columns a tile of shared memory further.
 #[inline(always)]
 pub(super) fn b(panel: u32, step: usize) -> u64 {
     let row = PANEL_BYTES as u32;
-    frag::descriptor(panel + 16 * step as u32 * row, row, SLAB as u32)
+    frag::descriptor(panel + 16 * step as u32 * row, row, SMEM_TILE as u32)
 }
 
 /// Starts the products of a stage, 128 x 128 and 64 deep, in two halves of 64 rows.
 #[inline(always)]
 pub(super) fn multiply<E: Half>(acc: &mut [Acc<2>; 2], stage: u32) {
-    let panel = stage + 2 * SLAB as u32;
+    let panel = stage + 2 * SMEM_TILE as u32;
     acc[0].fence();
     acc[1].fence();
     unroll!(step < STEPS, {
         unroll!(half < 2, {
-            let slab = stage + (half * SLAB) as u32;
-            <E as WgmmaElem>::mma::<2, 0, 1>(&mut acc[half], a(slab, step), b(panel, step));
+            let smem = stage + (half * SMEM_TILE) as u32;
+            <E as WgmmaElem>::mma::<2, 0, 1>(&mut acc[half], a(smem, step), b(panel, step));
         });
     });
     wgmma::commit();
@@ -85,7 +85,7 @@ pub(super) fn multiply<E: Half>(acc: &mut [Acc<2>; 2], stage: u32) {
 
 /// Stores a warpgroup's 64 rows, 16 of them a warp.
 #[inline(always)]
-pub(super) fn leave<E: Half, const C: usize>(
+pub(super) fn epilogue<E: Half, const C: usize>(
     p: &LevelsParams,
     (row, column): (u32, u32),
     acc: &Acc<C>,

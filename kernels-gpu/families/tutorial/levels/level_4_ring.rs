@@ -2,7 +2,7 @@
 //! before its bytes are needed.
 
 use super::Half;
-use super::level_3_wgmma::{leave, multiply};
+use super::level_3_wgmma::{epilogue, multiply};
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::kernel::Kernel;
@@ -75,7 +75,7 @@ impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<4> {
         }
         acc[0].wait::<0>();
         acc[1].wait::<0>();
-        leave::<E, 2>(p, place, &acc[0]);
-        leave::<E, 2>(p, (place.0 + HALF as u32, place.1), &acc[1]);
+        epilogue::<E, 2>(p, place, &acc[0]);
+        epilogue::<E, 2>(p, (place.0 + HALF as u32, place.1), &acc[1]);
     }
 }

@@ -2,7 +2,7 @@
 //! 128 x 256. They meet at barriers only, and registers go to where they are needed.
 
 use super::Half;
-use super::level_3_wgmma::{a, b, leave};
+use super::level_3_wgmma::{a, b, epilogue};
 use super::level_4_ring::Ring;
 use crate::abi::*;
 use crate::device::gpu;
@@ -10,7 +10,7 @@ use crate::device::kernel::Kernel;
 use crate::device::ptx::wgmma::{self, Acc};
 use crate::device::ptx::{barrier, warp};
 use crate::device::stages::Stages;
-use crate::device::warpgroup::{CONSUMERS, FEW, MANY, WgmmaElem};
+use crate::device::warpgroup::{CONSUMER_REGISTERS, CONSUMERS, PRODUCER_REGISTERS, WgmmaElem};
 use crate::families::tutorial::abi::*;
 
 /// No stage is waiting to go back.
@@ -22,16 +22,16 @@ impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<5> {
         Self::make_barriers();
         let place = Self::place();
         if gpu::thread() >= CONSUMERS * 32 {
-            barrier::registers_down::<FEW>();
+            barrier::registers_down::<PRODUCER_REGISTERS>();
             if gpu::thread() == CONSUMERS * 32 {
                 Self::copies(p, at, place, Ring::START);
             }
         } else {
-            barrier::registers_up::<MANY>();
+            barrier::registers_up::<CONSUMER_REGISTERS>();
             let half = gpu::thread() / 128;
             let mut acc = Acc::<4>::zero();
             Self::products::<E>(p, half, Ring::START, &mut acc);
-            leave::<E, 4>(p, (place.0 + half * HALF as u32, place.1), &acc);
+            epilogue::<E, 4>(p, (place.0 + half * HALF as u32, place.1), &acc);
         }
     }
 }
@@ -79,27 +79,30 @@ impl<const NUMBER: usize> Level<NUMBER> {
         while k < p.k {
             barrier::wait(Self::full(now.slot), now.parity);
             let stage = Self::stage(now.slot);
-            let (slab, panel) = (stage + half * SLAB as u32, stage + 2 * SLAB as u32);
+            let (smem, panel) = (
+                stage + half * SMEM_TILE as u32,
+                stage + 2 * SMEM_TILE as u32,
+            );
             acc.fence();
             unroll!(step < STEPS, {
-                <E as WgmmaElem>::mma::<4, 0, 1>(acc, a(slab, step), b(panel, step));
+                <E as WgmmaElem>::mma::<4, 0, 1>(acc, a(smem, step), b(panel, step));
             });
             wgmma::commit();
             // These products keep the Tensor Cores busy while the stage before goes back.
             acc.wait::<1>();
-            Self::free(before);
+            Self::release_pending(before);
             before = now.slot;
             now = now.next(Self::STAGES);
             k += Self::DEPTH;
         }
         acc.wait::<0>();
-        Self::free(before);
+        Self::release_pending(before);
         now
     }
 
     /// One lane says for its warp that the stage has been read.
     #[inline(always)]
-    fn free(slot: u32) {
+    fn release_pending(slot: u32) {
         if slot == NONE {
             return;
         }

@@ -8,7 +8,7 @@ use crate::device::gpu;
 use crate::device::kernel::Kernel;
 use crate::device::ptx::wgmma::Acc;
 use crate::device::ptx::{barrier, copy, global, matrix, warp};
-use crate::device::warpgroup::{CONSUMERS, FEW, MANY};
+use crate::device::warpgroup::{CONSUMER_REGISTERS, CONSUMERS, PRODUCER_REGISTERS};
 use crate::families::tutorial::abi::*;
 use crate::frag;
 
@@ -26,7 +26,7 @@ impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<6> {
         let mut tile = gpu::block_x();
         let mut ring = Ring::START;
         if gpu::thread() >= CONSUMERS * 32 {
-            barrier::registers_down::<FEW>();
+            barrier::registers_down::<PRODUCER_REGISTERS>();
             if gpu::thread() == CONSUMERS * 32 {
                 while tile < tiles {
                     ring = Self::copies(p, at, raster(p, tile), ring);
@@ -34,12 +34,12 @@ impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<6> {
                 }
             }
         } else {
-            barrier::registers_up::<MANY>();
+            barrier::registers_up::<CONSUMER_REGISTERS>();
             let half = gpu::thread() / 128;
             while tile < tiles {
                 let mut acc = Acc::<4>::zero();
                 ring = Self::products::<E>(p, half, ring, &mut acc);
-                send::<E>(p, raster(p, tile), &acc);
+                store::<E>(p, raster(p, tile), &acc);
                 tile += gpu::grid_x();
             }
         }
@@ -62,8 +62,11 @@ fn raster(p: &LevelsParams, tile: u32) -> (u32, u32) {
 /// Stores a warp's 16 rows, 64 columns at a time: from the layout of the atoms to rows in shared memory (`stmatrix`), and
 /// from there eight lanes a line of 128 bytes.
 #[inline(always)]
-fn send<E: Half>(p: &LevelsParams, (row, column): (u32, u32), acc: &Acc<4>) {
-    let (lane, warp) = (gpu::thread_again() % 32, gpu::thread_again() / 32);
+fn store<E: Half>(p: &LevelsParams, (row, column): (u32, u32), acc: &Acc<4>) {
+    let (lane, warp) = (
+        gpu::rematerialize_thread() % 32,
+        gpu::rematerialize_thread() / 32,
+    );
     let buffer = copy::arena() + This::OUT as u32 + warp * 16 * PANEL_BYTES as u32;
     let (r, chunk) = frag::ldmatrix_x4(lane);
     let to = p.c + offset::<E>(row + warp * 16 + lane / 8, column + lane % 8 * 8, p.n);

@@ -13,7 +13,7 @@ use crate::families::gemm::abi::*;
 /// Chunks of 64 columns that are summed at a time: more would not leave registers for the f32 sums.
 const PART: usize = 2;
 
-/// Named barriers of the turns, after those of the warpgroups that carry.
+/// Named barriers of the turns, after those of the warpgroups that fix up.
 const TURNS: u32 = 3;
 
 /// Waits until the other warpgroup has issued what comes before.
@@ -44,7 +44,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
             let strip = later;
             let mut acc = Acc::<CHUNKS>::zero();
             let mut part = Acc::<PART>::unset();
-            let mut held = NONE;
+            let mut pending = NONE;
             let mut s = 0;
             while s < strip.stages {
                 barrier::wait(Self::full(slot), parity);
@@ -62,13 +62,13 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
                     Self::multiply_narrow::<E, CHUNKS>(&mut acc, 0, slot, half, mask, true);
                     wgmma::commit();
                     acc.wait::<1>();
-                    Self::free(held);
-                    held = slot;
+                    Self::release_pending(pending);
+                    pending = slot;
                 } else {
                     acc.wait::<0>();
-                    Self::free(held);
-                    Self::free(slot);
-                    held = NONE;
+                    Self::release_pending(pending);
+                    Self::release_pending(slot);
+                    pending = NONE;
                 }
                 slot += 1;
                 if slot == Self::STAGES as u32 {
@@ -79,12 +79,12 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
             }
             if !E::PROMOTED {
                 acc.wait::<0>();
-                Self::free(held);
+                Self::release_pending(pending);
             }
             // Not before: registers are scarce until here.
             round += 1;
             later = Self::strip(p, round);
-            Self::leave_narrow::<E>(p, strip, half, &mut acc);
+            Self::epilogue_narrow::<E>(p, strip, half, &mut acc);
         }
         if E::PROMOTED && half == 0 {
             // Nobody takes the last turn that the other one gives.
@@ -99,7 +99,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
             take_turn(half);
             give_turn(half);
         });
-        Self::free(slot);
+        Self::release_pending(slot);
     }
 
     /// One stage, summed apart and added to `acc`. Frees the stage.
@@ -119,7 +119,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
             give_turn(half);
             part.wait::<0>();
             if pass + 1 == CHUNKS / PART {
-                Self::free(slot);
+                Self::release_pending(slot);
             }
             unroll!(c < PART, {
                 unroll!(j < 8, {
@@ -144,8 +144,8 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         onto: bool,
     ) {
         let stage = Self::stage(slot);
-        let slab = stage + half * SLAB as u32;
-        let panel = stage + (2 * SLAB + first * 64 * PK) as u32;
+        let smem = stage + half * SMEM_TILE as u32;
+        let panel = stage + (2 * SMEM_TILE + first * 64 * PK) as u32;
         unroll!(slice < Self::SLICES, {
             let first = slice * STEPS / Self::SLICES;
             if Self::SLICES == 1 || mask >> (2 * first) & 1 != 0 {
@@ -155,7 +155,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
                     // start these sums in further registers, ahead of the additions of those before, and there are none.
                     let before = 0x55 & ((1 << (2 * step)) - 1) | 1 << 31;
                     let onto = onto || i > 0 || mask & before != 0;
-                    E::mma::<C>(acc, Self::a(slab, step), Self::b(panel, step), onto);
+                    E::mma::<C>(acc, Self::a(smem, step), Self::b(panel, step), onto);
                 });
             }
         });

@@ -4,7 +4,7 @@
 mod consumer;
 mod out;
 
-use super::{CONSUMERS, FEW, MANY, gpu};
+use super::{CONSUMER_REGISTERS, CONSUMERS, PRODUCER_REGISTERS, gpu};
 use crate::abi::*;
 use crate::device::kernel::Kernel;
 use crate::device::ptx::barrier;
@@ -54,10 +54,10 @@ impl<
         const { assert!(ORDER == B_COLUMNS, "8-bit operands lie along k") };
         Self::set_up(at);
         if gpu::thread() >= CONSUMERS * 32 {
-            barrier::registers_down::<FEW>();
+            barrier::registers_down::<PRODUCER_REGISTERS>();
             Self::produce(p, at);
         } else {
-            barrier::registers_up::<MANY>();
+            barrier::registers_up::<CONSUMER_REGISTERS>();
             Self::consume_narrow::<E>(p);
         }
     }

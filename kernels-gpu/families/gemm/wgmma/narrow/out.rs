@@ -2,14 +2,14 @@
 
 use super::NarrowElem;
 use crate::abi::*;
-use crate::device::carry::carry_by;
 use crate::device::epilogue::Output;
 use crate::device::ptx::wgmma::Acc;
 use crate::device::ptx::{copy, global, warp};
+use crate::device::split_k::fix_up_by;
 use crate::device::store::StoreTile;
-use crate::device::store::chunk::{Cell, Chunk, One, Spot, TypeOfC, send_each};
+use crate::device::store::chunk::{Cell, Chunk, One, Spot, TypeOfC, store_each};
 use crate::families::gemm::abi::*;
-use crate::families::gemm::wgmma::cut_of;
+use crate::families::gemm::wgmma::split_k_of;
 
 /// An accumulator's word as the i32 that it is.
 #[inline(always)]
@@ -70,18 +70,18 @@ impl TypeOfC for Named {
     }
 
     #[inline(always)]
-    fn send_pieces<const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &Chunk) {
-        named!(o.flags, E => E::send_pieces::<ORDER>(o, spot, c, x))
+    fn store_pieces<const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &Chunk) {
+        named!(o.flags, E => E::store_pieces::<ORDER>(o, spot, c, x))
     }
 
     #[inline(always)]
-    fn send_all<const ORDER: u32, const CHUNKS: usize>(o: Output, spot: Spot, acc: &Acc<CHUNKS>) {
-        named!(o.flags, E => E::send_all::<ORDER, CHUNKS>(o, spot, acc))
+    fn store_all<const ORDER: u32, const CHUNKS: usize>(o: Output, spot: Spot, acc: &Acc<CHUNKS>) {
+        named!(o.flags, E => E::store_all::<ORDER, CHUNKS>(o, spot, acc))
     }
 
     #[inline(always)]
-    fn send_elements<const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &Chunk) {
-        named!(o.flags, E => E::send_elements::<ORDER>(o, spot, c, x))
+    fn store_elements<const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &Chunk) {
+        named!(o.flags, E => E::store_elements::<ORDER>(o, spot, c, x))
     }
 }
 
@@ -106,7 +106,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     Panel<PM, PK, CHUNKS, ORDER, 1>
 {
     #[inline(always)]
-    pub(super) fn leave_narrow<E: NarrowElem>(
+    pub(super) fn epilogue_narrow<E: NarrowElem>(
         p: &WgmmaParams,
         strip: Strip,
         half: u32,
@@ -114,15 +114,15 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     ) {
         let mut stages = strip.stages;
         if strip.count() > 1 {
-            let cut = cut_of(p, strip);
-            if !carry_by(cut, half, Self::scratch(), acc, add::<E>) {
+            let cut = split_k_of(p, strip);
+            if !fix_up_by(cut, half, Self::scratch(), acc, add::<E>) {
                 return;
             }
             stages = 1;
         }
-        let slab = copy::arena() + (Self::OUT + half as usize * SLAB) as u32;
+        let smem = copy::arena() + (Self::OUT + half as usize * SMEM_TILE) as u32;
         let corner = [strip.row + half * HALF as u32, strip.column];
-        Self::write_narrow::<E>(p.output(strip.item), p.m, corner, (half, slab), stages, acc);
+        Self::write_narrow::<E>(p.output(strip.item), p.m, corner, (half, smem), stages, acc);
     }
 
     /// As `write`, in the type of C that the flags name.
@@ -131,14 +131,14 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         o: Output,
         m: u32,
         corner: [u32; 2],
-        slab: (u32, u32),
+        smem: (u32, u32),
         stages: u32,
         acc: &mut Acc<CHUNKS>,
     ) {
         let out = o.flags;
         if E::WHOLE {
             if out & (FLAG_OUT_F16 | FLAG_OUT_BF16 | FLAG_OUT_F32) == 0 {
-                return Self::send_whole(o, Spot::of(m, corner, slab), acc);
+                return Self::store_whole(o, Spot::of(m, corner, smem), acc);
             }
             unroll!(c < CHUNKS, most 4, {
                 unroll!(j < 8, {
@@ -149,19 +149,19 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
                 });
             });
         }
-        StoreTile::<CHUNKS, ORDER>::write::<Named>(o, m, corner, slab, stages, acc);
+        StoreTile::<CHUNKS, ORDER>::write::<Named>(o, m, corner, smem, stages, acc);
     }
 
     /// i32 sums times a whole factor, added to C where it is asked for, saturated.
     #[inline(always)]
-    fn send_whole(o: Output, spot: Spot, acc: &Acc<CHUNKS>) {
+    fn store_whole(o: Output, spot: Spot, acc: &Acc<CHUNKS>) {
         let alpha = o.alpha as i32;
         let vectors = o.flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS;
         if vectors && alpha == 1 {
             // Words are words.
-            return F32::send_all::<ORDER, CHUNKS>(o, spot, acc);
+            return F32::store_all::<ORDER, CHUNKS>(o, spot, acc);
         }
-        let mut c = warp::again(0);
+        let mut c = warp::rematerialize(0);
         while c < CHUNKS as u32 {
             warp::stay_rolled();
             let mut x = [0f32; 32];
@@ -177,9 +177,9 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
                         *word = f32::from_bits(product(whole(*word), alpha, 0) as u32);
                     });
                 });
-                F32::send_pieces::<ORDER>(o, spot, c, &x);
+                F32::store_pieces::<ORDER>(o, spot, c, &x);
             } else {
-                send_each::<Whole, ORDER>(o, spot, c, &x);
+                store_each::<Whole, ORDER>(o, spot, c, &x);
             }
             c += 1;
         }

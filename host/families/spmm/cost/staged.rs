@@ -4,7 +4,7 @@
 use einsparse_kernels::families::STAGED_ROW;
 use einsparse_kernels::table::Row;
 
-use super::{Cost, Machine, SHARED_BYTES, Work, sum};
+use crate::cost::{Cost, Machine, SHARED_BYTES, Work, sum};
 
 /// Start of a thread block of the staged family: first tiles of B, first entries, and C at the end.
 const STAGED_US: f64 = 5.5;

@@ -6,7 +6,7 @@ use crate::device::ptx::{barrier, copy, global};
 
 /// Where the partial sums of a part along k go, and who else has some.
 #[derive(Clone, Copy)]
-pub struct Cut {
+pub struct SplitK {
     /// All partial sums: slots x halves x accumulators of a warpgroup.
     pub partial: u64,
     /// All arrival counters.
@@ -24,8 +24,13 @@ pub struct Cut {
 /// Leaves the partial sums of this part. The warpgroup that arrives last gets the sum over all parts, in order, and
 /// true. `told`: two words of shared memory.
 #[inline(always)]
-pub fn carry<const CHUNKS: usize>(cut: Cut, half: u32, told: u32, acc: &mut Acc<CHUNKS>) -> bool {
-    carry_by(cut, half, told, acc, |a, b| a + b)
+pub fn fix_up<const CHUNKS: usize>(
+    cut: SplitK,
+    half: u32,
+    told: u32,
+    acc: &mut Acc<CHUNKS>,
+) -> bool {
+    fix_up_by(cut, half, told, acc, |a, b| a + b)
 }
 
 /// Stores a thread's partial sums.
@@ -39,16 +44,16 @@ fn put<const CHUNKS: usize>(mine: u64, acc: &Acc<CHUNKS>) {
     });
 }
 
-/// [`carry`] with the addition that the accumulators want.
+/// [`fix_up`] with the addition that the accumulators want.
 #[inline(always)]
-pub fn carry_by<const CHUNKS: usize>(
-    cut: Cut,
+pub fn fix_up_by<const CHUNKS: usize>(
+    cut: SplitK,
     half: u32,
     told: u32,
     acc: &mut Acc<CHUNKS>,
     add: impl Fn(f32, f32) -> f32,
 ) -> bool {
-    let lane = gpu::thread_again() % 128;
+    let lane = gpu::rematerialize_thread() % 128;
     // A warpgroup's accumulators, four of each thread side by side.
     let bytes = (CHUNKS * 8 * 128 * 16) as u64;
     let place = |part: u32| {

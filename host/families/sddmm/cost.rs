@@ -1,10 +1,12 @@
 //! What products at the places of a pattern (SDDMM) cost.
 
-use einsparse_kernels::abi::{Dtype, PANEL_BYTES, SLAB, STRIP, WalkKind};
+use einsparse_kernels::abi::{Dtype, PANEL_BYTES, SMEM_TILE, STRIP, WalkKind};
 use einsparse_kernels::families::{CHUNK, SAMPLES, STAGED_BYTES};
 use einsparse_kernels::table::Row;
 
-use super::{BURST_US, Cost, ISSUE_SHARE, ITEM_US, LAUNCH_US, LINES_PER_CLOCK, Machine, START_US};
+use crate::cost::{
+    BURST_US, Cost, ISSUE_SHARE, ITEM_US, LAUNCH_US, LINES_PER_CLOCK, Machine, START_US,
+};
 
 /// An SDDMM by the numbers that decide its cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -107,7 +109,7 @@ fn tiles(row: &Row, work: &Samples, machine: &Machine) -> [f64; 3] {
     let entries = work.entries as f64 / tiles.max(1.0);
     let turns = tiles / f64::from(machine.multiprocessors);
     let turns = if turns < 3.0 { turns.ceil() } else { turns };
-    let slabs = tiles * stages as f64 * (2 + across) as f64 * SLAB as f64;
+    let slabs = tiles * stages as f64 * (2 + across) as f64 * SMEM_TILE as f64;
     let gather_us = slabs / machine.l2 * 1e6;
     let compute_us = turns * tile_clocks(row, stages, entries) / speed;
     let start_us = START_US + TILES_START_US + stages as f64 * STAGE_START_US;

@@ -3,7 +3,7 @@
 
 use einsparse_kernels::table::Row;
 
-use super::{Cost, Machine, Work, sum};
+use crate::cost::{Cost, Machine, Work, sum};
 
 /// Clocks of a scheduler to expand a square of 16 x 16 of an empty A, and of a full one: values that lie further apart meet in the banks
 /// of shared memory.

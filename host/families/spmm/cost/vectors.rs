@@ -3,7 +3,7 @@
 
 use einsparse_kernels::table::Row;
 
-use super::{Cost, Machine, Work, sum};
+use crate::cost::{Cost, Machine, Work, sum};
 
 /// A window of the module `vectors` beside its steps: its head, first records, first rows of B, and its rows of C.
 const WINDOW_US: f64 = 1.6;

@@ -5,7 +5,7 @@ use einsparse_kernels::abi::WalkKind;
 use einsparse_kernels::families::BUNDLED_THREADS;
 use einsparse_kernels::table::Row;
 
-use super::{Cost, Machine, Work, row_limit};
+use crate::cost::{Cost, Machine, Work, row_limit};
 use crate::worklist::Runs;
 
 /// What is left of a launch when the list of items is read while the kernel ahead ends.

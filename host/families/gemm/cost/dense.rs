@@ -4,7 +4,7 @@
 use einsparse_kernels::abi::PANEL_BYTES;
 use einsparse_kernels::table::Row;
 
-use super::{Cost, LAUNCH_US, Machine, Work};
+use crate::cost::{Cost, LAUNCH_US, Machine, Work};
 
 /// From the start of a thread block to its first stage, at whose end others may follow it.
 const FIRST_US: f64 = 1.9;

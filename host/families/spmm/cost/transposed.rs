@@ -4,7 +4,7 @@
 use einsparse_kernels::abi::WalkKind;
 use einsparse_kernels::table::Row;
 
-use super::{LAUNCH_US, Machine, Work};
+use crate::cost::{LAUNCH_US, Machine, Work};
 
 /// Bytes of L2, and of device memory, that one value read through a permutation costs inside a product, per column tile.
 const APART: [f64; 2] = [90.0, 130.0];
@@ -40,7 +40,7 @@ pub(crate) fn tile_of(count: usize, element: usize) -> Option<u32> {
 
 /// What the transpose costs beside A as it is, microseconds: values read through the permutation, in every column tile or
 /// once ahead of it.
-pub fn turned_us(row: &Row, work: &Work, machine: &Machine) -> f64 {
+pub fn transposed_us(row: &Row, work: &Work, machine: &Machine) -> f64 {
     let (entries, element) = (work.entries as f64, row.dtype.bytes() as f64);
     let resident = entries * element < 0.5 * machine.l2_bytes as f64;
     let each = |[l2, hbm]: [f64; 2]| {

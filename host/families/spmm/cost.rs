@@ -1,0 +1,29 @@
+//! What the kernels of the family are predicted to take.
+
+mod bitmap;
+pub(crate) mod gather;
+pub(crate) mod staged;
+pub(crate) mod transposed;
+mod vectors;
+
+use einsparse_kernels::abi::WalkKind;
+use einsparse_kernels::table::Row;
+
+use crate::cost::{Cost, Machine};
+use crate::offer::Problem;
+
+/// Predicts one kernel.
+pub(crate) fn predict(row: &Row, problem: &Problem, machine: &Machine) -> Cost {
+    let work = &problem.work;
+    let mut cost = match row.walk {
+        WalkKind::Bitmap => bitmap::predict(row, work, machine),
+        WalkKind::Bytemap => bitmap::predict_bytes(row, work, machine),
+        WalkKind::Vector => vectors::predict(row, work, machine),
+        WalkKind::SlicedEll => staged::predict(row, work, machine),
+        _ => gather::predict_gather(row, work, machine),
+    };
+    if problem.order.transposed {
+        cost.us += transposed::transposed_us(row, work, machine);
+    }
+    cost
+}

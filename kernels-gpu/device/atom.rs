@@ -1,0 +1,141 @@
+//! How a stage is multiplied: 64 rows of A by `C` x 64 columns of B, both 128 bytes deep and swizzled in shared memory, into sums that
+//! lie in registers as `wgmma` leaves them. A body names no atom: another one is another row of the table.
+
+use super::elem::Elem;
+use super::gpu;
+use super::mma::MmaElem;
+use super::ptx::wgmma::{self, Acc};
+use super::ptx::{barrier, matrix};
+use super::warpgroup::WgmmaElem;
+use crate::abi::*;
+use crate::frag;
+
+/// What four warps multiply with.
+pub trait Atom<E: Elem> {
+    /// Whether a product may be under way, and read its stage, when the next one is begun.
+    const LATER: bool;
+    /// Adds the product of A at `a` and B at `b`. `TB` 1: B is contiguous along the columns, else along the depth.
+    fn multiply<const C: usize, const TB: i32>(acc: &mut Acc<C>, a: u32, b: u32);
+    /// Waits until at most `PENDING` products are under way.
+    fn wait<const C: usize, const PENDING: u32>(acc: &mut Acc<C>);
+    /// Lets this thread multiply what ordinary copies have brought.
+    fn fence_copies();
+}
+
+/// `wgmma`: asynchronous, operands by descriptor. Compute capability 9.0.
+pub struct Wgmma;
+
+/// `ldmatrix` and `mma.sync`. Compute capability 8.0 and newer.
+pub struct MmaSync;
+
+/// B of a step of 32 bytes.
+#[inline(always)]
+fn descriptor<const TB: i32>(b: u32, step: usize) -> u64 {
+    if TB == 1 {
+        frag::descriptor(b + step as u32 * 16 * 128, 128, SMEM_TILE as u32)
+    } else {
+        frag::descriptor(b + step as u32 * 32, 128, 16)
+    }
+}
+
+impl<E: WgmmaElem> Atom<E> for Wgmma {
+    const LATER: bool = true;
+
+    #[inline(always)]
+    fn multiply<const C: usize, const TB: i32>(acc: &mut Acc<C>, a: u32, b: u32) {
+        acc.fence();
+        unroll!(step < 4, {
+            let a = frag::descriptor(a + step as u32 * 32, 128, 16);
+            E::mma::<C, 0, TB>(acc, a, descriptor::<TB>(b, step));
+        });
+        wgmma::commit();
+    }
+
+    #[inline(always)]
+    fn wait<const C: usize, const PENDING: u32>(acc: &mut Acc<C>) {
+        acc.wait::<PENDING>();
+    }
+
+    #[inline(always)]
+    fn fence_copies() {
+        barrier::fence_copies();
+    }
+}
+
+impl Atom<Tf32> for Wgmma {
+    const LATER: bool = false;
+
+    /// A through registers, where it is rounded; whoever copies has rounded B.
+    #[inline(always)]
+    fn multiply<const C: usize, const TB: i32>(acc: &mut Acc<C>, a: u32, b: u32) {
+        let (warp, lane) = (
+            gpu::rematerialize_thread() / 32 % 4,
+            gpu::rematerialize_thread() % 32,
+        );
+        let (row, chunk) = frag::ldmatrix_x4(lane);
+        let row = warp * 16 + row;
+        let mut own = [[0u32; 4]; 4];
+        unroll!(step < 4, {
+            let from = a + frag::swizzle(row, 2 * step as u32 + chunk, 128);
+            own[step] = matrix::ldmatrix_x4(from).map(matrix::round_tf32);
+        });
+        acc.fence();
+        unroll!(step < 4, {
+            acc.mma_tf32_registers(own[step], descriptor::<0>(b, step));
+        });
+        wgmma::commit();
+    }
+
+    #[inline(always)]
+    fn wait<const C: usize, const PENDING: u32>(acc: &mut Acc<C>) {
+        acc.wait::<PENDING>();
+    }
+
+    #[inline(always)]
+    fn fence_copies() {
+        barrier::fence_copies();
+    }
+}
+
+impl<E: WgmmaElem + MmaElem> Atom<E> for MmaSync {
+    const LATER: bool = false;
+
+    #[inline(always)]
+    fn multiply<const C: usize, const TB: i32>(acc: &mut Acc<C>, a: u32, b: u32) {
+        let (warp, lane) = (
+            gpu::rematerialize_thread() / 32 % 4,
+            gpu::rematerialize_thread() % 32,
+        );
+        let (row, chunk) = frag::ldmatrix_x4(lane);
+        let (column, deep) = frag::ldmatrix_x4_columns(lane);
+        unroll!(step < 4, {
+            let step = step as u32;
+            let from = a + frag::swizzle(warp * 16 + row, 2 * step + chunk, 128);
+            let own = matrix::ldmatrix_x4(from);
+            unroll!(c < C, most 4, {
+                unroll!(pair < 4, {
+                    let across = pair as u32 * 2;
+                    let two = if TB == 1 {
+                        let from = frag::swizzle(step * 16 + row, across + chunk, 128);
+                        matrix::ldmatrix_x4_trans(b + (c * SMEM_TILE) as u32 + from)
+                    } else {
+                        let column = c as u32 * 64 + across * 8 + column;
+                        matrix::ldmatrix_x4(b + frag::swizzle(column, 2 * step + deep, 128))
+                    };
+                    unroll!(n < 2, {
+                        let at = 8 * pair + 4 * n;
+                        let mut sums = [0, 1, 2, 3].map(|i| acc.0[c][at + i]);
+                        <E as MmaElem>::mma(&mut sums, own, [two[2 * n], two[2 * n + 1]]);
+                        unroll!(i < 4, { acc.0[c][at + i] = sums[i] });
+                    });
+                });
+            });
+        });
+    }
+
+    #[inline(always)]
+    fn wait<const C: usize, const PENDING: u32>(_: &mut Acc<C>) {}
+
+    #[inline(always)]
+    fn fence_copies() {}
+}
