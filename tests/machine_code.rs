@@ -62,7 +62,9 @@ fn fault(row: &Row, found: &BTreeMap<&str, usize>) -> Option<String> {
         "nm" | "nm_narrow" => {
             hopper + ampere == 0 && sparse >= 2 && count(&format!("{mnemonic}.SP")) == sparse
         }
-        "block" | "vectors" | "vectors_narrow" | "pit_few" | "conv_mma" => hopper + sparse == 0 && ampere > 0,
+        "block" | "vectors" | "vectors_narrow" | "pit_few" | "conv_mma" => {
+            hopper + sparse == 0 && ampere > 0
+        }
         "conv_pairs" if row.dtype == Dtype::Tf32 => hopper + sparse == 0 && ampere > 0,
         "bitmap" if by_warps(row.name) => hopper + sparse == 0 && ampere > 0,
         "wgmma" | "dense" | "dense_live" | "sampled" | "sddmm_tiles" | "narrow" | "bitmap"

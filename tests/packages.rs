@@ -2,6 +2,7 @@
 //! promise and nothing else, linked with libcuda and without, beside another CUDA crate.
 
 use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::{env, fs};
@@ -96,17 +97,17 @@ fn packages() -> Vec<(String, PathBuf)> {
     let unpacked = folder("unpacked");
     let _ = fs::remove_dir_all(&unpacked);
     fs::create_dir_all(&unpacked).expect("a folder");
-    let mut packages = Vec::new();
-    for file in fs::read_dir(target.join("package"))
-        .expect("packages")
-        .flatten()
-    {
-        let path = file.path();
+    let (mut packages, mut hash) = (Vec::new(), DefaultHasher::new());
+    let files = fs::read_dir(target.join("package")).expect("packages");
+    let files: BTreeSet<PathBuf> = files.flatten().map(|file| file.path()).collect();
+    for path in files {
         if path.extension().is_none_or(|end| end != "crate") {
             continue;
         }
-        let bytes = file.metadata().expect("a file").len();
-        assert!(bytes <= LARGEST, "{}: {bytes} bytes", path.display());
+        let bytes = fs::read(&path).expect("a file");
+        let (size, shown) = (bytes.len() as u64, path.display());
+        assert!(size <= LARGEST, "{shown}: {size} bytes");
+        bytes.hash(&mut hash);
         done(
             "unpacking",
             Command::new("tar")
@@ -120,6 +121,12 @@ fn packages() -> Vec<(String, PathBuf)> {
             .expect("a name");
         let name = stem.rsplit_once('-').expect("a version").0.to_owned();
         packages.push((name, unpacked.join(stem)));
+    }
+    // Files of a package are all of one old date, by which cargo would not see that they are others.
+    let (known, hash) = (target.join("hash"), hash.finish().to_string());
+    if fs::read_to_string(&known).ok().as_ref() != Some(&hash) {
+        let _ = fs::remove_dir_all(folder("downstream"));
+        fs::write(known, hash).expect("a file");
     }
     packages
 }
