@@ -1,7 +1,10 @@
 //! A ring of stages in shared memory: the stages from the arena's start, and behind them a barrier each that says "arrived", then
 //! a barrier each that says "may be overwritten". Whoever copies waits for the second and fills, whoever multiplies waits for the first.
 
+use core::marker::PhantomData;
+
 use super::gpu;
+use super::ptx::wgmma::{self, Acc};
 use super::ptx::{barrier, copy, warp};
 
 /// No stage is waiting to be freed.
@@ -82,5 +85,93 @@ pub(crate) trait Stages {
         if gpu::rematerialize_thread().is_multiple_of(32) {
             barrier::arrive(Self::empty(slot));
         }
+    }
+}
+
+/// Where a warp is in the ring of tile `S`.
+pub(crate) struct Ring<S> {
+    /// The stage that comes next.
+    pub(crate) slot: u32,
+    parity: u32,
+    /// The stage whose products may still be under way.
+    pending: u32,
+    tile: PhantomData<S>,
+}
+
+impl<S: Stages> Ring<S> {
+    #[inline(always)]
+    fn at_start(parity: u32) -> Self {
+        Ring {
+            slot: 0,
+            parity,
+            pending: NONE,
+            tile: PhantomData,
+        }
+    }
+
+    /// Of who copies: the ring starts empty, so the first wait for a free stage passes.
+    #[inline(always)]
+    pub(crate) fn producer() -> Self {
+        Self::at_start(1)
+    }
+
+    /// Of who multiplies.
+    #[inline(always)]
+    pub(crate) fn consumer() -> Self {
+        Self::at_start(0)
+    }
+
+    /// The next stage, once it may be overwritten.
+    #[inline(always)]
+    pub(crate) fn wait_empty(&self) -> u32 {
+        barrier::wait(S::empty(self.slot), self.parity);
+        self.slot
+    }
+
+    /// The next stage, once it has arrived.
+    #[inline(always)]
+    pub(crate) fn wait_full(&self) -> u32 {
+        barrier::wait(S::full(self.slot), self.parity);
+        self.slot
+    }
+
+    /// The barrier on which the next stage arrives.
+    #[inline(always)]
+    pub(crate) fn full(&self) -> u32 {
+        S::full(self.slot)
+    }
+
+    #[inline(always)]
+    pub(crate) fn advance(&mut self) {
+        (self.slot, self.parity) = S::next((self.slot, self.parity));
+    }
+
+    /// Closes the products of this stage, and releases the one before, whose products are done then.
+    #[inline(always)]
+    pub(crate) fn issued<const C: usize>(&mut self, acc: &mut Acc<C>) {
+        wgmma::commit();
+        acc.wait::<1>();
+        self.retire();
+    }
+
+    /// The products of this stage are under way, those before are done.
+    #[inline(always)]
+    pub(crate) fn retire(&mut self) {
+        S::release_pending(self.pending);
+        self.pending = self.slot;
+    }
+
+    /// Waits for all products, and releases their stage.
+    #[inline(always)]
+    pub(crate) fn drain<const C: usize>(&mut self, acc: &mut Acc<C>) {
+        acc.wait::<0>();
+        self.flush();
+    }
+
+    /// All products are done.
+    #[inline(always)]
+    pub(crate) fn flush(&mut self) {
+        S::release_pending(self.pending);
+        self.pending = NONE;
     }
 }

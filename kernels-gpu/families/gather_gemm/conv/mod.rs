@@ -14,8 +14,8 @@ use crate::device::elem::Elem;
 use crate::device::gpu;
 use crate::device::kernel::Kernel;
 use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{barrier, copy, gather, global, warp};
-use crate::device::stages::{NONE, Stages};
+use crate::device::ptx::{copy, gather, global, warp};
+use crate::device::stages::{NONE, Ring, Stages};
 use crate::families::gather_gemm::abi::*;
 use matrices::Matrices;
 use offsets::Offsets;
@@ -69,8 +69,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS,
             warp::stay_rolled();
             Self::look_up(p, &mut ahead, tile, half);
         }
-        // A ring that starts empty: the first wait for a free stage passes.
-        let mut ring = (0, 1);
+        let mut ring = Ring::<Self>::producer();
         let mut entry = 0;
         loop {
             let (offset, halves) = offsets.next::<false>();
@@ -86,17 +85,17 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS,
             entry += 1;
             let mut k = 0;
             while k < p.depth_bytes {
-                barrier::wait(Self::empty(ring.0), ring.1);
-                let full = Self::full(ring.0);
-                let panel = Self::stage(ring.0) + 2 * SMEM_TILE as u32;
+                ring.wait_empty();
+                let full = ring.full();
+                let panel = Self::stage(ring.slot) + 2 * SMEM_TILE as u32;
                 let place = [gpu::block_y() * Self::COLUMNS, k / BYTES as u32, offset];
                 params.start::<Self>((panel, full), place, (thread, at));
                 if own {
-                    let to = Self::stage(ring.0) + group * Self::SHARE as u32 * 128;
+                    let to = Self::stage(ring.slot) + group * Self::SHARE as u32 * 128;
                     Self::gather(p, to, k + chunk * 16, chunk, rows);
                 }
                 gather::arrive_with_copies(full);
-                ring = Self::next(ring);
+                ring.advance();
                 k += 128;
             }
         }
@@ -163,8 +162,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS,
         let tile = Self::tile(p);
         let mut offsets = Offsets::of(p, tile);
         let mut acc = Acc::<CHUNKS>::zero();
-        let mut ring = (0, 0);
-        let mut pending = NONE;
+        let mut ring = Ring::<Self>::consumer();
         let mut any = 0;
         let (mut offset, mut halves) = offsets.next::<true>();
         while offset != NONE {
@@ -172,8 +170,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS,
             any |= own;
             let mut k = 0;
             while k < p.depth_bytes {
-                let slot = ring.0;
-                barrier::wait(Self::full(slot), ring.1);
+                let slot = ring.wait_full();
                 if own != 0 {
                     // The gathered rows were written by ordinary copies.
                     A::fence_copies();
@@ -186,19 +183,17 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS,
                     }
                     if A::LATER {
                         A::wait::<CHUNKS, 1>(&mut acc);
-                        Self::release_pending(pending);
-                        pending = slot;
+                        ring.retire();
                     } else {
                         A::wait::<CHUNKS, 0>(&mut acc);
                         Self::release_pending(slot);
                     }
                 } else {
                     A::wait::<CHUNKS, 0>(&mut acc);
-                    Self::release_pending(pending);
+                    ring.flush();
                     Self::release_pending(slot);
-                    pending = NONE;
                 }
-                ring = Self::next(ring);
+                ring.advance();
                 k += 128;
             }
             (offset, halves) = offsets.next::<true>();

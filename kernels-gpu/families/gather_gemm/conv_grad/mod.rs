@@ -6,9 +6,9 @@ use super::conv::parts::Places;
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::kernel::Kernel;
-use crate::device::ptx::wgmma::{self, Acc};
+use crate::device::ptx::wgmma::Acc;
 use crate::device::ptx::{barrier, copy, gather, global};
-use crate::device::stages::{NONE, Stages};
+use crate::device::stages::{Ring, Stages};
 use crate::device::warpgroup::WgmmaElem;
 use crate::families::gather_gemm::abi::*;
 use crate::frag;
@@ -60,7 +60,7 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
         let whole = GROUPS + CHUNKS == 2
             && firsts[0] + 16 <= p.base.depth_bytes
             && firsts[1] + 16 <= p.base.n * 2;
-        let mut ring = (0, 1);
+        let mut ring = Ring::<Self>::producer();
         let mut half = places.next();
         let mut ahead = Self::rows(p, line, half, row);
         while half != CONV_ABSENT {
@@ -68,14 +68,14 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
             half = places.next();
             // Under way while this stage is waited for and gathered.
             ahead = Self::rows(p, line, half, row);
-            barrier::wait(Self::empty(ring.0), ring.1);
+            ring.wait_empty();
             if whole {
-                Self::gather::<true>(p, Self::stage(ring.0), firsts, &rows);
+                Self::gather::<true>(p, Self::stage(ring.slot), firsts, &rows);
             } else {
-                Self::gather::<false>(p, Self::stage(ring.0), firsts, &rows);
+                Self::gather::<false>(p, Self::stage(ring.slot), firsts, &rows);
             }
-            gather::arrive_with_copies(Self::full(ring.0));
-            ring = Self::next(ring);
+            gather::arrive_with_copies(ring.full());
+            ring.advance();
         }
         copy::copy_wait_all();
     }
@@ -134,12 +134,10 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
         let group = gpu::thread() / 128;
         let count = Places::of(p).part.count;
         let mut acc = Acc::<CHUNKS>::zero();
-        let mut ring = (0, 0);
-        let mut pending = NONE;
+        let mut ring = Ring::<Self>::consumer();
         let mut done = 0;
         while done < count {
-            let slot = ring.0;
-            barrier::wait(Self::full(slot), ring.1);
+            let slot = ring.wait_full();
             if GROUPS > 1 || done % 2 == group {
                 barrier::fence_copies();
                 let smem = Self::stage(slot)
@@ -156,18 +154,13 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
                     let b = frag::descriptor(panel + deep, 128, SMEM_TILE as u32);
                     E::mma::<CHUNKS, 1, 1>(&mut acc, a, b);
                 });
-                wgmma::commit();
-                acc.wait::<1>();
-                Self::release_pending(pending);
-                pending = slot;
+                ring.issued(&mut acc);
             } else {
-                acc.wait::<0>();
-                Self::release_pending(pending);
+                ring.drain(&mut acc);
                 Self::release_pending(slot);
-                pending = NONE;
             }
             done += 1;
-            ring = Self::next(ring);
+            ring.advance();
         }
         acc.wait::<0>();
         let beside = copy::arena() + gpu::rematerialize_thread() % 128 * 8;

@@ -8,9 +8,9 @@ mod producer;
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::kernel::Kernel;
-use crate::device::ptx::wgmma::{self, Acc};
+use crate::device::ptx::wgmma::Acc;
 use crate::device::ptx::{barrier, bulk, global, grid, warp};
-use crate::device::stages::{NONE, Stages};
+use crate::device::stages::{Ring, Stages};
 use crate::device::warpgroup::WgmmaElem;
 use crate::families::discover::abi::ROUTE_RECORD;
 use crate::families::gather_gemm::abi::*;
@@ -83,7 +83,7 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
     fn consume<E: WgmmaElem>(p: &GroupedParams) {
         let half = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
         let tiles = Self::tiles(p);
-        let mut ring = (0, 0);
+        let mut ring = Ring::<Self>::consumer();
         let mut index = gpu::block_x();
         let mut work = Self::work(p, index, tiles);
         let mut later = Self::work(p, index + gpu::grid_x(), tiles);
@@ -95,10 +95,10 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
             let rows = warp::shuffle::<32>(work.rows, 0, u32::MAX);
             if half * 64 < rows {
                 let mut acc = Acc::<CHUNKS>::zero();
-                ring = Self::products::<E>(p, half, ring, &mut acc);
+                Self::products::<E>(p, half, &mut ring, &mut acc);
                 Self::epilogue::<E>(p, work, half, (choice, weight), &acc);
             } else {
-                ring = Self::pass(p, ring);
+                Self::pass(p, &mut ring);
             }
             (work, later, choice) = (later, latest, choice_later);
             index += gpu::grid_x();
@@ -110,28 +110,21 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
     fn products<E: WgmmaElem>(
         p: &GroupedParams,
         half: u32,
-        mut ring: (u32, u32),
+        ring: &mut Ring<Self>,
         acc: &mut Acc<CHUNKS>,
-    ) -> (u32, u32) {
-        let mut pending = NONE;
+    ) {
         let mut deep = 0;
         while deep < p.k {
-            let slot = ring.0;
-            barrier::wait(Self::full(slot), ring.1);
+            let slot = ring.wait_full();
             // The gathered rows were written by ordinary copies.
             barrier::fence_copies();
             acc.fence();
             Self::multiply::<E>(acc, slot, half);
-            wgmma::commit();
-            acc.wait::<1>();
-            Self::release_pending(pending);
-            pending = slot;
-            ring = Self::next(ring);
+            ring.issued(acc);
+            ring.advance();
             deep += DEPTH;
         }
-        acc.wait::<0>();
-        Self::release_pending(pending);
-        ring
+        ring.drain(acc);
     }
 
     #[inline(always)]
@@ -156,15 +149,14 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
 
     /// Goes through the stages of a tile that this warpgroup has no rows of.
     #[inline(always)]
-    fn pass(p: &GroupedParams, mut ring: (u32, u32)) -> (u32, u32) {
+    fn pass(p: &GroupedParams, ring: &mut Ring<Self>) {
         let mut deep = 0;
         while deep < p.k {
-            barrier::wait(Self::full(ring.0), ring.1);
-            Self::release_pending(ring.0);
-            ring = Self::next(ring);
+            ring.wait_full();
+            Self::release_pending(ring.slot);
+            ring.advance();
             deep += DEPTH;
         }
-        ring
     }
 }
 

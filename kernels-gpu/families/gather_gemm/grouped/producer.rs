@@ -6,7 +6,7 @@ use crate::abi::*;
 use crate::device::gpu;
 use crate::device::ptx::{barrier, bulk, copy, gather, global, grid};
 use crate::device::rows::{self, Rows, Source};
-use crate::device::stages::Stages;
+use crate::device::stages::{Ring, Stages};
 use crate::families::gather_gemm::abi::*;
 
 impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
@@ -45,7 +45,7 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
         let thread = gpu::thread() - CONSUMERS * 32;
         let policy = global::first_out_of_l2(p.flags & GROUPED_ONCE != 0);
         let tiles = Self::tiles(p);
-        let mut ring = (0, 1);
+        let mut ring = Ring::<Self>::producer();
         let mut index = gpu::block_x();
         let mut work = Self::work(p, index, tiles);
         let mut later = Self::work(p, index + gpu::grid_x(), tiles);
@@ -56,18 +56,18 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
             let rows = Self::rows(p, work, choice);
             let mut deep = 0;
             while deep < p.k {
-                barrier::wait(Self::empty(ring.0), ring.1);
+                ring.wait_empty();
                 if thread == 0 {
-                    barrier::arrive_expect(Self::full(ring.0), Self::W_BYTES as u32);
-                    Self::start_w(at, work, deep, ring.0, policy);
+                    barrier::arrive_expect(ring.full(), Self::W_BYTES as u32);
+                    Self::start_w(at, work, deep, ring.slot, policy);
                 }
                 if deep + DEPTH <= p.k {
-                    Self::bring::<true>(p, rows, deep, ring.0);
+                    Self::bring::<true>(p, rows, deep, ring.slot);
                 } else {
-                    Self::bring::<false>(p, rows, deep, ring.0);
+                    Self::bring::<false>(p, rows, deep, ring.slot);
                 }
-                gather::arrive_with_copies(Self::full(ring.0));
-                ring = Self::next(ring);
+                gather::arrive_with_copies(ring.full());
+                ring.advance();
                 deep += DEPTH;
             }
             (work, later, choice) = (later, latest, choice_later);
@@ -117,21 +117,21 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
             grid::wait_dependency();
             grid::launch_dependents();
         }
-        let mut ring = (0, 1);
+        let mut ring = Ring::<Self>::producer();
         while index < tiles {
             let latest = Self::work(p, index + 2 * gpu::grid_x(), tiles);
             let mut deep = 0;
             while deep < p.k {
-                barrier::wait(Self::empty(ring.0), ring.1);
-                let full = Self::full(ring.0);
+                ring.wait_empty();
+                let full = ring.full();
                 if ahead == 0 {
                     barrier::arrive_expect(full, Self::STAGE as u32);
-                    Self::start_w(at, work, deep, ring.0, policy);
+                    Self::start_w(at, work, deep, ring.slot, policy);
                 } else {
                     ahead -= 1;
                 }
-                bulk::tma_load_2d(Self::stage(ring.0), at, deep, work.first, full);
-                ring = Self::next(ring);
+                bulk::tma_load_2d(Self::stage(ring.slot), at, deep, work.first, full);
+                ring.advance();
                 deep += DEPTH;
             }
             (work, later) = (later, latest);

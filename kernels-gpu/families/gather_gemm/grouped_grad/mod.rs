@@ -6,9 +6,9 @@ use crate::abi::*;
 use crate::device::epilogue::Output;
 use crate::device::gpu;
 use crate::device::kernel::Kernel;
-use crate::device::ptx::wgmma::{self, Acc};
+use crate::device::ptx::wgmma::Acc;
 use crate::device::ptx::{barrier, copy, gather, global, grid, warp};
-use crate::device::stages::{NONE, Stages};
+use crate::device::stages::{Ring, Stages};
 use crate::device::store::StoreTile;
 use crate::device::warpgroup::WgmmaElem;
 use crate::families::gather_gemm::abi::*;
@@ -70,7 +70,7 @@ impl GroupedGrad {
     fn produce(p: &GroupedGradParams) {
         let thread = gpu::thread() - CONSUMERS * 32;
         let own = thread / 32 * STEP + thread % STEP;
-        let mut ring = (0, 1);
+        let mut ring = Ring::<Self>::producer();
         let mut index = gpu::block_x();
         let mut later = Self::work(p, index);
         while index < p.tiles {
@@ -86,16 +86,16 @@ impl GroupedGrad {
             while from < work.end {
                 let token = p.top.of(next).0;
                 next = choice(from + GRAD_DEPTH);
-                barrier::wait(Self::empty(ring.0), ring.1);
+                ring.wait_empty();
                 // Slots of this warp's share, the whole of a step of 16 or none: what is not there arrives as zeros.
                 let first = from + thread / 32 * STEP;
                 if first + STEP <= work.end {
-                    Self::bring::<true>(p, work, (first, token), ring.0);
+                    Self::bring::<true>(p, work, (first, token), ring.slot);
                 } else if first < work.end {
-                    Self::bring::<false>(p, work, (first, token), ring.0);
+                    Self::bring::<false>(p, work, (first, token), ring.slot);
                 }
-                gather::arrive_with_copies(Self::full(ring.0));
-                ring = Self::next(ring);
+                gather::arrive_with_copies(ring.full());
+                ring.advance();
                 from += GRAD_DEPTH;
             }
         }
@@ -162,7 +162,7 @@ impl GroupedGrad {
     #[inline(always)]
     fn consume<E: WgmmaElem>(p: &GroupedGradParams) {
         let half = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
-        let mut ring = (0, 0);
+        let mut ring = Ring::<Self>::consumer();
         let mut index = gpu::block_x();
         let mut later = Self::work(p, index);
         while index < p.tiles {
@@ -171,24 +171,18 @@ impl GroupedGrad {
             later = Self::work(p, index);
             let [first, end] = [work.first, work.end].map(|v| warp::shuffle::<32>(v, 0, u32::MAX));
             let mut acc = Acc::<4>::zero();
-            let mut pending = NONE;
             let mut from = first;
             while from < end {
-                let slot = ring.0;
-                barrier::wait(Self::full(slot), ring.1);
+                let slot = ring.wait_full();
                 // The gathered rows were written by ordinary copies.
                 barrier::fence_copies();
                 acc.fence();
                 Self::multiply::<E>(&mut acc, slot, half, (end - from).div_ceil(STEP));
-                wgmma::commit();
-                acc.wait::<1>();
-                Self::release_pending(pending);
-                pending = slot;
-                ring = Self::next(ring);
+                ring.issued(&mut acc);
+                ring.advance();
                 from += GRAD_DEPTH;
             }
-            acc.wait::<0>();
-            Self::release_pending(pending);
+            ring.drain(&mut acc);
             Self::epilogue::<E>(p, work, half, end - first, &mut acc);
         }
     }

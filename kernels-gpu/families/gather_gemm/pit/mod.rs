@@ -7,9 +7,9 @@ use crate::abi::*;
 use crate::device::epilogue::Output;
 use crate::device::gpu;
 use crate::device::kernel::Kernel;
-use crate::device::ptx::wgmma::{self, Acc};
+use crate::device::ptx::wgmma::Acc;
 use crate::device::ptx::{barrier, bulk, copy, gather, global, grid, warp};
-use crate::device::stages::{NONE, Stages, steps};
+use crate::device::stages::{Ring, Stages, steps};
 use crate::device::store::StoreTile;
 use crate::device::warpgroup::WgmmaElem;
 use crate::families::discover::abi::NO_TILE;
@@ -77,7 +77,7 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> PitColumns<MT, T
     fn produce(p: &PitParams, at: u64) {
         let thread = gpu::thread() - CONSUMERS * 32;
         let (warp, lane) = (thread / 32, thread % 32);
-        let mut ring = (0, 1);
+        let mut ring = Ring::<Self>::producer();
         let mut index = gpu::block_x();
         while index < p.tiles {
             let work = Work::new(p, index, Self::COLUMNS);
@@ -96,19 +96,19 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> PitColumns<MT, T
                 let now = rows;
                 let more = from + DEPTH < work.count;
                 rows = global::load_b32_fresh(place(from + DEPTH), more);
-                barrier::wait(Self::empty(ring.0), ring.1);
+                ring.wait_empty();
                 if TRANSPOSED {
-                    Self::gather_a(p, of_a, ring.0, now);
+                    Self::gather_a(p, of_a, ring.slot, now);
                 } else if thread == 0 {
-                    Self::start_a(p, at, work, from, ring.0);
+                    Self::start_a(p, at, work, from, ring.slot);
                 }
                 if from + (warp + 1) * STEP <= work.count {
-                    Self::gather::<true>(p, lanes, ring.0, now);
+                    Self::gather::<true>(p, lanes, ring.slot, now);
                 } else if warp < steps::<DEPTH, STEP>(work.count, from) {
-                    Self::gather::<false>(p, lanes, ring.0, now);
+                    Self::gather::<false>(p, lanes, ring.slot, now);
                 }
-                gather::arrive_with_copies(Self::full(ring.0));
-                ring = Self::next(ring);
+                gather::arrive_with_copies(ring.full());
+                ring.advance();
                 from += DEPTH;
             }
             index += gpu::grid_x();
@@ -186,30 +186,24 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> PitColumns<MT, T
     #[inline(always)]
     fn consume<E: WgmmaElem, const C: usize>(p: &PitParams) {
         let half = gpu::thread() / 128;
-        let mut ring = (0, 0);
+        let mut ring = Ring::<Self>::consumer();
         let mut index = gpu::block_x();
         while index < p.tiles {
             let work = Work::new(p, index, Self::COLUMNS);
             let count = warp::shuffle::<32>(work.count, 0, u32::MAX);
             let mut acc = Acc::<C>::zero();
-            let mut pending = NONE;
             let mut from = 0;
             while from < count {
-                let slot = ring.0;
-                barrier::wait(Self::full(slot), ring.1);
+                let slot = ring.wait_full();
                 // The gathered rows were written by ordinary copies.
                 barrier::fence_copies();
                 acc.fence();
                 Self::multiply::<E, C>(&mut acc, slot, half, steps::<DEPTH, STEP>(count, from));
-                wgmma::commit();
-                acc.wait::<1>();
-                Self::release_pending(pending);
-                pending = slot;
-                ring = Self::next(ring);
+                ring.issued(&mut acc);
+                ring.advance();
                 from += DEPTH;
             }
-            acc.wait::<0>();
-            Self::release_pending(pending);
+            ring.drain(&mut acc);
             Self::epilogue::<E, C>(p, work, half, count, &mut acc);
             index += gpu::grid_x();
         }

@@ -9,9 +9,9 @@ mod producer;
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::kernel::Kernel;
-use crate::device::ptx::wgmma::{self, Acc};
+use crate::device::ptx::wgmma::Acc;
 use crate::device::ptx::{barrier, bulk, global, grid, warp};
-use crate::device::stages::{NONE, Stages, steps};
+use crate::device::stages::{Ring, Stages, steps};
 use crate::device::warpgroup::WgmmaElem;
 use crate::families::gather_gemm::abi::*;
 use crate::frag;
@@ -98,7 +98,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
         let half = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
         let columns = warp::shuffle::<32>(Self::columns(p), 0, u32::MAX);
         let tiles = p.positions * columns.div_ceil(Self::COLUMNS);
-        let mut ring = (0, 0);
+        let mut ring = Ring::<Self>::consumer();
         let mut index = gpu::block_x();
         while index < tiles {
             let work = Self::work(p, index);
@@ -106,11 +106,11 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
             let left = warp::shuffle::<32>(columns - work.column, 0, u32::MAX);
             let own = (half, columns, count);
             if left <= 64 * Self::GROUPS {
-                ring = Self::tile::<E, 1>(p, work, own, ring);
+                Self::tile::<E, 1>(p, work, own, &mut ring);
             } else if Self::CONSUMED == 2 || left <= 128 * Self::GROUPS {
-                ring = Self::tile::<E, 2>(p, work, own, ring);
+                Self::tile::<E, 2>(p, work, own, &mut ring);
             } else {
-                ring = Self::tile::<E, 4>(p, work, own, ring);
+                Self::tile::<E, 4>(p, work, own, &mut ring);
             }
             index += gpu::grid_x();
         }
@@ -122,12 +122,11 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
         p: &PitConvParams,
         work: Work,
         (half, columns, count): (u32, u32, u32),
-        ring: (u32, u32),
-    ) -> (u32, u32) {
+        ring: &mut Ring<Self>,
+    ) {
         let mut acc = Acc::<C>::zero();
-        let ring = Self::products::<E, C>((count, p.taps), half, ring, &mut acc);
+        Self::products::<E, C>((count, p.taps), half, ring, &mut acc);
         Self::epilogue::<E, C>(p, work, (half, columns), &acc);
-        ring
     }
 
     /// The sums of a tile.
@@ -135,40 +134,33 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
     fn products<E: WgmmaElem, const C: usize>(
         (count, taps): (u32, u32),
         half: u32,
-        mut ring: (u32, u32),
+        ring: &mut Ring<Self>,
         acc: &mut Acc<C>,
-    ) -> (u32, u32) {
+    ) {
         // Of few channels a position has half a line.
         let row = if Self::is_narrow(count) {
             PANEL_BYTES as u32 / 2
         } else {
             PANEL_BYTES as u32
         };
-        let mut pending = NONE;
         let mut tap = 0;
         while tap < taps {
             let mut from = 0;
             while from < count {
-                let slot = ring.0;
-                barrier::wait(Self::full(slot), ring.1);
+                let slot = ring.wait_full();
                 if !FILTERS {
                     // The gathered rows were written by ordinary copies.
                     barrier::fence_copies();
                 }
                 acc.fence();
                 Self::multiply::<E, C>(acc, slot, (half, row), steps::<DEPTH, STEP>(count, from));
-                wgmma::commit();
-                acc.wait::<1>();
-                Self::release_pending(pending);
-                pending = slot;
-                ring = Self::next(ring);
+                ring.issued(acc);
+                ring.advance();
                 from += DEPTH;
             }
             tap += 1;
         }
-        acc.wait::<0>();
-        Self::release_pending(pending);
-        ring
+        ring.drain(acc);
     }
 
     #[inline(always)]

@@ -4,7 +4,7 @@ use super::{CONSUMERS, DEPTH, STEP, Work};
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::ptx::{barrier, bulk, copy, gather, global, warp};
-use crate::device::stages::{Stages, steps};
+use crate::device::stages::{Ring, Stages, steps};
 use crate::families::discover::abi::NO_TILE;
 use crate::families::gather_gemm::abi::*;
 
@@ -40,7 +40,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
         let thread = gpu::thread() - CONSUMERS * 32;
         let (warp, lane) = (thread / 32, thread % 32);
         let tiles = p.positions * p.filters.div_ceil(Self::COLUMNS);
-        let mut ring = (0, 1);
+        let mut ring = Ring::<Self>::producer();
         let mut index = gpu::block_x();
         while index < tiles {
             let work = Self::work(p, index);
@@ -68,18 +68,18 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
                         let from = if more { from + DEPTH } else { 0 };
                         rows = global::load_b32_fresh(place(from), true);
                     }
-                    barrier::wait(Self::empty(ring.0), ring.1);
+                    ring.wait_empty();
                     if thread == 0 {
-                        barrier::arrive_expect(Self::full(ring.0), bytes);
-                        Self::start_a(map, work.image, origin, from, ring.0);
+                        barrier::arrive_expect(ring.full(), bytes);
+                        Self::start_a(map, work.image, origin, from, ring.slot);
                     }
                     if from + (warp + 1) * STEP <= work.count {
-                        Self::bring::<true>(p, (b, inside), ring.0, now);
+                        Self::bring::<true>(p, (b, inside), ring.slot, now);
                     } else if warp < steps::<DEPTH, STEP>(work.count, from) {
-                        Self::bring::<false>(p, (b, inside), ring.0, now);
+                        Self::bring::<false>(p, (b, inside), ring.slot, now);
                     }
-                    gather::arrive_with_copies(Self::full(ring.0));
-                    ring = Self::next(ring);
+                    gather::arrive_with_copies(ring.full());
+                    ring.advance();
                     from += DEPTH;
                 }
                 b += p.channels as u64 * p.ldb_bytes as u64;
@@ -132,7 +132,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
     pub(super) fn slide(p: &PitConvParams, at: u64) {
         let columns = Self::columns(p);
         let tiles = p.positions * columns.div_ceil(Self::COLUMNS);
-        let mut ring = (0, 1);
+        let mut ring = Ring::<Self>::producer();
         let mut index = gpu::block_x();
         while index < tiles {
             let work = Self::work(p, index);
@@ -143,8 +143,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
                 let origin = Self::origin(p, work, tap);
                 let mut from = 0;
                 while from < work.count {
-                    let (slot, full) = (ring.0, Self::full(ring.0));
-                    barrier::wait(Self::empty(slot), ring.1);
+                    let (slot, full) = (ring.wait_empty(), ring.full());
                     barrier::arrive_expect(full, bytes);
                     Self::start_a(at, work.image, origin, from, slot);
                     let to = Self::stage(slot) + Self::A_BYTES as u32;
@@ -155,7 +154,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
                         bulk::tma_load_3d(to, at + 128, [column, from, tap], full);
                         chunk += 1;
                     }
-                    ring = Self::next(ring);
+                    ring.advance();
                     from += DEPTH;
                 }
                 tap += 1;

@@ -9,7 +9,7 @@ use crate::device::gpu;
 use crate::device::kernel::Kernel;
 use crate::device::ptx::wgmma::{self, Acc};
 use crate::device::ptx::{barrier, bulk, copy, gather, global, grid, matrix, warp};
-use crate::device::stages::{Stages, steps};
+use crate::device::stages::{Ring, Stages, steps};
 use crate::families::discover::abi::NO_TILE;
 use crate::families::gather_gemm::abi::*;
 use crate::frag;
@@ -47,7 +47,7 @@ impl<const MT: usize> PitWords<MT> {
     fn produce(p: &PitParams, at: u64) {
         let thread = gpu::thread() - CONSUMERS * 32;
         let (warp, lane) = (thread / 32, thread % 32);
-        let mut ring = (0, 1);
+        let mut ring = Ring::<Self>::producer();
         let mut index = gpu::block_x();
         while index < p.tiles {
             let work = Work::new(p, index, Self::COLUMNS);
@@ -64,20 +64,20 @@ impl<const MT: usize> PitWords<MT> {
                 let now = rows;
                 let more = from + DEPTH < work.count;
                 rows = global::load_b32_fresh(place(from + DEPTH), more);
-                barrier::wait(Self::empty(ring.0), ring.1);
+                ring.wait_empty();
                 if thread == 0 {
-                    let full = Self::full(ring.0);
+                    let full = ring.full();
                     barrier::arrive_expect(full, Self::A_BYTES as u32);
                     let y = work.panel * MT as u32;
-                    bulk::tma_load_2d(Self::stage(ring.0), at, from, y, full);
+                    bulk::tma_load_2d(Self::stage(ring.slot), at, from, y, full);
                 }
                 if from + (warp + 1) * STEP <= work.count {
-                    Self::gather::<true>(p, (b, inside), ring.0, now);
+                    Self::gather::<true>(p, (b, inside), ring.slot, now);
                 } else if warp < steps::<DEPTH, STEP>(work.count, from) {
-                    Self::gather::<false>(p, (b, inside), ring.0, now);
+                    Self::gather::<false>(p, (b, inside), ring.slot, now);
                 }
-                gather::arrive_with_copies(Self::full(ring.0));
-                ring = Self::next(ring);
+                gather::arrive_with_copies(ring.full());
+                ring.advance();
                 from += DEPTH;
             }
             index += gpu::grid_x();

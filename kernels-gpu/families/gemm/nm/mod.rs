@@ -12,7 +12,7 @@ use crate::device::gpu;
 use crate::device::kernel::Kernel;
 use crate::device::ptx::wgmma::{self, Acc};
 use crate::device::ptx::{barrier, bulk, copy, global, warp, wgmma_sparse};
-use crate::device::stages::{NONE, Stages};
+use crate::device::stages::{NONE, Ring, Stages};
 use crate::device::store::StoreTile;
 use crate::device::warpgroup::{CONSUMERS, WgmmaElem};
 use crate::families::gemm::abi::*;
@@ -67,13 +67,6 @@ impl NmParams {
     }
 }
 
-/// A place in the ring of stages, and the parity of the round.
-#[derive(Clone, Copy)]
-struct Ring {
-    slot: u32,
-    parity: u32,
-}
-
 /// The metadata of a pair of stages: a register for each 64 rows.
 type Pair<const MA: usize> = [[u32; MA]; NM_PAIR];
 
@@ -86,30 +79,19 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize> Stages
 }
 
 impl<const MA: usize, const CHUNKS: usize, const BYTES: usize> TwoOfFour<MA, CHUNKS, BYTES> {
-    #[inline(always)]
-    fn advance(ring: &mut Ring) {
-        ring.slot += 1;
-        if ring.slot == Self::STAGES as u32 {
-            ring.slot = 0;
-            ring.parity ^= 1;
-        }
-    }
-
     /// One thread: waits for a free stage and starts its copies.
     #[inline(always)]
     fn produce(p: &NmParams, at: u64) {
         if gpu::thread() != CONSUMERS * 32 {
             return;
         }
-        // A ring that starts empty: the first wait for a free stage passes.
-        let mut ring = Ring { slot: 0, parity: 1 };
+        let mut ring = Ring::<Self>::producer();
         let mut tile = gpu::block_x();
         while tile < p.tile_count {
             let [row, column] = p.corner(tile);
             let mut s = 0;
             while s < p.pairs * NM_PAIR as u32 {
-                barrier::wait(Self::empty(ring.slot), ring.parity);
-                let (to, full) = (Self::stage(ring.slot), Self::full(ring.slot));
+                let (to, full) = (Self::stage(ring.wait_empty()), ring.full());
                 barrier::arrive_expect(full, Self::STAGE as u32);
                 bulk::tma_load_2d(to, at, s * (Self::DEPTH / 2) as u32, row, full);
                 let k = s * Self::DEPTH as u32;
@@ -121,7 +103,7 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize> TwoOfFour<MA, CHU
                         bulk::tma_load_2d(to, at + 128, column + c as u32 * 64, k, full);
                     });
                 }
-                Self::advance(&mut ring);
+                ring.advance();
                 s += 1;
             }
             tile += gpu::grid_x();
@@ -182,7 +164,7 @@ impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS> {
     #[inline(always)]
     fn consume<E: SparseElem>(p: &NmParams) {
         let half = gpu::thread() / 128;
-        let mut ring = Ring { slot: 0, parity: 0 };
+        let mut ring = Ring::<Self>::consumer();
         let mut tile = gpu::block_x();
         while tile < p.tile_count {
             let [row, column] = p.corner(tile);
@@ -228,13 +210,12 @@ impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS> {
     #[inline(always)]
     fn multiply<E: SparseElem>(
         acc: &mut [Acc<CHUNKS>; MA],
-        ring: &mut Ring,
+        ring: &mut Ring<Self>,
         half: u32,
         meta: [u32; MA],
     ) {
-        barrier::wait(Self::full(ring.slot), ring.parity);
-        let stage = Self::stage(ring.slot);
-        Self::advance(ring);
+        let stage = Self::stage(ring.wait_full());
+        ring.advance();
         let (smem, panel) = (
             stage + half * (MA * HALF * NM_ROW_BYTES) as u32,
             stage + Self::A_BYTES as u32,

@@ -1,13 +1,13 @@
 //! The module `nm_narrow`: 8-bit operands, B as `[n, k]`, contiguous along k as A is, which is all that `wgmma` takes of them. Every
 //! `wgmma` has metadata of its own, a word of the format from each lane. Results leave as those of `wgmma::narrow`.
 
-use super::{CONSUMER_REGISTERS, CONSUMERS, PRODUCER_REGISTERS, Ring};
+use super::{CONSUMER_REGISTERS, CONSUMERS, PRODUCER_REGISTERS};
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::kernel::Kernel;
 use crate::device::ptx::wgmma::{self, Acc};
 use crate::device::ptx::{barrier, copy, global, wgmma_sparse};
-use crate::device::stages::{NONE, Stages};
+use crate::device::stages::{NONE, Ring, Stages};
 use crate::families::gemm::abi::*;
 use crate::families::gemm::wgmma::narrow::NarrowElem;
 use crate::frag;
@@ -48,7 +48,7 @@ impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS, 1> {
     #[inline(always)]
     fn consume_narrow<E: SparseNarrow>(p: &NmParams) {
         let half = gpu::thread() / 128;
-        let mut ring = Ring { slot: 0, parity: 0 };
+        let mut ring = Ring::<Self>::consumer();
         let mut tile = gpu::block_x();
         while tile < p.tile_count {
             let [row, column] = p.corner(tile);
@@ -117,13 +117,12 @@ impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS, 1> {
     #[inline(always)]
     fn multiply_narrow<E: SparseNarrow>(
         acc: &mut [Acc<CHUNKS>; MA],
-        ring: &mut Ring,
+        ring: &mut Ring<Self>,
         half: u32,
         meta: Stage<MA>,
     ) {
-        barrier::wait(Self::full(ring.slot), ring.parity);
-        let stage = Self::stage(ring.slot);
-        Self::advance(ring);
+        let stage = Self::stage(ring.wait_full());
+        ring.advance();
         let (smem, panel) = (
             stage + half * (MA * HALF * NM_ROW_BYTES) as u32,
             stage + Self::A_BYTES as u32,

@@ -4,8 +4,8 @@ use super::WgmmaElem;
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::ptx::wgmma::{self, Acc};
-use crate::device::ptx::{barrier, copy, matrix, warp};
-use crate::device::stages::{NONE, Stages};
+use crate::device::ptx::{copy, matrix, warp};
+use crate::device::stages::{Ring, Stages};
 use crate::families::gemm::abi::*;
 use crate::frag;
 
@@ -47,16 +47,15 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
         let half = gpu::thread() / 128;
         let mut later = Self::strip(p, 0);
         let mut round = 0;
-        let (mut slot, mut parity) = (0, 0);
+        let mut ring = Ring::<Self>::consumer();
         while later.row != NO_STRIP {
             let strip = later;
             round += 1;
             later = Self::strip(p, round);
             let mut acc = Acc::<CHUNKS>::zero();
-            let mut pending = NONE;
             let mut s = 0;
             while s < strip.stages {
-                barrier::wait(Self::full(slot), parity);
+                let slot = ring.wait_full();
                 // The same for all lanes, and the shuffle tells ptxas so: it serialises `wgmma` behind a branch that
                 // might diverge (C7519).
                 let mask = copy::load_shared_b32(Self::mask(slot)) >> half;
@@ -72,25 +71,15 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
                 } else if mask & 0x55 != 0 {
                     acc.fence();
                     Self::multiply::<E>(&mut acc, slot, half, mask);
-                    wgmma::commit();
-                    acc.wait::<1>();
-                    Self::release_pending(pending);
-                    pending = slot;
+                    ring.issued(&mut acc);
                 } else {
-                    acc.wait::<0>();
-                    Self::release_pending(pending);
+                    ring.drain(&mut acc);
                     Self::release_pending(slot);
-                    pending = NONE;
                 }
-                slot += 1;
-                if slot == Self::STAGES as u32 {
-                    slot = 0;
-                    parity ^= 1;
-                }
+                ring.advance();
                 s += 1;
             }
-            acc.wait::<0>();
-            Self::release_pending(pending);
+            ring.drain(&mut acc);
             Self::epilogue_for(params, strip, half, &mut acc);
         }
     }

@@ -6,7 +6,7 @@ use super::COPIERS;
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::ptx::{barrier, bulk, copy, global, warp};
-use crate::device::stages::Stages;
+use crate::device::stages::{Ring, Stages};
 use crate::families::gemm::abi::*;
 
 /// What a thread needs of a record: the word of its first copy, and a word of the head, which the lanes exchange when
@@ -63,8 +63,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
         let thread = gpu::thread() % COPIERS;
         // Neighbouring copies in different warps.
         let i = thread % 32 * 4 + thread / 32;
-        // A ring that starts empty: the first wait for a free stage passes.
-        let (mut slot, mut parity) = (0, 1);
+        let mut ring = Ring::<Self>::producer();
         let head = p.heads + gpu::block_x() as u64 * (Self::RECORD * 4) as u64;
         let mut next = Self::fetch(head, i, true);
         let mut later = Self::strip(p, 0);
@@ -93,7 +92,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
                 } else {
                     next = Self::fetch(Self::record(p, later), i, later.stages > 0);
                 }
-                barrier::wait(Self::empty(slot), parity);
+                let slot = ring.wait_empty();
                 let head = now.head();
                 if thread == 0 {
                     Self::expect(slot, head);
@@ -107,11 +106,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
                     Self::start(p, at, slot, i, head, place, word);
                     i += COPIERS;
                 }
-                slot += 1;
-                if slot == Self::STAGES as u32 {
-                    slot = 0;
-                    parity ^= 1;
-                }
+                ring.advance();
             }
         }
         if touched == NO_WORD {

@@ -7,10 +7,10 @@ mod out;
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::kernel::Kernel;
-use crate::device::ptx::wgmma::{self, Acc};
+use crate::device::ptx::wgmma::Acc;
 use crate::device::ptx::{barrier, bulk, copy, gather, global, grid, warp};
 use crate::device::rows::{self, Rows, Source};
-use crate::device::stages::{NONE, Stages};
+use crate::device::stages::{Ring, Stages};
 use crate::device::warpgroup::WgmmaElem;
 use crate::families::sddmm::abi::*;
 use crate::frag;
@@ -115,27 +115,27 @@ impl PitSampled {
     fn produce(p: &PitSampledParams, at: u64) {
         let thread = gpu::thread() - CONSUMERS * 32;
         let mut hand = Hand::of(p, 0, 0);
-        let mut ring = (0, 1);
+        let mut ring = Ring::<Self>::producer();
         let mut index = gpu::block_x();
         let mut work = hand.work(p, index);
         while work.rows > 0 {
             let rows = Self::rows(p, work);
             let mut deep = 0;
             while deep < p.k {
-                barrier::wait(Self::empty(ring.0), ring.1);
-                let full = Self::full(ring.0);
+                ring.wait_empty();
+                let full = ring.full();
                 if thread == 0 {
                     barrier::arrive_expect(full, SMEM_TILE as u32);
                     let top = work.panel * SAMPLED_WIDTH as u32;
-                    bulk::tma_load_2d(Self::stage(ring.0), at, deep, top, full);
+                    bulk::tma_load_2d(Self::stage(ring.slot), at, deep, top, full);
                 }
                 if deep + DEPTH <= p.k {
-                    Self::bring::<true>(p, rows, deep, ring.0);
+                    Self::bring::<true>(p, rows, deep, ring.slot);
                 } else {
-                    Self::bring::<false>(p, rows, deep, ring.0);
+                    Self::bring::<false>(p, rows, deep, ring.slot);
                 }
                 gather::arrive_with_copies(full);
-                ring = Self::next(ring);
+                ring.advance();
                 deep += DEPTH;
             }
             index += gpu::grid_x();
@@ -171,35 +171,29 @@ impl PitSampled {
     fn consume<E: WgmmaElem>(p: &PitSampledParams) {
         let half = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
         let mut hand = Hand::of(p, 0, 0);
-        let mut ring = (0, 0);
+        let mut ring = Ring::<Self>::consumer();
         let mut index = gpu::block_x();
         let mut work = hand.work(p, index);
         while work.rows > 0 {
             let used = half * HALF_LISTED < work.rows;
             let lines = Self::lines(p, work, half);
             let mut acc = Acc::<1>::zero();
-            let mut pending = NONE;
             let mut deep = 0;
             while deep < p.k {
-                let slot = ring.0;
-                barrier::wait(Self::full(slot), ring.1);
+                let slot = ring.wait_full();
                 if used {
                     // The gathered rows were written by ordinary copies.
                     barrier::fence_copies();
                     acc.fence();
                     Self::multiply::<E>(&mut acc, slot, half);
-                    wgmma::commit();
-                    acc.wait::<1>();
-                    Self::release_pending(pending);
-                    pending = slot;
+                    ring.issued(&mut acc);
                 } else {
                     Self::release_pending(slot);
                 }
-                ring = Self::next(ring);
+                ring.advance();
                 deep += DEPTH;
             }
-            acc.wait::<0>();
-            Self::release_pending(pending);
+            ring.drain(&mut acc);
             if used {
                 Self::epilogue::<E>(p, work, half, lines, &acc);
             }

@@ -1,11 +1,12 @@
 //! Accumulators on their way out: a warpgroup turns 64 x 64 of them at a time in shared memory, so that a listed row leaves as a line
 //! of 128 bytes.
 
-use super::{HALF_LISTED, NONE, Work};
+use super::{HALF_LISTED, Work};
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::ptx::wgmma::Acc;
 use crate::device::ptx::{barrier, copy, global};
+use crate::device::stages::NONE;
 use crate::device::store::chunk::{stage_columns, staged};
 use crate::device::warpgroup::WgmmaElem;
 use crate::families::sddmm::abi::*;

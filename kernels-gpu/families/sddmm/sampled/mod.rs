@@ -7,9 +7,9 @@ mod out;
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::kernel::Kernel;
-use crate::device::ptx::wgmma::{self, Acc};
+use crate::device::ptx::wgmma::Acc;
 use crate::device::ptx::{barrier, bulk, copy, global, warp};
-use crate::device::stages::{NONE, Stages};
+use crate::device::stages::{Ring, Stages};
 use crate::device::warpgroup::{
     CONSUMER_REGISTERS, CONSUMERS, COPIERS, PRODUCER_REGISTERS, WgmmaElem,
 };
@@ -95,8 +95,7 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
             let to = 2 * SMEM_TILE as u32 + piece * Self::PIECE as u32;
             (to, at + 128, ORDER & B_COLUMNS != 0)
         };
-        // A ring that starts empty: the first wait for a free stage passes.
-        let mut ring = (0, 1);
+        let mut ring = Ring::<Self>::producer();
         let mut round = 0;
         let mut later = window(p, 0);
         let mut place = column(0, later.row != NO_STRIP);
@@ -120,8 +119,7 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
             let mut k = now.stage * 64;
             let end = k + now.stages * 64;
             while k < end {
-                let slot = ring.0;
-                barrier::wait(Self::empty(slot), ring.1);
+                let slot = ring.wait_empty();
                 let full = Self::full(slot);
                 if thread == 0 {
                     barrier::arrive_expect(full, bytes);
@@ -133,7 +131,7 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
                     bulk::tma_load_2d(Self::stage(slot) + to, map, x, y, full);
                 }
                 k += 64;
-                ring = Self::next(ring);
+                ring.advance();
             }
         }
     }
@@ -143,7 +141,7 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
         let half = gpu::thread() / 128;
         let mut later = window(p, 0);
         let mut round = 0;
-        let mut ring = (0, 0);
+        let mut ring = Ring::<Self>::consumer();
         while later.row != NO_STRIP {
             let now = later;
             round += 1;
@@ -151,26 +149,20 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
             // The same for all lanes, and the shuffle tells ptxas so (C7519).
             let live = warp::shuffle::<32>(now.live >> (4 * half) & 15, 0, u32::MAX);
             let mut acc = Acc::<WINDOW_CHUNKS>::zero();
-            let mut pending = NONE;
             let mut s = 0;
             while s < now.stages {
-                let (slot, parity) = ring;
-                barrier::wait(Self::full(slot), parity);
+                let slot = ring.wait_full();
                 if live == 0 {
                     Self::release_pending(slot);
                 } else {
                     acc.fence();
                     Self::multiply::<E>(&mut acc, slot, half, live);
-                    wgmma::commit();
-                    acc.wait::<1>();
-                    Self::release_pending(pending);
-                    pending = slot;
+                    ring.issued(&mut acc);
                 }
-                ring = Self::next(ring);
+                ring.advance();
                 s += 1;
             }
-            acc.wait::<0>();
-            Self::release_pending(pending);
+            ring.drain(&mut acc);
             if live != 0 {
                 Self::epilogue::<E>(p, now, half, live, &mut acc);
             }

@@ -8,9 +8,9 @@ use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::gpu;
 use crate::device::kernel::Kernel;
-use crate::device::ptx::wgmma::{self, Acc};
+use crate::device::ptx::wgmma::Acc;
 use crate::device::ptx::{barrier, bulk, copy, global, matrix, warp};
-use crate::device::stages::{NONE, Stages};
+use crate::device::stages::{Ring, Stages};
 use crate::device::warpgroup::{CONSUMER_REGISTERS, CONSUMERS, COPIERS, PRODUCER_REGISTERS};
 use crate::families::sddmm::abi::*;
 use crate::frag;
@@ -171,8 +171,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
         } else {
             (at + 128, ORDER & B_COLUMNS != 0)
         };
-        // A ring that starts empty: the first wait for a free stage passes.
-        let mut ring = (0, 1);
+        let mut ring = Ring::<Self>::producer();
         let mut round = 0;
         let mut later = first;
         while later.row != NO_STRIP {
@@ -195,8 +194,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
             later = Self::copies(p, round);
             let mut stage = 0;
             while stage < p.stages {
-                let (slot, k) = (ring.0, stage * Self::DEPTH as u32);
-                barrier::wait(Self::empty(slot), ring.1);
+                let (slot, k) = (ring.wait_empty(), stage * Self::DEPTH as u32);
                 let full = Self::full(slot);
                 if thread == 0 {
                     barrier::arrive_expect(full, bytes);
@@ -208,7 +206,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
                     bulk::tma_load_2d(Self::stage(slot) + i * SMEM_TILE as u32, map, x, y, full);
                 }
                 stage += 1;
-                ring = Self::next(ring);
+                ring.advance();
             }
         }
     }
@@ -218,7 +216,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
         let half = gpu::thread() / 128;
         let mut later = first;
         let mut round = 0;
-        let mut ring = (0, 0);
+        let mut ring = Ring::<Self>::consumer();
         while later.row != NO_STRIP {
             let now = later;
             // They arrive while the tile is multiplied.
@@ -235,11 +233,9 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
                 barrier::sync_named(1, CONSUMERS * 32);
             }
             let mut acc = Acc::<CHUNKS>::zero();
-            let mut pending = NONE;
             let mut s = 0;
             while s < p.stages {
-                let (slot, parity) = ring;
-                barrier::wait(Self::full(slot), parity);
+                let slot = ring.wait_full();
                 if BYTES == 4 {
                     Self::round(slot);
                 }
@@ -248,16 +244,12 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
                 } else {
                     acc.fence();
                     Self::multiply::<E>(&mut acc, (slot, half), chunks);
-                    wgmma::commit();
-                    acc.wait::<1>();
-                    Self::release_pending(pending);
-                    pending = slot;
+                    ring.issued(&mut acc);
                 }
-                ring = Self::next(ring);
+                ring.advance();
                 s += 1;
             }
-            acc.wait::<0>();
-            Self::release_pending(pending);
+            ring.drain(&mut acc);
             if apart && half == 0 {
                 barrier::arrive_named(1, CONSUMERS * 32);
             }

@@ -7,7 +7,7 @@ use crate::abi::*;
 use crate::device::gpu;
 use crate::device::ptx::wgmma::{self, Acc};
 use crate::device::ptx::{barrier, copy, warp};
-use crate::device::stages::{NONE, Stages};
+use crate::device::stages::{Ring, Stages};
 use crate::families::gemm::abi::*;
 
 /// Chunks of 64 columns that are summed at a time: more would not leave registers for the f32 sums.
@@ -36,7 +36,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         let half = gpu::thread() / 128;
         let mut later = Self::strip(p, 0);
         let mut round = 0;
-        let (mut slot, mut parity) = (0, 0);
+        let mut ring = Ring::<Self>::consumer();
         if E::PROMOTED && half == 1 {
             give_turn(half);
         }
@@ -44,10 +44,9 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
             let strip = later;
             let mut acc = Acc::<CHUNKS>::zero();
             let mut part = Acc::<PART>::unset();
-            let mut pending = NONE;
             let mut s = 0;
             while s < strip.stages {
-                barrier::wait(Self::full(slot), parity);
+                let slot = ring.wait_full();
                 // The shuffle tells ptxas that all lanes have the same: it serialises `wgmma` behind a branch that might diverge.
                 let mask = copy::load_shared_b32(Self::mask(slot)) >> half;
                 let mask = warp::shuffle::<32>(mask, 0, u32::MAX);
@@ -60,26 +59,16 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
                 } else if mask & 0x55 != 0 {
                     acc.fence();
                     Self::multiply_narrow::<E, CHUNKS>(&mut acc, 0, slot, half, mask, true);
-                    wgmma::commit();
-                    acc.wait::<1>();
-                    Self::release_pending(pending);
-                    pending = slot;
+                    ring.issued(&mut acc);
                 } else {
-                    acc.wait::<0>();
-                    Self::release_pending(pending);
+                    ring.drain(&mut acc);
                     Self::release_pending(slot);
-                    pending = NONE;
                 }
-                slot += 1;
-                if slot == Self::STAGES as u32 {
-                    slot = 0;
-                    parity ^= 1;
-                }
+                ring.advance();
                 s += 1;
             }
             if !E::PROMOTED {
-                acc.wait::<0>();
-                Self::release_pending(pending);
+                ring.drain(&mut acc);
             }
             // Not before: registers are scarce until here.
             round += 1;
