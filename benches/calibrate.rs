@@ -1,8 +1,8 @@
 //! What the machine can do at most: an empty kernel, a copy, large dense products.
 
 use crate::case::{Engine, Values};
-use crate::dense;
 use crate::device::{Buffer, Gpu, Result};
+use crate::families::gemm::dense;
 use crate::peers::cublas::CuBlas;
 use crate::problems::Dtype;
 use crate::record::{Recorder, Row};

@@ -3,70 +3,27 @@
 //! Also the figures that need no GPU: `--op convert`, `--op read`. `--list` shows the tables. Without a GPU one
 //! line says so; EINSPARSE_REQUIRE_GPU=1 makes that a failure.
 
-mod attention;
-mod attention_gradient;
-mod attention_masks;
 mod calibrate;
 mod case;
-mod channels;
 mod check;
-mod conv;
-mod conversions;
-mod decode;
-mod dense;
-mod determinism;
 mod device;
 mod dtype;
-mod dynamic;
-mod einsum;
-mod encoder;
-mod entries;
-mod epilogue;
-mod ffn;
-mod ffn_layer;
+mod families;
 mod host_ops;
-mod int8;
-mod join;
-mod layer;
-mod levels;
-mod marked;
-mod messages;
-mod moe;
-mod narrow;
-mod nm_narrow;
+mod layers;
 mod operations;
 mod ours;
 mod papers;
-mod peers {
-    pub mod cublas;
-    pub mod cublaslt;
-    pub mod cudnn;
-    pub mod cusparse;
-    pub mod cusparselt;
-    pub mod fused;
-    pub mod sddmm;
-    pub mod torch;
-    pub mod whole;
-}
-mod pit_choice;
-mod pit_conv;
-mod pit_right;
-mod pit_tf32;
-mod pit_turned;
+mod peers;
 mod problems;
 mod record;
 mod rows;
-mod sddmm;
-mod softmax;
 mod sweep;
-mod tensor_product;
-mod tensors;
 mod timing;
-mod training;
-mod turned;
 
 use clap::Parser;
 use device::{Gpu, Result};
+use families::softmax;
 use operations::{Bench, OPERATIONS, Operation, Outcome};
 use problems::{Dtype, Workload};
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! What is measured: the problem tables as data, and how a row becomes a matrix.
 
 pub use crate::dtype::Dtype;
-use crate::softmax;
+use crate::families::softmax;
 use einsparse_formats::{Bsr, BsrPattern, CsrPattern, FormatError, convert, generate, io};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::path::{Path, PathBuf};
@@ -164,7 +164,7 @@ pub fn workloads(data: Option<&Path>) -> Vec<Workload> {
         }
     }
     conversions(&mut all);
-    crate::sddmm::workloads(&mut all);
+    crate::families::sddmm::workloads(&mut all);
     all
 }
 

@@ -1,8 +1,8 @@
 //! cuSPARSE SDDMM: row-major X and Y, the one algorithm there is, preprocessed outside the time.
 
 use crate::device::{Buffer, Gpu, Result};
+use crate::families::sddmm::Case;
 use crate::peers::cusparse::{check, scalars, types};
-use crate::sddmm::Case;
 use cudarc::cusparse::sys;
 use std::ffi::c_void;
 

@@ -2,11 +2,11 @@
 
 use super::products::options;
 use super::{Made, Rows, names, values};
-use crate::conv::voxels;
 use crate::device::Result;
-use crate::dynamic::{EXTENT, sample};
+use crate::families::gather_gemm::conv::voxels;
+use crate::families::gather_gemm::pit_conv::{IMAGES, LAYERS};
+use crate::families::gather_gemm::pit_matmul::{EXTENT, sample};
 use crate::ours::{SPMM, by_dtype, text};
-use crate::pit_conv::{IMAGES, LAYERS};
 use crate::problems::{Dtype, SEED};
 use einsparse::dynamic::{
     ConvolutionAxis, ConvolutionOptions, ConvolutionShape, DynamicConvolution, Expected,

@@ -1,9 +1,9 @@
 //! Products of one sparse or dense matrix with dense ones: the tables' workloads, and widths, orders and formats beside them.
 
 use super::{Rows, values};
-use crate::decode;
-use crate::dense::SHAPES;
 use crate::device::Result;
+use crate::families::gemm::dense::SHAPES;
+use crate::families::spmm::decode;
 use crate::ours::{SPMM, by_dtype, convert, text};
 use crate::problems::{self, Dtype, Problem, SEED, Source, Workload};
 use einsparse::formats::{

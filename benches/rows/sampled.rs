@@ -3,9 +3,9 @@
 use super::products::{entries_of, load, options};
 use super::{Made, Rows, of_choice, values};
 use crate::device::Result;
+use crate::families::sddmm;
 use crate::ours::{by_dtype, convert, text};
 use crate::problems::{self, Dtype, Problem, SEED, Source};
-use crate::sddmm;
 use einsparse::formats::{AnySparse, Bsr, Format, bf16, f16, generate};
 use einsparse::{Operand, Options, Scalar, SparseTensor};
 use std::cell::RefCell;

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use crate::device::{Gpu, Result};
-use crate::dynamic::{stream, text};
+use crate::families::gather_gemm::pit_matmul::{stream, text};
 use crate::problems::SEED;
 use crate::record::{Recorder, Row};
 use crate::timing::{Effort, measure};

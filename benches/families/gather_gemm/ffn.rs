@@ -4,7 +4,7 @@
 //! `nnz` are the elements of the columns that hold something; rates count these alone.
 
 use crate::device::{Buffer, Gpu, Result};
-use crate::dynamic::{by_themselves, worst_error};
+use crate::families::gather_gemm::pit_matmul::{by_themselves, worst_error};
 use crate::peers::cublas::CuBlas;
 use crate::problems::{Dtype, SEED};
 use crate::record::{Recorder, Row};

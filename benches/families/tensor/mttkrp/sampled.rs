@@ -2,7 +2,7 @@
 
 use super::{Bench, CHECKED};
 use crate::device::Result;
-use crate::entries::text;
+use crate::families::convert::entries::text;
 use crate::record::Row;
 use crate::timing::measure;
 use einsparse::formats::{Coo, Dense};

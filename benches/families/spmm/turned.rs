@@ -3,7 +3,7 @@
 
 use crate::Arguments;
 use crate::device::{Gpu, Result};
-use crate::entries::{patterns, row, text, value, values};
+use crate::families::convert::entries::{patterns, row, text, value, values};
 use crate::problems::{Dtype, SEED};
 use crate::record::{Recorder, Row};
 use crate::timing::{Effort, Times, measure};

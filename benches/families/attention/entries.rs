@@ -5,9 +5,9 @@
 //! entries. A sample of queries is checked in f64.
 
 use crate::device::{Gpu, Result};
+use crate::families::softmax;
 use crate::problems::{Dtype, SEED};
 use crate::record::{Recorder, Row};
-use crate::softmax;
 use crate::timing::{Effort, measure};
 use einsparse::formats::{AnySparse, Bsr, BsrPattern, Csr, bf16, f16};
 use einsparse::formats::{Dense, generate};

@@ -5,7 +5,7 @@ mod sampled;
 
 use crate::Arguments;
 use crate::device::{Gpu, Result};
-use crate::entries::text;
+use crate::families::convert::entries::text;
 use crate::problems::Dtype;
 use crate::record::{Recorder, Row};
 use crate::timing::{Times, measure};

@@ -7,8 +7,8 @@
 //! `nnz` are the elements of blocks that are not masked; rates count three products of these.
 
 use crate::device::{Buffer, Gpu, Result};
-use crate::dynamic::{EXTENT, stream, text, worst_error};
-use crate::encoder::in_a_graph;
+use crate::families::gather_gemm::pit_matmul::{EXTENT, stream, text, worst_error};
+use crate::layers::encoder::in_a_graph;
 use crate::peers::cublas::CuBlas;
 use crate::problems::{Dtype, SEED};
 use crate::record::{Recorder, Row};

@@ -2,7 +2,7 @@
 //! beside the same without empty ones, cuDNN on all of it, and cuBLAS on an image-to-column matrix that is there already (making it is not inside).
 
 use crate::device::{Buffer, Gpu, Result};
-use crate::dynamic::{stream, text};
+use crate::families::gather_gemm::pit_matmul::{stream, text};
 use crate::peers::cublas::CuBlas;
 use crate::peers::cudnn::CuDnn;
 use crate::problems::{Dtype, SEED};

@@ -4,8 +4,8 @@
 //! `m` are the rows of all items, `k` the columns, `nnz` the elements of the columns that are not empty; the rate counts A once.
 
 use crate::device::{Gpu, Result};
-use crate::dynamic::{stream, text};
-use crate::encoder::in_a_graph;
+use crate::families::gather_gemm::pit_matmul::{stream, text};
+use crate::layers::encoder::in_a_graph;
 use crate::problems::SEED;
 use crate::record::{Recorder, Row};
 use crate::timing::{Effort, measure};

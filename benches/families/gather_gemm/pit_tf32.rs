@@ -2,7 +2,9 @@
 //! dense ones: cuBLAS in TF32, and the dense kernel that a plan takes.
 
 use crate::device::{Buffer, Gpu, Result};
-use crate::dynamic::{EXTENT, by_themselves, sample, stream, text, worst_error};
+use crate::families::gather_gemm::pit_matmul::{
+    EXTENT, by_themselves, sample, stream, text, worst_error,
+};
 use crate::peers::cublas::CuBlas;
 use crate::problems::{Dtype, SEED};
 use crate::record::{Recorder, Row};

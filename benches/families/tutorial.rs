@@ -1,6 +1,6 @@
 //! The levels of docs/levels.md beside cuBLAS, on the same operands.
 
-#[path = "../tests/families/tutorial/levels/launch.rs"]
+#[path = "../../tests/families/tutorial/levels/launch.rs"]
 mod launch;
 
 use crate::case::{Values, decode};

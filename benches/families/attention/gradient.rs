@@ -2,8 +2,8 @@
 //! gradient and three products with the mask's entries. Rates count five products at the entries. Every element is checked
 //! against the CPU.
 
-use crate::attention::{Entries, mask, values};
 use crate::device::{Gpu, Result};
+use crate::families::attention::entries::{Entries, mask, values};
 use crate::problems::Dtype;
 use crate::record::{Recorder, Row};
 use crate::timing::{Effort, measure};

@@ -4,8 +4,8 @@
 //!
 //! Columns as in `attention`. Recorded as operation `attention`; a sample of queries is checked in f64.
 
-use crate::attention::values;
 use crate::device::{Gpu, Result};
+use crate::families::attention::entries::values;
 use crate::record::{Recorder, Row};
 use crate::timing::{Effort, Times, measure};
 use einsparse::formats::{Dense, bf16};

@@ -2,7 +2,7 @@
 
 use crate::Arguments;
 use crate::device::{Gpu, Result};
-use crate::entries::{row, text};
+use crate::families::convert::entries::{row, text};
 use crate::problems::{Dtype, SEED};
 use crate::record::{Recorder, Row};
 use crate::timing::measure;

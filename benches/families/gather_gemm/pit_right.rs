@@ -2,7 +2,9 @@
 //! transposition of A where A lies by rows, beside cuBLAS on the whole of it.
 
 use crate::device::{Buffer, Gpu, Result};
-use crate::dynamic::{EXTENT, sample, stream, text, uniform, worst_error};
+use crate::families::gather_gemm::pit_matmul::{
+    EXTENT, sample, stream, text, uniform, worst_error,
+};
 use crate::peers::cublas::CuBlas;
 use crate::problems::Dtype;
 use crate::record::{Recorder, Row};

@@ -2,7 +2,9 @@
 //! on the whole of it: the gradient of B in a product with a dynamic A, and layers with masked weights.
 
 use crate::device::{Buffer, Gpu, Result};
-use crate::dynamic::{EXTENT, sample, stream, text, uniform, worst_error};
+use crate::families::gather_gemm::pit_matmul::{
+    EXTENT, sample, stream, text, uniform, worst_error,
+};
 use crate::peers::cublas::CuBlas;
 use crate::problems::Dtype;
 use crate::record::{Recorder, Row};
