@@ -68,6 +68,22 @@ impl Values {
     }
 }
 
+/// The tables made by now.
+#[derive(Default)]
+pub struct Tables(Vec<Values>);
+
+impl Tables {
+    /// That of an element type.
+    pub fn of(&mut self, dtype: Dtype) -> &Values {
+        let known = self.0.iter().position(|table| table.dtype == dtype);
+        let known = known.unwrap_or_else(|| {
+            self.0.push(Values::new(dtype));
+            self.0.len() - 1
+        });
+        &self.0[known]
+    }
+}
+
 /// Appends `value` in `dtype` and returns what it was rounded to.
 fn encode(dtype: Dtype, value: f64, bytes: &mut Vec<u8>) -> f64 {
     match dtype {
@@ -167,10 +183,12 @@ impl Case<'_> {
     }
 }
 
+/// Queues one operation on the GPU's stream.
+pub type Run<'a> = Box<dyn FnMut() -> Result<()> + 'a>;
+
 /// Something that can be timed.
 pub struct Prepared<'a> {
-    /// Queues one product on the GPU's stream.
-    pub run: Box<dyn FnMut() -> Result<()> + 'a>,
+    pub run: Run<'a>,
     /// Milliseconds spent beside A, once.
     pub prepare_ms: f64,
     /// Bytes built beside A.

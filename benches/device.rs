@@ -2,13 +2,63 @@
 //!
 //! Handles stay raw (`u64` pointers, `CUstream`), so that ours and every peer work on the same ones.
 
+use cudarc::cublaslt::result::CublasError;
 use cudarc::driver::sys;
 use einsparse::module::MODULES;
 use std::ffi::{CStr, CString, c_void};
+use std::fmt;
 use std::sync::atomic::{Ordering, fence};
 
-/// A failed call, as one readable line.
-pub type Result<T> = std::result::Result<T, String>;
+/// Why something was not done, as one readable line.
+#[derive(Debug)]
+pub struct Reason(String);
+
+pub type Result<T, E = Reason> = std::result::Result<T, E>;
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Reason {}
+
+impl From<&str> for Reason {
+    fn from(reason: &str) -> Self {
+        Self(reason.into())
+    }
+}
+
+impl From<String> for Reason {
+    fn from(reason: String) -> Self {
+        Self(reason)
+    }
+}
+
+impl From<CublasError> for Reason {
+    fn from(error: CublasError) -> Self {
+        Self(format!("cublasLt: {error}"))
+    }
+}
+
+macro_rules! in_its_own_words {
+    ($($error:ty),* $(,)?) => {
+        $(impl From<$error> for Reason {
+            fn from(error: $error) -> Self {
+                Self(error.to_string())
+            }
+        })*
+    };
+}
+
+in_its_own_words!(
+    csv::Error,
+    einsparse::Error,
+    einsparse::formats::FormatError,
+    std::ffi::FromBytesUntilNulError,
+    std::ffi::NulError,
+    std::io::Error,
+);
 
 /// Nanoseconds after which the spin kernel stops waiting for the host.
 const SPIN_LIMIT: u64 = 1_000_000_000;
@@ -23,7 +73,7 @@ pub fn check(status: sys::CUresult, call: &str) -> Result<()> {
     if status == sys::CUresult::CUDA_SUCCESS {
         Ok(())
     } else {
-        Err(format!("{call}: {status:?}"))
+        Err(format!("{call}: {status:?}").into())
     }
 }
 
@@ -143,7 +193,7 @@ impl Gpu {
         let mut module = std::ptr::null_mut();
         let mut flag: *mut c_void = std::ptr::null_mut();
         let mut flag_device = 0;
-        let text = CString::new(include_str!("timing.ptx")).map_err(|e| e.to_string())?;
+        let text = CString::new(include_str!("timing.ptx"))?;
         // SAFETY: out-pointers outlive the calls; the PTX text ends with a NUL.
         unsafe {
             let non_blocking = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
@@ -260,7 +310,7 @@ impl Gpu {
         entries: usize,
         width: usize,
     ) -> Result<()> {
-        let name = CString::new(format!("scatter{size}")).map_err(|e| e.to_string())?;
+        let name = CString::new(format!("scatter{size}"))?;
         let [rows, columns, values] = sparse.map(Arg::U64);
         let sizes = [Arg::U32(entries as u32), Arg::U32(width as u32)];
         let arguments = [Arg::U64(dense), rows, columns, values, sizes[0], sizes[1]];
@@ -286,7 +336,7 @@ impl Gpu {
             1
         };
         let wide = if each > 1 { "_wide" } else { "" };
-        let name = CString::new(format!("bias_relu{size}{wide}")).map_err(|e| e.to_string())?;
+        let name = CString::new(format!("bias_relu{size}{wide}"))?;
         let arguments = [Arg::U64(c), Arg::U64(bias), Arg::U32(width as u32)];
         let grid = [width.div_ceil(each * 256) as u32, rows as u32];
         self.launch_grid(function(self.module, &name)?, grid, 256, &arguments)
@@ -369,7 +419,7 @@ fn device_name(device: sys::CUdevice) -> Result<String> {
     // SAFETY: at most 128 bytes are written, the last of them a NUL.
     let status = unsafe { sys::cuDeviceGetName(name.as_mut_ptr().cast(), 128, device) };
     check(status, "cuDeviceGetName")?;
-    let text = CStr::from_bytes_until_nul(&name).map_err(|e| e.to_string())?;
+    let text = CStr::from_bytes_until_nul(&name)?;
     Ok(text.to_string_lossy().into_owned())
 }
 

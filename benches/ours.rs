@@ -4,6 +4,7 @@
 //! another format. Bringing A into its format is not part of any time; what a plan keeps of A (`<name>@kept`) is made in
 //! `prepare_ms` and counted in `prepared_bytes`.
 
+use crate::bench::precise;
 use crate::case::{Case, Engine, Prepared};
 use crate::device::{Buffer, Result};
 use crate::problems::{Dtype, Problem};
@@ -11,10 +12,9 @@ use einsparse::driver::RawStream;
 use einsparse::formats::{AnySparse, Csr, Dense, Format, Role, bf16, f16};
 use einsparse::kernels::abi::{WalkKind, Zeros};
 use einsparse::registry::{Scalar, find};
-use einsparse::{Context, Error, Options, Plan, Precision, RawSpmm, SparseTensor, ValuesRule};
+use einsparse::{Context, Error, Options, Plan, RawSpmm, SparseTensor, ValuesRule};
 use std::any::Any;
 use std::cell::RefCell;
-use std::fmt::Display;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -67,7 +67,7 @@ pub(crate) use by_dtype;
 
 /// Opens ours on the GPU's primary context; `auto_only` leaves the forced variants out, `chosen` all but those, where there are any.
 pub fn open(auto_only: bool, chosen: Vec<String>) -> Result<Einsparse> {
-    let context = Context::cuda(0).map_err(text)?;
+    let context = Context::cuda(0)?;
     let stored = RefCell::default();
     Ok(Einsparse {
         context,
@@ -105,16 +105,10 @@ const GROUPS: Format = Format::GroupCoo {
 
 impl Einsparse {
     fn options(&self, case: &Case<'_>, variant: Option<&str>, values: ValuesRule) -> Options {
-        let tf32 = case.dtype() == Dtype::Tf32;
         Options {
-            precision: if tf32 {
-                Precision::Tf32
-            } else {
-                Precision::Full
-            },
             values,
             variant: variant.map(str::to_owned),
-            ..Options::default()
+            ..precise(case.dtype())
         }
     }
 
@@ -136,18 +130,18 @@ impl Einsparse {
     fn store<T: Scalar>(&self, case: &Case<'_>, format: Format) -> Result<Stored<T>> {
         let (_, _, nnz) = case.problem.extents();
         let pattern = case.problem.pattern.clone();
-        let csr = Csr::new(pattern, case.values.entries::<T>(nnz)).map_err(text)?;
+        let csr = Csr::new(pattern, case.values.entries::<T>(nnz))?;
         let csr = AnySparse::from(csr);
         if format == Format::Csr {
             return Ok(Stored {
-                tensor: self.context.upload(csr).map_err(text)?,
+                tensor: self.context.upload(csr)?,
                 columns: case.operands.columns.ptr,
                 values: case.operands.values.ptr,
                 _own: Vec::new(),
             });
         }
-        let tensor = self.context.upload(convert(&csr, format)?).map_err(text)?;
-        let host = tensor.to_host().map_err(text)?;
+        let tensor = self.context.upload(convert(&csr, format)?)?;
+        let host = tensor.to_host()?;
         let arrays = host.arrays();
         let columns = arrays
             .iter()
@@ -169,7 +163,7 @@ impl Einsparse {
         a: &SparseTensor<T>,
         variant: Option<&str>,
         values: ValuesRule,
-    ) -> std::result::Result<Plan<T>, Error> {
+    ) -> Result<Plan<T>, Error> {
         let plan = self.timed(case, (a, &shape_of_b(case)?), variant, values)?;
         Ok(plan.0)
     }
@@ -181,7 +175,7 @@ impl Einsparse {
         (a, b): (&SparseTensor<T>, &Dense<T>),
         variant: Option<&str>,
         values: ValuesRule,
-    ) -> std::result::Result<(Plan<T>, f64), Error> {
+    ) -> Result<(Plan<T>, f64), Error> {
         let operands = [("A", a.into()), ("B", b.into())];
         let options = self.options(case, variant, values);
         let start = Instant::now();
@@ -203,15 +197,14 @@ impl Einsparse {
             let plan = match self.plan(case, &a.tensor, None, ValuesRule::EachRun) {
                 Ok(plan) => plan,
                 Err(Error::NoKernel { .. }) => continue,
-                Err(other) => return Err(other.to_string()),
+                Err(other) => return Err(other.into()),
             };
             let new = plan.choice().candidates.iter().map(|c| c.name.to_owned());
             names.extend(new.filter(|name| format == format_of(name, case.problem)));
         }
         if natural(case.problem) == Format::Csr {
             let a = self.tensor::<T>(case, Format::Csr)?;
-            let plan = self.plan(case, &a.tensor, None, ValuesRule::Kept);
-            let plan = plan.map_err(text)?;
+            let plan = self.plan(case, &a.tensor, None, ValuesRule::Kept)?;
             let kept = plan.choice().candidates.iter().filter(|c| c.kept.is_some());
             names.extend(kept.map(|c| format!("{}@{KEPT}", c.name)));
         }
@@ -237,10 +230,10 @@ impl Einsparse {
             ValuesRule::EachRun
         };
         let stored = self.tensor::<T>(case, format)?;
-        let b = shape_of_b::<T>(case).map_err(text)?;
+        let b = shape_of_b::<T>(case)?;
         // The first one may load modules, which happens once a process.
         let asked = (&stored.tensor, &b);
-        let timed = || self.timed(case, asked, forced, values).map_err(text);
+        let timed = || self.timed(case, asked, forced, values);
         let prepare_ms = timed()?.1;
         let (plan, again_ms) = timed()?;
         let (zeros, note) = said_of(&plan, stored.tensor.format(), again_ms);
@@ -259,7 +252,7 @@ impl Einsparse {
             let _alive = &stored;
             // SAFETY: A, B and C have the planned shapes, type and pattern and outlive the closure, which owns A;
             // the stream belongs to the primary context that both sides share.
-            unsafe { plan.run_raw(&raw, RawStream::from_raw(stream)) }.map_err(text)
+            Ok(unsafe { plan.run_raw(&raw, RawStream::from_raw(stream)) }?)
         };
         Ok(Prepared {
             run: Box::new(run),
@@ -289,21 +282,21 @@ fn said_of<T: Scalar>(plan: &Plan<T>, format: Format, again_ms: f64) -> (&'stati
 }
 
 /// A B of the case's shape, with which alone is planned.
-fn shape_of_b<T: Scalar>(case: &Case<'_>) -> std::result::Result<Dense<T>, Error> {
+fn shape_of_b<T: Scalar>(case: &Case<'_>) -> Result<Dense<T>, Error> {
     let (_, k, _) = case.problem.extents();
     Ok(Dense::zeros(vec![k, case.n])?)
 }
 
 /// CSR in another format; groups are made at least 4 wide, which the kernels want.
 pub fn convert<T: Scalar>(csr: &AnySparse<T>, format: Format) -> Result<AnySparse<T>> {
-    let converted = csr.convert(format).map_err(text)?;
+    let converted = csr.convert(format)?;
     match converted.format() {
         Format::GroupCoo {
             axis,
             group: Some(g),
         } if g % 4 != 0 => {
             let group = Some(g.next_multiple_of(4));
-            csr.convert(Format::GroupCoo { axis, group }).map_err(text)
+            Ok(csr.convert(Format::GroupCoo { axis, group })?)
         }
         _ => Ok(converted),
     }
@@ -370,9 +363,4 @@ impl Engine for Einsparse {
     fn tolerance(&self, _dtype: Dtype) -> Option<f64> {
         None
     }
-}
-
-/// An error in words.
-pub fn text(error: impl Display) -> String {
-    error.to_string()
 }

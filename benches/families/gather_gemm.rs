@@ -2,6 +2,7 @@
 
 pub mod conv;
 pub mod ffn;
+pub mod micro;
 pub mod moe;
 pub mod pit_conv;
 pub mod pit_matmul;

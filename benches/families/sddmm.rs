@@ -2,21 +2,19 @@
 //!
 //! In the record `m` and `k` are S's extents, as A's in `spmm`, and `n` is the number of terms.
 
-use crate::Arguments;
-use crate::case::{Values, decode};
+use crate::bench::{Bench, Place, precise, timed};
+use crate::case::{Run, Tables, Values, decode};
+use crate::check::Sum;
 use crate::device::{Buffer, Gpu, Result};
-use crate::ours::{by_dtype, text};
+use crate::ours::by_dtype;
 use crate::peers::cublas::CuBlas;
 use crate::peers::sddmm::CuSparseSddmm;
 use crate::problems::{Dtype, Problem, Source, Workload};
-use crate::record::{Limits, Recorder, Row};
+use crate::record::Row;
 use crate::sweep::Tally;
-use crate::timing::{Times, measure};
-use einsparse::driver::RawStream;
 use einsparse::formats::{Csr, Dense, bf16, f16};
 use einsparse::registry::Scalar;
-use einsparse::{Context, Options, Precision, RawSampled, SparseTensor};
-use std::time::Instant;
+use einsparse::{Options, RawSampled, SparseTensor};
 
 /// Name of the operation.
 pub const OP: &str = "sddmm";
@@ -44,30 +42,17 @@ pub fn workloads(all: &mut Vec<Workload>) {
         })
         .collect();
     let uniform = |density| Source::Uniform(4096, 4096, density);
+    let attention = |extent| Source::Attention(extent, 256, 0.05);
     let others: [(&str, Source, &'static [usize]); 6] = [
         ("rmat17", Source::Rmat(17), &[64, 128]),
         ("uniform-4096x4096-d0.2", uniform(0.2), &[64, 256]),
         ("uniform-4096x4096-d0.1", uniform(0.1), &[64, 256]),
         ("uniform-4096x4096-d0.05", uniform(0.05), &[64, 256]),
-        (
-            "attention-4096",
-            Source::Attention(4096, 256, 0.05),
-            &[64, 128],
-        ),
-        (
-            "attention-12288",
-            Source::Attention(12288, 256, 0.05),
-            &[128],
-        ),
+        ("attention-4096", attention(4096), &[64, 128]),
+        ("attention-12288", attention(12288), &[128]),
     ];
-    own.extend(others.map(|(name, source, ns)| Workload {
-        op: OP,
-        name: name.into(),
-        source,
-        ns,
-        dtypes: BOTH,
-        quick: true,
-    }));
+    let named = |(name, source, ns)| Workload::new(OP, name, source, (ns, BOTH), true);
+    own.extend(others.map(named));
     all.append(&mut own);
 }
 
@@ -85,48 +70,32 @@ pub struct Case<'a> {
     pub out: Buffer,
 }
 
-/// Queues one product.
-type Run<'a> = Box<dyn FnMut() -> Result<()> + 'a>;
-
 struct Sweep<'a> {
-    gpu: &'a Gpu,
-    arguments: &'a Arguments,
-    context: Context,
+    bench: &'a Bench<'a>,
     cusparse: Option<CuSparseSddmm>,
-    cublas: Option<CuBlas>,
-    cublas_tf32: Option<CuBlas>,
-    recorder: &'a mut Recorder,
+    /// In full and in TF32.
+    cublas: [Option<CuBlas>; 2],
     tally: Tally,
 }
 
 /// Runs the tables.
-pub fn run(
-    gpu: &Gpu,
-    arguments: &Arguments,
-    workloads: &[Workload],
-    recorder: &mut Recorder,
-) -> Result<Tally> {
-    let said = |reason: String| println!("left out: {reason}");
+pub fn run(place: &Place<'_>, workloads: &[Workload]) -> Result<Tally> {
+    let said = |reason| println!("left out: {reason}");
+    let bench = Bench::new(*place)?;
+    let cublas = |tf32| CuBlas::open(place.gpu, tf32).map_err(said).ok();
     let mut sweep = Sweep {
-        gpu,
-        arguments,
-        context: Context::cuda(0).map_err(text)?,
-        cusparse: CuSparseSddmm::open(gpu).map_err(said).ok(),
-        cublas: CuBlas::open(gpu, false).map_err(said).ok(),
-        cublas_tf32: CuBlas::open(gpu, true).map_err(said).ok(),
-        recorder,
+        bench: &bench,
+        cusparse: CuSparseSddmm::open(place.gpu).map_err(said).ok(),
+        cublas: [cublas(false), cublas(true)],
         tally: Tally::default(),
     };
-    let mut tables: Vec<Values> = Vec::new();
+    let mut tables = Tables::default();
     for workload in workloads {
         let problem = Problem::load(workload)?;
-        for dtype in arguments.dtypes(workload) {
-            let known = tables.iter().position(|t| t.dtype == dtype);
-            let known = known.unwrap_or_else(|| {
-                tables.push(Values::new(dtype));
-                tables.len() - 1
-            });
-            by_dtype!(dtype, T => sweep.workload::<T>(&problem, &tables[known], &arguments.ns(workload)))?;
+        let ks = place.arguments.ns(workload.ns);
+        for dtype in place.arguments.dtypes(workload.dtypes) {
+            let values = tables.of(dtype);
+            by_dtype!(dtype, T => sweep.workload::<T>(&problem, values, &ks))?;
         }
     }
     Ok(sweep.tally)
@@ -140,11 +109,11 @@ impl Sweep<'_> {
         ks: &[usize],
     ) -> Result<()> {
         let (m, n, nnz) = problem.extents();
-        let csr = Csr::new(problem.pattern.clone(), vec![T::ZERO; nnz]).map_err(text)?;
-        let tensor = self.context.upload(csr).map_err(text)?;
+        let csr = Csr::new(problem.pattern.clone(), vec![T::ZERO; nnz])?;
+        let tensor = self.bench.context.upload(csr)?;
         for &k in ks {
             let case = Case {
-                gpu: self.gpu,
+                gpu: self.bench.gpu,
                 problem,
                 dtype: values.dtype,
                 k,
@@ -167,62 +136,47 @@ impl Sweep<'_> {
         values: &Values,
         tensor: &SparseTensor<T>,
     ) -> Result<()> {
-        if !self.arguments.wants_engine("einsparse") {
+        let (bench, arguments) = (self.bench, self.bench.arguments);
+        if !arguments.wants_engine("einsparse") {
             return Ok(());
         }
         let (m, n, _) = case.problem.extents();
         // Only the shapes are planned with.
-        let (x, y) = (
-            Dense::<T>::zeros(vec![m, case.k]).map_err(text)?,
-            Dense::<T>::zeros(vec![n, case.k]).map_err(text)?,
-        );
+        let x = Dense::<T>::zeros(vec![m, case.k])?;
+        let y = Dense::<T>::zeros(vec![n, case.k])?;
         let operands = [("X", (&x).into()), ("Y", (&y).into())];
+        let raw = RawSampled {
+            columns: tensor.columns_address().unwrap_or(0),
+            x: case.x.ptr,
+            ldx: case.k,
+            y: case.y.ptr,
+            ldy: case.k,
+            mask: 0,
+            values: case.out.ptr,
+            alpha: 1.0,
+        };
         let mut names = vec![None];
         let mut next = 0;
         while next < names.len() {
             let options = Options {
-                precision: if case.dtype == Dtype::Tf32 {
-                    Precision::Tf32
-                } else {
-                    Precision::Full
-                },
                 variant: names[next].clone(),
-                ..Options::default()
+                ..precise(case.dtype)
             };
-            let start = Instant::now();
-            let plan = self
-                .context
-                .plan_sampled_with(EXPRESSION, &operands, tensor, &options)
-                .map_err(text)?;
-            let prepare_ms = start.elapsed().as_secs_f64() * 1e3;
-            if next == 0 && !(self.arguments.auto || self.arguments.is_quick()) {
+            let made =
+                || (bench.context).plan_sampled_with(EXPRESSION, &operands, tensor, &options);
+            let (plan, prepare_ms) = timed(|| Ok(made()?))?;
+            if next == 0 && !(arguments.auto || arguments.quick) {
                 let all = plan.choice().candidates.iter();
                 names.extend(all.map(|c| Some(c.name.to_owned())));
             }
-            let raw = RawSampled {
-                columns: tensor.columns_address().unwrap_or(0),
-                x: case.x.ptr,
-                ldx: case.k,
-                y: case.y.ptr,
-                ldy: case.k,
-                mask: 0,
-                values: case.out.ptr,
-                alpha: 1.0,
-            };
-            let stream = case.gpu.stream.cast();
-            let (taken, bytes) = (plan.variant(), plan.workspace_bytes());
             // SAFETY: the buffers have the planned shapes, type and pattern and outlive the closure; the stream belongs
             // to the primary context that both sides share.
-            let run = || unsafe { plan.run_raw(&raw, RawStream::from_raw(stream)) }.map_err(text);
-            let row = Row {
-                engine: "einsparse".into(),
-                variant: names[next].clone().unwrap_or_else(|| "auto".into()),
-                prepare_ms: Some(prepare_ms),
-                prepared_bytes: Some(bytes),
-                zeros: "strict".into(),
-                note: taken.into(),
-                ..Row::default()
-            };
+            let run = || Ok(unsafe { plan.run_raw(&raw, bench.raw()) }?);
+            let row = Row::default()
+                .ours(names[next].as_deref().unwrap_or("auto"))
+                .prepared(prepare_ms, plan.workspace_bytes())
+                .strict()
+                .note(plan.variant());
             let wrong = self.record(case, Some(values), row, Box::new(run))?;
             self.tally.faults += usize::from(wrong);
             next += 1;
@@ -230,82 +184,55 @@ impl Sweep<'_> {
         Ok(())
     }
 
-    fn peers(&mut self, case: &Case<'_>, values: &Values) -> Result<()> {
-        let row = |engine: &str, zeros: &str| Row {
-            engine: engine.into(),
-            variant: "default".into(),
-            zeros: zeros.into(),
-            ..Row::default()
-        };
-        if let Some(cusparse) = self.cusparse.take() {
-            if self.arguments.wants_engine("cusparse") {
-                match cusparse.prepare(case) {
-                    Ok(product) => {
-                        let run = Box::new(|| product.run());
-                        self.record(case, Some(values), row("cusparse", "strict"), run)?;
-                    }
-                    Err(reason) => println!("cusparse on {}: {reason}", case.problem.workload),
+    fn peers(&self, case: &Case<'_>, values: &Values) -> Result<()> {
+        let wants = |name| self.bench.arguments.wants_engine(name);
+        let row = |engine: &str| Row::default().by(engine, "default");
+        if let Some(cusparse) = self.cusparse.as_ref().filter(|_| wants("cusparse")) {
+            match cusparse.prepare(case) {
+                Ok(product) => {
+                    let run = Box::new(|| product.run());
+                    self.record(case, Some(values), row("cusparse").strict(), run)?;
                 }
+                Err(reason) => println!("cusparse on {}: {reason}", case.problem.workload),
             }
-            self.cusparse = Some(cusparse);
         }
         let (m, n, _) = case.problem.extents();
         let bytes = m * n * case.dtype.size();
-        let tf32 = case.dtype == Dtype::Tf32;
-        let (library, name) = if tf32 {
-            (self.cublas_tf32.take(), "cublas-tf32")
-        } else {
-            (self.cublas.take(), "cublas")
+        let (cublas, name) = match case.dtype {
+            Dtype::Tf32 => (&self.cublas[1], "cublas-tf32"),
+            _ => (&self.cublas[0], "cublas"),
         };
-        if let Some(cublas) = library {
-            if self.arguments.wants_engine(name) && bytes <= DENSE_LIMIT {
-                let whole = Buffer::new(bytes)?;
-                let (extents, pointers) = ([m, case.k, n], [case.x.ptr, case.y.ptr, whole.ptr]);
-                let run = Box::new(|| cublas.gemm_by_rows(case.dtype, extents, pointers));
-                self.record(case, None, row(name, "dense"), run)?;
-            }
-            if tf32 {
-                self.cublas_tf32 = Some(cublas);
-            } else {
-                self.cublas = Some(cublas);
-            }
+        let fits = wants(name) && bytes <= DENSE_LIMIT;
+        if let Some(cublas) = cublas.as_ref().filter(|_| fits) {
+            let whole = Buffer::new(bytes)?;
+            let (extents, pointers) = ([m, case.k, n], [case.x.ptr, case.y.ptr, whole.ptr]);
+            let run = Box::new(|| cublas.gemm_by_rows(case.dtype, extents, pointers));
+            self.record(case, None, row(name).dense(), run)?;
         }
         Ok(())
     }
 
     /// Poisons the output, runs once, checks where `values` are given, times, records. True where the result is wrong.
     fn record(
-        &mut self,
+        &self,
         case: &Case<'_>,
         values: Option<&Values>,
         row: Row,
         mut run: Run<'_>,
     ) -> Result<bool> {
         case.out.fill(0xff, case.gpu.stream)?;
-        run()?;
-        case.gpu.wait()?;
+        self.bench.once(&mut run)?;
         let wrong = values.map_or(Ok(None), |values| fault(case, values))?;
-        let Times { cold, warm, .. } = measure(case.gpu, self.arguments.effort(), &mut run)?;
-        let found = wrong.is_some();
-        let note = wrong.map_or(row.note.clone(), |wrong| format!("WRONG: {wrong}"));
-        let figures = Row::product(
-            case.problem,
-            case.k,
-            case.dtype,
-            cold,
-            warm,
-            &Limits::published(),
-        );
-        self.recorder.add(Row {
-            engine: row.engine,
-            variant: row.variant,
-            prepare_ms: row.prepare_ms,
-            prepared_bytes: row.prepared_bytes,
+        let times = self.bench.measure(run)?;
+        let figures = Row::product(case.problem, case.k, case.dtype, &times);
+        let figures = figures.by(&row.engine, row.variant);
+        let figures = figures.prepared(row.prepare_ms, row.prepared_bytes);
+        let note = wrong.as_ref().unwrap_or(&row.note);
+        self.bench.add(Row {
             zeros: row.zeros,
-            note,
-            ..figures
+            ..figures.judged(wrong.is_none(), note)
         })?;
-        Ok(found)
+        Ok(wrong.is_some())
     }
 }
 
@@ -322,9 +249,12 @@ fn fault(case: &Case<'_>, values: &Values) -> Result<Option<String>> {
         let row = pattern.offsets().partition_point(|&o| o as usize <= p) - 1;
         let column = pattern.columns()[p] as usize;
         let terms = (0..case.k).map(|i| values.a(row * case.k + i) * values.b(column * case.k + i));
-        let (sum, magnitude) = terms.fold((0.0, 0.0), |(s, a), t| (s + t, a + t.abs()));
+        let Sum {
+            value: sum,
+            size: all,
+        } = terms.collect();
         let got = decode(dtype, &found[p * size..][..size]);
-        let bound = u_out * sum.abs() + 4.0 * u_acc * (case.k as f64).sqrt() * magnitude + 3e-8;
+        let bound = u_out * sum.abs() + 4.0 * u_acc * (case.k as f64).sqrt() * all + 3e-8;
         if got.is_nan() || (got - sum).abs() > bound {
             return Ok(Some(format!("({row}, {column}) is {got}, not {sum}")));
         }

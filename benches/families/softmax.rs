@@ -3,22 +3,20 @@
 //! The limit fraction is the share of the copy's speed: the softmax reads and writes what the copy does, the gradient
 //! half as much again.
 
-use crate::Arguments;
-use crate::calibrate::copy;
+use crate::bench::{Bench, Place, timed};
+use crate::calibrate::{copied, copy};
 use crate::case::{Operands, Values};
-use crate::device::{Buffer, Gpu, Result};
-use crate::ours::{by_dtype, text};
+use crate::device::{Buffer, Result};
+use crate::ours::by_dtype;
 use crate::problems::{Dtype, Problem, SEED, Source, Workload};
-use crate::record::{Recorder, Row};
-use crate::sweep::Tally;
-use crate::timing::{Times, measure};
-use einsparse::driver::RawStream;
-use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, FormatError, bf16, f16};
+use crate::record::Row;
+use crate::sweep::{Tally, each};
+use crate::timing::Times;
+use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
 use einsparse::ops::{SoftmaxOptions, SparseSoftmax};
 use einsparse::registry::Scalar;
 use einsparse::{Context, RawSoftmax, SparseTensor};
 use rand::{Rng, SeedableRng, rngs::StdRng};
-use std::time::Instant;
 
 /// The operation's name.
 pub const OP: &str = "softmax";
@@ -28,13 +26,9 @@ const ATTENTION: (usize, f64) = (256, 0.05);
 
 /// Attention masks, and patterns of the products' tables.
 pub fn workloads(products: &[Workload]) -> Vec<Workload> {
-    let workload = |name: String, source: Source, quick: bool| Workload {
-        op: OP,
-        name,
-        source,
-        ns: &[0],
-        dtypes: if quick { DTYPES } else { &DTYPES[..2] },
-        quick,
+    let workload = |name: String, source: Source, quick: bool| {
+        let dtypes = if quick { DTYPES } else { &DTYPES[..2] };
+        Workload::new(OP, name, source, (&[0], dtypes), quick)
     };
     let mut all = Vec::new();
     for extent in [4096, 12_288] {
@@ -48,22 +42,15 @@ pub fn workloads(products: &[Workload]) -> Vec<Workload> {
     let names = ["uniform-4096x4096", "rmat17", "uniform1M-16", "dlmc/"];
     let wanted = |w: &&Workload| w.op == "spmm" && names.iter().any(|n| w.name.starts_with(n));
     for product in products.iter().filter(wanted) {
-        let quick = product.quick && !product.name.starts_with("dlmc/");
-        all.push(workload(
-            product.name.clone(),
-            product.source.clone(),
-            quick,
-        ));
+        let (name, source) = (product.name.clone(), product.source.clone());
+        let quick = product.quick && !name.starts_with("dlmc/");
+        all.push(workload(name, source, quick));
     }
     all
 }
 
 /// The last `band` columns up to the diagonal, and of those in front each with probability `share`.
-pub fn attention(
-    extent: usize,
-    band: usize,
-    share: f64,
-) -> std::result::Result<CsrPattern, FormatError> {
+pub fn attention(extent: usize, band: usize, share: f64) -> Result<CsrPattern> {
     let mut rng = StdRng::seed_from_u64(SEED);
     let (mut offsets, mut columns) = (vec![0], Vec::new());
     for row in 0..extent {
@@ -81,38 +68,21 @@ pub fn attention(
         columns.extend(start as u32..=row as u32);
         offsets.push(columns.len() as u32);
     }
-    CsrPattern::new(extent, extent, offsets, columns)
+    Ok(CsrPattern::new(extent, extent, offsets, columns)?)
 }
 
 /// Runs the tables.
-pub fn run(
-    gpu: &Gpu,
-    arguments: &Arguments,
-    workloads: &[Workload],
-    recorder: &mut Recorder,
-) -> Result<Tally> {
-    let mut tally = Tally::default();
-    for workload in workloads {
-        let problem = Problem::load(workload)?;
-        for dtype in arguments.dtypes(workload) {
-            tally.cases += 1;
-            let outcome = by_dtype!(dtype, T => {
-                Case::<T>::new(&problem, dtype).and_then(|c| c.measured(gpu, arguments, recorder))
-            });
-            match outcome {
-                Ok(faults) => tally.faults += faults,
-                Err(reason) => {
-                    println!("{OP} on {} {dtype}: {reason}", workload.name);
-                    tally.faults += 1;
-                }
-            }
-        }
-    }
-    Ok(tally)
+pub fn run(place: &Place<'_>, workloads: &[Workload]) -> Result<Tally> {
+    each(
+        place,
+        workloads,
+        |problem, dtype| by_dtype!(dtype, T => Case::<T>::new(place, problem, dtype)?.measured()),
+    )
 }
 
 /// Scores and an upstream gradient on the device, and what must come out.
 struct Case<'a, T> {
+    bench: Bench<'a>,
     problem: &'a Problem,
     dtype: Dtype,
     operands: Operands,
@@ -126,30 +96,27 @@ struct Case<'a, T> {
 }
 
 impl<'a, T: Scalar> Case<'a, T> {
-    fn new(problem: &'a Problem, dtype: Dtype) -> Result<Self> {
+    fn new(place: &'a Place<'a>, problem: &'a Problem, dtype: Dtype) -> Result<Self> {
         let (_, _, nnz) = problem.extents();
         let values = Values::new(dtype);
-        let csr = Csr::new(problem.pattern.clone(), values.entries::<T>(nnz)).map_err(text)?;
+        let csr = Csr::new(problem.pattern.clone(), values.entries::<T>(nnz))?;
         let csr = AnySparse::from(csr);
-        let (context, cpu) = (Context::cuda(0).map_err(text)?, Context::cpu());
-        let made = |on: &Context| on.upload(csr.clone()).map_err(text);
+        let (bench, cpu) = (Bench::new(*place)?, Context::cpu());
+        let made = |on: &Context| on.upload(csr.clone());
         let plan = |on: &Context, tensor: &SparseTensor<T>| {
-            SparseSoftmax::new(on, tensor, SoftmaxOptions::default()).map_err(text)
+            SparseSoftmax::new(on, tensor, SoftmaxOptions::default())
         };
-        let out = [made(&context)?, made(&context)?];
-        let start = Instant::now();
-        let softmax = plan(&context, &out[0])?;
-        context.synchronize().map_err(text)?;
-        let prepare_ms = start.elapsed().as_secs_f64() * 1e3;
+        let out = [made(&bench.context)?, made(&bench.context)?];
+        let (softmax, prepare_ms) = timed(|| {
+            let softmax = plan(&bench.context, &out[0])?;
+            bench.context.synchronize()?;
+            Ok(softmax)
+        })?;
         let (scores, mut given, mut gradient) = (made(&cpu)?, made(&cpu)?, made(&cpu)?);
-        let reference = plan(&cpu, &scores)?;
-        let stream = cpu.stream().map_err(text)?;
-        reference.run(&scores, &mut given, &stream).map_err(text)?;
-        reference
-            .backward(&given, &scores, &mut gradient, &stream)
-            .map_err(text)?;
-        let host =
-            |t: SparseTensor<T>| Ok::<_, String>(t.to_host().map_err(text)?.values().to_vec());
+        let (reference, stream) = (plan(&cpu, &scores)?, cpu.stream()?);
+        reference.run(&scores, &mut given, &stream)?;
+        reference.backward(&given, &scores, &mut gradient, &stream)?;
+        let host = |t: SparseTensor<T>| -> Result<Vec<T>> { Ok(t.to_host()?.values().to_vec()) };
         Ok(Case {
             problem,
             dtype,
@@ -157,19 +124,19 @@ impl<'a, T: Scalar> Case<'a, T> {
             softmax,
             prepare_ms,
             wanted: [host(given)?, host(gradient)?],
-            upstream: made(&context)?,
+            upstream: made(&bench.context)?,
+            bench,
             out,
         })
     }
 
     /// Copy, softmax, gradient; the number of wrong results.
-    fn measured(&self, gpu: &Gpu, arguments: &Arguments, recorder: &mut Recorder) -> Result<usize> {
-        let effort = arguments.effort();
-        let bytes = self.operands.values.bytes;
+    fn measured(&self) -> Result<usize> {
+        let (bench, bytes) = (&self.bench, self.operands.values.bytes);
         let to = Buffer::new(bytes)?;
-        let copied = measure(gpu, effort, &mut || copy(gpu, &self.operands.values, &to))?;
+        let copied = bench.measure(|| copy(bench.gpu, &self.operands.values, &to))?;
         drop(to);
-        recorder.add(self.row("driver", "copy", &copied, 2 * bytes))?;
+        bench.add(self.row(&copied, 2 * bytes).by("driver", "copy"))?;
         let address = |t: &SparseTensor<T>| t.values_address().unwrap_or(0);
         let scores = address(&self.upstream);
         let [given, gradient] = [0, 1].map(|i| address(&self.out[i]));
@@ -186,61 +153,41 @@ impl<'a, T: Scalar> Case<'a, T> {
         };
         let mut faults = 0;
         for (step, (raw, passes)) in [(forward, 2), (backward, 3)].iter().enumerate() {
-            let stream = gpu.stream.cast();
-            let mut run = || {
-                // SAFETY: values of the planned pattern and type, which outlive the measurement; the stream belongs to
-                // the primary context that both sides share.
-                unsafe { self.softmax.run_raw(raw, RawStream::from_raw(stream)) }.map_err(text)
-            };
-            let times = measure(gpu, effort, &mut run)?;
-            let of_copy = |copy: f64, own: f64| *passes as f64 / 2.0 * copy / own;
+            // SAFETY: values of the planned pattern and type, which outlive the measurement; the stream belongs to the
+            // primary context that both sides share.
+            let times = bench.measure(|| unsafe { self.softmax.run_raw(raw, bench.raw()) })?;
             let wrong = self.wrong(step)?;
             faults += usize::from(wrong);
-            let warm = of_copy(copied.warm, times.warm);
-            let row = self.row(
-                "einsparse",
-                self.softmax.variants()[step],
-                &times,
-                passes * bytes,
-            );
-            recorder.add(Row {
-                limit_fraction: (!wrong).then(|| of_copy(copied.cold, times.cold)),
-                ms: if wrong { f64::NAN } else { times.cold },
-                note: match wrong {
-                    true => "WRONG".into(),
-                    false => format!("{:.0} % of a copy warm", 100.0 * warm),
-                },
-                prepare_ms: Some(self.prepare_ms),
-                prepared_bytes: Some(self.softmax.workspace_bytes()),
-                ..row
-            })?;
+            let row = self
+                .row(&times, passes * bytes)
+                .ours(self.softmax.variants()[step])
+                .limit(*passes as f64 / 2.0 * copied.cold)
+                .prepared(self.prepare_ms, self.softmax.workspace_bytes());
+            let warm = *passes as f64 / 2.0 * copied.warm / times.warm;
+            bench.add(row.note(said(!wrong, warm)))?;
         }
         if self.problem.workload.starts_with("attention-4096") {
-            faults += usize::from(!self.heads(gpu, arguments, recorder)?);
+            faults += usize::from(!self.heads()?);
         }
         Ok(faults)
     }
 
     /// The softmax of eight heads in one launch, beside a copy of as many values: right where each head is, bit for bit, what
     /// it is alone.
-    fn heads(&self, gpu: &Gpu, arguments: &Arguments, recorder: &mut Recorder) -> Result<bool> {
+    fn heads(&self) -> Result<bool> {
         const HEADS: usize = 8;
-        let context = Context::cuda(0).map_err(text)?;
+        let bench = self.bench.anew()?;
         let options = SoftmaxOptions {
             heads: HEADS,
             ..SoftmaxOptions::default()
         };
-        let softmax = SparseSoftmax::new(&context, &self.upstream, options).map_err(text)?;
-        let one = self.upstream.to_host().map_err(text)?;
+        let softmax = SparseSoftmax::new(&bench.context, &self.upstream, options)?;
+        let one = self.upstream.to_host()?;
         let slots = one.values().len();
-        let all = Dense::new([HEADS, slots], one.values().repeat(HEADS)).map_err(text)?;
+        let all = Dense::new([HEADS, slots], one.values().repeat(HEADS))?;
         let stride = slots.next_multiple_of(8);
-        let scores = context
-            .upload_strided(&all, stride, T::ZERO)
-            .map_err(text)?;
-        let out = context
-            .upload_strided(&all, stride, T::ZERO)
-            .map_err(text)?;
+        let upload = || bench.context.upload_strided(&all, stride, T::ZERO);
+        let (scores, out) = (upload()?, upload()?);
         let raw = RawSoftmax {
             input: scores.address().unwrap_or(0),
             output: out.address().unwrap_or(0),
@@ -248,50 +195,33 @@ impl<'a, T: Scalar> Case<'a, T> {
             ..RawSoftmax::default()
         };
         let bytes = HEADS * stride * size_of::<T>();
-        let (from, to) = (Buffer::new(bytes)?, Buffer::new(bytes)?);
-        let copied = measure(gpu, arguments.effort(), &mut || copy(gpu, &from, &to))?;
-        let times = measure(gpu, arguments.effort(), &mut || {
-            // SAFETY: as in `measured`.
-            unsafe { softmax.run_raw(&raw, RawStream::from_raw(gpu.stream.cast())) }.map_err(text)
-        })?;
-        let (found, alone) = (
-            out.to_dense().map_err(text)?,
-            self.out[0].to_host().map_err(text)?,
-        );
+        let copied = copied(&bench, bytes)?;
+        // SAFETY: as in `measured`.
+        let times = bench.measure(|| unsafe { softmax.run_raw(&raw, bench.raw()) })?;
+        let (found, alone) = (out.to_dense()?, self.out[0].to_host()?);
         let bits = |values: &[T]| bytemuck::cast_slice::<T, u8>(values).to_vec();
         let mut heads = found.values().chunks(slots.max(1));
         let right = heads.all(|head| bits(head) == bits(alone.values()));
-        let row = self.row("driver", "copy", &copied, 2 * bytes);
-        let name = format!("{}-h{HEADS}", self.problem.workload);
-        recorder.add(Row {
-            workload: name.clone(),
-            ..row
-        })?;
-        let row = self.row("einsparse", softmax.variants()[0], &times, 2 * bytes);
-        recorder.add(Row {
-            workload: name,
-            ms: if right { times.cold } else { f64::NAN },
-            limit_fraction: Some(copied.cold / times.cold),
-            note: match right {
-                true => format!("{:.0} % of a copy warm", 100.0 * copied.warm / times.warm),
-                false => "WRONG".into(),
-            },
-            prepared_bytes: Some(softmax.workspace_bytes()),
-            ..row
-        })?;
+        let row = |times: &Times| Row {
+            workload: format!("{}-h{HEADS}", self.problem.workload),
+            ..self.row(times, 2 * bytes)
+        };
+        bench.add(row(&copied).by("driver", "copy"))?;
+        let own = row(&times).ours(softmax.variants()[0]).limit(copied.cold);
+        let own = own.prepared(None, softmax.workspace_bytes());
+        bench.add(own.note(said(right, copied.warm / times.warm)))?;
         Ok(right)
     }
 
     /// Whether an entry is off by more than the roundoff of the output and of f32 arithmetic.
     fn wrong(&self, step: usize) -> Result<bool> {
-        let found = self.out[step].to_host().map_err(text)?;
+        let found = self.out[step].to_host()?;
         let (relative, accumulator) = self.dtype.roundoff();
         let relative = 4.0 * relative + 64.0 * accumulator;
         // Below 2^-14 f16 has steps of 2^-24.
-        let least = if self.dtype == Dtype::F16 {
-            0.5f64.powi(23)
-        } else {
-            0.0
+        let least = match self.dtype {
+            Dtype::F16 => 0.5f64.powi(23),
+            _ => 0.0,
         };
         let [given, wanted] = [&self.wanted[0], &self.wanted[step]];
         let far = |((found, wanted), given): ((&T, &T), &T)| {
@@ -303,22 +233,19 @@ impl<'a, T: Scalar> Case<'a, T> {
         Ok(found.values().iter().zip(wanted).zip(given).any(far))
     }
 
-    fn row(&self, engine: &str, variant: &str, times: &Times, bytes: usize) -> Row {
-        let (m, k, nnz) = self.problem.extents();
-        Row {
-            op: OP.into(),
-            workload: self.problem.workload.clone(),
-            m,
-            k,
-            nnz,
-            dtype: self.dtype.to_string(),
-            engine: engine.into(),
-            variant: variant.into(),
-            ms: times.cold,
-            ms_warm: Some(times.warm),
-            gbps: Some(bytes as f64 / times.cold / 1e6),
-            note: format!("{bytes} bytes read and written"),
-            ..Row::default()
-        }
+    fn row(&self, times: &Times, bytes: usize) -> Row {
+        let (p, (m, k, nnz)) = (self.problem, self.problem.extents());
+        Row::new(OP, &p.workload, [m, k, 0], nnz, self.dtype)
+            .timed(times)
+            .bytes(bytes as f64)
+            .note(format!("{bytes} bytes read and written"))
+    }
+}
+
+/// The note of a row: the share of a copy, warm.
+fn said(right: bool, share: f64) -> String {
+    match right {
+        true => format!("{:.0} % of a copy warm", 100.0 * share),
+        false => "WRONG".into(),
     }
 }

@@ -3,16 +3,18 @@
 #[path = "../../tests/families/tutorial/levels/launch.rs"]
 mod launch;
 
-use crate::case::{Values, decode};
-use crate::device::{Buffer, Gpu, Result, is_built};
+use crate::bench::Bench;
+use crate::case::Values;
+use crate::check::{elements, relative_error};
+use crate::device::{Buffer, Result, is_built};
 use crate::peers::cublas::CuBlas;
 use crate::problems::Dtype;
-use crate::record::{Recorder, Row};
-use crate::timing::{Effort, Times, measure};
-use einsparse::Context;
-use einsparse::driver::RawStream;
+use crate::record::Row;
+use crate::timing::Times;
 use launch::{Level, levels};
 
+/// Name of the operation.
+pub const OP: &str = "levels";
 /// m and n.
 const EXTENT: usize = 4096;
 /// k: the case that counts, and twice of it. The difference is what the stages take, the rest is begin and end.
@@ -21,32 +23,16 @@ const DEPTHS: [usize; 2] = [4096, 8192];
 const TOLERANCE: f64 = 1e-3;
 
 /// Every level and cuBLAS, in one run.
-pub fn run(gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
+pub fn run(bench: &Bench<'_>) -> Result<()> {
     if !is_built("levels") {
         return Ok(());
     }
-    let cublas = CuBlas::open(gpu, false)?;
-    let mut wrong = Vec::new();
-    for k in DEPTHS {
-        wrong.extend(product(gpu, effort, &cublas, k, recorder)?);
-    }
-    if wrong.is_empty() {
-        Ok(())
-    } else {
-        Err(format!("wrong: {}", wrong.join(", ")))
-    }
+    let cublas = CuBlas::open(bench.gpu, false)?;
+    (DEPTHS.into_iter()).try_for_each(|k| product(&bench.anew()?, &cublas, k))
 }
 
-/// One case. Returns the levels that are wrong.
-fn product(
-    gpu: &Gpu,
-    effort: Effort,
-    cublas: &CuBlas,
-    k: usize,
-    recorder: &mut Recorder,
-) -> Result<Vec<&'static str>> {
-    let context = Context::cuda(0).map_err(|e| e.to_string())?;
-    let device = context.device().ok_or("no device")?;
+fn product(bench: &Bench<'_>, cublas: &CuBlas, k: usize) -> Result<()> {
+    let device = bench.context.device().ok_or("no device")?;
     let values = Values::new(Dtype::F16);
     let a = values.upload(EXTENT * k, 0)?;
     let b = values.upload(k * EXTENT, 77)?;
@@ -54,68 +40,29 @@ fn product(
     let (c, expected) = (c()?, c()?);
     let extents = [EXTENT, k, EXTENT];
     let mut gemm = || cublas.gemm(Dtype::F16, extents, [a.ptr, b.ptr, expected.ptr]);
-    gemm()?;
-    gpu.wait()?;
-    let expected_elements = elements(&expected)?;
-    let mut wrong = Vec::new();
+    bench.once(&mut gemm)?;
+    let reference = elements(&expected, Dtype::F16)?;
     for level in levels() {
-        let launch = Level::new(device, level, extents, [a.ptr, b.ptr, c.ptr]);
-        let launch = launch.map_err(|e| e.to_string())?;
-        let mut product = || {
-            // SAFETY: the stream is that of the primary context, which both sides share; the buffers hold matrices of
-            // these extents and outlive the measurement.
-            unsafe { launch.run(RawStream::from_raw(gpu.stream.cast())) }.map_err(|e| e.to_string())
-        };
-        c.fill(0xff, gpu.stream)?;
-        product()?;
-        gpu.wait()?;
-        let error = relative_error(&elements(&c)?, &expected_elements);
-        let right = error <= TOLERANCE;
-        if !right {
-            wrong.push(level.name);
-        }
-        let head = if right { "" } else { "WRONG: " };
-        let times = measure(gpu, effort, &mut product)?;
-        recorder.add(Row {
-            note: format!("{head}err {error:.1e} against cuBLAS"),
-            ..row(k, "einsparse", level.name, &times)
-        })?;
+        let launch = Level::new(device, level, extents, [a.ptr, b.ptr, c.ptr])?;
+        // SAFETY: the stream is that of the primary context, which both sides share; the buffers hold matrices of these
+        // extents and outlive the measurement.
+        let mut product = || unsafe { launch.run(bench.raw()) };
+        c.fill(0xff, bench.gpu.stream)?;
+        bench.once(&mut product)?;
+        let error = relative_error(&elements(&c, Dtype::F16)?, &reference);
+        let times = bench.measure(product)?;
+        let note = format!("err {error:.1e} against cuBLAS");
+        let row = row(k, &times).ours(level.name);
+        bench.add(row.judged(error <= TOLERANCE, note))?;
     }
-    let times = measure(gpu, effort, &mut gemm)?;
-    recorder.add(row(k, "cublas", "dense", &times))?;
-    Ok(wrong)
+    let times = bench.measure(gemm)?;
+    bench.add(row(k, &times).by("cublas", "dense"))
 }
 
-fn row(k: usize, engine: &str, variant: &str, times: &Times) -> Row {
-    Row {
-        op: "levels".into(),
-        workload: format!("dense-{EXTENT}x{k}x{EXTENT}"),
-        m: EXTENT,
-        k,
-        n: EXTENT,
-        nnz: EXTENT * k,
-        dtype: Dtype::F16.to_string(),
-        engine: engine.into(),
-        variant: variant.into(),
-        ms: times.cold,
-        ms_warm: Some(times.warm),
-        gflops: Some(2.0 * (EXTENT * k * EXTENT) as f64 / times.cold / 1e6),
-        zeros: "dense".into(),
-        ..Row::default()
-    }
-}
-
-fn elements(matrix: &Buffer) -> Result<Vec<f64>> {
-    let mut bytes = vec![0u8; matrix.bytes];
-    matrix.read(0, &mut bytes)?;
-    let one = |bytes| decode(Dtype::F16, bytes);
-    Ok(bytes.chunks(2).map(one).collect())
-}
-
-/// In the Frobenius norm; NaN where a level left elements unwritten.
-fn relative_error(found: &[f64], expected: &[f64]) -> f64 {
-    let pairs = found.iter().zip(expected);
-    let error: f64 = pairs.map(|(x, y)| (x - y) * (x - y)).sum();
-    let norm: f64 = expected.iter().map(|y| y * y).sum();
-    (error / norm).sqrt()
+fn row(k: usize, times: &Times) -> Row {
+    let workload = format!("dense-{EXTENT}x{k}x{EXTENT}");
+    Row::new(OP, workload, [EXTENT, k, EXTENT], EXTENT * k, Dtype::F16)
+        .timed(times)
+        .flops(2.0 * (EXTENT * k * EXTENT) as f64)
+        .dense()
 }

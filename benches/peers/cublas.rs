@@ -32,11 +32,9 @@ impl Addresses {
 }
 
 fn check(status: sys::cublasStatus_t, call: &str) -> Result<()> {
-    let fine = status == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS;
-    if fine {
-        Ok(())
-    } else {
-        Err(format!("{call}: {status:?}"))
+    match status {
+        sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS => Ok(()),
+        _ => Err(format!("{call}: {status:?}").into()),
     }
 }
 

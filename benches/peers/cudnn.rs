@@ -17,11 +17,9 @@ pub struct CuDnn {
 }
 
 fn check(status: sys::cudnnStatus_t, call: &str) -> Result<()> {
-    let fine = status == sys::cudnnStatus_t::CUDNN_STATUS_SUCCESS;
-    if fine {
-        Ok(())
-    } else {
-        Err(format!("{call}: {status:?}"))
+    match status {
+        sys::cudnnStatus_t::CUDNN_STATUS_SUCCESS => Ok(()),
+        _ => Err(format!("{call}: {status:?}").into()),
     }
 }
 

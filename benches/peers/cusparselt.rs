@@ -73,7 +73,7 @@ impl CuSparseLt {
         let function = *function.map_err(|e| format!("{name}: {e}"))?;
         match call(function) {
             0 => Ok(()),
-            status => Err(format!("{name}: status {status}")),
+            status => Err(format!("{name}: status {status}").into()),
         }
     }
 

@@ -1,12 +1,12 @@
 //! Rows gathered for tensors, the general family, convolutions, sparsity found while running, experts.
 
-use super::products::options;
 use super::{Made, Rows, names, values};
+use crate::bench::precise;
 use crate::device::Result;
 use crate::families::gather_gemm::conv::voxels;
+use crate::families::gather_gemm::micro::{EXTENT, sample};
 use crate::families::gather_gemm::pit_conv::{IMAGES, LAYERS};
-use crate::families::gather_gemm::pit_matmul::{EXTENT, sample};
-use crate::ours::{SPMM, by_dtype, text};
+use crate::ours::{SPMM, by_dtype};
 use crate::problems::{Dtype, SEED};
 use einsparse::dynamic::{
     ConvolutionAxis, ConvolutionOptions, ConvolutionShape, DynamicConvolution, Expected,
@@ -71,7 +71,8 @@ fn places(shape: &[usize], entries: usize) -> Result<CooPattern> {
     all.sort_unstable();
     all.dedup();
     let axis = |axis: usize| all.iter().map(|place| place[axis]).collect();
-    CooPattern::new(shape.to_vec(), (0..shape.len()).map(axis).collect()).map_err(text)
+    let coords = (0..shape.len()).map(axis).collect();
+    Ok(CooPattern::new(shape.to_vec(), coords)?)
 }
 
 /// MTTKRP of every mode, TTM, products at the entries.
@@ -87,9 +88,9 @@ fn tensors<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
         rows.group("tensors", name, |rows| {
             let pattern = places(shape, entries)?;
             let count = pattern.coords()[0].len();
-            let host = Coo::new(pattern, values::<T>(count, 0)).map_err(text)?;
-            let tensor = rows.context.upload(host.clone()).map_err(text)?;
-            let sampled = RefCell::new(rows.context.upload(host).map_err(text)?);
+            let host = Coo::new(pattern, values::<T>(count, 0))?;
+            let tensor = rows.context.upload(host.clone())?;
+            let sampled = RefCell::new(rows.context.upload(host)?);
             for n in COLUMNS {
                 let factors: Vec<Tensor<T>> = shape
                     .iter()
@@ -118,7 +119,7 @@ fn mttkrp<T: Scalar>(
     for mode in [0, order - 1] {
         let others: Vec<usize> = (0..order).filter(|&axis| axis != mode).collect();
         let own: Vec<String> = others.iter().map(|axis| format!("F{axis}")).collect();
-        let expression = mttkrp_text(order, mode, &own).map_err(text)?;
+        let expression = mttkrp_text(order, mode, &own)?;
         let mut operands: Vec<(&str, Operand<'_, T>)> = vec![("T", tensor.into())];
         let given = others.iter().map(|&axis| Operand::from(&factors[axis]));
         operands.extend(own.iter().map(String::as_str).zip(given));
@@ -147,27 +148,20 @@ fn ttm<T: Scalar>(
     let n = factors[0].shape()[1];
     let axis = factors.len() - 1;
     let (context, stream) = (rows.context.clone(), rows.stream()?);
-    let first = Ttm::new(&context, tensor, axis, n).map_err(text)?;
-    let out = RefCell::new(context.zeros::<T>(&[first.count(), n]).map_err(text)?);
-    let step = kernels()
-        .iter()
-        .find(|row| row.name == first.variant())
-        .map(|row| row.step);
-    let own = kernels()
-        .iter()
-        .filter(|row| row.module == "mttkrp" && row.dtype == T::DTYPE && Some(row.step) == step);
-    let own: Vec<_> = own.map(|row| row.name).collect();
+    let first = Ttm::new(&context, tensor, axis, n)?;
+    let out = RefCell::new(context.zeros::<T>(&[first.count(), n])?);
+    let step = registry::find(first.variant()).map(|row| row.step);
+    let mut own = names("mttkrp", T::DTYPE);
+    own.retain(|name| registry::find(name).map(|row| row.step) == step);
     let make = |variant: Option<&str>| {
-        let ttm = Ttm::with_variant(&context, tensor, axis, n, variant).map_err(text)?;
+        let ttm = Ttm::with_variant(&context, tensor, axis, n, variant)?;
         let (out, stream) = (&out, &stream);
-        Ok(Made {
-            taken: vec![ttm.variant()],
-            candidates: Vec::new(),
-            run: Box::new(move || {
-                let out = &mut out.borrow_mut();
-                ttm.run(tensor, &factors[axis], out, stream).map_err(text)
-            }),
-        })
+        let taken = ttm.variant();
+        let run = move || {
+            let out = &mut out.borrow_mut();
+            ttm.run(tensor, &factors[axis], out, stream)
+        };
+        Ok(Made::alone(taken, run))
     };
     let output = rows.output::<T, T>(&out);
     rows.case(["ttm", case], &output, &own, &make)
@@ -184,16 +178,11 @@ fn at_entries<T: Scalar>(
     let (context, stream) = (rows.context.clone(), rows.stream()?);
     let all: Vec<&Tensor<T>> = factors.iter().collect();
     let make = |_: Option<&str>| {
-        let op = SampledTensor::new(&context, tensor, n).map_err(text)?;
+        let op = SampledTensor::new(&context, tensor, n)?;
         let (all, stream) = (&all, &stream);
-        Ok(Made {
-            taken: vec![op.variant()],
-            candidates: Vec::new(),
-            run: Box::new(move || {
-                op.run(Some(tensor), all, &mut out.borrow_mut(), stream)
-                    .map_err(text)
-            }),
-        })
+        let taken = op.variant();
+        let run = move || op.run(Some(tensor), all, &mut out.borrow_mut(), stream);
+        Ok(Made::alone(taken, run))
     };
     let output = rows.sparse_output::<T, T>(out);
     rows.case(["sampled_tensor", case], &output, &[], &make)
@@ -294,24 +283,19 @@ fn contractions<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
 fn messages<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
     let name = &format!("rmat14 {dtype}");
     rows.group("message", name, |rows| {
-        let pattern = generate::rmat(14, 16, SEED).map_err(text)?;
+        let pattern = generate::rmat(14, 16, SEED)?;
         let count = pattern.columns().len();
-        let graph = Csr::new(pattern.clone(), values::<T>(count, 0)).map_err(text)?;
+        let graph = Csr::new(pattern.clone(), values::<T>(count, 0))?;
         for n in [8, 32, 33, 64, 128, 256] {
             let (context, stream) = (rows.context.clone(), rows.stream()?);
             let x = rows.dense::<T>(&[pattern.cols(), n])?;
-            let y = RefCell::new(context.zeros::<T>(&[pattern.rows(), n]).map_err(text)?);
+            let y = RefCell::new(context.zeros::<T>(&[pattern.rows(), n])?);
             let make = |_: Option<&str>| {
-                let layer = MessagePassing::new(&context, graph.clone(), n, Aggregate::Max);
-                let layer = layer.map_err(text)?;
+                let layer = MessagePassing::new(&context, graph.clone(), n, Aggregate::Max)?;
                 let (x, y, stream) = (&x, &y, &stream);
-                Ok(Made {
-                    taken: vec![layer.variant()],
-                    candidates: Vec::new(),
-                    run: Box::new(move || {
-                        layer.forward(x, &mut y.borrow_mut(), stream).map_err(text)
-                    }),
-                })
+                let taken = layer.variant();
+                let run = move || layer.forward(x, &mut y.borrow_mut(), stream);
+                Ok(Made::alone(taken, run))
             };
             let output = rows.output::<T, T>(&y);
             let case = format!("{name} n{n}");
@@ -327,18 +311,14 @@ fn convolutions<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
     rows.group("conv", name, |rows| {
         let (_, voxels) = voxels()?;
         let context = rows.context.clone();
-        let map = KernelMap::submanifold(&context, &voxels, [3; 3]).map_err(text)?;
+        let map = KernelMap::submanifold(&context, &voxels, [3; 3])?;
         let map = Arc::new(map);
-        let precision = options(dtype).precision;
+        let precision = precise(dtype).precision;
         let multiplied = match precision {
             Precision::Tf32 => registry::Dtype::Tf32,
             Precision::Full => T::DTYPE,
         };
-        let own = names("conv", multiplied);
-        let own: Vec<_> = own
-            .into_iter()
-            .chain(names("conv_simt", multiplied))
-            .collect();
+        let own = [names("conv", multiplied), names("conv_simt", multiplied)].concat();
         for [c, m] in [
             [16, 16],
             [32, 32],
@@ -354,23 +334,18 @@ fn convolutions<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
             let stream = rows.stream()?;
             let x = rows.dense::<T>(&[voxels.len(), c])?;
             let w = rows.dense::<T>(&[27, c, m])?;
-            let out = RefCell::new(context.zeros::<T>(&[voxels.len(), m]).map_err(text)?);
+            let out = RefCell::new(context.zeros::<T>(&[voxels.len(), m])?);
             let make = |variant: Option<&str>| {
                 let options = ConvOptions {
                     precision,
                     variant: variant.map(str::to_owned),
                     ..ConvOptions::default()
                 };
-                let conv = SparseConv3d::<T>::new(&map, [c, m], &options).map_err(text)?;
+                let conv = SparseConv3d::<T>::new(&map, [c, m], &options)?;
                 let (x, w, out, stream) = (&x, &w, &out, &stream);
-                Ok(Made {
-                    taken: vec![conv.variant()],
-                    candidates: Vec::new(),
-                    run: Box::new(move || {
-                        conv.run(x, w, None, &mut out.borrow_mut(), stream)
-                            .map_err(text)
-                    }),
-                })
+                let taken = conv.variant();
+                let run = move || conv.run(x, w, None, &mut out.borrow_mut(), stream);
+                Ok(Made::alone(taken, run))
             };
             let output = rows.output::<T, T>(&out);
             let case = format!("{name} {c} to {m}");
@@ -387,7 +362,7 @@ fn found<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
             let name = &format!("micro{height}x{width}-e{empty} {dtype}");
             rows.group("pit", name, |rows| {
                 let (a, _) = sample::<T>((height, width), empty)?;
-                let a = rows.context.upload_dense(&a).map_err(text)?;
+                let a = rows.context.upload_dense(&a)?;
                 let expected = Expected::MicroTiles(1.0 - f64::from(empty) / 100.0);
                 let a_found: Operand<'_, T> = dynamic(&a).expecting(expected).into();
                 for n in [256, 1024, 4096] {
@@ -414,7 +389,7 @@ fn found<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
                         };
                         let case = format!("{name} n{n} {expression}");
                         let label = ["pit", case.as_str()];
-                        rows.plan::<T, T>(label, expression, &operands, &options(dtype), &others)?;
+                        rows.plan::<T, T>(label, expression, &operands, &precise(dtype), &others)?;
                     }
                 }
                 Ok(())
@@ -447,8 +422,8 @@ fn few<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
                             *value = T::ZERO;
                         }
                     }
-                    let a = Dense::new([m, k], host).map_err(text)?;
-                    let a = rows.context.upload_dense(&a).map_err(text)?;
+                    let a = Dense::new([m, k], host)?;
+                    let a = rows.context.upload_dense(&a)?;
                     let expected = Expected::MicroTiles(1.0 - f64::from(empty) / 100.0);
                     let b = rows.dense::<T>(&[k, n])?;
                     let own = dynamic(&a).expecting(expected);
@@ -459,7 +434,7 @@ fn few<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
                         ["pit_few", &case],
                         SPMM,
                         &operands,
-                        &options(dtype),
+                        &precise(dtype),
                         &others,
                     )?;
                 }
@@ -486,11 +461,11 @@ fn experts<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
         let name = &format!("experts{count}-{tokens}x{top}-{k}x{n} {dtype}");
         rows.group("grouped", name, |rows| {
             let (context, stream) = (rows.context.clone(), rows.stream()?);
-            let mut routing = Routing::new(&context, [tokens, top], count).map_err(text)?;
+            let mut routing = Routing::new(&context, [tokens, top], count)?;
             let chosen = (0..tokens * top).map(|i| (i * 7 % count) as i32).collect();
-            let chosen = Dense::new([tokens, top], chosen).map_err(text)?;
-            let chosen = context.upload_dense(&chosen).map_err(text)?;
-            routing.run(&chosen, &stream).map_err(text)?;
+            let chosen = Dense::new([tokens, top], chosen)?;
+            let chosen = context.upload_dense(&chosen)?;
+            routing.run(&chosen, &stream)?;
             let a = rows.dense::<T>(&[tokens, k])?;
             for transposed in [false, true] {
                 let shape = if transposed {
@@ -499,7 +474,7 @@ fn experts<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
                     [count, k, n]
                 };
                 let w = rows.dense::<T>(&shape)?;
-                let out = RefCell::new(context.zeros::<T>(&[tokens * top, n]).map_err(text)?);
+                let out = RefCell::new(context.zeros::<T>(&[tokens * top, n])?);
                 let make = |variant: Option<&str>| {
                     let options = GroupedOptions {
                         k,
@@ -509,17 +484,14 @@ fn experts<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
                         activation: Activation::Identity,
                         transposed,
                     };
-                    let product = GroupedMatmul::<T>::with_variant(&routing, options, variant);
-                    let product = product.map_err(text)?;
+                    let product = GroupedMatmul::<T>::with_variant(&routing, options, variant)?;
                     let (a, w, out, stream, routing) = (&a, &w, &out, &stream, &routing);
-                    Ok(Made {
-                        taken: vec![product.variant()],
-                        candidates: Vec::new(),
-                        run: Box::new(move || {
-                            let out = &mut out.borrow_mut();
-                            product.run(routing, a, w, None, out, stream).map_err(text)
-                        }),
-                    })
+                    let taken = product.variant();
+                    let run = move || {
+                        let out = &mut out.borrow_mut();
+                        product.run(routing, a, w, None, out, stream)
+                    };
+                    Ok(Made::alone(taken, run))
                 };
                 let output = rows.output::<T, T>(&out);
                 let case = format!("{name}{}", if transposed { " transposed" } else { "" });
@@ -550,7 +522,7 @@ fn by_rule<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
                         epsilon: 1e-5,
                         expected: Some(expected),
                     };
-                    let layer = EncoderLayer::<T>::new(&rows.context, &options).map_err(text)?;
+                    let layer = EncoderLayer::<T>::new(&rows.context, &options)?;
                     let case = format!("{width}-{hidden} of {expected} {dtype}");
                     rows.chosen(["encoder", &case], &layer.variants())?;
                 }
@@ -571,8 +543,7 @@ fn by_rule<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
                         axis,
                         ..ConvolutionOptions::default()
                     };
-                    let own = DynamicConvolution::<T>::new(&rows.context, shape, options);
-                    let own = own.map_err(text)?;
+                    let own = DynamicConvolution::<T>::new(&rows.context, shape, options)?;
                     let case = format!("{images}x{size}x{width} by {stride} {axis:?} {dtype}");
                     rows.chosen(["pit_conv", &case], &own.variants())?;
                 }

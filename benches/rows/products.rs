@@ -1,16 +1,16 @@
 //! Products of one sparse or dense matrix with dense ones: the tables' workloads, and widths, orders and formats beside them.
 
 use super::{Rows, values};
+use crate::bench::precise;
 use crate::device::Result;
 use crate::families::gemm::dense::SHAPES;
 use crate::families::spmm::decode;
-use crate::ours::{SPMM, by_dtype, convert, text};
-use crate::problems::{self, Dtype, Problem, SEED, Source, Workload};
+use crate::ours::{SPMM, by_dtype, convert};
+use crate::problems::{self, Dtype, Problem, SEED, Source};
 use einsparse::formats::{
     AnySparse, Bsr, Coo, CooPattern, Csr, CsrPattern, E4m3, E5m2, Format, bf16, f16, generate,
 };
-use einsparse::{Options, Precision, Scalar};
-use std::path::PathBuf;
+use einsparse::{Options, Scalar};
 use std::sync::Arc;
 
 const GROUPS: Format = Format::GroupCoo {
@@ -62,39 +62,14 @@ fn patterns() -> Vec<(&'static str, Source)> {
     ]
 }
 
-pub fn options(dtype: Dtype) -> Options {
-    let precision = match dtype {
-        Dtype::Tf32 => Precision::Tf32,
-        _ => Precision::Full,
-    };
-    Options {
-        precision,
-        ..Options::default()
-    }
-}
-
-pub fn load(op: &'static str, name: &str, source: Source) -> Result<Problem> {
-    Problem::load(&Workload {
-        op,
-        name: name.into(),
-        source,
-        ns: &[],
-        dtypes: &[],
-        quick: true,
-    })
-}
-
 pub fn entries_of<T: Scalar>(pattern: &Arc<CsrPattern>) -> Result<AnySparse<T>> {
     let values = values(pattern.columns().len(), 0);
-    Ok(Csr::new(Arc::clone(pattern), values).map_err(text)?.into())
+    Ok(Csr::new(Arc::clone(pattern), values)?.into())
 }
 
 /// The tables of `spmm` as the sweep has them, but for the largest graph.
 fn tables(rows: &mut Rows<'_>) -> Result<()> {
-    let folder =
-        std::env::var_os("EINSPARSE_DATA").map_or_else(|| PathBuf::from("data"), PathBuf::from);
-    let data = folder.join("dlmc").is_dir().then_some(folder.as_path());
-    let all = problems::workloads(data);
+    let all = problems::workloads(problems::data().as_deref());
     for workload in all.iter().filter(|w| w.op == "spmm" && w.name != "rmat20") {
         let large = workload.name.contains("1M");
         let (ns, dtypes): (&[usize], &[Dtype]) = match large {
@@ -127,7 +102,7 @@ fn entries<T: Scalar>(
     let csr = entries_of::<T>(pattern)?;
     for &format in formats {
         let a = match convert(&csr, format) {
-            Ok(a) => rows.context.upload(a).map_err(text)?,
+            Ok(a) => rows.context.upload(a)?,
             Err(reason) => {
                 println!("{name} as {format}: {reason}");
                 continue;
@@ -135,9 +110,9 @@ fn entries<T: Scalar>(
         };
         for &n in ns {
             let b = rows.dense::<T>(&[pattern.cols(), n])?;
-            let operands = [("A", (&a).into()), ("B", (&b).into())];
             let case = format!("{name} n{n} {format}");
-            rows.plan::<T, T>(["spmm", &case], SPMM, &operands, &options(dtype), &[])?;
+            let both = (&a, &b);
+            rows.product::<T, T>(("spmm", case), SPMM, both, &precise(dtype))?;
         }
     }
     Ok(())
@@ -146,7 +121,7 @@ fn entries<T: Scalar>(
 fn widths<T: Scalar>(rows: &mut Rows<'_>, name: &str, source: &Source, dtype: Dtype) -> Result<()> {
     let name = &format!("{name} {dtype}");
     rows.group("spmm", name, |rows| {
-        let problem = load("spmm", name, source.clone())?;
+        let problem = Problem::of("spmm", name, source.clone())?;
         let mut formats = vec![Format::Csr, GROUPS];
         if dtype == Dtype::F32 {
             formats.push(Format::SlicedEll);
@@ -163,14 +138,14 @@ fn widths<T: Scalar>(rows: &mut Rows<'_>, name: &str, source: &Source, dtype: Dt
         unaligned::<T>(rows, name, pattern, dtype)
     })?;
     rows.group("spmm_t", name, |rows| {
-        let problem = load("spmm_t", name, source.clone())?;
+        let problem = Problem::of("spmm_t", name, source.clone())?;
         let a = entries_of::<T>(&problem.pattern)?;
-        let a = rows.context.upload(a).map_err(text)?;
+        let a = rows.context.upload(a)?;
         for n in [4, 8, 16, 32, 33, 64, 128, 256, 512] {
             let b = rows.dense::<T>(&[problem.pattern.rows(), n])?;
-            let operands = [("A", (&a).into()), ("B", (&b).into())];
             let case = format!("{name} n{n}");
-            rows.plan::<T, T>(["spmm_t", &case], TURNED, &operands, &options(dtype), &[])?;
+            let both = (&a, &b);
+            rows.product::<T, T>(("spmm_t", case), TURNED, both, &precise(dtype))?;
         }
         Ok(())
     })
@@ -183,17 +158,14 @@ fn unaligned<T: Scalar>(
     pattern: &Arc<CsrPattern>,
     dtype: Dtype,
 ) -> Result<()> {
-    let a = rows
-        .context
-        .upload(entries_of::<T>(pattern)?)
-        .map_err(text)?;
+    let a = rows.context.upload(entries_of::<T>(pattern)?)?;
     for n in [32, 128, 256] {
         for gap in [1, 2, 4] {
             let b = rows.strided::<T>(&[pattern.cols(), n], n + gap)?;
             let c = rows.strided::<T>(&[pattern.rows(), n], n + gap)?;
             let operands = [("A", (&a).into()), ("B", (&b).into()), ("C", (&c).into())];
             let case = format!("{name} n{n} gap {gap}");
-            rows.plan::<T, T>(["spmm", &case], SPMM, &operands, &options(dtype), &[])?;
+            rows.plan::<T, T>(["spmm", &case], SPMM, &operands, &precise(dtype), &[])?;
         }
     }
     Ok(())
@@ -212,13 +184,10 @@ fn batched<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
     for (items, extent, density) in [(4, 2048, 0.05), (64, 512, 0.02), (64, 64, 0.2)] {
         let name = &format!("batch{items}-{extent}-d{density} {dtype}");
         rows.group("spmm_batched", name, |rows| {
-            let pattern = Arc::new(generate::uniform(extent, extent, density, SEED).map_err(text)?);
+            let pattern = Arc::new(generate::uniform(extent, extent, density, SEED)?);
             let csr = entries_of::<T>(&pattern)?;
-            let each = rows
-                .context
-                .upload(stacked::<T>(&pattern, items)?)
-                .map_err(text)?;
-            let one = rows.context.upload(csr).map_err(text)?;
+            let each = rows.context.upload(stacked::<T>(&pattern, items)?)?;
+            let one = rows.context.upload(csr)?;
             for n in NS {
                 let b = rows.dense::<T>(&[items, extent, n])?;
                 for (expression, a) in [
@@ -227,10 +196,14 @@ fn batched<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
                     ("C[z,m,n] = A[z,m,k] * B[z,k,n]", &each),
                     ("C[z,m,n] = A[z,k,m] * B[z,k,n]", &each),
                 ] {
-                    let operands = [("A", a.into()), ("B", (&b).into())];
                     let case = format!("{name} n{n} {expression}");
-                    let label = ["spmm_batched", case.as_str()];
-                    rows.plan::<T, T>(label, expression, &operands, &options(dtype), &[])?;
+                    let both = (a, &b);
+                    rows.product::<T, T>(
+                        ("spmm_batched", case),
+                        expression,
+                        both,
+                        &precise(dtype),
+                    )?;
                 }
             }
             Ok(())
@@ -255,8 +228,8 @@ fn stacked<T: Scalar>(pattern: &CsrPattern, items: usize) -> Result<Coo<T>> {
     }
     let count = coords[0].len();
     let shape = vec![items, pattern.rows(), pattern.cols()];
-    let pattern = CooPattern::new(shape, coords).map_err(text)?;
-    Coo::new(pattern, values(count, 0)).map_err(text)
+    let pattern = CooPattern::new(shape, coords)?;
+    Ok(Coo::new(pattern, values(count, 0))?)
 }
 
 /// Blocks of every size that kernels have or cut, in every order of axes.
@@ -274,13 +247,12 @@ fn blocks<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
         ] {
             let name = &format!("block{}x{}-{extent}-d{density} {dtype}", block.0, block.1);
             rows.group("block_spmm", name, |rows| {
-                let pattern = generate::blocks(extent, extent, block, density, SEED);
-                let pattern = pattern.map_err(text)?;
+                let pattern = generate::blocks(extent, extent, block, density, SEED)?;
                 let slots = pattern.columns().len() * block.0 * block.1;
-                let bsr = Bsr::new(pattern, values::<T>(slots, 0)).map_err(text)?;
+                let bsr = Bsr::new(pattern, values::<T>(slots, 0))?;
                 let format = Format::BlockGroupCoo { block, group: None };
-                let a = AnySparse::from(bsr).convert(format).map_err(text)?;
-                let a = rows.context.upload(a).map_err(text)?;
+                let a = AnySparse::from(bsr).convert(format)?;
+                let a = rows.context.upload(a)?;
                 for n in NS {
                     let b = rows.dense::<T>(&[extent, n])?;
                     let by_columns = rows.dense::<T>(&[n, extent])?;
@@ -293,10 +265,14 @@ fn blocks<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
                         ("C[m,n] = B[m,k] * A[n,k]", &by_columns),
                         ("C[z,m,n] = A[m,k] * B[z,k,n]", &batch),
                     ] {
-                        let operands = [("A", (&a).into()), ("B", b.into())];
                         let case = format!("{name} n{n} {expression}");
-                        let label = ["block_spmm", case.as_str()];
-                        rows.plan::<T, T>(label, expression, &operands, &options(dtype), &[])?;
+                        let both = (&a, b);
+                        rows.product::<T, T>(
+                            ("block_spmm", case),
+                            expression,
+                            both,
+                            &precise(dtype),
+                        )?;
                     }
                 }
                 Ok(())
@@ -323,10 +299,9 @@ fn dense<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
                     ("C[m,n] = A[m,k] * B[n,k]", &a, &by_columns),
                     ("C[m,n] = A[k,m] * B[n,k]", &turned, &by_columns),
                 ] {
-                    let operands = [("A", a.into()), ("B", b.into())];
                     let case = format!("{name} n{n} {expression}");
-                    let label = ["dense", case.as_str()];
-                    rows.plan::<T, T>(label, expression, &operands, &options(dtype), &[])?;
+                    let both = (a, b);
+                    rows.product::<T, T>(("dense", case), expression, both, &precise(dtype))?;
                 }
             }
             Ok(())
@@ -347,7 +322,7 @@ fn bitmaps<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
         for density in decode::DENSITIES {
             let name = &format!("decode-{m}x{k}-d{density} {dtype}");
             rows.group("spmm_bits", name, |rows| {
-                let pattern = generate::uniform(m, k, density, SEED).map_err(text)?;
+                let pattern = generate::uniform(m, k, density, SEED)?;
                 let mut formats = vec![Format::Bitmap];
                 if density <= decode::BYTES_UP_TO {
                     formats.push(Format::Bytemap);
@@ -368,18 +343,17 @@ fn two_of_four<T: Scalar, Out: Scalar>(rows: &mut Rows<'_>, expression: &str) ->
             Out::DTYPE.name()
         );
         rows.group("nm_spmm", name, |rows| {
-            let problem = load("nm_spmm", name, Source::TwoOfFour(extent))?;
+            let problem = Problem::of("nm_spmm", name, Source::TwoOfFour(extent))?;
             let a = entries_of::<T>(&problem.pattern)?;
-            let a = a.convert(Format::Nm { n: 2, m: 4 }).map_err(text)?;
-            let a = rows.context.upload(a).map_err(text)?;
+            let a = a.convert(Format::Nm { n: 2, m: 4 })?;
+            let a = rows.context.upload(a)?;
             for n in [16, 64, 128, 192, 256, 512, 1024, 4096] {
                 let by_columns = expression.contains("B[n,k]");
                 let shape = if by_columns { [n, extent] } else { [extent, n] };
                 let b = rows.dense::<T>(&shape)?;
-                let operands = [("A", (&a).into()), ("B", (&b).into())];
                 let case = format!("{name} n{n}");
-                let label = ["nm_spmm", case.as_str()];
-                rows.plan::<T, Out>(label, expression, &operands, &Options::default(), &[])?;
+                let both = (&a, &b);
+                rows.product::<T, Out>(("nm_spmm", case), expression, both, &Options::default())?;
             }
             Ok(())
         })?;
@@ -403,17 +377,15 @@ fn narrow<T: Scalar, Out: Scalar>(rows: &mut Rows<'_>) -> Result<()> {
     ] {
         let name = &format!("block{edge}-{extent}-d{density} {}", T::DTYPE.name());
         rows.group("narrow", name, |rows| {
-            let pattern = generate::blocks(extent, extent, (edge, edge), density, SEED);
-            let pattern = pattern.map_err(text)?;
+            let pattern = generate::blocks(extent, extent, (edge, edge), density, SEED)?;
             let slots = pattern.columns().len() * edge * edge;
-            let a = Bsr::new(pattern, values::<T>(slots, 0)).map_err(text)?;
-            let a = rows.context.upload(a).map_err(text)?;
+            let a = Bsr::new(pattern, values::<T>(slots, 0))?;
+            let a = rows.context.upload(a)?;
             for n in [16, 64, 128, 256, 512, 4096] {
                 let b = rows.dense::<T>(&[n, extent])?;
-                let operands = [("A", (&a).into()), ("B", (&b).into())];
                 let case = format!("{name} n{n}");
-                let label = ["narrow", case.as_str()];
-                rows.plan::<T, Out>(label, EXPRESSION, &operands, &Options::default(), &[])?;
+                let both = (&a, &b);
+                rows.product::<T, Out>(("narrow", case), EXPRESSION, both, &Options::default())?;
             }
             Ok(())
         })?;
@@ -433,17 +405,13 @@ fn integers(rows: &mut Rows<'_>) -> Result<()> {
         ("rmat14", Source::Rmat(14)),
     ] {
         rows.group("int8", name, |rows| {
-            let problem = load("int8", name, source)?;
-            let a = rows
-                .context
-                .upload(entries_of::<i8>(&problem.pattern)?)
-                .map_err(text)?;
+            let problem = Problem::of("int8", name, source)?;
+            let a = rows.context.upload(entries_of::<i8>(&problem.pattern)?)?;
             for n in [16, 33, 64, 100, 128, 200, 256, 1024] {
                 let b = rows.dense::<i8>(&[problem.pattern.cols(), n])?;
-                let operands = [("A", (&a).into()), ("B", (&b).into())];
                 let case = format!("{name} int8 n{n}");
-                let label = ["int8", case.as_str()];
-                rows.plan::<i8, i32>(label, SPMM, &operands, &Options::default(), &[])?;
+                let both = (&a, &b);
+                rows.product::<i8, i32>(("int8", case), SPMM, both, &Options::default())?;
             }
             Ok(())
         })?;

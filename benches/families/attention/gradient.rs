@@ -2,42 +2,37 @@
 //! gradient and three products with the mask's entries. Rates count five products at the entries. Every element is checked
 //! against the CPU.
 
-use crate::device::{Gpu, Result};
-use crate::families::attention::entries::{Entries, mask, values};
-use crate::problems::Dtype;
-use crate::record::{Recorder, Row};
-use crate::timing::{Effort, measure};
+use super::entries::{Entries, mask};
+use super::{Shape, drawn, options};
+use crate::bench::{Bench, timed};
+use crate::check::worse;
+use crate::device::Result;
+use crate::record::Row;
 use einsparse::formats::{Dense, bf16, f16};
-use einsparse::ops::{AttentionGradient, AttentionOptions};
+use einsparse::ops::AttentionGradient;
 use einsparse::registry::Scalar;
 use einsparse::{Context, Stream, Tensor};
-use std::fmt::Display;
-use std::time::Instant;
 
-/// Name, extent, heads, elements of a query.
-const CASES: &[(&str, usize, usize, usize)] = &[
-    ("attention-4096-h8", 4096, 8, 64),
-    ("attention-12288-h1", 12_288, 1, 128),
-    ("attention-12288-h8", 12_288, 8, 128),
+/// Name of the operation.
+pub const OP: &str = "attention_gradient";
+
+/// Name; heads, extent, elements of a query.
+const CASES: &[(&str, Shape)] = &[
+    ("attention-4096-h8", [8, 4096, 64]),
+    ("attention-12288-h1", [1, 12_288, 128]),
+    ("attention-12288-h8", [8, 12_288, 128]),
 ];
 
 /// Measures every case.
-pub fn run(gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
-    let mut wrong = Vec::new();
-    for &case in CASES {
-        let mut right = measured::<bf16>(gpu, effort, recorder, case, Dtype::Bf16)?;
-        right &= measured::<f16>(gpu, effort, recorder, case, Dtype::F16)?;
-        if case.1 == 4096 {
-            right &= measured::<f32>(gpu, effort, recorder, case, Dtype::F32)?;
-        }
-        if !right {
-            wrong.push(case.0);
+pub fn run(bench: &Bench<'_>) -> Result<()> {
+    for &(name, shape) in CASES {
+        measured::<bf16>(&bench.anew()?, name, shape, 0.5f64.powi(5))?;
+        measured::<f16>(&bench.anew()?, name, shape, 0.5f64.powi(8))?;
+        if shape[1] == 4096 {
+            measured::<f32>(&bench.anew()?, name, shape, 1e-5)?;
         }
     }
-    match wrong.is_empty() {
-        true => Ok(()),
-        false => Err(format!("wrong: {}", wrong.join(", "))),
-    }
+    Ok(())
 }
 
 /// Gradients of queries, keys and values in this context, and what made them.
@@ -45,121 +40,69 @@ struct Step<T: Scalar> {
     gradient: AttentionGradient<T>,
     operands: [Tensor<T>; 4],
     out: [Tensor<T>; 3],
+    nnz: usize,
 }
 
 impl<T: Scalar> Step<T> {
-    fn new(
-        context: &Context,
-        (extent, heads, dim): (usize, usize, usize),
-        host: &[Dense<T>; 4],
-    ) -> Result<Self> {
-        let (pattern, causal) = mask::<T>(extent, Entries::Band(0.05))?;
-        let options = AttentionOptions {
-            heads,
-            dim,
-            causal,
-            ..AttentionOptions::default()
-        };
-        let mask = context.upload(pattern).map_err(text)?;
-        let gradient = AttentionGradient::new(context, &[&mask], &options).map_err(text)?;
-        let upload = |dense: &Dense<T>| context.upload_dense(dense).map_err(text);
-        let nan = Dense::from_fn(vec![heads, extent, dim], |_| T::from_f64(f64::NAN));
-        let nan = nan.map_err(text)?;
+    fn new(context: &Context, shape: Shape, host: &[Dense<T>; 4]) -> Result<Self> {
+        let (pattern, causal) = mask::<T>(shape[1], Entries::Band(0.05))?;
+        let nnz = pattern.values().len();
+        let mask = context.upload(pattern)?;
+        let gradient = AttentionGradient::new(context, &[&mask], &options(shape, causal))?;
+        let upload = |dense: &Dense<T>| context.upload_dense(dense);
+        let nan = Dense::from_fn(shape.to_vec(), |_| T::from_f64(f64::NAN))?;
         let [q, k, v, from] = host;
         Ok(Step {
             gradient,
             operands: [upload(q)?, upload(k)?, upload(v)?, upload(from)?],
             out: [upload(&nan)?, upload(&nan)?, upload(&nan)?],
+            nnz,
         })
     }
 
     fn run(&mut self, stream: &Stream) -> Result<()> {
         let [q, k, v, from] = &self.operands;
         let [dq, dk, dv] = &mut self.out;
-        let run = self.gradient.run([q, k, v], from, [dq, dk, dv], stream);
-        run.map_err(text)
+        let gradients = [dq, dk, dv];
+        Ok((self.gradient).run([q, k, v], from, gradients, stream)?)
     }
 }
 
-fn measured<T: Scalar>(
-    gpu: &Gpu,
-    effort: Effort,
-    recorder: &mut Recorder,
-    (name, extent, heads, dim): (&str, usize, usize, usize),
-    dtype: Dtype,
-) -> Result<bool> {
-    let shape = [heads, extent, dim];
-    let [a, b, c, d] = [1, 2, 3, 4].map(|seed| values::<T>(shape, seed));
-    let host = [a?, b?, c?, d?];
-    let context = Context::cuda(0).map_err(text)?;
-    let start = Instant::now();
-    let mut step = Step::new(&context, (extent, heads, dim), &host)?;
-    let prepare_ms = start.elapsed().as_secs_f64() * 1e3;
-    // SAFETY: the bench's stream belongs to the primary context and outlives this function.
-    let stream = unsafe { Stream::from_raw(gpu.stream.cast()) };
-    let times = measure(gpu, effort, &mut || step.run(&stream))?;
+/// `bound`: of the largest difference, as a share of the largest element.
+fn measured<T: Scalar>(bench: &Bench<'_>, name: &str, shape: Shape, bound: f64) -> Result<()> {
+    let [heads, extent, dim] = shape;
+    let host = drawn::<T, 4>(shape)?;
+    let (mut step, prepare_ms) = timed(|| Step::new(&bench.context, shape, &host))?;
+    let times = bench.measure(|| step.run(&bench.stream))?;
     let cpu = Context::cpu();
-    let mut wanted = Step::new(&cpu, (extent, heads, dim), &host)?;
-    wanted.run(&cpu.stream().map_err(text)?)?;
+    let mut wanted = Step::new(&cpu, shape, &host)?;
+    wanted.run(&cpu.stream()?)?;
     let mut worst = 0f64;
     for (found, wanted) in step.out.iter().zip(&wanted.out) {
         worst = worst.max(error(found, wanted)?);
     }
-    let bound = match dtype {
-        Dtype::Bf16 => 0.5f64.powi(5),
-        Dtype::F16 => 0.5f64.powi(8),
-        _ => 1e-5,
-    };
-    let right = worst <= bound;
-    let nnz = {
-        let (pattern, _) = mask::<T>(extent, Entries::Band(0.05))?;
-        pattern.values().len()
-    };
-    recorder.add(Row {
-        op: "attention_gradient".into(),
-        workload: name.into(),
-        m: extent,
-        k: extent,
-        n: dim * heads,
+    let nnz = step.nnz;
+    let row = Row::new(
+        OP,
+        name,
+        [extent, extent, dim * heads],
         nnz,
-        dtype: dtype.to_string(),
-        engine: "einsparse".into(),
-        variant: step.gradient.variants().join("+"),
-        ms: if right { times.cold } else { f64::NAN },
-        ms_warm: Some(times.warm),
-        gflops: Some(10.0 * (nnz * dim * heads) as f64 / times.cold / 1e6),
-        prepare_ms: Some(prepare_ms),
-        prepared_bytes: Some(step.gradient.workspace_bytes()),
-        note: format!(
-            "{}err {worst:.1e} of the largest",
-            if right { "" } else { "WRONG: " }
-        ),
-        ..Row::default()
-    })?;
-    Ok(right)
+        T::DTYPE.name(),
+    )
+    .ours(step.gradient.variants().join("+"))
+    .timed(&times)
+    .flops(10.0 * (nnz * dim * heads) as f64)
+    .prepared(prepare_ms, step.gradient.workspace_bytes());
+    let note = format!("err {worst:.1e} of the largest");
+    bench.add(row.judged(worst <= bound, note))
 }
 
 /// Largest difference as a share of the largest element; infinite where one is no number.
 fn error<T: Scalar>(found: &Tensor<T>, wanted: &Tensor<T>) -> Result<f64> {
-    let (found, wanted) = (
-        found.to_dense().map_err(text)?,
-        wanted.to_dense().map_err(text)?,
-    );
-    let size = wanted
-        .values()
-        .iter()
-        .fold(0f64, |a, x| a.max(x.to_f64().abs()));
-    let differences = found.values().iter().zip(wanted.values());
-    let worst = differences.fold(0f64, |worst, (found, wanted)| {
-        let difference = (found.to_f64() - wanted.to_f64()).abs();
-        match difference.is_nan() {
-            true => f64::INFINITY,
-            false => worst.max(difference),
-        }
-    });
-    Ok(worst / size)
-}
-
-fn text(error: impl Display) -> String {
-    error.to_string()
+    let (found, wanted) = (found.to_dense()?, wanted.to_dense()?);
+    let sizes = wanted.values().iter().map(|x| x.to_f64().abs());
+    let size = sizes.fold(0f64, f64::max);
+    let pairs = found.values().iter().zip(wanted.values());
+    let differences = pairs.map(|(found, wanted)| (found.to_f64() - wanted.to_f64()).abs());
+    Ok(differences.fold(0f64, worse) / size)
 }

@@ -4,26 +4,25 @@
 //!
 //! Columns as in `attention`. Recorded as operation `attention`; a sample of queries is checked in f64.
 
-use crate::device::{Gpu, Result};
-use crate::families::attention::entries::values;
-use crate::record::{Recorder, Row};
-use crate::timing::{Effort, Times, measure};
+use super::{Shape, drawn, options, uploaded, worst_error};
+use crate::bench::{Bench, timed};
+use crate::device::Result;
+use crate::record::Row;
+use crate::timing::Times;
+use einsparse::Tensor;
 use einsparse::formats::{Dense, bf16};
-use einsparse::ops::{
-    AttentionMask, AttentionOptions, DynamicAttention, MaskTensors, SparseAttention,
-};
-use einsparse::{Context, Stream, Tensor};
-use std::fmt::Display;
-use std::time::Instant;
+use einsparse::ops::{AttentionMask, DynamicAttention, MaskTensors, SparseAttention};
 
 const EXTENT: usize = 16_384;
-const HEADS: usize = 8;
-const DIM: usize = 128;
+/// Heads, queries, elements of a query.
+const SHAPE: Shape = [8, EXTENT, 128];
 /// Tokens of the window, half of them on either side; tokens with global attention, the first ones.
 const WINDOW: usize = 512;
 const GLOBALS: usize = 64;
 /// Queries whose output is checked, of each head.
 const SAMPLE: usize = 24;
+/// Name of the operation in the record, that of entries.
+const OP: &str = super::entries::OP;
 
 /// A mask, in closed form, as flags, and entry by entry.
 struct Case {
@@ -105,188 +104,100 @@ impl Case {
     }
 
     /// The keys of a query.
-    fn keys(&self, flags: &Flags, query: usize) -> Vec<usize> {
+    fn keys(&self, flags: &Flags, query: usize) -> Vec<u32> {
         let end = if self.causal { query + 1 } else { EXTENT };
-        let there = |&key: &usize| {
+        let there = |&key: &u32| {
+            let key = key as usize;
             flags.rows[query] || flags.columns[key] || flags.diagonals[key + EXTENT - 1 - query]
         };
-        (0..end).filter(there).collect()
+        (0..end as u32).filter(there).collect()
     }
 }
 
-/// Operands on the host and on the GPU.
+/// Queries, keys and values on the host and on the GPU.
 struct Operands {
     host: [Dense<bf16>; 3],
     there: [Tensor<bf16>; 3],
 }
 
 /// Measures every case.
-pub fn run(gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
-    let context = Context::cuda(0).map_err(text)?;
-    let shape = [HEADS, EXTENT, DIM];
-    let host = [values(shape, 1)?, values(shape, 2)?, values(shape, 3)?];
-    let upload = |dense: &Dense<bf16>| context.upload_dense(dense).map_err(text);
-    let there = [upload(&host[0])?, upload(&host[1])?, upload(&host[2])?];
+pub fn run(bench: &Bench<'_>) -> Result<()> {
+    let host = drawn(SHAPE)?;
+    let there = uploaded(bench, &host)?;
     let operands = Operands { host, there };
     for case in cases() {
-        measured(gpu, effort, recorder, &context, &case, &operands)?;
+        case.measured(bench, &operands)?;
     }
     Ok(())
 }
 
-fn measured(
-    gpu: &Gpu,
-    effort: Effort,
-    recorder: &mut Recorder,
-    context: &Context,
-    case: &Case,
-    operands: &Operands,
-) -> Result<()> {
-    let flags = case.flags();
-    let nnz: usize = (0..EXTENT)
-        .map(|query| case.keys(&flags, query).len())
-        .sum();
-    let options = AttentionOptions {
-        heads: HEADS,
-        dim: DIM,
-        ..AttentionOptions::default()
-    };
-    // SAFETY: the bench's stream belongs to the primary context and outlives this function.
-    let stream = unsafe { Stream::from_raw(gpu.stream.cast()) };
-    let [q, k, v] = &operands.there;
-    let nan = Dense::from_fn(vec![HEADS, EXTENT, DIM], |_| bf16::NAN).map_err(text)?;
-    let mut out = context.upload_dense(&nan).map_err(text)?;
-    let row = |times: Times, error: f64, said: &str| Row {
-        op: "attention".into(),
-        workload: case.name.into(),
-        m: EXTENT,
-        k: EXTENT,
-        n: DIM * HEADS,
-        nnz,
-        dtype: "bf16".into(),
-        engine: "einsparse".into(),
-        ms: if error <= 1.0 { times.cold } else { f64::NAN },
-        ms_warm: Some(times.warm),
-        gflops: Some(4.0 * (nnz * DIM * HEADS) as f64 / times.cold / 1e6),
-        zeros: "dense".into(),
-        note: format!(
-            "{}{said}; err {error:.2} of the bound",
-            if error <= 1.0 { "" } else { "WRONG: " }
-        ),
-        ..Row::default()
-    };
-    let start = Instant::now();
-    let mask = std::slice::from_ref(&case.mask);
-    let attention = SparseAttention::<bf16>::structured(context, [EXTENT; 2], mask, &options);
-    let attention = attention.map_err(text)?;
-    let prepare = start.elapsed().as_secs_f64() * 1e3;
-    let times = measure(gpu, effort, &mut || {
-        attention
-            .run([q, k, v], &mut out, None, &stream)
-            .map_err(text)
-    })?;
-    let error = error(case, &flags, operands, &out)?;
-    recorder.add(Row {
-        variant: attention.variant().into(),
-        prepare_ms: Some(prepare),
-        prepared_bytes: Some(attention.workspace_bytes()),
-        ..row(times, error, "mask in closed form")
-    })?;
-    out.write(&nan).map_err(text)?;
-    flagged(gpu, effort, context, case, operands, &mut out, &stream).and_then(|(own, times)| {
-        let error = self::error(case, &flags, operands, &out)?;
-        recorder.add(Row {
-            variant: format!("{} from flags", own.variant()),
-            prepared_bytes: Some(own.workspace_bytes()),
-            ..row(times, error, "work list made on the GPU inside the time")
-        })
-    })
-}
-
-/// The same from flags.
-fn flagged(
-    gpu: &Gpu,
-    effort: Effort,
-    context: &Context,
-    case: &Case,
-    operands: &Operands,
-    out: &mut Tensor<bf16>,
-    stream: &Stream,
-) -> Result<(DynamicAttention<bf16>, Times)> {
-    let flags = case.flags();
-    let upload = |set: &[bool]| {
-        let values = set.iter().map(|&flag| i8::from(flag)).collect();
-        let dense = Dense::new(vec![1, set.len()], values).map_err(text)?;
-        context.upload_dense(&dense).map_err(text)
-    };
-    let columns = upload(&flags.columns)?;
-    let rows = upload(&flags.rows)?;
-    let diagonals = upload(&flags.diagonals)?;
-    let mask = MaskTensors {
-        columns: Some(&columns),
-        rows: Some(&rows),
-        diagonals: Some(&diagonals),
-        ..MaskTensors::default()
-    };
-    let options = AttentionOptions {
-        heads: HEADS,
-        dim: DIM,
-        causal: case.causal.then_some(0),
-        ..AttentionOptions::default()
-    };
-    let attention = DynamicAttention::new(context, [EXTENT; 2], 1, &options).map_err(text)?;
-    let [q, k, v] = &operands.there;
-    let times = measure(gpu, effort, &mut || {
-        let run = attention.run([q, k, v], &mask, out, None, stream);
-        run.map_err(text)
-    })?;
-    Ok((attention, times))
-}
-
-/// Largest error of sampled queries, as a share of what rounding explains.
-fn error(case: &Case, flags: &Flags, operands: &Operands, out: &Tensor<bf16>) -> Result<f64> {
-    let out = out.to_dense().map_err(text)?;
-    let row = |dense: &Dense<bf16>, head: usize, row: usize| -> Vec<f64> {
-        let at = (head * EXTENT + row) * DIM;
-        let own = &dense.values()[at..at + DIM];
-        own.iter().map(|x| f64::from(x.to_f32())).collect()
-    };
-    let roundoff = 0.5f64.powi(8);
-    let mut worst = 0f64;
-    for (head, i) in (0..HEADS).flat_map(|head| (0..SAMPLE).map(move |i| (head, i))) {
-        let query = (i * EXTENT / SAMPLE + i * 37 + head * 11) % EXTENT;
-        let q = row(&operands.host[0], head, query);
-        let keys = case.keys(flags, query);
-        let score = |&key: &usize| {
-            let k = row(&operands.host[1], head, key);
-            let dot: f64 = q.iter().zip(&k).map(|(q, k)| q * k).sum();
-            dot / (DIM as f64).sqrt()
+impl Case {
+    fn measured(&self, bench: &Bench<'_>, operands: &Operands) -> Result<()> {
+        let flags = self.flags();
+        let counts = (0..EXTENT).map(|query| self.keys(&flags, query).len());
+        let nnz: usize = counts.sum();
+        let [heads, _, dim] = SHAPE;
+        let [q, k, v] = &operands.there;
+        let mut out = bench.poisoned(&SHAPE)?;
+        let row = |variant: String, times: &Times| {
+            Row::new(OP, self.name, [EXTENT, EXTENT, dim * heads], nnz, "bf16")
+                .ours(variant)
+                .timed(times)
+                .flops(4.0 * (nnz * dim * heads) as f64)
+                .dense()
         };
-        let scores: Vec<f64> = keys.iter().map(score).collect();
-        let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let sum: f64 = scores.iter().map(|s| (s - max).exp()).sum();
-        let (mut wanted, mut size) = (vec![0.0; DIM], vec![0.0; DIM]);
-        for (score, &key) in scores.iter().zip(&keys) {
-            let weight = (score - max).exp() / sum;
-            let v = row(&operands.host[2], head, key);
-            for ((w, s), v) in wanted.iter_mut().zip(&mut size).zip(v) {
-                *w += weight * v;
-                *s += weight * v.abs();
-            }
-        }
-        for ((w, s), found) in wanted.iter().zip(&size).zip(row(&out, head, query)) {
-            let bound = 2.0 * roundoff * (w.abs() + s) + 1e-5;
-            let share = (found - w).abs() / bound;
-            worst = if share.is_nan() {
-                f64::INFINITY
-            } else {
-                worst.max(share)
-            };
-        }
+        let error = |out: &Tensor<bf16>| {
+            let keys = |query| self.keys(&flags, query);
+            worst_error(&operands.host, out, SAMPLE, keys)
+        };
+        let (mask, options) = (std::slice::from_ref(&self.mask), options(SHAPE, None));
+        let (attention, prepare_ms) = timed(|| {
+            let (context, extents) = (&bench.context, [EXTENT; 2]);
+            Ok(SparseAttention::<bf16>::structured(
+                context, extents, mask, &options,
+            )?)
+        })?;
+        let times = bench.measure(|| attention.run([q, k, v], &mut out, None, &bench.stream))?;
+        let worst = error(&out)?;
+        let note = format!("mask in closed form; err {worst:.2} of the bound");
+        let of_mask = row(attention.variant().into(), &times);
+        let of_mask = of_mask.prepared(prepare_ms, attention.workspace_bytes());
+        bench.add(of_mask.judged(worst <= 1.0, note))?;
+        out = bench.poisoned(&SHAPE)?;
+        let (own, times) = self.flagged(bench, operands, &mut out)?;
+        let worst = error(&out)?;
+        let note =
+            format!("work list made on the GPU inside the time; err {worst:.2} of the bound");
+        let of_flags = row(format!("{} from flags", own.variant()), &times);
+        let of_flags = of_flags.prepared(None, own.workspace_bytes());
+        bench.add(of_flags.judged(worst <= 1.0, note))
     }
-    Ok(worst)
-}
 
-fn text(error: impl Display) -> String {
-    error.to_string()
+    /// The same from flags.
+    fn flagged(
+        &self,
+        bench: &Bench<'_>,
+        operands: &Operands,
+        out: &mut Tensor<bf16>,
+    ) -> Result<(DynamicAttention<bf16>, Times)> {
+        let flags = self.flags();
+        let upload = |set: &[bool]| {
+            let values = set.iter().map(|&flag| i8::from(flag)).collect();
+            bench.tensor(&[1, set.len()], values)
+        };
+        let columns = upload(&flags.columns)?;
+        let rows = upload(&flags.rows)?;
+        let diagonals = upload(&flags.diagonals)?;
+        let mask = MaskTensors {
+            columns: Some(&columns),
+            rows: Some(&rows),
+            diagonals: Some(&diagonals),
+            ..MaskTensors::default()
+        };
+        let options = options(SHAPE, self.causal.then_some(0));
+        let attention = DynamicAttention::new(&bench.context, [EXTENT; 2], 1, &options)?;
+        let [q, k, v] = &operands.there;
+        let times = bench.measure(|| attention.run([q, k, v], &mask, out, None, &bench.stream))?;
+        Ok((attention, times))
+    }
 }

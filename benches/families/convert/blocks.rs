@@ -3,30 +3,28 @@
 //! `queued` is the converter on buffers that are there, all steps, without the host; `call` is wall time of the whole
 //! call: workspace and output allocated, the pattern brought to the host.
 
-use crate::Arguments;
-use crate::calibrate::copy;
+use crate::bench::{Bench, Place, timed};
+use crate::calibrate::copied;
 use crate::case::{Operands, Values};
-use crate::device::{Buffer, Gpu, Result};
-use crate::ours::{by_dtype, text};
+use crate::check::same;
+use crate::device::{Buffer, Result};
+use crate::ours::by_dtype;
 use crate::problems::{DENSE_TO_BLOCKS, Dtype, Problem, Workload};
-use crate::record::{Recorder, Row};
-use crate::sweep::Tally;
-use crate::timing::{Effort, Times, measure, median};
-use einsparse::driver::RawStream;
+use crate::record::Row;
+use crate::sweep::{Tally, each};
+use crate::timing::{Times, median};
 use einsparse::formats::{BlockGroupCoo, Csr, Format, bf16, convert, f16};
 use einsparse::registry::Scalar;
-use einsparse::{BlockChoice, BlockConverter, Context, RawBlocks, SparseTensor, Tensor};
-use std::time::Instant;
+use einsparse::{BlockChoice, BlockConverter, RawBlocks, SparseTensor, Tensor};
 
 /// Calls of which the median counts.
 const CALLS: usize = 5;
 
 /// One matrix on the device, and what must come out.
 struct Case<'a, T> {
-    gpu: &'a Gpu,
+    bench: Bench<'a>,
     problem: &'a Problem,
     dtype: Dtype,
-    context: Context,
     source: Source<T>,
     wanted: BlockGroupCoo<T>,
 }
@@ -38,65 +36,41 @@ enum Source<T> {
 }
 
 /// Runs the tables.
-pub fn run(
-    gpu: &Gpu,
-    arguments: &Arguments,
-    workloads: &[Workload],
-    recorder: &mut Recorder,
-) -> Result<Tally> {
-    let effort = match arguments.quick {
-        true => Effort::QUICK,
-        false => Effort::FULL,
-    };
-    let mut tally = Tally::default();
-    for workload in workloads {
-        let problem = Problem::load(workload)?;
-        for dtype in arguments.dtypes(workload) {
-            tally.cases += 1;
-            let right = by_dtype!(dtype, T => {
-                case::<T>(gpu, &problem, dtype).and_then(|case| case.measured(effort, recorder))
-            });
-            match right {
-                Ok(right) => tally.faults += usize::from(!right),
-                Err(reason) => {
-                    println!("{} on {} {dtype}: {reason}", workload.op, workload.name);
-                    tally.faults += 1;
-                }
-            }
-        }
+pub fn run(place: &Place<'_>, workloads: &[Workload]) -> Result<Tally> {
+    each(
+        place,
+        workloads,
+        |problem, dtype| by_dtype!(dtype, T => Case::<T>::new(place, problem, dtype)?.measured()),
+    )
+}
+
+impl<'a, T: Scalar> Case<'a, T> {
+    fn new(place: &'a Place<'a>, problem: &'a Problem, dtype: Dtype) -> Result<Self> {
+        let (m, k, nnz) = problem.extents();
+        let values = Values::new(dtype);
+        let csr = Csr::new(problem.pattern.clone(), values.entries::<T>(nnz))?;
+        let edge = problem.block.unwrap_or(1);
+        let wanted = convert::csr_to_block_group_coo(&csr, (edge, edge), None)?;
+        let bench = Bench::new(*place)?;
+        let operands = Operands::upload(problem, &values, 0)?;
+        let source = if problem.op == DENSE_TO_BLOCKS {
+            let dense = bench.zeros::<T>(&[m, k])?;
+            let address = dense.address().unwrap_or(0);
+            let entries = [&operands.rows, &operands.columns, &operands.values].map(|b| b.ptr);
+            bench.once(|| place.gpu.scatter(dtype.size(), address, entries, nnz, k))?;
+            Source::Dense(dense)
+        } else {
+            Source::Csr(bench.context.upload(csr)?, operands.offsets)
+        };
+        Ok(Case {
+            bench,
+            problem,
+            dtype,
+            source,
+            wanted,
+        })
     }
-    Ok(tally)
-}
 
-fn case<'a, T: Scalar>(gpu: &'a Gpu, problem: &'a Problem, dtype: Dtype) -> Result<Case<'a, T>> {
-    let (m, k, nnz) = problem.extents();
-    let values = Values::new(dtype);
-    let csr = Csr::new(problem.pattern.clone(), values.entries::<T>(nnz)).map_err(text)?;
-    let edge = problem.block.unwrap_or(1);
-    let wanted = convert::csr_to_block_group_coo(&csr, (edge, edge), None).map_err(text)?;
-    let context = Context::cuda(0).map_err(text)?;
-    let operands = Operands::upload(problem, &values, 0)?;
-    let source = if problem.op == DENSE_TO_BLOCKS {
-        let dense = context.zeros::<T>(&[m, k]).map_err(text)?;
-        let address = dense.address().unwrap_or(0);
-        let entries = [&operands.rows, &operands.columns, &operands.values].map(|b| b.ptr);
-        gpu.scatter(dtype.size(), address, entries, nnz, k)?;
-        gpu.wait()?;
-        Source::Dense(dense)
-    } else {
-        Source::Csr(context.upload(csr).map_err(text)?, operands.offsets)
-    };
-    Ok(Case {
-        gpu,
-        problem,
-        dtype,
-        context,
-        source,
-        wanted,
-    })
-}
-
-impl<T: Scalar> Case<'_, T> {
     /// Bytes that are read and written once by any way of doing it.
     fn bytes(&self) -> usize {
         let (m, k, nnz) = self.problem.extents();
@@ -109,71 +83,47 @@ impl<T: Scalar> Case<'_, T> {
         }
     }
 
-    fn measured(&self, effort: Effort, recorder: &mut Recorder) -> Result<bool> {
-        let bytes = self.bytes();
-        let halves = (Buffer::new(bytes / 2)?, Buffer::new(bytes / 2)?);
-        let copied = measure(self.gpu, effort, &mut || {
-            copy(self.gpu, &halves.0, &halves.1)
+    /// Copy, conversion, call; whether the result is wrong.
+    fn measured(&self) -> Result<usize> {
+        let (bench, bytes) = (&self.bench, self.bytes());
+        let copied = copied(bench, bytes / 2)?;
+        bench.add(self.row(&copied, bytes).by("driver", "copy"))?;
+        let (queued, right) = self.queued()?;
+        let row = self.row(&queued, bytes).ours("queued").limit(copied.cold);
+        bench.add(match right {
+            true => row,
+            false => row.note("WRONG"),
         })?;
-        drop(halves);
-        recorder.add(self.row("driver", "copy", &copied, bytes))?;
-        let (queued, wrong) = self.queued(effort)?;
-        let share = copied.cold / queued.cold;
-        let mut row = Row {
-            limit_fraction: Some(share),
-            ..self.row("einsparse", "queued", &queued, bytes)
-        };
-        if wrong {
-            row = Row {
-                ms: f64::NAN,
-                ms_warm: None,
-                gbps: None,
-                limit_fraction: None,
-                note: "WRONG".into(),
-                ..row
-            };
-        }
-        recorder.add(row)?;
-        let wall = self.call()?;
-        recorder.add(Row {
-            ms: wall,
+        let ms = self.call()?;
+        let row = self.row(&queued, bytes).ours("call");
+        let row = Row {
+            ms,
             ms_warm: None,
-            gbps: Some(bytes as f64 / wall / 1e6),
-            limit_fraction: Some(copied.cold / wall),
-            note: "wall time, allocation and the pattern's way to the host included".into(),
-            ..self.row("einsparse", "call", &queued, bytes)
-        })?;
-        Ok(!wrong)
+            ..row
+        };
+        let note = "wall time, allocation and the pattern's way to the host included";
+        bench.add(row.bytes(bytes as f64).limit(copied.cold).note(note))?;
+        Ok(usize::from(!right))
     }
 
-    fn row(&self, engine: &str, variant: &str, times: &Times, bytes: usize) -> Row {
-        let (m, k, nnz) = self.problem.extents();
-        Row {
-            op: self.problem.op.into(),
-            workload: self.problem.workload.clone(),
-            m,
-            k,
-            nnz,
-            dtype: self.dtype.to_string(),
-            engine: engine.into(),
-            variant: variant.into(),
-            ms: times.cold,
-            ms_warm: Some(times.warm),
-            gbps: Some(bytes as f64 / times.cold / 1e6),
-            note: format!("{bytes} bytes read and written"),
-            ..Row::default()
-        }
+    fn row(&self, times: &Times, bytes: usize) -> Row {
+        let (p, (m, k, nnz)) = (self.problem, self.problem.extents());
+        Row::new(p.op, &p.workload, [m, k, 0], nnz, self.dtype)
+            .timed(times)
+            .bytes(bytes as f64)
+            .note(format!("{bytes} bytes read and written"))
     }
 
-    /// The converter on the bench's own buffers, and whether what it made is wrong.
-    fn queued(&self, effort: Effort) -> Result<(Times, bool)> {
+    /// The converter on the bench's own buffers, and whether what it made is right.
+    fn queued(&self) -> Result<(Times, bool)> {
+        let (bench, context) = (&self.bench, &self.bench.context);
         let (m, k, _) = self.problem.extents();
         let pattern = self.wanted.pattern();
         let (block, group) = (pattern.block(), pattern.group());
         let slots = pattern.block_cols().len();
         let (columns, rows) = (Buffer::new(4 * slots)?, Buffer::new(4 * pattern.groups())?);
         let values = Buffer::new(size_of_val(self.wanted.values()))?;
-        values.fill(0xff, self.gpu.stream)?;
+        values.fill(0xff, bench.gpu.stream)?;
         let raw = RawBlocks {
             slot_columns: columns.ptr,
             group_rows: rows.ptr,
@@ -184,74 +134,52 @@ impl<T: Scalar> Case<'_, T> {
         let (converter, raw) = match &self.source {
             Source::Dense(dense) => {
                 let choice = BlockChoice::Norm(0.0);
-                let made =
-                    BlockConverter::<T>::from_dense(&self.context, (m, k), block, group, choice);
-                let source = dense.address().unwrap_or(0);
-                (
-                    made,
-                    RawBlocks {
-                        source,
-                        leading: dense.leading(),
-                        ..raw
-                    },
-                )
+                let raw = RawBlocks {
+                    source: dense.address().unwrap_or(0),
+                    leading: dense.leading(),
+                    ..raw
+                };
+                let made = BlockConverter::<T>::from_dense(context, (m, k), block, group, choice);
+                (made?, raw)
             }
             Source::Csr(sparse, offsets) => {
-                let made = BlockConverter::<T>::from_csr(&self.context, (m, k), block, group);
-                let (source, entries) = (sparse.values_address(), sparse.columns_address());
-                let (source, columns) = (source.unwrap_or(0), entries.unwrap_or(0));
-                (
-                    made,
-                    RawBlocks {
-                        source,
-                        columns,
-                        offsets: offsets.ptr,
-                        ..raw
-                    },
-                )
+                let raw = RawBlocks {
+                    source: sparse.values_address().unwrap_or(0),
+                    columns: sparse.columns_address().unwrap_or(0),
+                    offsets: offsets.ptr,
+                    ..raw
+                };
+                let made = BlockConverter::<T>::from_csr(context, (m, k), block, group);
+                (made?, raw)
             }
         };
-        let converter = converter.map_err(text)?;
-        let stream = self.gpu.stream.cast();
-        let mut run = || {
-            // SAFETY: source and outputs have the converter's shape and type and outlive the measurement, runs follow
-            // each other on one stream of the primary context that both sides share.
-            unsafe { converter.run_raw(&raw, RawStream::from_raw(stream)) }.map_err(text)
-        };
-        let times = measure(self.gpu, effort, &mut run)?;
-        let same = |buffer: &Buffer, wanted: &[u8]| -> Result<bool> {
-            let mut found = vec![0; wanted.len()];
-            buffer.read(0, &mut found)?;
-            Ok(found == wanted)
-        };
-        let right = same(&columns, bytemuck::cast_slice(pattern.block_cols()))?
-            && same(&rows, bytemuck::cast_slice(pattern.block_rows()))?
-            && same(&values, bytemuck::cast_slice(self.wanted.values()))?;
-        Ok((times, !right))
+        // SAFETY: source and outputs have the converter's shape and type and outlive the measurement, runs follow each other on
+        // one stream of the primary context that both sides share.
+        let times = bench.measure(|| unsafe { converter.run_raw(&raw, bench.raw()) })?;
+        let right = same(&columns, pattern.block_cols())?
+            && same(&rows, pattern.block_rows())?
+            && same(&values, self.wanted.values())?;
+        Ok((times, right))
     }
 
     /// Median wall time of the method, milliseconds.
     fn call(&self) -> Result<f64> {
-        let pattern = self.wanted.pattern();
+        let (pattern, context) = (self.wanted.pattern(), &self.bench.context);
         let format = Format::BlockGroupCoo {
             block: pattern.block(),
             group: Some(pattern.group()),
         };
-        let mut times = Vec::new();
-        for _ in 0..CALLS {
-            let start = Instant::now();
+        let call = || {
             let made = match &self.source {
                 Source::Dense(dense) => {
-                    self.context
-                        .blocks_from_dense(dense, format, BlockChoice::Norm(0.0))
+                    context.blocks_from_dense(dense, format, BlockChoice::Norm(0.0))
                 }
                 Source::Csr(sparse, _) => sparse.to_blocks(format),
-            };
-            let made = made.map_err(text)?;
-            self.context.synchronize().map_err(text)?;
-            times.push(start.elapsed().as_secs_f64() * 1e3);
-            drop(made);
-        }
-        Ok(median(&mut times))
+            }?;
+            context.synchronize()?;
+            Ok(made)
+        };
+        let times = (0..CALLS).map(|_| Ok(timed(call)?.1));
+        Ok(median(&mut times.collect::<Result<Vec<f64>>>()?))
     }
 }

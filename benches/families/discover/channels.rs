@@ -3,15 +3,13 @@
 //!
 //! `m` are the rows of all items, `k` the columns, `nnz` the elements of the columns that are not empty; the rate counts A once.
 
-use crate::device::{Gpu, Result};
-use crate::families::gather_gemm::pit_matmul::{stream, text};
-use crate::layers::encoder::in_a_graph;
-use crate::problems::SEED;
-use crate::record::{Recorder, Row};
-use crate::timing::{Effort, measure};
-use einsparse::Context;
+use crate::bench::Bench;
+use crate::device::Result;
+use crate::families::gather_gemm::micro::EMPTY;
+use crate::problems::{Dtype, SEED};
+use crate::record::Row;
 use einsparse::dynamic::ChannelDetector;
-use einsparse::formats::{Dense, f16};
+use einsparse::formats::f16;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
 pub const OP: &str = "channels";
@@ -25,14 +23,12 @@ const CASES: [(&str, [usize; 3]); 6] = [
     ("B-3x3x256x256", [1, 3 * 3 * 256, 256]),
     ("B-3x3x512x512", [1, 3 * 3 * 512, 512]),
 ];
-/// Shares of the columns of an item that are empty, in percent.
-const EMPTY: [u32; 4] = [0, 50, 90, 95];
 
-/// Every case and share, f16.
-pub fn run(gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
+/// Every case and share of the columns of an item that are empty, f16.
+pub fn run(bench: &Bench<'_>) -> Result<()> {
     for (name, shape) in CASES {
         for empty in EMPTY {
-            detected(gpu, effort, recorder, (name, shape), empty)?;
+            detected(&bench.anew()?, (name, shape), empty)?;
         }
     }
     Ok(())
@@ -68,10 +64,10 @@ fn right(
     lists: &[Vec<u32>],
     values: &[f16],
 ) -> Result<bool> {
-    if detector.index().to_lists().map_err(text)? != lists {
+    if detector.index().to_lists()? != lists {
         return Ok(false);
     }
-    let packed = detector.packed().map_err(text)?;
+    let packed = detector.packed()?;
     let lines = packed.chunks(detector.index().stride());
     Ok(lines.enumerate().all(|(row, line)| {
         let list = &lists[row / rows];
@@ -82,48 +78,29 @@ fn right(
     }))
 }
 
-fn detected(
-    gpu: &Gpu,
-    effort: Effort,
-    recorder: &mut Recorder,
-    (name, shape): (&str, [usize; 3]),
-    empty: u32,
-) -> Result<()> {
-    let context = Context::cuda(0).map_err(text)?;
-    let stream = stream(gpu);
+fn detected(bench: &Bench<'_>, (name, shape): (&str, [usize; 3]), empty: u32) -> Result<()> {
+    let stream = &bench.stream;
     let [items, rows, columns] = shape;
     let (lists, values) = sample(shape, empty);
-    let dense = Dense::new([items, rows, columns], values).map_err(text)?;
-    let a = context.upload_dense(&dense).map_err(text)?;
-    let mut detector = ChannelDetector::<f16>::new(&context, shape, 0.0).map_err(text)?;
-    let times = in_a_graph(gpu, effort, &stream, &mut || {
-        detector.run(&a, &stream).map_err(text)
-    })?;
-    let captured = right(&detector, shape, &lists, dense.values())?;
+    let a = bench.tensor(&shape, values.clone())?;
+    let mut detector = ChannelDetector::<f16>::new(&bench.context, shape, 0.0)?;
+    let times = bench.in_a_graph(|| Ok(detector.run(&a, stream)?))?;
+    let captured = right(&detector, shape, &lists, &values)?;
     // Nothing of the runs before is left to look right.
-    let nothing = context.zeros::<f16>(&shape).map_err(text)?;
-    detector.run(&nothing, &stream).map_err(text)?;
-    let launched = measure(gpu, effort, &mut || detector.run(&a, &stream).map_err(text))?;
-    let right = captured && right(&detector, shape, &lists, dense.values())?;
-    let bytes = items * rows * columns * size_of::<f16>();
-    recorder.add(Row {
-        op: OP.into(),
-        workload: format!("{name}-e{}", f64::from(empty) / 100.0),
-        m: items * rows,
-        k: columns,
-        nnz: rows * lists.iter().map(Vec::len).sum::<usize>(),
-        dtype: "f16".into(),
-        engine: "einsparse".into(),
-        variant: detector.variants()[1].into(),
-        ms: if right { times.cold } else { f64::NAN },
-        ms_warm: Some(times.warm),
-        gbps: Some(bytes as f64 / times.cold / 1e6),
-        note: format!(
-            "{}{empty} % of (item, column) empty; a captured graph, as two launches {:.1} us cold, {:.1} warm",
-            if right { "" } else { "WRONG: " },
-            launched.cold * 1e3,
-            launched.warm * 1e3,
-        ),
-        ..Row::default()
-    })
+    let nothing = bench.zeros::<f16>(&shape)?;
+    detector.run(&nothing, stream)?;
+    let launched = bench.measure(|| detector.run(&a, stream))?;
+    let right = captured && right(&detector, shape, &lists, &values)?;
+    let workload = format!("{name}-e{}", f64::from(empty) / 100.0);
+    let nnz = rows * lists.iter().map(Vec::len).sum::<usize>();
+    let row = Row::new(OP, workload, [items * rows, columns, 0], nnz, Dtype::F16)
+        .ours(detector.variants()[1])
+        .timed(&times)
+        .bytes((items * rows * columns * size_of::<f16>()) as f64);
+    let note = format!(
+        "{empty} % of (item, column) empty; a captured graph, as two launches {:.1} us cold, {:.1} warm",
+        launched.cold * 1e3,
+        launched.warm * 1e3,
+    );
+    bench.add(row.judged(right, note))
 }

@@ -1,20 +1,20 @@
 //! The choice among dense and micro-tiles of 128, 64 and 32 rows by what the last step had: what it costs on the GPU and on the host, and
 //! what it loses against the best of the kernels, by patterns of several kinds.
 
-use std::time::Instant;
-
-use crate::device::{Gpu, Result};
-use crate::families::gather_gemm::pit_matmul::{stream, text};
-use crate::problems::SEED;
-use crate::record::{Recorder, Row};
-use crate::timing::{Effort, measure};
+use crate::bench::{Bench, timed};
+use crate::device::Result;
+use crate::families::gather_gemm::micro::EXTENT;
+use crate::ours::SPMM;
+use crate::problems::{Dtype, SEED};
+use crate::record::Row;
 use einsparse::dynamic::{Expected, ShareSample, TileTimes, dynamic};
 use einsparse::formats::{Dense, f16};
-use einsparse::{Context, Determinism, Operand, Options, Plan, Tensor};
+use einsparse::{Determinism, Operand, Options, Plan, Tensor};
 use rand::{Rng, SeedableRng, rngs::StdRng};
+use std::time::Instant;
 
-const EXTENT: usize = 4096;
-const LINE: &str = "C[m,n] = A[m,k] * B[k,n]";
+/// Name of the operation.
+pub const OP: &str = "pit_choice";
 
 /// What comes and goes together, rows of a column, and the share of it that holds something.
 const PATTERNS: &[(usize, f64)] = &[
@@ -54,75 +54,55 @@ fn sample(height: usize, share: f64) -> Result<Dense<f16>> {
             }
         }
     }
-    Dense::new([EXTENT, EXTENT], values).map_err(text)
+    Ok(Dense::new([EXTENT, EXTENT], values)?)
 }
 
 /// Every pattern; the last row says what was lost at the worst and in the mean.
-pub fn run(gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
-    let context = Context::cuda(0).map_err(text)?;
-    let start = Instant::now();
-    let times = TileTimes::measure(&context).map_err(text)?;
-    let calibration = start.elapsed();
-    context.set_tile_times(times.clone());
+pub fn run(bench: &Bench<'_>) -> Result<()> {
+    let (times, calibration) = timed(|| Ok(TileTimes::measure(&bench.context)?))?;
+    bench.context.set_tile_times(times.clone());
     let mut losses = Vec::new();
     for n in COLUMNS {
-        let b = Dense::from_fn(vec![EXTENT, n], |i| {
+        let b = bench.upload(&Dense::from_fn(vec![EXTENT, n], |i| {
             f16::from_f32(((i[0] * 7 + i[1]) % 23) as f32 / 8.0 - 1.0)
-        });
-        let b = context.upload_dense(&b.map_err(text)?).map_err(text)?;
+        })?)?;
         for &(height, share) in PATTERNS {
-            let a = context
-                .upload_dense(&sample(height, share)?)
-                .map_err(text)?;
-            losses.push(case(
-                gpu,
-                effort,
-                recorder,
-                (&context, &a, &b),
-                (height, share),
-            )?);
+            let a = bench.upload(&sample(height, share)?)?;
+            losses.push(case(bench, [&a, &b], (height, share))?);
         }
     }
     let worst = losses.iter().copied().fold(0.0, f64::max);
     let mean = losses.iter().map(|l| l.ln_1p()).sum::<f64>() / losses.len() as f64;
-    recorder.add(Row {
-        op: "pit_choice".into(),
-        workload: "all".into(),
-        dtype: "f16".into(),
-        engine: "einsparse".into(),
-        variant: "calibration".into(),
-        ms: calibration.as_secs_f64() * 1e3,
-        note: format!(
-            "loss against the best: mean {:.1} %, worst {:.1} %; times {}",
-            mean.exp_m1() * 100.0,
-            worst * 100.0,
-            times.to_string().trim_end().replace('\n', ", ")
-        ),
-        ..Row::default()
+    let note = format!(
+        "loss against the best: mean {:.1} %, worst {:.1} %; times {}",
+        mean.exp_m1() * 100.0,
+        worst * 100.0,
+        times.to_string().trim_end().replace('\n', ", ")
+    );
+    let row = Row::new(OP, "all", [0; 3], 0, Dtype::F16).ours("calibration");
+    bench.add(Row {
+        ms: calibration,
+        ..row.note(note)
     })
 }
 
 /// Times every kernel, then lets an adaptive plan take its choice; what that loses.
 fn case(
-    gpu: &Gpu,
-    effort: Effort,
-    recorder: &mut Recorder,
-    (context, a, b): (&Context, &Tensor<f16>, &Tensor<f16>),
+    bench: &Bench<'_>,
+    [a, b]: [&Tensor<f16>; 2],
     (height, share): (usize, f64),
 ) -> Result<f64> {
-    let stream = stream(gpu);
-    let n = b.shape()[1];
-    let mut c = context.zeros::<f16>(&[EXTENT, n]).map_err(text)?;
+    let (stream, n) = (&bench.stream, b.shape()[1]);
+    let mut c = bench.zeros::<f16>(&[EXTENT, n])?;
     let plan = |a: Operand<'_, f16>, variant: Option<&str>| -> Result<Plan<f16>> {
         let options = Options {
             determinism: Determinism::Relaxed,
             variant: variant.map(Into::into),
             ..Options::default()
         };
-        let operands = [("A", a), ("B", b.into())];
-        context.plan(LINE, &operands, &options).map_err(text)
+        Ok(bench.plan(SPMM, &[("A", a), ("B", b.into())], &options)?.0)
     };
-    let mut timed = Vec::new();
+    let mut kernels = Vec::new();
     let named = ["pit_f16_128x1", "pit_f16_64x1", "pit_f16_32x1"];
     for variant in [None].into_iter().chain(named.map(Some)) {
         let operand: Operand<'_, f16> = match variant {
@@ -131,71 +111,44 @@ fn case(
         };
         let plan = plan(operand.clone(), variant)?;
         let operands = [("A", operand), ("B", b.into())];
-        let times = measure(gpu, effort, &mut || {
-            plan.run(&operands, &mut c, &stream).map_err(text)
-        })?;
-        timed.push((plan.variant(), times));
+        let times = bench.measure(|| plan.run(&operands, &mut c, stream))?;
+        kernels.push((plan.variant(), times));
     }
     let last = dynamic(a).expecting(Expected::LastSteps);
     let adaptive = plan(last.into(), None)?;
     let operands = [("A", last.into()), ("B", b.into())];
     for _ in 0..2 {
-        adaptive.run(&operands, &mut c, &stream).map_err(text)?;
-        stream.synchronize().map_err(text)?;
+        adaptive.run(&operands, &mut c, stream)?;
+        stream.synchronize()?;
     }
     let taken = adaptive.variant();
     let start = Instant::now();
     const TURNS: u32 = 100;
     for _ in 0..TURNS {
         // What a run adds on the host: the choice and the launch of the sample.
-        std::hint::black_box(adaptive.run(&operands, &mut c, &stream).map_err(text)?);
+        std::hint::black_box(adaptive.run(&operands, &mut c, stream)?);
     }
     let host = start.elapsed() / TURNS;
-    stream.synchronize().map_err(text)?;
-    let with = measure(gpu, effort, &mut || {
-        adaptive.run(&operands, &mut c, &stream).map_err(text)
-    })?;
-    let sample = ShareSample::<f16>::new(context, [EXTENT; 2], 0.0).map_err(text)?;
-    let alone = measure(gpu, effort, &mut || sample.run(a, &stream).map_err(text))?;
-    let best = timed.iter().map(|t| t.1.cold).fold(f64::INFINITY, f64::min);
-    let own = timed
-        .iter()
-        .find(|t| t.0 == taken)
-        .map_or(f64::NAN, |t| t.1.cold);
-    for (variant, times) in &timed {
-        recorder.add(Row {
-            variant: (*variant).into(),
-            ms: times.cold,
-            ms_warm: Some(times.warm),
-            ..row((height, share), n)
-        })?;
+    stream.synchronize()?;
+    let with = bench.measure(|| adaptive.run(&operands, &mut c, stream))?;
+    let sample = ShareSample::<f16>::new(&bench.context, [EXTENT; 2], 0.0)?;
+    let alone = bench.measure(|| sample.run(a, stream))?;
+    let cold = kernels.iter().map(|(_, times)| times.cold);
+    let best = cold.fold(f64::INFINITY, f64::min);
+    let own = kernels.iter().find(|(name, _)| *name == taken);
+    let loss = own.map_or(f64::NAN, |(_, times)| times.cold) / best - 1.0;
+    let nnz = (share * (EXTENT * EXTENT) as f64) as usize;
+    let workload = format!("micro{height}x1-d{share}");
+    let row = || Row::new(OP, &workload, [EXTENT, EXTENT, n], nnz, Dtype::F16).dense();
+    for (variant, times) in &kernels {
+        bench.add(row().ours(*variant).timed(times))?;
     }
-    recorder.add(Row {
-        variant: "last-steps".into(),
-        ms: with.cold,
-        ms_warm: Some(with.warm),
-        note: format!(
-            "took {taken}, {:.1} % over the best; with the sample of the next step, {:.1} us by itself; {:.1} us of the host for a run",
-            (own / best - 1.0) * 100.0,
-            alone.cold * 1e3,
-            host.as_secs_f64() * 1e6,
-        ),
-        ..row((height, share), n)
-    })?;
-    Ok(own / best - 1.0)
-}
-
-fn row((height, share): (usize, f64), n: usize) -> Row {
-    Row {
-        op: "pit_choice".into(),
-        workload: format!("micro{height}x1-d{share}"),
-        m: EXTENT,
-        k: EXTENT,
-        n,
-        nnz: (share * (EXTENT * EXTENT) as f64) as usize,
-        dtype: "f16".into(),
-        engine: "einsparse".into(),
-        zeros: "dense".into(),
-        ..Row::default()
-    }
+    let note = format!(
+        "took {taken}, {:.1} % over the best; with the sample of the next step, {:.1} us by itself; {:.1} us of the host for a run",
+        loss * 100.0,
+        alone.cold * 1e3,
+        host.as_secs_f64() * 1e6,
+    );
+    bench.add(row().ours("last-steps").timed(&with).note(note))?;
+    Ok(loss)
 }

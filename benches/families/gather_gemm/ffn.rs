@@ -3,17 +3,17 @@
 //!
 //! `nnz` are the elements of the columns that hold something; rates count these alone.
 
-use crate::device::{Buffer, Gpu, Result};
-use crate::families::gather_gemm::pit_matmul::{by_themselves, worst_error};
+use super::micro::{found, whole, worst_error};
+use crate::bench::Bench;
+use crate::device::Result;
 use crate::peers::cublas::CuBlas;
 use crate::problems::{Dtype, SEED};
-use crate::record::{Recorder, Row};
-use crate::timing::{Effort, Times, measure};
-use einsparse::dynamic::{DynamicMatmul, MatmulOptions};
+use crate::record::Row;
+use crate::timing::Times;
+use einsparse::dynamic::MatmulOptions;
 use einsparse::formats::{Dense, bf16, f16};
-use einsparse::{Context, Scalar, Stream, Tensor};
+use einsparse::{Scalar, Tensor};
 use rand::{Rng, SeedableRng, rngs::StdRng};
-use std::fmt::Display;
 
 /// The name that `--op` knows.
 pub const OP: &str = "ffn";
@@ -24,15 +24,6 @@ const OUTPUTS: usize = 5120;
 const CASES: [(usize, usize); 3] = [(1, 5), (32, 10), (512, 10)];
 /// So many rows of a product are checked at the most.
 const CHECKED: usize = 4;
-
-fn text(e: impl Display) -> String {
-    e.to_string()
-}
-
-fn stream(gpu: &Gpu) -> Stream {
-    // SAFETY: the bench's stream belongs to the primary context and outlives every case.
-    unsafe { Stream::from_raw(gpu.stream.cast()) }
-}
 
 /// Values of mean 0 and variance 1, of which there are few thousand different ones: millions are wanted.
 fn values<T: Scalar>(count: usize, rng: &mut StdRng) -> Vec<T> {
@@ -65,144 +56,52 @@ fn hidden<T: Scalar>(tokens: usize, percent: usize, rng: &mut StdRng) -> Result<
             }
         }
     }
-    Dense::new([tokens, HIDDEN], all).map_err(text)
+    Ok(Dense::new([tokens, HIDDEN], all)?)
 }
 
 /// All cases.
-pub fn run(gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
-    products::<f16>(gpu, effort, recorder, Dtype::F16)?;
-    products::<bf16>(gpu, effort, recorder, Dtype::Bf16)
+pub fn run(bench: &Bench<'_>) -> Result<()> {
+    products::<f16>(&bench.anew()?, Dtype::F16)?;
+    products::<bf16>(&bench.anew()?, Dtype::Bf16)
 }
 
-fn products<T: Scalar>(
-    gpu: &Gpu,
-    effort: Effort,
-    recorder: &mut Recorder,
-    dtype: Dtype,
-) -> Result<()> {
-    let context = Context::cuda(0).map_err(text)?;
+fn products<T: Scalar>(bench: &Bench<'_>, dtype: Dtype) -> Result<()> {
     let mut rng = StdRng::seed_from_u64(SEED + 6);
-    let w = Dense::new([HIDDEN, OUTPUTS], values(HIDDEN * OUTPUTS, &mut rng)).map_err(text)?;
-    let w_there = context.upload_dense(&w).map_err(text)?;
+    let w = Dense::new([HIDDEN, OUTPUTS], values(HIDDEN * OUTPUTS, &mut rng))?;
+    let w_there = bench.upload(&w)?;
     for (tokens, percent) in CASES {
         let a = hidden::<T>(tokens, percent, &mut rng)?;
-        let case = Case {
-            a_there: context.upload_dense(&a).map_err(text)?,
-            a,
-            w: &w,
-            w_there: &w_there,
-            tokens,
-            percent,
+        let both = [&bench.upload(&a)?, &w_there];
+        let extents = [tokens, HIDDEN, OUTPUTS];
+        let row = |times: &Times| row::<T>(extents, percent, times);
+        let error = |c: &Tensor<T>| {
+            let checked = tokens.min(CHECKED);
+            let apart = tokens / checked;
+            let rows = (0..checked).map(|i| i * apart + i % apart);
+            worst_error(|i, k| a.values()[i * HIDDEN + k], &w, c, rows)
         };
-        case.ours(gpu, effort, recorder, &context)?;
-        case.dense(gpu, effort, recorder, dtype)?;
+        // The halves of the way with lists; where one kernel does both, what that saves.
+        let said = (row, "with lists of micro-tiles ");
+        found(
+            bench,
+            (extents, MatmulOptions::default()),
+            both,
+            error,
+            said,
+        )?;
+        whole(bench, (dtype, extents, CuBlas::gemm), both, row)?;
     }
     Ok(())
 }
 
-struct Case<'a, T> {
-    a: Dense<T>,
-    w: &'a Dense<T>,
-    a_there: Tensor<T>,
-    w_there: &'a Tensor<T>,
-    tokens: usize,
-    percent: usize,
-}
-
-impl<T: Scalar> Case<'_, T> {
-    fn extents(&self) -> [usize; 3] {
-        [self.tokens, HIDDEN, OUTPUTS]
-    }
-
-    fn row(&self, times: Times) -> Row {
-        let [m, k, n] = self.extents();
-        let used = k * self.percent / 100;
-        // What has to move: A, the rows of the weights in use, and C.
-        let bytes = (m * k + used * n + m * n) * size_of::<T>();
-        Row {
-            op: OP.into(),
-            workload: format!("ffn-second-m{m}-e{}", 1.0 - self.percent as f64 / 100.0),
-            m,
-            k,
-            n,
-            nnz: m * used,
-            dtype: T::DTYPE.name().into(),
-            ms: times.cold,
-            ms_warm: Some(times.warm),
-            gflops: Some(2.0 * (m * used * n) as f64 / times.cold / 1e6),
-            gbps: Some(bytes as f64 / times.cold / 1e6),
-            zeros: "dense".into(),
-            ..Row::default()
-        }
-    }
-
-    fn ours(
-        &self,
-        gpu: &Gpu,
-        effort: Effort,
-        recorder: &mut Recorder,
-        context: &Context,
-    ) -> Result<()> {
-        let options = MatmulOptions::default();
-        let mut product =
-            DynamicMatmul::<T>::new(context, self.extents(), options).map_err(text)?;
-        let mut c = context.zeros(&[self.tokens, OUTPUTS]).map_err(text)?;
-        let stream = stream(gpu);
-        let times = measure(gpu, effort, &mut || {
-            let out = product.run(&self.a_there, self.w_there, &mut c, &stream);
-            out.map_err(text)
-        })?;
-        let error = self.error(&c)?;
-        // The halves of the way with lists; where one kernel does both, what that saves.
-        let all = (&self.a_there, self.w_there, &mut c);
-        let [detection, alone] = by_themselves(gpu, effort, &mut product, all)?;
-        let row = self.row(times);
-        let right = error <= 1.0;
-        recorder.add(Row {
-            engine: "einsparse".into(),
-            variant: product.variants()[1].into(),
-            ms: if right { row.ms } else { f64::NAN },
-            note: format!(
-                "{}with lists of micro-tiles detection {:.1} us and product {:.1} us by themselves; err {error:.2} of the bound",
-                if right { "" } else { "WRONG: " },
-                detection,
-                alone
-            ),
-            ..row
-        })
-    }
-
-    /// The worst error of some rows, in multiples of its bound.
-    fn error(&self, c: &Tensor<T>) -> Result<f64> {
-        let checked = self.tokens.min(CHECKED);
-        let apart = self.tokens / checked;
-        let rows = (0..checked).map(|i| i * apart + i % apart);
-        let a = |i: usize, k: usize| self.a.values()[i * HIDDEN + k];
-        worst_error(a, self.w, c, rows)
-    }
-
-    /// The whole product by cuBLAS, on the same operands.
-    fn dense(
-        &self,
-        gpu: &Gpu,
-        effort: Effort,
-        recorder: &mut Recorder,
-        dtype: Dtype,
-    ) -> Result<()> {
-        let Ok(cublas) = CuBlas::open(gpu, false) else {
-            return Ok(());
-        };
-        let (Some(a), Some(w)) = (self.a_there.address(), self.w_there.address()) else {
-            return Err("the operands are not on the GPU".into());
-        };
-        let c = Buffer::new(self.tokens * OUTPUTS * size_of::<T>())?;
-        let times = measure(gpu, effort, &mut || {
-            cublas.gemm(dtype, self.extents(), [a, w, c.ptr])
-        })?;
-        recorder.add(Row {
-            engine: "cublas".into(),
-            variant: "dense product".into(),
-            ..self.row(times)
-        })
-    }
+fn row<T: Scalar>([m, k, n]: [usize; 3], percent: usize, times: &Times) -> Row {
+    let used = k * percent / 100;
+    let workload = format!("ffn-second-m{m}-e{}", 1.0 - percent as f64 / 100.0);
+    // What has to move: A, the rows of the weights in use, and C.
+    let bytes = (m * k + used * n + m * n) * size_of::<T>();
+    Row::new(OP, workload, [m, k, n], m * used, T::DTYPE.name())
+        .timed(times)
+        .flops(2.0 * (m * used * n) as f64)
+        .bytes(bytes as f64)
+        .dense()
 }

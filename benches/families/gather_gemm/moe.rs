@@ -6,19 +6,19 @@
 
 mod step;
 
-use crate::device::{Buffer, Gpu, Result};
+use crate::bench::{Bench, at};
+use crate::device::{Buffer, Result};
 use crate::peers::cublas::{Addresses, CuBlas};
 use crate::peers::torch;
 use crate::problems::{Dtype, SEED};
-use crate::record::{Recorder, Row};
-use crate::timing::{Effort, Times, measure};
+use crate::record::Row;
+use crate::timing::Times;
+use einsparse::Tensor;
 use einsparse::einsum::Activation;
 use einsparse::formats::{Dense, bf16};
 use einsparse::ops::{MoeLayer, MoeOptions};
-use einsparse::{Context, Stream, Tensor};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use rayon::prelude::*;
-use std::fmt::Display;
 
 pub const OP: &str = "moe";
 
@@ -32,12 +32,8 @@ const CHECKED: usize = 8;
 const HBM: f64 = 4.27e12;
 const TENSOR_CORES: f64 = 780e12;
 
-fn text(e: impl Display) -> String {
-    e.to_string()
-}
-
 /// Measures every case.
-pub fn run(gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
+pub fn run(bench: &Bench<'_>) -> Result<()> {
     for (top, model, hidden) in CASES {
         let values = values(EXPERTS * model * hidden, SEED);
         let options = MoeOptions {
@@ -48,10 +44,12 @@ pub fn run(gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
             hidden,
             activation: Activation::Relu,
         };
-        let layer = Layer::new(options, &values)?;
+        let bench = &bench.anew()?;
+        let layer = Layer::new(bench, options, &values)?;
         for zipf in [false, true] {
-            layer.measure(gpu, effort, recorder, zipf)?;
-            layer.step(gpu, effort, recorder, zipf)?;
+            let routed = layer.routed(zipf)?;
+            layer.measure(&routed)?;
+            layer.step(&routed)?;
         }
     }
     Ok(())
@@ -97,186 +95,149 @@ fn counts(chosen: &[i32]) -> Vec<usize> {
     (0..EXPERTS).map(of).collect()
 }
 
-struct Layer<'a> {
+/// Operands on the host, which results are checked with.
+struct Model<'a> {
     options: MoeOptions,
-    context: Context,
     /// Both stacks of matrices, in order.
     values: &'a [bf16],
     x: Dense<bf16>,
-    x_there: Tensor<bf16>,
-    up: Tensor<bf16>,
-    down: Tensor<bf16>,
     weights: Vec<f32>,
 }
 
+struct Layer<'a> {
+    bench: &'a Bench<'a>,
+    options: MoeOptions,
+    model: Model<'a>,
+    x: Tensor<bf16>,
+    up: Tensor<bf16>,
+    down: Tensor<bf16>,
+}
+
+/// Which experts tokens go to, and with what weights.
+struct Routed {
+    zipf: bool,
+    chosen: Vec<i32>,
+    there: Tensor<i32>,
+    weights: Tensor<f32>,
+}
+
+/// Of a peer that only multiplies.
+const ALONE: &str = "routing, gather, ReLU, weights and scatter left out";
+
 impl<'a> Layer<'a> {
-    fn new(options: MoeOptions, values: &'a [bf16]) -> Result<Self> {
-        let context = Context::cuda(0).map_err(text)?;
-        let MoeOptions {
-            model,
-            hidden,
-            top_k,
-            ..
-        } = options;
+    fn new(bench: &'a Bench<'a>, options: MoeOptions, values: &'a [bf16]) -> Result<Self> {
+        let (columns, hidden) = (options.model, options.hidden);
         let mut rng = StdRng::seed_from_u64(SEED + 3);
-        let x = (0..TOKENS * model).map(|_| bf16::from_f32(rng.random_range(-1.73..1.73)));
-        let x = Dense::new([TOKENS, model], x.collect()).map_err(text)?;
-        let upload = |shape: [usize; 3]| {
-            let dense = Dense::new(shape, values.to_vec()).map_err(text)?;
-            context.upload_dense(&dense).map_err(text)
-        };
-        let (up, down) = (
-            upload([EXPERTS, model, hidden])?,
-            upload([EXPERTS, hidden, model])?,
-        );
-        let weights = (0..TOKENS * top_k).map(|_| rng.random_range(0.1..1.0));
-        Ok(Layer {
+        let x = (0..TOKENS * columns).map(|_| bf16::from_f32(rng.random_range(-1.73..1.73)));
+        let x = Dense::new([TOKENS, columns], x.collect())?;
+        let weights = (0..TOKENS * options.top_k).map(|_| rng.random_range(0.1..1.0));
+        let x_there = bench.upload(&x)?;
+        let model = Model {
             options,
             values,
-            x_there: context.upload_dense(&x).map_err(text)?,
             x,
-            up,
-            down,
             weights: weights.collect(),
-            context,
+        };
+        Ok(Layer {
+            bench,
+            options,
+            model,
+            up: bench.tensor(&[EXPERTS, columns, hidden], values.to_vec())?,
+            down: bench.tensor(&[EXPERTS, hidden, columns], values.to_vec())?,
+            x: x_there,
+        })
+    }
+
+    fn routed(&self, zipf: bool) -> Result<Routed> {
+        let shape = [TOKENS, self.options.top_k];
+        let chosen = choices(self.options.top_k, zipf);
+        Ok(Routed {
+            zipf,
+            there: self.bench.tensor(&shape, chosen.clone())?,
+            weights: self.bench.tensor(&shape, self.model.weights.clone())?,
+            chosen,
         })
     }
 
     /// What every row says.
-    fn row(&self, zipf: bool, choices: &[i32], times: Times) -> Row {
+    fn row(&self, routed: &Routed, times: &Times) -> Row {
         let MoeOptions {
             model,
             hidden,
             top_k,
             ..
         } = self.options;
-        let used = (0..EXPERTS as i32).filter(|e| choices.contains(e)).count();
-        let flops = 4.0 * (choices.len() * model * hidden) as f64;
+        let chosen = &routed.chosen;
+        let used = (0..EXPERTS as i32).filter(|e| chosen.contains(e)).count();
+        let law = if routed.zipf { "zipf1" } else { "uniform" };
+        let workload = format!("moe-t{TOKENS}-e{EXPERTS}-top{top_k}-{law}");
+        let (extents, nnz) = ([TOKENS, model, hidden], chosen.len() * model);
+        let row = Row::new(OP, workload, extents, nnz, Dtype::Bf16).timed(times);
         let bytes = (2 * (2 * used * model * hidden + 2 * TOKENS * model)) as f64;
-        let floor = (bytes / HBM).max(flops / TENSOR_CORES) * 1e3;
-        Row {
-            op: OP.into(),
-            workload: format!(
-                "moe-t{TOKENS}-e{EXPERTS}-top{top_k}-{}",
-                if zipf { "zipf1" } else { "uniform" }
-            ),
-            m: TOKENS,
-            k: model,
-            n: hidden,
-            nnz: choices.len() * model,
-            dtype: "bf16".into(),
-            ms: times.cold,
-            ms_warm: Some(times.warm),
-            gflops: Some(flops / times.cold / 1e6),
-            gbps: Some(bytes / times.cold / 1e6),
-            limit_fraction: Some(floor / times.cold),
-            zeros: "dense".into(),
-            ..Row::default()
+        rated(row, 4.0 * (chosen.len() * model * hidden) as f64, bytes).dense()
+    }
+
+    fn measure(&self, routed: &Routed) -> Result<()> {
+        let (bench, stream) = (self.bench, &self.bench.stream);
+        let (x, there, weights) = (&self.x, &routed.there, &routed.weights);
+        let mut layer = MoeLayer::<bf16>::new(&bench.context, self.options)?;
+        let mut out = bench.poisoned(&[TOKENS, self.options.model])?;
+        let matrices = (&self.up, &self.down);
+        let times = bench.measure(|| layer.run(x, (there, weights), matrices, &mut out, stream))?;
+        let error = self.model.error(&routed.chosen, &out)?;
+        let route = bench.measure(|| layer.route(there, stream))?;
+        let up = bench.measure(|| layer.multiply_up(x, &self.up, stream))?;
+        let down = bench.measure(|| layer.multiply_down(weights, &self.down, &mut out, stream))?;
+        let summed = if self.options.top_k > 1 {
+            " and sum"
+        } else {
+            ""
+        };
+        let note = format!(
+            "routing {:.1}, first product {:.1}, second with scatter{summed} {:.1} us by themselves; err {error:.1e}",
+            route.cold * 1e3,
+            up.cold * 1e3,
+            down.cold * 1e3
+        );
+        let row = self.row(routed, &times).ours(layer.variants().join(" + "));
+        bench.add(row.judged(error < 0.01, note))?;
+        self.in_torch(routed)?;
+        match CuBlas::open(bench.gpu, false) {
+            Ok(cublas) => {
+                self.grouped(routed, &cublas)?;
+                self.padded(routed, &cublas)
+            }
+            Err(reason) => {
+                println!("engine cublas left out: {reason}");
+                Ok(())
+            }
         }
     }
 
-    fn measure(
-        &self,
-        gpu: &Gpu,
-        effort: Effort,
-        recorder: &mut Recorder,
-        zipf: bool,
-    ) -> Result<()> {
-        let MoeOptions { model, top_k, .. } = self.options;
-        let chosen = choices(top_k, zipf);
-        let dense = |values| Dense::new([TOKENS, top_k], values);
-        let there = dense(chosen.clone()).map_err(text)?;
-        let there = self.context.upload_dense(&there).map_err(text)?;
-        let weights = Dense::new([TOKENS, top_k], self.weights.clone()).map_err(text)?;
-        let weights = self.context.upload_dense(&weights).map_err(text)?;
-        // SAFETY: the bench's stream belongs to the primary context and outlives every case.
-        let stream = unsafe { Stream::from_raw(gpu.stream.cast()) };
-        let mut layer = MoeLayer::<bf16>::new(&self.context, self.options).map_err(text)?;
-        let poison = Dense::new([TOKENS, model], vec![bf16::NAN; TOKENS * model]);
-        let mut out = self
-            .context
-            .upload_dense(&poison.map_err(text)?)
-            .map_err(text)?;
-        let times = measure(gpu, effort, &mut || {
-            let (routed, matrices) = ((&there, &weights), (&self.up, &self.down));
-            let ran = layer.run(&self.x_there, routed, matrices, &mut out, &stream);
-            ran.map_err(text)
-        })?;
-        let error = self.error(&chosen, &out)?;
-        let route = measure(gpu, effort, &mut || {
-            layer.route(&there, &stream).map_err(text)
-        })?;
-        let up = measure(gpu, effort, &mut || {
-            let ran = layer.multiply_up(&self.x_there, &self.up, &stream);
-            ran.map_err(text)
-        })?;
-        let down = measure(gpu, effort, &mut || {
-            let ran = layer.multiply_down(&weights, &self.down, &mut out, &stream);
-            ran.map_err(text)
-        })?;
-        let right = error < 0.01;
-        recorder.add(Row {
-            engine: "einsparse".into(),
-            variant: layer.variants().join(" + "),
-            note: format!(
-                "{}routing {:.1}, first product {:.1}, second with scatter{} {:.1} us by themselves; err {error:.1e}",
-                if right { "" } else { "WRONG: " },
-                route.cold * 1e3,
-                up.cold * 1e3,
-                if top_k > 1 { " and sum" } else { "" },
-                down.cold * 1e3
-            ),
-            ..self.row(zipf, &chosen, times)
-        })?;
-        self.in_torch(recorder, zipf, &chosen)?;
-        let cublas = match CuBlas::open(gpu, false) {
-            Ok(cublas) => cublas,
-            Err(reason) => {
-                println!("engine cublas left out: {reason}");
-                return Ok(());
-            }
-        };
-        self.grouped(gpu, effort, recorder, (zipf, &chosen), &cublas)?;
-        self.padded(gpu, effort, recorder, (zipf, &chosen), &cublas)
-    }
-
     /// The two products in groups by PyTorch, the better of two layouts of the weights.
-    fn in_torch(&self, recorder: &mut Recorder, zipf: bool, chosen: &[i32]) -> Result<()> {
+    fn in_torch(&self, routed: &Routed) -> Result<()> {
         let MoeOptions { model, hidden, .. } = self.options;
-        let counts = counts(chosen);
+        let counts = counts(&routed.chosen);
         let asked = format!(r#"{{"counts": {counts:?}, "model": {model}, "hidden": {hidden}}}"#);
         let all = torch::measure("moe", &asked);
         let best = all.into_iter().min_by(|a, b| a.1.cold.total_cmp(&b.1.cold));
         let Some((variant, times)) = best else {
             return Ok(());
         };
-        recorder.add(Row {
-            engine: "torch".into(),
-            variant,
-            note: "products alone; routing, gather, ReLU, weights and scatter left out".into(),
-            ..self.row(zipf, chosen, times)
-        })
+        let row = self.row(routed, &times).by("torch", variant);
+        self.bench.add(row.note(format!("products alone; {ALONE}")))
     }
 
     /// The two products of every expert by itself, its tokens one behind the other; the host knows how many there are.
-    fn grouped(
-        &self,
-        gpu: &Gpu,
-        effort: Effort,
-        recorder: &mut Recorder,
-        (zipf, chosen): (bool, &[i32]),
-        cublas: &CuBlas,
-    ) -> Result<()> {
+    fn grouped(&self, routed: &Routed, cublas: &CuBlas) -> Result<()> {
         let MoeOptions { model, hidden, .. } = self.options;
+        let rows = routed.chosen.len();
         // Experts without a token have no product.
-        let counts = counts(chosen).into_iter().enumerate();
+        let counts = counts(&routed.chosen).into_iter().enumerate();
         let met: Vec<(usize, usize)> = counts.filter(|(_, count)| *count > 0).collect();
-        let [up, down] = self.matrices()?;
-        let packed = self.packed(chosen.len())?;
-        let (between, out) = (
-            Buffer::new(chosen.len() * hidden * 2)?,
-            Buffer::new(chosen.len() * model * 2)?,
-        );
+        let packed = self.packed(rows)?;
+        let between = Buffer::new(rows * hidden * 2)?;
+        let out = Buffer::new(rows * model * 2)?;
         let rows = |start: u64, width: usize| {
             let mut at = start;
             Addresses::new(met.iter().map(|(_, count)| {
@@ -289,52 +250,75 @@ impl<'a> Layer<'a> {
             let of = |(e, _): &(usize, usize)| start + (e * model * hidden * 2) as u64;
             Addresses::new(met.iter().map(of))
         };
-        let (x, h, y) = (
-            rows(packed.ptr, model)?,
-            rows(between.ptr, hidden)?,
-            rows(out.ptr, model)?,
-        );
-        let (up, down) = (matrices(up)?, matrices(down)?);
+        let x = rows(packed.ptr, model)?;
+        let h = rows(between.ptr, hidden)?;
+        let y = rows(out.ptr, model)?;
+        let (up, down) = (matrices(at(&self.up)?)?, matrices(at(&self.down)?)?);
         let extents = |k: usize, n: usize| -> Vec<[usize; 3]> {
             met.iter().map(|(_, count)| [*count, k, n]).collect()
         };
         let (first, second) = (extents(model, hidden), extents(hidden, model));
-        let times = measure(gpu, effort, &mut || {
+        let times = self.bench.measure(|| {
             cublas.gemm_grouped(Dtype::Bf16, &first, [&x, &up, &h])?;
             cublas.gemm_grouped(Dtype::Bf16, &second, [&h, &down, &y])
         })?;
-        recorder.add(Row {
-            engine: "cublas".into(),
-            variant: "grouped".into(),
-            note: format!(
-                "products alone; routing, gather, ReLU, weights and scatter left out{}",
-                if times.host_inside {
-                    "; waits for the host inside"
-                } else {
-                    ""
-                }
-            ),
-            ..self.row(zipf, chosen, times)
-        })
+        let waits = match times.host_inside {
+            true => "; waits for the host inside",
+            false => "",
+        };
+        let row = self.row(routed, &times).by("cublas", "grouped");
+        (self.bench).add(row.note(format!("products alone; {ALONE}{waits}")))
     }
 
-    /// Where both stacks of matrices lie.
-    fn matrices(&self) -> Result<[u64; 2]> {
-        match (self.up.address(), self.down.address()) {
-            (Some(up), Some(down)) => Ok([up, down]),
-            _ => Err("the operands are not on the GPU".into()),
-        }
+    /// The two products of every expert, padded to the largest, by cuBLAS.
+    fn padded(&self, routed: &Routed, cublas: &CuBlas) -> Result<()> {
+        let MoeOptions { model, hidden, .. } = self.options;
+        let most = counts(&routed.chosen).into_iter().max().unwrap_or(0);
+        let capacity = most.next_multiple_of(8);
+        let (up, down, rows) = (at(&self.up)?, at(&self.down)?, EXPERTS * capacity);
+        let packed = self.packed(rows)?;
+        let between = Buffer::new(rows * hidden * 2)?;
+        let out = Buffer::new(rows * model * 2)?;
+        let times = self.bench.measure(|| {
+            let first = [EXPERTS, capacity, model, hidden];
+            cublas.gemm_batched(Dtype::Bf16, first, [packed.ptr, up, between.ptr])?;
+            let second = [EXPERTS, capacity, hidden, model];
+            cublas.gemm_batched(Dtype::Bf16, second, [between.ptr, down, out.ptr])
+        })?;
+        let variant = "strided batches, padded to the largest expert";
+        let more = rows as f64 / routed.chosen.len() as f64;
+        let row = self.row(routed, &times).by("cublas", variant);
+        (self.bench).add(row.note(format!("products alone, {more:.2}x the rows; {ALONE}")))
     }
 
     /// Rows of x, again and again, as many as asked for: which tokens they are of does not matter to a product.
     fn packed(&self, rows: usize) -> Result<Buffer> {
         let packed = Buffer::new(rows * self.options.model * 2)?;
-        let source: &[u8] = bytemuck::cast_slice(self.x.values());
+        let source: &[u8] = bytemuck::cast_slice(self.model.x.values());
         for at in (0..packed.bytes).step_by(source.len()) {
             let bytes = source.len().min(packed.bytes - at);
             packed.write(at, &source[..bytes])?;
         }
         Ok(packed)
+    }
+}
+
+impl Model<'_> {
+    /// A row of a stack of matrices.
+    fn line(&self, at: usize, width: usize) -> &[bf16] {
+        &self.values[at * width..(at + 1) * width]
+    }
+
+    /// An expert's hidden elements of a token, in front of the ReLU.
+    fn hidden(&self, token: usize, expert: usize) -> Vec<f64> {
+        let MoeOptions { model, hidden, .. } = self.options;
+        let mut h = vec![0.0f64; hidden];
+        for (i, x) in self.x.values()[token * model..][..model].iter().enumerate() {
+            for (h, w) in h.iter_mut().zip(self.line(expert * model + i, hidden)) {
+                *h += x.to_f64() * w.to_f64();
+            }
+        }
+        h
     }
 
     /// Relative error of some tokens' rows, in norm.
@@ -345,26 +329,19 @@ impl<'a> Layer<'a> {
             top_k,
             ..
         } = self.options;
-        let out = out.to_dense().map_err(text)?;
-        let line = |at: usize, width: usize| &self.values[at * width..(at + 1) * width];
+        let out = out.to_dense()?;
         let pairs = (0..CHECKED * top_k).into_par_iter().map(|pair| {
             let token = pair / top_k * (TOKENS / CHECKED) + 5;
             let number = token * top_k + pair % top_k;
             let expert = chosen[number] as usize;
-            let mut h = vec![0.0f64; hidden];
-            for (i, x) in self.x.values()[token * model..][..model].iter().enumerate() {
-                for (h, w) in h.iter_mut().zip(line(expert * model + i, hidden)) {
-                    *h += x.to_f64() * w.to_f64();
-                }
-            }
             let mut y = vec![0.0f64; model];
-            for (i, h) in h.iter().enumerate() {
-                for (y, w) in y.iter_mut().zip(line(expert * hidden + i, model)) {
+            for (i, h) in self.hidden(token, expert).iter().enumerate() {
+                for (y, w) in y.iter_mut().zip(self.line(expert * hidden + i, model)) {
                     *y += h.max(0.0) * w.to_f64();
                 }
             }
-            y.iter_mut()
-                .for_each(|y| *y *= f64::from(self.weights[number]));
+            let weight = f64::from(self.weights[number]);
+            y.iter_mut().for_each(|y| *y *= weight);
             (token, y)
         });
         let pairs: Vec<_> = pairs.collect();
@@ -380,40 +357,10 @@ impl<'a> Layer<'a> {
         let error = (off / size).sqrt();
         Ok(if error.is_nan() { f64::INFINITY } else { error })
     }
+}
 
-    /// The two products of every expert, padded to the largest, by cuBLAS.
-    fn padded(
-        &self,
-        gpu: &Gpu,
-        effort: Effort,
-        recorder: &mut Recorder,
-        (zipf, chosen): (bool, &[i32]),
-        cublas: &CuBlas,
-    ) -> Result<()> {
-        let MoeOptions { model, hidden, .. } = self.options;
-        let most = counts(chosen).into_iter().max().unwrap_or(0);
-        let capacity = most.next_multiple_of(8);
-        let [up, down] = self.matrices()?;
-        let rows = EXPERTS * capacity;
-        let packed = self.packed(rows)?;
-        let (between, out) = (
-            Buffer::new(rows * hidden * 2)?,
-            Buffer::new(rows * model * 2)?,
-        );
-        let times = measure(gpu, effort, &mut || {
-            let first = [EXPERTS, capacity, model, hidden];
-            cublas.gemm_batched(Dtype::Bf16, first, [packed.ptr, up, between.ptr])?;
-            let second = [EXPERTS, capacity, hidden, model];
-            cublas.gemm_batched(Dtype::Bf16, second, [between.ptr, down, out.ptr])
-        })?;
-        recorder.add(Row {
-            engine: "cublas".into(),
-            variant: "strided batches, padded to the largest expert".into(),
-            note: format!(
-                "products alone, {:.2}x the rows; routing, gather, ReLU, weights and scatter left out",
-                rows as f64 / chosen.len() as f64
-            ),
-            ..self.row(zipf, chosen, times)
-        })
-    }
+/// Rates of so many operations and bytes, and the floor of both.
+fn rated(row: Row, flops: f64, bytes: f64) -> Row {
+    let floor = (bytes / HBM).max(flops / TENSOR_CORES) * 1e3;
+    row.flops(flops).bytes(bytes).limit(floor)
 }

@@ -1,18 +1,20 @@
 //! 3 x 3 convolutions, channels last, of which channels of each image, or filters, are empty for one step: detection inside the time,
 //! beside the same without empty ones, cuDNN on all of it, and cuBLAS on an image-to-column matrix that is there already (making it is not inside).
 
-use crate::device::{Buffer, Gpu, Result};
-use crate::families::gather_gemm::pit_matmul::{stream, text};
+use super::micro::EMPTY;
+use crate::bench::{Bench, at};
+use crate::check::{Sum, worse};
+use crate::device::{Buffer, Result};
 use crate::peers::cublas::CuBlas;
 use crate::peers::cudnn::CuDnn;
 use crate::problems::{Dtype, SEED};
-use crate::record::{Recorder, Row};
-use crate::timing::{Effort, Times, measure};
+use crate::record::Row;
+use crate::timing::Times;
+use einsparse::Tensor;
 use einsparse::dynamic::{
     ConvolutionAxis, ConvolutionOptions, ConvolutionShape, DynamicConvolution,
 };
 use einsparse::formats::{Dense, f16};
-use einsparse::{Context, Tensor};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
 pub const OP: &str = "pit_conv";
@@ -22,22 +24,19 @@ pub const IMAGES: usize = 32;
 /// Extents of an image, channels and filters: the four widths of a residual network (He et al., arXiv 1512.03385, table 1), and one of
 /// many channels on a large image.
 pub const LAYERS: [(usize, usize); 5] = [(56, 64), (28, 128), (14, 256), (7, 512), (56, 256)];
-/// Shares that are empty, in percent.
-const EMPTY: [u32; 4] = [0, 50, 90, 95];
 /// So many positions of C are checked.
 const CHECKED: usize = 64;
 
 /// Every layer, axis and share.
-pub fn run(gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
-    let context = Context::cuda(0).map_err(text)?;
+pub fn run(bench: &Bench<'_>) -> Result<()> {
     for (size, width) in LAYERS {
         let shape = ConvolutionShape::new([IMAGES, size, size, width], [3, 3], width).same();
         for axis in [ConvolutionAxis::Channels, ConvolutionAxis::Filters] {
             for empty in EMPTY {
-                let case = Case::new(&context, shape, axis, empty)?;
-                case.ours(gpu, effort, recorder)?;
-                case.cudnn(gpu, effort, recorder)?;
-                case.cublas(gpu, effort, recorder)?;
+                let case = Case::new(bench, shape, axis, empty)?;
+                case.ours()?;
+                case.cudnn()?;
+                case.cublas()?;
             }
         }
     }
@@ -45,7 +44,7 @@ pub fn run(gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
 }
 
 struct Case<'c> {
-    context: &'c Context,
+    bench: &'c Bench<'c>,
     shape: ConvolutionShape,
     axis: ConvolutionAxis,
     empty: u32,
@@ -74,41 +73,34 @@ fn sample(shape: [usize; 4], rows: usize, empty: u32, seed: u64) -> Result<(Dens
             }));
         }
     }
-    Ok((Dense::new(shape.to_vec(), values).map_err(text)?, full))
+    Ok((Dense::new(shape.to_vec(), values)?, full))
 }
 
 impl<'c> Case<'c> {
     fn new(
-        context: &'c Context,
+        bench: &'c Bench<'c>,
         shape: ConvolutionShape,
         axis: ConvolutionAxis,
         empty: u32,
     ) -> Result<Self> {
         let [h, w] = shape.size;
         let [i, j] = shape.window;
+        let (images, channels, filters) = (shape.images, shape.channels, shape.filters);
         let of_channels = axis == ConvolutionAxis::Channels;
         let share = |own: bool| if own { empty } else { 0 };
-        let a_shape = [shape.images, h, w, shape.channels];
-        let (a, a_full) = sample(a_shape, h * w, share(of_channels), SEED)?;
-        let b_shape = [i, j, shape.channels, shape.filters];
-        let (b, b_full) = sample(
-            b_shape,
-            i * j * shape.channels,
-            share(!of_channels),
-            SEED + 1,
-        )?;
+        let (a, a_full) = sample([images, h, w, channels], h * w, share(of_channels), SEED)?;
+        let (rows, own) = (i * j * channels, share(!of_channels));
+        let (b, b_full) = sample([i, j, channels, filters], rows, own, SEED + 1)?;
         let kept = match of_channels {
-            true => a_full as f64 / (shape.images * shape.channels) as f64,
-            false => b_full as f64 / shape.filters as f64,
+            true => a_full as f64 / (images * channels) as f64,
+            false => b_full as f64 / filters as f64,
         };
-        let there = [&a, &b].map(|dense| context.upload_dense(dense).map_err(text));
-        let [a_there, b_there] = there;
         Ok(Case {
-            context,
+            bench,
             shape,
             axis,
             empty,
-            there: [a_there?, b_there?],
+            there: [bench.upload(&a)?, bench.upload(&b)?],
             a,
             b,
             kept,
@@ -122,91 +114,63 @@ impl<'c> Case<'c> {
         [positions, s.window[0] * s.window[1] * s.channels, s.filters]
     }
 
-    /// A C of NaN: what is not written is seen.
-    fn poisoned(&self) -> Result<Tensor<f16>> {
-        let [m, _, n] = self.extents();
-        let [h, w] = self.shape.size;
-        let values = vec![f16::NAN; m * n];
-        let dense = Dense::new(vec![self.shape.images, h, w, n], values).map_err(text)?;
-        self.context.upload_dense(&dense).map_err(text)
-    }
-
-    /// A row of a peer; no time for wrong results.
-    fn peer(&self, times: Times, c: &Buffer, note: &str) -> Result<Row> {
+    /// Writes a row of a peer.
+    fn peer(
+        &self,
+        (engine, variant): (&str, &str),
+        times: &Times,
+        c: &Buffer,
+        note: &str,
+    ) -> Result<()> {
         let [m, _, n] = self.extents();
         let mut found = vec![f16::ZERO; m * n];
         c.read(0, bytemuck::cast_slice_mut(&mut found))?;
         let error = self.worst_error(&found);
-        let wrong = if error <= 1.0 { "" } else { "WRONG: " };
-        Ok(Row {
-            ms: if error <= 1.0 { times.cold } else { f64::NAN },
-            note: format!("{wrong}{note}err {error:.2} of the bound"),
-            ..self.row(times)
-        })
+        let note = format!("{note}err {error:.2} of the bound");
+        let row = self.row(times).by(engine, variant);
+        self.bench.add(row.judged(error <= 1.0, note))
     }
 
-    fn row(&self, times: Times) -> Row {
+    fn row(&self, times: &Times) -> Row {
         let [m, k, n] = self.extents();
         let axis = match self.axis {
             ConvolutionAxis::Channels => "channels",
             ConvolutionAxis::Filters => "filters",
         };
-        let flops = 2.0 * (m * k) as f64 * n as f64 * self.kept;
         let [size, width] = [self.shape.size[0], self.shape.channels];
-        Row {
-            op: OP.into(),
-            workload: format!(
-                "{size}x{size}x{width}-{axis}-e{}",
-                f64::from(self.empty) / 100.0
-            ),
-            m,
-            k,
-            n,
-            dtype: "f16".into(),
-            ms: times.cold,
-            ms_warm: Some(times.warm),
-            gflops: Some(flops / times.cold / 1e6),
-            zeros: "dense".into(),
-            ..Row::default()
-        }
+        let share = f64::from(self.empty) / 100.0;
+        let workload = format!("{size}x{size}x{width}-{axis}-e{share}");
+        Row::new(OP, workload, [m, k, n], 0, Dtype::F16)
+            .timed(times)
+            .flops(2.0 * (m * k) as f64 * n as f64 * self.kept)
+            .dense()
     }
 
-    fn ours(&self, gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
+    fn ours(&self) -> Result<()> {
+        let (bench, stream) = (self.bench, &self.bench.stream);
         let options = ConvolutionOptions {
             axis: self.axis,
             ..ConvolutionOptions::default()
         };
-        let convolution = DynamicConvolution::<f16>::new(self.context, self.shape, options);
-        let mut convolution = convolution.map_err(text)?;
-        let mut c = self.poisoned()?;
-        let stream = stream(gpu);
+        let mut convolution = DynamicConvolution::<f16>::new(&bench.context, self.shape, options)?;
+        let ([_, _, n], [h, w]) = (self.extents(), self.shape.size);
+        let mut c = bench.poisoned(&[self.shape.images, h, w, n])?;
         let [a, b] = &self.there;
         let sparse = match self.axis {
             ConvolutionAxis::Channels => a,
             ConvolutionAxis::Filters => b,
         };
-        let times = measure(gpu, effort, &mut || {
-            convolution.run(a, b, &mut c, &stream).map_err(text)
-        })?;
-        let error = self.worst_error(c.to_dense().map_err(text)?.values());
-        let detection = measure(gpu, effort, &mut || {
-            convolution.detect(sparse, &stream).map_err(text)
-        })?;
-        let alone = measure(gpu, effort, &mut || {
-            convolution.multiply(a, b, &mut c, &stream).map_err(text)
-        })?;
-        let wrong = if error <= 1.0 { "" } else { "WRONG: " };
-        let us = [detection, alone].map(|times| times.cold * 1e3);
-        recorder.add(Row {
-            engine: "einsparse".into(),
-            variant: convolution.variants()[2].into(),
-            ms: if error <= 1.0 { times.cold } else { f64::NAN },
-            note: format!(
-                "{wrong}detection inside; alone {:.1} us, product {:.1}; err {error:.2} of the bound",
-                us[0], us[1]
-            ),
-            ..self.row(times)
-        })
+        let times = bench.measure(|| convolution.run(a, b, &mut c, stream))?;
+        let error = self.worst_error(c.to_dense()?.values());
+        let detection = bench.measure(|| convolution.detect(sparse, stream))?;
+        let alone = bench.measure(|| convolution.multiply(a, b, &mut c, stream))?;
+        let note = format!(
+            "detection inside; alone {:.1} us, product {:.1}; err {error:.2} of the bound",
+            detection.cold * 1e3,
+            alone.cold * 1e3
+        );
+        let row = self.row(&times).ours(convolution.variants()[2]);
+        bench.add(row.judged(error <= 1.0, note))
     }
 
     /// The position of A that row `row` of the product meets at a tap; none in the padding.
@@ -223,7 +187,7 @@ impl<'c> Case<'c> {
         let s = &self.shape;
         let mut worst = 0.0f64;
         for row in (0..CHECKED).map(|i| (i * (m / CHECKED) + i * 7) % m) {
-            let mut sums = vec![(0.0f64, 0.0f64); n];
+            let mut sums = vec![Sum::default(); n];
             for step in 0..k {
                 let (tap, channel) = (step / s.channels, step % s.channels);
                 let Some(place) = self.place(row, tap) else {
@@ -232,81 +196,56 @@ impl<'c> Case<'c> {
                 let factor = self.a.values()[place * s.channels + channel].to_f64();
                 let line = &self.b.values()[step * n..][..n];
                 for (sum, w) in sums.iter_mut().zip(line) {
-                    let term = factor * w.to_f64();
-                    *sum = (sum.0 + term, sum.1 + term.abs());
+                    sum.add(factor * w.to_f64());
                 }
             }
             let line = &c[row * n..][..n];
-            for (found, (sum, size)) in line.iter().zip(sums) {
-                let bound = sum.abs() * 2f64.powi(-11) + size * k as f64 * 2f64.powi(-24) + 1e-6;
-                let share = (found.to_f64() - sum).abs() / bound;
-                worst = if share.is_nan() {
-                    f64::INFINITY
-                } else {
-                    worst.max(share)
-                };
+            for (found, sum) in line.iter().zip(sums) {
+                let of_sum = sum.size * k as f64 * 2f64.powi(-24);
+                let bound = sum.value.abs() * 2f64.powi(-11) + of_sum + 1e-6;
+                worst = worse(worst, (found.to_f64() - sum.value).abs() / bound);
             }
         }
         worst
     }
 
     /// All of it by cuDNN, with the weights as it wants them.
-    fn cudnn(&self, gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
-        let s = &self.shape;
-        let (images, taps) = (
-            [s.images, s.size[0], s.size[1], s.channels],
-            s.window[0] * s.window[1],
-        );
+    fn cudnn(&self) -> Result<()> {
+        let (bench, s) = (self.bench, &self.shape);
+        let images = [s.images, s.size[0], s.size[1], s.channels];
         let weights = [s.filters, s.window[0], s.window[1], s.channels];
-        let library = match CuDnn::open(gpu, images, weights, s.padding) {
+        let library = match CuDnn::open(bench.gpu, images, weights, s.padding) {
             Ok(library) => library,
             Err(reason) => {
                 eprintln!("cuDNN: {reason}");
                 return Ok(());
             }
         };
-        let inner = taps * s.channels;
+        let [m, inner, n] = self.extents();
         let turned: Vec<f16> = (0..s.filters * inner)
             .map(|i| self.b.values()[i % inner * s.filters + i / inner])
             .collect();
         let b = Buffer::from_slice(&turned)?;
-        let Some(a) = self.there[0].address() else {
-            return Err("the operands are not on the GPU".into());
-        };
-        let [m, _, n] = self.extents();
         let c = Buffer::new(m * n * 2)?;
-        let times = measure(gpu, effort, &mut || library.run([a, b.ptr, c.ptr]))?;
+        let all = [at(&self.there[0])?, b.ptr, c.ptr];
+        let times = bench.measure(|| library.run(all))?;
         let note = format!("cuDNN {}; ", library.version());
-        recorder.add(Row {
-            engine: "cudnn".into(),
-            variant: library.algorithm(),
-            ..self.peer(times, &c, &note)?
-        })
+        self.peer(("cudnn", &library.algorithm()), &times, &c, &note)
     }
 
     /// The product of an image-to-column matrix with B.
-    fn cublas(&self, gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
-        let Ok(cublas) = CuBlas::open(gpu, false) else {
+    fn cublas(&self) -> Result<()> {
+        let bench = self.bench;
+        let Ok(cublas) = CuBlas::open(bench.gpu, false) else {
             return Ok(());
         };
         let [m, k, n] = self.extents();
-        let Some(b) = self.there[1].address() else {
-            return Err("the operands are not on the GPU".into());
-        };
-        let columns = self.image_to_column()?;
-        let there = self.context.upload_dense(&columns).map_err(text)?;
-        let Some(a) = there.address() else {
-            return Err("the operands are not on the GPU".into());
-        };
+        let columns = bench.upload(&self.image_to_column()?)?;
         let c = Buffer::new(m * n * 2)?;
-        let times = measure(gpu, effort, &mut || {
-            cublas.gemm(Dtype::F16, [m, k, n], [a, b, c.ptr])
-        })?;
-        recorder.add(Row {
-            engine: "cublas".into(),
-            variant: "image to column, there already".into(),
-            ..self.peer(times, &c, "")?
-        })
+        let all = [at(&columns)?, at(&self.there[1])?, c.ptr];
+        let times = bench.measure(|| cublas.gemm(Dtype::F16, [m, k, n], all))?;
+        let variant = "image to column, there already";
+        self.peer(("cublas", variant), &times, &c, "")
     }
 
     fn image_to_column(&self) -> Result<Dense<f16>> {
@@ -320,6 +259,6 @@ impl<'c> Case<'c> {
                 }
             }
         }
-        Dense::new([m, k], values).map_err(text)
+        Ok(Dense::new([m, k], values)?)
     }
 }

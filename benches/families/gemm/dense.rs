@@ -1,18 +1,19 @@
 //! Two dense matrices of the extents that layers have: what the plan takes and every row that can be forced, beside cuBLAS
 //! on the same operands. The densified path of a sparse product is this one.
 
-use crate::Arguments;
-use crate::case::{Values, decode};
+use crate::bench::{Bench, precise};
+use crate::case::{Run, Values};
+use crate::check::{elements, relative_error};
 use crate::device::{Buffer, Gpu, Result};
-use crate::ours::{SPMM, by_dtype, text};
+use crate::ours::{SPMM, by_dtype};
 use crate::peers::cublas::CuBlas;
 use crate::problems::Dtype;
-use crate::record::{Recorder, Row};
-use crate::timing::{Times, measure};
+use crate::record::Row;
+use crate::timing::Times;
 use einsparse::driver::RawStream;
 use einsparse::formats::{bf16, f16};
 use einsparse::registry::Scalar;
-use einsparse::{Context, Options, Plan, Precision, RawSpmm, Tensor};
+use einsparse::{Context, Options, Plan, RawSpmm};
 
 /// Operation, as in the record.
 pub const OP: &str = "dense";
@@ -43,23 +44,12 @@ pub const SHAPES: &[(usize, usize)] = &[
 const NS: &[usize] = &[64, 256, 1024];
 
 /// Every shape that the command line leaves.
-pub fn run(gpu: &Gpu, arguments: &Arguments, recorder: &mut Recorder) -> Result<()> {
-    let dtypes = if arguments.dtype.is_empty() {
-        vec![Dtype::F16]
-    } else {
-        arguments.dtype.clone()
-    };
-    let ns = if arguments.columns.is_empty() {
-        NS.to_vec()
-    } else {
-        arguments.columns.clone()
-    };
-    let mut wrong = Vec::new();
-    for dtype in dtypes {
+pub fn run(bench: &Bench<'_>) -> Result<()> {
+    let ns = bench.arguments.ns(NS);
+    for dtype in bench.arguments.dtypes(&[Dtype::F16]) {
         for &(m, k) in SHAPES {
             let name = format!("dense-{m}x{k}");
-            let filter = &arguments.filter;
-            if !filter.is_empty() && !filter.iter().any(|part| name.contains(part.as_str())) {
+            if !bench.arguments.named(&name) {
                 continue;
             }
             let values = Values::new(dtype);
@@ -68,23 +58,21 @@ pub fn run(gpu: &Gpu, arguments: &Arguments, recorder: &mut Recorder) -> Result<
             let b = values.upload(k * widest, 77)?;
             for &n in &ns {
                 let case = Case {
+                    bench: &bench.anew()?,
                     name: &name,
                     dtype,
                     extents: [m, k, n],
                     pointers: [a.ptr, b.ptr],
                 };
-                wrong.extend(by_dtype!(dtype, T => case.measure::<T>(gpu, arguments, recorder))?);
+                by_dtype!(dtype, T => case.measure::<T>())?;
             }
         }
     }
-    if wrong.is_empty() {
-        Ok(())
-    } else {
-        Err(format!("wrong: {}", wrong.join(", ")))
-    }
+    Ok(())
 }
 
 struct Case<'a> {
+    bench: &'a Bench<'a>,
     name: &'a str,
     dtype: Dtype,
     extents: [usize; 3],
@@ -92,77 +80,54 @@ struct Case<'a> {
 }
 
 impl Case<'_> {
-    /// cuBLAS and ours. Returns the variants that are wrong.
-    fn measure<T: Scalar>(
-        &self,
-        gpu: &Gpu,
-        arguments: &Arguments,
-        recorder: &mut Recorder,
-    ) -> Result<Vec<String>> {
-        let [m, _, n] = self.extents;
+    /// cuBLAS and ours.
+    fn measure<T: Scalar>(&self) -> Result<()> {
+        let (bench, [m, _, n]) = (self.bench, self.extents);
         let tf32 = self.dtype == Dtype::Tf32;
-        let cublas = CuBlas::open(gpu, tf32)?;
+        let cublas = CuBlas::open(bench.gpu, tf32)?;
         let bytes = m * n * self.dtype.size();
         let (c, expected) = (Buffer::new(bytes)?, Buffer::new(bytes)?);
         let [a, b] = self.pointers;
         let mut gemm = || cublas.gemm(self.dtype, self.extents, [a, b, expected.ptr]);
-        gemm()?;
-        gpu.wait()?;
-        let reference = self.elements(&expected)?;
-        let times = measure(gpu, arguments.effort(), &mut gemm)?;
+        bench.once(&mut gemm)?;
+        let reference = elements(&expected, self.dtype)?;
+        let times = bench.measure(gemm)?;
         let peer = if tf32 { "cublas-tf32" } else { "cublas" };
-        recorder.add(self.row(peer, "dense", &times, String::new()))?;
-        let context = Context::cuda(0).map_err(text)?;
-        let auto = self.plan::<T>(&context, None)?;
+        bench.add(self.row(&times).by(peer, "dense"))?;
+        let auto = self.plan::<T>(None)?;
         let mut names = vec!["auto".to_owned()];
         let candidates = auto.choice().candidates.iter().map(|c| c.name.to_owned());
-        let chosen = &arguments.variant;
-        names.extend(
-            candidates
-                .filter(|name| !arguments.auto && (chosen.is_empty() || chosen.contains(name))),
-        );
-        let mut wrong = Vec::new();
+        let (only_auto, chosen) = (bench.arguments.auto, &bench.arguments.variant);
+        let asked = |name: &String| !only_auto && (chosen.is_empty() || chosen.contains(name));
+        names.extend(candidates.filter(asked));
         for name in names {
             let forced = (name != "auto").then_some(name.as_str());
-            let plan = self.plan::<T>(&context, forced)?;
-            let mut product = || self.queue(gpu, &plan, c.ptr);
-            c.fill(0xff, gpu.stream)?;
-            product()?;
-            gpu.wait()?;
-            let error = relative_error(&self.elements(&c)?, &reference);
-            let right = error <= self.tolerance();
-            if !right {
-                wrong.push(format!("{name} on {} x {n}", self.name));
-            }
-            let head = if right { "" } else { "WRONG: " };
-            let note = format!("{head}err {error:.1e} against cuBLAS; {}", plan.variant());
-            let times = measure(gpu, arguments.effort(), &mut product)?;
-            recorder.add(self.row("einsparse", &name, &times, note))?;
+            let plan = self.plan::<T>(forced)?;
+            let mut product = || self.queue(&plan, c.ptr);
+            c.fill(0xff, bench.gpu.stream)?;
+            bench.once(&mut product)?;
+            let error = relative_error(&elements(&c, self.dtype)?, &reference);
+            let note = format!("err {error:.1e} against cuBLAS; {}", plan.variant());
+            let times = bench.measure(product)?;
+            let row = self.row(&times).ours(name);
+            bench.add(row.judged(error <= self.tolerance(), note))?;
         }
-        Ok(wrong)
+        Ok(())
     }
 
-    fn plan<T: Scalar>(&self, context: &Context, variant: Option<&str>) -> Result<Plan<T>> {
+    fn plan<T: Scalar>(&self, variant: Option<&str>) -> Result<Plan<T>> {
         let [m, k, n] = self.extents;
         // Only the shapes are planned with.
-        let zeros = |r, c| -> Result<Tensor<T>> { context.zeros(&[r, c]).map_err(text) };
-        let (a, b) = (zeros(m, k)?, zeros(k, n)?);
+        let (a, b) = (self.bench.zeros(&[m, k])?, self.bench.zeros(&[k, n])?);
         let options = Options {
-            precision: if self.dtype == Dtype::Tf32 {
-                Precision::Tf32
-            } else {
-                Precision::Full
-            },
             variant: variant.map(str::to_owned),
-            ..Options::default()
+            ..precise(self.dtype)
         };
         let operands = [("A", (&a).into()), ("B", (&b).into())];
-        context
-            .plan("C[m,n] = A[m,k] * B[k,n]", &operands, &options)
-            .map_err(text)
+        Ok(self.bench.plan(SPMM, &operands, &options)?.0)
     }
 
-    fn queue<T: Scalar>(&self, gpu: &Gpu, plan: &Plan<T>, c: u64) -> Result<()> {
+    fn queue<T: Scalar>(&self, plan: &Plan<T>, c: u64) -> Result<()> {
         let raw = RawSpmm {
             values: self.pointers[0],
             b: self.pointers[1],
@@ -173,14 +138,7 @@ impl Case<'_> {
         };
         // SAFETY: the operands have the planned shapes and type and outlive the measurement; the stream belongs to the
         // primary context that both sides share.
-        unsafe { plan.run_raw(&raw, RawStream::from_raw(gpu.stream.cast())) }.map_err(text)
-    }
-
-    fn elements(&self, matrix: &Buffer) -> Result<Vec<f64>> {
-        let mut bytes = vec![0u8; matrix.bytes];
-        matrix.read(0, &mut bytes)?;
-        let one = |bytes| decode(self.dtype, bytes);
-        Ok(bytes.chunks(self.dtype.size()).map(one).collect())
+        Ok(unsafe { plan.run_raw(&raw, self.bench.raw()) }?)
     }
 
     /// Relative error against cuBLAS above which a result is wrong: twice the roundoff of the element.
@@ -191,53 +149,36 @@ impl Case<'_> {
         }
     }
 
-    fn row(&self, engine: &str, variant: &str, times: &Times, note: String) -> Row {
+    fn row(&self, times: &Times) -> Row {
         let [m, k, n] = self.extents;
-        Row {
-            op: OP.into(),
-            workload: self.name.into(),
-            m,
-            k,
-            n,
-            nnz: m * k,
-            dtype: self.dtype.to_string(),
-            engine: engine.into(),
-            variant: variant.into(),
-            ms: times.cold,
-            ms_warm: Some(times.warm),
-            gflops: Some(2.0 * (m * k * n) as f64 / times.cold / 1e6),
-            zeros: "dense".into(),
-            note,
-            ..Row::default()
-        }
+        Row::new(OP, self.name, self.extents, m * k, self.dtype)
+            .timed(times)
+            .flops(2.0 * (m * k * n) as f64)
+            .dense()
     }
 }
 
-/// In the Frobenius norm; NaN where elements were left unwritten.
-fn relative_error(found: &[f64], expected: &[f64]) -> f64 {
-    let pairs = found.iter().zip(expected);
-    let error: f64 = pairs.map(|(x, y)| (x - y) * (x - y)).sum();
-    let norm: f64 = expected.iter().map(|y| y * y).sum();
-    (error / norm).sqrt()
-}
-
 /// The plan's path for two dense matrices: name of its kernel, and one product of square operands.
-pub fn square(gpu: &Gpu, dtype: Dtype, extent: usize, pointers: [u64; 3]) -> Result<(String, Run)> {
+pub fn square(
+    gpu: &Gpu,
+    dtype: Dtype,
+    extent: usize,
+    pointers: [u64; 3],
+) -> Result<(String, Run<'static>)> {
     by_dtype!(dtype, T => square_of::<T>(gpu, extent, pointers))
 }
 
-/// Queues one product.
-type Run = Box<dyn FnMut() -> Result<()>>;
-
-fn square_of<T: Scalar>(gpu: &Gpu, extent: usize, [a, b, c]: [u64; 3]) -> Result<(String, Run)> {
-    let context = Context::cuda(0).map_err(text)?;
+fn square_of<T: Scalar>(
+    gpu: &Gpu,
+    extent: usize,
+    [a, b, c]: [u64; 3],
+) -> Result<(String, Run<'static>)> {
+    let context = Context::cuda(0)?;
     // Only the shapes are planned with.
-    let zeros = || context.zeros::<T>(&[extent; 2]).map_err(text);
+    let zeros = || context.zeros::<T>(&[extent; 2]);
     let (left, right) = (zeros()?, zeros()?);
     let operands = [("A", (&left).into()), ("B", (&right).into())];
-    let plan = context
-        .plan(SPMM, &operands, &Options::default())
-        .map_err(text)?;
+    let plan = context.plan(SPMM, &operands, &Options::default())?;
     let raw = RawSpmm {
         columns: 0,
         values: a,
@@ -251,6 +192,6 @@ fn square_of<T: Scalar>(gpu: &Gpu, extent: usize, [a, b, c]: [u64; 3]) -> Result
     let name = plan.variant().to_owned();
     // SAFETY: the caller's operands have the planned shapes and type and outlive the measurement; the stream belongs to
     // the primary context that both sides share.
-    let run = move || unsafe { plan.run_raw(&raw, RawStream::from_raw(stream)) }.map_err(text);
+    let run = move || Ok(unsafe { plan.run_raw(&raw, RawStream::from_raw(stream)) }?);
     Ok((name, Box::new(run)))
 }

@@ -2,15 +2,14 @@
 //!
 //! `n` is the number of tokens; rates count the products of stored blocks.
 
-use crate::device::{Buffer, Gpu, Result};
+use crate::bench::Bench;
+use crate::device::{Buffer, Result};
 use crate::peers::cublas::CuBlas;
 use crate::problems::{Dtype, SEED, full_blocks};
-use crate::record::{Recorder, Row};
-use crate::timing::{Effort, Times, measure};
+use crate::record::Row;
+use crate::timing::Times;
 use einsparse::formats::{AnySparse, Csr, Dense, Format, f16};
 use einsparse::ops::{BlockLinear, LinearOptions};
-use einsparse::{Context, Stream};
-use std::fmt::Display;
 use std::sync::Arc;
 
 /// Inputs, outputs and tokens.
@@ -25,109 +24,67 @@ fn value(i: usize) -> f16 {
 }
 
 /// Measures every layer.
-pub fn run(gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
-    let dense = dense(gpu, effort)?;
+pub fn run(bench: &Bench<'_>) -> Result<()> {
+    let dense = dense(bench)?;
     for density in DENSITIES {
         for edge in EDGES {
-            layer(gpu, effort, recorder, (edge, density), dense)?;
+            layer(&bench.anew()?, (edge, density), &dense)?;
         }
     }
     Ok(())
 }
 
 /// A dense layer of these extents: forward, and both gradients.
-fn dense(gpu: &Gpu, effort: Effort) -> Result<[Times; 2]> {
-    let cublas = CuBlas::open(gpu, false)?;
+fn dense(bench: &Bench<'_>) -> Result<[Times; 2]> {
+    let cublas = CuBlas::open(bench.gpu, false)?;
     let values: Vec<f16> = (0..EXTENT * EXTENT).map(value).collect();
-    let [a, b, c] = [&values, &values, &values].map(|v| Buffer::from_slice(v));
-    let pointers = [a?, b?, c?];
-    let addresses = [0, 1, 2].map(|i: usize| pointers[i].ptr);
+    let matrix = || Buffer::from_slice(&values);
+    let (a, b, c) = (matrix()?, matrix()?, matrix()?);
     let second = Buffer::new(EXTENT * EXTENT * 2)?;
-    let forward = measure(gpu, effort, &mut || {
-        cublas.gemm(Dtype::F16, [EXTENT; 3], addresses)
-    })?;
-    let [a, b, c] = addresses;
-    let backward = measure(gpu, effort, &mut || {
-        cublas.gemm_by_rows(Dtype::F16, [EXTENT; 3], [a, b, c])?;
-        cublas.gemm_turned(Dtype::F16, [EXTENT; 3], [a, b, second.ptr])
+    let all = [a.ptr, b.ptr, c.ptr];
+    let forward = bench.measure(|| cublas.gemm(Dtype::F16, [EXTENT; 3], all))?;
+    let backward = bench.measure(|| {
+        cublas.gemm_by_rows(Dtype::F16, [EXTENT; 3], all)?;
+        cublas.gemm_turned(Dtype::F16, [EXTENT; 3], [a.ptr, b.ptr, second.ptr])
     })?;
     Ok([forward, backward])
 }
 
-fn layer(
-    gpu: &Gpu,
-    effort: Effort,
-    recorder: &mut Recorder,
-    (edge, density): (usize, f64),
-    dense: [Times; 2],
-) -> Result<()> {
-    let context = Context::cuda(0).map_err(text)?;
-    let pattern = full_blocks(EXTENT, edge, density, SEED).map_err(text)?;
+fn layer(bench: &Bench<'_>, (edge, density): (usize, f64), dense: &[Times; 2]) -> Result<()> {
+    let pattern = full_blocks(EXTENT, edge, density, SEED)?;
     let nnz = pattern.columns().len();
-    let csr = Csr::new(Arc::new(pattern), (0..nnz).map(value).collect()).map_err(text)?;
+    let csr = Csr::new(Arc::new(pattern), (0..nnz).map(value).collect())?;
     let format = Format::BlockGroupCoo {
         block: (edge, edge),
         group: None,
     };
-    let weight = AnySparse::from(csr).convert(format).map_err(text)?;
-    let options = LinearOptions::default();
-    let mut layer = BlockLinear::new(&context, weight, EXTENT, options).map_err(text)?;
+    let weight = AnySparse::from(csr).convert(format)?;
+    let mut layer = BlockLinear::new(&bench.context, weight, EXTENT, LinearOptions::default())?;
     let filled = |seed: usize| {
         let shape = vec![EXTENT, EXTENT];
-        let dense = Dense::from_fn(shape, |i| value(i[0] * EXTENT + i[1] + seed)).map_err(text)?;
-        context.upload_dense(&dense).map_err(text)
+        bench.upload(&Dense::from_fn(shape, |i| {
+            value(i[0] * EXTENT + i[1] + seed)
+        })?)
     };
     let (x, dy) = (filled(1)?, filled(2)?);
-    let shape = [EXTENT, EXTENT];
-    let (mut y, mut dx) = (
-        context.zeros(&shape).map_err(text)?,
-        context.zeros(&shape).map_err(text)?,
-    );
-    // SAFETY: the bench's stream belongs to the primary context and outlives this function.
-    let stream = unsafe { Stream::from_raw(gpu.stream.cast()) };
-    let variants = layer.variants();
-    let mut row = |op: &str, engine: &str, variant: &str, products: usize, times: Times| {
+    let zeros = || bench.zeros(&[EXTENT, EXTENT]);
+    let (mut y, mut dx) = (zeros()?, zeros()?);
+    let stream = &bench.stream;
+    let [forward, of_input, of_weight] = layer.variants();
+    let add = |op: &str, [engine, variant]: [&str; 2], products: usize, times: &Times| {
         let flops = 2.0 * nnz as f64 * EXTENT as f64 * products as f64;
-        recorder.add(Row {
-            op: op.into(),
-            workload: format!("block{edge}-d{density}"),
-            engine: engine.into(),
-            variant: variant.into(),
-            m: EXTENT,
-            k: EXTENT,
-            n: EXTENT,
-            nnz,
-            dtype: Dtype::F16.to_string(),
-            ms: times.cold,
-            ms_warm: Some(times.warm),
-            gflops: Some(flops / times.cold / 1e6),
-            zeros: "dense".into(),
-            ..Row::default()
-        })
+        let workload = format!("block{edge}-d{density}");
+        let row = Row::new(op, workload, [EXTENT; 3], nnz, Dtype::F16).by(engine, variant);
+        bench.add(row.timed(times).flops(flops).dense())
     };
-    let ours = "einsparse";
-    let times = measure(gpu, effort, &mut || {
-        layer.forward(&x, &mut y, &stream).map_err(text)
-    })?;
-    row("layer_forward", ours, variants[0], 1, times)?;
-    let times = measure(gpu, effort, &mut || {
-        layer
-            .backward_input(&x, &dy, &mut dx, &stream)
-            .map_err(text)
-    })?;
-    row("layer_dx", ours, variants[1], 1, times)?;
-    let times = measure(gpu, effort, &mut || {
-        layer.backward_weight(&x, &dy, &stream).map_err(text)
-    })?;
-    row("layer_dw", ours, variants[2], 1, times)?;
-    let times = measure(gpu, effort, &mut || {
-        layer.backward(&x, &dy, &mut dx, &stream).map_err(text)
-    })?;
-    row("layer_backward", ours, "both", 2, times)?;
-    row("layer_forward", "cublas", "dense", 1, dense[0])?;
-    row("layer_backward", "cublas", "dense", 2, dense[1])
-}
-
-fn text(error: impl Display) -> String {
-    error.to_string()
+    let times = bench.measure(|| layer.forward(&x, &mut y, stream))?;
+    add("layer_forward", ["einsparse", forward], 1, &times)?;
+    let times = bench.measure(|| layer.backward_input(&x, &dy, &mut dx, stream))?;
+    add("layer_dx", ["einsparse", of_input], 1, &times)?;
+    let times = bench.measure(|| layer.backward_weight(&x, &dy, stream))?;
+    add("layer_dw", ["einsparse", of_weight], 1, &times)?;
+    let times = bench.measure(|| layer.backward(&x, &dy, &mut dx, stream))?;
+    add("layer_backward", ["einsparse", "both"], 2, &times)?;
+    add("layer_forward", ["cublas", "dense"], 1, &dense[0])?;
+    add("layer_backward", ["cublas", "dense"], 2, &dense[1])
 }

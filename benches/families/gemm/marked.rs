@@ -4,15 +4,15 @@
 //!
 //! `nnz` are the elements of the micro-tiles of C that are not empty.
 
-use crate::device::{Gpu, Result};
+use crate::bench::{Bench, forced};
+use crate::device::Result;
 use crate::problems::SEED;
-use crate::record::{Recorder, Row};
-use crate::timing::{Effort, Times, measure};
+use crate::record::Row;
+use crate::timing::Times;
 use einsparse::dynamic::{DynamicMatmul, MatmulOptions, ReluMatmul};
-use einsparse::formats::{Dense, bf16, f16};
-use einsparse::{Context, Options, Plan, Scalar, Stream, Tensor};
+use einsparse::formats::{bf16, f16};
+use einsparse::{Plan, Scalar, Tensor};
 use rand::{Rng, SeedableRng, rngs::StdRng};
-use std::fmt::Display;
 
 /// The name that `--op` knows.
 pub const OP: &str = "fused_detect";
@@ -21,21 +21,17 @@ const EXTENT: usize = 4096;
 /// Shares of columns that are zero behind the ReLU, in percent.
 const EMPTY: [u32; 2] = [0, 90];
 
-fn text(e: impl Display) -> String {
-    e.to_string()
-}
-
 /// Both types, both shares.
-pub fn run(gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
-    marked::<bf16>(gpu, effort, recorder)?;
-    marked::<f16>(gpu, effort, recorder)
+pub fn run(bench: &Bench<'_>) -> Result<()> {
+    marked::<bf16>(&bench.anew()?)?;
+    marked::<f16>(&bench.anew()?)
 }
 
 /// A without negative elements, and a B of which this share of columns has no positive ones.
-fn operands<T: Scalar>(context: &Context, empty: u32) -> Result<[Tensor<T>; 2]> {
+fn operands<T: Scalar>(bench: &Bench<'_>, empty: u32) -> Result<[Tensor<T>; 2]> {
     let mut rng = StdRng::seed_from_u64(SEED + 8);
     let a = (0..EXTENT * EXTENT).map(|_| T::from_f64(rng.random_range(0.0..1.73)));
-    let a = Dense::new([EXTENT, EXTENT], a.collect()).map_err(text)?;
+    let a = bench.tensor(&[EXTENT, EXTENT], a.collect())?;
     let below: Vec<bool> = (0..EXTENT)
         .map(|_| rng.random_range(0..100) < empty)
         .collect();
@@ -43,97 +39,64 @@ fn operands<T: Scalar>(context: &Context, empty: u32) -> Result<[Tensor<T>; 2]> 
         let x: f64 = rng.random_range(-1.73..1.73);
         T::from_f64(if below[i % EXTENT] { -x.abs() } else { x })
     });
-    let b = Dense::new([EXTENT, EXTENT], b.collect()).map_err(text)?;
-    let upload = |dense: &Dense<T>| context.upload_dense(dense).map_err(text);
-    Ok([upload(&a)?, upload(&b)?])
+    Ok([a, bench.tensor(&[EXTENT, EXTENT], b.collect())?])
 }
 
-fn plain<T: Scalar>(context: &Context, [a, b]: &[Tensor<T>; 2]) -> Result<Plan<T>> {
-    let options = Options {
-        variant: Some(format!("wgmma_{}_64x64_n256", T::DTYPE.name())),
-        ..Options::default()
-    };
+fn plain<T: Scalar>(bench: &Bench<'_>, [a, b]: &[Tensor<T>; 2]) -> Result<Plan<T>> {
+    let variant = format!("wgmma_{}_64x64_n256", T::DTYPE.name());
     let operands = [("A", a.into()), ("B", b.into())];
-    let plan = context.plan("C[m,n] = relu(A[m,k] * B[k,n])", &operands, &options);
-    plan.map_err(text)
+    let expression = "C[m,n] = relu(A[m,k] * B[k,n])";
+    Ok(bench
+        .plan(expression, &operands, &forced(Some(&variant)))?
+        .0)
 }
 
-fn marked<T: Scalar>(gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
-    let context = Context::cuda(0).map_err(text)?;
-    // SAFETY: the bench's stream belongs to the primary context and outlives every case.
-    let stream = unsafe { Stream::from_raw(gpu.stream.cast()) };
+fn marked<T: Scalar>(bench: &Bench<'_>) -> Result<()> {
+    let (context, stream) = (&bench.context, &bench.stream);
     for empty in EMPTY {
-        let [a, b] = operands::<T>(&context, empty)?;
-        let mut c = context.zeros::<T>(&[EXTENT; 2]).map_err(text)?;
-        let both = [a, b];
-        let plan = plain(&context, &both)?;
+        let both = operands::<T>(bench, empty)?;
+        let mut c = bench.zeros::<T>(&[EXTENT; 2])?;
+        let plan = plain(bench, &both)?;
         let [a, b] = &both;
-        let without = measure(gpu, effort, &mut || {
-            let operands = [("A", a.into()), ("B", b.into())];
-            plan.run(&operands, &mut c, &stream).map_err(text)
-        })?;
-        let wanted = c.to_dense().map_err(text)?;
-        let mut product = ReluMatmul::<T>::new(&context, [EXTENT; 3], 128).map_err(text)?;
-        let with = measure(gpu, effort, &mut || {
-            product.run(a, b, &mut c, &stream).map_err(text)
-        })?;
-        product.list(&c, &stream).map_err(text)?;
-        gpu.wait()?;
-        let found = c.to_dense().map_err(text)?;
-        let lists = product.index().to_lists().map_err(text)?;
+        let operands = [("A", a.into()), ("B", b.into())];
+        let without = bench.measure(|| plan.run(&operands, &mut c, stream))?;
+        let wanted = c.to_dense()?;
+        let mut product = ReluMatmul::<T>::new(context, [EXTENT; 3], 128)?;
+        let with = bench.measure(|| product.run(a, b, &mut c, stream))?;
+        bench.once(|| product.list(&c, stream))?;
+        let found = c.to_dense()?;
+        let lists = product.index().to_lists()?;
         let right = found.values() == wanted.values() && lists == full(wanted.values());
         // All of it: bits, lists, values.
-        let all = measure(gpu, effort, &mut || {
-            product.run(a, b, &mut c, &stream).map_err(text)?;
-            product.list(&c, &stream).map_err(text)
+        let all = bench.measure(|| {
+            product.run(a, b, &mut c, stream)?;
+            product.list(&c, stream)
         })?;
-        let options = MatmulOptions::default();
-        let mut apart = DynamicMatmul::<T>::new(&context, [EXTENT; 3], options).map_err(text)?;
-        let looked = measure(gpu, effort, &mut || {
-            let operands = [("A", a.into()), ("B", b.into())];
-            plan.run(&operands, &mut c, &stream).map_err(text)?;
-            apart.detect(&c, &stream).map_err(text)
+        let mut apart = DynamicMatmul::<T>::new(context, [EXTENT; 3], MatmulOptions::default())?;
+        let looked = bench.measure(|| {
+            plan.run(&operands, &mut c, stream)?;
+            apart.detect(&c, stream)
         })?;
         let tiles: usize = lists.iter().map(Vec::len).sum();
-        let row = |times: Times, variant: &str, note: String| Row {
-            op: OP.into(),
-            workload: format!("relu-{EXTENT}-e{}", f64::from(empty) / 100.0),
-            m: EXTENT,
-            k: EXTENT,
-            n: EXTENT,
-            nnz: tiles * 128,
-            dtype: T::DTYPE.name().into(),
-            engine: "einsparse".into(),
-            variant: variant.into(),
-            ms: if right { times.cold } else { f64::NAN },
-            ms_warm: Some(times.warm),
-            gflops: Some(2.0 * (EXTENT as f64).powi(3) / times.cold / 1e6),
-            zeros: "dense".into(),
-            note: format!("{}{note}", if right { "" } else { "WRONG: " }),
-            ..Row::default()
+        let workload = format!("relu-{EXTENT}-e{}", f64::from(empty) / 100.0);
+        let add = |times: Times, variant: &str, note: &str| {
+            let more = 100.0 * (times.cold / without.cold - 1.0);
+            let note = match note {
+                "no detection" => note.to_owned(),
+                _ => format!("{note}: {more:+.1} %"),
+            };
+            let row = Row::new(OP, &workload, [EXTENT; 3], tiles * 128, T::DTYPE.name())
+                .ours(variant)
+                .timed(&times)
+                .flops(2.0 * (EXTENT as f64).powi(3));
+            bench.add(row.dense().judged(right, note))
         };
-        let over = |times: Times| 100.0 * (times.cold / without.cold - 1.0);
         let [name, list] = product.variants();
-        let rows = [
-            row(without, plan.variant(), "no detection".into()),
-            row(with, name, format!("bits: {:+.1} %", over(with))),
-            row(
-                all,
-                list,
-                format!("bits, lists and values: {:+.1} %", over(all)),
-            ),
-            row(
-                looked,
-                apart.variants()[0],
-                format!(
-                    "another look at C, lists and values: {:+.1} %",
-                    over(looked)
-                ),
-            ),
-        ];
-        for row in rows {
-            recorder.add(row)?;
-        }
+        add(without, plan.variant(), "no detection")?;
+        add(with, name, "bits")?;
+        add(all, list, "bits, lists and values")?;
+        let again = "another look at C, lists and values";
+        add(looked, apart.variants()[0], again)?;
     }
     Ok(())
 }

@@ -1,14 +1,15 @@
 //! Two of four of 8-bit integers, `C[m,n] = A[m,k] * B[n,k]`, beside the dense product of cuBLASLt.
 
-use crate::device::{Buffer, Gpu, Result};
+use crate::bench::{Bench, forced};
+use crate::device::{Buffer, Result};
 use crate::peers::cublaslt::{self, Kind};
-use crate::record::{Recorder, Row};
-use crate::timing::{Effort, Times, measure};
+use crate::record::Row;
+use crate::timing::Times;
 use einsparse::formats::{Dense, Nm, NmPattern, f16};
 use einsparse::registry::Scalar;
-use einsparse::{Context, Operand, Options, SparseTensor, Stream, Tensor};
-use std::fmt::Display;
+use einsparse::{Operand, SparseTensor, Tensor};
 
+const EXPRESSION: &str = "C[m,n] = A[m,k] * B[n,k]";
 /// Rows and columns of A, columns of C.
 const EXTENTS: [usize; 2] = [4096, 8192];
 /// Every so many rows and columns of C are checked.
@@ -25,105 +26,75 @@ fn value(i: usize) -> i8 {
 }
 
 /// Measures both extents.
-pub fn run(gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
+pub fn run(bench: &Bench<'_>) -> Result<()> {
     for extent in EXTENTS {
         let words = (0..extent * extent / 32).map(|i| {
             let pair = |g: usize| PAIRS[(hash(8 * i + g) >> 40) as usize % 6] << (4 * g);
             (0..8).map(pair).fold(0, |word, pair| word | pair)
         });
-        let pattern = NmPattern::new(extent, extent, words.collect()).map_err(text)?;
+        let pattern = NmPattern::new(extent, extent, words.collect())?;
         let values: Vec<i8> = (0..extent * extent / 2).map(value).collect();
         let dense: Vec<i8> = (0..extent * extent).map(|i| value(i + 77)).collect();
-        let a = Nm::new(pattern, values).map_err(text)?;
-        let context = Context::cuda(0).map_err(text)?;
-        let bench = Bench {
-            gpu,
-            effort,
-            // SAFETY: the bench's stream belongs to the primary context and outlives this function.
-            stream: unsafe { Stream::from_raw(gpu.stream.cast()) },
-            on_gpu: context.upload(a.clone()).map_err(text)?,
+        let a = Nm::new(pattern, values)?;
+        let bench = &bench.anew()?;
+        let case = Case {
+            bench,
+            on_gpu: bench.context.upload(a.clone())?,
             a,
-            b: Dense::new(vec![extent; 2], dense).map_err(text)?,
-            context,
+            b: Dense::new(vec![extent; 2], dense)?,
             extent,
         };
-        bench.ours::<i32>(recorder)?;
-        bench.ours::<f16>(recorder)?;
-        bench.dense(recorder)?;
+        case.ours::<i32>()?;
+        case.ours::<f16>()?;
+        case.dense()?;
     }
     Ok(())
 }
 
 /// One pattern with everything that its cases share.
-struct Bench<'a> {
-    gpu: &'a Gpu,
-    effort: Effort,
-    context: Context,
-    stream: Stream,
+struct Case<'a> {
+    bench: &'a Bench<'a>,
     a: Nm<i8>,
     on_gpu: SparseTensor<i8>,
     b: Dense<i8>,
     extent: usize,
 }
 
-impl Bench<'_> {
-    fn row(&self, op: &str, engine: &str, variant: &str, nnz: usize, times: Times) -> Row {
-        let extent = self.extent;
-        Row {
-            op: op.into(),
-            engine: engine.into(),
-            variant: variant.into(),
-            m: extent,
-            k: extent,
-            n: extent,
-            nnz,
-            dtype: "int8".into(),
-            ms: times.cold,
-            ms_warm: Some(times.warm),
-            gflops: Some(2.0 * nnz as f64 * extent as f64 / times.cold / 1e6),
-            zeros: "dense".into(),
-            ..Row::default()
-        }
+impl Case<'_> {
+    fn row(&self, op: &str, kind: &str, nnz: usize, times: &Times) -> Row {
+        let workload = format!("{kind}-{}", self.extent);
+        Row::new(op, workload, [self.extent; 3], nnz, "int8")
+            .timed(times)
+            .flops(2.0 * nnz as f64 * self.extent as f64)
+            .dense()
     }
 
     /// Every kernel that the plan would take, into one type.
-    fn ours<Out: Scalar>(&self, recorder: &mut Recorder) -> Result<()> {
-        let b = self.context.upload_dense(&self.b).map_err(text)?;
+    fn ours<Out: Scalar>(&self) -> Result<()> {
+        let (bench, extent) = (self.bench, self.extent);
+        let b = bench.upload(&self.b)?;
         let operands: [(&str, Operand<'_, i8>); 2] =
             [("A", (&self.on_gpu).into()), ("B", (&b).into())];
-        let planned = |options: &Options| {
-            let expression = "C[m,n] = A[m,k] * B[n,k]";
-            let plan = self
-                .context
-                .plan_into::<i8, Out>(expression, &operands, options);
-            plan.map_err(text)
-        };
-        let mut c = self.context.zeros(&[self.extent; 2]).map_err(text)?;
-        let chosen = planned(&Options::default())?;
+        let planned = |name| bench.plan::<i8, Out>(EXPRESSION, &operands, &forced(name));
+        let mut c = bench.zeros(&[extent; 2])?;
+        let (chosen, _) = planned(None)?;
         let candidates = chosen.choice().candidates.iter();
         for (i, name) in candidates.map(|c| c.name).enumerate() {
-            let plan = planned(&Options {
-                variant: Some(name.into()),
-                ..Options::default()
-            })?;
-            let times = measure(self.gpu, self.effort, &mut || {
-                plan.run(&operands, &mut c, &self.stream).map_err(text)
-            })?;
+            let (plan, _) = planned(Some(name))?;
+            let times = bench.measure(|| plan.run(&operands, &mut c, &bench.stream))?;
             self.check(&c)?;
             let taken = if i == 0 { ", the plan's choice" } else { "" };
-            let nnz = self.extent * self.extent / 2;
-            recorder.add(Row {
-                workload: format!("nm2:4-{}", self.extent),
-                note: format!("int8 into {}, B as [n,k]{taken}", Out::NAME),
-                ..self.row("nm_spmm", "einsparse", name, nnz, times)
-            })?;
+            let row = self.row("nm_spmm", "nm2:4", extent * extent / 2, &times);
+            let note = format!("int8 into {}, B as [n,k]{taken}", Out::NAME);
+            bench.add(row.ours(name).note(note))?;
         }
         Ok(())
     }
 
     /// The dense product of the same extents.
-    fn dense(&self, recorder: &mut Recorder) -> Result<()> {
-        let product = match cublaslt::Dense::new(self.gpu, Kind::Int8, [self.extent; 3]) {
+    fn dense(&self) -> Result<()> {
+        let extent = self.extent;
+        let product = match cublaslt::Dense::new(self.bench.gpu, Kind::Int8, [extent; 3]) {
             Ok(product) => product,
             Err(reason) => {
                 println!("cublaslt left out: {reason}");
@@ -131,21 +102,15 @@ impl Bench<'_> {
             }
         };
         let a = Buffer::from_slice(self.b.values())?;
-        let c = Buffer::new(self.extent * self.extent * 4)?;
-        let times = measure(self.gpu, self.effort, &mut || {
-            product.run([a.ptr, a.ptr, c.ptr])
-        })?;
-        let nnz = self.extent * self.extent;
-        recorder.add(Row {
-            workload: format!("dense-{}", self.extent),
-            note: "into int32".into(),
-            ..self.row("gemm", "cublaslt", "dense", nnz, times)
-        })
+        let c = Buffer::new(extent * extent * 4)?;
+        let times = (self.bench).measure(|| product.run([a.ptr, a.ptr, c.ptr]))?;
+        let row = self.row("gemm", "dense", extent * extent, &times);
+        (self.bench).add(row.by("cublaslt", "dense").note("into int32"))
     }
 
     /// Some elements of C against exact sums, rounded as C is.
     fn check<Out: Scalar>(&self, c: &Tensor<Out>) -> Result<()> {
-        let c = c.to_dense().map_err(text)?;
+        let c = c.to_dense()?;
         let (extent, pattern) = (self.extent, self.a.pattern());
         for row in (0..extent).step_by(CHECKED) {
             let line = &self.a.values()[row * extent / 2..][..extent / 2];
@@ -160,14 +125,11 @@ impl Bench<'_> {
                 if found.map(|x| x.to_f64()) != Some(wanted.to_f64()) {
                     return Err(format!(
                         "WRONG: {found:?} in row {row}, column {column}, not {wanted:?}"
-                    ));
+                    )
+                    .into());
                 }
             }
         }
         Ok(())
     }
-}
-
-fn text(error: impl Display) -> String {
-    error.to_string()
 }

@@ -3,20 +3,21 @@
 
 mod sampled;
 
-use crate::Arguments;
-use crate::device::{Gpu, Result};
-use crate::families::convert::entries::text;
+use crate::bench::{Bench, forced, timed};
+use crate::check::Sum;
+use crate::device::Result;
+use crate::ours::by_dtype;
 use crate::problems::Dtype;
-use crate::record::{Recorder, Row};
-use crate::timing::{Times, measure};
+use crate::record::Row;
+use crate::timing::Times;
 use einsparse::formats::{Coo, CooPattern, Dense, bf16, f16};
 use einsparse::kernels::families::{REDUCE_SUM, rows_step};
 use einsparse::ops::{Ttm, mttkrp_text};
 use einsparse::registry::{Operation, kernels};
-use einsparse::{Context, Operand, Options, Scalar, SparseTensor, Stream, Tensor};
+use einsparse::{Operand, Scalar, SparseTensor, Tensor};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use rayon::prelude::*;
-use std::time::Instant;
+use std::cell::RefCell;
 
 /// Bytes a second out of L2 and of device memory, as measured on an H200.
 const L2: f64 = 8.9e12;
@@ -42,35 +43,23 @@ const CASES: &[Case] = &[
 ];
 
 /// Measures every case and element type.
-pub fn run(gpu: &Gpu, arguments: &Arguments, recorder: &mut Recorder) -> Result<()> {
-    let context = Context::cuda(0).map_err(text)?;
-    let mut wrong = Vec::new();
+pub fn run(bench: &Bench<'_>) -> Result<()> {
+    let wrong = RefCell::default();
     for &case in CASES {
-        if !arguments.named(case.0) || (arguments.is_quick() && case.2 > 4_000_000) {
+        let quick = bench.arguments.quick;
+        if !bench.arguments.named(case.0) || (quick && case.2 > 4_000_000) {
             continue;
         }
         let pattern = pattern(case)?;
-        let mut bench = Bench {
-            gpu,
-            arguments,
-            recorder,
-            context: context.clone(),
-            pattern,
-            case,
-            wrong: &mut wrong,
-        };
-        for dtype in arguments.asked(&[Dtype::F32, Dtype::F64, Dtype::F16, Dtype::Bf16]) {
-            match dtype {
-                Dtype::F64 => bench.all::<f64>()?,
-                Dtype::F16 => bench.all::<f16>()?,
-                Dtype::Bf16 => bench.all::<bf16>()?,
-                _ => bench.all::<f32>()?,
-            }
+        let all = [Dtype::F32, Dtype::F64, Dtype::F16, Dtype::Bf16];
+        for dtype in bench.arguments.dtypes(&all) {
+            by_dtype!(dtype, T => Operands::<T>::new(bench, &pattern, case, &wrong)?.all())?;
         }
     }
+    let wrong = wrong.into_inner();
     match wrong.is_empty() {
         true => Ok(()),
-        false => Err(wrong.join("; ")),
+        false => Err(wrong.join("; ").into()),
     }
 }
 
@@ -91,7 +80,7 @@ fn pattern((_, shape, entries, _): Case) -> Result<CooPattern> {
     places.dedup();
     let axis = |axis: usize| places.par_iter().map(|place| place[axis]).collect();
     let coords = (0..shape.len()).map(axis).collect();
-    CooPattern::new(shape.to_vec(), coords).map_err(text)
+    Ok(CooPattern::new(shape.to_vec(), coords)?)
 }
 
 /// Small numbers that are no integers.
@@ -99,48 +88,66 @@ fn value<T: Scalar>(at: usize) -> T {
     T::from_f64(((at * 2_654_435_761) % 1021) as f64 / 510.0 - 1.0)
 }
 
-struct Bench<'a> {
-    gpu: &'a Gpu,
-    arguments: &'a Arguments,
-    recorder: &'a mut Recorder,
-    context: Context,
-    pattern: CooPattern,
-    case: Case,
-    wrong: &'a mut Vec<String>,
-}
-
 /// Every so many rows of the output are checked.
 const CHECKED: usize = 1009;
 
-impl Bench<'_> {
-    fn all<T: Scalar>(&mut self) -> Result<()> {
-        let values: Vec<T> = (0..self.pattern.coords()[0].len()).map(value).collect();
-        let host = Coo::new(self.pattern.clone(), values).map_err(text)?;
-        let there = self.context.upload(host.clone()).map_err(text)?;
-        let (_, shape, _, n) = self.case;
+/// A tensor and a factor for each of its axes, on the host and on the GPU.
+struct Operands<'a, T> {
+    bench: &'a Bench<'a>,
+    case: Case,
+    host: Coo<T>,
+    there: SparseTensor<T>,
+    hosts: Vec<Dense<T>>,
+    factors: Vec<Tensor<T>>,
+    wrong: &'a RefCell<Vec<String>>,
+}
+
+impl<'a, T: Scalar> Operands<'a, T> {
+    fn new(
+        bench: &'a Bench<'a>,
+        pattern: &CooPattern,
+        case: Case,
+        wrong: &'a RefCell<Vec<String>>,
+    ) -> Result<Self> {
+        let values: Vec<T> = (0..pattern.coords()[0].len()).map(value).collect();
+        let host = Coo::new(pattern.clone(), values)?;
+        let (_, shape, _, n) = case;
         let factor = |axis: usize| {
-            let values = (0..shape[axis] * n)
-                .map(|at| value::<T>(at + axis))
-                .collect();
-            Dense::new([shape[axis], n], values).map_err(text)
+            let values = (0..shape[axis] * n).map(|at| value::<T>(at + axis));
+            Ok(Dense::new([shape[axis], n], values.collect())?)
         };
         let hosts: Vec<Dense<T>> = (0..shape.len()).map(factor).collect::<Result<_>>()?;
-        let uploaded = |f: &Dense<T>| self.context.upload_dense(f).map_err(text);
-        let factors: Vec<Tensor<T>> = hosts.iter().map(uploaded).collect::<Result<_>>()?;
-        if self.arguments.wants_op("mttkrp") {
-            for mode in 0..shape.len() {
-                for variant in self.variants::<T>(shape.len() - 1, mode > 0) {
-                    self.mttkrp(&host, &there, &hosts, &factors, (mode, variant))?;
+        let factors = hosts
+            .iter()
+            .map(|f| bench.upload(f))
+            .collect::<Result<_>>()?;
+        Ok(Self {
+            bench,
+            case,
+            there: bench.context.upload(host.clone())?,
+            host,
+            hosts,
+            factors,
+            wrong,
+        })
+    }
+
+    fn all(&self) -> Result<()> {
+        let (wants, order) = (|op| self.bench.arguments.wants_op(op), self.case.1.len());
+        if wants("mttkrp") {
+            for mode in 0..order {
+                for variant in self.variants(order - 1, mode > 0) {
+                    self.mttkrp(mode, variant)?;
                 }
             }
         }
-        if self.arguments.wants_op("sampled_tensor") && shape.len() == 3 {
-            self.sampled(&host, &there, &hosts, &factors)?;
+        if wants("sampled_tensor") && order == 3 {
+            self.sampled()?;
         }
-        if self.arguments.wants_op("ttm") {
-            for axis in [shape.len() - 1, 0] {
-                for variant in self.variants::<T>(1, axis == 0) {
-                    self.ttm(&host, &there, &hosts, &factors, (axis, variant))?;
+        if wants("ttm") {
+            for axis in [order - 1, 0] {
+                for variant in self.variants(1, axis == 0) {
+                    self.ttm(axis, variant)?;
                 }
             }
         }
@@ -148,9 +155,9 @@ impl Bench<'_> {
     }
 
     /// What is taken, and the rows that could be.
-    fn variants<T: Scalar>(&self, factors: usize, auto: bool) -> Vec<Option<&'static str>> {
+    fn variants(&self, factors: usize, auto: bool) -> Vec<Option<&'static str>> {
         let mut all = vec![None];
-        if self.arguments.auto || auto {
+        if self.bench.arguments.auto || auto {
             return all;
         }
         let rows = kernels().iter().filter(|row| {
@@ -163,171 +170,123 @@ impl Bench<'_> {
         all
     }
 
-    fn row<T: Scalar>(&self, op: &str, note: String) -> Row {
-        Row {
-            op: op.into(),
-            workload: self.case.0.into(),
-            m: self.case.1[0],
-            k: self.case.1[1],
-            n: self.case.3,
-            nnz: self.pattern.coords()[0].len(),
-            dtype: T::DTYPE.name().into(),
-            note,
-            ..Row::default()
-        }
+    fn row(&self, op: &str, note: String, times: &Times) -> Row {
+        let (name, shape, _, n) = self.case;
+        let extents = [shape[0], shape[1], n];
+        let row = Row::new(op, name, extents, self.host.nnz(), T::DTYPE.name());
+        row.timed(times).note(note)
     }
 
-    fn mttkrp<T: Scalar>(
-        &mut self,
-        host: &Coo<T>,
-        there: &SparseTensor<T>,
-        hosts: &[Dense<T>],
-        factors: &[Tensor<T>],
-        (mode, variant): (usize, Option<&str>),
-    ) -> Result<()> {
-        let order = host.shape().len();
+    fn mttkrp(&self, mode: usize, variant: Option<&str>) -> Result<()> {
+        let (bench, (_, shape, _, n)) = (self.bench, self.case);
+        let order = shape.len();
         let others: Vec<usize> = (0..order).filter(|&axis| axis != mode).collect();
         let names: Vec<String> = others.iter().map(|axis| format!("F{axis}")).collect();
-        let expression = mttkrp_text(order, mode, &names).map_err(text)?;
-        let mut operands: Vec<(&str, Operand<'_, T>)> = vec![("T", there.into())];
-        let own = others.iter().map(|&axis| Operand::from(&factors[axis]));
+        let expression = mttkrp_text(order, mode, &names)?;
+        let mut operands: Vec<(&str, Operand<'_, T>)> = vec![("T", (&self.there).into())];
+        let own = others
+            .iter()
+            .map(|&axis| Operand::from(&self.factors[axis]));
         operands.extend(names.iter().map(String::as_str).zip(own));
-        let options = Options {
-            variant: variant.map(str::to_owned),
-            ..Options::default()
-        };
-        let start = Instant::now();
-        let plan = self
-            .context
-            .plan(&expression, &operands, &options)
-            .map_err(text)?;
-        let prepared = start.elapsed().as_secs_f64() * 1e3;
-        let mut out = self.context.zeros::<T>(plan.out_shape()).map_err(text)?;
-        // SAFETY: the bench's stream belongs to the primary context, which outlives it.
-        let stream = unsafe { Stream::from_raw(self.gpu.stream.cast()) };
-        let times = measure(self.gpu, self.arguments.effort(), &mut || {
-            plan.run(&operands, &mut out, &stream).map_err(text)
-        })?;
-        let (_, shape, _, n) = self.case;
-        let entries = host.nnz();
-        let element = size_of::<T>();
+        let (plan, prepared) = bench.plan::<T, T>(&expression, &operands, &forced(variant))?;
+        let mut out = bench.zeros::<T>(plan.out_shape())?;
+        let times = bench.measure(|| plan.run(&operands, &mut out, &bench.stream))?;
+        let (entries, element) = (self.host.nnz(), size_of::<T>());
         let gathered = entries * others.len() * n * element;
         let rows: usize = others.iter().map(|&axis| shape[axis]).sum::<usize>() + shape[mode];
         let bytes = entries * (4 * others.len() + element) + rows * n * element;
-        let axes: Vec<&[u32]> = host.pattern().coords().iter().map(Vec::as_slice).collect();
-        let wrong = self.wrong_rows(host, hosts, (axes[mode], &others), &out)?;
-        let row = Row {
-            prepare_ms: Some(prepared),
-            prepared_bytes: Some(plan.workspace_bytes()),
-            gflops: Some((others.len() + 1) as f64 * (entries * n) as f64 / times.cold / 1e6),
-            ..self.row::<T>("mttkrp", format!("mode {mode}"))
-        };
+        let coords = self.host.pattern().coords();
+        let wrong = self.wrong_rows((&coords[mode], &others), &out)?;
+        let row = self
+            .row("mttkrp", format!("mode {mode}"), &times)
+            .flops((others.len() + 1) as f64 * (entries * n) as f64)
+            .prepared(prepared, plan.workspace_bytes());
         self.add(
             row,
             (plan.variant(), variant.is_none()),
-            &times,
             [gathered, bytes],
             wrong,
         )
     }
 
-    fn ttm<T: Scalar>(
-        &mut self,
-        host: &Coo<T>,
-        there: &SparseTensor<T>,
-        hosts: &[Dense<T>],
-        factors: &[Tensor<T>],
-        (axis, variant): (usize, Option<&str>),
-    ) -> Result<()> {
-        let (_, shape, _, n) = self.case;
-        let start = Instant::now();
-        let ttm = Ttm::with_variant(&self.context, there, axis, n, variant).map_err(text)?;
-        let prepared = start.elapsed().as_secs_f64() * 1e3;
-        let mut out = self.context.zeros::<T>(&[ttm.count(), n]).map_err(text)?;
-        // SAFETY: the bench's stream belongs to the primary context, which outlives it.
-        let stream = unsafe { Stream::from_raw(self.gpu.stream.cast()) };
-        let times = measure(self.gpu, self.arguments.effort(), &mut || {
-            ttm.run(there, &factors[axis], &mut out, &stream)
-                .map_err(text)
-        })?;
-        let (entries, element) = (host.nnz(), size_of::<T>());
+    fn ttm(&self, axis: usize, variant: Option<&str>) -> Result<()> {
+        let (bench, (_, shape, _, n)) = (self.bench, self.case);
+        let made = || Ttm::with_variant(&bench.context, &self.there, axis, n, variant);
+        let (ttm, prepared) = timed(|| Ok(made()?))?;
+        let mut out = bench.zeros::<T>(&[ttm.count(), n])?;
+        let factor = &self.factors[axis];
+        let times = bench.measure(|| ttm.run(&self.there, factor, &mut out, &bench.stream))?;
+        let (entries, element) = (self.host.nnz(), size_of::<T>());
         let gathered = entries * n * element;
         let bytes = entries * (4 + element) + (ttm.count() + shape[axis]) * n * element;
-        let wrong = if axis + 1 == shape.len() {
+        let mut wrong = None;
+        if axis + 1 == shape.len() {
             // Entries come in the order of the fibres: where their other coordinates change, the next begins.
-            let coords = host.pattern().coords();
+            let coords = self.host.pattern().coords();
             let mut fibre = vec![0u32; entries];
             for e in 1..entries {
                 let new = (0..axis).any(|a| coords[a][e] != coords[a][e - 1]);
                 fibre[e] = fibre[e - 1] + u32::from(new);
             }
-            self.wrong_rows(host, hosts, (&fibre, &[axis]), &out)?
-        } else {
-            None
-        };
-        let row = Row {
-            prepare_ms: Some(prepared),
-            prepared_bytes: Some(ttm.workspace_bytes()),
-            gflops: Some(2.0 * (entries * n) as f64 / times.cold / 1e6),
-            ..self.row::<T>("ttm", format!("axis {axis}, {} fibres", ttm.count()))
-        };
+            wrong = self.wrong_rows((&fibre, &[axis]), &out)?;
+        }
+        let note = format!("axis {axis}, {} fibres", ttm.count());
+        let row = self
+            .row("ttm", note, &times)
+            .flops(2.0 * (entries * n) as f64)
+            .prepared(prepared, ttm.workspace_bytes());
         self.add(
             row,
             (ttm.variant(), variant.is_none()),
-            &times,
             [gathered, bytes],
             wrong,
         )
     }
 
     /// The first element of some rows that is off by more than rounding of terms and output.
-    fn wrong_rows<T: Scalar>(
+    fn wrong_rows(
         &self,
-        host: &Coo<T>,
-        hosts: &[Dense<T>],
         (rows, of): (&[u32], &[usize]),
         out: &Tensor<T>,
     ) -> Result<Option<String>> {
         let n = self.case.3;
-        let out = out.to_dense().map_err(text)?;
+        let out = out.to_dense()?;
         let checked = out.values().len() / n;
-        let mut sums = vec![(0f64, 0f64); checked.div_ceil(CHECKED) * n];
-        let coords = host.pattern().coords();
-        for (e, &row) in rows
-            .iter()
-            .enumerate()
-            .filter(|(_, row)| (**row as usize).is_multiple_of(CHECKED))
-        {
+        let mut sums = vec![Sum::default(); checked.div_ceil(CHECKED) * n];
+        let coords = self.host.pattern().coords();
+        for (e, &row) in rows.iter().enumerate() {
+            if !(row as usize).is_multiple_of(CHECKED) {
+                continue;
+            }
             let own = &mut sums[row as usize / CHECKED * n..][..n];
-            for (j, (sum, size)) in own.iter_mut().enumerate() {
-                let mut product = host.values()[e].to_f64();
+            for (j, sum) in own.iter_mut().enumerate() {
+                let mut product = self.host.values()[e].to_f64();
                 for &axis in of {
-                    product *= hosts[axis].values()[coords[axis][e] as usize * n + j].to_f64();
+                    let place = coords[axis][e] as usize * n + j;
+                    product *= self.hosts[axis].values()[place].to_f64();
                 }
-                *sum += product;
-                *size += product.abs();
+                sum.add(product);
             }
         }
-        let relative = if size_of::<T>() == 2 { 8e-3 } else { 1e-5 };
-        Ok(sums.iter().enumerate().find_map(|(i, (sum, size))| {
-            let found = out.values()[i / n * CHECKED * n + i % n].to_f64();
-            // A NaN is as far off as can be.
-            let near = (found - sum).abs() <= relative * size;
-            (!near).then(|| format!("row {} is {found}, not {sum}", i / n * CHECKED))
+        Ok(sums.iter().enumerate().find_map(|(i, sum)| {
+            let row = i / n * CHECKED;
+            let found = out.values()[row * n + i % n].to_f64();
+            let near = near::<T>(found, sum);
+            (!near).then(|| format!("row {row} is {found}, not {}", sum.value))
         }))
     }
 
     /// Prints and writes the row; `floors` are gathered bytes and bytes of device memory.
     fn add(
-        &mut self,
+        &self,
         row: Row,
         (variant, auto): (&str, bool),
-        times: &Times,
         [gathered, bytes]: [usize; 2],
         wrong: Option<String>,
     ) -> Result<()> {
         let floors = [gathered as f64 / L2 * 1e3, bytes as f64 / HBM * 1e3];
-        let share = floors[0].max(floors[1]) / times.cold;
+        let floor = floors[0].max(floors[1]);
+        let said = wrong.as_ref().map(|wrong| format!(" WRONG: {wrong}"));
         println!(
             "{} {} {} {}: {variant}{} {:.3} ms cold, {:.3} warm; floors {:.3} L2, {:.3} HBM: {:.1} %; prepared {:.0} ms{}",
             row.op,
@@ -335,31 +294,28 @@ impl Bench<'_> {
             row.dtype,
             row.note,
             if auto { " (auto)" } else { "" },
-            times.cold,
-            times.warm,
+            row.ms,
+            row.ms_warm.unwrap_or(0.0),
             floors[0],
             floors[1],
-            share * 100.0,
+            floor / row.ms * 100.0,
             row.prepare_ms.unwrap_or(0.0),
-            wrong
-                .as_ref()
-                .map_or(String::new(), |w| format!(" WRONG: {w}"))
+            said.unwrap_or_default()
         );
         if let Some(wrong) = &wrong {
-            self.wrong
-                .push(format!("{variant} on {}: {wrong}", row.workload));
+            let place = &row.workload;
+            let wrong = format!("{variant} on {place}: {wrong}");
+            self.wrong.borrow_mut().push(wrong);
             return Ok(());
         }
-        self.recorder.add(Row {
-            engine: "einsparse".into(),
-            variant: if auto { "auto".into() } else { variant.into() },
-            ms: times.cold,
-            ms_warm: Some(times.warm),
-            gbps: Some(bytes as f64 / times.cold / 1e6),
-            limit_fraction: Some(share),
-            zeros: "strict".into(),
-            note: format!("{}; {variant}", row.note),
-            ..row
-        })
+        let note = format!("{}; {variant}", row.note);
+        let row = row.bytes(bytes as f64).limit(floor).strict().note(note);
+        (self.bench).add(row.ours(if auto { "auto" } else { variant }))
     }
+}
+
+/// Whether rounding of terms and output explains what was found. A NaN is as far off as can be.
+fn near<T>(found: f64, sum: &Sum) -> bool {
+    let relative = if size_of::<T>() == 2 { 8e-3 } else { 1e-5 };
+    (found - sum.value).abs() <= relative * sum.size
 }

@@ -2,15 +2,15 @@
 //! larger of them over 4.28 TB/s and the arithmetic over 46 TFLOP/s. The first and last 64 items are checked against the CPU, of the gradient of
 //! shared weights eight elements of each path. Notes quote the peers of the same shapes, measured elsewhere on a GPU of this kind.
 
-use crate::device::{Gpu, Result};
-use crate::record::{Recorder, Row};
-use crate::timing::{Effort, measure};
+use crate::bench::{Bench, timed};
+use crate::check::worse;
+use crate::device::Result;
+use crate::problems::Dtype;
+use crate::record::Row;
 use einsparse::formats::Dense;
 use einsparse::ops::{Channels, Couplings, Factors, TensorProduct};
 use einsparse::{Context, Stream, Tensor};
 use rand::{Rng, SeedableRng, rngs::StdRng};
-use std::fmt::Display;
-use std::time::Instant;
 
 /// The operation's name.
 pub const OP: &str = "tensor_product";
@@ -45,15 +45,10 @@ const CASES: [Case; 12] = [
 ];
 
 /// Measures every case.
-pub fn run(gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
-    let mut wrong = Vec::new();
-    for case in CASES {
-        wrong.extend(measured(gpu, effort, recorder, case)?);
-    }
-    match wrong.is_empty() {
-        true => Ok(()),
-        false => Err(format!("wrong: {}", wrong.join(", "))),
-    }
+pub fn run(bench: &Bench<'_>) -> Result<()> {
+    CASES
+        .into_iter()
+        .try_for_each(|case| measured(&bench.anew()?, case))
 }
 
 /// X, Y, W and the output's gradient.
@@ -64,7 +59,7 @@ fn operands(product: &TensorProduct<f32>) -> Result<Operands> {
     let mut one = |shape: &[usize]| {
         let shape = if shape.is_empty() { &[1] } else { shape };
         let values = (0..shape.iter().product()).map(|_| rng.random_range(-1.0f32..1.0));
-        Dense::new(shape.to_vec(), values.collect()).map_err(text)
+        Dense::new(shape.to_vec(), values.collect())
     };
     Ok([
         one(product.x_shape())?,
@@ -84,81 +79,50 @@ fn step(
 ) -> Result<()> {
     let w = (!product.w_shape().is_empty()).then_some(w);
     let factors = Factors { x, y, w };
-    match of {
+    Ok(match of {
         0 => product.forward(factors, out, stream),
         1 => product.gradient_x(factors, g, out, stream),
         2 => product.gradient_y(factors, g, out, stream),
         _ => product.gradient_w(factors, g, out, stream),
-    }
-    .map_err(text)
+    }?)
 }
 
-fn measured(
-    gpu: &Gpu,
-    effort: Effort,
-    recorder: &mut Recorder,
-    (name, channels, largest, peers): Case,
-) -> Result<Vec<String>> {
-    let couplings = Couplings::natural(largest).map_err(text)?;
-    let context = Context::cuda(0).map_err(text)?;
-    let start = Instant::now();
-    let planned = TensorProduct::with_gradients(&context, &couplings, channels, ITEMS);
-    let product = match planned {
-        Ok(product) => product,
-        Err(reason) => {
+fn measured(bench: &Bench<'_>, (name, channels, largest, peers): Case) -> Result<()> {
+    let (context, couplings) = (&bench.context, Couplings::natural(largest)?);
+    let (product, prepare_ms) = timed(|| {
+        let planned = TensorProduct::with_gradients(context, &couplings, channels, ITEMS);
+        Ok(planned.or_else(|reason| {
             println!("{name}: gradients: {reason}");
-            TensorProduct::new(&context, &couplings, channels, ITEMS).map_err(text)?
-        }
-    };
-    let prepare_ms = start.elapsed().as_secs_f64() * 1e3;
+            TensorProduct::new(context, &couplings, channels, ITEMS)
+        })?)
+    })?;
     let host = operands(&product)?;
-    let [x, y, w, g] = &host;
-    let upload = |dense: &Dense<f32>| context.upload_dense(dense).map_err(text);
-    let tensors = [upload(x)?, upload(y)?, upload(w)?, upload(g)?];
-    // SAFETY: the bench's stream belongs to the primary context and outlives this function.
-    let stream = unsafe { Stream::from_raw(gpu.stream.cast()) };
-    let mut wrong = Vec::new();
+    let [x, y, w, g] = host.each_ref().map(|dense| bench.upload(dense));
+    let tensors = [x?, y?, w?, g?];
     for (of, suffix) in WRITTEN.iter().enumerate() {
         let Some(plan) = product.plans()[of] else {
             continue;
         };
-        let nan = Dense::from_fn(plan.out_shape().to_vec(), |_| f32::NAN).map_err(text)?;
-        let mut out = upload(&nan)?;
-        let times = measure(gpu, effort, &mut || {
-            step(&product, of, &tensors, &mut out, &stream)
-        })?;
-        let found = out.to_dense().map_err(text)?;
-        let worst = checked(&couplings, channels, of, &host, &found)?;
-        let right = worst < 1e-5;
-        if !right {
-            wrong.push(format!("{name}{suffix}"));
-        }
+        let mut out = bench.poisoned(plan.out_shape())?;
+        let times = bench.measure(|| step(&product, of, &tensors, &mut out, &bench.stream))?;
+        let worst = checked(&couplings, channels, of, &host, &out.to_dense()?)?;
         let (bytes, flops) = work(&couplings, channels, &product);
         let floor = (bytes / FLOORS.0).max(flops / FLOORS.1);
-        let mark = if right { "" } else { "WRONG: " };
         let peers = if of == 0 { peers } else { "no peer measured" };
-        recorder.add(Row {
-            op: OP.into(),
-            workload: format!("{name}{suffix}"),
-            m: ITEMS,
-            k: couplings.paths().len(),
-            n: if channels == ONE { 1 } else { 32 },
-            nnz: couplings.tensor::<f32>().map_err(text)?.values().len(),
-            dtype: "f32".into(),
-            engine: "einsparse".into(),
-            variant: plan.variant().into(),
-            ms: if right { times.cold } else { f64::NAN },
-            ms_warm: Some(times.warm),
-            gflops: Some(flops / times.cold / 1e6),
-            gbps: Some(bytes / times.cold / 1e6),
-            limit_fraction: Some(floor / 1e3 / times.cold),
-            prepare_ms: Some(prepare_ms),
-            prepared_bytes: Some(plan.workspace_bytes()),
-            note: format!("{mark}err {worst:.1e} of the largest; floor {floor:.1} us; {peers}"),
-            ..Row::default()
-        })?;
+        let n = if channels == ONE { 1 } else { 32 };
+        let nnz = couplings.tensor::<f32>()?.values().len();
+        let (workload, paths) = (format!("{name}{suffix}"), couplings.paths().len());
+        let row = Row::new(OP, workload, [ITEMS, paths, n], nnz, Dtype::F32)
+            .ours(plan.variant())
+            .timed(&times)
+            .flops(flops)
+            .bytes(bytes)
+            .limit(floor / 1e3)
+            .prepared(prepare_ms, plan.workspace_bytes());
+        let note = format!("err {worst:.1e} of the largest; floor {floor:.1} us; {peers}");
+        bench.add(row.judged(worst < 1e-5, note))?;
     }
-    Ok(wrong)
+    Ok(())
 }
 
 /// Bytes of the operands and the output, and operations: of a matrix for each row of a path, else two for each entry.
@@ -194,36 +158,28 @@ fn checked(
         return sampled(couplings, host, found);
     }
     let cpu = Context::cpu();
-    let stream = cpu.stream().map_err(text)?;
+    let stream = cpu.stream()?;
     let items = CHECKED;
-    let small = TensorProduct::<f32>::with_gradients(&cpu, couplings, channels, items);
-    let small = small.map_err(text)?;
+    let small = TensorProduct::<f32>::with_gradients(&cpu, couplings, channels, items)?;
     let mut worst = 0f64;
     for last in [false, true] {
         let part = |dense: &Dense<f32>, at: usize| -> Result<Tensor<f32>> {
             let fixed = at == 2 && (shared || channels == ONE);
-            let part = if fixed {
-                dense.clone()
-            } else {
-                slice(dense, items, last)?
-            };
-            cpu.upload_dense(&part).map_err(text)
+            Ok(match fixed {
+                true => cpu.upload_dense(dense)?,
+                false => cpu.upload_dense(&slice(dense, items, last)?)?,
+            })
         };
         let [x, y, w, g] = host;
         let tensors = [part(x, 0)?, part(y, 1)?, part(w, 2)?, part(g, 3)?];
         let shape = small.plans()[of].map(|p| p.out_shape().to_vec());
-        let mut out = cpu.zeros(&shape.unwrap_or_default()).map_err(text)?;
+        let mut out = cpu.zeros(&shape.unwrap_or_default())?;
         step(&small, of, &tensors, &mut out, &stream)?;
-        let wanted = out.to_dense().map_err(text)?;
+        let wanted = out.to_dense()?;
         let own = slice(found, items, last)?;
         let largest = wanted.values().iter().fold(0f32, |m, v| m.max(v.abs()));
         for (found, wanted) in own.values().iter().zip(wanted.values()) {
-            let error = f64::from((found - wanted).abs() / largest);
-            worst = if error.is_nan() {
-                f64::INFINITY
-            } else {
-                worst.max(error)
-            };
+            worst = worse(worst, f64::from((found - wanted).abs() / largest));
         }
     }
     Ok(worst)
@@ -231,7 +187,7 @@ fn checked(
 
 /// The same for the gradient of shared weights, which gather all items: eight elements of each path against sums in f64.
 fn sampled(couplings: &Couplings, host: &Operands, found: &Dense<f32>) -> Result<f64> {
-    let entries = couplings.tensor::<f64>().map_err(text)?;
+    let entries = couplings.tensor::<f64>()?;
     let (paths, places) = (couplings.path_of_row(), couplings.component_of_row());
     let [x, y, _, g] = host;
     let [ni, nj, nc] = [x, y, g].map(|operand| operand.shape()[1]);
@@ -252,11 +208,7 @@ fn sampled(couplings: &Couplings, host: &Operands, found: &Dense<f32>) -> Result
         }
         let found = f64::from(found.values()[(path * 32 + u) * 32 + w]);
         largest = largest.max(sum.abs());
-        worst = if found.is_nan() {
-            f64::INFINITY
-        } else {
-            worst.max((found - sum).abs())
-        };
+        worst = worse(worst, (found - sum).abs());
     }
     Ok(worst / largest)
 }
@@ -267,13 +219,6 @@ fn slice(dense: &Dense<f32>, items: usize, last: bool) -> Result<Dense<f32>> {
     let each = dense.values().len() / shape[0];
     let first = if last { shape[0] - items } else { 0 };
     shape[0] = items;
-    Dense::new(
-        shape,
-        dense.values()[first * each..(first + items) * each].to_vec(),
-    )
-    .map_err(text)
-}
-
-fn text(error: impl Display) -> String {
-    error.to_string()
+    let part = &dense.values()[first * each..(first + items) * each];
+    Ok(Dense::new(shape, part.to_vec())?)
 }

@@ -1,80 +1,56 @@
 //! A training step of the layer: forward and backward in a row, since backward weights the hidden rows of its forward in place.
 
-use super::{CHECKED, EXPERTS, HBM, Layer, TENSOR_CORES, TOKENS, choices, text};
-use crate::device::{Gpu, Result};
-use crate::record::{Recorder, Row};
-use crate::timing::{Effort, measure};
-use einsparse::formats::{Dense, bf16};
+use super::{CHECKED, EXPERTS, Layer, Model, Routed, TOKENS, rated};
+use crate::device::Result;
+use crate::record::Row;
+use einsparse::Tensor;
+use einsparse::formats::bf16;
 use einsparse::ops::{MoeGradients, MoeLayer, MoeOptions};
-use einsparse::{Stream, Tensor};
 use rayon::prelude::*;
 
 impl Layer<'_> {
     /// Forward and backward; the gradient of the output is x.
-    pub(super) fn step(
-        &self,
-        gpu: &Gpu,
-        effort: Effort,
-        recorder: &mut Recorder,
-        zipf: bool,
-    ) -> Result<()> {
+    pub(super) fn step(&self, routed: &Routed) -> Result<()> {
         let MoeOptions {
             model,
             hidden,
             top_k,
             ..
         } = self.options;
-        let chosen = choices(top_k, zipf);
-        let there = Dense::new([TOKENS, top_k], chosen.clone()).map_err(text)?;
-        let there = self.context.upload_dense(&there).map_err(text)?;
-        let weights = Dense::new([TOKENS, top_k], self.weights.clone()).map_err(text)?;
-        let weights = self.context.upload_dense(&weights).map_err(text)?;
-        // SAFETY: the bench's stream belongs to the primary context and outlives every case.
-        let stream = unsafe { Stream::from_raw(gpu.stream.cast()) };
-        let layer = MoeLayer::<bf16>::for_training(&self.context, self.options);
-        let mut layer = layer.map_err(text)?;
-        let zeros = |shape: &[usize]| self.context.zeros::<bf16>(shape).map_err(text);
+        let (bench, stream) = (self.bench, &self.bench.stream);
+        let (x, there, weights) = (&self.x, &routed.there, &routed.weights);
+        let mut layer = MoeLayer::<bf16>::for_training(&bench.context, self.options)?;
+        let zeros = |shape: &[usize]| bench.zeros::<bf16>(shape);
         let (mut out, mut dx) = (zeros(&[TOKENS, model])?, zeros(&[TOKENS, model])?);
         let mut dup = zeros(&[EXPERTS, model, hidden])?;
         let mut ddown = zeros(&[EXPERTS, hidden, model])?;
-        let mut dweights = self.context.zeros::<f32>(&[TOKENS, top_k]).map_err(text)?;
-        let times = measure(gpu, effort, &mut || {
-            let matrices = (&self.up, &self.down);
-            let x = &self.x_there;
-            layer
-                .run(x, (&there, &weights), matrices, &mut out, &stream)
-                .map_err(text)?;
+        let mut dweights = bench.zeros::<f32>(&[TOKENS, top_k])?;
+        let matrices = (&self.up, &self.down);
+        let times = bench.measure(|| {
+            layer.run(x, (there, weights), matrices, &mut out, stream)?;
             let gradients = MoeGradients {
                 x: &mut dx,
                 weights: &mut dweights,
                 up: &mut dup,
                 down: &mut ddown,
             };
-            layer
-                .backward((x, &weights), matrices, x, gradients, &stream)
-                .map_err(text)
+            layer.backward((x, weights), matrices, x, gradients, stream)
         })?;
-        let error = self.gradient_error(&chosen, &dx, &dweights)?;
-        let row = self.row(zipf, &chosen, times);
-        let flops = 12.0 * (chosen.len() * model * hidden) as f64;
+        let error = self.model.gradient_error(&routed.chosen, &dx, &dweights)?;
+        let row = self.row(routed, &times).ours(layer.variants().join(" + "));
+        let flops = 12.0 * (routed.chosen.len() * model * hidden) as f64;
         // Both stacks twice, both gradients once.
-        let bytes = 2.0 * (6 * EXPERTS * model * hidden) as f64;
-        let floor = (bytes / HBM).max(flops / TENSOR_CORES) * 1e3;
-        recorder.add(Row {
+        let row = rated(row, flops, 2.0 * (6 * EXPERTS * model * hidden) as f64);
+        let note =
+            format!("forward and backward; err of the gradients of x and weights {error:.1e}");
+        bench.add(Row {
             workload: format!("{}-step", row.workload),
-            engine: "einsparse".into(),
-            variant: layer.variants().join(" + "),
-            gflops: Some(flops / times.cold / 1e6),
-            gbps: Some(bytes / times.cold / 1e6),
-            limit_fraction: Some(floor / times.cold),
-            note: format!(
-                "{}forward and backward; err of the gradients of x and weights {error:.1e}",
-                if error < 0.01 { "" } else { "WRONG: " }
-            ),
-            ..row
+            ..row.judged(error < 0.01, note)
         })
     }
+}
 
+impl Model<'_> {
     /// Relative error, in norm, of the gradients of some tokens and their weights.
     fn gradient_error(
         &self,
@@ -88,11 +64,7 @@ impl Layer<'_> {
             top_k,
             ..
         } = self.options;
-        let (dx, dweights) = (
-            dx.to_dense().map_err(text)?,
-            dweights.to_dense().map_err(text)?,
-        );
-        let line = |at: usize, width: usize| &self.values[at * width..(at + 1) * width];
+        let (dx, dweights) = (dx.to_dense()?, dweights.to_dense()?);
         let dot =
             |a: &[f64], b: &[bf16]| -> f64 { a.iter().zip(b).map(|(x, y)| x * y.to_f64()).sum() };
         let tokens = (0..CHECKED).into_par_iter().map(|i| {
@@ -104,14 +76,9 @@ impl Layer<'_> {
             for j in 0..top_k {
                 let number = token * top_k + j;
                 let (expert, weight) = (chosen[number] as usize, f64::from(self.weights[number]));
-                let mut h = vec![0.0f64; hidden];
-                for (i, x) in x.iter().enumerate() {
-                    for (h, w) in h.iter_mut().zip(line(expert * model + i, hidden)) {
-                        *h += x * w.to_f64();
-                    }
-                }
+                let h = self.hidden(token, expert);
                 let through = |j: usize| match h[j] > 0.0 {
-                    true => dot(&x, line(expert * hidden + j, model)),
+                    true => dot(&x, self.line(expert * hidden + j, model)),
                     false => 0.0,
                 };
                 let g: Vec<f64> = (0..hidden).map(through).collect();
@@ -119,7 +86,7 @@ impl Layer<'_> {
                 off += (f64::from(dweights.values()[number]) - dw).powi(2);
                 size += dw.powi(2);
                 for (i, wanted) in wanted.iter_mut().enumerate() {
-                    *wanted += weight * dot(&g, line(expert * model + i, hidden));
+                    *wanted += weight * dot(&g, self.line(expert * model + i, hidden));
                 }
             }
             let found = &dx.values()[token * model..][..model];
