@@ -16,6 +16,7 @@ mod operations;
 mod ours;
 mod papers;
 mod peers;
+mod prelude;
 mod problems;
 mod record;
 mod rows;

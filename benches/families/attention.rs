@@ -4,13 +4,9 @@ pub mod entries;
 pub mod gradient;
 pub mod masks;
 
-use crate::bench::Bench;
-use crate::check::worse;
-use crate::device::Result;
-use crate::problems::SEED;
-use einsparse::formats::{Dense, generate};
-use einsparse::registry::Scalar;
-use einsparse::{Tensor, ops::AttentionOptions};
+use crate::prelude::*;
+use einsparse::formats::generate;
+use einsparse::ops::AttentionOptions;
 
 /// A case: heads, queries and keys, elements of a query.
 type Shape = [usize; 3];

@@ -2,19 +2,13 @@
 //!
 //! In the record `m` and `k` are S's extents, as A's in `spmm`, and `n` is the number of terms.
 
-use crate::bench::{Bench, Place, precise, timed};
 use crate::case::{Run, Tables, Values, decode};
-use crate::check::Sum;
-use crate::device::{Buffer, Gpu, Result};
-use crate::ours::by_dtype;
-use crate::peers::cublas::CuBlas;
+use crate::device::Gpu;
 use crate::peers::sddmm::CuSparseSddmm;
-use crate::problems::{Dtype, Problem, Source, Workload};
-use crate::record::Row;
+use crate::prelude::*;
+use crate::problems::Workload;
 use crate::sweep::Tally;
-use einsparse::formats::{Csr, Dense, bf16, f16};
-use einsparse::registry::Scalar;
-use einsparse::{Options, RawSampled, SparseTensor};
+use einsparse::RawSampled;
 
 /// Name of the operation.
 pub const OP: &str = "sddmm";

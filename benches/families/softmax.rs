@@ -3,20 +3,14 @@
 //! The limit fraction is the share of the copy's speed: the softmax reads and writes what the copy does, the gradient
 //! half as much again.
 
-use crate::bench::{Bench, Place, timed};
 use crate::calibrate::{copied, copy};
 use crate::case::{Operands, Values};
-use crate::device::{Buffer, Result};
-use crate::ours::by_dtype;
-use crate::problems::{Dtype, Problem, SEED, Source, Workload};
-use crate::record::Row;
+use crate::prelude::*;
+use crate::problems::Workload;
 use crate::sweep::{Tally, each};
-use crate::timing::Times;
-use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
+use einsparse::RawSoftmax;
+use einsparse::formats::{AnySparse, CsrPattern};
 use einsparse::ops::{SoftmaxOptions, SparseSoftmax};
-use einsparse::registry::Scalar;
-use einsparse::{Context, RawSoftmax, SparseTensor};
-use rand::{Rng, SeedableRng, rngs::StdRng};
 
 /// The operation's name.
 pub const OP: &str = "softmax";

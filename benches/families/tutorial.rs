@@ -3,14 +3,10 @@
 #[path = "../../tests/families/tutorial/levels/launch.rs"]
 mod launch;
 
-use crate::bench::Bench;
 use crate::case::Values;
 use crate::check::{elements, relative_error};
-use crate::device::{Buffer, Result, is_built};
-use crate::peers::cublas::CuBlas;
-use crate::problems::Dtype;
-use crate::record::Row;
-use crate::timing::Times;
+use crate::device::is_built;
+use crate::prelude::*;
 use launch::{Level, levels};
 
 /// Name of the operation.

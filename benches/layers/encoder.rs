@@ -4,21 +4,14 @@
 //!
 //! `m` is the rows of the padded batch, `nnz` the tokens; rates count their products. Recorded as operation `layer`.
 
-use crate::bench::{Bench, at};
-use crate::check::worse;
-use crate::device::{Buffer, Result};
 use crate::peers::fused::FusedDense;
 use crate::peers::torch;
-use crate::problems::{Dtype, SEED};
-use crate::record::Row;
-use crate::timing::Times;
-use einsparse::formats::{Dense, bf16, f16, generate};
+use crate::prelude::*;
+use einsparse::formats::generate;
 use einsparse::ops::{
     AttentionMask, AttentionOptions, EncoderLayer, EncoderOptions, EncoderWeights, ResidualNorm,
     SparseAttention,
 };
-use einsparse::{Context, Scalar, Tensor};
-use rand::{Rng, SeedableRng, rngs::StdRng};
 
 /// Name of the operation.
 pub const OP: &str = "encoder";

@@ -3,17 +3,8 @@
 //!
 //! `nnz` are the elements of the first weights; rates count both products whole.
 
-use crate::bench::{Bench, at};
-use crate::check::{Sum, worse};
-use crate::device::{Buffer, Result};
-use crate::peers::cublas::CuBlas;
-use crate::problems::{Dtype, SEED};
-use crate::record::Row;
-use crate::timing::Times;
-use einsparse::Tensor;
-use einsparse::formats::{Dense, bf16};
+use crate::prelude::*;
 use einsparse::ops::ReluFeedForward;
-use rand::{Rng, SeedableRng, rngs::StdRng};
 
 /// The name that `--op` knows.
 pub const OP: &str = "ffn_layer";

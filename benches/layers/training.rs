@@ -6,21 +6,13 @@
 //!
 //! `nnz` are the elements of blocks that are not masked; rates count three products of these.
 
-use crate::bench::{Bench, at};
-use crate::check::{Sum, worse};
-use crate::device::{Buffer, Result};
 use crate::families::gather_gemm::micro::{EXTENT, checked, row, share, worst_error};
-use crate::peers::cublas::CuBlas;
-use crate::problems::{Dtype, SEED};
-use crate::record::Row;
-use crate::timing::Times;
+use crate::prelude::*;
+use einsparse::Plan;
 use einsparse::dynamic::{
     DynamicMatmul, DynamicMatmulGradient, Expected, GradientOfA, MatmulGradientOptions,
     MatmulOptions,
 };
-use einsparse::formats::{Dense, bf16, f16};
-use einsparse::{Options, Plan, Scalar, Tensor};
-use rand::{Rng, SeedableRng, rngs::StdRng};
 use rayon::prelude::*;
 
 /// The name that `--op` knows.

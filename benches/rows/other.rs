@@ -1,26 +1,22 @@
 //! Rows gathered for tensors, the general family, convolutions, sparsity found while running, experts.
 
 use super::{Made, Rows, names, values};
-use crate::bench::precise;
-use crate::device::Result;
 use crate::families::gather_gemm::conv::voxels;
 use crate::families::gather_gemm::micro::{EXTENT, sample};
 use crate::families::gather_gemm::pit_conv::{IMAGES, LAYERS};
-use crate::ours::{SPMM, by_dtype};
-use crate::problems::{Dtype, SEED};
+use crate::prelude::*;
+use einsparse::Precision;
 use einsparse::dynamic::{
     ConvolutionAxis, ConvolutionOptions, ConvolutionShape, DynamicConvolution, Expected,
     GroupedMatmul, GroupedOptions, Routing, dynamic,
 };
 use einsparse::einsum::Activation;
-use einsparse::formats::{Coo, CooPattern, Csr, Dense, bf16, f16, generate};
+use einsparse::formats::{Coo, CooPattern, generate};
 use einsparse::ops::{
     Aggregate, ConvOptions, EncoderLayer, EncoderOptions, KernelMap, MessagePassing, SampledTensor,
     SparseConv3d, Ttm, mttkrp_text,
 };
 use einsparse::registry::{self, kernels};
-use einsparse::{Operand, Options, Precision, Scalar, SparseTensor, Tensor};
-use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::cell::RefCell;
 use std::sync::Arc;
 

@@ -1,16 +1,14 @@
 //! Products of one sparse or dense matrix with dense ones: the tables' workloads, and widths, orders and formats beside them.
 
 use super::{Rows, values};
-use crate::bench::precise;
-use crate::device::Result;
 use crate::families::gemm::dense::SHAPES;
 use crate::families::spmm::decode;
-use crate::ours::{SPMM, by_dtype, convert};
-use crate::problems::{self, Dtype, Problem, SEED, Source};
+use crate::ours::convert;
+use crate::prelude::*;
+use crate::problems;
 use einsparse::formats::{
-    AnySparse, Bsr, Coo, CooPattern, Csr, CsrPattern, E4m3, E5m2, Format, bf16, f16, generate,
+    AnySparse, Bsr, Coo, CooPattern, CsrPattern, E4m3, E5m2, Format, generate,
 };
-use einsparse::{Options, Scalar};
 use std::sync::Arc;
 
 const GROUPS: Format = Format::GroupCoo {

@@ -2,13 +2,11 @@
 
 use super::products::entries_of;
 use super::{Made, Rows, values};
-use crate::bench::precise;
-use crate::device::Result;
 use crate::families::sddmm;
-use crate::ours::{by_dtype, convert};
-use crate::problems::{self, Dtype, Problem, SEED, Source};
-use einsparse::formats::{AnySparse, Bsr, Format, bf16, f16, generate};
-use einsparse::{Operand, Options, Scalar, SparseTensor};
+use crate::ours::convert;
+use crate::prelude::*;
+use crate::problems;
+use einsparse::formats::{AnySparse, Bsr, Format, generate};
 use std::cell::RefCell;
 
 const BY_ROWS: &str = "S[m,n] = X[m,k] * Y[n,k]";

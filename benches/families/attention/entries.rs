@@ -5,14 +5,11 @@
 //! entries. A sample of queries is checked in f64.
 
 use super::{Shape, drawn, options, uploaded, worst_error};
-use crate::bench::{Bench, timed};
-use crate::device::Result;
 use crate::families::softmax;
-use crate::problems::SEED;
-use crate::record::Row;
-use einsparse::formats::{AnySparse, Bsr, BsrPattern, Csr, bf16, f16, generate};
+use crate::prelude::*;
+use einsparse::formats::{AnySparse, Bsr, BsrPattern, generate};
 use einsparse::ops::SparseAttention;
-use einsparse::registry::{self, Operation, Scalar, kernels};
+use einsparse::registry::{self, Operation, kernels};
 
 /// Name of the operation.
 pub const OP: &str = "attention";

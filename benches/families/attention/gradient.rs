@@ -4,14 +4,9 @@
 
 use super::entries::{Entries, mask};
 use super::{Shape, drawn, options};
-use crate::bench::{Bench, timed};
-use crate::check::worse;
-use crate::device::Result;
-use crate::record::Row;
-use einsparse::formats::{Dense, bf16, f16};
+use crate::prelude::*;
+use einsparse::Stream;
 use einsparse::ops::AttentionGradient;
-use einsparse::registry::Scalar;
-use einsparse::{Context, Stream, Tensor};
 
 /// Name of the operation.
 pub const OP: &str = "attention_gradient";

@@ -5,12 +5,7 @@
 //! Columns as in `attention`. Recorded as operation `attention`; a sample of queries is checked in f64.
 
 use super::{Shape, drawn, options, uploaded, worst_error};
-use crate::bench::{Bench, timed};
-use crate::device::Result;
-use crate::record::Row;
-use crate::timing::Times;
-use einsparse::Tensor;
-use einsparse::formats::{Dense, bf16};
+use crate::prelude::*;
 use einsparse::ops::{AttentionMask, DynamicAttention, MaskTensors, SparseAttention};
 
 const EXTENT: usize = 16_384;

@@ -3,19 +3,15 @@
 //! `queued` is the converter on buffers that are there, all steps, without the host; `call` is wall time of the whole
 //! call: workspace and output allocated, the pattern brought to the host.
 
-use crate::bench::{Bench, Place, timed};
 use crate::calibrate::copied;
 use crate::case::{Operands, Values};
 use crate::check::same;
-use crate::device::{Buffer, Result};
-use crate::ours::by_dtype;
-use crate::problems::{DENSE_TO_BLOCKS, Dtype, Problem, Workload};
-use crate::record::Row;
+use crate::prelude::*;
+use crate::problems::{DENSE_TO_BLOCKS, Workload};
 use crate::sweep::{Tally, each};
-use crate::timing::{Times, median};
-use einsparse::formats::{BlockGroupCoo, Csr, Format, bf16, convert, f16};
-use einsparse::registry::Scalar;
-use einsparse::{BlockChoice, BlockConverter, RawBlocks, SparseTensor, Tensor};
+use crate::timing::median;
+use einsparse::formats::{BlockGroupCoo, Format, convert};
+use einsparse::{BlockChoice, BlockConverter, RawBlocks};
 
 /// Calls of which the median counts.
 const CALLS: usize = 5;

@@ -3,16 +3,12 @@
 //!
 //! Conversions are queued on buffers that are there, all steps, without the host.
 
-use crate::bench::{Bench, timed};
 use crate::calibrate::copied;
 use crate::check::same;
-use crate::device::{Buffer, Result};
-use crate::problems::SEED;
-use crate::record::Row;
+use crate::prelude::*;
 use crate::timing::Effort;
 use einsparse::entries::{Order, RawTranspose};
-use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, convert, f16, generate};
-use einsparse::registry::Scalar;
+use einsparse::formats::{AnySparse, CsrPattern, convert, generate};
 use einsparse::{EntryChoice, EntryConverter, Error, PatternTransposer, RawEntries, RowSorter};
 use std::cmp::Reverse;
 

@@ -3,14 +3,9 @@
 //!
 //! `m` are the rows of all items, `k` the columns, `nnz` the elements of the columns that are not empty; the rate counts A once.
 
-use crate::bench::Bench;
-use crate::device::Result;
 use crate::families::gather_gemm::micro::EMPTY;
-use crate::problems::{Dtype, SEED};
-use crate::record::Row;
+use crate::prelude::*;
 use einsparse::dynamic::ChannelDetector;
-use einsparse::formats::f16;
-use rand::{Rng, SeedableRng, rngs::StdRng};
 
 pub const OP: &str = "channels";
 

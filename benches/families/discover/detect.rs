@@ -2,13 +2,10 @@
 //!
 //! `nnz` are the elements of the micro-tiles that are not empty; the rate counts the matrix once.
 
-use crate::bench::Bench;
-use crate::device::Result;
 use crate::families::gather_gemm::micro::{EXTENT, sample};
-use crate::record::Row;
+use crate::prelude::*;
+use einsparse::Determinism;
 use einsparse::dynamic::{DetectOptions, Detector};
-use einsparse::formats::f16;
-use einsparse::{Determinism, Scalar};
 
 /// Name of the operation.
 pub const OP: &str = "detect";

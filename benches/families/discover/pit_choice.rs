@@ -1,16 +1,10 @@
 //! The choice among dense and micro-tiles of 128, 64 and 32 rows by what the last step had: what it costs on the GPU and on the host, and
 //! what it loses against the best of the kernels, by patterns of several kinds.
 
-use crate::bench::{Bench, timed};
-use crate::device::Result;
 use crate::families::gather_gemm::micro::EXTENT;
-use crate::ours::SPMM;
-use crate::problems::{Dtype, SEED};
-use crate::record::Row;
+use crate::prelude::*;
 use einsparse::dynamic::{Expected, ShareSample, TileTimes, dynamic};
-use einsparse::formats::{Dense, f16};
-use einsparse::{Determinism, Operand, Options, Plan, Tensor};
-use rand::{Rng, SeedableRng, rngs::StdRng};
+use einsparse::{Determinism, Plan};
 use std::time::Instant;
 
 /// Name of the operation.

@@ -5,17 +5,12 @@
 //! alone. A sample of rows is checked in f64. Beside it cuBLAS multiplies dense matrices with as many products, the pairs'
 //! rows already gathered: neither gathering nor adding up is in its time.
 
-use crate::bench::Bench;
 use crate::case::Values;
-use crate::check::{Sum, worse};
-use crate::device::{Buffer, Result};
-use crate::peers::cublas::CuBlas;
-use crate::problems::{Dtype, SEED, data_folder};
-use crate::record::Row;
-use crate::timing::Times;
-use einsparse::formats::{Dense, bf16, f16, generate};
+use crate::prelude::*;
+use crate::problems::data_folder;
+use einsparse::Precision;
+use einsparse::formats::generate;
 use einsparse::ops::{ConvGeometry, ConvOptions, KernelMap, KernelMapBuilder, SparseConv3d, Voxel};
-use einsparse::{Context, Precision, Scalar, Tensor};
 use std::collections::HashMap;
 use std::sync::Arc;
 

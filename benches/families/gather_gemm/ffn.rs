@@ -4,16 +4,8 @@
 //! `nnz` are the elements of the columns that hold something; rates count these alone.
 
 use super::micro::{found, whole, worst_error};
-use crate::bench::Bench;
-use crate::device::Result;
-use crate::peers::cublas::CuBlas;
-use crate::problems::{Dtype, SEED};
-use crate::record::Row;
-use crate::timing::Times;
+use crate::prelude::*;
 use einsparse::dynamic::MatmulOptions;
-use einsparse::formats::{Dense, bf16, f16};
-use einsparse::{Scalar, Tensor};
-use rand::{Rng, SeedableRng, rngs::StdRng};
 
 /// The name that `--op` knows.
 pub const OP: &str = "ffn";

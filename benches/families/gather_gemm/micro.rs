@@ -1,17 +1,8 @@
 //! What benches of micro-tiles share: operands of which a share is empty, the product by tiles found while running, the whole of it by
 //! cuBLAS, and the check of both.
 
-use crate::bench::{Bench, at};
-use crate::check::{Sum, worse};
-use crate::device::{Buffer, Result};
-use crate::peers::cublas::CuBlas;
-use crate::problems::{Dtype, SEED};
-use crate::record::Row;
-use crate::timing::Times;
+use crate::prelude::*;
 use einsparse::dynamic::{DynamicMatmul, MatmulOptions};
-use einsparse::formats::Dense;
-use einsparse::{Scalar, Tensor};
-use rand::{Rng, SeedableRng, rngs::StdRng};
 
 /// Rows and columns of every matrix.
 pub const EXTENT: usize = 4096;

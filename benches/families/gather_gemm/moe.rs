@@ -6,18 +6,11 @@
 
 mod step;
 
-use crate::bench::{Bench, at};
-use crate::device::{Buffer, Result};
-use crate::peers::cublas::{Addresses, CuBlas};
+use crate::peers::cublas::Addresses;
 use crate::peers::torch;
-use crate::problems::{Dtype, SEED};
-use crate::record::Row;
-use crate::timing::Times;
-use einsparse::Tensor;
+use crate::prelude::*;
 use einsparse::einsum::Activation;
-use einsparse::formats::{Dense, bf16};
 use einsparse::ops::{MoeLayer, MoeOptions};
-use rand::{Rng, SeedableRng, rngs::StdRng};
 use rayon::prelude::*;
 
 pub const OP: &str = "moe";

@@ -2,20 +2,11 @@
 //! beside the same without empty ones, cuDNN on all of it, and cuBLAS on an image-to-column matrix that is there already (making it is not inside).
 
 use super::micro::EMPTY;
-use crate::bench::{Bench, at};
-use crate::check::{Sum, worse};
-use crate::device::{Buffer, Result};
-use crate::peers::cublas::CuBlas;
 use crate::peers::cudnn::CuDnn;
-use crate::problems::{Dtype, SEED};
-use crate::record::Row;
-use crate::timing::Times;
-use einsparse::Tensor;
+use crate::prelude::*;
 use einsparse::dynamic::{
     ConvolutionAxis, ConvolutionOptions, ConvolutionShape, DynamicConvolution,
 };
-use einsparse::formats::{Dense, f16};
-use rand::{Rng, SeedableRng, rngs::StdRng};
 
 pub const OP: &str = "pit_conv";
 

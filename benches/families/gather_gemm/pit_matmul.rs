@@ -4,14 +4,9 @@
 //! `nnz` are the elements of the micro-tiles that are not empty; rates of products count these alone.
 
 use super::micro::{EMPTY, EXTENT, checked, found, row, sample, uniform, whole, worst_error};
-use crate::bench::Bench;
-use crate::device::Result;
-use crate::peers::cublas::CuBlas;
-use crate::problems::Dtype;
-use crate::timing::Times;
+use crate::prelude::*;
+use einsparse::Determinism;
 use einsparse::dynamic::MatmulOptions;
-use einsparse::formats::{bf16, f16};
-use einsparse::{Determinism, Scalar, Tensor};
 
 /// Name of the operation.
 pub const OP: &str = "pit_matmul";

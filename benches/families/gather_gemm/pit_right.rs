@@ -2,14 +2,8 @@
 //! transposition of A where A lies by rows, beside cuBLAS on the whole of it.
 
 use super::micro::{EXTENT, checked, row, sample, uniform, whole, worst_error};
-use crate::bench::Bench;
-use crate::device::Result;
-use crate::peers::cublas::CuBlas;
-use crate::problems::Dtype;
-use crate::timing::Times;
-use einsparse::Scalar;
+use crate::prelude::*;
 use einsparse::dynamic::{RightMatmul, RightOptions};
-use einsparse::formats::{bf16, f16};
 
 pub const OP: &str = "pit_right";
 /// Shares of micro-tiles that are empty, in percent.

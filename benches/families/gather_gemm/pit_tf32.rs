@@ -2,17 +2,9 @@
 //! dense ones: cuBLAS in TF32, and the dense kernel that a plan takes.
 
 use super::micro::{EMPTY, EXTENT, checked, found, row, sample, whole, worst_error};
-use crate::bench::{Bench, precise};
-use crate::device::Result;
-use crate::ours::SPMM;
-use crate::peers::cublas::CuBlas;
-use crate::problems::{Dtype, SEED};
-use crate::record::Row;
-use crate::timing::Times;
+use crate::prelude::*;
+use einsparse::Precision;
 use einsparse::dynamic::MatmulOptions;
-use einsparse::formats::Dense;
-use einsparse::{Precision, Tensor};
-use rand::{Rng, SeedableRng, rngs::StdRng};
 
 pub const OP: &str = "pit_tf32";
 /// Rows of a micro-tile.

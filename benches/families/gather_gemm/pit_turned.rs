@@ -2,14 +2,9 @@
 //! on the whole of it: the gradient of B in a product with a dynamic A, and layers with masked weights.
 
 use super::micro::{EMPTY, EXTENT, checked, row, sample, uniform, whole, worst_error};
-use crate::bench::Bench;
-use crate::device::Result;
-use crate::peers::cublas::CuBlas;
-use crate::problems::Dtype;
-use crate::timing::Times;
+use crate::prelude::*;
+use einsparse::Determinism;
 use einsparse::dynamic::TurnedMatmul;
-use einsparse::formats::{bf16, f16};
-use einsparse::{Determinism, Scalar};
 
 pub const OP: &str = "pit_turned";
 /// So many rows of C are checked.

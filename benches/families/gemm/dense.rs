@@ -1,19 +1,12 @@
 //! Two dense matrices of the extents that layers have: what the plan takes and every row that can be forced, beside cuBLAS
 //! on the same operands. The densified path of a sparse product is this one.
 
-use crate::bench::{Bench, precise};
 use crate::case::{Run, Values};
 use crate::check::{elements, relative_error};
-use crate::device::{Buffer, Gpu, Result};
-use crate::ours::{SPMM, by_dtype};
-use crate::peers::cublas::CuBlas;
-use crate::problems::Dtype;
-use crate::record::Row;
-use crate::timing::Times;
+use crate::device::Gpu;
+use crate::prelude::*;
 use einsparse::driver::RawStream;
-use einsparse::formats::{bf16, f16};
-use einsparse::registry::Scalar;
-use einsparse::{Context, Options, Plan, RawSpmm};
+use einsparse::{Plan, RawSpmm};
 
 /// Operation, as in the record.
 pub const OP: &str = "dense";

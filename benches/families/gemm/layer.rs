@@ -2,13 +2,9 @@
 //!
 //! `n` is the number of tokens; rates count the products of stored blocks.
 
-use crate::bench::Bench;
-use crate::device::{Buffer, Result};
-use crate::peers::cublas::CuBlas;
-use crate::problems::{Dtype, SEED, full_blocks};
-use crate::record::Row;
-use crate::timing::Times;
-use einsparse::formats::{AnySparse, Csr, Dense, Format, f16};
+use crate::prelude::*;
+use crate::problems::full_blocks;
+use einsparse::formats::{AnySparse, Format};
 use einsparse::ops::{BlockLinear, LinearOptions};
 use std::sync::Arc;
 

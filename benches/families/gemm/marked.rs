@@ -4,15 +4,9 @@
 //!
 //! `nnz` are the elements of the micro-tiles of C that are not empty.
 
-use crate::bench::{Bench, forced};
-use crate::device::Result;
-use crate::problems::SEED;
-use crate::record::Row;
-use crate::timing::Times;
+use crate::prelude::*;
+use einsparse::Plan;
 use einsparse::dynamic::{DynamicMatmul, MatmulOptions, ReluMatmul};
-use einsparse::formats::{bf16, f16};
-use einsparse::{Plan, Scalar, Tensor};
-use rand::{Rng, SeedableRng, rngs::StdRng};
 
 /// The name that `--op` knows.
 pub const OP: &str = "fused_detect";

@@ -2,18 +2,11 @@
 //!
 //! fp8 and int8 take B as `[n, k]`; f16 is measured with both orders of B.
 
-use crate::bench::Bench;
-use crate::check::{Sum, worse};
-use crate::device::{Buffer, Result};
-use crate::ours::SPMM;
-use crate::peers::cublas::CuBlas;
 use crate::peers::cublaslt::{self, Kind};
-use crate::problems::{self, SEED};
-use crate::record::Row;
-use crate::timing::Times;
-use einsparse::formats::{Bsr, BsrPattern, Dense, E4m3, E5m2, f16, generate};
-use einsparse::registry::{Dtype, Scalar};
-use einsparse::{Operand, Options, SparseTensor, Tensor};
+use crate::prelude::*;
+use crate::problems;
+use einsparse::formats::{Bsr, BsrPattern, E4m3, E5m2, generate};
+use einsparse::registry::Dtype;
 use std::sync::Arc;
 
 /// Rows and columns of A, columns of C.

@@ -1,13 +1,8 @@
 //! Two of four of 8-bit integers, `C[m,n] = A[m,k] * B[n,k]`, beside the dense product of cuBLASLt.
 
-use crate::bench::{Bench, forced};
-use crate::device::{Buffer, Result};
 use crate::peers::cublaslt::{self, Kind};
-use crate::record::Row;
-use crate::timing::Times;
-use einsparse::formats::{Dense, Nm, NmPattern, f16};
-use einsparse::registry::Scalar;
-use einsparse::{Operand, SparseTensor, Tensor};
+use crate::prelude::*;
+use einsparse::formats::{Nm, NmPattern};
 
 const EXPRESSION: &str = "C[m,n] = A[m,k] * B[n,k]";
 /// Rows and columns of A, columns of C.

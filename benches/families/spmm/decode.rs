@@ -1,17 +1,8 @@
 //! Products of a language model's decoding: large unstructured weights, few columns. Ours on bitmap tiles beside cuBLAS' dense
 //! product of the same matrix, in one run.
 
-use crate::bench::{Bench, forced, timed};
-use crate::check::Sum;
-use crate::device::{Buffer, Result};
-use crate::ours::SPMM;
-use crate::peers::cublas::CuBlas;
-use crate::problems::Dtype;
-use crate::record::Row;
-use crate::timing::Times;
-use einsparse::formats::{AnySparse, Dense, bf16, convert, f16};
-use einsparse::registry::Scalar;
-use einsparse::{Operand, SparseTensor, Tensor};
+use crate::prelude::*;
+use einsparse::formats::{AnySparse, convert};
 use rayon::prelude::*;
 
 /// Rows and columns of the weights.

@@ -1,12 +1,10 @@
 //! `determinism`: what sums in a fixed order cost. `C += A * B` in f32 on graphs, whose long rows are cut: parts carried and added in order,
 //! the default, beside the same tile with parts added by atomics (family `relaxed`).
 
-use crate::bench::{Bench, forced};
-use crate::device::{Result, is_built};
-use crate::problems::{Dtype, Problem, SEED, Source};
-use crate::record::Row;
-use einsparse::formats::{Csr, generate};
-use einsparse::{Determinism, Operand, Options};
+use crate::device::is_built;
+use crate::prelude::*;
+use einsparse::Determinism;
+use einsparse::formats::generate;
 
 /// Name of the operation.
 pub const OP: &str = "determinism";

@@ -4,21 +4,12 @@
 //! Ours in one kernel; cuSPARSE and cuBLAS followed by a kernel of the bench's own, as neither adds anything; cuBLASLt with its own
 //! epilogue, in the order of axes in which it has one.
 
-use crate::bench::Bench;
 use crate::case::{Case, Engine, Operands, Run, Values, decode};
-use crate::check::Sum;
-use crate::device::{Buffer, Result};
-use crate::ours::by_dtype;
 use crate::papers::{LAYER_DENSITY, MOBILENET};
-use crate::peers::cublas::CuBlas;
 use crate::peers::cusparse::CuSparse;
 use crate::peers::fused::FusedDense;
-use crate::problems::{Dtype, Problem, Source};
-use crate::record::Row;
-use crate::timing::Times;
-use einsparse::formats::{Csr, Dense, bf16, f16};
-use einsparse::registry::Scalar;
-use einsparse::{Context, Options, RawSpmm, ValuesRule};
+use crate::prelude::*;
+use einsparse::{RawSpmm, ValuesRule};
 
 /// Name of the operation.
 pub const OP: &str = "spmm_bias_relu";

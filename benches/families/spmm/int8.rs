@@ -3,18 +3,10 @@
 //!
 //! In the record of SDDMM `m` and `k` are S's extents, and `n` is the number of terms. Sums of integers are exact, those in f16 within rounding.
 
-use crate::bench::{Bench, forced};
-use crate::check::Sum;
-use crate::device::{Buffer, Result};
-use crate::ours::SPMM;
 use crate::peers::cublaslt::{self, Kind};
 use crate::peers::whole::{ALGORITHMS, WholeSpmm};
-use crate::problems::{Problem, Source};
-use crate::record::Row;
-use crate::timing::Times;
-use einsparse::formats::{Csr, f16};
-use einsparse::registry::{Dtype, Scalar};
-use einsparse::{Operand, Options, SparseTensor, Tensor};
+use crate::prelude::*;
+use einsparse::registry::Dtype;
 
 const SDDMM: &str = "S[m,n] = X[m,k] * Y[n,k]";
 /// A dense matrix above this is not built: graphs.

@@ -1,17 +1,11 @@
 //! Products with the transpose of a matrix of single entries (`spmm_t`) beside the plain product and that with a transpose
 //! made as a matrix; batches of products (`spmm_batched`).
 
-use crate::bench::{Bench, forced, timed};
-use crate::check::Sum;
-use crate::device::Result;
 use crate::families::convert::entries::{patterns, row, value, values};
-use crate::ours::SPMM;
-use crate::problems::{Dtype, SEED};
-use crate::record::Row;
-use crate::timing::Times;
+use crate::prelude::*;
 use einsparse::RawSpmm;
-use einsparse::formats::{Csr, CsrPattern, Dense, convert, f16, generate};
-use einsparse::registry::{Scalar, find};
+use einsparse::formats::{CsrPattern, convert, generate};
+use einsparse::registry::find;
 
 pub const OP: &str = "spmm_t";
 

@@ -1,14 +1,10 @@
 //! `einsum`: the general family. SpMM through it beside what plans take, the indirect Einsum of GroupCOO written by hand,
 //! contractions that nothing else is made for, and what an expression costs that was never seen before.
 
-use crate::bench::{Bench, forced, timed};
-use crate::device::Result;
-use crate::ours::SPMM;
-use crate::problems::{Dtype, Problem, SEED, Source};
-use crate::record::Row;
+use crate::prelude::*;
 use crate::timing::Effort;
-use einsparse::formats::{AnySparse, Csr, Dense, Format, generate};
-use einsparse::{Operand, Options, Plan, Tensor};
+use einsparse::Plan;
+use einsparse::formats::{AnySparse, Format, generate};
 
 /// Name of the operation.
 pub const OP: &str = "einsum";

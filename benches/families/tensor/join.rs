@@ -1,13 +1,8 @@
 //! `join`: products of two sparse matrices into a dense one. How long the pairs of entries that meet take to find, on the GPU and on the
 //! CPU, how long the plan over them, and a run of it.
 
-use crate::bench::{Bench, timed};
-use crate::device::Result;
-use crate::ours::SPMM;
-use crate::problems::{Dtype, Problem, SEED, Source};
-use crate::record::Row;
-use einsparse::formats::{Csr, generate};
-use einsparse::{Context, Operand, Options};
+use crate::prelude::*;
+use einsparse::formats::generate;
 
 /// Name of the operation.
 pub const OP: &str = "join";

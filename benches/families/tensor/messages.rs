@@ -1,14 +1,9 @@
 //! `message`: sum, mean and maximum over the edges of a graph. Beside each the floor of gathered rows through L2 and that of device memory.
 
-use crate::bench::{Bench, timed};
-use crate::check::Sum;
-use crate::device::Result;
 use crate::families::convert::entries::row;
-use crate::problems::{Dtype, SEED};
-use crate::record::Row;
-use einsparse::formats::{Csr, CsrPattern, Dense, f16, generate};
+use crate::prelude::*;
+use einsparse::formats::{CsrPattern, generate};
 use einsparse::ops::{Aggregate, MessagePassing};
-use einsparse::{Scalar, Tensor};
 
 pub const OP: &str = "message";
 

@@ -3,19 +3,11 @@
 
 mod sampled;
 
-use crate::bench::{Bench, forced, timed};
-use crate::check::Sum;
-use crate::device::Result;
-use crate::ours::by_dtype;
-use crate::problems::Dtype;
-use crate::record::Row;
-use crate::timing::Times;
-use einsparse::formats::{Coo, CooPattern, Dense, bf16, f16};
+use crate::prelude::*;
+use einsparse::formats::{Coo, CooPattern};
 use einsparse::kernels::families::{REDUCE_SUM, rows_step};
 use einsparse::ops::{Ttm, mttkrp_text};
 use einsparse::registry::{Operation, kernels};
-use einsparse::{Operand, Scalar, SparseTensor, Tensor};
-use rand::{Rng, SeedableRng, rngs::StdRng};
 use rayon::prelude::*;
 use std::cell::RefCell;
 

@@ -2,15 +2,9 @@
 //! larger of them over 4.28 TB/s and the arithmetic over 46 TFLOP/s. The first and last 64 items are checked against the CPU, of the gradient of
 //! shared weights eight elements of each path. Notes quote the peers of the same shapes, measured elsewhere on a GPU of this kind.
 
-use crate::bench::{Bench, timed};
-use crate::check::worse;
-use crate::device::Result;
-use crate::problems::Dtype;
-use crate::record::Row;
-use einsparse::formats::Dense;
+use crate::prelude::*;
+use einsparse::Stream;
 use einsparse::ops::{Channels, Couplings, Factors, TensorProduct};
-use einsparse::{Context, Stream, Tensor};
-use rand::{Rng, SeedableRng, rngs::StdRng};
 
 /// The operation's name.
 pub const OP: &str = "tensor_product";

@@ -1,10 +1,7 @@
 //! A training step of the layer: forward and backward in a row, since backward weights the hidden rows of its forward in place.
 
 use super::{CHECKED, EXPERTS, Layer, Model, Routed, TOKENS, rated};
-use crate::device::Result;
-use crate::record::Row;
-use einsparse::Tensor;
-use einsparse::formats::bf16;
+use crate::prelude::*;
 use einsparse::ops::{MoeGradients, MoeLayer, MoeOptions};
 use rayon::prelude::*;
 

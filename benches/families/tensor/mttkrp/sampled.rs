@@ -1,12 +1,8 @@
 //! Products at the entries of a sparse tensor.
 
 use super::{CHECKED, Operands, near};
-use crate::bench::timed;
-use crate::check::Sum;
-use crate::device::Result;
-use einsparse::formats::Dense;
+use crate::prelude::*;
 use einsparse::ops::SampledTensor;
-use einsparse::{Scalar, Tensor};
 
 impl<T: Scalar> Operands<'_, T> {
     /// Products at the entries: as many rows are gathered as the tensor has axes.
