@@ -36,7 +36,6 @@ impl Place<'_> {
         timing::measure(self.gpu, self.effort(), &mut || run().map_err(E::into))
     }
 
-    /// Prints and writes a row.
     pub fn add(&self, row: Row) -> Result<()> {
         self.recorder.add(row)
     }
@@ -86,7 +85,6 @@ impl<'a> Bench<'a> {
         unsafe { RawStream::from_raw(self.gpu.stream.cast()) }
     }
 
-    /// A copy on the GPU.
     pub fn upload<T: Scalar>(&self, dense: &Dense<T>) -> Result<Tensor<T>> {
         Ok(self.context.upload_dense(dense)?)
     }
@@ -96,7 +94,6 @@ impl<'a> Bench<'a> {
         self.upload(&Dense::new(shape.to_vec(), values)?)
     }
 
-    /// Zeros on the GPU.
     pub fn zeros<T: Scalar>(&self, shape: &[usize]) -> Result<Tensor<T>> {
         Ok(self.context.zeros(shape)?)
     }

@@ -2,63 +2,15 @@
 //!
 //! Handles stay raw (`u64` pointers, `CUstream`), so that ours and every peer work on the same ones.
 
-use cudarc::cublaslt::result::CublasError;
 use cudarc::driver::sys;
 use einsparse::module::MODULES;
 use std::ffi::{CStr, CString, c_void};
-use std::fmt;
 use std::sync::atomic::{Ordering, fence};
 
 /// Why something was not done, as one readable line.
-#[derive(Debug)]
-pub struct Reason(String);
+pub type Reason = Box<dyn std::error::Error + Send + Sync>;
 
 pub type Result<T, E = Reason> = std::result::Result<T, E>;
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Reason {}
-
-impl From<&str> for Reason {
-    fn from(reason: &str) -> Self {
-        Self(reason.into())
-    }
-}
-
-impl From<String> for Reason {
-    fn from(reason: String) -> Self {
-        Self(reason)
-    }
-}
-
-impl From<CublasError> for Reason {
-    fn from(error: CublasError) -> Self {
-        Self(format!("cublasLt: {error}"))
-    }
-}
-
-macro_rules! in_its_own_words {
-    ($($error:ty),* $(,)?) => {
-        $(impl From<$error> for Reason {
-            fn from(error: $error) -> Self {
-                Self(error.to_string())
-            }
-        })*
-    };
-}
-
-in_its_own_words!(
-    csv::Error,
-    einsparse::Error,
-    einsparse::formats::FormatError,
-    std::ffi::FromBytesUntilNulError,
-    std::ffi::NulError,
-    std::io::Error,
-);
 
 /// Nanoseconds after which the spin kernel stops waiting for the host.
 const SPIN_LIMIT: u64 = 1_000_000_000;

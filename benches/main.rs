@@ -20,6 +20,7 @@ mod prelude;
 mod problems;
 mod record;
 mod rows;
+mod smtx;
 mod sweep;
 mod timing;
 
@@ -250,7 +251,7 @@ fn show(arguments: &Arguments) {
 fn data() -> Option<PathBuf> {
     let data = problems::data();
     if data.is_none() {
-        let folder = problems::data_folder();
+        let folder = smtx::data_folder();
         let folder = folder.display();
         println!("no data in {folder}: workloads dlmc/* and graph/* left out (set EINSPARSE_DATA)");
     }

@@ -20,7 +20,6 @@ use std::time::Instant;
 
 pub const SPMM: &str = "C[m,n] = A[m,k] * B[k,n]";
 
-/// The engine under test.
 pub struct Einsparse {
     context: Context,
     auto_only: bool,

@@ -27,7 +27,6 @@ pub const LAYER_DENSITY: f64 = 0.1;
 
 const BOTH: &[Dtype] = &[Dtype::F32, Dtype::F16];
 
-/// Adds them.
 pub fn workloads(all: &mut Vec<Workload>) {
     for hidden in HIDDEN {
         for density in DENSITIES {

@@ -3,6 +3,7 @@
 use crate::device::Result;
 pub use crate::dtype::Dtype;
 use crate::families::{sddmm, softmax};
+use crate::smtx::{data_folder, files};
 use einsparse::formats::{Bsr, BsrPattern, CsrPattern, convert, generate, io};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::path::{Path, PathBuf};
@@ -37,11 +38,8 @@ pub enum Source {
 /// One row of the tables: a pattern and what is done with it.
 #[derive(Clone, Debug)]
 pub struct Workload {
-    /// Operation, as in the record.
     pub op: &'static str,
-    /// Name, as in the record.
     pub name: String,
-    /// The pattern's origin.
     pub source: Source,
     /// Columns of the dense operand.
     pub ns: &'static [usize],
@@ -111,11 +109,6 @@ const BLOCK_DENSITIES: &[f64] = &[1.0, 0.5, 0.2, 0.1, 0.05];
 const CONVERT_DENSITIES: &[f64] = &[0.5, 0.1, 0.05];
 const GRAPH_NS: &[usize] = &[32, 128, 256];
 const DLMC_NS: &[usize] = &[64, 256, 1024];
-
-/// The folder of real data: EINSPARSE_DATA, else `data/`.
-pub fn data_folder() -> PathBuf {
-    std::env::var_os("EINSPARSE_DATA").map_or_else(|| PathBuf::from("data"), PathBuf::from)
-}
 
 /// That folder where the matrices are in it.
 pub fn data() -> Option<PathBuf> {
@@ -192,7 +185,6 @@ fn conversions(all: &mut Vec<Workload>) {
     }
 }
 
-/// A workload of `spmm`.
 pub fn spmm(
     name: impl Into<String>,
     source: Source,
@@ -202,23 +194,10 @@ pub fn spmm(
     Workload::new("spmm", name, source, own, quick)
 }
 
-/// The `.smtx` files below `data/dlmc`, sorted by path; every fifth is in the quick set.
+/// The `.smtx` files below `data/dlmc`; every fifth is in the quick set.
 fn dlmc(data: &Path, all: &mut Vec<Workload>) {
     let root = data.join("dlmc");
-    let mut folders = vec![root.clone()];
-    let mut files = Vec::new();
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
-            let path = entry.path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|e| e == "smtx") {
-                files.push(path);
-            }
-        }
-    }
-    files.sort();
-    for (i, path) in files.into_iter().enumerate() {
+    for (i, path) in files(&root).into_iter().enumerate() {
         let inside = path.strip_prefix(&root).unwrap_or(&path);
         let name = format!("dlmc/{}", inside.display());
         all.push(spmm(name, Source::Dlmc(path), (DLMC_NS, SPMM), i % 5 == 0));
@@ -307,9 +286,7 @@ fn two_of_four(extent: usize) -> Result<CsrPattern> {
 
 /// A workload's pattern, ready for every N and element type.
 pub struct Problem {
-    /// Operation, as in the record.
     pub op: &'static str,
-    /// Name, as in the record.
     pub workload: String,
     /// The entries of A, block problems too (every entry of a stored block).
     pub pattern: Arc<CsrPattern>,
@@ -320,7 +297,6 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// Reads or generates the pattern.
     pub fn load(workload: &Workload) -> Result<Self> {
         let pattern = pattern(&workload.source).map_err(|e| format!("{}: {e}", workload.name))?;
         let block = match workload.source {

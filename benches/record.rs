@@ -25,11 +25,8 @@ pub struct Row {
     pub commit: String,
     /// GPU, or `none`.
     pub gpu: String,
-    /// Driver version.
     pub driver: String,
-    /// Operation.
     pub op: String,
-    /// Workload.
     pub workload: String,
     /// Rows of A.
     pub m: usize,
@@ -39,7 +36,6 @@ pub struct Row {
     pub n: usize,
     /// Entries of A.
     pub nnz: usize,
-    /// Element type.
     pub dtype: String,
     /// `einsparse` or the peer.
     pub engine: String,
@@ -117,7 +113,6 @@ impl Recorder {
         })
     }
 
-    /// How many there are by now.
     pub fn rows(&self) -> usize {
         self.rows.get()
     }
@@ -258,7 +253,6 @@ impl Row {
             .limit(Limits::published().floor_ms(problem, n, dtype))
     }
 
-    /// Who ran what.
     pub fn by(self, engine: &str, variant: impl Into<String>) -> Self {
         Self {
             engine: engine.into(),

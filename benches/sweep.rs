@@ -12,16 +12,13 @@ use crate::problems::{Dtype, Problem, Workload};
 use crate::record::Row;
 use crate::timing::Times;
 
-/// What a sweep counted.
 #[derive(Default)]
 pub struct Tally {
-    /// Cases measured.
     pub cases: usize,
     /// Results of ours that are wrong, and failures of ours.
     pub faults: usize,
 }
 
-/// Runs the tables.
 pub fn run(place: &Place<'_>, workloads: &[Workload]) -> Result<Tally> {
     let (mut engines, faults) = open(place);
     engines.retain(|e| place.arguments.wants_engine(e.name()));
@@ -115,7 +112,6 @@ struct Sweep<'a> {
     tally: Tally,
 }
 
-/// One timed variant.
 struct Timed {
     variant: String,
     times: Times,

@@ -10,7 +10,6 @@ use crate::problems::Workload;
 use crate::sweep::Tally;
 use einsparse::RawSampled;
 
-/// Name of the operation.
 pub const OP: &str = "sddmm";
 
 const EXPRESSION: &str = "S[m,n] = X[m,k] * Y[n,k]";
@@ -72,7 +71,6 @@ struct Sweep<'a> {
     tally: Tally,
 }
 
-/// Runs the tables.
 pub fn run(place: &Place<'_>, workloads: &[Workload]) -> Result<Tally> {
     let said = |reason| println!("left out: {reason}");
     let bench = Bench::new(*place)?;

@@ -12,7 +12,6 @@ use einsparse::RawSoftmax;
 use einsparse::formats::{AnySparse, CsrPattern};
 use einsparse::ops::{SoftmaxOptions, SparseSoftmax};
 
-/// The operation's name.
 pub const OP: &str = "softmax";
 const DTYPES: &[Dtype] = &[Dtype::F32, Dtype::F16, Dtype::Bf16];
 /// Causal band of the attention masks, and the share of what is below it (Sputnik, arXiv 2006.10901, section 7.4).
@@ -65,7 +64,6 @@ pub fn attention(extent: usize, band: usize, share: f64) -> Result<CsrPattern> {
     Ok(CsrPattern::new(extent, extent, offsets, columns)?)
 }
 
-/// Runs the tables.
 pub fn run(place: &Place<'_>, workloads: &[Workload]) -> Result<Tally> {
     each(
         place,

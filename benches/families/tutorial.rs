@@ -9,7 +9,6 @@ use crate::device::is_built;
 use crate::prelude::*;
 use launch::{Level, levels};
 
-/// Name of the operation.
 pub const OP: &str = "levels";
 /// m and n.
 const EXTENT: usize = 4096;

@@ -13,7 +13,6 @@ use einsparse::ops::{
     SparseAttention,
 };
 
-/// Name of the operation.
 pub const OP: &str = "encoder";
 
 const ITEMS: usize = 32;
@@ -26,7 +25,6 @@ const MEAN: usize = 40;
 /// Sequences whose output is checked.
 const CHECKED: usize = 2;
 
-/// Both element types.
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     measured::<f16>(&bench.anew()?, Dtype::F16)?;
     measured::<bf16>(&bench.anew()?, Dtype::Bf16)

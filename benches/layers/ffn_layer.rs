@@ -6,7 +6,6 @@
 use crate::prelude::*;
 use einsparse::ops::ReluFeedForward;
 
-/// The name that `--op` knows.
 pub const OP: &str = "ffn_layer";
 /// Inputs and outputs, and hidden activations.
 const WIDTH: usize = 5120;
@@ -101,7 +100,6 @@ fn row(tokens: usize, times: &Times) -> Row {
         .dense()
 }
 
-/// All numbers of tokens.
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     let mut rng = StdRng::seed_from_u64(SEED + 9);
     let layer = Layer::new(bench, &mut rng)?;

@@ -15,7 +15,6 @@ use einsparse::dynamic::{
 };
 use rayon::prelude::*;
 
-/// The name that `--op` knows.
 pub const OP: &str = "training";
 /// Shares of blocks that are masked, in percent.
 const EMPTY: [u32; 3] = [50, 90, 95];

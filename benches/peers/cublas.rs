@@ -68,7 +68,6 @@ impl CuBlas {
         })
     }
 
-    /// Library version, e.g. 130100.
     pub fn version(&self) -> i32 {
         let mut version = 0;
         // SAFETY: out-pointer; the handle is open.

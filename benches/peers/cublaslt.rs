@@ -3,7 +3,8 @@
 
 use crate::device::{Buffer, Gpu, Result};
 use cudarc::cublas::sys::cublasOperation_t;
-use cudarc::cublaslt::{result, sys};
+use cudarc::cublaslt::result::{self, CublasError};
+use cudarc::cublaslt::sys;
 use std::ffi::c_void;
 use sys::cublasComputeType_t as Compute;
 use sys::cublasLtMatmulDescAttributes_t as Attribute;
@@ -38,17 +39,19 @@ impl Planned {
         if !unsafe { sys::is_culib_present() } {
             return Err("libcublasLt does not load (LD_LIBRARY_PATH must name its folder)".into());
         }
-        let handle = result::create_handle()?;
-        let description = result::create_matmul_desc(compute, scale)?;
+        let handle = result::create_handle().map_err(text)?;
+        let description = result::create_matmul_desc(compute, scale).map_err(text)?;
         let turned = cublasOperation_t::CUBLAS_OP_T as i32;
         let turned = (&raw const turned).cast();
         let of_order = (Attribute::CUBLASLT_MATMUL_DESC_TRANSA, turned, 4);
         for &(attribute, at, bytes) in [of_order].iter().chain(attributes) {
             // SAFETY: the description is new; of the values the caller says so.
-            unsafe { result::set_matmul_desc_attribute(description, attribute, at, bytes) }?;
+            unsafe { result::set_matmul_desc_attribute(description, attribute, at, bytes) }
+                .map_err(text)?;
         }
         let layout = |kind, rows: usize, columns: usize| {
             result::create_matrix_layout(kind, rows as u64, columns as u64, rows as i64)
+                .map_err(text)
         };
         let layouts = [
             layout(input, k, m)?,
@@ -59,7 +62,7 @@ impl Planned {
             handle,
             description,
             layouts,
-            algorithm: algorithm(handle, description, layouts)?,
+            algorithm: algorithm(handle, description, layouts).map_err(text)?,
             stream: gpu.stream.cast(),
             workspace: Buffer::new(WORKSPACE)?,
         })
@@ -87,7 +90,8 @@ impl Planned {
                 WORKSPACE,
                 self.stream,
             )
-        }?;
+        }
+        .map_err(text)?;
         Ok(())
     }
 }
@@ -110,7 +114,7 @@ fn algorithm(
     handle: sys::cublasLtHandle_t,
     description: sys::cublasLtMatmulDesc_t,
     [b, a, c]: [sys::cublasLtMatrixLayout_t; 3],
-) -> Result<sys::cublasLtMatmulAlgo_t> {
+) -> Result<sys::cublasLtMatmulAlgo_t, CublasError> {
     let preference = result::create_matmul_pref()?;
     let limit = sys::cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
     let bytes = WORKSPACE as u64;
@@ -121,6 +125,10 @@ fn algorithm(
         result::destroy_matmul_pref(preference)?;
         Ok(found?.algo)
     }
+}
+
+fn text(error: CublasError) -> String {
+    format!("cublasLt: {error}")
 }
 
 /// What is multiplied.
@@ -134,7 +142,6 @@ pub enum Kind {
     Int8,
 }
 
-/// One product, planned.
 pub struct Dense {
     planned: Planned,
     whole: bool,

@@ -147,7 +147,6 @@ impl CuDnn {
         unsafe { sys::cudnnGetVersion() }
     }
 
-    /// Queues the convolution.
     pub fn run(&self, [images, weights, output]: [u64; 3]) -> Result<()> {
         let (one, zero) = (1f32, 0f32);
         // SAFETY: device buffers of the described extents; the scalars are read before the call returns.

@@ -43,7 +43,6 @@ pub fn check(status: sys::cusparseStatus_t, call: &str) -> Result<()> {
 pub struct Handle(pub sys::cusparseHandle_t);
 
 impl Handle {
-    /// Opens it.
     pub fn open(gpu: &Gpu) -> Result<Self> {
         // SAFETY: only tries to open the library.
         if !unsafe { sys::is_culib_present() } {
@@ -242,7 +241,6 @@ impl Spmm {
         Ok(status == sys::cusparseStatus_t::CUSPARSE_STATUS_SUCCESS)
     }
 
-    /// Queues the product.
     pub fn run(&self) -> Result<()> {
         let [alpha, beta] = addresses(&self.scalars);
         let (h, t, alg, none) = (self.handle, self.compute, self.algorithm, NO_TRANSPOSE);

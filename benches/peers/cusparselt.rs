@@ -41,7 +41,6 @@ pub struct CuSparseLt {
 }
 
 impl CuSparseLt {
-    /// Opens it.
     pub fn open() -> Result<Self> {
         // SAFETY: NVIDIA's library, whose initialisers do nothing but initialise it.
         let opened = NAMES

@@ -13,7 +13,6 @@ const TRANSPOSED: sys::cusparseOperation_t = sys::cusparseOperation_t::CUSPARSE_
 pub struct CuSparseSddmm(Handle);
 
 impl CuSparseSddmm {
-    /// Opens the library.
     pub fn open(gpu: &Gpu) -> Result<Self> {
         Ok(Self(Handle::open(gpu)?))
     }

@@ -48,7 +48,6 @@ impl WholeSpmm {
         })
     }
 
-    /// Queues the product.
     pub fn run(&self) -> Result<()> {
         self.product.run()
     }

@@ -24,7 +24,6 @@ const FOUR: [Dtype; 4] = [Dtype::F32, Dtype::F64, Dtype::F16, Dtype::Bf16];
 const HALVES: [Dtype; 2] = [Dtype::F16, Dtype::Bf16];
 const COLUMNS: [usize; 11] = [4, 8, 16, 17, 24, 32, 48, 64, 100, 128, 256];
 
-/// Every case.
 pub fn run(rows: &mut Rows<'_>) -> Result<()> {
     for dtype in FOUR {
         by_dtype!(dtype, T => tensors::<T>(rows, dtype))?;

@@ -1,12 +1,12 @@
 //! Products at the places of a sparse output: the table of `sddmm`, numbers of terms beside it, blocks, 8 bits.
 
-use super::products::entries_of;
-use super::{Made, Rows, values};
+use super::products::{entries_of, full};
+use super::{Made, Rows};
 use crate::families::sddmm;
 use crate::ours::convert;
 use crate::prelude::*;
 use crate::problems;
-use einsparse::formats::{AnySparse, Bsr, Format, generate};
+use einsparse::formats::{Format, generate};
 use std::cell::RefCell;
 
 const BY_ROWS: &str = "S[m,n] = X[m,k] * Y[n,k]";
@@ -14,7 +14,6 @@ const BY_COLUMNS: &str = "S[m,n] = X[k,m] * Y[k,n]";
 /// Terms, vectors of every size and their edges.
 const TERMS: [usize; 14] = [1, 8, 16, 32, 33, 48, 64, 96, 128, 192, 256, 384, 512, 1000];
 
-/// Every case.
 pub fn run(rows: &mut Rows<'_>) -> Result<()> {
     tables(rows)?;
     let uniform = |extent, density| Source::Uniform(extent, extent, density);
@@ -95,10 +94,7 @@ fn blocks<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
             let name = &format!("block{edge}-{extent}-d{density} {dtype}");
             rows.group("sddmm", name, |rows| {
                 let pattern = generate::blocks(extent, extent, (edge, edge), density, SEED)?;
-                let slots = pattern.columns().len() * edge * edge;
-                let bsr = Bsr::new(pattern, values::<T>(slots, 0))?;
-                let out = rows.context.upload(AnySparse::from(bsr))?;
-                let out = RefCell::new(out);
+                let out = RefCell::new(rows.context.upload(full::<T>(pattern)?)?);
                 for expression in [BY_ROWS, BY_COLUMNS] {
                     let asked = ([extent; 2], &[64, 100, 128, 256, 1024][..]);
                     rows.places::<T, T>(name, expression, &out, asked, &Options::default())?;

@@ -11,7 +11,6 @@ use einsparse::formats::{AnySparse, Bsr, BsrPattern, generate};
 use einsparse::ops::SparseAttention;
 use einsparse::registry::{self, Operation, kernels};
 
-/// Name of the operation.
 pub const OP: &str = "attention";
 /// Queries whose output is checked, of each head.
 const SAMPLE: usize = 48;

@@ -8,7 +8,6 @@ use crate::prelude::*;
 use einsparse::Stream;
 use einsparse::ops::AttentionGradient;
 
-/// Name of the operation.
 pub const OP: &str = "attention_gradient";
 
 /// Name; heads, extent, elements of a query.
@@ -18,7 +17,6 @@ const CASES: &[(&str, Shape)] = &[
     ("attention-12288-h8", [8, 12_288, 128]),
 ];
 
-/// Measures every case.
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     for &(name, shape) in CASES {
         measured::<bf16>(&bench.anew()?, name, shape, 0.5f64.powi(5))?;

@@ -115,7 +115,6 @@ struct Operands {
     there: [Tensor<bf16>; 3],
 }
 
-/// Measures every case.
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     let host = drawn(SHAPE)?;
     let there = uploaded(bench, &host)?;

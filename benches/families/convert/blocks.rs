@@ -31,7 +31,6 @@ enum Source<T> {
     Csr(SparseTensor<T>, Buffer),
 }
 
-/// Runs the tables.
 pub fn run(place: &Place<'_>, workloads: &[Workload]) -> Result<Tally> {
     each(
         place,

@@ -12,7 +12,6 @@ use einsparse::formats::{AnySparse, CsrPattern, convert, generate};
 use einsparse::{EntryChoice, EntryConverter, Error, PatternTransposer, RawEntries, RowSorter};
 use std::cmp::Reverse;
 
-/// Name of the operation.
 pub const OP: &str = "convert_entries";
 /// Extent of the dense matrices.
 const EXTENT: usize = 8192;
@@ -45,7 +44,6 @@ pub fn patterns(bench: &Bench<'_>) -> Result<Vec<Named>> {
     Ok(all)
 }
 
-/// Conversions.
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     for density in [0.5, 0.1, 0.05] {
         dense::<f32>(bench, density)?;

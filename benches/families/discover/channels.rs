@@ -52,7 +52,6 @@ fn sample([items, rows, columns]: [usize; 3], empty: u32) -> (Vec<Vec<u32>>, Vec
     (lists, values)
 }
 
-/// Whether lists and values are as they should be.
 fn right(
     detector: &ChannelDetector<f16>,
     [_, rows, columns]: [usize; 3],

@@ -7,7 +7,6 @@ use crate::prelude::*;
 use einsparse::Determinism;
 use einsparse::dynamic::{DetectOptions, Detector};
 
-/// Name of the operation.
 pub const OP: &str = "detect";
 
 /// Every shape of micro-tiles, f16 and f32.

@@ -7,7 +7,6 @@ use einsparse::dynamic::{Expected, ShareSample, TileTimes, dynamic};
 use einsparse::{Determinism, Plan};
 use std::time::Instant;
 
-/// Name of the operation.
 pub const OP: &str = "pit_choice";
 
 /// What comes and goes together, rows of a column, and the share of it that holds something.

@@ -7,14 +7,13 @@
 
 use crate::case::Values;
 use crate::prelude::*;
-use crate::problems::data_folder;
+use crate::smtx::data_folder;
 use einsparse::Precision;
 use einsparse::formats::generate;
 use einsparse::ops::{ConvGeometry, ConvOptions, KernelMap, KernelMapBuilder, SparseConv3d, Voxel};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Name of the operation.
 pub const OP: &str = "conv";
 /// Every so-manyth row is checked.
 const EVERY: usize = 977;
@@ -29,7 +28,6 @@ struct Cloud<'a> {
     pairs: usize,
 }
 
-/// Measures every case.
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     let (name, voxels) = voxels()?;
     let map = KernelMap::submanifold(&bench.context, &voxels, [3; 3])?;

@@ -7,7 +7,6 @@ use super::micro::{found, whole, worst_error};
 use crate::prelude::*;
 use einsparse::dynamic::MatmulOptions;
 
-/// The name that `--op` knows.
 pub const OP: &str = "ffn";
 /// Hidden activations and outputs.
 const HIDDEN: usize = 20_480;
@@ -51,7 +50,6 @@ fn hidden<T: Scalar>(tokens: usize, percent: usize, rng: &mut StdRng) -> Result<
     Ok(Dense::new([tokens, HIDDEN], all)?)
 }
 
-/// All cases.
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     products::<f16>(&bench.anew()?, Dtype::F16)?;
     products::<bf16>(&bench.anew()?, Dtype::Bf16)

@@ -25,7 +25,6 @@ const CHECKED: usize = 8;
 const HBM: f64 = 4.27e12;
 const TENSOR_CORES: f64 = 780e12;
 
-/// Measures every case.
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     for (top, model, hidden) in CASES {
         let values = values(EXPERTS * model * hidden, SEED);

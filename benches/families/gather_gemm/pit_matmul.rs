@@ -8,7 +8,6 @@ use crate::prelude::*;
 use einsparse::Determinism;
 use einsparse::dynamic::MatmulOptions;
 
-/// Name of the operation.
 pub const OP: &str = "pit_matmul";
 /// So many rows of a product are checked.
 const CHECKED: usize = 16;

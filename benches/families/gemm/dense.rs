@@ -8,7 +8,6 @@ use crate::prelude::*;
 use einsparse::driver::RawStream;
 use einsparse::{Plan, RawSpmm};
 
-/// Operation, as in the record.
 pub const OP: &str = "dense";
 
 /// (m, k) of the matrices of DLMC at hand, one of them 147 deep with rows filled up, and one of a larger layer.

@@ -19,7 +19,6 @@ fn value(i: usize) -> f16 {
     f16::from_f32(hash as f32 / 64.0 - 1.0)
 }
 
-/// Measures every layer.
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     let dense = dense(bench)?;
     for density in DENSITIES {

@@ -8,7 +8,6 @@ use crate::prelude::*;
 use einsparse::Plan;
 use einsparse::dynamic::{DynamicMatmul, MatmulOptions, ReluMatmul};
 
-/// The name that `--op` knows.
 pub const OP: &str = "fused_detect";
 /// Rows and columns of every matrix.
 const EXTENT: usize = 4096;

@@ -37,7 +37,6 @@ struct Case<'a> {
     workload: String,
 }
 
-/// Measures every case.
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     dense(bench)?;
     for (edge, densities) in CASES {

@@ -20,7 +20,6 @@ fn value(i: usize) -> i8 {
     (hash(i) >> 56) as i8
 }
 
-/// Measures both extents.
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     for extent in EXTENTS {
         let words = (0..extent * extent / 32).map(|i| {

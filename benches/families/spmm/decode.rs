@@ -170,7 +170,6 @@ impl<T: Scalar> Weights<'_, T> {
         Ok(())
     }
 
-    /// The dense product.
     fn peer(&self, n: usize) -> Result<()> {
         let library = match CuBlas::open(self.bench.gpu, false) {
             Ok(library) => library,

@@ -6,7 +6,6 @@ use crate::prelude::*;
 use einsparse::Determinism;
 use einsparse::formats::generate;
 
-/// Name of the operation.
 pub const OP: &str = "determinism";
 
 const EXPRESSION: &str = "C[m,n] += A[m,k] * B[k,n]";
@@ -18,7 +17,6 @@ const CASES: [(usize, &str); 4] = [
     (256, "csr_f32_n128_l16"),
 ];
 
-/// Measures every pair.
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     if !is_built("relaxed") {
         return Ok(());

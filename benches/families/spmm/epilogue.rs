@@ -11,7 +11,6 @@ use crate::peers::fused::FusedDense;
 use crate::prelude::*;
 use einsparse::{RawSpmm, ValuesRule};
 
-/// Name of the operation.
 pub const OP: &str = "spmm_bias_relu";
 
 const EXPRESSION: &str = "C[m,n] = relu(A[m,k] * B[k,n] + bias[m])";
@@ -30,7 +29,6 @@ struct Layer<'a> {
     bias: Buffer,
 }
 
-/// Measures every layer.
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     for dtype in DTYPES {
         let values = Values::new(dtype);

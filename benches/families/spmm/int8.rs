@@ -66,7 +66,6 @@ struct Case<'a> {
     n: usize,
 }
 
-/// Measures every case.
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     for (op, cases) in [("spmm", spmm_cases()), ("sddmm", sddmm_cases())] {
         for (name, source, n) in cases {

@@ -6,7 +6,6 @@ use crate::timing::Effort;
 use einsparse::Plan;
 use einsparse::formats::{AnySparse, Format, generate};
 
-/// Name of the operation.
 pub const OP: &str = "einsum";
 
 /// Rows of the general family begin with this.
@@ -43,7 +42,6 @@ fn first_run(
     Ok(first.1)
 }
 
-/// Measures everything.
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     let density = |vertices: u32| 16.0 / f64::from(vertices);
     let mut sources = vec![

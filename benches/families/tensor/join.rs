@@ -4,10 +4,8 @@
 use crate::prelude::*;
 use einsparse::formats::generate;
 
-/// Name of the operation.
 pub const OP: &str = "join";
 
-/// Measures every pair.
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     let rows = 2048;
     for per_row in [16.0, 64.0] {

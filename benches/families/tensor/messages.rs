@@ -16,7 +16,6 @@ const NAME: &str = "rmat17";
 /// Every so many rows are checked.
 const CHECKED: usize = 61;
 
-/// Measures every aggregate.
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     if !bench.arguments.named(NAME) {
         return Ok(());

@@ -6,7 +6,6 @@ use crate::prelude::*;
 use einsparse::Stream;
 use einsparse::ops::{Channels, Couplings, Factors, TensorProduct};
 
-/// The operation's name.
 pub const OP: &str = "tensor_product";
 /// Pairs.
 const ITEMS: usize = 10_000;
@@ -38,7 +37,6 @@ const CASES: [Case; 12] = [
     ("tp-fc-each-l1", EACH_CONNECTED, 1, "no peer measured"),
 ];
 
-/// Measures every case.
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     CASES
         .into_iter()
