@@ -10,7 +10,7 @@ use crate::timing::{self, Effort, Times};
 use einsparse::driver::{Graph, RawStream};
 use einsparse::formats::Dense;
 use einsparse::registry::Scalar;
-use einsparse::{Context, Error, Operand, Options, Plan, Precision, Stream, Tensor};
+use einsparse::{Context, Error, Operand, Options, Plan, Precision, RawSpmm, Stream, Tensor};
 use std::ops::Deref;
 use std::time::Instant;
 
@@ -141,6 +141,19 @@ pub fn timed<T>(make: impl FnOnce() -> Result<T>) -> Result<(T, f64)> {
     let start = Instant::now();
     let made = make()?;
     Ok((made, start.elapsed().as_secs_f64() * 1e3))
+}
+
+/// A product on addresses: columns and values of A, B and C of `n` columns.
+pub fn raw_spmm([columns, values, b, c]: [u64; 4], n: usize) -> RawSpmm {
+    RawSpmm {
+        columns,
+        values,
+        b,
+        ldb: n,
+        c,
+        ldc: n,
+        ..RawSpmm::default()
+    }
 }
 
 /// The row of this name, or what the plan takes.

@@ -4,7 +4,7 @@
 //! another format. Bringing A into its format is not part of any time; what a plan keeps of A (`<name>@kept`) is made in
 //! `prepare_ms` and counted in `prepared_bytes`.
 
-use crate::bench::precise;
+use crate::bench::{precise, raw_spmm};
 use crate::case::{Case, Engine, Prepared};
 use crate::device::{Buffer, Result};
 use crate::problems::{Dtype, Problem};
@@ -12,7 +12,7 @@ use einsparse::driver::RawStream;
 use einsparse::formats::{AnySparse, Csr, Dense, Format, Role, bf16, f16};
 use einsparse::kernels::abi::{WalkKind, Zeros};
 use einsparse::registry::{Scalar, find};
-use einsparse::{Context, Error, Options, Plan, RawSpmm, SparseTensor, ValuesRule};
+use einsparse::{Context, Error, Options, Plan, SparseTensor, ValuesRule};
 use std::any::Any;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -236,15 +236,8 @@ impl Einsparse {
         let prepare_ms = timed()?.1;
         let (plan, again_ms) = timed()?;
         let (zeros, note) = said_of(&plan, stored.tensor.format(), again_ms);
-        let raw = RawSpmm {
-            columns: stored.columns,
-            values: stored.values,
-            b: case.operands.b.ptr,
-            ldb: case.n,
-            c: case.operands.c.ptr,
-            ldc: case.n,
-            ..RawSpmm::default()
-        };
+        let (b, c) = (case.operands.b.ptr, case.operands.c.ptr);
+        let raw = raw_spmm([stored.columns, stored.values, b, c], case.n);
         let stream = case.gpu.stream.cast();
         let plan_bytes = plan.workspace_bytes();
         let run = move || {

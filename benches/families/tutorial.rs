@@ -34,16 +34,16 @@ fn product(bench: &Bench<'_>, cublas: &CuBlas, k: usize) -> Result<()> {
     let c = || Buffer::new(EXTENT * EXTENT * Dtype::F16.size());
     let (c, expected) = (c()?, c()?);
     let extents = [EXTENT, k, EXTENT];
-    let mut gemm = || cublas.gemm(Dtype::F16, extents, [a.ptr, b.ptr, expected.ptr]);
-    bench.once(&mut gemm)?;
+    let gemm = || cublas.gemm(Dtype::F16, extents, [a.ptr, b.ptr, expected.ptr]);
+    bench.once(gemm)?;
     let reference = elements(&expected, Dtype::F16)?;
     for level in levels() {
         let launch = Level::new(device, level, extents, [a.ptr, b.ptr, c.ptr])?;
         // SAFETY: the stream is that of the primary context, which both sides share; the buffers hold matrices of these
         // extents and outlive the measurement.
-        let mut product = || unsafe { launch.run(bench.raw()) };
+        let product = || unsafe { launch.run(bench.raw()) };
         c.fill(0xff, bench.gpu.stream)?;
-        bench.once(&mut product)?;
+        bench.once(product)?;
         let error = relative_error(&elements(&c, Dtype::F16)?, &reference);
         let times = bench.measure(product)?;
         let note = format!("err {error:.1e} against cuBLAS");

@@ -1,12 +1,13 @@
 //! Two dense matrices of the extents that layers have: what the plan takes and every row that can be forced, beside cuBLAS
 //! on the same operands. The densified path of a sparse product is this one.
 
+use crate::bench::raw_spmm;
 use crate::case::{Run, Values};
 use crate::check::{elements, relative_error};
 use crate::device::Gpu;
 use crate::prelude::*;
+use einsparse::Plan;
 use einsparse::driver::RawStream;
-use einsparse::{Plan, RawSpmm};
 
 pub const OP: &str = "dense";
 
@@ -80,8 +81,8 @@ impl Case<'_> {
         let bytes = m * n * self.dtype.size();
         let (c, expected) = (Buffer::new(bytes)?, Buffer::new(bytes)?);
         let [a, b] = self.pointers;
-        let mut gemm = || cublas.gemm(self.dtype, self.extents, [a, b, expected.ptr]);
-        bench.once(&mut gemm)?;
+        let gemm = || cublas.gemm(self.dtype, self.extents, [a, b, expected.ptr]);
+        bench.once(gemm)?;
         let reference = elements(&expected, self.dtype)?;
         let times = bench.measure(gemm)?;
         let peer = if tf32 { "cublas-tf32" } else { "cublas" };
@@ -95,9 +96,9 @@ impl Case<'_> {
         for name in names {
             let forced = (name != "auto").then_some(name.as_str());
             let plan = self.plan::<T>(forced)?;
-            let mut product = || self.queue(&plan, c.ptr);
+            let product = || self.queue(&plan, c.ptr);
             c.fill(0xff, bench.gpu.stream)?;
-            bench.once(&mut product)?;
+            bench.once(product)?;
             let error = relative_error(&elements(&c, self.dtype)?, &reference);
             let note = format!("err {error:.1e} against cuBLAS; {}", plan.variant());
             let times = bench.measure(product)?;
@@ -120,14 +121,8 @@ impl Case<'_> {
     }
 
     fn queue<T: Scalar>(&self, plan: &Plan<T>, c: u64) -> Result<()> {
-        let raw = RawSpmm {
-            values: self.pointers[0],
-            b: self.pointers[1],
-            ldb: self.extents[2],
-            c,
-            ldc: self.extents[2],
-            ..RawSpmm::default()
-        };
+        let [a, b] = self.pointers;
+        let raw = raw_spmm([0, a, b, c], self.extents[2]);
         // SAFETY: the operands have the planned shapes and type and outlive the measurement; the stream belongs to the
         // primary context that both sides share.
         Ok(unsafe { plan.run_raw(&raw, self.bench.raw()) }?)
@@ -171,15 +166,7 @@ fn square_of<T: Scalar>(
     let (left, right) = (zeros()?, zeros()?);
     let operands = [("A", (&left).into()), ("B", (&right).into())];
     let plan = context.plan(SPMM, &operands, &Options::default())?;
-    let raw = RawSpmm {
-        columns: 0,
-        values: a,
-        b,
-        ldb: extent,
-        c,
-        ldc: extent,
-        ..RawSpmm::default()
-    };
+    let raw = raw_spmm([0, a, b, c], extent);
     let stream = gpu.stream.cast();
     let name = plan.variant().to_owned();
     // SAFETY: the caller's operands have the planned shapes and type and outlive the measurement; the stream belongs to

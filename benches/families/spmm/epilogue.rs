@@ -4,6 +4,7 @@
 //! Ours in one kernel; cuSPARSE and cuBLAS followed by a kernel of the bench's own, as neither adds anything; cuBLASLt with its own
 //! epilogue, in the order of axes in which it has one.
 
+use crate::bench::raw_spmm;
 use crate::case::{Case, Engine, Operands, Run, Values, decode};
 use crate::papers::{LAYER_DENSITY, MOBILENET};
 use crate::peers::cusparse::CuSparse;
@@ -100,15 +101,10 @@ impl Layer<'_> {
         if let Some(form) = plan.kept() {
             note += &format!(", A kept as {form}");
         }
+        let o = case.operands;
         let raw = RawSpmm {
-            columns: case.operands.columns.ptr,
-            values: case.operands.values.ptr,
-            b: case.operands.b.ptr,
-            ldb: case.n,
-            c: case.operands.c.ptr,
-            ldc: case.n,
             bias: self.bias.ptr,
-            ..RawSpmm::default()
+            ..raw_spmm([&o.columns, &o.values, &o.b, &o.c].map(|b| b.ptr), case.n)
         };
         let stream = self.bench.raw();
         let run = move || {

@@ -1,9 +1,9 @@
 //! Products with the transpose of a matrix of single entries (`spmm_t`) beside the plain product and that with a transpose
 //! made as a matrix; batches of products (`spmm_batched`).
 
+use crate::bench::raw_spmm;
 use crate::families::convert::entries::{patterns, row, value, values};
 use crate::prelude::*;
-use einsparse::RawSpmm;
 use einsparse::formats::{CsrPattern, convert, generate};
 use einsparse::registry::find;
 
@@ -116,15 +116,9 @@ fn product<T: Scalar>(
     })?;
     let bytes = plan.workspace_bytes();
     let c = bench.zeros::<T>(&shape(m))?;
-    let raw = RawSpmm {
-        columns: a.columns_address().unwrap_or(0),
-        values: a.values_address().unwrap_or(0),
-        b: b.address().unwrap_or(0),
-        ldb: n,
-        c: c.address().unwrap_or(0),
-        ldc: n,
-        ..RawSpmm::default()
-    };
+    let sparse = [a.columns_address(), a.values_address()];
+    let all = [sparse[0], sparse[1], b.address(), c.address()];
+    let raw = raw_spmm(all.map(|address| address.unwrap_or(0)), n);
     // SAFETY: sizes as promised; runs follow each other on one stream.
     let times = bench.measure(|| unsafe { plan.run_raw(&raw, bench.raw()) })?;
     let matrix = (4 + size_of::<T>()) * row.nnz + 4 * (csr.shape()[0] + 1);
