@@ -103,14 +103,6 @@ const GROUPS: Format = Format::GroupCoo {
 };
 
 impl Einsparse {
-    fn options(&self, case: &Case<'_>, variant: Option<&str>, values: ValuesRule) -> Options {
-        Options {
-            values,
-            variant: variant.map(str::to_owned),
-            ..precise(case.dtype())
-        }
-    }
-
     /// A in `format`, from the store or converted and uploaded.
     fn tensor<T: Scalar>(&self, case: &Case<'_>, format: Format) -> Result<Rc<Stored<T>>> {
         let base = format!("{} {} ", case.problem.workload, case.dtype());
@@ -142,10 +134,8 @@ impl Einsparse {
         let tensor = self.context.upload(convert(&csr, format)?)?;
         let host = tensor.to_host()?;
         let arrays = host.arrays();
-        let columns = arrays
-            .iter()
-            .find(|a| COLUMNS.contains(&a.role))
-            .ok_or_else(|| format!("{format} has no column indices"))?;
+        let columns = arrays.iter().find(|a| COLUMNS.contains(&a.role));
+        let columns = columns.ok_or_else(|| format!("{format} has no column indices"))?;
         let columns = Buffer::from_slice(columns.data)?;
         let values = Buffer::from_slice(host.values())?;
         Ok(Stored {
@@ -156,27 +146,21 @@ impl Einsparse {
         })
     }
 
+    /// A plan, and the milliseconds that making it took.
     fn plan<T: Scalar>(
         &self,
         case: &Case<'_>,
         a: &SparseTensor<T>,
-        variant: Option<&str>,
-        values: ValuesRule,
-    ) -> Result<Plan<T>, Error> {
-        let plan = self.timed(case, (a, &shape_of_b(case)?), variant, values)?;
-        Ok(plan.0)
-    }
-
-    /// A plan, and the milliseconds that making it took.
-    fn timed<T: Scalar>(
-        &self,
-        case: &Case<'_>,
-        (a, b): (&SparseTensor<T>, &Dense<T>),
-        variant: Option<&str>,
-        values: ValuesRule,
+        (variant, values): (Option<&str>, ValuesRule),
     ) -> Result<(Plan<T>, f64), Error> {
-        let operands = [("A", a.into()), ("B", b.into())];
-        let options = self.options(case, variant, values);
+        let options = Options {
+            values,
+            variant: variant.map(str::to_owned),
+            ..precise(case.dtype())
+        };
+        // Only the shape of B is planned with.
+        let b = Dense::<T>::zeros(vec![case.problem.extents().1, case.n])?;
+        let operands = [("A", a.into()), ("B", (&b).into())];
         let start = Instant::now();
         let plan = self.context.plan(SPMM, &operands, &options)?;
         self.context.synchronize()?;
@@ -193,8 +177,8 @@ impl Einsparse {
         };
         for format in formats {
             let a = self.tensor::<T>(case, format)?;
-            let plan = match self.plan(case, &a.tensor, None, ValuesRule::EachRun) {
-                Ok(plan) => plan,
+            let plan = match self.plan(case, &a.tensor, (None, ValuesRule::EachRun)) {
+                Ok((plan, _)) => plan,
                 Err(Error::NoKernel { .. }) => continue,
                 Err(other) => return Err(other.into()),
             };
@@ -203,7 +187,7 @@ impl Einsparse {
         }
         if natural(case.problem) == Format::Csr {
             let a = self.tensor::<T>(case, Format::Csr)?;
-            let plan = self.plan(case, &a.tensor, None, ValuesRule::Kept)?;
+            let (plan, _) = self.plan(case, &a.tensor, (None, ValuesRule::Kept))?;
             let kept = plan.choice().candidates.iter().filter(|c| c.kept.is_some());
             names.extend(kept.map(|c| format!("{}@{KEPT}", c.name)));
         }
@@ -216,30 +200,28 @@ impl Einsparse {
         let format = match form {
             "bsr" => {
                 let edge = case.problem.block.unwrap_or(1);
-                let block = (edge, edge);
-                Format::Bsr { block }
+                Format::Bsr {
+                    block: (edge, edge),
+                }
             }
             "groupcoo" => GROUPS,
             KEPT => natural(case.problem),
             _ => forced.map_or(natural(case.problem), |name| format_of(name, case.problem)),
         };
-        let values = if form == KEPT {
-            ValuesRule::Kept
-        } else {
-            ValuesRule::EachRun
+        let values = match form {
+            KEPT => ValuesRule::Kept,
+            _ => ValuesRule::EachRun,
         };
         let stored = self.tensor::<T>(case, format)?;
-        let b = shape_of_b::<T>(case)?;
+        let planned = || self.plan(case, &stored.tensor, (forced, values));
         // The first one may load modules, which happens once a process.
-        let asked = (&stored.tensor, &b);
-        let timed = || self.timed(case, asked, forced, values);
-        let prepare_ms = timed()?.1;
-        let (plan, again_ms) = timed()?;
+        let (_, prepare_ms) = planned()?;
+        let (plan, again_ms) = planned()?;
         let (zeros, note) = said_of(&plan, stored.tensor.format(), again_ms);
         let (b, c) = (case.operands.b.ptr, case.operands.c.ptr);
         let raw = raw_spmm([stored.columns, stored.values, b, c], case.n);
         let stream = case.gpu.stream.cast();
-        let plan_bytes = plan.workspace_bytes();
+        let prepared_bytes = plan.workspace_bytes();
         let run = move || {
             let _alive = &stored;
             // SAFETY: A, B and C have the planned shapes, type and pattern and outlive the closure, which owns A;
@@ -249,7 +231,7 @@ impl Einsparse {
         Ok(Prepared {
             run: Box::new(run),
             prepare_ms,
-            prepared_bytes: plan_bytes,
+            prepared_bytes,
             zeros,
             note,
         })
@@ -271,12 +253,6 @@ fn said_of<T: Scalar>(plan: &Plan<T>, format: Format, again_ms: f64) -> (&'stati
         Some(Zeros::Dense) => ("dense", note),
         _ => ("strict", note),
     }
-}
-
-/// A B of the case's shape, with which alone is planned.
-fn shape_of_b<T: Scalar>(case: &Case<'_>) -> Result<Dense<T>, Error> {
-    let (_, k, _) = case.problem.extents();
-    Ok(Dense::zeros(vec![k, case.n])?)
 }
 
 /// CSR in another format; groups are made at least 4 wide, which the kernels want.
@@ -315,10 +291,9 @@ impl Engine for Einsparse {
         if self.auto_only {
             return all;
         }
-        let other = if case.problem.block.is_some() {
-            "bsr"
-        } else {
-            "groupcoo"
+        let other = match case.problem.block {
+            Some(_) => "bsr",
+            None => "groupcoo",
         };
         match by_dtype!(case.dtype(), T => self.candidates::<T>(case)) {
             Ok(names) if names.is_empty() => {
@@ -336,9 +311,8 @@ impl Engine for Einsparse {
         }
         let asked = |name: &String| {
             let row = name.split('@').next().unwrap_or(name);
-            self.chosen
-                .iter()
-                .any(|chosen| chosen == row || chosen == name)
+            let mut chosen = self.chosen.iter();
+            chosen.any(|chosen| chosen == row || chosen == name)
         };
         all.retain(|name| name == "auto" || self.chosen.is_empty() || asked(name));
         all
