@@ -25,8 +25,11 @@ pub struct Row {
     pub commit: String,
     /// GPU, or `none`.
     pub gpu: String,
+    /// Driver version.
     pub driver: String,
+    /// Operation.
     pub op: String,
+    /// Workload.
     pub workload: String,
     /// Rows of A.
     pub m: usize,
@@ -36,6 +39,7 @@ pub struct Row {
     pub n: usize,
     /// Entries of A.
     pub nnz: usize,
+    /// Element type.
     pub dtype: String,
     /// `einsparse` or the peer.
     pub engine: String,
