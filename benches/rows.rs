@@ -10,7 +10,7 @@ mod sweep;
 
 use crate::Arguments;
 use crate::device::{Gpu, Reason, Result, check};
-use crate::timing::{Effort, measure};
+use crate::timing::{Effort, Times, measure};
 use cudarc::driver::sys;
 use einsparse::formats::Dense;
 use einsparse::registry::{Dtype, Scalar, find, kernels};
@@ -106,6 +106,24 @@ struct Output<'o> {
     read: Box<dyn Fn() -> Result<Vec<f64>> + 'o>,
     /// Largest relative difference of two rows in the Frobenius norm.
     tolerance: f64,
+}
+
+impl Output<'_> {
+    /// Runs once, then times; with the distance from what the first one gave.
+    fn run(
+        &self,
+        gpu: &Gpu,
+        mut made: Made<'_>,
+        truth: &mut Option<Vec<f64>>,
+    ) -> Result<(Times, f64)> {
+        (self.poison)()?;
+        (made.run)()?;
+        gpu.wait()?;
+        let found = (self.read)()?;
+        let off = truth.as_ref().map_or(0.0, |truth| distance(truth, &found));
+        truth.get_or_insert(found);
+        Ok((measure(gpu, EFFORT, &mut made.run)?, off))
+    }
 }
 
 /// What all cases share.
@@ -270,10 +288,9 @@ impl Rows<'_> {
             let hopeless =
                 predicted > HOPELESS.1 && first.is_some_and(|us| predicted > us * HOPELESS.0);
             let (Some(gpu), false) = (self.gpu, hopeless) else {
-                line.outcome = if hopeless {
-                    "left out: hopeless"
-                } else {
-                    "predicted"
+                line.outcome = match hopeless {
+                    true => "left out: hopeless",
+                    false => "predicted",
                 };
                 self.line(&line)?;
                 continue;
@@ -282,18 +299,8 @@ impl Rows<'_> {
                 Some(auto) if chosen => Ok(auto),
                 _ => make(Some(name)),
             };
-            let outcome = made.and_then(|mut made| {
-                (output.poison)()?;
-                (made.run)()?;
-                gpu.wait()?;
-                let found = (output.read)()?;
-                let off = truth.as_ref().map_or(0.0, |truth| distance(truth, &found));
-                truth.get_or_insert(found);
-                let times = measure(gpu, EFFORT, &mut made.run)?;
-                Ok((times, off))
-            });
             let said;
-            match outcome {
+            match made.and_then(|made| output.run(gpu, made, &mut truth)) {
                 Ok((times, off)) => {
                     line.cold_us = Some(times.cold * 1e3);
                     line.warm_us = Some(times.warm * 1e3);

@@ -55,14 +55,11 @@ fn general(dtype: registry::Dtype, factors: usize) -> Vec<&'static str> {
 /// Entries at random places, each once, in lexicographic order.
 fn places(shape: &[usize], entries: usize) -> Result<CooPattern> {
     let mut rng = StdRng::seed_from_u64(SEED);
-    let mut all: Vec<Vec<u32>> = (0..entries)
-        .map(|_| {
-            shape
-                .iter()
-                .map(|&n| rng.random_range(0..n as u32))
-                .collect()
-        })
-        .collect();
+    let mut place = || {
+        let axes = shape.iter().map(|&n| rng.random_range(0..n as u32));
+        axes.collect()
+    };
+    let mut all: Vec<Vec<u32>> = (0..entries).map(|_| place()).collect();
     all.sort_unstable();
     all.dedup();
     let axis = |axis: usize| all.iter().map(|place| place[axis]).collect();
@@ -183,7 +180,40 @@ fn at_entries<T: Scalar>(
     rows.case(["sampled_tensor", case], &output, &[], &make)
 }
 
-/// Expressions that no other family has a kernel for, of one to five factors.
+/// Expressions that no other family has a kernel for, and their numbers of factors.
+const CONTRACTIONS: [(usize, &str); 21] = [
+    (1, "O[i,r] = D[i,j,r]"),
+    (1, "O[j,i,r] = D[i,j,r]"),
+    (1, "O[i,j] = D[i,j,r]"),
+    (1, "O[r] = X[i,r]"),
+    (1, "C[TI[p],r] += X[TJ[p],r]"),
+    (2, "C[TI[p],r] += V[p] * X[TJ[p],r]"),
+    (2, "O[i,r] = P[i,k,l] * Q[l,k,r]"),
+    (2, "O[i,j,r] = D[i,j,r] * E[r]"),
+    (2, "O[i] = X[i,r] * Y[i,r]"),
+    (2, "O[r] = X[i,r] * Y[i,r]"),
+    (2, "S[p] = X[TI[p],r] * Y[TJ[p],r]"),
+    (3, "C[TI[p],r] += V[p] * X[TJ[p],r] * Y[TK[p],r]"),
+    (3, "C[TJ[p],r] += V[p] * X[TI[p],r] * Y[TK[p],r]"),
+    (3, "S[p] = V[p] * X[TJ[p],r] * Y[TK[p],r]"),
+    (3, "S[p] = X[TI[p],r] * Y[TJ[p],r] * Z[TK[p],r]"),
+    (3, "O[i,r] = X[i,r] * Y[i,r] * E[r]"),
+    (
+        4,
+        "C[TI[p],r] += V[p] * X[TJ[p],r] * Y[TK[p],r] * Z[TJ[p],r]",
+    ),
+    (4, "S[p] = V[p] * X[TI[p],r] * Y[TJ[p],r] * Z[TK[p],r]"),
+    (4, "C[TI[p],r] += V[p] * X[TJ[p],r] * Y[TK[p],r] * E[r]"),
+    (
+        5,
+        "C[TI[p],r] += V[p] * X[TJ[p],r] * Y[TK[p],r] * Z[TJ[p],r] * E[r]",
+    ),
+    (
+        5,
+        "S[p] = V[p] * X[TI[p],r] * Y[TJ[p],r] * Z[TK[p],r] * E[r]",
+    ),
+];
+
 fn contractions<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
     const ENTRIES: usize = 200_000;
     const EXTENT: usize = 20_000;
@@ -196,73 +226,35 @@ fn contractions<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
             let ti: Vec<u32> = (0..ENTRIES).map(|i| (i / 10) as u32).collect();
             let [tj, tk] = [40, 20].map(|s| (0..ENTRIES).map(|i| at(i, s)).collect::<Vec<_>>());
             let shape = [ENTRIES];
-            let matrix = |rows: &Rows<'_>| rows.dense::<T>(&[EXTENT, n]);
-            let (v, x, y, z) = (
-                rows.dense::<T>(&[ENTRIES])?,
-                matrix(rows)?,
-                matrix(rows)?,
-                matrix(rows)?,
-            );
-            let (p, q) = (
-                rows.dense::<T>(&[64, 32, 32])?,
-                rows.dense::<T>(&[32, 32, n])?,
-            );
-            let (d, e) = (rows.dense::<T>(&[64, 64, n])?, rows.dense::<T>(&[n])?);
-            let all: [(&str, Operand<'_, T>); 12] = [
-                ("V", (&v).into()),
+            let mut dense = Vec::new();
+            for (name, shape) in [
+                ("V", &[ENTRIES][..]),
+                ("X", &[EXTENT, n]),
+                ("Y", &[EXTENT, n]),
+                ("Z", &[EXTENT, n]),
+                ("P", &[64, 32, 32]),
+                ("Q", &[32, 32, n]),
+                ("D", &[64, 64, n]),
+                ("E", &[n]),
+            ] {
+                dense.push((name, rows.dense::<T>(shape)?));
+            }
+            let mut given = dense.iter().map(|(name, tensor)| (*name, tensor.into()));
+            let mut all: Vec<(&str, Operand<'_, T>)> = given.by_ref().take(1).collect();
+            all.extend([
                 ("TI", Operand::Index(&shape, &ti)),
                 ("TJ", Operand::Index(&shape, &tj)),
                 ("TK", Operand::Index(&shape, &tk)),
-                ("X", (&x).into()),
-                ("Y", (&y).into()),
-                ("Z", (&z).into()),
-                ("P", (&p).into()),
-                ("Q", (&q).into()),
-                ("D", (&d).into()),
-                ("E", (&e).into()),
-                ("C", (&x).into()),
-            ];
-            for (factors, expression) in [
-                (1, "O[i,r] = D[i,j,r]"),
-                (1, "O[j,i,r] = D[i,j,r]"),
-                (1, "O[i,j] = D[i,j,r]"),
-                (1, "O[r] = X[i,r]"),
-                (1, "C[TI[p],r] += X[TJ[p],r]"),
-                (2, "C[TI[p],r] += V[p] * X[TJ[p],r]"),
-                (2, "O[i,r] = P[i,k,l] * Q[l,k,r]"),
-                (2, "O[i,j,r] = D[i,j,r] * E[r]"),
-                (2, "O[i] = X[i,r] * Y[i,r]"),
-                (2, "O[r] = X[i,r] * Y[i,r]"),
-                (2, "S[p] = X[TI[p],r] * Y[TJ[p],r]"),
-                (3, "C[TI[p],r] += V[p] * X[TJ[p],r] * Y[TK[p],r]"),
-                (3, "C[TJ[p],r] += V[p] * X[TI[p],r] * Y[TK[p],r]"),
-                (3, "S[p] = V[p] * X[TJ[p],r] * Y[TK[p],r]"),
-                (3, "S[p] = X[TI[p],r] * Y[TJ[p],r] * Z[TK[p],r]"),
-                (3, "O[i,r] = X[i,r] * Y[i,r] * E[r]"),
-                (
-                    4,
-                    "C[TI[p],r] += V[p] * X[TJ[p],r] * Y[TK[p],r] * Z[TJ[p],r]",
-                ),
-                (4, "S[p] = V[p] * X[TI[p],r] * Y[TJ[p],r] * Z[TK[p],r]"),
-                (4, "C[TI[p],r] += V[p] * X[TJ[p],r] * Y[TK[p],r] * E[r]"),
-                (
-                    5,
-                    "C[TI[p],r] += V[p] * X[TJ[p],r] * Y[TK[p],r] * Z[TJ[p],r] * E[r]",
-                ),
-                (
-                    5,
-                    "S[p] = V[p] * X[TI[p],r] * Y[TJ[p],r] * Z[TK[p],r] * E[r]",
-                ),
-            ] {
+            ]);
+            all.extend(given);
+            all.push(("C", (&dense[1].1).into()));
+            for (factors, expression) in CONTRACTIONS {
                 let named = |name: &str| expression.contains(&format!("{name}["));
-                let operands: Vec<_> = all
-                    .iter()
-                    .filter(|(name, _)| match *name {
-                        "C" => expression.starts_with("C["),
-                        name => named(&format!(" {name}")) || named(&format!("[{name}")),
-                    })
-                    .cloned()
-                    .collect();
+                let asked = |(name, _): &&(&str, Operand<'_, T>)| match *name {
+                    "C" => expression.starts_with("C["),
+                    name => named(&format!(" {name}")) || named(&format!("[{name}")),
+                };
+                let operands: Vec<_> = all.iter().filter(asked).cloned().collect();
                 let general = general(T::DTYPE, factors);
                 let case = format!("n{n} {dtype} {expression}");
                 let label = ["einsum", case.as_str()];
@@ -363,20 +355,13 @@ fn found<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
                 for n in [256, 1024, 4096] {
                     let b = rows.dense::<T>(&[EXTENT, n])?;
                     let turned = rows.dense::<T>(&[n, EXTENT])?;
+                    let (a, b) = (("A", a_found.clone()), ("B", (&b).into()));
+                    let turned = ("B", (&turned).into());
                     for (expression, operands) in [
-                        (SPMM, [("A", a_found.clone()), ("B", (&b).into())]),
-                        (
-                            "C[m,n] = A[k,m] * B[k,n]",
-                            [("A", a_found.clone()), ("B", (&b).into())],
-                        ),
-                        (
-                            "C[m,n] = B[m,k] * A[k,n]",
-                            [("B", (&turned).into()), ("A", a_found.clone())],
-                        ),
-                        (
-                            "C[m,n] = B[k,m] * A[k,n]",
-                            [("B", (&b).into()), ("A", a_found.clone())],
-                        ),
+                        (SPMM, [a.clone(), b.clone()]),
+                        ("C[m,n] = A[k,m] * B[k,n]", [a.clone(), b.clone()]),
+                        ("C[m,n] = B[m,k] * A[k,n]", [turned, a.clone()]),
+                        ("C[m,n] = B[k,m] * A[k,n]", [b, a]),
                     ] {
                         let others = match expression {
                             SPMM => names("pit", T::DTYPE),
@@ -425,13 +410,8 @@ fn few<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
                     let operands = [("A", own.into()), ("B", (&b).into())];
                     let case = format!("{name} {k}x{n}");
                     let others = names("pit_few", T::DTYPE);
-                    rows.plan::<T, T>(
-                        ["pit_few", &case],
-                        SPMM,
-                        &operands,
-                        &precise(dtype),
-                        &others,
-                    )?;
+                    let label = ["pit_few", case.as_str()];
+                    rows.plan::<T, T>(label, SPMM, &operands, &precise(dtype), &others)?;
                 }
                 Ok(())
             })?;
@@ -463,12 +443,10 @@ fn experts<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
             routing.run(&chosen, &stream)?;
             let a = rows.dense::<T>(&[tokens, k])?;
             for transposed in [false, true] {
-                let shape = if transposed {
-                    [count, n, k]
-                } else {
-                    [count, k, n]
-                };
-                let w = rows.dense::<T>(&shape)?;
+                let w = rows.dense::<T>(&match transposed {
+                    true => [count, n, k],
+                    false => [count, k, n],
+                })?;
                 let out = RefCell::new(context.zeros::<T>(&[tokens * top, n])?);
                 let make = |variant: Option<&str>| {
                     let options = GroupedOptions {
