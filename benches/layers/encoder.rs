@@ -2,7 +2,7 @@
 //! the layer over the padded batch: cuBLASLt with bias and GELU in its epilogue, attention of all 128 keys, and our
 //! normalisation. Each a captured CUDA graph.
 //!
-//! `m` is the rows of the padded batch, `nnz` the tokens; rates count their products. Recorded as operation `layer`.
+//! `m` is the rows of the padded batch, `nnz` the tokens; rates count their products. Recorded as operation `encoder`.
 
 use crate::peers::fused::FusedDense;
 use crate::peers::torch;
@@ -300,8 +300,7 @@ fn error<T: Scalar>(
     let own = cpu.upload_dense(&own)?;
     let mut wanted = cpu.zeros(&[CHECKED, DISTANCE, WIDTH])?;
     let stream = cpu.stream()?;
-    let run = layer.run(&part, &own, &weights(&pairs), &mut wanted, &stream);
-    run?;
+    layer.run(&part, &own, &weights(&pairs), &mut wanted, &stream)?;
     let (wanted, out) = (wanted.to_dense()?, out.to_dense()?);
     let bound = if T::NAME == "f16" { 0.02 } else { 0.12 };
     let mut worst = 0f64;
