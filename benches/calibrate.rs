@@ -2,7 +2,7 @@
 
 use crate::bench::Place;
 use crate::case::{Engine, Values};
-use crate::device::{Buffer, Gpu, Result, check};
+use crate::device::{Buffer, Gpu, Result, check, or_said};
 use crate::families::gemm::dense;
 use crate::peers::cublas::CuBlas;
 use crate::problems::Dtype;
@@ -23,14 +23,11 @@ pub fn run(place: &Place<'_>) -> Result<()> {
     let bytes = 1 << 30;
     let times = copied(place, bytes)?;
     place.add(driver("copy", "copy-1GiB", &times).bytes(2.0 * bytes as f64))?;
-    let open = |tf32| {
-        let opened = CuBlas::open(place.gpu, tf32);
-        opened.inspect_err(|reason| println!("engine cublas left out: {reason}"))
-    };
+    let open = |tf32| or_said(CuBlas::open(place.gpu, tf32), "engine cublas");
     let (strict, tf32) = (open(false), open(true));
     for dtype in Dtype::ALL {
         let chosen = if dtype == Dtype::Tf32 { &tf32 } else { &strict };
-        let Ok(cublas) = chosen else { continue };
+        let Some(cublas) = chosen else { continue };
         let extent = if dtype == Dtype::F64 { 4096 } else { 8192 };
         let square = Square::new(dtype, extent)?;
         let times = square.cublas(place, cublas)?;
@@ -38,7 +35,7 @@ pub fn run(place: &Place<'_>) -> Result<()> {
     }
     for dtype in [Dtype::F16, Dtype::Bf16] {
         for extent in [4096, 8192] {
-            Square::new(dtype, extent)?.both(place, strict.as_ref().ok())?;
+            Square::new(dtype, extent)?.both(place, strict.as_ref())?;
         }
     }
     Ok(())

@@ -12,6 +12,12 @@ pub type Reason = Box<dyn std::error::Error + Send + Sync>;
 
 pub type Result<T, E = Reason> = std::result::Result<T, E>;
 
+/// What opened, or a line that says why it is left out.
+pub fn or_said<T>(opened: Result<T>, what: &str) -> Option<T> {
+    let said = opened.inspect_err(|reason| println!("{what} left out: {reason}"));
+    said.ok()
+}
+
 /// Nanoseconds after which the spin kernel stops waiting for the host.
 const SPIN_LIMIT: u64 = 1_000_000_000;
 /// Bytes read before each cold run: three times the 60 MiB of L2, and more.

@@ -2,7 +2,7 @@
 
 pub use crate::bench::{Bench, Place, at, forced, precise, timed};
 pub use crate::check::{Sum, worse};
-pub use crate::device::{Buffer, Result};
+pub use crate::device::{Buffer, Result, or_said};
 pub use crate::ours::SPMM;
 pub(crate) use crate::ours::by_dtype;
 pub use crate::peers::cublas::CuBlas;

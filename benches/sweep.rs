@@ -3,7 +3,7 @@
 use crate::bench::Place;
 use crate::case::{Case, Engine, Operands, Prepared, Tables, Values};
 use crate::check::{Reference, Verdict};
-use crate::device::Result;
+use crate::device::{Result, or_said};
 use crate::ours;
 use crate::peers::cublas::CuBlas;
 use crate::peers::cusparse::CuSparse;
@@ -73,34 +73,24 @@ fn open(place: &Place<'_>) -> (Vec<Box<dyn Engine>>, usize) {
     let mut missing = 0;
     let chosen = &arguments.variant;
     let auto_only = arguments.auto || arguments.quick && chosen.is_empty();
-    match ours::open(auto_only, chosen.clone()) {
-        Ok(engine) => all.push(Box::new(engine)),
-        Err(reason) => {
-            println!("engine einsparse left out: {reason}");
-            missing = usize::from(arguments.wants_engine("einsparse"));
-        }
+    match or_said(ours::open(auto_only, chosen.clone()), "engine einsparse") {
+        Some(engine) => all.push(Box::new(engine)),
+        None => missing = usize::from(arguments.wants_engine("einsparse")),
     }
     let said = |engine: &dyn Engine, version: i32| println!("{} {version}", engine.name());
     for default in [false, true] {
-        match CuSparse::open(gpu, default) {
-            Ok(engine) => {
-                said(&engine, engine.version());
-                all.push(Box::new(engine));
-            }
-            Err(reason) => println!("engine cusparse left out: {reason}"),
+        if let Some(engine) = or_said(CuSparse::open(gpu, default), "engine cusparse") {
+            said(&engine, engine.version());
+            all.push(Box::new(engine));
         }
     }
-    match CuSparseLt::open() {
-        Ok(engine) => all.push(Box::new(engine)),
-        Err(reason) => println!("engine cusparselt left out: {reason}"),
+    if let Some(engine) = or_said(CuSparseLt::open(), "engine cusparselt") {
+        all.push(Box::new(engine));
     }
     for tf32 in [false, true] {
-        match CuBlas::open(gpu, tf32) {
-            Ok(engine) => {
-                said(&engine, engine.version());
-                all.push(Box::new(engine));
-            }
-            Err(reason) => println!("engine cublas left out: {reason}"),
+        if let Some(engine) = or_said(CuBlas::open(gpu, tf32), "engine cublas") {
+            said(&engine, engine.version());
+            all.push(Box::new(engine));
         }
     }
     (all, missing)
@@ -217,28 +207,22 @@ fn best(mut timed: Vec<Timed>) -> Option<Timed> {
     if timed.iter().any(|t| t.verdict.wrong.is_none()) {
         timed.retain(|t| t.verdict.wrong.is_none());
     }
-    let all: Vec<String> = timed
-        .iter()
-        .map(|t| format!("{} {:.4}", t.variant, t.times.cold))
-        .collect();
-    let warmest = timed
-        .iter()
-        .min_by(|a, b| a.times.warm.total_cmp(&b.times.warm))?;
+    let each = timed.iter();
+    let all = each.map(|t| format!("{} {:.4}", t.variant, t.times.cold));
+    let all: Vec<String> = all.collect();
+    let warm = |a: &&Timed, b: &&Timed| a.times.warm.total_cmp(&b.times.warm);
+    let warmest = timed.iter().min_by(warm)?;
     let (warm, by) = (warmest.times.warm, warmest.variant.clone());
-    let mut best = timed
-        .into_iter()
-        .min_by(|a, b| a.times.cold.total_cmp(&b.times.cold))?;
+    let cold = |a: &Timed, b: &Timed| a.times.cold.total_cmp(&b.times.cold);
+    let mut best = timed.into_iter().min_by(cold)?;
     best.times.warm = warm;
     if all.len() > 1 {
-        let other = if by == best.variant {
-            String::new()
-        } else {
-            format!("; warm by {by}")
+        let other = match by == best.variant {
+            true => String::new(),
+            false => format!("; warm by {by}"),
         };
-        best.note = [best.note, format!("{}{other}", all.join(", "))]
-            .join(" ")
-            .trim()
-            .to_owned();
+        let note = format!("{} {}{other}", best.note, all.join(", "));
+        best.note = note.trim().to_owned();
     }
     Some(best)
 }

@@ -180,10 +180,9 @@ impl<'a> Layer<'a> {
         let route = bench.measure(|| layer.route(there, stream))?;
         let up = bench.measure(|| layer.multiply_up(x, &self.up, stream))?;
         let down = bench.measure(|| layer.multiply_down(weights, &self.down, &mut out, stream))?;
-        let summed = if self.options.top_k > 1 {
-            " and sum"
-        } else {
-            ""
+        let summed = match self.options.top_k {
+            1 => "",
+            _ => " and sum",
         };
         let note = format!(
             "routing {:.1}, first product {:.1}, second with scatter{summed} {:.1} us by themselves; err {error:.1e}",
@@ -194,16 +193,11 @@ impl<'a> Layer<'a> {
         let row = self.row(routed, &times).ours(layer.variants().join(" + "));
         bench.add(row.judged(error < 0.01, note))?;
         self.in_torch(routed)?;
-        match CuBlas::open(bench.gpu, false) {
-            Ok(cublas) => {
-                self.grouped(routed, &cublas)?;
-                self.padded(routed, &cublas)
-            }
-            Err(reason) => {
-                println!("engine cublas left out: {reason}");
-                Ok(())
-            }
+        if let Some(cublas) = or_said(CuBlas::open(bench.gpu, false), "engine cublas") {
+            self.grouped(routed, &cublas)?;
+            self.padded(routed, &cublas)?;
         }
+        Ok(())
     }
 
     /// The two products in groups by PyTorch, the better of two layouts of the weights.

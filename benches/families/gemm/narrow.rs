@@ -84,12 +84,9 @@ fn dense(bench: &Bench<'_>) -> Result<()> {
         (Kind::Fp8Fast, "dense-fast", "fp8", fast, fp8),
         (Kind::Int8, "dense", "int8", "into int32", int8),
     ] {
-        let product = match cublaslt::Dense::new(bench.gpu, kind, [EXTENT; 3]) {
-            Ok(product) => product,
-            Err(reason) => {
-                println!("{kind:?} of cublaslt left out: {reason}");
-                continue;
-            }
+        let opened = cublaslt::Dense::new(bench.gpu, kind, [EXTENT; 3]);
+        let Some(product) = or_said(opened, &format!("{kind:?} of cublaslt")) else {
+            continue;
         };
         let a = Buffer::from_slice(values)?;
         let times = bench.measure(|| product.run([a.ptr, a.ptr, c.ptr]))?;

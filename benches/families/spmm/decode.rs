@@ -171,12 +171,8 @@ impl<T: Scalar> Weights<'_, T> {
     }
 
     fn peer(&self, n: usize) -> Result<()> {
-        let library = match CuBlas::open(self.bench.gpu, false) {
-            Ok(library) => library,
-            Err(reason) => {
-                println!("cublas left out: {reason}");
-                return Ok(());
-            }
+        let Some(library) = or_said(CuBlas::open(self.bench.gpu, false), "cublas") else {
+            return Ok(());
         };
         let [m, k] = self.extents;
         let b = Buffer::from_slice(self.b(n)?.values())?;
