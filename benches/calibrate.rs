@@ -1,133 +1,108 @@
 //! What the machine can do at most: an empty kernel, a copy, large dense products.
 
+use crate::bench::Place;
 use crate::case::{Engine, Values};
-use crate::dense;
-use crate::device::{Buffer, Gpu, Result};
+use crate::device::{Buffer, Gpu, Result, check, or_said};
+use crate::families::gemm::dense;
 use crate::peers::cublas::CuBlas;
 use crate::problems::Dtype;
-use crate::record::{Recorder, Row};
-use crate::timing::{Effort, Times, measure};
+use crate::record::Row;
+use crate::timing::Times;
+use cudarc::driver::sys;
 
 pub const OP: &str = "limits";
 
 /// Measures what this machine can do at most: empty kernel, copy, large dense products.
-pub fn run(gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
-    let row = |op: &str, workload: &str, engine: &str, times: &Times| Row {
-        op: op.into(),
-        workload: workload.into(),
-        engine: engine.into(),
-        ms: times.cold,
-        ms_warm: Some(times.warm),
-        ..Row::default()
+pub fn run(place: &Place<'_>) -> Result<()> {
+    let driver = |op: &str, workload: &str, times: &Times| {
+        let row = Row::new(op, workload, [0; 3], 0, "");
+        row.by("driver", "").timed(times)
     };
-    let times = measure(gpu, effort, &mut || gpu.empty())?;
-    recorder.add(row("launch", "empty-kernel", "driver", &times))?;
+    let times = place.measure(|| place.gpu.empty())?;
+    place.add(driver("launch", "empty-kernel", &times))?;
     let bytes = 1 << 30;
-    let (from, to) = (Buffer::new(bytes)?, Buffer::new(bytes)?);
-    let times = measure(gpu, effort, &mut || copy(gpu, &from, &to))?;
-    let copied = row("copy", "copy-1GiB", "driver", &times);
-    recorder.add(Row {
-        gbps: Some(2.0 * bytes as f64 / times.cold / 1e6),
-        ..copied
-    })?;
-    drop((from, to));
-    let open = |tf32| {
-        let opened = CuBlas::open(gpu, tf32);
-        opened.inspect_err(|reason| println!("engine cublas left out: {reason}"))
-    };
+    let times = copied(place, bytes)?;
+    place.add(driver("copy", "copy-1GiB", &times).bytes(2.0 * bytes as f64))?;
+    let open = |tf32| or_said(CuBlas::open(place.gpu, tf32), "engine cublas");
     let (strict, tf32) = (open(false), open(true));
     for dtype in Dtype::ALL {
         let chosen = if dtype == Dtype::Tf32 { &tf32 } else { &strict };
-        let Ok(cublas) = chosen else { continue };
+        let Some(cublas) = chosen else { continue };
         let extent = if dtype == Dtype::F64 { 4096 } else { 8192 };
-        let times = dense_product(gpu, effort, cublas, dtype, extent)?;
-        recorder.add(Row {
-            m: extent,
-            k: extent,
-            n: extent,
-            nnz: extent * extent,
-            dtype: dtype.to_string(),
-            gflops: Some(2.0 * (extent as f64).powi(3) / times.cold / 1e6),
-            zeros: "dense".into(),
-            ..row("gemm", &format!("dense-{extent}"), cublas.name(), &times)
-        })?;
+        let square = Square::new(dtype, extent)?;
+        let times = square.cublas(place, cublas)?;
+        place.add(square.row(cublas.name(), "", &times))?;
     }
     for dtype in [Dtype::F16, Dtype::Bf16] {
         for extent in [4096, 8192] {
-            for row in dense_products(gpu, effort, strict.as_ref().ok(), dtype, extent)? {
-                recorder.add(row)?;
-            }
+            Square::new(dtype, extent)?.both(place, strict.as_ref())?;
         }
     }
     Ok(())
 }
 
-/// Our dense path beside cuBLAS on the same operands, those of 8192 again: the GPU's clock depends on what ran before.
-fn dense_products(
-    gpu: &Gpu,
-    effort: Effort,
-    cublas: Option<&CuBlas>,
+/// Two square matrices and room for their product.
+struct Square {
     dtype: Dtype,
     extent: usize,
-) -> Result<Vec<Row>> {
-    let values = Values::new(dtype);
-    let a = values.upload(extent * extent, 0)?;
-    let b = values.upload(extent * extent, 77)?;
-    let c = Buffer::new(a.bytes)?;
-    let pointers = [a.ptr, b.ptr, c.ptr];
-    let row = |engine: &str, variant: &str, times: Times| Row {
-        op: "gemm".into(),
-        workload: format!("dense-{extent}"),
-        engine: engine.into(),
-        variant: variant.into(),
-        m: extent,
-        k: extent,
-        n: extent,
-        nnz: extent * extent,
-        dtype: dtype.to_string(),
-        ms: times.cold,
-        ms_warm: Some(times.warm),
-        gflops: Some(2.0 * (extent as f64).powi(3) / (times.cold * 1e-3) / 1e9),
-        zeros: "dense".into(),
-        ..Row::default()
-    };
-    let mut rows = Vec::new();
-    match dense::square(gpu, dtype, extent, pointers) {
-        Ok((name, mut run)) => {
-            let times = measure(gpu, effort, &mut run)?;
-            rows.push(row("einsparse", &name, times));
-        }
-        Err(reason) => println!("einsparse has no dense {dtype} product: {reason}"),
-    }
-    if let Some(cublas) = cublas {
-        let times = measure(gpu, effort, &mut || {
-            cublas.gemm(dtype, [extent; 3], pointers)
-        })?;
-        rows.push(row(cublas.name(), "dense", times));
-    }
-    Ok(rows)
+    buffers: [Buffer; 3],
 }
 
-fn dense_product(
-    gpu: &Gpu,
-    effort: Effort,
-    cublas: &CuBlas,
-    dtype: Dtype,
-    extent: usize,
-) -> Result<Times> {
-    let values = Values::new(dtype);
-    let a = values.upload(extent * extent, 0)?;
-    let b = values.upload(extent * extent, 77)?;
-    let c = Buffer::new(a.bytes)?;
-    measure(gpu, effort, &mut || {
-        cublas.gemm(dtype, [extent; 3], [a.ptr, b.ptr, c.ptr])
-    })
+impl Square {
+    fn new(dtype: Dtype, extent: usize) -> Result<Self> {
+        let values = Values::new(dtype);
+        let a = values.upload(extent * extent, 0)?;
+        let b = values.upload(extent * extent, 77)?;
+        let c = Buffer::new(a.bytes)?;
+        Ok(Self {
+            dtype,
+            extent,
+            buffers: [a, b, c],
+        })
+    }
+
+    fn row(&self, engine: &str, variant: &str, times: &Times) -> Row {
+        let (extent, workload) = (self.extent, format!("dense-{}", self.extent));
+        Row::new("gemm", workload, [extent; 3], extent * extent, self.dtype)
+            .by(engine, variant)
+            .timed(times)
+            .flops(2.0 * (extent as f64).powi(3))
+            .dense()
+    }
+
+    fn pointers(&self) -> [u64; 3] {
+        self.buffers.each_ref().map(|buffer| buffer.ptr)
+    }
+
+    fn cublas(&self, place: &Place<'_>, cublas: &CuBlas) -> Result<Times> {
+        let pointers = self.pointers();
+        place.measure(|| cublas.gemm(self.dtype, [self.extent; 3], pointers))
+    }
+
+    /// Our dense path beside cuBLAS on the same operands, those of 8192 again: the GPU's clock depends on what ran before.
+    fn both(&self, place: &Place<'_>, cublas: Option<&CuBlas>) -> Result<()> {
+        let (dtype, mut rows) = (self.dtype, Vec::new());
+        match dense::square(place.gpu, dtype, self.extent, self.pointers()) {
+            Ok((name, run)) => rows.push(self.row("einsparse", &name, &place.measure(run)?)),
+            Err(reason) => println!("einsparse has no dense {dtype} product: {reason}"),
+        }
+        if let Some(cublas) = cublas {
+            let times = self.cublas(place, cublas)?;
+            rows.push(self.row(cublas.name(), "dense", &times));
+        }
+        rows.into_iter().try_for_each(|row| place.add(row))
+    }
+}
+
+/// Times a copy of so many bytes.
+pub fn copied(place: &Place<'_>, bytes: usize) -> Result<Times> {
+    let (from, to) = (Buffer::new(bytes)?, Buffer::new(bytes)?);
+    place.measure(|| copy(place.gpu, &from, &to))
 }
 
 /// Queues a copy of all of `from`.
 pub fn copy(gpu: &Gpu, from: &Buffer, to: &Buffer) -> Result<()> {
-    use cudarc::driver::sys;
     // SAFETY: both buffers hold `from.bytes` bytes.
     let status = unsafe { sys::cuMemcpyDtoDAsync_v2(to.ptr, from.ptr, from.bytes, gpu.stream) };
-    crate::device::check(status, "cuMemcpyDtoDAsync")
+    check(status, "cuMemcpyDtoDAsync")
 }

@@ -14,14 +14,12 @@ const B_START: usize = 500_009;
 /// Seeded normal values, rounded to one element type. Operands cycle through the table, so that gigabytes of B
 /// need no generation and the reference can look every element up.
 pub struct Values {
-    /// The element type.
     pub dtype: Dtype,
     exact: Vec<f64>,
     bytes: Vec<u8>,
 }
 
 impl Values {
-    /// The table for `dtype`.
     pub fn new(dtype: Dtype) -> Self {
         let mut rng = StdRng::seed_from_u64(7);
         let normal = |_| -> f64 { StandardNormal.sample(&mut rng) };
@@ -65,6 +63,22 @@ impl Values {
             done += count;
         }
         Ok(buffer)
+    }
+}
+
+/// The tables made by now.
+#[derive(Default)]
+pub struct Tables(Vec<Values>);
+
+impl Tables {
+    /// That of an element type.
+    pub fn of(&mut self, dtype: Dtype) -> &Values {
+        let known = self.0.iter().position(|table| table.dtype == dtype);
+        let known = known.unwrap_or_else(|| {
+            self.0.push(Values::new(dtype));
+            self.0.len() - 1
+        });
+        &self.0[known]
     }
 }
 
@@ -138,15 +152,12 @@ impl Operands {
 /// What an engine is asked to do: C[m,n] = A[m,k] * B[k,n].
 #[derive(Clone, Copy)]
 pub struct Case<'a> {
-    /// The device.
     pub gpu: &'a Gpu,
-    /// The pattern of A.
     pub problem: &'a Problem,
     /// The values of A and B.
     pub values: &'a Values,
     /// The device's copy of all of it.
     pub operands: &'a Operands,
-    /// Columns of B and C.
     pub n: usize,
 }
 
@@ -161,16 +172,17 @@ impl Case<'_> {
             .scatter(self.dtype().size(), dense.ptr, sparse, nnz, k)
     }
 
-    /// Element type.
     pub fn dtype(&self) -> Dtype {
         self.values.dtype
     }
 }
 
+/// Queues one operation on the GPU's stream.
+pub type Run<'a> = Box<dyn FnMut() -> Result<()> + 'a>;
+
 /// Something that can be timed.
 pub struct Prepared<'a> {
-    /// Queues one product on the GPU's stream.
-    pub run: Box<dyn FnMut() -> Result<()> + 'a>,
+    pub run: Run<'a>,
     /// Milliseconds spent beside A, once.
     pub prepare_ms: f64,
     /// Bytes built beside A.
@@ -181,7 +193,6 @@ pub struct Prepared<'a> {
     pub note: String,
 }
 
-/// Ours or a peer.
 pub trait Engine {
     /// Name in the record.
     fn name(&self) -> &'static str;

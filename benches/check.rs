@@ -1,7 +1,7 @@
 //! Whether C is right: against a reference in f64, on every row of small problems and on chosen rows of big ones.
 
 use crate::case::{Case, decode};
-use crate::device::Result;
+use crate::device::{Buffer, Result};
 use crate::problems::Dtype;
 
 /// Multiplications that the reference may cost; more rows than that allows are sampled.
@@ -9,11 +9,65 @@ const REFERENCE_PRODUCTS: usize = 1 << 24;
 /// C up to this size is scanned whole for what was never written.
 const SCAN_BYTES: usize = 16 << 20;
 
+/// A sum of products and that of their magnitudes.
+#[derive(Clone, Copy, Default)]
+pub struct Sum {
+    pub value: f64,
+    pub size: f64,
+}
+
+impl Sum {
+    pub fn add(&mut self, term: f64) {
+        self.value += term;
+        self.size += term.abs();
+    }
+}
+
+impl FromIterator<f64> for Sum {
+    fn from_iter<I: IntoIterator<Item = f64>>(terms: I) -> Self {
+        let mut sum = Self::default();
+        terms.into_iter().for_each(|term| sum.add(term));
+        sum
+    }
+}
+
+/// The larger of two errors; infinite from the first on that is no number.
+pub fn worse(worst: f64, error: f64) -> f64 {
+    match error.is_nan() {
+        true => f64::INFINITY,
+        false => worst.max(error),
+    }
+}
+
+/// In the Frobenius norm; NaN where elements were left unwritten.
+pub fn relative_error(found: &[f64], expected: &[f64]) -> f64 {
+    let pairs = found.iter().zip(expected);
+    let error: f64 = pairs.map(|(x, y)| (x - y) * (x - y)).sum();
+    let norm: f64 = expected.iter().map(|y| y * y).sum();
+    (error / norm).sqrt()
+}
+
+/// All elements of a matrix on the device.
+pub fn elements(matrix: &Buffer, dtype: Dtype) -> Result<Vec<f64>> {
+    let mut bytes = vec![0u8; matrix.bytes];
+    matrix.read(0, &mut bytes)?;
+    let one = |bytes| decode(dtype, bytes);
+    Ok(bytes.chunks(dtype.size()).map(one).collect())
+}
+
+/// Whether the buffer holds this.
+pub fn same<T: bytemuck::NoUninit>(buffer: &Buffer, wanted: &[T]) -> Result<bool> {
+    let wanted: &[u8] = bytemuck::cast_slice(wanted);
+    let mut found = vec![0; wanted.len()];
+    buffer.read(0, &mut found)?;
+    Ok(found == wanted)
+}
+
 /// Reference values of chosen rows of C.
 pub struct Reference {
     rows: Vec<usize>,
-    /// (value, sum of |a||b|) per element, row after row.
-    elements: Vec<(f64, f64)>,
+    /// Of every element, row after row.
+    elements: Vec<Sum>,
 }
 
 /// What a comparison found.
@@ -40,13 +94,11 @@ impl Reference {
         let mut elements = Vec::with_capacity(rows.len() * case.n);
         for &row in &rows {
             let start = elements.len();
-            elements.resize(start + case.n, (0.0, 0.0));
+            elements.resize(start + case.n, Sum::default());
             for p in offsets[row] as usize..offsets[row + 1] as usize {
                 let (a, k) = (case.values.a(p), case.problem.pattern.columns()[p] as usize);
-                for (n, (sum, magnitude)) in elements[start..].iter_mut().enumerate() {
-                    let product = a * case.values.b(k * case.n + n);
-                    *sum += product;
-                    *magnitude += product.abs();
+                for (n, sum) in elements[start..].iter_mut().enumerate() {
+                    sum.add(a * case.values.b(k * case.n + n));
                 }
             }
         }
@@ -76,11 +128,9 @@ impl Reference {
         let mut bytes = vec![0u8; row_bytes];
         for (&row, expected) in self.rows.iter().zip(self.elements.chunks(n)) {
             case.operands.c.read(row * row_bytes, &mut bytes)?;
-            for (column, (bytes, &(c, magnitude))) in
-                bytes.chunks(dtype.size()).zip(expected).enumerate()
-            {
-                let found = decode(dtype, bytes);
-                let bound = u_out * c.abs() + 4.0 * u_acc * (k as f64).sqrt() * magnitude + floor;
+            let found = bytes.chunks(dtype.size()).map(|bytes| decode(dtype, bytes));
+            for (column, (found, &Sum { value: c, size })) in found.zip(expected).enumerate() {
+                let bound = u_out * c.abs() + 4.0 * u_acc * (k as f64).sqrt() * size + floor;
                 let beyond = tolerance.is_none() && (found - c).abs() > bound;
                 if (beyond || found.is_nan()) && wrong.is_none() {
                     wrong = Some(format!("({row}, {column}) is {found}, not {c}"));
@@ -108,7 +158,6 @@ fn unwritten(case: &Case<'_>, bytes: usize) -> Result<Option<usize>> {
     }
     let mut all = vec![0u8; bytes];
     case.operands.c.read(0, &mut all)?;
-    Ok(all
-        .chunks(case.dtype().size())
-        .position(|element| decode(case.dtype(), element).is_nan()))
+    let mut all = all.chunks(case.dtype().size());
+    Ok(all.position(|element| decode(case.dtype(), element).is_nan()))
 }

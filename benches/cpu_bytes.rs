@@ -1,8 +1,9 @@
 //! What grouped formats take beside CSR, over the matrices of the Deep Learning Matrix Collection in EINSPARSE_DATA:
 //! `cargo bench --bench cpu_bytes -- [--out FILE]`. Bytes of f32 values and u32 indices, counted from the converted tensors.
 
+mod smtx;
+
 use std::io::Write;
-use std::path::{Path, PathBuf};
 
 use einsparse::formats::{AnySparse, Csr, Format, io};
 
@@ -16,19 +17,6 @@ fn bytes(tensor: &AnySparse<f32>) -> usize {
     4 * (index + tensor.slots()) + classes
 }
 
-fn files(folder: &Path, found: &mut Vec<PathBuf>) {
-    let Ok(entries) = std::fs::read_dir(folder) else {
-        return;
-    };
-    for path in entries.flatten().map(|e| e.path()) {
-        match path.extension() {
-            _ if path.is_dir() => files(&path, found),
-            Some(own) if own == "smtx" => found.push(path),
-            _ => {}
-        }
-    }
-}
-
 fn geomean(ratios: impl Iterator<Item = f64>) -> (f64, usize) {
     let logs: Vec<f64> = ratios.map(f64::ln).collect();
     let mean = logs.iter().sum::<f64>() / logs.len().max(1) as f64;
@@ -36,12 +24,8 @@ fn geomean(ratios: impl Iterator<Item = f64>) -> (f64, usize) {
 }
 
 fn main() {
-    let data =
-        std::env::var_os("EINSPARSE_DATA").map_or_else(|| PathBuf::from("data"), PathBuf::from);
-    let root = data.join("dlmc");
-    let mut paths = Vec::new();
-    files(&root, &mut paths);
-    paths.sort();
+    let root = smtx::data_folder().join("dlmc");
+    let paths = smtx::files(&root);
     if paths.is_empty() {
         println!("no matrices in {}: nothing to count", root.display());
         return;

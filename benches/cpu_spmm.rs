@@ -1,7 +1,7 @@
 //! The CPU executor's SpMM against sprs' CSR x dense, one process, the same matrices: `cargo bench --bench cpu_spmm`.
 //! Threads as `RAYON_NUM_THREADS` says; sprs has one for this product.
 
-use std::path::PathBuf;
+mod smtx;
 
 use criterion::measurement::WallTime;
 use criterion::{
@@ -21,10 +21,8 @@ fn problems() -> Vec<(String, CsrPattern)> {
     if let Ok(pattern) = generate::uniform(4096, 4096, 0.05, 1) {
         list.push(("uniform-4096x4096-d0.05".to_owned(), pattern));
     }
-    let data = std::env::var_os("EINSPARSE_DATA").map_or(PathBuf::from("data"), PathBuf::from);
-    let mut found = Vec::new();
-    smtx_files(&data.join("dlmc"), &mut found);
-    found.sort();
+    let data = smtx::data_folder();
+    let found = smtx::files(&data.join("dlmc"));
     let read = found
         .iter()
         .filter_map(|path| Some((path, io::read_smtx(path).ok()?)));
@@ -38,17 +36,6 @@ fn problems() -> Vec<(String, CsrPattern)> {
         Err(error) => eprintln!("no real inputs: {error}"),
     }
     list
-}
-
-fn smtx_files(folder: &std::path::Path, found: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        let path = entry.path();
-        if path.is_dir() {
-            smtx_files(&path, found);
-        } else if path.extension().is_some_and(|e| e == "smtx") {
-            found.push(path);
-        }
-    }
 }
 
 type Group<'a> = BenchmarkGroup<'a, WallTime>;

@@ -7,8 +7,16 @@ use einsparse::module::MODULES;
 use std::ffi::{CStr, CString, c_void};
 use std::sync::atomic::{Ordering, fence};
 
-/// A failed call, as one readable line.
-pub type Result<T> = std::result::Result<T, String>;
+/// Why something was not done, as one readable line.
+pub type Reason = Box<dyn std::error::Error + Send + Sync>;
+
+pub type Result<T, E = Reason> = std::result::Result<T, E>;
+
+/// What opened, or a line that says why it is left out.
+pub fn or_said<T>(opened: Result<T>, what: &str) -> Option<T> {
+    let said = opened.inspect_err(|reason| println!("{what} left out: {reason}"));
+    said.ok()
+}
 
 /// Nanoseconds after which the spin kernel stops waiting for the host.
 const SPIN_LIMIT: u64 = 1_000_000_000;
@@ -23,7 +31,7 @@ pub fn check(status: sys::CUresult, call: &str) -> Result<()> {
     if status == sys::CUresult::CUDA_SUCCESS {
         Ok(())
     } else {
-        Err(format!("{call}: {status:?}"))
+        Err(format!("{call}: {status:?}").into())
     }
 }
 
@@ -143,7 +151,7 @@ impl Gpu {
         let mut module = std::ptr::null_mut();
         let mut flag: *mut c_void = std::ptr::null_mut();
         let mut flag_device = 0;
-        let text = CString::new(include_str!("timing.ptx")).map_err(|e| e.to_string())?;
+        let text = CString::new(include_str!("timing.ptx"))?;
         // SAFETY: out-pointers outlive the calls; the PTX text ends with a NUL.
         unsafe {
             let non_blocking = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
@@ -260,7 +268,7 @@ impl Gpu {
         entries: usize,
         width: usize,
     ) -> Result<()> {
-        let name = CString::new(format!("scatter{size}")).map_err(|e| e.to_string())?;
+        let name = CString::new(format!("scatter{size}"))?;
         let [rows, columns, values] = sparse.map(Arg::U64);
         let sizes = [Arg::U32(entries as u32), Arg::U32(width as u32)];
         let arguments = [Arg::U64(dense), rows, columns, values, sizes[0], sizes[1]];
@@ -286,7 +294,7 @@ impl Gpu {
             1
         };
         let wide = if each > 1 { "_wide" } else { "" };
-        let name = CString::new(format!("bias_relu{size}{wide}")).map_err(|e| e.to_string())?;
+        let name = CString::new(format!("bias_relu{size}{wide}"))?;
         let arguments = [Arg::U64(c), Arg::U64(bias), Arg::U32(width as u32)];
         let grid = [width.div_ceil(each * 256) as u32, rows as u32];
         self.launch_grid(function(self.module, &name)?, grid, 256, &arguments)
@@ -369,7 +377,7 @@ fn device_name(device: sys::CUdevice) -> Result<String> {
     // SAFETY: at most 128 bytes are written, the last of them a NUL.
     let status = unsafe { sys::cuDeviceGetName(name.as_mut_ptr().cast(), 128, device) };
     check(status, "cuDeviceGetName")?;
-    let text = CStr::from_bytes_until_nul(&name).map_err(|e| e.to_string())?;
+    let text = CStr::from_bytes_until_nul(&name)?;
     Ok(text.to_string_lossy().into_owned())
 }
 

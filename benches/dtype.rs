@@ -5,20 +5,15 @@ use std::fmt;
 /// Element type of a case, named as in the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]
 pub enum Dtype {
-    /// 32-bit float.
     F32,
-    /// 64-bit float.
     F64,
     /// 32-bit float storage, products rounded to TF32.
     Tf32,
-    /// Half.
     F16,
-    /// bfloat16.
     Bf16,
 }
 
 impl Dtype {
-    /// Every element type.
     pub const ALL: [Self; 5] = [Self::F32, Self::F64, Self::Tf32, Self::F16, Self::Bf16];
 
     /// Bytes of one element.

@@ -1,15 +1,15 @@
 //! What is timed on the host: a conversion, a read, and the command from its start to its first result.
 
-use crate::device::{Gpu, Result};
+use crate::bench::{self, Place};
+use crate::device::Result;
 use crate::problems::full_blocks;
 use crate::record::{Recorder, Row};
-use crate::timing::{Effort, median};
+use crate::timing::median;
 use einsparse::Context;
 use einsparse::driver::LoadedModule;
+use einsparse::formats::{Csr, CsrPattern, convert, generate, io};
 use einsparse::module::MODULES;
-use einsparse_formats::{Csr, CsrPattern, convert, generate, io};
 use rand::{Rng, SeedableRng, rngs::StdRng};
-use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -18,74 +18,61 @@ use std::time::Instant;
 const REPEATS: usize = 5;
 
 /// CSR -> BlockGroupCOO of about 10 million entries in 32 x 32 blocks, full and half filled.
-pub fn convert(recorder: &mut Recorder) -> Result<()> {
+pub fn convert(recorder: &Recorder) -> Result<()> {
     let (extent, edge, entries) = (16_384usize, 32usize, 10e6);
     for (fill, name) in [(1.0, "block32-full-10M"), (0.5, "block32-half-10M")] {
         let density = entries / fill / (extent * extent) as f64;
-        let blocks = full_blocks(extent, edge, density, 3).map_err(text)?;
-        let pattern = if fill < 1.0 {
-            thinned(&blocks, fill)?
-        } else {
-            blocks
-        };
-        let matrix = with_values(pattern)?;
+        let blocks = full_blocks(extent, edge, density, 3)?;
+        let matrix = with_values(match fill < 1.0 {
+            true => thinned(&blocks, fill)?,
+            false => blocks,
+        })?;
         let mut bytes = 0;
         let (ms, first) = timed(|| {
-            let converted =
-                convert::csr_to_block_group_coo(&matrix, (edge, edge), None).map_err(text)?;
+            let converted = convert::csr_to_block_group_coo(&matrix, (edge, edge), None)?;
             bytes = size_of_val(converted.values());
             Ok(())
         })?;
         let row = row("convert", name, &matrix, ms);
         let note = format!("{}, first time {first:.0} ms", row.note);
-        let prepared_bytes = Some(bytes);
-        recorder.add(Row {
-            prepared_bytes,
-            note,
-            ..row
-        })?;
+        recorder.add(row.prepared(None, bytes).note(note))?;
     }
     Ok(())
 }
 
 /// A Matrix Market file of a million entries, read from a warm page cache.
-pub fn read(recorder: &mut Recorder) -> Result<()> {
+pub fn read(recorder: &Recorder) -> Result<()> {
     let folder = Folder::new("read")?;
-    let matrix = with_values(generate::uniform(100_000, 100_000, 1e-4, 5).map_err(text)?)?;
+    let matrix = with_values(generate::uniform(100_000, 100_000, 1e-4, 5)?)?;
     let path = folder.0.join("million.mtx");
-    io::write_matrix_market(&path, &matrix).map_err(text)?;
-    let (ms, first) = timed(|| io::read_matrix_market::<f32>(&path).map(drop).map_err(text))?;
-    let mut row = row("read", "matrix-market-1M", &matrix, ms);
-    let bytes = fs::metadata(&path).map_err(text)?.len();
-    row.note = format!("{}, first time {first:.0} ms, {bytes} bytes", row.note);
-    recorder.add(row)
+    io::write_matrix_market(&path, &matrix)?;
+    let (ms, first) = timed(|| Ok(io::read_matrix_market::<f32>(&path).map(drop)?))?;
+    let row = row("read", "matrix-market-1M", &matrix, ms);
+    let bytes = fs::metadata(&path)?.len();
+    let note = format!("{}, first time {first:.0} ms, {bytes} bytes", row.note);
+    recorder.add(row.note(note))
 }
 
 /// The command from process start to exit, C computed on the GPU, against a process that only opens the primary
 /// context; with an empty driver cache and with the one the run before has filled.
-pub fn first_result(_: &Gpu, _: Effort, recorder: &mut Recorder) -> Result<()> {
+pub fn first_result(place: &Place<'_>) -> Result<()> {
     let Some(command) = command() else {
         println!("first_result left out: no einsparse binary beside this one (set EINSPARSE_BIN)");
         return Ok(());
     };
     let folder = Folder::new("first")?;
-    let matrix = with_values(generate::uniform(2048, 2048, 0.01, 9).map_err(text)?)?;
+    let matrix = with_values(generate::uniform(2048, 2048, 0.01, 9)?)?;
     let path = folder.0.join("a.mtx");
-    io::write_matrix_market(&path, &matrix).map_err(text)?;
-    let this = std::env::current_exe().map_err(text)?;
-    for warm in [false, true] {
-        let name = if warm {
-            "2048-warm-cache"
-        } else {
-            "2048-empty-cache"
-        };
+    io::write_matrix_market(&path, &matrix)?;
+    let this = std::env::current_exe()?;
+    for (warm, name) in [(false, "2048-empty-cache"), (true, "2048-warm-cache")] {
         let mut cache = 0;
         let mut run = |binary: &Path, arguments: &[String]| -> Result<f64> {
             if !warm {
                 cache += 1;
             }
             let cache = folder.0.join(format!("cache-{warm}-{cache}"));
-            fs::create_dir_all(&cache).map_err(text)?;
+            fs::create_dir_all(&cache)?;
             spawn(binary, arguments, &cache)
         };
         let ours = arguments(&path);
@@ -99,50 +86,39 @@ pub fn first_result(_: &Gpu, _: Effort, recorder: &mut Recorder) -> Result<()> {
             ours_ms.push(run(&command, &ours)?);
         }
         let (total, floor) = (median(&mut ours_ms), median(&mut bare_ms));
-        let mut ours = row("first_result", name, &matrix, total);
-        let mut bare = Row {
-            engine: "cuda-init".into(),
-            variant: String::new(),
-            ..ours.clone()
+        let row = |ms: f64| Row {
+            n: 64,
+            ..row("first_result", name, &matrix, ms)
         };
-        (ours.n, bare.n, bare.ms) = (64, 64, floor);
-        ours.limit_fraction = Some(floor / total);
-        ours.note = format!(
+        let bare = row(floor).by("cuda-init", "");
+        place.add(bare.note("process start to exit"))?;
+        let note = format!(
             "{:.1} ms above bare cuInit + primary context; process start to exit",
             total - floor
         );
-        bare.note = "process start to exit".into();
-        recorder.add(bare)?;
-        recorder.add(ours)?;
+        place.add(row(total).limit(floor).note(note))?;
     }
     Ok(())
 }
 
 /// Every module of machine code, unpacked and given to the driver: the wait before the first launch of a family.
-pub fn load(_: &Gpu, _: Effort, recorder: &mut Recorder) -> Result<()> {
-    let context = Context::cuda(0).map_err(text)?;
+pub fn load(place: &Place<'_>) -> Result<()> {
+    let context = Context::cuda(0)?;
     let context = context.device().ok_or("no GPU")?.context();
     for module in MODULES {
         let Some(code) = module.cubin() else { continue };
-        let bytes = code.map_err(text)?.len();
+        let bytes = code?.len();
         let mut unpacked = 0.0;
         let (ms, first) = timed(|| {
-            let start = Instant::now();
-            let code = module.cubin().expect("seen above").map_err(text)?;
-            unpacked = start.elapsed().as_secs_f64() * 1e3;
-            LoadedModule::from_cubin(context, &code)
-                .map(drop)
-                .map_err(text)
+            let (code, took) = bench::timed(|| Ok(module.cubin().expect("seen above")?))?;
+            unpacked = took;
+            Ok(LoadedModule::from_cubin(context, &code).map(drop)?)
         })?;
-        recorder.add(Row {
-            op: "load".into(),
-            workload: module.name.into(),
-            engine: "einsparse".into(),
-            variant: "cubin".into(),
+        let row = Row::new("load", module.name, [0; 3], 0, "").ours("cubin");
+        let note = format!("{unpacked:.2} ms of it unpacking, first time {first:.2} ms");
+        place.add(Row {
             ms,
-            prepared_bytes: Some(bytes),
-            note: format!("{unpacked:.2} ms of it unpacking, first time {first:.2} ms"),
-            ..Row::default()
+            ..row.prepared(None, bytes).note(note)
         })?;
     }
     Ok(())
@@ -170,29 +146,22 @@ fn spawn(binary: &Path, arguments: &[String], cache: &Path) -> Result<f64> {
         .output()
         .map_err(|e| format!("{}: {e}", binary.display()))?;
     let ms = start.elapsed().as_secs_f64() * 1e3;
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    let last = complaint
-        .trim()
-        .lines()
-        .last()
-        .unwrap_or("no message")
-        .to_owned();
     if output.status.success() {
-        Ok(ms)
-    } else {
-        Err(format!("{} {arguments:?}: {last}", binary.display()))
+        return Ok(ms);
     }
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    let last = complaint.trim().lines().last().unwrap_or("no message");
+    Err(format!("{} {arguments:?}: {last}", binary.display()).into())
 }
 
 /// The command: EINSPARSE_BIN, or beside this binary (a bundle), or one folder up (target/release), or where cargo
 /// built it.
 fn command() -> Option<PathBuf> {
     let this = std::env::current_exe().ok()?;
-    let beside = this.parent().map(|folder| folder.join("einsparse"));
-    let above = this
-        .parent()
-        .and_then(Path::parent)
-        .map(|folder| folder.join("einsparse"));
+    let folder = this.parent();
+    let beside = folder.map(|folder| folder.join("einsparse"));
+    let above = folder.and_then(Path::parent);
+    let above = above.map(|folder| folder.join("einsparse"));
     let built = option_env!("CARGO_BIN_EXE_einsparse").map(PathBuf::from);
     let named = std::env::var_os("EINSPARSE_BIN").map(PathBuf::from);
     [named, beside, above, built]
@@ -214,18 +183,18 @@ fn timed(mut work: impl FnMut() -> Result<()>) -> Result<(f64, f64)> {
 }
 
 fn row(op: &str, workload: &str, matrix: &Csr<f32>, ms: f64) -> Row {
+    let p = matrix.pattern();
+    let row = Row::new(
+        op,
+        workload,
+        [p.rows(), p.cols(), 0],
+        p.columns().len(),
+        "f32",
+    );
+    let note = format!("{} threads", rayon::current_num_threads());
     Row {
-        op: op.into(),
-        workload: workload.into(),
-        m: matrix.pattern().rows(),
-        k: matrix.pattern().cols(),
-        nnz: matrix.values().len(),
-        dtype: "f32".into(),
-        engine: "einsparse".into(),
-        variant: "auto".into(),
         ms,
-        note: format!("{} threads", rayon::current_num_threads()),
-        ..Row::default()
+        ..row.ours("auto").note(note)
     }
 }
 
@@ -238,15 +207,19 @@ fn thinned(pattern: &CsrPattern, share: f64) -> Result<CsrPattern> {
         columns.extend(entries.iter().copied().filter(|_| rng.random_bool(share)));
         offsets.push(columns.len() as u32);
     }
-    CsrPattern::new(pattern.rows(), pattern.cols(), offsets, columns).map_err(text)
+    Ok(CsrPattern::new(
+        pattern.rows(),
+        pattern.cols(),
+        offsets,
+        columns,
+    )?)
 }
 
 fn with_values(pattern: CsrPattern) -> Result<Csr<f32>> {
     let mut rng = StdRng::seed_from_u64(6);
-    let values = (0..pattern.columns().len())
-        .map(|_| rng.random_range(-1.0..1.0))
-        .collect();
-    Csr::new(pattern, values).map_err(text)
+    let values = (0..pattern.columns().len()).map(|_| rng.random_range(-1.0..1.0));
+    let values = values.collect();
+    Ok(Csr::new(pattern, values)?)
 }
 
 /// A folder of this run, removed at the end.
@@ -265,8 +238,4 @@ impl Drop for Folder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
-}
-
-fn text(error: impl Display) -> String {
-    error.to_string()
 }

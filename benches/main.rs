@@ -3,71 +3,31 @@
 //! Also the figures that need no GPU: `--op convert`, `--op read`. `--list` shows the tables. Without a GPU one
 //! line says so; EINSPARSE_REQUIRE_GPU=1 makes that a failure.
 
-mod attention;
-mod attention_gradient;
-mod attention_masks;
+mod bench;
 mod calibrate;
 mod case;
-mod channels;
 mod check;
-mod conv;
-mod conversions;
-mod decode;
-mod dense;
-mod determinism;
 mod device;
 mod dtype;
-mod dynamic;
-mod einsum;
-mod encoder;
-mod entries;
-mod epilogue;
-mod ffn;
-mod ffn_layer;
+mod families;
 mod host_ops;
-mod int8;
-mod join;
-mod layer;
-mod levels;
-mod marked;
-mod messages;
-mod moe;
-mod narrow;
-mod nm_narrow;
+mod layers;
 mod operations;
 mod ours;
 mod papers;
-mod peers {
-    pub mod cublas;
-    pub mod cublaslt;
-    pub mod cudnn;
-    pub mod cusparse;
-    pub mod cusparselt;
-    pub mod fused;
-    pub mod sddmm;
-    pub mod torch;
-    pub mod whole;
-}
-mod pit_choice;
-mod pit_conv;
-mod pit_right;
-mod pit_tf32;
-mod pit_turned;
+mod peers;
+mod prelude;
 mod problems;
 mod record;
 mod rows;
-mod sddmm;
-mod softmax;
+mod smtx;
 mod sweep;
-mod tensor_product;
-mod tensors;
 mod timing;
-mod training;
-mod turned;
 
 use clap::Parser;
 use device::{Gpu, Result};
-use operations::{Bench, OPERATIONS, Operation, Outcome};
+use families::softmax;
+use operations::{Machine, OPERATIONS, Operation, Outcome};
 use problems::{Dtype, Workload};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -102,7 +62,7 @@ pub struct Arguments {
     record: Option<PathBuf>,
     /// Fewer workloads and runs: a look, not a record
     #[arg(long)]
-    quick: bool,
+    pub quick: bool,
     /// Of ours only what the plan takes, no forced variants
     #[arg(long)]
     pub auto: bool,
@@ -142,7 +102,7 @@ fn part(text: &str) -> Result<Part> {
     let numbers = numbers.and_then(|(own, of)| Some((own.parse().ok()?, of.parse().ok()?)));
     match numbers {
         Some((own, of)) if own < of => Ok(Part { own, of }),
-        _ => Err(format!("{text}: i/n with i from 0 to n - 1")),
+        _ => Err(format!("{text}: i/n with i from 0 to n - 1").into()),
     }
 }
 
@@ -176,7 +136,7 @@ impl Arguments {
     }
 
     /// The element types asked for, else these.
-    pub fn asked(&self, all: &[Dtype]) -> Vec<Dtype> {
+    pub fn dtypes(&self, all: &[Dtype]) -> Vec<Dtype> {
         match self.dtype.as_slice() {
             [] => all.to_vec(),
             asked => asked.to_vec(),
@@ -184,44 +144,24 @@ impl Arguments {
     }
 
     fn wants(&self, workload: &Workload) -> bool {
-        let named = self.filter.is_empty()
-            || self
-                .filter
-                .iter()
-                .any(|part| workload.name.contains(part.as_str()));
-        self.wants_op(workload.op) && named && (workload.quick || !self.quick)
+        let quick = workload.quick || !self.quick;
+        self.wants_op(workload.op) && self.named(&workload.name) && quick
     }
 
-    /// Element types to measure.
-    pub fn dtypes(&self, workload: &Workload) -> Vec<Dtype> {
-        if self.dtype.is_empty() {
-            workload.dtypes.to_vec()
-        } else {
-            self.dtype.clone()
-        }
-    }
-
-    /// Columns of B to measure.
-    pub fn ns(&self, workload: &Workload) -> Vec<usize> {
-        if self.columns.is_empty() {
-            workload.ns.to_vec()
-        } else {
-            self.columns.clone()
+    /// Columns of B asked for, else these.
+    pub fn ns(&self, all: &[usize]) -> Vec<usize> {
+        match self.columns.as_slice() {
+            [] => all.to_vec(),
+            asked => asked.to_vec(),
         }
     }
 
     /// How much each figure costs.
     pub fn effort(&self) -> Effort {
-        if self.quick {
-            Effort::QUICK
-        } else {
-            Effort::FULL
+        match self.quick {
+            true => Effort::QUICK,
+            false => Effort::FULL,
         }
-    }
-
-    /// Whether a look is enough.
-    pub fn is_quick(&self) -> bool {
-        self.quick
     }
 
     /// `cargo test --all-targets` starts the binary bare: nothing was asked for then.
@@ -263,26 +203,25 @@ fn run(arguments: &Arguments) -> Result<bool> {
         let gpu = Gpu::open().inspect_err(|reason| println!("no GPU, predictions only: {reason}"));
         return rows::run(gpu.as_ref().ok(), arguments);
     }
-    arguments
-        .op
-        .iter()
-        .try_for_each(|op| operations::known(op))?;
+    for op in &arguments.op {
+        operations::known(op)?;
+    }
     if arguments.list {
         show(arguments);
         return Ok(true);
     }
-    let bench = Bench {
+    let machine = Machine {
         gpu: Gpu::open(),
         data: data(),
     };
     if let Some(folder) = &arguments.record {
-        return bench.record(arguments, folder);
+        return machine.record(arguments, folder);
     }
-    let mut recorder = bench.recorder(arguments.out.as_deref())?;
+    let recorder = machine.recorder(arguments.out.as_deref())?;
     let mut right = true;
     for (op, operation) in OPERATIONS {
         if arguments.wants_operation(op, operation) {
-            right &= bench.operation((op, operation), arguments, &mut recorder) == Outcome::Right;
+            right &= machine.operation((op, operation), arguments, &recorder) == Outcome::Right;
         }
     }
     Ok(right)
@@ -299,28 +238,24 @@ fn show(arguments: &Arguments) {
             continue;
         }
         for workload in selected(&arguments.of(op), data.as_deref()) {
-            let dtypes: Vec<String> = arguments
-                .dtypes(&workload)
-                .iter()
-                .map(Dtype::to_string)
-                .collect();
-            let ns = arguments.ns(&workload);
+            let dtypes = arguments.dtypes(workload.dtypes);
+            let dtypes: Vec<String> = dtypes.iter().map(Dtype::to_string).collect();
+            let ns = arguments.ns(workload.ns);
             let (name, dtypes) = (&workload.name, dtypes.join(" "));
             println!("{op:15} {name:60} n {ns:?} {dtypes}");
         }
     }
 }
 
-/// Real data: EINSPARSE_DATA, else `data/`.
+/// The folder of real data, or a line that says what is left out.
 fn data() -> Option<PathBuf> {
-    let folder =
-        std::env::var_os("EINSPARSE_DATA").map_or_else(|| PathBuf::from("data"), PathBuf::from);
-    let there = folder.join("dlmc").is_dir();
-    if !there {
+    let data = problems::data();
+    if data.is_none() {
+        let folder = smtx::data_folder();
         let folder = folder.display();
         println!("no data in {folder}: workloads dlmc/* and graph/* left out (set EINSPARSE_DATA)");
     }
-    there.then_some(folder)
+    data
 }
 
 /// The tables, cut down to what was asked for.

@@ -1,76 +1,86 @@
 //! Everything that can be measured, one by one or as the record of a GPU.
 
+use crate::bench::{Bench, Place};
 use crate::device::{Gpu, Result};
-use crate::problems::Workload;
-use crate::record::Recorder;
-use crate::sweep::Tally;
-use crate::timing::Effort;
-use crate::*;
+use crate::families::{
+    attention, convert, discover, gather_gemm, gemm, sddmm, softmax, spmm, tensor, tutorial,
+};
+use crate::layers::{encoder, ffn_layer, training};
+use crate::problems::{self, Workload};
+use crate::record::{self, Recorder};
+use crate::sweep::{self, Tally};
+use crate::{Arguments, Part, calibrate, host_ops, selected};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// How an operation is measured.
 pub enum Operation {
     /// Without a GPU.
-    Host(fn(&mut Recorder) -> Result<()>),
+    Host(fn(&Recorder) -> Result<()>),
+    /// On a GPU, without a context of ours.
+    Bare(fn(&Place<'_>) -> Result<()>),
     /// Its own cases.
-    Own(fn(&Gpu, Effort, &mut Recorder) -> Result<()>),
-    /// Its own cases, as the command line wants them.
-    Asked(fn(&Gpu, &Arguments, &mut Recorder) -> Result<()>),
+    Own(fn(&Bench<'_>) -> Result<()>),
     /// Workloads of the tables.
-    Table(fn(&Gpu, &Arguments, &[Workload], &mut Recorder) -> Result<Tally>),
+    Table(fn(&Place<'_>, &[Workload]) -> Result<Tally>),
 }
 
-use Operation::{Asked, Host, Own, Table};
+use Operation::{Bare, Host, Own, Table};
 
-/// Everything that can be measured, in the order of the record.
+/// Everything that can be measured, in the order of the record: the one place where a bench is entered.
 pub const OPERATIONS: &[(&str, Operation)] = &[
-    (calibrate::OP, Own(calibrate::run)),
+    (calibrate::OP, Bare(calibrate::run)),
     ("spmm", Table(sweep::run)),
     ("block_spmm", Table(sweep::run)),
     ("nm_spmm", Table(sweep::run)),
-    ("decode", Asked(decode::run)),
-    (turned::OP, Asked(turned::run)),
-    (epilogue::OP, Own(epilogue::run)),
+    ("decode", Own(spmm::decode::run)),
+    (spmm::turned::OP, Own(spmm::turned::run)),
+    (spmm::epilogue::OP, Own(spmm::epilogue::run)),
     (sddmm::OP, Table(sddmm::run)),
     (softmax::OP, Table(softmax::run)),
-    (dense::OP, Asked(dense::run)),
-    ("narrow", Own(narrow::run)),
-    ("nm_narrow", Own(nm_narrow::run)),
-    ("int8", Own(int8::run)),
-    ("layer", Own(layer::run)),
-    ("attention", Own(attention::run)),
-    ("attention_gradient", Own(attention_gradient::run)),
-    ("attention_masks", Own(attention_masks::run)),
-    ("encoder", Own(encoder::run)),
-    ("conv", Own(conv::run)),
-    ("mttkrp", Asked(tensors::run)),
-    ("ttm", Asked(tensors::run)),
-    ("sampled_tensor", Asked(tensors::run)),
-    (tensor_product::OP, Own(tensor_product::run)),
-    (einsum::OP, Own(einsum::run)),
-    (messages::OP, Asked(messages::run)),
-    (join::OP, Own(join::run)),
-    ("detect", Own(dynamic::detect)),
-    (marked::OP, Own(marked::run)),
-    (channels::OP, Own(channels::run)),
-    ("pit_matmul", Own(dynamic::matmul)),
-    (pit_tf32::OP, Own(pit_tf32::run)),
-    ("pit_turned", Own(pit_turned::run)),
-    (pit_right::OP, Own(pit_right::run)),
-    (pit_conv::OP, Own(pit_conv::run)),
-    ("pit_choice", Own(pit_choice::run)),
-    (ffn::OP, Own(ffn::run)),
+    (gemm::dense::OP, Own(gemm::dense::run)),
+    ("narrow", Own(gemm::narrow::run)),
+    ("nm_narrow", Own(gemm::nm_narrow::run)),
+    ("int8", Own(spmm::int8::run)),
+    ("layer", Own(gemm::layer::run)),
+    (attention::entries::OP, Own(attention::entries::run)),
+    (attention::gradient::OP, Own(attention::gradient::run)),
+    ("attention_masks", Own(attention::masks::run)),
+    (encoder::OP, Own(encoder::run)),
+    (gather_gemm::conv::OP, Own(gather_gemm::conv::run)),
+    ("mttkrp", Own(tensor::mttkrp::run)),
+    ("ttm", Own(tensor::mttkrp::run)),
+    ("sampled_tensor", Own(tensor::mttkrp::run)),
+    (tensor::tensor_product::OP, Own(tensor::tensor_product::run)),
+    (tensor::einsum::OP, Own(tensor::einsum::run)),
+    (tensor::messages::OP, Own(tensor::messages::run)),
+    (tensor::join::OP, Own(tensor::join::run)),
+    (discover::detect::OP, Own(discover::detect::run)),
+    (gemm::marked::OP, Own(gemm::marked::run)),
+    (discover::channels::OP, Own(discover::channels::run)),
+    (
+        gather_gemm::pit_matmul::OP,
+        Own(gather_gemm::pit_matmul::run),
+    ),
+    (gather_gemm::pit_tf32::OP, Own(gather_gemm::pit_tf32::run)),
+    (
+        gather_gemm::pit_turned::OP,
+        Own(gather_gemm::pit_turned::run),
+    ),
+    (gather_gemm::pit_right::OP, Own(gather_gemm::pit_right::run)),
+    (gather_gemm::pit_conv::OP, Own(gather_gemm::pit_conv::run)),
+    (discover::pit_choice::OP, Own(discover::pit_choice::run)),
+    (gather_gemm::ffn::OP, Own(gather_gemm::ffn::run)),
     (ffn_layer::OP, Own(ffn_layer::run)),
-    (moe::OP, Own(moe::run)),
+    (gather_gemm::moe::OP, Own(gather_gemm::moe::run)),
     (training::OP, Own(training::run)),
-    (problems::DENSE_TO_BLOCKS, Table(conversions::run)),
-    (problems::CSR_TO_BLOCKS, Table(conversions::run)),
-    ("convert_entries", Own(entries::conversions)),
-    (determinism::OP, Own(determinism::run)),
-    ("levels", Own(levels::run)),
-    ("load", Own(host_ops::load)),
-    ("first_result", Own(host_ops::first_result)),
+    (problems::DENSE_TO_BLOCKS, Table(convert::blocks::run)),
+    (problems::CSR_TO_BLOCKS, Table(convert::blocks::run)),
+    (convert::entries::OP, Own(convert::entries::run)),
+    (spmm::determinism::OP, Own(spmm::determinism::run)),
+    (tutorial::OP, Own(tutorial::run)),
+    ("load", Bare(host_ops::load)),
+    ("first_result", Bare(host_ops::first_result)),
     ("convert", Host(host_ops::convert)),
     ("read", Host(host_ops::read)),
 ];
@@ -82,7 +92,7 @@ const PARTS: &[(&str, usize)] = &[("spmm", 4), ("sddmm", 2)];
 pub fn known(op: &str) -> Result<()> {
     match OPERATIONS.iter().any(|(known, _)| *known == op) {
         true => Ok(()),
-        false => Err(format!("no operation `{op}`; --list shows them")),
+        false => Err(format!("no operation `{op}`; --list shows them").into()),
     }
 }
 
@@ -97,15 +107,15 @@ pub enum Outcome {
     Stopped,
 }
 
-/// What every operation needs.
-pub struct Bench {
+/// What there is to measure on and with.
+pub struct Machine {
     /// Or why there is none.
     pub gpu: Result<Gpu>,
     /// The folder of real data.
     pub data: Option<PathBuf>,
 }
 
-impl Bench {
+impl Machine {
     /// Where rows go, stamped with this machine.
     pub fn recorder(&self, path: Option<&Path>) -> Result<Recorder> {
         let gpu = self.gpu.as_ref();
@@ -118,27 +128,31 @@ impl Bench {
         &self,
         (op, operation): (&str, &Operation),
         arguments: &Arguments,
-        recorder: &mut Recorder,
+        recorder: &Recorder,
     ) -> Outcome {
-        let own = arguments.of(op);
-        let outcome = match (operation, &self.gpu) {
+        let (arguments, wrong) = (&arguments.of(op), recorder.wrong());
+        let place = self.gpu.as_ref().map(|gpu| Place {
+            gpu,
+            arguments,
+            recorder,
+        });
+        let outcome = match (operation, place) {
             (Host(measure), _) => measure(recorder).map(|()| Tally::default()),
             (_, Err(reason)) => {
                 println!("{op} skipped, no GPU: {reason}");
                 let required = std::env::var("EINSPARSE_REQUIRE_GPU").is_ok_and(|v| v == "1");
-                return if required {
-                    Outcome::Stopped
-                } else {
-                    Outcome::Right
+                return match required {
+                    true => Outcome::Stopped,
+                    false => Outcome::Right,
                 };
             }
-            (Own(measure), Ok(gpu)) => {
-                measure(gpu, own.effort(), recorder).map(|()| Tally::default())
+            (Bare(measure), Ok(place)) => measure(&place).map(|()| Tally::default()),
+            (Own(measure), Ok(place)) => {
+                let outcome = Bench::new(place).and_then(|bench| measure(&bench));
+                outcome.map(|()| Tally::default())
             }
-            (Asked(measure), Ok(gpu)) => measure(gpu, &own, recorder).map(|()| Tally::default()),
-            (Table(measure), Ok(gpu)) => {
-                let workloads = selected(&own, self.data.as_deref());
-                measure(gpu, &own, &workloads, recorder)
+            (Table(measure), Ok(place)) => {
+                measure(&place, &selected(arguments, self.data.as_deref()))
             }
         };
         match outcome {
@@ -146,11 +160,12 @@ impl Bench {
                 println!("{op} failed: {reason}");
                 Outcome::Stopped
             }
-            Ok(tally) if tally.faults > 0 => {
-                println!(
-                    "{op}: {} faults of ours in {} cases",
-                    tally.faults, tally.cases
-                );
+            Ok(Tally { cases, faults }) if faults > 0 => {
+                println!("{op}: {faults} faults of ours in {cases} cases");
+                Outcome::Wrong
+            }
+            Ok(_) if recorder.wrong() > wrong => {
+                println!("{op}: {} rows of ours are wrong", recorder.wrong() - wrong);
                 Outcome::Wrong
             }
             Ok(_) => Outcome::Right,
@@ -164,10 +179,8 @@ impl Bench {
         std::fs::create_dir_all(folder).map_err(text)?;
         let (mut right, mut left) = (true, 0);
         for (op, operation) in OPERATIONS {
-            let of = PARTS
-                .iter()
-                .find(|(name, _)| name == op)
-                .map_or(1, |(_, of)| *of);
+            let parts = PARTS.iter().find(|(name, _)| name == op);
+            let of = parts.map_or(1, |(_, of)| *of);
             for own in 0..of {
                 let name = match of {
                     1 => format!("{op}.csv"),
@@ -189,8 +202,8 @@ impl Bench {
                     part: Part { own, of },
                     ..arguments.clone()
                 };
-                let mut recorder = self.recorder(Some(&unfinished))?;
-                let outcome = self.operation((op, operation), &of_part, &mut recorder);
+                let recorder = self.recorder(Some(&unfinished))?;
+                let outcome = self.operation((op, operation), &of_part, &recorder);
                 right &= outcome == Outcome::Right;
                 if outcome != Outcome::Stopped && recorder.rows() > 0 {
                     std::fs::rename(&unfinished, &path).map_err(text)?;
@@ -201,10 +214,8 @@ impl Bench {
                 println!("== {name}: {:.0} s", from.elapsed().as_secs_f64());
             }
         }
-        println!(
-            "record: {left} parts left, {:.0} s",
-            start.elapsed().as_secs_f64()
-        );
+        let took = start.elapsed().as_secs_f64();
+        println!("record: {left} parts left, {took:.0} s");
         Ok(right && left == 0)
     }
 }

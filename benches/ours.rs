@@ -4,6 +4,7 @@
 //! another format. Bringing A into its format is not part of any time; what a plan keeps of A (`<name>@kept`) is made in
 //! `prepare_ms` and counted in `prepared_bytes`.
 
+use crate::bench::{precise, raw_spmm};
 use crate::case::{Case, Engine, Prepared};
 use crate::device::{Buffer, Result};
 use crate::problems::{Dtype, Problem};
@@ -11,16 +12,14 @@ use einsparse::driver::RawStream;
 use einsparse::formats::{AnySparse, Csr, Dense, Format, Role, bf16, f16};
 use einsparse::kernels::abi::{WalkKind, Zeros};
 use einsparse::registry::{Scalar, find};
-use einsparse::{Context, Error, Options, Plan, Precision, RawSpmm, SparseTensor, ValuesRule};
+use einsparse::{Context, Error, Options, Plan, SparseTensor, ValuesRule};
 use std::any::Any;
 use std::cell::RefCell;
-use std::fmt::Display;
 use std::rc::Rc;
 use std::time::Instant;
 
 pub const SPMM: &str = "C[m,n] = A[m,k] * B[k,n]";
 
-/// The engine under test.
 pub struct Einsparse {
     context: Context,
     auto_only: bool,
@@ -67,7 +66,7 @@ pub(crate) use by_dtype;
 
 /// Opens ours on the GPU's primary context; `auto_only` leaves the forced variants out, `chosen` all but those, where there are any.
 pub fn open(auto_only: bool, chosen: Vec<String>) -> Result<Einsparse> {
-    let context = Context::cuda(0).map_err(text)?;
+    let context = Context::cuda(0)?;
     let stored = RefCell::default();
     Ok(Einsparse {
         context,
@@ -104,20 +103,6 @@ const GROUPS: Format = Format::GroupCoo {
 };
 
 impl Einsparse {
-    fn options(&self, case: &Case<'_>, variant: Option<&str>, values: ValuesRule) -> Options {
-        let tf32 = case.dtype() == Dtype::Tf32;
-        Options {
-            precision: if tf32 {
-                Precision::Tf32
-            } else {
-                Precision::Full
-            },
-            values,
-            variant: variant.map(str::to_owned),
-            ..Options::default()
-        }
-    }
-
     /// A in `format`, from the store or converted and uploaded.
     fn tensor<T: Scalar>(&self, case: &Case<'_>, format: Format) -> Result<Rc<Stored<T>>> {
         let base = format!("{} {} ", case.problem.workload, case.dtype());
@@ -136,23 +121,21 @@ impl Einsparse {
     fn store<T: Scalar>(&self, case: &Case<'_>, format: Format) -> Result<Stored<T>> {
         let (_, _, nnz) = case.problem.extents();
         let pattern = case.problem.pattern.clone();
-        let csr = Csr::new(pattern, case.values.entries::<T>(nnz)).map_err(text)?;
+        let csr = Csr::new(pattern, case.values.entries::<T>(nnz))?;
         let csr = AnySparse::from(csr);
         if format == Format::Csr {
             return Ok(Stored {
-                tensor: self.context.upload(csr).map_err(text)?,
+                tensor: self.context.upload(csr)?,
                 columns: case.operands.columns.ptr,
                 values: case.operands.values.ptr,
                 _own: Vec::new(),
             });
         }
-        let tensor = self.context.upload(convert(&csr, format)?).map_err(text)?;
-        let host = tensor.to_host().map_err(text)?;
+        let tensor = self.context.upload(convert(&csr, format)?)?;
+        let host = tensor.to_host()?;
         let arrays = host.arrays();
-        let columns = arrays
-            .iter()
-            .find(|a| COLUMNS.contains(&a.role))
-            .ok_or_else(|| format!("{format} has no column indices"))?;
+        let columns = arrays.iter().find(|a| COLUMNS.contains(&a.role));
+        let columns = columns.ok_or_else(|| format!("{format} has no column indices"))?;
         let columns = Buffer::from_slice(columns.data)?;
         let values = Buffer::from_slice(host.values())?;
         Ok(Stored {
@@ -163,27 +146,21 @@ impl Einsparse {
         })
     }
 
+    /// A plan, and the milliseconds that making it took.
     fn plan<T: Scalar>(
         &self,
         case: &Case<'_>,
         a: &SparseTensor<T>,
-        variant: Option<&str>,
-        values: ValuesRule,
-    ) -> std::result::Result<Plan<T>, Error> {
-        let plan = self.timed(case, (a, &shape_of_b(case)?), variant, values)?;
-        Ok(plan.0)
-    }
-
-    /// A plan, and the milliseconds that making it took.
-    fn timed<T: Scalar>(
-        &self,
-        case: &Case<'_>,
-        (a, b): (&SparseTensor<T>, &Dense<T>),
-        variant: Option<&str>,
-        values: ValuesRule,
-    ) -> std::result::Result<(Plan<T>, f64), Error> {
-        let operands = [("A", a.into()), ("B", b.into())];
-        let options = self.options(case, variant, values);
+        (variant, values): (Option<&str>, ValuesRule),
+    ) -> Result<(Plan<T>, f64), Error> {
+        let options = Options {
+            values,
+            variant: variant.map(str::to_owned),
+            ..precise(case.dtype())
+        };
+        // Only the shape of B is planned with.
+        let b = Dense::<T>::zeros(vec![case.problem.extents().1, case.n])?;
+        let operands = [("A", a.into()), ("B", (&b).into())];
         let start = Instant::now();
         let plan = self.context.plan(SPMM, &operands, &options)?;
         self.context.synchronize()?;
@@ -200,18 +177,17 @@ impl Einsparse {
         };
         for format in formats {
             let a = self.tensor::<T>(case, format)?;
-            let plan = match self.plan(case, &a.tensor, None, ValuesRule::EachRun) {
-                Ok(plan) => plan,
+            let plan = match self.plan(case, &a.tensor, (None, ValuesRule::EachRun)) {
+                Ok((plan, _)) => plan,
                 Err(Error::NoKernel { .. }) => continue,
-                Err(other) => return Err(other.to_string()),
+                Err(other) => return Err(other.into()),
             };
             let new = plan.choice().candidates.iter().map(|c| c.name.to_owned());
             names.extend(new.filter(|name| format == format_of(name, case.problem)));
         }
         if natural(case.problem) == Format::Csr {
             let a = self.tensor::<T>(case, Format::Csr)?;
-            let plan = self.plan(case, &a.tensor, None, ValuesRule::Kept);
-            let plan = plan.map_err(text)?;
+            let (plan, _) = self.plan(case, &a.tensor, (None, ValuesRule::Kept))?;
             let kept = plan.choice().candidates.iter().filter(|c| c.kept.is_some());
             names.extend(kept.map(|c| format!("{}@{KEPT}", c.name)));
         }
@@ -224,47 +200,38 @@ impl Einsparse {
         let format = match form {
             "bsr" => {
                 let edge = case.problem.block.unwrap_or(1);
-                let block = (edge, edge);
-                Format::Bsr { block }
+                Format::Bsr {
+                    block: (edge, edge),
+                }
             }
             "groupcoo" => GROUPS,
             KEPT => natural(case.problem),
             _ => forced.map_or(natural(case.problem), |name| format_of(name, case.problem)),
         };
-        let values = if form == KEPT {
-            ValuesRule::Kept
-        } else {
-            ValuesRule::EachRun
+        let values = match form {
+            KEPT => ValuesRule::Kept,
+            _ => ValuesRule::EachRun,
         };
         let stored = self.tensor::<T>(case, format)?;
-        let b = shape_of_b::<T>(case).map_err(text)?;
+        let planned = || self.plan(case, &stored.tensor, (forced, values));
         // The first one may load modules, which happens once a process.
-        let asked = (&stored.tensor, &b);
-        let timed = || self.timed(case, asked, forced, values).map_err(text);
-        let prepare_ms = timed()?.1;
-        let (plan, again_ms) = timed()?;
+        let (_, prepare_ms) = planned()?;
+        let (plan, again_ms) = planned()?;
         let (zeros, note) = said_of(&plan, stored.tensor.format(), again_ms);
-        let raw = RawSpmm {
-            columns: stored.columns,
-            values: stored.values,
-            b: case.operands.b.ptr,
-            ldb: case.n,
-            c: case.operands.c.ptr,
-            ldc: case.n,
-            ..RawSpmm::default()
-        };
+        let (b, c) = (case.operands.b.ptr, case.operands.c.ptr);
+        let raw = raw_spmm([stored.columns, stored.values, b, c], case.n);
         let stream = case.gpu.stream.cast();
-        let plan_bytes = plan.workspace_bytes();
+        let prepared_bytes = plan.workspace_bytes();
         let run = move || {
             let _alive = &stored;
             // SAFETY: A, B and C have the planned shapes, type and pattern and outlive the closure, which owns A;
             // the stream belongs to the primary context that both sides share.
-            unsafe { plan.run_raw(&raw, RawStream::from_raw(stream)) }.map_err(text)
+            Ok(unsafe { plan.run_raw(&raw, RawStream::from_raw(stream)) }?)
         };
         Ok(Prepared {
             run: Box::new(run),
             prepare_ms,
-            prepared_bytes: plan_bytes,
+            prepared_bytes,
             zeros,
             note,
         })
@@ -288,22 +255,16 @@ fn said_of<T: Scalar>(plan: &Plan<T>, format: Format, again_ms: f64) -> (&'stati
     }
 }
 
-/// A B of the case's shape, with which alone is planned.
-fn shape_of_b<T: Scalar>(case: &Case<'_>) -> std::result::Result<Dense<T>, Error> {
-    let (_, k, _) = case.problem.extents();
-    Ok(Dense::zeros(vec![k, case.n])?)
-}
-
 /// CSR in another format; groups are made at least 4 wide, which the kernels want.
 pub fn convert<T: Scalar>(csr: &AnySparse<T>, format: Format) -> Result<AnySparse<T>> {
-    let converted = csr.convert(format).map_err(text)?;
+    let converted = csr.convert(format)?;
     match converted.format() {
         Format::GroupCoo {
             axis,
             group: Some(g),
         } if g % 4 != 0 => {
             let group = Some(g.next_multiple_of(4));
-            csr.convert(Format::GroupCoo { axis, group }).map_err(text)
+            Ok(csr.convert(Format::GroupCoo { axis, group })?)
         }
         _ => Ok(converted),
     }
@@ -330,10 +291,9 @@ impl Engine for Einsparse {
         if self.auto_only {
             return all;
         }
-        let other = if case.problem.block.is_some() {
-            "bsr"
-        } else {
-            "groupcoo"
+        let other = match case.problem.block {
+            Some(_) => "bsr",
+            None => "groupcoo",
         };
         match by_dtype!(case.dtype(), T => self.candidates::<T>(case)) {
             Ok(names) if names.is_empty() => {
@@ -351,9 +311,8 @@ impl Engine for Einsparse {
         }
         let asked = |name: &String| {
             let row = name.split('@').next().unwrap_or(name);
-            self.chosen
-                .iter()
-                .any(|chosen| chosen == row || chosen == name)
+            let mut chosen = self.chosen.iter();
+            chosen.any(|chosen| chosen == row || chosen == name)
         };
         all.retain(|name| name == "auto" || self.chosen.is_empty() || asked(name));
         all
@@ -370,9 +329,4 @@ impl Engine for Einsparse {
     fn tolerance(&self, _dtype: Dtype) -> Option<f64> {
         None
     }
-}
-
-/// An error in words.
-pub fn text(error: impl Display) -> String {
-    error.to_string()
 }

@@ -1,7 +1,7 @@
 //! Workloads that Sputnik was measured on (arXiv 2006.10901, sections 3 and 7): gates of recurrent networks, and
 //! MobileNetV1's 1x1 convolutions at 90 % sparsity.
 
-use crate::problems::{Dtype, Source, Workload};
+use crate::problems::{Dtype, Source, Workload, spmm};
 
 /// Hidden sizes of the LSTM; its four gates are one matrix of 4h rows.
 const HIDDEN: [usize; 2] = [2048, 8192];
@@ -27,31 +27,18 @@ pub const LAYER_DENSITY: f64 = 0.1;
 
 const BOTH: &[Dtype] = &[Dtype::F32, Dtype::F16];
 
-/// Adds them.
 pub fn workloads(all: &mut Vec<Workload>) {
-    let spmm = |name: String, source, ns, quick| Workload {
-        op: "spmm",
-        name,
-        source,
-        ns,
-        dtypes: BOTH,
-        quick,
-    };
     for hidden in HIDDEN {
         for density in DENSITIES {
             let name = format!("lstm-{hidden}-d{density}");
             let source = Source::Uniform(GATES * hidden, hidden, density);
-            all.push(spmm(
-                name,
-                source,
-                BATCHES,
-                hidden == 2048 && density == 0.1,
-            ));
+            let quick = hidden == 2048 && density == 0.1;
+            all.push(spmm(name, source, (BATCHES, BOTH), quick));
         }
     }
     for (out, inputs, places) in MOBILENET {
         let name = format!("mobilenet-{out}x{inputs}");
         let source = Source::Uniform(out, inputs, LAYER_DENSITY);
-        all.push(spmm(name, source, places, out == 512));
+        all.push(spmm(name, source, (places, BOTH), out == 512));
     }
 }

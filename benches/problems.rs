@@ -1,8 +1,10 @@
 //! What is measured: the problem tables as data, and how a row becomes a matrix.
 
+use crate::device::Result;
 pub use crate::dtype::Dtype;
-use crate::softmax;
-use einsparse_formats::{Bsr, BsrPattern, CsrPattern, FormatError, convert, generate, io};
+use crate::families::{sddmm, softmax};
+use crate::smtx::{data_folder, files};
+use einsparse::formats::{Bsr, BsrPattern, CsrPattern, convert, generate, io};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -36,11 +38,8 @@ pub enum Source {
 /// One row of the tables: a pattern and what is done with it.
 #[derive(Clone, Debug)]
 pub struct Workload {
-    /// Operation, as in the record.
     pub op: &'static str,
-    /// Name, as in the record.
     pub name: String,
-    /// The pattern's origin.
     pub source: Source,
     /// Columns of the dense operand.
     pub ns: &'static [usize],
@@ -48,6 +47,25 @@ pub struct Workload {
     pub dtypes: &'static [Dtype],
     /// Part of the quick set.
     pub quick: bool,
+}
+
+impl Workload {
+    pub fn new(
+        op: &'static str,
+        name: impl Into<String>,
+        source: Source,
+        (ns, dtypes): (&'static [usize], &'static [Dtype]),
+        quick: bool,
+    ) -> Self {
+        Self {
+            op,
+            name: name.into(),
+            source,
+            ns,
+            dtypes,
+            quick,
+        }
+    }
 }
 
 /// Operation: blocks from a dense matrix.
@@ -92,6 +110,12 @@ const CONVERT_DENSITIES: &[f64] = &[0.5, 0.1, 0.05];
 const GRAPH_NS: &[usize] = &[32, 128, 256];
 const DLMC_NS: &[usize] = &[64, 256, 1024];
 
+/// That folder where the matrices are in it.
+pub fn data() -> Option<PathBuf> {
+    let folder = data_folder();
+    folder.join("dlmc").is_dir().then_some(folder)
+}
+
 /// Every workload; those from files only where `data` is there.
 pub fn workloads(data: Option<&Path>) -> Vec<Workload> {
     let mut all = Vec::new();
@@ -99,143 +123,97 @@ pub fn workloads(data: Option<&Path>) -> Vec<Workload> {
         dlmc(data, &mut all);
         for name in GRAPH_FILES {
             let path = data.join("graphs").join(format!("{name}.mtx"));
-            let source = Source::Graph(path.clone());
             if path.is_file() {
-                all.push(spmm(format!("graph/{name}"), source, GRAPH_NS, GRAPH, true));
+                let name = format!("graph/{name}");
+                all.push(spmm(name, Source::Graph(path), (GRAPH_NS, GRAPH), true));
             }
         }
     }
     for &(rows, cols, density, ns, quick) in UNIFORM {
         let name = format!("uniform-{rows}x{cols}-d{density}");
-        all.push(spmm(
-            name,
-            Source::Uniform(rows, cols, density),
-            ns,
-            SPMM,
-            quick,
-        ));
+        let source = Source::Uniform(rows, cols, density);
+        all.push(spmm(name, source, (ns, SPMM), quick));
     }
     crate::papers::workloads(&mut all);
     for (name, source, quick) in GENERATED_GRAPHS {
-        all.push(spmm(
-            (*name).to_owned(),
-            source.clone(),
-            GRAPH_NS,
-            GRAPH,
-            *quick,
-        ));
+        all.push(spmm(*name, source.clone(), (GRAPH_NS, GRAPH), *quick));
     }
     for &edge in BLOCK_EDGES {
+        // No kernel takes TF32 blocks of 128.
+        let dtypes = if edge > 64 { &BLOCK[..2] } else { BLOCK };
         for &density in BLOCK_DENSITIES {
-            let name = format!("block{edge}-d{density}");
-            let source = Source::Blocks(4096, edge, density);
-            let quick = density == 0.1;
-            all.push(Workload {
-                op: "block_spmm",
-                name,
-                source,
-                ns: &[512, 4096],
-                // No kernel takes TF32 blocks of 128.
-                dtypes: if edge > 64 { &BLOCK[..2] } else { BLOCK },
-                quick,
-            });
+            all.push(Workload::new(
+                "block_spmm",
+                format!("block{edge}-d{density}"),
+                Source::Blocks(4096, edge, density),
+                (&[512, 4096], dtypes),
+                density == 0.1,
+            ));
         }
     }
     for (extent, ns) in [(4096, &[512, 4096]), (8192, &[128, 8192])] {
-        all.push(Workload {
-            op: "nm_spmm",
-            name: format!("nm2:4-{extent}"),
-            source: Source::TwoOfFour(extent),
-            ns,
-            dtypes: &BLOCK[..2],
-            quick: true,
-        });
+        let name = format!("nm2:4-{extent}");
+        let source = Source::TwoOfFour(extent);
+        let own = (&ns[..], &BLOCK[..2]);
+        all.push(Workload::new("nm_spmm", name, source, own, true));
     }
     for edge in [64, 128] {
         for (name, skewed) in [("even", false), ("skewed", true)] {
-            all.push(Workload {
-                op: "block_spmm",
-                name: format!("block{edge}-d0.1-{name}"),
-                source: Source::Counted(4096, edge, 0.1, skewed),
-                ns: &[4096],
-                dtypes: &BLOCK[..1],
-                quick: false,
-            });
+            let name = format!("block{edge}-d0.1-{name}");
+            let source = Source::Counted(4096, edge, 0.1, skewed);
+            let own: (&[usize], _) = (&[4096], &BLOCK[..1]);
+            all.push(Workload::new("block_spmm", name, source, own, false));
         }
     }
     conversions(&mut all);
-    crate::sddmm::workloads(&mut all);
+    sddmm::workloads(&mut all);
     all
 }
 
 /// Full blocks, from dense and from CSR; there is no other operand.
 fn conversions(all: &mut Vec<Workload>) {
+    const DTYPES: &[Dtype] = &[Dtype::F16, Dtype::Bf16, Dtype::F32];
     for op in [DENSE_TO_BLOCKS, CSR_TO_BLOCKS] {
         for &edge in BLOCK_EDGES {
             for &density in CONVERT_DENSITIES {
-                all.push(Workload {
-                    op,
-                    name: format!("block{edge}-d{density}-8192"),
-                    source: Source::Blocks(8192, edge, density),
-                    ns: &[0],
-                    dtypes: &[Dtype::F16, Dtype::Bf16, Dtype::F32],
-                    quick: density == 0.1,
-                });
+                let name = format!("block{edge}-d{density}-8192");
+                let source = Source::Blocks(8192, edge, density);
+                let quick = density == 0.1;
+                all.push(Workload::new(op, name, source, (&[0], DTYPES), quick));
             }
         }
     }
 }
 
-fn spmm(
-    name: String,
+pub fn spmm(
+    name: impl Into<String>,
     source: Source,
-    ns: &'static [usize],
-    dtypes: &'static [Dtype],
+    own: (&'static [usize], &'static [Dtype]),
     quick: bool,
 ) -> Workload {
-    Workload {
-        op: "spmm",
-        name,
-        source,
-        ns,
-        dtypes,
-        quick,
-    }
+    Workload::new("spmm", name, source, own, quick)
 }
 
-/// The `.smtx` files below `data/dlmc`, sorted by path; every fifth is in the quick set.
+/// The `.smtx` files below `data/dlmc`; every fifth is in the quick set.
 fn dlmc(data: &Path, all: &mut Vec<Workload>) {
     let root = data.join("dlmc");
-    let mut folders = vec![root.clone()];
-    let mut files = Vec::new();
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
-            let path = entry.path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|e| e == "smtx") {
-                files.push(path);
-            }
-        }
-    }
-    files.sort();
-    for (i, path) in files.into_iter().enumerate() {
+    for (i, path) in files(&root).into_iter().enumerate() {
         let inside = path.strip_prefix(&root).unwrap_or(&path);
         let name = format!("dlmc/{}", inside.display());
-        all.push(spmm(name, Source::Dlmc(path), DLMC_NS, SPMM, i % 5 == 0));
+        all.push(spmm(name, Source::Dlmc(path), (DLMC_NS, SPMM), i % 5 == 0));
     }
 }
 
-fn pattern(source: &Source) -> Result<CsrPattern, FormatError> {
+fn pattern(source: &Source) -> Result<CsrPattern> {
     match source {
-        Source::Dlmc(path) => io::read_smtx(path),
+        Source::Dlmc(path) => Ok(io::read_smtx(path)?),
         Source::Graph(path) => {
             let matrix = io::read_matrix_market::<f32>(path)?.matrix.to_csr()?;
             Ok(matrix.pattern().as_ref().clone())
         }
-        &Source::Uniform(rows, cols, density) => generate::uniform(rows, cols, density, SEED),
-        &Source::Rmat(scale) => generate::rmat(scale, 16, SEED),
-        &Source::Banded(rows, diagonals) => generate::banded(rows, diagonals),
+        &Source::Uniform(rows, cols, density) => Ok(generate::uniform(rows, cols, density, SEED)?),
+        &Source::Rmat(scale) => Ok(generate::rmat(scale, 16, SEED)?),
+        &Source::Banded(rows, diagonals) => Ok(generate::banded(rows, diagonals)?),
         &Source::Blocks(extent, edge, density) => full_blocks(extent, edge, density, SEED),
         &Source::Counted(extent, edge, density, skewed) => counted(extent, edge, density, skewed),
         &Source::Attention(extent, band, share) => softmax::attention(extent, band, share),
@@ -244,28 +222,13 @@ fn pattern(source: &Source) -> Result<CsrPattern, FormatError> {
 }
 
 /// A square matrix of full blocks, every entry of which is present.
-pub fn full_blocks(
-    extent: usize,
-    edge: usize,
-    density: f64,
-    seed: u64,
-) -> Result<CsrPattern, FormatError> {
-    entries_of(generate::blocks(
-        extent,
-        extent,
-        (edge, edge),
-        density,
-        seed,
-    )?)
+pub fn full_blocks(extent: usize, edge: usize, density: f64, seed: u64) -> Result<CsrPattern> {
+    let blocks = generate::blocks(extent, extent, (edge, edge), density, seed)?;
+    entries_of(blocks)
 }
 
 /// Full blocks with a given number in each row, at places that a hash picks.
-fn counted(
-    extent: usize,
-    edge: usize,
-    density: f64,
-    skewed: bool,
-) -> Result<CsrPattern, FormatError> {
+fn counted(extent: usize, edge: usize, density: f64, skewed: bool) -> Result<CsrPattern> {
     let side = extent / edge;
     let total = (density * (side * side) as f64).round() as usize;
     let most = if skewed {
@@ -293,17 +256,12 @@ fn counted(
         columns.extend(order);
         offsets.push(columns.len() as u32);
     }
-    entries_of(BsrPattern::new(
-        extent,
-        extent,
-        (edge, edge),
-        offsets,
-        columns,
-    )?)
+    let block = (edge, edge);
+    entries_of(BsrPattern::new(extent, extent, block, offsets, columns)?)
 }
 
 /// The entries of full blocks.
-fn entries_of(blocks: BsrPattern) -> Result<CsrPattern, FormatError> {
+fn entries_of(blocks: BsrPattern) -> Result<CsrPattern> {
     let edge = blocks.block().0;
     let ones = vec![1f32; blocks.columns().len() * edge * edge];
     let entries = convert::bsr_to_csr(&Bsr::new(blocks, ones)?)?;
@@ -311,7 +269,7 @@ fn entries_of(blocks: BsrPattern) -> Result<CsrPattern, FormatError> {
 }
 
 /// Two entries in every four columns, each pair of places with the same probability.
-fn two_of_four(extent: usize) -> Result<CsrPattern, FormatError> {
+fn two_of_four(extent: usize) -> Result<CsrPattern> {
     const PAIRS: [[u32; 2]; 6] = [[0, 1], [0, 2], [0, 3], [1, 2], [1, 3], [2, 3]];
     let mut rng = StdRng::seed_from_u64(SEED);
     let row = extent / 4 * 2;
@@ -323,14 +281,12 @@ fn two_of_four(extent: usize) -> Result<CsrPattern, FormatError> {
             columns.extend(pair.map(|place| group * 4 + place));
         }
     }
-    CsrPattern::new(extent, extent, offsets, columns)
+    Ok(CsrPattern::new(extent, extent, offsets, columns)?)
 }
 
 /// A workload's pattern, ready for every N and element type.
 pub struct Problem {
-    /// Operation, as in the record.
     pub op: &'static str,
-    /// Name, as in the record.
     pub workload: String,
     /// The entries of A, block problems too (every entry of a stored block).
     pub pattern: Arc<CsrPattern>,
@@ -341,8 +297,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// Reads or generates the pattern.
-    pub fn load(workload: &Workload) -> Result<Self, String> {
+    pub fn load(workload: &Workload) -> Result<Self> {
         let pattern = pattern(&workload.source).map_err(|e| format!("{}: {e}", workload.name))?;
         let block = match workload.source {
             Source::Blocks(_, edge, _) | Source::Counted(_, edge, ..) => Some(edge),
@@ -357,13 +312,15 @@ impl Problem {
         })
     }
 
+    /// The problem of a case that is not in the tables.
+    pub fn of(op: &'static str, name: impl Into<String>, source: Source) -> Result<Self> {
+        Self::load(&Workload::new(op, name, source, (&[], &[]), true))
+    }
+
     /// (rows, columns, entries) of A.
     pub fn extents(&self) -> (usize, usize, usize) {
-        (
-            self.pattern.rows(),
-            self.pattern.cols(),
-            self.pattern.columns().len(),
-        )
+        let p = &self.pattern;
+        (p.rows(), p.cols(), p.columns().len())
     }
 
     /// Compulsory bytes: A in its natural format, B and C once.

@@ -2,11 +2,19 @@
 
 use crate::device::Result;
 use crate::problems::{Dtype, Problem};
+use crate::timing::Times;
 use serde::{Serialize, Serializer};
+use std::cell::{Cell, RefCell};
+use std::fmt::Display;
 use std::fs::File;
 use std::path::Path;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The name of our engine.
+pub const OURS: &str = "einsparse";
+/// What the note of a wrong row begins with.
+const WRONG: &str = "WRONG";
 
 /// One row; the columns are those of the published records, in this order.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -81,16 +89,18 @@ fn six_digits_if_any<S: Serializer>(
 
 /// Where rows go: a file, or only the screen.
 pub struct Recorder {
-    file: Option<csv::Writer<File>>,
+    file: Option<RefCell<csv::Writer<File>>>,
     stamp: Row,
-    rows: usize,
+    rows: Cell<usize>,
+    wrong: Cell<usize>,
 }
 
 impl Recorder {
     /// Opens `path` (overwriting it) where one is given.
     pub fn create(path: Option<&Path>, gpu: &str, driver: &str) -> Result<Self> {
         let open = |path: &Path| {
-            csv::Writer::from_path(path).map_err(|e| format!("{}: {e}", path.display()))
+            let writer = csv::Writer::from_path(path);
+            writer.map_err(|e| format!("{}: {e}", path.display()))
         };
         let stamp = Row {
             date: today(),
@@ -100,30 +110,38 @@ impl Recorder {
             ..Row::default()
         };
         Ok(Self {
-            file: path.map(open).transpose()?,
+            file: path.map(open).transpose()?.map(RefCell::new),
             stamp,
-            rows: 0,
+            rows: Cell::new(0),
+            wrong: Cell::new(0),
         })
     }
 
-    /// How many there are by now.
     pub fn rows(&self) -> usize {
-        self.rows
+        self.rows.get()
+    }
+
+    /// How many of ours say WRONG by now.
+    pub fn wrong(&self) -> usize {
+        self.wrong.get()
     }
 
     /// Stamps, prints and writes one row. One whose note says WRONG has no time, and nothing that follows from it.
-    pub fn add(&mut self, mut row: Row) -> Result<()> {
-        if row.note.starts_with("WRONG") {
+    pub fn add(&self, mut row: Row) -> Result<()> {
+        if row.note.starts_with(WRONG) {
             row.ms = f64::NAN;
             (row.ms_warm, row.gflops, row.gbps, row.limit_fraction) = (None, None, None, None);
+            let ours = row.engine == OURS;
+            self.wrong.set(self.wrong.get() + usize::from(ours));
         }
         row.date.clone_from(&self.stamp.date);
         row.commit.clone_from(&self.stamp.commit);
         row.gpu.clone_from(&self.stamp.gpu);
         row.driver.clone_from(&self.stamp.driver);
         println!("{}", line(&row));
-        self.rows += 1;
-        if let Some(file) = &mut self.file {
+        self.rows.set(self.rows.get() + 1);
+        if let Some(file) = &self.file {
+            let mut file = file.borrow_mut();
             file.serialize(&row).map_err(|e| format!("record: {e}"))?;
             file.flush().map_err(|e| format!("record: {e}"))?;
         }
@@ -143,7 +161,7 @@ pub fn is_of_this_commit(path: &Path) -> bool {
     let commit = commit();
     let rows: Vec<csv::StringRecord> = reader.records().filter_map(|row| row.ok()).collect();
     let own = rows.iter().all(|row| row.get(column) == Some(&commit));
-    let wrong = |row: &csv::StringRecord| row.iter().any(|field| field.starts_with("WRONG"));
+    let wrong = |row: &csv::StringRecord| row.iter().any(|field| field.starts_with(WRONG));
     !rows.is_empty() && own && !commit.ends_with("-dirty") && !rows.iter().any(wrong)
 }
 
@@ -209,30 +227,110 @@ impl Limits {
 }
 
 impl Row {
-    /// A row of a sparse product with everything that follows from the time.
-    pub fn product(
-        problem: &Problem,
-        n: usize,
-        dtype: Dtype,
-        ms: f64,
-        warm: f64,
-        limits: &Limits,
+    /// A row of an operation on `[m, k, n]`, of which A has so many entries.
+    pub fn new(
+        op: &str,
+        workload: impl Into<String>,
+        [m, k, n]: [usize; 3],
+        nnz: usize,
+        dtype: impl Display,
     ) -> Self {
-        let (m, k, nnz) = problem.extents();
         Self {
-            op: problem.op.into(),
-            workload: problem.workload.clone(),
+            op: op.into(),
+            workload: workload.into(),
             m,
             k,
             n,
             nnz,
             dtype: dtype.to_string(),
-            ms,
-            ms_warm: Some(warm),
-            gflops: Some(2.0 * nnz as f64 * n as f64 / ms / 1e6),
-            gbps: Some(problem.bytes(n, dtype) / ms / 1e6),
-            limit_fraction: Some(limits.floor_ms(problem, n, dtype) / ms),
             ..Self::default()
+        }
+    }
+
+    /// A row of a product with `n` columns, and everything that follows from the time.
+    pub fn product(problem: &Problem, n: usize, dtype: Dtype, times: &Times) -> Self {
+        let (m, k, nnz) = problem.extents();
+        Self::new(problem.op, &problem.workload, [m, k, n], nnz, dtype)
+            .timed(times)
+            .flops(2.0 * nnz as f64 * n as f64)
+            .bytes(problem.bytes(n, dtype))
+            .limit(Limits::published().floor_ms(problem, n, dtype))
+    }
+
+    pub fn by(self, engine: &str, variant: impl Into<String>) -> Self {
+        Self {
+            engine: engine.into(),
+            variant: variant.into(),
+            ..self
+        }
+    }
+
+    /// What we ran.
+    pub fn ours(self, variant: impl Into<String>) -> Self {
+        self.by(OURS, variant)
+    }
+
+    /// Cold and warm.
+    pub fn timed(self, times: &Times) -> Self {
+        Self {
+            ms: times.cold,
+            ms_warm: Some(times.warm),
+            ..self
+        }
+    }
+
+    /// Operations that the time was for. It has to be there, as for the next two.
+    pub fn flops(self, flops: f64) -> Self {
+        let gflops = Some(flops / self.ms / 1e6);
+        Self { gflops, ..self }
+    }
+
+    /// Bytes that the time was for.
+    pub fn bytes(self, bytes: f64) -> Self {
+        let gbps = Some(bytes / self.ms / 1e6);
+        Self { gbps, ..self }
+    }
+
+    /// Milliseconds that it takes at least.
+    pub fn limit(self, floor_ms: f64) -> Self {
+        let limit_fraction = Some(floor_ms / self.ms);
+        Self {
+            limit_fraction,
+            ..self
+        }
+    }
+
+    /// Milliseconds and bytes of what was built beside A.
+    pub fn prepared(self, ms: impl Into<Option<f64>>, bytes: impl Into<Option<usize>>) -> Self {
+        Self {
+            prepare_ms: ms.into(),
+            prepared_bytes: bytes.into(),
+            ..self
+        }
+    }
+
+    /// Implicit zeros are multiplied.
+    pub fn dense(self) -> Self {
+        let zeros = "dense".into();
+        Self { zeros, ..self }
+    }
+
+    /// Implicit zeros are left out.
+    pub fn strict(self) -> Self {
+        let zeros = "strict".into();
+        Self { zeros, ..self }
+    }
+
+    pub fn note(self, note: impl Into<String>) -> Self {
+        let note = note.into();
+        Self { note, ..self }
+    }
+
+    /// A note that says WRONG where the result is.
+    pub fn judged(self, right: bool, note: impl Display) -> Self {
+        match right {
+            true => self.note(note.to_string()),
+            false => self.note(format!("{WRONG}: {note}")),
         }
     }
 }

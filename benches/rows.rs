@@ -9,13 +9,12 @@ mod sampled;
 mod sweep;
 
 use crate::Arguments;
-use crate::device::{Gpu, Result, check};
-use crate::ours::text;
-use crate::timing::{Effort, measure};
+use crate::device::{Gpu, Reason, Result, check};
+use crate::timing::{Effort, Times, measure};
 use cudarc::driver::sys;
 use einsparse::formats::Dense;
 use einsparse::registry::{Dtype, Scalar, find, kernels};
-use einsparse::{Choice, Context, Operand, Options, SparseTensor, Stream, Tensor};
+use einsparse::{Choice, Context, Error, Operand, Options, SparseTensor, Stream, Tensor};
 use rayon::prelude::*;
 use serde::Serialize;
 use std::cell::RefCell;
@@ -69,12 +68,62 @@ struct Made<'m> {
     run: Box<dyn FnMut() -> Result<()> + 'm>,
 }
 
+impl<'m> Made<'m> {
+    /// A plan's choice.
+    fn chosen(
+        choice: &Choice,
+        variant: &'static str,
+        run: impl FnMut() -> Result<(), Error> + 'm,
+    ) -> Self {
+        let candidates: Vec<_> = choice
+            .candidates
+            .iter()
+            .map(|c| (c.name, c.cost.us))
+            .collect();
+        let taken = match variant {
+            "cpu" => candidates.first().map_or("cpu", |c| c.0),
+            name => name,
+        };
+        Self {
+            candidates,
+            ..Self::alone(taken, run)
+        }
+    }
+
+    /// An operator that has no other candidates.
+    fn alone(variant: &'static str, mut run: impl FnMut() -> Result<(), Error> + 'm) -> Self {
+        Self {
+            taken: vec![variant],
+            candidates: Vec::new(),
+            run: Box::new(move || Ok(run()?)),
+        }
+    }
+}
+
 /// Where results come, and how they are told apart.
 struct Output<'o> {
     poison: Box<dyn Fn() -> Result<()> + 'o>,
     read: Box<dyn Fn() -> Result<Vec<f64>> + 'o>,
     /// Largest relative difference of two rows in the Frobenius norm.
     tolerance: f64,
+}
+
+impl Output<'_> {
+    /// Runs once, then times; with the distance from what the first one gave.
+    fn run(
+        &self,
+        gpu: &Gpu,
+        mut made: Made<'_>,
+        truth: &mut Option<Vec<f64>>,
+    ) -> Result<(Times, f64)> {
+        (self.poison)()?;
+        (made.run)()?;
+        gpu.wait()?;
+        let found = (self.read)()?;
+        let off = truth.as_ref().map_or(0.0, |truth| distance(truth, &found));
+        truth.get_or_insert(found);
+        Ok((measure(gpu, EFFORT, &mut made.run)?, off))
+    }
 }
 
 /// What all cases share.
@@ -93,7 +142,7 @@ struct Rows<'a> {
 /// Measures this part of all cases.
 pub fn run(gpu: Option<&Gpu>, arguments: &Arguments) -> Result<bool> {
     let context = match gpu {
-        Some(_) => Context::cuda(0).map_err(text)?,
+        Some(_) => Context::cuda(0)?,
         None => Context::cpu(),
     };
     let file = arguments.out.as_deref().map(csv::Writer::from_path);
@@ -101,7 +150,7 @@ pub fn run(gpu: Option<&Gpu>, arguments: &Arguments) -> Result<bool> {
         gpu,
         context,
         arguments,
-        file: file.transpose().map_err(text)?,
+        file: file.transpose()?,
         deadline: arguments
             .seconds
             .map(|s| Instant::now() + Duration::from_secs(s)),
@@ -185,7 +234,7 @@ impl Rows<'_> {
             self.lines - lines
         );
         match &mut self.file {
-            Some(file) => file.flush().map_err(text),
+            Some(file) => Ok(file.flush()?),
             None => Ok(()),
         }
     }
@@ -193,7 +242,7 @@ impl Rows<'_> {
     fn line(&mut self, line: &Line<'_>) -> Result<()> {
         self.lines += 1;
         match &mut self.file {
-            Some(file) => file.serialize(line).map_err(text),
+            Some(file) => Ok(file.serialize(line)?),
             None => Ok(()),
         }
     }
@@ -212,7 +261,7 @@ impl Rows<'_> {
         self.cases += 1;
         let auto = match make(None) {
             Ok(auto) => auto,
-            Err(reason) => return self.refused([operation, case], &reason),
+            Err(reason) => return self.refused([operation, case], reason),
         };
         let first = auto.candidates.first().map(|c| c.1);
         let mut names = auto.candidates.clone();
@@ -239,10 +288,9 @@ impl Rows<'_> {
             let hopeless =
                 predicted > HOPELESS.1 && first.is_some_and(|us| predicted > us * HOPELESS.0);
             let (Some(gpu), false) = (self.gpu, hopeless) else {
-                line.outcome = if hopeless {
-                    "left out: hopeless"
-                } else {
-                    "predicted"
+                line.outcome = match hopeless {
+                    true => "left out: hopeless",
+                    false => "predicted",
                 };
                 self.line(&line)?;
                 continue;
@@ -251,18 +299,8 @@ impl Rows<'_> {
                 Some(auto) if chosen => Ok(auto),
                 _ => make(Some(name)),
             };
-            let outcome = made.and_then(|mut made| {
-                (output.poison)()?;
-                (made.run)()?;
-                gpu.wait()?;
-                let found = (output.read)()?;
-                let off = truth.as_ref().map_or(0.0, |truth| distance(truth, &found));
-                truth.get_or_insert(found);
-                let times = measure(gpu, EFFORT, &mut made.run)?;
-                Ok((times, off))
-            });
             let said;
-            match outcome {
+            match made.and_then(|made| output.run(gpu, made, &mut truth)) {
                 Ok((times, off)) => {
                     line.cold_us = Some(times.cold * 1e3);
                     line.warm_us = Some(times.warm * 1e3);
@@ -276,7 +314,7 @@ impl Rows<'_> {
                     }
                 }
                 Err(reason) => {
-                    said = reason;
+                    said = reason.to_string();
                     line.outcome = &said;
                 }
             }
@@ -305,13 +343,11 @@ impl Rows<'_> {
                 variant: variant.map(str::to_owned).or(options.variant.clone()),
                 ..options.clone()
             };
-            context
-                .plan_into::<T, Out>(expression, operands, &options)
-                .map_err(text)
+            context.plan_into::<T, Out>(expression, operands, &options)
         };
         let first = match planned(None) {
             Ok(plan) => plan,
-            Err(reason) => return self.refused(label, &reason),
+            Err(reason) => return self.refused(label, reason),
         };
         let shape = first.out_shape().to_vec();
         let first = RefCell::new(Some(first));
@@ -319,13 +355,13 @@ impl Rows<'_> {
         let out = match (self.gpu, given) {
             // Strided as the one that is planned with.
             (Some(_), Some((_, Operand::Dense(like)))) => {
-                let zeros = Dense::zeros(shape.clone()).map_err(text)?;
+                let zeros = Dense::zeros(shape.clone())?;
                 context.upload_strided(&zeros, like.leading(), Out::ZERO)
             }
             (Some(_), _) => context.zeros::<Out>(&shape),
             (None, _) => context.zeros::<Out>(&[1]),
         };
-        let out = RefCell::new(out.map_err(text)?);
+        let out = RefCell::new(out?);
         let bound: Vec<_> = operands
             .iter()
             .filter(|(name, o)| *name != "C" && !matches!(o, Operand::Index(..)))
@@ -334,17 +370,10 @@ impl Rows<'_> {
         let make = |variant: Option<&str>| {
             let known = first.borrow_mut().take().filter(|_| variant.is_none());
             let plan = known.map_or_else(|| planned(variant), Ok)?;
-            let candidates = of_choice(plan.choice());
-            let taken = match plan.variant() {
-                "cpu" => candidates.first().map_or("cpu", |c| c.0),
-                name => name,
-            };
+            let (choice, taken) = (plan.choice().clone(), plan.variant());
             let (out, stream, bound) = (&out, &stream, &bound);
-            Ok(Made {
-                taken: vec![taken],
-                candidates,
-                run: Box::new(move || plan.run(bound, &mut out.borrow_mut(), stream).map_err(text)),
-            })
+            let run = move || plan.run(bound, &mut out.borrow_mut(), stream);
+            Ok(Made::chosen(&choice, taken, run))
         };
         // What is added to starts at zero.
         let start = if expression.contains("+=") { 0 } else { NAN };
@@ -357,13 +386,13 @@ impl Rows<'_> {
         match self.gpu {
             // SAFETY: the bench's stream belongs to the primary context and outlives every case.
             Some(gpu) => Ok(unsafe { Stream::from_raw(gpu.stream.cast()) }),
-            None => self.context.stream().map_err(text),
+            None => Ok(self.context.stream()?),
         }
     }
 
-    fn refused(&mut self, [operation, case]: [&str; 2], reason: &str) -> Result<()> {
+    fn refused(&mut self, [operation, case]: [&str; 2], reason: impl Into<Reason>) -> Result<()> {
         self.cases += 1;
-        let reason: String = reason.chars().take(200).collect();
+        let reason: String = reason.into().to_string().chars().take(200).collect();
         self.line(&Line {
             outcome: &reason,
             ..Line::new(operation, case)
@@ -408,7 +437,7 @@ impl Rows<'_> {
                 if elements(&out) > COMPARED {
                     return Ok(Vec::new());
                 }
-                let dense = out.to_dense().map_err(text)?;
+                let dense = out.to_dense()?;
                 Ok(dense.values().iter().map(|x| x.to_f64()).collect())
             }),
             tolerance: tolerance(T::DTYPE, Out::DTYPE),
@@ -424,7 +453,7 @@ impl Rows<'_> {
             poison: Box::new(|| Ok(())),
             read: Box::new(move || {
                 let out = out.borrow();
-                let host = out.to_host().map_err(text)?;
+                let host = out.to_host()?;
                 let values = host.values();
                 if values.len() > COMPARED {
                     return Ok(Vec::new());
@@ -437,19 +466,26 @@ impl Rows<'_> {
 
     /// Values from a short table, on the device; without a GPU zeros, of which only the shape counts.
     fn dense<T: Scalar>(&self, shape: &[usize]) -> Result<Tensor<T>> {
-        let dense = Dense::new(shape.to_vec(), values(shape.iter().product(), 77));
-        self.context
-            .upload_dense(&dense.map_err(text)?)
-            .map_err(text)
+        let dense = Dense::new(shape.to_vec(), values(shape.iter().product(), 77))?;
+        Ok(self.context.upload_dense(&dense)?)
     }
 
     /// The same with this distance between rows.
     fn strided<T: Scalar>(&self, shape: &[usize], leading: usize) -> Result<Tensor<T>> {
-        let dense = Dense::new(shape.to_vec(), values(shape.iter().product(), 77));
-        let dense = dense.map_err(text)?;
-        self.context
-            .upload_strided(&dense, leading, T::ZERO)
-            .map_err(text)
+        let dense = Dense::new(shape.to_vec(), values(shape.iter().product(), 77))?;
+        Ok(self.context.upload_strided(&dense, leading, T::ZERO)?)
+    }
+
+    /// A product of A and B.
+    fn product<'o, T: Scalar, Out: Scalar>(
+        &mut self,
+        (operation, case): (&str, String),
+        expression: &str,
+        (a, b): (impl Into<Operand<'o, T>>, &'o Tensor<T>),
+        options: &Options,
+    ) -> Result<()> {
+        let operands = [("A", a.into()), ("B", b.into())];
+        self.plan::<T, Out>([operation, &case], expression, &operands, options, &[])
     }
 }
 
@@ -475,12 +511,6 @@ fn fill(stream: Option<sys::CUstream>, address: Option<u64>, bytes: usize, byte:
     // SAFETY: the range is that of a tensor which the caller holds.
     let status = unsafe { sys::cuMemsetD8Async(address, byte, bytes, stream) };
     check(status, "cuMemsetD8Async")
-}
-
-/// Names and predictions of a choice.
-fn of_choice(choice: &Choice) -> Vec<(&'static str, f64)> {
-    let all = choice.candidates.iter();
-    all.map(|c| (c.name, c.cost.us)).collect()
 }
 
 /// Numbers that are no integers, in -1 .. 1; integers of four bits.

@@ -1,44 +1,33 @@
 //! The GPU part: every selected workload x element type x N, every engine on the same buffers.
 
-use crate::Arguments;
-use crate::case::{Case, Engine, Operands, Prepared, Values};
+use crate::bench::Place;
+use crate::case::{Case, Engine, Operands, Prepared, Tables, Values};
 use crate::check::{Reference, Verdict};
-use crate::device::{Gpu, Result};
+use crate::device::{Result, or_said};
 use crate::ours;
 use crate::peers::cublas::CuBlas;
 use crate::peers::cusparse::CuSparse;
 use crate::peers::cusparselt::CuSparseLt;
-use crate::problems::{Problem, Workload};
-use crate::record::{Limits, Recorder, Row};
-use crate::timing::{Effort, Times, measure};
+use crate::problems::{Dtype, Problem, Workload};
+use crate::record::Row;
+use crate::timing::Times;
 
-/// What a sweep counted.
 #[derive(Default)]
 pub struct Tally {
-    /// Cases measured.
     pub cases: usize,
     /// Results of ours that are wrong, and failures of ours.
     pub faults: usize,
 }
 
-/// Runs the tables.
-pub fn run(
-    gpu: &Gpu,
-    arguments: &Arguments,
-    workloads: &[Workload],
-    recorder: &mut Recorder,
-) -> Result<Tally> {
-    let (mut engines, faults) = open(gpu, arguments);
-    engines.retain(|e| arguments.wants_engine(e.name()));
+pub fn run(place: &Place<'_>, workloads: &[Workload]) -> Result<Tally> {
+    let (mut engines, faults) = open(place);
+    engines.retain(|e| place.arguments.wants_engine(e.name()));
     let mut sweep = Sweep {
-        gpu,
-        effort: arguments.effort(),
-        limits: Limits::published(),
+        place,
         engines,
-        recorder,
         tally: Tally { cases: 0, faults },
     };
-    let mut tables: Vec<Values> = Vec::new();
+    let mut tables = Tables::default();
     for workload in workloads {
         let problem = match Problem::load(workload) {
             Ok(problem) => problem,
@@ -47,13 +36,9 @@ pub fn run(
                 continue;
             }
         };
-        for dtype in arguments.dtypes(workload) {
-            let known = tables.iter().position(|t| t.dtype == dtype);
-            let known = known.unwrap_or_else(|| {
-                tables.push(Values::new(dtype));
-                tables.len() - 1
-            });
-            if let Err(reason) = sweep.workload(&problem, &tables[known], &arguments.ns(workload)) {
+        let ns = place.arguments.ns(workload.ns);
+        for dtype in place.arguments.dtypes(workload.dtypes) {
+            if let Err(reason) = sweep.workload(&problem, tables.of(dtype), &ns) {
                 println!("left out: {} {dtype}: {reason}", workload.name);
             }
         }
@@ -61,54 +46,62 @@ pub fn run(
     Ok(sweep.tally)
 }
 
+/// Measures every workload and element type by itself; what `measure` returns are wrong results of ours.
+pub fn each(
+    place: &Place<'_>,
+    workloads: &[Workload],
+    mut measure: impl FnMut(&Problem, Dtype) -> Result<usize>,
+) -> Result<Tally> {
+    let mut tally = Tally::default();
+    for workload in workloads {
+        let problem = Problem::load(workload)?;
+        for dtype in place.arguments.dtypes(workload.dtypes) {
+            tally.cases += 1;
+            tally.faults += measure(&problem, dtype).unwrap_or_else(|reason| {
+                println!("{} on {} {dtype}: {reason}", workload.op, workload.name);
+                1
+            });
+        }
+    }
+    Ok(tally)
+}
+
 /// The engines that open, and how many of ours did not; the others are named in one line each.
-fn open(gpu: &Gpu, arguments: &Arguments) -> (Vec<Box<dyn Engine>>, usize) {
+fn open(place: &Place<'_>) -> (Vec<Box<dyn Engine>>, usize) {
+    let (gpu, arguments) = (place.gpu, place.arguments);
     let mut all: Vec<Box<dyn Engine>> = Vec::new();
     let mut missing = 0;
     let chosen = &arguments.variant;
     let auto_only = arguments.auto || arguments.quick && chosen.is_empty();
-    match ours::open(auto_only, chosen.clone()) {
-        Ok(engine) => all.push(Box::new(engine)),
-        Err(reason) => {
-            println!("engine einsparse left out: {reason}");
-            missing = usize::from(arguments.wants_engine("einsparse"));
-        }
+    match or_said(ours::open(auto_only, chosen.clone()), "engine einsparse") {
+        Some(engine) => all.push(Box::new(engine)),
+        None => missing = usize::from(arguments.wants_engine("einsparse")),
     }
+    let said = |engine: &dyn Engine, version: i32| println!("{} {version}", engine.name());
     for default in [false, true] {
-        match CuSparse::open(gpu, default) {
-            Ok(engine) => {
-                println!("{} {}", engine.name(), engine.version());
-                all.push(Box::new(engine));
-            }
-            Err(reason) => println!("engine cusparse left out: {reason}"),
+        if let Some(engine) = or_said(CuSparse::open(gpu, default), "engine cusparse") {
+            said(&engine, engine.version());
+            all.push(Box::new(engine));
         }
     }
-    match CuSparseLt::open() {
-        Ok(engine) => all.push(Box::new(engine)),
-        Err(reason) => println!("engine cusparselt left out: {reason}"),
+    if let Some(engine) = or_said(CuSparseLt::open(), "engine cusparselt") {
+        all.push(Box::new(engine));
     }
     for tf32 in [false, true] {
-        match CuBlas::open(gpu, tf32) {
-            Ok(engine) => {
-                println!("{} {}", engine.name(), engine.version());
-                all.push(Box::new(engine));
-            }
-            Err(reason) => println!("engine cublas left out: {reason}"),
+        if let Some(engine) = or_said(CuBlas::open(gpu, tf32), "engine cublas") {
+            said(&engine, engine.version());
+            all.push(Box::new(engine));
         }
     }
     (all, missing)
 }
 
 struct Sweep<'a> {
-    gpu: &'a Gpu,
-    effort: Effort,
-    limits: Limits,
+    place: &'a Place<'a>,
     engines: Vec<Box<dyn Engine>>,
-    recorder: &'a mut Recorder,
     tally: Tally,
 }
 
-/// One timed variant.
 struct Timed {
     variant: String,
     times: Times,
@@ -127,7 +120,7 @@ impl Sweep<'_> {
         let operands = Operands::upload(problem, values, widest)?;
         for &n in ns {
             let case = Case {
-                gpu: self.gpu,
+                gpu: self.place.gpu,
                 problem,
                 values,
                 operands: &operands,
@@ -163,15 +156,14 @@ impl Sweep<'_> {
         }
         for one in timed {
             self.tally.faults += usize::from(!best_only && one.verdict.wrong.is_some());
-            let (cold, warm) = (one.times.cold, one.times.warm);
-            self.recorder.add(Row {
-                engine: name.into(),
-                note: one.describe(),
-                variant: one.variant,
-                prepare_ms: Some(one.prepare_ms),
-                prepared_bytes: Some(one.prepared_bytes),
+            let note = one.describe();
+            let row = Row::product(case.problem, case.n, case.dtype(), &one.times)
+                .by(name, one.variant)
+                .prepared(one.prepare_ms, one.prepared_bytes)
+                .note(note);
+            self.place.add(Row {
                 zeros: one.zeros.into(),
-                ..Row::product(case.problem, case.n, case.dtype(), cold, warm, &self.limits)
+                ..row
             })?;
         }
         Ok(())
@@ -193,11 +185,10 @@ impl Sweep<'_> {
             zeros,
             note,
         } = prepared;
-        case.operands.c.fill(0xff, self.gpu.stream)?;
-        run()?;
-        self.gpu.wait()?;
+        case.operands.c.fill(0xff, case.gpu.stream)?;
+        self.place.once(&mut run)?;
         let verdict = truth.compare(case, engine.tolerance(case.dtype()))?;
-        let times = measure(self.gpu, self.effort, &mut run)?;
+        let times = self.place.measure(run)?;
         Ok(Timed {
             variant: variant.to_owned(),
             times,
@@ -216,28 +207,22 @@ fn best(mut timed: Vec<Timed>) -> Option<Timed> {
     if timed.iter().any(|t| t.verdict.wrong.is_none()) {
         timed.retain(|t| t.verdict.wrong.is_none());
     }
-    let all: Vec<String> = timed
-        .iter()
-        .map(|t| format!("{} {:.4}", t.variant, t.times.cold))
-        .collect();
-    let warmest = timed
-        .iter()
-        .min_by(|a, b| a.times.warm.total_cmp(&b.times.warm))?;
+    let each = timed.iter();
+    let all = each.map(|t| format!("{} {:.4}", t.variant, t.times.cold));
+    let all: Vec<String> = all.collect();
+    let warm = |a: &&Timed, b: &&Timed| a.times.warm.total_cmp(&b.times.warm);
+    let warmest = timed.iter().min_by(warm)?;
     let (warm, by) = (warmest.times.warm, warmest.variant.clone());
-    let mut best = timed
-        .into_iter()
-        .min_by(|a, b| a.times.cold.total_cmp(&b.times.cold))?;
+    let cold = |a: &Timed, b: &Timed| a.times.cold.total_cmp(&b.times.cold);
+    let mut best = timed.into_iter().min_by(cold)?;
     best.times.warm = warm;
     if all.len() > 1 {
-        let other = if by == best.variant {
-            String::new()
-        } else {
-            format!("; warm by {by}")
+        let other = match by == best.variant {
+            true => String::new(),
+            false => format!("; warm by {by}"),
         };
-        best.note = [best.note, format!("{}{other}", all.join(", "))]
-            .join(" ")
-            .trim()
-            .to_owned();
+        let note = format!("{} {}{other}", best.note, all.join(", "));
+        best.note = note.trim().to_owned();
     }
     Some(best)
 }

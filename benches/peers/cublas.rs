@@ -32,11 +32,9 @@ impl Addresses {
 }
 
 fn check(status: sys::cublasStatus_t, call: &str) -> Result<()> {
-    let fine = status == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS;
-    if fine {
-        Ok(())
-    } else {
-        Err(format!("{call}: {status:?}"))
+    match status {
+        sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS => Ok(()),
+        _ => Err(format!("{call}: {status:?}").into()),
     }
 }
 
@@ -70,7 +68,6 @@ impl CuBlas {
         })
     }
 
-    /// Library version, e.g. 130100.
     pub fn version(&self) -> i32 {
         let mut version = 0;
         // SAFETY: out-pointer; the handle is open.

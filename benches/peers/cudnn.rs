@@ -17,11 +17,9 @@ pub struct CuDnn {
 }
 
 fn check(status: sys::cudnnStatus_t, call: &str) -> Result<()> {
-    let fine = status == sys::cudnnStatus_t::CUDNN_STATUS_SUCCESS;
-    if fine {
-        Ok(())
-    } else {
-        Err(format!("{call}: {status:?}"))
+    match status {
+        sys::cudnnStatus_t::CUDNN_STATUS_SUCCESS => Ok(()),
+        _ => Err(format!("{call}: {status:?}").into()),
     }
 }
 
@@ -149,7 +147,6 @@ impl CuDnn {
         unsafe { sys::cudnnGetVersion() }
     }
 
-    /// Queues the convolution.
     pub fn run(&self, [images, weights, output]: [u64; 3]) -> Result<()> {
         let (one, zero) = (1f32, 0f32);
         // SAFETY: device buffers of the described extents; the scalars are read before the call returns.

@@ -3,12 +3,15 @@
 
 use crate::case::{Case, Engine, Prepared};
 use crate::device::{Buffer, Gpu, Result};
-use crate::ours::{by_dtype, text};
+use crate::ours::by_dtype;
 use crate::problems::Dtype;
 use cudarc::cusparse::sys::{self, cusparseSpMMAlg_t as Algorithm};
 use einsparse::formats::{Bsr, Csr, Element, bf16, convert, f16};
 use std::ffi::c_void;
 use std::time::Instant;
+use sys::cusparseIndexBase_t::CUSPARSE_INDEX_BASE_ZERO as ZERO;
+use sys::cusparseIndexType_t::CUSPARSE_INDEX_32I as INDEX;
+use sys::cusparseOrder_t::CUSPARSE_ORDER_ROW as BY_ROWS;
 
 const ALGORITHMS: [(&str, Algorithm); 4] = [
     ("CSR_ALG1", Algorithm::CUSPARSE_SPMM_CSR_ALG1),
@@ -28,131 +31,131 @@ const DEFAULT: (&str, Algorithm) = ("ALG_DEFAULT", Algorithm::CUSPARSE_SPMM_ALG_
 const NO_TRANSPOSE: sys::cusparseOperation_t =
     sys::cusparseOperation_t::CUSPARSE_OPERATION_NON_TRANSPOSE;
 
-/// The best of the algorithms for entries or for blocks, or the default one.
-pub struct CuSparse {
-    handle: sys::cusparseHandle_t,
-    default: bool,
-}
-
 /// A failed call in words.
 pub fn check(status: sys::cusparseStatus_t, call: &str) -> Result<()> {
-    let fine = status == sys::cusparseStatus_t::CUSPARSE_STATUS_SUCCESS;
-    if fine {
-        Ok(())
-    } else {
-        Err(format!("{call}: {status:?}"))
+    match status {
+        sys::cusparseStatus_t::CUSPARSE_STATUS_SUCCESS => Ok(()),
+        _ => Err(format!("{call}: {status:?}").into()),
     }
 }
 
-impl CuSparse {
-    /// Opens the library on the GPU's stream; `default` = what a caller gets who chooses nothing.
-    pub fn open(gpu: &Gpu, default: bool) -> Result<Self> {
+/// The library on the GPU's stream.
+pub struct Handle(pub sys::cusparseHandle_t);
+
+impl Handle {
+    pub fn open(gpu: &Gpu) -> Result<Self> {
         // SAFETY: only tries to open the library.
         if !unsafe { sys::is_culib_present() } {
             return Err("libcusparse does not load (LD_LIBRARY_PATH must name its folder)".into());
         }
-        let mut handle = std::ptr::null_mut();
+        let mut own = Self(std::ptr::null_mut());
         // SAFETY: out-pointer; a context is current.
         unsafe {
-            check(sys::cusparseCreate(&mut handle), "cusparseCreate")?;
-            check(
-                sys::cusparseSetStream(handle, gpu.stream.cast()),
-                "cusparseSetStream",
-            )?;
+            check(sys::cusparseCreate(&mut own.0), "cusparseCreate")?;
+            let stream = gpu.stream.cast();
+            check(sys::cusparseSetStream(own.0, stream), "cusparseSetStream")?;
         }
-        Ok(Self { handle, default })
-    }
-
-    /// Library version, e.g. 12603.
-    pub fn version(&self) -> i32 {
-        let mut version = 0;
-        // SAFETY: out-pointer; the handle is open.
-        unsafe { sys::cusparseGetVersion(self.handle, &mut version) };
-        version
+        Ok(own)
     }
 }
 
-impl Drop for CuSparse {
+impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: created in `open`, destroyed once.
-        unsafe { sys::cusparseDestroy(self.handle) };
+        // SAFETY: null (never created) or created in `open`, destroyed once.
+        unsafe {
+            if !self.0.is_null() {
+                sys::cusparseDestroy(self.0);
+            }
+        }
     }
 }
 
-/// One product: descriptors, scalars and the buffer, kept as long as it is run.
-struct Product {
-    handle: sys::cusparseHandle_t,
-    algorithm: Algorithm,
-    compute: sys::cudaDataType,
-    a: sys::cusparseSpMatDescr_t,
-    b: sys::cusparseDnMatDescr_t,
-    c: sys::cusparseDnMatDescr_t,
-    /// alpha = 1 and beta = 0 in the compute type: both f32 and f64 fit.
-    scalars: [[u8; 8]; 2],
-    buffer: Option<Buffer>,
-    /// Of blocks: the arrays of A, which the case holds entry by entry.
-    blocks: Vec<Buffer>,
-}
+/// A row-major matrix on the device.
+pub struct Full(pub sys::cusparseDnMatDescr_t);
 
-impl Product {
-    fn new(handle: sys::cusparseHandle_t, case: &Case<'_>, algorithm: Algorithm) -> Result<Self> {
-        let (m, k, _) = case.problem.extents();
-        let mut product = Self {
-            handle,
-            algorithm,
-            compute: types(case.dtype()).1,
-            a: std::ptr::null_mut(),
-            b: std::ptr::null_mut(),
-            c: std::ptr::null_mut(),
-            scalars: scalars(case.dtype()),
-            buffer: None,
-            blocks: Vec::new(),
+impl Full {
+    /// Of these extents; the buffer outlives the descriptor.
+    pub fn new(
+        rows: usize,
+        columns: usize,
+        buffer: &Buffer,
+        kind: sys::cudaDataType,
+    ) -> Result<Self> {
+        let mut own = Self(std::ptr::null_mut());
+        let (rows, columns) = (rows as i64, columns as i64);
+        // SAFETY: the buffer holds rows x columns elements and outlives the descriptor.
+        let status = unsafe {
+            let to = &mut own.0;
+            sys::cusparseCreateDnMat(to, rows, columns, columns, at(buffer), kind, BY_ROWS)
         };
-        match case.problem.block {
-            Some(edge) => product.describe_blocks(case, edge)?,
-            None => product.describe_a(case)?,
-        }
-        describe_dense(&mut product.b, k, case, &case.operands.b)?;
-        describe_dense(&mut product.c, m, case, &case.operands.c)?;
-        Ok(product)
+        check(status, "cusparseCreateDnMat")?;
+        Ok(own)
     }
+}
 
-    /// COO for the algorithm that takes it, else CSR; the same arrays.
-    fn describe_a(&mut self, case: &Case<'_>) -> Result<()> {
-        let (m, k, nnz) = case.problem.extents();
-        let (m, k, nnz) = (m as i64, k as i64, nnz as i64);
-        let value = types(case.dtype()).0;
-        let index = sys::cusparseIndexType_t::CUSPARSE_INDEX_32I;
-        let base = sys::cusparseIndexBase_t::CUSPARSE_INDEX_BASE_ZERO;
-        let operands = case.operands;
-        let (rows, columns) = (at(&operands.rows), at(&operands.columns));
-        let (offsets, values, a) = (at(&operands.offsets), at(&operands.values), &mut self.a);
-        if self.algorithm == Algorithm::CUSPARSE_SPMM_COO_ALG4 {
-            // SAFETY: the device arrays hold nnz elements each and outlive the descriptor.
-            let status = unsafe {
-                sys::cusparseCreateCoo(a, m, k, nnz, rows, columns, values, index, base, value)
-            };
-            return check(status, "cusparseCreateCoo");
+impl Drop for Full {
+    fn drop(&mut self) {
+        // SAFETY: null (never created) or created in `new` and destroyed once.
+        unsafe {
+            if !self.0.is_null() {
+                sys::cusparseDestroyDnMat(self.0.cast_const());
+            }
         }
-        // SAFETY: as above; the offsets are m + 1.
+    }
+}
+
+/// A sparse matrix on the device, of arrays that outlive the descriptor.
+pub struct Sparse(pub sys::cusparseSpMatDescr_t);
+
+impl Sparse {
+    /// Offsets, columns and values of `nnz` entries.
+    pub fn csr(
+        [m, k]: [usize; 2],
+        nnz: usize,
+        arrays: [&Buffer; 3],
+        kind: sys::cudaDataType,
+    ) -> Result<Self> {
+        let mut own = Self(std::ptr::null_mut());
+        let [offsets, columns, values] = arrays.map(at);
+        let (a, m, k, nnz) = (&mut own.0, m as i64, k as i64, nnz as i64);
+        // SAFETY: the device arrays hold m + 1 offsets and nnz columns and values.
         let status = unsafe {
             sys::cusparseCreateCsr(
-                a, m, k, nnz, offsets, columns, values, index, index, base, value,
+                a, m, k, nnz, offsets, columns, values, INDEX, INDEX, ZERO, kind,
             )
         };
-        check(status, "cusparseCreateCsr")
+        check(status, "cusparseCreateCsr")?;
+        Ok(own)
     }
 
-    /// BSR or Blocked-ELL, made of the case's entries.
-    fn describe_blocks(&mut self, case: &Case<'_>, edge: usize) -> Result<()> {
-        let (m, k, nnz) = case.problem.extents();
-        let (rows, cols) = ((m / edge) as i64, (k / edge) as i64);
+    /// A of a case: COO for the algorithm that takes it, else CSR; the same arrays.
+    fn entries(case: &Case<'_>, algorithm: Algorithm) -> Result<Self> {
+        let ((m, k, nnz), from) = (case.problem.extents(), case.operands);
         let value = types(case.dtype()).0;
-        let ell = self.algorithm == Algorithm::CUSPARSE_SPMM_BLOCKED_ELL_ALG1;
+        if algorithm != Algorithm::CUSPARSE_SPMM_COO_ALG4 {
+            let arrays = [&from.offsets, &from.columns, &from.values];
+            return Self::csr([m, k], nnz, arrays, value);
+        }
+        let mut own = Self(std::ptr::null_mut());
+        let [rows, columns, values] = [&from.rows, &from.columns, &from.values].map(at);
+        let (a, m, k, nnz) = (&mut own.0, m as i64, k as i64, nnz as i64);
+        // SAFETY: the device arrays hold nnz elements each.
+        let status = unsafe {
+            sys::cusparseCreateCoo(a, m, k, nnz, rows, columns, values, INDEX, ZERO, value)
+        };
+        check(status, "cusparseCreateCoo")?;
+        Ok(own)
+    }
+
+    /// BSR or Blocked-ELL, made of the case's entries, with the arrays.
+    fn blocks(case: &Case<'_>, edge: usize, algorithm: Algorithm) -> Result<(Self, Vec<Buffer>)> {
+        let (m, k, nnz) = case.problem.extents();
+        let value = types(case.dtype()).0;
+        let ell = algorithm == Algorithm::CUSPARSE_SPMM_BLOCKED_ELL_ALG1;
         let (arrays, widest, count) = by_dtype!(case.dtype(), T => {
             let entries = case.values.entries::<T>(nnz);
-            let csr = Csr::new(case.problem.pattern.clone(), entries).map_err(text)?;
-            let blocks = convert::csr_to_bsr(&csr, (edge, edge)).map_err(text)?;
+            let csr = Csr::new(case.problem.pattern.clone(), entries)?;
+            let blocks = convert::csr_to_bsr(&csr, (edge, edge))?;
             let widest = widest(blocks.pattern().offsets());
             let arrays = match ell {
                 true => ell_arrays(&blocks, widest)?,
@@ -160,128 +163,145 @@ impl Product {
             };
             (arrays, widest, blocks.pattern().columns().len())
         });
-        self.blocks = arrays;
-        let index = sys::cusparseIndexType_t::CUSPARSE_INDEX_32I;
-        let base = sys::cusparseIndexBase_t::CUSPARSE_INDEX_BASE_ZERO;
-        let order = sys::cusparseOrder_t::CUSPARSE_ORDER_ROW;
-        let (block, width) = (edge as i64, (widest * edge) as i64);
-        match self.blocks.as_slice() {
-            // SAFETY: the arrays belong to this product, and were made with these extents.
-            [columns, values] => check(
-                unsafe {
+        let mut own = Self(std::ptr::null_mut());
+        let (block, a) = (edge as i64, &mut own.0);
+        match arrays.as_slice() {
+            [columns, values] => {
+                let (m, k, width) = (m as i64, k as i64, (widest * edge) as i64);
+                let (columns, values) = (at(columns), at(values));
+                // SAFETY: the arrays are returned with the descriptor, and were made with these extents.
+                let status = unsafe {
                     sys::cusparseCreateBlockedEll(
-                        &mut self.a,
-                        m as i64,
-                        k as i64,
-                        block,
-                        width,
-                        at(columns),
-                        at(values),
-                        index,
-                        base,
-                        value,
+                        a, m, k, block, width, columns, values, INDEX, ZERO, value,
                     )
-                },
-                "cusparseCreateBlockedEll",
-            ),
-            // SAFETY: as above.
-            [offsets, columns, values] => check(
-                unsafe {
+                };
+                check(status, "cusparseCreateBlockedEll")?;
+            }
+            [offsets, columns, values] => {
+                let (rows, cols, count) = ((m / edge) as i64, (k / edge) as i64, count as i64);
+                let [offsets, columns, values] = [offsets, columns, values].map(at);
+                // SAFETY: as above.
+                let status = unsafe {
                     sys::cusparseCreateBsr(
-                        &mut self.a,
-                        rows,
-                        cols,
-                        count as i64,
-                        block,
-                        block,
-                        at(offsets),
-                        at(columns),
-                        at(values),
-                        index,
-                        index,
-                        base,
-                        value,
-                        order,
+                        a, rows, cols, count, block, block, offsets, columns, values, INDEX, INDEX,
+                        ZERO, value, BY_ROWS,
                     )
-                },
-                "cusparseCreateBsr",
-            ),
-            _ => Err("blocks have two or three arrays".into()),
+                };
+                check(status, "cusparseCreateBsr")?;
+            }
+            _ => return Err("blocks have two or three arrays".into()),
+        }
+        Ok((own, arrays))
+    }
+}
+
+impl Drop for Sparse {
+    fn drop(&mut self) {
+        // SAFETY: null (never created) or created above and destroyed once.
+        unsafe {
+            if !self.0.is_null() {
+                sys::cusparseDestroySpMat(self.0.cast_const());
+            }
         }
     }
+}
 
-    fn alpha_beta(&self) -> (*const c_void, *const c_void) {
-        (
-            self.scalars[0].as_ptr().cast(),
-            self.scalars[1].as_ptr().cast(),
-        )
-    }
+/// One SpMM: descriptors, scalars and the buffer, kept as long as it is run.
+pub struct Spmm {
+    pub handle: sys::cusparseHandle_t,
+    pub algorithm: Algorithm,
+    pub compute: sys::cudaDataType,
+    pub a: Sparse,
+    pub b: Full,
+    pub c: Full,
+    /// alpha = 1 and beta = 0 in the compute type, which takes at most eight bytes.
+    pub scalars: [[u8; 8]; 2],
+    pub buffer: Option<Buffer>,
+}
 
-    fn work(&self) -> *mut c_void {
-        self.buffer
-            .as_ref()
-            .map_or(std::ptr::null_mut(), |b| b.ptr as *mut c_void)
-    }
-
+impl Spmm {
     /// Allocates the buffer and preprocesses; true where the algorithm takes a preprocess.
-    fn preprocess(&mut self) -> Result<bool> {
-        let (alpha, beta) = self.alpha_beta();
-        let mut bytes = 0usize;
-        let (h, t, alg) = (self.handle, self.compute, self.algorithm);
+    pub fn preprocess(&mut self) -> Result<bool> {
+        let [alpha, beta] = addresses(&self.scalars);
+        let (h, t, alg, none) = (self.handle, self.compute, self.algorithm, NO_TRANSPOSE);
+        let (a, b, c, mut bytes) = (self.a.0, self.b.0, self.c.0, 0usize);
         // SAFETY: descriptors are complete, scalars are host memory in the compute type.
         let status = unsafe {
-            let (none, size) = (NO_TRANSPOSE, &mut bytes);
-            sys::cusparseSpMM_bufferSize(
-                h, none, none, alpha, self.a, self.b, beta, self.c, t, alg, size,
-            )
+            let size = &mut bytes;
+            sys::cusparseSpMM_bufferSize(h, none, none, alpha, a, b, beta, c, t, alg, size)
         };
         check(status, "cusparseSpMM_bufferSize")?;
-        self.buffer = Some(Buffer::new(bytes)?);
+        let buffer = Buffer::new(bytes)?;
+        let work = at(&buffer);
+        self.buffer = Some(buffer);
         // SAFETY: as above; the buffer has the size asked for and lives as long as the descriptors.
         let status = unsafe {
-            let none = NO_TRANSPOSE;
-            sys::cusparseSpMM_preprocess(
-                h,
-                none,
-                none,
-                alpha,
-                self.a,
-                self.b,
-                beta,
-                self.c,
-                t,
-                alg,
-                self.work(),
-            )
+            sys::cusparseSpMM_preprocess(h, none, none, alpha, a, b, beta, c, t, alg, work)
         };
         Ok(status == sys::cusparseStatus_t::CUSPARSE_STATUS_SUCCESS)
     }
 
-    fn run(&self) -> Result<()> {
-        let (alpha, beta) = self.alpha_beta();
+    pub fn run(&self) -> Result<()> {
+        let [alpha, beta] = addresses(&self.scalars);
         let (h, t, alg, none) = (self.handle, self.compute, self.algorithm, NO_TRANSPOSE);
+        let (a, b, c) = (self.a.0, self.b.0, self.c.0);
+        let work = self.buffer.as_ref().map_or(std::ptr::null_mut(), at);
         // SAFETY: as in `preprocess`.
-        let status = unsafe {
-            sys::cusparseSpMM(
-                h,
-                none,
-                none,
-                alpha,
-                self.a,
-                self.b,
-                beta,
-                self.c,
-                t,
-                alg,
-                self.work(),
-            )
-        };
+        let status =
+            unsafe { sys::cusparseSpMM(h, none, none, alpha, a, b, beta, c, t, alg, work) };
         check(status, "cusparseSpMM")
     }
 }
 
-fn at(buffer: &Buffer) -> *mut c_void {
+/// Where both scalars lie.
+pub fn addresses(scalars: &[[u8; 8]; 2]) -> [*const c_void; 2] {
+    scalars.each_ref().map(|scalar| scalar.as_ptr().cast())
+}
+
+pub fn at(buffer: &Buffer) -> *mut c_void {
     buffer.ptr as *mut c_void
+}
+
+/// The best of the algorithms for entries or for blocks, or the default one.
+pub struct CuSparse {
+    handle: Handle,
+    default: bool,
+}
+
+impl CuSparse {
+    /// Opens the library; `default` = what a caller gets who chooses nothing.
+    pub fn open(gpu: &Gpu, default: bool) -> Result<Self> {
+        let handle = Handle::open(gpu)?;
+        Ok(Self { handle, default })
+    }
+
+    /// Library version, e.g. 12603.
+    pub fn version(&self) -> i32 {
+        let mut version = 0;
+        // SAFETY: out-pointer; the handle is open.
+        unsafe { sys::cusparseGetVersion(self.handle.0, &mut version) };
+        version
+    }
+
+    /// The product of a case, and of blocks the arrays of A, which the case holds entry by entry.
+    fn product(&self, case: &Case<'_>, algorithm: Algorithm) -> Result<(Spmm, Vec<Buffer>)> {
+        let ((m, k, _), (value, compute)) = (case.problem.extents(), types(case.dtype()));
+        let (a, blocks) = match case.problem.block {
+            Some(edge) => Sparse::blocks(case, edge, algorithm)?,
+            None => (Sparse::entries(case, algorithm)?, Vec::new()),
+        };
+        let product = Spmm {
+            handle: self.handle.0,
+            algorithm,
+            compute,
+            a,
+            b: Full::new(k, case.n, &case.operands.b, value)?,
+            c: Full::new(m, case.n, &case.operands.c, value)?,
+            scalars: scalars(case.dtype()),
+            buffer: None,
+        };
+        Ok((product, blocks))
+    }
 }
 
 /// Most blocks in a row.
@@ -325,37 +345,6 @@ fn ell_arrays<T: Element>(blocks: &Bsr<T>, widest: usize) -> Result<Vec<Buffer>>
     ])
 }
 
-/// A row-major matrix of `rows` rows and the case's N columns.
-fn describe_dense(
-    descriptor: &mut sys::cusparseDnMatDescr_t,
-    rows: usize,
-    case: &Case<'_>,
-    buffer: &Buffer,
-) -> Result<()> {
-    let (rows, n, value) = (rows as i64, case.n as i64, types(case.dtype()).0);
-    let order = sys::cusparseOrder_t::CUSPARSE_ORDER_ROW;
-    // SAFETY: the buffer holds rows x n elements and outlives the descriptor.
-    let status =
-        unsafe { sys::cusparseCreateDnMat(descriptor, rows, n, n, at(buffer), value, order) };
-    check(status, "cusparseCreateDnMat")
-}
-
-impl Drop for Product {
-    fn drop(&mut self) {
-        // SAFETY: null (never created) or created in `new` and destroyed once.
-        unsafe {
-            if !self.a.is_null() {
-                sys::cusparseDestroySpMat(self.a.cast_const());
-            }
-            for matrix in [self.b, self.c] {
-                if !matrix.is_null() {
-                    sys::cusparseDestroyDnMat(matrix.cast_const());
-                }
-            }
-        }
-    }
-}
-
 impl Engine for CuSparse {
     fn name(&self) -> &'static str {
         if self.default {
@@ -379,35 +368,32 @@ impl Engine for CuSparse {
     }
 
     fn prepare<'a>(&'a self, case: &Case<'a>, variant: &str) -> Result<Prepared<'a>> {
-        let known = ALGORITHMS
-            .iter()
-            .chain(&BLOCKS)
-            .chain([&DEFAULT])
-            .find(|(name, _)| *name == variant);
+        let mut known = ALGORITHMS.iter().chain(&BLOCKS).chain([&DEFAULT]);
+        let known = known.find(|(name, _)| *name == variant);
         let &(_, algorithm) = known.ok_or_else(|| format!("no cuSPARSE algorithm {variant}"))?;
-        let mut product = Product::new(self.handle, case, algorithm)?;
+        let (mut product, blocks) = self.product(case, algorithm)?;
         case.gpu.wait()?;
         let start = Instant::now();
         let preprocessed = product.preprocess()?;
         case.gpu.wait()?;
         let prepare_ms = start.elapsed().as_secs_f64() * 1e3;
         let prepared_bytes = product.buffer.as_ref().map_or(0, |b| b.bytes);
-        let note = if preprocessed {
-            String::new()
-        } else {
-            "no preprocess".into()
+        let run = move || {
+            let _alive = &blocks;
+            product.run()
         };
-        let run = Box::new(move || product.run());
         Ok(Prepared {
-            run,
+            run: Box::new(run),
             prepare_ms,
             prepared_bytes,
-            zeros: if case.problem.block.is_some() {
-                "dense"
-            } else {
-                "strict"
+            zeros: match case.problem.block {
+                Some(_) => "dense",
+                None => "strict",
             },
-            note,
+            note: match preprocessed {
+                true => String::new(),
+                false => "no preprocess".into(),
+            },
         })
     }
 

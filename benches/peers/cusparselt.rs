@@ -41,7 +41,6 @@ pub struct CuSparseLt {
 }
 
 impl CuSparseLt {
-    /// Opens it.
     pub fn open() -> Result<Self> {
         // SAFETY: NVIDIA's library, whose initialisers do nothing but initialise it.
         let opened = NAMES
@@ -73,7 +72,7 @@ impl CuSparseLt {
         let function = *function.map_err(|e| format!("{name}: {e}"))?;
         match call(function) {
             0 => Ok(()),
-            status => Err(format!("{name}: status {status}")),
+            status => Err(format!("{name}: status {status}").into()),
         }
     }
 

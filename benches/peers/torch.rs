@@ -34,7 +34,7 @@ pub fn measure(what: &str, arguments: &str) -> Vec<(String, Times)> {
 fn row(line: &str) -> Result<(String, Times)> {
     let fields: Vec<&str> = line.split(' ').collect();
     let [name, cold, warm] = fields[..] else {
-        return Err(format!("no row: {line}"));
+        return Err(format!("no row: {line}").into());
     };
     let number = |text: &str| text.parse::<f64>().map_err(|e| format!("{text}: {e}"));
     let times = Times {

@@ -1,26 +1,22 @@
 //! Rows gathered for tensors, the general family, convolutions, sparsity found while running, experts.
 
-use super::products::options;
 use super::{Made, Rows, names, values};
-use crate::conv::voxels;
-use crate::device::Result;
-use crate::dynamic::{EXTENT, sample};
-use crate::ours::{SPMM, by_dtype, text};
-use crate::pit_conv::{IMAGES, LAYERS};
-use crate::problems::{Dtype, SEED};
+use crate::families::gather_gemm::conv::voxels;
+use crate::families::gather_gemm::micro::{EXTENT, sample};
+use crate::families::gather_gemm::pit_conv::{IMAGES, LAYERS};
+use crate::prelude::*;
+use einsparse::Precision;
 use einsparse::dynamic::{
     ConvolutionAxis, ConvolutionOptions, ConvolutionShape, DynamicConvolution, Expected,
     GroupedMatmul, GroupedOptions, Routing, dynamic,
 };
 use einsparse::einsum::Activation;
-use einsparse::formats::{Coo, CooPattern, Csr, Dense, bf16, f16, generate};
+use einsparse::formats::{Coo, CooPattern, generate};
 use einsparse::ops::{
     Aggregate, ConvOptions, EncoderLayer, EncoderOptions, KernelMap, MessagePassing, SampledTensor,
     SparseConv3d, Ttm, mttkrp_text,
 };
 use einsparse::registry::{self, kernels};
-use einsparse::{Operand, Options, Precision, Scalar, SparseTensor, Tensor};
-use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -28,7 +24,6 @@ const FOUR: [Dtype; 4] = [Dtype::F32, Dtype::F64, Dtype::F16, Dtype::Bf16];
 const HALVES: [Dtype; 2] = [Dtype::F16, Dtype::Bf16];
 const COLUMNS: [usize; 11] = [4, 8, 16, 17, 24, 32, 48, 64, 100, 128, 256];
 
-/// Every case.
 pub fn run(rows: &mut Rows<'_>) -> Result<()> {
     for dtype in FOUR {
         by_dtype!(dtype, T => tensors::<T>(rows, dtype))?;
@@ -60,18 +55,16 @@ fn general(dtype: registry::Dtype, factors: usize) -> Vec<&'static str> {
 /// Entries at random places, each once, in lexicographic order.
 fn places(shape: &[usize], entries: usize) -> Result<CooPattern> {
     let mut rng = StdRng::seed_from_u64(SEED);
-    let mut all: Vec<Vec<u32>> = (0..entries)
-        .map(|_| {
-            shape
-                .iter()
-                .map(|&n| rng.random_range(0..n as u32))
-                .collect()
-        })
-        .collect();
+    let mut place = || {
+        let axes = shape.iter().map(|&n| rng.random_range(0..n as u32));
+        axes.collect()
+    };
+    let mut all: Vec<Vec<u32>> = (0..entries).map(|_| place()).collect();
     all.sort_unstable();
     all.dedup();
     let axis = |axis: usize| all.iter().map(|place| place[axis]).collect();
-    CooPattern::new(shape.to_vec(), (0..shape.len()).map(axis).collect()).map_err(text)
+    let coords = (0..shape.len()).map(axis).collect();
+    Ok(CooPattern::new(shape.to_vec(), coords)?)
 }
 
 /// MTTKRP of every mode, TTM, products at the entries.
@@ -87,9 +80,9 @@ fn tensors<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
         rows.group("tensors", name, |rows| {
             let pattern = places(shape, entries)?;
             let count = pattern.coords()[0].len();
-            let host = Coo::new(pattern, values::<T>(count, 0)).map_err(text)?;
-            let tensor = rows.context.upload(host.clone()).map_err(text)?;
-            let sampled = RefCell::new(rows.context.upload(host).map_err(text)?);
+            let host = Coo::new(pattern, values::<T>(count, 0))?;
+            let tensor = rows.context.upload(host.clone())?;
+            let sampled = RefCell::new(rows.context.upload(host)?);
             for n in COLUMNS {
                 let factors: Vec<Tensor<T>> = shape
                     .iter()
@@ -118,7 +111,7 @@ fn mttkrp<T: Scalar>(
     for mode in [0, order - 1] {
         let others: Vec<usize> = (0..order).filter(|&axis| axis != mode).collect();
         let own: Vec<String> = others.iter().map(|axis| format!("F{axis}")).collect();
-        let expression = mttkrp_text(order, mode, &own).map_err(text)?;
+        let expression = mttkrp_text(order, mode, &own)?;
         let mut operands: Vec<(&str, Operand<'_, T>)> = vec![("T", tensor.into())];
         let given = others.iter().map(|&axis| Operand::from(&factors[axis]));
         operands.extend(own.iter().map(String::as_str).zip(given));
@@ -147,27 +140,20 @@ fn ttm<T: Scalar>(
     let n = factors[0].shape()[1];
     let axis = factors.len() - 1;
     let (context, stream) = (rows.context.clone(), rows.stream()?);
-    let first = Ttm::new(&context, tensor, axis, n).map_err(text)?;
-    let out = RefCell::new(context.zeros::<T>(&[first.count(), n]).map_err(text)?);
-    let step = kernels()
-        .iter()
-        .find(|row| row.name == first.variant())
-        .map(|row| row.step);
-    let own = kernels()
-        .iter()
-        .filter(|row| row.module == "mttkrp" && row.dtype == T::DTYPE && Some(row.step) == step);
-    let own: Vec<_> = own.map(|row| row.name).collect();
+    let first = Ttm::new(&context, tensor, axis, n)?;
+    let out = RefCell::new(context.zeros::<T>(&[first.count(), n])?);
+    let step = registry::find(first.variant()).map(|row| row.step);
+    let mut own = names("mttkrp", T::DTYPE);
+    own.retain(|name| registry::find(name).map(|row| row.step) == step);
     let make = |variant: Option<&str>| {
-        let ttm = Ttm::with_variant(&context, tensor, axis, n, variant).map_err(text)?;
+        let ttm = Ttm::with_variant(&context, tensor, axis, n, variant)?;
         let (out, stream) = (&out, &stream);
-        Ok(Made {
-            taken: vec![ttm.variant()],
-            candidates: Vec::new(),
-            run: Box::new(move || {
-                let out = &mut out.borrow_mut();
-                ttm.run(tensor, &factors[axis], out, stream).map_err(text)
-            }),
-        })
+        let taken = ttm.variant();
+        let run = move || {
+            let out = &mut out.borrow_mut();
+            ttm.run(tensor, &factors[axis], out, stream)
+        };
+        Ok(Made::alone(taken, run))
     };
     let output = rows.output::<T, T>(&out);
     rows.case(["ttm", case], &output, &own, &make)
@@ -184,22 +170,50 @@ fn at_entries<T: Scalar>(
     let (context, stream) = (rows.context.clone(), rows.stream()?);
     let all: Vec<&Tensor<T>> = factors.iter().collect();
     let make = |_: Option<&str>| {
-        let op = SampledTensor::new(&context, tensor, n).map_err(text)?;
+        let op = SampledTensor::new(&context, tensor, n)?;
         let (all, stream) = (&all, &stream);
-        Ok(Made {
-            taken: vec![op.variant()],
-            candidates: Vec::new(),
-            run: Box::new(move || {
-                op.run(Some(tensor), all, &mut out.borrow_mut(), stream)
-                    .map_err(text)
-            }),
-        })
+        let taken = op.variant();
+        let run = move || op.run(Some(tensor), all, &mut out.borrow_mut(), stream);
+        Ok(Made::alone(taken, run))
     };
     let output = rows.sparse_output::<T, T>(out);
     rows.case(["sampled_tensor", case], &output, &[], &make)
 }
 
-/// Expressions that no other family has a kernel for, of one to five factors.
+/// Expressions that no other family has a kernel for, and their numbers of factors.
+const CONTRACTIONS: [(usize, &str); 21] = [
+    (1, "O[i,r] = D[i,j,r]"),
+    (1, "O[j,i,r] = D[i,j,r]"),
+    (1, "O[i,j] = D[i,j,r]"),
+    (1, "O[r] = X[i,r]"),
+    (1, "C[TI[p],r] += X[TJ[p],r]"),
+    (2, "C[TI[p],r] += V[p] * X[TJ[p],r]"),
+    (2, "O[i,r] = P[i,k,l] * Q[l,k,r]"),
+    (2, "O[i,j,r] = D[i,j,r] * E[r]"),
+    (2, "O[i] = X[i,r] * Y[i,r]"),
+    (2, "O[r] = X[i,r] * Y[i,r]"),
+    (2, "S[p] = X[TI[p],r] * Y[TJ[p],r]"),
+    (3, "C[TI[p],r] += V[p] * X[TJ[p],r] * Y[TK[p],r]"),
+    (3, "C[TJ[p],r] += V[p] * X[TI[p],r] * Y[TK[p],r]"),
+    (3, "S[p] = V[p] * X[TJ[p],r] * Y[TK[p],r]"),
+    (3, "S[p] = X[TI[p],r] * Y[TJ[p],r] * Z[TK[p],r]"),
+    (3, "O[i,r] = X[i,r] * Y[i,r] * E[r]"),
+    (
+        4,
+        "C[TI[p],r] += V[p] * X[TJ[p],r] * Y[TK[p],r] * Z[TJ[p],r]",
+    ),
+    (4, "S[p] = V[p] * X[TI[p],r] * Y[TJ[p],r] * Z[TK[p],r]"),
+    (4, "C[TI[p],r] += V[p] * X[TJ[p],r] * Y[TK[p],r] * E[r]"),
+    (
+        5,
+        "C[TI[p],r] += V[p] * X[TJ[p],r] * Y[TK[p],r] * Z[TJ[p],r] * E[r]",
+    ),
+    (
+        5,
+        "S[p] = V[p] * X[TI[p],r] * Y[TJ[p],r] * Z[TK[p],r] * E[r]",
+    ),
+];
+
 fn contractions<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
     const ENTRIES: usize = 200_000;
     const EXTENT: usize = 20_000;
@@ -212,73 +226,35 @@ fn contractions<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
             let ti: Vec<u32> = (0..ENTRIES).map(|i| (i / 10) as u32).collect();
             let [tj, tk] = [40, 20].map(|s| (0..ENTRIES).map(|i| at(i, s)).collect::<Vec<_>>());
             let shape = [ENTRIES];
-            let matrix = |rows: &Rows<'_>| rows.dense::<T>(&[EXTENT, n]);
-            let (v, x, y, z) = (
-                rows.dense::<T>(&[ENTRIES])?,
-                matrix(rows)?,
-                matrix(rows)?,
-                matrix(rows)?,
-            );
-            let (p, q) = (
-                rows.dense::<T>(&[64, 32, 32])?,
-                rows.dense::<T>(&[32, 32, n])?,
-            );
-            let (d, e) = (rows.dense::<T>(&[64, 64, n])?, rows.dense::<T>(&[n])?);
-            let all: [(&str, Operand<'_, T>); 12] = [
-                ("V", (&v).into()),
+            let mut dense = Vec::new();
+            for (name, shape) in [
+                ("V", &[ENTRIES][..]),
+                ("X", &[EXTENT, n]),
+                ("Y", &[EXTENT, n]),
+                ("Z", &[EXTENT, n]),
+                ("P", &[64, 32, 32]),
+                ("Q", &[32, 32, n]),
+                ("D", &[64, 64, n]),
+                ("E", &[n]),
+            ] {
+                dense.push((name, rows.dense::<T>(shape)?));
+            }
+            let mut given = dense.iter().map(|(name, tensor)| (*name, tensor.into()));
+            let mut all: Vec<(&str, Operand<'_, T>)> = given.by_ref().take(1).collect();
+            all.extend([
                 ("TI", Operand::Index(&shape, &ti)),
                 ("TJ", Operand::Index(&shape, &tj)),
                 ("TK", Operand::Index(&shape, &tk)),
-                ("X", (&x).into()),
-                ("Y", (&y).into()),
-                ("Z", (&z).into()),
-                ("P", (&p).into()),
-                ("Q", (&q).into()),
-                ("D", (&d).into()),
-                ("E", (&e).into()),
-                ("C", (&x).into()),
-            ];
-            for (factors, expression) in [
-                (1, "O[i,r] = D[i,j,r]"),
-                (1, "O[j,i,r] = D[i,j,r]"),
-                (1, "O[i,j] = D[i,j,r]"),
-                (1, "O[r] = X[i,r]"),
-                (1, "C[TI[p],r] += X[TJ[p],r]"),
-                (2, "C[TI[p],r] += V[p] * X[TJ[p],r]"),
-                (2, "O[i,r] = P[i,k,l] * Q[l,k,r]"),
-                (2, "O[i,j,r] = D[i,j,r] * E[r]"),
-                (2, "O[i] = X[i,r] * Y[i,r]"),
-                (2, "O[r] = X[i,r] * Y[i,r]"),
-                (2, "S[p] = X[TI[p],r] * Y[TJ[p],r]"),
-                (3, "C[TI[p],r] += V[p] * X[TJ[p],r] * Y[TK[p],r]"),
-                (3, "C[TJ[p],r] += V[p] * X[TI[p],r] * Y[TK[p],r]"),
-                (3, "S[p] = V[p] * X[TJ[p],r] * Y[TK[p],r]"),
-                (3, "S[p] = X[TI[p],r] * Y[TJ[p],r] * Z[TK[p],r]"),
-                (3, "O[i,r] = X[i,r] * Y[i,r] * E[r]"),
-                (
-                    4,
-                    "C[TI[p],r] += V[p] * X[TJ[p],r] * Y[TK[p],r] * Z[TJ[p],r]",
-                ),
-                (4, "S[p] = V[p] * X[TI[p],r] * Y[TJ[p],r] * Z[TK[p],r]"),
-                (4, "C[TI[p],r] += V[p] * X[TJ[p],r] * Y[TK[p],r] * E[r]"),
-                (
-                    5,
-                    "C[TI[p],r] += V[p] * X[TJ[p],r] * Y[TK[p],r] * Z[TJ[p],r] * E[r]",
-                ),
-                (
-                    5,
-                    "S[p] = V[p] * X[TI[p],r] * Y[TJ[p],r] * Z[TK[p],r] * E[r]",
-                ),
-            ] {
+            ]);
+            all.extend(given);
+            all.push(("C", (&dense[1].1).into()));
+            for (factors, expression) in CONTRACTIONS {
                 let named = |name: &str| expression.contains(&format!("{name}["));
-                let operands: Vec<_> = all
-                    .iter()
-                    .filter(|(name, _)| match *name {
-                        "C" => expression.starts_with("C["),
-                        name => named(&format!(" {name}")) || named(&format!("[{name}")),
-                    })
-                    .cloned()
-                    .collect();
+                let asked = |(name, _): &&(&str, Operand<'_, T>)| match *name {
+                    "C" => expression.starts_with("C["),
+                    name => named(&format!(" {name}")) || named(&format!("[{name}")),
+                };
+                let operands: Vec<_> = all.iter().filter(asked).cloned().collect();
                 let general = general(T::DTYPE, factors);
                 let case = format!("n{n} {dtype} {expression}");
                 let label = ["einsum", case.as_str()];
@@ -294,24 +270,19 @@ fn contractions<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
 fn messages<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
     let name = &format!("rmat14 {dtype}");
     rows.group("message", name, |rows| {
-        let pattern = generate::rmat(14, 16, SEED).map_err(text)?;
+        let pattern = generate::rmat(14, 16, SEED)?;
         let count = pattern.columns().len();
-        let graph = Csr::new(pattern.clone(), values::<T>(count, 0)).map_err(text)?;
+        let graph = Csr::new(pattern.clone(), values::<T>(count, 0))?;
         for n in [8, 32, 33, 64, 128, 256] {
             let (context, stream) = (rows.context.clone(), rows.stream()?);
             let x = rows.dense::<T>(&[pattern.cols(), n])?;
-            let y = RefCell::new(context.zeros::<T>(&[pattern.rows(), n]).map_err(text)?);
+            let y = RefCell::new(context.zeros::<T>(&[pattern.rows(), n])?);
             let make = |_: Option<&str>| {
-                let layer = MessagePassing::new(&context, graph.clone(), n, Aggregate::Max);
-                let layer = layer.map_err(text)?;
+                let layer = MessagePassing::new(&context, graph.clone(), n, Aggregate::Max)?;
                 let (x, y, stream) = (&x, &y, &stream);
-                Ok(Made {
-                    taken: vec![layer.variant()],
-                    candidates: Vec::new(),
-                    run: Box::new(move || {
-                        layer.forward(x, &mut y.borrow_mut(), stream).map_err(text)
-                    }),
-                })
+                let taken = layer.variant();
+                let run = move || layer.forward(x, &mut y.borrow_mut(), stream);
+                Ok(Made::alone(taken, run))
             };
             let output = rows.output::<T, T>(&y);
             let case = format!("{name} n{n}");
@@ -327,18 +298,14 @@ fn convolutions<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
     rows.group("conv", name, |rows| {
         let (_, voxels) = voxels()?;
         let context = rows.context.clone();
-        let map = KernelMap::submanifold(&context, &voxels, [3; 3]).map_err(text)?;
+        let map = KernelMap::submanifold(&context, &voxels, [3; 3])?;
         let map = Arc::new(map);
-        let precision = options(dtype).precision;
+        let precision = precise(dtype).precision;
         let multiplied = match precision {
             Precision::Tf32 => registry::Dtype::Tf32,
             Precision::Full => T::DTYPE,
         };
-        let own = names("conv", multiplied);
-        let own: Vec<_> = own
-            .into_iter()
-            .chain(names("conv_simt", multiplied))
-            .collect();
+        let own = [names("conv", multiplied), names("conv_simt", multiplied)].concat();
         for [c, m] in [
             [16, 16],
             [32, 32],
@@ -354,23 +321,18 @@ fn convolutions<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
             let stream = rows.stream()?;
             let x = rows.dense::<T>(&[voxels.len(), c])?;
             let w = rows.dense::<T>(&[27, c, m])?;
-            let out = RefCell::new(context.zeros::<T>(&[voxels.len(), m]).map_err(text)?);
+            let out = RefCell::new(context.zeros::<T>(&[voxels.len(), m])?);
             let make = |variant: Option<&str>| {
                 let options = ConvOptions {
                     precision,
                     variant: variant.map(str::to_owned),
                     ..ConvOptions::default()
                 };
-                let conv = SparseConv3d::<T>::new(&map, [c, m], &options).map_err(text)?;
+                let conv = SparseConv3d::<T>::new(&map, [c, m], &options)?;
                 let (x, w, out, stream) = (&x, &w, &out, &stream);
-                Ok(Made {
-                    taken: vec![conv.variant()],
-                    candidates: Vec::new(),
-                    run: Box::new(move || {
-                        conv.run(x, w, None, &mut out.borrow_mut(), stream)
-                            .map_err(text)
-                    }),
-                })
+                let taken = conv.variant();
+                let run = move || conv.run(x, w, None, &mut out.borrow_mut(), stream);
+                Ok(Made::alone(taken, run))
             };
             let output = rows.output::<T, T>(&out);
             let case = format!("{name} {c} to {m}");
@@ -387,26 +349,19 @@ fn found<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
             let name = &format!("micro{height}x{width}-e{empty} {dtype}");
             rows.group("pit", name, |rows| {
                 let (a, _) = sample::<T>((height, width), empty)?;
-                let a = rows.context.upload_dense(&a).map_err(text)?;
+                let a = rows.context.upload_dense(&a)?;
                 let expected = Expected::MicroTiles(1.0 - f64::from(empty) / 100.0);
                 let a_found: Operand<'_, T> = dynamic(&a).expecting(expected).into();
                 for n in [256, 1024, 4096] {
                     let b = rows.dense::<T>(&[EXTENT, n])?;
                     let turned = rows.dense::<T>(&[n, EXTENT])?;
+                    let (a, b) = (("A", a_found.clone()), ("B", (&b).into()));
+                    let turned = ("B", (&turned).into());
                     for (expression, operands) in [
-                        (SPMM, [("A", a_found.clone()), ("B", (&b).into())]),
-                        (
-                            "C[m,n] = A[k,m] * B[k,n]",
-                            [("A", a_found.clone()), ("B", (&b).into())],
-                        ),
-                        (
-                            "C[m,n] = B[m,k] * A[k,n]",
-                            [("B", (&turned).into()), ("A", a_found.clone())],
-                        ),
-                        (
-                            "C[m,n] = B[k,m] * A[k,n]",
-                            [("B", (&b).into()), ("A", a_found.clone())],
-                        ),
+                        (SPMM, [a.clone(), b.clone()]),
+                        ("C[m,n] = A[k,m] * B[k,n]", [a.clone(), b.clone()]),
+                        ("C[m,n] = B[m,k] * A[k,n]", [turned, a.clone()]),
+                        ("C[m,n] = B[k,m] * A[k,n]", [b, a]),
                     ] {
                         let others = match expression {
                             SPMM => names("pit", T::DTYPE),
@@ -414,7 +369,7 @@ fn found<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
                         };
                         let case = format!("{name} n{n} {expression}");
                         let label = ["pit", case.as_str()];
-                        rows.plan::<T, T>(label, expression, &operands, &options(dtype), &others)?;
+                        rows.plan::<T, T>(label, expression, &operands, &precise(dtype), &others)?;
                     }
                 }
                 Ok(())
@@ -447,21 +402,16 @@ fn few<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
                             *value = T::ZERO;
                         }
                     }
-                    let a = Dense::new([m, k], host).map_err(text)?;
-                    let a = rows.context.upload_dense(&a).map_err(text)?;
+                    let a = Dense::new([m, k], host)?;
+                    let a = rows.context.upload_dense(&a)?;
                     let expected = Expected::MicroTiles(1.0 - f64::from(empty) / 100.0);
                     let b = rows.dense::<T>(&[k, n])?;
                     let own = dynamic(&a).expecting(expected);
                     let operands = [("A", own.into()), ("B", (&b).into())];
                     let case = format!("{name} {k}x{n}");
                     let others = names("pit_few", T::DTYPE);
-                    rows.plan::<T, T>(
-                        ["pit_few", &case],
-                        SPMM,
-                        &operands,
-                        &options(dtype),
-                        &others,
-                    )?;
+                    let label = ["pit_few", case.as_str()];
+                    rows.plan::<T, T>(label, SPMM, &operands, &precise(dtype), &others)?;
                 }
                 Ok(())
             })?;
@@ -486,20 +436,18 @@ fn experts<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
         let name = &format!("experts{count}-{tokens}x{top}-{k}x{n} {dtype}");
         rows.group("grouped", name, |rows| {
             let (context, stream) = (rows.context.clone(), rows.stream()?);
-            let mut routing = Routing::new(&context, [tokens, top], count).map_err(text)?;
+            let mut routing = Routing::new(&context, [tokens, top], count)?;
             let chosen = (0..tokens * top).map(|i| (i * 7 % count) as i32).collect();
-            let chosen = Dense::new([tokens, top], chosen).map_err(text)?;
-            let chosen = context.upload_dense(&chosen).map_err(text)?;
-            routing.run(&chosen, &stream).map_err(text)?;
+            let chosen = Dense::new([tokens, top], chosen)?;
+            let chosen = context.upload_dense(&chosen)?;
+            routing.run(&chosen, &stream)?;
             let a = rows.dense::<T>(&[tokens, k])?;
             for transposed in [false, true] {
-                let shape = if transposed {
-                    [count, n, k]
-                } else {
-                    [count, k, n]
-                };
-                let w = rows.dense::<T>(&shape)?;
-                let out = RefCell::new(context.zeros::<T>(&[tokens * top, n]).map_err(text)?);
+                let w = rows.dense::<T>(&match transposed {
+                    true => [count, n, k],
+                    false => [count, k, n],
+                })?;
+                let out = RefCell::new(context.zeros::<T>(&[tokens * top, n])?);
                 let make = |variant: Option<&str>| {
                     let options = GroupedOptions {
                         k,
@@ -509,17 +457,14 @@ fn experts<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
                         activation: Activation::Identity,
                         transposed,
                     };
-                    let product = GroupedMatmul::<T>::with_variant(&routing, options, variant);
-                    let product = product.map_err(text)?;
+                    let product = GroupedMatmul::<T>::with_variant(&routing, options, variant)?;
                     let (a, w, out, stream, routing) = (&a, &w, &out, &stream, &routing);
-                    Ok(Made {
-                        taken: vec![product.variant()],
-                        candidates: Vec::new(),
-                        run: Box::new(move || {
-                            let out = &mut out.borrow_mut();
-                            product.run(routing, a, w, None, out, stream).map_err(text)
-                        }),
-                    })
+                    let taken = product.variant();
+                    let run = move || {
+                        let out = &mut out.borrow_mut();
+                        product.run(routing, a, w, None, out, stream)
+                    };
+                    Ok(Made::alone(taken, run))
                 };
                 let output = rows.output::<T, T>(&out);
                 let case = format!("{name}{}", if transposed { " transposed" } else { "" });
@@ -550,7 +495,7 @@ fn by_rule<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
                         epsilon: 1e-5,
                         expected: Some(expected),
                     };
-                    let layer = EncoderLayer::<T>::new(&rows.context, &options).map_err(text)?;
+                    let layer = EncoderLayer::<T>::new(&rows.context, &options)?;
                     let case = format!("{width}-{hidden} of {expected} {dtype}");
                     rows.chosen(["encoder", &case], &layer.variants())?;
                 }
@@ -571,8 +516,7 @@ fn by_rule<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
                         axis,
                         ..ConvolutionOptions::default()
                     };
-                    let own = DynamicConvolution::<T>::new(&rows.context, shape, options);
-                    let own = own.map_err(text)?;
+                    let own = DynamicConvolution::<T>::new(&rows.context, shape, options)?;
                     let case = format!("{images}x{size}x{width} by {stride} {axis:?} {dtype}");
                     rows.chosen(["pit_conv", &case], &own.variants())?;
                 }

@@ -1,16 +1,14 @@
 //! Products of one sparse or dense matrix with dense ones: the tables' workloads, and widths, orders and formats beside them.
 
 use super::{Rows, values};
-use crate::decode;
-use crate::dense::SHAPES;
-use crate::device::Result;
-use crate::ours::{SPMM, by_dtype, convert, text};
-use crate::problems::{self, Dtype, Problem, SEED, Source, Workload};
+use crate::families::gemm::dense::SHAPES;
+use crate::families::spmm::decode;
+use crate::ours::convert;
+use crate::prelude::*;
+use crate::problems;
 use einsparse::formats::{
-    AnySparse, Bsr, Coo, CooPattern, Csr, CsrPattern, E4m3, E5m2, Format, bf16, f16, generate,
+    AnySparse, Bsr, BsrPattern, Coo, CooPattern, CsrPattern, E4m3, E5m2, Format, generate,
 };
-use einsparse::{Options, Precision, Scalar};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 const GROUPS: Format = Format::GroupCoo {
@@ -18,6 +16,7 @@ const GROUPS: Format = Format::GroupCoo {
     group: None,
 };
 const TURNED: &str = "C[m,n] = A[k,m] * B[k,n]";
+const BY_COLUMNS: &str = "C[m,n] = A[m,k] * B[n,k]";
 /// Of the dense operand, vectors of every size, tiles and their edges.
 const WIDTHS: &[usize] = &[
     1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 100, 128, 130, 192, 256, 320, 512, 768, 1023,
@@ -25,7 +24,6 @@ const WIDTHS: &[usize] = &[
 const ALL: [Dtype; 5] = Dtype::ALL;
 const HALVES: [Dtype; 2] = [Dtype::F16, Dtype::Bf16];
 
-/// Every case of products.
 pub fn run(rows: &mut Rows<'_>) -> Result<()> {
     tables(rows)?;
     for (name, source) in patterns() {
@@ -40,10 +38,10 @@ pub fn run(rows: &mut Rows<'_>) -> Result<()> {
     }
     for dtype in HALVES {
         by_dtype!(dtype, T => bitmaps::<T>(rows, dtype))?;
-        by_dtype!(dtype, T => two_of_four::<T, T>(rows, "C[m,n] = A[m,k] * B[k,n]"))?;
+        by_dtype!(dtype, T => two_of_four::<T, T>(rows, SPMM))?;
     }
-    two_of_four::<i8, i32>(rows, "C[m,n] = A[m,k] * B[n,k]")?;
-    two_of_four::<i8, f16>(rows, "C[m,n] = A[m,k] * B[n,k]")?;
+    two_of_four::<i8, i32>(rows, BY_COLUMNS)?;
+    two_of_four::<i8, f16>(rows, BY_COLUMNS)?;
     narrow::<E4m3, f16>(rows)?;
     narrow::<E5m2, f16>(rows)?;
     narrow::<i8, i32>(rows)?;
@@ -62,39 +60,61 @@ fn patterns() -> Vec<(&'static str, Source)> {
     ]
 }
 
-pub fn options(dtype: Dtype) -> Options {
-    let precision = match dtype {
-        Dtype::Tf32 => Precision::Tf32,
-        _ => Precision::Full,
-    };
-    Options {
-        precision,
-        ..Options::default()
-    }
-}
-
-pub fn load(op: &'static str, name: &str, source: Source) -> Result<Problem> {
-    Problem::load(&Workload {
-        op,
-        name: name.into(),
-        source,
-        ns: &[],
-        dtypes: &[],
-        quick: true,
-    })
-}
-
 pub fn entries_of<T: Scalar>(pattern: &Arc<CsrPattern>) -> Result<AnySparse<T>> {
     let values = values(pattern.columns().len(), 0);
-    Ok(Csr::new(Arc::clone(pattern), values).map_err(text)?.into())
+    Ok(Csr::new(Arc::clone(pattern), values)?.into())
+}
+
+/// The matrix of a source in CSR, on the GPU.
+fn uploaded<T: Scalar>(
+    rows: &Rows<'_>,
+    op: &'static str,
+    name: &str,
+    source: Source,
+) -> Result<SparseTensor<T>> {
+    let problem = Problem::of(op, name, source)?;
+    Ok(rows.context.upload(entries_of::<T>(&problem.pattern)?)?)
+}
+
+/// A times matrices of several widths, which lie by rows, or by columns where the expression says so.
+fn times<T: Scalar, Out: Scalar>(
+    rows: &mut Rows<'_>,
+    (op, name): (&str, &str),
+    (expression, options): (&str, &Options),
+    a: &SparseTensor<T>,
+    ns: &[usize],
+) -> Result<()> {
+    let depth = a.shape()[usize::from(expression != TURNED)];
+    for &n in ns {
+        let b = rows.dense::<T>(&match expression {
+            BY_COLUMNS => [n, depth],
+            _ => [depth, n],
+        })?;
+        let case = format!("{name} n{n}");
+        rows.product::<T, Out>((op, case), expression, (a, &b), options)?;
+    }
+    Ok(())
+}
+
+/// The formats of single entries that kernels read.
+fn formats(dtype: Dtype) -> Vec<Format> {
+    let mut formats = vec![Format::Csr, GROUPS];
+    if dtype == Dtype::F32 {
+        formats.push(Format::SlicedEll);
+    }
+    formats
+}
+
+/// Blocks with values.
+pub fn full<T: Scalar>(pattern: BsrPattern) -> Result<Bsr<T>> {
+    let (bm, bk) = pattern.block();
+    let slots = pattern.columns().len() * bm * bk;
+    Ok(Bsr::new(pattern, values::<T>(slots, 0))?)
 }
 
 /// The tables of `spmm` as the sweep has them, but for the largest graph.
 fn tables(rows: &mut Rows<'_>) -> Result<()> {
-    let folder =
-        std::env::var_os("EINSPARSE_DATA").map_or_else(|| PathBuf::from("data"), PathBuf::from);
-    let data = folder.join("dlmc").is_dir().then_some(folder.as_path());
-    let all = problems::workloads(data);
+    let all = problems::workloads(problems::data().as_deref());
     for workload in all.iter().filter(|w| w.op == "spmm" && w.name != "rmat20") {
         let large = workload.name.contains("1M");
         let (ns, dtypes): (&[usize], &[Dtype]) = match large {
@@ -105,11 +125,8 @@ fn tables(rows: &mut Rows<'_>) -> Result<()> {
             let name = format!("{} {dtype}", workload.name);
             rows.group("spmm", &name, |rows| {
                 let problem = Problem::load(workload)?;
-                let mut formats = vec![Format::Csr, GROUPS];
-                if dtype == Dtype::F32 {
-                    formats.push(Format::SlicedEll);
-                }
-                by_dtype!(dtype, T => entries::<T>(rows, &name, &problem.pattern, dtype, (&formats, ns)))
+                let asked = (&formats(dtype)[..], ns);
+                by_dtype!(dtype, T => entries::<T>(rows, &name, &problem.pattern, dtype, asked))
             })?;
         }
     }
@@ -127,7 +144,7 @@ fn entries<T: Scalar>(
     let csr = entries_of::<T>(pattern)?;
     for &format in formats {
         let a = match convert(&csr, format) {
-            Ok(a) => rows.context.upload(a).map_err(text)?,
+            Ok(a) => rows.context.upload(a)?,
             Err(reason) => {
                 println!("{name} as {format}: {reason}");
                 continue;
@@ -135,9 +152,8 @@ fn entries<T: Scalar>(
         };
         for &n in ns {
             let b = rows.dense::<T>(&[pattern.cols(), n])?;
-            let operands = [("A", (&a).into()), ("B", (&b).into())];
-            let case = format!("{name} n{n} {format}");
-            rows.plan::<T, T>(["spmm", &case], SPMM, &operands, &options(dtype), &[])?;
+            let case = ("spmm", format!("{name} n{n} {format}"));
+            rows.product::<T, T>(case, SPMM, (&a, &b), &precise(dtype))?;
         }
     }
     Ok(())
@@ -146,33 +162,17 @@ fn entries<T: Scalar>(
 fn widths<T: Scalar>(rows: &mut Rows<'_>, name: &str, source: &Source, dtype: Dtype) -> Result<()> {
     let name = &format!("{name} {dtype}");
     rows.group("spmm", name, |rows| {
-        let problem = load("spmm", name, source.clone())?;
-        let mut formats = vec![Format::Csr, GROUPS];
-        if dtype == Dtype::F32 {
-            formats.push(Format::SlicedEll);
-        }
+        let problem = Problem::of("spmm", name, source.clone())?;
         let pattern = &problem.pattern;
-        entries::<T>(rows, name, pattern, dtype, (&formats, WIDTHS))?;
-        entries::<T>(
-            rows,
-            name,
-            pattern,
-            dtype,
-            (&[Format::HybridGroupCoo], &[32, 128]),
-        )?;
+        let hybrid = (&[Format::HybridGroupCoo][..], &[32, 128][..]);
+        entries::<T>(rows, name, pattern, dtype, (&formats(dtype), WIDTHS))?;
+        entries::<T>(rows, name, pattern, dtype, hybrid)?;
         unaligned::<T>(rows, name, pattern, dtype)
     })?;
     rows.group("spmm_t", name, |rows| {
-        let problem = load("spmm_t", name, source.clone())?;
-        let a = entries_of::<T>(&problem.pattern)?;
-        let a = rows.context.upload(a).map_err(text)?;
-        for n in [4, 8, 16, 32, 33, 64, 128, 256, 512] {
-            let b = rows.dense::<T>(&[problem.pattern.rows(), n])?;
-            let operands = [("A", (&a).into()), ("B", (&b).into())];
-            let case = format!("{name} n{n}");
-            rows.plan::<T, T>(["spmm_t", &case], TURNED, &operands, &options(dtype), &[])?;
-        }
-        Ok(())
+        let a = uploaded::<T>(rows, "spmm_t", name, source.clone())?;
+        let ns = [4, 8, 16, 32, 33, 64, 128, 256, 512];
+        times::<T, T>(rows, ("spmm_t", name), (TURNED, &precise(dtype)), &a, &ns)
     })
 }
 
@@ -183,17 +183,14 @@ fn unaligned<T: Scalar>(
     pattern: &Arc<CsrPattern>,
     dtype: Dtype,
 ) -> Result<()> {
-    let a = rows
-        .context
-        .upload(entries_of::<T>(pattern)?)
-        .map_err(text)?;
+    let a = rows.context.upload(entries_of::<T>(pattern)?)?;
     for n in [32, 128, 256] {
         for gap in [1, 2, 4] {
             let b = rows.strided::<T>(&[pattern.cols(), n], n + gap)?;
             let c = rows.strided::<T>(&[pattern.rows(), n], n + gap)?;
             let operands = [("A", (&a).into()), ("B", (&b).into()), ("C", (&c).into())];
             let case = format!("{name} n{n} gap {gap}");
-            rows.plan::<T, T>(["spmm", &case], SPMM, &operands, &options(dtype), &[])?;
+            rows.plan::<T, T>(["spmm", &case], SPMM, &operands, &precise(dtype), &[])?;
         }
     }
     Ok(())
@@ -212,13 +209,10 @@ fn batched<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
     for (items, extent, density) in [(4, 2048, 0.05), (64, 512, 0.02), (64, 64, 0.2)] {
         let name = &format!("batch{items}-{extent}-d{density} {dtype}");
         rows.group("spmm_batched", name, |rows| {
-            let pattern = Arc::new(generate::uniform(extent, extent, density, SEED).map_err(text)?);
+            let pattern = Arc::new(generate::uniform(extent, extent, density, SEED)?);
             let csr = entries_of::<T>(&pattern)?;
-            let each = rows
-                .context
-                .upload(stacked::<T>(&pattern, items)?)
-                .map_err(text)?;
-            let one = rows.context.upload(csr).map_err(text)?;
+            let each = rows.context.upload(stacked::<T>(&pattern, items)?)?;
+            let one = rows.context.upload(csr)?;
             for n in NS {
                 let b = rows.dense::<T>(&[items, extent, n])?;
                 for (expression, a) in [
@@ -227,10 +221,8 @@ fn batched<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
                     ("C[z,m,n] = A[z,m,k] * B[z,k,n]", &each),
                     ("C[z,m,n] = A[z,k,m] * B[z,k,n]", &each),
                 ] {
-                    let operands = [("A", a.into()), ("B", (&b).into())];
-                    let case = format!("{name} n{n} {expression}");
-                    let label = ["spmm_batched", case.as_str()];
-                    rows.plan::<T, T>(label, expression, &operands, &options(dtype), &[])?;
+                    let case = ("spmm_batched", format!("{name} n{n} {expression}"));
+                    rows.product::<T, T>(case, expression, (a, &b), &precise(dtype))?;
                 }
             }
             Ok(())
@@ -246,17 +238,16 @@ fn stacked<T: Scalar>(pattern: &CsrPattern, items: usize) -> Result<Coo<T>> {
         for row in 0..pattern.rows() {
             for &column in &pattern.columns()[pattern.row(row)] {
                 let place = [item, row as u32, column];
-                coords
-                    .iter_mut()
-                    .zip(place)
-                    .for_each(|(axis, at)| axis.push(at));
+                for (axis, at) in coords.iter_mut().zip(place) {
+                    axis.push(at);
+                }
             }
         }
     }
     let count = coords[0].len();
     let shape = vec![items, pattern.rows(), pattern.cols()];
-    let pattern = CooPattern::new(shape, coords).map_err(text)?;
-    Coo::new(pattern, values(count, 0)).map_err(text)
+    let pattern = CooPattern::new(shape, coords)?;
+    Ok(Coo::new(pattern, values(count, 0))?)
 }
 
 /// Blocks of every size that kernels have or cut, in every order of axes.
@@ -274,13 +265,10 @@ fn blocks<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
         ] {
             let name = &format!("block{}x{}-{extent}-d{density} {dtype}", block.0, block.1);
             rows.group("block_spmm", name, |rows| {
-                let pattern = generate::blocks(extent, extent, block, density, SEED);
-                let pattern = pattern.map_err(text)?;
-                let slots = pattern.columns().len() * block.0 * block.1;
-                let bsr = Bsr::new(pattern, values::<T>(slots, 0)).map_err(text)?;
+                let pattern = generate::blocks(extent, extent, block, density, SEED)?;
                 let format = Format::BlockGroupCoo { block, group: None };
-                let a = AnySparse::from(bsr).convert(format).map_err(text)?;
-                let a = rows.context.upload(a).map_err(text)?;
+                let a = AnySparse::from(full::<T>(pattern)?).convert(format)?;
+                let a = rows.context.upload(a)?;
                 for n in NS {
                     let b = rows.dense::<T>(&[extent, n])?;
                     let by_columns = rows.dense::<T>(&[n, extent])?;
@@ -288,15 +276,13 @@ fn blocks<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
                     for (expression, b) in [
                         (SPMM, &b),
                         (TURNED, &b),
-                        ("C[m,n] = A[m,k] * B[n,k]", &by_columns),
+                        (BY_COLUMNS, &by_columns),
                         ("C[m,n] = B[m,k] * A[k,n]", &by_columns),
                         ("C[m,n] = B[m,k] * A[n,k]", &by_columns),
                         ("C[z,m,n] = A[m,k] * B[z,k,n]", &batch),
                     ] {
-                        let operands = [("A", (&a).into()), ("B", b.into())];
-                        let case = format!("{name} n{n} {expression}");
-                        let label = ["block_spmm", case.as_str()];
-                        rows.plan::<T, T>(label, expression, &operands, &options(dtype), &[])?;
+                        let case = ("block_spmm", format!("{name} n{n} {expression}"));
+                        rows.product::<T, T>(case, expression, (&a, b), &precise(dtype))?;
                     }
                 }
                 Ok(())
@@ -320,13 +306,11 @@ fn dense<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
                 for (expression, a, b) in [
                     (SPMM, &a, &b),
                     (TURNED, &turned, &b),
-                    ("C[m,n] = A[m,k] * B[n,k]", &a, &by_columns),
+                    (BY_COLUMNS, &a, &by_columns),
                     ("C[m,n] = A[k,m] * B[n,k]", &turned, &by_columns),
                 ] {
-                    let operands = [("A", a.into()), ("B", b.into())];
-                    let case = format!("{name} n{n} {expression}");
-                    let label = ["dense", case.as_str()];
-                    rows.plan::<T, T>(label, expression, &operands, &options(dtype), &[])?;
+                    let case = ("dense", format!("{name} n{n} {expression}"));
+                    rows.product::<T, T>(case, expression, (a, b), &precise(dtype))?;
                 }
             }
             Ok(())
@@ -347,7 +331,7 @@ fn bitmaps<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
         for density in decode::DENSITIES {
             let name = &format!("decode-{m}x{k}-d{density} {dtype}");
             rows.group("spmm_bits", name, |rows| {
-                let pattern = generate::uniform(m, k, density, SEED).map_err(text)?;
+                let pattern = generate::uniform(m, k, density, SEED)?;
                 let mut formats = vec![Format::Bitmap];
                 if density <= decode::BYTES_UP_TO {
                     formats.push(Format::Bytemap);
@@ -368,20 +352,12 @@ fn two_of_four<T: Scalar, Out: Scalar>(rows: &mut Rows<'_>, expression: &str) ->
             Out::DTYPE.name()
         );
         rows.group("nm_spmm", name, |rows| {
-            let problem = load("nm_spmm", name, Source::TwoOfFour(extent))?;
+            let problem = Problem::of("nm_spmm", name, Source::TwoOfFour(extent))?;
             let a = entries_of::<T>(&problem.pattern)?;
-            let a = a.convert(Format::Nm { n: 2, m: 4 }).map_err(text)?;
-            let a = rows.context.upload(a).map_err(text)?;
-            for n in [16, 64, 128, 192, 256, 512, 1024, 4096] {
-                let by_columns = expression.contains("B[n,k]");
-                let shape = if by_columns { [n, extent] } else { [extent, n] };
-                let b = rows.dense::<T>(&shape)?;
-                let operands = [("A", (&a).into()), ("B", (&b).into())];
-                let case = format!("{name} n{n}");
-                let label = ["nm_spmm", case.as_str()];
-                rows.plan::<T, Out>(label, expression, &operands, &Options::default(), &[])?;
-            }
-            Ok(())
+            let a = rows.context.upload(a.convert(Format::Nm { n: 2, m: 4 })?)?;
+            let ns = [16, 64, 128, 192, 256, 512, 1024, 4096];
+            let asked = (expression, &Options::default());
+            times::<T, Out>(rows, ("nm_spmm", name), asked, &a, &ns)
         })?;
     }
     Ok(())
@@ -389,7 +365,6 @@ fn two_of_four<T: Scalar, Out: Scalar>(rows: &mut Rows<'_>, expression: &str) ->
 
 /// Blocks of 8 bits.
 fn narrow<T: Scalar, Out: Scalar>(rows: &mut Rows<'_>) -> Result<()> {
-    const EXPRESSION: &str = "C[m,n] = A[m,k] * B[n,k]";
     for (edge, extent, density) in [
         (128, 4096, 1.0),
         (128, 4096, 0.1),
@@ -403,19 +378,11 @@ fn narrow<T: Scalar, Out: Scalar>(rows: &mut Rows<'_>) -> Result<()> {
     ] {
         let name = &format!("block{edge}-{extent}-d{density} {}", T::DTYPE.name());
         rows.group("narrow", name, |rows| {
-            let pattern = generate::blocks(extent, extent, (edge, edge), density, SEED);
-            let pattern = pattern.map_err(text)?;
-            let slots = pattern.columns().len() * edge * edge;
-            let a = Bsr::new(pattern, values::<T>(slots, 0)).map_err(text)?;
-            let a = rows.context.upload(a).map_err(text)?;
-            for n in [16, 64, 128, 256, 512, 4096] {
-                let b = rows.dense::<T>(&[n, extent])?;
-                let operands = [("A", (&a).into()), ("B", (&b).into())];
-                let case = format!("{name} n{n}");
-                let label = ["narrow", case.as_str()];
-                rows.plan::<T, Out>(label, EXPRESSION, &operands, &Options::default(), &[])?;
-            }
-            Ok(())
+            let pattern = generate::blocks(extent, extent, (edge, edge), density, SEED)?;
+            let a = rows.context.upload(full::<T>(pattern)?)?;
+            let ns = [16, 64, 128, 256, 512, 4096];
+            let asked = (BY_COLUMNS, &Options::default());
+            times::<T, Out>(rows, ("narrow", name), asked, &a, &ns)
         })?;
     }
     Ok(())
@@ -433,19 +400,10 @@ fn integers(rows: &mut Rows<'_>) -> Result<()> {
         ("rmat14", Source::Rmat(14)),
     ] {
         rows.group("int8", name, |rows| {
-            let problem = load("int8", name, source)?;
-            let a = rows
-                .context
-                .upload(entries_of::<i8>(&problem.pattern)?)
-                .map_err(text)?;
-            for n in [16, 33, 64, 100, 128, 200, 256, 1024] {
-                let b = rows.dense::<i8>(&[problem.pattern.cols(), n])?;
-                let operands = [("A", (&a).into()), ("B", (&b).into())];
-                let case = format!("{name} int8 n{n}");
-                let label = ["int8", case.as_str()];
-                rows.plan::<i8, i32>(label, SPMM, &operands, &Options::default(), &[])?;
-            }
-            Ok(())
+            let a = uploaded::<i8>(rows, "int8", name, source)?;
+            let ns = [16, 33, 64, 100, 128, 200, 256, 1024];
+            let (name, asked) = (format!("{name} int8"), (SPMM, &Options::default()));
+            times::<i8, i32>(rows, ("int8", &name), asked, &a, &ns)
         })?;
     }
     Ok(())

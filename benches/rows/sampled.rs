@@ -1,22 +1,19 @@
 //! Products at the places of a sparse output: the table of `sddmm`, numbers of terms beside it, blocks, 8 bits.
 
-use super::products::{entries_of, load, options};
-use super::{Made, Rows, of_choice, values};
-use crate::device::Result;
-use crate::ours::{by_dtype, convert, text};
-use crate::problems::{self, Dtype, Problem, SEED, Source};
-use crate::sddmm;
-use einsparse::formats::{AnySparse, Bsr, Format, bf16, f16, generate};
-use einsparse::{Operand, Options, Scalar, SparseTensor};
+use super::products::{entries_of, full};
+use super::{Made, Rows};
+use crate::families::sddmm;
+use crate::ours::convert;
+use crate::prelude::*;
+use crate::problems;
+use einsparse::formats::{Format, generate};
 use std::cell::RefCell;
-use std::path::PathBuf;
 
 const BY_ROWS: &str = "S[m,n] = X[m,k] * Y[n,k]";
 const BY_COLUMNS: &str = "S[m,n] = X[k,m] * Y[k,n]";
 /// Terms, vectors of every size and their edges.
 const TERMS: [usize; 14] = [1, 8, 16, 32, 33, 48, 64, 96, 128, 192, 256, 384, 512, 1000];
 
-/// Every case.
 pub fn run(rows: &mut Rows<'_>) -> Result<()> {
     tables(rows)?;
     let uniform = |extent, density| Source::Uniform(extent, extent, density);
@@ -33,11 +30,8 @@ pub fn run(rows: &mut Rows<'_>) -> Result<()> {
         }
         let name = &format!("{name} int8");
         rows.group("sddmm", name, |rows| {
-            let pattern = load("sddmm", name, source)?.pattern;
-            let out = rows
-                .context
-                .upload(entries_of::<i32>(&pattern)?)
-                .map_err(text)?;
+            let pattern = Problem::of("sddmm", name, source)?.pattern;
+            let out = rows.context.upload(entries_of::<i32>(&pattern)?)?;
             let out = RefCell::new(out);
             let extents = [pattern.rows(), pattern.cols()];
             rows.places::<i8, i32>(name, BY_ROWS, &out, (extents, &TERMS), &Options::default())
@@ -50,22 +44,17 @@ pub fn run(rows: &mut Rows<'_>) -> Result<()> {
 }
 
 fn tables(rows: &mut Rows<'_>) -> Result<()> {
-    let folder =
-        std::env::var_os("EINSPARSE_DATA").map_or_else(|| PathBuf::from("data"), PathBuf::from);
-    let data = folder.join("dlmc").is_dir().then_some(folder.as_path());
-    for workload in problems::workloads(data)
-        .iter()
-        .filter(|w| w.op == sddmm::OP)
-    {
+    let all = problems::workloads(problems::data().as_deref());
+    for workload in all.iter().filter(|w| w.op == sddmm::OP) {
         for &dtype in workload.dtypes {
             let name = &format!("{} {dtype}", workload.name);
             rows.group("sddmm", name, |rows| {
                 let pattern = Problem::load(workload)?.pattern;
                 by_dtype!(dtype, T => {
-                    let out = rows.context.upload(entries_of::<T>(&pattern)?).map_err(text)?;
+                    let out = rows.context.upload(entries_of::<T>(&pattern)?)?;
                     let extents = [pattern.rows(), pattern.cols()];
                     let asked = (extents, workload.ns);
-                    rows.places::<T, T>(name, BY_ROWS, &RefCell::new(out), asked, &options(dtype))
+                    rows.places::<T, T>(name, BY_ROWS, &RefCell::new(out), asked, &precise(dtype))
                 })
             })?;
         }
@@ -76,7 +65,7 @@ fn tables(rows: &mut Rows<'_>) -> Result<()> {
 fn terms<T: Scalar>(rows: &mut Rows<'_>, name: &str, source: &Source, dtype: Dtype) -> Result<()> {
     let name = &format!("{name} {dtype}");
     rows.group("sddmm", name, |rows| {
-        let pattern = load("sddmm", name, source.clone())?.pattern;
+        let pattern = Problem::of("sddmm", name, source.clone())?.pattern;
         let extents = [pattern.rows(), pattern.cols()];
         let csr = entries_of::<T>(&pattern)?;
         let groups = Format::GroupCoo {
@@ -84,11 +73,11 @@ fn terms<T: Scalar>(rows: &mut Rows<'_>, name: &str, source: &Source, dtype: Dty
             group: None,
         };
         let grouped = convert(&csr, groups)?;
-        let own = options(dtype);
-        let out = RefCell::new(rows.context.upload(csr).map_err(text)?);
+        let own = precise(dtype);
+        let out = RefCell::new(rows.context.upload(csr)?);
         rows.places::<T, T>(name, BY_ROWS, &out, (extents, &TERMS), &own)?;
         rows.places::<T, T>(name, BY_COLUMNS, &out, (extents, &[64, 128, 256]), &own)?;
-        let out = RefCell::new(rows.context.upload(grouped).map_err(text)?);
+        let out = RefCell::new(rows.context.upload(grouped)?);
         rows.places::<T, T>(
             &format!("{name} {groups}"),
             BY_ROWS,
@@ -104,12 +93,8 @@ fn blocks<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
         for (extent, density) in [(4096, 0.3), (4096, 0.05), (1024, 0.2)] {
             let name = &format!("block{edge}-{extent}-d{density} {dtype}");
             rows.group("sddmm", name, |rows| {
-                let pattern = generate::blocks(extent, extent, (edge, edge), density, SEED);
-                let pattern = pattern.map_err(text)?;
-                let slots = pattern.columns().len() * edge * edge;
-                let bsr = Bsr::new(pattern, values::<T>(slots, 0)).map_err(text)?;
-                let out = rows.context.upload(AnySparse::from(bsr)).map_err(text)?;
-                let out = RefCell::new(out);
+                let pattern = generate::blocks(extent, extent, (edge, edge), density, SEED)?;
+                let out = RefCell::new(rows.context.upload(full::<T>(pattern)?)?);
                 for expression in [BY_ROWS, BY_COLUMNS] {
                     let asked = ([extent; 2], &[64, 100, 128, 256, 1024][..]);
                     rows.places::<T, T>(name, expression, &out, asked, &Options::default())?;
@@ -152,22 +137,11 @@ impl Rows<'_> {
                     &operands,
                     &out.borrow(),
                     &options,
-                );
-                let plan = plan.map_err(text)?;
-                let candidates = of_choice(plan.choice());
-                let taken = match plan.variant() {
-                    "cpu" => candidates.first().map_or("cpu", |c| c.0),
-                    name => name,
-                };
+                )?;
+                let (choice, taken) = (plan.choice().clone(), plan.variant());
                 let (operands, stream) = (&operands, &stream);
-                Ok(Made {
-                    taken: vec![taken],
-                    candidates,
-                    run: Box::new(move || {
-                        plan.run(operands, &mut out.borrow_mut(), stream)
-                            .map_err(text)
-                    }),
-                })
+                let run = move || plan.run(operands, &mut out.borrow_mut(), stream);
+                Ok(Made::chosen(&choice, taken, run))
             };
             let output = self.sparse_output::<T, Out>(out);
             let case = format!("{name} k{k} {expression}");

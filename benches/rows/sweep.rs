@@ -24,7 +24,6 @@ const OTHERS: [(usize, usize); 4] = [(1, 1), (2, 1), (4, 1), (16, 8)];
 /// Rows that are chosen somewhere, and where first.
 type Chosen = BTreeMap<&'static str, (usize, f64, String)>;
 
-/// Both machines.
 pub fn run(rows: &mut Rows<'_>) -> Result<()> {
     let a100 = Machine::scaled(108, 1_410_000, 2.0e12, 40 << 20);
     for (operation, machine) in [("sweep-h200", Machine::H200), ("sweep-a100", a100)] {

@@ -1,0 +1,89 @@
+//! Attention at the entries of a mask.
+
+pub mod entries;
+pub mod gradient;
+pub mod masks;
+
+use crate::prelude::*;
+use einsparse::formats::generate;
+use einsparse::ops::AttentionOptions;
+
+/// A case: heads, queries and keys, elements of a query.
+type Shape = [usize; 3];
+
+/// Standard normal values, one tensor for each seed from 1 on.
+fn drawn<T: Scalar, const N: usize>(shape: Shape) -> Result<[Dense<T>; N]> {
+    let one = |i: usize| {
+        let values = generate::random_values::<T>(shape.iter().product(), SEED + 1 + i as u64);
+        Dense::new(shape.to_vec(), values)
+    };
+    let all: Vec<Dense<T>> = (0..N).map(one).collect::<Result<_, _>>()?;
+    all.try_into().map_err(|_| "as many as asked for".into())
+}
+
+fn uploaded<T: Scalar, const N: usize>(
+    bench: &Bench<'_>,
+    host: &[Dense<T>; N],
+) -> Result<[Tensor<T>; N]> {
+    let all: Vec<Tensor<T>> = host
+        .iter()
+        .map(|x| bench.upload(x))
+        .collect::<Result<_>>()?;
+    all.try_into().map_err(|_| "as many as given".into())
+}
+
+fn options([heads, _, dim]: Shape, causal: Option<i64>) -> AttentionOptions {
+    AttentionOptions {
+        heads,
+        dim,
+        causal,
+        ..AttentionOptions::default()
+    }
+}
+
+/// Largest error of so many queries of each head, as a share of what rounding explains: weights and output are rounded to the
+/// element type, sums are kept in f32.
+fn worst_error<T: Scalar>(
+    host: &[Dense<T>; 3],
+    out: &Tensor<T>,
+    sample: usize,
+    keys: impl Fn(usize) -> Vec<u32>,
+) -> Result<f64> {
+    let out = out.to_dense()?;
+    let &[heads, extent, dim] = out.shape() else {
+        return Err("an output of three axes".into());
+    };
+    let roundoff = if T::NAME == "f16" { 11 } else { 8 };
+    let roundoff = 0.5f64.powi(roundoff);
+    let mut worst = 0f64;
+    for (head, i) in (0..heads).flat_map(|head| (0..sample).map(move |i| (head, i))) {
+        let query = (i * extent / sample + i * 37 + head * 11) % extent;
+        let row = |dense: &Dense<T>, row: usize| -> Vec<f64> {
+            let own = &dense.values()[(head * extent + row) * dim..][..dim];
+            own.iter().map(|x| x.to_f64()).collect()
+        };
+        let (q, keys) = (row(&host[0], query), keys(query));
+        let score = |&key: &u32| {
+            let k = row(&host[1], key as usize);
+            let dot: f64 = q.iter().zip(&k).map(|(q, k)| q * k).sum();
+            dot / (dim as f64).sqrt()
+        };
+        let scores: Vec<f64> = keys.iter().map(score).collect();
+        let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let sum: f64 = scores.iter().map(|s| (s - max).exp()).sum();
+        let (mut wanted, mut size) = (vec![0.0; dim], vec![0.0; dim]);
+        for (score, &key) in scores.iter().zip(&keys) {
+            let weight = (score - max).exp() / sum;
+            let v = row(&host[2], key as usize);
+            for ((w, s), v) in wanted.iter_mut().zip(&mut size).zip(v) {
+                *w += weight * v;
+                *s += weight * v.abs();
+            }
+        }
+        for ((w, s), found) in wanted.iter().zip(&size).zip(row(&out, query)) {
+            let bound = 2.0 * roundoff * (w.abs() + s) + 1e-5;
+            worst = worse(worst, (found - w).abs() / bound);
+        }
+    }
+    Ok(worst)
+}

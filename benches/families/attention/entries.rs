@@ -1,0 +1,166 @@
+//! Attention at the entries of a mask: Sputnik's (a causal band and a share of what is in front of it), the band alone, blocks,
+//! and everything below the diagonal, which is what dense kernels compute.
+//!
+//! `m` = `k` are queries and keys of a head, `n` is the elements of a query times the heads; rates count both products at the
+//! entries. A sample of queries is checked in f64.
+
+use super::{Shape, drawn, options, uploaded, worst_error};
+use crate::families::softmax;
+use crate::prelude::*;
+use einsparse::formats::{AnySparse, Bsr, BsrPattern, generate};
+use einsparse::ops::SparseAttention;
+use einsparse::registry::{self, Operation, kernels};
+
+pub const OP: &str = "attention";
+/// Queries whose output is checked, of each head.
+const SAMPLE: usize = 48;
+const BAND: usize = 256;
+/// Of what is in front of the band (Sputnik, arXiv 2006.10901, section 7.4).
+const SHARE: f64 = 0.05;
+
+/// Where the entries are.
+#[derive(Clone, Copy)]
+pub enum Entries {
+    /// A causal band, and a share of what is in front of it.
+    Band(f64),
+    /// Blocks of 64 with this density.
+    Blocks(f64),
+    /// Up to the diagonal.
+    Causal,
+}
+
+/// Name; heads, extent, elements of a query; entries.
+const CASES: &[(&str, Shape, Entries)] = &[
+    ("attention-12288-h1", [1, 12_288, 128], Entries::Band(SHARE)),
+    ("attention-12288-h8", [8, 12_288, 128], Entries::Band(SHARE)),
+    ("band-12288-h1", [1, 12_288, 128], Entries::Band(0.0)),
+    ("band-12288-h8", [8, 12_288, 128], Entries::Band(0.0)),
+    ("attention-4096-h8", [8, 4096, 64], Entries::Band(SHARE)),
+    ("causal-12288-h1", [1, 12_288, 128], Entries::Causal),
+    ("causal-12288-h8", [8, 12_288, 128], Entries::Causal),
+    (
+        "block64-d0.1-12288-h8",
+        [8, 12_288, 128],
+        Entries::Blocks(0.1),
+    ),
+];
+
+/// Measures every case by every kernel that fits.
+pub fn run(bench: &Bench<'_>) -> Result<()> {
+    for &(name, shape, entries) in CASES {
+        measured::<bf16>(&bench.anew()?, name, shape, entries)?;
+        if matches!(entries, Entries::Band(share) if share > 0.0) {
+            measured::<f16>(&bench.anew()?, name, shape, entries)?;
+        }
+    }
+    Ok(())
+}
+
+/// The mask, and what is hidden above the diagonal.
+pub fn mask<T: Scalar>(extent: usize, entries: Entries) -> Result<(AnySparse<T>, Option<i64>)> {
+    let blocks = |pattern: BsrPattern| {
+        let values = vec![T::ONE; pattern.columns().len() * 64 * 64];
+        Bsr::new(pattern, values).map(AnySparse::from)
+    };
+    match entries {
+        Entries::Band(share) => {
+            let pattern = softmax::attention(extent, BAND, share)?;
+            let values = vec![T::ONE; pattern.columns().len()];
+            let csr = Csr::new(pattern, values)?;
+            Ok((AnySparse::from(csr), None))
+        }
+        Entries::Blocks(density) => {
+            let pattern = generate::blocks(extent, extent, (64, 64), density, SEED);
+            Ok((blocks(pattern?)?, None))
+        }
+        Entries::Causal => {
+            let side = extent / 64;
+            let offsets = (0..=side).map(|row| (row * (row + 1) / 2) as u32).collect();
+            let columns = (0..side).flat_map(|row| 0..=row as u32).collect();
+            let pattern = BsrPattern::new(extent, extent, (64, 64), offsets, columns);
+            Ok((blocks(pattern?)?, Some(0)))
+        }
+    }
+}
+
+fn measured<T: Scalar>(
+    bench: &Bench<'_>,
+    name: &str,
+    shape: Shape,
+    entries: Entries,
+) -> Result<()> {
+    let [heads, extent, dim] = shape;
+    let (pattern, causal) = mask::<T>(extent, entries)?;
+    let keys = keys_of(&pattern, causal)?;
+    let nnz: usize = keys.iter().map(Vec::len).sum();
+    let mask = bench.context.upload(pattern)?;
+    let host = drawn::<T, 3>(shape)?;
+    let there = uploaded(bench, &host)?;
+    let options = options(shape, causal);
+    let fits = |row: &&registry::Row| {
+        row.operation == Operation::Attention
+            && row.dtype == T::DTYPE
+            && row.columns as usize == dim
+    };
+    for own in kernels().iter().filter(fits) {
+        let mut out = bench.poisoned::<T>(&shape)?;
+        let mut log_sum = bench.zeros::<f32>(&[heads, extent])?;
+        let made =
+            || SparseAttention::with_variant(&bench.context, &[&mask], &options, Some(own.name));
+        let (attention, prepare_ms) = timed(|| Ok(made()?))?;
+        let [q, k, v] = &there;
+        let times = bench
+            .measure(|| attention.run([q, k, v], &mut out, Some(&mut log_sum), &bench.stream))?;
+        let error = worst_error(&host, &out, SAMPLE, |query| keys[query].clone())?;
+        let row = Row::new(
+            OP,
+            name,
+            [extent, extent, dim * heads],
+            nnz,
+            T::DTYPE.name(),
+        )
+        .ours(own.name)
+        .timed(&times)
+        .flops(4.0 * (nnz * dim * heads) as f64)
+        .prepared(prepare_ms, attention.workspace_bytes());
+        let note = format!("err {error:.2} of the bound");
+        bench.add(row.dense().judged(error <= 1.0, note))?;
+    }
+    Ok(())
+}
+
+/// The keys of every query.
+fn keys_of<T: Scalar>(pattern: &AnySparse<T>, causal: Option<i64>) -> Result<Vec<Vec<u32>>> {
+    let [rows, columns] = [0, 1].map(|axis| pattern.shape()[axis]);
+    let mut keys = vec![Vec::new(); rows];
+    let mut fill = |row: usize, columns: std::ops::Range<u32>| {
+        let limit = causal.map_or(u32::MAX, |offset| (row as i64 + offset + 1) as u32);
+        keys[row].extend(columns.start..columns.end.min(limit));
+    };
+    let mut block = |row: u32, column: u32| {
+        for inner in 0..64usize.min(rows - row as usize * 64) {
+            let first = column * 64;
+            let row = row as usize * 64 + inner;
+            fill(row, first..(first + 64).min(columns as u32));
+        }
+    };
+    match pattern {
+        AnySparse::Csr(csr) => {
+            for row in 0..rows {
+                for &column in &csr.pattern().columns()[csr.pattern().row(row)] {
+                    fill(row, column..column + 1);
+                }
+            }
+        }
+        AnySparse::Bsr(bsr) => {
+            let (offsets, columns) = (bsr.pattern().offsets(), bsr.pattern().columns());
+            for row in 0..offsets.len() - 1 {
+                for &column in &columns[offsets[row] as usize..offsets[row + 1] as usize] {
+                    block(row as u32, column);
+                }
+            }
+        }
+        other => return Err(format!("no keys of {}", other.format()).into()),
+    }
+    Ok(keys)
+}

@@ -1,0 +1,4 @@
+//! From one format to another, on the GPU.
+
+pub mod blocks;
+pub mod entries;

@@ -1,0 +1,147 @@
+//! The choice among dense and micro-tiles of 128, 64 and 32 rows by what the last step had: what it costs on the GPU and on the host, and
+//! what it loses against the best of the kernels, by patterns of several kinds.
+
+use crate::families::gather_gemm::micro::EXTENT;
+use crate::prelude::*;
+use einsparse::dynamic::{Expected, ShareSample, TileTimes, dynamic};
+use einsparse::{Determinism, Plan};
+use std::time::Instant;
+
+pub const OP: &str = "pit_choice";
+
+/// What comes and goes together, rows of a column, and the share of it that holds something.
+const PATTERNS: &[(usize, f64)] = &[
+    (4096, 0.5),
+    (4096, 0.05),
+    (128, 0.95),
+    (128, 0.7),
+    (128, 0.5),
+    (128, 0.2),
+    (128, 0.05),
+    (64, 0.5),
+    (64, 0.3),
+    (64, 0.1),
+    (64, 0.03),
+    (32, 0.5),
+    (32, 0.2),
+    (32, 0.05),
+    (32, 0.01),
+    (1, 0.1),
+    (1, 0.01),
+    (1, 0.002),
+    (1, 0.0005),
+];
+
+/// Columns of B.
+const COLUMNS: [usize; 2] = [4096, 512];
+
+fn sample(height: usize, share: f64) -> Result<Dense<f16>> {
+    let mut rng = StdRng::seed_from_u64(SEED);
+    let mut values = vec![f16::ZERO; EXTENT * EXTENT];
+    for top in (0..EXTENT).step_by(height) {
+        for column in 0..EXTENT {
+            if rng.random_bool(share) {
+                for row in top..top + height {
+                    values[row * EXTENT + column] = f16::from_f32(rng.random_range(0.01..1.73));
+                }
+            }
+        }
+    }
+    Ok(Dense::new([EXTENT, EXTENT], values)?)
+}
+
+/// Every pattern; the last row says what was lost at the worst and in the mean.
+pub fn run(bench: &Bench<'_>) -> Result<()> {
+    let (times, calibration) = timed(|| Ok(TileTimes::measure(&bench.context)?))?;
+    bench.context.set_tile_times(times.clone());
+    let mut losses = Vec::new();
+    for n in COLUMNS {
+        let b = bench.upload(&Dense::from_fn(vec![EXTENT, n], |i| {
+            f16::from_f32(((i[0] * 7 + i[1]) % 23) as f32 / 8.0 - 1.0)
+        })?)?;
+        for &(height, share) in PATTERNS {
+            let a = bench.upload(&sample(height, share)?)?;
+            losses.push(case(bench, [&a, &b], (height, share))?);
+        }
+    }
+    let worst = losses.iter().copied().fold(0.0, f64::max);
+    let mean = losses.iter().map(|l| l.ln_1p()).sum::<f64>() / losses.len() as f64;
+    let note = format!(
+        "loss against the best: mean {:.1} %, worst {:.1} %; times {}",
+        mean.exp_m1() * 100.0,
+        worst * 100.0,
+        times.to_string().trim_end().replace('\n', ", ")
+    );
+    let row = Row::new(OP, "all", [0; 3], 0, Dtype::F16).ours("calibration");
+    bench.add(Row {
+        ms: calibration,
+        ..row.note(note)
+    })
+}
+
+/// Times every kernel, then lets an adaptive plan take its choice; what that loses.
+fn case(
+    bench: &Bench<'_>,
+    [a, b]: [&Tensor<f16>; 2],
+    (height, share): (usize, f64),
+) -> Result<f64> {
+    let (stream, n) = (&bench.stream, b.shape()[1]);
+    let mut c = bench.zeros::<f16>(&[EXTENT, n])?;
+    let plan = |a: Operand<'_, f16>, variant: Option<&str>| -> Result<Plan<f16>> {
+        let options = Options {
+            determinism: Determinism::Relaxed,
+            variant: variant.map(Into::into),
+            ..Options::default()
+        };
+        Ok(bench.plan(SPMM, &[("A", a), ("B", b.into())], &options)?.0)
+    };
+    let mut kernels = Vec::new();
+    let named = ["pit_f16_128x1", "pit_f16_64x1", "pit_f16_32x1"];
+    for variant in [None].into_iter().chain(named.map(Some)) {
+        let operand: Operand<'_, f16> = match variant {
+            None => a.into(),
+            Some(_) => dynamic(a).into(),
+        };
+        let plan = plan(operand.clone(), variant)?;
+        let operands = [("A", operand), ("B", b.into())];
+        let times = bench.measure(|| plan.run(&operands, &mut c, stream))?;
+        kernels.push((plan.variant(), times));
+    }
+    let last = dynamic(a).expecting(Expected::LastSteps);
+    let adaptive = plan(last.into(), None)?;
+    let operands = [("A", last.into()), ("B", b.into())];
+    for _ in 0..2 {
+        adaptive.run(&operands, &mut c, stream)?;
+        stream.synchronize()?;
+    }
+    let taken = adaptive.variant();
+    let start = Instant::now();
+    const TURNS: u32 = 100;
+    for _ in 0..TURNS {
+        // What a run adds on the host: the choice and the launch of the sample.
+        std::hint::black_box(adaptive.run(&operands, &mut c, stream)?);
+    }
+    let host = start.elapsed() / TURNS;
+    stream.synchronize()?;
+    let with = bench.measure(|| adaptive.run(&operands, &mut c, stream))?;
+    let sample = ShareSample::<f16>::new(&bench.context, [EXTENT; 2], 0.0)?;
+    let alone = bench.measure(|| sample.run(a, stream))?;
+    let cold = kernels.iter().map(|(_, times)| times.cold);
+    let best = cold.fold(f64::INFINITY, f64::min);
+    let own = kernels.iter().find(|(name, _)| *name == taken);
+    let loss = own.map_or(f64::NAN, |(_, times)| times.cold) / best - 1.0;
+    let nnz = (share * (EXTENT * EXTENT) as f64) as usize;
+    let workload = format!("micro{height}x1-d{share}");
+    let row = || Row::new(OP, &workload, [EXTENT, EXTENT, n], nnz, Dtype::F16).dense();
+    for (variant, times) in &kernels {
+        bench.add(row().ours(*variant).timed(times))?;
+    }
+    let note = format!(
+        "took {taken}, {:.1} % over the best; with the sample of the next step, {:.1} us by itself; {:.1} us of the host for a run",
+        loss * 100.0,
+        alone.cold * 1e3,
+        host.as_secs_f64() * 1e6,
+    );
+    bench.add(row().ours("last-steps").timed(&with).note(note))?;
+    Ok(loss)
+}

@@ -1,0 +1,255 @@
+//! 3 x 3 convolutions, channels last, of which channels of each image, or filters, are empty for one step: detection inside the time,
+//! beside the same without empty ones, cuDNN on all of it, and cuBLAS on an image-to-column matrix that is there already (making it is not inside).
+
+use super::micro::EMPTY;
+use crate::peers::cudnn::CuDnn;
+use crate::prelude::*;
+use einsparse::dynamic::{
+    ConvolutionAxis, ConvolutionOptions, ConvolutionShape, DynamicConvolution,
+};
+
+pub const OP: &str = "pit_conv";
+
+/// Images.
+pub const IMAGES: usize = 32;
+/// Extents of an image, channels and filters: the four widths of a residual network (He et al., arXiv 1512.03385, table 1), and one of
+/// many channels on a large image.
+pub const LAYERS: [(usize, usize); 5] = [(56, 64), (28, 128), (14, 256), (7, 512), (56, 256)];
+/// So many positions of C are checked.
+const CHECKED: usize = 64;
+
+/// Every layer, axis and share.
+pub fn run(bench: &Bench<'_>) -> Result<()> {
+    for (size, width) in LAYERS {
+        let shape = ConvolutionShape::new([IMAGES, size, size, width], [3, 3], width).same();
+        for axis in [ConvolutionAxis::Channels, ConvolutionAxis::Filters] {
+            for empty in EMPTY {
+                let case = Case::new(bench, shape, axis, empty)?;
+                case.ours()?;
+                case.cudnn()?;
+                case.cublas()?;
+            }
+        }
+    }
+    Ok(())
+}
+
+struct Case<'c> {
+    bench: &'c Bench<'c>,
+    shape: ConvolutionShape,
+    axis: ConvolutionAxis,
+    empty: u32,
+    a: Dense<f16>,
+    b: Dense<f16>,
+    there: [Tensor<f16>; 2],
+    /// Share of the multiplications of all that remain.
+    kept: f64,
+}
+
+/// Uniform values of which whole columns of every `rows` rows are zero, and how many are not.
+fn sample(shape: [usize; 4], rows: usize, empty: u32, seed: u64) -> Result<(Dense<f16>, usize)> {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let width = shape[3];
+    let mut values = Vec::with_capacity(shape.iter().product());
+    let mut full = 0;
+    for _ in 0..shape[..3].iter().product::<usize>() / rows {
+        let there: Vec<bool> = (0..width)
+            .map(|_| rng.random_range(0..100) >= empty)
+            .collect();
+        full += there.iter().filter(|&&there| there).count();
+        for _ in 0..rows {
+            values.extend(there.iter().map(|&there| {
+                let x = rng.random_range(0.01..1.73f32) * if rng.random() { 1.0 } else { -1.0 };
+                if there { f16::from_f32(x) } else { f16::ZERO }
+            }));
+        }
+    }
+    Ok((Dense::new(shape.to_vec(), values)?, full))
+}
+
+impl<'c> Case<'c> {
+    fn new(
+        bench: &'c Bench<'c>,
+        shape: ConvolutionShape,
+        axis: ConvolutionAxis,
+        empty: u32,
+    ) -> Result<Self> {
+        let [h, w] = shape.size;
+        let [i, j] = shape.window;
+        let (images, channels, filters) = (shape.images, shape.channels, shape.filters);
+        let of_channels = axis == ConvolutionAxis::Channels;
+        let share = |own: bool| if own { empty } else { 0 };
+        let (a, a_full) = sample([images, h, w, channels], h * w, share(of_channels), SEED)?;
+        let (rows, own) = (i * j * channels, share(!of_channels));
+        let (b, b_full) = sample([i, j, channels, filters], rows, own, SEED + 1)?;
+        let kept = match of_channels {
+            true => a_full as f64 / (images * channels) as f64,
+            false => b_full as f64 / filters as f64,
+        };
+        Ok(Case {
+            bench,
+            shape,
+            axis,
+            empty,
+            there: [bench.upload(&a)?, bench.upload(&b)?],
+            a,
+            b,
+            kept,
+        })
+    }
+
+    /// `[m, k, n]` of the product that it is.
+    fn extents(&self) -> [usize; 3] {
+        let s = &self.shape;
+        let positions = s.images * s.size[0] * s.size[1];
+        [positions, s.window[0] * s.window[1] * s.channels, s.filters]
+    }
+
+    /// Writes a row of a peer.
+    fn peer(
+        &self,
+        (engine, variant): (&str, &str),
+        times: &Times,
+        c: &Buffer,
+        note: &str,
+    ) -> Result<()> {
+        let [m, _, n] = self.extents();
+        let mut found = vec![f16::ZERO; m * n];
+        c.read(0, bytemuck::cast_slice_mut(&mut found))?;
+        let error = self.worst_error(&found);
+        let note = format!("{note}err {error:.2} of the bound");
+        let row = self.row(times).by(engine, variant);
+        self.bench.add(row.judged(error <= 1.0, note))
+    }
+
+    fn row(&self, times: &Times) -> Row {
+        let [m, k, n] = self.extents();
+        let axis = match self.axis {
+            ConvolutionAxis::Channels => "channels",
+            ConvolutionAxis::Filters => "filters",
+        };
+        let [size, width] = [self.shape.size[0], self.shape.channels];
+        let share = f64::from(self.empty) / 100.0;
+        let workload = format!("{size}x{size}x{width}-{axis}-e{share}");
+        Row::new(OP, workload, [m, k, n], 0, Dtype::F16)
+            .timed(times)
+            .flops(2.0 * (m * k) as f64 * n as f64 * self.kept)
+            .dense()
+    }
+
+    fn ours(&self) -> Result<()> {
+        let (bench, stream) = (self.bench, &self.bench.stream);
+        let options = ConvolutionOptions {
+            axis: self.axis,
+            ..ConvolutionOptions::default()
+        };
+        let mut convolution = DynamicConvolution::<f16>::new(&bench.context, self.shape, options)?;
+        let ([_, _, n], [h, w]) = (self.extents(), self.shape.size);
+        let mut c = bench.poisoned(&[self.shape.images, h, w, n])?;
+        let [a, b] = &self.there;
+        let sparse = match self.axis {
+            ConvolutionAxis::Channels => a,
+            ConvolutionAxis::Filters => b,
+        };
+        let times = bench.measure(|| convolution.run(a, b, &mut c, stream))?;
+        let error = self.worst_error(c.to_dense()?.values());
+        let detection = bench.measure(|| convolution.detect(sparse, stream))?;
+        let alone = bench.measure(|| convolution.multiply(a, b, &mut c, stream))?;
+        let note = format!(
+            "detection inside; alone {:.1} us, product {:.1}; err {error:.2} of the bound",
+            detection.cold * 1e3,
+            alone.cold * 1e3
+        );
+        let row = self.row(&times).ours(convolution.variants()[2]);
+        bench.add(row.judged(error <= 1.0, note))
+    }
+
+    /// The position of A that row `row` of the product meets at a tap; none in the padding.
+    fn place(&self, row: usize, tap: usize) -> Option<usize> {
+        let [h, w] = self.shape.size;
+        let [x, y] = [row / w % h + tap / 3, row % w + tap % 3];
+        let inside = (1..=h).contains(&x) && (1..=w).contains(&y);
+        inside.then(|| (row / (h * w) * h + x - 1) * w + y - 1)
+    }
+
+    /// The largest error of some positions of C, over its bound: one rounding, and those of the sum.
+    fn worst_error(&self, c: &[f16]) -> f64 {
+        let [m, k, n] = self.extents();
+        let s = &self.shape;
+        let mut worst = 0.0f64;
+        for row in (0..CHECKED).map(|i| (i * (m / CHECKED) + i * 7) % m) {
+            let mut sums = vec![Sum::default(); n];
+            for step in 0..k {
+                let (tap, channel) = (step / s.channels, step % s.channels);
+                let Some(place) = self.place(row, tap) else {
+                    continue;
+                };
+                let factor = self.a.values()[place * s.channels + channel].to_f64();
+                let line = &self.b.values()[step * n..][..n];
+                for (sum, w) in sums.iter_mut().zip(line) {
+                    sum.add(factor * w.to_f64());
+                }
+            }
+            let line = &c[row * n..][..n];
+            for (found, sum) in line.iter().zip(sums) {
+                let of_sum = sum.size * k as f64 * 2f64.powi(-24);
+                let bound = sum.value.abs() * 2f64.powi(-11) + of_sum + 1e-6;
+                worst = worse(worst, (found.to_f64() - sum.value).abs() / bound);
+            }
+        }
+        worst
+    }
+
+    /// All of it by cuDNN, with the weights as it wants them.
+    fn cudnn(&self) -> Result<()> {
+        let (bench, s) = (self.bench, &self.shape);
+        let images = [s.images, s.size[0], s.size[1], s.channels];
+        let weights = [s.filters, s.window[0], s.window[1], s.channels];
+        let library = match CuDnn::open(bench.gpu, images, weights, s.padding) {
+            Ok(library) => library,
+            Err(reason) => {
+                eprintln!("cuDNN: {reason}");
+                return Ok(());
+            }
+        };
+        let [m, inner, n] = self.extents();
+        let turned: Vec<f16> = (0..s.filters * inner)
+            .map(|i| self.b.values()[i % inner * s.filters + i / inner])
+            .collect();
+        let b = Buffer::from_slice(&turned)?;
+        let c = Buffer::new(m * n * 2)?;
+        let all = [at(&self.there[0])?, b.ptr, c.ptr];
+        let times = bench.measure(|| library.run(all))?;
+        let note = format!("cuDNN {}; ", library.version());
+        self.peer(("cudnn", &library.algorithm()), &times, &c, &note)
+    }
+
+    /// The product of an image-to-column matrix with B.
+    fn cublas(&self) -> Result<()> {
+        let bench = self.bench;
+        let Ok(cublas) = CuBlas::open(bench.gpu, false) else {
+            return Ok(());
+        };
+        let [m, k, n] = self.extents();
+        let columns = bench.upload(&self.image_to_column()?)?;
+        let c = Buffer::new(m * n * 2)?;
+        let all = [at(&columns)?, at(&self.there[1])?, c.ptr];
+        let times = bench.measure(|| cublas.gemm(Dtype::F16, [m, k, n], all))?;
+        let variant = "image to column, there already";
+        self.peer(("cublas", variant), &times, &c, "")
+    }
+
+    fn image_to_column(&self) -> Result<Dense<f16>> {
+        let [m, k, _] = self.extents();
+        let s = &self.shape;
+        let mut values = vec![f16::ZERO; m * k];
+        for (row, line) in values.chunks_mut(k).enumerate() {
+            for (tap, to) in line.chunks_mut(s.channels).enumerate() {
+                if let Some(place) = self.place(row, tap) {
+                    to.copy_from_slice(&self.a.values()[place * s.channels..][..s.channels]);
+                }
+            }
+        }
+        Ok(Dense::new([m, k], values)?)
+    }
+}

@@ -1,0 +1,39 @@
+//! `C = A^T B` of an A of which nine tenths, say, of the pieces of 64 elements of a row are empty, detection inside the time, beside cuBLAS
+//! on the whole of it: the gradient of B in a product with a dynamic A, and layers with masked weights.
+
+use super::micro::{EMPTY, EXTENT, checked, row, sample, uniform, whole, worst_error};
+use crate::prelude::*;
+use einsparse::Determinism;
+use einsparse::dynamic::TurnedMatmul;
+
+pub const OP: &str = "pit_turned";
+/// So many rows of C are checked.
+const CHECKED: usize = 16;
+
+/// Every share, f16 and bf16.
+pub fn run(bench: &Bench<'_>) -> Result<()> {
+    of_type::<f16>(&bench.anew()?, Dtype::F16)?;
+    of_type::<bf16>(&bench.anew()?, Dtype::Bf16)
+}
+
+fn of_type<T: Scalar>(bench: &Bench<'_>, dtype: Dtype) -> Result<()> {
+    let b = uniform::<T>()?;
+    let b_there = bench.upload(&b)?;
+    for empty in EMPTY {
+        let (a, full) = sample::<T>((1, 64), empty)?;
+        let both @ [a_there, b_there] = [&bench.upload(&a)?, &b_there];
+        let workload = format!("micro1x64-e{}", f64::from(empty) / 100.0);
+        let row = |times: &Times| row::<T>(OP, workload.clone(), full * 64, times);
+        let order = Determinism::Strict;
+        let mut product = TurnedMatmul::<T>::new(&bench.context, [EXTENT; 3], 0.0, order)?;
+        let mut c = bench.zeros::<T>(&[EXTENT; 2])?;
+        let times = bench.measure(|| product.run(a_there, b_there, &mut c, &bench.stream))?;
+        let own = |i: usize, k: usize| a.values()[k * EXTENT + i];
+        let error = worst_error(own, &b, &c, checked(CHECKED))?;
+        let note = format!("detection inside; err {error:.2} of the bound");
+        let ours = row(&times).ours(product.variants()[1]);
+        bench.add(ours.judged(error <= 1.0, note))?;
+        whole(bench, (dtype, [EXTENT; 3], CuBlas::gemm_turned), both, row)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,204 @@
+//! Products with the transpose of a matrix of single entries (`spmm_t`) beside the plain product and that with a transpose
+//! made as a matrix; batches of products (`spmm_batched`).
+
+use crate::bench::raw_spmm;
+use crate::families::convert::entries::{patterns, row, value, values};
+use crate::prelude::*;
+use einsparse::formats::{CsrPattern, convert, generate};
+use einsparse::registry::find;
+
+pub const OP: &str = "spmm_t";
+
+const TURNED: &str = "C[m,n] = A[k,m] * B[k,n]";
+
+/// Products with A, with its transpose, and with a transpose that was made as a matrix of its own; and batches.
+pub fn run(bench: &Bench<'_>) -> Result<()> {
+    let arguments = bench.arguments;
+    let wants = |dtype| arguments.dtype.is_empty() || arguments.dtype.contains(&dtype);
+    let all = patterns(bench)?.into_iter();
+    for (name, pattern) in all.filter(|(name, _)| arguments.named(name)) {
+        for n in arguments.ns(&[32, 128, 256]) {
+            if wants(Dtype::F32) {
+                turned::<f32>(bench, name, &pattern, n)?;
+            }
+            if wants(Dtype::F16) {
+                turned::<f16>(bench, name, &pattern, n)?;
+            }
+        }
+    }
+    if !arguments.named("batched") {
+        return Ok(());
+    }
+    let pattern = generate::uniform(2048, 2048, 0.05, SEED)?;
+    for items in [1, 8, 64] {
+        batch::<f32>(bench, &pattern, items)?;
+        batch::<f16>(bench, &pattern, items)?;
+    }
+    Ok(())
+}
+
+/// Tiles of rows that read values in place; `*`: as wide as B.
+const IN_PLACE: [&str; 6] = [
+    "n*",
+    "n32_s4",
+    "n128_l8",
+    "n128_l8_s4",
+    "n128_l16",
+    "n256_l16",
+];
+
+/// Every so many rows of C are checked.
+const CHECKED: usize = 61;
+
+/// Rows and columns of A or its transpose.
+fn extents<T: Scalar>(a: &Csr<T>, transposed: bool) -> [usize; 2] {
+    let (rows, columns) = (a.shape()[0], a.shape()[1]);
+    match transposed {
+        true => [columns, rows],
+        false => [rows, columns],
+    }
+}
+
+/// The first element of some rows of C, A or its transpose times `b`, that is off by more than rounding of terms and output.
+fn wrong<T: Scalar>(a: &Csr<T>, transposed: bool, b: &[T], c: &[T]) -> Option<String> {
+    let (p, [m, k]) = (a.pattern(), extents(a, transposed));
+    let n = b.len() / k.max(1);
+    let relative = if size_of::<T>() == 2 { 1e-3 } else { 1e-5 };
+    let mut sums = vec![Sum::default(); m.div_ceil(CHECKED) * n];
+    for row in 0..p.rows() {
+        for at in p.row(row) {
+            let column = p.columns()[at] as usize;
+            let (to, from) = match transposed {
+                true => (column, row),
+                false => (row, column),
+            };
+            if to % CHECKED != 0 {
+                continue;
+            }
+            let own = &mut sums[to / CHECKED * n..][..n];
+            for (sum, x) in own.iter_mut().zip(&b[from * n..][..n]) {
+                sum.add(a.values()[at].to_f64() * x.to_f64());
+            }
+        }
+    }
+    sums.iter().enumerate().find_map(|(i, sum)| {
+        let (row, column) = (i / n * CHECKED, i % n);
+        let found = c[row * n + column].to_f64();
+        // A NaN is as far off as can be.
+        let near = (found - sum.value).abs() <= relative * sum.size;
+        (!near).then(|| format!("({row}, {column}) is {found}, not {}", sum.value))
+    })
+}
+
+/// One product into its row; fails where the result is wrong.
+fn product<T: Scalar>(
+    bench: &Bench<'_>,
+    row: Row,
+    (expression, variant): (&str, Option<&str>),
+    csr: &Csr<T>,
+    items: usize,
+) -> Result<(Times, &'static str)> {
+    let context = &bench.context;
+    let a = context.upload(csr.clone())?;
+    let transposed = expression.contains("A[k,m]");
+    let ([m, k], n) = (extents(csr, transposed), row.n);
+    let shape = |rows| match items {
+        1 => vec![rows, n],
+        _ => vec![items, rows, n],
+    };
+    let table: Vec<T> = (0..k * n).map(|i| value(i + 3)).collect();
+    let b = bench.upload(&Dense::new(shape(k), table.repeat(items))?)?;
+    let operands = [("A", (&a).into()), ("B", (&b).into())];
+    let (plan, prepare_ms) = timed(|| {
+        let plan = context.plan::<T>(expression, &operands, &forced(variant))?;
+        context.synchronize()?;
+        Ok(plan)
+    })?;
+    let bytes = plan.workspace_bytes();
+    let c = bench.zeros::<T>(&shape(m))?;
+    let sparse = [a.columns_address(), a.values_address()];
+    let all = [sparse[0], sparse[1], b.address(), c.address()];
+    let raw = raw_spmm(all.map(|address| address.unwrap_or(0)), n);
+    // SAFETY: sizes as promised; runs follow each other on one stream.
+    let times = bench.measure(|| unsafe { plan.run_raw(&raw, bench.raw()) })?;
+    let matrix = (4 + size_of::<T>()) * row.nnz + 4 * (csr.shape()[0] + 1);
+    let share = bytes as f64 / matrix as f64;
+    let found = c.to_dense()?;
+    let mut each = found.values().chunks(m * n);
+    let wrong = each.find_map(|c| wrong(csr, transposed, &table, c));
+    let note = match &wrong {
+        Some(wrong) => format!("WRONG: {wrong}"),
+        None => format!("{}; prepared {share:.2} of A's bytes", row.note),
+    };
+    let (name, flops) = (
+        row.workload.clone(),
+        2.0 * row.nnz as f64 * (n * items) as f64,
+    );
+    let row = row.ours(plan.variant()).timed(&times).flops(flops).strict();
+    bench.add(row.prepared(prepare_ms, bytes).note(note))?;
+    match wrong {
+        None => Ok((times, plan.variant())),
+        Some(wrong) => Err(format!("{} on {name}: {wrong}", plan.variant()).into()),
+    }
+}
+
+fn turned<T: Scalar>(bench: &Bench<'_>, name: &str, p: &CsrPattern, n: usize) -> Result<()> {
+    let csr = Csr::new(p.clone(), values::<T>(p.columns().len()))?;
+    let other = convert::transpose_csr(&csr)?;
+    let of = |note: &str, p: &CsrPattern| Row {
+        n,
+        ..row::<T>(OP, name, p).note(note)
+    };
+    let plain = (SPMM, None);
+    let (as_is, taken) = product(bench, of("A", p), plain, &csr, 1)?;
+    let as_matrix = of("transpose as a matrix", other.pattern());
+    let (made, _) = product(bench, as_matrix, plain, &other, 1)?;
+    let (auto, by) = product(bench, of("transpose", p), (TURNED, None), &csr, 1)?;
+    if bench.arguments.auto {
+        return Ok(());
+    }
+    let mut in_place = Vec::new();
+    for tile in IN_PLACE.map(|tile| tile.replace('*', &n.to_string())) {
+        let forced = format!("batched_permuted_{}_{tile}", T::DTYPE.name());
+        if find(&forced).is_some_and(|row| row.columns as usize <= n) {
+            let row = of("transpose, values in place", p);
+            let (times, _) = product(bench, row, (TURNED, Some(&forced)), &csr, 1)?;
+            in_place.push(format!("{tile} {:.3}", times.cold / as_is.cold));
+        }
+    }
+    // What A as it is takes, behind values in order.
+    let mut ahead = f64::NAN;
+    if taken.starts_with("spmm_csr") {
+        let row = of("transpose, values ahead", p);
+        let (times, _) = product(bench, row, (TURNED, Some(taken)), &csr, 1)?;
+        ahead = times.cold;
+    }
+    println!(
+        "{name} {} n {n}: A {:.1} us {taken}; transposed / plain cold {:.3} warm {:.3} {by}; over the made transpose cold {:.3}; ahead cold {:.3}; in place cold {}",
+        T::DTYPE.name(),
+        as_is.cold * 1e3,
+        auto.cold / as_is.cold,
+        auto.warm / as_is.warm,
+        auto.cold / made.cold,
+        ahead / as_is.cold,
+        in_place.join(", ")
+    );
+    Ok(())
+}
+
+fn batch<T: Scalar>(bench: &Bench<'_>, p: &CsrPattern, items: usize) -> Result<()> {
+    let csr = Csr::new(p.clone(), values::<T>(p.columns().len()))?;
+    let expressions = match items {
+        1 => [SPMM, TURNED],
+        _ => [
+            "C[z,m,n] = A[m,k] * B[z,k,n]",
+            "C[z,m,n] = A[k,m] * B[z,k,n]",
+        ],
+    };
+    let name = format!("uniform-2048x2048-d0.05-x{items}");
+    for expression in expressions {
+        let row = row::<T>("spmm_batched", &name, p).note(format!("{items} of a batch"));
+        product(bench, Row { n: 64, ..row }, (expression, None), &csr, items)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,216 @@
+//! The equivariant tensor product of 10,000 pairs and its gradients. Bytes are those of operands and output once; the floor is the
+//! larger of them over 4.28 TB/s and the arithmetic over 46 TFLOP/s. The first and last 64 items are checked against the CPU, of the gradient of
+//! shared weights eight elements of each path. Notes quote the peers of the same shapes, measured elsewhere on a GPU of this kind.
+
+use crate::prelude::*;
+use einsparse::Stream;
+use einsparse::ops::{Channels, Couplings, Factors, TensorProduct};
+
+pub const OP: &str = "tensor_product";
+/// Pairs.
+const ITEMS: usize = 10_000;
+/// Of them checked, at both ends.
+const CHECKED: usize = 64;
+/// HBM bytes and f32 operations per microsecond.
+const FLOORS: (f64, f64) = (4.28e6, 46e6);
+/// What is written: the product, and gradients.
+const WRITTEN: [&str; 4] = ["", "-dx", "-dy", "-dw"];
+
+/// Name, channels, largest degree, and what peers take: us, cold.
+type Case = (&'static str, Channels, usize, &'static str);
+const ONE: Channels = Channels::One;
+const EACH: Channels = Channels::Each(32);
+const CONNECTED: Channels = Channels::Connected(32, 32);
+const EACH_CONNECTED: Channels = Channels::ConnectedEach(32, 32);
+const CASES: [Case; 12] = [
+    ("tp-full-l1", ONE, 1, "e3nn compiled 29.2, Insum 9.0"),
+    ("tp-full-l2", ONE, 2, "e3nn compiled 59.3, Insum 10.5"),
+    ("tp-full-l3", ONE, 3, "e3nn compiled 132, Insum 23.7"),
+    ("tp-full-l4", ONE, 4, "e3nn compiled 263, Insum 55.5"),
+    ("tp-uvu-l1", EACH, 1, "e3nn compiled 36.2"),
+    ("tp-uvu-l2", EACH, 2, "e3nn compiled 192"),
+    ("tp-uvu-l3", EACH, 3, "e3nn compiled 617"),
+    ("tp-fc-l1", CONNECTED, 1, "e3nn compiled 49.2"),
+    ("tp-fc-l2", CONNECTED, 2, "e3nn compiled 226"),
+    ("tp-fc-l3", CONNECTED, 3, "e3nn compiled 743"),
+    ("tp-fc-l4", CONNECTED, 4, "e3nn compiled 2079"),
+    ("tp-fc-each-l1", EACH_CONNECTED, 1, "no peer measured"),
+];
+
+pub fn run(bench: &Bench<'_>) -> Result<()> {
+    CASES
+        .into_iter()
+        .try_for_each(|case| measured(&bench.anew()?, case))
+}
+
+/// X, Y, W and the output's gradient.
+type Operands = [Dense<f32>; 4];
+
+fn operands(product: &TensorProduct<f32>) -> Result<Operands> {
+    let mut rng = StdRng::seed_from_u64(7);
+    let mut one = |shape: &[usize]| {
+        let shape = if shape.is_empty() { &[1] } else { shape };
+        let values = (0..shape.iter().product()).map(|_| rng.random_range(-1.0f32..1.0));
+        Dense::new(shape.to_vec(), values.collect())
+    };
+    Ok([
+        one(product.x_shape())?,
+        one(product.y_shape())?,
+        one(product.w_shape())?,
+        one(product.out_shape())?,
+    ])
+}
+
+/// Runs the product (0) or a gradient into `out`.
+fn step(
+    product: &TensorProduct<f32>,
+    of: usize,
+    [x, y, w, g]: &[Tensor<f32>; 4],
+    out: &mut Tensor<f32>,
+    stream: &Stream,
+) -> Result<()> {
+    let w = (!product.w_shape().is_empty()).then_some(w);
+    let factors = Factors { x, y, w };
+    Ok(match of {
+        0 => product.forward(factors, out, stream),
+        1 => product.gradient_x(factors, g, out, stream),
+        2 => product.gradient_y(factors, g, out, stream),
+        _ => product.gradient_w(factors, g, out, stream),
+    }?)
+}
+
+fn measured(bench: &Bench<'_>, (name, channels, largest, peers): Case) -> Result<()> {
+    let (context, couplings) = (&bench.context, Couplings::natural(largest)?);
+    let (product, prepare_ms) = timed(|| {
+        let planned = TensorProduct::with_gradients(context, &couplings, channels, ITEMS);
+        Ok(planned.or_else(|reason| {
+            println!("{name}: gradients: {reason}");
+            TensorProduct::new(context, &couplings, channels, ITEMS)
+        })?)
+    })?;
+    let host = operands(&product)?;
+    let [x, y, w, g] = host.each_ref().map(|dense| bench.upload(dense));
+    let tensors = [x?, y?, w?, g?];
+    for (of, suffix) in WRITTEN.iter().enumerate() {
+        let Some(plan) = product.plans()[of] else {
+            continue;
+        };
+        let mut out = bench.poisoned(plan.out_shape())?;
+        let times = bench.measure(|| step(&product, of, &tensors, &mut out, &bench.stream))?;
+        let worst = checked(&couplings, channels, of, &host, &out.to_dense()?)?;
+        let (bytes, flops) = work(&couplings, channels, &product);
+        let floor = (bytes / FLOORS.0).max(flops / FLOORS.1);
+        let peers = if of == 0 { peers } else { "no peer measured" };
+        let n = if channels == ONE { 1 } else { 32 };
+        let nnz = couplings.tensor::<f32>()?.values().len();
+        let (workload, paths) = (format!("{name}{suffix}"), couplings.paths().len());
+        let row = Row::new(OP, workload, [ITEMS, paths, n], nnz, Dtype::F32)
+            .ours(plan.variant())
+            .timed(&times)
+            .flops(flops)
+            .bytes(bytes)
+            .limit(floor / 1e3)
+            .prepared(prepare_ms, plan.workspace_bytes());
+        let note = format!("err {worst:.1e} of the largest; floor {floor:.1} us; {peers}");
+        bench.add(row.judged(worst < 1e-5, note))?;
+    }
+    Ok(())
+}
+
+/// Bytes of the operands and the output, and operations: of a matrix for each row of a path, else two for each entry.
+fn work(couplings: &Couplings, channels: Channels, product: &TensorProduct<f32>) -> (f64, f64) {
+    let size = |shape: &[usize]| match shape.is_empty() {
+        true => 0.0,
+        false => shape.iter().product::<usize>() as f64,
+    };
+    let (x, y) = (size(product.x_shape()), size(product.y_shape()));
+    let (w, out) = (size(product.w_shape()), size(product.out_shape()));
+    // A gradient writes what the product reads, and reads the output's gradient in place of the output.
+    let elements = x + y + w + out;
+    let rows = couplings.rows() as f64;
+    let flops = match channels {
+        Channels::Connected(u, w) | Channels::ConnectedEach(u, w) => {
+            2.0 * rows * (ITEMS * u * w) as f64
+        }
+        _ => 2.0 * rows * ITEMS as f64,
+    };
+    (4.0 * elements, flops)
+}
+
+/// The largest error as a share of the largest element, over the first and last items.
+fn checked(
+    couplings: &Couplings,
+    channels: Channels,
+    of: usize,
+    host: &Operands,
+    found: &Dense<f32>,
+) -> Result<f64> {
+    let shared = matches!(channels, Channels::Connected(..));
+    if shared && of == 3 {
+        return sampled(couplings, host, found);
+    }
+    let cpu = Context::cpu();
+    let stream = cpu.stream()?;
+    let items = CHECKED;
+    let small = TensorProduct::<f32>::with_gradients(&cpu, couplings, channels, items)?;
+    let mut worst = 0f64;
+    for last in [false, true] {
+        let part = |dense: &Dense<f32>, at: usize| -> Result<Tensor<f32>> {
+            let fixed = at == 2 && (shared || channels == ONE);
+            Ok(match fixed {
+                true => cpu.upload_dense(dense)?,
+                false => cpu.upload_dense(&slice(dense, items, last)?)?,
+            })
+        };
+        let [x, y, w, g] = host;
+        let tensors = [part(x, 0)?, part(y, 1)?, part(w, 2)?, part(g, 3)?];
+        let shape = small.plans()[of].map(|p| p.out_shape().to_vec());
+        let mut out = cpu.zeros(&shape.unwrap_or_default())?;
+        step(&small, of, &tensors, &mut out, &stream)?;
+        let wanted = out.to_dense()?;
+        let own = slice(found, items, last)?;
+        let largest = wanted.values().iter().fold(0f32, |m, v| m.max(v.abs()));
+        for (found, wanted) in own.values().iter().zip(wanted.values()) {
+            worst = worse(worst, f64::from((found - wanted).abs() / largest));
+        }
+    }
+    Ok(worst)
+}
+
+/// The same for the gradient of shared weights, which gather all items: eight elements of each path against sums in f64.
+fn sampled(couplings: &Couplings, host: &Operands, found: &Dense<f32>) -> Result<f64> {
+    let entries = couplings.tensor::<f64>()?;
+    let (paths, places) = (couplings.path_of_row(), couplings.component_of_row());
+    let [x, y, _, g] = host;
+    let [ni, nj, nc] = [x, y, g].map(|operand| operand.shape()[1]);
+    let (mut worst, mut largest) = (0f64, 0f64);
+    for (path, element) in (0..couplings.paths().len()).flat_map(|p| (0..8).map(move |e| (p, e))) {
+        let (u, w) = (element * 4, 31 - element * 3);
+        let mut sum = 0.0;
+        for (at, value) in entries.values().iter().enumerate() {
+            let [i, j, row] = [0, 1, 2].map(|axis| entries.pattern().coords()[axis][at] as usize);
+            if paths[row] as usize != path {
+                continue;
+            }
+            for item in 0..ITEMS {
+                let left = x.values()[(item * ni + i) * 32 + u] * y.values()[item * nj + j];
+                let right = g.values()[(item * nc + places[row] as usize) * 32 + w];
+                sum += value * f64::from(left) * f64::from(right);
+            }
+        }
+        let found = f64::from(found.values()[(path * 32 + u) * 32 + w]);
+        largest = largest.max(sum.abs());
+        worst = worse(worst, (found - sum).abs());
+    }
+    Ok(worst / largest)
+}
+
+/// The first or last items of a tensor.
+fn slice(dense: &Dense<f32>, items: usize, last: bool) -> Result<Dense<f32>> {
+    let mut shape = dense.shape().to_vec();
+    let each = dense.values().len() / shape[0];
+    let first = if last { shape[0] - items } else { 0 };
+    shape[0] = items;
+    let part = &dense.values()[first * each..(first + items) * each];
+    Ok(Dense::new(shape, part.to_vec())?)
+}

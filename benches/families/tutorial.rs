@@ -1,0 +1,63 @@
+//! The levels of docs/levels.md beside cuBLAS, on the same operands.
+
+#[path = "../../tests/families/tutorial/levels/launch.rs"]
+mod launch;
+
+use crate::case::Values;
+use crate::check::{elements, relative_error};
+use crate::device::is_built;
+use crate::prelude::*;
+use launch::{Level, levels};
+
+pub const OP: &str = "levels";
+/// m and n.
+const EXTENT: usize = 4096;
+/// k: the case that counts, and twice of it. The difference is what the stages take, the rest is begin and end.
+const DEPTHS: [usize; 2] = [4096, 8192];
+/// Relative error against cuBLAS above which a level is wrong: twice the roundoff of f16.
+const TOLERANCE: f64 = 1e-3;
+
+/// Every level and cuBLAS, in one run.
+pub fn run(bench: &Bench<'_>) -> Result<()> {
+    if !is_built("levels") {
+        return Ok(());
+    }
+    let cublas = CuBlas::open(bench.gpu, false)?;
+    (DEPTHS.into_iter()).try_for_each(|k| product(&bench.anew()?, &cublas, k))
+}
+
+fn product(bench: &Bench<'_>, cublas: &CuBlas, k: usize) -> Result<()> {
+    let device = bench.context.device().ok_or("no device")?;
+    let values = Values::new(Dtype::F16);
+    let a = values.upload(EXTENT * k, 0)?;
+    let b = values.upload(k * EXTENT, 77)?;
+    let c = || Buffer::new(EXTENT * EXTENT * Dtype::F16.size());
+    let (c, expected) = (c()?, c()?);
+    let extents = [EXTENT, k, EXTENT];
+    let gemm = || cublas.gemm(Dtype::F16, extents, [a.ptr, b.ptr, expected.ptr]);
+    bench.once(gemm)?;
+    let reference = elements(&expected, Dtype::F16)?;
+    for level in levels() {
+        let launch = Level::new(device, level, extents, [a.ptr, b.ptr, c.ptr])?;
+        // SAFETY: the stream is that of the primary context, which both sides share; the buffers hold matrices of these
+        // extents and outlive the measurement.
+        let product = || unsafe { launch.run(bench.raw()) };
+        c.fill(0xff, bench.gpu.stream)?;
+        bench.once(product)?;
+        let error = relative_error(&elements(&c, Dtype::F16)?, &reference);
+        let times = bench.measure(product)?;
+        let note = format!("err {error:.1e} against cuBLAS");
+        let row = row(k, &times).ours(level.name);
+        bench.add(row.judged(error <= TOLERANCE, note))?;
+    }
+    let times = bench.measure(gemm)?;
+    bench.add(row(k, &times).by("cublas", "dense"))
+}
+
+fn row(k: usize, times: &Times) -> Row {
+    let workload = format!("dense-{EXTENT}x{k}x{EXTENT}");
+    Row::new(OP, workload, [EXTENT, k, EXTENT], EXTENT * k, Dtype::F16)
+        .timed(times)
+        .flops(2.0 * (EXTENT * k * EXTENT) as f64)
+        .dense()
+}

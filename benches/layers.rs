@@ -1,0 +1,5 @@
+//! Whole layers, of several families each.
+
+pub mod encoder;
+pub mod ffn_layer;
+pub mod training;

@@ -1,0 +1,14 @@
+//! What almost every bench of a family names.
+
+pub use crate::bench::{Bench, Place, at, forced, precise, timed};
+pub use crate::check::{Sum, worse};
+pub use crate::device::{Buffer, Result, or_said};
+pub use crate::ours::SPMM;
+pub(crate) use crate::ours::by_dtype;
+pub use crate::peers::cublas::CuBlas;
+pub use crate::problems::{Dtype, Problem, SEED, Source};
+pub use crate::record::Row;
+pub use crate::timing::Times;
+pub use einsparse::formats::{Csr, Dense, bf16, f16};
+pub use einsparse::{Context, Operand, Options, Scalar, SparseTensor, Tensor};
+pub use rand::{Rng, SeedableRng, rngs::StdRng};
