@@ -2,10 +2,13 @@
 //! product, expressions over them with the expected outcome, comparison that names the first fault.
 
 pub mod bounds;
+pub mod dense;
 mod expression;
 pub mod replay;
 pub mod rows;
+pub mod runs;
 pub mod windows;
+pub mod words;
 
 use std::fmt::Debug;
 use std::ops::Deref;
@@ -19,7 +22,7 @@ use einsparse::module::MODULES;
 use einsparse::registry::Scalar;
 pub use expression::{Bias, Expression};
 use rayon::prelude::*;
-pub use windows::{by_loops, whole, windows_agree};
+pub use windows::{by_loops, full_where_stored, whole, windows_agree};
 
 /// Columns of the widest B of the suite.
 pub const WIDEST: usize = 264;
@@ -60,6 +63,17 @@ pub fn gpu() -> Option<Gpu> {
         context: open()?,
         _turn,
     })
+}
+
+/// Cases on the first GPU, one after another; none without one.
+pub fn on_gpu(cases: &[fn(&Context)]) {
+    let Some(gpu) = gpu() else { return };
+    cases.iter().for_each(|case| case(&gpu));
+}
+
+/// Cases on the CPU.
+pub fn on_cpu(cases: &[fn(&Context)]) {
+    cases.iter().for_each(|case| case(&Context::cpu()));
 }
 
 /// Whether this build holds a module on demand; a line where it does not.

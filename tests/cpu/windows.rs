@@ -7,8 +7,9 @@ use einsparse::formats::{Coo, CooPattern, Dense, Format, bf16, f16};
 use einsparse::indirect::rewrite_dense;
 use einsparse::{Context, Operand, Options, einsum};
 
+use crate::support::dense::upload;
 use crate::support::windows::WINDOWS;
-use crate::support::{by_loops, whole, windows_agree};
+use crate::support::{by_loops, full_where_stored, whole, windows_agree};
 
 #[test]
 fn windows_are_what_loops_give() {
@@ -133,15 +134,7 @@ fn sparse_operands_stand_beside_sums() {
         plan.run(&operands, &mut out, &stream).unwrap();
         let all = [("S", dense.clone()), ("A", a.clone()), ("B", b.clone())];
         let full = by_loops(text, &all);
-        let found = out.to_host().unwrap().to_dense().unwrap();
-        for (at, wanted) in full.values().iter().enumerate() {
-            let stored = dense.values()[at] != 0.0;
-            assert_eq!(
-                found.values()[at],
-                if stored { *wanted } else { 0.0 },
-                "{format}"
-            );
-        }
+        full_where_stored(&format.to_string(), &out, &dense, &full);
     }
 }
 
@@ -151,7 +144,7 @@ fn dynamic_operands_may_be_read_at_sums() {
     let cpu = Context::cpu();
     let text = "C[x,f] = A[x+i,m] * B[i,m,f]";
     let (a, b) = (whole(&[9, 4], 1), whole(&[3, 4, 5], 2));
-    let [on_a, on_b] = [&a, &b].map(|d| cpu.upload_dense(d).unwrap());
+    let [on_a, on_b] = upload(&cpu, [&a, &b]);
     let c = einsum!(cpu, text, A = dynamic(&on_a), B = &on_b).unwrap();
     assert_eq!(c.to_dense().unwrap(), by_loops(text, &[("A", a), ("B", b)]));
     let three = "C[x,g] = A[x+i,m] * B[i,m,f] * D[f,g]";

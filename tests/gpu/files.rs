@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::support::{Problem, assert_matrix, data, gpu, small};
+use crate::support::runs::finish;
+use crate::support::{Problem, assert_matrix, data, on_gpu, small};
 use einsparse::formats::{CsrPattern, generate, io};
 use einsparse::{Context, Operand, Options};
 
@@ -59,7 +60,6 @@ fn generated() -> Vec<(String, CsrPattern)> {
 }
 
 fn every_file(context: &Context) {
-    let stream = context.stream().unwrap();
     for (i, (name, pattern)) in patterns().into_iter().enumerate() {
         let problem = Problem::<f32>::integers(pattern, i as u64, 128);
         let format = ["csr", "groupcoo", "coo"][i % 3];
@@ -73,8 +73,7 @@ fn every_file(context: &Context) {
             .plan("C[m,n] = A[m,k] * B[k,n]", &operands, &Options::default())
             .unwrap();
         let mut c = context.zeros(plan.out_shape()).unwrap();
-        plan.run(&operands, &mut c, &stream).unwrap();
-        stream.synchronize().unwrap();
+        finish(context, |stream| plan.run(&operands, &mut c, stream));
         let found = c.to_storage().unwrap();
         assert_matrix(
             &(name, format, plan.variant()),
@@ -87,9 +86,7 @@ fn every_file(context: &Context) {
 
 #[test]
 fn real_matrices_on_the_gpu() {
-    if let Some(gpu) = gpu() {
-        every_file(&gpu);
-    }
+    on_gpu(&[every_file]);
 }
 
 #[test]

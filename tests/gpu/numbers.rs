@@ -3,7 +3,8 @@
 
 use crate::support::bounds::Bound;
 use crate::support::rows::{force, formats, takes_any};
-use crate::support::{Rng, gpu, product, small, spread};
+use crate::support::runs::plan_and_run;
+use crate::support::{Rng, gpu, on_gpu, product, small, spread};
 use einsparse::formats::{AnySparse, Csr, Dense, Element, bf16, f16};
 use einsparse::registry::{Dtype, Row, Scalar, WalkKind, products};
 use einsparse::{Context, Options};
@@ -56,13 +57,7 @@ impl<T: Scalar> Random<T> {
         let a = context.upload(a).unwrap();
         let b = context.upload_dense(&self.b).unwrap();
         let operands = [("A", (&a).into()), ("B", (&b).into())];
-        let plan = context
-            .plan("C[m,n] = A[m,k] * B[k,n]", &operands, options)
-            .unwrap();
-        let mut c = context.zeros(plan.out_shape()).unwrap();
-        let stream = context.stream().unwrap();
-        plan.run(&operands, &mut c, &stream).unwrap();
-        stream.synchronize().unwrap();
+        let (_, c) = plan_and_run(context, "C[m,n] = A[m,k] * B[k,n]", &operands, options);
         c.to_dense().unwrap().into_values()
     }
 }
@@ -105,9 +100,7 @@ fn every_dtype(context: &Context) {
 
 #[test]
 fn random_values_stay_within_the_bound_on_the_gpu() {
-    if let Some(gpu) = gpu() {
-        every_dtype(&gpu);
-    }
+    on_gpu(&[every_dtype]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What a run refuses before anything is launched: streams and tensors of another place, raw operands that cannot be
 //! right, kernels that are not in the table. And a factor that is no number.
 
+use crate::support::dense::upload;
 use crate::support::gpu;
 use einsparse::formats::{Csr, CsrPattern, Dense};
 use einsparse::registry::{WalkKind, products};
@@ -27,10 +28,7 @@ fn another_place_is_refused() {
     let cpu = Context::cpu();
     let (b, bias) = (Dense::zeros([4, 32]).unwrap(), Dense::zeros([32]).unwrap());
     let a = gpu.upload(matrix()).unwrap();
-    let (on_gpu, bias) = (
-        gpu.upload_dense(&b).unwrap(),
-        gpu.upload_dense(&bias).unwrap(),
-    );
+    let [on_gpu, bias] = upload(&gpu, [&b, &bias]);
     let on_cpu = cpu.upload_dense(&b).unwrap();
     let with = |b| -> [(&str, Operand<'_, f32>); 4] {
         [
@@ -86,10 +84,7 @@ fn an_infinite_factor_meets_only_entries() {
     let b = Dense::from_fn([4, 32], |i| i[1] as f32 + 1.0).unwrap();
     let bias = Dense::from_fn([32], |i| i[0] as f32).unwrap();
     let a = gpu.upload(matrix()).unwrap();
-    let (b, bias) = (
-        gpu.upload_dense(&b).unwrap(),
-        gpu.upload_dense(&bias).unwrap(),
-    );
+    let [b, bias] = upload(&gpu, [&b, &bias]);
     let operands: [(&str, Operand<'_, f32>); 4] = [
         ("A", (&a).into()),
         ("B", (&b).into()),

@@ -1,7 +1,8 @@
 //! A Transformer layer over sequences of varying lengths: the GPU against the CPU, and against sequences on their own.
 
 use crate::support::replay::Replay;
-use crate::support::{Rng, gpu, gpu_alone};
+use crate::support::runs::finish;
+use crate::support::{Rng, gpu, gpu_alone, on_gpu};
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::ops::{EncoderLayer, EncoderOptions, EncoderWeights, ResidualNorm};
 use einsparse::registry::Scalar;
@@ -334,10 +335,9 @@ fn norms<T: Scalar>(gpu: &Context) {
             let norm = ResidualNorm::<T>::new(context, [rows, columns], 1e-5).unwrap();
             let nan = Dense::from_fn(vec![rows, columns], |_| T::from_f64(f64::NAN)).unwrap();
             let mut out = context.upload_dense(&nan).unwrap();
-            let stream = context.stream().unwrap();
-            norm.run([&x, &y], [&factor, &summand], &mut out, &stream)
-                .unwrap();
-            stream.synchronize().unwrap();
+            finish(context, |stream| {
+                norm.run([&x, &y], [&factor, &summand], &mut out, stream)
+            });
             wide(&out)
         };
         let unit = if T::NAME == "f16" { 2e-3 } else { 1.6e-2 };
@@ -349,9 +349,7 @@ fn norms<T: Scalar>(gpu: &Context) {
 
 #[test]
 fn residual_norm_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    norms::<f16>(&gpu);
-    norms::<bf16>(&gpu);
+    on_gpu(&[norms::<f16>, norms::<bf16>]);
 }
 
 #[test]

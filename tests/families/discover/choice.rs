@@ -5,7 +5,8 @@ use einsparse::formats::{bf16, f16};
 use einsparse::{Context, Determinism, Error, Options, Plan, Scalar, Tensor};
 
 use crate::families::gather_gemm::matmul::{dynamic, integers, product};
-use crate::support::{gpu, gpu_alone, skipped, small};
+use crate::support::runs::finish;
+use crate::support::{gpu, gpu_alone, on_gpu, skipped, small};
 
 const LINE: &str = "C[m,n] = A[m,k] * B[k,n]";
 
@@ -47,9 +48,7 @@ fn samples<T: Scalar>(gpu: &Context) {
 
 #[test]
 fn shares_by_a_sample_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    samples::<f16>(&gpu);
-    samples::<bf16>(&gpu);
+    on_gpu(&[samples::<f16>, samples::<bf16>]);
 }
 
 /// Of a matrix with more boxes than are looked at, the share is about the matrix's, and another sample is taken each time.
@@ -60,11 +59,9 @@ fn shares_of_a_large_matrix() {
         .upload_dense(&dynamic::<f16>([4096, 4096], 64, 100, 7))
         .unwrap();
     let sample = ShareSample::<f16>::new(&gpu, [4096, 4096], 0.0).unwrap();
-    let stream = gpu.stream().unwrap();
     let mut all = Vec::new();
     for _ in 0..4 {
-        sample.run(&a, &stream).unwrap();
-        stream.synchronize().unwrap();
+        finish(&gpu, |stream| sample.run(&a, stream));
         let [low, middle, high] = sample.latest().unwrap();
         // Of 264 boxes 128 x 64 columns of 64 rows: a standard deviation of .0016.
         assert!((middle - 0.1).abs() < 0.012, "{middle}");
@@ -131,7 +128,6 @@ fn plans_follow_the_steps_before() {
     let plan = adaptive(&gpu, &a, &b_there, true);
     gpu.set_tile_times(TileTimes::built_in());
     assert!(plan.to_string().contains("chosen at each run"), "{plan}");
-    let stream = gpu.stream().unwrap();
     let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
     // Height and share of the micro-tiles, and what the next step takes.
     for (height, per_mille, next) in [
@@ -149,8 +145,7 @@ fn plans_follow_the_steps_before() {
             .collect();
         for step in 0..2 {
             let operands = [("A", skipping(&a).into()), ("B", (&b_there).into())];
-            plan.run(&operands, &mut c, &stream).unwrap();
-            stream.synchronize().unwrap();
+            finish(&gpu, |stream| plan.run(&operands, &mut c, stream));
             let text = format!("{height} {per_mille}, step {step}: {plan}");
             assert!(c.to_dense().unwrap().values() == wanted, "{text}");
             if step == 1 {

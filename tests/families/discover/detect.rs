@@ -6,7 +6,8 @@ use einsparse::dynamic::{DetectOptions, Detector, RowDetector};
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Determinism, EntryChoice, Error, Scalar};
 
-use crate::support::gpu;
+use crate::support::words::Words;
+use crate::support::{gpu, on_cpu, on_gpu};
 
 const MICRO: [(usize, usize); 6] = [(128, 1), (64, 1), (32, 1), (16, 16), (1, 32), (1, 64)];
 /// Regions of a kernel are 128 to 8192 columns wide: one, several, parts of one.
@@ -21,18 +22,6 @@ const SHAPES: [[usize; 2]; 9] = [
     [1000, 70],
     [513, 2048],
 ];
-
-/// A small generator (xorshift).
-struct Words(u64);
-
-impl Words {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-}
 
 /// The lists by definition: which micro-tiles have an element that counts.
 fn wanted(
@@ -244,41 +233,37 @@ fn rows(context: &Context) {
 
 #[test]
 fn detection_on_the_cpu() {
-    let cpu = Context::cpu();
-    detects::<f32>(&cpu);
-    detects::<i8>(&cpu);
-    detects_bits(&cpu);
-    detects_above::<f16>(&cpu);
-    rows(&cpu);
+    on_cpu(&[
+        detects::<f32>,
+        detects::<i8>,
+        detects_bits,
+        detects_above::<f16>,
+        rows,
+    ]);
 }
 
 #[test]
 fn detection_of_elements_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    detects::<f32>(&gpu);
-    detects::<f16>(&gpu);
-    detects::<bf16>(&gpu);
+    on_gpu(&[detects::<f32>, detects::<f16>, detects::<bf16>]);
 }
 
 #[test]
 fn detection_of_masks_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    detects::<i8>(&gpu);
-    detects_bits(&gpu);
+    on_gpu(&[detects::<i8>, detects_bits]);
 }
 
 #[test]
 fn detection_above_thresholds_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    detects_above::<f32>(&gpu);
-    detects_above::<f16>(&gpu);
-    detects_above::<bf16>(&gpu);
+    on_gpu(&[
+        detects_above::<f32>,
+        detects_above::<f16>,
+        detects_above::<bf16>,
+    ]);
 }
 
 #[test]
 fn detection_of_rows_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    rows(&gpu);
+    on_gpu(&[rows]);
 }
 
 #[test]

@@ -7,8 +7,10 @@ use einsparse::registry::kernels;
 use einsparse::{Context, Options, Scalar};
 
 use super::matmul::{dynamic, integers, multiplies, product};
+use crate::support::dense::{nan, poisoned, upload_values};
 use crate::support::replay::Replay;
-use crate::support::{gpu, gpu_alone, small};
+use crate::support::runs::finish;
+use crate::support::{gpu, gpu_alone, on_gpu, small};
 
 /// One tile and many, one part and eight, sections that end inside a vector, a word and a stage.
 const EXTENTS: [[usize; 3]; 14] = [
@@ -86,8 +88,7 @@ fn few_rows_whose_lists_are_full_on_the_gpu() {
             let b_there = gpu.upload_dense(&b).unwrap();
             let a = every::<bf16>([m, k], step);
             let a_there = gpu.upload_dense(&a).unwrap();
-            let nan = Dense::new(vec![m, n], vec![bf16::NAN; m * n]).unwrap();
-            let mut c = gpu.upload_dense(&nan).unwrap();
+            let mut c = poisoned::<bf16>(&gpu, &[m, n]);
             let mut product_of =
                 DynamicMatmul::new(&gpu, [m, k, n], MatmulOptions::default()).unwrap();
             product_of.run(&a_there, &b_there, &mut c, &stream).unwrap();
@@ -159,16 +160,13 @@ fn named<T: Scalar>(context: &Context) {
             let line = "C[m,n] = A[m,k] * B[k,n]";
             let plan = context.plan(line, &operands, &options).unwrap();
             assert_eq!(plan.variant(), row.name);
-            let stream = context.stream().unwrap();
             let shares = [60, 1000, 0, 400];
             for per_mille in shares.into_iter().take(if small() { 1 } else { 4 }) {
                 let a = dynamic::<T>([m, k], m, per_mille, 11 + per_mille);
                 a_there.write(&a).unwrap();
-                let nan = Dense::new(vec![m, n], vec![T::from_f64(f64::NAN); m * n]).unwrap();
-                let mut c = context.upload_dense(&nan).unwrap();
+                let mut c = poisoned::<T>(context, &[m, n]);
                 let operands = [("A", skipping(&a_there).into()), ("B", (&b).into())];
-                plan.run(&operands, &mut c, &stream).unwrap();
-                stream.synchronize().unwrap();
+                finish(context, |stream| plan.run(&operands, &mut c, stream));
                 let b = b.to_dense().unwrap();
                 let wanted: Vec<T> = product(&a, &b).into_iter().map(T::from_f64).collect();
                 let found = c.to_dense().unwrap();
@@ -184,16 +182,13 @@ fn named<T: Scalar>(context: &Context) {
 
 #[test]
 fn few_rows_by_each_kernel_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    named::<f16>(&gpu);
-    named::<bf16>(&gpu);
+    on_gpu(&[named::<f16>, named::<bf16>]);
 }
 
 /// Whatever stands behind the columns of A counts for nothing; leading dimensions may be odd where B allows it.
 #[test]
 fn few_rows_of_strided_operands_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
-    let stream = gpu.stream().unwrap();
     for [m, k, n] in [[1, 700, 264], [19, 3001, 320], [64, 95, 8]] {
         let b = integers::<f16>([k, n], 5);
         let b_there = gpu.upload_dense(&b).unwrap();
@@ -202,10 +197,11 @@ fn few_rows_of_strided_operands_on_the_gpu() {
         let wanted: Vec<f16> = product(&a, &b).into_iter().map(f16::from_f64).collect();
         for (lda, ldc) in [(k + 3, n + 1), (k.next_multiple_of(8) + 8, n + 2)] {
             let a_there = gpu.upload_strided(&a, lda, f16::NAN).unwrap();
-            let nan = Dense::new(vec![m, n], vec![f16::NAN; m * n]).unwrap();
+            let nan = nan::<f16>(&[m, n]);
             let mut c = gpu.upload_strided(&nan, ldc, f16::ONE).unwrap();
-            product_of.run(&a_there, &b_there, &mut c, &stream).unwrap();
-            stream.synchronize().unwrap();
+            finish(&gpu, |stream| {
+                product_of.run(&a_there, &b_there, &mut c, stream)
+            });
             assert!(
                 c.to_dense().unwrap().values() == wanted,
                 "{m} {k} {n} {lda} {ldc}"
@@ -226,10 +222,7 @@ fn few_rows_above_a_threshold_on_the_gpu() {
     a[k + 7] = f16::from_f32(-0.5);
     a[2 * k + 39] = f16::NAN;
     let b = vec![f16::ONE; k * n];
-    let upload = |shape: [usize; 2], values| {
-        let dense = Dense::new(shape.to_vec(), values).unwrap();
-        gpu.upload_dense(&dense).unwrap()
-    };
+    let upload = |shape: [usize; 2], values| upload_values(&gpu, &shape, values);
     let (a, b) = (upload([m, k], a), upload([k, n], b));
     let options = MatmulOptions {
         threshold: 0.25,
@@ -237,17 +230,14 @@ fn few_rows_above_a_threshold_on_the_gpu() {
     };
     let mut product = DynamicMatmul::new(&gpu, [m, k, n], options).unwrap();
     let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
-    let stream = gpu.stream().unwrap();
-    product.run(&a, &b, &mut c, &stream).unwrap();
-    stream.synchronize().unwrap();
+    finish(&gpu, |stream| product.run(&a, &b, &mut c, stream));
     let c = c.to_dense().unwrap();
     let row = |i: usize| &c.values()[i * n..(i + 1) * n];
     assert!(row(0).iter().all(|x| x.to_f32() == 0.5), "{:?}", row(0));
     assert!(row(1).iter().all(|x| x.to_f32() == -0.25), "{:?}", row(1));
     assert!(row(2).iter().all(|x| x.is_nan()), "{:?}", row(2));
     // The halves still do the same.
-    product.detect(&a, &stream).unwrap();
-    stream.synchronize().unwrap();
+    finish(&gpu, |stream| product.detect(&a, stream));
     assert_eq!(product.index().to_lists().unwrap(), [vec![7, 39]]);
 }
 
@@ -274,11 +264,11 @@ fn few_rows_have_the_same_bits_on_the_gpu() {
     let b = Dense::new(vec![k, n], random(k * n)).unwrap();
     let (a_there, b_there) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
     let mut product_of = DynamicMatmul::new(&gpu, [m, k, n], MatmulOptions::default()).unwrap();
-    let stream = gpu.stream().unwrap();
     let mut run = || {
         let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
-        product_of.run(&a_there, &b_there, &mut c, &stream).unwrap();
-        stream.synchronize().unwrap();
+        finish(&gpu, |stream| {
+            product_of.run(&a_there, &b_there, &mut c, stream)
+        });
         c.to_dense().unwrap().values().to_vec()
     };
     let first = run();

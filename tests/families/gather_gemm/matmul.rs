@@ -4,25 +4,11 @@ use einsparse::dynamic::{DynamicMatmul, MatmulOptions};
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Determinism, Error, Scalar};
 
+use crate::support::dense::{nan, upload_values};
 use crate::support::replay::Replay;
-use crate::support::{gpu, gpu_alone};
-
-/// A small generator (xorshift).
-struct Words(u64);
-
-impl Words {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    /// -2 to 2.
-    fn small(&mut self) -> f64 {
-        (self.next() % 5) as f64 - 2.0
-    }
-}
+use crate::support::runs::finish;
+use crate::support::words::Words;
+use crate::support::{gpu, gpu_alone, on_gpu};
 
 /// An A whose micro-tiles are full with this probability in a thousand; 0 and 1000 are exact, 1 at the most one.
 pub(in crate::families) fn dynamic<T: Scalar>(
@@ -84,15 +70,15 @@ pub(super) fn multiplies<T: Scalar>(
     let room = n.next_multiple_of(8) + 8;
     let b_there = context.upload_strided(&b, room, T::ONE).unwrap();
     let mut product_of = DynamicMatmul::<T>::new(context, extents, options.clone()).unwrap();
-    let stream = context.stream().unwrap();
     for per_mille in [1000, 0, 1, 100, 500, 30] {
         let a = dynamic::<T>([m, k], options.height, per_mille, 9 + per_mille);
         let a_there = context.upload_dense(&a).unwrap();
-        let poison = Dense::new(vec![m, n], vec![T::from_f64(f64::NAN); m * n]).unwrap();
+        let poison = nan::<T>(&[m, n]);
         let gap = T::from_f64(77.0);
         let mut c = context.upload_strided(&poison, room, gap).unwrap();
-        product_of.run(&a_there, &b_there, &mut c, &stream).unwrap();
-        stream.synchronize().unwrap();
+        finish(context, |stream| {
+            product_of.run(&a_there, &b_there, &mut c, stream)
+        });
         let stored = c.to_storage().unwrap();
         let wanted = product(&a, &b);
         for (i, row) in stored.chunks(room).enumerate().take(m) {
@@ -140,9 +126,7 @@ fn dynamic_product_on_the_cpu() {
 
 #[test]
 fn dynamic_product_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    all::<f16>(&gpu);
-    all::<bf16>(&gpu);
+    on_gpu(&[all::<f16>, all::<bf16>]);
 }
 
 /// A NaN in a row of B reaches the rows of C that have a micro-tile there, and no others; a NaN in A is found.
@@ -156,16 +140,11 @@ fn dynamic_product_keeps_nan_where_it_is() {
     let mut b = integers::<f16>([k, n], 3).values().to_vec();
     b[9 * n..10 * n].fill(f16::INFINITY);
     b[11 * n..12 * n].fill(f16::NAN);
-    let upload = |shape, values| {
-        gpu.upload_dense(&Dense::new(shape, values).unwrap())
-            .unwrap()
-    };
+    let upload = |shape: [usize; 2], values| upload_values(&gpu, &shape, values);
     let (a, b) = (upload([m, k], a), upload([k, n], b));
     let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
-    let stream = gpu.stream().unwrap();
     let mut product = DynamicMatmul::new(&gpu, [m, k, n], MatmulOptions::default()).unwrap();
-    product.run(&a, &b, &mut c, &stream).unwrap();
-    stream.synchronize().unwrap();
+    finish(&gpu, |stream| product.run(&a, &b, &mut c, stream));
     let c = c.to_dense().unwrap();
     for (i, row) in c.values().chunks(n).enumerate() {
         for &x in row {

@@ -7,6 +7,7 @@ use einsparse::{Context, Error, Scalar, Tensor};
 
 use crate::families::discover::routing::{ROUTERS, Router, choices};
 use crate::support::replay::Replay;
+use crate::support::runs::finish;
 use crate::support::{Rng, gpu, gpu_alone};
 
 /// What a layer reads.
@@ -85,12 +86,10 @@ fn run<T: Scalar>(
     let choices = context.upload_dense(choices).unwrap();
     let poison = vec![T::from_f64(f64::NAN); o.tokens * o.model];
     let mut out = upload(&Dense::new(vec![o.tokens, o.model], poison).unwrap());
-    let stream = context.stream().unwrap();
     let routed = (&choices, &weights);
-    layer
-        .run(&x, routed, (&up, &down), &mut out, &stream)
-        .unwrap();
-    stream.synchronize().unwrap();
+    finish(context, |stream| {
+        layer.run(&x, routed, (&up, &down), &mut out, stream)
+    });
     out.to_dense().unwrap().values().to_vec()
 }
 

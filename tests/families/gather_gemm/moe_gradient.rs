@@ -7,6 +7,7 @@ use einsparse::{Context, Error, Scalar, Tensor};
 use super::moe::{Operands, operands, options};
 use crate::families::discover::routing::{ROUTERS, Router, choices};
 use crate::support::replay::Replay;
+use crate::support::runs::finish;
 use crate::support::{Rng, gpu, gpu_alone};
 
 /// Gradients of x, weights, up and down.
@@ -94,9 +95,7 @@ fn run<T: Scalar>(
     let mut layer = MoeLayer::<T>::for_training(context, *o).unwrap();
     let mut there = There::new(context, operands, dout);
     let choices = context.upload_dense(choices).unwrap();
-    let stream = context.stream().unwrap();
-    there.run(&mut layer, &choices, &stream).unwrap();
-    stream.synchronize().unwrap();
+    finish(context, |stream| there.run(&mut layer, &choices, stream));
     let out = there.out.to_dense().unwrap();
     let out = out.values().iter().map(|x| x.to_f64()).collect();
     (out, there.gradients())

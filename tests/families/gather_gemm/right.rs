@@ -6,8 +6,10 @@ use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Determinism, Error, Scalar, Tensor};
 
 use super::matmul::{integers, product};
-use super::turned::{exact, nan, pieces, transposed};
-use crate::support::{gpu, gpu_alone};
+use super::turned::{exact, pieces, transposed};
+use crate::support::dense::{nan, poisoned};
+use crate::support::runs::finish;
+use crate::support::{gpu, gpu_alone, on_gpu};
 
 fn options(by_columns: bool, determinism: Determinism) -> RightOptions {
     RightOptions {
@@ -46,15 +48,15 @@ fn multiplies<T: Scalar>(
     let a = integers::<T>([m, k], 5);
     let a_there = left(context, &a, options.by_columns, gap);
     let mut product_of = RightMatmul::<T>::new(context, [m, k, n], options.clone()).unwrap();
-    let stream = context.stream().unwrap();
     for per_mille in [1000, 0, 1, 100, 500, 30] {
         let b = pieces::<T>([k, n], per_mille, 9 + per_mille);
         let b_there = context.upload_strided(&b, n + 16, T::ONE).unwrap();
         let between = T::from_f64(77.0);
         let poison = nan::<T>(&[m, n]);
         let mut c = context.upload_strided(&poison, n + 8, between).unwrap();
-        product_of.run(&a_there, &b_there, &mut c, &stream).unwrap();
-        stream.synchronize().unwrap();
+        finish(context, |stream| {
+            product_of.run(&a_there, &b_there, &mut c, stream)
+        });
         let what = format!("{} {m} {k} {n} {options:?} {gap} {per_mille}", T::NAME);
         exact(&c, &product(&a, &b), &what);
         let stored = c.to_storage().unwrap();
@@ -98,9 +100,7 @@ fn all<T: Scalar>(gpu: &Context) {
 
 #[test]
 fn right_product_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    all::<f16>(&gpu);
-    all::<bf16>(&gpu);
+    on_gpu(&[all::<f16>, all::<bf16>]);
 }
 
 /// A captured graph sees another pattern at every replay.
@@ -112,7 +112,7 @@ fn right_product_in_a_graph() {
     for by_columns in [false, true] {
         let a_there = left(&gpu, &a, by_columns, 0);
         let mut b_there = gpu.zeros::<f16>(&[k, n]).unwrap();
-        let mut c = gpu.upload_dense(&nan::<f16>(&[m, n])).unwrap();
+        let mut c = poisoned::<f16>(&gpu, &[m, n]);
         let options = options(by_columns, Determinism::Strict);
         let mut product_of = RightMatmul::new(&gpu, [m, k, n], options).unwrap();
         let stream = gpu.stream().unwrap();
@@ -146,12 +146,12 @@ fn keeps_nan(context: &Context, by_columns: bool) {
         left(context, &a, by_columns, 0),
         context.upload_dense(&b).unwrap(),
     );
-    let mut c = context.upload_dense(&nan::<f16>(&[m, n])).unwrap();
-    let stream = context.stream().unwrap();
+    let mut c = poisoned::<f16>(context, &[m, n]);
     let options = options(by_columns, Determinism::Strict);
     let mut product = RightMatmul::new(context, [m, k, n], options).unwrap();
-    product.run(&a_there, &b_there, &mut c, &stream).unwrap();
-    stream.synchronize().unwrap();
+    finish(context, |stream| {
+        product.run(&a_there, &b_there, &mut c, stream)
+    });
     for (i, row) in c.to_dense().unwrap().values().chunks(n).enumerate() {
         for (j, x) in row.iter().enumerate() {
             let wanted = if j == 100 {
@@ -204,11 +204,9 @@ fn batches<T: Scalar>(context: &Context, items: usize, [m, k, n]: [usize; 3], by
         false => each(z).0,
     });
     let b = three(&|z| each(z).1);
-    let mut c = context.upload_dense(&nan::<T>(&[items, m, n])).unwrap();
-    let stream = context.stream().unwrap();
+    let mut c = poisoned::<T>(context, &[items, m, n]);
     for run in 0..2 {
-        batch.run(&a, &b, &mut c, &stream).unwrap();
-        stream.synchronize().unwrap();
+        finish(context, |stream| batch.run(&a, &b, &mut c, stream));
         let wanted: Vec<f64> = (0..items)
             .flat_map(|z| product(&each(z).0, &each(z).1))
             .collect();
@@ -280,12 +278,10 @@ fn right_products_are_the_same_at_every_run() {
     let b = gpu.upload_dense(&Dense::from_fn(vec![k, n], masked).unwrap());
     let (a, b) = (a.unwrap(), b.unwrap());
     let mut product = RightMatmul::new(&gpu, [m, k, n], RightOptions::default()).unwrap();
-    let stream = gpu.stream().unwrap();
     let mut first: Option<Vec<f16>> = None;
     for _ in 0..5 {
-        let mut c = gpu.upload_dense(&nan::<f16>(&[m, n])).unwrap();
-        product.run(&a, &b, &mut c, &stream).unwrap();
-        stream.synchronize().unwrap();
+        let mut c = poisoned::<f16>(&gpu, &[m, n]);
+        finish(&gpu, |stream| product.run(&a, &b, &mut c, stream));
         let found = c.to_dense().unwrap().values().to_vec();
         let same = first.get_or_insert_with(|| found.clone());
         assert!(found == *same);

@@ -6,8 +6,10 @@ use einsparse::{Context, Operand, Options, Scalar, einsum};
 
 use super::matmul::{integers, product};
 use super::right::{left, room};
-use super::turned::{exact, nan, pieces};
+use super::turned::{exact, pieces};
+use crate::support::dense::poisoned;
 use crate::support::gpu;
+use crate::support::runs::finish;
 
 const LINE: &str = "C[m,n] = A[m,k] * B[k,n]";
 const BY_COLUMNS: &str = "C[m,n] = A[k,m] * B[k,n]";
@@ -100,14 +102,12 @@ fn agree<T: Scalar>(context: &Context, line: &str, variant: Option<&str>) {
         assert_eq!(said.contains("transpose_16"), !by_columns, "{said}");
         assert!(said.contains("detect_16_1x64"), "{said}");
     }
-    let stream = context.stream().unwrap();
     for per_mille in [1000, 0, 100, 30] {
         let b = pieces::<T>([k, n], per_mille, 7 + per_mille);
         b_there.write(&b).unwrap();
-        let mut c = context.upload_dense(&nan::<T>(&[m, n])).unwrap();
+        let mut c = poisoned::<T>(context, &[m, n]);
         let operands = [("A", (&a_there).into()), ("B", skipping(&b_there).into())];
-        plan.run(&operands, &mut c, &stream).unwrap();
-        stream.synchronize().unwrap();
+        finish(context, |stream| plan.run(&operands, &mut c, stream));
         exact(&c, &product(&a, &b), &format!("{plan}, {per_mille}"));
     }
     let once = match by_columns {

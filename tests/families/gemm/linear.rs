@@ -1,6 +1,7 @@
 //! The block-sparse linear layer: forward, both gradients, ReLU on either side, against dense sums; gradients against
 //! finite differences.
 
+use crate::support::dense::upload;
 use crate::support::{fill_blocks, gpu, spread};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
 use einsparse::ops::{BlockLinear, LinearOptions};
@@ -37,7 +38,7 @@ fn check<T: Scalar>(context: &Context, edge: usize, tokens: usize, options: Line
     };
     let (x, dy) = (fill(inputs, 1), fill(outputs, 7));
     let mut layer = BlockLinear::new(context, weight.clone(), tokens, options).unwrap();
-    let [x_there, dy_there] = [&x, &dy].map(|d| context.upload_dense(d).unwrap());
+    let [x_there, dy_there] = upload(context, [&x, &dy]);
     let mut y = context.zeros(&[tokens, outputs]).unwrap();
     let mut dx = context.zeros(&[tokens, inputs]).unwrap();
     let stream = context.stream().unwrap();

@@ -1,6 +1,7 @@
 //! Products of 8-bit operands into wider outputs: every row of the table that computes them, and the CPU, against exact
 //! integers; the error of long fp8 sums.
 
+use crate::support::runs::finish;
 use crate::support::{GUARD, Rng, assert_matrix, fill_blocks, gpu, spread};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, E4m3, E5m2, Element, bf16, f16};
 use einsparse::registry::{Dtype, Operation, Row, Scalar, WalkKind, kernels};
@@ -110,9 +111,7 @@ fn run<In: Scalar, Out: Scalar>(
     operands: &[(&str, Operand<'_, In>)],
     c: &mut Tensor<Out>,
 ) {
-    let stream = context.stream().unwrap();
-    plan.run(operands, c, &stream).unwrap();
-    stream.synchronize().unwrap();
+    finish(context, |stream| plan.run(operands, c, stream));
 }
 
 /// Blocks in rows of uneven length, some empty, ragged at both ends.

@@ -2,6 +2,7 @@
 //! exact integers; extremes, saturation; what is refused.
 
 use crate::support::rows::force;
+use crate::support::runs::finish;
 use crate::support::{GUARD, Rng, assert_matrix, gpu, spread};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
 use einsparse::registry::{Operation, Row, Scalar, WalkKind, kernels};
@@ -95,9 +96,7 @@ impl Product {
             let mut c = context
                 .upload_strided(&first, leading, Out::from_f64(GUARD))
                 .unwrap();
-            let stream = context.stream().unwrap();
-            plan.run(&operands, &mut c, &stream).unwrap();
-            stream.synchronize().unwrap();
+            finish(context, |stream| plan.run(&operands, &mut c, stream));
             assert_matrix(
                 &(row.map(|row| row.name), text, format, Out::NAME, n, scale),
                 &c.to_storage().unwrap(),

@@ -1,6 +1,7 @@
 //! Sums in any order: the family `relaxed`.
 
 use crate::support::rows::rows_cut;
+use crate::support::runs::finish;
 use crate::support::{Problem, assert_matrix, gpu, is_built, spread};
 use einsparse::formats::Dense;
 use einsparse::registry::{Operation, Row, kernels};
@@ -41,9 +42,7 @@ fn relaxed_rows_add_to_c_on_the_gpu() {
             }
             let ones = Dense::new([problem.m(), N], vec![1f32; problem.m() * N]).unwrap();
             let mut c = context.upload_dense(&ones).unwrap();
-            let stream = context.stream().unwrap();
-            plan.run(&operands, &mut c, &stream).unwrap();
-            stream.synchronize().unwrap();
+            finish(context, |stream| plan.run(&operands, &mut c, stream));
             (plan.choice().clone(), c.to_storage().unwrap())
         };
         let added = "C[m,n] += A[m,k] * B[k,n]";

@@ -1,7 +1,9 @@
 //! The linear layer of single entries: forward, both gradients, bias and ReLU, against dense sums; gradients against finite
 //! differences.
 
-use crate::support::{gpu, spread};
+use crate::support::dense::upload;
+use crate::support::runs::finish;
+use crate::support::{on_cpu, on_gpu, spread};
 use einsparse::formats::{AnySparse, Csr, Dense, bf16, f16};
 use einsparse::ops::SparseLinear;
 use einsparse::{Context, Scalar};
@@ -43,7 +45,7 @@ fn check<T: Scalar>(context: &Context, format: &str, tokens: usize, biased: bool
     } else {
         SparseLinear::new(context, weight, tokens).unwrap()
     };
-    let [x_there, dy_there] = [&x, &dy].map(|d| context.upload_dense(d).unwrap());
+    let [x_there, dy_there] = upload(context, [&x, &dy]);
     let mut y = context.zeros(&[outputs, tokens]).unwrap();
     let mut dx = context.zeros(&[inputs, tokens]).unwrap();
     let stream = context.stream().unwrap();
@@ -94,17 +96,12 @@ fn layers<T: Scalar>(context: &Context) {
 
 #[test]
 fn layers_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    layers::<f32>(&gpu);
-    layers::<f64>(&gpu);
-    layers::<f16>(&gpu);
-    layers::<bf16>(&gpu);
+    on_gpu(&[layers::<f32>, layers::<f64>, layers::<f16>, layers::<bf16>]);
 }
 
 #[test]
 fn layers_on_the_cpu() {
-    layers::<f32>(&Context::cpu());
-    layers::<f64>(&Context::cpu());
+    on_cpu(&[layers::<f32>, layers::<f64>]);
 }
 
 /// The loss `sum of y^2 / 2`, whose gradient by y is y.
@@ -112,12 +109,10 @@ fn differences(context: &Context) {
     let csr = weights::<f64>();
     let (outputs, inputs, tokens) = (6, 9, 4);
     let x = matrix::<f64>(inputs, tokens, 2);
-    let stream = context.stream().unwrap();
     let run = |layer: &SparseLinear<f64>, x: &Dense<f64>| {
         let x = context.upload_dense(x).unwrap();
         let mut y = context.zeros(&[outputs, tokens]).unwrap();
-        layer.forward(&x, &mut y, &stream).unwrap();
-        stream.synchronize().unwrap();
+        finish(context, |stream| layer.forward(&x, &mut y, stream));
         y
     };
     let loss = |layer: &SparseLinear<f64>, x: &Dense<f64>| {
@@ -128,8 +123,9 @@ fn differences(context: &Context) {
     let y = run(&layer, &x);
     let x_there = context.upload_dense(&x).unwrap();
     let mut dx = context.zeros(&[inputs, tokens]).unwrap();
-    layer.backward(&x_there, &y, &mut dx, &stream).unwrap();
-    stream.synchronize().unwrap();
+    finish(context, |stream| {
+        layer.backward(&x_there, &y, &mut dx, stream)
+    });
     let (dx, dw) = (dx.to_dense().unwrap(), layer.gradient().to_host().unwrap());
     let step = 1e-5;
     let close = |slope: f64, found: f64, what: &str| {
@@ -163,7 +159,5 @@ fn differences(context: &Context) {
 #[test]
 fn gradients_agree_with_finite_differences() {
     differences(&Context::cpu());
-    if let Some(gpu) = gpu() {
-        differences(&gpu);
-    }
+    on_gpu(&[differences]);
 }

@@ -2,7 +2,8 @@
 //! row of family `batched`, forced by name.
 
 use crate::support::rows::force;
-use crate::support::{gpu, small, spread};
+use crate::support::runs::finish;
+use crate::support::{gpu, on_gpu, small, spread};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
 use einsparse::registry::{Row, WalkKind, products};
 use einsparse::{Context, Operand, Options, Scalar};
@@ -105,7 +106,6 @@ fn check<T: Scalar>(
     let mut c = context
         .upload_strided(&start, leading, T::from_f64(7.0))
         .unwrap();
-    let stream = context.stream().unwrap();
     for turn in 0..2 {
         if turn == 1 {
             let values = csr.values_mut();
@@ -125,8 +125,7 @@ fn check<T: Scalar>(
             ("bias", (&bias).into()),
         ];
         let plan = context.plan(&text, &operands, options).unwrap();
-        plan.run(&operands, &mut c, &stream).unwrap();
-        stream.synchronize().unwrap();
+        finish(context, |stream| plan.run(&operands, &mut c, stream));
         let found = c.to_dense().unwrap();
         for z in 0..items.unwrap_or(1) {
             let sums = product(&csr, transposed, n, |k, j| value(z, k, j));
@@ -194,11 +193,7 @@ fn ahead<T: Scalar>(context: &Context) {
 
 #[test]
 fn values_are_ordered_ahead() {
-    let Some(gpu) = gpu() else { return };
-    ahead::<f32>(&gpu);
-    ahead::<f64>(&gpu);
-    ahead::<f16>(&gpu);
-    ahead::<bf16>(&gpu);
+    on_gpu(&[ahead::<f32>, ahead::<f64>, ahead::<f16>, ahead::<bf16>]);
 }
 
 /// Values of every size through tiles: as many as two passes are worth, in several tiles, the last of which is ragged; and runs
@@ -274,11 +269,12 @@ fn values_are_ordered_by_tiles() {
 
 #[test]
 fn every_row_of_the_family() {
-    let Some(gpu) = gpu() else { return };
-    every_row::<f32>(&gpu);
-    every_row::<f64>(&gpu);
-    every_row::<f16>(&gpu);
-    every_row::<bf16>(&gpu);
+    on_gpu(&[
+        every_row::<f32>,
+        every_row::<f64>,
+        every_row::<f16>,
+        every_row::<bf16>,
+    ]);
 }
 
 fn every_format<T: Scalar>(context: &Context) {
@@ -301,9 +297,7 @@ fn every_format<T: Scalar>(context: &Context) {
 
 #[test]
 fn every_format_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    every_format::<f32>(&gpu);
-    every_format::<f16>(&gpu);
+    on_gpu(&[every_format::<f32>, every_format::<f16>]);
 }
 
 #[test]
@@ -328,7 +322,6 @@ fn nan_reaches_its_rows_alone() {
         .upload_dense(&Dense::from_fn([items, 4, n], value).unwrap())
         .unwrap();
     let text = "C[z,m,n] = A[k,m] * B[z,k,n]";
-    let stream = gpu.stream().unwrap();
     let owns = |m: usize| csr.pattern().columns()[csr.pattern().row(2)].contains(&(m as u32));
     let permuted = rows("f32").filter(|row| row.walk == WalkKind::Permuted);
     for options in permuted.map(force).chain([Options::default()]) {
@@ -339,8 +332,7 @@ fn nan_reaches_its_rows_alone() {
             let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
             let plan = gpu.plan(text, &operands, &options).unwrap();
             let mut c = gpu.zeros::<f32>(plan.out_shape()).unwrap();
-            plan.run(&operands, &mut c, &stream).unwrap();
-            stream.synchronize().unwrap();
+            finish(&gpu, |stream| plan.run(&operands, &mut c, stream));
             for (i, x) in c.to_dense().unwrap().values().iter().enumerate() {
                 let (z, m) = (i / n / 9, i / n % 9);
                 let what = (plan.variant(), format, z, m, i % n);

@@ -306,6 +306,27 @@ impl<'c> Trial<'c> {
         }
     }
 
+    /// A run into one output, on the stream of the case.
+    pub fn run<W: Written, V>(
+        &mut self,
+        out: &mut W,
+        run: impl FnOnce(&mut W, &Stream) -> einsparse::Result<V>,
+    ) -> Result<V, Outcome> {
+        let stream = self.stream();
+        let ran = run(out, &stream);
+        self.ended(&stream, ran, &[out])
+    }
+
+    /// A run whose outputs may hold anything after an error.
+    pub fn queue<V>(
+        &mut self,
+        run: impl FnOnce(&Stream) -> einsparse::Result<V>,
+    ) -> Result<V, Outcome> {
+        let stream = self.stream();
+        let ran = run(&stream);
+        self.ended(&stream, ran, &[])
+    }
+
     /// Waits for a run. After an error `outputs` hold what they did.
     pub fn ended<V>(
         &mut self,

@@ -3,7 +3,7 @@
 
 use super::case::Case;
 use super::{plain, uneven};
-use crate::support::{fill_blocks, gpu, spread};
+use crate::support::{fill_blocks, on_gpu, spread};
 use einsparse::formats::{CsrPattern, Dense, bf16, f16};
 use einsparse::ops::{AttentionGradient, AttentionOptions, SparseAttention};
 use einsparse::registry::Scalar;
@@ -176,10 +176,7 @@ fn suite<T: Scalar>(context: &Context) {
 
 #[test]
 fn gradients_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    suite::<f32>(&gpu);
-    suite::<f16>(&gpu);
-    suite::<bf16>(&gpu);
+    on_gpu(&[suite::<f32>, suite::<f16>, suite::<bf16>]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The gradient of the largest message: exact on integers with ties, against differences of the forward run.
 
 use super::graph;
-use crate::support::{Rng, gpu};
+use crate::support::{Rng, gpu, on_cpu, on_gpu};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, Format, bf16, f16};
 use einsparse::ops::{Aggregate, MessagePassing};
 use einsparse::{Context, Scalar, Tensor};
@@ -123,13 +123,8 @@ fn exact_on<T: Scalar>(context: &Context, csr: Csr<T>) {
 
 #[test]
 fn the_first_of_the_largest_messages_gets_the_gradient() {
-    exact::<f64>(&Context::cpu());
-    exact::<f32>(&Context::cpu());
-    let Some(gpu) = gpu() else { return };
-    exact::<f32>(&gpu);
-    exact::<f64>(&gpu);
-    exact::<f16>(&gpu);
-    exact::<bf16>(&gpu);
+    on_cpu(&[exact::<f64>, exact::<f32>]);
+    on_gpu(&[exact::<f32>, exact::<f64>, exact::<f16>, exact::<bf16>]);
 }
 
 /// `sum dY * Y` moves by the gradient times what moves X and A: all messages differ, so a small step changes no winner.
@@ -186,8 +181,7 @@ fn differences(context: &Context) {
 #[test]
 fn the_gradient_of_the_largest_is_that_of_differences() {
     differences(&Context::cpu());
-    let Some(gpu) = gpu() else { return };
-    differences(&gpu);
+    on_gpu(&[differences]);
 }
 
 /// NaN wins, and infinity; vertices without edges pass nothing on.
