@@ -76,6 +76,12 @@ pub fn on_cpu(cases: &[fn(&Context)]) {
     cases.iter().for_each(|case| case(&Context::cpu()));
 }
 
+/// Cases on the CPU, and on the first GPU if there is one.
+pub fn on_both(cases: &[fn(&Context)]) {
+    on_cpu(cases);
+    on_gpu(cases);
+}
+
 /// Whether this build holds a module on demand; a line where it does not.
 pub fn is_built(module: &str) -> bool {
     let built = MODULES.iter().any(|built| built.name == module);

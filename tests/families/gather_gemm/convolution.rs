@@ -13,7 +13,7 @@ use super::turned::exact;
 use crate::support::dense::{poisoned, upload};
 use crate::support::replay::Replay;
 use crate::support::runs::finish;
-use crate::support::{gpu, gpu_alone, on_gpu, small};
+use crate::support::{gpu, gpu_alone, on_both, small};
 
 use ConvolutionAxis::{Channels, Filters};
 use data::shapes;
@@ -26,6 +26,20 @@ fn options(axis: ConvolutionAxis) -> ConvolutionOptions {
     }
 }
 
+/// Runs once, into an output of NaN, and compares.
+fn exact_once<T: Scalar>(
+    context: &Context,
+    of: &mut DynamicConvolution<T>,
+    s: &ConvolutionShape,
+    [a, b]: [&Dense<T>; 2],
+    what: &str,
+) {
+    let [a_there, b_there] = upload(context, [a, b]);
+    let mut c = poisoned::<T>(context, &of.shapes()[2]);
+    finish(context, |stream| of.run(&a_there, &b_there, &mut c, stream));
+    exact(&c, &reference(s, a, b), what);
+}
+
 /// A single run.
 fn convolves_once<T: Scalar>(
     context: &Context,
@@ -35,11 +49,8 @@ fn convolves_once<T: Scalar>(
 ) {
     let mut of = DynamicConvolution::<T>::new(context, s, options(axis)).unwrap();
     let [a, b] = operands::<T>(&s, axis, per_mille, 7 + per_mille);
-    let [a_there, b_there] = upload(context, [&a, &b]);
-    let mut c = poisoned::<T>(context, &of.shapes()[2]);
-    finish(context, |stream| of.run(&a_there, &b_there, &mut c, stream));
     let what = format!("{} {s:?} {axis:?} {per_mille}", T::NAME);
-    exact(&c, &reference(&s, &a, &b), &what);
+    exact_once(context, &mut of, &s, [&a, &b], &what);
 }
 
 fn convolves<T: Scalar>(context: &Context, s: ConvolutionShape, axis: ConvolutionAxis) {
@@ -154,10 +165,7 @@ fn convolution_of_few_and_many_channels_side_by_side() {
     }
     let a = Dense::new(a.shape().to_vec(), values).unwrap();
     let mut of = DynamicConvolution::<f16>::new(&gpu, s, options(Channels)).unwrap();
-    let (a_there, b_there) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
-    let mut c = poisoned::<f16>(&gpu, &of.shapes()[2]);
-    finish(&gpu, |stream| of.run(&a_there, &b_there, &mut c, stream));
-    exact(&c, &reference(&s, &a, &b), "counts side by side");
+    exact_once(&gpu, &mut of, &s, [&a, &b], "counts side by side");
     let found = of.index().counts().unwrap();
     assert_eq!(found, counts.map(|count| count as u32));
 }
@@ -184,8 +192,7 @@ fn of_nothing(context: &Context) {
 
 #[test]
 fn convolution_of_nothing() {
-    of_nothing(&Context::cpu());
-    on_gpu(&[of_nothing]);
+    on_both(&[of_nothing]);
 }
 
 /// Images of which all channels are empty stand between others: zeros, and nothing of the neighbours.
@@ -200,10 +207,7 @@ fn convolution_of_images_that_are_empty() {
     }
     let a = Dense::new(a.shape().to_vec(), values).unwrap();
     let mut of = DynamicConvolution::<f16>::new(&gpu, s, options(Channels)).unwrap();
-    let (a_there, b_there) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
-    let mut c = poisoned::<f16>(&gpu, &of.shapes()[2]);
-    finish(&gpu, |stream| of.run(&a_there, &b_there, &mut c, stream));
-    exact(&c, &reference(&s, &a, &b), "empty images");
+    exact_once(&gpu, &mut of, &s, [&a, &b], "empty images");
     let counts = of.index().counts().unwrap();
     let empty: Vec<bool> = counts.iter().map(|&count| count == 0).collect();
     assert_eq!(empty, [true, false, true, false, false, true]);

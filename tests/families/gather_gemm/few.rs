@@ -6,9 +6,8 @@ use einsparse::formats::{Dense, bf16, f16};
 use einsparse::registry::kernels;
 use einsparse::{Context, Options, Scalar};
 
-use super::matmul::{dynamic, integers, multiplies, product};
-use crate::support::dense::{nan, poisoned, upload_values};
-use crate::support::replay::Replay;
+use super::matmul::{dynamic, integers, multiplies, product, replays};
+use crate::support::dense::{nan, poisoned, upload, upload_values};
 use crate::support::runs::finish;
 use crate::support::{gpu, gpu_alone, on_gpu, small};
 
@@ -284,27 +283,17 @@ fn few_rows_have_the_same_bits_on_the_gpu() {
     }
 }
 
-/// A captured graph sees another pattern at every replay.
 #[test]
 fn few_rows_in_a_graph() {
     let Some(gpu) = gpu_alone() else { return };
     let [m, k, n] = [20, 2000, 328];
     let b = integers::<bf16>([k, n], 5);
-    let b_there = gpu.upload_dense(&b).unwrap();
-    let mut a_there = gpu.zeros::<bf16>(&[m, k]).unwrap();
-    let mut c = gpu.zeros::<bf16>(&[m, n]).unwrap();
-    let mut product_of = DynamicMatmul::new(&gpu, [m, k, n], MatmulOptions::default()).unwrap();
-    let stream = gpu.stream().unwrap();
-    let run = || product_of.run(&a_there, &b_there, &mut c, &stream);
-    let mut graph = Replay::of(&stream, run);
-    for (per_mille, seed) in [(100, 1), (0, 2), (1000, 3), (1, 4), (50, 5), (50, 6)] {
-        let a = dynamic::<bf16>([m, k], m, per_mille, seed);
-        a_there.write(&a).unwrap();
-        // SAFETY: everything that the captured run names is alive until the end of this test.
-        unsafe { graph.run() };
-        let wanted: Vec<bf16> = product(&a, &b).into_iter().map(bf16::from_f64).collect();
-        assert!(c.to_dense().unwrap().values() == wanted, "{per_mille}");
-    }
+    let [b_there] = upload(&gpu, [&b]);
+    let mut of = DynamicMatmul::new(&gpu, [m, k, n], MatmulOptions::default()).unwrap();
+    let all = [(100, 1), (0, 2), (1000, 3), (1, 4), (50, 5), (50, 6)]
+        .map(|(per_mille, seed)| dynamic([m, k], m, per_mille, seed));
+    let mut run = |a: &_, c: &mut _, stream: &_| of.run(a, &b_there, c, stream);
+    replays(&gpu, &all, [m, n], &mut run, |a| product(a, &b));
 }
 
 /// Few rows of a dynamic operand are for one kernel, where a tenth of the columns is used.

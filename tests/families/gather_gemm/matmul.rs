@@ -1,10 +1,11 @@
 //! Products with an operand whose micro-tiles are found while running, against a plain product: exact on integers.
 
+use super::turned::exact;
 use einsparse::dynamic::{DynamicMatmul, MatmulOptions};
 use einsparse::formats::{Dense, bf16, f16};
-use einsparse::{Context, Determinism, Error, Scalar};
+use einsparse::{Context, Determinism, Error, Result, Scalar, Stream, Tensor};
 
-use crate::support::dense::{nan, upload_values};
+use crate::support::dense::{nan, poisoned, upload, upload_values};
 use crate::support::replay::Replay;
 use crate::support::runs::finish;
 use crate::support::words::Words;
@@ -159,27 +160,40 @@ fn dynamic_product_keeps_nan_where_it_is() {
     }
 }
 
-/// A captured graph sees another pattern at every replay.
+/// Queues a product of what changes from run to run.
+pub(super) type Product<'p, T> = dyn FnMut(&Tensor<T>, &mut Tensor<T>, &Stream) -> Result<()> + 'p;
+
+/// A captured product sees another of these operands at every replay, and gives what is `wanted` of it, `[m, n]`.
+pub(super) fn replays<T: Scalar>(
+    context: &Context,
+    operands: &[Dense<T>],
+    out: [usize; 2],
+    product: &mut Product<'_, T>,
+    wanted: impl Fn(&Dense<T>) -> Vec<f64>,
+) {
+    let mut there = context.zeros::<T>(operands[0].shape()).unwrap();
+    let mut c = poisoned::<T>(context, &out);
+    let stream = context.stream().unwrap();
+    let mut graph = Replay::of(&stream, || product(&there, &mut c, &stream));
+    for (turn, operand) in operands.iter().enumerate() {
+        there.write(operand).unwrap();
+        // SAFETY: everything that the captured run names is alive until the end of this function.
+        unsafe { graph.run() };
+        exact(&c, &wanted(operand), &format!("replay {turn}"));
+    }
+}
+
 #[test]
 fn dynamic_product_in_a_graph() {
     let Some(gpu) = gpu_alone() else { return };
     let [m, k, n] = [256, 512, 256];
     let b = integers::<f16>([k, n], 5);
-    let b_there = gpu.upload_dense(&b).unwrap();
-    let mut a_there = gpu.zeros::<f16>(&[m, k]).unwrap();
-    let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
-    let mut product_of = DynamicMatmul::new(&gpu, [m, k, n], MatmulOptions::default()).unwrap();
-    let stream = gpu.stream().unwrap();
-    let run = || product_of.run(&a_there, &b_there, &mut c, &stream);
-    let mut graph = Replay::of(&stream, run);
-    for (per_mille, seed) in [(100, 1), (0, 2), (900, 3), (50, 4), (50, 5)] {
-        let a = dynamic::<f16>([m, k], 128, per_mille, seed);
-        a_there.write(&a).unwrap();
-        // SAFETY: everything that the captured run names is alive until the end of this test.
-        unsafe { graph.run() };
-        let wanted: Vec<f16> = product(&a, &b).into_iter().map(f16::from_f64).collect();
-        assert!(c.to_dense().unwrap().values() == wanted, "{per_mille}");
-    }
+    let [b_there] = upload(&gpu, [&b]);
+    let mut of = DynamicMatmul::new(&gpu, [m, k, n], MatmulOptions::default()).unwrap();
+    let all = [(100, 1), (0, 2), (900, 3), (50, 4), (50, 5)]
+        .map(|(per_mille, seed)| dynamic([m, k], 128, per_mille, seed));
+    let mut run = |a: &_, c: &mut _, stream: &_| of.run(a, &b_there, c, stream);
+    replays(&gpu, &all, [m, n], &mut run, |a| product(a, &b));
 }
 
 #[test]

@@ -1,11 +1,10 @@
 //! Products with a dynamic operand on the right, against a plain product: exact on integers, from either storage of the left one.
 
-use einsparse::driver::Graph;
 use einsparse::dynamic::{RightMatmul, RightOptions};
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Determinism, Error, Scalar, Tensor};
 
-use super::matmul::{integers, product};
+use super::matmul::{integers, product, replays};
 use super::turned::{exact, pieces, transposed};
 use crate::support::dense::{nan, poisoned};
 use crate::support::runs::finish;
@@ -103,7 +102,6 @@ fn right_product_on_the_gpu() {
     on_gpu(&[all::<f16>, all::<bf16>]);
 }
 
-/// A captured graph sees another pattern at every replay.
 #[test]
 fn right_product_in_a_graph() {
     let Some(gpu) = gpu_alone() else { return };
@@ -111,24 +109,12 @@ fn right_product_in_a_graph() {
     let a = integers::<f16>([m, k], 5);
     for by_columns in [false, true] {
         let a_there = left(&gpu, &a, by_columns, 0);
-        let mut b_there = gpu.zeros::<f16>(&[k, n]).unwrap();
-        let mut c = poisoned::<f16>(&gpu, &[m, n]);
         let options = options(by_columns, Determinism::Strict);
-        let mut product_of = RightMatmul::new(&gpu, [m, k, n], options).unwrap();
-        let stream = gpu.stream().unwrap();
-        product_of.run(&a_there, &b_there, &mut c, &stream).unwrap();
-        stream.synchronize().unwrap();
-        let run = |_| product_of.run(&a_there, &b_there, &mut c, &stream);
-        let graph = Graph::capture(stream.raw(), run).unwrap();
-        let mut graph = graph.instantiate().unwrap();
-        for (per_mille, seed) in [(100, 1), (0, 2), (900, 3), (50, 4), (1000, 5)] {
-            let b = pieces::<f16>([k, n], per_mille, seed);
-            b_there.write(&b).unwrap();
-            // SAFETY: everything that the captured run names is alive until the end of this test.
-            unsafe { graph.launch(stream.raw()).unwrap() };
-            stream.synchronize().unwrap();
-            exact(&c, &product(&a, &b), &format!("{by_columns} {per_mille}"));
-        }
+        let mut of = RightMatmul::new(&gpu, [m, k, n], options).unwrap();
+        let all = [(100, 1), (0, 2), (900, 3), (50, 4), (1000, 5)]
+            .map(|(per_mille, seed)| pieces([k, n], per_mille, seed));
+        let mut run = |b: &_, c: &mut _, stream: &_| of.run(&a_there, b, c, stream);
+        replays(&gpu, &all, [m, n], &mut run, |b| product(&a, b));
     }
 }
 

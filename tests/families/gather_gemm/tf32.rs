@@ -1,13 +1,12 @@
 //! Products of f32 as TF32 with an operand whose micro-tiles are found while running: exact on small integers, within the bound of ten
 //! bits of mantissa on random values.
 
-use einsparse::driver::Graph;
 use einsparse::dynamic::{DynamicMatmul, Expected, MatmulOptions, dynamic as skipping};
 use einsparse::formats::Dense;
 use einsparse::{Context, Determinism, Operand, Options, Plan, Precision, Tensor};
 
-use super::matmul::{dynamic, integers, multiplies, product};
-use crate::support::dense::{nan, poisoned, upload_values};
+use super::matmul::{dynamic, integers, multiplies, product, replays};
+use crate::support::dense::{nan, poisoned, upload, upload_values};
 use crate::support::runs::finish;
 use crate::support::{Rng, gpu, gpu_alone, small};
 
@@ -251,34 +250,17 @@ fn tf32_product_of_a_batch() {
     }
 }
 
-/// A captured graph sees another pattern at every replay.
 #[test]
 fn tf32_product_in_a_graph() {
     let Some(gpu) = gpu_alone() else { return };
     let [m, k, n] = [256, 512, 256];
     let b = integers::<f32>([k, n], 5);
-    let b_there = gpu.upload_dense(&b).unwrap();
-    let mut a_there = gpu.zeros::<f32>(&[m, k]).unwrap();
-    let mut c = gpu.zeros::<f32>(&[m, n]).unwrap();
-    let mut product_of = DynamicMatmul::new(&gpu, [m, k, n], options(128)).unwrap();
-    let stream = gpu.stream().unwrap();
-    product_of.run(&a_there, &b_there, &mut c, &stream).unwrap();
-    stream.synchronize().unwrap();
-    let run = |_| product_of.run(&a_there, &b_there, &mut c, &stream);
-    let mut graph = Graph::capture(stream.raw(), run)
-        .unwrap()
-        .instantiate()
-        .unwrap();
-    for (per_mille, seed) in [(100, 1), (0, 2), (900, 3), (50, 4), (1000, 5), (1, 6)] {
-        let a = dynamic::<f32>([m, k], 128, per_mille, seed);
-        a_there.write(&a).unwrap();
-        // SAFETY: everything that the captured run names is alive until the end of this test.
-        unsafe { graph.launch(stream.raw()).unwrap() };
-        stream.synchronize().unwrap();
-        let found = c.to_dense().unwrap();
-        let found = found.values().iter().map(|&x| f64::from(x));
-        assert!(found.eq(product(&a, &b)), "{per_mille}");
-    }
+    let [b_there] = upload(&gpu, [&b]);
+    let mut of = DynamicMatmul::new(&gpu, [m, k, n], options(128)).unwrap();
+    let all = [(100, 1), (0, 2), (900, 3), (50, 4), (1000, 5), (1, 6)]
+        .map(|(per_mille, seed)| dynamic([m, k], 128, per_mille, seed));
+    let mut run = |a: &_, c: &mut _, stream: &_| of.run(a, &b_there, c, stream);
+    replays(&gpu, &all, [m, n], &mut run, |a| product(a, &b));
 }
 
 fn plan(

@@ -5,11 +5,10 @@ use einsparse::dynamic::{DynamicMatmul, MatmulOptions, TurnedMatmul, dynamic as 
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Determinism, Error, Options, Scalar, Tensor, einsum};
 
-use super::matmul::{dynamic, integers, product};
+use super::matmul::{dynamic, integers, product, replays};
 use crate::support::dense::{poisoned, upload, upload_values};
-use crate::support::replay::Replay;
 use crate::support::runs::finish;
-use crate::support::{gpu, gpu_alone, on_gpu};
+use crate::support::{gpu, gpu_alone, on_both};
 
 pub(super) fn transposed<T: Scalar>(a: &Dense<T>) -> Dense<T> {
     let (rows, columns) = (a.shape()[0], a.shape()[1]);
@@ -73,26 +72,19 @@ fn turned_product_on_the_gpu() {
     }
 }
 
-/// A captured graph sees another pattern at every replay.
 #[test]
 fn turned_product_in_a_graph() {
     let Some(gpu) = gpu_alone() else { return };
     let [m, k, n] = [256, 512, 256];
     let b = integers::<f16>([k, n], 5);
-    let b_there = gpu.upload_dense(&b).unwrap();
-    let mut a_there = gpu.zeros::<f16>(&[k, m]).unwrap();
-    let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
-    let mut product_of = TurnedMatmul::new(&gpu, [m, k, n], 0.0, Determinism::Strict).unwrap();
-    let stream = gpu.stream().unwrap();
-    let run = || product_of.run(&a_there, &b_there, &mut c, &stream);
-    let mut graph = Replay::of(&stream, run);
-    for (per_mille, seed) in [(100, 1), (0, 2), (900, 3), (50, 4)] {
-        let a = pieces::<f16>([k, m], per_mille, seed);
-        a_there.write(&a).unwrap();
-        // SAFETY: everything that the captured run names is alive until the end of this test.
-        unsafe { graph.run() };
-        exact(&c, &product(&transposed(&a), &b), &per_mille.to_string());
-    }
+    let [b_there] = upload(&gpu, [&b]);
+    let mut of = TurnedMatmul::new(&gpu, [m, k, n], 0.0, Determinism::Strict).unwrap();
+    let all = [(100, 1), (0, 2), (900, 3), (50, 4)]
+        .map(|(per_mille, seed)| pieces([k, m], per_mille, seed));
+    let mut run = |a: &_, c: &mut _, stream: &_| of.run(a, &b_there, c, stream);
+    replays(&gpu, &all, [m, n], &mut run, |a| {
+        product(&transposed(a), &b)
+    });
 }
 
 /// A NaN in a row of B reaches the 64 columns of A that have a micro-tile there, and no others.
@@ -214,8 +206,7 @@ fn dense_passes(context: &Context) {
 
 #[test]
 fn sums_and_elementwise_products_of_dynamic_operands() {
-    dense_passes(&Context::cpu());
-    on_gpu(&[dense_passes]);
+    on_both(&[dense_passes]);
 }
 
 /// Forward and both gradients of `Y = W X` with a W that is masked anew at each step: blocks of 32 x 64 of the weights.
@@ -262,8 +253,7 @@ fn training(context: &Context) {
 
 #[test]
 fn a_step_of_sparse_training() {
-    training(&Context::cpu());
-    on_gpu(&[training]);
+    on_both(&[training]);
 }
 
 /// Plans offer the kernel beside dense ones, and run it.

@@ -3,7 +3,7 @@
 
 use crate::support::dense::upload;
 use crate::support::runs::finish;
-use crate::support::{on_cpu, on_gpu, spread};
+use crate::support::{on_both, on_cpu, on_gpu, spread};
 use einsparse::formats::{AnySparse, Csr, Dense, bf16, f16};
 use einsparse::ops::SparseLinear;
 use einsparse::{Context, Scalar};
@@ -158,6 +158,5 @@ fn differences(context: &Context) {
 
 #[test]
 fn gradients_agree_with_finite_differences() {
-    differences(&Context::cpu());
-    on_gpu(&[differences]);
+    on_both(&[differences]);
 }

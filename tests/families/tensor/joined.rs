@@ -1,6 +1,6 @@
 //! Entries that meet, found on the GPU: the lists of the CPU. And products over hybrid GroupCOO.
 
-use crate::support::runs::{output_of, plan_and_run};
+use crate::support::runs::plan_and_run;
 use crate::support::{gpu, small};
 use einsparse::formats::{AnySparse, Coo, CooPattern, Csr, CsrPattern, Dense, convert, generate};
 use einsparse::{Context, Operand, Options};
@@ -28,20 +28,11 @@ fn assert_same(gpu: &Context, text: &str, operands: &[(&str, AnySparse<f32>)]) {
         .collect();
     let on_gpu: Vec<(&str, Operand<'_, f32>)> =
         uploaded.iter().map(|(n, a)| (*n, a.into())).collect();
-    let plan = gpu
-        .plan(text, &on_gpu, &Options::default())
-        .unwrap_or_else(|error| panic!("{text}: {error}"));
-    let run =
-        |context: &Context, plan: &einsparse::Plan<f32>, operands: &[(&str, Operand<'_, f32>)]| {
-            let out = output_of(context, &plan, operands);
-            out.to_dense().unwrap()
-        };
-    let on_cpu = cpu.plan(text, &host, &Options::default()).unwrap();
-    assert_eq!(
-        run(gpu, &plan, &on_gpu),
-        run(&cpu, &on_cpu, &host),
-        "{text}"
-    );
+    let run = |context: &Context, operands: &[(&str, Operand<'_, f32>)]| {
+        let (_, out) = plan_and_run(context, text, operands, &Options::default());
+        out.to_dense().unwrap()
+    };
+    assert_eq!(run(gpu, &on_gpu), run(&cpu, &host), "{text}");
 }
 
 #[test]

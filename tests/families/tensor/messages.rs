@@ -4,7 +4,7 @@ mod largest;
 
 use crate::support::dense::upload;
 use crate::support::runs::{finish, plan_and_run};
-use crate::support::{Rng, gpu, on_gpu, spread};
+use crate::support::{Rng, gpu, on_both, on_gpu, spread};
 use einsparse::formats::{AnySparse, Coo, Csr, Dense, Format, bf16, f16};
 use einsparse::ops::{Aggregate, MessagePassing, SampledTensor};
 use einsparse::{Context, Operand, Options, Precision, Scalar};
@@ -139,8 +139,7 @@ fn gradients(context: &Context) {
 
 #[test]
 fn messages_have_gradients() {
-    gradients(&Context::cpu());
-    on_gpu(&[gradients]);
+    on_both(&[gradients]);
 }
 
 #[test]

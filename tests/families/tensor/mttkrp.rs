@@ -1,7 +1,7 @@
 //! Family `mttkrp`: every row of the table, exact on integers, over orders, formats, kept axes and modes; fibres; the largest product.
 
 use crate::support::runs::finish;
-use crate::support::{GUARD, Rng, on_gpu, small};
+use crate::support::{GUARD, Rng, on_both, on_gpu, small};
 use einsparse::formats::reference::{Factor, einsum};
 use einsparse::formats::{AnySparse, Coo, Dense, Format, bf16, f16};
 use einsparse::kernels::families::{REDUCE_SUM, rows_step};
@@ -277,8 +277,7 @@ fn planted(context: &Context) {
 
 #[test]
 fn implicit_zeros_of_tensors_are_never_multiplied() {
-    planted(&Context::cpu());
-    on_gpu(&[planted]);
+    on_both(&[planted]);
 }
 
 fn fibres<T: Scalar>(context: &Context) {

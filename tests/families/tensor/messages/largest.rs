@@ -1,7 +1,8 @@
 //! The gradient of the largest message: exact on integers with ties, against differences of the forward run.
 
 use super::graph;
-use crate::support::{Rng, gpu, on_cpu, on_gpu};
+use crate::support::dense::{poisoned, upload};
+use crate::support::{Rng, gpu, on_both, on_cpu, on_gpu};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, Format, bf16, f16};
 use einsparse::ops::{Aggregate, MessagePassing};
 use einsparse::{Context, Scalar, Tensor};
@@ -21,17 +22,13 @@ fn run<T: Scalar>(
     };
     let layer = MessagePassing::new(context, graph.clone(), n, Aggregate::Max).unwrap();
     let stream = context.stream().unwrap();
-    let nan = |shape: &[usize]| {
-        let count = shape.iter().product();
-        let filled = Dense::new(shape, vec![T::from_f64(f64::NAN); count]).unwrap();
-        context.upload_dense(&filled).unwrap()
-    };
+    let nan = |shape: &[usize]| poisoned::<T>(context, shape);
     let [mut y, mut dx, mut da] = [
         nan(&[targets, n]),
         nan(&[sources, n]),
         nan(&[graph.values().len()]),
     ];
-    let [x, dy] = [x, dy].map(|d| context.upload_dense(d).unwrap());
+    let [x, dy] = upload(context, [x, dy]);
     let host = |t: &Tensor<T>| -> Vec<f64> {
         let dense = t.to_dense().unwrap();
         dense.values().iter().map(|v| v.to_f64()).collect()
@@ -180,8 +177,7 @@ fn differences(context: &Context) {
 
 #[test]
 fn the_gradient_of_the_largest_is_that_of_differences() {
-    differences(&Context::cpu());
-    on_gpu(&[differences]);
+    on_both(&[differences]);
 }
 
 /// NaN wins, and infinity; vertices without edges pass nothing on.
