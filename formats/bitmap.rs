@@ -237,12 +237,8 @@ impl Pattern for BitmapPattern {
         self.nnz
     }
 
-    fn slots(&self) -> usize {
-        self.first_slot(self.starts.len() - 1)
-    }
-
     fn value_shape(&self) -> Vec<usize> {
-        vec![self.slots()]
+        vec![self.first_slot(self.starts.len() - 1)]
     }
 
     fn arrays(&self) -> Vec<IndexArray<'_>> {

@@ -244,12 +244,8 @@ impl Pattern for BytemapPattern {
         self.nnz
     }
 
-    fn slots(&self) -> usize {
-        self.starts[self.starts.len() - 1] as usize * UNIT * CHUNK
-    }
-
     fn value_shape(&self) -> Vec<usize> {
-        vec![self.slots()]
+        vec![self.starts[self.starts.len() - 1] as usize * UNIT * CHUNK]
     }
 
     fn arrays(&self) -> Vec<IndexArray<'_>> {

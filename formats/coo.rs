@@ -97,16 +97,8 @@ impl Pattern for CooPattern {
         &self.shape
     }
 
-    fn nnz(&self) -> usize {
-        self.coords[0].len()
-    }
-
-    fn slots(&self) -> usize {
-        self.nnz()
-    }
-
     fn value_shape(&self) -> Vec<usize> {
-        vec![self.nnz()]
+        vec![self.coords[0].len()]
     }
 
     fn arrays(&self) -> Vec<IndexArray<'_>> {

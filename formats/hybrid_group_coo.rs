@@ -106,10 +106,9 @@ impl HybridGroupCooPattern {
         group_index: Vec<u32>,
         columns: Vec<u32>,
     ) -> Self {
-        let nnz = columns.par_iter().with_min_len(1 << 16);
         HybridGroupCooPattern {
             shape: [rows, cols],
-            nnz: nnz.filter(|&&c| c != PAD).count(),
+            nnz: check::entries(&columns),
             classes,
             group_index,
             columns,
@@ -195,10 +194,6 @@ impl Pattern for HybridGroupCooPattern {
 
     fn nnz(&self) -> usize {
         self.nnz
-    }
-
-    fn slots(&self) -> usize {
-        self.columns.len()
     }
 
     fn value_shape(&self) -> Vec<usize> {

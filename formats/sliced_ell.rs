@@ -273,10 +273,6 @@ impl Pattern for SlicedEllPattern {
         self.nnz
     }
 
-    fn slots(&self) -> usize {
-        self.windows.len() / 2 * CHUNK_SLOTS
-    }
-
     fn value_shape(&self) -> Vec<usize> {
         vec![self.windows.len() / 2, SLICE, CHUNK]
     }

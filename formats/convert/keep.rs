@@ -22,13 +22,7 @@ impl EntryChoice {
     /// [`FormatError::Shape`] for a threshold that is negative or NaN.
     pub fn check(&self) -> Result<(), FormatError> {
         match *self {
-            EntryChoice::Above(threshold) if threshold.is_nan() || threshold < 0.0 => {
-                Err(FormatError::Shape {
-                    what: "magnitude threshold",
-                    found: threshold.to_string(),
-                    expected: "at least 0".into(),
-                })
-            }
+            EntryChoice::Above(threshold) => check::threshold("magnitude threshold", threshold),
             _ => Ok(()),
         }
     }
