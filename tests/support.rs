@@ -244,6 +244,13 @@ pub fn fill_blocks(
     CsrPattern::new(rows, cols, offsets, columns).unwrap()
 }
 
+/// A tensor in a format.
+pub fn stored<T: Scalar>(sparse: impl Into<AnySparse<T>>, format: &str) -> AnySparse<T> {
+    let format: Format = format.parse().unwrap();
+    let made = sparse.into().convert(format);
+    made.unwrap_or_else(|e| panic!("{format}: {e}"))
+}
+
 /// A matrix A, a wide B, and their exact product; narrower B are its first columns.
 pub struct Problem<T> {
     pub a: Csr<T>,
@@ -296,10 +303,7 @@ impl<T: Scalar> Problem<T> {
     }
 
     pub fn sparse(&self, format: &str) -> AnySparse<T> {
-        let format: Format = format.parse().unwrap();
-        AnySparse::from(self.a.clone())
-            .convert(format)
-            .unwrap_or_else(|e| panic!("{format}: {e}"))
+        stored(self.a.clone(), format)
     }
 
     /// The first `n` columns of B.

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::support::runs::finish;
+use crate::support::dense::upload;
+use crate::support::runs::plan_and_run;
 use crate::support::{Problem, assert_matrix, data, on_gpu, small};
 use einsparse::formats::{CsrPattern, generate, io};
 use einsparse::{Context, Operand, Options};
@@ -64,16 +65,11 @@ fn every_file(context: &Context) {
         let problem = Problem::<f32>::integers(pattern, i as u64, 128);
         let format = ["csr", "groupcoo", "coo"][i % 3];
         let n = [N, 17, 128][i / 3 % 3];
-        let (a, b) = (
-            context.upload(problem.sparse(format)).unwrap(),
-            context.upload_dense(&problem.b(n)).unwrap(),
-        );
+        let a = context.upload(problem.sparse(format)).unwrap();
+        let [b] = upload(context, [&problem.b(n)]);
         let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
-        let plan = context
-            .plan("C[m,n] = A[m,k] * B[k,n]", &operands, &Options::default())
-            .unwrap();
-        let mut c = context.zeros(plan.out_shape()).unwrap();
-        finish(context, |stream| plan.run(&operands, &mut c, stream));
+        let text = "C[m,n] = A[m,k] * B[k,n]";
+        let (plan, c) = plan_and_run(context, text, &operands, &Options::default());
         let found = c.to_storage().unwrap();
         assert_matrix(
             &(name, format, plan.variant()),

@@ -1,6 +1,6 @@
 //! Plans that keep A in another form: right for every format of single entries, new values only when asked for.
 
-use crate::support::dense::upload;
+use crate::support::dense::{upload, wide};
 use crate::support::runs::{finish, output_of};
 use crate::support::{Rng, gpu};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, Format, bf16, f16, generate};
@@ -49,8 +49,7 @@ fn product<T: Scalar>(a: &AnySparse<T>, b: &Dense<T>, bias: &Dense<T>) -> Vec<f6
 }
 
 fn run<T: Scalar>(gpu: &Context, plan: &Plan<T>, operands: &[(&str, Operand<'_, T>)]) -> Vec<f64> {
-    let c = output_of(gpu, plan, operands).to_dense().unwrap();
-    c.values().iter().map(|v| v.to_f64()).collect()
+    wide(&output_of(gpu, plan, operands))
 }
 
 fn kept_dense<T: Scalar>(dtype: &str) {

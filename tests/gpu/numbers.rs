@@ -4,7 +4,7 @@
 use crate::support::bounds::Bound;
 use crate::support::rows::{force, formats, takes_any};
 use crate::support::runs::plan_and_run;
-use crate::support::{Rng, gpu, on_gpu, product, small, spread};
+use crate::support::{Rng, gpu, on_gpu, product, small, spread, stored};
 use einsparse::formats::{AnySparse, Csr, Dense, Element, bf16, f16};
 use einsparse::registry::{Dtype, Row, Scalar, WalkKind, products};
 use einsparse::{Context, Options};
@@ -79,9 +79,7 @@ fn rows_within_the_bound<T: Scalar>(context: &Context, dtype: Dtype) {
         let (lens, cols) = lens(row);
         let random = Random::<T>::new(&lens, cols, 64, 3);
         for format in formats(row) {
-            let a = AnySparse::from(random.a.clone())
-                .convert(format.parse().unwrap())
-                .unwrap();
+            let a = stored(random.a.clone(), &format);
             let c = random.run(context, a, &force(row));
             if let Some(fault) = random.fault(Bound::of(dtype), &c) {
                 panic!("{} on {format}: {fault}", row.name);
@@ -157,7 +155,7 @@ fn tf32_rounds_to_ten_bits_and_only_when_asked() {
             truth: Vec::new(),
             magnitude: Vec::new(),
         };
-        let a = AnySparse::from(a).convert(format.parse().unwrap()).unwrap();
+        let a = stored(a, &format);
         random.run(&gpu, a, &force(row))
     };
     let unit = f32::powi(2.0, -10);

@@ -3,6 +3,7 @@
 
 use crate::support::dense::upload;
 use crate::support::gpu;
+use crate::support::rows::named;
 use einsparse::formats::{Csr, CsrPattern, Dense};
 use einsparse::registry::{WalkKind, products};
 use einsparse::{Context, Error, Operand, Options, RawSpmm, Stream};
@@ -93,10 +94,7 @@ fn an_infinite_factor_meets_only_entries() {
     ];
     let rows = products().filter(|r| r.walk == WalkKind::Csr && r.dtype.name() == "f32");
     for row in rows {
-        let options = Options {
-            variant: Some(row.name.into()),
-            ..Options::default()
-        };
+        let options = named(row.name);
         let plan = gpu.plan(TEXT, &operands, &options).unwrap();
         let (mut c, stream) = (gpu.zeros(&[3, 32]).unwrap(), gpu.stream().unwrap());
         plan.run(&operands, &mut c, &stream).unwrap();
@@ -111,10 +109,7 @@ fn an_infinite_factor_meets_only_entries() {
 
 #[test]
 fn a_kernel_that_does_not_exist_is_named() {
-    let options = Options {
-        variant: Some("spmm_of_dreams".into()),
-        ..Options::default()
-    };
+    let options = named("spmm_of_dreams");
     let (a, b) = (matrix(), Dense::<f32>::zeros([4, 2]).unwrap());
     let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
     let error = Context::cpu()

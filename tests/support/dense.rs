@@ -27,3 +27,10 @@ pub fn upload_values<T: Scalar>(context: &Context, shape: &[usize], values: Vec<
     let dense = Dense::new(shape, values).unwrap();
     context.upload_dense(&dense).unwrap()
 }
+
+/// What a tensor holds, row by row.
+#[track_caller]
+pub fn wide<T: Scalar>(tensor: &Tensor<T>) -> Vec<f64> {
+    let dense = tensor.to_dense().unwrap();
+    dense.values().iter().map(|v| v.to_f64()).collect()
+}

@@ -3,7 +3,7 @@
 use super::bounds::alike_and_within;
 use super::dense::upload;
 use super::runs::{finish, plan_and_run};
-use super::{Expression, GUARD, Problem, Rng, assert_matrix, product};
+use super::{Expression, GUARD, Problem, Rng, assert_matrix, product, stored};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense};
 use einsparse::registry::{Dtype, Row, Scalar, WalkKind};
 use einsparse::{Context, Operand, Options, Plan, Precision, Tensor};
@@ -70,6 +70,14 @@ pub fn force(row: &Row) -> Options {
     Options {
         precision,
         variant: Some(row.name.into()),
+        ..Options::default()
+    }
+}
+
+/// Options that name a kernel.
+pub fn named(variant: &str) -> Options {
+    Options {
+        variant: Some(variant.into()),
         ..Options::default()
     }
 }
@@ -146,7 +154,7 @@ pub fn rows_repeat<T: Scalar>(
     let size = product(&a, b.values(), n, f64::abs);
     let csr = AnySparse::from(a);
     for (row, format) in rows {
-        let a = csr.convert(format.parse().unwrap()).unwrap();
+        let a = stored(csr.clone(), format);
         alike_and_within(row.name, roundoff, [&exact, &size], || {
             product_by_row(context, row, &a, &b)
         });

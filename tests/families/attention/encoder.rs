@@ -1,5 +1,6 @@
 //! A Transformer layer over sequences of varying lengths: the GPU against the CPU, and against sequences on their own.
 
+use crate::support::dense::wide;
 use crate::support::replay::Replay;
 use crate::support::runs::finish;
 use crate::support::{Rng, gpu, gpu_alone, on_gpu};
@@ -141,11 +142,6 @@ impl<T: Scalar> There<T> {
             second_norm: self.norms[1].each_ref(),
         }
     }
-}
-
-pub(super) fn wide<T: Scalar>(tensor: &Tensor<T>) -> Vec<f64> {
-    let dense = tensor.to_dense().unwrap();
-    dense.values().iter().map(|x| x.to_f64()).collect()
 }
 
 /// Results that a layer rounds to the element type on its way: queries, keys and values, weights, attention, its projection, the

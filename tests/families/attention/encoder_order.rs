@@ -1,6 +1,7 @@
 //! Encoder layers among other work of a stream, none of it waited for; and a layer without a hidden element.
 
-use super::encoder::{Model, There, assert_near, options, values, wide};
+use super::encoder::{Model, There, assert_near, options, values};
+use crate::support::dense::wide;
 use crate::support::{Rng, gpu};
 use einsparse::driver::copy_dtod_async;
 use einsparse::formats::{Dense, bf16, f16};

@@ -10,6 +10,7 @@ use super::convolution::{operands, plain, reference};
 use super::turned::exact;
 use crate::support::dense::{poisoned, upload};
 use crate::support::replay::Replay;
+use crate::support::rows::named;
 use crate::support::runs::finish;
 use crate::support::{gpu, gpu_alone, on_cpu};
 
@@ -79,10 +80,7 @@ fn plans_of_convolutions_say_what_they_take() {
         (filters.variant(), false),
         ("pit_conv_bf16_64x256", false),
     ] {
-        let named = Options {
-            variant: Some(name.into()),
-            ..Options::default()
-        };
+        let named = named(name);
         let given = [("A", skipping(&a).into()), ("B", (&b).into())];
         let plan = gpu.plan::<f16>(LINE, &given, &named);
         assert_eq!(

@@ -8,6 +8,7 @@ use einsparse::{Context, Options, Scalar};
 
 use super::matmul::{dynamic, integers, multiplies, product, replays};
 use crate::support::dense::{nan, poisoned, upload, upload_values};
+use crate::support::rows::named;
 use crate::support::runs::finish;
 use crate::support::{gpu, gpu_alone, on_gpu, small};
 
@@ -138,7 +139,7 @@ fn few_rows_keep_infinities_on_the_gpu() {
 }
 
 /// Every kernel of the family, as a plan's.
-fn named<T: Scalar>(context: &Context) {
+fn by_each_kernel<T: Scalar>(context: &Context) {
     let rows = kernels().iter().filter(|row| row.module == "pit_few");
     for row in rows.filter(|row| row.dtype == T::DTYPE) {
         for [less, k, n] in [
@@ -151,10 +152,7 @@ fn named<T: Scalar>(context: &Context) {
             let m = row.block.0 as usize - less;
             let b = context.upload_dense(&integers::<T>([k, n], 3)).unwrap();
             let mut a_there = context.zeros::<T>(&[m, k]).unwrap();
-            let options = Options {
-                variant: Some(row.name.into()),
-                ..Options::default()
-            };
+            let options = named(row.name);
             let operands = [("A", skipping(&a_there).into()), ("B", (&b).into())];
             let line = "C[m,n] = A[m,k] * B[k,n]";
             let plan = context.plan(line, &operands, &options).unwrap();
@@ -181,7 +179,7 @@ fn named<T: Scalar>(context: &Context) {
 
 #[test]
 fn few_rows_by_each_kernel_on_the_gpu() {
-    on_gpu(&[named::<f16>, named::<bf16>]);
+    on_gpu(&[by_each_kernel::<f16>, by_each_kernel::<bf16>]);
 }
 
 /// Whatever stands behind the columns of A counts for nothing; leading dimensions may be odd where B allows it.

@@ -7,6 +7,7 @@ use einsparse::{Context, Determinism, Error, Options, Scalar, Tensor, einsum};
 
 use super::matmul::{dynamic, integers, product, replays};
 use crate::support::dense::{poisoned, upload, upload_values};
+use crate::support::rows::named;
 use crate::support::runs::finish;
 use crate::support::{gpu, gpu_alone, on_both};
 
@@ -275,10 +276,7 @@ fn plans_take_transposed_dynamic_operands() {
     let (a, b) = (pieces::<bf16>([320, 136], 150, 3), integers([320, 264], 4));
     let (x, y) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
     let operands = [("A", skipping(&x).into()), ("B", (&y).into())];
-    let options = Options {
-        variant: Some("pit_bf16_1x64".into()),
-        ..Options::default()
-    };
+    let options = named("pit_bf16_1x64");
     let plan = gpu.plan(text, &operands, &options).unwrap();
     let mut c = gpu.zeros::<bf16>(&[136, 264]).unwrap();
     finish(&gpu, |stream| plan.run(&operands, &mut c, stream));

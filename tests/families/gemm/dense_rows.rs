@@ -1,11 +1,11 @@
 //! Every row of the family `dense`, forced by name: tile edges, parts of k without stages, every expression, C at any address.
 
-use crate::support::rows::exact_by_row;
+use crate::support::rows::{exact_by_row, force, named};
 use crate::support::runs::finish;
 use crate::support::{Expression, Problem, Rng, gpu, small, spread};
 use einsparse::formats::{CsrPattern, Dense, bf16, f16};
 use einsparse::registry::{Dtype, Row, Scalar, products};
-use einsparse::{Context, Operand, Options, Precision};
+use einsparse::{Context, Operand};
 
 /// (m, k, n): nothing, one, edges of tiles, more stages than a ring holds.
 const SHAPES: [[usize; 3]; 12] = [
@@ -109,11 +109,7 @@ fn diagonal(gpu: &Context, value: f32, rounded: f32, left: bool) {
     let (a, b) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
     let operands = [("A", Operand::from(&a)), ("B", (&b).into())];
     for row in rows(Dtype::Tf32) {
-        let options = Options {
-            precision: Precision::Tf32,
-            variant: Some(row.name.into()),
-            ..Options::default()
-        };
+        let options = force(row);
         let text = "C[m,n] = A[m,k] * B[k,n]";
         let plan = gpu.plan(text, &operands, &options).unwrap();
         let mut c = gpu.zeros::<f32>(&[m, n]).unwrap();
@@ -151,10 +147,7 @@ fn dense_rows_repeat_their_bits() {
     let (a, b) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
     let operands = [("A", Operand::from(&a)), ("B", (&b).into())];
     for row in rows(Dtype::F16) {
-        let options = Options {
-            variant: Some(row.name.into()),
-            ..Options::default()
-        };
+        let options = named(row.name);
         let text = "C[m,n] = A[m,k] * B[k,n]";
         let plan = gpu.plan(text, &operands, &options).unwrap();
         let stream = gpu.stream().unwrap();
@@ -192,10 +185,7 @@ fn dense_products_follow_each_other() {
     let host = Dense::from_fn([n, 64], |i| f16::from_f64((i[0] * 3 + i[1]) as f64 % 97.0)).unwrap();
     let text = "C[m,n] = A[m,k] * B[k,n]";
     for row in rows(Dtype::F16) {
-        let options = Options {
-            variant: Some(row.name.into()),
-            ..Options::default()
-        };
+        let options = named(row.name);
         let mut states = [
             gpu.upload_dense(&host).unwrap(),
             gpu.zeros::<f16>(&[n, 64]).unwrap(),

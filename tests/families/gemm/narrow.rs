@@ -2,7 +2,7 @@
 //! integers; the error of long fp8 sums.
 
 use crate::support::runs::finish;
-use crate::support::{GUARD, Rng, assert_matrix, fill_blocks, gpu, spread};
+use crate::support::{GUARD, Rng, assert_matrix, fill_blocks, gpu, spread, stored};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, E4m3, E5m2, Element, bf16, f16};
 use einsparse::registry::{Dtype, Operation, Row, Scalar, WalkKind, kernels};
 use einsparse::{Context, Error, Operand, Options, Plan, SparseTensor, Tensor};
@@ -40,9 +40,7 @@ impl<In: Scalar> Case<In> {
             }
         }
         Case {
-            a: AnySparse::from(csr)
-                .convert(format.parse().unwrap())
-                .unwrap(),
+            a: stored(csr, format),
             b: Dense::new(vec![n, k], b).unwrap(),
             m,
             n,

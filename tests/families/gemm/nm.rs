@@ -3,7 +3,7 @@
 
 use crate::support::rows::{exact_by_row, force, product_by_row, rows_repeat};
 use crate::support::runs::{finish, output_of};
-use crate::support::{Expression, GUARD, Problem, Rng, WIDEST, gpu, on_cpu, on_gpu, small};
+use crate::support::{Expression, GUARD, Problem, Rng, WIDEST, gpu, on_cpu, on_gpu, small, stored};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
 use einsparse::registry::{Dtype, Row, Scalar, WalkKind, products};
 use einsparse::{Context, Operand, Options};
@@ -101,8 +101,7 @@ fn nan_stays<T: Scalar>(context: &Context) {
     let pattern = two_of_four([200, 100], true, 5);
     let problem = Problem::<T>::integers(pattern.clone(), 9, n);
     let ones = vec![T::from_f64(1.0); pattern.columns().len()];
-    let a = AnySparse::from(Csr::new(pattern.clone(), ones).unwrap());
-    let a = a.convert("nm:2:4".parse().unwrap()).unwrap();
+    let a = stored(Csr::new(pattern.clone(), ones).unwrap(), "nm:2:4");
     for row in rows_of(T::DTYPE) {
         let clean = product_by_row(context, row, &a, &problem.b(n));
         for poisoned in [0, 33, 66, 99] {
@@ -156,9 +155,8 @@ fn nm_with_gelu_on_the_gpu() {
     let n = 64;
     let pattern = CsrPattern::new(n, n, (0..=n as u32).collect(), (0..n as u32).collect());
     let ones = vec![f16::from_f64(1.0); n];
-    let a = AnySparse::from(Csr::new(pattern.unwrap(), ones).unwrap());
-    let a = gpu.upload(a.convert("nm:2:4".parse().unwrap()).unwrap());
-    let a = a.unwrap();
+    let a = stored(Csr::new(pattern.unwrap(), ones).unwrap(), "nm:2:4");
+    let a = gpu.upload(a).unwrap();
     let value = |i: &[usize]| f16::from_f64((i[0] * n + i[1]) as f64 / 256.0 - 8.0);
     let b = Dense::from_fn(vec![n, n], value).unwrap();
     let right = gpu.upload_dense(&b).unwrap();

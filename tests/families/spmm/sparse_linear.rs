@@ -3,7 +3,7 @@
 
 use crate::support::dense::upload;
 use crate::support::runs::finish;
-use crate::support::{on_both, on_cpu, on_gpu, spread};
+use crate::support::{on_both, on_cpu, on_gpu, spread, stored};
 use einsparse::formats::{AnySparse, Csr, Dense, bf16, f16};
 use einsparse::ops::SparseLinear;
 use einsparse::{Context, Scalar};
@@ -30,9 +30,7 @@ fn matrix<T: Scalar>(rows: usize, columns: usize, seed: usize) -> Dense<T> {
 fn check<T: Scalar>(context: &Context, format: &str, tokens: usize, biased: bool) {
     let csr = weights::<T>();
     let w = AnySparse::from(csr.clone()).to_dense().unwrap();
-    let weight = AnySparse::from(csr.clone())
-        .convert(format.parse().unwrap())
-        .unwrap();
+    let weight = stored(csr.clone(), format);
     let (outputs, inputs) = (w.shape()[0], w.shape()[1]);
     let (x, dy) = (
         matrix::<T>(inputs, tokens, 1),

@@ -3,7 +3,7 @@
 
 use crate::support::rows::force;
 use crate::support::runs::finish;
-use crate::support::{gpu, on_gpu, small, spread};
+use crate::support::{gpu, on_gpu, small, spread, stored};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
 use einsparse::registry::{Row, WalkKind, products};
 use einsparse::{Context, Operand, Options, Scalar};
@@ -76,9 +76,7 @@ fn check<T: Scalar>(
     n: usize,
 ) {
     let mut csr = csr.clone();
-    let a = AnySparse::from(csr.clone())
-        .convert(format.parse().unwrap())
-        .unwrap();
+    let a = stored(csr.clone(), format);
     let mut a = context.upload(a).unwrap();
     let (rows, columns) = (csr.shape()[0], csr.shape()[1]);
     let (m, k) = if transposed {
@@ -113,9 +111,7 @@ fn check<T: Scalar>(
                 .iter_mut()
                 .enumerate()
                 .for_each(|(i, v)| *v = T::from_f64(integer(i + 3)));
-            let other = AnySparse::from(csr.clone())
-                .convert(format.parse().unwrap())
-                .unwrap();
+            let other = stored(csr.clone(), format);
             a.set_values(other.values()).unwrap();
         }
         c.write(&start).unwrap();

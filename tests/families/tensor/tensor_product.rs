@@ -5,6 +5,7 @@ mod case;
 mod rotations;
 mod structure;
 
+use crate::support::dense::wide;
 use crate::support::{GUARD, Rng, gpu, small};
 use case::{Case, widths};
 use einsparse::formats::{Dense, bf16, f16};
@@ -106,8 +107,7 @@ fn run<T: Scalar>(
     };
     let mut rows = all.chunks(width + gap);
     assert!(rows.all(kept), "{of} of {shape:?}: wrote between rows");
-    let values = out.to_dense().unwrap();
-    values.values().iter().map(|v| v.to_f64()).collect()
+    wide(&out)
 }
 
 /// Product and gradients against the loops.

@@ -2,10 +2,11 @@
 
 use super::{COLUMNS, Case, GAP, LENS};
 use crate::support::dense::upload;
+use crate::support::rows::named;
 use crate::support::{gpu, gpu_alone, spread};
 use einsparse::driver::Graph;
 use einsparse::formats::{Csr, Dense, f16};
-use einsparse::{Context, Error, Options, RawSampled};
+use einsparse::{Context, Error, RawSampled};
 
 #[test]
 fn raw_addresses_write_the_values_and_nothing_around_them() {
@@ -109,10 +110,7 @@ fn entries_refuse_orders_and_variants_that_are_not_there() {
         }
         Err(other) => panic!("{other}"),
     }
-    let options = Options {
-        variant: Some("sddmm_nowhere".into()),
-        ..Options::default()
-    };
+    let options = named("sddmm_nowhere");
     let operands = [("X", (&x).into()), ("Y", (&x).into())];
     let small = context
         .upload(Csr::new(spread(&[1; 16], 16), vec![0.0f32; 16]).unwrap())
