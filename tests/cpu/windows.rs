@@ -60,10 +60,8 @@ fn vector(values: &[f32]) -> Dense<f32> {
 #[test]
 fn windows_worked_by_hand() {
     let cpu = Context::cpu();
-    let (a, b) = (
-        vector(&[1.0, 2.0, 3.0, 4.0, 5.0]),
-        vector(&[1.0, 10.0, 100.0]),
-    );
+    let a = vector(&[1.0, 2.0, 3.0, 4.0, 5.0]);
+    let b = vector(&[1.0, 10.0, 100.0]);
     let run = |text: &str| {
         let c = einsum!(cpu, text, A = &a, B = &b).unwrap();
         c.to_dense().unwrap().values().to_vec()

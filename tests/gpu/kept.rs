@@ -272,11 +272,9 @@ fn what_no_stage_holds_gives_way_to_the_next() {
     let a = AnySparse::from(Csr::new(pattern, vec![f16::ONE; 128 * 128]).unwrap());
     let b = Dense::from_fn([k, n], |at| f16::from_f32(((at[0] + at[1]) % 3) as f32)).unwrap();
     let bias = Dense::from_fn([m], |at| f16::from_f32((at[0] % 4) as f32)).unwrap();
-    let (da, db, dbias) = (
-        gpu.upload(a.clone()).unwrap(),
-        gpu.upload_dense(&b).unwrap(),
-        gpu.upload_dense(&bias).unwrap(),
-    );
+    let da = gpu.upload(a.clone()).unwrap();
+    let db = gpu.upload_dense(&b).unwrap();
+    let dbias = gpu.upload_dense(&bias).unwrap();
     let operands = [
         ("A", Operand::from(&da)),
         ("B", (&db).into()),

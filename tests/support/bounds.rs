@@ -62,3 +62,12 @@ pub fn alike_and_within<T: Scalar>(
         assert!(bytes(&run()) == bytes(&first), "{name}");
     }
 }
+
+/// A gradient is the slope that a loss was found to have, by differences of 1e-5.
+pub fn near_slope(what: &str, found: f64, slope: f64) {
+    let error = (slope - found).abs();
+    assert!(
+        error < 1e-5 * (1.0 + slope.abs()),
+        "{what} = {found}, not {slope}"
+    );
+}

@@ -1,6 +1,6 @@
 //! Bitmap tiles: what is stored where, invariants and their errors, conversions over several tiles and panels, how many bits.
 
-use einsparse_formats::{AnySparse, BitmapPattern, Dense, FormatError, Pattern, convert};
+use einsparse_formats::{AnySparse, BitmapPattern, Dense, FormatError, convert};
 
 use super::invariants::{index, length};
 use super::tiles;

@@ -1,8 +1,6 @@
 //! Byte maps: what is stored where, invariants and their errors, conversions over several tiles and panels, how many bits.
 
-use einsparse_formats::{
-    AnySparse, BytemapPattern, Csr, CsrPattern, FormatError, PAD, Pattern, convert,
-};
+use einsparse_formats::{AnySparse, BytemapPattern, Csr, CsrPattern, FormatError, PAD, convert};
 
 use super::invariants::{index, length};
 use super::tiles;
@@ -84,10 +82,8 @@ fn what_is_wrong_is_named() {
     let first = p.words()[16];
     let twice = first & !0xff00 | (first & 0xff) << 8;
     let refused = |found: Result<(), FormatError>, position: usize, word: u32| {
-        let (text, wanted) = (
-            found.unwrap_err().to_string(),
-            format!("words[{position}] = {word:#010x},"),
-        );
+        let text = found.unwrap_err().to_string();
+        let wanted = format!("words[{position}] = {word:#010x},");
         assert!(text.contains(&wanted), "{text}");
     };
     refused(new(&|w, _| w[16] = twice), 16, twice);

@@ -308,10 +308,8 @@ fn what_does_not_fit_is_refused() {
         assert!(found.contains(wanted), "{found}");
     }
     let attention = SparseAttention::new(&cpu, &[&mask], &plain(1, 8)).unwrap();
-    let (q, k) = (
-        cpu.zeros::<f32>(&[1, 2, 8]).unwrap(),
-        cpu.zeros::<f32>(&[1, 3, 8]).unwrap(),
-    );
+    let q = cpu.zeros::<f32>(&[1, 2, 8]).unwrap();
+    let k = cpu.zeros::<f32>(&[1, 3, 8]).unwrap();
     let mut out = cpu.zeros::<f32>(&[1, 2, 8]).unwrap();
     let stream = cpu.stream().unwrap();
     let error = attention

@@ -321,10 +321,8 @@ fn norms<T: Scalar>(gpu: &Context) {
         let mut rng = Rng(5);
         let matrix = |rng: &mut Rng| values::<T>(&[rows, columns], 2.0, 0.5, rng);
         let (x, y) = (matrix(&mut rng), matrix(&mut rng));
-        let (factor, summand) = (
-            values::<T>(&[columns], 1.0, 1.0, &mut rng),
-            values::<T>(&[columns], 1.0, 0.0, &mut rng),
-        );
+        let factor = values::<T>(&[columns], 1.0, 1.0, &mut rng);
+        let summand = values::<T>(&[columns], 1.0, 0.0, &mut rng);
         let run = |context: &Context| {
             let [x, y, factor, summand] =
                 [&x, &y, &factor, &summand].map(|dense| context.upload_dense(dense).unwrap());

@@ -119,10 +119,8 @@ fn ties_are_broken_by_position() {
     let Some(gpu) = gpu() else { return };
     let host = Dense::from_fn([1024, 2048], |i| ((i[0] / 16 + i[1] / 16) % 5) as f32).unwrap();
     let cpu = Context::cpu();
-    let (on_gpu, on_cpu) = (
-        gpu.upload_dense(&host).unwrap(),
-        cpu.upload_dense(&host).unwrap(),
-    );
+    let on_gpu = gpu.upload_dense(&host).unwrap();
+    let on_cpu = cpu.upload_dense(&host).unwrap();
     let format = Format::Bsr { block: (16, 16) };
     for count in [1, 2, 100, 1638, 1639, 5000, 6553, 6554, 8192, usize::MAX] {
         for choice in [BlockChoice::Top(count), BlockChoice::TopPerRow(count / 60)] {

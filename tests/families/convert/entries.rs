@@ -88,10 +88,8 @@ fn many_thread_blocks_add_up() {
     let (m, k) = (1500, 4096);
     let host = mixed::<f32>(m, k, 77);
     let cpu = Context::cpu();
-    let (on_gpu, on_cpu) = (
-        gpu.upload_dense(&host).unwrap(),
-        cpu.upload_dense(&host).unwrap(),
-    );
+    let on_gpu = gpu.upload_dense(&host).unwrap();
+    let on_cpu = cpu.upload_dense(&host).unwrap();
     for choice in [EntryChoice::NonZero, EntryChoice::TopPerRow(333)] {
         let found = gpu.csr_from_dense(&on_gpu, choice).unwrap();
         let wanted = cpu.csr_from_dense(&on_cpu, choice).unwrap();

@@ -167,10 +167,8 @@ fn strict_plans_do_not_adapt() {
     let plan = adaptive(&cpu, &a, &b_there, true);
     assert_eq!(plan.variant(), "cpu");
     let Some(gpu) = gpu() else { return };
-    let (a, b) = (
-        gpu.zeros::<f16>(&[256, 256]).unwrap(),
-        gpu.zeros::<f16>(&[256, 256]).unwrap(),
-    );
+    let a = gpu.zeros::<f16>(&[256, 256]).unwrap();
+    let b = gpu.zeros::<f16>(&[256, 256]).unwrap();
     let plan = adaptive(&gpu, &a, &b, false);
     let choice = plan.choice().to_string();
     assert!(choice.contains("Determinism::Relaxed"), "{choice}");

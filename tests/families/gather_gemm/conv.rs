@@ -361,10 +361,8 @@ fn what_is_missing_is_not_multiplied() {
         let conv = SparseConv3d::<f16>::new(&map, [16, 16], &ConvOptions::default()).unwrap();
         let ones = |shape: &[usize]| Dense::from_fn(shape.to_vec(), |_| f16::ONE).unwrap();
         let nan = Dense::from_fn([2, 16], |i| if i[0] == 1 { f16::NAN } else { f16::ONE });
-        let (input, gradient) = (
-            ctx.upload_dense(&ones(&[2, 16])).unwrap(),
-            ctx.upload_dense(&nan.unwrap()).unwrap(),
-        );
+        let input = ctx.upload_dense(&ones(&[2, 16])).unwrap();
+        let gradient = ctx.upload_dense(&nan.unwrap()).unwrap();
         let mut out = ctx.zeros::<f16>(&[27, 16, 16]).unwrap();
         finish(ctx, |stream| {
             conv.run_weight_gradient(&input, &gradient, &mut out, stream)

@@ -1,6 +1,5 @@
 //! Gradients that skip the empty micro-tiles of a dynamic operand, against plain loops: exact on integers.
 
-use einsparse::driver::Graph;
 use einsparse::dynamic::{
     DynamicMatmulGradient, Expected, GradientOfA, MatmulGradientOptions, TileTimes,
 };
@@ -10,6 +9,7 @@ use einsparse::{Context, Determinism, Error, Scalar};
 use super::matmul::{integers, product};
 use super::turned::{exact, pieces, transposed};
 use crate::support::dense::{nan, poisoned, upload, upload_values};
+use crate::support::replay::Replay;
 use crate::support::runs::finish;
 use crate::support::{gpu, gpu_alone};
 
@@ -186,19 +186,13 @@ fn gradients_at_micro_tiles_in_a_graph() {
     let mut db = poisoned::<f16>(&gpu, &[k, n]);
     let stream = gpu.stream().unwrap();
     let operands = [&a_there, &b_there, &dc_there];
-    gradient.run(operands, [&mut da, &mut db], &stream).unwrap();
-    stream.synchronize().unwrap();
-    let run = |_| gradient.run(operands, [&mut da, &mut db], &stream);
-    let mut graph = Graph::capture(stream.raw(), run)
-        .unwrap()
-        .instantiate()
-        .unwrap();
+    let run = || gradient.run(operands, [&mut da, &mut db], &stream);
+    let mut graph = Replay::of(&stream, run);
     for (per_mille, seed) in [(100, 1), (0, 2), (1000, 3), (1, 4), (50, 5)] {
         let a = pieces::<f16>([m, k], per_mille, seed);
         a_there.write(&a).unwrap();
         // SAFETY: everything that the captured run names is alive until the end of this test.
-        unsafe { graph.launch(stream.raw()).unwrap() };
-        stream.synchronize().unwrap();
+        unsafe { graph.run() };
         let wanted = of_a(&a, &b, &dc, GradientOfA::MicroTiles);
         exact(&da, &wanted, &format!("dA {per_mille}"));
         let wanted = product(&transposed(&a), &dc);

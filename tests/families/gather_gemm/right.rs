@@ -128,10 +128,8 @@ fn keeps_nan(context: &Context, by_columns: bool) {
     b[9 * n + 100] = f16::ONE;
     let a = Dense::new([m, k], a).unwrap();
     let b = Dense::new([k, n], b).unwrap();
-    let (a_there, b_there) = (
-        left(context, &a, by_columns, 0),
-        context.upload_dense(&b).unwrap(),
-    );
+    let a_there = left(context, &a, by_columns, 0);
+    let b_there = context.upload_dense(&b).unwrap();
     let mut c = poisoned::<f16>(context, &[m, n]);
     let options = options(by_columns, Determinism::Strict);
     let mut product = RightMatmul::new(context, [m, k, n], options).unwrap();

@@ -17,10 +17,8 @@ const BY_COLUMNS: &str = "C[m,n] = A[k,m] * B[k,n]";
 /// What a plan of `line` takes for a B of which this is expected.
 fn taken(line: &str, expected: Expected) -> &'static str {
     let cpu = Context::cpu();
-    let (a, b) = (
-        cpu.zeros::<f16>(&[4096, 4096]).unwrap(),
-        cpu.zeros::<f16>(&[4096, 4096]).unwrap(),
-    );
+    let a = cpu.zeros::<f16>(&[4096, 4096]).unwrap();
+    let b = cpu.zeros::<f16>(&[4096, 4096]).unwrap();
     let b = skipping(&b).expecting(expected);
     let operands = [("A", (&a).into()), ("B", b.into())];
     let plan = cpu.plan(line, &operands, &Options::default()).unwrap();

@@ -30,10 +30,8 @@ fn check<T: Scalar>(
         let [r, c] = [d.shape()[0], d.shape()[1]];
         Dense::from_fn(vec![c, r], |i| d.values()[i[1] * c + i[0]]).unwrap()
     };
-    let (a_stored, b_stored) = (
-        if by_k { turned(&a) } else { a.clone() },
-        if by_n { turned(&b) } else { b.clone() },
-    );
+    let a_stored = if by_k { turned(&a) } else { a.clone() };
+    let b_stored = if by_n { turned(&b) } else { b.clone() };
     let upload = |d: &Dense<T>| {
         context
             .upload_strided(d, leading(d.shape()[1]), gap)

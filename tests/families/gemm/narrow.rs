@@ -30,10 +30,8 @@ impl<In: Scalar> Case<In> {
         let mut sums = vec![0f64; m * n];
         for r in 0..m {
             for p in csr.pattern().row(r) {
-                let (x, c) = (
-                    csr.values()[p].to_f64(),
-                    csr.pattern().columns()[p] as usize,
-                );
+                let x = csr.values()[p].to_f64();
+                let c = csr.pattern().columns()[p] as usize;
                 for j in 0..n {
                     sums[r * n + j] += x * b[j * k + c].to_f64();
                 }

@@ -196,10 +196,8 @@ fn longer_rows_of_int8_are_refused_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
     let k = 1 << 17;
     let case = Product::new(spread(&[k], k), 16, || 1);
-    let (a, b) = (
-        gpu.upload(case.a.clone()).unwrap(),
-        gpu.upload_dense(&case.b).unwrap(),
-    );
+    let a = gpu.upload(case.a.clone()).unwrap();
+    let b = gpu.upload_dense(&case.b).unwrap();
     let operands = [("A", (&a).into()), ("B", (&b).into())];
     let text = "C[m,n] = A[m,k] * B[k,n]";
     let error = gpu
@@ -236,10 +234,8 @@ fn plans_choose_kernels_of_int8() {
     let cpu = Context::cpu();
     for (n, bytes) in [(64, false), (50, true)] {
         let case = Product::random(&[5; 100], 200, n);
-        let (a, b) = (
-            cpu.upload(case.a.clone()).unwrap(),
-            cpu.upload_dense(&case.b).unwrap(),
-        );
+        let a = cpu.upload(case.a.clone()).unwrap();
+        let b = cpu.upload_dense(&case.b).unwrap();
         let operands = [("A", (&a).into()), ("B", (&b).into())];
         let plan = cpu
             .plan_into::<i8, i32>("C[m,n] = A[m,k] * B[k,n]", &operands, &Options::default())
@@ -266,10 +262,8 @@ fn plans_choose_kernels_of_int8() {
 fn kernels_of_int8_say_what_they_refuse() {
     let cpu = Context::cpu();
     let case = Product::random(&[5; 32], 32, 32);
-    let (a, b) = (
-        cpu.upload(case.a.clone()).unwrap(),
-        cpu.upload_dense(&case.b).unwrap(),
-    );
+    let a = cpu.upload(case.a.clone()).unwrap();
+    let b = cpu.upload_dense(&case.b).unwrap();
     let bias = Dense::new(vec![32], vec![1i8; 32]).unwrap();
     let said = |text: &str, whole: bool| {
         let mut operands: Vec<(&str, Operand<'_, i8>)> =

@@ -25,10 +25,8 @@ fn relaxed_rows_add_to_c_on_the_gpu() {
     for row in relaxed {
         let problem = Problem::<f32>::integers(spread(&lens, 2600), 4, N);
         let run = |context: &Context, determinism, text: &str| {
-            let (a, b) = (
-                context.upload(problem.sparse("csr")).unwrap(),
-                context.upload_dense(&problem.b(N)).unwrap(),
-            );
+            let a = context.upload(problem.sparse("csr")).unwrap();
+            let b = context.upload_dense(&problem.b(N)).unwrap();
             let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
             let options = Options {
                 determinism,

@@ -1,6 +1,7 @@
 //! The linear layer of single entries: forward, both gradients, bias and ReLU, against dense sums; gradients against finite
 //! differences.
 
+use crate::support::bounds::near_slope;
 use crate::support::dense::upload;
 use crate::support::runs::finish;
 use crate::support::{on_both, on_cpu, on_gpu, spread, stored};
@@ -32,10 +33,8 @@ fn check<T: Scalar>(context: &Context, format: &str, tokens: usize, biased: bool
     let w = AnySparse::from(csr.clone()).to_dense().unwrap();
     let weight = stored(csr.clone(), format);
     let (outputs, inputs) = (w.shape()[0], w.shape()[1]);
-    let (x, dy) = (
-        matrix::<T>(inputs, tokens, 1),
-        matrix::<T>(outputs, tokens, 7),
-    );
+    let x = matrix::<T>(inputs, tokens, 1);
+    let dy = matrix::<T>(outputs, tokens, 7);
     let bias = Dense::from_fn(vec![outputs], |i| T::from_f64(integer(i[0]))).unwrap();
     let mut layer = if biased {
         let bias = context.upload_dense(&bias).unwrap();
@@ -46,12 +45,10 @@ fn check<T: Scalar>(context: &Context, format: &str, tokens: usize, biased: bool
     let [x_there, dy_there] = upload(context, [&x, &dy]);
     let mut y = context.zeros(&[outputs, tokens]).unwrap();
     let mut dx = context.zeros(&[inputs, tokens]).unwrap();
-    let stream = context.stream().unwrap();
-    layer.forward(&x_there, &mut y, &stream).unwrap();
-    layer
-        .backward(&x_there, &dy_there, &mut dx, &stream)
-        .unwrap();
-    stream.synchronize().unwrap();
+    finish(context, |stream| {
+        layer.forward(&x_there, &mut y, stream)?;
+        layer.backward(&x_there, &dy_there, &mut dx, stream)
+    });
     let what = (format, tokens, biased, layer.variants());
     let at = |d: &Dense<T>, r: usize, c: usize| d.get(&[r, c]).unwrap().to_f64();
     let (y, dx) = (y.to_dense().unwrap(), dx.to_dense().unwrap());
@@ -126,13 +123,6 @@ fn differences(context: &Context) {
     });
     let (dx, dw) = (dx.to_dense().unwrap(), layer.gradient().to_host().unwrap());
     let step = 1e-5;
-    let close = |slope: f64, found: f64, what: &str| {
-        let error = (slope - found).abs();
-        assert!(
-            error < 1e-5 * (1.0 + slope.abs()),
-            "{what} = {found}, not {slope}"
-        );
-    };
     for i in 0..inputs * tokens {
         let moved = |by: f64| {
             let mut values = x.values().to_vec();
@@ -140,7 +130,7 @@ fn differences(context: &Context) {
             Dense::new([inputs, tokens], values).unwrap()
         };
         let slope = (loss(&layer, &moved(step)) - loss(&layer, &moved(-step))) / (2.0 * step);
-        close(slope, dx.values()[i], &format!("dx[{i}]"));
+        near_slope(&format!("dx[{i}]"), dx.values()[i], slope);
     }
     for i in 0..csr.values().len() {
         let mut at = |by: f64| {
@@ -150,7 +140,7 @@ fn differences(context: &Context) {
             loss(&layer, &x)
         };
         let slope = (at(step) - at(-step)) / (2.0 * step);
-        close(slope, dw.values()[i], &format!("dw[{i}]"));
+        near_slope(&format!("dw[{i}]"), dw.values()[i], slope);
     }
 }
 

@@ -16,10 +16,8 @@ fn assert_same(gpu: &Context, text: &str, operands: &[(&str, AnySparse<f32>)]) {
     let host: Vec<(&str, Operand<'_, f32>)> =
         operands.iter().map(|(n, a)| (*n, a.into())).collect();
     let cpu = Context::cpu();
-    let (found, wanted) = (
-        gpu.position_lists(text, &host).unwrap(),
-        cpu.position_lists(text, &host).unwrap(),
-    );
+    let found = gpu.position_lists(text, &host).unwrap();
+    let wanted = cpu.position_lists(text, &host).unwrap();
     assert_eq!(found.rows, wanted.rows, "{text}");
     assert!(found == wanted, "{text}: {} rows", wanted.rows);
     let uploaded: Vec<_> = operands

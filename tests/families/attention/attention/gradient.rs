@@ -36,12 +36,10 @@ fn gradients<T: Scalar>(
     let masks: Vec<_> = masks.iter().collect();
     let mut gradient = AttentionGradient::new(context, &masks, &case.options).unwrap();
     let upload = |dense: &Dense<T>| context.upload_dense(dense).unwrap();
-    let (q, k, v, from) = (
-        upload(&case.q),
-        upload(&case.k),
-        upload(&case.v),
-        upload(upstream),
-    );
+    let q = upload(&case.q);
+    let k = upload(&case.k);
+    let v = upload(&case.v);
+    let from = upload(upstream);
     let poisoned = |like: &Tensor<T>| {
         let nan = Dense::from_fn(like.shape().to_vec(), |_| T::from_f64(f64::NAN)).unwrap();
         let leading = like.leading() + 8;
