@@ -72,7 +72,8 @@ impl CooPattern {
     /// Takes the coordinates unchecked.
     ///
     /// # Safety
-    /// [`CooPattern::new`] would accept the arguments. Kernels and converters index without checks on the strength of it.
+    /// [`CooPattern::new`] would accept the arguments. Kernels and converters index without checks on the strength of
+    /// it.
     pub unsafe fn new_unchecked(shape: Vec<usize>, coords: Vec<Vec<u32>>) -> Self {
         CooPattern { shape, coords }
     }

@@ -165,8 +165,8 @@ pub fn dense_to_bitmap<T: Element>(dense: &Dense<T>) -> Result<Bitmap<T>, Format
     Sparse::new(pattern, values)
 }
 
-/// Tiles of `HEIGHT x WIDTH` places to CSR. `counts`: the entries of each row. `spread` puts the slot of every entry of a tile at its
-/// place, row by row.
+/// Tiles of `HEIGHT x WIDTH` places to CSR. `counts`: the entries of each row. `spread` puts the slot of every entry of
+/// a tile at its place, row by row.
 ///
 /// # Safety
 /// Slots are those of `values`; entries lie in the matrix, as many in each row as were counted.

@@ -5,8 +5,8 @@ use super::tasks::prefix_sum;
 use crate::parallel;
 use crate::{Csr, CsrPattern, Dense, Element, FormatError, Sparse, check, convert::matrix};
 
-/// Which elements of a dense matrix become stored entries. NaN counts as the largest magnitude, whatever its bits; zeros
-/// of either sign are never kept.
+/// Which elements of a dense matrix become stored entries. NaN counts as the largest magnitude, whatever its bits;
+/// zeros of either sign are never kept.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum EntryChoice {
     /// Elements other than zero: nothing is lost.

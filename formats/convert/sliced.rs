@@ -1,4 +1,5 @@
-//! Sliced ELLPACK from CSR and back. Slices are independent: each is walked twice, to count its chunks and to fill them.
+//! Sliced ELLPACK from CSR and back. Slices are independent: each is walked twice, to count its chunks and to fill
+//! them.
 
 use super::tasks::{csr_by_rows, cut, prefix_sum, row_tasks};
 use crate::parallel;

@@ -74,7 +74,8 @@ struct Lists {
 }
 
 impl Lists {
-    /// `formats`: one for each sparse tensor, by turns; `same`: the output and A have one pattern where their shapes agree.
+    /// `formats`: one for each sparse tensor, by turns; `same`: the output and A have one pattern where their shapes
+    /// agree.
     fn new(text: &str, extents: &[usize], formats: &[usize], seed: u64, same: bool) -> Lists {
         let e = Einsum::parse(text).unwrap();
         let all = e.index_names();

@@ -1,4 +1,5 @@
-//! Sums of indices on the CPU: convolutions by plans, exactly what loops give; sparse operands beside them, and what is refused.
+//! Sums of indices on the CPU: convolutions by plans, exactly what loops give; sparse operands beside them, and what is
+//! refused.
 
 use einsparse::cpu::{Operands, Output, run_listed};
 use einsparse::dynamic::dynamic;

@@ -1,5 +1,5 @@
-//! What fails on the way: each allocation of plans, runs and conversions in turn, and the whole GPU. An error, nothing left behind,
-//! and the same result afterwards.
+//! What fails on the way: each allocation of plans, runs and conversions in turn, and the whole GPU. An error, nothing
+//! left behind, and the same result afterwards.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -114,12 +114,9 @@ fn plans<'w>(context: &'w Context) -> Vec<Way<'w>> {
         "bsr:16x16",
         "blockgroupcoo:32x32",
     ] {
-        ways.push((
-            "a product",
-            Box::new(move || {
-                planned::<f16>(context, SPMM, matrix(format), &[("B", &[96, 64])], each)
-            }),
-        ));
+        add(&mut ways, "a product", move || {
+            planned::<f16>(context, SPMM, matrix(format), &[("B", &[96, 64])], each)
+        });
     }
     add(&mut ways, "a product of kept values", move || {
         planned::<f16>(
@@ -364,8 +361,8 @@ fn product(context: &Context) -> Result<Vec<f64>> {
 
 const CHILD: &str = "EINSPARSE_TEST_LOSES_THE_GPU";
 
-/// In a process of its own: a context that a wild address has ended says so at every call. A new one works, or says that the process has
-/// to be started anew; another process goes on.
+/// In a process of its own: a context that a wild address has ended says so at every call. A new one works, or says
+/// that the process has to be started anew; another process goes on.
 #[test]
 fn a_lost_gpu_says_so() {
     let Some(own) = gpu() else { return };

@@ -78,7 +78,8 @@ fn another_place_is_refused() {
     );
 }
 
-/// A row without entries has no product, so an infinite factor leaves it alone, on every row of the table as on the CPU.
+/// A row without entries has no product, so an infinite factor leaves it alone, on every row of the table as on the
+/// CPU.
 #[test]
 fn an_infinite_factor_meets_only_entries() {
     let Some(gpu) = gpu() else { return };

@@ -61,7 +61,8 @@ fn same_bits<T: Scalar>(context: &Context, row: &'static Row) {
     let operands: [(&str, Operand<'_, T>); 2] = [("A", (&a).into()), ("B", (&b).into())];
     let plan = context.plan(TEXT, &operands, &force(row)).unwrap();
     if context.is_cuda() {
-        // Strips of 128 rows and each of their column tiles count in the `wgmma` family; `vectors` and `staged` cut none.
+        // Strips of 128 rows and each of their column tiles count in the `wgmma` family; `vectors` and `staged` cut
+        // none.
         let right = match row.module {
             "wgmma" => rows_cut(&plan) > Some(0),
             "vectors" | "staged" => rows_cut(&plan) == Some(0),

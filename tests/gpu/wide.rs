@@ -1,5 +1,6 @@
-//! B and C of more than 2^31 elements in rows of millions of bytes, for kernels that bring all rows of B to a few rows of A.
-//! Operands are filled on the device, and C is looked at by pieces: its ends, and where offsets of 31 and 32 bits end.
+//! B and C of more than 2^31 elements in rows of millions of bytes, for kernels that bring all rows of B to a few rows
+//! of A. Operands are filled on the device, and C is looked at by pieces: its ends, and where offsets of 31 and 32 bits
+//! end.
 
 use super::large::{gpu_for_large, room};
 use crate::support::rows::force;

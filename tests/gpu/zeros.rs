@@ -79,8 +79,8 @@ fn nan_in_padding<T: Scalar>(a: &AnySparse<T>) -> Vec<T> {
     values
 }
 
-/// Rows that multiply this row of B: those that own an entry in its block column; in the families `wgmma` and `vectors` also their
-/// neighbours among the 64 (8) rows of C that are computed together.
+/// Rows that multiply this row of B: those that own an entry in its block column; in the families `wgmma` and `vectors`
+/// also their neighbours among the 64 (8) rows of C that are computed together.
 fn owners<T: Scalar>(a: &Csr<T>, row: &Row, column: usize) -> Vec<bool> {
     let block = row.block.1 as usize;
     let together = match row.module {

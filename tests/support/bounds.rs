@@ -43,8 +43,8 @@ impl Bound {
     }
 }
 
-/// Six runs give the same bits, and each element is within rounding of the exact sum: of `exact`, whose terms' sizes add up
-/// to `size`.
+/// Six runs give the same bits, and each element is within rounding of the exact sum: of `exact`, whose terms' sizes
+/// add up to `size`.
 pub fn alike_and_within<T: Scalar>(
     name: &str,
     roundoff: f64,

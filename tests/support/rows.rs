@@ -1,4 +1,5 @@
-//! Rows of the table by themselves: which patterns and formats they take, options that force one, what a plan says of it.
+//! Rows of the table by themselves: which patterns and formats they take, options that force one, what a plan says of
+//! it.
 
 use super::bounds::alike_and_within;
 use super::dense::upload;
@@ -8,8 +9,8 @@ use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense};
 use einsparse::registry::{Dtype, Row, Scalar, WalkKind};
 use einsparse::{Context, Operand, Options, Plan, Precision, Tensor};
 
-/// Rows that take any pattern, once it is in their format. 2:4 wants its own patterns, bitmaps deeper and fuller ones, other
-/// orders of axes their own expressions; a dense A has none.
+/// Rows that take any pattern, once it is in their format. 2:4 wants its own patterns, bitmaps deeper and fuller ones,
+/// other orders of axes their own expressions; a dense A has none.
 pub fn takes_any(row: &Row) -> bool {
     let own = [
         WalkKind::Nm,
@@ -93,7 +94,8 @@ pub fn rows_cut<T: Scalar>(plan: &Plan<T>) -> Option<u32> {
         .ok()
 }
 
-/// One expression of a problem by this row alone, exact: over operands as they lie, into rows of C that start `leading` elements apart.
+/// One expression of a problem by this row alone, exact: over operands as they lie, into rows of C that start `leading`
+/// elements apart.
 pub fn exact_by_row<T: Scalar>(
     context: &Context,
     row: &Row,
@@ -138,8 +140,8 @@ pub fn product_by_row<T: Scalar>(
     c.to_storage().unwrap()
 }
 
-/// Random values at the places of a pattern times `n` columns, by each of these rows over its format: within rounding of the exact
-/// sum, and the same bits in every run.
+/// Random values at the places of a pattern times `n` columns, by each of these rows over its format: within rounding
+/// of the exact sum, and the same bits in every run.
 pub fn rows_repeat<T: Scalar>(
     context: &Context,
     rows: &[(&Row, &str)],

@@ -15,8 +15,8 @@ pub type Windowed = (
     &'static [usize],
 );
 
-/// One dimension and two, strides, dilations, orders of axes, epilogues, and what has no elements. Shapes of the outputs by hand:
-/// `(e - 1 - d * (i - 1)) / s + 1`.
+/// One dimension and two, strides, dilations, orders of axes, epilogues, and what has no elements. Shapes of the
+/// outputs by hand: `(e - 1 - d * (i - 1)) / s + 1`.
 pub const WINDOWS: &[Windowed] = &[
     ("C[x] = A[x+i] * B[i]", &[("A", &[9]), ("B", &[3])], &[7]),
     ("C[x] = A[2*x+i] * B[i]", &[("A", &[10]), ("B", &[3])], &[4]),

@@ -1,4 +1,5 @@
-//! Bitmap tiles: what is stored where, invariants and their errors, conversions over several tiles and panels, how many bits.
+//! Bitmap tiles: what is stored where, invariants and their errors, conversions over several tiles and panels, how many
+//! bits.
 
 use einsparse_formats::{AnySparse, BitmapPattern, Dense, FormatError, convert};
 
@@ -49,12 +50,14 @@ fn a_lane_holds_a_fragment() {
     );
     // Row 17 is row 1 of the second slab.
     assert_eq!(words[32 + 5], 1);
-    // The left half of the first square, lanes 0 and 5, its right half, lanes 0 and 5; then the second square, and the second slab.
+    // The left half of the first square, lanes 0 and 5, its right half, lanes 0 and 5; then the second square, and the
+    // second slab.
     assert_eq!(
         bitmap.values()[..8],
         [1.0, 4.0, 3.0, 2.0, 5.0, 7.0, 6.0, 0.0]
     );
-    // In front of the right half of square (0, 0) three values, of (0, 1) six, which all are in its left one, and of (1, 0) seven.
+    // In front of the right half of square (0, 0) three values, of (0, 1) six, which all are in its left one, and of
+    // (1, 0) seven.
     assert_eq!(
         words[128..132],
         [3 | 6 << 16, 6 | 6 << 16, 7 | 7 << 16, 7 | 7 << 16]

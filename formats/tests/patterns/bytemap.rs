@@ -1,4 +1,5 @@
-//! Byte maps: what is stored where, invariants and their errors, conversions over several tiles and panels, how many bits.
+//! Byte maps: what is stored where, invariants and their errors, conversions over several tiles and panels, how many
+//! bits.
 
 use einsparse_formats::{AnySparse, BytemapPattern, Csr, CsrPattern, FormatError, PAD, convert};
 
@@ -18,7 +19,8 @@ fn conversions_over_tiles_and_panels() {
     }
 }
 
-/// One bank by hand: bank 0 owns columns 0 and 1 of row 0, columns 8 and 9 of row 1, and of the other half columns 64 and 65.
+/// One bank by hand: bank 0 owns columns 0 and 1 of row 0, columns 8 and 9 of row 1, and of the other half columns 64
+/// and 65.
 #[test]
 fn banks_hold_chunks_of_four() {
     let offsets = vec![0, 4, 6];
@@ -77,8 +79,8 @@ fn what_is_wrong_is_named() {
         }),
         Err(index("starts", 2, end + 1, u64::from(end) + 1))
     );
-    // The first chunk of all is bank 0's. Its first place repeated in the middle of the list, or put past the last column (line 64
-    // is row 0, column 64).
+    // The first chunk of all is bank 0's. Its first place repeated in the middle of the list, or put past the last
+    // column (line 64 is row 0, column 64).
     let first = p.words()[16];
     let twice = first & !0xff00 | (first & 0xff) << 8;
     let refused = |found: Result<(), FormatError>, position: usize, word: u32| {

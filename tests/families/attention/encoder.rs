@@ -144,14 +144,14 @@ impl<T: Scalar> There<T> {
     }
 }
 
-/// Results that a layer rounds to the element type on its way: queries, keys and values, weights, attention, its projection, the
-/// first norm, hidden rows, their product, the output; the input is one more.
+/// Results that a layer rounds to the element type on its way: queries, keys and values, weights, attention, its
+/// projection, the first norm, hidden rows, their product, the output; the input is one more.
 const ROUNDINGS: f64 = 9.0;
 
-/// Both sides round each of them, to neighbours where sums differ a little. Layers and norms keep the mean square at 1, so an
-/// error of half a unit in the last place of 1, uniform and independent, stays one: `u / sqrt(3)` in root mean square, and as many
-/// of them as there are roundings on two sides. Ten times that, for the largest of a hundred thousand elements, and values up to
-/// 4, whose last rounding is as much larger.
+/// Both sides round each of them, to neighbours where sums differ a little. Layers and norms keep the mean square at 1,
+/// so an error of half a unit in the last place of 1, uniform and independent, stays one: `u / sqrt(3)` in root mean
+/// square, and as many of them as there are roundings on two sides. Ten times that, for the largest of a hundred
+/// thousand elements, and values up to 4, whose last rounding is as much larger.
 pub(super) fn assert_near<T: Scalar>(found: &[f64], wanted: &[f64], what: &str) {
     let digits = if T::NAME == "f16" { 11 } else { 8 };
     let unit = f64::from(digits).exp2().recip();
@@ -197,8 +197,8 @@ fn sequences_do_not_see_each_other() {
     }
 }
 
-/// The GPU against the CPU, with tiles for so many tokens as are expected. Where these are fewer than there are, thread blocks take further
-/// tiles. What has run is added to `ran`.
+/// The GPU against the CPU, with tiles for so many tokens as are expected. Where these are fewer than there are, thread
+/// blocks take further tiles. What has run is added to `ran`.
 fn alike<T: Scalar>(
     gpu: &Context,
     options: EncoderOptions,

@@ -51,8 +51,8 @@ fn encoder_layers_behind_one_another() {
     }
 }
 
-/// The first product reads its weights and biases before the launch ahead of it has ended, and that is packing; whoever wrote them
-/// stands ahead of packing.
+/// The first product reads its weights and biases before the launch ahead of it has ended, and that is packing; whoever
+/// wrote them stands ahead of packing.
 #[test]
 fn encoder_takes_weights_written_just_ahead() {
     let Some(gpu) = gpu() else { return };

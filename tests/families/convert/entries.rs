@@ -1,5 +1,5 @@
-//! Formats of single entries made on the GPU against those of a CPU context: the same pattern and the same bits; faults of
-//! patterns found where the CPU finds them.
+//! Formats of single entries made on the GPU against those of a CPU context: the same pattern and the same bits; faults
+//! of patterns found where the CPU finds them.
 
 use super::{assert_same, bits, with_gap, words};
 use crate::support::{Rng, gpu, gpu_alone, on_gpu, small, spread};

@@ -9,8 +9,8 @@ use crate::support::runs::finish;
 use crate::support::words::Words;
 use crate::support::{gpu, gpu_alone, on_cpu, on_gpu};
 
-/// Items, rows, columns; and elements from row to row on a GPU. Strips of up to 64 vectors of 8 columns, of widths that divide a warp
-/// and that do not, one and several; rows that shared memory holds at once and that it does not.
+/// Items, rows, columns; and elements from row to row on a GPU. Strips of up to 64 vectors of 8 columns, of widths that
+/// divide a warp and that do not, one and several; rows that shared memory holds at once and that it does not.
 const SHAPES: [([usize; 3], usize); 20] = [
     ([1, 1, 64], 64),
     ([1, 7, 24], 24),

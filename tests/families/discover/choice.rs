@@ -51,7 +51,8 @@ fn shares_by_a_sample_on_the_gpu() {
     on_gpu(&[samples::<f16>, samples::<bf16>]);
 }
 
-/// Of a matrix with more boxes than are looked at, the share is about the matrix's, and another sample is taken each time.
+/// Of a matrix with more boxes than are looked at, the share is about the matrix's, and another sample is taken each
+/// time.
 #[test]
 fn shares_of_a_large_matrix() {
     let Some(gpu) = gpu() else { return };
@@ -98,7 +99,8 @@ fn adaptive<T: Scalar>(context: &Context, a: &Tensor<T>, b: &Tensor<T>, relaxed:
     context.plan(LINE, &operands, &options).unwrap()
 }
 
-/// Times that say that skipping is free take a skipping kernel as soon as a step was nearly empty, and the dense one when it was full.
+/// Times that say that skipping is free take a skipping kernel as soon as a step was nearly empty, and the dense one
+/// when it was full.
 #[test]
 fn plans_follow_the_steps_before() {
     let Some(gpu) = gpu_alone() else { return };

@@ -85,7 +85,8 @@ macro_rules! kinds {
 
 kinds! {
     f32: [1.0f32, -2.5, f32::NAN, f32::INFINITY, 1e-45, f32::MIN_POSITIVE], [0.0f32, -0.0];
-    f16: [f16::ONE, f16::NEG_ONE, f16::NAN, f16::NEG_INFINITY, f16::from_bits(1), f16::from_bits(0x8001)], [f16::ZERO, f16::NEG_ZERO];
+    f16: [f16::ONE, f16::NEG_ONE, f16::NAN, f16::NEG_INFINITY, f16::from_bits(1), f16::from_bits(0x8001)],
+        [f16::ZERO, f16::NEG_ZERO];
     bf16: [bf16::ONE, bf16::NEG_ONE, bf16::NAN, bf16::INFINITY, bf16::from_bits(1)], [bf16::ZERO, bf16::NEG_ZERO];
     i8: [1i8, -1, -128, 127, 64, 2], [0i8];
 }
@@ -309,8 +310,8 @@ fn detection_refuses_what_it_cannot() {
     assert!(matches!(error, Error::Shape { .. }), "{error}");
 }
 
-/// Look-back waits for thread blocks of lower numbers, so GPUs must start them in that order: far more of them than run at once,
-/// beside another stream's. Were it otherwise, the wait would end the launch.
+/// Look-back waits for thread blocks of lower numbers, so GPUs must start them in that order: far more of them than run
+/// at once, beside another stream's. Were it otherwise, the wait would end the launch.
 #[test]
 fn thread_blocks_start_in_order() {
     let Some(gpu) = gpu() else { return };

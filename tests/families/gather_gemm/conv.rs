@@ -1,6 +1,6 @@
-//! Sparse convolutions against sums over pairs found voxel by voxel in a map of the standard library: kernels odd and even,
-//! strides, channels that fill no tile, strided operands, bias and ReLU, both gradients. Integers, so that equality is
-//! asked for. The CPU runs the same suite.
+//! Sparse convolutions against sums over pairs found voxel by voxel in a map of the standard library: kernels odd and
+//! even, strides, channels that fill no tile, strided operands, bias and ReLU, both gradients. Integers, so that
+//! equality is asked for. The CPU runs the same suite.
 
 mod lists;
 
@@ -351,8 +351,8 @@ fn mistakes_are_named() {
     );
 }
 
-/// A missing neighbour is not multiplied on the CPU, nor anywhere by the gradient of the weights; where kernels of the GPU
-/// do, `ZerosRule::Strict` refuses them.
+/// A missing neighbour is not multiplied on the CPU, nor anywhere by the gradient of the weights; where kernels of the
+/// GPU do, `ZerosRule::Strict` refuses them.
 #[test]
 fn what_is_missing_is_not_multiplied() {
     let check = |ctx: &Context| {

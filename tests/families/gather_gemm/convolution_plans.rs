@@ -1,5 +1,5 @@
-//! Convolutions in the language with a dynamic operand: which kernels a plan takes, why it does not, and that results are those of a
-//! dense one.
+//! Convolutions in the language with a dynamic operand: which kernels a plan takes, why it does not, and that results
+//! are those of a dense one.
 
 use einsparse::dynamic::ConvolutionAxis::{self, Channels, Filters};
 use einsparse::dynamic::{ConvolutionShape, dynamic as skipping};

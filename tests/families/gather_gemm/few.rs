@@ -1,5 +1,5 @@
-//! Products of at most 64 rows by one kernel that finds the columns of A itself: exact on integers, whatever the parts, sections
-//! and leading dimensions.
+//! Products of at most 64 rows by one kernel that finds the columns of A itself: exact on integers, whatever the parts,
+//! sections and leading dimensions.
 
 use einsparse::dynamic::{DynamicMatmul, MatmulOptions, dynamic as skipping};
 use einsparse::formats::{Dense, bf16, f16};
@@ -65,8 +65,8 @@ fn every<T: Scalar>([m, k]: [usize; 2], step: usize) -> Dense<T> {
     Dense::new(vec![m, k], values.collect()).unwrap()
 }
 
-/// Lists that just fit, that are full where a round of columns ends, and that have one stage too many: a thread block has room for
-/// 1024, 512 or 256 columns and looks at twice as many in a round.
+/// Lists that just fit, that are full where a round of columns ends, and that have one stage too many: a thread block
+/// has room for 1024, 512 or 256 columns and looks at twice as many in a round.
 #[test]
 fn few_rows_whose_lists_are_full_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
@@ -102,8 +102,8 @@ fn few_rows_whose_lists_are_full_on_the_gpu() {
     }
 }
 
-/// What fills up a step of the product adds nothing to an infinity in the row of the last column in use, and rows of B that no
-/// column meets may hold anything.
+/// What fills up a step of the product adds nothing to an infinity in the row of the last column in use, and rows of B
+/// that no column meets may hold anything.
 #[test]
 fn few_rows_keep_infinities_on_the_gpu() {
     let Some(gpu) = gpu() else { return };

@@ -49,8 +49,8 @@ fn of_a<T: Scalar>(a: &Dense<T>, b: &Dense<T>, dc: &Dense<T>, wanted: GradientOf
     all.into_iter().enumerate().map(kept).collect()
 }
 
-/// Every share of micro-tiles, all by one gradient; operands with room behind their rows where no dense kernel reads them, which
-/// want the rows that they were planned for; outputs of NaN.
+/// Every share of micro-tiles, all by one gradient; operands with room behind their rows where no dense kernel reads
+/// them, which want the rows that they were planned for; outputs of NaN.
 fn skips<T: Scalar>(context: &Context, extents: [usize; 3], given: MatmulGradientOptions) {
     let [m, k, n] = extents;
     let gradient = DynamicMatmulGradient::<T>::with(context, extents, given).unwrap();

@@ -35,8 +35,8 @@ fn dynamic_operands_are_chosen_for_by_their_share() {
     assert_eq!(first(skipping(&a).into()), "pit_f16_128x1");
     let expecting = |expected| first(skipping(&a).expecting(expected).into());
     assert_eq!(expecting(Expected::MicroTiles(0.02)), "pit_f16_128x1");
-    // Of single elements, 0.47, 0.27 and 0.15 of the micro-tiles of 128, 64 and 32 rows: the fewer rows, the fewer products, and the
-    // fewer that share a row of B.
+    // Of single elements, 0.47, 0.27 and 0.15 of the micro-tiles of 128, 64 and 32 rows: the fewer rows, the fewer
+    // products, and the fewer that share a row of B.
     assert_eq!(expecting(Expected::Elements(0.005)), "pit_f16_64x1");
     let full = expecting(Expected::MicroTiles(1.0));
     assert_eq!(expecting(Expected::Elements(0.014)), full);

@@ -1,4 +1,5 @@
-//! Products with a dynamic operand on the right, against a plain product: exact on integers, from either storage of the left one.
+//! Products with a dynamic operand on the right, against a plain product: exact on integers, from either storage of the
+//! left one.
 
 use einsparse::dynamic::{RightMatmul, RightOptions};
 use einsparse::formats::{Dense, bf16, f16};
@@ -37,7 +38,8 @@ pub(super) fn room(columns: usize) -> usize {
     columns.next_multiple_of(8) + 8 - columns
 }
 
-/// Runs one product over Bs of several densities, one after the other, into a C of NaN with something else between its rows.
+/// Runs one product over Bs of several densities, one after the other, into a C of NaN with something else between its
+/// rows.
 fn multiplies<T: Scalar>(
     context: &Context,
     [m, k, n]: [usize; 3],

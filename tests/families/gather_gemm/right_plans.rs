@@ -1,4 +1,5 @@
-//! Plans with a dynamic operand on the right: what they take, why they do not, and that results are those of a dense one.
+//! Plans with a dynamic operand on the right: what they take, why they do not, and that results are those of a dense
+//! one.
 
 use einsparse::dynamic::{Expected, dynamic as skipping};
 use einsparse::formats::{bf16, f16};

@@ -1,5 +1,5 @@
-//! Products of f32 as TF32 with an operand whose micro-tiles are found while running: exact on small integers, within the bound of ten
-//! bits of mantissa on random values.
+//! Products of f32 as TF32 with an operand whose micro-tiles are found while running: exact on small integers, within
+//! the bound of ten bits of mantissa on random values.
 
 use einsparse::dynamic::{DynamicMatmul, Expected, MatmulOptions, dynamic as skipping};
 use einsparse::formats::Dense;
@@ -26,7 +26,8 @@ fn tf32_product_on_the_cpu() {
     multiplies::<f32>(&Context::cpu(), [70, 50, 9], &options(128));
 }
 
-/// Every height, in order and in any, of extents around those of tiles, stages and vectors: all full, all empty, one micro-tile.
+/// Every height, in order and in any, of extents around those of tiles, stages and vectors: all full, all empty, one
+/// micro-tile.
 #[test]
 fn tf32_product_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
@@ -151,8 +152,8 @@ fn tf32_product_rounds_both_operands() {
     }
 }
 
-/// A NaN in a row of B reaches the rows of C that have a micro-tile there, and no others, whatever was multiplied before; a NaN in A is
-/// found.
+/// A NaN in a row of B reaches the rows of C that have a micro-tile there, and no others, whatever was multiplied
+/// before; a NaN in A is found.
 #[test]
 fn tf32_product_keeps_nan_where_it_is() {
     let Some(gpu) = gpu() else { return };

@@ -1,5 +1,5 @@
-//! Products with micro-tiles of more tiles than there are multiprocessors: a thread block computes several, of lists of all lengths one
-//! behind the other. Exact on integers.
+//! Products with micro-tiles of more tiles than there are multiprocessors: a thread block computes several, of lists of
+//! all lengths one behind the other. Exact on integers.
 
 use einsparse::dynamic::{DynamicMatmul, MatmulOptions, TurnedMatmul};
 use einsparse::formats::{Dense, bf16, f16};

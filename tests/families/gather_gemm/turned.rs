@@ -1,5 +1,5 @@
-//! Products with a transposed dynamic operand, batches, and expressions that are dense passes anyway; a step of sparse training made of
-//! them.
+//! Products with a transposed dynamic operand, batches, and expressions that are dense passes anyway; a step of sparse
+//! training made of them.
 
 use einsparse::dynamic::{DynamicMatmul, MatmulOptions, TurnedMatmul, dynamic as skipping};
 use einsparse::formats::{Dense, bf16, f16};
@@ -181,8 +181,8 @@ fn batches_of_dynamic_products() {
     }
 }
 
-/// Sums and element-wise products read a dynamic operand once, which is what a search for its micro-tiles would do: they run as of a
-/// dense one.
+/// Sums and element-wise products read a dynamic operand once, which is what a search for its micro-tiles would do:
+/// they run as of a dense one.
 fn dense_passes(context: &Context) {
     let a = dynamic::<f16>([96, 80], 32, 200, 3);
     let b = integers::<f16>([96, 80], 4);

@@ -1,4 +1,5 @@
-//! Every row of the family `dense`, forced by name: tile edges, parts of k without stages, every expression, C at any address.
+//! Every row of the family `dense`, forced by name: tile edges, parts of k without stages, every expression, C at any
+//! address.
 
 use crate::support::rows::{exact_by_row, force, named};
 use crate::support::runs::finish;

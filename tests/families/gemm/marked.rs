@@ -1,4 +1,5 @@
-//! Products with a ReLU that mark the micro-tiles of what they store: the values of the product, and the lists of a look at them.
+//! Products with a ReLU that mark the micro-tiles of what they store: the values of the product, and the lists of a
+//! look at them.
 
 use einsparse::dynamic::ReluMatmul;
 use einsparse::formats::{Dense, bf16, f16};

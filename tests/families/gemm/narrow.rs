@@ -212,7 +212,8 @@ fn fourteen_bits(x: f64) -> f64 {
     (x / unit).trunc() * unit
 }
 
-/// Sums of 16384 products of random numbers above zero: an accumulator of 14 bits loses a percent, promoted sums do not.
+/// Sums of 16384 products of random numbers above zero: an accumulator of 14 bits loses a percent, promoted sums do
+/// not.
 #[test]
 fn long_fp8_sums_keep_their_bits_on_the_gpu() {
     let Some(gpu) = gpu() else { return };

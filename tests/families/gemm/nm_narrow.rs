@@ -1,4 +1,5 @@
-//! Two of four of 8-bit integers: every row of the table forced over ragged shapes and types of C, exact; what is refused.
+//! Two of four of 8-bit integers: every row of the table forced over ragged shapes and types of C, exact; what is
+//! refused.
 
 use super::narrow::Case;
 use super::nm::two_of_four;
@@ -8,8 +9,8 @@ use einsparse::formats::{Csr, Dense};
 use einsparse::registry::{Operation, Row, Scalar, WalkKind, kernels};
 use einsparse::{Context, Error, Operand, Options};
 
-/// Rows and columns: around a group, a word of positions, a step, a stage, a pair of stages, a tile, and more stages than
-/// are in flight.
+/// Rows and columns: around a group, a word of positions, a step, a stage, a pair of stages, a tile, and more stages
+/// than are in flight.
 const SHAPES: [[usize; 2]; 9] = [
     [0, 8],
     [3, 0],

@@ -1,4 +1,5 @@
-//! SDDMM of 8-bit integers at single entries: every row of the table that computes it, and the CPU, against exact integers.
+//! SDDMM of 8-bit integers at single entries: every row of the table that computes it, and the CPU, against exact
+//! integers.
 
 use crate::families::spmm::int8::{FORMATS, LENS, whole};
 use crate::support::rows::force;

@@ -203,8 +203,8 @@ fn exact<T: Scalar>(context: &Context, row: &Row) {
     }
 }
 
-/// Strips, halves, warps' rows and chunks of columns without entries, full rows, odd lengths; several tiles for each thread
-/// block.
+/// Strips, halves, warps' rows and chunks of columns without entries, full rows, odd lengths; several tiles for each
+/// thread block.
 fn tiles<T: Scalar>(context: &Context, row: &Row) {
     let lens: Vec<usize> = (0..410)
         .map(|r| match r {

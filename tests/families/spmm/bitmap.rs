@@ -1,5 +1,5 @@
-//! Bitmap tiles: every row of the family forced by name, over ragged shapes, modes and epilogues, exact on integers; NaN where
-//! no tile looks; the same bits every time. The CPU executor runs the same suite.
+//! Bitmap tiles: every row of the family forced by name, over ragged shapes, modes and epilogues, exact on integers;
+//! NaN where no tile looks; the same bits every time. The CPU executor runs the same suite.
 
 use crate::support::rows::{exact_by_row, product_by_row, rows_repeat};
 use crate::support::{Expression, Problem, Rng, WIDEST, assert_matrix, gpu, on_gpu, small};
@@ -7,8 +7,8 @@ use einsparse::formats::{CsrPattern, bf16, f16};
 use einsparse::registry::{Dtype, Row, Scalar, WalkKind, products};
 use einsparse::{Context, Operand, Options};
 
-/// Rows, columns and density: around a lane's rows, a square, a tile, a panel, and more stages than are in flight; full and
-/// empty, and deep enough to be cut.
+/// Rows, columns and density: around a lane's rows, a square, a tile, a panel, and more stages than are in flight; full
+/// and empty, and deep enough to be cut.
 const SHAPES: [([usize; 2], f64); 11] = [
     ([0, 8], 0.5),
     ([3, 0], 0.5),
@@ -99,8 +99,8 @@ fn bitmap_is_exact_on_the_cpu() {
     every_row::<f16>(&Context::cpu());
 }
 
-/// A NaN or an infinity in B reaches every row that holds an entry there, and at the most all rows (`zeros = Dense`): finite
-/// columns of B stay what they are.
+/// A NaN or an infinity in B reaches every row that holds an entry there, and at the most all rows (`zeros = Dense`):
+/// finite columns of B stay what they are.
 #[test]
 fn bitmap_keeps_nan_in_its_column_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
@@ -183,8 +183,8 @@ fn a_bitmap_plan_is_for_one_pattern_on_the_gpu() {
     assert!(error.contains("has not the pattern"), "{error}");
 }
 
-/// Every seventh tile of a row of tiles is full, the others are nearly empty: small stages arrive ahead of the large ones before them,
-/// and warps without rows run ahead.
+/// Every seventh tile of a row of tiles is full, the others are nearly empty: small stages arrive ahead of the large
+/// ones before them, and warps without rows run ahead.
 #[test]
 fn bitmap_stages_of_uneven_size_on_the_gpu() {
     let Some(gpu) = gpu() else { return };

@@ -1,5 +1,5 @@
-//! Many short rows: plans bundle neighbours, and cut what is long among them. Exact on integers, every row of the table that
-//! bundles, over the epilogues in turn; the same bits again.
+//! Many short rows: plans bundle neighbours, and cut what is long among them. Exact on integers, every row of the table
+//! that bundles, over the epilogues in turn; the same bits again.
 
 use crate::support::dense::upload;
 use crate::support::rows::{force, formats, rows_cut};

@@ -1,5 +1,5 @@
-//! Products of 8-bit integers with single entries, SpMM (SDDMM: `sddmm::int8`): every row of the table that computes them, and the CPU, against
-//! exact integers; extremes, saturation; what is refused.
+//! Products of 8-bit integers with single entries, SpMM (SDDMM: `sddmm::int8`): every row of the table that computes
+//! them, and the CPU, against exact integers; extremes, saturation; what is refused.
 
 use crate::support::rows::force;
 use crate::support::runs::finish;
@@ -161,8 +161,8 @@ fn int8_times_entries_is_exact_on_the_cpu() {
     products(&Context::cpu(), None);
 }
 
-/// Nearly as many values as eight rows may have, of the least number times itself: the largest sums, twice an i32 or less. What
-/// is beyond it is saturated.
+/// Nearly as many values as eight rows may have, of the least number times itself: the largest sums, twice an i32 or
+/// less. What is beyond it is saturated.
 fn extremes(context: &Context, row: Option<&Row>) {
     let k = (1 << 16) - 4;
     for (other, scales) in [(i8::MIN, [1.0, 3.0]), (i8::MAX, [1.0, 3.0])] {

@@ -1,5 +1,5 @@
-//! The linear layer of single entries: forward, both gradients, bias and ReLU, against dense sums; gradients against finite
-//! differences.
+//! The linear layer of single entries: forward, both gradients, bias and ReLU, against dense sums; gradients against
+//! finite differences.
 
 use crate::support::bounds::near_slope;
 use crate::support::dense::upload;

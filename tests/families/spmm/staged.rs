@@ -1,5 +1,5 @@
-//! B in shared memory: what the suite of all rows is too small for. Rings that go round, windows that rows run ahead of,
-//! slices with and without rows, a part of a thread block left over.
+//! B in shared memory: what the suite of all rows is too small for. Rings that go round, windows that rows run ahead
+//! of, slices with and without rows, a part of a thread block left over.
 
 use crate::support::rows::named;
 use crate::support::runs::finish;

@@ -192,8 +192,8 @@ fn values_are_ordered_ahead() {
     on_gpu(&[ahead::<f32>, ahead::<f64>, ahead::<f16>, ahead::<bf16>]);
 }
 
-/// Values of every size through tiles: as many as two passes are worth, in several tiles, the last of which is ragged; and runs
-/// behind each other with other values, which share what lies between the passes.
+/// Values of every size through tiles: as many as two passes are worth, in several tiles, the last of which is ragged;
+/// and runs behind each other with other values, which share what lies between the passes.
 fn by_tiles<T: Scalar>(context: &Context, (pattern, row): (CsrPattern, &'static Row)) {
     let n = row.vector as usize;
     let csr = matrix::<T>(pattern);

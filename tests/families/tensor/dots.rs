@@ -1,4 +1,5 @@
-//! Products at entries of any number of matrices, planned: exact on integers, through sparse outputs and through index arrays by hand.
+//! Products at entries of any number of matrices, planned: exact on integers, through sparse outputs and through index
+//! arrays by hand.
 
 use crate::support::dense::upload;
 use crate::support::runs::finish;

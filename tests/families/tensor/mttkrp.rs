@@ -1,4 +1,5 @@
-//! Family `mttkrp`: every row of the table, exact on integers, over orders, formats, kept axes and modes; fibres; the largest product.
+//! Family `mttkrp`: every row of the table, exact on integers, over orders, formats, kept axes and modes; fibres; the
+//! largest product.
 
 use crate::support::runs::finish;
 use crate::support::{GUARD, Rng, on_both, on_gpu, small};

@@ -1,5 +1,5 @@
-//! Sums of indices on a GPU: convolutions by plans over index arrays, exactly what loops give; replayed with new values, beside sparse
-//! and dynamic operands.
+//! Sums of indices on a GPU: convolutions by plans over index arrays, exactly what loops give; replayed with new
+//! values, beside sparse and dynamic operands.
 
 use einsparse::driver::Graph;
 use einsparse::dynamic::{Expected, dynamic};

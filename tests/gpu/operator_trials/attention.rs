@@ -1,5 +1,5 @@
-//! Attention whose scores are all equal: a query gets the mean of the values it sees. Masks by entries, and by flags and lengths of a
-//! run, some of which are out of range.
+//! Attention whose scores are all equal: a query gets the mean of the values it sees. Masks by entries, and by flags
+//! and lengths of a run, some of which are out of range.
 
 use einsparse::ops::{AttentionOptions, DynamicAttention, MaskTensors, SparseAttention};
 use einsparse::{Scalar, SparseTensor, Tensor};

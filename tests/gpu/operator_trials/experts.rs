@@ -1,4 +1,5 @@
-//! Experts: routing with numbers that name none, products and gradients by what was routed, whole layers with their gradients.
+//! Experts: routing with numbers that name none, products and gradients by what was routed, whole layers with their
+//! gradients.
 
 use einsparse::dynamic::{
     GroupedGradient, GroupedGradientOptions, GroupedMatmul, GroupedOptions, Routing,

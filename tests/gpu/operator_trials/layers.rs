@@ -1,4 +1,5 @@
-//! Layers that are planned once: linear ones of blocks and of single entries with their gradients, and two products around a ReLU.
+//! Layers that are planned once: linear ones of blocks and of single entries with their gradients, and two products
+//! around a ReLU.
 
 use einsparse::dynamic::Expected;
 use einsparse::formats::AnySparse;

@@ -1,4 +1,5 @@
-//! What a case draws: extents, operands with gaps between their rows, and the fault that it has; and what it says of a result.
+//! What a case draws: extents, operands with gaps between their rows, and the fault that it has; and what it says of a
+//! result.
 
 use einsparse::formats::{AnySparse, Dense};
 use einsparse::{Context, Error, Scalar, SparseTensor, Stream, Tensor};

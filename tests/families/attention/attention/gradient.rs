@@ -1,5 +1,5 @@
-//! Gradients of attention: of the CPU against finite differences of its forward run, of the GPU against those of the CPU in
-//! f64.
+//! Gradients of attention: of the CPU against finite differences of its forward run, of the GPU against those of the
+//! CPU in f64.
 
 use super::case::Case;
 use super::{plain, uneven};
