@@ -3,7 +3,7 @@
 
 use super::bounds::alike_and_within;
 use super::dense::upload;
-use super::runs::{finish, plan_and_run};
+use super::runs::plan_and_run;
 use super::{Expression, GUARD, Problem, Rng, assert_matrix, product, stored};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense};
 use einsparse::registry::{Dtype, Row, Scalar, WalkKind};
@@ -118,7 +118,10 @@ pub fn exact_by_row<T: Scalar>(
     if context.is_cuda() {
         assert_eq!(plan.variant(), row.name, "{what:?}");
     }
-    finish(context, |stream| plan.run(&operands, &mut c, stream));
+    let stream = context.stream().unwrap();
+    plan.run(&operands, &mut c, &stream)
+        .and_then(|()| stream.synchronize())
+        .unwrap_or_else(|e| panic!("{what:?}: {e}"));
     let found = c.to_storage().unwrap();
     assert_matrix(&what, &found, (problem.m(), n, leading), |r, j| {
         problem.expected(x, r, j)
