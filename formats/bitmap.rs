@@ -1,6 +1,7 @@
 //! Bitmap tiles: one bit for each place of a matrix and the values of the bits that are set, in the order in which the
-//! lanes of a warp hold half an `mma.m16n8k16` fragment of A. For unstructured matrices with 5 to 50 % of their entries, whose index
-//! would otherwise weigh as much as the values. After the tensor-core-aware bitmap encoding of SpInfer (EuroSys 2025), section 4.1.
+//! lanes of a warp hold half an `mma.m16n8k16` fragment of A. For unstructured matrices with 5 to 50 % of their
+//! entries, whose index would otherwise weigh as much as the values. After the tensor-core-aware bitmap encoding of
+//! SpInfer (EuroSys 2025), section 4.1.
 
 mod tile;
 
@@ -16,13 +17,15 @@ use crate::{Format, FormatError, IndexArray, PAD, Pattern, Role, Sparse, check};
 /// by column (of tiles), the last panel may have fewer rows of tiles.
 ///
 /// - Words: 136 u32 of every tile. Word `32 s + l` (`s` < 4, `l` < 32) holds the bits of lane `l` in rows
-///   `16 s .. 16 s + 16`: bit `8 (i % 4) + 2 t + i / 4` (`t` < 4, `i` < 8) is row `16 s + l / 4 + 8 (i / 2 % 2)`, column
-///   `16 t + 2 (l % 4) + i % 2 + 8 (i / 4)` of the tile. The 8 words behind hold 16 numbers of 16 bits, low half first: the number of the tile's
-///   values in front of those of the right half (`i >= 4`) of square `(s, t)`, at `4 s + t`. From there the left half is counted down, the right one up.
+///   `16 s .. 16 s + 16`: bit `8 (i % 4) + 2 t + i / 4` (`t` < 4, `i` < 8) is row `16 s + l / 4 + 8 (i / 2 % 2)`,
+///   column `16 t + 2 (l % 4) + i % 2 + 8 (i / 4)` of the tile. The 8 words behind hold 16 numbers of 16 bits, low half
+///   first: the number of the tile's values in front of those of the right half (`i >= 4`) of square `(s, t)`, at
+///   `4 s + t`. From there the left half is counted down, the right one up.
 /// - Starts: u32 for every tile and one more: where its values start, in units of 8 slots.
 /// - Values: of each tile in ascending `(s, t, i / 4, l, i % 4)`, padded to a multiple of 8 slots, which nothing reads.
 ///
-/// That is 1 bit for each place, 0.0625 for the middles, and on average 0.0078 for the starts and, of 16-bit values, 0.0137 of padding.
+/// That is 1 bit for each place, 0.0625 for the middles, and on average 0.0078 for the starts and, of 16-bit values,
+/// 0.0137 of padding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BitmapPattern {
     shape: [usize; 2],
@@ -39,7 +42,8 @@ impl BitmapPattern {
     ///
     /// # Errors
     /// If the extents or the slots do not fit u32, an array has another length, the starts do not begin at 0 or are not
-    /// as far apart as the bits of a tile want, a middle is not the number of bits in front of it, or a bit past the last row or column is set.
+    /// as far apart as the bits of a tile want, a middle is not the number of bits in front of it, or a bit past the
+    /// last row or column is set.
     pub fn new(
         rows: usize,
         cols: usize,
@@ -77,7 +81,8 @@ impl BitmapPattern {
     /// Takes the arrays unchecked.
     ///
     /// # Safety
-    /// [`BitmapPattern::new`] would accept the arguments. Kernels and converters index without checks on the strength of it.
+    /// [`BitmapPattern::new`] would accept the arguments. Kernels and converters index without checks on the strength
+    /// of it.
     pub unsafe fn new_unchecked(
         rows: usize,
         cols: usize,
@@ -237,12 +242,8 @@ impl Pattern for BitmapPattern {
         self.nnz
     }
 
-    fn slots(&self) -> usize {
-        self.first_slot(self.starts.len() - 1)
-    }
-
     fn value_shape(&self) -> Vec<usize> {
-        vec![self.slots()]
+        vec![self.first_slot(self.starts.len() - 1)]
     }
 
     fn arrays(&self) -> Vec<IndexArray<'_>> {

@@ -37,12 +37,8 @@ impl BlockCooPattern {
         check::below("block_rows", &block_rows, rows.div_ceil(block.0))?;
         check::below("block_cols", &block_cols, cols.div_ceil(block.1))?;
         check::lexicographic(&["block_rows", "block_cols"], &[&block_rows, &block_cols])?;
-        Ok(BlockCooPattern {
-            shape: [rows, cols],
-            block,
-            block_rows,
-            block_cols,
-        })
+        // SAFETY: checked above.
+        Ok(unsafe { Self::new_unchecked(rows, cols, block, block_rows, block_cols) })
     }
 
     /// Takes the arrays unchecked.
@@ -97,14 +93,6 @@ impl Pattern for BlockCooPattern {
 
     fn shape(&self) -> &[usize] {
         &self.shape
-    }
-
-    fn nnz(&self) -> usize {
-        self.slots()
-    }
-
-    fn slots(&self) -> usize {
-        self.block_cols.len() * self.block.0 * self.block.1
     }
 
     fn value_shape(&self) -> Vec<usize> {

@@ -1,9 +1,7 @@
 //! BlockGroupCOO: groups of `group` dense blocks of one block row (arXiv 2510.17505).
 //! A block row of `occ` blocks takes ceil(occ / group) groups in a run; only the last group of a run is padded.
 
-use rayon::prelude::*;
-
-use crate::{Format, FormatError, IndexArray, PAD, Pattern, Sparse, check};
+use crate::{Format, FormatError, IndexArray, Pattern, Sparse, check};
 
 /// Where the blocks of a BlockGroupCOO matrix are: `C[AM[p],bm,n] += AV[p,q,bm,bk] * B[AK[p,q],bk,n]`.
 ///
@@ -23,7 +21,7 @@ pub type BlockGroupCoo<T> = Sparse<BlockGroupCooPattern, T>;
 
 impl BlockGroupCooPattern {
     /// Checks and takes the block row of each of the P groups and the block columns of their `P * group` slots,
-    /// [`PAD`] behind the blocks of the last group of a run.
+    /// [`PAD`](crate::PAD) behind the blocks of the last group of a run.
     ///
     /// # Errors
     /// If a side of the block or `group` is 0, a length is wrong, a block is outside the grid, the block rows descend,
@@ -74,18 +72,13 @@ impl BlockGroupCooPattern {
         block_rows: Vec<u32>,
         block_cols: Vec<u32>,
     ) -> Self {
-        let blocks = block_cols
-            .par_iter()
-            .with_min_len(1 << 16)
-            .filter(|&&c| c != PAD)
-            .count();
         BlockGroupCooPattern {
             shape: [rows, cols],
+            blocks: check::entries(&block_cols),
             block,
             group,
             block_rows,
             block_cols,
-            blocks,
         }
     }
 
@@ -144,10 +137,6 @@ impl Pattern for BlockGroupCooPattern {
 
     fn nnz(&self) -> usize {
         self.blocks * self.block.0 * self.block.1
-    }
-
-    fn slots(&self) -> usize {
-        self.block_cols.len() * self.block.0 * self.block.1
     }
 
     fn value_shape(&self) -> Vec<usize> {

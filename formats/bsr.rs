@@ -36,12 +36,8 @@ impl BsrPattern {
         check::product("slots", &[columns.len(), block.0, block.1])?;
         check::offsets(&offsets, rows.div_ceil(block.0), "columns", columns.len())?;
         check::rows_ascend(&offsets, "columns", &columns, cols.div_ceil(block.1))?;
-        Ok(BsrPattern {
-            shape: [rows, cols],
-            block,
-            offsets,
-            columns,
-        })
+        // SAFETY: checked above.
+        Ok(unsafe { Self::new_unchecked(rows, cols, block, offsets, columns) })
     }
 
     /// Takes the arrays unchecked.
@@ -104,14 +100,6 @@ impl Pattern for BsrPattern {
 
     fn shape(&self) -> &[usize] {
         &self.shape
-    }
-
-    fn nnz(&self) -> usize {
-        self.slots()
-    }
-
-    fn slots(&self) -> usize {
-        self.columns.len() * self.block.0 * self.block.1
     }
 
     fn value_shape(&self) -> Vec<usize> {

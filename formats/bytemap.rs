@@ -1,5 +1,6 @@
-//! Byte maps: every value with the byte of its place, by the banks of the shared memory that a tile is spread out in. For
-//! unstructured matrices with up to an eighth of their entries, where a byte for each weighs no more than a bit for each place.
+//! Byte maps: every value with the byte of its place, by the banks of the shared memory that a tile is spread out in.
+//! For unstructured matrices with up to an eighth of their entries, where a byte for each weighs no more than a bit for
+//! each place.
 
 mod tile;
 
@@ -12,22 +13,23 @@ use crate::{Format, FormatError, IndexArray, PAD, Pattern, Role, Sparse, check};
 
 /// Where the entries of a byte map are: `C[AM[p],n] += AV[p] * B[AK[p],n]`, with the coordinates in bytes.
 ///
-/// The matrix is cut into tiles of 64 x 128, numbered by panels as those of a [bitmap](crate::BitmapPattern). A tile is laid out as two
-/// halves of 64 x 64, one after the other, with rows of 128 bytes (of 16-bit elements) whose chunks of 16 bytes are exchanged, chunk `c` of row `r` with
-/// chunk `c ^ r % 8`: what Tensor Cores read. Of that memory, 32 *banks* of 4 bytes own 256 places each: place `2 q + h` of bank `b` is row
-/// `q % 64`, column `64 (q / 64) + 8 ((b / 4) ^ (q % 8)) + 2 (b % 4) + h`.
+/// The matrix is cut into tiles of 64 x 128, numbered by panels as those of a [bitmap](crate::BitmapPattern). A tile is
+/// laid out as two halves of 64 x 64, one after the other, with rows of 128 bytes (of 16-bit elements) whose chunks of
+/// 16 bytes are exchanged, chunk `c` of row `r` with chunk `c ^ r % 8`: what Tensor Cores read. Of that memory, 32
+/// *banks* of 4 bytes own 256 places each: place `2 q + h` of bank `b` is row `q % 64`, column
+/// `64 (q / 64) + 8 ((b / 4) ^ (q % 8)) + 2 (b % 4) + h`.
 ///
-/// Each bank's entries lie in chunks of four, the last one filled up. Chunk 0 of every bank that has one comes first, by banks, then
-/// chunk 1, and so on; a tile's chunks are padded to a multiple of four of them.
+/// Each bank's entries lie in chunks of four, the last one filled up. Chunk 0 of every bank that has one comes first,
+/// by banks, then chunk 1, and so on; a tile's chunks are padded to a multiple of four of them.
 ///
-/// - Words: 8 u32 of every tile: a byte for each bank says how many chunks it has. Behind those of all tiles a u32 for each chunk:
-///   the places of its four slots, lowest byte first. In a bank's last chunk a slot without an entry repeats the place in front; no other
-///   place comes twice.
+/// - Words: 8 u32 of every tile: a byte for each bank says how many chunks it has. Behind those of all tiles a u32 for
+///   each chunk: the places of its four slots, lowest byte first. In a bank's last chunk a slot without an entry
+///   repeats the place in front; no other place comes twice.
 /// - Starts: u32 for every tile and one more: where its chunks start, in units of 4 chunks.
 /// - Values: four for each chunk. What stands in slots without an entry does not matter.
 ///
-/// That is 8 bits for each entry and, for each place, 0.031 for the counts, 0.004 for the starts and about 0.16 of padding (of 16-bit values, with
-/// their places).
+/// That is 8 bits for each entry and, for each place, 0.031 for the counts, 0.004 for the starts and about 0.16 of
+/// padding (of 16-bit values, with their places).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BytemapPattern {
     shape: [usize; 2],
@@ -43,8 +45,9 @@ impl BytemapPattern {
     /// Checks and takes the words and the starts.
     ///
     /// # Errors
-    /// If the extents or the slots do not fit u32, an array has another length, the starts do not begin at 0 or are not as far apart as the
-    /// counts of a tile want, a place past the last row or column or the same place twice is named, or padding is not as described.
+    /// If the extents or the slots do not fit u32, an array has another length, the starts do not begin at 0 or are not
+    /// as far apart as the counts of a tile want, a place past the last row or column or the same place twice is named,
+    /// or padding is not as described.
     pub fn new(
         rows: usize,
         cols: usize,
@@ -92,7 +95,8 @@ impl BytemapPattern {
     /// Takes the arrays unchecked.
     ///
     /// # Safety
-    /// [`BytemapPattern::new`] would accept the arguments. Kernels and converters index without checks on the strength of it.
+    /// [`BytemapPattern::new`] would accept the arguments. Kernels and converters index without checks on the strength
+    /// of it.
     pub unsafe fn new_unchecked(
         rows: usize,
         cols: usize,
@@ -244,12 +248,8 @@ impl Pattern for BytemapPattern {
         self.nnz
     }
 
-    fn slots(&self) -> usize {
-        self.starts[self.starts.len() - 1] as usize * UNIT * CHUNK
-    }
-
     fn value_shape(&self) -> Vec<usize> {
-        vec![self.slots()]
+        vec![self.starts[self.starts.len() - 1] as usize * UNIT * CHUNK]
     }
 
     fn arrays(&self) -> Vec<IndexArray<'_>> {

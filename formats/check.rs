@@ -61,6 +61,18 @@ pub(crate) fn positive(what: &'static str, n: usize) -> Result<(), FormatError> 
     extent(what, n)
 }
 
+/// At least 0, and no NaN.
+pub(crate) fn threshold(what: &'static str, threshold: f64) -> Result<(), FormatError> {
+    if threshold >= 0.0 {
+        return Ok(());
+    }
+    Err(FormatError::Shape {
+        what,
+        found: threshold.to_string(),
+        expected: "at least 0".into(),
+    })
+}
+
 /// Both sides of a block.
 pub(crate) fn block(block: (usize, usize)) -> Result<(), FormatError> {
     positive("block rows", block.0)?;
@@ -207,6 +219,15 @@ fn bad_entry(array: &'static str, start: usize, row: &[u32], bound: usize) -> Op
             None
         }
     })
+}
+
+/// Slots that are not padding.
+pub(crate) fn entries(slots: &[u32]) -> usize {
+    slots
+        .par_iter()
+        .with_min_len(CHUNK)
+        .filter(|&&c| c != PAD)
+        .count()
 }
 
 /// Rows of `width` slots, entries strictly ascending and below the bound, padding behind them. Counts the entries.

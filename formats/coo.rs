@@ -72,7 +72,8 @@ impl CooPattern {
     /// Takes the coordinates unchecked.
     ///
     /// # Safety
-    /// [`CooPattern::new`] would accept the arguments. Kernels and converters index without checks on the strength of it.
+    /// [`CooPattern::new`] would accept the arguments. Kernels and converters index without checks on the strength of
+    /// it.
     pub unsafe fn new_unchecked(shape: Vec<usize>, coords: Vec<Vec<u32>>) -> Self {
         CooPattern { shape, coords }
     }
@@ -97,16 +98,8 @@ impl Pattern for CooPattern {
         &self.shape
     }
 
-    fn nnz(&self) -> usize {
-        self.coords[0].len()
-    }
-
-    fn slots(&self) -> usize {
-        self.nnz()
-    }
-
     fn value_shape(&self) -> Vec<usize> {
-        vec![self.nnz()]
+        vec![self.coords[0].len()]
     }
 
     fn arrays(&self) -> Vec<IndexArray<'_>> {

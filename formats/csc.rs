@@ -30,11 +30,8 @@ impl CscPattern {
         check::extent("entries", rows_idx.len())?;
         check::offsets(&offsets, cols, "rows_idx", rows_idx.len())?;
         check::rows_ascend(&offsets, "rows_idx", &rows_idx, rows)?;
-        Ok(CscPattern {
-            shape: [rows, cols],
-            offsets,
-            rows_idx,
-        })
+        // SAFETY: checked above.
+        Ok(unsafe { Self::new_unchecked(rows, cols, offsets, rows_idx) })
     }
 
     /// Takes the arrays unchecked.
@@ -82,14 +79,6 @@ impl Pattern for CscPattern {
 
     fn shape(&self) -> &[usize] {
         &self.shape
-    }
-
-    fn nnz(&self) -> usize {
-        self.rows_idx.len()
-    }
-
-    fn slots(&self) -> usize {
-        self.rows_idx.len()
     }
 
     fn value_shape(&self) -> Vec<usize> {

@@ -30,11 +30,8 @@ impl CsrPattern {
         check::extent("entries", columns.len())?;
         check::offsets(&offsets, rows, "columns", columns.len())?;
         check::rows_ascend(&offsets, "columns", &columns, cols)?;
-        Ok(CsrPattern {
-            shape: [rows, cols],
-            offsets,
-            columns,
-        })
+        // SAFETY: checked above.
+        Ok(unsafe { Self::new_unchecked(rows, cols, offsets, columns) })
     }
 
     /// Takes the arrays unchecked.
@@ -90,14 +87,6 @@ impl Pattern for CsrPattern {
 
     fn shape(&self) -> &[usize] {
         &self.shape
-    }
-
-    fn nnz(&self) -> usize {
-        self.columns.len()
-    }
-
-    fn slots(&self) -> usize {
-        self.columns.len()
     }
 
     fn value_shape(&self) -> Vec<usize> {

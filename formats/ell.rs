@@ -1,8 +1,6 @@
 //! ELL: every row padded to one width. Good only where all rows are about as long.
 
-use rayon::prelude::*;
-
-use crate::{Format, FormatError, IndexArray, PAD, Pattern, Sparse, check};
+use crate::{Format, FormatError, IndexArray, Pattern, Sparse, check};
 
 /// Where the entries of an ELL matrix are: `C[m,n] += AV[m,q] * B[AK[m,q],n]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,7 +15,7 @@ pub struct EllPattern {
 pub type Ell<T> = Sparse<EllPattern, T>;
 
 impl EllPattern {
-    /// Checks and takes `rows * width` columns, [`PAD`] behind the entries of a row.
+    /// Checks and takes `rows * width` columns, [`PAD`](crate::PAD) behind the entries of a row.
     ///
     /// # Errors
     /// If there are not `rows * width` columns, or those of a row are not below `cols` and strictly ascending with
@@ -47,16 +45,11 @@ impl EllPattern {
     /// # Safety
     /// [`EllPattern::new`] would accept the arguments.
     pub unsafe fn new_unchecked(rows: usize, cols: usize, width: usize, columns: Vec<u32>) -> Self {
-        let nnz = columns
-            .par_iter()
-            .with_min_len(1 << 16)
-            .filter(|&&c| c != PAD)
-            .count();
         EllPattern {
             shape: [rows, cols],
+            nnz: check::entries(&columns),
             width,
             columns,
-            nnz,
         }
     }
 
@@ -92,10 +85,6 @@ impl Pattern for EllPattern {
 
     fn nnz(&self) -> usize {
         self.nnz
-    }
-
-    fn slots(&self) -> usize {
-        self.columns.len()
     }
 
     fn value_shape(&self) -> Vec<usize> {

@@ -1,9 +1,7 @@
 //! GroupCOO: groups of `group` entries that share their coordinate on one axis (arXiv 2510.17505).
 //! A row of `occ` entries takes ceil(occ / group) groups in a run; only the last group of a run is padded.
 
-use rayon::prelude::*;
-
-use crate::{Format, FormatError, IndexArray, PAD, Pattern, Sparse, check, coo};
+use crate::{Format, FormatError, IndexArray, Pattern, Sparse, check, coo};
 
 /// Where the entries of a GroupCOO tensor are: `C[AM[p],n] += AV[p,q] * B[AK[p,q],n]`, any order from 2, any axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +39,7 @@ pub(crate) fn check_axis(shape: &[usize], axis: usize) -> Result<(), FormatError
 
 impl GroupCooPattern {
     /// Checks and takes the grouped axis' coordinate of each of the P groups, and for every remaining axis, in order,
-    /// `P * group` coordinates, [`PAD`] behind the entries of the last group of a run.
+    /// `P * group` coordinates, [`PAD`](crate::PAD) behind the entries of the last group of a run.
     ///
     /// # Errors
     /// If the order is below 2, the axis is not of the tensor, `group` is 0, a length is wrong, a coordinate is
@@ -99,18 +97,13 @@ impl GroupCooPattern {
         group_index: Vec<u32>,
         others: Vec<Vec<u32>>,
     ) -> Self {
-        let nnz = others[0]
-            .par_iter()
-            .with_min_len(1 << 16)
-            .filter(|&&c| c != PAD)
-            .count();
         GroupCooPattern {
+            nnz: check::entries(&others[0]),
             shape,
             axis,
             group,
             group_index,
             others,
-            nnz,
         }
     }
 
@@ -154,10 +147,6 @@ impl Pattern for GroupCooPattern {
 
     fn nnz(&self) -> usize {
         self.nnz
-    }
-
-    fn slots(&self) -> usize {
-        self.group_index.len() * self.group
     }
 
     fn value_shape(&self) -> Vec<usize> {

@@ -1,5 +1,5 @@
-//! Hybrid GroupCOO: rows in a few classes by their length, each class in groups of its own size, one behind the other in the
-//! same arrays. Rows of 7 and rows of 100 entries then want no common divisor.
+//! Hybrid GroupCOO: rows in a few classes by their length, each class in groups of its own size, one behind the other
+//! in the same arrays. Rows of 7 and rows of 100 entries then want no common divisor.
 
 use rayon::prelude::*;
 
@@ -14,8 +14,8 @@ pub struct GroupClass {
     pub groups: usize,
 }
 
-/// Where the entries of a hybrid GroupCOO matrix are: `C[AM[p],n] += AV[q] * B[AK[q],n], AG[p] <= q < AG[p+1]`, where the
-/// starts of the groups AG follow from the classes and are not stored.
+/// Where the entries of a hybrid GroupCOO matrix are: `C[AM[p],n] += AV[q] * B[AK[q],n], AG[p] <= q < AG[p+1]`, where
+/// the starts of the groups AG follow from the classes and are not stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HybridGroupCooPattern {
     shape: [usize; 2],
@@ -40,12 +40,12 @@ fn sizes(classes: &[GroupClass]) -> Result<(usize, usize), FormatError> {
 }
 
 impl HybridGroupCooPattern {
-    /// Checks and takes the classes, the row of every group, and the column of every slot, [`PAD`] behind the entries of the
-    /// last group of a row.
+    /// Checks and takes the classes, the row of every group, and the column of every slot, [`PAD`] behind the entries
+    /// of the last group of a row.
     ///
     /// # Errors
-    /// If a group size is 0, a length is wrong, a row or column is outside the shape, the rows of a class descend, a row is in
-    /// two classes, the columns of a row do not ascend, or padding stands anywhere but at the end of a row.
+    /// If a group size is 0, a length is wrong, a row or column is outside the shape, the rows of a class descend, a
+    /// row is in two classes, the columns of a row do not ascend, or padding stands anywhere but at the end of a row.
     pub fn new(
         rows: usize,
         cols: usize,
@@ -106,10 +106,9 @@ impl HybridGroupCooPattern {
         group_index: Vec<u32>,
         columns: Vec<u32>,
     ) -> Self {
-        let nnz = columns.par_iter().with_min_len(1 << 16);
         HybridGroupCooPattern {
             shape: [rows, cols],
-            nnz: nnz.filter(|&&c| c != PAD).count(),
+            nnz: check::entries(&columns),
             classes,
             group_index,
             columns,
@@ -195,10 +194,6 @@ impl Pattern for HybridGroupCooPattern {
 
     fn nnz(&self) -> usize {
         self.nnz
-    }
-
-    fn slots(&self) -> usize {
-        self.columns.len()
     }
 
     fn value_shape(&self) -> Vec<usize> {

@@ -216,10 +216,6 @@ impl Pattern for NmPattern {
         self.rows() * self.groups() * KEPT
     }
 
-    fn slots(&self) -> usize {
-        self.rows() * self.row_slots()
-    }
-
     fn value_shape(&self) -> Vec<usize> {
         vec![self.rows(), self.row_slots() / KEPT, KEPT]
     }

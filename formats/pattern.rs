@@ -101,9 +101,13 @@ pub trait Pattern: sealed::Sealed + Debug + Clone + PartialEq + Send + Sync + 's
     fn shape(&self) -> &[usize];
     /// Stored entries without padding. Block formats count every element of every block,
     /// N:M every slot of every group that holds a column.
-    fn nnz(&self) -> usize;
+    fn nnz(&self) -> usize {
+        self.slots()
+    }
     /// Length of the values array, padding included.
-    fn slots(&self) -> usize;
+    fn slots(&self) -> usize {
+        self.value_shape().iter().product()
+    }
     /// Extents of the values array, e.g. `[P, g, bm, bk]`; their product is [`Pattern::slots`].
     fn value_shape(&self) -> Vec<usize>;
     /// The index arrays in device form.

@@ -1,6 +1,6 @@
 //! SELL-C-sigma: rows sorted by length within windows, and cut into slices that are stored column by column (Kreutzer,
-//! Hager, Wellein, Fehske and Bishop, SIAM J. Sci. Comput. 36(5), 2014). Here C = 32, and columns are local to a window of
-//! K that moves with the slice, so that they fit 16 bits and the window's rows of B fit shared memory.
+//! Hager, Wellein, Fehske and Bishop, SIAM J. Sci. Comput. 36(5), 2014). Here C = 32, and columns are local to a window
+//! of K that moves with the slice, so that they fit 16 bits and the window's rows of B fit shared memory.
 
 use rayon::prelude::*;
 
@@ -24,10 +24,11 @@ pub(crate) const NO_ENTRY: u32 = 0xffff;
 /// Where the entries of a sliced ELLPACK matrix are: `C[AM[s,l],n] += AV[c,l,q] * B[AK[c,l,q],n]` for the chunks `c` of
 /// slice `s`.
 ///
-/// - Rows are sorted by length, longest first and equal ones in order, within windows of 4096 rows. 32 of them that follow
-///   each other are a slice. Rows: u32 `[slices, 32]`, [`PAD`] behind the last.
+/// - Rows are sorted by length, longest first and equal ones in order, within windows of 4096 rows. 32 of them that
+///   follow each other are a slice. Rows: u32 `[slices, 32]`, [`PAD`] behind the last.
 /// - A slice is a run of chunks of 32 x 4 slots: the next up to 4 entries of every row, as far as they lie within 24
-///   K-tiles of 64 columns from the first that any of its rows still needs. Offsets: u32 `[slices + 1]`, the first chunk of each.
+///   K-tiles of 64 columns from the first that any of its rows still needs. Offsets: u32 `[slices + 1]`, the first
+///   chunk of each.
 /// - Windows: u32 `[chunks, 2]`, the first K-tile of a chunk and one past the last that it needs.
 /// - Columns: u16 `[chunks, 32, 4]`, two in a word, the first in its low half; counted from the window's first column.
 ///   A slot without an entry holds 0xffff, and stands behind the row's entries in its chunk.
@@ -69,9 +70,9 @@ impl SlicedEllPattern {
     /// Checks and takes rows, first chunks, windows and columns, two to a word.
     ///
     /// # Errors
-    /// If the slots do not fit u32, a length is wrong, a row is missing or there twice, offsets descend, a window spans more than
-    /// 24 tiles or not what its columns need, the columns of a row do not ascend or lie outside, or padding stands in front of an
-    /// entry. The order of rows is free.
+    /// If the slots do not fit u32, a length is wrong, a row is missing or there twice, offsets descend, a window spans
+    /// more than 24 tiles or not what its columns need, the columns of a row do not ascend or lie outside, or padding
+    /// stands in front of an entry. The order of rows is free.
     pub fn new(
         rows: usize,
         cols: usize,
@@ -271,10 +272,6 @@ impl Pattern for SlicedEllPattern {
 
     fn nnz(&self) -> usize {
         self.nnz
-    }
-
-    fn slots(&self) -> usize {
-        self.windows.len() / 2 * CHUNK_SLOTS
     }
 
     fn value_shape(&self) -> Vec<usize> {

@@ -4,6 +4,7 @@ mod errors;
 mod printed;
 mod vectors;
 
+use crate::support::rows::named;
 use einsparse::formats::convert::prune_to_nm;
 use einsparse::formats::{AnySparse, Bsr, Dense, Format, bf16, f16, generate};
 use einsparse::kernels::abi::ON_THE_LEFT;
@@ -258,14 +259,7 @@ fn alignment_excludes_wider_loads() {
 #[test]
 fn a_named_row_is_the_only_candidate() {
     for row in products().filter(|row| row.dtype == Dtype::F32 && row.walk == WalkKind::Csr) {
-        let forced = choice::<f32>(
-            "csr",
-            64,
-            &Options {
-                variant: Some(row.name.into()),
-                ..Options::default()
-            },
-        );
+        let forced = choice::<f32>("csr", 64, &named(row.name));
         assert_eq!(
             forced.candidates.iter().map(|c| c.name).collect::<Vec<_>>(),
             [row.name]

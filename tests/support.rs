@@ -2,10 +2,13 @@
 //! product, expressions over them with the expected outcome, comparison that names the first fault.
 
 pub mod bounds;
+pub mod dense;
 mod expression;
 pub mod replay;
 pub mod rows;
+pub mod runs;
 pub mod windows;
+pub mod words;
 
 use std::fmt::Debug;
 use std::ops::Deref;
@@ -19,7 +22,7 @@ use einsparse::module::MODULES;
 use einsparse::registry::Scalar;
 pub use expression::{Bias, Expression};
 use rayon::prelude::*;
-pub use windows::{by_loops, whole, windows_agree};
+pub use windows::{by_loops, full_where_stored, whole, windows_agree};
 
 /// Columns of the widest B of the suite.
 pub const WIDEST: usize = 264;
@@ -60,6 +63,23 @@ pub fn gpu() -> Option<Gpu> {
         context: open()?,
         _turn,
     })
+}
+
+/// Cases on the first GPU, one after another; none without one.
+pub fn on_gpu(cases: &[fn(&Context)]) {
+    let Some(gpu) = gpu() else { return };
+    cases.iter().for_each(|case| case(&gpu));
+}
+
+/// Cases on the CPU.
+pub fn on_cpu(cases: &[fn(&Context)]) {
+    cases.iter().for_each(|case| case(&Context::cpu()));
+}
+
+/// Cases on the CPU, and on the first GPU if there is one.
+pub fn on_both(cases: &[fn(&Context)]) {
+    on_cpu(cases);
+    on_gpu(cases);
 }
 
 /// Whether this build holds a module on demand; a line where it does not.
@@ -224,6 +244,13 @@ pub fn fill_blocks(
     CsrPattern::new(rows, cols, offsets, columns).unwrap()
 }
 
+/// A tensor in a format.
+pub fn stored<T: Scalar>(sparse: impl Into<AnySparse<T>>, format: &str) -> AnySparse<T> {
+    let format: Format = format.parse().unwrap();
+    let made = sparse.into().convert(format);
+    made.unwrap_or_else(|e| panic!("{format}: {e}"))
+}
+
 /// A matrix A, a wide B, and their exact product; narrower B are its first columns.
 pub struct Problem<T> {
     pub a: Csr<T>,
@@ -276,10 +303,7 @@ impl<T: Scalar> Problem<T> {
     }
 
     pub fn sparse(&self, format: &str) -> AnySparse<T> {
-        let format: Format = format.parse().unwrap();
-        AnySparse::from(self.a.clone())
-            .convert(format)
-            .unwrap_or_else(|e| panic!("{format}: {e}"))
+        stored(self.a.clone(), format)
     }
 
     /// The first `n` columns of B.

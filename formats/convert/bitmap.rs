@@ -7,9 +7,7 @@ use crate::bitmap::{
     middles, of_half, units,
 };
 use crate::parallel;
-use crate::{
-    Bitmap, BitmapPattern, Csr, CsrPattern, Dense, Element, FormatError, Pattern, Sparse, check,
-};
+use crate::{Bitmap, BitmapPattern, Csr, CsrPattern, Dense, Element, FormatError, Sparse, check};
 
 /// Rows of a panel.
 const ROWS: usize = PANEL * TILE;
@@ -167,41 +165,60 @@ pub fn dense_to_bitmap<T: Element>(dense: &Dense<T>) -> Result<Bitmap<T>, Format
     Sparse::new(pattern, values)
 }
 
+/// Tiles of `HEIGHT x WIDTH` places to CSR. `counts`: the entries of each row. `spread` puts the slot of every entry of
+/// a tile at its place, row by row.
+///
+/// # Safety
+/// Slots are those of `values`; entries lie in the matrix, as many in each row as were counted.
+pub(super) unsafe fn tiles_to_csr<T: Element, const HEIGHT: usize, const WIDTH: usize>(
+    shape: &[usize; 2],
+    grid: Grid,
+    counts: Vec<u32>,
+    values: &[T],
+    spread: &(dyn Fn(usize, &mut [u32]) + Sync),
+) -> Result<Csr<T>, FormatError> {
+    let &[rows, cols] = shape;
+    let offsets = prefix_sum("entries", counts.into_iter().map(|n| n as usize))?;
+    let at = |down: usize| offsets[(down * HEIGHT).min(rows)] as usize;
+    let mut columns: Vec<u32> = check::zeroed("columns", at(grid.down))?;
+    let mut moved: Vec<T> = check::zeroed("values", at(grid.down))?;
+    let columns_of = cut_panels(&mut columns, grid.down, |i| at(i + 1) - at(i));
+    let moved_to = cut_panels(&mut moved, grid.down, |i| at(i + 1) - at(i));
+    let lines = columns_of.into_iter().zip(moved_to).collect();
+    parallel::each_of(lines, &|down, (columns, moved): (&mut [u32], &mut [T])| {
+        let own = down * HEIGHT..((down + 1) * HEIGHT).min(rows);
+        let mut next: Vec<usize> = own.map(|row| offsets[row] as usize - at(down)).collect();
+        let mut slot_at = vec![u32::MAX; HEIGHT * WIDTH];
+        for across in 0..grid.across {
+            slot_at.fill(u32::MAX);
+            spread(grid.tile(down, across), &mut slot_at);
+            for (next, line) in next.iter_mut().zip(slot_at.as_chunks::<WIDTH>().0) {
+                for (col, &slot) in line.iter().enumerate().filter(|&(_, &s)| s != u32::MAX) {
+                    columns[*next] = (across * WIDTH + col) as u32;
+                    moved[*next] = values[slot as usize];
+                    *next += 1;
+                }
+            }
+        }
+    });
+    // SAFETY: columns ascend tile by tile; the rest is the caller's promise.
+    let pattern = unsafe { CsrPattern::new_unchecked(rows, cols, offsets, columns) };
+    Sparse::new(pattern, moved)
+}
+
 /// Bitmap tiles to CSR. Stored zeros stay entries.
 ///
 /// # Errors
 /// If there is no memory.
 pub fn bitmap_to_csr<T: Element>(bitmap: &Bitmap<T>) -> Result<Csr<T>, FormatError> {
     let p = bitmap.pattern();
-    let grid = p.grid();
-    let offsets = prefix_sum("entries", p.row_counts().into_iter().map(|n| n as usize))?;
-    let mut columns: Vec<u32> = check::zeroed("columns", p.nnz())?;
-    let mut values: Vec<T> = check::zeroed("values", p.nnz())?;
-    let at = |down: usize| offsets[(down * TILE).min(p.rows())] as usize;
-    let columns_of = cut_panels(&mut columns, grid.down, |i| at(i + 1) - at(i));
-    let values_of = cut_panels(&mut values, grid.down, |i| at(i + 1) - at(i));
-    let lines = columns_of.into_iter().zip(values_of).collect();
-    parallel::each_of(lines, &|down, (columns, values): (&mut [u32], &mut [T])| {
-        let rows = down * TILE..((down + 1) * TILE).min(p.rows());
-        let mut next: Vec<usize> = rows.map(|row| offsets[row] as usize - at(down)).collect();
-        let mut slot_at = vec![u32::MAX; TILE * TILE];
-        for across in 0..grid.across {
-            let tile = grid.tile(down, across);
-            slot_at.fill(u32::MAX);
-            for_each_bit(p.bits(tile), |row, col, rank| {
-                slot_at[row * TILE + col] = rank as u32
-            });
-            let first = p.first_slot(tile);
-            for (next, line) in next.iter_mut().zip(slot_at.as_chunks::<TILE>().0) {
-                for (col, &rank) in line.iter().enumerate().filter(|&(_, &r)| r != u32::MAX) {
-                    columns[*next] = (across * TILE + col) as u32;
-                    values[*next] = bitmap.values()[first + rank as usize];
-                    *next += 1;
-                }
-            }
-        }
-    });
-    // SAFETY: columns ascend tile by tile and inside; as many as the bits that were counted.
-    let pattern = unsafe { CsrPattern::new_unchecked(p.rows(), p.cols(), offsets, columns) };
-    Sparse::new(pattern, values)
+    let spread = |tile: usize, slot_at: &mut [u32]| {
+        let first = p.first_slot(tile);
+        for_each_bit(p.bits(tile), |row, col, rank| {
+            slot_at[row * TILE + col] = (first + rank) as u32
+        });
+    };
+    let (shape, counts) = ([p.rows(), p.cols()], p.row_counts());
+    // SAFETY: bits stand for entries, which are inside, and were counted.
+    unsafe { tiles_to_csr::<T, TILE, TILE>(&shape, p.grid(), counts, bitmap.values(), &spread) }
 }

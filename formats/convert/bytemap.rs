@@ -1,15 +1,13 @@
 //! Byte maps from CSR, and back. A row of tiles is one task.
 
-use super::bitmap::cut_panels;
+use super::bitmap::{cut_panels, tiles_to_csr};
 use super::tasks::prefix_sum;
 use crate::bytemap::{
     BANKS, CHUNK, COUNT_WORDS, TILE_COLS, TILE_ROWS, UNIT, bank_of, checked_grid, counts_of,
     for_each_chunk, units_of,
 };
 use crate::parallel;
-use crate::{
-    Bytemap, BytemapPattern, Csr, CsrPattern, Element, FormatError, Pattern, Sparse, check,
-};
+use crate::{Bytemap, BytemapPattern, Csr, Element, FormatError, Sparse, check};
 
 /// Where a bank's next entry of a tile goes.
 struct Banks {
@@ -108,33 +106,12 @@ pub fn csr_to_bytemap<T: Element>(csr: &Csr<T>) -> Result<Bytemap<T>, FormatErro
 /// If there is no memory.
 pub fn bytemap_to_csr<T: Element>(bytemap: &Bytemap<T>) -> Result<Csr<T>, FormatError> {
     let p = bytemap.pattern();
-    let grid = p.grid();
-    let offsets = prefix_sum("entries", p.row_counts().into_iter().map(|n| n as usize))?;
-    let mut columns: Vec<u32> = check::zeroed("columns", p.nnz())?;
-    let mut values: Vec<T> = check::zeroed("values", p.nnz())?;
-    let at = |down: usize| offsets[(down * TILE_ROWS).min(p.rows())] as usize;
-    let columns_of = cut_panels(&mut columns, grid.down, |i| at(i + 1) - at(i));
-    let values_of = cut_panels(&mut values, grid.down, |i| at(i + 1) - at(i));
-    let lines = columns_of.into_iter().zip(values_of).collect();
-    parallel::each_of(lines, &|down, (columns, values): (&mut [u32], &mut [T])| {
-        let rows = down * TILE_ROWS..((down + 1) * TILE_ROWS).min(p.rows());
-        let mut next: Vec<usize> = rows.map(|row| offsets[row] as usize - at(down)).collect();
-        let mut slot_at = vec![u32::MAX; TILE_ROWS * TILE_COLS];
-        for across in 0..grid.across {
-            slot_at.fill(u32::MAX);
-            p.for_each_entry(grid.tile(down, across), |row, col, slot| {
-                slot_at[row * TILE_COLS + col] = slot as u32
-            });
-            for (next, line) in next.iter_mut().zip(slot_at.as_chunks::<TILE_COLS>().0) {
-                for (col, &slot) in line.iter().enumerate().filter(|&(_, &s)| s != u32::MAX) {
-                    columns[*next] = (across * TILE_COLS + col) as u32;
-                    values[*next] = bytemap.values()[slot as usize];
-                    *next += 1;
-                }
-            }
-        }
-    });
-    // SAFETY: columns ascend tile by tile and inside; as many as the entries that were counted.
-    let pattern = unsafe { CsrPattern::new_unchecked(p.rows(), p.cols(), offsets, columns) };
-    Sparse::new(pattern, values)
+    let spread = |tile: usize, slot_at: &mut [u32]| {
+        p.for_each_entry(tile, |row, col, slot| {
+            slot_at[row * TILE_COLS + col] = slot as u32
+        });
+    };
+    let (shape, counts, values) = ([p.rows(), p.cols()], p.row_counts(), bytemap.values());
+    // SAFETY: places are those of entries, which are inside, and were counted.
+    unsafe { tiles_to_csr::<T, TILE_ROWS, TILE_COLS>(&shape, p.grid(), counts, values, &spread) }
 }

@@ -35,13 +35,7 @@ impl BlockChoice {
     /// [`FormatError::Shape`] for a threshold that is negative or NaN.
     pub fn check(&self) -> Result<(), FormatError> {
         match *self {
-            BlockChoice::Norm(threshold) if threshold.is_nan() || threshold < 0.0 => {
-                Err(FormatError::Shape {
-                    what: "norm threshold",
-                    found: threshold.to_string(),
-                    expected: "at least 0".into(),
-                })
-            }
+            BlockChoice::Norm(threshold) => check::threshold("norm threshold", threshold),
             _ => Ok(()),
         }
     }

@@ -1,7 +1,7 @@
 //! COO, CSR, CSC and ELL.
 
 use super::matrix;
-use super::tasks::{cut, prefix_sum, row_tasks};
+use super::tasks::{csr_by_rows, filled_by_rows, prefix_sum};
 use crate::parallel;
 use crate::{
     Coo, CooPattern, Csc, CscPattern, Csr, CsrPattern, Element, Ell, EllPattern, FormatError, PAD,
@@ -21,15 +21,7 @@ pub fn coo_to_csr<T: Element>(coo: &Coo<T>) -> Result<Csr<T>, FormatError> {
             expected: 2,
         });
     };
-    let mut offsets: Vec<u32> = check::zeroed("offsets", rows + 1)?;
-    for &r in row_of {
-        offsets[r as usize + 1] += 1;
-    }
-    let mut sum = 0;
-    for offset in &mut offsets {
-        sum += *offset;
-        *offset = sum;
-    }
+    let offsets = starts_of(row_of, rows)?;
     // SAFETY: the entries were sorted by row, then column, each once and inside the shape.
     let pattern = unsafe { CsrPattern::new_unchecked(rows, cols, offsets, columns.clone()) };
     Sparse::new(pattern, coo.values().to_vec())
@@ -41,20 +33,26 @@ pub fn coo_to_csr<T: Element>(coo: &Coo<T>) -> Result<Csr<T>, FormatError> {
 /// If there is no memory.
 pub fn csr_to_coo<T: Element>(csr: &Csr<T>) -> Result<Coo<T>, FormatError> {
     let p = csr.pattern();
-    let mut row_of = check::zeroed("coords[0]", p.nnz())?;
     let at = |r: usize| p.offsets()[r] as usize;
-    let tasks = row_tasks(p.rows(), at);
-    let parts = cut(&mut row_of, &tasks, at);
-    parallel::each_of(parts, &|own, part| {
-        let task = &tasks[own];
-        for r in task.clone() {
-            part[at(r) - at(task.start)..at(r + 1) - at(task.start)].fill(r as u32);
-        }
-    });
+    let row_of = filled_by_rows("coords[0]", p.rows(), at, |r, part| part.fill(r as u32))?;
     let coords = vec![row_of, p.columns().to_vec()];
     // SAFETY: rows ascend, and the columns of a row do.
     let pattern = unsafe { CooPattern::new_unchecked(p.shape().to_vec(), coords) };
     Sparse::new(pattern, csr.values().to_vec())
+}
+
+/// Where each of `extent` rows starts once entries of these rows are sorted by them.
+fn starts_of(rows: &[u32], extent: usize) -> Result<Vec<u32>, FormatError> {
+    let mut offsets: Vec<u32> = check::zeroed("offsets", extent + 1)?;
+    for &row in rows {
+        offsets[row as usize + 1] += 1;
+    }
+    let mut sum = 0;
+    for offset in &mut offsets {
+        sum += *offset;
+        *offset = sum;
+    }
+    Ok(offsets)
 }
 
 /// Offsets, indices and values of the other major axis.
@@ -67,16 +65,8 @@ fn transpose<T: Copy + bytemuck::Zeroable>(
     values: &[T],
     extent: usize,
 ) -> Result<Compressed<T>, FormatError> {
-    let mut next: Vec<u32> = check::zeroed("offsets", extent + 1)?;
-    for &c in minor {
-        next[c as usize + 1] += 1;
-    }
-    let mut sum = 0;
-    for n in &mut next {
-        sum += *n;
-        *n = sum;
-    }
-    let starts = next.clone();
+    let starts = starts_of(minor, extent)?;
+    let mut next = starts.clone();
     let mut major = check::zeroed("indices", minor.len())?;
     let mut moved = check::zeroed("values", minor.len())?;
     for (r, w) in offsets.windows(2).enumerate() {
@@ -177,22 +167,12 @@ pub fn ell_to_csr<T: Element>(ell: &Ell<T>) -> Result<Csr<T>, FormatError> {
             .map_or(0, |last| last + 1)
     };
     let offsets = prefix_sum("entries", (0..p.rows()).map(length))?;
-    let mut columns = check::zeroed("columns", p.nnz())?;
-    let mut values = check::zeroed("values", p.nnz())?;
-    let at = |r: usize| offsets[r] as usize;
-    let tasks = row_tasks(p.rows(), at);
-    let parts = cut(&mut columns, &tasks, at).into_iter();
-    let parts = parts.zip(cut(&mut values, &tasks, at)).collect();
-    parallel::each_of(parts, &|own, (columns, values): (&mut [u32], &mut [T])| {
-        let task = &tasks[own];
-        for r in task.clone() {
-            let (start, end) = (at(r) - at(task.start), at(r + 1) - at(task.start));
-            let from = r * width..r * width + (end - start);
-            columns[start..end].copy_from_slice(&p.columns()[from.clone()]);
-            values[start..end].copy_from_slice(&ell.values()[from]);
-        }
-    });
     // SAFETY: each row is a valid row of the ELL without its padding.
-    let pattern = unsafe { CsrPattern::new_unchecked(p.rows(), p.cols(), offsets, columns) };
-    Sparse::new(pattern, values)
+    unsafe {
+        csr_by_rows((p.rows(), p.cols()), offsets, |r, columns, values| {
+            let from = r * width..r * width + columns.len();
+            columns.copy_from_slice(&p.columns()[from.clone()]);
+            values.copy_from_slice(&ell.values()[from]);
+        })
+    }
 }

@@ -19,10 +19,8 @@ pub fn dense_to_bsr<T: Element>(
     block: (usize, usize),
     choice: BlockChoice,
 ) -> Result<Bsr<T>, FormatError> {
-    let (offsets, columns) = kept_blocks(dense, block, choice)?;
-    let rows: Vec<u32> = rows_of(&offsets).collect();
-    let values = gather(dense, block, &rows, &columns)?;
     let (m, k) = super::matrix(dense.shape())?;
+    let ([offsets, _, columns], values) = kept_and_copied(dense, block, choice)?;
     Sparse::new(BsrPattern::new(m, k, block, offsets, columns)?, values)
 }
 
@@ -35,10 +33,8 @@ pub fn dense_to_block_coo<T: Element>(
     block: (usize, usize),
     choice: BlockChoice,
 ) -> Result<BlockCoo<T>, FormatError> {
-    let (offsets, columns) = kept_blocks(dense, block, choice)?;
-    let rows: Vec<u32> = rows_of(&offsets).collect();
-    let values = gather(dense, block, &rows, &columns)?;
     let (m, k) = super::matrix(dense.shape())?;
+    let ([_, rows, columns], values) = kept_and_copied(dense, block, choice)?;
     Sparse::new(BlockCooPattern::new(m, k, block, rows, columns)?, values)
 }
 
@@ -74,6 +70,18 @@ pub fn dense_to_block_group_coo<T: Element>(
     let (m, k) = super::matrix(dense.shape())?;
     let pattern = BlockGroupCooPattern::new(m, k, block, group, group_rows, columns)?;
     Sparse::new(pattern, values)
+}
+
+/// Offsets of the block rows, block row and block column of each block of `choice`; and their values.
+fn kept_and_copied<T: Element>(
+    dense: &Dense<T>,
+    block: (usize, usize),
+    choice: BlockChoice,
+) -> Result<([Vec<u32>; 3], Vec<T>), FormatError> {
+    let (offsets, columns) = kept_blocks(dense, block, choice)?;
+    let rows: Vec<u32> = rows_of(&offsets).collect();
+    let values = gather(dense, block, &rows, &columns)?;
+    Ok(([offsets, rows, columns], values))
 }
 
 /// The row of every element, of rows that start at `offsets`.

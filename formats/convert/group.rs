@@ -6,7 +6,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::entries::{gather, sorted_positions};
-use super::tasks::{cut, prefix_sum, row_tasks};
+use super::tasks::{cut, filled_by_rows, prefix_sum, row_tasks};
 use crate::group_coo::check_axis;
 use crate::parallel;
 use crate::stats::RowStats;
@@ -208,19 +208,8 @@ fn compact<U: bytemuck::Pod + Send + Sync>(
 ) -> Result<Vec<U>, FormatError> {
     let groups = offsets.len() - 1;
     let at = |i: usize| offsets[i] as usize;
-    let mut entries = check::zeroed("entries", at(groups))?;
-    let tasks = row_tasks(groups, at);
-    let parts = cut(&mut entries, &tasks, at);
-    parallel::each_of(parts, &|own, part| {
-        let task = &tasks[own];
-        for i in task.clone() {
-            let run = &mut part[at(i) - at(task.start)..at(i + 1) - at(task.start)];
-            if width == 1 {
-                run.fill(slots[i]);
-            } else {
-                run.copy_from_slice(&slots[i * width..i * width + run.len()]);
-            }
-        }
-    });
-    Ok(entries)
+    filled_by_rows("entries", groups, at, |i, run| match width {
+        1 => run.fill(slots[i]),
+        _ => run.copy_from_slice(&slots[i * width..i * width + run.len()]),
+    })
 }

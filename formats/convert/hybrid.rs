@@ -1,6 +1,6 @@
 //! Hybrid GroupCOO from CSR, and back: rows ordered by class, and copied whole.
 
-use super::tasks::{cut, prefix_sum, row_tasks};
+use super::tasks::{csr_by_rows, cut, filled_by_rows, prefix_sum, row_tasks};
 use crate::parallel;
 use crate::stats::{RowStats, class_of};
 use crate::{
@@ -76,20 +76,12 @@ impl Spread<'_> {
         pad: U,
     ) -> Result<Vec<U>, FormatError> {
         let (rows, at) = (self.order.len(), |i: usize| self.slots[i] as usize);
-        let mut all = check::zeroed(what, at(rows))?;
-        let tasks = row_tasks(rows, at);
-        let parts = cut(&mut all, &tasks, at);
-        parallel::each_of(parts, &|own, part| {
-            let task = &tasks[own];
-            for i in task.clone() {
-                let run = &mut part[at(i) - at(task.start)..at(i + 1) - at(task.start)];
-                let row = &entries[self.csr.row(self.order[i] as usize)];
-                let (filled, rest) = run.split_at_mut(row.len());
-                filled.copy_from_slice(row);
-                rest.fill(pad);
-            }
-        });
-        Ok(all)
+        filled_by_rows(what, rows, at, |i, run| {
+            let row = &entries[self.csr.row(self.order[i] as usize)];
+            let (filled, rest) = run.split_at_mut(row.len());
+            filled.copy_from_slice(row);
+            rest.fill(pad);
+        })
     }
 }
 
@@ -103,31 +95,15 @@ pub fn hybrid_group_coo_to_csr<T: Element>(
     let p = hybrid.pattern();
     let spans = p.spans();
     let offsets = prefix_sum("entries", spans.iter().map(|s| s.1 as usize))?;
-    let columns = gathered("columns", &spans, &offsets, p.columns())?;
-    let values = gathered("values", &spans, &offsets, hybrid.values())?;
     // SAFETY: the entries of a valid matrix, row by row, in the order of their columns.
-    let pattern = unsafe { CsrPattern::new_unchecked(p.rows(), p.cols(), offsets, columns) };
-    debug_assert_eq!(pattern.nnz(), p.nnz());
-    Sparse::new(pattern, values)
-}
-
-/// The entries of every row, one row behind the other.
-fn gathered<U: bytemuck::Pod + Send + Sync>(
-    what: &'static str,
-    spans: &[(u32, u32)],
-    offsets: &[u32],
-    slots: &[U],
-) -> Result<Vec<U>, FormatError> {
-    let at = |row: usize| offsets[row] as usize;
-    let mut entries = check::zeroed(what, at(spans.len()))?;
-    let tasks = row_tasks(spans.len(), at);
-    let parts = cut(&mut entries, &tasks, at);
-    parallel::each_of(parts, &|own, part| {
-        let task = &tasks[own];
-        for row in task.clone() {
-            let (start, len) = (spans[row].0 as usize, spans[row].1 as usize);
-            part[at(row) - at(task.start)..][..len].copy_from_slice(&slots[start..start + len]);
-        }
-    });
-    Ok(entries)
+    let csr = unsafe {
+        csr_by_rows((p.rows(), p.cols()), offsets, |row, columns, values| {
+            let first = spans[row].0 as usize;
+            let slots = first..first + columns.len();
+            columns.copy_from_slice(&p.columns()[slots.clone()]);
+            values.copy_from_slice(&hybrid.values()[slots]);
+        })
+    }?;
+    debug_assert_eq!(csr.nnz(), p.nnz());
+    Ok(csr)
 }

@@ -5,8 +5,8 @@ use super::tasks::prefix_sum;
 use crate::parallel;
 use crate::{Csr, CsrPattern, Dense, Element, FormatError, Sparse, check, convert::matrix};
 
-/// Which elements of a dense matrix become stored entries. NaN counts as the largest magnitude, whatever its bits; zeros
-/// of either sign are never kept.
+/// Which elements of a dense matrix become stored entries. NaN counts as the largest magnitude, whatever its bits;
+/// zeros of either sign are never kept.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum EntryChoice {
     /// Elements other than zero: nothing is lost.
@@ -22,13 +22,7 @@ impl EntryChoice {
     /// [`FormatError::Shape`] for a threshold that is negative or NaN.
     pub fn check(&self) -> Result<(), FormatError> {
         match *self {
-            EntryChoice::Above(threshold) if threshold.is_nan() || threshold < 0.0 => {
-                Err(FormatError::Shape {
-                    what: "magnitude threshold",
-                    found: threshold.to_string(),
-                    expected: "at least 0".into(),
-                })
-            }
+            EntryChoice::Above(threshold) => check::threshold("magnitude threshold", threshold),
             _ => Ok(()),
         }
     }

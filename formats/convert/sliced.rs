@@ -1,6 +1,7 @@
-//! Sliced ELLPACK from CSR and back. Slices are independent: each is walked twice, to count its chunks and to fill them.
+//! Sliced ELLPACK from CSR and back. Slices are independent: each is walked twice, to count its chunks and to fill
+//! them.
 
-use super::tasks::{cut, prefix_sum, row_tasks};
+use super::tasks::{csr_by_rows, cut, prefix_sum, row_tasks};
 use crate::parallel;
 use crate::sliced_ell::{CHUNK, CHUNK_SLOTS, K_TILE, NO_ENTRY, REACH, SLICE, SORTED};
 use crate::{
@@ -175,20 +176,12 @@ pub fn sliced_ell_to_csr<T: Element>(sell: &SlicedEll<T>) -> Result<Csr<T>, Form
     };
     let counts = parallel::collect(p.rows(), 64, &|row| entries(row).count());
     let offsets = prefix_sum("entries", counts.into_iter())?;
-    let mut columns = check::zeroed("columns", p.nnz())?;
-    let mut values = check::zeroed("values", p.nnz())?;
-    let at = |r: usize| offsets[r] as usize;
-    let tasks = row_tasks(p.rows(), at);
-    let parts = cut(&mut columns, &tasks, at).into_iter();
-    let parts = parts.zip(cut(&mut values, &tasks, at)).collect();
-    parallel::each_of(parts, &|own, (columns, values): (&mut [u32], &mut [T])| {
-        let task = &tasks[own];
-        let all = task.clone().flat_map(entries);
-        for ((slot, column), (c, v)) in all.zip(columns.iter_mut().zip(values)) {
-            (*c, *v) = (column, sell.values()[slot]);
-        }
-    });
     // SAFETY: the columns of a row ascend from chunk to chunk.
-    let pattern = unsafe { CsrPattern::new_unchecked(p.rows(), p.cols(), offsets, columns) };
-    Sparse::new(pattern, values)
+    unsafe {
+        csr_by_rows((p.rows(), p.cols()), offsets, |row, columns, values| {
+            for ((slot, column), (c, v)) in entries(row).zip(columns.iter_mut().zip(values)) {
+                (*c, *v) = (column, sell.values()[slot]);
+            }
+        })
+    }
 }

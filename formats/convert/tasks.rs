@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use crate::{FormatError, check};
+use crate::parallel;
+use crate::{Csr, CsrPattern, Element, FormatError, Sparse, check};
 
 /// Tasks for each thread: enough to even out rows of unequal cost, few enough that per-task scratch is cheap.
 const PER_THREAD: usize = 8;
@@ -67,4 +68,51 @@ pub(crate) fn prefix_sum(
     }
     check::fits(what, sum)?;
     Ok(sums)
+}
+
+/// An array of `rows` rows that start at `at(row)`, each of which `fill` writes.
+pub(super) fn filled_by_rows<U: bytemuck::Zeroable + Send>(
+    what: &'static str,
+    rows: usize,
+    at: impl Fn(usize) -> usize + Sync,
+    fill: impl Fn(usize, &mut [U]) + Sync,
+) -> Result<Vec<U>, FormatError> {
+    let mut all = check::zeroed(what, at(rows))?;
+    let tasks = row_tasks(rows, &at);
+    let parts = cut(&mut all, &tasks, &at);
+    parallel::each_of(parts, &|own, part| {
+        let task = &tasks[own];
+        let start = at(task.start);
+        for row in task.clone() {
+            fill(row, &mut part[at(row) - start..at(row + 1) - start]);
+        }
+    });
+    Ok(all)
+}
+
+/// A CSR matrix of rows that start at `offsets`, the columns and values of each of which `fill` writes.
+///
+/// # Safety
+/// The columns of a row are below the matrix's and strictly ascending.
+pub(super) unsafe fn csr_by_rows<T: Element>(
+    (rows, cols): (usize, usize),
+    offsets: Vec<u32>,
+    fill: impl Fn(usize, &mut [u32], &mut [T]) + Sync,
+) -> Result<Csr<T>, FormatError> {
+    let at = |row: usize| offsets[row] as usize;
+    let mut columns = check::zeroed("columns", at(rows))?;
+    let mut values = check::zeroed("values", at(rows))?;
+    let tasks = row_tasks(rows, at);
+    let parts = cut(&mut columns, &tasks, at).into_iter();
+    let parts = parts.zip(cut(&mut values, &tasks, at)).collect();
+    parallel::each_of(parts, &|own, (columns, values): (&mut [u32], &mut [T])| {
+        let task = &tasks[own];
+        for row in task.clone() {
+            let slots = at(row) - at(task.start)..at(row + 1) - at(task.start);
+            fill(row, &mut columns[slots.clone()], &mut values[slots]);
+        }
+    });
+    // SAFETY: the caller's promise.
+    let pattern = unsafe { CsrPattern::new_unchecked(rows, cols, offsets, columns) };
+    Sparse::new(pattern, values)
 }

@@ -2,11 +2,9 @@
 
 use std::ops::Range;
 
-use super::tasks::{cut, prefix_sum, row_tasks};
+use super::tasks::{csr_by_rows, prefix_sum};
 use crate::parallel;
-use crate::{
-    BlockCoo, BlockGroupCoo, Bsr, Csr, CsrPattern, Element, FormatError, PAD, Sparse, check,
-};
+use crate::{BlockCoo, BlockGroupCoo, Bsr, Csr, Element, FormatError, PAD, check};
 
 /// Dense blocks by block row.
 struct Blocks<'a, T> {
@@ -44,34 +42,24 @@ impl<T: Element> Blocks<'_, T> {
     }
 
     fn to_csr(&self) -> Result<Csr<T>, FormatError> {
-        let (rows, cols) = self.shape;
         let count = |row| {
             let mut n = 0;
             self.entries(row, |_, _| n += 1);
             n
         };
-        let counts: Vec<usize> = parallel::collect(rows, 64, &count);
+        let counts: Vec<usize> = parallel::collect(self.shape.0, 64, &count);
         let offsets = prefix_sum("entries", counts.into_iter())?;
-        let at = |r: usize| offsets[r] as usize;
-        let mut columns = check::zeroed("columns", at(rows))?;
-        let mut values = check::zeroed("values", at(rows))?;
-        let tasks = row_tasks(rows, at);
-        let parts = cut(&mut columns, &tasks, at).into_iter();
-        let parts = parts.zip(cut(&mut values, &tasks, at)).collect();
-        parallel::each_of(parts, &|own, (columns, values): (&mut [u32], &mut [T])| {
-            let task = &tasks[own];
-            let mut p = 0;
-            for row in task.clone() {
+        // SAFETY: the block columns of a block row ascend inside the grid, and edge blocks are cut at the shape.
+        unsafe {
+            csr_by_rows(self.shape, offsets, |row, columns, values| {
+                let mut p = 0;
                 self.entries(row, |c, v| {
                     columns[p] = c;
                     values[p] = v;
                     p += 1;
                 });
-            }
-        });
-        // SAFETY: the block columns of a block row ascend inside the grid, and edge blocks are cut at the shape.
-        let pattern = unsafe { CsrPattern::new_unchecked(rows, cols, offsets, columns) };
-        Sparse::new(pattern, values)
+            })
+        }
     }
 }
 
@@ -90,13 +78,11 @@ fn starts(rows: usize, block_rows: &[u32], group: usize) -> Result<Vec<u32>, For
 /// If there is no memory.
 pub fn bsr_to_csr<T: Element>(bsr: &Bsr<T>) -> Result<Csr<T>, FormatError> {
     let p = bsr.pattern();
-    let (starts, columns) = (p.offsets(), p.columns());
-    let shape = (p.rows(), p.cols());
     Blocks {
-        shape,
+        shape: (p.rows(), p.cols()),
         block: p.block(),
-        starts,
-        columns,
+        starts: p.offsets(),
+        columns: p.columns(),
         values: bsr.values(),
     }
     .to_csr()
@@ -108,14 +94,11 @@ pub fn bsr_to_csr<T: Element>(bsr: &Bsr<T>) -> Result<Csr<T>, FormatError> {
 /// If there is no memory.
 pub fn block_coo_to_csr<T: Element>(blocks: &BlockCoo<T>) -> Result<Csr<T>, FormatError> {
     let p = blocks.pattern();
-    let starts = starts(p.rows().div_ceil(p.block().0), p.block_rows(), 1)?;
-    let shape = (p.rows(), p.cols());
-    let (starts, columns) = (&starts[..], p.block_cols());
     Blocks {
-        shape,
+        shape: (p.rows(), p.cols()),
         block: p.block(),
-        starts,
-        columns,
+        starts: &starts(p.rows().div_ceil(p.block().0), p.block_rows(), 1)?,
+        columns: p.block_cols(),
         values: blocks.values(),
     }
     .to_csr()
@@ -129,14 +112,11 @@ pub fn block_group_coo_to_csr<T: Element>(
     blocks: &BlockGroupCoo<T>,
 ) -> Result<Csr<T>, FormatError> {
     let p = blocks.pattern();
-    let starts = starts(p.rows().div_ceil(p.block().0), p.block_rows(), p.group())?;
-    let shape = (p.rows(), p.cols());
-    let (starts, columns) = (&starts[..], p.block_cols());
     Blocks {
-        shape,
+        shape: (p.rows(), p.cols()),
         block: p.block(),
-        starts,
-        columns,
+        starts: &starts(p.rows().div_ceil(p.block().0), p.block_rows(), p.group())?,
+        columns: p.block_cols(),
         values: blocks.values(),
     }
     .to_csr()

@@ -199,3 +199,32 @@ fn quote(text: &[u8]) -> String {
     let dots = if shown.len() < text.len() { "..." } else { "" };
     format!("`{}{dots}`", shown.escape_debug())
 }
+
+/// A number from 0 to `most`; `name` stands for it in messages.
+fn whole_number(word: &[u8], name: &str, most: u64) -> Result<u64, String> {
+    let digits = word.strip_prefix(b"-").unwrap_or(word);
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return Err(format!("{name} is not an integer: {}", quote(word)));
+    }
+    if digits.len() < word.len() {
+        return Err(format!("{name} is negative: {}", quote(word)));
+    }
+    let value = digits.iter().try_fold(0_u64, |value, digit| {
+        value
+            .checked_mul(10)?
+            .checked_add(u64::from(digit - b'0'))
+            .filter(|value| *value <= most)
+    });
+    value.ok_or_else(|| format!("{name} out of range: {}", quote(word)))
+}
+
+/// A count must fit the index type.
+fn fits_index(name: &str, count: u64) -> Result<(), String> {
+    if count <= u64::from(u32::MAX) {
+        return Ok(());
+    }
+    Err(format!(
+        "{name} count {count} is over the index type, {} at most",
+        u32::MAX
+    ))
+}

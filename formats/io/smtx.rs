@@ -4,7 +4,7 @@
 use super::{
     Fault, Limits,
     bytes::{self, Lines, words},
-    quote, replace_file,
+    fits_index, replace_file, whole_number,
 };
 use crate::{CsrPattern, FormatError, Pattern};
 use std::{
@@ -98,13 +98,8 @@ fn parse_header(line: &[u8]) -> Result<[usize; 3], String> {
     }
     let mut counts = [0_u64; 3];
     for ((count, word), name) in counts.iter_mut().zip(&found).zip(NAMES) {
-        *count = number(word, &format!("{name} count"))?;
-        if *count > u64::from(u32::MAX) {
-            return Err(format!(
-                "{name} count {count} is over the index type, {} at most",
-                u32::MAX
-            ));
-        }
+        *count = whole_number(word, &format!("{name} count"), u64::MAX)?;
+        fits_index(name, *count)?;
     }
     let [rows, cols, nnz] = counts;
     if nnz > rows * cols {
@@ -116,21 +111,9 @@ fn parse_header(line: &[u8]) -> Result<[usize; 3], String> {
 }
 
 fn indices(line: &[u8], name: &str) -> Result<Vec<u64>, String> {
-    words(line).map(|word| number(word, name)).collect()
-}
-
-fn number(word: &[u8], name: &str) -> Result<u64, String> {
-    let digits = word.strip_prefix(b"-").unwrap_or(word);
-    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-        return Err(format!("{name} is not an integer: {}", quote(word)));
-    }
-    if digits.len() < word.len() {
-        return Err(format!("{name} is negative: {}", quote(word)));
-    }
-    let value = digits.iter().try_fold(0_u64, |value, digit| {
-        value.checked_mul(10)?.checked_add(u64::from(digit - b'0'))
-    });
-    value.ok_or_else(|| format!("{name} out of range: {}", quote(word)))
+    words(line)
+        .map(|word| whole_number(word, name, u64::MAX))
+        .collect()
 }
 
 fn check_offsets(offsets: &[u64], rows: usize, nnz: usize) -> Result<(), String> {

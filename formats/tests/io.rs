@@ -1,42 +1,12 @@
 //! Readers and writers: the table of malformed files, real files against their published sizes, round trips.
-//! The data folder is `EINSPARSE_DATA`, or `data/` in the project root; without it those tests print one line.
 
 use einsparse_formats::io::*;
-use einsparse_formats::{AnySparse, Csr, CsrPattern, Element, FormatError, Pattern, f16};
-use std::{
-    collections::BTreeSet,
-    io::Write,
-    path::{Path, PathBuf},
-};
+use einsparse_formats::{AnySparse, Csr, CsrPattern, FormatError, Pattern, f16};
+use std::{collections::BTreeSet, path::Path};
 
-/// A folder of the real data, or None and one line that says so.
-fn data(folder: &str) -> Option<PathBuf> {
-    let root = std::env::var_os("EINSPARSE_DATA").map(PathBuf::from);
-    let root = root.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../data"));
-    let path = root.join(folder);
-    if path.is_dir() {
-        return Some(path);
-    }
-    // Straight to the stream: the harness swallows what the print macros say.
-    writeln!(
-        std::io::stderr(),
-        "skipped: no {} (set EINSPARSE_DATA)",
-        path.display()
-    )
-    .ok();
-    None
-}
+mod files;
 
-fn scratch(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
-}
-
-fn sparse<T: Element>(loaded: Loaded<T>) -> AnySparse<T> {
-    let Loaded::Sparse(sparse) = loaded else {
-        panic!("a dense matrix")
-    };
-    sparse
-}
+use files::{data, scratch, sparse};
 
 /// What a malformed file must give: the good matrix, something checked by its own test, or an error.
 enum Want {

@@ -4,18 +4,12 @@ use einsparse_formats::io::*;
 use einsparse_formats::{
     AnySparse, Bsr, BsrPattern, Coo, Csr, Dense, Element, Format, Pattern, bf16, f16, generate,
 };
-use std::path::{Path, PathBuf};
 
-fn scratch(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
-}
+// The others use the rest.
+#[allow(dead_code)]
+mod files;
 
-fn sparse<T: Element>(loaded: Loaded<T>) -> AnySparse<T> {
-    let Loaded::Sparse(sparse) = loaded else {
-        panic!("a dense matrix")
-    };
-    sparse
-}
+use files::{scratch, sparse};
 
 fn random<T: Element>(rows: usize, cols: usize) -> Csr<T> {
     let pattern = generate::uniform(rows, cols, 0.2, 5).unwrap();

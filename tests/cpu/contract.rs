@@ -1,5 +1,6 @@
 //! The parts of the contract that exact sums do not show: NaN and Inf, padding, rounding, threads.
 
+use crate::support::stored;
 use einsparse::cpu::{self, Operands, Output};
 use einsparse::einsum::{Einsum, Mode};
 use einsparse::formats::{AnySparse, Coo, CooPattern, Csr, Dense, Element, f16, generate};
@@ -247,9 +248,7 @@ fn random_values_agree_with_the_reference() {
     let b = Dense::new([120, n], generate::random_values(120 * n, 6)).unwrap();
     let wanted = formats::reference::spmm(&a.clone().into(), &b).unwrap();
     for format in ["csr", "csc", "ell", "groupcoo:4", "blockgroupcoo:16x16:2"] {
-        let a = AnySparse::from(a.clone())
-            .convert(format.parse().unwrap())
-            .unwrap();
+        let a = stored(a.clone(), format);
         let c = einsparse::ops::spmm(&einsparse::Context::cpu(), &a, &b).unwrap();
         for (x, y) in c.to_dense().unwrap().values().iter().zip(wanted.values()) {
             // About 24 terms of magnitude 1; 4 u sqrt(24) of their sum of magnitudes.

@@ -78,13 +78,11 @@ fn tensor_product_of_the_paper() {
     let mut wanted = vec![0.0; b * k * w];
     let total = b * p * q * u * w;
     for n in 0..total {
-        let (wi, ui, qi, pi, bi) = (
-            n % w,
-            n / w % u,
-            n / (w * u) % q,
-            n / (w * u * q) % p,
-            n / (w * u * q * p),
-        );
+        let wi = n % w;
+        let ui = n / w % u;
+        let qi = n / (w * u) % q;
+        let pi = n / (w * u * q) % p;
+        let bi = n / (w * u * q * p);
         let (kk, ll, ii, jj) = (ks[pi], ls[pi], is[pi * q + qi], js[pi * q + qi]);
         if [kk, ll, ii, jj].contains(&PAD) {
             continue;

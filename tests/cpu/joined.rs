@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use einsparse::einsum::{Access, Einsum, IndexExpr, Mode, Scalar};
+use einsparse::einsum::{Access, Einsum, Mode, Scalar};
 use einsparse::formats::reference::{self, Factor};
 use einsparse::formats::{AnySparse, Dense, Format};
 use einsparse::{Context, Error, Operand, Options};
 use proptest::prelude::*;
 
-use super::problem::{integers, random_coo};
+use super::problem::{add_bias, integers, names, random_coo};
 
 /// Formats without fill.
 const ENTRIES: &[&str] = &[
@@ -65,16 +65,6 @@ const SAMPLED: &[&str] = &[
     "S[i,j,k] = x[i,l] * y[j,l] * z[k,l]",
 ];
 
-fn names(access: &Access) -> Vec<&str> {
-    let indices = access.indices.iter();
-    indices
-        .map(|i| match i {
-            IndexExpr::Name(n) => n.as_str(),
-            other => panic!("{other} in a problem for the reference"),
-        })
-        .collect()
-}
-
 struct Lists {
     e: Einsum,
     extents: BTreeMap<String, usize>,
@@ -84,7 +74,8 @@ struct Lists {
 }
 
 impl Lists {
-    /// `formats`: one for each sparse tensor, by turns; `same`: the output and A have one pattern where their shapes agree.
+    /// `formats`: one for each sparse tensor, by turns; `same`: the output and A have one pattern where their shapes
+    /// agree.
     fn new(text: &str, extents: &[usize], formats: &[usize], seed: u64, same: bool) -> Lists {
         let e = Einsum::parse(text).unwrap();
         let all = e.index_names();
@@ -169,18 +160,13 @@ impl Lists {
         let extents: Vec<usize> = self.extents.values().copied().collect();
         let out = number(&self.e.out);
         let mut sums = reference::einsum(&extents, &out, &factors).unwrap();
-        let shape = sums.shape().to_vec();
-        for (at, sum) in sums.values_mut().iter_mut().enumerate() {
-            *sum *= self.alpha;
-            let (mut place, mut rest) = (vec![0; shape.len()], at);
-            for (axis, &n) in shape.iter().enumerate().rev() {
-                (place[axis], rest) = (rest % n, rest / n);
-            }
-            if let Some(bias) = &self.e.epilogue.bias {
-                let at = |i: &usize| place[out.iter().position(|o| o == i).unwrap()];
-                let at: Vec<usize> = number(bias).iter().map(at).collect();
-                *sum += wide[bias.tensor.as_str()].get(&at).unwrap();
-            }
+        let alpha = self.alpha;
+        sums.values_mut().iter_mut().for_each(|sum| *sum *= alpha);
+        if let Some(bias) = &self.e.epilogue.bias {
+            let dense = &wide[bias.tensor.as_str()];
+            add_bias(&mut sums, &out, (&number(bias), dense));
+        }
+        for sum in sums.values_mut() {
             if self.e.epilogue.activation.name() == Some("relu") && *sum < 0.0 {
                 *sum = 0.0;
             }

@@ -39,7 +39,8 @@ pub struct Problem<T> {
     pub out: Dense<T>,
 }
 
-fn names(access: &Access) -> Vec<&str> {
+/// Indices of an access, all of which are names.
+pub fn names(access: &Access) -> Vec<&str> {
     let indices = access.indices.iter();
     indices
         .map(|i| match i {
@@ -47,6 +48,20 @@ fn names(access: &Access) -> Vec<&str> {
             other => panic!("{other} in a problem for the reference"),
         })
         .collect()
+}
+
+/// Adds a bias of these indices at every place of sums whose indices are `out`.
+pub fn add_bias(sums: &mut Dense<f64>, out: &[usize], (own, bias): (&[usize], &Dense<f64>)) {
+    let shape = sums.shape().to_vec();
+    for (at, sum) in sums.values_mut().iter_mut().enumerate() {
+        let (mut place, mut rest) = (vec![0; shape.len()], at);
+        for (axis, &n) in shape.iter().enumerate().rev() {
+            (place[axis], rest) = (rest % n, rest / n);
+        }
+        let at = |i: &usize| place[out.iter().position(|o| o == i).unwrap()];
+        let at: Vec<usize> = own.iter().map(at).collect();
+        *sum += bias.get(&at).unwrap();
+    }
 }
 
 impl<T: einsparse::Scalar> Problem<T> {
@@ -160,20 +175,11 @@ impl<T: einsparse::Scalar> Problem<T> {
             .iter()
             .map(|s| if let Scalar::Literal(v) = s { *v } else { 1.0 })
             .product();
-        let shape = sums.shape().to_vec();
+        sums.values_mut().iter_mut().for_each(|sum| *sum *= scale);
+        if let Some(bias) = &self.e.epilogue.bias {
+            add_bias(&mut sums, &out, (&number(bias), &wide[&bias.tensor]));
+        }
         for (at, sum) in sums.values_mut().iter_mut().enumerate() {
-            *sum *= scale;
-            let (mut place, mut rest) = (vec![0; shape.len()], at);
-            for (axis, &n) in shape.iter().enumerate().rev() {
-                (place[axis], rest) = (rest % n, rest / n);
-            }
-            if let Some(bias) = &self.e.epilogue.bias {
-                let at: Vec<usize> = number(bias)
-                    .iter()
-                    .map(|i| place[out.iter().position(|o| o == i).unwrap()])
-                    .collect();
-                *sum += wide[&bias.tensor].get(&at).unwrap();
-            }
             if self.e.epilogue.activation == Activation::Relu && *sum < 0.0 {
                 *sum = 0.0;
             }

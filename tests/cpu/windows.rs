@@ -1,4 +1,5 @@
-//! Sums of indices on the CPU: convolutions by plans, exactly what loops give; sparse operands beside them, and what is refused.
+//! Sums of indices on the CPU: convolutions by plans, exactly what loops give; sparse operands beside them, and what is
+//! refused.
 
 use einsparse::cpu::{Operands, Output, run_listed};
 use einsparse::dynamic::dynamic;
@@ -7,8 +8,9 @@ use einsparse::formats::{Coo, CooPattern, Dense, Format, bf16, f16};
 use einsparse::indirect::rewrite_dense;
 use einsparse::{Context, Operand, Options, einsum};
 
+use crate::support::dense::upload;
 use crate::support::windows::WINDOWS;
-use crate::support::{by_loops, whole, windows_agree};
+use crate::support::{by_loops, full_where_stored, whole, windows_agree};
 
 #[test]
 fn windows_are_what_loops_give() {
@@ -59,10 +61,8 @@ fn vector(values: &[f32]) -> Dense<f32> {
 #[test]
 fn windows_worked_by_hand() {
     let cpu = Context::cpu();
-    let (a, b) = (
-        vector(&[1.0, 2.0, 3.0, 4.0, 5.0]),
-        vector(&[1.0, 10.0, 100.0]),
-    );
+    let a = vector(&[1.0, 2.0, 3.0, 4.0, 5.0]);
+    let b = vector(&[1.0, 10.0, 100.0]);
     let run = |text: &str| {
         let c = einsum!(cpu, text, A = &a, B = &b).unwrap();
         c.to_dense().unwrap().values().to_vec()
@@ -133,15 +133,7 @@ fn sparse_operands_stand_beside_sums() {
         plan.run(&operands, &mut out, &stream).unwrap();
         let all = [("S", dense.clone()), ("A", a.clone()), ("B", b.clone())];
         let full = by_loops(text, &all);
-        let found = out.to_host().unwrap().to_dense().unwrap();
-        for (at, wanted) in full.values().iter().enumerate() {
-            let stored = dense.values()[at] != 0.0;
-            assert_eq!(
-                found.values()[at],
-                if stored { *wanted } else { 0.0 },
-                "{format}"
-            );
-        }
+        full_where_stored(&format.to_string(), &out, &dense, &full);
     }
 }
 
@@ -151,7 +143,7 @@ fn dynamic_operands_may_be_read_at_sums() {
     let cpu = Context::cpu();
     let text = "C[x,f] = A[x+i,m] * B[i,m,f]";
     let (a, b) = (whole(&[9, 4], 1), whole(&[3, 4, 5], 2));
-    let [on_a, on_b] = [&a, &b].map(|d| cpu.upload_dense(d).unwrap());
+    let [on_a, on_b] = upload(&cpu, [&a, &b]);
     let c = einsum!(cpu, text, A = dynamic(&on_a), B = &on_b).unwrap();
     assert_eq!(c.to_dense().unwrap(), by_loops(text, &[("A", a), ("B", b)]));
     let three = "C[x,g] = A[x+i,m] * B[i,m,f] * D[f,g]";

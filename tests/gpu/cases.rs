@@ -102,10 +102,8 @@ pub fn entries() -> Vec<Shape> {
 pub fn blocks((bm, bk): (usize, usize)) -> Vec<Shape> {
     let shape = |class, lens: &[usize], cols: usize, cut: [usize; 2], widths: &[usize]| {
         let blocks = spread(lens, cols);
-        let (rows, cols) = (
-            (lens.len() * bm).saturating_sub(cut[0]),
-            (cols * bk).saturating_sub(cut[1]),
-        );
+        let rows = (lens.len() * bm).saturating_sub(cut[0]);
+        let cols = (cols * bk).saturating_sub(cut[1]);
         Shape {
             class,
             pattern: fill_blocks(&blocks, (bm, bk), rows, cols),

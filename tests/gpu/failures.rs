@@ -1,5 +1,5 @@
-//! What fails on the way: each allocation of plans, runs and conversions in turn, and the whole GPU. An error, nothing left behind,
-//! and the same result afterwards.
+//! What fails on the way: each allocation of plans, runs and conversions in turn, and the whole GPU. An error, nothing
+//! left behind, and the same result afterwards.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -24,6 +24,10 @@ use crate::support::{Rng, gpu, gpu_alone};
 
 /// One way through the library, from operands to values.
 type Way<'w> = (&'static str, Box<dyn Fn() -> Result<Vec<f64>> + 'w>);
+
+fn add<'w>(ways: &mut Vec<Way<'w>>, name: &'static str, way: impl Fn() -> Result<Vec<f64>> + 'w) {
+    ways.push((name, Box::new(way)));
+}
 
 fn ones<T: Scalar>(shape: &[usize]) -> Dense<T> {
     let count = shape.iter().product();
@@ -110,238 +114,189 @@ fn plans<'w>(context: &'w Context) -> Vec<Way<'w>> {
         "bsr:16x16",
         "blockgroupcoo:32x32",
     ] {
-        ways.push((
-            "a product",
-            Box::new(move || {
-                planned::<f16>(context, SPMM, matrix(format), &[("B", &[96, 64])], each)
-            }),
-        ));
+        add(&mut ways, "a product", move || {
+            planned::<f16>(context, SPMM, matrix(format), &[("B", &[96, 64])], each)
+        });
     }
-    ways.push((
-        "a product of kept values",
-        Box::new(move || {
-            planned::<f16>(
-                context,
-                SPMM,
-                matrix("csr"),
-                &[("B", &[96, 64])],
-                ValuesRule::Kept,
-            )
-        }),
-    ));
-    ways.push((
-        "a transposed product",
-        Box::new(move || {
-            let text = "C[m,n] = A[k,m] * B[k,n]";
-            planned::<f32>(context, text, matrix("csr"), &[("B", &[130, 64])], each)
-        }),
-    ));
-    ways.push((
-        "a chain",
-        Box::new(move || {
-            let text = "C[m,n] = A[m,k] * B[k,l] * D[l,n]";
-            planned::<f32>(
-                context,
-                text,
-                matrix("csr"),
-                &[("B", &[96, 32]), ("D", &[32, 24])],
-                each,
-            )
-        }),
-    ));
-    ways.push((
-        "an expression of no family",
-        Box::new(move || {
-            let text = "C[n] = A[m,k] * B[k,n] * D[m,n]";
-            planned::<f32>(
-                context,
-                text,
-                matrix("coo"),
-                &[("B", &[96, 8]), ("D", &[130, 8])],
-                each,
-            )
-        }),
-    ));
-    ways.push((
-        "MTTKRP",
-        Box::new(move || {
-            let mut rng = Rng(9);
-            let mut all: Vec<[u32; 3]> = (0..500)
-                .map(|_| [40, 30, 20].map(|n| (rng.word() % n) as u32))
-                .collect();
-            all.sort_unstable();
-            all.dedup();
-            let axis = |axis: usize| all.iter().map(|place| place[axis]).collect();
-            let pattern = CooPattern::new(vec![40, 30, 20], (0..3).map(axis).collect())?;
-            let count = pattern.coords()[0].len();
-            let a = AnySparse::from(Coo::new(pattern, Rng(2).integers::<f32>(count))?);
-            let text = "C[i,r] = A[i,j,k] * B[j,r] * D[k,r]";
-            planned(
-                context,
-                text,
-                a,
-                &[("B", &[30, 32]), ("D", &[20, 32])],
-                each,
-            )
-        }),
-    ));
-    ways.push((
-        "a sampled product",
-        Box::new(move || {
-            let mut s = context.upload(matrix::<f32>("csr"))?;
-            let (x, y) = (ones::<f32>(&[130, 64]), ones::<f32>(&[96, 64]));
-            let (x, y) = (context.upload_dense(&x)?, context.upload_dense(&y)?);
-            let operands = [("X", (&x).into()), ("Y", (&y).into())];
-            let plan = context.plan_sampled("S[m,n] = X[m,k] * Y[n,k]", &operands, &s)?;
-            let stream = context.stream()?;
-            let ran = plan.run(&operands, &mut s, &stream);
-            stream.synchronize()?;
-            ran?;
-            sparse_values(&s)
-        }),
-    ));
-    ways.push((
-        "blocks from entries",
-        Box::new(move || {
-            let a = context.upload(matrix::<f16>("csr"))?;
-            sparse_values(&a.to_blocks("blockgroupcoo:16x16:4".parse()?)?)
-        }),
-    ));
+    add(&mut ways, "a product of kept values", move || {
+        planned::<f16>(
+            context,
+            SPMM,
+            matrix("csr"),
+            &[("B", &[96, 64])],
+            ValuesRule::Kept,
+        )
+    });
+    add(&mut ways, "a transposed product", move || {
+        let text = "C[m,n] = A[k,m] * B[k,n]";
+        planned::<f32>(context, text, matrix("csr"), &[("B", &[130, 64])], each)
+    });
+    add(&mut ways, "a chain", move || {
+        let text = "C[m,n] = A[m,k] * B[k,l] * D[l,n]";
+        planned::<f32>(
+            context,
+            text,
+            matrix("csr"),
+            &[("B", &[96, 32]), ("D", &[32, 24])],
+            each,
+        )
+    });
+    add(&mut ways, "an expression of no family", move || {
+        let text = "C[n] = A[m,k] * B[k,n] * D[m,n]";
+        planned::<f32>(
+            context,
+            text,
+            matrix("coo"),
+            &[("B", &[96, 8]), ("D", &[130, 8])],
+            each,
+        )
+    });
+    add(&mut ways, "MTTKRP", move || {
+        let mut rng = Rng(9);
+        let mut all: Vec<[u32; 3]> = (0..500)
+            .map(|_| [40, 30, 20].map(|n| (rng.word() % n) as u32))
+            .collect();
+        all.sort_unstable();
+        all.dedup();
+        let axis = |axis: usize| all.iter().map(|place| place[axis]).collect();
+        let pattern = CooPattern::new(vec![40, 30, 20], (0..3).map(axis).collect())?;
+        let count = pattern.coords()[0].len();
+        let a = AnySparse::from(Coo::new(pattern, Rng(2).integers::<f32>(count))?);
+        let text = "C[i,r] = A[i,j,k] * B[j,r] * D[k,r]";
+        planned(
+            context,
+            text,
+            a,
+            &[("B", &[30, 32]), ("D", &[20, 32])],
+            each,
+        )
+    });
+    add(&mut ways, "a sampled product", move || {
+        let mut s = context.upload(matrix::<f32>("csr"))?;
+        let (x, y) = (ones::<f32>(&[130, 64]), ones::<f32>(&[96, 64]));
+        let (x, y) = (context.upload_dense(&x)?, context.upload_dense(&y)?);
+        let operands = [("X", (&x).into()), ("Y", (&y).into())];
+        let plan = context.plan_sampled("S[m,n] = X[m,k] * Y[n,k]", &operands, &s)?;
+        let stream = context.stream()?;
+        let ran = plan.run(&operands, &mut s, &stream);
+        stream.synchronize()?;
+        ran?;
+        sparse_values(&s)
+    });
+    add(&mut ways, "blocks from entries", move || {
+        let a = context.upload(matrix::<f16>("csr"))?;
+        sparse_values(&a.to_blocks("blockgroupcoo:16x16:4".parse()?)?)
+    });
     ways
 }
 
 fn operators<'w>(context: &'w Context) -> Vec<Way<'w>> {
     let extents = [128, 96, 64];
     let mut ways: Vec<Way<'w>> = Vec::new();
-    ways.push((
-        "micro-tiles on the left",
-        Box::new(move || {
-            let mut product =
-                DynamicMatmul::<f16>::new(context, extents, MatmulOptions::default())?;
-            let a = context.upload_dense(&ones(&[128, 96]))?;
-            let b = context.upload_dense(&ones(&[96, 64]))?;
-            finish(context, &[128, 64], |c, stream| {
-                product.run(&a, &b, c, stream)
-            })
-        }),
-    ));
-    ways.push((
-        "micro-tiles of a transposed matrix",
-        Box::new(move || {
-            let mut product = TurnedMatmul::<f16>::new(context, extents, 0.0, Determinism::Strict)?;
-            let a = context.upload_dense(&ones(&[96, 128]))?;
-            let b = context.upload_dense(&ones(&[96, 64]))?;
-            finish(context, &[128, 64], |c, stream| {
-                product.run(&a, &b, c, stream)
-            })
-        }),
-    ));
-    ways.push((
-        "micro-tiles on the right",
-        Box::new(move || {
-            let mut product = RightMatmul::<f16>::new(context, extents, Default::default())?;
-            let a = context.upload_dense(&ones(&[128, 96]))?;
-            let b = context.upload_dense(&ones(&[96, 64]))?;
-            finish(context, &[128, 64], |c, stream| {
-                product.run(&a, &b, c, stream)
-            })
-        }),
-    ));
-    ways.push((
-        "a grouped product",
-        Box::new(move || {
-            let mut routing = Routing::new(context, [64, 2], 4)?;
-            let choices = Dense::from_fn([64, 2], |i| ((i[0] + i[1]) % 4) as i32)?;
-            let choices = context.upload_dense(&choices)?;
-            let options = GroupedOptions {
-                k: 128,
-                n: 256,
-                gather: true,
-                scatter: true,
-                ..GroupedOptions::default()
-            };
-            let product = GroupedMatmul::<f16>::new(&routing, options)?;
-            let x = context.upload_dense(&ones(&[64, 128]))?;
-            let weights = context.upload_dense(&ones(&[4, 128, 256]))?;
-            finish(context, &[128, 256], |out, stream| {
-                routing.run(&choices, stream)?;
-                product.run(&routing, &x, &weights, None, out, stream)
-            })
-        }),
-    ));
-    ways.push((
-        "a layer of experts",
-        Box::new(move || {
-            let o = crate::families::gather_gemm::expert_options([64, 2], 4, [128, 256]);
-            let mut layer = MoeLayer::<f16>::new(context, o)?;
-            let choices = Dense::from_fn([64, 2], |i| ((i[0] + i[1]) % 4) as i32)?;
-            let choices = context.upload_dense(&choices)?;
-            let weights = context.upload_dense(&Dense::from_fn([64, 2], |_| 0.5)?)?;
-            let x = context.upload_dense(&ones(&[64, 128]))?;
-            let up = context.upload_dense(&ones(&[4, 128, 256]))?;
-            let down = context.upload_dense(&ones(&[4, 256, 128]))?;
-            finish(context, &[64, 128], |out, stream| {
-                layer.run(&x, (&choices, &weights), (&up, &down), out, stream)
-            })
-        }),
-    ));
-    ways.push((
-        "a convolution",
-        Box::new(move || {
-            let voxels: Vec<_> = (0..200).map(|i| [0, i % 7, i / 7 % 7, i / 49]).collect();
-            let geometry = ConvGeometry::new([3; 3], [1; 3], [1; 3])?;
-            let mut map = KernelMap::new(context, &voxels, &geometry)?;
-            // Elsewhere maps are built on the host alone.
-            if context.is_cuda() {
-                let builder = KernelMapBuilder::new(context, voxels.len(), &geometry)?;
-                let words = voxels.iter().flatten().copied().collect();
-                let places = context.upload_dense::<i32>(&Dense::new([200, 4], words)?)?;
-                let stream = context.stream()?;
-                let built = builder.rebuild(&mut map, &places, &stream);
-                stream.synchronize()?;
-                built?;
-            }
-            let conv = SparseConv3d::<f16>::new(&Arc::new(map), [64, 64], &ConvOptions::default())?;
-            let x = context.upload_dense(&ones(&[200, 64]))?;
-            let weights = context.upload_dense(&ones(&[27, 64, 64]))?;
-            finish(context, &[200, 64], |out, stream| {
-                conv.run(&x, &weights, None, out, stream)
-            })
-        }),
-    ));
-    ways.push((
-        "a softmax",
-        Box::new(move || {
-            let a = context.upload(matrix::<f32>("csr"))?;
-            let mut out = context.upload(matrix::<f32>("csr"))?;
-            let softmax = SparseSoftmax::new(context, &a, Default::default())?;
+    add(&mut ways, "micro-tiles on the left", move || {
+        let mut product = DynamicMatmul::<f16>::new(context, extents, MatmulOptions::default())?;
+        let a = context.upload_dense(&ones(&[128, 96]))?;
+        let b = context.upload_dense(&ones(&[96, 64]))?;
+        finish(context, &[128, 64], |c, stream| {
+            product.run(&a, &b, c, stream)
+        })
+    });
+    add(&mut ways, "micro-tiles of a transposed matrix", move || {
+        let mut product = TurnedMatmul::<f16>::new(context, extents, 0.0, Determinism::Strict)?;
+        let a = context.upload_dense(&ones(&[96, 128]))?;
+        let b = context.upload_dense(&ones(&[96, 64]))?;
+        finish(context, &[128, 64], |c, stream| {
+            product.run(&a, &b, c, stream)
+        })
+    });
+    add(&mut ways, "micro-tiles on the right", move || {
+        let mut product = RightMatmul::<f16>::new(context, extents, Default::default())?;
+        let a = context.upload_dense(&ones(&[128, 96]))?;
+        let b = context.upload_dense(&ones(&[96, 64]))?;
+        finish(context, &[128, 64], |c, stream| {
+            product.run(&a, &b, c, stream)
+        })
+    });
+    add(&mut ways, "a grouped product", move || {
+        let mut routing = Routing::new(context, [64, 2], 4)?;
+        let choices = Dense::from_fn([64, 2], |i| ((i[0] + i[1]) % 4) as i32)?;
+        let choices = context.upload_dense(&choices)?;
+        let options = GroupedOptions {
+            k: 128,
+            n: 256,
+            gather: true,
+            scatter: true,
+            ..GroupedOptions::default()
+        };
+        let product = GroupedMatmul::<f16>::new(&routing, options)?;
+        let x = context.upload_dense(&ones(&[64, 128]))?;
+        let weights = context.upload_dense(&ones(&[4, 128, 256]))?;
+        finish(context, &[128, 256], |out, stream| {
+            routing.run(&choices, stream)?;
+            product.run(&routing, &x, &weights, None, out, stream)
+        })
+    });
+    add(&mut ways, "a layer of experts", move || {
+        let o = crate::families::gather_gemm::expert_options([64, 2], 4, [128, 256]);
+        let mut layer = MoeLayer::<f16>::new(context, o)?;
+        let choices = Dense::from_fn([64, 2], |i| ((i[0] + i[1]) % 4) as i32)?;
+        let choices = context.upload_dense(&choices)?;
+        let weights = context.upload_dense(&Dense::from_fn([64, 2], |_| 0.5)?)?;
+        let x = context.upload_dense(&ones(&[64, 128]))?;
+        let up = context.upload_dense(&ones(&[4, 128, 256]))?;
+        let down = context.upload_dense(&ones(&[4, 256, 128]))?;
+        finish(context, &[64, 128], |out, stream| {
+            layer.run(&x, (&choices, &weights), (&up, &down), out, stream)
+        })
+    });
+    add(&mut ways, "a convolution", move || {
+        let voxels: Vec<_> = (0..200).map(|i| [0, i % 7, i / 7 % 7, i / 49]).collect();
+        let geometry = ConvGeometry::new([3; 3], [1; 3], [1; 3])?;
+        let mut map = KernelMap::new(context, &voxels, &geometry)?;
+        // Elsewhere maps are built on the host alone.
+        if context.is_cuda() {
+            let builder = KernelMapBuilder::new(context, voxels.len(), &geometry)?;
+            let words = voxels.iter().flatten().copied().collect();
+            let places = context.upload_dense::<i32>(&Dense::new([200, 4], words)?)?;
             let stream = context.stream()?;
-            let ran = softmax.run(&a, &mut out, &stream);
+            let built = builder.rebuild(&mut map, &places, &stream);
             stream.synchronize()?;
-            ran?;
-            sparse_values(&out)
-        }),
-    ));
-    ways.push((
-        "attention",
-        Box::new(move || {
-            let mask = context.upload(matrix::<f16>("csr"))?;
-            let options = AttentionOptions {
-                heads: 2,
-                key_heads: None,
-                dim: 64,
-                scale: None,
-                causal: None,
-                lengths: None,
-            };
-            let attention = SparseAttention::<f16>::new(context, &[&mask], &options)?;
-            let q = context.upload_dense(&ones(&[2, 130, 64]))?;
-            let k = context.upload_dense(&ones(&[2, 96, 64]))?;
-            finish(context, &[2, 130, 64], |out, stream| {
-                attention.run([&q, &k, &k], out, None, stream)
-            })
-        }),
-    ));
+            built?;
+        }
+        let conv = SparseConv3d::<f16>::new(&Arc::new(map), [64, 64], &ConvOptions::default())?;
+        let x = context.upload_dense(&ones(&[200, 64]))?;
+        let weights = context.upload_dense(&ones(&[27, 64, 64]))?;
+        finish(context, &[200, 64], |out, stream| {
+            conv.run(&x, &weights, None, out, stream)
+        })
+    });
+    add(&mut ways, "a softmax", move || {
+        let a = context.upload(matrix::<f32>("csr"))?;
+        let mut out = context.upload(matrix::<f32>("csr"))?;
+        let softmax = SparseSoftmax::new(context, &a, Default::default())?;
+        let stream = context.stream()?;
+        let ran = softmax.run(&a, &mut out, &stream);
+        stream.synchronize()?;
+        ran?;
+        sparse_values(&out)
+    });
+    add(&mut ways, "attention", move || {
+        let mask = context.upload(matrix::<f16>("csr"))?;
+        let options = AttentionOptions {
+            heads: 2,
+            key_heads: None,
+            dim: 64,
+            scale: None,
+            causal: None,
+            lengths: None,
+        };
+        let attention = SparseAttention::<f16>::new(context, &[&mask], &options)?;
+        let q = context.upload_dense(&ones(&[2, 130, 64]))?;
+        let k = context.upload_dense(&ones(&[2, 96, 64]))?;
+        finish(context, &[2, 130, 64], |out, stream| {
+            attention.run([&q, &k, &k], out, None, stream)
+        })
+    });
     ways
 }
 
@@ -406,8 +361,8 @@ fn product(context: &Context) -> Result<Vec<f64>> {
 
 const CHILD: &str = "EINSPARSE_TEST_LOSES_THE_GPU";
 
-/// In a process of its own: a context that a wild address has ended says so at every call. A new one works, or says that the process has
-/// to be started anew; another process goes on.
+/// In a process of its own: a context that a wild address has ended says so at every call. A new one works, or says
+/// that the process has to be started anew; another process goes on.
 #[test]
 fn a_lost_gpu_says_so() {
     let Some(own) = gpu() else { return };
@@ -432,10 +387,8 @@ fn a_lost_gpu_says_so() {
         let context = Context::cuda(0).unwrap();
         wanted = product(&context).unwrap();
         let (a, b) = (matrix::<f32>("csr"), ones::<f32>(&[96, 64]));
-        let (a, b) = (
-            context.upload(a).unwrap(),
-            context.upload_dense(&b).unwrap(),
-        );
+        let a = context.upload(a).unwrap();
+        let b = context.upload_dense(&b).unwrap();
         let operands = [("A", (&a).into()), ("B", (&b).into())];
         let text = "C[m,n] = A[m,k] * B[k,n]";
         let plan = context

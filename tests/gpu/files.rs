@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::support::{Problem, assert_matrix, data, gpu, small};
+use crate::support::dense::upload;
+use crate::support::runs::plan_and_run;
+use crate::support::{Problem, assert_matrix, data, on_gpu, small};
 use einsparse::formats::{CsrPattern, generate, io};
 use einsparse::{Context, Operand, Options};
 
@@ -59,22 +61,15 @@ fn generated() -> Vec<(String, CsrPattern)> {
 }
 
 fn every_file(context: &Context) {
-    let stream = context.stream().unwrap();
     for (i, (name, pattern)) in patterns().into_iter().enumerate() {
         let problem = Problem::<f32>::integers(pattern, i as u64, 128);
         let format = ["csr", "groupcoo", "coo"][i % 3];
         let n = [N, 17, 128][i / 3 % 3];
-        let (a, b) = (
-            context.upload(problem.sparse(format)).unwrap(),
-            context.upload_dense(&problem.b(n)).unwrap(),
-        );
+        let a = context.upload(problem.sparse(format)).unwrap();
+        let [b] = upload(context, [&problem.b(n)]);
         let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
-        let plan = context
-            .plan("C[m,n] = A[m,k] * B[k,n]", &operands, &Options::default())
-            .unwrap();
-        let mut c = context.zeros(plan.out_shape()).unwrap();
-        plan.run(&operands, &mut c, &stream).unwrap();
-        stream.synchronize().unwrap();
+        let text = "C[m,n] = A[m,k] * B[k,n]";
+        let (plan, c) = plan_and_run(context, text, &operands, &Options::default());
         let found = c.to_storage().unwrap();
         assert_matrix(
             &(name, format, plan.variant()),
@@ -87,9 +82,7 @@ fn every_file(context: &Context) {
 
 #[test]
 fn real_matrices_on_the_gpu() {
-    if let Some(gpu) = gpu() {
-        every_file(&gpu);
-    }
+    on_gpu(&[every_file]);
 }
 
 #[test]

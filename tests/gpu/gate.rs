@@ -1,9 +1,8 @@
 //! Operands that do not fit their plan: an error with place and numbers, before any kernel sees them.
 
+use crate::support::{on_cpu, on_gpu};
 use einsparse::formats::Dense;
 use einsparse::{Context, Error, Operand, Options};
-
-use crate::support::gpu;
 
 type Named<'a> = (&'a str, Operand<'a, f32>);
 
@@ -172,18 +171,10 @@ fn runs(context: &Context) {
 
 #[test]
 fn operands_that_do_not_fit_are_refused_on_the_cpu() {
-    let cpu = Context::cpu();
-    lengths(&cpu);
-    contents(&cpu);
-    names(&cpu);
-    runs(&cpu);
+    on_cpu(&[lengths, contents, names, runs]);
 }
 
 #[test]
 fn operands_that_do_not_fit_are_refused() {
-    let Some(gpu) = gpu() else { return };
-    lengths(&gpu);
-    contents(&gpu);
-    names(&gpu);
-    runs(&gpu);
+    on_gpu(&[lengths, contents, names, runs]);
 }

@@ -1,10 +1,12 @@
 //! Plans that keep A in another form: right for every format of single entries, new values only when asked for.
 
+use crate::support::dense::{upload, wide};
+use crate::support::runs::{finish, output_of};
 use crate::support::{Rng, gpu};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, Format, bf16, f16, generate};
 use einsparse::registry::Scalar;
 use einsparse::{
-    Context, Error, KeptForm, Operand, Options, Precision, RawSpmm, SparseTensor, ValuesRule,
+    Context, Error, KeptForm, Operand, Options, Plan, Precision, RawSpmm, SparseTensor, ValuesRule,
 };
 
 const TEXT: &str = "C[m,n] = 2 * A[m,k] * B[k,n] + bias[m]";
@@ -46,17 +48,8 @@ fn product<T: Scalar>(a: &AnySparse<T>, b: &Dense<T>, bias: &Dense<T>) -> Vec<f6
     all.map(|(row, column)| at(row, column)).collect()
 }
 
-fn run<T: Scalar>(
-    gpu: &Context,
-    plan: &einsparse::Plan<T>,
-    operands: &[(&str, Operand<'_, T>)],
-) -> Vec<f64> {
-    let mut c = gpu.zeros(plan.out_shape()).unwrap();
-    let stream = gpu.stream().unwrap();
-    plan.run(operands, &mut c, &stream).unwrap();
-    stream.synchronize().unwrap();
-    let c = c.to_dense().unwrap();
-    c.values().iter().map(|v| v.to_f64()).collect()
+fn run<T: Scalar>(gpu: &Context, plan: &Plan<T>, operands: &[(&str, Operand<'_, T>)]) -> Vec<f64> {
+    wide(&output_of(gpu, plan, operands))
 }
 
 fn kept_dense<T: Scalar>(dtype: &str) {
@@ -71,10 +64,7 @@ fn kept_dense<T: Scalar>(dtype: &str) {
             let bias = Dense::from_fn([m], |at| T::from_f64((at[0] % 3) as f64));
             let (b, bias) = (b.unwrap(), bias.unwrap());
             let on_gpu = gpu.upload(a.clone()).unwrap();
-            let (db, dbias) = (
-                gpu.upload_dense(&b).unwrap(),
-                gpu.upload_dense(&bias).unwrap(),
-            );
+            let [db, dbias] = upload(&gpu, [&b, &bias]);
             let operands = [
                 ("A", Operand::from(&on_gpu)),
                 ("B", (&db).into()),
@@ -111,11 +101,7 @@ fn kept_as<T: Scalar>(gpu: &Context, variants: &[(&str, KeptForm)], precision: P
     let (m, k, n) = (200, 300, 24);
     let b = Dense::from_fn([k, n], |at| T::from_f64(((at[0] + at[1]) % 3) as f64)).unwrap();
     let bias = Dense::from_fn([m], |at| T::from_f64((at[0] % 4) as f64)).unwrap();
-    let (db, dbias) = (
-        gpu.upload_dense(&b).unwrap(),
-        gpu.upload_dense(&bias).unwrap(),
-    );
-    let stream = gpu.stream().unwrap();
+    let [db, dbias] = upload(gpu, [&b, &bias]);
     for format in ["csr", "coo", "ell", "groupcoo:4"] {
         let first = matrix::<T>((m, k, 0.09), format.parse().unwrap(), 3);
         let second = first.map_values(|v| T::from_f64(2.0 * v.to_f64()));
@@ -142,8 +128,7 @@ fn kept_as<T: Scalar>(gpu: &Context, variants: &[(&str, KeptForm)], precision: P
             ];
             let found = run(gpu, &plan, &operands);
             assert!(found == product(&first, &b, &bias), "{format} {variant}");
-            plan.refresh(&operands, &stream).unwrap();
-            stream.synchronize().unwrap();
+            finish(gpu, |stream| plan.refresh(&operands, stream));
             let found = run(gpu, &plan, &operands);
             assert!(found == product(&second, &b, &bias), "{format} {variant}");
         }
@@ -174,10 +159,7 @@ fn kept_values_are_new_when_asked_for() {
     let b = Dense::from_fn([k, n], |at| f16::from_f32((at[0] % 3) as f32)).unwrap();
     let bias = Dense::from_fn([m], |_| f16::ZERO).unwrap();
     let mut a = gpu.upload(first.clone()).unwrap();
-    let (db, dbias) = (
-        gpu.upload_dense(&b).unwrap(),
-        gpu.upload_dense(&bias).unwrap(),
-    );
+    let [db, dbias] = upload(&gpu, [&b, &bias]);
     fn with<'a>(
         a: &'a SparseTensor<f16>,
         b: &'a einsparse::Tensor<f16>,
@@ -269,7 +251,7 @@ fn kept_forms_are_for_those_who_ask() {
     let strict = context.plan(text, &operands, &strict).unwrap();
     assert!(strict.choice().candidates.iter().all(|c| c.kept.is_none()));
     // No kernel over one entry at a time is lost by it.
-    let names = |plan: &einsparse::Plan<f16>| {
+    let names = |plan: &Plan<f16>| {
         let plain = plan.choice().candidates.iter().filter(|c| c.kept.is_none());
         let mut names: Vec<_> = plain.map(|c| c.name).collect();
         names.sort_unstable();
@@ -290,11 +272,9 @@ fn what_no_stage_holds_gives_way_to_the_next() {
     let a = AnySparse::from(Csr::new(pattern, vec![f16::ONE; 128 * 128]).unwrap());
     let b = Dense::from_fn([k, n], |at| f16::from_f32(((at[0] + at[1]) % 3) as f32)).unwrap();
     let bias = Dense::from_fn([m], |at| f16::from_f32((at[0] % 4) as f32)).unwrap();
-    let (da, db, dbias) = (
-        gpu.upload(a.clone()).unwrap(),
-        gpu.upload_dense(&b).unwrap(),
-        gpu.upload_dense(&bias).unwrap(),
-    );
+    let da = gpu.upload(a.clone()).unwrap();
+    let db = gpu.upload_dense(&b).unwrap();
+    let dbias = gpu.upload_dense(&bias).unwrap();
     let operands = [
         ("A", Operand::from(&da)),
         ("B", (&db).into()),

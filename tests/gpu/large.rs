@@ -1,7 +1,7 @@
 //! B and C of more than 2^32 bytes: offsets are 64 bits wide in every walk.
 
 use crate::support::rows::{force, takes_any};
-use crate::support::{Rng, gpu, skipped, small};
+use crate::support::{Gpu, Rng, gpu, skipped, small};
 use einsparse::driver::{copy_dtoh_async, copy_htod_async, mem_get_info, memset_d8_async};
 use einsparse::formats::{AnySparse, Bsr, BsrPattern, Csr, CsrPattern, f16};
 use einsparse::registry::{Dtype, Row, Scalar, products};
@@ -109,13 +109,22 @@ pub fn room(bytes: u64) -> bool {
     free >= bytes
 }
 
-#[test]
-fn offsets_past_four_gigabytes() {
-    let Some(gpu) = gpu() else { return };
+/// The first GPU, current on this thread; none of them for small runs.
+pub fn gpu_for_large() -> Option<Gpu> {
+    let gpu = gpu()?;
     if small() {
-        return skipped("large operands", "EINSPARSE_TEST_SMALL=1");
+        skipped("large operands", "EINSPARSE_TEST_SMALL=1");
+        return None;
     }
     gpu.device().unwrap().context().set_current().unwrap();
+    Some(gpu)
+}
+
+#[test]
+fn offsets_past_four_gigabytes() {
+    let Some(gpu) = gpu_for_large() else {
+        return;
+    };
     // `staged` and `dense` bring all of B to every few hundred rows, which is not for such shapes: `wide`.
     for family in ["spmm", "block", "vectors", "wgmma"] {
         if !room(12 << 30) {
@@ -138,11 +147,9 @@ fn offsets_past_four_gigabytes() {
 
 #[test]
 fn batches_and_transposes_past_four_gigabytes() {
-    let Some(gpu) = gpu() else { return };
-    if small() {
-        return skipped("large operands", "EINSPARSE_TEST_SMALL=1");
-    }
-    gpu.device().unwrap().context().set_current().unwrap();
+    let Some(gpu) = gpu_for_large() else {
+        return;
+    };
     let cases = [
         ("batched_csr_f16_n128", BATCH),
         ("batched_permuted_f16_n256", TURNED),

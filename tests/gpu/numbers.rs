@@ -3,7 +3,8 @@
 
 use crate::support::bounds::Bound;
 use crate::support::rows::{force, formats, takes_any};
-use crate::support::{Rng, gpu, product, small, spread};
+use crate::support::runs::plan_and_run;
+use crate::support::{Rng, gpu, on_gpu, product, small, spread, stored};
 use einsparse::formats::{AnySparse, Csr, Dense, Element, bf16, f16};
 use einsparse::registry::{Dtype, Row, Scalar, WalkKind, products};
 use einsparse::{Context, Options};
@@ -56,13 +57,7 @@ impl<T: Scalar> Random<T> {
         let a = context.upload(a).unwrap();
         let b = context.upload_dense(&self.b).unwrap();
         let operands = [("A", (&a).into()), ("B", (&b).into())];
-        let plan = context
-            .plan("C[m,n] = A[m,k] * B[k,n]", &operands, options)
-            .unwrap();
-        let mut c = context.zeros(plan.out_shape()).unwrap();
-        let stream = context.stream().unwrap();
-        plan.run(&operands, &mut c, &stream).unwrap();
-        stream.synchronize().unwrap();
+        let (_, c) = plan_and_run(context, "C[m,n] = A[m,k] * B[k,n]", &operands, options);
         c.to_dense().unwrap().into_values()
     }
 }
@@ -84,9 +79,7 @@ fn rows_within_the_bound<T: Scalar>(context: &Context, dtype: Dtype) {
         let (lens, cols) = lens(row);
         let random = Random::<T>::new(&lens, cols, 64, 3);
         for format in formats(row) {
-            let a = AnySparse::from(random.a.clone())
-                .convert(format.parse().unwrap())
-                .unwrap();
+            let a = stored(random.a.clone(), &format);
             let c = random.run(context, a, &force(row));
             if let Some(fault) = random.fault(Bound::of(dtype), &c) {
                 panic!("{} on {format}: {fault}", row.name);
@@ -105,9 +98,7 @@ fn every_dtype(context: &Context) {
 
 #[test]
 fn random_values_stay_within_the_bound_on_the_gpu() {
-    if let Some(gpu) = gpu() {
-        every_dtype(&gpu);
-    }
+    on_gpu(&[every_dtype]);
 }
 
 #[test]
@@ -164,7 +155,7 @@ fn tf32_rounds_to_ten_bits_and_only_when_asked() {
             truth: Vec::new(),
             magnitude: Vec::new(),
         };
-        let a = AnySparse::from(a).convert(format.parse().unwrap()).unwrap();
+        let a = stored(a, &format);
         random.run(&gpu, a, &force(row))
     };
     let unit = f32::powi(2.0, -10);

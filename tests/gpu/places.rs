@@ -1,7 +1,9 @@
 //! What a run refuses before anything is launched: streams and tensors of another place, raw operands that cannot be
 //! right, kernels that are not in the table. And a factor that is no number.
 
+use crate::support::dense::upload;
 use crate::support::gpu;
+use crate::support::rows::named;
 use einsparse::formats::{Csr, CsrPattern, Dense};
 use einsparse::registry::{WalkKind, products};
 use einsparse::{Context, Error, Operand, Options, RawSpmm, Stream};
@@ -27,10 +29,7 @@ fn another_place_is_refused() {
     let cpu = Context::cpu();
     let (b, bias) = (Dense::zeros([4, 32]).unwrap(), Dense::zeros([32]).unwrap());
     let a = gpu.upload(matrix()).unwrap();
-    let (on_gpu, bias) = (
-        gpu.upload_dense(&b).unwrap(),
-        gpu.upload_dense(&bias).unwrap(),
-    );
+    let [on_gpu, bias] = upload(&gpu, [&b, &bias]);
     let on_cpu = cpu.upload_dense(&b).unwrap();
     let with = |b| -> [(&str, Operand<'_, f32>); 4] {
         [
@@ -79,17 +78,15 @@ fn another_place_is_refused() {
     );
 }
 
-/// A row without entries has no product, so an infinite factor leaves it alone, on every row of the table as on the CPU.
+/// A row without entries has no product, so an infinite factor leaves it alone, on every row of the table as on the
+/// CPU.
 #[test]
 fn an_infinite_factor_meets_only_entries() {
     let Some(gpu) = gpu() else { return };
     let b = Dense::from_fn([4, 32], |i| i[1] as f32 + 1.0).unwrap();
     let bias = Dense::from_fn([32], |i| i[0] as f32).unwrap();
     let a = gpu.upload(matrix()).unwrap();
-    let (b, bias) = (
-        gpu.upload_dense(&b).unwrap(),
-        gpu.upload_dense(&bias).unwrap(),
-    );
+    let [b, bias] = upload(&gpu, [&b, &bias]);
     let operands: [(&str, Operand<'_, f32>); 4] = [
         ("A", (&a).into()),
         ("B", (&b).into()),
@@ -98,10 +95,7 @@ fn an_infinite_factor_meets_only_entries() {
     ];
     let rows = products().filter(|r| r.walk == WalkKind::Csr && r.dtype.name() == "f32");
     for row in rows {
-        let options = Options {
-            variant: Some(row.name.into()),
-            ..Options::default()
-        };
+        let options = named(row.name);
         let plan = gpu.plan(TEXT, &operands, &options).unwrap();
         let (mut c, stream) = (gpu.zeros(&[3, 32]).unwrap(), gpu.stream().unwrap());
         plan.run(&operands, &mut c, &stream).unwrap();
@@ -116,10 +110,7 @@ fn an_infinite_factor_meets_only_entries() {
 
 #[test]
 fn a_kernel_that_does_not_exist_is_named() {
-    let options = Options {
-        variant: Some("spmm_of_dreams".into()),
-        ..Options::default()
-    };
+    let options = named("spmm_of_dreams");
     let (a, b) = (matrix(), Dense::<f32>::zeros([4, 2]).unwrap());
     let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
     let error = Context::cpu()

@@ -56,14 +56,13 @@ fn same_bits<T: Scalar>(context: &Context, row: &'static Row) {
         .convert(formats(row)[0].parse().unwrap())
         .unwrap();
     let b = Dense::new([pattern.cols(), N], rng.units::<T>(pattern.cols() * N)).unwrap();
-    let (a, b) = (
-        context.upload(a).unwrap(),
-        context.upload_dense(&b).unwrap(),
-    );
+    let a = context.upload(a).unwrap();
+    let b = context.upload_dense(&b).unwrap();
     let operands: [(&str, Operand<'_, T>); 2] = [("A", (&a).into()), ("B", (&b).into())];
     let plan = context.plan(TEXT, &operands, &force(row)).unwrap();
     if context.is_cuda() {
-        // Strips of 128 rows and each of their column tiles count in the `wgmma` family; `vectors` and `staged` cut none.
+        // Strips of 128 rows and each of their column tiles count in the `wgmma` family; `vectors` and `staged` cut
+        // none.
         let right = match row.module {
             "wgmma" => rows_cut(&plan) > Some(0),
             "vectors" | "staged" => rows_cut(&plan) == Some(0),
@@ -120,10 +119,8 @@ fn a_plan_outlives_its_streams() {
         .find(|row| row.dtype == Dtype::F32 && row.walk == WalkKind::Csr)
         .unwrap();
     let problem = Problem::<f32>::integers(cut_rows(row), 4, N);
-    let (a, b) = (
-        gpu.upload(problem.sparse("csr")).unwrap(),
-        gpu.upload_dense(&problem.b(N)).unwrap(),
-    );
+    let a = gpu.upload(problem.sparse("csr")).unwrap();
+    let b = gpu.upload_dense(&problem.b(N)).unwrap();
     let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
     let plan = gpu.plan(TEXT, &operands, &force(row)).unwrap();
     for _ in 0..4 {
@@ -250,15 +247,11 @@ fn between_bands<T: Scalar>(context: &Context, row: &'static Row) {
         let host = problem.sparse(&name);
         let (columns, values) = banded_sparse(context, &host);
         let (b, bias) = (problem.b(N), problem.bias_columns(N));
-        let (b_raw, bias_raw) = (
-            banded(context, b.values(), nan, 0),
-            banded(context, bias.values(), nan, 0),
-        );
+        let b_raw = banded(context, b.values(), nan, 0);
+        let bias_raw = banded(context, bias.values(), nan, 0);
         let c = banded(context, &vec![nan; problem.m() * N], T::from_f64(GUARD), 0);
-        let (a, b) = (
-            context.upload(host).unwrap(),
-            context.upload_dense(&b).unwrap(),
-        );
+        let a = context.upload(host).unwrap();
+        let b = context.upload_dense(&b).unwrap();
         let bias = context.upload_dense(&bias).unwrap();
         let operands: [(&str, Operand<'_, T>); 3] = [
             ("A", (&a).into()),
@@ -319,10 +312,8 @@ fn misaligned_addresses_are_refused_or_planned_for() {
         let row = products().find(vector).unwrap();
         let problem = Problem::<f32>::integers(cut_rows(row), 6, N);
         let format = formats(row).swap_remove(0);
-        let (a, b) = (
-            gpu.upload(problem.sparse(&format)).unwrap(),
-            gpu.upload_dense(&problem.b(N)).unwrap(),
-        );
+        let a = gpu.upload(problem.sparse(&format)).unwrap();
+        let b = gpu.upload_dense(&problem.b(N)).unwrap();
         let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
         let (columns, values) = banded_sparse(&gpu, &problem.sparse(&format));
         let b_off = banded(&gpu, problem.b(N).values(), f32::NAN, 1);

@@ -1,9 +1,10 @@
-//! B and C of more than 2^31 elements in rows of millions of bytes, for kernels that bring all rows of B to a few rows of A.
-//! Operands are filled on the device, and C is looked at by pieces: its ends, and where offsets of 31 and 32 bits end.
+//! B and C of more than 2^31 elements in rows of millions of bytes, for kernels that bring all rows of B to a few rows
+//! of A. Operands are filled on the device, and C is looked at by pieces: its ends, and where offsets of 31 and 32 bits
+//! end.
 
-use super::large::room;
+use super::large::{gpu_for_large, room};
 use crate::support::rows::force;
-use crate::support::{Rng, gpu, skipped, small};
+use crate::support::{Rng, gpu};
 use einsparse::driver::{copy_dtoh_async, copy_htod_async, memset_d8_async};
 use einsparse::formats::{Csr, CsrPattern, Dense, f16};
 use einsparse::registry::{Dtype, Row, Scalar, WalkKind, products};
@@ -151,11 +152,9 @@ impl Case {
 
 #[test]
 fn staged_rows_past_four_gigabytes() {
-    let Some(gpu) = gpu() else { return };
-    if small() {
-        return skipped("large operands", "EINSPARSE_TEST_SMALL=1");
-    }
-    gpu.device().unwrap().context().set_current().unwrap();
+    let Some(gpu) = gpu_for_large() else {
+        return;
+    };
     // A ring that goes round more than twice, and a B that shared memory holds all rows of: columns of C are many then.
     for (rows, columns) in [(4100, 524_832), (1152, 1_864_192)] {
         let case = Case::new(rows, columns);
@@ -177,11 +176,9 @@ fn staged_rows_past_four_gigabytes() {
 
 #[test]
 fn dense_rows_past_four_gigabytes() {
-    let Some(gpu) = gpu() else { return };
-    if small() {
-        return skipped("large operands", "EINSPARSE_TEST_SMALL=1");
-    }
-    gpu.device().unwrap().context().set_current().unwrap();
+    let Some(gpu) = gpu_for_large() else {
+        return;
+    };
     fn every<T: Scalar>(gpu: &Context, dtype: Dtype) {
         let case = Case::new(4104, 524_864);
         if !room(20 << 30) {

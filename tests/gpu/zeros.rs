@@ -1,7 +1,8 @@
 //! Implicit zeros and padding are never multiplied: NaN and Inf planted where no entry looks, and where one does.
 
 use crate::support::rows::{force, formats, takes_any};
-use crate::support::{GUARD, Problem, fill_blocks, gpu, spread};
+use crate::support::runs::finish;
+use crate::support::{GUARD, Problem, fill_blocks, on_gpu, spread};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, PAD, bf16, f16};
 use einsparse::kernels::abi::HALF;
 use einsparse::kernels::families::WINDOW;
@@ -54,9 +55,7 @@ fn run<T: Scalar>(
     let mut c = context
         .upload_strided(&start, N, T::from_f64(GUARD))
         .unwrap();
-    let stream = context.stream().unwrap();
-    plan.run(&operands, &mut c, &stream).unwrap();
-    stream.synchronize().unwrap();
+    finish(context, |stream| plan.run(&operands, &mut c, stream));
     c.to_dense().unwrap().into_values()
 }
 
@@ -80,8 +79,8 @@ fn nan_in_padding<T: Scalar>(a: &AnySparse<T>) -> Vec<T> {
     values
 }
 
-/// Rows that multiply this row of B: those that own an entry in its block column; in the families `wgmma` and `vectors` also their
-/// neighbours among the 64 (8) rows of C that are computed together.
+/// Rows that multiply this row of B: those that own an entry in its block column; in the families `wgmma` and `vectors`
+/// also their neighbours among the 64 (8) rows of C that are computed together.
 fn owners<T: Scalar>(a: &Csr<T>, row: &Row, column: usize) -> Vec<bool> {
     let block = row.block.1 as usize;
     let together = match row.module {
@@ -161,9 +160,7 @@ fn every_row(context: &Context) {
 
 #[test]
 fn nan_and_inf_stay_where_they_belong_on_the_gpu() {
-    if let Some(gpu) = gpu() {
-        every_row(&gpu);
-    }
+    on_gpu(&[every_row]);
 }
 
 #[test]

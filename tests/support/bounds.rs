@@ -43,8 +43,8 @@ impl Bound {
     }
 }
 
-/// Six runs give the same bits, and each element is within rounding of the exact sum: of `exact`, whose terms' sizes add up
-/// to `size`.
+/// Six runs give the same bits, and each element is within rounding of the exact sum: of `exact`, whose terms' sizes
+/// add up to `size`.
 pub fn alike_and_within<T: Scalar>(
     name: &str,
     roundoff: f64,
@@ -61,4 +61,13 @@ pub fn alike_and_within<T: Scalar>(
         let bytes = |c: &[T]| bytemuck::cast_slice::<T, u8>(c).to_vec();
         assert!(bytes(&run()) == bytes(&first), "{name}");
     }
+}
+
+/// A gradient is the slope that a loss was found to have, by differences of 1e-5.
+pub fn near_slope(what: &str, found: f64, slope: f64) {
+    let error = (slope - found).abs();
+    assert!(
+        error < 1e-5 * (1.0 + slope.abs()),
+        "{what} = {found}, not {slope}"
+    );
 }

@@ -1,10 +1,16 @@
-//! Rows of the table by themselves: which patterns and formats they take, options that force one, what a plan says of it.
+//! Rows of the table by themselves: which patterns and formats they take, options that force one, what a plan says of
+//! it.
 
+use super::bounds::alike_and_within;
+use super::dense::upload;
+use super::runs::plan_and_run;
+use super::{Expression, GUARD, Problem, Rng, assert_matrix, product, stored};
+use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense};
 use einsparse::registry::{Dtype, Row, Scalar, WalkKind};
-use einsparse::{Options, Plan, Precision};
+use einsparse::{Context, Operand, Options, Plan, Precision, Tensor};
 
-/// Rows that take any pattern, once it is in their format. 2:4 wants its own patterns, bitmaps deeper and fuller ones, other
-/// orders of axes their own expressions; a dense A has none.
+/// Rows that take any pattern, once it is in their format. 2:4 wants its own patterns, bitmaps deeper and fuller ones,
+/// other orders of axes their own expressions; a dense A has none.
 pub fn takes_any(row: &Row) -> bool {
     let own = [
         WalkKind::Nm,
@@ -69,6 +75,14 @@ pub fn force(row: &Row) -> Options {
     }
 }
 
+/// Options that name a kernel.
+pub fn named(variant: &str) -> Options {
+    Options {
+        variant: Some(variant.into()),
+        ..Options::default()
+    }
+}
+
 /// Rows that a plan cuts into pieces, as it says itself; `None` on the CPU.
 pub fn rows_cut<T: Scalar>(plan: &Plan<T>) -> Option<u32> {
     plan.to_string()
@@ -78,4 +92,76 @@ pub fn rows_cut<T: Scalar>(plan: &Plan<T>) -> Option<u32> {
         .next()?
         .parse()
         .ok()
+}
+
+/// One expression of a problem by this row alone, exact: over operands as they lie, into rows of C that start `leading`
+/// elements apart.
+pub fn exact_by_row<T: Scalar>(
+    context: &Context,
+    row: &Row,
+    (problem, x): (&Problem<T>, &Expression),
+    (a, b): (Operand<'_, T>, &Tensor<T>),
+    leading: usize,
+) {
+    let n = b.shape()[1];
+    let what = (row.name, problem.m(), problem.k(), n, x.text(), leading);
+    let biases = upload(context, [&problem.bias_rows, &problem.bias_columns(n)]);
+    let mut operands = vec![("A", a), ("B", b.into())];
+    x.operands(&mut operands, biases.each_ref());
+    let (start, guard) = (problem.start(x, n), T::from_f64(GUARD));
+    let mut c = context.upload_strided(&start, leading, guard).unwrap();
+    let mut planned = operands.clone();
+    planned.push(("C", (&c).into()));
+    let plan = context
+        .plan(&x.text(), &planned, &force(row))
+        .unwrap_or_else(|e| panic!("{what:?}: {e}"));
+    if context.is_cuda() {
+        assert_eq!(plan.variant(), row.name, "{what:?}");
+    }
+    let stream = context.stream().unwrap();
+    plan.run(&operands, &mut c, &stream)
+        .and_then(|()| stream.synchronize())
+        .unwrap_or_else(|e| panic!("{what:?}: {e}"));
+    let found = c.to_storage().unwrap();
+    assert_matrix(&what, &found, (problem.m(), n, leading), |r, j| {
+        problem.expected(x, r, j)
+    });
+}
+
+/// `C = A * B` by this row alone.
+pub fn product_by_row<T: Scalar>(
+    context: &Context,
+    row: &Row,
+    a: &AnySparse<T>,
+    b: &Dense<T>,
+) -> Vec<T> {
+    let a = context.upload(a.clone()).unwrap();
+    let [b] = upload(context, [b]);
+    let operands: [(&str, Operand<'_, T>); 2] = [("A", (&a).into()), ("B", (&b).into())];
+    let text = "C[m,n] = A[m,k] * B[k,n]";
+    let (_, c) = plan_and_run(context, text, &operands, &force(row));
+    c.to_storage().unwrap()
+}
+
+/// Random values at the places of a pattern times `n` columns, by each of these rows over its format: within rounding
+/// of the exact sum, and the same bits in every run.
+pub fn rows_repeat<T: Scalar>(
+    context: &Context,
+    rows: &[(&Row, &str)],
+    (pattern, mut rng): (CsrPattern, Rng),
+    n: usize,
+    roundoff: f64,
+) {
+    let (entries, k) = (pattern.columns().len(), pattern.cols());
+    let a = Csr::new(pattern, rng.units::<T>(entries)).unwrap();
+    let b = Dense::new([k, n], rng.units::<T>(k * n)).unwrap();
+    let exact = product(&a, b.values(), n, |x| x);
+    let size = product(&a, b.values(), n, f64::abs);
+    let csr = AnySparse::from(a);
+    for (row, format) in rows {
+        let a = stored(csr.clone(), format);
+        alike_and_within(row.name, roundoff, [&exact, &size], || {
+            product_by_row(context, row, &a, &b)
+        });
+    }
 }

@@ -1,11 +1,12 @@
 //! Expressions with sums of indices: cases, and their results by plain loops in f64 that know nothing of index arrays.
 
+use crate::support::runs::finish;
 use std::collections::BTreeMap;
 
 use super::Rng;
 use einsparse::einsum::{Access, Activation, Einsum, IndexExpr, Scalar as Factor};
 use einsparse::formats::Dense;
-use einsparse::{Context, Operand, Options, Plan, Scalar};
+use einsparse::{Context, Operand, Options, Plan, Scalar, SparseTensor};
 
 /// The expression, its operands with their shapes, the shape of the output.
 pub type Windowed = (
@@ -14,8 +15,8 @@ pub type Windowed = (
     &'static [usize],
 );
 
-/// One dimension and two, strides, dilations, orders of axes, epilogues, and what has no elements. Shapes of the outputs by hand:
-/// `(e - 1 - d * (i - 1)) / s + 1`.
+/// One dimension and two, strides, dilations, orders of axes, epilogues, and what has no elements. Shapes of the
+/// outputs by hand: `(e - 1 - d * (i - 1)) / s + 1`.
 pub const WINDOWS: &[Windowed] = &[
     ("C[x] = A[x+i] * B[i]", &[("A", &[9]), ("B", &[3])], &[7]),
     ("C[x] = A[2*x+i] * B[i]", &[("A", &[10]), ("B", &[3])], &[4]),
@@ -172,9 +173,7 @@ pub fn windows_agree<T: Scalar>(context: &Context, look: impl Fn(&str, &Plan<T>)
         assert_eq!(plan.einsum().to_string(), text);
         let poison = Dense::from_fn(wanted.to_vec(), |_| T::from_f64(f64::NAN)).unwrap();
         let mut out = context.upload_dense(&poison).unwrap();
-        let stream = context.stream().unwrap();
-        plan.run(&operands, &mut out, &stream).unwrap();
-        stream.synchronize().unwrap();
+        finish(context, |stream| plan.run(&operands, &mut out, stream));
         let found = out.to_dense().unwrap().map(T::to_f64);
         let loops = by_loops(text, &dense);
         assert_eq!(
@@ -184,5 +183,20 @@ pub fn windows_agree<T: Scalar>(context: &Context, look: impl Fn(&str, &Plan<T>)
             T::DTYPE.name()
         );
         look(text, &plan);
+    }
+}
+
+/// Where `stored` holds something, a run left what `full` has there, and nothing elsewhere.
+pub fn full_where_stored(
+    what: &str,
+    found: &SparseTensor<f64>,
+    stored: &Dense<f64>,
+    full: &Dense<f64>,
+) {
+    let found = found.to_host().unwrap().to_dense().unwrap();
+    for (at, wanted) in full.values().iter().enumerate() {
+        let stored = stored.values()[at] != 0.0;
+        let wanted = if stored { *wanted } else { 0.0 };
+        assert_eq!(found.values()[at], wanted, "{what}, {at}");
     }
 }

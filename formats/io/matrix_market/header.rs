@@ -3,7 +3,7 @@
 use super::super::{
     Fault,
     bytes::{Lines, words},
-    quote,
+    fits_index, quote, whole_number,
 };
 use std::fmt;
 
@@ -217,12 +217,7 @@ fn read_size(line: &[u8], layout: Layout, symmetry: Symmetry) -> Result<[usize; 
                 "{entries} entries are more entries than {rows} x {cols} can hold"
             ));
         }
-        if entries > u32::MAX as u64 {
-            return Err(format!(
-                "entry count {entries} is over the index type, {} at most",
-                u32::MAX
-            ));
-        }
+        fits_index("entry", entries)?;
         return Ok([rows as usize, cols as usize, entries as usize]);
     }
     let values = match symmetry {
@@ -239,25 +234,9 @@ fn read_size(line: &[u8], layout: Layout, symmetry: Symmetry) -> Result<[usize; 
 
 /// A count; rows and columns must fit the index type.
 fn read_count(word: &[u8], name: &str) -> Result<u64, String> {
-    let digits = word.strip_prefix(b"-").unwrap_or(word);
-    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-        return Err(format!("{name} count is not an integer: {}", quote(word)));
-    }
-    if digits.len() < word.len() {
-        return Err(format!("{name} count is negative: {}", quote(word)));
-    }
-    let count = digits.iter().try_fold(0_u64, |count, digit| {
-        count
-            .checked_mul(10)?
-            .checked_add(u64::from(digit - b'0'))
-            .filter(|count| *count <= i64::MAX as u64)
-    });
-    let count = count.ok_or_else(|| format!("{name} count out of range: {}", quote(word)))?;
-    if name != "entry" && count > u64::from(u32::MAX) {
-        return Err(format!(
-            "{name} count {count} is over the index type, {} at most",
-            u32::MAX
-        ));
+    let count = whole_number(word, &format!("{name} count"), i64::MAX as u64)?;
+    if name != "entry" {
+        fits_index(name, count)?;
     }
     Ok(count)
 }

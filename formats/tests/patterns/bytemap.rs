@@ -1,51 +1,26 @@
-//! Byte maps: what is stored where, invariants and their errors, conversions over several tiles and panels, how many bits.
+//! Byte maps: what is stored where, invariants and their errors, conversions over several tiles and panels, how many
+//! bits.
 
-use einsparse_formats::{
-    AnySparse, Bytemap, BytemapPattern, Csr, CsrPattern, Format, FormatError, PAD, Pattern,
-    convert, f16, generate, stats,
-};
+use einsparse_formats::{AnySparse, BytemapPattern, Csr, CsrPattern, FormatError, PAD, convert};
 
-fn matrix(rows: usize, cols: usize, density: f64) -> Csr<f32> {
-    let pattern = generate::uniform(rows, cols, density, 7).unwrap();
-    let values = (1..=pattern.columns().len()).map(|v| v as f32).collect();
-    Csr::new(pattern, values).unwrap()
-}
+use super::invariants::{index, length};
+use super::tiles;
 
 #[test]
 fn conversions_over_tiles_and_panels() {
-    for (rows, cols, density) in [
-        (0, 5, 1.0),
-        (5, 0, 1.0),
-        (1, 1, 1.0),
-        (64, 128, 1.0),
-        (65, 127, 0.5),
-        (300, 200, 0.3),
-        (700, 130, 0.05),
-        (513, 257, 0.0),
-    ] {
-        let csr = matrix(rows, cols, density);
+    for csr in tiles::matrices([64, 128]) {
         let bytemap = convert::csr_to_bytemap(&csr).unwrap();
         let p = bytemap.pattern();
         let (words, starts) = (p.words().to_vec(), p.starts().to_vec());
-        assert_eq!(
-            &BytemapPattern::new(rows, cols, words, starts).unwrap(),
-            &**p
-        );
-        assert_eq!(p.nnz(), csr.nnz());
+        let new = BytemapPattern::new(p.rows(), p.cols(), words, starts);
+        assert_eq!(&new.unwrap(), &**p);
         assert_eq!(convert::bytemap_to_csr(&bytemap).unwrap(), csr);
-        let any = AnySparse::from(bytemap);
-        assert_eq!(any.entries(), AnySparse::from(csr.clone()).entries());
-        let counted = stats::slots(csr.pattern(), Format::Bytemap).unwrap();
-        let index: usize = any.arrays().iter().map(|array| array.data.len()).sum();
-        assert_eq!(
-            (counted.index, counted.values),
-            (index as u128, any.slots() as u128)
-        );
-        assert_eq!(counted.values - counted.padding, csr.nnz() as u128);
+        tiles::holds(&AnySparse::from(bytemap), &csr);
     }
 }
 
-/// One bank by hand: bank 0 owns columns 0 and 1 of row 0, columns 8 and 9 of row 1, and of the other half columns 64 and 65.
+/// One bank by hand: bank 0 owns columns 0 and 1 of row 0, columns 8 and 9 of row 1, and of the other half columns 64
+/// and 65.
 #[test]
 fn banks_hold_chunks_of_four() {
     let offsets = vec![0, 4, 6];
@@ -72,8 +47,7 @@ fn banks_hold_chunks_of_four() {
 
 #[test]
 fn stored_zeros_are_entries() {
-    let pattern = CsrPattern::new(1, 3, vec![0, 2], vec![0, 2]).unwrap();
-    let csr = Csr::new(pattern, vec![0.0f32, 1.0]).unwrap();
+    let csr = tiles::stored_zero();
     let bytemap = convert::csr_to_bytemap(&csr).unwrap();
     assert_eq!(bytemap.nnz(), 2);
     assert_eq!(convert::bytemap_to_csr(&bytemap).unwrap(), csr);
@@ -81,52 +55,37 @@ fn stored_zeros_are_entries() {
 
 #[test]
 fn what_is_wrong_is_named() {
-    let bytemap = convert::csr_to_bytemap(&matrix(70, 40, 0.4)).unwrap();
+    let bytemap = convert::csr_to_bytemap(&tiles::matrix(70, 40, 0.4)).unwrap();
     let p = bytemap.pattern();
     let new = |change: &dyn Fn(&mut Vec<u32>, &mut Vec<u32>)| {
         let (mut words, mut starts) = (p.words().to_vec(), p.starts().to_vec());
         change(&mut words, &mut starts);
         BytemapPattern::new(70, 40, words, starts).map(|_| ())
     };
-    let invalid = |array, position, value: u32, bound: u64| {
-        Err(FormatError::InvalidIndex {
-            array,
-            position,
-            value: value.into(),
-            bound,
-        })
-    };
     assert_eq!(new(&|_, _| ()), Ok(()));
-    let length = |array, found, expected| FormatError::Length {
-        array,
-        found,
-        expected,
-    };
     let all = p.words().len();
     assert_eq!(new(&|w, _| w.truncate(5)), Err(length("words", 5, all)));
     assert_eq!(new(&|_, s| s.push(9)), Err(length("starts", 4, 3)));
-    assert_eq!(new(&|_, s| s[0] = 1), invalid("starts", 0, 1, 1));
+    assert_eq!(new(&|_, s| s[0] = 1), Err(index("starts", 0, 1, 1)));
     let (middle, end) = (p.starts()[1], p.starts()[2]);
     assert_eq!(
         new(&|_, s| s[1] += 1),
-        invalid("starts", 1, middle + 1, u64::from(middle) + 1)
+        Err(index("starts", 1, middle + 1, u64::from(middle) + 1))
     );
     assert_eq!(
         new(&|w, s| {
             s[2] += 1;
             w.extend([0; 4]);
         }),
-        invalid("starts", 2, end + 1, u64::from(end) + 1)
+        Err(index("starts", 2, end + 1, u64::from(end) + 1))
     );
-    // The first chunk of all is bank 0's. Its first place repeated in the middle of the list, or put past the last column (line 64
-    // is row 0, column 64).
+    // The first chunk of all is bank 0's. Its first place repeated in the middle of the list, or put past the last
+    // column (line 64 is row 0, column 64).
     let first = p.words()[16];
     let twice = first & !0xff00 | (first & 0xff) << 8;
     let refused = |found: Result<(), FormatError>, position: usize, word: u32| {
-        let (text, wanted) = (
-            found.unwrap_err().to_string(),
-            format!("words[{position}] = {word:#010x},"),
-        );
+        let text = found.unwrap_err().to_string();
+        let wanted = format!("words[{position}] = {word:#010x},");
         assert!(text.contains(&wanted), "{text}");
     };
     refused(new(&|w, _| w[16] = twice), 16, twice);
@@ -145,13 +104,6 @@ fn what_is_wrong_is_named() {
 #[test]
 fn a_bytemap_is_small() {
     for density in [0.1, 0.08, 0.05, 0.02] {
-        let csr = matrix(1024, 2048, density);
-        let values = csr.values().iter().map(|&v| f16::from_f32(v)).collect();
-        let csr = Csr::new(csr.pattern().clone(), values).unwrap();
-        let bytemap: Bytemap<f16> = convert::csr_to_bytemap(&csr).unwrap();
-        let index: usize = bytemap.arrays().iter().map(|a| a.data.len() * 4).sum();
-        let bits = 8 * (index + 2 * (bytemap.slots() - csr.nnz()));
-        let each = bits as f64 / (1024.0 * 2048.0);
-        assert!(each <= 1.1, "{each} at {density}");
+        tiles::is_small(density, |csr| convert::csr_to_bytemap(csr).unwrap().into());
     }
 }

@@ -7,7 +7,7 @@ use einsparse_formats::{
 
 const X: u32 = PAD;
 
-fn index(array: &'static str, position: usize, value: u32, bound: u64) -> FormatError {
+pub(super) fn index(array: &'static str, position: usize, value: u32, bound: u64) -> FormatError {
     FormatError::InvalidIndex {
         array,
         position,
@@ -25,7 +25,7 @@ fn order(array: &'static str, position: usize, previous: u64, value: u64) -> For
     }
 }
 
-fn length(array: &'static str, found: usize, expected: usize) -> FormatError {
+pub(super) fn length(array: &'static str, found: usize, expected: usize) -> FormatError {
     FormatError::Length {
         array,
         found,

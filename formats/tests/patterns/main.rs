@@ -13,4 +13,5 @@ mod round_trips;
 mod sliced_ell;
 mod speed;
 mod statistics;
+mod tiles;
 mod vectors;

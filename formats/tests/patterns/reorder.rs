@@ -46,10 +46,8 @@ fn shuffled_rows_are_found_again() {
         let mixed = shuffled(1024, 1).pattern_rows(&blocks).unwrap();
         let order = reorder_rows(&mixed, (32, 32), &Options::default()).unwrap();
         let sorted = order.pattern_rows(&mixed).unwrap();
-        let (was, is) = (
-            fill(&mixed, (32, 32)).fill(),
-            fill(&sorted, (32, 32)).fill(),
-        );
+        let was = fill(&mixed, (32, 32)).fill();
+        let is = fill(&sorted, (32, 32)).fill();
         assert!(was < before && is > after, "{share}: {was} to {is}");
     }
 }
@@ -59,10 +57,8 @@ fn shuffled_columns_are_found_again() {
     let mixed = shuffled(1024, 2).pattern_columns(&blocks(1.0)).unwrap();
     let order = reorder_columns(&mixed, (32, 32), &Options::default()).unwrap();
     let sorted = order.pattern_columns(&mixed).unwrap();
-    let (was, is) = (
-        fill(&mixed, (32, 32)).fill(),
-        fill(&sorted, (32, 32)).fill(),
-    );
+    let was = fill(&mixed, (32, 32)).fill();
+    let is = fill(&sorted, (32, 32)).fill();
     assert!(was < 0.13 && is > 0.9, "{was} to {is}");
 }
 
@@ -74,10 +70,8 @@ fn rows_and_columns_shuffled_together_are_found_again() {
         let (rows, columns) = reorder_both(&mixed, (32, 32), &Options::default()).unwrap();
         let sorted = rows.pattern_rows(&mixed).unwrap();
         let sorted = columns.pattern_columns(&sorted).unwrap();
-        let (was, is) = (
-            fill(&mixed, (32, 32)).fill(),
-            fill(&sorted, (32, 32)).fill(),
-        );
+        let was = fill(&mixed, (32, 32)).fill();
+        let is = fill(&sorted, (32, 32)).fill();
         assert!(was < 0.13 && is > after, "{share}: {was} to {is}");
     }
 }

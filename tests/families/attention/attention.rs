@@ -1,6 +1,6 @@
-//! Attention at the entries of a mask against a reference in f64: queries and keys around the tiles, queries without keys,
-//! masks by entries and by blocks, shared and of their own, hidden keys, queries cut along their keys, NaN and Inf. The CPU
-//! runs the same suite.
+//! Attention at the entries of a mask against a reference in f64: queries and keys around the tiles, queries without
+//! keys, masks by entries and by blocks, shared and of their own, hidden keys, queries cut along their keys, NaN and
+//! Inf. The CPU runs the same suite.
 
 mod case;
 mod gradient;
@@ -166,7 +166,8 @@ fn the_largest_score_may_be_anywhere() {
     everywhere!(growing);
 }
 
-/// A NaN or Inf in K or Q reaches its entries only; one in V at most the same 64 queries; queries without keys stay zero.
+/// A NaN or Inf in K or Q reaches its entries only; one in V at most the same 64 queries; queries without keys stay
+/// zero.
 fn planted<T: Scalar>(context: &Context) {
     let (m, n, dim) = (256, 512, 64);
     // Row r sees keys 2 r and 2 r + 1; every eighth none.
@@ -308,10 +309,8 @@ fn what_does_not_fit_is_refused() {
         assert!(found.contains(wanted), "{found}");
     }
     let attention = SparseAttention::new(&cpu, &[&mask], &plain(1, 8)).unwrap();
-    let (q, k) = (
-        cpu.zeros::<f32>(&[1, 2, 8]).unwrap(),
-        cpu.zeros::<f32>(&[1, 3, 8]).unwrap(),
-    );
+    let q = cpu.zeros::<f32>(&[1, 2, 8]).unwrap();
+    let k = cpu.zeros::<f32>(&[1, 3, 8]).unwrap();
     let mut out = cpu.zeros::<f32>(&[1, 2, 8]).unwrap();
     let stream = cpu.stream().unwrap();
     let error = attention

@@ -1,7 +1,9 @@
 //! A Transformer layer over sequences of varying lengths: the GPU against the CPU, and against sequences on their own.
 
+use crate::support::dense::wide;
 use crate::support::replay::Replay;
-use crate::support::{Rng, gpu, gpu_alone};
+use crate::support::runs::finish;
+use crate::support::{Rng, gpu, gpu_alone, on_gpu};
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::ops::{EncoderLayer, EncoderOptions, EncoderWeights, ResidualNorm};
 use einsparse::registry::Scalar;
@@ -142,19 +144,14 @@ impl<T: Scalar> There<T> {
     }
 }
 
-pub(super) fn wide<T: Scalar>(tensor: &Tensor<T>) -> Vec<f64> {
-    let dense = tensor.to_dense().unwrap();
-    dense.values().iter().map(|x| x.to_f64()).collect()
-}
-
-/// Results that a layer rounds to the element type on its way: queries, keys and values, weights, attention, its projection, the
-/// first norm, hidden rows, their product, the output; the input is one more.
+/// Results that a layer rounds to the element type on its way: queries, keys and values, weights, attention, its
+/// projection, the first norm, hidden rows, their product, the output; the input is one more.
 const ROUNDINGS: f64 = 9.0;
 
-/// Both sides round each of them, to neighbours where sums differ a little. Layers and norms keep the mean square at 1, so an
-/// error of half a unit in the last place of 1, uniform and independent, stays one: `u / sqrt(3)` in root mean square, and as many
-/// of them as there are roundings on two sides. Ten times that, for the largest of a hundred thousand elements, and values up to
-/// 4, whose last rounding is as much larger.
+/// Both sides round each of them, to neighbours where sums differ a little. Layers and norms keep the mean square at 1,
+/// so an error of half a unit in the last place of 1, uniform and independent, stays one: `u / sqrt(3)` in root mean
+/// square, and as many of them as there are roundings on two sides. Ten times that, for the largest of a hundred
+/// thousand elements, and values up to 4, whose last rounding is as much larger.
 pub(super) fn assert_near<T: Scalar>(found: &[f64], wanted: &[f64], what: &str) {
     let digits = if T::NAME == "f16" { 11 } else { 8 };
     let unit = f64::from(digits).exp2().recip();
@@ -200,8 +197,8 @@ fn sequences_do_not_see_each_other() {
     }
 }
 
-/// The GPU against the CPU, with tiles for so many tokens as are expected. Where these are fewer than there are, thread blocks take further
-/// tiles. What has run is added to `ran`.
+/// The GPU against the CPU, with tiles for so many tokens as are expected. Where these are fewer than there are, thread
+/// blocks take further tiles. What has run is added to `ran`.
 fn alike<T: Scalar>(
     gpu: &Context,
     options: EncoderOptions,
@@ -324,20 +321,17 @@ fn norms<T: Scalar>(gpu: &Context) {
         let mut rng = Rng(5);
         let matrix = |rng: &mut Rng| values::<T>(&[rows, columns], 2.0, 0.5, rng);
         let (x, y) = (matrix(&mut rng), matrix(&mut rng));
-        let (factor, summand) = (
-            values::<T>(&[columns], 1.0, 1.0, &mut rng),
-            values::<T>(&[columns], 1.0, 0.0, &mut rng),
-        );
+        let factor = values::<T>(&[columns], 1.0, 1.0, &mut rng);
+        let summand = values::<T>(&[columns], 1.0, 0.0, &mut rng);
         let run = |context: &Context| {
             let [x, y, factor, summand] =
                 [&x, &y, &factor, &summand].map(|dense| context.upload_dense(dense).unwrap());
             let norm = ResidualNorm::<T>::new(context, [rows, columns], 1e-5).unwrap();
             let nan = Dense::from_fn(vec![rows, columns], |_| T::from_f64(f64::NAN)).unwrap();
             let mut out = context.upload_dense(&nan).unwrap();
-            let stream = context.stream().unwrap();
-            norm.run([&x, &y], [&factor, &summand], &mut out, &stream)
-                .unwrap();
-            stream.synchronize().unwrap();
+            finish(context, |stream| {
+                norm.run([&x, &y], [&factor, &summand], &mut out, stream)
+            });
             wide(&out)
         };
         let unit = if T::NAME == "f16" { 2e-3 } else { 1.6e-2 };
@@ -349,9 +343,7 @@ fn norms<T: Scalar>(gpu: &Context) {
 
 #[test]
 fn residual_norm_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    norms::<f16>(&gpu);
-    norms::<bf16>(&gpu);
+    on_gpu(&[norms::<f16>, norms::<bf16>]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Encoder layers among other work of a stream, none of it waited for; and a layer without a hidden element.
 
-use super::encoder::{Model, There, assert_near, options, values, wide};
+use super::encoder::{Model, There, assert_near, options, values};
+use crate::support::dense::wide;
 use crate::support::{Rng, gpu};
 use einsparse::driver::copy_dtod_async;
 use einsparse::formats::{Dense, bf16, f16};
@@ -50,8 +51,8 @@ fn encoder_layers_behind_one_another() {
     }
 }
 
-/// The first product reads its weights and biases before the launch ahead of it has ended, and that is packing; whoever wrote them
-/// stands ahead of packing.
+/// The first product reads its weights and biases before the launch ahead of it has ended, and that is packing; whoever
+/// wrote them stands ahead of packing.
 #[test]
 fn encoder_takes_weights_written_just_ahead() {
     let Some(gpu) = gpu() else { return };

@@ -1,7 +1,7 @@
 //! Attention with masks that are data: the GPU against the CPU.
 
 use crate::support::replay::Replay;
-use crate::support::{Rng, gpu, gpu_alone, small};
+use crate::support::{Rng, gpu, gpu_alone, on_gpu, small};
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::ops::{
     AttentionMask, AttentionOptions, DynamicAttention, MaskTensors, SparseAttention,
@@ -221,9 +221,7 @@ fn shapes<T: Scalar>(gpu: &Context) {
 /// Every combination of flags, sparse, full, none, with limits and without.
 #[test]
 fn masks_of_flags_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    shapes::<f16>(&gpu);
-    shapes::<bf16>(&gpu);
+    on_gpu(&[shapes::<f16>, shapes::<bf16>]);
 }
 
 /// Few queries see all keys: their tiles are shared by many thread blocks.

@@ -1,7 +1,8 @@
 //! Attention with masks in closed form: against a plain loop on the CPU, and the GPU against the CPU.
 
 use super::masks::{assert_near, plain, poisoned, units};
-use crate::support::gpu;
+use crate::support::on_gpu;
+use crate::support::runs::finish;
 use einsparse::Context;
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::ops::{AttentionMask, AttentionOptions, SparseAttention};
@@ -97,11 +98,9 @@ fn structured_on<T: Scalar>(gpu: &Context) {
             let [q, k, v] = host.each_ref().map(|d| context.upload_dense(d).unwrap());
             let attention = SparseAttention::structured(context, [m, n], &masks, &options).unwrap();
             let mut out = poisoned(context, [masks.len(), m, dim]);
-            let stream = context.stream().unwrap();
-            attention
-                .run([&q, &k, &v], &mut out, None, &stream)
-                .unwrap();
-            stream.synchronize().unwrap();
+            finish(context, |stream| {
+                attention.run([&q, &k, &v], &mut out, None, stream)
+            });
             out
         };
         assert_near(&run(gpu), &run(&cpu), &format!("{m} x {n}"));
@@ -110,7 +109,5 @@ fn structured_on<T: Scalar>(gpu: &Context) {
 
 #[test]
 fn structured_masks_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    structured_on::<f16>(&gpu);
-    structured_on::<bf16>(&gpu);
+    on_gpu(&[structured_on::<f16>, structured_on::<bf16>]);
 }

@@ -2,15 +2,13 @@
 
 mod again;
 
-use std::fmt::Debug;
-
-use crate::support::{Rng, gpu, gpu_alone, small};
+use super::{assert_same, bits, with_gap, words};
+use crate::support::runs::plan_and_run;
+use crate::support::{Rng, gpu, gpu_alone, on_gpu, small};
 use einsparse::driver::Graph;
-use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, Format, bf16, f16, generate};
+use einsparse::formats::{Csr, CsrPattern, Dense, Format, bf16, f16, generate};
 use einsparse::registry::Scalar;
-use einsparse::{
-    BlockChoice, BlockConverter, Context, Options, RawBlocks, SparseTensor, Stream, Tensor,
-};
+use einsparse::{BlockChoice, BlockConverter, Context, Options, RawBlocks, Stream, Tensor};
 
 const SHAPES: [(usize, usize); 11] = [
     (0, 0),
@@ -73,17 +71,6 @@ fn patches<T: Scalar>(m: usize, k: usize, seed: u64) -> Dense<T> {
     .unwrap()
 }
 
-fn assert_same<T: Scalar>(found: &SparseTensor<T>, wanted: &SparseTensor<T>, what: &dyn Debug) {
-    let (found, wanted) = (found.to_host().unwrap(), wanted.to_host().unwrap());
-    assert_eq!(found.format(), wanted.format(), "{what:?}");
-    assert_eq!(found.arrays(), wanted.arrays(), "{what:?}");
-    let bytes = |a: &AnySparse<T>| bytemuck::cast_slice::<T, u8>(a.values()).to_vec();
-    let (found, wanted) = (bytes(&found), bytes(&wanted));
-    let differs = (0..wanted.len()).find(|&i| found.get(i) != wanted.get(i));
-    assert_eq!(differs, None, "{what:?}: byte");
-    assert_eq!(found.len(), wanted.len(), "{what:?}");
-}
-
 fn choices(area: usize, seed: u64) -> [BlockChoice; 5] {
     let area = area as f64;
     [
@@ -101,13 +88,8 @@ fn dense<T: Scalar>(gpu: &Context) {
     for (m, k) in SHAPES {
         let host = patches::<T>(m, k, 5);
         // Rows as they are, aligned rows with a gap, and rows that start anywhere.
-        let places = [0, 8 - k % 8, 1].map(|gap| {
-            let gap = |ctx: &Context| {
-                ctx.upload_strided(&host, k + gap, T::from_f64(7.0))
-                    .unwrap()
-            };
-            (gap(gpu), gap(&cpu))
-        });
+        let places =
+            [0, 8 - k % 8, 1].map(|gap| (with_gap(gpu, &host, gap), with_gap(&cpu, &host, gap)));
         for block in BLOCKS {
             for choice in choices(block.0 * block.1, seed) {
                 seed += 1;
@@ -128,11 +110,7 @@ fn dense<T: Scalar>(gpu: &Context) {
 
 #[test]
 fn dense_matrices_become_the_same_blocks() {
-    let Some(gpu) = gpu() else { return };
-    dense::<f32>(&gpu);
-    dense::<f16>(&gpu);
-    dense::<bf16>(&gpu);
-    dense::<f64>(&gpu);
+    on_gpu(&[dense::<f32>, dense::<f16>, dense::<bf16>, dense::<f64>]);
 }
 
 /// More candidates than one thread block looks at, and many equal norms.
@@ -141,10 +119,8 @@ fn ties_are_broken_by_position() {
     let Some(gpu) = gpu() else { return };
     let host = Dense::from_fn([1024, 2048], |i| ((i[0] / 16 + i[1] / 16) % 5) as f32).unwrap();
     let cpu = Context::cpu();
-    let (on_gpu, on_cpu) = (
-        gpu.upload_dense(&host).unwrap(),
-        cpu.upload_dense(&host).unwrap(),
-    );
+    let on_gpu = gpu.upload_dense(&host).unwrap();
+    let on_cpu = cpu.upload_dense(&host).unwrap();
     let format = Format::Bsr { block: (16, 16) };
     for count in [1, 2, 100, 1638, 1639, 5000, 6553, 6554, 8192, usize::MAX] {
         for choice in [BlockChoice::Top(count), BlockChoice::TopPerRow(count / 60)] {
@@ -214,10 +190,7 @@ fn csr<T: Scalar>(gpu: &Context) {
 
 #[test]
 fn csr_becomes_the_same_blocks() {
-    let Some(gpu) = gpu() else { return };
-    csr::<f32>(&gpu);
-    csr::<f16>(&gpu);
-    csr::<f64>(&gpu);
+    on_gpu(&[csr::<f32>, csr::<f16>, csr::<f64>]);
 }
 
 /// A tensor made on the GPU goes into products like an uploaded one, keeps new values, and comes back.
@@ -246,13 +219,12 @@ fn made_blocks_are_operands() {
         let mut outs = Vec::new();
         for _ in 0..2 {
             let operands = [("A", (&blocks).into()), ("B", (&b).into())];
-            let plan = ctx
-                .plan("C[m,n] = A[m,k] * B[k,n]", &operands, &Options::default())
-                .unwrap();
-            let mut c = ctx.zeros(plan.out_shape()).unwrap();
-            let stream = ctx.stream().unwrap();
-            plan.run(&operands, &mut c, &stream).unwrap();
-            stream.synchronize().unwrap();
+            let (_, c) = plan_and_run(
+                ctx,
+                "C[m,n] = A[m,k] * B[k,n]",
+                &operands,
+                &Options::default(),
+            );
             outs.push(c.to_dense().unwrap());
             let twice = |v: &f16| f16::from_f64(2.0 * f64::from(*v));
             let values: Vec<f16> = blocks

@@ -1,16 +1,13 @@
-//! Formats of single entries made on the GPU against those of a CPU context: the same pattern and the same bits; faults of
-//! patterns found where the CPU finds them.
+//! Formats of single entries made on the GPU against those of a CPU context: the same pattern and the same bits; faults
+//! of patterns found where the CPU finds them.
 
-use std::fmt::Debug;
-
-use crate::support::{Rng, gpu, gpu_alone, small, spread};
+use super::{assert_same, bits, with_gap, words};
+use crate::support::{Rng, gpu, gpu_alone, on_gpu, small, spread};
 use einsparse::driver::Graph;
 use einsparse::entries::Order;
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, Format, bf16, f16, generate};
 use einsparse::registry::Scalar;
-use einsparse::{
-    Context, EntryChoice, EntryConverter, Error, RawEntries, RowSorter, SparseTensor, Tensor,
-};
+use einsparse::{Context, EntryChoice, EntryConverter, Error, RawEntries, RowSorter, Tensor};
 
 const SHAPES: [(usize, usize); 12] = [
     (0, 0),
@@ -44,17 +41,6 @@ fn mixed<T: Scalar>(m: usize, k: usize, seed: u64) -> Dense<T> {
     .unwrap()
 }
 
-fn assert_same<T: Scalar>(found: &SparseTensor<T>, wanted: &SparseTensor<T>, what: &dyn Debug) {
-    let (found, wanted) = (found.to_host().unwrap(), wanted.to_host().unwrap());
-    assert_eq!(found.format(), wanted.format(), "{what:?}");
-    assert!(found.arrays() == wanted.arrays(), "pattern: {what:?}");
-    let bytes = |a: &AnySparse<T>| bytemuck::cast_slice::<T, u8>(a.values()).to_vec();
-    let (found, wanted) = (bytes(&found), bytes(&wanted));
-    assert_eq!(found.len(), wanted.len(), "{what:?}");
-    let differs = (0..wanted.len()).find(|&i| found[i] != wanted[i]);
-    assert_eq!(differs, None, "{what:?}: byte");
-}
-
 fn choices(seed: usize) -> [EntryChoice; 7] {
     [
         EntryChoice::NonZero,
@@ -73,11 +59,7 @@ fn dense<T: Scalar>(gpu: &Context) {
         let host = mixed::<T>(m, k, seed as u64);
         // Rows as they are, aligned rows with a gap, and rows that start anywhere.
         for gap in [0, 8 - k % 8, 1] {
-            let place = |ctx: &Context| {
-                ctx.upload_strided(&host, k + gap, T::from_f64(7.0))
-                    .unwrap()
-            };
-            let (on_gpu, on_cpu) = (place(gpu), place(&cpu));
+            let (on_gpu, on_cpu) = (with_gap(gpu, &host, gap), with_gap(&cpu, &host, gap));
             for choice in choices(seed + gap) {
                 let made =
                     |ctx: &Context, from: &Tensor<T>| ctx.csr_from_dense(from, choice).unwrap();
@@ -93,11 +75,7 @@ fn dense<T: Scalar>(gpu: &Context) {
 
 #[test]
 fn dense_matrices_become_the_same_entries() {
-    let Some(gpu) = gpu() else { return };
-    dense::<f32>(&gpu);
-    dense::<f16>(&gpu);
-    dense::<bf16>(&gpu);
-    dense::<f64>(&gpu);
+    on_gpu(&[dense::<f32>, dense::<f16>, dense::<bf16>, dense::<f64>]);
 }
 
 /// Wide enough for many thread blocks to look back at each other.
@@ -110,10 +88,8 @@ fn many_thread_blocks_add_up() {
     let (m, k) = (1500, 4096);
     let host = mixed::<f32>(m, k, 77);
     let cpu = Context::cpu();
-    let (on_gpu, on_cpu) = (
-        gpu.upload_dense(&host).unwrap(),
-        cpu.upload_dense(&host).unwrap(),
-    );
+    let on_gpu = gpu.upload_dense(&host).unwrap();
+    let on_cpu = cpu.upload_dense(&host).unwrap();
     for choice in [EntryChoice::NonZero, EntryChoice::TopPerRow(333)] {
         let found = gpu.csr_from_dense(&on_gpu, choice).unwrap();
         let wanted = cpu.csr_from_dense(&on_cpu, choice).unwrap();
@@ -187,10 +163,7 @@ fn between<T: Scalar>(gpu: &Context) {
 
 #[test]
 fn entries_change_their_format_and_order() {
-    let Some(gpu) = gpu() else { return };
-    between::<f32>(&gpu);
-    between::<f16>(&gpu);
-    between::<f64>(&gpu);
+    on_gpu(&[between::<f32>, between::<f16>, between::<f64>]);
 }
 
 #[test]
@@ -218,22 +191,6 @@ fn other_formats_are_refused() {
         );
     }
     assert!(a.to_entries(Format::Coo).unwrap().transposed().is_err());
-}
-
-fn words(context: &Context, words: &[u32]) -> Tensor<f32> {
-    let data = words.iter().map(|&w| f32::from_bits(w)).collect();
-    context
-        .upload_dense(&Dense::new([words.len()], data).unwrap())
-        .unwrap()
-}
-
-fn bits(tensor: &Tensor<f32>) -> Vec<u32> {
-    tensor
-        .to_storage()
-        .unwrap()
-        .iter()
-        .map(|v| v.to_bits())
-        .collect()
 }
 
 /// One fault at a time, at the start, inside a tile and in the last one: the GPU says what the CPU says.

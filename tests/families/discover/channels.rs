@@ -2,13 +2,15 @@
 
 use einsparse::dynamic::ChannelDetector;
 use einsparse::formats::{Dense, bf16, f16};
-use einsparse::{Context, Error, Scalar, Stream, Tensor};
+use einsparse::{Context, Error, Scalar, Tensor};
 
 use crate::support::replay::Replay;
-use crate::support::{gpu, gpu_alone};
+use crate::support::runs::finish;
+use crate::support::words::Words;
+use crate::support::{gpu, gpu_alone, on_cpu, on_gpu};
 
-/// Items, rows, columns; and elements from row to row on a GPU. Strips of up to 64 vectors of 8 columns, of widths that divide a warp
-/// and that do not, one and several; rows that shared memory holds at once and that it does not.
+/// Items, rows, columns; and elements from row to row on a GPU. Strips of up to 64 vectors of 8 columns, of widths that
+/// divide a warp and that do not, one and several; rows that shared memory holds at once and that it does not.
 const SHAPES: [([usize; 3], usize); 20] = [
     ([1, 1, 64], 64),
     ([1, 7, 24], 24),
@@ -57,18 +59,6 @@ enum Pattern {
     Share(u64),
     /// Neighbouring columns, eight and more: vectors that are copied whole.
     Runs,
-}
-
-/// A small generator (xorshift).
-struct Words(u64);
-
-impl Words {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
 }
 
 /// Elements that count, with NaN and the smallest ones among them, and zeros of both signs.
@@ -182,22 +172,21 @@ fn upload<T: Scalar>(
     context.upload_strided(&dense, leading, nan).unwrap()
 }
 
-fn detects<T: Scalar>(context: &Context, stream: &Stream) {
+fn detects<T: Scalar>(context: &Context) {
     for (shape, leading) in SHAPES {
         let [items, rows, columns] = shape;
         let mut detector = ChannelDetector::<T>::new(context, shape, 0.0).unwrap();
         for (seed, pattern) in PATTERNS.into_iter().enumerate() {
             let values = pattern.values::<T>(shape, seed as u64 + 3);
             let a = upload(context, &[items * rows, columns], &values, leading);
-            detector.run(&a, stream).unwrap();
-            stream.synchronize().unwrap();
+            finish(context, |stream| detector.run(&a, stream));
             check(&detector, shape, &values, 0.0, &format!("{pattern:?}"));
         }
     }
 }
 
 /// Thresholds that the type holds, and that it does not; NaN is above all of them.
-fn detects_above<T: Scalar>(context: &Context, stream: &Stream) {
+fn detects_above<T: Scalar>(context: &Context) {
     let shape @ [items, rows, columns] = [3, 3, 200];
     let mut words = Words(11);
     let mut values: Vec<T> = (0..items * rows * columns)
@@ -208,15 +197,14 @@ fn detects_above<T: Scalar>(context: &Context, stream: &Stream) {
     for threshold in [0.0, 0.5, 0.999, 0.996_1, 1e-30, 7.0, f64::INFINITY] {
         let mut detector = ChannelDetector::<T>::new(context, shape, threshold).unwrap();
         for run in 0..2 {
-            detector.run(&a, stream).unwrap();
-            stream.synchronize().unwrap();
+            finish(context, |stream| detector.run(&a, stream));
             check(&detector, shape, &values, threshold, &format!("run {run}"));
         }
     }
 }
 
 /// Activations and weights as they are, of four axes.
-fn four_axes<T: Scalar>(context: &Context, stream: &Stream) {
+fn four_axes<T: Scalar>(context: &Context) {
     for (axes, shape) in [
         ([4, 7, 5, 40], [4, 35, 40]),
         ([3, 3, 16, 72], [1, 144, 72]),
@@ -225,37 +213,33 @@ fn four_axes<T: Scalar>(context: &Context, stream: &Stream) {
         let values = Pattern::Share(60).values::<T>(shape, 9);
         let a = upload(context, &axes, &values, axes[3]);
         let mut detector = ChannelDetector::<T>::new(context, shape, 0.0).unwrap();
-        detector.run(&a, stream).unwrap();
-        stream.synchronize().unwrap();
+        finish(context, |stream| detector.run(&a, stream));
         check(&detector, shape, &values, 0.0, &format!("{axes:?}"));
     }
 }
 
 #[test]
 fn channels_on_the_cpu() {
-    let cpu = Context::cpu();
-    let stream = cpu.stream().unwrap();
-    detects::<f16>(&cpu, &stream);
-    detects_above::<f64>(&cpu, &stream);
-    detects_above::<bf16>(&cpu, &stream);
-    four_axes::<f32>(&cpu, &stream);
+    on_cpu(&[
+        detects::<f16>,
+        detects_above::<f64>,
+        detects_above::<bf16>,
+        four_axes::<f32>,
+    ]);
 }
 
 #[test]
 fn channels_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    let stream = gpu.stream().unwrap();
-    detects::<f16>(&gpu, &stream);
-    detects::<bf16>(&gpu, &stream);
+    on_gpu(&[detects::<f16>, detects::<bf16>]);
 }
 
 #[test]
 fn channels_above_thresholds_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    let stream = gpu.stream().unwrap();
-    detects_above::<f16>(&gpu, &stream);
-    detects_above::<bf16>(&gpu, &stream);
-    four_axes::<f16>(&gpu, &stream);
+    on_gpu(&[
+        detects_above::<f16>,
+        detects_above::<bf16>,
+        four_axes::<f16>,
+    ]);
 }
 
 /// Runs one behind the other, none of them waited for: each clears what it was told by.

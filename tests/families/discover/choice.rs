@@ -5,7 +5,8 @@ use einsparse::formats::{bf16, f16};
 use einsparse::{Context, Determinism, Error, Options, Plan, Scalar, Tensor};
 
 use crate::families::gather_gemm::matmul::{dynamic, integers, product};
-use crate::support::{gpu, gpu_alone, skipped, small};
+use crate::support::runs::finish;
+use crate::support::{gpu, gpu_alone, on_gpu, skipped, small};
 
 const LINE: &str = "C[m,n] = A[m,k] * B[k,n]";
 
@@ -47,12 +48,11 @@ fn samples<T: Scalar>(gpu: &Context) {
 
 #[test]
 fn shares_by_a_sample_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    samples::<f16>(&gpu);
-    samples::<bf16>(&gpu);
+    on_gpu(&[samples::<f16>, samples::<bf16>]);
 }
 
-/// Of a matrix with more boxes than are looked at, the share is about the matrix's, and another sample is taken each time.
+/// Of a matrix with more boxes than are looked at, the share is about the matrix's, and another sample is taken each
+/// time.
 #[test]
 fn shares_of_a_large_matrix() {
     let Some(gpu) = gpu() else { return };
@@ -60,11 +60,9 @@ fn shares_of_a_large_matrix() {
         .upload_dense(&dynamic::<f16>([4096, 4096], 64, 100, 7))
         .unwrap();
     let sample = ShareSample::<f16>::new(&gpu, [4096, 4096], 0.0).unwrap();
-    let stream = gpu.stream().unwrap();
     let mut all = Vec::new();
     for _ in 0..4 {
-        sample.run(&a, &stream).unwrap();
-        stream.synchronize().unwrap();
+        finish(&gpu, |stream| sample.run(&a, stream));
         let [low, middle, high] = sample.latest().unwrap();
         // Of 264 boxes 128 x 64 columns of 64 rows: a standard deviation of .0016.
         assert!((middle - 0.1).abs() < 0.012, "{middle}");
@@ -101,7 +99,8 @@ fn adaptive<T: Scalar>(context: &Context, a: &Tensor<T>, b: &Tensor<T>, relaxed:
     context.plan(LINE, &operands, &options).unwrap()
 }
 
-/// Times that say that skipping is free take a skipping kernel as soon as a step was nearly empty, and the dense one when it was full.
+/// Times that say that skipping is free take a skipping kernel as soon as a step was nearly empty, and the dense one
+/// when it was full.
 #[test]
 fn plans_follow_the_steps_before() {
     let Some(gpu) = gpu_alone() else { return };
@@ -131,7 +130,6 @@ fn plans_follow_the_steps_before() {
     let plan = adaptive(&gpu, &a, &b_there, true);
     gpu.set_tile_times(TileTimes::built_in());
     assert!(plan.to_string().contains("chosen at each run"), "{plan}");
-    let stream = gpu.stream().unwrap();
     let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
     // Height and share of the micro-tiles, and what the next step takes.
     for (height, per_mille, next) in [
@@ -149,8 +147,7 @@ fn plans_follow_the_steps_before() {
             .collect();
         for step in 0..2 {
             let operands = [("A", skipping(&a).into()), ("B", (&b_there).into())];
-            plan.run(&operands, &mut c, &stream).unwrap();
-            stream.synchronize().unwrap();
+            finish(&gpu, |stream| plan.run(&operands, &mut c, stream));
             let text = format!("{height} {per_mille}, step {step}: {plan}");
             assert!(c.to_dense().unwrap().values() == wanted, "{text}");
             if step == 1 {
@@ -172,10 +169,8 @@ fn strict_plans_do_not_adapt() {
     let plan = adaptive(&cpu, &a, &b_there, true);
     assert_eq!(plan.variant(), "cpu");
     let Some(gpu) = gpu() else { return };
-    let (a, b) = (
-        gpu.zeros::<f16>(&[256, 256]).unwrap(),
-        gpu.zeros::<f16>(&[256, 256]).unwrap(),
-    );
+    let a = gpu.zeros::<f16>(&[256, 256]).unwrap();
+    let b = gpu.zeros::<f16>(&[256, 256]).unwrap();
     let plan = adaptive(&gpu, &a, &b, false);
     let choice = plan.choice().to_string();
     assert!(choice.contains("Determinism::Relaxed"), "{choice}");

@@ -6,7 +6,8 @@ use einsparse::dynamic::{DetectOptions, Detector, RowDetector};
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Determinism, EntryChoice, Error, Scalar};
 
-use crate::support::gpu;
+use crate::support::words::Words;
+use crate::support::{gpu, on_cpu, on_gpu};
 
 const MICRO: [(usize, usize); 6] = [(128, 1), (64, 1), (32, 1), (16, 16), (1, 32), (1, 64)];
 /// Regions of a kernel are 128 to 8192 columns wide: one, several, parts of one.
@@ -21,18 +22,6 @@ const SHAPES: [[usize; 2]; 9] = [
     [1000, 70],
     [513, 2048],
 ];
-
-/// A small generator (xorshift).
-struct Words(u64);
-
-impl Words {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-}
 
 /// The lists by definition: which micro-tiles have an element that counts.
 fn wanted(
@@ -96,7 +85,8 @@ macro_rules! kinds {
 
 kinds! {
     f32: [1.0f32, -2.5, f32::NAN, f32::INFINITY, 1e-45, f32::MIN_POSITIVE], [0.0f32, -0.0];
-    f16: [f16::ONE, f16::NEG_ONE, f16::NAN, f16::NEG_INFINITY, f16::from_bits(1), f16::from_bits(0x8001)], [f16::ZERO, f16::NEG_ZERO];
+    f16: [f16::ONE, f16::NEG_ONE, f16::NAN, f16::NEG_INFINITY, f16::from_bits(1), f16::from_bits(0x8001)],
+        [f16::ZERO, f16::NEG_ZERO];
     bf16: [bf16::ONE, bf16::NEG_ONE, bf16::NAN, bf16::INFINITY, bf16::from_bits(1)], [bf16::ZERO, bf16::NEG_ZERO];
     i8: [1i8, -1, -128, 127, 64, 2], [0i8];
 }
@@ -244,41 +234,37 @@ fn rows(context: &Context) {
 
 #[test]
 fn detection_on_the_cpu() {
-    let cpu = Context::cpu();
-    detects::<f32>(&cpu);
-    detects::<i8>(&cpu);
-    detects_bits(&cpu);
-    detects_above::<f16>(&cpu);
-    rows(&cpu);
+    on_cpu(&[
+        detects::<f32>,
+        detects::<i8>,
+        detects_bits,
+        detects_above::<f16>,
+        rows,
+    ]);
 }
 
 #[test]
 fn detection_of_elements_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    detects::<f32>(&gpu);
-    detects::<f16>(&gpu);
-    detects::<bf16>(&gpu);
+    on_gpu(&[detects::<f32>, detects::<f16>, detects::<bf16>]);
 }
 
 #[test]
 fn detection_of_masks_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    detects::<i8>(&gpu);
-    detects_bits(&gpu);
+    on_gpu(&[detects::<i8>, detects_bits]);
 }
 
 #[test]
 fn detection_above_thresholds_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    detects_above::<f32>(&gpu);
-    detects_above::<f16>(&gpu);
-    detects_above::<bf16>(&gpu);
+    on_gpu(&[
+        detects_above::<f32>,
+        detects_above::<f16>,
+        detects_above::<bf16>,
+    ]);
 }
 
 #[test]
 fn detection_of_rows_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    rows(&gpu);
+    on_gpu(&[rows]);
 }
 
 #[test]
@@ -324,8 +310,8 @@ fn detection_refuses_what_it_cannot() {
     assert!(matches!(error, Error::Shape { .. }), "{error}");
 }
 
-/// Look-back waits for thread blocks of lower numbers, so GPUs must start them in that order: far more of them than run at once,
-/// beside another stream's. Were it otherwise, the wait would end the launch.
+/// Look-back waits for thread blocks of lower numbers, so GPUs must start them in that order: far more of them than run
+/// at once, beside another stream's. Were it otherwise, the wait would end the launch.
 #[test]
 fn thread_blocks_start_in_order() {
     let Some(gpu) = gpu() else { return };

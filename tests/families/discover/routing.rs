@@ -6,6 +6,7 @@ use einsparse::formats::{Dense, bf16, f16};
 use einsparse::registry::{Operation, kernels};
 use einsparse::{Context, Error, Scalar, Tensor};
 
+use crate::support::runs::finish;
 use crate::support::{Rng, gpu};
 
 /// How a router chooses.
@@ -59,9 +60,7 @@ fn routed(context: &Context, choices: &Dense<i32>, experts: usize) -> Routing {
     let shape = [choices.shape()[0], choices.shape()[1]];
     let mut routing = Routing::new(context, shape, experts).unwrap();
     let there = context.upload_dense(choices).unwrap();
-    let stream = context.stream().unwrap();
-    routing.run(&there, &stream).unwrap();
-    stream.synchronize().unwrap();
+    finish(context, |stream| routing.run(&there, stream));
     routing
 }
 
@@ -160,12 +159,10 @@ fn product<T: Scalar>(
         .upload_strided(&guard, n + 8, T::from_f64(77.0))
         .unwrap();
     let matmul = GroupedMatmul::<T>::with_variant(&routing, options, variant).unwrap();
-    let stream = context.stream().unwrap();
     let weights = weighted.then_some(&weights);
-    matmul
-        .run(&routing, &a, &w, weights, &mut c, &stream)
-        .unwrap();
-    stream.synchronize().unwrap();
+    finish(context, |stream| {
+        matmul.run(&routing, &a, &w, weights, &mut c, stream)
+    });
     let stored = c.to_storage().unwrap();
     stored.into_iter().map(|x| x.to_f64()).collect()
 }
@@ -309,9 +306,9 @@ fn grouped_product_keeps_nan_where_it_is() {
             .unwrap();
         let mut c = gpu.zeros::<f16>(&[tokens, n]).unwrap();
         let matmul = GroupedMatmul::<f16>::new(&routing, options).unwrap();
-        let stream = gpu.stream().unwrap();
-        matmul.run(&routing, &a, &w, None, &mut c, &stream).unwrap();
-        stream.synchronize().unwrap();
+        finish(&gpu, |stream| {
+            matmul.run(&routing, &a, &w, None, &mut c, stream)
+        });
         let c = c.to_dense().unwrap();
         for (token, row) in c.values().chunks(n).enumerate() {
             let right = |x: &f16| match token {

@@ -1,12 +1,13 @@
-//! Sparse convolutions against sums over pairs found voxel by voxel in a map of the standard library: kernels odd and even,
-//! strides, channels that fill no tile, strided operands, bias and ReLU, both gradients. Integers, so that equality is
-//! asked for. The CPU runs the same suite.
+//! Sparse convolutions against sums over pairs found voxel by voxel in a map of the standard library: kernels odd and
+//! even, strides, channels that fill no tile, strided operands, bias and ReLU, both gradients. Integers, so that
+//! equality is asked for. The CPU runs the same suite.
 
 mod lists;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::support::runs::finish;
 use crate::support::{GUARD, Rng, gpu, small};
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::ops::{ConvGeometry, ConvOptions, KernelMap, KernelMapBuilder, SparseConv3d, Voxel};
@@ -170,11 +171,10 @@ fn agree<T: Scalar>(ctx: &Context, case: &Case<'_>, options: &ConvOptions) {
             }
         }
     }
-    let stream = ctx.stream().unwrap();
     let mut plain = Out::new(ctx, &[outputs, m], gap);
-    conv.run(&input, &weights, None, &mut plain.tensor, &stream)
-        .unwrap();
-    stream.synchronize().unwrap();
+    finish(ctx, |stream| {
+        conv.run(&input, &weights, None, &mut plain.tensor, stream)
+    });
     plain.assert(&sums, &what);
     let options = ConvOptions {
         relu: true,
@@ -182,30 +182,28 @@ fn agree<T: Scalar>(ctx: &Context, case: &Case<'_>, options: &ConvOptions) {
     };
     let clamped = SparseConv3d::<T>::new(&map, [c, m], &options).unwrap();
     let mut out = Out::new(ctx, &[outputs, m], gap);
-    clamped
-        .run(&input, &weights, Some(&bias), &mut out.tensor, &stream)
-        .unwrap();
-    stream.synchronize().unwrap();
+    finish(ctx, |stream| {
+        clamped.run(&input, &weights, Some(&bias), &mut out.tensor, stream)
+    });
     let finished: Vec<f64> = (0..outputs * m)
         .map(|at| (sums[at] + b[at % m]).max(0.0))
         .collect();
     out.assert(&finished, &format!("{what}, bias and ReLU"));
     let mut out = Out::new(ctx, &[outputs, m], gap);
-    clamped
-        .run(&input, &weights, None, &mut out.tensor, &stream)
-        .unwrap();
-    stream.synchronize().unwrap();
+    finish(ctx, |stream| {
+        clamped.run(&input, &weights, None, &mut out.tensor, stream)
+    });
     let clamped: Vec<f64> = sums.iter().map(|sum| sum.max(0.0)).collect();
     out.assert(&clamped, &format!("{what}, ReLU alone"));
     let mut out = Out::new(ctx, &[inputs, c], gap);
-    conv.run_input_gradient(&gradient, &weights, &mut out.tensor, &stream)
-        .unwrap();
-    stream.synchronize().unwrap();
+    finish(ctx, |stream| {
+        conv.run_input_gradient(&gradient, &weights, &mut out.tensor, stream)
+    });
     out.assert(&to_input, &format!("{what}, gradient of the input"));
     let mut out = Out::new(ctx, &[volume, c, m], gap);
-    conv.run_weight_gradient(&input, &gradient, &mut out.tensor, &stream)
-        .unwrap();
-    stream.synchronize().unwrap();
+    finish(ctx, |stream| {
+        conv.run_weight_gradient(&input, &gradient, &mut out.tensor, stream)
+    });
     out.assert(&to_weights, &format!("{what}, gradient of the weights"));
 }
 
@@ -349,10 +347,8 @@ fn maps_of_gpu_and_cpu_have_the_same_bits() {
         let mut map = KernelMap::new(&gpu, &voxels, &geometry).unwrap();
         let builder = KernelMapBuilder::new(&gpu, count, &geometry).unwrap();
         let dense = Dense::new([count, 4], other.iter().flatten().copied().collect()).unwrap();
-        let stream = gpu.stream().unwrap();
         let on_device = gpu.upload_dense::<i32>(&dense).unwrap();
-        builder.rebuild(&mut map, &on_device, &stream).unwrap();
-        stream.synchronize().unwrap();
+        finish(&gpu, |stream| builder.rebuild(&mut map, &on_device, stream));
         let host = KernelMap::new(&cpu, &other, &geometry).unwrap();
         assert!(words(&host) == words(&map), "{count}, rebuilt");
     }
@@ -388,8 +384,8 @@ fn mistakes_are_named() {
     );
 }
 
-/// A missing neighbour is not multiplied on the CPU, nor anywhere by the gradient of the weights; where kernels of the GPU
-/// do, `ZerosRule::Strict` refuses them.
+/// A missing neighbour is not multiplied on the CPU, nor anywhere by the gradient of the weights; where kernels of the
+/// GPU do, `ZerosRule::Strict` refuses them.
 #[test]
 fn what_is_missing_is_not_multiplied() {
     let check = |ctx: &Context| {
@@ -398,15 +394,12 @@ fn what_is_missing_is_not_multiplied() {
         let conv = SparseConv3d::<f16>::new(&map, [16, 16], &ConvOptions::default()).unwrap();
         let ones = |shape: &[usize]| Dense::from_fn(shape.to_vec(), |_| f16::ONE).unwrap();
         let nan = Dense::from_fn([2, 16], |i| if i[0] == 1 { f16::NAN } else { f16::ONE });
-        let (input, gradient) = (
-            ctx.upload_dense(&ones(&[2, 16])).unwrap(),
-            ctx.upload_dense(&nan.unwrap()).unwrap(),
-        );
+        let input = ctx.upload_dense(&ones(&[2, 16])).unwrap();
+        let gradient = ctx.upload_dense(&nan.unwrap()).unwrap();
         let mut out = ctx.zeros::<f16>(&[27, 16, 16]).unwrap();
-        let stream = ctx.stream().unwrap();
-        conv.run_weight_gradient(&input, &gradient, &mut out, &stream)
-            .unwrap();
-        stream.synchronize().unwrap();
+        finish(ctx, |stream| {
+            conv.run_weight_gradient(&input, &gradient, &mut out, stream)
+        });
         for (at, x) in out.to_dense().unwrap().values().iter().enumerate() {
             assert_eq!(x.is_nan(), at / 256 == 13, "{at}");
         }

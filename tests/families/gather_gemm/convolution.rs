@@ -9,9 +9,11 @@ use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Error, Scalar};
 
 use super::matmul::integers;
-use super::turned::{exact, nan};
+use super::turned::exact;
+use crate::support::dense::{poisoned, upload};
 use crate::support::replay::Replay;
-use crate::support::{gpu, gpu_alone, small};
+use crate::support::runs::finish;
+use crate::support::{gpu, gpu_alone, on_both, small};
 
 use ConvolutionAxis::{Channels, Filters};
 use data::shapes;
@@ -24,6 +26,20 @@ fn options(axis: ConvolutionAxis) -> ConvolutionOptions {
     }
 }
 
+/// Runs once, into an output of NaN, and compares.
+fn exact_once<T: Scalar>(
+    context: &Context,
+    of: &mut DynamicConvolution<T>,
+    s: &ConvolutionShape,
+    [a, b]: [&Dense<T>; 2],
+    what: &str,
+) {
+    let [a_there, b_there] = upload(context, [a, b]);
+    let mut c = poisoned::<T>(context, &of.shapes()[2]);
+    finish(context, |stream| of.run(&a_there, &b_there, &mut c, stream));
+    exact(&c, &reference(s, a, b), what);
+}
+
 /// A single run.
 fn convolves_once<T: Scalar>(
     context: &Context,
@@ -32,30 +48,20 @@ fn convolves_once<T: Scalar>(
     per_mille: u64,
 ) {
     let mut of = DynamicConvolution::<T>::new(context, s, options(axis)).unwrap();
-    let stream = context.stream().unwrap();
     let [a, b] = operands::<T>(&s, axis, per_mille, 7 + per_mille);
-    let (a_there, b_there) = (
-        context.upload_dense(&a).unwrap(),
-        context.upload_dense(&b).unwrap(),
-    );
-    let mut c = context.upload_dense(&nan::<T>(&of.shapes()[2])).unwrap();
-    of.run(&a_there, &b_there, &mut c, &stream).unwrap();
-    stream.synchronize().unwrap();
     let what = format!("{} {s:?} {axis:?} {per_mille}", T::NAME);
-    exact(&c, &reference(&s, &a, &b), &what);
+    exact_once(context, &mut of, &s, [&a, &b], &what);
 }
 
 fn convolves<T: Scalar>(context: &Context, s: ConvolutionShape, axis: ConvolutionAxis) {
     let mut of = DynamicConvolution::<T>::new(context, s, options(axis)).unwrap();
-    let stream = context.stream().unwrap();
     let shapes = of.shapes();
     for per_mille in [1000, 0, 100, 500, 30] {
         let [a, b] = operands::<T>(&s, axis, per_mille, 7 + per_mille);
         let a_there = context.upload_strided(&a, s.channels + 8, T::ONE).unwrap();
         let b_there = context.upload_strided(&b, s.filters + 16, T::ONE).unwrap();
-        let mut c = context.upload_dense(&nan::<T>(&shapes[2])).unwrap();
-        of.run(&a_there, &b_there, &mut c, &stream).unwrap();
-        stream.synchronize().unwrap();
+        let mut c = poisoned::<T>(context, &shapes[2]);
+        finish(context, |stream| of.run(&a_there, &b_there, &mut c, stream));
         let what = format!("{} {s:?} {axis:?} {per_mille}", T::NAME);
         exact(&c, &reference(&s, &a, &b), &what);
     }
@@ -159,12 +165,7 @@ fn convolution_of_few_and_many_channels_side_by_side() {
     }
     let a = Dense::new(a.shape().to_vec(), values).unwrap();
     let mut of = DynamicConvolution::<f16>::new(&gpu, s, options(Channels)).unwrap();
-    let stream = gpu.stream().unwrap();
-    let (a_there, b_there) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
-    let mut c = gpu.upload_dense(&nan::<f16>(&of.shapes()[2])).unwrap();
-    of.run(&a_there, &b_there, &mut c, &stream).unwrap();
-    stream.synchronize().unwrap();
-    exact(&c, &reference(&s, &a, &b), "counts side by side");
+    exact_once(&gpu, &mut of, &s, [&a, &b], "counts side by side");
     let found = of.index().counts().unwrap();
     assert_eq!(found, counts.map(|count| count as u32));
 }
@@ -191,9 +192,7 @@ fn of_nothing(context: &Context) {
 
 #[test]
 fn convolution_of_nothing() {
-    of_nothing(&Context::cpu());
-    let Some(gpu) = gpu() else { return };
-    of_nothing(&gpu);
+    on_both(&[of_nothing]);
 }
 
 /// Images of which all channels are empty stand between others: zeros, and nothing of the neighbours.
@@ -208,12 +207,7 @@ fn convolution_of_images_that_are_empty() {
     }
     let a = Dense::new(a.shape().to_vec(), values).unwrap();
     let mut of = DynamicConvolution::<f16>::new(&gpu, s, options(Channels)).unwrap();
-    let stream = gpu.stream().unwrap();
-    let (a_there, b_there) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
-    let mut c = gpu.upload_dense(&nan::<f16>(&of.shapes()[2])).unwrap();
-    of.run(&a_there, &b_there, &mut c, &stream).unwrap();
-    stream.synchronize().unwrap();
-    exact(&c, &reference(&s, &a, &b), "empty images");
+    exact_once(&gpu, &mut of, &s, [&a, &b], "empty images");
     let counts = of.index().counts().unwrap();
     let empty: Vec<bool> = counts.iter().map(|&count| count == 0).collect();
     assert_eq!(empty, [true, false, true, false, false, true]);
@@ -264,7 +258,7 @@ fn convolution_of_random_values() {
         let mut of = DynamicConvolution::<f16>::new(&gpu, s, options(axis)).unwrap();
         let stream = gpu.stream().unwrap();
         let (a_there, b_there) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
-        let mut both = [0, 1].map(|_| gpu.upload_dense(&nan::<f16>(&of.shapes()[2])).unwrap());
+        let mut both = [0, 1].map(|_| poisoned::<f16>(&gpu, &of.shapes()[2]));
         for c in &mut both {
             of.run(&a_there, &b_there, c, &stream).unwrap();
         }
@@ -300,11 +294,9 @@ fn convolution_keeps_nan_where_it_is() {
     values[4 * 16 + 7] = f16::NAN;
     let b = Dense::new(b.to_vec(), values).unwrap();
     let mut of = DynamicConvolution::<f16>::new(&gpu, s, options(Channels)).unwrap();
-    let stream = gpu.stream().unwrap();
     let (a, b) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
     let mut c = gpu.zeros::<f16>(&of.shapes()[2]).unwrap();
-    of.run(&a, &b, &mut c, &stream).unwrap();
-    stream.synchronize().unwrap();
+    finish(&gpu, |stream| of.run(&a, &b, &mut c, stream));
     for (i, x) in c.to_dense().unwrap().values().iter().enumerate() {
         assert_eq!(x.is_nan(), i / 16 >= 36 && i % 16 == 5, "[{i}] is {x}");
     }

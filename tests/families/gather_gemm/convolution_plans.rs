@@ -1,5 +1,5 @@
-//! Convolutions in the language with a dynamic operand: which kernels a plan takes, why it does not, and that results are those of a
-//! dense one.
+//! Convolutions in the language with a dynamic operand: which kernels a plan takes, why it does not, and that results
+//! are those of a dense one.
 
 use einsparse::dynamic::ConvolutionAxis::{self, Channels, Filters};
 use einsparse::dynamic::{ConvolutionShape, dynamic as skipping};
@@ -7,9 +7,12 @@ use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Operand, Options, Scalar, ZerosRule, einsum};
 
 use super::convolution::{operands, plain, reference};
-use super::turned::{exact, nan};
+use super::turned::exact;
+use crate::support::dense::{poisoned, upload};
 use crate::support::replay::Replay;
-use crate::support::{gpu, gpu_alone};
+use crate::support::rows::named;
+use crate::support::runs::finish;
+use crate::support::{gpu, gpu_alone, on_cpu};
 
 const LINE: &str = "C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]";
 const STRIDED: &str = "C[n,x,y,f] = A[n,2*x+i,y+2*j,m] * B[i,j,m,f]";
@@ -26,10 +29,7 @@ fn strided(a: [usize; 4], window: [usize; 2], filters: usize) -> ConvolutionShap
 fn agrees<T: Scalar>(context: &Context, line: &str, s: ConvolutionShape, axis: ConvolutionAxis) {
     let [a, b] = operands::<T>(&s, axis, 300, 5);
     let wanted = reference(&s, &a, &b);
-    let (a, b) = (
-        context.upload_dense(&a).unwrap(),
-        context.upload_dense(&b).unwrap(),
-    );
+    let [a, b] = upload(context, [&a, &b]);
     let what = format!("{line} {} {axis:?}", T::NAME);
     let c = match axis {
         Channels => einsum!(context, line, A = skipping(&a), B = &b),
@@ -47,8 +47,7 @@ fn both<T: Scalar>(context: &Context) {
 
 #[test]
 fn convolutions_with_a_dynamic_operand_on_the_cpu() {
-    both::<f32>(&Context::cpu());
-    both::<f16>(&Context::cpu());
+    on_cpu(&[both::<f32>, both::<f16>]);
 }
 
 #[test]
@@ -81,10 +80,7 @@ fn plans_of_convolutions_say_what_they_take() {
         (filters.variant(), false),
         ("pit_conv_bf16_64x256", false),
     ] {
-        let named = Options {
-            variant: Some(name.into()),
-            ..Options::default()
-        };
+        let named = named(name);
         let given = [("A", skipping(&a).into()), ("B", (&b).into())];
         let plan = gpu.plan::<f16>(LINE, &given, &named);
         assert_eq!(
@@ -135,7 +131,7 @@ fn plans_of_convolutions_where_operands_lie_askew() {
             let plan = gpu.plan::<f16>(LINE, &given, &Options::default()).unwrap();
             let skips = plan.variant().starts_with("pit_conv");
             assert_eq!(skips, leading == [16, 24], "{leading:?}: {plan}");
-            let mut c = gpu.upload_dense(&nan::<f16>(&[2, 7, 6, 24])).unwrap();
+            let mut c = poisoned::<f16>(&gpu, &[2, 7, 6, 24]);
             plan.run(&given, &mut c, &stream).unwrap();
             stream.synchronize().unwrap();
             exact(&c, &wanted, &format!("{axis:?} {leading:?}"));
@@ -164,7 +160,7 @@ fn plans_of_convolutions_into_fewer_positions() {
         .flat_map(|(_, row)| row.to_vec())
         .collect();
     let (a, b) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
-    let mut c = gpu.upload_dense(&nan::<f16>(&[2, 5, 6, 24])).unwrap();
+    let mut c = poisoned::<f16>(&gpu, &[2, 5, 6, 24]);
     let given = [
         ("A", skipping(&a).into()),
         ("B", (&b).into()),
@@ -172,10 +168,8 @@ fn plans_of_convolutions_into_fewer_positions() {
     ];
     let plan = gpu.plan::<f16>(LINE, &given, &Options::default()).unwrap();
     assert!(!plan.variant().starts_with("pit_conv"), "{plan}");
-    let stream = gpu.stream().unwrap();
     let given = [("A", skipping(&a).into()), ("B", (&b).into())];
-    plan.run(&given, &mut c, &stream).unwrap();
-    stream.synchronize().unwrap();
+    finish(&gpu, |stream| plan.run(&given, &mut c, stream));
     exact(&c, &wanted, "five rows of seven");
 }
 
@@ -189,7 +183,7 @@ fn plans_of_convolutions_in_a_graph() {
     let b_there = gpu.upload_dense(&b).unwrap();
     let given = [("A", skipping(&a_there).into()), ("B", (&b_there).into())];
     let plan = gpu.plan::<f16>(LINE, &given, &Options::default()).unwrap();
-    let mut c = gpu.upload_dense(&nan::<f16>(&[3, 8, 8, 64])).unwrap();
+    let mut c = poisoned::<f16>(&gpu, &[3, 8, 8, 64]);
     let stream = gpu.stream().unwrap();
     let mut graph = Replay::of(&stream, || {
         let given = [("A", skipping(&a_there).into()), ("B", (&b_there).into())];

@@ -6,8 +6,10 @@ use einsparse::ops::{FeedForwardOptions, ReluFeedForward};
 use einsparse::{Context, Error, Scalar};
 
 use super::matmul::{integers, product};
+use crate::support::dense::nan;
 use crate::support::replay::Replay;
-use crate::support::{gpu, gpu_alone};
+use crate::support::runs::finish;
+use crate::support::{gpu, gpu_alone, on_cpu, on_gpu};
 
 /// Weights of the first product, most of whose columns are never above zero for inputs that are not negative.
 pub(in crate::families) fn first_weights<T: Scalar>(
@@ -48,7 +50,6 @@ fn layers<T: Scalar>(context: &Context) {
     let w = integers::<T>([h, o], 4);
     let there = |dense: &Dense<T>| context.upload_dense(dense).unwrap();
     let (u_there, w_there) = (there(&u), there(&w));
-    let stream = context.stream().unwrap();
     for tokens in [0, 1, 5, 32, 64, 65, 300] {
         for share in [0.02, 0.1, 1.0] {
             let options = FeedForwardOptions {
@@ -62,10 +63,9 @@ fn layers<T: Scalar>(context: &Context) {
                 let x_there = there(&x);
                 let nan = vec![T::from_f64(f64::NAN); tokens * o];
                 let mut y = there(&Dense::new(vec![tokens, o], nan).unwrap());
-                layer
-                    .run([&x_there, &u_there, &w_there], &mut y, &stream)
-                    .unwrap();
-                stream.synchronize().unwrap();
+                finish(context, |stream| {
+                    layer.run([&x_there, &u_there, &w_there], &mut y, stream)
+                });
                 let [hidden, out] = reference(&x, &u, &w);
                 let what = (T::NAME, tokens, share, layer.variants());
                 assert!(
@@ -80,16 +80,12 @@ fn layers<T: Scalar>(context: &Context) {
 
 #[test]
 fn relu_layers_on_the_cpu() {
-    layers::<f32>(&Context::cpu());
-    layers::<bf16>(&Context::cpu());
+    on_cpu(&[layers::<f32>, layers::<bf16>]);
 }
 
 #[test]
 fn relu_layers_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    layers::<f16>(&gpu);
-    layers::<bf16>(&gpu);
-    layers::<f32>(&gpu);
+    on_gpu(&[layers::<f16>, layers::<bf16>, layers::<f32>]);
 }
 
 /// A captured layer sees other activations at every replay.
@@ -151,7 +147,7 @@ fn relu_layers_of_many_tokens_on_the_gpu() {
     let stream = gpu.stream().unwrap();
     for seed in [1, 2] {
         let x = inputs::<f16>([tokens, d], seed);
-        let nan = Dense::new(vec![tokens, o], vec![f16::NAN; tokens * o]).unwrap();
+        let nan = nan::<f16>(&[tokens, o]);
         let mut y = there(&nan);
         let operands = [&there(&x), &u_there, &w_there];
         layer.run(operands, &mut y, &stream).unwrap();

@@ -1,14 +1,16 @@
-//! Products of at most 64 rows by one kernel that finds the columns of A itself: exact on integers, whatever the parts, sections
-//! and leading dimensions.
+//! Products of at most 64 rows by one kernel that finds the columns of A itself: exact on integers, whatever the parts,
+//! sections and leading dimensions.
 
 use einsparse::dynamic::{DynamicMatmul, MatmulOptions, dynamic as skipping};
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::registry::kernels;
 use einsparse::{Context, Options, Scalar};
 
-use super::matmul::{dynamic, integers, multiplies, product};
-use crate::support::replay::Replay;
-use crate::support::{gpu, gpu_alone, small};
+use super::matmul::{dynamic, integers, multiplies, product, replays};
+use crate::support::dense::{nan, poisoned, upload, upload_values};
+use crate::support::rows::named;
+use crate::support::runs::finish;
+use crate::support::{gpu, gpu_alone, on_gpu, small};
 
 /// One tile and many, one part and eight, sections that end inside a vector, a word and a stage.
 const EXTENTS: [[usize; 3]; 14] = [
@@ -63,8 +65,8 @@ fn every<T: Scalar>([m, k]: [usize; 2], step: usize) -> Dense<T> {
     Dense::new(vec![m, k], values.collect()).unwrap()
 }
 
-/// Lists that just fit, that are full where a round of columns ends, and that have one stage too many: a thread block has room for
-/// 1024, 512 or 256 columns and looks at twice as many in a round.
+/// Lists that just fit, that are full where a round of columns ends, and that have one stage too many: a thread block
+/// has room for 1024, 512 or 256 columns and looks at twice as many in a round.
 #[test]
 fn few_rows_whose_lists_are_full_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
@@ -86,8 +88,7 @@ fn few_rows_whose_lists_are_full_on_the_gpu() {
             let b_there = gpu.upload_dense(&b).unwrap();
             let a = every::<bf16>([m, k], step);
             let a_there = gpu.upload_dense(&a).unwrap();
-            let nan = Dense::new(vec![m, n], vec![bf16::NAN; m * n]).unwrap();
-            let mut c = gpu.upload_dense(&nan).unwrap();
+            let mut c = poisoned::<bf16>(&gpu, &[m, n]);
             let mut product_of =
                 DynamicMatmul::new(&gpu, [m, k, n], MatmulOptions::default()).unwrap();
             product_of.run(&a_there, &b_there, &mut c, &stream).unwrap();
@@ -101,8 +102,8 @@ fn few_rows_whose_lists_are_full_on_the_gpu() {
     }
 }
 
-/// What fills up a step of the product adds nothing to an infinity in the row of the last column in use, and rows of B that no
-/// column meets may hold anything.
+/// What fills up a step of the product adds nothing to an infinity in the row of the last column in use, and rows of B
+/// that no column meets may hold anything.
 #[test]
 fn few_rows_keep_infinities_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
@@ -138,7 +139,7 @@ fn few_rows_keep_infinities_on_the_gpu() {
 }
 
 /// Every kernel of the family, as a plan's.
-fn named<T: Scalar>(context: &Context) {
+fn by_each_kernel<T: Scalar>(context: &Context) {
     let rows = kernels().iter().filter(|row| row.module == "pit_few");
     for row in rows.filter(|row| row.dtype == T::DTYPE) {
         for [less, k, n] in [
@@ -151,24 +152,18 @@ fn named<T: Scalar>(context: &Context) {
             let m = row.block.0 as usize - less;
             let b = context.upload_dense(&integers::<T>([k, n], 3)).unwrap();
             let mut a_there = context.zeros::<T>(&[m, k]).unwrap();
-            let options = Options {
-                variant: Some(row.name.into()),
-                ..Options::default()
-            };
+            let options = named(row.name);
             let operands = [("A", skipping(&a_there).into()), ("B", (&b).into())];
             let line = "C[m,n] = A[m,k] * B[k,n]";
             let plan = context.plan(line, &operands, &options).unwrap();
             assert_eq!(plan.variant(), row.name);
-            let stream = context.stream().unwrap();
             let shares = [60, 1000, 0, 400];
             for per_mille in shares.into_iter().take(if small() { 1 } else { 4 }) {
                 let a = dynamic::<T>([m, k], m, per_mille, 11 + per_mille);
                 a_there.write(&a).unwrap();
-                let nan = Dense::new(vec![m, n], vec![T::from_f64(f64::NAN); m * n]).unwrap();
-                let mut c = context.upload_dense(&nan).unwrap();
+                let mut c = poisoned::<T>(context, &[m, n]);
                 let operands = [("A", skipping(&a_there).into()), ("B", (&b).into())];
-                plan.run(&operands, &mut c, &stream).unwrap();
-                stream.synchronize().unwrap();
+                finish(context, |stream| plan.run(&operands, &mut c, stream));
                 let b = b.to_dense().unwrap();
                 let wanted: Vec<T> = product(&a, &b).into_iter().map(T::from_f64).collect();
                 let found = c.to_dense().unwrap();
@@ -184,16 +179,13 @@ fn named<T: Scalar>(context: &Context) {
 
 #[test]
 fn few_rows_by_each_kernel_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    named::<f16>(&gpu);
-    named::<bf16>(&gpu);
+    on_gpu(&[by_each_kernel::<f16>, by_each_kernel::<bf16>]);
 }
 
 /// Whatever stands behind the columns of A counts for nothing; leading dimensions may be odd where B allows it.
 #[test]
 fn few_rows_of_strided_operands_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
-    let stream = gpu.stream().unwrap();
     for [m, k, n] in [[1, 700, 264], [19, 3001, 320], [64, 95, 8]] {
         let b = integers::<f16>([k, n], 5);
         let b_there = gpu.upload_dense(&b).unwrap();
@@ -202,10 +194,11 @@ fn few_rows_of_strided_operands_on_the_gpu() {
         let wanted: Vec<f16> = product(&a, &b).into_iter().map(f16::from_f64).collect();
         for (lda, ldc) in [(k + 3, n + 1), (k.next_multiple_of(8) + 8, n + 2)] {
             let a_there = gpu.upload_strided(&a, lda, f16::NAN).unwrap();
-            let nan = Dense::new(vec![m, n], vec![f16::NAN; m * n]).unwrap();
+            let nan = nan::<f16>(&[m, n]);
             let mut c = gpu.upload_strided(&nan, ldc, f16::ONE).unwrap();
-            product_of.run(&a_there, &b_there, &mut c, &stream).unwrap();
-            stream.synchronize().unwrap();
+            finish(&gpu, |stream| {
+                product_of.run(&a_there, &b_there, &mut c, stream)
+            });
             assert!(
                 c.to_dense().unwrap().values() == wanted,
                 "{m} {k} {n} {lda} {ldc}"
@@ -226,10 +219,7 @@ fn few_rows_above_a_threshold_on_the_gpu() {
     a[k + 7] = f16::from_f32(-0.5);
     a[2 * k + 39] = f16::NAN;
     let b = vec![f16::ONE; k * n];
-    let upload = |shape: [usize; 2], values| {
-        let dense = Dense::new(shape.to_vec(), values).unwrap();
-        gpu.upload_dense(&dense).unwrap()
-    };
+    let upload = |shape: [usize; 2], values| upload_values(&gpu, &shape, values);
     let (a, b) = (upload([m, k], a), upload([k, n], b));
     let options = MatmulOptions {
         threshold: 0.25,
@@ -237,17 +227,14 @@ fn few_rows_above_a_threshold_on_the_gpu() {
     };
     let mut product = DynamicMatmul::new(&gpu, [m, k, n], options).unwrap();
     let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
-    let stream = gpu.stream().unwrap();
-    product.run(&a, &b, &mut c, &stream).unwrap();
-    stream.synchronize().unwrap();
+    finish(&gpu, |stream| product.run(&a, &b, &mut c, stream));
     let c = c.to_dense().unwrap();
     let row = |i: usize| &c.values()[i * n..(i + 1) * n];
     assert!(row(0).iter().all(|x| x.to_f32() == 0.5), "{:?}", row(0));
     assert!(row(1).iter().all(|x| x.to_f32() == -0.25), "{:?}", row(1));
     assert!(row(2).iter().all(|x| x.is_nan()), "{:?}", row(2));
     // The halves still do the same.
-    product.detect(&a, &stream).unwrap();
-    stream.synchronize().unwrap();
+    finish(&gpu, |stream| product.detect(&a, stream));
     assert_eq!(product.index().to_lists().unwrap(), [vec![7, 39]]);
 }
 
@@ -274,11 +261,11 @@ fn few_rows_have_the_same_bits_on_the_gpu() {
     let b = Dense::new(vec![k, n], random(k * n)).unwrap();
     let (a_there, b_there) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
     let mut product_of = DynamicMatmul::new(&gpu, [m, k, n], MatmulOptions::default()).unwrap();
-    let stream = gpu.stream().unwrap();
     let mut run = || {
         let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
-        product_of.run(&a_there, &b_there, &mut c, &stream).unwrap();
-        stream.synchronize().unwrap();
+        finish(&gpu, |stream| {
+            product_of.run(&a_there, &b_there, &mut c, stream)
+        });
         c.to_dense().unwrap().values().to_vec()
     };
     let first = run();
@@ -294,27 +281,17 @@ fn few_rows_have_the_same_bits_on_the_gpu() {
     }
 }
 
-/// A captured graph sees another pattern at every replay.
 #[test]
 fn few_rows_in_a_graph() {
     let Some(gpu) = gpu_alone() else { return };
     let [m, k, n] = [20, 2000, 328];
     let b = integers::<bf16>([k, n], 5);
-    let b_there = gpu.upload_dense(&b).unwrap();
-    let mut a_there = gpu.zeros::<bf16>(&[m, k]).unwrap();
-    let mut c = gpu.zeros::<bf16>(&[m, n]).unwrap();
-    let mut product_of = DynamicMatmul::new(&gpu, [m, k, n], MatmulOptions::default()).unwrap();
-    let stream = gpu.stream().unwrap();
-    let run = || product_of.run(&a_there, &b_there, &mut c, &stream);
-    let mut graph = Replay::of(&stream, run);
-    for (per_mille, seed) in [(100, 1), (0, 2), (1000, 3), (1, 4), (50, 5), (50, 6)] {
-        let a = dynamic::<bf16>([m, k], m, per_mille, seed);
-        a_there.write(&a).unwrap();
-        // SAFETY: everything that the captured run names is alive until the end of this test.
-        unsafe { graph.run() };
-        let wanted: Vec<bf16> = product(&a, &b).into_iter().map(bf16::from_f64).collect();
-        assert!(c.to_dense().unwrap().values() == wanted, "{per_mille}");
-    }
+    let [b_there] = upload(&gpu, [&b]);
+    let mut of = DynamicMatmul::new(&gpu, [m, k, n], MatmulOptions::default()).unwrap();
+    let all = [(100, 1), (0, 2), (1000, 3), (1, 4), (50, 5), (50, 6)]
+        .map(|(per_mille, seed)| dynamic([m, k], m, per_mille, seed));
+    let mut run = |a: &_, c: &mut _, stream: &_| of.run(a, &b_there, c, stream);
+    replays(&gpu, &all, [m, n], &mut run, |a| product(a, &b));
 }
 
 /// Few rows of a dynamic operand are for one kernel, where a tenth of the columns is used.

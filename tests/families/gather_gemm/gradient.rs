@@ -5,7 +5,8 @@ use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Scalar};
 
 use super::matmul::{dynamic, integers, product};
-use crate::support::gpu;
+use crate::support::runs::finish;
+use crate::support::{on_cpu, on_gpu};
 
 fn turned<T: Scalar>(x: &Dense<T>) -> Dense<T> {
     let [rows, columns] = [x.shape()[0], x.shape()[1]];
@@ -30,10 +31,10 @@ fn gradients<T: Scalar>(context: &Context) {
             let (mut da, mut db) = (nan([m, k]), nan([k, n]));
             let (a_there, b_there, dc_there) = (there(&a), there(&b), there(&dc));
             let gradient = DynamicMatmulGradient::<T>::new(context, [m, k, n], relu).unwrap();
-            let stream = context.stream().unwrap();
             let operands = [&a_there, &b_there, &dc_there];
-            gradient.run(operands, [&mut da, &mut db], &stream).unwrap();
-            stream.synchronize().unwrap();
+            finish(context, |stream| {
+                gradient.run(operands, [&mut da, &mut db], stream)
+            });
             let gate =
                 |(x, a): (f64, &T)| T::from_f64(if relu && a.to_f64() <= 0.0 { 0.0 } else { x });
             let wanted = product(&dc, &turned(&b));
@@ -49,13 +50,10 @@ fn gradients<T: Scalar>(context: &Context) {
 
 #[test]
 fn dynamic_gradients_on_the_cpu() {
-    gradients::<f32>(&Context::cpu());
-    gradients::<bf16>(&Context::cpu());
+    on_cpu(&[gradients::<f32>, gradients::<bf16>]);
 }
 
 #[test]
 fn dynamic_gradients_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    gradients::<f16>(&gpu);
-    gradients::<bf16>(&gpu);
+    on_gpu(&[gradients::<f16>, gradients::<bf16>]);
 }

@@ -1,6 +1,5 @@
 //! Gradients that skip the empty micro-tiles of a dynamic operand, against plain loops: exact on integers.
 
-use einsparse::driver::Graph;
 use einsparse::dynamic::{
     DynamicMatmulGradient, Expected, GradientOfA, MatmulGradientOptions, TileTimes,
 };
@@ -8,7 +7,10 @@ use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Determinism, Error, Scalar};
 
 use super::matmul::{integers, product};
-use super::turned::{exact, nan, pieces, transposed};
+use super::turned::{exact, pieces, transposed};
+use crate::support::dense::{nan, poisoned, upload, upload_values};
+use crate::support::replay::Replay;
+use crate::support::runs::finish;
 use crate::support::{gpu, gpu_alone};
 
 const WIDTH: usize = 64;
@@ -47,8 +49,8 @@ fn of_a<T: Scalar>(a: &Dense<T>, b: &Dense<T>, dc: &Dense<T>, wanted: GradientOf
     all.into_iter().enumerate().map(kept).collect()
 }
 
-/// Every share of micro-tiles, all by one gradient; operands with room behind their rows where no dense kernel reads them, which
-/// want the rows that they were planned for; outputs of NaN.
+/// Every share of micro-tiles, all by one gradient; operands with room behind their rows where no dense kernel reads
+/// them, which want the rows that they were planned for; outputs of NaN.
 fn skips<T: Scalar>(context: &Context, extents: [usize; 3], given: MatmulGradientOptions) {
     let [m, k, n] = extents;
     let gradient = DynamicMatmulGradient::<T>::with(context, extents, given).unwrap();
@@ -65,14 +67,14 @@ fn skips<T: Scalar>(context: &Context, extents: [usize; 3], given: MatmulGradien
             .unwrap()
     };
     let (b_there, dc_there) = (there(&b), there(&dc));
-    let stream = context.stream().unwrap();
     for per_mille in [1000, 0, 1, 100, 500, 30] {
         let a = pieces::<T>([m, k], per_mille, 9 + per_mille);
         let (a_there, mut da) = (there(&a), there(&nan::<T>(&[m, k])));
-        let mut db = context.upload_dense(&nan::<T>(&[k, n])).unwrap();
+        let mut db = poisoned::<T>(context, &[k, n]);
         let operands = [&a_there, &b_there, &dc_there];
-        gradient.run(operands, [&mut da, &mut db], &stream).unwrap();
-        stream.synchronize().unwrap();
+        finish(context, |stream| {
+            gradient.run(operands, [&mut da, &mut db], stream)
+        });
         let what = format!(
             "{} {extents:?} {per_mille} {given:?} {:?}",
             T::NAME,
@@ -178,28 +180,19 @@ fn gradients_at_micro_tiles_in_a_graph() {
     gpu.set_tile_times(TileTimes::built_in());
     assert_eq!(gradient.variants(), ["pit_f16_sampled", "pit_f16_1x64"]);
     let (b, dc) = (integers::<f16>([k, n], 5), integers::<f16>([m, n], 6));
-    let (b_there, dc_there) = (
-        gpu.upload_dense(&b).unwrap(),
-        gpu.upload_dense(&dc).unwrap(),
-    );
+    let [b_there, dc_there] = upload(&gpu, [&b, &dc]);
     let mut a_there = gpu.zeros::<f16>(&[m, k]).unwrap();
-    let mut da = gpu.upload_dense(&nan::<f16>(&[m, k])).unwrap();
-    let mut db = gpu.upload_dense(&nan::<f16>(&[k, n])).unwrap();
+    let mut da = poisoned::<f16>(&gpu, &[m, k]);
+    let mut db = poisoned::<f16>(&gpu, &[k, n]);
     let stream = gpu.stream().unwrap();
     let operands = [&a_there, &b_there, &dc_there];
-    gradient.run(operands, [&mut da, &mut db], &stream).unwrap();
-    stream.synchronize().unwrap();
-    let run = |_| gradient.run(operands, [&mut da, &mut db], &stream);
-    let mut graph = Graph::capture(stream.raw(), run)
-        .unwrap()
-        .instantiate()
-        .unwrap();
+    let run = || gradient.run(operands, [&mut da, &mut db], &stream);
+    let mut graph = Replay::of(&stream, run);
     for (per_mille, seed) in [(100, 1), (0, 2), (1000, 3), (1, 4), (50, 5)] {
         let a = pieces::<f16>([m, k], per_mille, seed);
         a_there.write(&a).unwrap();
         // SAFETY: everything that the captured run names is alive until the end of this test.
-        unsafe { graph.launch(stream.raw()).unwrap() };
-        stream.synchronize().unwrap();
+        unsafe { graph.run() };
         let wanted = of_a(&a, &b, &dc, GradientOfA::MicroTiles);
         exact(&da, &wanted, &format!("dA {per_mille}"));
         let wanted = product(&transposed(&a), &dc);
@@ -217,10 +210,7 @@ fn gradients_at_micro_tiles_keep_nan_where_it_is() {
     let mut dc = integers::<f16>([m, n], 3).values().to_vec();
     dc[9 * n] = f16::NAN;
     dc[11 * n..12 * n].fill(f16::NAN);
-    let upload = |shape, values| {
-        gpu.upload_dense(&Dense::new(shape, values).unwrap())
-            .unwrap()
-    };
+    let upload = |shape: [usize; 2], values| upload_values(&gpu, &shape, values);
     let (a, dc) = (upload([m, k], a), upload([m, n], dc));
     let b = gpu.upload_dense(&integers::<f16>([k, n], 4)).unwrap();
     let (mut da, mut db) = (
@@ -229,10 +219,8 @@ fn gradients_at_micro_tiles_keep_nan_where_it_is() {
     );
     let given = options(GradientOfA::MicroTiles, 0.1);
     let gradient = DynamicMatmulGradient::<f16>::with(&gpu, [m, k, n], given).unwrap();
-    let stream = gpu.stream().unwrap();
     let outputs = [&mut da, &mut db];
-    gradient.run([&a, &b, &dc], outputs, &stream).unwrap();
-    stream.synchronize().unwrap();
+    finish(&gpu, |stream| gradient.run([&a, &b, &dc], outputs, stream));
     for (i, x) in da.to_dense().unwrap().values().iter().enumerate() {
         let there = i / k == 9 && (64..128).contains(&(i % k));
         assert_eq!(x.is_nan(), there, "row {}, column {}", i / k, i % k);

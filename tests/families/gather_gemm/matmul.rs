@@ -1,28 +1,15 @@
 //! Products with an operand whose micro-tiles are found while running, against a plain product: exact on integers.
 
+use super::turned::exact;
 use einsparse::dynamic::{DynamicMatmul, MatmulOptions};
 use einsparse::formats::{Dense, bf16, f16};
-use einsparse::{Context, Determinism, Error, Scalar};
+use einsparse::{Context, Determinism, Error, Result, Scalar, Stream, Tensor};
 
+use crate::support::dense::{nan, poisoned, upload, upload_values};
 use crate::support::replay::Replay;
-use crate::support::{gpu, gpu_alone};
-
-/// A small generator (xorshift).
-struct Words(u64);
-
-impl Words {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    /// -2 to 2.
-    fn small(&mut self) -> f64 {
-        (self.next() % 5) as f64 - 2.0
-    }
-}
+use crate::support::runs::finish;
+use crate::support::words::Words;
+use crate::support::{gpu, gpu_alone, on_gpu};
 
 /// An A whose micro-tiles are full with this probability in a thousand; 0 and 1000 are exact, 1 at the most one.
 pub(in crate::families) fn dynamic<T: Scalar>(
@@ -84,15 +71,15 @@ pub(super) fn multiplies<T: Scalar>(
     let room = n.next_multiple_of(8) + 8;
     let b_there = context.upload_strided(&b, room, T::ONE).unwrap();
     let mut product_of = DynamicMatmul::<T>::new(context, extents, options.clone()).unwrap();
-    let stream = context.stream().unwrap();
     for per_mille in [1000, 0, 1, 100, 500, 30] {
         let a = dynamic::<T>([m, k], options.height, per_mille, 9 + per_mille);
         let a_there = context.upload_dense(&a).unwrap();
-        let poison = Dense::new(vec![m, n], vec![T::from_f64(f64::NAN); m * n]).unwrap();
+        let poison = nan::<T>(&[m, n]);
         let gap = T::from_f64(77.0);
         let mut c = context.upload_strided(&poison, room, gap).unwrap();
-        product_of.run(&a_there, &b_there, &mut c, &stream).unwrap();
-        stream.synchronize().unwrap();
+        finish(context, |stream| {
+            product_of.run(&a_there, &b_there, &mut c, stream)
+        });
         let stored = c.to_storage().unwrap();
         let wanted = product(&a, &b);
         for (i, row) in stored.chunks(room).enumerate().take(m) {
@@ -140,9 +127,7 @@ fn dynamic_product_on_the_cpu() {
 
 #[test]
 fn dynamic_product_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    all::<f16>(&gpu);
-    all::<bf16>(&gpu);
+    on_gpu(&[all::<f16>, all::<bf16>]);
 }
 
 /// A NaN in a row of B reaches the rows of C that have a micro-tile there, and no others; a NaN in A is found.
@@ -156,16 +141,11 @@ fn dynamic_product_keeps_nan_where_it_is() {
     let mut b = integers::<f16>([k, n], 3).values().to_vec();
     b[9 * n..10 * n].fill(f16::INFINITY);
     b[11 * n..12 * n].fill(f16::NAN);
-    let upload = |shape, values| {
-        gpu.upload_dense(&Dense::new(shape, values).unwrap())
-            .unwrap()
-    };
+    let upload = |shape: [usize; 2], values| upload_values(&gpu, &shape, values);
     let (a, b) = (upload([m, k], a), upload([k, n], b));
     let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
-    let stream = gpu.stream().unwrap();
     let mut product = DynamicMatmul::new(&gpu, [m, k, n], MatmulOptions::default()).unwrap();
-    product.run(&a, &b, &mut c, &stream).unwrap();
-    stream.synchronize().unwrap();
+    finish(&gpu, |stream| product.run(&a, &b, &mut c, stream));
     let c = c.to_dense().unwrap();
     for (i, row) in c.values().chunks(n).enumerate() {
         for &x in row {
@@ -180,27 +160,40 @@ fn dynamic_product_keeps_nan_where_it_is() {
     }
 }
 
-/// A captured graph sees another pattern at every replay.
+/// Queues a product of what changes from run to run.
+pub(super) type Product<'p, T> = dyn FnMut(&Tensor<T>, &mut Tensor<T>, &Stream) -> Result<()> + 'p;
+
+/// A captured product sees another of these operands at every replay, and gives what is `wanted` of it, `[m, n]`.
+pub(super) fn replays<T: Scalar>(
+    context: &Context,
+    operands: &[Dense<T>],
+    out: [usize; 2],
+    product: &mut Product<'_, T>,
+    wanted: impl Fn(&Dense<T>) -> Vec<f64>,
+) {
+    let mut there = context.zeros::<T>(operands[0].shape()).unwrap();
+    let mut c = poisoned::<T>(context, &out);
+    let stream = context.stream().unwrap();
+    let mut graph = Replay::of(&stream, || product(&there, &mut c, &stream));
+    for (turn, operand) in operands.iter().enumerate() {
+        there.write(operand).unwrap();
+        // SAFETY: everything that the captured run names is alive until the end of this function.
+        unsafe { graph.run() };
+        exact(&c, &wanted(operand), &format!("replay {turn}"));
+    }
+}
+
 #[test]
 fn dynamic_product_in_a_graph() {
     let Some(gpu) = gpu_alone() else { return };
     let [m, k, n] = [256, 512, 256];
     let b = integers::<f16>([k, n], 5);
-    let b_there = gpu.upload_dense(&b).unwrap();
-    let mut a_there = gpu.zeros::<f16>(&[m, k]).unwrap();
-    let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
-    let mut product_of = DynamicMatmul::new(&gpu, [m, k, n], MatmulOptions::default()).unwrap();
-    let stream = gpu.stream().unwrap();
-    let run = || product_of.run(&a_there, &b_there, &mut c, &stream);
-    let mut graph = Replay::of(&stream, run);
-    for (per_mille, seed) in [(100, 1), (0, 2), (900, 3), (50, 4), (50, 5)] {
-        let a = dynamic::<f16>([m, k], 128, per_mille, seed);
-        a_there.write(&a).unwrap();
-        // SAFETY: everything that the captured run names is alive until the end of this test.
-        unsafe { graph.run() };
-        let wanted: Vec<f16> = product(&a, &b).into_iter().map(f16::from_f64).collect();
-        assert!(c.to_dense().unwrap().values() == wanted, "{per_mille}");
-    }
+    let [b_there] = upload(&gpu, [&b]);
+    let mut of = DynamicMatmul::new(&gpu, [m, k, n], MatmulOptions::default()).unwrap();
+    let all = [(100, 1), (0, 2), (900, 3), (50, 4), (50, 5)]
+        .map(|(per_mille, seed)| dynamic([m, k], 128, per_mille, seed));
+    let mut run = |a: &_, c: &mut _, stream: &_| of.run(a, &b_there, c, stream);
+    replays(&gpu, &all, [m, n], &mut run, |a| product(a, &b));
 }
 
 #[test]

@@ -6,7 +6,9 @@ use einsparse::ops::{MoeLayer, MoeOptions};
 use einsparse::{Context, Error, Scalar, Tensor};
 
 use crate::families::discover::routing::{ROUTERS, Router, choices};
+use crate::support::dense::{poisoned, upload};
 use crate::support::replay::Replay;
+use crate::support::runs::finish;
 use crate::support::{Rng, gpu, gpu_alone};
 
 /// What a layer reads.
@@ -75,22 +77,14 @@ fn run<T: Scalar>(
     choices: &Dense<i32>,
 ) -> Vec<T> {
     let mut layer = MoeLayer::<T>::new(context, *o).unwrap();
-    let upload = |dense: &Dense<T>| context.upload_dense(dense).unwrap();
-    let (x, up, down) = (
-        upload(&operands.x),
-        upload(&operands.up),
-        upload(&operands.down),
-    );
-    let weights = context.upload_dense(&operands.weights).unwrap();
-    let choices = context.upload_dense(choices).unwrap();
-    let poison = vec![T::from_f64(f64::NAN); o.tokens * o.model];
-    let mut out = upload(&Dense::new(vec![o.tokens, o.model], poison).unwrap());
-    let stream = context.stream().unwrap();
+    let [x, up, down] = upload(context, [&operands.x, &operands.up, &operands.down]);
+    let [weights] = upload(context, [&operands.weights]);
+    let [choices] = upload(context, [choices]);
+    let mut out = poisoned::<T>(context, &[o.tokens, o.model]);
     let routed = (&choices, &weights);
-    layer
-        .run(&x, routed, (&up, &down), &mut out, &stream)
-        .unwrap();
-    stream.synchronize().unwrap();
+    finish(context, |stream| {
+        layer.run(&x, routed, (&up, &down), &mut out, stream)
+    });
     out.to_dense().unwrap().values().to_vec()
 }
 
@@ -203,13 +197,8 @@ fn a_layer_of_experts_in_a_graph() {
     let Some(gpu) = gpu_alone() else { return };
     let o = options([260, 2], 6, [64, 128]);
     let operands = operands::<f16>(&o, true);
-    let upload = |dense: &Dense<f16>| gpu.upload_dense(dense).unwrap();
-    let (x, up, down) = (
-        upload(&operands.x),
-        upload(&operands.up),
-        upload(&operands.down),
-    );
-    let weights = gpu.upload_dense(&operands.weights).unwrap();
+    let [x, up, down] = upload(&gpu, [&operands.x, &operands.up, &operands.down]);
+    let [weights] = upload(&gpu, [&operands.weights]);
     let mut there: Tensor<i32> = gpu.zeros(&[260, 2]).unwrap();
     let mut out = gpu.zeros::<f16>(&[260, 64]).unwrap();
     let mut layer = MoeLayer::<f16>::new(&gpu, o).unwrap();

@@ -6,7 +6,9 @@ use einsparse::{Context, Error, Scalar, Tensor};
 
 use super::moe::{Operands, operands, options};
 use crate::families::discover::routing::{ROUTERS, Router, choices};
+use crate::support::dense::wide;
 use crate::support::replay::Replay;
+use crate::support::runs::finish;
 use crate::support::{Rng, gpu, gpu_alone};
 
 /// Gradients of x, weights, up and down.
@@ -69,18 +71,9 @@ impl<T: Scalar> There<T> {
     }
 
     fn gradients(&self) -> Four {
-        let all = |t: &Tensor<T>| {
-            let dense = t.to_dense().unwrap();
-            dense.values().iter().map(|x| x.to_f64()).collect()
-        };
-        let weights = self.dweights.to_dense().unwrap();
-        let weights = weights.values().iter().map(|&x| f64::from(x));
-        [
-            all(&self.dx),
-            weights.collect(),
-            all(&self.dup),
-            all(&self.ddown),
-        ]
+        let all = [&self.dx, &self.dup, &self.ddown].map(wide);
+        let [dx, dup, ddown] = all;
+        [dx, wide(&self.dweights), dup, ddown]
     }
 }
 
@@ -94,12 +87,8 @@ fn run<T: Scalar>(
     let mut layer = MoeLayer::<T>::for_training(context, *o).unwrap();
     let mut there = There::new(context, operands, dout);
     let choices = context.upload_dense(choices).unwrap();
-    let stream = context.stream().unwrap();
-    there.run(&mut layer, &choices, &stream).unwrap();
-    stream.synchronize().unwrap();
-    let out = there.out.to_dense().unwrap();
-    let out = out.values().iter().map(|x| x.to_f64()).collect();
-    (out, there.gradients())
+    finish(context, |stream| there.run(&mut layer, &choices, stream));
+    (wide(&there.out), there.gradients())
 }
 
 /// Small integers, one in `every` of them not zero.

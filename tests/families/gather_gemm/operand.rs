@@ -1,11 +1,13 @@
 //! Dynamic operands of ordinary expressions: what plans choose for them, and that results are those of dense ones.
 
 use einsparse::dynamic::{Expected, dynamic as skipping};
-use einsparse::formats::{Csr, CsrPattern, Dense, bf16, f16};
+use einsparse::formats::{Csr, CsrPattern, bf16, f16};
 use einsparse::{Context, Operand, Options, Plan, Scalar, Tensor, einsum};
 
 use super::matmul::{dynamic, integers, product};
+use crate::support::dense::poisoned;
 use crate::support::gpu;
+use crate::support::runs::finish;
 
 const LINE: &str = "C[m,n] = A[m,k] * B[k,n]";
 
@@ -33,8 +35,8 @@ fn dynamic_operands_are_chosen_for_by_their_share() {
     assert_eq!(first(skipping(&a).into()), "pit_f16_128x1");
     let expecting = |expected| first(skipping(&a).expecting(expected).into());
     assert_eq!(expecting(Expected::MicroTiles(0.02)), "pit_f16_128x1");
-    // Of single elements, 0.47, 0.27 and 0.15 of the micro-tiles of 128, 64 and 32 rows: the fewer rows, the fewer products, and the
-    // fewer that share a row of B.
+    // Of single elements, 0.47, 0.27 and 0.15 of the micro-tiles of 128, 64 and 32 rows: the fewer rows, the fewer
+    // products, and the fewer that share a row of B.
     assert_eq!(expecting(Expected::Elements(0.005)), "pit_f16_64x1");
     let full = expecting(Expected::MicroTiles(1.0));
     assert_eq!(expecting(Expected::Elements(0.014)), full);
@@ -89,7 +91,6 @@ fn agree<T: Scalar>(context: &Context, variants: &[Option<&str>]) {
     let b = integers::<T>([k, n], 5);
     let b_there = context.upload_dense(&b).unwrap();
     let mut a_there = context.zeros::<T>(&[m, k]).unwrap();
-    let stream = context.stream().unwrap();
     for &variant in variants {
         let plan = plan(
             context,
@@ -103,11 +104,9 @@ fn agree<T: Scalar>(context: &Context, variants: &[Option<&str>]) {
         for per_mille in [1000, 0, 100, 30] {
             let a = dynamic::<T>([m, k], 64, per_mille, 7 + per_mille);
             a_there.write(&a).unwrap();
-            let nan = Dense::new(vec![m, n], vec![T::from_f64(f64::NAN); m * n]).unwrap();
-            let mut c = context.upload_dense(&nan).unwrap();
+            let mut c = poisoned::<T>(context, &[m, n]);
             let operands = [("A", skipping(&a_there).into()), ("B", (&b_there).into())];
-            plan.run(&operands, &mut c, &stream).unwrap();
-            stream.synchronize().unwrap();
+            finish(context, |stream| plan.run(&operands, &mut c, stream));
             let wanted: Vec<T> = product(&a, &b).into_iter().map(T::from_f64).collect();
             let found = c.to_dense().unwrap();
             assert!(found.values() == wanted, "{plan}, {per_mille}");

@@ -1,13 +1,15 @@
-//! Products with a dynamic operand on the right, against a plain product: exact on integers, from either storage of the left one.
+//! Products with a dynamic operand on the right, against a plain product: exact on integers, from either storage of the
+//! left one.
 
-use einsparse::driver::Graph;
 use einsparse::dynamic::{RightMatmul, RightOptions};
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Determinism, Error, Scalar, Tensor};
 
-use super::matmul::{integers, product};
-use super::turned::{exact, nan, pieces, transposed};
-use crate::support::{gpu, gpu_alone};
+use super::matmul::{integers, product, replays};
+use super::turned::{exact, pieces, transposed};
+use crate::support::dense::{nan, poisoned};
+use crate::support::runs::finish;
+use crate::support::{gpu, gpu_alone, on_gpu};
 
 fn options(by_columns: bool, determinism: Determinism) -> RightOptions {
     RightOptions {
@@ -36,7 +38,8 @@ pub(super) fn room(columns: usize) -> usize {
     columns.next_multiple_of(8) + 8 - columns
 }
 
-/// Runs one product over Bs of several densities, one after the other, into a C of NaN with something else between its rows.
+/// Runs one product over Bs of several densities, one after the other, into a C of NaN with something else between its
+/// rows.
 fn multiplies<T: Scalar>(
     context: &Context,
     [m, k, n]: [usize; 3],
@@ -46,15 +49,15 @@ fn multiplies<T: Scalar>(
     let a = integers::<T>([m, k], 5);
     let a_there = left(context, &a, options.by_columns, gap);
     let mut product_of = RightMatmul::<T>::new(context, [m, k, n], options.clone()).unwrap();
-    let stream = context.stream().unwrap();
     for per_mille in [1000, 0, 1, 100, 500, 30] {
         let b = pieces::<T>([k, n], per_mille, 9 + per_mille);
         let b_there = context.upload_strided(&b, n + 16, T::ONE).unwrap();
         let between = T::from_f64(77.0);
         let poison = nan::<T>(&[m, n]);
         let mut c = context.upload_strided(&poison, n + 8, between).unwrap();
-        product_of.run(&a_there, &b_there, &mut c, &stream).unwrap();
-        stream.synchronize().unwrap();
+        finish(context, |stream| {
+            product_of.run(&a_there, &b_there, &mut c, stream)
+        });
         let what = format!("{} {m} {k} {n} {options:?} {gap} {per_mille}", T::NAME);
         exact(&c, &product(&a, &b), &what);
         let stored = c.to_storage().unwrap();
@@ -98,12 +101,9 @@ fn all<T: Scalar>(gpu: &Context) {
 
 #[test]
 fn right_product_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    all::<f16>(&gpu);
-    all::<bf16>(&gpu);
+    on_gpu(&[all::<f16>, all::<bf16>]);
 }
 
-/// A captured graph sees another pattern at every replay.
 #[test]
 fn right_product_in_a_graph() {
     let Some(gpu) = gpu_alone() else { return };
@@ -111,24 +111,12 @@ fn right_product_in_a_graph() {
     let a = integers::<f16>([m, k], 5);
     for by_columns in [false, true] {
         let a_there = left(&gpu, &a, by_columns, 0);
-        let mut b_there = gpu.zeros::<f16>(&[k, n]).unwrap();
-        let mut c = gpu.upload_dense(&nan::<f16>(&[m, n])).unwrap();
         let options = options(by_columns, Determinism::Strict);
-        let mut product_of = RightMatmul::new(&gpu, [m, k, n], options).unwrap();
-        let stream = gpu.stream().unwrap();
-        product_of.run(&a_there, &b_there, &mut c, &stream).unwrap();
-        stream.synchronize().unwrap();
-        let run = |_| product_of.run(&a_there, &b_there, &mut c, &stream);
-        let graph = Graph::capture(stream.raw(), run).unwrap();
-        let mut graph = graph.instantiate().unwrap();
-        for (per_mille, seed) in [(100, 1), (0, 2), (900, 3), (50, 4), (1000, 5)] {
-            let b = pieces::<f16>([k, n], per_mille, seed);
-            b_there.write(&b).unwrap();
-            // SAFETY: everything that the captured run names is alive until the end of this test.
-            unsafe { graph.launch(stream.raw()).unwrap() };
-            stream.synchronize().unwrap();
-            exact(&c, &product(&a, &b), &format!("{by_columns} {per_mille}"));
-        }
+        let mut of = RightMatmul::new(&gpu, [m, k, n], options).unwrap();
+        let all = [(100, 1), (0, 2), (900, 3), (50, 4), (1000, 5)]
+            .map(|(per_mille, seed)| pieces([k, n], per_mille, seed));
+        let mut run = |b: &_, c: &mut _, stream: &_| of.run(&a_there, b, c, stream);
+        replays(&gpu, &all, [m, n], &mut run, |b| product(&a, b));
     }
 }
 
@@ -142,16 +130,14 @@ fn keeps_nan(context: &Context, by_columns: bool) {
     b[9 * n + 100] = f16::ONE;
     let a = Dense::new([m, k], a).unwrap();
     let b = Dense::new([k, n], b).unwrap();
-    let (a_there, b_there) = (
-        left(context, &a, by_columns, 0),
-        context.upload_dense(&b).unwrap(),
-    );
-    let mut c = context.upload_dense(&nan::<f16>(&[m, n])).unwrap();
-    let stream = context.stream().unwrap();
+    let a_there = left(context, &a, by_columns, 0);
+    let b_there = context.upload_dense(&b).unwrap();
+    let mut c = poisoned::<f16>(context, &[m, n]);
     let options = options(by_columns, Determinism::Strict);
     let mut product = RightMatmul::new(context, [m, k, n], options).unwrap();
-    product.run(&a_there, &b_there, &mut c, &stream).unwrap();
-    stream.synchronize().unwrap();
+    finish(context, |stream| {
+        product.run(&a_there, &b_there, &mut c, stream)
+    });
     for (i, row) in c.to_dense().unwrap().values().chunks(n).enumerate() {
         for (j, x) in row.iter().enumerate() {
             let wanted = if j == 100 {
@@ -204,11 +190,9 @@ fn batches<T: Scalar>(context: &Context, items: usize, [m, k, n]: [usize; 3], by
         false => each(z).0,
     });
     let b = three(&|z| each(z).1);
-    let mut c = context.upload_dense(&nan::<T>(&[items, m, n])).unwrap();
-    let stream = context.stream().unwrap();
+    let mut c = poisoned::<T>(context, &[items, m, n]);
     for run in 0..2 {
-        batch.run(&a, &b, &mut c, &stream).unwrap();
-        stream.synchronize().unwrap();
+        finish(context, |stream| batch.run(&a, &b, &mut c, stream));
         let wanted: Vec<f64> = (0..items)
             .flat_map(|z| product(&each(z).0, &each(z).1))
             .collect();
@@ -280,12 +264,10 @@ fn right_products_are_the_same_at_every_run() {
     let b = gpu.upload_dense(&Dense::from_fn(vec![k, n], masked).unwrap());
     let (a, b) = (a.unwrap(), b.unwrap());
     let mut product = RightMatmul::new(&gpu, [m, k, n], RightOptions::default()).unwrap();
-    let stream = gpu.stream().unwrap();
     let mut first: Option<Vec<f16>> = None;
     for _ in 0..5 {
-        let mut c = gpu.upload_dense(&nan::<f16>(&[m, n])).unwrap();
-        product.run(&a, &b, &mut c, &stream).unwrap();
-        stream.synchronize().unwrap();
+        let mut c = poisoned::<f16>(&gpu, &[m, n]);
+        finish(&gpu, |stream| product.run(&a, &b, &mut c, stream));
         let found = c.to_dense().unwrap().values().to_vec();
         let same = first.get_or_insert_with(|| found.clone());
         assert!(found == *same);

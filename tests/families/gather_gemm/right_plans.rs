@@ -1,4 +1,5 @@
-//! Plans with a dynamic operand on the right: what they take, why they do not, and that results are those of a dense one.
+//! Plans with a dynamic operand on the right: what they take, why they do not, and that results are those of a dense
+//! one.
 
 use einsparse::dynamic::{Expected, dynamic as skipping};
 use einsparse::formats::{bf16, f16};
@@ -6,8 +7,10 @@ use einsparse::{Context, Operand, Options, Scalar, einsum};
 
 use super::matmul::{integers, product};
 use super::right::{left, room};
-use super::turned::{exact, nan, pieces};
+use super::turned::{exact, pieces};
+use crate::support::dense::poisoned;
 use crate::support::gpu;
+use crate::support::runs::finish;
 
 const LINE: &str = "C[m,n] = A[m,k] * B[k,n]";
 const BY_COLUMNS: &str = "C[m,n] = A[k,m] * B[k,n]";
@@ -15,10 +18,8 @@ const BY_COLUMNS: &str = "C[m,n] = A[k,m] * B[k,n]";
 /// What a plan of `line` takes for a B of which this is expected.
 fn taken(line: &str, expected: Expected) -> &'static str {
     let cpu = Context::cpu();
-    let (a, b) = (
-        cpu.zeros::<f16>(&[4096, 4096]).unwrap(),
-        cpu.zeros::<f16>(&[4096, 4096]).unwrap(),
-    );
+    let a = cpu.zeros::<f16>(&[4096, 4096]).unwrap();
+    let b = cpu.zeros::<f16>(&[4096, 4096]).unwrap();
     let b = skipping(&b).expecting(expected);
     let operands = [("A", (&a).into()), ("B", b.into())];
     let plan = cpu.plan(line, &operands, &Options::default()).unwrap();
@@ -100,14 +101,12 @@ fn agree<T: Scalar>(context: &Context, line: &str, variant: Option<&str>) {
         assert_eq!(said.contains("transpose_16"), !by_columns, "{said}");
         assert!(said.contains("detect_16_1x64"), "{said}");
     }
-    let stream = context.stream().unwrap();
     for per_mille in [1000, 0, 100, 30] {
         let b = pieces::<T>([k, n], per_mille, 7 + per_mille);
         b_there.write(&b).unwrap();
-        let mut c = context.upload_dense(&nan::<T>(&[m, n])).unwrap();
+        let mut c = poisoned::<T>(context, &[m, n]);
         let operands = [("A", (&a_there).into()), ("B", skipping(&b_there).into())];
-        plan.run(&operands, &mut c, &stream).unwrap();
-        stream.synchronize().unwrap();
+        finish(context, |stream| plan.run(&operands, &mut c, stream));
         exact(&c, &product(&a, &b), &format!("{plan}, {per_mille}"));
     }
     let once = match by_columns {

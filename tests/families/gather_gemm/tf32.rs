@@ -1,12 +1,13 @@
-//! Products of f32 as TF32 with an operand whose micro-tiles are found while running: exact on small integers, within the bound of ten
-//! bits of mantissa on random values.
+//! Products of f32 as TF32 with an operand whose micro-tiles are found while running: exact on small integers, within
+//! the bound of ten bits of mantissa on random values.
 
-use einsparse::driver::Graph;
 use einsparse::dynamic::{DynamicMatmul, Expected, MatmulOptions, dynamic as skipping};
 use einsparse::formats::Dense;
 use einsparse::{Context, Determinism, Operand, Options, Plan, Precision, Tensor};
 
-use super::matmul::{dynamic, integers, multiplies, product};
+use super::matmul::{dynamic, integers, multiplies, product, replays};
+use crate::support::dense::{nan, poisoned, upload, upload_values};
+use crate::support::runs::finish;
 use crate::support::{Rng, gpu, gpu_alone, small};
 
 const LINE: &str = "C[m,n] = A[m,k] * B[k,n]";
@@ -25,7 +26,8 @@ fn tf32_product_on_the_cpu() {
     multiplies::<f32>(&Context::cpu(), [70, 50, 9], &options(128));
 }
 
-/// Every height, in order and in any, of extents around those of tiles, stages and vectors: all full, all empty, one micro-tile.
+/// Every height, in order and in any, of extents around those of tiles, stages and vectors: all full, all empty, one
+/// micro-tile.
 #[test]
 fn tf32_product_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
@@ -87,7 +89,6 @@ fn tf32_product_of_random_values() {
     let mut rng = Rng(11);
     let b = random([k, n], 1, 1.0, &mut rng);
     let b_there = gpu.upload_dense(&b).unwrap();
-    let stream = gpu.stream().unwrap();
     for height in HEIGHTS {
         let mut product_of = DynamicMatmul::new(&gpu, [m, k, n], options(height)).unwrap();
         assert!(product_of.variants()[1].starts_with("pit_tf32"));
@@ -95,10 +96,10 @@ fn tf32_product_of_random_values() {
             let a = random([m, k], height, share, &mut rng);
             let a_there = gpu.upload_dense(&a).unwrap();
             let mut run = || {
-                let nan = Dense::new(vec![m, n], vec![f32::NAN; m * n]).unwrap();
-                let mut c = gpu.upload_dense(&nan).unwrap();
-                product_of.run(&a_there, &b_there, &mut c, &stream).unwrap();
-                stream.synchronize().unwrap();
+                let mut c = poisoned::<f32>(&gpu, &[m, n]);
+                finish(&gpu, |stream| {
+                    product_of.run(&a_there, &b_there, &mut c, stream)
+                });
                 c.to_dense().unwrap().values().to_vec()
             };
             let (found, again) = (run(), run());
@@ -128,7 +129,6 @@ fn tf32_product_rounds_both_operands() {
     let Some(gpu) = gpu() else { return };
     let [m, k, n] = [40, 24, 36];
     let unit = f32::powi(2.0, -10);
-    let stream = gpu.stream().unwrap();
     let on = |rows: usize, columns: usize, x: f32| {
         let of = |i: &[usize]| if i[0] % k == i[1] % k { x } else { 0.0 };
         gpu.upload_dense(&Dense::from_fn(vec![rows, columns], of).unwrap())
@@ -141,8 +141,7 @@ fn tf32_product_rounds_both_operands() {
             for [of_a, of_b] in [[value, 1.0], [1.0, value]] {
                 let (a, b) = (on(m, k, of_a), on(k, n, of_b));
                 let mut c = gpu.zeros::<f32>(&[m, n]).unwrap();
-                product.run(&a, &b, &mut c, &stream).unwrap();
-                stream.synchronize().unwrap();
+                finish(&gpu, |stream| product.run(&a, &b, &mut c, stream));
                 for (at, &found) in c.to_dense().unwrap().values().iter().enumerate() {
                     let meets = (at / n) % k == (at % n) % k;
                     let wanted = if meets { rounded } else { 0.0 };
@@ -153,8 +152,8 @@ fn tf32_product_rounds_both_operands() {
     }
 }
 
-/// A NaN in a row of B reaches the rows of C that have a micro-tile there, and no others, whatever was multiplied before; a NaN in A is
-/// found.
+/// A NaN in a row of B reaches the rows of C that have a micro-tile there, and no others, whatever was multiplied
+/// before; a NaN in A is found.
 #[test]
 fn tf32_product_keeps_nan_where_it_is() {
     let Some(gpu) = gpu() else { return };
@@ -166,10 +165,7 @@ fn tf32_product_keeps_nan_where_it_is() {
         let mut b = integers::<f32>([k, n], 3).values().to_vec();
         b[9 * n..10 * n].fill(f32::INFINITY);
         b[11 * n..12 * n].fill(f32::NAN);
-        let upload = |shape, values| {
-            gpu.upload_dense(&Dense::new(shape, values).unwrap())
-                .unwrap()
-        };
+        let upload = |shape: [usize; 2], values| upload_values(&gpu, &shape, values);
         let poison = upload([m, k], vec![f32::NAN; m * k]);
         let (a, b) = (upload([m, k], a), upload([k, n], b));
         let mut c = gpu.zeros::<f32>(&[m, n]).unwrap();
@@ -211,11 +207,9 @@ fn tf32_product_above_a_threshold() {
         };
         let mut product_of = DynamicMatmul::new(&gpu, [m, k, n], options).unwrap();
         let (a, b) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
-        let nan = Dense::new(vec![m, n], vec![f32::NAN; m * n]).unwrap();
+        let nan = nan::<f32>(&[m, n]);
         let mut c = gpu.upload_strided(&nan, n + 1, 77.0).unwrap();
-        let stream = gpu.stream().unwrap();
-        product_of.run(&a, &b, &mut c, &stream).unwrap();
-        stream.synchronize().unwrap();
+        finish(&gpu, |stream| product_of.run(&a, &b, &mut c, stream));
         let stored = c.to_storage().unwrap();
         for (i, row) in stored.chunks(n + 1).enumerate().take(m) {
             for (j, &found) in row.iter().enumerate().take(n) {
@@ -249,44 +243,25 @@ fn tf32_product_of_a_batch() {
         };
         let (a, b) = (stacked(&a, [items, m, k]), stacked(&b, [items, k, n]));
         let mut c = gpu.zeros::<f32>(&[items, m, n]).unwrap();
-        let stream = gpu.stream().unwrap();
         let mut product = DynamicMatmul::batched(&gpu, items, [m, k, n], options(height)).unwrap();
-        product.run(&a, &b, &mut c, &stream).unwrap();
-        stream.synchronize().unwrap();
+        finish(&gpu, |stream| product.run(&a, &b, &mut c, stream));
         let found = c.to_dense().unwrap();
         let found = found.values().iter().map(|&x| f64::from(x));
         assert!(found.eq(wanted), "{height}");
     }
 }
 
-/// A captured graph sees another pattern at every replay.
 #[test]
 fn tf32_product_in_a_graph() {
     let Some(gpu) = gpu_alone() else { return };
     let [m, k, n] = [256, 512, 256];
     let b = integers::<f32>([k, n], 5);
-    let b_there = gpu.upload_dense(&b).unwrap();
-    let mut a_there = gpu.zeros::<f32>(&[m, k]).unwrap();
-    let mut c = gpu.zeros::<f32>(&[m, n]).unwrap();
-    let mut product_of = DynamicMatmul::new(&gpu, [m, k, n], options(128)).unwrap();
-    let stream = gpu.stream().unwrap();
-    product_of.run(&a_there, &b_there, &mut c, &stream).unwrap();
-    stream.synchronize().unwrap();
-    let run = |_| product_of.run(&a_there, &b_there, &mut c, &stream);
-    let mut graph = Graph::capture(stream.raw(), run)
-        .unwrap()
-        .instantiate()
-        .unwrap();
-    for (per_mille, seed) in [(100, 1), (0, 2), (900, 3), (50, 4), (1000, 5), (1, 6)] {
-        let a = dynamic::<f32>([m, k], 128, per_mille, seed);
-        a_there.write(&a).unwrap();
-        // SAFETY: everything that the captured run names is alive until the end of this test.
-        unsafe { graph.launch(stream.raw()).unwrap() };
-        stream.synchronize().unwrap();
-        let found = c.to_dense().unwrap();
-        let found = found.values().iter().map(|&x| f64::from(x));
-        assert!(found.eq(product(&a, &b)), "{per_mille}");
-    }
+    let [b_there] = upload(&gpu, [&b]);
+    let mut of = DynamicMatmul::new(&gpu, [m, k, n], options(128)).unwrap();
+    let all = [(100, 1), (0, 2), (900, 3), (50, 4), (1000, 5), (1, 6)]
+        .map(|(per_mille, seed)| dynamic([m, k], 128, per_mille, seed));
+    let mut run = |a: &_, c: &mut _, stream: &_| of.run(a, &b_there, c, stream);
+    replays(&gpu, &all, [m, n], &mut run, |a| product(a, &b));
 }
 
 fn plan(
@@ -330,7 +305,6 @@ fn tf32_plans_on_the_gpu() {
     let b = integers::<f32>([k, n], 5);
     let b_there = gpu.upload_dense(&b).unwrap();
     let mut a_there = gpu.zeros::<f32>(&[m, k]).unwrap();
-    let stream = gpu.stream().unwrap();
     for variant in HEIGHTS.map(|height| format!("pit_tf32_{height}x1")) {
         let operands = (skipping(&a_there).into(), &b_there);
         let plan = plan(&gpu, operands, (Precision::Tf32, Some(&variant)));
@@ -338,11 +312,9 @@ fn tf32_plans_on_the_gpu() {
         for per_mille in [1000, 0, 100, 30] {
             let a = dynamic::<f32>([m, k], 32, per_mille, 7 + per_mille);
             a_there.write(&a).unwrap();
-            let nan = Dense::new(vec![m, n], vec![f32::NAN; m * n]).unwrap();
-            let mut c = gpu.upload_dense(&nan).unwrap();
+            let mut c = poisoned::<f32>(&gpu, &[m, n]);
             let operands = [("A", skipping(&a_there).into()), ("B", (&b_there).into())];
-            plan.run(&operands, &mut c, &stream).unwrap();
-            stream.synchronize().unwrap();
+            finish(&gpu, |stream| plan.run(&operands, &mut c, stream));
             let found = c.to_dense().unwrap();
             let found = found.values().iter().map(|&x| f64::from(x));
             assert!(found.eq(product(&a, &b)), "{plan}, {per_mille}");

@@ -1,5 +1,5 @@
-//! Products with micro-tiles of more tiles than there are multiprocessors: a thread block computes several, of lists of all lengths one
-//! behind the other. Exact on integers.
+//! Products with micro-tiles of more tiles than there are multiprocessors: a thread block computes several, of lists of
+//! all lengths one behind the other. Exact on integers.
 
 use einsparse::dynamic::{DynamicMatmul, MatmulOptions, TurnedMatmul};
 use einsparse::formats::{Dense, bf16, f16};
@@ -7,6 +7,7 @@ use einsparse::{Context, Determinism, Scalar, Stream, Tensor};
 
 use super::matmul::integers;
 use crate::support::gpu;
+use crate::support::runs::finish;
 
 /// Panels; tiles of 256 columns, the last one ragged. Three rounds of 132 multiprocessors and a part of a fourth.
 const PANELS: usize = 30;
@@ -105,7 +106,6 @@ fn dynamic_product_of_many_tiles() {
 #[test]
 fn turned_product_of_many_tiles() {
     let Some(gpu) = gpu() else { return };
-    let stream = gpu.stream().unwrap();
     let rows = PANELS * 64 - 8;
     let b = integers::<f16>([DEPTH, COLUMNS], 5);
     let b_there = gpu.upload_dense(&b).unwrap();
@@ -118,8 +118,7 @@ fn turned_product_of_many_tiles() {
         let a = Dense::from_fn(vec![DEPTH, rows], at).unwrap();
         let a = gpu.upload_dense(&a).unwrap();
         let mut c = poisoned::<f16>(&gpu, rows, COLUMNS);
-        product.run(&a, &b_there, &mut c, &stream).unwrap();
-        stream.synchronize().unwrap();
+        finish(&gpu, |stream| product.run(&a, &b_there, &mut c, stream));
         check(&c, &b, (64, turn));
     }
 }

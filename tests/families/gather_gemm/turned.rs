@@ -1,13 +1,15 @@
-//! Products with a transposed dynamic operand, batches, and expressions that are dense passes anyway; a step of sparse training made of
-//! them.
+//! Products with a transposed dynamic operand, batches, and expressions that are dense passes anyway; a step of sparse
+//! training made of them.
 
 use einsparse::dynamic::{DynamicMatmul, MatmulOptions, TurnedMatmul, dynamic as skipping};
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Determinism, Error, Options, Scalar, Tensor, einsum};
 
-use super::matmul::{dynamic, integers, product};
-use crate::support::replay::Replay;
-use crate::support::{gpu, gpu_alone};
+use super::matmul::{dynamic, integers, product, replays};
+use crate::support::dense::{poisoned, upload, upload_values};
+use crate::support::rows::named;
+use crate::support::runs::finish;
+use crate::support::{gpu, gpu_alone, on_both};
 
 pub(super) fn transposed<T: Scalar>(a: &Dense<T>) -> Dense<T> {
     let (rows, columns) = (a.shape()[0], a.shape()[1]);
@@ -18,11 +20,6 @@ pub(super) fn transposed<T: Scalar>(a: &Dense<T>) -> Dense<T> {
 /// An A as `[k, m]` whose pieces of 64 elements of a row are full with this probability in a thousand.
 pub(super) fn pieces<T: Scalar>([k, m]: [usize; 2], per_mille: u64, seed: u64) -> Dense<T> {
     transposed(&dynamic::<T>([m, k], 64, per_mille, seed))
-}
-
-pub(super) fn nan<T: Scalar>(shape: &[usize]) -> Dense<T> {
-    let count = shape.iter().product();
-    Dense::new(shape.to_vec(), vec![T::from_f64(f64::NAN); count]).unwrap()
 }
 
 pub(super) fn exact<T: Scalar>(found: &Tensor<T>, wanted: &[f64], what: &str) {
@@ -39,13 +36,13 @@ fn turns<T: Scalar>(context: &Context, extents: [usize; 3], determinism: Determi
     let b = integers::<T>([k, n], 5);
     let b_there = context.upload_strided(&b, n + 8, T::ONE).unwrap();
     let mut product_of = TurnedMatmul::<T>::new(context, extents, 0.0, determinism).unwrap();
-    let stream = context.stream().unwrap();
     for per_mille in [1000, 0, 1, 100, 500, 30] {
         let a = pieces::<T>([k, m], per_mille, 9 + per_mille);
         let a_there = context.upload_strided(&a, m + 16, T::ONE).unwrap();
-        let mut c = context.upload_dense(&nan::<T>(&[m, n])).unwrap();
-        product_of.run(&a_there, &b_there, &mut c, &stream).unwrap();
-        stream.synchronize().unwrap();
+        let mut c = poisoned::<T>(context, &[m, n]);
+        finish(context, |stream| {
+            product_of.run(&a_there, &b_there, &mut c, stream)
+        });
         let wanted = product(&transposed(&a), &b);
         exact(&c, &wanted, &format!("{} {extents:?} {per_mille}", T::NAME));
     }
@@ -76,26 +73,19 @@ fn turned_product_on_the_gpu() {
     }
 }
 
-/// A captured graph sees another pattern at every replay.
 #[test]
 fn turned_product_in_a_graph() {
     let Some(gpu) = gpu_alone() else { return };
     let [m, k, n] = [256, 512, 256];
     let b = integers::<f16>([k, n], 5);
-    let b_there = gpu.upload_dense(&b).unwrap();
-    let mut a_there = gpu.zeros::<f16>(&[k, m]).unwrap();
-    let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
-    let mut product_of = TurnedMatmul::new(&gpu, [m, k, n], 0.0, Determinism::Strict).unwrap();
-    let stream = gpu.stream().unwrap();
-    let run = || product_of.run(&a_there, &b_there, &mut c, &stream);
-    let mut graph = Replay::of(&stream, run);
-    for (per_mille, seed) in [(100, 1), (0, 2), (900, 3), (50, 4)] {
-        let a = pieces::<f16>([k, m], per_mille, seed);
-        a_there.write(&a).unwrap();
-        // SAFETY: everything that the captured run names is alive until the end of this test.
-        unsafe { graph.run() };
-        exact(&c, &product(&transposed(&a), &b), &per_mille.to_string());
-    }
+    let [b_there] = upload(&gpu, [&b]);
+    let mut of = TurnedMatmul::new(&gpu, [m, k, n], 0.0, Determinism::Strict).unwrap();
+    let all = [(100, 1), (0, 2), (900, 3), (50, 4)]
+        .map(|(per_mille, seed)| pieces([k, m], per_mille, seed));
+    let mut run = |a: &_, c: &mut _, stream: &_| of.run(a, &b_there, c, stream);
+    replays(&gpu, &all, [m, n], &mut run, |a| {
+        product(&transposed(a), &b)
+    });
 }
 
 /// A NaN in a row of B reaches the 64 columns of A that have a micro-tile there, and no others.
@@ -108,16 +98,11 @@ fn turned_product_keeps_nan_where_it_is() {
     let mut b = integers::<f16>([k, n], 3).values().to_vec();
     b[9 * n..10 * n].fill(f16::NAN);
     b[11 * n..12 * n].fill(f16::NAN);
-    let upload = |shape, values| {
-        gpu.upload_dense(&Dense::new(shape, values).unwrap())
-            .unwrap()
-    };
+    let upload = |shape: [usize; 2], values| upload_values(&gpu, &shape, values);
     let (a, b) = (upload([k, m], a), upload([k, n], b));
     let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
-    let stream = gpu.stream().unwrap();
     let mut product = TurnedMatmul::new(&gpu, [m, k, n], 0.0, Determinism::Strict).unwrap();
-    product.run(&a, &b, &mut c, &stream).unwrap();
-    stream.synchronize().unwrap();
+    finish(&gpu, |stream| product.run(&a, &b, &mut c, stream));
     for (i, row) in c.to_dense().unwrap().values().chunks(n).enumerate() {
         let there = (64..128).contains(&i);
         assert!(row.iter().all(|x| x.is_nan() == there), "row {i}");
@@ -155,10 +140,10 @@ fn batches<T: Scalar>(context: &Context, items: usize, extents: [usize; 3], heig
         context.upload_dense(&dense).unwrap()
     };
     let (a_there, b_there) = (three(&a, m), three(&b, k));
-    let mut c = context.upload_dense(&nan::<T>(&[items, m, n])).unwrap();
-    let stream = context.stream().unwrap();
-    batch.run(&a_there, &b_there, &mut c, &stream).unwrap();
-    stream.synchronize().unwrap();
+    let mut c = poisoned::<T>(context, &[items, m, n]);
+    finish(context, |stream| {
+        batch.run(&a_there, &b_there, &mut c, stream)
+    });
     let item = |dense: &Dense<T>, z: usize, rows: usize| {
         let columns = dense.shape()[1];
         let values = dense.values()[z * rows * columns..(z + 1) * rows * columns].to_vec();
@@ -196,15 +181,12 @@ fn batches_of_dynamic_products() {
     }
 }
 
-/// Sums and element-wise products read a dynamic operand once, which is what a search for its micro-tiles would do: they run as of a
-/// dense one.
+/// Sums and element-wise products read a dynamic operand once, which is what a search for its micro-tiles would do:
+/// they run as of a dense one.
 fn dense_passes(context: &Context) {
     let a = dynamic::<f16>([96, 80], 32, 200, 3);
     let b = integers::<f16>([96, 80], 4);
-    let (x, y) = (
-        context.upload_dense(&a).unwrap(),
-        context.upload_dense(&b).unwrap(),
-    );
+    let [x, y] = upload(context, [&a, &b]);
     let sums = einsum!(*context, "S[m] = A[m,k]", A = skipping(&x)).unwrap();
     let rows = a.values().chunks(80);
     let wanted: Vec<f64> = rows
@@ -225,9 +207,7 @@ fn dense_passes(context: &Context) {
 
 #[test]
 fn sums_and_elementwise_products_of_dynamic_operands() {
-    dense_passes(&Context::cpu());
-    let Some(gpu) = gpu() else { return };
-    dense_passes(&gpu);
+    on_both(&[dense_passes]);
 }
 
 /// Forward and both gradients of `Y = W X` with a W that is masked anew at each step: blocks of 32 x 64 of the weights.
@@ -274,9 +254,7 @@ fn training(context: &Context) {
 
 #[test]
 fn a_step_of_sparse_training() {
-    training(&Context::cpu());
-    let Some(gpu) = gpu() else { return };
-    training(&gpu);
+    on_both(&[training]);
 }
 
 /// Plans offer the kernel beside dense ones, and run it.
@@ -298,14 +276,9 @@ fn plans_take_transposed_dynamic_operands() {
     let (a, b) = (pieces::<bf16>([320, 136], 150, 3), integers([320, 264], 4));
     let (x, y) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
     let operands = [("A", skipping(&x).into()), ("B", (&y).into())];
-    let options = Options {
-        variant: Some("pit_bf16_1x64".into()),
-        ..Options::default()
-    };
+    let options = named("pit_bf16_1x64");
     let plan = gpu.plan(text, &operands, &options).unwrap();
     let mut c = gpu.zeros::<bf16>(&[136, 264]).unwrap();
-    let stream = gpu.stream().unwrap();
-    plan.run(&operands, &mut c, &stream).unwrap();
-    stream.synchronize().unwrap();
+    finish(&gpu, |stream| plan.run(&operands, &mut c, stream));
     exact(&c, &product(&transposed(&a), &b), &plan.to_string());
 }

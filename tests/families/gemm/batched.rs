@@ -1,7 +1,8 @@
 //! One matrix of blocks times a batch of dense ones, in one launch where the batch lies together as one matrix, against
 //! exact integers.
 
-use crate::support::{fill_blocks, gpu, spread};
+use crate::support::runs::{output_of, plan_and_run};
+use crate::support::{fill_blocks, gpu, on_gpu, spread};
 use einsparse::formats::{AnySparse, Csr, Dense, bf16, f16};
 use einsparse::{Context, Operand, Options, Scalar};
 
@@ -73,10 +74,7 @@ fn check<T: Scalar>(
             ("bias", (&bias).into()),
         ];
         let plan = context.plan(&text, &operands, &Options::default()).unwrap();
-        let mut c = context.zeros::<T>(plan.out_shape()).unwrap();
-        let stream = context.stream().unwrap();
-        plan.run(&operands, &mut c, &stream).unwrap();
-        stream.synchronize().unwrap();
+        let c = output_of(context, &plan, &operands);
         let c = c.to_dense().unwrap();
         for item in 0..items {
             let mut sums = vec![0f64; m * n];
@@ -124,11 +122,7 @@ fn nan_stays<T: Scalar>(context: &Context) {
         let b = context.upload_dense(&b).unwrap();
         let operands: [(&str, Operand<'_, T>); 2] = [("A", (&a).into()), ("B", (&b).into())];
         let text = "C[z,m,n] = A[m,k] * B[z,k,n]";
-        let plan = context.plan(text, &operands, &Options::default()).unwrap();
-        let mut c = context.zeros::<T>(plan.out_shape()).unwrap();
-        let stream = context.stream().unwrap();
-        plan.run(&operands, &mut c, &stream).unwrap();
-        stream.synchronize().unwrap();
+        let (plan, c) = plan_and_run(context, text, &operands, &Options::default());
         let c = c.to_dense().unwrap();
         for (item, c) in c.values().chunks(m * n).enumerate() {
             let nan = c.iter().filter(|x| x.to_f64().is_nan()).count();
@@ -140,9 +134,7 @@ fn nan_stays<T: Scalar>(context: &Context) {
 
 #[test]
 fn nan_stays_in_its_item_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    nan_stays::<f16>(&gpu);
-    nan_stays::<bf16>(&gpu);
+    on_gpu(&[nan_stays::<f16>, nan_stays::<bf16>]);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Two dense matrices: the plan takes the kernels over blocks, every one of which is there.
 
+use crate::support::runs::{finish, plan_and_run};
 use crate::support::{GUARD, assert_matrix, gpu};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
 use einsparse::registry::Scalar;
@@ -29,10 +30,8 @@ fn check<T: Scalar>(
         let [r, c] = [d.shape()[0], d.shape()[1]];
         Dense::from_fn(vec![c, r], |i| d.values()[i[1] * c + i[0]]).unwrap()
     };
-    let (a_stored, b_stored) = (
-        if by_k { turned(&a) } else { a.clone() },
-        if by_n { turned(&b) } else { b.clone() },
-    );
+    let a_stored = if by_k { turned(&a) } else { a.clone() };
+    let b_stored = if by_n { turned(&b) } else { b.clone() };
     let upload = |d: &Dense<T>| {
         context
             .upload_strided(d, leading(d.shape()[1]), gap)
@@ -54,9 +53,7 @@ fn check<T: Scalar>(
     planned.push(("C", (&c).into()));
     let text = format!("C[m,n] = relu({a_text} * {b_text} + bias[n])");
     let plan = context.plan(&text, &planned, options).unwrap();
-    let stream = context.stream().unwrap();
-    plan.run(&operands(), &mut c, &stream).unwrap();
-    stream.synchronize().unwrap();
+    finish(context, |stream| plan.run(&operands(), &mut c, stream));
     let found = c.to_storage().unwrap();
     assert_matrix(&what, &found, (m, n, leading(n)), |r, j| {
         let sum: f64 = (0..k)
@@ -95,17 +92,12 @@ fn through_gelu<T: Scalar>(context: &Context, a: &Dense<T>, b: &Dense<T>) -> Vec
 fn through_gelu_of<T: Scalar>(context: &Context, a: Operand<'_, T>, b: &Dense<T>) -> Vec<T> {
     let right = context.upload_dense(b).unwrap();
     let operands: [(&str, Operand<'_, T>); 2] = [("A", a), ("B", (&right).into())];
-    let plan = context
-        .plan(
-            "C[m,n] = gelu(A[m,k] * B[k,n])",
-            &operands,
-            &Options::default(),
-        )
-        .unwrap();
-    let mut c = context.zeros::<T>(plan.out_shape()).unwrap();
-    let stream = context.stream().unwrap();
-    plan.run(&operands, &mut c, &stream).unwrap();
-    stream.synchronize().unwrap();
+    let (_, c) = plan_and_run(
+        context,
+        "C[m,n] = gelu(A[m,k] * B[k,n])",
+        &operands,
+        &Options::default(),
+    );
     c.to_dense().unwrap().values().to_vec()
 }
 

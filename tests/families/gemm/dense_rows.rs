@@ -1,9 +1,12 @@
-//! Every row of the family `dense`, forced by name: tile edges, parts of k without stages, every expression, C at any address.
+//! Every row of the family `dense`, forced by name: tile edges, parts of k without stages, every expression, C at any
+//! address.
 
-use crate::support::{Expression, GUARD, Problem, Rng, assert_matrix, gpu, small, spread};
+use crate::support::rows::{exact_by_row, force, named};
+use crate::support::runs::finish;
+use crate::support::{Expression, Problem, Rng, gpu, small, spread};
 use einsparse::formats::{CsrPattern, Dense, bf16, f16};
 use einsparse::registry::{Dtype, Row, Scalar, products};
-use einsparse::{Context, Operand, Options, Precision, Tensor};
+use einsparse::{Context, Operand};
 
 /// (m, k, n): nothing, one, edges of tiles, more stages than a ring holds.
 const SHAPES: [[usize; 3]; 12] = [
@@ -33,52 +36,6 @@ fn pattern(m: usize, k: usize, seed: u64) -> CsrPattern {
     spread(&lens, k)
 }
 
-struct Uploaded<'a, T> {
-    context: &'a Context,
-    problem: &'a Problem<T>,
-    a: Tensor<T>,
-    b: Tensor<T>,
-    biases: [Tensor<T>; 2],
-    n: usize,
-}
-
-impl<T: Scalar> Uploaded<'_, T> {
-    fn check(&self, row: &Row, x: &Expression, leading: usize) {
-        let (problem, n) = (self.problem, self.n);
-        let extents = [problem.m(), problem.k(), n];
-        let what = (row.name, extents, leading, x.text());
-        let guard = T::from_f64(GUARD);
-        let start = problem.start(x, n);
-        let mut c = self.context.upload_strided(&start, leading, guard).unwrap();
-        let operands = || {
-            let mut all = vec![("A", Operand::from(&self.a)), ("B", (&self.b).into())];
-            x.operands(&mut all, self.biases.each_ref());
-            all
-        };
-        let mut planned = operands();
-        planned.push(("C", (&c).into()));
-        let options = Options {
-            precision: if row.dtype == Dtype::Tf32 {
-                Precision::Tf32
-            } else {
-                Precision::Full
-            },
-            variant: Some(row.name.into()),
-            ..Options::default()
-        };
-        let plan = self.context.plan(&x.text(), &planned, &options);
-        let plan = plan.unwrap_or_else(|e| panic!("{what:?}: {e}"));
-        assert_eq!(plan.variant(), row.name, "{what:?}");
-        let stream = self.context.stream().unwrap();
-        plan.run(&operands(), &mut c, &stream).unwrap();
-        stream.synchronize().unwrap();
-        let found = c.to_storage().unwrap();
-        assert_matrix(&what, &found, (extents[0], n, leading), |r, j| {
-            problem.expected(x, r, j)
-        });
-    }
-}
-
 fn every_row<T: Scalar>(dtype: Dtype) {
     let Some(gpu) = gpu() else { return };
     let expressions = Expression::all();
@@ -92,20 +49,13 @@ fn every_row<T: Scalar>(dtype: Dtype) {
         let a: Dense<T> = problem.sparse("csr").to_dense().unwrap();
         let apart = |width: usize| width.next_multiple_of(8) + 8;
         let strided = |d: &Dense<T>| gpu.upload_strided(d, apart(d.shape()[1]), nan).unwrap();
-        let uploaded = Uploaded {
-            context: &gpu,
-            problem: &problem,
-            a: strided(&a),
-            b: strided(&problem.b(n)),
-            biases: [&problem.bias_rows, &problem.bias_columns(n)]
-                .map(|d| gpu.upload_dense(d).unwrap()),
-            n,
-        };
+        let (a, b) = (strided(&a), strided(&problem.b(n)));
         for row in rows(dtype) {
             // Two of the expressions, `=` and `+=`; lines of C whole, and from anywhere on.
             for leading in [apart(n), n + 3] {
                 for _ in 0..2 {
-                    uploaded.check(row, &expressions[turn % expressions.len()], leading);
+                    let x = &expressions[turn % expressions.len()];
+                    exact_by_row(&gpu, row, (&problem, x), ((&a).into(), &b), leading);
                     turn += 1;
                 }
             }
@@ -160,17 +110,11 @@ fn diagonal(gpu: &Context, value: f32, rounded: f32, left: bool) {
     let (a, b) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
     let operands = [("A", Operand::from(&a)), ("B", (&b).into())];
     for row in rows(Dtype::Tf32) {
-        let options = Options {
-            precision: Precision::Tf32,
-            variant: Some(row.name.into()),
-            ..Options::default()
-        };
+        let options = force(row);
         let text = "C[m,n] = A[m,k] * B[k,n]";
         let plan = gpu.plan(text, &operands, &options).unwrap();
         let mut c = gpu.zeros::<f32>(&[m, n]).unwrap();
-        let stream = gpu.stream().unwrap();
-        plan.run(&operands, &mut c, &stream).unwrap();
-        stream.synchronize().unwrap();
+        finish(gpu, |stream| plan.run(&operands, &mut c, stream));
         let found = c.to_dense().unwrap();
         for (at, &found) in found.values().iter().enumerate() {
             let (r, j) = (at / n, at % n);
@@ -204,10 +148,7 @@ fn dense_rows_repeat_their_bits() {
     let (a, b) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
     let operands = [("A", Operand::from(&a)), ("B", (&b).into())];
     for row in rows(Dtype::F16) {
-        let options = Options {
-            variant: Some(row.name.into()),
-            ..Options::default()
-        };
+        let options = named(row.name);
         let text = "C[m,n] = A[m,k] * B[k,n]";
         let plan = gpu.plan(text, &operands, &options).unwrap();
         let stream = gpu.stream().unwrap();
@@ -245,10 +186,7 @@ fn dense_products_follow_each_other() {
     let host = Dense::from_fn([n, 64], |i| f16::from_f64((i[0] * 3 + i[1]) as f64 % 97.0)).unwrap();
     let text = "C[m,n] = A[m,k] * B[k,n]";
     for row in rows(Dtype::F16) {
-        let options = Options {
-            variant: Some(row.name.into()),
-            ..Options::default()
-        };
+        let options = named(row.name);
         let mut states = [
             gpu.upload_dense(&host).unwrap(),
             gpu.zeros::<f16>(&[n, 64]).unwrap(),

@@ -1,6 +1,9 @@
 //! The block-sparse linear layer: forward, both gradients, ReLU on either side, against dense sums; gradients against
 //! finite differences.
 
+use crate::support::bounds::near_slope;
+use crate::support::dense::upload;
+use crate::support::runs::finish;
 use crate::support::{fill_blocks, gpu, spread};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
 use einsparse::ops::{BlockLinear, LinearOptions};
@@ -37,15 +40,13 @@ fn check<T: Scalar>(context: &Context, edge: usize, tokens: usize, options: Line
     };
     let (x, dy) = (fill(inputs, 1), fill(outputs, 7));
     let mut layer = BlockLinear::new(context, weight.clone(), tokens, options).unwrap();
-    let [x_there, dy_there] = [&x, &dy].map(|d| context.upload_dense(d).unwrap());
+    let [x_there, dy_there] = upload(context, [&x, &dy]);
     let mut y = context.zeros(&[tokens, outputs]).unwrap();
     let mut dx = context.zeros(&[tokens, inputs]).unwrap();
-    let stream = context.stream().unwrap();
-    layer.forward(&x_there, &mut y, &stream).unwrap();
-    layer
-        .backward(&x_there, &dy_there, &mut dx, &stream)
-        .unwrap();
-    stream.synchronize().unwrap();
+    finish(context, |stream| {
+        layer.forward(&x_there, &mut y, stream)?;
+        layer.backward(&x_there, &dy_there, &mut dx, stream)
+    });
     let what = (edge, tokens, options, layer.variants());
     let at = |d: &Dense<T>, r: usize, c: usize| d.get(&[r, c]).unwrap().to_f64();
     let (y, dx) = (y.to_dense().unwrap(), dx.to_dense().unwrap());
@@ -164,12 +165,7 @@ fn gradients_agree_with_finite_differences() {
         let up = loss(&moved, &weight);
         moved[i] -= 2.0 * step;
         let slope = (up - loss(&moved, &weight)) / (2.0 * step);
-        let error = (slope - dx.values()[i]).abs();
-        assert!(
-            error < 1e-5 * (1.0 + slope.abs()),
-            "dx[{i}] = {}, not {slope}",
-            dx.values()[i]
-        );
+        near_slope(&format!("dx[{i}]"), dx.values()[i], slope);
     }
     let gradient = layer.gradient().to_host().unwrap();
     for i in 0..weight.values().len() {
@@ -179,11 +175,6 @@ fn gradients_agree_with_finite_differences() {
         moved.values_mut()[i] -= 2.0 * step;
         let slope = (up - loss(&raw, &moved)) / (2.0 * step);
         // What fills up a group is no block: it moves nothing.
-        let found = gradient.values()[i];
-        let error = (slope - found).abs();
-        assert!(
-            error < 1e-5 * (1.0 + slope.abs()),
-            "dw[{i}] = {found}, not {slope}"
-        );
+        near_slope(&format!("dw[{i}]"), gradient.values()[i], slope);
     }
 }

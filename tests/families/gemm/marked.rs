@@ -1,4 +1,5 @@
-//! Products with a ReLU that mark the micro-tiles of what they store: the values of the product, and the lists of a look at them.
+//! Products with a ReLU that mark the micro-tiles of what they store: the values of the product, and the lists of a
+//! look at them.
 
 use einsparse::dynamic::ReluMatmul;
 use einsparse::formats::{Dense, bf16, f16};
@@ -6,6 +7,7 @@ use einsparse::{Context, Error, Scalar};
 
 use crate::families::gather_gemm::feed_forward::{first_weights, inputs};
 use crate::families::gather_gemm::matmul::product;
+use crate::support::dense::{poisoned, upload};
 use crate::support::replay::Replay;
 use crate::support::{gpu, gpu_alone};
 
@@ -38,12 +40,8 @@ fn marks<T: Scalar>(context: &Context, extents: [usize; 3], height: usize) {
     // The bits of one run are not those of the next.
     for seed in 1..4 {
         let (x, u) = (inputs::<T>([m, k], seed), first_weights::<T>([k, n], seed));
-        let (a, b) = (
-            context.upload_dense(&x).unwrap(),
-            context.upload_dense(&u).unwrap(),
-        );
-        let nan = Dense::new(vec![m, n], vec![T::from_f64(f64::NAN); m * n]).unwrap();
-        let mut c = context.upload_dense(&nan).unwrap();
+        let [a, b] = upload(context, [&x, &u]);
+        let mut c = poisoned::<T>(context, &[m, n]);
         product.run(&a, &b, &mut c, &stream).unwrap();
         product.list(&c, &stream).unwrap();
         stream.synchronize().unwrap();

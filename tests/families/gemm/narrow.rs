@@ -1,7 +1,8 @@
 //! Products of 8-bit operands into wider outputs: every row of the table that computes them, and the CPU, against exact
 //! integers; the error of long fp8 sums.
 
-use crate::support::{GUARD, Rng, assert_matrix, fill_blocks, gpu, spread};
+use crate::support::runs::finish;
+use crate::support::{GUARD, Rng, assert_matrix, fill_blocks, gpu, spread, stored};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, E4m3, E5m2, Element, bf16, f16};
 use einsparse::registry::{Dtype, Operation, Row, Scalar, WalkKind, kernels};
 use einsparse::{Context, Error, Operand, Options, Plan, SparseTensor, Tensor};
@@ -29,19 +30,15 @@ impl<In: Scalar> Case<In> {
         let mut sums = vec![0f64; m * n];
         for r in 0..m {
             for p in csr.pattern().row(r) {
-                let (x, c) = (
-                    csr.values()[p].to_f64(),
-                    csr.pattern().columns()[p] as usize,
-                );
+                let x = csr.values()[p].to_f64();
+                let c = csr.pattern().columns()[p] as usize;
                 for j in 0..n {
                     sums[r * n + j] += x * b[j * k + c].to_f64();
                 }
             }
         }
         Case {
-            a: AnySparse::from(csr)
-                .convert(format.parse().unwrap())
-                .unwrap(),
+            a: stored(csr, format),
             b: Dense::new(vec![n, k], b).unwrap(),
             m,
             n,
@@ -110,9 +107,7 @@ fn run<In: Scalar, Out: Scalar>(
     operands: &[(&str, Operand<'_, In>)],
     c: &mut Tensor<Out>,
 ) {
-    let stream = context.stream().unwrap();
-    plan.run(operands, c, &stream).unwrap();
-    stream.synchronize().unwrap();
+    finish(context, |stream| plan.run(operands, c, stream));
 }
 
 /// Blocks in rows of uneven length, some empty, ragged at both ends.
@@ -217,7 +212,8 @@ fn fourteen_bits(x: f64) -> f64 {
     (x / unit).trunc() * unit
 }
 
-/// Sums of 16384 products of random numbers above zero: an accumulator of 14 bits loses a percent, promoted sums do not.
+/// Sums of 16384 products of random numbers above zero: an accumulator of 14 bits loses a percent, promoted sums do
+/// not.
 #[test]
 fn long_fp8_sums_keep_their_bits_on_the_gpu() {
     let Some(gpu) = gpu() else { return };

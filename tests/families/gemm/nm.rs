@@ -1,9 +1,9 @@
 //! N:M: every row of the family forced by name, over ragged shapes, modes and epilogues, exact on integers; NaN where
 //! no slot looks; the same bits every time. The CPU executor runs the same suite.
 
-use crate::support::bounds::alike_and_within;
-use crate::support::rows::force;
-use crate::support::{Expression, GUARD, Problem, Rng, WIDEST, assert_matrix, gpu, small};
+use crate::support::rows::{exact_by_row, force, product_by_row, rows_repeat};
+use crate::support::runs::{finish, output_of};
+use crate::support::{Expression, GUARD, Problem, Rng, WIDEST, gpu, on_cpu, on_gpu, small, stored};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
 use einsparse::registry::{Dtype, Row, Scalar, WalkKind, products};
 use einsparse::{Context, Operand, Options};
@@ -53,45 +53,17 @@ fn rows_of(dtype: Dtype) -> impl Iterator<Item = &'static Row> {
 /// One expression on one problem: into rows a vector apart, or at odd distances.
 fn run<T: Scalar>(
     context: &Context,
-    row: &'static Row,
-    problem: &Problem<T>,
+    row: &Row,
+    (problem, x): (&Problem<T>, &Expression),
     n: usize,
-    x: &Expression,
     odd: bool,
 ) {
-    let what = (row.name, problem.m(), problem.k(), n, x.text(), odd);
     let a = context.upload(problem.sparse("nm:2:4")).unwrap();
-    let nan = T::from_f64(f64::NAN);
     let aligned = n.next_multiple_of(16) + 16;
+    let nan = T::from_f64(f64::NAN);
     let b = context.upload_strided(&problem.b(n), aligned, nan).unwrap();
-    let biases =
-        [&problem.bias_rows, &problem.bias_columns(n)].map(|d| context.upload_dense(d).unwrap());
     let leading = if odd { n + 3 } else { aligned };
-    let mut c = context
-        .upload_strided(&problem.start(x, n), leading, T::from_f64(GUARD))
-        .unwrap();
-    let operands = || {
-        let mut list: Vec<(&str, Operand<'_, T>)> = vec![("A", (&a).into()), ("B", (&b).into())];
-        x.operands(&mut list, biases.each_ref());
-        list
-    };
-    let mut planned = operands();
-    planned.push(("C", (&c).into()));
-    let plan = context
-        .plan(&x.text(), &planned, &force(row))
-        .unwrap_or_else(|e| panic!("{what:?}: {e}"));
-    if context.is_cuda() {
-        assert_eq!(plan.variant(), row.name, "{what:?}");
-    }
-    let stream = context.stream().unwrap();
-    plan.run(&operands(), &mut c, &stream).unwrap();
-    stream
-        .synchronize()
-        .unwrap_or_else(|e| panic!("{what:?}: {e}"));
-    let found = c.to_storage().unwrap();
-    assert_matrix(&what, &found, (problem.m(), n, leading), |r, j| {
-        problem.expected(x, r, j)
-    });
+    exact_by_row(context, row, (problem, x), ((&a).into(), &b), leading);
 }
 
 fn every_row<T: Scalar>(context: &Context) {
@@ -104,7 +76,7 @@ fn every_row<T: Scalar>(context: &Context) {
             for n in WIDTHS {
                 for _ in 0..if small() { 1 } else { 2 } {
                     let x = expressions[turn % expressions.len()];
-                    run(context, row, &problem, n, &x, turn % 3 == 0);
+                    run(context, row, (&problem, &x), n, turn % 3 == 0);
                     turn += 1;
                 }
             }
@@ -115,29 +87,12 @@ fn every_row<T: Scalar>(context: &Context) {
 
 #[test]
 fn nm_is_exact_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    every_row::<f16>(&gpu);
-    every_row::<bf16>(&gpu);
+    on_gpu(&[every_row::<f16>, every_row::<bf16>]);
 }
 
 #[test]
 fn nm_is_exact_on_the_cpu() {
-    every_row::<f16>(&Context::cpu());
-    every_row::<bf16>(&Context::cpu());
-}
-
-/// `C = A * B` with a row forced.
-fn product<T: Scalar>(context: &Context, row: &Row, a: &AnySparse<T>, b: &Dense<T>) -> Vec<T> {
-    let a = context.upload(a.clone()).unwrap();
-    let b = context.upload_dense(b).unwrap();
-    let operands: [(&str, Operand<'_, T>); 2] = [("A", (&a).into()), ("B", (&b).into())];
-    let text = "C[m,n] = A[m,k] * B[k,n]";
-    let plan = context.plan(text, &operands, &force(row)).unwrap();
-    let mut c = context.zeros::<T>(plan.out_shape()).unwrap();
-    let stream = context.stream().unwrap();
-    plan.run(&operands, &mut c, &stream).unwrap();
-    stream.synchronize().unwrap();
-    c.to_storage().unwrap()
+    on_cpu(&[every_row::<f16>, every_row::<bf16>]);
 }
 
 /// A NaN in B reaches the rows that hold an entry there, and none whose slots are all elsewhere.
@@ -146,14 +101,13 @@ fn nan_stays<T: Scalar>(context: &Context) {
     let pattern = two_of_four([200, 100], true, 5);
     let problem = Problem::<T>::integers(pattern.clone(), 9, n);
     let ones = vec![T::from_f64(1.0); pattern.columns().len()];
-    let a = AnySparse::from(Csr::new(pattern.clone(), ones).unwrap());
-    let a = a.convert("nm:2:4".parse().unwrap()).unwrap();
+    let a = stored(Csr::new(pattern.clone(), ones).unwrap(), "nm:2:4");
     for row in rows_of(T::DTYPE) {
-        let clean = product(context, row, &a, &problem.b(n));
+        let clean = product_by_row(context, row, &a, &problem.b(n));
         for poisoned in [0, 33, 66, 99] {
             let mut b = problem.b(n);
             b.values_mut()[poisoned * n..][..n].fill(T::from_f64(f64::NAN));
-            let c = product(context, row, &a, &b);
+            let c = product_by_row(context, row, &a, &b);
             for r in 0..200 {
                 let owns = pattern.columns()[pattern.row(r)].contains(&(poisoned as u32));
                 let line = r * n..(r + 1) * n;
@@ -171,9 +125,7 @@ fn nan_stays<T: Scalar>(context: &Context) {
 
 #[test]
 fn nan_reaches_its_rows_only_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    nan_stays::<f16>(&gpu);
-    nan_stays::<bf16>(&gpu);
+    on_gpu(&[nan_stays::<f16>, nan_stays::<bf16>]);
 }
 
 #[test]
@@ -185,18 +137,8 @@ fn nan_reaches_its_rows_only_on_the_cpu() {
 fn repeats<T: Scalar>(context: &Context, roundoff: f64) {
     let (shape, n) = ([700, 1100], 328);
     let pattern = two_of_four(shape, true, 11);
-    let mut rng = Rng(13);
-    let a = Csr::new(pattern.clone(), rng.units::<T>(pattern.columns().len())).unwrap();
-    let b = Dense::new([shape[1], n], rng.units::<T>(shape[1] * n)).unwrap();
-    let exact = crate::support::product(&a, b.values(), n, |x| x);
-    let size = crate::support::product(&a, b.values(), n, f64::abs);
-    let nm = AnySparse::from(a).convert("nm:2:4".parse().unwrap());
-    let nm = nm.unwrap();
-    for row in rows_of(T::DTYPE) {
-        alike_and_within(row.name, roundoff, [&exact, &size], || {
-            product(context, row, &nm, &b)
-        });
-    }
+    let rows: Vec<_> = rows_of(T::DTYPE).map(|row| (row, "nm:2:4")).collect();
+    rows_repeat::<T>(context, &rows, (pattern, Rng(13)), n, roundoff);
 }
 
 #[test]
@@ -213,9 +155,8 @@ fn nm_with_gelu_on_the_gpu() {
     let n = 64;
     let pattern = CsrPattern::new(n, n, (0..=n as u32).collect(), (0..n as u32).collect());
     let ones = vec![f16::from_f64(1.0); n];
-    let a = AnySparse::from(Csr::new(pattern.unwrap(), ones).unwrap());
-    let a = gpu.upload(a.convert("nm:2:4".parse().unwrap()).unwrap());
-    let a = a.unwrap();
+    let a = stored(Csr::new(pattern.unwrap(), ones).unwrap(), "nm:2:4");
+    let a = gpu.upload(a).unwrap();
     let value = |i: &[usize]| f16::from_f64((i[0] * n + i[1]) as f64 / 256.0 - 8.0);
     let b = Dense::from_fn(vec![n, n], value).unwrap();
     let right = gpu.upload_dense(&b).unwrap();
@@ -223,10 +164,7 @@ fn nm_with_gelu_on_the_gpu() {
     let text = "C[m,n] = gelu(A[m,k] * B[k,n])";
     let plan = gpu.plan(text, &operands, &Options::default()).unwrap();
     assert!(plan.variant().starts_with("nm_f16"), "{plan}");
-    let mut c = gpu.zeros::<f16>(plan.out_shape()).unwrap();
-    let stream = gpu.stream().unwrap();
-    plan.run(&operands, &mut c, &stream).unwrap();
-    stream.synchronize().unwrap();
+    let c = output_of(&gpu, &plan, &operands);
     for (x, found) in b.values().iter().zip(c.to_dense().unwrap().values()) {
         let x = x.to_f64();
         let exact = 0.5 * x * (1.0 + libm::erf(x / 2f64.sqrt()));
@@ -317,7 +255,6 @@ fn batches_and_gates<T: Scalar>(context: &Context) {
     let problem = Problem::<T>::integers(two_of_four(shape, false, 23), 29, WIDEST);
     let a = context.upload(problem.sparse("nm:2:4")).unwrap();
     let plain = |n| problem.b(n).values().to_vec();
-    let stream = context.stream().unwrap();
     for row in rows_of(T::DTYPE) {
         for (n, odd) in [(72, 0), (200, 3), (9, 0)] {
             let scaled = |item: usize| {
@@ -347,8 +284,7 @@ fn batches_and_gates<T: Scalar>(context: &Context) {
                     .unwrap()
             };
             let plan = context.plan(text, &operands, &force(row)).unwrap();
-            plan.run(&operands, &mut c, &stream).unwrap();
-            stream.synchronize().unwrap();
+            finish(context, |stream| plan.run(&operands, &mut c, stream));
             let found = c.to_dense().unwrap();
             let x = Expression::all()[0];
             assert_eq!(x.text(), "C[m,n] = A[m,k] * B[k,n]");
@@ -370,9 +306,7 @@ fn batches_and_gates<T: Scalar>(context: &Context) {
 
 #[test]
 fn nm_in_batches_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    batches_and_gates::<f16>(&gpu);
-    batches_and_gates::<bf16>(&gpu);
+    on_gpu(&[batches_and_gates::<f16>, batches_and_gates::<bf16>]);
 }
 
 #[test]

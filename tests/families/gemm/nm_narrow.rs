@@ -1,15 +1,16 @@
-//! Two of four of 8-bit integers: every row of the table forced over ragged shapes and types of C, exact; what is refused.
+//! Two of four of 8-bit integers: every row of the table forced over ragged shapes and types of C, exact; what is
+//! refused.
 
 use super::narrow::Case;
 use super::nm::two_of_four;
-use crate::support::gpu;
 use crate::support::rows::force;
-use einsparse::formats::{AnySparse, Csr, Dense};
+use crate::support::{gpu, stored};
+use einsparse::formats::{Csr, Dense};
 use einsparse::registry::{Operation, Row, Scalar, WalkKind, kernels};
 use einsparse::{Context, Error, Operand, Options};
 
-/// Rows and columns: around a group, a word of positions, a step, a stage, a pair of stages, a tile, and more stages than
-/// are in flight.
+/// Rows and columns: around a group, a word of positions, a step, a stage, a pair of stages, a tile, and more stages
+/// than are in flight.
 const SHAPES: [[usize; 2]; 9] = [
     [0, 8],
     [3, 0],
@@ -109,9 +110,8 @@ fn long_rows_of_two_of_four_of_int8_are_refused_on_the_gpu() {
     let k = 1 << 18;
     let pattern = two_of_four([1, k], true, 37);
     let ones = vec![1i8; pattern.columns().len()];
-    let a = AnySparse::from(Csr::new(pattern, ones).unwrap());
-    let a = gpu.upload(a.convert("nm:2:4".parse().unwrap()).unwrap());
-    let a = a.unwrap();
+    let a = stored(Csr::new(pattern, ones).unwrap(), "nm:2:4");
+    let a = gpu.upload(a).unwrap();
     let b = gpu.upload_dense(&Dense::<i8>::zeros(vec![16, k]).unwrap());
     let b = b.unwrap();
     let operands = [("A", (&a).into()), ("B", (&b).into())];

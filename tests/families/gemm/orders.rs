@@ -2,6 +2,7 @@
 //! of blocks, without a transposed copy: every row of the table that computes one, against exact integers.
 
 use crate::support::rows::force;
+use crate::support::runs::finish;
 use crate::support::{GUARD, assert_matrix, fill_blocks, gpu, spread};
 use einsparse::formats::{AnySparse, Csr, Dense, bf16, f16};
 use einsparse::kernels::abi::{B_COLUMNS, C_COLUMNS};
@@ -131,9 +132,7 @@ fn check<T: Scalar>(context: &Context, edge: usize, order: Order, options: &Opti
             let mut planned = operands();
             planned.push(("C", (&out).into()));
             let plan = context.plan(&text, &planned, options).unwrap();
-            let stream = context.stream().unwrap();
-            plan.run(&operands(), &mut out, &stream).unwrap();
-            stream.synchronize().unwrap();
+            finish(context, |stream| plan.run(&operands(), &mut out, stream));
             let before = if start.is_nan() { 0.0 } else { start };
             let found = out.to_storage().unwrap();
             let [height, width] = c.shape;

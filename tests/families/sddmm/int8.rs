@@ -1,7 +1,9 @@
-//! SDDMM of 8-bit integers at single entries: every row of the table that computes it, and the CPU, against exact integers.
+//! SDDMM of 8-bit integers at single entries: every row of the table that computes it, and the CPU, against exact
+//! integers.
 
 use crate::families::spmm::int8::{FORMATS, LENS, whole};
 use crate::support::rows::force;
+use crate::support::runs::finish;
 use crate::support::{Rng, gpu, spread};
 use einsparse::formats::{AnySparse, Csr, Dense, bf16, f16};
 use einsparse::registry::{Operation, Row, Scalar, kernels};
@@ -61,9 +63,7 @@ fn samples<Out: Scalar>(
     if let (Some(row), true) = (row, context.is_cuda()) {
         assert_eq!(plan.variant(), row.name);
     }
-    let stream = context.stream().unwrap();
-    plan.run(&operands, &mut s, &stream).unwrap();
-    stream.synchronize().unwrap();
+    finish(context, |stream| plan.run(&operands, &mut s, stream));
     let found = s.to_host().unwrap().to_csr().unwrap();
     let add = text.contains("+=");
     for (r, p) in (0..LENS.len()).flat_map(|r| pattern.row(r).map(move |p| (r, p))) {

@@ -1,12 +1,14 @@
 //! Products of dense matrices at the blocks of a pattern (SDDMM): every row of the table that computes them, and the
 //! CPU, against exact integers.
 
+use crate::support::dense::upload;
+use crate::support::runs::finish;
 use crate::support::{fill_blocks, gpu, spread};
 use std::sync::Arc;
 
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
 use einsparse::registry::{Dtype, Operation, Row, Scalar, kernels};
-use einsparse::{Context, Error, Operand, SampledPlan, SparseTensor, Tensor};
+use einsparse::{Context, Error, Operand, Tensor};
 
 /// Small integers, so that every sum is exact.
 fn integer(i: usize) -> f64 {
@@ -108,7 +110,7 @@ fn check<T: Scalar>(context: &Context, case: &Case<T>, wanted: &str) {
         }
         let plan = context.plan_sampled(&text, &operands, &s).unwrap();
         assert_eq!(plan.variant(), wanted, "{text}");
-        run(context, &plan, &operands, &mut s);
+        finish(context, |stream| plan.run(&operands, &mut s, stream));
         let found = s.to_host().unwrap().to_dense().unwrap();
         let before = case.s.to_dense().unwrap();
         for row in 0..case.s.shape()[0] {
@@ -128,17 +130,6 @@ fn check<T: Scalar>(context: &Context, case: &Case<T>, wanted: &str) {
             }
         }
     }
-}
-
-fn run<T: Scalar>(
-    context: &Context,
-    plan: &SampledPlan<T>,
-    operands: &[(&str, Operand<'_, T>)],
-    s: &mut SparseTensor<T>,
-) {
-    let stream = context.stream().unwrap();
-    plan.run(operands, s, &stream).unwrap();
-    stream.synchronize().unwrap();
 }
 
 /// Patterns and extents that a row of the table has to compute.
@@ -212,7 +203,7 @@ fn sampled_bits_repeat_on_the_gpu() {
     );
     let mut first = None;
     for _ in 0..20 {
-        run(&gpu, &plan, &operands, &mut s);
+        finish(&gpu, |stream| plan.run(&operands, &mut s, stream));
         let bits: Vec<u16> = s
             .to_host()
             .unwrap()
@@ -228,10 +219,7 @@ fn sampled_bits_repeat_on_the_gpu() {
 fn sampled_plans_refuse_what_does_not_fit() {
     let cpu = Context::cpu();
     let case = Case::<f32>::new(&[1, 1], (16, 16), 0, 4, false);
-    let (x, y) = (
-        cpu.upload_dense(&case.x).unwrap(),
-        cpu.upload_dense(&case.y).unwrap(),
-    );
+    let [x, y] = upload(&cpu, [&case.x, &case.y]);
     let s = cpu.upload(case.s.clone()).unwrap();
     let plan = |text: &str| {
         let operands = [("X", (&x).into()), ("Y", (&y).into())];

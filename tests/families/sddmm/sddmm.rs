@@ -4,10 +4,12 @@
 mod runs;
 
 use crate::support::bounds::Bound;
+use crate::support::rows::force;
+use crate::support::runs::finish;
 use crate::support::{Rng, gpu, spread};
 use einsparse::formats::{AnySparse, Csr, Dense, bf16, f16};
 use einsparse::registry::{Dtype, Row, Scalar, kernels};
-use einsparse::{Context, Operand, Options, Precision, SampledPlan, SparseTensor, Tensor};
+use einsparse::{Context, Operand, Tensor};
 
 /// Columns of S: more than the longest row.
 const COLUMNS: usize = 700;
@@ -116,27 +118,25 @@ fn strided<T: Scalar>(context: &Context, dense: &Dense<T>, any: bool) -> Tensor<
     context.upload_strided(dense, leading, gap).unwrap()
 }
 
-fn forced(row: &Row) -> Options {
-    Options {
-        variant: Some(row.name.into()),
-        precision: if row.dtype == Dtype::Tf32 {
-            Precision::Tf32
-        } else {
-            Precision::Full
-        },
-        ..Options::default()
-    }
-}
-
-fn run<T: Scalar>(
+/// What one plan of a row makes of a case, run after run.
+fn runs_of<T: Scalar>(
     context: &Context,
-    plan: &SampledPlan<T>,
-    operands: &[(&str, Operand<'_, T>)],
-    s: &mut SparseTensor<T>,
-) {
-    let stream = context.stream().unwrap();
-    plan.run(operands, s, &stream).unwrap();
-    stream.synchronize().unwrap();
+    case: &Case<T>,
+    row: &Row,
+    times: usize,
+) -> Vec<AnySparse<T>> {
+    let [x, y] = factors(context, case, Some(row));
+    let operands = [("X", (&x).into()), ("Y", (&y).into())];
+    let mut s = context.upload(case.s.clone()).unwrap();
+    let text = ordered("S[m,n] = X[m,k] * Y[n,k]", Some(row));
+    let plan = context
+        .plan_sampled_with(&text, &operands, &s, &force(row))
+        .unwrap();
+    let again = || {
+        finish(context, |stream| plan.run(&operands, &mut s, stream));
+        s.to_host().unwrap()
+    };
+    std::iter::repeat_with(again).take(times).collect()
 }
 
 /// Exact values of four expressions over one case.
@@ -145,7 +145,7 @@ fn check<T: Scalar>(context: &Context, case: &Case<T>, format: &str, row: Option
     let stored = AnySparse::from(case.s.clone());
     let stored = stored.convert(format.parse().unwrap()).unwrap();
     let mask = context.upload(stored.clone()).unwrap();
-    let options = row.map(forced).unwrap_or_default();
+    let options = row.map(force).unwrap_or_default();
     let places = case.places();
     for (text, accumulate, masked, alpha) in [
         ("S[m,n] = X[m,k] * Y[n,k]", false, false, 1.0),
@@ -165,7 +165,7 @@ fn check<T: Scalar>(context: &Context, case: &Case<T>, format: &str, row: Option
         if let (Some(row), Some(_)) = (row, context.device()) {
             assert_eq!(plan.variant(), row.name);
         }
-        run(context, &plan, &operands, &mut s);
+        finish(context, |stream| plan.run(&operands, &mut s, stream));
         let found = s.to_host().unwrap().to_csr().unwrap();
         for ((place, &old), &found) in places.iter().zip(case.s.values()).zip(found.values()) {
             let mut wanted = alpha * case.sum(*place).0;
@@ -203,8 +203,8 @@ fn exact<T: Scalar>(context: &Context, row: &Row) {
     }
 }
 
-/// Strips, halves, warps' rows and chunks of columns without entries, full rows, odd lengths; several tiles for each thread
-/// block.
+/// Strips, halves, warps' rows and chunks of columns without entries, full rows, odd lengths; several tiles for each
+/// thread block.
 fn tiles<T: Scalar>(context: &Context, row: &Row) {
     let lens: Vec<usize> = (0..410)
         .map(|r| match r {
@@ -275,18 +275,9 @@ fn random<T: Scalar>(context: &Context, row: &Row) {
     let k = *lengths(row).last().unwrap();
     let mut rng = Rng(9);
     let case = Case::<T>::new(&LENS, k, || rng.unit());
-    let [x, y] = factors(context, &case, Some(row));
-    let operands = [("X", (&x).into()), ("Y", (&y).into())];
-    let mut s = context.upload(case.s.clone()).unwrap();
-    let text = ordered("S[m,n] = X[m,k] * Y[n,k]", Some(row));
-    let plan = context
-        .plan_sampled_with(&text, &operands, &s, &forced(row))
-        .unwrap();
     let bound = Bound::of(row.dtype);
     let mut first = None;
-    for _ in 0..3 {
-        run(context, &plan, &operands, &mut s);
-        let found = s.to_host().unwrap();
+    for found in runs_of(context, &case, row, 3) {
         for (place, found) in case.places().into_iter().zip(found.values()) {
             let (sum, magnitude) = case.sum(place);
             let error = (found.to_f64() - sum).abs();
@@ -327,15 +318,9 @@ fn planted<T: Scalar>(context: &Context, row: &Row) {
     let (bad_row, bad_column) = (9, case.places()[40].1);
     case.y.values_mut()[bad_column * k + k - 1] = T::from_f64(f64::NAN);
     case.x.values_mut()[bad_row * k] = T::from_f64(f64::INFINITY);
-    let [x, y] = factors(context, &case, Some(row));
-    let operands = [("X", (&x).into()), ("Y", (&y).into())];
-    let mut s = context.upload(case.s.clone()).unwrap();
-    let text = ordered("S[m,n] = X[m,k] * Y[n,k]", Some(row));
-    let plan = context
-        .plan_sampled_with(&text, &operands, &s, &forced(row))
-        .unwrap();
-    run(context, &plan, &operands, &mut s);
-    let found = s.to_host().unwrap();
+    let [found] = &runs_of(context, &case, row, 1)[..] else {
+        unreachable!("one run");
+    };
     for ((place, exact), found) in case.places().into_iter().zip(exact).zip(found.values()) {
         let reached = place.0 == bad_row || place.1 == bad_column;
         let found = found.to_f64();

@@ -1,7 +1,8 @@
 //! Batches of products over single entries in which each has its own values, or its own pattern.
 
 use super::transposed::{integer, matrix, product};
-use crate::support::{gpu, spread};
+use crate::support::runs::plan_and_run;
+use crate::support::{gpu, on_gpu, spread};
 use einsparse::formats::{Coo, CooPattern, Csr, Dense, f16};
 use einsparse::{Context, Operand, Options, RawSpmm, Scalar};
 
@@ -93,11 +94,7 @@ fn patterns_of_their_own<T: Scalar>(context: &Context) {
             ("bias", (&bias).into()),
         ];
         let text = "C[z,m,n] = relu(A[z,m,k] * B[z,k,n] + bias[n])";
-        let plan = context.plan(text, &operands, &Options::default()).unwrap();
-        let mut c = context.zeros::<T>(plan.out_shape()).unwrap();
-        let stream = context.stream().unwrap();
-        plan.run(&operands, &mut c, &stream).unwrap();
-        stream.synchronize().unwrap();
+        let (plan, c) = plan_and_run(context, text, &operands, &Options::default());
         let c = c.to_dense().unwrap();
         for (z, csr) in all.iter().enumerate() {
             let sums = product(csr, false, n, |k, j| value(z, k, j));
@@ -120,7 +117,5 @@ fn patterns_of_their_own<T: Scalar>(context: &Context) {
 #[test]
 fn each_of_a_batch_may_have_its_pattern() {
     patterns_of_their_own::<f32>(&Context::cpu());
-    let Some(gpu) = gpu() else { return };
-    patterns_of_their_own::<f32>(&gpu);
-    patterns_of_their_own::<f16>(&gpu);
+    on_gpu(&[patterns_of_their_own::<f32>, patterns_of_their_own::<f16>]);
 }

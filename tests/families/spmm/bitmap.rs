@@ -1,15 +1,14 @@
-//! Bitmap tiles: every row of the family forced by name, over ragged shapes, modes and epilogues, exact on integers; NaN where
-//! no tile looks; the same bits every time. The CPU executor runs the same suite.
+//! Bitmap tiles: every row of the family forced by name, over ragged shapes, modes and epilogues, exact on integers;
+//! NaN where no tile looks; the same bits every time. The CPU executor runs the same suite.
 
-use crate::support::bounds::alike_and_within;
-use crate::support::rows::force;
-use crate::support::{Expression, GUARD, Problem, Rng, WIDEST, assert_matrix, gpu, small};
-use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
+use crate::support::rows::{exact_by_row, product_by_row, rows_repeat};
+use crate::support::{Expression, Problem, Rng, WIDEST, assert_matrix, gpu, on_gpu, small};
+use einsparse::formats::{CsrPattern, bf16, f16};
 use einsparse::registry::{Dtype, Row, Scalar, WalkKind, products};
 use einsparse::{Context, Operand, Options};
 
-/// Rows, columns and density: around a lane's rows, a square, a tile, a panel, and more stages than are in flight; full and
-/// empty, and deep enough to be cut.
+/// Rows, columns and density: around a lane's rows, a square, a tile, a panel, and more stages than are in flight; full
+/// and empty, and deep enough to be cut.
 const SHAPES: [([usize; 2], f64); 11] = [
     ([0, 8], 0.5),
     ([3, 0], 0.5),
@@ -53,49 +52,20 @@ fn rows_of(dtype: Dtype) -> impl Iterator<Item = &'static Row> {
 /// One expression on one problem: B in whole vectors where the kernel wants that, C a vector apart or at odd distances.
 fn run<T: Scalar>(
     context: &Context,
-    row: &'static Row,
-    problem: &Problem<T>,
+    row: &Row,
+    (problem, x): (&Problem<T>, &Expression),
     n: usize,
-    x: &Expression,
     odd: bool,
 ) {
-    let what = (row.name, problem.m(), problem.k(), n, x.text(), odd);
     let a = problem.sparse(format_of(row).unwrap());
     let a = context.upload(a).unwrap();
-    let nan = T::from_f64(f64::NAN);
     let aligned = n.next_multiple_of(16) + 16;
     let b_leading = if row.vector == 1 { n + 1 } else { aligned };
-    let b = context
-        .upload_strided(&problem.b(n), b_leading, nan)
-        .unwrap();
-    let biases =
-        [&problem.bias_rows, &problem.bias_columns(n)].map(|d| context.upload_dense(d).unwrap());
+    let nan = T::from_f64(f64::NAN);
+    let b = context.upload_strided(&problem.b(n), b_leading, nan);
     let leading = if odd { n + 3 } else { aligned };
-    let mut c = context
-        .upload_strided(&problem.start(x, n), leading, T::from_f64(GUARD))
-        .unwrap();
-    let operands = || {
-        let mut list: Vec<(&str, Operand<'_, T>)> = vec![("A", (&a).into()), ("B", (&b).into())];
-        x.operands(&mut list, biases.each_ref());
-        list
-    };
-    let mut planned = operands();
-    planned.push(("C", (&c).into()));
-    let plan = context
-        .plan(&x.text(), &planned, &force(row))
-        .unwrap_or_else(|e| panic!("{what:?}: {e}"));
-    if context.is_cuda() {
-        assert_eq!(plan.variant(), row.name, "{what:?}");
-    }
-    let stream = context.stream().unwrap();
-    plan.run(&operands(), &mut c, &stream).unwrap();
-    stream
-        .synchronize()
-        .unwrap_or_else(|e| panic!("{what:?}: {e}"));
-    let found = c.to_storage().unwrap();
-    assert_matrix(&what, &found, (problem.m(), n, leading), |r, j| {
-        problem.expected(x, r, j)
-    });
+    let operands = ((&a).into(), &b.unwrap());
+    exact_by_row(context, row, (problem, x), operands, leading);
 }
 
 fn every_row<T: Scalar>(context: &Context) {
@@ -112,7 +82,7 @@ fn every_row<T: Scalar>(context: &Context) {
                     continue;
                 }
                 let x = expressions[*turn % expressions.len()];
-                run(context, row, &problem, n, &x, *turn % 3 == 0);
+                run(context, row, (&problem, &x), n, *turn % 3 == 0);
                 *turn += 1;
             }
         }
@@ -121,9 +91,7 @@ fn every_row<T: Scalar>(context: &Context) {
 
 #[test]
 fn bitmap_is_exact_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    every_row::<f16>(&gpu);
-    every_row::<bf16>(&gpu);
+    on_gpu(&[every_row::<f16>, every_row::<bf16>]);
 }
 
 #[test]
@@ -131,22 +99,8 @@ fn bitmap_is_exact_on_the_cpu() {
     every_row::<f16>(&Context::cpu());
 }
 
-/// `C = A * B` with a row forced.
-fn product<T: Scalar>(context: &Context, row: &Row, a: &AnySparse<T>, b: &Dense<T>) -> Vec<T> {
-    let a = context.upload(a.clone()).unwrap();
-    let b = context.upload_dense(b).unwrap();
-    let operands: [(&str, Operand<'_, T>); 2] = [("A", (&a).into()), ("B", (&b).into())];
-    let text = "C[m,n] = A[m,k] * B[k,n]";
-    let plan = context.plan(text, &operands, &force(row)).unwrap();
-    let mut c = context.zeros::<T>(plan.out_shape()).unwrap();
-    let stream = context.stream().unwrap();
-    plan.run(&operands, &mut c, &stream).unwrap();
-    stream.synchronize().unwrap();
-    c.to_storage().unwrap()
-}
-
-/// A NaN or an infinity in B reaches every row that holds an entry there, and at the most all rows (`zeros = Dense`): finite
-/// columns of B stay what they are.
+/// A NaN or an infinity in B reaches every row that holds an entry there, and at the most all rows (`zeros = Dense`):
+/// finite columns of B stay what they are.
 #[test]
 fn bitmap_keeps_nan_in_its_column_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
@@ -155,11 +109,11 @@ fn bitmap_keeps_nan_in_its_column_on_the_gpu() {
     let problem = Problem::<f16>::integers(pattern.clone(), 9, n);
     for row in rows_of(f16::DTYPE) {
         let a = problem.sparse(format_of(row).unwrap());
-        let clean = product(&gpu, row, &a, &problem.b(n));
+        let clean = product_by_row(&gpu, row, &a, &problem.b(n));
         for (at, value) in [(0, f64::NAN), (133, f64::INFINITY), (299, f64::NAN)] {
             let mut b = problem.b(n);
             b.values_mut()[at * n + 5] = f16::from_f64(value);
-            let c = product(&gpu, row, &a, &b);
+            let c = product_by_row(&gpu, row, &a, &b);
             for r in 0..200 {
                 let owns = pattern.columns()[pattern.row(r)].contains(&(at as u32));
                 let entry = c[r * n + 5].to_f64();
@@ -174,21 +128,10 @@ fn bitmap_keeps_nan_in_its_column_on_the_gpu() {
 
 /// Random values: within rounding of the exact sum, and the same bits in every run.
 fn repeats<T: Scalar>(context: &Context, roundoff: f64) {
-    let (shape, n) = ([700, 3100], 64);
-    let pattern = scattered(shape, 0.25, 11);
-    let mut rng = Rng(13);
-    let a = Csr::new(pattern.clone(), rng.units::<T>(pattern.columns().len())).unwrap();
-    let b = Dense::new([shape[1], n], rng.units::<T>(shape[1] * n)).unwrap();
-    let exact = crate::support::product(&a, b.values(), n, |x| x);
-    let size = crate::support::product(&a, b.values(), n, f64::abs);
-    let csr = AnySparse::from(a);
-    for row in rows_of(T::DTYPE) {
-        let bitmap = csr.convert(format_of(row).unwrap().parse().unwrap());
-        let bitmap = bitmap.unwrap();
-        alike_and_within(row.name, roundoff, [&exact, &size], || {
-            product(context, row, &bitmap, &b)
-        });
-    }
+    let pattern = scattered([700, 3100], 0.25, 11);
+    let rows = rows_of(T::DTYPE).map(|row| (row, format_of(row).unwrap()));
+    let rows: Vec<_> = rows.collect();
+    rows_repeat::<T>(context, &rows, (pattern, Rng(13)), 64, roundoff);
 }
 
 #[test]
@@ -240,8 +183,8 @@ fn a_bitmap_plan_is_for_one_pattern_on_the_gpu() {
     assert!(error.contains("has not the pattern"), "{error}");
 }
 
-/// Every seventh tile of a row of tiles is full, the others are nearly empty: small stages arrive ahead of the large ones before them,
-/// and warps without rows run ahead.
+/// Every seventh tile of a row of tiles is full, the others are nearly empty: small stages arrive ahead of the large
+/// ones before them, and warps without rows run ahead.
 #[test]
 fn bitmap_stages_of_uneven_size_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
@@ -254,18 +197,8 @@ fn bitmap_stages_of_uneven_size_on_the_gpu() {
             offsets.push(columns.len() as u32);
         }
         let pattern = CsrPattern::new(m, k, offsets, columns).unwrap();
-        let a = Csr::new(pattern.clone(), rng.units::<f16>(pattern.columns().len()));
-        let a = a.unwrap();
-        let b = Dense::new([k, n], rng.units::<f16>(k * n)).unwrap();
-        let exact = crate::support::product(&a, b.values(), n, |x| x);
-        let size = crate::support::product(&a, b.values(), n, f64::abs);
-        let bitmap = AnySparse::from(a)
-            .convert("bitmap".parse().unwrap())
-            .unwrap();
-        for row in rows_of(f16::DTYPE).filter(|row| row.walk == WalkKind::Bitmap) {
-            alike_and_within(row.name, 2f64.powi(-11), [&exact, &size], || {
-                product(&gpu, row, &bitmap, &b)
-            });
-        }
+        let rows = rows_of(f16::DTYPE).filter(|row| row.walk == WalkKind::Bitmap);
+        let rows: Vec<_> = rows.map(|row| (row, "bitmap")).collect();
+        rows_repeat::<f16>(&gpu, &rows, (pattern, rng), n, 2f64.powi(-11));
     }
 }

@@ -1,7 +1,9 @@
-//! Many short rows: plans bundle neighbours, and cut what is long among them. Exact on integers, every row of the table that
-//! bundles, over the epilogues in turn; the same bits again.
+//! Many short rows: plans bundle neighbours, and cut what is long among them. Exact on integers, every row of the table
+//! that bundles, over the epilogues in turn; the same bits again.
 
+use crate::support::dense::upload;
 use crate::support::rows::{force, formats, rows_cut};
+use crate::support::runs::finish;
 use crate::support::{Expression, GUARD, Problem, assert_matrix, gpu, small, spread};
 use einsparse::formats::CsrPattern;
 use einsparse::registry::{Dtype, Scalar, WalkKind, products};
@@ -23,7 +25,6 @@ fn bundled<T: Scalar>(context: &Context, dtype: Dtype) {
     let rows = 22_000;
     let problem = Problem::<T>::integers(pattern(rows), 5, 264);
     let expressions = Expression::all();
-    let stream = context.stream().unwrap();
     let of_type = products().filter(|row| {
         let walks = matches!(row.walk, WalkKind::Csr | WalkKind::GroupCoo);
         row.dtype == dtype && walks && row.parts == 1 && row.threads == 128
@@ -40,8 +41,7 @@ fn bundled<T: Scalar>(context: &Context, dtype: Dtype) {
             .unwrap();
         let n = (row.columns + row.vector) as usize;
         let b = context.upload_dense(&problem.b(n)).unwrap();
-        let biases = [&problem.bias_rows, &problem.bias_columns(n)]
-            .map(|d| context.upload_dense(d).unwrap());
+        let biases = upload(context, [&problem.bias_rows, &problem.bias_columns(n)]);
         for at in [2 * turn, 2 * turn + 7] {
             let x = &expressions[at % expressions.len()];
             let what = (row.name, x.text(), n, turn);
@@ -56,8 +56,7 @@ fn bundled<T: Scalar>(context: &Context, dtype: Dtype) {
                 let plan = context.plan(&x.text(), &operands, &force(row)).unwrap();
                 assert!(is_bundled(&plan.to_string()), "{what:?}: {plan}");
                 assert_eq!(rows_cut(&plan), Some(6), "{what:?}: {plan}");
-                plan.run(&operands, &mut c, &stream).unwrap();
-                stream.synchronize().unwrap();
+                finish(context, |stream| plan.run(&operands, &mut c, stream));
                 found.push(c.to_storage().unwrap());
             }
             assert!(found[0] == found[1], "{what:?}: other bits");
@@ -83,20 +82,17 @@ fn longer_rows_by_class() {
     let x = &Expression::all()[0];
     let a = gpu.upload(problem.sparse("csr")).unwrap();
     let b = gpu.upload_dense(&problem.b(36)).unwrap();
-    let stream = gpu.stream().unwrap();
     for row in products().filter(|row| row.name == "spmm_csr_f32_n32") {
         let start = problem.start(x, 36);
         let mut c = gpu.upload_strided(&start, 36, GUARD as f32).unwrap();
         let mut operands: Vec<(&str, Operand<'_, f32>)> =
             vec![("A", (&a).into()), ("B", (&b).into())];
-        let biases =
-            [&problem.bias_rows, &problem.bias_columns(36)].map(|d| gpu.upload_dense(d).unwrap());
+        let biases = upload(&gpu, [&problem.bias_rows, &problem.bias_columns(36)]);
         x.operands(&mut operands, biases.each_ref());
         let plan = gpu.plan(&x.text(), &operands, &force(row)).unwrap();
         assert!(!is_bundled(&plan.to_string()), "{plan}");
         assert_eq!(rows_cut(&plan), Some(5), "{plan}");
-        plan.run(&operands, &mut c, &stream).unwrap();
-        stream.synchronize().unwrap();
+        finish(&gpu, |stream| plan.run(&operands, &mut c, stream));
         let found = c.to_storage().unwrap();
         assert_matrix(&row.name, &found, (rows, 36, 36), |r, c| {
             problem.expected(x, r, c)

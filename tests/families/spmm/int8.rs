@@ -1,7 +1,8 @@
-//! Products of 8-bit integers with single entries, SpMM (SDDMM: `sddmm::int8`): every row of the table that computes them, and the CPU, against
-//! exact integers; extremes, saturation; what is refused.
+//! Products of 8-bit integers with single entries, SpMM (SDDMM: `sddmm::int8`): every row of the table that computes
+//! them, and the CPU, against exact integers; extremes, saturation; what is refused.
 
 use crate::support::rows::force;
+use crate::support::runs::finish;
 use crate::support::{GUARD, Rng, assert_matrix, gpu, spread};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
 use einsparse::registry::{Operation, Row, Scalar, WalkKind, kernels};
@@ -95,9 +96,7 @@ impl Product {
             let mut c = context
                 .upload_strided(&first, leading, Out::from_f64(GUARD))
                 .unwrap();
-            let stream = context.stream().unwrap();
-            plan.run(&operands, &mut c, &stream).unwrap();
-            stream.synchronize().unwrap();
+            finish(context, |stream| plan.run(&operands, &mut c, stream));
             assert_matrix(
                 &(row.map(|row| row.name), text, format, Out::NAME, n, scale),
                 &c.to_storage().unwrap(),
@@ -162,8 +161,8 @@ fn int8_times_entries_is_exact_on_the_cpu() {
     products(&Context::cpu(), None);
 }
 
-/// Nearly as many values as eight rows may have, of the least number times itself: the largest sums, twice an i32 or less. What
-/// is beyond it is saturated.
+/// Nearly as many values as eight rows may have, of the least number times itself: the largest sums, twice an i32 or
+/// less. What is beyond it is saturated.
 fn extremes(context: &Context, row: Option<&Row>) {
     let k = (1 << 16) - 4;
     for (other, scales) in [(i8::MIN, [1.0, 3.0]), (i8::MAX, [1.0, 3.0])] {
@@ -197,10 +196,8 @@ fn longer_rows_of_int8_are_refused_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
     let k = 1 << 17;
     let case = Product::new(spread(&[k], k), 16, || 1);
-    let (a, b) = (
-        gpu.upload(case.a.clone()).unwrap(),
-        gpu.upload_dense(&case.b).unwrap(),
-    );
+    let a = gpu.upload(case.a.clone()).unwrap();
+    let b = gpu.upload_dense(&case.b).unwrap();
     let operands = [("A", (&a).into()), ("B", (&b).into())];
     let text = "C[m,n] = A[m,k] * B[k,n]";
     let error = gpu
@@ -237,10 +234,8 @@ fn plans_choose_kernels_of_int8() {
     let cpu = Context::cpu();
     for (n, bytes) in [(64, false), (50, true)] {
         let case = Product::random(&[5; 100], 200, n);
-        let (a, b) = (
-            cpu.upload(case.a.clone()).unwrap(),
-            cpu.upload_dense(&case.b).unwrap(),
-        );
+        let a = cpu.upload(case.a.clone()).unwrap();
+        let b = cpu.upload_dense(&case.b).unwrap();
         let operands = [("A", (&a).into()), ("B", (&b).into())];
         let plan = cpu
             .plan_into::<i8, i32>("C[m,n] = A[m,k] * B[k,n]", &operands, &Options::default())
@@ -267,10 +262,8 @@ fn plans_choose_kernels_of_int8() {
 fn kernels_of_int8_say_what_they_refuse() {
     let cpu = Context::cpu();
     let case = Product::random(&[5; 32], 32, 32);
-    let (a, b) = (
-        cpu.upload(case.a.clone()).unwrap(),
-        cpu.upload_dense(&case.b).unwrap(),
-    );
+    let a = cpu.upload(case.a.clone()).unwrap();
+    let b = cpu.upload_dense(&case.b).unwrap();
     let bias = Dense::new(vec![32], vec![1i8; 32]).unwrap();
     let said = |text: &str, whole: bool| {
         let mut operands: Vec<(&str, Operand<'_, i8>)> =

@@ -1,6 +1,7 @@
 //! Sums in any order: the family `relaxed`.
 
 use crate::support::rows::rows_cut;
+use crate::support::runs::finish;
 use crate::support::{Problem, assert_matrix, gpu, is_built, spread};
 use einsparse::formats::Dense;
 use einsparse::registry::{Operation, Row, kernels};
@@ -24,10 +25,8 @@ fn relaxed_rows_add_to_c_on_the_gpu() {
     for row in relaxed {
         let problem = Problem::<f32>::integers(spread(&lens, 2600), 4, N);
         let run = |context: &Context, determinism, text: &str| {
-            let (a, b) = (
-                context.upload(problem.sparse("csr")).unwrap(),
-                context.upload_dense(&problem.b(N)).unwrap(),
-            );
+            let a = context.upload(problem.sparse("csr")).unwrap();
+            let b = context.upload_dense(&problem.b(N)).unwrap();
             let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
             let options = Options {
                 determinism,
@@ -41,9 +40,7 @@ fn relaxed_rows_add_to_c_on_the_gpu() {
             }
             let ones = Dense::new([problem.m(), N], vec![1f32; problem.m() * N]).unwrap();
             let mut c = context.upload_dense(&ones).unwrap();
-            let stream = context.stream().unwrap();
-            plan.run(&operands, &mut c, &stream).unwrap();
-            stream.synchronize().unwrap();
+            finish(context, |stream| plan.run(&operands, &mut c, stream));
             (plan.choice().clone(), c.to_storage().unwrap())
         };
         let added = "C[m,n] += A[m,k] * B[k,n]";

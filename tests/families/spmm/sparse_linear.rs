@@ -1,7 +1,10 @@
-//! The linear layer of single entries: forward, both gradients, bias and ReLU, against dense sums; gradients against finite
-//! differences.
+//! The linear layer of single entries: forward, both gradients, bias and ReLU, against dense sums; gradients against
+//! finite differences.
 
-use crate::support::{gpu, spread};
+use crate::support::bounds::near_slope;
+use crate::support::dense::upload;
+use crate::support::runs::finish;
+use crate::support::{on_both, on_cpu, on_gpu, spread, stored};
 use einsparse::formats::{AnySparse, Csr, Dense, bf16, f16};
 use einsparse::ops::SparseLinear;
 use einsparse::{Context, Scalar};
@@ -28,14 +31,10 @@ fn matrix<T: Scalar>(rows: usize, columns: usize, seed: usize) -> Dense<T> {
 fn check<T: Scalar>(context: &Context, format: &str, tokens: usize, biased: bool) {
     let csr = weights::<T>();
     let w = AnySparse::from(csr.clone()).to_dense().unwrap();
-    let weight = AnySparse::from(csr.clone())
-        .convert(format.parse().unwrap())
-        .unwrap();
+    let weight = stored(csr.clone(), format);
     let (outputs, inputs) = (w.shape()[0], w.shape()[1]);
-    let (x, dy) = (
-        matrix::<T>(inputs, tokens, 1),
-        matrix::<T>(outputs, tokens, 7),
-    );
+    let x = matrix::<T>(inputs, tokens, 1);
+    let dy = matrix::<T>(outputs, tokens, 7);
     let bias = Dense::from_fn(vec![outputs], |i| T::from_f64(integer(i[0]))).unwrap();
     let mut layer = if biased {
         let bias = context.upload_dense(&bias).unwrap();
@@ -43,15 +42,13 @@ fn check<T: Scalar>(context: &Context, format: &str, tokens: usize, biased: bool
     } else {
         SparseLinear::new(context, weight, tokens).unwrap()
     };
-    let [x_there, dy_there] = [&x, &dy].map(|d| context.upload_dense(d).unwrap());
+    let [x_there, dy_there] = upload(context, [&x, &dy]);
     let mut y = context.zeros(&[outputs, tokens]).unwrap();
     let mut dx = context.zeros(&[inputs, tokens]).unwrap();
-    let stream = context.stream().unwrap();
-    layer.forward(&x_there, &mut y, &stream).unwrap();
-    layer
-        .backward(&x_there, &dy_there, &mut dx, &stream)
-        .unwrap();
-    stream.synchronize().unwrap();
+    finish(context, |stream| {
+        layer.forward(&x_there, &mut y, stream)?;
+        layer.backward(&x_there, &dy_there, &mut dx, stream)
+    });
     let what = (format, tokens, biased, layer.variants());
     let at = |d: &Dense<T>, r: usize, c: usize| d.get(&[r, c]).unwrap().to_f64();
     let (y, dx) = (y.to_dense().unwrap(), dx.to_dense().unwrap());
@@ -94,17 +91,12 @@ fn layers<T: Scalar>(context: &Context) {
 
 #[test]
 fn layers_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    layers::<f32>(&gpu);
-    layers::<f64>(&gpu);
-    layers::<f16>(&gpu);
-    layers::<bf16>(&gpu);
+    on_gpu(&[layers::<f32>, layers::<f64>, layers::<f16>, layers::<bf16>]);
 }
 
 #[test]
 fn layers_on_the_cpu() {
-    layers::<f32>(&Context::cpu());
-    layers::<f64>(&Context::cpu());
+    on_cpu(&[layers::<f32>, layers::<f64>]);
 }
 
 /// The loss `sum of y^2 / 2`, whose gradient by y is y.
@@ -112,12 +104,10 @@ fn differences(context: &Context) {
     let csr = weights::<f64>();
     let (outputs, inputs, tokens) = (6, 9, 4);
     let x = matrix::<f64>(inputs, tokens, 2);
-    let stream = context.stream().unwrap();
     let run = |layer: &SparseLinear<f64>, x: &Dense<f64>| {
         let x = context.upload_dense(x).unwrap();
         let mut y = context.zeros(&[outputs, tokens]).unwrap();
-        layer.forward(&x, &mut y, &stream).unwrap();
-        stream.synchronize().unwrap();
+        finish(context, |stream| layer.forward(&x, &mut y, stream));
         y
     };
     let loss = |layer: &SparseLinear<f64>, x: &Dense<f64>| {
@@ -128,17 +118,11 @@ fn differences(context: &Context) {
     let y = run(&layer, &x);
     let x_there = context.upload_dense(&x).unwrap();
     let mut dx = context.zeros(&[inputs, tokens]).unwrap();
-    layer.backward(&x_there, &y, &mut dx, &stream).unwrap();
-    stream.synchronize().unwrap();
+    finish(context, |stream| {
+        layer.backward(&x_there, &y, &mut dx, stream)
+    });
     let (dx, dw) = (dx.to_dense().unwrap(), layer.gradient().to_host().unwrap());
     let step = 1e-5;
-    let close = |slope: f64, found: f64, what: &str| {
-        let error = (slope - found).abs();
-        assert!(
-            error < 1e-5 * (1.0 + slope.abs()),
-            "{what} = {found}, not {slope}"
-        );
-    };
     for i in 0..inputs * tokens {
         let moved = |by: f64| {
             let mut values = x.values().to_vec();
@@ -146,7 +130,7 @@ fn differences(context: &Context) {
             Dense::new([inputs, tokens], values).unwrap()
         };
         let slope = (loss(&layer, &moved(step)) - loss(&layer, &moved(-step))) / (2.0 * step);
-        close(slope, dx.values()[i], &format!("dx[{i}]"));
+        near_slope(&format!("dx[{i}]"), dx.values()[i], slope);
     }
     for i in 0..csr.values().len() {
         let mut at = |by: f64| {
@@ -156,14 +140,11 @@ fn differences(context: &Context) {
             loss(&layer, &x)
         };
         let slope = (at(step) - at(-step)) / (2.0 * step);
-        close(slope, dw.values()[i], &format!("dw[{i}]"));
+        near_slope(&format!("dw[{i}]"), dw.values()[i], slope);
     }
 }
 
 #[test]
 fn gradients_agree_with_finite_differences() {
-    differences(&Context::cpu());
-    if let Some(gpu) = gpu() {
-        differences(&gpu);
-    }
+    on_both(&[differences]);
 }

@@ -1,11 +1,13 @@
-//! B in shared memory: what the suite of all rows is too small for. Rings that go round, windows that rows run ahead of,
-//! slices with and without rows, a part of a thread block left over.
+//! B in shared memory: what the suite of all rows is too small for. Rings that go round, windows that rows run ahead
+//! of, slices with and without rows, a part of a thread block left over.
 
+use crate::support::rows::named;
+use crate::support::runs::finish;
 use crate::support::{GUARD, Problem, assert_matrix, gpu, small};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Format, Pattern, f16, generate};
 use einsparse::kernels::families::{RING_ROWS, SLICE};
 use einsparse::registry::{Row, Scalar, WalkKind, products};
-use einsparse::{Context, Options, SparseTensor};
+use einsparse::{Context, SparseTensor};
 
 /// The rows that take a matrix of so many columns.
 fn rows(cols: usize) -> impl Iterator<Item = &'static Row> {
@@ -32,10 +34,7 @@ fn check(context: &Context, what: &str, pattern: CsrPattern, n: usize) {
     let operands = [("A", (&a).into()), ("B", (&b).into())];
     let stream = context.stream().unwrap();
     for row in rows(problem.k()) {
-        let options = Options {
-            variant: Some(row.name.into()),
-            ..Options::default()
-        };
+        let options = named(row.name);
         let plan = context
             .plan("C[m,n] = A[m,k] * B[k,n]", &operands, &options)
             .unwrap();
@@ -207,17 +206,12 @@ fn padding_and_foreign_rows_stay_out() {
     }
     let b = gpu.upload_dense(&b).unwrap();
     let operands = [("A", (&tensor).into()), ("B", (&b).into())];
-    let stream = gpu.stream().unwrap();
     for row in rows(problem.k()) {
-        let options = Options {
-            variant: Some(row.name.into()),
-            ..Options::default()
-        };
+        let options = named(row.name);
         let plan = gpu.plan("C[m,n] = A[m,k] * B[k,n]", &operands, &options);
         let plan = plan.unwrap();
         let mut c = gpu.zeros(plan.out_shape()).unwrap();
-        plan.run(&operands, &mut c, &stream).unwrap();
-        stream.synchronize().unwrap();
+        finish(&gpu, |stream| plan.run(&operands, &mut c, stream));
         let found = c.to_storage().unwrap();
         assert_matrix(&row.name, &found, (40, 32, 32), |r, c| problem.exact(r, c));
     }

@@ -2,7 +2,8 @@
 //! row of family `batched`, forced by name.
 
 use crate::support::rows::force;
-use crate::support::{gpu, small, spread};
+use crate::support::runs::finish;
+use crate::support::{gpu, on_gpu, small, spread, stored};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
 use einsparse::registry::{Row, WalkKind, products};
 use einsparse::{Context, Operand, Options, Scalar};
@@ -75,9 +76,7 @@ fn check<T: Scalar>(
     n: usize,
 ) {
     let mut csr = csr.clone();
-    let a = AnySparse::from(csr.clone())
-        .convert(format.parse().unwrap())
-        .unwrap();
+    let a = stored(csr.clone(), format);
     let mut a = context.upload(a).unwrap();
     let (rows, columns) = (csr.shape()[0], csr.shape()[1]);
     let (m, k) = if transposed {
@@ -105,7 +104,6 @@ fn check<T: Scalar>(
     let mut c = context
         .upload_strided(&start, leading, T::from_f64(7.0))
         .unwrap();
-    let stream = context.stream().unwrap();
     for turn in 0..2 {
         if turn == 1 {
             let values = csr.values_mut();
@@ -113,9 +111,7 @@ fn check<T: Scalar>(
                 .iter_mut()
                 .enumerate()
                 .for_each(|(i, v)| *v = T::from_f64(integer(i + 3)));
-            let other = AnySparse::from(csr.clone())
-                .convert(format.parse().unwrap())
-                .unwrap();
+            let other = stored(csr.clone(), format);
             a.set_values(other.values()).unwrap();
         }
         c.write(&start).unwrap();
@@ -125,8 +121,7 @@ fn check<T: Scalar>(
             ("bias", (&bias).into()),
         ];
         let plan = context.plan(&text, &operands, options).unwrap();
-        plan.run(&operands, &mut c, &stream).unwrap();
-        stream.synchronize().unwrap();
+        finish(context, |stream| plan.run(&operands, &mut c, stream));
         let found = c.to_dense().unwrap();
         for z in 0..items.unwrap_or(1) {
             let sums = product(&csr, transposed, n, |k, j| value(z, k, j));
@@ -194,15 +189,11 @@ fn ahead<T: Scalar>(context: &Context) {
 
 #[test]
 fn values_are_ordered_ahead() {
-    let Some(gpu) = gpu() else { return };
-    ahead::<f32>(&gpu);
-    ahead::<f64>(&gpu);
-    ahead::<f16>(&gpu);
-    ahead::<bf16>(&gpu);
+    on_gpu(&[ahead::<f32>, ahead::<f64>, ahead::<f16>, ahead::<bf16>]);
 }
 
-/// Values of every size through tiles: as many as two passes are worth, in several tiles, the last of which is ragged; and runs
-/// behind each other with other values, which share what lies between the passes.
+/// Values of every size through tiles: as many as two passes are worth, in several tiles, the last of which is ragged;
+/// and runs behind each other with other values, which share what lies between the passes.
 fn by_tiles<T: Scalar>(context: &Context, (pattern, row): (CsrPattern, &'static Row)) {
     let n = row.vector as usize;
     let csr = matrix::<T>(pattern);
@@ -274,11 +265,12 @@ fn values_are_ordered_by_tiles() {
 
 #[test]
 fn every_row_of_the_family() {
-    let Some(gpu) = gpu() else { return };
-    every_row::<f32>(&gpu);
-    every_row::<f64>(&gpu);
-    every_row::<f16>(&gpu);
-    every_row::<bf16>(&gpu);
+    on_gpu(&[
+        every_row::<f32>,
+        every_row::<f64>,
+        every_row::<f16>,
+        every_row::<bf16>,
+    ]);
 }
 
 fn every_format<T: Scalar>(context: &Context) {
@@ -301,9 +293,7 @@ fn every_format<T: Scalar>(context: &Context) {
 
 #[test]
 fn every_format_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    every_format::<f32>(&gpu);
-    every_format::<f16>(&gpu);
+    on_gpu(&[every_format::<f32>, every_format::<f16>]);
 }
 
 #[test]
@@ -328,7 +318,6 @@ fn nan_reaches_its_rows_alone() {
         .upload_dense(&Dense::from_fn([items, 4, n], value).unwrap())
         .unwrap();
     let text = "C[z,m,n] = A[k,m] * B[z,k,n]";
-    let stream = gpu.stream().unwrap();
     let owns = |m: usize| csr.pattern().columns()[csr.pattern().row(2)].contains(&(m as u32));
     let permuted = rows("f32").filter(|row| row.walk == WalkKind::Permuted);
     for options in permuted.map(force).chain([Options::default()]) {
@@ -339,8 +328,7 @@ fn nan_reaches_its_rows_alone() {
             let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
             let plan = gpu.plan(text, &operands, &options).unwrap();
             let mut c = gpu.zeros::<f32>(plan.out_shape()).unwrap();
-            plan.run(&operands, &mut c, &stream).unwrap();
-            stream.synchronize().unwrap();
+            finish(&gpu, |stream| plan.run(&operands, &mut c, stream));
             for (i, x) in c.to_dense().unwrap().values().iter().enumerate() {
                 let (z, m) = (i / n / 9, i / n % 9);
                 let what = (plan.variant(), format, z, m, i % n);

@@ -1,6 +1,9 @@
-//! Products at entries of any number of matrices, planned: exact on integers, through sparse outputs and through index arrays by hand.
+//! Products at entries of any number of matrices, planned: exact on integers, through sparse outputs and through index
+//! arrays by hand.
 
-use crate::support::{Rng, gpu};
+use crate::support::dense::upload;
+use crate::support::runs::finish;
+use crate::support::{Rng, gpu, on_gpu};
 use einsparse::formats::{AnySparse, Coo, Dense, Format, PAD, bf16, f16};
 use einsparse::{Context, Error, Operand, Options, Scalar};
 
@@ -37,9 +40,7 @@ fn sampled<T: Scalar>(
     let plan = context
         .plan_sampled(text, &operands, &s)
         .unwrap_or_else(|error| panic!("{text}: {error}"));
-    let stream = context.stream().unwrap();
-    plan.run(&operands, &mut s, &stream).unwrap();
-    stream.synchronize().unwrap();
+    finish(context, |stream| plan.run(&operands, &mut s, stream));
     (
         plan.variant().to_owned(),
         s.to_host().unwrap().values().to_vec(),
@@ -93,11 +94,12 @@ fn products<T: Scalar>(gpu: &Context) {
 
 #[test]
 fn sampled_products_of_three_matrices_have_kernels() {
-    let Some(gpu) = gpu() else { return };
-    products::<f32>(&gpu);
-    products::<f64>(&gpu);
-    products::<f16>(&gpu);
-    products::<bf16>(&gpu);
+    on_gpu(&[
+        products::<f32>,
+        products::<f64>,
+        products::<f16>,
+        products::<bf16>,
+    ]);
 }
 
 /// Entries named by hand, of two matrices, with rows of every size that a kernel has for itself.
@@ -107,7 +109,7 @@ fn by_hand<T: Scalar>(gpu: &Context) {
         let x = Dense::new([4, n], Rng(1).integers::<T>(4 * n)).unwrap();
         let y = Dense::new([5, n], Rng(2).integers::<T>(5 * n)).unwrap();
         let run = |context: &Context| {
-            let [x, y] = [&x, &y].map(|d| context.upload_dense(d).unwrap());
+            let [x, y] = upload(context, [&x, &y]);
             let operands: Vec<(&str, Operand<'_, T>)> = vec![
                 ("X", (&x).into()),
                 ("Y", (&y).into()),
@@ -118,9 +120,7 @@ fn by_hand<T: Scalar>(gpu: &Context) {
             let plan = context.plan(text, &operands, &Options::default()).unwrap();
             let start = Dense::new([7], vec![T::from_f64(1.0); 7]).unwrap();
             let mut out = context.upload_dense(&start).unwrap();
-            let stream = context.stream().unwrap();
-            plan.run(&operands[..2], &mut out, &stream).unwrap();
-            stream.synchronize().unwrap();
+            finish(context, |stream| plan.run(&operands[..2], &mut out, stream));
             (plan.variant().to_owned(), out.to_dense().unwrap())
         };
         let (variant, found) = run(gpu);
@@ -130,11 +130,12 @@ fn by_hand<T: Scalar>(gpu: &Context) {
 
 #[test]
 fn products_of_two_rows_at_entries_by_hand() {
-    let Some(gpu) = gpu() else { return };
-    by_hand::<f32>(&gpu);
-    by_hand::<f64>(&gpu);
-    by_hand::<f16>(&gpu);
-    by_hand::<bf16>(&gpu);
+    on_gpu(&[
+        by_hand::<f32>,
+        by_hand::<f64>,
+        by_hand::<f16>,
+        by_hand::<bf16>,
+    ]);
 }
 
 /// Arrays by hand: dropped entries with `+=`, refused for `=`, and places that there are not.
@@ -145,7 +146,7 @@ fn arrays_by_hand_are_checked() {
     let x = Dense::new([4, 8], Rng(1).integers::<f32>(32)).unwrap();
     let y = Dense::new([5, 8], Rng(2).integers::<f32>(40)).unwrap();
     let run = |context: &Context, text: &str, j: &[u32]| {
-        let [x, y] = [&x, &y].map(|d| context.upload_dense(d).unwrap());
+        let [x, y] = upload(context, [&x, &y]);
         let operands: Vec<(&str, Operand<'_, f32>)> = vec![
             ("X", (&x).into()),
             ("Y", (&y).into()),

@@ -1,5 +1,6 @@
 //! Random expressions on a GPU, through every kernel of the general family that can run them.
 
+use crate::support::rows::named;
 use std::collections::BTreeSet;
 
 use einsparse::formats::{AnySparse, Dense, bf16, f16};
@@ -38,10 +39,7 @@ fn on_the_gpu<T: Scalar>(context: &Context, draw: &Draw) -> Vec<&'static str> {
     let cpu = cpu_choice::<T>(draw);
     let stream = context.stream().unwrap();
     for name in &cpu {
-        let options = Options {
-            variant: Some((*name).into()),
-            ..Options::default()
-        };
+        let options = named(name);
         let plan = context
             .plan(&draw.text, &planned, &options)
             .unwrap_or_else(|e| fail(e));

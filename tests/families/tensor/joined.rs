@@ -1,5 +1,6 @@
 //! Entries that meet, found on the GPU: the lists of the CPU. And products over hybrid GroupCOO.
 
+use crate::support::runs::plan_and_run;
 use crate::support::{gpu, small};
 use einsparse::formats::{AnySparse, Coo, CooPattern, Csr, CsrPattern, Dense, convert, generate};
 use einsparse::{Context, Operand, Options};
@@ -15,10 +16,8 @@ fn assert_same(gpu: &Context, text: &str, operands: &[(&str, AnySparse<f32>)]) {
     let host: Vec<(&str, Operand<'_, f32>)> =
         operands.iter().map(|(n, a)| (*n, a.into())).collect();
     let cpu = Context::cpu();
-    let (found, wanted) = (
-        gpu.position_lists(text, &host).unwrap(),
-        cpu.position_lists(text, &host).unwrap(),
-    );
+    let found = gpu.position_lists(text, &host).unwrap();
+    let wanted = cpu.position_lists(text, &host).unwrap();
     assert_eq!(found.rows, wanted.rows, "{text}");
     assert!(found == wanted, "{text}: {} rows", wanted.rows);
     let uploaded: Vec<_> = operands
@@ -27,23 +26,11 @@ fn assert_same(gpu: &Context, text: &str, operands: &[(&str, AnySparse<f32>)]) {
         .collect();
     let on_gpu: Vec<(&str, Operand<'_, f32>)> =
         uploaded.iter().map(|(n, a)| (*n, a.into())).collect();
-    let plan = gpu
-        .plan(text, &on_gpu, &Options::default())
-        .unwrap_or_else(|error| panic!("{text}: {error}"));
-    let run =
-        |context: &Context, plan: &einsparse::Plan<f32>, operands: &[(&str, Operand<'_, f32>)]| {
-            let mut out = context.zeros(plan.out_shape()).unwrap();
-            let stream = context.stream().unwrap();
-            plan.run(operands, &mut out, &stream).unwrap();
-            stream.synchronize().unwrap();
-            out.to_dense().unwrap()
-        };
-    let on_cpu = cpu.plan(text, &host, &Options::default()).unwrap();
-    assert_eq!(
-        run(gpu, &plan, &on_gpu),
-        run(&cpu, &on_cpu, &host),
-        "{text}"
-    );
+    let run = |context: &Context, operands: &[(&str, Operand<'_, f32>)]| {
+        let (_, out) = plan_and_run(context, text, operands, &Options::default());
+        out.to_dense().unwrap()
+    };
+    assert_eq!(run(gpu, &on_gpu), run(&cpu, &host), "{text}");
 }
 
 #[test]
@@ -168,13 +155,12 @@ fn hybrid_groups_have_the_product_of_csr() {
         let run = |a: AnySparse<f32>| {
             let (a, b) = (gpu.upload(a).unwrap(), gpu.upload_dense(&b).unwrap());
             let operands = [("A", (&a).into()), ("B", (&b).into())];
-            let plan = gpu
-                .plan("C[m,n] = A[m,k] * B[k,n]", &operands, &Options::default())
-                .unwrap();
-            let mut c = gpu.zeros(plan.out_shape()).unwrap();
-            let stream = gpu.stream().unwrap();
-            plan.run(&operands, &mut c, &stream).unwrap();
-            stream.synchronize().unwrap();
+            let (_, c) = plan_and_run(
+                &gpu,
+                "C[m,n] = A[m,k] * B[k,n]",
+                &operands,
+                &Options::default(),
+            );
             c.to_dense().unwrap()
         };
         assert_eq!(run(hybrid.into()), run(csr.clone().into()), "n = {n}");

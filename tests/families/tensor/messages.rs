@@ -2,7 +2,9 @@
 
 mod largest;
 
-use crate::support::{Rng, gpu, spread};
+use crate::support::dense::upload;
+use crate::support::runs::{finish, plan_and_run};
+use crate::support::{Rng, gpu, on_both, on_gpu, spread};
 use einsparse::formats::{AnySparse, Coo, Csr, Dense, Format, bf16, f16};
 use einsparse::ops::{Aggregate, MessagePassing, SampledTensor};
 use einsparse::{Context, Operand, Options, Precision, Scalar};
@@ -59,10 +61,8 @@ fn messages<T: Scalar>(context: &Context) {
                 let layer = MessagePassing::new(context, graph.clone(), n, aggregate).unwrap();
                 let start = Dense::new([9, n], vec![T::from_f64(f64::NAN); 9 * n]).unwrap();
                 let mut y = context.upload_dense(&start).unwrap();
-                let stream = context.stream().unwrap();
                 for _ in 0..2 {
-                    layer.forward(&on, &mut y, &stream).unwrap();
-                    stream.synchronize().unwrap();
+                    finish(context, |stream| layer.forward(&on, &mut y, stream));
                     let wanted = aggregated(&csr, &x, aggregate).into_iter().map(T::from_f64);
                     let found = y.to_dense().unwrap();
                     let what =
@@ -77,11 +77,12 @@ fn messages<T: Scalar>(context: &Context) {
 #[test]
 fn messages_are_aggregated() {
     messages::<f64>(&Context::cpu());
-    let Some(gpu) = gpu() else { return };
-    messages::<f32>(&gpu);
-    messages::<f64>(&gpu);
-    messages::<f16>(&gpu);
-    messages::<bf16>(&gpu);
+    on_gpu(&[
+        messages::<f32>,
+        messages::<f64>,
+        messages::<f16>,
+        messages::<bf16>,
+    ]);
 }
 
 /// The gradient against differences of the forward run, which is linear; NaN in the largest.
@@ -138,9 +139,7 @@ fn gradients(context: &Context) {
 
 #[test]
 fn messages_have_gradients() {
-    gradients(&Context::cpu());
-    let Some(gpu) = gpu() else { return };
-    gradients(&gpu);
+    on_both(&[gradients]);
 }
 
 #[test]
@@ -199,10 +198,10 @@ fn sampled<T: Scalar>(context: &Context) {
                 let p = context.upload(t.clone()).unwrap();
                 let mut s = context.upload(t.clone()).unwrap();
                 let op = SampledTensor::new(context, &p, n).unwrap();
-                let stream = context.stream().unwrap();
                 let borrowed: Vec<_> = on.iter().collect();
-                op.run(Some(&p), &borrowed, &mut s, &stream).unwrap();
-                stream.synchronize().unwrap();
+                finish(context, |stream| {
+                    op.run(Some(&p), &borrowed, &mut s, stream)
+                });
                 wanted
                     .values_mut()
                     .copy_from_slice(s.to_host().unwrap().values());
@@ -230,11 +229,12 @@ fn sampled<T: Scalar>(context: &Context) {
 #[test]
 fn products_at_entries_of_tensors_are_exact() {
     sampled::<f64>(&Context::cpu());
-    let Some(gpu) = gpu() else { return };
-    sampled::<f32>(&gpu);
-    sampled::<f64>(&gpu);
-    sampled::<f16>(&gpu);
-    sampled::<bf16>(&gpu);
+    on_gpu(&[
+        sampled::<f32>,
+        sampled::<f64>,
+        sampled::<f16>,
+        sampled::<bf16>,
+    ]);
 }
 
 /// A sparse and two dense factors, pair by pair: on a GPU with TF32, which the numbers fit.
@@ -248,18 +248,14 @@ fn three_factors_go_pair_by_pair() {
     let (b, c) = (dense(k, l), dense(l, n));
     let run = |context: &Context| {
         let a = context.upload(csr.clone()).unwrap();
-        let [b, c] = [&b, &c].map(|d| context.upload_dense(d).unwrap());
+        let [b, c] = upload(context, [&b, &c]);
         let operands: [(&str, Operand<'_, f32>); 3] =
             [("A", (&a).into()), ("B", (&b).into()), ("C", (&c).into())];
         let options = Options {
             precision: Precision::Tf32,
             ..Options::default()
         };
-        let plan = context.plan(text, &operands, &options).unwrap();
-        let mut y = context.zeros(plan.out_shape()).unwrap();
-        let stream = context.stream().unwrap();
-        plan.run(&operands, &mut y, &stream).unwrap();
-        stream.synchronize().unwrap();
+        let (plan, y) = plan_and_run(context, text, &operands, &options);
         (plan.variant(), plan.to_string(), y.to_dense().unwrap())
     };
     let (variant, _, wanted) = run(&Context::cpu());

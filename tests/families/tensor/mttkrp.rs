@@ -1,6 +1,8 @@
-//! Family `mttkrp`: every row of the table, exact on integers, over orders, formats, kept axes and modes; fibres; the largest product.
+//! Family `mttkrp`: every row of the table, exact on integers, over orders, formats, kept axes and modes; fibres; the
+//! largest product.
 
-use crate::support::{GUARD, Rng, gpu, small};
+use crate::support::runs::finish;
+use crate::support::{GUARD, Rng, on_both, on_gpu, small};
 use einsparse::formats::reference::{Factor, einsum};
 use einsparse::formats::{AnySparse, Coo, Dense, Format, bf16, f16};
 use einsparse::kernels::families::{REDUCE_SUM, rows_step};
@@ -124,12 +126,10 @@ fn run<T: Scalar>(
             ..Options::default()
         };
         let plan = context.plan(&text, &operands, &options).unwrap();
-        let stream = context.stream().unwrap();
         for _ in 0..2 {
             let leading = n.next_multiple_of(8) + 16;
             let mut out = context.upload_strided(&start, leading, guard).unwrap();
-            plan.run(&operands, &mut out, &stream).unwrap();
-            stream.synchronize().unwrap();
+            finish(context, |stream| plan.run(&operands, &mut out, stream));
             let found = out.to_dense().unwrap();
             for (at, (found, wanted)) in found.values().iter().zip(wanted.values()).enumerate() {
                 let wanted = T::from_f64(wanted + if accumulate { 3.0 } else { 0.0 });
@@ -201,11 +201,12 @@ fn every_row<T: Scalar>(gpu: &Context) {
 
 #[test]
 fn every_row_of_mttkrp_is_exact() {
-    let Some(gpu) = gpu() else { return };
-    every_row::<f32>(&gpu);
-    every_row::<f64>(&gpu);
-    every_row::<f16>(&gpu);
-    every_row::<bf16>(&gpu);
+    on_gpu(&[
+        every_row::<f32>,
+        every_row::<f64>,
+        every_row::<f16>,
+        every_row::<bf16>,
+    ]);
 }
 
 /// What a plan takes by itself, over formats, and tensors with nothing in them.
@@ -242,9 +243,7 @@ fn formats<T: Scalar>(context: &Context) {
 #[test]
 fn plans_gather_rows_for_any_format() {
     formats::<f64>(&Context::cpu());
-    let Some(gpu) = gpu() else { return };
-    formats::<f32>(&gpu);
-    formats::<f16>(&gpu);
+    on_gpu(&[formats::<f32>, formats::<f16>]);
 }
 
 /// A NaN or Inf in a factor reaches only rows that have an entry there, and a stored zero multiplies.
@@ -279,9 +278,7 @@ fn planted(context: &Context) {
 
 #[test]
 fn implicit_zeros_of_tensors_are_never_multiplied() {
-    planted(&Context::cpu());
-    let Some(gpu) = gpu() else { return };
-    planted(&gpu);
+    on_both(&[planted]);
 }
 
 fn fibres<T: Scalar>(context: &Context) {
@@ -296,9 +293,7 @@ fn fibres<T: Scalar>(context: &Context) {
             let ttm = ops::Ttm::new(context, &there, axis, n).unwrap();
             let b = context.upload_dense(&b).unwrap();
             let mut y = context.zeros(&[ttm.count(), n]).unwrap();
-            let stream = context.stream().unwrap();
-            ttm.run(&there, &b, &mut y, &stream).unwrap();
-            stream.synchronize().unwrap();
+            finish(context, |stream| ttm.run(&there, &b, &mut y, stream));
             let (y, places) = (y.to_dense().unwrap(), ttm.fibres().unwrap());
             let mut filled = vec![false; wanted.values().len() / n];
             for (at, row) in y.values().chunks(n).enumerate() {
@@ -330,10 +325,7 @@ fn fibres<T: Scalar>(context: &Context) {
 #[test]
 fn fibres_get_a_row_each() {
     fibres::<f64>(&Context::cpu());
-    let Some(gpu) = gpu() else { return };
-    fibres::<f32>(&gpu);
-    fibres::<f64>(&gpu);
-    fibres::<bf16>(&gpu);
+    on_gpu(&[fibres::<f32>, fibres::<f64>, fibres::<bf16>]);
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod case;
 mod rotations;
 mod structure;
 
+use crate::support::dense::wide;
 use crate::support::{GUARD, Rng, gpu, small};
 use case::{Case, widths};
 use einsparse::formats::{Dense, bf16, f16};
@@ -106,8 +107,7 @@ fn run<T: Scalar>(
     };
     let mut rows = all.chunks(width + gap);
     assert!(rows.all(kept), "{of} of {shape:?}: wrote between rows");
-    let values = out.to_dense().unwrap();
-    values.values().iter().map(|v| v.to_f64()).collect()
+    wide(&out)
 }
 
 /// Product and gradients against the loops.
@@ -120,7 +120,8 @@ fn check<T: Scalar>(ctx: &Context, couplings: &Couplings, channels: Channels, it
         let own = plan == "cpu" || plan.starts_with("tensor_product_");
         for gap in [0, 4, 7] {
             let tensors = upload(ctx, &gradients, &case, gap);
-            // What takes a product that is too large for shared memory runs with the strides that were planned, and names others.
+            // What takes a product that is too large for shared memory runs with the strides that were planned, and
+            // names others.
             if !own && gap > 0 {
                 let refused = queue(ctx, &gradients, &tensors, of, gap).unwrap_err();
                 assert!(refused.to_string().contains("has strides"), "{refused}");
@@ -238,7 +239,8 @@ fn gradients_are_finite_differences() {
     }
 }
 
-/// Turns the components of degree after degree: `data` is `[items, components, width]`, `degrees` what stands along the components.
+/// Turns the components of degree after degree: `data` is `[items, components, width]`, `degrees` what stands along the
+/// components.
 fn turn(data: &[f64], degrees: &[usize], width: usize, matrices: &[Matrix]) -> Vec<f64> {
     let components: usize = degrees.iter().map(|l| 2 * l + 1).sum();
     let mut out = vec![0.0; data.len()];

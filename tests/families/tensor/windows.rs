@@ -1,12 +1,14 @@
-//! Sums of indices on a GPU: convolutions by plans over index arrays, exactly what loops give; replayed with new values, beside sparse
-//! and dynamic operands.
+//! Sums of indices on a GPU: convolutions by plans over index arrays, exactly what loops give; replayed with new
+//! values, beside sparse and dynamic operands.
 
 use einsparse::driver::Graph;
 use einsparse::dynamic::{Expected, dynamic};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
 use einsparse::{Determinism, Operand, Options, Plan, Scalar, einsum};
 
-use crate::support::{by_loops, gpu, gpu_alone, whole, windows_agree};
+use crate::support::dense::upload;
+use crate::support::runs::{finish, plan_and_run};
+use crate::support::{by_loops, full_where_stored, gpu, gpu_alone, whole, windows_agree};
 
 /// The general kernels take what stands at four axes.
 fn general<T: Scalar>(text: &str, plan: &Plan<T>) {
@@ -87,22 +89,12 @@ fn sparse_operands_stand_beside_sums() {
     let mut out = gpu.upload(s.clone()).unwrap();
     let b = whole(&[3, 6, 4], 4);
     let text = "S[x,f] = A[x+2*i,n] * B[i,n,f]";
-    let [on_a, on_b] = [&a, &b].map(|d| gpu.upload_dense(d).unwrap());
+    let [on_a, on_b] = upload(&gpu, [&a, &b]);
     let operands: [(&str, Operand<'_, f64>); 2] = [("A", (&on_a).into()), ("B", (&on_b).into())];
     let plan = gpu.plan_sampled(text, &operands, &out).unwrap();
-    let stream = gpu.stream().unwrap();
-    plan.run(&operands, &mut out, &stream).unwrap();
-    stream.synchronize().unwrap();
+    finish(&gpu, |stream| plan.run(&operands, &mut out, stream));
     let full = by_loops(text, &[("S", dense.clone()), ("A", a), ("B", b)]);
-    let found = out.to_host().unwrap().to_dense().unwrap();
-    for (at, wanted) in full.values().iter().enumerate() {
-        let stored = dense.values()[at] != 0.0;
-        assert_eq!(
-            found.values()[at],
-            if stored { *wanted } else { 0.0 },
-            "{at}"
-        );
-    }
+    full_where_stored(text, &out, &dense, &full);
 }
 
 /// A dynamic operand is at the least the dense tensor that it is.
@@ -120,11 +112,7 @@ fn dynamic_operands_may_be_read_at_sums() {
                 determinism,
                 ..Options::default()
             };
-            let plan = gpu.plan(TEXT, &operands, &options).unwrap();
-            let mut c = gpu.zeros::<f16>(plan.out_shape()).unwrap();
-            let stream = gpu.stream().unwrap();
-            plan.run(&operands, &mut c, &stream).unwrap();
-            stream.synchronize().unwrap();
+            let (plan, c) = plan_and_run(&gpu, TEXT, &operands, &options);
             let found = c.to_dense().unwrap().map(f16::to_f64);
             assert_eq!(found, wanted, "{plan}");
         }

@@ -1,5 +1,5 @@
-//! Attention whose scores are all equal: a query gets the mean of the values it sees. Masks by entries, and by flags and lengths of a
-//! run, some of which are out of range.
+//! Attention whose scores are all equal: a query gets the mean of the values it sees. Masks by entries, and by flags
+//! and lengths of a run, some of which are out of range.
 
 use einsparse::ops::{AttentionOptions, DynamicAttention, MaskTensors, SparseAttention};
 use einsparse::{Scalar, SparseTensor, Tensor};
@@ -154,14 +154,14 @@ pub fn of_entries<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let made = SparseAttention::<T>::new(t.context, &[&mask], &given);
     let attention = t.made(made)?;
     let mut own = tensors::<T>(t, e);
-    let stream = t.stream();
-    let ran = attention.run(
-        [&own.q.there, &own.k.there, &own.v.there],
-        &mut own.out,
-        own.log_sum.as_mut(),
-        &stream,
-    );
-    t.ended(&stream, ran, &[&own.out])?;
+    t.run(&mut own.out, |out, stream| {
+        attention.run(
+            [&own.q.there, &own.k.there, &own.v.there],
+            out,
+            own.log_sum.as_mut(),
+            stream,
+        )
+    })?;
     let mut stored = vec![false; e.m * e.n];
     for (place, _) in &entries {
         stored[place[0] * e.n + place[1]] = true;
@@ -228,15 +228,15 @@ pub fn of_flags<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
         diagonals: diagonals.as_ref().map(|f| &f.there),
         lengths: lengths.as_ref().map(|f| &f.there),
     };
-    let stream = t.stream();
-    let ran = attention.run(
-        [&own.q.there, &own.k.there, &own.v.there],
-        &mask,
-        &mut own.out,
-        own.log_sum.as_mut(),
-        &stream,
-    );
-    t.ended(&stream, ran, &[&own.out])?;
+    t.run(&mut own.out, |out, stream| {
+        attention.run(
+            [&own.q.there, &own.k.there, &own.v.there],
+            &mask,
+            out,
+            own.log_sum.as_mut(),
+            stream,
+        )
+    })?;
     let is_set = |which: usize, mask: usize, at: usize| {
         all[which].as_ref().is_some_and(|flags| {
             let each = [down * across, e.n, e.m, count][which];

@@ -99,9 +99,7 @@ pub fn sddmm<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
             }
         }
     }
-    let stream = t.stream();
-    let ran = plan.run(&operands, &mut out, &stream);
-    t.ended(&stream, ran, &[&out])?;
+    t.run(&mut out, |out, stream| plan.run(&operands, out, stream))?;
     let dots = product(&x.values, &turned(&y.values, [n, k]), [m, k, n]);
     let stored = p.map_values(|_| T::ONE).to_dense().unwrap();
     let factor = |i: usize| match is_masked {
@@ -256,17 +254,14 @@ pub fn softmax<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
         let other = sparse_of::<T>(&[m + 1, n], &[], format)?;
         out = t.context.upload(of_nan(&other)).unwrap();
     }
-    let stream = t.stream();
-    let ran = softmax.run(&given, &mut out, &stream);
-    t.ended(&stream, ran, &[&out])?;
+    t.run(&mut out, |out, stream| softmax.run(&given, out, stream))?;
     let p = out.to_host().unwrap().to_dense().unwrap();
     let what = format!("{format} {:?}", rows.options);
     near(&what, p.values(), &wanted, 0.0);
     let p: Vec<f64> = p.values().iter().map(|x| x.to_f64()).collect();
     let upstream: Vec<f64> = (0..m * n).map(|_| t.integer()).collect();
     let mut from = t.sparse("upstream", &with::<T>(&pattern, &upstream));
-    let ran = softmax.backward_in_place(&out, &mut from, &stream);
-    t.ended(&stream, ran, &[])?;
+    t.queue(|stream| softmax.backward_in_place(&out, &mut from, stream))?;
     let found = from.to_host().unwrap().to_dense().unwrap();
     near(&what, found.values(), &rows.gradient(&p, &upstream), 0.0);
     Ok(())
@@ -290,9 +285,9 @@ pub fn softmax_of_heads<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let slots = entries.len();
     let scores = t.integers::<T>("scores", &[heads, slots]);
     let mut out = t.written::<T>("output", &[heads, slots]);
-    let stream = t.stream();
-    let ran = softmax.run_heads(&scores.there, &mut out, &stream);
-    t.ended(&stream, ran, &[&out])?;
+    t.run(&mut out, |out, stream| {
+        softmax.run_heads(&scores.there, out, stream)
+    })?;
     let in_row = |row: usize| {
         let own = entries.iter().enumerate();
         let own = own.filter(|(_, (place, _))| place[0] == row);

@@ -1,4 +1,5 @@
-//! Experts: routing with numbers that name none, products and gradients by what was routed, whole layers with their gradients.
+//! Experts: routing with numbers that name none, products and gradients by what was routed, whole layers with their
+//! gradients.
 
 use einsparse::dynamic::{
     GroupedGradient, GroupedGradientOptions, GroupedMatmul, GroupedOptions, Routing,
@@ -58,9 +59,7 @@ fn routed(t: &mut Trial<'_>, of: [usize; 3]) -> Result<(Routing, Given<i32>), Ou
     let mut routing = t.made(made)?;
     // A GPU reads choices without gaps.
     let choices = choices(t, of);
-    let stream = t.stream();
-    let ran = routing.run(&choices.there, &stream);
-    t.ended(&stream, ran, &[])?;
+    t.queue(|stream| routing.run(&choices.there, stream))?;
     let (order, offsets) = sorted(&choices, experts);
     assert_eq!(routing.order().unwrap(), order);
     assert_eq!(routing.offsets().unwrap(), offsets);
@@ -149,11 +148,11 @@ pub fn grouped<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     });
     let mut c = t.written::<T>("C", &[tokens * top, n]);
     let other = other_routing(t, of);
-    let stream = t.stream();
     let by = other.as_ref().unwrap_or(&routing);
     let weighted = weights.as_ref().map(|w| &w.there);
-    let ran = product.run(by, &a.there, &w.there, weighted, &mut c, &stream);
-    t.ended(&stream, ran, &[&c])?;
+    t.run(&mut c, |c, stream| {
+        product.run(by, &a.there, &w.there, weighted, c, stream)
+    })?;
     // Rows of no expert are zero where they are scattered, and else stay as they are.
     let start = if options.scatter { 0.0 } else { f64::NAN };
     let mut wanted = vec![start; tokens * top * n];
@@ -197,10 +196,10 @@ pub fn grouped_gradient<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let b = rows_of::<T>(t, &choices, of, (gather[1], n));
     let mut w = t.written::<T>("W", &[experts, m, n]);
     let other = other_routing(t, of);
-    let stream = t.stream();
     let by = other.as_ref().unwrap_or(&routing);
-    let ran = gradient.run(by, &a.there, &b.there, &mut w, &stream);
-    t.ended(&stream, ran, &[&w])?;
+    t.run(&mut w, |w, stream| {
+        gradient.run(by, &a.there, &b.there, w, stream)
+    })?;
     let mut wanted = vec![0.0; experts * m * n];
     for (slot, &choice) in sorted(&choices, experts).0.iter().enumerate() {
         let choice = choice as usize;
@@ -237,11 +236,11 @@ pub fn layer<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let up = stack::<T>(t, (&choices, experts), [o.model, o.hidden]);
     let down = stack::<T>(t, (&choices, experts), [o.hidden, o.model]);
     let mut out = t.written::<T>("out", &[tokens, o.model]);
-    let stream = t.stream();
     let matrices = (&up.there, &down.there);
     let routed = (&choices.there, &weights.there);
-    let ran = layer.run(&x.there, routed, matrices, &mut out, &stream);
-    t.ended(&stream, ran, &[&out])?;
+    t.run(&mut out, |out, stream| {
+        layer.run(&x.there, routed, matrices, out, stream)
+    })?;
     let operands = ExpertOperands {
         x: dense::<T>(&[tokens, o.model], &x.values),
         weights: dense(&[tokens, top], &weights.values),
@@ -280,9 +279,7 @@ fn layer_gradients<T: Scalar>(
         up: &mut dup,
         down: &mut ddown,
     };
-    let stream = t.stream();
-    let ran = layer.backward(from, (up, down), &dout.there, gradients, &stream);
-    t.ended(&stream, ran, &[])?;
+    t.queue(|stream| layer.backward(from, (up, down), &dout.there, gradients, stream))?;
     let dout = dense::<T>(&[o.tokens, o.model], &dout.values);
     let [x, weights, up, down] = expert_gradients(o, operands, chosen, &dout);
     same("gradient of x", &dx, &x);

@@ -1,4 +1,5 @@
-//! Layers that are planned once: linear ones of blocks and of single entries with their gradients, and two products around a ReLU.
+//! Layers that are planned once: linear ones of blocks and of single entries with their gradients, and two products
+//! around a ReLU.
 
 use einsparse::dynamic::Expected;
 use einsparse::formats::AnySparse;
@@ -77,9 +78,7 @@ pub fn of_blocks<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let w = elements(&weight);
     let x = t.integers::<T>("X", &[tokens, i]);
     let mut y = t.written::<T>("Y", &[tokens, o]);
-    let stream = t.stream();
-    let ran = layer.forward(&x.there, &mut y, &stream);
-    t.ended(&stream, ran, &[&y])?;
+    t.run(&mut y, |y, stream| layer.forward(&x.there, y, stream))?;
     let mut wanted = product(&x.values, &turned(&w, [o, i]), [tokens, i, o]);
     if options.relu {
         wanted.iter_mut().for_each(|x| *x = x.max(0.0));
@@ -87,10 +86,10 @@ pub fn of_blocks<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     same(&format!("Y of {:?}", layer.variants()), &y, &wanted);
     let dy = t.integers::<T>("dY", &[tokens, o]);
     let mut dx = t.written::<T>("dX", &[tokens, i]);
-    let ran = layer.backward_input(&x.there, &dy.there, &mut dx, &stream);
-    t.ended(&stream, ran, &[&dx])?;
-    let ran = layer.backward_weight(&x.there, &dy.there, &stream);
-    t.ended(&stream, ran, &[])?;
+    t.run(&mut dx, |dx, stream| {
+        layer.backward_input(&x.there, &dy.there, dx, stream)
+    })?;
+    t.queue(|stream| layer.backward_weight(&x.there, &dy.there, stream))?;
     let mut wanted = product(&dy.values, &w, [tokens, o, i]);
     if options.relu_input {
         let gated = wanted.iter_mut().zip(&x.values).filter(|(_, x)| **x <= 0.0);
@@ -130,9 +129,7 @@ pub fn of_entries<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let w = elements(&weight);
     let x = t.integers::<T>("X", &[i, tokens]);
     let mut y = t.written::<T>("Y", &[o, tokens]);
-    let stream = t.stream();
-    let ran = layer.forward(&x.there, &mut y, &stream);
-    t.ended(&stream, ran, &[&y])?;
+    t.run(&mut y, |y, stream| layer.forward(&x.there, y, stream))?;
     let mut wanted = product(&w, &x.values, [o, i, tokens]);
     if biased {
         let with_bias = wanted.iter_mut().enumerate();
@@ -145,10 +142,10 @@ pub fn of_entries<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     );
     let dy = t.integers::<T>("dY", &[o, tokens]);
     let mut dx = t.written::<T>("dX", &[i, tokens]);
-    let ran = layer.backward_input(&dy.there, &mut dx, &stream);
-    t.ended(&stream, ran, &[&dx])?;
-    let ran = layer.backward_weight(&x.there, &dy.there, &stream);
-    t.ended(&stream, ran, &[])?;
+    t.run(&mut dx, |dx, stream| {
+        layer.backward_input(&dy.there, dx, stream)
+    })?;
+    t.queue(|stream| layer.backward_weight(&x.there, &dy.there, stream))?;
     let wanted = product(&turned(&w, [o, i]), &dy.values, [i, o, tokens]);
     same(
         &format!("dX of {format} {:?}", layer.variants()),
@@ -184,9 +181,9 @@ pub fn feed_forward<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     });
     let w = t.integers::<T>("W", &[h, o]);
     let mut y = t.written::<T>("Y", &[tokens, o]);
-    let stream = t.stream();
-    let ran = layer.run([&x.there, &u.there, &w.there], &mut y, &stream);
-    t.ended(&stream, ran, &[&y])?;
+    t.run(&mut y, |y, stream| {
+        layer.run([&x.there, &u.there, &w.there], y, stream)
+    })?;
     let hidden = product(&x.values, &u.values, [tokens, i, h]);
     let hidden: Vec<f64> = hidden
         .into_iter()

@@ -83,9 +83,7 @@ fn detected<T: Scalar>(
     let matrix = t.given::<T>("matrix", &shape, &mut value);
     let made = index_of(t, &detector, shape);
     let mut index = made.unwrap();
-    let stream = t.stream();
-    let ran = detector.run(&matrix.there, &mut index, &stream);
-    t.ended(&stream, ran, &[])?;
+    t.queue(|stream| detector.run(&matrix.there, &mut index, stream))?;
     Ok((matrix, index.to_lists().unwrap()))
 }
 
@@ -163,9 +161,7 @@ pub fn channels<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
             false => 0.0,
         }
     });
-    let stream = t.stream();
-    let ran = detector.run(&a.there, &stream);
-    t.ended(&stream, ran, &[])?;
+    t.queue(|stream| detector.run(&a.there, stream))?;
     let found = detector.index().to_lists().unwrap();
     assert_eq!(found.len(), items);
     let (packed, stride) = (detector.packed().unwrap(), detector.index().stride());
@@ -204,9 +200,7 @@ pub fn rows<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
         let other = RowDetector::choices(t.context, count + 64, bound + 1).unwrap();
         index = other.index().unwrap();
     }
-    let stream = t.stream();
-    let ran = detector.run(&numbers.there, &mut index, &stream);
-    t.ended(&stream, ran, &[])?;
+    t.queue(|stream| detector.run(&numbers.there, &mut index, stream))?;
     let mut found = index.to_lists().unwrap();
     found.iter_mut().for_each(|list| list.sort_unstable());
     let numbered = numbers.values.iter().enumerate();

@@ -131,9 +131,7 @@ pub fn messages<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
         }
     });
     let mut y = t.written::<T>("Y", &[targets, features]);
-    let stream = t.stream();
-    let ran = layer.forward(&x.there, &mut y, &stream);
-    t.ended(&stream, ran, &[&y])?;
+    t.run(&mut y, |y, stream| layer.forward(&x.there, y, stream))?;
     let wanted = graph.forward(&x.values);
     let what = format!("{aggregate:?} of {format} by {}", layer.variant());
     same(&format!("Y, {what}"), &y, &wanted);
@@ -146,8 +144,7 @@ pub fn messages<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
         }
         return largest(t, (&layer, &graph, &what), [&x, &dy], (&y, &mut dx), slots);
     }
-    let ran = layer.backward(&dy.there, &mut dx, &stream);
-    t.ended(&stream, ran, &[&dx])?;
+    t.run(&mut dx, |dx, stream| layer.backward(&dy.there, dx, stream))?;
     let wanted = graph.backward(&dy.values, sources);
     same(&format!("dX, {what}"), &dx, &wanted);
     Ok(())

@@ -111,9 +111,7 @@ pub fn ttm<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
         assert!(found.eq(place.iter().copied()), "fibre {at}");
     }
     let mut y = t.written::<T>("Y", &[fibres.len(), n]);
-    let stream = t.stream();
-    let ran = ttm.run(&given, &b.there, &mut y, &stream);
-    t.ended(&stream, ran, &[&y])?;
+    t.run(&mut y, |y, stream| ttm.run(&given, &b.there, y, stream))?;
     let wanted: Vec<f64> = fibres.into_values().flatten().collect();
     let what = format!("axis {own} of {shape:?} by {}", ttm.variant());
     same(&what, &y, &wanted);
@@ -144,9 +142,9 @@ pub fn sampled<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
             }
         }
     }
-    let stream = t.stream();
-    let ran = sampled.run(mask.as_ref(), &given, &mut out, &stream);
-    t.ended(&stream, ran, &[&out])?;
+    t.run(&mut out, |out, stream| {
+        sampled.run(mask.as_ref(), &given, out, stream)
+    })?;
     let dot = |place: &[usize]| -> f64 {
         let term = |r: usize| {
             let each = factors
@@ -310,9 +308,9 @@ fn run<T: Scalar>(
         w: (has_weights && !is_missing).then_some(&w.there),
     };
     let mut out = t.written::<T>("Out", &own.shapes[3]);
-    let stream = t.stream();
-    let ran = product.forward(factors, &mut out, &stream);
-    t.ended(&stream, ran, &[&out])?;
+    t.run(&mut out, |out, stream| {
+        product.forward(factors, out, stream)
+    })?;
     let weight = |at: usize| if has_weights { w.values[at] } else { 1.0 };
     let is_whole = terms.0.iter().all(|(_, c)| c.fract() == 0.0);
     let check = |what: &str, found: &Tensor<T>, (wanted, sizes): (Vec<f64>, Vec<f64>)| {
@@ -338,12 +336,11 @@ fn run<T: Scalar>(
     }
     for of in 0..if has_weights { 3 } else { 2 } {
         let mut to = t.written::<T>("a gradient", &own.shapes[of]);
-        let ran = match of {
-            0 => product.gradient_x(factors, &g.there, &mut to, &stream),
-            1 => product.gradient_y(factors, &g.there, &mut to, &stream),
-            _ => product.gradient_w(factors, &g.there, &mut to, &stream),
-        };
-        t.ended(&stream, ran, &[&to])?;
+        t.run(&mut to, |to, stream| match of {
+            0 => product.gradient_x(factors, &g.there, to, stream),
+            1 => product.gradient_y(factors, &g.there, to, stream),
+            _ => product.gradient_w(factors, &g.there, to, stream),
+        })?;
         let mut wanted = zeros(of);
         own.each(terms, |[i, j, p, out], c| {
             let each = [x.values[i], y.values[j], weight(p)];

@@ -98,9 +98,7 @@ pub fn left<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let a = tiled::<T>(t, "A", &of_items(items, [m, k]), (height, 1));
     let b = with_nan::<T>(t, "B", &of_items(items, [k, n]));
     let mut c = t.written::<T>("C", &of_items(items, [m, n]));
-    let stream = t.stream();
-    let ran = of.run(&a.there, &b.there, &mut c, &stream);
-    t.ended(&stream, ran, &[&c])?;
+    t.run(&mut c, |c, stream| of.run(&a.there, &b.there, c, stream))?;
     let mut wanted = vec![0.0; items * m * n];
     for row in 0..items * m {
         let first = row / height * height;
@@ -132,9 +130,7 @@ pub fn on_the_turn<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let a = tiled::<T>(t, "A", &[k, m], (1, WIDTH));
     let b = with_nan::<T>(t, "B", &[k, n]);
     let mut c = t.written::<T>("C", &[m, n]);
-    let stream = t.stream();
-    let ran = of.run(&a.there, &b.there, &mut c, &stream);
-    t.ended(&stream, ran, &[&c])?;
+    t.run(&mut c, |c, stream| of.run(&a.there, &b.there, c, stream))?;
     let mut wanted = vec![0.0; m * n];
     for row in 0..m {
         let first = row / WIDTH * WIDTH;
@@ -181,9 +177,7 @@ pub fn right<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     });
     let b = tiled::<T>(t, "B", &of_items(items, [k, n]), (1, WIDTH));
     let mut c = t.written::<T>("C", &of_items(items, [m, n]));
-    let stream = t.stream();
-    let ran = of.run(&a.there, &b.there, &mut c, &stream);
-    t.ended(&stream, ran, &[&c])?;
+    t.run(&mut c, |c, stream| of.run(&a.there, &b.there, c, stream))?;
     let mut wanted = vec![0.0; items * m * n];
     for row in 0..items * m {
         let (item, i) = (row / m, row % m);
@@ -220,11 +214,8 @@ pub fn marked<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     t.whole = true;
     let [a, b] = [("A", [m, k]), ("B", [k, n])].map(|(name, shape)| t.integers::<T>(name, &shape));
     let mut c = t.written::<T>("C", &[m, n]);
-    let stream = t.stream();
-    let ran = of.run(&a.there, &b.there, &mut c, &stream);
-    t.ended(&stream, ran, &[&c])?;
-    let ran = of.list(&c, &stream);
-    t.ended(&stream, ran, &[])?;
+    t.run(&mut c, |c, stream| of.run(&a.there, &b.there, c, stream))?;
+    t.queue(|stream| of.list(&c, stream))?;
     let mut wanted = product(&a.values, &b.values, [m, k, n]);
     wanted.iter_mut().for_each(|x| *x = x.max(0.0));
     same(&format!("C of {:?}", of.variants()), &c, &wanted);

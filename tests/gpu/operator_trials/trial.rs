@@ -1,4 +1,5 @@
-//! What a case draws: extents, operands with gaps between their rows, and the fault that it has; and what it says of a result.
+//! What a case draws: extents, operands with gaps between their rows, and the fault that it has; and what it says of a
+//! result.
 
 use einsparse::formats::{AnySparse, Dense};
 use einsparse::{Context, Error, Scalar, SparseTensor, Stream, Tensor};
@@ -304,6 +305,27 @@ impl<'c> Trial<'c> {
             Ok(made) => Ok(made),
             Err(error) => Err(self.failed(&error)),
         }
+    }
+
+    /// A run into one output, on the stream of the case.
+    pub fn run<W: Written, V>(
+        &mut self,
+        out: &mut W,
+        run: impl FnOnce(&mut W, &Stream) -> einsparse::Result<V>,
+    ) -> Result<V, Outcome> {
+        let stream = self.stream();
+        let ran = run(out, &stream);
+        self.ended(&stream, ran, &[out])
+    }
+
+    /// A run whose outputs may hold anything after an error.
+    pub fn queue<V>(
+        &mut self,
+        run: impl FnOnce(&Stream) -> einsparse::Result<V>,
+    ) -> Result<V, Outcome> {
+        let stream = self.stream();
+        let ran = run(&stream);
+        self.ended(&stream, ran, &[])
     }
 
     /// Waits for a run. After an error `outputs` hold what they did.

@@ -1,5 +1,6 @@
 //! Sparse convolutions: voxels that are there twice or too far away, maps made again, all three products.
 
+use crate::support::runs::finish;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -68,7 +69,6 @@ fn rebuild(
 ) -> Result<(), Outcome> {
     let made = KernelMapBuilder::new(t.context, voxels.len(), geometry);
     let builder = t.made(made)?;
-    let stream = t.context.stream().unwrap();
     let wild = (0..voxels.len() * 4).map(|_| match t.once_in(2) {
         true => t.one(&[i32::MIN, i32::MAX, -1, 0, 1 << 30]),
         false => t.below(3) as i32,
@@ -77,8 +77,7 @@ fn rebuild(
     for words in [wild, voxels.concat()] {
         let places = Dense::new([voxels.len(), 4], words).unwrap();
         let places = t.context.upload_dense(&places).unwrap();
-        builder.rebuild(map, &places, &stream).unwrap();
-        stream.synchronize().unwrap();
+        finish(t.context, |stream| builder.rebuild(map, &places, stream));
     }
     Ok(())
 }
@@ -137,10 +136,10 @@ pub fn convolution<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let weights = t.integers::<T>("weights", &[volume, c, m]);
     let bias = t.once_in(2).then(|| t.integers::<T>("bias", &[m]));
     let mut out = t.written::<T>("out", &[outputs.len(), m]);
-    let stream = t.stream();
     let given = bias.as_ref().map(|b| &b.there);
-    let ran = conv.run(&input.there, &weights.there, given, &mut out, &stream);
-    t.ended(&stream, ran, &[&out])?;
+    t.run(&mut out, |out, stream| {
+        conv.run(&input.there, &weights.there, given, out, stream)
+    })?;
     let weight = |which: usize, x: usize, y: usize| weights.values[(which * c + x) * m + y];
     let start = |i: usize| bias.as_ref().map_or(0.0, |b| b.values[i % m]);
     let mut wanted: Vec<f64> = (0..outputs.len() * m).map(start).collect();
@@ -155,11 +154,13 @@ pub fn convolution<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     same(&format!("out of {}", conv.variant()), &out, &wanted);
     let gradient = t.integers::<T>("gradient", &[outputs.len(), m]);
     let mut of_input = t.written::<T>("of_input", &[voxels.len(), c]);
-    let ran = conv.run_input_gradient(&gradient.there, &weights.there, &mut of_input, &stream);
-    t.ended(&stream, ran, &[&of_input])?;
+    t.run(&mut of_input, |of_input, stream| {
+        conv.run_input_gradient(&gradient.there, &weights.there, of_input, stream)
+    })?;
     let mut of_weights = t.written::<T>("of_weights", &[volume, c, m]);
-    let ran = conv.run_weight_gradient(&input.there, &gradient.there, &mut of_weights, &stream);
-    t.ended(&stream, ran, &[&of_weights])?;
+    t.run(&mut of_weights, |of_weights, stream| {
+        conv.run_weight_gradient(&input.there, &gradient.there, of_weights, stream)
+    })?;
     let mut wanted = [vec![0.0; voxels.len() * c], vec![0.0; volume * c * m]];
     for &[i, o, which] in &pairs {
         for (x, y) in (0..c).flat_map(|x| (0..m).map(move |y| (x, y))) {

@@ -1,6 +1,7 @@
 //! Operands of an attention on the host, and what must come out.
 
 use crate::support::Rng;
+use crate::support::runs::finish;
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense};
 use einsparse::ops::{AttentionOptions, SparseAttention};
 use einsparse::registry::{Operation, Scalar, kernels};
@@ -130,7 +131,6 @@ impl<T: Scalar> Case<T> {
         let o = &self.options;
         let attention = SparseAttention::with_variant(context, &masks, o, variant).unwrap();
         assert_eq!(attention.variant(), variant.unwrap_or("cpu"));
-        let stream = context.stream().unwrap();
         let gap = T::from_f64(f64::NAN);
         let strided = |dense: &Dense<T>| -> Tensor<T> {
             context.upload_strided(dense, o.dim + 8, gap).unwrap()
@@ -142,10 +142,9 @@ impl<T: Scalar> Case<T> {
             let mut out = strided(&poison);
             let mut log_sum = context.zeros::<f32>(&logs).unwrap();
             let operands = [&q, &k, &v];
-            attention
-                .run(operands, &mut out, Some(&mut log_sum), &stream)
-                .unwrap();
-            stream.synchronize().unwrap();
+            finish(context, |stream| {
+                attention.run(operands, &mut out, Some(&mut log_sum), stream)
+            });
             for row in out.to_storage().unwrap().chunks(o.dim + 8) {
                 assert!(row[o.dim..].iter().all(|x| x.to_f64().is_nan()), "guards");
             }

@@ -1,9 +1,9 @@
-//! Gradients of attention: of the CPU against finite differences of its forward run, of the GPU against those of the CPU in
-//! f64.
+//! Gradients of attention: of the CPU against finite differences of its forward run, of the GPU against those of the
+//! CPU in f64.
 
 use super::case::Case;
 use super::{plain, uneven};
-use crate::support::{fill_blocks, gpu, spread};
+use crate::support::{fill_blocks, on_gpu, spread};
 use einsparse::formats::{CsrPattern, Dense, bf16, f16};
 use einsparse::ops::{AttentionGradient, AttentionOptions, SparseAttention};
 use einsparse::registry::Scalar;
@@ -36,12 +36,10 @@ fn gradients<T: Scalar>(
     let masks: Vec<_> = masks.iter().collect();
     let mut gradient = AttentionGradient::new(context, &masks, &case.options).unwrap();
     let upload = |dense: &Dense<T>| context.upload_dense(dense).unwrap();
-    let (q, k, v, from) = (
-        upload(&case.q),
-        upload(&case.k),
-        upload(&case.v),
-        upload(upstream),
-    );
+    let q = upload(&case.q);
+    let k = upload(&case.k);
+    let v = upload(&case.v);
+    let from = upload(upstream);
     let poisoned = |like: &Tensor<T>| {
         let nan = Dense::from_fn(like.shape().to_vec(), |_| T::from_f64(f64::NAN)).unwrap();
         let leading = like.leading() + 8;
@@ -176,10 +174,7 @@ fn suite<T: Scalar>(context: &Context) {
 
 #[test]
 fn gradients_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    suite::<f32>(&gpu);
-    suite::<f16>(&gpu);
-    suite::<bf16>(&gpu);
+    on_gpu(&[suite::<f32>, suite::<f16>, suite::<bf16>]);
 }
 
 #[test]

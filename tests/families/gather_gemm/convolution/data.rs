@@ -17,11 +17,9 @@ pub fn reference<T: Scalar>(s: &ConvolutionShape, a: &Dense<T>, b: &Dense<T>) ->
     let mut c = vec![0.0; s.images * out_x * out_y * s.filters];
     let places = c.par_chunks_mut(s.filters.max(1)).enumerate();
     places.for_each(|(place, sums)| {
-        let (n, x, y) = (
-            place / (out_x * out_y),
-            place / out_y % out_x,
-            place % out_y,
-        );
+        let n = place / (out_x * out_y);
+        let x = place / out_y % out_x;
+        let y = place % out_y;
         for i in 0..s.window[0] {
             for j in 0..s.window[1] {
                 let own_x = (x * s.stride[0] + i * s.dilation[0]).wrapping_sub(s.padding[0]);

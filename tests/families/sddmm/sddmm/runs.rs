@@ -1,19 +1,18 @@
 //! What is around a run of products at single entries: raw addresses, graphs, refusals.
 
 use super::{COLUMNS, Case, GAP, LENS};
+use crate::support::dense::upload;
+use crate::support::rows::named;
 use crate::support::{gpu, gpu_alone, spread};
 use einsparse::driver::Graph;
 use einsparse::formats::{Csr, Dense, f16};
-use einsparse::{Context, Error, Options, RawSampled};
+use einsparse::{Context, Error, RawSampled};
 
 #[test]
 fn raw_addresses_write_the_values_and_nothing_around_them() {
     let Some(gpu) = gpu() else { return };
     let case = Case::<f32>::integers(&LENS, 40);
-    let (x, y) = (
-        gpu.upload_dense(&case.x).unwrap(),
-        gpu.upload_dense(&case.y).unwrap(),
-    );
+    let [x, y] = upload(&gpu, [&case.x, &case.y]);
     let s = gpu.upload(case.s.clone()).unwrap();
     let operands = [("X", (&x).into()), ("Y", (&y).into())];
     let plan = gpu
@@ -63,10 +62,7 @@ fn raw_addresses_write_the_values_and_nothing_around_them() {
 fn a_captured_run_is_replayed() {
     let Some(gpu) = gpu_alone() else { return };
     let case = Case::<f16>::integers(&LENS, 64);
-    let (x, y) = (
-        gpu.upload_dense(&case.x).unwrap(),
-        gpu.upload_dense(&case.y).unwrap(),
-    );
+    let [x, y] = upload(&gpu, [&case.x, &case.y]);
     let mut s = gpu.upload(case.s.clone()).unwrap();
     let operands = [("X", (&x).into()), ("Y", (&y).into())];
     let plan = gpu
@@ -114,10 +110,7 @@ fn entries_refuse_orders_and_variants_that_are_not_there() {
         }
         Err(other) => panic!("{other}"),
     }
-    let options = Options {
-        variant: Some("sddmm_nowhere".into()),
-        ..Options::default()
-    };
+    let options = named("sddmm_nowhere");
     let operands = [("X", (&x).into()), ("Y", (&x).into())];
     let small = context
         .upload(Csr::new(spread(&[1; 16], 16), vec![0.0f32; 16]).unwrap())

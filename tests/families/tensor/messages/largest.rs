@@ -1,10 +1,11 @@
 //! The gradient of the largest message: exact on integers with ties, against differences of the forward run.
 
 use super::graph;
-use crate::support::{Rng, gpu};
+use crate::support::dense::{poisoned, upload, wide};
+use crate::support::{Rng, gpu, on_both, on_cpu, on_gpu};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, Format, bf16, f16};
 use einsparse::ops::{Aggregate, MessagePassing};
-use einsparse::{Context, Scalar, Tensor};
+use einsparse::{Context, Scalar};
 
 const TARGETS: usize = 9;
 const SOURCES: usize = 320;
@@ -21,21 +22,13 @@ fn run<T: Scalar>(
     };
     let layer = MessagePassing::new(context, graph.clone(), n, Aggregate::Max).unwrap();
     let stream = context.stream().unwrap();
-    let nan = |shape: &[usize]| {
-        let count = shape.iter().product();
-        let filled = Dense::new(shape, vec![T::from_f64(f64::NAN); count]).unwrap();
-        context.upload_dense(&filled).unwrap()
-    };
+    let nan = |shape: &[usize]| poisoned::<T>(context, shape);
     let [mut y, mut dx, mut da] = [
         nan(&[targets, n]),
         nan(&[sources, n]),
         nan(&[graph.values().len()]),
     ];
-    let [x, dy] = [x, dy].map(|d| context.upload_dense(d).unwrap());
-    let host = |t: &Tensor<T>| -> Vec<f64> {
-        let dense = t.to_dense().unwrap();
-        dense.values().iter().map(|v| v.to_f64()).collect()
-    };
+    let [x, dy] = upload(context, [x, dy]);
     layer.forward(&x, &mut y, &stream).unwrap();
     for da in [None, Some(&mut da)] {
         layer
@@ -43,7 +36,7 @@ fn run<T: Scalar>(
             .unwrap();
     }
     stream.synchronize().unwrap();
-    [&y, &dx, &da].map(host)
+    [&y, &dx, &da].map(wide)
 }
 
 /// The gradients term by term: of equal messages the first in the order of the slots.
@@ -123,13 +116,8 @@ fn exact_on<T: Scalar>(context: &Context, csr: Csr<T>) {
 
 #[test]
 fn the_first_of_the_largest_messages_gets_the_gradient() {
-    exact::<f64>(&Context::cpu());
-    exact::<f32>(&Context::cpu());
-    let Some(gpu) = gpu() else { return };
-    exact::<f32>(&gpu);
-    exact::<f64>(&gpu);
-    exact::<f16>(&gpu);
-    exact::<bf16>(&gpu);
+    on_cpu(&[exact::<f64>, exact::<f32>]);
+    on_gpu(&[exact::<f32>, exact::<f64>, exact::<f16>, exact::<bf16>]);
 }
 
 /// `sum dY * Y` moves by the gradient times what moves X and A: all messages differ, so a small step changes no winner.
@@ -185,9 +173,7 @@ fn differences(context: &Context) {
 
 #[test]
 fn the_gradient_of_the_largest_is_that_of_differences() {
-    differences(&Context::cpu());
-    let Some(gpu) = gpu() else { return };
-    differences(&gpu);
+    on_both(&[differences]);
 }
 
 /// NaN wins, and infinity; vertices without edges pass nothing on.

@@ -2,6 +2,7 @@
 
 use super::{ONE, tensor};
 use crate::support::gpu;
+use crate::support::runs::finish;
 use einsparse::ops::{Channels, Couplings, TensorProduct};
 use einsparse::{Context, Options};
 
@@ -65,9 +66,7 @@ fn by_hand(ctx: &Context) {
     let found = plan.choice().candidates[0].name;
     assert_eq!(found, "tensor_product_items_f32");
     drop(planned);
-    let stream = ctx.stream().unwrap();
-    plan.run(&operands, &mut z, &stream).unwrap();
-    stream.synchronize().unwrap();
+    finish(ctx, |stream| plan.run(&operands, &mut z, stream));
     // 1 * 2 * 1 + 2 * 4 * 7 in row 2, 3 * 1 * 3 in row 0.
     assert_eq!(z.to_dense().unwrap().values(), [9.0, 0.0, 58.0]);
 }
