@@ -1,4 +1,5 @@
-//! What a bench has at hand: the GPU, what was asked for, where rows go; and a context and a stream of ours on that GPU.
+//! What a bench has at hand: the GPU, what was asked for, where rows go; and a context and a stream of ours on that
+//! GPU.
 //!
 //! With these a bench uploads operands, times ours and the peers, and writes rows.
 

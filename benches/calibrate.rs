@@ -79,7 +79,8 @@ impl Square {
         place.measure(|| cublas.gemm(self.dtype, [self.extent; 3], pointers))
     }
 
-    /// Our dense path beside cuBLAS on the same operands, those of 8192 again: the GPU's clock depends on what ran before.
+    /// Our dense path beside cuBLAS on the same operands, those of 8192 again: the GPU's clock depends on what ran
+    /// before.
     fn both(&self, place: &Place<'_>, cublas: Option<&CuBlas>) -> Result<()> {
         let (dtype, mut rows) = (self.dtype, Vec::new());
         match dense::square(place.gpu, dtype, self.extent, self.pointers()) {

@@ -1,5 +1,6 @@
 //! What grouped formats take beside CSR, over the matrices of the Deep Learning Matrix Collection in EINSPARSE_DATA:
-//! `cargo bench --bench cpu_bytes -- [--out FILE]`. Bytes of f32 values and u32 indices, counted from the converted tensors.
+//! `cargo bench --bench cpu_bytes -- [--out FILE]`. Bytes of f32 values and u32 indices, counted from the converted
+//! tensors.
 
 mod smtx;
 

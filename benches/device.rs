@@ -280,8 +280,8 @@ impl Gpu {
         }
     }
 
-    /// c[row, column] = max(c[row, column] + bias[row], 0) for elements of `size` bytes: what stands behind a product that has
-    /// no epilogue.
+    /// c[row, column] = max(c[row, column] + bias[row], 0) for elements of `size` bytes: what stands behind a product
+    /// that has no epilogue.
     pub fn bias_relu(
         &self,
         size: usize,

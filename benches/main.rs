@@ -49,15 +49,15 @@ pub struct Arguments {
     /// Columns of the dense operand instead of the table's
     #[arg(long = "n", value_delimiter = ',')]
     columns: Vec<usize>,
-    /// Only these engines (einsparse, cusparse, cusparse-default, cusparselt, cublas, cublas-tf32); copies are always beside
-    /// conversions
+    /// Only these engines (einsparse, cusparse, cusparse-default, cusparselt, cublas, cublas-tf32); copies are always
+    /// beside conversions
     #[arg(long, value_delimiter = ',')]
     engine: Vec<String>,
     /// Write the rows here (CSV)
     #[arg(long)]
     out: Option<PathBuf>,
-    /// The record of this GPU: every operation, of ours what the plan takes, each part a file of this folder. A part that is
-    /// there from this commit is not run again
+    /// The record of this GPU: every operation, of ours what the plan takes, each part a file of this folder. A part
+    /// that is there from this commit is not run again
     #[arg(long, conflicts_with_all = ["out", "rows", "quick", "filter", "engine", "dtype", "columns", "variant", "part"])]
     record: Option<PathBuf>,
     /// Fewer workloads and runs: a look, not a record

@@ -1,7 +1,7 @@
 //! Ours: what the plan takes (`auto`) and every variant that can be forced, on the bench's own B and C.
 //!
-//! `auto` gets the operand in CSR, block problems in BlockGroupCOO; `auto@<format>` is the plan's choice for
-//! another format. Bringing A into its format is not part of any time; what a plan keeps of A (`<name>@kept`) is made in
+//! `auto` gets the operand in CSR, block problems in BlockGroupCOO; `auto@<format>` is the plan's choice for another
+//! format. Bringing A into its format is not part of any time; what a plan keeps of A (`<name>@kept`) is made in
 //! `prepare_ms` and counted in `prepared_bytes`.
 
 use crate::bench::{precise, raw_spmm};
@@ -64,7 +64,8 @@ macro_rules! by_dtype {
 
 pub(crate) use by_dtype;
 
-/// Opens ours on the GPU's primary context; `auto_only` leaves the forced variants out, `chosen` all but those, where there are any.
+/// Opens ours on the GPU's primary context; `auto_only` leaves the forced variants out, `chosen` all but those, where
+/// there are any.
 pub fn open(auto_only: bool, chosen: Vec<String>) -> Result<Einsparse> {
     let context = Context::cuda(0)?;
     let stored = RefCell::default();

@@ -1,7 +1,7 @@
 //! `--rows`: every row of the table on every case that it can run, so that rows that nobody wants can go.
 //!
-//! Short runs: five cold ones and a warm series of .3 ms. `--part i/n` measures every n-th group of cases, `--seconds` ends a
-//! part early and loses nothing. Without a GPU the record says what plans choose, by prediction alone.
+//! Short runs: five cold ones and a warm series of .3 ms. `--part i/n` measures every n-th group of cases, `--seconds`
+//! ends a part early and loses nothing. Without a GPU the record says what plans choose, by prediction alone.
 
 mod other;
 mod products;

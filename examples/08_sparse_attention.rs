@@ -1,5 +1,5 @@
-//! Attention at the entries of a mask, forward in one kernel and backward: a causal band, and a few keys far back for each
-//! query. The output is checked against the same in three steps on the host, the gradients against the CPU's.
+//! Attention at the entries of a mask, forward in one kernel and backward: a causal band, and a few keys far back for
+//! each query. The output is checked against the same in three steps on the host, the gradients against the CPU's.
 
 use einsparse::formats::{Csr, CsrPattern, Dense, bf16, generate};
 use einsparse::ops::{AttentionGradient, AttentionOptions, SparseAttention};

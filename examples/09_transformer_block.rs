@@ -1,6 +1,6 @@
-//! A Transformer block for 12,288 tokens with block-sparse weights and sparse attention, beside the dense one: time of a
-//! forward run and device memory. Norms and residual sums, which are no products, are left out. Every step of both is checked
-//! in f64 for a sample of tokens. Needs a GPU.
+//! A Transformer block for 12,288 tokens with block-sparse weights and sparse attention, beside the dense one: time of
+//! a forward run and device memory. Norms and residual sums, which are no products, are left out. Every step of both is
+//! checked in f64 for a sample of tokens. Needs a GPU.
 
 use std::time::{Duration, Instant};
 

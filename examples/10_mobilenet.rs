@@ -1,8 +1,8 @@
-//! MobileNetV1's thirteen 1x1 convolutions, 90 % of the weights pruned: time and device memory of the chain, sparse and dense, each
-//! layer one kernel with bias and ReLU. Checked against the CPU. Needs a GPU; without one it says so.
+//! MobileNetV1's thirteen 1x1 convolutions, 90 % of the weights pruned: time and device memory of the chain, sparse and
+//! dense, each layer one kernel with bias and ReLU. Checked against the CPU. Needs a GPU; without one it says so.
 //!
-//! A 1x1 convolution is `C[out,place] = relu(W[out,in] * B[in,place] + bias[out])`. The depthwise layers in between are left out;
-//! where one halves the map, the chain goes on with the first quarter of the places.
+//! A 1x1 convolution is `C[out,place] = relu(W[out,in] * B[in,place] + bias[out])`. The depthwise layers in between are
+//! left out; where one halves the map, the chain goes on with the first quarter of the places.
 
 use std::time::Instant;
 
@@ -12,7 +12,8 @@ use einsparse::{
     Context, Operand, Options, Plan, RawSpmm, Result, SparseTensor, Tensor, ValuesRule,
 };
 
-/// Output channels, input channels, edge of the map (arXiv 1704.04861, table 1); the fourth of the 512 x 512 stands five times.
+/// Output channels, input channels, edge of the map (arXiv 1704.04861, table 1); the fourth of the 512 x 512 stands
+/// five times.
 const LAYERS: [(usize, usize, usize); 13] = [
     (64, 32, 112),
     (128, 64, 56),
@@ -194,8 +195,8 @@ fn timed(steps: &[(&Plan<f16>, RawSpmm)]) -> Result<f64> {
     let stream = OwnedStream::new()?;
     let graph = Graph::capture(stream.raw(), |stream| {
         for (plan, raw) in steps {
-            // SAFETY: the addresses hold operands of the planned shapes and pattern, alive until the last replay is done; maps
-            // are no shorter than planned and rows of them no closer.
+            // SAFETY: the addresses hold operands of the planned shapes and pattern, alive until the last replay is
+            // done; maps are no shorter than planned and rows of them no closer.
             unsafe { plan.run_raw(raw, stream)? };
         }
         Ok(())
@@ -215,8 +216,8 @@ fn timed(steps: &[(&Plan<f16>, RawSpmm)]) -> Result<f64> {
     Ok(times[times.len() / 2])
 }
 
-/// Holds every 41st place of the last maps against a chain on the CPU, which rounds each map to f16 as the kernels do: a place's
-/// channels depend on no other place.
+/// Holds every 41st place of the last maps against a chain on the CPU, which rounds each map to f16 as the kernels do:
+/// a place's channels depend on no other place.
 fn check(pruned: &[Csr<f16>], biases: &[Vec<f16>], input: &Dense<f16>, outputs: &[Dense<f16>]) {
     let (mut worst, mut largest) = (vec![0f64; outputs.len()], 0f64);
     for place in (0..places(LAYERS.len() - 1)).step_by(41) {

@@ -1,5 +1,6 @@
-//! Messages along the edges of a water molecule: `Out[b,k,u] = CG[i,j,k] * X[b,i,u] * Y[b,j] * W[b,L[k],u]`, features X that
-//! couple with the edge's direction Y by Clebsch-Gordan coefficients. Turning the molecule turns them, which is checked.
+//! Messages along the edges of a water molecule: `Out[b,k,u] = CG[i,j,k] * X[b,i,u] * Y[b,j] * W[b,L[k],u]`, features X
+//! that couple with the edge's direction Y by Clebsch-Gordan coefficients. Turning the molecule turns them, which is
+//! checked.
 
 use einsparse::formats::Dense;
 use einsparse::ops::{Channels, Couplings, Factors, TensorProduct};

@@ -1,5 +1,6 @@
-//! The component of a sparse tensor, by alternating least squares: each step is an MTTKRP (CP decomposition with one component; Kolda and
-//! Bader, SIAM Review 51(3), 2009, section 3.4). The tensor is made of one, so that is what must come out.
+//! The component of a sparse tensor, by alternating least squares: each step is an MTTKRP (CP decomposition with one
+//! component; Kolda and Bader, SIAM Review 51(3), 2009, section 3.4). The tensor is made of one, so that is what must
+//! come out.
 
 use einsparse::formats::{AnySparse, Coo, Dense};
 use einsparse::{Context, ops};

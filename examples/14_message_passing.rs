@@ -1,5 +1,5 @@
-//! Message passing on a graph: what every author gets from the co-authors, as sum, mean and maximum. The graph is that of
-//! `EINSPARSE_DATA` where there is one, else Zachary's karate club.
+//! Message passing on a graph: what every author gets from the co-authors, as sum, mean and maximum. The graph is that
+//! of `EINSPARSE_DATA` where there is one, else Zachary's karate club.
 
 use std::path::Path;
 

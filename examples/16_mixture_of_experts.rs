@@ -1,5 +1,5 @@
-//! A layer of experts: each token passes through the two that its router chose, however unevenly they are chosen. Against the
-//! dense layer, in which every token passes through every expert and the router's weights pick.
+//! A layer of experts: each token passes through the two that its router chose, however unevenly they are chosen.
+//! Against the dense layer, in which every token passes through every expert and the router's weights pick.
 
 use einsparse::Context;
 use einsparse::einsum::Activation;

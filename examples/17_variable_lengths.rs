@@ -1,5 +1,6 @@
-//! A batch whose sequences have lengths of their own: a Transformer layer that computes their tokens only, against the same layer made of
-//! dense products over the padded batch. On a GPU if there is one, in f16; on the CPU a smaller layer in f32.
+//! A batch whose sequences have lengths of their own: a Transformer layer that computes their tokens only, against the
+//! same layer made of dense products over the padded batch. On a GPU if there is one, in f16; on the CPU a smaller
+//! layer in f32.
 
 use einsparse::formats::{Dense, f16, generate};
 use einsparse::ops::{

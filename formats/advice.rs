@@ -118,7 +118,8 @@ fn common_height(blocks: &[(usize, usize)], rows: usize) -> usize {
 
 /// Counts the non-empty blocks of each size, in one parallel pass and without making them.
 ///
-/// Takes one u32 for each block column of each size and thread, with fewer threads where that is much more than the matrix.
+/// Takes one u32 for each block column of each size and thread, with fewer threads where that is much more than the
+/// matrix.
 ///
 /// ```
 /// use einsparse_formats::{CsrPattern, advice};

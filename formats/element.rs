@@ -49,7 +49,8 @@ pub trait Accumulator:
 
 /// An element type: f32, f64, f16, bf16, fp8 ([`E4m3`](crate::E4m3), [`E5m2`](crate::E5m2)), i8 or i32. Sealed.
 ///
-/// f16, bf16, fp8 and f32 accumulate in f32, f64 in f64. Integers do so too: sums of products of 8-bit ones are exact there.
+/// f16, bf16, fp8 and f32 accumulate in f32, f64 in f64. Integers do so too: sums of products of 8-bit ones are exact
+/// there.
 pub trait Element:
     sealed::Sealed + bytemuck::Pod + Send + Sync + PartialEq + Debug + Display + Default + 'static
 {

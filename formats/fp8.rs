@@ -20,8 +20,8 @@ const SIGN: u8 = 0x80;
 const NAN: u8 = 0x7f;
 
 impl Layout {
-    /// Nearest code, ties to even; what lies beyond the largest finite number, infinity too, becomes that number, as PTX's
-    /// `cvt.rn.satfinite` has it.
+    /// Nearest code, ties to even; what lies beyond the largest finite number, infinity too, becomes that number, as
+    /// PTX's `cvt.rn.satfinite` has it.
     fn encode(&self, v: f64) -> u8 {
         let sign = if v.is_sign_negative() { SIGN } else { 0 };
         if v.is_nan() {
@@ -139,8 +139,8 @@ macro_rules! fp8 {
 }
 
 fp8! {
-    /// fp8 with 4 bits of exponent and 3 of mantissa: up to 448, subnormals from 2^-9, NaN, no infinity. Conversions round to
-    /// nearest even and saturate.
+    /// fp8 with 4 bits of exponent and 3 of mantissa: up to 448, subnormals from 2^-9, NaN, no infinity. Conversions
+    /// round to nearest even and saturate.
     ///
     /// ```
     /// use einsparse_formats::{E4m3, Element};
@@ -152,8 +152,8 @@ fp8! {
 }
 
 fp8! {
-    /// fp8 with 5 bits of exponent and 2 of mantissa: up to 57344, subnormals from 2^-16, infinities and NaN. Conversions round
-    /// to nearest even and saturate: they make no infinity.
+    /// fp8 with 5 bits of exponent and 2 of mantissa: up to 57344, subnormals from 2^-16, infinities and NaN.
+    /// Conversions round to nearest even and saturate: they make no infinity.
     ///
     /// ```
     /// use einsparse_formats::{E5m2, Element};

@@ -1,5 +1,5 @@
-//! Loops on the current pool. Work is called through a pointer and rayon's splitting is compiled once, here: generic loops over it
-//! would bring a copy for each of them and each element type into every program.
+//! Loops on the current pool. Work is called through a pointer and rayon's splitting is compiled once, here: generic
+//! loops over it would bring a copy for each of them and each element type into every program.
 
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};

@@ -1,5 +1,5 @@
-//! Where every slot of a tensor lies, axis by axis, in any format: what a product over entries of several sparse tensors
-//! starts from.
+//! Where every slot of a tensor lies, axis by axis, in any format: what a product over entries of several sparse
+//! tensors starts from.
 
 use rayon::prelude::*;
 
@@ -14,8 +14,8 @@ impl AnyPattern<'_> {
         block_of(&self.format()).is_some() || matches!(self, AnyPattern::Nm(_))
     }
 
-    /// For each axis the coordinate of every slot of the values array; [`PAD`] on all axes for slots that hold no entry and
-    /// for what edge blocks hold outside the shape. Fill inside blocks has coordinates.
+    /// For each axis the coordinate of every slot of the values array; [`PAD`] on all axes for slots that hold no entry
+    /// and for what edge blocks hold outside the shape. Fill inside blocks has coordinates.
     ///
     /// ```
     /// use einsparse_formats::{AnySparse, Csr, CsrPattern};
@@ -41,7 +41,8 @@ impl AnyPattern<'_> {
         Ok(axes)
     }
 
-    /// From the index arrays: one coordinate for each place, or one for each group of places; offsets; the row of slots.
+    /// From the index arrays: one coordinate for each place, or one for each group of places; offsets; the row of
+    /// slots.
     fn of_arrays(self) -> Result<Vec<Vec<u32>>, FormatError> {
         let (bm, bk) = block_of(&self.format()).unwrap_or((1, 1));
         let places = self.slots() / (bm * bk);

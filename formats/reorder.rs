@@ -52,9 +52,9 @@ impl Options {
 /// multiplication", arXiv 2202.05868, section 4): the columns of a row are quantised to block columns, rows of one
 /// signature are put together, and clusters grow greedily by rows whose Jaccard similarity with the union of the
 /// cluster reaches a threshold. Three things differ: clusters end at the height of a block, since the blocks here stand
-/// on a grid; a row is compared with those alone that share a min-hash with the seed of the cluster and lie near it when
-/// sorted by min-hashes (Broder, 1997), which takes about O(entries x hashes) instead of all pairs; and the orders that
-/// come out are counted, so that the result is never worse. Deterministic, whatever the number of threads.
+/// on a grid; a row is compared with those alone that share a min-hash with the seed of the cluster and lie near it
+/// when sorted by min-hashes (Broder, 1997), which takes about O(entries x hashes) instead of all pairs; and the orders
+/// that come out are counted, so that the result is never worse. Deterministic, whatever the number of threads.
 ///
 /// ```
 /// use einsparse_formats::{CsrPattern, advice, reorder};

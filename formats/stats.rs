@@ -121,10 +121,11 @@ impl RowStats {
 
     /// The group size with the least [`RowStats::group_cost`] by exact count.
     ///
-    /// `g* = sqrt(nnz / non-empty rows)` balances gathers against scatters for rows of any length (arXiv 2510.17505), but
-    /// does not see divisibility: rows of 16 entries want 16, not 4. Counted are all sizes up to 2 g*, the powers of two up
-    /// to the longest row, and the divisors of the most frequent and of the longest length. A multiple of four is taken where
-    /// it costs a hundredth more at the most: kernels load whole aligned groups. Between equals the larger. 1 without entries.
+    /// `g* = sqrt(nnz / non-empty rows)` balances gathers against scatters for rows of any length (arXiv 2510.17505),
+    /// but does not see divisibility: rows of 16 entries want 16, not 4. Counted are all sizes up to 2 g*, the powers
+    /// of two up to the longest row, and the divisors of the most frequent and of the longest length. A multiple of
+    /// four is taken where it costs a hundredth more at the most: kernels load whole aligned groups. Between equals the
+    /// larger. 1 without entries.
     pub fn group(&self) -> usize {
         if self.non_empty == 0 {
             return 1;

@@ -1,6 +1,6 @@
-//! Rows by eight, and of these the columns that hold an entry: *vectors* of 8 x 1 (FlashSparse, arXiv 2412.11007, section 3.1:
-//! ME-BCRS). Where FlashSparse stores vectors whole, this keeps a bit for each row and leaves the values in row order: the
-//! pattern is all there is to prepare, and new values need nothing.
+//! Rows by eight, and of these the columns that hold an entry: *vectors* of 8 x 1 (FlashSparse, arXiv 2412.11007,
+//! section 3.1: ME-BCRS). Where FlashSparse stores vectors whole, this keeps a bit for each row and leaves the values
+//! in row order: the pattern is all there is to prepare, and new values need nothing.
 
 use rayon::prelude::*;
 
@@ -48,14 +48,14 @@ pub struct VectorWindow {
 pub struct VectorStep {
     /// Columns, ascending.
     pub columns: [u32; STEP],
-    /// For each row: bit v says that vector v has an entry there; the upper half counts the row's values in front of them, from
-    /// the window's base.
+    /// For each row: bit v says that vector v has an entry there; the upper half counts the row's values in front of
+    /// them, from the window's base.
     pub rows: [u32; WINDOW],
 }
 
 impl VectorPattern {
-    /// Finds the vectors of a matrix with `cols` columns: for each row its first value and its number of entries, whose columns
-    /// stand at the same places of `columns`, ascending. Parallel.
+    /// Finds the vectors of a matrix with `cols` columns: for each row its first value and its number of entries, whose
+    /// columns stand at the same places of `columns`, ascending. Parallel.
     ///
     /// # Errors
     /// [`FormatError::Overflow`] where the values of eight rows span more than 65,536, or there are more than 2^32 steps.
@@ -236,8 +236,9 @@ impl Piece {
     }
 }
 
-/// How many steps a matrix has, and its longest window, from a sample of its windows: what a choice needs before there is a
-/// [`VectorPattern`]. Exact for few rows. None where there are no entries, or [`VectorPattern::from_rows`] would refuse them.
+/// How many steps a matrix has, and its longest window, from a sample of its windows: what a choice needs before there
+/// is a [`VectorPattern`]. Exact for few rows. None where there are no entries, or [`VectorPattern::from_rows`] would
+/// refuse them.
 pub fn sampled_steps(rows: &[(u32, u32)], columns: &[u32]) -> (u64, u64) {
     let count = rows.len().div_ceil(WINDOW);
     if rows.par_chunks(WINDOW).any(|rows| span(rows).1 > SPAN) {

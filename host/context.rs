@@ -70,14 +70,15 @@ impl Context {
         self.device().map_or(Machine::H200, |d| *d.machine())
     }
 
-    /// What plans with [dynamic operands](crate::dynamic::dynamic) choose by: the times that were set, else those in the
-    /// [file](TileTimes::file) of this GPU, else the [built-in](TileTimes::built_in) ones.
+    /// What plans with [dynamic operands](crate::dynamic::dynamic) choose by: the times that were set, else those in
+    /// the [file](TileTimes::file) of this GPU, else the [built-in](TileTimes::built_in) ones.
     pub fn tile_times(&self) -> TileTimes {
         self.device()
             .map_or_else(TileTimes::built_in, |d| d.tile_times())
     }
 
-    /// Lets plans of this GPU from now on choose by these times. Without effect on a CPU context, where nothing is chosen.
+    /// Lets plans of this GPU from now on choose by these times. Without effect on a CPU context, where nothing is
+    /// chosen.
     pub fn set_tile_times(&self, times: TileTimes) {
         if let Some(device) = self.device() {
             device.set_tile_times(times);

@@ -135,8 +135,8 @@ fn blocks_of(format: Format) -> Result<((usize, usize), Option<usize>)> {
 
 impl Context {
     /// Brings a dense matrix of this context into a block format (`bsr`, `blockcoo`, `blockgroupcoo`), with the blocks
-    /// of `choice`, whole: what lies past the edges is zero. The same blocks and the same bits on GPU and CPU. Waits for
-    /// all work on the GPU.
+    /// of `choice`, whole: what lies past the edges is zero. The same blocks and the same bits on GPU and CPU. Waits
+    /// for all work on the GPU.
     ///
     /// ```
     /// use einsparse::formats::{Dense, Format};

@@ -1,5 +1,5 @@
-//! What a kernel will cost on a machine: bytes over HBM, bytes gathered through L2, instructions, arithmetic. What families share; their
-//! own is in `families/<family>/cost`.
+//! What a kernel will cost on a machine: bytes over HBM, bytes gathered through L2, instructions, arithmetic. What
+//! families share; their own is in `families/<family>/cost`.
 
 use std::fmt;
 
@@ -127,12 +127,13 @@ pub(crate) fn sum(
     }
 }
 
-/// What a piece of a row holds at least, in entries for each part: a chain of four bursts, which a carry costs about.
+/// What a piece of a row holds at least, in entries for each part: a chain of four bursts, which a split-K fix-up costs
+/// about.
 const LEAST_PIECE: u64 = 32;
 
 /// Longest piece of a row before it is cut, in entries (blocks): twice the mean load of a resident item, at least what
-/// amortises a carry, at most what one chain of gathers should take. Where whole rows fill the machine several times
-/// over, only rows far above the mean are cut: partial sums cost memory and traffic.
+/// amortises a split-K fix-up, at most what one chain of gathers should take. Where whole rows fill the machine several
+/// times over, only rows far above the mean are cut: partial sums cost memory and traffic.
 pub fn row_limit(row: &Row, total: u64, rows: usize, n: usize, machine: &Machine) -> u32 {
     let tiles = n.div_ceil(row.columns as usize).max(1) as u64;
     let resident = u64::from(machine.multiprocessors * row.min_blocks * row.items).max(1);

@@ -12,8 +12,8 @@ use crate::machine::Machine;
 use crate::machine::TileTimes;
 use crate::module::{MODULES, Modules, arch_for};
 
-/// The compute capability whose kernels run: the GPU's, or 8.0 where EINSPARSE_ARCH is `sm_80`, for tests of what other GPUs
-/// run on the one that is there.
+/// The compute capability whose kernels run: the GPU's, or 8.0 where EINSPARSE_ARCH is `sm_80`, for tests of what other
+/// GPUs run on the one that is there.
 fn capability(own: (u32, u32)) -> Result<(u32, u32)> {
     match std::env::var("EINSPARSE_ARCH").as_deref() {
         Err(_) => Ok(own),

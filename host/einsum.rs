@@ -1,13 +1,14 @@
 //! The language: what a user means, before any format is chosen.
 //!
-//! `OUT[i,j,...] (= | +=) F1[...] * F2[...] * ...`, with scalar factors, nested accesses (gathers and scatters)
-//! and one optional epilogue (`relu(sum + bias)`, `gelu(...)`, `relu_grad(sum, gate)`). An index that stands only on the
-//! right is summed.
+//! `OUT[i,j,...] (= | +=) F1[...] * F2[...] * ...`, with scalar factors, nested accesses (gathers and scatters) and one
+//! optional epilogue (`relu(sum + bias)`, `gelu(...)`, `relu_grad(sum, gate)`). An index that stands only on the right
+//! is summed.
 //!
-//! An index of an access, in full: `name`, `array[...]` with indices again, or, on the right at an axis of a dense operand, a sum
-//! `[factor *] name {+ [factor *] name}` of indices with positive whole factors. `C[n,x,y,f] = A[n,2*x+i,2*y+j,m] * B[i,j,m,f]` is a
-//! convolution of stride 2; `x+2*i` has dilation 2. An index that stands in sums only runs as far as every read is inside. Constants
-//! and minus signs are no part of a sum: the operand is padded instead.
+//! An index of an access, in full: `name`, `array[...]` with indices again, or, on the right at an axis of a dense
+//! operand, a sum `[factor *] name {+ [factor *] name}` of indices with positive whole factors.
+//! `C[n,x,y,f] = A[n,2*x+i,2*y+j,m] * B[i,j,m,f]` is a convolution of stride 2; `x+2*i` has dilation 2. An index that
+//! stands in sums only runs as far as every read is inside. Constants and minus signs are no part of a sum: the operand
+//! is padded instead.
 
 mod check;
 mod parse;
@@ -65,8 +66,8 @@ pub enum IndexExpr {
     Name(String),
     /// An access of an index array: a gather on the right, a scatter on the left.
     Access(Access),
-    /// A sum of indices with factors, on the right at an axis of a dense operand: `2*x+i`. At least two terms, or one with a factor
-    /// other than 1; each index once.
+    /// A sum of indices with factors, on the right at an axis of a dense operand: `2*x+i`. At least two terms, or one
+    /// with a factor other than 1; each index once.
     Sum(Vec<Term>),
 }
 
@@ -163,8 +164,9 @@ pub enum Activation {
     Identity,
     /// `relu`: negative results become 0; NaN stays NaN.
     Relu,
-    /// `gelu`: x / 2 (1 + erf(x / sqrt 2)) (Hendrycks and Gimpel, arXiv 1606.08415); on GPUs to 1.5e-7 absolute, and of 16-bit
-    /// results to 2e-6 absolute and 2e-5 of themselves down to x = -6, in front of their rounding. Infinities become +Inf and 0.
+    /// `gelu`: x / 2 (1 + erf(x / sqrt 2)) (Hendrycks and Gimpel, arXiv 1606.08415); on GPUs to 1.5e-7 absolute, and of
+    /// 16-bit results to 2e-6 absolute and 2e-5 of themselves down to x = -6, in front of their rounding. Infinities
+    /// become +Inf and 0.
     Gelu,
 }
 
@@ -187,8 +189,8 @@ pub struct Epilogue {
     pub bias: Option<Access>,
     /// Applied last.
     pub activation: Activation,
-    /// Of `relu_grad(sum, gate)`: the result is zero where this is not positive. Its indices are the output's, so that the
-    /// gradient of a ReLU is taken by its own output.
+    /// Of `relu_grad(sum, gate)`: the result is zero where this is not positive. Its indices are the output's, so that
+    /// the gradient of a ReLU is taken by its own output.
     pub gate: Option<Access>,
 }
 

@@ -58,7 +58,8 @@ impl<T: Scalar> EntryConverter<T> {
         Self::new(context, (m, k), Conversion::ToCoo, 0)
     }
 
-    /// From COO, ordered by row, to CSR: reads `capacity` words of `rows`, writes `offsets`; the other arrays are the same.
+    /// From COO, ordered by row, to CSR: reads `capacity` words of `rows`, writes `offsets`; the other arrays are the
+    /// same.
     ///
     /// # Errors
     /// As [`EntryConverter::to_coo`].
@@ -66,8 +67,8 @@ impl<T: Scalar> EntryConverter<T> {
         Self::new(context, (m, k), Conversion::FromCoo, 0)
     }
 
-    /// From CSR to GroupCOO with groups of `group`: reads `source`, `offsets` and `columns`, writes `rows`, `out_columns`
-    /// and `out_values`.
+    /// From CSR to GroupCOO with groups of `group`: reads `source`, `offsets` and `columns`, writes `rows`,
+    /// `out_columns` and `out_values`.
     ///
     /// # Errors
     /// As [`EntryConverter::to_coo`], and for a group of 0.
@@ -85,8 +86,8 @@ impl<T: Scalar> EntryConverter<T> {
         Self::new(context, (m, k), Conversion::GroupCoo(group), 0)
     }
 
-    /// From CSR to ELL of this width: reads `source`, `offsets` and `columns`, writes `out_columns` and `out_values`. No row
-    /// has more entries than the width.
+    /// From CSR to ELL of this width: reads `source`, `offsets` and `columns`, writes `out_columns` and `out_values`.
+    /// No row has more entries than the width.
     ///
     /// # Errors
     /// As [`EntryConverter::to_coo`].

@@ -1,5 +1,5 @@
-//! What the launches of families share: workspace, tensor maps, flags, checks of addresses and sizes. The launch itself is in
-//! [`kernel`](crate::kernel), and so is what a caller promises for it.
+//! What the launches of families share: workspace, tensor maps, flags, checks of addresses and sizes. The launch itself
+//! is in [`kernel`](crate::kernel), and so is what a caller promises for it.
 
 pub(crate) mod maps;
 mod operands;

@@ -1,5 +1,5 @@
-//! The contract between plans and families: a question (an expression, its operands, the options), the offers that answer it, and what
-//! an offer makes, which runs.
+//! The contract between plans and families: a question (an expression, its operands, the options), the offers that
+//! answer it, and what an offer makes, which runs.
 
 pub(crate) mod bind;
 mod choice;
@@ -126,8 +126,8 @@ pub(crate) trait Compiled: fmt::Debug + fmt::Display + Send + Sync {
     /// Device bytes held beside the operands.
     fn bytes(&self) -> usize;
 
-    /// Queues the work of a run, whose shapes were looked at; what launches kernels asks it for a queue ([`Run::queue`]). Allocates nothing
-    /// and waits for nothing, but on the CPU.
+    /// Queues the work of a run, whose shapes were looked at; what launches kernels asks it for a queue
+    /// ([`Run::queue`]). Allocates nothing and waits for nothing, but on the CPU.
     fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()>;
 
     /// Queues a run over addresses.
@@ -162,7 +162,8 @@ pub(crate) fn write_kernel(
     write!(f, "{}: zeros = {:?}, {geometry}", row.name, row.zeros)
 }
 
-/// What an offer made: of some kernels only the pattern tells that they cannot run it, and then another one has its turn.
+/// What an offer made: of some kernels only the pattern tells that they cannot run it, and then another one has its
+/// turn.
 pub(crate) type Made = std::result::Result<Box<dyn Compiled>, Refusal>;
 
 /// Makes what was offered, on a GPU.
@@ -199,7 +200,8 @@ impl<'q> Offer<'q> {
         }
     }
 
-    /// The kernel of a row that another one stands in for where there is more than it numbers, or no room for what it keeps.
+    /// The kernel of a row that another one stands in for where there is more than it numbers, or no room for what it
+    /// keeps.
     pub(crate) fn with_room<C: Compiled + 'static>(
         row: &'static Row,
         cost: Cost,

@@ -106,7 +106,8 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
         self.any.kept()
     }
 
-    /// Device bytes this plan holds beside the operands: work list and partial sums, and what it keeps of the sparse factor.
+    /// Device bytes this plan holds beside the operands: work list and partial sums, and what it keeps of the sparse
+    /// factor.
     pub fn workspace_bytes(&self) -> usize {
         self.any.workspace_bytes()
     }
@@ -117,7 +118,8 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
     /// whatever stream; a replay of a captured run must not overlap another run of the same plan. Beyond that, the
     /// order of work on different streams is the caller's.
     ///
-    /// Index arrays written by hand ([`Operand::Index`]) are part of the plan: they are not among the operands of a run.
+    /// Index arrays written by hand ([`Operand::Index`]) are part of the plan: they are not among the operands of a
+    /// run.
     ///
     /// # Errors
     /// Operands of another shape or pattern than planned, an index array, factors of an i32 output whose product is no whole number; output
@@ -140,8 +142,8 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
         self.any.refresh(&erase(operands), stream)
     }
 
-    /// Runs an SpMM plan on raw device addresses and a raw stream, for users of other CUDA crates. A plan that keeps its
-    /// sparse factor does not read the addresses of it.
+    /// Runs an SpMM plan on raw device addresses and a raw stream, for users of other CUDA crates. A plan that keeps
+    /// its sparse factor does not read the addresses of it.
     ///
     /// # Safety
     /// The addresses hold operands of the planned shapes, element type and pattern, in the primary context of the

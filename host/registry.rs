@@ -133,8 +133,8 @@ pub fn writes(row: &Row, out: Dtype) -> bool {
 }
 
 /// Whether a kernel over blocks moves blocks of these extents, for the product with the matrix or with its transpose:
-/// exactly its own, or in the modules `wgmma` and `narrow` the largest pieces, at most 64 rows and a stage deep, that they can
-/// be cut into.
+/// exactly its own, or in the modules `wgmma` and `narrow` the largest pieces, at most 64 rows and a stage deep, that
+/// they can be cut into.
 pub fn takes_blocks(row: &Row, (bm, bk): (usize, usize), transposed: bool) -> bool {
     let own = (row.block.0 as usize, row.block.1 as usize);
     if !has_strips(row) {

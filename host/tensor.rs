@@ -32,7 +32,8 @@ pub struct Tensor<T> {
     element: PhantomData<T>,
 }
 
-/// What does not depend on the type of elements. There is no way to a mutable one from outside: another type's could be put in its place.
+/// What does not depend on the type of elements. There is no way to a mutable one from outside: another type's could be
+/// put in its place.
 impl<T> Deref for Tensor<T> {
     type Target = AnyTensor;
 
@@ -194,7 +195,8 @@ impl AnyTensor {
         }
     }
 
-    /// On the host, overwrites the first `width` elements of each of so many rows: `sum` adds to zeros. `None` on a GPU.
+    /// On the host, overwrites the first `width` elements of each of so many rows: `sum` adds to zeros. `None` on a
+    /// GPU.
     pub(crate) fn store_rows<A: Sum>(
         &mut self,
         rows: usize,

@@ -42,8 +42,8 @@ impl Runs {
         Runs::new(from_offsets(offsets))
     }
 
-    /// Runs of a batch of matrices, a COO tensor of order 3, as those of one matrix that holds them along its diagonal, and
-    /// the column of every entry in it. `None` for others, and where an extent does not fit.
+    /// Runs of a batch of matrices, a COO tensor of order 3, as those of one matrix that holds them along its diagonal,
+    /// and the column of every entry in it. `None` for others, and where an extent does not fit.
     pub(crate) fn of_batch(pattern: AnyPattern<'_>) -> Option<(Runs, Vec<u32>)> {
         let (AnyPattern::Coo(a), &[items, rows, columns]) = (pattern, pattern.shape()) else {
             return None;
@@ -255,8 +255,8 @@ impl WorkList {
     }
 }
 
-/// Runs of at most `limit` entries of a row, longest class first: for kernels that leave nothing of one entry to another
-/// and have nothing to write where there is none.
+/// Runs of at most `limit` entries of a row, longest class first: for kernels that leave nothing of one entry to
+/// another and have nothing to write where there is none.
 pub fn pieces(runs: &Runs, limit: u32) -> Vec<Item> {
     let limit = limit.max(1);
     let mut classes: [Vec<Item>; 33] = std::array::from_fn(|_| Vec::new());

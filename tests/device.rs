@@ -1,5 +1,5 @@
-//! Kernels on a GPU, and products drawn at random for them and for the CPU. Apart from `main`: as one crate both would take
-//! twice as long to compile on two cores.
+//! Kernels on a GPU, and products drawn at random for them and for the CPU. Apart from `main`: as one crate both would
+//! take twice as long to compile on two cores.
 
 mod families;
 mod gpu;

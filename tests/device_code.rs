@@ -170,8 +170,8 @@ fn assert_none(faults: &[String], module: &str) {
     assert!(faults.is_empty(), "{module}:\n{}", faults.join("\n"));
 }
 
-/// The modules that fit the sources, kept by the project or made on this machine, and the names of those that do not: what a
-/// developer's build leaves out for other GPUs until `cargo xtask prebuild`.
+/// The modules that fit the sources, kept by the project or made on this machine, and the names of those that do not:
+/// what a developer's build leaves out for other GPUs until `cargo xtask prebuild`.
 fn made() -> (Vec<Module>, Vec<String>) {
     let program = std::env::current_exe().unwrap();
     let target = target_dir(&program).unwrap_or_else(std::env::temp_dir);

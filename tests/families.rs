@@ -1,5 +1,5 @@
-//! Tests by family, under the names of `kernels-gpu/families`: what the kernels of a family compute, and the operators and plans that
-//! take them.
+//! Tests by family, under the names of `kernels-gpu/families`: what the kernels of a family compute, and the operators
+//! and plans that take them.
 
 // A family may have the name of its first module.
 #![allow(clippy::module_inception)]

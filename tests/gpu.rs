@@ -1,6 +1,6 @@
-//! What is of no single family: every row of the table, exact on integers; random values within their bound; the rule of zeros;
-//! determinism, graphs, raw addresses; real matrices; plans, drawn operands, the driver and what fails. Skipped loudly without a GPU;
-//! what can run on the CPU executor does so too, which tests the expectations.
+//! What is of no single family: every row of the table, exact on integers; random values within their bound; the rule
+//! of zeros; determinism, graphs, raw addresses; real matrices; plans, drawn operands, the driver and what fails.
+//! Skipped loudly without a GPU; what can run on the CPU executor does so too, which tests the expectations.
 
 mod axes;
 mod cases;

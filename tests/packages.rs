@@ -1,5 +1,5 @@
-//! The packages as a user gets them: packed, unpacked elsewhere, and a crate that depends on them built with the oldest Rust we
-//! promise and nothing else, linked with libcuda and without, beside another CUDA crate.
+//! The packages as a user gets them: packed, unpacked elsewhere, and a crate that depends on them built with the oldest
+//! Rust we promise and nothing else, linked with libcuda and without, beside another CUDA crate.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -36,8 +36,8 @@ fn done(what: &str, command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Without what cargo and this project set for a test, and without anything that could make kernels: of the programs of this
-/// machine only Rust's, the linker and what starts them.
+/// Without what cargo and this project set for a test, and without anything that could make kernels: of the programs of
+/// this machine only Rust's, the linker and what starts them.
 fn clean(program: impl AsRef<Path>, tools: &Path) -> Command {
     let mut command = Command::new(program.as_ref());
     command.env_clear().env("PATH", tools);

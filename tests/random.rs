@@ -1,5 +1,6 @@
-//! Expressions drawn at random: any number of factors, formats of any order, gathers and scatters by hand, epilogues, scalars.
-//! Integers as values, so every result is exact whatever the order of sums. A failure prints the expression and its seed.
+//! Expressions drawn at random: any number of factors, formats of any order, gathers and scatters by hand, epilogues,
+//! scalars. Integers as values, so every result is exact whatever the order of sums. A failure prints the expression
+//! and its seed.
 
 pub mod draw;
 mod evaluate;

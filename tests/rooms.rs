@@ -26,7 +26,8 @@ fn sources(folder: &str) -> Vec<(String, String)> {
     found
 }
 
-/// What a file names behind `start`: the path, and each name of a list in braces by itself. Neither comments nor its tests.
+/// What a file names behind `start`: the path, and each name of a list in braces by itself. Neither comments nor its
+/// tests.
 fn named(text: &str, start: &str) -> Vec<String> {
     let text = text.split("mod tests {").next().unwrap_or("");
     let code = text
@@ -148,6 +149,36 @@ fn rooms_of_the_host_know_only_those_below() {
             || UP.iter().all(|arrow| met.contains(arrow)),
         "no arrow goes up any more that UP names"
     );
+}
+
+/// A family has the same name everywhere: kernels, tests and benches, and but for the tutorial its launches and a page.
+#[test]
+fn families_have_their_rooms() {
+    if std::env::var_os("EINSPARSE_BUNDLE").is_some() {
+        return skipped("no sources in a bundle", "families");
+    }
+    let top = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let names = |folder: &str| -> Vec<String> {
+        let entries = fs::read_dir(top.join(folder)).unwrap();
+        let stem = |path: PathBuf| path.file_stem().unwrap().to_str().unwrap().to_owned();
+        let mut all: Vec<String> = entries.map(|e| stem(e.unwrap().path())).collect();
+        all.retain(|name| name != "mod");
+        all.sort();
+        all.dedup();
+        all
+    };
+    let families = names("kernels-gpu/families");
+    assert_eq!(families.len(), 10);
+    for folder in ["tests/families", "benches/families"] {
+        assert_eq!(names(folder), families, "{folder}");
+    }
+    let of_plans: Vec<String> = families
+        .into_iter()
+        .filter(|name| name != "tutorial")
+        .collect();
+    for folder in ["host/families", "docs/families"] {
+        assert_eq!(names(folder), of_plans, "{folder}");
+    }
 }
 
 #[test]

@@ -28,8 +28,8 @@ const PACKED: &str = "bundle.tar.xz";
 
 const RUN: &str = include_str!("run.sh");
 
-/// Builds `gpu-bundle/` in the root of the project: all of it, or the tests and benches of one module on one architecture.
-/// `faults`: with modules that have one each.
+/// Builds `gpu-bundle/` in the root of the project: all of it, or the tests and benches of one module on one
+/// architecture. `faults`: with modules that have one each.
 pub fn bundle(module: Option<&str>, arch: &str, faults: bool) -> Result<()> {
     let mut specs = Spec::every();
     if let Some(module) = module {
@@ -78,8 +78,9 @@ pub fn bundle(module: Option<&str>, arch: &str, faults: bool) -> Result<()> {
     }
 }
 
-/// Everything but `run.sh` and what it reads first into one archive, which run.sh unpacks. Programs hold the same machine code: with a
-/// dictionary that reaches from one to the next it is there once. Without xz the bundle is only larger.
+/// Everything but `run.sh` and what it reads first into one archive, which run.sh unpacks. Programs hold the same
+/// machine code: with a dictionary that reaches from one to the next it is there once. Without xz the bundle is only
+/// larger.
 fn pack(folder: &Path) -> Result<()> {
     let mut parts = Vec::new();
     for entry in fs::read_dir(folder)? {

@@ -95,7 +95,8 @@ enum Task {
         #[arg(long, conflicts_with = "module")]
         faults: bool,
     },
-    /// Measure every operation on this machine's GPU, part by part, into a folder of benches/record; goes on where it ended.
+    /// Measure every operation on this machine's GPU, part by part, into a folder of benches/record; goes on where it
+    /// ended.
     Record {
         /// No new part after so many seconds.
         #[arg(long)]

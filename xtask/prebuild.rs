@@ -1,4 +1,5 @@
-//! `cargo xtask prebuild`: the modules that the project keeps in git, made anew or compared with what their sources make.
+//! `cargo xtask prebuild`: the modules that the project keeps in git, made anew or compared with what their sources
+//! make.
 
 use crate::cargo::{Result, git, target_dir};
 use crate::setup::{kernels, setup};

@@ -6,8 +6,8 @@ use einsparse_compile::{ARCHS, Code, Kernels, Nvdisasm, Spec, resources};
 use std::fs;
 use std::path::PathBuf;
 
-/// Compiles the rows whose name contains `filter` and nothing else, and prints the resource table; `sass` also writes the
-/// machine code as text.
+/// Compiles the rows whose name contains `filter` and nothing else, and prints the resource table; `sass` also writes
+/// the machine code as text.
 pub fn ptx(filter: Option<&str>, arch: &str, sass: bool) -> Result<()> {
     if !ARCHS.contains(&arch) {
         return Err(format!("{arch}: the architectures are {}", ARCHS.join(", ")).into());

@@ -1,7 +1,8 @@
-//! `cargo xtask report RECORD`: a bench record, a file or the folder of a GPU, as a markdown table and a plot beside it. Of a GPU's
-//! record also the README's table.
+//! `cargo xtask report RECORD`: a bench record, a file or the folder of a GPU, as a markdown table and a plot beside
+//! it. Of a GPU's record also the README's table.
 //!
-//! A ratio is the peer's time over ours, so above 1 we are faster; within 5 % is a tie. Cold figures decide, warm ones stand beside.
+//! A ratio is the peer's time over ours, so above 1 we are faster; within 5 % is a tie. Cold figures decide, warm ones
+//! stand beside.
 
 mod choice;
 mod plot;
@@ -54,8 +55,8 @@ struct Duel {
     warm: f64,
 }
 
-/// Reads `record`, a file or a folder of files, writes `<record>.md` and `<record>.svg` beside or `report.md` and `report.svg` in it,
-/// and returns the markdown. The record that the README names also gets its table there.
+/// Reads `record`, a file or a folder of files, writes `<record>.md` and `<record>.svg` beside or `report.md` and
+/// `report.svg` in it, and returns the markdown. The record that the README names also gets its table there.
 ///
 /// # Errors
 /// A readable line when the record cannot be read or the report cannot be written.
@@ -130,8 +131,9 @@ const KEPT: &str = "auto@kept";
 /// Operations that are no comparison: levels of a tutorial, limits of the machine.
 const APART: [&str; 4] = ["levels", "gemm", "launch", "copy"];
 
-/// What a user gets against every peer with the same case: of A as it is (`auto`), and where it may keep A's values in another form
-/// (`auto@kept`), of several formats the fastest. Operations without these names have it in their first row of the case.
+/// What a user gets against every peer with the same case: of A as it is (`auto`), and where it may keep A's values in
+/// another form (`auto@kept`), of several formats the fastest. Operations without these names have it in their first
+/// row of the case.
 fn duels(rows: &[Row], wrong: &[Row]) -> Vec<Duel> {
     let case = |row: &Row| {
         (

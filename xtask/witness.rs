@@ -1,4 +1,5 @@
-//! `cargo xtask witness COMMIT`: which kernels have other machine code than at a commit. A step that moves code about shows none.
+//! `cargo xtask witness COMMIT`: which kernels have other machine code than at a commit. A step that moves code about
+//! shows none.
 
 use crate::cargo::{Result, git, target_dir};
 use crate::setup::{kernels, setup};
@@ -12,7 +13,8 @@ const KEPT: &str = "kernels-gpu/prebuilt/cubin-sm90a";
 /// Machine code by kernel.
 type Codes = BTreeMap<String, Vec<u8>>;
 
-/// Compares every kernel for sm_90a with that of `commit`, by name, whatever module it lies in. An error where one differs.
+/// Compares every kernel for sm_90a with that of `commit`, by name, whatever module it lies in. An error where one
+/// differs.
 pub fn witness(commit: &str) -> Result<()> {
     let (before, now) = (of_commit(commit)?, of_sources()?);
     let mut told = Vec::new();

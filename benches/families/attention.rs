@@ -41,8 +41,8 @@ fn options([heads, _, dim]: Shape, causal: Option<i64>) -> AttentionOptions {
     }
 }
 
-/// Largest error of so many queries of each head, as a share of what rounding explains: weights and output are rounded to the
-/// element type, sums are kept in f32.
+/// Largest error of so many queries of each head, as a share of what rounding explains: weights and output are rounded
+/// to the element type, sums are kept in f32.
 fn worst_error<T: Scalar>(
     host: &[Dense<T>; 3],
     out: &Tensor<T>,

@@ -164,8 +164,8 @@ impl<'a, T: Scalar> Case<'a, T> {
         Ok(faults)
     }
 
-    /// The softmax of eight heads in one launch, beside a copy of as many values: right where each head is, bit for bit, what
-    /// it is alone.
+    /// The softmax of eight heads in one launch, beside a copy of as many values: right where each head is, bit for
+    /// bit, what it is alone.
     fn heads(&self) -> Result<bool> {
         const HEADS: usize = 8;
         let bench = self.bench.anew()?;

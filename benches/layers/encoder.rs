@@ -1,6 +1,6 @@
-//! A BERT-base layer over 32 sequences of up to 128 tokens, 40 on average (PIT, arXiv 2301.10936): only the tokens that are there, beside
-//! the layer over the padded batch: cuBLASLt with bias and GELU in its epilogue, attention of all 128 keys, and our
-//! normalisation. Each a captured CUDA graph.
+//! A BERT-base layer over 32 sequences of up to 128 tokens, 40 on average (PIT, arXiv 2301.10936): only the tokens that
+//! are there, beside the layer over the padded batch: cuBLASLt with bias and GELU in its epilogue, attention of all 128
+//! keys, and our normalisation. Each a captured CUDA graph.
 //!
 //! `m` is the rows of the padded batch, `nnz` the tokens; rates count their products. Recorded as operation `encoder`.
 
@@ -235,7 +235,8 @@ impl<T: Scalar> Case<'_, T> {
         Ok(())
     }
 
-    /// The layer over all rows. Weights are those of ours read turned over, `[outputs, inputs]`: the times are the same.
+    /// The layer over all rows. Weights are those of ours read turned over, `[outputs, inputs]`: the times are the
+    /// same.
     fn padded(&self) -> Result<Times> {
         let (bench, stream, pairs) = (self.bench, &self.bench.stream, &self.pairs);
         let (mut products, mut biases) = (Vec::new(), Vec::new());
@@ -282,7 +283,8 @@ impl<T: Scalar> Case<'_, T> {
     }
 }
 
-/// Largest error of some sequences, as a share of a bound: results of seven steps are rounded, normalised elements are near 1.
+/// Largest error of some sequences, as a share of a bound: results of seven steps are rounded, normalised elements are
+/// near 1.
 fn error<T: Scalar>(
     model: &Model<T>,
     x: &Dense<T>,

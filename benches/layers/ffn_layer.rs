@@ -1,5 +1,5 @@
-//! A whole feed-forward layer with ReLU, 5120 -> 20480 -> 5120 in bf16, of whose hidden activations nine tenths are never above zero:
-//! ours, and the two products alone by cuBLAS. The first product reads all of its weights either way.
+//! A whole feed-forward layer with ReLU, 5120 -> 20480 -> 5120 in bf16, of whose hidden activations nine tenths are
+//! never above zero: ours, and the two products alone by cuBLAS. The first product reads all of its weights either way.
 //!
 //! `nnz` are the elements of the first weights; rates count both products whole.
 

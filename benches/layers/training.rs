@@ -1,8 +1,8 @@
-//! A step of training with block masks that are other ones at each step: `Y = W X` of 4096 each way, half, nine tenths or 95 % of W's blocks of
-//! 64 x 64 masked, and the gradients of X and of W, of the latter where W has blocks; beside cuBLAS on the whole of all three. Each a
-//! captured CUDA graph. W is the left operand: its columns of 64 rows are found and packed for Y, its pieces of 64 elements of a row for
-//! both gradients, at each step anew. With `-masking` the mask is also laid over the weights inside the time, as a product of
-//! elements.
+//! A step of training with block masks that are other ones at each step: `Y = W X` of 4096 each way, half, nine tenths
+//! or 95 % of W's blocks of 64 x 64 masked, and the gradients of X and of W, of the latter where W has blocks; beside
+//! cuBLAS on the whole of all three. Each a captured CUDA graph. W is the left operand: its columns of 64 rows are
+//! found and packed for Y, its pieces of 64 elements of a row for both gradients, at each step anew. With `-masking`
+//! the mask is also laid over the weights inside the time, as a product of elements.
 //!
 //! `nnz` are the elements of blocks that are not masked; rates count three products of these.
 

@@ -111,8 +111,8 @@ impl CuBlas {
         let [mi, ki, ni, count] = [m, k, n, batch].map(|x| x as i32);
         let [of_a, of_b, of_c] = [m * k, k * n, m * n].map(|x| x as i64);
         let (a, b, c) = (a as *const c_void, b as *const c_void, c as *mut c_void);
-        // SAFETY: a, b, c are device buffers of batch times m*k, k*n, m*n elements; the scalars are read before the call
-        // returns.
+        // SAFETY: a, b, c are device buffers of batch times m*k, k*n, m*n elements; the scalars are read before the
+        // call returns.
         let status = unsafe {
             sys::cublasGemmStridedBatchedEx(
                 self.handle,
@@ -143,7 +143,8 @@ impl CuBlas {
         check(status, "cublasGemmStridedBatchedEx")
     }
 
-    /// C = A B for each of as many row-major products of `[m, k, n]` as there are extents, with addresses of each: one call.
+    /// C = A B for each of as many row-major products of `[m, k, n]` as there are extents, with addresses of each: one
+    /// call.
     pub fn gemm_grouped(
         &self,
         dtype: Dtype,
@@ -159,8 +160,8 @@ impl CuBlas {
         let of = |axis: usize| -> Vec<i32> { extents.iter().map(|e| e[axis] as i32).collect() };
         let (m, k, n) = (of(0), of(1), of(2));
         let (ones, zeros, each) = (vec![1f32; groups], vec![0f32; groups], vec![1i32; groups]);
-        // SAFETY: the lists hold one device address of m*k, k*n, m*n elements for each group; what is on the host is read before
-        // the call returns.
+        // SAFETY: the lists hold one device address of m*k, k*n, m*n elements for each group; what is on the host is
+        // read before the call returns.
         let status = unsafe {
             sys::cublasGemmGroupedBatchedEx(
                 self.handle,

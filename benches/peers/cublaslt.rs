@@ -1,5 +1,5 @@
-//! cuBLASLt: dense products of 8-bit operands, `C[m,n] = A[m,k] * B[n,k]`; fp8 into f16, int8 into int32. Also what all its products
-//! share.
+//! cuBLASLt: dense products of 8-bit operands, `C[m,n] = A[m,k] * B[n,k]`; fp8 into f16, int8 into int32. Also what all
+//! its products share.
 
 use crate::device::{Buffer, Gpu, Result};
 use cudarc::cublas::sys::cublasOperation_t;

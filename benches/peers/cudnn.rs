@@ -1,5 +1,6 @@
-//! cuDNN: the dense convolution in two dimensions, channels last, f16 with f32 accumulation, by the algorithm that the library itself
-//! finds fastest (by the interface of descriptors that version 7 has; engines of the graph interface may be faster).
+//! cuDNN: the dense convolution in two dimensions, channels last, f16 with f32 accumulation, by the algorithm that the
+//! library itself finds fastest (by the interface of descriptors that version 7 has; engines of the graph interface may
+//! be faster).
 
 use crate::device::{Buffer, Gpu, Result};
 use cudarc::cudnn::sys;

@@ -1,5 +1,5 @@
-//! cuSPARSE SpMM: row-major B and C, every algorithm that takes them, preprocessed outside the time. Matrices of blocks as BSR and
-//! as Blocked-ELL, the others as CSR and COO.
+//! cuSPARSE SpMM: row-major B and C, every algorithm that takes them, preprocessed outside the time. Matrices of blocks
+//! as BSR and as Blocked-ELL, the others as CSR and COO.
 
 use crate::case::{Case, Engine, Prepared};
 use crate::device::{Buffer, Gpu, Result};

@@ -1,5 +1,5 @@
-//! cuSPARSELt: 2:4 matrices on sparse Tensor Cores, row-major B and C, by the algorithm that its own search finds fastest.
-//! Compressed and searched outside the time.
+//! cuSPARSELt: 2:4 matrices on sparse Tensor Cores, row-major B and C, by the algorithm that its own search finds
+//! fastest. Compressed and searched outside the time.
 
 use crate::case::{Case, Engine, Prepared};
 use crate::device::{Buffer, Result};

@@ -1,5 +1,5 @@
-//! cuBLASLt: a dense product with bias and ReLU in its own epilogue, `C[n,m] = relu(B[n,k] * A[m,k] + bias[m])`. The library
-//! adds a bias along the contiguous axis of C only, so B and C have their rows by places here: its best order.
+//! cuBLASLt: a dense product with bias and ReLU in its own epilogue, `C[n,m] = relu(B[n,k] * A[m,k] + bias[m])`. The
+//! library adds a bias along the contiguous axis of C only, so B and C have their rows by places here: its best order.
 
 use super::cublaslt::Planned;
 use crate::device::{Buffer, Gpu, Result};

@@ -1,4 +1,5 @@
-//! Products of one sparse or dense matrix with dense ones: the tables' workloads, and widths, orders and formats beside them.
+//! Products of one sparse or dense matrix with dense ones: the tables' workloads, and widths, orders and formats beside
+//! them.
 
 use super::{Rows, values};
 use crate::families::gemm::dense::SHAPES;

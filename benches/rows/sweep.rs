@@ -1,5 +1,5 @@
-//! What plans choose by prediction alone, over a grid of products: on an H200, and on a machine like an A100, without wgmma.
-//! A line for each row and machine, its first problem.
+//! What plans choose by prediction alone, over a grid of products: on an H200, and on a machine like an A100, without
+//! wgmma. A line for each row and machine, its first problem.
 
 use super::{Line, Rows};
 use crate::device::Result;

@@ -9,8 +9,8 @@ const LIMIT: usize = 10;
 /// The tensor `C[i,j,k]` of shape `[2 l1 + 1, 2 l2 + 1, 2 l3 + 1]`, real basis, components ordered from m = -l to l:
 /// the part of degree `l3` of the product of `x` of degree `l1` and `y` of degree `l2` is `z[k] = C[i,j,k] x[i] y[j]`.
 ///
-/// Normalised so that `C[i,j,k] C[i,j,k'] = 1` for `k = k'` and 0 otherwise. Where `l1 + l2 + l3` is odd the coefficients
-/// in this basis are imaginary; their imaginary parts are given, which are as equivariant. Without entries
+/// Normalised so that `C[i,j,k] C[i,j,k'] = 1` for `k = k'` and 0 otherwise. Where `l1 + l2 + l3` is odd the
+/// coefficients in this basis are imaginary; their imaginary parts are given, which are as equivariant. Without entries
 /// unless `|l1 - l2| <= l3 <= l1 + l2`.
 ///
 /// ```

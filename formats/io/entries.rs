@@ -5,8 +5,8 @@ use crate::parallel;
 use crate::{Coo, CooPattern, Element, FormatError, check};
 use rayon::prelude::*;
 
-/// Sorts `entries` and adds up those at one place; `merge` keeps the first instead (patterns: one is one). Sorting takes
-/// no more than `room` bytes where it can do with less.
+/// Sorts `entries` and adds up those at one place; `merge` keeps the first instead (patterns: one is one). Sorting
+/// takes no more than `room` bytes where it can do with less.
 pub(super) fn coo_from_entries<T: Element>(
     rows: usize,
     cols: usize,

@@ -5,8 +5,9 @@ use std::io::{Error, ErrorKind, Result};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Lets `write` make a file beside `path` and puts it in the place of `path` once it is whole. Where `write` fails, or the
-/// program is killed, what was at `path` is still there. A link stays a link; pipes and devices are written directly.
+/// Lets `write` make a file beside `path` and puts it in the place of `path` once it is whole. Where `write` fails, or
+/// the program is killed, what was at `path` is still there. A link stays a link; pipes and devices are written
+/// directly.
 ///
 /// ```
 /// use einsparse_formats::io::replace_file;

@@ -27,8 +27,8 @@ fn alone() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(|held| held.into_inner())
 }
 
-/// Runs `read` over an input of so many bytes and holds its memory to the bound; `held` bytes of the input are in memory
-/// already.
+/// Runs `read` over an input of so many bytes and holds its memory to the bound; `held` bytes of the input are in
+/// memory already.
 fn within<R>(input: usize, held: usize, read: impl FnOnce() -> R) -> R {
     let before = TAKEN.load(Relaxed) - held;
     MOST.store(before + held, Relaxed);

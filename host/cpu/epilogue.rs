@@ -35,7 +35,8 @@ impl<'a, A: Sum> Beside<'a, A> {
     }
 }
 
-/// The activation of a finished sum. NaN stays NaN, so that a fault in the data is seen; of an infinity comes the limit: +Inf or 0.
+/// The activation of a finished sum. NaN stays NaN, so that a fault in the data is seen; of an infinity comes the
+/// limit: +Inf or 0.
 #[inline(always)]
 pub(crate) fn activate<A: Accumulator>(activation: Activation, v: A) -> A {
     match activation {

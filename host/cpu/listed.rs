@@ -1,6 +1,6 @@
-//! An indirect Einsum as the general kernels walk it: loops that gathers tie together become one list of terms, sorted by
-//! the place of the output where they meet; the others stay strides. Their parameters, with numbers of tables in place of
-//! addresses.
+//! An indirect Einsum as the general kernels walk it: loops that gathers tie together become one list of terms, sorted
+//! by the place of the output where they meet; the others stay strides. Their parameters, with numbers of tables in
+//! place of addresses.
 
 mod loops;
 mod run;

@@ -39,8 +39,8 @@ use shared::Shared;
 ///
 /// The output's shape must be given; rows that no term reaches are written too for [`Mode::Assign`]. A bias and a ReLU
 /// are applied to the sum of each element before it is added for [`Mode::Accumulate`]. Terms whose index slot is
-/// [`PAD`](einsparse_formats::PAD), or past the edge of a partial block, are dropped and never multiplied, as are the zeros that fill up
-/// the blocks of a block format.
+/// [`PAD`](einsparse_formats::PAD), or past the edge of a partial block, are dropped and never multiplied, as are the
+/// zeros that fill up the blocks of a block format.
 ///
 /// ```
 /// use einsparse::cpu::{self, Operands, Output};

@@ -102,7 +102,8 @@ impl LoadedModule {
     }
 }
 
-/// The kernels of a module that wait for the one ahead before they touch its memory: with other code a launch must not overlap.
+/// The kernels of a module that wait for the one ahead before they touch its memory: with other code a launch must not
+/// overlap.
 #[derive(Debug)]
 enum Waits {
     /// Machine code is made of PTX for sm_90a, where every kernel that is launched so waits.
@@ -210,8 +211,8 @@ pub struct LaunchConfig {
     pub smem_bytes: u32,
     /// Blocks per cluster in x, y, z (compute capability 9.0 and newer); must divide the grid.
     pub cluster: Option<[u32; 3]>,
-    /// Programmatic dependent launch: the kernel may start before the one ahead of it in the stream ends. Done only with code that waits
-    /// for it.
+    /// Programmatic dependent launch: the kernel may start before the one ahead of it in the stream ends. Done only
+    /// with code that waits for it.
     pub overlap_previous: bool,
 }
 

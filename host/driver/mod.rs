@@ -1,8 +1,8 @@
 //! The CUDA driver: opened at run time, typed, every refusal an [`Error`] value.
 //!
-//! With the feature `cust` that crate retains contexts and its streams are taken as they are. Every other call goes through
-//! `sys`, also without it: kernel attributes, clusters, tensor maps, streams from raw handles, capture, owned memory that frees
-//! itself from any thread.
+//! With the feature `cust` that crate retains contexts and its streams are taken as they are. Every other call goes
+//! through `sys`, also without it: kernel attributes, clusters, tensor maps, streams from raw handles, capture, owned
+//! memory that frees itself from any thread.
 
 mod device;
 mod function;

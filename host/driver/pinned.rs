@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::{DevicePtr, PrimaryContext, check, sys, trial};
 use crate::error::Result;
 
-/// 8 bytes of page-locked memory, at the same address on both sides (unified addressing). What a kernel stores is read at any time, without
-/// waiting for it.
+/// 8 bytes of page-locked memory, at the same address on both sides (unified addressing). What a kernel stores is read
+/// at any time, without waiting for it.
 #[derive(Debug)]
 pub struct PinnedWord {
     word: *mut u64,
@@ -44,7 +44,8 @@ impl PinnedWord {
 
     /// What was stored last.
     pub fn load(&self) -> u64 {
-        // SAFETY: the word is alive, aligned to 8 bytes, and touched by atomic loads and by the GPU's 8-byte stores only.
+        // SAFETY: the word is alive, aligned to 8 bytes, and touched by atomic loads and by the GPU's 8-byte stores
+        // only.
         let word = unsafe { AtomicU64::from_ptr(self.word) };
         word.load(Ordering::Acquire)
     }

@@ -1,5 +1,5 @@
-//! The `cu*` symbols that `cust` refers to, defined here and forwarded to the library opened at run time: where cust links no
-//! libcuda (DOCS_RS is set).
+//! The `cu*` symbols that `cust` refers to, defined here and forwarded to the library opened at run time: where cust
+//! links no libcuda (DOCS_RS is set).
 //!
 //! Each has a typed forwarder, held to cust's own declaration by the compiler, and a one-jump assembly
 //! label that carries the C name. The label is hidden, so a cdylib that links us does not export `cuInit`
@@ -52,8 +52,8 @@ macro_rules! label {
     };
 }
 
-/// One list of signatures -> `forward::cuXxx(..) -> CUresult`, the label for cust, and the proof that both sides agree on
-/// the type.
+/// One list of signatures -> `forward::cuXxx(..) -> CUresult`, the label for cust, and the proof that both sides agree
+/// on the type.
 macro_rules! linked {
     ($($name:ident($($arg:ident: $type:ty),* $(,)?);)*) => {
         mod forward {

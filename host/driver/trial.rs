@@ -1,5 +1,6 @@
-//! What tests ask of device memory and launches: that the n-th allocation fails, that nothing is written outside of one, that none
-//! is left, which kernels ran. For the whole process; a flag is read for each, and nothing else is done unless a test asks.
+//! What tests ask of device memory and launches: that the n-th allocation fails, that nothing is written outside of
+//! one, that none is left, which kernels ran. For the whole process; a flag is read for each, and nothing else is done
+//! unless a test asks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -155,7 +156,8 @@ pub(super) fn release(address: DevicePtr) -> Result<DevicePtr> {
     for (at, place) in [(first, "in front of"), (address + bytes as u64, "behind")] {
         let mut band = [0_u8; BAND];
         let stream = RawStream::LEGACY.handle();
-        // SAFETY: a band of the allocation, and a place for it; a copy to pageable memory is done when the call returns.
+        // SAFETY: a band of the allocation, and a place for it; a copy to pageable memory is done when the call
+        // returns.
         let code = unsafe { sys::cuMemcpyDtoHAsync_v2(band.as_mut_ptr().cast(), at, BAND, stream) };
         check("cuMemcpyDtoHAsync", code)?;
         if let Some(offset) = band.iter().position(|byte| *byte != UNTOUCHED) {

@@ -64,9 +64,9 @@ impl fmt::Display for OperandAxis {
     }
 }
 
-/// Every axis of every operand at which an index stands: factors in the order of the text, bias and gate, then the output. An
-/// axis at which a sum of indices stands or an index array is read is none of them. Source: PIT, section 3.1: all spatial axes and all axes of
-/// commutative and associative reductions, except those used in index arithmetic.
+/// Every axis of every operand at which an index stands: factors in the order of the text, bias and gate, then the
+/// output. An axis at which a sum of indices stands or an index array is read is none of them. Source: PIT, section
+/// 3.1: all spatial axes and all axes of commutative and associative reductions, except those used in index arithmetic.
 ///
 /// ```
 /// use einsparse::{dynamic::pit_axes, einsum::Einsum};

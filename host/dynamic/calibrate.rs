@@ -22,8 +22,9 @@ const RUNS: usize = 10;
 const SERIES: usize = 4;
 
 impl TileTimes {
-    /// Times of the tiles on the context's GPU; takes about a second, and 200 MB of its memory. What is measured counts from the
-    /// next plan on if [`Context::set_tile_times`] is told, and for programs to come if it is [saved](Self::save).
+    /// Times of the tiles on the context's GPU; takes about a second, and 200 MB of its memory. What is measured counts
+    /// from the next plan on if [`Context::set_tile_times`] is told, and for programs to come if it is
+    /// [saved](Self::save).
     ///
     /// # Errors
     /// [`Error::Cuda`](crate::Error::Cuda) on a CPU context; [`Error::NoKernel`](crate::Error::NoKernel) on a GPU without the kernels;

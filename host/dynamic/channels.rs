@@ -57,8 +57,8 @@ pub struct ChannelDetector<T> {
 }
 
 impl<T: Scalar> ChannelDetector<T> {
-    /// A detector for items, rows and columns. Elements of at most the magnitude `threshold` count for nothing; NaN counts always,
-    /// and at 0 both zeros do not.
+    /// A detector for items, rows and columns. Elements of at most the magnitude `threshold` count for nothing; NaN
+    /// counts always, and at 0 both zeros do not.
     ///
     /// # Errors
     /// [`Error::Operand`] for a threshold that is negative or no number; [`Error::Overflow`] for too many rows, columns or items;
@@ -69,8 +69,8 @@ impl<T: Scalar> ChannelDetector<T> {
 
     /// Queues the detection. Nothing is allocated or waited for: it may be captured in a CUDA graph.
     ///
-    /// `a` has the planned columns as its last axis, and as many rows as all items together, whatever the axes: `[n,h,w,m]` as well
-    /// as `[n h w, m]`.
+    /// `a` has the planned columns as its last axis, and as many rows as all items together, whatever the axes:
+    /// `[n,h,w,m]` as well as `[n h w, m]`.
     ///
     /// # Errors
     /// [`Error::Shape`] if it is of another shape; [`Error::Operand`] if it lies in another context, or on a GPU if it, or a row of
@@ -80,8 +80,8 @@ impl<T: Scalar> ChannelDetector<T> {
     }
 
     /// The columns that the last run found, side by side: as many rows as there are of all items, each of
-    /// [`index().stride()`](MicroIndex::stride) places. Behind the columns of an item there are zeros up to a multiple of 64; what
-    /// lies behind these means nothing. Waits for all work on the GPU.
+    /// [`index().stride()`](MicroIndex::stride) places. Behind the columns of an item there are zeros up to a multiple
+    /// of 64; what lies behind these means nothing. Waits for all work on the GPU.
     ///
     /// # Errors
     /// [`Error::Cuda`] if the copy fails.
@@ -174,8 +174,8 @@ impl<T> ChannelDetector<T> {
         match (&self.launch, &self.index.storage) {
             (Some(_), Lists::Device(..)) => {
                 let matrix = operand(&self.context, a, stream)?;
-                // SAFETY: the tensor has the planned rows, columns and type; it is the caller's to keep until the stream is done, as
-                // with every run.
+                // SAFETY: the tensor has the planned rows, columns and type; it is the caller's to keep until the
+                // stream is done, as with every run.
                 let queue = unsafe { Queue::new(stream.raw()) };
                 in_turn(turns(&self.index), stream, || self.queue(matrix, queue))
             }

@@ -22,8 +22,8 @@ use crate::values::{Sum, with_sums};
 /// Which axes are sparse for one step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ConvolutionAxis {
-    /// Channels of A, those of each image by themselves: micro-tiles are a channel of an image, at all positions (the m axis). An image of which
-    /// all are empty costs nothing (the n axis).
+    /// Channels of A, those of each image by themselves: micro-tiles are a channel of an image, at all positions (the m
+    /// axis). An image of which all are empty costs nothing (the n axis).
     #[default]
     Channels,
     /// Filters of B: micro-tiles are a filter, of all taps and channels (the f axis).
@@ -39,14 +39,16 @@ pub struct ConvolutionOptions {
     pub threshold: f64,
 }
 
-/// `C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]`, channels last, with an A that has empty channels or images, or a B that has empty filters,
-/// other ones at each run: the permutable axes n, m and f of a convolution (PIT, arXiv 2301.10936, table 1; x, y, i and j stand in index
-/// arithmetic and stay as they are). Two kernels list the channels (filters) that hold something and pack their values, a third
-/// multiplies these alone, with stride, dilation and padding of a [`ConvolutionShape`]. The host learns nothing of it; all can be
-/// captured in a CUDA graph. For f16 and bf16 on Hopper; the CPU takes every element type.
+/// `C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]`, channels last, with an A that has empty channels or images, or a B that
+/// has empty filters, other ones at each run: the permutable axes n, m and f of a convolution (PIT, arXiv 2301.10936,
+/// table 1; x, y, i and j stand in index arithmetic and stay as they are). Two kernels list the channels (filters) that
+/// hold something and pack their values, a third multiplies these alone, with stride, dilation and padding of a
+/// [`ConvolutionShape`]. The host learns nothing of it; all can be captured in a CUDA graph. For f16 and bf16 on
+/// Hopper; the CPU takes every element type.
 ///
-/// A micro-tile is multiplied whole (`zeros = Dense`): with zeros of the padding too, so a weight that is not finite makes NaN there.
-/// A channel that an image does not have, or a filter that is empty, is multiplied with nothing. The same inputs give the same bits.
+/// A micro-tile is multiplied whole (`zeros = Dense`): with zeros of the padding too, so a weight that is not finite
+/// makes NaN there. A channel that an image does not have, or a filter that is empty, is multiplied with nothing. The
+/// same inputs give the same bits.
 ///
 /// ```
 /// use einsparse::Context;
@@ -91,8 +93,8 @@ impl<T: Scalar> DynamicConvolution<T> {
         Self::of((context, T::DTYPE), shape, options)
     }
 
-    /// Queues detection and product: A is `[n, h, w, m]`, B `[i, j, m, f]`, C `[n, x, y, f]`. Nothing is allocated or waited for. Runs of one
-    /// convolution wait for each other, on whatever stream.
+    /// Queues detection and product: A is `[n, h, w, m]`, B `[i, j, m, f]`, C `[n, x, y, f]`. Nothing is allocated or
+    /// waited for. Runs of one convolution wait for each other, on whatever stream.
     ///
     /// # Errors
     /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents; [`Error::Operand`](crate::Error::Operand) if one lies in another context, and on a GPU
@@ -108,7 +110,8 @@ impl<T: Scalar> DynamicConvolution<T> {
         self.check(a, b, c)?;
         if self.launch.is_some() {
             let all = self.operands(a, b, c, stream)?;
-            // SAFETY: operands of the planned shapes and type; all are the caller's to keep until the stream is done, as with every run.
+            // SAFETY: operands of the planned shapes and type; all are the caller's to keep until the stream is done,
+            // as with every run.
             let queue = unsafe { Queue::new(stream.raw()) };
             return in_turn(turns(self.detector.index()), stream, || {
                 self.queue(all, queue)
@@ -139,8 +142,8 @@ impl<T: Scalar> DynamicConvolution<T> {
         };
         let all = self.operands(a, b, c, stream)?;
         let lists = lists(self.detector.index())?;
-        // SAFETY: operands of the planned shapes and type, lists that the detector's kernels fill; all are the caller's to keep until the
-        // stream is done, as with every run.
+        // SAFETY: operands of the planned shapes and type, lists that the detector's kernels fill; all are the caller's
+        // to keep until the stream is done, as with every run.
         let queue = unsafe { Queue::new(stream.raw()) };
         lists
             .turns

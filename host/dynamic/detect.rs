@@ -33,8 +33,8 @@ pub struct DetectOptions {
 /// 3.3). Micro-tiles of several rows, `h x w`, are listed along the columns, a list for each `h` rows: the k axis of a left
 /// operand. Those of one row, `1 x w`, are listed along the rows, a list for each `w` columns: its m axis.
 ///
-/// Elements: f32, f16 and bf16; `i8` as a boolean mask, where whatever is not 0 counts; `i32` as words of a bit mask. On a GPU
-/// micro-tiles are 128x1, 64x1, 32x1, 16x16, 1x32 and 1x64, on the CPU any.
+/// Elements: f32, f16 and bf16; `i8` as a boolean mask, where whatever is not 0 counts; `i32` as words of a bit mask.
+/// On a GPU micro-tiles are 128x1, 64x1, 32x1, 16x16, 1x32 and 1x64, on the CPU any.
 ///
 /// ```
 /// use einsparse::Context;
@@ -165,8 +165,8 @@ impl<T> Detector<T> {
             }
             (Some(launch), Lists::Device(lists, device)) => {
                 let source = operand(&self.context, matrix, stream)?;
-                // SAFETY: the tensor has the planned shape and type; they are the caller's to keep until the stream is done, as with
-                // every run.
+                // SAFETY: the tensor has the planned shape and type; they are the caller's to keep until the stream is
+                // done, as with every run.
                 let queue = unsafe { Queue::new(stream.raw()) };
                 search(&self.context, launch, source, (lists, device), queue)
             }

@@ -23,8 +23,8 @@ pub enum GradientOfA {
     Whole,
     /// A came out of a ReLU: zero where A is not positive.
     Relu,
-    /// A was masked by whole pieces of 64 elements of a row, from a multiple of 64 on: those of pieces that hold something in A, zeros
-    /// elsewhere. Always by the kernel that computes no others (module `pit_sampled`).
+    /// A was masked by whole pieces of 64 elements of a row, from a multiple of 64 on: those of pieces that hold
+    /// something in A, zeros elsewhere. Always by the kernel that computes no others (module `pit_sampled`).
     MicroTiles,
 }
 
@@ -33,8 +33,8 @@ pub enum GradientOfA {
 pub struct MatmulGradientOptions {
     /// Which elements of A's gradient are wanted.
     pub of_a: GradientOfA,
-    /// Of A's pieces of 64 elements of a row, what holds something: kernels are chosen for it. [`Expected::LastSteps`] tells nothing of
-    /// such pieces: B's gradient stays dense then.
+    /// Of A's pieces of 64 elements of a row, what holds something: kernels are chosen for it. [`Expected::LastSteps`]
+    /// tells nothing of such pieces: B's gradient stays dense then.
     pub expected: Expected,
     /// [`Determinism::Relaxed`]: micro-tiles are added to B's gradient in the order in which they are found.
     pub determinism: Determinism,
@@ -51,15 +51,16 @@ impl Default for MatmulGradientOptions {
     }
 }
 
-/// The gradients of `C[m,n] = A[m,k] * B[k,n]` ([`DynamicMatmul`](super::DynamicMatmul)) from that of C: `dB[k,n] = A[m,k] * dC[m,n]`,
-/// whose rows are zero where A's columns are, and `dA[m,k] = dC[m,n] * B[k,n]`, all of it or where A has something
-/// ([`GradientOfA`]).
+/// The gradients of `C[m,n] = A[m,k] * B[k,n]` ([`DynamicMatmul`](super::DynamicMatmul)) from that of C:
+/// `dB[k,n] = A[m,k] * dC[m,n]`, whose rows are zero where A's columns are, and `dA[m,k] = dC[m,n] * B[k,n]`, all of it
+/// or where A has something ([`GradientOfA`]).
 ///
-/// [`new`](Self::new) takes dense kernels: they read what A has, whatever its pattern. [`with`](Self::with) is told what to expect of
-/// micro-tiles of 1 x 64 in A. Where plans then take the kernel that gathers these (module `pit_turned`,
-/// [`TurnedMatmul`](super::TurnedMatmul)) for B's gradient, so does this, and A's gradient behind a ReLU is computed at the same micro-tiles
-/// only; one search for them serves both. Then an element of dC or B that is not finite does not reach gradients through
-/// empty micro-tiles (`zeros = Dense`). Patterns may be others at each run, also of a captured CUDA graph.
+/// [`new`](Self::new) takes dense kernels: they read what A has, whatever its pattern. [`with`](Self::with) is told
+/// what to expect of micro-tiles of 1 x 64 in A. Where plans then take the kernel that gathers these (module
+/// `pit_turned`, [`TurnedMatmul`](super::TurnedMatmul)) for B's gradient, so does this, and A's gradient behind a ReLU
+/// is computed at the same micro-tiles only; one search for them serves both. Then an element of dC or B that is not
+/// finite does not reach gradients through empty micro-tiles (`zeros = Dense`). Patterns may be others at each run,
+/// also of a captured CUDA graph.
 ///
 /// ```
 /// use einsparse::Context;
@@ -88,8 +89,8 @@ pub struct DynamicMatmulGradient<T: Scalar> {
 }
 
 impl<T: Scalar> DynamicMatmulGradient<T> {
-    /// Gradients for these extents, `[m, k, n]`, by dense kernels. `relu_input`: A came out of a ReLU, and its gradient is zero where it
-    /// is not positive, in the same kernel.
+    /// Gradients for these extents, `[m, k, n]`, by dense kernels. `relu_input`: A came out of a ReLU, and its gradient
+    /// is zero where it is not positive, in the same kernel.
     ///
     /// # Errors
     /// [`Error::NoKernel`](crate::Error::NoKernel) where no kernel of the context takes the type.
@@ -231,8 +232,8 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
         ]
     }
 
-    /// How B's gradient was planned: the kernels that were weighed, and why others were not. `None` where it shares a search for
-    /// micro-tiles with A's.
+    /// How B's gradient was planned: the kernels that were weighed, and why others were not. `None` where it shares a
+    /// search for micro-tiles with A's.
     pub fn plan_of_b(&self) -> Option<&Plan<T>> {
         self.second.as_ref()
     }

@@ -42,7 +42,8 @@ pub(crate) struct GroupedRun<'a, T> {
     pub weights: Option<&'a Tensor<f32>>,
     /// Rows by slots; where they are not positive, C is zero.
     pub gate: Option<&'a Tensor<T>>,
-    /// The kernel queued just before neither routed nor wrote W, and a product or a routing of this crate stood before it.
+    /// The kernel queued just before neither routed nor wrote W, and a product or a routing of this crate stood before
+    /// it.
     pub early: bool,
 }
 
@@ -59,13 +60,13 @@ impl<'a, T> GroupedRun<'a, T> {
     }
 }
 
-/// `C[s,n] = weight(s) act(A[row(s),k] * W[expert(s),k,n])` for each slot `s` of a [`Routing`]: rows gathered and scattered by
-/// index while they pass through shared memory (SRead and SWrite of PIT, arXiv 2301.10936, section 3.4, on the m axis). No
-/// padding, no capacity: panels of up to 128 rows of one expert, as many as there are. For f16 and bf16 on Hopper, `k` and `n`
-/// multiples of 8; the CPU takes every element type.
+/// `C[s,n] = weight(s) act(A[row(s),k] * W[expert(s),k,n])` for each slot `s` of a [`Routing`]: rows gathered and
+/// scattered by index while they pass through shared memory (SRead and SWrite of PIT, arXiv 2301.10936, section 3.4, on
+/// the m axis). No padding, no capacity: panels of up to 128 rows of one expert, as many as there are. For f16 and bf16
+/// on Hopper, `k` and `n` multiples of 8; the CPU takes every element type.
 ///
-/// With [`scatter`](GroupedOptions::scatter) the row of a choice that names no expert is zero; without it such rows, the last
-/// ones, stay as they are. The same bits at every run.
+/// With [`scatter`](GroupedOptions::scatter) the row of a choice that names no expert is zero; without it such rows,
+/// the last ones, stay as they are. The same bits at every run.
 #[derive(Debug)]
 pub struct GroupedMatmul<T> {
     context: Context,
@@ -127,8 +128,8 @@ impl<T: Scalar> GroupedMatmul<T> {
         self.launch.as_ref().map_or("cpu", GroupedLaunch::name)
     }
 
-    /// Queues the product. `w`: `[experts, k, n]`, or `[experts, n, k]`; `weights`: one of each choice, `[tokens, top_k]`, or none.
-    /// Nothing is allocated or waited for.
+    /// Queues the product. `w`: `[experts, k, n]`, or `[experts, n, k]`; `weights`: one of each choice,
+    /// `[tokens, top_k]`, or none. Nothing is allocated or waited for.
     ///
     /// # Errors
     /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context, or is not
@@ -225,8 +226,8 @@ impl<T: Scalar> GroupedMatmul<T> {
                     relu: self.options.activation == Activation::Relu,
                     early: run.early,
                 };
-                // SAFETY: operands of the planned shapes and type, routes that a run fills ahead on the stream; all are the
-                // caller's to keep until the stream is done, as with every run.
+                // SAFETY: operands of the planned shapes and type, routes that a run fills ahead on the stream; all are
+                // the caller's to keep until the stream is done, as with every run.
                 let queue = unsafe { Queue::new(stream.raw()) };
                 launch.run(way, &operands, queue)
             }

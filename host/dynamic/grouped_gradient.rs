@@ -25,10 +25,10 @@ pub struct GroupedGradientOptions {
     pub gather: [bool; 2],
 }
 
-/// `W[e,m,n] = A[row(s),m] * B[row'(s),n]` summed over the slots `s` that a [`Routing`] gave expert `e`: the gradient of the
-/// matrices of a [`GroupedMatmul`](super::GroupedMatmul). An expert without slots gets zeros. Slots are summed in order, f32 sums
-/// rounded once: the same bits at every run. For f16 and bf16 on Hopper, `m` and `n` multiples of 8; the CPU takes every element
-/// type.
+/// `W[e,m,n] = A[row(s),m] * B[row'(s),n]` summed over the slots `s` that a [`Routing`] gave expert `e`: the gradient
+/// of the matrices of a [`GroupedMatmul`](super::GroupedMatmul). An expert without slots gets zeros. Slots are summed
+/// in order, f32 sums rounded once: the same bits at every run. For f16 and bf16 on Hopper, `m` and `n` multiples of 8;
+/// the CPU takes every element type.
 #[derive(Debug)]
 pub struct GroupedGradient<T> {
     context: Context,
@@ -121,8 +121,8 @@ impl<T: Scalar> GroupedGradient<T> {
             (Some(launch), Routes::Device(on)) if self.context.holds(Some(&on.device)) => {
                 let there = |tensor: &Tensor<T>| operand(&self.context, tensor, stream);
                 let operands = [there(a)?, there(b)?, there(w)?];
-                // SAFETY: operands of the planned shapes and type, routes that a run fills ahead on the stream; all are the
-                // caller's to keep until the stream is done, as with every run.
+                // SAFETY: operands of the planned shapes and type, routes that a run fills ahead on the stream; all are
+                // the caller's to keep until the stream is done, as with every run.
                 let queue = unsafe { Queue::new(stream.raw()) };
                 launch.run(&on.routes, operands, queue)
             }

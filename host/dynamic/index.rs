@@ -6,8 +6,8 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::families::discover::DeviceLists;
 
-/// What a detector writes, where it writes it: for each panel a list of positions along the PIT axis, and how many they are.
-/// Made once for a shape; no run allocates, and no run tells the host how many micro-tiles there are.
+/// What a detector writes, where it writes it: for each panel a list of positions along the PIT axis, and how many they
+/// are. Made once for a shape; no run allocates, and no run tells the host how many micro-tiles there are.
 #[derive(Debug)]
 pub struct MicroIndex {
     pub(super) panels: usize,
@@ -27,7 +27,8 @@ impl MicroIndex {
         self.panels
     }
 
-    /// Places of a list on a GPU, a multiple of 64: the last multiple that a list reaches into is filled up with `u32::MAX`.
+    /// Places of a list on a GPU, a multiple of 64: the last multiple that a list reaches into is filled up with
+    /// `u32::MAX`.
     pub fn stride(&self) -> usize {
         self.stride
     }

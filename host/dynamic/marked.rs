@@ -17,11 +17,11 @@ use crate::plan::{Options, Plan};
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
-/// `C[m,n] = relu(A[m,k] * B[k,n])`, and the micro-tiles of `height x 1` of C that hold something, found while C is stored (PIT,
-/// arXiv 2301.10936, section 3.3: detection in the producer). [`run`](Self::run) leaves a bit for each micro-tile,
-/// [`list`](Self::list) makes lists of them, with the values that a product of C wants, and reads no other element of C. For f16 and
-/// bf16 on Hopper, n a multiple of 8, heights of 128, 64 and 32; the CPU takes every element type and height. Nothing is
-/// allocated or waited for in runs: both may be captured in a CUDA graph.
+/// `C[m,n] = relu(A[m,k] * B[k,n])`, and the micro-tiles of `height x 1` of C that hold something, found while C is
+/// stored (PIT, arXiv 2301.10936, section 3.3: detection in the producer). [`run`](Self::run) leaves a bit for each
+/// micro-tile, [`list`](Self::list) makes lists of them, with the values that a product of C wants, and reads no other
+/// element of C. For f16 and bf16 on Hopper, n a multiple of 8, heights of 128, 64 and 32; the CPU takes every element
+/// type and height. Nothing is allocated or waited for in runs: both may be captured in a CUDA graph.
 ///
 /// ```
 /// use einsparse::Context;
@@ -55,8 +55,8 @@ enum Way<T: Scalar> {
 }
 
 impl<T: Scalar> ReluMatmul<T> {
-    /// A product of these extents, `[m, k, n]`, of an A and a B without gaps between their rows, with room for the values of a C
-    /// that is full.
+    /// A product of these extents, `[m, k, n]`, of an A and a B without gaps between their rows, with room for the
+    /// values of a C that is full.
     ///
     /// # Errors
     /// [`Error::Operand`] for a height below 2; on a GPU [`Error::NoKernel`] for element types and heights without kernel;
@@ -116,8 +116,8 @@ impl<T: Scalar> ReluMatmul<T> {
         &self.index
     }
 
-    /// Queues the product. Runs must follow one another, each by its [`list`](Self::list): bits of a run without one are added to
-    /// those of the next, and empty micro-tiles listed.
+    /// Queues the product. Runs must follow one another, each by its [`list`](Self::list): bits of a run without one
+    /// are added to those of the next, and empty micro-tiles listed.
     ///
     /// # Errors
     /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context, or not
@@ -153,8 +153,8 @@ impl<T: Scalar> ReluMatmul<T> {
                     operand(&self.context, c, stream)?,
                 ];
                 let marks = self.lists()?.status.address();
-                // SAFETY: operands of the planned shapes and type, bits of this product's lists; operands are the caller's to keep
-                // until the stream is done.
+                // SAFETY: operands of the planned shapes and type, bits of this product's lists; operands are the
+                // caller's to keep until the stream is done.
                 let queue = unsafe { Queue::new(stream.raw()) };
                 product.run(all, marks, queue)
             }
@@ -180,8 +180,8 @@ impl<T: Scalar> ReluMatmul<T> {
             Way::Host(..) => Err(elsewhere("C")),
             Way::Device(_, list) => {
                 let source = operand(&self.context, c, stream)?;
-                // SAFETY: C has the planned shape and type, the lists are this product's; C is the caller's to keep until the
-                // stream is done.
+                // SAFETY: C has the planned shape and type, the lists are this product's; C is the caller's to keep
+                // until the stream is done.
                 let queue = unsafe { Queue::new(stream.raw()) };
                 list.run(source, self.lists()?, queue)
             }

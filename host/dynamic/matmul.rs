@@ -22,7 +22,8 @@ use crate::values::{Sum, with_sums};
 /// Micro-tiles of a [`DynamicMatmul`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct MatmulOptions {
-    /// Rows of a micro-tile: 128, 64 or 32. Many share a gathered row of B, few have fewer elements beside those that count.
+    /// Rows of a micro-tile: 128, 64 or 32. Many share a gathered row of B, few have fewer elements beside those that
+    /// count.
     pub height: usize,
     /// Elements of at most this magnitude are empty.
     pub threshold: f64,
@@ -75,17 +76,17 @@ impl MatmulOptions {
 /// Rows of A that one kernel looks through and multiplies.
 pub const FEW_ROWS: usize = 64;
 
-/// `C[m,n] = A[m,k] * B[k,n]` with an A that is dense in memory and has empty micro-tiles of `height x 1`, other ones at each run
-/// (PIT, arXiv 2301.10936): one kernel finds those that are not and packs their values, a second gathers the rows of B that
-/// they meet. The host learns nothing of it; both can be captured in a CUDA graph. For f16 and bf16 on Hopper, and f32 with
-/// [`Precision::Tf32`]; the CPU takes every element type, and f32 in full precision.
+/// `C[m,n] = A[m,k] * B[k,n]` with an A that is dense in memory and has empty micro-tiles of `height x 1`, other ones
+/// at each run (PIT, arXiv 2301.10936): one kernel finds those that are not and packs their values, a second gathers
+/// the rows of B that they meet. The host learns nothing of it; both can be captured in a CUDA graph. For f16 and bf16
+/// on Hopper, and f32 with [`Precision::Tf32`]; the CPU takes every element type, and f32 in full precision.
 ///
-/// A micro-tile is multiplied whole: elements below the threshold in one that counts are multiplied as they are, and a NaN or Inf
-/// in a row of B reaches the `height` rows that have such a micro-tile there (`zeros = Dense`), no others. Sums ascend along k
-/// by default: the same bits every time.
+/// A micro-tile is multiplied whole: elements below the threshold in one that counts are multiplied as they are, and a
+/// NaN or Inf in a row of B reaches the `height` rows that have such a micro-tile there (`zeros = Dense`), no others.
+/// Sums ascend along k by default: the same bits every time.
 ///
-/// Of at most [`FEW_ROWS`] rows of f16 or bf16 that one micro-tile holds, [`run`](Self::run) is a single kernel: each of its thread blocks finds the
-/// columns of its part of A itself, and reads no rows of B but those that they meet.
+/// Of at most [`FEW_ROWS`] rows of f16 or bf16 that one micro-tile holds, [`run`](Self::run) is a single kernel: each
+/// of its thread blocks finds the columns of its part of A itself, and reads no rows of B but those that they meet.
 ///
 /// ```
 /// use einsparse::Context;
@@ -124,8 +125,8 @@ impl<T: Scalar> DynamicMatmul<T> {
         Self::batched(context, 1, extents, options)
     }
 
-    /// A batch of `items` products, `C[z,m,n] = A[z,m,k] * B[z,k,n]` for extents `[m, k, n]`, in the same two kernels. Where all items share one B,
-    /// their rows are those of one product.
+    /// A batch of `items` products, `C[z,m,n] = A[z,m,k] * B[z,k,n]` for extents `[m, k, n]`, in the same two kernels.
+    /// Where all items share one B, their rows are those of one product.
     ///
     /// # Errors
     /// As [`new`](Self::new); [`Error::Operand`] for more than one item whose `m` is no multiple of the height.
@@ -193,8 +194,8 @@ impl<T: Scalar> DynamicMatmul<T> {
         &self.index
     }
 
-    /// Queues detection and product. Nothing is allocated or waited for. Runs of one product share the index and wait for each other, on
-    /// whatever stream; what was captured in a graph is the caller's to order.
+    /// Queues detection and product. Nothing is allocated or waited for. Runs of one product share the index and wait
+    /// for each other, on whatever stream; what was captured in a graph is the caller's to order.
     ///
     /// # Errors
     /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context, or B is
@@ -330,8 +331,8 @@ fn on_host<A: Sum>(
     multiply_on_host(c, items * m, (lists, height), &factor, &line)
 }
 
-/// A product on the CPU, a row of C at a time: `factor` and `line` are A's element and B's row of a row of C and a place of its list,
-/// which `height` rows share.
+/// A product on the CPU, a row of C at a time: `factor` and `line` are A's element and B's row of a row of C and a
+/// place of its list, which `height` rows share.
 pub(super) fn multiply_on_host<'b, A: Sum>(
     c: &mut AnyTensor,
     rows: usize,

@@ -60,9 +60,9 @@ fn tile_of(row: &Row) -> Option<(usize, usize)> {
     }
 }
 
-/// The extents that a matrix tile gives the indices of a product of two factors: the last index of the output that only the
-/// first factor has gets `m`, the last that only the second has `n`, the last summed one `k`, every other 1. `None` where
-/// the expression is no such product.
+/// The extents that a matrix tile gives the indices of a product of two factors: the last index of the output that only
+/// the first factor has gets `m`, the last that only the second has `n`, the last summed one `k`, every other 1. `None`
+/// where the expression is no such product.
 pub fn matmul_extents<'a>(
     einsum: &'a Einsum,
     tile: &DenseTile,
@@ -123,9 +123,10 @@ impl fmt::Display for MicroTile {
     }
 }
 
-/// The micro-tiles of every operand, one for each PIT axis of it, for a tile that gives the indices these extents (1 where it
-/// names none). Where one would have less than [`MICRO_BYTES`] bytes of elements of `element` bytes, its PIT axis is that much
-/// longer. An operand with an index array or a sum of indices, or with an index twice, has none: it is not cut into boxes.
+/// The micro-tiles of every operand, one for each PIT axis of it, for a tile that gives the indices these extents (1
+/// where it names none). Where one would have less than [`MICRO_BYTES`] bytes of elements of `element` bytes, its PIT
+/// axis is that much longer. An operand with an index array or a sum of indices, or with an index twice, has none: it
+/// is not cut into boxes.
 pub fn micro_tiles(
     einsum: &Einsum,
     extents: &BTreeMap<&str, usize>,

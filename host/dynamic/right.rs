@@ -1,5 +1,5 @@
-//! The product whose right operand is sparse for one step: its pieces of rows are found, and gathered beside the rows of the left one's
-//! transpose that they meet.
+//! The product whose right operand is sparse for one step: its pieces of rows are found, and gathered beside the rows
+//! of the left one's transpose that they meet.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -21,7 +21,8 @@ use crate::values::{Sum, with_sums};
 /// How a [`RightMatmul`] finds its operands.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RightOptions {
-    /// A lies as `[k, m]`, as its rows are read; else as `[m, k]`, and each run makes the transpose, in a workspace of A's size.
+    /// A lies as `[k, m]`, as its rows are read; else as `[m, k]`, and each run makes the transpose, in a workspace of
+    /// A's size.
     pub by_columns: bool,
     /// Elements of B of at most this magnitude are empty.
     pub threshold: f64,
@@ -34,10 +35,11 @@ pub struct RightOptions {
 /// weights on the right, or activations that are. The micro-tiles are `1 x 64`, and the axis that is gathered is the summed one (PIT, arXiv
 /// 2301.10936: k is a PIT axis of either operand). One kernel lists, for every 64 columns of B, the rows that have one; one
 /// makes the transpose of A where A does not lie as `[k, m]`; a third gathers the pieces of B and the rows of A's transpose beside them, and stores C
-/// turned over. For f16 and bf16 on Hopper, n a multiple of 8; the CPU takes every element type and extent.
+/// transposed. For f16 and bf16 on Hopper, n a multiple of 8; the CPU takes every element type and extent.
 ///
-/// A micro-tile is multiplied whole, so a NaN or Inf in a column of A reaches the 64 columns of C that have such a micro-tile there
-/// (`zeros = Dense`), no others. Sums ascend along k, or are taken as found under [`Determinism::Relaxed`].
+/// A micro-tile is multiplied whole, so a NaN or Inf in a column of A reaches the 64 columns of C that have such a
+/// micro-tile there (`zeros = Dense`), no others. Sums ascend along k, or are taken as found under
+/// [`Determinism::Relaxed`].
 ///
 /// ```
 /// use einsparse::Context;
@@ -125,8 +127,9 @@ impl<T: Scalar> RightMatmul<T> {
         &self.index
     }
 
-    /// Queues detection, transposition and product: A is `[m, k]`, or `[k, m]` by the [options](RightOptions), B `[k, n]`, C `[m, n]`, of more than one
-    /// item behind an axis for these. Nothing is allocated or waited for; runs of one product wait for each other, on whatever stream.
+    /// Queues detection, transposition and product: A is `[m, k]`, or `[k, m]` by the [options](RightOptions), B
+    /// `[k, n]`, C `[m, n]`, of more than one item behind an axis for these. Nothing is allocated or waited for; runs
+    /// of one product wait for each other, on whatever stream.
     ///
     /// # Errors
     /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents;
@@ -160,8 +163,8 @@ impl<T: Scalar> RightMatmul<T> {
             operand(&self.context, c, stream)?,
         ];
         let found = lists(&self.index)?;
-        // SAFETY: operands of the planned shapes and type, lists of these kernels; all are the caller's to keep until the stream is
-        // done, as with every run.
+        // SAFETY: operands of the planned shapes and type, lists of these kernels; all are the caller's to keep until
+        // the stream is done, as with every run.
         let queue = unsafe { Queue::new(stream.raw()) };
         kernels.run(found, all, queue, |launch| {
             found.turns.queue(true, stream.raw(), launch)

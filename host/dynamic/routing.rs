@@ -12,10 +12,11 @@ use crate::kernel::Queue;
 use crate::launch::{Turns, in_turn};
 use crate::tensor::{AnyTensor, Tensor};
 
-/// The `top_k` experts of each of a number of tokens, other ones at each run, as slots sorted by expert: choice `j` of token `t`
-/// is number `t * top_k + j`, and each has a slot; an expert's slots are neighbours, in the order of the choices. Sorted on the
-/// device, in two kernels, stable and without atomics on values: the same slots at every run. A choice that names no expert
-/// (negative, or past the last one) gets a slot behind those of all experts: products make zeros of its row.
+/// The `top_k` experts of each of a number of tokens, other ones at each run, as slots sorted by expert: choice `j` of
+/// token `t` is number `t * top_k + j`, and each has a slot; an expert's slots are neighbours, in the order of the
+/// choices. Sorted on the device, in two kernels, stable and without atomics on values: the same slots at every run. A
+/// choice that names no expert (negative, or past the last one) gets a slot behind those of all experts: products make
+/// zeros of its row.
 ///
 /// Up to 1024 experts on a GPU.
 ///
@@ -131,8 +132,8 @@ impl Routing {
         &self.storage
     }
 
-    /// Queues the sort of `choices`, `[tokens, top_k]`. Nothing is allocated or waited for: it may be captured in a CUDA graph.
-    /// Runs, and the products that read what they found, wait for each other, on whatever stream.
+    /// Queues the sort of `choices`, `[tokens, top_k]`. Nothing is allocated or waited for: it may be captured in a
+    /// CUDA graph. Runs, and the products that read what they found, wait for each other, on whatever stream.
     ///
     /// # Errors
     /// [`Error::Shape`] if there are more or fewer; [`Error::Operand`] if they lie in another context, or with gaps.
@@ -161,7 +162,8 @@ impl Routing {
             }
             Routes::Device(there) => {
                 let source = without_gaps(&self.context, "choices", choices, stream)?;
-                // SAFETY: as many choices as planned; they and this routing are the caller's to keep until the stream is done.
+                // SAFETY: as many choices as planned; they and this routing are the caller's to keep until the stream
+                // is done.
                 let queue = unsafe { Queue::new(stream.raw()) };
                 there.launch.run(source.address, &there.routes, queue)
             }
@@ -183,7 +185,8 @@ impl Routing {
         }
     }
 
-    /// The first slot of each expert, that of the choices of none, and how many slots there are. Waits for all work on the GPU.
+    /// The first slot of each expert, that of the choices of none, and how many slots there are. Waits for all work on
+    /// the GPU.
     ///
     /// # Errors
     /// [`Error::Cuda`] if the copy fails.
@@ -198,7 +201,8 @@ impl Routing {
         }
     }
 
-    /// What products of a GPU work through: expert, first slot and slots, at most 128, of each panel. Waits for all work.
+    /// What products of a GPU work through: expert, first slot and slots, at most 128, of each panel. Waits for all
+    /// work.
     #[doc(hidden)]
     pub fn panels(&self) -> Result<Vec<[u32; 3]>> {
         let Routes::Device(there) = &self.storage else {

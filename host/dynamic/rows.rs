@@ -40,8 +40,8 @@ pub struct RowDetector {
 }
 
 impl RowDetector {
-    /// Rows of `count` sequences that begin `distance` rows apart: one list, ascending. A length below 0 is 0, one above
-    /// `distance` is `distance`.
+    /// Rows of `count` sequences that begin `distance` rows apart: one list, ascending. A length below 0 is 0, one
+    /// above `distance` is `distance`.
     ///
     /// # Errors
     /// [`Error::Overflow`](crate::Error::Overflow) for rows past 2^32; [`Error::Cuda`](crate::Error::Cuda) if the kernel does
@@ -59,8 +59,8 @@ impl RowDetector {
         })
     }
 
-    /// For each of up to 1024 experts, which of `count` choices name it: with the best `k` of each token side by side, choice
-    /// `c` is of token `c / k`. On a GPU lists are in any order; a choice of no expert is left out.
+    /// For each of up to 1024 experts, which of `count` choices name it: with the best `k` of each token side by side,
+    /// choice `c` is of token `c / k`. On a GPU lists are in any order; a choice of no expert is left out.
     ///
     /// # Errors
     /// [`Error::Overflow`](crate::Error::Overflow) for more experts; [`Error::Cuda`](crate::Error::Cuda) if the kernel does

@@ -102,8 +102,8 @@ impl<T> ShareSample<T> {
         })
     }
 
-    /// Shares of the micro-tiles of [`SAMPLED_HEIGHTS`] rows that hold something, 0 to 1, by the last run that has ended; `None` before
-    /// one has.
+    /// Shares of the micro-tiles of [`SAMPLED_HEIGHTS`] rows that hold something, 0 to 1, by the last run that has
+    /// ended; `None` before one has.
     pub fn latest(&self) -> Option<[f64; 3]> {
         match &self.kind {
             Kind::Host(latest) => *latest.lock().unwrap_or_else(PoisonError::into_inner),

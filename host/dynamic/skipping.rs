@@ -58,7 +58,8 @@ impl Skipping {
         ]
     }
 
-    /// Queues what this computes of `[dA, dB]`, of operands of the planned shapes. `relu`: A's gradient is zero where A is not positive.
+    /// Queues what this computes of `[dA, dB]`, of operands of the planned shapes. `relu`: A's gradient is zero where A
+    /// is not positive.
     pub(super) fn run(
         &self,
         context: &Context,

@@ -18,11 +18,11 @@ use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Tensor};
 use crate::values::{Sum, with_sums};
 
-/// `C[m,n] = A[k,m] * B[k,n]` with an A that is dense in memory and has empty pieces of 64 elements of a row, other ones at each run: the gradient of
-/// B in `C = A B`, `B' = A^T C'`, and of the input of a layer with masked weights. The micro-tiles are `1 x 64` along the axis that is
-/// summed (PIT, arXiv 2301.10936): one kernel lists, for every 64 columns of A, the rows that have one, a second gathers these pieces
-/// and the rows of B beside them into dense tiles. No copy of A is made. For f16 and bf16 on Hopper; the CPU takes every
-/// element type.
+/// `C[m,n] = A[k,m] * B[k,n]` with an A that is dense in memory and has empty pieces of 64 elements of a row, other
+/// ones at each run: the gradient of B in `C = A B`, `B' = A^T C'`, and of the input of a layer with masked weights.
+/// The micro-tiles are `1 x 64` along the axis that is summed (PIT, arXiv 2301.10936): one kernel lists, for every 64
+/// columns of A, the rows that have one, a second gathers these pieces and the rows of B beside them into dense tiles.
+/// No copy of A is made. For f16 and bf16 on Hopper; the CPU takes every element type.
 ///
 /// A micro-tile is multiplied whole (`zeros = Dense`); sums ascend along k, or are taken as found under
 /// [`Determinism::Relaxed`].
@@ -114,8 +114,8 @@ impl<T: Scalar> TurnedMatmul<T> {
         &self.index
     }
 
-    /// Queues detection and product: A is `[k, m]`, B `[k, n]`, C `[m, n]`. Nothing is allocated or waited for; runs of one product
-    /// wait for each other, on whatever stream.
+    /// Queues detection and product: A is `[k, m]`, B `[k, n]`, C `[m, n]`. Nothing is allocated or waited for; runs of
+    /// one product wait for each other, on whatever stream.
     ///
     /// # Errors
     /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents;
@@ -139,8 +139,8 @@ impl<T: Scalar> TurnedMatmul<T> {
         let found = lists(&self.index)?;
         // What is refused is refused before anything is queued.
         let params = product.params(found, Some(a), b, c)?;
-        // SAFETY: operands of the planned shapes and type, lists that the first kernel fills; all are the caller's to keep until the
-        // stream is done, as with every run.
+        // SAFETY: operands of the planned shapes and type, lists that the first kernel fills; all are the caller's to
+        // keep until the stream is done, as with every run.
         let queue = unsafe { Queue::new(stream.raw()) };
         found.turns.queue(true, stream.raw(), || {
             detect.run(a, found, queue)?;

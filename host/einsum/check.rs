@@ -117,9 +117,9 @@ impl Einsum {
     /// `shapes` holds every operand on the right, and may hold the output: it has to where an axis of the output is
     /// a scatter, whose extent nothing else tells. Named scalars may be given with an empty shape or left out.
     ///
-    /// An index that stands in sums only, as `x` in `A[s*x+d*i]` over an axis of `e` elements, has the largest extent for which every
-    /// read is inside: `(e - 1 - d * (i - 1)) / s + 1`, and 0 where the axis or the window has no elements. The shape of the output
-    /// tells extents too; then the sums have to fit.
+    /// An index that stands in sums only, as `x` in `A[s*x+d*i]` over an axis of `e` elements, has the largest extent
+    /// for which every read is inside: `(e - 1 - d * (i - 1)) / s + 1`, and 0 where the axis or the window has no
+    /// elements. The shape of the output tells extents too; then the sums have to fit.
     ///
     /// ```
     /// use einsparse::einsum::Einsum;

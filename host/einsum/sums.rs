@@ -1,5 +1,5 @@
-//! Sums of indices, as `2*x+i` in `A[n,2*x+i,m]`: the extents that follow from where they are read, and the index arrays that
-//! every executor reads in their place.
+//! Sums of indices, as `2*x+i` in `A[n,2*x+i,m]`: the extents that follow from where they are read, and the index
+//! arrays that every executor reads in their place.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -111,8 +111,8 @@ fn array_name(terms: &[Term]) -> String {
 }
 
 impl Access {
-    /// Calls `visit` on every sum of indices in this access, those of nested accesses included, with the access and the axis that it
-    /// stands at.
+    /// Calls `visit` on every sum of indices in this access, those of nested accesses included, with the access and the
+    /// axis that it stands at.
     pub(crate) fn for_each_sum<'a>(
         &'a self,
         visit: &mut impl FnMut(&'a Access, usize, &'a [Term]),
@@ -155,8 +155,8 @@ impl Einsum {
         found
     }
 
-    /// The same expression with every sum of indices read from an index array: `A[2*x+i]` becomes `A[(2*x+i)[x,i]]`. The arrays are
-    /// [`Einsum::sum_arrays`]; no text gives an array such a name, so the result is not to be parsed.
+    /// The same expression with every sum of indices read from an index array: `A[2*x+i]` becomes `A[(2*x+i)[x,i]]`.
+    /// The arrays are [`Einsum::sum_arrays`]; no text gives an array such a name, so the result is not to be parsed.
     ///
     /// ```
     /// use einsparse::einsum::Einsum;
@@ -320,8 +320,8 @@ impl<'a> Placed<'a> {
     }
 }
 
-/// Finds the extents of indices that stand in sums only, and checks that what is read lies inside. Of several sums that leave the same
-/// index open the one with the least room decides.
+/// Finds the extents of indices that stand in sums only, and checks that what is read lies inside. Of several sums that
+/// leave the same index open the one with the least room decides.
 pub(super) fn solve<'a>(mut sums: Vec<Placed<'a>>, known: &mut Known<'a>) -> Result<()> {
     loop {
         let mut found: Known<'a> = BTreeMap::new();

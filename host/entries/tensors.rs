@@ -30,8 +30,8 @@ fn unsupported(from: Format, to: Format) -> Error {
 }
 
 impl Context {
-    /// Brings a dense matrix of this context into CSR, with the entries of `choice`: the same entries and bits on GPU and
-    /// CPU. Waits for all work on the GPU.
+    /// Brings a dense matrix of this context into CSR, with the entries of `choice`: the same entries and bits on GPU
+    /// and CPU. Waits for all work on the GPU.
     ///
     /// ```
     /// use einsparse::formats::Dense;
@@ -158,8 +158,8 @@ impl<T: Scalar> EntryConverter<T> {
 }
 
 impl<T: Scalar> SparseTensor<T> {
-    /// Brings a matrix of single entries into another such format where it is: CSR to COO, GroupCOO and ELL, COO to CSR, as
-    /// in [`AnySparse::convert`](crate::formats::AnySparse::convert). Waits for all work on the GPU.
+    /// Brings a matrix of single entries into another such format where it is: CSR to COO, GroupCOO and ELL, COO to
+    /// CSR, as in [`AnySparse::convert`](crate::formats::AnySparse::convert). Waits for all work on the GPU.
     ///
     /// # Errors
     /// For other formats, a group of 0, slots that do not fit u32, or if memory does not suffice.
@@ -311,8 +311,8 @@ impl<T: Scalar> SparseTensor<T> {
         }
     }
 
-    /// The transpose of a CSR matrix, in CSR, made where it is: a sort of the pattern, and the values gathered. Products with
-    /// the transpose, `C[k,n] = A[m,k] * B[m,n]`, do not need it. Waits for all work on the GPU.
+    /// The transpose of a CSR matrix, in CSR, made where it is: a sort of the pattern, and the values gathered.
+    /// Products with the transpose, `C[k,n] = A[m,k] * B[m,n]`, do not need it. Waits for all work on the GPU.
     ///
     /// # Errors
     /// For other formats, or if memory does not suffice.

@@ -1,5 +1,6 @@
-//! By family what can run (`offers`) and what launches it: lists that a kernel reads, how large its grid is, its params; of some also what
-//! it is predicted to cost, and the same on the CPU. The folders are those of `kernels-gpu/families`.
+//! By family what can run (`offers`) and what launches it: lists that a kernel reads, how large its grid is, its
+//! params; of some also what it is predicted to cost, and the same on the CPU. The folders are those of
+//! `kernels-gpu/families`.
 
 // A family may have the name of its first module.
 #![allow(clippy::module_inception)]
@@ -37,7 +38,8 @@ pub(crate) const STRUCTURES: &[Offers] = &[
 pub(crate) const ANY: &[Offers] = &[tensor::offers::einsum::offers];
 
 impl Problem {
-    /// Every kernel for products of these elements: a candidate with its predicted cost, cheapest first, or refused with a reason.
+    /// Every kernel for products of these elements: a candidate with its predicted cost, cheapest first, or refused
+    /// with a reason.
     pub fn candidates(&self, machine: &Machine, options: &Options) -> Choice {
         let mut choice = Choice::default();
         for family in [spmm::offers::FAMILY, gemm::offers::FAMILY] {

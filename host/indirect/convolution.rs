@@ -1,5 +1,5 @@
-//! Is this indirect Einsum a convolution over lists: which input row meets which output row at which matrix? Told by structure,
-//! whatever the names.
+//! Is this indirect Einsum a convolution over lists: which input row meets which output row at which matrix? Told by
+//! structure, whatever the names.
 
 use super::{Access, Index, IndirectEinsum};
 use crate::einsum::{Activation, Mode};

@@ -3,8 +3,8 @@
 use super::{Index, IndirectEinsum};
 use crate::einsum::{Activation, Mode};
 
-/// `out[p] (= | +=) scalars * mask[p] * F1[A1[p], r] * F2[A2[p], r] * ...`, summed over r; the mask may be missing, an array may stand in
-/// several factors.
+/// `out[p] (= | +=) scalars * mask[p] * F1[A1[p], r] * F2[A2[p], r] * ...`, summed over r; the mask may be missing, an
+/// array may stand in several factors.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DotsForm {
     /// Name of the output.

@@ -12,8 +12,8 @@ use crate::error::{Error, Result};
 /// Writes `format` of the sparse `operand` into the expression.
 ///
 /// The operand may stand in any factor, once, with plain indices; a repeated index is its diagonal. COO and GroupCOO
-/// take any order (GroupCOO at least 2), the other formats matrices. Sums of indices of other operands become index arrays
-/// ([`Einsum::with_arrays`]).
+/// take any order (GroupCOO at least 2), the other formats matrices. Sums of indices of other operands become index
+/// arrays ([`Einsum::with_arrays`]).
 ///
 /// # Errors
 /// What [`Einsum::validate`] finds; [`Error::Operand`] if the operand is not a factor, is one twice, has a gather
@@ -55,8 +55,8 @@ pub fn rewrite(e: &Einsum, operand: &str, format: &Format) -> Result<IndirectEin
     })
 }
 
-/// The indirect Einsum of an expression whose operands are all dense, among them hand-written gathers and scatters, and sums of indices,
-/// which become index arrays ([`Einsum::with_arrays`]).
+/// The indirect Einsum of an expression whose operands are all dense, among them hand-written gathers and scatters, and
+/// sums of indices, which become index arrays ([`Einsum::with_arrays`]).
 ///
 /// # Errors
 /// What [`Einsum::validate`] finds.

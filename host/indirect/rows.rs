@@ -1,10 +1,11 @@
-//! Is this indirect Einsum a sum over the entries of one sparse tensor, of rows of dense matrices multiplied elementwise (MTTKRP, TTM)?
+//! Is this indirect Einsum a sum over the entries of one sparse tensor, of rows of dense matrices multiplied
+//! elementwise (MTTKRP, TTM)?
 
 use super::{Index, IndirectEinsum};
 use crate::einsum::{Activation, Mode};
 
-/// `out[rows.., r] (= | +=) scalars * T[..] * F1[axis, r] * F2[axis, r] * ...`: every factor has one axis of T and the one dense
-/// index, the output some axes of T and the dense index last. Axes of T that stand nowhere else are summed.
+/// `out[rows.., r] (= | +=) scalars * T[..] * F1[axis, r] * F2[axis, r] * ...`: every factor has one axis of T and the
+/// one dense index, the output some axes of T and the dense index last. Axes of T that stand nowhere else are summed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RowsForm {
     /// Name of the sparse tensor.

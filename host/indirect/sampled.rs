@@ -15,8 +15,8 @@ pub struct SampledFactor {
     pub columns: bool,
 }
 
-/// `out[m,n] (= | +=) scalars * mask[m,n] * x[m,k] * y[n,k]` where `out` has a place; the mask has the same pattern and may
-/// be missing, the axes of x and y may be swapped.
+/// `out[m,n] (= | +=) scalars * mask[m,n] * x[m,k] * y[n,k]` where `out` has a place; the mask has the same pattern and
+/// may be missing, the axes of x and y may be swapped.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SampledForm {
     /// Name of the output.

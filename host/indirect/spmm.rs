@@ -182,8 +182,8 @@ impl IndirectEinsum {
         })
     }
 
-    /// The product of two dense matrices that this is, or `None`: `C[m,n] (= | +=) A[m,k] * B[k,n]`, with the factors in
-    /// either order and A as `[k,m]`, B as `[n,k]` as well.
+    /// The product of two dense matrices that this is, or `None`: `C[m,n] (= | +=) A[m,k] * B[k,n]`, with the factors
+    /// in either order and A as `[k,m]`, B as `[n,k]` as well.
     pub fn as_gemm(&self) -> Option<SpmmForm> {
         let (None, [first, second], [Index::Name(m), Index::Name(n)]) = (
             &self.sparse,

@@ -11,15 +11,16 @@ pub(crate) struct Flat {
     pub leading: usize,
 }
 
-/// A row-major matrix for each head in device memory: columns, rows and heads, and elements from one row and one head to the
-/// next.
+/// A row-major matrix for each head in device memory: columns, rows and heads, and elements from one row and one head
+/// to the next.
 pub(crate) struct Heads {
     pub address: u64,
     pub extents: [usize; 3],
     pub strides: [usize; 2],
 }
 
-/// Map of tiles of `[columns, rows]` of a head, 128 bytes wide and swizzled over them. What is empty is mapped to `empty`.
+/// Map of tiles of `[columns, rows]` of a head, 128 bytes wide and swizzled over them. What is empty is mapped to
+/// `empty`.
 pub(crate) fn heads_map(
     dtype: Dtype,
     heads: &Heads,
@@ -52,16 +53,16 @@ pub(crate) fn heads_map(
     Ok(*TensorMap::encode_tiled(address, &layout)?.words())
 }
 
-/// Images in device memory, channels last, or anything else of four axes: extents, the innermost first, and elements from one place to
-/// the next along all axes but that.
+/// Images in device memory, channels last, or anything else of four axes: extents, the innermost first, and elements
+/// from one place to the next along all axes but that.
 pub(crate) struct Images {
     pub address: u64,
     pub extents: [usize; 4],
     pub strides: [usize; 3],
 }
 
-/// Map of boxes of 16-bit elements of images, 128 or 64 bytes of channels each and swizzled over them; along each axis every `steps`th place is copied,
-/// `tile` of them. What is empty is mapped to `empty`.
+/// Map of boxes of 16-bit elements of images, 128 or 64 bytes of channels each and swizzled over them; along each axis
+/// every `steps`th place is copied, `tile` of them. What is empty is mapped to `empty`.
 pub(crate) fn images_map(
     dtype: Dtype,
     images: &Images,
@@ -99,7 +100,8 @@ pub(crate) fn images_map(
     Ok(*TensorMap::encode_tiled(address, &layout)?.words())
 }
 
-/// Map of tiles of `[columns, rows]`, swizzled over `swizzled` elements, 0 for not at all. What is empty is mapped to `empty`.
+/// Map of tiles of `[columns, rows]`, swizzled over `swizzled` elements, 0 for not at all. What is empty is mapped to
+/// `empty`.
 pub(crate) fn tensor_map(
     dtype: Dtype,
     matrix: &Flat,

@@ -11,8 +11,8 @@ pub struct RawSpmm {
     pub columns: u64,
     /// Values of A, one for each slot; 16-byte aligned and readable 8 slots past its end.
     pub values: u64,
-    /// B, row-major: `[k, n]`, or `[n, k]` where the plan has it so. Those of a batch follow each other, `ldb` times their
-    /// rows apart; C and the gate likewise.
+    /// B, row-major: `[k, n]`, or `[n, k]` where the plan has it so. Those of a batch follow each other, `ldb` times
+    /// their rows apart; C and the gate likewise.
     pub b: u64,
     /// Elements from one row of B to the next.
     pub ldb: usize,
@@ -26,8 +26,8 @@ pub struct RawSpmm {
     pub gate: u64,
     /// Elements from one row of the gate to the next.
     pub ldg: usize,
-    /// Elements from the values of A of one of a batch to those of the next; 0 where all have the same. Families of single
-    /// entries alone.
+    /// Elements from the values of A of one of a batch to those of the next; 0 where all have the same. Families of
+    /// single entries alone.
     pub value_stride: usize,
     /// Factor of the product: of all scalar factors of the expression, literals included.
     pub alpha: f64,

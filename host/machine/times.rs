@@ -26,8 +26,9 @@ pub struct HeightTimes {
     pub stage: f64,
 }
 
-/// Profiled times of one GPU, from which a plan tells what a product will take whose share of micro-tiles is known (PIT, arXiv 2301.10936,
-/// section 3.2: the cost of a tile is measured, the number of tiles is counted). A file holds a line for each fact:
+/// Profiled times of one GPU, from which a plan tells what a product will take whose share of micro-tiles is known
+/// (PIT, arXiv 2301.10936, section 3.2: the cost of a tile is measured, the number of tiles is counted). A file holds a
+/// line for each fact:
 ///
 /// ```
 /// use einsparse::dynamic::TileTimes;
@@ -50,8 +51,8 @@ pub struct TileTimes {
 }
 
 impl TileTimes {
-    /// Fitted to the products of 4096 x 4096 x 4096 on an H200 (benches/NOTES.md, "pit: dynamic micro-tiles", f16): what is taken
-    /// where no file is.
+    /// Fitted to the products of 4096 x 4096 x 4096 on an H200 (benches/NOTES.md, "pit: dynamic micro-tiles", f16):
+    /// what is taken where no file is.
     pub fn built_in() -> TileTimes {
         let of = |start, tile, stage| HeightTimes { start, tile, stage };
         TileTimes {
@@ -65,7 +66,8 @@ impl TileTimes {
         }
     }
 
-    /// The same for f32 as TF32: from what a stage pulls through L2 (benches/NOTES.md, "pit_right, pit_tf32 and pit_few"), not measured.
+    /// The same for f32 as TF32: from what a stage pulls through L2 (benches/NOTES.md, "pit_right, pit_tf32 and
+    /// pit_few"), not measured.
     pub(crate) fn tf32() -> TileTimes {
         let of = |start, tile, stage| HeightTimes { start, tile, stage };
         TileTimes {
@@ -80,8 +82,8 @@ impl TileTimes {
         }
     }
 
-    /// The file of a GPU of this name: `EINSPARSE_CALIBRATION`, else `einsparse/<name>.times` in the user's folder of caches
-    /// (`XDG_CACHE_HOME` or `~/.cache`); `None` where there is no such folder.
+    /// The file of a GPU of this name: `EINSPARSE_CALIBRATION`, else `einsparse/<name>.times` in the user's folder of
+    /// caches (`XDG_CACHE_HOME` or `~/.cache`); `None` where there is no such folder.
     pub fn file(gpu: &str) -> Option<PathBuf> {
         if let Some(file) = std::env::var_os(CALIBRATION).filter(|file| !file.is_empty()) {
             return Some(file.into());
@@ -116,8 +118,8 @@ impl TileTimes {
         written.map_err(|e| unreadable(&file.display().to_string(), None, &e))
     }
 
-    /// Microseconds of detection and product of `[m, k, n]` in 16-bit elements when this share of the micro-tiles of so many rows holds
-    /// something; `None` without times of that height.
+    /// Microseconds of detection and product of `[m, k, n]` in 16-bit elements when this share of the micro-tiles of so
+    /// many rows holds something; `None` without times of that height.
     pub fn product_us(
         &self,
         height: usize,

@@ -10,7 +10,8 @@ pub(crate) type Given<'o, 'a> = (&'o [(&'o str, AnyOperand<'a>)], &'o [(&'o str,
 /// The same, owned.
 pub(crate) type Owned<'o, 'a> = (Vec<(&'o str, AnyOperand<'a>)>, Vec<(&'o str, Expected)>);
 
-/// The operands with the dynamic ones as the dense tensors that they are, and which those were; `None` where there are none.
+/// The operands with the dynamic ones as the dense tensors that they are, and which those were; `None` where there are
+/// none.
 pub(crate) fn as_dense<'o, 'a>(operands: &[(&'o str, AnyOperand<'a>)]) -> Option<Owned<'o, 'a>> {
     let dynamic = operands.iter().filter_map(|(name, operand)| match operand {
         AnyOperand::Dynamic(_, expected) => Some((*name, *expected)),

@@ -1,5 +1,5 @@
-//! The gate: every operand of a plan passes here before a family sees it. Shapes have been compared with the expression; here are
-//! names, lengths and contents.
+//! The gate: every operand of a plan passes here before a family sees it. Shapes have been compared with the
+//! expression; here are names, lengths and contents.
 
 use super::bind::{find, wrong};
 use crate::cpu::{as_long_as_its_shape, check_slots};
@@ -7,8 +7,8 @@ use crate::error::{Error, Result};
 use crate::indirect::{Access, Index, IndirectEinsum};
 use crate::tensor::AnyOperand;
 
-/// Operands of a plan that passed: each name once, index arrays as long as their shape says, and every slot of them inside the axis
-/// that it indexes, or PAD. Made by [`pass`] alone.
+/// Operands of a plan that passed: each name once, index arrays as long as their shape says, and every slot of them
+/// inside the axis that it indexes, or PAD. Made by [`pass`] alone.
 #[derive(Clone, Copy)]
 pub(crate) struct Checked<'q, 'a>(&'q [(&'q str, AnyOperand<'a>)]);
 

@@ -15,8 +15,8 @@ pub enum Precision {
 /// Which treatment of implicit zeros is acceptable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ZerosRule {
-    /// Zeros of a stored block, those between entries that a kernel gathers into a tile, and all where A is kept dense may be
-    /// multiplied: a NaN or Inf in B can reach rows that own no entry there.
+    /// Zeros of a stored block, those between entries that a kernel gathers into a tile, and all where A is kept dense
+    /// may be multiplied: a NaN or Inf in B can reach rows that own no entry there.
     #[default]
     Dense,
     /// Implicit zeros are never multiplied.
@@ -29,8 +29,8 @@ pub enum Determinism {
     /// Bit for bit the same result for the same inputs and plan.
     #[default]
     Strict,
-    /// Kernels that add in any order are allowed: module `relaxed`, `+=` in f32 over single entries. What the default costs is
-    /// measured against it; a plan takes it by its variant only.
+    /// Kernels that add in any order are allowed: module `relaxed`, `+=` in f32 over single entries. What the default
+    /// costs is measured against it; a plan takes it by its variant only.
     Relaxed,
 }
 
@@ -40,8 +40,9 @@ pub enum ValuesRule {
     /// From the operand, at each run.
     #[default]
     EachRun,
-    /// From the operand when planned, and again at each [`Plan::refresh`](crate::plan::Plan::refresh): weights that stay as they are for many runs. A
-    /// plan over single entries may then keep a copy in another form, dense or of a format that a faster kernel reads.
+    /// From the operand when planned, and again at each [`Plan::refresh`](crate::plan::Plan::refresh): weights that
+    /// stay as they are for many runs. A plan over single entries may then keep a copy in another form, dense or of a
+    /// format that a faster kernel reads.
     Kept,
 }
 

@@ -1,4 +1,5 @@
-//! The product of a matrix with a dense one, by a kernel that reads A as it is: which rows of a family can run it, and the one that does.
+//! The product of a matrix with a dense one, by a kernel that reads A as it is: which rows of a family can run it, and
+//! the one that does.
 
 use std::fmt;
 use std::sync::Arc;

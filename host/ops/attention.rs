@@ -36,20 +36,21 @@ pub struct AttentionOptions {
     pub scale: Option<f64>,
     /// Hide keys above their query + this offset: 0 leaves the diagonal and what is below it.
     pub causal: Option<i64>,
-    /// Hide keys from a length on. One length for each head, or for each of so many equal parts of the heads that follow
-    /// each other, such as the items of a batch.
+    /// Hide keys from a length on. One length for each head, or for each of so many equal parts of the heads that
+    /// follow each other, such as the items of a batch.
     pub lengths: Option<Vec<usize>>,
 }
 
-/// `O = softmax(scale Q K^T at the mask's entries) V` for many heads in one kernel: no score is ever in memory. The mask, `[m,
-/// n]`, is a matrix in row order: single entries (CSR, COO, ELL, GroupCOO by rows) or blocks (BSR, BlockCOO, BlockGroupCOO), all
-/// of whose elements inside the matrix are entries. Its values are not looked at. One mask serves all heads, or each head has
-/// its own. Planned once; the same bits every time.
+/// `O = softmax(scale Q K^T at the mask's entries) V` for many heads in one kernel: no score is ever in memory. The
+/// mask, `[m, n]`, is a matrix in row order: single entries (CSR, COO, ELL, GroupCOO by rows) or blocks (BSR, BlockCOO,
+/// BlockGroupCOO), all of whose elements inside the matrix are entries. Its values are not looked at. One mask serves
+/// all heads, or each head has its own. Planned once; the same bits every time.
 ///
-/// Sums in f32, softmax in f32, weights rounded to the element type in front of the product with V, as in FlashAttention
-/// (arXiv 2205.14135); the CPU computes in f64. A query without entries, or none of whose scores is above -Inf, gets zeros. A NaN
-/// or +Inf among a query's scores makes its output NaN. On a GPU a NaN or Inf in V makes NaN of all queries of the same 64
-/// that have an entry among the same 128 gathered keys (`zeros = Dense`); in K and Q it reaches their entries only.
+/// Sums in f32, softmax in f32, weights rounded to the element type in front of the product with V, as in
+/// FlashAttention (arXiv 2205.14135); the CPU computes in f64. A query without entries, or none of whose scores is
+/// above -Inf, gets zeros. A NaN or +Inf among a query's scores makes its output NaN. On a GPU a NaN or Inf in V makes
+/// NaN of all queries of the same 64 that have an entry among the same 128 gathered keys (`zeros = Dense`); in K and Q
+/// it reaches their entries only.
 ///
 /// ```
 /// use einsparse::Context;
@@ -158,8 +159,8 @@ impl<T: Scalar> SparseAttention<T> {
     }
 
     /// Queries `[heads, m, dim]`, keys and values `[key_heads, n, dim]`, into the output `[heads, m, dim]`; the natural
-    /// logarithms of the sums of exponentials, which a gradient wants, into `log_sum`, `[heads, m]`, -Inf where a query has
-    /// no entry. On a GPU nothing is allocated and nothing waited for; the call can be captured in a CUDA graph.
+    /// logarithms of the sums of exponentials, which a gradient wants, into `log_sum`, `[heads, m]`, -Inf where a query
+    /// has no entry. On a GPU nothing is allocated and nothing waited for; the call can be captured in a CUDA graph.
     ///
     /// # Errors
     /// Tensors of another shape or context than planned; output untouched.

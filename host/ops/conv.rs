@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::device::{Device, Stream};
 use crate::error::{Error, Refusal, Result};
+use crate::families::gather_gemm::conv::not_here;
 use crate::families::gather_gemm::cpu::{HostConv, weight_gradient};
 use crate::families::gather_gemm::kernel_map::{Arrays, KernelMap};
 use crate::families::gather_gemm::turns;
@@ -23,17 +24,17 @@ pub struct ConvOptions {
     pub precision: Precision,
     /// Clamps the output at zero from below, behind the bias.
     pub relu: bool,
-    /// [`ZerosRule::Strict`] refuses kernels that multiply the zeros that stand for missing neighbours with the weights: all
-    /// of a GPU do.
+    /// [`ZerosRule::Strict`] refuses kernels that multiply the zeros that stand for missing neighbours with the
+    /// weights: all of a GPU do.
     pub zeros: ZerosRule,
     /// Takes only the kernel of this name for the forward pass.
     pub variant: Option<String>,
 }
 
-/// `Out[o,m] = Map[o,i,t] * In[i,c] * W[t,c,m]`: a sparse convolution in three dimensions over a [`KernelMap`] (Graham et
-/// al., arXiv 1711.10275; Insum, section 2, has it as one indirect Einsum). `In` is `[inputs, c]`, `W` `[volume, c, m]`,
-/// `Out` `[outputs, m]`. Sums are kept in f32; every row of the output is written once, whatever it held, and the same
-/// inputs give the same bits.
+/// `Out[o,m] = Map[o,i,t] * In[i,c] * W[t,c,m]`: a sparse convolution in three dimensions over a [`KernelMap`] (Graham
+/// et al., arXiv 1711.10275; Insum, section 2, has it as one indirect Einsum). `In` is `[inputs, c]`, `W`
+/// `[volume, c, m]`, `Out` `[outputs, m]`. Sums are kept in f32; every row of the output is written once, whatever it
+/// held, and the same inputs give the same bits.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -338,9 +339,11 @@ fn choose(
 ) -> Result<[Option<&'static Row>; 2]> {
     let strict = options.zeros == ZerosRule::Strict;
     let own = multiplied_as(dtype, options.precision);
-    let mut tried = Vec::new();
+    let mut tried = not_here(own, machine);
     let mut rows: Vec<&'static Row> = Vec::new();
-    for row in conv_rows(own, machine, variant) {
+    // Full f32 serves TF32 where there is no kernel for it.
+    let full = conv_rows(dtype, machine, variant).filter(|_| !tried.is_empty() && own != dtype);
+    for row in conv_rows(own, machine, variant).chain(full.collect::<Vec<_>>()) {
         let reason = if variant.is_some_and(|name| name != row.name) {
             "another is asked for"
         } else if strict {

@@ -30,7 +30,8 @@ pub struct EncoderOptions {
     pub hidden: usize,
     /// Added to the variance of a row.
     pub epsilon: f64,
-    /// Tokens of a batch that are expected, all lengths together; `None`: the most. Tiles are chosen for so many; any number is right.
+    /// Tokens of a batch that are expected, all lengths together; `None`: the most. Tiles are chosen for so many; any
+    /// number is right.
     pub expected: Option<usize>,
 }
 
@@ -51,17 +52,18 @@ pub struct EncoderWeights<'a, T> {
     pub second_norm: [&'a Tensor<T>; 2],
 }
 
-/// The layer of BERT (arXiv 1810.04805; post-norm, arXiv 1706.03762) over a batch whose sequences have lengths of their own, which are data of
-/// each run: `h = norm(x + attention(x) W_o)`, `out = norm(h + gelu(h W_up) W_down)`.
+/// The layer of BERT (arXiv 1810.04805; post-norm, arXiv 1706.03762) over a batch whose sequences have lengths of their
+/// own, which are data of each run: `h = norm(x + attention(x) W_o)`, `out = norm(h + gelu(h W_up) W_down)`.
 ///
-/// Tokens are micro-tiles along m (PIT, arXiv 2301.10936, section 2): rows of all sequences are packed on the way in and sent back on the way
-/// out, and nothing in between is computed for padding. How many rows there are stays on the GPU: tiles behind the last one end at once, and
-/// the attention takes the packed batch as one sequence whose queries see the keys of their own. Nothing is allocated or waited
-/// for; a captured CUDA graph takes other lengths at every launch.
+/// Tokens are micro-tiles along m (PIT, arXiv 2301.10936, section 2): rows of all sequences are packed on the way in
+/// and sent back on the way out, and nothing in between is computed for padding. How many rows there are stays on the
+/// GPU: tiles behind the last one end at once, and the attention takes the packed batch as one sequence whose queries
+/// see the keys of their own. Nothing is allocated or waited for; a captured CUDA graph takes other lengths at every
+/// launch.
 ///
-/// Sums and normalisation in f32, results of each step rounded to the element type. The same bits every time, but a sequence's may
-/// depend on where it lies in the batch: keys are gathered by 64 of the packed rows. A NaN or Inf in the values of one sequence can
-/// reach its neighbours in the batch, as in [`DynamicAttention`](super::DynamicAttention).
+/// Sums and normalisation in f32, results of each step rounded to the element type. The same bits every time, but a
+/// sequence's may depend on where it lies in the batch: keys are gathered by 64 of the packed rows. A NaN or Inf in the
+/// values of one sequence can reach its neighbours in the batch, as in [`DynamicAttention`](super::DynamicAttention).
 ///
 /// ```
 /// use einsparse::Context;
@@ -158,8 +160,8 @@ impl<T: Scalar> EncoderLayer<T> {
         "second norm",
     ];
 
-    /// `x` and `out` `[items, distance, width]`, `lengths` `[items]` (below 0 is 0, above the distance is the distance). Rows of `out`
-    /// behind a sequence's length are left as they are.
+    /// `x` and `out` `[items, distance, width]`, `lengths` `[items]` (below 0 is 0, above the distance is the
+    /// distance). Rows of `out` behind a sequence's length are left as they are.
     ///
     /// # Errors
     /// Tensors of another shape or context than planned and, on a GPU, addresses that are no multiples of 16 bytes; output untouched.

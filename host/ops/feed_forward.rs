@@ -18,7 +18,8 @@ use crate::tensor::Tensor;
 /// What a [`ReluFeedForward`] is planned for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FeedForwardOptions {
-    /// What of the hidden activations is expected to be above zero: kernels are chosen for it, the result does not depend on it.
+    /// What of the hidden activations is expected to be above zero: kernels are chosen for it, the result does not
+    /// depend on it.
     pub expected: Expected,
     /// Whether sums may be taken in any order.
     pub determinism: Determinism,
@@ -34,11 +35,11 @@ impl Default for FeedForwardOptions {
     }
 }
 
-/// `Y[t,o] = relu(X[t,i] * U[i,h]) * W[h,o]` for a fixed number of tokens t (PIT, arXiv 2301.10936, section 5.2, OPT's layers). The
-/// first product ends in its ReLU; the second skips columns of hidden activations that are zero for all tokens of a micro-tile,
-/// and with them rows of W, where what is expected makes that worth it: one kernel up to 64 tokens; beyond, the first product says
-/// which columns hold something as it stores them, and only those are read again.
-/// No run allocates, and none tells the host what it found: both can be captured in a CUDA graph.
+/// `Y[t,o] = relu(X[t,i] * U[i,h]) * W[h,o]` for a fixed number of tokens t (PIT, arXiv 2301.10936, section 5.2, OPT's
+/// layers). The first product ends in its ReLU; the second skips columns of hidden activations that are zero for all
+/// tokens of a micro-tile, and with them rows of W, where what is expected makes that worth it: one kernel up to 64
+/// tokens; beyond, the first product says which columns hold something as it stores them, and only those are read
+/// again. No run allocates, and none tells the host what it found: both can be captured in a CUDA graph.
 ///
 /// ```
 /// use einsparse::Context;
@@ -139,8 +140,8 @@ impl<T: Scalar> Marked<T> {
         let params = self.second.params(self.first.lists()?, None, w, y)?;
         self.first.queue(x, u, hidden, stream)?;
         self.first.queue_list(hidden, stream)?;
-        // SAFETY: operands of the planned shapes, type and context, lists made ahead on the stream; all are the caller's to keep
-        // until the stream is done.
+        // SAFETY: operands of the planned shapes, type and context, lists made ahead on the stream; all are the
+        // caller's to keep until the stream is done.
         let queue = unsafe { Queue::new(stream.raw()) };
         self.second.start(&params, queue)
     }
@@ -182,7 +183,8 @@ impl<T: Scalar> ReluFeedForward<T> {
         })
     }
 
-    /// Queues the layer of `[X, U, W]`. Runs of one layer share the hidden activations and wait for each other, on whatever stream.
+    /// Queues the layer of `[X, U, W]`. Runs of one layer share the hidden activations and wait for each other, on
+    /// whatever stream.
     ///
     /// # Errors
     /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents, [`Error::Operand`] if one lies in another

@@ -12,15 +12,16 @@ use crate::tensor::{Operand, SparseTensor, Tensor};
 /// What stands before and after a [`BlockLinear`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinearOptions {
-    /// The outputs pass a ReLU, in the same kernel. The gradient that [`BlockLinear::backward`] takes is then that of the
-    /// sums before it: the layer that follows gives it with `relu_input`.
+    /// The outputs pass a ReLU, in the same kernel. The gradient that [`BlockLinear::backward`] takes is then that of
+    /// the sums before it: the layer that follows gives it with `relu_input`.
     pub relu: bool,
     /// The inputs come out of a ReLU: their gradient is zero where they are not positive, in the same kernel.
     pub relu_input: bool,
 }
 
-/// `Y[t,o] = X[t,i] * W[o,i]` for a fixed number of tokens t, with W made of blocks. Backward `dX[t,i] = dY[t,o] * W[o,i]`,
-/// and `dW[o,i] = dY[t,o] * X[t,i]` where W has blocks. Everything is planned once; nothing is transposed or copied.
+/// `Y[t,o] = X[t,i] * W[o,i]` for a fixed number of tokens t, with W made of blocks. Backward
+/// `dX[t,i] = dY[t,o] * W[o,i]`, and `dW[o,i] = dY[t,o] * X[t,i]` where W has blocks. Everything is planned once;
+/// nothing is transposed or copied.
 ///
 /// ```
 /// use einsparse::Context;

@@ -1,5 +1,5 @@
-//! Message passing on a graph: what every vertex gets from its neighbours (Gilmer et al., arXiv 1704.01212; sum, mean and max of GraphSAGE,
-//! arXiv 1706.02216).
+//! Message passing on a graph: what every vertex gets from its neighbours (Gilmer et al., arXiv 1704.01212; sum, mean
+//! and max of GraphSAGE, arXiv 1706.02216).
 
 mod largest;
 
@@ -27,10 +27,10 @@ pub enum Aggregate {
     Max,
 }
 
-/// `Y[m,f] = A[m,k] * X[k,f]` over the edges from k to m of a graph, with sum, mean or maximum over k; A holds the edges' weights, in COO,
-/// CSR, CSC or GroupCOO. A vertex without edges gets zeros, whatever the aggregate. Backward `dX[k,f] = A[m,k] * dY[m,f]` for sum and
-/// mean ([`MessagePassing::backward`]); a maximum passes its gradient on to the message that it is
-/// ([`MessagePassing::backward_max`]). Everything is planned once.
+/// `Y[m,f] = A[m,k] * X[k,f]` over the edges from k to m of a graph, with sum, mean or maximum over k; A holds the
+/// edges' weights, in COO, CSR, CSC or GroupCOO. A vertex without edges gets zeros, whatever the aggregate. Backward
+/// `dX[k,f] = A[m,k] * dY[m,f]` for sum and mean ([`MessagePassing::backward`]); a maximum passes its gradient on to
+/// the message that it is ([`MessagePassing::backward_max`]). Everything is planned once.
 ///
 /// ```
 /// use einsparse::Context;
@@ -166,7 +166,8 @@ impl<T: Scalar> MessagePassing<T> {
         }
     }
 
-    /// Queues `dX[k,f] = A[m,k] * dY[m,f]`, the gradient by the features of the sources. Every element of dX is written.
+    /// Queues `dX[k,f] = A[m,k] * dY[m,f]`, the gradient by the features of the sources. Every element of dX is
+    /// written.
     ///
     /// # Errors
     /// As [`MessagePassing::forward`]; [`Error::NoKernel`] for [`Aggregate::Max`].
@@ -188,12 +189,12 @@ impl<T: Scalar> MessagePassing<T> {
         }
     }
 
-    /// Queues the gradients of [`Aggregate::Max`], by the features of the sources and, where `da` is given, by the edges' weights:
-    /// `dX[k,f]` is the sum of `A[m,k] * dY[m,f]`, and `dA[m,k]` that of `X[k,f] * dY[m,f]`, over the messages `A[m,k] * X[k,f]` that
-    /// are the largest of their m and f. X and Y are those of the forward run: the message that has won is found again by equality
-    /// with Y, as rounded; of equal ones it is the first in the order of the graph's slots, of NaN likewise. `da` is `[slots]`, one
-    /// for each slot of the graph as it was given, zero where a slot holds no edge. Every element is written; the same bits every
-    /// time.
+    /// Queues the gradients of [`Aggregate::Max`], by the features of the sources and, where `da` is given, by the
+    /// edges' weights: `dX[k,f]` is the sum of `A[m,k] * dY[m,f]`, and `dA[m,k]` that of `X[k,f] * dY[m,f]`, over the
+    /// messages `A[m,k] * X[k,f]` that are the largest of their m and f. X and Y are those of the forward run: the
+    /// message that has won is found again by equality with Y, as rounded; of equal ones it is the first in the order
+    /// of the graph's slots, of NaN likewise. `da` is `[slots]`, one for each slot of the graph as it was given, zero
+    /// where a slot holds no edge. Every element is written; the same bits every time.
     ///
     /// ```
     /// # use einsparse::Context;
@@ -239,8 +240,8 @@ impl<T: Scalar> MessagePassing<T> {
         }
     }
 
-    /// Device bytes held for the gradient of a maximum, beside the operands: places of the edges, and the slot that has won for each
-    /// target and feature.
+    /// Device bytes held for the gradient of a maximum, beside the operands: places of the edges, and the slot that has
+    /// won for each target and feature.
     pub fn gradient_bytes(&self) -> usize {
         match &self.exec {
             Exec::Max(_, gradient) => gradient.bytes(),

@@ -40,8 +40,8 @@ pub struct MoeOptions {
 /// first product loads them, and the second one weights its rows and scatters them; with several experts a token, one more
 /// kernel adds their rows. The host learns nothing of it: a run can be captured in a CUDA graph, and repeats bit for bit.
 ///
-/// Hidden rows are rounded to `T`, and so are the weighted rows that are added with several experts a token; sums are f32. A
-/// choice that names no expert adds nothing. Elements as in [`GroupedMatmul`].
+/// Hidden rows are rounded to `T`, and so are the weighted rows that are added with several experts a token; sums are
+/// f32. A choice that names no expert adds nothing. Elements as in [`GroupedMatmul`].
 ///
 /// ```
 /// use einsparse::Context;
@@ -165,8 +165,8 @@ impl<T: Scalar> MoeLayer<T> {
     }
 
     /// Queues the layer: `x` and `out` are `[tokens, model]`, choices and weights `[tokens, top_k]`, the first matrices
-    /// `[experts, model, hidden]`, the second `[experts, hidden, model]`. Nothing is allocated or waited for. Runs of one layer
-    /// share its hidden rows and wait for each other, on whatever stream.
+    /// `[experts, model, hidden]`, the second `[experts, hidden, model]`. Nothing is allocated or waited for. Runs of
+    /// one layer share its hidden rows and wait for each other, on whatever stream.
     ///
     /// # Errors
     /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents;

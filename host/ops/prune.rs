@@ -13,8 +13,8 @@ use crate::tensor::{DeviceArrays, SparseTensor, Tensor, VECTOR_ENTRIES};
 
 /// A dense matrix `[m,k]` to `nm:2:4`, where it lies: of every 4 neighbours in a row the 2 of largest magnitude stay
 /// (Mishra et al., arXiv 2104.08378, section 4). Between equals the lower column stays, NaN counts as the largest: bit
-/// for bit what [`convert::prune_to_nm`] makes of it. On a GPU a kernel does this for f16, bf16 and `i8`; other element types
-/// take the way over the host. Only the positions are read back, for plans. Waits for all work on the GPU.
+/// for bit what [`convert::prune_to_nm`] makes of it. On a GPU a kernel does this for f16, bf16 and `i8`; other element
+/// types take the way over the host. Only the positions are read back, for plans. Waits for all work on the GPU.
 ///
 /// ```
 /// use einsparse::{Context, ops};

@@ -1,5 +1,5 @@
-//! Rows gathered for the entries of a sparse tensor, where an expression cannot say what is wanted of them: one output row for every fibre
-//! that is stored, or the largest product instead of the sum.
+//! Rows gathered for the entries of a sparse tensor, where an expression cannot say what is wanted of them: one output
+//! row for every fibre that is stored, or the largest product instead of the sum.
 
 use std::sync::Arc;
 
@@ -149,8 +149,8 @@ impl RowsRun {
             }
             Exec::Gpu(launch) => {
                 let raw = self.addresses(launch, tensor, factors, out, stream)?;
-                // SAFETY: pattern, shapes and places were checked; the tensors are borrowed for the call, and device memory is freed
-                // only after the work queued on the context.
+                // SAFETY: pattern, shapes and places were checked; the tensors are borrowed for the call, and device
+                // memory is freed only after the work queued on the context.
                 let queue = unsafe { Queue::new(stream.raw()) };
                 launch.run(&raw, queue)
             }

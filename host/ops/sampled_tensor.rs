@@ -18,9 +18,9 @@ use crate::parallel;
 use crate::registry::Scalar;
 use crate::tensor::{AnySparseTensor, AnyTensor, SparseTensor, Tensor};
 
-/// `S[i,j,k] = P[i,j,k] * X[i,r] * Y[j,r] * Z[k,r]` where P has entries, for tensors of order 1 to 3 on a GPU (any on the CPU), in COO,
-/// GroupCOO, CSR or CSC: what a model of matrices says of the entries of a tensor (tensor completion; SDDMM for order 2). S and P have
-/// one pattern, which is planned once.
+/// `S[i,j,k] = P[i,j,k] * X[i,r] * Y[j,r] * Z[k,r]` where P has entries, for tensors of order 1 to 3 on a GPU (any on
+/// the CPU), in COO, GroupCOO, CSR or CSC: what a model of matrices says of the entries of a tensor (tensor completion;
+/// SDDMM for order 2). S and P have one pattern, which is planned once.
 ///
 /// ```
 /// use einsparse::{Context, ops::SampledTensor};
@@ -91,7 +91,8 @@ impl<T: Scalar> SampledTensor<T> {
         self.launch.as_ref().map_or(0, DotsLaunch::bytes)
     }
 
-    /// Queues `S = P * X * Y * Z`, without P where `mask` is `None`; `factors` are those of the axes in order, `[extent, n]` each.
+    /// Queues `S = P * X * Y * Z`, without P where `mask` is `None`; `factors` are those of the axes in order,
+    /// `[extent, n]` each.
     ///
     /// # Errors
     /// Tensors of other shapes, another pattern or context than planned.
@@ -133,8 +134,8 @@ impl<T: Scalar> SampledTensor<T> {
                 let factors: Vec<&AnyTensor> = factors.iter().map(|f| &f.any).collect();
                 let mask = mask.map(|mask| &mask.any);
                 let raw = addresses(launch, mask, &factors, &out.any, stream)?;
-                // SAFETY: patterns, shapes and places were checked; the tensors are borrowed for the call, and device memory is freed
-                // only after the work queued on the context.
+                // SAFETY: patterns, shapes and places were checked; the tensors are borrowed for the call, and device
+                // memory is freed only after the work queued on the context.
                 let queue = unsafe { Queue::new(stream.raw()) };
                 launch.run(&raw, queue)
             }

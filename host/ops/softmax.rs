@@ -26,8 +26,8 @@ pub struct SoftmaxOptions {
     pub log: bool,
     /// Mask entries in columns above their row + this offset: 0 leaves the diagonal and what is below it.
     pub causal: Option<i64>,
-    /// Mask entries in columns from a length on. One length for each row, or for each of so many equal parts of the rows
-    /// that follow each other, such as the items of a batch.
+    /// Mask entries in columns from a length on. One length for each row, or for each of so many equal parts of the
+    /// rows that follow each other, such as the items of a batch.
     pub lengths: Option<Vec<usize>>,
     /// Sets of values that share the pattern, for [`SparseSoftmax::run_heads`].
     pub heads: usize,
@@ -46,15 +46,15 @@ impl Default for SoftmaxOptions {
     }
 }
 
-/// Softmax over the stored entries of each row of a sparse matrix, `P = exp(scale S - max) / sum exp(scale S - max)`, in
-/// any format of single entries in row order (CSR, COO, ELL, GroupCOO by rows). Planned once for a pattern and its masks;
-/// runs read every value once and write it once. Arithmetic in f32 (f64 on the CPU), rounded once; the same bits every
-/// time. The sparse softmax of Sputnik (arXiv 2006.10901, section 5), with scale, logarithm, masks and gradient. GPU
-/// kernels for f32, f16 and bf16.
+/// Softmax over the stored entries of each row of a sparse matrix, `P = exp(scale S - max) / sum exp(scale S - max)`,
+/// in any format of single entries in row order (CSR, COO, ELL, GroupCOO by rows). Planned once for a pattern and its
+/// masks; runs read every value once and write it once. Arithmetic in f32 (f64 on the CPU), rounded once; the same bits
+/// every time. The sparse softmax of Sputnik (arXiv 2006.10901, section 5), with scale, logarithm, masks and gradient.
+/// GPU kernels for f32, f16 and bf16.
 ///
-/// Absent entries count as -Inf: they have no part in the sum. Masked ones become 0 (of the logarithm -Inf), whatever they
-/// or their row hold; so does every entry of a row in which none is above -Inf. Apart from that a NaN or +Inf makes
-/// the row's entries NaN, as in PyTorch's softmax, and -Inf becomes 0 (-Inf).
+/// Absent entries count as -Inf: they have no part in the sum. Masked ones become 0 (of the logarithm -Inf), whatever
+/// they or their row hold; so does every entry of a row in which none is above -Inf. Apart from that a NaN or +Inf
+/// makes the row's entries NaN, as in PyTorch's softmax, and -Inf becomes 0 (-Inf).
 ///
 /// ```
 /// use einsparse::Context;
@@ -191,8 +191,8 @@ impl<T: Scalar> SparseSoftmax<T> {
     }
 
     /// The gradient of the scores from what the softmax gave, P, and the gradient of that:
-    /// `dS = P (dP - sum P dP) scale`; of the logarithm, Y, `dS = (dY - exp(Y) sum dY) scale`, sums over the row. Masked
-    /// entries have none, and no part in the sums.
+    /// `dS = P (dP - sum P dP) scale`; of the logarithm, Y, `dS = (dY - exp(Y) sum dY) scale`, sums over the row.
+    /// Masked entries have none, and no part in the sums.
     ///
     /// # Errors
     /// As [`SparseSoftmax::run`].
@@ -323,8 +323,8 @@ impl<T: Scalar> SparseSoftmax<T> {
     }
 }
 
-/// Entries of each row in front of those that a mask hides, or `None` without masks. Columns ascend within a row, so both
-/// masks hide its end.
+/// Entries of each row in front of those that a mask hides, or `None` without masks. Columns ascend within a row, so
+/// both masks hide its end.
 fn live(runs: &Runs, columns: &[u32], options: &SoftmaxOptions) -> Result<Option<Vec<u32>>> {
     if options.causal.is_none() && options.lengths.is_none() {
         return Ok(None);

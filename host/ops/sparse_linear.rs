@@ -9,10 +9,10 @@ use crate::plan::{Options, Plan, SampledPlan};
 use crate::registry::Scalar;
 use crate::tensor::{SparseTensor, Tensor};
 
-/// `Y[o,t] = W[o,i] * X[i,t]` for a fixed number of tokens t, with W in CSR, COO, ELL or GroupCOO; `relu(.. + bias[o])` with a
-/// bias. Tokens are columns, as in Sputnik (arXiv 2006.10901, section 7), so that a row of X is what an entry of W wants.
-/// Backward `dX[i,t] = W[o,i] * dY[o,t]`, and `dW[o,i] = dY[o,t] * X[i,t]` where W has entries. Everything is planned once:
-/// the pattern of W is transposed when the layer is made, and new values are read through it.
+/// `Y[o,t] = W[o,i] * X[i,t]` for a fixed number of tokens t, with W in CSR, COO, ELL or GroupCOO; `relu(.. + bias[o])`
+/// with a bias. Tokens are columns, as in Sputnik (arXiv 2006.10901, section 7), so that a row of X is what an entry of
+/// W wants. Backward `dX[i,t] = W[o,i] * dY[o,t]`, and `dW[o,i] = dY[o,t] * X[i,t]` where W has entries. Everything is
+/// planned once: the pattern of W is transposed when the layer is made, and new values are read through it.
 ///
 /// ```
 /// use einsparse::Context;

@@ -1,4 +1,5 @@
-//! The equivariant tensor product: parts of two operands couple by Clebsch-Gordan coefficients, a sparse tensor of order 3.
+//! The equivariant tensor product: parts of two operands couple by Clebsch-Gordan coefficients, a sparse tensor of
+//! order 3.
 
 mod couplings;
 
@@ -18,8 +19,8 @@ pub enum Channels {
     One,
     /// So many, each for itself, with a weight of each item, path and channel (e3nn's `uvu`).
     Each(usize),
-    /// So many of the first operand to so many of the output, with a matrix of weights for each path, the same for all items
-    /// (e3nn's fully connected `uvw`).
+    /// So many of the first operand to so many of the output, with a matrix of weights for each path, the same for all
+    /// items (e3nn's fully connected `uvw`).
     Connected(usize, usize),
     /// The same with a matrix of weights for each item and path.
     ConnectedEach(usize, usize),
@@ -72,13 +73,14 @@ pub struct Factors<'a, T> {
     pub x: &'a Tensor<T>,
     /// The second: `[items, components]`.
     pub y: &'a Tensor<T>,
-    /// Weights: none, `[items, paths, channels]`, `[paths, channels of X, channels of the output]`, or the last with items in front.
+    /// Weights: none, `[items, paths, channels]`, `[paths, channels of X, channels of the output]`, or the last with
+    /// items in front.
     pub w: Option<&'a Tensor<T>>,
 }
 
-/// Products of features that turn with space, `Out[b,k] = CG[i,j,k] * X[b,i] * Y[b,j]` for many items b, and their gradients
-/// (e3nn, arXiv 2207.09453; as an indirect Einsum: Insum, arXiv 2510.17505, section 6). If X and Y turn by a rotation's matrices,
-/// each degree by its own, so does Out.
+/// Products of features that turn with space, `Out[b,k] = CG[i,j,k] * X[b,i] * Y[b,j]` for many items b, and their
+/// gradients (e3nn, arXiv 2207.09453; as an indirect Einsum: Insum, arXiv 2510.17505, section 6). If X and Y turn by a
+/// rotation's matrices, each degree by its own, so does Out.
 ///
 /// | channels | X | W | Out |
 /// |---|---|---|---|

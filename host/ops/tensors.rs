@@ -1,5 +1,5 @@
-//! Products of a sparse tensor of any order with matrices, mode by mode: MTTKRP and TTM (Kolda and Bader, Tensor Decompositions and
-//! Applications, SIAM Review 51(3), 2009, sections 2.5 and 2.6).
+//! Products of a sparse tensor of any order with matrices, mode by mode: MTTKRP and TTM (Kolda and Bader, Tensor
+//! Decompositions and Applications, SIAM Review 51(3), 2009, sections 2.5 and 2.6).
 
 use std::marker::PhantomData;
 
@@ -16,8 +16,8 @@ use crate::tensor::{Operand, SparseTensor, Tensor};
 /// Names of the axes of a tensor.
 const AXES: [&str; 8] = ["i", "j", "k", "l", "m", "n", "p", "q"];
 
-/// The matricised tensor times the Khatri-Rao product of matrices, `M[i,r] = T[i,j,k] * B[j,r] * C[k,r]` for `mode` 0 of order 3: the
-/// step of CP decomposition. `factors` are those of the other axes, in their order, `[extent, r]` each.
+/// The matricised tensor times the Khatri-Rao product of matrices, `M[i,r] = T[i,j,k] * B[j,r] * C[k,r]` for `mode` 0
+/// of order 3: the step of CP decomposition. `factors` are those of the other axes, in their order, `[extent, r]` each.
 ///
 /// ```
 /// use einsparse::{Context, ops};
@@ -77,9 +77,9 @@ pub fn mttkrp_text(order: usize, mode: usize, factors: &[impl AsRef<str>]) -> Re
     Ok(text)
 }
 
-/// The tensor times a matrix along one axis, `Y[i,j,r] = T[i,j,k] * B[k,r]` for `axis` 2 of order 3, for one pattern of T. Y has
-/// entries where T has fibres along that axis: it is kept as the places of these fibres and a dense row for each, `[fibres, r]`
-/// (semi-sparse, as in the tensor algebra literature). For a dense Y write the expression.
+/// The tensor times a matrix along one axis, `Y[i,j,r] = T[i,j,k] * B[k,r]` for `axis` 2 of order 3, for one pattern of
+/// T. Y has entries where T has fibres along that axis: it is kept as the places of these fibres and a dense row for
+/// each, `[fibres, r]` (semi-sparse, as in the tensor algebra literature). For a dense Y write the expression.
 ///
 /// ```
 /// use einsparse::{Context, ops::Ttm};

@@ -1,5 +1,5 @@
-//! Plans that choose anew at each run: the dense kernel, or one that skips micro-tiles of some height, by what was found in the steps
-//! before.
+//! Plans that choose anew at each run: the dense kernel, or one that skips micro-tiles of some height, by what was
+//! found in the steps before.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -45,8 +45,8 @@ fn refusal(reason: &str) -> Option<Refusal> {
 }
 
 impl Adaptive {
-    /// The alternatives for an expression with an operand that is [`Expected::LastSteps`]; `None` where there is nothing to choose from, or
-    /// the reason why the choice may not change.
+    /// The alternatives for an expression with an operand that is [`Expected::LastSteps`]; `None` where there is
+    /// nothing to choose from, or the reason why the choice may not change.
     pub(super) fn new(
         (context, types): (&Context, Types),
         einsum: &Einsum,

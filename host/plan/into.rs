@@ -13,17 +13,18 @@ use crate::tensor::{Operand, erase};
 impl Context {
     /// [`plan`](Context::plan) with an output of another type than the operands.
     ///
-    /// `i8` with A of single entries (CSR, COO, ELL, GroupCOO) is `C[m,n] (= | +=) A[m,k] * B[k,n]`, B by rows, into the same types; eight
-    /// neighbouring rows have at most 65,536 values.
+    /// `i8` with A of single entries (CSR, COO, ELL, GroupCOO) is `C[m,n] (= | +=) A[m,k] * B[k,n]`, B by rows, into
+    /// the same types; eight neighbouring rows have at most 65,536 values.
     ///
-    /// On a GPU the rest is for operands of 8 bits, [`E4m3`](crate::formats::E4m3) and [`E5m2`](crate::formats::E5m2) into f16, bf16
-    /// or f32, `i8` into these and `i32`: `C[m,n] (= | +=) A[m,k] * B[n,k]`, A made of blocks of 32 x 32 or of multiples of
-    /// 64 x 64, or dense, or for `i8` in `nm:2:4`, and rows of B of multiples of 16 elements. The Tensor Cores want both operands contiguous along k.
-    /// ReLU, GELU and scalar factors are allowed, a bias is not; a factor undoes the quantisation. Into `i32` factors are whole
-    /// numbers, and there is no activation.
+    /// On a GPU the rest is for operands of 8 bits, [`E4m3`](crate::formats::E4m3) and [`E5m2`](crate::formats::E5m2)
+    /// into f16, bf16 or f32, `i8` into these and `i32`: `C[m,n] (= | +=) A[m,k] * B[n,k]`, A made of blocks of 32 x 32
+    /// or of multiples of 64 x 64, or dense, or for `i8` in `nm:2:4`, and rows of B of multiples of 16 elements. The
+    /// Tensor Cores want both operands contiguous along k. ReLU, GELU and scalar factors are allowed, a bias is not; a
+    /// factor undoes the quantisation. Into `i32` factors are whole numbers, and there is no activation.
     ///
-    /// fp8 is summed in f32: Hopper's Tensor Cores keep about 14 bits of a sum of fp8 products, so every 128 terms of it are
-    /// added to f32 registers. `i8` is summed exactly. The CPU sums in f64, and takes operands and outputs of any type.
+    /// fp8 is summed in f32: Hopper's Tensor Cores keep about 14 bits of a sum of fp8 products, so every 128 terms of
+    /// it are added to f32 registers. `i8` is summed exactly. The CPU sums in f64, and takes operands and outputs of
+    /// any type.
     ///
     /// ```
     /// use einsparse::{Context, Options};
@@ -46,7 +47,7 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// As [`plan`](Context::plan), and [`Error::Overflow`] for rows of `i8` that `i32` may not hold the sums of: more than 131071
+    /// As [`plan`](Context::plan), and [`Error::Overflow`](crate::Error::Overflow) for rows of `i8` that `i32` may not hold the sums of: more than 131071
     /// stored terms.
     pub fn plan_into<T: Scalar, Out: Scalar>(
         &self,

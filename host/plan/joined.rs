@@ -1,5 +1,5 @@
-//! Plans over lists of positions: several sparse factors, sparse outputs. The lists are made when planned; a run gives the
-//! values arrays, flat, to a plan over what is left.
+//! Plans over lists of positions: several sparse factors, sparse outputs. The lists are made when planned; a run gives
+//! the values arrays, flat, to a plan over what is left.
 
 mod operands;
 mod positions;

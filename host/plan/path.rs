@@ -1,9 +1,10 @@
-//! The order of contraction of three or more factors: pairs one after the other, the cheapest order by flops and bytes, each step a plan.
+//! The order of contraction of three or more factors: pairs one after the other, the cheapest order by flops and bytes,
+//! each step a plan.
 //!
-//! Steps keep their sums in temporaries of the element type, so paths are for f32 and f64, whose accumulators these are. A pre-product
-//! of dense factors meets a NaN or Inf exactly where the joint sum has that term, as its index is summed whole either way. A sparse
-//! factor that is multiplied before the last step is different: its result has zeros where there was no entry, and these are multiplied
-//! (`zeros = Dense`).
+//! Steps keep their sums in temporaries of the element type, so paths are for f32 and f64, whose accumulators these
+//! are. A pre-product of dense factors meets a NaN or Inf exactly where the joint sum has that term, as its index is
+//! summed whole either way. A sparse factor that is multiplied before the last step is different: its result has zeros
+//! where there was no entry, and these are multiplied (`zeros = Dense`).
 
 mod search;
 
@@ -97,8 +98,9 @@ pub(super) fn path(
 }
 
 impl Context {
-    /// The order in which a plan would contract three or more factors pair by pair, and what it is predicted to cost; `None` where there
-    /// is no choice. A plan takes it where it beats the kernels that compute the whole expression at once.
+    /// The order in which a plan would contract three or more factors pair by pair, and what it is predicted to cost;
+    /// `None` where there is no choice. A plan takes it where it beats the kernels that compute the whole expression at
+    /// once.
     ///
     /// ```
     /// use einsparse::Context;

@@ -78,8 +78,8 @@ impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
 
     /// Runs on `stream`: new values for `out`, in device memory on a GPU, where nothing is allocated and nothing waited
     /// for. [`SparseTensor::to_host`] reads them. Runs of a plan that cuts windows along k wait for each other, on
-    /// whatever stream; a replay of a captured run must not overlap another run of the same plan. Beyond that, the order
-    /// of work on different streams is the caller's.
+    /// whatever stream; a replay of a captured run must not overlap another run of the same plan. Beyond that, the
+    /// order of work on different streams is the caller's.
     ///
     /// # Errors
     /// Operands of another shape, pattern or context than planned; output untouched. In a CPU context any pattern in row

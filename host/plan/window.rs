@@ -1,6 +1,6 @@
-//! Expressions with sums of indices, as convolutions have them: `C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]`. A plan over them owns an
-//! index array for each sum and runs a plan of the expression that reads these, so that every family and the CPU executor take such
-//! expressions as they take gathers.
+//! Expressions with sums of indices, as convolutions have them: `C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]`. A plan over
+//! them owns an index array for each sum and runs a plan of the expression that reads these, so that every family and
+//! the CPU executor take such expressions as they take gathers.
 
 mod skipping;
 
@@ -17,8 +17,8 @@ use crate::offer::{Compiled, Run, Types};
 use crate::tensor::{AnyOperand, AnyTensor};
 use skipping::Skipping;
 
-/// A convolution over two axes, by its structure: `C[n,x,y,f] = A[n,s*x+d*i,t*y+e*j,m] * B[i,j,m,f]`, whatever the names and the
-/// order of factors and terms, with any mode, scalar factors and epilogue.
+/// A convolution over two axes, by its structure: `C[n,x,y,f] = A[n,s*x+d*i,t*y+e*j,m] * B[i,j,m,f]`, whatever the
+/// names and the order of factors and terms, with any mode, scalar factors and epilogue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Windows {
     /// Numbers of A and B among the factors.
@@ -29,7 +29,8 @@ pub(super) struct Windows {
     pub(super) dilations: [usize; 2],
 }
 
-/// The convolution that an expression is as it was written, `None` where it is none. Here a plan tells it from other sums of indices.
+/// The convolution that an expression is as it was written, `None` where it is none. Here a plan tells it from other
+/// sums of indices.
 pub(super) fn windows(e: &Einsum) -> Option<Windows> {
     let [n, x, y, f] = plain(&e.out)?[..] else {
         return None;

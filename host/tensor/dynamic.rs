@@ -2,7 +2,8 @@
 
 use super::Tensor;
 
-/// A dense tensor of which a plan expects most micro-tiles to hold nothing but zeros, others at each run. Made by [`dynamic`](crate::dynamic::dynamic).
+/// A dense tensor of which a plan expects most micro-tiles to hold nothing but zeros, others at each run. Made by
+/// [`dynamic`](crate::dynamic::dynamic).
 #[derive(Clone, Copy, Debug)]
 pub struct Dynamic<'a, T> {
     /// The tensor; its zeros are stored.
@@ -18,18 +19,20 @@ pub enum Expected {
     MicroTiles(f64),
     /// This share of the elements, each by itself.
     Elements(f64),
-    /// About what there was in the steps before: a plan looks at a sample of the operand in each run (some 264 boxes of 128 x 64
-    /// elements) and takes in the next ones what is best by then, of the dense kernel and those that skip micro-tiles of 128, 64
-    /// and 32 rows, by the [`TileTimes`](crate::dynamic::TileTimes) of the GPU. The host waits for nothing: what the GPU has not told yet
-    /// is not known yet, and before the first report a tenth is expected. Which kernel rounds a step therefore depends on
-    /// time, so plans do this with [`Determinism::Relaxed`](crate::Determinism::Relaxed) only, else they expect a tenth. A captured CUDA
-    /// graph keeps the kernel that was best when it was captured. Of a right operand, and of one that is `[k,m]`, a tenth is expected.
+    /// About what there was in the steps before: a plan looks at a sample of the operand in each run (some 264 boxes of
+    /// 128 x 64 elements) and takes in the next ones what is best by then, of the dense kernel and those that skip
+    /// micro-tiles of 128, 64 and 32 rows, by the [`TileTimes`](crate::dynamic::TileTimes) of the GPU. The host waits
+    /// for nothing: what the GPU has not told yet is not known yet, and before the first report a tenth is expected.
+    /// Which kernel rounds a step therefore depends on time, so plans do this with
+    /// [`Determinism::Relaxed`](crate::Determinism::Relaxed) only, else they expect a tenth. A captured CUDA graph
+    /// keeps the kernel that was best when it was captured. Of a right operand, and of one that is `[k,m]`, a tenth is
+    /// expected.
     LastSteps,
 }
 
 impl Expected {
-    /// The share of micro-tiles of so many elements that hold something: for single elements the closed form `1 - (1 - share)^elements`
-    /// of independent ones.
+    /// The share of micro-tiles of so many elements that hold something: for single elements the closed form
+    /// `1 - (1 - share)^elements` of independent ones.
     ///
     /// ```
     /// use einsparse::dynamic::Expected;
@@ -54,10 +57,12 @@ impl Default for Expected {
 /// Of an operand of which nothing is known.
 const UNKNOWN: f64 = 0.1;
 
-/// A dense tensor as an operand that is sparse in every run in another way (a ReLU's output, a masked activation): where a kernel finds
-/// and skips its empty micro-tiles (of 128, 64 or 32 rows by one column; of a right operand, or one that is `[k,m]`, of one row by 64 columns) while running, a plan may take
-/// it, and keeps room then: for the values of as large a tensor, or for the transpose of the other one. A tenth of the micro-tiles is expected to hold something, which [`Dynamic::expecting`] changes. The expression stays what it is, and so does its result, but for elements of the other operand that are not finite and meet zeros only
-/// (`zeros = Dense`).
+/// A dense tensor as an operand that is sparse in every run in another way (a ReLU's output, a masked activation):
+/// where a kernel finds and skips its empty micro-tiles (of 128, 64 or 32 rows by one column; of a right operand, or
+/// one that is `[k,m]`, of one row by 64 columns) while running, a plan may take it, and keeps room then: for the
+/// values of as large a tensor, or for the transpose of the other one. A tenth of the micro-tiles is expected to hold
+/// something, which [`Dynamic::expecting`] changes. The expression stays what it is, and so does its result, but for
+/// elements of the other operand that are not finite and meet zeros only (`zeros = Dense`).
 ///
 /// ```
 /// use einsparse::{Context, dynamic::dynamic, einsum};

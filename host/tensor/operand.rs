@@ -19,10 +19,12 @@ pub enum Operand<'a, T: Scalar> {
     HostSparse(AnySparse<T>),
     /// A dense tensor on the host.
     HostDense(&'a Dense<T>),
-    /// An index array of a hand-written indirect Einsum: extents and indices, which are checked against the axis they index. It is part
-    /// of the plan, which keeps what it needs of it: a run does not take it. Other indices want another plan.
+    /// An index array of a hand-written indirect Einsum: extents and indices, which are checked against the axis they
+    /// index. It is part of the plan, which keeps what it needs of it: a run does not take it. Other indices want
+    /// another plan.
     Index(&'a [usize], &'a [u32]),
-    /// A dense tensor in the context, most of whose micro-tiles are empty, others at each run ([`dynamic`](crate::dynamic::dynamic)).
+    /// A dense tensor in the context, most of whose micro-tiles are empty, others at each run
+    /// ([`dynamic`](crate::dynamic::dynamic)).
     Dynamic(Dynamic<'a, T>),
     /// A number.
     Scalar(f64),

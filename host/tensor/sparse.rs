@@ -14,7 +14,8 @@ use crate::registry::{Dtype, Scalar, block_of};
 use crate::values::{Buffer, Slice, SliceMut, with_type};
 use crate::worklist::Runs;
 
-/// A sparse tensor in the memory of a [`Context`](crate::Context), with a copy of the pattern on the host that plans read.
+/// A sparse tensor in the memory of a [`Context`](crate::Context), with a copy of the pattern on the host that plans
+/// read.
 #[derive(Debug)]
 pub struct SparseTensor<T> {
     pub(crate) any: AnySparseTensor,
@@ -69,8 +70,8 @@ pub(crate) fn columns_of(pattern: AnyPattern<'_>) -> Option<&[u32]> {
     found.map(|a| a.data)
 }
 
-/// What tells patterns of the same rows apart: the column of every slot; of sliced ELLPACK the windows, with which local
-/// columns come in every run.
+/// What tells patterns of the same rows apart: the column of every slot; of sliced ELLPACK the windows, with which
+/// local columns come in every run.
 pub(crate) fn told_by(pattern: AnyPattern<'_>) -> Option<&[u32]> {
     match pattern {
         AnyPattern::SlicedEll(a) => Some(a.windows()),
@@ -269,7 +270,8 @@ impl AnySparseTensor {
         self.runs.as_ref()
     }
 
-    /// Runs and columns of a matrix whose entries or blocks lie one by one in row order; `None` for places in another code.
+    /// Runs and columns of a matrix whose entries or blocks lie one by one in row order; `None` for places in another
+    /// code.
     pub(crate) fn row_order(&self) -> Option<(&Arc<Runs>, &[u32])> {
         let coded = matches!(
             self.format(),

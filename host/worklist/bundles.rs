@@ -27,9 +27,9 @@ impl Runs {
 }
 
 impl WorkList {
-    /// Pieces of rows longer than `limit`, rows that weigh more than `weight` entries by length class, and the others in bundles of
-    /// neighbours that weigh about as much, half of it more or less at the most: short rows start where the last one ended, and
-    /// neighbours share rows of B. Module `lists` makes the same list on a GPU.
+    /// Pieces of rows longer than `limit`, rows that weigh more than `weight` entries by length class, and the others
+    /// in bundles of neighbours that weigh about as much, half of it more or less at the most: short rows start where
+    /// the last one ended, and neighbours share rows of B. Module `lists` makes the same list on a GPU.
     pub fn bundled(runs: &Runs, limit: u32, weight: u32) -> Self {
         let chunks: Vec<Bundles> = runs
             .rows

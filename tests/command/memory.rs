@@ -11,7 +11,8 @@ use super::{fails, folder, program, text};
 /// than that beside the stacks of the threads.
 fn inspect(file: &Path, bytes: u64) -> String {
     let mut command = match cfg!(target_os = "linux") {
-        // A Rayon thread has a stack of 2 MiB and an arena of the allocator, both mostly untouched: the limit is on data.
+        // A Rayon thread has a stack of 2 MiB and an arena of the allocator, both mostly untouched: the limit is on
+        // data.
         true => {
             let mut shell = Command::new("sh");
             shell

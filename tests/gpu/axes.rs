@@ -117,7 +117,8 @@ fn micro_tiles_of_a_product() {
     );
 }
 
-/// The axes that are no part of a sum are those of a product: n by f by m. A is read through windows, and is not cut into boxes.
+/// The axes that are no part of a sum are those of a product: n by f by m. A is read through windows, and is not cut
+/// into boxes.
 #[test]
 fn micro_tiles_of_a_convolution() {
     let sums = shapes(

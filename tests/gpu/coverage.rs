@@ -7,7 +7,8 @@ use einsparse::registry::kernels;
 
 use crate::support::skipped;
 
-/// After a run of the whole suite with EINSPARSE_TEST_ROWS=FILE: the file names every row of the table that this build holds.
+/// After a run of the whole suite with EINSPARSE_TEST_ROWS=FILE: the file names every row of the table that this build
+/// holds.
 #[test]
 fn every_row_of_the_table_ran() {
     let Ok(file) = std::env::var("EINSPARSE_TEST_ROWS_RAN") else {

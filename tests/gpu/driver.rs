@@ -62,8 +62,8 @@ fn kernels_keep_their_resources() {
     }
 }
 
-/// What a driver does that is older than the machine code, and what every GPU but Hopper runs: the texts of `sm_90a` and
-/// `sm_80` compile without local memory. `EINSPARSE_ARCH=sm_80` runs tests on the latter.
+/// What a driver does that is older than the machine code, and what every GPU but Hopper runs: the texts of `sm_90a`
+/// and `sm_80` compile without local memory. `EINSPARSE_ARCH=sm_80` runs tests on the latter.
 #[test]
 fn texts_compile() {
     let Some(gpu) = gpu() else { return };

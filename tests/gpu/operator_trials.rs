@@ -1,5 +1,6 @@
-//! Random operators over random operands, many of them wrong somewhere: an error, or what plain loops give. Memory is poisoned,
-//! and lies between bands in which nothing may be written. EINSPARSE_TEST_CASES: how many; EINSPARSE_TEST_CASE: one alone.
+//! Random operators over random operands, many of them wrong somewhere: an error, or what plain loops give. Memory is
+//! poisoned, and lies between bands in which nothing may be written. EINSPARSE_TEST_CASES: how many;
+//! EINSPARSE_TEST_CASE: one alone.
 
 mod attention;
 mod entries;

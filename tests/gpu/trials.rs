@@ -1,5 +1,5 @@
-//! Random expressions over random operands, many of them wrong somewhere: an error, or what plain loops give. Memory is poisoned, and
-//! lies between bands in which nothing may be written. EINSPARSE_TEST_CASES: how many.
+//! Random expressions over random operands, many of them wrong somewhere: an error, or what plain loops give. Memory is
+//! poisoned, and lies between bands in which nothing may be written. EINSPARSE_TEST_CASES: how many.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};

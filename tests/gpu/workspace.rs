@@ -1,5 +1,5 @@
-//! What plans hold on the device beside the operands: lists and partial sums are at most 2 % of A and 16 MB, forms that are made of A at
-//! most 1.1 times A.
+//! What plans hold on the device beside the operands: lists and partial sums are at most 2 % of A and 16 MB, forms that
+//! are made of A at most 1.1 times A.
 
 use crate::support::gpu;
 use crate::support::rows::force;

@@ -5,7 +5,8 @@ use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, f16, generate};
 use einsparse::registry::WalkKind;
 use einsparse::{Choice, Context, Options};
 
-/// Vectors of eight rows where neighbours share columns, entries where they do not, or a row of eight is too long to count.
+/// Vectors of eight rows where neighbours share columns, entries where they do not, or a row of eight is too long to
+/// count.
 #[test]
 fn shared_columns_decide_for_vectors() {
     let first = |pattern: CsrPattern, n: usize| {

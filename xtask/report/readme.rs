@@ -8,7 +8,8 @@ use std::path::Path;
 const START: &str = "<!-- measured: written by `cargo xtask report` -->";
 const END: &str = "<!-- /measured -->";
 
-/// What is shown: operation, set and element types, those that lose among them. `, kept`: A's values may be kept in another form.
+/// What is shown: operation, set and element types, those that lose among them. `, kept`: A's values may be kept in
+/// another form.
 const SHOWN: &[(&str, &str, &[&str])] = &[
     ("spmm", "DLMC", &["f32", "f16"]),
     ("spmm, kept", "DLMC", &["f32", "f16"]),

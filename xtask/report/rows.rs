@@ -1,8 +1,8 @@
 //! `cargo xtask report --rows RECORD...`: which rows of the table nobody wants, out of records of `--rows`.
 //!
-//! On a case, below 10 us cold the warm figures decide. A row is wanted where every other is more than 3 % slower by the
-//! figure that decides, and slower by the other one too. Rows go one after the other, the least wanted first, as long as no
-//! case loses more than that; f16 and bf16 of one tile go together.
+//! On a case, below 10 us cold the warm figures decide. A row is wanted where every other is more than 3 % slower by
+//! the figure that decides, and slower by the other one too. Rows go one after the other, the least wanted first, as
+//! long as no case loses more than that; f16 and bf16 of one tile go together.
 
 use super::Result;
 use serde::Deserialize;
@@ -138,7 +138,8 @@ impl Found {
         self.cases.insert(name, case);
     }
 
-    /// How much slower the best of the others that `stay` is, at the most; infinite where there is none; and on which case.
+    /// How much slower the best of the others that `stay` is, at the most; infinite where there is none; and on which
+    /// case.
     fn margin(&self, unit: &str, stay: &BTreeSet<&str>) -> (f64, &str) {
         let mut most = (f64::NEG_INFINITY, "");
         for name in self

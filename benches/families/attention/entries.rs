@@ -1,8 +1,8 @@
-//! Attention at the entries of a mask: Sputnik's (a causal band and a share of what is in front of it), the band alone, blocks,
-//! and everything below the diagonal, which is what dense kernels compute.
+//! Attention at the entries of a mask: Sputnik's (a causal band and a share of what is in front of it), the band alone,
+//! blocks, and everything below the diagonal, which is what dense kernels compute.
 //!
-//! `m` = `k` are queries and keys of a head, `n` is the elements of a query times the heads; rates count both products at the
-//! entries. A sample of queries is checked in f64.
+//! `m` = `k` are queries and keys of a head, `n` is the elements of a query times the heads; rates count both products
+//! at the entries. A sample of queries is checked in f64.
 
 use super::{Shape, drawn, options, uploaded, worst_error};
 use crate::families::softmax;

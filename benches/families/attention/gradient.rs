@@ -1,6 +1,6 @@
-//! The gradient of attention at the entries of Sputnik's mask, beside the forward run of the same case: scores, softmax, its
-//! gradient and three products with the mask's entries. Rates count five products at the entries. Every element is checked
-//! against the CPU.
+//! The gradient of attention at the entries of Sputnik's mask, beside the forward run of the same case: scores,
+//! softmax, its gradient and three products with the mask's entries. Rates count five products at the entries. Every
+//! element is checked against the CPU.
 
 use super::entries::{Entries, mask};
 use super::{Shape, drawn, options};

@@ -148,8 +148,8 @@ impl<'a, T: Scalar> Case<'a, T> {
                 (made?, raw)
             }
         };
-        // SAFETY: source and outputs have the converter's shape and type and outlive the measurement, runs follow each other on
-        // one stream of the primary context that both sides share.
+        // SAFETY: source and outputs have the converter's shape and type and outlive the measurement, runs follow each
+        // other on one stream of the primary context that both sides share.
         let times = bench.measure(|| unsafe { converter.run_raw(&raw, bench.raw()) })?;
         let right = same(&columns, pattern.block_cols())?
             && same(&rows, pattern.block_rows())?

@@ -56,7 +56,8 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Runs once and holds the results against what is wanted, then writes a row: the time, and its share of a copy of as many bytes.
+/// Runs once and holds the results against what is wanted, then writes a row: the time, and its share of a copy of as
+/// many bytes.
 fn converted(
     bench: &Bench<'_>,
     row: Row,

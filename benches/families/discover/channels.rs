@@ -1,7 +1,8 @@
-//! Channels of activations and filters of weights that hold something, found and packed while running (PIT, arXiv 2301.10936): both
-//! kernels in one captured run.
+//! Channels of activations and filters of weights that hold something, found and packed while running (PIT, arXiv
+//! 2301.10936): both kernels in one captured run.
 //!
-//! `m` are the rows of all items, `k` the columns, `nnz` the elements of the columns that are not empty; the rate counts A once.
+//! `m` are the rows of all items, `k` the columns, `nnz` the elements of the columns that are not empty; the rate
+//! counts A once.
 
 use crate::families::gather_gemm::micro::EMPTY;
 use crate::prelude::*;
@@ -29,7 +30,8 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The lists, and elements of which one in eight is zero in the columns that are listed: every column that is not empty has one.
+/// The lists, and elements of which one in eight is zero in the columns that are listed: every column that is not empty
+/// has one.
 fn sample([items, rows, columns]: [usize; 3], empty: u32) -> (Vec<Vec<u32>>, Vec<f16>) {
     let mut rng = StdRng::seed_from_u64(SEED);
     let mut values = vec![f16::ZERO; items * rows * columns];

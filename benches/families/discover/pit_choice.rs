@@ -1,5 +1,5 @@
-//! The choice among dense and micro-tiles of 128, 64 and 32 rows by what the last step had: what it costs on the GPU and on the host, and
-//! what it loses against the best of the kernels, by patterns of several kinds.
+//! The choice among dense and micro-tiles of 128, 64 and 32 rows by what the last step had: what it costs on the GPU
+//! and on the host, and what it loses against the best of the kernels, by patterns of several kinds.
 
 use crate::families::gather_gemm::micro::EXTENT;
 use crate::prelude::*;

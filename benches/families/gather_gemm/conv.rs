@@ -1,9 +1,9 @@
-//! Sparse convolution, 3 x 3 x 3 submanifold, on a scanned office (EINSPARSE_DATA/point-cloud/office.csv; without it a shell of
-//! random voxels): forward, the gradients of input and weights, and the kernel map.
+//! Sparse convolution, 3 x 3 x 3 submanifold, on a scanned office (EINSPARSE_DATA/point-cloud/office.csv; without it a
+//! shell of random voxels): forward, the gradients of input and weights, and the kernel map.
 //!
-//! `m` = `k` are voxels, `n` the channels in and out, `nnz` the pairs of voxels that meet; rates count the pairs' products
-//! alone. A sample of rows is checked in f64. Beside it cuBLAS multiplies dense matrices with as many products, the pairs'
-//! rows already gathered: neither gathering nor adding up is in its time.
+//! `m` = `k` are voxels, `n` the channels in and out, `nnz` the pairs of voxels that meet; rates count the pairs'
+//! products alone. A sample of rows is checked in f64. Beside it cuBLAS multiplies dense matrices with as many
+//! products, the pairs' rows already gathered: neither gathering nor adding up is in its time.
 
 use crate::case::Values;
 use crate::prelude::*;

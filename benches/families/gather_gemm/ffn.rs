@@ -1,5 +1,6 @@
-//! The second product of a feed-forward layer with ReLU, 20480 -> 5120 (a model of 13 billion parameters), of which most rows of the
-//! weights meet nothing: 95 % for one token, 90 % for 32 and for 512. Detection inside the time, dense cuBLAS beside it.
+//! The second product of a feed-forward layer with ReLU, 20480 -> 5120 (a model of 13 billion parameters), of which
+//! most rows of the weights meet nothing: 95 % for one token, 90 % for 32 and for 512. Detection inside the time, dense
+//! cuBLAS beside it.
 //!
 //! `nnz` are the elements of the columns that hold something; rates count these alone.
 

@@ -1,5 +1,5 @@
-//! What benches of micro-tiles share: operands of which a share is empty, the product by tiles found while running, the whole of it by
-//! cuBLAS, and the check of both.
+//! What benches of micro-tiles share: operands of which a share is empty, the product by tiles found while running, the
+//! whole of it by cuBLAS, and the check of both.
 
 use crate::prelude::*;
 use einsparse::dynamic::{DynamicMatmul, MatmulOptions};

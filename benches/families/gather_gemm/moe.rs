@@ -1,6 +1,6 @@
-//! A layer of experts (`ops::MoeLayer`), routing, gather, both products and weighted scatter inside the time: Switch and Qwen-like
-//! extents, experts chosen evenly or by Zipf's law. Beside it the two products alone: in groups
-//! by PyTorch and by cuBLAS, and by cuBLAS in batches padded to the largest expert.
+//! A layer of experts (`ops::MoeLayer`), routing, gather, both products and weighted scatter inside the time: Switch
+//! and Qwen-like extents, experts chosen evenly or by Zipf's law. Beside it the two products alone: in groups by
+//! PyTorch and by cuBLAS, and by cuBLAS in batches padded to the largest expert.
 //!
 //! `m` are the tokens, `k` their columns, `n` the hidden ones; rates count both products of every choice.
 
@@ -47,7 +47,8 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Values of variance 1/2304, uniform, each from a hash of its place: two of the cases' products then keep the size of rows.
+/// Values of variance 1/2304, uniform, each from a hash of its place: two of the cases' products then keep the size of
+/// rows.
 fn values(count: usize, seed: u64) -> Vec<bf16> {
     let value = |i: usize| {
         let mut z = (i as u64 + (seed << 40)).wrapping_mul(0x9e37_79b9_7f4a_7c15);

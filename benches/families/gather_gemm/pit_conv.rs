@@ -1,5 +1,6 @@
-//! 3 x 3 convolutions, channels last, of which channels of each image, or filters, are empty for one step: detection inside the time,
-//! beside the same without empty ones, cuDNN on all of it, and cuBLAS on an image-to-column matrix that is there already (making it is not inside).
+//! 3 x 3 convolutions, channels last, of which channels of each image, or filters, are empty for one step: detection
+//! inside the time, beside the same without empty ones, cuDNN on all of it, and cuBLAS on an image-to-column matrix
+//! that is there already (making it is not inside).
 
 use super::micro::EMPTY;
 use crate::peers::cudnn::CuDnn;
@@ -12,8 +13,8 @@ pub const OP: &str = "pit_conv";
 
 /// Images.
 pub const IMAGES: usize = 32;
-/// Extents of an image, channels and filters: the four widths of a residual network (He et al., arXiv 1512.03385, table 1), and one of
-/// many channels on a large image.
+/// Extents of an image, channels and filters: the four widths of a residual network (He et al., arXiv 1512.03385, table
+/// 1), and one of many channels on a large image.
 pub const LAYERS: [(usize, usize); 5] = [(56, 64), (28, 128), (14, 256), (7, 512), (56, 256)];
 /// So many positions of C are checked.
 const CHECKED: usize = 64;

@@ -1,5 +1,5 @@
-//! Products with an A of which half, nine tenths or 95 % of the micro-tiles are empty (PIT, arXiv 2301.10936), detection inside the time,
-//! beside dense cuBLAS.
+//! Products with an A of which half, nine tenths or 95 % of the micro-tiles are empty (PIT, arXiv 2301.10936),
+//! detection inside the time, beside dense cuBLAS.
 //!
 //! `nnz` are the elements of the micro-tiles that are not empty; rates of products count these alone.
 

@@ -1,5 +1,5 @@
-//! `C = A B` of a B of which nine tenths, say, of the pieces of 64 elements of a row are empty, detection inside the time, and the
-//! transposition of A where A lies by rows, beside cuBLAS on the whole of it.
+//! `C = A B` of a B of which nine tenths, say, of the pieces of 64 elements of a row are empty, detection inside the
+//! time, and the transposition of A where A lies by rows, beside cuBLAS on the whole of it.
 
 use super::micro::{EXTENT, checked, row, sample, uniform, whole, worst_error};
 use crate::prelude::*;

@@ -1,5 +1,5 @@
-//! Products of f32 as TF32 with an A of which half, nine tenths or 95 % of the micro-tiles are empty, detection inside the time, beside
-//! dense ones: cuBLAS in TF32, and the dense kernel that a plan takes.
+//! Products of f32 as TF32 with an A of which half, nine tenths or 95 % of the micro-tiles are empty, detection inside
+//! the time, beside dense ones: cuBLAS in TF32, and the dense kernel that a plan takes.
 
 use super::micro::{EMPTY, EXTENT, checked, found, row, sample, whole, worst_error};
 use crate::prelude::*;

@@ -1,5 +1,6 @@
-//! `C = A^T B` of an A of which nine tenths, say, of the pieces of 64 elements of a row are empty, detection inside the time, beside cuBLAS
-//! on the whole of it: the gradient of B in a product with a dynamic A, and layers with masked weights.
+//! `C = A^T B` of an A of which nine tenths, say, of the pieces of 64 elements of a row are empty, detection inside the
+//! time, beside cuBLAS on the whole of it: the gradient of B in a product with a dynamic A, and layers with masked
+//! weights.
 
 use super::micro::{EMPTY, EXTENT, checked, row, sample, uniform, whole, worst_error};
 use crate::prelude::*;

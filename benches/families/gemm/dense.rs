@@ -1,5 +1,5 @@
-//! Two dense matrices of the extents that layers have: what the plan takes and every row that can be forced, beside cuBLAS
-//! on the same operands. The densified path of a sparse product is this one.
+//! Two dense matrices of the extents that layers have: what the plan takes and every row that can be forced, beside
+//! cuBLAS on the same operands. The densified path of a sparse product is this one.
 
 use crate::bench::raw_spmm;
 use crate::case::{Run, Values};

@@ -1,6 +1,6 @@
-//! Detection in the epilogue of the product that makes the zeros: `C[m,n] = relu(A[m,k] * B[k,n])` of 4096 each way, with and without a
-//! bit left for each micro-tile of C, and what it takes to make lists and packed values of the bits. The product without bits
-//! is the same kernel of the family `wgmma`.
+//! Detection in the epilogue of the product that makes the zeros: `C[m,n] = relu(A[m,k] * B[k,n])` of 4096 each way,
+//! with and without a bit left for each micro-tile of C, and what it takes to make lists and packed values of the bits.
+//! The product without bits is the same kernel of the family `wgmma`.
 //!
 //! `nnz` are the elements of the micro-tiles of C that are not empty.
 

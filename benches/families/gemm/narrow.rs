@@ -1,4 +1,5 @@
-//! Products of 8-bit operands, `C[m,n] = A[m,k] * B[n,k]`, beside f16 on the same blocks and the dense products of cuBLAS.
+//! Products of 8-bit operands, `C[m,n] = A[m,k] * B[n,k]`, beside f16 on the same blocks and the dense products of
+//! cuBLAS.
 //!
 //! fp8 and int8 take B as `[n, k]`; f16 is measured with both orders of B.
 

@@ -1,5 +1,5 @@
-//! Products of a language model's decoding: large unstructured weights, few columns. Ours on bitmap tiles beside cuBLAS' dense
-//! product of the same matrix, in one run.
+//! Products of a language model's decoding: large unstructured weights, few columns. Ours on bitmap tiles beside
+//! cuBLAS' dense product of the same matrix, in one run.
 
 use crate::prelude::*;
 use einsparse::formats::{AnySparse, convert};

@@ -1,5 +1,5 @@
-//! `determinism`: what sums in a fixed order cost. `C += A * B` in f32 on graphs, whose long rows are cut: parts carried and added in order,
-//! the default, beside the same tile with parts added by atomics (family `relaxed`).
+//! `determinism`: what sums in a fixed order cost. `C += A * B` in f32 on graphs, whose long rows are cut: parts
+//! carried and added in order, the default, beside the same tile with parts added by atomics (family `relaxed`).
 
 use crate::device::is_built;
 use crate::prelude::*;

@@ -1,8 +1,8 @@
 //! `spmm_bias_relu`: MobileNetV1's 1x1 convolutions at 90 % sparsity with the bias of each output channel and ReLU,
 //! `C[m,n] = relu(A[m,k] * B[k,n] + bias[m])` (Sputnik, arXiv 2006.10901, section 7.2).
 //!
-//! Ours in one kernel; cuSPARSE and cuBLAS followed by a kernel of the bench's own, as neither adds anything; cuBLASLt with its own
-//! epilogue, in the order of axes in which it has one.
+//! Ours in one kernel; cuSPARSE and cuBLAS followed by a kernel of the bench's own, as neither adds anything; cuBLASLt
+//! with its own epilogue, in the order of axes in which it has one.
 
 use crate::bench::raw_spmm;
 use crate::case::{Case, Engine, Operands, Run, Values, decode};
@@ -109,8 +109,8 @@ impl Layer<'_> {
         let stream = self.bench.raw();
         let run = move || {
             let _alive = &a;
-            // SAFETY: the operands have the planned shapes, type and pattern and outlive the closure; the stream belongs to
-            // the primary context that both sides share.
+            // SAFETY: the operands have the planned shapes, type and pattern and outlive the closure; the stream
+            // belongs to the primary context that both sides share.
             Ok(unsafe { plan.run_raw(&raw, stream) }?)
         };
         Ok((Box::new(run), note))
@@ -192,8 +192,8 @@ impl Layer<'_> {
         }
     }
 
-    /// The first element of some rows that is off by more than rounding: of the product in f32 and of sum and output, twice where
-    /// a second kernel rounds again; cuSPARSE rounds partial sums to f16.
+    /// The first element of some rows that is off by more than rounding: of the product in f32 and of sum and output,
+    /// twice where a second kernel rounds again; cuSPARSE rounds partial sums to f16.
     fn wrong(&self, by_places: bool) -> Result<Option<String>> {
         let case = &self.case;
         let (dtype, n) = (case.dtype(), case.n);

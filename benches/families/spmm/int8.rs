@@ -1,7 +1,8 @@
-//! `int8`: SpMM and SDDMM of 8-bit integers with single entries into int32; beside ours in f16, cuSPARSE of int8 (SpMM; it has no such
-//! SDDMM) and the dense int8 product of cuBLASLt.
+//! `int8`: SpMM and SDDMM of 8-bit integers with single entries into int32; beside ours in f16, cuSPARSE of int8 (SpMM;
+//! it has no such SDDMM) and the dense int8 product of cuBLASLt.
 //!
-//! In the record of SDDMM `m` and `k` are S's extents, and `n` is the number of terms. Sums of integers are exact, those in f16 within rounding.
+//! In the record of SDDMM `m` and `k` are S's extents, and `n` is the number of terms. Sums of integers are exact,
+//! those in f16 within rounding.
 
 use crate::peers::cublaslt::{self, Kind};
 use crate::peers::whole::{ALGORITHMS, WholeSpmm};

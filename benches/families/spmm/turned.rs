@@ -1,5 +1,5 @@
-//! Products with the transpose of a matrix of single entries (`spmm_t`) beside the plain product and that with a transpose
-//! made as a matrix; batches of products (`spmm_batched`).
+//! Products with the transpose of a matrix of single entries (`spmm_t`) beside the plain product and that with a
+//! transpose made as a matrix; batches of products (`spmm_batched`).
 
 use crate::bench::raw_spmm;
 use crate::families::convert::entries::{patterns, row, value, values};
@@ -59,7 +59,8 @@ fn extents<T: Scalar>(a: &Csr<T>, transposed: bool) -> [usize; 2] {
     }
 }
 
-/// The first element of some rows of C, A or its transpose times `b`, that is off by more than rounding of terms and output.
+/// The first element of some rows of C, A or its transpose times `b`, that is off by more than rounding of terms and
+/// output.
 fn wrong<T: Scalar>(a: &Csr<T>, transposed: bool, b: &[T], c: &[T]) -> Option<String> {
     let (p, [m, k]) = (a.pattern(), extents(a, transposed));
     let n = b.len() / k.max(1);

@@ -1,5 +1,5 @@
-//! `einsum`: the general family. SpMM through it beside what plans take, the indirect Einsum of GroupCOO written by hand,
-//! contractions that nothing else is made for, and what an expression costs that was never seen before.
+//! `einsum`: the general family. SpMM through it beside what plans take, the indirect Einsum of GroupCOO written by
+//! hand, contractions that nothing else is made for, and what an expression costs that was never seen before.
 
 use crate::prelude::*;
 use crate::timing::Effort;

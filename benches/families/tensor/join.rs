@@ -1,5 +1,5 @@
-//! `join`: products of two sparse matrices into a dense one. How long the pairs of entries that meet take to find, on the GPU and on the
-//! CPU, how long the plan over them, and a run of it.
+//! `join`: products of two sparse matrices into a dense one. How long the pairs of entries that meet take to find, on
+//! the GPU and on the CPU, how long the plan over them, and a run of it.
 
 use crate::prelude::*;
 use einsparse::formats::generate;

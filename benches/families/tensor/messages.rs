@@ -1,4 +1,5 @@
-//! `message`: sum, mean and maximum over the edges of a graph. Beside each the floor of gathered rows through L2 and that of device memory.
+//! `message`: sum, mean and maximum over the edges of a graph. Beside each the floor of gathered rows through L2 and
+//! that of device memory.
 
 use crate::families::convert::entries::row;
 use crate::prelude::*;
@@ -93,8 +94,8 @@ fn measured<T: Scalar>(
     Ok(None)
 }
 
-/// The gradient of the largest message, of features alone and of weights too. Its floor: X, Y, winners and gradients of every
-/// entry through L2.
+/// The gradient of the largest message, of features alone and of weights too. Its floor: X, Y, winners and gradients of
+/// every entry through L2.
 fn gradient<T: Scalar>(
     bench: &Bench<'_>,
     layer: &MessagePassing<T>,

@@ -1,5 +1,6 @@
-//! Products of a sparse tensor with matrices, mode by mode: `mttkrp`, `ttm`, and products at its entries, `sampled_tensor`. Beside
-//! each the two floors: rows of the factors gathered through L2 at 8.9 TB/s, and bytes that pass device memory once.
+//! Products of a sparse tensor with matrices, mode by mode: `mttkrp`, `ttm`, and products at its entries,
+//! `sampled_tensor`. Beside each the two floors: rows of the factors gathered through L2 at 8.9 TB/s, and bytes that
+//! pass device memory once.
 
 mod sampled;
 

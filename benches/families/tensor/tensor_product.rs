@@ -1,6 +1,7 @@
-//! The equivariant tensor product of 10,000 pairs and its gradients. Bytes are those of operands and output once; the floor is the
-//! larger of them over 4.28 TB/s and the arithmetic over 46 TFLOP/s. The first and last 64 items are checked against the CPU, of the gradient of
-//! shared weights eight elements of each path. Notes quote the peers of the same shapes, measured elsewhere on a GPU of this kind.
+//! The equivariant tensor product of 10,000 pairs and its gradients. Bytes are those of operands and output once; the
+//! floor is the larger of them over 4.28 TB/s and the arithmetic over 46 TFLOP/s. The first and last 64 items are
+//! checked against the CPU, of the gradient of shared weights eight elements of each path. Notes quote the peers of the
+//! same shapes, measured elsewhere on a GPU of this kind.
 
 use crate::prelude::*;
 use einsparse::Stream;
@@ -177,7 +178,8 @@ fn checked(
     Ok(worst)
 }
 
-/// The same for the gradient of shared weights, which gather all items: eight elements of each path against sums in f64.
+/// The same for the gradient of shared weights, which gather all items: eight elements of each path against sums in
+/// f64.
 fn sampled(couplings: &Couplings, host: &Operands, found: &Dense<f32>) -> Result<f64> {
     let entries = couplings.tensor::<f64>()?;
     let (paths, places) = (couplings.path_of_row(), couplings.component_of_row());

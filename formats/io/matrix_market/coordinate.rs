@@ -141,8 +141,8 @@ fn line_of_content(text: &[u8], index: usize) -> u64 {
     lines.number
 }
 
-/// Runs only over a symmetric file with entries in both halves: the slow look for a place and its mirror. The first line
-/// that mirrors an earlier one is named.
+/// Runs only over a symmetric file with entries in both halves: the slow look for a place and its mirror. The first
+/// line that mirrors an earlier one is named.
 fn refuse_mirrored<T: Element>(header: &Header, body: &Body<'_>) -> Result<(), Fault> {
     // The place in the lower half, the line, and whether it stands in the upper half there.
     let mut places: Vec<(u64, u64)> = Vec::new();

@@ -1,5 +1,5 @@
-//! The general kernels step by step on the CPU, from the same parameters by the same functions: their reference, and a test
-//! of the listing where there is no GPU.
+//! The general kernels step by step on the CPU, from the same parameters by the same functions: their reference, and a
+//! test of the listing where there is no GPU.
 
 use einsparse_formats::Element;
 use einsparse_kernels::abi::{FLAG_ACCUMULATE, FLAG_GATE, FLAG_GELU, FLAG_RELU};
@@ -35,8 +35,8 @@ impl Arrays for Host {
     }
 }
 
-/// As [`run`](super::super::run), by the steps of the general GPU kernels. `way` counts the ways in which their lanes may
-/// run, the one with vectors first where there is one; returns how many there are.
+/// As [`run`](super::super::run), by the steps of the general GPU kernels. `way` counts the ways in which their lanes
+/// may run, the one with vectors first where there is one; returns how many there are.
 ///
 /// # Errors
 /// As [`run`](super::super::run); [`Error::Operand`](crate::Error::Operand) for a way that there is not, and for an expression

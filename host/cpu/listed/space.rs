@@ -1,5 +1,5 @@
-//! Which loops have to be listed: those that a gather, a block with a ragged edge or a diagonal ties together. The others
-//! are strides.
+//! Which loops have to be listed: those that a gather, a block with a ragged edge or a diagonal ties together. The
+//! others are strides.
 
 use super::super::bind::Bound;
 use super::super::expr::Expr;

@@ -1,4 +1,5 @@
-//! The list: terms of the tied loops, sorted by the place of the output where they meet, and where each factor finds them.
+//! The list: terms of the tied loops, sorted by the place of the output where they meet, and where each factor finds
+//! them.
 
 use std::borrow::Cow;
 
@@ -165,7 +166,8 @@ fn in_order<'a>(
     })
 }
 
-/// Where these loops meet the axes of a factor: a table of places, `PAD` where a term is dropped, and the elements from one to the next.
+/// Where these loops meet the axes of a factor: a table of places, `PAD` where a term is dropped, and the elements from
+/// one to the next.
 pub(super) fn gathered(
     vars: &[usize],
     extents: &[usize],

@@ -25,8 +25,8 @@ pub(crate) struct Way {
     pub(crate) order: Vec<usize>,
     /// How many have not that index.
     pub(crate) fixed: usize,
-    /// How many of the others are not contiguous along it, or the output; where lanes run along terms, how many factors are not
-    /// contiguous along those.
+    /// How many of the others are not contiguous along it, or the output; where lanes run along terms, how many factors
+    /// are not contiguous along those.
     pub(crate) strided: usize,
 }
 
@@ -95,8 +95,8 @@ pub(crate) fn ways(
     ways
 }
 
-/// How many factors do not lie one element behind the other along the terms: along the summed loop that moves them least, and
-/// those behind the list of a sparse operand but its values.
+/// How many factors do not lie one element behind the other along the terms: along the summed loop that moves them
+/// least, and those behind the list of a sparse operand but its values.
 fn apart(e: &IndirectEinsum, strides_of: StridesOf<'_>) -> usize {
     let in_out = |name: &str| {
         let mut found = false;

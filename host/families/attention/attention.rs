@@ -25,8 +25,8 @@ pub struct RawHeads {
     pub row: usize,
 }
 
-/// Device addresses of one run of a [`SparseAttention`](crate::ops::SparseAttention). Elements of a row are neighbours; heads
-/// and rows may be in either order: `[heads, rows, d]` or `[rows, heads, d]`.
+/// Device addresses of one run of a [`SparseAttention`](crate::ops::SparseAttention). Elements of a row are neighbours;
+/// heads and rows may be in either order: `[heads, rows, d]` or `[rows, heads, d]`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RawAttention {
     /// Queries, m rows a head.

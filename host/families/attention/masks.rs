@@ -111,7 +111,8 @@ impl Room {
 }
 
 impl MaskLaunch {
-    /// Room for work lists of `masks` masks that share the heads in equal parts, and the lists for the attention kernel.
+    /// Room for work lists of `masks` masks that share the heads in equal parts, and the lists for the attention
+    /// kernel.
     pub(crate) fn new(
         device: &Device,
         extents: AttentionExtents,

@@ -1,5 +1,5 @@
-//! The work list of the module `attention`: which keys each 128 queries have entries at, gathered to tiles, their masks in
-//! the order of the kernel's accumulators, and which multiprocessor takes what. Layout: `einsparse_kernels::abi`.
+//! The work list of the module `attention`: which keys each 128 queries have entries at, gathered to tiles, their masks
+//! in the order of the kernel's accumulators, and which multiprocessor takes what. Layout: `einsparse_kernels::abi`.
 
 mod deal;
 mod flags;

@@ -78,7 +78,8 @@ pub(crate) struct Entries {
 }
 
 impl Entries {
-    /// `floor`: the bits of the largest magnitude that is not kept, where the choice is none of the largest of each row.
+    /// `floor`: the bits of the largest magnitude that is not kept, where the choice is none of the largest of each
+    /// row.
     pub(crate) fn new(
         device: &Arc<Device>,
         (m, k): (usize, usize),

@@ -48,7 +48,8 @@ impl<'d> Lists<'d> {
         })
     }
 
-    /// The list of so many rows: those longer than `limit` cut, those that weigh no more than `weight` bundled (0: none).
+    /// The list of so many rows: those longer than `limit` cut, those that weigh no more than `weight` bundled (0:
+    /// none).
     pub(crate) fn make(
         &self,
         spans: &DeviceMemory,

@@ -34,9 +34,9 @@ fn starts(counts: &[u32]) -> Result<Vec<u32>> {
 }
 
 impl<T: Scalar> SparseTensor<T> {
-    /// Brings a CSR matrix into sliced ELLPACK (`sell`) where it is: the arrays that [`AnySparse::convert`](crate::formats::AnySparse::convert) makes, bit for
-    /// bit. On a GPU three kernels do it for elements of 2, 4 and 8 bytes; the pattern is read back, for plans. Waits for all work on
-    /// the GPU.
+    /// Brings a CSR matrix into sliced ELLPACK (`sell`) where it is: the arrays that
+    /// [`AnySparse::convert`](crate::formats::AnySparse::convert) makes, bit for bit. On a GPU three kernels do it for
+    /// elements of 2, 4 and 8 bytes; the pattern is read back, for plans. Waits for all work on the GPU.
     ///
     /// ```
     /// use einsparse::Context;

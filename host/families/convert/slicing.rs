@@ -1,5 +1,5 @@
-//! Sliced ELLPACK out of CSR on a GPU: rows in order, chunks counted, slices filled. The host adds the counts up, because
-//! it needs to know how much memory to ask for.
+//! Sliced ELLPACK out of CSR on a GPU: rows in order, chunks counted, slices filled. The host adds the counts up,
+//! because it needs to know how much memory to ask for.
 
 use einsparse_formats::SlicedEllPattern;
 use einsparse_kernels::abi::Operation;
@@ -79,7 +79,8 @@ pub(crate) struct SliceValues {
 }
 
 impl SliceValues {
-    /// `slots` has for each slot of `pattern` the number of its value, counted from 1, or 0; those of a row follow each other.
+    /// `slots` has for each slot of `pattern` the number of its value, counted from 1, or 0; those of a row follow each
+    /// other.
     pub(crate) fn new(
         device: &Device,
         bytes: usize,

@@ -30,8 +30,8 @@ struct Deal {
 }
 
 impl Deal {
-    /// To no more thread blocks than `wave` if the steps, of at most `step` rows each, allow it; `whole`: steps are of so many rows
-    /// always, else all steps of a thread block are as long.
+    /// To no more thread blocks than `wave` if the steps, of at most `step` rows each, allow it; `whole`: steps are of
+    /// so many rows always, else all steps of a thread block are as long.
     fn new(rows: usize, wave: usize, step: usize, whole: bool) -> Self {
         let step = step.max(1);
         let block_rows = rows.div_ceil(wave.max(1)).max(1);
@@ -115,8 +115,8 @@ fn room(items: usize, rows: usize, stride: usize) -> Result<usize> {
 }
 
 impl ChannelsLaunch {
-    /// For `items` matrices of `rows` x `columns` elements of 2 bytes, one behind the other. `above`: what makes the top bit of an
-    /// element that counts.
+    /// For `items` matrices of `rows` x `columns` elements of 2 bytes, one behind the other. `above`: what makes the
+    /// top bit of an element that counts.
     pub(crate) fn new(
         device: &Device,
         dtype: Dtype,
@@ -238,7 +238,8 @@ impl ChannelsLaunch {
 mod tests {
     use super::*;
 
-    /// Every row and every vector has one thread block, shared memory holds a step, and parts begin with a word of marks.
+    /// Every row and every vector has one thread block, shared memory holds a step, and parts begin with a word of
+    /// marks.
     #[test]
     fn rows_and_vectors_are_dealt_once() {
         for vectors in (1..140).chain([256, 513, 1023, 1024]) {

@@ -99,8 +99,8 @@ pub(crate) struct DetectLaunch {
     multiprocessors: u32,
 }
 
-/// Bytes that are fetched ahead at the most, of each row a multiple of those of a tile of the product, and lists that make it worth
-/// while.
+/// Bytes that are fetched ahead at the most, of each row a multiple of those of a tile of the product, and lists that
+/// make it worth while.
 const AHEAD_BYTES: usize = 16 << 20;
 const AHEAD_STEP: usize = 512;
 const AHEAD_PANELS: u32 = 16;
@@ -129,7 +129,8 @@ fn find(step: u32, bytes: usize, micro: (usize, usize), what: &str) -> Result<&'
 }
 
 impl DetectLaunch {
-    /// Detection of `micro` tiles in a matrix of these extents. `above`: what makes the top bit of an element that counts.
+    /// Detection of `micro` tiles in a matrix of these extents. `above`: what makes the top bit of an element that
+    /// counts.
     pub(crate) fn tiles(
         device: &Device,
         looked: Looked,
@@ -240,8 +241,8 @@ impl DetectLaunch {
         })
     }
 
-    /// The same for so many matrices, one behind the other, whose lists follow one another: of single rows, where one matrix's lists
-    /// would go on into the next.
+    /// The same for so many matrices, one behind the other, whose lists follow one another: of single rows, where one
+    /// matrix's lists would go on into the next.
     pub(crate) fn batched(self, items: usize) -> Result<Self> {
         Ok(DetectLaunch {
             items: within("items", items, MAX_GRID_Y)?,
@@ -325,9 +326,10 @@ impl DetectLaunch {
         queue.launch(&self.kernel, grid, &params)
     }
 
-    /// What to fetch of `next`, a matrix of 2-byte elements: from where, how many rows, bytes of each. The left columns of all its rows, which
-    /// the first tiles of the product read, as far as they stay in L2; nothing where few panels would read few of the rows, or
-    /// where the matrix takes more than one wave of thread blocks, which would wait behind these bytes.
+    /// What to fetch of `next`, a matrix of 2-byte elements: from where, how many rows, bytes of each. The left columns
+    /// of all its rows, which the first tiles of the product read, as far as they stay in L2; nothing where few panels
+    /// would read few of the rows, or where the matrix takes more than one wave of thread blocks, which would wait
+    /// behind these bytes.
     fn ahead(&self, next: &DenseMatrix) -> (u64, u32, u32) {
         let wave = self
             .kernel

@@ -182,9 +182,8 @@ impl PackLaunch {
         queue.launch(&self.pack, Grid::of(grid).early(), &params)
     }
 
-    /// Queues `out = norm(x + y)` of packed rows; `scatter`: to where they came from; `early`: all but `y` was written by launches
-    /// that had ended when the launch ahead started.
-    /// `affine` are a factor and a summand for each column.
+    /// Queues `out = norm(x + y)` of packed rows; `scatter`: to where they came from; `early`: all but `y` was written
+    /// by launches that had ended when the launch ahead started. `affine` are a factor and a summand for each column.
     pub(crate) fn norm(
         &self,
         [x, y]: [Rows; 2],
@@ -250,8 +249,8 @@ impl LiveProduct {
             None => find(STEP_LIVE_PRODUCT, dtype, "a product of packed rows")?,
         };
         let across = n.div_ceil(row.columns as usize) * row.parts as usize;
-        // As many rows of tiles as the GPU holds at once; further ones are taken by the same thread blocks. A thread block
-        // without work costs as much as a start.
+        // As many rows of tiles as the GPU holds at once; further ones are taken by the same thread blocks. A thread
+        // block without work costs as much as a start.
         let all = m.div_ceil(row.block.0 as usize).max(1);
         let down = (some / across.max(1)).clamp(1, all);
         Ok(LiveProduct {
@@ -270,10 +269,10 @@ impl LiveProduct {
         self.kernel.row().name
     }
 
-    /// Queues `C = A * B + bias`, through a GELU if wanted, of the rows that `live` says there are. Rows up to a multiple of 128
-    /// are written.
-    /// B and biases are read before the launch ahead has ended, whatever `early` is: they were written by launches that
-    /// had ended when that one started. So was `live` where `early`; otherwise the launch ahead may write it.
+    /// Queues `C = A * B + bias`, through a GELU if wanted, of the rows that `live` says there are. Rows up to a
+    /// multiple of 128 are written. B and biases are read before the launch ahead has ended, whatever `early` is: they
+    /// were written by launches that had ended when that one started. So was `live` where `early`; otherwise the launch
+    /// ahead may write it.
     pub(crate) fn run(
         &self,
         [a, b, c]: [Rows; 3],

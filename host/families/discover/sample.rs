@@ -25,7 +25,8 @@ pub(crate) struct SampleLaunch {
 }
 
 impl SampleLaunch {
-    /// For matrices of so many rows and columns of 2-byte elements. `above`: what makes the top bit of an element that counts.
+    /// For matrices of so many rows and columns of 2-byte elements. `above`: what makes the top bit of an element that
+    /// counts.
     pub(crate) fn new(device: &Device, [rows, columns]: [usize; 2], above: u32) -> Result<Self> {
         let row = kernels().iter().find(|row| {
             row.operation == Operation::Detection
@@ -60,8 +61,8 @@ impl SampleLaunch {
         })
     }
 
-    /// Shares, from 0 to 1, of the micro-tiles of 32, 64 and 128 rows that the last launch that has ended found to hold something;
-    /// `None` before the first, and where there is nothing to look at.
+    /// Shares, from 0 to 1, of the micro-tiles of 32, 64 and 128 rows that the last launch that has ended found to hold
+    /// something; `None` before the first, and where there is nothing to look at.
     pub(crate) fn latest(&self) -> Option<[f64; 3]> {
         let report = self.report.load();
         let share = |which: u32| (report >> (16 * which) & 0xffff) as f64 / 65_535.0;

@@ -10,7 +10,7 @@ use einsparse_kernels::table::{Row, kernels};
 
 use crate::device::Device;
 use crate::driver::DeviceMemory;
-use crate::error::{Error, Result};
+use crate::error::{Error, Refusal, Result};
 use crate::families::gather_gemm::kernel_map::{KernelMap, MapArrays};
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Heads, heads_map};
@@ -86,8 +86,8 @@ impl Multiplier {
     }
 }
 
-/// The rows that multiply elements of this type on this GPU, those of gradients of weights apart. `mma.sync` is for those without
-/// `wgmma`, and for who asks for it by name.
+/// The rows that multiply elements of this type on this GPU, those of gradients of weights apart. `mma.sync` is for
+/// those without `wgmma`, and for who asks for it by name.
 pub(crate) fn conv_rows<'n>(
     dtype: Dtype,
     machine: &Machine,
@@ -103,7 +103,20 @@ pub(crate) fn conv_rows<'n>(
     rows.filter(move |row| row.dtype == dtype)
 }
 
-/// Whether matrices that lie `turned`, as `[t, m, c]`, or not, have to be turned over for a kernel.
+/// Rows that this GPU does not have, of those that multiply elements of this type.
+pub(crate) fn not_here(dtype: Dtype, machine: &Machine) -> Vec<Refusal> {
+    let own = |row: &&Row| row.module == "conv" && row.dtype == dtype && machine.wgmma == 0.0;
+    let rows = kernels().iter().filter(own);
+    rows.map(|row| {
+        Refusal::of(
+            row.name,
+            "is made of wgmma, which compute capability 9.0 has",
+        )
+    })
+    .collect()
+}
+
+/// Whether matrices that lie `turned`, as `[t, m, c]`, or not, have to be transposed for a kernel.
 pub(crate) fn turns(row: &Row, turned: bool) -> bool {
     (row.order & B_COLUMNS != 0) != turned
 }
@@ -260,7 +273,7 @@ impl ConvProduct {
     /// Queues the turning over of the weights, and says where they are then.
     fn turn(&self, raw: &mut RawConv, queue: Queue<'_>) -> Result<()> {
         let Some((kernel, memory)) = &self.turn else {
-            return Err(refused("weights", "cannot be turned over".into()));
+            return Err(refused("weights", "cannot be transposed".into()));
         };
         let [c, m] = self.channels;
         let (rows, columns) = if self.turned { (m, c) } else { (c, m) };

@@ -1,5 +1,5 @@
-//! The gradient of a convolution's weights: partial sums over parts of each offset's pairs, then their sum in order. The parts
-//! are dealt when the gradient is first asked for, each about as long as the others.
+//! The gradient of a convolution's weights: partial sums over parts of each offset's pairs, then their sum in order.
+//! The parts are dealt when the gradient is first asked for, each about as long as the others.
 
 use einsparse_kernels::abi::Operation;
 use einsparse_kernels::families::{
@@ -57,7 +57,8 @@ struct Deal {
 }
 
 impl Deal {
-    /// Deals the positions that offsets have neighbours at to `blocks` thread blocks, or one for each offset if these are more.
+    /// Deals the positions that offsets have neighbours at to `blocks` thread blocks, or one for each offset if these
+    /// are more.
     fn new(
         device: &Device,
         map: &KernelMap,
@@ -126,7 +127,8 @@ fn tiles(row: &Row, [c, m]: [usize; 2]) -> usize {
     c.div_ceil(row.items as usize) * m.div_ceil(row.columns as usize)
 }
 
-/// Kernels for this element type, the one that fits these channels best first. Full f32 serves TF32 where rows are not aligned.
+/// Kernels for this element type, the one that fits these channels best first. Full f32 serves TF32 where rows are not
+/// aligned.
 fn choose(machine: &Machine, dtype: Dtype, channels: [usize; 2]) -> Vec<&'static Row> {
     let own = |row: &&Row| {
         let stored = row.dtype == Dtype::F32 && dtype == Dtype::Tf32 && row.vector == 1;

@@ -219,9 +219,8 @@ impl MapSteps {
     }
 }
 
-/// The voxels of the output of a strided convolution: each once, in the order of their first input voxel. Waits for their
-/// number.
-/// `voxels` are `inputs` voxels in device memory.
+/// The voxels of the output of a strided convolution: each once, in the order of their first input voxel. Waits for
+/// their number. `voxels` are `inputs` voxels in device memory.
 pub(crate) fn strided(
     device: &Arc<Device>,
     voxels: u64,

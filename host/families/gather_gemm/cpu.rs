@@ -1,5 +1,5 @@
-//! Sparse convolutions on the CPU: a row of the output, or a matrix of the weights' gradient, is the work of one thread. A
-//! neighbour that is not there is not multiplied.
+//! Sparse convolutions on the CPU: a row of the output, or a matrix of the weights' gradient, is the work of one
+//! thread. A neighbour that is not there is not multiplied.
 
 use std::borrow::Cow;
 

@@ -1,5 +1,5 @@
-//! Kernel maps of sparse convolutions: for every output voxel and offset of the kernel the input voxel there, if any. Rows
-//! are kept in an order in which neighbours in the list have neighbours at the same offsets.
+//! Kernel maps of sparse convolutions: for every output voxel and offset of the kernel the input voxel there, if any.
+//! Rows are kept in an order in which neighbours in the list have neighbours at the same offsets.
 
 mod build;
 mod geometry;
@@ -28,12 +28,14 @@ pub type Voxel = [i32; 4];
 
 /// Which input voxels meet which output voxels at which offset of a convolution's kernel, in a context.
 ///
-/// Output voxels are sorted by the set of offsets that they have neighbours at, so that a tile of them shares offsets and
-/// products of empty tiles are left out (Tang et al., TorchSparse++, MICRO 2023, section 4.1); here by the rank of that set in
-/// a Gray code with the offsets farthest from the centre as highest bits: neighbours in the order differ in few offsets.
+/// Output voxels are sorted by the set of offsets that they have neighbours at, so that a tile of them shares offsets
+/// and products of empty tiles are left out (Tang et al., TorchSparse++, MICRO 2023, section 4.1); here by the rank of
+/// that set in a Gray code with the offsets farthest from the centre as highest bits: neighbours in the order differ in
+/// few offsets.
 #[derive(Debug)]
 pub struct KernelMap {
-    /// The end of the last rebuild, whose arrays may still be in the making; in front of the context, which outlives it.
+    /// The end of the last rebuild, whose arrays may still be in the making; in front of the context, which outlives
+    /// it.
     rebuilt: Option<Event>,
     context: Context,
     inputs: usize,
@@ -207,8 +209,8 @@ impl KernelMap {
         }
     }
 
-    /// Pairs of an input and an output voxel, and how many rows the kernels multiply for them: tiles of 64 positions and
-    /// an offset that any of them has a neighbour at. Waits for all work on the GPU.
+    /// Pairs of an input and an output voxel, and how many rows the kernels multiply for them: tiles of 64 positions
+    /// and an offset that any of them has a neighbour at. Waits for all work on the GPU.
     pub fn pairs(&self) -> Result<(usize, usize)> {
         let host = self.to_host()?;
         let pairs = host.neighbours.iter().filter(|&&n| n != ABSENT).count();

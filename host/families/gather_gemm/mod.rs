@@ -1,4 +1,5 @@
-//! Gathered rows times matrices: convolutions, experts, micro-tiles found at run time. The kernels: `kernels-gpu/families/gather_gemm`.
+//! Gathered rows times matrices: convolutions, experts, micro-tiles found at run time. The kernels:
+//! `kernels-gpu/families/gather_gemm`.
 
 pub(crate) mod conv;
 pub(crate) mod conv_grad;

@@ -1,4 +1,5 @@
-//! A product with an operand whose micro-tiles were found while running: its list and its packed values are read on the device.
+//! A product with an operand whose micro-tiles were found while running: its list and its packed values are read on the
+//! device.
 
 use einsparse_kernels::abi::{Divisor, FLAG_VECTORS, MapWords};
 use einsparse_kernels::families::{PIT_TF32_DEPTH, PitParams};
@@ -17,8 +18,8 @@ use crate::registry::Dtype;
 /// `C[z,m,n] = A[z,m,k] * B[z,k,n]`, or turned `C[z,m,n] = A[z,k,m] * B[z,k,n]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PitWork {
-    /// Items of the batch. Of more than one, micro-tiles do not reach from one to the next: `m` is a multiple of their rows, or A is
-    /// turned.
+    /// Items of the batch. Of more than one, micro-tiles do not reach from one to the next: `m` is a multiple of their
+    /// rows, or A is turned.
     pub items: usize,
     /// `[m, k, n]` of an item.
     pub extents: [usize; 3],
@@ -42,7 +43,8 @@ impl PitWork {
         }
     }
 
-    /// `C[z,m,n] = A[z,m,k] * B[z,k,n]` with micro-tiles of `1 x width` of B, of the transpose of A, for extents `[m, k, n]`.
+    /// `C[z,m,n] = A[z,m,k] * B[z,k,n]` with micro-tiles of `1 x width` of B, of the transpose of A, for extents
+    /// `[m, k, n]`.
     pub(crate) fn right(items: usize, [m, k, n]: [usize; 3], width: usize) -> Self {
         PitWork {
             items,
@@ -185,7 +187,8 @@ impl PitLaunch {
         let element = self.kernel.row().dtype.bytes();
         let name = self.work.names()[1];
         aligned(self.kernel.row(), name, b.address, b.leading)?;
-        // Rows that end within 16 bytes are copied with what lies behind them; a sum of that is stored only where C has as many columns.
+        // Rows that end within 16 bytes are copied with what lies behind them; a sum of that is stored only where C has
+        // as many columns.
         if !self.work.right && !n.is_multiple_of(16 / element) {
             let reason = format!(
                 "has {n} columns; the kernel copies {} at once",

@@ -29,8 +29,8 @@ pub(crate) fn few_rows(dtype: Dtype) -> impl Iterator<Item = &'static Row> {
     kernels().iter().filter(fits)
 }
 
-/// Multiprocessors that clusters of so many find room on, one thread block each: they keep to a part of the GPU, the ends of which
-/// are left over.
+/// Multiprocessors that clusters of so many find room on, one thread block each: they keep to a part of the GPU, the
+/// ends of which are left over.
 fn reach(parts: usize, multiprocessors: u32) -> usize {
     let percent = match parts {
         1 | 2 => 100,

@@ -2,8 +2,9 @@
 
 use crate::error::{Error, Result};
 
-/// Extents and geometry of a convolution in two dimensions, channels last: A `[images, size, channels]`, B `[window, channels,
-/// filters]`, C `[images, out, filters]`. Index 0 of a pair is along x, the rows of an image, 1 along y, its columns.
+/// Extents and geometry of a convolution in two dimensions, channels last: A `[images, size, channels]`, B
+/// `[window, channels, filters]`, C `[images, out, filters]`. Index 0 of a pair is along x, the rows of an image, 1
+/// along y, its columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConvolutionShape {
     /// Images.
@@ -25,7 +26,8 @@ pub struct ConvolutionShape {
 }
 
 impl ConvolutionShape {
-    /// Every position of A, no padding: `C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]` for A `[n, h, w, m]` and B `[i, j, m, f]`.
+    /// Every position of A, no padding: `C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]` for A `[n, h, w, m]` and B
+    /// `[i, j, m, f]`.
     pub fn new(a: [usize; 4], window: [usize; 2], filters: usize) -> Self {
         ConvolutionShape {
             images: a[0],

@@ -1,4 +1,5 @@
-//! A kernel of the module `dense`: tensor maps of the operands and a cluster for each tile. Nothing is kept between runs.
+//! A kernel of the module `dense`: tensor maps of the operands and a cluster for each tile. Nothing is kept between
+//! runs.
 
 use einsparse_kernels::abi::{FLAG_VECTORS, PANEL_BYTES};
 use einsparse_kernels::families::DenseParams;

@@ -260,8 +260,8 @@ mod tests {
         let mut there: Vec<u32> = all.iter().copied().filter(|&w| w != PADDING).collect();
         there.sort_unstable();
         assert_eq!(there, positions);
-        // Row 65 is row 1 of the second 64: lane 4. Word 7 is the upper half of the second step of the second stage, two
-        // lanes on.
+        // Row 65 is row 1 of the second 64: lane 4. Word 7 is the upper half of the second step of the second stage,
+        // two lanes on.
         assert_eq!(all[2 * of_pair + 6 * 4 + 3], 65 * 9 + 7);
     }
 

@@ -103,7 +103,8 @@ impl Records {
                     strip * STRIP,
                     &mut list,
                 );
-                // Edge blocks reach further. Their zeros would meet the next B of a batch, and a NaN times zero is none.
+                // Edge blocks reach further. Their zeros would meet the next B of a batch, and a NaN times zero is
+                // none.
                 list.retain(|piece| (piece.k as usize) < depth);
                 list.sort_unstable();
                 records(&list, pieces)

@@ -68,14 +68,15 @@ fn windows(row: &Row, work: &Samples, machine: &Machine) -> [f64; 3] {
     [compute_us * copies / 2.0, compute_us, ITEM_US]
 }
 
-/// Clocks of a multiprocessor for a stage of a dense tile, for each of its chunks of 64 columns: 256 of `wgmma`, and waits.
+/// Clocks of a multiprocessor for a stage of a dense tile, for each of its chunks of 64 columns: 256 of `wgmma`, and
+/// waits.
 const CHUNK_CLOCKS: f64 = 350.0;
-/// For each slab of 64 rows of X or Y that a stage brings through L2.
-const SLAB_CLOCKS: f64 = 182.0;
+/// For each tile of 64 rows of X or Y that a stage brings through L2.
+const ROWS_CLOCKS: f64 = 182.0;
 /// Of a tile beside its stages, and for each chunk of it: sums out of the registers.
 const TILE_CLOCKS: f64 = 900.0;
 const OUT_CLOCKS: f64 = 250.0;
-/// For each slab, rounding it to TF32 where it lies.
+/// For each such tile, rounding it to TF32 where it lies.
 const ROUND_CLOCKS: f64 = 190.0;
 /// For each entry that is picked.
 const PICK_CLOCKS: f64 = 0.3;
@@ -94,7 +95,7 @@ pub(crate) fn tile_clocks(row: &Row, stages: usize, entries: f64) -> f64 {
     } else {
         0.0
     };
-    let stage = (CHUNK_CLOCKS * chunks).max(SLAB_CLOCKS * (2.0 + chunks)) + round * (2.0 + chunks);
+    let stage = (CHUNK_CLOCKS * chunks).max(ROWS_CLOCKS * (2.0 + chunks)) + round * (2.0 + chunks);
     let out = OUT_CLOCKS * chunks * row.dtype.bytes() as f64 / 2.0;
     stages as f64 * stage + TILE_CLOCKS + out + entries * PICK_CLOCKS
 }
@@ -109,8 +110,8 @@ fn tiles(row: &Row, work: &Samples, machine: &Machine) -> [f64; 3] {
     let entries = work.entries as f64 / tiles.max(1.0);
     let turns = tiles / f64::from(machine.multiprocessors);
     let turns = if turns < 3.0 { turns.ceil() } else { turns };
-    let slabs = tiles * stages as f64 * (2 + across) as f64 * SMEM_TILE as f64;
-    let gather_us = slabs / machine.l2 * 1e6;
+    let bytes = tiles * stages as f64 * (2 + across) as f64 * SMEM_TILE as f64;
+    let gather_us = bytes / machine.l2 * 1e6;
     let compute_us = turns * tile_clocks(row, stages, entries) / speed;
     let start_us = START_US + TILES_START_US + stages as f64 * STAGE_START_US;
     [gather_us / 2.0, compute_us, start_us]

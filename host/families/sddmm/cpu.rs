@@ -22,7 +22,8 @@ pub(crate) struct Slots<'a> {
 }
 
 /// `values[slot] (= | +=) alpha * mask[slot] * sum over k of x[row,k] * y[column,k]`, summed in the accumulator of the
-/// element type, in f64 where the output has another one, and rounded once. What edge blocks hold outside the matrix becomes zero.
+/// element type, in f64 where the output has another one, and rounded once. What edge blocks hold outside the matrix
+/// becomes zero.
 pub(crate) fn sampled(
     factors: [Strided<'_>; 2],
     k: usize,

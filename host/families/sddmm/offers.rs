@@ -35,7 +35,8 @@ fn samples(row: &Row) -> bool {
 }
 
 impl Sampling<'_> {
-    /// Every kernel for this element type: a candidate with its predicted cost, cheapest first, or refused with a reason.
+    /// Every kernel for this element type: a candidate with its predicted cost, cheapest first, or refused with a
+    /// reason.
     pub(crate) fn candidates(&self, machine: &Machine, options: &Options) -> Choice {
         let mut choice = Choice::default();
         let rows = kernels()

@@ -1,5 +1,5 @@
-//! The work list of the module `sddmm_tiles`: which tiles of 128 rows and gathered chunks of 64 columns hold entries, which
-//! of their elements these are, and which multiprocessor takes which tile. Layout: `einsparse_kernels::abi`.
+//! The work list of the module `sddmm_tiles`: which tiles of 128 rows and gathered chunks of 64 columns hold entries,
+//! which of their elements these are, and which multiprocessor takes which tile. Layout: `einsparse_kernels::abi`.
 
 use einsparse_kernels::abi::{HALF, NO_STRIP, PANEL_BYTES, STRIP};
 use einsparse_kernels::families::{CHUNK, MOST_CHUNKS, PICK_GROUPS, PICK_ROWS, Pane, Picks, pick};
@@ -179,8 +179,8 @@ impl Panes {
     }
 }
 
-/// Most entries of a tile that is not a single chunk. Full rows in a few tiles would keep their multiprocessors long after
-/// the others.
+/// Most entries of a tile that is not a single chunk. Full rows in a few tiles would keep their multiprocessors long
+/// after the others.
 fn most_entries(
     row: &Row,
     (runs, columns): (&Runs, &[u32]),

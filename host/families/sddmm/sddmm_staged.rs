@@ -1,4 +1,5 @@
-//! A kernel of the module `sddmm_staged`: which rows of Y each thread block keeps, and the runs of entries in these columns.
+//! A kernel of the module `sddmm_staged`: which rows of Y each thread block keeps, and the runs of entries in these
+//! columns.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The work list of the module `sddmm_staged`: columns by ranges whose rows of Y fit shared memory, the runs of entries in
-//! each, and how many thread blocks share a range.
+//! The work list of the module `sddmm_staged`: columns by ranges whose rows of Y fit shared memory, the runs of entries
+//! in each, and how many thread blocks share a range.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -1,5 +1,5 @@
-//! Softmax over the rows of a pattern on a GPU: rows dealt by length class once, one kernel for each run. Where rows were
-//! cut, a kernel ahead of it finds what their pieces have to know of each other.
+//! Softmax over the rows of a pattern on a GPU: rows dealt by length class once, one kernel for each run. Where rows
+//! were cut, a kernel ahead of it finds what their pieces have to know of each other.
 
 mod deal;
 

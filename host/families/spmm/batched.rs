@@ -1,5 +1,6 @@
-//! Products of entries with A's transpose, whose pattern is made here, once for a plan, and a kernel of module `batched`.
-//! A kernel of walk `Permuted` reads values through the pattern; to others they are brought in order first, in every run.
+//! Products of entries with A's transpose, whose pattern is made here, once for a plan, and a kernel of module
+//! `batched`. A kernel of walk `Permuted` reads values through the pattern; to others they are brought in order first,
+//! in every run.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! A kernel of the module `bitmap`: the same number of stages for every thread block, and where strips are cut for that.
+//! A kernel of the module `bitmap`: the same number of stages for every thread block, and where strips are cut for
+//! that.
 
 mod layout;
 mod schedule;
@@ -45,8 +46,8 @@ pub(crate) struct Bitmaps {
     places: u32,
 }
 
-/// A number that tells patterns apart: plans keep it in place of the words, which are as large as a third of A. The key is drawn
-/// for each plan, so that nobody can make words of the same number.
+/// A number that tells patterns apart: plans keep it in place of the words, which are as large as a third of A. The key
+/// is drawn for each plan, so that nobody can make words of the same number.
 #[derive(Debug)]
 struct Fingerprint(RandomState, u64);
 

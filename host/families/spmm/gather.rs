@@ -231,7 +231,8 @@ impl Product for Gather {
     }
 }
 
-/// The work list: where rows are many and their spans on the GPU, it is made there. A build without that family makes it here.
+/// The work list: where rows are many and their spans on the GPU, it is made there. A build without that family makes
+/// it here.
 fn list_of(
     device: &Device,
     runs: &Runs,

@@ -90,8 +90,8 @@ fn counted(shape: &[usize], kept: &[usize], rows: RowsOf) -> Result<u128> {
 }
 
 impl Fibres {
-    /// Sorts the entries by the axes `kept`, in this order; `of_factors` says the axis of each factor. `None` for formats whose slots
-    /// have no coordinates.
+    /// Sorts the entries by the axes `kept`, in this order; `of_factors` says the axis of each factor. `None` for
+    /// formats whose slots have no coordinates.
     ///
     /// # Errors
     /// [`Error::Overflow`] for more rows than kernels count, or extents past 2^31.
@@ -178,8 +178,8 @@ impl Fibres {
         self.runs.total as usize
     }
 
-    /// Items of about `weight` entries: whole rows, and equal pieces of rows longer than `limit`, about half as long, whose sums are
-    /// carried in slots; longest class first. With `clear` also the rows without entries.
+    /// Items of about `weight` entries: whole rows, and equal pieces of rows longer than `limit`, about half as long,
+    /// whose sums are carried in slots; longest class first. With `clear` also the rows without entries.
     pub(crate) fn items(&self, weight: u32, limit: u32, clear: bool) -> FibreList {
         let mut list = FibreList::default();
         let mut open: Option<Item> = None;

@@ -1,6 +1,6 @@
 //! Entries of several sparse tensors that meet: one row for each combination of them that agrees on all shared indices.
-//! Made when an expression is planned, from the patterns alone; on a GPU by module `join`, with the same rows in the same
-//! order.
+//! Made when an expression is planned, from the patterns alone; on a GPU by module `join`, with the same rows in the
+//! same order.
 
 mod cpu;
 mod on_device;
@@ -93,8 +93,8 @@ impl Table {
         self.names.iter().any(|n| other.names.contains(n))
     }
 
-    /// Rows of both that agree on all indices they share, in the order of `order` (indices, the first weighs most), equal
-    /// ones in the order of the rows; without an order in that of the rows alone.
+    /// Rows of both that agree on all indices they share, in the order of `order` (indices, the first weighs most),
+    /// equal ones in the order of the rows; without an order in that of the rows alone.
     pub(crate) fn join(
         self,
         other: Table,
@@ -127,8 +127,8 @@ impl Table {
         self.names.iter().position(|n| n == name)
     }
 
-    /// For each row of both tables its part of the number that the values of these indices are, the first weighing most.
-    /// `both`: a table's number does not depend on what the other one has.
+    /// For each row of both tables its part of the number that the values of these indices are, the first weighing
+    /// most. `both`: a table's number does not depend on what the other one has.
     fn keys(&self, other: &Table, names: &[&str], both: bool) -> Result<[Vec<u64>; 2]> {
         let mut keys = [vec![0u64; self.rows()], vec![0u64; other.rows()]];
         let mut stride = 1u128;

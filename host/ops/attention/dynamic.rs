@@ -14,12 +14,12 @@ use crate::kernel::Queue;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
-/// The masks of a run, as they lie in the memory of the context: flags of `i8`, of which whatever is not 0 counts. An entry is there if its
-/// block, its column, its row or its diagonal is; without any flags all are. The first axis is of masks, or 1 for flags
-/// that serve all masks.
+/// The masks of a run, as they lie in the memory of the context: flags of `i8`, of which whatever is not 0 counts. An
+/// entry is there if its block, its column, its row or its diagonal is; without any flags all are. The first axis is of
+/// masks, or 1 for flags that serve all masks.
 ///
-/// A window is a run of diagonals; tokens with global attention (Longformer, arXiv 2004.05150) are columns and rows; vertical and slash
-/// lines (MInference, arXiv 2407.02490) are columns and diagonals of a causal attention.
+/// A window is a run of diagonals; tokens with global attention (Longformer, arXiv 2004.05150) are columns and rows;
+/// vertical and slash lines (MInference, arXiv 2407.02490) are columns and diagonals of a causal attention.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MaskTensors<'a> {
     /// Blocks of 64 queries and 64 keys, `[masks, ceil(m / 64), ceil(n / 64)]`.
@@ -34,13 +34,13 @@ pub struct MaskTensors<'a> {
     pub lengths: Option<&'a Tensor<i32>>,
 }
 
-/// [`SparseAttention`](super::SparseAttention) with masks that are data: what the flags say is turned into tiles of gathered keys and dealt to the
-/// multiprocessors on the GPU, by one kernel in front of the attention. The host learns nothing and waits for nothing; another
-/// mask every run works inside a captured CUDA graph. Neighbouring heads share a mask in equal parts, such as the heads of an item of a
-/// batch, whose lengths differ.
+/// [`SparseAttention`](super::SparseAttention) with masks that are data: what the flags say is turned into tiles of
+/// gathered keys and dealt to the multiprocessors on the GPU, by one kernel in front of the attention. The host learns
+/// nothing and waits for nothing; another mask every run works inside a captured CUDA graph. Neighbouring heads share a
+/// mask in equal parts, such as the heads of an item of a batch, whose lengths differ.
 ///
-/// Room is made for every entry: of each mask `m n / 8` bytes of bits (two of 1 KB for 128 queries and 128 keys), of which
-/// only those are touched that belong to 64 queries and 128 keys with some entries, but not all.
+/// Room is made for every entry: of each mask `m n / 8` bytes of bits (two of 1 KB for 128 queries and 128 keys), of
+/// which only those are touched that belong to 64 queries and 128 keys with some entries, but not all.
 ///
 /// ```
 /// use einsparse::Context;
@@ -131,9 +131,10 @@ impl<T: Scalar> DynamicAttention<T> {
         both.map_or(0, |(tiles, attention)| tiles.bytes() + attention.bytes())
     }
 
-    /// Queries `[heads, m, dim]`, keys and values `[key_heads, n, dim]`, into the output `[heads, m, dim]`; logarithms of the sums of
-    /// exponentials, `[heads, m]`, as [`SparseAttention::run`](super::SparseAttention::run). On a GPU nothing is allocated and
-    /// nothing waited for; the call can be captured in a CUDA graph, and reads the masks anew at every launch of it.
+    /// Queries `[heads, m, dim]`, keys and values `[key_heads, n, dim]`, into the output `[heads, m, dim]`; logarithms
+    /// of the sums of exponentials, `[heads, m]`, as [`SparseAttention::run`](super::SparseAttention::run). On a GPU
+    /// nothing is allocated and nothing waited for; the call can be captured in a CUDA graph, and reads the masks anew
+    /// at every launch of it.
     ///
     /// # Errors
     /// Tensors of another shape or context than planned; output untouched.
@@ -186,8 +187,8 @@ impl<T: Scalar> DynamicAttention<T> {
             out: raw(out, m),
             log_sum: log_sum.and_then(|l| l.address()).unwrap_or(0),
         };
-        // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed only
-        // after the work queued on the context. Runs take turns.
+        // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed
+        // only after the work queued on the context. Runs take turns.
         let queue = unsafe { Queue::new(stream.raw()) };
         attention.run_behind(&raw, queue, true, || tiles.run(&flags, queue))
     }

@@ -19,18 +19,19 @@ use crate::registry::Scalar;
 use crate::tensor::{SparseTensor, Tensor};
 use group::{Group, Heads, Places};
 
-/// Gradients of the queries, keys and values of [`SparseAttention`](super::SparseAttention), from that of its output, for
-/// many heads. Every step is a kernel of its own at the mask's entries, none of them dense (P the weights, S the scores, sums over
-/// heads that share keys):
+/// Gradients of the queries, keys and values of [`SparseAttention`](super::SparseAttention), from that of its output,
+/// for many heads. Every step is a kernel of its own at the mask's entries, none of them dense (P the weights, S the
+/// scores, sums over heads that share keys):
 ///
 /// ```text
 /// P = softmax(scale Q K^T)    dV = P^T dO    dP = dO V^T    dS = P (dP - sum P dP)    dQ = scale dS K    dK = scale dS^T Q
 /// ```
 ///
-/// The weights are computed again, so the forward run leaves nothing behind for it. P and dS of all heads are held in the
-/// element type, 2 values an entry and head; that is also what they are rounded to (f16 and bf16: as in attention by
-/// separate products, not as in a fused kernel), sums are f32; where heads share keys, dK and dV are rounded after each head. Masks as in the forward run; those of blocks are taken entry by
-/// entry. On a GPU f32, f16, bf16, each `dim` that the products take. The same bits every time.
+/// The weights are computed again, so the forward run leaves nothing behind for it. P and dS of all heads are held in
+/// the element type, 2 values an entry and head; that is also what they are rounded to (f16 and bf16: as in attention
+/// by separate products, not as in a fused kernel), sums are f32; where heads share keys, dK and dV are rounded after
+/// each head. Masks as in the forward run; those of blocks are taken entry by entry. On a GPU f32, f16, bf16, each
+/// `dim` that the products take. The same bits every time.
 ///
 /// ```
 /// use einsparse::Context;
@@ -65,8 +66,8 @@ pub struct AttentionGradient<T: Scalar> {
 }
 
 impl<T: Scalar> AttentionGradient<T> {
-    /// The gradient of attention at the entries of `masks`, as [`SparseAttention::new`](super::SparseAttention::new) takes
-    /// them.
+    /// The gradient of attention at the entries of `masks`, as [`SparseAttention::new`](super::SparseAttention::new)
+    /// takes them.
     ///
     /// # Errors
     /// [`Error::Operand`] for masks of other formats or contexts, options that do not fit each other, and a factor that is
@@ -118,8 +119,9 @@ impl<T: Scalar> AttentionGradient<T> {
         self.groups.first().map_or(["cpu"; 5], Group::variants)
     }
 
-    /// Queries and `upstream`, the gradient of the output, `[heads, m, dim]`, keys and values `[key_heads, n, dim]`; gradients in the
-    /// same shapes. On a GPU nothing is allocated and nothing waited for; runs on several streams are the caller's to order.
+    /// Queries and `upstream`, the gradient of the output, `[heads, m, dim]`, keys and values `[key_heads, n, dim]`;
+    /// gradients in the same shapes. On a GPU nothing is allocated and nothing waited for; runs on several streams are
+    /// the caller's to order.
     ///
     /// # Errors
     /// Tensors of another shape or context than planned; outputs untouched.

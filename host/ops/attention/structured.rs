@@ -8,8 +8,8 @@ use crate::families::attention::AttentionExtents;
 use crate::families::attention::queries::{Bits, Flags};
 use crate::registry::Scalar;
 
-/// Which keys a query sees, said in closed form: plans cost the tiles of the mask, not its entries. Queries and keys are counted from
-/// 0; [`AttentionOptions::causal`] and [`AttentionOptions::lengths`] hide keys on top of it.
+/// Which keys a query sees, said in closed form: plans cost the tiles of the mask, not its entries. Queries and keys
+/// are counted from 0; [`AttentionOptions::causal`] and [`AttentionOptions::lengths`] hide keys on top of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttentionMask {
     /// The keys up to the query itself.
@@ -21,8 +21,8 @@ pub enum AttentionMask {
         /// Keys behind it.
         after: usize,
     },
-    /// The window, and tokens with global attention: every query sees them, and they see every key (Longformer, arXiv 2004.05150,
-    /// section 3.1). Its window of w tokens is w / 2 on either side.
+    /// The window, and tokens with global attention: every query sees them, and they see every key (Longformer, arXiv
+    /// 2004.05150, section 3.1). Its window of w tokens is w / 2 on either side.
     WindowGlobal {
         /// Keys in front of the query.
         before: usize,
@@ -31,9 +31,9 @@ pub enum AttentionMask {
         /// Tokens that see all and are seen by all.
         globals: Vec<usize>,
     },
-    /// Keys that every query sees ("vertical") and distances at which every query sees a key ("slash": key `query - distance`), both only up
-    /// to the query itself (MInference, arXiv 2407.02490, section 3). Single columns and diagonals, not rounded to blocks; a column costs the 64
-    /// neighbouring keys it lies among.
+    /// Keys that every query sees ("vertical") and distances at which every query sees a key ("slash": key
+    /// `query - distance`), both only up to the query itself (MInference, arXiv 2407.02490, section 3). Single columns
+    /// and diagonals, not rounded to blocks; a column costs the 64 neighbouring keys it lies among.
     VerticalSlash {
         /// Keys.
         columns: Vec<usize>,
@@ -107,7 +107,8 @@ fn below(what: &str, numbers: &[usize], extent: usize) -> Result<()> {
 }
 
 impl<T: Scalar> SparseAttention<T> {
-    /// Attention of `m` queries and `n` keys at the entries of masks of a known structure: one for all heads, or one for each.
+    /// Attention of `m` queries and `n` keys at the entries of masks of a known structure: one for all heads, or one
+    /// for each.
     ///
     /// ```
     /// use einsparse::Context;

@@ -10,8 +10,8 @@ use crate::kernel::Queue;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
-/// `out = (x + y - mean) / sqrt(variance + epsilon) * factor + summand` for each row (layer normalisation, arXiv 1607.06450, of a residual
-/// sum), in f32 and rounded once; the CPU computes in f64.
+/// `out = (x + y - mean) / sqrt(variance + epsilon) * factor + summand` for each row (layer normalisation, arXiv
+/// 1607.06450, of a residual sum), in f32 and rounded once; the CPU computes in f64.
 ///
 /// ```
 /// use einsparse::Context;
@@ -98,8 +98,8 @@ impl<T: Scalar> ResidualNorm<T> {
         }
         let to = (super::rows(out), false, false);
         let affine = affine.map(|tensor| tensor.address().unwrap_or(0));
-        // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed only after the
-        // work queued on the context.
+        // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed
+        // only after the work queued on the context.
         let queue = unsafe { Queue::new(stream.raw()) };
         own.norm([x, y].map(super::rows), affine, to, queue)
     }

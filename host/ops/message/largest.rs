@@ -118,8 +118,8 @@ impl LargestGradient {
                         None => 0,
                     },
                 };
-                // SAFETY: shapes and places were checked, the graph is the one planned; the tensors are borrowed for the call, and
-                // device memory is freed only after the work queued on the context.
+                // SAFETY: shapes and places were checked, the graph is the one planned; the tensors are borrowed for
+                // the call, and device memory is freed only after the work queued on the context.
                 let queue = unsafe { Queue::new(stream.raw()) };
                 launch.run(&raw, queue)
             }

@@ -90,14 +90,14 @@ impl<T: Scalar> Backward<T> {
 }
 
 impl<T: Scalar> MoeLayer<T> {
-    /// Queues the gradients, for the gradient `out` of the layer's output, `[tokens, model]`, and the operands of the [`run`] just
-    /// before: `x`, weights, both stacks of matrices. Hidden rows are those of that run, and are weighted in place: one backward
-    /// for each run. Deterministic, and nothing is allocated or waited for; the layer has to be made
-    /// [`for_training`](MoeLayer::for_training).
+    /// Queues the gradients, for the gradient `out` of the layer's output, `[tokens, model]`, and the operands of the
+    /// [`run`] just before: `x`, weights, both stacks of matrices. Hidden rows are those of that run, and are weighted
+    /// in place: one backward for each run. Deterministic, and nothing is allocated or waited for; the layer has to be
+    /// made [`for_training`](MoeLayer::for_training).
     ///
-    /// ReLU's gradient is that of the sign of the hidden rows as they were rounded. With `g = out[t] down[e]^T`, gated, the
-    /// weight's gradient is `h . g`, the matrices' are `x[t]^T (w g)` and `(w h)^T out[t]`, the token's the sum of `w g up[e]^T`.
-    /// `g`, `w g`, `w h` and, with several experts a token, what is summed are rounded to `T`.
+    /// ReLU's gradient is that of the sign of the hidden rows as they were rounded. With `g = out[t] down[e]^T`, gated,
+    /// the weight's gradient is `h . g`, the matrices' are `x[t]^T (w g)` and `(w h)^T out[t]`, the token's the sum of
+    /// `w g up[e]^T`. `g`, `w g`, `w h` and, with several experts a token, what is summed are rounded to `T`.
     ///
     /// # Errors
     /// As [`run`]; [`Error::Operand`] for a layer that was not made for training.
@@ -189,8 +189,8 @@ fn weigh<T: Scalar>(
             let rows = [operand(context, h, stream)?, operand(context, g, stream)?];
             let weights = without_gaps(context, "weights", weights, stream)?;
             let gradient = without_gaps(context, "gradient of weights", gradient, stream)?;
-            // SAFETY: hidden rows of the planned extents, a weight and a gradient of each choice; the caller's to keep until the
-            // stream is done.
+            // SAFETY: hidden rows of the planned extents, a weight and a gradient of each choice; the caller's to keep
+            // until the stream is done.
             let queue = unsafe { Queue::new(stream.raw()) };
             let words = [weights.address, gradient.address];
             launch.run(&on.routes, rows, words, queue)

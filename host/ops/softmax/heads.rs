@@ -9,8 +9,8 @@ use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
 impl<T: Scalar> SparseSoftmax<T> {
-    /// The softmax of every head's scores, `[heads, slots]`, into `output`, in one launch: slot for slot the values of the
-    /// planned tensor, padding included.
+    /// The softmax of every head's scores, `[heads, slots]`, into `output`, in one launch: slot for slot the values of
+    /// the planned tensor, padding included.
     ///
     /// # Errors
     /// Tensors of another shape or context than planned ([`SoftmaxOptions::heads`](super::SoftmaxOptions::heads)); on a GPU
@@ -116,8 +116,8 @@ impl<T: Scalar> SparseSoftmax<T> {
             output,
             stride,
         };
-        // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed only
-        // after the work queued on the context.
+        // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed
+        // only after the work queued on the context.
         unsafe { self.run_raw(&raw, stream.raw()) }
     }
 }

@@ -8,13 +8,14 @@ use einsparse_formats::{Coo, CooPattern};
 use crate::error::{Error, Result};
 use crate::registry::Scalar;
 
-/// Paths `(l1, l2, l3)`: the product of a part of degree `l1` of the first operand and one of degree `l2` of the second has a
-/// part of degree `l3`. Operands hold every degree up to the largest that a path names, once: degree `l` stands at components
-/// `l l .. (l + 1) (l + 1)`, from `m = -l` to `l`. Outputs are the paths', one behind the other: by `l3`, then `l1`, then `l2`.
+/// Paths `(l1, l2, l3)`: the product of a part of degree `l1` of the first operand and one of degree `l2` of the second
+/// has a part of degree `l3`. Operands hold every degree up to the largest that a path names, once: degree `l` stands
+/// at components `l l .. (l + 1) (l + 1)`, from `m = -l` to `l`. Outputs are the paths', one behind the other: by `l3`,
+/// then `l1`, then `l2`.
 ///
-/// Coefficients are those of [`clebsch_gordan`]: Racah's formula (Edmonds, Angular Momentum in Quantum Mechanics, 3.6.11) in the
-/// real basis, the squares of each output component's adding up to 1. e3nn's `wigner_3j` (arXiv 2207.09453) has them divided by
-/// `sqrt(2 l3 + 1)`, up to a sign for each path, which weights absorb.
+/// Coefficients are those of [`clebsch_gordan`]: Racah's formula (Edmonds, Angular Momentum in Quantum Mechanics,
+/// 3.6.11) in the real basis, the squares of each output component's adding up to 1. e3nn's `wigner_3j` (arXiv
+/// 2207.09453) has them divided by `sqrt(2 l3 + 1)`, up to a sign for each path, which weights absorb.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Couplings {
     paths: Vec<[usize; 3]>,
@@ -63,8 +64,8 @@ impl Couplings {
         })
     }
 
-    /// Every path of degrees up to `largest` whose degrees add up to an even number: what spherical harmonics, of parity
-    /// `(-1)^l`, couple to of the same kind.
+    /// Every path of degrees up to `largest` whose degrees add up to an even number: what spherical harmonics, of
+    /// parity `(-1)^l`, couple to of the same kind.
     ///
     /// # Errors
     /// As [`Couplings::new`].

@@ -91,8 +91,9 @@ pub(in crate::plan) fn sparse_among<'o>(
     Ok(found)
 }
 
-/// Calls `f` with the operands of the plan over the lists: values arrays in place of the sparse tensors, and the lists. A dense output
-/// that is given says where its rows lie; `hidden` is the sparse one, of which the plan sees the values alone.
+/// Calls `f` with the operands of the plan over the lists: values arrays in place of the sparse tensors, and the lists.
+/// A dense output that is given says where its rows lie; `hidden` is the sparse one, of which the plan sees the values
+/// alone.
 pub(super) fn with_lists<R>(
     lists: &[(String, [usize; 1], Vec<u32>)],
     values: &[Values],

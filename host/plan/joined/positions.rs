@@ -20,16 +20,17 @@ use crate::tensor::{AnyOperand, Operand, erase};
 pub struct PositionLists {
     /// What is left to compute: `C[M[p],N[p]] = AV[P[p]] * BV[Q[p]]`.
     pub indirect: IndirectEinsum,
-    /// Its index arrays, one number for each p, by name. Lists of whole tensors in order have none, and those of sums of indices are
-    /// [`Einsum::sum_arrays`].
+    /// Its index arrays, one number for each p, by name. Lists of whole tensors in order have none, and those of sums
+    /// of indices are [`Einsum::sum_arrays`].
     pub lists: Vec<(String, Vec<u32>)>,
     /// How many p there are.
     pub rows: usize,
 }
 
 impl Context {
-    /// The entries of sparse factors that agree on all indices they share, found as plans over them do: on a GPU by a sort and
-    /// a search there. The order is that of the output's indices, then of the entries; the same on GPU and CPU.
+    /// The entries of sparse factors that agree on all indices they share, found as plans over them do: on a GPU by a
+    /// sort and a search there. The order is that of the output's indices, then of the entries; the same on GPU and
+    /// CPU.
     ///
     /// ```
     /// use einsparse::Context;

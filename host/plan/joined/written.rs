@@ -1,5 +1,5 @@
-//! Einsum -> IndirectEinsum over lists of positions: several sparse operands, and sparse outputs. What is left has dense
-//! operands and index arrays only, as if written by hand.
+//! Einsum -> IndirectEinsum over lists of positions: several sparse operands, and sparse outputs. What is left has
+//! dense operands and index arrays only, as if written by hand.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,8 +39,8 @@ impl Names {
     }
 }
 
-/// Writes the rows of `table` into the expression. Its tensors are the output, where that is sparse, and then the factors
-/// of these numbers.
+/// Writes the rows of `table` into the expression. Its tensors are the output, where that is sparse, and then the
+/// factors of these numbers.
 pub(crate) fn write_joined(
     e: &Einsum,
     table: Table,

@@ -54,8 +54,8 @@ impl Step {
 pub struct Path {
     /// The last one writes the output.
     pub steps: Vec<Step>,
-    /// `Dense` where a sparse factor is multiplied before the last step: rows of its result that own no entry are zeros, which a
-    /// NaN or Inf of a later factor then meets.
+    /// `Dense` where a sparse factor is multiplied before the last step: rows of its result that own no entry are
+    /// zeros, which a NaN or Inf of a later factor then meets.
     pub zeros: Zeros,
 }
 
@@ -137,7 +137,8 @@ struct Search<'a> {
     machine: &'a Machine,
 }
 
-/// The cheapest order; `None` for fewer than three factors, more than one of them sparse, or indices of the output that are no names.
+/// The cheapest order; `None` for fewer than three factors, more than one of them sparse, or indices of the output that
+/// are no names.
 pub(super) fn best(
     einsum: &Einsum,
     terms: Vec<Term>,

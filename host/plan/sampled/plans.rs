@@ -12,15 +12,15 @@ use crate::tensor::{Operand, SparseTensor, erase};
 
 impl Context {
     /// Plans an expression whose output is sparse: `S[m,n] (= | +=) P[m,n] * X[m,k] * Y[n,k]`, computed where `out` has
-    /// places. P is a sparse factor with the same pattern and may be missing, the axes of X and Y may be swapped, scalar
-    /// factors are allowed. On a GPU CSR, COO, ELL and GroupCOO in every type with X and Y `[m,k]`, `[n,k]`, on
-    /// Hopper in f16 and bf16 with `[k,m]`, `[k,n]` too; blocks of
-    /// multiples of 16 x 16 in f16 and bf16, with X and Y both `[m,k]`, `[n,k]` or both `[k,m]`, `[k,n]`.
+    /// places. P is a sparse factor with the same pattern and may be missing, the axes of X and Y may be swapped,
+    /// scalar factors are allowed. On a GPU CSR, COO, ELL and GroupCOO in every type with X and Y `[m,k]`, `[n,k]`, on
+    /// Hopper in f16 and bf16 with `[k,m]`, `[k,n]` too; blocks of multiples of 16 x 16 in f16 and bf16, with X and Y
+    /// both `[m,k]`, `[n,k]` or both `[k,m]`, `[k,n]`.
     ///
     /// Every other expression is computed over the places of the output, in any format and order: more dense factors
-    /// (`S[i,j,k] = P[i,j,k] * X[i,r] * Y[j,r] * Z[k,r]`), scaling (`S[m,n] = P[m,n] * d[m]`), `relu`, several sparse factors, also of other
-    /// patterns than the output's (`S[m,n] = A[m,k] * B[k,n]`). The CPU executor runs all of them, a GPU those that a family of kernels
-    /// over index arrays takes.
+    /// (`S[i,j,k] = P[i,j,k] * X[i,r] * Y[j,r] * Z[k,r]`), scaling (`S[m,n] = P[m,n] * d[m]`), `relu`, several sparse
+    /// factors, also of other patterns than the output's (`S[m,n] = A[m,k] * B[k,n]`). The CPU executor runs all of
+    /// them, a GPU those that a family of kernels over index arrays takes.
     ///
     /// # Errors
     /// What parsing and checking find; [`Error::NoKernel`](crate::Error::NoKernel) for a bias, a gate, an index twice in the output, sparse
@@ -50,9 +50,10 @@ impl Context {
         self.plan_sampled_into(text, operands, out, options)
     }
 
-    /// [`Context::plan_sampled_with`] into an output of another type than the operands. On a GPU that is for `i8` into f16, bf16,
-    /// f32 and `i32`, onto CSR, COO, ELL and GroupCOO, with X and Y `[m,k]`, `[n,k]` and a mask of `i8`. Sums are exact; into `i32`
-    /// factors are whole numbers, and results are saturated. The CPU sums in f64, and takes any types.
+    /// [`Context::plan_sampled_with`] into an output of another type than the operands. On a GPU that is for `i8` into
+    /// f16, bf16, f32 and `i32`, onto CSR, COO, ELL and GroupCOO, with X and Y `[m,k]`, `[n,k]` and a mask of `i8`.
+    /// Sums are exact; into `i32` factors are whole numbers, and results are saturated. The CPU sums in f64, and takes
+    /// any types.
     ///
     /// ```
     /// use einsparse::{Context, Options};

@@ -26,8 +26,8 @@ fn refused<T>(reason: &str) -> Result<Offered<T>> {
     Ok(Err(Some(Refusal::of(FAMILY, reason))))
 }
 
-/// The axis along which a dynamic operand is sparse, and the share of its micro-tiles that is expected to hold something. Of two dynamic
-/// operands A's channels are skipped.
+/// The axis along which a dynamic operand is sparse, and the share of its micro-tiles that is expected to hold
+/// something. Of two dynamic operands A's channels are skipped.
 fn sparse(
     names: &[String; 2],
     dynamic: &[(&str, Expected)],
@@ -86,8 +86,8 @@ pub(super) struct Skipping {
 }
 
 impl Skipping {
-    /// `None` without a dynamic operand or a GPU, or the reason why the kernels do not take the expression. `out`: the extents that the plan
-    /// found for the output.
+    /// `None` without a dynamic operand or a GPU, or the reason why the kernels do not take the expression. `out`: the
+    /// extents that the plan found for the output.
     pub(super) fn new(
         (context, types): (&Context, Types),
         (einsum, form, out): (&Einsum, Option<&Windows>, &[usize]),

@@ -80,7 +80,7 @@ pub fn rematerialize(value: u32) -> u32 {
     out
 }
 
-/// [`again`] of an address: sums of it are not taken apart, and their parts carried through a loop.
+/// [`rematerialize`] of an address: sums of it are not taken apart, and their parts carried through a loop.
 #[inline(always)]
 pub fn address_again(address: u64) -> u64 {
     let mut out = address;

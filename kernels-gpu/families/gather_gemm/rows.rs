@@ -19,10 +19,10 @@ macro_rules! rows_gather_gemm {
                     conv_tf32_turned_n128: Direct, Tf32, Gathered<2, B_COLUMNS, 4>;
                 }
                 conv_mma "conv_mma" ConvWordsParams sm_80 Convolution {
-                    conv_mma_f16_n64: Direct, F16, Gathered<1, PLAIN>;
-                    conv_mma_f16_t_n64: Direct, F16, Gathered<1, B_COLUMNS>;
-                    conv_mma_bf16_n64: Direct, Bf16, Gathered<1, PLAIN>;
-                    conv_mma_bf16_t_n64: Direct, Bf16, Gathered<1, B_COLUMNS>;
+                    conv_mma_f16_n64: Direct, F16, Gathered<1, PLAIN, 2, 3>;
+                    conv_mma_f16_t_n64: Direct, F16, Gathered<1, B_COLUMNS, 2, 3>;
+                    conv_mma_bf16_n64: Direct, Bf16, Gathered<1, PLAIN, 2, 3>;
+                    conv_mma_bf16_t_n64: Direct, Bf16, Gathered<1, B_COLUMNS, 2, 3>;
                 }
                 conv_grad "conv_grad" ConvWordsParams sm_90a Convolution {
                     conv_grad_f16_64x64: Direct, F16, GatheredPairs<1, 1>;

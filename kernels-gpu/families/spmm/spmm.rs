@@ -1,6 +1,6 @@
 //! SpMM on CUDA cores: `SPLIT` segments of lanes share one work item (a row or a piece of it), gather
 //! rows of B, several in flight, and keep their columns of C in registers. Sub-warp tiling, aligned
-//! loads and row swizzle as in Sputnik (arXiv 2006.10901, section 5); rows cut over items are carried,
+//! loads and row swizzle as in Sputnik (arXiv 2006.10901, section 5); rows cut over items are fixed up,
 //! not added by atomics.
 
 use crate::abi::*;

@@ -11,7 +11,8 @@ pub fn driver() -> String {
     }
 }
 
-/// The version of the driver as another CUDA crate sees it, whose symbols are linked; 0 where the driver does not answer.
+/// The version of the driver as another CUDA crate sees it, whose symbols are linked; 0 where the driver does not
+/// answer.
 pub fn version_by_another_crate() -> i32 {
     let mut version = 0;
     // SAFETY: `version` is a place for one int.

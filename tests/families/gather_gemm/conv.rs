@@ -292,7 +292,8 @@ fn convolutions_in_tf32_agree() {
     suite::<f32>(&gpu, &tf32());
 }
 
-/// The kernels of GPUs without `wgmma`, by name. `EINSPARSE_ARCH=sm_80` runs the suites above with them, from the code that those load.
+/// The kernels of GPUs without `wgmma`, by name. `EINSPARSE_ARCH=sm_80` runs the suites above with them, from the code
+/// that those load.
 #[test]
 fn convolutions_by_mma_sync_agree() {
     fn all<T: Scalar>(gpu: &Context) {

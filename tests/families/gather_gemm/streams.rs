@@ -1,4 +1,5 @@
-//! Operators that keep device memory between runs, on two streams and from eight threads: what each run gives is what it gives alone.
+//! Operators that keep device memory between runs, on two streams and from eight threads: what each run gives is what
+//! it gives alone.
 
 use std::sync::{Mutex, PoisonError};
 

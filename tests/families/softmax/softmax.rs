@@ -1,5 +1,5 @@
-//! Softmax over rows and its gradient against a reference in f64: rows around every length class, masks, NaN and Inf, in
-//! place, between guard bands, captured; gradients against finite differences. The CPU runs the same suite.
+//! Softmax over rows and its gradient against a reference in f64: rows around every length class, masks, NaN and Inf,
+//! in place, between guard bands, captured; gradients against finite differences. The CPU runs the same suite.
 
 mod heads;
 

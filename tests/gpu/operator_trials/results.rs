@@ -56,7 +56,8 @@ pub fn same_values<T: Scalar>(what: &str, found: &[T], wanted: &[f64]) {
     }
 }
 
-/// The same to within a share of what is wanted, or of 1. `size`: the largest sum of magnitudes, of sums that are rounded on the way.
+/// The same to within a share of what is wanted, or of 1. `size`: the largest sum of magnitudes, of sums that are
+/// rounded on the way.
 pub fn near<T: Scalar>(what: &str, found: &[T], wanted: &[f64], size: f64) {
     assert_eq!(found.len(), wanted.len(), "{what}");
     let within = match T::NAME {

@@ -1,4 +1,5 @@
-//! A training step of the layer: forward and backward in a row, since backward weights the hidden rows of its forward in place.
+//! A training step of the layer: forward and backward in a row, since backward weights the hidden rows of its forward
+//! in place.
 
 use super::{CHECKED, EXPERTS, Layer, Model, Routed, TOKENS, rated};
 use crate::prelude::*;

@@ -1,5 +1,5 @@
-//! Gradient of attention at the entries of a mask on the CPU, in f64 and rounded once. Each head of keys is the work of one
-//! thread.
+//! Gradient of attention at the entries of a mask on the CPU, in f64 and rounded once. Each head of keys is the work of
+//! one thread.
 
 use super::{HostAttention, HostHeads, softmax_of};
 use crate::parallel;

@@ -7,7 +7,8 @@ use super::Tiles;
 use crate::error::Result;
 use crate::families::gemm::strips::{deal, rounds};
 
-/// What 128 queries cost beside their tiles, in tiles: filling the ring, the first scores, the last values, and the output.
+/// What 128 queries cost beside their tiles, in tiles: filling the ring, the first scores, the last values, and the
+/// output.
 const QUERIES_TILES: u64 = 2;
 /// What a part of them costs more: its partial sums written and read again.
 const PART_TILES: u64 = 2;
@@ -28,8 +29,9 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// Deals the queries of all heads to `blocks` thread blocks, longest first to the least loaded; cut along the keys where
-    /// that shortens the whole. `masks`: which of the tiles each head has. Query heads share key heads in equal groups.
+    /// Deals the queries of all heads to `blocks` thread blocks, longest first to the least loaded; cut along the keys
+    /// where that shortens the whole. `masks`: which of the tiles each head has. Query heads share key heads in equal
+    /// groups.
     pub(crate) fn new(
         tiles: &[Tiles],
         masks: &[usize],

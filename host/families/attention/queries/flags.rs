@@ -1,5 +1,5 @@
-//! Masks that are said by flags of blocks, columns, rows and diagonals instead of entry by entry: their tiles follow piece by piece,
-//! whatever their number of entries. The same functions decide on the device (`masks`).
+//! Masks that are said by flags of blocks, columns, rows and diagonals instead of entry by entry: their tiles follow
+//! piece by piece, whatever their number of entries. The same functions decide on the device (`masks`).
 
 use einsparse_kernels::abi::{HALF, STRIP};
 use einsparse_kernels::families::{

@@ -113,9 +113,8 @@ impl Sort {
         self.between.iter().map(arrays).sum::<usize>() + self.counts.bytes() + self.totals.bytes()
     }
 
-    /// Queues the sort of what `params` says the keys are, and `params.second` beside them; `alone`: no step ahead wrote
-    /// them.
-    /// The arrays have as many words as the sort has keys, or as `out` says.
+    /// Queues the sort of what `params` says the keys are, and `params.second` beside them; `alone`: no step ahead
+    /// wrote them. The arrays have as many words as the sort has keys, or as `out` says.
     pub(crate) fn run(
         &self,
         steps: &Steps,
@@ -259,10 +258,9 @@ impl Transpose {
         self.sort.bytes() + self.rows.bytes() + self.keys.bytes()
     }
 
-    /// Queues the transposition: `[offsets, columns]` of the slots, to the offsets of the transpose, and to what `out` says
-    /// of rows (carried) and positions.
-    /// `offsets` holds m + 1 words that ascend to the number of slots, `columns` a word for each slot, `to` k + 1 words,
-    /// and `out` as many as its capacity. Runs do not overlap.
+    /// Queues the transposition: `[offsets, columns]` of the slots, to the offsets of the transpose, and to what `out`
+    /// says of rows (carried) and positions. `offsets` holds m + 1 words that ascend to the number of slots, `columns`
+    /// a word for each slot, `to` k + 1 words, and `out` as many as its capacity. Runs do not overlap.
     pub(crate) fn run(
         &self,
         [offsets, columns]: [u64; 2],

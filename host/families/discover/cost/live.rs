@@ -8,8 +8,8 @@ const CLUSTER_CLOCKS: usize = 1000;
 /// Bytes of sums that a thread block sends to the others of its cluster in a clock.
 const JOINED_BYTES: usize = 25;
 
-/// Clocks of `expected` rows of a product, were it computed by this row alone: Tensor Cores at seven eighths of 2048 products a
-/// clock, L2 at 45 bytes a clock and multiprocessor, in whole waves.
+/// Clocks of `expected` rows of a product, were it computed by this row alone: Tensor Cores at seven eighths of 2048
+/// products a clock, L2 at 45 bytes a clock and multiprocessor, in whole waves.
 pub(crate) fn clocks(row: &Row, [expected, k, n]: [usize; 3], multiprocessors: usize) -> usize {
     let [high, wide] = [row.block.0 as usize, row.columns as usize];
     let (deep, parts) = (row.block.1 as usize, row.parts as usize);

@@ -18,7 +18,7 @@ pub(crate) struct Gathers {
     pub(crate) channels: [usize; 2],
     /// Bytes of the operands, the output and the map.
     pub(crate) bytes: f64,
-    /// The matrices have to be turned over first.
+    /// The matrices have to be transposed first.
     pub(crate) turns: bool,
 }
 

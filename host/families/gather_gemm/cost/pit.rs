@@ -7,12 +7,12 @@ use crate::cost::Cost;
 use crate::machine::Machine;
 use crate::machine::TileTimes;
 
-/// Of the time of a dense product, what is left over for the product alone where it gains anything
-/// (benches/NOTES.md, "pit: dynamic micro-tiles"). What dense kernels are predicted to cost is a fifth too much at 4096.
+/// Of the time of a dense product, what is left over for the product alone where it gains anything (benches/NOTES.md,
+/// "pit: dynamic micro-tiles"). What dense kernels are predicted to cost is a fifth too much at 4096.
 const WORTH: f64 = 0.9;
 
-/// Share of the Tensor Cores' rate that tiles of so many rows reach when every micro-tile is there: the fewer rows share a gathered row of B, the
-/// less.
+/// Share of the Tensor Cores' rate that tiles of so many rows reach when every micro-tile is there: the fewer rows
+/// share a gathered row of B, the less.
 fn rate(height: u32) -> f64 {
     match height {
         128 => 0.90,
@@ -21,11 +21,12 @@ fn rate(height: u32) -> f64 {
     }
 }
 
-/// Of few rows: launch, a look at A from HBM and then at the rows of B that it names, and the sums of a cluster, us. Not measured.
+/// Of few rows: launch, a look at A from HBM and then at the rows of B that it names, and the sums of a cluster, us.
+/// Not measured.
 const FEW_START_US: f64 = 6.5;
 
-/// Whether anything is gained where this share of the micro-tiles holds something. Of few rows all that is read is rows of B that
-/// count.
+/// Whether anything is gained where this share of the micro-tiles holds something. Of few rows all that is read is rows
+/// of B that count.
 pub(crate) fn is_worth_it(row: &Row, share: f64) -> bool {
     match row.module {
         "pit_few" => share <= WORTH,
@@ -55,7 +56,8 @@ fn predict_few(row: &Row, [m, k, n]: [usize; 3], share: f64, machine: &Machine) 
     }
 }
 
-/// A launch between two others that each wait for the one ahead, us (benches/NOTES.md, "pit_right, pit_tf32 and pit_few"). Not measured.
+/// A launch between two others that each wait for the one ahead, us (benches/NOTES.md, "pit_right, pit_tf32 and
+/// pit_few"). Not measured.
 const STEP_US: f64 = 2.5;
 
 /// The transpose of a matrix of elements of so many bytes: read and stored once, us.

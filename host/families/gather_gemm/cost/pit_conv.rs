@@ -59,7 +59,8 @@ impl ConvTiles {
         self.tiles
     }
 
-    /// Times of a stage of all of them by L2 and by the Tensor Cores, us: waves, each as long as a multiprocessor's share takes.
+    /// Times of a stage of all of them by L2 and by the Tensor Cores, us: waves, each as long as a multiprocessor's
+    /// share takes.
     fn stage(&self, machine: &Machine) -> [f64; 2] {
         let all = f64::from(machine.multiprocessors).max(1.0);
         let waves = (self.tiles / all).ceil() * all * 1e6;

@@ -81,8 +81,8 @@ impl ConvGeometry {
         all
     }
 
-    /// The bit of each offset in the key by which rows are ordered: the farther from the centre, the higher, for the rarer
-    /// an offset is, the fewer tiles should have it. Offsets from the 33rd on have none: `u32::MAX`.
+    /// The bit of each offset in the key by which rows are ordered: the farther from the centre, the higher, for the
+    /// rarer an offset is, the fewer tiles should have it. Offsets from the 33rd on have none: `u32::MAX`.
     pub(super) fn ranks(&self) -> Vec<u32> {
         let offsets = self.offsets();
         let far = |t: &usize| {

@@ -97,8 +97,8 @@ pub(super) fn transpose(
     ))
 }
 
-/// Makes submanifold maps of as many voxels again and again, for clouds that come one after the other: kernels and workspace
-/// are kept, the host is not waited for.
+/// Makes submanifold maps of as many voxels again and again, for clouds that come one after the other: kernels and
+/// workspace are kept, the host is not waited for.
 #[derive(Debug)]
 pub struct KernelMapBuilder {
     device: Arc<Device>,

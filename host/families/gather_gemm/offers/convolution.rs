@@ -1,5 +1,5 @@
-//! Convolutions written by hand over lists, `Out[Q[p],n] += In[I[p],c] * W[T[p],c,n]`, on the kernels of `ops::SparseConv3d`.
-//! The map is made of the lists when planned.
+//! Convolutions written by hand over lists, `Out[Q[p],n] += In[I[p],c] * W[T[p],c,n]`, on the kernels of
+//! `ops::SparseConv3d`. The map is made of the lists when planned.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use einsparse_kernels::table::Row;
 use crate::device::Device;
 use crate::einsum::Mode;
 use crate::error::Result;
+use crate::families::gather_gemm::conv::not_here;
 use crate::families::gather_gemm::cost::conv::{Gathers, predict_convolution};
 use crate::families::gather_gemm::kernel_map::{Arrays, KernelMap, MapLists};
 use crate::families::gather_gemm::turns;
@@ -60,7 +61,8 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
             question.types.operands.name()
         ));
     }
-    Answer::of(offers)
+    let refused = not_here(dtype, question.machine);
+    Ok(Answer { offers, refused })
 }
 
 /// An expression bound to its lists.

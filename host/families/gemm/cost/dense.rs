@@ -1,5 +1,5 @@
-//! The dense family: tiles, and their parts along k, dealt over the multiprocessors. Measured on one H200, benches/NOTES.md,
-//! "dense: small dense products".
+//! The dense family: tiles, and their parts along k, dealt over the multiprocessors. Measured on one H200,
+//! benches/NOTES.md, "dense: small dense products".
 
 use einsparse_kernels::abi::PANEL_BYTES;
 use einsparse_kernels::table::Row;
@@ -13,13 +13,15 @@ const SEND_US: f64 = 0.3;
 /// Joining the sums of a cluster, and those of 64 x 64 elements.
 const JOIN_US: f64 = 0.3;
 const JOIN_TILE_US: f64 = 0.1;
-/// Fewer columns than this take longer than the sum below says, not explained: 8192 x 2048 times 8 columns 27.6 us, 2.3 times it.
+/// Fewer columns than this take longer than the sum below says, not explained: 8192 x 2048 times 8 columns 27.6 us, 2.3
+/// times it.
 const FEW_COLUMNS: usize = 32;
 const FEW: f64 = 2.0;
 /// What copies of whole tiles reach beside the gathers that L2's rate is counted in.
 const TILES_L2: f64 = 1.5;
 
-/// Multiprocessors that clusters of so many find room on: they keep to a part of the GPU, the ends of which are left over.
+/// Multiprocessors that clusters of so many find room on: they keep to a part of the GPU, the ends of which are left
+/// over.
 fn reach(parts: u32, sms: f64) -> f64 {
     let share = match parts {
         1 | 2 => 1.0,
@@ -30,8 +32,8 @@ fn reach(parts: u32, sms: f64) -> f64 {
     (sms * share / parts).floor().max(1.0) * parts
 }
 
-/// Thread blocks take turns; each copies its stages and multiplies them, which overlaps, between a beginning and an end, which
-/// do not.
+/// Thread blocks take turns; each copies its stages and multiplies them, which overlaps, between a beginning and an
+/// end, which do not.
 pub(super) fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let (rows, columns) = (f64::from(row.block.0), f64::from(row.columns));
     let (cut, depth) = (f64::from(row.parts), f64::from(row.block.1));

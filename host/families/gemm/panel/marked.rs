@@ -41,7 +41,8 @@ fn form() -> SpmmForm {
 }
 
 impl MarkedLaunch {
-    /// For `[m, k, n]`, rows of A `leading` elements apart, and micro-tiles of `height` rows, a power of two from 16 on.
+    /// For `[m, k, n]`, rows of A `leading` elements apart, and micro-tiles of `height` rows, a power of two from 16
+    /// on.
     pub(crate) fn new(
         device: &Device,
         dtype: Dtype,

@@ -7,12 +7,13 @@ use einsparse_kernels::abi::{NO_STRIP, STRIP, Strip};
 
 use super::Span;
 
-/// What a strip costs beside its stages, in stages: filling the pipeline and sending C out (2,700 to 4,700 clocks, a stage being
-/// about 1,000).
+/// What a strip costs beside its stages, in stages: filling the pipeline and sending C out (2,700 to 4,700 clocks, a
+/// stage being about 1,000).
 const STRIP_STAGES: u64 = 4;
 /// What a piece of a cut strip costs more: its partial sums written and read again, at 128 KB a piece.
 const PART_STAGES: u64 = 12;
-/// Strips that follow each other in the order of tiles before the next column tile: their A and the columns' B share L2.
+/// Strips that follow each other in the order of tiles before the next column tile: their A and the columns' B share
+/// L2.
 const RASTER: usize = 8;
 
 /// Columns of C in tiles.
@@ -58,8 +59,8 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// Deals every strip and tile of `columns` columns to `blocks` thread blocks, longest first to the least loaded. Strips far longer
-    /// than a fair share are cut along k when that shortens the whole.
+    /// Deals every strip and tile of `columns` columns to `blocks` thread blocks, longest first to the least loaded.
+    /// Strips far longer than a fair share are cut along k when that shortens the whole.
     pub(crate) fn new(spans: &[Span], tiles: Tiles, blocks: usize) -> Schedule {
         let total: u64 = spans
             .iter()
@@ -156,8 +157,8 @@ impl Schedule {
     }
 }
 
-/// Deals tasks to `blocks` thread blocks, the costliest first to the least loaded. The lists of those that got some, and
-/// the load of the busiest.
+/// Deals tasks to `blocks` thread blocks, the costliest first to the least loaded. The lists of those that got some,
+/// and the load of the busiest.
 pub(crate) fn deal<T>(
     mut tasks: Vec<T>,
     blocks: usize,

@@ -84,8 +84,8 @@ impl Stretches {
 }
 
 impl Deal {
-    /// `live`: entries of each row in front of those that a mask hides; `resident`: thread blocks that the GPU holds at a
-    /// time, for each head.
+    /// `live`: entries of each row in front of those that a mask hides; `resident`: thread blocks that the GPU holds at
+    /// a time, for each head.
     pub(crate) fn new(runs: &Runs, live: Option<&[u32]>, row: &Row, resident: u32) -> Result<Deal> {
         let used = runs.rows.iter().filter(|(_, len)| *len > 0).count();
         // Where every row gets a warp at once, more vectors a lane would only lengthen the chain.

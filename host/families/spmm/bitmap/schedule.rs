@@ -69,7 +69,8 @@ impl Schedule {
             strips,
             ..Schedule::default()
         };
-        // As many thread blocks for each strip, where hardly one is lost by that: then none has parts of two strips to finish.
+        // As many thread blocks for each strip, where hardly one is lost by that: then none has parts of two strips to
+        // finish.
         let each = blocks / strips.max(1);
         let blocks = if each * strips * ALIGNED_OF >= blocks * ALIGNED {
             (each * strips).max(usize::from(units > 0))
@@ -196,7 +197,8 @@ mod tests {
         }
     }
 
-    /// 16 strips over 132 thread blocks: 8 each. 112 strips: 132 thread blocks all the same, since one each would leave 20 without work.
+    /// 16 strips over 132 thread blocks: 8 each. 112 strips: 132 thread blocks all the same, since one each would leave
+    /// 20 without work.
     #[test]
     fn strips_are_cut_evenly_where_that_costs_little() {
         for (m, blocks, pieces) in [(4096, 128, 128), (28672, 132, 240)] {

@@ -5,20 +5,20 @@ use einsparse_kernels::table::Row;
 
 use crate::cost::{Cost, Machine, Work, sum};
 
-/// Clocks of a scheduler to expand a square of 16 x 16 of an empty A, and of a full one: values that lie further apart meet in the banks
-/// of shared memory.
+/// Clocks of a scheduler to expand a square of 16 x 16 of an empty A, and of a full one: values that lie further apart
+/// meet in the banks of shared memory.
 const SQUARE_CLOCKS: (f64, f64) = (75.0, 90.0);
 /// The same where warps multiply each for itself: against 8 columns, and for each further column.
 const WARP_SQUARE_CLOCKS: (f64, f64, f64) = (57.0, 69.0, 1.4);
 /// What it takes to add the sums of such warps, a column.
 const WARP_SUMS_US: f64 = 0.12;
-/// List, starts, first copies, and the carry of a strip of 16 columns that is cut.
+/// List, starts, first copies, and the split-K fix-up of a strip of 16 columns that is cut.
 const BITMAP_START_US: f64 = 6.0;
 /// What a further part of a strip costs its last one to add, a column.
 const BITMAP_PART_US: f64 = 0.015;
 
-/// Clocks of a multiprocessor for a square of 16 x 16 with its places as bytes: of an empty A against 16 columns, for each entry, for each
-/// further column.
+/// Clocks of a multiprocessor for a square of 16 x 16 with its places as bytes: of an empty A against 16 columns, for
+/// each entry, for each further column.
 const BYTES_CLOCKS: (f64, f64, f64) = (13.0, 0.09, 0.14);
 
 /// Entries are spread out one by one, and every tile is multiplied.

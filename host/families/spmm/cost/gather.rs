@@ -1,5 +1,5 @@
-//! What the module `spmm` will cost on a cold L2: fitted to DLMC and graphs with all rows of the table (benches/NOTES.md,
-//! "Choice of kernel").
+//! What the module `spmm` will cost on a cold L2: fitted to DLMC and graphs with all rows of the table
+//! (benches/NOTES.md, "Choice of kernel").
 
 use einsparse_kernels::abi::WalkKind;
 use einsparse_kernels::families::BUNDLED_THREADS;
@@ -26,7 +26,8 @@ const ISSUE_SHARE: f64 = 0.77;
 const ENTRY_ISSUES: f64 = 1.5;
 const VECTOR_ISSUES: f64 = 17.0;
 const ROW_ISSUES: f64 = 6.0;
-/// How often the sectors of A are read for each column tile: bursts are shorter than sectors, and their lines do not stay.
+/// How often the sectors of A are read for each column tile: bursts are shorter than sectors, and their lines do not
+/// stay.
 const ENTRY_READS: f64 = 6.0;
 /// What a narrower piece than a line costs L2, for each line over the piece.
 const NARROW: f64 = 0.29;
@@ -34,8 +35,8 @@ const NARROW: f64 = 0.29;
 const SHARED: f64 = 0.14;
 /// Density x rows of a multiprocessor at which they do.
 const SHARING: f64 = 0.042;
-/// What entries cost beside their rows of B where those are found in L1, for a segment of 32 lanes against one of none: long
-/// products, from so many microseconds on.
+/// What entries cost beside their rows of B where those are found in L1, for a segment of 32 lanes against one of none:
+/// long products, from so many microseconds on.
 const ENTRY_LANES: f64 = 0.1;
 const LONG_US: f64 = 30.0;
 /// Elements of 16 bits, whose conversions the issue slots above do not hold in full.
@@ -97,8 +98,8 @@ pub(super) fn predict_gather(row: &Row, work: &Work, machine: &Machine) -> Cost 
     }
 }
 
-/// Bytes per second at which rows of B arrive: from L2, or from HBM where a column tile of B does not fit. Column tiles come one
-/// after the other. Both move whole lines, L2 the better.
+/// Bytes per second at which rows of B arrive: from L2, or from HBM where a column tile of B does not fit. Column tiles
+/// come one after the other. Both move whole lines, L2 the better.
 fn gather_rate(row: &Row, work: &Work, machine: &Machine) -> f64 {
     let width = work.n.min(row.columns as usize) as f64 * row.dtype.bytes() as f64;
     // A part of L2 serves B; A and C stream through the rest.
@@ -151,9 +152,9 @@ fn resident(row: &Row, machine: &Machine) -> u64 {
     u64::from(machine.multiprocessors * row.min_blocks * row.items).max(1)
 }
 
-/// Weight of a bundle of short rows, in entries, or `None` where each row is an item of its own: neighbouring rows are bundled
-/// where they are many and short. Even rows of 16-bit elements are faster one by one. Bundles are a quarter of what a resident
-/// segment of lanes does in all, so that all end together.
+/// Weight of a bundle of short rows, in entries, or `None` where each row is an item of its own: neighbouring rows are
+/// bundled where they are many and short. Even rows of 16-bit elements are faster one by one. Bundles are a quarter of
+/// what a resident segment of lanes does in all, so that all end together.
 fn bundles(
     row: &Row,
     [entries, longest, rows]: [u64; 3],

@@ -67,8 +67,8 @@ fn at_once(multiprocessors: u32, blocks: u64) -> u64 {
     }
 }
 
-/// The best spread for `total` chunks in `slices`, the longest of `longest`. A cluster's load is what its slices and finishing them cost:
-/// its share of all, or the longest slice where that is more.
+/// The best spread for `total` chunks in `slices`, the longest of `longest`. A cluster's load is what its slices and
+/// finishing them cost: its share of all, or the longest slice where that is more.
 pub(crate) fn spread(
     [total, longest, slices]: [u64; 3],
     tiles: u64,
@@ -120,8 +120,8 @@ fn predict_resident(row: &Row, work: &Work, machine: &Machine) -> Cost {
 /// Slots of slices over entries, where rows are of different lengths.
 const PADDED: f64 = 1.2;
 
-/// Every slot reads its row of B from shared memory, and every thread block writes all of its columns of B there. Rows are
-/// sorted, so that slices wait for little but a longest row far above the mean.
+/// Every slot reads its row of B from shared memory, and every thread block writes all of its columns of B there. Rows
+/// are sorted, so that slices wait for little but a longest row far above the mean.
 pub(super) fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let mut cost = if row.holds_b() {
         predict_resident(row, work, machine)

@@ -26,7 +26,8 @@ pub(super) fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let b = (work.k * work.n) as f64 * element;
     let hit = (0.6 * machine.l2_bytes as f64 / b.max(1.0)).min(1.0);
     let bytes = 16.0 * steps * (work.n as f64 * element / 32.0).ceil() * 32.0;
-    // Where rows share columns, windows that run side by side do too, and a B that does not fit streams through L2 once.
+    // Where rows share columns, windows that run side by side do too, and a B that does not fit streams through L2
+    // once.
     let alone = (16.0 * steps / (work.entries as f64).max(1.0)).min(1.0);
     let missing = (1.0 - hit) * (alone * bytes + (1.0 - alone) * b);
     let gather_us = (bytes / machine.l2 + missing / machine.hbm) * 1e6;

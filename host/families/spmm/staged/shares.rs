@@ -1,6 +1,6 @@
-//! Who computes what where all of B is in shared memory: slices dealt to clusters of thread blocks, and what a cluster has cut
-//! into equal shares of its warps. A cut may go through a slice, whose sums are then joined in each thread block, and where it
-//! lies in several of them, across these.
+//! Who computes what where all of B is in shared memory: slices dealt to clusters of thread blocks, and what a cluster
+//! has cut into equal shares of its warps. A cut may go through a slice, whose sums are then joined in each thread
+//! block, and where it lies in several of them, across these.
 
 use einsparse_kernels::families::{
     PIECE_END, PIECE_OPEN, PIECE_WHOLE, SLICE, StagedJoin, StagedPiece, StagedSpan,

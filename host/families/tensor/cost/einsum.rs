@@ -1,5 +1,5 @@
-//! What the general family costs: every step of the iteration space reads each factor, lanes along a dense index by vectors,
-//! else by sectors, with the instructions that places as data take.
+//! What the general family costs: every step of the iteration space reads each factor, lanes along a dense index by
+//! vectors, else by sectors, with the instructions that places as data take.
 
 use einsparse_kernels::table::Row;
 
@@ -16,8 +16,8 @@ pub(crate) struct Steps {
     pub(crate) along: f64,
     /// Factors without it.
     pub(crate) fixed: usize,
-    /// Factors with it, or the output, that are not contiguous along it; where lanes run along terms, factors that are not
-    /// contiguous along those.
+    /// Factors with it, or the output, that are not contiguous along it; where lanes run along terms, factors that are
+    /// not contiguous along those.
     pub(crate) strided: usize,
     /// Elements of the output, and whether they are read too.
     pub(crate) out: f64,
@@ -28,8 +28,8 @@ pub(crate) struct Steps {
 
 /// Bytes that a load of one element out of the way moves.
 const SECTOR: f64 = 32.0;
-/// Of those, what counts: neighbours find the rest of a sector near. Of a factor that stands still while lanes run, of one that
-/// strides under them, and of one that lies apart from the terms that lanes run along.
+/// Of those, what counts: neighbours find the rest of a sector near. Of a factor that stands still while lanes run, of
+/// one that strides under them, and of one that lies apart from the terms that lanes run along.
 const STILL: f64 = 7.9;
 const STRIDED: f64 = 23.0;
 const APART: f64 = 18.7;
@@ -47,9 +47,9 @@ const CUT_US: f64 = 6.0;
 /// What is measured over what bytes once tell.
 const HBM: f64 = 3.6;
 
-/// What is measured over what bytes and instructions tell, the microseconds of a warp's beginning and end, and of a step in a lane's
-/// chain: where lanes run along terms, elements and vectors. Fitted to the times of every row on an H200 (`bench --rows`,
-/// operations einsum, dense and block_spmm).
+/// What is measured over what bytes and instructions tell, the microseconds of a warp's beginning and end, and of a
+/// step in a lane's chain: where lanes run along terms, elements and vectors. Fitted to the times of every row on an
+/// H200 (`bench --rows`, operations einsum, dense and block_spmm).
 struct Waits {
     gather: f64,
     compute: f64,

@@ -37,7 +37,8 @@ const ISSUE_SHARE: f64 = 0.7;
 /// Launches and passes of values that are brought in order: each value read and written twice, alone a sector.
 const ORDER_US: f64 = 6.0;
 
-/// Entries of an item where the output goes past L2: rows that are written near each other in time are near each other in memory.
+/// Entries of an item where the output goes past L2: rows that are written near each other in time are near each other
+/// in memory.
 const STREAMED_WEIGHT: u32 = 16;
 /// Of such an item, what goes before its first burst and behind its last, in bursts.
 const STREAMED_ENDS: f64 = 3.0;
@@ -47,8 +48,8 @@ pub(crate) fn rows_streamed(bytes: u64, machine: &Machine) -> bool {
     bytes > machine.l2_bytes / 2
 }
 
-/// Entries of an item: a quarter of what a resident segment of lanes does in all, where that is not too few; few where the output is
-/// streamed.
+/// Entries of an item: a quarter of what a resident segment of lanes does in all, where that is not too few; few where
+/// the output is streamed.
 pub(crate) fn rows_weight(
     row: &Row,
     (entries, streamed): (u64, bool),

@@ -1,4 +1,5 @@
-//! Rows gathered for the entries of a sparse tensor on the CPU, in f64 and rounded once. Each output row is the work of one thread.
+//! Rows gathered for the entries of a sparse tensor on the CPU, in f64 and rounded once. Each output row is the work of
+//! one thread.
 
 use crate::families::tensor::fibres::Fibres;
 use crate::parallel;
@@ -9,8 +10,8 @@ use einsparse_kernels::families::LAST_OF_ROW;
 /// A dense matrix in memory: elements and the distance of its rows.
 pub(crate) type Matrix<'a> = (Slice<'a>, usize);
 
-/// Every stored row of `fibres` into a row of `out`: the sum, or with `max` the largest, of value x rows of the factors, elementwise.
-/// Rows without entries become zero.
+/// Every stored row of `fibres` into a row of `out`: the sum, or with `max` the largest, of value x rows of the
+/// factors, elementwise. Rows without entries become zero.
 pub(crate) fn gathers(
     fibres: &Fibres,
     values: Slice<'_>,

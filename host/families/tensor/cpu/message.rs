@@ -9,7 +9,8 @@ use super::gathers::Matrix;
 use crate::families::tensor::fibres::Fibres;
 use crate::values::{Slice, SliceMut, rounding};
 
-/// What a gradient is made of: values of the graph, features of the sources, what the forward run made of them, its gradient.
+/// What a gradient is made of: values of the graph, features of the sources, what the forward run made of them, its
+/// gradient.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Largest<'a> {
     pub(crate) values: Slice<'a>,

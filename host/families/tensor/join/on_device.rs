@@ -35,8 +35,8 @@ struct Words {
     bits: u32,
 }
 
-/// Every pair of rows with equal keys, ordered by the sums of their order keys, then by the rows: the pairs, in the order,
-/// of the CPU. Waits for all work on the GPU; the number of pairs comes to the host before their memory is had.
+/// Every pair of rows with equal keys, ordered by the sums of their order keys, then by the rows: the pairs, in the
+/// order, of the CPU. Waits for all work on the GPU; the number of pairs comes to the host before their memory is had.
 ///
 /// # Errors
 /// `Overflow` for more pairs than positions, a lack of memory, or no module for this GPU.

@@ -1,5 +1,5 @@
-//! Plans of module `mttkrp` for products at entries: rows gathered through index arrays, multiplied and summed along, one number for
-//! each entry.
+//! Plans of module `mttkrp` for products at entries: rows gathered through index arrays, multiplied and summed along,
+//! one number for each entry.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -22,8 +22,8 @@ use crate::tensor::{AnyOperand, AnyTensor};
 
 const FAMILY: &str = "mttkrp";
 
-/// The kernel of the table for so many factors of `n` columns whose addresses and rows are aligned to so many elements: vectors before
-/// single elements, of those the widest that is not wider than the matrices.
+/// The kernel of the table for so many factors of `n` columns whose addresses and rows are aligned to so many elements:
+/// vectors before single elements, of those the widest that is not wider than the matrices.
 pub(crate) fn dots_row(
     dtype: Dtype,
     factors: usize,

@@ -148,7 +148,8 @@ fn bound<'o>(question: &'o Question<'_, '_>) -> Result<AnyOperands<'o>> {
 #[derive(Debug)]
 struct General {
     launch: EinsumLaunch,
-    /// Names of the dense factors as the listing orders them, `None` for the values of the sparse operand; with their strides.
+    /// Names of the dense factors as the listing orders them, `None` for the values of the sparse operand; with their
+    /// strides.
     factors: Vec<(Option<String>, Vec<usize>)>,
     out: (String, Vec<usize>),
     bias: Option<(String, Vec<usize>)>,

@@ -1,4 +1,5 @@
-//! Plans of module `mttkrp`: rows gathered for every entry of a sparse tensor of any order, multiplied, summed by output row.
+//! Plans of module `mttkrp`: rows gathered for every entry of a sparse tensor of any order, multiplied, summed by
+//! output row.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The module `tensor_product`: sums over a small sparse tensor of order 3 (or index arrays written by hand) whose operands
-//! share a batch. Its entries are looked up when planned, their values when run.
+//! The module `tensor_product`: sums over a small sparse tensor of order 3 (or index arrays written by hand) whose
+//! operands share a batch. Its entries are looked up when planned, their values when run.
 
 mod entries;
 mod made;
@@ -133,7 +133,8 @@ impl Bound {
         )
     }
 
-    /// The lists, and whether A and D change places: of two operands with channels that one scales segments which makes fewer.
+    /// The lists, and whether A and D change places: of two operands with channels that one scales segments which makes
+    /// fewer.
     fn sorted(
         mut terms: Vec<Term>,
         (form, piece): (&TensorProductForm, u32),

@@ -36,8 +36,8 @@ struct Builder {
 const LIMIT: usize = 1 << 16;
 
 impl Lists {
-    /// Lists of terms in any order, for `rows` rows of the output, in pieces of `piece` rows where the kernel takes them so; with
-    /// `has_d`, D scales segments. `None` where numbers do not fit the kernel's 16 bits.
+    /// Lists of terms in any order, for `rows` rows of the output, in pieces of `piece` rows where the kernel takes
+    /// them so; with `has_d`, D scales segments. `None` where numbers do not fit the kernel's 16 bits.
     pub(crate) fn new(
         (kind, own): (TensorProductKind, bool),
         terms: &[Term],

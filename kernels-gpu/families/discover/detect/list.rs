@@ -101,7 +101,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         warp::stop_if(lost);
         let base = warp::total(sum);
         if !Self::ALONG_COLUMNS {
-            Self::epilogue(p, status);
+            Self::end(p, status);
         }
         let last = part + 1 == p.parts;
         if last && lane == 0 {
@@ -112,7 +112,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
 
     /// Counts this region as done with the others' words; the last one clears them for the next launch.
     #[inline(always)]
-    fn epilogue(p: &DetectParams, status: u64) {
+    fn end(p: &DetectParams, status: u64) {
         let lane = gpu::thread() % 32;
         warp::sync_lanes(u32::MAX);
         let mut before = 0;

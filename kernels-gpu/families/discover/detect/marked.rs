@@ -84,7 +84,7 @@ impl<const MH: u32> MarkedTiles<MH> {
 
     /// Counts this part as done with the panel's bits; the last one clears them for the next product. One warp.
     #[inline(always)]
-    fn epilogue(p: &DetectParams, own: Part) {
+    fn end(p: &DetectParams, own: Part) {
         let lane = gpu::thread() % 32;
         let counters = p.status + p.panels as u64 * own.words as u64 * 4;
         let counter = counters + own.panel as u64 * 4;
@@ -167,7 +167,7 @@ impl<W: WalkInfo, E: ElemInfo, const MH: u32> Kernel<W, E, DetectParams> for Mar
         // Its last barrier: nobody of this thread block reads bits any more.
         let found = Self::find(own);
         if gpu::thread() < 32 {
-            Self::epilogue(p, own);
+            Self::end(p, own);
         }
         Self::write(p, own, found);
         if own.part + 1 == p.parts {

@@ -18,11 +18,18 @@ pub const CONV_ENTRIES: u32 = 8;
 pub const CONV_ABSENT: u32 = u32::MAX;
 
 /// Tile of `conv`: 128 rows by `CHUNKS` x 64 columns of elements of `BYTES` bytes; [`B_COLUMNS`]: the matrices lie as
-/// `[t, m, c]`.
+/// `[t, m, c]`. `MOST`: stages at the most, where a GPU has less shared memory.
 #[derive(Clone, Copy, Debug)]
-pub struct Gathered<const CHUNKS: usize, const ORDER: u32, const BYTES: usize = 2>;
+pub struct Gathered<
+    const CHUNKS: usize,
+    const ORDER: u32,
+    const BYTES: usize = 2,
+    const MOST: usize = 6,
+>;
 
-impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS, ORDER, BYTES> {
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usize>
+    Gathered<CHUNKS, ORDER, BYTES, MOST>
+{
     /// Channels of a stage, 128 bytes.
     pub const DEPTH: usize = 128 / BYTES;
     /// Threads that gather. Where a thread has 64 sums, two thread blocks have registers for no more than two such warps each.
@@ -41,6 +48,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS,
     pub const ALONE: bool = BYTES == 4 && CHUNKS > 1;
     /// Stages in flight: two thread blocks share a multiprocessor.
     pub const STAGES: usize = match (CHUNKS, Self::ALONE) {
+        _ if MOST < 4 => MOST,
         (_, true) => 6,
         (1, _) => 4,
         _ => 3,
@@ -57,8 +65,8 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS,
     };
 }
 
-impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Tile
-    for Gathered<CHUNKS, ORDER, BYTES>
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usize> Tile
+    for Gathered<CHUNKS, ORDER, BYTES, MOST>
 {
     const THREADS: u32 = 256 + Self::COPIERS;
     const MIN_BLOCKS: u32 = if Self::ALONE { 1 } else { 2 };
@@ -79,6 +87,8 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Tile
 
 const _: () = assert!(Gathered::<2, B_COLUMNS, 2>::BARRIERS + 48 <= 115_712);
 const _: () = assert!(Gathered::<1, B_COLUMNS, 4>::BARRIERS + 64 <= 115_712);
+/// What a thread block may have on GPUs of compute capability 8.6, 8.9 and 12.0.
+const _: () = assert!(Gathered::<1, B_COLUMNS, 2, 3>::BARRIERS + 48 <= 101_376);
 const _: () = assert!(CONV_ENTRIES > CONV_AHEAD + 1);
 
 /// Parameters of the `conv` kernels.
@@ -295,7 +305,7 @@ impl ConvPart {
     }
 }
 
-/// Parameters of the kernels `conv_simt`, `conv_grad` and `conv_pairs`.
+/// Parameters of the kernels `conv_mma`, `conv_simt`, `conv_grad` and `conv_pairs`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ConvWordsParams {

@@ -17,8 +17,8 @@ pub(super) trait Panel {
     const COPIERS: u32;
 }
 
-impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Panel
-    for Gathered<CHUNKS, ORDER, BYTES>
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usize> Panel
+    for Gathered<CHUNKS, ORDER, BYTES, MOST>
 {
     const CHUNKS: usize = CHUNKS;
     const BY_COLUMNS: bool = ORDER & B_COLUMNS != 0;

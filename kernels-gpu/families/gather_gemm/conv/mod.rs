@@ -28,15 +28,17 @@ struct Ahead {
     entry: u32,
 }
 
-impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Stages
-    for Gathered<CHUNKS, ORDER, BYTES>
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usize> Stages
+    for Gathered<CHUNKS, ORDER, BYTES, MOST>
 {
     const COUNT: usize = Self::STAGES;
     const STRIDE: usize = Self::STAGE;
     const FIRST_BARRIER: usize = Self::BARRIERS;
 }
 
-impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS, ORDER, BYTES> {
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usize>
+    Gathered<CHUNKS, ORDER, BYTES, MOST>
+{
     /// The tile of this thread block.
     #[inline(always)]
     fn tile(p: &ConvParams) -> u32 {
@@ -203,7 +205,9 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS,
     }
 }
 
-impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS, ORDER, BYTES> {
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usize>
+    Gathered<CHUNKS, ORDER, BYTES, MOST>
+{
     #[inline(always)]
     fn convolve<P: Matrices, E: Elem<Acc = f32>, A: Atom<E>>(p: &P, at: u64) {
         Self::set_up::<P>(at);
@@ -216,8 +220,14 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS,
 }
 
 /// Matrices by tensor map: for `wgmma`.
-impl<W: WalkInfo, E: Elem<Acc = f32>, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
-    Kernel<W, E, ConvParams> for Gathered<CHUNKS, ORDER, BYTES>
+impl<
+    W: WalkInfo,
+    E: Elem<Acc = f32>,
+    const CHUNKS: usize,
+    const ORDER: u32,
+    const BYTES: usize,
+    const MOST: usize,
+> Kernel<W, E, ConvParams> for Gathered<CHUNKS, ORDER, BYTES, MOST>
 where
     Wgmma: Atom<E>,
 {
@@ -228,8 +238,14 @@ where
 }
 
 /// Matrices by address: for every GPU with `mma.sync`.
-impl<W: WalkInfo, E: Elem<Acc = f32>, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
-    Kernel<W, E, ConvWordsParams> for Gathered<CHUNKS, ORDER, BYTES>
+impl<
+    W: WalkInfo,
+    E: Elem<Acc = f32>,
+    const CHUNKS: usize,
+    const ORDER: u32,
+    const BYTES: usize,
+    const MOST: usize,
+> Kernel<W, E, ConvWordsParams> for Gathered<CHUNKS, ORDER, BYTES, MOST>
 where
     MmaSync: Atom<E>,
 {

@@ -10,7 +10,9 @@ use crate::device::store::chunk::{ROWS, stage_rows, staged};
 use crate::families::gather_gemm::abi::*;
 use crate::frag;
 
-impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS, ORDER, BYTES> {
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usize>
+    Gathered<CHUNKS, ORDER, BYTES, MOST>
+{
     /// Writes the 64 rows of a warpgroup. `any`: there was a product at all.
     #[inline(always)]
     pub(super) fn epilogue<E: Elem<Acc = f32>>(

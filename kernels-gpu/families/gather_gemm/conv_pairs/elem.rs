@@ -94,7 +94,7 @@ impl PairElem for Tf32 {
     ) {
         let lane = gpu::rematerialize_thread() % 32;
         let (pair, r) = (lane % 4, lane / 4);
-        // Of a fragment's eight channels this lane's; 32 bytes each, transposed by the pair.
+        // Of a fragment's eight channels this lane's; 32 bytes each, rotated by the pair.
         let own = pair * SIDE as u32 * 4 + r * 4 + pair * 32;
         let rows = stage + own + row * 4;
         let columns = stage + own + ((PAIRS * SIDE) as u32 + column) * 4;

@@ -1,4 +1,4 @@
-//! Accumulators on their way out: carried to the other pieces of the strip where it was cut, finished, and sent to C.
+//! Accumulators on their way out: added to those of the strip's other pieces where it was cut, finished, and sent to C.
 
 use crate::abi::*;
 use crate::device::elem::Elem;

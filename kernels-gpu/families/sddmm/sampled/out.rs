@@ -1,4 +1,4 @@
-//! Accumulators of a window on their way out: carried where the window was cut along k, scaled, and stored block by
+//! Accumulators of a window on their way out: fixed up where the window was cut along k, scaled, and stored block by
 //! block.
 
 use crate::abi::*;

@@ -115,7 +115,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
         Self::operand(panel, step, ORDER & B_COLUMNS != 0)
     }
 
-    /// Slabs of 64 rows of 128 bytes, along k or across it.
+    /// Tiles of 64 rows of 128 bytes, along k or across it.
     #[inline(always)]
     fn operand(smem: u32, step: usize, along_k: bool) -> u64 {
         let row = PANEL_BYTES as u32;

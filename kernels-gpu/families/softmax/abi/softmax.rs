@@ -21,7 +21,7 @@ pub const STRETCH_BOUNDS: u32 = STRETCH_ROWS + 8;
 pub const SOFTMAX_THREADS: u32 = 128;
 /// Output `log(softmax)` instead of softmax; the gradient is then that of the logarithm.
 pub const SOFTMAX_LOG: u32 = 1;
-/// Epilogue each piece's maximum and sum only: the launch ahead of the one that writes.
+/// Leave each piece's maximum and sum only: the launch ahead of the one that writes.
 pub const SOFTMAX_SUMS: u32 = 2;
 
 /// Step of a softmax.

@@ -330,7 +330,7 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         }
         gpu::sync_threads();
         if warp < WARPS {
-            Self::epilogue(&acc, warp);
+            Self::stage_sums(&acc, warp);
         }
         copy::copy_wait_all();
         if PARTS > 1 {

@@ -91,7 +91,7 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
 
     /// Leaves this warp's sums in shared memory, a row for each lane.
     #[inline(always)]
-    pub(super) fn epilogue(acc: &Acc, warp: u32) {
+    pub(super) fn stage_sums(acc: &Acc, warp: u32) {
         let lane = gpu::thread() % 32;
         let row = copy::arena() + warp * Self::SLICE_SUMS + lane * Self::SUMS;
         leave_row(acc, row);

@@ -51,7 +51,7 @@ impl<const WARPS: u32> Resident<WARPS> {
 
     /// Leaves a slice's sums there.
     #[inline(always)]
-    fn epilogue(acc: &Acc, own: bool) {
+    fn stage_sums(acc: &Acc, own: bool) {
         leave_row(
             acc,
             Self::sums(own) + gpu::thread() % 32 * Self::SUMS as u32,
@@ -165,7 +165,7 @@ impl<const WARPS: u32> Resident<WARPS> {
     #[inline(always)]
     fn write<E: Elem<Acc = f32>, const PLAIN: bool>(p: &StagedParams, rows: u32, acc: &Acc) {
         let (lane, own) = (gpu::thread() % 32, Self::sums(true));
-        Self::epilogue(acc, true);
+        Self::stage_sums(acc, true);
         warp::sync_lanes(u32::MAX);
         let sum = |local| copy::load_shared_v4(own + Self::four(local)).map(f32::from_bits);
         let first = lane / ACROSS;
@@ -264,7 +264,7 @@ impl<const WARPS: u32> Resident<WARPS> {
             after += 1;
             ahead = Self::begin::<E>(p, piece_of(next), [after, end]);
             if kind == PIECE_END {
-                Self::epilogue(&acc, true);
+                Self::stage_sums(&acc, true);
             } else {
                 Self::write::<E, PLAIN>(p, beside, &acc);
             }
@@ -288,7 +288,7 @@ impl<const WARPS: u32> Resident<WARPS> {
         let wide = cluster::size() > 1;
         if joins > 0 {
             if kind == PIECE_OPEN {
-                Self::epilogue(acc, false);
+                Self::stage_sums(acc, false);
             }
             gpu::sync_threads();
         }

@@ -190,7 +190,7 @@ impl<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usiz
 
     /// Leaves a warp's sums in its ring.
     #[inline(always)]
-    fn epilogue(share: &Share, acc: &[Slab; SLABS]) {
+    fn stage_sums(share: &Share, acc: &[Slab; SLABS]) {
         let (g, q) = (share.lane / 4, share.lane % 4);
         unroll!(s < SLABS, {
             unroll!(t < 4, {
@@ -283,7 +283,7 @@ impl<
             ring: copy::arena() + warp * Self::RING as u32,
         };
         let acc = Self::sum::<E>(p, &share, part);
-        Self::epilogue(&share, &acc);
+        Self::stage_sums(&share, &acc);
         if PARTS > 1 {
             gpu::sync_threads();
         } else {

@@ -1,6 +1,6 @@
 //! Rows gathered for the entries of a sparse tensor: `out[row] += value * B[j] * C[k] * D[l]`, elementwise along the rows (MTTKRP, TTM).
 //! Entries come sorted by output row. A segment of lanes goes through whole rows without a stop, or takes a piece of a long one,
-//! whose sum is carried as in `spmm`.
+//! whose sum is fixed up as in `spmm`.
 
 mod dots;
 mod terms;

@@ -37,7 +37,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorWeights {
             });
         });
         gpu::sync_threads();
-        epilogue::<E>(p, &s, arena + s.own);
+        add_up::<E>(p, &s, arena + s.own);
         finish::<E>(p, arena);
     }
 }
@@ -134,7 +134,7 @@ fn slot<E: Elem>(p: &TensorProductParams, block: u32) -> u64 {
 
 /// The warps' sums, added in order, to this thread block's slot.
 #[inline(always)]
-fn epilogue<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: u32) {
+fn add_up<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: u32) {
     let to = slot::<E>(p, gpu::block_x());
     let mut at = gpu::thread();
     while at < 1024 {

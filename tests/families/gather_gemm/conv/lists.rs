@@ -1,5 +1,5 @@
-//! Convolutions written by hand over lists: found by structure, computed by the kernels of convolutions, or passed on with a
-//! reason.
+//! Convolutions written by hand over lists: found by structure, computed by the kernels of convolutions, or passed on
+//! with a reason.
 
 use super::{Pairs, cloud, operand, pairs};
 use crate::support::{Rng, gpu};
@@ -168,8 +168,8 @@ fn rows_without_a_term_see_nothing_of_its_matrix() {
     }
 }
 
-/// What the kernels do not compute goes on to those that run any expression, with the reason; places past an operand are
-/// named.
+/// What the kernels do not compute goes on to those that run any expression, with the reason; places past an operand
+/// are named.
 #[test]
 fn other_lines_go_on() {
     let ctx = Context::cpu();

@@ -13,7 +13,8 @@ use crate::indirect::SpmmForm;
 use crate::offer::{Compiled, Run, write_kernel};
 use crate::tensor::AnyTensor;
 
-/// Whether a row of the table is offered for these extents: of this family the best one, and one that was asked for if it can.
+/// Whether a row of the table is offered for these extents: of this family the best one, and one that was asked for if
+/// it can.
 pub(super) fn is_offered(
     row: &Row,
     extents: [usize; 3],

@@ -42,7 +42,8 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     })])
 }
 
-/// What is multiplied by which kernel, the share of the micro-tiles that are expected to hold something, and `[m, k, n]`.
+/// What is multiplied by which kernel, the share of the micro-tiles that are expected to hold something, and
+/// `[m, k, n]`.
 type Asked = (SpmmForm, &'static Row, f64, [usize; 3]);
 
 /// What is asked for, or why the kernels do not do it. `alike`: the output has the type of the operands.
