@@ -4,3 +4,27 @@ pub(crate) mod dots;
 pub(crate) mod einsum;
 pub(crate) mod rows;
 pub(crate) mod tensor_product;
+
+use crate::error::Result;
+use crate::offer::{Question, Run, alignment_of, leading};
+
+/// Elements, up to 16, that n, addresses and the distances between rows of these matrices are multiples of.
+fn alignment<'n>(
+    question: &Question<'_, '_>,
+    names: impl Iterator<Item = &'n String>,
+    n: usize,
+) -> usize {
+    let given = question.options.alignment.unwrap_or(16).max(1);
+    let mut all = vec![n, given];
+    all.extend(names.map(|name| leading(question.operands(), name, n)));
+    alignment_of(&all)
+}
+
+/// Where the matrices lie whose rows are gathered, up to three.
+fn matrices<P>(run: &Run<'_>, factors: &[(String, P)]) -> Result<[(u64, usize); 3]> {
+    let mut all = [(0, 0); 3];
+    for (own, (name, _)) in all.iter_mut().zip(factors) {
+        *own = run.tensor(name)?;
+    }
+    Ok(all)
+}

@@ -33,7 +33,7 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
         return Ok(Answer::default());
     }
     let refused = |reason: &str| Answer::refused("pit", reason);
-    let (form, expected, extents) = match asked(question, question.types.alike())? {
+    let (form, expected, extents) = match asked(question)? {
         Ok(asked) => asked,
         Err(reason) => return refused(reason),
     };
@@ -71,24 +71,28 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     Answer::of(offers.collect())
 }
 
+/// The product that is asked for, or why the kernels of this module and of `pit_right` do not compute it.
+fn plain_product(question: &Question<'_, '_>) -> std::result::Result<SpmmForm, &'static str> {
+    if question.options.zeros == ZerosRule::Strict {
+        return Err("multiplies zeros inside micro-tiles, and the plan asks for Zeros::Strict");
+    }
+    let form = question.indirect.as_gemm().filter(plain);
+    let form = form.filter(|_| question.types.alike());
+    form.ok_or(
+        "computes C[m,n] = A[m,k] * B[k,n], or with A[k,m], without factors and epilogue in the type of the operands",
+    )
+}
+
 /// What is multiplied, what is expected of A, and `[m, k, n]`.
 type Asked<'q> = (SpmmForm, &'q Expected, [usize; 3]);
 
-/// What is asked for, or why the kernels do not do it. `alike`: the output has the type of the operands.
+/// What is asked for, or why the kernels do not do it.
 fn asked<'q>(
     question: &'q Question<'q, '_>,
-    alike: bool,
 ) -> Result<std::result::Result<Asked<'q>, &'static str>> {
-    if question.options.zeros == ZerosRule::Strict {
-        return Ok(Err(
-            "multiplies zeros inside micro-tiles, and the plan asks for Zeros::Strict",
-        ));
-    }
-    let form = question.indirect.as_gemm().filter(plain);
-    let Some(form) = form.filter(|_| alike) else {
-        return Ok(Err(
-            "computes C[m,n] = A[m,k] * B[k,n], or with A[k,m], without factors and epilogue in the type of the operands",
-        ));
+    let form = match plain_product(question) {
+        Ok(form) => form,
+        Err(reason) => return Ok(Err(reason)),
     };
     let mut dynamic = question.dynamic.iter();
     let Some((_, expected)) = dynamic.find(|(name, _)| *name == form.sparse) else {
@@ -262,7 +266,7 @@ impl Compiled for Made {
 
     fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
         let queue = run.queue(out)?;
-        let [a, b, c] = self.bound.matrices(run.operands, out)?;
+        let [a, b, c] = self.bound.matrices(run, out)?;
         // What is refused is refused before anything is queued.
         let product = self.product.params(&self.lists, Some(a), b, c)?;
         self.turns.queue(true, queue.stream(), || {

@@ -10,13 +10,14 @@ use einsparse_kernels::table::Row;
 use rayon::prelude::*;
 
 use super::rows::rows_of;
+use super::{alignment, matrices};
 use crate::einsum::Mode;
 use crate::error::Result;
 use crate::families::tensor::cost::rows::{RowsWork, predict_rows};
 use crate::families::tensor::{DotsLaunch, RawDots};
 use crate::indirect::DotsForm;
 use crate::offer::bind::{elsewhere, find};
-use crate::offer::{Answer, Compiled, Offer, Question, Run, alignment_of, leading, write_kernel};
+use crate::offer::{Answer, Compiled, Offer, Question, Run, write_kernel};
 use crate::registry::Dtype;
 use crate::tensor::{AnyOperand, AnyTensor};
 
@@ -100,7 +101,7 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
         question.types.operands,
         places.len(),
         n,
-        alignment(question, &form, n),
+        alignment(question, form.factors.iter().map(|(name, _)| name), n),
     ) else {
         return refused("computes f32, f64, f16 and bf16");
     };
@@ -123,15 +124,6 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
             form: form.clone(),
         })
     })])
-}
-
-/// Elements that n, addresses and leading dimensions are multiples of.
-fn alignment(question: &Question<'_, '_>, form: &DotsForm, n: usize) -> usize {
-    let given = question.options.alignment.unwrap_or(16).max(1);
-    let of = |(name, _): &(String, String)| leading(question.operands(), name, n);
-    let mut all = vec![n, given];
-    all.extend(form.factors.iter().map(of));
-    alignment_of(&all)
 }
 
 /// A kernel made for these index arrays.
@@ -158,16 +150,12 @@ impl Compiled for Dots {
 
     fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
         let queue = run.queue(out)?;
-        let mut factors = [(0, 0); 3];
-        for (own, (factor, _)) in factors.iter_mut().zip(&self.form.factors) {
-            *own = run.tensor(factor)?;
-        }
         let mask = self.form.mask.as_ref();
         let mask = mask.map(|name| run.tensor(name)).transpose()?;
         let alpha = run.factor()?;
         let raw = RawDots {
             mask: mask.map_or(0, |(address, _)| address),
-            factors,
+            factors: matrices(run, &self.form.factors)?,
             out: out.address().ok_or_else(|| elsewhere(&self.form.output))?,
             alpha,
             accumulate: self.form.mode == Mode::Accumulate,

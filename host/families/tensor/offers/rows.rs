@@ -8,6 +8,7 @@ use einsparse_formats::{AnyPattern, Format};
 use einsparse_kernels::families::{REDUCE_SUM, rows_step};
 use einsparse_kernels::table::{Row, kernels};
 
+use super::{alignment, matrices};
 use crate::device::Device;
 use crate::einsum::Mode;
 use crate::error::{Error, Result};
@@ -16,9 +17,7 @@ use crate::families::tensor::fibres::{Fibres, RowsOf};
 use crate::families::tensor::{RawRows, RowsExtents, RowsLaunch};
 use crate::indirect::{IndirectEinsum, RowsForm};
 use crate::offer::bind::{elsewhere, find};
-use crate::offer::{
-    Answer, Compiled, Offer, PlannedPattern, Question, Run, alignment_of, leading, write_kernel,
-};
+use crate::offer::{Answer, Compiled, Offer, PlannedPattern, Question, Run, write_kernel};
 use crate::registry::{Dtype, Operation};
 use crate::tensor::{AnyOperand, AnyTensor};
 use crate::worklist::Runs;
@@ -45,7 +44,8 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
         return refused(&reason);
     }
     let n = question.extents.out().last().copied().unwrap_or(0);
-    let alignment = alignment(question, &form, n);
+    let names = form.factors.iter().map(|(name, _)| name);
+    let alignment = alignment(question, names.chain([&form.output]), n);
     let mut offers = Vec::new();
     for row in rows_of(question.types.operands, form.factors.len(), REDUCE_SUM) {
         let asked = question.options.variant.as_deref() == Some(row.name);
@@ -90,19 +90,6 @@ fn unfit(indirect: &IndirectEinsum, pattern: AnyPattern<'_>) -> Option<String> {
     let product = indirect.as_spmm().is_some_and(|form| !form.stacked);
     (product && Runs::of_pattern(pattern).is_some())
         .then(|| "is a product of a matrix, which the families for that compute".into())
-}
-
-/// Elements that n, addresses and leading dimensions are multiples of.
-fn alignment(question: &Question<'_, '_>, form: &RowsForm, n: usize) -> usize {
-    let given = question.options.alignment.unwrap_or(16).max(1);
-    let names = form
-        .factors
-        .iter()
-        .map(|(name, _)| name)
-        .chain([&form.output]);
-    let mut all = vec![n, given];
-    all.extend(names.map(|name| leading(question.operands(), name, n)));
-    alignment_of(&all)
 }
 
 fn work(
@@ -203,14 +190,10 @@ impl Compiled for RowsPlan {
     fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
         let queue = run.queue(out)?;
         let arrays = self.pattern.arrays(run.operands)?;
-        let mut factors = [(0, 0); 3];
-        for (own, (factor, _)) in factors.iter_mut().zip(&self.form.factors) {
-            *own = run.tensor(factor)?;
-        }
         let alpha = run.factor()?;
         let raw = RawRows {
             values: arrays.values.address(),
-            factors,
+            factors: matrices(run, &self.form.factors)?,
             out: (
                 out.address().ok_or_else(|| elsewhere(&self.form.output))?,
                 out.leading(),

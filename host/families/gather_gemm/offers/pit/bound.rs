@@ -3,8 +3,8 @@
 use crate::error::Result;
 use crate::families::convert::DenseMatrix;
 use crate::indirect::SpmmForm;
-use crate::offer::bind::{device_tensor, elsewhere};
-use crate::tensor::{AnyOperand, AnyTensor};
+use crate::offer::Run;
+use crate::tensor::AnyTensor;
 
 /// What the operands are called, and their extents.
 #[derive(Debug)]
@@ -23,18 +23,13 @@ impl Bound {
     }
 
     /// A, B and C of a run.
-    pub(super) fn matrices(
-        &self,
-        operands: &[(&str, AnyOperand<'_>)],
-        out: &AnyTensor,
-    ) -> Result<[DenseMatrix; 3]> {
-        let [a, b] = [&self.names[0], &self.names[1]].map(|name| device_tensor(operands, name));
-        let to = out.address().ok_or_else(|| elsewhere("output"))?;
+    pub(super) fn matrices(&self, run: &Run<'_>, out: &AnyTensor) -> Result<[DenseMatrix; 3]> {
+        let [a, b] = &self.names;
         let [of_a, of_b, of_c] = self.extents;
         Ok([
-            matrix(a?, of_a),
-            matrix(b?, of_b),
-            matrix((to, out.leading()), of_c),
+            matrix(run.tensor(a)?, of_a),
+            matrix(run.tensor(b)?, of_b),
+            matrix(run.output(out)?, of_c),
         ])
     }
 }

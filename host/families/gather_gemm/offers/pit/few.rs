@@ -64,7 +64,7 @@ impl Compiled for Made {
 
     fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
         let queue = run.queue(out)?;
-        let all = self.bound.matrices(run.operands, out)?;
+        let all = self.bound.matrices(run, out)?;
         self.launch.run(all, queue)
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use einsparse_kernels::table::{Row, kernels};
 
 use super::bound::Bound;
-use super::plain;
+use super::plain_product;
 use crate::device::Device;
 use crate::error::Result;
 use crate::families::discover::DeviceLists;
@@ -15,7 +15,7 @@ use crate::families::gather_gemm::found::{RightKernels, WIDTH};
 use crate::indirect::SpmmForm;
 use crate::launch::Turns;
 use crate::offer::bind::{find, wrong};
-use crate::offer::{Answer, Compiled, Determinism, Offer, Question, Run, ZerosRule, write_kernel};
+use crate::offer::{Answer, Compiled, Determinism, Offer, Question, Run, write_kernel};
 use crate::tensor::{AnyOperand, AnyTensor};
 
 /// The kernels for an expression whose right factor is dynamic.
@@ -23,7 +23,7 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     if question.dynamic.is_empty() {
         return Ok(Answer::default());
     }
-    let (form, row, share, extents) = match asked(question, question.types.alike())? {
+    let (form, row, share, extents) = match asked(question)? {
         Ok(asked) => asked,
         Err(reason) => return Answer::refused("pit_right", reason),
     };
@@ -46,21 +46,11 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
 /// `[m, k, n]`.
 type Asked = (SpmmForm, &'static Row, f64, [usize; 3]);
 
-/// What is asked for, or why the kernels do not do it. `alike`: the output has the type of the operands.
-fn asked(
-    question: &Question<'_, '_>,
-    alike: bool,
-) -> Result<std::result::Result<Asked, &'static str>> {
-    if question.options.zeros == ZerosRule::Strict {
-        return Ok(Err(
-            "multiplies zeros inside micro-tiles, and the plan asks for Zeros::Strict",
-        ));
-    }
-    let form = question.indirect.as_gemm().filter(plain);
-    let Some(form) = form.filter(|_| alike) else {
-        return Ok(Err(
-            "computes C[m,n] = A[m,k] * B[k,n], or with A[k,m], without factors and epilogue in the type of the operands",
-        ));
+/// What is asked for, or why the kernels do not do it.
+fn asked(question: &Question<'_, '_>) -> Result<std::result::Result<Asked, &'static str>> {
+    let form = match plain_product(question) {
+        Ok(form) => form,
+        Err(reason) => return Ok(Err(reason)),
     };
     let mut dynamic = question.dynamic.iter();
     let Some((_, expected)) = dynamic.find(|(name, _)| *name == form.dense) else {
@@ -167,7 +157,7 @@ impl Compiled for Made {
 
     fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
         let queue = run.queue(out)?;
-        let all = self.bound.matrices(run.operands, out)?;
+        let all = self.bound.matrices(run, out)?;
         self.kernels.run(&self.lists, all, queue, |launch| {
             self.turns.queue(true, queue.stream(), launch)
         })
