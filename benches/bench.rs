@@ -112,7 +112,15 @@ impl<'a> Bench<'a> {
         operands: &[(&str, Operand<'_, In>)],
         options: &Options,
     ) -> Result<(Plan<In, Out>, f64)> {
-        timed(|| Ok(self.context.plan_into(expression, operands, options)?))
+        timed(|| {
+            Ok(self
+                .context
+                .plan(expression)
+                .operands(operands)
+                .output()
+                .options(options)
+                .build()?)
+        })
     }
 
     /// Times what is queued, captured once and launched as a graph.

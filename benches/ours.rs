@@ -163,7 +163,12 @@ impl Einsparse {
         let b = Dense::<T>::zeros(vec![case.problem.extents().1, case.n])?;
         let operands = [("A", a.into()), ("B", (&b).into())];
         let start = Instant::now();
-        let plan = self.context.plan(SPMM, &operands, &options)?;
+        let plan = self
+            .context
+            .plan(SPMM)
+            .operands(&operands)
+            .options(&options)
+            .build()?;
         self.context.synchronize()?;
         Ok((plan, start.elapsed().as_secs_f64() * 1e3))
     }

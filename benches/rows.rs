@@ -343,7 +343,12 @@ impl Rows<'_> {
                 variant: variant.map(str::to_owned).or(options.variant.clone()),
                 ..options.clone()
             };
-            context.plan_into::<T, Out>(expression, operands, &options)
+            context
+                .plan::<T>(expression)
+                .operands(operands)
+                .output::<Out>()
+                .options(&options)
+                .build()
         };
         let first = match planned(None) {
             Ok(plan) => plan,
@@ -372,7 +377,7 @@ impl Rows<'_> {
             let plan = known.map_or_else(|| planned(variant), Ok)?;
             let (choice, taken) = (plan.choice().clone(), plan.variant());
             let (out, stream, bound) = (&out, &stream, &bound);
-            let run = move || plan.run(bound, &mut out.borrow_mut(), stream);
+            let run = move || plan.run(bound, &mut *out.borrow_mut(), stream);
             Ok(Made::chosen(&choice, taken, run))
         };
         // What is added to starts at zero.

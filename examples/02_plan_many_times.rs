@@ -1,7 +1,7 @@
 //! A plan is made once and runs many times: new values, a given output, an explicit stream, no allocation.
 
+use einsparse::Context;
 use einsparse::formats::{Csr, Dense, generate};
-use einsparse::{Context, Options};
 
 fn main() -> einsparse::Result<()> {
     let ctx = Context::new();
@@ -22,7 +22,7 @@ fn main() -> einsparse::Result<()> {
             ("B", (&b).into()),
             ("scale", 1.0.into()),
         ];
-        ctx.plan(expression, &operands, &Options::default())?
+        ctx.plan(expression).operands(&operands).build()?
     };
     println!("{plan}");
     let mut c = ctx.zeros(plan.out_shape())?;

@@ -3,7 +3,7 @@
 use einsparse::einsum::Einsum;
 use einsparse::formats::{Csr, CsrPattern, Dense, Format};
 use einsparse::indirect::rewrite;
-use einsparse::{Context, Options, einsum};
+use einsparse::{Context, einsum};
 
 fn main() -> einsparse::Result<()> {
     // What a format does to an expression is a substitution of indices.
@@ -24,11 +24,10 @@ fn main() -> einsparse::Result<()> {
     let pattern = CsrPattern::new(3, 3, vec![0, 2, 2, 3], vec![0, 2, 1])?;
     let a = Csr::new(pattern, vec![1.0f32, 2.0, 3.0])?;
     let b = Dense::from_fn(vec![3, 4], |i| (10 * i[0] + i[1]) as f32)?;
-    let plan = ctx.plan(
-        "C[m,n] = A[m,k] * B[k,n]",
-        &[("A", (&a).into()), ("B", (&b).into())],
-        &Options::default(),
-    )?;
+    let plan = ctx
+        .plan("C[m,n] = A[m,k] * B[k,n]")
+        .operands(&[("A", (&a).into()), ("B", (&b).into())])
+        .build()?;
     println!("{}\n  -> {}\n  -> {plan}", plan.einsum(), plan.indirect());
     if let Some(best) = plan.choice().candidates.first() {
         println!("on an H200: {} in {}", best.name, best.cost);

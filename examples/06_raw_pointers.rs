@@ -2,7 +2,7 @@
 
 use einsparse::driver::{DeviceMemory, OwnedStream};
 use einsparse::formats::{Csr, Dense, generate, reference};
-use einsparse::{Context, Options, RawSpmm};
+use einsparse::{Context, RawSpmm};
 
 fn main() -> einsparse::Result<()> {
     let ctx = Context::new();
@@ -18,7 +18,10 @@ fn main() -> einsparse::Result<()> {
     // The plan knows pattern, shapes and alignment; here the operands give them.
     let (planned_a, planned_b) = (ctx.upload(a.clone())?, ctx.upload_dense(&b)?);
     let operands = [("A", (&planned_a).into()), ("B", (&planned_b).into())];
-    let plan = ctx.plan::<f32>("C[m,n] = A[m,k] * B[k,n]", &operands, &Options::default())?;
+    let plan = ctx
+        .plan::<f32>("C[m,n] = A[m,k] * B[k,n]")
+        .operands(&operands)
+        .build()?;
 
     // Memory and stream of someone else: any allocation in the device's primary context will do.
     device.context().set_current()?;

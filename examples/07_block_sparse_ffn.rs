@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use einsparse::formats::{AnySparse, Csr, Dense, Format, convert, f16, generate};
 use einsparse::ops::{BlockLinear, LinearOptions};
-use einsparse::{Context, Operand, Options, Plan, Result, Scalar, Stream, Tensor};
+use einsparse::{Context, Operand, Plan, Result, Scalar, Stream, Tensor};
 
 /// Width of the model, of the layer inside, tokens, block edge, density of the weights.
 struct Shape {
@@ -169,7 +169,7 @@ fn with_dense_weights<T: Scalar>(
     let (mut y, mut dx) = (ctx.zeros(dy.shape())?, ctx.zeros(x.shape())?);
     let (mut dw1, mut dw2) = (ctx.zeros(w1.shape())?, ctx.zeros(w2.shape())?);
     let plan = |text: &str, operands: &[(&str, Operand<'_, T>)]| -> Result<Plan<T>> {
-        ctx.plan(text, operands, &Options::default())
+        ctx.plan(text).operands(operands).build()
     };
     let forward_1 = plan(
         "H[t,f] = relu(X[t,i] * W[f,i])",

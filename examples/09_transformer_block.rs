@@ -10,7 +10,7 @@ use einsparse::formats::{
 };
 use einsparse::ops::{AttentionOptions, SparseAttention};
 use einsparse::{
-    Context, Operand, Options, Plan, RawAttention, RawHeads, Result, SparseTensor, Stream, Tensor,
+    Context, Operand, Plan, RawAttention, RawHeads, Result, SparseTensor, Stream, Tensor,
 };
 
 const TOKENS: usize = 12_288;
@@ -138,11 +138,10 @@ impl Layer {
             true => "Y[t,o] = relu(X[t,i] * W[o,i])",
             false => "Y[t,o] = X[t,i] * W[o,i]",
         };
-        let plan = ctx.plan(
-            text,
-            &[("X", (&x).into()), ("W", weight(&sparse, &dense))],
-            &Options::default(),
-        )?;
+        let plan = ctx
+            .plan(text)
+            .operands(&[("X", (&x).into()), ("W", weight(&sparse, &dense))])
+            .build()?;
         Ok(Layer {
             plan,
             sparse,

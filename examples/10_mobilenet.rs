@@ -122,7 +122,11 @@ fn layer(
         ..Options::default()
     };
     let operands = [("W", own), ("B", (&b).into()), ("bias", (&bias).into())];
-    let plan = ctx.plan(TEXT, &operands, &options)?;
+    let plan = ctx
+        .plan(TEXT)
+        .operands(&operands)
+        .options(&options)
+        .build()?;
     let bytes = bytes + plan.workspace_bytes() + out * 2;
     let layer = Layer {
         weights,

@@ -7,7 +7,7 @@ use einsparse::ops::{
     AttentionMask, AttentionOptions, EncoderLayer, EncoderOptions, EncoderWeights, ResidualNorm,
     SparseAttention,
 };
-use einsparse::{Context, Operand, Options, Result, Scalar, Tensor};
+use einsparse::{Context, Operand, Result, Scalar, Tensor};
 
 fn uploaded<T: Scalar>(ctx: &Context, shape: &[usize], size: f64, seed: u64) -> Result<Tensor<T>> {
     let values = generate::random_values::<f32>(shape.iter().product(), seed);
@@ -24,7 +24,7 @@ fn product<T: Scalar>(
 ) -> Result<Tensor<T>> {
     let operands: [(&str, Operand<'_, T>); 3] =
         [("A", a.into()), ("W", w.into()), ("b", bias.into())];
-    let plan = ctx.plan(text, &operands, &Options::default())?;
+    let plan = ctx.plan(text).operands(&operands).build()?;
     let mut out = ctx.zeros(&[a.shape()[0], w.shape()[1]])?;
     plan.run(&operands, &mut out, &ctx.stream()?)?;
     Ok(out)

@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::indirect::{BiasAxis, SpmmForm};
 
 pub(crate) use operands::Extents;
-pub use operands::RawSpmm;
+pub use operands::{RawOperands, RawSddmm, RawSpmm};
 pub(crate) use planned::Planned;
 pub(crate) use product::{Matrix, Product};
 pub(crate) use turns::{Turns, in_turn, shared_turns};

@@ -55,12 +55,11 @@ pub use device::{Device, Stream};
 pub use entries::{EntryChoice, EntryConverter, PatternTransposer, RawEntries, RowSorter};
 pub use error::{Error, Refusal, Result};
 pub use families::attention::{RawAttention, RawHeads};
-pub use families::sddmm::RawSampled;
 pub use families::softmax::RawSoftmax;
-pub use launch::RawSpmm;
+pub use launch::{RawOperands, RawSddmm, RawSpmm};
 pub use plan::{
-    Choice, Determinism, KeptForm, Options, Path, Plan, PositionLists, Precision, SampledPlan,
-    Step, ValuesRule, ZerosRule,
+    Choice, Determinism, KeptForm, Options, Output, Path, Plan, PlanBuilder, PositionLists,
+    Precision, Step, ValuesRule, ZerosRule,
 };
 pub use registry::Scalar;
 pub use tensor::{Operand, SparseTensor, Tensor};

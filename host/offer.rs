@@ -24,10 +24,10 @@ use crate::einsum::{Einsum, Extents};
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::{IndirectEinsum, SpmmForm};
 use crate::kernel::Queue;
-use crate::launch::RawSpmm;
+use crate::launch::{RawSddmm, RawSpmm};
 use crate::machine::Machine;
 use crate::registry::{Dtype, Scalar};
-use crate::tensor::{AnyOperand, AnyTensor, Expected};
+use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor, Expected};
 
 pub use choice::{Candidate, Choice, KeptForm};
 pub(crate) use gate::Checked;
@@ -128,18 +128,23 @@ pub(crate) trait Compiled: fmt::Debug + fmt::Display + Send + Sync {
 
     /// Queues the work of a run, whose shapes were looked at; what launches kernels asks it for a queue
     /// ([`Run::queue`]). Allocates nothing and waits for nothing, but on the CPU.
-    fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()>;
+    fn run(&self, run: &Run<'_>, _: &mut AnyTensor) -> Result<()> {
+        Err(run.of.other_output("sparse", "dense"))
+    }
+
+    /// The same into a sparse output.
+    fn run_sparse(&self, run: &Run<'_>, _: &mut AnySparseTensor) -> Result<()> {
+        Err(run.of.other_output("dense", "sparse"))
+    }
 
     /// Queues a run over addresses.
     fn run_raw(&self, of: &Expression, _: &RawSpmm, _: Queue<'_>) -> Result<()> {
-        Err(Error::NoKernel {
-            indirect: of.indirect.to_string(),
-            tried: vec![Refusal {
-                name: self.variant().into(),
-                reason: "takes tensors (`Plan::run`): raw addresses are for products of a matrix"
-                    .into(),
-            }],
-        })
+        Err(of.no_addresses(self.variant(), "products of a matrix"))
+    }
+
+    /// The same into a sparse output.
+    fn run_raw_sparse(&self, of: &Expression, _: &RawSddmm, _: Queue<'_>) -> Result<()> {
+        Err(of.no_addresses(self.variant(), "S[m,n] = P[m,n] * X[m,k] * Y[n,k]"))
     }
 
     /// The form in which it keeps the sparse factor, if it does.

@@ -4,9 +4,9 @@
 mod adaptive;
 mod any;
 mod arrays;
+mod builder;
 mod choose;
 mod cpu;
-mod into;
 mod joined;
 mod kept;
 mod path;
@@ -16,63 +16,36 @@ mod window;
 use std::fmt;
 use std::marker::PhantomData;
 
-use crate::context::Context;
 use crate::device::Stream;
 use crate::driver::RawStream;
 use crate::einsum::Einsum;
 use crate::error::Result;
 use crate::indirect::IndirectEinsum;
 use crate::kernel::Queue;
-use crate::launch::RawSpmm;
+use crate::launch::RawOperands;
 use crate::registry::Scalar;
-use crate::tensor::{Operand, Tensor, erase};
+use crate::tensor::{Operand, erase};
 
 pub(crate) use any::AnyPlan;
 pub(crate) use arrays::without_arrays;
+use builder::AnyOut;
+pub use builder::{Output, PlanBuilder};
 pub use joined::PositionLists;
 pub use path::{Path, Step};
-pub use sampled::SampledPlan;
 
 pub use crate::families::sddmm::cost::{Samples, predict_samples};
 pub use crate::offer::{
     Candidate, Choice, Determinism, KeptForm, Options, Precision, Problem, ValuesRule, ZerosRule,
 };
 
-/// An expression bound to formats, shapes and a kernel, over elements `T` into elements `Out`.
+/// An expression bound to formats, shapes and a kernel, over elements `T` into elements `Out`. [`Context::plan`] makes
+/// it; it runs many times, with new values.
 ///
-/// ```
-/// use einsparse::{Context, Options};
-/// use einsparse::formats::{Csr, CsrPattern, Dense};
-/// let ctx = Context::cpu();
-/// let pattern = CsrPattern::new(2, 3, vec![0, 1, 3], vec![2, 0, 1])?;
-/// let a = ctx.upload(Csr::new(pattern, vec![2.0f32, 3.0, 4.0])?)?;
-/// let b = ctx.upload_dense(&Dense::from_fn(vec![3, 2], |i| (i[0] * 2 + i[1]) as f32)?)?;
-/// let operands = [("A", (&a).into()), ("B", (&b).into())];
-/// let plan = ctx.plan("C[m,n] = A[m,k] * B[k,n]", &operands, &Options::default())?;
-/// let mut c = ctx.zeros(plan.out_shape())?;
-/// let stream = ctx.stream()?;
-/// plan.run(&operands, &mut c, &stream)?;
-/// stream.synchronize()?;
-/// assert_eq!(c.to_dense()?.values(), &[8.0, 10.0, 8.0, 15.0]);
-/// # Ok::<(), einsparse::Error>(())
-/// ```
+/// [`Context::plan`]: crate::Context::plan
 #[derive(Debug)]
 pub struct Plan<T: Scalar, Out: Scalar = T> {
     any: AnyPlan,
     elements: PhantomData<(T, Out)>,
-}
-
-impl Context {
-    /// Plans an expression for operands of these formats and shapes. The output may be among them, to give the
-    /// extent of a scattered axis or its leading dimension.
-    pub fn plan<T: Scalar>(
-        &self,
-        text: &str,
-        operands: &[(&str, Operand<'_, T>)],
-        options: &Options,
-    ) -> Result<Plan<T>> {
-        self.plan_into(text, operands, options)
-    }
 }
 
 impl<T: Scalar, Out: Scalar> Plan<T, Out> {
@@ -112,25 +85,28 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
         self.any.workspace_bytes()
     }
 
-    /// Runs on `stream` into `out`. On a GPU nothing is allocated and nothing waited for; the call can be captured
-    /// in a CUDA graph. A plan that cuts long rows holds one set of partial sums, one that looks for
-    /// micro-tiles one set of lists: its runs wait for each other, on
-    /// whatever stream; a replay of a captured run must not overlap another run of the same plan. Beyond that, the
-    /// order of work on different streams is the caller's.
+    /// Runs on `stream` into `out`, a [`Tensor`](crate::Tensor), or a [`SparseTensor`](crate::SparseTensor) where that
+    /// was planned. On a GPU nothing is allocated and nothing waited for; the call can be captured in a CUDA graph. A
+    /// plan that cuts long rows, or windows along k, holds one set of partial sums, one that looks for micro-tiles one
+    /// set of lists: its runs wait for each other, on whatever stream; a replay of a captured run must not overlap
+    /// another run of the same plan. Beyond that, the order of work on different streams is the caller's.
     ///
     /// Index arrays written by hand ([`Operand::Index`]) are part of the plan: they are not among the operands of a
     /// run.
     ///
     /// # Errors
-    /// Operands of another shape or pattern than planned, an index array, factors of an i32 output whose product is no whole number; output
-    /// untouched.
-    pub fn run(
+    /// Operands of another shape, pattern or context than planned, an index array, factors of an i32 output whose
+    /// product is no whole number; output untouched.
+    pub fn run<O: Output<Out>>(
         &self,
         operands: &[(&str, Operand<'_, T>)],
-        out: &mut Tensor<Out>,
+        out: &mut O,
         stream: &Stream,
     ) -> Result<()> {
-        self.any.run(&erase(operands), &mut out.any, stream)
+        match out.erased() {
+            AnyOut::Dense(out) => self.any.run(&erase(operands), out, stream),
+            AnyOut::Sparse(out) => self.any.run_sparse(&erase(operands), out, stream),
+        }
     }
 
     /// Queues the taking of new values of the sparse factor, where the plan keeps them ([`ValuesRule::Kept`]); nothing
@@ -142,22 +118,31 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
         self.any.refresh(&erase(operands), stream)
     }
 
-    /// Runs an SpMM plan on raw device addresses and a raw stream, for users of other CUDA crates. A plan that keeps
-    /// its sparse factor does not read the addresses of it.
+    /// Runs on raw device addresses and a raw stream, for users of other CUDA crates: a product of a matrix on a
+    /// [`RawSpmm`](crate::RawSpmm), one at the places of a sparse output on a [`RawSddmm`](crate::RawSddmm). A plan that
+    /// keeps its sparse factor does not read the addresses of it.
     ///
     /// # Safety
     /// The addresses hold operands of the planned shapes, element type and pattern, in the primary context of the
-    /// plan's GPU, until the work is done; C overlaps none of them; the parts of edge blocks outside the matrix are
-    /// zero; `stream` is a stream of that context, which this call makes current on the thread. Replays of captured
-    /// runs are ordered by the caller.
+    /// plan's GPU, until the work is done; the output overlaps none of them; the parts of edge blocks outside the
+    /// matrix are zero; `stream` is a stream of that context, which this call makes current on the thread. Replays of
+    /// captured runs are ordered by the caller.
     ///
     /// # Errors
     /// [`Error::Operand`](crate::Error::Operand) for addresses less aligned than planned, leading dimensions below the
-    /// number of columns, a bias that is missing, or an i32 output times what is no whole number; [`Error::Cuda`](crate::Error::Cuda) on a CPU context.
-    pub unsafe fn run_raw(&self, raw: &RawSpmm, stream: RawStream<'_>) -> Result<()> {
+    /// number of columns, a bias or a mask that is missing, or an i32 output times what is no whole number;
+    /// [`Error::Cuda`](crate::Error::Cuda) on a CPU context.
+    pub unsafe fn run_raw<'r>(
+        &self,
+        raw: impl Into<RawOperands<'r>>,
+        stream: RawStream<'_>,
+    ) -> Result<()> {
         // SAFETY: the caller's promise.
         let queue = unsafe { Queue::new(stream) };
-        self.any.run_raw(raw, queue)
+        match raw.into() {
+            RawOperands::Spmm(raw) => self.any.run_raw(raw, queue),
+            RawOperands::Sddmm(raw) => self.any.run_raw_sparse(raw, queue),
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use einsparse::einsum::{Access, Einsum, IndexExpr};
 use einsparse::formats::{AnySparse, Coo, CooPattern, Dense};
-use einsparse::{Context, Operand, Options};
+use einsparse::{Context, Operand};
 
 use crate::support::skipped;
 
@@ -88,7 +88,12 @@ fn run(line: &str, formats: &BTreeMap<String, String>) -> f64 {
             .collect();
         operands.retain(|(n, _)| !uploaded.iter().any(|(own, _)| own == n));
         operands.extend(uploaded.iter().map(|(n, a)| (n.as_str(), a.into())));
-        let plan = ctx.plan_sampled(line, &operands, &out).unwrap();
+        let plan = ctx
+            .plan(line)
+            .operands(&operands)
+            .sparse_output(&out)
+            .build()
+            .unwrap();
         operands.retain(|(_, operand)| !matches!(operand, Operand::Index(..)));
         plan.run(&operands, &mut out, &stream).unwrap();
         return out
@@ -105,7 +110,7 @@ fn run(line: &str, formats: &BTreeMap<String, String>) -> f64 {
     if !index.is_empty() {
         operands.push((&e.out.tensor, (&shape).into()));
     }
-    let plan = ctx.plan(line, &operands, &Options::default()).unwrap();
+    let plan = ctx.plan(line).operands(&operands).build().unwrap();
     let mut out = ctx.zeros(plan.out_shape()).unwrap();
     // Index arrays are part of the plan.
     operands.retain(|(_, operand)| !matches!(operand, Operand::Index(..)));

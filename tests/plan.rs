@@ -30,7 +30,12 @@ fn matrix<T: Scalar>(format: &str) -> AnySparse<T> {
 fn choice<T: Scalar>(format: &str, n: usize, options: &Options) -> Choice {
     let b = Dense::<T>::zeros([96, n]).unwrap();
     let operands = [("A", (&matrix::<T>(format)).into()), ("B", (&b).into())];
-    let plan = Context::cpu().plan(TEXT, &operands, options).unwrap();
+    let plan = Context::cpu()
+        .plan(TEXT)
+        .operands(&operands)
+        .options(options)
+        .build()
+        .unwrap();
     let mut choice = plan.choice().clone();
     // What families beyond products say of a product, each in one line, is not of a row.
     choice
@@ -286,9 +291,7 @@ fn leading_dimensions_count_for_the_choice() {
             .upload_strided(&Dense::zeros([96, 64]).unwrap(), ldc, 0.0)
             .unwrap();
         let operands = [("A", (&a).into()), ("B", (&b).into()), ("C", (&c).into())];
-        let plan = cpu
-            .plan::<f32>(TEXT, &operands, &Options::default())
-            .unwrap();
+        let plan = cpu.plan::<f32>(TEXT).operands(&operands).build().unwrap();
         candidates(plan.choice()).iter().map(|row| row.vector).max()
     };
     assert_eq!(
@@ -325,7 +328,7 @@ fn two_of_four_comes_in_one_order_of_axes() {
     let said = |text: &str, shape: &[usize]| {
         let b = Dense::<f16>::zeros(shape.to_vec()).unwrap();
         let operands = [("A", (&a).into()), ("B", (&b).into())];
-        let plan = Context::cpu().plan(text, &operands, &Options::default());
+        let plan = Context::cpu().plan(text).operands(&operands).build();
         let choice = plan.unwrap().choice().clone();
         let general = |name: &str| name.starts_with("einsum_");
         assert_eq!(

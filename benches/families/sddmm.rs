@@ -8,7 +8,7 @@ use crate::peers::sddmm::CuSparseSddmm;
 use crate::prelude::*;
 use crate::problems::Workload;
 use crate::sweep::Tally;
-use einsparse::RawSampled;
+use einsparse::RawSddmm;
 
 pub const OP: &str = "sddmm";
 
@@ -137,7 +137,7 @@ impl Sweep<'_> {
         let x = Dense::<T>::zeros(vec![m, case.k])?;
         let y = Dense::<T>::zeros(vec![n, case.k])?;
         let operands = [("X", (&x).into()), ("Y", (&y).into())];
-        let raw = RawSampled {
+        let raw = RawSddmm {
             columns: tensor.columns_address().unwrap_or(0),
             x: case.x.ptr,
             ldx: case.k,
@@ -154,8 +154,14 @@ impl Sweep<'_> {
                 variant: names[next].clone(),
                 ..precise(case.dtype)
             };
-            let made =
-                || (bench.context).plan_sampled_with(EXPRESSION, &operands, tensor, &options);
+            let made = || {
+                (bench.context)
+                    .plan(EXPRESSION)
+                    .operands(&operands)
+                    .sparse_output(tensor)
+                    .options(&options)
+                    .build()
+            };
             let (plan, prepare_ms) = timed(|| Ok(made()?))?;
             if next == 0 && !(arguments.auto || arguments.quick) {
                 let all = plan.choice().candidates.iter();

@@ -132,15 +132,15 @@ impl Rows<'_> {
                     variant: variant.map(str::to_owned),
                     ..options.clone()
                 };
-                let plan = context.plan_sampled_into::<T, Out>(
-                    expression,
-                    &operands,
-                    &out.borrow(),
-                    &options,
-                )?;
+                let plan = context
+                    .plan::<T>(expression)
+                    .operands(&operands)
+                    .sparse_output(&out.borrow())
+                    .options(&options)
+                    .build()?;
                 let (choice, taken) = (plan.choice().clone(), plan.variant());
                 let (operands, stream) = (&operands, &stream);
-                let run = move || plan.run(operands, &mut out.borrow_mut(), stream);
+                let run = move || plan.run(operands, &mut *out.borrow_mut(), stream);
                 Ok(Made::chosen(&choice, taken, run))
             };
             let output = self.sparse_output::<T, Out>(out);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use einsparse::einsum::{Access, Einsum, Extents, IndexExpr};
 use einsparse::formats::{AnySparse, Dense, Format};
-use einsparse::{Context, Operand, Options};
+use einsparse::{Context, Operand};
 
 use super::conversions::{FORMATS, coo};
 use super::input::Input;
@@ -286,7 +286,7 @@ pub fn plans(data: &[u8]) -> Outcome {
         operands.push((&case.einsum.out.tensor, (&given_out).into()));
     }
     let text = &case.text;
-    let plan = match context.plan(text, &operands, &Options::default()) {
+    let plan = match context.plan(text).operands(&operands).build() {
         Ok(plan) => plan,
         Err(error) => return refused(&error),
     };

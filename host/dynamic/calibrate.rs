@@ -8,7 +8,6 @@ use crate::device::Stream;
 use crate::driver::Event;
 use crate::error::Result;
 use crate::machine::{HeightTimes, TileTimes, megabytes, stages, waves};
-use crate::plan::Options;
 use crate::tensor::Tensor;
 
 /// Rows and columns of A, and columns of B of the wide product and of the narrow one.
@@ -133,7 +132,10 @@ fn dense_factor(
     stream: &Stream,
 ) -> Result<f64> {
     let operands = [("A", a.into()), ("B", b.into())];
-    let plan = context.plan("C[m,n] = A[m,k] * B[k,n]", &operands, &Options::default())?;
+    let plan = context
+        .plan("C[m,n] = A[m,k] * B[k,n]")
+        .operands(&operands)
+        .build()?;
     let mut c = context.zeros::<f16>(plan.out_shape())?;
     let us = fastest(stream, &mut || plan.run(&operands, &mut c, stream))?;
     let predicted = plan.choice().candidates.first().map_or(us, |c| c.cost.us);

@@ -160,7 +160,7 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
         } else {
             "dA[m,k] = dC[m,n] * B[k,n]"
         };
-        context.plan(text, &operands, &Options::default())
+        context.plan(text).operands(&operands).build()
     }
 
     /// B's gradient by what plans take.
@@ -178,7 +178,11 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
             ..Options::default()
         };
         let operands = [("A", a), ("dC", dc.into())];
-        context.plan("dB[k,n] = A[m,k] * dC[m,n]", &operands, &given)
+        context
+            .plan("dB[k,n] = A[m,k] * dC[m,n]")
+            .operands(&operands)
+            .options(&given)
+            .build()
     }
 
     /// Queues the gradients `[dA, dB]` of `[A, B, dC]`. Nothing is allocated or waited for.

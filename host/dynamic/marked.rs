@@ -13,7 +13,7 @@ use crate::families::discover::{DetectLaunch, DeviceLists, list_stride};
 use crate::families::gemm::MarkedLaunch;
 use crate::kernel::Queue;
 use crate::launch::in_turn;
-use crate::plan::{Options, Plan};
+use crate::plan::Plan;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
@@ -96,7 +96,7 @@ impl<T: Scalar> ReluMatmul<T> {
         let (a, b) = (context.zeros::<T>(&[m, k])?, context.zeros::<T>(&[k, n])?);
         let operands = [("A", (&a).into()), ("B", (&b).into())];
         let line = "C[m,n] = relu(A[m,k] * B[k,n])";
-        let plan = context.plan(line, &operands, &Options::default())?;
+        let plan = context.plan(line).operands(&operands).build()?;
         let options = DetectOptions::default();
         let detector = Detector::new(context, [m, n], (height, 1), options)?;
         let lists = Lists::Host(vec![Vec::new(); m.div_ceil(height)]);

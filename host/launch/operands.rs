@@ -52,6 +52,47 @@ impl Default for RawSpmm {
     }
 }
 
+/// Device addresses of one run into a sparse output. Leading dimensions in elements.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RawSddmm {
+    /// Columns of the output's entries, u32; kernels over blocks do not read them.
+    pub columns: u64,
+    /// X, row-major: `[m, k]`, or `[k, m]` where the plan has it so.
+    pub x: u64,
+    /// Elements from one row of X to the next.
+    pub ldx: usize,
+    /// Y, row-major: `[n, k]`, or `[k, n]` where the plan has it so.
+    pub y: u64,
+    /// Elements from one row of Y to the next.
+    pub ldy: usize,
+    /// Values of the mask, one for each slot of the output; 0 without.
+    pub mask: u64,
+    /// Values of the output, one for each slot.
+    pub values: u64,
+    /// Factor of the product: of all scalar factors of the expression, literals included.
+    pub alpha: f64,
+}
+
+/// Addresses that a plan runs on, by what it computes.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub enum RawOperands<'a> {
+    Spmm(&'a RawSpmm),
+    Sddmm(&'a RawSddmm),
+}
+
+impl<'a> From<&'a RawSpmm> for RawOperands<'a> {
+    fn from(raw: &'a RawSpmm) -> Self {
+        RawOperands::Spmm(raw)
+    }
+}
+
+impl<'a> From<&'a RawSddmm> for RawOperands<'a> {
+    fn from(raw: &'a RawSddmm) -> Self {
+        RawOperands::Sddmm(raw)
+    }
+}
+
 impl RawSpmm {
     /// Bytes of B, C and the gate from one of a batch to the next, for the types of B and of C.
     pub(crate) fn strides(

@@ -8,7 +8,7 @@ use super::bind::{device_tensor, elsewhere, scalar_value};
 use crate::context::Context;
 use crate::device::{Device, Stream};
 use crate::einsum::Einsum;
-use crate::error::{Error, Result};
+use crate::error::{Error, Refusal, Result};
 use crate::indirect::IndirectEinsum;
 use crate::kernel::Queue;
 use crate::registry::Dtype;
@@ -131,6 +131,23 @@ impl Expression {
         // SAFETY: the operands are where the stream works, and of planned shapes; the tensors are borrowed for the
         // call, and device memory is freed only after the work queued on the context.
         Ok(unsafe { Queue::new(stream.raw()) })
+    }
+
+    /// Of a run into another kind of output than planned.
+    pub(super) fn other_output(&self, planned: &str, given: &str) -> Error {
+        Error::Operand {
+            name: self.einsum.out.tensor.clone(),
+            reason: format!("was planned as a {planned} output and is {given} in this run"),
+        }
+    }
+
+    /// Of a run over addresses that a plan does not take.
+    pub(super) fn no_addresses(&self, variant: &str, products: &str) -> Error {
+        let reason = format!("takes tensors (`Plan::run`): raw addresses are for {products}");
+        Error::NoKernel {
+            indirect: self.indirect.to_string(),
+            tried: vec![Refusal::of(variant, reason)],
+        }
     }
 
     /// The product of the scalar factors.

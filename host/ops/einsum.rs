@@ -53,7 +53,7 @@ fn once(
         None => (*name, *operand),
     });
     let bound: Vec<(&str, AnyOperand<'_>)> = bound.collect();
-    let plan = AnyPlan::new((context, types), text, &bound, &Options::default())?;
+    let plan = AnyPlan::new((context, types), text, (&bound, None), &Options::default())?;
     let shape = plan.out_shape();
     let leading = shape.last().copied().unwrap_or(1);
     let mut out = AnyTensor::zeros(device, types.out, shape, leading)?;

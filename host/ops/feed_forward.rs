@@ -168,10 +168,18 @@ impl<T: Scalar> ReluFeedForward<T> {
             ..Options::default()
         };
         let operands = [("X", (&x).into()), ("U", (&u).into())];
-        let first = context.plan("H[t,h] = relu(X[t,i] * U[i,h])", &operands, &planned)?;
+        let first = context
+            .plan("H[t,h] = relu(X[t,i] * U[i,h])")
+            .operands(&operands)
+            .options(&planned)
+            .build()?;
         let skipping = dynamic(&hidden).expecting(options.expected);
         let operands = [("H", skipping.into()), ("W", (&w).into())];
-        let second = context.plan("Y[t,o] = H[t,h] * W[h,o]", &operands, &planned)?;
+        let second = context
+            .plan("Y[t,o] = H[t,h] * W[h,o]")
+            .operands(&operands)
+            .options(&planned)
+            .build()?;
         let marked = Marked::new(context, extents, [first.variant(), second.variant()])?;
         Ok(ReluFeedForward {
             hidden,

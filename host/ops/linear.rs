@@ -5,7 +5,7 @@ use einsparse_formats::AnySparse;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Error, Result};
-use crate::plan::{Options, Plan, SampledPlan};
+use crate::plan::Plan;
 use crate::registry::Scalar;
 use crate::tensor::{Operand, SparseTensor, Tensor};
 
@@ -49,7 +49,7 @@ pub struct BlockLinear<T: Scalar> {
     gradient: SparseTensor<T>,
     forward: Plan<T>,
     input: Plan<T>,
-    sampled: SampledPlan<T>,
+    sampled: Plan<T>,
 }
 
 impl<T: Scalar> BlockLinear<T> {
@@ -78,7 +78,7 @@ impl<T: Scalar> BlockLinear<T> {
         let x = context.zeros::<T>(&[tokens, inputs])?;
         let y = context.zeros::<T>(&[tokens, outputs])?;
         let plan = |text: &str, operands: &[(&str, Operand<'_, T>)]| {
-            context.plan(text, operands, &Options::default())
+            context.plan(text).operands(operands).build()
         };
         let forward = if options.relu {
             "Y[t,o] = relu(X[t,i] * W[o,i])"
@@ -94,7 +94,11 @@ impl<T: Scalar> BlockLinear<T> {
             plan("dX[t,i] = dY[t,o] * W[o,i]", &operands)?
         };
         let operands = [("dY", (&y).into()), ("X", (&x).into())];
-        let sampled = context.plan_sampled("dW[o,i] = dY[t,o] * X[t,i]", &operands, &gradient)?;
+        let sampled = context
+            .plan("dW[o,i] = dY[t,o] * X[t,i]")
+            .operands(&operands)
+            .sparse_output(&gradient)
+            .build()?;
         Ok(BlockLinear {
             weight,
             gradient,

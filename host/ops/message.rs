@@ -118,9 +118,17 @@ impl<T: Scalar> MessagePassing<T> {
             ];
             let options = Options::default();
             let operands = [("A", (&graph).into()), ("X", (&x).into())];
-            let forward = context.plan(FORWARD, &operands, &options)?;
+            let forward = context
+                .plan(FORWARD)
+                .operands(&operands)
+                .options(&options)
+                .build()?;
             let operands = [("A", (&graph).into()), ("dY", (&y).into())];
-            let backward = context.plan(BACKWARD, &operands, &options)?;
+            let backward = context
+                .plan(BACKWARD)
+                .operands(&operands)
+                .options(&options)
+                .build()?;
             Exec::Sum(Box::new([forward, backward]))
         };
         Ok(MessagePassing {

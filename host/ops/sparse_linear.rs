@@ -5,7 +5,7 @@ use einsparse_formats::AnySparse;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Error, Result};
-use crate::plan::{Options, Plan, SampledPlan};
+use crate::plan::{Options, Plan};
 use crate::registry::Scalar;
 use crate::tensor::{SparseTensor, Tensor};
 
@@ -41,7 +41,7 @@ pub struct SparseLinear<T: Scalar> {
     bias: Option<Tensor<T>>,
     forward: Plan<T>,
     input: Plan<T>,
-    sampled: SampledPlan<T>,
+    sampled: Plan<T>,
 }
 
 impl<T: Scalar> SparseLinear<T> {
@@ -96,11 +96,23 @@ impl<T: Scalar> SparseLinear<T> {
             }
             None => "Y[o,t] = W[o,i] * X[i,t]",
         };
-        let forward = context.plan(text, &operands, &options)?;
+        let forward = context
+            .plan(text)
+            .operands(&operands)
+            .options(&options)
+            .build()?;
         let operands = [("W", (&weight).into()), ("dY", (&y).into())];
-        let input = context.plan("dX[i,t] = W[o,i] * dY[o,t]", &operands, &options)?;
+        let input = context
+            .plan("dX[i,t] = W[o,i] * dY[o,t]")
+            .operands(&operands)
+            .options(&options)
+            .build()?;
         let operands = [("dY", (&y).into()), ("X", (&x).into())];
-        let sampled = context.plan_sampled("dW[o,i] = dY[o,t] * X[i,t]", &operands, &gradient)?;
+        let sampled = context
+            .plan("dW[o,i] = dY[o,t] * X[i,t]")
+            .operands(&operands)
+            .sparse_output(&gradient)
+            .build()?;
         Ok(SparseLinear {
             weight,
             gradient,

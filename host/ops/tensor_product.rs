@@ -8,7 +8,7 @@ pub use couplings::Couplings;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Error, Result};
-use crate::plan::{Options, Plan};
+use crate::plan::Plan;
 use crate::registry::Scalar;
 use crate::tensor::{Operand, SparseTensor, Tensor};
 
@@ -302,7 +302,7 @@ impl<T: Scalar> Parts<T> {
                 operands.push((name, (&self.rows[..], &array[..]).into()));
             }
         }
-        context.plan(line, &operands, &Options::default()).map(Some)
+        context.plan(line).operands(&operands).build().map(Some)
     }
 
     /// What the expression names: of these tensors, and of what is its own; index arrays are part of the plan.

@@ -14,11 +14,11 @@ use crate::einsum::{Einsum, Extents};
 use crate::error::Result;
 use crate::indirect::{IndirectEinsum, rewrite, rewrite_dense};
 use crate::kernel::Queue;
-use crate::launch::RawSpmm;
+use crate::launch::{RawSddmm, RawSpmm};
 use crate::offer::bind::{Given, as_dense};
 use crate::offer::gate::once_each;
 use crate::offer::{Choice, Compiled, Expression, KeptForm, Options, Run, Types, whole_factor};
-use crate::tensor::{AnyOperand, AnyTensor};
+use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor};
 
 /// A [`Plan`](super::Plan) of any element types.
 #[derive(Debug)]
@@ -32,10 +32,14 @@ impl AnyPlan {
     pub(crate) fn new(
         on: (&Context, Types),
         text: &str,
-        operands: &[(&str, AnyOperand<'_>)],
+        (operands, out): (&[(&str, AnyOperand<'_>)], Option<&AnySparseTensor>),
         options: &Options,
     ) -> Result<Self> {
-        Self::of(on, Einsum::parse(text)?, operands, options)
+        let einsum = Einsum::parse(text)?;
+        match out {
+            None => Self::of(on, einsum, operands, options),
+            Some(out) => Self::into_sparse(on, einsum, (operands, out), options),
+        }
     }
 
     pub(super) fn of(
@@ -186,17 +190,38 @@ impl AnyPlan {
         out: &mut AnyTensor,
         stream: &Stream,
     ) -> Result<()> {
+        let shape = out.shape().to_vec();
+        let run = |run: &Run<'_>| self.made.run(run, out);
+        self.checked((operands, &shape), stream, run)
+    }
+
+    /// [`Self::run`] into a sparse output.
+    pub(crate) fn run_sparse(
+        &self,
+        operands: &[(&str, AnyOperand<'_>)],
+        out: &mut AnySparseTensor,
+        stream: &Stream,
+    ) -> Result<()> {
+        let shape = out.shape().to_vec();
+        let run = |run: &Run<'_>| self.made.run_sparse(run, out);
+        self.checked((operands, &shape), stream, run)
+    }
+
+    /// A run of operands of the planned shapes, of which dynamic ones are dense by now.
+    fn checked(
+        &self,
+        (operands, out_shape): (&[(&str, AnyOperand<'_>)], &[usize]),
+        stream: &Stream,
+        run: impl FnOnce(&Run<'_>) -> Result<()>,
+    ) -> Result<()> {
         none_given(operands)?;
-        self.expression.check_shapes(operands, out.shape())?;
-        if let Some((dense, _)) = as_dense(operands) {
-            return self.run(&dense, out, stream);
-        }
-        let run = Run {
+        self.expression.check_shapes(operands, out_shape)?;
+        let dense = as_dense(operands);
+        run(&Run {
             of: &self.expression,
-            operands,
+            operands: dense.as_ref().map_or(operands, |(dense, _)| &dense[..]),
             stream,
-        };
-        self.made.run(&run, out)
+        })
     }
 
     pub(super) fn refresh(
@@ -216,6 +241,13 @@ impl AnyPlan {
         self.expression.context.expect_device()?;
         whole_factor(self.expression.types.out, raw.alpha)?;
         self.made.run_raw(&self.expression, raw, queue)
+    }
+
+    /// The same into a sparse output.
+    pub(crate) fn run_raw_sparse(&self, raw: &RawSddmm, queue: Queue<'_>) -> Result<()> {
+        self.expression.context.expect_device()?;
+        whole_factor(self.expression.types.out, raw.alpha)?;
+        self.made.run_raw_sparse(&self.expression, raw, queue)
     }
 }
 

@@ -157,10 +157,6 @@ impl Joined {
         &self.plan
     }
 
-    pub(super) fn plan_mut(&mut self) -> &mut AnyPlan {
-        &mut self.plan
-    }
-
     /// Queues a run. `out` is the dense output, or the values of the sparse one.
     pub(super) fn queue(
         &self,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use einsparse::einsum::{Access, Einsum, Mode, Scalar};
 use einsparse::formats::reference::{self, Factor};
 use einsparse::formats::{AnySparse, Dense, Format};
-use einsparse::{Context, Error, Operand, Options};
+use einsparse::{Context, Error, Operand};
 use proptest::prelude::*;
 
 use super::problem::{add_bias, integers, names, random_coo};
@@ -187,7 +187,9 @@ impl Lists {
         let ctx = Context::cpu();
         let operands = self.operands();
         let plan = ctx
-            .plan(&self.e.to_string(), &operands, &Options::default())
+            .plan(&self.e.to_string())
+            .operands(&operands)
+            .build()
             .unwrap();
         let ones = Dense::from_fn(plan.out_shape().to_vec(), |_| 1.0f32).unwrap();
         let mut out = ctx.upload_dense(&ones).unwrap();
@@ -218,7 +220,10 @@ impl Lists {
         operands.retain(|(n, _)| !self.sparse.contains_key(*n));
         operands.extend(uploaded.iter().map(|(n, a)| (n.as_str(), a.into())));
         let plan = ctx
-            .plan_sampled(&self.e.to_string(), &operands, &out)
+            .plan(&self.e.to_string())
+            .operands(&operands)
+            .sparse_output(&out)
+            .build()
             .unwrap();
         plan.run(&operands, &mut out, &ctx.stream().unwrap())
             .unwrap();
@@ -269,13 +274,18 @@ fn joined_lists_are_printed() {
         let operands = lists.operands();
         match lists.sparse.get("S") {
             None => ctx
-                .plan(text, &operands, &Options::default())
+                .plan(text)
+                .operands(&operands)
+                .build()
                 .unwrap()
                 .indirect()
                 .to_string(),
             Some(s) => {
                 let out = ctx.upload(s.clone()).unwrap();
-                ctx.plan_sampled(text, &operands, &out)
+                ctx.plan(text)
+                    .operands(&operands)
+                    .sparse_output(&out)
+                    .build()
                     .unwrap()
                     .indirect()
                     .to_string()
@@ -308,7 +318,7 @@ fn refusals_say_why() {
     let (blocks, small) = (coo(&[5, 4], "bsr:2x2"), coo(&[5, 4], "csr"));
     let words = |text: &str, b: &AnySparse<f32>| {
         let operands = [("A", (&a).into()), ("B", b.into())];
-        match ctx.plan(text, &operands, &Options::default()).unwrap_err() {
+        match ctx.plan(text).operands(&operands).build().unwrap_err() {
             Error::NoKernel { tried, .. } => tried[0].reason.clone(),
             other => other.to_string(),
         }
@@ -326,7 +336,9 @@ fn refusals_say_why() {
     // Another pattern than planned.
     let operands = [("A", (&a).into()), ("B", (&small).into())];
     let plan = ctx
-        .plan("C[m,n] = A[m,k] * B[k,n]", &operands, &Options::default())
+        .plan("C[m,n] = A[m,k] * B[k,n]")
+        .operands(&operands)
+        .build()
         .unwrap();
     let other = AnySparse::Coo(random_coo::<f32>(&[5, 4], 6))
         .convert(Format::Csr)

@@ -6,7 +6,7 @@ use einsparse::dynamic::dynamic;
 use einsparse::einsum::Einsum;
 use einsparse::formats::{Coo, CooPattern, Dense, Format, bf16, f16};
 use einsparse::indirect::rewrite_dense;
-use einsparse::{Context, Operand, Options, einsum};
+use einsparse::{Context, Operand, einsum};
 
 use crate::support::dense::upload;
 use crate::support::windows::WINDOWS;
@@ -128,7 +128,12 @@ fn sparse_operands_stand_beside_sums() {
         let mut out = cpu.upload(s.clone()).unwrap();
         let text = "S[x,f] = A[x+2*i,n] * B[i,n,f]";
         let operands: [(&str, Operand<'_, f64>); 2] = [("A", (&a).into()), ("B", (&b).into())];
-        let plan = cpu.plan_sampled(text, &operands, &out).unwrap();
+        let plan = cpu
+            .plan(text)
+            .operands(&operands)
+            .sparse_output(&out)
+            .build()
+            .unwrap();
         let stream = cpu.stream().unwrap();
         plan.run(&operands, &mut out, &stream).unwrap();
         let all = [("S", dense.clone()), ("A", a.clone()), ("B", b.clone())];
@@ -176,7 +181,7 @@ fn plans_print_the_expression_and_its_windows() {
     let (a, b) = (whole(&[1, 9, 9, 2], 1), whole(&[3, 3, 2, 4], 2));
     let operands: [(&str, Operand<'_, f64>); 2] = [("A", (&a).into()), ("B", (&b).into())];
     let text = "C[n,x,y,f] = A[n,2*x+i,y+2*j,m] * B[i,j,m,f]";
-    let plan = cpu.plan(text, &operands, &Options::default()).unwrap();
+    let plan = cpu.plan(text).operands(&operands).build().unwrap();
     assert_eq!(plan.einsum().to_string(), text);
     assert_eq!(
         plan.indirect().to_string(),
@@ -186,11 +191,9 @@ fn plans_print_the_expression_and_its_windows() {
     let windows = "a convolution of stride 2 x 1, dilation 1 x 2; (2*x+i) [4, 3], (y+2*j) [5, 3]";
     assert!(said.contains(windows), "{said}");
     let plan = cpu
-        .plan(
-            "C[n,f] = A[n,x+i,y,m] * B[i,y,m,f]",
-            &[("A", (&a).into()), ("B", (&whole(&[3, 9, 2, 4], 3)).into())],
-            &Options::default(),
-        )
+        .plan("C[n,f] = A[n,x+i,y,m] * B[i,y,m,f]")
+        .operands(&[("A", (&a).into()), ("B", (&whole(&[3, 9, 2, 4], 3)).into())])
+        .build()
         .unwrap();
     let said = plan.to_string();
     assert!(

@@ -99,7 +99,9 @@ fn events_time_a_kernel() {
         .unwrap();
     let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
     let plan = gpu
-        .plan("C[m,n] = A[m,k] * B[k,n]", &operands, &Options::default())
+        .plan("C[m,n] = A[m,k] * B[k,n]")
+        .operands(&operands)
+        .build()
         .unwrap();
     let mut c = gpu.zeros(plan.out_shape()).unwrap();
     let stream = gpu.stream().unwrap();
@@ -164,7 +166,12 @@ fn the_choice_holds_on_the_gpu() {
         .upload_dense(&Dense::<f32>::zeros([256, 64]).unwrap())
         .unwrap();
     let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
-    let plan = |options: &Options| gpu.plan("C[m,n] = A[m,k] * B[k,n]", &operands, options);
+    let plan = |options: &Options| {
+        gpu.plan("C[m,n] = A[m,k] * B[k,n]")
+            .operands(&operands)
+            .options(options)
+            .build()
+    };
     let tf32 = Options {
         precision: Precision::Tf32,
         ..Options::default()

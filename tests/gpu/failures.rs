@@ -96,7 +96,11 @@ fn planned<T: Scalar>(
         values: rule,
         ..Options::default()
     };
-    let plan = context.plan(text, &operands, &options)?;
+    let plan = context
+        .plan(text)
+        .operands(&operands)
+        .options(&options)
+        .build()?;
     finish(context, plan.out_shape(), |c, stream| {
         plan.run(&operands, c, stream)
     })
@@ -176,7 +180,11 @@ fn plans<'w>(context: &'w Context) -> Vec<Way<'w>> {
         let (x, y) = (ones::<f32>(&[130, 64]), ones::<f32>(&[96, 64]));
         let (x, y) = (context.upload_dense(&x)?, context.upload_dense(&y)?);
         let operands = [("X", (&x).into()), ("Y", (&y).into())];
-        let plan = context.plan_sampled("S[m,n] = X[m,k] * Y[n,k]", &operands, &s)?;
+        let plan = context
+            .plan("S[m,n] = X[m,k] * Y[n,k]")
+            .operands(&operands)
+            .sparse_output(&s)
+            .build()?;
         let stream = context.stream()?;
         let ran = plan.run(&operands, &mut s, &stream);
         stream.synchronize()?;
@@ -392,7 +400,9 @@ fn a_lost_gpu_says_so() {
         let operands = [("A", (&a).into()), ("B", (&b).into())];
         let text = "C[m,n] = A[m,k] * B[k,n]";
         let plan = context
-            .plan::<f32>(text, &operands, &Options::default())
+            .plan::<f32>(text)
+            .operands(&operands)
+            .build()
             .unwrap();
         let mut c = context.zeros::<f32>(plan.out_shape()).unwrap();
         let stream = context.stream().unwrap();

@@ -2,7 +2,7 @@
 
 use crate::support::{on_cpu, on_gpu};
 use einsparse::formats::Dense;
-use einsparse::{Context, Error, Operand, Options};
+use einsparse::{Context, Error, Operand};
 
 type Named<'a> = (&'a str, Operand<'a, f32>);
 
@@ -12,7 +12,7 @@ fn ones(shape: &[usize]) -> Dense<f32> {
 
 /// The error of a plan, with its words.
 fn refused(context: &Context, text: &str, operands: &[Named<'_>], words: &[&str]) -> Error {
-    let error = context.plan(text, operands, &Options::default());
+    let error = context.plan(text).operands(operands).build();
     let error = error.map(|plan| plan.to_string()).expect_err(text);
     let said = error.to_string();
     for word in words {
@@ -158,7 +158,9 @@ fn runs(context: &Context) {
     let operands = [("B", (&b).into()), ("K", Operand::Index(&[2], &slots))];
     let text = "C[p,n] = B[K[p],n]";
     let plan = context
-        .plan::<f32>(text, &operands, &Options::default())
+        .plan::<f32>(text)
+        .operands(&operands)
+        .build()
         .unwrap();
     let mut c = context.zeros(plan.out_shape()).unwrap();
     let stream = context.stream().unwrap();

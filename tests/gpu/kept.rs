@@ -71,7 +71,12 @@ fn kept_dense<T: Scalar>(dtype: &str) {
                 ("bias", (&dbias).into()),
             ];
             let options = dense_kernel(dtype, Some(KeptForm::Dense));
-            let plan = gpu.plan(TEXT, &operands, &options).unwrap();
+            let plan = gpu
+                .plan(TEXT)
+                .operands(&operands)
+                .options(&options)
+                .build()
+                .unwrap();
             assert_eq!(plan.kept(), Some(KeptForm::Dense), "{format}");
             assert!(plan.workspace_bytes() >= m * k * size_of::<T>());
             assert!(plan.to_string().ends_with("A kept as dense"), "{plan}");
@@ -117,7 +122,11 @@ fn kept_as<T: Scalar>(gpu: &Context, variants: &[(&str, KeptForm)], precision: P
                     ("B", (&db).into()),
                     ("bias", (&dbias).into()),
                 ];
-                gpu.plan(TEXT, &operands, &options).unwrap()
+                gpu.plan(TEXT)
+                    .operands(&operands)
+                    .options(&options)
+                    .build()
+                    .unwrap()
             };
             assert_eq!(plan.kept(), Some(*form), "{format}");
             a.set_values(second.values()).unwrap();
@@ -168,7 +177,12 @@ fn kept_values_are_new_when_asked_for() {
         [("A", a.into()), ("B", b.into()), ("bias", bias.into())]
     }
     let options = dense_kernel("f16", Some(KeptForm::Dense));
-    let plan = gpu.plan(TEXT, &with(&a, &db, &dbias), &options).unwrap();
+    let plan = gpu
+        .plan(TEXT)
+        .operands(&with(&a, &db, &dbias))
+        .options(&options)
+        .build()
+        .unwrap();
     a.set_values(second.values()).unwrap();
     let operands = with(&a, &db, &dbias);
     assert!(run(&gpu, &plan, &operands) == product(&first, &b, &bias));
@@ -230,7 +244,7 @@ fn kept_forms_are_for_those_who_ask() {
     let b = Dense::<f16>::zeros([512, 256]).unwrap();
     let operands = [("A", Operand::from(&a)), ("B", (&b).into())];
     let text = "C[m,n] = A[m,k] * B[k,n]";
-    let each_run = context.plan(text, &operands, &Options::default()).unwrap();
+    let each_run = context.plan(text).operands(&operands).build().unwrap();
     assert!(
         each_run
             .choice()
@@ -239,7 +253,10 @@ fn kept_forms_are_for_those_who_ask() {
             .all(|c| c.kept.is_none())
     );
     let kept = context
-        .plan(text, &operands, &dense_kernel("f16", None))
+        .plan(text)
+        .operands(&operands)
+        .options(&dense_kernel("f16", None))
+        .build()
         .unwrap();
     let first = &kept.choice().candidates[0];
     assert_eq!(first.kept, Some(KeptForm::Dense), "{}", kept.choice());
@@ -248,7 +265,12 @@ fn kept_forms_are_for_those_who_ask() {
         zeros: einsparse::ZerosRule::Strict,
         ..dense_kernel("f16", None)
     };
-    let strict = context.plan(text, &operands, &strict).unwrap();
+    let strict = context
+        .plan(text)
+        .operands(&operands)
+        .options(&strict)
+        .build()
+        .unwrap();
     assert!(strict.choice().candidates.iter().all(|c| c.kept.is_none()));
     // No kernel over one entry at a time is lost by it.
     let names = |plan: &Plan<f16>| {
@@ -281,12 +303,23 @@ fn what_no_stage_holds_gives_way_to_the_next() {
         ("bias", (&dbias).into()),
     ];
     let forced = by_tiles("bytemap_f16_128x16");
-    let error = gpu.plan(TEXT, &operands, &forced).unwrap_err().to_string();
+    let error = gpu
+        .plan(TEXT)
+        .operands(&operands)
+        .options(&forced)
+        .build()
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("shared memory has no room"), "{error}");
     let free = Options {
         variant: None,
         ..forced
     };
-    let plan = gpu.plan(TEXT, &operands, &free).unwrap();
+    let plan = gpu
+        .plan(TEXT)
+        .operands(&operands)
+        .options(&free)
+        .build()
+        .unwrap();
     assert_eq!(run(&gpu, &plan, &operands), product(&a, &b, &bias));
 }

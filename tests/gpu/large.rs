@@ -63,7 +63,12 @@ fn far_apart<T: Scalar>(context: &Context, row: &'static Row, (text, items): Ask
     unsafe { memset_d8_async(at(&c, 0), 0x7f, bytes, stream.raw()) }.unwrap();
     stream.synchronize().unwrap();
     let operands: [(&str, Operand<'_, T>); 2] = [("A", (&a).into()), ("B", (&b).into())];
-    let plan = context.plan(text, &operands, &force(row)).unwrap();
+    let plan = context
+        .plan(text)
+        .operands(&operands)
+        .options(&force(row))
+        .build()
+        .unwrap();
     plan.run(&operands, &mut c, &stream).unwrap();
     let turned = text.contains("A[k,m]");
     let sides = [(Some(0), 0), (None, ROWS / 2), (Some(1), ROWS - block)];

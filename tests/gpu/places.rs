@@ -6,7 +6,7 @@ use crate::support::gpu;
 use crate::support::rows::named;
 use einsparse::formats::{Csr, CsrPattern, Dense};
 use einsparse::registry::{WalkKind, products};
-use einsparse::{Context, Error, Operand, Options, RawSpmm, Stream};
+use einsparse::{Context, Error, Operand, RawSpmm, Stream};
 
 const TEXT: &str = "C[m,n] = s * A[m,k] * B[k,n] + bias[n]";
 
@@ -40,7 +40,9 @@ fn another_place_is_refused() {
         ]
     };
     let plan = gpu
-        .plan(TEXT, &with((&on_gpu).into()), &Options::default())
+        .plan(TEXT)
+        .operands(&with((&on_gpu).into()))
+        .build()
         .unwrap();
     let mut c = gpu.zeros(&[3, 32]).unwrap();
     let run = |operands: &[(&str, Operand<'_, f32>)], c: &mut _, stream: &Stream| {
@@ -96,7 +98,12 @@ fn an_infinite_factor_meets_only_entries() {
     let rows = products().filter(|r| r.walk == WalkKind::Csr && r.dtype.name() == "f32");
     for row in rows {
         let options = named(row.name);
-        let plan = gpu.plan(TEXT, &operands, &options).unwrap();
+        let plan = gpu
+            .plan(TEXT)
+            .operands(&operands)
+            .options(&options)
+            .build()
+            .unwrap();
         let (mut c, stream) = (gpu.zeros(&[3, 32]).unwrap(), gpu.stream().unwrap());
         plan.run(&operands, &mut c, &stream).unwrap();
         stream.synchronize().unwrap();
@@ -114,7 +121,10 @@ fn a_kernel_that_does_not_exist_is_named() {
     let (a, b) = (matrix(), Dense::<f32>::zeros([4, 2]).unwrap());
     let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
     let error = Context::cpu()
-        .plan("C[m,n] = A[m,k] * B[k,n]", &operands, &options)
+        .plan("C[m,n] = A[m,k] * B[k,n]")
+        .operands(&operands)
+        .options(&options)
+        .build()
         .unwrap_err();
     let Error::NoKernel { tried, .. } = error else {
         panic!("{error}")

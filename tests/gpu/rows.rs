@@ -144,7 +144,10 @@ impl<'a> Suite<'a> {
         planned.push(("C", (&c).into()));
         let plan = self
             .context
-            .plan(&x.text(), &planned, &force(row))
+            .plan(&x.text())
+            .operands(&planned)
+            .options(&force(row))
+            .build()
             .unwrap_or_else(|e| panic!("{what:?}: {e}"));
         let chosen: Vec<_> = plan.choice().candidates.iter().map(|c| c.name).collect();
         assert_eq!(chosen, [row.name], "{what:?}");

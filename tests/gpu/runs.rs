@@ -59,7 +59,12 @@ fn same_bits<T: Scalar>(context: &Context, row: &'static Row) {
     let a = context.upload(a).unwrap();
     let b = context.upload_dense(&b).unwrap();
     let operands: [(&str, Operand<'_, T>); 2] = [("A", (&a).into()), ("B", (&b).into())];
-    let plan = context.plan(TEXT, &operands, &force(row)).unwrap();
+    let plan = context
+        .plan(TEXT)
+        .operands(&operands)
+        .options(&force(row))
+        .build()
+        .unwrap();
     if context.is_cuda() {
         // Strips of 128 rows and each of their column tiles count in the `wgmma` family; `vectors` and `staged` cut
         // none.
@@ -122,7 +127,12 @@ fn a_plan_outlives_its_streams() {
     let a = gpu.upload(problem.sparse("csr")).unwrap();
     let b = gpu.upload_dense(&problem.b(N)).unwrap();
     let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
-    let plan = gpu.plan(TEXT, &operands, &force(row)).unwrap();
+    let plan = gpu
+        .plan(TEXT)
+        .operands(&operands)
+        .options(&force(row))
+        .build()
+        .unwrap();
     for _ in 0..4 {
         let mut c = gpu.zeros(plan.out_shape()).unwrap();
         let stream = gpu.stream().unwrap();
@@ -147,7 +157,12 @@ fn replayed<T: Scalar>(context: &Context, row: &'static Row) {
     let (other, stream) = (context.stream().unwrap(), context.stream().unwrap());
     let (plan, graph) = {
         let operands: [(&str, Operand<'_, T>); 2] = [("A", (&a).into()), ("B", (&b).into())];
-        let plan = context.plan(TEXT, &operands, &force(row)).unwrap();
+        let plan = context
+            .plan(TEXT)
+            .operands(&operands)
+            .options(&force(row))
+            .build()
+            .unwrap();
         plan.run(&operands, &mut c, &other).unwrap();
         context.synchronize().unwrap();
         let graph = Graph::capture(stream.raw(), |_| plan.run(&operands, &mut c, &stream));
@@ -258,7 +273,12 @@ fn between_bands<T: Scalar>(context: &Context, row: &'static Row) {
             ("B", (&b).into()),
             ("bias", (&bias).into()),
         ];
-        let plan = context.plan(&x.text(), &operands, &force(row)).unwrap();
+        let plan = context
+            .plan(&x.text())
+            .operands(&operands)
+            .options(&force(row))
+            .build()
+            .unwrap();
         let raw = RawSpmm {
             columns: columns.address,
             values: values.address,
@@ -329,14 +349,24 @@ fn misaligned_addresses_are_refused_or_planned_for() {
             ..RawSpmm::default()
         };
         let stream = gpu.stream().unwrap();
-        let aligned = gpu.plan(TEXT, &operands, &force(row)).unwrap();
+        let aligned = gpu
+            .plan(TEXT)
+            .operands(&operands)
+            .options(&force(row))
+            .build()
+            .unwrap();
         refuses_alignment(&aligned, &raw, stream.raw());
         let options = Options {
             variant: None,
             alignment: Some(1),
             ..force(row)
         };
-        let any = gpu.plan(TEXT, &operands, &options).unwrap();
+        let any = gpu
+            .plan(TEXT)
+            .operands(&operands)
+            .options(&options)
+            .build()
+            .unwrap();
         // SAFETY: as above, waited for below.
         unsafe { any.run_raw(&raw, stream.raw()) }.unwrap();
         stream.synchronize().unwrap();

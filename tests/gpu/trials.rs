@@ -230,7 +230,12 @@ fn one<T: Scalar>(context: &Context, input: &mut Input<'_>, sizes: &Sizes, count
         ..Options::default()
     };
     let told = || format!("{text} {:?} {} {fault:?}", case.shapes, T::NAME);
-    let plan = match context.plan(text, &operands, &options) {
+    let plan = match context
+        .plan(text)
+        .operands(&operands)
+        .options(&options)
+        .build()
+    {
         Ok(plan) => plan,
         Err(error) => {
             assert!(!error.to_string().is_empty());
@@ -247,7 +252,11 @@ fn one<T: Scalar>(context: &Context, input: &mut Input<'_>, sizes: &Sizes, count
         // Not only what a plan would take.
         0 if !names.is_empty() => {
             options.variant = Some(names[input.below(names.len())].into());
-            let other = context.plan(text, &operands, &options);
+            let other = context
+                .plan(text)
+                .operands(&operands)
+                .options(&options)
+                .build();
             other.unwrap_or_else(|e| panic!("{} by {:?}: {e}", told(), options.variant))
         }
         _ => plan,

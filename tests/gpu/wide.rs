@@ -113,7 +113,10 @@ impl Case {
         unsafe { memset_d8_async(self.address(&c, 0, 0), 0x7f, bytes, stream.raw()) }.unwrap();
         let operands: [(&str, Operand<'_, T>); 2] = [("A", a), ("B", b.into())];
         let plan = context
-            .plan("C[m,n] = A[m,k] * B[k,n]", &operands, &force(row))
+            .plan("C[m,n] = A[m,k] * B[k,n]")
+            .operands(&operands)
+            .options(&force(row))
+            .build()
             .unwrap();
         plan.run(&operands, &mut c, &stream).unwrap();
         let empty = [1, self.rows / 3, self.rows - 3].map(|row| (None, row));
@@ -218,7 +221,10 @@ fn too_many_columns_are_refused() {
         let b = if text.contains('z') { &batch } else { &b };
         let operands: [(&str, Operand<'_, f32>); 2] = [("A", a.into()), ("B", b.into())];
         let refused = gpu
-            .plan(text, &operands, &force(row))
+            .plan(text)
+            .operands(&operands)
+            .options(&force(row))
+            .build()
             .unwrap_err()
             .to_string();
         let wanted = "65536 column tiles are over the grid's 65535";

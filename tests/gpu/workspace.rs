@@ -5,7 +5,7 @@ use crate::support::gpu;
 use crate::support::rows::force;
 use einsparse::formats::{Csr, CsrPattern, Dense, f16, generate};
 use einsparse::registry::{Row, Scalar, WalkKind, find, products};
-use einsparse::{Context, Error, Operand, Options, SparseTensor};
+use einsparse::{Context, Error, Operand, SparseTensor};
 
 /// Uniform rows, hubs, bands, many short rows, and one row with everything.
 fn patterns() -> Vec<(&'static str, CsrPattern)> {
@@ -57,14 +57,19 @@ fn spmm<T: Scalar>(context: &Context, what: &str, pattern: &CsrPattern) {
         let b = Dense::<T>::zeros(vec![pattern.cols(), n]).unwrap();
         let operands: [(&str, Operand<'_, T>); 2] = [("A", (&a).into()), ("B", (&b).into())];
         let text = "C[m,n] = A[m,k] * B[k,n]";
-        let plan = context.plan(text, &operands, &Options::default()).unwrap();
+        let plan = context.plan(text).operands(&operands).build().unwrap();
         let row = find(plan.variant()).unwrap();
         small_enough(what, row, bytes, plan.workspace_bytes());
         if n != 128 {
             continue;
         }
         for row in products().filter(|row| row.dtype == T::DTYPE && row.is_plain()) {
-            match context.plan(text, &operands, &force(row)) {
+            match context
+                .plan(text)
+                .operands(&operands)
+                .options(&force(row))
+                .build()
+            {
                 Ok(plan) => small_enough(what, row, bytes, plan.workspace_bytes()),
                 Err(Error::NoKernel { .. }) => {}
                 Err(other) => panic!("{}: {other}", row.name),
@@ -82,7 +87,12 @@ fn sddmm<T: Scalar>(context: &Context, what: &str, pattern: &CsrPattern) {
     let (x, y) = (x.unwrap(), y.unwrap());
     let operands = [("X", (&x).into()), ("Y", (&y).into())];
     let text = "S[m,n] = X[m,k] * Y[n,k]";
-    let plan = context.plan_sampled::<T>(text, &operands, &s).unwrap();
+    let plan = context
+        .plan::<T>(text)
+        .operands(&operands)
+        .sparse_output(&s)
+        .build()
+        .unwrap();
     let row = find(plan.variant()).unwrap();
     // Dense tiles pick their entries by a list of them: a form of the pattern.
     if row.module != "sddmm_tiles" {

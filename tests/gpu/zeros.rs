@@ -45,7 +45,10 @@ fn run<T: Scalar>(
     let b = context.upload_strided(b, N + 16, gap).unwrap();
     let operands: [(&str, Operand<'_, T>); 2] = [("A", (&a).into()), ("B", (&b).into())];
     let plan = context
-        .plan("C[m,n] = A[m,k] * B[k,n]", &operands, &force(row))
+        .plan("C[m,n] = A[m,k] * B[k,n]")
+        .operands(&operands)
+        .options(&force(row))
+        .build()
         .unwrap();
     let start = Dense::new(
         plan.out_shape(),

@@ -5,7 +5,7 @@ use crate::support::spread;
 use einsparse::driver::RawStream;
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, FormatError};
 use einsparse::ops::{SoftmaxOptions, SparseSoftmax};
-use einsparse::{Context, Error, Operand, Options, RawSpmm, Refusal, SparseTensor, Tensor, einsum};
+use einsparse::{Context, Error, Operand, RawSpmm, Refusal, SparseTensor, Tensor, einsum};
 
 /// A is 2 x 3, B is 3 x 2.
 fn two_by_three() -> (Csr<f32>, Dense<f32>) {
@@ -18,7 +18,9 @@ fn two_by_three() -> (Csr<f32>, Dense<f32>) {
 #[track_caller]
 fn refused(text: &str, operands: &[(&str, Operand<'_, f32>)]) -> Error {
     Context::cpu()
-        .plan(text, operands, &Options::default())
+        .plan(text)
+        .operands(operands)
+        .build()
         .map(|plan| plan.to_string())
         .expect_err("an error")
 }
@@ -86,7 +88,7 @@ fn running_refuses_what_was_not_planned() {
     let cpu = Context::cpu();
     let (a, b) = two_by_three();
     let operands = [("A", (&a).into()), ("B", (&b).into())];
-    let plan = cpu.plan(TEXT, &operands, &Options::default()).unwrap();
+    let plan = cpu.plan(TEXT).operands(&operands).build().unwrap();
     let stream = cpu.stream().unwrap();
     let mut c = cpu
         .upload_dense(&Dense::new([2, 2], vec![7.0; 4]).unwrap())
@@ -139,7 +141,7 @@ fn a_named_factor_must_be_a_number() {
     says(&error, &["`s`", "2"]);
     let given: [(&str, Operand<'_, f32>); 3] =
         [("A", (&a).into()), ("B", (&b).into()), ("s", 2.0.into())];
-    let plan = cpu.plan(text, &given, &Options::default()).unwrap();
+    let plan = cpu.plan(text).operands(&given).build().unwrap();
     let mut c = cpu.zeros(plan.out_shape()).unwrap();
     let stream = cpu.stream().unwrap();
     let error = plan.run(&given[..2], &mut c, &stream).unwrap_err();

@@ -40,7 +40,9 @@ fn a_plan_prints_itself_and_its_stages() {
         ("B", (&b).into()),
     ];
     let plan = Context::cpu()
-        .plan(TEXT, &operands, &Options::default())
+        .plan(TEXT)
+        .operands(&operands)
+        .build()
         .unwrap();
     assert_eq!(plan.einsum().to_string(), TEXT);
     assert_eq!(

@@ -3,7 +3,7 @@
 use super::{TEXT, all_say, candidates, reasons};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, f16, generate};
 use einsparse::registry::WalkKind;
-use einsparse::{Choice, Context, Options};
+use einsparse::{Choice, Context};
 
 /// Vectors of eight rows where neighbours share columns, entries where they do not, or a row of eight is too long to
 /// count.
@@ -14,7 +14,7 @@ fn shared_columns_decide_for_vectors() {
         let b = Dense::<f16>::zeros([pattern.cols(), n]).unwrap();
         let a = AnySparse::from(Csr::new(pattern, values).unwrap());
         let operands = [("A", (&a).into()), ("B", (&b).into())];
-        let plan = Context::cpu().plan(TEXT, &operands, &Options::default());
+        let plan = Context::cpu().plan(TEXT).operands(&operands).build();
         plan.unwrap().choice().clone()
     };
     let walk = |choice: &Choice| candidates(choice)[0].walk;

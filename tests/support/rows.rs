@@ -113,7 +113,10 @@ pub fn exact_by_row<T: Scalar>(
     let mut planned = operands.clone();
     planned.push(("C", (&c).into()));
     let plan = context
-        .plan(&x.text(), &planned, &force(row))
+        .plan(&x.text())
+        .operands(&planned)
+        .options(&force(row))
+        .build()
         .unwrap_or_else(|e| panic!("{what:?}: {e}"));
     if context.is_cuda() {
         assert_eq!(plan.variant(), row.name, "{what:?}");

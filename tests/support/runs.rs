@@ -31,7 +31,11 @@ pub fn plan_and_run<T: Scalar>(
     operands: &[(&str, Operand<'_, T>)],
     options: &Options,
 ) -> (Plan<T>, Tensor<T>) {
-    let plan = context.plan(text, operands, options);
+    let plan = context
+        .plan(text)
+        .operands(operands)
+        .options(options)
+        .build();
     let plan = plan.unwrap_or_else(|error| panic!("{text}: {error}"));
     let out = output_of(context, &plan, operands);
     (plan, out)

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::Rng;
 use einsparse::einsum::{Access, Activation, Einsum, IndexExpr, Scalar as Factor};
 use einsparse::formats::Dense;
-use einsparse::{Context, Operand, Options, Plan, Scalar, SparseTensor};
+use einsparse::{Context, Operand, Plan, Scalar, SparseTensor};
 
 /// The expression, its operands with their shapes, the shape of the output.
 pub type Windowed = (
@@ -167,7 +167,9 @@ pub fn windows_agree<T: Scalar>(context: &Context, look: impl Fn(&str, &Plan<T>)
         let operands: Vec<(&str, Operand<'_, T>)> =
             on.iter().map(|(name, d)| (*name, d.into())).collect();
         let plan = context
-            .plan(text, &operands, &Options::default())
+            .plan(text)
+            .operands(&operands)
+            .build()
             .unwrap_or_else(|error| panic!("{text}: {error}"));
         assert_eq!(plan.out_shape(), wanted, "{text}");
         assert_eq!(plan.einsum().to_string(), text);

@@ -165,7 +165,7 @@ fn square_of<T: Scalar>(
     let zeros = || context.zeros::<T>(&[extent; 2]);
     let (left, right) = (zeros()?, zeros()?);
     let operands = [("A", (&left).into()), ("B", (&right).into())];
-    let plan = context.plan(SPMM, &operands, &Options::default())?;
+    let plan = context.plan(SPMM).operands(&operands).build()?;
     let raw = raw_spmm([0, a, b, c], extent);
     let stream = gpu.stream.cast();
     let name = plan.variant().to_owned();

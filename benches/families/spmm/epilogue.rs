@@ -96,7 +96,11 @@ impl Layer<'_> {
             values,
             ..Options::default()
         };
-        let plan = context.plan(EXPRESSION, &operands, &options)?;
+        let plan = context
+            .plan(EXPRESSION)
+            .operands(&operands)
+            .options(&options)
+            .build()?;
         let mut note = plan.variant().to_owned();
         if let Some(form) = plan.kept() {
             note += &format!(", A kept as {form}");

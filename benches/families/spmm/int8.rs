@@ -200,7 +200,12 @@ impl Case<'_> {
         let (x, y) = (self.factor::<In>(m, 0)?, self.factor::<In>(n, SECOND)?);
         let operands: [(&str, Operand<'_, In>); 2] = [("X", (&x).into()), ("Y", (&y).into())];
         let options = Options::default();
-        let plan = (bench.context).plan_sampled_into::<In, Out>(SDDMM, &operands, &s, &options)?;
+        let plan = (bench.context)
+            .plan::<In>(SDDMM)
+            .operands(&operands)
+            .sparse_output(&s)
+            .options(&options)
+            .build()?;
         let times = bench.measure(|| plan.run(&operands, &mut s, &bench.stream))?;
         let relative = if dtype == "int8" { 0.0 } else { HALF };
         self.compare_samples::<In, Out>(&s, relative)?;

@@ -111,7 +111,11 @@ fn product<T: Scalar>(
     let b = bench.upload(&Dense::new(shape(k), table.repeat(items))?)?;
     let operands = [("A", (&a).into()), ("B", (&b).into())];
     let (plan, prepare_ms) = timed(|| {
-        let plan = context.plan::<T>(expression, &operands, &forced(variant))?;
+        let plan = context
+            .plan::<T>(expression)
+            .operands(&operands)
+            .options(&forced(variant))
+            .build()?;
         context.synchronize()?;
         Ok(plan)
     })?;

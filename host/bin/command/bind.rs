@@ -184,5 +184,11 @@ pub fn plan<T: Scalar>(
     bound: &Bound<'_, T>,
     options: &Options,
 ) -> Result<(Plan<T>, Duration)> {
-    timed(|| Ok(context.plan(expression, &bound.operands(), options)?))
+    timed(|| {
+        Ok(context
+            .plan(expression)
+            .operands(&bound.operands())
+            .options(options)
+            .build()?)
+    })
 }

@@ -5,6 +5,7 @@ pub(crate) mod cpu;
 pub(crate) mod offers;
 pub(crate) mod panes;
 pub(crate) mod pit_sampled;
+pub(crate) mod product;
 pub(crate) mod sampled;
 pub(crate) mod sddmm;
 pub(crate) mod sddmm_staged;
@@ -13,5 +14,4 @@ pub(crate) mod shelves;
 pub(crate) mod windows;
 
 pub(crate) use pit_sampled::{PitSampledLaunch, PitSampledRun};
-pub use sampled::RawSampled;
 pub(crate) use sampled::{Places, SampledExtents, SampledLaunch};

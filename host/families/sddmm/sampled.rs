@@ -18,30 +18,9 @@ use crate::families::sddmm::sddmm_tiles::SddmmTiles;
 use crate::families::sddmm::windows::{Blocks, Windows};
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Flat, tensor_map};
-use crate::launch::{Planned, Turns, aligned, small, within};
+use crate::launch::{Planned, RawSddmm, Turns, aligned, small, within};
 use crate::registry::Dtype;
 use crate::worklist::Runs;
-
-/// Device addresses of one run into a sparse output. Leading dimensions in elements.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct RawSampled {
-    /// Columns of the output's entries, u32; kernels over blocks do not read them.
-    pub columns: u64,
-    /// X, row-major: `[m, k]`, or `[k, m]` where the plan has it so.
-    pub x: u64,
-    /// Elements from one row of X to the next.
-    pub ldx: usize,
-    /// Y, row-major: `[n, k]`, or `[k, n]` where the plan has it so.
-    pub y: u64,
-    /// Elements from one row of Y to the next.
-    pub ldy: usize,
-    /// Values of the mask, one for each slot of the output; 0 without.
-    pub mask: u64,
-    /// Values of the output, one for each slot.
-    pub values: u64,
-    /// Factor of the product: of all scalar factors of the expression, literals included.
-    pub alpha: f64,
-}
 
 /// Extents of a sampled product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,7 +120,7 @@ impl SampledLaunch {
     }
 
     /// Queues the kernel.
-    pub(crate) fn run(&self, raw: &RawSampled, queue: Queue<'_>) -> Result<()> {
+    pub(crate) fn run(&self, raw: &RawSddmm, queue: Queue<'_>) -> Result<()> {
         match self {
             SampledLaunch::Windows(launch) => launch.run(raw, queue),
             SampledLaunch::Entries(launch) => launch.run(raw, queue),
@@ -247,7 +226,7 @@ impl Sampler {
     }
 
     /// Queues the kernel.
-    fn run(&self, raw: &RawSampled, queue: Queue<'_>) -> Result<()> {
+    fn run(&self, raw: &RawSddmm, queue: Queue<'_>) -> Result<()> {
         if self.blocks == 0 {
             return Ok(());
         }
@@ -258,7 +237,7 @@ impl Sampler {
         })
     }
 
-    fn params(&self, raw: &RawSampled) -> Result<SampledParams> {
+    fn params(&self, raw: &RawSddmm) -> Result<SampledParams> {
         let SampledExtents { m, n, k } = self.extents;
         aligned(self.kernel.row(), "X", raw.x, raw.ldx)?;
         aligned(self.kernel.row(), "Y", raw.y, raw.ldy)?;

@@ -12,9 +12,10 @@ use crate::driver::DeviceMemory;
 use crate::einsum::Mode;
 use crate::error::Result;
 use crate::families::gemm::panel::out_flag;
-use crate::families::sddmm::{RawSampled, SampledExtents};
+use crate::families::sddmm::SampledExtents;
 use crate::families::spmm::gather::Words;
 use crate::kernel::{Grid, Kernel, Queue};
+use crate::launch::RawSddmm;
 use crate::launch::{MAX_GRID_X, Planned, aligned, refused, small, within};
 use crate::registry::Dtype;
 use crate::worklist::{Runs, pieces};
@@ -93,7 +94,7 @@ impl<P: Copy + 'static> Sddmm<P> {
         )
     }
 
-    pub(crate) fn params(&self, raw: &RawSampled) -> Result<SddmmParams> {
+    pub(crate) fn params(&self, raw: &RawSddmm) -> Result<SddmmParams> {
         let (k, element) = (self.extents.k, self.row().dtype.bytes());
         for (name, address, leading) in [("X", raw.x, raw.ldx), ("Y", raw.y, raw.ldy)] {
             aligned(self.row(), name, address, leading)?;
@@ -129,7 +130,7 @@ impl<P: Copy + 'static> Sddmm<P> {
 
 impl Sddmm {
     /// Queues the kernel.
-    pub(crate) fn run(&self, raw: &RawSampled, queue: Queue<'_>) -> Result<()> {
+    pub(crate) fn run(&self, raw: &RawSddmm, queue: Queue<'_>) -> Result<()> {
         if self.item_count == 0 {
             return Ok(());
         }

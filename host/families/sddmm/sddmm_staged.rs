@@ -10,11 +10,12 @@ use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::einsum::Mode;
 use crate::error::Result;
+use crate::families::sddmm::SampledExtents;
 use crate::families::sddmm::sddmm::Sddmm;
 use crate::families::sddmm::shelves::Shelves;
-use crate::families::sddmm::{RawSampled, SampledExtents};
 use crate::families::spmm::gather::Words;
 use crate::kernel::{Grid, Queue};
+use crate::launch::RawSddmm;
 use crate::launch::within;
 use crate::worklist::Runs;
 
@@ -81,7 +82,7 @@ impl SddmmStaged {
     }
 
     /// Queues the kernel.
-    pub(crate) fn run(&self, raw: &RawSampled, queue: Queue<'_>) -> Result<()> {
+    pub(crate) fn run(&self, raw: &RawSddmm, queue: Queue<'_>) -> Result<()> {
         if self.blocks == 0 {
             return Ok(());
         }

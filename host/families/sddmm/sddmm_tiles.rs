@@ -13,9 +13,10 @@ use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::einsum::Mode;
 use crate::error::Result;
+use crate::families::sddmm::SampledExtents;
 use crate::families::sddmm::panes::Panes;
-use crate::families::sddmm::{RawSampled, SampledExtents};
 use crate::kernel::{Grid, Kernel, Queue};
+use crate::launch::RawSddmm;
 use crate::launch::maps::{Flat, tensor_map};
 use crate::launch::{Planned, aligned, refused, within};
 use crate::worklist::Runs;
@@ -93,7 +94,7 @@ impl SddmmTiles {
     }
 
     /// Queues the kernel.
-    pub(crate) fn run(&self, raw: &RawSampled, queue: Queue<'_>) -> Result<()> {
+    pub(crate) fn run(&self, raw: &RawSddmm, queue: Queue<'_>) -> Result<()> {
         if self.blocks == 0 {
             return Ok(());
         }
@@ -102,7 +103,7 @@ impl SddmmTiles {
         queue.launch(&self.kernel, grid, &params)
     }
 
-    fn params(&self, raw: &RawSampled) -> Result<SddmmTilesParams> {
+    fn params(&self, raw: &RawSddmm) -> Result<SddmmTilesParams> {
         let SampledExtents { m, n, k } = self.extents;
         let order = self.row().order;
         let x = (raw.x, raw.ldx, m, order & A_COLUMNS != 0);

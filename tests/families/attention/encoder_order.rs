@@ -7,7 +7,7 @@ use einsparse::driver::copy_dtod_async;
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::ops::{EncoderLayer, EncoderOptions};
 use einsparse::registry::Scalar;
-use einsparse::{Context, Operand, Options, Stream, Tensor};
+use einsparse::{Context, Operand, Stream, Tensor};
 
 /// Rows of the first layer are rows of the second one at once, and overwritten by its next run.
 #[test]
@@ -122,7 +122,7 @@ impl<'a> Writer<'a> {
             [("A", factor.into()), ("B", original.into())];
         let text = "C[m,n] = A[m,k] * B[k,n]";
         Writer {
-            plan: gpu.plan(text, &operands, &Options::default()).unwrap(),
+            plan: gpu.plan(text).operands(&operands).build().unwrap(),
             original,
             stream,
         }

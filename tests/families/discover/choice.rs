@@ -96,7 +96,12 @@ fn adaptive<T: Scalar>(context: &Context, a: &Tensor<T>, b: &Tensor<T>, relaxed:
     };
     let a = skipping(a).expecting(Expected::LastSteps);
     let operands = [("A", a.into()), ("B", b.into())];
-    context.plan(LINE, &operands, &options).unwrap()
+    context
+        .plan(LINE)
+        .operands(&operands)
+        .options(&options)
+        .build()
+        .unwrap()
 }
 
 /// Times that say that skipping is free take a skipping kernel as soon as a step was nearly empty, and the dense one
@@ -114,11 +119,9 @@ fn plans_follow_the_steps_before() {
     let b = integers::<f16>([k, n], 5);
     let b_there = gpu.upload_dense(&b).unwrap();
     let dense = gpu
-        .plan(
-            LINE,
-            &[("A", (&a).into()), ("B", (&b_there).into())],
-            &Options::default(),
-        )
+        .plan(LINE)
+        .operands(&[("A", (&a).into()), ("B", (&b_there).into())])
+        .build()
         .unwrap();
     // The dense kernel takes as long as 128 rows of a third of the micro-tiles.
     let predicted = dense.choice().candidates[0].cost.us;

@@ -65,7 +65,10 @@ fn plans_of_convolutions_say_what_they_take() {
     let a = gpu.zeros::<f16>(&[2, 9, 8, 16]).unwrap();
     let b = gpu.zeros::<f16>(&[3, 3, 16, 24]).unwrap();
     let plan = |line: &str, a: Operand<'_, f16>, b: Operand<'_, f16>, options: &Options| {
-        gpu.plan::<f16>(line, &[("A", a), ("B", b)], options)
+        gpu.plan::<f16>(line)
+            .operands(&[("A", a), ("B", b)])
+            .options(options)
+            .build()
             .unwrap()
     };
     let usual = Options::default();
@@ -82,7 +85,11 @@ fn plans_of_convolutions_say_what_they_take() {
     ] {
         let named = named(name);
         let given = [("A", skipping(&a).into()), ("B", (&b).into())];
-        let plan = gpu.plan::<f16>(LINE, &given, &named);
+        let plan = gpu
+            .plan::<f16>(LINE)
+            .operands(&given)
+            .options(&named)
+            .build();
         assert_eq!(
             plan.is_ok_and(|plan| plan.variant() == name),
             taken,
@@ -103,7 +110,12 @@ fn plans_of_convolutions_say_what_they_take() {
         (LINE, &odd, &usual, "16 bytes"),
     ] {
         let given = [("A", skipping(&a).into()), ("B", b.into())];
-        let plan = gpu.plan::<f16>(line, &given, options).unwrap();
+        let plan = gpu
+            .plan::<f16>(line)
+            .operands(&given)
+            .options(options)
+            .build()
+            .unwrap();
         let said = plan.choice().to_string();
         assert!(said.contains(reason), "{reason}: {said}");
         assert!(!plan.variant().starts_with("pit_conv"), "{plan}");
@@ -128,7 +140,7 @@ fn plans_of_convolutions_where_operands_lie_askew() {
                 Channels => [("A", skipping(&a).into()), ("B", (&b).into())],
                 Filters => [("A", (&a).into()), ("B", skipping(&b).into())],
             };
-            let plan = gpu.plan::<f16>(LINE, &given, &Options::default()).unwrap();
+            let plan = gpu.plan::<f16>(LINE).operands(&given).build().unwrap();
             let skips = plan.variant().starts_with("pit_conv");
             assert_eq!(skips, leading == [16, 24], "{leading:?}: {plan}");
             let mut c = poisoned::<f16>(&gpu, &[2, 7, 6, 24]);
@@ -139,7 +151,7 @@ fn plans_of_convolutions_where_operands_lie_askew() {
         let (planned, askew) = (there(&a, 16), there(&a, 17));
         let b = there(&b, 24);
         let given = [("A", skipping(&planned).into()), ("B", (&b).into())];
-        let plan = gpu.plan::<f16>(LINE, &given, &Options::default()).unwrap();
+        let plan = gpu.plan::<f16>(LINE).operands(&given).build().unwrap();
         let mut c = gpu.zeros::<f16>(&[2, 7, 6, 24]).unwrap();
         let given = [("A", (&askew).into()), ("B", (&b).into())];
         let error = plan.run(&given, &mut c, &stream).unwrap_err();
@@ -166,7 +178,7 @@ fn plans_of_convolutions_into_fewer_positions() {
         ("B", (&b).into()),
         ("C", (&c).into()),
     ];
-    let plan = gpu.plan::<f16>(LINE, &given, &Options::default()).unwrap();
+    let plan = gpu.plan::<f16>(LINE).operands(&given).build().unwrap();
     assert!(!plan.variant().starts_with("pit_conv"), "{plan}");
     let given = [("A", skipping(&a).into()), ("B", (&b).into())];
     finish(&gpu, |stream| plan.run(&given, &mut c, stream));
@@ -182,7 +194,7 @@ fn plans_of_convolutions_in_a_graph() {
     let mut a_there = gpu.upload_dense(&a).unwrap();
     let b_there = gpu.upload_dense(&b).unwrap();
     let given = [("A", skipping(&a_there).into()), ("B", (&b_there).into())];
-    let plan = gpu.plan::<f16>(LINE, &given, &Options::default()).unwrap();
+    let plan = gpu.plan::<f16>(LINE).operands(&given).build().unwrap();
     let mut c = poisoned::<f16>(&gpu, &[3, 8, 8, 64]);
     let stream = gpu.stream().unwrap();
     let mut graph = Replay::of(&stream, || {

@@ -4,7 +4,7 @@
 use einsparse::dynamic::{DynamicMatmul, MatmulOptions, dynamic as skipping};
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::registry::kernels;
-use einsparse::{Context, Options, Scalar};
+use einsparse::{Context, Scalar};
 
 use super::matmul::{dynamic, integers, multiplies, product, replays};
 use crate::support::dense::{nan, poisoned, upload, upload_values};
@@ -155,7 +155,12 @@ fn by_each_kernel<T: Scalar>(context: &Context) {
             let options = named(row.name);
             let operands = [("A", skipping(&a_there).into()), ("B", (&b).into())];
             let line = "C[m,n] = A[m,k] * B[k,n]";
-            let plan = context.plan(line, &operands, &options).unwrap();
+            let plan = context
+                .plan(line)
+                .operands(&operands)
+                .options(&options)
+                .build()
+                .unwrap();
             assert_eq!(plan.variant(), row.name);
             let shares = [60, 1000, 0, 400];
             for per_mille in shares.into_iter().take(if small() { 1 } else { 4 }) {
@@ -307,7 +312,7 @@ fn plans_take_the_kernel_of_few_rows() {
         let b = cpu.zeros::<f16>(&[20_480, 5120]).unwrap();
         let operands = [("A", skipping(&a).into()), ("B", (&b).into())];
         let line = "C[m,n] = A[m,k] * B[k,n]";
-        let plan = cpu.plan(line, &operands, &Options::default()).unwrap();
+        let plan = cpu.plan(line).operands(&operands).build().unwrap();
         let first = plan.choice().candidates[0].name;
         assert!(first.starts_with(name), "{first}: {}", plan.choice());
     }

@@ -22,7 +22,12 @@ fn plan<T: Scalar>(
         ..Options::default()
     };
     let operands = [("A", a), ("B", b.into())];
-    context.plan(line, &operands, &options).unwrap()
+    context
+        .plan(line)
+        .operands(&operands)
+        .options(&options)
+        .build()
+        .unwrap()
 }
 
 /// The fuller, the less of it is worth skipping; a dense operand is never looked through.
@@ -143,7 +148,12 @@ fn dynamic_operands_of_other_plans_are_dense() {
     let sampled = |x_is: Operand<'_, f32>| {
         let mut s = cpu.upload(zeros.clone()).unwrap();
         let operands = [("X", x_is), ("Y", (&x).into())];
-        let plan = cpu.plan_sampled(line, &operands, &s).unwrap();
+        let plan = cpu
+            .plan(line)
+            .operands(&operands)
+            .sparse_output(&s)
+            .build()
+            .unwrap();
         plan.run(&operands, &mut s, &cpu.stream().unwrap()).unwrap();
         s.to_host().unwrap().values().to_vec()
     };

@@ -22,7 +22,7 @@ fn taken(line: &str, expected: Expected) -> &'static str {
     let b = cpu.zeros::<f16>(&[4096, 4096]).unwrap();
     let b = skipping(&b).expecting(expected);
     let operands = [("A", (&a).into()), ("B", b.into())];
-    let plan = cpu.plan(line, &operands, &Options::default()).unwrap();
+    let plan = cpu.plan(line).operands(&operands).build().unwrap();
     plan.choice().candidates[0].name
 }
 
@@ -48,7 +48,7 @@ fn plans_say_why_right_operands_are_dense() {
     let (a, b, odd) = (square(64), square(64), square(60));
     let said = |line: &str, a: Operand<'_, f16>, b: Operand<'_, f16>| {
         let operands = [("A", a), ("B", b)];
-        let plan = cpu.plan(line, &operands, &Options::default()).unwrap();
+        let plan = cpu.plan(line).operands(&operands).build().unwrap();
         let choice = plan.choice().to_string();
         let own = choice.lines().filter(|line| line.contains("pit"));
         own.collect::<Vec<_>>().join("\n")
@@ -94,7 +94,12 @@ fn agree<T: Scalar>(context: &Context, line: &str, variant: Option<&str>) {
         ..Options::default()
     };
     let operands = [("A", (&a_there).into()), ("B", skipping(&b_there).into())];
-    let plan = context.plan(line, &operands, &options).unwrap();
+    let plan = context
+        .plan(line)
+        .operands(&operands)
+        .options(&options)
+        .build()
+        .unwrap();
     if let Some(variant) = variant {
         assert_eq!(plan.variant(), variant);
         let said = plan.to_string();

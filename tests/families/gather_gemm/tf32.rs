@@ -275,7 +275,10 @@ fn plan(
         ..Options::default()
     };
     context
-        .plan(LINE, &[("A", a), ("B", b.into())], &options)
+        .plan(LINE)
+        .operands(&[("A", a), ("B", b.into())])
+        .options(&options)
+        .build()
         .unwrap()
 }
 

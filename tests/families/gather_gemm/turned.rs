@@ -220,7 +220,12 @@ fn training(context: &Context) {
     let options = Options::default();
     let plan = |text: &str, a: &Tensor<f16>, b: &Tensor<f16>| {
         let operands = [("W", skipping(a).into()), ("X", b.into())];
-        context.plan(text, &operands, &options).unwrap()
+        context
+            .plan(text)
+            .operands(&operands)
+            .options(&options)
+            .build()
+            .unwrap()
     };
     let d_y = integers::<f16>([out, tokens], 2);
     let d_y_there = context.upload_dense(&d_y).unwrap();
@@ -264,12 +269,12 @@ fn plans_take_transposed_dynamic_operands() {
     let a = cpu.zeros::<f16>(&[4096, 4096]).unwrap();
     let operands = [("A", skipping(&a).into()), ("B", (&a).into())];
     let text = "C[m,n] = A[k,m] * B[k,n]";
-    let plan = cpu.plan(text, &operands, &Options::default()).unwrap();
+    let plan = cpu.plan(text).operands(&operands).build().unwrap();
     assert_eq!(plan.choice().candidates[0].name, "pit_f16_1x64");
     let odd = cpu.zeros::<f16>(&[64, 60]).unwrap();
     let wide = cpu.zeros::<f16>(&[64, 64]).unwrap();
     let operands = [("A", skipping(&odd).into()), ("B", (&wide).into())];
-    let plan = cpu.plan(text, &operands, &Options::default()).unwrap();
+    let plan = cpu.plan(text).operands(&operands).build().unwrap();
     let choice = plan.choice().to_string();
     assert!(choice.contains("pieces of rows of A"), "{choice}");
     let Some(gpu) = gpu() else { return };
@@ -277,7 +282,12 @@ fn plans_take_transposed_dynamic_operands() {
     let (x, y) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
     let operands = [("A", skipping(&x).into()), ("B", (&y).into())];
     let options = named("pit_bf16_1x64");
-    let plan = gpu.plan(text, &operands, &options).unwrap();
+    let plan = gpu
+        .plan(text)
+        .operands(&operands)
+        .options(&options)
+        .build()
+        .unwrap();
     let mut c = gpu.zeros::<bf16>(&[136, 264]).unwrap();
     finish(&gpu, |stream| plan.run(&operands, &mut c, stream));
     exact(&c, &product(&transposed(&a), &b), &plan.to_string());

@@ -73,7 +73,7 @@ fn check<T: Scalar>(
             ("B", (&b).into()),
             ("bias", (&bias).into()),
         ];
-        let plan = context.plan(&text, &operands, &Options::default()).unwrap();
+        let plan = context.plan(&text).operands(&operands).build().unwrap();
         let c = output_of(context, &plan, &operands);
         let c = c.to_dense().unwrap();
         for item in 0..items {

@@ -52,7 +52,12 @@ fn check<T: Scalar>(
     let mut planned = operands();
     planned.push(("C", (&c).into()));
     let text = format!("C[m,n] = relu({a_text} * {b_text} + bias[n])");
-    let plan = context.plan(&text, &planned, options).unwrap();
+    let plan = context
+        .plan(&text)
+        .operands(&planned)
+        .options(options)
+        .build()
+        .unwrap();
     finish(context, |stream| plan.run(&operands(), &mut c, stream));
     let found = c.to_storage().unwrap();
     assert_matrix(&what, &found, (m, n, leading(n)), |r, j| {

@@ -112,7 +112,12 @@ fn diagonal(gpu: &Context, value: f32, rounded: f32, left: bool) {
     for row in rows(Dtype::Tf32) {
         let options = force(row);
         let text = "C[m,n] = A[m,k] * B[k,n]";
-        let plan = gpu.plan(text, &operands, &options).unwrap();
+        let plan = gpu
+            .plan(text)
+            .operands(&operands)
+            .options(&options)
+            .build()
+            .unwrap();
         let mut c = gpu.zeros::<f32>(&[m, n]).unwrap();
         finish(gpu, |stream| plan.run(&operands, &mut c, stream));
         let found = c.to_dense().unwrap();
@@ -150,7 +155,12 @@ fn dense_rows_repeat_their_bits() {
     for row in rows(Dtype::F16) {
         let options = named(row.name);
         let text = "C[m,n] = A[m,k] * B[k,n]";
-        let plan = gpu.plan(text, &operands, &options).unwrap();
+        let plan = gpu
+            .plan(text)
+            .operands(&operands)
+            .options(&options)
+            .build()
+            .unwrap();
         let stream = gpu.stream().unwrap();
         let mut all = Vec::new();
         // Launches overlap: each starts while the one ahead ends.
@@ -193,7 +203,12 @@ fn dense_products_follow_each_other() {
         ];
         let stream = gpu.stream().unwrap();
         let operands = [("A", Operand::from(&step)), ("B", (&states[0]).into())];
-        let plan = gpu.plan(text, &operands, &options).unwrap();
+        let plan = gpu
+            .plan(text)
+            .operands(&operands)
+            .options(&options)
+            .build()
+            .unwrap();
         for _ in 0..40 {
             let [from, to] = &mut states;
             let operands = [("A", Operand::from(&step)), ("B", (&*from).into())];

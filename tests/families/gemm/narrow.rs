@@ -67,7 +67,11 @@ impl<In: Scalar> Case<In> {
             let operands: [(&str, Operand<'_, In>); 3] =
                 [("A", (&a).into()), ("B", (&b).into()), ("s", scale.into())];
             let plan = context
-                .plan_into::<In, Out>(text, &operands, &self.options)
+                .plan::<In>(text)
+                .operands(&operands)
+                .output::<Out>()
+                .options(&self.options)
+                .build()
                 .unwrap();
             assert_eq!(plan.variant(), wanted, "{text}");
             let start = if accumulate { 3.0 } else { 55.0 };
@@ -98,7 +102,7 @@ fn planned<In: Scalar, Out: Scalar>(
     text: &str,
     operands: &[(&str, Operand<'_, In>)],
 ) -> einsparse::Result<Plan<In, Out>> {
-    context.plan_into(text, operands, &Options::default())
+    context.plan(text).operands(operands).output().build()
 }
 
 fn run<In: Scalar, Out: Scalar>(

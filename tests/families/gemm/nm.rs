@@ -6,7 +6,7 @@ use crate::support::runs::{finish, output_of};
 use crate::support::{Expression, GUARD, Problem, Rng, WIDEST, gpu, on_cpu, on_gpu, small, stored};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
 use einsparse::registry::{Dtype, Row, Scalar, WalkKind, products};
-use einsparse::{Context, Operand, Options};
+use einsparse::{Context, Operand};
 
 /// Rows and columns: around a group, a word of positions, a stage, 64 rows, a tile, and more stages than are in flight.
 const SHAPES: [[usize; 2]; 9] = [
@@ -162,7 +162,7 @@ fn nm_with_gelu_on_the_gpu() {
     let right = gpu.upload_dense(&b).unwrap();
     let operands: [(&str, Operand<'_, f16>); 2] = [("A", (&a).into()), ("B", (&right).into())];
     let text = "C[m,n] = gelu(A[m,k] * B[k,n])";
-    let plan = gpu.plan(text, &operands, &Options::default()).unwrap();
+    let plan = gpu.plan(text).operands(&operands).build().unwrap();
     assert!(plan.variant().starts_with("nm_f16"), "{plan}");
     let c = output_of(&gpu, &plan, &operands);
     for (x, found) in b.values().iter().zip(c.to_dense().unwrap().values()) {
@@ -283,7 +283,12 @@ fn batches_and_gates<T: Scalar>(context: &Context) {
                     .upload_strided(&start, aligned + odd, guard)
                     .unwrap()
             };
-            let plan = context.plan(text, &operands, &force(row)).unwrap();
+            let plan = context
+                .plan(text)
+                .operands(&operands)
+                .options(&force(row))
+                .build()
+                .unwrap();
             finish(context, |stream| plan.run(&operands, &mut c, stream));
             let found = c.to_dense().unwrap();
             let x = Expression::all()[0];

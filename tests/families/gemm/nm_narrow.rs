@@ -7,7 +7,7 @@ use crate::support::rows::force;
 use crate::support::{gpu, stored};
 use einsparse::formats::{Csr, Dense};
 use einsparse::registry::{Operation, Row, Scalar, WalkKind, kernels};
-use einsparse::{Context, Error, Operand, Options};
+use einsparse::{Context, Error, Operand};
 
 /// Rows and columns: around a group, a word of positions, a step, a stage, a pair of stages, a tile, and more stages
 /// than are in flight.
@@ -74,7 +74,10 @@ fn refused<Out: Scalar>(text: &str) -> String {
         }
     }
     let plan = cpu
-        .plan_into::<i8, Out>(text, &operands, &Options::default())
+        .plan::<i8>(text)
+        .operands(&operands)
+        .output::<Out>()
+        .build()
         .unwrap();
     assert!(plan.choice().candidates.is_empty(), "{}", plan.choice());
     plan.choice().to_string()
@@ -115,7 +118,11 @@ fn long_rows_of_two_of_four_of_int8_are_refused_on_the_gpu() {
     let b = gpu.upload_dense(&Dense::<i8>::zeros(vec![16, k]).unwrap());
     let b = b.unwrap();
     let operands = [("A", (&a).into()), ("B", (&b).into())];
-    let plan = gpu.plan_into::<i8, i32>(PLAIN, &operands, &Options::default());
+    let plan = gpu
+        .plan::<i8>(PLAIN)
+        .operands(&operands)
+        .output::<i32>()
+        .build();
     let error = plan.unwrap_err();
     assert!(matches!(error, Error::Overflow { .. }), "{error}");
 }

@@ -131,7 +131,12 @@ fn check<T: Scalar>(context: &Context, edge: usize, order: Order, options: &Opti
             let mut out = context.upload_strided(&first, c.leading, guard).unwrap();
             let mut planned = operands();
             planned.push(("C", (&out).into()));
-            let plan = context.plan(&text, &planned, options).unwrap();
+            let plan = context
+                .plan(&text)
+                .operands(&planned)
+                .options(options)
+                .build()
+                .unwrap();
             finish(context, |stream| plan.run(&operands(), &mut out, stream));
             let before = if start.is_nan() { 0.0 } else { start };
             let found = out.to_storage().unwrap();

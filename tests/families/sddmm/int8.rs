@@ -58,7 +58,11 @@ fn samples<Out: Scalar>(
     }
     let options = row.map(force).unwrap_or_default();
     let plan = context
-        .plan_sampled_into::<i8, Out>(text, &operands, &s, &options)
+        .plan::<i8>(text)
+        .operands(&operands)
+        .sparse_output(&s)
+        .options(&options)
+        .build()
         .unwrap();
     if let (Some(row), true) = (row, context.is_cuda()) {
         assert_eq!(plan.variant(), row.name);

@@ -108,7 +108,12 @@ fn check<T: Scalar>(context: &Context, case: &Case<T>, wanted: &str) {
         if masked {
             operands.push(("P", (&mask).into()));
         }
-        let plan = context.plan_sampled(&text, &operands, &s).unwrap();
+        let plan = context
+            .plan(&text)
+            .operands(&operands)
+            .sparse_output(&s)
+            .build()
+            .unwrap();
         assert_eq!(plan.variant(), wanted, "{text}");
         finish(context, |stream| plan.run(&operands, &mut s, stream));
         let found = s.to_host().unwrap().to_dense().unwrap();
@@ -195,7 +200,10 @@ fn sampled_bits_repeat_on_the_gpu() {
     let operands = [("X", (&x).into()), ("Y", (&y).into())];
     let mut s = gpu.upload(case.s.clone()).unwrap();
     let plan = gpu
-        .plan_sampled("S[m,n] = X[m,k] * Y[n,k]", &operands, &s)
+        .plan("S[m,n] = X[m,k] * Y[n,k]")
+        .operands(&operands)
+        .sparse_output(&s)
+        .build()
         .unwrap();
     assert!(
         !plan.to_string().contains(" 1 parts"),
@@ -223,7 +231,11 @@ fn sampled_plans_refuse_what_does_not_fit() {
     let s = cpu.upload(case.s.clone()).unwrap();
     let plan = |text: &str| {
         let operands = [("X", (&x).into()), ("Y", (&y).into())];
-        cpu.plan_sampled(text, &operands, &s).unwrap_err()
+        cpu.plan(text)
+            .operands(&operands)
+            .sparse_output(&s)
+            .build()
+            .unwrap_err()
     };
     let twice = plan("S[m,n] = X[m,k] * X[m,k]");
     assert!(
@@ -235,7 +247,11 @@ fn sampled_plans_refuse_what_does_not_fit() {
     let shape = plan("S[m,n] = X[n,k] * Y[m,k]");
     assert!(matches!(shape, Error::Shape { .. }), "{shape}");
     let operands = [("X", (&x).into()), ("Y", (&y).into()), ("S", (&s).into())];
-    let given = cpu.plan_sampled("S[m,n] = X[m,k] * Y[n,k]", &operands, &s);
+    let given = cpu
+        .plan("S[m,n] = X[m,k] * Y[n,k]")
+        .operands(&operands)
+        .sparse_output(&s)
+        .build();
     let given = given.unwrap_err().to_string();
     assert!(given.contains("beside the operands"), "{given}");
 }
@@ -256,7 +272,11 @@ fn runs_of_sampled_plans_refuse_what_was_not_planned() {
             ("P", (&mask).into()),
         ];
         let text = "S[m,n] = P[m,n] * X[m,k] * Y[n,k]";
-        cpu.plan_sampled(text, &operands, &s).unwrap()
+        cpu.plan(text)
+            .operands(&operands)
+            .sparse_output(&s)
+            .build()
+            .unwrap()
     };
     let mut refused = |[x, y, mask]: [Operand<'_, f32>; 3]| {
         let operands = [("X", x), ("Y", y), ("P", mask)];

@@ -130,7 +130,11 @@ fn runs_of<T: Scalar>(
     let mut s = context.upload(case.s.clone()).unwrap();
     let text = ordered("S[m,n] = X[m,k] * Y[n,k]", Some(row));
     let plan = context
-        .plan_sampled_with(&text, &operands, &s, &force(row))
+        .plan(&text)
+        .operands(&operands)
+        .sparse_output(&s)
+        .options(&force(row))
+        .build()
         .unwrap();
     let again = || {
         finish(context, |stream| plan.run(&operands, &mut s, stream));
@@ -160,7 +164,11 @@ fn check<T: Scalar>(context: &Context, case: &Case<T>, format: &str, row: Option
             operands.push(("P", (&mask).into()));
         }
         let plan = context
-            .plan_sampled_with(&ordered(text, row), &operands, &s, &options)
+            .plan(&ordered(text, row))
+            .operands(&operands)
+            .sparse_output(&s)
+            .options(&options)
+            .build()
             .unwrap();
         if let (Some(row), Some(_)) = (row, context.device()) {
             assert_eq!(plan.variant(), row.name);

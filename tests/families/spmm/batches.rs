@@ -28,7 +28,7 @@ fn each_of_a_batch_may_have_its_values() {
         } else {
             "C[z,m,n] = A[m,k] * B[z,k,n]"
         };
-        let plan = gpu.plan(text, &operands, &Options::default()).unwrap();
+        let plan = gpu.plan(text).operands(&operands).build().unwrap();
         let c = gpu.zeros::<f32>(&[items, m, n]).unwrap();
         let raw = RawSpmm {
             columns: a.columns_address().unwrap(),

@@ -5,7 +5,7 @@ use crate::support::rows::{exact_by_row, product_by_row, rows_repeat};
 use crate::support::{Expression, Problem, Rng, WIDEST, assert_matrix, gpu, on_gpu, small};
 use einsparse::formats::{CsrPattern, bf16, f16};
 use einsparse::registry::{Dtype, Row, Scalar, WalkKind, products};
-use einsparse::{Context, Operand, Options};
+use einsparse::{Context, Operand};
 
 /// Rows, columns and density: around a lane's rows, a square, a tile, a panel, and more stages than are in flight; full
 /// and empty, and deep enough to be cut.
@@ -155,7 +155,7 @@ fn a_bitmap_plan_is_for_one_pattern_on_the_gpu() {
     let text = "C[m,n] = A[m,k] * B[k,n]";
     let plan = {
         let operands: [(&str, Operand<'_, f16>); 2] = [("A", (&a).into()), ("B", (&b).into())];
-        gpu.plan(text, &operands, &Options::default()).unwrap()
+        gpu.plan(text).operands(&operands).build().unwrap()
     };
     let doubled: Vec<f16> = stored
         .values()

@@ -53,7 +53,12 @@ fn bundled<T: Scalar>(context: &Context, dtype: Dtype) {
                 let mut operands: Vec<(&str, Operand<'_, T>)> =
                     vec![("A", (&a).into()), ("B", (&b).into())];
                 x.operands(&mut operands, biases.each_ref());
-                let plan = context.plan(&x.text(), &operands, &force(row)).unwrap();
+                let plan = context
+                    .plan(&x.text())
+                    .operands(&operands)
+                    .options(&force(row))
+                    .build()
+                    .unwrap();
                 assert!(is_bundled(&plan.to_string()), "{what:?}: {plan}");
                 assert_eq!(rows_cut(&plan), Some(6), "{what:?}: {plan}");
                 finish(context, |stream| plan.run(&operands, &mut c, stream));
@@ -89,7 +94,12 @@ fn longer_rows_by_class() {
             vec![("A", (&a).into()), ("B", (&b).into())];
         let biases = upload(&gpu, [&problem.bias_rows, &problem.bias_columns(36)]);
         x.operands(&mut operands, biases.each_ref());
-        let plan = gpu.plan(&x.text(), &operands, &force(row)).unwrap();
+        let plan = gpu
+            .plan(&x.text())
+            .operands(&operands)
+            .options(&force(row))
+            .build()
+            .unwrap();
         assert!(!is_bundled(&plan.to_string()), "{plan}");
         assert_eq!(rows_cut(&plan), Some(5), "{plan}");
         finish(&gpu, |stream| plan.run(&operands, &mut c, stream));

@@ -83,7 +83,11 @@ impl Product {
             [("A", (&a).into()), ("B", (&b).into()), ("s", scale.into())];
         let options = row.map(force).unwrap_or_default();
         let plan = context
-            .plan_into::<i8, Out>(text, &operands, &options)
+            .plan::<i8>(text)
+            .operands(&operands)
+            .output::<Out>()
+            .options(&options)
+            .build()
             .unwrap();
         if let (Some(row), true) = (row, context.is_cuda()) {
             assert_eq!(plan.variant(), row.name);
@@ -201,7 +205,10 @@ fn longer_rows_of_int8_are_refused_on_the_gpu() {
     let operands = [("A", (&a).into()), ("B", (&b).into())];
     let text = "C[m,n] = A[m,k] * B[k,n]";
     let error = gpu
-        .plan_into::<i8, i32>(text, &operands, &Options::default())
+        .plan::<i8>(text)
+        .operands(&operands)
+        .output::<i32>()
+        .build()
         .unwrap_err()
         .to_string();
     assert!(
@@ -215,12 +222,10 @@ fn longer_rows_of_int8_are_refused_on_the_gpu() {
     let x = x.unwrap();
     let operands = [("X", (&x).into()), ("Y", (&x).into())];
     let error = gpu
-        .plan_sampled_into::<i8, i32>(
-            "S[m,n] = X[m,k] * Y[n,k]",
-            &operands,
-            &s,
-            &Options::default(),
-        )
+        .plan::<i8>("S[m,n] = X[m,k] * Y[n,k]")
+        .operands(&operands)
+        .sparse_output(&s)
+        .build()
         .unwrap_err();
     assert!(matches!(error, Error::Overflow { .. }), "{error}");
     // And nothing was written.
@@ -238,7 +243,10 @@ fn plans_choose_kernels_of_int8() {
         let b = cpu.upload_dense(&case.b).unwrap();
         let operands = [("A", (&a).into()), ("B", (&b).into())];
         let plan = cpu
-            .plan_into::<i8, i32>("C[m,n] = A[m,k] * B[k,n]", &operands, &Options::default())
+            .plan::<i8>("C[m,n] = A[m,k] * B[k,n]")
+            .operands(&operands)
+            .output::<i32>()
+            .build()
             .unwrap();
         let first = plan.choice().candidates[0].name;
         assert!(first.starts_with("vectors_int8"), "{}", plan.choice());
@@ -252,7 +260,10 @@ fn plans_choose_kernels_of_int8() {
         let operands = [("X", (&x).into()), ("Y", (&y).into())];
         let text = "S[m,n] = X[m,k] * Y[n,k]";
         let plan = cpu
-            .plan_sampled_into::<i8, i32>(text, &operands, &s, &Options::default())
+            .plan::<i8>(text)
+            .operands(&operands)
+            .sparse_output(&s)
+            .build()
             .unwrap();
         assert_eq!(plan.choice().candidates[0].name, name, "{}", plan.choice());
     }
@@ -273,10 +284,19 @@ fn kernels_of_int8_say_what_they_refuse() {
         }
         let options = Options::default();
         if whole {
-            let plan = cpu.plan_into::<i8, i32>(text, &operands, &options);
+            let plan = cpu
+                .plan::<i8>(text)
+                .operands(&operands)
+                .output::<i32>()
+                .options(&options)
+                .build();
             plan.unwrap().choice().to_string()
         } else {
-            let plan = cpu.plan_into::<i8, i8>(text, &operands, &options);
+            let plan = cpu
+                .plan::<i8>(text)
+                .operands(&operands)
+                .options(&options)
+                .build();
             plan.unwrap().choice().to_string()
         }
     };

@@ -33,7 +33,12 @@ fn relaxed_rows_add_to_c_on_the_gpu() {
                 variant: Some(row.name.into()),
                 ..Options::default()
             };
-            let plan = context.plan(text, &operands, &options).unwrap();
+            let plan = context
+                .plan(text)
+                .operands(&operands)
+                .options(&options)
+                .build()
+                .unwrap();
             if context.is_cuda() {
                 // The long ones, and at the most those above the least that a row is cut at, 32.
                 assert!((Some(2)..=Some(19)).contains(&rows_cut(&plan)), "{plan}");
@@ -70,7 +75,11 @@ fn relaxed_rows_refuse_the_transpose() {
         variant: Some("relaxed_csr_f32_n32".into()),
         ..Options::default()
     };
-    let plan = cpu.plan("C[k,n] += A[m,k] * B[m,n]", &operands, &options);
+    let plan = cpu
+        .plan("C[k,n] += A[m,k] * B[m,n]")
+        .operands(&operands)
+        .options(&options)
+        .build();
     let choice = plan.unwrap().choice().clone();
     assert!(choice.candidates.is_empty(), "{choice}");
     assert!(

@@ -36,7 +36,10 @@ fn check(context: &Context, what: &str, pattern: CsrPattern, n: usize) {
     for row in rows(problem.k()) {
         let options = named(row.name);
         let plan = context
-            .plan("C[m,n] = A[m,k] * B[k,n]", &operands, &options)
+            .plan("C[m,n] = A[m,k] * B[k,n]")
+            .operands(&operands)
+            .options(&options)
+            .build()
             .unwrap();
         let start =
             einsparse::formats::Dense::new([problem.m(), n], vec![f32::NAN; problem.m() * n]);
@@ -208,7 +211,11 @@ fn padding_and_foreign_rows_stay_out() {
     let operands = [("A", (&tensor).into()), ("B", (&b).into())];
     for row in rows(problem.k()) {
         let options = named(row.name);
-        let plan = gpu.plan("C[m,n] = A[m,k] * B[k,n]", &operands, &options);
+        let plan = gpu
+            .plan("C[m,n] = A[m,k] * B[k,n]")
+            .operands(&operands)
+            .options(&options)
+            .build();
         let plan = plan.unwrap();
         let mut c = gpu.zeros(plan.out_shape()).unwrap();
         finish(&gpu, |stream| plan.run(&operands, &mut c, stream));

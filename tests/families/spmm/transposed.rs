@@ -120,7 +120,12 @@ fn check<T: Scalar>(
             ("B", (&b).into()),
             ("bias", (&bias).into()),
         ];
-        let plan = context.plan(&text, &operands, options).unwrap();
+        let plan = context
+            .plan(&text)
+            .operands(&operands)
+            .options(options)
+            .build()
+            .unwrap();
         finish(context, |stream| plan.run(&operands, &mut c, stream));
         let found = c.to_dense().unwrap();
         for z in 0..items.unwrap_or(1) {
@@ -203,7 +208,12 @@ fn by_tiles<T: Scalar>(context: &Context, (pattern, row): (CsrPattern, &'static 
     let ones = context.upload_dense(&b).unwrap();
     let text = "C[m,n] = A[k,m] * B[k,n]";
     let operands = [("A", (&a).into()), ("B", (&ones).into())];
-    let plan = context.plan(text, &operands, &force(row)).unwrap();
+    let plan = context
+        .plan(text)
+        .operands(&operands)
+        .options(&force(row))
+        .build()
+        .unwrap();
     let stream = context.stream().unwrap();
     let mut found: Vec<_> = (0..4)
         .map(|_| context.zeros::<T>(&[columns, n]).unwrap())
@@ -326,7 +336,12 @@ fn nan_reaches_its_rows_alone() {
             let a = AnySparse::from(csr.clone()).convert(format.parse().unwrap());
             let a = gpu.upload(a.unwrap()).unwrap();
             let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
-            let plan = gpu.plan(text, &operands, &options).unwrap();
+            let plan = gpu
+                .plan(text)
+                .operands(&operands)
+                .options(&options)
+                .build()
+                .unwrap();
             let mut c = gpu.zeros::<f32>(plan.out_shape()).unwrap();
             finish(&gpu, |stream| plan.run(&operands, &mut c, stream));
             for (i, x) in c.to_dense().unwrap().values().iter().enumerate() {
@@ -351,7 +366,9 @@ fn another_pattern_is_refused() {
         .unwrap();
     let with = |a| [("A", Operand::Sparse(a)), ("B", (&b).into())];
     let plan = gpu
-        .plan("C[m,n] = A[k,m] * B[k,n]", &with(&a), &Options::default())
+        .plan("C[m,n] = A[k,m] * B[k,n]")
+        .operands(&with(&a))
+        .build()
         .unwrap();
     let mut c = gpu.zeros::<f32>(plan.out_shape()).unwrap();
     let stream = gpu.stream().unwrap();

@@ -5,7 +5,7 @@ use crate::support::dense::upload;
 use crate::support::runs::finish;
 use crate::support::{Rng, gpu, on_gpu};
 use einsparse::formats::{AnySparse, Coo, Dense, Format, PAD, bf16, f16};
-use einsparse::{Context, Error, Operand, Options, Scalar};
+use einsparse::{Context, Error, Operand, Scalar};
 
 /// Entries at random places of these extents, whole numbers as values.
 fn entries<T: Scalar>(shape: &[usize], count: usize) -> AnySparse<T> {
@@ -38,7 +38,10 @@ fn sampled<T: Scalar>(
     let mut operands: Vec<(&str, Operand<'_, T>)> = vec![("P", (&p).into())];
     operands.extend(on.iter().map(|(name, d)| (*name, d.into())));
     let plan = context
-        .plan_sampled(text, &operands, &s)
+        .plan(text)
+        .operands(&operands)
+        .sparse_output(&s)
+        .build()
         .unwrap_or_else(|error| panic!("{text}: {error}"));
     finish(context, |stream| plan.run(&operands, &mut s, stream));
     (
@@ -117,7 +120,7 @@ fn by_hand<T: Scalar>(gpu: &Context) {
                 ("J", Operand::Index(&[7], &j)),
             ];
             let text = "S[p] += X[I[p],r] * Y[J[p],r]";
-            let plan = context.plan(text, &operands, &Options::default()).unwrap();
+            let plan = context.plan(text).operands(&operands).build().unwrap();
             let start = Dense::new([7], vec![T::from_f64(1.0); 7]).unwrap();
             let mut out = context.upload_dense(&start).unwrap();
             finish(context, |stream| plan.run(&operands[..2], &mut out, stream));
@@ -153,7 +156,7 @@ fn arrays_by_hand_are_checked() {
             ("I", Operand::Index(&[5], &i)),
             ("J", Operand::Index(&[5], j)),
         ];
-        let plan = context.plan(text, &operands, &Options::default())?;
+        let plan = context.plan(text).operands(&operands).build()?;
         let start = Dense::new([5], vec![1.0f32; 5]).unwrap();
         let mut out = context.upload_dense(&start).unwrap();
         let stream = context.stream().unwrap();

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use einsparse::formats::{AnySparse, Dense, bf16, f16};
 use einsparse::registry::{Scalar, kernels};
-use einsparse::{Context, Operand, Options, SparseTensor, Tensor};
+use einsparse::{Context, Operand, SparseTensor, Tensor};
 
 use crate::random::draw::{self, Draw};
 use crate::random::{first_difference, seeds};
@@ -41,7 +41,10 @@ fn on_the_gpu<T: Scalar>(context: &Context, draw: &Draw) -> Vec<&'static str> {
     for name in &cpu {
         let options = named(name);
         let plan = context
-            .plan(&draw.text, &planned, &options)
+            .plan(&draw.text)
+            .operands(&planned)
+            .options(&options)
+            .build()
             .unwrap_or_else(|e| fail(e));
         assert_eq!(plan.variant(), *name, "{draw}");
         let mut out = context.upload_dense(&start).unwrap();
@@ -77,7 +80,9 @@ fn cpu_choice<T: Scalar>(draw: &Draw) -> Vec<&'static str> {
     operands.extend(draw.scalars.iter().map(|(n, v)| (n.as_str(), (*v).into())));
     operands.push(("C", (&start).into()));
     let plan = context
-        .plan(&draw.text, &operands, &Options::default())
+        .plan(&draw.text)
+        .operands(&operands)
+        .build()
         .unwrap_or_else(|e| panic!("{draw}: {e}"));
     let names = plan.choice().candidates.iter().map(|c| c.name);
     names.filter(|n| n.starts_with(FAMILY)).collect()

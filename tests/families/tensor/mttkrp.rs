@@ -125,7 +125,12 @@ fn run<T: Scalar>(
             variant: row.map(|row| row.name.to_owned()),
             ..Options::default()
         };
-        let plan = context.plan(&text, &operands, &options).unwrap();
+        let plan = context
+            .plan(&text)
+            .operands(&operands)
+            .options(&options)
+            .build()
+            .unwrap();
         for _ in 0..2 {
             let leading = n.next_multiple_of(8) + 16;
             let mut out = context.upload_strided(&start, leading, guard).unwrap();

@@ -40,7 +40,7 @@ fn captured_windows_are_replayed_with_new_values() {
     // The plan and its arrays outlive what they were made of.
     let (_plan, graph) = {
         let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&on_gpu).into())];
-        let plan = gpu.plan(TEXT, &operands, &Options::default()).unwrap();
+        let plan = gpu.plan(TEXT).operands(&operands).build().unwrap();
         let graph = Graph::capture(stream.raw(), |_| plan.run(&operands, &mut c, &stream));
         (plan, graph.unwrap())
     };
@@ -91,7 +91,12 @@ fn sparse_operands_stand_beside_sums() {
     let text = "S[x,f] = A[x+2*i,n] * B[i,n,f]";
     let [on_a, on_b] = upload(&gpu, [&a, &b]);
     let operands: [(&str, Operand<'_, f64>); 2] = [("A", (&on_a).into()), ("B", (&on_b).into())];
-    let plan = gpu.plan_sampled(text, &operands, &out).unwrap();
+    let plan = gpu
+        .plan(text)
+        .operands(&operands)
+        .sparse_output(&out)
+        .build()
+        .unwrap();
     finish(&gpu, |stream| plan.run(&operands, &mut out, stream));
     let full = by_loops(text, &[("S", dense.clone()), ("A", a), ("B", b)]);
     full_where_stored(text, &out, &dense, &full);

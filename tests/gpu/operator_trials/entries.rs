@@ -85,7 +85,12 @@ pub fn sddmm<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     if t.is_made_wrong("a factor is not given") {
         operands.remove(t.below(2));
     }
-    let plan = t.context.plan_sampled(text, &operands, &own[0]);
+    let plan = t
+        .context
+        .plan(text)
+        .operands(&operands)
+        .sparse_output(&own[0])
+        .build();
     let plan = t.made(plan)?;
     let mut operands: Vec<(&str, Operand<'_, T>)> =
         vec![("X", (&x.there).into()), ("Y", (&y.there).into())];

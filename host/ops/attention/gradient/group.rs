@@ -6,11 +6,10 @@ use crate::context::Context;
 use crate::device::Stream;
 use crate::error::Result;
 use crate::families::attention::AttentionExtents;
-use crate::families::sddmm::RawSampled;
 use crate::families::softmax::RawSoftmax;
-use crate::launch::RawSpmm;
+use crate::launch::{RawSddmm, RawSpmm};
 use crate::ops::{SoftmaxOptions, SparseSoftmax};
-use crate::plan::{Options, Plan, SampledPlan};
+use crate::plan::Plan;
 use crate::registry::Scalar;
 use crate::tensor::{SparseTensor, Tensor};
 
@@ -20,7 +19,7 @@ pub(super) struct Group<T: Scalar> {
     first: usize,
     heads: usize,
     pattern: SparseTensor<T>,
-    sampled: SampledPlan<T>,
+    sampled: Plan<T>,
     softmax: SparseSoftmax<T>,
     /// dQ from dS and K; dK and dV from dS, Q and P, dO; the same added to what is there.
     products: [Plan<T>; 3],
@@ -88,7 +87,7 @@ impl<T: Scalar> Group<T> {
                 false => text.replace("h,", ""),
             };
             let operands = [("S", (&scores).into()), ("X", b.into())];
-            context.plan(&text, &operands, &Options::default())
+            context.plan(&text).operands(&operands).build()
         };
         let products = [
             plan("Y[h,m,d] = S[m,n] * X[h,n,d]", &keys)?,
@@ -98,7 +97,11 @@ impl<T: Scalar> Group<T> {
         drop((queries, keys));
         let (x, y) = (context.zeros::<T>(&[m, d])?, context.zeros::<T>(&[n, d])?);
         let operands = [("X", (&x).into()), ("Y", (&y).into())];
-        let sampled = context.plan_sampled("S[m,n] = X[m,d] * Y[n,d]", &operands, &scores)?;
+        let sampled = context
+            .plan("S[m,n] = X[m,d] * Y[n,d]")
+            .operands(&operands)
+            .sparse_output(&scores)
+            .build()?;
         let options = SoftmaxOptions {
             heads,
             ..SoftmaxOptions::default()
@@ -169,7 +172,7 @@ impl<T: Scalar> Group<T> {
         for own in 0..self.heads {
             let head = self.first + own;
             for (x, y, to, alpha) in [(q, k, weights, scale), (places.upstream, v, slopes, 1.0)] {
-                let raw = RawSampled {
+                let raw = RawSddmm {
                     columns,
                     x: x.at(head * m),
                     ldx: x.leading,

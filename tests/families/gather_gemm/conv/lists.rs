@@ -65,7 +65,7 @@ impl<T: Scalar> Case<T> {
             planned.push((name, list(number).into()));
         }
         planned.push(("Out", (&self.out.1).into()));
-        let plan = ctx.plan(line, &planned, options)?;
+        let plan = ctx.plan(line).operands(&planned).options(options).build()?;
         drop(planned);
         let stream = ctx.stream()?;
         plan.run(&operands, &mut self.out.1, &stream)?;
@@ -185,7 +185,7 @@ fn other_lines_go_on() {
             ("Out", (&case.out.1).into()),
         ];
         operands.extend(extra.map(|v| ("V", v.into())));
-        let plan = ctx.plan(line, &operands, &Options::default());
+        let plan = ctx.plan(line).operands(&operands).build();
         plan.map(|plan| plan.choice().to_string())
     };
     let (mut case, _) = Case::<f32>::new(&ctx, 60, false);

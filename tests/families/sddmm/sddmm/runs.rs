@@ -6,7 +6,7 @@ use crate::support::rows::named;
 use crate::support::{gpu, gpu_alone, spread};
 use einsparse::driver::Graph;
 use einsparse::formats::{Csr, Dense, f16};
-use einsparse::{Context, Error, RawSampled};
+use einsparse::{Context, Error, RawSddmm};
 
 #[test]
 fn raw_addresses_write_the_values_and_nothing_around_them() {
@@ -16,12 +16,15 @@ fn raw_addresses_write_the_values_and_nothing_around_them() {
     let s = gpu.upload(case.s.clone()).unwrap();
     let operands = [("X", (&x).into()), ("Y", (&y).into())];
     let plan = gpu
-        .plan_sampled("S[m,n] = X[m,k] * Y[n,k]", &operands, &s)
+        .plan("S[m,n] = X[m,k] * Y[n,k]")
+        .operands(&operands)
+        .sparse_output(&s)
+        .build()
         .unwrap();
     let entries = case.s.values().len();
     let guarded = Dense::new([entries + 2 * GAP], vec![77.0f32; entries + 2 * GAP]).unwrap();
     let out = gpu.upload_dense(&guarded).unwrap();
-    let mut raw = RawSampled {
+    let mut raw = RawSddmm {
         columns: s.columns_address().unwrap(),
         x: x.address().unwrap(),
         ldx: 40,
@@ -66,7 +69,10 @@ fn a_captured_run_is_replayed() {
     let mut s = gpu.upload(case.s.clone()).unwrap();
     let operands = [("X", (&x).into()), ("Y", (&y).into())];
     let plan = gpu
-        .plan_sampled("S[m,n] += X[m,k] * Y[n,k]", &operands, &s)
+        .plan("S[m,n] += X[m,k] * Y[n,k]")
+        .operands(&operands)
+        .sparse_output(&s)
+        .build()
         .unwrap();
     let stream = gpu.stream().unwrap();
     let graph = Graph::capture(stream.raw(), |_| plan.run(&operands, &mut s, &stream)).unwrap();
@@ -96,7 +102,12 @@ fn entries_refuse_orders_and_variants_that_are_not_there() {
         .unwrap();
     let s = context.upload(case.s.clone()).unwrap();
     let operands = [("X", (&x).into()), ("Y", (&y).into())];
-    match context.plan_sampled("S[m,n] = X[m,k] * Y[k,n]", &operands, &s) {
+    match context
+        .plan("S[m,n] = X[m,k] * Y[k,n]")
+        .operands(&operands)
+        .sparse_output(&s)
+        .build()
+    {
         Ok(plan) => {
             // No kernel of its own; what runs any expression does.
             let general = |name: &str| name == "cpu" || name.starts_with("einsum_");
@@ -117,7 +128,11 @@ fn entries_refuse_orders_and_variants_that_are_not_there() {
         .unwrap();
     let text = "S[m,n] = X[m,k] * Y[n,k]";
     let unknown = context
-        .plan_sampled_with(text, &operands, &small, &options)
+        .plan(text)
+        .operands(&operands)
+        .sparse_output(&small)
+        .options(&options)
+        .build()
         .unwrap_err();
     assert!(
         unknown.to_string().contains("no kernel of this name"),

@@ -3,8 +3,8 @@
 use super::{ONE, tensor};
 use crate::support::gpu;
 use crate::support::runs::finish;
+use einsparse::Context;
 use einsparse::ops::{Channels, Couplings, TensorProduct};
-use einsparse::{Context, Options};
 
 /// Every expression of the operation, and one written by hand over groups.
 #[test]
@@ -62,7 +62,7 @@ fn by_hand(ctx: &Context) {
         ("S", (&[2, 2][..], &s[..]).into()),
         ("T", (&[2, 2][..], &t[..]).into()),
     ]);
-    let plan = ctx.plan(text, &planned, &Options::default()).unwrap();
+    let plan = ctx.plan(text).operands(&planned).build().unwrap();
     let found = plan.choice().candidates[0].name;
     assert_eq!(found, "tensor_product_items_f32");
     drop(planned);

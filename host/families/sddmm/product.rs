@@ -1,0 +1,231 @@
+//! Products at the places of a sparse output (SDDMM): bound to their operands, on a GPU and on the CPU.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::cpu::{Slots, Strided, sampled};
+use super::{SampledExtents, SampledLaunch};
+use crate::driver::DevicePtr;
+use crate::einsum::Mode;
+use crate::error::{Error, Result};
+use crate::indirect::{SampledFactor, SampledForm};
+use crate::kernel::Queue;
+use crate::launch::RawSddmm;
+use crate::offer::bind::{elsewhere, find, wrong};
+use crate::offer::{Compiled, Expression, PlannedPattern, Run};
+use crate::registry::block_of;
+use crate::tensor::{AnyOperand, AnySparseTensor};
+use crate::values::Slice;
+use crate::worklist::Runs;
+
+/// A product of two dense matrices at the places of a matrix in row order.
+#[derive(Debug)]
+pub(crate) struct Product {
+    pub(crate) form: SampledForm,
+    pub(crate) extents: SampledExtents,
+    pub(crate) block: (usize, usize),
+}
+
+/// The arrays that kernels read of a sparse matrix in row order: columns of blocks or of entries.
+pub(crate) struct Pattern<'a> {
+    pub(crate) runs: &'a Arc<Runs>,
+    pub(crate) columns: &'a [u32],
+}
+
+pub(crate) fn pattern<'a>(name: &str, s: &'a AnySparseTensor) -> Result<Pattern<'a>> {
+    let (runs, columns) = s.row_order().ok_or_else(|| Error::Operand {
+        name: name.into(),
+        reason: format!("is {}, and a sparse output is in row order", s.format()),
+    })?;
+    Ok(Pattern { runs, columns })
+}
+
+impl Product {
+    /// A mask is part of the plan or of the addresses.
+    fn check_mask(&self, raw: &RawSddmm) -> Result<()> {
+        if self.form.mask.is_some() == (raw.mask != 0) {
+            return Ok(());
+        }
+        Err(Error::Operand {
+            name: "mask".into(),
+            reason: "is part of the plan or of the addresses, not of both".into(),
+        })
+    }
+}
+
+/// A product with its kernel.
+#[derive(Debug)]
+pub(crate) struct OnGpu {
+    pub(crate) product: Product,
+    pub(crate) launch: SampledLaunch,
+}
+
+impl OnGpu {
+    /// Addresses of columns and values of a sparse tensor of the planned pattern.
+    fn arrays_of(
+        &self,
+        run: &Run<'_>,
+        name: &str,
+        s: &AnySparseTensor,
+    ) -> Result<(DevicePtr, DevicePtr)> {
+        let device = run.of.context.expect_device()?;
+        let own = pattern(name, s)?;
+        let arrays = s.device().filter(|arrays| arrays.device.is_same(device));
+        match arrays {
+            Some(arrays)
+                if block_of(&s.format()) == self.product.block
+                    && self.launch.fits(own.runs, own.columns) =>
+            {
+                Ok((arrays.columns.address(), arrays.values.address()))
+            }
+            _ => Err(Error::Operand {
+                name: name.into(),
+                reason: "has not the pattern, the format or the context that was planned".into(),
+            }),
+        }
+    }
+}
+
+impl Compiled for OnGpu {
+    fn variant(&self) -> &'static str {
+        self.launch.row().name
+    }
+
+    fn bytes(&self) -> usize {
+        self.launch.bytes()
+    }
+
+    fn run_sparse(&self, run: &Run<'_>, out: &mut AnySparseTensor) -> Result<()> {
+        let alpha = run.factor()?;
+        // The binding looks at the output and at patterns.
+        let queue = run.queue_of_operands()?;
+        let form = &self.product.form;
+        let (x, ldx) = run.tensor(&form.x.name)?;
+        let (y, ldy) = run.tensor(&form.y.name)?;
+        let mask = match &form.mask {
+            None => 0,
+            Some(name) => match find(run.operands, name)? {
+                AnyOperand::Sparse(s) => self.arrays_of(run, name, s)?.1,
+                other => return Err(wrong(name, "an uploaded sparse tensor", other)),
+            },
+        };
+        let (columns, values) = self.arrays_of(run, &form.output, out)?;
+        let raw = RawSddmm {
+            columns,
+            x,
+            ldx,
+            y,
+            ldy,
+            mask,
+            values,
+            alpha,
+        };
+        self.launch.run(&raw, queue)
+    }
+
+    fn run_raw_sparse(&self, _: &Expression, raw: &RawSddmm, queue: Queue<'_>) -> Result<()> {
+        self.product.check_mask(raw)?;
+        self.launch.run(raw, queue)
+    }
+}
+
+impl fmt::Display for OnGpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.launch.row().name, self.launch.describe())
+    }
+}
+
+/// A product on the CPU.
+#[derive(Debug)]
+pub(crate) struct OnCpu {
+    product: Product,
+    out: PlannedPattern,
+}
+
+impl OnCpu {
+    pub(crate) fn new(product: Product, out: &AnySparseTensor) -> Self {
+        OnCpu {
+            out: PlannedPattern::new(&product.form.output, out.pattern()),
+            product,
+        }
+    }
+
+    /// The values of a mask on the host.
+    fn mask<'a>(&self, run: &'a Run<'_>, name: &str) -> Result<Slice<'a>> {
+        let mask = match find(run.operands, name)? {
+            AnyOperand::Sparse(mask) => mask,
+            other => return Err(wrong(name, "an uploaded sparse tensor", other)),
+        };
+        self.check(name, mask)?;
+        mask.host().ok_or_else(|| elsewhere(name))
+    }
+
+    /// The mask and the output have the planned pattern.
+    fn check(&self, name: &str, s: &AnySparseTensor) -> Result<()> {
+        if self.out.is(s.pattern()) {
+            return Ok(());
+        }
+        Err(Error::Operand {
+            name: name.into(),
+            reason: "has not the pattern or the format that was planned".into(),
+        })
+    }
+}
+
+impl Compiled for OnCpu {
+    fn variant(&self) -> &'static str {
+        "cpu"
+    }
+
+    fn bytes(&self) -> usize {
+        0
+    }
+
+    fn run_sparse(&self, run: &Run<'_>, out: &mut AnySparseTensor) -> Result<()> {
+        let Product { form, extents, .. } = &self.product;
+        let alpha = run.factor()?;
+        self.check(&form.output, out)?;
+        let x = strided(run.operands, &form.x)?;
+        let y = strided(run.operands, &form.y)?;
+        let mask = form.mask.as_deref().map(|name| self.mask(run, name));
+        let mask = mask.transpose()?;
+        let planned = pattern(&form.output, out)?;
+        let runs = Arc::clone(planned.runs);
+        let columns = planned.columns.to_vec();
+        let slots = Slots {
+            runs: &runs,
+            columns: &columns,
+            block: self.product.block,
+            extents: (extents.m, extents.n),
+        };
+        let values = out.host_mut().ok_or_else(|| elsewhere(&form.output))?;
+        let accumulate = form.mode == Mode::Accumulate;
+        sampled([x, y], extents.k, slots, (alpha, mask, accumulate), values);
+        Ok(())
+    }
+}
+
+impl fmt::Display for OnCpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("cpu: at the places of the output")
+    }
+}
+
+/// A dense factor on the host, by its own index and k.
+fn strided<'a>(
+    operands: &'a [(&str, AnyOperand<'_>)],
+    factor: &SampledFactor,
+) -> Result<Strided<'a>> {
+    let name = factor.name.as_str();
+    let (values, leading) = match find(operands, name)? {
+        AnyOperand::Dense(d) => (d.host().ok_or_else(|| elsewhere(name))?, d.leading()),
+        AnyOperand::HostDense(shape, values) => (*values, shape[1]),
+        other => return Err(wrong(name, "a dense tensor", other)),
+    };
+    let (row, k) = if factor.columns {
+        (1, leading)
+    } else {
+        (leading, 1)
+    };
+    Ok(Strided { values, row, k })
+}
