@@ -47,7 +47,7 @@ pub enum Error {
         right: String,
     },
     /// A value outside its bound in an index array.
-    #[error("{array}[{position}] = {value} is past {bound}")]
+    #[error("{array}[{position}] = {value} is past {of}, which has {bound}")]
     InvalidIndex {
         /// The array.
         array: String,
@@ -55,7 +55,9 @@ pub enum Error {
         position: usize,
         /// The value found.
         value: u64,
-        /// The first value that is too large.
+        /// The axis that it indexes.
+        of: String,
+        /// Its extent: the first value that is too large.
         bound: u64,
     },
     /// No kernel runs this indirect Einsum.

@@ -64,12 +64,24 @@ pub use plan::{
 pub use registry::Scalar;
 pub use tensor::{Operand, SparseTensor, Tensor};
 
-/// The examples of the README, compiled and run with the documentation's.
+/// The code of the README and of the guide, compiled and run with the documentation's.
 #[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
+macro_rules! pages {
+    ($($name:ident $file:literal)*) => {
+        $(#[doc = include_str!($file)] struct $name;)*
+    };
+}
 
-/// The examples of the guide, likewise.
 #[cfg(doctest)]
-#[doc = include_str!("../docs/guide.md")]
-struct Guide;
+pages! {
+    Readme "../README.md"
+    Start "../docs/guide/start.md"
+    Language "../docs/guide/language.md"
+    Formats "../docs/guide/formats.md"
+    Plans "../docs/guide/plans.md"
+    Layers "../docs/guide/layers.md"
+    Dynamic "../docs/guide/dynamic.md"
+    Libraries "../docs/guide/libraries.md"
+    Guarantees "../docs/guide/guarantees.md"
+    Command "../docs/guide/command.md"
+}

@@ -40,6 +40,10 @@ fn parses_every_part() {
     assert_eq!(parse("é[ä] = ö[ä]").out.tensor, "é");
 }
 
+const FUNCTIONS: &str = "a factor: the functions are `relu(...)`, `gelu(...)` and `relu_grad(..., H[m,n])`, around the whole sum";
+
+const NO_SUMS: &str = "the end: `+` adds a bias, one access, behind the product; a sum of products is two runs, the second with `+=`";
+
 /// Text, byte of the error, what is expected, what is found.
 const PARSE_ERRORS: &[(&str, usize, &str, &str)] = &[
     ("", 0, "an output, as in `C[m,n]`", "the end"),
@@ -73,6 +77,9 @@ const PARSE_ERRORS: &[(&str, usize, &str, &str)] = &[
     ),
     ("C[m] = A[m] + b", 15, "`[` after the bias", "the end"),
     ("C[m] = A[m] + b[m] + c[m]", 19, "the end", "`+`"),
+    ("C[m] = A[m] + B[m] * D[m]", 19, NO_SUMS, "`*`"),
+    ("C[m] = tanh(A[m])", 7, FUNCTIONS, "the name `tanh`"),
+    ("C[m] = 2 * relu(A[m])", 11, FUNCTIONS, "the name `relu`"),
     ("C[m] = relu(A[m]", 16, "`*`, `+` or `)`", "the end"),
     ("C[m] = relu(A[m]) + b[m]", 18, "the end", "`+`"),
     ("C[m] = relu_grad(A[m])", 21, "`*`, `+` or `,`", "`)`"),

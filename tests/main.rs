@@ -16,3 +16,4 @@ mod rooms;
 // The other program uses the rest.
 #[allow(dead_code)]
 mod support;
+mod texts;

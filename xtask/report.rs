@@ -1,12 +1,12 @@
 //! `cargo xtask report RECORD`: a bench record, a file or the folder of a GPU, as a markdown table and a plot beside
-//! it. Of a GPU's record also the README's table.
+//! it. Of a GPU's record also the guide's table.
 //!
 //! A ratio is the peer's time over ours, so above 1 we are faster; within 5 % is a tie. Cold figures decide, warm ones
 //! stand beside.
 
 mod choice;
+mod performance;
 mod plot;
-mod readme;
 pub mod rows;
 
 use serde::Deserialize;
@@ -56,7 +56,7 @@ struct Duel {
 }
 
 /// Reads `record`, a file or a folder of files, writes `<record>.md` and `<record>.svg` beside or `report.md` and
-/// `report.svg` in it, and returns the markdown. The record that the README names also gets its table there.
+/// `report.svg` in it, and returns the markdown. The record that the guide names also gets its table there.
 ///
 /// # Errors
 /// A readable line when the record cannot be read or the report cannot be written.
@@ -68,11 +68,11 @@ pub fn report(record: &Path) -> Result<String> {
     let (right, wrong) = read(record)?;
     let duels = duels(&right, &wrong);
     let text = markdown(&right, &wrong, &duels, &plot).map_err(|e| e.to_string())?;
-    if !readme::groups(&duels).is_empty() {
+    if !performance::groups(&duels).is_empty() {
         plot::draw(&plot, &duels)?;
     }
     std::fs::write(&page, &text).map_err(|e| format!("{}: {e}", page.display()))?;
-    readme::update(record, &right, &duels)?;
+    performance::update(record, &right, &duels)?;
     Ok(text)
 }
 
@@ -88,7 +88,7 @@ fn markdown(
     losses(&mut text, duels)?;
     choice::write(&mut text, rows)?;
     others(&mut text, rows, wrong)?;
-    if !readme::groups(duels).is_empty() {
+    if !performance::groups(duels).is_empty() {
         let name = plot.file_name().unwrap_or_default().to_string_lossy();
         write!(text, "\n![peer's time over ours]({name})\n")?;
     }

@@ -220,7 +220,7 @@ impl<'a> Binder<'a> {
                     var,
                 })
             }
-            Index::Access(access) => self.load(access, bound),
+            Index::Access(access) => self.load(access, bound, place),
             Index::Split {
                 outer,
                 inner,
@@ -246,14 +246,19 @@ impl<'a> Binder<'a> {
         }
     }
 
-    fn load(&mut self, access: &'a Access, bound: usize) -> Result<Expr<'a>> {
+    fn load(
+        &mut self,
+        access: &'a Access,
+        bound: usize,
+        place: &dyn Fn() -> String,
+    ) -> Result<Expr<'a>> {
         let view = self.operands.index_array(&access.tensor)?;
         let array = view.data.as_ref();
         if self
             .checked
             .insert((array.as_ptr() as usize, array.len(), bound))
         {
-            check_slots(&access.tensor, array, bound)?;
+            check_slots(&access.tensor, array, (bound, place))?;
         }
         let axes = self.axes(access, &view.shape, &row_major(&view.shape))?;
         if let [
@@ -316,7 +321,11 @@ impl<'a> Binder<'a> {
 }
 
 /// Every slot below `bound` or PAD: after this no index leads out of an operand.
-pub(crate) fn check_slots(name: &str, array: &[u32], bound: usize) -> Result<()> {
+pub(crate) fn check_slots(
+    name: &str,
+    array: &[u32],
+    (bound, of): (usize, &dyn Fn() -> String),
+) -> Result<()> {
     const CHUNK: usize = 1 << 14;
     let bad = parallel::collect(array.len().div_ceil(CHUNK), 1, &|chunk| {
         let slots = array[chunk * CHUNK..].iter().take(CHUNK);
@@ -330,6 +339,7 @@ pub(crate) fn check_slots(name: &str, array: &[u32], bound: usize) -> Result<()>
             array: name.to_owned(),
             position,
             value: u64::from(array[position]),
+            of: of(),
             bound: bound as u64,
         }),
     }

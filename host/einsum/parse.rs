@@ -133,8 +133,12 @@ impl<'a> Parser<'a> {
 
     /// `relu`, `gelu` and `relu_grad` are an epilogue only before `(`: a tensor may have such a name too.
     fn function(&self, name: &str) -> bool {
-        let before = self.text[self.next..].trim_start().starts_with('(');
-        before && self.token == Token::Name(name)
+        self.before("(") && self.token == Token::Name(name)
+    }
+
+    /// Whether the token stands before this sign.
+    fn before(&self, sign: &str) -> bool {
+        self.text[self.next..].trim_start().starts_with(sign)
     }
 
     fn activation(&self) -> Activation {
@@ -157,6 +161,7 @@ impl<'a> Parser<'a> {
         loop {
             match self.token {
                 Token::Number(_) | Token::Sign("-") => scalars.push(self.literal()?),
+                Token::Name(_) if self.before("(") => return Err(self.error(FUNCTIONS)),
                 _ => match self.access_or_name("a factor")? {
                     (access, true) => factors.push(access),
                     (access, false) => scalars.push(Scalar::Name(access.tensor)),
@@ -191,6 +196,7 @@ impl<'a> Parser<'a> {
         }
         self.advance();
         match self.access_or_name("a bias, as in `bias[m]`")? {
+            (_, true) if self.token == Token::Sign("*") => Err(self.error(NO_SUMS)),
             (access, true) => Ok(Some(access)),
             (_, false) => Err(self.error("`[` after the bias")),
         }
@@ -290,9 +296,8 @@ impl<'a> Parser<'a> {
 
     /// `2 *`, with the token at the number; errors name its place.
     fn factor(&mut self, digits: &str, expected: &str) -> Result<usize> {
-        let rest = self.text[self.next..].trim_start();
-        if !rest.starts_with('*') {
-            let summed = rest.starts_with('+');
+        if !self.before("*") {
+            let summed = self.before("+");
             return Err(self.error(if summed { NO_CONSTANTS } else { expected }));
         }
         let whole = digits.bytes().all(|digit| digit.is_ascii_digit());
@@ -307,6 +312,12 @@ impl<'a> Parser<'a> {
         Ok(factor as usize)
     }
 }
+
+/// What a name before `(` may be.
+const FUNCTIONS: &str = "a factor: the functions are `relu(...)`, `gelu(...)` and `relu_grad(..., H[m,n])`, around the whole sum";
+
+/// For who adds products.
+const NO_SUMS: &str = "the end: `+` adds a bias, one access, behind the product; a sum of products is two runs, the second with `+=`";
 
 /// What stands in a sum of indices, for who wants to shift one.
 const NO_CONSTANTS: &str = "an index, with a factor as in `2*x` or without: constants are no part of a sum, pad the operand";

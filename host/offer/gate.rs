@@ -80,16 +80,16 @@ impl<'q> Inside<'q, '_> {
                 right: format!("the operand has {} axes, {shape:?}", shape.len()),
             });
         }
-        for (index, &extent) in access.indices.iter().zip(shape) {
+        for (axis, (index, &extent)) in access.indices.iter().zip(shape).enumerate() {
             if let Index::Access(array) = index {
-                self.array(array, extent)?;
+                self.array(array, extent, &|| format!("axis {axis} of `{access}`"))?;
             }
         }
         Ok(())
     }
 
     /// An array that indexes an axis of so many elements.
-    fn array(&mut self, array: &'q Access, extent: usize) -> Result<()> {
+    fn array(&mut self, array: &'q Access, extent: usize, of: &dyn Fn() -> String) -> Result<()> {
         let name = array.tensor.as_str();
         let sparse = self.e.sparse.iter().flat_map(|s| &s.arrays);
         if sparse.into_iter().any(|own| own.name == name) {
@@ -100,7 +100,7 @@ impl<'q> Inside<'q, '_> {
             other => return Err(wrong(name, "an index array", other)),
         };
         if !self.seen.contains(&(name, extent)) {
-            check_slots(name, data, extent)?;
+            check_slots(name, data, (extent, of))?;
             self.seen.push((name, extent));
         }
         self.access(array, shape)

@@ -26,6 +26,11 @@ impl PlannedPattern {
         }
     }
 
+    /// The operand's name.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// What was planned with.
     pub(crate) fn planned(&self) -> AnyPattern<'_> {
         self.planned.view()
@@ -57,9 +62,22 @@ impl PlannedPattern {
             other => return Err(wrong(&self.name, "an uploaded sparse tensor", other)),
         };
         let arrays = tensor.device().filter(|_| self.is(tensor.pattern()));
-        arrays.ok_or_else(|| Error::Operand {
+        arrays.ok_or_else(|| self.other())
+    }
+
+    /// # Errors
+    /// Where it is another pattern than planned.
+    pub(crate) fn expect(&self, pattern: AnyPattern<'_>) -> Result<()> {
+        match self.is(pattern) {
+            true => Ok(()),
+            false => Err(self.other()),
+        }
+    }
+
+    fn other(&self) -> Error {
+        Error::Operand {
             name: self.name.clone(),
             reason: "has not the pattern, the format or the context that was planned".into(),
-        })
+        }
     }
 }

@@ -2,26 +2,41 @@
 
 use std::fmt;
 
+use einsparse_formats::AnyPattern;
+
 use super::arrays::PlannedArrays;
 use crate::context::Context;
 use crate::cpu::{self, AnyOperands, AnyOutput};
 use crate::error::Result;
 use crate::offer::bind::elsewhere;
-use crate::offer::{Compiled, Run};
+use crate::offer::{Compiled, PlannedPattern, Run};
 use crate::tensor::{AnyOperand, AnyTensor, row_major};
 
 #[derive(Debug)]
 pub(super) struct OnCpu {
     arrays: PlannedArrays,
+    /// Kernels are made for patterns; what a GPU refuses is refused here.
+    patterns: Vec<PlannedPattern>,
     context: Context,
 }
 
 impl OnCpu {
     pub(super) fn new(context: &Context, operands: &[(&str, AnyOperand<'_>)]) -> Self {
+        let patterns = operands.iter().filter_map(|(name, operand)| match operand {
+            AnyOperand::Sparse(a) => Some(PlannedPattern::new(name, a.pattern())),
+            AnyOperand::HostSparse(pattern, _) => Some(PlannedPattern::new(name, *pattern)),
+            _ => None,
+        });
         OnCpu {
             arrays: PlannedArrays::of(operands),
+            patterns: patterns.collect(),
             context: context.clone(),
         }
+    }
+
+    fn as_planned(&self, name: &str, pattern: AnyPattern<'_>) -> Result<()> {
+        let own = self.patterns.iter().find(|own| own.name() == name);
+        own.map_or(Ok(()), |own| own.expect(pattern))
     }
 }
 
@@ -45,10 +60,12 @@ impl Compiled for OnCpu {
         {
             match operand {
                 AnyOperand::Sparse(a) => {
+                    self.as_planned(name, a.pattern())?;
                     let values = a.host().ok_or_else(|| elsewhere(name))?;
                     bound.sparse(&run.of.indirect, a.pattern(), values)?;
                 }
                 AnyOperand::HostSparse(pattern, values) => {
+                    self.as_planned(name, *pattern)?;
                     bound.sparse(&run.of.indirect, *pattern, *values)?;
                 }
                 AnyOperand::Dense(d) | AnyOperand::Dynamic(d, _) => {

@@ -173,6 +173,7 @@ fn errors_name_array_and_numbers() {
             array: "M".into(),
             position: 2,
             value: 5,
+            of: "axis 0 of `C[M[p],n]`".into(),
             bound: 5
         }
     );

@@ -202,12 +202,16 @@ fn an_index_past_its_axis_is_named() {
         position,
         value,
         bound,
+        ..
     } = &error
     else {
         panic!("{error:?}")
     };
     assert_eq!((array.as_str(), *position, *value, *bound), ("I", 1, 9, 3));
-    says(&error, &["I[1] = 9 is past 3"]);
+    says(
+        &error,
+        &["I[1] = 9 is past axis 0 of `B[I[p],n]`, which has 3"],
+    );
 }
 
 #[test]
@@ -283,4 +287,36 @@ fn a_softmax_refuses_what_does_not_fit_with_numbers() {
     };
     assert!(run(&[2, 2]).contains("(4 entries, planned with 5)"));
     assert!(run(&[2, 3, 0]).contains("[2, 6]"));
+}
+
+/// A plan is for one pattern, on the CPU as on a GPU.
+#[test]
+fn another_pattern_than_planned_is_refused() {
+    let ctx = Context::cpu();
+    let matrix = |columns: Vec<u32>| {
+        let pattern = CsrPattern::new(2, 3, vec![0, 1, 3], columns).unwrap();
+        Csr::new(pattern, vec![1.0f32, 2.0, 3.0]).unwrap()
+    };
+    let (a, same, other) = (
+        matrix(vec![0, 1, 2]),
+        matrix(vec![0, 1, 2]),
+        matrix(vec![1, 1, 2]),
+    );
+    let b = Dense::from_fn([3, 4], |_| 1.0f32).unwrap();
+    let uploaded = [&a, &same, &other].map(|a| ctx.upload(a.clone()).unwrap());
+    let plan = ctx
+        .plan("C[m,n] = A[m,k] * B[k,n]")
+        .operand("A", &uploaded[0])
+        .operand("B", &b)
+        .build()
+        .unwrap();
+    let mut c = ctx.zeros::<f32>(&[2, 4]).unwrap();
+    let stream = ctx.stream().unwrap();
+    let mut run = |a: Operand<'_, f32>| plan.run(&[("A", a), ("B", (&b).into())], &mut c, &stream);
+    run((&uploaded[1]).into()).unwrap();
+    run((&same).into()).unwrap();
+    let refused = [run((&uploaded[2]).into()), run((&other).into())];
+    for error in refused {
+        says(&error.unwrap_err(), &["`A`", "pattern", "planned"]);
+    }
 }

@@ -1,12 +1,12 @@
 //! The plot of a record.
 
-use super::{Duel, Result, geomean, readme};
+use super::{Duel, Result, geomean, performance};
 use plotters::prelude::*;
 use std::path::Path;
 
-/// A line from the least to the most ratio of each group that the README shows, a point at its geometric mean.
+/// A line from the least to the most ratio of each group that the guide shows, a point at its geometric mean.
 pub fn draw(path: &Path, duels: &[Duel]) -> Result<()> {
-    let groups = readme::groups(duels);
+    let groups = performance::groups(duels);
     let low = groups.iter().map(|(_, g)| g.least()).fold(0.5, f64::min) / 1.2;
     let high = groups.iter().map(|(_, g)| g.most()).fold(2.0, f64::max) * 1.2;
     let fail = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());

@@ -1,4 +1,4 @@
-//! The README's table of figures, out of the record that it names.
+//! The guide's table of figures, out of the record that it names.
 
 use super::{Duel, Group, Result, Row, geomean};
 use crate::cargo::root;
@@ -7,6 +7,10 @@ use std::path::Path;
 
 const START: &str = "<!-- measured: written by `cargo xtask report` -->";
 const END: &str = "<!-- /measured -->";
+
+/// The page, and the way from there to the top of the project.
+const PAGE: &str = "docs/guide/performance.md";
+const UP: &str = "../../";
 
 /// What is shown: operation, set and element types, those that lose among them. `, kept`: A's values may be kept in
 /// another form.
@@ -68,7 +72,7 @@ fn section(
     let lost = duels.iter().filter(|d| d.cold < 1.0 - super::TIE).count();
     writeln!(
         text,
-        "{}, driver {}, {}: [record]({record}) of {}, [report]({record}/report.md) of all {} comparisons with every one of the\n\
+        "{}, driver {}, {}: [record]({UP}{record}) of {}, [report]({UP}{record}/report.md) of all {} comparisons with every one of the\n\
          {lost} that are lost. A ratio is the peer's time over ours, a geometric mean; L2 is evicted before each run (cold), and warm\n\
          stands beside. Zeros: in how many cases ours and the peer multiply zeros beside entries.\n",
         first.gpu,
@@ -97,13 +101,8 @@ fn section(
     Ok(text)
 }
 
-/// The README with the section of this record, if that is the one it names.
-fn with_section(
-    readme: &str,
-    record: &Path,
-    rows: &[Row],
-    duels: &[Duel],
-) -> Result<Option<String>> {
+/// The page with the section of this record, if that is the one it names.
+fn with_section(page: &str, record: &Path, rows: &[Row], duels: &[Duel]) -> Result<Option<String>> {
     let inside = |path: &Path| {
         let (path, root) = (path.canonicalize().ok()?, root().canonicalize().ok()?);
         Some(path.strip_prefix(root).ok()?.to_owned())
@@ -112,27 +111,27 @@ fn with_section(
         return Ok(None);
     };
     let path = path.display().to_string();
-    let (Some(start), Some(end)) = (readme.find(START), readme.find(END)) else {
-        return Err(format!("README.md has no lines `{START}` and `{END}`"));
+    let (Some(start), Some(end)) = (page.find(START), page.find(END)) else {
+        return Err(format!("{PAGE} has no lines `{START}` and `{END}`"));
     };
     let from = start + START.len();
-    if !record.is_dir() || !readme[from..end].contains(&format!("({path})")) {
+    if !record.is_dir() || !page[from..end].contains(&format!("({UP}{path})")) {
         return Ok(None);
     }
     let section = section(&path, rows, duels).map_err(|e| e.to_string())?;
     Ok(Some(format!(
         "{}\n{section}{}",
-        &readme[..from],
-        &readme[end..]
+        &page[..from],
+        &page[end..]
     )))
 }
 
 /// Writes it.
 pub fn update(record: &Path, rows: &[Row], duels: &[Duel]) -> Result<()> {
-    let path = root().join("README.md");
+    let path = root().join(PAGE);
     let fail = |e: std::io::Error| format!("{}: {e}", path.display());
-    let readme = std::fs::read_to_string(&path).map_err(fail)?;
-    match with_section(&readme, record, rows, duels)? {
+    let page = std::fs::read_to_string(&path).map_err(fail)?;
+    match with_section(&page, record, rows, duels)? {
         Some(text) => std::fs::write(&path, text).map_err(fail),
         None => Ok(()),
     }
@@ -143,12 +142,12 @@ mod tests {
     use super::super::{duels, markdown, read};
     use super::*;
 
-    /// The README and the report say what the record says.
+    /// The guide and the report say what the record says.
     #[test]
-    fn readme_and_report_follow_the_record() {
-        let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
-        let (_, own) = readme.split_once(START).unwrap();
-        let (_, path) = own.split_once("[record](").unwrap();
+    fn guide_and_report_follow_the_record() {
+        let guide = std::fs::read_to_string(root().join(PAGE)).unwrap();
+        let (_, own) = guide.split_once(START).unwrap();
+        let (_, path) = own.split_once(&format!("[record]({UP}")).unwrap();
         let record = root().join(path.split_once(')').unwrap().0);
         let told = format!("run `cargo xtask report {}`", record.display());
         let (rows, wrong) = read(&record).unwrap();
@@ -160,8 +159,8 @@ mod tests {
                 "nothing is measured of {what} {set}"
             );
         }
-        let wanted = with_section(&readme, &record, &rows, &duels).unwrap();
-        assert!(wanted.as_deref() == Some(&readme), "README.md: {told}");
+        let wanted = with_section(&guide, &record, &rows, &duels).unwrap();
+        assert!(wanted.as_deref() == Some(&guide), "{PAGE}: {told}");
         let page = std::fs::read_to_string(record.join("report.md")).unwrap();
         let plot = record.join("report.svg");
         let wanted = markdown(&rows, &wrong, &duels, &plot).unwrap();
