@@ -55,7 +55,7 @@ fn compare<T: Scalar>(ctx: &Context, extent: usize, dim: usize) -> Result<()> {
     ];
     let [dq, dk, dv] = &operands;
     let stream = ctx.stream()?;
-    attention.run([dq, dk, dv], &mut out, Some(&mut log_sum), &stream)?;
+    attention.forward([dq, dk, dv], &mut out, Some(&mut log_sum), &stream)?;
     stream.synchronize()?;
 
     let worst = check(&pattern, [&q, &k, &v], &out.to_dense()?);
@@ -110,7 +110,7 @@ fn gradients<T: Scalar>(
     let (mut dq, mut dk) = (ctx.zeros(q.shape())?, ctx.zeros(k.shape())?);
     let mut dv = ctx.zeros(v.shape())?;
     let stream = ctx.stream()?;
-    gradient.run(
+    gradient.backward(
         [&q, &k, &v],
         &upstream,
         [&mut dq, &mut dk, &mut dv],

@@ -40,10 +40,14 @@ fn layers(ctx: &Context, voxels: &[Voxel]) -> Result<[Dense<f32>; 2]> {
         ..ConvOptions::default()
     };
     let map = Arc::new(KernelMap::submanifold(ctx, voxels, [3, 3, 3])?);
-    let first = SparseConv3d::new(&map, [C, C], &options)?.forward(&x, &w, Some(&b))?;
+    let stream = ctx.stream()?;
+    let mut first = ctx.zeros(&[map.outputs(), C])?;
+    SparseConv3d::new(&map, [C, C], &options)?.forward(&x, &w, Some(&b), &mut first, &stream)?;
     let halved = ConvGeometry::new([3, 3, 3], [2, 2, 2], [1, 1, 1])?;
     let down = Arc::new(KernelMap::new(ctx, voxels, &halved)?);
-    let second = SparseConv3d::new(&down, [C, C], &options)?.forward(&first, &w, None)?;
+    let mut second = ctx.zeros(&[down.outputs(), C])?;
+    SparseConv3d::new(&down, [C, C], &options)?.forward(&first, &w, None, &mut second, &stream)?;
+    stream.synchronize()?;
     println!("{ctx}: {} voxels, then {}", map.outputs(), down.outputs());
     Ok([first.to_dense()?, second.to_dense()?])
 }

@@ -42,7 +42,7 @@ fn main() -> Result<()> {
         let mut layer = ReluFeedForward::new(&ctx, extents, &options)?;
         let mut y = ctx.zeros::<f16>(&[tokens, INPUTS])?;
         let stream = ctx.stream()?;
-        layer.run([&x, &u, &w], &mut y, &stream)?;
+        layer.forward([&x, &u, &w], &mut y, &stream)?;
         stream.synchronize()?;
         println!("{ctx}, {tokens} tokens: {:?}", layer.variants());
         let hidden = einsum!(ctx, "H[t,h] = relu(X[t,i] * U[i,h])", X = &x, U = &u)?;

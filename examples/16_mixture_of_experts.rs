@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let routed = (&ctx.upload_dense(&choices)?, &ctx.upload_dense(&weights)?);
     let matrices = (&ctx.upload_dense(&up)?, &ctx.upload_dense(&down)?);
     let stream = ctx.stream()?;
-    layer.run(&ctx.upload_dense(&x)?, routed, matrices, &mut out, &stream)?;
+    layer.forward(&ctx.upload_dense(&x)?, routed, matrices, &mut out, &stream)?;
     stream.synchronize()?;
     // The check: all experts for every token, in f64.
     let mut largest = 0.0f64;

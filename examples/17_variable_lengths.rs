@@ -62,7 +62,7 @@ fn padded<T: Scalar>(
     let attention = SparseAttention::structured(ctx, [o.distance; 2], &[all], &options)?;
     let mut seen = ctx.zeros(&[o.items * o.heads, o.distance, d])?;
     let stream = ctx.stream()?;
-    attention.run(
+    attention.forward(
         [&split(0)?, &split(1)?, &split(2)?],
         &mut seen,
         None,
@@ -76,11 +76,11 @@ fn padded<T: Scalar>(
     let norm = ResidualNorm::new(ctx, [rows, o.width], o.epsilon)?;
     let (mut h, mut out) = (ctx.zeros(&[rows, o.width])?, ctx.zeros(&[rows, o.width])?);
     let projected = product(ctx, "C[m,n] = A[m,k] * W[k,n] + b[n]", &joined, w.out)?;
-    norm.run([&x, &projected], w.first_norm, &mut h, &stream)?;
+    norm.forward([&x, &projected], w.first_norm, &mut h, &stream)?;
     stream.synchronize()?;
     let hidden = product(ctx, "C[m,n] = gelu(A[m,k] * W[k,n] + b[n])", &h, w.up)?;
     let down = product(ctx, "C[m,n] = A[m,k] * W[k,n] + b[n]", &hidden, w.down)?;
-    norm.run([&h, &down], w.second_norm, &mut out, &stream)?;
+    norm.forward([&h, &down], w.second_norm, &mut out, &stream)?;
     out.to_dense()
 }
 
@@ -113,7 +113,7 @@ fn compared<T: Scalar>(ctx: &Context, o: &EncoderOptions, bound: f64) -> Result<
     let layer = EncoderLayer::<T>::new(ctx, o)?;
     let mut out = ctx.zeros(&[o.items, o.distance, d])?;
     let stream = ctx.stream()?;
-    layer.run(
+    layer.forward(
         &ctx.upload_dense(&x)?,
         &lengths_there,
         &weights,

@@ -106,7 +106,7 @@ impl<'a, T: Scalar> Case<'a, T> {
         })?;
         let (scores, mut given, mut gradient) = (made(&cpu)?, made(&cpu)?, made(&cpu)?);
         let (reference, stream) = (plan(&cpu, &scores)?, cpu.stream()?);
-        reference.run(&scores, &mut given, &stream)?;
+        reference.forward(&scores, &mut given, &stream)?;
         reference.backward(&given, &scores, &mut gradient, &stream)?;
         let host = |t: SparseTensor<T>| -> Result<Vec<T>> { Ok(t.to_host()?.values().to_vec()) };
         Ok(Case {

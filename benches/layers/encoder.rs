@@ -145,7 +145,7 @@ fn measured<T: Scalar>(bench: &Bench<'_>, dtype: Dtype) -> Result<()> {
         let mut out = bench.zeros(&[ITEMS, DISTANCE, WIDTH])?;
         let own = weights(&case.pairs);
         let times = bench
-            .in_a_graph(|| Ok(layer.run(&case.x, &there, &own, &mut out, &bench.stream)?))?;
+            .in_a_graph(|| Ok(layer.forward(&case.x, &there, &own, &mut out, &bench.stream)?))?;
         let error = error(&model, &x, &lengths, &out)?;
         let row = case.row(workload, tokens, &times);
         let row = row.ours(layer.variants().join(" "));
@@ -216,7 +216,7 @@ impl<T: Scalar> Case<'_, T> {
         let mut before = [0.0; 2];
         for (name, count) in EncoderLayer::<T>::STEPS.into_iter().zip(1..) {
             let times = bench.in_a_graph(|| {
-                Ok(layer.run_first(count, &self.x, &there, &own, &mut out, &bench.stream)?)
+                Ok(layer.forward_first(count, &self.x, &there, &own, &mut out, &bench.stream)?)
             })?;
             let note = format!(
                 "a CUDA graph of the first {count} launches takes {:.1} us ({:.1} warm); less that of the launches in front",
@@ -273,12 +273,12 @@ impl<T: Scalar> Case<'_, T> {
         let (mut h, hidden, mut out) = (rows(WIDTH)?, rows(HIDDEN)?, rows(WIDTH)?);
         bench.in_a_graph(|| {
             products[0].run([at(&pairs[0][0])?, at(&self.x)?, at(&qkv)?])?;
-            attention.run([&q, &k, &v], &mut seen, None, stream)?;
+            attention.forward([&q, &k, &v], &mut seen, None, stream)?;
             products[1].run([at(&pairs[1][0])?, at(&seen)?, at(&sums)?])?;
-            norm.run([&input, &sums], pairs[4].each_ref(), &mut h, stream)?;
+            norm.forward([&input, &sums], pairs[4].each_ref(), &mut h, stream)?;
             products[2].run([at(&pairs[2][0])?, at(&h)?, at(&hidden)?])?;
             products[3].run([at(&pairs[3][0])?, at(&hidden)?, at(&sums)?])?;
-            Ok(norm.run([&h, &sums], pairs[5].each_ref(), &mut out, stream)?)
+            Ok(norm.forward([&h, &sums], pairs[5].each_ref(), &mut out, stream)?)
         })
     }
 }
@@ -302,7 +302,7 @@ fn error<T: Scalar>(
     let own = cpu.upload_dense(&own)?;
     let mut wanted = cpu.zeros(&[CHECKED, DISTANCE, WIDTH])?;
     let stream = cpu.stream()?;
-    layer.run(&part, &own, &weights(&pairs), &mut wanted, &stream)?;
+    layer.forward(&part, &own, &weights(&pairs), &mut wanted, &stream)?;
     let (wanted, out) = (wanted.to_dense()?, out.to_dense()?);
     let bound = if T::NAME == "f16" { 0.02 } else { 0.12 };
     let mut worst = 0f64;

@@ -111,7 +111,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
         let mut y = bench.zeros(&[tokens, WIDTH])?;
         let (extents, options) = ([tokens, WIDTH, HIDDEN, WIDTH], Default::default());
         let mut ours = ReluFeedForward::<bf16>::new(&bench.context, extents, &options)?;
-        let times = bench.measure(|| ours.run([&x_there, u, w], &mut y, &bench.stream))?;
+        let times = bench.measure(|| ours.forward([&x_there, u, w], &mut y, &bench.stream))?;
         let error = layer.error(&x, &y)?;
         let row_of_ours = row(tokens, &times).ours(ours.variants().join("+"));
         let note = format!("err {error:.2} of the bound");

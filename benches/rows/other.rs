@@ -151,7 +151,7 @@ fn ttm<T: Scalar>(
         let taken = ttm.variant();
         let run = move || {
             let out = &mut out.borrow_mut();
-            ttm.run(tensor, &factors[axis], out, stream)
+            ttm.forward(tensor, &factors[axis], out, stream)
         };
         Ok(Made::alone(taken, run))
     };
@@ -173,7 +173,7 @@ fn at_entries<T: Scalar>(
         let op = SampledTensor::new(&context, tensor, n)?;
         let (all, stream) = (&all, &stream);
         let taken = op.variant();
-        let run = move || op.run(Some(tensor), all, &mut out.borrow_mut(), stream);
+        let run = move || op.forward(Some(tensor), all, &mut out.borrow_mut(), stream);
         Ok(Made::alone(taken, run))
     };
     let output = rows.sparse_output::<T, T>(out);
@@ -331,7 +331,7 @@ fn convolutions<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
                 let conv = SparseConv3d::<T>::new(&map, [c, m], &options)?;
                 let (x, w, out, stream) = (&x, &w, &out, &stream);
                 let taken = conv.variant();
-                let run = move || conv.run(x, w, None, &mut out.borrow_mut(), stream);
+                let run = move || conv.forward(x, w, None, &mut out.borrow_mut(), stream);
                 Ok(Made::alone(taken, run))
             };
             let output = rows.output::<T, T>(&out);

@@ -164,7 +164,7 @@ impl<T: Scalar> SparseAttention<T> {
     ///
     /// # Errors
     /// Tensors of another shape or context than planned; output untouched.
-    pub fn run(
+    pub fn forward(
         &self,
         [q, k, v]: [&Tensor<T>; 3],
         out: &mut Tensor<T>,

@@ -46,7 +46,10 @@ pub struct ConvOptions {
 /// let conv = SparseConv3d::<f32>::new(&map, [1, 1], &ConvOptions::default())?;
 /// let input = ctx.upload_dense(&Dense::new([3, 1], vec![1.0, 10.0, 100.0])?)?;
 /// let ones = ctx.upload_dense(&Dense::new([27, 1, 1], vec![1.0; 27])?)?;
-/// let out = conv.forward(&input, &ones, None)?;
+/// let mut out = ctx.zeros(&[3, 1])?;
+/// let stream = ctx.stream()?;
+/// conv.forward(&input, &ones, None, &mut out, &stream)?;
+/// stream.synchronize()?;
 /// assert_eq!(out.to_dense()?.values(), [11.0, 11.0, 100.0]);
 /// # Ok::<(), einsparse::Error>(())
 /// ```
@@ -135,29 +138,11 @@ impl<T: Scalar> SparseConv3d<T> {
         products.map(ConvProduct::bytes).sum::<usize>() + gradient
     }
 
-    /// The output for an input, on a stream of its own; returns when it is done.
-    ///
-    /// # Errors
-    /// As [`SparseConv3d::run`].
-    pub fn forward(
-        &self,
-        input: &Tensor<T>,
-        weights: &Tensor<T>,
-        bias: Option<&Tensor<T>>,
-    ) -> Result<Tensor<T>> {
-        let context = self.map.context();
-        let mut out = context.zeros(&[self.map.outputs(), self.channels[1]])?;
-        let stream = context.stream()?;
-        self.run(input, weights, bias, &mut out, &stream)?;
-        stream.synchronize()?;
-        Ok(out)
-    }
-
     /// Queues the forward pass; `bias` is `[m]`.
     ///
     /// # Errors
     /// [`Error::Shape`] or [`Error::Operand`] where an operand is not what the convolution was made for.
-    pub fn run(
+    pub fn forward(
         &self,
         input: &Tensor<T>,
         weights: &Tensor<T>,
@@ -208,27 +193,20 @@ impl<T: Scalar> SparseConv3d<T> {
     /// Queues `dIn[i,c] = Map[o,i,t] * dOut[o,m] * W[t,c,m]`. The transposed map is made at the first call.
     ///
     /// # Errors
-    /// As [`SparseConv3d::run`].
-    pub fn run_input_gradient(
+    /// As [`SparseConv3d::forward`].
+    pub fn backward_input(
         &self,
-        gradient: &Tensor<T>,
         weights: &Tensor<T>,
-        out: &mut Tensor<T>,
+        dy: &Tensor<T>,
+        dx: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
         self.check([
-            ("gradient", gradient, Part::Output),
             ("weights", weights, Part::Weights),
-            ("out", &*out, Part::Input),
+            ("dy", dy, Part::Output),
+            ("dx", &*dx, Part::Input),
         ])?;
-        self.product(
-            1,
-            self.map.transposed()?,
-            [gradient, weights],
-            None,
-            out,
-            stream,
-        )
+        self.product(1, self.map.transposed()?, [dy, weights], None, dx, stream)
     }
 
     /// One of the two products: 0 the forward pass, 1 the gradient of the input.
@@ -283,23 +261,23 @@ impl<T: Scalar> SparseConv3d<T> {
     /// Queues `dW[t,c,m] = Map[o,i,t] * In[i,c] * dOut[o,m]`.
     ///
     /// # Errors
-    /// As [`SparseConv3d::run`].
-    pub fn run_weight_gradient(
+    /// As [`SparseConv3d::forward`].
+    pub fn backward_weight(
         &self,
         input: &Tensor<T>,
-        gradient: &Tensor<T>,
-        out: &mut Tensor<T>,
+        dy: &Tensor<T>,
+        dw: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
         self.check([
             ("input", input, Part::Input),
-            ("gradient", gradient, Part::Output),
-            ("out", &*out, Part::Weights),
+            ("dy", dy, Part::Output),
+            ("dw", &*dw, Part::Weights),
         ])?;
         let ([c, m], map) = (self.channels, &*self.map);
         match map.arrays() {
             Arrays::Host(arrays) => {
-                weight_gradient(arrays, [c, m], [input, gradient], &mut out.any);
+                weight_gradient(arrays, [c, m], [input, dy], &mut dw.any);
                 Ok(())
             }
             Arrays::Device(arrays, device) => {
@@ -307,10 +285,10 @@ impl<T: Scalar> SparseConv3d<T> {
                 let raw = RawWeights {
                     input: input.address().unwrap_or(0),
                     ld_input: input.leading(),
-                    gradient: gradient.address().unwrap_or(0),
-                    ld_gradient: gradient.leading(),
-                    ld_out: out.leading(),
-                    out: out.address().unwrap_or(0),
+                    gradient: dy.address().unwrap_or(0),
+                    ld_gradient: dy.leading(),
+                    ld_out: dw.leading(),
+                    out: dw.address().unwrap_or(0),
                 };
                 let kernels = match self.weights.get() {
                     Some(made) => made,

@@ -146,7 +146,7 @@ impl<T: Scalar> EncoderLayer<T> {
         })
     }
 
-    /// What [`EncoderLayer::run_first`] counts.
+    /// What [`EncoderLayer::forward_first`] counts.
     #[doc(hidden)]
     pub const STEPS: [&'static str; 9] = [
         "packing",
@@ -165,7 +165,7 @@ impl<T: Scalar> EncoderLayer<T> {
     ///
     /// # Errors
     /// Tensors of another shape or context than planned and, on a GPU, addresses that are no multiples of 16 bytes; output untouched.
-    pub fn run(
+    pub fn forward(
         &self,
         x: &Tensor<T>,
         lengths: &Tensor<i32>,
@@ -173,12 +173,12 @@ impl<T: Scalar> EncoderLayer<T> {
         out: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.run_first(Self::STEPS.len(), x, lengths, weights, out, stream)
+        self.forward_first(Self::STEPS.len(), x, lengths, weights, out, stream)
     }
 
     /// The first so many of the layer's launches on a GPU, to time them; all on the CPU.
     #[doc(hidden)]
-    pub fn run_first(
+    pub fn forward_first(
         &self,
         steps: usize,
         x: &Tensor<T>,

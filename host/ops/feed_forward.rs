@@ -197,7 +197,7 @@ impl<T: Scalar> ReluFeedForward<T> {
     /// # Errors
     /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents, [`Error::Operand`] if one lies in another
     /// context, or has gaps between rows that it was not planned for.
-    pub fn run(
+    pub fn forward(
         &mut self,
         [x, u, w]: [&Tensor<T>; 3],
         y: &mut Tensor<T>,

@@ -172,7 +172,7 @@ impl<T: Scalar> MoeLayer<T> {
     /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents;
     /// [`Error::Operand`](crate::Error::Operand) if one lies in another context, is not aligned to 16 bytes, or, of choices and
     /// weights, has gaps between its rows.
-    pub fn run(
+    pub fn forward(
         &mut self,
         x: &Tensor<T>,
         (choices, weights): (&Tensor<i32>, &Tensor<f32>),
@@ -212,10 +212,10 @@ impl<T: Scalar> MoeLayer<T> {
         check_shape("out", &[tokens, model], out.shape())
     }
 
-    /// The first part of [`run`](Self::run): the slots.
+    /// The first part of [`forward`](Self::forward): the slots.
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// As [`forward`](Self::forward).
     pub fn route(&mut self, choices: &Tensor<i32>, stream: &Stream) -> Result<()> {
         self.routing.run(choices, stream)
     }
@@ -223,7 +223,7 @@ impl<T: Scalar> MoeLayer<T> {
     /// The second part: tokens gathered, the first product, the activation.
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// As [`forward`](Self::forward).
     pub fn multiply_up(&mut self, x: &Tensor<T>, up: &Tensor<T>, stream: &Stream) -> Result<()> {
         in_turn(self.routing.turns(), stream, || {
             self.queue_up(x, up, stream)
@@ -239,7 +239,7 @@ impl<T: Scalar> MoeLayer<T> {
     /// The third part: the second product, weighted, scattered, and added up.
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// As [`forward`](Self::forward).
     pub fn multiply_down(
         &mut self,
         weights: &Tensor<f32>,

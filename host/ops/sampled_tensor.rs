@@ -96,7 +96,7 @@ impl<T: Scalar> SampledTensor<T> {
     ///
     /// # Errors
     /// Tensors of other shapes, another pattern or context than planned.
-    pub fn run(
+    pub fn forward(
         &self,
         mask: Option<&SparseTensor<T>>,
         factors: &[&Tensor<T>],

@@ -29,7 +29,7 @@ pub struct SoftmaxOptions {
     /// Mask entries in columns from a length on. One length for each row, or for each of so many equal parts of the
     /// rows that follow each other, such as the items of a batch.
     pub lengths: Option<Vec<usize>>,
-    /// Sets of values that share the pattern, for [`SparseSoftmax::run_heads`].
+    /// Sets of values that share the pattern, for [`SparseSoftmax::forward_heads`].
     pub heads: usize,
 }
 
@@ -162,7 +162,7 @@ impl<T: Scalar> SparseSoftmax<T> {
     ///
     /// # Errors
     /// Tensors of another shape, format or context than planned, or with other rows; output untouched.
-    pub fn run(
+    pub fn forward(
         &self,
         scores: &SparseTensor<T>,
         output: &mut SparseTensor<T>,
@@ -180,8 +180,8 @@ impl<T: Scalar> SparseSoftmax<T> {
     /// The softmax in place of the scores.
     ///
     /// # Errors
-    /// As [`SparseSoftmax::run`].
-    pub fn run_in_place(&self, scores: &mut SparseTensor<T>, stream: &Stream) -> Result<()> {
+    /// As [`SparseSoftmax::forward`].
+    pub fn forward_in_place(&self, scores: &mut SparseTensor<T>, stream: &Stream) -> Result<()> {
         self.check("scores", scores)?;
         match scores.any.host_mut() {
             Some(to) => softmax(self.rows(), None, to),
@@ -195,21 +195,21 @@ impl<T: Scalar> SparseSoftmax<T> {
     /// Masked entries have none, and no part in the sums.
     ///
     /// # Errors
-    /// As [`SparseSoftmax::run`].
+    /// As [`SparseSoftmax::forward`].
     pub fn backward(
         &self,
         given: &SparseTensor<T>,
-        upstream: &SparseTensor<T>,
+        dy: &SparseTensor<T>,
         output: &mut SparseTensor<T>,
         stream: &Stream,
     ) -> Result<()> {
         self.check("given", given)?;
-        self.check("upstream", upstream)?;
+        self.check("dy", dy)?;
         self.check("output", output)?;
-        let (own, from) = (given.any.host(), upstream.any.host());
+        let (own, from) = (given.any.host(), dy.any.host());
         match (own, from, output.any.host_mut()) {
             (Some(own), Some(from), Some(to)) => gradient(self.rows(), own, Some(from), to),
-            _ => self.queue([Some(given), Some(upstream), Some(output)], stream)?,
+            _ => self.queue([Some(given), Some(dy), Some(output)], stream)?,
         }
         Ok(())
     }
@@ -217,18 +217,18 @@ impl<T: Scalar> SparseSoftmax<T> {
     /// The gradient of the scores in place of that of the output.
     ///
     /// # Errors
-    /// As [`SparseSoftmax::run`].
+    /// As [`SparseSoftmax::forward`].
     pub fn backward_in_place(
         &self,
         given: &SparseTensor<T>,
-        upstream: &mut SparseTensor<T>,
+        dy: &mut SparseTensor<T>,
         stream: &Stream,
     ) -> Result<()> {
         self.check("given", given)?;
-        self.check("upstream", upstream)?;
-        match (given.any.host(), upstream.any.host_mut()) {
+        self.check("dy", dy)?;
+        match (given.any.host(), dy.any.host_mut()) {
             (Some(own), Some(to)) => gradient(self.rows(), own, None, to),
-            _ => self.queue([Some(given), Some(upstream), Some(upstream)], stream)?,
+            _ => self.queue([Some(given), Some(dy), Some(dy)], stream)?,
         }
         Ok(())
     }

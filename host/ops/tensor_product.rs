@@ -197,56 +197,56 @@ impl<T: Scalar> TensorProduct<T> {
     ///
     /// # Errors
     /// As [`TensorProduct::forward`]; and where gradients were not planned.
-    pub fn gradient_x(
+    pub fn backward_x(
         &self,
         factors: Factors<'_, T>,
-        g: &Tensor<T>,
+        dout: &Tensor<T>,
         dx: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.gradient(1, factors, g, dx, stream)
+        self.gradient(1, factors, dout, dx, stream)
     }
 
     /// The gradient of Y, given that of the output.
     ///
     /// # Errors
-    /// As [`TensorProduct::gradient_x`].
-    pub fn gradient_y(
+    /// As [`TensorProduct::backward_x`].
+    pub fn backward_y(
         &self,
         factors: Factors<'_, T>,
-        g: &Tensor<T>,
+        dout: &Tensor<T>,
         dy: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.gradient(2, factors, g, dy, stream)
+        self.gradient(2, factors, dout, dy, stream)
     }
 
     /// The gradient of the weights, given that of the output.
     ///
     /// # Errors
-    /// As [`TensorProduct::gradient_x`]; and where the product has no weights.
-    pub fn gradient_w(
+    /// As [`TensorProduct::backward_x`]; and where the product has no weights.
+    pub fn backward_weight(
         &self,
         factors: Factors<'_, T>,
-        g: &Tensor<T>,
+        dout: &Tensor<T>,
         dw: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.gradient(3, factors, g, dw, stream)
+        self.gradient(3, factors, dout, dw, stream)
     }
 
     fn gradient(
         &self,
         of: usize,
         factors: Factors<'_, T>,
-        g: &Tensor<T>,
+        dout: &Tensor<T>,
         out: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
         let plan = self.gradients[of - 1].as_ref();
         let plan = plan.ok_or_else(|| missing(WRITTEN[of]))?;
         let mut named = factors.named();
-        named.push(("G", g));
+        named.push(("G", dout));
         plan.run(&self.parts.operands(of, &named), out, stream)
     }
 

@@ -186,7 +186,7 @@ impl<T: Scalar> Ttm<T> {
     ///
     /// # Errors
     /// Tensors of other shapes, another pattern or context than planned.
-    pub fn run(
+    pub fn forward(
         &self,
         tensor: &SparseTensor<T>,
         b: &Tensor<T>,

@@ -254,7 +254,7 @@ fn operators<'w>(context: &'w Context) -> Vec<Way<'w>> {
         let up = context.upload_dense(&ones(&[4, 128, 256]))?;
         let down = context.upload_dense(&ones(&[4, 256, 128]))?;
         finish(context, &[64, 128], |out, stream| {
-            layer.run(&x, (&choices, &weights), (&up, &down), out, stream)
+            layer.forward(&x, (&choices, &weights), (&up, &down), out, stream)
         })
     });
     add(&mut ways, "a convolution", move || {
@@ -275,7 +275,7 @@ fn operators<'w>(context: &'w Context) -> Vec<Way<'w>> {
         let x = context.upload_dense(&ones(&[200, 64]))?;
         let weights = context.upload_dense(&ones(&[27, 64, 64]))?;
         finish(context, &[200, 64], |out, stream| {
-            conv.run(&x, &weights, None, out, stream)
+            conv.forward(&x, &weights, None, out, stream)
         })
     });
     add(&mut ways, "a softmax", move || {
@@ -283,7 +283,7 @@ fn operators<'w>(context: &'w Context) -> Vec<Way<'w>> {
         let mut out = context.upload(matrix::<f32>("csr"))?;
         let softmax = SparseSoftmax::new(context, &a, Default::default())?;
         let stream = context.stream()?;
-        let ran = softmax.run(&a, &mut out, &stream);
+        let ran = softmax.forward(&a, &mut out, &stream);
         stream.synchronize()?;
         ran?;
         sparse_values(&out)
@@ -302,7 +302,7 @@ fn operators<'w>(context: &'w Context) -> Vec<Way<'w>> {
         let q = context.upload_dense(&ones(&[2, 130, 64]))?;
         let k = context.upload_dense(&ones(&[2, 96, 64]))?;
         finish(context, &[2, 130, 64], |out, stream| {
-            attention.run([&q, &k, &k], out, None, stream)
+            attention.forward([&q, &k, &k], out, None, stream)
         })
     });
     ways

@@ -281,7 +281,7 @@ fn a_softmax_refuses_what_does_not_fit_with_numbers() {
     let run = |lens: &[usize]| {
         let mut other = context.upload(make(lens)).unwrap();
         softmax
-            .run(&tensor, &mut other, &stream)
+            .forward(&tensor, &mut other, &stream)
             .unwrap_err()
             .to_string()
     };

@@ -109,8 +109,9 @@ fn measured<T: Scalar>(
             || SparseAttention::with_variant(&bench.context, &[&mask], &options, Some(own.name));
         let (attention, prepare_ms) = timed(|| Ok(made()?))?;
         let [q, k, v] = &there;
-        let times = bench
-            .measure(|| attention.run([q, k, v], &mut out, Some(&mut log_sum), &bench.stream))?;
+        let times = bench.measure(|| {
+            attention.forward([q, k, v], &mut out, Some(&mut log_sum), &bench.stream)
+        })?;
         let error = worst_error(&host, &out, SAMPLE, |query| keys[query].clone())?;
         let row = Row::new(
             OP,

@@ -57,7 +57,7 @@ impl<T: Scalar> Step<T> {
         let [q, k, v, from] = &self.operands;
         let [dq, dk, dv] = &mut self.out;
         let gradients = [dq, dk, dv];
-        Ok((self.gradient).run([q, k, v], from, gradients, stream)?)
+        Ok((self.gradient).backward([q, k, v], from, gradients, stream)?)
     }
 }
 

@@ -151,7 +151,8 @@ impl Case {
                 context, extents, mask, &options,
             )?)
         })?;
-        let times = bench.measure(|| attention.run([q, k, v], &mut out, None, &bench.stream))?;
+        let times =
+            bench.measure(|| attention.forward([q, k, v], &mut out, None, &bench.stream))?;
         let worst = error(&out)?;
         let note = format!("mask in closed form; err {worst:.2} of the bound");
         let of_mask = row(attention.variant().into(), &times);
@@ -191,7 +192,8 @@ impl Case {
         let options = options(SHAPE, self.causal.then_some(0));
         let attention = DynamicAttention::new(&bench.context, [EXTENT; 2], 1, &options)?;
         let [q, k, v] = &operands.there;
-        let times = bench.measure(|| attention.run([q, k, v], &mask, out, None, &bench.stream))?;
+        let times =
+            bench.measure(|| attention.forward([q, k, v], &mask, out, None, &bench.stream))?;
         Ok((attention, times))
     }
 }

@@ -126,7 +126,7 @@ impl Cloud<'_> {
         let (input, weights) = (drawn(vec![n, c], 1)?, drawn(vec![27, c, c], 2)?);
         let (x, w) = (bench.upload(&input)?, bench.upload(&weights)?);
         let mut out = bench.zeros::<T>(&[n, c])?;
-        let times = bench.measure(|| conv.run(&x, &w, None, &mut out, &bench.stream))?;
+        let times = bench.measure(|| conv.forward(&x, &w, None, &mut out, &bench.stream))?;
         let worst = self.error((&input, &weights), &out, unit(kind))?;
         let note = format!("err {worst:.2} of the bound{}", published(dtype, c));
         let row = self.row(c, dtype, &times).ours(conv.variant());
@@ -141,7 +141,7 @@ impl Cloud<'_> {
                 ..options.clone()
             };
             let conv = SparseConv3d::<T>::new(&self.map, [c, c], &options)?;
-            let times = bench.measure(|| conv.run(&x, &w, None, &mut out, &bench.stream))?;
+            let times = bench.measure(|| conv.forward(&x, &w, None, &mut out, &bench.stream))?;
             let worst = self.error((&input, &weights), &out, unit(kind))?;
             let note = format!("not taken; err {worst:.2} of the bound");
             let row = self.row(c, dtype, &times).ours(variant);
@@ -160,10 +160,10 @@ impl Cloud<'_> {
         let bench = self.bench.anew()?;
         let (n, c, stream) = (x.shape()[0], x.shape()[1], &bench.stream);
         let mut to_input = bench.zeros::<T>(&[n, c])?;
-        let times = bench.measure(|| conv.run_input_gradient(x, w, &mut to_input, stream))?;
+        let times = bench.measure(|| conv.backward_input(w, x, &mut to_input, stream))?;
         bench.add(self.row(c, dtype, &times).ours("input_gradient"))?;
         let mut to_weights = bench.zeros::<T>(&[27, c, c])?;
-        let times = bench.measure(|| conv.run_weight_gradient(x, x, &mut to_weights, stream))?;
+        let times = bench.measure(|| conv.backward_weight(x, x, &mut to_weights, stream))?;
         let row = self.row(c, dtype, &times).ours("weight_gradient");
         bench.add(row.prepared(None, conv.workspace_bytes()))
     }

@@ -176,7 +176,8 @@ impl<'a> Layer<'a> {
         let mut layer = MoeLayer::<bf16>::new(&bench.context, self.options)?;
         let mut out = bench.poisoned(&[TOKENS, self.options.model])?;
         let matrices = (&self.up, &self.down);
-        let times = bench.measure(|| layer.run(x, (there, weights), matrices, &mut out, stream))?;
+        let times =
+            bench.measure(|| layer.forward(x, (there, weights), matrices, &mut out, stream))?;
         let error = self.model.error(&routed.chosen, &out)?;
         let route = bench.measure(|| layer.route(there, stream))?;
         let up = bench.measure(|| layer.multiply_up(x, &self.up, stream))?;

@@ -208,7 +208,7 @@ impl<'a, T: Scalar> Operands<'a, T> {
         let (ttm, prepared) = timed(|| Ok(made()?))?;
         let mut out = bench.zeros::<T>(&[ttm.count(), n])?;
         let factor = &self.factors[axis];
-        let times = bench.measure(|| ttm.run(&self.there, factor, &mut out, &bench.stream))?;
+        let times = bench.measure(|| ttm.forward(&self.there, factor, &mut out, &bench.stream))?;
         let (entries, element) = (self.host.nnz(), size_of::<T>());
         let gathered = entries * n * element;
         let bytes = entries * (4 + element) + (ttm.count() + shape[axis]) * n * element;

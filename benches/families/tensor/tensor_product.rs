@@ -74,9 +74,9 @@ fn step(
     let factors = Factors { x, y, w };
     Ok(match of {
         0 => product.forward(factors, out, stream),
-        1 => product.gradient_x(factors, g, out, stream),
-        2 => product.gradient_y(factors, g, out, stream),
-        _ => product.gradient_w(factors, g, out, stream),
+        1 => product.backward_x(factors, g, out, stream),
+        2 => product.backward_y(factors, g, out, stream),
+        _ => product.backward_weight(factors, g, out, stream),
     }?)
 }
 

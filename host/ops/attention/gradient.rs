@@ -119,16 +119,16 @@ impl<T: Scalar> AttentionGradient<T> {
         self.groups.first().map_or(["cpu"; 5], Group::variants)
     }
 
-    /// Queries and `upstream`, the gradient of the output, `[heads, m, dim]`, keys and values `[key_heads, n, dim]`;
+    /// Queries and `dy`, the gradient of the output, `[heads, m, dim]`, keys and values `[key_heads, n, dim]`;
     /// gradients in the same shapes. On a GPU nothing is allocated and nothing waited for; runs on several streams are
     /// the caller's to order.
     ///
     /// # Errors
     /// Tensors of another shape or context than planned; outputs untouched.
-    pub fn run(
+    pub fn backward(
         &mut self,
         [q, k, v]: [&Tensor<T>; 3],
-        upstream: &Tensor<T>,
+        dy: &Tensor<T>,
         [dq, dk, dv]: [&mut Tensor<T>; 3],
         stream: &Stream,
     ) -> Result<()> {
@@ -144,7 +144,7 @@ impl<T: Scalar> AttentionGradient<T> {
             ("q", q, queries),
             ("k", k, keys),
             ("v", v, keys),
-            ("upstream", upstream, queries),
+            ("dy", dy, queries),
             ("dq", &*dq, queries),
             ("dk", &*dk, keys),
             ("dv", &*dv, keys),
@@ -152,7 +152,7 @@ impl<T: Scalar> AttentionGradient<T> {
             super::check(&self.context, name, tensor, &shape)?;
         }
         let Some(device) = self.context.device() else {
-            self.run_on_host([q, k, v], upstream, [dq, dk, dv]);
+            self.run_on_host([q, k, v], dy, [dq, dk, dv]);
             return Ok(());
         };
         if !stream.belongs_to(device) {
@@ -160,7 +160,7 @@ impl<T: Scalar> AttentionGradient<T> {
         }
         let places = Places {
             inputs: [q, k, v].map(|t| Heads::of(t)),
-            upstream: Heads::of(upstream),
+            upstream: Heads::of(dy),
             outputs: [&*dq, &*dk, &*dv].map(|t| Heads::of(t)),
             ratio: heads / key_heads.max(1),
         };

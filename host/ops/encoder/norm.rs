@@ -68,7 +68,7 @@ impl<T: Scalar> ResidualNorm<T> {
     ///
     /// # Errors
     /// Tensors of another shape or context than planned and, on a GPU, addresses that are no multiples of 16 bytes; output untouched.
-    pub fn run(
+    pub fn forward(
         &self,
         [x, y]: [&Tensor<T>; 2],
         affine: [&Tensor<T>; 2],

@@ -91,7 +91,7 @@ impl<T: Scalar> Backward<T> {
 
 impl<T: Scalar> MoeLayer<T> {
     /// Queues the gradients, for the gradient `out` of the layer's output, `[tokens, model]`, and the operands of the
-    /// [`run`] just before: `x`, weights, both stacks of matrices. Hidden rows are those of that run, and are weighted
+    /// [`forward`] just before: `x`, weights, both stacks of matrices. Hidden rows are those of that run, and are weighted
     /// in place: one backward for each run. Deterministic, and nothing is allocated or waited for; the layer has to be
     /// made [`for_training`](MoeLayer::for_training).
     ///
@@ -100,9 +100,9 @@ impl<T: Scalar> MoeLayer<T> {
     /// `w g up[e]^T`. `g`, `w g`, `w h` and, with several experts a token, what is summed are rounded to `T`.
     ///
     /// # Errors
-    /// As [`run`]; [`Error::Operand`] for a layer that was not made for training.
+    /// As [`forward`]; [`Error::Operand`] for a layer that was not made for training.
     ///
-    /// [`run`]: MoeLayer::run
+    /// [`forward`]: MoeLayer::forward
     pub fn backward(
         &mut self,
         (x, weights): (&Tensor<T>, &Tensor<f32>),

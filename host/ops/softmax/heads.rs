@@ -16,7 +16,7 @@ impl<T: Scalar> SparseSoftmax<T> {
     /// Tensors of another shape or context than planned ([`SoftmaxOptions::heads`](super::SoftmaxOptions::heads)); on a GPU
     /// rows that are no multiples of 16 bytes apart ([`Context::upload_strided`](crate::Context::upload_strided) makes room).
     /// Output untouched.
-    pub fn run_heads(
+    pub fn forward_heads(
         &self,
         scores: &Tensor<T>,
         output: &mut Tensor<T>,
@@ -36,8 +36,8 @@ impl<T: Scalar> SparseSoftmax<T> {
     /// The same in place of the scores.
     ///
     /// # Errors
-    /// As [`SparseSoftmax::run_heads`].
-    pub fn run_heads_in_place(&self, scores: &mut Tensor<T>, stream: &Stream) -> Result<()> {
+    /// As [`SparseSoftmax::forward_heads`].
+    pub fn forward_heads_in_place(&self, scores: &mut Tensor<T>, stream: &Stream) -> Result<()> {
         let stride = self.check_heads("scores", scores)?;
         if let Some(scores) = scores.any.host_mut() {
             for scores in scores.chunks(stride) {
@@ -52,22 +52,22 @@ impl<T: Scalar> SparseSoftmax<T> {
     /// [`SparseSoftmax::backward_in_place`] of each.
     ///
     /// # Errors
-    /// As [`SparseSoftmax::run_heads`].
+    /// As [`SparseSoftmax::forward_heads`].
     pub fn backward_heads_in_place(
         &self,
         given: &Tensor<T>,
-        upstream: &mut Tensor<T>,
+        dy: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
         let stride = self.check_heads("given", given)?;
-        self.same_stride("upstream", upstream, stride)?;
-        if let (Some(given), Some(to)) = (given.any.host(), upstream.any.host_mut()) {
+        self.same_stride("dy", dy, stride)?;
+        if let (Some(given), Some(to)) = (given.any.host(), dy.any.host_mut()) {
             for (given, to) in given.chunks(stride).zip(to.chunks(stride)) {
                 gradient(self.rows(), given, None, to);
             }
             return Ok(());
         }
-        let tensors = [Some(given), Some(&*upstream), Some(&*upstream)];
+        let tensors = [Some(given), Some(&*dy), Some(&*dy)];
         self.queue_heads(tensors, stride, stream)
     }
 

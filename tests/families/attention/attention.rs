@@ -229,14 +229,14 @@ fn a_captured_run_repeats_itself() {
     let stream = context.stream().unwrap();
     let mut out = context.zeros::<bf16>(&[2, 300, 128]).unwrap();
     attention
-        .run([&q, &k, &v], &mut out, None, &stream)
+        .forward([&q, &k, &v], &mut out, None, &stream)
         .unwrap();
     stream.synchronize().unwrap();
     let wanted = out.to_dense().unwrap();
     out.write(&Dense::from_fn(vec![2, 300, 128], |_| bf16::NAN).unwrap())
         .unwrap();
     let graph = Graph::capture(stream.raw(), |_| {
-        attention.run([&q, &k, &v], &mut out, None, &stream)
+        attention.forward([&q, &k, &v], &mut out, None, &stream)
     });
     let mut graph = graph.unwrap().instantiate().unwrap();
     for _ in 0..3 {
@@ -314,17 +314,17 @@ fn what_does_not_fit_is_refused() {
     let mut out = cpu.zeros::<f32>(&[1, 2, 8]).unwrap();
     let stream = cpu.stream().unwrap();
     let error = attention
-        .run([&q, &q, &k], &mut out, None, &stream)
+        .forward([&q, &q, &k], &mut out, None, &stream)
         .unwrap_err();
     let wanted = matches!(&error, Error::Shape { index, .. } if index == "k");
     assert!(wanted, "{error}");
     attention
-        .run([&q, &k, &k], &mut out, None, &stream)
+        .forward([&q, &k, &k], &mut out, None, &stream)
         .unwrap();
     // Nothing to do is done.
     let none = SparseAttention::new(&cpu, &[&mask], &plain(0, 8)).unwrap();
     let empty = |rows| cpu.zeros::<f32>(&[0, rows, 8]).unwrap();
-    none.run(
+    none.forward(
         [&empty(2), &empty(3), &empty(3)],
         &mut empty(2),
         None,

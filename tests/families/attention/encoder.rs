@@ -115,7 +115,7 @@ impl<T: Scalar> Model<T> {
         for _ in 0..times {
             let weights = there.weights();
             layer
-                .run(&x, &lengths, &weights, &mut out, &stream)
+                .forward(&x, &lengths, &weights, &mut out, &stream)
                 .unwrap();
         }
         stream.synchronize().unwrap();
@@ -291,7 +291,7 @@ fn encoder_in_a_graph() {
     let mut out = model.marked(&gpu);
     let stream = gpu.stream().unwrap();
     let weights = there.weights();
-    let run = || layer.run(&x_there, &lengths_there, &weights, &mut out, &stream);
+    let run = || layer.forward(&x_there, &lengths_there, &weights, &mut out, &stream);
     let mut graph = Replay::of(&stream, run);
     let mut first: Option<Vec<f64>> = None;
     for lengths in [
@@ -330,7 +330,7 @@ fn norms<T: Scalar>(gpu: &Context) {
             let nan = Dense::from_fn(vec![rows, columns], |_| T::from_f64(f64::NAN)).unwrap();
             let mut out = context.upload_dense(&nan).unwrap();
             finish(context, |stream| {
-                norm.run([&x, &y], [&factor, &summand], &mut out, stream)
+                norm.forward([&x, &y], [&factor, &summand], &mut out, stream)
             });
             wide(&out)
         };
@@ -364,7 +364,7 @@ fn encoder_refuses_what_it_cannot() {
     let mut out = model.marked(&cpu);
     let stream = cpu.stream().unwrap();
     let error = layer
-        .run(&x, &lengths, &there.weights(), &mut out, &stream)
+        .forward(&x, &lengths, &there.weights(), &mut out, &stream)
         .unwrap_err();
     assert!(matches!(error, Error::Shape { .. }), "{error}");
     let Some(gpu) = gpu() else { return };

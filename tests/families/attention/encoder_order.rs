@@ -28,10 +28,10 @@ fn encoder_layers_behind_one_another() {
     for (x, out) in xs.iter().zip(&mut outs) {
         let own = there.each_ref().map(There::weights);
         layers[0]
-            .run(x, &there_lengths, &own[0], &mut between, &stream)
+            .forward(x, &there_lengths, &own[0], &mut between, &stream)
             .unwrap();
         layers[1]
-            .run(&between, &there_lengths, &own[1], out, &stream)
+            .forward(&between, &there_lengths, &own[1], out, &stream)
             .unwrap();
     }
     stream.synchronize().unwrap();
@@ -39,7 +39,7 @@ fn encoder_layers_behind_one_another() {
         // The first layer once more, waited for: the second one's rows are the same bits.
         let own = there[0].weights();
         layers[0]
-            .run(x, &there_lengths, &own, &mut between, &stream)
+            .forward(x, &there_lengths, &own, &mut between, &stream)
             .unwrap();
         stream.synchronize().unwrap();
         let what = format!("x {seed}");
@@ -82,7 +82,7 @@ fn encoder_takes_weights_written_just_ahead() {
         }
         let weights = there.weights();
         layer
-            .run(&x, &there_lengths, &weights, out, &stream)
+            .forward(&x, &there_lengths, &weights, out, &stream)
             .unwrap();
     }
     stream.synchronize().unwrap();

@@ -178,7 +178,7 @@ impl<T: Scalar> Pair<T> {
         for _ in 0..2 {
             let operands = [&q, &k, &v];
             let mask = there.mask();
-            let run = attention.run(operands, &mask, &mut out, Some(&mut logs), &stream);
+            let run = attention.forward(operands, &mask, &mut out, Some(&mut logs), &stream);
             run.unwrap();
         }
         stream.synchronize().unwrap();
@@ -257,7 +257,7 @@ fn masks_of_flags_in_a_graph() {
     let [q, k, v] = pair.host.each_ref().map(|d| gpu.upload_dense(d).unwrap());
     let mut out = poisoned(&gpu, [4, 400, 64]);
     let stream = gpu.stream().unwrap();
-    let run = || attention.run([&q, &k, &v], &there.mask(), &mut out, None, &stream);
+    let run = || attention.forward([&q, &k, &v], &there.mask(), &mut out, None, &stream);
     let mut graph = Replay::of(&stream, run);
     let mut one = filled(shape, 0);
     one.columns.as_mut().unwrap()[77] = 1;
@@ -343,7 +343,7 @@ fn masks_that_are_refused() {
     let mut out = cpu.zeros(&[1, 8, 2]).unwrap();
     let stream = cpu.stream().unwrap();
     let error = attention
-        .run([&q, &k, &v], &mask, &mut out, None, &stream)
+        .forward([&q, &k, &v], &mask, &mut out, None, &stream)
         .unwrap_err();
     assert!(matches!(error, Error::Shape { .. }), "{error}");
 }

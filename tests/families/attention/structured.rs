@@ -65,7 +65,7 @@ fn structured_masks_see_what_they_say() {
         let stream = cpu.stream().unwrap();
         attention
             .unwrap()
-            .run([&q, &k, &values], &mut out, None, &stream)
+            .forward([&q, &k, &values], &mut out, None, &stream)
             .unwrap();
         let out = out.to_dense().unwrap();
         for (row, found) in out.values().iter().enumerate() {
@@ -99,7 +99,7 @@ fn structured_on<T: Scalar>(gpu: &Context) {
             let attention = SparseAttention::structured(context, [m, n], &masks, &options).unwrap();
             let mut out = poisoned(context, [masks.len(), m, dim]);
             finish(context, |stream| {
-                attention.run([&q, &k, &v], &mut out, None, stream)
+                attention.forward([&q, &k, &v], &mut out, None, stream)
             });
             out
         };

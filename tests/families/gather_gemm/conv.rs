@@ -173,7 +173,7 @@ fn agree<T: Scalar>(ctx: &Context, case: &Case<'_>, options: &ConvOptions) {
     }
     let mut plain = Out::new(ctx, &[outputs, m], gap);
     finish(ctx, |stream| {
-        conv.run(&input, &weights, None, &mut plain.tensor, stream)
+        conv.forward(&input, &weights, None, &mut plain.tensor, stream)
     });
     plain.assert(&sums, &what);
     let options = ConvOptions {
@@ -183,7 +183,7 @@ fn agree<T: Scalar>(ctx: &Context, case: &Case<'_>, options: &ConvOptions) {
     let clamped = SparseConv3d::<T>::new(&map, [c, m], &options).unwrap();
     let mut out = Out::new(ctx, &[outputs, m], gap);
     finish(ctx, |stream| {
-        clamped.run(&input, &weights, Some(&bias), &mut out.tensor, stream)
+        clamped.forward(&input, &weights, Some(&bias), &mut out.tensor, stream)
     });
     let finished: Vec<f64> = (0..outputs * m)
         .map(|at| (sums[at] + b[at % m]).max(0.0))
@@ -191,18 +191,18 @@ fn agree<T: Scalar>(ctx: &Context, case: &Case<'_>, options: &ConvOptions) {
     out.assert(&finished, &format!("{what}, bias and ReLU"));
     let mut out = Out::new(ctx, &[outputs, m], gap);
     finish(ctx, |stream| {
-        clamped.run(&input, &weights, None, &mut out.tensor, stream)
+        clamped.forward(&input, &weights, None, &mut out.tensor, stream)
     });
     let clamped: Vec<f64> = sums.iter().map(|sum| sum.max(0.0)).collect();
     out.assert(&clamped, &format!("{what}, ReLU alone"));
     let mut out = Out::new(ctx, &[inputs, c], gap);
     finish(ctx, |stream| {
-        conv.run_input_gradient(&gradient, &weights, &mut out.tensor, stream)
+        conv.backward_input(&weights, &gradient, &mut out.tensor, stream)
     });
     out.assert(&to_input, &format!("{what}, gradient of the input"));
     let mut out = Out::new(ctx, &[volume, c, m], gap);
     finish(ctx, |stream| {
-        conv.run_weight_gradient(&input, &gradient, &mut out.tensor, stream)
+        conv.backward_weight(&input, &gradient, &mut out.tensor, stream)
     });
     out.assert(&to_weights, &format!("{what}, gradient of the weights"));
 }
@@ -375,8 +375,10 @@ fn mistakes_are_named() {
     let map = Arc::new(KernelMap::submanifold(&cpu, &[[0; 4]], [3; 3]).unwrap());
     let conv = SparseConv3d::<f32>::new(&map, [2, 2], &ConvOptions::default()).unwrap();
     let [input, weights] = [vec![1, 3], vec![27, 2, 2]].map(|s| cpu.zeros::<f32>(&s).unwrap());
+    let mut out = cpu.zeros::<f32>(&[1, 2]).unwrap();
+    let stream = cpu.stream().unwrap();
     let shape = conv
-        .forward(&input, &weights, None)
+        .forward(&input, &weights, None, &mut out, &stream)
         .unwrap_err()
         .to_string();
     assert!(
@@ -399,7 +401,7 @@ fn what_is_missing_is_not_multiplied() {
         let gradient = ctx.upload_dense(&nan.unwrap()).unwrap();
         let mut out = ctx.zeros::<f16>(&[27, 16, 16]).unwrap();
         finish(ctx, |stream| {
-            conv.run_weight_gradient(&input, &gradient, &mut out, stream)
+            conv.backward_weight(&input, &gradient, &mut out, stream)
         });
         for (at, x) in out.to_dense().unwrap().values().iter().enumerate() {
             assert_eq!(x.is_nan(), at / 256 == 13, "{at}");

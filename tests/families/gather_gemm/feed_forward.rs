@@ -64,7 +64,7 @@ fn layers<T: Scalar>(context: &Context) {
                 let nan = vec![T::from_f64(f64::NAN); tokens * o];
                 let mut y = there(&Dense::new(vec![tokens, o], nan).unwrap());
                 finish(context, |stream| {
-                    layer.run([&x_there, &u_there, &w_there], &mut y, stream)
+                    layer.forward([&x_there, &u_there, &w_there], &mut y, stream)
                 });
                 let [hidden, out] = reference(&x, &u, &w);
                 let what = (T::NAME, tokens, share, layer.variants());
@@ -102,7 +102,7 @@ fn relu_layers_in_a_graph() {
         let extents = [tokens, d, h, o];
         let mut layer = ReluFeedForward::<f16>::new(&gpu, extents, &Default::default()).unwrap();
         let stream = gpu.stream().unwrap();
-        let run = || layer.run([&x_there, &u_there, &w_there], &mut y, &stream);
+        let run = || layer.forward([&x_there, &u_there, &w_there], &mut y, &stream);
         let mut graph = Replay::of(&stream, run);
         for seed in 1..5 {
             let x = inputs::<f16>([tokens, d], seed);
@@ -123,8 +123,10 @@ fn relu_layers_name_what_does_not_fit() {
     let (x, u, w, wrong) = (zeros([2, 3]), zeros([3, 4]), zeros([4, 5]), zeros([5, 5]));
     let stream = cpu.stream().unwrap();
     let mut y = zeros([2, 5]);
-    layer.run([&x, &u, &w], &mut y, &stream).unwrap();
-    let error = layer.run([&x, &u, &wrong], &mut y, &stream).unwrap_err();
+    layer.forward([&x, &u, &w], &mut y, &stream).unwrap();
+    let error = layer
+        .forward([&x, &u, &wrong], &mut y, &stream)
+        .unwrap_err();
     assert!(matches!(error, Error::Shape { .. }), "{error}");
 }
 
@@ -150,7 +152,7 @@ fn relu_layers_of_many_tokens_on_the_gpu() {
         let nan = nan::<f16>(&[tokens, o]);
         let mut y = there(&nan);
         let operands = [&there(&x), &u_there, &w_there];
-        layer.run(operands, &mut y, &stream).unwrap();
+        layer.forward(operands, &mut y, &stream).unwrap();
         stream.synchronize().unwrap();
         let [hidden, out] = reference(&x, &u, &w);
         assert!(
@@ -160,7 +162,7 @@ fn relu_layers_of_many_tokens_on_the_gpu() {
         assert!(y.to_dense().unwrap().values() == out, "{seed}");
         // Planned for rows without gaps.
         let strided = gpu.upload_strided(&x, d + 8, f16::NAN).unwrap();
-        let error = layer.run([&strided, &u_there, &w_there], &mut y, &stream);
+        let error = layer.forward([&strided, &u_there, &w_there], &mut y, &stream);
         let error = error.unwrap_err();
         assert!(matches!(error, Error::Operand { .. }), "{error}");
     }

@@ -83,7 +83,7 @@ fn run<T: Scalar>(
     let mut out = poisoned::<T>(context, &[o.tokens, o.model]);
     let routed = (&choices, &weights);
     finish(context, |stream| {
-        layer.run(&x, routed, (&up, &down), &mut out, stream)
+        layer.forward(&x, routed, (&up, &down), &mut out, stream)
     });
     out.to_dense().unwrap().values().to_vec()
 }
@@ -203,7 +203,7 @@ fn a_layer_of_experts_in_a_graph() {
     let mut out = gpu.zeros::<f16>(&[260, 64]).unwrap();
     let mut layer = MoeLayer::<f16>::new(&gpu, o).unwrap();
     let stream = gpu.stream().unwrap();
-    let run = || layer.run(&x, (&there, &weights), (&up, &down), &mut out, &stream);
+    let run = || layer.forward(&x, (&there, &weights), (&up, &down), &mut out, &stream);
     let mut graph = Replay::of(&stream, run);
     for (seed, router) in ROUTERS.into_iter().chain(ROUTERS).enumerate() {
         let choices = choices([260, 2], 6, router, 100 + seed as u64);
@@ -227,7 +227,7 @@ fn a_layer_of_experts_refuses_what_it_cannot() {
     let mut out = tensor(&[4, 8]);
     let stream = cpu.stream().unwrap();
     let error = layer
-        .run(&x, (&choices, &weights), (&up, &up), &mut out, &stream)
+        .forward(&x, (&choices, &weights), (&up, &up), &mut out, &stream)
         .unwrap_err();
     assert!(
         matches!(&error, Error::Shape { index, .. } if index == "down"),

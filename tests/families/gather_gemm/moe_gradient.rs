@@ -59,7 +59,7 @@ impl<T: Scalar> There<T> {
     ) -> einsparse::Result<()> {
         let matrices = (&self.up, &self.down);
         let routed = (choices, &self.weights);
-        layer.run(&self.x, routed, matrices, &mut self.out, stream)?;
+        layer.forward(&self.x, routed, matrices, &mut self.out, stream)?;
         let gradients = MoeGradients {
             x: &mut self.dx,
             weights: &mut self.dweights,

@@ -141,7 +141,7 @@ fn feed_forward_on_two_streams() {
         &gpu,
         "feed forward",
         &[tokens, outputs],
-        &mut |set, y, stream| layer.run([&x[set], &u[set], &w[set]], y, stream),
+        &mut |set, y, stream| layer.forward([&x[set], &u[set], &w[set]], y, stream),
     );
 }
 
@@ -163,7 +163,7 @@ fn experts_on_two_streams() {
     let mut layer = MoeLayer::<f16>::new(&gpu, o).unwrap();
     let shape = [o.tokens, o.model];
     keeps_apart(&gpu, "experts", &shape, &mut |set, out, stream| {
-        layer.run(&x, (&routed[set], &weights), (&up, &down), out, stream)
+        layer.forward(&x, (&routed[set], &weights), (&up, &down), out, stream)
     });
     let mut routing = Routing::new(&gpu, [o.tokens, o.top_k], o.experts).unwrap();
     let options = GroupedOptions {

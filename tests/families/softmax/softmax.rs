@@ -121,7 +121,7 @@ fn check<T: Scalar>(context: &Context, pattern: &CsrPattern, scores: &[T], o: &S
     let mut out = upload(context, &host, &poison);
     let softmax = SparseSoftmax::new(context, &given, o.clone()).unwrap();
     let stream = context.stream().unwrap();
-    softmax.run(&given, &mut out, &stream).unwrap();
+    softmax.forward(&given, &mut out, &stream).unwrap();
     let y = values(&out);
     let live = |row: usize, p: usize, v: T| {
         is_live(o, (row, rows), pattern.columns()[p]).then(|| v.to_f64())
@@ -158,7 +158,7 @@ fn check<T: Scalar>(context: &Context, pattern: &CsrPattern, scores: &[T], o: &S
         .backward_in_place(&out, &mut upstream, &stream)
         .unwrap();
     let mut again = given;
-    softmax.run_in_place(&mut again, &stream).unwrap();
+    softmax.forward_in_place(&mut again, &stream).unwrap();
     assert!(same_bits(&values(&again), &y), "in place, {o:?}");
     assert!(
         same_bits(&values(&upstream), &ds),
@@ -286,7 +286,7 @@ fn formats<T: Scalar>(context: &Context) {
         let host = csr.convert(format.parse().unwrap()).unwrap();
         let mut tensor = context.upload(host).unwrap();
         let softmax = SparseSoftmax::new(context, &tensor, SoftmaxOptions::default()).unwrap();
-        softmax.run_in_place(&mut tensor, &stream).unwrap();
+        softmax.forward_in_place(&mut tensor, &stream).unwrap();
         tensor.to_host().unwrap()
     };
     let wanted = run("csr").to_dense().unwrap();
@@ -329,11 +329,11 @@ fn gradients_are_those_of_finite_differences() {
         let softmax = SparseSoftmax::new(&context, &tensor, o).unwrap();
         let loss = |scores: &[f64]| -> f64 {
             let mut y = upload(&context, &host, scores);
-            softmax.run_in_place(&mut y, &stream).unwrap();
+            softmax.forward_in_place(&mut y, &stream).unwrap();
             values(&y).iter().zip(&weights).map(|(y, w)| y * w).sum()
         };
         let mut y = upload(&context, &host, &scores);
-        softmax.run(&tensor, &mut y, &stream).unwrap();
+        softmax.forward(&tensor, &mut y, &stream).unwrap();
         let mut gradient = upload(&context, &host, &weights);
         softmax
             .backward_in_place(&y, &mut gradient, &stream)
@@ -364,7 +364,7 @@ fn captured_and_between_guard_bands() {
     let mut wanted = gpu.upload(tensor.to_host().unwrap()).unwrap();
     let softmax = SparseSoftmax::new(&gpu, &tensor, SoftmaxOptions::default()).unwrap();
     let stream = gpu.stream().unwrap();
-    softmax.run(&tensor, &mut wanted, &stream).unwrap();
+    softmax.forward(&tensor, &mut wanted, &stream).unwrap();
     let context = gpu.device().unwrap().context();
     let guarded = vec![77.0f32; n + 2 * BAND];
     let memory = DeviceMemory::from_slice(context, &guarded, stream.raw()).unwrap();

@@ -200,7 +200,7 @@ fn sampled<T: Scalar>(context: &Context) {
                 let op = SampledTensor::new(context, &p, n).unwrap();
                 let borrowed: Vec<_> = on.iter().collect();
                 finish(context, |stream| {
-                    op.run(Some(&p), &borrowed, &mut s, stream)
+                    op.forward(Some(&p), &borrowed, &mut s, stream)
                 });
                 wanted
                     .values_mut()

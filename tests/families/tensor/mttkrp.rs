@@ -298,7 +298,7 @@ fn fibres<T: Scalar>(context: &Context) {
             let ttm = ops::Ttm::new(context, &there, axis, n).unwrap();
             let b = context.upload_dense(&b).unwrap();
             let mut y = context.zeros(&[ttm.count(), n]).unwrap();
-            finish(context, |stream| ttm.run(&there, &b, &mut y, stream));
+            finish(context, |stream| ttm.forward(&there, &b, &mut y, stream));
             let (y, places) = (y.to_dense().unwrap(), ttm.fibres().unwrap());
             let mut filled = vec![false; wanted.values().len() / n];
             for (at, row) in y.values().chunks(n).enumerate() {
@@ -355,7 +355,7 @@ fn wrong_modes_and_formats_are_refused() {
     );
     let stream = cpu.stream().unwrap();
     let error = ttm
-        .run(&there, &b, &mut y, &stream)
+        .forward(&there, &b, &mut y, &stream)
         .unwrap_err()
         .to_string();
     assert!(

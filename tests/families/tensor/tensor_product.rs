@@ -79,9 +79,9 @@ fn queue<T: Scalar>(
     let factors = Factors { x, y, w };
     let stream = ctx.stream()?;
     match of {
-        0 => product.gradient_x(factors, g, &mut out, &stream),
-        1 => product.gradient_y(factors, g, &mut out, &stream),
-        2 => product.gradient_w(factors, g, &mut out, &stream),
+        0 => product.backward_x(factors, g, &mut out, &stream),
+        1 => product.backward_y(factors, g, &mut out, &stream),
+        2 => product.backward_weight(factors, g, &mut out, &stream),
         _ => product.forward(factors, &mut out, &stream),
     }?;
     stream.synchronize()?;
@@ -345,6 +345,6 @@ fn what_couples_to_nothing_is_refused() {
         error.contains("[2, 8]") && error.contains("[2, 7]"),
         "{error}"
     );
-    let error = product.gradient_w(factors, &out, &mut ctx.zeros(&[1]).unwrap(), &stream);
+    let error = product.backward_weight(factors, &out, &mut ctx.zeros(&[1]).unwrap(), &stream);
     assert!(error.unwrap_err().to_string().contains("DW"));
 }

@@ -155,7 +155,7 @@ pub fn of_entries<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let attention = t.made(made)?;
     let mut own = tensors::<T>(t, e);
     t.run(&mut own.out, |out, stream| {
-        attention.run(
+        attention.forward(
             [&own.q.there, &own.k.there, &own.v.there],
             out,
             own.log_sum.as_mut(),
@@ -229,7 +229,7 @@ pub fn of_flags<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
         lengths: lengths.as_ref().map(|f| &f.there),
     };
     t.run(&mut own.out, |out, stream| {
-        attention.run(
+        attention.forward(
             [&own.q.there, &own.k.there, &own.v.there],
             &mask,
             out,

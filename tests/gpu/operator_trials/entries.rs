@@ -259,7 +259,7 @@ pub fn softmax<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
         let other = sparse_of::<T>(&[m + 1, n], &[], format)?;
         out = t.context.upload(of_nan(&other)).unwrap();
     }
-    t.run(&mut out, |out, stream| softmax.run(&given, out, stream))?;
+    t.run(&mut out, |out, stream| softmax.forward(&given, out, stream))?;
     let p = out.to_host().unwrap().to_dense().unwrap();
     let what = format!("{format} {:?}", rows.options);
     near(&what, p.values(), &wanted, 0.0);
@@ -291,7 +291,7 @@ pub fn softmax_of_heads<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let scores = t.integers::<T>("scores", &[heads, slots]);
     let mut out = t.written::<T>("output", &[heads, slots]);
     t.run(&mut out, |out, stream| {
-        softmax.run_heads(&scores.there, out, stream)
+        softmax.forward_heads(&scores.there, out, stream)
     })?;
     let in_row = |row: usize| {
         let own = entries.iter().enumerate();

@@ -239,7 +239,7 @@ pub fn layer<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let matrices = (&up.there, &down.there);
     let routed = (&choices.there, &weights.there);
     t.run(&mut out, |out, stream| {
-        layer.run(&x.there, routed, matrices, out, stream)
+        layer.forward(&x.there, routed, matrices, out, stream)
     })?;
     let operands = ExpertOperands {
         x: dense::<T>(&[tokens, o.model], &x.values),

@@ -182,7 +182,7 @@ pub fn feed_forward<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let w = t.integers::<T>("W", &[h, o]);
     let mut y = t.written::<T>("Y", &[tokens, o]);
     t.run(&mut y, |y, stream| {
-        layer.run([&x.there, &u.there, &w.there], y, stream)
+        layer.forward([&x.there, &u.there, &w.there], y, stream)
     })?;
     let hidden = product(&x.values, &u.values, [tokens, i, h]);
     let hidden: Vec<f64> = hidden

@@ -111,7 +111,7 @@ pub fn ttm<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
         assert!(found.eq(place.iter().copied()), "fibre {at}");
     }
     let mut y = t.written::<T>("Y", &[fibres.len(), n]);
-    t.run(&mut y, |y, stream| ttm.run(&given, &b.there, y, stream))?;
+    t.run(&mut y, |y, stream| ttm.forward(&given, &b.there, y, stream))?;
     let wanted: Vec<f64> = fibres.into_values().flatten().collect();
     let what = format!("axis {own} of {shape:?} by {}", ttm.variant());
     same(&what, &y, &wanted);
@@ -143,7 +143,7 @@ pub fn sampled<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
         }
     }
     t.run(&mut out, |out, stream| {
-        sampled.run(mask.as_ref(), &given, out, stream)
+        sampled.forward(mask.as_ref(), &given, out, stream)
     })?;
     let dot = |place: &[usize]| -> f64 {
         let term = |r: usize| {
@@ -337,9 +337,9 @@ fn run<T: Scalar>(
     for of in 0..if has_weights { 3 } else { 2 } {
         let mut to = t.written::<T>("a gradient", &own.shapes[of]);
         t.run(&mut to, |to, stream| match of {
-            0 => product.gradient_x(factors, &g.there, to, stream),
-            1 => product.gradient_y(factors, &g.there, to, stream),
-            _ => product.gradient_w(factors, &g.there, to, stream),
+            0 => product.backward_x(factors, &g.there, to, stream),
+            1 => product.backward_y(factors, &g.there, to, stream),
+            _ => product.backward_weight(factors, &g.there, to, stream),
         })?;
         let mut wanted = zeros(of);
         own.each(terms, |[i, j, p, out], c| {

@@ -138,7 +138,7 @@ pub fn convolution<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let mut out = t.written::<T>("out", &[outputs.len(), m]);
     let given = bias.as_ref().map(|b| &b.there);
     t.run(&mut out, |out, stream| {
-        conv.run(&input.there, &weights.there, given, out, stream)
+        conv.forward(&input.there, &weights.there, given, out, stream)
     })?;
     let weight = |which: usize, x: usize, y: usize| weights.values[(which * c + x) * m + y];
     let start = |i: usize| bias.as_ref().map_or(0.0, |b| b.values[i % m]);
@@ -155,11 +155,11 @@ pub fn convolution<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let gradient = t.integers::<T>("gradient", &[outputs.len(), m]);
     let mut of_input = t.written::<T>("of_input", &[voxels.len(), c]);
     t.run(&mut of_input, |of_input, stream| {
-        conv.run_input_gradient(&gradient.there, &weights.there, of_input, stream)
+        conv.backward_input(&weights.there, &gradient.there, of_input, stream)
     })?;
     let mut of_weights = t.written::<T>("of_weights", &[volume, c, m]);
     t.run(&mut of_weights, |of_weights, stream| {
-        conv.run_weight_gradient(&input.there, &gradient.there, of_weights, stream)
+        conv.backward_weight(&input.there, &gradient.there, of_weights, stream)
     })?;
     let mut wanted = [vec![0.0; voxels.len() * c], vec![0.0; volume * c * m]];
     for &[i, o, which] in &pairs {

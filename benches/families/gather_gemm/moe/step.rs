@@ -25,7 +25,7 @@ impl Layer<'_> {
         let mut dweights = bench.zeros::<f32>(&[TOKENS, top_k])?;
         let matrices = (&self.up, &self.down);
         let times = bench.measure(|| {
-            layer.run(x, (there, weights), matrices, &mut out, stream)?;
+            layer.forward(x, (there, weights), matrices, &mut out, stream)?;
             let gradients = MoeGradients {
                 x: &mut dx,
                 weights: &mut dweights,

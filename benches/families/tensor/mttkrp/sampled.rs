@@ -13,7 +13,7 @@ impl<T: Scalar> Operands<'_, T> {
         let mut out = bench.context.upload(self.host.clone())?;
         let borrowed: Vec<&Tensor<T>> = self.factors.iter().collect();
         let there = Some(&self.there);
-        let times = bench.measure(|| op.run(there, &borrowed, &mut out, &bench.stream))?;
+        let times = bench.measure(|| op.forward(there, &borrowed, &mut out, &bench.stream))?;
         let (entries, element) = (self.host.nnz(), size_of::<T>());
         let found = out.to_host()?;
         let coords = self.host.pattern().coords();

@@ -143,7 +143,7 @@ impl<T: Scalar> Case<T> {
             let mut log_sum = context.zeros::<f32>(&logs).unwrap();
             let operands = [&q, &k, &v];
             finish(context, |stream| {
-                attention.run(operands, &mut out, Some(&mut log_sum), stream)
+                attention.forward(operands, &mut out, Some(&mut log_sum), stream)
             });
             for row in out.to_storage().unwrap().chunks(o.dim + 8) {
                 assert!(row[o.dim..].iter().all(|x| x.to_f64().is_nan()), "guards");

@@ -52,7 +52,9 @@ fn gradients<T: Scalar>(
     // A second run finds nothing of the first.
     for _ in 0..2 {
         let outputs = [&mut dq, &mut dk, &mut dv];
-        gradient.run([&q, &k, &v], &from, outputs, &stream).unwrap();
+        gradient
+            .backward([&q, &k, &v], &from, outputs, &stream)
+            .unwrap();
     }
     stream.synchronize().unwrap();
     [dq, dk, dv].map(|t| t.to_dense().unwrap())
@@ -85,7 +87,7 @@ fn gradients_are_those_of_finite_differences() {
         let [q, k, v] = operands.map(|dense| context.upload_dense(dense).unwrap());
         let mut out = context.zeros::<f64>(q.shape()).unwrap();
         attention
-            .run([&q, &k, &v], &mut out, None, &stream)
+            .forward([&q, &k, &v], &mut out, None, &stream)
             .unwrap();
         let out = out.to_dense().unwrap();
         out.values()
@@ -195,7 +197,7 @@ fn what_does_not_fit_is_refused() {
     let mut short = cpu.zeros(&[2, 4, 3]).unwrap();
     let stream = cpu.stream().unwrap();
     let error = gradient
-        .run([&q, &k, &v], &q, [&mut dq, &mut dk, &mut short], &stream)
+        .backward([&q, &k, &v], &q, [&mut dq, &mut dk, &mut short], &stream)
         .unwrap_err()
         .to_string();
     assert!(

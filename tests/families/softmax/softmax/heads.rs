@@ -81,8 +81,10 @@ pub fn heads<T: Scalar>(context: &Context) {
     };
     let (scores, mut gradient) = (strided(&all), strided(&dy));
     let (mut out, mut in_place) = (strided(&all), strided(&all));
-    together.run_heads(&scores, &mut out, &stream).unwrap();
-    together.run_heads_in_place(&mut in_place, &stream).unwrap();
+    together.forward_heads(&scores, &mut out, &stream).unwrap();
+    together
+        .forward_heads_in_place(&mut in_place, &stream)
+        .unwrap();
     together
         .backward_heads_in_place(&out, &mut gradient, &stream)
         .unwrap();
@@ -92,7 +94,7 @@ pub fn heads<T: Scalar>(context: &Context) {
         let own = head * slots..(head + 1) * slots;
         let mut y = upload(context, &host, &all[own.clone()]);
         let mut dy = upload(context, &host, &dy[own]);
-        alone.run_in_place(&mut y, &stream).unwrap();
+        alone.forward_in_place(&mut y, &stream).unwrap();
         alone.backward_in_place(&y, &mut dy, &stream).unwrap();
         let there = head * stride..head * stride + slots;
         assert!(same_bits(&values(&y), &out[there.clone()]), "{head}");
@@ -115,13 +117,15 @@ fn heads_that_do_not_fit_are_refused() {
     let softmax = SparseSoftmax::new(&cpu, &scores, options).unwrap();
     let stream = cpu.stream().unwrap();
     let mut single = cpu.upload(scores.to_host().unwrap()).unwrap();
-    let error = softmax.run_in_place(&mut single, &stream).unwrap_err();
+    let error = softmax.forward_in_place(&mut single, &stream).unwrap_err();
     let error = error.to_string();
     assert!(
         error.contains("one set of values, planned for 2"),
         "{error}"
     );
     let mut three = cpu.zeros::<f32>(&[3, 3]).unwrap();
-    let error = softmax.run_heads_in_place(&mut three, &stream).unwrap_err();
+    let error = softmax
+        .forward_heads_in_place(&mut three, &stream)
+        .unwrap_err();
     assert!(error.to_string().contains("[2, 3]"), "{error}");
 }
