@@ -105,7 +105,7 @@ enum Task {
         #[arg(long, default_value = "h200")]
         gpu: String,
     },
-    /// A bench record as a markdown table and a plot, written beside it.
+    /// A bench record as markdown tables; of a GPU's also the pictures and the guide's table.
     Report {
         /// The record, CSV as `cargo bench --bench gpu -- --out` writes it.
         #[arg(required = true)]

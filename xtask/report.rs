@@ -1,14 +1,15 @@
-//! `cargo xtask report RECORD`: a bench record, a file or the folder of a GPU, as a markdown table and a plot beside
-//! it. Of a GPU's record also the guide's table.
+//! `cargo xtask report RECORD`: a bench record, a file or the folder of a GPU, as markdown tables. Of a GPU's record
+//! also the pictures, and the guide's table.
 //!
 //! A ratio is the peer's time over ours, so above 1 we are faster; within 5 % is a tie. Cold figures decide, warm ones
 //! stand beside.
 
 mod choice;
 mod performance;
-mod plot;
+mod pictures;
 pub mod rows;
 
+use pictures::Picture;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -55,22 +56,24 @@ struct Duel {
     warm: f64,
 }
 
-/// Reads `record`, a file or a folder of files, writes `<record>.md` and `<record>.svg` beside or `report.md` and
-/// `report.svg` in it, and returns the markdown. The record that the guide names also gets its table there.
+/// Reads `record`, a file or a folder of files, writes `<record>.md` beside or `report.md` in it, and returns the
+/// markdown. A folder also gets the pictures; the record that the guide names also gets its table there.
 ///
 /// # Errors
 /// A readable line when the record cannot be read or the report cannot be written.
 pub fn report(record: &Path) -> Result<String> {
-    let (page, plot) = match record.is_dir() {
-        true => (record.join("report.md"), record.join("report.svg")),
-        false => (record.with_extension("md"), record.with_extension("svg")),
+    let page = match record.is_dir() {
+        true => record.join("report.md"),
+        false => record.with_extension("md"),
     };
     let (right, wrong) = read(record)?;
     let duels = duels(&right, &wrong);
-    let text = markdown(&right, &wrong, &duels, &plot).map_err(|e| e.to_string())?;
-    if !performance::groups(&duels).is_empty() {
-        plot::draw(&plot, &duels)?;
+    let mut drawn = Vec::new();
+    if record.is_dir() {
+        drawn = pictures::pictures(&duels)?;
+        pictures::write(record, &drawn)?;
     }
+    let text = markdown(&right, &wrong, &duels, &drawn).map_err(|e| e.to_string())?;
     std::fs::write(&page, &text).map_err(|e| format!("{}: {e}", page.display()))?;
     performance::update(record, &right, &duels)?;
     Ok(text)
@@ -80,7 +83,7 @@ fn markdown(
     rows: &[Row],
     wrong: &[Row],
     duels: &[Duel],
-    plot: &Path,
+    pictures: &[Picture],
 ) -> std::result::Result<String, std::fmt::Error> {
     let mut text = String::new();
     header(&mut text, rows)?;
@@ -88,9 +91,8 @@ fn markdown(
     losses(&mut text, duels)?;
     choice::write(&mut text, rows)?;
     others(&mut text, rows, wrong)?;
-    if !performance::groups(duels).is_empty() {
-        let name = plot.file_name().unwrap_or_default().to_string_lossy();
-        write!(text, "\n![peer's time over ours]({name})\n")?;
+    for Picture { file, title, .. } in pictures {
+        write!(text, "\n![{title}]({file})\n")?;
     }
     Ok(text)
 }

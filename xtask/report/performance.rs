@@ -139,6 +139,7 @@ pub fn update(record: &Path, rows: &[Row], duels: &[Duel]) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::pictures::pictures;
     use super::super::{duels, markdown, read};
     use super::*;
 
@@ -162,8 +163,13 @@ mod tests {
         let wanted = with_section(&guide, &record, &rows, &duels).unwrap();
         assert!(wanted.as_deref() == Some(&guide), "{PAGE}: {told}");
         let page = std::fs::read_to_string(record.join("report.md")).unwrap();
-        let plot = record.join("report.svg");
-        let wanted = markdown(&rows, &wrong, &duels, &plot).unwrap();
+        let pictures = pictures(&duels).unwrap();
+        let wanted = markdown(&rows, &wrong, &duels, &pictures).unwrap();
         assert!(wanted == page, "report.md: {told}");
+        for picture in pictures {
+            let drawn = std::fs::read_to_string(record.join(picture.file)).unwrap();
+            assert!(drawn == picture.svg, "{}: {told}", picture.file);
+            assert!(drawn.len() <= 60_000, "{}: {}", picture.file, drawn.len());
+        }
     }
 }
