@@ -236,7 +236,7 @@ fn svg(
             free = y + 16;
             let style = ("sans-serif", 13).into_font().color(&colour);
             // Coordinates are those of the whole picture.
-            area.draw_text(&label, &style.into(), (x + 14, y - area.get_base_pixel().1))?;
+            area.draw_text(&label, &style, (x + 14, y - area.get_base_pixel().1))?;
         }
         area.present()?;
     }
