@@ -7,13 +7,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::any::AnyPlan;
 use super::{Determinism, Options};
 use crate::context::Context;
-use crate::dynamic::{SAMPLED_HEIGHTS, ShareSample};
 use crate::einsum::Einsum;
 use crate::error::{Error, Refusal, Result};
+use crate::families::convert::DenseMatrix;
+use crate::families::discover::{SAMPLED_HEIGHTS, SampleLaunch};
+use crate::families::gather_gemm::found::above;
 use crate::families::gather_gemm::offers::pit;
 use crate::indirect::rewrite_dense;
+use crate::launch::Turns;
 use crate::machine::TileTimes;
-use crate::offer::bind::{as_dense, find, wrong};
+use crate::offer::bind::as_dense;
 use crate::offer::{Compiled, Run, Types};
 use crate::tensor::{AnyOperand, AnyTensor, Expected};
 
@@ -34,7 +37,9 @@ pub(super) struct Adaptive {
     multiprocessors: u32,
     extents: [usize; 3],
     name: String,
-    sample: ShareSample<()>,
+    sample: SampleLaunch,
+    /// Samples follow one another.
+    turns: Turns,
     /// The one taken last.
     taken: AtomicUsize,
 }
@@ -92,7 +97,8 @@ impl Adaptive {
             multiprocessors: device.machine().multiprocessors,
             extents,
             name: form,
-            sample: ShareSample::of((context, types.operands), [m, k], 0.0)?,
+            sample: SampleLaunch::new(device, types.operands, [m, k], above(types.operands, 0.0))?,
+            turns: Turns::new(device)?,
             taken: AtomicUsize::new(0),
         };
         adaptive.choose();
@@ -178,10 +184,16 @@ impl Compiled for Adaptive {
         self.alternatives[best]
             .plan
             .run(run.operands, out, run.stream)?;
-        match find(run.operands, &self.name)? {
-            AnyOperand::Dense(tensor) => self.sample.count(tensor, run.stream),
-            other => Err(wrong(&self.name, "an uploaded dense tensor", other)),
-        }
+        let queue = run.queue(out)?;
+        let ((address, leading), [rows, columns, _]) = (run.tensor(&self.name)?, self.extents);
+        let source = DenseMatrix {
+            address,
+            rows,
+            columns,
+            leading,
+        };
+        self.turns
+            .queue(true, queue.stream(), || self.sample.run(source, queue))
     }
 }
 
