@@ -10,8 +10,8 @@ use crate::families::gather_gemm::micro::{EXTENT, checked, row, share, worst_err
 use crate::prelude::*;
 use einsparse::Plan;
 use einsparse::dynamic::{
-    DynamicMatmul, DynamicMatmulGradient, Expected, GradientOfA, MatmulGradientOptions,
-    MatmulOptions,
+    DynamicMatmul, DynamicMatmulGradient, GradientOfA, MatmulGradientOptions, MatmulOptions,
+    SparsityHint,
 };
 use rayon::prelude::*;
 
@@ -103,7 +103,7 @@ impl<T: Scalar> Step<T> {
         let forward = DynamicMatmul::new(&bench.context, [EXTENT; 3], options)?;
         let options = MatmulGradientOptions {
             of_a: GradientOfA::MicroTiles,
-            expected: Expected::MicroTiles(1.0 - f64::from(case.empty) / 100.0),
+            expected: SparsityHint::MicroTiles(1.0 - f64::from(case.empty) / 100.0),
             ..MatmulGradientOptions::default()
         };
         let backward = DynamicMatmulGradient::with(&bench.context, [EXTENT; 3], options)?;

@@ -7,8 +7,8 @@ use crate::families::gather_gemm::pit_conv::{IMAGES, LAYERS};
 use crate::prelude::*;
 use einsparse::Precision;
 use einsparse::dynamic::{
-    ConvolutionAxis, ConvolutionOptions, ConvolutionShape, DynamicConvolution, Expected,
-    GroupedMatmul, GroupedOptions, Routing, dynamic,
+    ConvolutionAxis, ConvolutionOptions, ConvolutionShape, DynamicConvolution, GroupedMatmul,
+    GroupedOptions, Routing, SparsityHint, dynamic,
 };
 use einsparse::einsum::Activation;
 use einsparse::formats::{Coo, CooPattern, generate};
@@ -350,7 +350,7 @@ fn found<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
             rows.group("pit", name, |rows| {
                 let (a, _) = sample::<T>((height, width), empty)?;
                 let a = rows.context.upload_dense(&a)?;
-                let expected = Expected::MicroTiles(1.0 - f64::from(empty) / 100.0);
+                let expected = SparsityHint::MicroTiles(1.0 - f64::from(empty) / 100.0);
                 let a_found: Operand<'_, T> = dynamic(&a).expecting(expected).into();
                 for n in [256, 1024, 4096] {
                     let b = rows.dense::<T>(&[EXTENT, n])?;
@@ -404,7 +404,7 @@ fn few<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
                     }
                     let a = Dense::new([m, k], host)?;
                     let a = rows.context.upload_dense(&a)?;
-                    let expected = Expected::MicroTiles(1.0 - f64::from(empty) / 100.0);
+                    let expected = SparsityHint::MicroTiles(1.0 - f64::from(empty) / 100.0);
                     let b = rows.dense::<T>(&[k, n])?;
                     let own = dynamic(&a).expecting(expected);
                     let operands = [("A", own.into()), ("B", (&b).into())];

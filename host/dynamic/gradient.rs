@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::families::gather_gemm::found::WIDTH;
 use crate::plan::{Determinism, Options, Plan};
 use crate::registry::Scalar;
-use crate::tensor::{AnyTensor, Expected, Operand, Tensor, dynamic};
+use crate::tensor::{AnyTensor, Operand, SparsityHint, Tensor, dynamic};
 use crate::values::{Sum, with_sums};
 
 /// Which elements of A's gradient are wanted.
@@ -33,9 +33,9 @@ pub enum GradientOfA {
 pub struct MatmulGradientOptions {
     /// Which elements of A's gradient are wanted.
     pub of_a: GradientOfA,
-    /// Of A's pieces of 64 elements of a row, what holds something: kernels are chosen for it. [`Expected::LastSteps`]
+    /// Of A's pieces of 64 elements of a row, what holds something: kernels are chosen for it. [`SparsityHint::LastSteps`]
     /// tells nothing of such pieces: B's gradient stays dense then.
-    pub expected: Expected,
+    pub expected: SparsityHint,
     /// [`Determinism::Relaxed`]: micro-tiles are added to B's gradient in the order in which they are found.
     pub determinism: Determinism,
 }
@@ -45,7 +45,7 @@ impl Default for MatmulGradientOptions {
     fn default() -> Self {
         MatmulGradientOptions {
             of_a: GradientOfA::Whole,
-            expected: Expected::MicroTiles(Expected::LastSteps.share(1)),
+            expected: SparsityHint::MicroTiles(SparsityHint::LastSteps.share(1)),
             determinism: Determinism::Strict,
         }
     }
@@ -101,7 +101,7 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
             } else {
                 GradientOfA::Whole
             },
-            expected: Expected::MicroTiles(1.0),
+            expected: SparsityHint::MicroTiles(1.0),
             ..MatmulGradientOptions::default()
         };
         Self::with(context, extents, options)
@@ -170,7 +170,7 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
         options: &MatmulGradientOptions,
     ) -> Result<Plan<T>> {
         let a: Operand<'_, T> = match options.expected {
-            Expected::LastSteps => a.into(),
+            SparsityHint::LastSteps => a.into(),
             known => dynamic(a).expecting(known).into(),
         };
         let given = Options {

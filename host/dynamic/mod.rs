@@ -21,7 +21,7 @@ mod skipping;
 mod turned;
 
 pub use crate::machine::{CALIBRATION, HeightTimes, TileTimes};
-pub use crate::tensor::{Dynamic, Expected, dynamic};
+pub use crate::tensor::{Dynamic, SparsityHint, dynamic};
 pub use axes::{AxisUse, OperandAxis, pit_axes};
 pub use channels::ChannelDetector;
 pub use convolution::{ConvolutionAxis, ConvolutionOptions, ConvolutionShape, DynamicConvolution};

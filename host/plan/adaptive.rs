@@ -18,7 +18,7 @@ use crate::launch::Turns;
 use crate::machine::TileTimes;
 use crate::offer::bind::as_dense;
 use crate::offer::{Compiled, Run, Types};
-use crate::tensor::{AnyOperand, AnyTensor, Expected};
+use crate::tensor::{AnyOperand, AnyTensor, SparsityHint};
 
 /// A kernel that may run this, and what tells its time.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ fn refusal(reason: &str) -> Option<Refusal> {
 }
 
 impl Adaptive {
-    /// The alternatives for an expression with an operand that is [`Expected::LastSteps`]; `None` where there is
+    /// The alternatives for an expression with an operand that is [`SparsityHint::LastSteps`]; `None` where there is
     /// nothing to choose from, or the reason why the choice may not change.
     pub(super) fn new(
         (context, types): (&Context, Types),
@@ -58,7 +58,8 @@ impl Adaptive {
         operands: &[(&str, AnyOperand<'_>)],
         options: &Options,
     ) -> Result<std::result::Result<Self, Option<Refusal>>> {
-        let asks = |o: &AnyOperand<'_>| matches!(o, AnyOperand::Dynamic(_, Expected::LastSteps));
+        let asks =
+            |o: &AnyOperand<'_>| matches!(o, AnyOperand::Dynamic(_, SparsityHint::LastSteps));
         let (true, Some(device)) = (
             operands.iter().any(|(_, o)| asks(o)) && options.variant.is_none(),
             context.device(),
@@ -113,7 +114,7 @@ impl Adaptive {
         options: &Options,
     ) -> Result<Vec<Alternative>> {
         let skipping = operands.iter().map(|(name, operand)| match operand {
-            AnyOperand::Dynamic(d, _) => (*name, AnyOperand::Dynamic(d, Expected::default())),
+            AnyOperand::Dynamic(d, _) => (*name, AnyOperand::Dynamic(d, SparsityHint::default())),
             other => (*name, *other),
         });
         let skipping: Vec<_> = skipping.collect();
@@ -138,7 +139,7 @@ impl Adaptive {
 
     /// The alternative for what is known now: of so many a few multiplications, and a load from the host's own memory.
     fn choose(&self) -> usize {
-        let unknown = Expected::LastSteps.share(1);
+        let unknown = SparsityHint::LastSteps.share(1);
         let shares = self.sample.latest().unwrap_or([unknown; 3]);
         let us = |alternative: &Alternative| match alternative.height {
             None => alternative.us,

@@ -1,7 +1,7 @@
 //! Gradients that skip the empty micro-tiles of a dynamic operand, against plain loops: exact on integers.
 
 use einsparse::dynamic::{
-    DynamicMatmulGradient, Expected, GradientOfA, MatmulGradientOptions, TileTimes,
+    DynamicMatmulGradient, GradientOfA, MatmulGradientOptions, SparsityHint, TileTimes,
 };
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Determinism, Error, Scalar};
@@ -26,7 +26,7 @@ fn free() -> TileTimes {
 fn options(of_a: GradientOfA, share: f64) -> MatmulGradientOptions {
     MatmulGradientOptions {
         of_a,
-        expected: Expected::MicroTiles(share),
+        expected: SparsityHint::MicroTiles(share),
         ..MatmulGradientOptions::default()
     }
 }
@@ -143,11 +143,11 @@ fn gradients_skip_where_plans_do() {
         gradient.plan_of_b().unwrap().choice().candidates[0].name
     };
     let skipping = "pit_f16_1x64";
-    assert_eq!(first(Expected::MicroTiles(0.05)), skipping);
+    assert_eq!(first(SparsityHint::MicroTiles(0.05)), skipping);
     for expected in [
-        Expected::MicroTiles(1.0),
-        Expected::Elements(0.3),
-        Expected::LastSteps,
+        SparsityHint::MicroTiles(1.0),
+        SparsityHint::Elements(0.3),
+        SparsityHint::LastSteps,
     ] {
         assert_ne!(first(expected), skipping, "{expected:?}");
     }

@@ -1,7 +1,7 @@
 //! Products of f32 as TF32 with an operand whose micro-tiles are found while running: exact on small integers, within
 //! the bound of ten bits of mantissa on random values.
 
-use einsparse::dynamic::{DynamicMatmul, Expected, MatmulOptions, dynamic as skipping};
+use einsparse::dynamic::{DynamicMatmul, MatmulOptions, SparsityHint, dynamic as skipping};
 use einsparse::formats::Dense;
 use einsparse::{Context, Determinism, Operand, Options, Plan, Precision, Tensor};
 
@@ -292,10 +292,10 @@ fn tf32_plans_choose_by_the_share() {
         let a = skipping(&a).expecting(expected).into();
         plan(&cpu, (a, &b), (precision, None)).choice().clone()
     };
-    let tenth = Expected::MicroTiles(0.1);
+    let tenth = SparsityHint::MicroTiles(0.1);
     let first = |expected| of(expected, Precision::Tf32).candidates[0].name;
     assert_eq!(first(tenth), "pit_tf32_128x1");
-    assert!(!first(Expected::MicroTiles(1.0)).starts_with("pit"));
+    assert!(!first(SparsityHint::MicroTiles(1.0)).starts_with("pit"));
     let full = of(tenth, Precision::Full);
     assert!(full.to_string().contains("Precision::Tf32"), "{full}");
     assert!(!full.candidates.iter().any(|c| c.name.starts_with("pit")));

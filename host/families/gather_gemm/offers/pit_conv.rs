@@ -17,7 +17,7 @@ use crate::launch::Turns;
 use crate::offer::bind::{as_dense, device_tensor, elsewhere, find};
 use crate::offer::{Candidate, Compiled, Options, Run, Types, ZerosRule};
 use crate::registry::Dtype;
-use crate::tensor::{AnyOperand, AnyTensor, Expected};
+use crate::tensor::{AnyOperand, AnyTensor, SparsityHint};
 
 /// Name in refusals.
 const FAMILY: &str = "pit_conv";
@@ -33,7 +33,7 @@ fn refused<T>(reason: &str) -> Result<Offered<T>> {
 /// something. Of two dynamic operands A's channels are skipped.
 fn sparse(
     names: &[String; 2],
-    dynamic: &[(&str, Expected)],
+    dynamic: &[(&str, SparsityHint)],
     shape: &ConvolutionShape,
 ) -> Option<(ConvolutionAxis, f64)> {
     let of = |name: &String| dynamic.iter().find(|(own, _)| own == name);
