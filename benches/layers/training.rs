@@ -106,7 +106,7 @@ impl<T: Scalar> Step<T> {
             expected: SparsityHint::MicroTiles(1.0 - f64::from(case.empty) / 100.0),
             ..MatmulGradientOptions::default()
         };
-        let backward = DynamicMatmulGradient::with(&bench.context, [EXTENT; 3], options)?;
+        let backward = DynamicMatmulGradient::new(&bench.context, [EXTENT; 3], options)?;
         let zeros = || bench.zeros::<T>(&[EXTENT; 2]);
         Ok(Step {
             masking,
@@ -128,13 +128,13 @@ impl<T: Scalar> Step<T> {
 
     fn forward(&mut self, case: &Case<'_, T>) -> Result<()> {
         let (x, stream) = (&case.there[1], &case.bench.stream);
-        Ok(self.forward.run(&self.w, x, &mut self.y, stream)?)
+        Ok(self.forward.forward(&self.w, x, &mut self.y, stream)?)
     }
 
     fn backward(&mut self, case: &Case<'_, T>) -> Result<()> {
         let operands = [&self.w, &case.there[1], &case.there[2]];
         let (outputs, stream) = ([&mut self.dw, &mut self.dx], &case.bench.stream);
-        Ok(self.backward.run(operands, outputs, stream)?)
+        Ok(self.backward.backward(operands, outputs, stream)?)
     }
 }
 

@@ -8,7 +8,6 @@ use rayon::prelude::*;
 
 use super::detect::{check_shape, elsewhere, operand};
 use super::index::{Lists, MicroIndex};
-use super::matmul::turns;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Error, Result};
@@ -170,7 +169,7 @@ impl<T> ChannelDetector<T> {
                 // SAFETY: the tensor has the planned rows, columns and type; it is the caller's to keep until the
                 // stream is done, as with every run.
                 let queue = unsafe { Queue::new(stream.raw()) };
-                in_turn(turns(&self.index), stream, || {
+                in_turn(self.index.turns(), stream, || {
                     launch.run(matrix, lists, queue)
                 })
             }

@@ -3,7 +3,6 @@
 use super::channels::ChannelDetector;
 use super::detect::{check_shape, elsewhere, operand};
 use super::index::{Lists, MicroIndex};
-use super::matmul::{lists, turns};
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::Result;
@@ -48,7 +47,7 @@ pub struct ConvolutionOptions {
 /// let shape = ConvolutionShape::new([1, 4, 4, 8], [3, 3], 8).same();
 /// let mut convolution = DynamicConvolution::<f16>::new(&ctx, shape, Default::default())?;
 /// let mut c = ctx.zeros::<f16>(&[1, 4, 4, 8])?;
-/// convolution.run(&a, &b, &mut c, &ctx.stream()?)?;
+/// convolution.forward(&a, &b, &mut c, &ctx.stream()?)?;
 /// assert_eq!(c.to_dense()?.get(&[0, 1, 1, 5]), Some(f16::from_f32(9.0)));
 /// assert_eq!(c.to_dense()?.get(&[0, 0, 0, 5]), Some(f16::from_f32(4.0)));
 /// # Ok::<(), einsparse::Error>(())
@@ -101,7 +100,7 @@ impl<T: Scalar> DynamicConvolution<T> {
     /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents; [`Error::Operand`](crate::Error::Operand) if one lies in another context, and on a GPU
     /// if A or B is not aligned to 16 bytes with a leading dimension that is a multiple of 8, nor C and the number of filters where channels
     /// are skipped.
-    pub fn run(
+    pub fn forward(
         &mut self,
         a: &Tensor<T>,
         b: &Tensor<T>,
@@ -115,7 +114,7 @@ impl<T: Scalar> DynamicConvolution<T> {
             // as with every run.
             let queue = unsafe { Queue::new(stream.raw()) };
             let (channels, lists) = self.detector.on_device()?;
-            return in_turn(turns(self.detector.index()), stream, || {
+            return in_turn(self.detector.index().turns(), stream, || {
                 launch.run_found(channels, lists, all, queue)
             });
         }
@@ -127,10 +126,11 @@ impl<T: Scalar> DynamicConvolution<T> {
         self.on_host(a, b, &mut c.any)
     }
 
-    /// The second part of [`run`](Self::run): the product of what the last detection found.
+    /// The second part of [`forward`](Self::forward): the product of what the last detection found.
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// As [`forward`](Self::forward).
+    #[doc(hidden)]
     pub fn multiply(
         &self,
         a: &Tensor<T>,
@@ -143,7 +143,7 @@ impl<T: Scalar> DynamicConvolution<T> {
             return self.on_host(a, b, &mut c.any);
         };
         let all = self.operands(a, b, c, stream)?;
-        let lists = lists(self.detector.index())?;
+        let lists = self.detector.index().lists()?;
         // SAFETY: operands of the planned shapes and type, lists that the detector's kernels fill; all are the caller's
         // to keep until the stream is done, as with every run.
         let queue = unsafe { Queue::new(stream.raw()) };
@@ -152,10 +152,11 @@ impl<T: Scalar> DynamicConvolution<T> {
             .queue(true, stream.raw(), || launch.run(lists, all, queue))
     }
 
-    /// The first part of [`run`](Self::run): the channels or filters that hold something.
+    /// The first part of [`forward`](Self::forward): the channels or filters that hold something.
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// As [`forward`](Self::forward).
+    #[doc(hidden)]
     pub fn detect(&mut self, sparse: &Tensor<T>, stream: &Stream) -> Result<()> {
         let [a, b, _] = self.shapes();
         let (name, shape) = match self.axis {

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use super::detect::elsewhere;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::families::discover::DeviceLists;
+use crate::launch::Turns;
 
 /// What a detector writes, where it writes it: for each panel a list of positions along the PIT axis, and how many they
 /// are. Made once for a shape; no run allocates, and no run tells the host how many micro-tiles there are.
@@ -22,6 +24,22 @@ pub(super) enum Lists {
 }
 
 impl MicroIndex {
+    /// The turns of lists on a device.
+    pub(super) fn turns(&self) -> Option<Arc<Turns>> {
+        match &self.storage {
+            Lists::Device(lists, _) => Some(Arc::clone(&lists.turns)),
+            Lists::Host(_) => None,
+        }
+    }
+
+    /// Lists on a device.
+    pub(super) fn lists(&self) -> Result<&DeviceLists> {
+        match &self.storage {
+            Lists::Device(lists, _) => Ok(lists),
+            Lists::Host(_) => Err(elsewhere("index")),
+        }
+    }
+
     /// Lists.
     pub fn panels(&self) -> usize {
         self.panels

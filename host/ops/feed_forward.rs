@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::context::Context;
 use crate::device::Stream;
-use crate::dynamic::{ReluMatmul, SparsityHint, can_mark, dynamic};
+use crate::dynamic::{ReluProduct, SparsityHint, can_mark, dynamic};
 use crate::error::{Error, Result};
 use crate::families::convert::DenseMatrix;
 use crate::families::discover::list_stride;
@@ -70,7 +70,7 @@ pub struct ReluFeedForward<T: Scalar> {
 #[derive(Debug)]
 struct Marked<T: Scalar> {
     context: Context,
-    first: ReluMatmul<T>,
+    first: ReluProduct<T>,
     second: PitLaunch,
     weights: [usize; 2],
 }
@@ -95,7 +95,7 @@ impl<T: Scalar> Marked<T> {
         let extents = [tokens, hidden, outputs];
         Ok(Some(Marked {
             context: context.clone(),
-            first: ReluMatmul::new(context, [tokens, inputs, hidden], height)?,
+            first: ReluProduct::new(context, [tokens, inputs, hidden], height)?,
             second: PitLaunch::new(
                 device,
                 T::DTYPE,
