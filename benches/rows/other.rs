@@ -7,7 +7,7 @@ use crate::families::gather_gemm::pit_conv::{IMAGES, LAYERS};
 use crate::prelude::*;
 use einsparse::Precision;
 use einsparse::dynamic::{
-    ConvolutionAxis, ConvolutionOptions, ConvolutionShape, DynamicConvolution, GroupedMatmul,
+    ConvolutionAxis, ConvolutionOptions, ConvolutionShape, DynamicConvolution, GroupedGemm,
     GroupedOptions, Routing, SparsityHint, dynamic,
 };
 use einsparse::einsum::Activation;
@@ -457,12 +457,12 @@ fn experts<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
                         activation: Activation::Identity,
                         transposed,
                     };
-                    let product = GroupedMatmul::<T>::with_variant(&routing, options, variant)?;
+                    let product = GroupedGemm::<T>::with_variant(&routing, options, variant)?;
                     let (a, w, out, stream, routing) = (&a, &w, &out, &stream, &routing);
-                    let taken = product.variant();
+                    let taken = product.variants()[0];
                     let run = move || {
                         let out = &mut out.borrow_mut();
-                        product.run(routing, a, w, None, out, stream)
+                        product.forward(routing, a, w, None, out, stream)
                     };
                     Ok(Made::alone(taken, run))
                 };

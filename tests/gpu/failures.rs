@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use einsparse::driver::trial;
 use einsparse::dynamic::{
-    DynamicMatmul, GroupedMatmul, GroupedOptions, MatmulOptions, Routing, SparseSide,
+    DynamicMatmul, GroupedGemm, GroupedOptions, MatmulOptions, Routing, SparseSide,
 };
 use einsparse::formats::{
     AnySparse, Coo, CooPattern, Csr, CsrPattern, Dense, Format, f16, generate,
@@ -244,12 +244,12 @@ fn operators<'w>(context: &'w Context) -> Vec<Way<'w>> {
             scatter: true,
             ..GroupedOptions::default()
         };
-        let product = GroupedMatmul::<f16>::new(&routing, options)?;
+        let product = GroupedGemm::<f16>::new(&routing, options)?;
         let x = context.upload_dense(&ones(&[64, 128]))?;
         let weights = context.upload_dense(&ones(&[4, 128, 256]))?;
         finish(context, &[128, 256], |out, stream| {
             routing.run(&choices, stream)?;
-            product.run(&routing, &x, &weights, None, out, stream)
+            product.forward(&routing, &x, &weights, None, out, stream)
         })
     });
     add(&mut ways, "a layer of experts", move || {

@@ -4,7 +4,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use einsparse::dynamic::{
-    DetectOptions, Detector, DynamicMatmul, GroupedMatmul, GroupedOptions, MatmulOptions, Routing,
+    DetectOptions, Detector, DynamicMatmul, GroupedGemm, GroupedOptions, MatmulOptions, Routing,
     RowDetector, SparseSide,
 };
 use einsparse::formats::{Dense, f16};
@@ -179,7 +179,7 @@ fn experts_on_two_streams() {
         scatter: true,
         ..GroupedOptions::default()
     };
-    let product = GroupedMatmul::<f16>::new(&routing, options).unwrap();
+    let product = GroupedGemm::<f16>::new(&routing, options).unwrap();
     let sort = [gpu.stream().unwrap(), gpu.stream().unwrap()];
     let shape = [o.tokens * o.top_k, o.hidden];
     keeps_apart(&gpu, "grouped", &shape, &mut |set, out, stream| {
@@ -187,7 +187,7 @@ fn experts_on_two_streams() {
         let clear = Dense::new(shape, vec![f16::ZERO; shape[0] * shape[1]])?;
         out.write(&clear)?;
         routing.run(&routed[set], &sort[set % 2])?;
-        product.run(&routing, &x, &up, None, out, stream)
+        product.forward(&routing, &x, &up, None, out, stream)
     });
 }
 
