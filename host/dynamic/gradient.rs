@@ -16,6 +16,27 @@ use crate::tensor::{AnyTensor, Operand, SparsityHint, Tensor, dynamic};
 use crate::values::{Sum, with_sums};
 
 /// Which elements of A's gradient are wanted.
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::dynamic::{DynamicMatmulGradient, GradientOfA, MatmulGradientOptions};
+/// use einsparse::formats::Dense;
+/// let ctx = Context::cpu();
+/// // Of 128 columns the first 64 hold something.
+/// let a = Dense::from_fn(vec![1, 128], |i| if i[1] < 64 { 1.0f32 } else { 0.0 })?;
+/// let a = ctx.upload_dense(&a)?;
+/// let b = ctx.upload_dense(&Dense::from_fn(vec![128, 1], |_| 3.0)?)?;
+/// let dc = ctx.upload_dense(&Dense::new([1, 1], vec![2.0])?)?;
+/// let (mut da, mut db) = (ctx.zeros(&[1, 128])?, ctx.zeros(&[128, 1])?);
+/// let options = MatmulGradientOptions {
+///     of_a: GradientOfA::MicroTiles,
+///     ..MatmulGradientOptions::default()
+/// };
+/// let gradient = DynamicMatmulGradient::new(&ctx, [1, 128, 1], options)?;
+/// gradient.backward([&a, &b, &dc], [&mut da, &mut db], &ctx.stream()?)?;
+/// assert_eq!(da.to_dense()?.values()[62..66], [6.0, 6.0, 0.0, 0.0]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GradientOfA {
     /// All of them.

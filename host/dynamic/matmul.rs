@@ -14,7 +14,6 @@ use crate::offer::{Determinism, Precision};
 use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Tensor};
 use crate::values::Sum;
-pub use left::FEW_ROWS;
 use left::LeftProduct;
 pub(crate) use relu::{ReluProduct, can_mark};
 use right::RightProduct;
@@ -35,6 +34,26 @@ pub enum SparseSide {
 }
 
 /// How a [`DynamicMatmul`] finds its operands, and what of them counts.
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::dynamic::{DynamicMatmul, MatmulOptions};
+/// use einsparse::formats::Dense;
+/// let ctx = Context::cpu();
+/// // Only its second row, of A as [k, m], counts.
+/// let a = ctx.upload_dense(&Dense::new([2, 2], vec![0.1f32, 0.0, 2.0, 0.0])?)?;
+/// let b = ctx.upload_dense(&Dense::new([2, 1], vec![5.0, 7.0])?)?;
+/// let options = MatmulOptions {
+///     transpose_a: true,
+///     threshold: 0.5,
+///     ..MatmulOptions::default()
+/// };
+/// let mut product = DynamicMatmul::new(&ctx, [2, 2, 1], options)?;
+/// let mut c = ctx.zeros(&[2, 1])?;
+/// product.forward(&a, &b, &mut c, &ctx.stream()?)?;
+/// assert_eq!(c.to_dense()?.values(), [14.0, 0.0]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct MatmulOptions {
     /// The matrix that is sparse for one step.
@@ -107,7 +126,7 @@ impl MatmulOptions {
 /// f32 in full precision.
 ///
 /// - A sparse A: one kernel finds its micro-tiles of [`height`](MatmulOptions::height) `x 1` and packs their values, a
-///   second gathers the rows of B that they meet. Of at most [`FEW_ROWS`] rows of f16 or bf16 that one micro-tile holds
+///   second gathers the rows of B that they meet. Of at most 64 rows of f16 or bf16 that one micro-tile holds
 ///   it is a single kernel: each of its thread blocks finds the columns of its part of A itself, and reads no rows of B
 ///   but those that they meet.
 /// - A sparse A that lies as `[k, m]` ([`transpose_a`](MatmulOptions::transpose_a)), as the gradient of B in `C = A B`

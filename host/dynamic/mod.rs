@@ -16,7 +16,7 @@ mod rows;
 mod sample;
 mod skipping;
 
-pub use crate::machine::{CALIBRATION, HeightTimes, TileTimes};
+pub use crate::machine::{HeightTimes, TileTimes};
 pub use crate::tensor::{Dynamic, SparsityHint, dynamic};
 pub use axes::{AxisUse, OperandAxis, pit_axes};
 pub use channels::ChannelDetector;
@@ -27,10 +27,12 @@ pub use gradient::{DynamicMatmulGradient, GradientOfA, MatmulGradientOptions};
 pub use grouped::{GroupedGemm, GroupedOptions};
 pub(crate) use grouped::{GroupedProduct, GroupedRun, GroupedWeight, WeightOptions};
 pub use index::MicroIndex;
-pub use matmul::{DynamicMatmul, FEW_ROWS, MatmulOptions, SparseSide};
+pub use matmul::{DynamicMatmul, MatmulOptions, SparseSide};
 pub(crate) use matmul::{ReluProduct, can_mark};
-pub use micro::{DenseTile, MICRO_BYTES, MicroTile, dense_tiles, matmul_extents, micro_tiles};
+#[doc(hidden)]
+pub use micro::{DenseTile, MicroTile, dense_tiles, matmul_extents, micro_tiles};
 pub use routing::Routing;
 pub(crate) use routing::{Routes, without_gaps};
 pub use rows::RowDetector;
-pub use sample::{SAMPLED_HEIGHTS, ShareSample};
+#[doc(hidden)]
+pub use sample::ShareSample;

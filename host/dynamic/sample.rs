@@ -7,8 +7,7 @@ use super::detect::{check_shape, operand};
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Error, Result};
-pub use crate::families::discover::SAMPLED_HEIGHTS;
-use crate::families::discover::SampleLaunch;
+use crate::families::discover::{SAMPLED_HEIGHTS, SampleLaunch};
 use crate::families::gather_gemm::found::above;
 use crate::kernel::Queue;
 use crate::launch::Turns;
@@ -95,7 +94,7 @@ impl<T> ShareSample<T> {
         })
     }
 
-    /// Shares of the micro-tiles of [`SAMPLED_HEIGHTS`] rows that hold something, 0 to 1, by the last run that has
+    /// Shares of the micro-tiles of 32, 64 and 128 rows that hold something, 0 to 1, by the last run that has
     /// ended; `None` before one has.
     pub fn latest(&self) -> Option<[f64; 3]> {
         match &self.kind {

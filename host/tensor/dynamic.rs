@@ -83,6 +83,17 @@ pub fn dynamic<T>(tensor: &Tensor<T>) -> Dynamic<'_, T> {
 
 impl<T> Dynamic<'_, T> {
     /// The same with something else expected; of what is no share the nearest.
+    ///
+    /// ```
+    /// use einsparse::dynamic::{SparsityHint, dynamic};
+    /// use einsparse::{Context, einsum};
+    /// let ctx = Context::cpu();
+    /// let (a, b) = (ctx.zeros::<f32>(&[2, 2])?, ctx.zeros::<f32>(&[2, 2])?);
+    /// let a = dynamic(&a).expecting(SparsityHint::Elements(0.02));
+    /// let c = einsum!(ctx, "C[m,n] = A[m,k] * B[k,n]", A = a, B = &b)?;
+    /// assert_eq!(c.to_dense()?.values(), [0.0; 4]);
+    /// # Ok::<(), einsparse::Error>(())
+    /// ```
     pub fn expecting(self, expected: SparsityHint) -> Self {
         let within = |share: f64| {
             let share = if share.is_nan() { UNKNOWN } else { share };

@@ -46,7 +46,7 @@ fn check(options: &MatmulOptions, items: usize, m: usize) -> Result<()> {
 }
 
 /// Rows of A that one kernel looks through and multiplies.
-pub const FEW_ROWS: usize = 64;
+const FEW_ROWS: usize = 64;
 
 /// A product with an A of `[m, k]` that is sparse: two kernels, or one of few rows.
 #[derive(Debug)]

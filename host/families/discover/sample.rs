@@ -15,7 +15,7 @@ use crate::launch::{small, within};
 use crate::registry::{Dtype, Operation};
 
 /// Heights of the micro-tiles that are counted.
-pub const SAMPLED_HEIGHTS: [usize; 3] = [32, 64, 128];
+pub(crate) const SAMPLED_HEIGHTS: [usize; 3] = [32, 64, 128];
 
 /// The kernel, for matrices of one shape, and what it counts in.
 #[derive(Debug)]

@@ -3,6 +3,21 @@
 use crate::error::{Error, Result};
 
 /// Which axes are sparse for one step.
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::dynamic::{
+///     ConvolutionAxis, ConvolutionOptions, ConvolutionShape, DynamicConvolution,
+/// };
+/// let shape = ConvolutionShape::new([2, 4, 4, 8], [3, 3], 16);
+/// let options = ConvolutionOptions {
+///     axis: ConvolutionAxis::Filters,
+///     ..ConvolutionOptions::default()
+/// };
+/// let of = DynamicConvolution::<f32>::new(&Context::cpu(), shape, options)?;
+/// assert_eq!(of.index().panels(), 1); // of filters one list; of channels one for each image
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ConvolutionAxis {
     /// Channels of A, those of each image by themselves: micro-tiles are a channel of an image, at all positions (the m
@@ -16,6 +31,17 @@ pub enum ConvolutionAxis {
 /// Extents and geometry of a convolution in two dimensions, channels last: A `[images, size, channels]`, B
 /// `[window, channels, filters]`, C `[images, out, filters]`. Index 0 of a pair is along x, the rows of an image, 1
 /// along y, its columns.
+///
+/// ```
+/// use einsparse::dynamic::ConvolutionShape;
+/// let shape = ConvolutionShape {
+///     stride: [2, 2],
+///     ..ConvolutionShape::new([1, 9, 7, 8], [3, 3], 16)
+/// };
+/// assert_eq!(shape.out()?, [4, 3]);
+/// assert_eq!(shape.same().out()?, [5, 4]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConvolutionShape {
     /// Images.
