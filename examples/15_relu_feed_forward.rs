@@ -1,7 +1,7 @@
 //! The feed-forward layer of a language model with ReLU: of the hidden activations of one token, and of a few, hardly
 //! any are above zero, so hardly any row of the second weights is read. Against the dense layer.
 
-use einsparse::dynamic::Expected;
+use einsparse::dynamic::SparsityHint;
 use einsparse::formats::{Dense, f16, generate};
 use einsparse::ops::{FeedForwardOptions, ReluFeedForward};
 use einsparse::{Context, Result, einsum};
@@ -35,7 +35,7 @@ fn main() -> Result<()> {
         let values = values.iter().map(|x| f16::from_f32(x.abs())).collect();
         let x = ctx.upload_dense(&Dense::new([tokens, INPUTS], values)?)?;
         let options = FeedForwardOptions {
-            expected: Expected::MicroTiles(1.0 / 16.0),
+            expected: SparsityHint::MicroTiles(1.0 / 16.0),
             ..FeedForwardOptions::default()
         };
         let extents = [tokens, INPUTS, HIDDEN, INPUTS];

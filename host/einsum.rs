@@ -13,6 +13,7 @@
 mod check;
 mod parse;
 mod sums;
+mod windows;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,6 +21,7 @@ use std::str::FromStr;
 
 pub use check::Extents;
 pub use sums::{SumArray, Term};
+pub(crate) use windows::{Windows, windows};
 
 use crate::error::{Error, Result};
 

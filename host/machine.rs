@@ -2,7 +2,7 @@
 
 mod times;
 
-pub use times::{CALIBRATION, HeightTimes, TileTimes};
+pub use times::{HeightTimes, TileTimes};
 pub(crate) use times::{megabytes, stages, waves};
 
 /// Ceilings of a GPU that the predictions use.

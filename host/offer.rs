@@ -27,7 +27,7 @@ use crate::kernel::Queue;
 use crate::launch::{RawSddmm, RawSpmm};
 use crate::machine::Machine;
 use crate::registry::{Dtype, Scalar};
-use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor, Expected};
+use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor, SparsityHint};
 
 pub use choice::{Candidate, Choice, KeptForm};
 pub(crate) use gate::Checked;
@@ -70,7 +70,7 @@ pub(crate) struct Question<'q, 'a> {
     /// What passed the gate.
     checked: Checked<'q, 'a>,
     /// Which of them are dynamic, and what is expected of them.
-    pub(crate) dynamic: &'q [(&'q str, Expected)],
+    pub(crate) dynamic: &'q [(&'q str, SparsityHint)],
     /// Extents of the indices of `einsum`, and the shape of the output.
     pub(crate) extents: &'q Extents,
     pub(crate) options: &'q Options,
@@ -83,7 +83,7 @@ impl<'q, 'a> Question<'q, 'a> {
     pub(crate) fn new(
         (context, types): (&'q Context, Types),
         (einsum, indirect): (&'q Einsum, &'q IndirectEinsum),
-        (checked, dynamic): (Checked<'q, 'a>, &'q [(&'q str, Expected)]),
+        (checked, dynamic): (Checked<'q, 'a>, &'q [(&'q str, SparsityHint)]),
         extents: &'q Extents,
         (options, machine): (&'q Options, &'q Machine),
     ) -> Self {

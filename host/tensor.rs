@@ -18,7 +18,7 @@ use crate::parallel;
 use crate::registry::{Dtype, Scalar};
 use crate::values::{Buffer, Slice, SliceMut, Sum};
 
-pub use dynamic::{Dynamic, Expected, dynamic};
+pub use dynamic::{Dynamic, SparsityHint, dynamic};
 pub use operand::Operand;
 pub(crate) use operand::{AnyOperand, erase, row_major};
 pub use sparse::SparseTensor;

@@ -10,8 +10,8 @@ use crate::families::gather_gemm::micro::{EXTENT, checked, row, share, worst_err
 use crate::prelude::*;
 use einsparse::Plan;
 use einsparse::dynamic::{
-    DynamicMatmul, DynamicMatmulGradient, Expected, GradientOfA, MatmulGradientOptions,
-    MatmulOptions,
+    DynamicMatmul, DynamicMatmulGradient, GradientOfA, MatmulGradientOptions, MatmulOptions,
+    SparsityHint,
 };
 use rayon::prelude::*;
 
@@ -103,10 +103,10 @@ impl<T: Scalar> Step<T> {
         let forward = DynamicMatmul::new(&bench.context, [EXTENT; 3], options)?;
         let options = MatmulGradientOptions {
             of_a: GradientOfA::MicroTiles,
-            expected: Expected::MicroTiles(1.0 - f64::from(case.empty) / 100.0),
+            expected: SparsityHint::MicroTiles(1.0 - f64::from(case.empty) / 100.0),
             ..MatmulGradientOptions::default()
         };
-        let backward = DynamicMatmulGradient::with(&bench.context, [EXTENT; 3], options)?;
+        let backward = DynamicMatmulGradient::new(&bench.context, [EXTENT; 3], options)?;
         let zeros = || bench.zeros::<T>(&[EXTENT; 2]);
         Ok(Step {
             masking,
@@ -128,13 +128,13 @@ impl<T: Scalar> Step<T> {
 
     fn forward(&mut self, case: &Case<'_, T>) -> Result<()> {
         let (x, stream) = (&case.there[1], &case.bench.stream);
-        Ok(self.forward.run(&self.w, x, &mut self.y, stream)?)
+        Ok(self.forward.forward(&self.w, x, &mut self.y, stream)?)
     }
 
     fn backward(&mut self, case: &Case<'_, T>) -> Result<()> {
         let operands = [&self.w, &case.there[1], &case.there[2]];
         let (outputs, stream) = ([&mut self.dw, &mut self.dx], &case.bench.stream);
-        Ok(self.backward.run(operands, outputs, stream)?)
+        Ok(self.backward.backward(operands, outputs, stream)?)
     }
 }
 

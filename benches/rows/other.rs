@@ -7,8 +7,8 @@ use crate::families::gather_gemm::pit_conv::{IMAGES, LAYERS};
 use crate::prelude::*;
 use einsparse::Precision;
 use einsparse::dynamic::{
-    ConvolutionAxis, ConvolutionOptions, ConvolutionShape, DynamicConvolution, Expected,
-    GroupedMatmul, GroupedOptions, Routing, dynamic,
+    ConvolutionAxis, ConvolutionOptions, ConvolutionShape, DynamicConvolution, GroupedGemm,
+    GroupedOptions, Routing, SparsityHint, dynamic,
 };
 use einsparse::einsum::Activation;
 use einsparse::formats::{Coo, CooPattern, generate};
@@ -350,7 +350,7 @@ fn found<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
             rows.group("pit", name, |rows| {
                 let (a, _) = sample::<T>((height, width), empty)?;
                 let a = rows.context.upload_dense(&a)?;
-                let expected = Expected::MicroTiles(1.0 - f64::from(empty) / 100.0);
+                let expected = SparsityHint::MicroTiles(1.0 - f64::from(empty) / 100.0);
                 let a_found: Operand<'_, T> = dynamic(&a).expecting(expected).into();
                 for n in [256, 1024, 4096] {
                     let b = rows.dense::<T>(&[EXTENT, n])?;
@@ -404,7 +404,7 @@ fn few<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
                     }
                     let a = Dense::new([m, k], host)?;
                     let a = rows.context.upload_dense(&a)?;
-                    let expected = Expected::MicroTiles(1.0 - f64::from(empty) / 100.0);
+                    let expected = SparsityHint::MicroTiles(1.0 - f64::from(empty) / 100.0);
                     let b = rows.dense::<T>(&[k, n])?;
                     let own = dynamic(&a).expecting(expected);
                     let operands = [("A", own.into()), ("B", (&b).into())];
@@ -457,12 +457,12 @@ fn experts<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
                         activation: Activation::Identity,
                         transposed,
                     };
-                    let product = GroupedMatmul::<T>::with_variant(&routing, options, variant)?;
+                    let product = GroupedGemm::<T>::with_variant(&routing, options, variant)?;
                     let (a, w, out, stream, routing) = (&a, &w, &out, &stream, &routing);
-                    let taken = product.variant();
+                    let taken = product.variants()[0];
                     let run = move || {
                         let out = &mut out.borrow_mut();
-                        product.run(routing, a, w, None, out, stream)
+                        product.forward(routing, a, w, None, out, stream)
                     };
                     Ok(Made::alone(taken, run))
                 };

@@ -6,6 +6,13 @@ use std::fmt;
 use crate::einsum::{Access, Einsum, IndexExpr};
 
 /// What an index is to the expression.
+///
+/// ```
+/// use einsparse::{dynamic::{AxisUse, pit_axes}, einsum::Einsum};
+/// let axes = pit_axes(&Einsum::parse("C[m] = A[m,k] * X[k]")?);
+/// assert_eq!([&axes[0].usage, &axes[1].usage], [&AxisUse::Spatial, &AxisUse::Reduction]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AxisUse {
     /// It stands in the output: reordering it reorders the output, which a scatter on the way out undoes.

@@ -111,7 +111,7 @@ fn product_us(
     };
     let mut product = DynamicMatmul::<f16>::new(context, [m, k, n], options)?;
     let mut c = context.zeros::<f16>(&[m, n])?;
-    let both = fastest(stream, &mut || product.run(&a, b, &mut c, stream))?;
+    let both = fastest(stream, &mut || product.forward(&a, b, &mut c, stream))?;
     let first = fastest(stream, &mut || product.detect(&a, stream))?;
     Ok([both, first])
 }

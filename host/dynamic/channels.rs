@@ -8,12 +8,10 @@ use rayon::prelude::*;
 
 use super::detect::{check_shape, elsewhere, operand};
 use super::index::{Lists, MicroIndex};
-use super::matmul::turns;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Error, Result};
-use crate::families::convert::DenseMatrix;
-use crate::families::discover::{ChannelsLaunch, list_stride};
+use crate::families::discover::{ChannelsLaunch, DeviceLists, list_stride};
 use crate::families::gather_gemm::found::above;
 use crate::kernel::Queue;
 use crate::launch::in_turn;
@@ -126,12 +124,6 @@ impl<T> ChannelDetector<T> {
                 (None, Lists::Host(lists), values)
             }
             Some(device) => {
-                if !matches!(dtype, Dtype::F16 | Dtype::Bf16) {
-                    return Err(Error::NoKernel {
-                        indirect: format!("columns of {}", dtype.name()),
-                        tried: Vec::new(),
-                    });
-                }
                 let launch = ChannelsLaunch::new(device, dtype, shape, above(dtype, threshold))?;
                 let lists = Lists::Device(launch.lists(device)?, Arc::clone(device));
                 (Some(launch), lists, Buffer::zeros(dtype, 0)?)
@@ -172,12 +164,14 @@ impl<T> ChannelDetector<T> {
         let planned = [items.saturating_mul(rows), columns];
         check_shape("rows and columns", &planned, &given)?;
         match (&self.launch, &self.index.storage) {
-            (Some(_), Lists::Device(..)) => {
+            (Some(launch), Lists::Device(lists, _)) => {
                 let matrix = operand(&self.context, a, stream)?;
                 // SAFETY: the tensor has the planned rows, columns and type; it is the caller's to keep until the
                 // stream is done, as with every run.
                 let queue = unsafe { Queue::new(stream.raw()) };
-                in_turn(turns(&self.index), stream, || self.queue(matrix, queue))
+                in_turn(self.index.turns(), stream, || {
+                    launch.run(matrix, lists, queue)
+                })
             }
             (None, Lists::Host(_)) => {
                 let values = a.host().ok_or_else(|| elsewhere("A"))?;
@@ -188,12 +182,12 @@ impl<T> ChannelDetector<T> {
         }
     }
 
-    /// Queues the detection on the GPU of this detector. Runs follow one another.
-    pub(crate) fn queue(&self, matrix: DenseMatrix, queue: Queue<'_>) -> Result<()> {
-        let (Some(launch), Lists::Device(lists, _)) = (&self.launch, &self.index.storage) else {
-            return Err(elsewhere("index"));
-        };
-        launch.run(matrix, lists, queue)
+    /// The kernels and their lists on the GPU of this detector.
+    pub(super) fn on_device(&self) -> Result<(&ChannelsLaunch, &DeviceLists)> {
+        match (&self.launch, &self.index.storage) {
+            (Some(launch), Lists::Device(lists, _)) => Ok((launch, lists)),
+            _ => Err(elsewhere("index")),
+        }
     }
 
     /// The same on the CPU.

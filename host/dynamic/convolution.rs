@@ -3,32 +3,17 @@
 use super::channels::ChannelDetector;
 use super::detect::{check_shape, elsewhere, operand};
 use super::index::{Lists, MicroIndex};
-use super::matmul::{lists, turns};
 use crate::context::Context;
-use crate::cost::Cost;
 use crate::device::Stream;
 use crate::error::Result;
 use crate::families::convert::DenseMatrix;
-use crate::families::discover::DeviceLists;
-pub use crate::families::gather_gemm::ConvolutionShape;
 use crate::families::gather_gemm::PitConvLaunch;
+pub use crate::families::gather_gemm::{ConvolutionAxis, ConvolutionShape};
 use crate::kernel::Queue;
 use crate::launch::in_turn;
-use crate::machine::Machine;
-use crate::registry::{Dtype, Scalar};
+use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Tensor};
 use crate::values::{Sum, with_sums};
-
-/// Which axes are sparse for one step.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ConvolutionAxis {
-    /// Channels of A, those of each image by themselves: micro-tiles are a channel of an image, at all positions (the m
-    /// axis). An image of which all are empty costs nothing (the n axis).
-    #[default]
-    Channels,
-    /// Filters of B: micro-tiles are a filter, of all taps and channels (the f axis).
-    Filters,
-}
 
 /// How a [`DynamicConvolution`] is computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -62,7 +47,7 @@ pub struct ConvolutionOptions {
 /// let shape = ConvolutionShape::new([1, 4, 4, 8], [3, 3], 8).same();
 /// let mut convolution = DynamicConvolution::<f16>::new(&ctx, shape, Default::default())?;
 /// let mut c = ctx.zeros::<f16>(&[1, 4, 4, 8])?;
-/// convolution.run(&a, &b, &mut c, &ctx.stream()?)?;
+/// convolution.forward(&a, &b, &mut c, &ctx.stream()?)?;
 /// assert_eq!(c.to_dense()?.get(&[0, 1, 1, 5]), Some(f16::from_f32(9.0)));
 /// assert_eq!(c.to_dense()?.get(&[0, 0, 0, 5]), Some(f16::from_f32(4.0)));
 /// # Ok::<(), einsparse::Error>(())
@@ -71,7 +56,8 @@ pub struct ConvolutionOptions {
 pub struct DynamicConvolution<T> {
     context: Context,
     shape: ConvolutionShape,
-    out: [usize; 2],
+    /// Of A, B and C.
+    shapes: [[usize; 4]; 3],
     axis: ConvolutionAxis,
     detector: ChannelDetector<T>,
     launch: Option<PitConvLaunch>,
@@ -90,7 +76,21 @@ impl<T: Scalar> DynamicConvolution<T> {
         shape: ConvolutionShape,
         options: ConvolutionOptions,
     ) -> Result<Self> {
-        Self::of((context, T::DTYPE), shape, options)
+        let shapes = shape.shapes()?;
+        let (axis, on) = (options.axis, (context, T::DTYPE));
+        let detector = ChannelDetector::of(on, shape.looked(axis), options.threshold)?;
+        let launch = context.device().map(|device| {
+            let lists = (axis == ConvolutionAxis::Filters, detector.index().stride);
+            PitConvLaunch::new(device, T::DTYPE, shape, lists)
+        });
+        Ok(DynamicConvolution {
+            context: context.clone(),
+            shape,
+            shapes,
+            axis,
+            detector,
+            launch: launch.transpose()?,
+        })
     }
 
     /// Queues detection and product: A is `[n, h, w, m]`, B `[i, j, m, f]`, C `[n, x, y, f]`. Nothing is allocated or
@@ -100,7 +100,7 @@ impl<T: Scalar> DynamicConvolution<T> {
     /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents; [`Error::Operand`](crate::Error::Operand) if one lies in another context, and on a GPU
     /// if A or B is not aligned to 16 bytes with a leading dimension that is a multiple of 8, nor C and the number of filters where channels
     /// are skipped.
-    pub fn run(
+    pub fn forward(
         &mut self,
         a: &Tensor<T>,
         b: &Tensor<T>,
@@ -108,13 +108,14 @@ impl<T: Scalar> DynamicConvolution<T> {
         stream: &Stream,
     ) -> Result<()> {
         self.check(a, b, c)?;
-        if self.launch.is_some() {
+        if let Some(launch) = &self.launch {
             let all = self.operands(a, b, c, stream)?;
             // SAFETY: operands of the planned shapes and type; all are the caller's to keep until the stream is done,
             // as with every run.
             let queue = unsafe { Queue::new(stream.raw()) };
-            return in_turn(turns(self.detector.index()), stream, || {
-                self.queue(all, queue)
+            let (channels, lists) = self.detector.on_device()?;
+            return in_turn(self.detector.index().turns(), stream, || {
+                launch.run_found(channels, lists, all, queue)
             });
         }
         let sparse = match self.axis {
@@ -125,10 +126,11 @@ impl<T: Scalar> DynamicConvolution<T> {
         self.on_host(a, b, &mut c.any)
     }
 
-    /// The second part of [`run`](Self::run): the product of what the last detection found.
+    /// The second part of [`forward`](Self::forward): the product of what the last detection found.
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// As [`forward`](Self::forward).
+    #[doc(hidden)]
     pub fn multiply(
         &self,
         a: &Tensor<T>,
@@ -141,7 +143,7 @@ impl<T: Scalar> DynamicConvolution<T> {
             return self.on_host(a, b, &mut c.any);
         };
         let all = self.operands(a, b, c, stream)?;
-        let lists = lists(self.detector.index())?;
+        let lists = self.detector.index().lists()?;
         // SAFETY: operands of the planned shapes and type, lists that the detector's kernels fill; all are the caller's
         // to keep until the stream is done, as with every run.
         let queue = unsafe { Queue::new(stream.raw()) };
@@ -150,10 +152,11 @@ impl<T: Scalar> DynamicConvolution<T> {
             .queue(true, stream.raw(), || launch.run(lists, all, queue))
     }
 
-    /// The first part of [`run`](Self::run): the channels or filters that hold something.
+    /// The first part of [`forward`](Self::forward): the channels or filters that hold something.
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// As [`forward`](Self::forward).
+    #[doc(hidden)]
     pub fn detect(&mut self, sparse: &Tensor<T>, stream: &Stream) -> Result<()> {
         let [a, b, _] = self.shapes();
         let (name, shape) = match self.axis {
@@ -172,43 +175,11 @@ impl<T> DynamicConvolution<T> {
         };
         let own = OnHost {
             shape: &self.shape,
-            out: self.out,
+            out: [self.shapes[2][1], self.shapes[2][2]],
             axis: self.axis,
             found,
         };
         with_sums!(a.dtype(), A => own.run::<A>(a, b, c))
-    }
-
-    pub(crate) fn of(
-        (context, dtype): (&Context, Dtype),
-        shape: ConvolutionShape,
-        options: ConvolutionOptions,
-    ) -> Result<Self> {
-        let out = shape.out()?;
-        let filters = options.axis == ConvolutionAxis::Filters;
-        let looked = if filters {
-            [
-                1,
-                shape.taps().saturating_mul(shape.channels),
-                shape.filters,
-            ]
-        } else {
-            let positions = shape.size[0].saturating_mul(shape.size[1]);
-            [shape.images, positions, shape.channels]
-        };
-        let detector = ChannelDetector::of((context, dtype), looked, options.threshold)?;
-        let launch = context.device().map(|device| {
-            let lists = (filters, detector.index().stride);
-            PitConvLaunch::new(device, dtype, shape, lists)
-        });
-        Ok(DynamicConvolution {
-            context: context.clone(),
-            shape,
-            out,
-            axis: options.axis,
-            detector,
-            launch: launch.transpose()?,
-        })
     }
 
     /// The kernels of a run, `cpu` on a CPU context.
@@ -228,19 +199,7 @@ impl<T> DynamicConvolution<T> {
 
     /// Shapes of A, B and C.
     pub fn shapes(&self) -> [[usize; 4]; 3] {
-        let ConvolutionShape {
-            images,
-            size,
-            channels,
-            filters,
-            window,
-            ..
-        } = self.shape;
-        [
-            [images, size[0], size[1], channels],
-            [window[0], window[1], channels, filters],
-            [images, self.out[0], self.out[1], filters],
-        ]
+        self.shapes
     }
 
     fn operands(
@@ -255,39 +214,6 @@ impl<T> DynamicConvolution<T> {
             operand(&self.context, b, stream)?,
             operand(&self.context, c, stream)?,
         ])
-    }
-
-    /// Queues detection and product on the GPU of this convolution. Runs follow one another.
-    pub(crate) fn queue(&self, all: [DenseMatrix; 3], queue: Queue<'_>) -> Result<()> {
-        let Some(launch) = &self.launch else {
-            return Err(elsewhere("stream"));
-        };
-        // What is refused is refused before anything is queued.
-        launch.check(all)?;
-        let sparse = match self.axis {
-            ConvolutionAxis::Channels => all[0],
-            ConvolutionAxis::Filters => all[1],
-        };
-        self.detector.queue(sparse, queue)?;
-        launch.run(lists(self.detector.index())?, all, queue)
-    }
-
-    /// Whether kernels can read and write these.
-    pub(crate) fn takes(&self, all: [DenseMatrix; 3]) -> bool {
-        self.launch
-            .as_ref()
-            .is_none_or(|launch| launch.check(all).is_ok())
-    }
-
-    /// What a run is predicted to cost, on a GPU, if this share of the micro-tiles holds something.
-    pub(crate) fn cost(&self, share: f64, machine: &Machine) -> Option<Cost> {
-        let launch = self.launch.as_ref()?;
-        Some(launch.cost(share, machine))
-    }
-
-    /// Device bytes of lists and packed values.
-    pub(crate) fn bytes(&self) -> usize {
-        lists(self.detector.index()).map_or(0, DeviceLists::bytes)
     }
 
     fn check(&self, a: &AnyTensor, b: &AnyTensor, c: &AnyTensor) -> Result<()> {

@@ -18,6 +18,21 @@ use crate::tensor::{AnyTensor, Tensor};
 use crate::values::Slice;
 
 /// What counts, and in which order micro-tiles are listed.
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::dynamic::{DetectOptions, Detector};
+/// use einsparse::formats::Dense;
+/// let ctx = Context::cpu();
+/// // A mask of 2 x 40 bits: word 1 of row 0 has bit 35.
+/// let mask = ctx.upload_dense(&Dense::new([2, 2], vec![0i32, 8, 0, 0])?)?;
+/// let options = DetectOptions { bits: Some(40), ..DetectOptions::default() };
+/// let detector = Detector::<i32>::new(&ctx, [2, 2], (2, 1), options)?;
+/// let mut index = detector.index()?;
+/// detector.run(&mask, &mut index, &ctx.stream()?)?;
+/// assert_eq!(index.to_lists()?, [vec![35]]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DetectOptions {
     /// Elements of at most this magnitude are empty; NaN never is. 0: exact zeros of both signs.

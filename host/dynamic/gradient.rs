@@ -12,10 +12,31 @@ use crate::error::Result;
 use crate::families::gather_gemm::found::WIDTH;
 use crate::plan::{Determinism, Options, Plan};
 use crate::registry::Scalar;
-use crate::tensor::{AnyTensor, Expected, Operand, Tensor, dynamic};
+use crate::tensor::{AnyTensor, Operand, SparsityHint, Tensor, dynamic};
 use crate::values::{Sum, with_sums};
 
 /// Which elements of A's gradient are wanted.
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::dynamic::{DynamicMatmulGradient, GradientOfA, MatmulGradientOptions};
+/// use einsparse::formats::Dense;
+/// let ctx = Context::cpu();
+/// // Of 128 columns the first 64 hold something.
+/// let a = Dense::from_fn(vec![1, 128], |i| if i[1] < 64 { 1.0f32 } else { 0.0 })?;
+/// let a = ctx.upload_dense(&a)?;
+/// let b = ctx.upload_dense(&Dense::from_fn(vec![128, 1], |_| 3.0)?)?;
+/// let dc = ctx.upload_dense(&Dense::new([1, 1], vec![2.0])?)?;
+/// let (mut da, mut db) = (ctx.zeros(&[1, 128])?, ctx.zeros(&[128, 1])?);
+/// let options = MatmulGradientOptions {
+///     of_a: GradientOfA::MicroTiles,
+///     ..MatmulGradientOptions::default()
+/// };
+/// let gradient = DynamicMatmulGradient::new(&ctx, [1, 128, 1], options)?;
+/// gradient.backward([&a, &b, &dc], [&mut da, &mut db], &ctx.stream()?)?;
+/// assert_eq!(da.to_dense()?.values()[62..66], [6.0, 6.0, 0.0, 0.0]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GradientOfA {
     /// All of them.
@@ -33,9 +54,9 @@ pub enum GradientOfA {
 pub struct MatmulGradientOptions {
     /// Which elements of A's gradient are wanted.
     pub of_a: GradientOfA,
-    /// Of A's pieces of 64 elements of a row, what holds something: kernels are chosen for it. [`Expected::LastSteps`]
+    /// Of A's pieces of 64 elements of a row, what holds something: kernels are chosen for it. [`SparsityHint::LastSteps`]
     /// tells nothing of such pieces: B's gradient stays dense then.
-    pub expected: Expected,
+    pub expected: SparsityHint,
     /// [`Determinism::Relaxed`]: micro-tiles are added to B's gradient in the order in which they are found.
     pub determinism: Determinism,
 }
@@ -45,7 +66,7 @@ impl Default for MatmulGradientOptions {
     fn default() -> Self {
         MatmulGradientOptions {
             of_a: GradientOfA::Whole,
-            expected: Expected::MicroTiles(Expected::LastSteps.share(1)),
+            expected: SparsityHint::MicroTiles(SparsityHint::LastSteps.share(1)),
             determinism: Determinism::Strict,
         }
     }
@@ -55,24 +76,24 @@ impl Default for MatmulGradientOptions {
 /// `dB[k,n] = A[m,k] * dC[m,n]`, whose rows are zero where A's columns are, and `dA[m,k] = dC[m,n] * B[k,n]`, all of it
 /// or where A has something ([`GradientOfA`]).
 ///
-/// [`new`](Self::new) takes dense kernels: they read what A has, whatever its pattern. [`with`](Self::with) is told
-/// what to expect of micro-tiles of 1 x 64 in A. Where plans then take the kernel that gathers these (module
-/// `pit_turned`, [`TurnedMatmul`](super::TurnedMatmul)) for B's gradient, so does this, and A's gradient behind a ReLU
-/// is computed at the same micro-tiles only; one search for them serves both. Then an element of dC or B that is not
-/// finite does not reach gradients through empty micro-tiles (`zeros = Dense`). Patterns may be others at each run,
-/// also of a captured CUDA graph.
+/// What is [expected](MatmulGradientOptions::expected) of micro-tiles of 1 x 64 in A decides the kernels. Where plans
+/// then take the one that gathers these (module `pit_turned`) for B's gradient, so does this, and A's gradient behind a
+/// ReLU is computed at the same micro-tiles only; one search for them serves both. Then an element of dC or B that is
+/// not finite does not reach gradients through empty micro-tiles (`zeros = Dense`). Where all of them are expected,
+/// dense kernels read what A has. Patterns may be others at each run, also of a captured CUDA graph.
 ///
 /// ```
 /// use einsparse::Context;
-/// use einsparse::dynamic::DynamicMatmulGradient;
+/// use einsparse::dynamic::{DynamicMatmulGradient, GradientOfA, MatmulGradientOptions};
 /// use einsparse::formats::Dense;
 /// let ctx = Context::cpu();
 /// let a = ctx.upload_dense(&Dense::new([1, 2], vec![3.0f32, 0.0])?)?;
 /// let b = ctx.upload_dense(&Dense::new([2, 1], vec![5.0, 7.0])?)?;
 /// let dc = ctx.upload_dense(&Dense::new([1, 1], vec![2.0])?)?;
 /// let (mut da, mut db) = (ctx.zeros(&[1, 2])?, ctx.zeros(&[2, 1])?);
-/// let gradient = DynamicMatmulGradient::new(&ctx, [1, 2, 1], true)?;
-/// gradient.run([&a, &b, &dc], [&mut da, &mut db], &ctx.stream()?)?;
+/// let options = MatmulGradientOptions { of_a: GradientOfA::Relu, ..Default::default() };
+/// let gradient = DynamicMatmulGradient::new(&ctx, [1, 2, 1], options)?;
+/// gradient.backward([&a, &b, &dc], [&mut da, &mut db], &ctx.stream()?)?;
 /// assert_eq!(da.to_dense()?.values(), [10.0, 0.0]);
 /// assert_eq!(db.to_dense()?.values(), [6.0, 0.0]);
 /// # Ok::<(), einsparse::Error>(())
@@ -89,31 +110,13 @@ pub struct DynamicMatmulGradient<T: Scalar> {
 }
 
 impl<T: Scalar> DynamicMatmulGradient<T> {
-    /// Gradients for these extents, `[m, k, n]`, by dense kernels. `relu_input`: A came out of a ReLU, and its gradient
-    /// is zero where it is not positive, in the same kernel.
-    ///
-    /// # Errors
-    /// [`Error::NoKernel`](crate::Error::NoKernel) where no kernel of the context takes the type.
-    pub fn new(context: &Context, extents: [usize; 3], relu_input: bool) -> Result<Self> {
-        let options = MatmulGradientOptions {
-            of_a: if relu_input {
-                GradientOfA::Relu
-            } else {
-                GradientOfA::Whole
-            },
-            expected: Expected::MicroTiles(1.0),
-            ..MatmulGradientOptions::default()
-        };
-        Self::with(context, extents, options)
-    }
-
     /// Gradients for these extents, `[m, k, n]`, by what is best for what is expected.
     ///
     /// # Errors
     /// [`Error::NoKernel`](crate::Error::NoKernel) where no kernel of the context takes the type. For
     /// [`GradientOfA::MicroTiles`] on a GPU also for other types than f16 and bf16, and [`Error::Operand`](crate::Error::Operand) for a k
     /// or n that is no multiple of 8; [`Error::Overflow`](crate::Error::Overflow), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
-    pub fn with(
+    pub fn new(
         context: &Context,
         extents: [usize; 3],
         options: MatmulGradientOptions,
@@ -170,7 +173,7 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
         options: &MatmulGradientOptions,
     ) -> Result<Plan<T>> {
         let a: Operand<'_, T> = match options.expected {
-            Expected::LastSteps => a.into(),
+            SparsityHint::LastSteps => a.into(),
             known => dynamic(a).expecting(known).into(),
         };
         let given = Options {
@@ -191,7 +194,7 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
     /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents,
     /// [`Error::Operand`](crate::Error::Operand) if one lies in another context, or is not aligned to 16 bytes where micro-tiles are
     /// skipped.
-    pub fn run(
+    pub fn backward(
         &self,
         [a, b, dc]: [&Tensor<T>; 3],
         [da, db]: [&mut Tensor<T>; 2],

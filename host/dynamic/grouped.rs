@@ -1,23 +1,19 @@
-//! A product in which each row has a matrix of its own, chosen while running.
+//! A product in which each row has a matrix of its own, chosen while running, and its gradients.
 
-use std::borrow::Cow;
-use std::marker::PhantomData;
+mod product;
+mod weight;
 
-use super::detect::{check_shape, elsewhere, operand};
-use super::routing::{Routes, Routing, without_gaps};
-use crate::context::Context;
-use crate::cpu::activate;
+use super::routing::Routing;
 use crate::device::Stream;
 use crate::einsum::Activation;
 use crate::error::{Error, Result};
-use crate::families::gather_gemm::{GroupedExtents, GroupedLaunch, GroupedOperands, GroupedWay};
-use crate::kernel::Queue;
 use crate::launch::in_turn;
 use crate::registry::Scalar;
-use crate::tensor::{AnyTensor, Tensor};
-use crate::values::{Sum, with_sums};
+use crate::tensor::Tensor;
+pub(crate) use product::{GroupedProduct, GroupedRun};
+pub(crate) use weight::{GroupedWeight, WeightOptions};
 
-/// A [`GroupedMatmul`].
+/// A [`GroupedGemm`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupedOptions {
     /// Columns of A, rows of a matrix.
@@ -34,32 +30,6 @@ pub struct GroupedOptions {
     pub transposed: bool,
 }
 
-/// Operands of a product beside C.
-#[derive(Debug)]
-pub(crate) struct GroupedRun<'a, T> {
-    pub a: &'a Tensor<T>,
-    pub w: &'a Tensor<T>,
-    pub weights: Option<&'a Tensor<f32>>,
-    /// Rows by slots; where they are not positive, C is zero.
-    pub gate: Option<&'a Tensor<T>>,
-    /// The kernel queued just before neither routed nor wrote W, and a product or a routing of this crate stood before
-    /// it.
-    pub early: bool,
-}
-
-impl<'a, T> GroupedRun<'a, T> {
-    /// A product and nothing beside it.
-    pub(crate) fn plain(a: &'a Tensor<T>, w: &'a Tensor<T>) -> Self {
-        GroupedRun {
-            a,
-            w,
-            weights: None,
-            gate: None,
-            early: false,
-        }
-    }
-}
-
 /// `C[s,n] = weight(s) act(A[row(s),k] * W[expert(s),k,n])` for each slot `s` of a [`Routing`]: rows gathered and
 /// scattered by index while they pass through shared memory (SRead and SWrite of PIT, arXiv 2301.10936, section 3.4, on
 /// the m axis). No padding, no capacity: panels of up to 128 rows of one expert, as many as there are. For f16 and bf16
@@ -67,16 +37,85 @@ impl<'a, T> GroupedRun<'a, T> {
 ///
 /// With [`scatter`](GroupedOptions::scatter) the row of a choice that names no expert is zero; without it such rows,
 /// the last ones, stay as they are. The same bits at every run.
+///
+/// Made [`for_training`](Self::for_training) it has the gradients of its sums, what stands in front of activation and
+/// weights.
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::dynamic::{GroupedGemm, GroupedOptions, Routing};
+/// use einsparse::formats::Dense;
+/// let ctx = Context::cpu();
+/// let stream = ctx.stream()?;
+/// // Three tokens, the first and the last of expert 1.
+/// let choices = ctx.upload_dense(&Dense::new([3, 1], vec![1i32, 0, 1])?)?;
+/// let mut routing = Routing::new(&ctx, [3, 1], 2)?;
+/// routing.run(&choices, &stream)?;
+/// let options = GroupedOptions { k: 1, n: 1, gather: true, scatter: true, ..Default::default() };
+/// let product = GroupedGemm::<f32>::for_training(&routing, options)?;
+///
+/// let a = ctx.upload_dense(&Dense::new([3, 1], vec![1.0, 2.0, 3.0])?)?;
+/// let w = ctx.upload_dense(&Dense::new([2, 1, 1], vec![10.0, 100.0])?)?;
+/// let mut c = ctx.zeros(&[3, 1])?;
+/// product.forward(&routing, &a, &w, None, &mut c, &stream)?;
+/// assert_eq!(c.to_dense()?.values(), [100.0, 20.0, 300.0]);
+///
+/// let dc = ctx.upload_dense(&Dense::new([3, 1], vec![1.0, 1.0, 2.0])?)?;
+/// let (mut da, mut dw) = (ctx.zeros(&[3, 1])?, ctx.zeros(&[2, 1, 1])?);
+/// product.backward_input(&routing, &dc, &w, &mut da, &stream)?;
+/// product.backward_weight(&routing, &a, &dc, &mut dw, &stream)?;
+/// assert_eq!(da.to_dense()?.values(), [100.0, 10.0, 200.0]);
+/// assert_eq!(dw.to_dense()?.values(), [2.0, 7.0]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Debug)]
-pub struct GroupedMatmul<T> {
-    context: Context,
-    extents: GroupedExtents,
-    options: GroupedOptions,
-    launch: Option<GroupedLaunch>,
-    element: PhantomData<T>,
+pub struct GroupedGemm<T> {
+    product: GroupedProduct<T>,
+    gradients: Option<Gradients<T>>,
 }
 
-impl<T: Scalar> GroupedMatmul<T> {
+/// What backward needs beside forward.
+#[derive(Debug)]
+struct Gradients<T> {
+    input: GroupedProduct<T>,
+    weight: GroupedWeight<T>,
+    /// The gradient of a matrix that lies as `[n, k]` has dC on the left.
+    transposed: bool,
+}
+
+impl<T: Scalar> Gradients<T> {
+    fn new(routing: &Routing, options: GroupedOptions) -> Result<Self> {
+        let GroupedOptions {
+            k,
+            n,
+            gather,
+            scatter,
+            transposed,
+            ..
+        } = options;
+        let input = GroupedOptions {
+            k: n,
+            n: k,
+            gather: scatter,
+            scatter: gather,
+            transposed: !transposed,
+            activation: Activation::Identity,
+        };
+        let (weight, names) = match transposed {
+            false => ((k, n, [gather, scatter]), ["A", "dC", "dW"]),
+            true => ((n, k, [scatter, gather]), ["dC", "A", "dW"]),
+        };
+        let (m, n, gather) = weight;
+        let weight = WeightOptions { m, n, gather };
+        Ok(Gradients {
+            input: GroupedProduct::new(routing, input)?.named(["dC", "W", "dA"]),
+            weight: GroupedWeight::new(routing, weight)?.named(names),
+            transposed,
+        })
+    }
+}
+
+impl<T: Scalar> GroupedGemm<T> {
     /// A product over the slots of routings like this one.
     ///
     /// # Errors
@@ -93,39 +132,31 @@ impl<T: Scalar> GroupedMatmul<T> {
         options: GroupedOptions,
         variant: Option<&str>,
     ) -> Result<Self> {
-        let [tokens, top] = routing.shape();
-        let extents = GroupedExtents {
-            tokens,
-            top,
-            experts: routing.experts(),
-            k: options.k,
-            n: options.n,
-            turned: options.transposed,
-        };
-        let context = routing.context();
-        let launch = match context.device() {
-            None => None,
-            Some(_) if options.activation == Activation::Gelu => {
-                return Err(Error::Operand {
-                    name: "activation".into(),
-                    reason: "is gelu; products of rows with chosen matrices have ReLU or none"
-                        .into(),
-                });
-            }
-            Some(device) => Some(GroupedLaunch::new(device, T::DTYPE, extents, variant)?),
-        };
-        Ok(GroupedMatmul {
-            context: context.clone(),
-            extents,
-            options,
-            launch,
-            element: PhantomData,
+        Ok(GroupedGemm {
+            product: GroupedProduct::with_variant(routing, options, variant)?,
+            gradients: None,
         })
     }
 
-    /// The kernel, `cpu` on a CPU context.
-    pub fn variant(&self) -> &'static str {
-        self.launch.as_ref().map_or("cpu", GroupedLaunch::name)
+    /// The same with its gradients.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn for_training(routing: &Routing, options: GroupedOptions) -> Result<Self> {
+        Ok(GroupedGemm {
+            gradients: Some(Gradients::new(routing, options)?),
+            ..Self::new(routing, options)?
+        })
+    }
+
+    /// The kernels of forward and, if it was made for training, of the gradients of A and of the matrices; each `cpu` on
+    /// a CPU context.
+    pub fn variants(&self) -> Vec<&'static str> {
+        let mut all = vec![self.product.variant()];
+        if let Some(gradients) = &self.gradients {
+            all.extend([gradients.input.variant(), gradients.weight.variant()]);
+        }
+        all
     }
 
     /// Queues the product. `w`: `[experts, k, n]`, or `[experts, n, k]`; `weights`: one of each choice,
@@ -134,7 +165,7 @@ impl<T: Scalar> GroupedMatmul<T> {
     /// # Errors
     /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context, or is not
     /// aligned to 16 bytes.
-    pub fn run(
+    pub fn forward(
         &self,
         routing: &Routing,
         a: &Tensor<T>,
@@ -148,197 +179,61 @@ impl<T: Scalar> GroupedMatmul<T> {
             ..GroupedRun::plain(a, w)
         };
         in_turn(routing.turns(), stream, || {
-            self.run_with(routing, &operands, c, stream)
+            self.product.queue(routing, &operands, c, stream)
         })
     }
 
-    fn check(&self, routing: &Routing, run: &GroupedRun<'_, T>, c: &Tensor<T>) -> Result<()> {
-        let GroupedOptions {
-            gather,
-            k,
-            n,
-            transposed,
-            ..
-        } = self.options;
-        let GroupedExtents {
-            tokens,
-            top,
-            experts,
-            ..
-        } = self.extents;
-        let slots = self.extents.slots();
-        let matrix = if transposed { [n, k] } else { [k, n] };
-        let rows = if gather { tokens } else { slots };
-        check_shape("routing", &[tokens, top], &routing.shape())?;
-        check_shape("routing", &[experts], &[routing.experts()])?;
-        check_shape("A", &[rows, k], run.a.shape())?;
-        check_shape("W", &[experts, matrix[0], matrix[1]], run.w.shape())?;
-        check_shape("C", &[slots, n], c.shape())?;
-        if let Some(weights) = run.weights {
-            check_shape("weights", &[tokens, top], weights.shape())?;
-        }
-        if let Some(gate) = run.gate {
-            check_shape("gate", &[slots, n], gate.shape())?;
-        }
-        Ok(())
-    }
-
-    /// [`run`](Self::run) in the turn of whoever calls.
-    pub(crate) fn run_with(
+    /// Queues the gradient of A, `dA[s,k] = dC[row'(s),n] * W[expert(s),k,n]`, from that of the sums. With
+    /// [`scatter`](GroupedOptions::scatter) rows of `dc` are the tokens', `[tokens, n]`, as of a sum over the choices of
+    /// each; else the slots'. With [`gather`](GroupedOptions::gather) rows of `da` are the choices', and a token's
+    /// gradient is the sum of its own; else the slots'. `[slots, k]` either way.
+    ///
+    /// # Errors
+    /// As [`forward`](Self::forward); [`Error::Operand`] if it was not made [`for_training`](Self::for_training).
+    pub fn backward_input(
         &self,
         routing: &Routing,
-        run: &GroupedRun<'_, T>,
-        c: &mut Tensor<T>,
+        dc: &Tensor<T>,
+        w: &Tensor<T>,
+        da: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.check(routing, run, c)?;
-        match (&self.launch, routing.routes()) {
-            (None, Routes::Host { order, offsets }) => {
-                let own = OnHost {
-                    extents: self.extents,
-                    options: &self.options,
-                    order,
-                    offsets,
-                    a: run.a,
-                    w: run.w,
-                    weights: run.weights,
-                    gate: run.gate.map(|gate| &gate.any),
-                };
-                with_sums!(T::DTYPE, A => own.run::<A>(&mut c.any))
-            }
-            (Some(launch), Routes::Device(on)) if self.context.holds(Some(&on.device)) => {
-                let there = |tensor: &Tensor<T>| operand(&self.context, tensor, stream);
-                let weights = match run.weights {
-                    None => 0,
-                    Some(t) => without_gaps(&self.context, "weights", t, stream)?.address,
-                };
-                let operands = GroupedOperands {
-                    routes: &on.routes,
-                    a: there(run.a)?,
-                    w: there(run.w)?,
-                    weights,
-                    gate: run.gate.map(there).transpose()?,
-                    c: there(c)?,
-                };
-                let way = GroupedWay {
-                    gather: self.options.gather,
-                    scatter: self.options.scatter,
-                    relu: self.options.activation == Activation::Relu,
-                    early: run.early,
-                };
-                // SAFETY: operands of the planned shapes and type, routes that a run fills ahead on the stream; all are
-                // the caller's to keep until the stream is done, as with every run.
-                let queue = unsafe { Queue::new(stream.raw()) };
-                launch.run(way, &operands, queue)
-            }
-            _ => Err(elsewhere("routing")),
-        }
-    }
-}
-
-/// A product on the CPU, a slot at a time.
-struct OnHost<'a> {
-    extents: GroupedExtents,
-    options: &'a GroupedOptions,
-    order: &'a [u32],
-    offsets: &'a [u32],
-    a: &'a AnyTensor,
-    w: &'a AnyTensor,
-    weights: Option<&'a Tensor<f32>>,
-    gate: Option<&'a AnyTensor>,
-}
-
-/// Elements of a matrix on the host, and from one row to the next.
-type Wide<'a, A> = (Cow<'a, [A]>, usize);
-
-fn wide<'a, A: Sum>(name: &str, tensor: &'a AnyTensor) -> Result<Wide<'a, A>> {
-    let values = tensor.host().ok_or_else(|| elsewhere(name))?;
-    Ok((values.widen(), tensor.leading()))
-}
-
-impl OnHost<'_> {
-    fn run<A: Sum>(&self, c: &mut AnyTensor) -> Result<()> {
-        let GroupedOptions {
-            n,
-            scatter,
-            activation,
-            ..
-        } = *self.options;
-        let GroupedExtents { top, experts, .. } = self.extents;
-        let (a, w) = (wide::<A>("A", self.a)?, wide::<A>("W", self.w)?);
-        let weights = self.weights.map(|t| wide::<A>("weights", t)).transpose()?;
-        let gate = self.gate.map(|t| wide::<A>("gate", t)).transpose()?;
-        let slots = self.order.len();
-        // Which slot each row of C is of.
-        let mut slot_of: Vec<usize> = (0..slots).collect();
-        if scatter {
-            for (slot, &choice) in self.order.iter().enumerate() {
-                slot_of[choice as usize] = slot;
-            }
-        }
-        // Slots of no expert lie behind the others, and without a scatter keep what they have.
-        let known = self.offsets[experts] as usize;
-        let rows = if scatter { slots } else { known };
-        c.store_rows(rows, n, &|row, sums: &mut [A]| {
-            let slot = slot_of[row];
-            if slot >= known {
-                return;
-            }
-            let choice = self.order[slot] as usize;
-            let starts = &self.offsets[..=experts];
-            let expert = starts.partition_point(|&first| first as usize <= slot) - 1;
-            self.sum((&a, &w), expert, (slot, choice), sums);
-            let weight = weights.as_ref().map_or(A::ONE, |(values, leading)| {
-                values[choice / top * leading + choice % top]
-            });
-            for sum in sums.iter_mut() {
-                *sum = weight * activate(activation, *sum);
-            }
-            let Some((values, leading)) = &gate else {
-                return;
-            };
-            for (sum, &gate) in sums.iter_mut().zip(&values[slot * leading..]) {
-                if gate.to_f64().is_nan() || gate <= A::ZERO {
-                    *sum = A::ZERO;
-                }
-            }
+        let gradients = self.gradients()?;
+        let operands = GroupedRun::plain(dc, w);
+        in_turn(routing.turns(), stream, || {
+            gradients.input.queue(routing, &operands, da, stream)
         })
-        .ok_or_else(|| elsewhere("C"))
     }
 
-    /// The sums of one slot.
-    fn sum<A: Sum>(
+    /// Queues the gradient of the matrices, `dW[e,k,n] = A[row(s),k] * dC[row'(s),n]` summed over the slots `s` that the
+    /// [`Routing`] gave expert `e`, from that of the sums, whose rows are as for
+    /// [`backward_input`](Self::backward_input). An expert without slots gets zeros. Slots are summed in order, f32 sums
+    /// rounded once.
+    ///
+    /// # Errors
+    /// As [`backward_input`](Self::backward_input).
+    pub fn backward_weight(
         &self,
-        ((a, lda), (w, ldw)): (&Wide<'_, A>, &Wide<'_, A>),
-        expert: usize,
-        (slot, choice): (usize, usize),
-        sums: &mut [A],
-    ) {
-        let GroupedOptions {
-            k,
-            n,
-            gather,
-            transposed,
-            ..
-        } = *self.options;
-        let row = if gather {
-            choice / self.extents.top
-        } else {
-            slot
+        routing: &Routing,
+        a: &Tensor<T>,
+        dc: &Tensor<T>,
+        dw: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let gradients = self.gradients()?;
+        let [left, right] = match gradients.transposed {
+            false => [a, dc],
+            true => [dc, a],
         };
-        let a = &a[row * lda..][..k];
-        if transposed {
-            for (j, sum) in sums.iter_mut().enumerate() {
-                let line = &w[(expert * n + j) * ldw..][..k];
-                a.iter().zip(line).for_each(|(&x, &y)| *sum += x * y);
-            }
-        } else {
-            for (i, &x) in a.iter().enumerate() {
-                let line = &w[(expert * k + i) * ldw..][..n];
-                sums.iter_mut()
-                    .zip(line)
-                    .for_each(|(sum, &y)| *sum += x * y);
-            }
-        }
+        in_turn(routing.turns(), stream, || {
+            gradients.weight.queue(routing, left, right, dw, stream)
+        })
+    }
+
+    fn gradients(&self) -> Result<&Gradients<T>> {
+        self.gradients.as_ref().ok_or_else(|| Error::Operand {
+            name: "product".into(),
+            reason: "was made without its gradients: `GroupedGemm::for_training`".into(),
+        })
     }
 }

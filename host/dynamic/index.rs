@@ -2,12 +2,29 @@
 
 use std::sync::Arc;
 
+use super::detect::elsewhere;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::families::discover::DeviceLists;
+use crate::launch::Turns;
 
 /// What a detector writes, where it writes it: for each panel a list of positions along the PIT axis, and how many they
 /// are. Made once for a shape; no run allocates, and no run tells the host how many micro-tiles there are.
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::dynamic::Detector;
+/// use einsparse::formats::Dense;
+/// let ctx = Context::cpu();
+/// let a = ctx.upload_dense(&Dense::new([2, 3], vec![0.0f32, 1.0, 1.0, 0.0, 0.0, 2.0])?)?;
+/// let detector = Detector::<f32>::new(&ctx, [2, 3], (2, 1), Default::default())?;
+/// let mut index = detector.index()?;
+/// detector.run(&a, &mut index, &ctx.stream()?)?;
+/// assert_eq!((index.panels(), index.stride()), (1, 64));
+/// assert_eq!(index.counts()?, [2]);
+/// assert_eq!(index.to_lists()?, [vec![1, 2]]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct MicroIndex {
     pub(super) panels: usize,
@@ -22,6 +39,22 @@ pub(super) enum Lists {
 }
 
 impl MicroIndex {
+    /// The turns of lists on a device.
+    pub(super) fn turns(&self) -> Option<Arc<Turns>> {
+        match &self.storage {
+            Lists::Device(lists, _) => Some(Arc::clone(&lists.turns)),
+            Lists::Host(_) => None,
+        }
+    }
+
+    /// Lists on a device.
+    pub(super) fn lists(&self) -> Result<&DeviceLists> {
+        match &self.storage {
+            Lists::Device(lists, _) => Ok(lists),
+            Lists::Host(_) => Err(elsewhere("index")),
+        }
+    }
+
     /// Lists.
     pub fn panels(&self) -> usize {
         self.panels

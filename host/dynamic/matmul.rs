@@ -1,43 +1,85 @@
-//! A product with an operand that is sparse for one step: its columns of micro-tiles are found, packed and multiplied.
+//! A product of which one matrix is sparse for one step: its micro-tiles are found, and the others are skipped.
 
-use std::marker::PhantomData;
-use std::sync::Arc;
+mod left;
+mod relu;
+mod right;
+mod transposed;
 
-use super::Detector;
-use super::detect::{DetectOptions, check_items, elsewhere, operand};
-use super::index::{Lists, MicroIndex};
+use super::detect::elsewhere;
+use super::index::MicroIndex;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Error, Result};
-use crate::families::discover::{DetectLaunch, DeviceLists, list_stride};
-use crate::families::gather_gemm::found::{above, kernels_as};
-use crate::families::gather_gemm::{PitFewLaunch, PitLaunch, PitWork};
-use crate::kernel::Queue;
-use crate::launch::{Turns, in_turn};
-use crate::offer::{Determinism, Precision, multiplied_as};
+use crate::offer::{Determinism, Precision};
 use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Tensor};
-use crate::values::{Sum, with_sums};
+use crate::values::Sum;
+use left::LeftProduct;
+pub(crate) use relu::{ReluProduct, can_mark};
+use right::RightProduct;
+use transposed::TransposedProduct;
 
-/// Micro-tiles of a [`DynamicMatmul`].
+/// Which matrix of `C[m,n] = A[m,k] * B[k,n]` is sparse for one step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SparseSide {
+    /// A. Its micro-tiles are of [`height`](MatmulOptions::height) rows by one column; those of an A that lies as
+    /// `[k, m]` of one row by 64 columns.
+    #[default]
+    Left,
+    /// B. Its micro-tiles are of one row by 64 columns.
+    Right,
+    /// C, by its ReLU: `C[m,n] = relu(A[m,k] * B[k,n])`. Its micro-tiles, of [`height`](MatmulOptions::height) rows by
+    /// one column, are found while it is stored, for a product of it.
+    Output,
+}
+
+/// How a [`DynamicMatmul`] finds its operands, and what of them counts.
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::dynamic::{DynamicMatmul, MatmulOptions};
+/// use einsparse::formats::Dense;
+/// let ctx = Context::cpu();
+/// // Only its second row, of A as [k, m], counts.
+/// let a = ctx.upload_dense(&Dense::new([2, 2], vec![0.1f32, 0.0, 2.0, 0.0])?)?;
+/// let b = ctx.upload_dense(&Dense::new([2, 1], vec![5.0, 7.0])?)?;
+/// let options = MatmulOptions {
+///     transpose_a: true,
+///     threshold: 0.5,
+///     ..MatmulOptions::default()
+/// };
+/// let mut product = DynamicMatmul::new(&ctx, [2, 2, 1], options)?;
+/// let mut c = ctx.zeros(&[2, 1])?;
+/// product.forward(&a, &b, &mut c, &ctx.stream()?)?;
+/// assert_eq!(c.to_dense()?.values(), [14.0, 0.0]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct MatmulOptions {
+    /// The matrix that is sparse for one step.
+    pub sparse: SparseSide,
+    /// A lies as `[k, m]`. With a sparse B that is how its rows are read; an A of `[m, k]` is transposed by each
+    /// product, in a workspace of A's size.
+    pub transpose_a: bool,
     /// Rows of a micro-tile: 128, 64 or 32. Many share a gathered row of B, few have fewer elements beside those that
-    /// count.
+    /// count. Micro-tiles of 64 columns have one row, whatever stands here.
     pub height: usize,
-    /// Elements of at most this magnitude are empty.
+    /// Elements of at most this magnitude are empty. Of a C, behind its ReLU, only zeros are.
     pub threshold: f64,
-    /// [`Determinism::Relaxed`]: micro-tiles are multiplied in the order in which they are found, so rounding changes from run to
-    /// run.
+    /// [`Determinism::Relaxed`]: micro-tiles are multiplied in the order in which they are found, so rounding changes
+    /// from run to run.
     pub determinism: Determinism,
-    /// [`Precision::Tf32`]: f32 is rounded to TF32 and multiplied on Tensor Cores. On a GPU there is no kernel for f32 in full precision.
+    /// [`Precision::Tf32`]: f32 is rounded to TF32 and multiplied on Tensor Cores, with a sparse A of `[m, k]`. On a
+    /// GPU there is no kernel for f32 in full precision.
     pub precision: Precision,
 }
 
 impl Default for MatmulOptions {
-    /// 128 rows, exact zeros, sums in order, f32 in full precision.
+    /// A sparse A of `[m, k]`, 128 rows, exact zeros, sums in order, f32 in full precision.
     fn default() -> Self {
         MatmulOptions {
+            sparse: SparseSide::Left,
+            transpose_a: false,
             height: 128,
             threshold: 0.0,
             determinism: Determinism::Strict,
@@ -47,293 +89,240 @@ impl Default for MatmulOptions {
 }
 
 impl MatmulOptions {
-    /// Are there such micro-tiles, and do they end where items of `m` rows end?
-    fn check(&self, items: usize, m: usize) -> Result<()> {
-        let (height, threshold) = (self.height, self.threshold);
-        let refused = |reason| {
+    /// What no side of a product takes, or not together.
+    fn check(&self, items: usize) -> Result<()> {
+        let refused = |name: &str, reason: String| {
             Err(Error::Operand {
-                name: "A".into(),
+                name: name.into(),
                 reason,
             })
         };
-        if height < 2 {
-            return refused(format!(
-                "micro-tiles of {height} rows: they are columns of 2 rows or more"
-            ));
+        let alone = self.sparse == SparseSide::Output
+            || (self.sparse == SparseSide::Left && self.transpose_a);
+        match self.sparse {
+            _ if alone && items != 1 => refused(
+                "batch",
+                format!("has {items} items; only a sparse A of [m, k] and a sparse B take several"),
+            ),
+            SparseSide::Output if self.transpose_a => refused(
+                "A",
+                "lies as [k, m]; a product with a ReLU reads it as [m, k]".into(),
+            ),
+            SparseSide::Output if self.threshold != 0.0 => refused(
+                "threshold",
+                format!(
+                    "is {}; behind a ReLU zeros are empty, and nothing else",
+                    self.threshold
+                ),
+            ),
+            _ => Ok(()),
         }
-        if threshold.is_nan() || threshold < 0.0 {
-            return refused(format!("no value is above a threshold of {threshold}"));
-        }
-        if items > 1 && !m.is_multiple_of(height) {
-            return refused(format!(
-                "has items of {m} rows: micro-tiles of {height} would reach into the next one"
-            ));
-        }
-        Ok(())
     }
 }
 
-/// Rows of A that one kernel looks through and multiplies.
-pub const FEW_ROWS: usize = 64;
-
-/// `C[m,n] = A[m,k] * B[k,n]` with an A that is dense in memory and has empty micro-tiles of `height x 1`, other ones
-/// at each run (PIT, arXiv 2301.10936): one kernel finds those that are not and packs their values, a second gathers
-/// the rows of B that they meet. The host learns nothing of it; both can be captured in a CUDA graph. For f16 and bf16
-/// on Hopper, and f32 with [`Precision::Tf32`]; the CPU takes every element type, and f32 in full precision.
+/// `C[m,n] = A[m,k] * B[k,n]` with a matrix that is dense in memory and has empty micro-tiles, other ones at each run (PIT, arXiv
+/// 2301.10936). The host learns nothing of what was found: all can be captured in a CUDA graph. For f16 and bf16 on
+/// Hopper, and f32 of a sparse A of `[m, k]` with [`Precision::Tf32`]; the CPU takes every element type and extent, and
+/// f32 in full precision.
+///
+/// - A sparse A: one kernel finds its micro-tiles of [`height`](MatmulOptions::height) `x 1` and packs their values, a
+///   second gathers the rows of B that they meet. Of at most 64 rows of f16 or bf16 that one micro-tile holds
+///   it is a single kernel: each of its thread blocks finds the columns of its part of A itself, and reads no rows of B
+///   but those that they meet.
+/// - A sparse A that lies as `[k, m]` ([`transpose_a`](MatmulOptions::transpose_a)), as the gradient of B in `C = A B`
+///   has it, `B' = A^T C'`, and that of the input of a layer with masked weights: one kernel lists, for every 64
+///   columns of A, the rows that have a micro-tile of `1 x 64` there, a second gathers these and the rows of B beside
+///   them. No copy of A is made.
+/// - A sparse B ([`SparseSide::Right`]), masked weights or activations on the right: one kernel lists, for every 64
+///   columns of B, the rows that have a micro-tile of `1 x 64` there; one makes the transpose of A, where it does not
+///   lie as `[k, m]`; a third gathers the micro-tiles of B and the rows of A's transpose beside them, and stores C
+///   transposed. n is a multiple of 8 on a GPU.
+/// - A sparse C ([`SparseSide::Output`]), `C = relu(A B)`: the kernel that stores C leaves a bit for each micro-tile of
+///   `height x 1` that holds something, a second makes lists of them, with the values that a product of C wants, and
+///   reads no other element of C. A and B have no gaps between their rows, n is a multiple of 8 on a GPU.
 ///
 /// A micro-tile is multiplied whole: elements below the threshold in one that counts are multiplied as they are, and a
-/// NaN or Inf in a row of B reaches the `height` rows that have such a micro-tile there (`zeros = Dense`), no others.
-/// Sums ascend along k by default: the same bits every time.
-///
-/// Of at most [`FEW_ROWS`] rows of f16 or bf16 that one micro-tile holds, [`run`](Self::run) is a single kernel: each
-/// of its thread blocks finds the columns of its part of A itself, and reads no rows of B but those that they meet.
+/// NaN or Inf of the other matrix reaches the rows (of a sparse B the columns) of C that have such a micro-tile there
+/// (`zeros = Dense`), no others. Sums ascend along k by default: the same bits every time.
 ///
 /// ```
 /// use einsparse::Context;
-/// use einsparse::dynamic::DynamicMatmul;
-/// use einsparse::formats::{Dense, f16};
+/// use einsparse::dynamic::{DynamicMatmul, MatmulOptions, SparseSide};
+/// use einsparse::formats::Dense;
 /// let ctx = Context::cpu();
-/// let a = Dense::from_fn(vec![2, 3], |i| f16::from_f32(if i[1] == 1 { 2.0 } else { 0.0 }))?;
-/// let b = Dense::from_fn(vec![3, 8], |i| f16::from_f32((i[0] + i[1]) as f32))?;
-/// let (a, b) = (ctx.upload_dense(&a)?, ctx.upload_dense(&b)?);
-/// let mut product = DynamicMatmul::<f16>::new(&ctx, [2, 3, 8], Default::default())?;
-/// let mut c = ctx.zeros::<f16>(&[2, 8])?;
-/// product.run(&a, &b, &mut c, &ctx.stream()?)?;
-/// assert_eq!(c.to_dense()?.get(&[1, 4]), Some(f16::from_f32(10.0)));
+/// let stream = ctx.stream()?;
+/// let a = ctx.upload_dense(&Dense::new([1, 2], vec![1.0f32, 2.0])?)?;
+/// let b = ctx.upload_dense(&Dense::new([2, 3], vec![1.0, -9.0, 0.0, 0.0, 4.0, 3.0])?)?;
+/// let mut c = ctx.zeros(&[1, 3])?;
+///
+/// let mut left = DynamicMatmul::new(&ctx, [1, 2, 3], MatmulOptions::default())?;
+/// left.forward(&a, &b, &mut c, &stream)?;
+/// assert_eq!(c.to_dense()?.values(), [1.0, -1.0, 6.0]);
+/// assert_eq!(left.index().to_lists()?, [vec![0, 1]]);
+///
+/// // The same with a B that is sparse: a list for every 64 columns.
+/// let options = MatmulOptions { sparse: SparseSide::Right, ..MatmulOptions::default() };
+/// let mut right = DynamicMatmul::new(&ctx, [1, 2, 3], options)?;
+/// right.forward(&a, &b, &mut c, &stream)?;
+/// assert_eq!(c.to_dense()?.values(), [1.0, -1.0, 6.0]);
+///
+/// // A ReLU, and which columns of C it leaves.
+/// let options = MatmulOptions { sparse: SparseSide::Output, ..MatmulOptions::default() };
+/// let mut relu = DynamicMatmul::new(&ctx, [1, 2, 3], options)?;
+/// relu.forward(&a, &b, &mut c, &stream)?;
+/// assert_eq!(c.to_dense()?.values(), [1.0, 0.0, 6.0]);
+/// assert_eq!(relu.index().to_lists()?, [vec![0, 2]]);
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct DynamicMatmul<T> {
-    context: Context,
-    items: usize,
-    extents: [usize; 3],
-    options: MatmulOptions,
-    index: MicroIndex,
-    launch: Option<(DetectLaunch, PitLaunch)>,
-    /// Both in one kernel, of few rows.
-    few: Option<PitFewLaunch>,
-    element: PhantomData<T>,
+pub struct DynamicMatmul<T: Scalar> {
+    way: Way<T>,
+}
+
+/// By what is sparse, and how it lies.
+#[derive(Debug)]
+enum Way<T: Scalar> {
+    Left(Box<LeftProduct<T>>),
+    Transposed(Box<TransposedProduct<T>>),
+    Right(Box<RightProduct<T>>),
+    Relu(Box<ReluProduct<T>>),
 }
 
 impl<T: Scalar> DynamicMatmul<T> {
-    /// A product of these extents, `[m, k, n]`, with room for an A that is full.
+    /// A product of these extents, `[m, k, n]`, with room for a sparse matrix that is full.
     ///
     /// # Errors
-    /// [`Error::Operand`] for a height below 2 or a threshold that is no magnitude; on a GPU [`Error::NoKernel`] for element types
-    /// and heights without kernel; [`Error::Overflow`], [`Error::OutOfMemory`].
+    /// [`Error::Operand`] for a height below 2, a threshold that is no magnitude, and options that do not go together;
+    /// on a GPU [`Error::NoKernel`] for element types and heights without kernel; [`Error::Overflow`],
+    /// [`Error::OutOfMemory`].
     pub fn new(context: &Context, extents: [usize; 3], options: MatmulOptions) -> Result<Self> {
         Self::batched(context, 1, extents, options)
     }
 
-    /// A batch of `items` products, `C[z,m,n] = A[z,m,k] * B[z,k,n]` for extents `[m, k, n]`, in the same two kernels.
-    /// Where all items share one B, their rows are those of one product.
+    /// A batch of `items` products, `C[z,m,n] = A[z,m,k] * B[z,k,n]` for extents `[m, k, n]`, in the same kernels. Where
+    /// all items share one B, their rows are those of one product.
     ///
     /// # Errors
-    /// As [`new`](Self::new); [`Error::Operand`] for more than one item whose `m` is no multiple of the height.
+    /// As [`new`](Self::new); [`Error::Operand`] for more than one item of a sparse A whose `m` is no multiple of the
+    /// height or that lies as `[k, m]`, or of a sparse C.
     pub fn batched(
         context: &Context,
         items: usize,
         extents: [usize; 3],
         options: MatmulOptions,
     ) -> Result<Self> {
-        let [m, k, _] = extents;
-        options.check(items, m)?;
-        let panels = items.saturating_mul(m).div_ceil(options.height);
-        let stride = list_stride(k);
-        let (launch, few, storage) = match context.device() {
-            None => (None, None, Lists::Host(vec![Vec::new(); panels])),
-            Some(device) => {
-                let work = PitWork {
-                    items,
-                    ..PitWork::single(extents, options.height)
-                };
-                let threshold = options.threshold;
-                let how = (threshold, options.determinism);
-                let dtype = multiplied_as(T::DTYPE, options.precision);
-                let (detect, product) = kernels_as(device, (T::DTYPE, dtype), work, how)?;
-                let lists = detect.lists(device)?;
-                let storage = Lists::Device(lists, Arc::clone(device));
-                let halves = T::DTYPE.bytes() == 2;
-                let alone =
-                    (halves && items == 1 && m <= FEW_ROWS.min(options.height)).then(|| {
-                        PitFewLaunch::best(device, T::DTYPE, extents, above(T::DTYPE, threshold))
-                    });
-                (Some((detect, product)), alone.transpose()?, storage)
+        options.check(items)?;
+        let way = match (options.sparse, options.transpose_a) {
+            (SparseSide::Left, false) => {
+                let made = LeftProduct::batched(context, items, extents, options)?;
+                Way::Left(Box::new(made))
             }
+            (SparseSide::Left, true) => Way::Transposed(Box::new(TransposedProduct::new(
+                context, extents, &options,
+            )?)),
+            (SparseSide::Right, _) => {
+                let made = RightProduct::batched(context, items, extents, options)?;
+                Way::Right(Box::new(made))
+            }
+            (SparseSide::Output, _) => Way::Relu(Box::new(ReluProduct::new(
+                context,
+                extents,
+                options.height,
+            )?)),
         };
-        Ok(DynamicMatmul {
-            context: context.clone(),
-            items,
-            extents,
-            options,
-            index: MicroIndex {
-                panels,
-                stride,
-                storage,
-            },
-            launch,
-            few,
-            element: PhantomData,
-        })
+        Ok(DynamicMatmul { way })
     }
 
-    /// The kernels of a [`run`](Self::run), twice the same where one does both; `cpu` on a CPU context.
-    pub fn variants(&self) -> [&'static str; 2] {
-        if let Some(few) = &self.few {
-            return [few.name(); 2];
+    /// The kernels of a [`forward`](Self::forward) in their order, `cpu` on a CPU context.
+    pub fn variants(&self) -> Vec<&'static str> {
+        match &self.way {
+            Way::Left(product) => product.variants(),
+            Way::Transposed(product) => product.variants(),
+            Way::Right(product) => product.variants(),
+            Way::Relu(product) => product.variants(),
         }
-        self.launch
-            .as_ref()
-            .map_or(["cpu"; 2], |(detect, product)| {
-                [detect.name(), product.name()]
-            })
     }
 
-    /// What the last run found. A run of a single kernel leaves nothing here: [`detect`](Self::detect) does.
+    /// What the last run found: of a sparse A of `[m, k]` and of C a list of columns for each `height` rows of all
+    /// items, of an A of `[k, m]` a list of rows for every 64 columns, of a B these for each item. A run of a single
+    /// kernel leaves nothing here.
     pub fn index(&self) -> &MicroIndex {
-        &self.index
+        match &self.way {
+            Way::Left(product) => product.index(),
+            Way::Transposed(product) => product.index(),
+            Way::Right(product) => product.index(),
+            Way::Relu(product) => product.index(),
+        }
     }
 
-    /// Queues detection and product. Nothing is allocated or waited for. Runs of one product share the index and wait
-    /// for each other, on whatever stream; what was captured in a graph is the caller's to order.
+    /// Queues detection and product: A is `[m, k]`, or `[k, m]` by the [options](MatmulOptions), B `[k, n]`, C
+    /// `[m, n]`, of more than one item behind an axis for these. Nothing is allocated or waited for. Runs of one product
+    /// share the index and wait for each other, on whatever stream; what was captured in a graph is the caller's to
+    /// order.
     ///
     /// # Errors
-    /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context, or B is
-    /// not aligned to 16 bytes.
-    pub fn run(
+    /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context, and on
+    /// a GPU if one that is read or written by 16 bytes does not lie at multiples of them: B, an A of `[k, m]`, of a
+    /// sparse C every matrix; or if n is no multiple of 8 with a sparse B.
+    pub fn forward(
         &mut self,
         a: &Tensor<T>,
         b: &Tensor<T>,
         c: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        let Some(few) = &self.few else {
-            self.check(a, b, c)?;
-            return in_turn(turns(&self.index), stream, || {
-                self.find(a, Some(b), stream)?;
-                self.multiply_found(a, b, c, stream)
-            });
-        };
-        self.check(a, b, c)?;
-        let all = [
-            operand(&self.context, a, stream)?,
-            operand(&self.context, b, stream)?,
-            operand(&self.context, c, stream)?,
-        ];
-        // SAFETY: operands of the planned shapes and type; all are the caller's to keep until the stream is done.
-        let queue = unsafe { Queue::new(stream.raw()) };
-        few.run(all, queue)
+        match &mut self.way {
+            Way::Left(product) => product.run(a, b, c, stream),
+            Way::Transposed(product) => product.run(a, b, c, stream),
+            Way::Right(product) => product.run(a, b, c, stream),
+            Way::Relu(product) => product.run(a, b, c, stream),
+        }
     }
 
-    /// The shapes of a run.
-    fn check(&self, a: &Tensor<T>, b: &Tensor<T>, c: &Tensor<T>) -> Result<()> {
-        let [m, k, n] = self.extents;
-        check_items("A", self.items, [m, k], a.shape())?;
-        check_items("B", self.items, [k, n], b.shape())?;
-        check_items("C", self.items, [m, n], c.shape())
-    }
-
-    /// The first half of [`run`](Self::run): the micro-tiles of A.
+    /// The half of [`forward`](Self::forward) that makes the lists, of the sparse A in front of
+    /// [`multiply`](Self::multiply) or of the sparse C behind it.
     ///
     /// # Errors
-    /// As [`run`](Self::run).
-    pub fn detect(&mut self, a: &Tensor<T>, stream: &Stream) -> Result<()> {
-        in_turn(turns(&self.index), stream, || self.find(a, None, stream))
+    /// As [`forward`](Self::forward); [`Error::Operand`] where the halves are one.
+    #[doc(hidden)]
+    pub fn detect(&mut self, sparse: &Tensor<T>, stream: &Stream) -> Result<()> {
+        match &mut self.way {
+            Way::Left(product) => product.detect(sparse, stream),
+            Way::Relu(product) => product.list(sparse, stream),
+            Way::Transposed(_) | Way::Right(_) => Err(in_one()),
+        }
     }
 
-    /// The micro-tiles of A, in front of a product with `b`.
-    fn find(&mut self, a: &Tensor<T>, b: Option<&Tensor<T>>, stream: &Stream) -> Result<()> {
-        let [m, k, _] = self.extents;
-        check_items("A", self.items, [m, k], a.shape())?;
-        let Some((launch, _)) = &self.launch else {
-            let options = DetectOptions {
-                threshold: self.options.threshold,
-                ..DetectOptions::default()
-            };
-            let micro = (self.options.height, 1);
-            let rows = [self.items * m, k];
-            let on = (&self.context, T::DTYPE);
-            let detector = Detector::<()>::of(on, rows, micro, options)?;
-            let values = a.any.host().ok_or_else(|| elsewhere("A"))?;
-            let Lists::Host(lists) = &mut self.index.storage else {
-                return Err(elsewhere("index"));
-            };
-            detector.on_host(values, a.leading(), lists);
-            return Ok(());
-        };
-        let source = operand(&self.context, a, stream)?;
-        let next = b.filter(|_| self.items == 1);
-        let next = next
-            .map(|b| operand(&self.context, b, stream))
-            .transpose()?;
-        let lists = lists(&self.index)?;
-        // SAFETY: operands as planned, which the caller keeps until the stream is done, and lists of this product.
-        let queue = unsafe { Queue::new(stream.raw()) };
-        launch.run_ahead_of(next, source, lists, queue)
-    }
-
-    /// The second half: the product, of the micro-tiles that [`detect`](Self::detect) found in this A.
+    /// The other half: the product. Of a sparse C [`detect`](Self::detect) must follow each.
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// As [`forward`](Self::forward); [`Error::Operand`] where the halves are one.
+    #[doc(hidden)]
     pub fn multiply(
-        &self,
+        &mut self,
         a: &Tensor<T>,
         b: &Tensor<T>,
         c: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.check(a, b, c)?;
-        in_turn(turns(&self.index), stream, || {
-            self.multiply_found(a, b, c, stream)
-        })
-    }
-
-    fn multiply_found(
-        &self,
-        a: &Tensor<T>,
-        b: &Tensor<T>,
-        c: &mut Tensor<T>,
-        stream: &Stream,
-    ) -> Result<()> {
-        let Some((_, launch)) = &self.launch else {
-            return self.on_host(a, b, &mut c.any);
-        };
-        let b = operand(&self.context, b, stream)?;
-        let c = operand(&self.context, c, stream)?;
-        // SAFETY: operands as planned, which the caller keeps until the stream is done, and lists filled ahead on it.
-        let queue = unsafe { Queue::new(stream.raw()) };
-        launch.run(lists(&self.index)?, None, b, c, queue)
-    }
-
-    /// The same on the CPU.
-    fn on_host(&self, a: &AnyTensor, b: &AnyTensor, c: &mut AnyTensor) -> Result<()> {
-        let Lists::Host(lists) = &self.index.storage else {
-            return Err(elsewhere("index"));
-        };
-        let of = (self.items, self.extents, self.options.height);
-        with_sums!(a.dtype(), A => on_host::<A>(of, lists, a, b, c))
+        match &mut self.way {
+            Way::Left(product) => product.multiply(a, b, c, stream),
+            Way::Relu(product) => product.multiply(a, b, c, stream),
+            Way::Transposed(_) | Way::Right(_) => Err(in_one()),
+        }
     }
 }
 
-fn on_host<A: Sum>(
-    (items, [m, k, n], height): (usize, [usize; 3], usize),
-    lists: &[Vec<u32>],
-    a: &AnyTensor,
-    b: &AnyTensor,
-    c: &mut AnyTensor,
-) -> Result<()> {
-    let (lda, ldb) = (a.leading(), b.leading());
-    let a = a.host().ok_or_else(|| elsewhere("A"))?.widen::<A>();
-    let b = b.host().ok_or_else(|| elsewhere("B"))?.widen::<A>();
-    let factor = |row: usize, position: usize| a[row * lda + position];
-    let line = |row: usize, position: usize| &b[(row / m * k + position) * ldb..][..n];
-    multiply_on_host(c, items * m, (lists, height), &factor, &line)
+fn in_one() -> Error {
+    Error::Operand {
+        name: "product".into(),
+        reason: "has no halves: it runs as one, by `forward`".into(),
+    }
 }
 
 /// A product on the CPU, a row of C at a time: `factor` and `line` are A's element and B's row of a row of C and a
 /// place of its list, which `height` rows share.
-pub(super) fn multiply_on_host<'b, A: Sum>(
+fn multiply_on_host<'b, A: Sum>(
     c: &mut AnyTensor,
     rows: usize,
     (lists, height): (&[Vec<u32>], usize),
@@ -350,20 +339,4 @@ pub(super) fn multiply_on_host<'b, A: Sum>(
         }
     })
     .ok_or_else(|| elsewhere("C"))
-}
-
-/// The turns of lists on a device.
-pub(super) fn turns(index: &MicroIndex) -> Option<Arc<Turns>> {
-    match &index.storage {
-        Lists::Device(lists, _) => Some(Arc::clone(&lists.turns)),
-        Lists::Host(_) => None,
-    }
-}
-
-/// Lists on a device.
-pub(super) fn lists(index: &MicroIndex) -> Result<&DeviceLists> {
-    match &index.storage {
-        Lists::Device(lists, _) => Ok(lists),
-        Lists::Host(_) => Err(elsewhere("index")),
-    }
 }

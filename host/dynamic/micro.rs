@@ -10,7 +10,7 @@ use crate::einsum::{Einsum, IndexExpr};
 use crate::registry::{Dtype, Row, has_strips, products};
 
 /// Bytes of a micro-tile at the least: what one access to memory brings.
-pub const MICRO_BYTES: usize = 32;
+const MICRO_BYTES: usize = 32;
 
 /// The tile of a matrix product that a kernel computes on Tensor Cores.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,7 +124,7 @@ impl fmt::Display for MicroTile {
 }
 
 /// The micro-tiles of every operand, one for each PIT axis of it, for a tile that gives the indices these extents (1
-/// where it names none). Where one would have less than [`MICRO_BYTES`] bytes of elements of `element` bytes, its PIT
+/// where it names none). Where one would have less than 32 bytes of elements of `element` bytes, its PIT
 /// axis is that much longer. An operand with an index array or a sum of indices, or with an index twice, has none: it
 /// is not cut into boxes.
 pub fn micro_tiles(

@@ -7,15 +7,12 @@ use super::detect::{check_shape, operand};
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Error, Result};
-use crate::families::discover::SampleLaunch;
+use crate::families::discover::{SAMPLED_HEIGHTS, SampleLaunch};
 use crate::families::gather_gemm::found::above;
 use crate::kernel::Queue;
 use crate::launch::Turns;
 use crate::registry::{Dtype, Scalar};
 use crate::tensor::{AnyTensor, Tensor};
-
-/// Heights of the micro-tiles of a [`ShareSample`].
-pub const SAMPLED_HEIGHTS: [usize; 3] = [32, 64, 128];
 
 /// Counts, in some boxes of a matrix of f16 or bf16, the micro-tiles of 32, 64 and 128 rows by one column that hold something (PIT, arXiv
 /// 2301.10936, section 3.2: the cover of each micro-tile, on a sample of the pattern). On a GPU 264 boxes of 128 x 64 elements at
@@ -80,16 +77,11 @@ impl<T> ShareSample<T> {
                 reason: format!("is {threshold}, not a magnitude"),
             });
         }
-        if !matches!(dtype, Dtype::F16 | Dtype::Bf16) {
-            return Err(Error::NoKernel {
-                indirect: format!("shares of micro-tiles of {}", dtype.name()),
-                tried: Vec::new(),
-            });
-        }
+        SampleLaunch::takes(dtype)?;
         let kind = match context.device() {
             None => Kind::Host(Mutex::new(None)),
             Some(device) => {
-                let launch = SampleLaunch::new(device, shape, above(dtype, threshold))?;
+                let launch = SampleLaunch::new(device, dtype, shape, above(dtype, threshold))?;
                 Kind::Device(launch, Turns::new(device)?)
             }
         };
@@ -102,7 +94,7 @@ impl<T> ShareSample<T> {
         })
     }
 
-    /// Shares of the micro-tiles of [`SAMPLED_HEIGHTS`] rows that hold something, 0 to 1, by the last run that has
+    /// Shares of the micro-tiles of 32, 64 and 128 rows that hold something, 0 to 1, by the last run that has
     /// ended; `None` before one has.
     pub fn latest(&self) -> Option<[f64; 3]> {
         match &self.kind {

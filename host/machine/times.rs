@@ -8,7 +8,7 @@ use std::str::FromStr;
 use crate::error::{Error, Result};
 
 /// A variable that names the file of [`TileTimes`] for every GPU.
-pub const CALIBRATION: &str = "EINSPARSE_CALIBRATION";
+const CALIBRATION: &str = "EINSPARSE_CALIBRATION";
 
 /// Micro-tiles of a step of a stage, and columns of C of a tile, of the `pit` kernels.
 const STEP: f64 = 16.0;

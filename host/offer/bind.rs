@@ -2,13 +2,16 @@
 
 use crate::einsum::Scalar as Factor;
 use crate::error::{Error, Result};
-use crate::tensor::{AnyOperand, Expected};
+use crate::tensor::{AnyOperand, SparsityHint};
 
 /// Operands as kernels take them, and what is expected of those that are dynamic.
-pub(crate) type Given<'o, 'a> = (&'o [(&'o str, AnyOperand<'a>)], &'o [(&'o str, Expected)]);
+pub(crate) type Given<'o, 'a> = (
+    &'o [(&'o str, AnyOperand<'a>)],
+    &'o [(&'o str, SparsityHint)],
+);
 
 /// The same, owned.
-pub(crate) type Owned<'o, 'a> = (Vec<(&'o str, AnyOperand<'a>)>, Vec<(&'o str, Expected)>);
+pub(crate) type Owned<'o, 'a> = (Vec<(&'o str, AnyOperand<'a>)>, Vec<(&'o str, SparsityHint)>);
 
 /// The operands with the dynamic ones as the dense tensors that they are, and which those were; `None` where there are
 /// none.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::context::Context;
 use crate::device::Stream;
-use crate::dynamic::{Expected, ReluMatmul, can_mark, dynamic};
+use crate::dynamic::{ReluProduct, SparsityHint, can_mark, dynamic};
 use crate::error::{Error, Result};
 use crate::families::convert::DenseMatrix;
 use crate::families::discover::list_stride;
@@ -20,7 +20,7 @@ use crate::tensor::Tensor;
 pub struct FeedForwardOptions {
     /// What of the hidden activations is expected to be above zero: kernels are chosen for it, the result does not
     /// depend on it.
-    pub expected: Expected,
+    pub expected: SparsityHint,
     /// Whether sums may be taken in any order.
     pub determinism: Determinism,
 }
@@ -29,7 +29,7 @@ impl Default for FeedForwardOptions {
     /// A tenth of the hidden columns, sums in order.
     fn default() -> Self {
         FeedForwardOptions {
-            expected: Expected::MicroTiles(0.1),
+            expected: SparsityHint::MicroTiles(0.1),
             determinism: Determinism::Strict,
         }
     }
@@ -61,7 +61,7 @@ pub struct ReluFeedForward<T: Scalar> {
     hidden: Tensor<T>,
     first: Plan<T>,
     second: Plan<T>,
-    expected: Expected,
+    expected: SparsityHint,
     marked: Option<Marked<T>>,
     turns: Option<Arc<Turns>>,
 }
@@ -70,7 +70,7 @@ pub struct ReluFeedForward<T: Scalar> {
 #[derive(Debug)]
 struct Marked<T: Scalar> {
     context: Context,
-    first: ReluMatmul<T>,
+    first: ReluProduct<T>,
     second: PitLaunch,
     weights: [usize; 2],
 }
@@ -95,7 +95,7 @@ impl<T: Scalar> Marked<T> {
         let extents = [tokens, hidden, outputs];
         Ok(Some(Marked {
             context: context.clone(),
-            first: ReluMatmul::new(context, [tokens, inputs, hidden], height)?,
+            first: ReluProduct::new(context, [tokens, inputs, hidden], height)?,
             second: PitLaunch::new(
                 device,
                 T::DTYPE,

@@ -4,7 +4,7 @@ mod gradient;
 
 use crate::context::Context;
 use crate::device::Stream;
-use crate::dynamic::{GroupedMatmul, GroupedOptions, GroupedRun, Routing};
+use crate::dynamic::{GroupedOptions, GroupedProduct, GroupedRun, Routing};
 use crate::dynamic::{check_shape, elsewhere, operand};
 use crate::einsum::Activation;
 use crate::error::Result;
@@ -41,7 +41,7 @@ pub struct MoeOptions {
 /// kernel adds their rows. The host learns nothing of it: a run can be captured in a CUDA graph, and repeats bit for bit.
 ///
 /// Hidden rows are rounded to `T`, and so are the weighted rows that are added with several experts a token; sums are
-/// f32. A choice that names no expert adds nothing. Elements as in [`GroupedMatmul`].
+/// f32. A choice that names no expert adds nothing. Elements as in [`GroupedGemm`](crate::dynamic::GroupedGemm).
 ///
 /// ```
 /// use einsparse::Context;
@@ -77,8 +77,8 @@ pub struct MoeLayer<T> {
     context: Context,
     options: MoeOptions,
     routing: Routing,
-    up: GroupedMatmul<T>,
-    down: GroupedMatmul<T>,
+    up: GroupedProduct<T>,
+    down: GroupedProduct<T>,
     /// By slots.
     hidden: Tensor<T>,
     /// By choices, where a token has several.
@@ -129,8 +129,8 @@ impl<T: Scalar> MoeLayer<T> {
         Ok(MoeLayer {
             context: context.clone(),
             options,
-            up: GroupedMatmul::new(&routing, up)?,
-            down: GroupedMatmul::new(&routing, down)?,
+            up: GroupedProduct::new(&routing, up)?,
+            down: GroupedProduct::new(&routing, down)?,
             hidden: context.zeros(&[slots, hidden])?,
             routing,
             parts,
@@ -233,7 +233,7 @@ impl<T: Scalar> MoeLayer<T> {
     fn queue_up(&mut self, x: &Tensor<T>, up: &Tensor<T>, stream: &Stream) -> Result<()> {
         let operands = GroupedRun::plain(x, up);
         self.up
-            .run_with(&self.routing, &operands, &mut self.hidden, stream)
+            .queue(&self.routing, &operands, &mut self.hidden, stream)
     }
 
     /// The third part: the second product, weighted, scattered, and added up.
@@ -273,7 +273,7 @@ impl<T: Scalar> MoeLayer<T> {
             gate: None,
             early,
         };
-        self.down.run_with(&self.routing, &operands, to, stream)?;
+        self.down.queue(&self.routing, &operands, to, stream)?;
         match &self.parts {
             None => Ok(()),
             Some(parts) => self.add_up(parts, out, stream),

@@ -7,15 +7,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::any::AnyPlan;
 use super::{Determinism, Options};
 use crate::context::Context;
-use crate::dynamic::{SAMPLED_HEIGHTS, ShareSample};
 use crate::einsum::Einsum;
 use crate::error::{Error, Refusal, Result};
+use crate::families::convert::DenseMatrix;
+use crate::families::discover::{SAMPLED_HEIGHTS, SampleLaunch};
+use crate::families::gather_gemm::found::above;
 use crate::families::gather_gemm::offers::pit;
 use crate::indirect::rewrite_dense;
+use crate::launch::Turns;
 use crate::machine::TileTimes;
-use crate::offer::bind::{as_dense, find, wrong};
+use crate::offer::bind::as_dense;
 use crate::offer::{Compiled, Run, Types};
-use crate::tensor::{AnyOperand, AnyTensor, Expected};
+use crate::tensor::{AnyOperand, AnyTensor, SparsityHint};
 
 /// A kernel that may run this, and what tells its time.
 #[derive(Debug)]
@@ -34,7 +37,9 @@ pub(super) struct Adaptive {
     multiprocessors: u32,
     extents: [usize; 3],
     name: String,
-    sample: ShareSample<()>,
+    sample: SampleLaunch,
+    /// Samples follow one another.
+    turns: Turns,
     /// The one taken last.
     taken: AtomicUsize,
 }
@@ -45,7 +50,7 @@ fn refusal(reason: &str) -> Option<Refusal> {
 }
 
 impl Adaptive {
-    /// The alternatives for an expression with an operand that is [`Expected::LastSteps`]; `None` where there is
+    /// The alternatives for an expression with an operand that is [`SparsityHint::LastSteps`]; `None` where there is
     /// nothing to choose from, or the reason why the choice may not change.
     pub(super) fn new(
         (context, types): (&Context, Types),
@@ -53,7 +58,8 @@ impl Adaptive {
         operands: &[(&str, AnyOperand<'_>)],
         options: &Options,
     ) -> Result<std::result::Result<Self, Option<Refusal>>> {
-        let asks = |o: &AnyOperand<'_>| matches!(o, AnyOperand::Dynamic(_, Expected::LastSteps));
+        let asks =
+            |o: &AnyOperand<'_>| matches!(o, AnyOperand::Dynamic(_, SparsityHint::LastSteps));
         let (true, Some(device)) = (
             operands.iter().any(|(_, o)| asks(o)) && options.variant.is_none(),
             context.device(),
@@ -92,7 +98,8 @@ impl Adaptive {
             multiprocessors: device.machine().multiprocessors,
             extents,
             name: form,
-            sample: ShareSample::of((context, types.operands), [m, k], 0.0)?,
+            sample: SampleLaunch::new(device, types.operands, [m, k], above(types.operands, 0.0))?,
+            turns: Turns::new(device)?,
             taken: AtomicUsize::new(0),
         };
         adaptive.choose();
@@ -107,7 +114,7 @@ impl Adaptive {
         options: &Options,
     ) -> Result<Vec<Alternative>> {
         let skipping = operands.iter().map(|(name, operand)| match operand {
-            AnyOperand::Dynamic(d, _) => (*name, AnyOperand::Dynamic(d, Expected::default())),
+            AnyOperand::Dynamic(d, _) => (*name, AnyOperand::Dynamic(d, SparsityHint::default())),
             other => (*name, *other),
         });
         let skipping: Vec<_> = skipping.collect();
@@ -132,7 +139,7 @@ impl Adaptive {
 
     /// The alternative for what is known now: of so many a few multiplications, and a load from the host's own memory.
     fn choose(&self) -> usize {
-        let unknown = Expected::LastSteps.share(1);
+        let unknown = SparsityHint::LastSteps.share(1);
         let shares = self.sample.latest().unwrap_or([unknown; 3]);
         let us = |alternative: &Alternative| match alternative.height {
             None => alternative.us,
@@ -178,10 +185,16 @@ impl Compiled for Adaptive {
         self.alternatives[best]
             .plan
             .run(run.operands, out, run.stream)?;
-        match find(run.operands, &self.name)? {
-            AnyOperand::Dense(tensor) => self.sample.count(tensor, run.stream),
-            other => Err(wrong(&self.name, "an uploaded dense tensor", other)),
-        }
+        let queue = run.queue(out)?;
+        let ((address, leading), [rows, columns, _]) = (run.tensor(&self.name)?, self.extents);
+        let source = DenseMatrix {
+            address,
+            rows,
+            columns,
+            leading,
+        };
+        self.turns
+            .queue(true, queue.stream(), || self.sample.run(source, queue))
     }
 }
 

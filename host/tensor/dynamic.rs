@@ -9,12 +9,12 @@ pub struct Dynamic<'a, T> {
     /// The tensor; its zeros are stored.
     pub(crate) tensor: &'a Tensor<T>,
     /// What kernels are chosen for; the result does not depend on it.
-    pub(crate) expected: Expected,
+    pub(crate) expected: SparsityHint,
 }
 
 /// What is expected to hold something, from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Expected {
+pub enum SparsityHint {
     /// This share of the micro-tiles, whatever their shape: rows come and go together.
     MicroTiles(f64),
     /// This share of the elements, each by itself.
@@ -30,27 +30,27 @@ pub enum Expected {
     LastSteps,
 }
 
-impl Expected {
+impl SparsityHint {
     /// The share of micro-tiles of so many elements that hold something: for single elements the closed form
     /// `1 - (1 - share)^elements` of independent ones.
     ///
     /// ```
-    /// use einsparse::dynamic::Expected;
-    /// assert_eq!(Expected::MicroTiles(0.25).share(32), 0.25);
-    /// assert!((Expected::Elements(0.5).share(2) - 0.75).abs() < 1e-12);
+    /// use einsparse::dynamic::SparsityHint;
+    /// assert_eq!(SparsityHint::MicroTiles(0.25).share(32), 0.25);
+    /// assert!((SparsityHint::Elements(0.5).share(2) - 0.75).abs() < 1e-12);
     /// ```
     pub fn share(self, elements: usize) -> f64 {
         match self {
-            Expected::MicroTiles(share) => share,
-            Expected::Elements(share) => 1.0 - (1.0 - share).powf(elements as f64),
-            Expected::LastSteps => UNKNOWN,
+            SparsityHint::MicroTiles(share) => share,
+            SparsityHint::Elements(share) => 1.0 - (1.0 - share).powf(elements as f64),
+            SparsityHint::LastSteps => UNKNOWN,
         }
     }
 }
 
-impl Default for Expected {
+impl Default for SparsityHint {
     fn default() -> Self {
-        Expected::MicroTiles(UNKNOWN)
+        SparsityHint::MicroTiles(UNKNOWN)
     }
 }
 
@@ -77,21 +77,32 @@ const UNKNOWN: f64 = 0.1;
 pub fn dynamic<T>(tensor: &Tensor<T>) -> Dynamic<'_, T> {
     Dynamic {
         tensor,
-        expected: Expected::default(),
+        expected: SparsityHint::default(),
     }
 }
 
 impl<T> Dynamic<'_, T> {
     /// The same with something else expected; of what is no share the nearest.
-    pub fn expecting(self, expected: Expected) -> Self {
+    ///
+    /// ```
+    /// use einsparse::dynamic::{SparsityHint, dynamic};
+    /// use einsparse::{Context, einsum};
+    /// let ctx = Context::cpu();
+    /// let (a, b) = (ctx.zeros::<f32>(&[2, 2])?, ctx.zeros::<f32>(&[2, 2])?);
+    /// let a = dynamic(&a).expecting(SparsityHint::Elements(0.02));
+    /// let c = einsum!(ctx, "C[m,n] = A[m,k] * B[k,n]", A = a, B = &b)?;
+    /// assert_eq!(c.to_dense()?.values(), [0.0; 4]);
+    /// # Ok::<(), einsparse::Error>(())
+    /// ```
+    pub fn expecting(self, expected: SparsityHint) -> Self {
         let within = |share: f64| {
             let share = if share.is_nan() { UNKNOWN } else { share };
             share.clamp(0.0, 1.0)
         };
         let expected = match expected {
-            Expected::MicroTiles(share) => Expected::MicroTiles(within(share)),
-            Expected::Elements(share) => Expected::Elements(within(share)),
-            Expected::LastSteps => Expected::LastSteps,
+            SparsityHint::MicroTiles(share) => SparsityHint::MicroTiles(within(share)),
+            SparsityHint::Elements(share) => SparsityHint::Elements(within(share)),
+            SparsityHint::LastSteps => SparsityHint::LastSteps,
         };
         Dynamic { expected, ..self }
     }

@@ -2,7 +2,7 @@
 
 use einsparse_formats::{AnyPattern, AnySparse, Dense};
 
-use super::dynamic::{Dynamic, Expected};
+use super::dynamic::{Dynamic, SparsityHint};
 use super::{AnySparseTensor, AnyTensor, SparseTensor, Tensor};
 use crate::registry::Scalar;
 use crate::values::Slice;
@@ -50,7 +50,7 @@ pub(crate) enum AnyOperand<'a> {
     HostSparse(AnyPattern<'a>, Slice<'a>),
     HostDense(&'a [usize], Slice<'a>),
     Index(&'a [usize], &'a [u32]),
-    Dynamic(&'a AnyTensor, Expected),
+    Dynamic(&'a AnyTensor, SparsityHint),
     Scalar(f64),
 }
 

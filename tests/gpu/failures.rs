@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use einsparse::driver::trial;
 use einsparse::dynamic::{
-    DynamicMatmul, GroupedMatmul, GroupedOptions, MatmulOptions, RightMatmul, Routing, TurnedMatmul,
+    DynamicMatmul, GroupedGemm, GroupedOptions, MatmulOptions, Routing, SparseSide,
 };
 use einsparse::formats::{
     AnySparse, Coo, CooPattern, Csr, CsrPattern, Dense, Format, f16, generate,
@@ -16,8 +16,8 @@ use einsparse::ops::{
     SparseAttention, SparseConv3d, SparseSoftmax,
 };
 use einsparse::{
-    Context, Determinism, Error, Operand, Options, RawSpmm, Result, Scalar, SparseTensor, Stream,
-    Tensor, ValuesRule,
+    Context, Error, Operand, Options, RawSpmm, Result, Scalar, SparseTensor, Stream, Tensor,
+    ValuesRule,
 };
 
 use crate::support::{Rng, gpu, gpu_alone};
@@ -206,23 +206,31 @@ fn operators<'w>(context: &'w Context) -> Vec<Way<'w>> {
         let a = context.upload_dense(&ones(&[128, 96]))?;
         let b = context.upload_dense(&ones(&[96, 64]))?;
         finish(context, &[128, 64], |c, stream| {
-            product.run(&a, &b, c, stream)
+            product.forward(&a, &b, c, stream)
         })
     });
     add(&mut ways, "micro-tiles of a transposed matrix", move || {
-        let mut product = TurnedMatmul::<f16>::new(context, extents, 0.0, Determinism::Strict)?;
+        let options = MatmulOptions {
+            transpose_a: true,
+            ..MatmulOptions::default()
+        };
+        let mut product = DynamicMatmul::<f16>::new(context, extents, options)?;
         let a = context.upload_dense(&ones(&[96, 128]))?;
         let b = context.upload_dense(&ones(&[96, 64]))?;
         finish(context, &[128, 64], |c, stream| {
-            product.run(&a, &b, c, stream)
+            product.forward(&a, &b, c, stream)
         })
     });
     add(&mut ways, "micro-tiles on the right", move || {
-        let mut product = RightMatmul::<f16>::new(context, extents, Default::default())?;
+        let options = MatmulOptions {
+            sparse: SparseSide::Right,
+            ..MatmulOptions::default()
+        };
+        let mut product = DynamicMatmul::<f16>::new(context, extents, options)?;
         let a = context.upload_dense(&ones(&[128, 96]))?;
         let b = context.upload_dense(&ones(&[96, 64]))?;
         finish(context, &[128, 64], |c, stream| {
-            product.run(&a, &b, c, stream)
+            product.forward(&a, &b, c, stream)
         })
     });
     add(&mut ways, "a grouped product", move || {
@@ -236,12 +244,12 @@ fn operators<'w>(context: &'w Context) -> Vec<Way<'w>> {
             scatter: true,
             ..GroupedOptions::default()
         };
-        let product = GroupedMatmul::<f16>::new(&routing, options)?;
+        let product = GroupedGemm::<f16>::new(&routing, options)?;
         let x = context.upload_dense(&ones(&[64, 128]))?;
         let weights = context.upload_dense(&ones(&[4, 128, 256]))?;
         finish(context, &[128, 256], |out, stream| {
             routing.run(&choices, stream)?;
-            product.run(&routing, &x, &weights, None, out, stream)
+            product.forward(&routing, &x, &weights, None, out, stream)
         })
     });
     add(&mut ways, "a layer of experts", move || {

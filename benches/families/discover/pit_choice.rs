@@ -3,7 +3,7 @@
 
 use crate::families::gather_gemm::micro::EXTENT;
 use crate::prelude::*;
-use einsparse::dynamic::{Expected, ShareSample, TileTimes, dynamic};
+use einsparse::dynamic::{ShareSample, SparsityHint, TileTimes, dynamic};
 use einsparse::{Determinism, Plan};
 use std::time::Instant;
 
@@ -107,7 +107,7 @@ fn case(
         let times = bench.measure(|| plan.run(&operands, &mut c, stream))?;
         kernels.push((plan.variant(), times));
     }
-    let last = dynamic(a).expecting(Expected::LastSteps);
+    let last = dynamic(a).expecting(SparsityHint::LastSteps);
     let adaptive = plan(last.into(), None)?;
     let operands = [("A", last.into()), ("B", b.into())];
     for _ in 0..2 {

@@ -152,7 +152,7 @@ impl<'c> Case<'c> {
             ConvolutionAxis::Channels => a,
             ConvolutionAxis::Filters => b,
         };
-        let times = bench.measure(|| convolution.run(a, b, &mut c, stream))?;
+        let times = bench.measure(|| convolution.forward(a, b, &mut c, stream))?;
         let error = self.worst_error(c.to_dense()?.values());
         let detection = bench.measure(|| convolution.detect(sparse, stream))?;
         let alone = bench.measure(|| convolution.multiply(a, b, &mut c, stream))?;

@@ -3,7 +3,7 @@
 
 use super::micro::{EXTENT, checked, row, sample, uniform, whole, worst_error};
 use crate::prelude::*;
-use einsparse::dynamic::{RightMatmul, RightOptions};
+use einsparse::dynamic::{DynamicMatmul, MatmulOptions, SparseSide};
 
 pub const OP: &str = "pit_right";
 /// Shares of micro-tiles that are empty, in percent.
@@ -23,18 +23,20 @@ fn of_type<T: Scalar>(bench: &Bench<'_>, dtype: Dtype) -> Result<()> {
     for empty in EMPTY {
         let (b, full) = sample::<T>((1, 64), empty)?;
         let both @ [a_there, b_there] = [&a_there, &bench.upload(&b)?];
-        for by_columns in [false, true] {
-            let stored = if by_columns { "A[k,m]" } else { "A[m,k]" };
+        for transpose_a in [false, true] {
+            let stored = if transpose_a { "A[k,m]" } else { "A[m,k]" };
             let workload = format!("micro1x64-e{}-{stored}", f64::from(empty) / 100.0);
             let row = |times: &Times| row::<T>(OP, workload.clone(), full * 64, times);
-            let options = RightOptions {
-                by_columns,
-                ..RightOptions::default()
+            let options = MatmulOptions {
+                sparse: SparseSide::Right,
+                transpose_a,
+                ..MatmulOptions::default()
             };
-            let mut product = RightMatmul::<T>::new(&bench.context, [EXTENT; 3], options)?;
+            let mut product = DynamicMatmul::<T>::new(&bench.context, [EXTENT; 3], options)?;
             let mut c = bench.zeros::<T>(&[EXTENT; 2])?;
-            let times = bench.measure(|| product.run(a_there, b_there, &mut c, &bench.stream))?;
-            let own = |i: usize, k: usize| match by_columns {
+            let times =
+                bench.measure(|| product.forward(a_there, b_there, &mut c, &bench.stream))?;
+            let own = |i: usize, k: usize| match transpose_a {
                 true => a.values()[k * EXTENT + i],
                 false => a.values()[i * EXTENT + k],
             };
@@ -42,7 +44,7 @@ fn of_type<T: Scalar>(bench: &Bench<'_>, dtype: Dtype) -> Result<()> {
             let note = format!("detection inside; err {error:.2} of the bound");
             let ours = row(&times).ours(product.variants().join("+"));
             bench.add(ours.judged(error <= 1.0, note))?;
-            let gemm = match by_columns {
+            let gemm = match transpose_a {
                 true => CuBlas::gemm_turned,
                 false => CuBlas::gemm,
             };

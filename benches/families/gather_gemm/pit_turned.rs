@@ -4,8 +4,7 @@
 
 use super::micro::{EMPTY, EXTENT, checked, row, sample, uniform, whole, worst_error};
 use crate::prelude::*;
-use einsparse::Determinism;
-use einsparse::dynamic::TurnedMatmul;
+use einsparse::dynamic::{DynamicMatmul, MatmulOptions};
 
 pub const OP: &str = "pit_turned";
 /// So many rows of C are checked.
@@ -25,10 +24,13 @@ fn of_type<T: Scalar>(bench: &Bench<'_>, dtype: Dtype) -> Result<()> {
         let both @ [a_there, b_there] = [&bench.upload(&a)?, &b_there];
         let workload = format!("micro1x64-e{}", f64::from(empty) / 100.0);
         let row = |times: &Times| row::<T>(OP, workload.clone(), full * 64, times);
-        let order = Determinism::Strict;
-        let mut product = TurnedMatmul::<T>::new(&bench.context, [EXTENT; 3], 0.0, order)?;
+        let options = MatmulOptions {
+            transpose_a: true,
+            ..MatmulOptions::default()
+        };
+        let mut product = DynamicMatmul::<T>::new(&bench.context, [EXTENT; 3], options)?;
         let mut c = bench.zeros::<T>(&[EXTENT; 2])?;
-        let times = bench.measure(|| product.run(a_there, b_there, &mut c, &bench.stream))?;
+        let times = bench.measure(|| product.forward(a_there, b_there, &mut c, &bench.stream))?;
         let own = |i: usize, k: usize| a.values()[k * EXTENT + i];
         let error = worst_error(own, &b, &c, checked(CHECKED))?;
         let note = format!("detection inside; err {error:.2} of the bound");

@@ -6,7 +6,7 @@
 
 use crate::prelude::*;
 use einsparse::Plan;
-use einsparse::dynamic::{DynamicMatmul, MatmulOptions, ReluMatmul};
+use einsparse::dynamic::{DynamicMatmul, MatmulOptions, SparseSide};
 
 pub const OP: &str = "fused_detect";
 /// Rows and columns of every matrix.
@@ -54,17 +54,18 @@ fn marked<T: Scalar>(bench: &Bench<'_>) -> Result<()> {
         let operands = [("A", a.into()), ("B", b.into())];
         let without = bench.measure(|| plan.run(&operands, &mut c, stream))?;
         let wanted = c.to_dense()?;
-        let mut product = ReluMatmul::<T>::new(context, [EXTENT; 3], 128)?;
-        let with = bench.measure(|| product.run(a, b, &mut c, stream))?;
-        bench.once(|| product.list(&c, stream))?;
+        let options = MatmulOptions {
+            sparse: SparseSide::Output,
+            ..MatmulOptions::default()
+        };
+        let mut product = DynamicMatmul::<T>::new(context, [EXTENT; 3], options)?;
+        let with = bench.measure(|| product.multiply(a, b, &mut c, stream))?;
+        bench.once(|| product.detect(&c, stream))?;
         let found = c.to_dense()?;
         let lists = product.index().to_lists()?;
         let right = found.values() == wanted.values() && lists == full(wanted.values());
         // All of it: bits, lists, values.
-        let all = bench.measure(|| {
-            product.run(a, b, &mut c, stream)?;
-            product.list(&c, stream)
-        })?;
+        let all = bench.measure(|| product.forward(a, b, &mut c, stream))?;
         let mut apart = DynamicMatmul::<T>::new(context, [EXTENT; 3], MatmulOptions::default())?;
         let looked = bench.measure(|| {
             plan.run(&operands, &mut c, stream)?;
@@ -84,10 +85,10 @@ fn marked<T: Scalar>(bench: &Bench<'_>) -> Result<()> {
                 .flops(2.0 * (EXTENT as f64).powi(3));
             bench.add(row.dense().judged(right, note))
         };
-        let [name, list] = product.variants();
+        let names = product.variants();
         add(without, plan.variant(), "no detection")?;
-        add(with, name, "bits")?;
-        add(all, list, "bits, lists and values")?;
+        add(with, names[0], "bits")?;
+        add(all, names[1], "bits, lists and values")?;
         let again = "another look at C, lists and values";
         add(looked, apart.variants()[0], again)?;
     }

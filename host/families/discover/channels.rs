@@ -123,6 +123,12 @@ impl ChannelsLaunch {
         [items, rows, columns]: [usize; 3],
         above: u32,
     ) -> Result<Self> {
+        if !matches!(dtype, Dtype::F16 | Dtype::Bf16) {
+            return Err(Error::NoKernel {
+                indirect: format!("columns of {}", dtype.name()),
+                tried: Vec::new(),
+            });
+        }
         let [mark, pack] = [STEP_MARK_CHANNELS, STEP_PACK_CHANNELS].map(|step| find(step, dtype));
         let (mark, pack) = (mark?, pack?);
         within("columns", columns, CHANNEL_COLUMNS as usize)?;

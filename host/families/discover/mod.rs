@@ -12,5 +12,5 @@ pub(crate) use channels::ChannelsLaunch;
 pub(crate) use detect::{DetectLaunch, DeviceLists, Looked, stride as list_stride};
 pub(crate) use live_rows::{LiveProduct, PackLaunch, Rows};
 pub(crate) use route::{DeviceRoutes, RouteLaunch, SumLaunch, WeighLaunch};
-pub(crate) use sample::SampleLaunch;
+pub(crate) use sample::{SAMPLED_HEIGHTS, SampleLaunch};
 pub(crate) use transpose::TransposeLaunch;

@@ -14,6 +14,9 @@ use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{small, within};
 use crate::registry::{Dtype, Operation};
 
+/// Heights of the micro-tiles that are counted.
+pub(crate) const SAMPLED_HEIGHTS: [usize; 3] = [32, 64, 128];
+
 /// The kernel, for matrices of one shape, and what it counts in.
 #[derive(Debug)]
 pub(crate) struct SampleLaunch {
@@ -25,9 +28,25 @@ pub(crate) struct SampleLaunch {
 }
 
 impl SampleLaunch {
-    /// For matrices of so many rows and columns of 2-byte elements. `above`: what makes the top bit of an element that
-    /// counts.
-    pub(crate) fn new(device: &Device, [rows, columns]: [usize; 2], above: u32) -> Result<Self> {
+    /// Only elements of 2 bytes are counted.
+    pub(crate) fn takes(dtype: Dtype) -> Result<()> {
+        if matches!(dtype, Dtype::F16 | Dtype::Bf16) {
+            return Ok(());
+        }
+        Err(Error::NoKernel {
+            indirect: format!("shares of micro-tiles of {}", dtype.name()),
+            tried: Vec::new(),
+        })
+    }
+
+    /// For matrices of so many rows and columns. `above`: what makes the top bit of an element that counts.
+    pub(crate) fn new(
+        device: &Device,
+        dtype: Dtype,
+        [rows, columns]: [usize; 2],
+        above: u32,
+    ) -> Result<Self> {
+        Self::takes(dtype)?;
         let row = kernels().iter().find(|row| {
             row.operation == Operation::Detection
                 && row.step == STEP_SAMPLE

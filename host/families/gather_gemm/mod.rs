@@ -24,4 +24,4 @@ pub(crate) use grouped_grad::{GradExtents, GradLaunch};
 pub(crate) use pit::{PitLaunch, PitWork};
 pub(crate) use pit_conv::PitConvLaunch;
 pub(crate) use pit_few::{PitFewLaunch, few_row};
-pub use shape::ConvolutionShape;
+pub use shape::{ConvolutionAxis, ConvolutionShape};

@@ -2,3 +2,4 @@
 
 pub(crate) mod convolution;
 pub(crate) mod pit;
+pub(crate) mod pit_conv;

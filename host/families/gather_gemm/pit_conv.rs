@@ -9,7 +9,7 @@ use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::{Error, Refusal, Result};
 use crate::families::convert::DenseMatrix;
-use crate::families::discover::DeviceLists;
+use crate::families::discover::{ChannelsLaunch, DeviceLists};
 use crate::families::gather_gemm::ConvolutionShape;
 use crate::families::gather_gemm::cost::pit_conv::ConvTiles;
 use crate::kernel::{Grid, Kernel, Queue};
@@ -139,6 +139,21 @@ impl PitConvLaunch {
         // The kernel waits for the one ahead before it touches an operand.
         let grid = Grid::of([self.grid, 1, 1]).early();
         queue.launch(&self.kernel, grid, &params)
+    }
+
+    /// Queues the search of `channels` in what is sparse, and the convolution of what it finds.
+    pub(crate) fn run_found(
+        &self,
+        channels: &ChannelsLaunch,
+        lists: &DeviceLists,
+        all: [DenseMatrix; 3],
+        queue: Queue<'_>,
+    ) -> Result<()> {
+        // What is refused is refused before anything is queued.
+        self.check(all)?;
+        let sparse = if self.filters { all[1] } else { all[0] };
+        channels.run(sparse, lists, queue)?;
+        self.run(lists, all, queue)
     }
 
     /// Why these operands cannot be read, if so: before anything is queued.

@@ -1,10 +1,47 @@
-//! Extents and geometry.
+//! Extents and geometry of a convolution, and the axes of it that may be sparse for one step.
 
 use crate::error::{Error, Result};
+
+/// Which axes are sparse for one step.
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::dynamic::{
+///     ConvolutionAxis, ConvolutionOptions, ConvolutionShape, DynamicConvolution,
+/// };
+/// let shape = ConvolutionShape::new([2, 4, 4, 8], [3, 3], 16);
+/// let options = ConvolutionOptions {
+///     axis: ConvolutionAxis::Filters,
+///     ..ConvolutionOptions::default()
+/// };
+/// let of = DynamicConvolution::<f32>::new(&Context::cpu(), shape, options)?;
+/// assert_eq!(of.index().panels(), 1); // of filters one list; of channels one for each image
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ConvolutionAxis {
+    /// Channels of A, those of each image by themselves: micro-tiles are a channel of an image, at all positions (the m
+    /// axis). An image of which all are empty costs nothing (the n axis).
+    #[default]
+    Channels,
+    /// Filters of B: micro-tiles are a filter, of all taps and channels (the f axis).
+    Filters,
+}
 
 /// Extents and geometry of a convolution in two dimensions, channels last: A `[images, size, channels]`, B
 /// `[window, channels, filters]`, C `[images, out, filters]`. Index 0 of a pair is along x, the rows of an image, 1
 /// along y, its columns.
+///
+/// ```
+/// use einsparse::dynamic::ConvolutionShape;
+/// let shape = ConvolutionShape {
+///     stride: [2, 2],
+///     ..ConvolutionShape::new([1, 9, 7, 8], [3, 3], 16)
+/// };
+/// assert_eq!(shape.out()?, [4, 3]);
+/// assert_eq!(shape.same().out()?, [5, 4]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConvolutionShape {
     /// Images.
@@ -87,6 +124,30 @@ impl ConvolutionShape {
             }
         };
         Ok([along(0)?, along(1)?])
+    }
+
+    /// Shapes of A, B and C.
+    pub(crate) fn shapes(&self) -> Result<[[usize; 4]; 3]> {
+        let [x, y] = self.out()?;
+        Ok([
+            [self.images, self.size[0], self.size[1], self.channels],
+            [self.window[0], self.window[1], self.channels, self.filters],
+            [self.images, x, y, self.filters],
+        ])
+    }
+
+    /// Items, rows and columns of what is looked through for columns that are not empty.
+    pub(crate) fn looked(&self, axis: ConvolutionAxis) -> [usize; 3] {
+        match axis {
+            ConvolutionAxis::Channels => {
+                let positions = self.size[0].saturating_mul(self.size[1]);
+                [self.images, positions, self.channels]
+            }
+            ConvolutionAxis::Filters => {
+                let rows = self.taps().saturating_mul(self.channels);
+                [1, rows, self.filters]
+            }
+        }
     }
 
     /// Taps of the window.

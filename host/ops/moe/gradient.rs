@@ -2,8 +2,8 @@
 
 use super::{MoeLayer, MoeOptions};
 use crate::device::Stream;
-use crate::dynamic::{GroupedGradient, GroupedGradientOptions, elsewhere, operand};
-use crate::dynamic::{GroupedMatmul, GroupedOptions, GroupedRun, Routes, Routing, without_gaps};
+use crate::dynamic::{GroupedOptions, GroupedProduct, GroupedRun, GroupedWeight, WeightOptions};
+use crate::dynamic::{Routes, Routing, elsewhere, operand, without_gaps};
 use crate::einsum::Activation;
 use crate::error::{Error, Result};
 use crate::families::discover::WeighLaunch;
@@ -30,10 +30,10 @@ pub struct MoeGradients<'a, T> {
 /// What backward needs beside forward.
 #[derive(Debug)]
 pub(super) struct Backward<T> {
-    through_down: GroupedMatmul<T>,
-    through_up: GroupedMatmul<T>,
-    up: GroupedGradient<T>,
-    down: GroupedGradient<T>,
+    through_down: GroupedProduct<T>,
+    through_up: GroupedProduct<T>,
+    up: GroupedWeight<T>,
+    down: GroupedWeight<T>,
     weigh: Option<WeighLaunch>,
     /// Of the hidden rows, by slots.
     hidden: Tensor<T>,
@@ -65,11 +65,11 @@ impl<T: Scalar> Backward<T> {
                 transposed: true,
                 ..GroupedOptions::default()
             };
-            GroupedMatmul::new(routing, options)
+            GroupedProduct::new(routing, options)
         };
         let gradients = |m, n, gather| {
-            let options = GroupedGradientOptions { m, n, gather };
-            GroupedGradient::new(routing, options)
+            let options = WeightOptions { m, n, gather };
+            GroupedWeight::new(routing, options)
         };
         let weigh = match context.device() {
             None => None,
@@ -145,7 +145,7 @@ impl<T: Scalar> MoeLayer<T> {
         let hidden = &mut backward.hidden;
         backward
             .through_down
-            .run_with(routing, &operands, hidden, stream)?;
+            .queue(routing, &operands, hidden, stream)?;
         let rows = [&mut self.hidden, hidden];
         weigh(
             routing,
@@ -166,7 +166,7 @@ impl<T: Scalar> MoeLayer<T> {
         };
         backward
             .through_up
-            .run_with(routing, &GroupedRun::plain(g, up), parts, stream)?;
+            .queue(routing, &GroupedRun::plain(g, up), parts, stream)?;
         match &self.parts {
             None => Ok(()),
             Some(parts) => self.add_up(parts, gradients.x, stream),

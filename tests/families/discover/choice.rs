@@ -1,6 +1,6 @@
 //! Shares by a sample, times of tiles, and plans that choose anew at each run.
 
-use einsparse::dynamic::{Expected, HeightTimes, ShareSample, TileTimes, dynamic as skipping};
+use einsparse::dynamic::{HeightTimes, ShareSample, SparsityHint, TileTimes, dynamic as skipping};
 use einsparse::formats::{bf16, f16};
 use einsparse::{Context, Determinism, Error, Options, Plan, Scalar, Tensor};
 
@@ -94,7 +94,7 @@ fn adaptive<T: Scalar>(context: &Context, a: &Tensor<T>, b: &Tensor<T>, relaxed:
         },
         ..Options::default()
     };
-    let a = skipping(a).expecting(Expected::LastSteps);
+    let a = skipping(a).expecting(SparsityHint::LastSteps);
     let operands = [("A", a.into()), ("B", b.into())];
     context
         .plan(LINE)

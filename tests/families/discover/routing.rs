@@ -1,6 +1,6 @@
 //! Choices of a router sorted by expert, and products of rows with chosen matrices: exact on integers.
 
-use einsparse::dynamic::{GroupedMatmul, GroupedOptions, Routing};
+use einsparse::dynamic::{GroupedGemm, GroupedOptions, Routing};
 use einsparse::einsum::Activation;
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::registry::{Operation, kernels};
@@ -158,10 +158,10 @@ fn product<T: Scalar>(
     let mut c = context
         .upload_strided(&guard, n + 8, T::from_f64(77.0))
         .unwrap();
-    let matmul = GroupedMatmul::<T>::with_variant(&routing, options, variant).unwrap();
+    let matmul = GroupedGemm::<T>::with_variant(&routing, options, variant).unwrap();
     let weights = weighted.then_some(&weights);
     finish(context, |stream| {
-        matmul.run(&routing, &a, &w, weights, &mut c, stream)
+        matmul.forward(&routing, &a, &w, weights, &mut c, stream)
     });
     let stored = c.to_storage().unwrap();
     stored.into_iter().map(|x| x.to_f64()).collect()
@@ -305,9 +305,9 @@ fn grouped_product_keeps_nan_where_it_is() {
             .upload_dense(&Dense::new(vec![2, k, n], w).unwrap())
             .unwrap();
         let mut c = gpu.zeros::<f16>(&[tokens, n]).unwrap();
-        let matmul = GroupedMatmul::<f16>::new(&routing, options).unwrap();
+        let matmul = GroupedGemm::<f16>::new(&routing, options).unwrap();
         finish(&gpu, |stream| {
-            matmul.run(&routing, &a, &w, None, &mut c, stream)
+            matmul.forward(&routing, &a, &w, None, &mut c, stream)
         });
         let c = c.to_dense().unwrap();
         for (token, row) in c.values().chunks(n).enumerate() {
@@ -341,8 +341,8 @@ fn grouped_products_refuse_what_they_cannot() {
         n,
         ..GroupedOptions::default()
     };
-    let error = GroupedMatmul::<f32>::new(&routing, options(8, 8)).unwrap_err();
+    let error = GroupedGemm::<f32>::new(&routing, options(8, 8)).unwrap_err();
     assert!(matches!(error, Error::NoKernel { .. }), "{error}");
-    let error = GroupedMatmul::<f16>::new(&routing, options(12, 8)).unwrap_err();
+    let error = GroupedGemm::<f16>::new(&routing, options(12, 8)).unwrap_err();
     assert!(error.to_string().contains("12 rows of W"), "{error}");
 }

@@ -36,7 +36,9 @@ fn exact_once<T: Scalar>(
 ) {
     let [a_there, b_there] = upload(context, [a, b]);
     let mut c = poisoned::<T>(context, &of.shapes()[2]);
-    finish(context, |stream| of.run(&a_there, &b_there, &mut c, stream));
+    finish(context, |stream| {
+        of.forward(&a_there, &b_there, &mut c, stream)
+    });
     exact(&c, &reference(s, a, b), what);
 }
 
@@ -61,7 +63,9 @@ fn convolves<T: Scalar>(context: &Context, s: ConvolutionShape, axis: Convolutio
         let a_there = context.upload_strided(&a, s.channels + 8, T::ONE).unwrap();
         let b_there = context.upload_strided(&b, s.filters + 16, T::ONE).unwrap();
         let mut c = poisoned::<T>(context, &shapes[2]);
-        finish(context, |stream| of.run(&a_there, &b_there, &mut c, stream));
+        finish(context, |stream| {
+            of.forward(&a_there, &b_there, &mut c, stream)
+        });
         let what = format!("{} {s:?} {axis:?} {per_mille}", T::NAME);
         exact(&c, &reference(&s, &a, &b), &what);
     }
@@ -224,7 +228,7 @@ fn convolution_in_a_graph() {
         let (mut a_there, mut b_there) = (a, b);
         let mut c = gpu.zeros::<f16>(&of.shapes()[2]).unwrap();
         let stream = gpu.stream().unwrap();
-        let run = || of.run(&a_there, &b_there, &mut c, &stream);
+        let run = || of.forward(&a_there, &b_there, &mut c, &stream);
         let mut graph = Replay::of(&stream, run);
         for (per_mille, seed) in [(100, 1), (0, 2), (900, 3), (50, 4)] {
             let [a, b] = operands::<f16>(&s, axis, per_mille, seed);
@@ -260,7 +264,7 @@ fn convolution_of_random_values() {
         let (a_there, b_there) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
         let mut both = [0, 1].map(|_| poisoned::<f16>(&gpu, &of.shapes()[2]));
         for c in &mut both {
-            of.run(&a_there, &b_there, c, &stream).unwrap();
+            of.forward(&a_there, &b_there, c, &stream).unwrap();
         }
         stream.synchronize().unwrap();
         let [first, second] = both.map(|c| c.to_dense().unwrap());
@@ -296,7 +300,7 @@ fn convolution_keeps_nan_where_it_is() {
     let mut of = DynamicConvolution::<f16>::new(&gpu, s, options(Channels)).unwrap();
     let (a, b) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
     let mut c = gpu.zeros::<f16>(&of.shapes()[2]).unwrap();
-    finish(&gpu, |stream| of.run(&a, &b, &mut c, stream));
+    finish(&gpu, |stream| of.forward(&a, &b, &mut c, stream));
     for (i, x) in c.to_dense().unwrap().values().iter().enumerate() {
         assert_eq!(x.is_nan(), i / 16 >= 36 && i % 16 == 5, "[{i}] is {x}");
     }
@@ -329,6 +333,8 @@ fn convolution_refuses_what_it_cannot() {
     let mut odd = of(&gpu, plain([1, 4, 4, 8], [3, 3], 12)).unwrap();
     let [a, b, c] = odd.shapes().map(|shape| gpu.zeros::<f16>(&shape).unwrap());
     let mut c = c;
-    let error = odd.run(&a, &b, &mut c, &gpu.stream().unwrap()).unwrap_err();
+    let error = odd
+        .forward(&a, &b, &mut c, &gpu.stream().unwrap())
+        .unwrap_err();
     assert!(matches!(error, Error::Operand { .. }), "{error}");
 }

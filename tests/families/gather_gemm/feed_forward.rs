@@ -1,6 +1,6 @@
 //! The feed-forward layer with ReLU against plain loops: exact on integers.
 
-use einsparse::dynamic::Expected;
+use einsparse::dynamic::SparsityHint;
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::ops::{FeedForwardOptions, ReluFeedForward};
 use einsparse::{Context, Error, Scalar};
@@ -53,7 +53,7 @@ fn layers<T: Scalar>(context: &Context) {
     for tokens in [0, 1, 5, 32, 64, 65, 300] {
         for share in [0.02, 0.1, 1.0] {
             let options = FeedForwardOptions {
-                expected: Expected::MicroTiles(share),
+                expected: SparsityHint::MicroTiles(share),
                 ..FeedForwardOptions::default()
             };
             let mut layer =
@@ -139,7 +139,7 @@ fn relu_layers_of_many_tokens_on_the_gpu() {
     let there = |dense: &Dense<f16>| gpu.upload_dense(dense).unwrap();
     let (u_there, w_there) = (there(&u), there(&w));
     let options = FeedForwardOptions {
-        expected: Expected::MicroTiles(0.08),
+        expected: SparsityHint::MicroTiles(0.08),
         ..FeedForwardOptions::default()
     };
     let mut layer = ReluFeedForward::<f16>::new(&gpu, [tokens, d, h, o], &options).unwrap();

@@ -48,8 +48,9 @@ fn all<T: Scalar>(context: &Context) {
 fn few_rows_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
     let product = DynamicMatmul::<f16>::new(&gpu, [5, 513, 1000], MatmulOptions::default());
-    let [one, other] = product.unwrap().variants();
-    assert!(one.starts_with("pit_few_f16_16") && one == other, "{one}");
+    let variants = product.unwrap().variants();
+    let one = variants.len() == 1 && variants[0].starts_with("pit_few_f16_16");
+    assert!(one, "{variants:?}");
     all::<f16>(&gpu);
     all::<bf16>(&gpu);
 }
@@ -91,7 +92,9 @@ fn few_rows_whose_lists_are_full_on_the_gpu() {
             let mut c = poisoned::<bf16>(&gpu, &[m, n]);
             let mut product_of =
                 DynamicMatmul::new(&gpu, [m, k, n], MatmulOptions::default()).unwrap();
-            product_of.run(&a_there, &b_there, &mut c, &stream).unwrap();
+            product_of
+                .forward(&a_there, &b_there, &mut c, &stream)
+                .unwrap();
             stream.synchronize().unwrap();
             let wanted: Vec<bf16> = product(&a, &b).into_iter().map(bf16::from_f64).collect();
             assert!(
@@ -125,7 +128,9 @@ fn few_rows_keep_infinities_on_the_gpu() {
         let b_there = gpu.upload_dense(&b).unwrap();
         let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
         let mut product_of = DynamicMatmul::new(&gpu, [m, k, n], MatmulOptions::default()).unwrap();
-        product_of.run(&a_there, &b_there, &mut c, &stream).unwrap();
+        product_of
+            .forward(&a_there, &b_there, &mut c, &stream)
+            .unwrap();
         stream.synchronize().unwrap();
         for (i, found) in c.to_dense().unwrap().values().iter().enumerate() {
             let sum = k.div_ceil(7) * (i / n % 2 + 1);
@@ -202,7 +207,7 @@ fn few_rows_of_strided_operands_on_the_gpu() {
             let nan = nan::<f16>(&[m, n]);
             let mut c = gpu.upload_strided(&nan, ldc, f16::ONE).unwrap();
             finish(&gpu, |stream| {
-                product_of.run(&a_there, &b_there, &mut c, stream)
+                product_of.forward(&a_there, &b_there, &mut c, stream)
             });
             assert!(
                 c.to_dense().unwrap().values() == wanted,
@@ -232,7 +237,7 @@ fn few_rows_above_a_threshold_on_the_gpu() {
     };
     let mut product = DynamicMatmul::new(&gpu, [m, k, n], options).unwrap();
     let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
-    finish(&gpu, |stream| product.run(&a, &b, &mut c, stream));
+    finish(&gpu, |stream| product.forward(&a, &b, &mut c, stream));
     let c = c.to_dense().unwrap();
     let row = |i: usize| &c.values()[i * n..(i + 1) * n];
     assert!(row(0).iter().all(|x| x.to_f32() == 0.5), "{:?}", row(0));
@@ -269,7 +274,7 @@ fn few_rows_have_the_same_bits_on_the_gpu() {
     let mut run = || {
         let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
         finish(&gpu, |stream| {
-            product_of.run(&a_there, &b_there, &mut c, stream)
+            product_of.forward(&a_there, &b_there, &mut c, stream)
         });
         c.to_dense().unwrap().values().to_vec()
     };
@@ -295,7 +300,7 @@ fn few_rows_in_a_graph() {
     let mut of = DynamicMatmul::new(&gpu, [m, k, n], MatmulOptions::default()).unwrap();
     let all = [(100, 1), (0, 2), (1000, 3), (1, 4), (50, 5), (50, 6)]
         .map(|(per_mille, seed)| dynamic([m, k], m, per_mille, seed));
-    let mut run = |a: &_, c: &mut _, stream: &_| of.run(a, &b_there, c, stream);
+    let mut run = |a: &_, c: &mut _, stream: &_| of.forward(a, &b_there, c, stream);
     replays(&gpu, &all, [m, n], &mut run, |a| product(a, &b));
 }
 

@@ -1,6 +1,6 @@
 //! Gradients of products with an operand that is sparse for one step, against plain loops: exact on integers.
 
-use einsparse::dynamic::DynamicMatmulGradient;
+use einsparse::dynamic::{DynamicMatmulGradient, GradientOfA, MatmulGradientOptions, SparsityHint};
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Scalar};
 
@@ -30,10 +30,19 @@ fn gradients<T: Scalar>(context: &Context) {
             };
             let (mut da, mut db) = (nan([m, k]), nan([k, n]));
             let (a_there, b_there, dc_there) = (there(&a), there(&b), there(&dc));
-            let gradient = DynamicMatmulGradient::<T>::new(context, [m, k, n], relu).unwrap();
+            let options = MatmulGradientOptions {
+                of_a: match relu {
+                    true => GradientOfA::Relu,
+                    false => GradientOfA::Whole,
+                },
+                // By dense kernels.
+                expected: SparsityHint::MicroTiles(1.0),
+                ..MatmulGradientOptions::default()
+            };
+            let gradient = DynamicMatmulGradient::<T>::new(context, [m, k, n], options).unwrap();
             let operands = [&a_there, &b_there, &dc_there];
             finish(context, |stream| {
-                gradient.run(operands, [&mut da, &mut db], stream)
+                gradient.backward(operands, [&mut da, &mut db], stream)
             });
             let gate =
                 |(x, a): (f64, &T)| T::from_f64(if relu && a.to_f64() <= 0.0 { 0.0 } else { x });

@@ -1,7 +1,7 @@
 //! Gradients that skip the empty micro-tiles of a dynamic operand, against plain loops: exact on integers.
 
 use einsparse::dynamic::{
-    DynamicMatmulGradient, Expected, GradientOfA, MatmulGradientOptions, TileTimes,
+    DynamicMatmulGradient, GradientOfA, MatmulGradientOptions, SparsityHint, TileTimes,
 };
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Determinism, Error, Scalar};
@@ -26,7 +26,7 @@ fn free() -> TileTimes {
 fn options(of_a: GradientOfA, share: f64) -> MatmulGradientOptions {
     MatmulGradientOptions {
         of_a,
-        expected: Expected::MicroTiles(share),
+        expected: SparsityHint::MicroTiles(share),
         ..MatmulGradientOptions::default()
     }
 }
@@ -53,7 +53,7 @@ fn of_a<T: Scalar>(a: &Dense<T>, b: &Dense<T>, dc: &Dense<T>, wanted: GradientOf
 /// them, which want the rows that they were planned for; outputs of NaN.
 fn skips<T: Scalar>(context: &Context, extents: [usize; 3], given: MatmulGradientOptions) {
     let [m, k, n] = extents;
-    let gradient = DynamicMatmulGradient::<T>::with(context, extents, given).unwrap();
+    let gradient = DynamicMatmulGradient::<T>::new(context, extents, given).unwrap();
     let (b, dc) = (integers::<T>([k, n], 3), integers::<T>([m, n], 4));
     let skipping = |name: &&str| name.starts_with("pit_") || *name == "cpu";
     let apart = gradient.variants().iter().all(skipping);
@@ -73,7 +73,7 @@ fn skips<T: Scalar>(context: &Context, extents: [usize; 3], given: MatmulGradien
         let mut db = poisoned::<T>(context, &[k, n]);
         let operands = [&a_there, &b_there, &dc_there];
         finish(context, |stream| {
-            gradient.run(operands, [&mut da, &mut db], stream)
+            gradient.backward(operands, [&mut da, &mut db], stream)
         });
         let what = format!(
             "{} {extents:?} {per_mille} {given:?} {:?}",
@@ -138,21 +138,21 @@ fn gradients_skip_where_plans_do() {
             expected,
             ..MatmulGradientOptions::default()
         };
-        let gradient = DynamicMatmulGradient::<f16>::with(&cpu, [4096, 4096, 4096], given);
+        let gradient = DynamicMatmulGradient::<f16>::new(&cpu, [4096, 4096, 4096], given);
         let gradient = gradient.unwrap();
         gradient.plan_of_b().unwrap().choice().candidates[0].name
     };
     let skipping = "pit_f16_1x64";
-    assert_eq!(first(Expected::MicroTiles(0.05)), skipping);
+    assert_eq!(first(SparsityHint::MicroTiles(0.05)), skipping);
     for expected in [
-        Expected::MicroTiles(1.0),
-        Expected::Elements(0.3),
-        Expected::LastSteps,
+        SparsityHint::MicroTiles(1.0),
+        SparsityHint::Elements(0.3),
+        SparsityHint::LastSteps,
     ] {
         assert_ne!(first(expected), skipping, "{expected:?}");
     }
     let Some(gpu) = gpu() else { return };
-    let made = |given| DynamicMatmulGradient::<f16>::with(&gpu, [4096, 4096, 4096], given).unwrap();
+    let made = |given| DynamicMatmulGradient::<f16>::new(&gpu, [4096, 4096, 4096], given).unwrap();
     let whole = made(options(GradientOfA::Whole, 0.1));
     assert_eq!(whole.variants()[1], skipping, "{whole}");
     assert!(whole.to_string().contains(skipping), "{whole}");
@@ -176,7 +176,7 @@ fn gradients_at_micro_tiles_in_a_graph() {
     let [m, k, n] = [512, 256, 264];
     gpu.set_tile_times(free());
     let given = options(GradientOfA::MicroTiles, 0.05);
-    let gradient = DynamicMatmulGradient::<f16>::with(&gpu, [m, k, n], given).unwrap();
+    let gradient = DynamicMatmulGradient::<f16>::new(&gpu, [m, k, n], given).unwrap();
     gpu.set_tile_times(TileTimes::built_in());
     assert_eq!(gradient.variants(), ["pit_f16_sampled", "pit_f16_1x64"]);
     let (b, dc) = (integers::<f16>([k, n], 5), integers::<f16>([m, n], 6));
@@ -186,7 +186,7 @@ fn gradients_at_micro_tiles_in_a_graph() {
     let mut db = poisoned::<f16>(&gpu, &[k, n]);
     let stream = gpu.stream().unwrap();
     let operands = [&a_there, &b_there, &dc_there];
-    let run = || gradient.run(operands, [&mut da, &mut db], &stream);
+    let run = || gradient.backward(operands, [&mut da, &mut db], &stream);
     let mut graph = Replay::of(&stream, run);
     for (per_mille, seed) in [(100, 1), (0, 2), (1000, 3), (1, 4), (50, 5)] {
         let a = pieces::<f16>([m, k], per_mille, seed);
@@ -218,9 +218,11 @@ fn gradients_at_micro_tiles_keep_nan_where_it_is() {
         gpu.zeros::<f16>(&[k, n]).unwrap(),
     );
     let given = options(GradientOfA::MicroTiles, 0.1);
-    let gradient = DynamicMatmulGradient::<f16>::with(&gpu, [m, k, n], given).unwrap();
+    let gradient = DynamicMatmulGradient::<f16>::new(&gpu, [m, k, n], given).unwrap();
     let outputs = [&mut da, &mut db];
-    finish(&gpu, |stream| gradient.run([&a, &b, &dc], outputs, stream));
+    finish(&gpu, |stream| {
+        gradient.backward([&a, &b, &dc], outputs, stream)
+    });
     for (i, x) in da.to_dense().unwrap().values().iter().enumerate() {
         let there = i / k == 9 && (64..128).contains(&(i % k));
         assert_eq!(x.is_nan(), there, "row {}, column {}", i / k, i % k);
@@ -231,19 +233,21 @@ fn gradients_at_micro_tiles_keep_nan_where_it_is() {
 fn gradients_at_micro_tiles_refuse_what_they_cannot() {
     let Some(gpu) = gpu() else { return };
     let given = options(GradientOfA::MicroTiles, 0.1);
-    let error = DynamicMatmulGradient::<f32>::with(&gpu, [8, 8, 8], given).unwrap_err();
+    let error = DynamicMatmulGradient::<f32>::new(&gpu, [8, 8, 8], given).unwrap_err();
     assert!(matches!(error, Error::NoKernel { .. }), "{error}");
     for extents in [[8, 12, 8], [8, 8, 12]] {
-        let error = DynamicMatmulGradient::<f16>::with(&gpu, extents, given).unwrap_err();
+        let error = DynamicMatmulGradient::<f16>::new(&gpu, extents, given).unwrap_err();
         assert!(matches!(error, Error::Operand { .. }), "{error}");
         assert!(error.to_string().contains("12 columns"), "{error}");
     }
-    let gradient = DynamicMatmulGradient::<f16>::with(&gpu, [8, 8, 8], given).unwrap();
+    let gradient = DynamicMatmulGradient::<f16>::new(&gpu, [8, 8, 8], given).unwrap();
     let eight = || gpu.zeros::<f16>(&[8, 8]).unwrap();
     let wide = gpu.zeros::<f16>(&[8, 16]).unwrap();
     let (a, b, mut da, mut db) = (eight(), eight(), eight(), eight());
     let stream = gpu.stream().unwrap();
     let outputs = [&mut da, &mut db];
-    let error = gradient.run([&a, &b, &wide], outputs, &stream).unwrap_err();
+    let error = gradient
+        .backward([&a, &b, &wide], outputs, &stream)
+        .unwrap_err();
     assert!(matches!(error, Error::Shape { .. }), "{error}");
 }

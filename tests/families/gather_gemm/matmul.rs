@@ -78,7 +78,7 @@ pub(super) fn multiplies<T: Scalar>(
         let gap = T::from_f64(77.0);
         let mut c = context.upload_strided(&poison, room, gap).unwrap();
         finish(context, |stream| {
-            product_of.run(&a_there, &b_there, &mut c, stream)
+            product_of.forward(&a_there, &b_there, &mut c, stream)
         });
         let stored = c.to_storage().unwrap();
         let wanted = product(&a, &b);
@@ -145,7 +145,7 @@ fn dynamic_product_keeps_nan_where_it_is() {
     let (a, b) = (upload([m, k], a), upload([k, n], b));
     let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
     let mut product = DynamicMatmul::new(&gpu, [m, k, n], MatmulOptions::default()).unwrap();
-    finish(&gpu, |stream| product.run(&a, &b, &mut c, stream));
+    finish(&gpu, |stream| product.forward(&a, &b, &mut c, stream));
     let c = c.to_dense().unwrap();
     for (i, row) in c.values().chunks(n).enumerate() {
         for &x in row {
@@ -192,7 +192,7 @@ fn dynamic_product_in_a_graph() {
     let mut of = DynamicMatmul::new(&gpu, [m, k, n], MatmulOptions::default()).unwrap();
     let all = [(100, 1), (0, 2), (900, 3), (50, 4), (50, 5)]
         .map(|(per_mille, seed)| dynamic([m, k], 128, per_mille, seed));
-    let mut run = |a: &_, c: &mut _, stream: &_| of.run(a, &b_there, c, stream);
+    let mut run = |a: &_, c: &mut _, stream: &_| of.forward(a, &b_there, c, stream);
     replays(&gpu, &all, [m, n], &mut run, |a| product(a, &b));
 }
 

@@ -1,6 +1,6 @@
 //! Dynamic operands of ordinary expressions: what plans choose for them, and that results are those of dense ones.
 
-use einsparse::dynamic::{Expected, dynamic as skipping};
+use einsparse::dynamic::{SparsityHint, dynamic as skipping};
 use einsparse::formats::{Csr, CsrPattern, bf16, f16};
 use einsparse::{Context, Operand, Options, Plan, Scalar, Tensor, einsum};
 
@@ -39,17 +39,20 @@ fn dynamic_operands_are_chosen_for_by_their_share() {
     let first = |a: Operand<'_, f16>| plan(&cpu, LINE, (a, &b), None).choice().candidates[0].name;
     assert_eq!(first(skipping(&a).into()), "pit_f16_128x1");
     let expecting = |expected| first(skipping(&a).expecting(expected).into());
-    assert_eq!(expecting(Expected::MicroTiles(0.02)), "pit_f16_128x1");
+    assert_eq!(expecting(SparsityHint::MicroTiles(0.02)), "pit_f16_128x1");
     // Of single elements, 0.47, 0.27 and 0.15 of the micro-tiles of 128, 64 and 32 rows: the fewer rows, the fewer
     // products, and the fewer that share a row of B.
-    assert_eq!(expecting(Expected::Elements(0.005)), "pit_f16_64x1");
-    let full = expecting(Expected::MicroTiles(1.0));
-    assert_eq!(expecting(Expected::Elements(0.014)), full);
+    assert_eq!(expecting(SparsityHint::Elements(0.005)), "pit_f16_64x1");
+    let full = expecting(SparsityHint::MicroTiles(1.0));
+    assert_eq!(expecting(SparsityHint::Elements(0.014)), full);
     assert!(!full.starts_with("pit"), "{full}");
     let choice = plan(
         &cpu,
         LINE,
-        (skipping(&a).expecting(Expected::MicroTiles(1.0)).into(), &b),
+        (
+            skipping(&a).expecting(SparsityHint::MicroTiles(1.0)).into(),
+            &b,
+        ),
         None,
     );
     let choice = choice.choice().to_string();

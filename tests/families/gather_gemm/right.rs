@@ -1,7 +1,7 @@
 //! Products with a dynamic operand on the right, against a plain product: exact on integers, from either storage of the
 //! left one.
 
-use einsparse::dynamic::{RightMatmul, RightOptions};
+use einsparse::dynamic::{DynamicMatmul, MatmulOptions, SparseSide};
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Determinism, Error, Scalar, Tensor};
 
@@ -11,11 +11,12 @@ use crate::support::dense::{nan, poisoned};
 use crate::support::runs::finish;
 use crate::support::{gpu, gpu_alone, on_gpu};
 
-fn options(by_columns: bool, determinism: Determinism) -> RightOptions {
-    RightOptions {
-        by_columns,
+fn options(transpose_a: bool, determinism: Determinism) -> MatmulOptions {
+    MatmulOptions {
+        sparse: SparseSide::Right,
+        transpose_a,
         determinism,
-        ..RightOptions::default()
+        ..MatmulOptions::default()
     }
 }
 
@@ -43,12 +44,12 @@ pub(super) fn room(columns: usize) -> usize {
 fn multiplies<T: Scalar>(
     context: &Context,
     [m, k, n]: [usize; 3],
-    options: &RightOptions,
+    options: &MatmulOptions,
     gap: usize,
 ) {
     let a = integers::<T>([m, k], 5);
-    let a_there = left(context, &a, options.by_columns, gap);
-    let mut product_of = RightMatmul::<T>::new(context, [m, k, n], options.clone()).unwrap();
+    let a_there = left(context, &a, options.transpose_a, gap);
+    let mut product_of = DynamicMatmul::<T>::new(context, [m, k, n], options.clone()).unwrap();
     for per_mille in [1000, 0, 1, 100, 500, 30] {
         let b = pieces::<T>([k, n], per_mille, 9 + per_mille);
         let b_there = context.upload_strided(&b, n + 16, T::ONE).unwrap();
@@ -56,7 +57,7 @@ fn multiplies<T: Scalar>(
         let poison = nan::<T>(&[m, n]);
         let mut c = context.upload_strided(&poison, n + 8, between).unwrap();
         finish(context, |stream| {
-            product_of.run(&a_there, &b_there, &mut c, stream)
+            product_of.forward(&a_there, &b_there, &mut c, stream)
         });
         let what = format!("{} {m} {k} {n} {options:?} {gap} {per_mille}", T::NAME);
         exact(&c, &product(&a, &b), &what);
@@ -112,10 +113,10 @@ fn right_product_in_a_graph() {
     for by_columns in [false, true] {
         let a_there = left(&gpu, &a, by_columns, 0);
         let options = options(by_columns, Determinism::Strict);
-        let mut of = RightMatmul::new(&gpu, [m, k, n], options).unwrap();
+        let mut of = DynamicMatmul::new(&gpu, [m, k, n], options).unwrap();
         let all = [(100, 1), (0, 2), (900, 3), (50, 4), (1000, 5)]
             .map(|(per_mille, seed)| pieces([k, n], per_mille, seed));
-        let mut run = |b: &_, c: &mut _, stream: &_| of.run(&a_there, b, c, stream);
+        let mut run = |b: &_, c: &mut _, stream: &_| of.forward(&a_there, b, c, stream);
         replays(&gpu, &all, [m, n], &mut run, |b| product(&a, b));
     }
 }
@@ -134,9 +135,9 @@ fn keeps_nan(context: &Context, by_columns: bool) {
     let b_there = context.upload_dense(&b).unwrap();
     let mut c = poisoned::<f16>(context, &[m, n]);
     let options = options(by_columns, Determinism::Strict);
-    let mut product = RightMatmul::new(context, [m, k, n], options).unwrap();
+    let mut product = DynamicMatmul::new(context, [m, k, n], options).unwrap();
     finish(context, |stream| {
-        product.run(&a_there, &b_there, &mut c, stream)
+        product.forward(&a_there, &b_there, &mut c, stream)
     });
     for (i, row) in c.to_dense().unwrap().values().chunks(n).enumerate() {
         for (j, x) in row.iter().enumerate() {
@@ -168,7 +169,7 @@ fn right_product_keeps_nan_where_it_is() {
 /// Items lie one behind the other: one detection, one transposition, one product for all of them.
 fn batches<T: Scalar>(context: &Context, items: usize, [m, k, n]: [usize; 3], by_columns: bool) {
     let options = options(by_columns, Determinism::Strict);
-    let batch = RightMatmul::<T>::batched(context, items, [m, k, n], options);
+    let batch = DynamicMatmul::<T>::batched(context, items, [m, k, n], options);
     let mut batch = batch.unwrap();
     let each = |z: usize| {
         let seed = z as u64;
@@ -192,7 +193,7 @@ fn batches<T: Scalar>(context: &Context, items: usize, [m, k, n]: [usize; 3], by
     let b = three(&|z| each(z).1);
     let mut c = poisoned::<T>(context, &[items, m, n]);
     for run in 0..2 {
-        finish(context, |stream| batch.run(&a, &b, &mut c, stream));
+        finish(context, |stream| batch.forward(&a, &b, &mut c, stream));
         let wanted: Vec<f64> = (0..items)
             .flat_map(|z| product(&each(z).0, &each(z).1))
             .collect();
@@ -225,27 +226,29 @@ fn batches_of_right_products() {
 #[test]
 fn right_product_refuses_what_it_cannot() {
     let cpu = Context::cpu();
-    let wrong = RightOptions {
+    let plain = options(false, Determinism::Strict);
+    let wrong = MatmulOptions {
         threshold: f64::NAN,
-        ..RightOptions::default()
+        ..plain.clone()
     };
-    let error = RightMatmul::<f16>::new(&cpu, [8, 8, 8], wrong).unwrap_err();
+    let error = DynamicMatmul::<f16>::new(&cpu, [8, 8, 8], wrong).unwrap_err();
     assert!(error.to_string().contains("NaN"), "{error}");
-    let plain = RightOptions::default();
-    let mut product = RightMatmul::<f32>::new(&cpu, [8, 4, 8], plain.clone()).unwrap();
+    let mut product = DynamicMatmul::<f32>::new(&cpu, [8, 4, 8], plain.clone()).unwrap();
     let (a, b) = (cpu.zeros(&[4, 8]).unwrap(), cpu.zeros(&[4, 8]).unwrap());
     let mut c = cpu.zeros(&[8, 8]).unwrap();
     let error = product
-        .run(&a, &b, &mut c, &cpu.stream().unwrap())
+        .forward(&a, &b, &mut c, &cpu.stream().unwrap())
         .unwrap_err();
     assert!(matches!(error, Error::Shape { .. }), "{error}");
     let Some(gpu) = gpu() else { return };
-    let error = RightMatmul::<f32>::new(&gpu, [8, 8, 8], plain.clone()).unwrap_err();
+    let error = DynamicMatmul::<f32>::new(&gpu, [8, 8, 8], plain.clone()).unwrap_err();
     assert!(matches!(error, Error::NoKernel { .. }), "{error}");
-    let mut odd = RightMatmul::<f16>::new(&gpu, [8, 8, 12], plain).unwrap();
+    let mut odd = DynamicMatmul::<f16>::new(&gpu, [8, 8, 12], plain).unwrap();
     let (a, b) = (gpu.zeros(&[8, 8]).unwrap(), gpu.zeros(&[8, 12]).unwrap());
     let mut c = gpu.zeros(&[8, 12]).unwrap();
-    let error = odd.run(&a, &b, &mut c, &gpu.stream().unwrap()).unwrap_err();
+    let error = odd
+        .forward(&a, &b, &mut c, &gpu.stream().unwrap())
+        .unwrap_err();
     assert!(matches!(error, Error::Operand { .. }), "{error}");
 }
 
@@ -263,11 +266,12 @@ fn right_products_are_the_same_at_every_run() {
     };
     let b = gpu.upload_dense(&Dense::from_fn(vec![k, n], masked).unwrap());
     let (a, b) = (a.unwrap(), b.unwrap());
-    let mut product = RightMatmul::new(&gpu, [m, k, n], RightOptions::default()).unwrap();
+    let mut product =
+        DynamicMatmul::new(&gpu, [m, k, n], options(false, Determinism::Strict)).unwrap();
     let mut first: Option<Vec<f16>> = None;
     for _ in 0..5 {
         let mut c = poisoned::<f16>(&gpu, &[m, n]);
-        finish(&gpu, |stream| product.run(&a, &b, &mut c, stream));
+        finish(&gpu, |stream| product.forward(&a, &b, &mut c, stream));
         let found = c.to_dense().unwrap().values().to_vec();
         let same = first.get_or_insert_with(|| found.clone());
         assert!(found == *same);

@@ -1,7 +1,7 @@
 //! Plans with a dynamic operand on the right: what they take, why they do not, and that results are those of a dense
 //! one.
 
-use einsparse::dynamic::{Expected, dynamic as skipping};
+use einsparse::dynamic::{SparsityHint, dynamic as skipping};
 use einsparse::formats::{bf16, f16};
 use einsparse::{Context, Operand, Options, Scalar, einsum};
 
@@ -16,7 +16,7 @@ const LINE: &str = "C[m,n] = A[m,k] * B[k,n]";
 const BY_COLUMNS: &str = "C[m,n] = A[k,m] * B[k,n]";
 
 /// What a plan of `line` takes for a B of which this is expected.
-fn taken(line: &str, expected: Expected) -> &'static str {
+fn taken(line: &str, expected: SparsityHint) -> &'static str {
     let cpu = Context::cpu();
     let a = cpu.zeros::<f16>(&[4096, 4096]).unwrap();
     let b = cpu.zeros::<f16>(&[4096, 4096]).unwrap();
@@ -31,12 +31,12 @@ fn taken(line: &str, expected: Expected) -> &'static str {
 fn right_operands_are_chosen_for_by_their_share() {
     for line in [LINE, BY_COLUMNS] {
         for share in [0.02, 0.1] {
-            let name = taken(line, Expected::MicroTiles(share));
+            let name = taken(line, SparsityHint::MicroTiles(share));
             assert_eq!(name, "pit_right_f16_1x64", "{line} {share}");
         }
-        let full = taken(line, Expected::MicroTiles(1.0));
+        let full = taken(line, SparsityHint::MicroTiles(1.0));
         assert!(!full.starts_with("pit"), "{line}: {full}");
-        assert_eq!(taken(line, Expected::Elements(0.1)), full, "{line}");
+        assert_eq!(taken(line, SparsityHint::Elements(0.1)), full, "{line}");
     }
 }
 

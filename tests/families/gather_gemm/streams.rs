@@ -4,14 +4,15 @@
 use std::sync::{Mutex, PoisonError};
 
 use einsparse::dynamic::{
-    DetectOptions, Detector, DynamicMatmul, GroupedMatmul, GroupedOptions, MatmulOptions,
-    RightMatmul, Routing, RowDetector, TurnedMatmul,
+    DetectOptions, Detector, DynamicMatmul, GroupedGemm, GroupedOptions, MatmulOptions, Routing,
+    RowDetector, SparseSide,
 };
 use einsparse::formats::{Dense, f16};
 use einsparse::ops::{MoeLayer, ReluFeedForward};
 use einsparse::{Context, Determinism, Stream, Tensor};
 
 use super::matmul::{dynamic, integers};
+use super::turned::transposing;
 use crate::families::discover::routing::{Router, choices};
 use crate::support::{gpu, small};
 
@@ -96,7 +97,7 @@ fn micro_tiles_on_two_streams() {
         };
         let mut product = DynamicMatmul::<f16>::new(&gpu, [m, k, n], options.clone()).unwrap();
         keeps_apart(&gpu, "matmul", &[m, n], &mut |set, c, stream| {
-            product.run(&of[set], &bs[set], c, stream)
+            product.forward(&of[set], &bs[set], c, stream)
         });
         let mut product = DynamicMatmul::<f16>::new(&gpu, [m, k, n], options).unwrap();
         let halves = [gpu.stream().unwrap(), gpu.stream().unwrap()];
@@ -112,16 +113,21 @@ fn micro_tiles_on_two_streams() {
     }
     let draw = |s: u64| dynamic([k, m], 1, shares(s), s + 7);
     let turned = uploaded(&gpu, (0..SETS as u64).map(draw));
-    let mut product = TurnedMatmul::<f16>::new(&gpu, [m, k, n], 0.0, Determinism::Strict).unwrap();
+    let options = transposing(Determinism::Strict);
+    let mut product = DynamicMatmul::<f16>::new(&gpu, [m, k, n], options).unwrap();
     keeps_apart(&gpu, "turned", &[m, n], &mut |set, c, stream| {
-        product.run(&turned[set], &bs[set], c, stream)
+        product.forward(&turned[set], &bs[set], c, stream)
     });
     let a = uploaded(&gpu, (0..SETS as u64).map(|s| integers([m, k], s + 11)));
     let draw = |s: u64| dynamic([k, n], 1, shares(s), s + 13);
     let right = uploaded(&gpu, (0..SETS as u64).map(draw));
-    let mut product = RightMatmul::<f16>::new(&gpu, [m, k, n], Default::default()).unwrap();
+    let options = MatmulOptions {
+        sparse: SparseSide::Right,
+        ..MatmulOptions::default()
+    };
+    let mut product = DynamicMatmul::<f16>::new(&gpu, [m, k, n], options).unwrap();
     keeps_apart(&gpu, "right", &[m, n], &mut |set, c, stream| {
-        product.run(&a[set], &right[set], c, stream)
+        product.forward(&a[set], &right[set], c, stream)
     });
 }
 
@@ -173,7 +179,7 @@ fn experts_on_two_streams() {
         scatter: true,
         ..GroupedOptions::default()
     };
-    let product = GroupedMatmul::<f16>::new(&routing, options).unwrap();
+    let product = GroupedGemm::<f16>::new(&routing, options).unwrap();
     let sort = [gpu.stream().unwrap(), gpu.stream().unwrap()];
     let shape = [o.tokens * o.top_k, o.hidden];
     keeps_apart(&gpu, "grouped", &shape, &mut |set, out, stream| {
@@ -181,7 +187,7 @@ fn experts_on_two_streams() {
         let clear = Dense::new(shape, vec![f16::ZERO; shape[0] * shape[1]])?;
         out.write(&clear)?;
         routing.run(&routed[set], &sort[set % 2])?;
-        product.run(&routing, &x, &up, None, out, stream)
+        product.forward(&routing, &x, &up, None, out, stream)
     });
 }
 

@@ -1,7 +1,7 @@
 //! Products of f32 as TF32 with an operand whose micro-tiles are found while running: exact on small integers, within
 //! the bound of ten bits of mantissa on random values.
 
-use einsparse::dynamic::{DynamicMatmul, Expected, MatmulOptions, dynamic as skipping};
+use einsparse::dynamic::{DynamicMatmul, MatmulOptions, SparsityHint, dynamic as skipping};
 use einsparse::formats::Dense;
 use einsparse::{Context, Determinism, Operand, Options, Plan, Precision, Tensor};
 
@@ -98,7 +98,7 @@ fn tf32_product_of_random_values() {
             let mut run = || {
                 let mut c = poisoned::<f32>(&gpu, &[m, n]);
                 finish(&gpu, |stream| {
-                    product_of.run(&a_there, &b_there, &mut c, stream)
+                    product_of.forward(&a_there, &b_there, &mut c, stream)
                 });
                 c.to_dense().unwrap().values().to_vec()
             };
@@ -141,7 +141,7 @@ fn tf32_product_rounds_both_operands() {
             for [of_a, of_b] in [[value, 1.0], [1.0, value]] {
                 let (a, b) = (on(m, k, of_a), on(k, n, of_b));
                 let mut c = gpu.zeros::<f32>(&[m, n]).unwrap();
-                finish(&gpu, |stream| product.run(&a, &b, &mut c, stream));
+                finish(&gpu, |stream| product.forward(&a, &b, &mut c, stream));
                 for (at, &found) in c.to_dense().unwrap().values().iter().enumerate() {
                     let meets = (at / n) % k == (at % n) % k;
                     let wanted = if meets { rounded } else { 0.0 };
@@ -171,8 +171,8 @@ fn tf32_product_keeps_nan_where_it_is() {
         let mut c = gpu.zeros::<f32>(&[m, n]).unwrap();
         let stream = gpu.stream().unwrap();
         let mut product = DynamicMatmul::new(&gpu, [m, k, n], options(height)).unwrap();
-        product.run(&poison, &b, &mut c, &stream).unwrap();
-        product.run(&a, &b, &mut c, &stream).unwrap();
+        product.forward(&poison, &b, &mut c, &stream).unwrap();
+        product.forward(&a, &b, &mut c, &stream).unwrap();
         stream.synchronize().unwrap();
         let c = c.to_dense().unwrap();
         let beside = 200 / height * height..200 / height * height + height;
@@ -209,7 +209,7 @@ fn tf32_product_above_a_threshold() {
         let (a, b) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
         let nan = nan::<f32>(&[m, n]);
         let mut c = gpu.upload_strided(&nan, n + 1, 77.0).unwrap();
-        finish(&gpu, |stream| product_of.run(&a, &b, &mut c, stream));
+        finish(&gpu, |stream| product_of.forward(&a, &b, &mut c, stream));
         let stored = c.to_storage().unwrap();
         for (i, row) in stored.chunks(n + 1).enumerate().take(m) {
             for (j, &found) in row.iter().enumerate().take(n) {
@@ -244,7 +244,7 @@ fn tf32_product_of_a_batch() {
         let (a, b) = (stacked(&a, [items, m, k]), stacked(&b, [items, k, n]));
         let mut c = gpu.zeros::<f32>(&[items, m, n]).unwrap();
         let mut product = DynamicMatmul::batched(&gpu, items, [m, k, n], options(height)).unwrap();
-        finish(&gpu, |stream| product.run(&a, &b, &mut c, stream));
+        finish(&gpu, |stream| product.forward(&a, &b, &mut c, stream));
         let found = c.to_dense().unwrap();
         let found = found.values().iter().map(|&x| f64::from(x));
         assert!(found.eq(wanted), "{height}");
@@ -260,7 +260,7 @@ fn tf32_product_in_a_graph() {
     let mut of = DynamicMatmul::new(&gpu, [m, k, n], options(128)).unwrap();
     let all = [(100, 1), (0, 2), (900, 3), (50, 4), (1000, 5), (1, 6)]
         .map(|(per_mille, seed)| dynamic([m, k], 128, per_mille, seed));
-    let mut run = |a: &_, c: &mut _, stream: &_| of.run(a, &b_there, c, stream);
+    let mut run = |a: &_, c: &mut _, stream: &_| of.forward(a, &b_there, c, stream);
     replays(&gpu, &all, [m, n], &mut run, |a| product(a, &b));
 }
 
@@ -292,10 +292,10 @@ fn tf32_plans_choose_by_the_share() {
         let a = skipping(&a).expecting(expected).into();
         plan(&cpu, (a, &b), (precision, None)).choice().clone()
     };
-    let tenth = Expected::MicroTiles(0.1);
+    let tenth = SparsityHint::MicroTiles(0.1);
     let first = |expected| of(expected, Precision::Tf32).candidates[0].name;
     assert_eq!(first(tenth), "pit_tf32_128x1");
-    assert!(!first(Expected::MicroTiles(1.0)).starts_with("pit"));
+    assert!(!first(SparsityHint::MicroTiles(1.0)).starts_with("pit"));
     let full = of(tenth, Precision::Full);
     assert!(full.to_string().contains("Precision::Tf32"), "{full}");
     assert!(!full.candidates.iter().any(|c| c.name.starts_with("pit")));

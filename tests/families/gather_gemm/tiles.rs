@@ -1,11 +1,12 @@
 //! Products with micro-tiles of more tiles than there are multiprocessors: a thread block computes several, of lists of
 //! all lengths one behind the other. Exact on integers.
 
-use einsparse::dynamic::{DynamicMatmul, MatmulOptions, TurnedMatmul};
+use einsparse::dynamic::{DynamicMatmul, MatmulOptions};
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Determinism, Scalar, Stream, Tensor};
 
 use super::matmul::integers;
+use super::turned::transposing;
 use crate::support::gpu;
 use crate::support::runs::finish;
 
@@ -87,7 +88,9 @@ fn multiplies<T: Scalar>(context: &Context, height: usize, stream: &Stream) {
     for (turn, room) in [(0, COLUMNS), (1, COLUMNS + 24), (2, COLUMNS + 3)] {
         let a = context.upload_dense(&mixed::<T>(rows, height, turn));
         let mut c = poisoned::<T>(context, rows, room);
-        product.run(&a.unwrap(), &b_there, &mut c, stream).unwrap();
+        product
+            .forward(&a.unwrap(), &b_there, &mut c, stream)
+            .unwrap();
         stream.synchronize().unwrap();
         check(&c, &b, (height, turn));
     }
@@ -110,15 +113,15 @@ fn turned_product_of_many_tiles() {
     let b = integers::<f16>([DEPTH, COLUMNS], 5);
     let b_there = gpu.upload_dense(&b).unwrap();
     let extents = [rows, DEPTH, COLUMNS];
-    let how = Determinism::Strict;
-    let mut product = TurnedMatmul::<f16>::new(&gpu, extents, 0.0, how).unwrap();
+    let options = transposing(Determinism::Strict);
+    let mut product = DynamicMatmul::<f16>::new(&gpu, extents, options).unwrap();
     for turn in 0..3 {
         let a = mixed::<f16>(rows, 64, turn);
         let at = |i: &[usize]| a.values()[i[1] * DEPTH + i[0]];
         let a = Dense::from_fn(vec![DEPTH, rows], at).unwrap();
         let a = gpu.upload_dense(&a).unwrap();
         let mut c = poisoned::<f16>(&gpu, rows, COLUMNS);
-        finish(&gpu, |stream| product.run(&a, &b_there, &mut c, stream));
+        finish(&gpu, |stream| product.forward(&a, &b_there, &mut c, stream));
         check(&c, &b, (64, turn));
     }
 }

@@ -1,7 +1,7 @@
 //! Products with a transposed dynamic operand, batches, and expressions that are dense passes anyway; a step of sparse
 //! training made of them.
 
-use einsparse::dynamic::{DynamicMatmul, MatmulOptions, TurnedMatmul, dynamic as skipping};
+use einsparse::dynamic::{DynamicMatmul, MatmulOptions, dynamic as skipping};
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Determinism, Error, Options, Scalar, Tensor, einsum};
 
@@ -22,6 +22,15 @@ pub(super) fn pieces<T: Scalar>([k, m]: [usize; 2], per_mille: u64, seed: u64) -
     transposed(&dynamic::<T>([m, k], 64, per_mille, seed))
 }
 
+/// Of an A that lies as `[k, m]`.
+pub(super) fn transposing(determinism: Determinism) -> MatmulOptions {
+    MatmulOptions {
+        transpose_a: true,
+        determinism,
+        ..MatmulOptions::default()
+    }
+}
+
 pub(super) fn exact<T: Scalar>(found: &Tensor<T>, wanted: &[f64], what: &str) {
     let found = found.to_dense().unwrap();
     for (i, (found, wanted)) in found.values().iter().zip(wanted).enumerate() {
@@ -35,13 +44,14 @@ fn turns<T: Scalar>(context: &Context, extents: [usize; 3], determinism: Determi
     let [m, k, n] = extents;
     let b = integers::<T>([k, n], 5);
     let b_there = context.upload_strided(&b, n + 8, T::ONE).unwrap();
-    let mut product_of = TurnedMatmul::<T>::new(context, extents, 0.0, determinism).unwrap();
+    let mut product_of =
+        DynamicMatmul::<T>::new(context, extents, transposing(determinism)).unwrap();
     for per_mille in [1000, 0, 1, 100, 500, 30] {
         let a = pieces::<T>([k, m], per_mille, 9 + per_mille);
         let a_there = context.upload_strided(&a, m + 16, T::ONE).unwrap();
         let mut c = poisoned::<T>(context, &[m, n]);
         finish(context, |stream| {
-            product_of.run(&a_there, &b_there, &mut c, stream)
+            product_of.forward(&a_there, &b_there, &mut c, stream)
         });
         let wanted = product(&transposed(&a), &b);
         exact(&c, &wanted, &format!("{} {extents:?} {per_mille}", T::NAME));
@@ -79,10 +89,10 @@ fn turned_product_in_a_graph() {
     let [m, k, n] = [256, 512, 256];
     let b = integers::<f16>([k, n], 5);
     let [b_there] = upload(&gpu, [&b]);
-    let mut of = TurnedMatmul::new(&gpu, [m, k, n], 0.0, Determinism::Strict).unwrap();
+    let mut of = DynamicMatmul::new(&gpu, [m, k, n], transposing(Determinism::Strict)).unwrap();
     let all = [(100, 1), (0, 2), (900, 3), (50, 4)]
         .map(|(per_mille, seed)| pieces([k, m], per_mille, seed));
-    let mut run = |a: &_, c: &mut _, stream: &_| of.run(a, &b_there, c, stream);
+    let mut run = |a: &_, c: &mut _, stream: &_| of.forward(a, &b_there, c, stream);
     replays(&gpu, &all, [m, n], &mut run, |a| {
         product(&transposed(a), &b)
     });
@@ -101,8 +111,9 @@ fn turned_product_keeps_nan_where_it_is() {
     let upload = |shape: [usize; 2], values| upload_values(&gpu, &shape, values);
     let (a, b) = (upload([k, m], a), upload([k, n], b));
     let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
-    let mut product = TurnedMatmul::new(&gpu, [m, k, n], 0.0, Determinism::Strict).unwrap();
-    finish(&gpu, |stream| product.run(&a, &b, &mut c, stream));
+    let mut product =
+        DynamicMatmul::new(&gpu, [m, k, n], transposing(Determinism::Strict)).unwrap();
+    finish(&gpu, |stream| product.forward(&a, &b, &mut c, stream));
     for (i, row) in c.to_dense().unwrap().values().chunks(n).enumerate() {
         let there = (64..128).contains(&i);
         assert!(row.iter().all(|x| x.is_nan() == there), "row {i}");
@@ -112,16 +123,24 @@ fn turned_product_keeps_nan_where_it_is() {
 #[test]
 fn turned_product_refuses_what_it_cannot() {
     let cpu = Context::cpu();
-    let error =
-        TurnedMatmul::<f16>::new(&cpu, [8, 8, 8], f64::NAN, Determinism::Strict).unwrap_err();
+    let plain = transposing(Determinism::Strict);
+    let wrong = MatmulOptions {
+        threshold: f64::NAN,
+        ..plain.clone()
+    };
+    let error = DynamicMatmul::<f16>::new(&cpu, [8, 8, 8], wrong).unwrap_err();
     assert!(error.to_string().contains("NaN"), "{error}");
+    let error = DynamicMatmul::<f16>::batched(&cpu, 2, [8, 8, 8], plain.clone()).unwrap_err();
+    assert!(error.to_string().contains("has 2 items"), "{error}");
     let Some(gpu) = gpu() else { return };
-    let error = TurnedMatmul::<f32>::new(&gpu, [8, 8, 8], 0.0, Determinism::Strict).unwrap_err();
+    let error = DynamicMatmul::<f32>::new(&gpu, [8, 8, 8], plain.clone()).unwrap_err();
     assert!(matches!(error, Error::NoKernel { .. }), "{error}");
-    let mut odd = TurnedMatmul::<f16>::new(&gpu, [12, 8, 8], 0.0, Determinism::Strict).unwrap();
+    let mut odd = DynamicMatmul::<f16>::new(&gpu, [12, 8, 8], plain).unwrap();
     let (a, b) = (gpu.zeros(&[8, 12]).unwrap(), gpu.zeros(&[8, 8]).unwrap());
     let mut c = gpu.zeros(&[12, 8]).unwrap();
-    let error = odd.run(&a, &b, &mut c, &gpu.stream().unwrap()).unwrap_err();
+    let error = odd
+        .forward(&a, &b, &mut c, &gpu.stream().unwrap())
+        .unwrap_err();
     assert!(matches!(error, Error::Operand { .. }), "{error}");
 }
 
@@ -142,7 +161,7 @@ fn batches<T: Scalar>(context: &Context, items: usize, extents: [usize; 3], heig
     let (a_there, b_there) = (three(&a, m), three(&b, k));
     let mut c = poisoned::<T>(context, &[items, m, n]);
     finish(context, |stream| {
-        batch.run(&a_there, &b_there, &mut c, stream)
+        batch.forward(&a_there, &b_there, &mut c, stream)
     });
     let item = |dense: &Dense<T>, z: usize, rows: usize| {
         let columns = dense.shape()[1];

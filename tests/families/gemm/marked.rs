@@ -1,7 +1,7 @@
 //! Products with a ReLU that mark the micro-tiles of what they store: the values of the product, and the lists of a
 //! look at them.
 
-use einsparse::dynamic::ReluMatmul;
+use einsparse::dynamic::{DynamicMatmul, MatmulOptions, SparseSide};
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Error, Scalar};
 
@@ -33,17 +33,24 @@ fn reference<T: Scalar>(x: &Dense<T>, u: &Dense<T>, height: usize) -> (Vec<T>, V
     (values, lists)
 }
 
+fn options(height: usize) -> MatmulOptions {
+    MatmulOptions {
+        sparse: SparseSide::Output,
+        height,
+        ..MatmulOptions::default()
+    }
+}
+
 fn marks<T: Scalar>(context: &Context, extents: [usize; 3], height: usize) {
     let [m, k, n] = extents;
-    let mut product = ReluMatmul::<T>::new(context, extents, height).unwrap();
+    let mut product = DynamicMatmul::<T>::new(context, extents, options(height)).unwrap();
     let stream = context.stream().unwrap();
     // The bits of one run are not those of the next.
     for seed in 1..4 {
         let (x, u) = (inputs::<T>([m, k], seed), first_weights::<T>([k, n], seed));
         let [a, b] = upload(context, [&x, &u]);
         let mut c = poisoned::<T>(context, &[m, n]);
-        product.run(&a, &b, &mut c, &stream).unwrap();
-        product.list(&c, &stream).unwrap();
+        product.forward(&a, &b, &mut c, &stream).unwrap();
         stream.synchronize().unwrap();
         let (values, lists) = reference(&x, &u, height);
         let what = (T::NAME, extents, height, seed, product.variants());
@@ -87,12 +94,9 @@ fn marked_products_in_a_graph() {
     let b = gpu.upload_dense(&u).unwrap();
     let mut a = gpu.zeros::<f16>(&[m, k]).unwrap();
     let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
-    let mut product = ReluMatmul::<f16>::new(&gpu, [m, k, n], 128).unwrap();
+    let mut product = DynamicMatmul::<f16>::new(&gpu, [m, k, n], options(128)).unwrap();
     let stream = gpu.stream().unwrap();
-    let run = || {
-        product.run(&a, &b, &mut c, &stream)?;
-        product.list(&c, &stream)
-    };
+    let run = || product.forward(&a, &b, &mut c, &stream);
     let mut graph = Replay::of(&stream, run);
     for seed in 1..5 {
         let mut x = inputs::<f16>([m, k], seed).values().to_vec();
@@ -112,11 +116,37 @@ fn marked_products_in_a_graph() {
 #[test]
 fn marked_products_refuse_what_they_cannot() {
     let cpu = Context::cpu();
-    let error = ReluMatmul::<f16>::new(&cpu, [8, 8, 8], 0).unwrap_err();
-    assert!(matches!(error, Error::Operand { .. }), "{error}");
+    let refused = |options, name: &str| {
+        let error = DynamicMatmul::<f16>::new(&cpu, [8, 8, 8], options).unwrap_err();
+        assert!(
+            matches!(&error, Error::Operand { name: own, .. } if own == name),
+            "{error}"
+        );
+    };
+    refused(options(0), "C");
+    let plain = options(128);
+    let transpose_a = true;
+    refused(
+        MatmulOptions {
+            transpose_a,
+            ..plain.clone()
+        },
+        "A",
+    );
+    for threshold in [0.5, f64::NAN] {
+        refused(
+            MatmulOptions {
+                threshold,
+                ..plain.clone()
+            },
+            "threshold",
+        );
+    }
+    let error = DynamicMatmul::<f16>::batched(&cpu, 2, [8, 8, 8], plain).unwrap_err();
+    assert!(error.to_string().contains("has 2 items"), "{error}");
     let Some(gpu) = gpu() else { return };
-    let error = ReluMatmul::<f32>::new(&gpu, [8, 8, 8], 128).unwrap_err();
+    let error = DynamicMatmul::<f32>::new(&gpu, [8, 8, 8], options(128)).unwrap_err();
     assert!(matches!(error, Error::NoKernel { .. }), "{error}");
-    let error = ReluMatmul::<f16>::new(&gpu, [8, 8, 8], 48).unwrap_err();
+    let error = DynamicMatmul::<f16>::new(&gpu, [8, 8, 8], options(48)).unwrap_err();
     assert!(matches!(error, Error::NoKernel { .. }), "{error}");
 }

@@ -2,7 +2,7 @@
 //! values, beside sparse and dynamic operands.
 
 use einsparse::driver::Graph;
-use einsparse::dynamic::{Expected, dynamic};
+use einsparse::dynamic::{SparsityHint, dynamic};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
 use einsparse::{Determinism, Operand, Options, Plan, Scalar, einsum};
 
@@ -109,7 +109,7 @@ fn dynamic_operands_may_be_read_at_sums() {
     let (a, b) = (whole(&A, 5), whole(&B, 6));
     let [on_a, on_b] = [&a, &b].map(|d| gpu.upload_dense(&d.map(f16::from_f64)).unwrap());
     let wanted = by_loops(TEXT, &[("A", a), ("B", b)]);
-    for expected in [Expected::MicroTiles(0.1), Expected::LastSteps] {
+    for expected in [SparsityHint::MicroTiles(0.1), SparsityHint::LastSteps] {
         let active = dynamic(&on_a).expecting(expected);
         let operands = [("A", active.into()), ("B", (&on_b).into())];
         for determinism in [Determinism::default(), Determinism::Relaxed] {

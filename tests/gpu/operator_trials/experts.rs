@@ -1,9 +1,7 @@
 //! Experts: routing with numbers that name none, products and gradients by what was routed, whole layers with their
 //! gradients.
 
-use einsparse::dynamic::{
-    GroupedGradient, GroupedGradientOptions, GroupedMatmul, GroupedOptions, Routing,
-};
+use einsparse::dynamic::{GroupedGemm, GroupedOptions, Routing};
 use einsparse::einsum::Activation;
 use einsparse::formats::Dense;
 use einsparse::ops::{MoeGradients, MoeLayer, MoeOptions};
@@ -134,7 +132,7 @@ pub fn grouped<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
         transposed: t.once_in(2),
     };
     let GroupedOptions { k, n, .. } = options;
-    let product = t.made(GroupedMatmul::<T>::new(&routing, options))?;
+    let product = t.made(GroupedGemm::<T>::new(&routing, options))?;
     let a = rows_of::<T>(t, &choices, of, (options.gather, k));
     let matrix = if options.transposed { [n, k] } else { [k, n] };
     let w = stack::<T>(t, (&choices, experts), matrix);
@@ -151,7 +149,7 @@ pub fn grouped<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let by = other.as_ref().unwrap_or(&routing);
     let weighted = weights.as_ref().map(|w| &w.there);
     t.run(&mut c, |c, stream| {
-        product.run(by, &a.there, &w.there, weighted, c, stream)
+        product.forward(by, &a.there, &w.there, weighted, c, stream)
     })?;
     // Rows of no expert are zero where they are scattered, and else stay as they are.
     let start = if options.scatter { 0.0 } else { f64::NAN };
@@ -179,43 +177,109 @@ pub fn grouped<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     Ok(())
 }
 
-/// The gradient of a stack of matrices.
+/// A product, and what was drawn for it.
+struct Drawn<'d, T> {
+    of: [usize; 3],
+    choices: &'d Given<i32>,
+    by: &'d Routing,
+    product: GroupedGemm<T>,
+    options: GroupedOptions,
+}
+
+/// Either gradient of such a product.
 pub fn grouped_gradient<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     t.aim(4);
     let of = extents(t);
     let (routing, choices) = routed(t, of)?;
-    let [_, top, experts] = of;
-    let options = GroupedGradientOptions {
-        m: t.columns(),
+    let options = GroupedOptions {
+        k: t.columns(),
         n: t.columns(),
-        gather: [t.once_in(2), t.once_in(2)],
+        gather: t.once_in(2),
+        scatter: t.once_in(2),
+        activation: Activation::Identity,
+        transposed: t.once_in(2),
     };
-    let GroupedGradientOptions { m, n, gather } = options;
-    let gradient = t.made(GroupedGradient::<T>::new(&routing, options))?;
-    let a = rows_of::<T>(t, &choices, of, (gather[0], m));
-    let b = rows_of::<T>(t, &choices, of, (gather[1], n));
-    let mut w = t.written::<T>("W", &[experts, m, n]);
+    let product = t.made(GroupedGemm::<T>::for_training(&routing, options))?;
+    let of_input = t.once_in(2);
     let other = other_routing(t, of);
-    let by = other.as_ref().unwrap_or(&routing);
-    t.run(&mut w, |w, stream| {
-        gradient.run(by, &a.there, &b.there, w, stream)
+    let drawn = Drawn {
+        of,
+        choices: &choices,
+        by: other.as_ref().unwrap_or(&routing),
+        product,
+        options,
+    };
+    match of_input {
+        true => gradient_of_input(t, &drawn),
+        false => gradient_of_weight(t, &drawn),
+    }
+}
+
+fn gradient_of_input<T: Scalar>(t: &mut Trial<'_>, d: &Drawn<'_, T>) -> Result<(), Outcome> {
+    let (GroupedOptions { k, n, .. }, [tokens, top, experts]) = (d.options, d.of);
+    let dc = rows_of::<T>(t, d.choices, d.of, (d.options.scatter, n));
+    let matrix = if d.options.transposed { [n, k] } else { [k, n] };
+    let w = stack::<T>(t, (d.choices, experts), matrix);
+    let mut da = t.written::<T>("dA", &[tokens * top, k]);
+    t.run(&mut da, |da, stream| {
+        d.product
+            .backward_input(d.by, &dc.there, &w.there, da, stream)
     })?;
-    let mut wanted = vec![0.0; experts * m * n];
-    for (slot, &choice) in sorted(&choices, experts).0.iter().enumerate() {
+    let start = if d.options.gather { 0.0 } else { f64::NAN };
+    let mut wanted = vec![start; tokens * top * k];
+    for (slot, &choice) in sorted(d.choices, experts).0.iter().enumerate() {
         let choice = choice as usize;
-        let Some(expert) = named(choices.values[choice], experts) else {
+        let Some(expert) = named(d.choices.values[choice], experts) else {
+            continue;
+        };
+        let row = if d.options.scatter {
+            choice / top
+        } else {
+            slot
+        };
+        let to = if d.options.gather { choice } else { slot };
+        for i in 0..k {
+            let at = |j: usize| match d.options.transposed {
+                true => w.values[(expert * n + j) * k + i],
+                false => w.values[(expert * k + i) * n + j],
+            };
+            wanted[to * k + i] = (0..n).map(|j| dc.values[row * n + j] * at(j)).sum();
+        }
+    }
+    same(&format!("dA by {:?}", d.options), &da, &wanted);
+    Ok(())
+}
+
+fn gradient_of_weight<T: Scalar>(t: &mut Trial<'_>, d: &Drawn<'_, T>) -> Result<(), Outcome> {
+    let (GroupedOptions { k, n, .. }, [_, top, experts]) = (d.options, d.of);
+    let a = rows_of::<T>(t, d.choices, d.of, (d.options.gather, k));
+    let dc = rows_of::<T>(t, d.choices, d.of, (d.options.scatter, n));
+    let matrix = if d.options.transposed { [n, k] } else { [k, n] };
+    let mut dw = t.written::<T>("dW", &[experts, matrix[0], matrix[1]]);
+    t.run(&mut dw, |dw, stream| {
+        d.product
+            .backward_weight(d.by, &a.there, &dc.there, dw, stream)
+    })?;
+    let mut wanted = vec![0.0; experts * k * n];
+    for (slot, &choice) in sorted(d.choices, experts).0.iter().enumerate() {
+        let choice = choice as usize;
+        let Some(expert) = named(d.choices.values[choice], experts) else {
             continue;
         };
         let row = |tokens: bool| if tokens { choice / top } else { slot };
-        let x = &a.values[row(gather[0]) * m..][..m];
-        let y = &b.values[row(gather[1]) * n..][..n];
+        let x = &a.values[row(d.options.gather) * k..][..k];
+        let y = &dc.values[row(d.options.scatter) * n..][..n];
         for (i, x) in x.iter().enumerate() {
             for (j, y) in y.iter().enumerate() {
-                wanted[(expert * m + i) * n + j] += x * y;
+                let at = match d.options.transposed {
+                    true => (expert * n + j) * k + i,
+                    false => (expert * k + i) * n + j,
+                };
+                wanted[at] += x * y;
             }
         }
     }
-    same(&format!("W by {options:?}"), &w, &wanted);
+    same(&format!("dW by {:?}", d.options), &dw, &wanted);
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! Layers that are planned once: linear ones of blocks and of single entries with their gradients, and two products
 //! around a ReLU.
 
-use einsparse::dynamic::Expected;
+use einsparse::dynamic::SparsityHint;
 use einsparse::formats::AnySparse;
 use einsparse::ops::{
     BlockLinear, FeedForwardOptions, LinearOptions, ReluFeedForward, SparseLinear,
@@ -163,10 +163,10 @@ pub fn feed_forward<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let [tokens, i, h, o] = [t.rows(), t.columns(), t.columns(), t.columns()];
     let options = FeedForwardOptions {
         expected: t.one(&[
-            Expected::MicroTiles(0.02),
-            Expected::MicroTiles(1.0),
-            Expected::Elements(f64::NAN),
-            Expected::LastSteps,
+            SparsityHint::MicroTiles(0.02),
+            SparsityHint::MicroTiles(1.0),
+            SparsityHint::Elements(f64::NAN),
+            SparsityHint::LastSteps,
         ]),
         ..FeedForwardOptions::default()
     };

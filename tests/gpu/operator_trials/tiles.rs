@@ -1,8 +1,6 @@
-//! Operands that are sparse for one step: products that skip their micro-tiles, on the left, turned, and on the right.
+//! Operands that are sparse for one step: products that skip their micro-tiles, on the left, transposed, and on the right.
 
-use einsparse::dynamic::{
-    DynamicMatmul, MatmulOptions, ReluMatmul, RightMatmul, RightOptions, TurnedMatmul,
-};
+use einsparse::dynamic::{DynamicMatmul, MatmulOptions, SparseSide};
 use einsparse::{Precision, Scalar};
 
 use super::loops::product;
@@ -98,7 +96,9 @@ pub fn left<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let a = tiled::<T>(t, "A", &of_items(items, [m, k]), (height, 1));
     let b = with_nan::<T>(t, "B", &of_items(items, [k, n]));
     let mut c = t.written::<T>("C", &of_items(items, [m, n]));
-    t.run(&mut c, |c, stream| of.run(&a.there, &b.there, c, stream))?;
+    t.run(&mut c, |c, stream| {
+        of.forward(&a.there, &b.there, c, stream)
+    })?;
     let mut wanted = vec![0.0; items * m * n];
     for row in 0..items * m {
         let first = row / height * height;
@@ -125,12 +125,19 @@ pub fn on_the_turn<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     if t.is_made_wrong("a threshold that is none") {
         threshold = t.one(&[-1.0, f64::NAN, -f64::INFINITY]);
     }
-    let made = TurnedMatmul::<T>::new(t.context, [m, k, n], threshold, Default::default());
+    let options = MatmulOptions {
+        transpose_a: true,
+        threshold,
+        ..MatmulOptions::default()
+    };
+    let made = DynamicMatmul::<T>::new(t.context, [m, k, n], options);
     let mut of = t.made(made)?;
     let a = tiled::<T>(t, "A", &[k, m], (1, WIDTH));
     let b = with_nan::<T>(t, "B", &[k, n]);
     let mut c = t.written::<T>("C", &[m, n]);
-    t.run(&mut c, |c, stream| of.run(&a.there, &b.there, c, stream))?;
+    t.run(&mut c, |c, stream| {
+        of.forward(&a.there, &b.there, c, stream)
+    })?;
     let mut wanted = vec![0.0; m * n];
     for row in 0..m {
         let first = row / WIDTH * WIDTH;
@@ -153,19 +160,20 @@ pub fn right<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     t.aim(3);
     let items = t.one(&[1, 1, 1, 2, 3]);
     let [m, k, n] = [t.columns(), t.rows(), t.columns()];
-    let mut options = RightOptions {
-        by_columns: t.once_in(2),
+    let mut options = MatmulOptions {
+        sparse: SparseSide::Right,
+        transpose_a: t.once_in(2),
         threshold: t.one(&[0.0, 0.0, 1.0]),
-        ..RightOptions::default()
+        ..MatmulOptions::default()
     };
     if t.is_made_wrong("a threshold that is none") {
         options.threshold = t.one(&[-1.0, f64::NAN]);
     }
-    let made = RightMatmul::<T>::batched(t.context, items, [m, k, n], options.clone());
+    let made = DynamicMatmul::<T>::batched(t.context, items, [m, k, n], options.clone());
     let mut of = t.made(made)?;
-    let of_a = if options.by_columns { [k, m] } else { [m, k] };
+    let of_a = if options.transpose_a { [k, m] } else { [m, k] };
     let is_nan: Vec<bool> = (0..items * k).map(|_| t.once_in(16)).collect();
-    let in_column = |i: usize| match options.by_columns {
+    let in_column = |i: usize| match options.transpose_a {
         true => i / m,
         false => i / (m * k) * k + i % k,
     };
@@ -177,12 +185,14 @@ pub fn right<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     });
     let b = tiled::<T>(t, "B", &of_items(items, [k, n]), (1, WIDTH));
     let mut c = t.written::<T>("C", &of_items(items, [m, n]));
-    t.run(&mut c, |c, stream| of.run(&a.there, &b.there, c, stream))?;
+    t.run(&mut c, |c, stream| {
+        of.forward(&a.there, &b.there, c, stream)
+    })?;
     let mut wanted = vec![0.0; items * m * n];
     for row in 0..items * m {
         let (item, i) = (row / m, row % m);
         for x in item * k..(item + 1) * k {
-            let factor = match options.by_columns {
+            let factor = match options.transpose_a {
                 true => a.values[x * m + i],
                 false => a.values[row * k + x - item * k],
             };
@@ -209,13 +219,19 @@ pub fn marked<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     if t.is_made_wrong("micro-tiles of no rows, or of one") {
         height = t.below(2);
     }
-    let mut of = t.made(ReluMatmul::<T>::new(t.context, [m, k, n], height))?;
+    let options = MatmulOptions {
+        sparse: SparseSide::Output,
+        height,
+        ..MatmulOptions::default()
+    };
+    let mut of = t.made(DynamicMatmul::<T>::new(t.context, [m, k, n], options))?;
     // Planned without gaps.
     t.whole = true;
     let [a, b] = [("A", [m, k]), ("B", [k, n])].map(|(name, shape)| t.integers::<T>(name, &shape));
     let mut c = t.written::<T>("C", &[m, n]);
-    t.run(&mut c, |c, stream| of.run(&a.there, &b.there, c, stream))?;
-    t.queue(|stream| of.list(&c, stream))?;
+    t.run(&mut c, |c, stream| {
+        of.forward(&a.there, &b.there, c, stream)
+    })?;
     let mut wanted = product(&a.values, &b.values, [m, k, n]);
     wanted.iter_mut().for_each(|x| *x = x.max(0.0));
     same(&format!("C of {:?}", of.variants()), &c, &wanted);

@@ -24,7 +24,7 @@ use crate::offer::{
     Answer, Compiled, Offer, Question, Run, ZerosRule, multiplied_as, write_kernel,
 };
 use crate::registry::Dtype;
-use crate::tensor::{AnyOperand, AnyTensor, Expected};
+use crate::tensor::{AnyOperand, AnyTensor, SparsityHint};
 use bound::Bound;
 
 /// The kernels for an expression with a dynamic operand.
@@ -84,7 +84,7 @@ fn plain_product(question: &Question<'_, '_>) -> std::result::Result<SpmmForm, &
 }
 
 /// What is multiplied, what is expected of A, and `[m, k, n]`.
-type Asked<'q> = (SpmmForm, &'q Expected, [usize; 3]);
+type Asked<'q> = (SpmmForm, &'q SparsityHint, [usize; 3]);
 
 /// What is asked for, or why the kernels do not do it.
 fn asked<'q>(

@@ -3,9 +3,9 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::detect::{DetectOptions, Detector, check_shape, elsewhere, operand};
-use super::index::{Lists, MicroIndex};
-use super::matmul::{lists, multiply_on_host};
+use super::super::detect::{DetectOptions, Detector, check_shape, elsewhere, operand};
+use super::super::index::{Lists, MicroIndex};
+use super::{MatmulOptions, multiply_on_host};
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::Result;
@@ -13,36 +13,13 @@ use crate::families::discover::{DetectLaunch, list_stride};
 use crate::families::gather_gemm::found::{WIDTH, kernels_of};
 use crate::families::gather_gemm::{PitLaunch, PitWork};
 use crate::kernel::Queue;
-use crate::offer::Determinism;
 use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Tensor};
 use crate::values::{Sum, with_sums};
 
-/// `C[m,n] = A[k,m] * B[k,n]` with an A that is dense in memory and has empty pieces of 64 elements of a row, other
-/// ones at each run: the gradient of B in `C = A B`, `B' = A^T C'`, and of the input of a layer with masked weights.
-/// The micro-tiles are `1 x 64` along the axis that is summed (PIT, arXiv 2301.10936): one kernel lists, for every 64
-/// columns of A, the rows that have one, a second gathers these pieces and the rows of B beside them into dense tiles.
-/// No copy of A is made. For f16 and bf16 on Hopper; the CPU takes every element type.
-///
-/// A micro-tile is multiplied whole (`zeros = Dense`); sums ascend along k, or are taken as found under
-/// [`Determinism::Relaxed`].
-///
-/// ```
-/// use einsparse::Context;
-/// use einsparse::dynamic::TurnedMatmul;
-/// use einsparse::formats::{Dense, f16};
-/// let ctx = Context::cpu();
-/// let a = Dense::from_fn(vec![3, 8], |i| f16::from_f32(if i[0] == 1 { 2.0 } else { 0.0 }))?;
-/// let b = Dense::from_fn(vec![3, 8], |i| f16::from_f32((i[0] + i[1]) as f32))?;
-/// let (a, b) = (ctx.upload_dense(&a)?, ctx.upload_dense(&b)?);
-/// let mut product = TurnedMatmul::<f16>::new(&ctx, [8, 3, 8], 0.0, Default::default())?;
-/// let mut c = ctx.zeros::<f16>(&[8, 8])?;
-/// product.run(&a, &b, &mut c, &ctx.stream()?)?;
-/// assert_eq!(c.to_dense()?.get(&[5, 4]), Some(f16::from_f32(10.0)));
-/// # Ok::<(), einsparse::Error>(())
-/// ```
+/// `C[m,n] = A[k,m] * B[k,n]` with an A that is sparse: two kernels.
 #[derive(Debug)]
-pub struct TurnedMatmul<T> {
+pub(super) struct TransposedProduct<T> {
     context: Context,
     extents: [usize; 3],
     threshold: f64,
@@ -51,20 +28,14 @@ pub struct TurnedMatmul<T> {
     element: PhantomData<T>,
 }
 
-impl<T: Scalar> TurnedMatmul<T> {
-    /// A product of these extents, `[m, k, n]`. Elements of at most the magnitude `threshold` are empty.
-    ///
-    /// # Errors
-    /// [`Error::Operand`](crate::Error::Operand) for a threshold that is no magnitude; on a GPU
-    /// [`Error::NoKernel`](crate::Error::NoKernel) for element types without kernel;
-    /// [`Error::Overflow`](crate::Error::Overflow), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
-    pub fn new(
+impl<T: Scalar> TransposedProduct<T> {
+    /// As [`DynamicMatmul::new`](super::DynamicMatmul::new).
+    pub(super) fn new(
         context: &Context,
         extents: [usize; 3],
-        threshold: f64,
-        determinism: Determinism,
+        given: &MatmulOptions,
     ) -> Result<Self> {
-        let [m, k, _] = extents;
+        let ([m, k, _], threshold) = (extents, given.threshold);
         let options = DetectOptions {
             threshold,
             ..DetectOptions::default()
@@ -80,13 +51,13 @@ impl<T: Scalar> TurnedMatmul<T> {
                     ..PitWork::single(extents, WIDTH)
                 };
                 let (detect, product) =
-                    kernels_of(device, T::DTYPE, work, (threshold, determinism))?;
+                    kernels_of(device, T::DTYPE, work, (threshold, given.determinism))?;
                 let lists = detect.lists(device)?;
                 let storage = Lists::Device(lists, Arc::clone(device));
                 (Some((detect, product)), storage)
             }
         };
-        Ok(TurnedMatmul {
+        Ok(TransposedProduct {
             context: context.clone(),
             extents,
             threshold,
@@ -100,27 +71,19 @@ impl<T: Scalar> TurnedMatmul<T> {
         })
     }
 
-    /// The kernels, `cpu` on a CPU context.
-    pub fn variants(&self) -> [&'static str; 2] {
-        self.launch
-            .as_ref()
-            .map_or(["cpu"; 2], |(detect, product)| {
-                [detect.name(), product.name()]
-            })
+    pub(super) fn variants(&self) -> Vec<&'static str> {
+        match &self.launch {
+            Some((detect, product)) => vec![detect.name(), product.name()],
+            None => vec!["cpu"],
+        }
     }
 
-    /// What the last run found: a list for every 64 columns of A.
-    pub fn index(&self) -> &MicroIndex {
+    pub(super) fn index(&self) -> &MicroIndex {
         &self.index
     }
 
-    /// Queues detection and product: A is `[k, m]`, B `[k, n]`, C `[m, n]`. Nothing is allocated or waited for; runs of
-    /// one product wait for each other, on whatever stream.
-    ///
-    /// # Errors
-    /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents;
-    /// [`Error::Operand`](crate::Error::Operand) if one lies in another context, or if A or B is not aligned to 16 bytes.
-    pub fn run(
+    /// Queues detection and product: A is `[k, m]`, B `[k, n]`, C `[m, n]`.
+    pub(super) fn run(
         &mut self,
         a: &Tensor<T>,
         b: &Tensor<T>,
@@ -136,7 +99,7 @@ impl<T: Scalar> TurnedMatmul<T> {
         };
         let [a, b] = [a, b].map(|matrix| operand(&self.context, matrix, stream));
         let (a, b, c) = (a?, b?, operand(&self.context, c, stream)?);
-        let found = lists(&self.index)?;
+        let found = self.index.lists()?;
         // What is refused is refused before anything is queued.
         let params = product.params(found, Some(a), b, c)?;
         // SAFETY: operands of the planned shapes and type, lists that the first kernel fills; all are the caller's to

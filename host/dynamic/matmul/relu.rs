@@ -3,9 +3,8 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::detect::{DetectOptions, Detector, check_shape, elsewhere, operand};
-use super::index::{Lists, MicroIndex};
-use super::matmul::{lists, turns};
+use super::super::detect::{DetectOptions, Detector, check_shape, elsewhere, operand};
+use super::super::index::{Lists, MicroIndex};
 use crate::context::Context;
 use crate::device::{Device, Stream};
 use crate::error::{Error, Result};
@@ -17,29 +16,11 @@ use crate::plan::Plan;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
-/// `C[m,n] = relu(A[m,k] * B[k,n])`, and the micro-tiles of `height x 1` of C that hold something, found while C is
-/// stored (PIT, arXiv 2301.10936, section 3.3: detection in the producer). [`run`](Self::run) leaves a bit for each
-/// micro-tile, [`list`](Self::list) makes lists of them, with the values that a product of C wants, and reads no other
-/// element of C. For f16 and bf16 on Hopper, n a multiple of 8, heights of 128, 64 and 32; the CPU takes every element
-/// type and height. Nothing is allocated or waited for in runs: both may be captured in a CUDA graph.
-///
-/// ```
-/// use einsparse::Context;
-/// use einsparse::dynamic::ReluMatmul;
-/// use einsparse::formats::Dense;
-/// let ctx = Context::cpu();
-/// let a = ctx.upload_dense(&Dense::new([1, 2], vec![1.0f32, 2.0])?)?;
-/// let b = ctx.upload_dense(&Dense::new([2, 3], vec![1.0, -9.0, 0.0, 0.0, 4.0, 3.0])?)?;
-/// let mut product = ReluMatmul::new(&ctx, [1, 2, 3], 128)?;
-/// let (mut c, stream) = (ctx.zeros(&[1, 3])?, ctx.stream()?);
-/// product.run(&a, &b, &mut c, &stream)?;
-/// product.list(&c, &stream)?;
-/// assert_eq!(c.to_dense()?.values(), [1.0, 0.0, 6.0]);
-/// assert_eq!(product.index().to_lists()?, [vec![0, 2]]);
-/// # Ok::<(), einsparse::Error>(())
-/// ```
+/// A product with a ReLU, and the micro-tiles of it that hold something, found while it is stored (PIT, arXiv
+/// 2301.10936, section 3.3: detection in the producer). [`multiply`](Self::multiply) leaves a bit for each micro-tile,
+/// [`list`](Self::list) makes lists of them.
 #[derive(Debug)]
-pub struct ReluMatmul<T: Scalar> {
+pub(crate) struct ReluProduct<T: Scalar> {
     context: Context,
     extents: [usize; 3],
     index: MicroIndex,
@@ -54,14 +35,13 @@ enum Way<T: Scalar> {
     Device(Box<MarkedLaunch>, Box<DetectLaunch>),
 }
 
-impl<T: Scalar> ReluMatmul<T> {
+impl<T: Scalar> ReluProduct<T> {
     /// A product of these extents, `[m, k, n]`, of an A and a B without gaps between their rows, with room for the
     /// values of a C that is full.
     ///
     /// # Errors
-    /// [`Error::Operand`] for a height below 2; on a GPU [`Error::NoKernel`] for element types and heights without kernel;
-    /// [`Error::Overflow`], [`Error::OutOfMemory`].
-    pub fn new(context: &Context, extents: [usize; 3], height: usize) -> Result<Self> {
+    /// As [`DynamicMatmul::new`](super::DynamicMatmul::new).
+    pub(crate) fn new(context: &Context, extents: [usize; 3], height: usize) -> Result<Self> {
         let [m, k, n] = extents;
         if height < 2 {
             return Err(Error::Operand {
@@ -79,7 +59,7 @@ impl<T: Scalar> ReluMatmul<T> {
                 (Way::Device(Box::new(product), Box::new(list)), lists)
             }
         };
-        Ok(ReluMatmul {
+        Ok(ReluProduct {
             context: context.clone(),
             extents,
             index: MicroIndex {
@@ -104,35 +84,43 @@ impl<T: Scalar> ReluMatmul<T> {
     }
 
     /// The kernels of product and lists, `cpu` on a CPU context.
-    pub fn variants(&self) -> [&'static str; 2] {
+    pub(crate) fn variants(&self) -> Vec<&'static str> {
         match &self.way {
-            Way::Host(..) => ["cpu"; 2],
-            Way::Device(product, list) => [product.name(), list.name()],
+            Way::Host(..) => vec!["cpu"],
+            Way::Device(product, list) => vec![product.name(), list.name()],
         }
     }
 
     /// What the last [`list`](Self::list) found.
-    pub fn index(&self) -> &MicroIndex {
+    pub(super) fn index(&self) -> &MicroIndex {
         &self.index
     }
 
-    /// Queues the product. Runs must follow one another, each by its [`list`](Self::list): bits of a run without one
-    /// are added to those of the next, and empty micro-tiles listed.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context, or not
-    /// at multiples of 16 bytes.
-    pub fn run(
+    /// Queues the product, and the lists of what it stores.
+    pub(super) fn run(
         &mut self,
         a: &Tensor<T>,
         b: &Tensor<T>,
         c: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        in_turn(turns(&self.index), stream, || self.queue(a, b, c, stream))
+        self.multiply(a, b, c, stream)?;
+        self.list(c, stream)
     }
 
-    /// [`run`](Self::run) in the turn of whoever calls.
+    /// Queues the product. Each must be followed by its [`list`](Self::list): bits of one without are added to those of
+    /// the next, and empty micro-tiles listed.
+    pub(super) fn multiply(
+        &mut self,
+        a: &Tensor<T>,
+        b: &Tensor<T>,
+        c: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        in_turn(self.index.turns(), stream, || self.queue(a, b, c, stream))
+    }
+
+    /// [`multiply`](Self::multiply) in the turn of whoever calls.
     pub(crate) fn queue(
         &self,
         a: &Tensor<T>,
@@ -161,14 +149,11 @@ impl<T: Scalar> ReluMatmul<T> {
         }
     }
 
-    /// Queues the making of the lists of the C that [`run`](Self::run) has stored.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
-    pub fn list(&mut self, c: &Tensor<T>, stream: &Stream) -> Result<()> {
+    /// Queues the making of the lists of the C that [`multiply`](Self::multiply) has stored.
+    pub(super) fn list(&mut self, c: &Tensor<T>, stream: &Stream) -> Result<()> {
         match &self.way {
             Way::Host(_, detector) => detector.run(c, &mut self.index, stream),
-            Way::Device(..) => in_turn(turns(&self.index), stream, || self.queue_list(c, stream)),
+            Way::Device(..) => in_turn(self.index.turns(), stream, || self.queue_list(c, stream)),
         }
     }
 
@@ -190,7 +175,7 @@ impl<T: Scalar> ReluMatmul<T> {
 
     /// Lists and values on the device.
     pub(crate) fn lists(&self) -> Result<&DeviceLists> {
-        lists(&self.index)
+        self.index.lists()
     }
 }
 

@@ -1,20 +1,23 @@
 //! Convolutions with a dynamic operand: the kernels that skip its empty channels, images or filters.
 
+use std::fmt;
+use std::sync::Arc;
+
 use einsparse_kernels::abi::Zeros;
 
-use super::super::{Options, ZerosRule};
-use super::Windows;
 use crate::context::Context;
-use crate::dynamic::{ConvolutionAxis, ConvolutionOptions, ConvolutionShape, DynamicConvolution};
-use crate::einsum::{Einsum, Epilogue, Mode};
+use crate::device::Device;
+use crate::einsum::{Einsum, Epilogue, Mode, Windows};
 use crate::error::{Error, Refusal, Result};
 use crate::families::convert::DenseMatrix;
-use crate::kernel::Queue;
+use crate::families::discover::{ChannelsLaunch, DeviceLists, list_stride};
+use crate::families::gather_gemm::found::above;
+use crate::families::gather_gemm::{ConvolutionAxis, ConvolutionShape, PitConvLaunch};
 use crate::launch::Turns;
 use crate::offer::bind::{as_dense, device_tensor, elsewhere, find};
-use crate::offer::{Candidate, Types};
+use crate::offer::{Candidate, Compiled, Options, Run, Types, ZerosRule};
 use crate::registry::Dtype;
-use crate::tensor::{AnyOperand, AnyTensor, Expected};
+use crate::tensor::{AnyOperand, AnyTensor, SparsityHint};
 
 /// Name in refusals.
 const FAMILY: &str = "pit_conv";
@@ -30,7 +33,7 @@ fn refused<T>(reason: &str) -> Result<Offered<T>> {
 /// something. Of two dynamic operands A's channels are skipped.
 fn sparse(
     names: &[String; 2],
-    dynamic: &[(&str, Expected)],
+    dynamic: &[(&str, SparsityHint)],
     shape: &ConvolutionShape,
 ) -> Option<(ConvolutionAxis, f64)> {
     let of = |name: &String| dynamic.iter().find(|(own, _)| own == name);
@@ -42,42 +45,68 @@ fn sparse(
     channels.or_else(|| b.map(|(_, expected)| (ConvolutionAxis::Filters, expected.share(filter))))
 }
 
-/// The operator, or why there is none that computes just this output.
-fn convolution(
-    on: (&Context, Dtype),
-    shape: ConvolutionShape,
-    axis: ConvolutionAxis,
-    out: &[usize],
-) -> Result<std::result::Result<DynamicConvolution<()>, String>> {
-    let found = shape.out().and_then(|[x, y]| {
-        if *out != [shape.images, x, y, shape.filters] {
-            return Ok(Err(format!(
-                "computes all {x} x {y} positions of the window, and the output is {out:?}"
-            )));
+/// Detection and convolution, with the lists between them.
+#[derive(Debug)]
+struct Kernels {
+    channels: ChannelsLaunch,
+    product: PitConvLaunch,
+    lists: DeviceLists,
+    /// Shapes of A, B and C.
+    shapes: [[usize; 4]; 3],
+}
+
+impl Kernels {
+    fn new(
+        device: &Device,
+        dtype: Dtype,
+        shape: ConvolutionShape,
+        axis: ConvolutionAxis,
+    ) -> Result<Self> {
+        let (shapes, looked) = (shape.shapes()?, shape.looked(axis));
+        let channels = ChannelsLaunch::new(device, dtype, looked, above(dtype, 0.0))?;
+        let lists = channels.lists(device)?;
+        let places = (axis == ConvolutionAxis::Filters, list_stride(looked[2]));
+        Ok(Kernels {
+            channels,
+            product: PitConvLaunch::new(device, dtype, shape, places)?,
+            lists,
+            shapes,
+        })
+    }
+
+    /// Or why there are none that compute just this output.
+    fn writing(
+        out: &[usize],
+        (device, dtype): (&Arc<Device>, Dtype),
+        shape: ConvolutionShape,
+        axis: ConvolutionAxis,
+    ) -> Result<std::result::Result<Self, String>> {
+        let found = shape.out().and_then(|[x, y]| {
+            if *out != [shape.images, x, y, shape.filters] {
+                return Ok(Err(format!(
+                    "computes all {x} x {y} positions of the window, and the output is {out:?}"
+                )));
+            }
+            Self::new(device, dtype, shape, axis).map(Ok)
+        });
+        match found {
+            // What another kernel may still compute.
+            Err(
+                error @ (Error::NoKernel { .. }
+                | Error::Overflow { .. }
+                | Error::OutOfMemory { .. }
+                | Error::Shape { .. }
+                | Error::Operand { .. }),
+            ) => Ok(Err(error.to_string())),
+            other => other,
         }
-        let options = ConvolutionOptions {
-            axis,
-            threshold: 0.0,
-        };
-        DynamicConvolution::of(on, shape, options).map(Ok)
-    });
-    match found {
-        // What another kernel may still compute.
-        Err(
-            error @ (Error::NoKernel { .. }
-            | Error::Overflow { .. }
-            | Error::OutOfMemory { .. }
-            | Error::Shape { .. }
-            | Error::Operand { .. }),
-        ) => Ok(Err(error.to_string())),
-        other => other,
     }
 }
 
-/// Detection and convolution.
+/// What runs where a dynamic operand leaves channels, images or filters empty.
 #[derive(Debug)]
-pub(super) struct Skipping {
-    convolution: DynamicConvolution<()>,
+pub(crate) struct Skipping {
+    kernels: Kernels,
     /// Runs share the lists.
     turns: Turns,
     /// A and B.
@@ -88,7 +117,7 @@ pub(super) struct Skipping {
 impl Skipping {
     /// `None` without a dynamic operand or a GPU, or the reason why the kernels do not take the expression. `out`: the
     /// extents that the plan found for the output.
-    pub(super) fn new(
+    pub(crate) fn new(
         (context, types): (&Context, Types),
         (einsum, form, out): (&Einsum, Option<&Windows>, &[usize]),
         operands: &[(&str, AnyOperand<'_>)],
@@ -123,53 +152,47 @@ impl Skipping {
         let Some((axis, expected)) = sparse(&names, &dynamic, &shape) else {
             return Ok(Err(None));
         };
-        let convolution = match convolution((context, types.operands), shape, axis, out)? {
-            Ok(convolution) => convolution,
+        let on = (device, types.operands);
+        let kernels = match Kernels::writing(out, on, shape, axis)? {
+            Ok(kernels) => kernels,
             Err(reason) => return refused(&reason),
         };
         let asked = options.variant.as_deref();
-        if asked.is_some_and(|name| name != convolution.variants()[2]) {
+        if asked.is_some_and(|name| name != kernels.product.name()) {
             return refused("another kernel was asked for");
         }
         let skipping = Skipping {
-            convolution,
+            kernels,
             turns: Turns::new(device)?,
             names,
             expected,
         };
-        match skipping.fits(&dense, None)? {
+        match skipping.fit(&dense, None)? {
             true => Ok(Ok(skipping)),
             false => refused("copies 16 bytes at once, which an operand is not a multiple of"),
         }
     }
 
-    /// The product's kernel.
-    pub(super) fn variant(&self) -> &'static str {
-        self.convolution.variants()[2]
-    }
-
     /// As one of those to choose from.
-    pub(super) fn candidate(&self, context: &Context) -> Option<Candidate> {
+    pub(crate) fn candidate(&self, context: &Context) -> Option<Candidate> {
         let machine = context.device()?.machine();
         Some(Candidate {
             name: self.variant(),
-            cost: self.convolution.cost(self.expected, machine)?,
+            cost: self.kernels.product.cost(self.expected, machine),
             zeros: Zeros::Dense,
             kept: None,
         })
     }
 
-    pub(super) fn bytes(&self) -> usize {
-        self.convolution.bytes()
+    /// Whether the kernels can read the operands of a run, and write its output.
+    pub(crate) fn fits(&self, run: &Run<'_>, out: &AnyTensor) -> Result<bool> {
+        run.queue(out)?;
+        self.fit(run.operands, Some(out))
     }
 
-    /// Whether the kernels can read these operands, and write this output.
-    pub(super) fn fits(
-        &self,
-        operands: &[(&str, AnyOperand<'_>)],
-        out: Option<&AnyTensor>,
-    ) -> Result<bool> {
-        Ok(self.convolution.takes(self.matrices(operands, out)?))
+    fn fit(&self, operands: &[(&str, AnyOperand<'_>)], out: Option<&AnyTensor>) -> Result<bool> {
+        let all = self.matrices(operands, out)?;
+        Ok(self.kernels.product.check(all).is_ok())
     }
 
     /// Operands and output; one that is not known yet is as it should be.
@@ -178,7 +201,7 @@ impl Skipping {
         operands: &[(&str, AnyOperand<'_>)],
         out: Option<&AnyTensor>,
     ) -> Result<[DenseMatrix; 3]> {
-        let shapes = self.convolution.shapes();
+        let shapes = &self.kernels.shapes;
         let matrix = |(address, leading): (u64, usize), shape: [usize; 4]| DenseMatrix {
             address,
             rows: shape[0],
@@ -198,16 +221,35 @@ impl Skipping {
             matrix(to, shapes[2]),
         ])
     }
+}
 
-    /// Queues both. The plan has checked shapes and places.
-    pub(super) fn run(
-        &self,
-        operands: &[(&str, AnyOperand<'_>)],
-        out: &mut AnyTensor,
-        queue: Queue<'_>,
-    ) -> Result<()> {
-        let all = self.matrices(operands, Some(out))?;
-        self.turns
-            .queue(true, queue.stream(), || self.convolution.queue(all, queue))
+impl Compiled for Skipping {
+    /// The product's kernel.
+    fn variant(&self) -> &'static str {
+        self.kernels.product.name()
+    }
+
+    fn bytes(&self) -> usize {
+        self.kernels.lists.bytes()
+    }
+
+    fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
+        let queue = run.queue(out)?;
+        let all = self.matrices(run.operands, Some(out))?;
+        let Kernels {
+            channels,
+            product,
+            lists,
+            ..
+        } = &self.kernels;
+        self.turns.queue(true, queue.stream(), || {
+            product.run_found(channels, lists, all, queue)
+        })
+    }
+}
+
+impl fmt::Display for Skipping {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of what is not empty", self.variant())
     }
 }

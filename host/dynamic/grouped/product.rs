@@ -1,0 +1,309 @@
+//! A product of each row with its own matrix, in the turn of whoever queues it.
+
+use std::borrow::Cow;
+use std::marker::PhantomData;
+
+use super::super::detect::{check_shape, elsewhere, operand};
+use super::super::routing::{Routes, Routing, without_gaps};
+use super::GroupedOptions;
+use crate::context::Context;
+use crate::cpu::activate;
+use crate::device::Stream;
+use crate::einsum::Activation;
+use crate::error::{Error, Result};
+use crate::families::gather_gemm::{GroupedExtents, GroupedLaunch, GroupedOperands, GroupedWay};
+use crate::kernel::Queue;
+use crate::registry::Scalar;
+use crate::tensor::{AnyTensor, Tensor};
+use crate::values::{Sum, with_sums};
+
+/// Operands of a product beside C.
+#[derive(Debug)]
+pub(crate) struct GroupedRun<'a, T> {
+    pub a: &'a Tensor<T>,
+    pub w: &'a Tensor<T>,
+    pub weights: Option<&'a Tensor<f32>>,
+    /// Rows by slots; where they are not positive, C is zero.
+    pub gate: Option<&'a Tensor<T>>,
+    /// The kernel queued just before neither routed nor wrote W, and a product or a routing of this crate stood before
+    /// it.
+    pub early: bool,
+}
+
+impl<'a, T> GroupedRun<'a, T> {
+    /// A product and nothing beside it.
+    pub(crate) fn plain(a: &'a Tensor<T>, w: &'a Tensor<T>) -> Self {
+        GroupedRun {
+            a,
+            w,
+            weights: None,
+            gate: None,
+            early: false,
+        }
+    }
+}
+
+/// What [`GroupedGemm`](super::GroupedGemm) computes.
+#[derive(Debug)]
+pub(crate) struct GroupedProduct<T> {
+    /// Of A, W and C, in errors.
+    names: [&'static str; 3],
+    context: Context,
+    extents: GroupedExtents,
+    options: GroupedOptions,
+    launch: Option<GroupedLaunch>,
+    element: PhantomData<T>,
+}
+
+impl<T: Scalar> GroupedProduct<T> {
+    /// As [`GroupedGemm::new`](super::GroupedGemm::new).
+    pub(crate) fn new(routing: &Routing, options: GroupedOptions) -> Result<Self> {
+        Self::with_variant(routing, options, None)
+    }
+
+    /// The same with the kernel of this name, on a GPU.
+    pub(super) fn with_variant(
+        routing: &Routing,
+        options: GroupedOptions,
+        variant: Option<&str>,
+    ) -> Result<Self> {
+        let [tokens, top] = routing.shape();
+        let extents = GroupedExtents {
+            tokens,
+            top,
+            experts: routing.experts(),
+            k: options.k,
+            n: options.n,
+            turned: options.transposed,
+        };
+        let context = routing.context();
+        let launch = match context.device() {
+            None => None,
+            Some(_) if options.activation == Activation::Gelu => {
+                return Err(Error::Operand {
+                    name: "activation".into(),
+                    reason: "is gelu; products of rows with chosen matrices have ReLU or none"
+                        .into(),
+                });
+            }
+            Some(device) => Some(GroupedLaunch::new(device, T::DTYPE, extents, variant)?),
+        };
+        Ok(GroupedProduct {
+            names: ["A", "W", "C"],
+            context: context.clone(),
+            extents,
+            options,
+            launch,
+            element: PhantomData,
+        })
+    }
+
+    /// The same with other names of A, W and C in errors.
+    pub(super) fn named(self, names: [&'static str; 3]) -> Self {
+        GroupedProduct { names, ..self }
+    }
+
+    /// The kernel, `cpu` on a CPU context.
+    pub(crate) fn variant(&self) -> &'static str {
+        self.launch.as_ref().map_or("cpu", GroupedLaunch::name)
+    }
+
+    fn check(&self, routing: &Routing, run: &GroupedRun<'_, T>, c: &Tensor<T>) -> Result<()> {
+        let GroupedOptions {
+            gather,
+            k,
+            n,
+            transposed,
+            ..
+        } = self.options;
+        let GroupedExtents {
+            tokens,
+            top,
+            experts,
+            ..
+        } = self.extents;
+        let slots = self.extents.slots();
+        let matrix = if transposed { [n, k] } else { [k, n] };
+        let rows = if gather { tokens } else { slots };
+        check_shape("routing", &[tokens, top], &routing.shape())?;
+        check_shape("routing", &[experts], &[routing.experts()])?;
+        check_shape(self.names[0], &[rows, k], run.a.shape())?;
+        check_shape(
+            self.names[1],
+            &[experts, matrix[0], matrix[1]],
+            run.w.shape(),
+        )?;
+        check_shape(self.names[2], &[slots, n], c.shape())?;
+        if let Some(weights) = run.weights {
+            check_shape("weights", &[tokens, top], weights.shape())?;
+        }
+        if let Some(gate) = run.gate {
+            check_shape("gate", &[slots, n], gate.shape())?;
+        }
+        Ok(())
+    }
+
+    /// Queues the product in the turn of whoever calls.
+    pub(crate) fn queue(
+        &self,
+        routing: &Routing,
+        run: &GroupedRun<'_, T>,
+        c: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.check(routing, run, c)?;
+        match (&self.launch, routing.routes()) {
+            (None, Routes::Host { order, offsets }) => {
+                let own = OnHost {
+                    names: self.names,
+                    extents: self.extents,
+                    options: &self.options,
+                    order,
+                    offsets,
+                    a: run.a,
+                    w: run.w,
+                    weights: run.weights,
+                    gate: run.gate.map(|gate| &gate.any),
+                };
+                with_sums!(T::DTYPE, A => own.run::<A>(&mut c.any))
+            }
+            (Some(launch), Routes::Device(on)) if self.context.holds(Some(&on.device)) => {
+                let there = |tensor: &Tensor<T>| operand(&self.context, tensor, stream);
+                let weights = match run.weights {
+                    None => 0,
+                    Some(t) => without_gaps(&self.context, "weights", t, stream)?.address,
+                };
+                let operands = GroupedOperands {
+                    routes: &on.routes,
+                    a: there(run.a)?,
+                    w: there(run.w)?,
+                    weights,
+                    gate: run.gate.map(there).transpose()?,
+                    c: there(c)?,
+                };
+                let way = GroupedWay {
+                    gather: self.options.gather,
+                    scatter: self.options.scatter,
+                    relu: self.options.activation == Activation::Relu,
+                    early: run.early,
+                };
+                // SAFETY: operands of the planned shapes and type, routes that a run fills ahead on the stream; all are
+                // the caller's to keep until the stream is done, as with every run.
+                let queue = unsafe { Queue::new(stream.raw()) };
+                launch.run(way, &operands, queue)
+            }
+            _ => Err(elsewhere("routing")),
+        }
+    }
+}
+
+/// A product on the CPU, a slot at a time.
+struct OnHost<'a> {
+    names: [&'static str; 3],
+    extents: GroupedExtents,
+    options: &'a GroupedOptions,
+    order: &'a [u32],
+    offsets: &'a [u32],
+    a: &'a AnyTensor,
+    w: &'a AnyTensor,
+    weights: Option<&'a Tensor<f32>>,
+    gate: Option<&'a AnyTensor>,
+}
+
+/// Elements of a matrix on the host, and from one row to the next.
+type Wide<'a, A> = (Cow<'a, [A]>, usize);
+
+fn wide<'a, A: Sum>(name: &str, tensor: &'a AnyTensor) -> Result<Wide<'a, A>> {
+    let values = tensor.host().ok_or_else(|| elsewhere(name))?;
+    Ok((values.widen(), tensor.leading()))
+}
+
+impl OnHost<'_> {
+    fn run<A: Sum>(&self, c: &mut AnyTensor) -> Result<()> {
+        let GroupedOptions {
+            n,
+            scatter,
+            activation,
+            ..
+        } = *self.options;
+        let GroupedExtents { top, experts, .. } = self.extents;
+        let (a, w) = (
+            wide::<A>(self.names[0], self.a)?,
+            wide::<A>(self.names[1], self.w)?,
+        );
+        let weights = self.weights.map(|t| wide::<A>("weights", t)).transpose()?;
+        let gate = self.gate.map(|t| wide::<A>("gate", t)).transpose()?;
+        let slots = self.order.len();
+        // Which slot each row of C is of.
+        let mut slot_of: Vec<usize> = (0..slots).collect();
+        if scatter {
+            for (slot, &choice) in self.order.iter().enumerate() {
+                slot_of[choice as usize] = slot;
+            }
+        }
+        // Slots of no expert lie behind the others, and without a scatter keep what they have.
+        let known = self.offsets[experts] as usize;
+        let rows = if scatter { slots } else { known };
+        c.store_rows(rows, n, &|row, sums: &mut [A]| {
+            let slot = slot_of[row];
+            if slot >= known {
+                return;
+            }
+            let choice = self.order[slot] as usize;
+            let starts = &self.offsets[..=experts];
+            let expert = starts.partition_point(|&first| first as usize <= slot) - 1;
+            self.sum((&a, &w), expert, (slot, choice), sums);
+            let weight = weights.as_ref().map_or(A::ONE, |(values, leading)| {
+                values[choice / top * leading + choice % top]
+            });
+            for sum in sums.iter_mut() {
+                *sum = weight * activate(activation, *sum);
+            }
+            let Some((values, leading)) = &gate else {
+                return;
+            };
+            for (sum, &gate) in sums.iter_mut().zip(&values[slot * leading..]) {
+                if gate.to_f64().is_nan() || gate <= A::ZERO {
+                    *sum = A::ZERO;
+                }
+            }
+        })
+        .ok_or_else(|| elsewhere(self.names[2]))
+    }
+
+    /// The sums of one slot.
+    fn sum<A: Sum>(
+        &self,
+        ((a, lda), (w, ldw)): (&Wide<'_, A>, &Wide<'_, A>),
+        expert: usize,
+        (slot, choice): (usize, usize),
+        sums: &mut [A],
+    ) {
+        let GroupedOptions {
+            k,
+            n,
+            gather,
+            transposed,
+            ..
+        } = *self.options;
+        let row = if gather {
+            choice / self.extents.top
+        } else {
+            slot
+        };
+        let a = &a[row * lda..][..k];
+        if transposed {
+            for (j, sum) in sums.iter_mut().enumerate() {
+                let line = &w[(expert * n + j) * ldw..][..k];
+                a.iter().zip(line).for_each(|(&x, &y)| *sum += x * y);
+            }
+        } else {
+            for (i, &x) in a.iter().enumerate() {
+                let line = &w[(expert * k + i) * ldw..][..n];
+                sums.iter_mut()
+                    .zip(line)
+                    .for_each(|(sum, &y)| *sum += x * y);
+            }
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! A product with a left operand that is sparse for one step: its columns of micro-tiles are found, packed and
+//! multiplied.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use super::super::detect::{DetectOptions, Detector, check_items, elsewhere, operand};
+use super::super::index::{Lists, MicroIndex};
+use super::{MatmulOptions, multiply_on_host};
+use crate::context::Context;
+use crate::device::Stream;
+use crate::error::{Error, Result};
+use crate::families::discover::{DetectLaunch, list_stride};
+use crate::families::gather_gemm::found::{above, kernels_as};
+use crate::families::gather_gemm::{PitFewLaunch, PitLaunch, PitWork};
+use crate::kernel::Queue;
+use crate::launch::in_turn;
+use crate::offer::multiplied_as;
+use crate::registry::Scalar;
+use crate::tensor::{AnyTensor, Tensor};
+use crate::values::{Sum, with_sums};
+
+/// Are there such micro-tiles, and do they end where items of `m` rows end?
+fn check(options: &MatmulOptions, items: usize, m: usize) -> Result<()> {
+    let (height, threshold) = (options.height, options.threshold);
+    let refused = |reason| {
+        Err(Error::Operand {
+            name: "A".into(),
+            reason,
+        })
+    };
+    if height < 2 {
+        return refused(format!(
+            "micro-tiles of {height} rows: they are columns of 2 rows or more"
+        ));
+    }
+    if threshold.is_nan() || threshold < 0.0 {
+        return refused(format!("no value is above a threshold of {threshold}"));
+    }
+    if items > 1 && !m.is_multiple_of(height) {
+        return refused(format!(
+            "has items of {m} rows: micro-tiles of {height} would reach into the next one"
+        ));
+    }
+    Ok(())
+}
+
+/// Rows of A that one kernel looks through and multiplies.
+const FEW_ROWS: usize = 64;
+
+/// A product with an A of `[m, k]` that is sparse: two kernels, or one of few rows.
+#[derive(Debug)]
+pub(super) struct LeftProduct<T> {
+    context: Context,
+    items: usize,
+    extents: [usize; 3],
+    options: MatmulOptions,
+    index: MicroIndex,
+    launch: Option<(DetectLaunch, PitLaunch)>,
+    /// Both in one kernel, of few rows.
+    few: Option<PitFewLaunch>,
+    element: PhantomData<T>,
+}
+
+impl<T: Scalar> LeftProduct<T> {
+    /// As [`DynamicMatmul::batched`](super::DynamicMatmul::batched).
+    pub(super) fn batched(
+        context: &Context,
+        items: usize,
+        extents: [usize; 3],
+        options: MatmulOptions,
+    ) -> Result<Self> {
+        let [m, k, _] = extents;
+        check(&options, items, m)?;
+        let panels = items.saturating_mul(m).div_ceil(options.height);
+        let stride = list_stride(k);
+        let (launch, few, storage) = match context.device() {
+            None => (None, None, Lists::Host(vec![Vec::new(); panels])),
+            Some(device) => {
+                let work = PitWork {
+                    items,
+                    ..PitWork::single(extents, options.height)
+                };
+                let threshold = options.threshold;
+                let how = (threshold, options.determinism);
+                let dtype = multiplied_as(T::DTYPE, options.precision);
+                let (detect, product) = kernels_as(device, (T::DTYPE, dtype), work, how)?;
+                let lists = detect.lists(device)?;
+                let storage = Lists::Device(lists, Arc::clone(device));
+                let halves = T::DTYPE.bytes() == 2;
+                let alone =
+                    (halves && items == 1 && m <= FEW_ROWS.min(options.height)).then(|| {
+                        PitFewLaunch::best(device, T::DTYPE, extents, above(T::DTYPE, threshold))
+                    });
+                (Some((detect, product)), alone.transpose()?, storage)
+            }
+        };
+        Ok(LeftProduct {
+            context: context.clone(),
+            items,
+            extents,
+            options,
+            index: MicroIndex {
+                panels,
+                stride,
+                storage,
+            },
+            launch,
+            few,
+            element: PhantomData,
+        })
+    }
+
+    pub(super) fn variants(&self) -> Vec<&'static str> {
+        match (&self.few, &self.launch) {
+            (Some(few), _) => vec![few.name()],
+            (None, Some((detect, product))) => vec![detect.name(), product.name()],
+            (None, None) => vec!["cpu"],
+        }
+    }
+
+    pub(super) fn index(&self) -> &MicroIndex {
+        &self.index
+    }
+
+    /// Queues detection and product.
+    pub(super) fn run(
+        &mut self,
+        a: &Tensor<T>,
+        b: &Tensor<T>,
+        c: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let Some(few) = &self.few else {
+            self.check(a, b, c)?;
+            return in_turn(self.index.turns(), stream, || {
+                self.find(a, Some(b), stream)?;
+                self.multiply_found(a, b, c, stream)
+            });
+        };
+        self.check(a, b, c)?;
+        let all = [
+            operand(&self.context, a, stream)?,
+            operand(&self.context, b, stream)?,
+            operand(&self.context, c, stream)?,
+        ];
+        // SAFETY: operands of the planned shapes and type; all are the caller's to keep until the stream is done.
+        let queue = unsafe { Queue::new(stream.raw()) };
+        few.run(all, queue)
+    }
+
+    /// The shapes of a run.
+    fn check(&self, a: &Tensor<T>, b: &Tensor<T>, c: &Tensor<T>) -> Result<()> {
+        let [m, k, n] = self.extents;
+        check_items("A", self.items, [m, k], a.shape())?;
+        check_items("B", self.items, [k, n], b.shape())?;
+        check_items("C", self.items, [m, n], c.shape())
+    }
+
+    /// The first half of [`run`](Self::run): the micro-tiles of A.
+    pub(super) fn detect(&mut self, a: &Tensor<T>, stream: &Stream) -> Result<()> {
+        in_turn(self.index.turns(), stream, || self.find(a, None, stream))
+    }
+
+    /// The micro-tiles of A, in front of a product with `b`.
+    fn find(&mut self, a: &Tensor<T>, b: Option<&Tensor<T>>, stream: &Stream) -> Result<()> {
+        let [m, k, _] = self.extents;
+        check_items("A", self.items, [m, k], a.shape())?;
+        let Some((launch, _)) = &self.launch else {
+            let options = DetectOptions {
+                threshold: self.options.threshold,
+                ..DetectOptions::default()
+            };
+            let micro = (self.options.height, 1);
+            let rows = [self.items * m, k];
+            let on = (&self.context, T::DTYPE);
+            let detector = Detector::<()>::of(on, rows, micro, options)?;
+            let values = a.any.host().ok_or_else(|| elsewhere("A"))?;
+            let Lists::Host(lists) = &mut self.index.storage else {
+                return Err(elsewhere("index"));
+            };
+            detector.on_host(values, a.leading(), lists);
+            return Ok(());
+        };
+        let source = operand(&self.context, a, stream)?;
+        let next = b.filter(|_| self.items == 1);
+        let next = next
+            .map(|b| operand(&self.context, b, stream))
+            .transpose()?;
+        let lists = self.index.lists()?;
+        // SAFETY: operands as planned, which the caller keeps until the stream is done, and lists of this product.
+        let queue = unsafe { Queue::new(stream.raw()) };
+        launch.run_ahead_of(next, source, lists, queue)
+    }
+
+    /// The second half: the product, of the micro-tiles that [`detect`](Self::detect) found in this A.
+    pub(super) fn multiply(
+        &self,
+        a: &Tensor<T>,
+        b: &Tensor<T>,
+        c: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.check(a, b, c)?;
+        in_turn(self.index.turns(), stream, || {
+            self.multiply_found(a, b, c, stream)
+        })
+    }
+
+    fn multiply_found(
+        &self,
+        a: &Tensor<T>,
+        b: &Tensor<T>,
+        c: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let Some((_, launch)) = &self.launch else {
+            return self.on_host(a, b, &mut c.any);
+        };
+        let b = operand(&self.context, b, stream)?;
+        let c = operand(&self.context, c, stream)?;
+        // SAFETY: operands as planned, which the caller keeps until the stream is done, and lists filled ahead on it.
+        let queue = unsafe { Queue::new(stream.raw()) };
+        launch.run(self.index.lists()?, None, b, c, queue)
+    }
+
+    /// The same on the CPU.
+    fn on_host(&self, a: &AnyTensor, b: &AnyTensor, c: &mut AnyTensor) -> Result<()> {
+        let Lists::Host(lists) = &self.index.storage else {
+            return Err(elsewhere("index"));
+        };
+        let of = (self.items, self.extents, self.options.height);
+        with_sums!(a.dtype(), A => on_host::<A>(of, lists, a, b, c))
+    }
+}
+
+fn on_host<A: Sum>(
+    (items, [m, k, n], height): (usize, [usize; 3], usize),
+    lists: &[Vec<u32>],
+    a: &AnyTensor,
+    b: &AnyTensor,
+    c: &mut AnyTensor,
+) -> Result<()> {
+    let (lda, ldb) = (a.leading(), b.leading());
+    let a = a.host().ok_or_else(|| elsewhere("A"))?.widen::<A>();
+    let b = b.host().ok_or_else(|| elsewhere("B"))?.widen::<A>();
+    let factor = |row: usize, position: usize| a[row * lda + position];
+    let line = |row: usize, position: usize| &b[(row / m * k + position) * ldb..][..n];
+    multiply_on_host(c, items * m, (lists, height), &factor, &line)
+}
