@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use einsparse::formats::{AnySparse, Csr, Dense, Format, convert, f16, generate};
-use einsparse::ops::{BlockLinear, LinearOptions};
+use einsparse::nn::{BlockLinear, LinearOptions};
 use einsparse::{Context, Operand, Plan, Result, Scalar, Stream, Tensor};
 
 /// Width of the model, of the layer inside, tokens, block edge, density of the weights.
@@ -138,8 +138,8 @@ fn block_sparse<T: Scalar>(
             ..LinearOptions::default()
         },
     );
-    let mut first = BlockLinear::new(ctx, w1.clone(), shape.tokens, first)?;
-    let mut second = BlockLinear::new(ctx, w2.clone(), shape.tokens, second)?;
+    let mut first = BlockLinear::new(ctx, w1.clone(), shape.tokens, &first)?;
+    let mut second = BlockLinear::new(ctx, w2.clone(), shape.tokens, &second)?;
     println!("{:?} and {:?}", first.variants(), second.variants());
     let inner = [shape.tokens, shape.inner];
     let (mut h, mut dh) = (ctx.zeros(&inner)?, ctx.zeros(&inner)?);

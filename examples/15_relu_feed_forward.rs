@@ -3,7 +3,7 @@
 
 use einsparse::dynamic::SparsityHint;
 use einsparse::formats::{Dense, f16, generate};
-use einsparse::ops::{FeedForwardOptions, ReluFeedForward};
+use einsparse::nn::{FeedForward, FeedForwardOptions};
 use einsparse::{Context, Result, einsum};
 
 const INPUTS: usize = 256;
@@ -39,7 +39,7 @@ fn main() -> Result<()> {
             ..FeedForwardOptions::default()
         };
         let extents = [tokens, INPUTS, HIDDEN, INPUTS];
-        let mut layer = ReluFeedForward::new(&ctx, extents, &options)?;
+        let mut layer = FeedForward::new(&ctx, extents, &options)?;
         let mut y = ctx.zeros::<f16>(&[tokens, INPUTS])?;
         let stream = ctx.stream()?;
         layer.forward([&x, &u, &w], &mut y, &stream)?;

@@ -4,7 +4,7 @@
 use einsparse::Context;
 use einsparse::einsum::Activation;
 use einsparse::formats::{Dense, f16, generate};
-use einsparse::ops::{MoeLayer, MoeOptions};
+use einsparse::nn::{Moe, MoeOptions};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let ctx = Context::new();
@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let chosen = |i: &[usize]| (i[1] * (1 + i[0] % (experts - 1))) as i32;
     let choices = Dense::from_fn(vec![tokens, top_k], chosen)?;
     let weights = Dense::from_fn(vec![tokens, top_k], |i| [0.75f32, 0.25][i[1]])?;
-    let mut layer = MoeLayer::new(&ctx, options)?;
+    let mut layer = Moe::new(&ctx, &options)?;
     let mut out = ctx.zeros::<f16>(&[tokens, model])?;
     let routed = (&ctx.upload_dense(&choices)?, &ctx.upload_dense(&weights)?);
     let matrices = (&ctx.upload_dense(&up)?, &ctx.upload_dense(&down)?);

@@ -3,10 +3,8 @@
 //! layer in f32.
 
 use einsparse::formats::{Dense, f16, generate};
-use einsparse::ops::{
-    AttentionMask, AttentionOptions, EncoderLayer, EncoderOptions, EncoderWeights, ResidualNorm,
-    SparseAttention,
-};
+use einsparse::nn::{EncoderLayer, EncoderOptions, EncoderWeights, ResidualNorm};
+use einsparse::ops::{AttentionMask, AttentionOptions, SparseAttention};
 use einsparse::{Context, Operand, Result, Scalar, Tensor};
 
 fn uploaded<T: Scalar>(ctx: &Context, shape: &[usize], size: f64, seed: u64) -> Result<Tensor<T>> {

@@ -41,6 +41,7 @@ mod kernel;
 mod launch;
 mod machine;
 pub mod module;
+pub mod nn;
 mod offer;
 pub mod ops;
 pub mod plan;

@@ -96,7 +96,7 @@ impl<'a, T: Scalar> Case<'a, T> {
         let (bench, cpu) = (Bench::new(*place)?, Context::cpu());
         let made = |on: &Context| on.upload(csr.clone());
         let plan = |on: &Context, tensor: &SparseTensor<T>| {
-            SparseSoftmax::new(on, tensor, SoftmaxOptions::default())
+            SparseSoftmax::new(on, tensor, &SoftmaxOptions::default())
         };
         let out = [made(&bench.context)?, made(&bench.context)?];
         let (softmax, prepare_ms) = timed(|| {
@@ -173,7 +173,7 @@ impl<'a, T: Scalar> Case<'a, T> {
             heads: HEADS,
             ..SoftmaxOptions::default()
         };
-        let softmax = SparseSoftmax::new(&bench.context, &self.upstream, options)?;
+        let softmax = SparseSoftmax::new(&bench.context, &self.upstream, &options)?;
         let one = self.upstream.to_host()?;
         let slots = one.values().len();
         let all = Dense::new([HEADS, slots], one.values().repeat(HEADS))?;

@@ -8,10 +8,8 @@ use crate::peers::fused::FusedDense;
 use crate::peers::torch;
 use crate::prelude::*;
 use einsparse::formats::generate;
-use einsparse::ops::{
-    AttentionMask, AttentionOptions, EncoderLayer, EncoderOptions, EncoderWeights, ResidualNorm,
-    SparseAttention,
-};
+use einsparse::nn::{EncoderLayer, EncoderOptions, EncoderWeights, ResidualNorm};
+use einsparse::ops::{AttentionMask, AttentionOptions, SparseAttention};
 
 pub const OP: &str = "encoder";
 

@@ -4,7 +4,7 @@
 //! `nnz` are the elements of the first weights; rates count both products whole.
 
 use crate::prelude::*;
-use einsparse::ops::ReluFeedForward;
+use einsparse::nn::FeedForward;
 
 pub const OP: &str = "ffn_layer";
 /// Inputs and outputs, and hidden activations.
@@ -110,7 +110,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
         let x_there = bench.upload(&x)?;
         let mut y = bench.zeros(&[tokens, WIDTH])?;
         let (extents, options) = ([tokens, WIDTH, HIDDEN, WIDTH], Default::default());
-        let mut ours = ReluFeedForward::<bf16>::new(&bench.context, extents, &options)?;
+        let mut ours = FeedForward::<bf16>::new(&bench.context, extents, &options)?;
         let times = bench.measure(|| ours.forward([&x_there, u, w], &mut y, &bench.stream))?;
         let error = layer.error(&x, &y)?;
         let row_of_ours = row(tokens, &times).ours(ours.variants().join("+"));

@@ -100,13 +100,13 @@ impl<T: Scalar> Step<T> {
             height: BLOCK,
             ..MatmulOptions::default()
         };
-        let forward = DynamicMatmul::new(&bench.context, [EXTENT; 3], options)?;
+        let forward = DynamicMatmul::new(&bench.context, [EXTENT; 3], &options)?;
         let options = MatmulGradientOptions {
             of_a: GradientOfA::MicroTiles,
             expected: SparsityHint::MicroTiles(1.0 - f64::from(case.empty) / 100.0),
             ..MatmulGradientOptions::default()
         };
-        let backward = DynamicMatmulGradient::new(&bench.context, [EXTENT; 3], options)?;
+        let backward = DynamicMatmulGradient::new(&bench.context, [EXTENT; 3], &options)?;
         let zeros = || bench.zeros::<T>(&[EXTENT; 2]);
         Ok(Step {
             masking,

@@ -12,9 +12,10 @@ use einsparse::dynamic::{
 };
 use einsparse::einsum::Activation;
 use einsparse::formats::{Coo, CooPattern, generate};
+use einsparse::nn::{EncoderLayer, EncoderOptions};
 use einsparse::ops::{
-    Aggregate, ConvOptions, EncoderLayer, EncoderOptions, KernelMap, MessagePassing, SampledTensor,
-    SparseConv3d, Ttm, mttkrp_text,
+    Aggregate, ConvOptions, KernelMap, MessagePassing, SampledTensor, SparseConv3d, Ttm,
+    mttkrp_text,
 };
 use einsparse::registry::{self, kernels};
 use std::cell::RefCell;
@@ -457,7 +458,7 @@ fn experts<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
                         activation: Activation::Identity,
                         transposed,
                     };
-                    let product = GroupedGemm::<T>::with_variant(&routing, options, variant)?;
+                    let product = GroupedGemm::<T>::with_variant(&routing, &options, variant)?;
                     let (a, w, out, stream, routing) = (&a, &w, &out, &stream, &routing);
                     let taken = product.variants()[0];
                     let run = move || {
@@ -516,7 +517,7 @@ fn by_rule<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
                         axis,
                         ..ConvolutionOptions::default()
                     };
-                    let own = DynamicConvolution::<T>::new(&rows.context, shape, options)?;
+                    let own = DynamicConvolution::<T>::new(&rows.context, shape, &options)?;
                     let case = format!("{images}x{size}x{width} by {stride} {axis:?} {dtype}");
                     rows.chosen(["pit_conv", &case], &own.variants())?;
                 }

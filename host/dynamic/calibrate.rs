@@ -109,7 +109,7 @@ fn product_us(
         height,
         ..MatmulOptions::default()
     };
-    let mut product = DynamicMatmul::<f16>::new(context, [m, k, n], options)?;
+    let mut product = DynamicMatmul::<f16>::new(context, [m, k, n], &options)?;
     let mut c = context.zeros::<f16>(&[m, n])?;
     let both = fastest(stream, &mut || product.forward(&a, b, &mut c, stream))?;
     let first = fastest(stream, &mut || product.detect(&a, stream))?;
@@ -119,7 +119,7 @@ fn product_us(
 /// Detection in next to nothing.
 fn launch_us(context: &Context, stream: &Stream) -> Result<f64> {
     let a = context.zeros::<f16>(&[128, 128])?;
-    let detector = Detector::<f16>::new(context, [128, 128], (128, 1), Default::default())?;
+    let detector = Detector::<f16>::new(context, [128, 128], (128, 1), &Default::default())?;
     let mut index = detector.index()?;
     fastest(stream, &mut || detector.run(&a, &mut index, stream))
 }

@@ -74,7 +74,7 @@ impl<T: Scalar> DynamicConvolution<T> {
     pub fn new(
         context: &Context,
         shape: ConvolutionShape,
-        options: ConvolutionOptions,
+        options: &ConvolutionOptions,
     ) -> Result<Self> {
         let shapes = shape.shapes()?;
         let (axis, on) = (options.axis, (context, T::DTYPE));

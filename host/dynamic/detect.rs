@@ -84,9 +84,9 @@ impl<T: Scalar> Detector<T> {
         context: &Context,
         shape: [usize; 2],
         micro: (usize, usize),
-        options: DetectOptions,
+        options: &DetectOptions,
     ) -> Result<Self> {
-        Self::of((context, T::DTYPE), shape, micro, options)
+        Self::of((context, T::DTYPE), shape, micro, options.clone())
     }
 
     /// Queues the detection. Nothing is allocated or waited for: it may be captured in a CUDA graph.

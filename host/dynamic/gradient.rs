@@ -119,13 +119,13 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
     pub fn new(
         context: &Context,
         extents: [usize; 3],
-        options: MatmulGradientOptions,
+        options: &MatmulGradientOptions,
     ) -> Result<Self> {
         let [m, k, n] = extents;
         // Only the shapes are planned with.
         let (a, b) = (context.zeros::<T>(&[m, k])?, context.zeros::<T>(&[k, n])?);
         let dc = context.zeros::<T>(&[m, n])?;
-        let second = Self::of_b(context, [&a, &dc], &options)?;
+        let second = Self::of_b(context, [&a, &dc], options)?;
         let skips = kernels()
             .iter()
             .any(|row| row.module == "pit_turned" && row.name == second.variant());

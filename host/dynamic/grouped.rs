@@ -121,7 +121,7 @@ impl<T: Scalar> GroupedGemm<T> {
     /// # Errors
     /// On a GPU [`Error::NoKernel`] for element types without kernel, [`Error::Operand`] for GELU and for extents that are no
     /// multiples of 8; [`Error::Overflow`].
-    pub fn new(routing: &Routing, options: GroupedOptions) -> Result<Self> {
+    pub fn new(routing: &Routing, options: &GroupedOptions) -> Result<Self> {
         Self::with_variant(routing, options, None)
     }
 
@@ -129,11 +129,11 @@ impl<T: Scalar> GroupedGemm<T> {
     #[doc(hidden)]
     pub fn with_variant(
         routing: &Routing,
-        options: GroupedOptions,
+        options: &GroupedOptions,
         variant: Option<&str>,
     ) -> Result<Self> {
         Ok(GroupedGemm {
-            product: GroupedProduct::with_variant(routing, options, variant)?,
+            product: GroupedProduct::with_variant(routing, *options, variant)?,
             gradients: None,
         })
     }
@@ -142,9 +142,9 @@ impl<T: Scalar> GroupedGemm<T> {
     ///
     /// # Errors
     /// As [`new`](Self::new).
-    pub fn for_training(routing: &Routing, options: GroupedOptions) -> Result<Self> {
+    pub fn for_training(routing: &Routing, options: &GroupedOptions) -> Result<Self> {
         Ok(GroupedGemm {
-            gradients: Some(Gradients::new(routing, options)?),
+            gradients: Some(Gradients::new(routing, *options)?),
             ..Self::new(routing, options)?
         })
     }

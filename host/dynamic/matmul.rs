@@ -195,7 +195,7 @@ impl<T: Scalar> DynamicMatmul<T> {
     /// [`Error::Operand`] for a height below 2, a threshold that is no magnitude, and options that do not go together;
     /// on a GPU [`Error::NoKernel`] for element types and heights without kernel; [`Error::Overflow`],
     /// [`Error::OutOfMemory`].
-    pub fn new(context: &Context, extents: [usize; 3], options: MatmulOptions) -> Result<Self> {
+    pub fn new(context: &Context, extents: [usize; 3], options: &MatmulOptions) -> Result<Self> {
         Self::batched(context, 1, extents, options)
     }
 
@@ -209,19 +209,19 @@ impl<T: Scalar> DynamicMatmul<T> {
         context: &Context,
         items: usize,
         extents: [usize; 3],
-        options: MatmulOptions,
+        options: &MatmulOptions,
     ) -> Result<Self> {
         options.check(items)?;
         let way = match (options.sparse, options.transpose_a) {
             (SparseSide::Left, false) => {
-                let made = LeftProduct::batched(context, items, extents, options)?;
+                let made = LeftProduct::batched(context, items, extents, options.clone())?;
                 Way::Left(Box::new(made))
             }
-            (SparseSide::Left, true) => Way::Transposed(Box::new(TransposedProduct::new(
-                context, extents, &options,
-            )?)),
+            (SparseSide::Left, true) => {
+                Way::Transposed(Box::new(TransposedProduct::new(context, extents, options)?))
+            }
             (SparseSide::Right, _) => {
-                let made = RightProduct::batched(context, items, extents, options)?;
+                let made = RightProduct::batched(context, items, extents, options.clone())?;
                 Way::Right(Box::new(made))
             }
             (SparseSide::Output, _) => Way::Relu(Box::new(ReluProduct::new(

@@ -19,7 +19,7 @@ use crate::registry::Scalar;
 use crate::tensor::{SparseTensor, Tensor};
 pub use dynamic::{DynamicAttention, MaskTensors};
 pub use gradient::AttentionGradient;
-pub(super) use masks::choose;
+pub(crate) use masks::choose;
 use masks::{OwnMask, check_places, extents, hidden};
 pub use structured::AttentionMask;
 
@@ -287,7 +287,7 @@ fn scale_of(options: &AttentionOptions) -> Result<f64> {
 }
 
 /// A tensor of this shape in this context.
-pub(super) fn check<T: Scalar>(
+pub(crate) fn check<T: Scalar>(
     context: &Context,
     name: &str,
     tensor: &Tensor<T>,

@@ -95,7 +95,7 @@ impl<T: Scalar> SparseSoftmax<T> {
     pub fn new(
         context: &Context,
         tensor: &SparseTensor<T>,
-        options: SoftmaxOptions,
+        options: &SoftmaxOptions,
     ) -> Result<Self> {
         let format = tensor.format();
         let single = matches!(
@@ -111,7 +111,7 @@ impl<T: Scalar> SparseSoftmax<T> {
             );
             return Err(refused("scores", reason));
         };
-        let live = live(runs, columns, &options)?;
+        let live = live(runs, columns, options)?;
         let launch = match context.device() {
             None => None,
             Some(device) => {
@@ -132,7 +132,7 @@ impl<T: Scalar> SparseSoftmax<T> {
             runs: Arc::clone(runs),
             slots: tensor.pattern().slots(),
             live,
-            options,
+            options: options.clone(),
             launch,
             element: std::marker::PhantomData,
         };

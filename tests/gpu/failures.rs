@@ -11,9 +11,10 @@ use einsparse::dynamic::{
 use einsparse::formats::{
     AnySparse, Coo, CooPattern, Csr, CsrPattern, Dense, Format, f16, generate,
 };
+use einsparse::nn::Moe;
 use einsparse::ops::{
-    AttentionOptions, ConvGeometry, ConvOptions, KernelMap, KernelMapBuilder, MoeLayer,
-    SparseAttention, SparseConv3d, SparseSoftmax,
+    AttentionOptions, ConvGeometry, ConvOptions, KernelMap, KernelMapBuilder, SparseAttention,
+    SparseConv3d, SparseSoftmax,
 };
 use einsparse::{
     Context, Error, Operand, Options, RawSpmm, Result, Scalar, SparseTensor, Stream, Tensor,
@@ -202,7 +203,7 @@ fn operators<'w>(context: &'w Context) -> Vec<Way<'w>> {
     let extents = [128, 96, 64];
     let mut ways: Vec<Way<'w>> = Vec::new();
     add(&mut ways, "micro-tiles on the left", move || {
-        let mut product = DynamicMatmul::<f16>::new(context, extents, MatmulOptions::default())?;
+        let mut product = DynamicMatmul::<f16>::new(context, extents, &MatmulOptions::default())?;
         let a = context.upload_dense(&ones(&[128, 96]))?;
         let b = context.upload_dense(&ones(&[96, 64]))?;
         finish(context, &[128, 64], |c, stream| {
@@ -214,7 +215,7 @@ fn operators<'w>(context: &'w Context) -> Vec<Way<'w>> {
             transpose_a: true,
             ..MatmulOptions::default()
         };
-        let mut product = DynamicMatmul::<f16>::new(context, extents, options)?;
+        let mut product = DynamicMatmul::<f16>::new(context, extents, &options)?;
         let a = context.upload_dense(&ones(&[96, 128]))?;
         let b = context.upload_dense(&ones(&[96, 64]))?;
         finish(context, &[128, 64], |c, stream| {
@@ -226,7 +227,7 @@ fn operators<'w>(context: &'w Context) -> Vec<Way<'w>> {
             sparse: SparseSide::Right,
             ..MatmulOptions::default()
         };
-        let mut product = DynamicMatmul::<f16>::new(context, extents, options)?;
+        let mut product = DynamicMatmul::<f16>::new(context, extents, &options)?;
         let a = context.upload_dense(&ones(&[128, 96]))?;
         let b = context.upload_dense(&ones(&[96, 64]))?;
         finish(context, &[128, 64], |c, stream| {
@@ -244,7 +245,7 @@ fn operators<'w>(context: &'w Context) -> Vec<Way<'w>> {
             scatter: true,
             ..GroupedOptions::default()
         };
-        let product = GroupedGemm::<f16>::new(&routing, options)?;
+        let product = GroupedGemm::<f16>::new(&routing, &options)?;
         let x = context.upload_dense(&ones(&[64, 128]))?;
         let weights = context.upload_dense(&ones(&[4, 128, 256]))?;
         finish(context, &[128, 256], |out, stream| {
@@ -254,7 +255,7 @@ fn operators<'w>(context: &'w Context) -> Vec<Way<'w>> {
     });
     add(&mut ways, "a layer of experts", move || {
         let o = crate::families::gather_gemm::expert_options([64, 2], 4, [128, 256]);
-        let mut layer = MoeLayer::<f16>::new(context, o)?;
+        let mut layer = Moe::<f16>::new(context, &o)?;
         let choices = Dense::from_fn([64, 2], |i| ((i[0] + i[1]) % 4) as i32)?;
         let choices = context.upload_dense(&choices)?;
         let weights = context.upload_dense(&Dense::from_fn([64, 2], |_| 0.5)?)?;
@@ -289,7 +290,7 @@ fn operators<'w>(context: &'w Context) -> Vec<Way<'w>> {
     add(&mut ways, "a softmax", move || {
         let a = context.upload(matrix::<f32>("csr"))?;
         let mut out = context.upload(matrix::<f32>("csr"))?;
-        let softmax = SparseSoftmax::new(context, &a, Default::default())?;
+        let softmax = SparseSoftmax::new(context, &a, &Default::default())?;
         let stream = context.stream()?;
         let ran = softmax.forward(&a, &mut out, &stream);
         stream.synchronize()?;

@@ -394,7 +394,7 @@ fn a_tensor_of_another_context_is_refused() {
     let pattern = spread(&[2, 3], 6);
     let entries = AnySparse::from(Csr::new(pattern, vec![1f32; 5]).unwrap());
     let there = gpu.upload(entries).unwrap();
-    let said = SparseSoftmax::new(&Context::cpu(), &there, SoftmaxOptions::default());
+    let said = SparseSoftmax::new(&Context::cpu(), &there, &SoftmaxOptions::default());
     let said = said.unwrap_err().to_string();
     assert!(said.contains("another context"), "{said}");
 }

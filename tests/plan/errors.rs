@@ -261,7 +261,7 @@ fn a_softmax_refuses_what_does_not_fit_with_numbers() {
             lengths,
             ..Default::default()
         };
-        SparseSoftmax::new(&context, t, o)
+        SparseSoftmax::new(&context, t, &o)
     };
     let said = plan(&tensor, Some(vec![1, 2, 3])).unwrap_err().to_string();
     assert!(

@@ -30,7 +30,7 @@ fn detected<T: Scalar>(bench: &Bench<'_>, micro: (usize, usize)) -> Result<()> {
                 determinism,
                 ..DetectOptions::default()
             };
-            let detector = Detector::<T>::new(&bench.context, [EXTENT; 2], micro, options)?;
+            let detector = Detector::<T>::new(&bench.context, [EXTENT; 2], micro, &options)?;
             let mut index = detector.index()?;
             let times = bench.measure(|| detector.run(&matrix, &mut index, &bench.stream))?;
             let found: u32 = index.counts()?.iter().sum();

@@ -62,7 +62,7 @@ pub fn found<T: Scalar>(
     (row, said): (impl Fn(&Times) -> Row, &str),
 ) -> Result<()> {
     let (stream, [m, _, n]) = (&bench.stream, extents);
-    let mut product = DynamicMatmul::<T>::new(&bench.context, extents, options)?;
+    let mut product = DynamicMatmul::<T>::new(&bench.context, extents, &options)?;
     let mut c = bench.zeros::<T>(&[m, n])?;
     let times = bench.measure(|| product.forward(a, b, &mut c, stream))?;
     let error = error(&c)?;

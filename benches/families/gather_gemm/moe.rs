@@ -1,4 +1,4 @@
-//! A layer of experts (`ops::MoeLayer`), routing, gather, both products and weighted scatter inside the time: Switch
+//! A layer of experts (`nn::Moe`), routing, gather, both products and weighted scatter inside the time: Switch
 //! and Qwen-like extents, experts chosen evenly or by Zipf's law. Beside it the two products alone: in groups by
 //! PyTorch and by cuBLAS, and by cuBLAS in batches padded to the largest expert.
 //!
@@ -10,7 +10,7 @@ use crate::peers::cublas::Addresses;
 use crate::peers::torch;
 use crate::prelude::*;
 use einsparse::einsum::Activation;
-use einsparse::ops::{MoeLayer, MoeOptions};
+use einsparse::nn::{Moe, MoeOptions};
 use rayon::prelude::*;
 
 pub const OP: &str = "moe";
@@ -173,7 +173,7 @@ impl<'a> Layer<'a> {
     fn measure(&self, routed: &Routed) -> Result<()> {
         let (bench, stream) = (self.bench, &self.bench.stream);
         let (x, there, weights) = (&self.x, &routed.there, &routed.weights);
-        let mut layer = MoeLayer::<bf16>::new(&bench.context, self.options)?;
+        let mut layer = Moe::<bf16>::new(&bench.context, &self.options)?;
         let mut out = bench.poisoned(&[TOKENS, self.options.model])?;
         let matrices = (&self.up, &self.down);
         let times =

@@ -144,7 +144,7 @@ impl<'c> Case<'c> {
             axis: self.axis,
             ..ConvolutionOptions::default()
         };
-        let mut convolution = DynamicConvolution::<f16>::new(&bench.context, self.shape, options)?;
+        let mut convolution = DynamicConvolution::<f16>::new(&bench.context, self.shape, &options)?;
         let ([_, _, n], [h, w]) = (self.extents(), self.shape.size);
         let mut c = bench.poisoned(&[self.shape.images, h, w, n])?;
         let [a, b] = &self.there;

@@ -32,7 +32,7 @@ fn of_type<T: Scalar>(bench: &Bench<'_>, dtype: Dtype) -> Result<()> {
                 transpose_a,
                 ..MatmulOptions::default()
             };
-            let mut product = DynamicMatmul::<T>::new(&bench.context, [EXTENT; 3], options)?;
+            let mut product = DynamicMatmul::<T>::new(&bench.context, [EXTENT; 3], &options)?;
             let mut c = bench.zeros::<T>(&[EXTENT; 2])?;
             let times =
                 bench.measure(|| product.forward(a_there, b_there, &mut c, &bench.stream))?;

@@ -28,7 +28,7 @@ fn of_type<T: Scalar>(bench: &Bench<'_>, dtype: Dtype) -> Result<()> {
             transpose_a: true,
             ..MatmulOptions::default()
         };
-        let mut product = DynamicMatmul::<T>::new(&bench.context, [EXTENT; 3], options)?;
+        let mut product = DynamicMatmul::<T>::new(&bench.context, [EXTENT; 3], &options)?;
         let mut c = bench.zeros::<T>(&[EXTENT; 2])?;
         let times = bench.measure(|| product.forward(a_there, b_there, &mut c, &bench.stream))?;
         let own = |i: usize, k: usize| a.values()[k * EXTENT + i];

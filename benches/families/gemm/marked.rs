@@ -58,7 +58,7 @@ fn marked<T: Scalar>(bench: &Bench<'_>) -> Result<()> {
             sparse: SparseSide::Output,
             ..MatmulOptions::default()
         };
-        let mut product = DynamicMatmul::<T>::new(context, [EXTENT; 3], options)?;
+        let mut product = DynamicMatmul::<T>::new(context, [EXTENT; 3], &options)?;
         let with = bench.measure(|| product.multiply(a, b, &mut c, stream))?;
         bench.once(|| product.detect(&c, stream))?;
         let found = c.to_dense()?;
@@ -66,7 +66,7 @@ fn marked<T: Scalar>(bench: &Bench<'_>) -> Result<()> {
         let right = found.values() == wanted.values() && lists == full(wanted.values());
         // All of it: bits, lists, values.
         let all = bench.measure(|| product.forward(a, b, &mut c, stream))?;
-        let mut apart = DynamicMatmul::<T>::new(context, [EXTENT; 3], MatmulOptions::default())?;
+        let mut apart = DynamicMatmul::<T>::new(context, [EXTENT; 3], &MatmulOptions::default())?;
         let looked = bench.measure(|| {
             plan.run(&operands, &mut c, stream)?;
             apart.detect(&c, stream)

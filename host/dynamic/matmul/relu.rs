@@ -78,7 +78,7 @@ impl<T: Scalar> ReluProduct<T> {
         let line = "C[m,n] = relu(A[m,k] * B[k,n])";
         let plan = context.plan(line).operands(&operands).build()?;
         let options = DetectOptions::default();
-        let detector = Detector::new(context, [m, n], (height, 1), options)?;
+        let detector = Detector::new(context, [m, n], (height, 1), &options)?;
         let lists = Lists::Host(vec![Vec::new(); m.div_ceil(height)]);
         Ok((Way::Host(Box::new(plan), Box::new(detector)), lists))
     }

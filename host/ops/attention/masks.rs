@@ -136,7 +136,7 @@ pub(super) fn hidden<T: Scalar>(
 }
 
 /// The kernel for an element type and this many elements of a query.
-pub(in crate::ops) fn choose<T: Scalar>(dim: usize, variant: Option<&str>) -> Result<&'static Row> {
+pub(crate) fn choose<T: Scalar>(dim: usize, variant: Option<&str>) -> Result<&'static Row> {
     let rows = || {
         kernels()
             .iter()

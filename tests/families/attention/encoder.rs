@@ -5,7 +5,7 @@ use crate::support::replay::Replay;
 use crate::support::runs::finish;
 use crate::support::{Rng, gpu, gpu_alone, on_gpu};
 use einsparse::formats::{Dense, bf16, f16};
-use einsparse::ops::{EncoderLayer, EncoderOptions, EncoderWeights, ResidualNorm};
+use einsparse::nn::{EncoderLayer, EncoderOptions, EncoderWeights, ResidualNorm};
 use einsparse::registry::Scalar;
 use einsparse::{Context, Error, Tensor};
 use std::collections::BTreeSet;

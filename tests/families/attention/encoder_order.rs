@@ -5,7 +5,7 @@ use crate::support::dense::wide;
 use crate::support::{Rng, gpu};
 use einsparse::driver::copy_dtod_async;
 use einsparse::formats::{Dense, bf16, f16};
-use einsparse::ops::{EncoderLayer, EncoderOptions};
+use einsparse::nn::{EncoderLayer, EncoderOptions};
 use einsparse::registry::Scalar;
 use einsparse::{Context, Operand, Stream, Tensor};
 

@@ -101,7 +101,7 @@ fn detected<T: Scalar>(
     let shape = [dense.shape()[0], dense.shape()[1]];
     let gap = T::ONE;
     let matrix = context.upload_strided(dense, leading, gap).unwrap();
-    let detector = Detector::<T>::new(context, shape, micro, options.clone()).unwrap();
+    let detector = Detector::<T>::new(context, shape, micro, &options.clone()).unwrap();
     let mut index = detector.index().unwrap();
     let stream = context.stream().unwrap();
     // Twice: the first must leave nothing behind.
@@ -271,7 +271,7 @@ fn detection_of_rows_on_the_gpu() {
 fn detection_refuses_what_it_cannot() {
     let cpu = Context::cpu();
     let new = |micro, options: DetectOptions| {
-        Detector::<f32>::new(&cpu, [8, 8], micro, options).unwrap_err()
+        Detector::<f32>::new(&cpu, [8, 8], micro, &options).unwrap_err()
     };
     let options = DetectOptions::default;
     for (error, said) in [
@@ -300,9 +300,9 @@ fn detection_refuses_what_it_cannot() {
         assert!(matches!(error, Error::Operand { .. }), "{error}");
         assert!(error.to_string().contains(said), "{error}");
     }
-    let none = Detector::<f64>::new(&cpu, [8, 8], (32, 1), options()).unwrap_err();
+    let none = Detector::<f64>::new(&cpu, [8, 8], (32, 1), &options()).unwrap_err();
     assert!(matches!(none, Error::NoKernel { .. }), "{none}");
-    let detector = Detector::<f32>::new(&cpu, [8, 8], (32, 1), options()).unwrap();
+    let detector = Detector::<f32>::new(&cpu, [8, 8], (32, 1), &options()).unwrap();
     let other = cpu.zeros::<f32>(&[8, 9]).unwrap();
     let mut index = detector.index().unwrap();
     let stream = cpu.stream().unwrap();
@@ -329,7 +329,7 @@ fn thread_blocks_start_in_order() {
         ..DetectOptions::default()
     };
     let detectors = [(32, 1), (1, 32)]
-        .map(|micro| Detector::<f16>::new(&gpu, [rows, columns], micro, options.clone()).unwrap());
+        .map(|micro| Detector::<f16>::new(&gpu, [rows, columns], micro, &options.clone()).unwrap());
     let streams = [gpu.stream().unwrap(), gpu.stream().unwrap()];
     let mut found = detectors.each_ref().map(|d| d.index().unwrap());
     for _ in 0..10 {

@@ -158,7 +158,7 @@ fn product<T: Scalar>(
     let mut c = context
         .upload_strided(&guard, n + 8, T::from_f64(77.0))
         .unwrap();
-    let matmul = GroupedGemm::<T>::with_variant(&routing, options, variant).unwrap();
+    let matmul = GroupedGemm::<T>::with_variant(&routing, &options, variant).unwrap();
     let weights = weighted.then_some(&weights);
     finish(context, |stream| {
         matmul.forward(&routing, &a, &w, weights, &mut c, stream)
@@ -305,7 +305,7 @@ fn grouped_product_keeps_nan_where_it_is() {
             .upload_dense(&Dense::new(vec![2, k, n], w).unwrap())
             .unwrap();
         let mut c = gpu.zeros::<f16>(&[tokens, n]).unwrap();
-        let matmul = GroupedGemm::<f16>::new(&routing, options).unwrap();
+        let matmul = GroupedGemm::<f16>::new(&routing, &options).unwrap();
         finish(&gpu, |stream| {
             matmul.forward(&routing, &a, &w, None, &mut c, stream)
         });
@@ -341,8 +341,8 @@ fn grouped_products_refuse_what_they_cannot() {
         n,
         ..GroupedOptions::default()
     };
-    let error = GroupedGemm::<f32>::new(&routing, options(8, 8)).unwrap_err();
+    let error = GroupedGemm::<f32>::new(&routing, &options(8, 8)).unwrap_err();
     assert!(matches!(error, Error::NoKernel { .. }), "{error}");
-    let error = GroupedGemm::<f16>::new(&routing, options(12, 8)).unwrap_err();
+    let error = GroupedGemm::<f16>::new(&routing, &options(12, 8)).unwrap_err();
     assert!(error.to_string().contains("12 rows of W"), "{error}");
 }

@@ -2,7 +2,7 @@
 
 use einsparse::dynamic::SparsityHint;
 use einsparse::formats::{Dense, bf16, f16};
-use einsparse::ops::{FeedForwardOptions, ReluFeedForward};
+use einsparse::nn::{FeedForward, FeedForwardOptions};
 use einsparse::{Context, Error, Scalar};
 
 use super::matmul::{integers, product};
@@ -56,8 +56,7 @@ fn layers<T: Scalar>(context: &Context) {
                 expected: SparsityHint::MicroTiles(share),
                 ..FeedForwardOptions::default()
             };
-            let mut layer =
-                ReluFeedForward::<T>::new(context, [tokens, d, h, o], &options).unwrap();
+            let mut layer = FeedForward::<T>::new(context, [tokens, d, h, o], &options).unwrap();
             for seed in [1, 2] {
                 let x = inputs::<T>([tokens, d], seed);
                 let x_there = there(&x);
@@ -100,7 +99,7 @@ fn relu_layers_in_a_graph() {
         let mut x_there = gpu.zeros::<f16>(&[tokens, d]).unwrap();
         let mut y = gpu.zeros::<f16>(&[tokens, o]).unwrap();
         let extents = [tokens, d, h, o];
-        let mut layer = ReluFeedForward::<f16>::new(&gpu, extents, &Default::default()).unwrap();
+        let mut layer = FeedForward::<f16>::new(&gpu, extents, &Default::default()).unwrap();
         let stream = gpu.stream().unwrap();
         let run = || layer.forward([&x_there, &u_there, &w_there], &mut y, &stream);
         let mut graph = Replay::of(&stream, run);
@@ -118,7 +117,7 @@ fn relu_layers_in_a_graph() {
 #[test]
 fn relu_layers_name_what_does_not_fit() {
     let cpu = Context::cpu();
-    let mut layer = ReluFeedForward::<f32>::new(&cpu, [2, 3, 4, 5], &Default::default()).unwrap();
+    let mut layer = FeedForward::<f32>::new(&cpu, [2, 3, 4, 5], &Default::default()).unwrap();
     let zeros = |shape: [usize; 2]| cpu.zeros::<f32>(&shape).unwrap();
     let (x, u, w, wrong) = (zeros([2, 3]), zeros([3, 4]), zeros([4, 5]), zeros([5, 5]));
     let stream = cpu.stream().unwrap();
@@ -142,7 +141,7 @@ fn relu_layers_of_many_tokens_on_the_gpu() {
         expected: SparsityHint::MicroTiles(0.08),
         ..FeedForwardOptions::default()
     };
-    let mut layer = ReluFeedForward::<f16>::new(&gpu, [tokens, d, h, o], &options).unwrap();
+    let mut layer = FeedForward::<f16>::new(&gpu, [tokens, d, h, o], &options).unwrap();
     let variants = layer.variants();
     let both = variants[0].starts_with("marked") && variants[1].starts_with("pit_f16");
     assert!(both, "{variants:?}");

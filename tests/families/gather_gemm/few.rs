@@ -47,7 +47,7 @@ fn all<T: Scalar>(context: &Context) {
 #[test]
 fn few_rows_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
-    let product = DynamicMatmul::<f16>::new(&gpu, [5, 513, 1000], MatmulOptions::default());
+    let product = DynamicMatmul::<f16>::new(&gpu, [5, 513, 1000], &MatmulOptions::default());
     let variants = product.unwrap().variants();
     let one = variants.len() == 1 && variants[0].starts_with("pit_few_f16_16");
     assert!(one, "{variants:?}");
@@ -91,7 +91,7 @@ fn few_rows_whose_lists_are_full_on_the_gpu() {
             let a_there = gpu.upload_dense(&a).unwrap();
             let mut c = poisoned::<bf16>(&gpu, &[m, n]);
             let mut product_of =
-                DynamicMatmul::new(&gpu, [m, k, n], MatmulOptions::default()).unwrap();
+                DynamicMatmul::new(&gpu, [m, k, n], &MatmulOptions::default()).unwrap();
             product_of
                 .forward(&a_there, &b_there, &mut c, &stream)
                 .unwrap();
@@ -127,7 +127,8 @@ fn few_rows_keep_infinities_on_the_gpu() {
         let b = Dense::new(vec![k, n], (0..k * n).map(value).collect()).unwrap();
         let b_there = gpu.upload_dense(&b).unwrap();
         let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
-        let mut product_of = DynamicMatmul::new(&gpu, [m, k, n], MatmulOptions::default()).unwrap();
+        let mut product_of =
+            DynamicMatmul::new(&gpu, [m, k, n], &MatmulOptions::default()).unwrap();
         product_of
             .forward(&a_there, &b_there, &mut c, &stream)
             .unwrap();
@@ -199,7 +200,8 @@ fn few_rows_of_strided_operands_on_the_gpu() {
     for [m, k, n] in [[1, 700, 264], [19, 3001, 320], [64, 95, 8]] {
         let b = integers::<f16>([k, n], 5);
         let b_there = gpu.upload_dense(&b).unwrap();
-        let mut product_of = DynamicMatmul::new(&gpu, [m, k, n], MatmulOptions::default()).unwrap();
+        let mut product_of =
+            DynamicMatmul::new(&gpu, [m, k, n], &MatmulOptions::default()).unwrap();
         let a = dynamic::<f16>([m, k], m, 70, 3);
         let wanted: Vec<f16> = product(&a, &b).into_iter().map(f16::from_f64).collect();
         for (lda, ldc) in [(k + 3, n + 1), (k.next_multiple_of(8) + 8, n + 2)] {
@@ -235,7 +237,7 @@ fn few_rows_above_a_threshold_on_the_gpu() {
         threshold: 0.25,
         ..MatmulOptions::default()
     };
-    let mut product = DynamicMatmul::new(&gpu, [m, k, n], options).unwrap();
+    let mut product = DynamicMatmul::new(&gpu, [m, k, n], &options).unwrap();
     let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
     finish(&gpu, |stream| product.forward(&a, &b, &mut c, stream));
     let c = c.to_dense().unwrap();
@@ -270,7 +272,7 @@ fn few_rows_have_the_same_bits_on_the_gpu() {
     let a = Dense::new(vec![m, k], a).unwrap();
     let b = Dense::new(vec![k, n], random(k * n)).unwrap();
     let (a_there, b_there) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
-    let mut product_of = DynamicMatmul::new(&gpu, [m, k, n], MatmulOptions::default()).unwrap();
+    let mut product_of = DynamicMatmul::new(&gpu, [m, k, n], &MatmulOptions::default()).unwrap();
     let mut run = || {
         let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
         finish(&gpu, |stream| {
@@ -297,7 +299,7 @@ fn few_rows_in_a_graph() {
     let [m, k, n] = [20, 2000, 328];
     let b = integers::<bf16>([k, n], 5);
     let [b_there] = upload(&gpu, [&b]);
-    let mut of = DynamicMatmul::new(&gpu, [m, k, n], MatmulOptions::default()).unwrap();
+    let mut of = DynamicMatmul::new(&gpu, [m, k, n], &MatmulOptions::default()).unwrap();
     let all = [(100, 1), (0, 2), (1000, 3), (1, 4), (50, 5), (50, 6)]
         .map(|(per_mille, seed)| dynamic([m, k], m, per_mille, seed));
     let mut run = |a: &_, c: &mut _, stream: &_| of.forward(a, &b_there, c, stream);

@@ -39,7 +39,7 @@ fn gradients<T: Scalar>(context: &Context) {
                 expected: SparsityHint::MicroTiles(1.0),
                 ..MatmulGradientOptions::default()
             };
-            let gradient = DynamicMatmulGradient::<T>::new(context, [m, k, n], options).unwrap();
+            let gradient = DynamicMatmulGradient::<T>::new(context, [m, k, n], &options).unwrap();
             let operands = [&a_there, &b_there, &dc_there];
             finish(context, |stream| {
                 gradient.backward(operands, [&mut da, &mut db], stream)

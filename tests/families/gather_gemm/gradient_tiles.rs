@@ -53,7 +53,7 @@ fn of_a<T: Scalar>(a: &Dense<T>, b: &Dense<T>, dc: &Dense<T>, wanted: GradientOf
 /// them, which want the rows that they were planned for; outputs of NaN.
 fn skips<T: Scalar>(context: &Context, extents: [usize; 3], given: MatmulGradientOptions) {
     let [m, k, n] = extents;
-    let gradient = DynamicMatmulGradient::<T>::new(context, extents, given).unwrap();
+    let gradient = DynamicMatmulGradient::<T>::new(context, extents, &given).unwrap();
     let (b, dc) = (integers::<T>([k, n], 3), integers::<T>([m, n], 4));
     let skipping = |name: &&str| name.starts_with("pit_") || *name == "cpu";
     let apart = gradient.variants().iter().all(skipping);
@@ -138,7 +138,7 @@ fn gradients_skip_where_plans_do() {
             expected,
             ..MatmulGradientOptions::default()
         };
-        let gradient = DynamicMatmulGradient::<f16>::new(&cpu, [4096, 4096, 4096], given);
+        let gradient = DynamicMatmulGradient::<f16>::new(&cpu, [4096, 4096, 4096], &given);
         let gradient = gradient.unwrap();
         gradient.plan_of_b().unwrap().choice().candidates[0].name
     };
@@ -152,19 +152,21 @@ fn gradients_skip_where_plans_do() {
         assert_ne!(first(expected), skipping, "{expected:?}");
     }
     let Some(gpu) = gpu() else { return };
-    let made = |given| DynamicMatmulGradient::<f16>::new(&gpu, [4096, 4096, 4096], given).unwrap();
-    let whole = made(options(GradientOfA::Whole, 0.1));
+    let made = |given: &MatmulGradientOptions| {
+        DynamicMatmulGradient::<f16>::new(&gpu, [4096, 4096, 4096], given).unwrap()
+    };
+    let whole = made(&options(GradientOfA::Whole, 0.1));
     assert_eq!(whole.variants()[1], skipping, "{whole}");
     assert!(whole.to_string().contains(skipping), "{whole}");
     for wanted in [GradientOfA::Relu, GradientOfA::MicroTiles] {
-        let both = made(options(wanted, 0.1));
+        let both = made(&options(wanted, 0.1));
         assert_eq!(both.variants(), ["pit_f16_sampled", skipping], "{both}");
         assert!(both.plan_of_b().is_none(), "{both}");
     }
-    let dense = made(options(GradientOfA::Relu, 1.0));
+    let dense = made(&options(GradientOfA::Relu, 1.0));
     let none = |name: &str| !name.starts_with("pit");
     assert!(dense.variants().into_iter().all(none), "{dense}");
-    let own = made(options(GradientOfA::MicroTiles, 1.0));
+    let own = made(&options(GradientOfA::MicroTiles, 1.0));
     assert_eq!(own.variants()[0], "pit_f16_sampled", "{own}");
     assert!(none(own.variants()[1]), "{own}");
 }
@@ -176,7 +178,7 @@ fn gradients_at_micro_tiles_in_a_graph() {
     let [m, k, n] = [512, 256, 264];
     gpu.set_tile_times(free());
     let given = options(GradientOfA::MicroTiles, 0.05);
-    let gradient = DynamicMatmulGradient::<f16>::new(&gpu, [m, k, n], given).unwrap();
+    let gradient = DynamicMatmulGradient::<f16>::new(&gpu, [m, k, n], &given).unwrap();
     gpu.set_tile_times(TileTimes::built_in());
     assert_eq!(gradient.variants(), ["pit_f16_sampled", "pit_f16_1x64"]);
     let (b, dc) = (integers::<f16>([k, n], 5), integers::<f16>([m, n], 6));
@@ -218,7 +220,7 @@ fn gradients_at_micro_tiles_keep_nan_where_it_is() {
         gpu.zeros::<f16>(&[k, n]).unwrap(),
     );
     let given = options(GradientOfA::MicroTiles, 0.1);
-    let gradient = DynamicMatmulGradient::<f16>::new(&gpu, [m, k, n], given).unwrap();
+    let gradient = DynamicMatmulGradient::<f16>::new(&gpu, [m, k, n], &given).unwrap();
     let outputs = [&mut da, &mut db];
     finish(&gpu, |stream| {
         gradient.backward([&a, &b, &dc], outputs, stream)
@@ -233,14 +235,14 @@ fn gradients_at_micro_tiles_keep_nan_where_it_is() {
 fn gradients_at_micro_tiles_refuse_what_they_cannot() {
     let Some(gpu) = gpu() else { return };
     let given = options(GradientOfA::MicroTiles, 0.1);
-    let error = DynamicMatmulGradient::<f32>::new(&gpu, [8, 8, 8], given).unwrap_err();
+    let error = DynamicMatmulGradient::<f32>::new(&gpu, [8, 8, 8], &given).unwrap_err();
     assert!(matches!(error, Error::NoKernel { .. }), "{error}");
     for extents in [[8, 12, 8], [8, 8, 12]] {
-        let error = DynamicMatmulGradient::<f16>::new(&gpu, extents, given).unwrap_err();
+        let error = DynamicMatmulGradient::<f16>::new(&gpu, extents, &given).unwrap_err();
         assert!(matches!(error, Error::Operand { .. }), "{error}");
         assert!(error.to_string().contains("12 columns"), "{error}");
     }
-    let gradient = DynamicMatmulGradient::<f16>::new(&gpu, [8, 8, 8], given).unwrap();
+    let gradient = DynamicMatmulGradient::<f16>::new(&gpu, [8, 8, 8], &given).unwrap();
     let eight = || gpu.zeros::<f16>(&[8, 8]).unwrap();
     let wide = gpu.zeros::<f16>(&[8, 16]).unwrap();
     let (a, b, mut da, mut db) = (eight(), eight(), eight(), eight());

@@ -70,7 +70,7 @@ pub(super) fn multiplies<T: Scalar>(
     let b = integers::<T>([k, n], 5);
     let room = n.next_multiple_of(8) + 8;
     let b_there = context.upload_strided(&b, room, T::ONE).unwrap();
-    let mut product_of = DynamicMatmul::<T>::new(context, extents, options.clone()).unwrap();
+    let mut product_of = DynamicMatmul::<T>::new(context, extents, &options.clone()).unwrap();
     for per_mille in [1000, 0, 1, 100, 500, 30] {
         let a = dynamic::<T>([m, k], options.height, per_mille, 9 + per_mille);
         let a_there = context.upload_dense(&a).unwrap();
@@ -144,7 +144,7 @@ fn dynamic_product_keeps_nan_where_it_is() {
     let upload = |shape: [usize; 2], values| upload_values(&gpu, &shape, values);
     let (a, b) = (upload([m, k], a), upload([k, n], b));
     let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
-    let mut product = DynamicMatmul::new(&gpu, [m, k, n], MatmulOptions::default()).unwrap();
+    let mut product = DynamicMatmul::new(&gpu, [m, k, n], &MatmulOptions::default()).unwrap();
     finish(&gpu, |stream| product.forward(&a, &b, &mut c, stream));
     let c = c.to_dense().unwrap();
     for (i, row) in c.values().chunks(n).enumerate() {
@@ -189,7 +189,7 @@ fn dynamic_product_in_a_graph() {
     let [m, k, n] = [256, 512, 256];
     let b = integers::<f16>([k, n], 5);
     let [b_there] = upload(&gpu, [&b]);
-    let mut of = DynamicMatmul::new(&gpu, [m, k, n], MatmulOptions::default()).unwrap();
+    let mut of = DynamicMatmul::new(&gpu, [m, k, n], &MatmulOptions::default()).unwrap();
     let all = [(100, 1), (0, 2), (900, 3), (50, 4), (50, 5)]
         .map(|(per_mille, seed)| dynamic([m, k], 128, per_mille, seed));
     let mut run = |a: &_, c: &mut _, stream: &_| of.forward(a, &b_there, c, stream);
@@ -203,9 +203,9 @@ fn dynamic_product_refuses_what_it_cannot() {
         height: 0,
         ..MatmulOptions::default()
     };
-    let error = DynamicMatmul::<f16>::new(&cpu, [8, 8, 8], options).unwrap_err();
+    let error = DynamicMatmul::<f16>::new(&cpu, [8, 8, 8], &options).unwrap_err();
     assert!(matches!(error, Error::Operand { .. }), "{error}");
     let Some(gpu) = gpu() else { return };
-    let error = DynamicMatmul::<f32>::new(&gpu, [8, 8, 8], MatmulOptions::default()).unwrap_err();
+    let error = DynamicMatmul::<f32>::new(&gpu, [8, 8, 8], &MatmulOptions::default()).unwrap_err();
     assert!(matches!(error, Error::NoKernel { .. }), "{error}");
 }

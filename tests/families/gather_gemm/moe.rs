@@ -2,7 +2,7 @@
 
 use einsparse::einsum::Activation;
 use einsparse::formats::{Dense, bf16, f16};
-use einsparse::ops::{MoeLayer, MoeOptions};
+use einsparse::nn::{Moe, MoeOptions};
 use einsparse::{Context, Error, Scalar, Tensor};
 
 use crate::families::discover::routing::{ROUTERS, Router, choices};
@@ -76,7 +76,7 @@ fn run<T: Scalar>(
     operands: &Operands<T>,
     choices: &Dense<i32>,
 ) -> Vec<T> {
-    let mut layer = MoeLayer::<T>::new(context, *o).unwrap();
+    let mut layer = Moe::<T>::new(context, &*o).unwrap();
     let [x, up, down] = upload(context, [&operands.x, &operands.up, &operands.down]);
     let [weights] = upload(context, [&operands.weights]);
     let [choices] = upload(context, [choices]);
@@ -201,7 +201,7 @@ fn a_layer_of_experts_in_a_graph() {
     let [weights] = upload(&gpu, [&operands.weights]);
     let mut there: Tensor<i32> = gpu.zeros(&[260, 2]).unwrap();
     let mut out = gpu.zeros::<f16>(&[260, 64]).unwrap();
-    let mut layer = MoeLayer::<f16>::new(&gpu, o).unwrap();
+    let mut layer = Moe::<f16>::new(&gpu, &o).unwrap();
     let stream = gpu.stream().unwrap();
     let run = || layer.forward(&x, (&there, &weights), (&up, &down), &mut out, &stream);
     let mut graph = Replay::of(&stream, run);
@@ -220,7 +220,7 @@ fn a_layer_of_experts_in_a_graph() {
 fn a_layer_of_experts_refuses_what_it_cannot() {
     let cpu = Context::cpu();
     let o = options([4, 2], 3, [8, 16]);
-    let mut layer = MoeLayer::<f32>::new(&cpu, o).unwrap();
+    let mut layer = Moe::<f32>::new(&cpu, &o).unwrap();
     let tensor = |shape: &[usize]| cpu.zeros::<f32>(shape).unwrap();
     let (x, up) = (tensor(&[4, 8]), tensor(&[3, 8, 16]));
     let (choices, weights) = (cpu.zeros::<i32>(&[4, 2]).unwrap(), tensor(&[4, 2]));

@@ -1,7 +1,7 @@
 //! Backward of a layer of experts: against differences of its output, and exact on integers against sums written out.
 
 use einsparse::formats::{Dense, bf16, f16};
-use einsparse::ops::{MoeGradients, MoeLayer, MoeOptions};
+use einsparse::nn::{Moe, MoeGradients, MoeOptions};
 use einsparse::{Context, Error, Scalar, Tensor};
 
 use super::moe::{Operands, operands, options};
@@ -53,7 +53,7 @@ impl<T: Scalar> There<T> {
 
     fn run(
         &mut self,
-        layer: &mut MoeLayer<T>,
+        layer: &mut Moe<T>,
         choices: &Tensor<i32>,
         stream: &einsparse::Stream,
     ) -> einsparse::Result<()> {
@@ -84,7 +84,7 @@ fn run<T: Scalar>(
     choices: &Dense<i32>,
     dout: &Dense<T>,
 ) -> (Vec<f64>, Four) {
-    let mut layer = MoeLayer::<T>::for_training(context, *o).unwrap();
+    let mut layer = Moe::<T>::for_training(context, &*o).unwrap();
     let mut there = There::new(context, operands, dout);
     let choices = context.upload_dense(choices).unwrap();
     finish(context, |stream| there.run(&mut layer, &choices, stream));
@@ -242,7 +242,7 @@ fn gradients_of_a_layer_of_experts_in_a_graph() {
     let o = options([130, 2], 5, [64, 128]);
     let operands = operands::<bf16>(&o, false);
     let dout = Dense::new(vec![130, 64], Rng(5).units::<bf16>(130 * 64)).unwrap();
-    let mut layer = MoeLayer::<bf16>::for_training(&gpu, o).unwrap();
+    let mut layer = Moe::<bf16>::for_training(&gpu, &o).unwrap();
     let mut there = There::new(&gpu, &operands, &dout);
     let mut chosen: Tensor<i32> = gpu.zeros(&[130, 2]).unwrap();
     let stream = gpu.stream().unwrap();
@@ -267,7 +267,7 @@ fn gradients_of_a_layer_of_experts_want_room() {
     let o = options([4, 1], 3, [8, 16]);
     let operands = operands::<f32>(&o, true);
     let dout = gradient_of_out::<f32>(&o, 1);
-    let mut layer = MoeLayer::<f32>::new(&cpu, o).unwrap();
+    let mut layer = Moe::<f32>::new(&cpu, &o).unwrap();
     let mut there = There::new(&cpu, &operands, &dout);
     let choices = cpu.zeros::<i32>(&[4, 1]).unwrap();
     let stream = cpu.stream().unwrap();

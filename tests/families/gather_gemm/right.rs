@@ -49,7 +49,7 @@ fn multiplies<T: Scalar>(
 ) {
     let a = integers::<T>([m, k], 5);
     let a_there = left(context, &a, options.transpose_a, gap);
-    let mut product_of = DynamicMatmul::<T>::new(context, [m, k, n], options.clone()).unwrap();
+    let mut product_of = DynamicMatmul::<T>::new(context, [m, k, n], &options.clone()).unwrap();
     for per_mille in [1000, 0, 1, 100, 500, 30] {
         let b = pieces::<T>([k, n], per_mille, 9 + per_mille);
         let b_there = context.upload_strided(&b, n + 16, T::ONE).unwrap();
@@ -113,7 +113,7 @@ fn right_product_in_a_graph() {
     for by_columns in [false, true] {
         let a_there = left(&gpu, &a, by_columns, 0);
         let options = options(by_columns, Determinism::Strict);
-        let mut of = DynamicMatmul::new(&gpu, [m, k, n], options).unwrap();
+        let mut of = DynamicMatmul::new(&gpu, [m, k, n], &options).unwrap();
         let all = [(100, 1), (0, 2), (900, 3), (50, 4), (1000, 5)]
             .map(|(per_mille, seed)| pieces([k, n], per_mille, seed));
         let mut run = |b: &_, c: &mut _, stream: &_| of.forward(&a_there, b, c, stream);
@@ -135,7 +135,7 @@ fn keeps_nan(context: &Context, by_columns: bool) {
     let b_there = context.upload_dense(&b).unwrap();
     let mut c = poisoned::<f16>(context, &[m, n]);
     let options = options(by_columns, Determinism::Strict);
-    let mut product = DynamicMatmul::new(context, [m, k, n], options).unwrap();
+    let mut product = DynamicMatmul::new(context, [m, k, n], &options).unwrap();
     finish(context, |stream| {
         product.forward(&a_there, &b_there, &mut c, stream)
     });
@@ -169,7 +169,7 @@ fn right_product_keeps_nan_where_it_is() {
 /// Items lie one behind the other: one detection, one transposition, one product for all of them.
 fn batches<T: Scalar>(context: &Context, items: usize, [m, k, n]: [usize; 3], by_columns: bool) {
     let options = options(by_columns, Determinism::Strict);
-    let batch = DynamicMatmul::<T>::batched(context, items, [m, k, n], options);
+    let batch = DynamicMatmul::<T>::batched(context, items, [m, k, n], &options);
     let mut batch = batch.unwrap();
     let each = |z: usize| {
         let seed = z as u64;
@@ -231,9 +231,9 @@ fn right_product_refuses_what_it_cannot() {
         threshold: f64::NAN,
         ..plain.clone()
     };
-    let error = DynamicMatmul::<f16>::new(&cpu, [8, 8, 8], wrong).unwrap_err();
+    let error = DynamicMatmul::<f16>::new(&cpu, [8, 8, 8], &wrong).unwrap_err();
     assert!(error.to_string().contains("NaN"), "{error}");
-    let mut product = DynamicMatmul::<f32>::new(&cpu, [8, 4, 8], plain.clone()).unwrap();
+    let mut product = DynamicMatmul::<f32>::new(&cpu, [8, 4, 8], &plain.clone()).unwrap();
     let (a, b) = (cpu.zeros(&[4, 8]).unwrap(), cpu.zeros(&[4, 8]).unwrap());
     let mut c = cpu.zeros(&[8, 8]).unwrap();
     let error = product
@@ -241,9 +241,9 @@ fn right_product_refuses_what_it_cannot() {
         .unwrap_err();
     assert!(matches!(error, Error::Shape { .. }), "{error}");
     let Some(gpu) = gpu() else { return };
-    let error = DynamicMatmul::<f32>::new(&gpu, [8, 8, 8], plain.clone()).unwrap_err();
+    let error = DynamicMatmul::<f32>::new(&gpu, [8, 8, 8], &plain.clone()).unwrap_err();
     assert!(matches!(error, Error::NoKernel { .. }), "{error}");
-    let mut odd = DynamicMatmul::<f16>::new(&gpu, [8, 8, 12], plain).unwrap();
+    let mut odd = DynamicMatmul::<f16>::new(&gpu, [8, 8, 12], &plain).unwrap();
     let (a, b) = (gpu.zeros(&[8, 8]).unwrap(), gpu.zeros(&[8, 12]).unwrap());
     let mut c = gpu.zeros(&[8, 12]).unwrap();
     let error = odd
@@ -267,7 +267,7 @@ fn right_products_are_the_same_at_every_run() {
     let b = gpu.upload_dense(&Dense::from_fn(vec![k, n], masked).unwrap());
     let (a, b) = (a.unwrap(), b.unwrap());
     let mut product =
-        DynamicMatmul::new(&gpu, [m, k, n], options(false, Determinism::Strict)).unwrap();
+        DynamicMatmul::new(&gpu, [m, k, n], &options(false, Determinism::Strict)).unwrap();
     let mut first: Option<Vec<f16>> = None;
     for _ in 0..5 {
         let mut c = poisoned::<f16>(&gpu, &[m, n]);

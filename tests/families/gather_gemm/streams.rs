@@ -8,7 +8,7 @@ use einsparse::dynamic::{
     RowDetector, SparseSide,
 };
 use einsparse::formats::{Dense, f16};
-use einsparse::ops::{MoeLayer, ReluFeedForward};
+use einsparse::nn::{FeedForward, Moe};
 use einsparse::{Context, Determinism, Stream, Tensor};
 
 use super::matmul::{dynamic, integers};
@@ -95,11 +95,11 @@ fn micro_tiles_on_two_streams() {
             height,
             ..MatmulOptions::default()
         };
-        let mut product = DynamicMatmul::<f16>::new(&gpu, [m, k, n], options.clone()).unwrap();
+        let mut product = DynamicMatmul::<f16>::new(&gpu, [m, k, n], &options.clone()).unwrap();
         keeps_apart(&gpu, "matmul", &[m, n], &mut |set, c, stream| {
             product.forward(&of[set], &bs[set], c, stream)
         });
-        let mut product = DynamicMatmul::<f16>::new(&gpu, [m, k, n], options).unwrap();
+        let mut product = DynamicMatmul::<f16>::new(&gpu, [m, k, n], &options).unwrap();
         let halves = [gpu.stream().unwrap(), gpu.stream().unwrap()];
         keeps_apart(
             &gpu,
@@ -114,7 +114,7 @@ fn micro_tiles_on_two_streams() {
     let draw = |s: u64| dynamic([k, m], 1, shares(s), s + 7);
     let turned = uploaded(&gpu, (0..SETS as u64).map(draw));
     let options = transposing(Determinism::Strict);
-    let mut product = DynamicMatmul::<f16>::new(&gpu, [m, k, n], options).unwrap();
+    let mut product = DynamicMatmul::<f16>::new(&gpu, [m, k, n], &options).unwrap();
     keeps_apart(&gpu, "turned", &[m, n], &mut |set, c, stream| {
         product.forward(&turned[set], &bs[set], c, stream)
     });
@@ -125,7 +125,7 @@ fn micro_tiles_on_two_streams() {
         sparse: SparseSide::Right,
         ..MatmulOptions::default()
     };
-    let mut product = DynamicMatmul::<f16>::new(&gpu, [m, k, n], options).unwrap();
+    let mut product = DynamicMatmul::<f16>::new(&gpu, [m, k, n], &options).unwrap();
     keeps_apart(&gpu, "right", &[m, n], &mut |set, c, stream| {
         product.forward(&a[set], &right[set], c, stream)
     });
@@ -142,7 +142,7 @@ fn feed_forward_on_two_streams() {
     let x = of([tokens, inputs], 1);
     let u = of([inputs, hidden], 21);
     let w = of([hidden, outputs], 41);
-    let mut layer = ReluFeedForward::<f16>::new(&gpu, extents, &Default::default()).unwrap();
+    let mut layer = FeedForward::<f16>::new(&gpu, extents, &Default::default()).unwrap();
     keeps_apart(
         &gpu,
         "feed forward",
@@ -166,7 +166,7 @@ fn experts_on_two_streams() {
     let (x, up) = (upload(&operands.x), upload(&operands.up));
     let down = upload(&operands.down);
     let weights = gpu.upload_dense(&operands.weights).unwrap();
-    let mut layer = MoeLayer::<f16>::new(&gpu, o).unwrap();
+    let mut layer = Moe::<f16>::new(&gpu, &o).unwrap();
     let shape = [o.tokens, o.model];
     keeps_apart(&gpu, "experts", &shape, &mut |set, out, stream| {
         layer.forward(&x, (&routed[set], &weights), (&up, &down), out, stream)
@@ -179,7 +179,7 @@ fn experts_on_two_streams() {
         scatter: true,
         ..GroupedOptions::default()
     };
-    let product = GroupedGemm::<f16>::new(&routing, options).unwrap();
+    let product = GroupedGemm::<f16>::new(&routing, &options).unwrap();
     let sort = [gpu.stream().unwrap(), gpu.stream().unwrap()];
     let shape = [o.tokens * o.top_k, o.hidden];
     keeps_apart(&gpu, "grouped", &shape, &mut |set, out, stream| {
@@ -196,7 +196,7 @@ fn experts_on_two_streams() {
 fn an_index_of_another_detector_is_refused() {
     let Some(gpu) = gpu() else { return };
     let options = DetectOptions::default();
-    let wide = Detector::<f16>::new(&gpu, [32, 1 << 20], (32, 1), options.clone()).unwrap();
+    let wide = Detector::<f16>::new(&gpu, [32, 1 << 20], (32, 1), &options.clone()).unwrap();
     let a = gpu.zeros::<f16>(&[32, 1 << 20]).unwrap();
     let stream = gpu.stream().unwrap();
     let lengths = RowDetector::lengths(&gpu, 1 << 10, 1 << 10).unwrap();

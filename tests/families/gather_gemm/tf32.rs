@@ -90,7 +90,7 @@ fn tf32_product_of_random_values() {
     let b = random([k, n], 1, 1.0, &mut rng);
     let b_there = gpu.upload_dense(&b).unwrap();
     for height in HEIGHTS {
-        let mut product_of = DynamicMatmul::new(&gpu, [m, k, n], options(height)).unwrap();
+        let mut product_of = DynamicMatmul::new(&gpu, [m, k, n], &options(height)).unwrap();
         assert!(product_of.variants()[1].starts_with("pit_tf32"));
         for share in [0.1, 0.5, 1.0] {
             let a = random([m, k], height, share, &mut rng);
@@ -135,7 +135,7 @@ fn tf32_product_rounds_both_operands() {
             .unwrap()
     };
     for height in HEIGHTS {
-        let mut product = DynamicMatmul::new(&gpu, [m, k, n], options(height)).unwrap();
+        let mut product = DynamicMatmul::new(&gpu, [m, k, n], &options(height)).unwrap();
         for (apart, rounded) in [(0.25, 0.0), (0.75, 1.0), (1.0, 1.0), (1.25, 1.0)] {
             let (value, rounded) = (1.0 + apart * unit, 1.0 + rounded * unit);
             for [of_a, of_b] in [[value, 1.0], [1.0, value]] {
@@ -170,7 +170,7 @@ fn tf32_product_keeps_nan_where_it_is() {
         let (a, b) = (upload([m, k], a), upload([k, n], b));
         let mut c = gpu.zeros::<f32>(&[m, n]).unwrap();
         let stream = gpu.stream().unwrap();
-        let mut product = DynamicMatmul::new(&gpu, [m, k, n], options(height)).unwrap();
+        let mut product = DynamicMatmul::new(&gpu, [m, k, n], &options(height)).unwrap();
         product.forward(&poison, &b, &mut c, &stream).unwrap();
         product.forward(&a, &b, &mut c, &stream).unwrap();
         stream.synchronize().unwrap();
@@ -205,7 +205,7 @@ fn tf32_product_above_a_threshold() {
             threshold: 0.25,
             ..options(height)
         };
-        let mut product_of = DynamicMatmul::new(&gpu, [m, k, n], options).unwrap();
+        let mut product_of = DynamicMatmul::new(&gpu, [m, k, n], &options).unwrap();
         let (a, b) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
         let nan = nan::<f32>(&[m, n]);
         let mut c = gpu.upload_strided(&nan, n + 1, 77.0).unwrap();
@@ -243,7 +243,7 @@ fn tf32_product_of_a_batch() {
         };
         let (a, b) = (stacked(&a, [items, m, k]), stacked(&b, [items, k, n]));
         let mut c = gpu.zeros::<f32>(&[items, m, n]).unwrap();
-        let mut product = DynamicMatmul::batched(&gpu, items, [m, k, n], options(height)).unwrap();
+        let mut product = DynamicMatmul::batched(&gpu, items, [m, k, n], &options(height)).unwrap();
         finish(&gpu, |stream| product.forward(&a, &b, &mut c, stream));
         let found = c.to_dense().unwrap();
         let found = found.values().iter().map(|&x| f64::from(x));
@@ -257,7 +257,7 @@ fn tf32_product_in_a_graph() {
     let [m, k, n] = [256, 512, 256];
     let b = integers::<f32>([k, n], 5);
     let [b_there] = upload(&gpu, [&b]);
-    let mut of = DynamicMatmul::new(&gpu, [m, k, n], options(128)).unwrap();
+    let mut of = DynamicMatmul::new(&gpu, [m, k, n], &options(128)).unwrap();
     let all = [(100, 1), (0, 2), (900, 3), (50, 4), (1000, 5), (1, 6)]
         .map(|(per_mille, seed)| dynamic([m, k], 128, per_mille, seed));
     let mut run = |a: &_, c: &mut _, stream: &_| of.forward(a, &b_there, c, stream);

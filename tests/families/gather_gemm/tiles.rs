@@ -83,7 +83,7 @@ fn multiplies<T: Scalar>(context: &Context, height: usize, stream: &Stream) {
         ..MatmulOptions::default()
     };
     let extents = [rows, DEPTH, COLUMNS];
-    let mut product = DynamicMatmul::<T>::new(context, extents, options).unwrap();
+    let mut product = DynamicMatmul::<T>::new(context, extents, &options).unwrap();
     // A C whose rows are not aligned is stored element by element.
     for (turn, room) in [(0, COLUMNS), (1, COLUMNS + 24), (2, COLUMNS + 3)] {
         let a = context.upload_dense(&mixed::<T>(rows, height, turn));
@@ -114,7 +114,7 @@ fn turned_product_of_many_tiles() {
     let b_there = gpu.upload_dense(&b).unwrap();
     let extents = [rows, DEPTH, COLUMNS];
     let options = transposing(Determinism::Strict);
-    let mut product = DynamicMatmul::<f16>::new(&gpu, extents, options).unwrap();
+    let mut product = DynamicMatmul::<f16>::new(&gpu, extents, &options).unwrap();
     for turn in 0..3 {
         let a = mixed::<f16>(rows, 64, turn);
         let at = |i: &[usize]| a.values()[i[1] * DEPTH + i[0]];

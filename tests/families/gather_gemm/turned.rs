@@ -45,7 +45,7 @@ fn turns<T: Scalar>(context: &Context, extents: [usize; 3], determinism: Determi
     let b = integers::<T>([k, n], 5);
     let b_there = context.upload_strided(&b, n + 8, T::ONE).unwrap();
     let mut product_of =
-        DynamicMatmul::<T>::new(context, extents, transposing(determinism)).unwrap();
+        DynamicMatmul::<T>::new(context, extents, &transposing(determinism)).unwrap();
     for per_mille in [1000, 0, 1, 100, 500, 30] {
         let a = pieces::<T>([k, m], per_mille, 9 + per_mille);
         let a_there = context.upload_strided(&a, m + 16, T::ONE).unwrap();
@@ -89,7 +89,7 @@ fn turned_product_in_a_graph() {
     let [m, k, n] = [256, 512, 256];
     let b = integers::<f16>([k, n], 5);
     let [b_there] = upload(&gpu, [&b]);
-    let mut of = DynamicMatmul::new(&gpu, [m, k, n], transposing(Determinism::Strict)).unwrap();
+    let mut of = DynamicMatmul::new(&gpu, [m, k, n], &transposing(Determinism::Strict)).unwrap();
     let all = [(100, 1), (0, 2), (900, 3), (50, 4)]
         .map(|(per_mille, seed)| pieces([k, m], per_mille, seed));
     let mut run = |a: &_, c: &mut _, stream: &_| of.forward(a, &b_there, c, stream);
@@ -112,7 +112,7 @@ fn turned_product_keeps_nan_where_it_is() {
     let (a, b) = (upload([k, m], a), upload([k, n], b));
     let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
     let mut product =
-        DynamicMatmul::new(&gpu, [m, k, n], transposing(Determinism::Strict)).unwrap();
+        DynamicMatmul::new(&gpu, [m, k, n], &transposing(Determinism::Strict)).unwrap();
     finish(&gpu, |stream| product.forward(&a, &b, &mut c, stream));
     for (i, row) in c.to_dense().unwrap().values().chunks(n).enumerate() {
         let there = (64..128).contains(&i);
@@ -128,14 +128,14 @@ fn turned_product_refuses_what_it_cannot() {
         threshold: f64::NAN,
         ..plain.clone()
     };
-    let error = DynamicMatmul::<f16>::new(&cpu, [8, 8, 8], wrong).unwrap_err();
+    let error = DynamicMatmul::<f16>::new(&cpu, [8, 8, 8], &wrong).unwrap_err();
     assert!(error.to_string().contains("NaN"), "{error}");
-    let error = DynamicMatmul::<f16>::batched(&cpu, 2, [8, 8, 8], plain.clone()).unwrap_err();
+    let error = DynamicMatmul::<f16>::batched(&cpu, 2, [8, 8, 8], &plain.clone()).unwrap_err();
     assert!(error.to_string().contains("has 2 items"), "{error}");
     let Some(gpu) = gpu() else { return };
-    let error = DynamicMatmul::<f32>::new(&gpu, [8, 8, 8], plain.clone()).unwrap_err();
+    let error = DynamicMatmul::<f32>::new(&gpu, [8, 8, 8], &plain.clone()).unwrap_err();
     assert!(matches!(error, Error::NoKernel { .. }), "{error}");
-    let mut odd = DynamicMatmul::<f16>::new(&gpu, [12, 8, 8], plain).unwrap();
+    let mut odd = DynamicMatmul::<f16>::new(&gpu, [12, 8, 8], &plain).unwrap();
     let (a, b) = (gpu.zeros(&[8, 12]).unwrap(), gpu.zeros(&[8, 8]).unwrap());
     let mut c = gpu.zeros(&[12, 8]).unwrap();
     let error = odd
@@ -150,7 +150,7 @@ fn batches<T: Scalar>(context: &Context, items: usize, extents: [usize; 3], heig
         height,
         ..MatmulOptions::default()
     };
-    let mut batch = DynamicMatmul::<T>::batched(context, items, extents, options).unwrap();
+    let mut batch = DynamicMatmul::<T>::batched(context, items, extents, &options).unwrap();
     let a = dynamic::<T>([items * m, k], height, 200, 3);
     let b = integers::<T>([items * k, n], 4);
     let three = |dense: &Dense<T>, rows: usize| {
@@ -179,7 +179,7 @@ fn batches_of_dynamic_products() {
     let cpu = Context::cpu();
     batches::<f32>(&cpu, 3, [64, 20, 5], 32);
     let options = MatmulOptions::default();
-    let error = DynamicMatmul::<f16>::batched(&cpu, 2, [100, 8, 8], options).unwrap_err();
+    let error = DynamicMatmul::<f16>::batched(&cpu, 2, [100, 8, 8], &options).unwrap_err();
     assert!(error.to_string().contains("100 rows"), "{error}");
     let Some(gpu) = gpu() else { return };
     for (items, extents, height) in [

@@ -43,7 +43,7 @@ fn options(height: usize) -> MatmulOptions {
 
 fn marks<T: Scalar>(context: &Context, extents: [usize; 3], height: usize) {
     let [m, k, n] = extents;
-    let mut product = DynamicMatmul::<T>::new(context, extents, options(height)).unwrap();
+    let mut product = DynamicMatmul::<T>::new(context, extents, &options(height)).unwrap();
     let stream = context.stream().unwrap();
     // The bits of one run are not those of the next.
     for seed in 1..4 {
@@ -94,7 +94,7 @@ fn marked_products_in_a_graph() {
     let b = gpu.upload_dense(&u).unwrap();
     let mut a = gpu.zeros::<f16>(&[m, k]).unwrap();
     let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
-    let mut product = DynamicMatmul::<f16>::new(&gpu, [m, k, n], options(128)).unwrap();
+    let mut product = DynamicMatmul::<f16>::new(&gpu, [m, k, n], &options(128)).unwrap();
     let stream = gpu.stream().unwrap();
     let run = || product.forward(&a, &b, &mut c, &stream);
     let mut graph = Replay::of(&stream, run);
@@ -116,18 +116,18 @@ fn marked_products_in_a_graph() {
 #[test]
 fn marked_products_refuse_what_they_cannot() {
     let cpu = Context::cpu();
-    let refused = |options, name: &str| {
+    let refused = |options: &MatmulOptions, name: &str| {
         let error = DynamicMatmul::<f16>::new(&cpu, [8, 8, 8], options).unwrap_err();
         assert!(
             matches!(&error, Error::Operand { name: own, .. } if own == name),
             "{error}"
         );
     };
-    refused(options(0), "C");
+    refused(&options(0), "C");
     let plain = options(128);
     let transpose_a = true;
     refused(
-        MatmulOptions {
+        &MatmulOptions {
             transpose_a,
             ..plain.clone()
         },
@@ -135,18 +135,18 @@ fn marked_products_refuse_what_they_cannot() {
     );
     for threshold in [0.5, f64::NAN] {
         refused(
-            MatmulOptions {
+            &MatmulOptions {
                 threshold,
                 ..plain.clone()
             },
             "threshold",
         );
     }
-    let error = DynamicMatmul::<f16>::batched(&cpu, 2, [8, 8, 8], plain).unwrap_err();
+    let error = DynamicMatmul::<f16>::batched(&cpu, 2, [8, 8, 8], &plain).unwrap_err();
     assert!(error.to_string().contains("has 2 items"), "{error}");
     let Some(gpu) = gpu() else { return };
-    let error = DynamicMatmul::<f32>::new(&gpu, [8, 8, 8], options(128)).unwrap_err();
+    let error = DynamicMatmul::<f32>::new(&gpu, [8, 8, 8], &options(128)).unwrap_err();
     assert!(matches!(error, Error::NoKernel { .. }), "{error}");
-    let error = DynamicMatmul::<f16>::new(&gpu, [8, 8, 8], options(48)).unwrap_err();
+    let error = DynamicMatmul::<f16>::new(&gpu, [8, 8, 8], &options(48)).unwrap_err();
     assert!(matches!(error, Error::NoKernel { .. }), "{error}");
 }

@@ -119,7 +119,7 @@ fn check<T: Scalar>(context: &Context, pattern: &CsrPattern, scores: &[T], o: &S
     let poison = vec![T::from_f64(77.0); scores.len()];
     let given = upload(context, &host, scores);
     let mut out = upload(context, &host, &poison);
-    let softmax = SparseSoftmax::new(context, &given, o.clone()).unwrap();
+    let softmax = SparseSoftmax::new(context, &given, &o.clone()).unwrap();
     let stream = context.stream().unwrap();
     softmax.forward(&given, &mut out, &stream).unwrap();
     let y = values(&out);
@@ -285,7 +285,7 @@ fn formats<T: Scalar>(context: &Context) {
     let run = |format: &str| {
         let host = csr.convert(format.parse().unwrap()).unwrap();
         let mut tensor = context.upload(host).unwrap();
-        let softmax = SparseSoftmax::new(context, &tensor, SoftmaxOptions::default()).unwrap();
+        let softmax = SparseSoftmax::new(context, &tensor, &SoftmaxOptions::default()).unwrap();
         softmax.forward_in_place(&mut tensor, &stream).unwrap();
         tensor.to_host().unwrap()
     };
@@ -326,7 +326,7 @@ fn gradients_are_those_of_finite_differences() {
             ..SoftmaxOptions::default()
         };
         let tensor = upload(&context, &host, &scores);
-        let softmax = SparseSoftmax::new(&context, &tensor, o).unwrap();
+        let softmax = SparseSoftmax::new(&context, &tensor, &o).unwrap();
         let loss = |scores: &[f64]| -> f64 {
             let mut y = upload(&context, &host, scores);
             softmax.forward_in_place(&mut y, &stream).unwrap();
@@ -362,7 +362,7 @@ fn captured_and_between_guard_bands() {
     let scores = Rng(6).units::<f32>(n);
     let tensor = gpu.upload(Csr::new(pattern, scores).unwrap()).unwrap();
     let mut wanted = gpu.upload(tensor.to_host().unwrap()).unwrap();
-    let softmax = SparseSoftmax::new(&gpu, &tensor, SoftmaxOptions::default()).unwrap();
+    let softmax = SparseSoftmax::new(&gpu, &tensor, &SoftmaxOptions::default()).unwrap();
     let stream = gpu.stream().unwrap();
     softmax.forward(&tensor, &mut wanted, &stream).unwrap();
     let context = gpu.device().unwrap().context();

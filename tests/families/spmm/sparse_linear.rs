@@ -6,7 +6,7 @@ use crate::support::dense::upload;
 use crate::support::runs::finish;
 use crate::support::{on_both, on_cpu, on_gpu, spread, stored};
 use einsparse::formats::{AnySparse, Csr, Dense, bf16, f16};
-use einsparse::ops::SparseLinear;
+use einsparse::nn::SparseLinear;
 use einsparse::{Context, Scalar};
 
 const FORMATS: [&str; 4] = ["csr", "coo", "ell", "groupcoo:4"];

@@ -245,7 +245,7 @@ pub fn softmax<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     };
     let mut scores: Vec<f64> = (0..m * n).map(|_| t.integer()).collect();
     let planned = t.context.upload(with::<T>(&pattern, &scores)).unwrap();
-    let made = SparseSoftmax::new(t.context, &planned, options);
+    let made = SparseSoftmax::new(t.context, &planned, &options);
     let softmax = t.made(made)?;
     let wanted = rows.softmax(&scores);
     // Hidden entries are not looked at.
@@ -284,7 +284,7 @@ pub fn softmax_of_heads<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
         heads,
         ..SoftmaxOptions::default()
     };
-    let softmax = t.made(SparseSoftmax::new(t.context, &planned, options.clone()))?;
+    let softmax = t.made(SparseSoftmax::new(t.context, &planned, &options.clone()))?;
     // Heads lie as far apart in the output as in the input.
     t.whole = true;
     let slots = entries.len();

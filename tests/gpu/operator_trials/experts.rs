@@ -4,7 +4,7 @@
 use einsparse::dynamic::{GroupedGemm, GroupedOptions, Routing};
 use einsparse::einsum::Activation;
 use einsparse::formats::Dense;
-use einsparse::ops::{MoeGradients, MoeLayer, MoeOptions};
+use einsparse::nn::{Moe, MoeGradients, MoeOptions};
 use einsparse::{Scalar, Tensor};
 
 use super::results::same;
@@ -132,7 +132,7 @@ pub fn grouped<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
         transposed: t.once_in(2),
     };
     let GroupedOptions { k, n, .. } = options;
-    let product = t.made(GroupedGemm::<T>::new(&routing, options))?;
+    let product = t.made(GroupedGemm::<T>::new(&routing, &options))?;
     let a = rows_of::<T>(t, &choices, of, (options.gather, k));
     let matrix = if options.transposed { [n, k] } else { [k, n] };
     let w = stack::<T>(t, (&choices, experts), matrix);
@@ -199,7 +199,7 @@ pub fn grouped_gradient<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
         activation: Activation::Identity,
         transposed: t.once_in(2),
     };
-    let product = t.made(GroupedGemm::<T>::for_training(&routing, options))?;
+    let product = t.made(GroupedGemm::<T>::for_training(&routing, &options))?;
     let of_input = t.once_in(2);
     let other = other_routing(t, of);
     let drawn = Drawn {
@@ -328,7 +328,7 @@ type Run<'a, T> = ((&'a Tensor<T>, &'a Tensor<f32>), [&'a Tensor<T>; 2]);
 /// The gradients of a layer that has run.
 fn layer_gradients<T: Scalar>(
     t: &mut Trial<'_>,
-    (layer, o): (&mut MoeLayer<T>, &MoeOptions),
+    (layer, o): (&mut Moe<T>, &MoeOptions),
     (from, [up, down]): Run<'_, T>,
     (operands, chosen): (&ExpertOperands<T>, &Dense<i32>),
 ) -> Result<(), Outcome> {
@@ -358,7 +358,7 @@ fn made_layer<T: Scalar>(
     t: &mut Trial<'_>,
     mut o: MoeOptions,
     is_trained: bool,
-) -> einsparse::Result<MoeLayer<T>> {
+) -> einsparse::Result<Moe<T>> {
     if t.is_made_wrong("experts of whom there are none, or without a gradient") {
         match t.below(3) {
             0 => o.experts = 0,
@@ -368,8 +368,8 @@ fn made_layer<T: Scalar>(
         }
     }
     match is_trained {
-        true => MoeLayer::for_training(t.context, o),
-        false => MoeLayer::new(t.context, o),
+        true => Moe::for_training(t.context, &o),
+        false => Moe::new(t.context, &o),
     }
 }
 

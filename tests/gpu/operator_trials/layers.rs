@@ -3,9 +3,7 @@
 
 use einsparse::dynamic::SparsityHint;
 use einsparse::formats::AnySparse;
-use einsparse::ops::{
-    BlockLinear, FeedForwardOptions, LinearOptions, ReluFeedForward, SparseLinear,
-};
+use einsparse::nn::{BlockLinear, FeedForward, FeedForwardOptions, LinearOptions, SparseLinear};
 use einsparse::{Scalar, SparseTensor};
 
 use super::loops::{coo, product, sparse_of, turned};
@@ -70,7 +68,7 @@ pub fn of_blocks<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
         true => coo(&[2, 3, 4], &[(vec![0, 1, 2], 1.0)]),
         false => weight.map_values(|x| x),
     };
-    let made = BlockLinear::new(t.context, given, tokens, options);
+    let made = BlockLinear::new(t.context, given, tokens, &options);
     let mut layer = t.made(made)?;
     let &[o, i] = weight.shape() else {
         unreachable!("weights are a matrix");
@@ -170,7 +168,7 @@ pub fn feed_forward<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
         ]),
         ..FeedForwardOptions::default()
     };
-    let made = ReluFeedForward::<T>::new(t.context, [tokens, i, h, o], &options);
+    let made = FeedForward::<T>::new(t.context, [tokens, i, h, o], &options);
     let mut layer = t.made(made)?;
     let x = t.integers::<T>("X", &[tokens, i]);
     // Most columns are never above zero.

@@ -53,7 +53,7 @@ fn index_of<T: Scalar>(
 ) -> Result<MicroIndex> {
     let index = own.index()?;
     let shape = [rows + 200, columns + 200];
-    let other = Detector::<f32>::new(t.context, shape, (32, 1), DetectOptions::default())?;
+    let other = Detector::<f32>::new(t.context, shape, (32, 1), &DetectOptions::default())?;
     let other = other.index()?;
     let is_other = [other.panels(), other.stride()] != [index.panels(), index.stride()];
     match is_other && t.is_run_wrong("the index of another detector") {
@@ -77,7 +77,7 @@ fn detected<T: Scalar>(
             _ => options.bits = Some(shape[1] * 32 + 1),
         }
     }
-    let made = Detector::<T>::new(t.context, shape, micro, options);
+    let made = Detector::<T>::new(t.context, shape, micro, &options);
     let detector = t.made(made)?;
     let mut value = value;
     let matrix = t.given::<T>("matrix", &shape, &mut value);

@@ -91,7 +91,7 @@ pub fn left<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
         }
     }
     let extents = [planned.1, k, n];
-    let made = DynamicMatmul::<T>::batched(t.context, planned.0, extents, options.clone());
+    let made = DynamicMatmul::<T>::batched(t.context, planned.0, extents, &options.clone());
     let mut of = t.made(made)?;
     let a = tiled::<T>(t, "A", &of_items(items, [m, k]), (height, 1));
     let b = with_nan::<T>(t, "B", &of_items(items, [k, n]));
@@ -130,7 +130,7 @@ pub fn on_the_turn<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
         threshold,
         ..MatmulOptions::default()
     };
-    let made = DynamicMatmul::<T>::new(t.context, [m, k, n], options);
+    let made = DynamicMatmul::<T>::new(t.context, [m, k, n], &options);
     let mut of = t.made(made)?;
     let a = tiled::<T>(t, "A", &[k, m], (1, WIDTH));
     let b = with_nan::<T>(t, "B", &[k, n]);
@@ -169,7 +169,7 @@ pub fn right<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     if t.is_made_wrong("a threshold that is none") {
         options.threshold = t.one(&[-1.0, f64::NAN]);
     }
-    let made = DynamicMatmul::<T>::batched(t.context, items, [m, k, n], options.clone());
+    let made = DynamicMatmul::<T>::batched(t.context, items, [m, k, n], &options.clone());
     let mut of = t.made(made)?;
     let of_a = if options.transpose_a { [k, m] } else { [m, k] };
     let is_nan: Vec<bool> = (0..items * k).map(|_| t.once_in(16)).collect();
@@ -224,7 +224,7 @@ pub fn marked<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
         height,
         ..MatmulOptions::default()
     };
-    let mut of = t.made(DynamicMatmul::<T>::new(t.context, [m, k, n], options))?;
+    let mut of = t.made(DynamicMatmul::<T>::new(t.context, [m, k, n], &options))?;
     // Planned without gaps.
     t.whole = true;
     let [a, b] = [("A", [m, k]), ("B", [k, n])].map(|(name, shape)| t.integers::<T>(name, &shape));

@@ -3,7 +3,7 @@
 
 use super::{CHECKED, EXPERTS, Layer, Model, Routed, TOKENS, rated};
 use crate::prelude::*;
-use einsparse::ops::{MoeGradients, MoeLayer, MoeOptions};
+use einsparse::nn::{Moe, MoeGradients, MoeOptions};
 use rayon::prelude::*;
 
 impl Layer<'_> {
@@ -17,7 +17,7 @@ impl Layer<'_> {
         } = self.options;
         let (bench, stream) = (self.bench, &self.bench.stream);
         let (x, there, weights) = (&self.x, &routed.there, &routed.weights);
-        let mut layer = MoeLayer::<bf16>::for_training(&bench.context, self.options)?;
+        let mut layer = Moe::<bf16>::for_training(&bench.context, &self.options)?;
         let zeros = |shape: &[usize]| bench.zeros::<bf16>(shape);
         let (mut out, mut dx) = (zeros(&[TOKENS, model])?, zeros(&[TOKENS, model])?);
         let mut dup = zeros(&[EXPERTS, model, hidden])?;

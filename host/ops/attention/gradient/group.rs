@@ -106,7 +106,7 @@ impl<T: Scalar> Group<T> {
             heads,
             ..SoftmaxOptions::default()
         };
-        let softmax = SparseSoftmax::new(context, &scores, options)?;
+        let softmax = SparseSoftmax::new(context, &scores, &options)?;
         let stride = slots.next_multiple_of(8).max(8);
         let values = || Tensor::new(context.device(), &[heads, slots], stride);
         Ok(Group {

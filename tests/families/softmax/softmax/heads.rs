@@ -70,9 +70,9 @@ pub fn heads<T: Scalar>(context: &Context) {
         causal: Some(3000),
         ..SoftmaxOptions::default()
     };
-    let alone = SparseSoftmax::new(context, &single, options.clone()).unwrap();
+    let alone = SparseSoftmax::new(context, &single, &options.clone()).unwrap();
     let together = SoftmaxOptions { heads, ..options };
-    let together = SparseSoftmax::new(context, &single, together).unwrap();
+    let together = SparseSoftmax::new(context, &single, &together).unwrap();
     let stream = context.stream().unwrap();
     let strided = |values: &[T]| {
         let dense = Dense::new([heads, slots], values.to_vec()).unwrap();
@@ -114,7 +114,7 @@ fn heads_that_do_not_fit_are_refused() {
         heads: 2,
         ..SoftmaxOptions::default()
     };
-    let softmax = SparseSoftmax::new(&cpu, &scores, options).unwrap();
+    let softmax = SparseSoftmax::new(&cpu, &scores, &options).unwrap();
     let stream = cpu.stream().unwrap();
     let mut single = cpu.upload(scores.to_host().unwrap()).unwrap();
     let error = softmax.forward_in_place(&mut single, &stream).unwrap_err();

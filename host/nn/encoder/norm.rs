@@ -16,7 +16,7 @@ use crate::tensor::Tensor;
 /// ```
 /// use einsparse::Context;
 /// use einsparse::formats::Dense;
-/// use einsparse::ops::ResidualNorm;
+/// use einsparse::nn::ResidualNorm;
 /// let ctx = Context::cpu();
 /// let norm = ResidualNorm::new(&ctx, [1, 2], 0.0)?;
 /// let tensor = |shape: &[usize], values: [f32; 2]| ctx.upload_dense(&Dense::new(shape.to_vec(), values.to_vec())?);
@@ -76,7 +76,7 @@ impl<T: Scalar> ResidualNorm<T> {
         stream: &Stream,
     ) -> Result<()> {
         let check = |name: &str, tensor: &Tensor<T>, shape: &[usize]| {
-            super::super::attention::check(&self.context, name, tensor, shape)
+            crate::ops::attention::check(&self.context, name, tensor, shape)
         };
         for (name, tensor) in [("x", x), ("y", y), ("out", &*out)] {
             check(name, tensor, &self.shape)?;

@@ -26,7 +26,7 @@ pub struct LinearOptions {
 /// ```
 /// use einsparse::Context;
 /// use einsparse::formats::{Bsr, BsrPattern, Dense};
-/// use einsparse::ops::{BlockLinear, LinearOptions};
+/// use einsparse::nn::{BlockLinear, LinearOptions};
 /// let ctx = Context::cpu();
 /// let pattern = BsrPattern::new(2, 4, (2, 2), vec![0, 1], vec![1])?;
 /// let weight = Bsr::new(pattern, vec![1.0f32, 2.0, 3.0, 4.0])?;
@@ -61,7 +61,7 @@ impl<T: Scalar> BlockLinear<T> {
         context: &Context,
         weight: impl Into<AnySparse<T>>,
         tokens: usize,
-        options: LinearOptions,
+        options: &LinearOptions,
     ) -> Result<Self> {
         let weight = context.upload(weight)?;
         let gradient = SparseTensor::zeros(context.device(), weight.pattern().shared())?;

@@ -1,6 +1,6 @@
 //! Backward of a layer of experts.
 
-use super::{MoeLayer, MoeOptions};
+use super::{Moe, MoeOptions};
 use crate::device::Stream;
 use crate::dynamic::{GroupedOptions, GroupedProduct, GroupedRun, GroupedWeight, WeightOptions};
 use crate::dynamic::{Routes, Routing, elsewhere, operand, without_gaps};
@@ -14,7 +14,7 @@ use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Tensor};
 use crate::values::{Sum, with_sums};
 
-/// Where [`MoeLayer::backward`] writes: the gradients of what their names say, each in its operand's shape.
+/// Where [`Moe::backward`] writes: the gradients of what their names say, each in its operand's shape.
 #[derive(Debug)]
 pub struct MoeGradients<'a, T> {
     /// Of the tokens.
@@ -89,11 +89,11 @@ impl<T: Scalar> Backward<T> {
     }
 }
 
-impl<T: Scalar> MoeLayer<T> {
+impl<T: Scalar> Moe<T> {
     /// Queues the gradients, for the gradient `out` of the layer's output, `[tokens, model]`, and the operands of the
     /// [`forward`] just before: `x`, weights, both stacks of matrices. Hidden rows are those of that run, and are weighted
     /// in place: one backward for each run. Deterministic, and nothing is allocated or waited for; the layer has to be
-    /// made [`for_training`](MoeLayer::for_training).
+    /// made [`for_training`](Moe::for_training).
     ///
     /// ReLU's gradient is that of the sign of the hidden rows as they were rounded. With `g = out[t] down[e]^T`, gated,
     /// the weight's gradient is `h . g`, the matrices' are `x[t]^T (w g)` and `(w h)^T out[t]`, the token's the sum of
@@ -102,7 +102,7 @@ impl<T: Scalar> MoeLayer<T> {
     /// # Errors
     /// As [`forward`]; [`Error::Operand`] for a layer that was not made for training.
     ///
-    /// [`forward`]: MoeLayer::forward
+    /// [`forward`]: Moe::forward
     pub fn backward(
         &mut self,
         (x, weights): (&Tensor<T>, &Tensor<f32>),
@@ -131,7 +131,7 @@ impl<T: Scalar> MoeLayer<T> {
         let Some(backward) = &mut self.backward else {
             return Err(Error::Operand {
                 name: "layer".into(),
-                reason: "was made without room for gradients: `MoeLayer::for_training`".into(),
+                reason: "was made without room for gradients: `Moe::for_training`".into(),
             });
         };
         let routing = &self.routing;

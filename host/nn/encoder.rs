@@ -63,12 +63,12 @@ pub struct EncoderWeights<'a, T> {
 ///
 /// Sums and normalisation in f32, results of each step rounded to the element type. The same bits every time, but a
 /// sequence's may depend on where it lies in the batch: keys are gathered by 64 of the packed rows. A NaN or Inf in the
-/// values of one sequence can reach its neighbours in the batch, as in [`DynamicAttention`](super::DynamicAttention).
+/// values of one sequence can reach its neighbours in the batch, as in [`DynamicAttention`](crate::ops::DynamicAttention).
 ///
 /// ```
 /// use einsparse::Context;
 /// use einsparse::formats::Dense;
-/// use einsparse::ops::{EncoderLayer, EncoderOptions, EncoderWeights};
+/// use einsparse::nn::{EncoderLayer, EncoderOptions, EncoderWeights};
 /// let ctx = Context::cpu();
 /// let options = EncoderOptions {
 ///     items: 2, distance: 3, width: 8, heads: 1, hidden: 8, epsilon: 1e-5, expected: None,
@@ -226,11 +226,11 @@ impl<T: Scalar> EncoderLayer<T> {
             ..
         } = self.options;
         let check = |name: &str, tensor: &Tensor<T>, shape: &[usize]| {
-            super::attention::check(&self.context, name, tensor, shape)
+            crate::ops::attention::check(&self.context, name, tensor, shape)
         };
         check("x", x, &[items, distance, width])?;
         check("out", out, &[items, distance, width])?;
-        super::attention::check(&self.context, "lengths", lengths, &[items])?;
+        crate::ops::attention::check(&self.context, "lengths", lengths, &[items])?;
         for (name, [matrix, bias], [inputs, outputs]) in [
             ("qkv", weights.qkv, [width, 3 * width]),
             ("out", weights.out, [width, width]),

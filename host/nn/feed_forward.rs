@@ -15,7 +15,7 @@ use crate::plan::{Determinism, Options, Plan};
 use crate::registry::{Scalar, find};
 use crate::tensor::Tensor;
 
-/// What a [`ReluFeedForward`] is planned for.
+/// What a [`FeedForward`] is planned for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FeedForwardOptions {
     /// What of the hidden activations is expected to be above zero: kernels are chosen for it, the result does not
@@ -44,12 +44,12 @@ impl Default for FeedForwardOptions {
 /// ```
 /// use einsparse::Context;
 /// use einsparse::formats::Dense;
-/// use einsparse::ops::ReluFeedForward;
+/// use einsparse::nn::FeedForward;
 /// let ctx = Context::cpu();
 /// let x = ctx.upload_dense(&Dense::new([1, 2], vec![1.0f32, 2.0])?)?;
 /// let u = ctx.upload_dense(&Dense::new([2, 2], vec![1.0, -1.0, 1.0, 0.0])?)?;
 /// let w = ctx.upload_dense(&Dense::new([2, 1], vec![5.0, 7.0])?)?;
-/// let mut layer = ReluFeedForward::new(&ctx, [1, 2, 2, 1], &Default::default())?;
+/// let mut layer = FeedForward::new(&ctx, [1, 2, 2, 1], &Default::default())?;
 /// let mut y = ctx.zeros(&[1, 1])?;
 /// layer.run([&x, &u, &w], &mut y, &ctx.stream()?)?;
 /// // The hidden activations are 3 and 0.
@@ -57,7 +57,7 @@ impl Default for FeedForwardOptions {
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct ReluFeedForward<T: Scalar> {
+pub struct FeedForward<T: Scalar> {
     hidden: Tensor<T>,
     first: Plan<T>,
     second: Plan<T>,
@@ -147,7 +147,7 @@ impl<T: Scalar> Marked<T> {
     }
 }
 
-impl<T: Scalar> ReluFeedForward<T> {
+impl<T: Scalar> FeedForward<T> {
     /// A layer of these extents: tokens, inputs, hidden activations, outputs.
     ///
     /// # Errors
@@ -181,7 +181,7 @@ impl<T: Scalar> ReluFeedForward<T> {
             .options(&planned)
             .build()?;
         let marked = Marked::new(context, extents, [first.variant(), second.variant()])?;
-        Ok(ReluFeedForward {
+        Ok(FeedForward {
             hidden,
             first,
             second,

@@ -17,7 +17,7 @@ use crate::tensor::{SparseTensor, Tensor};
 /// ```
 /// use einsparse::Context;
 /// use einsparse::formats::{Csr, CsrPattern, Dense};
-/// use einsparse::ops::SparseLinear;
+/// use einsparse::nn::SparseLinear;
 /// let ctx = Context::cpu();
 /// let pattern = CsrPattern::new(2, 3, vec![0, 2, 3], vec![0, 2, 1])?;
 /// let weight = Csr::new(pattern, vec![1.0f32, 2.0, 3.0])?;

@@ -50,7 +50,7 @@ impl Launches {
             n: m,
             d: width / heads,
         };
-        let row = super::super::attention::choose::<T>(extents.d, None)?;
+        let row = crate::ops::attention::choose::<T>(extents.d, None)?;
         let (masks, lists) = MaskLaunch::new(device, extents, 1, None)?;
         let scale = 1.0 / (extents.d.max(1) as f64).sqrt();
         let attention = AttentionLaunch::new(device, row, extents, scale, lists)?;

@@ -17,7 +17,7 @@ use crate::values::{Sum, with_sums};
 use gradient::Backward;
 pub use gradient::MoeGradients;
 
-/// Extents of a [`MoeLayer`].
+/// Extents of a [`Moe`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MoeOptions {
     /// Tokens.
@@ -47,7 +47,7 @@ pub struct MoeOptions {
 /// use einsparse::Context;
 /// use einsparse::einsum::Activation;
 /// use einsparse::formats::Dense;
-/// use einsparse::ops::{MoeLayer, MoeOptions};
+/// use einsparse::nn::{Moe, MoeOptions};
 /// let ctx = Context::cpu();
 /// let options = MoeOptions {
 ///     tokens: 2,
@@ -67,13 +67,13 @@ pub struct MoeOptions {
 /// let choices = ctx.upload_dense(&Dense::new([2, 1], vec![2i32, 1])?)?;
 /// let weights = ctx.upload_dense(&Dense::new([2, 1], vec![0.5f32, 1.0])?)?;
 /// let mut out = ctx.zeros(&[2, 2])?;
-/// let mut layer = MoeLayer::new(&ctx, options)?;
+/// let mut layer = Moe::new(&ctx, options)?;
 /// layer.run(&x, (&choices, &weights), (&up, &down), &mut out, &ctx.stream()?)?;
 /// assert_eq!(out.to_dense()?.values(), [1.0, 0.0, 3.0, 4.0]);
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct MoeLayer<T> {
+pub struct Moe<T> {
     context: Context,
     options: MoeOptions,
     routing: Routing,
@@ -87,14 +87,14 @@ pub struct MoeLayer<T> {
     backward: Option<Backward<T>>,
 }
 
-impl<T: Scalar> MoeLayer<T> {
+impl<T: Scalar> Moe<T> {
     /// A layer of these extents, with room for its hidden rows.
     ///
     /// # Errors
     /// [`Error::Operand`](crate::Error::Operand) without experts or choices, and on a GPU for GELU and for columns that are no
     /// multiples of 8; [`Error::NoKernel`](crate::Error::NoKernel) for element types without kernel;
     /// [`Error::Overflow`](crate::Error::Overflow), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
-    pub fn new(context: &Context, options: MoeOptions) -> Result<Self> {
+    pub fn new(context: &Context, options: &MoeOptions) -> Result<Self> {
         let MoeOptions {
             tokens,
             experts,
@@ -102,7 +102,7 @@ impl<T: Scalar> MoeLayer<T> {
             model,
             hidden,
             activation,
-        } = options;
+        } = *options;
         let routing = Routing::new(context, [tokens, top_k], experts)?;
         let up = GroupedOptions {
             k: model,
@@ -126,9 +126,9 @@ impl<T: Scalar> MoeLayer<T> {
                 (Some(context.zeros(&[slots, model])?), Some(sum))
             }
         };
-        Ok(MoeLayer {
+        Ok(Moe {
             context: context.clone(),
-            options,
+            options: *options,
             up: GroupedProduct::new(&routing, up)?,
             down: GroupedProduct::new(&routing, down)?,
             hidden: context.zeros(&[slots, hidden])?,
@@ -143,10 +143,10 @@ impl<T: Scalar> MoeLayer<T> {
     ///
     /// # Errors
     /// As [`new`](Self::new); [`Error::Operand`](crate::Error::Operand) for GELU everywhere.
-    pub fn for_training(context: &Context, options: MoeOptions) -> Result<Self> {
+    pub fn for_training(context: &Context, options: &MoeOptions) -> Result<Self> {
         let layer = Self::new(context, options)?;
-        let backward = Some(Backward::new(&layer.routing, &options)?);
-        Ok(MoeLayer { backward, ..layer })
+        let backward = Some(Backward::new(&layer.routing, options)?);
+        Ok(Moe { backward, ..layer })
     }
 
     /// Extents.
