@@ -45,7 +45,7 @@ pub struct ConvolutionOptions {
 /// let b = Dense::from_fn(vec![3, 3, 8, 8], |_| one)?;
 /// let (a, b) = (ctx.upload_dense(&a)?, ctx.upload_dense(&b)?);
 /// let shape = ConvolutionShape::new([1, 4, 4, 8], [3, 3], 8).same();
-/// let mut convolution = DynamicConvolution::<f16>::new(&ctx, shape, Default::default())?;
+/// let mut convolution = DynamicConvolution::<f16>::new(&ctx, shape, &Default::default())?;
 /// let mut c = ctx.zeros::<f16>(&[1, 4, 4, 8])?;
 /// convolution.forward(&a, &b, &mut c, &ctx.stream()?)?;
 /// assert_eq!(c.to_dense()?.get(&[0, 1, 1, 5]), Some(f16::from_f32(9.0)));

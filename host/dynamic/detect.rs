@@ -27,7 +27,7 @@ use crate::values::Slice;
 /// // A mask of 2 x 40 bits: word 1 of row 0 has bit 35.
 /// let mask = ctx.upload_dense(&Dense::new([2, 2], vec![0i32, 8, 0, 0])?)?;
 /// let options = DetectOptions { bits: Some(40), ..DetectOptions::default() };
-/// let detector = Detector::<i32>::new(&ctx, [2, 2], (2, 1), options)?;
+/// let detector = Detector::<i32>::new(&ctx, [2, 2], (2, 1), &options)?;
 /// let mut index = detector.index()?;
 /// detector.run(&mask, &mut index, &ctx.stream()?)?;
 /// assert_eq!(index.to_lists()?, [vec![35]]);
@@ -57,7 +57,7 @@ pub struct DetectOptions {
 /// use einsparse::formats::Dense;
 /// let ctx = Context::cpu();
 /// let a = ctx.upload_dense(&Dense::from_fn(vec![64, 3], |i| if i == [40, 1] { 2.0f32 } else { 0.0 })?)?;
-/// let detector = Detector::<f32>::new(&ctx, [64, 3], (32, 1), Default::default())?;
+/// let detector = Detector::<f32>::new(&ctx, [64, 3], (32, 1), &Default::default())?;
 /// let mut index = detector.index()?;
 /// detector.run(&a, &mut index, &ctx.stream()?)?;
 /// assert_eq!(index.to_lists()?, [vec![], vec![1]]);

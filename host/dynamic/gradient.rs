@@ -32,7 +32,7 @@ use crate::values::{Sum, with_sums};
 ///     of_a: GradientOfA::MicroTiles,
 ///     ..MatmulGradientOptions::default()
 /// };
-/// let gradient = DynamicMatmulGradient::new(&ctx, [1, 128, 1], options)?;
+/// let gradient = DynamicMatmulGradient::new(&ctx, [1, 128, 1], &options)?;
 /// gradient.backward([&a, &b, &dc], [&mut da, &mut db], &ctx.stream()?)?;
 /// assert_eq!(da.to_dense()?.values()[62..66], [6.0, 6.0, 0.0, 0.0]);
 /// # Ok::<(), einsparse::Error>(())
@@ -92,7 +92,7 @@ impl Default for MatmulGradientOptions {
 /// let dc = ctx.upload_dense(&Dense::new([1, 1], vec![2.0])?)?;
 /// let (mut da, mut db) = (ctx.zeros(&[1, 2])?, ctx.zeros(&[2, 1])?);
 /// let options = MatmulGradientOptions { of_a: GradientOfA::Relu, ..Default::default() };
-/// let gradient = DynamicMatmulGradient::new(&ctx, [1, 2, 1], options)?;
+/// let gradient = DynamicMatmulGradient::new(&ctx, [1, 2, 1], &options)?;
 /// gradient.backward([&a, &b, &dc], [&mut da, &mut db], &ctx.stream()?)?;
 /// assert_eq!(da.to_dense()?.values(), [10.0, 0.0]);
 /// assert_eq!(db.to_dense()?.values(), [6.0, 0.0]);

@@ -52,7 +52,7 @@ pub struct GroupedOptions {
 /// let mut routing = Routing::new(&ctx, [3, 1], 2)?;
 /// routing.run(&choices, &stream)?;
 /// let options = GroupedOptions { k: 1, n: 1, gather: true, scatter: true, ..Default::default() };
-/// let product = GroupedGemm::<f32>::for_training(&routing, options)?;
+/// let product = GroupedGemm::<f32>::for_training(&routing, &options)?;
 ///
 /// let a = ctx.upload_dense(&Dense::new([3, 1], vec![1.0, 2.0, 3.0])?)?;
 /// let w = ctx.upload_dense(&Dense::new([2, 1, 1], vec![10.0, 100.0])?)?;

@@ -17,7 +17,7 @@ use crate::launch::Turns;
 /// use einsparse::formats::Dense;
 /// let ctx = Context::cpu();
 /// let a = ctx.upload_dense(&Dense::new([2, 3], vec![0.0f32, 1.0, 1.0, 0.0, 0.0, 2.0])?)?;
-/// let detector = Detector::<f32>::new(&ctx, [2, 3], (2, 1), Default::default())?;
+/// let detector = Detector::<f32>::new(&ctx, [2, 3], (2, 1), &Default::default())?;
 /// let mut index = detector.index()?;
 /// detector.run(&a, &mut index, &ctx.stream()?)?;
 /// assert_eq!((index.panels(), index.stride()), (1, 64));

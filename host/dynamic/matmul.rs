@@ -48,7 +48,7 @@ pub enum SparseSide {
 ///     threshold: 0.5,
 ///     ..MatmulOptions::default()
 /// };
-/// let mut product = DynamicMatmul::new(&ctx, [2, 2, 1], options)?;
+/// let mut product = DynamicMatmul::new(&ctx, [2, 2, 1], &options)?;
 /// let mut c = ctx.zeros(&[2, 1])?;
 /// product.forward(&a, &b, &mut c, &ctx.stream()?)?;
 /// assert_eq!(c.to_dense()?.values(), [14.0, 0.0]);
@@ -155,20 +155,20 @@ impl MatmulOptions {
 /// let b = ctx.upload_dense(&Dense::new([2, 3], vec![1.0, -9.0, 0.0, 0.0, 4.0, 3.0])?)?;
 /// let mut c = ctx.zeros(&[1, 3])?;
 ///
-/// let mut left = DynamicMatmul::new(&ctx, [1, 2, 3], MatmulOptions::default())?;
+/// let mut left = DynamicMatmul::new(&ctx, [1, 2, 3], &MatmulOptions::default())?;
 /// left.forward(&a, &b, &mut c, &stream)?;
 /// assert_eq!(c.to_dense()?.values(), [1.0, -1.0, 6.0]);
 /// assert_eq!(left.index().to_lists()?, [vec![0, 1]]);
 ///
 /// // The same with a B that is sparse: a list for every 64 columns.
 /// let options = MatmulOptions { sparse: SparseSide::Right, ..MatmulOptions::default() };
-/// let mut right = DynamicMatmul::new(&ctx, [1, 2, 3], options)?;
+/// let mut right = DynamicMatmul::new(&ctx, [1, 2, 3], &options)?;
 /// right.forward(&a, &b, &mut c, &stream)?;
 /// assert_eq!(c.to_dense()?.values(), [1.0, -1.0, 6.0]);
 ///
 /// // A ReLU, and which columns of C it leaves.
 /// let options = MatmulOptions { sparse: SparseSide::Output, ..MatmulOptions::default() };
-/// let mut relu = DynamicMatmul::new(&ctx, [1, 2, 3], options)?;
+/// let mut relu = DynamicMatmul::new(&ctx, [1, 2, 3], &options)?;
 /// relu.forward(&a, &b, &mut c, &stream)?;
 /// assert_eq!(c.to_dense()?.values(), [1.0, 0.0, 6.0]);
 /// assert_eq!(relu.index().to_lists()?, [vec![0, 2]]);

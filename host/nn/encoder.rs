@@ -86,7 +86,7 @@ pub struct EncoderWeights<'a, T> {
 /// };
 /// let lengths = ctx.upload_dense(&Dense::new([2], vec![1i32, 2])?)?;
 /// let (x, mut out) = (ones(&[2, 3, 8])?, ctx.zeros(&[2, 3, 8])?);
-/// layer.run(&x, &lengths, &weights, &mut out, &ctx.stream()?)?;
+/// layer.forward(&x, &lengths, &weights, &mut out, &ctx.stream()?)?;
 /// let out = out.to_dense()?;
 /// // Equal elements are normalised to the summand; padding is left alone.
 /// assert_eq!(out.values()[..8], [1.0; 8]);

@@ -51,7 +51,7 @@ impl Default for FeedForwardOptions {
 /// let w = ctx.upload_dense(&Dense::new([2, 1], vec![5.0, 7.0])?)?;
 /// let mut layer = FeedForward::new(&ctx, [1, 2, 2, 1], &Default::default())?;
 /// let mut y = ctx.zeros(&[1, 1])?;
-/// layer.run([&x, &u, &w], &mut y, &ctx.stream()?)?;
+/// layer.forward([&x, &u, &w], &mut y, &ctx.stream()?)?;
 /// // The hidden activations are 3 and 0.
 /// assert_eq!(y.to_dense()?.values(), [15.0]);
 /// # Ok::<(), einsparse::Error>(())

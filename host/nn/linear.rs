@@ -30,7 +30,7 @@ pub struct LinearOptions {
 /// let ctx = Context::cpu();
 /// let pattern = BsrPattern::new(2, 4, (2, 2), vec![0, 1], vec![1])?;
 /// let weight = Bsr::new(pattern, vec![1.0f32, 2.0, 3.0, 4.0])?;
-/// let mut layer = BlockLinear::new(&ctx, weight, 1, LinearOptions::default())?;
+/// let mut layer = BlockLinear::new(&ctx, weight, 1, &LinearOptions::default())?;
 /// let x = ctx.upload_dense(&Dense::new([1, 4], vec![9.0, 9.0, 1.0, 10.0])?)?;
 /// let dy = ctx.upload_dense(&Dense::new([1, 2], vec![1.0, -1.0])?)?;
 /// let (mut y, mut dx) = (ctx.zeros(&[1, 2])?, ctx.zeros(&[1, 4])?);

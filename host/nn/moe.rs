@@ -67,8 +67,8 @@ pub struct MoeOptions {
 /// let choices = ctx.upload_dense(&Dense::new([2, 1], vec![2i32, 1])?)?;
 /// let weights = ctx.upload_dense(&Dense::new([2, 1], vec![0.5f32, 1.0])?)?;
 /// let mut out = ctx.zeros(&[2, 2])?;
-/// let mut layer = Moe::new(&ctx, options)?;
-/// layer.run(&x, (&choices, &weights), (&up, &down), &mut out, &ctx.stream()?)?;
+/// let mut layer = Moe::new(&ctx, &options)?;
+/// layer.forward(&x, (&choices, &weights), (&up, &down), &mut out, &ctx.stream()?)?;
 /// assert_eq!(out.to_dense()?.values(), [1.0, 0.0, 3.0, 4.0]);
 /// # Ok::<(), einsparse::Error>(())
 /// ```

@@ -67,7 +67,7 @@ pub struct AttentionOptions {
 /// let v = ctx.upload_dense(&Dense::new([1, 2, 1], vec![4.0, 8.0])?)?;
 /// let mut out = ctx.zeros(&[1, 2, 1])?;
 /// let stream = ctx.stream()?;
-/// attention.run([&q, &k, &v], &mut out, None, &stream)?;
+/// attention.forward([&q, &k, &v], &mut out, None, &stream)?;
 /// stream.synchronize()?;
 /// let out = out.to_dense()?;
 /// assert!(out.values().iter().zip([4.0, 7.0]).all(|(o, wanted)| (o - wanted).abs() < 1e-5));

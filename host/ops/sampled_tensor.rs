@@ -33,7 +33,7 @@ use crate::tensor::{AnySparseTensor, AnyTensor, SparseTensor, Tensor};
 /// let sampled = SampledTensor::new(&ctx, &p, 2)?;
 /// let mut s = ctx.upload(p.to_host()?)?;
 /// let stream = ctx.stream()?;
-/// sampled.run(Some(&p), &[&x, &y, &z], &mut s, &stream)?;
+/// sampled.forward(Some(&p), &[&x, &y, &z], &mut s, &stream)?;
 /// stream.synchronize()?;
 /// assert_eq!(s.to_host()?.values(), &[7.0 + 16.0, 10.0 * (15.0 + 24.0)]);
 /// # Ok::<(), einsparse::Error>(())

@@ -64,9 +64,9 @@ impl Default for SoftmaxOptions {
 /// let pattern = CsrPattern::new(2, 3, vec![0, 2, 3], vec![0, 2, 1])?;
 /// let scores = Csr::new(pattern, vec![0.0f32, 3f32.ln(), 5.0])?;
 /// let (scores, mut p) = (ctx.upload(scores.clone())?, ctx.upload(scores)?);
-/// let softmax = SparseSoftmax::new(&ctx, &scores, SoftmaxOptions::default())?;
+/// let softmax = SparseSoftmax::new(&ctx, &scores, &SoftmaxOptions::default())?;
 /// let stream = ctx.stream()?;
-/// softmax.run(&scores, &mut p, &stream)?;
+/// softmax.forward(&scores, &mut p, &stream)?;
 /// stream.synchronize()?;
 /// let p = p.to_host()?;
 /// assert!(p.values().iter().zip([0.25, 0.75, 1.0]).all(|(p, wanted)| (p - wanted).abs() < 1e-6));

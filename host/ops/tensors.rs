@@ -92,7 +92,7 @@ pub fn mttkrp_text(order: usize, mode: usize, factors: &[impl AsRef<str>]) -> Re
 /// assert_eq!(ttm.fibres()?.coords(), [vec![0, 1], vec![1, 0]]);
 /// let mut y = ctx.zeros(&[2, 1])?;
 /// let stream = ctx.stream()?;
-/// ttm.run(&t, &b, &mut y, &stream)?;
+/// ttm.forward(&t, &b, &mut y, &stream)?;
 /// stream.synchronize()?;
 /// assert_eq!(y.to_dense()?.values(), &[20.0, 80.0]);
 /// # Ok::<(), einsparse::Error>(())

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 ///     axis: ConvolutionAxis::Filters,
 ///     ..ConvolutionOptions::default()
 /// };
-/// let of = DynamicConvolution::<f32>::new(&Context::cpu(), shape, options)?;
+/// let of = DynamicConvolution::<f32>::new(&Context::cpu(), shape, &options)?;
 /// assert_eq!(of.index().panels(), 1); // of filters one list; of channels one for each image
 /// # Ok::<(), einsparse::Error>(())
 /// ```

@@ -23,7 +23,7 @@ use crate::tensor::Tensor;
 /// let (x, y) = (tensor(&[1, 2], [1.0, 2.0])?, tensor(&[1, 2], [2.0, 3.0])?);
 /// let (factor, summand) = (tensor(&[2], [1.0, 2.0])?, tensor(&[2], [0.0, 1.0])?);
 /// let mut out = ctx.zeros(&[1, 2])?;
-/// norm.run([&x, &y], [&factor, &summand], &mut out, &ctx.stream()?)?;
+/// norm.forward([&x, &y], [&factor, &summand], &mut out, &ctx.stream()?)?;
 /// assert_eq!(out.to_dense()?.values(), [-1.0, 3.0]);
 /// # Ok::<(), einsparse::Error>(())
 /// ```

@@ -55,7 +55,7 @@ pub struct MaskTensors<'a> {
 /// let stream = ctx.stream()?;
 /// let columns = ctx.upload_dense(&Dense::new([1, 2], vec![0i8, 1])?)?;
 /// let mask = MaskTensors { columns: Some(&columns), ..MaskTensors::default() };
-/// attention.run([&ones, &ones, &v], &mask, &mut out, None, &stream)?;
+/// attention.forward([&ones, &ones, &v], &mask, &mut out, None, &stream)?;
 /// assert_eq!(out.to_dense()?.values(), [8.0, 8.0]);
 /// # Ok::<(), einsparse::Error>(())
 /// ```

@@ -46,7 +46,7 @@ use group::{Group, Heads, Places};
 /// let (q, k, v, upstream) = (tensor([1.0, 2.0])?, tensor([3.0, 4.0])?, tensor([5.0, 6.0])?, tensor([7.0, 8.0])?);
 /// let [mut dq, mut dk, mut dv] = [tensor([0.0; 2])?, tensor([0.0; 2])?, tensor([0.0; 2])?];
 /// let stream = ctx.stream()?;
-/// gradient.run([&q, &k, &v], &upstream, [&mut dq, &mut dk, &mut dv], &stream)?;
+/// gradient.backward([&q, &k, &v], &upstream, [&mut dq, &mut dk, &mut dv], &stream)?;
 /// stream.synchronize()?;
 /// assert_eq!(dv.to_dense()?.values(), [8.0, 7.0]);
 /// assert_eq!(dq.to_dense()?.values(), [0.0, 0.0]);

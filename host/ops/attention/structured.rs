@@ -121,7 +121,7 @@ impl<T: Scalar> SparseAttention<T> {
     /// let ones = ctx.upload_dense(&Dense::new([1, 3, 1], vec![1.0f32; 3])?)?;
     /// let v = ctx.upload_dense(&Dense::new([1, 3, 1], vec![2.0, 4.0, 8.0])?)?;
     /// let mut out = ctx.zeros(&[1, 3, 1])?;
-    /// attention.run([&ones, &ones, &v], &mut out, None, &ctx.stream()?)?;
+    /// attention.forward([&ones, &ones, &v], &mut out, None, &ctx.stream()?)?;
     /// assert_eq!(out.to_dense()?.values(), [2.0, 3.0, 6.0]);
     /// # Ok::<(), einsparse::Error>(())
     /// ```
