@@ -97,11 +97,7 @@ impl<T: Scalar> ChannelDetector<T> {
 }
 
 impl<T> ChannelDetector<T> {
-    pub(crate) fn of(
-        (context, dtype): (&Context, Dtype),
-        shape: [usize; 3],
-        threshold: f64,
-    ) -> Result<Self> {
+    fn of((context, dtype): (&Context, Dtype), shape: [usize; 3], threshold: f64) -> Result<Self> {
         if threshold.is_nan() || threshold < 0.0 {
             return Err(Error::Operand {
                 name: "threshold".into(),
@@ -155,7 +151,7 @@ impl<T> ChannelDetector<T> {
         &self.index
     }
 
-    pub(crate) fn detect(&mut self, a: &AnyTensor, stream: &Stream) -> Result<()> {
+    fn detect(&mut self, a: &AnyTensor, stream: &Stream) -> Result<()> {
         let [items, rows, columns] = self.shape;
         let given = match a.shape().split_last() {
             Some((&width, outer)) => [outer.iter().product(), width],

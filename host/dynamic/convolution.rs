@@ -77,8 +77,8 @@ impl<T: Scalar> DynamicConvolution<T> {
         options: &ConvolutionOptions,
     ) -> Result<Self> {
         let shapes = shape.shapes()?;
-        let (axis, on) = (options.axis, (context, T::DTYPE));
-        let detector = ChannelDetector::of(on, shape.looked(axis), options.threshold)?;
+        let axis = options.axis;
+        let detector = ChannelDetector::new(context, shape.looked(axis), options.threshold)?;
         let launch = context.device().map(|device| {
             let lists = (axis == ConvolutionAxis::Filters, detector.index().stride);
             PitConvLaunch::new(device, T::DTYPE, shape, lists)

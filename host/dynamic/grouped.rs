@@ -143,9 +143,11 @@ impl<T: Scalar> GroupedGemm<T> {
     /// # Errors
     /// As [`new`](Self::new).
     pub fn for_training(routing: &Routing, options: &GroupedOptions) -> Result<Self> {
+        let product = Self::new(routing, options)?;
+        let gradients = Some(Gradients::new(routing, *options)?);
         Ok(GroupedGemm {
-            gradients: Some(Gradients::new(routing, *options)?),
-            ..Self::new(routing, options)?
+            gradients,
+            ..product
         })
     }
 

@@ -66,11 +66,7 @@ impl<T: Scalar> ShareSample<T> {
 }
 
 impl<T> ShareSample<T> {
-    pub(crate) fn of(
-        (context, dtype): (&Context, Dtype),
-        shape: [usize; 2],
-        threshold: f64,
-    ) -> Result<Self> {
+    fn of((context, dtype): (&Context, Dtype), shape: [usize; 2], threshold: f64) -> Result<Self> {
         if threshold.is_nan() || threshold < 0.0 {
             return Err(Error::Operand {
                 name: "threshold".into(),
@@ -103,7 +99,7 @@ impl<T> ShareSample<T> {
         }
     }
 
-    pub(crate) fn count(&self, matrix: &AnyTensor, stream: &Stream) -> Result<()> {
+    fn count(&self, matrix: &AnyTensor, stream: &Stream) -> Result<()> {
         check_shape("matrix", &self.shape, matrix.shape())?;
         match &self.kind {
             Kind::Host(latest) => {

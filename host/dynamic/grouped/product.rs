@@ -174,6 +174,7 @@ impl<T: Scalar> GroupedProduct<T> {
                     Some(t) => without_gaps(&self.context, "weights", t, stream)?.address,
                 };
                 let operands = GroupedOperands {
+                    names: self.names,
                     routes: &on.routes,
                     a: there(run.a)?,
                     w: there(run.w)?,

@@ -107,7 +107,7 @@ impl<T: Scalar> GroupedWeight<T> {
                 // SAFETY: operands of the planned shapes and type, routes that a run fills ahead on the stream; all are
                 // the caller's to keep until the stream is done, as with every run.
                 let queue = unsafe { Queue::new(stream.raw()) };
-                launch.run(&on.routes, operands, queue)
+                launch.run(&on.routes, names, operands, queue)
             }
             _ => Err(elsewhere("routing")),
         }

@@ -57,6 +57,8 @@ pub(crate) struct GroupedWay {
 /// Operands of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GroupedOperands<'a> {
+    /// Of A, W and C, in errors.
+    pub names: [&'static str; 3],
     pub routes: &'a DeviceRoutes,
     pub a: DenseMatrix,
     /// Rows of all matrices, one below the other.
@@ -189,6 +191,7 @@ impl GroupedLaunch {
             top, experts, k, n, ..
         } = self.extents;
         let GroupedOperands {
+            names,
             routes,
             a,
             w,
@@ -199,7 +202,8 @@ impl GroupedLaunch {
         // Nothing is read of a gate that is not there.
         let gating = gate.is_some();
         let gate = gate.unwrap_or(c);
-        for (name, matrix) in [("A", a), ("W", w), ("gate", gate), ("C", c)] {
+        let [of_a, of_w, of_c] = names;
+        for (name, matrix) in [(of_a, a), (of_w, w), ("gate", gate), (of_c, c)] {
             aligned(self.kernel.row(), name, matrix.address, matrix.leading)?;
         }
         let dtype = self.kernel.row().dtype;

@@ -83,18 +83,19 @@ impl GradLaunch {
         self.kernel.row().name
     }
 
-    /// Queues the gradient. `w`: rows of all matrices, one below the other.
+    /// Queues the gradient. `w`: rows of all matrices, one below the other. `names`: of A, B and W, in errors.
     /// The routes are those that the rows belong to.
     pub(crate) fn run(
         &self,
         routes: &DeviceRoutes,
+        names: [&str; 3],
         [a, b, w]: [DenseMatrix; 3],
         queue: Queue<'_>,
     ) -> Result<()> {
         let GradExtents {
             top, m, n, tokens, ..
         } = self.extents;
-        for (name, matrix) in [("A", a), ("B", b), ("W", w)] {
+        for (name, matrix) in names.into_iter().zip([a, b, w]) {
             aligned(self.kernel.row(), name, matrix.address, matrix.leading)?;
         }
         let element = self.kernel.row().dtype.bytes();

@@ -346,3 +346,49 @@ fn grouped_products_refuse_what_they_cannot() {
     let error = GroupedGemm::<f16>::new(&routing, &options(12, 8)).unwrap_err();
     assert!(error.to_string().contains("12 rows of W"), "{error}");
 }
+
+/// Gradients name the operands as they are called there, and need a product that was made for them.
+#[test]
+fn gradients_of_grouped_products_refuse_what_they_cannot() {
+    let cpu = Context::cpu();
+    let stream = cpu.stream().unwrap();
+    let routing = Routing::new(&cpu, [4, 2], 3).unwrap();
+    let options = GroupedOptions {
+        k: 8,
+        n: 16,
+        gather: true,
+        transposed: true,
+        ..GroupedOptions::default()
+    };
+    let zeros = |shape: &[usize]| cpu.zeros::<f16>(shape).unwrap();
+    let (a, dc, w) = (zeros(&[4, 8]), zeros(&[8, 16]), zeros(&[3, 16, 8]));
+    let (mut da, mut dw) = (zeros(&[8, 8]), zeros(&[3, 16, 8]));
+    let plain = GroupedGemm::<f16>::new(&routing, &options).unwrap();
+    for error in [
+        plain.backward_input(&routing, &dc, &w, &mut da, &stream),
+        plain.backward_weight(&routing, &a, &dc, &mut dw, &stream),
+    ] {
+        let error = error.unwrap_err();
+        assert!(error.to_string().contains("for_training"), "{error}");
+    }
+    let product = GroupedGemm::<f16>::for_training(&routing, &options).unwrap();
+    let of_input = product.backward_input(&routing, &dc, &w, &mut da, &stream);
+    assert!(of_input.is_ok());
+    let of_weight = product.backward_weight(&routing, &a, &dc, &mut dw, &stream);
+    assert!(of_weight.is_ok());
+    let wrong = |name: &str, result: einsparse::Result<()>| match result.unwrap_err() {
+        Error::Shape { index, .. } => assert_eq!(index, name),
+        error => panic!("{error}"),
+    };
+    let (odd, mut out) = (zeros(&[5, 5]), zeros(&[5, 5]));
+    let run = product.backward_input(&routing, &odd, &w, &mut da, &stream);
+    wrong("dC", run);
+    let run = product.backward_input(&routing, &dc, &w, &mut out, &stream);
+    wrong("dA", run);
+    let run = product.backward_weight(&routing, &odd, &dc, &mut dw, &stream);
+    wrong("A", run);
+    let run = product.backward_weight(&routing, &a, &odd, &mut dw, &stream);
+    wrong("dC", run);
+    let run = product.backward_weight(&routing, &a, &dc, &mut out, &stream);
+    wrong("dW", run);
+}
