@@ -87,6 +87,30 @@ mod sealed {
 
 pub(crate) use sealed::Sealed;
 
+/// What the pattern of a matrix shows: its extents, and these of its arrays.
+macro_rules! matrix {
+    ($pattern:ident { $($(#[$what:meta])* $array:ident,)* }) => {
+        impl $pattern {
+            /// Rows of the matrix.
+            pub fn rows(&self) -> usize {
+                self.shape[0]
+            }
+
+            /// Columns of the matrix.
+            pub fn cols(&self) -> usize {
+                self.shape[1]
+            }
+
+            $($(#[$what])*
+            pub fn $array(&self) -> &[u32] {
+                &self.$array
+            })*
+        }
+    };
+}
+
+pub(crate) use matrix;
+
 /// Where the entries of a sparse tensor are, in one format. Sealed.
 pub trait Pattern: Sealed + Debug + Clone + PartialEq + Send + Sync + 'static {
     /// The format, with its block and group size.
