@@ -231,7 +231,7 @@ fn values<T: Element>(
 /// File and tensor of `model.safetensors:name`, or the file alone; `None` for other names.
 pub(super) fn split(path: &Path) -> Option<(&Path, Option<&str>)> {
     const END: &str = ".safetensors";
-    if super::extension(path) == &END[1..] {
+    if super::extension(path) == END[1..] {
         return Some((path, None));
     }
     let text = path.to_str()?;

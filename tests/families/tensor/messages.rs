@@ -195,8 +195,8 @@ fn sampled<T: Scalar>(context: &Context) {
                     .iter()
                     .map(|f| context.upload_dense(f).unwrap())
                     .collect();
-                let p = context.upload(&t).unwrap();
-                let mut s = context.upload(&t).unwrap();
+                let p = context.upload(t).unwrap();
+                let mut s = context.upload(t).unwrap();
                 let op = SampledTensor::new(context, &p, n).unwrap();
                 let borrowed: Vec<_> = on.iter().collect();
                 finish(context, |stream| {

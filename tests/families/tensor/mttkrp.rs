@@ -94,7 +94,7 @@ fn run<T: Scalar>(
         .map(|(f, &axis)| matrix(t.shape()[axis], n, 7 + f as u64))
         .collect();
     let (text, wanted) = case(t, kept, of, &factors);
-    let there = context.upload(&t).unwrap();
+    let there = context.upload(t).unwrap();
     let nan = T::from_f64(f64::NAN);
     let strided = |f: &Dense<T>| {
         context
