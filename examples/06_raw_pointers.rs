@@ -16,7 +16,7 @@ fn main() -> einsparse::Result<()> {
     let b = Dense::new(vec![128, 64], generate::small_integers::<f32>(128 * 64, 3))?;
 
     // The plan knows pattern, shapes and alignment; here the operands give them.
-    let (planned_a, planned_b) = (ctx.upload(a.clone())?, ctx.upload_dense(&b)?);
+    let (planned_a, planned_b) = (ctx.upload(&a)?, ctx.upload_dense(&b)?);
     let operands = [("A", (&planned_a).into()), ("B", (&planned_b).into())];
     let plan = ctx
         .plan::<f32>("C[m,n] = A[m,k] * B[k,n]")

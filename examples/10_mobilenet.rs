@@ -107,7 +107,7 @@ fn layer(
         (Matrix::Dense(ctx.upload_dense(&dense)?), out * inputs * 2)
     } else {
         let bytes = pattern.columns().len() * 6 + (out + 1) * 4;
-        (Matrix::Sparse(ctx.upload(weights.clone())?), bytes)
+        (Matrix::Sparse(ctx.upload(weights)?), bytes)
     };
     let own: Operand<'_, f16> = match &weights {
         Matrix::Sparse(weights) => weights.into(),

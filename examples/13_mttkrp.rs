@@ -31,7 +31,7 @@ fn main() -> einsparse::Result<()> {
     }
     let ctx = Context::new();
     let tensor = Coo::from_entries(SHAPE.to_vec(), coords, values)?;
-    let there = ctx.upload(tensor.clone())?;
+    let there = ctx.upload(&tensor)?;
     let mut factors = SHAPE.map(|extent| vec![1.0; extent]);
     let mut scale = 0.0;
     for step in 0..6 {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::check;
-use crate::pattern::mapped;
+use crate::pattern::{Sealed, mapped};
 use crate::{
     Bitmap, BitmapPattern, BlockCoo, BlockCooPattern, BlockGroupCoo, BlockGroupCooPattern, Bsr,
     BsrPattern, Bytemap, BytemapPattern, Coo, CooPattern, Csc, CscPattern, Csr, CsrPattern,
@@ -11,98 +11,40 @@ use crate::{
     HybridGroupCooPattern, IndexArray, Nm, NmPattern, Pattern, SlicedEll, SlicedEllPattern, Sparse,
 };
 
-/// A sparse tensor in any of the formats.
-#[derive(Clone, Debug, PartialEq)]
-pub enum AnySparse<T> {
-    /// Coordinates.
-    Coo(Coo<T>),
-    /// Compressed sparse rows.
-    Csr(Csr<T>),
-    /// Compressed sparse columns.
-    Csc(Csc<T>),
-    /// Compressed block rows.
-    Bsr(Bsr<T>),
-    /// Padded rows.
-    Ell(Ell<T>),
-    /// Grouped coordinates.
-    GroupCoo(GroupCoo<T>),
-    /// Grouped coordinates, the size by classes of rows.
-    HybridGroupCoo(HybridGroupCoo<T>),
-    /// Block coordinates.
-    BlockCoo(BlockCoo<T>),
-    /// Grouped block coordinates.
-    BlockGroupCoo(BlockGroupCoo<T>),
-    /// Two of every four neighbours.
-    Nm(Nm<T>),
-    /// Bits and values.
-    Bitmap(Bitmap<T>),
-    /// Places as bytes, and values.
-    Bytemap(Bytemap<T>),
-    /// Slices of rows of about the same length.
-    SlicedEll(SlicedEll<T>),
-}
-
-/// A pattern of any format, borrowed: what code reads that does not depend on the type of the values.
-#[derive(Clone, Copy, Debug)]
-#[expect(missing_docs, reason = "the variants are those of `AnySparse`")]
-pub enum AnyPattern<'a> {
-    Coo(&'a Arc<CooPattern>),
-    Csr(&'a Arc<CsrPattern>),
-    Csc(&'a Arc<CscPattern>),
-    Bsr(&'a Arc<BsrPattern>),
-    Ell(&'a Arc<EllPattern>),
-    GroupCoo(&'a Arc<GroupCooPattern>),
-    HybridGroupCoo(&'a Arc<HybridGroupCooPattern>),
-    BlockCoo(&'a Arc<BlockCooPattern>),
-    BlockGroupCoo(&'a Arc<BlockGroupCooPattern>),
-    Nm(&'a Arc<NmPattern>),
-    Bitmap(&'a Arc<BitmapPattern>),
-    Bytemap(&'a Arc<BytemapPattern>),
-    SlicedEll(&'a Arc<SlicedEllPattern>),
-}
-
-/// A pattern of any format, held and not copied.
-#[derive(Clone, Debug)]
-#[expect(missing_docs, reason = "the variants are those of `AnySparse`")]
-pub enum SharedPattern {
-    Coo(Arc<CooPattern>),
-    Csr(Arc<CsrPattern>),
-    Csc(Arc<CscPattern>),
-    Bsr(Arc<BsrPattern>),
-    Ell(Arc<EllPattern>),
-    GroupCoo(Arc<GroupCooPattern>),
-    HybridGroupCoo(Arc<HybridGroupCooPattern>),
-    BlockCoo(Arc<BlockCooPattern>),
-    BlockGroupCoo(Arc<BlockGroupCooPattern>),
-    Nm(Arc<NmPattern>),
-    Bitmap(Arc<BitmapPattern>),
-    Bytemap(Arc<BytemapPattern>),
-    SlicedEll(Arc<SlicedEllPattern>),
-}
-
-macro_rules! each {
-    ($any:ident: $value:expr, $s:ident => $body:expr) => {
-        match $value {
-            $any::Coo($s) => $body,
-            $any::Csr($s) => $body,
-            $any::Csc($s) => $body,
-            $any::Bsr($s) => $body,
-            $any::Ell($s) => $body,
-            $any::GroupCoo($s) => $body,
-            $any::HybridGroupCoo($s) => $body,
-            $any::BlockCoo($s) => $body,
-            $any::BlockGroupCoo($s) => $body,
-            $any::Nm($s) => $body,
-            $any::Bitmap($s) => $body,
-            $any::Bytemap($s) => $body,
-            $any::SlicedEll($s) => $body,
+/// What any of the formats may be, and what is the same for each.
+macro_rules! formats {
+    ($($(#[$what:meta])* $format:ident $pattern:ident;)*) => {
+        /// A sparse tensor in any of the formats.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum AnySparse<T> {
+            $($(#[$what])* $format($format<T>),)*
         }
-    };
-}
 
-macro_rules! variants {
-    ($($format:ident $pattern:ident),*) => {
-        $(impl<T> From<$format<T>> for AnySparse<T> {
+        /// A sparse tensor in any of the formats, borrowed. [`AsSparse`] makes it.
+        #[derive(Debug)]
+        pub enum SparseRef<'a, T> {
+            $($(#[$what])* $format(&'a $format<T>),)*
+        }
+
+        /// A pattern of any format, borrowed: what code reads that does not depend on the type of the values.
+        #[derive(Clone, Copy, Debug)]
+        pub enum AnyPattern<'a> {
+            $($(#[$what])* $format(&'a Arc<$pattern>),)*
+        }
+
+        /// A pattern of any format, held and not copied.
+        #[derive(Clone, Debug)]
+        pub enum SharedPattern {
+            $($(#[$what])* $format(Arc<$pattern>),)*
+        }
+
+        $(impl Sealed for $pattern {
+            fn borrow<T>(sparse: &$format<T>) -> SparseRef<'_, T> {
+                SparseRef::$format(sparse)
+            }
+        }
+
+        impl<T> From<$format<T>> for AnySparse<T> {
             fn from(sparse: $format<T>) -> Self {
                 AnySparse::$format(sparse)
             }
@@ -114,16 +56,42 @@ macro_rules! variants {
             }
         })*
 
-        impl<T: Element> AnySparse<T> {
-            /// Every value mapped, in parallel; the pattern is shared.
-            pub fn map_values<U: Element>(&self, f: impl Fn(T) -> U + Sync) -> AnySparse<U> {
-                self.pattern().shared().joined(mapped(self.values(), f))
+        impl<T> AsSparse<T> for AnySparse<T> {
+            fn as_sparse(&self) -> SparseRef<'_, T> {
+                match self {
+                    $(AnySparse::$format(sparse) => SparseRef::$format(sparse),)*
+                }
+            }
+        }
+
+        impl<'a, T: Element> SparseRef<'a, T> {
+            /// The pattern alone.
+            pub fn pattern(self) -> AnyPattern<'a> {
+                match self {
+                    $(SparseRef::$format(sparse) => AnyPattern::$format(sparse.pattern()),)*
+                }
             }
 
-            /// The pattern alone.
-            pub fn pattern(&self) -> AnyPattern<'_> {
+            /// One value for each slot.
+            pub fn values(self) -> &'a [T] {
                 match self {
-                    $(AnySparse::$format(sparse) => AnyPattern::$format(sparse.pattern()),)*
+                    $(SparseRef::$format(sparse) => sparse.values(),)*
+                }
+            }
+
+            /// A tensor of its own: the pattern is shared, the values are copied.
+            pub fn to_any(self) -> AnySparse<T> {
+                match self {
+                    $(SparseRef::$format(sparse) => AnySparse::$format(sparse.clone()),)*
+                }
+            }
+        }
+
+        impl<T: Element> AnySparse<T> {
+            /// The values, to be changed in place.
+            pub fn values_mut(&mut self) -> &mut [T] {
+                match self {
+                    $(AnySparse::$format(sparse) => sparse.values_mut(),)*
                 }
             }
 
@@ -146,15 +114,6 @@ macro_rules! variants {
                 }
             }
 
-            /// Joins the pattern with its values.
-            ///
-            /// # Errors
-            /// [`FormatError::Length`] unless there is one value for each slot.
-            pub fn with_values<T: Element>(self, values: Vec<T>) -> Result<AnySparse<T>, FormatError> {
-                check::length("values", values.len(), self.view().slots())?;
-                Ok(self.joined(values))
-            }
-
             /// With one value for each slot.
             fn joined<T: Element>(self, values: Vec<T>) -> AnySparse<T> {
                 match self {
@@ -165,16 +124,14 @@ macro_rules! variants {
             }
         }
 
-        impl AnyPattern<'_> {
+        impl<'a> AnyPattern<'a> {
             /// Holds it.
             pub fn shared(self) -> SharedPattern {
                 match self {
                     $(AnyPattern::$format(pattern) => SharedPattern::$format(pattern.clone()),)*
                 }
             }
-        }
 
-        impl AnyPattern<'_> {
             /// Whether both are the same memory.
             pub fn is(self, other: AnyPattern<'_>) -> bool {
                 match (self, other) {
@@ -197,55 +154,155 @@ macro_rules! variants {
     };
 }
 
-variants!(
-    Coo CooPattern,
-    Csr CsrPattern,
-    Csc CscPattern,
-    Bsr BsrPattern,
-    Ell EllPattern,
-    GroupCoo GroupCooPattern,
-    HybridGroupCoo HybridGroupCooPattern,
-    BlockCoo BlockCooPattern,
-    BlockGroupCoo BlockGroupCooPattern,
-    Nm NmPattern,
-    Bitmap BitmapPattern,
-    Bytemap BytemapPattern,
-    SlicedEll SlicedEllPattern
-);
+formats! {
+    /// Coordinates.
+    Coo CooPattern;
+    /// Compressed sparse rows.
+    Csr CsrPattern;
+    /// Compressed sparse columns.
+    Csc CscPattern;
+    /// Compressed block rows.
+    Bsr BsrPattern;
+    /// Padded rows.
+    Ell EllPattern;
+    /// Grouped coordinates.
+    GroupCoo GroupCooPattern;
+    /// Grouped coordinates, the size by classes of rows.
+    HybridGroupCoo HybridGroupCooPattern;
+    /// Block coordinates.
+    BlockCoo BlockCooPattern;
+    /// Grouped block coordinates.
+    BlockGroupCoo BlockGroupCooPattern;
+    /// Two of every four neighbours.
+    Nm NmPattern;
+    /// Bits and values.
+    Bitmap BitmapPattern;
+    /// Places as bytes, and values.
+    Bytemap BytemapPattern;
+    /// Slices of rows of about the same length.
+    SlicedEll SlicedEllPattern;
+}
+
+/// What can be borrowed as a sparse tensor of any format: every format, [`AnySparse`], and references to them.
+/// Functions that take it are given a value or a reference.
+///
+/// ```
+/// use einsparse_formats::{AnySparse, AsSparse, Csr, CsrPattern};
+///
+/// fn slots(a: impl AsSparse<f32>) -> usize {
+///     a.as_sparse().values().len()
+/// }
+///
+/// let csr = Csr::new(CsrPattern::new(1, 3, vec![0, 2], vec![0, 2])?, vec![1.0, 2.0])?;
+/// assert_eq!((slots(&csr), slots(AnySparse::from(csr))), (2, 2));
+/// # Ok::<(), einsparse_formats::FormatError>(())
+/// ```
+pub trait AsSparse<T> {
+    /// The tensor, borrowed.
+    fn as_sparse(&self) -> SparseRef<'_, T>;
+}
+
+impl<P: Pattern, T> AsSparse<T> for Sparse<P, T> {
+    fn as_sparse(&self) -> SparseRef<'_, T> {
+        P::borrow(self)
+    }
+}
+
+impl<T> Clone for SparseRef<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for SparseRef<'_, T> {}
+
+impl<T> AsSparse<T> for SparseRef<'_, T> {
+    fn as_sparse(&self) -> SparseRef<'_, T> {
+        *self
+    }
+}
+
+impl<T, A: AsSparse<T> + ?Sized> AsSparse<T> for &A {
+    fn as_sparse(&self) -> SparseRef<'_, T> {
+        (**self).as_sparse()
+    }
+}
+
+impl SharedPattern {
+    /// Joins the pattern with its values.
+    ///
+    /// # Errors
+    /// [`FormatError::Length`] unless there is one value for each slot.
+    pub fn with_values<T: Element>(self, values: Vec<T>) -> Result<AnySparse<T>, FormatError> {
+        check::length("values", values.len(), self.view().slots())?;
+        Ok(self.joined(values))
+    }
+}
+
+/// Runs `$body` with `$p` as the pattern.
+macro_rules! each {
+    ($any:expr, $p:ident => $body:expr) => {
+        match $any {
+            AnyPattern::Coo($p) => $body,
+            AnyPattern::Csr($p) => $body,
+            AnyPattern::Csc($p) => $body,
+            AnyPattern::Bsr($p) => $body,
+            AnyPattern::Ell($p) => $body,
+            AnyPattern::GroupCoo($p) => $body,
+            AnyPattern::HybridGroupCoo($p) => $body,
+            AnyPattern::BlockCoo($p) => $body,
+            AnyPattern::BlockGroupCoo($p) => $body,
+            AnyPattern::Nm($p) => $body,
+            AnyPattern::Bitmap($p) => $body,
+            AnyPattern::Bytemap($p) => $body,
+            AnyPattern::SlicedEll($p) => $body,
+        }
+    };
+}
 
 impl<'a> AnyPattern<'a> {
     /// The format, with its block and group size.
     pub fn format(self) -> Format {
-        each!(AnyPattern: self, p => p.format())
+        each!(self, p => p.format())
     }
 
     /// Extents of the tensor.
     pub fn shape(self) -> &'a [usize] {
-        each!(AnyPattern: self, p => p.shape())
+        each!(self, p => p.shape())
     }
 
     /// Stored entries without padding.
     pub fn nnz(self) -> usize {
-        each!(AnyPattern: self, p => p.nnz())
+        each!(self, p => p.nnz())
     }
 
     /// Length of the values array, padding included.
     pub fn slots(self) -> usize {
-        each!(AnyPattern: self, p => p.slots())
+        each!(self, p => p.slots())
     }
 
     /// Extents of the values array.
     pub fn value_shape(self) -> Vec<usize> {
-        each!(AnyPattern: self, p => p.value_shape())
+        each!(self, p => p.value_shape())
     }
 
     /// The index arrays in device form.
     pub fn arrays(self) -> Vec<IndexArray<'a>> {
-        each!(AnyPattern: self, p => p.arrays())
+        each!(self, p => p.arrays())
     }
 }
 
 impl<T: Element> AnySparse<T> {
+    /// Every value mapped, in parallel; the pattern is shared.
+    pub fn map_values<U: Element>(&self, f: impl Fn(T) -> U + Sync) -> AnySparse<U> {
+        self.pattern().shared().joined(mapped(self.values(), f))
+    }
+
+    /// The pattern alone.
+    pub fn pattern(&self) -> AnyPattern<'_> {
+        self.as_sparse().pattern()
+    }
+
     /// The format, with its block and group size.
     pub fn format(&self) -> Format {
         self.pattern().format()
@@ -273,12 +330,7 @@ impl<T: Element> AnySparse<T> {
 
     /// One value for each slot.
     pub fn values(&self) -> &[T] {
-        each!(AnySparse: self, s => s.values())
-    }
-
-    /// The values, to be changed in place.
-    pub fn values_mut(&mut self) -> &mut [T] {
-        each!(AnySparse: self, s => s.values_mut())
+        self.as_sparse().values()
     }
 
     /// The index arrays in device form.

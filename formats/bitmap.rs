@@ -9,6 +9,7 @@ use rayon::prelude::*;
 
 pub(crate) use tile::*;
 
+use crate::pattern::matrix;
 use crate::{Format, FormatError, IndexArray, PAD, Pattern, Role, Sparse, check};
 
 /// Where the entries of a bitmap matrix are: `C[AM[p],n] += AV[p] * B[AK[p],n]`, with the coordinates in bits.
@@ -101,26 +102,6 @@ impl BitmapPattern {
             words,
             starts,
         }
-    }
-
-    /// Rows of the matrix.
-    pub fn rows(&self) -> usize {
-        self.shape[0]
-    }
-
-    /// Columns of the matrix.
-    pub fn cols(&self) -> usize {
-        self.shape[1]
-    }
-
-    /// Bits and middles of the tiles, 136 words each.
-    pub fn words(&self) -> &[u32] {
-        &self.words
-    }
-
-    /// Where the values of each tile start, in units of 8 slots, and where the last one's end.
-    pub fn starts(&self) -> &[u32] {
-        &self.starts
     }
 
     pub(crate) fn grid(&self) -> Grid {
@@ -228,6 +209,13 @@ fn bad_tile(
     }
     None
 }
+
+matrix! { BitmapPattern {
+    /// Bits and middles of the tiles, 136 words each.
+    words,
+    /// Where the values of each tile start, in units of 8 slots, and where the last one's end.
+    starts,
+} }
 
 impl Pattern for BitmapPattern {
     fn format(&self) -> Format {

@@ -1,5 +1,6 @@
 //! BlockCOO: the block coordinates of dense blocks, sorted by block row, then block column.
 
+use crate::pattern::matrix;
 use crate::{Format, FormatError, IndexArray, Pattern, Sparse, check};
 
 /// Where the blocks of a BlockCOO matrix are: `C[AM[p],bm,n] += AV[p,bm,bk] * B[AK[p],bk,n]`.
@@ -60,31 +61,18 @@ impl BlockCooPattern {
         }
     }
 
-    /// Rows of the matrix.
-    pub fn rows(&self) -> usize {
-        self.shape[0]
-    }
-
-    /// Columns of the matrix.
-    pub fn cols(&self) -> usize {
-        self.shape[1]
-    }
-
     /// Rows and columns of a block.
     pub fn block(&self) -> (usize, usize) {
         self.block
     }
-
-    /// The block row of every block.
-    pub fn block_rows(&self) -> &[u32] {
-        &self.block_rows
-    }
-
-    /// The block column of every block.
-    pub fn block_cols(&self) -> &[u32] {
-        &self.block_cols
-    }
 }
+
+matrix! { BlockCooPattern {
+    /// The block row of every block.
+    block_rows,
+    /// The block column of every block.
+    block_cols,
+} }
 
 impl Pattern for BlockCooPattern {
     fn format(&self) -> Format {

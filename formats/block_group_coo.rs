@@ -1,6 +1,7 @@
 //! BlockGroupCOO: groups of `group` dense blocks of one block row (arXiv 2510.17505).
 //! A block row of `occ` blocks takes ceil(occ / group) groups in a run; only the last group of a run is padded.
 
+use crate::pattern::matrix;
 use crate::{Format, FormatError, IndexArray, Pattern, Sparse, check};
 
 /// Where the blocks of a BlockGroupCOO matrix are: `C[AM[p],bm,n] += AV[p,q,bm,bk] * B[AK[p,q],bk,n]`.
@@ -82,16 +83,6 @@ impl BlockGroupCooPattern {
         }
     }
 
-    /// Rows of the matrix.
-    pub fn rows(&self) -> usize {
-        self.shape[0]
-    }
-
-    /// Columns of the matrix.
-    pub fn cols(&self) -> usize {
-        self.shape[1]
-    }
-
     /// Rows and columns of a block.
     pub fn block(&self) -> (usize, usize) {
         self.block
@@ -111,17 +102,14 @@ impl BlockGroupCooPattern {
     pub fn blocks(&self) -> usize {
         self.blocks
     }
-
-    /// The block row of every group.
-    pub fn block_rows(&self) -> &[u32] {
-        &self.block_rows
-    }
-
-    /// The block column of every slot, `[P, group]`.
-    pub fn block_cols(&self) -> &[u32] {
-        &self.block_cols
-    }
 }
+
+matrix! { BlockGroupCooPattern {
+    /// The block row of every group.
+    block_rows,
+    /// The block column of every slot, `[P, group]`.
+    block_cols,
+} }
 
 impl Pattern for BlockGroupCooPattern {
     fn format(&self) -> Format {

@@ -1,6 +1,7 @@
 //! BSR: compressed block rows of dense blocks.
 //! The block grid is rounded up; the parts of edge blocks outside the shape are zero and never read.
 
+use crate::pattern::matrix;
 use crate::{Format, FormatError, IndexArray, Pattern, Sparse, check};
 
 /// Where the blocks of a BSR matrix are: `C[m',bm,n] += AV[p,bm,bk] * B[AK[p],bk,n], AP[m'] <= p < AP[m'+1]`.
@@ -59,16 +60,6 @@ impl BsrPattern {
         }
     }
 
-    /// Rows of the matrix.
-    pub fn rows(&self) -> usize {
-        self.shape[0]
-    }
-
-    /// Columns of the matrix.
-    pub fn cols(&self) -> usize {
-        self.shape[1]
-    }
-
     /// Rows and columns of a block.
     pub fn block(&self) -> (usize, usize) {
         self.block
@@ -81,17 +72,14 @@ impl BsrPattern {
             self.shape[1].div_ceil(self.block.1),
         )
     }
-
-    /// Where each block row starts, and where the last ends, in blocks.
-    pub fn offsets(&self) -> &[u32] {
-        &self.offsets
-    }
-
-    /// The block column of every block.
-    pub fn columns(&self) -> &[u32] {
-        &self.columns
-    }
 }
+
+matrix! { BsrPattern {
+    /// Where each block row starts, and where the last ends, in blocks.
+    offsets,
+    /// The block column of every block.
+    columns,
+} }
 
 impl Pattern for BsrPattern {
     fn format(&self) -> Format {

@@ -9,6 +9,7 @@ use rayon::prelude::*;
 pub(crate) use tile::*;
 
 use crate::bitmap::Grid;
+use crate::pattern::matrix;
 use crate::{Format, FormatError, IndexArray, PAD, Pattern, Role, Sparse, check};
 
 /// Where the entries of a byte map are: `C[AM[p],n] += AV[p] * B[AK[p],n]`, with the coordinates in bytes.
@@ -120,26 +121,6 @@ impl BytemapPattern {
         pattern
     }
 
-    /// Rows of the matrix.
-    pub fn rows(&self) -> usize {
-        self.shape[0]
-    }
-
-    /// Columns of the matrix.
-    pub fn cols(&self) -> usize {
-        self.shape[1]
-    }
-
-    /// Counts of the banks of all tiles, 8 words each, and the places of all chunks.
-    pub fn words(&self) -> &[u32] {
-        &self.words
-    }
-
-    /// Where the chunks of each tile start, in units of 4 chunks, and where the last one's end.
-    pub fn starts(&self) -> &[u32] {
-        &self.starts
-    }
-
     pub(crate) fn grid(&self) -> Grid {
         grid(self.rows(), self.cols())
     }
@@ -234,6 +215,13 @@ fn bad_tile(
     });
     error
 }
+
+matrix! { BytemapPattern {
+    /// Counts of the banks of all tiles, 8 words each, and the places of all chunks.
+    words,
+    /// Where the chunks of each tile start, in units of 4 chunks, and where the last one's end.
+    starts,
+} }
 
 impl Pattern for BytemapPattern {
     fn format(&self) -> Format {

@@ -35,7 +35,7 @@ pub use sliced::{csr_to_sliced_ell, sliced_ell_to_csr};
 pub use unblock::{block_coo_to_csr, block_group_coo_to_csr, bsr_to_csr};
 
 pub(crate) use block::block_row_counts;
-pub(crate) use compressed::transpose_pattern;
+pub(crate) use compressed::{starts_of, transpose_pattern};
 pub(crate) use entries::sort_entries;
 pub(crate) use nm::check_groups;
 pub(crate) use sliced::sliced_chunks;

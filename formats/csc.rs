@@ -1,5 +1,6 @@
 //! CSC: compressed sparse columns.
 
+use crate::pattern::matrix;
 use crate::{Format, FormatError, IndexArray, Pattern, Sparse, check};
 
 /// Where the entries of a CSC matrix are: `C[AM[p],n] += AV[p] * B[k,n], AP[k] <= p < AP[k+1]`.
@@ -50,27 +51,14 @@ impl CscPattern {
             rows_idx,
         }
     }
-
-    /// Rows of the matrix.
-    pub fn rows(&self) -> usize {
-        self.shape[0]
-    }
-
-    /// Columns of the matrix.
-    pub fn cols(&self) -> usize {
-        self.shape[1]
-    }
-
-    /// Where each column starts, and where the last ends.
-    pub fn offsets(&self) -> &[u32] {
-        &self.offsets
-    }
-
-    /// The row of every entry.
-    pub fn rows_idx(&self) -> &[u32] {
-        &self.rows_idx
-    }
 }
+
+matrix! { CscPattern {
+    /// Where each column starts, and where the last ends.
+    offsets,
+    /// The row of every entry.
+    rows_idx,
+} }
 
 impl Pattern for CscPattern {
     fn format(&self) -> Format {

@@ -1,5 +1,6 @@
 //! CSR: compressed sparse rows. The hub of the conversions between matrices.
 
+use crate::pattern::matrix;
 use crate::{Format, FormatError, IndexArray, Pattern, Sparse, check};
 
 /// Where the entries of a CSR matrix are: `C[m,n] += AV[p] * B[AK[p],n], AP[m] <= p < AP[m+1]`.
@@ -51,26 +52,6 @@ impl CsrPattern {
         }
     }
 
-    /// Rows of the matrix.
-    pub fn rows(&self) -> usize {
-        self.shape[0]
-    }
-
-    /// Columns of the matrix.
-    pub fn cols(&self) -> usize {
-        self.shape[1]
-    }
-
-    /// Where each row starts, and where the last ends.
-    pub fn offsets(&self) -> &[u32] {
-        &self.offsets
-    }
-
-    /// The column of every entry.
-    pub fn columns(&self) -> &[u32] {
-        &self.columns
-    }
-
     /// Positions of the entries of one row.
     ///
     /// # Panics
@@ -79,6 +60,13 @@ impl CsrPattern {
         self.offsets[row] as usize..self.offsets[row + 1] as usize
     }
 }
+
+matrix! { CsrPattern {
+    /// Where each row starts, and where the last ends.
+    offsets,
+    /// The column of every entry.
+    columns,
+} }
 
 impl Pattern for CsrPattern {
     fn format(&self) -> Format {

@@ -1,5 +1,6 @@
 //! ELL: every row padded to one width. Good only where all rows are about as long.
 
+use crate::pattern::matrix;
 use crate::{Format, FormatError, IndexArray, Pattern, Sparse, check};
 
 /// Where the entries of an ELL matrix are: `C[m,n] += AV[m,q] * B[AK[m,q],n]`.
@@ -53,26 +54,16 @@ impl EllPattern {
         }
     }
 
-    /// Rows of the matrix.
-    pub fn rows(&self) -> usize {
-        self.shape[0]
-    }
-
-    /// Columns of the matrix.
-    pub fn cols(&self) -> usize {
-        self.shape[1]
-    }
-
     /// Slots of a row.
     pub fn width(&self) -> usize {
         self.width
     }
-
-    /// The column of every slot, `[rows, width]`.
-    pub fn columns(&self) -> &[u32] {
-        &self.columns
-    }
 }
+
+matrix! { EllPattern {
+    /// The column of every slot, `[rows, width]`.
+    columns,
+} }
 
 impl Pattern for EllPattern {
     fn format(&self) -> Format {

@@ -3,6 +3,7 @@
 
 use rayon::prelude::*;
 
+use crate::pattern::matrix;
 use crate::{Format, FormatError, IndexArray, PAD, Pattern, Sparse, check};
 
 /// Rows with groups of one size.
@@ -115,29 +116,9 @@ impl HybridGroupCooPattern {
         }
     }
 
-    /// Rows.
-    pub fn rows(&self) -> usize {
-        self.shape[0]
-    }
-
-    /// Columns.
-    pub fn cols(&self) -> usize {
-        self.shape[1]
-    }
-
     /// The classes, in the order in which their groups lie.
     pub fn classes(&self) -> &[GroupClass] {
         &self.classes
-    }
-
-    /// The row of every group.
-    pub fn group_index(&self) -> &[u32] {
-        &self.group_index
-    }
-
-    /// The column of every slot.
-    pub fn columns(&self) -> &[u32] {
-        &self.columns
     }
 
     /// First slot of every group, and their number.
@@ -182,6 +163,13 @@ impl HybridGroupCooPattern {
         [rows, self.columns.clone()]
     }
 }
+
+matrix! { HybridGroupCooPattern {
+    /// The row of every group.
+    group_index,
+    /// The column of every slot.
+    columns,
+} }
 
 impl Pattern for HybridGroupCooPattern {
     fn format(&self) -> Format {

@@ -55,7 +55,7 @@ mod sliced_ell;
 pub mod stats;
 pub mod vectors;
 
-pub use any::{AnyPattern, AnySparse, SharedPattern};
+pub use any::{AnyPattern, AnySparse, AsSparse, SharedPattern, SparseRef};
 pub use bitmap::{Bitmap, BitmapPattern};
 pub use block_coo::{BlockCoo, BlockCooPattern};
 pub use block_group_coo::{BlockGroupCoo, BlockGroupCooPattern};

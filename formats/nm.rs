@@ -3,6 +3,7 @@
 
 use rayon::prelude::*;
 
+use crate::pattern::matrix;
 use crate::{Format, FormatError, IndexArray, PAD, Pattern, Role, Sparse, check};
 
 /// Stored slots of a group.
@@ -113,16 +114,6 @@ impl NmPattern {
         }
     }
 
-    /// Rows of the matrix.
-    pub fn rows(&self) -> usize {
-        self.shape[0]
-    }
-
-    /// Columns of the matrix.
-    pub fn cols(&self) -> usize {
-        self.shape[1]
-    }
-
     /// Groups of a row that hold columns of the matrix, `ceil(cols / 4)`; the last one may be partial.
     pub fn groups(&self) -> usize {
         self.cols().div_ceil(GROUP)
@@ -136,11 +127,6 @@ impl NmPattern {
     /// Words of positions of a row: `kp / 32`.
     pub fn row_words(&self) -> usize {
         self.cols().div_ceil(WORD)
-    }
-
-    /// The words of positions, `[rows, kp / 32]`.
-    pub fn meta(&self) -> &[u32] {
-        &self.meta
     }
 
     /// The places in group `group` of row `row` of its two slots, 0 to 3, ascending.
@@ -202,6 +188,11 @@ fn bad_group(positions: [u32; KEPT], inside: bool, slot: usize) -> Option<Format
         bound: wrong as u64 + 1,
     })
 }
+
+matrix! { NmPattern {
+    /// The words of positions, `[rows, kp / 32]`.
+    meta,
+} }
 
 impl Pattern for NmPattern {
     fn format(&self) -> Format {

@@ -74,27 +74,45 @@ impl<'a> IndexArray<'a> {
     }
 }
 
-/// What kernels read was checked by the constructors of these types, and of no others.
 mod sealed {
-    pub trait Sealed {}
+    use crate::{Sparse, SparseRef};
 
-    impl Sealed for crate::BitmapPattern {}
-    impl Sealed for crate::BlockGroupCooPattern {}
-    impl Sealed for crate::HybridGroupCooPattern {}
-    impl Sealed for crate::BsrPattern {}
-    impl Sealed for crate::CscPattern {}
-    impl Sealed for crate::EllPattern {}
-    impl Sealed for crate::GroupCooPattern {}
-    impl Sealed for crate::CsrPattern {}
-    impl Sealed for crate::SlicedEllPattern {}
-    impl Sealed for crate::BytemapPattern {}
-    impl Sealed for crate::CooPattern {}
-    impl Sealed for crate::BlockCooPattern {}
-    impl Sealed for crate::NmPattern {}
+    /// What kernels read was checked by the constructors of the patterns of [`AnyPattern`](crate::AnyPattern), and of
+    /// no others.
+    pub trait Sealed: Sized {
+        /// As a tensor of any format.
+        fn borrow<T>(sparse: &Sparse<Self, T>) -> SparseRef<'_, T>;
+    }
 }
 
+pub(crate) use sealed::Sealed;
+
+/// What the pattern of a matrix shows: its extents, and these of its arrays.
+macro_rules! matrix {
+    ($pattern:ident { $($(#[$what:meta])* $array:ident,)* }) => {
+        impl $pattern {
+            /// Rows of the matrix.
+            pub fn rows(&self) -> usize {
+                self.shape[0]
+            }
+
+            /// Columns of the matrix.
+            pub fn cols(&self) -> usize {
+                self.shape[1]
+            }
+
+            $($(#[$what])*
+            pub fn $array(&self) -> &[u32] {
+                &self.$array
+            })*
+        }
+    };
+}
+
+pub(crate) use matrix;
+
 /// Where the entries of a sparse tensor are, in one format. Sealed.
-pub trait Pattern: sealed::Sealed + Debug + Clone + PartialEq + Send + Sync + 'static {
+pub trait Pattern: Sealed + Debug + Clone + PartialEq + Send + Sync + 'static {
     /// The format, with its block and group size.
     fn format(&self) -> Format;
     /// Extents of the tensor.

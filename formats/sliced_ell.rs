@@ -4,6 +4,7 @@
 
 use rayon::prelude::*;
 
+use crate::pattern::matrix;
 use crate::{Format, FormatError, IndexArray, PAD, Pattern, Role, Sparse, check};
 
 /// Rows of a slice, C.
@@ -178,34 +179,9 @@ impl SlicedEllPattern {
         (local != NO_ENTRY).then(|| first.saturating_mul(K_TILE as u32).saturating_add(local))
     }
 
-    /// Rows of the matrix.
-    pub fn rows(&self) -> usize {
-        self.shape[0]
-    }
-
-    /// Columns of the matrix.
-    pub fn cols(&self) -> usize {
-        self.shape[1]
-    }
-
     /// The row of every lane of every slice, `[slices, 32]`, [`PAD`] behind the last.
     pub fn order(&self) -> &[u32] {
         &self.rows
-    }
-
-    /// The first chunk of each slice, one more than slices.
-    pub fn offsets(&self) -> &[u32] {
-        &self.offsets
-    }
-
-    /// First K-tile of each chunk, and one past the last that it needs, `[chunks, 2]`.
-    pub fn windows(&self) -> &[u32] {
-        &self.windows
-    }
-
-    /// The local columns, two to a word, `[chunks, 32, 2]`.
-    pub fn columns(&self) -> &[u32] {
-        &self.columns
     }
 
     /// The chunks of a slice.
@@ -260,6 +236,15 @@ fn check_order(order: &[u32], rows: usize) -> Result<(), FormatError> {
     }
     Ok(())
 }
+
+matrix! { SlicedEllPattern {
+    /// The first chunk of each slice, one more than slices.
+    offsets,
+    /// First K-tile of each chunk, and one past the last that it needs, `[chunks, 2]`.
+    windows,
+    /// The local columns, two to a word, `[chunks, 32, 2]`.
+    columns,
+} }
 
 impl Pattern for SlicedEllPattern {
     fn format(&self) -> Format {

@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use einsparse_formats::{AnySparse, Dense};
+use einsparse_formats::{AsSparse, Dense};
 
 use crate::context::Context;
 use crate::device::Device;
@@ -386,12 +386,22 @@ fn borrowed() -> Error {
 }
 
 impl Context {
-    /// Copies a sparse tensor to the context, in the format it has. Matrices can be [converted]
-    /// first.
+    /// Copies a sparse tensor to the context, in the format it has: the values once, while the pattern on the host is
+    /// shared. A value and a reference will both do. Matrices can be [converted] first.
     ///
-    /// [converted]: AnySparse::convert
-    pub fn upload<T: Scalar>(&self, tensor: impl Into<AnySparse<T>>) -> Result<SparseTensor<T>> {
-        SparseTensor::new(self.device(), tensor.into())
+    /// ```
+    /// use einsparse::Context;
+    /// use einsparse::formats::{Csr, CsrPattern};
+    /// let ctx = Context::new();
+    /// let csr = Csr::new(CsrPattern::new(1, 2, vec![0, 1], vec![1])?, vec![2.0f32])?;
+    /// let there = ctx.upload(&csr)?;
+    /// assert_eq!(there.to_host()?.to_csr()?, csr);
+    /// # Ok::<(), einsparse::Error>(())
+    /// ```
+    ///
+    /// [converted]: einsparse_formats::Sparse::convert
+    pub fn upload<T: Scalar>(&self, tensor: impl AsSparse<T>) -> Result<SparseTensor<T>> {
+        SparseTensor::new(self.device(), tensor)
     }
 
     /// Copies a dense tensor to the context.

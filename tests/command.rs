@@ -1,6 +1,7 @@
 //! The built command: every sub-command on small inputs, and errors as one readable line with exit code 1.
 
 mod memory;
+mod model;
 mod refused;
 
 use std::path::{Path, PathBuf};

@@ -62,7 +62,7 @@ fn loses_nothing<T: Scalar>() {
                     "{m} x {k} {format} {choice:?}"
                 );
             }
-            let on_cpu = Context::cpu().upload(csr.clone()).unwrap();
+            let on_cpu = Context::cpu().upload(&csr).unwrap();
             let blocks = on_cpu.to_blocks(format).unwrap();
             assert_eq!(blocks.to_host().unwrap(), wanted, "{m} x {k} {format}");
         }

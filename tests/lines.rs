@@ -84,7 +84,7 @@ fn run(line: &str, formats: &BTreeMap<String, String>) -> f64 {
         let mut out = ctx.upload(sparse(e.out.indices.len(), format)).unwrap();
         let uploaded: Vec<_> = tensors
             .iter()
-            .filter_map(|(n, a, _)| Some((n, ctx.upload(a.clone()?).unwrap())))
+            .filter_map(|(n, a, _)| Some((n, ctx.upload(a.as_ref()?).unwrap())))
             .collect();
         operands.retain(|(n, _)| !uploaded.iter().any(|(own, _)| own == n));
         operands.extend(uploaded.iter().map(|(n, a)| (n.as_str(), a.into())));

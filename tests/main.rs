@@ -4,6 +4,7 @@
 #[cfg(feature = "command")]
 mod command;
 mod convert;
+mod copies;
 mod cpu;
 mod device_code;
 mod docs;

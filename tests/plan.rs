@@ -29,7 +29,8 @@ fn matrix<T: Scalar>(format: &str) -> AnySparse<T> {
 
 fn choice<T: Scalar>(format: &str, n: usize, options: &Options) -> Choice {
     let b = Dense::<T>::zeros([96, n]).unwrap();
-    let operands = [("A", (&matrix::<T>(format)).into()), ("B", (&b).into())];
+    let a = matrix::<T>(format);
+    let operands = [("A", (&a).into()), ("B", (&b).into())];
     let plan = Context::cpu()
         .plan(TEXT)
         .operands(&operands)

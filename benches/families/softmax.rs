@@ -94,7 +94,7 @@ impl<'a, T: Scalar> Case<'a, T> {
         let csr = Csr::new(problem.pattern.clone(), values.entries::<T>(nnz))?;
         let csr = AnySparse::from(csr);
         let (bench, cpu) = (Bench::new(*place)?, Context::cpu());
-        let made = |on: &Context| on.upload(csr.clone());
+        let made = |on: &Context| on.upload(&csr);
         let plan = |on: &Context, tensor: &SparseTensor<T>| {
             SparseSoftmax::new(on, tensor, &SoftmaxOptions::default())
         };

@@ -82,7 +82,7 @@ fn tensors<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
             let pattern = places(shape, entries)?;
             let count = pattern.coords()[0].len();
             let host = Coo::new(pattern, values::<T>(count, 0))?;
-            let tensor = rows.context.upload(host.clone())?;
+            let tensor = rows.context.upload(&host)?;
             let sampled = RefCell::new(rows.context.upload(host)?);
             for n in COLUMNS {
                 let factors: Vec<Tensor<T>> = shape

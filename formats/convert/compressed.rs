@@ -21,7 +21,7 @@ pub fn coo_to_csr<T: Element>(coo: &Coo<T>) -> Result<Csr<T>, FormatError> {
             expected: 2,
         });
     };
-    let offsets = starts_of(row_of, rows)?;
+    let offsets = starts_of(row_of.iter().copied(), rows)?;
     // SAFETY: the entries were sorted by row, then column, each once and inside the shape.
     let pattern = unsafe { CsrPattern::new_unchecked(rows, cols, offsets, columns.clone()) };
     Sparse::new(pattern, coo.values().to_vec())
@@ -42,11 +42,12 @@ pub fn csr_to_coo<T: Element>(csr: &Csr<T>) -> Result<Coo<T>, FormatError> {
 }
 
 /// Where each of `extent` rows starts once entries of these rows are sorted by them.
-fn starts_of(rows: &[u32], extent: usize) -> Result<Vec<u32>, FormatError> {
+pub(crate) fn starts_of(
+    rows: impl Iterator<Item = u32>,
+    extent: usize,
+) -> Result<Vec<u32>, FormatError> {
     let mut offsets: Vec<u32> = check::zeroed("offsets", extent + 1)?;
-    for &row in rows {
-        offsets[row as usize + 1] += 1;
-    }
+    rows.for_each(|row| offsets[row as usize + 1] += 1);
     let mut sum = 0;
     for offset in &mut offsets {
         sum += *offset;
@@ -65,7 +66,7 @@ fn transpose<T: Copy + bytemuck::Zeroable>(
     values: &[T],
     extent: usize,
 ) -> Result<Compressed<T>, FormatError> {
-    let starts = starts_of(minor, extent)?;
+    let starts = starts_of(minor.iter().copied(), extent)?;
     let mut next = starts.clone();
     let mut major = check::zeroed("indices", minor.len())?;
     let mut moved = check::zeroed("values", minor.len())?;

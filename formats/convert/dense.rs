@@ -1,10 +1,8 @@
 //! Sparse to dense and back.
 
-use super::tasks::prefix_sum;
+use super::tasks::csr_of_entries;
 use crate::parallel;
-use crate::{
-    Coo, CooPattern, Csr, CsrPattern, Dense, Element, FormatError, Sparse, check, convert::matrix,
-};
+use crate::{Coo, CooPattern, Csr, Dense, Element, FormatError, Sparse, check, convert::matrix};
 
 /// CSR to dense.
 ///
@@ -46,20 +44,12 @@ pub fn dense_to_csr<T: Element>(dense: &Dense<T>) -> Result<Csr<T>, FormatError>
     let (rows, cols) = matrix(dense.shape())?;
     check::extent("rows", rows)?;
     check::extent("columns", cols)?;
-    let line = |r: usize| &dense.values()[r * cols..(r + 1) * cols];
-    let count = |r| line(r).iter().filter(|&&v| v != T::ZERO).count();
-    let counts: Vec<usize> = parallel::collect(rows, 64, &count);
-    let offsets = prefix_sum("entries", counts.into_iter())?;
-    let filled = |r| line(r).iter().enumerate().filter(|&(_, &v)| v != T::ZERO);
-    let columns = parallel::gathered(rows, 64, &|rows, found| {
-        found.extend(rows.flat_map(|r| filled(r).map(|(c, _)| c as u32)));
-    });
-    let values = parallel::gathered(rows, 64, &|rows, found| {
-        found.extend(rows.flat_map(|r| filled(r).map(|(_, &v)| v)));
-    });
+    let entries = |row: usize| {
+        let line = (0u32..).zip(&dense.values()[row * cols..][..cols]);
+        line.filter(|&(_, &v)| v != T::ZERO).map(|(c, &v)| (c, v))
+    };
     // SAFETY: columns taken in ascending order from rows of `cols` elements.
-    let pattern = unsafe { CsrPattern::new_unchecked(rows, cols, offsets, columns) };
-    Sparse::new(pattern, values)
+    unsafe { csr_of_entries((rows, cols), entries) }
 }
 
 /// The non-zero elements of a dense tensor of any order from 1.
@@ -67,16 +57,20 @@ pub fn dense_to_csr<T: Element>(dense: &Dense<T>) -> Result<Csr<T>, FormatError>
 /// # Errors
 /// If the tensor is a scalar, or an extent or the number of non-zeros does not fit u32.
 pub fn dense_to_coo<T: Element>(dense: &Dense<T>) -> Result<Coo<T>, FormatError> {
-    let filled = dense
-        .values()
-        .iter()
-        .enumerate()
-        .filter(|&(_, &v)| v != T::ZERO);
-    let (positions, values): (Vec<usize>, Vec<T>) = filled.unzip();
-    let axes = dense.shape().iter().zip(dense.strides());
-    let coordinate = |(&n, stride): (&usize, usize)| {
-        positions.iter().map(|&p| (p / stride % n) as u32).collect()
+    let (shape, strides) = (dense.shape(), dense.strides());
+    let filled = || {
+        let places = dense.values().iter().enumerate();
+        places.filter(|(_, value)| **value != T::ZERO)
     };
-    let coords = axes.map(coordinate).collect();
-    Sparse::new(CooPattern::new(dense.shape().to_vec(), coords)?, values)
+    let count = filled().count();
+    check::fits("entries", count as u128)?;
+    let mut coords = Vec::new();
+    for (&n, stride) in shape.iter().zip(strides) {
+        let mut axis = check::reserved("coordinates", count)?;
+        axis.extend(filled().map(|(at, _)| (at / stride % n) as u32));
+        coords.push(axis);
+    }
+    let mut values = check::reserved("values", count)?;
+    values.extend(filled().map(|(_, value)| *value));
+    Sparse::new(CooPattern::new(shape.to_vec(), coords)?, values)
 }

@@ -1,34 +1,34 @@
-//! `AnySparse` conversions, and the thin `TryFrom` impls over the free functions.
+//! Conversions of any format as methods, and the thin `TryFrom` impls over the free functions.
 
 use super::*;
 use crate::{
-    AnySparse, Bitmap, BlockCoo, BlockGroupCoo, Bsr, Bytemap, Coo, Csc, Csr, Dense, Element, Ell,
-    Format, GroupCoo, HybridGroupCoo, Nm, SlicedEll, nm,
+    AnySparse, AsSparse, Bitmap, BlockCoo, BlockGroupCoo, Bsr, Bytemap, Coo, Csc, Csr, Dense,
+    Element, Ell, Format, GroupCoo, HybridGroupCoo, Nm, Pattern, SlicedEll, Sparse, SparseRef, nm,
 };
 
-impl<T: Element> AnySparse<T> {
+impl<T: Element> SparseRef<'_, T> {
     /// The same tensor in CSR. Zeros of blocks are fill and do not become entries.
     ///
     /// # Errors
     /// If the tensor is not a matrix, or there is no memory.
-    pub fn to_csr(&self) -> Result<Csr<T>, FormatError> {
+    pub fn to_csr(self) -> Result<Csr<T>, FormatError> {
         match self {
-            AnySparse::Csr(a) => Ok(a.clone()),
-            AnySparse::Coo(a) => coo_to_csr(a),
-            AnySparse::Csc(a) => csc_to_csr(a),
-            AnySparse::Bsr(a) => bsr_to_csr(a),
-            AnySparse::Ell(a) => ell_to_csr(a),
-            AnySparse::GroupCoo(a) => {
+            SparseRef::Csr(a) => Ok(a.clone()),
+            SparseRef::Coo(a) => coo_to_csr(a),
+            SparseRef::Csc(a) => csc_to_csr(a),
+            SparseRef::Bsr(a) => bsr_to_csr(a),
+            SparseRef::Ell(a) => ell_to_csr(a),
+            SparseRef::GroupCoo(a) => {
                 matrix(a.shape())?;
                 coo_to_csr(&group_coo_to_coo(a)?)
             }
-            AnySparse::HybridGroupCoo(a) => hybrid_group_coo_to_csr(a),
-            AnySparse::BlockCoo(a) => block_coo_to_csr(a),
-            AnySparse::BlockGroupCoo(a) => block_group_coo_to_csr(a),
-            AnySparse::Nm(a) => nm_to_csr(a),
-            AnySparse::Bitmap(a) => bitmap_to_csr(a),
-            AnySparse::Bytemap(a) => bytemap_to_csr(a),
-            AnySparse::SlicedEll(a) => sliced_ell_to_csr(a),
+            SparseRef::HybridGroupCoo(a) => hybrid_group_coo_to_csr(a),
+            SparseRef::BlockCoo(a) => block_coo_to_csr(a),
+            SparseRef::BlockGroupCoo(a) => block_group_coo_to_csr(a),
+            SparseRef::Nm(a) => nm_to_csr(a),
+            SparseRef::Bitmap(a) => bitmap_to_csr(a),
+            SparseRef::Bytemap(a) => bytemap_to_csr(a),
+            SparseRef::SlicedEll(a) => sliced_ell_to_csr(a),
         }
     }
 
@@ -36,10 +36,11 @@ impl<T: Element> AnySparse<T> {
     ///
     /// # Errors
     /// If there is no memory.
-    pub fn to_coo(&self) -> Result<Coo<T>, FormatError> {
+    pub fn to_coo(self) -> Result<Coo<T>, FormatError> {
         match self {
-            AnySparse::Coo(a) => Ok(a.clone()),
-            AnySparse::GroupCoo(a) => group_coo_to_coo(a),
+            SparseRef::Coo(a) => Ok(a.clone()),
+            SparseRef::GroupCoo(a) => group_coo_to_coo(a),
+            SparseRef::Csr(a) => csr_to_coo(a),
             _ => csr_to_coo(&self.to_csr()?),
         }
     }
@@ -48,10 +49,12 @@ impl<T: Element> AnySparse<T> {
     ///
     /// # Errors
     /// [`FormatError::Overflow`] or [`FormatError::Memory`] if the dense tensor cannot be had.
-    pub fn to_dense(&self) -> Result<Dense<T>, FormatError> {
+    pub fn to_dense(self) -> Result<Dense<T>, FormatError> {
         match self {
-            AnySparse::Coo(_) | AnySparse::GroupCoo(_) => coo_to_dense(&self.to_coo()?),
-            AnySparse::Nm(a) => nm_to_dense(a),
+            SparseRef::Coo(a) => coo_to_dense(a),
+            SparseRef::GroupCoo(a) => coo_to_dense(&group_coo_to_coo(a)?),
+            SparseRef::Nm(a) => nm_to_dense(a),
+            SparseRef::Csr(a) => csr_to_dense(a),
             _ => csr_to_dense(&self.to_csr()?),
         }
     }
@@ -61,23 +64,134 @@ impl<T: Element> AnySparse<T> {
     /// # Errors
     /// If the format cannot hold a tensor of this order or (N:M) a group with so many non-zeros, a block or group size is 0, the slots do not fit u32, or
     /// there is no memory.
-    pub fn convert(&self, format: Format) -> Result<AnySparse<T>, FormatError> {
-        if self.format() == format {
-            return Ok(self.clone());
+    pub fn convert(self, format: Format) -> Result<AnySparse<T>, FormatError> {
+        if self.pattern().format() == format {
+            return Ok(self.to_any());
         }
-        Ok(match format {
-            Format::Coo => self.to_coo()?.into(),
-            Format::Csr => self.to_csr()?.into(),
-            Format::GroupCoo { axis, group } => match self {
-                AnySparse::Csr(a) if axis == 0 => csr_to_group_coo(a, group)?.into(),
-                AnySparse::Coo(a) => coo_to_group_coo(a, axis, group)?.into(),
-                _ => coo_to_group_coo(&self.to_coo()?, axis, group)?.into(),
-            },
-            _ => match self {
-                AnySparse::Csr(a) => from_csr(a, format)?,
-                _ => from_csr(&self.to_csr()?, format)?,
-            },
+        Ok(match (format, self) {
+            (Format::Coo, _) => self.to_coo()?.into(),
+            (Format::GroupCoo { axis: 0, group }, SparseRef::Csr(a)) => {
+                csr_to_group_coo(a, group)?.into()
+            }
+            (Format::GroupCoo { axis, group }, SparseRef::Coo(a)) => {
+                coo_to_group_coo(a, axis, group)?.into()
+            }
+            (Format::GroupCoo { axis, group }, _) => {
+                coo_to_group_coo(&self.to_coo()?, axis, group)?.into()
+            }
+            (_, SparseRef::Csr(a)) => from_csr(a, format)?,
+            _ => from_csr(&self.to_csr()?, format)?,
         })
+    }
+}
+
+impl<P: Pattern, T: Element> Sparse<P, T> {
+    /// The same matrix in CSR, as [`SparseRef::to_csr`].
+    ///
+    /// # Errors
+    /// If the tensor is not a matrix, or there is no memory.
+    pub fn to_csr(&self) -> Result<Csr<T>, FormatError> {
+        self.as_sparse().to_csr()
+    }
+
+    /// The same tensor in COO, as [`SparseRef::to_coo`].
+    ///
+    /// # Errors
+    /// If there is no memory.
+    pub fn to_coo(&self) -> Result<Coo<T>, FormatError> {
+        self.as_sparse().to_coo()
+    }
+
+    /// The same tensor with its zeros.
+    ///
+    /// ```
+    /// use einsparse_formats::{Csr, CsrPattern};
+    ///
+    /// // [ 0 1 ]
+    /// // [ 2 3 ]
+    /// let csr = Csr::new(CsrPattern::new(2, 2, vec![0, 1, 3], vec![1, 0, 1])?, vec![1.0f32, 2.0, 3.0])?;
+    /// assert_eq!(csr.to_dense()?.values(), [0.0, 1.0, 2.0, 3.0]);
+    /// # Ok::<(), einsparse_formats::FormatError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`FormatError::Overflow`] or [`FormatError::Memory`] if the dense tensor cannot be had.
+    pub fn to_dense(&self) -> Result<Dense<T>, FormatError> {
+        self.as_sparse().to_dense()
+    }
+
+    /// The same tensor in another format, as [`SparseRef::convert`].
+    ///
+    /// ```
+    /// use einsparse_formats::{Coo, CooPattern};
+    ///
+    /// let pattern = CooPattern::new(vec![4, 4], vec![vec![0, 1, 3], vec![0, 1, 2]])?;
+    /// let coo = Coo::new(pattern, vec![1.0f32, 2.0, 3.0])?;
+    /// let blocks = coo.convert("bsr:2x2".parse()?)?;
+    /// assert_eq!((blocks.nnz(), blocks.to_dense()?), (8, coo.to_dense()?)); // two blocks of 2 x 2
+    /// # Ok::<(), einsparse_formats::FormatError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`SparseRef::convert`].
+    pub fn convert(&self, format: Format) -> Result<AnySparse<T>, FormatError> {
+        self.as_sparse().convert(format)
+    }
+}
+
+impl<T: Element> AnySparse<T> {
+    /// The same matrix in CSR, as [`SparseRef::to_csr`].
+    ///
+    /// # Errors
+    /// If the tensor is not a matrix, or there is no memory.
+    pub fn to_csr(&self) -> Result<Csr<T>, FormatError> {
+        self.as_sparse().to_csr()
+    }
+
+    /// The same tensor in COO, as [`SparseRef::to_coo`].
+    ///
+    /// # Errors
+    /// If there is no memory.
+    pub fn to_coo(&self) -> Result<Coo<T>, FormatError> {
+        self.as_sparse().to_coo()
+    }
+
+    /// The same tensor with its zeros.
+    ///
+    /// # Errors
+    /// [`FormatError::Overflow`] or [`FormatError::Memory`] if the dense tensor cannot be had.
+    pub fn to_dense(&self) -> Result<Dense<T>, FormatError> {
+        self.as_sparse().to_dense()
+    }
+
+    /// The same tensor in another format, as [`SparseRef::convert`].
+    ///
+    /// # Errors
+    /// As [`SparseRef::convert`].
+    pub fn convert(&self, format: Format) -> Result<AnySparse<T>, FormatError> {
+        self.as_sparse().convert(format)
+    }
+}
+
+impl<T: Element> Dense<T> {
+    /// The non-zeros in a sparse format. What the format then is, is as in [`SparseRef::convert`].
+    ///
+    /// ```
+    /// use einsparse_formats::Dense;
+    ///
+    /// let dense = Dense::new([2, 2], vec![0.0f32, 1.0, 2.0, 0.0])?;
+    /// let ell = dense.convert("ell".parse()?)?;
+    /// assert_eq!((ell.nnz(), ell.to_dense()?), (2, dense));
+    /// # Ok::<(), einsparse_formats::FormatError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`SparseRef::convert`]; for a scalar, and if an extent or the number of non-zeros does not fit u32.
+    pub fn convert(&self, format: Format) -> Result<AnySparse<T>, FormatError> {
+        match self.shape() {
+            [_, _] => dense_to_csr(self)?.convert(format),
+            _ => dense_to_coo(self)?.convert(format),
+        }
     }
 }
 

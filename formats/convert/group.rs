@@ -1,14 +1,11 @@
 //! GroupCOO from CSR and COO, and back to COO.
 //! Entries of a run are already in order, so grouping is a count, a prefix sum and a copy of whole rows.
 
-use std::ops::Range;
-
 use rayon::prelude::*;
 
 use super::entries::{gather, sorted_positions};
-use super::tasks::{cut, filled_by_rows, prefix_sum, row_tasks};
+use super::tasks::{filled_by_rows, prefix_sum, spread};
 use crate::group_coo::check_axis;
-use crate::parallel;
 use crate::stats::RowStats;
 use crate::{
     Coo, CooPattern, Csr, Element, FormatError, GroupCoo, GroupCooPattern, PAD, Pattern, Sparse,
@@ -21,7 +18,6 @@ struct Runs {
     offsets: Vec<u32>,
     group: usize,
     starts: Vec<u32>,
-    tasks: Vec<Range<usize>>,
 }
 
 impl Runs {
@@ -38,64 +34,32 @@ impl Runs {
         )?;
         let groups = starts.last().map_or(0, |&n| n as usize);
         check::product("slots", &[groups, group])?;
-        let tasks = row_tasks(rows.len(), |r| starts[r] as usize * group);
         Ok(Runs {
             rows,
             offsets,
             group,
             starts,
-            tasks,
         })
-    }
-
-    fn groups(&self) -> usize {
-        self.starts[self.rows.len()] as usize
     }
 
     /// The row of every group.
     fn group_index(&self) -> Result<Vec<u32>, FormatError> {
-        let mut index = check::zeroed("group_index", self.groups())?;
         let at = |r: usize| self.starts[r] as usize;
-        let parts = cut(&mut index, &self.tasks, at);
-        parallel::each_of(parts, &|own, part| {
-            let task = &self.tasks[own];
-            for r in task.clone() {
-                part[at(r) - at(task.start)..at(r + 1) - at(task.start)].fill(self.rows[r]);
-            }
-        });
-        Ok(index)
+        filled_by_rows("group_index", self.rows.len(), at, |r, part| {
+            part.fill(self.rows[r])
+        })
     }
 
-    /// One value for each entry, spread to one for each slot; padding stays zero.
-    fn spread<U: Element>(&self, what: &'static str, entries: &[U]) -> Result<Vec<U>, FormatError> {
-        self.copy(what, entries, |_| ())
-    }
-
-    /// The same for coordinates: padding is [`PAD`].
-    fn spread_index(&self, entries: &[u32]) -> Result<Vec<u32>, FormatError> {
-        self.copy("coordinates", entries, |rest| rest.fill(PAD))
-    }
-
-    fn copy<U: bytemuck::Pod + Send + Sync>(
+    /// One for each entry, spread to one for each slot.
+    fn spread<U: bytemuck::Pod + Send + Sync>(
         &self,
         what: &'static str,
         entries: &[U],
-        pad: impl Fn(&mut [U]) + Sync,
+        pad: U,
     ) -> Result<Vec<U>, FormatError> {
-        let mut slots = check::zeroed(what, self.groups() * self.group)?;
         let at = |r: usize| self.starts[r] as usize * self.group;
-        let parts = cut(&mut slots, &self.tasks, at);
-        parallel::each_of(parts, &|own, part| {
-            let task = &self.tasks[own];
-            for r in task.clone() {
-                let run = &mut part[at(r) - at(task.start)..at(r + 1) - at(task.start)];
-                let row = &entries[self.offsets[r] as usize..self.offsets[r + 1] as usize];
-                let (filled, rest) = run.split_at_mut(row.len());
-                filled.copy_from_slice(row);
-                pad(rest);
-            }
-        });
-        Ok(slots)
+        let row = |r: usize| &entries[self.offsets[r] as usize..self.offsets[r + 1] as usize];
+        spread(what, self.rows.len(), at, row, pad)
     }
 }
 
@@ -116,11 +80,11 @@ pub fn csr_to_group_coo<T: Element>(
     let mut offsets: Vec<u32> = rows.par_iter().map(|&r| p.offsets()[r as usize]).collect();
     offsets.push(p.nnz() as u32);
     let runs = Runs::new(rows, offsets, group)?;
-    let others = vec![runs.spread_index(p.columns())?];
+    let others = vec![runs.spread("coordinates", p.columns(), PAD)?];
     let (shape, index) = (p.shape().to_vec(), runs.group_index()?);
     // SAFETY: rows ascend, the columns of a row do, and padding stands behind a row's last entry.
     let pattern = unsafe { GroupCooPattern::new_unchecked(shape, 0, runs.group, index, others) };
-    Sparse::new(pattern, runs.spread("values", csr.values())?)
+    Sparse::new(pattern, runs.spread("values", csr.values(), T::ZERO)?)
 }
 
 /// COO of any order from 2 to GroupCOO grouped on `axis`; `None` takes the group size of [`RowStats::group`].
@@ -161,12 +125,12 @@ pub fn coo_to_group_coo<T: Element>(
     let runs = Runs::new(rows, offsets, group)?;
     let others: Result<_, _> = axes[1..]
         .iter()
-        .map(|data| runs.spread_index(data))
+        .map(|data| runs.spread("coordinates", data, PAD))
         .collect();
     let (others, index) = (others?, runs.group_index()?);
     // SAFETY: the entries are sorted by `axis`, then by the others, and padding stands behind a run's last entry.
     let pattern = unsafe { GroupCooPattern::new_unchecked(shape, axis, runs.group, index, others) };
-    Sparse::new(pattern, runs.spread("values", values)?)
+    Sparse::new(pattern, runs.spread("values", values, T::ZERO)?)
 }
 
 /// GroupCOO to COO. Sorts only if the grouped axis is not the first.

@@ -1,11 +1,11 @@
 //! Hybrid GroupCOO from CSR, and back: rows ordered by class, and copied whole.
 
-use super::tasks::{csr_by_rows, cut, filled_by_rows, prefix_sum, row_tasks};
+use super::tasks::{csr_by_rows, filled_by_rows, prefix_sum, spread};
 use crate::parallel;
 use crate::stats::{RowStats, class_of};
 use crate::{
-    Csr, CsrPattern, Element, FormatError, GroupClass, HybridGroupCoo, HybridGroupCooPattern, PAD,
-    Pattern, Sparse, check,
+    Csr, Element, FormatError, GroupClass, HybridGroupCoo, HybridGroupCooPattern, PAD, Pattern,
+    Sparse,
 };
 
 /// CSR to hybrid GroupCOO with the classes of [`RowStats::group_classes`].
@@ -36,53 +36,21 @@ pub fn csr_to_hybrid_group_coo<T: Element>(csr: &Csr<T>) -> Result<HybridGroupCo
     let groups = prefix_sum("groups", groups)?;
     let slots = (0..rows).map(|i| (groups[i + 1] - groups[i]) as usize * group_of(i));
     let slots = prefix_sum("slots", slots)?;
-    let mut index = check::zeroed("group_index", groups[rows] as usize)?;
-    let tasks = row_tasks(rows, |i| slots[i] as usize);
-    let parts = cut(&mut index, &tasks, |i| groups[i] as usize);
-    parallel::each_of(parts, &|own, part| {
-        let task = &tasks[own];
-        for i in task.clone() {
-            let at = |i: usize| (groups[i] - groups[task.start]) as usize;
-            part[at(i)..at(i + 1)].fill(order[i]);
-        }
-    });
-    let spread = Spread {
-        order: &order,
-        slots: &slots,
-        csr: p,
-    };
-    let columns = spread.copy("columns", p.columns(), PAD)?;
-    let values = spread.copy("values", csr.values(), T::ZERO)?;
+    let index = filled_by_rows(
+        "group_index",
+        rows,
+        |i| groups[i] as usize,
+        |i, part| part.fill(order[i]),
+    )?;
+    let at = |i: usize| slots[i] as usize;
+    let row = |i: usize| p.row(order[i] as usize);
+    let columns = spread("columns", rows, at, |i| &p.columns()[row(i)], PAD)?;
+    let values = spread("values", rows, at, |i| &csr.values()[row(i)], T::ZERO)?;
     // SAFETY: rows ascend in each class, the columns of a row do, and padding stands behind a row's last entry.
     let pattern = unsafe {
         HybridGroupCooPattern::new_unchecked(p.rows(), p.cols(), classes, index, columns)
     };
     Sparse::new(pattern, values)
-}
-
-/// Rows in the order of their slots.
-struct Spread<'a> {
-    order: &'a [u32],
-    slots: &'a [u32],
-    csr: &'a CsrPattern,
-}
-
-impl Spread<'_> {
-    /// One for each entry, spread to one for each slot.
-    fn copy<U: bytemuck::Pod + Send + Sync>(
-        &self,
-        what: &'static str,
-        entries: &[U],
-        pad: U,
-    ) -> Result<Vec<U>, FormatError> {
-        let (rows, at) = (self.order.len(), |i: usize| self.slots[i] as usize);
-        filled_by_rows(what, rows, at, |i, run| {
-            let row = &entries[self.csr.row(self.order[i] as usize)];
-            let (filled, rest) = run.split_at_mut(row.len());
-            filled.copy_from_slice(row);
-            rest.fill(pad);
-        })
-    }
 }
 
 /// Hybrid GroupCOO to CSR.

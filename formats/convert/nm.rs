@@ -1,7 +1,7 @@
 //! N:M from CSR and dense, exactly or by pruning, and back. Rows are independent: each is one task.
 
 use super::dense_to_csr;
-use super::tasks::prefix_sum;
+use super::tasks::csr_of_entries;
 use crate::convert::matrix;
 use crate::nm::{GROUP, KEPT, PADDING, WORD, words_per_row};
 use crate::parallel;
@@ -175,17 +175,8 @@ fn entries<T: Element>(nm: &Nm<T>, row: usize) -> impl Iterator<Item = (u32, T)>
 /// If there is no memory.
 pub fn nm_to_csr<T: Element>(nm: &Nm<T>) -> Result<Csr<T>, FormatError> {
     let p = nm.pattern();
-    let counts = parallel::collect(p.rows(), 64, &|row| entries(nm, row).count());
-    let offsets = prefix_sum("entries", counts.into_iter())?;
-    let columns = parallel::gathered(p.rows(), 64, &|rows, found| {
-        found.extend(rows.flat_map(|row| entries(nm, row).map(|(c, _)| c)));
-    });
-    let values = parallel::gathered(p.rows(), 64, &|rows, found| {
-        found.extend(rows.flat_map(|row| entries(nm, row).map(|(_, v)| v)));
-    });
     // SAFETY: groups follow each other and positions ascend in them; what is past the last column was left out.
-    let pattern = unsafe { CsrPattern::new_unchecked(p.rows(), p.cols(), offsets, columns) };
-    Sparse::new(pattern, values)
+    unsafe { csr_of_entries((p.rows(), p.cols()), |row| entries(nm, row)) }
 }
 
 /// 2:4 to dense.

@@ -1,7 +1,7 @@
 //! Sliced ELLPACK from CSR and back. Slices are independent: each is walked twice, to count its chunks and to fill
 //! them.
 
-use super::tasks::{csr_by_rows, cut, prefix_sum, row_tasks};
+use super::tasks::{csr_of_entries, cut, prefix_sum, row_tasks};
 use crate::parallel;
 use crate::sliced_ell::{CHUNK, CHUNK_SLOTS, K_TILE, NO_ENTRY, REACH, SLICE, SORTED};
 use crate::{
@@ -171,17 +171,9 @@ pub fn sliced_ell_to_csr<T: Element>(sell: &SlicedEll<T>) -> Result<Csr<T>, Form
         p.chunks(slice).flat_map(move |c| of(c)..of(c) + CHUNK)
     };
     let entries = |row: usize| {
-        let all = slots(row).map(|slot| (slot, p.column(slot)));
-        all.filter(|&(_, column)| column != PAD)
+        let all = slots(row).map(|slot| (p.column(slot), sell.values()[slot]));
+        all.filter(|&(column, _)| column != PAD)
     };
-    let counts = parallel::collect(p.rows(), 64, &|row| entries(row).count());
-    let offsets = prefix_sum("entries", counts.into_iter())?;
     // SAFETY: the columns of a row ascend from chunk to chunk.
-    unsafe {
-        csr_by_rows((p.rows(), p.cols()), offsets, |row, columns, values| {
-            for ((slot, column), (c, v)) in entries(row).zip(columns.iter_mut().zip(values)) {
-                (*c, *v) = (column, sell.values()[slot]);
-            }
-        })
-    }
+    unsafe { csr_of_entries((p.rows(), p.cols()), entries) }
 }

@@ -90,6 +90,43 @@ pub(super) fn filled_by_rows<U: bytemuck::Zeroable + Send>(
     Ok(all)
 }
 
+/// Rows of entries at new places, `at(row)`, with `pad` behind what a row has.
+pub(super) fn spread<'e, U: bytemuck::Pod + Send + Sync>(
+    what: &'static str,
+    rows: usize,
+    at: impl Fn(usize) -> usize + Sync,
+    row: impl Fn(usize) -> &'e [U] + Sync,
+    pad: U,
+) -> Result<Vec<U>, FormatError> {
+    filled_by_rows(what, rows, at, |r, run| {
+        let row = row(r);
+        let (filled, rest) = run.split_at_mut(row.len());
+        filled.copy_from_slice(row);
+        rest.fill(pad);
+    })
+}
+
+/// A CSR matrix of the entries, column and value, of each row. They are asked for twice: counted, then written.
+///
+/// # Safety
+/// The columns of a row are below the matrix's and strictly ascending, and the same both times.
+pub(super) unsafe fn csr_of_entries<T: Element, E: Iterator<Item = (u32, T)>>(
+    (rows, cols): (usize, usize),
+    entries: impl Fn(usize) -> E + Sync,
+) -> Result<Csr<T>, FormatError> {
+    let counts = parallel::collect(rows, 64, &|row| entries(row).count());
+    let offsets = prefix_sum("entries", counts.into_iter())?;
+    // SAFETY: the caller's promise.
+    unsafe {
+        csr_by_rows((rows, cols), offsets, |row, columns, values| {
+            let places = columns.iter_mut().zip(values);
+            places
+                .zip(entries(row))
+                .for_each(|((c, v), entry)| (*c, *v) = entry);
+        })
+    }
+}
+
 /// A CSR matrix of rows that start at `offsets`, the columns and values of each of which `fill` writes.
 ///
 /// # Safety

@@ -1,8 +1,7 @@
 //! What a file held: a sparse matrix in the format nearest to the file, or a dense one.
 
-use crate::{
-    AnySparse, Coo, CooPattern, Csr, CsrPattern, Dense, Element, FormatError, Pattern, check,
-};
+use crate::convert::{dense_to_coo, starts_of};
+use crate::{AnySparse, Coo, Csr, CsrPattern, Dense, Element, FormatError, Pattern, check};
 use std::sync::Arc;
 
 /// A matrix as its file had it.
@@ -96,24 +95,12 @@ fn coo_into_csr<T: Element>(coo: Coo<T>) -> Result<Csr<T>, FormatError> {
     let &[rows, cols] = pattern.shape() else {
         return AnySparse::Coo(Coo::new(pattern, values)?).to_csr();
     };
-    let offsets = offsets(rows, pattern.coords()[0].iter().map(|row| *row as usize))?;
+    let offsets = starts_of(pattern.coords()[0].iter().copied(), rows)?;
     // The loader's pattern has no other owner, and is not copied.
     let mut coords = Arc::unwrap_or_clone(pattern).into_coords();
     let columns = coords.pop().unwrap_or_default();
     drop(coords);
     Csr::new(CsrPattern::new(rows, cols, offsets, columns)?, values)
-}
-
-/// Where each row starts, from the row of every entry.
-fn offsets(rows: usize, of: impl Iterator<Item = usize>) -> Result<Vec<u32>, FormatError> {
-    let mut offsets: Vec<u32> = check::zeroed("offsets", rows + 1)?;
-    of.for_each(|row| offsets[row + 1] += 1);
-    let mut sum = 0;
-    for offset in &mut offsets {
-        sum += *offset;
-        *offset = sum;
-    }
-    Ok(offsets)
 }
 
 /// Rows and columns of an array that is a matrix.
@@ -145,27 +132,12 @@ fn nonzeros_of<T: Element>(dense: Dense<T>) -> Result<Csr<T>, FormatError> {
     let places = values.iter().enumerate();
     let places = || places.clone().filter(|(_, value)| **value != T::ZERO);
     columns.extend(places().map(|(at, _)| (at % cols) as u32));
-    let offsets = offsets(rows, places().map(|(at, _)| at / cols))?;
+    let offsets = starts_of(places().map(|(at, _)| (at / cols) as u32), rows)?;
     values.retain(|value| *value != T::ZERO);
     Csr::new(CsrPattern::new(rows, cols, offsets, columns)?, values)
 }
 
 fn nonzeros<T: Element>(dense: &Dense<T>) -> Result<AnySparse<T>, FormatError> {
-    let (rows, cols) = extents(dense)?;
-    let entries = || {
-        let values = dense.values().iter().enumerate();
-        values.filter(|(_, value)| **value != T::ZERO)
-    };
-    let count = entries().count();
-    check::fits("entries", count as u128)?;
-    let mut row_index = check::reserved("rows of entries", count)?;
-    let mut col_index = check::reserved("columns of entries", count)?;
-    let mut values = check::reserved("values", count)?;
-    for (at, value) in entries() {
-        row_index.push((at / cols) as u32);
-        col_index.push((at % cols) as u32);
-        values.push(*value);
-    }
-    let pattern = CooPattern::new(vec![rows, cols], vec![row_index, col_index])?;
-    Ok(AnySparse::Coo(Coo::new(pattern, values)?))
+    extents(dense)?;
+    Ok(dense_to_coo(dense)?.into())
 }

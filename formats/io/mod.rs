@@ -1,4 +1,5 @@
-//! Files: Matrix Market (`.mtx`), DLMC patterns (`.smtx`), SciPy archives (`.npz`) and NumPy arrays (`.npy`).
+//! Files: Matrix Market (`.mtx`), DLMC patterns (`.smtx`), SciPy archives (`.npz`), NumPy arrays (`.npy`) and named
+//! tensors (`.safetensors`, read alone).
 //! Every reader refuses what it cannot hold with [`FormatError::Io`]: file, line or member, reason. Nothing is
 //! allocated in proportion to a number that a file merely claims: what reading takes stays below [`Limits`].
 //! A writer leaves the old file or the new one, never half of it.
@@ -11,6 +12,7 @@ mod matrix_market;
 mod npy;
 mod npz;
 mod replace;
+mod safetensors;
 mod smtx;
 mod source;
 
@@ -26,6 +28,7 @@ pub use npz::{
     read_npz, read_npz_from, read_npz_from_within, read_npz_within, write_npz, write_npz_compressed,
 };
 pub use replace::replace_file;
+pub use safetensors::{Safetensors, Stored};
 pub use smtx::{read_smtx, read_smtx_from, write_smtx};
 pub use source::Source;
 
@@ -36,7 +39,8 @@ use std::path::Path;
 /// Each byte of the file counts once when it is read and once when it is parsed, so `total` is twice the file's length.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
-/// Reads a file by its extension: `.mtx`, `.smtx` (all values one), `.npz` or `.npy`.
+/// Reads a file by its extension: `.mtx`, `.smtx` (all values one), `.npz` or `.npy`; or a tensor of a file, as
+/// `model.safetensors:layer.weight`.
 ///
 /// ```
 /// use einsparse_formats::{generate, io};
@@ -78,12 +82,19 @@ pub fn read_any_within<T: Element>(
 ) -> Result<Loaded<T>, FormatError> {
     let path = path.as_ref();
     let name = path.display().to_string();
+    if let Some((file, tensor)) = safetensors::split(path) {
+        let name = file.display().to_string();
+        let open = std::fs::File::open(file).map_err(|error| Fault::from(error).at(&name))?;
+        let dense = Safetensors::within(open, &name, limits)?.read_one(tensor)?;
+        return Ok(Loaded::Dense(dense));
+    }
     let kind = extension(path);
     if kind == "mtx" {
         return Ok(matrix_market::read_within(path, limits, progress)?.matrix);
     }
     if !["smtx", "npz", "npy"].contains(&kind.as_str()) {
-        return Err(unknown_extension(path));
+        let known = ".mtx, .smtx, .npz, .npy or .safetensors[:TENSOR]";
+        return Err(unknown_extension(path, known));
     }
     let bytes = bytes::read(path, limits, progress)?;
     let loaded = match kind.as_str() {
@@ -127,7 +138,7 @@ pub fn write_any<T: Element>(
             Loaded::Dense(dense) => write_npy(path, dense),
             Loaded::Sparse(sparse) => write_npy(path, &sparse.to_dense()?),
         },
-        _ => Err(unknown_extension(path)),
+        _ => Err(unknown_extension(path, ".mtx, .smtx, .npz or .npy")),
     }
 }
 
@@ -137,8 +148,8 @@ fn extension(path: &Path) -> String {
         .unwrap_or_default()
 }
 
-fn unknown_extension(path: &Path) -> FormatError {
-    Fault::whole("extension .mtx, .smtx, .npz or .npy expected").at(&path.display().to_string())
+fn unknown_extension(path: &Path, known: &str) -> FormatError {
+    Fault::whole(format!("extension {known} expected")).at(&path.display().to_string())
 }
 
 /// What is wrong and where, before the file's name is known.
@@ -216,6 +227,16 @@ fn whole_number(word: &[u8], name: &str, most: u64) -> Result<u64, String> {
             .filter(|value| *value <= most)
     });
     value.ok_or_else(|| format!("{name} out of range: {}", quote(word)))
+}
+
+/// A number as `T`, rounded once; what is finite stays so.
+fn in_range<T: Element>(wide: f64) -> Result<T, String> {
+    let value = T::from_f64(wide);
+    if value.to_f64().is_finite() || !wide.is_finite() {
+        Ok(value)
+    } else {
+        Err(format!("value {wide:e} is out of the range of {}", T::NAME))
+    }
 }
 
 /// A count must fit the index type.

@@ -15,7 +15,7 @@ mod text;
 pub use conversions::conversions;
 pub use patterns::{mutated_patterns, patterns};
 pub use plans::plans;
-pub use readers::{matrix_market, npy, npz, smtx};
+pub use readers::{matrix_market, npy, npz, safetensors, smtx};
 pub use seeds::seeds;
 pub use text::{einsum, format};
 
@@ -25,11 +25,12 @@ use outcome::Outcome;
 pub type Target = (&'static str, fn(&[u8]) -> Outcome);
 
 /// Every target.
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 11] = [
     ("matrix_market", matrix_market),
     ("smtx", smtx),
     ("npz", npz),
     ("npy", npy),
+    ("safetensors", safetensors),
     ("format", format),
     ("einsum", einsum),
     ("patterns", patterns),

@@ -273,7 +273,7 @@ pub fn plans(data: &[u8]) -> Outcome {
     let mut operands: Vec<(&str, Operand<'_, f64>)> = Vec::new();
     for (name, value) in &case.values {
         let operand = match (value, case.sparse.get(name)) {
-            (_, Some(sparse)) => Operand::HostSparse(sparse.clone()),
+            (_, Some(sparse)) => Operand::from(sparse),
             (Value::Dense(dense), _) => Operand::HostDense(dense),
             (Value::Index(shape, slots), _) => Operand::Index(shape, slots),
             (Value::Number(x), _) => Operand::Scalar(*x),

@@ -22,6 +22,7 @@ pub fn seeds(target: &str) -> (Vec<Vec<u8>>, &'static [&'static str]) {
         ),
         "npy" => (npy(), &NUMPY_WORDS),
         "npz" => (npz(), &NUMPY_WORDS),
+        "safetensors" => (safetensors(), &TENSOR_WORDS),
         "format" => (
             crate::conversions::FORMATS.map(|f| f.into()).to_vec(),
             &FORMAT_WORDS,
@@ -91,6 +92,25 @@ const NUMPY_WORDS: [&str; 30] = [
     "PK\u{1}\u{2}",
     "PK\u{3}\u{4}",
     "PK\u{5}\u{6}",
+];
+
+const TENSOR_WORDS: [&str; 16] = [
+    "\"dtype\":",
+    "\"shape\":",
+    "\"data_offsets\":",
+    "\"__metadata__\":",
+    "\"F32\"",
+    "\"F16\"",
+    "\"BF16\"",
+    "\"F64\"",
+    "\"I64\"",
+    "[0,4]",
+    "[]",
+    "{}",
+    ",",
+    "18446744073709551615",
+    "\\ud83d\\ude00",
+    "\0\0\0\0",
 ];
 
 const FORMAT_WORDS: [&str; 9] = [
@@ -179,6 +199,29 @@ fn npy() -> Vec<Vec<u8>> {
         array("|b1", false, "()", &[1]),
         array("|S3", false, "()", b"csr"),
         array("<u8", false, "(0, 4)", b""),
+    ]
+}
+
+fn safetensors() -> Vec<Vec<u8>> {
+    let file = |header: &str, data: usize| {
+        let length = (header.len() as u64).to_le_bytes();
+        [&length[..], header.as_bytes(), &vec![60; data]].concat()
+    };
+    vec![
+        file("{}", 0),
+        file(
+            r#"{"w":{"dtype":"F16","shape":[2,3],"data_offsets":[0,12]}}"#,
+            12,
+        ),
+        file(
+            r#"{"__metadata__":{"a\n":"b"}, "w": {"dtype": "BF16", "shape": [1], "data_offsets": [4, 6]},
+                "v\ud83d\ude00": {"dtype": "F32", "shape": [1, 1], "data_offsets": [0, 4]}}  "#,
+            6,
+        ),
+        file(
+            r#"{"x":{"shape":[],"data_offsets":[0,8],"dtype":"F64"},"y":{"dtype":"I64","shape":[0],"data_offsets":[8,8]}}"#,
+            8,
+        ),
     ]
 }
 

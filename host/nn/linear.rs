@@ -1,6 +1,6 @@
 //! A linear layer with block-sparse weights, and its gradients.
 
-use einsparse_formats::AnySparse;
+use einsparse_formats::AsSparse;
 
 use crate::context::Context;
 use crate::device::Stream;
@@ -59,7 +59,7 @@ impl<T: Scalar> BlockLinear<T> {
     /// [`Error::NoKernel`] where no kernel of the context takes the weights' blocks or type.
     pub fn new(
         context: &Context,
-        weight: impl Into<AnySparse<T>>,
+        weight: impl AsSparse<T>,
         tokens: usize,
         options: &LinearOptions,
     ) -> Result<Self> {

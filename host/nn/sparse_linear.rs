@@ -1,6 +1,6 @@
 //! A linear layer whose weights are single entries, and its gradients.
 
-use einsparse_formats::AnySparse;
+use einsparse_formats::{AsSparse, SparseRef};
 
 use crate::context::Context;
 use crate::device::Stream;
@@ -49,8 +49,8 @@ impl<T: Scalar> SparseLinear<T> {
     ///
     /// # Errors
     /// [`Error::NoKernel`] where no kernel of the context takes the weights' format or type.
-    pub fn new(context: &Context, weight: impl Into<AnySparse<T>>, tokens: usize) -> Result<Self> {
-        Self::planned(context, weight.into(), tokens, None)
+    pub fn new(context: &Context, weight: impl AsSparse<T>, tokens: usize) -> Result<Self> {
+        Self::planned(context, weight.as_sparse(), tokens, None)
     }
 
     /// The same followed by a bias of the outputs and a ReLU, in one kernel. The gradient that
@@ -60,16 +60,16 @@ impl<T: Scalar> SparseLinear<T> {
     /// As [`SparseLinear::new`], and where the bias is not one number for each output.
     pub fn with_bias_relu(
         context: &Context,
-        weight: impl Into<AnySparse<T>>,
+        weight: impl AsSparse<T>,
         tokens: usize,
         bias: Tensor<T>,
     ) -> Result<Self> {
-        Self::planned(context, weight.into(), tokens, Some(bias))
+        Self::planned(context, weight.as_sparse(), tokens, Some(bias))
     }
 
     fn planned(
         context: &Context,
-        weight: AnySparse<T>,
+        weight: SparseRef<'_, T>,
         tokens: usize,
         bias: Option<Tensor<T>>,
     ) -> Result<Self> {

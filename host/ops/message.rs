@@ -3,7 +3,7 @@
 
 mod largest;
 
-use einsparse_formats::{AnySparse, PAD};
+use einsparse_formats::{AsSparse, PAD, SparseRef};
 
 use super::rows::{Gathered, RowsRun, elsewhere, expect};
 use crate::context::Context;
@@ -82,22 +82,24 @@ impl<T: Scalar> MessagePassing<T> {
     /// takes the format or the type.
     pub fn new(
         context: &Context,
-        graph: impl Into<AnySparse<T>>,
+        graph: impl AsSparse<T>,
         features: usize,
         aggregate: Aggregate,
     ) -> Result<Self> {
-        let mut graph = graph.into();
-        let &[targets, sources] = graph.shape() else {
-            let reason = format!("has shape {:?}; a graph is a matrix", graph.shape());
+        let graph = graph.as_sparse();
+        let &[targets, sources] = graph.pattern().shape() else {
+            let shape = graph.pattern().shape();
+            let reason = format!("has shape {shape:?}; a graph is a matrix");
             return Err(elsewhere("A", &reason));
         };
         let mut degrees = Vec::new();
-        if aggregate == Aggregate::Mean {
-            degrees = degrees_of(&graph, targets)?;
+        let graph = if aggregate == Aggregate::Mean {
+            degrees = degrees_of(graph, targets)?;
             let scaled = divided(graph.values(), &degrees);
-            graph.values_mut().copy_from_slice(&scaled);
-        }
-        let graph = context.upload(graph)?;
+            context.upload(graph.pattern().shared().with_values(scaled)?)?
+        } else {
+            context.upload(graph)?
+        };
         let shapes = [[sources, features], [targets, features]];
         let exec = if aggregate == Aggregate::Max {
             let asked = Gathered {
@@ -259,11 +261,11 @@ impl<T: Scalar> MessagePassing<T> {
 }
 
 /// For each slot the entries of its row.
-fn degrees_of<T: Scalar>(graph: &AnySparse<T>, targets: usize) -> Result<Vec<u32>> {
+fn degrees_of<T: Scalar>(graph: SparseRef<'_, T>, targets: usize) -> Result<Vec<u32>> {
     let Some(axes) = coordinates(graph.pattern()) else {
         let reason = format!(
             "is {}; coo, group-coo, csr and csc are walked",
-            graph.format()
+            graph.pattern().format()
         );
         return Err(elsewhere("A", &reason));
     };

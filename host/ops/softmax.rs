@@ -63,7 +63,7 @@ impl Default for SoftmaxOptions {
 /// let ctx = Context::cpu();
 /// let pattern = CsrPattern::new(2, 3, vec![0, 2, 3], vec![0, 2, 1])?;
 /// let scores = Csr::new(pattern, vec![0.0f32, 3f32.ln(), 5.0])?;
-/// let (scores, mut p) = (ctx.upload(scores.clone())?, ctx.upload(scores)?);
+/// let (scores, mut p) = (ctx.upload(&scores)?, ctx.upload(&scores)?);
 /// let softmax = SparseSoftmax::new(&ctx, &scores, &SoftmaxOptions::default())?;
 /// let stream = ctx.stream()?;
 /// softmax.forward(&scores, &mut p, &stream)?;

@@ -1,6 +1,6 @@
 //! What an expression's names are bound to: tensors in a context or on the host, index arrays, numbers.
 
-use einsparse_formats::{AnyPattern, AnySparse, Dense};
+use einsparse_formats::{AnyPattern, AnySparse, AsSparse, Dense, Pattern, Sparse, SparseRef};
 
 use super::dynamic::{Dynamic, SparsityHint};
 use super::{AnySparseTensor, AnyTensor, SparseTensor, Tensor};
@@ -16,7 +16,7 @@ pub enum Operand<'a, T: Scalar> {
     /// A dense tensor in the context.
     Dense(&'a Tensor<T>),
     /// A sparse tensor on the host.
-    HostSparse(AnySparse<T>),
+    HostSparse(SparseRef<'a, T>),
     /// A dense tensor on the host.
     HostDense(&'a Dense<T>),
     /// An index array of a hand-written indirect Einsum: extents and indices, which are checked against the axis they
@@ -166,20 +166,21 @@ impl<T: Scalar> From<f64> for Operand<'_, T> {
     }
 }
 
-impl<T: Scalar> From<&AnySparse<T>> for Operand<'_, T> {
-    fn from(s: &AnySparse<T>) -> Self {
-        Operand::HostSparse(s.clone())
+impl<'a, T: Scalar> From<SparseRef<'a, T>> for Operand<'a, T> {
+    fn from(s: SparseRef<'a, T>) -> Self {
+        Operand::HostSparse(s)
     }
 }
 
-macro_rules! from_formats {
-    ($($format:ident)*) => {
-        $(impl<T: Scalar> From<&einsparse_formats::$format<T>> for Operand<'_, T> {
-            fn from(s: &einsparse_formats::$format<T>) -> Self {
-                Operand::HostSparse(s.clone().into())
-            }
-        })*
-    };
+impl<'a, T: Scalar> From<&'a AnySparse<T>> for Operand<'a, T> {
+    fn from(s: &'a AnySparse<T>) -> Self {
+        Operand::HostSparse(s.as_sparse())
+    }
 }
 
-from_formats!(Coo Csr Csc Bsr Ell GroupCoo BlockCoo BlockGroupCoo);
+/// Of every format.
+impl<'a, P: Pattern, T: Scalar> From<&'a Sparse<P, T>> for Operand<'a, T> {
+    fn from(s: &'a Sparse<P, T>) -> Self {
+        Operand::HostSparse(s.as_sparse())
+    }
+}

@@ -5,7 +5,9 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use einsparse_formats::{AnyPattern, AnySparse, Format, NmPattern, PAD, Role, SharedPattern};
+use einsparse_formats::{
+    AnyPattern, AnySparse, AsSparse, Format, NmPattern, PAD, Role, SharedPattern,
+};
 
 use crate::device::Device;
 use crate::driver::DeviceMemory;
@@ -300,9 +302,10 @@ impl AnySparseTensor {
 }
 
 impl<T: Scalar> SparseTensor<T> {
-    pub(crate) fn new(device: Option<&Arc<Device>>, tensor: AnySparse<T>) -> Result<Self> {
-        let (pattern, values) = tensor.into_parts();
-        let values = (T::DTYPE, Some(Slice::of(&values)));
+    pub(crate) fn new(device: Option<&Arc<Device>>, tensor: impl AsSparse<T>) -> Result<Self> {
+        let tensor = tensor.as_sparse();
+        let values = (T::DTYPE, Some(Slice::of(tensor.values())));
+        let pattern = tensor.pattern().shared();
         Ok(Self::of(AnySparseTensor::new(device, pattern, values)?))
     }
 

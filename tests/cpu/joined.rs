@@ -214,7 +214,7 @@ impl Lists {
         let uploaded: Vec<_> = self.sparse.iter().filter(|(n, _)| *n != "S").collect();
         let uploaded: Vec<_> = uploaded
             .into_iter()
-            .map(|(n, a)| (n, ctx.upload(a.clone()).unwrap()))
+            .map(|(n, a)| (n, ctx.upload(a).unwrap()))
             .collect();
         let mut operands = self.operands();
         operands.retain(|(n, _)| !self.sparse.contains_key(*n));
@@ -281,7 +281,7 @@ fn joined_lists_are_printed() {
                 .indirect()
                 .to_string(),
             Some(s) => {
-                let out = ctx.upload(s.clone()).unwrap();
+                let out = ctx.upload(s).unwrap();
                 ctx.plan(text)
                     .operands(&operands)
                     .sparse_output(&out)

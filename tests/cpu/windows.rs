@@ -125,7 +125,7 @@ fn sparse_operands_stand_beside_sums() {
         assert_eq!(c.to_dense().unwrap(), by_loops(text, &all), "{format}");
 
         let b = whole(&[3, 6, 4], 4);
-        let mut out = cpu.upload(s.clone()).unwrap();
+        let mut out = cpu.upload(&s).unwrap();
         let text = "S[x,f] = A[x+2*i,n] * B[i,n,f]";
         let operands: [(&str, Operand<'_, f64>); 2] = [("A", (&a).into()), ("B", (&b).into())];
         let plan = cpu

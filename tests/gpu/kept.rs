@@ -63,7 +63,7 @@ fn kept_dense<T: Scalar>(dtype: &str) {
             });
             let bias = Dense::from_fn([m], |at| T::from_f64((at[0] % 3) as f64));
             let (b, bias) = (b.unwrap(), bias.unwrap());
-            let on_gpu = gpu.upload(a.clone()).unwrap();
+            let on_gpu = gpu.upload(&a).unwrap();
             let [db, dbias] = upload(&gpu, [&b, &bias]);
             let operands = [
                 ("A", Operand::from(&on_gpu)),
@@ -111,7 +111,7 @@ fn kept_as<T: Scalar>(gpu: &Context, variants: &[(&str, KeptForm)], precision: P
         let first = matrix::<T>((m, k, 0.09), format.parse().unwrap(), 3);
         let second = first.map_values(|v| T::from_f64(2.0 * v.to_f64()));
         for (variant, form) in variants {
-            let mut a = gpu.upload(first.clone()).unwrap();
+            let mut a = gpu.upload(&first).unwrap();
             let options = Options {
                 precision,
                 ..by_tiles(variant)
@@ -167,7 +167,7 @@ fn kept_values_are_new_when_asked_for() {
     let second = first.map_values(|v| f16::from_f32(v.to_f32() + 1.0));
     let b = Dense::from_fn([k, n], |at| f16::from_f32((at[0] % 3) as f32)).unwrap();
     let bias = Dense::from_fn([m], |_| f16::ZERO).unwrap();
-    let mut a = gpu.upload(first.clone()).unwrap();
+    let mut a = gpu.upload(&first).unwrap();
     let [db, dbias] = upload(&gpu, [&b, &bias]);
     fn with<'a>(
         a: &'a SparseTensor<f16>,
@@ -294,7 +294,7 @@ fn what_no_stage_holds_gives_way_to_the_next() {
     let a = AnySparse::from(Csr::new(pattern, vec![f16::ONE; 128 * 128]).unwrap());
     let b = Dense::from_fn([k, n], |at| f16::from_f32(((at[0] + at[1]) % 3) as f32)).unwrap();
     let bias = Dense::from_fn([m], |at| f16::from_f32((at[0] % 4) as f32)).unwrap();
-    let da = gpu.upload(a.clone()).unwrap();
+    let da = gpu.upload(&a).unwrap();
     let db = gpu.upload_dense(&b).unwrap();
     let dbias = gpu.upload_dense(&bias).unwrap();
     let operands = [

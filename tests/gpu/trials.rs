@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use einsparse::driver::trial;
-use einsparse::formats::{Dense, bf16, f16};
+use einsparse::formats::{AnySparse, Dense, bf16, f16};
 use einsparse::{Context, Operand, Options, Scalar, SparseTensor, Tensor, ValuesRule, ZerosRule};
 use rayon::prelude::*;
 
@@ -97,6 +97,7 @@ struct Operands<T: Scalar> {
     dense: BTreeMap<String, Tensor<T>>,
     host: BTreeMap<String, Dense<T>>,
     sparse: BTreeMap<String, SparseTensor<T>>,
+    host_sparse: BTreeMap<String, AnySparse<T>>,
 }
 
 fn upload<T: Scalar>(context: &Context, case: &Case, input: &mut Input<'_>) -> Operands<T> {
@@ -104,11 +105,14 @@ fn upload<T: Scalar>(context: &Context, case: &Case, input: &mut Input<'_>) -> O
         dense: BTreeMap::new(),
         host: BTreeMap::new(),
         sparse: BTreeMap::new(),
+        host_sparse: BTreeMap::new(),
     };
     for (name, value) in &case.values {
         if let Some(sparse) = case.sparse.get(name) {
-            let there = context.upload(sparse.map_values(T::from_f64)).unwrap();
+            let sparse = sparse.map_values(T::from_f64);
+            let there = context.upload(&sparse).unwrap();
             all.sparse.insert(name.clone(), there);
+            all.host_sparse.insert(name.clone(), sparse);
         } else if let Value::Dense(dense) = value {
             let dense = draw::cast::<T>(dense);
             let columns = dense.shape().last().copied().unwrap_or(1);
@@ -159,9 +163,7 @@ fn one<T: Scalar>(context: &Context, input: &mut Input<'_>, sizes: &Sizes, count
         // A run on a GPU takes what lies there.
         let is_on_host = !context.is_cuda() && input.below(8) == 0;
         let operand = match (value, own.sparse.get(name)) {
-            (_, Some(_)) if is_on_host => {
-                Operand::HostSparse(case.sparse[name].map_values(T::from_f64))
-            }
+            (_, Some(_)) if is_on_host => (&own.host_sparse[name]).into(),
             (_, Some(sparse)) => sparse.into(),
             (Value::Dense(_), _) if is_on_host => (&own.host[name]).into(),
             (Value::Dense(_), _) => (&own.dense[name]).into(),

@@ -206,7 +206,7 @@ fn too_many_columns_are_refused() {
     let pattern = CsrPattern::new(m, m, vec![0, 1, 2, 3, 4], vec![0, 1, 2, 3]).unwrap();
     let csr = Csr::new(pattern, vec![1f32; m]).unwrap();
     let b = gpu.zeros::<f32>(&[m, n]).unwrap();
-    let sliced = gpu.upload(csr.clone()).unwrap().to_sliced_ell().unwrap();
+    let sliced = gpu.upload(&csr).unwrap().to_sliced_ell().unwrap();
     let entries = gpu.upload(csr).unwrap();
     let staged = products().filter(|row| row.walk == WalkKind::SlicedEll);
     let few = ["batched_csr_f32_n32", "batched_permuted_f32_n32"];

@@ -39,7 +39,7 @@ fn run<T: Scalar>(
     values: &[T],
     b: &Dense<T>,
 ) -> Vec<T> {
-    let mut a = context.upload(a.clone()).unwrap();
+    let mut a = context.upload(a).unwrap();
     a.set_values(values).unwrap();
     let (gap, nan) = (T::from_f64(f64::NAN), T::from_f64(f64::NAN));
     let b = context.upload_strided(b, N + 16, gap).unwrap();

@@ -35,10 +35,8 @@ fn a_choice_prints_candidates_and_refusals() {
 #[test]
 fn a_plan_prints_itself_and_its_stages() {
     let b = Dense::<f32>::zeros([96, 64]).unwrap();
-    let operands = [
-        ("A", (&matrix::<f32>("groupcoo:4")).into()),
-        ("B", (&b).into()),
-    ];
+    let a = matrix::<f32>("groupcoo:4");
+    let operands = [("A", (&a).into()), ("B", (&b).into())];
     let plan = Context::cpu()
         .plan(TEXT)
         .operands(&operands)

@@ -138,7 +138,7 @@ pub fn product_by_row<T: Scalar>(
     a: &AnySparse<T>,
     b: &Dense<T>,
 ) -> Vec<T> {
-    let a = context.upload(a.clone()).unwrap();
+    let a = context.upload(a).unwrap();
     let [b] = upload(context, [b]);
     let operands: [(&str, Operand<'_, T>); 2] = [("A", (&a).into()), ("B", (&b).into())];
     let text = "C[m,n] = A[m,k] * B[k,n]";

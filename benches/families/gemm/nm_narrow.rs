@@ -33,7 +33,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
         let bench = &bench.anew()?;
         let case = Case {
             bench,
-            on_gpu: bench.context.upload(a.clone())?,
+            on_gpu: bench.context.upload(&a)?,
             a,
             b: Dense::new(vec![extent; 2], dense)?,
             extent,

@@ -100,7 +100,7 @@ fn product<T: Scalar>(
     items: usize,
 ) -> Result<(Times, &'static str)> {
     let context = &bench.context;
-    let a = context.upload(csr.clone())?;
+    let a = context.upload(csr)?;
     let transposed = expression.contains("A[k,m]");
     let ([m, k], n) = (extents(csr, transposed), row.n);
     let shape = |rows| match items {

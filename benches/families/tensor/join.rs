@@ -29,7 +29,7 @@ fn products(bench: &Bench<'_>, problem: &Problem) -> Result<()> {
     if found != wanted {
         return Err("WRONG: the lists of GPU and CPU differ".into());
     }
-    let (on_a, on_b) = (context.upload(a.clone())?, context.upload(b.clone())?);
+    let (on_a, on_b) = (context.upload(&a)?, context.upload(&b)?);
     let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&on_a).into()), ("B", (&on_b).into())];
     let (plan, planned) = bench.plan::<f32, f32>(SPMM, &operands, &Options::default())?;
     let mut c = bench.zeros(&[m, m])?;

@@ -117,7 +117,7 @@ impl<'a, T: Scalar> Operands<'a, T> {
         Ok(Self {
             bench,
             case,
-            there: bench.context.upload(host.clone())?,
+            there: bench.context.upload(&host)?,
             host,
             hosts,
             factors,

@@ -7,7 +7,7 @@ pub(super) use header::write_header;
 use header::{Kind, field, parse_shape, parse_type, read_header};
 
 use super::limits::{Budget, Limits, grow};
-use super::{Fault, bytes, quote, replace_file};
+use super::{Fault, bytes, in_range, quote, replace_file};
 use crate::{Dense, Element, FormatError};
 use std::{
     fs::File,
@@ -185,12 +185,7 @@ impl<R: Read> Array<R> {
                 (Kind::Float, _) => f64::from_bits(word),
                 _ => Self::integer(word, kind, size) as f64,
             };
-            let value = T::from_f64(wide);
-            if value.to_f64().is_finite() || !wide.is_finite() {
-                Ok(value)
-            } else {
-                Err(format!("value {wide:e} is out of the range of {}", T::NAME))
-            }
+            in_range::<T>(wide)
         };
         let mut values = Vec::new();
         let len = self.len;

@@ -30,40 +30,18 @@ fn formats(block: (usize, usize), group: Option<usize>) -> [Format; 13] {
 
 /// The checked constructor accepts what a converter made unchecked, and agrees with it.
 fn assert_valid<T: Element>(any: &AnySparse<T>) {
+    /// The constructor of the pattern takes its extents, these of its fields, and copies of these arrays.
+    macro_rules! again {
+        ($a:ident: $pattern:ident $($field:ident)*; $($array:ident)*) => {{
+            let p = $a.pattern();
+            let new = $pattern::new(p.rows(), p.cols(), $(p.$field(),)* $(p.$array().to_vec()),*);
+            assert_eq!(&new.unwrap(), &**p);
+        }};
+    }
     match any {
         AnySparse::Coo(a) => {
             let p = a.pattern();
             let new = CooPattern::new(p.shape().to_vec(), p.coords().to_vec());
-            assert_eq!(&new.unwrap(), &**p);
-        }
-        AnySparse::Csr(a) => {
-            let p = a.pattern();
-            let (offsets, columns) = (p.offsets().to_vec(), p.columns().to_vec());
-            let new = CsrPattern::new(p.rows(), p.cols(), offsets, columns);
-            assert_eq!(&new.unwrap(), &**p);
-        }
-        AnySparse::Csc(a) => {
-            let p = a.pattern();
-            let (offsets, rows) = (p.offsets().to_vec(), p.rows_idx().to_vec());
-            let new = CscPattern::new(p.rows(), p.cols(), offsets, rows);
-            assert_eq!(&new.unwrap(), &**p);
-        }
-        AnySparse::HybridGroupCoo(a) => {
-            let p = a.pattern();
-            let (index, columns) = (p.group_index().to_vec(), p.columns().to_vec());
-            let classes = p.classes().to_vec();
-            let new = HybridGroupCooPattern::new(p.rows(), p.cols(), classes, index, columns);
-            assert_eq!(&new.unwrap(), &**p);
-        }
-        AnySparse::Bsr(a) => {
-            let p = a.pattern();
-            let (offsets, columns) = (p.offsets().to_vec(), p.columns().to_vec());
-            let new = BsrPattern::new(p.rows(), p.cols(), p.block(), offsets, columns);
-            assert_eq!(&new.unwrap(), &**p);
-        }
-        AnySparse::Ell(a) => {
-            let p = a.pattern();
-            let new = EllPattern::new(p.rows(), p.cols(), p.width(), p.columns().to_vec());
             assert_eq!(&new.unwrap(), &**p);
         }
         AnySparse::GroupCoo(a) => {
@@ -73,54 +51,25 @@ fn assert_valid<T: Element>(any: &AnySparse<T>) {
             let new = GroupCooPattern::new(shape, p.axis(), p.group(), index, others);
             assert_eq!(&new.unwrap(), &**p);
         }
-        AnySparse::BlockCoo(_) | AnySparse::BlockGroupCoo(_) => assert_valid_blocks(any),
-        AnySparse::Bitmap(a) => {
-            let p = a.pattern();
-            let (words, starts) = (p.words().to_vec(), p.starts().to_vec());
-            let new = BitmapPattern::new(p.rows(), p.cols(), words, starts);
-            assert_eq!(&new.unwrap(), &**p);
+        AnySparse::Csr(a) => again!(a: CsrPattern; offsets columns),
+        AnySparse::Csc(a) => again!(a: CscPattern; offsets rows_idx),
+        AnySparse::Bsr(a) => again!(a: BsrPattern block; offsets columns),
+        AnySparse::Ell(a) => again!(a: EllPattern width; columns),
+        AnySparse::HybridGroupCoo(a) => {
+            again!(a: HybridGroupCooPattern; classes group_index columns)
         }
-        AnySparse::Bytemap(a) => {
-            let p = a.pattern();
-            let (words, starts) = (p.words().to_vec(), p.starts().to_vec());
-            let new = BytemapPattern::new(p.rows(), p.cols(), words, starts);
-            assert_eq!(&new.unwrap(), &**p);
+        AnySparse::BlockCoo(a) => again!(a: BlockCooPattern block; block_rows block_cols),
+        AnySparse::BlockGroupCoo(a) => {
+            again!(a: BlockGroupCooPattern block group; block_rows block_cols)
         }
-        AnySparse::SlicedEll(a) => {
-            let p = a.pattern();
-            let (order, offsets) = (p.order().to_vec(), p.offsets().to_vec());
-            let (windows, columns) = (p.windows().to_vec(), p.columns().to_vec());
-            let new = SlicedEllPattern::new(p.rows(), p.cols(), order, offsets, windows, columns);
-            assert_eq!(&new.unwrap(), &**p);
-        }
-        AnySparse::Nm(a) => {
-            let p = a.pattern();
-            let new = NmPattern::new(p.rows(), p.cols(), p.meta().to_vec());
-            assert_eq!(&new.unwrap(), &**p);
-        }
+        AnySparse::Bitmap(a) => again!(a: BitmapPattern; words starts),
+        AnySparse::Bytemap(a) => again!(a: BytemapPattern; words starts),
+        AnySparse::SlicedEll(a) => again!(a: SlicedEllPattern; order offsets windows columns),
+        AnySparse::Nm(a) => again!(a: NmPattern; meta),
     }
     assert_eq!(any.value_shape().iter().product::<usize>(), any.slots());
     for array in any.arrays() {
         assert_eq!(array.shape.iter().product::<usize>(), array.data.len());
-    }
-}
-
-fn assert_valid_blocks<T: Element>(any: &AnySparse<T>) {
-    match any {
-        AnySparse::BlockCoo(a) => {
-            let p = a.pattern();
-            let (rows, cols) = (p.block_rows().to_vec(), p.block_cols().to_vec());
-            let new = BlockCooPattern::new(p.rows(), p.cols(), p.block(), rows, cols);
-            assert_eq!(&new.unwrap(), &**p);
-        }
-        AnySparse::BlockGroupCoo(a) => {
-            let p = a.pattern();
-            let (rows, cols) = (p.block_rows().to_vec(), p.block_cols().to_vec());
-            let new =
-                BlockGroupCooPattern::new(p.rows(), p.cols(), p.block(), p.group(), rows, cols);
-            assert_eq!(&new.unwrap(), &**p);
-        }
-        _ => {}
     }
 }
 

@@ -118,7 +118,7 @@ impl<'a, T: Scalar> Bound<'a, T> {
     pub fn new(context: &Context, typed: &'a Typed<T>) -> Result<Self> {
         let upload = |(name, data): &'a (String, Data<T>)| {
             let uploaded = match data {
-                Data::Sparse(sparse) => Uploaded::Sparse(context.upload(sparse.clone())?),
+                Data::Sparse(sparse) => Uploaded::Sparse(context.upload(sparse)?),
                 Data::Dense(dense) => Uploaded::Dense(context.upload_dense(dense)?),
                 Data::Index(shape, data) => Uploaded::Index(shape, data),
                 Data::Number(x) => Uploaded::Number(*x),

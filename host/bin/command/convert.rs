@@ -13,7 +13,7 @@ use super::{Result, load};
 /// Convert a matrix file.
 #[derive(clap::Args)]
 pub struct Convert {
-    /// .mtx, .smtx, .npz or .npy
+    /// .mtx, .smtx, .npz, .npy, or a tensor of a file: model.safetensors:layer.weight
     input: PathBuf,
     /// .mtx, .smtx (the pattern alone), .npz or .npy
     output: PathBuf,

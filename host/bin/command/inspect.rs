@@ -12,7 +12,7 @@ use super::{Result, load, spy};
 /// Sizes, row histogram, padding in each format, fill of blocks and the size that should pay.
 #[derive(clap::Args)]
 pub struct Inspect {
-    /// .mtx, .smtx, .npz or .npy
+    /// .mtx, .smtx, .npz, .npy, model.safetensors:layer.weight; of model.safetensors each tensor in a line
     file: PathBuf,
     /// Write a spy plot here (.png or .svg)
     #[arg(long)]
@@ -22,6 +22,9 @@ pub struct Inspect {
 impl Inspect {
     /// Prints it.
     pub fn execute(&self) -> Result<()> {
+        if self.file.extension().is_some_and(|e| e == "safetensors") {
+            return super::model::execute(&self.file);
+        }
         let loaded = load::file(&self.file)?;
         say!("{}", self.file.display());
         let &[rows, cols] = loaded.shape() else {

@@ -21,6 +21,7 @@ mod grouping;
 mod inspect;
 mod kernels;
 mod load;
+mod model;
 mod operand;
 mod problem;
 mod run;

@@ -164,11 +164,11 @@ fn file(text: &str) -> Result<Source, String> {
         .extension()
         .map(|e| e.to_string_lossy().to_ascii_lowercase())
         .unwrap_or_default();
-    if known.contains(&extension.as_str()) {
+    if known.contains(&extension.as_str()) || is_safetensors(text) {
         return Ok(Source::File(path, Reading::Natural));
     }
     Err(format!(
-        "`{text}` is neither a number, nor a file with the extension .mtx, .smtx, .npz or .npy, nor a source \
+        "`{text}` is neither a number, nor a file with the extension .mtx, .smtx, .npz, .npy or .safetensors[:TENSOR], nor a source \
          such as random:4x5 (`einsparse run --help` lists them)"
     ))
 }
@@ -177,6 +177,11 @@ fn number<N: FromStr>(text: &str) -> Result<N, String> {
     text.trim()
         .parse()
         .map_err(|_| format!("`{text}` is not a number as it is wanted here"))
+}
+
+/// A file of named tensors, or one of its tensors.
+fn is_safetensors(text: &str) -> bool {
+    text.ends_with(".safetensors") || text.contains(".safetensors:")
 }
 
 /// An extent: the patterns hold u32.

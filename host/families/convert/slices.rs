@@ -42,7 +42,7 @@ impl<T: Scalar> SparseTensor<T> {
     /// use einsparse::Context;
     /// use einsparse::formats::{AnySparse, Csr, CsrPattern, Format};
     /// let csr = Csr::new(CsrPattern::new(2, 3, vec![0, 1, 3], vec![2, 0, 1])?, vec![2.0f32, 3.0, 4.0])?;
-    /// let a = Context::new().upload(csr.clone())?;
+    /// let a = Context::new().upload(&csr)?;
     /// let sliced = a.to_sliced_ell()?;
     /// assert_eq!(sliced.to_host()?, AnySparse::from(csr).convert(Format::SlicedEll)?);
     /// # Ok::<(), einsparse::Error>(())

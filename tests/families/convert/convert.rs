@@ -170,7 +170,7 @@ fn csr<T: Scalar>(gpu: &Context) {
         }
         let value = |_| T::from_f64((rng.word() % 100) as f64 - 50.0);
         let host = Csr::new(pattern, (0..count).map(value).collect()).unwrap();
-        let on_gpu = gpu.upload(host.clone()).unwrap();
+        let on_gpu = gpu.upload(&host).unwrap();
         let on_cpu = Context::cpu().upload(host).unwrap();
         for (i, block) in BLOCKS.into_iter().enumerate() {
             for format in [formats(block)[i % 4], formats(block)[3]] {

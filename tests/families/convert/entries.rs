@@ -133,7 +133,7 @@ fn between<T: Scalar>(gpu: &Context) {
         }
         let what = (T::DTYPE, pattern.rows(), pattern.cols(), count);
         let host = Csr::new(pattern, values::<T>(count)).unwrap();
-        let on_gpu = gpu.upload(host.clone()).unwrap();
+        let on_gpu = gpu.upload(&host).unwrap();
         let on_cpu = Context::cpu().upload(host).unwrap();
         for text in [
             "coo",

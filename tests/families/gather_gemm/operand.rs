@@ -149,7 +149,7 @@ fn dynamic_operands_of_other_plans_are_dense() {
     let zeros = Csr::new(pattern, vec![0f32; 2]).unwrap();
     let line = "S[m,n] = X[m,k] * Y[n,k]";
     let sampled = |x_is: Operand<'_, f32>| {
-        let mut s = cpu.upload(zeros.clone()).unwrap();
+        let mut s = cpu.upload(&zeros).unwrap();
         let operands = [("X", x_is), ("Y", (&x).into())];
         let plan = cpu
             .plan(line)

@@ -51,7 +51,7 @@ impl<In: Scalar> Case<In> {
     pub(super) fn upload(&self, context: &Context) -> (SparseTensor<In>, Tensor<In>) {
         let leading = self.b.shape()[1].next_multiple_of(16) + 16;
         let b = context.upload_strided(&self.b, leading, In::ONE).unwrap();
-        (context.upload(self.a.clone()).unwrap(), b)
+        (context.upload(&self.a).unwrap(), b)
     }
 
     /// `C (= | +=) s * A * B` into one output type, with rows that allow vectors and rows that do not.

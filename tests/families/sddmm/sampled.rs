@@ -89,7 +89,7 @@ fn strided<T: Scalar>(context: &Context, dense: &Dense<T>) -> Tensor<T> {
 /// `S (= | +=) ...` with and without a mask and a factor, by the row that is wanted.
 fn check<T: Scalar>(context: &Context, case: &Case<T>, wanted: &str) {
     let (x, y) = (strided(context, &case.x), strided(context, &case.y));
-    let mask = context.upload(case.s.clone()).unwrap();
+    let mask = context.upload(&case.s).unwrap();
     let factors = if case.by_column {
         "X[k,m] * Y[k,n]"
     } else {
@@ -102,7 +102,7 @@ fn check<T: Scalar>(context: &Context, case: &Case<T>, wanted: &str) {
         ("S[m,n] += -2 * P[m,n] * ", true, true, -2.0),
     ] {
         let text = format!("{head}{factors}");
-        let mut s = context.upload(case.s.clone()).unwrap();
+        let mut s = context.upload(&case.s).unwrap();
         let mut operands: Vec<(&str, Operand<'_, T>)> =
             vec![("X", (&x).into()), ("Y", (&y).into())];
         if masked {
@@ -198,7 +198,7 @@ fn sampled_bits_repeat_on_the_gpu() {
     }
     let (x, y) = (strided(&gpu, &case.x), strided(&gpu, &case.y));
     let operands = [("X", (&x).into()), ("Y", (&y).into())];
-    let mut s = gpu.upload(case.s.clone()).unwrap();
+    let mut s = gpu.upload(&case.s).unwrap();
     let plan = gpu
         .plan("S[m,n] = X[m,k] * Y[n,k]")
         .operands(&operands)
@@ -228,7 +228,7 @@ fn sampled_plans_refuse_what_does_not_fit() {
     let cpu = Context::cpu();
     let case = Case::<f32>::new(&[1, 1], (16, 16), 0, 4, false);
     let [x, y] = upload(&cpu, [&case.x, &case.y]);
-    let s = cpu.upload(case.s.clone()).unwrap();
+    let s = cpu.upload(&case.s).unwrap();
     let plan = |text: &str| {
         let operands = [("X", (&x).into()), ("Y", (&y).into())];
         cpu.plan(text)
@@ -262,8 +262,8 @@ fn runs_of_sampled_plans_refuse_what_was_not_planned() {
     let case = Case::<f32>::new(&[1, 1], (16, 16), 0, 4, false);
     let other = Case::<f32>::new(&[1, 0], (16, 16), 0, 4, false);
     let (x, y) = (strided(&cpu, &case.x), strided(&cpu, &case.y));
-    let mask = cpu.upload(case.s.clone()).unwrap();
-    let mut s = cpu.upload(case.s.clone()).unwrap();
+    let mask = cpu.upload(&case.s).unwrap();
+    let mut s = cpu.upload(&case.s).unwrap();
     let stream = cpu.stream().unwrap();
     let plan = {
         let operands = [

@@ -127,7 +127,7 @@ fn runs_of<T: Scalar>(
 ) -> Vec<AnySparse<T>> {
     let [x, y] = factors(context, case, Some(row));
     let operands = [("X", (&x).into()), ("Y", (&y).into())];
-    let mut s = context.upload(case.s.clone()).unwrap();
+    let mut s = context.upload(&case.s).unwrap();
     let text = ordered("S[m,n] = X[m,k] * Y[n,k]", Some(row));
     let plan = context
         .plan(&text)
@@ -148,7 +148,7 @@ fn check<T: Scalar>(context: &Context, case: &Case<T>, format: &str, row: Option
     let [x, y] = factors(context, case, row);
     let stored = AnySparse::from(case.s.clone());
     let stored = stored.convert(format.parse().unwrap()).unwrap();
-    let mask = context.upload(stored.clone()).unwrap();
+    let mask = context.upload(&stored).unwrap();
     let options = row.map(force).unwrap_or_default();
     let places = case.places();
     for (text, accumulate, masked, alpha) in [
@@ -157,7 +157,7 @@ fn check<T: Scalar>(context: &Context, case: &Case<T>, format: &str, row: Option
         ("S[m,n] = 0.5 * P[m,n] * X[m,k] * Y[n,k]", false, true, 0.5),
         ("S[m,n] += -2 * P[m,n] * Y[n,k] * X[m,k]", true, true, -2.0),
     ] {
-        let mut s = context.upload(stored.clone()).unwrap();
+        let mut s = context.upload(&stored).unwrap();
         let mut operands: Vec<(&str, Operand<'_, T>)> =
             vec![("X", (&x).into()), ("Y", (&y).into())];
         if masked {

@@ -18,7 +18,7 @@ fn each_of_a_batch_may_have_its_values() {
         let stride = (nnz + 8).next_multiple_of(4);
         let all = Dense::from_fn([items, stride], |i| integer(i[0] * 5 + i[1]) as f32).unwrap();
         let all_there = gpu.upload_dense(&all).unwrap();
-        let a = gpu.upload(csr.clone()).unwrap();
+        let a = gpu.upload(&csr).unwrap();
         let value = |z: usize, k: usize, j: usize| integer(z * 31 + k * 13 + j * 5);
         let b = Dense::from_fn([items, k, n], |i| value(i[0], i[1], i[2]) as f32).unwrap();
         let b = gpu.upload_dense(&b).unwrap();

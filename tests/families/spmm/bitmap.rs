@@ -149,7 +149,7 @@ fn a_bitmap_plan_is_for_one_pattern_on_the_gpu() {
     let problem = Problem::<f16>::integers(scattered(shape, 0.3, 1), 2, n);
     let other = Problem::<f16>::integers(scattered(shape, 0.3, 4), 2, n);
     let stored = problem.sparse("bitmap");
-    let mut a = gpu.upload(stored.clone()).unwrap();
+    let mut a = gpu.upload(&stored).unwrap();
     let wrong = gpu.upload(other.sparse("bitmap")).unwrap();
     let b = gpu.upload_dense(&problem.b(n)).unwrap();
     let text = "C[m,n] = A[m,k] * B[k,n]";

@@ -200,7 +200,7 @@ fn longer_rows_of_int8_are_refused_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
     let k = 1 << 17;
     let case = Product::new(spread(&[k], k), 16, || 1);
-    let a = gpu.upload(case.a.clone()).unwrap();
+    let a = gpu.upload(&case.a).unwrap();
     let b = gpu.upload_dense(&case.b).unwrap();
     let operands = [("A", (&a).into()), ("B", (&b).into())];
     let text = "C[m,n] = A[m,k] * B[k,n]";
@@ -239,7 +239,7 @@ fn plans_choose_kernels_of_int8() {
     let cpu = Context::cpu();
     for (n, bytes) in [(64, false), (50, true)] {
         let case = Product::random(&[5; 100], 200, n);
-        let a = cpu.upload(case.a.clone()).unwrap();
+        let a = cpu.upload(&case.a).unwrap();
         let b = cpu.upload_dense(&case.b).unwrap();
         let operands = [("A", (&a).into()), ("B", (&b).into())];
         let plan = cpu
@@ -273,7 +273,7 @@ fn plans_choose_kernels_of_int8() {
 fn kernels_of_int8_say_what_they_refuse() {
     let cpu = Context::cpu();
     let case = Product::random(&[5; 32], 32, 32);
-    let a = cpu.upload(case.a.clone()).unwrap();
+    let a = cpu.upload(&case.a).unwrap();
     let b = cpu.upload_dense(&case.b).unwrap();
     let bias = Dense::new(vec![32], vec![1i8; 32]).unwrap();
     let said = |text: &str, whole: bool| {

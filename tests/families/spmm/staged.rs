@@ -201,7 +201,7 @@ fn padding_and_foreign_rows_stay_out() {
     let mut values = a.values().to_vec();
     let padding = (0..values.len()).filter(|&slot| p.column(slot) == u32::MAX);
     padding.for_each(|slot| values[slot] = f32::NAN);
-    let mut tensor = gpu.upload(a.clone()).unwrap();
+    let mut tensor = gpu.upload(&a).unwrap();
     tensor.set_values(&values).unwrap();
     let mut b = problem.b(32);
     for k in (0..200).filter(|k| k % 2 == 0 || *k > 78) {

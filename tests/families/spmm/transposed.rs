@@ -203,7 +203,7 @@ fn by_tiles<T: Scalar>(context: &Context, (pattern, row): (CsrPattern, &'static 
     let n = row.vector as usize;
     let csr = matrix::<T>(pattern);
     let (rows, columns) = (csr.shape()[0], csr.shape()[1]);
-    let mut a = context.upload(csr.clone()).unwrap();
+    let mut a = context.upload(&csr).unwrap();
     let b = Dense::from_fn([rows, n], |i| T::from_f64(integer(i[0] * 3 + i[1]))).unwrap();
     let ones = context.upload_dense(&b).unwrap();
     let text = "C[m,n] = A[k,m] * B[k,n]";

@@ -28,7 +28,7 @@ fn sampled<T: Scalar>(
     p: &AnySparse<T>,
     dense: &[(&str, Dense<T>)],
 ) -> (String, Vec<T>) {
-    let p = context.upload(p.clone()).unwrap();
+    let p = context.upload(p).unwrap();
     let start = p.to_host().unwrap().map_values(|_| T::from_f64(1.0));
     let mut s = context.upload(start).unwrap();
     let on: Vec<_> = dense

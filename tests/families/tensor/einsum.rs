@@ -73,7 +73,7 @@ fn cpu_choice<T: Scalar>(draw: &Draw) -> Vec<&'static str> {
         .collect();
     let start = Dense::from_fn(draw.shape.clone(), |_| T::ZERO).unwrap();
     let mut operands: Vec<(&str, Operand<'_, T>)> = Vec::new();
-    operands.extend(sparse.iter().map(|a| ("A", Operand::HostSparse(a.clone()))));
+    operands.extend(sparse.iter().map(|a| ("A", a.into())));
     operands.extend(dense.iter().map(|(n, d)| (*n, d.into())));
     let arrays = draw.arrays.iter();
     operands.extend(arrays.map(|(n, s, d)| (n.as_str(), Operand::Index(s, d))));

@@ -22,7 +22,7 @@ fn assert_same(gpu: &Context, text: &str, operands: &[(&str, AnySparse<f32>)]) {
     assert!(found == wanted, "{text}: {} rows", wanted.rows);
     let uploaded: Vec<_> = operands
         .iter()
-        .map(|(n, a)| (*n, gpu.upload(a.clone()).unwrap()))
+        .map(|(n, a)| (*n, gpu.upload(a).unwrap()))
         .collect();
     let on_gpu: Vec<(&str, Operand<'_, f32>)> =
         uploaded.iter().map(|(n, a)| (*n, a.into())).collect();

@@ -195,8 +195,8 @@ fn sampled<T: Scalar>(context: &Context) {
                     .iter()
                     .map(|f| context.upload_dense(f).unwrap())
                     .collect();
-                let p = context.upload(t.clone()).unwrap();
-                let mut s = context.upload(t.clone()).unwrap();
+                let p = context.upload(t).unwrap();
+                let mut s = context.upload(t).unwrap();
                 let op = SampledTensor::new(context, &p, n).unwrap();
                 let borrowed: Vec<_> = on.iter().collect();
                 finish(context, |stream| {
@@ -247,7 +247,7 @@ fn three_factors_go_pair_by_pair() {
         |m: usize, n: usize| Dense::new([m, n], Rng(m as u64).integers::<f32>(m * n)).unwrap();
     let (b, c) = (dense(k, l), dense(l, n));
     let run = |context: &Context| {
-        let a = context.upload(csr.clone()).unwrap();
+        let a = context.upload(&csr).unwrap();
         let [b, c] = upload(context, [&b, &c]);
         let operands: [(&str, Operand<'_, f32>); 3] =
             [("A", (&a).into()), ("B", (&b).into()), ("C", (&c).into())];

@@ -94,7 +94,7 @@ fn run<T: Scalar>(
         .map(|(f, &axis)| matrix(t.shape()[axis], n, 7 + f as u64))
         .collect();
     let (text, wanted) = case(t, kept, of, &factors);
-    let there = context.upload(t.clone()).unwrap();
+    let there = context.upload(t).unwrap();
     let nan = T::from_f64(f64::NAN);
     let strided = |f: &Dense<T>| {
         context
@@ -294,7 +294,7 @@ fn fibres<T: Scalar>(context: &Context) {
             let b = matrix::<T>(shape(order)[axis], n, 3);
             let kept: Vec<usize> = (0..order).filter(|&own| own != axis).collect();
             let (_, wanted) = case(&t, &kept, &[axis], std::slice::from_ref(&b));
-            let there = context.upload(t.clone()).unwrap();
+            let there = context.upload(&t).unwrap();
             let ttm = ops::Ttm::new(context, &there, axis, n).unwrap();
             let b = context.upload_dense(&b).unwrap();
             let mut y = context.zeros(&[ttm.count(), n]).unwrap();

@@ -86,7 +86,7 @@ fn sparse_operands_stand_beside_sums() {
         let found = c.unwrap_or_else(|error| panic!("{text}: {error}"));
         assert_eq!(found.to_dense().unwrap(), by_loops(text, &all), "{text}");
     }
-    let mut out = gpu.upload(s.clone()).unwrap();
+    let mut out = gpu.upload(&s).unwrap();
     let b = whole(&[3, 6, 4], 4);
     let text = "S[x,f] = A[x+2*i,n] * B[i,n,f]";
     let [on_a, on_b] = upload(&gpu, [&a, &b]);

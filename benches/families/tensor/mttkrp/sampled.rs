@@ -10,7 +10,7 @@ impl<T: Scalar> Operands<'_, T> {
         let (bench, (_, shape, _, n)) = (self.bench, self.case);
         let made = || SampledTensor::new(&bench.context, &self.there, n);
         let (op, prepared) = timed(|| Ok(made()?))?;
-        let mut out = bench.context.upload(self.host.clone())?;
+        let mut out = bench.context.upload(&self.host)?;
         let borrowed: Vec<&Tensor<T>> = self.factors.iter().collect();
         let there = Some(&self.there);
         let times = bench.measure(|| op.forward(there, &borrowed, &mut out, &bench.stream))?;

@@ -13,7 +13,7 @@ fn raw_addresses_write_the_values_and_nothing_around_them() {
     let Some(gpu) = gpu() else { return };
     let case = Case::<f32>::integers(&LENS, 40);
     let [x, y] = upload(&gpu, [&case.x, &case.y]);
-    let s = gpu.upload(case.s.clone()).unwrap();
+    let s = gpu.upload(&case.s).unwrap();
     let operands = [("X", (&x).into()), ("Y", (&y).into())];
     let plan = gpu
         .plan("S[m,n] = X[m,k] * Y[n,k]")
@@ -66,7 +66,7 @@ fn a_captured_run_is_replayed() {
     let Some(gpu) = gpu_alone() else { return };
     let case = Case::<f16>::integers(&LENS, 64);
     let [x, y] = upload(&gpu, [&case.x, &case.y]);
-    let mut s = gpu.upload(case.s.clone()).unwrap();
+    let mut s = gpu.upload(&case.s).unwrap();
     let operands = [("X", (&x).into()), ("Y", (&y).into())];
     let plan = gpu
         .plan("S[m,n] += X[m,k] * Y[n,k]")
@@ -100,7 +100,7 @@ fn entries_refuse_orders_and_variants_that_are_not_there() {
     let y = context
         .upload_dense(&Dense::<f32>::zeros([8, COLUMNS]).unwrap())
         .unwrap();
-    let s = context.upload(case.s.clone()).unwrap();
+    let s = context.upload(&case.s).unwrap();
     let operands = [("X", (&x).into()), ("Y", (&y).into())];
     match context
         .plan("S[m,n] = X[m,k] * Y[k,n]")

@@ -1,0 +1,212 @@
+//! Files of named tensors: what they hold, and broken ones, refused with place and numbers.
+
+use einsparse_formats::io::*;
+use einsparse_formats::{Dense, FormatError, bf16, f16};
+use std::io::Cursor;
+
+/// A file: its header behind the header's length, then the data.
+fn file(header: &str, data: &[u8]) -> Vec<u8> {
+    let length = (header.len() as u64).to_le_bytes();
+    [&length[..], header.as_bytes(), data].concat()
+}
+
+fn open(bytes: &[u8]) -> Result<Safetensors<Cursor<&[u8]>>, FormatError> {
+    Safetensors::new(Cursor::new(bytes), "model")
+}
+
+/// The fields of a tensor.
+fn tensor(name: &str, dtype: &str, shape: &str, from: usize, to: usize) -> String {
+    format!(r#""{name}":{{"dtype":"{dtype}","shape":[{shape}],"data_offsets":[{from},{to}]}}"#)
+}
+
+/// Three types of two elements each, and one that is not read.
+fn sound() -> Vec<u8> {
+    let tensors = [
+        r#""__metadata__": {"format": "pt", "by": "\"\u00e9\""}"#.to_owned(),
+        tensor("half", "F16", "1, 2", 8, 12),
+        tensor("a.weight", "F32", "2", 0, 8),
+        tensor(r"b\n\ud83d\ude00", "BF16", "2,1", 12, 16),
+        tensor("empty", "F32", "0,18446744073709551615", 16, 16),
+        tensor("step", "I64", "", 16, 24),
+    ];
+    let header = format!(" {{{}}}  ", tensors.join(",\n"));
+    let words = [f16::from_f32(-0.5), f16::from_f32(65504.0)].map(|x| x.to_bits());
+    let bfloats = [bf16::from_f32(3.0), bf16::INFINITY].map(|x| x.to_bits());
+    let mut data = [1.5_f32, f32::MIN_POSITIVE].map(f32::to_le_bytes).concat();
+    data.extend(
+        [words, bfloats]
+            .concat()
+            .iter()
+            .flat_map(|w| w.to_le_bytes()),
+    );
+    data.extend(7_u64.to_le_bytes());
+    file(&header, &data)
+}
+
+#[test]
+fn tensors_are_listed_and_read() {
+    let bytes = sound();
+    let mut model = open(&bytes).unwrap();
+    let names: Vec<&str> = model.tensors().iter().map(|t| t.name.as_str()).collect();
+    assert_eq!(names, ["a.weight", "half", "b\n\u{1f600}", "empty", "step"]);
+    assert_eq!(model.tensors()[1].shape, [1, 2]);
+    assert_eq!(
+        (&*model.tensors()[4].dtype, &model.tensors()[4].bytes),
+        ("I64", &(16..24))
+    );
+    let read = |model: &mut Safetensors<_>, name: &str| model.read::<f32>(name).unwrap();
+    let weight = read(&mut model, "a.weight");
+    assert_eq!(
+        weight,
+        Dense::new([2], vec![1.5, f32::MIN_POSITIVE]).unwrap()
+    );
+    assert_eq!(read(&mut model, "half").values(), [-0.5, 65504.0]);
+    assert_eq!(
+        read(&mut model, "b\n\u{1f600}").values(),
+        [3.0, f32::INFINITY]
+    );
+    assert!(read(&mut model, "empty").is_empty());
+}
+
+#[test]
+fn what_cannot_be_read_is_named() {
+    let bytes = sound();
+    let mut model = open(&bytes).unwrap();
+    let step = model.read::<f32>("step").unwrap_err().to_string();
+    assert_eq!(
+        step,
+        "model (`step`): type `I64` is not read: F64, F32, F16 and BF16 are"
+    );
+    let none = model.read::<f32>("c").unwrap_err().to_string();
+    assert_eq!(
+        none,
+        "model (`c`): no such tensor: there are 5, the first is `a.weight`"
+    );
+    let large = file(
+        &format!("{{{}}}", tensor("x", "F32", "2", 0, 8)),
+        &[0, 0, 0, 0, 0, 0, 128, 71],
+    );
+    let error = open(&large)
+        .unwrap()
+        .read::<f16>("x")
+        .unwrap_err()
+        .to_string();
+    assert_eq!(
+        error,
+        "model (`x`[1]): value 6.5536e4 is out of the range of f16"
+    );
+    let limits = Limits {
+        bytes: 4,
+        for_each_byte: 0,
+    };
+    let error = Safetensors::within(Cursor::new(&bytes[..]), "model", limits).unwrap_err();
+    assert!(error.to_string().contains("over the limit of 4"), "{error}");
+}
+
+#[test]
+fn paths_name_a_tensor() {
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("paths.safetensors");
+    std::fs::write(&path, sound()).unwrap();
+    let of = |tensor: &str| read_any::<f32>(format!("{}{tensor}", path.display()));
+    let Loaded::Dense(half) = of(":half").unwrap() else {
+        panic!("a dense array");
+    };
+    assert_eq!(half.shape(), [1, 2]);
+    let error = of("").unwrap_err().to_string();
+    assert!(
+        error.ends_with("5 tensors: name one behind a colon"),
+        "{error}"
+    );
+    assert!(of(":c").unwrap_err().to_string().contains("no such tensor"));
+    std::fs::write(
+        &path,
+        file(&format!("{{{}}}", tensor("x", "F16", "1,1", 0, 2)), &[0; 2]),
+    )
+    .unwrap();
+    assert_eq!(of("").unwrap().shape(), [1, 1]);
+    std::fs::remove_file(&path).unwrap();
+}
+
+/// Header and bytes of data of a broken file, and what its error says.
+#[rustfmt::skip]
+const BROKEN: [(&str, usize, &str); 26] = [
+    ("", 0, "(header): byte 0: `{` expected, the end of the header found"),
+    ("[]", 0, "byte 0: `{` expected, `[]` found"),
+    (r#"{"a""#, 0, "byte 4: `:` expected, the end of the header found"),
+    (r#"{"a"#, 0, "byte 3: `\"` expected"),
+    (r#"{"\x"#, 0, r"byte 2: an escape expected, `\\x` found"),
+    (r#"{"\ud800\u0041": {}}"#, 0, "the other half of a character expected"),
+    ("{} {", 0, "byte 3: end of the header expected, `{` found"),
+    (r#"{"a": {}}"#, 0, "(`a`): dtype is missing"),
+    (r#"{"a": {"dtype": "F32", "shape": []}}"#, 0, "(`a`): data_offsets is missing"),
+    (r#"{"a": {"dtype": "F32", "dtype": "F32"}}"#, 0, "(`a`): dtype is given twice"),
+    (r#"{"a": {"type": "F32"}}"#, 0, "(`a`): field `type` is none of"),
+    (r#"{"a": {"dtype": 4}}"#, 0, "(`a`): byte 16: `\"` expected, `4}}` found"),
+    (r#"{"a": {"shape": [2, -3]}}"#, 0, "byte 20: a whole number below 2^64 expected, `-3]}}` found"),
+    (r#"{"a": {"shape": [18446744073709551616]}}"#, 0, "byte 17: a whole number below 2^64 expected"),
+    (r#"{"a": {"shape": [[[["#, 0, "byte 17: a whole number"),
+    (r#"{"a": {"dtype":"F32","shape":[1],"data_offsets":[0]}}"#, 4, "data_offsets are not two numbers"),
+    (r#"{"a": {"dtype":"F32","shape":[1],"data_offsets":[4,0]}}"#, 4, "data_offsets 4 to 0 do not lie within the 4 bytes"),
+    (r#"{"a": {"dtype":"F32","shape":[2],"data_offsets":[0,8]}}"#, 7, "data_offsets 0 to 8 do not lie within the 7 bytes"),
+    (r#"{"a": {"dtype":"F16","shape":[2,2],"data_offsets":[0,6]}}"#, 6, "F16 [2, 2] takes 8 bytes, data_offsets 0 to 6 hold 6"),
+    (r#"{"a": {"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}}"#, 0, "takes 73786976294838206464 bytes"),
+    (r#"{"a": {"dtype":"F32","shape":[1,1,1,1,1,1,1,1,1],"data_offsets":[0,4]}}"#, 4, "9 axes, 8 at most"),
+    (r#"{"a": {"dtype":"U8","shape":[3],"data_offsets":[0,3]}, "b": {"dtype":"U8","shape":[3],"data_offsets":[2,5]}}"#, 5,
+        "(`b`): data_offsets 2 to 5 overlap 0 to 3 of `a`"),
+    (r#"{"a": {"dtype":"U8","shape":[1],"data_offsets":[0,1]}, "b": {"dtype":"U8","shape":[1],"data_offsets":[2,3]}}"#, 3,
+        "model: bytes 1 to 2 of the data belong to no tensor"),
+    (r#"{"a": {"dtype":"U8","shape":[1],"data_offsets":[0,1]}}"#, 3, "bytes 1 to 3 of the data belong to no tensor"),
+    (r#"{"a": {"dtype":"U8","shape":[1],"data_offsets":[0,1]}, "a": {"dtype":"U8","shape":[1],"data_offsets":[1,2]}}"#, 2,
+        "(`a`): is there twice"),
+    (r#"{"__metadata__": {"a": {}}}"#, 0, "byte 23: `\"` expected"),
+];
+
+#[test]
+fn broken_files_are_refused() {
+    for (header, data, says) in BROKEN {
+        let error = open(&file(header, &vec![0; data])).unwrap_err().to_string();
+        assert!(
+            error.starts_with("model") && error.contains(says),
+            "{header}\n{error}\n{says}"
+        );
+        assert!(!error.contains('\n') && error.len() < 400, "{error}");
+    }
+    let sound = sound();
+    for length in 0..sound.len() {
+        let error = open(&sound[..length]).unwrap_err().to_string();
+        assert!(error.len() < 400, "{length}: {error}");
+    }
+    let refused = |bytes: &[u8]| open(bytes).unwrap_err().to_string();
+    assert_eq!(
+        refused(&sound[..5]),
+        "model: 5 bytes: shorter than the 8 of the header's length"
+    );
+    let cut = refused(&sound[..20]);
+    assert!(cut.contains("bytes, 12 are left in the file"), "{cut}");
+    let huge = refused(&[&u64::MAX.to_le_bytes()[..], b"{}"].concat());
+    assert_eq!(
+        huge,
+        "model (header): 18446744073709551615 bytes, 2 are left in the file"
+    );
+    let latin = refused(&[&4_u64.to_le_bytes()[..], b"{\"\xe9\""].concat());
+    assert!(
+        latin.contains("byte 4: text before it is not UTF-8"),
+        "{latin}"
+    );
+}
+
+#[test]
+fn a_header_past_the_limit_is_not_read() {
+    // Zeros that no disk holds.
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("huge.safetensors");
+    let length = 100_000_001_u64;
+    std::fs::write(&path, length.to_le_bytes()).unwrap();
+    let sparse = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    sparse.set_len(8 + length).unwrap();
+    let error = Safetensors::open(&path).unwrap_err().to_string();
+    std::fs::remove_file(&path).unwrap();
+    assert!(
+        error.ends_with("(header): 100000001 bytes, 100000000 at most"),
+        "{error}"
+    );
+}

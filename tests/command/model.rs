@@ -1,0 +1,51 @@
+//! Files of named tensors: listed, and a tensor of one converted and run.
+
+use std::fs;
+use std::path::Path;
+
+use einsparse::formats::io;
+
+use super::{fails, folder, works, works_spmm};
+
+/// A model of a 2:4 matrix of f16, 32 x 64, and of counts.
+fn model(path: &Path) {
+    let header = r#"{"layer.weight":{"dtype":"F16","shape":[32,64],"data_offsets":[0,4096]},
+        "step":{"dtype":"I64","shape":[],"data_offsets":[4096,4104]}}"#;
+    let value = |at: usize| if at % 4 < 2 { [0, 0x3c] } else { [0, 0] };
+    let weight: Vec<u8> = (0..32 * 64).flat_map(value).collect();
+    let length = (header.len() as u64).to_le_bytes();
+    let all = [&length[..], header.as_bytes(), &weight, &[0; 8]].concat();
+    fs::write(path, all).expect("a file");
+}
+
+#[test]
+fn tensors_of_a_model_are_listed_and_converted() {
+    let folder = folder("model");
+    let place = |name: &str| folder.join(name).display().to_string();
+    let (file, npz) = (place("model.safetensors"), place("w.npz"));
+    model(Path::new(&file));
+    let out = works(&["inspect", &file]);
+    let line = |name: &str| out.lines().find(|l| l.starts_with(name)).expect(name);
+    for word in ["F16", "[32, 64]", "5.00e-1", "yes", "bsr:"] {
+        assert!(line("layer.weight").contains(word), "{word}: {out}");
+    }
+    assert!(line("step").contains("type `I64` is not read"), "{out}");
+    let weight = format!("{file}:layer.weight");
+    let out = works(&[
+        "convert",
+        &weight,
+        &npz,
+        "--format",
+        "bsr:16x16",
+        "--dtype",
+        "f32",
+    ]);
+    assert!(out.contains("bsr:16x16 [32, 64]"), "{out}");
+    let read = io::read_any::<f32>(&npz).expect("a matrix").to_csr();
+    assert_eq!(read.expect("a matrix").nnz(), 1024);
+    assert!(works(&["inspect", &weight]).contains("32 x 64, 1024 entries"));
+    let operands = format!("A={weight} B=random:_x8 --device cpu --check");
+    assert!(works_spmm("run", &operands).contains("0 of 256"));
+    assert!(fails(&["convert", &file, &npz]).contains("2 tensors: name one"));
+    assert!(fails(&["inspect", &format!("{file}:x")]).contains("no such tensor"));
+}

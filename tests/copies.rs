@@ -1,0 +1,120 @@
+//! How often the values of a sparse tensor are copied on the way to a context: once.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use einsparse::formats::{AnySparse, AsSparse, Csr, CsrPattern, Dense};
+use einsparse::{Context, einsum};
+
+/// The system's allocator, which counts what this thread allocates.
+struct Counting;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+thread_local! {
+    /// Bytes from which an allocation counts, and how many did.
+    static LARGE: Cell<(usize, usize)> = const { Cell::new((usize::MAX, 0)) };
+}
+
+fn note(bytes: usize) {
+    // Threads that end have none.
+    let _ = LARGE.try_with(|large| {
+        let (least, count) = large.get();
+        large.set((least, count + usize::from(bytes >= least)));
+    });
+}
+
+// SAFETY: the system's allocator does all of it.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        note(layout.size());
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        note(layout.size());
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        note(bytes);
+        // SAFETY: the caller's promise.
+        unsafe { System.realloc(memory, layout, bytes) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+/// Allocations of this thread that have room for the values of `a`.
+fn copies<R>(a: &AnySparse<f64>, run: impl FnOnce() -> R) -> (usize, R) {
+    LARGE.set((size_of_val(a.values()), 0));
+    let made = run();
+    (LARGE.replace((usize::MAX, 0)).1, made)
+}
+
+const ROWS: usize = 64;
+const COLS: usize = 4096;
+
+/// Two of every four neighbours, so that every format holds it.
+fn matrix() -> Csr<f64> {
+    let columns = (0..ROWS).flat_map(|_| (0..COLS as u32).filter(|c| c % 4 < 2));
+    let offsets = (0..=ROWS).map(|row| (row * COLS / 2) as u32).collect();
+    let pattern = CsrPattern::new(ROWS, COLS, offsets, columns.collect()).unwrap();
+    let values = (0..ROWS * COLS / 2).map(|at| (at % 7 + 1) as f64);
+    Csr::new(pattern, values.collect()).unwrap()
+}
+
+const FORMATS: [&str; 13] = [
+    "coo",
+    "csr",
+    "csc",
+    "bsr:16x16",
+    "ell",
+    "groupcoo:8",
+    "groupcoo:hybrid",
+    "blockcoo:16x16",
+    "blockgroupcoo:16x16:2",
+    "nm:2:4",
+    "bitmap",
+    "bytemap",
+    "sell",
+];
+
+#[test]
+fn values_are_copied_once() {
+    let cpu = Context::cpu();
+    let csr = matrix();
+    let b = Dense::from_fn([COLS, 1], |_| 1.0).unwrap();
+    for format in FORMATS {
+        let a = csr.convert(format.parse().unwrap()).unwrap();
+        let (copied, there) = copies(&a, || cpu.upload(&a).unwrap());
+        assert_eq!(copied, 1, "{format}, uploaded");
+        assert_eq!(there.to_host().unwrap(), a, "{format}");
+        let text = "C[m,n] = A[m,k] * B[k,n]";
+        let (of_the_run, _) = copies(&a, || einsum!(cpu, text, A = &there, B = &b).unwrap());
+        let (copied, c) = copies(&a, || einsum!(cpu, text, A = &a, B = &b).unwrap());
+        assert_eq!(copied, of_the_run + 1, "{format}, in an expression");
+        let sums: Vec<f64> = csr
+            .values()
+            .chunks(COLS / 2)
+            .map(|r| r.iter().sum())
+            .collect();
+        assert_eq!(c.to_dense().unwrap().values(), sums, "{format}");
+    }
+}
+
+#[test]
+fn the_pattern_is_shared() {
+    let csr = matrix();
+    let any = AnySparse::from(csr.clone());
+    let there = Context::cpu().upload(&csr).unwrap();
+    let back = there.to_host().unwrap();
+    assert!(back.pattern().is(any.pattern()));
+    assert!(csr.as_sparse().pattern().is(any.pattern()));
+}
