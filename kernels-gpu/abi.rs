@@ -1,5 +1,5 @@
-//! What host and device agree on, as far as families share it: markers for walks and elements, what a tile is, how operands lie,
-//! flags. A family's own tiles and params are in `families/<family>/abi`.
+//! What host and device agree on, as far as families share it: markers for walks and elements, what a tile is, how
+//! operands lie, flags. A family's own tiles and params are in `families/<family>/abi`.
 
 mod divisor;
 mod order;

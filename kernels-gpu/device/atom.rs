@@ -1,5 +1,6 @@
-//! How a stage is multiplied: 64 rows of A by `C` x 64 columns of B, both 128 bytes deep and swizzled in shared memory, into sums that
-//! lie in registers as `wgmma` leaves them. A body names no atom: another one is another row of the table.
+//! How a stage is multiplied: 64 rows of A by `C` x 64 columns of B, both 128 bytes deep and swizzled in shared memory,
+//! into sums that lie in registers as `wgmma` leaves them. A body names no atom: another one is another row of the
+//! table.
 
 use super::elem::Elem;
 use super::gpu;

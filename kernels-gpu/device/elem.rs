@@ -168,14 +168,14 @@ fn gelu_f32(x: f32) -> f32 {
         + 0.254_829_6)
         * t;
     let tail = poly * matrix::exp2(-z * z * core::f32::consts::LOG2_E);
-    // x P(X <= x): the tail is what is missing to 1 (x > 0), or all there is (x < 0). It is 0 long before 32; an infinity times
-    // that would be NaN.
+    // x P(X <= x): the tail is what is missing to 1 (x > 0), or all there is (x < 0). It is 0 long before 32; an
+    // infinity times that would be NaN.
     F32::relu(x) - 0.5 * magnitude.min(32.0) * tail
 }
 
-/// The logarithm to base 2 of what a normal distribution has above `x`, as a polynomial: fitted so that its power of two is off
-/// by 1.2e-5 of itself up to 5.5, 2e-5 up to 6, 3.2e-4 up to 8; from 8 on, where a GELU is below 5e-15, it may be off by all of it.
-/// Highest coefficient first.
+/// The logarithm to base 2 of what a normal distribution has above `x`, as a polynomial: fitted so that its power of
+/// two is off by 1.2e-5 of itself up to 5.5, 2e-5 up to 6, 3.2e-4 up to 8; from 8 on, where a GELU is below 5e-15, it
+/// may be off by all of it. Highest coefficient first.
 const TAIL: [f32; 8] = [
     -1.543_872_1e-6,
     5.530_176_7e-5,
@@ -187,9 +187,9 @@ const TAIL: [f32; 8] = [
     -1.000_014_3,
 ];
 
-/// GELUs whose results are rounded to 16 bits: one exponential each where erf takes a reciprocal as well, and four side by side, so
-/// that none waits for its own steps. Off by 1.5e-6 at the most, near 1, in front of the rounding: 322 of all finite f16 become the
-/// neighbour of the correctly rounded result.
+/// GELUs whose results are rounded to 16 bits: one exponential each where erf takes a reciprocal as well, and four side
+/// by side, so that none waits for its own steps. Off by 1.5e-6 at the most, near 1, in front of the rounding: 322 of
+/// all finite f16 become the neighbour of the correctly rounded result.
 #[inline(always)]
 fn gelu_rounded(x: [f32; 4]) -> [f32; 4] {
     // Not above 16: an infinity times nothing would be NaN.

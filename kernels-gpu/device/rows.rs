@@ -1,4 +1,5 @@
-//! Rows of a matrix that four warps gather into a stage, 128 bytes of each: a warp brings 32 of them, eight lanes a row.
+//! Rows of a matrix that four warps gather into a stage, 128 bytes of each: a warp brings 32 of them, eight lanes a
+//! row.
 
 use super::ptx::{copy, warp};
 use crate::abi::PANEL_BYTES;
@@ -9,8 +10,8 @@ pub const ROWS: u32 = 32;
 /// The rows that a lane brings 16 bytes of, and a bit for each that is there.
 pub type Rows = ([u32; 8], u32);
 
-/// The rows that thread `thread` of those that gather brings; the lanes of its warp hold one each, `own`, and the first `count` of all are
-/// there.
+/// The rows that thread `thread` of those that gather brings; the lanes of its warp hold one each, `own`, and the first
+/// `count` of all are there.
 #[inline(always)]
 pub fn shared_out(thread: u32, own: u32, count: u32) -> Rows {
     let (warp, lane) = (thread / 32, thread % 32);
@@ -32,9 +33,9 @@ pub struct Source {
     pub columns: u32,
 }
 
-/// Starts a thread's copies of a stage, from column `deep` on, to the rows at shared `to`. Rows that are not there are not copied:
-/// whoever multiplies them stores nothing of it. `WHOLE`: the stage ends within the matrix; what lies behind its columns has to be
-/// zero, since it is multiplied with zeros.
+/// Starts a thread's copies of a stage, from column `deep` on, to the rows at shared `to`. Rows that are not there are
+/// not copied: whoever multiplies them stores nothing of it. `WHOLE`: the stage ends within the matrix; what lies
+/// behind its columns has to be zero, since it is multiplied with zeros.
 #[inline(always)]
 pub fn bring<const WHOLE: bool>(
     source: Source,

@@ -1,5 +1,6 @@
-//! A ring of stages in shared memory: the stages from the arena's start, and behind them a barrier each that says "arrived", then
-//! a barrier each that says "may be overwritten". Whoever copies waits for the second and fills, whoever multiplies waits for the first.
+//! A ring of stages in shared memory: the stages from the arena's start, and behind them a barrier each that says
+//! "arrived", then a barrier each that says "may be overwritten". Whoever copies waits for the second and fills,
+//! whoever multiplies waits for the first.
 
 use core::marker::PhantomData;
 

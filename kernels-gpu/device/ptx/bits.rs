@@ -4,8 +4,8 @@ use super::copy::load_shared_b16;
 use super::matrix::bytes;
 use super::ptx;
 
-/// Address of a row by its number and the bytes from one to the next: one instruction, where the compiler widens what does not change in
-/// a loop and then multiplies 64 bits.
+/// Address of a row by its number and the bytes from one to the next: one instruction, where the compiler widens what
+/// does not change in a loop and then multiplies 64 bits.
 #[inline(always)]
 pub fn at_row(base: u64, row: u32, bytes: u32) -> u64 {
     let mut address = 0u64;
@@ -81,12 +81,13 @@ impl Weights {
 /// Bytes 2 3 6 7 of two 16-bit values side by side, both times: zeros.
 const ZEROS: u32 = 0x7632_7632;
 
-/// A lane's fragment of a square of 16 x 16. Bit `8 i + h` of `bits` (`i` < 4, `h` < 2; others do not matter) says whether half
-/// `i % 2` of register `2 h + i / 2` is there; what is there lies at shared `from[h]` in ascending `i`, the rest is zero.
+/// A lane's fragment of a square of 16 x 16. Bit `8 i + h` of `bits` (`i` < 4, `h` < 2; others do not matter) says
+/// whether half `i % 2` of register `2 h + i / 2` is there; what is there lies at shared `from[h]` in ascending `i`,
+/// the rest is zero.
 ///
-/// Everything is loaded, also in vain, from where the next value lies: the number of bits in front, summed up by dot products. A
-/// value comes with zeros above it, and so a permutation by bits picks value or zero. Few steps of this go to the integer pipe, which
-/// has half the rate of the others.
+/// Everything is loaded, also in vain, from where the next value lies: the number of bits in front, summed up by dot
+/// products. A value comes with zeros above it, and so a permutation by bits picks value or zero. Few steps of this go
+/// to the integer pipe, which has half the rate of the others.
 #[inline(always)]
 pub fn expand(w: Weights, bits: u32, from: [u32; 2]) -> [u32; 4] {
     let (low, high) = (bits & 0x0101_0101, bits & 0x0202_0202);
@@ -151,8 +152,8 @@ macro_rules! scan_step {
     };
 }
 
-/// The inclusive sums of each pair over the lanes of a warp: of the first from this lane on, of the second up to it. Every lane must call
-/// it together.
+/// The inclusive sums of each pair over the lanes of a warp: of the first from this lane on, of the second up to it.
+/// Every lane must call it together.
 #[inline(always)]
 pub fn scan_pairs<const COUNT: usize>(pairs: &mut [[u32; 2]; COUNT]) {
     if COUNT == 1 {

@@ -58,8 +58,8 @@ pub fn arrive() {
     ptx!("barrier.cluster.arrive.release;", options(nostack));
 }
 
-/// Arrives at the barrier of all threads of the cluster. It tells nothing of what was written and waits for none of it, which
-/// takes a microsecond; but for the barriers that were made before [`super::barrier::init_fence`].
+/// Arrives at the barrier of all threads of the cluster. It tells nothing of what was written and waits for none of it,
+/// which takes a microsecond; but for the barriers that were made before [`super::barrier::init_fence`].
 #[inline(always)]
 pub fn arrive_relaxed() {
     ptx!("barrier.cluster.arrive.relaxed;", options(nostack));

@@ -24,8 +24,8 @@ pub fn copy_async_16(to: u32, from: u64, bytes: u32) {
     );
 }
 
-/// Copies 16 bytes to shared `to` where `yes` is not 0: a size that is not known costs a dozen instructions. Both addresses
-/// 16-byte aligned; `from` global.
+/// Copies 16 bytes to shared `to` where `yes` is not 0: a size that is not known costs a dozen instructions. Both
+/// addresses 16-byte aligned; `from` global.
 #[inline(always)]
 pub fn copy_async_whole(to: u32, from: u64, yes: u32) {
     ptx!(

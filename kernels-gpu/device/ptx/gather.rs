@@ -8,8 +8,8 @@ pub fn arrive_with_copies(barrier: u32) {
     ptx!("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [{b}];", b = in(reg32) barrier, options(nostack));
 }
 
-/// Copies 16 bytes to shared `to`, or zeros where `there` is not: a predicate, where a size that is not known costs a dozen
-/// instructions. Both addresses 16-byte aligned; `from` global.
+/// Copies 16 bytes to shared `to`, or zeros where `there` is not: a predicate, where a size that is not known costs a
+/// dozen instructions. Both addresses 16-byte aligned; `from` global.
 #[inline(always)]
 pub fn copy_or_zero(to: u32, from: u64, there: bool) {
     ptx!(

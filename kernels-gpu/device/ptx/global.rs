@@ -114,7 +114,8 @@ macro_rules! load_row {
     )+};
 }
 
-// Compared here: of many loads one behind the other compilers take all comparisons to the front, and run out of predicates.
+// Compared here: of many loads one behind the other compilers take all comparisons to the front, and run out of
+// predicates.
 load_row! {
     /// As [`load_v4_fresh`] where `row < rows`.
     load_v4_row = "ld.global.cg.v4.u32" "{{{a}, {b}, {c}, {d}}}", [a 0, b 1, c 2, d 3];
@@ -276,9 +277,10 @@ pub fn load_b64_relaxed(addr: u64) -> u64 {
     a
 }
 
-/// Looks at word `i` of 8 bytes, which a thread block with a lower number writes in this launch, until its upper half is `tag` but for the
-/// lowest two bits. GPUs start thread blocks in the order of their numbers, so that one runs. Zero after 2^24 looks, which
-/// take seconds: [`warp::stop_if`](super::warp::stop_if) ends the launch then. `words`: 8-byte aligned.
+/// Looks at word `i` of 8 bytes, which a thread block with a lower number writes in this launch, until its upper half
+/// is `tag` but for the lowest two bits. GPUs start thread blocks in the order of their numbers, so that one runs. Zero
+/// after 2^24 looks, which take seconds: [`warp::stop_if`](super::warp::stop_if) ends the launch then. `words`: 8-byte
+/// aligned.
 #[allow(named_asm_labels, reason = "PTX keeps labels inside braces apart")]
 #[inline(always)]
 pub fn wait_for_b64(words: u64, i: u32, tag: u32) -> u64 {

@@ -28,8 +28,8 @@ pub fn exchange(value: u32, other: u32) -> u32 {
     out
 }
 
-/// The value of the lane `distance` in front; in the first ones, in front of which there is none, their own. Every lane of the warp
-/// must call it together.
+/// The value of the lane `distance` in front; in the first ones, in front of which there is none, their own. Every lane
+/// of the warp must call it together.
 #[inline(always)]
 pub fn shuffle_up(value: u32, distance: u32) -> u32 {
     let mut out = value;
@@ -59,8 +59,8 @@ pub fn sync_lanes(members: u32) {
     ptx!("bar.warp.sync {m};", m = in(reg32) members, options(nostack));
 }
 
-/// True in one lane of the warp, the same one each time. Every lane must call it together. Compute capability 9.0; ptxas knows
-/// that what depends on it runs in one lane, and starts copies without asking how many there are.
+/// True in one lane of the warp, the same one each time. Every lane must call it together. Compute capability 9.0;
+/// ptxas knows that what depends on it runs in one lane, and starts copies without asking how many there are.
 #[inline(always)]
 pub fn elected() -> bool {
     let mut out = 0u32;
@@ -130,7 +130,8 @@ pub fn any_bits(value: u32) -> u32 {
     out
 }
 
-/// Ends the launch with an error, and the context with it, if a lane says so. Every lane of the warp must call it together.
+/// Ends the launch with an error, and the context with it, if a lane says so. Every lane of the warp must call it
+/// together.
 #[inline(always)]
 pub fn stop_if(yes: bool) {
     // The name tells it from the trap of a panic, which no kernel may reach.

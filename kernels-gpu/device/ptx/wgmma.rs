@@ -93,8 +93,8 @@ macro_rules! mma {
     };
 }
 
-/// `D = A B` or `D += A B` of types that want both operands contiguous along k, from shared memory. `$scales`: factors of A
-/// and B, which integers have not. Source: PTX ISA, "wgmma.mma_async".
+/// `D = A B` or `D += A B` of types that want both operands contiguous along k, from shared memory. `$scales`: factors
+/// of A and B, which integers have not. Source: PTX ISA, "wgmma.mma_async".
 macro_rules! mma_k_major {
     ($(#[$doc:meta])* $name:ident, $n1:literal, $n2:literal, $n4:literal, $scales:literal) => {
         $(#[$doc])*

@@ -80,9 +80,9 @@ pub fn take(into: &mut u32, meta: u32, zero: u32) {
     );
 }
 
-/// Keeps the register that holds `meta` until here. `wgmma` reads metadata when it runs, but ptxas takes the register for
-/// free once the instruction is issued. So it is stored to shared `at` if `never` is not zero, which only the caller
-/// knows it is: no store to shared memory goes in front of a wait for `wgmma`.
+/// Keeps the register that holds `meta` until here. `wgmma` reads metadata when it runs, but ptxas takes the register
+/// for free once the instruction is issued. So it is stored to shared `at` if `never` is not zero, which only the
+/// caller knows it is: no store to shared memory goes in front of a wait for `wgmma`.
 #[inline(always)]
 pub fn keep(meta: u32, at: u32, never: u32) {
     ptx!(

@@ -1,5 +1,5 @@
-//! Work lists out of the spans of rows: `survey` counts what each tile of rows holds of every kind of work, `place` adds up over
-//! the tiles, `fill` writes. Places follow from sums of integers: the list is the host's, word for word.
+//! Work lists out of the spans of rows: `survey` counts what each tile of rows holds of every kind of work, `place`
+//! adds up over the tiles, `fill` writes. Places follow from sums of integers: the list is the host's, word for word.
 
 use crate::abi::*;
 use crate::device::elem::Elem;

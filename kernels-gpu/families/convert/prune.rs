@@ -1,5 +1,5 @@
-//! A dense matrix to 2:4 by magnitude: of every four neighbours the two largest stay, in the order of their columns. The
-//! rule, NaN and ties included, is that of the host's `prune_to_nm`, bit for bit.
+//! A dense matrix to 2:4 by magnitude: of every four neighbours the two largest stay, in the order of their columns.
+//! The rule, NaN and ties included, is that of the host's `prune_to_nm`, bit for bit.
 
 use crate::abi::*;
 use crate::device::gpu;

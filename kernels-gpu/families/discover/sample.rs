@@ -1,5 +1,5 @@
-//! Shares of micro-tiles that are not empty, on a sample: a thread block for a box of 128 rows by 64 columns, a warp for 32 rows of
-//! it. Micro-tiles of more rows are unions of those.
+//! Shares of micro-tiles that are not empty, on a sample: a thread block for a box of 128 rows by 64 columns, a warp
+//! for 32 rows of it. Micro-tiles of more rows are unions of those.
 
 use crate::abi::*;
 use crate::device::gpu;
@@ -19,7 +19,8 @@ fn count(packed: u64, which: u32) -> u32 {
     (packed >> (which * SAMPLE_BITS)) as u32 & ((1 << SAMPLE_BITS) - 1)
 }
 
-/// First row and column of this thread block's box, another one at each launch: always the same ones could miss what lies between.
+/// First row and column of this thread block's box, another one at each launch: always the same ones could miss what
+/// lies between.
 #[inline(always)]
 fn place(p: &SampleParams, turn: u32) -> [u32; 2] {
     let mut mixed = (gpu::block_x() ^ turn.wrapping_mul(0x9e37_79b9)).wrapping_mul(0x85eb_ca6b);

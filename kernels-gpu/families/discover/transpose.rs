@@ -1,6 +1,7 @@
-//! A matrix of 2-byte elements to its transpose: a tile of 128 x 64 through swizzled shared memory, 16 bytes at a time on both sides.
-//! `ldmatrix.trans` gives a lane the pairs of rows that lie under one another in one column; which rows make up an 8 x 8 matrix is up to
-//! the addresses, and they are chosen so that a lane's four pairs are eight neighbours of a row of the transpose.
+//! A matrix of 2-byte elements to its transpose: a tile of 128 x 64 through swizzled shared memory, 16 bytes at a time
+//! on both sides. `ldmatrix.trans` gives a lane the pairs of rows that lie under one another in one column; which rows
+//! make up an 8 x 8 matrix is up to the addresses, and they are chosen so that a lane's four pairs are eight neighbours
+//! of a row of the transpose.
 
 use crate::abi::*;
 use crate::device::gpu;

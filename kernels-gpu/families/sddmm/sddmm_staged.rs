@@ -1,5 +1,5 @@
-//! SDDMM at single entries out of shared memory: a thread block copies some rows of Y there once, and its segments of lanes
-//! take runs of entries in these columns, as in the module `sddmm`.
+//! SDDMM at single entries out of shared memory: a thread block copies some rows of Y there once, and its segments of
+//! lanes take runs of entries in these columns, as in the module `sddmm`.
 
 use super::sddmm::{Run, Terms, over_lanes, slice, store};
 use crate::abi::*;

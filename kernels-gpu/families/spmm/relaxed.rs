@@ -1,5 +1,5 @@
-//! SpMM as in `spmm`, `C += alpha * A * B` in f32, but for cut rows: their pieces add to C by atomics, as they come. What the split-K fix-up costs is
-//! measured against this (`Determinism::Relaxed`).
+//! SpMM as in `spmm`, `C += alpha * A * B` in f32, but for cut rows: their pieces add to C by atomics, as they come.
+//! What the split-K fix-up costs is measured against this (`Determinism::Relaxed`).
 
 use super::spmm::{bundle, gather, store};
 use crate::abi::*;

@@ -1,7 +1,6 @@
-//! SpMM on CUDA cores: `SPLIT` segments of lanes share one work item (a row or a piece of it), gather
-//! rows of B, several in flight, and keep their columns of C in registers. Sub-warp tiling, aligned
-//! loads and row swizzle as in Sputnik (arXiv 2006.10901, section 5); rows cut over items are fixed up,
-//! not added by atomics.
+//! SpMM on CUDA cores: `SPLIT` segments of lanes share one work item (a row or a piece of it), gather rows of B,
+//! several in flight, and keep their columns of C in registers. Sub-warp tiling, aligned loads and row swizzle as in
+//! Sputnik (arXiv 2006.10901, section 5); rows cut over items are fixed up, not added by atomics.
 
 use crate::abi::*;
 use crate::device::elem::Elem;
@@ -57,8 +56,7 @@ impl<
     }
 }
 
-/// Sum over the item's entries of value x row of B, in entry order: this part takes bursts `part`,
-/// `part + SPLIT`, ...
+/// Sum over the item's entries of value x row of B, in entry order: this part takes bursts `part`, `part + SPLIT`, ...
 #[inline(always)]
 pub(super) fn gather<
     W: Walk,
@@ -119,8 +117,8 @@ impl Run {
     }
 }
 
-/// `left` rows that follow each other, from `row` on. The entries of the next burst are fetched before the gathers of this
-/// one, over the ends of rows, so that short rows cost no wait of their own.
+/// `left` rows that follow each other, from `row` on. The entries of the next burst are fetched before the gathers of
+/// this one, over the ends of rows, so that short rows cost no wait of their own.
 #[inline(always)]
 pub(super) fn bundle<
     W: Walk,
@@ -170,7 +168,8 @@ pub(super) fn bundle<
     }
 }
 
-/// Adds value x row of B for the entries of one burst, in entry order: all rows are loaded before the first multiplication.
+/// Adds value x row of B for the entries of one burst, in entry order: all rows are loaded before the first
+/// multiplication.
 #[inline(always)]
 fn burst<
     W: Walk,
@@ -315,7 +314,8 @@ fn fix_up<E: Elem, const LANES: u32, const VEC: usize, const REP: usize>(
     warp::sync_lanes(members);
     global::fence_gpu();
     *acc = [[E::ZERO; VEC]; REP];
-    // As many slots as registers hold are under way, as one alone takes a way through L2; they are added in their order.
+    // As many slots as registers hold are under way, as one alone takes a way through L2; they are added in their
+    // order.
     let together = (16 / (VEC * REP)).clamp(1, 4);
     let mut s = first;
     while s < first + count {

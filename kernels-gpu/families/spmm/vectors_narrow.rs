@@ -1,5 +1,6 @@
-//! The module `vectors_narrow`: rows of A by eight as in `vectors`, of 8-bit integers, on `mma.m16n8k16.s8` with the operands
-//! swapped; sums in i32. `ldmatrix.trans` turns pairs of bytes, which a byte permutation then sorts by columns.
+//! The module `vectors_narrow`: rows of A by eight as in `vectors`, of 8-bit integers, on `mma.m16n8k16.s8` with the
+//! operands swapped; sums in i32. `ldmatrix.trans` turns pairs of bytes, which a byte permutation then sorts by
+//! columns.
 
 use crate::abi::*;
 use crate::device::epilogue::{Output, finish, scale};
@@ -9,13 +10,14 @@ use crate::device::ptx::{copy, global, matrix, warp};
 use crate::families::spmm::abi::*;
 use crate::frag;
 
-/// Sums of 16 columns and eight rows, as the atom has them: the lane `4 g + q` rows `2 q` and `2 q + 1` of column `2 g`, then of
-/// column `2 g + 1`.
+/// Sums of 16 columns and eight rows, as the atom has them: the lane `4 g + q` rows `2 q` and `2 q + 1` of column `2
+/// g`, then of column `2 g + 1`.
 type Square = [u32; 4];
 /// Squares of 128 columns.
 const SQUARES: usize = SLAB_BYTES / 16;
 
-/// A lane's entries of a step, those of row `lane / 4` in the vectors `4 (lane % 4) ..`: the two words in which they lie.
+/// A lane's entries of a step, those of row `lane / 4` in the vectors `4 (lane % 4) ..`: the two words in which they
+/// lie.
 #[derive(Clone, Copy)]
 struct Entries {
     words: [u32; 2],
@@ -39,7 +41,8 @@ impl Entries {
     }
 }
 
-/// What a lane knows of a step: columns of the four vectors whose rows of B it helps to copy, and the word of its row of A.
+/// What a lane knows of a step: columns of the four vectors whose rows of B it helps to copy, and the word of its row
+/// of A.
 #[derive(Clone, Copy)]
 struct Record {
     columns: [u32; LANE_VECTORS],
@@ -85,8 +88,8 @@ impl Share {
         }
     }
 
-    /// Starts the copies of a step into a stage, eight lanes to a row. What is copied for no vector is multiplied by zero, and an
-    /// integer times zero is zero.
+    /// Starts the copies of a step into a stage, eight lanes to a row. What is copied for no vector is multiplied by
+    /// zero, and an integer times zero is zero.
     #[inline(always)]
     fn fetch<const ALIGNED: bool>(
         &self,

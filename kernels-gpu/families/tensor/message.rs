@@ -1,5 +1,5 @@
-//! The gradient of the largest message: the first entry that has won by a minimum, whose order does not matter; sums over the
-//! entries of a source, and over features, in a fixed order.
+//! The gradient of the largest message: the first entry that has won by a minimum, whose order does not matter; sums
+//! over the entries of a source, and over features, in a fixed order.
 
 use crate::abi::*;
 use crate::device::elem::Elem;

@@ -1,5 +1,5 @@
-//! The module `attention`: `softmax(scale * Q K^T) V` at the entries of a mask, without a score in memory. A thread block
-//! takes 128 queries, two warpgroups of 64, against tiles of 128 gathered keys fed by the tensor copy engine.
+//! The module `attention`: `softmax(scale * Q K^T) V` at the entries of a mask, without a score in memory. A thread
+//! block takes 128 queries, two warpgroups of 64, against tiles of 128 gathered keys fed by the tensor copy engine.
 
 use crate::abi::{Dtype, HALF, MapWords, SMEM_TILE, STRIP, Tile};
 
@@ -30,7 +30,8 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
     pub const RING: usize = Self::BYTES;
     /// Offset of the output buffers, [`SMEM_TILE`] bytes of each warpgroup.
     pub const OUT: usize = Self::RING + Self::SLOTS * Self::BYTES;
-    /// Offset of the barriers: full of each slot and of the queries, then empty of each; then two words for the split-K fix-up.
+    /// Offset of the barriers: full of each slot and of the queries, then empty of each; then two words for the split-K
+    /// fix-up.
     pub const BARRIERS: usize = Self::OUT + 2 * SMEM_TILE;
 }
 
@@ -100,7 +101,8 @@ pub const fn attention_partial(chunks: usize) -> usize {
     (chunks * 8 + 1) * 128 * 16
 }
 
-/// Parameters of the `attention` kernels. The maps want 64-byte alignment, as in [`WgmmaParams`](crate::families::gemm::abi::WgmmaParams).
+/// Parameters of the `attention` kernels. The maps want 64-byte alignment, as in
+/// [`WgmmaParams`](crate::families::gemm::abi::WgmmaParams).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct AttentionParams {

@@ -1,5 +1,5 @@
-//! The module `masks`: from flags of an attention mask to the work list of the module `attention`, on the device. What is an
-//! entry, and what pieces of 64 queries and 64 keys hold, is said here for both sides.
+//! The module `masks`: from flags of an attention mask to the work list of the module `attention`, on the device. What
+//! is an entry, and what pieces of 64 queries and 64 keys hold, is said here for both sides.
 
 use crate::abi::{Dtype, Tile};
 
@@ -35,8 +35,8 @@ pub enum Cover {
     All,
 }
 
-/// The flags of a mask. An entry is there if its block, its column, its row or its diagonal is, and neither its range of keys nor
-/// the limit above the diagonal hides it.
+/// The flags of a mask. An entry is there if its block, its column, its row or its diagonal is, and neither its range
+/// of keys nor the limit above the diagonal hides it.
 pub trait MaskFlags {
     /// Is the block of this query and key there? Both multiples of 64.
     fn block(&self, query: u32, key: u32) -> bool;
@@ -137,8 +137,8 @@ pub fn row_bits<F: MaskFlags>(
     bits & low_bits(end(flags, query, range) - k) & !low_bits(range[0] as i32 - k)
 }
 
-/// The word of a mask that a thread of a warpgroup reads: from the keys of its two queries, eight apart, the bits of its
-/// accumulators. `pair` is its lane modulo 4, which has two of every eight keys.
+/// The word of a mask that a thread of a warpgroup reads: from the keys of its two queries, eight apart, the bits of
+/// its accumulators. `pair` is its lane modulo 4, which has two of every eight keys.
 #[inline(always)]
 pub const fn mask_word(upper: u64, lower: u64, pair: u32) -> u32 {
     spread(upper >> (2 * pair)) | spread(lower >> (2 * pair)) << 2
@@ -153,8 +153,8 @@ const fn spread(bits: u64) -> u32 {
     (x | x >> 16) as u32
 }
 
-/// Offsets in shared memory: bits of the columns, of the diagonals that the queries meet, what each piece of keys holds, the
-/// list of those that hold something, votes, sums, and what else a thread block says to itself.
+/// Offsets in shared memory: bits of the columns, of the diagonals that the queries meet, what each piece of keys
+/// holds, the list of those that hold something, votes, sums, and what else a thread block says to itself.
 pub const MASK_DIAGONALS: u32 = MASK_KEYS / 8 + 16;
 /// See [`MASK_DIAGONALS`].
 pub const MASK_STATES: u32 = MASK_DIAGONALS + (MASK_KEYS + 512) / 8;

@@ -1,5 +1,5 @@
-//! A warpgroup of 64 queries: scores of a tile of keys, mask, online softmax, product with the values. The scores of the
-//! next tile are multiplied while the values of this one are.
+//! A warpgroup of 64 queries: scores of a tile of keys, mask, online softmax, product with the values. The scores of
+//! the next tile are multiplied while the values of this one are.
 
 use super::Place;
 use super::softmax::{Entries, Rows, Weights, pack, rescale, softmax};
@@ -76,8 +76,8 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
         }
     }
 
-    /// All tiles of keys of these queries. Step `j` takes the keys of tile `j` and the values of the one before out of the
-    /// ring, whoever has entries there: the warpgroups share it.
+    /// All tiles of keys of these queries. Step `j` takes the keys of tile `j` and the values of the one before out of
+    /// the ring, whoever has entries there: the warpgroups share it.
     #[inline(always)]
     fn walk<E: WgmmaElem>(
         p: &AttentionParams,
@@ -197,8 +197,8 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
         Self::give(Self::QUERIES, j + 1 == tiles);
     }
 
-    /// A branch on the sums, which are never negative: the exponentials have to be there. Otherwise ptxas moves them behind
-    /// the wait for the products that are to hide them.
+    /// A branch on the sums, which are never negative: the exponentials have to be there. Otherwise ptxas moves them
+    /// behind the wait for the products that are to hide them.
     #[inline(always)]
     fn hold(rows: &Rows) {
         if warp::ballot(rows.sum[0] + rows.sum[1] < 0.0) != 0 {

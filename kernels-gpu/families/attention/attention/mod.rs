@@ -1,6 +1,6 @@
 //! Attention at the entries of a mask on Hopper's Tensor Cores (the online softmax of FlashAttention, arXiv 2205.14135,
-//! on the pipeline of FlashAttention-3, arXiv 2407.08608): a persistent thread block per multiprocessor, one thread that
-//! copies tiles of keys and values into a ring, two warpgroups of 64 queries each. Scores live in registers only.
+//! on the pipeline of FlashAttention-3, arXiv 2407.08608): a persistent thread block per multiprocessor, one thread
+//! that copies tiles of keys and values into a ring, two warpgroups of 64 queries each. Scores live in registers only.
 
 mod consumer;
 mod out;

@@ -1,5 +1,5 @@
-//! Sums on their way out: joined with the other parts of the same queries where the tiles were cut, divided by the sum of
-//! exponentials, and sent to the output through shared memory as whole rows.
+//! Sums on their way out: joined with the other parts of the same queries where the tiles were cut, divided by the sum
+//! of exponentials, and sent to the output through shared memory as whole rows.
 
 use super::gpu;
 use super::softmax::{Rows, rescale, shift_of};

@@ -20,7 +20,8 @@ pub(super) struct Entries {
 /// Base and sum of exponentials of the two rows of which a thread holds a quarter.
 #[derive(Clone, Copy)]
 pub(super) struct Rows {
-    /// Score that exponentials are relative to, before scaling: at most [`SLACK`] below the largest. -Inf without entries.
+    /// Score that exponentials are relative to, before scaling: at most [`SLACK`] below the largest. -Inf without
+    /// entries.
     pub base: [f32; 2],
     /// Of this thread's own columns.
     pub sum: [f32; 2],
@@ -99,11 +100,12 @@ fn grows(top: f32, base: f32, scale: f32) -> bool {
     (top - base) * scale > SLACK
 }
 
-/// Power of two up to which exponentials may grow before their base moves: the sums so far are seldom touched (an idea of
-/// FlashAttention-4). f32 and f16 hold it, and less is lost below than with the largest score as the base.
+/// Power of two up to which exponentials may grow before their base moves: the sums so far are seldom touched (an idea
+/// of FlashAttention-4). f32 and f16 hold it, and less is lost below than with the largest score as the base.
 const SLACK: f32 = 8.0;
 
-/// Scores to exponentials, relative to a base that `rows` keeps with their sums. What earlier sums are to be multiplied by.
+/// Scores to exponentials, relative to a base that `rows` keeps with their sums. What earlier sums are to be multiplied
+/// by.
 #[inline(always)]
 pub(super) fn softmax(
     scores: &mut Acc<2>,

@@ -1,5 +1,5 @@
-//! Dealing the work without a sort: the tiles of all queries lie in a row, which is cut into equal lengths, one for each thread block
-//! of the attention. Few tiles are never cut, and no part is short.
+//! Dealing the work without a sort: the tiles of all queries lie in a row, which is cut into equal lengths, one for
+//! each thread block of the attention. Few tiles are never cut, and no part is short.
 
 use super::{gpu, over};
 use crate::abi::*;

@@ -1,6 +1,6 @@
-//! From flags of an attention mask to the work list of the module `attention`: a thread block finds what the pieces of keys hold for
-//! 128 queries, lists those that hold something as tiles, and writes the bits of those that hold some entries but not all. The
-//! thread block that is done last deals the work. Nothing is sorted or counted by the host.
+//! From flags of an attention mask to the work list of the module `attention`: a thread block finds what the pieces of
+//! keys hold for 128 queries, lists those that hold something as tiles, and writes the bits of those that hold some
+//! entries but not all. The thread block that is done last deals the work. Nothing is sorted or counted by the host.
 
 mod deal;
 mod view;
@@ -12,8 +12,8 @@ use crate::device::ptx::{copy, global, grid, warp};
 use crate::families::attention::abi::*;
 use view::View;
 
-/// What a piece of keys is to a half of the queries, two bits in a word of the list: from [`STATE`] on, the second half's behind
-/// the first's.
+/// What a piece of keys is to a half of the queries, two bits in a word of the list: from [`STATE`] on, the second
+/// half's behind the first's.
 const SOME: u32 = 1;
 const ALL: u32 = 2;
 const STATE: u32 = 28;

@@ -4,7 +4,8 @@ use crate::abi::{Dtype, Tile};
 
 /// Rows that are sorted together.
 pub const SORTED: usize = 4096;
-/// K-tiles that a chunk's window spans at most: fewer than [`crate::families::spmm::abi::RING`], so that some are on their way.
+/// K-tiles that a chunk's window spans at most: fewer than [`crate::families::spmm::abi::RING`], so that some are on
+/// their way.
 pub const REACH: usize = 24;
 
 /// Rows into the order of their lengths, within windows of [`SORTED`].
@@ -55,8 +56,8 @@ pub struct SlicingParams {
     pub columns: u64,
     /// CSR: values.
     pub values: u64,
-    /// The row of every lane of every slice, u32, `u32::MAX` behind the last; for new values the first entry of every lane of every
-    /// run.
+    /// The row of every lane of every slice, u32, `u32::MAX` behind the last; for new values the first entry of every
+    /// lane of every run.
     pub order: u64,
     /// Chunks of each slice, u32.
     pub counts: u64,

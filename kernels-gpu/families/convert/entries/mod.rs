@@ -25,8 +25,8 @@ fn behind_scan() -> u32 {
     copy::arena() + SCAN_BYTES
 }
 
-/// The last of `rows` rows that starts at or before entry `at`: every lane of the warp asks for the same. A search by 32
-/// probes at once: four rounds for a million rows.
+/// The last of `rows` rows that starts at or before entry `at`: every lane of the warp asks for the same. A search by
+/// 32 probes at once: four rounds for a million rows.
 #[inline(always)]
 fn row_at(offsets: u64, rows: u32, at: u32) -> u32 {
     let (mut low, mut high) = (0, rows);

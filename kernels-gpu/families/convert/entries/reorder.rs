@@ -127,8 +127,8 @@ impl Runs {
         }
     }
 
-    /// Where the value of position `from` + lane is, of those from `from` on, in front of which `before` runs begin; and
-    /// how many begin in front of the next 32. Every lane of the warp must call it together.
+    /// Where the value of position `from` + lane is, of those from `from` on, in front of which `before` runs begin;
+    /// and how many begin in front of the next 32. Every lane of the warp must call it together.
     #[inline(always)]
     fn value(self, from: u32, before: u32) -> (u32, u32) {
         let off = self.begin.wrapping_sub(from);

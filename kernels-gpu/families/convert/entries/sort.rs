@@ -107,8 +107,8 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortPlace {
     }
 }
 
-/// Shared memory of [`SortMove`], behind that of the scan: counters of every warp, distances of the digits, and two arrays
-/// of a word for each key.
+/// Shared memory of [`SortMove`], behind that of the scan: counters of every warp, distances of the digits, and two
+/// arrays of a word for each key.
 #[derive(Clone, Copy)]
 struct Shared {
     digits: u32,
@@ -209,8 +209,8 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortMove {
     }
 }
 
-/// Stores the word at shared `own` of the entry that comes to place `to`, if there is one: in an array of its own, or `byte` bytes into
-/// one of the `pairs`.
+/// Stores the word at shared `own` of the entry that comes to place `to`, if there is one: in an array of its own, or
+/// `byte` bytes into one of the `pairs`.
 #[inline(always)]
 fn put(p: &EntriesParams, pairs: bool, (array, byte): (u64, u64), to: u32, own: u32) {
     let own = copy::load_shared_b32(own);
@@ -295,8 +295,8 @@ fn rank(p: &EntriesParams, counters: u32, digit: u32, inside: bool) -> u32 {
     before + behind
 }
 
-/// Turns each warp's count of a digit into the place in the tile of its first key, behind the smaller digits and those of
-/// the warps in front; and finds how far the places of a digit are from those in the output.
+/// Turns each warp's count of a digit into the place in the tile of its first key, behind the smaller digits and those
+/// of the warps in front; and finds how far the places of a digit are from those in the output.
 #[inline(always)]
 fn bases(p: &EntriesParams, shared: Shared) {
     let (mut first, mut sum, mut in_tile) = (0, 0, 0);

@@ -1,5 +1,5 @@
-//! The module `route`: the choices of a router, sorted by expert on the device, and the sum of what a token's experts made. The
-//! sort is stable, counts are integers, sums go in order: the same bits at every run.
+//! The module `route`: the choices of a router, sorted by expert on the device, and the sum of what a token's experts
+//! made. The sort is stable, counts are integers, sums go in order: the same bits at every run.
 
 use crate::abi::{Divisor, Dtype, Tile};
 

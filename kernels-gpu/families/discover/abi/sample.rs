@@ -1,6 +1,6 @@
-//! The module `sample`: which share of the micro-tiles of 32, 64 and 128 rows by one column holds something, counted in some
-//! boxes of a matrix and left where the host reads it without waiting. What the next step's kernel is chosen by (PIT, arXiv
-//! 2301.10936, section 3.4: the cover of each micro-tile, counted on a sample).
+//! The module `sample`: which share of the micro-tiles of 32, 64 and 128 rows by one column holds something, counted in
+//! some boxes of a matrix and left where the host reads it without waiting. What the next step's kernel is chosen by
+//! (PIT, arXiv 2301.10936, section 3.4: the cover of each micro-tile, counted on a sample).
 
 use crate::abi::{Divisor, Dtype, Tile};
 
@@ -49,11 +49,11 @@ pub struct SampleParams {
     pub source: u64,
     /// Bytes from one row to the next.
     pub row_bytes: u64,
-    /// Words of 8 bytes: micro-tiles found and looked at, three counts each, and arrivals, all zero between launches; then how many
-    /// launches there were.
+    /// Words of 8 bytes: micro-tiles found and looked at, three counts each, and arrivals, all zero between launches;
+    /// then how many launches there were.
     pub state: u64,
-    /// Out, 8 bytes of the host's memory: shares in 65,535ths of the micro-tiles of 32, 64 and 128 rows, then the launch, from 1 to
-    /// 65,535.
+    /// Out, 8 bytes of the host's memory: shares in 65,535ths of the micro-tiles of 32, 64 and 128 rows, then the
+    /// launch, from 1 to 65,535.
     pub report: u64,
     /// Boxes of a row of boxes.
     pub across: Divisor,

@@ -1,5 +1,5 @@
-//! The module `transpose`: matrices of 2-byte elements to their transposes, one behind the other. What a product reads whose dense
-//! operand has to have its summed axis first.
+//! The module `transpose`: matrices of 2-byte elements to their transposes, one behind the other. What a product reads
+//! whose dense operand has to have its summed axis first.
 
 use crate::abi::{Divisor, Dtype, Tile};
 
@@ -13,7 +13,8 @@ pub const TRANSPOSE_COLUMNS: u32 = 64;
 /// Rows of the matrix allow loads of 16 bytes.
 pub const TRANSPOSE_VECTORS: u32 = 1;
 
-/// A thread block for 128 x 64 elements. Six of them have 96 KB on the way to a multiprocessor; 32 KB would keep memory busy.
+/// A thread block for 128 x 64 elements. Six of them have 96 KB on the way to a multiprocessor; 32 KB would keep memory
+/// busy.
 #[derive(Clone, Copy, Debug)]
 pub struct TransposeTile;
 
@@ -33,8 +34,9 @@ impl Tile for TransposeTile {
     }
 }
 
-/// Byte of the 16-byte chunk `chunk` of row `row` in shared memory. The eight chunks of a row lie in eight bank groups, and so do
-/// the same chunk of rows 0, 1, 8, 9, 16, 17, 24, 25 and of those two, four and six further: what is read at once.
+/// Byte of the 16-byte chunk `chunk` of row `row` in shared memory. The eight chunks of a row lie in eight bank groups,
+/// and so do the same chunk of rows 0, 1, 8, 9, 16, 17, 24, 25 and of those two, four and six further: what is read at
+/// once.
 pub const fn transpose_place(row: u32, chunk: u32) -> u32 {
     let swizzled = chunk ^ (row / 8 % 4 * 2 + row % 2);
     row * (TRANSPOSE_COLUMNS * 2) + swizzled * 16
@@ -94,7 +96,8 @@ mod tests {
     /// Each lane's four pairs of rows of a transposed fragment are eight neighbours (`families/discover/transpose.rs`).
     #[test]
     fn pairs_of_a_lane_are_neighbours() {
-        // Row `r` of matrix `of`, as lanes give it; a lane holds rows 2 t and 2 t + 1 of each matrix, t its number in four.
+        // Row `r` of matrix `of`, as lanes give it; a lane holds rows 2 t and 2 t + 1 of each matrix, t its number in
+        // four.
         let given = |of: u32, r: u32| r / 2 * 8 + of * 2 + r % 2;
         for t in 0..4 {
             for of in 0..4 {

@@ -1,5 +1,5 @@
-//! Which columns hold something. A thread has the same eight columns of several rows; their marks meet in the warp, in shared memory
-//! and in L2, by OR: no order of thread blocks changes them.
+//! Which columns hold something. A thread has the same eight columns of several rows; their marks meet in the warp, in
+//! shared memory and in L2, by OR: no order of thread blocks changes them.
 
 use crate::abi::*;
 use crate::device::gpu;
@@ -7,7 +7,8 @@ use crate::device::kernel::Kernel;
 use crate::device::ptx::{copy, global, grid, warp};
 use crate::families::discover::abi::*;
 
-/// The top bit of each of two elements, where it counts: any bit but the sign does above nothing, so NaN does and both zeros do not.
+/// The top bit of each of two elements, where it counts: any bit but the sign does above nothing, so NaN does and both
+/// zeros do not.
 #[inline(always)]
 fn mark(word: u32, above: u32) -> u32 {
     ((word & 0x7fff_7fff) + above) & 0x8000_8000

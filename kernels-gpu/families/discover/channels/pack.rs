@@ -1,6 +1,6 @@
-//! Lists of the marked columns, and their values. Every thread block makes the whole list of its item out of the marks, which are
-//! few; meanwhile its first rows are on their way to shared memory, without the vectors that hold no marked column. The last one to
-//! have read an item's marks clears them for the next run.
+//! Lists of the marked columns, and their values. Every thread block makes the whole list of its item out of the marks,
+//! which are few; meanwhile its first rows are on their way to shared memory, without the vectors that hold no marked
+//! column. The last one to have read an item's marks clears them for the next run.
 
 use crate::abi::*;
 use crate::device::gpu;
@@ -68,7 +68,8 @@ fn fetch(p: &ChannelsParams, top: u32, rows: u32) {
     }
 }
 
-/// The list out of the marks, of which this thread has a word: places in a row, in shared memory. How many columns there are.
+/// The list out of the marks, of which this thread has a word: places in a row, in shared memory. How many columns
+/// there are.
 #[inline(always)]
 fn list(p: &ChannelsParams, bits: u32) -> u32 {
     let (thread, lane) = (gpu::thread(), gpu::thread() % 32);
@@ -167,8 +168,8 @@ fn write_rows(p: &ChannelsParams, top: u32, rows: u32, count: u32) {
     }
 }
 
-/// Counts this thread block as done with the item's marks: how many were before; one lane knows. Without order: the marks that it
-/// has read are in shared memory by then.
+/// Counts this thread block as done with the item's marks: how many were before; one lane knows. Without order: the
+/// marks that it has read are in shared memory by then.
 #[inline(always)]
 fn begin_to_leave(p: &ChannelsParams) -> u64 {
     if gpu::thread() == 0 {

@@ -1,6 +1,6 @@
-//! Bits to lists. In order: every region says what it found and adds up what those in front of it said; their thread blocks have
-//! lower numbers, so they run already (decoupled look-back without the look: arXiv 1602.03843 calls it aggregates). In any
-//! order: one addition to the list's length.
+//! Bits to lists. In order: every region says what it found and adds up what those in front of it said; their thread
+//! blocks have lower numbers, so they run already (decoupled look-back without the look: arXiv 1602.03843 calls it
+//! aggregates). In any order: one addition to the list's length.
 
 use super::{MicroTiles, Place};
 use crate::device::gpu;
@@ -122,8 +122,8 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         Self::clear_words(p, status, before);
     }
 
-    /// Clears the words of a panel's regions if so many were done before this one that it is the last. One warp, of which the first
-    /// lane knows how many.
+    /// Clears the words of a panel's regions if so many were done before this one that it is the last. One warp, of
+    /// which the first lane knows how many.
     #[inline(always)]
     fn clear_words(p: &DetectParams, status: u64, before: u32) {
         if warp::shuffle::<32>(before, 0, u32::MAX) + 1 == p.parts {
@@ -141,8 +141,8 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         p.status + place.down as u64 * (p.parts as u64 + 1) * 8
     }
 
-    /// The two halves of leaving the words of the only panel: the thread block writes its micro-tiles between, not behind a latency of L2. This
-    /// one after the places are known to all.
+    /// The two halves of leaving the words of the only panel: the thread block writes its micro-tiles between, not
+    /// behind a latency of L2. This one after the places are known to all.
     #[inline(always)]
     pub(super) fn begin_to_leave(p: &DetectParams, place: Place) -> u32 {
         let mut before = 0;

@@ -1,5 +1,5 @@
-//! Lists and values of micro-tiles whose bits a product has left: what comes in front of a thread block's columns is counted in the
-//! bits, so nobody waits for anybody. Of the matrix only micro-tiles that are not empty are read.
+//! Lists and values of micro-tiles whose bits a product has left: what comes in front of a thread block's columns is
+//! counted in the bits, so nobody waits for anybody. Of the matrix only micro-tiles that are not empty are read.
 
 use crate::abi::*;
 use crate::device::gpu;

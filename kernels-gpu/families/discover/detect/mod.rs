@@ -1,6 +1,6 @@
 //! Which micro-tiles are not empty, in one pass over the matrix: a thread block loads a region, leaves a bit for each
-//! micro-tile in shared memory, and appends those that are set to their lists. Any bit but the sign makes an element count: NaN
-//! does, both zeros do not.
+//! micro-tile in shared memory, and appends those that are set to their lists. Any bit but the sign makes an element
+//! count: NaN does, both zeros do not.
 
 mod list;
 mod marked;
@@ -69,8 +69,8 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         }
     }
 
-    /// The params of this thread block's item: matrices of a batch lie one behind the other, and so do their lists. Micro-tiles of
-    /// several rows need none of this: their lists are of rows, whose ever.
+    /// The params of this thread block's item: matrices of a batch lie one behind the other, and so do their lists.
+    /// Micro-tiles of several rows need none of this: their lists are of rows, whose ever.
     #[inline(always)]
     fn of_item(p: &DetectParams) -> DetectParams {
         if STEP != STEP_TILES || Self::ALONG_COLUMNS {

@@ -1,5 +1,6 @@
-//! Values of the micro-tiles, each contiguous, in the order of its list: what a product reads as A's transpose. The region waits
-//! for its places on the multiprocessor, its upper rows in shared memory, the last quarter of them in registers.
+//! Values of the micro-tiles, each contiguous, in the order of its list: what a product reads as A's transpose. The
+//! region waits for its places on the multiprocessor, its upper rows in shared memory, the last quarter of them in
+//! registers.
 
 use super::{MicroTiles, Place, mark};
 use crate::device::gpu;
@@ -16,7 +17,8 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
     /// First row of the region that does not wait in shared memory.
     const LATE: u32 = MH / 4 * PACK_QUARTERS;
 
-    /// Where a vector of the region lies. Lanes that read one column read eight rows each: their vectors must not meet in a bank.
+    /// Where a vector of the region lies. Lanes that read one column read eight rows each: their vectors must not meet
+    /// in a bank.
     #[inline(always)]
     fn kept(r: Region, row: u32, vector: u32) -> u32 {
         copy::arena() + DETECT_REGION + (row * r.vectors + (vector ^ (row / 8 % 16))) * 16
@@ -42,8 +44,8 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         Self::end_leaving(p, place, before);
     }
 
-    /// Brings this thread's upper vectors to shared memory, past the registers, and loads the others. Where rows allow no loads of 16
-    /// bytes that is other code, apart: what all run should be fetched in one piece.
+    /// Brings this thread's upper vectors to shared memory, past the registers, and loads the others. Where rows allow
+    /// no loads of 16 bytes that is other code, apart: what all run should be fetched in one piece.
     #[inline(always)]
     fn fetch(p: &DetectParams, r: Region, place: Place) -> Late {
         let (first, step) = Self::row(r, 0);
@@ -113,8 +115,8 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         marks
     }
 
-    /// Fetches what the next kernel reads into L2: memory would rest while thread blocks wait for their places. The last warp, of which
-    /// least is asked.
+    /// Fetches what the next kernel reads into L2: memory would rest while thread blocks wait for their places. The
+    /// last warp, of which least is asked.
     #[inline(always)]
     fn fetch_ahead(p: &DetectParams) {
         if !cfg!(arch = "sm_90a") {

@@ -1,5 +1,5 @@
-//! Values of the micro-tiles of 4-byte elements, which a product wants contiguous along the columns: rows as wide as a list, without the
-//! columns of empty micro-tiles. The region waits in shared memory for its places.
+//! Values of the micro-tiles of 4-byte elements, which a product wants contiguous along the columns: rows as wide as a
+//! list, without the columns of empty micro-tiles. The region waits in shared memory for its places.
 
 use super::{MicroTiles, Place, Vectors};
 use crate::device::gpu;
@@ -10,7 +10,8 @@ use crate::families::discover::abi::*;
 const BITS: u32 = 32;
 
 impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
-    /// Where a vector of the region lies. Lanes that read one column read a row each: their vectors must not meet in a bank.
+    /// Where a vector of the region lies. Lanes that read one column read a row each: their vectors must not meet in a
+    /// bank.
     #[inline(always)]
     fn kept_words(r: Region, row: u32, vector: u32) -> u32 {
         copy::arena() + DETECT_REGION + (row * r.vectors + (vector ^ (row % 16))) * 16
@@ -35,8 +36,8 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         Self::end_leaving(p, place, before);
     }
 
-    /// Brings this thread's vectors to shared memory, past the registers, so that thread blocks that wait for their places leave others
-    /// to load.
+    /// Brings this thread's vectors to shared memory, past the registers, so that thread blocks that wait for their
+    /// places leave others to load.
     #[inline(always)]
     fn fetch_words(p: &DetectParams, r: Region, place: Place) {
         let (row, step) = Self::row(r, 0);

@@ -1,6 +1,7 @@
-//! Rows of sequences of varying lengths: packed one behind the other, normalised, and sent back to where they came from. A warp
-//! for each row; how many there are is read on the device. Packing adds up lengths itself, as `detect_lengths` does: through
-//! that list it would be a kernel later, a load deeper for each row, and without the ends of the row's sequence.
+//! Rows of sequences of varying lengths: packed one behind the other, normalised, and sent back to where they came
+//! from. A warp for each row; how many there are is read on the device. Packing adds up lengths itself, as
+//! `detect_lengths` does: through that list it would be a kernel later, a load deeper for each row, and without the
+//! ends of the row's sequence.
 
 use crate::abi::*;
 use crate::device::elem::Elem;

@@ -1,5 +1,5 @@
-//! The gradient of the weights of the choices: for each slot the dot product of its hidden row with the row's gradient before the
-//! weight. Both rows are weighted on the way, which the gradients of the matrices and of the tokens want.
+//! The gradient of the weights of the choices: for each slot the dot product of its hidden row with the row's gradient
+//! before the weight. Both rows are weighted on the way, which the gradients of the matrices and of the tokens want.
 
 use crate::abi::*;
 use crate::device::elem::Elem;

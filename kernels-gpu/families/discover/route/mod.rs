@@ -1,7 +1,8 @@
-//! A router's choices to slots sorted by expert, in two kernels and without the host: each thread block counts its choices, then
-//! each adds up what those in front of it counted. Within a warp, equal choices are ranked by lane (`match`), so the sort is stable.
-//! `detect_choices` lists the same in one kernel, for products that take an expert's rows in any order: thread blocks append as they
-//! come, and each list has room for all. Here experts lie one behind the other, and sums have one order.
+//! A router's choices to slots sorted by expert, in two kernels and without the host: each thread block counts its
+//! choices, then each adds up what those in front of it counted. Within a warp, equal choices are ranked by lane
+//! (`match`), so the sort is stable. `detect_choices` lists the same in one kernel, for products that take an expert's
+//! rows in any order: thread blocks append as they come, and each list has room for all. Here experts lie one behind
+//! the other, and sums have one order.
 
 mod gradient;
 mod sum;
@@ -15,7 +16,8 @@ use crate::families::discover::abi::*;
 
 /// Warps of a thread block.
 const WARPS: u32 = ROUTE_THREADS / 32;
-/// Arrays over the experts in shared memory: first slots (and, before these, counts), places of this thread block, panels.
+/// Arrays over the experts in shared memory: first slots (and, before these, counts), places of this thread block,
+/// panels.
 const STARTS: u32 = 0;
 const PLACES: u32 = 1;
 const PANELS: u32 = 2;

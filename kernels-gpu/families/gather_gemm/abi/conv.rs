@@ -1,6 +1,6 @@
 //! The module `conv`: gather-GEMM-scatter, stationary in the output. A thread block owns 128 rows of the output and a
-//! tile of columns, walks the offsets that any of its rows has a neighbour at, gathers the neighbours' rows and multiplies
-//! them with the offset's matrix: `Out[o,m] = sum over t, c of In[neighbour(t,o),c] * W[t,c,m]`.
+//! tile of columns, walks the offsets that any of its rows has a neighbour at, gathers the neighbours' rows and
+//! multiplies them with the offset's matrix: `Out[o,m] = sum over t, c of In[neighbour(t,o),c] * W[t,c,m]`.
 
 use crate::abi::{B_COLUMNS, Dtype, MapWords, SMEM_TILE, Tile};
 
@@ -10,7 +10,8 @@ pub const CONV_ROWS: usize = 128;
 pub const CONV_HALF: usize = 64;
 /// Threads that gather, at the least: two warps.
 pub const CONV_COPIERS: u32 = 64;
-/// Offsets whose rows are looked up ahead of the one that is gathered, as many as there are stages or more; and room for them, a power of two.
+/// Offsets whose rows are looked up ahead of the one that is gathered, as many as there are stages or more; and room
+/// for them, a power of two.
 pub const CONV_AHEAD: u32 = 6;
 /// See [`CONV_AHEAD`].
 pub const CONV_ENTRIES: u32 = 8;
@@ -32,7 +33,8 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usiz
 {
     /// Channels of a stage, 128 bytes.
     pub const DEPTH: usize = 128 / BYTES;
-    /// Threads that gather. Where a thread has 64 sums, two thread blocks have registers for no more than two such warps each.
+    /// Threads that gather. Where a thread has 64 sums, two thread blocks have registers for no more than two such
+    /// warps each.
     pub const COPIERS: u32 = if CHUNKS == 1 || Self::ALONE {
         128
     } else {
@@ -109,8 +111,8 @@ pub struct ConvParams {
     pub order: u64,
     /// For each 64 positions the offsets that any of them has a neighbour at, `words` words.
     pub masks: u64,
-    /// Tiles of 128 positions in the order they are taken in: two that share 256 positions one behind the other, a single one
-    /// last.
+    /// Tiles of 128 positions in the order they are taken in: two that share 256 positions one behind the other, a
+    /// single one last.
     pub schedule: u64,
     /// Positions, a multiple of 128.
     pub stride: u32,
@@ -135,8 +137,9 @@ const _: () = assert!(size_of::<ConvParams>() == 216);
 /// Step of the gradient of the weights, of modules `conv_grad` and `conv_pairs`.
 pub const CONV_GRADIENT: u32 = 12;
 
-/// Tile of `conv_grad`, the gradient of the weights: `GROUPS` x 64 channels of the input by `CHUNKS` x 64 of the output, over
-/// the pairs of one offset. With one group the two warpgroups take stages in turn and add their sums up at the end.
+/// Tile of `conv_grad`, the gradient of the weights: `GROUPS` x 64 channels of the input by `CHUNKS` x 64 of the
+/// output, over the pairs of one offset. With one group the two warpgroups take stages in turn and add their sums up at
+/// the end.
 #[derive(Clone, Copy, Debug)]
 pub struct GatheredPairs<const GROUPS: usize, const CHUNKS: usize>;
 
@@ -178,9 +181,9 @@ impl<const GROUPS: usize, const CHUNKS: usize> Tile for GatheredPairs<GROUPS, CH
     }
 }
 
-/// Tile of `conv_pairs`, the gradient of the weights in f32 or TF32: `SIDE` channels of the input by as many of the output,
-/// 32 pairs a stage, of rows that allow copies of 16 bytes (`VECTORS`) or of any. A warp has 32 x 64 sums; with a side of 64
-/// four warps share them, each with its pairs of a stage.
+/// Tile of `conv_pairs`, the gradient of the weights in f32 or TF32: `SIDE` channels of the input by as many of the
+/// output, 32 pairs a stage, of rows that allow copies of 16 bytes (`VECTORS`) or of any. A warp has 32 x 64 sums; with
+/// a side of 64 four warps share them, each with its pairs of a stage.
 #[derive(Clone, Copy, Debug)]
 pub struct Paired<const SIDE: usize, const VECTORS: bool>;
 
@@ -309,8 +312,8 @@ impl ConvPart {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ConvWordsParams {
-    /// What the other kernels walk; `input` the input, `out` the output, or the partial sums of the weights' gradient, whose
-    /// `schedule` lists 64 positions, by their number, of one [`ConvPart`] behind the other.
+    /// What the other kernels walk; `input` the input, `out` the output, or the partial sums of the weights' gradient,
+    /// whose `schedule` lists 64 positions, by their number, of one [`ConvPart`] behind the other.
     pub base: ConvParams,
     /// Weights `[t, c, m]`, or the gradient of the output.
     pub weights: u64,

@@ -1,4 +1,5 @@
-//! The steps around a convolution: kernel maps by a hash table of voxels, weights transposed, sums of a gradient's parts.
+//! The steps around a convolution: kernel maps by a hash table of voxels, weights transposed, sums of a gradient's
+//! parts.
 
 use crate::abi::{Dtype, Tile};
 
@@ -108,8 +109,8 @@ pub struct ConvStepParams {
     pub stride: u32,
     /// Words of a mask.
     pub words: u32,
-    /// Strides along x, y, z; of weights: rows, columns, elements from one row to the next; of sums: elements of a matrix and
-    /// of a row.
+    /// Strides along x, y, z; of weights: rows, columns, elements from one row to the next; of sums: elements of a
+    /// matrix and of a row.
     pub strides: [u32; 3],
     /// Elements from one row of what is written to the next.
     pub leading: u32,

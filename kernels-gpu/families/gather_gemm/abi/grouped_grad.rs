@@ -1,5 +1,5 @@
-//! The module `grouped_grad`: the gradient of a stack of matrices, `W[e,m,n] = A[row(s),m] * B[row'(s),n]` summed over the slots s
-//! of expert e, rows of both gathered on the way in.
+//! The module `grouped_grad`: the gradient of a stack of matrices, `W[e,m,n] = A[row(s),m] * B[row'(s),n]` summed over
+//! the slots s of expert e, rows of both gathered on the way in.
 
 use crate::abi::{Divisor, Dtype, SMEM_TILE, Tile};
 

@@ -1,6 +1,6 @@
-//! The module `pit_few`: `C[m,n] = A[m,k] * B[k,n]` of at most 64 rows whose empty columns of A are found by the same kernel: each
-//! thread block looks through its part of k, lists the columns that hold something and gathers the rows of B that they meet.
-//! Parts of a tile are thread blocks of a cluster, which sum in shared memory, in order.
+//! The module `pit_few`: `C[m,n] = A[m,k] * B[k,n]` of at most 64 rows whose empty columns of A are found by the same
+//! kernel: each thread block looks through its part of k, lists the columns that hold something and gathers the rows of
+//! B that they meet. Parts of a tile are thread blocks of a cluster, which sum in shared memory, in order.
 
 use crate::abi::{Dtype, Tile};
 
@@ -45,7 +45,8 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
     pub const ATOMS_ACROSS: usize = WARPS * 4;
     /// Bytes of an atom's sums.
     pub const ATOM: usize = 512;
-    /// Offset of the sums of all parts. They have a place of their own: nobody waits until others have read their stages.
+    /// Offset of the sums of all parts. They have a place of their own: nobody waits until others have read their
+    /// stages.
     pub const SUMS: usize = Self::STAGES as usize * Self::STAGE;
     /// Offset of the values of listed columns.
     pub const VALUES: usize = Self::SUMS + Self::ATOMS * Self::ATOM;

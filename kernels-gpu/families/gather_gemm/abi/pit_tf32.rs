@@ -1,6 +1,6 @@
-//! The module `pit_tf32`: the products of `pit` for f32 operands that are rounded to TF32, computed transposed as
-//! `C^T = B^T A^T`: `wgmma` takes operands of 4 bytes from shared memory only where they are contiguous along k. Micro-tiles are packed
-//! that way; rows of B, gathered as they lie, go through registers.
+//! The module `pit_tf32`: the products of `pit` for f32 operands that are rounded to TF32, computed transposed as `C^T
+//! = B^T A^T`: `wgmma` takes operands of 4 bytes from shared memory only where they are contiguous along k. Micro-tiles
+//! are packed that way; rows of B, gathered as they lie, go through registers.
 
 use crate::abi::{Dtype, PANEL_BYTES, Tile};
 
@@ -58,8 +58,9 @@ const _: () = assert!(PitWords::<32>::BARRIERS + 96 <= 227 << 10);
 // Slabs that `wgmma` reads begin where the swizzle does.
 const _: () = assert!(PitWords::<32>::STAGE.is_multiple_of(1024));
 
-/// Where 16-byte chunk `chunk` of a piece's row `row` lies. Lanes of a fragment read two neighbouring chunks of four rows (and four words
-/// of each): 32 different banks. They hold neighbouring columns that way, so a row of C leaves by sectors.
+/// Where 16-byte chunk `chunk` of a piece's row `row` lies. Lanes of a fragment read two neighbouring chunks of four
+/// rows (and four words of each): 32 different banks. They hold neighbouring columns that way, so a row of C leaves by
+/// sectors.
 pub const fn pit_tf32_place(row: u32, chunk: u32) -> u32 {
     let turn = row % 4 * 2 + row / 4 % 2;
     row * PANEL_BYTES as u32 + (chunk ^ turn) * 16
@@ -70,8 +71,8 @@ mod tests {
     use super::*;
     use crate::frag;
 
-    /// Every load of a fragment, whichever warp, register and step, takes each bank once; and the eight lanes that copy a row's chunks
-    /// fill it.
+    /// Every load of a fragment, whichever warp, register and step, takes each bank once; and the eight lanes that copy
+    /// a row's chunks fill it.
     #[test]
     fn fragments_read_every_bank_once() {
         for step in 0..4 {

@@ -1,4 +1,5 @@
-//! How a stage's part of an offset's matrix comes into shared memory: by the tensor copy engine, or by the threads that gather.
+//! How a stage's part of an offset's matrix comes into shared memory: by the tensor copy engine, or by the threads that
+//! gather.
 
 use super::Gathered;
 use crate::abi::*;
@@ -34,8 +35,8 @@ pub(super) trait Matrices {
     fn base(&self) -> &ConvParams;
     /// Once, by one thread.
     fn prefetch(at: u64);
-    /// Starts the copies of the part that begins at a column, a channel and an offset, and counts them at the barrier `full`. `thread`
-    /// of those that gather; `at`: where the parameters lie.
+    /// Starts the copies of the part that begins at a column, a channel and an offset, and counts them at the barrier
+    /// `full`. `thread` of those that gather; `at`: where the parameters lie.
     fn start<T: Panel>(&self, to: (u32, u32), place: [u32; 3], by: (u32, u64));
 }
 
@@ -85,8 +86,8 @@ impl Matrices for ConvWordsParams {
     #[inline(always)]
     fn prefetch(_: u64) {}
 
-    /// 16 bytes a copy of elements of two bytes; zeros outside the matrix, since zeros of the input times whatever is no number would
-    /// be none.
+    /// 16 bytes a copy of elements of two bytes; zeros outside the matrix, since zeros of the input times whatever is
+    /// no number would be none.
     #[inline(always)]
     fn start<T: Panel>(
         &self,

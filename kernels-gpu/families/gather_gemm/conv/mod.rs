@@ -1,6 +1,6 @@
 //! Gather-GEMM-scatter on Tensor Cores, stationary in the output: two or four warps gather rows of the input by index
-//! (16 bytes a copy, swizzled on the way) and start the copies of the offset's matrix, eight warps multiply, four of them 64 rows
-//! of the output. Every row of the output is written once: no atomics, nothing to set to zero before.
+//! (16 bytes a copy, swizzled on the way) and start the copies of the offset's matrix, eight warps multiply, four of
+//! them 64 rows of the output. Every row of the output is written once: no atomics, nothing to set to zero before.
 
 mod matrices;
 pub mod offsets;
@@ -110,7 +110,8 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usiz
         copy::arena() + Self::INDEX as u32 + entry % CONV_ENTRIES * (CONV_ROWS * 4) as u32
     }
 
-    /// Starts the copy of the rows that this warp gathers at the next offset, if there is one: a group of copies for each.
+    /// Starts the copy of the rows that this warp gathers at the next offset, if there is one: a group of copies for
+    /// each.
     #[inline(always)]
     fn look_up(p: &ConvParams, ahead: &mut Ahead, tile: u32, half: u32) {
         let thread = gpu::thread() - CONSUMERS * 32;
@@ -125,8 +126,8 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usiz
         ahead.entry += 1;
     }
 
-    /// Starts the copies of 16 bytes from byte `column` on of [`Self::SHARE`] rows, whose numbers lie at `rows`; zeros where there is
-    /// none.
+    /// Starts the copies of 16 bytes from byte `column` on of [`Self::SHARE`] rows, whose numbers lie at `rows`; zeros
+    /// where there is none.
     #[inline(always)]
     fn gather(p: &ConvParams, to: u32, column: u32, chunk: u32, rows: u32) {
         let bytes = p.depth_bytes.saturating_sub(column).min(16);

@@ -13,8 +13,9 @@ pub struct Line {
     pub there: bool,
 }
 
-/// Brings four neighbouring elements of a row, from `first` on, to 16 bytes of shared memory as f32: by a copy under way
-/// (`VECTORS`), or at once. `WHOLE`: a row that is there has them all; a size that is not known costs a dozen instructions.
+/// Brings four neighbouring elements of a row, from `first` on, to 16 bytes of shared memory as f32: by a copy under
+/// way (`VECTORS`), or at once. `WHOLE`: a row that is there has them all; a size that is not known costs a dozen
+/// instructions.
 #[inline(always)]
 pub fn bring<E: Elem<Acc = f32>, const VECTORS: bool, const WHOLE: bool>(
     to: u32,

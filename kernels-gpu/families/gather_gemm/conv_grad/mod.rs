@@ -1,6 +1,7 @@
-//! The gradient of a convolution's weights on Tensor Cores: `dW[t,c,m] = In[i,c] * dOut[o,m]` over the pairs of an offset. A
-//! thread block takes some of the 64 positions of an offset, gathers both rows of each pair, and leaves a partial sum; no
-//! atomics. A position without a neighbour counts as two rows of zeros: nothing that is not paired is multiplied.
+//! The gradient of a convolution's weights on Tensor Cores: `dW[t,c,m] = In[i,c] * dOut[o,m]` over the pairs of an
+//! offset. A thread block takes some of the 64 positions of an offset, gathers both rows of each pair, and leaves a
+//! partial sum; no atomics. A position without a neighbour counts as two rows of zeros: nothing that is not paired is
+//! multiplied.
 
 use super::conv::parts::Places;
 use crate::abi::*;
@@ -80,8 +81,8 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
         copy::copy_wait_all();
     }
 
-    /// Starts the copies of this thread's rows of a stage, from these bytes on. `WHOLE`: 16 bytes are there in every tile of shared memory; a size that is
-    /// not known costs a dozen instructions a copy.
+    /// Starts the copies of this thread's rows of a stage, from these bytes on. `WHOLE`: 16 bytes are there in every
+    /// tile of shared memory; a size that is not known costs a dozen instructions a copy.
     #[inline(always)]
     fn gather<const WHOLE: bool>(
         p: &ConvWordsParams,
@@ -107,7 +108,8 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
         });
     }
 
-    /// Starts the copies of 16 bytes of each of `COUNT` tiles of shared memory from byte `first` of a row on; zeros where it ends.
+    /// Starts the copies of 16 bytes of each of `COUNT` tiles of shared memory from byte `first` of a row on; zeros
+    /// where it ends.
     #[inline(always)]
     fn copy<const COUNT: usize, const WHOLE: bool>(
         to: u32,

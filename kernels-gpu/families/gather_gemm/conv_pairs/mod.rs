@@ -1,6 +1,6 @@
-//! The gradient of a convolution's weights in f32, on CUDA cores or Tensor Cores (`mma.sync`, TF32): 32 pairs of rows a stage,
-//! gathered by all threads. `wgmma` reads no operand of 4 bytes whose depth is not contiguous, which pairs are not here;
-//! fragments of `mma.sync` come out of shared memory in any layout.
+//! The gradient of a convolution's weights in f32, on CUDA cores or Tensor Cores (`mma.sync`, TF32): 32 pairs of rows a
+//! stage, gathered by all threads. `wgmma` reads no operand of 4 bytes whose depth is not contiguous, which pairs are
+//! not here; fragments of `mma.sync` come out of shared memory in any layout.
 
 mod elem;
 

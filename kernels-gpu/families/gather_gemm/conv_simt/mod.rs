@@ -1,5 +1,5 @@
-//! Convolutions on CUDA cores: f32 as it is, and rows of any alignment. 8 x 8 sums a thread; all threads gather ahead and
-//! multiply. A warp whose 32 rows have no neighbour at an offset does not multiply.
+//! Convolutions on CUDA cores: f32 as it is, and rows of any alignment. 8 x 8 sums a thread; all threads gather ahead
+//! and multiply. A warp whose 32 rows have no neighbour at an offset does not multiply.
 
 use super::conv::words::{Line, bring, four};
 use crate::abi::*;
@@ -19,8 +19,8 @@ struct Flight {
     own: u32,
 }
 
-/// What is gathered next: an offset and a channel. What is known of the offset behind it lies in shared memory: the sums leave
-/// no registers for it.
+/// What is gathered next: an offset and a channel. What is known of the offset behind it lies in shared memory: the
+/// sums leave no registers for it.
 struct Ahead {
     offset: u32,
     channel: u32,
@@ -65,7 +65,8 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
         copy::load_shared_b32(Self::notes() + Self::THREADS * 16)
     }
 
-    /// Finds the next offset, after so many words of the masks and with these bits left, and loads this thread's row of it.
+    /// Finds the next offset, after so many words of the masks and with these bits left, and loads this thread's row of
+    /// it.
     #[inline(always)]
     fn look(p: &ConvWordsParams, ahead: &mut Ahead, mut taken: u32, mut left: u32) {
         let first = Self::first();

@@ -1,5 +1,5 @@
-//! Kernel maps. The host's `kernel_map/build.rs` does the same, to the same bits: the table is filled in any order, but what
-//! is found there does not depend on it.
+//! Kernel maps. The host's `kernel_map/build.rs` does the same, to the same bits: the table is filled in any order, but
+//! what is found there does not depend on it.
 
 use super::{gather, global, gpu, item, warp};
 use crate::families::gather_gemm::abi::*;
@@ -137,8 +137,8 @@ pub fn arrange(p: &ConvStepParams) {
     }
 }
 
-/// Keys of tiles: how many offsets the fullest could have beyond those of this one and the one that it shares 256 positions
-/// with; a single one comes last.
+/// Keys of tiles: how many offsets the fullest could have beyond those of this one and the one that it shares 256
+/// positions with; a single one comes last.
 #[inline(always)]
 pub fn schedule(p: &ConvStepParams) {
     let tile = item();

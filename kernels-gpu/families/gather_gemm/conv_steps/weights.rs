@@ -41,8 +41,8 @@ pub fn turn<E: Elem>(p: &ConvStepParams) {
 /// Parts that are loaded before the first is added.
 const AHEAD: usize = 8;
 
-/// The parts of each element of the gradient, in order. `rows` elements; `strides` of them are a matrix and a row; `table`
-/// says which parts are an offset's.
+/// The parts of each element of the gradient, in order. `rows` elements; `strides` of them are a matrix and a row;
+/// `table` says which parts are an offset's.
 #[inline(always)]
 pub fn sum<E: Elem<Acc = f32>>(p: &ConvStepParams) {
     let element = item();

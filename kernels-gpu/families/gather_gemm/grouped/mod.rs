@@ -1,6 +1,7 @@
-//! Rows sorted by the matrix they are multiplied with: four warps bring panels of up to 128 of them and start the copies of the
-//! panel's matrix, two warpgroups multiply. The grid is persistent: how many panels there are is read on the device. Thread blocks
-//! that run at one time take all columns of neighbouring panels, so each matrix is read once, in whole rows.
+//! Rows sorted by the matrix they are multiplied with: four warps bring panels of up to 128 of them and start the
+//! copies of the panel's matrix, two warpgroups multiply. The grid is persistent: how many panels there are is read on
+//! the device. Thread blocks that run at one time take all columns of neighbouring panels, so each matrix is read once,
+//! in whole rows.
 
 mod out;
 mod producer;
@@ -18,7 +19,8 @@ use crate::frag;
 
 /// Warps that multiply.
 const CONSUMERS: u32 = 8;
-/// Registers of a thread that gathers, which holds eight rows, and of one that multiplies: with two of these, three times 168.
+/// Registers of a thread that gathers, which holds eight rows, and of one that multiplies: with two of these, three
+/// times 168.
 const PRODUCER_REGISTERS: u32 = 72;
 const CONSUMER_REGISTERS: u32 = 216;
 /// Elements along k of a stage.
@@ -77,8 +79,8 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
         gpu::sync_threads();
     }
 
-    /// A warpgroup's 64 rows of every tile. Where a panel has none of them it only lets the stages go. What the rows need on their way
-    /// out is fetched ahead, each thing a tile before what depends on it.
+    /// A warpgroup's 64 rows of every tile. Where a panel has none of them it only lets the stages go. What the rows
+    /// need on their way out is fetched ahead, each thing a tile before what depends on it.
     #[inline(always)]
     fn consume<E: WgmmaElem>(p: &GroupedParams) {
         let half = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);

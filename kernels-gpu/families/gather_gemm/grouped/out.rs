@@ -1,5 +1,5 @@
-//! Sums on their way out: activation, the weight of each row, and through shared memory to whole lines of C, at the rows of the
-//! slots or of their choices.
+//! Sums on their way out: activation, the weight of each row, and through shared memory to whole lines of C, at the
+//! rows of the slots or of their choices.
 
 use super::{CONSUMERS, Work};
 use crate::abi::*;
@@ -76,8 +76,9 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
         Self::store::<E>(p, corner, place, (floor, weight), acc);
     }
 
-    /// Chunks of 64 columns through shared memory, each warp its own 16 rows, to whole lines of 128 bytes. `place`: the row of C
-    /// that row `lane % 16` of the warp goes to. What is below `floor` becomes zero, which is ReLU or nothing, then a row is weighted.
+    /// Chunks of 64 columns through shared memory, each warp its own 16 rows, to whole lines of 128 bytes. `place`: the
+    /// row of C that row `lane % 16` of the warp goes to. What is below `floor` becomes zero, which is ReLU or nothing,
+    /// then a row is weighted.
     #[inline(always)]
     fn store<E: WgmmaElem>(
         p: &GroupedParams,

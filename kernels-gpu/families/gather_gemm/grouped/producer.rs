@@ -36,8 +36,8 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
         )
     }
 
-    /// All four warps: rows gathered by the slots' tokens. What the next tile needs is fetched a tile ahead, what tells where
-    /// that lies two.
+    /// All four warps: rows gathered by the slots' tokens. What the next tile needs is fetched a tile ahead, what tells
+    /// where that lies two.
     #[inline(always)]
     pub(super) fn gather(p: &GroupedParams, at: u64) {
         grid::wait_dependency();
@@ -96,7 +96,8 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
         rows::bring::<WHOLE>(source, rows, thread, deep, Self::stage(slot));
     }
 
-    /// One thread: rows that are neighbours. Those behind a panel's are others', multiplied into rows of C that nobody stores.
+    /// One thread: rows that are neighbours. Those behind a panel's are others', multiplied into rows of C that nobody
+    /// stores.
     #[inline(always)]
     pub(super) fn slide(p: &GroupedParams, at: u64) {
         let policy = global::first_out_of_l2(p.flags & GROUPED_ONCE != 0);

@@ -1,6 +1,6 @@
-//! Gradients of a stack of matrices: for each tile of each, four warps gather the rows of both operands that the expert's slots
-//! name, and two warpgroups multiply, slots ascending: no sum is split, so the bits are the same at every run. The grid is
-//! persistent; an expert without slots gets zeros.
+//! Gradients of a stack of matrices: for each tile of each, four warps gather the rows of both operands that the
+//! expert's slots name, and two warpgroups multiply, slots ascending: no sum is split, so the bits are the same at
+//! every run. The grid is persistent; an expert without slots gets zeros.
 
 use crate::abi::*;
 use crate::device::epilogue::Output;
@@ -65,7 +65,8 @@ impl GroupedGrad {
         gpu::sync_threads();
     }
 
-    /// Four warps, each 16 slots of a stage. A lane holds one of its warp's choices; those of the next stage are fetched ahead.
+    /// Four warps, each 16 slots of a stage. A lane holds one of its warp's choices; those of the next stage are
+    /// fetched ahead.
     #[inline(always)]
     fn produce(p: &GroupedGradParams) {
         let thread = gpu::thread() - CONSUMERS * 32;

@@ -1,6 +1,6 @@
-//! A product with an operand whose empty micro-tiles were found while running: four warps gather the rows of B that a panel of
-//! A has micro-tiles for, and start the copies of these, two warpgroups multiply. The grid is persistent: how many
-//! micro-tiles there are is read on the device.
+//! A product with an operand whose empty micro-tiles were found while running: four warps gather the rows of B that a
+//! panel of A has micro-tiles for, and start the copies of these, two warpgroups multiply. The grid is persistent: how
+//! many micro-tiles there are is read on the device.
 
 use super::pit_work::Work;
 use crate::abi::*;
@@ -50,7 +50,8 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> Stages
 }
 
 impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> PitColumns<MT, TRANSPOSED, ORDER> {
-    /// The item that a panel belongs to, and its first row there. Rows of an A that is not transposed are those of all items.
+    /// The item that a panel belongs to, and its first row there. Rows of an A that is not transposed are those of all
+    /// items.
     #[inline(always)]
     fn place(p: &PitParams, panel: u32) -> (u32, u32) {
         let (item, within) = if TRANSPOSED {
@@ -140,8 +141,8 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> PitColumns<MT, T
         (from, u32::from(column < p.m))
     }
 
-    /// Starts this warp's copies of pieces of rows of A: 8 lanes bring one. Zeros where there is none, so that whatever an earlier
-    /// stage left there is not multiplied.
+    /// Starts this warp's copies of pieces of rows of A: 8 lanes bring one. Zeros where there is none, so that whatever
+    /// an earlier stage left there is not multiplied.
     #[inline(always)]
     fn gather_a(p: &PitParams, (from, inside): (u64, u32), slot: u32, rows: u32) {
         let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
@@ -158,8 +159,8 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> PitColumns<MT, T
         });
     }
 
-    /// Starts this warp's copies of rows of B: a lane brings 16 bytes of each, from its own column on. `WHOLE`: there are 16; else
-    /// those that are not arrive as zeros, since zeros of A times whatever is no number would be none.
+    /// Starts this warp's copies of rows of B: a lane brings 16 bytes of each, from its own column on. `WHOLE`: there
+    /// are 16; else those that are not arrive as zeros, since zeros of A times whatever is no number would be none.
     #[inline(always)]
     fn gather<const WHOLE: bool>(p: &PitParams, (from, inside): (u64, u32), slot: u32, rows: u32) {
         let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
@@ -182,7 +183,8 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> PitColumns<MT, T
         });
     }
 
-    /// `C` chunks of 64 columns of a warpgroup: 128 rows are two halves, fewer are both warpgroups', half the columns each.
+    /// `C` chunks of 64 columns of a warpgroup: 128 rows are two halves, fewer are both warpgroups', half the columns
+    /// each.
     #[inline(always)]
     fn consume<E: WgmmaElem, const C: usize>(p: &PitParams) {
         let half = gpu::thread() / 128;

@@ -1,7 +1,7 @@
-//! A convolution whose listed channels or filters alone are multiplied, as a product of one row for each position of C: the copy
-//! engine brings boxes of positions, moved by the tap, with zeros for those outside of the image; four warps gather the rows of
-//! B that the image's list names, or one thread starts the copies of packed filters; two warpgroups multiply. The grid is persistent:
-//! how much is listed is read on the device.
+//! A convolution whose listed channels or filters alone are multiplied, as a product of one row for each position of C:
+//! the copy engine brings boxes of positions, moved by the tap, with zeros for those outside of the image; four warps
+//! gather the rows of B that the image's list names, or one thread starts the copies of packed filters; two warpgroups
+//! multiply. The grid is persistent: how much is listed is read on the device.
 
 mod out;
 mod producer;
@@ -44,7 +44,8 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> Stages
 }
 
 impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUNKS, FILTERS> {
-    /// Warpgroups that share the columns of a tile: 128 positions are two halves, fewer are both warpgroups', half the columns each.
+    /// Warpgroups that share the columns of a tile: 128 positions are two halves, fewer are both warpgroups', half the
+    /// columns each.
     const GROUPS: u32 = if MT == 128 { 1 } else { 2 };
     /// Chunks of 64 columns of a warpgroup at the most.
     const CONSUMED: usize = CHUNKS / Self::GROUPS as usize;

@@ -70,7 +70,8 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
         });
     }
 
-    /// Each column to that of its filter: a lane has two of them, 32 apart, so that neighbours that are listed are stored together.
+    /// Each column to that of its filter: a lane has two of them, 32 apart, so that neighbours that are listed are
+    /// stored together.
     #[inline(always)]
     fn scatter(p: &PitConvParams, (left, columns): (u32, u32), line: u32, smem: u32) {
         let lane = gpu::rematerialize_thread() % 32;

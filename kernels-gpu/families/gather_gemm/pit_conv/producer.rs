@@ -12,8 +12,8 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
     /// Lanes that bring a row of B, 16 bytes each.
     const LANES: u32 = 8 * CHUNKS as u32;
 
-    /// Position of A that the first of the tile's positions meets at this tap; outside of the image it wraps, as the engine
-    /// wants it.
+    /// Position of A that the first of the tile's positions meets at this tap; outside of the image it wraps, as the
+    /// engine wants it.
     #[inline(always)]
     fn origin(p: &PitConvParams, work: Work, tap: u32) -> [u32; 2] {
         let (i, j) = p.window.of(tap);
@@ -90,8 +90,8 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
         copy::copy_wait_all();
     }
 
-    /// Starts this warp's copies of 16 rows of B: a lane brings 16 bytes, from its own column on. `WHOLE`: there are 16; else
-    /// those that are not arrive as zeros, since zeros of A times whatever is no number would be none.
+    /// Starts this warp's copies of 16 rows of B: a lane brings 16 bytes, from its own column on. `WHOLE`: there are
+    /// 16; else those that are not arrive as zeros, since zeros of A times whatever is no number would be none.
     #[inline(always)]
     fn bring<const WHOLE: bool>(
         p: &PitConvParams,

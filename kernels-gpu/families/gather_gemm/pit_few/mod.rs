@@ -1,6 +1,7 @@
-//! A product of at most 64 rows with an A most of whose columns are empty: each thread block finds those of its part of k that are
-//! not (`scan`), gathers the rows of B that they meet into a ring of stages by copies of 16 bytes, multiplies, and meets the other
-//! parts of its tile in the cluster (`out`). All bytes of B that are read are those of listed rows.
+//! A product of at most 64 rows with an A most of whose columns are empty: each thread block finds those of its part of
+//! k that are not (`scan`), gathers the rows of B that they meet into a ring of stages by copies of 16 bytes,
+//! multiplies, and meets the other parts of its tile in the cluster (`out`). All bytes of B that are read are those of
+//! listed rows.
 
 mod out;
 mod scan;
@@ -87,8 +88,9 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
         copy::arena() + slot * Self::STAGE as u32
     }
 
-    /// Starts the copies of a stage, if there is one: eight rows of B at a time, a thread has 16 bytes of each. Places behind the
-    /// last listed column are zeros, up to a step of the product: zeros of A times whatever is no number would be none.
+    /// Starts the copies of a stage, if there is one: eight rows of B at a time, a thread has 16 bytes of each. Places
+    /// behind the last listed column are zeros, up to a step of the product: zeros of A times whatever is no number
+    /// would be none.
     #[inline(always)]
     fn start(p: &PitFewParams, own: Own, listed: u32, s: u32, slot: u32) {
         let end = if own.inside { listed } else { 0 };
@@ -143,7 +145,8 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
         });
     }
 
-    /// Waits until all but the youngest groups of copies have ended: one less than those behind the stage that is multiplied next.
+    /// Waits until all but the youngest groups of copies have ended: one less than those behind the stage that is
+    /// multiplied next.
     #[inline(always)]
     fn wait_for_copies() {
         if Self::STAGES == 6 {
@@ -154,8 +157,9 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
         }
     }
 
-    /// Multiplies all that is listed. As many stages as the ring has have been started, empty ones among them. The first is waited
-    /// for together with the second, which nothing waits for: its place is not free before the first one's.
+    /// Multiplies all that is listed. As many stages as the ring has have been started, empty ones among them. The
+    /// first is waited for together with the second, which nothing waits for: its place is not free before the first
+    /// one's.
     #[inline(always)]
     fn drain<E: MmaElem>(p: &PitFewParams, own: Own, listed: u32, sums: &mut Sums) {
         let stages = listed.div_ceil(FEW_DEPTH);
@@ -180,8 +184,8 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
         }
     }
 
-    /// Finds and multiplies the columns `from..end`. Copies of B start as soon as a stage of columns is listed; they are multiplied
-    /// when there is no room for more, or no more to come.
+    /// Finds and multiplies the columns `from..end`. Copies of B start as soon as a stage of columns is listed; they
+    /// are multiplied when there is no room for more, or no more to come.
     #[inline(always)]
     fn gather<E: MmaElem>(p: &PitFewParams, from: u32, end: u32, sums: &mut Sums) {
         let (mut from, mut turn) = (from, 0);
@@ -235,8 +239,8 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
         }
     }
 
-    /// Makes the barrier of the sums, which expects those of the other parts. The last warp does, which has the fewest columns to
-    /// ask for.
+    /// Makes the barrier of the sums, which expects those of the other parts. The last warp does, which has the fewest
+    /// columns to ask for.
     #[inline(always)]
     fn set_up(p: &PitFewParams) {
         if p.parts > 1 {

@@ -1,6 +1,7 @@
-//! A product of f32 as TF32 with an operand whose empty micro-tiles were found while running, transposed: four warps gather the rows
-//! of B that a panel of A has micro-tiles for, two warpgroups read them as fragments, round them, and multiply them with the panel's
-//! packed values (`wgmma`). The grid is persistent: how many micro-tiles there are is read on the device.
+//! A product of f32 as TF32 with an operand whose empty micro-tiles were found while running, transposed: four warps
+//! gather the rows of B that a panel of A has micro-tiles for, two warpgroups read them as fragments, round them, and
+//! multiply them with the panel's packed values (`wgmma`). The grid is persistent: how many micro-tiles there are is
+//! read on the device.
 
 use super::pit_work::Work;
 use crate::abi::*;
@@ -85,8 +86,9 @@ impl<const MT: usize> PitWords<MT> {
         copy::copy_wait_all();
     }
 
-    /// Starts this warp's copies of rows of B: a lane brings 16 bytes of each, from its own column on, and 16 from 128 columns later.
-    /// `WHOLE`: there are 8; else those that are not arrive as zeros, since zeros of A times whatever is no number would be none.
+    /// Starts this warp's copies of rows of B: a lane brings 16 bytes of each, from its own column on, and 16 from 128
+    /// columns later. `WHOLE`: there are 8; else those that are not arrive as zeros, since zeros of A times whatever is
+    /// no number would be none.
     #[inline(always)]
     fn gather<const WHOLE: bool>(
         p: &PitParams,
@@ -116,7 +118,8 @@ impl<const MT: usize> PitWords<MT> {
         });
     }
 
-    /// A warpgroup's 128 columns are two blocks of 64: while one is multiplied, fragments of the other are read and rounded.
+    /// A warpgroup's 128 columns are two blocks of 64: while one is multiplied, fragments of the other are read and
+    /// rounded.
     #[inline(always)]
     fn consume<const C: usize>(p: &PitParams) {
         let half = gpu::thread() / 128;
@@ -163,8 +166,8 @@ impl<const MT: usize> PitWords<MT> {
         Self::own(ring.0, 2 * half)
     }
 
-    /// A lane's share of the `block`th 64 columns of B, which are rows of the transposed product, rounded to TF32. Rows of B that are in
-    /// no step are read too, and multiplied nowhere.
+    /// A lane's share of the `block`th 64 columns of B, which are rows of the transposed product, rounded to TF32. Rows
+    /// of B that are in no step are read too, and multiplied nowhere.
     #[inline(always)]
     fn own(slot: u32, block: u32) -> Own {
         let (lane, warp) = (
@@ -186,7 +189,8 @@ impl<const MT: usize> PitWords<MT> {
         own
     }
 
-    /// Starts the products of 64 columns of B with the panel's rows of A, which are contiguous along k and have been rounded.
+    /// Starts the products of 64 columns of B with the panel's rows of A, which are contiguous along k and have been
+    /// rounded.
     #[inline(always)]
     fn multiply<const C: usize>(acc: &mut Acc<C>, slot: u32, own: &Own, used: u32) {
         let a = Self::stage(slot);

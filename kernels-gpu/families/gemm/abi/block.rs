@@ -1,4 +1,5 @@
-//! The module `block`: products with A of dense blocks on Ampere's Tensor Cores. Its parameters are [`crate::abi::SpmmParams`].
+//! The module `block`: products with A of dense blocks on Ampere's Tensor Cores. Its parameters are
+//! [`crate::abi::SpmmParams`].
 
 use crate::abi::PANEL_BYTES;
 use crate::abi::{Dtype, Tile};

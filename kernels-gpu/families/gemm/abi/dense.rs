@@ -1,12 +1,12 @@
-//! The module `dense`: `C[m,n] = A[m,k] * B[k,n]` with A dense, for matrices too small to fill the GPU with large tiles. A
-//! tile of C is computed by a cluster of thread blocks, each of which has its part of k.
+//! The module `dense`: `C[m,n] = A[m,k] * B[k,n]` with A dense, for matrices too small to fill the GPU with large
+//! tiles. A tile of C is computed by a cluster of thread blocks, each of which has its part of k.
 
 use crate::abi::{Dtype, MapWords, PANEL_BYTES, SMEM_TILE, Tile};
 
-/// Tile of the module `dense`: `GROUPS` warpgroups of 64 rows, `CHUNKS` x 64 columns; `CUT` thread blocks of a cluster share
-/// a tile along k. Elements of `BYTES` bytes. Of 4 bytes (TF32) the tile is computed transposed, as `C^T = B^T A^T`, a
-/// warpgroup for 64 columns: `wgmma` wants operands in shared memory contiguous along k, and B, which is not, goes through
-/// registers.
+/// Tile of the module `dense`: `GROUPS` warpgroups of 64 rows, `CHUNKS` x 64 columns; `CUT` thread blocks of a cluster
+/// share a tile along k. Elements of `BYTES` bytes. Of 4 bytes (TF32) the tile is computed transposed, as `C^T = B^T
+/// A^T`, a warpgroup for 64 columns: `wgmma` wants operands in shared memory contiguous along k, and B, which is not,
+/// goes through registers.
 #[derive(Clone, Copy, Debug)]
 pub struct DenseTile<
     const GROUPS: usize,
@@ -15,7 +15,8 @@ pub struct DenseTile<
     const BYTES: usize = 2,
 >;
 
-/// Bytes of shared memory of a thread block that has a multiprocessor to itself, and of one that shares it with another.
+/// Bytes of shared memory of a thread block that has a multiprocessor to itself, and of one that shares it with
+/// another.
 const ALONE: usize = 226 << 10;
 const SHARED: usize = 112 << 10;
 /// Bytes of a tile's barriers at the most, and what is left for alignment.
@@ -32,7 +33,8 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     pub const DEPTH: usize = PANEL_BYTES / BYTES;
     /// Columns of B in a piece of a stage.
     pub const ACROSS: usize = PANEL_BYTES / BYTES;
-    /// Bytes of a stage: what each warpgroup has for itself, 64 rows of A (columns of B), then what all multiply it with.
+    /// Bytes of a stage: what each warpgroup has for itself, 64 rows of A (columns of B), then what all multiply it
+    /// with.
     pub const STAGE: usize = (GROUPS + CHUNKS) * SMEM_TILE;
     /// Those of A.
     pub const STAGE_OF_A: usize = if Self::TRANSPOSED { CHUNKS } else { GROUPS } * SMEM_TILE;
@@ -91,8 +93,8 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     }
 }
 
-/// Parameters of the `dense` kernels: `C[m,n] = epilogue(alpha * A[m,k] * B[k,n])`. The maps want 64-byte alignment, as in
-/// [`WgmmaParams`](super::WgmmaParams).
+/// Parameters of the `dense` kernels: `C[m,n] = epilogue(alpha * A[m,k] * B[k,n])`. The maps want 64-byte alignment, as
+/// in [`WgmmaParams`](super::WgmmaParams).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DenseParams {

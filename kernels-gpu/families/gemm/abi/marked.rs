@@ -1,5 +1,5 @@
-//! The module `marked`: the `wgmma` product of dense matrices that also says which micro-tiles of its result are not empty: a bit for
-//! each column of every so many rows of C, set as the rows are stored.
+//! The module `marked`: the `wgmma` product of dense matrices that also says which micro-tiles of its result are not
+//! empty: a bit for each column of every so many rows of C, set as the rows are stored.
 
 use crate::abi::{Dtype, Tile};
 use crate::families::gemm::abi::{Panel, WgmmaParams};

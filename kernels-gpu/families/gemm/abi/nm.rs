@@ -16,8 +16,8 @@ pub const NM_WORD: usize = 32;
 /// Threads of a warpgroup, which hold the metadata of 64 rows.
 pub const NM_HOLDERS: usize = 128;
 
-/// Tile of the modules `nm` and `nm_narrow`: each of two warpgroups computes `MA` x 64 rows, against `CHUNKS` x 64 columns;
-/// elements have `BYTES` bytes. Those of one byte lie along k in B too.
+/// Tile of the modules `nm` and `nm_narrow`: each of two warpgroups computes `MA` x 64 rows, against `CHUNKS` x 64
+/// columns; elements have `BYTES` bytes. Those of one byte lie along k in B too.
 #[derive(Clone, Copy, Debug)]
 pub struct TwoOfFour<const MA: usize, const CHUNKS: usize, const BYTES: usize = 2>;
 

@@ -12,8 +12,8 @@ use crate::abi::{Dtype, Tile};
 /// A record's row of a piece that is not there and reads as zeros.
 pub const ABSENT: u32 = 0x7fff_ffff;
 
-/// Tile of the modules `wgmma` and `narrow`. A is made of pieces of `PM` x `PK` elements of `BYTES` bytes, as the product
-/// sees them; a thread block owns `CHUNKS` x 64 columns.
+/// Tile of the modules `wgmma` and `narrow`. A is made of pieces of `PM` x `PK` elements of `BYTES` bytes, as the
+/// product sees them; a thread block owns `CHUNKS` x 64 columns.
 #[derive(Clone, Copy, Debug)]
 pub struct Panel<
     const PM: usize,

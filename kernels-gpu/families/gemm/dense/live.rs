@@ -1,5 +1,5 @@
-//! The same product for rows whose number is known on the device: module `dense_live`. What the launch ahead does not write, the
-//! weights and their biases, is on its way before that has ended.
+//! The same product for rows whose number is known on the device: module `dense_live`. What the launch ahead does not
+//! write, the weights and their biases, is on its way before that has ended.
 
 use super::{DenseElem, ONLY_A, ONLY_B, Spot, barrier, cluster, gpu, grid, warp};
 use crate::abi::*;
@@ -31,8 +31,8 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> LiveTile<GROUPS
         copy::store_shared_b32(copy::arena() + Self::DOWN as u32, down);
     }
 
-    /// The barriers and the first tile's first stages: B before the launch ahead has ended, which does not write it. One lane of the
-    /// warp that copies.
+    /// The barriers and the first tile's first stages: B before the launch ahead has ended, which does not write it.
+    /// One lane of the warp that copies.
     #[inline(always)]
     fn start_ahead(p: &DenseParams, at: u64) {
         let early = p.early != 0;

@@ -1,6 +1,6 @@
-//! A dense product of matrices that do not fill the GPU with large tiles: a thread block for a part of a tile along k, one
-//! warp that starts copies, warpgroups of 64 rows that multiply. The first copy goes out as soon as its barrier is made, and
-//! the sums of a tile's parts meet in shared memory (`out`).
+//! A dense product of matrices that do not fill the GPU with large tiles: a thread block for a part of a tile along k,
+//! one warp that starts copies, warpgroups of 64 rows that multiply. The first copy goes out as soon as its barrier is
+//! made, and the sums of a tile's parts meet in shared memory (`out`).
 
 mod elem;
 mod lines;
@@ -112,7 +112,8 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         }
     }
 
-    /// Ends the barriers, once all that they count has come and nobody waits; one thread. [`Self::set_up`] may make them again.
+    /// Ends the barriers, once all that they count has come and nobody waits; one thread. [`Self::set_up`] may make
+    /// them again.
     #[inline(always)]
     fn take_down() {
         let mut slot = 0;
@@ -126,9 +127,9 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         }
     }
 
-    /// Starts the copies of stages `from..to` of this thread block's part; `ring` is the place of the first. One lane: it waits
-    /// for nobody between one stage and the next, and a stage waits for it. `FREED`: the ring has been round once, and stages
-    /// are waited for.
+    /// Starts the copies of stages `from..to` of this thread block's part; `ring` is the place of the first. One lane:
+    /// it waits for nobody between one stage and the next, and a stage waits for it. `FREED`: the ring has been round
+    /// once, and stages are waited for.
     #[inline(always)]
     fn start<const FREED: bool, const WHAT: u32>(
         at: u64,
@@ -180,7 +181,8 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         });
     }
 
-    /// Tells the cluster that this thread block runs and has made its barriers: it takes sums, where they lie beside the stages.
+    /// Tells the cluster that this thread block runs and has made its barriers: it takes sums, where they lie beside
+    /// the stages.
     #[inline(always)]
     fn ready() {
         if CUT > 1 && !Self::OVER_STAGES {
@@ -290,8 +292,8 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     /// This thread block's tile. All threads.
     #[inline(always)]
     fn tile<E: DenseElem>(p: &DenseParams, at: u64, spot: impl Spot) {
-        // Said by one lane for all, so that ptxas knows it to be the same in a warp: otherwise the descriptors of `wgmma` are
-        // computed in registers of each lane, and every product waits for them.
+        // Said by one lane for all, so that ptxas knows it to be the same in a warp: otherwise the descriptors of
+        // `wgmma` are computed in registers of each lane, and every product waits for them.
         let warp = warp::shuffle::<32>(gpu::thread() / 32, 0, u32::MAX);
         let copies = warp >= Self::WARPS as u32;
         if copies {

@@ -1,7 +1,7 @@
 //! A kept two of four on Hopper's sparse Tensor Cores: a persistent thread block per multiprocessor. One thread copies
 //! tiles of A and B into a ring of stages, two warpgroups multiply what has arrived (`wgmma.mma_async.sp`) and send C
-//! out. The metadata goes straight from global memory to registers, a pair of stages ahead, in the order in which lanes hold it:
-//! gathered from the rows' words it would take a quarter of what shared memory and L1 give.
+//! out. The metadata goes straight from global memory to registers, a pair of stages ahead, in the order in which lanes
+//! hold it: gathered from the rows' words it would take a quarter of what shared memory and L1 give.
 
 #[cfg(any(module = "nm_narrow", feature = "cuda_std"))]
 pub mod narrow;

@@ -1,5 +1,6 @@
-//! The module `nm_narrow`: 8-bit operands, B as `[n, k]`, contiguous along k as A is, which is all that `wgmma` takes of them. Every
-//! `wgmma` has metadata of its own, a word of the format from each lane. Results leave as those of `wgmma::narrow`.
+//! The module `nm_narrow`: 8-bit operands, B as `[n, k]`, contiguous along k as A is, which is all that `wgmma` takes
+//! of them. Every `wgmma` has metadata of its own, a word of the format from each lane. Results leave as those of
+//! `wgmma::narrow`.
 
 use super::{CONSUMER_REGISTERS, CONSUMERS, PRODUCER_REGISTERS};
 use crate::abi::*;

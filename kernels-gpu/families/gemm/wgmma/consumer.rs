@@ -9,7 +9,8 @@ use crate::device::stages::{Ring, Stages};
 use crate::families::gemm::abi::*;
 use crate::frag;
 
-/// Where the sums of a strip go, for these parameters. A trait: closures would not be inlined, and the sums lie in memory then.
+/// Where the sums of a strip go, for these parameters. A trait: closures would not be inlined, and the sums lie in
+/// memory then.
 pub(in crate::families) trait Epilogue<E, P, const CHUNKS: usize> {
     /// What describes the product.
     fn product(params: &P) -> &WgmmaParams;

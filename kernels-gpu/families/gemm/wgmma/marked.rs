@@ -1,5 +1,5 @@
-//! A product that says which micro-tiles of C are not empty: warps look at the rows that they store, and set a bit for each column
-//! in which one of them holds something. Bits do not depend on who comes first.
+//! A product that says which micro-tiles of C are not empty: warps look at the rows that they store, and set a bit for
+//! each column in which one of them holds something. Bits do not depend on who comes first.
 
 use super::WgmmaElem;
 use super::consumer::Epilogue;
@@ -17,8 +17,8 @@ use crate::families::gemm::abi::*;
 use crate::families::gemm::wgmma::split_k_of;
 use crate::frag;
 
-/// 16 bytes of four rows, each word the bits of all four: of rows `lane / 8 + 4 j` of a warp's 16, the columns from `lane % 8 * 8`
-/// on. Zeros outside C.
+/// 16 bytes of four rows, each word the bits of all four: of rows `lane / 8 + 4 j` of a warp's 16, the columns from
+/// `lane % 8 * 8` on. Zeros outside C.
 type Seen = [u32; 4];
 
 /// Elements of two bytes whose magnitude is not 0, in the top bits of both halves.

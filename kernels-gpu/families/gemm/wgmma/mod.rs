@@ -71,8 +71,8 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
     #[inline(always)]
     pub(in crate::families) fn set_up(at: u64) {
         if gpu::thread() == 0 {
-            // Every warp that copies arrives: one without copies in a stage must not fall a round behind. And every warp that
-            // multiplies: in a stage without work for its half nothing else holds it to the others.
+            // Every warp that copies arrives: one without copies in a stage must not fall a round behind. And every
+            // warp that multiplies: in a stage without work for its half nothing else holds it to the others.
             Self::make_barriers(COPIERS / 32, CONSUMERS);
             bulk::prefetch_map(at);
             bulk::prefetch_map(at + 128);

@@ -1,6 +1,7 @@
-//! The module `pit_sampled`: `S[m,n] = X[m,k] * Y[n,k]` only where another matrix of S's shape has micro-tiles of 1 x 64, which were
-//! listed while running (`detect`): the gradient of a dynamic operand, and SDDMM on the m axis of PIT (arXiv 2301.10936). For each
-//! panel of 64 columns of S, rows of X are gathered by the panel's list, and rows of S scattered by it.
+//! The module `pit_sampled`: `S[m,n] = X[m,k] * Y[n,k]` only where another matrix of S's shape has micro-tiles of 1 x
+//! 64, which were listed while running (`detect`): the gradient of a dynamic operand, and SDDMM on the m axis of PIT
+//! (arXiv 2301.10936). For each panel of 64 columns of S, rows of X are gathered by the panel's list, and rows of S
+//! scattered by it.
 
 use crate::abi::{Dtype, MapWords, SMEM_TILE, Tile};
 
@@ -14,7 +15,8 @@ pub const SAMPLED_COPIERS: u32 = 128;
 /// S is only there where the gate is positive.
 pub const SAMPLED_GATE: u32 = 1;
 
-/// Tile of `pit_sampled`: 128 listed rows of X by 64 rows of Y. Y is the first operand of the `wgmma`, since its 64 rows are all there.
+/// Tile of `pit_sampled`: 128 listed rows of X by 64 rows of Y. Y is the first operand of the `wgmma`, since its 64
+/// rows are all there.
 #[derive(Clone, Copy, Debug)]
 pub struct PitSampled;
 

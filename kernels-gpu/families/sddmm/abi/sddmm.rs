@@ -6,8 +6,9 @@ use crate::abi::{BOTH_ROWS, Dtype, Tile};
 /// Entries whose sums a segment forms and stores together; one lane at least keeps one of them.
 pub const SAMPLES: usize = 8;
 
-/// Tile of the module `sddmm`: a segment of `LANES` (8, 16 or 32) lanes takes an item; a lane owns `REP` vectors of `VEC`
-/// elements of each step along k; `FLIGHT` rows of Y are gathered at once; a multiprocessor holds `BLOCKS` thread blocks.
+/// Tile of the module `sddmm`: a segment of `LANES` (8, 16 or 32) lanes takes an item; a lane owns `REP` vectors of
+/// `VEC` elements of each step along k; `FLIGHT` rows of Y are gathered at once; a multiprocessor holds `BLOCKS` thread
+/// blocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Dots<
     const LANES: u32,
@@ -63,7 +64,8 @@ pub struct SddmmParams {
     pub ldx_bytes: u32,
     /// Bytes from one row of Y to the next.
     pub ldy_bytes: u32,
-    /// [`FLAG_ACCUMULATE`](crate::abi::FLAG_ACCUMULATE), [`FLAG_MASK_VALUES`](crate::abi::FLAG_MASK_VALUES); of 8-bit operands `FLAG_OUT_*`.
+    /// [`FLAG_ACCUMULATE`](crate::abi::FLAG_ACCUMULATE), [`FLAG_MASK_VALUES`](crate::abi::FLAG_MASK_VALUES); of 8-bit
+    /// operands `FLAG_OUT_*`.
     pub flags: u32,
     /// Zero.
     pub reserved: u32,

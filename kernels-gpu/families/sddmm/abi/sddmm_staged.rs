@@ -1,10 +1,10 @@
-//! The module `sddmm_staged`: products of dense matrices at single entries, on CUDA cores, where entries are many: a thread
-//! block keeps rows of Y in shared memory and goes through the entries of rows of S in these columns.
+//! The module `sddmm_staged`: products of dense matrices at single entries, on CUDA cores, where entries are many: a
+//! thread block keeps rows of Y in shared memory and goes through the entries of rows of S in these columns.
 
 use crate::abi::{BOTH_ROWS, Dtype, Tile};
 
-/// Tile of the module `sddmm_staged`: a segment of `LANES` (8, 16 or 32) lanes takes a run of entries, `REP` vectors of four
-/// elements a lane, which hold all of k; `FLIGHT` rows of Y are read at once.
+/// Tile of the module `sddmm_staged`: a segment of `LANES` (8, 16 or 32) lanes takes a run of entries, `REP` vectors of
+/// four elements a lane, which hold all of k; `FLIGHT` rows of Y are read at once.
 #[derive(Clone, Copy, Debug)]
 pub struct StagedDots<const LANES: u32, const REP: usize, const FLIGHT: usize>;
 

@@ -1,6 +1,7 @@
-//! A product of dense matrices at the micro-tiles of 1 x 64 that were found in another one: four warps gather the rows of X that a
-//! panel of 64 columns lists, and start the copies of the panel's rows of Y, two warpgroups multiply, 64 listed rows each. The grid
-//! is persistent: how many tiles the lists make is read on the device, and only these are dealt.
+//! A product of dense matrices at the micro-tiles of 1 x 64 that were found in another one: four warps gather the rows
+//! of X that a panel of 64 columns lists, and start the copies of the panel's rows of Y, two warpgroups multiply, 64
+//! listed rows each. The grid is persistent: how many tiles the lists make is read on the device, and only these are
+//! dealt.
 
 mod out;
 
@@ -152,8 +153,8 @@ impl PitSampled {
         rows::shared_out(thread, own, work.rows)
     }
 
-    /// Starts this warp's copies of a stage. What lies in the place of rows that are not there makes columns of the accumulators that
-    /// nobody stores.
+    /// Starts this warp's copies of a stage. What lies in the place of rows that are not there makes columns of the
+    /// accumulators that nobody stores.
     #[inline(always)]
     fn bring<const WHOLE: bool>(p: &PitSampledParams, rows: Rows, deep: u32, slot: u32) {
         let thread = gpu::rematerialize_thread() - CONSUMERS * 32;

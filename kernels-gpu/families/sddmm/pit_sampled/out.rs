@@ -1,5 +1,5 @@
-//! Accumulators on their way out: a warpgroup turns 64 x 64 of them at a time in shared memory, so that a listed row leaves as a line
-//! of 128 bytes.
+//! Accumulators on their way out: a warpgroup turns 64 x 64 of them at a time in shared memory, so that a listed row
+//! leaves as a line of 128 bytes.
 
 use super::{HALF_LISTED, Work};
 use crate::abi::*;

@@ -1,6 +1,6 @@
-//! SDDMM onto a block pattern on Hopper's Tensor Cores: a persistent thread block per multiprocessor computes windows of
-//! 128 rows against 256 gathered columns, and stores the blocks that the pattern holds. The ring of stages, the split
-//! into copying and multiplying warps and the split-K fix-up are those of the module `wgmma`.
+//! SDDMM onto a block pattern on Hopper's Tensor Cores: a persistent thread block per multiprocessor computes windows
+//! of 128 rows against 256 gathered columns, and stores the blocks that the pattern holds. The ring of stages, the
+//! split into copying and multiplying warps and the split-K fix-up are those of the module `wgmma`.
 
 mod out;
 
@@ -169,8 +169,8 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
         }
     }
 
-    /// The `wgmma`s of one stage, two chunks at a time: chunks one by one would read X from shared memory as often as Y,
-    /// and a choice between all at once and some takes more registers than there are (C7511).
+    /// The `wgmma`s of one stage, two chunks at a time: chunks one by one would read X from shared memory as often as
+    /// Y, and a choice between all at once and some takes more registers than there are (C7511).
     #[inline(always)]
     fn multiply<E: WgmmaElem>(acc: &mut Acc<WINDOW_CHUNKS>, slot: u32, half: u32, live: u32) {
         let stage = Self::stage(slot);

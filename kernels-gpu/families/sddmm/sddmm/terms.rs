@@ -1,5 +1,5 @@
-//! What SDDMM at single entries asks of an element type: every type with an accumulator of its own kind, and 8-bit integers, which are
-//! multiplied by fours (`dp4a`), summed in i32 and stored in the type that the flags name.
+//! What SDDMM at single entries asks of an element type: every type with an accumulator of its own kind, and 8-bit
+//! integers, which are multiplied by fours (`dp4a`), summed in i32 and stored in the type that the flags name.
 
 use crate::abi::*;
 use crate::device::elem::{Elem, Raw};

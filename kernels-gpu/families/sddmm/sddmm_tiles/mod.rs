@@ -1,6 +1,6 @@
-//! SDDMM at single entries on Hopper's Tensor Cores: tiles that hold entries are computed densely, and the entries picked
-//! out of them ("compute dense, store sparse"). A persistent thread block per multiprocessor; ring of stages and split
-//! into copying and multiplying warps are those of the module `wgmma`.
+//! SDDMM at single entries on Hopper's Tensor Cores: tiles that hold entries are computed densely, and the entries
+//! picked out of them ("compute dense, store sparse"). A persistent thread block per multiprocessor; ring of stages and
+//! split into copying and multiplying warps are those of the module `wgmma`.
 
 mod out;
 
@@ -137,8 +137,8 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
         Self::make_barriers(COPIERS / 32, CONSUMERS);
     }
 
-    /// Which copy this thread starts. Neighbouring ones in different warps: those that the lanes of a warp start go out one
-    /// after the other.
+    /// Which copy this thread starts. Neighbouring ones in different warps: those that the lanes of a warp start go out
+    /// one after the other.
     #[inline(always)]
     fn copy() -> u32 {
         let thread = gpu::rematerialize_thread() % COPIERS;
@@ -226,8 +226,8 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
             // The same for all lanes, and the shuffle tells ptxas so (C7519).
             let all = warp::shuffle::<32>(now.live, 0, u32::MAX);
             let (live, chunks) = (all >> half & 1, all >> 8);
-            // One warpgroup half a turn behind: its sums leave while the other multiplies, and the other way round. In a ring
-            // that holds less than a tile, the one ahead would wait for stages that the other has not read.
+            // One warpgroup half a turn behind: its sums leave while the other multiplies, and the other way round. In
+            // a ring that holds less than a tile, the one ahead would wait for stages that the other has not read.
             let apart = BYTES == 2 && round == 1 && p.rounds > 1 && p.stages <= Self::STAGES as u32;
             if apart && half == 1 {
                 barrier::sync_named(1, CONSUMERS * 32);
@@ -274,8 +274,8 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
         barrier::sync_named(1, CONSUMERS * 32);
     }
 
-    /// The `wgmma`s of one stage, of the chunks that are there. Two of four at a time: a choice between all at once and some
-    /// takes more registers than there are (C7511).
+    /// The `wgmma`s of one stage, of the chunks that are there. Two of four at a time: a choice between all at once and
+    /// some takes more registers than there are (C7511).
     #[inline(always)]
     fn multiply<E: TileElem>(acc: &mut Acc<CHUNKS>, (slot, half): (u32, u32), chunks: u32) {
         let stage = Self::stage(slot);

@@ -1,5 +1,5 @@
-//! Accumulators of a tile on their way out: scaled, laid into shared memory, and the entries picked from there. Every warp
-//! has its own 16 rows, so nothing waits for another warp.
+//! Accumulators of a tile on their way out: scaled, laid into shared memory, and the entries picked from there. Every
+//! warp has its own 16 rows, so nothing waits for another warp.
 
 use super::{Own, TileElem};
 use crate::abi::*;
@@ -107,7 +107,8 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
         warp::shuffle::<32>(base, row, u32::MAX).wrapping_add(2 * at)
     }
 
-    /// The values of `words`, `at` in their list and every 32 further: all loads in front of the stores, none behind a branch.
+    /// The values of `words`, `at` in their list and every 32 further: all loads in front of the stores, none behind a
+    /// branch.
     #[inline(always)]
     fn store_pairs(p: &SddmmTilesParams, smem: u32, base: u32, words: [u32; BATCH], at: u32) {
         const BOTH: u32 = PICKED << 16 | PICKED;

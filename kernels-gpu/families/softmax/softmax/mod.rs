@@ -1,6 +1,7 @@
 //! Softmax of the entries of each row, and its gradient: a row is held in registers by a few lanes, a warp or a thread
-//! block, so that values are read once and written once. Rows start anywhere: loads begin at the aligned vector in front
-//! of the row, as in Sputnik (arXiv 2006.10901, section 5.2), whose sparse softmax this module replaces. blockIdx.y: head.
+//! block, so that values are read once and written once. Rows start anywhere: loads begin at the aligned vector in
+//! front of the row, as in Sputnik (arXiv 2006.10901, section 5.2), whose sparse softmax this module replaces.
+//! blockIdx.y: head.
 
 mod forward;
 mod gradient;
@@ -107,8 +108,8 @@ impl Span {
         }
     }
 
-    /// What this thread sees of the row, from slot `from` on. Made anew for each pass: kept from one to the next, or over
-    /// rows, it would take a register for each element.
+    /// What this thread sees of the row, from slot `from` on. Made anew for each pass: kept from one to the next, or
+    /// over rows, it would take a register for each element.
     #[inline(always)]
     fn lane<const VEC: usize, const LANES: u32>(&self, from: u32) -> Lane<VEC, LANES> {
         let first = from + gpu::rematerialize_thread() % LANES * VEC as u32;

@@ -1,5 +1,6 @@
 //! Neighbouring short rows through shared memory: a thread block brings a stretch of them in whole vectors, each thread
-//! works on one row there, and whole vectors leave. Rows may be of any length up to `STRETCH_LONGEST` and begin anywhere.
+//! works on one row there, and whole vectors leave. Rows may be of any length up to `STRETCH_LONGEST` and begin
+//! anywhere.
 
 use super::forward::{Finish, base_of};
 use super::gradient::slope;
@@ -48,8 +49,8 @@ impl Stretch {
     }
 }
 
-/// Slots are kept by fours. Where the fours of number `index` lie: one is left out after every eight, so that rows of 16
-/// begin in different banks.
+/// Slots are kept by fours. Where the fours of number `index` lie: one is left out after every eight, so that rows of
+/// 16 begin in different banks.
 #[inline(always)]
 fn place(index: u32) -> u32 {
     copy::arena() + (index + index / 8) * 16
@@ -341,7 +342,8 @@ fn gradient<E: Elem<Acc = f32>, const VEC: usize, const REP: usize, const LOG: b
     });
 }
 
-/// The stretches, dealt round. Each thread writes to shared memory, and reads last, the same slots: three barriers a stretch.
+/// The stretches, dealt round. Each thread writes to shared memory, and reads last, the same slots: three barriers a
+/// stretch.
 #[inline(always)]
 pub(super) fn deal<
     E: Elem<Acc = f32>,

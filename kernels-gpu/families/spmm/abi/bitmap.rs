@@ -1,5 +1,5 @@
-//! The module `bitmap`: A as bits and values by tiles of 64 x 64, expanded in registers, C by strips of 64 rows and up to
-//! 64 columns for each warpgroup.
+//! The module `bitmap`: A as bits and values by tiles of 64 x 64, expanded in registers, C by strips of 64 rows and up
+//! to 64 columns for each warpgroup.
 
 use crate::abi::{Dtype, MapWords, Tile};
 
@@ -20,8 +20,8 @@ pub const BIT_AHEAD: usize = 32;
 /// Bytes in front of the stages: barriers `full` and `empty`, then where the values of each warpgroup start.
 pub const BIT_HEAD: usize = 1024;
 
-/// Tile of the module: `GROUPS` warpgroups of 64 rows each against `N` columns (16, 32 or 64). `ALIGNED`: B by the tensor
-/// copy engine, else element by element.
+/// Tile of the module: `GROUPS` warpgroups of 64 rows each against `N` columns (16, 32 or 64). `ALIGNED`: B by the
+/// tensor copy engine, else element by element.
 #[derive(Clone, Copy, Debug)]
 pub struct BitTile<const GROUPS: usize, const N: usize, const ALIGNED: bool>;
 
@@ -59,8 +59,8 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> Tile
     }
 }
 
-/// Tile of the module: 256 rows against `N` columns (8 or 16). A warp has every `PHASES`th stage and of its tiles `SLABS` slabs of 16 rows (2 or
-/// 4, and as many phases or more): nothing waits for other warps before the strip ends.
+/// Tile of the module: 256 rows against `N` columns (8 or 16). A warp has every `PHASES`th stage and of its tiles
+/// `SLABS` slabs of 16 rows (2 or 4, and as many phases or more): nothing waits for other warps before the strip ends.
 #[derive(Clone, Copy, Debug)]
 pub struct WarpTile<const N: usize, const PHASES: usize, const SLABS: usize>;
 
@@ -98,7 +98,8 @@ pub const BYTE_UNIT: usize = 4;
 /// Bytes of such a tile, spread out.
 pub const BYTE_TILE: usize = BIT_TILE * BYTE_DEPTH * 2;
 
-/// Tile of the module for A with its places as bytes: `GROUPS` warpgroups of 64 rows each against `N` columns (16, 32 or 64).
+/// Tile of the module for A with its places as bytes: `GROUPS` warpgroups of 64 rows each against `N` columns (16, 32
+/// or 64).
 #[derive(Clone, Copy, Debug)]
 pub struct ByteTile<const GROUPS: usize, const N: usize>;
 
@@ -170,10 +171,11 @@ pub struct BitmapParams {
     pub values: u64,
     /// Where the values of each tile start, in units of 8.
     pub starts: u64,
-    /// The same of the first [`BIT_AHEAD`] stages of every thread block: for each of their tiles, and where the last one ends.
+    /// The same of the first [`BIT_AHEAD`] stages of every thread block: for each of their tiles, and where the last
+    /// one ends.
     pub first: u64,
-    /// [`BitPiece`]s by rounds: the first of every thread block, the second of every one, ...; without tile rows those that
-    /// are none.
+    /// [`BitPiece`]s by rounds: the first of every thread block, the second of every one, ...; without tile rows those
+    /// that are none.
     pub pieces: u64,
     /// B, row-major.
     pub b: u64,

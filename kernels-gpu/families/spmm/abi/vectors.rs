@@ -12,8 +12,8 @@ pub const LANE_VECTORS: usize = 4;
 pub const SLAB_BYTES: usize = 128;
 
 /// Bytes of a step's record: the columns of its vectors, 2 bytes each (4 where they are `wide`), then a word for each
-/// row: bit `v` says that vector `v` has an entry there; the upper half is the row's first value of the step, counted from the
-/// window's base.
+/// row: bit `v` says that vector `v` has an entry there; the upper half is the row's first value of the step, counted
+/// from the window's base.
 pub const fn record_bytes(wide: bool) -> usize {
     STEP_VECTORS * if wide { 4 } else { 2 } + WINDOW * 4
 }
@@ -23,8 +23,8 @@ pub const VECTOR_STAGES: usize = 3;
 /// Bytes of a slab in a stage: a row for each vector.
 pub const STAGE_SLAB: usize = STEP_VECTORS * SLAB_BYTES;
 
-/// Tile of the module: `WINDOWS` windows of eight rows, each shared by `PARTS` warps that take its steps in turn, against
-/// `SLABS` x 128 bytes of columns; elements have `BYTES` bytes.
+/// Tile of the module: `WINDOWS` windows of eight rows, each shared by `PARTS` warps that take its steps in turn,
+/// against `SLABS` x 128 bytes of columns; elements have `BYTES` bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Vectors<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usize = 2>;
 

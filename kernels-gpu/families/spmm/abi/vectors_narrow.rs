@@ -3,8 +3,8 @@
 use crate::abi::{Dtype, Tile};
 use crate::families::spmm::abi::{SLAB_BYTES, STAGE_SLAB, STEP_VECTORS, VECTOR_STAGES};
 
-/// Tile of the module: `WINDOWS` windows of eight rows, each shared by `PARTS` warps that take its steps in turn, against 128
-/// columns. `ALIGNED`: rows of B begin at multiples of 16 bytes.
+/// Tile of the module: `WINDOWS` windows of eight rows, each shared by `PARTS` warps that take its steps in turn,
+/// against 128 columns. `ALIGNED`: rows of B begin at multiples of 16 bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct NarrowVectors<const WINDOWS: u32, const PARTS: u32, const ALIGNED: bool>;
 

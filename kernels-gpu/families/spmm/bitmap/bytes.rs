@@ -1,5 +1,6 @@
-//! A with its places as bytes: four warps spread a tile of 64 x 128 out in shared memory, each lane in a bank of its own, one warpgroup
-//! multiplies it from there and takes the values away again. Two tiles by turns: one is spread out while the other is multiplied.
+//! A with its places as bytes: four warps spread a tile of 64 x 128 out in shared memory, each lane in a bank of its
+//! own, one warpgroup multiplies it from there and takes the values away again. Two tiles by turns: one is spread out
+//! while the other is multiplied.
 
 use super::out::Strip;
 use super::starts::{AHEAD, Starts, first_starts, starts};
@@ -12,8 +13,8 @@ use crate::device::ptx::{barrier, bits, bulk, copy, warp, wgmma};
 use crate::families::spmm::abi::*;
 use crate::frag;
 
-/// Chunks of a bank that a warp remembers, to take them away again. Where a bank has more than four times as many, the whole tile is
-/// cleared instead.
+/// Chunks of a bank that a warp remembers, to take them away again. Where a bank has more than four times as many, the
+/// whole tile is cleared instead.
 const KEPT: usize = 3;
 /// Warps of a warpgroup: chunk `j` of every bank is that of warp `j % 4`.
 const WARPS: u32 = 4;
@@ -322,8 +323,8 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
         let from = b as u32 | warp::shuffle::<32>(Self::b(slot), 0, u32::MAX) >> 4;
         let high = |descriptor: u64| descriptor & 0xffff_ffff_0000_0000;
         unroll!(t < BYTE_DEPTH / 16, {
-            // Halves of 64 columns follow each other; 16 columns are 32 bytes. Of B, 16 rows are as many units of 16 bytes as a row
-            // has bytes.
+            // Halves of 64 columns follow each other; 16 columns are 32 bytes. Of B, 16 rows are as many units of 16
+            // bytes as a row has bytes.
             let place = (t / 4 * BYTE_TILE / 2 + t % 4 * 32) as u32;
             let a = high(a) | (tile + place / 16) as u64;
             let b = high(b) | (from + t as u32 * row) as u64;

@@ -140,8 +140,8 @@ impl Slab {
         }
     }
 
-    /// This lane's fragment of square `t`: values of the left half lie in front of the middle, so many of them as `pairs` says are this lane's
-    /// and those of the lanes behind; those of the right one behind it.
+    /// This lane's fragment of square `t`: values of the left half lie in front of the middle, so many of them as
+    /// `pairs` says are this lane's and those of the lanes behind; those of the right one behind it.
     #[inline(always)]
     pub(super) fn square(self, w: bits::Weights, pairs: [u32; 2], t: u32) -> [u32; 4] {
         let middle = bits::plus_twice(self.middles[t as usize / 2], t % 2, self.values);
@@ -151,8 +151,8 @@ impl Slab {
     }
 }
 
-/// From the counts of this lane: those of it and the lanes behind for left halves, of the lanes in front for right ones. At most 128, so no byte
-/// overflows. Two slabs are summed up side by side.
+/// From the counts of this lane: those of it and the lanes behind for left halves, of the lanes in front for right
+/// ones. At most 128, so no byte overflows. Two slabs are summed up side by side.
 #[inline(always)]
 pub(super) fn scanned<const COUNT: usize>(counts: [[u32; 2]; COUNT]) -> [[u32; 2]; COUNT] {
     let mut pairs = counts;

@@ -1,6 +1,7 @@
-//! A as bits and values, "load as sparse, compute as dense" (Flash-LLM, arXiv 2309.10285; SpInfer, EuroSys 2025): a warp copies tiles as
-//! they lie into a ring of stages, warpgroups expand them into fragments in registers and multiply 64 rows each (`wgmma`).
-//! Every thread block has as many stages as the next: strips of C are cut along k wherever that falls.
+//! A as bits and values, "load as sparse, compute as dense" (Flash-LLM, arXiv 2309.10285; SpInfer, EuroSys 2025): a
+//! warp copies tiles as they lie into a ring of stages, warpgroups expand them into fragments in registers and multiply
+//! 64 rows each (`wgmma`). Every thread block has as many stages as the next: strips of C are cut along k wherever that
+//! falls.
 
 mod bytes;
 mod consumer;
@@ -53,9 +54,9 @@ impl ThinElem for Bf16 {
 /// Barriers of arrival, twice: one round of each parity.
 const ARRIVALS: u32 = 2 * BIT_STAGES as u32;
 
-/// A place in the ring of stages, and the parity of the round; and the number of the stage by arrival, below [`ARRIVALS`]. Barriers
-/// that say that a stage has arrived go round on their own: warps that take every third or sixth stage see each round of theirs, however
-/// many stages the ring has.
+/// A place in the ring of stages, and the parity of the round; and the number of the stage by arrival, below
+/// [`ARRIVALS`]. Barriers that say that a stage has arrived go round on their own: warps that take every third or sixth
+/// stage see each round of theirs, however many stages the ring has.
 #[derive(Clone, Copy)]
 struct Ring {
     slot: u32,

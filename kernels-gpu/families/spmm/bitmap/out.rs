@@ -1,5 +1,5 @@
-//! Sums on their way to C, and the split-K fix-up of strips that several thread blocks share. Each warp carries its 16 rows for
-//! itself: nothing waits for other warps.
+//! Sums on their way to C, and the split-K fix-up of strips that several thread blocks share. Each warp carries its 16
+//! rows for itself: nothing waits for other warps.
 
 use super::ThinElem;
 use crate::abi::*;
@@ -28,8 +28,8 @@ impl BitmapParams {
     }
 }
 
-/// A strip's sums, `GROUPS` warpgroups of 64 rows each against `N` columns. `AHEAD` (up to 8) pieces of a cut strip are on their way
-/// at once, as far as registers go.
+/// A strip's sums, `GROUPS` warpgroups of 64 rows each against `N` columns. `AHEAD` (up to 8) pieces of a cut strip are
+/// on their way at once, as far as registers go.
 pub(super) struct Strip<const GROUPS: usize, const N: usize, const AHEAD: usize>;
 
 impl<const GROUPS: usize, const N: usize, const AHEAD: usize> Strip<GROUPS, N, AHEAD> {
@@ -64,7 +64,8 @@ impl<const GROUPS: usize, const N: usize, const AHEAD: usize> Strip<GROUPS, N, A
             let four = [0, 1, 2, 3].map(|i| acc.0[4 * j + i].to_bits());
             global::store_v4(mine + j as u64 * 512, four);
         });
-        // The lanes' stores come before the barrier, and the one arrival that releases and acquires for the whole GPU behind it.
+        // The lanes' stores come before the barrier, and the one arrival that releases and acquires for the whole GPU
+        // behind it.
         warp::sync_lanes(u32::MAX);
         let arrivals = p.counters + (piece.counter * (GROUPS * 4) as u32 + warp) as u64 * 4;
         let mut before = 0;

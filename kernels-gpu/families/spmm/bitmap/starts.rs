@@ -11,7 +11,8 @@ pub(super) const AHEAD: u32 = BIT_AHEAD as u32;
 /// Five at the most.
 pub(super) type Starts = [u32; 8];
 
-/// The same of the first stages of this thread block, which are listed apart: nothing has to be known of its first piece.
+/// The same of the first stages of this thread block, which are listed apart: nothing has to be known of its first
+/// piece.
 #[inline(always)]
 pub(super) fn first_starts<const GROUPS: usize>(p: &BitmapParams) -> Starts {
     let stage = gpu::block_x() * AHEAD + gpu::thread() % 32;

@@ -1,5 +1,6 @@
-//! Warps that multiply each for itself (`mma.sync`), for 8 or 16 columns: a warp has a tile of 64 x 64 to itself, several warps have the stages of
-//! a strip by turns, and their sums meet where the strip ends. The warp that copies is that of the other tiles.
+//! Warps that multiply each for itself (`mma.sync`), for 8 or 16 columns: a warp has a tile of 64 x 64 to itself,
+//! several warps have the stages of a strip by turns, and their sums meet where the strip ends. The warp that copies is
+//! that of the other tiles.
 
 use super::consumer::{Slab, scanned};
 use super::out::Strip;
@@ -192,7 +193,8 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
         rows
     }
 
-    /// Adds the sums of the phases in order: each of the first `SLABS` gets a slab of 16 rows. Two slabs meet at a time.
+    /// Adds the sums of the phases in order: each of the first `SLABS` gets a slab of 16 rows. Two slabs meet at a
+    /// time.
     #[inline(always)]
     fn meet(own: Own, sums: &Sums<SLABS>) -> Thin<N> {
         let eights = (N / 8) as u32;

@@ -114,7 +114,8 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         copy::arena() + Self::ROWS as u32 + warp / PARTS * SLICE as u32 * 4
     }
 
-    /// Finishes this warp's share of its slice's rows; where several warps had a part of the sums, they are added in order.
+    /// Finishes this warp's share of its slice's rows; where several warps had a part of the sums, they are added in
+    /// order.
     #[inline(always)]
     pub(super) fn write<E: Elem<Acc = f32>, const PLAIN: bool>(p: &StagedParams, warp: u32) {
         if Self::slice(warp) >= p.slices {

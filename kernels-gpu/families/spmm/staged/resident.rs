@@ -1,6 +1,6 @@
-//! All rows of B in shared memory. No tile is ever given back, so a warp may be anywhere along k: the host deals slices to
-//! clusters of thread blocks, and cuts what a cluster has into equal shares of its warps. Slices that a cut goes through are
-//! joined at the end, in order: first in each thread block, then across those of the cluster.
+//! All rows of B in shared memory. No tile is ever given back, so a warp may be anywhere along k: the host deals slices
+//! to clusters of thread blocks, and cuts what a cluster has into equal shares of its warps. Slices that a cut goes
+//! through are joined at the end, in order: first in each thread block, then across those of the cluster.
 
 use super::out::{is_plain, leave_row, put, put_plain};
 use super::{Acc, Chunk, PIECES, Step};
@@ -64,8 +64,8 @@ impl<const WARPS: u32> Resident<WARPS> {
         local * Self::SUMS as u32 + gpu::thread() % ACROSS * 16
     }
 
-    /// Makes the barriers of the tiles, and the row of zeros. Every warp makes its own: one warp makes one after the other,
-    /// whichever of its lanes ask for it. Before any load: what makes them visible waits for what is under way.
+    /// Makes the barriers of the tiles, and the row of zeros. Every warp makes its own: one warp makes one after the
+    /// other, whichever of its lanes ask for it. Before any load: what makes them visible waits for what is under way.
     #[inline(always)]
     fn set_up(p: &StagedParams) {
         let thread = gpu::thread();
@@ -121,7 +121,8 @@ impl<const WARPS: u32> Resident<WARPS> {
     /// Lanes that copy the numbers of a slice's rows.
     const ROW_LANES: u32 = SLICE as u32 / 4;
 
-    /// Where this warp's numbers of rows lie, and behind them the piece at `after`; those of a piece and of the next take turns.
+    /// Where this warp's numbers of rows lie, and behind them the piece at `after`; those of a piece and of the next
+    /// take turns.
     #[inline(always)]
     fn beside(after: u32) -> u32 {
         let place = gpu::rematerialize_thread() / 32 * 2 + after % 2;

@@ -7,8 +7,8 @@ use crate::device::ptx::{copy, global, matrix};
 use crate::families::spmm::abi::*;
 use crate::frag;
 
-/// An element type, with its atom. Lanes hold four neighbouring vectors of a step, so that their entries are neighbours too; where the
-/// atom wants these along k, `place` says.
+/// An element type, with its atom. Lanes hold four neighbouring vectors of a step, so that their entries are neighbours
+/// too; where the atom wants these along k, `place` says.
 pub trait VectorElem: MmaElem {
     /// Row of a stage in which vector `4 q + j` lies.
     fn place(q: u32, j: u32) -> u32;
@@ -33,7 +33,8 @@ macro_rules! half_vectors {
             fn chunk(row: u32, chunk: u32) -> u32 {
                 frag::swizzle(row, chunk, SLAB_BYTES as u32)
             }
-            /// Entries by the aligned eight bytes in which they lie, at most two of them: each is a look-up in eight rows.
+            /// Entries by the aligned eight bytes in which they lie, at most two of them: each is a look-up in eight
+            /// rows.
             #[inline(always)]
             fn entries(values: u64, index: u64, there: u32) -> ([u32; 4], u32) {
                 let (count, first) = (there.count_ones(), index as u32 & 3);

@@ -1,6 +1,7 @@
-//! SpMM on Tensor Cores for A made of single entries: rows of A by eight, of which a column with an entry is a *vector*.
-//! The operands are swapped, C^T = B^T A^T, so that the vectors are the 8-wide operand of `mma.m16n8` and waste
-//! the least (FlashSparse, arXiv 2412.11007, section 3). Every warp brings its rows of B through a ring in shared memory.
+//! SpMM on Tensor Cores for A made of single entries: rows of A by eight, of which a column with an entry is a
+//! *vector*. The operands are swapped, C^T = B^T A^T, so that the vectors are the 8-wide operand of `mma.m16n8` and
+//! waste the least (FlashSparse, arXiv 2412.11007, section 3). Every warp brings its rows of B through a ring in shared
+//! memory.
 
 mod elem;
 
@@ -42,7 +43,8 @@ impl VectorsParams {
     }
 }
 
-/// What a lane knows of a step: columns of the four vectors whose rows of B it helps to copy, and the word of its row of A.
+/// What a lane knows of a step: columns of the four vectors whose rows of B it helps to copy, and the word of its row
+/// of A.
 #[derive(Clone, Copy)]
 struct Record {
     columns: [u32; LANE_VECTORS],
@@ -88,8 +90,8 @@ impl Share {
         }
     }
 
-    /// Starts the copies of a step into a stage, eight lanes to a row. Where there is no vector, or no column, come zeros: zero
-    /// times infinity is none.
+    /// Starts the copies of a step into a stage, eight lanes to a row. Where there is no vector, or no column, come
+    /// zeros: zero times infinity is none.
     #[inline(always)]
     fn fetch<E: VectorElem, const SLABS: usize>(
         &self,
@@ -180,8 +182,8 @@ impl<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usiz
         acc
     }
 
-    /// Where the sum of a row of the window and the columns from `column` of a slab lies in a warp's ring: eight columns together, in an
-    /// order by which four pairs of rows fall into different banks.
+    /// Where the sum of a row of the window and the columns from `column` of a slab lies in a warp's ring: eight
+    /// columns together, in an order by which four pairs of rows fall into different banks.
     #[inline(always)]
     fn place(slab: u32, row: u32, column: u32) -> u32 {
         let columns = Self::SLAB_COLUMNS as u32;

@@ -18,8 +18,8 @@ pub struct JoinParams {
     pub first: u64,
     /// For each left row first how many right ones it meets, then the pairs ahead of its own.
     pub starts: u64,
-    /// For each thread block of left rows its pairs in two sums, of the low and the high 16 bits of the counts; then, in the
-    /// first word, the pairs ahead of its own.
+    /// For each thread block of left rows its pairs in two sums, of the low and the high 16 bits of the counts; then,
+    /// in the first word, the pairs ahead of its own.
     pub sums: u64,
     /// Order keys of left rows, u64, or 0.
     pub left_order: u64,

@@ -1,5 +1,5 @@
-//! The module `message`: the gradient of the largest of a vertex' messages. Which message that was is found again by equality
-//! with the result; of equal ones it is the first.
+//! The module `message`: the gradient of the largest of a vertex' messages. Which message that was is found again by
+//! equality with the result; of equal ones it is the first.
 
 use crate::abi::{Dtype, Tile};
 
@@ -10,8 +10,8 @@ pub const MESSAGE_FEATURES: u32 = 32;
 /// The slot of an item that is the whole sum of its source.
 pub const MESSAGE_WHOLE: u32 = u32::MAX;
 
-/// Parameters of every `message` kernel: `Y[m,f]` is the largest `A[m,k] * X[k,f]`. Entries are sorted by k. An item of the
-/// step that picks is `[k, start, len, slot]`: entries `start .. start + len`, all of one k.
+/// Parameters of every `message` kernel: `Y[m,f]` is the largest `A[m,k] * X[k,f]`. Entries are sorted by k. An item of
+/// the step that picks is `[k, start, len, slot]`: entries `start .. start + len`, all of one k.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MessageParams {

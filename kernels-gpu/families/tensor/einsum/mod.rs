@@ -1,5 +1,6 @@
-//! Any indirect Einsum from its description: a unit of lanes adds up the terms of one item in registers, finishes the sum
-//! and stores it, or leaves it as the part of a cut one. Every element of the output belongs to one unit: no atomics.
+//! Any indirect Einsum from its description: a unit of lanes adds up the terms of one item in registers, finishes the
+//! sum and stores it, or leaves it as the part of a cut one. Every element of the output belongs to one unit: no
+//! atomics.
 
 mod out;
 
@@ -253,8 +254,8 @@ impl<const N: usize> Run<N> {
         Run { line, lead, step }
     }
 
-    /// The tables' slots of the burst at `at`, of the factors with the lanes' index; nothing behind the end. They are asked
-    /// for while the burst ahead waits for its factors.
+    /// The tables' slots of the burst at `at`, of the factors with the lanes' index; nothing behind the end. They are
+    /// asked for while the burst ahead waits for its factors.
     #[inline(always)]
     fn fetch<const FIXED: usize, const UNROLL: usize, const ACROSS: bool>(
         &self,

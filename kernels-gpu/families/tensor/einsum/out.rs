@@ -76,8 +76,8 @@ pub fn join<E: Elem, const VEC: usize>(
     }
 }
 
-/// Bias, activation, gate, `=` or `+=`, one rounding. Where bias and gate lie is asked for only here, once again by place, unit
-/// and column: in front of the terms it would take registers from them.
+/// Bias, activation, gate, `=` or `+=`, one rounding. Where bias and gate lie is asked for only here, once again by
+/// place, unit and column: in front of the terms it would take registers from them.
 #[inline(always)]
 pub fn finish<E: Elem, const VEC: usize>(
     p: &EinsumParams,

@@ -1,6 +1,6 @@
-//! Rows gathered for the entries of a sparse tensor: `out[row] += value * B[j] * C[k] * D[l]`, elementwise along the rows (MTTKRP, TTM).
-//! Entries come sorted by output row. A segment of lanes goes through whole rows without a stop, or takes a piece of a long one,
-//! whose sum is fixed up as in `spmm`.
+//! Rows gathered for the entries of a sparse tensor: `out[row] += value * B[j] * C[k] * D[l]`, elementwise along the
+//! rows (MTTKRP, TTM). Entries come sorted by output row. A segment of lanes goes through whole rows without a stop, or
+//! takes a piece of a long one, whose sum is fixed up as in `spmm`.
 
 mod dots;
 mod terms;
@@ -96,8 +96,8 @@ struct Run {
 }
 
 impl Run {
-    /// Places of the entries of the burst at `at`, nothing behind the end. They lie in sectors that the next burst reads as well,
-    /// so they may stay in L1.
+    /// Places of the entries of the burst at `at`, nothing behind the end. They lie in sectors that the next burst
+    /// reads as well, so they may stay in L1.
     #[inline(always)]
     fn places<const FACTORS: usize, const UNROLL: usize>(
         &self,
@@ -184,8 +184,8 @@ impl Burst {
         }
     }
 
-    /// Adds the products of the burst to the rows they belong to, in entry order, and stores rows that end: all rows of the
-    /// factors are loaded before the first multiplication. Returns the row that follows.
+    /// Adds the products of the burst to the rows they belong to, in entry order, and stores rows that end: all rows of
+    /// the factors are loaded before the first multiplication. Returns the row that follows.
     #[inline(always)]
     fn add<
         E: Elem,

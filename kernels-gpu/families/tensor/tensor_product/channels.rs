@@ -1,5 +1,5 @@
-//! A lane is a channel: `Out[b,o,u] = C[a,y,o] * A[b,a,u] * Y[b,y] * D[b,d,u]`. A warp takes an item and 32 channels: with Y
-//! the coefficients become a sparse matrix of that item, whose pattern all share.
+//! A lane is a channel: `Out[b,o,u] = C[a,y,o] * A[b,a,u] * Y[b,y] * D[b,d,u]`. A warp takes an item and 32 channels:
+//! with Y the coefficients become a sparse matrix of that item, whose pattern all share.
 
 use super::stage;
 use crate::abi::*;

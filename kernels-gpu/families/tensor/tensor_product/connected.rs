@@ -1,5 +1,6 @@
-//! Channels to channels: `Out[b,o,w] = C[a,y,o] * A[b,a,u] * Y[b,y] * D[d,u,w]`, D shared by all items. A warp takes 32 items, a row
-//! of the output and 32 of its channels: for each segment the sum over pairs is the left side of a product with the matrix d.
+//! Channels to channels: `Out[b,o,w] = C[a,y,o] * A[b,a,u] * Y[b,y] * D[d,u,w]`, D shared by all items. A warp takes 32
+//! items, a row of the output and 32 of its channels: for each segment the sum over pairs is the left side of a product
+//! with the matrix d.
 
 use super::{load_four, stage};
 use crate::abi::*;

@@ -1,5 +1,5 @@
-//! A small sparse tensor of order 3 against operands that share a batch of items: the equivariant tensor product, its gradients,
-//! and whatever has their structure.
+//! A small sparse tensor of order 3 against operands that share a batch of items: the equivariant tensor product, its
+//! gradients, and whatever has their structure.
 
 mod channels;
 mod connected;

@@ -1,5 +1,5 @@
-//! The gradient of a matrix of each item: `Out[b,o,u,w] = C[a,y,f,o] * A[b,a,u] * Y[b,y] * F[b,f,w]`. A warp takes an item and 32 columns;
-//! a lane holds 32 elements of its column while left sides and rows of F are multiplied.
+//! The gradient of a matrix of each item: `Out[b,o,u,w] = C[a,y,f,o] * A[b,a,u] * Y[b,y] * F[b,f,w]`. A warp takes an
+//! item and 32 columns; a lane holds 32 elements of its column while left sides and rows of F are multiplied.
 
 use super::channels::coefficients;
 use super::load_four;

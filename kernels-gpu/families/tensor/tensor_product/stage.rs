@@ -34,8 +34,8 @@ pub fn pairs(p: &TensorProductParams, s: &TensorShared, lists: u64, row: u32, th
     }
 }
 
-/// Entries: their two 16-bit numbers times `low` and `high` bytes, and their coefficients. Those without a place become zero; nobody
-/// uses them.
+/// Entries: their two 16-bit numbers times `low` and `high` bytes, and their coefficients. Those without a place become
+/// zero; nobody uses them.
 #[inline(always)]
 pub fn entries<E: Elem>(
     p: &TensorProductParams,
@@ -124,8 +124,8 @@ pub fn rows<E: Elem>(to: u32, from: u64, row_stride: u64, [rows, left]: [u32; 2]
     }
 }
 
-/// Rows of a tile of 32 items, lane by item, `TENSOR_STRIDE` apart, by `warps` warps of which this is one; zeros for items past the
-/// last. Lanes read along the rows, so that lines are whole.
+/// Rows of a tile of 32 items, lane by item, `TENSOR_STRIDE` apart, by `warps` warps of which this is one; zeros for
+/// items past the last. Lanes read along the rows, so that lines are whole.
 #[inline(always)]
 pub fn tile<E: Elem>(
     to: u32,
@@ -158,8 +158,8 @@ pub fn tile<E: Elem>(
     }
 }
 
-/// Asks for lines that later loads want, so that these find them near: of the items of a tile their rows of A, of D the matrices'
-/// first, a line or two a thread.
+/// Asks for lines that later loads want, so that these find them near: of the items of a tile their rows of A, of D the
+/// matrices' first, a line or two a thread.
 #[inline(always)]
 pub fn ahead<E: Elem>(p: &TensorProductParams, threads: u32) {
     let bytes = E::BYTES as u64;

@@ -1,5 +1,5 @@
-//! Sums over channels: `Out[b,o] = C[pair,o] * A[b,a,u] * D[b,d,u] * F[b,f,u]`. A warp takes an item; a lane sums the products of
-//! one pair's rows, each lane beginning at another channel, so that no two meet in a bank.
+//! Sums over channels: `Out[b,o] = C[pair,o] * A[b,a,u] * D[b,d,u] * F[b,f,u]`. A warp takes an item; a lane sums the
+//! products of one pair's rows, each lane beginning at another channel, so that no two meet in a bank.
 
 use super::stage;
 use crate::abi::*;

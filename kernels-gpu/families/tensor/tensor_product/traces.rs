@@ -1,5 +1,6 @@
-//! Sums over channels of both sides of a matrix: `Out[b,o] = C[a,o,..] * A[b,a,u] * F[b,f,w] * D[d,u,w]`, D shared by all items. A
-//! warp takes 32 items and every fourth segment: rows of F times the matrix, then their products with rows of A.
+//! Sums over channels of both sides of a matrix: `Out[b,o] = C[a,o,..] * A[b,a,u] * F[b,f,w] * D[d,u,w]`, D shared by
+//! all items. A warp takes 32 items and every fourth segment: rows of F times the matrix, then their products with rows
+//! of A.
 
 use super::connected::{Sums, four, multiply};
 use crate::abi::*;

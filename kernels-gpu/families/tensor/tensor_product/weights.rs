@@ -1,6 +1,6 @@
-//! The gradient of a matrix that all items share: `Out[o,u,w] = C[a,y,f,o] * A[b,a,u] * Y[b,y] * F[b,f,w]`. A warp takes a row
-//! of the output, 32 x 32 of its channels and every so many tiles of 32 items; the thread blocks of a row leave their sums, and the last
-//! to arrive adds them in order.
+//! The gradient of a matrix that all items share: `Out[o,u,w] = C[a,y,f,o] * A[b,a,u] * Y[b,y] * F[b,f,w]`. A warp
+//! takes a row of the output, 32 x 32 of its channels and every so many tiles of 32 items; the thread blocks of a row
+//! leave their sums, and the last to arrive adds them in order.
 
 use super::connected::{Sums, four, left_side, lists, pairs};
 use super::{load_four, stage};

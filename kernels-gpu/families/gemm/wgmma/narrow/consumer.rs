@@ -1,6 +1,6 @@
-//! A warpgroup that multiplies 8-bit operands. Integers go on in the same accumulators. Sums of fp8 are promoted: every stage,
-//! 128 deep, is summed by the Tensor Core from zero, 128 columns at a time, and added to f32 registers, while the other
-//! warpgroup keeps the Tensor Core busy: they take turns, or both would add at the same time.
+//! A warpgroup that multiplies 8-bit operands. Integers go on in the same accumulators. Sums of fp8 are promoted: every
+//! stage, 128 deep, is summed by the Tensor Core from zero, 128 columns at a time, and added to f32 registers, while
+//! the other warpgroup keeps the Tensor Core busy: they take turns, or both would add at the same time.
 
 use super::NarrowElem;
 use crate::abi::*;
@@ -47,7 +47,8 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
             let mut s = 0;
             while s < strip.stages {
                 let slot = ring.wait_full();
-                // The shuffle tells ptxas that all lanes have the same: it serialises `wgmma` behind a branch that might diverge.
+                // The shuffle tells ptxas that all lanes have the same: it serialises `wgmma` behind a branch that
+                // might diverge.
                 let mask = copy::load_shared_b32(Self::mask(slot)) >> half;
                 let mask = warp::shuffle::<32>(mask, 0, u32::MAX);
                 if E::PROMOTED {
@@ -140,8 +141,9 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
             if Self::SLICES == 1 || mask >> (2 * first) & 1 != 0 {
                 unroll!(i < STEPS / Self::SLICES, {
                     let step = first + i;
-                    // Bits of the slices before, and one that is never set: were it known that nothing is added, ptxas would
-                    // start these sums in further registers, ahead of the additions of those before, and there are none.
+                    // Bits of the slices before, and one that is never set: were it known that nothing is added, ptxas
+                    // would start these sums in further registers, ahead of the additions of those before, and there
+                    // are none.
                     let before = 0x55 & ((1 << (2 * step)) - 1) | 1 << 31;
                     let onto = onto || i > 0 || mask & before != 0;
                     E::mma::<C>(acc, Self::a(smem, step), Self::b(panel, step), onto);
