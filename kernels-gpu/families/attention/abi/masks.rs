@@ -1,7 +1,7 @@
 //! The module `masks`: from flags of an attention mask to the work list of the module `attention`, on the device. What
 //! is an entry, and what pieces of 64 queries and 64 keys hold, is said here for both sides.
 
-use crate::abi::{Dtype, Tile};
+use crate::abi::Tile;
 
 /// Threads of a thread block that lists tiles.
 pub const MASK_THREADS: u32 = 256;
@@ -175,17 +175,9 @@ impl Tile for MaskTiles {
     const THREADS: u32 = MASK_THREADS;
     const MIN_BLOCKS: u32 = 3;
     const COLUMNS: u32 = 1;
-    const ITEMS: u32 = 1;
-    const PARTS: u32 = 1;
-    const BURST: u32 = 1;
     const BLOCK: (u32, u32) = (128, MASK_PIECE);
     const STEP: u32 = STEP_MASKS;
-    fn shared_bytes(_: Dtype) -> u32 {
-        MASK_TOLD + 16
-    }
-    fn vector(_: Dtype) -> u32 {
-        1
-    }
+    const SHARED_BYTES: u32 = MASK_TOLD + 16;
 }
 
 /// Parameters of the `masks` kernel. Flags are bytes, of which any bit counts, or 0 for none.

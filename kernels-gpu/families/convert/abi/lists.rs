@@ -56,18 +56,12 @@ impl<const STEP: u32> Tile for Lists<STEP> {
     const MIN_BLOCKS: u32 = 4;
     const COLUMNS: u32 = 1;
     const ITEMS: u32 = LIST_TILE;
-    const PARTS: u32 = 1;
-    const BURST: u32 = 1;
-    const BLOCK: (u32, u32) = (1, 1);
     const STEP: u32 = STEP;
     fn shared_bytes(_: Dtype) -> u32 {
         match STEP {
             LIST_PLACE => SCAN_BYTES,
             _ => LIST_ROOM + if STEP == LIST_FILL { LIST_TILE * 16 } else { 0 },
         }
-    }
-    fn vector(_: Dtype) -> u32 {
-        1
     }
 }
 

@@ -1,6 +1,6 @@
 //! The module `slicing`: sliced ELLPACK out of CSR, in three steps, and new values for it.
 
-use crate::abi::{Dtype, Tile};
+use crate::abi::Tile;
 
 /// Rows that are sorted together.
 pub const SORTED: usize = 4096;
@@ -30,20 +30,12 @@ impl<const STEP: u32> Tile for Slicing<STEP> {
     const MIN_BLOCKS: u32 = 4;
     const COLUMNS: u32 = 1;
     const ITEMS: u32 = if STEP == SLICING_ORDER { 128 } else { 4 };
-    const PARTS: u32 = 1;
-    const BURST: u32 = 1;
-    const BLOCK: (u32, u32) = (1, 1);
     const STEP: u32 = STEP;
-    fn shared_bytes(_: Dtype) -> u32 {
-        if STEP == SLICING_ORDER {
-            SORTED as u32 * 4
-        } else {
-            0
-        }
-    }
-    fn vector(_: Dtype) -> u32 {
-        1
-    }
+    const SHARED_BYTES: u32 = if STEP == SLICING_ORDER {
+        SORTED as u32 * 4
+    } else {
+        0
+    };
 }
 
 /// Parameters of the `slicing` kernels.

@@ -49,14 +49,9 @@ macro_rules! channels {
             const THREADS: u32 = DETECT_THREADS;
             const MIN_BLOCKS: u32 = 4;
             const COLUMNS: u32 = CHANNEL_COLUMNS;
-            const ITEMS: u32 = 1;
-            const PARTS: u32 = 1;
             const BURST: u32 = $burst;
-            const BLOCK: (u32, u32) = (1, 1);
             const STEP: u32 = $step;
-            fn shared_bytes(_: Dtype) -> u32 {
-                $shared
-            }
+            const SHARED_BYTES: u32 = $shared;
             fn vector(_: Dtype) -> u32 {
                 CHANNEL_VECTOR
             }

@@ -124,8 +124,6 @@ impl<const MH: u32, const MW: u32, const STEP: u32> Tile for MicroTiles<MH, MW, 
         _ => 4,
     };
     const COLUMNS: u32 = 1;
-    const ITEMS: u32 = 1;
-    const PARTS: u32 = 1;
     const BURST: u32 = DETECT_LOADS;
     const BLOCK: (u32, u32) = (MH, MW);
     const STEP: u32 = STEP;
@@ -135,9 +133,6 @@ impl<const MH: u32, const MW: u32, const STEP: u32> Tile for MicroTiles<MH, MW, 
             (STEP_PACK, _) => DETECT_REGION + PACK_BYTES,
             _ => DETECT_FOUND,
         }
-    }
-    fn vector(_: Dtype) -> u32 {
-        1
     }
 }
 
@@ -152,17 +147,11 @@ impl<const MH: u32> Tile for MarkedTiles<MH> {
     const MIN_BLOCKS: u32 = 4;
     const COLUMNS: u32 = 1;
     const ITEMS: u32 = MARKED_COLUMNS;
-    const PARTS: u32 = 1;
     const BURST: u32 = 8;
     const BLOCK: (u32, u32) = (MH, 1);
     const STEP: u32 = STEP_MARKED;
     /// Two sums of each warp, then the columns found.
-    fn shared_bytes(_: Dtype) -> u32 {
-        64 + MARKED_COLUMNS * 4
-    }
-    fn vector(_: Dtype) -> u32 {
-        1
-    }
+    const SHARED_BYTES: u32 = 64 + MARKED_COLUMNS * 4;
 }
 
 macro_rules! one_list {
@@ -176,16 +165,8 @@ macro_rules! one_list {
             const MIN_BLOCKS: u32 = 4;
             const COLUMNS: u32 = 1;
             const ITEMS: u32 = DETECT_CHOICES;
-            const PARTS: u32 = 1;
-            const BURST: u32 = 1;
-            const BLOCK: (u32, u32) = (1, 1);
             const STEP: u32 = $step;
-            fn shared_bytes(_: Dtype) -> u32 {
-                $shared
-            }
-            fn vector(_: Dtype) -> u32 {
-                1
-            }
+            const SHARED_BYTES: u32 = $shared;
         }
     )+};
 }

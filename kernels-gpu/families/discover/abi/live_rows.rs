@@ -41,16 +41,13 @@ macro_rules! live_rows {
             const ITEMS: u32 = DETECT_THREADS / 32;
             const PARTS: u32 = PACK_PARTS;
             const BURST: u32 = 4;
-            const BLOCK: (u32, u32) = (1, 1);
             const STEP: u32 = $step;
             fn shared_bytes(dtype: Dtype) -> u32 {
                 let elements: u32 = $elements;
                 NORM_AFFINE + elements * dtype.bytes() as u32
             }
             /// Accesses of 16 bytes.
-            fn vector(dtype: Dtype) -> u32 {
-                16 / dtype.bytes() as u32
-            }
+            const ACCESS: u32 = 16;
         }
     )+};
 }

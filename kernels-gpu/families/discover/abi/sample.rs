@@ -2,7 +2,7 @@
 //! some boxes of a matrix and left where the host reads it without waiting. What the next step's kernel is chosen by
 //! (PIT, arXiv 2301.10936, section 3.4: the cover of each micro-tile, counted on a sample).
 
-use crate::abi::{Divisor, Dtype, Tile};
+use crate::abi::{Divisor, Tile};
 
 /// Rows of a box: the tallest micro-tile.
 pub const SAMPLE_ROWS: u32 = 128;
@@ -28,17 +28,10 @@ impl Tile for SampleBox {
     const THREADS: u32 = THREADS;
     const MIN_BLOCKS: u32 = 8;
     const COLUMNS: u32 = SAMPLE_COLUMNS;
-    const ITEMS: u32 = 1;
-    const PARTS: u32 = 1;
     const BURST: u32 = 8;
     const BLOCK: (u32, u32) = (SAMPLE_ROWS, 1);
     const STEP: u32 = STEP_SAMPLE;
-    fn shared_bytes(_: Dtype) -> u32 {
-        32
-    }
-    fn vector(_: Dtype) -> u32 {
-        1
-    }
+    const SHARED_BYTES: u32 = 32;
 }
 
 /// Parameters of the `sample` kernels.

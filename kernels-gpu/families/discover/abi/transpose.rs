@@ -1,7 +1,7 @@
 //! The module `transpose`: matrices of 2-byte elements to their transposes, one behind the other. What a product reads
 //! whose dense operand has to have its summed axis first.
 
-use crate::abi::{Divisor, Dtype, Tile};
+use crate::abi::{Divisor, Tile};
 
 /// Threads of a thread block.
 pub const TRANSPOSE_THREADS: u32 = 256;
@@ -22,16 +22,9 @@ impl Tile for TransposeTile {
     const THREADS: u32 = TRANSPOSE_THREADS;
     const MIN_BLOCKS: u32 = 6;
     const COLUMNS: u32 = TRANSPOSE_COLUMNS;
-    const ITEMS: u32 = 1;
-    const PARTS: u32 = 1;
     const BURST: u32 = 4;
     const BLOCK: (u32, u32) = (TRANSPOSE_ROWS, TRANSPOSE_COLUMNS);
-    fn shared_bytes(_: Dtype) -> u32 {
-        TRANSPOSE_ROWS * TRANSPOSE_COLUMNS * 2
-    }
-    fn vector(_: Dtype) -> u32 {
-        1
-    }
+    const SHARED_BYTES: u32 = TRANSPOSE_ROWS * TRANSPOSE_COLUMNS * 2;
 }
 
 /// Byte of the 16-byte chunk `chunk` of row `row` in shared memory. The eight chunks of a row lie in eight bank groups,

@@ -2,7 +2,7 @@
 //! tile of columns, walks the offsets that any of its rows has a neighbour at, gathers the neighbours' rows and
 //! multiplies them with the offset's matrix: `Out[o,m] = sum over t, c of In[neighbour(t,o),c] * W[t,c,m]`.
 
-use crate::abi::{B_COLUMNS, Dtype, MapWords, SMEM_TILE, Tile};
+use crate::abi::{B_COLUMNS, MapWords, SMEM_TILE, Tile};
 
 /// Rows of the output of a thread block.
 pub const CONV_ROWS: usize = 128;
@@ -74,17 +74,12 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usiz
     const MIN_BLOCKS: u32 = if Self::ALONE { 1 } else { 2 };
     const COLUMNS: u32 = 64 * CHUNKS as u32;
     const ITEMS: u32 = CONV_ROWS as u32;
-    const PARTS: u32 = 1;
     const BURST: u32 = Self::STAGES as u32;
     const BLOCK: (u32, u32) = (CONV_ROWS as u32, Self::DEPTH as u32);
     const ORDER: u32 = ORDER;
-    fn shared_bytes(_: Dtype) -> u32 {
-        (Self::BARRIERS + Self::STAGES * 16) as u32
-    }
+    const SHARED_BYTES: u32 = (Self::BARRIERS + Self::STAGES * 16) as u32;
     /// Copies of 16 bytes of a row, and the copy engine's strides.
-    fn vector(dtype: Dtype) -> u32 {
-        16 / dtype.bytes() as u32
-    }
+    const ACCESS: u32 = 16;
 }
 
 const _: () = assert!(Gathered::<2, B_COLUMNS, 2>::BARRIERS + 48 <= 115_712);
@@ -169,16 +164,11 @@ impl<const GROUPS: usize, const CHUNKS: usize> Tile for GatheredPairs<GROUPS, CH
     const MIN_BLOCKS: u32 = 2;
     const COLUMNS: u32 = 64 * CHUNKS as u32;
     const ITEMS: u32 = 64 * GROUPS as u32;
-    const PARTS: u32 = 1;
     const BURST: u32 = Self::STAGES as u32;
     const BLOCK: (u32, u32) = (64 * GROUPS as u32, CONV_HALF as u32);
     const STEP: u32 = CONV_GRADIENT;
-    fn shared_bytes(_: Dtype) -> u32 {
-        (Self::BARRIERS + Self::STAGES * 16) as u32
-    }
-    fn vector(dtype: Dtype) -> u32 {
-        16 / dtype.bytes() as u32
-    }
+    const SHARED_BYTES: u32 = (Self::BARRIERS + Self::STAGES * 16) as u32;
+    const ACCESS: u32 = 16;
 }
 
 /// Tile of `conv_pairs`, the gradient of the weights in f32 or TF32: `SIDE` channels of the input by as many of the
@@ -210,20 +200,11 @@ impl<const SIDE: usize, const VECTORS: bool> Tile for Paired<SIDE, VECTORS> {
     const MIN_BLOCKS: u32 = 2;
     const COLUMNS: u32 = SIDE as u32;
     const ITEMS: u32 = SIDE as u32;
-    const PARTS: u32 = 1;
     const BURST: u32 = Self::STAGES as u32;
     const BLOCK: (u32, u32) = (SIDE as u32, PAIRS_STAGE as u32);
     const STEP: u32 = CONV_GRADIENT;
-    fn shared_bytes(_: Dtype) -> u32 {
-        (Self::INDEX + 2 * 2 * PAIRS_STAGE * 4) as u32
-    }
-    fn vector(dtype: Dtype) -> u32 {
-        if VECTORS {
-            16 / dtype.bytes() as u32
-        } else {
-            1
-        }
-    }
+    const SHARED_BYTES: u32 = (Self::INDEX + 2 * 2 * PAIRS_STAGE * 4) as u32;
+    const ACCESS: u32 = if VECTORS { 16 } else { 1 };
 }
 
 /// Tile of `conv_simt`: `DOWN` x 32 rows by `ACROSS` x 64 columns on CUDA cores, of rows that allow copies of 16 bytes
@@ -259,19 +240,10 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool> Tile
     const MIN_BLOCKS: u32 = 512 / Self::THREADS;
     const COLUMNS: u32 = 64 * ACROSS as u32;
     const ITEMS: u32 = Self::ROWS as u32;
-    const PARTS: u32 = 1;
     const BURST: u32 = Self::STAGES as u32;
     const BLOCK: (u32, u32) = (Self::ROWS as u32, 32);
-    fn shared_bytes(_: Dtype) -> u32 {
-        (Self::NOTES + Self::THREADS as usize * CONV_WORDS_NOTES) as u32
-    }
-    fn vector(dtype: Dtype) -> u32 {
-        if VECTORS {
-            16 / dtype.bytes() as u32
-        } else {
-            1
-        }
-    }
+    const SHARED_BYTES: u32 = (Self::NOTES + Self::THREADS as usize * CONV_WORDS_NOTES) as u32;
+    const ACCESS: u32 = if VECTORS { 16 } else { 1 };
 }
 
 /// What a thread block of a gradient of the weights sums up: some of the 64 positions that an offset has neighbours at.

@@ -9,7 +9,7 @@
 //! B[k,n]` transposed, so what the params call A is the right factor of a product, and what they call B the transpose
 //! of the left one.
 
-use crate::abi::{C_COLUMNS, Divisor, Dtype, MapWords, PANEL_BYTES, PLAIN, SMEM_TILE, Tile};
+use crate::abi::{C_COLUMNS, Divisor, MapWords, PANEL_BYTES, PLAIN, SMEM_TILE, Tile};
 
 /// Columns of C of a thread block.
 pub const PIT_COLUMNS: usize = 256;
@@ -53,10 +53,7 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> Tile
     for PitColumns<MT, TRANSPOSED, ORDER>
 {
     const THREADS: u32 = 256 + PIT_COPIERS;
-    const MIN_BLOCKS: u32 = 1;
     const COLUMNS: u32 = PIT_COLUMNS as u32;
-    const ITEMS: u32 = 1;
-    const PARTS: u32 = 1;
     const BURST: u32 = Self::STAGES as u32;
     const ORDER: u32 = ORDER;
     const BLOCK: (u32, u32) = if TRANSPOSED {
@@ -64,13 +61,8 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> Tile
     } else {
         (MT as u32, 1)
     };
-    fn shared_bytes(_: Dtype) -> u32 {
-        (Self::BARRIERS + Self::STAGES * 16) as u32
-    }
-    /// Copies of 16 bytes.
-    fn vector(dtype: Dtype) -> u32 {
-        16 / dtype.bytes() as u32
-    }
+    const SHARED_BYTES: u32 = (Self::BARRIERS + Self::STAGES * 16) as u32;
+    const ACCESS: u32 = 16;
 }
 
 const _: () = assert!(PitColumns::<128, false>::BARRIERS + 80 <= 227 << 10);

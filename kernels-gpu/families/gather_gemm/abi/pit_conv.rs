@@ -4,7 +4,7 @@
 //! and packed (`channels`): for each image rows of B are gathered by its list, or columns of C are scattered by the
 //! list of filters.
 
-use crate::abi::{Divisor, Dtype, MapWords, SMEM_TILE, Tile};
+use crate::abi::{Divisor, MapWords, SMEM_TILE, Tile};
 
 /// Threads that gather.
 pub const PIT_CONV_COPIERS: u32 = 128;
@@ -33,20 +33,12 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> Tile
     for PitConv<MT, CHUNKS, FILTERS>
 {
     const THREADS: u32 = 256 + PIT_CONV_COPIERS;
-    const MIN_BLOCKS: u32 = 1;
     const COLUMNS: u32 = 64 * CHUNKS as u32;
-    const ITEMS: u32 = 1;
-    const PARTS: u32 = 1;
     const BURST: u32 = Self::STAGES as u32;
     const BLOCK: (u32, u32) = (MT as u32, PIT_CONV_DEPTH as u32);
     const STEP: u32 = if FILTERS { STEP_FILTERS } else { STEP_CHANNELS };
-    fn shared_bytes(_: Dtype) -> u32 {
-        (Self::BARRIERS + Self::STAGES * 16) as u32
-    }
-    /// Copies of 16 bytes.
-    fn vector(dtype: Dtype) -> u32 {
-        16 / dtype.bytes() as u32
-    }
+    const SHARED_BYTES: u32 = (Self::BARRIERS + Self::STAGES * 16) as u32;
+    const ACCESS: u32 = 16;
 }
 
 /// Channels of each image are listed.

@@ -2,7 +2,7 @@
 //! = B^T A^T`: `wgmma` takes operands of 4 bytes from shared memory only where they are contiguous along k. Micro-tiles
 //! are packed that way; rows of B, gathered as they lie, go through registers.
 
-use crate::abi::{Dtype, PANEL_BYTES, Tile};
+use crate::abi::{PANEL_BYTES, Tile};
 
 /// Micro-tiles of a stage.
 pub const PIT_TF32_DEPTH: usize = PANEL_BYTES / 4;
@@ -37,19 +37,11 @@ impl<const MT: usize> PitWords<MT> {
 
 impl<const MT: usize> Tile for PitWords<MT> {
     const THREADS: u32 = 256 + super::PIT_COPIERS;
-    const MIN_BLOCKS: u32 = 1;
     const COLUMNS: u32 = COLUMNS as u32;
-    const ITEMS: u32 = 1;
-    const PARTS: u32 = 1;
     const BURST: u32 = Self::STAGES as u32;
     const BLOCK: (u32, u32) = (MT as u32, 1);
-    fn shared_bytes(_: Dtype) -> u32 {
-        (Self::BARRIERS + Self::STAGES * 16) as u32
-    }
-    /// Copies of 16 bytes.
-    fn vector(dtype: Dtype) -> u32 {
-        16 / dtype.bytes() as u32
-    }
+    const SHARED_BYTES: u32 = (Self::BARRIERS + Self::STAGES * 16) as u32;
+    const ACCESS: u32 = 16;
 }
 
 const _: () = assert!(PitWords::<128>::BARRIERS + 96 <= 227 << 10);

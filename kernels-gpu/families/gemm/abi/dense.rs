@@ -80,17 +80,11 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     const THREADS: u32 = 128 * GROUPS as u32 + 32;
     const MIN_BLOCKS: u32 = if Self::TWO { 2 } else { 1 };
     const COLUMNS: u32 = 64 * if Self::TRANSPOSED { GROUPS } else { CHUNKS } as u32;
-    const ITEMS: u32 = 1;
     const PARTS: u32 = CUT as u32;
     const BURST: u32 = Self::STAGES as u32;
     const BLOCK: (u32, u32) = (Self::ROWS as u32, Self::DEPTH as u32);
-    fn shared_bytes(_: Dtype) -> u32 {
-        (Self::BARRIERS + Self::STAGES * 16 + 8) as u32
-    }
-    /// The copy engine wants 16-byte addresses and strides.
-    fn vector(dtype: Dtype) -> u32 {
-        16 / dtype.bytes() as u32
-    }
+    const SHARED_BYTES: u32 = (Self::BARRIERS + Self::STAGES * 16 + 8) as u32;
+    const ACCESS: u32 = 16;
 }
 
 /// Parameters of the `dense` kernels: `C[m,n] = epilogue(alpha * A[m,k] * B[k,n])`. The maps want 64-byte alignment, as
@@ -158,7 +152,5 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> Tile
     fn shared_bytes(dtype: Dtype) -> u32 {
         Self::BIASES as u32 + Self::COLUMNS * dtype.bytes() as u32
     }
-    fn vector(dtype: Dtype) -> u32 {
-        DenseTile::<GROUPS, CHUNKS, CUT>::vector(dtype)
-    }
+    const ACCESS: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::ACCESS;
 }

@@ -1,7 +1,7 @@
 //! The module `marked`: the `wgmma` product of dense matrices that also says which micro-tiles of its result are not
 //! empty: a bit for each column of every so many rows of C, set as the rows are stored.
 
-use crate::abi::{Dtype, Tile};
+use crate::abi::Tile;
 use crate::families::gemm::abi::{Panel, WgmmaParams};
 
 /// The tile of `wgmma`'s `Panel<64, 64, CHUNKS, PLAIN>`.
@@ -20,12 +20,8 @@ impl<const CHUNKS: usize> Tile for MarkedPanel<CHUNKS> {
     const BURST: u32 = Own::<CHUNKS>::BURST;
     const BLOCK: (u32, u32) = Own::<CHUNKS>::BLOCK;
     const ORDER: u32 = Own::<CHUNKS>::ORDER;
-    fn shared_bytes(dtype: Dtype) -> u32 {
-        Own::<CHUNKS>::shared_bytes(dtype)
-    }
-    fn vector(dtype: Dtype) -> u32 {
-        Own::<CHUNKS>::vector(dtype)
-    }
+    const SHARED_BYTES: u32 = Own::<CHUNKS>::SHARED_BYTES;
+    const ACCESS: u32 = Own::<CHUNKS>::ACCESS;
 }
 
 /// Words of bits of a panel of `columns` columns: whole tiles of 64.

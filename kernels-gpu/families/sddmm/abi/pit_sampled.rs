@@ -3,7 +3,7 @@
 //! (arXiv 2301.10936). For each panel of 64 columns of S, rows of X are gathered by the panel's list, and rows of S
 //! scattered by it.
 
-use crate::abi::{Dtype, MapWords, SMEM_TILE, Tile};
+use crate::abi::{MapWords, SMEM_TILE, Tile};
 
 /// Columns of S of a panel: elements of a micro-tile.
 pub const SAMPLED_WIDTH: usize = 64;
@@ -35,19 +35,12 @@ impl PitSampled {
 
 impl Tile for PitSampled {
     const THREADS: u32 = 256 + SAMPLED_COPIERS;
-    const MIN_BLOCKS: u32 = 1;
     const COLUMNS: u32 = SAMPLED_WIDTH as u32;
     const ITEMS: u32 = SAMPLED_LISTED as u32;
-    const PARTS: u32 = 1;
     const BURST: u32 = Self::STAGES as u32;
     const BLOCK: (u32, u32) = (1, SAMPLED_WIDTH as u32);
-    fn shared_bytes(_: Dtype) -> u32 {
-        (Self::BARRIERS + Self::STAGES * 16) as u32
-    }
-    /// Copies of 16 bytes.
-    fn vector(dtype: Dtype) -> u32 {
-        16 / dtype.bytes() as u32
-    }
+    const SHARED_BYTES: u32 = (Self::BARRIERS + Self::STAGES * 16) as u32;
+    const ACCESS: u32 = 16;
 }
 
 const _: () = assert!(PitSampled::BARRIERS + PitSampled::STAGES * 16 <= 227 << 10);

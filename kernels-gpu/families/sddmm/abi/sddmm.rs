@@ -26,13 +26,8 @@ impl<const LANES: u32, const VEC: usize, const REP: usize, const FLIGHT: usize, 
     /// Elements of one step along k.
     const COLUMNS: u32 = LANES * VEC as u32 * REP as u32;
     const ITEMS: u32 = Self::THREADS / LANES;
-    const PARTS: u32 = 1;
     const BURST: u32 = FLIGHT as u32;
-    const BLOCK: (u32, u32) = (1, 1);
     const ORDER: u32 = BOTH_ROWS;
-    fn shared_bytes(_: Dtype) -> u32 {
-        0
-    }
     fn vector(_: Dtype) -> u32 {
         VEC as u32
     }

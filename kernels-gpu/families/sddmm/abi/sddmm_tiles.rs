@@ -1,7 +1,7 @@
 //! The module `sddmm_tiles`: products of dense matrices at single entries of a pattern, on Tensor Cores. Tiles that
 //! hold entries are computed densely; a list of *picks* says which of a tile's elements are entries.
 
-use crate::abi::{Dtype, HALF, MapWords, PANEL_BYTES, SMEM_TILE, STEPS, STRIP, Tile};
+use crate::abi::{HALF, MapWords, PANEL_BYTES, SMEM_TILE, STEPS, STRIP, Tile};
 
 /// Tile of the module `sddmm_tiles`: 128 rows of the output against up to `CHUNKS` chunks of 64 gathered columns.
 /// `ORDER` says how X and Y lie in memory, `BYTES` what an element takes: 2, or 4 for TF32. A stage is 128 bytes deep.
@@ -43,20 +43,11 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Tile
     for PickTile<CHUNKS, ORDER, BYTES>
 {
     const THREADS: u32 = 384;
-    const MIN_BLOCKS: u32 = 1;
     const COLUMNS: u32 = (CHUNK * CHUNKS) as u32;
-    const ITEMS: u32 = 1;
-    const PARTS: u32 = 1;
     const BURST: u32 = Self::STAGES as u32;
-    const BLOCK: (u32, u32) = (1, 1);
     const ORDER: u32 = ORDER;
-    fn shared_bytes(_: Dtype) -> u32 {
-        (Self::BARRIERS + Self::STAGES * 16) as u32
-    }
-    /// The copy engine wants 16-byte addresses and strides.
-    fn vector(dtype: Dtype) -> u32 {
-        16 / dtype.bytes() as u32
-    }
+    const SHARED_BYTES: u32 = (Self::BARRIERS + Self::STAGES * 16) as u32;
+    const ACCESS: u32 = 16;
 }
 
 /// The half word of an entry in row `row` of a list's rows and column `column` of its tile of `columns` columns: its

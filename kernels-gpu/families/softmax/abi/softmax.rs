@@ -59,10 +59,7 @@ impl<const VEC: usize, const WIDE: usize, const HALF: usize, const GRADIENT: boo
     // The gradient holds two operands; as many bytes are in flight.
     const MIN_BLOCKS: u32 = if GRADIENT { 5 } else { 7 };
     const COLUMNS: u32 = VEC as u32;
-    const ITEMS: u32 = 1;
-    const PARTS: u32 = 1;
     const BURST: u32 = WIDE as u32;
-    const BLOCK: (u32, u32) = (1, 1);
     const STEP: u32 = if GRADIENT {
         STEP_SOFTMAX_GRADIENT
     } else {

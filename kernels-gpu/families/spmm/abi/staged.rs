@@ -43,19 +43,12 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
 
 impl<const WARPS: u32, const PARTS: u32> Tile for Staged<WARPS, PARTS> {
     const THREADS: u32 = (WARPS + 1) * 32;
-    const MIN_BLOCKS: u32 = 1;
     const COLUMNS: u32 = STAGED_COLUMNS;
     const ITEMS: u32 = WARPS / PARTS;
     const PARTS: u32 = PARTS;
     const BURST: u32 = CHUNK_STEPS as u32;
-    const BLOCK: (u32, u32) = (1, 1);
-    fn shared_bytes(_: Dtype) -> u32 {
-        (Self::BARRIERS + RING * 16) as u32
-    }
-    /// The copy engine wants 16-byte addresses and strides.
-    fn vector(dtype: Dtype) -> u32 {
-        16 / dtype.bytes() as u32
-    }
+    const SHARED_BYTES: u32 = (Self::BARRIERS + RING * 16) as u32;
+    const ACCESS: u32 = 16;
 }
 
 /// Tile for a B whose rows fit shared memory all at once: `WARPS` warps walk the pieces of slices that a
@@ -98,22 +91,16 @@ impl<const WARPS: u32> Resident<WARPS> {
 
 impl<const WARPS: u32> Tile for Resident<WARPS> {
     const THREADS: u32 = WARPS * 32;
-    const MIN_BLOCKS: u32 = 1;
     const COLUMNS: u32 = STAGED_COLUMNS;
     const ITEMS: u32 = WARPS;
-    const PARTS: u32 = 1;
     const BURST: u32 = CHUNK_STEPS as u32;
-    const BLOCK: (u32, u32) = (1, 1);
     const DEPTH: u32 = (Self::TILES * K_TILE) as u32;
     fn shared_bytes(_: Dtype) -> u32 {
         const { assert!((WARPS as usize + 2) * Self::SLICE_SUMS <= Self::ZEROS) };
         const { assert!(WARPS as usize >= SLICE / 2 && Self::BYTES <= 227 * 1024) };
         Self::BYTES as u32
     }
-    /// The copy engine wants 16-byte addresses and strides.
-    fn vector(dtype: Dtype) -> u32 {
-        16 / dtype.bytes() as u32
-    }
+    const ACCESS: u32 = 16;
 }
 
 /// Chunks of one slice that a warp takes: `first .. end`. Where these are not all of them, the sums meet those of

@@ -1,6 +1,6 @@
 //! The module `vectors`: A by columns of eight rows, on `mma.sync` with the operands swapped.
 
-use crate::abi::{Dtype, Tile};
+use crate::abi::Tile;
 
 /// Rows of a window: what one vector spans, and the 8-wide operand of `mma.m16n8`.
 pub const WINDOW: usize = 8;
@@ -47,14 +47,9 @@ impl<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usiz
     const ITEMS: u32 = WINDOWS;
     const PARTS: u32 = PARTS;
     const BURST: u32 = STEP_VECTORS as u32;
-    const BLOCK: (u32, u32) = (1, 1);
-    fn shared_bytes(_: Dtype) -> u32 {
-        Self::THREADS / 32 * Self::RING as u32
-    }
+    const SHARED_BYTES: u32 = Self::THREADS / 32 * Self::RING as u32;
     /// B and C move by 16 bytes.
-    fn vector(dtype: Dtype) -> u32 {
-        16 / dtype.bytes() as u32
-    }
+    const ACCESS: u32 = 16;
 }
 
 /// Work of one group of warps: the vectors of one window.

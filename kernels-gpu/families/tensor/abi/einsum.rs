@@ -42,10 +42,6 @@ macro_rules! tile {
             /// Factors without the index that lanes run along.
             const PARTS: u32 = $depth;
             const BURST: u32 = 4;
-            const BLOCK: (u32, u32) = (1, 1);
-            fn shared_bytes(_: Dtype) -> u32 {
-                0
-            }
             fn vector(_: Dtype) -> u32 {
                 $vec
             }

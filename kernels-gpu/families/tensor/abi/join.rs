@@ -1,6 +1,6 @@
 //! The module `join`: pairs of rows with equal keys, counted and then written.
 
-use crate::abi::{Dtype, SCAN_BYTES, SCAN_THREADS, Tile};
+use crate::abi::{SCAN_BYTES, SCAN_THREADS, Tile};
 
 /// Parameters of every `join` kernel. A key has two words, the high ones missing (0) where all are zero.
 #[repr(C)]
@@ -59,16 +59,8 @@ macro_rules! steps {
             const MIN_BLOCKS: u32 = 6;
             const COLUMNS: u32 = SCAN_THREADS;
             const ITEMS: u32 = SCAN_THREADS;
-            const PARTS: u32 = 1;
-            const BURST: u32 = 1;
-            const BLOCK: (u32, u32) = (1, 1);
             const STEP: u32 = $step;
-            fn shared_bytes(_: Dtype) -> u32 {
-                $shared
-            }
-            fn vector(_: Dtype) -> u32 {
-                1
-            }
+            const SHARED_BYTES: u32 = $shared;
         }
     )+};
 }

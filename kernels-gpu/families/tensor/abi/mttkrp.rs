@@ -48,9 +48,7 @@ impl<
     const BURST: u32 = UNROLL as u32;
     const BLOCK: (u32, u32) = (1, 1);
     const STEP: u32 = rows_step(FACTORS, REDUCE);
-    fn shared_bytes(_: Dtype) -> u32 {
-        0
-    }
+    const SHARED_BYTES: u32 = 0;
     fn vector(_: Dtype) -> u32 {
         VEC as u32
     }
@@ -102,13 +100,8 @@ impl<const FACTORS: usize, const LANES: u32, const VEC: usize> Tile
     const MIN_BLOCKS: u32 = if FACTORS < 3 { 5 } else { 3 };
     const COLUMNS: u32 = LANES * VEC as u32;
     const ITEMS: u32 = 128 / LANES;
-    const PARTS: u32 = 1;
     const BURST: u32 = 4;
-    const BLOCK: (u32, u32) = (1, 1);
     const STEP: u32 = rows_step(FACTORS, REDUCE_COLUMNS);
-    fn shared_bytes(_: Dtype) -> u32 {
-        0
-    }
     fn vector(_: Dtype) -> u32 {
         VEC as u32
     }

@@ -1,7 +1,7 @@
 //! The module `tensor_product`: a small sparse tensor of order 3, known when planned, against dense operands that
 //! share a batch of items. Lists, tiles, and how shared memory is laid out.
 
-use crate::abi::{Dtype, Tile};
+use crate::abi::Tile;
 
 /// Out, A and Y are `[items, rows]`: a lane is an item.
 pub const STEP_TENSOR_ITEMS: u32 = 1;
@@ -54,17 +54,8 @@ macro_rules! tiles {
             const MIN_BLOCKS: u32 = $blocks;
             const COLUMNS: u32 = 32;
             const ITEMS: u32 = TENSOR_ITEMS;
-            const PARTS: u32 = 1;
             const BURST: u32 = 4;
-            const BLOCK: (u32, u32) = (1, 1);
             const STEP: u32 = $step;
-            /// Depends on the lists: `TensorProductParams::layout`.
-            fn shared_bytes(_: Dtype) -> u32 {
-                0
-            }
-            fn vector(_: Dtype) -> u32 {
-                1
-            }
         }
     )+};
 }
