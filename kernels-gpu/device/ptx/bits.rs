@@ -2,55 +2,22 @@
 
 use super::copy::load_shared_b16;
 use super::matrix::bytes;
-use super::ptx;
+use super::{instructions, ptx};
 
-/// Address of a row by its number and the bytes from one to the next: one instruction, where the compiler widens what
-/// does not change in a loop and then multiplies 64 bits.
-#[inline(always)]
-pub fn at_row(base: u64, row: u32, bytes: u32) -> u64 {
-    let mut address = 0u64;
-    ptx!(
-        "mad.wide.u32 {address}, {row}, {bytes}, {base};",
-        address = inout(reg64) address, row = in(reg32) row, bytes = in(reg32) bytes, base = in(reg64) base,
-        options(pure, nomem, nostack)
-    );
-    address
-}
-
-/// The sum of `c` and of the products of the bytes of `a` and `b`.
-#[inline(always)]
-pub fn dot(a: u32, b: u32, c: u32) -> u32 {
-    let mut d = 0u32;
-    ptx!(
-        "dp4a.u32.u32 {d}, {a}, {b}, {c};",
-        d = inout(reg32) d, a = in(reg32) a, b = in(reg32) b, c = in(reg32) c,
-        options(pure, nomem, nostack)
-    );
-    d
-}
-
-/// The sum of `c` and of the products of the bytes of `a` and `b`, all signed.
-#[inline(always)]
-pub fn dot_s8(a: u32, b: u32, c: i32) -> i32 {
-    let mut d = 0i32;
-    ptx!(
-        "dp4a.s32.s32 {d}, {a}, {b}, {c};",
-        d = inout(reg32) d, a = in(reg32) a, b = in(reg32) b, c = in(reg32) c,
-        options(pure, nomem, nostack)
-    );
-    d
-}
-
-/// `a * b + c`.
-#[inline(always)]
-fn mad(a: u32, b: u32, c: u32) -> u32 {
-    let mut d = 0u32;
-    ptx!(
-        "mad.lo.u32 {d}, {a}, {b}, {c};",
-        d = inout(reg32) d, a = in(reg32) a, b = in(reg32) b, c = in(reg32) c,
-        options(pure, nomem, nostack)
-    );
-    d
+instructions! {
+    /// Address of a row by its number and the bytes from one to the next: one instruction, where the compiler widens
+    /// what does not change in a loop and then multiplies 64 bits.
+    pub at_row(base: u64, row: u32, bytes: u32) -> u64 = address, out(reg64 address = 0):
+        "mad.wide.u32 {address}, {row}, {bytes}, {base};", in(reg32 row bytes, reg64 base), options(pure, nomem);
+    /// The sum of `c` and of the products of the bytes of `a` and `b`.
+    pub dot(a: u32, b: u32, c: u32) -> u32 = d, out(reg32 d = 0):
+        "dp4a.u32.u32 {d}, {a}, {b}, {c};", in(reg32 a b c), options(pure, nomem);
+    /// The sum of `c` and of the products of the bytes of `a` and `b`, all signed.
+    pub dot_s8(a: u32, b: u32, c: i32) -> i32 = d, out(reg32 d = 0):
+        "dp4a.s32.s32 {d}, {a}, {b}, {c};", in(reg32 a b c), options(pure, nomem);
+    /// `a * b + c`.
+    mad(a: u32, b: u32, c: u32) -> u32 = d, out(reg32 d = 0):
+        "mad.lo.u32 {d}, {a}, {b}, {c};", in(reg32 a b c), options(pure, nomem);
 }
 
 /// Factors that a loop holds in registers: as constants they would be fetched into uniform ones every time.
@@ -193,8 +160,7 @@ pub fn store_halves(to: [u32; 4], values: [u32; 4], there: bool) {
     );
 }
 
-/// Orders this thread's writes to shared memory before what the Tensor Cores and the copy engine read there.
-#[inline(always)]
-pub fn fence_async() {
-    ptx!("fence.proxy.async.shared::cta;", options(nostack));
+instructions! {
+    /// Orders this thread's writes to shared memory before what the Tensor Cores and the copy engine read there.
+    pub fence_async(): "fence.proxy.async.shared::cta;";
 }

@@ -2,7 +2,7 @@
 //! `wgmma` runs asynchronously; fence, mma and wait all name every accumulator register, so that neither LLVM nor
 //! ptxas moves an access across. Descriptors: `crate::frag`.
 
-use super::ptx;
+use super::{instructions, ptx};
 
 /// Accumulators of one lane: `C` chunks of 64 columns, 32 registers each. Layout: `crate::frag::accumulator` of the
 /// warp's 16 rows, atom by atom.
@@ -232,8 +232,7 @@ impl<const C: usize> Acc<C> {
     }
 }
 
-/// Closes a group of `wgmma`s.
-#[inline(always)]
-pub fn commit() {
-    ptx!("wgmma.commit_group.sync.aligned;", options(nostack));
+instructions! {
+    /// Closes a group of `wgmma`s.
+    pub commit(): "wgmma.commit_group.sync.aligned;";
 }
