@@ -24,20 +24,42 @@ pub struct Output {
     pub gate_bytes: u32,
 }
 
+impl Output {
+    /// As it is, to nowhere.
+    pub const PLAIN: Output = Output {
+        c: 0,
+        bias: 0,
+        alpha: 1.0,
+        ldc_bytes: 0,
+        n: 0,
+        flags: 0,
+        gate: 0,
+        gate_bytes: 0,
+    };
+}
+
+/// What params say of C, without a gate.
+macro_rules! output {
+    ($p:ident) => {
+        $crate::device::epilogue::Output {
+            c: $p.c,
+            bias: $p.bias,
+            alpha: $p.alpha,
+            ldc_bytes: $p.ldc_bytes,
+            n: $p.n,
+            flags: $p.flags,
+            ..$crate::device::epilogue::Output::PLAIN
+        }
+    };
+}
+
+pub(crate) use output;
+
 impl SpmmParams {
     /// Where results go.
     #[inline(always)]
     pub fn output(&self) -> Output {
-        Output {
-            c: self.c,
-            bias: self.bias,
-            alpha: self.alpha,
-            ldc_bytes: self.ldc_bytes,
-            n: self.n,
-            flags: self.flags,
-            gate: 0,
-            gate_bytes: 0,
-        }
+        output!(self)
     }
 }
 

@@ -322,13 +322,11 @@ impl VectorsParams {
     fn narrow_output(&self) -> Output {
         Output {
             c: self.c,
-            bias: 0,
             alpha: self.alpha,
             ldc_bytes: self.ldc_bytes,
             n: self.n,
             flags: self.flags,
-            gate: 0,
-            gate_bytes: 0,
+            ..Output::PLAIN
         }
     }
 }

@@ -154,13 +154,10 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
         }
         let output = Output {
             c: p.out + now.head as u64 * p.out_head,
-            bias: 0,
-            alpha: 1.0,
             ldc_bytes: p.out_row,
             n: CHUNKS as u32 * 64,
             flags: FLAG_VECTORS,
-            gate: 0,
-            gate_bytes: 0,
+            ..Output::PLAIN
         };
         let smem = copy::arena() + (Self::OUT + half as usize * SMEM_TILE) as u32;
         StoreTile::<CHUNKS, PLAIN>::write::<E>(output, p.m, [top, 0], (half, smem), 1, out);

@@ -239,12 +239,10 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
         let o = Output {
             c: p.base.out,
             bias: p.base.bias,
-            alpha: 1.0,
             ldc_bytes: p.base.out_bytes,
             n: p.base.n,
             flags: p.base.flags,
-            gate: 0,
-            gate_bytes: 0,
+            ..Output::PLAIN
         };
         let alpha = if any { p.base.alpha } else { 0.0 };
         unroll!(j < 8, {

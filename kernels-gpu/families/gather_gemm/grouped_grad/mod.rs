@@ -217,13 +217,10 @@ impl GroupedGrad {
         let smem = copy::arena() + Self::OUT as u32 + half * SMEM_TILE as u32;
         let o = Output {
             c: p.w + work.expert as u64 * p.m as u64 * p.ldw_bytes as u64,
-            bias: 0,
-            alpha: 1.0,
             ldc_bytes: p.ldw_bytes,
             n: p.n,
             flags: warp::rematerialize(p.flags),
-            gate: 0,
-            gate_bytes: 0,
+            ..Output::PLAIN
         };
         let corner = [work.row + half * 64, work.column];
         StoreTile::<4, PLAIN>::write::<E>(o, p.m, corner, (half, smem), count, acc);

@@ -4,7 +4,7 @@
 
 use super::pit_work::Work;
 use crate::abi::*;
-use crate::device::epilogue::Output;
+use crate::device::epilogue::{Output, output};
 use crate::device::gpu;
 use crate::device::kernel::Kernel;
 use crate::device::ptx::wgmma::Acc;
@@ -30,13 +30,8 @@ impl PitParams {
     fn output(&self, item: u32) -> Output {
         Output {
             c: self.c + item as u64 * self.c_item,
-            bias: self.bias,
-            alpha: self.alpha,
-            ldc_bytes: self.ldc_bytes,
-            n: self.n,
             flags: warp::rematerialize(self.flags),
-            gate: 0,
-            gate_bytes: 0,
+            ..output!(self)
         }
     }
 }

@@ -7,7 +7,7 @@
 use super::{DenseTile, Spot};
 use crate::abi::*;
 use crate::device::elem::Elem;
-use crate::device::epilogue::{Output, scale};
+use crate::device::epilogue::{Output, output, scale};
 use crate::device::gpu;
 use crate::device::ptx::wgmma::Acc;
 use crate::device::ptx::{barrier, cluster, copy, warp};
@@ -25,15 +25,9 @@ impl DenseParams {
     #[inline(always)]
     fn output(&self) -> Output {
         Output {
-            c: self.c,
-            bias: self.bias,
-            alpha: self.alpha,
-            ldc_bytes: self.ldc_bytes,
-            n: self.n,
             // Tested here and now: module `dense_live` has no register for the answer in its loop.
             flags: warp::rematerialize(self.flags),
-            gate: 0,
-            gate_bytes: 0,
+            ..output!(self)
         }
     }
 }

@@ -7,7 +7,7 @@
 pub mod narrow;
 
 use crate::abi::*;
-use crate::device::epilogue::Output;
+use crate::device::epilogue::{Output, output};
 use crate::device::gpu;
 use crate::device::kernel::Kernel;
 use crate::device::ptx::wgmma::{self, Acc};
@@ -48,15 +48,11 @@ impl NmParams {
     #[inline(always)]
     fn output(&self) -> Output {
         Output {
-            c: self.c,
-            bias: self.bias,
-            alpha: self.alpha,
-            ldc_bytes: self.ldc_bytes,
-            n: self.n,
             // Tested here and now: predicates held through the loop over tiles cost registers.
             flags: warp::rematerialize(self.flags),
             gate: self.gate,
             gate_bytes: self.gate_bytes,
+            ..output!(self)
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::abi::*;
 use crate::device::elem::Elem;
-use crate::device::epilogue::Output;
+use crate::device::epilogue::{Output, output};
 use crate::device::ptx::wgmma::Acc;
 use crate::device::ptx::{copy, warp};
 use crate::device::split_k::fix_up;
@@ -16,14 +16,11 @@ impl WgmmaParams {
     pub(super) fn output(&self, item: u32) -> Output {
         Output {
             c: self.c + item as u64 * self.c_item,
-            bias: self.bias,
-            alpha: self.alpha,
-            ldc_bytes: self.ldc_bytes,
-            n: self.n,
             // Tested here and now: predicates held through the loop over strips cost registers.
             flags: warp::rematerialize(self.flags),
             gate: self.gate + item as u64 * self.gate_item,
             gate_bytes: self.gate_bytes,
+            ..output!(self)
         }
     }
 }

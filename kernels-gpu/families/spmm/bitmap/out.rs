@@ -3,7 +3,7 @@
 
 use super::ThinElem;
 use crate::abi::*;
-use crate::device::epilogue::{Output, finish, row_bias, scale};
+use crate::device::epilogue::{Output, finish, output, row_bias, scale};
 use crate::device::gpu;
 use crate::device::ptx::wgmma_thin::Thin;
 use crate::device::ptx::{global, warp};
@@ -15,15 +15,9 @@ impl BitmapParams {
     #[inline(always)]
     fn output(&self) -> Output {
         Output {
-            c: self.c,
-            bias: self.bias,
-            alpha: self.alpha,
-            ldc_bytes: self.ldc_bytes,
-            n: self.n,
             // Tested here and now: predicates held through the loop over stages cost registers.
             flags: warp::rematerialize(self.flags),
-            gate: 0,
-            gate_bytes: 0,
+            ..output!(self)
         }
     }
 }

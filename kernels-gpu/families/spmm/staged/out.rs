@@ -3,7 +3,7 @@
 use super::{Acc, PIECES};
 use crate::abi::*;
 use crate::device::elem::Elem;
-use crate::device::epilogue::{Output, finish, row_bias, scale};
+use crate::device::epilogue::{Output, finish, output, row_bias, scale};
 use crate::device::gpu;
 use crate::device::ptx::copy;
 use crate::families::spmm::abi::*;
@@ -12,16 +12,7 @@ impl StagedParams {
     /// Where results go.
     #[inline(always)]
     fn output(&self) -> Output {
-        Output {
-            c: self.c,
-            bias: self.bias,
-            alpha: self.alpha,
-            ldc_bytes: self.ldc_bytes,
-            n: self.n,
-            flags: self.flags,
-            gate: 0,
-            gate_bytes: 0,
-        }
+        output!(self)
     }
 }
 

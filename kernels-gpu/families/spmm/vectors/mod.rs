@@ -6,7 +6,7 @@
 mod elem;
 
 use crate::abi::*;
-use crate::device::epilogue::{Output, finish, row_bias, scale};
+use crate::device::epilogue::{Output, finish, output, row_bias, scale};
 use crate::device::gpu;
 use crate::device::kernel::Kernel;
 use crate::device::ptx::{copy, global, warp};
@@ -30,16 +30,7 @@ impl VectorsParams {
     /// Where results go.
     #[inline(always)]
     fn output(&self) -> Output {
-        Output {
-            c: self.c,
-            bias: self.bias,
-            alpha: self.alpha,
-            ldc_bytes: self.ldc_bytes,
-            n: self.n,
-            flags: self.flags,
-            gate: 0,
-            gate_bytes: 0,
-        }
+        output!(self)
     }
 }
 
