@@ -3,8 +3,8 @@
 //! while the other is multiplied.
 
 use super::out::Strip;
-use super::starts::{AHEAD, Starts, first_starts, starts};
-use super::{Ring, ThinElem};
+use super::starts::Starts;
+use super::{Filled, Ring, ThinElem};
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::kernel::Kernel;
@@ -60,12 +60,6 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
         copy::arena() + slot * 8
     }
 
-    /// Barrier that says: the stage may be overwritten.
-    #[inline(always)]
-    fn empty(slot: u32) -> u32 {
-        Self::full(slot) + BIT_STAGES as u32 * 8
-    }
-
     /// For each warpgroup: chunks of the stage in front of its own, and from bit 16 on all.
     #[inline(always)]
     fn offsets(slot: u32) -> u32 {
@@ -101,81 +95,6 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
     }
 
     #[inline(always)]
-    fn produce(p: &BitmapParams, at: u64) {
-        // A ring that starts empty: the first wait for a free stage passes.
-        let mut ring = Ring::first(1);
-        let mut later = p.piece(0);
-        let mut next = first_starts::<GROUPS>(p);
-        let mut round = 0;
-        while later.height != 0 {
-            let piece = later;
-            if round != 0 {
-                next = starts::<GROUPS>(p, piece, 0);
-            }
-            round += 1;
-            later = p.piece(round);
-            let mut stage = 0;
-            while stage < piece.stages {
-                let now = next;
-                // On their way while these stages are copied.
-                next = starts::<GROUPS>(p, piece, stage + AHEAD);
-                let left = piece.stages - stage;
-                let count = if left < AHEAD { left } else { AHEAD };
-                let mut i = 0;
-                while i < count {
-                    let mut own = [0; 8];
-                    unroll!(j < GROUPS + 1, {
-                        own[j] = warp::shuffle::<32>(now[j], i, u32::MAX)
-                    });
-                    barrier::wait(Self::empty(ring.slot), ring.parity);
-                    if gpu::thread() % 32 == 0 {
-                        Self::copy(p, at, piece, stage + i, own, ring.slot);
-                    }
-                    ring.advance(p.stages);
-                    i += 1;
-                }
-                stage += AHEAD;
-            }
-        }
-    }
-
-    /// Starts the copies of one stage.
-    #[inline(always)]
-    fn copy(p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, own: Starts, slot: u32) {
-        let tile = piece.tile + stage * piece.step;
-        let k = (piece.place + stage) * BYTE_DEPTH as u32;
-        let unit = BYTE_UNIT as u32;
-        // The last start is that behind the last tile there is.
-        let chunks = (own[GROUPS] - own[0]) * unit;
-        let counts = piece.height * BYTE_COUNTS as u32;
-        let mut offsets = [0; 8];
-        unroll!(j < GROUPS, {
-            offsets[j] = ((own[j] - own[0]) * unit) | (chunks << 16)
-        });
-        let [a, b, c, d, ..] = offsets;
-        copy::store_shared_v4(Self::offsets(slot), [a, b, c, d]);
-        let (to, full) = (Self::a(p, slot), Self::full(slot));
-        barrier::arrive_expect(full, counts + chunks * 12 + Self::B_BYTES as u32);
-        let first = p.words + tile as u64 * BYTE_COUNTS as u64;
-        bulk::load_line(to, first, counts, full);
-        if chunks != 0 {
-            let places = p.words + (p.places as u64 + own[0] as u64) * 16;
-            bulk::load_line(to + COUNTS, places, chunks * 4, full);
-            let values = p.values + own[0] as u64 * 32;
-            bulk::load_line(to + COUNTS + chunks * 4, values, chunks * 8, full);
-        }
-        let half = (BYTE_DEPTH / 2) as u32;
-        bulk::tma_load_2d(Self::b(slot), at, piece.column, k, full);
-        bulk::tma_load_2d(
-            Self::b(slot) + half * N as u32 * 2,
-            at,
-            piece.column,
-            k + half,
-            full,
-        );
-    }
-
-    #[inline(always)]
     fn consume<E: ThinElem>(p: &BitmapParams) {
         let own = Own::new();
         let group = own.group;
@@ -207,7 +126,7 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
                 let now = Self::spread(p, ring.slot, own, tile);
                 acc.wait::<0>();
                 if stage != 0 && p.stages != 1 {
-                    Self::release_pending(last);
+                    Self::release(last);
                 }
                 bits::fence_async();
                 // The tile is there, and the other one is not read any more.
@@ -223,14 +142,14 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
                 if p.stages == 1 {
                     // There is no room to copy the next one meanwhile.
                     acc.wait::<0>();
-                    Self::release_pending(last);
+                    Self::release(last);
                 }
                 ring.advance(p.stages);
                 stage += 1;
             }
             acc.wait::<0>();
             if stage != 0 && p.stages != 1 {
-                Self::release_pending(last);
+                Self::release(last);
             }
             Self::epilogue::<E>(p, piece, group, &mut acc);
         }
@@ -252,7 +171,7 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
         let mut stage = 0;
         while stage < stages {
             barrier::wait(Self::full(ring.slot), ring.parity);
-            Self::release_pending(ring.slot);
+            Self::release(ring.slot);
             ring.advance(p.stages);
             stage += 1;
         }
@@ -331,15 +250,57 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
             E::mma_thin_shared::<N>(acc, a, b);
         });
     }
+}
 
-    /// Lets the stage be overwritten, as far as this warp goes.
+impl<const GROUPS: usize, const N: usize> Filled<GROUPS> for ByteTile<GROUPS, N> {
     #[inline(always)]
-    fn release_pending(slot: u32) {
-        // One lane arrives for all, when all have read.
-        warp::sync_lanes(u32::MAX);
-        if gpu::rematerialize_thread() % 32 == 0 {
-            barrier::arrive(Self::empty(slot));
+    fn empty(slot: u32) -> u32 {
+        Self::full(slot) + BIT_STAGES as u32 * 8
+    }
+
+    #[inline(always)]
+    fn copy(p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, own: Starts, ring: Ring) {
+        if gpu::thread() % 32 == 0 {
+            Self::start(p, at, piece, stage, own, ring.slot);
         }
+    }
+}
+
+impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
+    /// Starts the copies of one stage; one lane.
+    #[inline(always)]
+    fn start(p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, own: Starts, slot: u32) {
+        let tile = piece.tile + stage * piece.step;
+        let k = (piece.place + stage) * BYTE_DEPTH as u32;
+        let unit = BYTE_UNIT as u32;
+        // The last start is that behind the last tile there is.
+        let chunks = (own[GROUPS] - own[0]) * unit;
+        let counts = piece.height * BYTE_COUNTS as u32;
+        let mut offsets = [0; 8];
+        unroll!(j < GROUPS, {
+            offsets[j] = ((own[j] - own[0]) * unit) | (chunks << 16)
+        });
+        let [a, b, c, d, ..] = offsets;
+        copy::store_shared_v4(Self::offsets(slot), [a, b, c, d]);
+        let (to, full) = (Self::a(p, slot), Self::full(slot));
+        barrier::arrive_expect(full, counts + chunks * 12 + Self::B_BYTES as u32);
+        let first = p.words + tile as u64 * BYTE_COUNTS as u64;
+        bulk::load_line(to, first, counts, full);
+        if chunks != 0 {
+            let places = p.words + (p.places as u64 + own[0] as u64) * 16;
+            bulk::load_line(to + COUNTS, places, chunks * 4, full);
+            let values = p.values + own[0] as u64 * 32;
+            bulk::load_line(to + COUNTS + chunks * 4, values, chunks * 8, full);
+        }
+        let half = (BYTE_DEPTH / 2) as u32;
+        bulk::tma_load_2d(Self::b(slot), at, piece.column, k, full);
+        bulk::tma_load_2d(
+            Self::b(slot) + half * N as u32 * 2,
+            at,
+            piece.column,
+            k + half,
+            full,
+        );
     }
 }
 

@@ -1,7 +1,7 @@
 //! A warpgroup that multiplies: a warp expands its slab of 16 rows of a tile into fragments, four squares side by side.
 
 use super::out::Strip;
-use super::{Ring, ThinElem};
+use super::{Filled, Ring, ThinElem};
 use crate::device::gpu;
 use crate::device::ptx::wgmma_thin::Thin;
 use crate::device::ptx::{barrier, bits, copy, warp, wgmma};
@@ -55,7 +55,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
                 wgmma::commit();
                 // The fragments' registers are read until then; other warpgroups expand meanwhile.
                 acc.wait::<0>();
-                Self::release_pending(ring.slot);
+                Self::release(ring.slot);
                 ring.advance(p.stages);
                 stage += 1;
             }
@@ -75,7 +75,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
         while stage < stages {
             let (full, parity) = ring.full();
             barrier::wait(full, parity);
-            Self::release_pending(ring.slot);
+            Self::release(ring.slot);
             ring.advance(p.stages);
             stage += 1;
         }
@@ -104,16 +104,6 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
             let low = (at + t as u32 * row) as u64;
             E::mma_thin::<N>(acc, a[t], b & 0xffff_ffff_0000_0000 | low);
         });
-    }
-
-    /// Lets the stage be overwritten, as far as this warp goes.
-    #[inline(always)]
-    fn release_pending(slot: u32) {
-        // One lane arrives for all, when all have read.
-        warp::sync_lanes(u32::MAX);
-        if gpu::rematerialize_thread() % 32 == 0 {
-            barrier::arrive(Self::empty(slot));
-        }
     }
 }
 

@@ -15,8 +15,9 @@ use crate::device::gpu;
 use crate::device::kernel::Kernel;
 use crate::device::mma::MmaElem;
 use crate::device::ptx::wgmma_thin::Thin;
-use crate::device::ptx::{barrier, bulk, copy, global};
+use crate::device::ptx::{barrier, bulk, copy, global, warp};
 use crate::families::spmm::abi::*;
+use starts::{AHEAD, Starts, first_starts, starts};
 
 /// An element type with a `wgmma` atom for few columns.
 pub trait ThinElem: MmaElem {
@@ -101,6 +102,62 @@ impl Ring {
     }
 }
 
+/// A ring of stages of `GROUPS` tiles that one warp fills.
+trait Filled<const GROUPS: usize> {
+    /// Barrier that says: the stage may be overwritten.
+    fn empty(slot: u32) -> u32;
+
+    /// Starts the copies of one stage; every lane calls it.
+    fn copy(p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, own: Starts, ring: Ring);
+
+    #[inline(always)]
+    fn produce(p: &BitmapParams, at: u64) {
+        // A ring that starts empty: the first wait for a free stage passes.
+        let mut ring = Ring::first(1);
+        let mut later = p.piece(0);
+        let mut next = first_starts::<GROUPS>(p);
+        let mut round = 0;
+        while later.height != 0 {
+            let piece = later;
+            if round != 0 {
+                next = starts::<GROUPS>(p, piece, 0);
+            }
+            round += 1;
+            later = p.piece(round);
+            let mut stage = 0;
+            while stage < piece.stages {
+                let now = next;
+                // On their way while these stages are copied.
+                next = starts::<GROUPS>(p, piece, stage + AHEAD);
+                let left = piece.stages - stage;
+                let count = if left < AHEAD { left } else { AHEAD };
+                let mut i = 0;
+                while i < count {
+                    let mut own = [0; 8];
+                    unroll!(j < GROUPS + 1, {
+                        own[j] = warp::shuffle::<32>(now[j], i, u32::MAX)
+                    });
+                    barrier::wait(Self::empty(ring.slot), ring.parity);
+                    Self::copy(p, at, piece, stage + i, own, ring);
+                    ring.advance(p.stages);
+                    i += 1;
+                }
+                stage += AHEAD;
+            }
+        }
+    }
+
+    /// Lets the stage be overwritten, as far as this warp goes.
+    #[inline(always)]
+    fn release(slot: u32) {
+        // One lane arrives for all, when all have read.
+        warp::sync_lanes(u32::MAX);
+        if gpu::rematerialize_thread() % 32 == 0 {
+            barrier::arrive(Self::empty(slot));
+        }
+    }
+}
+
 impl BitmapParams {
     /// This thread block's piece of a round; none past the last round.
     #[inline(always)]
@@ -129,12 +186,6 @@ impl BitmapParams {
 }
 
 impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N, ALIGNED> {
-    /// Barrier that says: the stage may be overwritten. Those of arrival lie in front.
-    #[inline(always)]
-    fn empty(slot: u32) -> u32 {
-        copy::arena() + (BIT_STAGES as u32 + slot) * 8
-    }
-
     /// Where the values of each warpgroup start in the stage, four words.
     #[inline(always)]
     fn offsets(slot: u32) -> u32 {

@@ -4,7 +4,7 @@
 
 use super::consumer::{Slab, scanned};
 use super::out::Strip;
-use super::{ARRIVALS, Ring, ThinElem};
+use super::{ARRIVALS, Filled, Ring, ThinElem};
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::kernel::Kernel;
@@ -86,7 +86,7 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
                 if there {
                     Self::multiply::<E>(p, ring.slot, own, &mut sums);
                 }
-                Self::release_pending(ring.slot);
+                Shared::<N>::release(ring.slot);
                 ring.skip(phases, p.stages);
                 stage += phases;
             }
@@ -230,16 +230,6 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
             }
         });
         acc
-    }
-
-    /// Lets the stage be overwritten, as far as this warp goes.
-    #[inline(always)]
-    fn release_pending(slot: u32) {
-        // One lane arrives for all, when all have read.
-        warp::sync_lanes(u32::MAX);
-        if gpu::rematerialize_thread() % 32 == 0 {
-            barrier::arrive(Shared::<N>::empty(slot));
-        }
     }
 }
 
