@@ -33,6 +33,7 @@ pub mod epilogue;
 pub mod gpu;
 pub mod kernel;
 pub mod mma;
+pub mod prelude;
 pub mod ptx;
 pub mod rows;
 pub mod scan;

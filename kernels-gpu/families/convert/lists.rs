@@ -1,11 +1,7 @@
 //! Work lists out of the spans of rows: `survey` counts what each tile of rows holds of every kind of work, `place`
 //! adds up over the tiles, `fill` writes. Places follow from sums of integers: the list is the host's, word for word.
 
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global};
+use crate::device::prelude::*;
 use crate::device::scan::scan;
 use crate::families::convert::abi::*;
 

@@ -1,10 +1,7 @@
 //! Shares of micro-tiles that are not empty, on a sample: a thread block for a box of 128 rows by 64 columns, a warp
 //! for 32 rows of it. Micro-tiles of more rows are unions of those.
 
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global, grid, warp};
+use crate::device::prelude::*;
 use crate::families::discover::abi::*;
 
 /// The counts of micro-tiles of 32, 64 and 128 rows in one word.

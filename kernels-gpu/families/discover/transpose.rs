@@ -3,10 +3,7 @@
 //! make up an 8 x 8 matrix is up to the addresses, and they are chosen so that a lane's four pairs are eight neighbours
 //! of a row of the transpose.
 
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global, grid, matrix};
+use crate::device::prelude::*;
 use crate::families::discover::abi::*;
 
 impl TransposeTile {

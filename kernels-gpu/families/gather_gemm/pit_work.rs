@@ -1,6 +1,6 @@
 //! What a thread block of `pit` and `pit_tf32` computes next.
 
-use crate::device::ptx::global;
+use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 
 /// A panel against a tile of columns, and how many micro-tiles the panel has.

@@ -4,11 +4,7 @@
 
 mod terms;
 
-use crate::abi::*;
-use crate::device::elem::Raw;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{global, warp};
+use crate::device::prelude::*;
 use crate::device::walk::Walk;
 use crate::families::sddmm::abi::*;
 pub(super) use terms::Terms;

@@ -2,11 +2,7 @@
 //! lanes take runs of entries in these columns, as in the module `sddmm`.
 
 use super::sddmm::{Run, Terms, over_lanes, slice, store};
-use crate::abi::*;
-use crate::device::elem::{Elem, Raw};
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global, warp};
+use crate::device::prelude::*;
 use crate::device::walk::Walk;
 use crate::families::sddmm::abi::*;
 

@@ -2,12 +2,8 @@
 //! What the split-K fix-up costs is measured against this (`Determinism::Relaxed`).
 
 use super::spmm::{bundle, gather, store};
-use crate::abi::*;
-use crate::device::elem::Elem;
 use crate::device::epilogue::scale;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{global, grid};
+use crate::device::prelude::*;
 use crate::device::walk::Walk;
 use crate::families::spmm::abi::*;
 

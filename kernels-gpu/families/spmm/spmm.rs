@@ -2,12 +2,8 @@
 //! several in flight, and keep their columns of C in registers. Sub-warp tiling, aligned loads and row swizzle as in
 //! Sputnik (arXiv 2006.10901, section 5); rows cut over items are fixed up, not added by atomics.
 
-use crate::abi::*;
-use crate::device::elem::Elem;
 use crate::device::epilogue::{finish, row_bias, scale};
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global, grid, warp};
+use crate::device::prelude::*;
 use crate::device::walk::{Batch, Walk};
 use crate::families::spmm::abi::*;
 

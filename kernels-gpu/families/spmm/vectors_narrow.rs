@@ -2,13 +2,9 @@
 //! operands swapped; sums in i32. `ldmatrix.trans` turns pairs of bytes, which a byte permutation then sorts by
 //! columns.
 
-use crate::abi::*;
 use crate::device::epilogue::{Output, finish, scale};
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global, matrix, warp};
+use crate::device::prelude::*;
 use crate::families::spmm::abi::*;
-use crate::frag;
 
 /// Sums of 16 columns and eight rows, as the atom has them: the lane `4 g + q` rows `2 q` and `2 q + 1` of column `2
 /// g`, then of column `2 g + 1`.

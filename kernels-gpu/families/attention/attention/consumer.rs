@@ -4,13 +4,9 @@
 use super::Place;
 use super::softmax::{Entries, Rows, Weights, pack, rescale, softmax};
 use super::{gpu, queries};
-use crate::abi::*;
-use crate::device::ptx::wgmma::{self, Acc};
-use crate::device::ptx::{barrier, copy, global, ptx, warp};
-use crate::device::stages::Stages;
-use crate::device::warpgroup::WgmmaElem;
+use crate::device::prelude::*;
+use crate::device::ptx::ptx;
 use crate::families::attention::abi::*;
-use crate::frag;
 
 /// Entries of the tiles to come: the number of a mask is loaded two steps ahead, its bits one.
 struct Ahead {

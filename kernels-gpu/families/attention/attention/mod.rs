@@ -6,12 +6,8 @@ mod consumer;
 mod out;
 mod softmax;
 
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{barrier, bulk, copy, global, grid};
-use crate::device::stages::Stages;
-use crate::device::warpgroup::{CONSUMERS, WgmmaElem};
+use crate::device::prelude::*;
+use crate::device::warpgroup::CONSUMERS;
 use crate::families::attention::abi::*;
 
 /// Registers a thread of the copying warpgroup keeps, and one of the multiplying ones gets: 40 + 2 x 232 is

@@ -3,14 +3,10 @@
 
 use super::gpu;
 use super::softmax::{Rows, rescale, shift_of};
-use crate::abi::*;
 use crate::device::epilogue::Output;
-use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{barrier, copy, global, matrix, warp};
+use crate::device::prelude::*;
 use crate::device::store::StoreTile;
-use crate::device::warpgroup::WgmmaElem;
 use crate::families::attention::abi::*;
-use crate::frag;
 
 /// ln 2.
 const LN_2: f32 = core::f32::consts::LN_2;

@@ -1,8 +1,6 @@
 //! The online softmax of a tile of scores, in the registers of a warpgroup.
 
-use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{matrix, warp};
-use crate::device::warpgroup::WgmmaElem;
+use crate::device::prelude::*;
 use crate::families::attention::abi::MASK_ALL;
 
 /// Probabilities of 64 queries and 128 keys, as the left operand of the eight products with 16 values each.

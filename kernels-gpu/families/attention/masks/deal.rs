@@ -2,8 +2,7 @@
 //! each thread block of the attention. Few tiles are never cut, and no part is short.
 
 use super::{gpu, over};
-use crate::abi::*;
-use crate::device::ptx::{copy, global, warp};
+use crate::device::prelude::*;
 use crate::families::attention::abi::*;
 
 /// Fewer groups than this are dealt out of shared memory, where the bits of columns and diagonals were.

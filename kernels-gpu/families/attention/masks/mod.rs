@@ -5,10 +5,7 @@
 mod deal;
 mod view;
 
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global, grid, warp};
+use crate::device::prelude::*;
 use crate::families::attention::abi::*;
 use view::View;
 

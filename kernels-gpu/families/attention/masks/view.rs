@@ -1,8 +1,6 @@
 //! Flags of a mask as 128 queries see them: bits of keys and diagonals in shared memory, of these queries in registers.
 
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::ptx::{copy, global, warp};
+use crate::device::prelude::*;
 use crate::families::attention::abi::*;
 
 /// 128 queries of a mask.

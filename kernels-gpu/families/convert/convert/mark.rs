@@ -3,11 +3,7 @@
 
 use super::tally::tally;
 use super::{ALL_LANES, WARPS, arrives_last, lane, piece_rows, word};
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global, grid, warp};
+use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Mark {

@@ -4,11 +4,7 @@
 
 use super::index::{column_of, index};
 use super::{ALL_LANES, WARPS, lane, word};
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{global, grid, warp};
+use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
 /// One row of the matrix and of its block row.

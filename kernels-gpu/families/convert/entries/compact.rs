@@ -4,9 +4,7 @@
 
 use super::turns::{in_front, start_of, take};
 use super::{ALL_LANES, Elem, Raw, copy, element, global, gpu, lane, magnitude, warp, word};
-use crate::abi::*;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::grid;
+use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
 impl<W: WalkInfo, E: Elem, const ALIGNED: bool> Kernel<W, E, EntriesParams> for Compact<ALIGNED> {

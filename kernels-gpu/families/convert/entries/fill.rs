@@ -1,9 +1,7 @@
 //! Slots of GroupCOO and ELL from CSR, and values through a permutation: four in flight a thread.
 
 use super::{Elem, global, gpu, word};
-use crate::abi::*;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::grid;
+use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
 /// Column of a slot that holds no entry.

@@ -12,10 +12,7 @@ mod starts;
 mod top;
 mod turns;
 
-use crate::abi::*;
-use crate::device::elem::{Elem, Raw};
-use crate::device::gpu;
-use crate::device::ptx::{copy, global, warp};
+use crate::device::prelude::*;
 use crate::device::scan::{ALL_LANES, WARPS, lane, scan, word};
 use crate::families::convert::abi::*;
 

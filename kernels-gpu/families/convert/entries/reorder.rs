@@ -3,10 +3,7 @@
 //! the target are a run; `join` fetches a target's runs and orders them. Both order in shared memory, by 16-bit places.
 
 use super::{ALL_LANES, Elem, copy, element, global, gpu, lane, warp, word};
-use crate::abi::*;
-use crate::device::elem::Raw;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::grid;
+use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
 /// Stores a value to shared memory.

@@ -2,10 +2,7 @@
 
 use super::{global, gpu, warp};
 use super::{lane, mark_starts, own_marks, row_at, scan_max, word};
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::grid;
+use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for EntryRows {

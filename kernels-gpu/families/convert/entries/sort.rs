@@ -3,10 +3,7 @@
 
 use super::{ALL_LANES, WARPS, behind_scan, lane, scan, word};
 use super::{copy, global, gpu, warp};
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::grid;
+use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
 /// Keys of a warp in a tile.

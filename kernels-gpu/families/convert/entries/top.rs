@@ -2,9 +2,7 @@
 //! selection), and where among equal ones the last is taken. Zeros are never taken.
 
 use super::{Elem, behind_scan, copy, element, global, gpu, magnitude, scan};
-use crate::abi::*;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::grid;
+use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
 const DIGITS: u32 = 1 << TOP_BITS;

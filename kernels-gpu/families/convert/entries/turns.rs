@@ -4,7 +4,7 @@
 //! the number of the run: nothing is cleared between runs.
 
 use super::{ALL_LANES, copy, global, gpu, lane, warp, word};
-use crate::abi::SCAN_THREADS;
+use crate::device::prelude::*;
 use crate::families::convert::abi::{EntriesParams, TURNS_HEAD};
 
 /// A thread block's place among those of a step.

@@ -1,10 +1,7 @@
 //! Which columns hold something. A thread has the same eight columns of several rows; their marks meet in the warp, in
 //! shared memory and in L2, by OR: no order of thread blocks changes them.
 
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global, grid, warp};
+use crate::device::prelude::*;
 use crate::families::discover::abi::*;
 
 /// The top bit of each of two elements, where it counts: any bit but the sign does above nothing, so NaN does and both

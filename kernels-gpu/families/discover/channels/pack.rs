@@ -2,10 +2,7 @@
 //! which are few; meanwhile its first rows are on their way to shared memory, without the vectors that hold no marked
 //! column. The last one to have read an item's marks clears them for the next run.
 
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global, grid, warp};
+use crate::device::prelude::*;
 use crate::families::discover::abi::*;
 
 /// Warps of a thread block.

@@ -3,8 +3,7 @@
 //! aggregates). In any order: one addition to the list's length.
 
 use super::{MicroTiles, Place};
-use crate::device::gpu;
-use crate::device::ptx::{copy, global, warp};
+use crate::device::prelude::*;
 use crate::families::discover::abi::*;
 
 /// Upper half of the word of a region that has looked.

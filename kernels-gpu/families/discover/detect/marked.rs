@@ -1,10 +1,7 @@
 //! Lists and values of micro-tiles whose bits a product has left: what comes in front of a thread block's columns is
 //! counted in the bits, so nobody waits for anybody. Of the matrix only micro-tiles that are not empty are read.
 
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global, grid, warp};
+use crate::device::prelude::*;
 use crate::families::discover::abi::*;
 
 /// Words of bits of a thread block's columns.

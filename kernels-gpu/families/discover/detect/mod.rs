@@ -8,10 +8,7 @@ mod pack;
 mod pack_words;
 mod rows;
 
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global, grid, warp};
+use crate::device::prelude::*;
 use crate::families::discover::abi::*;
 
 /// The vectors of a thread: [`DETECT_LOADS`] rows of the same columns.

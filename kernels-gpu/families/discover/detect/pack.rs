@@ -3,8 +3,7 @@
 //! registers.
 
 use super::{MicroTiles, Place, mark};
-use crate::device::gpu;
-use crate::device::ptx::{bulk, copy, gather, global};
+use crate::device::prelude::*;
 use crate::families::discover::abi::*;
 
 /// The vectors of a thread that wait in registers.

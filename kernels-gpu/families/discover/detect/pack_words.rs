@@ -2,8 +2,7 @@
 //! list, without the columns of empty micro-tiles. The region waits in shared memory for its places.
 
 use super::{MicroTiles, Place, Vectors};
-use crate::device::gpu;
-use crate::device::ptx::{copy, gather, global};
+use crate::device::prelude::*;
 use crate::families::discover::abi::*;
 
 /// Bits of an element.

@@ -1,9 +1,6 @@
 //! Lists that need no matrix: rows of sequences of given lengths, and the choices of each expert.
 
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global, grid, warp};
+use crate::device::prelude::*;
 use crate::families::discover::abi::*;
 
 /// Sum over the thread block. Every thread must call it once.

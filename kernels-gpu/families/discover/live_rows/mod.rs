@@ -3,11 +3,7 @@
 //! `detect_lengths` does: through that list it would be a kernel later, a load deeper for each row, and without the
 //! ends of the row's sequence.
 
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{bulk, copy, global, grid, matrix, warp};
+use crate::device::prelude::*;
 use crate::families::discover::abi::*;
 
 /// Warps of a thread block.

@@ -1,11 +1,7 @@
 //! The gradient of the weights of the choices: for each slot the dot product of its hidden row with the row's gradient
 //! before the weight. Both rows are weighted on the way, which the gradients of the matrices and of the tokens want.
 
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{global, grid, warp};
+use crate::device::prelude::*;
 use crate::families::discover::abi::*;
 
 impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RouteGradient {

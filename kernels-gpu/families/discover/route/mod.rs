@@ -7,11 +7,7 @@
 mod gradient;
 mod sum;
 
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global, grid, warp};
+use crate::device::prelude::*;
 use crate::families::discover::abi::*;
 
 /// Warps of a thread block.

@@ -2,10 +2,8 @@
 //! gather.
 
 use super::Gathered;
-use crate::abi::*;
-use crate::device::ptx::{barrier, bulk, copy};
+use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
-use crate::frag;
 
 /// A tile, as far as its matrices go.
 pub(super) trait Panel {

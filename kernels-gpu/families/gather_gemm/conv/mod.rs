@@ -8,14 +8,9 @@ mod out;
 pub mod parts;
 pub mod words;
 
-use crate::abi::*;
 use crate::device::atom::{Atom, MmaSync, Wgmma};
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{copy, gather, global, warp};
-use crate::device::stages::{NONE, Ring, Stages};
+use crate::device::prelude::*;
+use crate::device::stages::NONE;
 use crate::families::gather_gemm::abi::*;
 use matrices::Matrices;
 use offsets::Offsets;

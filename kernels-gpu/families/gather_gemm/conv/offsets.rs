@@ -1,6 +1,6 @@
 //! The offsets that a tile has neighbours at, one after the other.
 
-use crate::device::ptx::{global, warp};
+use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::{CONV_ABSENT, ConvParams};
 
 /// A walk over the bits of the masks of a tile.

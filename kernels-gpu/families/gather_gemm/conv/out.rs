@@ -1,14 +1,9 @@
 //! Sums on their way out: scalar, bias, activation, and rows of the output wherever they lie.
 
 use super::Gathered;
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{copy, global, warp};
+use crate::device::prelude::*;
 use crate::device::store::chunk::{ROWS, stage_rows, staged};
 use crate::families::gather_gemm::abi::*;
-use crate::frag;
 
 impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usize>
     Gathered<CHUNKS, ORDER, BYTES, MOST>

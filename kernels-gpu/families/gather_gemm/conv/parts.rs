@@ -1,7 +1,6 @@
 //! The 64 positions, one after the other, that a thread block sums up of an offset of the weights' gradient.
 
-use crate::device::gpu;
-use crate::device::ptx::global;
+use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::{CONV_ABSENT, ConvPart, ConvWordsParams};
 
 /// A walk over a part's list.

@@ -1,7 +1,6 @@
 //! Rows brought to shared memory as f32, for kernels that gather with all threads.
 
-use crate::device::elem::Elem;
-use crate::device::ptx::copy;
+use crate::device::prelude::*;
 
 /// A row in memory.
 #[derive(Clone, Copy)]

@@ -4,15 +4,8 @@
 //! multiplied.
 
 use super::conv::parts::Places;
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{barrier, copy, gather, global};
-use crate::device::stages::{Ring, Stages};
-use crate::device::warpgroup::WgmmaElem;
+use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
-use crate::frag;
 
 /// Warps that multiply.
 const CONSUMERS: u32 = 8;

@@ -1,10 +1,7 @@
 //! A warp's products of a stage: 32 channels of the input by 64 of the output.
 
 use super::Sums;
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::ptx::{copy, matrix};
+use crate::device::prelude::*;
 use crate::families::gather_gemm::conv::words::four;
 
 /// An element with the products of a stage.

@@ -6,11 +6,7 @@ mod elem;
 
 use super::conv::parts::Places;
 use super::conv::words::{Line, bring};
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global};
+use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 pub use elem::PairElem;
 

@@ -2,12 +2,8 @@
 //! and multiply. A warp whose 32 rows have no neighbour at an offset does not multiply.
 
 use super::conv::words::{Line, bring, four};
-use crate::abi::*;
-use crate::device::elem::Elem;
 use crate::device::epilogue::{Output, finish};
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global, warp};
+use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 
 /// Sums of a thread: eight rows by eight columns.

@@ -1,8 +1,7 @@
 //! Weights transposed through shared memory, 32 x 32 at a time, and the sums of a gradient's parts.
 
 use super::{gpu, item};
-use crate::device::elem::Elem;
-use crate::device::ptx::{copy, global};
+use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 
 /// `[t, r, c]` to `[t, c, r]`; a thread block for a tile, grid: tiles of c, tiles of r, t.

@@ -2,14 +2,9 @@
 //! rows of the slots or of their choices.
 
 use super::{CONSUMERS, Work};
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{copy, global, warp};
+use crate::device::prelude::*;
 use crate::device::store::chunk::{stage_rows, staged};
-use crate::device::warpgroup::WgmmaElem;
 use crate::families::gather_gemm::abi::*;
-use crate::frag;
 
 /// A row that is not there has no place in C.
 const NOWHERE: u32 = u32::MAX;

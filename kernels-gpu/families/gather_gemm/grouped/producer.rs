@@ -2,11 +2,8 @@
 //! neighbours; W always by the copy engine, through a map of three axes, whose boxes end where an expert's matrix ends.
 
 use super::{CONSUMERS, DEPTH, Work};
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::ptx::{barrier, bulk, copy, gather, global, grid};
+use crate::device::prelude::*;
 use crate::device::rows::{self, Rows, Source};
-use crate::device::stages::{Ring, Stages};
 use crate::families::gather_gemm::abi::*;
 
 impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {

@@ -2,17 +2,10 @@
 //! expert's slots name, and two warpgroups multiply, slots ascending: no sum is split, so the bits are the same at
 //! every run. The grid is persistent; an expert without slots gets zeros.
 
-use crate::abi::*;
 use crate::device::epilogue::Output;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{barrier, copy, gather, global, grid, warp};
-use crate::device::stages::{Ring, Stages};
+use crate::device::prelude::*;
 use crate::device::store::StoreTile;
-use crate::device::warpgroup::WgmmaElem;
 use crate::families::gather_gemm::abi::*;
-use crate::frag;
 
 /// Warps that multiply.
 const CONSUMERS: u32 = 8;

@@ -3,18 +3,12 @@
 //! many micro-tiles there are is read on the device.
 
 use super::pit_work::Work;
-use crate::abi::*;
 use crate::device::epilogue::{Output, output};
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{barrier, bulk, copy, gather, global, grid, warp};
-use crate::device::stages::{Ring, Stages, steps};
+use crate::device::prelude::*;
+use crate::device::stages::steps;
 use crate::device::store::StoreTile;
-use crate::device::warpgroup::WgmmaElem;
 use crate::families::discover::abi::NO_TILE;
 use crate::families::gather_gemm::abi::*;
-use crate::frag;
 
 /// Warps that multiply.
 const CONSUMERS: u32 = 8;

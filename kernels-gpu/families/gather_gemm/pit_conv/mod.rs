@@ -6,15 +6,9 @@
 mod out;
 mod producer;
 
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{barrier, bulk, global, grid, warp};
-use crate::device::stages::{Ring, Stages, steps};
-use crate::device::warpgroup::WgmmaElem;
+use crate::device::prelude::*;
+use crate::device::stages::steps;
 use crate::families::gather_gemm::abi::*;
-use crate::frag;
 
 /// Warps that multiply.
 const CONSUMERS: u32 = 8;

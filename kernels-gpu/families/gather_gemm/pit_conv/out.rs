@@ -1,14 +1,9 @@
 //! Sums on their way out, by shared memory: whole lines of C, or the listed columns alone.
 
 use super::Work;
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{copy, global, warp};
+use crate::device::prelude::*;
 use crate::device::store::chunk::{stage_rows, staged};
-use crate::device::warpgroup::WgmmaElem;
 use crate::families::gather_gemm::abi::*;
-use crate::frag;
 
 /// A position that is not there has no row in C, nor a filter that is not there a column.
 const NOWHERE: u32 = u32::MAX;

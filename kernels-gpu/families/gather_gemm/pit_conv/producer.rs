@@ -1,10 +1,8 @@
 //! Copies into the ring.
 
 use super::{CONSUMERS, DEPTH, STEP, Work};
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::ptx::{barrier, bulk, copy, gather, global, warp};
-use crate::device::stages::{Ring, Stages, steps};
+use crate::device::prelude::*;
+use crate::device::stages::steps;
 use crate::families::discover::abi::NO_TILE;
 use crate::families::gather_gemm::abi::*;
 

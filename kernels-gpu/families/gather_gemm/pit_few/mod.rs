@@ -6,13 +6,9 @@
 mod out;
 mod scan;
 
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
 use crate::device::mma::MmaElem;
-use crate::device::ptx::{barrier, cluster, copy, grid, matrix};
+use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
-use crate::frag;
 use scan::Taken;
 
 /// Sums of a warp: atoms of 16 rows, then of 8 columns. Of the first as many are used as the tile has.

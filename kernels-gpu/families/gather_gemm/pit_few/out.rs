@@ -2,12 +2,8 @@
 //! send theirs to its shared memory, and it adds them in the order of the parts: the same bits every time.
 
 use super::Sums;
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::ptx::{barrier, cluster, copy};
+use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
-use crate::frag;
 
 impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
     /// The barrier that says: the sums of the other parts have arrived.

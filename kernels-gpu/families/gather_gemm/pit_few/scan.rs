@@ -2,9 +2,7 @@
 //! it knows by itself which of them do, and leaves their values in shared memory: A is read once. The list ascends, the
 //! same in every run.
 
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::ptx::{copy, global, matrix, warp};
+use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 
 /// A lane's part of A: eight rows each of up to eight; the tile's words of a row.

@@ -4,16 +4,10 @@
 //! read on the device.
 
 use super::pit_work::Work;
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::wgmma::{self, Acc};
-use crate::device::ptx::{barrier, bulk, copy, gather, global, grid, matrix, warp};
-use crate::device::stages::{Ring, Stages, steps};
+use crate::device::prelude::*;
+use crate::device::stages::steps;
 use crate::families::discover::abi::NO_TILE;
 use crate::families::gather_gemm::abi::*;
-use crate::frag;
 
 /// Warps that multiply.
 const CONSUMERS: u32 = 8;

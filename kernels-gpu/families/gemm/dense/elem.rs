@@ -1,12 +1,6 @@
 //! How a stage is multiplied, by element type.
 
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{copy, matrix};
-use crate::device::warpgroup::WgmmaElem;
-use crate::frag;
+use crate::device::prelude::*;
 
 /// An element type that dense tiles are multiplied in.
 pub trait DenseElem: Elem<Acc = f32> {

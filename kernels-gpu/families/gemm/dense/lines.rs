@@ -2,10 +2,8 @@
 
 use super::DenseTile;
 use super::out::{Own, Place, TURNED_BETWEEN};
-use crate::device::elem::Elem;
 use crate::device::epilogue::Output;
-use crate::device::gpu;
-use crate::device::ptx::{global, warp};
+use crate::device::prelude::*;
 use crate::device::store::chunk::ROWS;
 
 impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: usize>

@@ -2,10 +2,7 @@
 //! write, the weights and their biases, is on its way before that has ended.
 
 use super::{DenseElem, ONLY_A, ONLY_B, Spot, barrier, cluster, gpu, grid, warp};
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global};
+use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
 
 impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> Spot

@@ -8,12 +8,8 @@ mod lines;
 mod live;
 mod out;
 
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::wgmma::{self, Acc};
-use crate::device::ptx::{barrier, bulk, cluster, grid, warp};
-use crate::device::stages::{NONE, Stages};
+use crate::device::prelude::*;
+use crate::device::stages::NONE;
 use crate::families::gemm::abi::*;
 use elem::DenseElem;
 

@@ -5,14 +5,9 @@
 //! bits every time.
 
 use super::{DenseTile, Spot};
-use crate::abi::*;
-use crate::device::elem::Elem;
 use crate::device::epilogue::{Output, output, scale};
-use crate::device::gpu;
-use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{barrier, cluster, copy, warp};
+use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
-use crate::frag;
 
 /// An atom's four accumulators of a lane.
 type Four = [f32; 4];

@@ -6,17 +6,13 @@
 #[cfg(any(module = "nm_narrow", feature = "cuda_std"))]
 pub mod narrow;
 
-use crate::abi::*;
 use crate::device::epilogue::{Output, output};
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::wgmma::{self, Acc};
-use crate::device::ptx::{barrier, bulk, copy, global, warp, wgmma_sparse};
-use crate::device::stages::{NONE, Ring, Stages};
+use crate::device::prelude::*;
+use crate::device::ptx::wgmma_sparse;
+use crate::device::stages::NONE;
 use crate::device::store::StoreTile;
-use crate::device::warpgroup::{CONSUMERS, WgmmaElem};
+use crate::device::warpgroup::CONSUMERS;
 use crate::families::gemm::abi::*;
-use crate::frag;
 
 /// An element type with a sparse `wgmma` atom.
 pub trait SparseElem: WgmmaElem {

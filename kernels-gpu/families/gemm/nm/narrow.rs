@@ -3,15 +3,11 @@
 //! `wgmma::narrow`.
 
 use super::{CONSUMER_REGISTERS, CONSUMERS, PRODUCER_REGISTERS};
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::wgmma::{self, Acc};
-use crate::device::ptx::{barrier, copy, global, wgmma_sparse};
-use crate::device::stages::{NONE, Ring, Stages};
+use crate::device::prelude::*;
+use crate::device::ptx::wgmma_sparse;
+use crate::device::stages::NONE;
 use crate::families::gemm::abi::*;
 use crate::families::gemm::wgmma::narrow::NarrowElem;
-use crate::frag;
 
 /// An element type of 8 bits with a sparse `wgmma` atom.
 pub trait SparseNarrow: NarrowElem {

@@ -1,13 +1,8 @@
 //! A warpgroup that multiplies: waits for a stage, issues its `wgmma`s, and frees the stage before it.
 
 use super::WgmmaElem;
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::ptx::wgmma::{self, Acc};
-use crate::device::ptx::{copy, matrix, warp};
-use crate::device::stages::{Ring, Stages};
+use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
-use crate::frag;
 
 /// Where the sums of a strip go, for these parameters. A trait: closures would not be inlined, and the sums lie in
 /// memory then.

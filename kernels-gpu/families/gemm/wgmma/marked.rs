@@ -3,19 +3,14 @@
 
 use super::WgmmaElem;
 use super::consumer::Epilogue;
-use crate::abi::*;
-use crate::device::elem::Elem;
 use crate::device::epilogue::Output;
-use crate::device::gpu;
-use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{copy, global, warp};
+use crate::device::prelude::*;
 use crate::device::split_k::fix_up;
 use crate::device::store::StoreTile;
 use crate::device::store::chunk::{Chunk, Spot};
 use crate::device::store::chunk::{stage_rows, staged};
 use crate::families::gemm::abi::*;
 use crate::families::gemm::wgmma::split_k_of;
-use crate::frag;
 
 /// 16 bytes of four rows, each word the bits of all four: of rows `lane / 8 + 4 j` of a warp's 16, the columns from
 /// `lane % 8 * 8` on. Zeros outside C.

@@ -9,17 +9,10 @@ pub mod narrow;
 mod out;
 mod producer;
 
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{barrier, bulk, copy, global};
+use crate::device::prelude::*;
 use crate::device::split_k::SplitK;
-use crate::device::stages::Stages;
-use crate::device::warpgroup::{
-    CONSUMER_REGISTERS, CONSUMERS, COPIERS, PRODUCER_REGISTERS, WgmmaElem,
-};
+use crate::device::warpgroup::{CONSUMER_REGISTERS, CONSUMERS, COPIERS, PRODUCER_REGISTERS};
 use crate::families::gemm::abi::*;
-use crate::frag;
 
 /// Where the partial sums of a strip go.
 #[inline(always)]

@@ -1,10 +1,7 @@
 //! Accumulators on their way out: added to those of the strip's other pieces where it was cut, finished, and sent to C.
 
-use crate::abi::*;
-use crate::device::elem::Elem;
 use crate::device::epilogue::{Output, output};
-use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{copy, warp};
+use crate::device::prelude::*;
 use crate::device::split_k::fix_up;
 use crate::device::store::StoreTile;
 use crate::families::gemm::abi::*;

@@ -3,10 +3,7 @@
 //! go out one after the other.
 
 use super::COPIERS;
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::ptx::{barrier, bulk, copy, global, warp};
-use crate::device::stages::{Ring, Stages};
+use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
 
 /// What a thread needs of a record: the word of its first copy, and a word of the head, which the lanes exchange when

@@ -5,16 +5,9 @@
 
 mod out;
 
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{barrier, bulk, copy, gather, global, grid, warp};
+use crate::device::prelude::*;
 use crate::device::rows::{self, Rows, Source};
-use crate::device::stages::{Ring, Stages};
-use crate::device::warpgroup::WgmmaElem;
 use crate::families::sddmm::abi::*;
-use crate::frag;
 
 /// Warps that multiply.
 const CONSUMERS: u32 = 8;

@@ -2,13 +2,9 @@
 //! leaves as a line of 128 bytes.
 
 use super::{HALF_LISTED, Work};
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{barrier, copy, global};
+use crate::device::prelude::*;
 use crate::device::stages::NONE;
 use crate::device::store::chunk::{stage_columns, staged};
-use crate::device::warpgroup::WgmmaElem;
 use crate::families::sddmm::abi::*;
 
 impl PitSampled {

@@ -4,17 +4,9 @@
 
 mod out;
 
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{barrier, bulk, copy, global, warp};
-use crate::device::stages::{Ring, Stages};
-use crate::device::warpgroup::{
-    CONSUMER_REGISTERS, CONSUMERS, COPIERS, PRODUCER_REGISTERS, WgmmaElem,
-};
+use crate::device::prelude::*;
+use crate::device::warpgroup::{CONSUMER_REGISTERS, CONSUMERS, COPIERS, PRODUCER_REGISTERS};
 use crate::families::sddmm::abi::*;
-use crate::frag;
 
 /// Index of this thread block's window of a round.
 #[inline(always)]

@@ -1,15 +1,10 @@
 //! Accumulators of a window on their way out: fixed up where the window was cut along k, scaled, and stored block by
 //! block.
 
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{copy, global, warp};
+use crate::device::prelude::*;
 use crate::device::split_k::{SplitK, fix_up};
 use crate::device::store::chunk::{ROWS, stage_rows, staged};
-use crate::device::warpgroup::WgmmaElem;
 use crate::families::sddmm::abi::*;
-use crate::frag;
 
 impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
     #[inline(always)]

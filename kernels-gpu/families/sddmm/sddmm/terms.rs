@@ -1,9 +1,7 @@
 //! What SDDMM at single entries asks of an element type: every type with an accumulator of its own kind, and 8-bit
 //! integers, which are multiplied by fours (`dp4a`), summed in i32 and stored in the type that the flags name.
 
-use crate::abi::*;
-use crate::device::elem::{Elem, Raw};
-use crate::device::ptx::{bits, global};
+use crate::device::prelude::*;
 use crate::families::sddmm::abi::*;
 
 /// An element type of X and Y.

@@ -4,16 +4,9 @@
 
 mod out;
 
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{barrier, bulk, copy, global, matrix, warp};
-use crate::device::stages::{Ring, Stages};
+use crate::device::prelude::*;
 use crate::device::warpgroup::{CONSUMER_REGISTERS, CONSUMERS, COPIERS, PRODUCER_REGISTERS};
 use crate::families::sddmm::abi::*;
-use crate::frag;
 
 /// An element type that tiles are multiplied in.
 pub trait TileElem: Elem<Acc = f32> {

@@ -2,13 +2,9 @@
 //! warp has its own 16 rows, so nothing waits for another warp.
 
 use super::{Own, TileElem};
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{copy, global, warp};
+use crate::device::prelude::*;
 use crate::device::store::chunk::{ROWS, stage_piece};
 use crate::families::sddmm::abi::*;
-use crate::frag;
 
 /// Words of picks that a lane goes through at once.
 const BATCH: usize = 4;

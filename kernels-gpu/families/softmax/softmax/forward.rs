@@ -1,8 +1,7 @@
 //! Softmax of a row. The maximum is taken off first, sums are f32 in an order that the length alone decides.
 
 use super::{FIRST, SECOND, Span, each_piece, leave, reduce};
-use crate::device::elem::Elem;
-use crate::device::ptx::{grid, matrix};
+use crate::device::prelude::*;
 use crate::families::softmax::abi::*;
 
 /// Scaled scores of one lane; -Inf where there is none.

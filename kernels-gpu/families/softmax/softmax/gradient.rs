@@ -2,9 +2,7 @@
 //! `dS = P (dP - sum P dP) scale`, of the logarithm `dS = (dY - exp(Y) sum dY) scale`.
 
 use super::{FIRST, Span, each_piece, exp, leave, reduce};
-use crate::device::elem::{Elem, Raw};
-use crate::device::gpu;
-use crate::device::ptx::{grid, matrix};
+use crate::device::prelude::*;
 use crate::families::softmax::abi::*;
 
 /// The gradient of a scaled score, of what the softmax gave and the gradient of that, and the row's sum.

@@ -7,11 +7,7 @@ mod forward;
 mod gradient;
 mod stretch;
 
-use crate::abi::*;
-use crate::device::elem::{Elem, Raw};
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global, grid, matrix, warp};
+use crate::device::prelude::*;
 use crate::families::softmax::abi::*;
 
 impl<

@@ -5,9 +5,7 @@
 use super::forward::{Finish, base_of};
 use super::gradient::slope;
 use super::{Span, exp};
-use crate::device::elem::{Elem, Raw};
-use crate::device::gpu;
-use crate::device::ptx::{copy, global, matrix, warp};
+use crate::device::prelude::*;
 use crate::families::softmax::abi::*;
 
 /// What stands in the place of a masked entry's sum: a NaN that no arithmetic makes.

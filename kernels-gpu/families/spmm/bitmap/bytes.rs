@@ -5,13 +5,9 @@
 use super::out::Strip;
 use super::starts::Starts;
 use super::{Filled, Ring, ThinElem};
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
+use crate::device::prelude::*;
 use crate::device::ptx::wgmma_thin::Thin;
-use crate::device::ptx::{barrier, bits, bulk, copy, warp, wgmma};
 use crate::families::spmm::abi::*;
-use crate::frag;
 
 /// Chunks of a bank that a warp remembers, to take them away again. Where a bank has more than four times as many, the
 /// whole tile is cleared instead.

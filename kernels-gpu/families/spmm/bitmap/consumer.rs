@@ -2,11 +2,9 @@
 
 use super::out::Strip;
 use super::{Filled, Ring, ThinElem};
-use crate::device::gpu;
+use crate::device::prelude::*;
 use crate::device::ptx::wgmma_thin::Thin;
-use crate::device::ptx::{barrier, bits, copy, warp, wgmma};
 use crate::families::spmm::abi::*;
-use crate::frag;
 
 /// Squares of 16 columns in a tile, one `wgmma` each.
 const SQUARES: usize = 4;

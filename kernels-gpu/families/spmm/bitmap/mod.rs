@@ -10,12 +10,9 @@ mod producer;
 mod starts;
 mod warps;
 
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
 use crate::device::mma::MmaElem;
+use crate::device::prelude::*;
 use crate::device::ptx::wgmma_thin::Thin;
-use crate::device::ptx::{barrier, bulk, copy, global, warp};
 use crate::families::spmm::abi::*;
 use starts::{AHEAD, Starts, first_starts, starts};
 

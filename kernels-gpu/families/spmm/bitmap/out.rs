@@ -2,13 +2,10 @@
 //! rows for itself: nothing waits for other warps.
 
 use super::ThinElem;
-use crate::abi::*;
 use crate::device::epilogue::{Output, finish, output, row_bias, scale};
-use crate::device::gpu;
+use crate::device::prelude::*;
 use crate::device::ptx::wgmma_thin::Thin;
-use crate::device::ptx::{global, warp};
 use crate::families::spmm::abi::*;
-use crate::frag;
 
 impl BitmapParams {
     /// Where results go.

@@ -2,8 +2,7 @@
 
 use super::starts::Starts;
 use super::{Filled, Ring};
-use crate::device::gpu;
-use crate::device::ptx::{barrier, bits, bulk, copy, global, warp};
+use crate::device::prelude::*;
 use crate::families::spmm::abi::*;
 
 /// Chunks of B that a lane copies at once; those of all lanes are a multiple of it for any number of columns.

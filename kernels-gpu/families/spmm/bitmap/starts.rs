@@ -1,7 +1,6 @@
 //! Where the values of stages start, a lane for each stage.
 
-use crate::device::gpu;
-use crate::device::ptx::global;
+use crate::device::prelude::*;
 use crate::families::spmm::abi::*;
 
 /// Stages whose starts a warp holds at once: one each lane.

@@ -5,11 +5,8 @@
 use super::consumer::{Slab, scanned};
 use super::out::Strip;
 use super::{ARRIVALS, Filled, Ring, ThinElem};
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
+use crate::device::prelude::*;
 use crate::device::ptx::wgmma_thin::Thin;
-use crate::device::ptx::{barrier, bits, copy, matrix, warp};
 use crate::families::spmm::abi::*;
 
 /// Squares of 16 columns of a slab.

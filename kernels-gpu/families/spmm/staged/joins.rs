@@ -1,9 +1,8 @@
 //! How sums of slices that several warps have become rows of C: within a thread block, then across those of a cluster.
 
 use super::resident::{ACROSS, UNIT_ROWS, UNITS};
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::ptx::{cluster, copy, warp as lanes};
+use crate::device::prelude::*;
+use crate::device::ptx::warp as lanes;
 use crate::families::spmm::abi::*;
 
 impl<const WARPS: u32> Resident<WARPS> {

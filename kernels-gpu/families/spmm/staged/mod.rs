@@ -7,11 +7,7 @@ mod joins;
 mod out;
 mod resident;
 
-use crate::abi::*;
-use crate::device::elem::{Elem, Raw};
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{barrier, bulk, copy, global, grid, warp};
+use crate::device::prelude::*;
 use crate::families::spmm::abi::*;
 
 /// Pieces of 16 bytes of a row of B.

@@ -1,11 +1,8 @@
 //! C's way out: from a lane for each row through shared memory to eight lanes for each row.
 
 use super::{Acc, PIECES};
-use crate::abi::*;
-use crate::device::elem::Elem;
 use crate::device::epilogue::{Output, finish, output, row_bias, scale};
-use crate::device::gpu;
-use crate::device::ptx::copy;
+use crate::device::prelude::*;
 use crate::families::spmm::abi::*;
 
 impl StagedParams {

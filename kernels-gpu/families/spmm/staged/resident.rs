@@ -4,11 +4,7 @@
 
 use super::out::{is_plain, leave_row, put, put_plain};
 use super::{Acc, Chunk, PIECES, Step};
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{barrier, bulk, cluster, copy, global, grid, warp};
+use crate::device::prelude::*;
 use crate::families::spmm::abi::*;
 
 /// A piece, and its chunks on their way: the next two.

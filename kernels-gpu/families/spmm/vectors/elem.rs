@@ -1,11 +1,9 @@
 //! The atoms of the element types: how a stage lies in shared memory, how entries become an operand.
 
 use super::Slab;
-use crate::abi::*;
 use crate::device::mma::MmaElem;
-use crate::device::ptx::{copy, global, matrix};
+use crate::device::prelude::*;
 use crate::families::spmm::abi::*;
-use crate::frag;
 
 /// An element type, with its atom. Lanes hold four neighbouring vectors of a step, so that their entries are neighbours
 /// too; where the atom wants these along k, `place` says.
@@ -70,7 +68,7 @@ macro_rules! half_vectors {
                 unroll!(t < 4, {
                     // Chunk 2 t + c lies where c does, but for the bits of 2 t.
                     let a = matrix::ldmatrix_x4_trans(from ^ (t as u32 * 32));
-                    Self::mma(&mut acc[t], a, [v[0], v[1]]);
+                    <Self as MmaElem>::mma(&mut acc[t], a, [v[0], v[1]]);
                 });
             }
         }

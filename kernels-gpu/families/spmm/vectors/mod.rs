@@ -5,11 +5,8 @@
 
 mod elem;
 
-use crate::abi::*;
 use crate::device::epilogue::{Output, finish, output, row_bias, scale};
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global, warp};
+use crate::device::prelude::*;
 use crate::families::spmm::abi::*;
 pub use elem::VectorElem;
 

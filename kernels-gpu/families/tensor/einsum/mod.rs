@@ -4,11 +4,7 @@
 
 mod out;
 
-use crate::abi::*;
-use crate::device::elem::{Elem, Raw};
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::global;
+use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
 /// Index arrays in device memory, which nothing writes while a plan lives.

@@ -1,9 +1,7 @@
 //! Finished sums on their way out: over lanes, as parts of a cut sum and back, epilogue, one rounding.
 
 use super::{Device, Kept, Sum};
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::ptx::warp;
+use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
 /// Adds up what the lanes of a unit have; all lanes of a warp take part.

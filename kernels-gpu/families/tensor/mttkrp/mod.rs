@@ -5,11 +5,7 @@
 mod dots;
 mod terms;
 
-use crate::abi::*;
-use crate::device::elem::{Elem, Raw};
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{bits, global, grid, warp};
+use crate::device::prelude::*;
 use crate::device::walk::Walk;
 use crate::families::tensor::abi::*;
 use terms::{load, reduced, scaled};

@@ -1,7 +1,6 @@
 //! What an entry adds to a row, element by element.
 
-use crate::device::elem::Elem;
-use crate::device::ptx::global;
+use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
 /// A lane's elements of a row of a factor.

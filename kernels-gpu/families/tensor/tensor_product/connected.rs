@@ -3,11 +3,7 @@
 //! with the matrix d.
 
 use super::{load_four, stage};
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global, warp};
+use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
 /// Sums of a lane: items `lane / 8 + 4 i`, channels `lane % 8 * 4 + j`.

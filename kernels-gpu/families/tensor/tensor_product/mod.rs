@@ -11,8 +11,7 @@ mod sums;
 mod traces;
 mod weights;
 
-use crate::device::elem::Elem;
-use crate::device::ptx::copy;
+use crate::device::prelude::*;
 
 /// Four accumulators of shared memory, 16-byte aligned.
 #[inline(always)]

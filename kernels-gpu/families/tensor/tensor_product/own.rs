@@ -4,11 +4,7 @@
 
 use super::channels::coefficients;
 use super::{load_four, stage};
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, warp};
+use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
 /// A lane's part of a column: elements `8 i + j`.

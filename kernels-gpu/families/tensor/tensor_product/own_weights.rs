@@ -4,11 +4,7 @@
 use super::channels::coefficients;
 use super::load_four;
 use super::own::{left_side, lists, row_of_y, rows, tasks};
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, warp};
+use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorOwnWeights {

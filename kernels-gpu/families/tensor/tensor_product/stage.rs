@@ -1,8 +1,6 @@
 //! Lists and rows to shared memory.
 
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::ptx::{copy, global, warp};
+use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
 /// Segments of the lists at `lists`, 16 bytes each, their rows of D as offsets of rows of `row` bytes.

@@ -2,11 +2,7 @@
 //! products of one pair's rows, each lane beginning at another channel, so that no two meet in a bank.
 
 use super::stage;
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global, warp};
+use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorSums {

@@ -3,11 +3,7 @@
 //! of A.
 
 use super::connected::{Sums, four, multiply};
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global, warp};
+use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorTraces {

@@ -4,11 +4,7 @@
 
 use super::connected::{Sums, four, left_side, lists, pairs};
 use super::{load_four, stage};
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global, warp};
+use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorWeights {

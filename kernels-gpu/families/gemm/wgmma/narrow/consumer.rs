@@ -3,11 +3,7 @@
 //! the other warpgroup keeps the Tensor Core busy: they take turns, or both would add at the same time.
 
 use super::NarrowElem;
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::ptx::wgmma::{self, Acc};
-use crate::device::ptx::{barrier, copy, warp};
-use crate::device::stages::{Ring, Stages};
+use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
 
 /// Chunks of 64 columns that are summed at a time: more would not leave registers for the f32 sums.

@@ -5,10 +5,7 @@ mod consumer;
 mod out;
 
 use super::{CONSUMER_REGISTERS, CONSUMERS, PRODUCER_REGISTERS, gpu};
-use crate::abi::*;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::barrier;
-use crate::device::ptx::wgmma::Acc;
+use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
 
 /// An element type of 8 bits with a `wgmma` atom.

@@ -1,10 +1,8 @@
 //! Accumulators of 8-bit products on their way to C, whose type is a flag of the launch.
 
 use super::NarrowElem;
-use crate::abi::*;
 use crate::device::epilogue::Output;
-use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{copy, global, warp};
+use crate::device::prelude::*;
 use crate::device::split_k::fix_up_by;
 use crate::device::store::StoreTile;
 use crate::device::store::chunk::{Cell, Chunk, One, Spot, TypeOfC, store_each};
