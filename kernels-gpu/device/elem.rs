@@ -12,7 +12,6 @@ pub trait Elem: ElemInfo {
     type Acc: Copy;
     /// Zero of the accumulator.
     const ZERO: Self::Acc;
-    /// Bytes of one element.
     const BYTES: u32 = Self::DTYPE.bytes() as u32;
     /// Bytes of one accumulator.
     const ACC_BYTES: u32 = Self::DTYPE.acc_bytes() as u32;
@@ -30,7 +29,6 @@ pub trait Elem: ElemInfo {
     fn fma(a: Self::Acc, b: Self::Acc, c: Self::Acc) -> Self::Acc;
     /// a * b, rounded whatever becomes of it.
     fn mul(a: Self::Acc, b: Self::Acc) -> Self::Acc;
-    /// a + b
     fn add(a: Self::Acc, b: Self::Acc) -> Self::Acc;
     /// The larger one; NaN where one is NaN.
     fn max(a: Self::Acc, b: Self::Acc) -> Self::Acc;
@@ -91,7 +89,6 @@ pub trait Elem: ElemInfo {
         }
     }
 
-    /// Stores `V` elements.
     #[inline(always)]
     fn store<const V: usize>(addr: u64, values: &[Self::Acc; V]) {
         let mut wide = [Self::ZERO; 8];
@@ -115,7 +112,6 @@ pub trait Elem: ElemInfo {
         }
     }
 
-    /// Stores one accumulator.
     #[inline(always)]
     fn store_acc(addr: u64, a: Self::Acc) {
         let w = Self::words(a);

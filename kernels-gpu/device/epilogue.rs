@@ -14,7 +14,6 @@ pub struct Output {
     pub alpha: f64,
     /// Bytes from one row of C to the next.
     pub ldc_bytes: u32,
-    /// Columns of C.
     pub n: u32,
     /// `FLAG_*`.
     pub flags: u32,
@@ -56,14 +55,12 @@ macro_rules! output {
 pub(crate) use output;
 
 impl SpmmParams {
-    /// Where results go.
     #[inline(always)]
-    pub fn output(&self) -> Output {
+    pub(crate) fn output(&self) -> Output {
         output!(self)
     }
 }
 
-/// The bias of a row, zero without one.
 #[inline(always)]
 pub fn row_bias<E: Elem>(o: Output, row: u32) -> E::Acc {
     let raw = E::load_own::<1>(

@@ -4,7 +4,6 @@
 use super::ptx::{copy, warp};
 use crate::abi::PANEL_BYTES;
 
-/// Rows that a warp brings.
 pub const ROWS: u32 = 32;
 
 /// The rows that a lane brings 16 bytes of, and a bit for each that is there.

@@ -11,11 +11,8 @@ pub struct SplitK {
     pub partial: u64,
     /// All arrival counters.
     pub counters: u64,
-    /// First slot.
     pub first: u32,
-    /// Which part this is.
     pub part: u32,
-    /// How many there are.
     pub parts: u32,
     /// Pair of counters.
     pub counter: u32,

@@ -36,13 +36,11 @@ pub(crate) trait Stages {
         copy::arena() + Self::FIRST_STAGE as u32 + slot * Self::STRIDE as u32
     }
 
-    /// Barrier that says: the stage has arrived.
     #[inline(always)]
     fn full(slot: u32) -> u32 {
         copy::arena() + Self::FIRST_BARRIER as u32 + slot * 8
     }
 
-    /// Barrier that says: the stage may be overwritten.
     #[inline(always)]
     fn empty(slot: u32) -> u32 {
         Self::full(slot) + Self::BARRIERS_EACH as u32 * 8
@@ -91,7 +89,6 @@ pub(crate) trait Stages {
 
 /// Where a warp is in the ring of tile `S`.
 pub(crate) struct Ring<S> {
-    /// The stage that comes next.
     pub(crate) slot: u32,
     parity: u32,
     /// The stage whose products may still be under way.

@@ -34,11 +34,10 @@ impl WgmmaElem for Bf16 {
     }
 }
 
-/// Registers a thread of the copying warpgroup keeps, and one of the multiplying ones gets: 56 + 2 x 224 is
-/// three times the 168 they start with.
+/// Registers a thread of the copying warpgroup keeps, and one of the multiplying ones gets: 56 + 2 x 224 is three times
+/// the 168 they start with.
 pub const PRODUCER_REGISTERS: u32 = 56;
 pub const CONSUMER_REGISTERS: u32 = 224;
-
 /// Warps that multiply.
 pub const CONSUMERS: u32 = 8;
 /// Threads that copy.

@@ -20,7 +20,6 @@ pub fn init_fence() {
 instructions! {
     /// Makes this thread's writes to shared memory visible to `wgmma` and the copy engine.
     pub fence_copies(): "fence.proxy.async.shared::cta;";
-    /// Arrives.
     pub arrive(barrier: u32): "mbarrier.arrive.shared::cta.b64 _, [{barrier}];", in(reg32 barrier);
     /// Arrives, and expects `bytes` more from the copy engine in this phase.
     pub arrive_expect(barrier: u32, bytes: u32):

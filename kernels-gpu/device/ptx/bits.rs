@@ -15,7 +15,6 @@ instructions! {
     /// The sum of `c` and of the products of the bytes of `a` and `b`, all signed.
     pub dot_s8(a: u32, b: u32, c: i32) -> i32 = d, out(reg32 d = 0):
         "dp4a.s32.s32 {d}, {a}, {b}, {c};", in(reg32 a b c), options(pure, nomem);
-    /// `a * b + c`.
     mad(a: u32, b: u32, c: u32) -> u32 = d, out(reg32 d = 0):
         "mad.lo.u32 {d}, {a}, {b}, {c};", in(reg32 a b c), options(pure, nomem);
 }

@@ -3,7 +3,6 @@
 use super::instructions;
 
 instructions! {
-    /// Number of this thread block in its cluster.
     pub rank() -> u32 = a, out(reg32 a = 0): "mov.u32 {a}, %cluster_ctarank;", options(pure, nomem);
     /// Thread blocks in this cluster; 1 where it was launched without clusters.
     pub size() -> u32 = a, out(reg32 a = 1u32): "mov.u32 {a}, %cluster_nctarank;", options(pure, nomem);

@@ -30,10 +30,8 @@ pub fn copy_wait<const PENDING: u32>() {
 instructions! {
     /// Waits until all copies of this thread have ended.
     pub copy_wait_all(): "cp.async.wait_all;";
-    /// Stores 16 bytes to shared memory.
     pub store_shared_v4(to: u32, [a, b, c, d]: [u32; 4]):
         "st.shared.v4.u32 [{to}], {{{a}, {b}, {c}, {d}}};", in(reg32 to a b c d);
-    /// Stores 4 bytes to shared memory.
     pub store_shared_b32(to: u32, v: u32): "st.shared.u32 [{to}], {v};", in(reg32 to v);
     /// Stores the low 2 bytes to shared memory.
     pub store_shared_b16(to: u32, v: u32): "st.shared.u16 [{to}], {v};", in(reg32 to v);
@@ -45,26 +43,19 @@ instructions! {
     pub push_shared_v2(to: u32, [a, b]: [u32; 2], yes: u32) -> u32 = next, out(reg32 next = to):
         "{{ .reg .pred p; setp.ne.u32 p, {yes}, 0; @p st.shared.v2.u32 [{next}], {{{a}, {b}}}; @p add.u32 {next}, {next}, 8; }}",
         in(reg32 a b yes);
-    /// Loads 4 bytes from shared memory.
     pub load_shared_b32(from: u32) -> u32 = a, out(reg32 a = 0): "ld.shared.u32 {a}, [{from}];", in(reg32 from);
     /// Loads 2 bytes from shared memory into the low half.
     pub load_shared_b16(from: u32) -> u32 = a, out(reg32 a = 0): "ld.shared.u16 {a}, [{from}];", in(reg32 from);
-    /// Loads a byte from shared memory.
     pub load_shared_b8(from: u32) -> u32 = a, out(reg32 a = 0): "ld.shared.u8 {a}, [{from}];", in(reg32 from);
-    /// Stores 8 bytes to shared memory.
     pub store_shared_v2(to: u32, [a, b]: [u32; 2]): "st.shared.v2.u32 [{to}], {{{a}, {b}}};", in(reg32 to a b);
-    /// Loads 8 bytes from shared memory.
     pub load_shared_v2(from: u32) -> [u32; 2] = [a, b], out(reg32 a b = 0):
         "ld.shared.v2.u32 {{{a}, {b}}}, [{from}];", in(reg32 from);
-    /// Loads 16 bytes from shared memory.
     pub load_shared_v4(from: u32) -> [u32; 4] = [a, b, c, d], out(reg32 a b c d = 0):
         "ld.shared.v4.u32 {{{a}, {b}, {c}, {d}}}, [{from}];", in(reg32 from);
-    /// Adds to a word of shared memory. Atomic over the thread block.
     pub add_shared(to: u32, v: u32): "red.shared.add.u32 [{to}], {v};", in(reg32 to v);
     /// Adds to a word of shared memory and returns what it held. Atomic over the thread block.
     pub take_shared(from: u32, v: u32) -> u32 = old, out(reg32 old = 0):
         "atom.shared.add.u32 {old}, [{from}], {v};", in(reg32 from v);
-    /// Sets bits of a word of shared memory. Atomic over the thread block.
     pub set_bits_shared(to: u32, bits: u32): "red.shared.or.b32 [{to}], {bits};", in(reg32 to bits);
     /// Raises a word of shared memory to `v` where it is below. Atomic over the thread block.
     pub raise_shared(to: u32, v: u32): "red.shared.max.u32 [{to}], {v};", in(reg32 to v);

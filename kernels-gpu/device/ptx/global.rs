@@ -54,11 +54,9 @@ macro_rules! load_four {
 
 // `nc` and `pure`: memory that nothing writes while the kernel runs.
 load_one! {
-    /// 4 bytes.
     load_b32 = "ld.global.nc.u32" (pure, readonly, nostack);
     /// 2 bytes in the low half.
     load_b16 = "ld.global.nc.u16" (pure, readonly, nostack);
-    /// 1 byte in the lowest.
     load_b8 = "ld.global.nc.u8" (pure, readonly, nostack);
     /// 4 bytes that this thread may write later.
     load_own_b32 = "ld.global.u32" (nostack);
@@ -73,7 +71,6 @@ load_one! {
 }
 
 load_two! {
-    /// 8 bytes.
     load_v2 = "ld.global.nc.v2.u32" (pure, readonly, nostack);
     /// 8 bytes that this thread may write later.
     load_own_v2 = "ld.global.v2.u32" (nostack);
@@ -84,7 +81,6 @@ load_two! {
 }
 
 load_four! {
-    /// 16 bytes.
     load_v4 = "ld.global.nc.v4.u32" (pure, readonly, nostack);
     /// 16 bytes that are read once: they do not displace B in L1.
     load_v4_stream = "ld.global.nc.L1::no_allocate.v4.u32" (pure, readonly, nostack);
@@ -164,7 +160,6 @@ instructions! {
         in(reg64 addr policy; bool ok);
     /// Stores 8 bytes. `addr`: 8-byte aligned.
     pub store_v2(addr: u64, [a, b]: [u32; 2]): "st.global.v2.u32 [{addr}], {{{a}, {b}}};", in(reg64 addr, reg32 a b);
-    /// Stores 4 bytes.
     pub store_b32(addr: u64, v: u32): "st.global.u32 [{addr}], {v};", in(reg64 addr, reg32 v);
     /// Stores the low 2 bytes.
     pub store_b16(addr: u64, v: u32): "st.global.u16 [{addr}], {v};", in(reg64 addr, reg32 v);
@@ -179,7 +174,6 @@ instructions! {
     /// Adds to a counter and returns what it held. Atomic over the GPU.
     pub atomic_add(addr: u64, v: u32) -> u32 = old, out(reg32 old = 0):
         "atom.acq_rel.gpu.global.add.u32 {old}, [{addr}], {v};", in(reg64 addr, reg32 v);
-    /// Adds to a counter of 8 bytes and returns what it held. Atomic over the GPU, without order.
     pub atomic_add_b64(addr: u64, v: u64) -> u64 = old, out(reg64 old = 0):
         "atom.relaxed.gpu.global.add.u64 {old}, [{addr}], {v};", in(reg64 addr v);
     /// Adds to an f32. Atomic over the GPU, without order.

@@ -112,7 +112,6 @@ macro_rules! mma_k_major {
 }
 
 impl<const C: usize> Acc<C> {
-    /// All zero.
     #[inline(always)]
     pub fn zero() -> Self {
         Acc([[0f32; 32]; C])

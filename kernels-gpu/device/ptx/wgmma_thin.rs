@@ -79,7 +79,6 @@ macro_rules! mma {
 }
 
 impl<const N: usize> Thin<N> {
-    /// All zero.
     #[inline(always)]
     pub fn zero() -> Self {
         Thin([0f32; 32])

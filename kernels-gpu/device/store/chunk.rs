@@ -53,7 +53,6 @@ impl Spot {
 
 /// The type of C: known here, or named by the flags of the launch.
 pub trait TypeOfC {
-    /// The bias of a row, zero without one.
     fn row_bias(o: Output, row: u32) -> f32;
     /// Adds the bias of a chunk's columns, the lane's first of which is `column`.
     fn add_bias(o: Output, column: u32, x: &mut Chunk);
@@ -120,7 +119,6 @@ pub fn scaled(x: &Chunk, alpha: f32, bias: [f32; 2]) -> Chunk {
     out
 }
 
-/// ReLU.
 #[inline(always)]
 pub fn clip(x: &mut Chunk) {
     unroll!(j < 8, {

@@ -168,7 +168,6 @@ fn count_of(p: &ListParams, kind: u32, tile: u32) -> u64 {
     p.counts + (kind as u64 * p.tiles as u64 + tile as u64) * 4
 }
 
-/// Running sums of one kind over the tiles.
 #[inline(always)]
 fn place(p: &ListParams) {
     let kind = gpu::block_x();

@@ -12,7 +12,6 @@ struct Taken {
     /// The lane's next entries.
     entry: u32,
     columns: [u32; CHUNK_STEPS],
-    /// How many of them.
     count: u32,
 }
 

@@ -7,7 +7,6 @@ use crate::device::prelude::*;
 use crate::device::walk::{Batch, Walk};
 use crate::families::spmm::abi::*;
 
-/// Accumulators of one lane.
 pub(super) type Acc<E, const VEC: usize, const REP: usize> = [[<E as Elem>::Acc; VEC]; REP];
 
 impl<
@@ -87,9 +86,7 @@ pub(super) fn gather<
 struct Run {
     /// Aligned place in front of the first entry; places below count from here.
     base: u64,
-    /// First entry.
     lead: u32,
-    /// Behind the last entry.
     end: u32,
 }
 

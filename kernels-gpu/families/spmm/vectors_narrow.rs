@@ -48,7 +48,6 @@ struct Record {
 /// One warp's share of a window.
 #[derive(Clone, Copy)]
 struct Share {
-    /// Address of the window's first record.
     records: u64,
     /// Value from which words count.
     base: u32,
@@ -60,7 +59,6 @@ struct Share {
     /// The warp's columns that there are, in squares.
     squares: u32,
     lane: u32,
-    /// The warp's ring.
     ring: u32,
 }
 
@@ -171,7 +169,6 @@ fn by_bytes(from: u64, bytes: u32) -> [u32; 4] {
     words
 }
 
-/// The nearest i32.
 #[inline(always)]
 fn saturated(x: i64) -> u32 {
     x.clamp(i32::MIN as i64, i32::MAX as i64) as i32 as u32
@@ -313,7 +310,6 @@ impl<const WINDOWS: u32, const PARTS: u32, const ALIGNED: bool>
 }
 
 impl VectorsParams {
-    /// Where results go.
     #[inline(always)]
     fn narrow_output(&self) -> Output {
         Output {

@@ -210,7 +210,6 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
         }
     }
 
-    /// Scores of this half's queries against the keys of a slot.
     #[inline(always)]
     fn score<E: WgmmaElem>(scores: &mut Acc<2>, slot: u32, half: u32) {
         let queries = copy::arena() + half * (CHUNKS * SMEM_TILE) as u32;
@@ -225,7 +224,6 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
         });
     }
 
-    /// Adds the values of a slot, by their weights.
     #[inline(always)]
     fn weigh<E: WgmmaElem>(out: &mut Acc<CHUNKS>, slot: u32, weights: &Weights) {
         let values = frag::descriptor(Self::stage(slot), PANEL_BYTES as u32, SMEM_TILE as u32);

@@ -7,7 +7,6 @@ mod out;
 mod softmax;
 
 use crate::device::prelude::*;
-use crate::device::warpgroup::CONSUMERS;
 use crate::families::attention::abi::*;
 
 /// Registers a thread of the copying warpgroup keeps, and one of the multiplying ones gets: 40 + 2 x 232 is
@@ -39,7 +38,6 @@ fn queries(p: &AttentionParams, round: u32) -> Queries {
 }
 
 impl<const CHUNKS: usize> Stages for Attention<CHUNKS> {
-    /// A stage is a tile of keys or of values.
     const COUNT: usize = Self::SLOTS;
     const STRIDE: usize = Self::BYTES;
     const FIRST_BARRIER: usize = Self::BARRIERS;

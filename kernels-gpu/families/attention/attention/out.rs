@@ -8,7 +8,6 @@ use crate::device::prelude::*;
 use crate::device::store::StoreTile;
 use crate::families::attention::abi::*;
 
-/// ln 2.
 const LN_2: f32 = core::f32::consts::LN_2;
 
 /// The sum over the four lanes of a row.
@@ -107,7 +106,6 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
         });
     }
 
-    /// Weighted means and logarithms of sums, to memory.
     #[inline(always)]
     fn finish<E: WgmmaElem>(
         p: &AttentionParams,

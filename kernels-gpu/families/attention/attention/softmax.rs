@@ -175,7 +175,6 @@ pub(super) fn shift_of(base: f32, scale: f32) -> f32 {
     }
 }
 
-/// Multiplies what is summed by a factor for each row.
 #[inline(always)]
 pub(super) fn rescale<const C: usize>(out: &mut Acc<C>, by: [f32; 2]) {
     each!(out, C, |r, x| {

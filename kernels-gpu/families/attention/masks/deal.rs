@@ -19,7 +19,6 @@ struct Border {
 struct Row<'a> {
     p: &'a MaskParams,
     groups: u32,
-    /// What all of them cost.
     total: u32,
     /// What a thread block takes.
     share: u32,
@@ -35,7 +34,6 @@ fn place(p: &MaskParams, group: u32) -> [u32; 3] {
     [strip, head, over(head, p.sharing) * p.strips + strip]
 }
 
-/// Tiles of a group.
 #[inline(always)]
 fn tiles_of(p: &MaskParams, group: u32) -> u32 {
     let [_, _, index] = place(p, group);
@@ -94,7 +92,6 @@ impl Row<'_> {
         }
     }
 
-    /// Tiles of a group.
     #[inline(always)]
     fn tiles(&self, group: u32) -> u32 {
         self.before(group + 1) - self.before(group) - MASK_QUERIES

@@ -45,7 +45,6 @@ impl View<'_> {
         word
     }
 
-    /// Lists the pieces that hold something; how many. All threads.
     #[inline(always)]
     fn list(&self) -> u32 {
         let pieces = self.p.n.div_ceil(MASK_PIECE);

@@ -17,7 +17,6 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Index {
     }
 }
 
-/// Writes the pattern of one block row.
 #[inline(always)]
 pub(super) fn index(p: &ConvertParams, block_row: u32) {
     let group = p.group.value as u64;

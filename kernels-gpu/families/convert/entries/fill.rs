@@ -4,7 +4,6 @@ use super::{Elem, global, gpu, word};
 use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
-/// Column of a slot that holds no entry.
 const PAD: u32 = u32::MAX;
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for FillSlots {

@@ -6,7 +6,6 @@ use super::{ALL_LANES, Elem, copy, element, global, gpu, lane, warp, word};
 use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
-/// Stores a value to shared memory.
 #[inline(always)]
 fn put<E: Elem>(to: u32, value: Raw) {
     match E::BYTES {
@@ -95,7 +94,6 @@ struct Runs {
     distances: u32,
     /// First position of this lane's run; `u32::MAX` if it has no values.
     begin: u32,
-    /// Positions in all.
     total: u32,
 }
 

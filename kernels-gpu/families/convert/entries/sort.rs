@@ -30,7 +30,6 @@ fn digit(p: &EntriesParams, key: u32) -> u32 {
     key >> p.shift & ((1 << p.bits) - 1)
 }
 
-/// First key of this lane.
 #[inline(always)]
 fn first_key() -> u32 {
     gpu::block_x() * SORT_TILE + gpu::thread() / 32 * WARP_KEYS + lane()
@@ -118,13 +117,11 @@ impl Shared {
         behind_scan() + warp * self.digits * 4
     }
 
-    /// From a key's place in the tile to that in the output.
     #[inline(always)]
     fn distance(self, digit: u32) -> u32 {
         behind_scan() + (WARPS * self.digits + digit) * 4
     }
 
-    /// Keys in the order of the tile.
     #[inline(always)]
     fn keys(self) -> u32 {
         behind_scan() + (WARPS + 1) * self.digits * 4

@@ -11,13 +11,10 @@ const OWN: u32 = DIGITS / SCAN_THREADS;
 /// What is settled of a row's pivot.
 #[derive(Clone, Copy)]
 struct Pivot {
-    /// The settled bits.
     bits: u64,
-    /// Lowest settled bit.
     shift: u32,
     /// Elements to take among those that agree with it.
     left: u32,
-    /// How many agree.
     equal: u32,
 }
 

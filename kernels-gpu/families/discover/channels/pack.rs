@@ -5,7 +5,6 @@
 use crate::device::prelude::*;
 use crate::families::discover::abi::*;
 
-/// Warps of a thread block.
 const WARPS: u32 = DETECT_THREADS / 32;
 /// Threads that a run of [`DETECT_PAD`] places takes, eight places each.
 const OCTETS: u32 = DETECT_PAD / 8;
@@ -24,7 +23,6 @@ fn place(p: &ChannelsParams, row: u32) -> u32 {
     copy::arena() + CHANNEL_ROWS + row * (p.vectors.value + 1) * 16
 }
 
-/// Place of the item's first row among all rows.
 #[inline(always)]
 fn first_row(p: &ChannelsParams) -> u64 {
     item() as u64 * p.rows as u64

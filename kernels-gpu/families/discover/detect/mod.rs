@@ -56,7 +56,6 @@ struct Place {
 }
 
 impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
-    /// Bits of an element.
     #[inline(always)]
     fn bits<E: ElemInfo>() -> u32 {
         if STEP == STEP_BITS {
@@ -133,7 +132,6 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         )
     }
 
-    /// This thread's vectors of a round.
     #[inline(always)]
     fn load(p: &DetectParams, r: Region, bits: u32, place: Place, round: u32) -> Vectors {
         let (row, step) = Self::row(r, round);
@@ -243,7 +241,6 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         }
     }
 
-    /// Looks at a round of vectors.
     #[inline(always)]
     fn round(
         p: &DetectParams,
@@ -260,7 +257,6 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         }
     }
 
-    /// Clears the bits of the micro-tiles.
     #[inline(always)]
     fn clear() {
         unroll!(i < 2, {

@@ -9,7 +9,6 @@ use crate::families::discover::abi::*;
 /// The vectors of a thread that wait in registers.
 type Late = [[u32; 4]; 4];
 
-/// Bits of an element.
 const BITS: u32 = 16;
 
 impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {

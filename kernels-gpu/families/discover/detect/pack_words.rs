@@ -5,7 +5,6 @@ use super::{MicroTiles, Place, Vectors};
 use crate::device::prelude::*;
 use crate::families::discover::abi::*;
 
-/// Bits of an element.
 const BITS: u32 = 32;
 
 impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {

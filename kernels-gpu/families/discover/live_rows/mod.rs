@@ -6,7 +6,6 @@
 use crate::device::prelude::*;
 use crate::families::discover::abi::*;
 
-/// Warps of a thread block.
 const WARPS: u32 = DETECT_THREADS / 32;
 
 /// Sum over the thread block. Every thread must call it once.

@@ -10,7 +10,6 @@ mod sum;
 use crate::device::prelude::*;
 use crate::families::discover::abi::*;
 
-/// Warps of a thread block.
 const WARPS: u32 = ROUTE_THREADS / 32;
 /// Arrays over the experts in shared memory: first slots (and, before these, counts), places of this thread block,
 /// panels.
@@ -35,7 +34,6 @@ fn expert(p: &RouteParams, at: u32, inside: bool) -> u32 {
     chosen.min(p.bins.value - 1)
 }
 
-/// Sets words of shared memory to zero.
 #[inline(always)]
 fn clear(words: u32) {
     let mut at = gpu::thread();
@@ -232,7 +230,6 @@ impl RoutePlace {
         }
     }
 
-    /// Lists the panels; a warp takes an expert.
     #[inline(always)]
     fn list(p: &RouteParams) {
         let warps = p.blocks * WARPS;

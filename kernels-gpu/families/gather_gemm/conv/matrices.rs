@@ -12,7 +12,6 @@ pub(super) trait Panel {
     const BY_COLUMNS: bool;
     /// Bytes of a stage's part.
     const BYTES: u32;
-    /// Threads that gather.
     const COPIERS: u32;
 }
 

@@ -15,8 +15,6 @@ use crate::families::gather_gemm::abi::*;
 use matrices::Matrices;
 use offsets::Offsets;
 
-/// Warps that multiply.
-const CONSUMERS: u32 = 8;
 /// The offsets whose rows are looked up, and how many have been.
 struct Ahead {
     offsets: Offsets,
@@ -34,7 +32,6 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usiz
 impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usize>
     Gathered<CHUNKS, ORDER, BYTES, MOST>
 {
-    /// The tile of this thread block.
     #[inline(always)]
     fn tile(p: &ConvParams) -> u32 {
         global::load_b32(p.schedule + gpu::block_x() as u64 * 4, true)

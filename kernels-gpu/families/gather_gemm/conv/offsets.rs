@@ -8,7 +8,6 @@ pub struct Offsets {
     /// Next words of this tile's masks.
     at: u64,
     words: u32,
-    /// Words taken.
     taken: u32,
     /// Bits left of the words taken last, and all of them for either half of the tile.
     left: u32,

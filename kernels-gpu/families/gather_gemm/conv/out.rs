@@ -39,7 +39,6 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usiz
         }
     }
 
-    /// Scalar, bias and activation.
     #[inline(always)]
     fn finish<E: Elem<Acc = f32>>(
         p: &ConvParams,

@@ -15,7 +15,6 @@ pub struct Places {
 }
 
 impl Places {
-    /// Of this thread block.
     #[inline(always)]
     pub fn of(p: &ConvWordsParams) -> Places {
         let part = ConvPart::of(global::load_v4(p.parts + gpu::block_x() as u64 * 16, true));

@@ -2,10 +2,8 @@
 
 use crate::device::prelude::*;
 
-/// A row in memory.
 #[derive(Clone, Copy)]
 pub struct Line {
-    /// First byte.
     pub at: u64,
     /// Elements; those behind read as zeros.
     pub width: u32,

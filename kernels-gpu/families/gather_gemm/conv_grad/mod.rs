@@ -7,8 +7,6 @@ use super::conv::parts::Places;
 use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 
-/// Warps that multiply.
-const CONSUMERS: u32 = 8;
 impl<const GROUPS: usize, const CHUNKS: usize> Stages for GatheredPairs<GROUPS, CHUNKS> {
     const COUNT: usize = Self::STAGES;
     const STRIDE: usize = Self::STAGE;
@@ -16,7 +14,6 @@ impl<const GROUPS: usize, const CHUNKS: usize> Stages for GatheredPairs<GROUPS, 
 }
 
 impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
-    /// First channel of the input and of the output.
     #[inline(always)]
     fn corner(p: &ConvWordsParams) -> (u32, u32) {
         let across = p.base.n.div_ceil(Self::COLUMNS);

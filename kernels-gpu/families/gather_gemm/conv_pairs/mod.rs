@@ -10,10 +10,8 @@ use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 pub use elem::PairElem;
 
-/// Sums of a thread.
 pub type Sums = [[f32; 8]; 8];
 
-/// What is gathered next.
 struct Ahead {
     places: Places,
     /// First position of the pairs of which `row` is.
@@ -24,7 +22,6 @@ struct Ahead {
 }
 
 impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
-    /// First channel of the input and of the output.
     #[inline(always)]
     fn corner(p: &ConvWordsParams) -> (u32, u32) {
         let across = p.base.n.div_ceil(Self::COLUMNS);
@@ -72,7 +69,6 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
         Self::look(p, ahead);
     }
 
-    /// Starts the copies of a stage.
     #[inline(always)]
     fn start<E: Elem<Acc = f32>>(p: &ConvWordsParams, stage: u32, slot: u32) {
         let (channel, column) = Self::corner(p);

@@ -55,7 +55,6 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
         copy::arena() + Self::NOTES as u32 + gpu::rematerialize_thread() * 16
     }
 
-    /// First position of the tile.
     #[inline(always)]
     fn first() -> u32 {
         copy::load_shared_b32(Self::notes() + Self::THREADS * 16)
@@ -115,7 +114,6 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
         Self::look(p, ahead, taken, left);
     }
 
-    /// Starts the next stage, if there is one.
     #[inline(always)]
     fn start<E: Elem<Acc = f32>>(
         p: &ConvWordsParams,
@@ -190,7 +188,6 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
         });
     }
 
-    /// A stage's products of this thread.
     #[inline(always)]
     fn multiply(sums: &mut Sums, slot: u32) {
         let thread = gpu::rematerialize_thread();
@@ -225,7 +222,6 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
         }
     }
 
-    /// Finished sums to their rows.
     #[inline(always)]
     fn epilogue<E: Elem<Acc = f32>>(p: &ConvWordsParams, any: bool, sums: &Sums) {
         let thread = gpu::rematerialize_thread();

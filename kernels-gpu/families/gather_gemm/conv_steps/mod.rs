@@ -6,7 +6,6 @@ mod weights;
 use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 
-/// This thread's item.
 #[inline(always)]
 fn item() -> u32 {
     gpu::block_x() * CONV_STEP_THREADS + gpu::thread()

@@ -10,13 +10,10 @@ use crate::device::prelude::*;
 use crate::families::discover::abi::ROUTE_RECORD;
 use crate::families::gather_gemm::abi::*;
 
-/// Warps that multiply.
-const CONSUMERS: u32 = 8;
 /// Registers of a thread that gathers, which holds eight rows, and of one that multiplies: with two of these, three
 /// times 168.
 const PRODUCER_REGISTERS: u32 = 72;
 const CONSUMER_REGISTERS: u32 = 216;
-/// Elements along k of a stage.
 const DEPTH: u32 = GROUPED_DEPTH as u32;
 
 /// What a thread block computes next.
@@ -36,7 +33,6 @@ impl<const CHUNKS: usize, const ORDER: u32> Stages for GroupedTile<CHUNKS, ORDER
 }
 
 impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
-    /// Tiles of all panels.
     #[inline(always)]
     fn tiles(p: &GroupedParams) -> u32 {
         global::load_b32_fresh(p.panels, true) * p.across.value
@@ -100,7 +96,6 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
         }
     }
 
-    /// The sums of a tile.
     #[inline(always)]
     fn products<E: WgmmaElem>(
         p: &GroupedParams,

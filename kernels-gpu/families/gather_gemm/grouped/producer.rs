@@ -81,7 +81,6 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
         rows::shared_out(thread, token, work.rows)
     }
 
-    /// Starts this warp's copies of a stage.
     #[inline(always)]
     fn bring<const WHOLE: bool>(p: &GroupedParams, rows: Rows, deep: u32, slot: u32) {
         let thread = gpu::rematerialize_thread() - CONSUMERS * 32;

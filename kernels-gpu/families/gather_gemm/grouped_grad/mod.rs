@@ -7,8 +7,6 @@ use crate::device::prelude::*;
 use crate::device::store::StoreTile;
 use crate::families::gather_gemm::abi::*;
 
-/// Warps that multiply.
-const CONSUMERS: u32 = 8;
 /// Registers of a thread that gathers, and of one that multiplies: with two of these, three times 168.
 const PRODUCER_REGISTERS: u32 = 72;
 const CONSUMER_REGISTERS: u32 = 216;

@@ -10,11 +10,6 @@ use crate::device::store::StoreTile;
 use crate::families::discover::abi::NO_TILE;
 use crate::families::gather_gemm::abi::*;
 
-/// Warps that multiply.
-const CONSUMERS: u32 = 8;
-/// Registers of a thread that gathers, and of one that multiplies.
-const PRODUCER_REGISTERS: u32 = 56;
-const CONSUMER_REGISTERS: u32 = 224;
 /// Micro-tiles of a stage, and of one `wgmma`.
 const DEPTH: u32 = 64;
 const STEP: u32 = 16;

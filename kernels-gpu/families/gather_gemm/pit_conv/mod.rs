@@ -10,11 +10,6 @@ use crate::device::prelude::*;
 use crate::device::stages::steps;
 use crate::families::gather_gemm::abi::*;
 
-/// Warps that multiply.
-const CONSUMERS: u32 = 8;
-/// Registers of a thread that gathers, and of one that multiplies.
-const PRODUCER_REGISTERS: u32 = 56;
-const CONSUMER_REGISTERS: u32 = 224;
 /// Channels of a stage, and of one `wgmma`.
 const DEPTH: u32 = PIT_CONV_DEPTH as u32;
 const STEP: u32 = 16;
@@ -124,7 +119,6 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
         Self::epilogue::<E, C>(p, work, (half, columns), &acc);
     }
 
-    /// The sums of a tile.
     #[inline(always)]
     fn products<E: WgmmaElem, const C: usize>(
         (count, taps): (u32, u32),

@@ -54,7 +54,6 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
         }
     }
 
-    /// This thread's warp and lane.
     #[inline(always)]
     fn own() -> (u32, u32) {
         (gpu::thread() / 32, gpu::thread() % 32)
@@ -78,7 +77,6 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
         copy::arena() + Self::VALUES as u32 + place * Self::A_ROW as u32
     }
 
-    /// First byte of a stage.
     #[inline(always)]
     fn stage(slot: u32) -> u32 {
         copy::arena() + slot * Self::STAGE as u32

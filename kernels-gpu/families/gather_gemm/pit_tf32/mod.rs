@@ -9,11 +9,6 @@ use crate::device::stages::steps;
 use crate::families::discover::abi::NO_TILE;
 use crate::families::gather_gemm::abi::*;
 
-/// Warps that multiply.
-const CONSUMERS: u32 = 8;
-/// Registers of a thread that gathers, and of one that multiplies.
-const PRODUCER_REGISTERS: u32 = 56;
-const CONSUMER_REGISTERS: u32 = 224;
 /// Micro-tiles of a stage, and of one `wgmma`.
 const DEPTH: u32 = PIT_TF32_DEPTH as u32;
 const STEP: u32 = 8;

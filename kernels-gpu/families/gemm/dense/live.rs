@@ -80,7 +80,6 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> LiveTile<GROUPS
         }
     }
 
-    /// Barrier that says: the stage has arrived.
     #[inline(always)]
     fn full(slot: u32) -> u32 {
         let first = DenseTile::<GROUPS, CHUNKS, CUT>::BARRIERS as u32;

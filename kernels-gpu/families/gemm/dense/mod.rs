@@ -70,7 +70,6 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         corner.map(warp::rematerialize)
     }
 
-    /// The first column.
     #[inline(always)]
     fn left() -> u32 {
         gpu::block_x() / CUT as u32 * Self::COLUMNS

@@ -16,7 +16,6 @@ type Four = [f32; 4];
 pub(super) type Own = [[Four; 4]; 8];
 
 impl DenseParams {
-    /// Where results go.
     #[inline(always)]
     fn output(&self) -> Output {
         Output {
@@ -225,7 +224,6 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         });
     }
 
-    /// Scalar and bias.
     #[inline(always)]
     fn add<E: Elem<Acc = f32>>(o: Output, m: u32, place: Place, alpha: f32, own: &mut Own) {
         let [ones, others] = if Self::TRANSPOSED {

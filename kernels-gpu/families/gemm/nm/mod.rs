@@ -11,7 +11,6 @@ use crate::device::prelude::*;
 use crate::device::ptx::wgmma_sparse;
 use crate::device::stages::NONE;
 use crate::device::store::StoreTile;
-use crate::device::warpgroup::CONSUMERS;
 use crate::families::gemm::abi::*;
 
 /// An element type with a sparse `wgmma` atom.
@@ -40,7 +39,6 @@ const PRODUCER_REGISTERS: u32 = 40;
 const CONSUMER_REGISTERS: u32 = 232;
 
 impl NmParams {
-    /// Where results go.
     #[inline(always)]
     fn output(&self) -> Output {
         Output {
@@ -52,7 +50,6 @@ impl NmParams {
         }
     }
 
-    /// Row and column of a tile's corner.
     #[inline(always)]
     fn corner(&self, tile: u32) -> [u32; 2] {
         global::load_v2(self.tiles + tile as u64 * 8, tile < self.tile_count)
@@ -125,7 +122,6 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize> TwoOfFour<MA, CHU
         Self::release_pending(slot);
     }
 
-    /// Makes the barriers and fetches the tensor maps.
     #[inline(always)]
     fn set_up(at: u64) {
         if gpu::thread() == 0 {

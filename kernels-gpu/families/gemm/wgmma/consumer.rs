@@ -80,7 +80,6 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
         }
     }
 
-    /// The `wgmma`s of one stage.
     #[inline(always)]
     fn multiply<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, half: u32, mask: u32) {
         let stage = Self::stage(slot);

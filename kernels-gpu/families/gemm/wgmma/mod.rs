@@ -11,7 +11,6 @@ mod producer;
 
 use crate::device::prelude::*;
 use crate::device::split_k::SplitK;
-use crate::device::warpgroup::{CONSUMER_REGISTERS, CONSUMERS, COPIERS, PRODUCER_REGISTERS};
 use crate::families::gemm::abi::*;
 
 /// Where the partial sums of a strip go.
@@ -60,7 +59,6 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
         }
     }
 
-    /// Makes the barriers and fetches the tensor maps.
     #[inline(always)]
     pub(in crate::families) fn set_up(at: u64) {
         if gpu::thread() == 0 {

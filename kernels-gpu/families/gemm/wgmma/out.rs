@@ -8,7 +8,6 @@ use crate::families::gemm::abi::*;
 use crate::families::gemm::wgmma::split_k_of;
 
 impl WgmmaParams {
-    /// Where results go.
     #[inline(always)]
     pub(super) fn output(&self, item: u32) -> Output {
         Output {

@@ -9,9 +9,6 @@ use crate::device::prelude::*;
 use crate::device::rows::{self, Rows, Source};
 use crate::families::sddmm::abi::*;
 
-/// Warps that multiply.
-const CONSUMERS: u32 = 8;
-/// Elements along k of a stage.
 const DEPTH: u32 = 64;
 /// Listed rows of a tile, and of a warpgroup.
 const LISTED: u32 = SAMPLED_LISTED as u32;

@@ -5,10 +5,8 @@
 mod out;
 
 use crate::device::prelude::*;
-use crate::device::warpgroup::{CONSUMER_REGISTERS, CONSUMERS, COPIERS, PRODUCER_REGISTERS};
 use crate::families::sddmm::abi::*;
 
-/// Index of this thread block's window of a round.
 #[inline(always)]
 fn index(round: u32) -> u64 {
     (round * gpu::grid_x() + gpu::block_x()) as u64

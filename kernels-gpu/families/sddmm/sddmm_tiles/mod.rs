@@ -5,7 +5,6 @@
 mod out;
 
 use crate::device::prelude::*;
-use crate::device::warpgroup::{CONSUMER_REGISTERS, CONSUMERS, COPIERS, PRODUCER_REGISTERS};
 use crate::families::sddmm::abi::*;
 
 /// An element type that tiles are multiplied in.
@@ -35,13 +34,11 @@ impl TileElem for Tf32 {
     }
 }
 
-/// Index of this thread block's tile of a round.
 #[inline(always)]
 fn index(round: u32) -> u64 {
     (round * gpu::grid_x() + gpu::block_x()) as u64
 }
 
-/// Address of this thread block's tile of a round.
 #[inline(always)]
 fn pane(p: &SddmmTilesParams, round: u32) -> u64 {
     p.panes + index(round) * size_of::<Pane>() as u64
@@ -119,7 +116,6 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
         }
     }
 
-    /// Makes the barriers and fetches the tensor maps.
     #[inline(always)]
     fn set_up(at: u64) {
         if gpu::thread() != 0 {

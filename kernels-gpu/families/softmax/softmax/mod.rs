@@ -72,11 +72,9 @@ const fn check<const LANES: u32>(class: usize, rep: u32, wide: u32) {
 struct Span {
     /// Slot of the tensor at which the count starts.
     base: u64,
-    /// First entry.
     lead: u32,
     /// Entries that no mask hides.
     live: u32,
-    /// Past the last entry.
     end: u32,
 }
 
@@ -127,7 +125,6 @@ struct Lane<const VEC: usize, const LANES: u32> {
     lead: i32,
     /// Past the last entry that no mask hides.
     live: i32,
-    /// Past the last entry.
     end: i32,
 }
 
@@ -232,7 +229,6 @@ fn each_piece(p: &SoftmaxParams, piece: u32, mut work: impl FnMut([f32; 2])) {
     }
 }
 
-/// e to the power of `x`.
 #[inline(always)]
 fn exp(x: f32) -> f32 {
     matrix::exp2(x * core::f32::consts::LOG2_E)

@@ -179,7 +179,6 @@ impl Own {
         }
     }
 
-    /// Stores what a mask hides.
     #[inline(always)]
     fn hide(self, word: u32) {
         let mut at = self.live;

@@ -14,7 +14,6 @@ use crate::families::spmm::abi::*;
 const KEPT: usize = 3;
 /// Warps of a warpgroup: chunk `j` of every bank is that of warp `j % 4`.
 const WARPS: u32 = 4;
-/// Bytes for the counts of a stage.
 const COUNTS: u32 = 128;
 
 /// Where this thread's values of a tile are.
@@ -50,7 +49,6 @@ impl Own {
 }
 
 impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
-    /// Barrier that says: the stage has arrived.
     #[inline(always)]
     fn full(slot: u32) -> u32 {
         copy::arena() + slot * 8
@@ -62,7 +60,6 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
         copy::arena() + (BIT_STAGES * 16) as u32 + slot * 16
     }
 
-    /// B of a stage.
     #[inline(always)]
     fn b(slot: u32) -> u32 {
         copy::arena() + Self::HEAD as u32 + slot * Self::B_BYTES as u32
@@ -74,7 +71,6 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
         copy::arena() + Self::HEAD as u32 + p.stages * Self::B_BYTES as u32 + slot * p.slot_bytes
     }
 
-    /// Makes the barriers and fetches the tensor map.
     #[inline(always)]
     fn set_up(p: &BitmapParams, at: u64) {
         // There are more threads than stages.
@@ -228,7 +224,6 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
         });
     }
 
-    /// The `wgmma`s of a stage.
     #[inline(always)]
     fn multiply<E: ThinElem>(acc: &mut Thin<N>, tile: u32, slot: u32) {
         let row = (N * 2) as u32;
@@ -315,7 +310,6 @@ fn addresses(places: u32, bank: u32) -> [u32; 4] {
     [0, 8, 16, 24].map(|at| bits::dot(lines, 64 << at, bits::dot(halves, 2 << at, bank)))
 }
 
-/// The halves of two words.
 #[inline(always)]
 fn halves([a, b]: [u32; 2]) -> [u32; 4] {
     [a, a >> 16, b, b >> 16]

@@ -91,7 +91,6 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
         [0, 1, 2, 3].map(|t| own.square(at.weights, pairs, t))
     }
 
-    /// The `wgmma`s of a stage.
     #[inline(always)]
     fn multiply<E: ThinElem>(acc: &mut Thin<N>, slot: u32, a: [[u32; 4]; SQUARES]) {
         let row = (N * 2) as u32;

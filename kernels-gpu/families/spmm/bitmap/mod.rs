@@ -101,7 +101,6 @@ impl Ring {
 
 /// A ring of stages of `GROUPS` tiles that one warp fills.
 trait Filled<const GROUPS: usize> {
-    /// Barrier that says: the stage may be overwritten.
     fn empty(slot: u32) -> u32;
 
     /// Starts the copies of one stage; every lane calls it.
@@ -189,7 +188,6 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
         copy::arena() + (BIT_STAGES * 16) as u32 + slot * 16
     }
 
-    /// B of a stage.
     #[inline(always)]
     fn b(slot: u32) -> u32 {
         copy::arena() + BIT_HEAD as u32 + slot * Self::B_BYTES as u32

@@ -8,7 +8,6 @@ use crate::device::ptx::wgmma_thin::Thin;
 use crate::families::spmm::abi::*;
 
 impl BitmapParams {
-    /// Where results go.
     #[inline(always)]
     fn output(&self) -> Output {
         Output {

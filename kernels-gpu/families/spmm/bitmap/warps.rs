@@ -17,7 +17,6 @@ type Sums<const SLABS: usize> = [[[f32; 4]; 2]; SLABS];
 /// B's fragments of a stage: squares, eights of columns.
 type Rows = [[[u32; 2]; 2]; SQUARES];
 
-/// A warp's place.
 #[derive(Clone, Copy)]
 struct Own {
     group: u32,
@@ -32,7 +31,6 @@ struct Own {
 type Shared<const N: usize> = BitTile<BIT_PANEL, N, true>;
 
 impl Ring {
-    /// So many stages further.
     #[inline(always)]
     fn skip(&mut self, count: u32, stages: u32) {
         self.slot += count;
@@ -46,7 +44,6 @@ impl Ring {
         }
     }
 
-    /// Any number of stages further.
     #[inline(always)]
     fn pass(&mut self, count: u32, stages: u32) {
         self.slot = (self.slot + count) % stages;
@@ -100,7 +97,6 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
         }
     }
 
-    /// This warp's place. The warps that finish come first, one for each slab.
     #[inline(always)]
     fn own() -> Own {
         // The same for all lanes, which ptxas has to see.

@@ -92,13 +92,11 @@ impl Chunk {
 }
 
 impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
-    /// Barrier that says: the tile has arrived.
     #[inline(always)]
     fn full(slot: u32) -> u32 {
         copy::arena() + Self::BARRIERS as u32 + slot * 8
     }
 
-    /// Barrier that says: the tile may be overwritten.
     #[inline(always)]
     fn empty(slot: u32) -> u32 {
         Self::full(slot) + RING as u32 * 8
@@ -225,7 +223,6 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
     }
 }
 
-/// The pieces of a lane's row of B.
 type Pieces = [Raw; PIECES];
 
 /// A step: the lane's value, and where its row of B is in shared memory.

@@ -6,7 +6,6 @@ use crate::device::prelude::*;
 use crate::families::spmm::abi::*;
 
 impl StagedParams {
-    /// Where results go.
     #[inline(always)]
     fn output(&self) -> Output {
         output!(self)

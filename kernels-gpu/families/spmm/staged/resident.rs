@@ -32,7 +32,6 @@ pub(super) const UNIT_ROWS: u32 = 32 / ACROSS;
 pub(super) const UNITS: u32 = SLICE as u32 / UNIT_ROWS;
 
 impl<const WARPS: u32> Resident<WARPS> {
-    /// Barrier that says: the tile has arrived.
     #[inline(always)]
     fn full(tile: u32) -> u32 {
         copy::arena() + Self::BARRIERS as u32 + tile * 8
@@ -149,7 +148,6 @@ impl<const WARPS: u32> Resident<WARPS> {
         acc
     }
 
-    /// Waits until `tiles` are there.
     #[inline(always)]
     fn wait_for(have: &mut u32, tiles: u32) {
         while *have < tiles {

@@ -24,7 +24,6 @@ struct Entries {
 }
 
 impl VectorsParams {
-    /// Where results go.
     #[inline(always)]
     fn output(&self) -> Output {
         output!(self)
@@ -42,7 +41,6 @@ struct Record {
 /// One warp's share of a window.
 #[derive(Clone, Copy)]
 struct Share {
-    /// Address of the window's first record.
     records: u64,
     /// Value from which words count.
     base: u32,
@@ -50,10 +48,8 @@ struct Share {
     steps: u32,
     /// Address of this lane's 16 bytes in row 0 of B.
     b: u64,
-    /// Their first column.
     column: u32,
     lane: u32,
-    /// The warp's ring.
     ring: u32,
 }
 

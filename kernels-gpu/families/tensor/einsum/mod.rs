@@ -231,7 +231,6 @@ type Slots<const N: usize, const UNROLL: usize> = [[u32; UNROLL]; N];
 struct Run<const N: usize> {
     /// From the aligned place in front of its first term on, where tables are read by vectors.
     line: Line<N>,
-    /// Terms in front of the first.
     lead: u32,
     /// Terms between those of a lane.
     step: u32,

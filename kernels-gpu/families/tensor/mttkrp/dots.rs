@@ -5,7 +5,6 @@ use crate::device::prelude::*;
 use crate::device::walk::Walk;
 use crate::families::tensor::abi::*;
 
-/// Entries under way.
 const BURST: usize = 4;
 
 impl<W: Walk, E: Elem, const FACTORS: usize, const LANES: u32, const VEC: usize>

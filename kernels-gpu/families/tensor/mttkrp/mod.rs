@@ -83,11 +83,8 @@ fn start_of<E: Elem, const REDUCE: u32>() -> E::Acc {
 struct Run {
     /// Aligned place in front of the first entry; places below count from here.
     base: u64,
-    /// First entry.
     lead: u32,
-    /// Behind the last entry.
     end: u32,
-    /// Whether rows end in it.
     whole: bool,
 }
 
@@ -125,7 +122,6 @@ impl Run {
         below & ((1 << left.min(UNROLL as u32)) - 1)
     }
 
-    /// Values of the same.
     #[inline(always)]
     fn values<E: Elem, const UNROLL: usize>(&self, p: &MttkrpParams, at: u32) -> [Raw; 4] {
         let mut values = [[0; 4]; 4];
@@ -151,7 +147,6 @@ impl Run {
     }
 }
 
-/// Entries under way.
 struct Burst {
     places: [[Raw; 2]; 3],
     values: [Raw; 4],

@@ -62,7 +62,6 @@ pub fn rows<E: Elem>(
     stage::rows::<E>(to, from, stride, [p.rows[which], width - channel], wide);
 }
 
-/// An item's row of Y.
 #[inline(always)]
 pub fn row_of_y<E: Elem>(p: &TensorProductParams, to: u32, item: u64) {
     let mut row = gpu::thread() % 32;
@@ -113,7 +112,6 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorOwnConnec
     }
 }
 
-/// Zeros.
 #[inline(always)]
 fn clear<E: Elem>(to: u32, count: u32) {
     let mut at = gpu::thread() % 32;
@@ -356,7 +354,6 @@ fn over_lanes<E: Elem>(mut sum: E::Acc) -> E::Acc {
     sum
 }
 
-/// An item's row of the output.
 #[inline(always)]
 fn totals<E: Elem>(p: &TensorProductParams, from: u32, to: u64) {
     let mut row = gpu::thread() % 32;

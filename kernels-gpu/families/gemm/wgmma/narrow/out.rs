@@ -123,7 +123,6 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         Self::write_narrow::<E>(p.output(strip.item), p.m, corner, (half, smem), stages, acc);
     }
 
-    /// As `write`, in the type of C that the flags name.
     #[inline(always)]
     pub(in crate::families) fn write_narrow<E: NarrowElem>(
         o: Output,
