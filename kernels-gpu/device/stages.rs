@@ -8,7 +8,7 @@ use super::gpu;
 use super::ptx::wgmma::{self, Acc};
 use super::ptx::{barrier, copy, warp};
 
-/// No stage is waiting to be freed.
+/// No stage is waiting to be released.
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// Steps of `STEP` deep that are used of the stage of `DEPTH` that begins at `from`.
@@ -56,13 +56,13 @@ pub(crate) trait Stages {
         }
     }
 
-    /// Makes the barriers; one thread, and the others wait for it. So many arrivals fill a stage, and so many free it.
+    /// Makes the barriers; one thread, and the others wait for it. So many arrivals fill a stage, and so many release it.
     #[inline(always)]
-    fn make_barriers(fill: u32, free: u32) {
+    fn make_barriers(fill: u32, release: u32) {
         let mut slot = 0;
         while slot < Self::BARRIERS_EACH as u32 {
             barrier::init(Self::full(slot), fill);
-            barrier::init(Self::empty(slot), free);
+            barrier::init(Self::empty(slot), release);
             slot += 1;
         }
         barrier::init_fence();

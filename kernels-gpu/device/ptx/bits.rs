@@ -145,16 +145,16 @@ pub fn scan_pairs<const COUNT: usize>(pairs: &mut [[u32; 2]; COUNT]) {
     }
 }
 
-/// Stores the low halves of `values` to shared `to`, the last one first, if `there`.
+/// Stores the low halves of `values` to shared `to`, the last one first, if `valid`.
 #[inline(always)]
-pub fn store_halves(to: [u32; 4], values: [u32; 4], there: bool) {
+pub fn store_halves(to: [u32; 4], values: [u32; 4], valid: bool) {
     ptx!(
-        "{{ .reg .pred p; setp.ne.u32 p, {there}, 0;",
+        "{{ .reg .pred p; setp.ne.u32 p, {valid}, 0;",
         "@p st.shared.u16 [{d}], {z}; @p st.shared.u16 [{c}], {y};",
         "@p st.shared.u16 [{b}], {x}; @p st.shared.u16 [{a}], {w}; }}",
         a = in(reg32) to[0], b = in(reg32) to[1], c = in(reg32) to[2], d = in(reg32) to[3],
         w = in(reg32) values[0], x = in(reg32) values[1], y = in(reg32) values[2], z = in(reg32) values[3],
-        there = in(reg32) there as u32,
+        valid = in(reg32) valid as u32,
         options(nostack)
     );
 }

@@ -7,17 +7,17 @@ instructions! {
     /// Four 8 x 8 matrices of 16-bit elements; lanes 8r..8r+8 give the rows of matrix r.
     pub ldmatrix_x4(from: u32) -> [u32; 4] = [a, b, c, d], out(reg32 a b c d = 0):
         "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{{a}, {b}, {c}, {d}}}, [{from}];", in(reg32 from);
-    /// As [`ldmatrix_x4`]; zeros where `there`, the same for all lanes, is false.
-    pub ldmatrix_x4_if(from: u32, there: bool) -> [u32; 4] = [a, b, c, d], out(reg32 a b c d = 0):
-        "{{ .reg .pred p; setp.ne.u32 p, {there}, 0; @p ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{{a}, {b}, {c}, {d}}}, [{from}]; }}",
-        in(reg32 from; bool there);
+    /// As [`ldmatrix_x4`]; zeros where `valid`, the same for all lanes, is false.
+    pub ldmatrix_x4_if(from: u32, valid: bool) -> [u32; 4] = [a, b, c, d], out(reg32 a b c d = 0):
+        "{{ .reg .pred p; setp.ne.u32 p, {valid}, 0; @p ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{{a}, {b}, {c}, {d}}}, [{from}]; }}",
+        in(reg32 from; bool valid);
     /// As [`ldmatrix_x4`], each matrix transposed.
     pub ldmatrix_x4_trans(from: u32) -> [u32; 4] = [a, b, c, d], out(reg32 a b c d = 0):
         "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {{{a}, {b}, {c}, {d}}}, [{from}];", in(reg32 from);
-    /// As [`ldmatrix_x4_trans`]; zeros where `there`, the same for all lanes, is false.
-    pub ldmatrix_x4_trans_if(from: u32, there: bool) -> [u32; 4] = [a, b, c, d], out(reg32 a b c d = 0):
-        "{{ .reg .pred p; setp.ne.u32 p, {there}, 0; @p ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {{{a}, {b}, {c}, {d}}}, [{from}]; }}",
-        in(reg32 from; bool there);
+    /// As [`ldmatrix_x4_trans`]; zeros where `valid`, the same for all lanes, is false.
+    pub ldmatrix_x4_trans_if(from: u32, valid: bool) -> [u32; 4] = [a, b, c, d], out(reg32 a b c d = 0):
+        "{{ .reg .pred p; setp.ne.u32 p, {valid}, 0; @p ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {{{a}, {b}, {c}, {d}}}, [{from}]; }}",
+        in(reg32 from; bool valid);
 }
 
 macro_rules! mma {

@@ -48,7 +48,7 @@ instructions! {
     /// The value itself, unknown to the compiler.
     pub rematerialize(value: u32) -> u32 = out, out(reg32 out = value): "mov.u32 {out}, {out};";
     /// [`rematerialize`] of an address: sums of it are not taken apart, and their parts carried through a loop.
-    pub address_again(address: u64) -> u64 = out, out(reg64 out = address): "mov.u64 {out}, {out};";
+    pub rematerialize_address(address: u64) -> u64 = out, out(reg64 out = address): "mov.u64 {out}, {out};";
     /// First in a loop: its body stays one copy. What is fetched from memory once, instructions among it, should be
     /// short.
     pub stay_rolled(): ".pragma \"nounroll\";", options(nomem);

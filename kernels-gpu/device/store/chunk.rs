@@ -23,7 +23,7 @@ pub struct Spot {
     /// Row and column of C of the first element.
     pub corner: [u32; 2],
     /// The warpgroup, and [`SMEM_TILE`] bytes of shared memory for it.
-    pub half: u32,
+    pub group: u32,
     pub smem: u32,
     /// Lane, and warp of the warpgroup.
     pub lane: u32,
@@ -33,11 +33,11 @@ pub struct Spot {
 impl Spot {
     /// Of this thread.
     #[inline(always)]
-    pub fn of(m: u32, corner: [u32; 2], (half, smem): (u32, u32)) -> Spot {
+    pub fn of(m: u32, corner: [u32; 2], (group, smem): (u32, u32)) -> Spot {
         Spot {
             m,
             corner,
-            half,
+            group,
             smem,
             lane: gpu::rematerialize_thread() % 32,
             warp: gpu::rematerialize_thread() / 32 % 4,
@@ -47,7 +47,7 @@ impl Spot {
     /// The same, made anew: places derived from it are not carried in registers through a loop.
     #[inline(always)]
     pub fn rematerialize(self) -> Spot {
-        Self::of(self.m, self.corner, (self.half, self.smem))
+        Self::of(self.m, self.corner, (self.group, self.smem))
     }
 }
 
@@ -78,7 +78,7 @@ impl<E: Elem<Acc = f32>> TypeOfC for E {
 
     #[inline(always)]
     fn add_bias(o: Output, column: u32, x: &mut Chunk) {
-        let at = warp::address_again(o.bias + column as u64 * E::BYTES as u64);
+        let at = warp::rematerialize_address(o.bias + column as u64 * E::BYTES as u64);
         let inside = o.n.saturating_sub(column);
         unroll!(j < 8, {
             unroll!(i < 2, {
@@ -260,9 +260,9 @@ fn store_columns<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &Chunk) {
     let line = warp * 16 + lane / 8;
     let column = left + line + c * 64;
     let at = o.c + column as u64 * o.ldc_bytes as u64 + row as u64 * 2;
-    barrier::sync_named(1 + spot.half, 128);
+    barrier::sync_named(1 + spot.group, 128);
     stage!(x, matrix::stmatrix_x4_trans, j => smem + transposed(lane, warp, j as u32));
-    barrier::sync_named(1 + spot.half, 128);
+    barrier::sync_named(1 + spot.group, 128);
     unroll!(j < 4, {
         let eight = staged(smem, line + j as u32 * 4, lane);
         let column = column + j as u32 * 4;

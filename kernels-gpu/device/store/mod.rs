@@ -14,7 +14,7 @@ pub struct StoreTile<const CHUNKS: usize, const ORDER: u32>;
 
 impl<const CHUNKS: usize, const ORDER: u32> StoreTile<CHUNKS, ORDER> {
     /// Finishes the sums of a warpgroup, 64 rows of C with the corner at row `top` and column `left`, and stores those
-    /// above row `m`. `smem`: [`SMEM_TILE`] bytes of shared memory for warpgroup `half`.
+    /// above row `m`. `smem`: [`SMEM_TILE`] bytes of shared memory for warpgroup `group`.
     #[inline(always)]
     pub fn write<T: TypeOfC>(
         o: Output,

@@ -19,8 +19,8 @@ impl TransposeTile {
         unroll!(w < 4, {
             unroll!(i < 2, {
                 let place = 2 * w as u32 + i as u32;
-                let there = row < p.rows && column + place < p.columns;
-                let half = global::load_b16_fresh(at + place as u64 * 2, there);
+                let valid = row < p.rows && column + place < p.columns;
+                let half = global::load_b16_fresh(at + place as u64 * 2, valid);
                 words[w] |= half << (16 * i);
             });
         });

@@ -18,7 +18,7 @@ const SQUARES: usize = SLAB_BYTES / 16;
 struct Entries {
     words: [u32; 2],
     /// Bit j: there is one in vector j.
-    there: u32,
+    valid: u32,
     /// Byte of the first.
     first: u32,
 }
@@ -28,10 +28,10 @@ impl Entries {
     #[inline(always)]
     fn operand(self) -> u32 {
         let own = matrix::bytes(self.words[0], self.words[1], 0x3210 + self.first * 0x1111);
-        let there = self.there;
+        let valid = self.valid;
         // Vector j has as many entries in front of it as there are bits below; the second word is zeros.
-        let before = (there & 1) * 0x1110 + (there >> 1 & 1) * 0x1100 + (there >> 2 & 1) * 0x1000;
-        let absent = !there & 0xf;
+        let before = (valid & 1) * 0x1110 + (valid >> 1 & 1) * 0x1100 + (valid >> 2 & 1) * 0x1000;
+        let absent = !valid & 0xf;
         let zeros = (absent & 1) << 2 | (absent & 2) << 5 | (absent & 4) << 8 | (absent & 8) << 11;
         matrix::bytes(own, 0, before + zeros)
     }
@@ -97,11 +97,11 @@ impl Share {
             let left = self.vectors - step * STEP_VECTORS as u32;
             unroll!(j < 4, {
                 let from = self.b + columns[j] as u64 * p.ldb_bytes as u64;
-                let there = four * LANE_VECTORS as u32 + (j as u32) < left;
+                let valid = four * LANE_VECTORS as u32 + (j as u32) < left;
                 // Vectors 4 q, 4 q + 1 of every four neighbours lie in the upper eight rows, the others below.
                 let row = four * 2 + j as u32 % 2 + j as u32 / 2 * 8;
                 let to = stage + frag::swizzle(row, self.lane % 8, SLAB_BYTES as u32);
-                let bytes = if there { self.bytes } else { 0 };
+                let bytes = if valid { self.bytes } else { 0 };
                 if ALIGNED {
                     let from = if bytes > 0 { from } else { p.b };
                     copy::copy_async_16(to, from, bytes);
@@ -117,17 +117,17 @@ impl Share {
     #[inline(always)]
     fn entries(&self, p: &VectorsParams, word: u32) -> Entries {
         let below = self.lane % 4 * LANE_VECTORS as u32;
-        let there = word >> below & 0xf;
+        let valid = word >> below & 0xf;
         let before = (word & ((1 << below) - 1)).count_ones();
         let at = p.values + self.base as u64 + (word >> 16) as u64 + before as u64;
-        let (count, first) = (there.count_ones(), at as u32 & 3);
+        let (count, first) = (valid.count_ones(), at as u32 & 3);
         let words = [
             global::load_b32(at & !3, count > 0),
             global::load_b32((at & !3) + 4, first + count > 4),
         ];
         Entries {
             words,
-            there,
+            valid,
             first,
         }
     }

@@ -20,13 +20,13 @@ type Place = (u32, u32);
 /// This thread block's queries of a round; none past the last round.
 #[inline(always)]
 fn queries(p: &AttentionParams, round: u32) -> Queries {
-    let there = round < p.rounds;
+    let valid = round < p.rounds;
     let index = round * gpu::grid_x() + gpu::block_x();
     let at = p.work + index as u64 * size_of::<Queries>() as u64;
-    let [row, head, key_head, tile] = global::load_v4_fresh(at, there);
-    let [tiles, first, parts, counter] = global::load_v4_fresh(at + 16, there);
+    let [row, head, key_head, tile] = global::load_v4_fresh(at, valid);
+    let [tiles, first, parts, counter] = global::load_v4_fresh(at + 16, valid);
     Queries {
-        row: if there { row } else { NO_STRIP },
+        row: if valid { row } else { NO_STRIP },
         head,
         key_head,
         tile,

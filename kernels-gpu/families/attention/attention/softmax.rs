@@ -142,8 +142,8 @@ pub(super) fn softmax(
                     let x = &mut scores.0[c][4 * atom + i];
                     let power = matrix::exp2_flushed(matrix::fma_f32(*x, scale, shift[i / 2]));
                     // Bits in order: ptxas then moves seven at once to predicates.
-                    let there = entries.bits[c] >> (4 * atom + i) & 1 != 0;
-                    *x = if there { power } else { 0.0 };
+                    let valid = entries.bits[c] >> (4 * atom + i) & 1 != 0;
+                    *x = if valid { power } else { 0.0 };
                 });
             });
         });

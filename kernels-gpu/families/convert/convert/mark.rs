@@ -22,8 +22,8 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Mark {
         }
         // Offsets of all rows at once: one wait in place of one for each row. A block past the last row has pieces
         // without rows, which begin behind the last offset.
-        let there = rows > 0 && lane() <= rows;
-        let offset = global::load_b32(word(p.offsets, (first + lane()) as u64), there);
+        let valid = rows > 0 && lane() <= rows;
+        let offset = global::load_b32(word(p.offsets, (first + lane()) as u64), valid);
         let of_row = |row: u32| warp::shuffle::<32>(offset, row, ALL_LANES);
         gpu::sync_threads();
         let mut row = gpu::thread() / 32;

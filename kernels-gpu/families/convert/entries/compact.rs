@@ -135,11 +135,11 @@ fn load<E: Elem, const V: usize>(p: &EntriesParams, at: u32, wanted: bool) -> Se
     let (row, number) = p.segments.of(at);
     let column = number * p.segment_columns + lane() * V as u32;
     let from = p.source + row as u64 * p.row_bytes + column as u64 * E::BYTES as u64;
-    let there = wanted && row < p.m;
+    let valid = wanted && row < p.m;
     let mut raw = [[0; 4]; 4];
     unroll!(v < 4, {
         let beside = v as u32 * 32 * V as u32;
-        let ok = there && beside < p.segment_columns && column + beside < p.k;
+        let ok = valid && beside < p.segment_columns && column + beside < p.k;
         // One behind the other, before anything waits: not where the compiler thinks they are needed.
         raw[v] = E::load_own::<V>(from + (beside * E::BYTES) as u64, ok);
     });
@@ -158,10 +158,10 @@ fn kept_of<E: Elem, const V: usize, const TOP: bool>(
         unroll!(v < 4, { keep[v] = above::<E, V>(&segment.raw[v], p.floor) });
         return keep;
     }
-    let (there, mut pivot, mut end) = (segment.row < p.m, p.floor, 0);
+    let (valid, mut pivot, mut end) = (segment.row < p.m, p.floor, 0);
     if TOP {
         let [low, high, column, _] =
-            global::load_v4_fresh(p.pivots + segment.row as u64 * 16, there);
+            global::load_v4_fresh(p.pivots + segment.row as u64 * 16, valid);
         (pivot, end) = ((high as u64) << 32 | low as u64, column);
     }
     let column = segment.number * p.segment_columns + lane() * V as u32;

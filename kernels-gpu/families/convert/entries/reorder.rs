@@ -47,8 +47,8 @@ impl<W: WalkInfo, E: Elem, const TILE: u32> Kernel<W, E, EntriesParams> for Spli
             let mut places = [[0u32; 4]; 2];
             unroll!(u < 2, {
                 let at = at(done, u);
-                let there = done < TILE && at < p.count as u64;
-                places[u] = global::load_v4_stream(p.first + at * 2, there);
+                let valid = done < TILE && at < p.count as u64;
+                places[u] = global::load_v4_stream(p.first + at * 2, valid);
             });
             places
         };
@@ -147,9 +147,9 @@ impl<W: WalkInfo, E: Elem, const TILE: u32> Kernel<W, E, EntriesParams> for Join
         // Warps take every 16th tile of the source: those near each other have runs of like length.
         let runs_of = |first: u32| {
             let tile = first + lane() * warps;
-            let there = tile < p.tiles;
-            let start = global::load_b32(word(starts, tile as u64), there);
-            let end = global::load_b32(word(starts, tile as u64 + p.tiles as u64), there);
+            let valid = tile < p.tiles;
+            let start = global::load_b32(word(starts, tile as u64), valid);
+            let end = global::load_b32(word(starts, tile as u64 + p.tiles as u64), valid);
             Runs::new(distances, start, end - start)
         };
         let mut first = own;
@@ -164,9 +164,9 @@ impl<W: WalkInfo, E: Elem, const TILE: u32> Kernel<W, E, EntriesParams> for Join
                 unroll!(u < 8, {
                     let (at, next) = runs.value(from + u as u32 * 32, before);
                     before = next;
-                    let there = from + u as u32 * 32 + lane() < runs.total;
-                    values[u] = E::load_fresh(p.source + at as u64 * E::BYTES as u64, there);
-                    places[u] = global::load_b16(p.first + at as u64 * 2, there);
+                    let valid = from + u as u32 * 32 + lane() < runs.total;
+                    values[u] = E::load_fresh(p.source + at as u64 * E::BYTES as u64, valid);
+                    places[u] = global::load_b16(p.first + at as u64 * 2, valid);
                 });
                 unroll!(u < 8, {
                     if from + u as u32 * 32 + lane() < runs.total {

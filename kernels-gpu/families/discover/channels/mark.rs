@@ -55,9 +55,9 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, ChannelsParams> for MarkChannels {
         let vector = across * width + own;
         let top = part * p.block_rows;
         let end = (top + p.block_rows).min(p.rows);
-        let there = first < p.step && vector < p.vectors.value;
+        let valid = first < p.step && vector < p.vectors.value;
         grid::wait_dependency();
-        let found = columns(p, vector, top + first, if there { end } else { 0 });
+        let found = columns(p, vector, top + first, if valid { end } else { 0 });
         let mut bits = found << (own % 4 * CHANNEL_VECTOR);
         // Lanes with the same columns, where they lie at equal distances: else all of them meet in shared memory.
         let even = width.is_power_of_two();

@@ -34,12 +34,12 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         gpu::sync_threads();
         Self::find_bases(p, r, place);
         gpu::sync_threads();
-        let before = Self::begin_to_leave(p, place);
+        let before = Self::begin_store(p, place);
         Self::write(p, r, place);
         // The columns found are in shared memory.
         gpu::sync_threads();
         Self::pack(p, r, place, &late);
-        Self::end_leaving(p, place, before);
+        Self::end_store(p, place, before);
     }
 
     /// Brings this thread's upper vectors to shared memory, past the registers, and loads the others. Where rows allow
@@ -55,21 +55,21 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         let at = p.source + row as u64 * p.row_bytes + column as u64 * 2;
         let place = |i: usize| {
             let further = i as u32 * step;
-            let there = row + further < p.rows && column < p.columns;
+            let valid = row + further < p.rows && column < p.columns;
             let at = at + further as u64 * p.row_bytes;
-            (if there { at } else { p.source }, there)
+            (if valid { at } else { p.source }, valid)
         };
         unroll!(quarter < 3, {
             unroll!(i < 4, {
-                let (from, there) = place(4 * quarter + i);
+                let (from, valid) = place(4 * quarter + i);
                 let to = Self::kept(r, first + (4 * quarter + i) as u32 * step, vector);
-                gather::copy_or_zero(to, from, there);
+                gather::copy_or_zero(to, from, valid);
             });
         });
         let mut late = [[0; 4]; 4];
         unroll!(i < 4, {
-            let (from, there) = place(12 + i);
-            late[i] = global::load_v4_once(from, there);
+            let (from, valid) = place(12 + i);
+            late[i] = global::load_v4_once(from, valid);
         });
         late
     }

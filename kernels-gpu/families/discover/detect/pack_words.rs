@@ -26,12 +26,12 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         gpu::sync_threads();
         Self::find_bases(p, r, place);
         gpu::sync_threads();
-        let before = Self::begin_to_leave(p, place);
+        let before = Self::begin_store(p, place);
         Self::write(p, r, place);
         // The columns found are in shared memory.
         gpu::sync_threads();
         Self::pack_words(p, r, place);
-        Self::end_leaving(p, place, before);
+        Self::end_store(p, place, before);
     }
 
     /// Brings this thread's vectors to shared memory, past the registers, so that thread blocks that wait for their
@@ -48,9 +48,9 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
             if p.flags & DETECT_VECTORS == 0 {
                 copy::store_shared_v4(to, Self::vector(p, BITS, row, column));
             } else {
-                let there = row < p.rows && column < p.columns;
+                let valid = row < p.rows && column < p.columns;
                 let at = p.source + row as u64 * p.row_bytes + column as u64 * 4;
-                gather::copy_or_zero(to, if there { at } else { p.source }, there);
+                gather::copy_or_zero(to, if valid { at } else { p.source }, valid);
             }
         });
         copy::copy_wait_all();

@@ -26,14 +26,14 @@ fn sum(value: u32) -> u32 {
 impl PackRows {
     /// Copies a row, or zeros; a warp. All loads are on the way before the first is waited for.
     #[inline(always)]
-    fn copy_row(p: &LiveRowsParams, from: u64, to: u32, there: bool) {
+    fn copy_row(p: &LiveRowsParams, from: u64, to: u32, valid: bool) {
         let to = p.out + to as u64 * p.out_row as u64;
         let first = gpu::thread() % 32 * 8;
         let mut words = [[0; 4]; 4];
         unroll!(v < 4, {
             let column = first + 256 * v as u32;
             let from = from + column as u64 * 2;
-            words[v] = global::load_v4_fresh(from, there && column < p.columns);
+            words[v] = global::load_v4_fresh(from, valid && column < p.columns);
         });
         unroll!(v < 4, {
             let column = first + 256 * v as u32;
@@ -134,13 +134,13 @@ impl NormRows {
         (column, column < p.columns)
     }
 
-    /// The row that begins at `from`; zeros where it is not `there`.
+    /// The row that begins at `from`; zeros where it is not `valid`.
     #[inline(always)]
-    fn load(p: &LiveRowsParams, from: u64, there: bool) -> Part {
+    fn load(p: &LiveRowsParams, from: u64, valid: bool) -> Part {
         let mut raw = [[0; 4]; 4];
         unroll!(v < 4, {
             let (column, inside) = Self::vector(p, v);
-            raw[v] = global::load_v4_fresh(from + column as u64 * 2, inside && there);
+            raw[v] = global::load_v4_fresh(from + column as u64 * 2, inside && valid);
         });
         raw
     }

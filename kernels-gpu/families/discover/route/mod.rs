@@ -238,13 +238,13 @@ impl RoutePlace {
             let start = copy::load_shared_b32(word(STARTS, expert));
             let count = copy::load_shared_b32(word(STARTS, expert + 1)) - start;
             let first = copy::load_shared_b32(word(PANELS, expert)) + 1;
-            let mut panel = gpu::thread() % 32;
-            while panel * ROUTE_PANEL < count {
-                let from = panel * ROUTE_PANEL;
-                let to = p.panels + (first + panel) as u64 * ROUTE_RECORD as u64 * 4;
+            let mut row_block = gpu::thread() % 32;
+            while row_block * ROUTE_PANEL < count {
+                let from = row_block * ROUTE_PANEL;
+                let to = p.panels + (first + row_block) as u64 * ROUTE_RECORD as u64 * 4;
                 let slots = (count - from).min(ROUTE_PANEL);
                 global::store_v4(to, [expert, start + from, slots, 0]);
-                panel += 32;
+                row_block += 32;
             }
             expert += warps;
         }

@@ -53,7 +53,7 @@ impl Matrices for ConvParams {
     #[inline(always)]
     fn start<T: Panel>(
         &self,
-        (panel, full): (u32, u32),
+        (b_tile, full): (u32, u32),
         [column, channel, offset]: [u32; 3],
         (thread, at): (u32, u64),
     ) {
@@ -62,11 +62,11 @@ impl Matrices for ConvParams {
         }
         barrier::arrive_expect(full, T::BYTES);
         if T::BY_COLUMNS {
-            bulk::tma_load_3d(panel, at, [channel, column, offset], full);
+            bulk::tma_load_3d(b_tile, at, [channel, column, offset], full);
         } else {
             unroll!(c < T::CHUNKS, most 4, {
                 let place = [column + c as u32 * 64, channel, offset];
-                bulk::tma_load_3d(panel + (c * SMEM_TILE) as u32, at, place, full);
+                bulk::tma_load_3d(b_tile + (c * SMEM_TILE) as u32, at, place, full);
             });
         }
     }
@@ -88,7 +88,7 @@ impl Matrices for ConvWordsParams {
     #[inline(always)]
     fn start<T: Panel>(
         &self,
-        (panel, _): (u32, u32),
+        (b_tile, _): (u32, u32),
         [column, channel, offset]: [u32; 3],
         (thread, _): (u32, u64),
     ) {
@@ -117,7 +117,7 @@ impl Matrices for ConvWordsParams {
                 self.weights
             };
             let bytes = (inside * 2).min(16);
-            copy::copy_async_16(panel + frag::swizzle(line, chunk, 128), from, bytes);
+            copy::copy_async_16(b_tile + frag::swizzle(line, chunk, 128), from, bytes);
             piece += T::COPIERS;
         }
     }

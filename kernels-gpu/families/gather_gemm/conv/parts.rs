@@ -32,9 +32,9 @@ impl Places {
     #[inline(always)]
     pub fn next(&mut self) -> u32 {
         let next = self.ahead;
-        let there = self.left > 0;
-        let read = global::load_b32(self.at, there);
-        self.ahead = if there { read } else { CONV_ABSENT };
+        let valid = self.left > 0;
+        let read = global::load_b32(self.at, valid);
+        self.ahead = if valid { read } else { CONV_ABSENT };
         self.at += 4;
         self.left = self.left.saturating_sub(1);
         next

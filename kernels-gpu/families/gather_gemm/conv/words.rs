@@ -7,7 +7,7 @@ pub struct Line {
     pub at: u64,
     /// Elements; those behind read as zeros.
     pub width: u32,
-    pub there: bool,
+    pub valid: bool,
 }
 
 /// Brings four neighbouring elements of a row, from `first` on, to 16 bytes of shared memory as f32: by a copy under
@@ -20,11 +20,11 @@ pub fn bring<E: Elem<Acc = f32>, const VECTORS: bool, const WHOLE: bool>(
     first: u32,
 ) {
     if VECTORS && WHOLE {
-        let bytes = if line.there { 16 } else { 0 };
+        let bytes = if line.valid { 16 } else { 0 };
         copy::copy_async_16(to, line.at + first as u64 * 4, bytes);
         return;
     }
-    let width = if line.there { line.width } else { 0 };
+    let width = if line.valid { line.width } else { 0 };
     if VECTORS {
         let bytes = (width.saturating_sub(first) * 4).min(16);
         let from = if bytes > 0 { first } else { 0 };

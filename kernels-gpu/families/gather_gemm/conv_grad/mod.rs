@@ -28,12 +28,12 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
     /// Input and output row of this thread's positions among 64, from `row` on.
     #[inline(always)]
     fn rows(p: &ConvWordsParams, line: u64, half: u32, row: u32) -> [[u32; 2]; 8] {
-        let there = half != CONV_ABSENT;
+        let valid = half != CONV_ABSENT;
         let mut rows = [[0; 2]; 8];
         unroll!(j < Self::SHARE, {
             let r = (j * CONV_HALF / Self::SHARE) as u32 + row;
             let position = (half as u64 * CONV_HALF as u64 + r as u64) * 4;
-            rows[j] = [line, p.base.order].map(|at| global::load_b32(at + position, there));
+            rows[j] = [line, p.base.order].map(|at| global::load_b32(at + position, valid));
         });
         rows
     }
@@ -85,16 +85,16 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
         unroll!(j < Self::SHARE, {
             let r = (j * CONV_HALF / Self::SHARE) as u32 + row;
             let [input, output] = rows[j];
-            let there = input != CONV_ABSENT;
-            let [input, output] = [input, output].map(|row| if there { row } else { 0 });
+            let valid = input != CONV_ABSENT;
+            let [input, output] = [input, output].map(|row| if valid { row } else { 0 });
             let to = stage + r * 128 + (chunk ^ (r & 7)) * 16;
             let from = p.base.input + input as u64 * p.base.in_bytes as u64;
             let of = (from, p.base.depth_bytes);
-            Self::copy::<GROUPS, WHOLE>(to, of, there, firsts[0]);
+            Self::copy::<GROUPS, WHOLE>(to, of, valid, firsts[0]);
             let from = p.weights + output as u64 * p.weights_bytes as u64;
             let of = (from, p.base.n * 2);
             let to = to + (GROUPS * SMEM_TILE) as u32;
-            Self::copy::<CHUNKS, WHOLE>(to, of, there, firsts[1]);
+            Self::copy::<CHUNKS, WHOLE>(to, of, valid, firsts[1]);
         });
     }
 
@@ -104,7 +104,7 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
     fn copy<const COUNT: usize, const WHOLE: bool>(
         to: u32,
         (row, bytes): (u64, u32),
-        there: bool,
+        valid: bool,
         first: u32,
     ) {
         unroll!(c < COUNT, most 4, {
@@ -112,10 +112,10 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
             let to = to + (c * SMEM_TILE) as u32;
             let from = row + first as u64;
             if WHOLE {
-                copy::copy_async_16(to, from, if there { 16 } else { 0 });
+                copy::copy_async_16(to, from, if valid { 16 } else { 0 });
             } else {
                 let inside = bytes.saturating_sub(first).min(16);
-                let inside = if there { inside } else { 0 };
+                let inside = if valid { inside } else { 0 };
                 copy::copy_async_16(to, if inside > 0 { from } else { row }, inside);
             }
         });
@@ -138,12 +138,12 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
                     } else {
                         0
                     };
-                let panel = Self::stage(slot) + (GROUPS * SMEM_TILE) as u32;
+                let b_tile = Self::stage(slot) + (GROUPS * SMEM_TILE) as u32;
                 acc.fence();
                 unroll!(step < 4, {
                     let deep = step as u32 * 16 * 128;
                     let a = frag::descriptor(smem + deep, 128, SMEM_TILE as u32);
-                    let b = frag::descriptor(panel + deep, 128, SMEM_TILE as u32);
+                    let b = frag::descriptor(b_tile + deep, 128, SMEM_TILE as u32);
                     E::mma::<CHUNKS, 1, 1>(&mut acc, a, b);
                 });
                 ring.issued(&mut acc);

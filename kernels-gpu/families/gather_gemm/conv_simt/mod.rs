@@ -152,11 +152,11 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
         unroll!(i < 8 / ACROSS, {
             let (r, chunk) = (thread / 8 + i as u32 * Self::THREADS / 8, thread % 8);
             let row = copy::load_shared_b32(index + r * 4);
-            let there = row != CONV_ABSENT;
+            let valid = row != CONV_ABSENT;
             let line = Line {
-                at: p.base.input + if there { row } else { 0 } as u64 * p.base.in_bytes as u64,
+                at: p.base.input + if valid { row } else { 0 } as u64 * p.base.in_bytes as u64,
                 width: p.channels,
-                there,
+                valid,
             };
             let to = stage + r * 128 + (chunk ^ (r & 7)) * 16;
             bring::<E, VECTORS, WHOLE>(to, line, ahead.channel + chunk * 4);
@@ -176,12 +176,12 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
         unroll!(i < 16 / DOWN, {
             let (deep, chunk) = (thread / chunks + (i * 2 * DOWN) as u32, thread % chunks);
             let channel = ahead.channel + deep;
-            let there = WHOLE || channel < p.channels;
-            let from = if there { channel } else { 0 };
+            let valid = WHOLE || channel < p.channels;
+            let from = if valid { channel } else { 0 };
             let line = Line {
                 at: p.weights + (matrix + from as u64) * p.weights_bytes as u64,
                 width: p.base.n,
-                there,
+                valid,
             };
             let to = stage + Self::GATHERED as u32 + deep * Self::COLUMNS * 4 + chunk * 16;
             bring::<E, VECTORS, WHOLE>(to, line, gpu::block_y() * Self::COLUMNS + chunk * 4);

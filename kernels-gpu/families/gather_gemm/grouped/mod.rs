@@ -41,8 +41,8 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
     /// Work number `index` of `tiles`, none past the last: neighbours share rows of A.
     #[inline(always)]
     fn work(p: &GroupedParams, index: u32, tiles: u32) -> Work {
-        let (panel, across) = p.across.of(index);
-        let at = p.panels + (panel as u64 + 1) * ROUTE_RECORD as u64 * 4;
+        let (row_block, across) = p.across.of(index);
+        let at = p.panels + (row_block as u64 + 1) * ROUTE_RECORD as u64 * 4;
         let [expert, first, rows, _] = global::load_v4_fresh(at, index < tiles);
         Work {
             expert,
@@ -72,22 +72,22 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
     /// need on their way out is fetched ahead, each thing a tile before what depends on it.
     #[inline(always)]
     fn consume<E: WgmmaElem>(p: &GroupedParams) {
-        let half = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
+        let group = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
         let tiles = Self::tiles(p);
         let mut ring = Ring::<Self>::consumer();
         let mut index = gpu::block_x();
         let mut work = Self::work(p, index, tiles);
         let mut later = Self::work(p, index + gpu::grid_x(), tiles);
-        let mut choice = Self::chosen(p, work, half);
+        let mut choice = Self::chosen(p, work, group);
         while index < tiles {
             let latest = Self::work(p, index + 2 * gpu::grid_x(), tiles);
-            let choice_later = Self::chosen(p, later, half);
-            let weight = Self::weight(p, work, half, choice);
+            let choice_later = Self::chosen(p, later, group);
+            let weight = Self::weight(p, work, group, choice);
             let rows = warp::shuffle::<32>(work.rows, 0, u32::MAX);
-            if half * 64 < rows {
+            if group * 64 < rows {
                 let mut acc = Acc::<CHUNKS>::zero();
-                Self::products::<E>(p, half, &mut ring, &mut acc);
-                Self::epilogue::<E>(p, work, half, (choice, weight), &acc);
+                Self::products::<E>(p, group, &mut ring, &mut acc);
+                Self::epilogue::<E>(p, work, group, (choice, weight), &acc);
             } else {
                 Self::pass(p, &mut ring);
             }
@@ -99,7 +99,7 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
     #[inline(always)]
     fn products<E: WgmmaElem>(
         p: &GroupedParams,
-        half: u32,
+        group: u32,
         ring: &mut Ring<Self>,
         acc: &mut Acc<CHUNKS>,
     ) {
@@ -109,7 +109,7 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
             // The gathered rows were written by ordinary copies.
             barrier::fence_copies();
             acc.fence();
-            Self::multiply::<E>(acc, slot, half);
+            Self::multiply::<E>(acc, slot, group);
             ring.issued(acc);
             ring.advance();
             deep += DEPTH;
@@ -118,20 +118,20 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
     }
 
     #[inline(always)]
-    fn multiply<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, half: u32) {
+    fn multiply<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, group: u32) {
         let stage = Self::stage(slot);
-        let (smem, panel) = (
-            stage + half * SMEM_TILE as u32,
+        let (smem, b_tile) = (
+            stage + group * SMEM_TILE as u32,
             stage + Self::A_BYTES as u32,
         );
         unroll!(step < 4, {
             let row = PANEL_BYTES as u32;
             let a = frag::descriptor(smem + step as u32 * 32, row, 16);
             if ORDER & B_COLUMNS == 0 {
-                let b = frag::descriptor(panel + step as u32 * 16 * row, row, SMEM_TILE as u32);
+                let b = frag::descriptor(b_tile + step as u32 * 16 * row, row, SMEM_TILE as u32);
                 E::mma::<CHUNKS, 0, 1>(acc, a, b);
             } else {
-                let b = frag::descriptor(panel + step as u32 * 32, row, 16);
+                let b = frag::descriptor(b_tile + step as u32 * 32, row, 16);
                 E::mma::<CHUNKS, 0, 0>(acc, a, b);
             }
         });

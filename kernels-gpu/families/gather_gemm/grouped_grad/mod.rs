@@ -137,11 +137,11 @@ impl GroupedGrad {
 
     /// Starts one copy. Columns that are not there are not copied: nobody stores what they are multiplied into.
     #[inline(always)]
-    fn start<const WHOLE: bool>(to: u32, from: u64, any: u64, (inside, there): (bool, bool)) {
+    fn start<const WHOLE: bool>(to: u32, from: u64, any: u64, (inside, valid): (bool, bool)) {
         if WHOLE {
             copy::copy_async_whole(to, from, u32::from(inside));
         } else {
-            let (from, bytes) = if inside && there {
+            let (from, bytes) = if inside && valid {
                 (from, 16)
             } else {
                 (any, 0)
@@ -153,7 +153,7 @@ impl GroupedGrad {
     /// A warpgroup's 64 rows of every tile.
     #[inline(always)]
     fn consume<E: WgmmaElem>(p: &GroupedGradParams) {
-        let half = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
+        let group = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
         let mut ring = Ring::<Self>::consumer();
         let mut index = gpu::block_x();
         let mut later = Self::work(p, index);
@@ -169,21 +169,21 @@ impl GroupedGrad {
                 // The gathered rows were written by ordinary copies.
                 barrier::fence_copies();
                 acc.fence();
-                Self::multiply::<E>(&mut acc, slot, half, (end - from).div_ceil(STEP));
+                Self::multiply::<E>(&mut acc, slot, group, (end - from).div_ceil(STEP));
                 ring.issued(&mut acc);
                 ring.advance();
                 from += GRAD_DEPTH;
             }
             ring.drain(&mut acc);
-            Self::epilogue::<E>(p, work, half, end - first, &mut acc);
+            Self::epilogue::<E>(p, work, group, end - first, &mut acc);
         }
     }
 
     #[inline(always)]
-    fn multiply<E: WgmmaElem>(acc: &mut Acc<4>, slot: u32, half: u32, used: u32) {
+    fn multiply<E: WgmmaElem>(acc: &mut Acc<4>, slot: u32, group: u32, used: u32) {
         let stage = Self::stage(slot);
-        let (smem, panel) = (
-            stage + half * SMEM_TILE as u32,
+        let (smem, b_tile) = (
+            stage + group * SMEM_TILE as u32,
             stage + 2 * SMEM_TILE as u32,
         );
         let row = PANEL_BYTES as u32;
@@ -191,7 +191,7 @@ impl GroupedGrad {
             if (step as u32) < used {
                 let deep = step as u32 * STEP * row;
                 let a = frag::descriptor(smem + deep, row, GRAD_DEPTH * row);
-                let b = frag::descriptor(panel + deep, row, SMEM_TILE as u32);
+                let b = frag::descriptor(b_tile + deep, row, SMEM_TILE as u32);
                 E::mma::<4, 1, 1>(acc, a, b);
             }
         });
@@ -201,11 +201,11 @@ impl GroupedGrad {
     fn epilogue<E: WgmmaElem>(
         p: &GroupedGradParams,
         work: Work,
-        half: u32,
+        group: u32,
         count: u32,
         acc: &mut Acc<4>,
     ) {
-        let smem = copy::arena() + Self::OUT as u32 + half * SMEM_TILE as u32;
+        let smem = copy::arena() + Self::OUT as u32 + group * SMEM_TILE as u32;
         let o = Output {
             c: p.w + work.expert as u64 * p.m as u64 * p.ldw_bytes as u64,
             ldc_bytes: p.ldw_bytes,
@@ -213,8 +213,8 @@ impl GroupedGrad {
             flags: warp::rematerialize(p.flags),
             ..Output::PLAIN
         };
-        let corner = [work.row + half * 64, work.column];
-        StoreTile::<4, PLAIN>::write::<E>(o, p.m, corner, (half, smem), count, acc);
+        let corner = [work.row + group * 64, work.column];
+        StoreTile::<4, PLAIN>::write::<E>(o, p.m, corner, (group, smem), count, acc);
     }
 }
 

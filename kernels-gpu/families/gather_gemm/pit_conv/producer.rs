@@ -112,13 +112,13 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
                         let from = from + row as u64 * p.ldb_bytes as u64;
                         copy::copy_async_whole(to, from, inside);
                     } else {
-                        let there = inside != 0 && row != NO_TILE;
-                        let from = if there {
+                        let valid = inside != 0 && row != NO_TILE;
+                        let from = if valid {
                             from + row as u64 * p.ldb_bytes as u64
                         } else {
                             p.b
                         };
-                        gather::copy_or_zero(to, from, there);
+                        gather::copy_or_zero(to, from, valid);
                     }
                 }
             });

@@ -19,7 +19,7 @@ const ROWS: u32 = 8;
 
 /// What a thread copies of eight rows of B, and where it reads what it multiplies.
 #[derive(Clone, Copy)]
-struct Own {
+struct PerThread {
     /// Of the eight rows its own, and whether there are columns of it.
     row: u32,
     inside: bool,
@@ -34,7 +34,7 @@ struct Own {
 impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
     /// The places of this thread. Computed where it stands: while A is on its way, not before it is asked for.
     #[inline(always)]
-    fn places(p: &PitFewParams) -> Own {
+    fn places(p: &PitFewParams) -> PerThread {
         let thread = gpu::rematerialize_thread();
         let (warp, lane) = (thread / 32, thread % 32);
         let across = WARPS as u32 * 4;
@@ -44,7 +44,7 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
         let (of_step, half) = frag::ldmatrix_x4(lane);
         let wide = Self::ROW_BYTES as u32;
         // Eight rows further, and sixteen, the swizzle is the same.
-        Own {
+        PerThread {
             row,
             inside: column < p.n,
             from: p.b + column as u64 * 2,
@@ -86,7 +86,7 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
     /// behind the last listed column are zeros, up to a step of the product: zeros of A times whatever is no number
     /// would be none.
     #[inline(always)]
-    fn start(p: &PitFewParams, own: Own, listed: u32, s: u32, slot: u32) {
+    fn start(p: &PitFewParams, own: PerThread, listed: u32, s: u32, slot: u32) {
         let end = if own.inside { listed } else { 0 };
         let last = listed.saturating_sub(1);
         let first = s * FEW_DEPTH + own.row;
@@ -117,7 +117,7 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
 
     /// Multiplies a stage: all rows with this warp's 32 columns.
     #[inline(always)]
-    fn multiply<E: MmaElem>(own: Own, listed: u32, s: u32, slot: u32, sums: &mut Sums) {
+    fn multiply<E: MmaElem>(own: PerThread, listed: u32, s: u32, slot: u32, sums: &mut Sums) {
         let stage = Self::stage(slot);
         let values = Self::values(s * FEW_DEPTH) + own.a;
         unroll!(step < 2, {
@@ -155,7 +155,7 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
     /// first is waited for together with the second, which nothing waits for: its place is not free before the first
     /// one's.
     #[inline(always)]
-    fn drain<E: MmaElem>(p: &PitFewParams, own: Own, listed: u32, sums: &mut Sums) {
+    fn drain<E: MmaElem>(p: &PitFewParams, own: PerThread, listed: u32, sums: &mut Sums) {
         let stages = listed.div_ceil(FEW_DEPTH);
         // The slot of stage s, and the one in front of it in the ring.
         let (mut slot, mut freed) = (0, Self::STAGES - 1);

@@ -14,7 +14,7 @@ const DEPTH: u32 = PIT_TF32_DEPTH as u32;
 const STEP: u32 = 8;
 
 /// What a lane holds of 64 columns of a stage's rows of B: its registers of each step.
-type Own = [[u32; 4]; STEPS];
+type PerThread = [[u32; 4]; STEPS];
 
 impl<const MT: usize> Stages for PitWords<MT> {
     const COUNT: usize = Self::STAGES;
@@ -41,9 +41,9 @@ impl<const MT: usize> PitWords<MT> {
         let mut index = gpu::block_x();
         while index < p.tiles {
             let work = Work::new(p, index, Self::COLUMNS);
-            let list = p.lists + work.panel as u64 * p.stride as u64 * 4;
+            let list = p.lists + work.row_block as u64 * p.stride as u64 * 4;
             let column = work.column + lane * 4;
-            let (item, _) = p.item.of(work.panel);
+            let (item, _) = p.item.of(work.row_block);
             let b = p.b + item as u64 * p.item_bytes + column as u64 * 4;
             let inside = [column, column + 128].map(|column| u32::from(column < p.n));
             // A lane holds one of its warp's rows; those of the next stage are fetched ahead.
@@ -58,7 +58,7 @@ impl<const MT: usize> PitWords<MT> {
                 if thread == 0 {
                     let full = ring.full();
                     barrier::arrive_expect(full, Self::A_BYTES as u32);
-                    let y = work.panel * MT as u32;
+                    let y = work.row_block * MT as u32;
                     bulk::tma_load_2d(Self::stage(ring.slot), at, from, y, full);
                 }
                 if from + (warp + 1) * STEP <= work.count {
@@ -99,8 +99,8 @@ impl<const MT: usize> PitWords<MT> {
                 if WHOLE {
                     copy::copy_async_whole(to, from, inside[half]);
                 } else {
-                    let there = inside[half] != 0 && row != NO_TILE;
-                    let (from, bytes) = if there { (from, 16) } else { (p.b, 0) };
+                    let valid = inside[half] != 0 && row != NO_TILE;
+                    let (from, bytes) = if valid { (from, 16) } else { (p.b, 0) };
                     copy::copy_async_16(to, from, bytes);
                 }
             });
@@ -111,7 +111,7 @@ impl<const MT: usize> PitWords<MT> {
     /// rounded.
     #[inline(always)]
     fn consume<const C: usize>(p: &PitParams) {
-        let half = gpu::thread() / 128;
+        let group = gpu::thread() / 128;
         let mut ring = (0, 0);
         let mut index = gpu::block_x();
         while index < p.tiles {
@@ -120,19 +120,19 @@ impl<const MT: usize> PitWords<MT> {
             let count = warp::greatest(work.count);
             let (mut low, mut high) = (Acc::<C>::zero(), Acc::<C>::zero());
             if count > 0 {
-                let mut own = Self::arrived(ring, half);
+                let mut own = Self::arrived(ring, group);
                 let mut from = 0;
                 loop {
                     let (slot, used) = (ring.0, steps::<DEPTH, STEP>(count, from));
                     Self::multiply(&mut low, slot, &own, used);
-                    let other = Self::own(slot, 2 * half + 1);
+                    let other = Self::own(slot, 2 * group + 1);
                     low.wait::<0>();
                     keep(&own);
                     Self::multiply(&mut high, slot, &other, used);
                     ring = Self::next(ring);
                     from += DEPTH;
                     if from < count {
-                        own = Self::arrived(ring, half);
+                        own = Self::arrived(ring, group);
                     }
                     high.wait::<0>();
                     keep(&other);
@@ -142,23 +142,23 @@ impl<const MT: usize> PitWords<MT> {
                     }
                 }
             }
-            Self::epilogue(p, work, 2 * half, &low);
-            Self::epilogue(p, work, 2 * half + 1, &high);
+            Self::epilogue(p, work, 2 * group, &low);
+            Self::epilogue(p, work, 2 * group + 1, &high);
             index += gpu::grid_x();
         }
     }
 
     /// Waits for a stage; fragments of the warpgroup's first 64 columns.
     #[inline(always)]
-    fn arrived(ring: (u32, u32), half: u32) -> Own {
+    fn arrived(ring: (u32, u32), group: u32) -> PerThread {
         barrier::wait(Self::full(ring.0), ring.1);
-        Self::own(ring.0, 2 * half)
+        Self::own(ring.0, 2 * group)
     }
 
     /// A lane's share of the `block`th 64 columns of B, which are rows of the transposed product, rounded to TF32. Rows
     /// of B that are in no step are read too, and multiplied nowhere.
     #[inline(always)]
-    fn own(slot: u32, block: u32) -> Own {
+    fn own(slot: u32, block: u32) -> PerThread {
         let (lane, warp) = (
             gpu::rematerialize_thread() % 32,
             gpu::rematerialize_thread() / 32 % 4,
@@ -181,7 +181,7 @@ impl<const MT: usize> PitWords<MT> {
     /// Starts the products of 64 columns of B with the panel's rows of A, which are contiguous along k and have been
     /// rounded.
     #[inline(always)]
-    fn multiply<const C: usize>(acc: &mut Acc<C>, slot: u32, own: &Own, used: u32) {
+    fn multiply<const C: usize>(acc: &mut Acc<C>, slot: u32, own: &PerThread, used: u32) {
         let a = Self::stage(slot);
         acc.fence();
         // Straight code where all steps are there: behind a condition each product is a group of its own.
@@ -199,7 +199,7 @@ impl<const MT: usize> PitWords<MT> {
     }
 
     #[inline(always)]
-    fn step<const C: usize>(acc: &mut Acc<C>, a: u32, own: &Own, step: usize) {
+    fn step<const C: usize>(acc: &mut Acc<C>, a: u32, own: &PerThread, step: usize) {
         let a = frag::descriptor(a + step as u32 * 32, PANEL_BYTES as u32, 16);
         acc.mma_tf32_registers(own[step], a);
     }
@@ -214,7 +214,7 @@ impl<const MT: usize> PitWords<MT> {
         // Rows of the transposed product are columns of C.
         let (across, down) = frag::accumulator(lane, 0);
         let column = work.column + block * 64 + warp * 16 + across;
-        let top = work.panel * MT as u32;
+        let top = work.row_block * MT as u32;
         let (row, end) = (top + down, p.m.min(top + MT as u32));
         let inside = [column, column + 8].map(|column| column < p.n);
         let line = p.c + row as u64 * p.ldc_bytes as u64 + column as u64 * 4;
@@ -223,10 +223,10 @@ impl<const MT: usize> PitWords<MT> {
                 unroll!(i < 2, {
                     let beyond = (c * 64 + j * 8 + i) as u32;
                     let line = line + beyond as u64 * p.ldc_bytes as u64;
-                    let there = beyond < MT as u32 && row + beyond < end;
+                    let valid = beyond < MT as u32 && row + beyond < end;
                     unroll!(h < 2, {
                         let x = acc.0[c][4 * j + 2 * h + i].to_bits();
-                        global::store_b32_if(line + h as u64 * 32, x, there && inside[h]);
+                        global::store_b32_if(line + h as u64 * 32, x, valid && inside[h]);
                     });
                 });
             });
@@ -236,7 +236,7 @@ impl<const MT: usize> PitWords<MT> {
 
 /// No instruction: the registers are still read when this is reached, and what is read since lies in others.
 #[inline(always)]
-fn keep(own: &Own) {
+fn keep(own: &PerThread) {
     unroll!(step < STEPS, { matrix::keep(own[step]) });
 }
 

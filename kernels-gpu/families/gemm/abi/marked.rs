@@ -9,19 +9,19 @@ use crate::families::gemm::abi::{Panel, WgmmaParams};
 pub struct MarkedPanel<const CHUNKS: usize>;
 
 /// The tile that it is.
-type Own<const CHUNKS: usize> = Panel<64, 64, CHUNKS, { crate::abi::PLAIN }>;
+type Plain<const CHUNKS: usize> = Panel<64, 64, CHUNKS, { crate::abi::PLAIN }>;
 
 impl<const CHUNKS: usize> Tile for MarkedPanel<CHUNKS> {
-    const THREADS: u32 = Own::<CHUNKS>::THREADS;
-    const MIN_BLOCKS: u32 = Own::<CHUNKS>::MIN_BLOCKS;
-    const COLUMNS: u32 = Own::<CHUNKS>::COLUMNS;
-    const ITEMS: u32 = Own::<CHUNKS>::ITEMS;
-    const PARTS: u32 = Own::<CHUNKS>::PARTS;
-    const BURST: u32 = Own::<CHUNKS>::BURST;
-    const BLOCK: (u32, u32) = Own::<CHUNKS>::BLOCK;
-    const ORDER: u32 = Own::<CHUNKS>::ORDER;
-    const SHARED_BYTES: u32 = Own::<CHUNKS>::SHARED_BYTES;
-    const ACCESS: u32 = Own::<CHUNKS>::ACCESS;
+    const THREADS: u32 = Plain::<CHUNKS>::THREADS;
+    const MIN_BLOCKS: u32 = Plain::<CHUNKS>::MIN_BLOCKS;
+    const COLUMNS: u32 = Plain::<CHUNKS>::COLUMNS;
+    const ITEMS: u32 = Plain::<CHUNKS>::ITEMS;
+    const PARTS: u32 = Plain::<CHUNKS>::PARTS;
+    const BURST: u32 = Plain::<CHUNKS>::BURST;
+    const BLOCK: (u32, u32) = Plain::<CHUNKS>::BLOCK;
+    const ORDER: u32 = Plain::<CHUNKS>::ORDER;
+    const SHARED_BYTES: u32 = Plain::<CHUNKS>::SHARED_BYTES;
+    const ACCESS: u32 = Plain::<CHUNKS>::ACCESS;
 }
 
 /// Words of bits of a panel of `columns` columns: whole tiles of 64.

@@ -14,17 +14,17 @@ pub trait DenseElem: Elem<Acc = f32> {
     fn keep(own: &Self::Own);
 
     /// Starts the products of a stage: a warpgroup's own tile of shared memory with the panel.
-    fn stage<const C: usize>(acc: &mut Acc<C>, smem: u32, own: &Self::Own, panel: u32);
+    fn stage<const C: usize>(acc: &mut Acc<C>, smem: u32, own: &Self::Own, b_tile: u32);
 }
 
 /// Rows of A, contiguous along k, times columns of B, contiguous along n.
 #[inline(always)]
-fn halves<E: WgmmaElem, const C: usize>(acc: &mut Acc<C>, smem: u32, panel: u32) {
+fn halves<E: WgmmaElem, const C: usize>(acc: &mut Acc<C>, smem: u32, b_tile: u32) {
     let row = PANEL_BYTES as u32;
     acc.fence();
     unroll!(step < STEPS, {
         let a = frag::descriptor(smem + step as u32 * 32, row, 16);
-        let b = frag::descriptor(panel + step as u32 * 16 * row, row, SMEM_TILE as u32);
+        let b = frag::descriptor(b_tile + step as u32 * 16 * row, row, SMEM_TILE as u32);
         E::mma::<C, 0, 1>(acc, a, b);
     });
 }
@@ -39,8 +39,8 @@ impl DenseElem for F16 {
     fn keep(_: &()) {}
 
     #[inline(always)]
-    fn stage<const C: usize>(acc: &mut Acc<C>, smem: u32, _: &(), panel: u32) {
-        halves::<F16, C>(acc, smem, panel)
+    fn stage<const C: usize>(acc: &mut Acc<C>, smem: u32, _: &(), b_tile: u32) {
+        halves::<F16, C>(acc, smem, b_tile)
     }
 }
 
@@ -54,8 +54,8 @@ impl DenseElem for Bf16 {
     fn keep(_: &()) {}
 
     #[inline(always)]
-    fn stage<const C: usize>(acc: &mut Acc<C>, smem: u32, _: &(), panel: u32) {
-        halves::<Bf16, C>(acc, smem, panel)
+    fn stage<const C: usize>(acc: &mut Acc<C>, smem: u32, _: &(), b_tile: u32) {
+        halves::<Bf16, C>(acc, smem, b_tile)
     }
 }
 
@@ -91,10 +91,10 @@ impl DenseElem for Tf32 {
 
     /// Times rows of A, which are contiguous along k.
     #[inline(always)]
-    fn stage<const C: usize>(acc: &mut Acc<C>, _: u32, own: &Self::Own, panel: u32) {
+    fn stage<const C: usize>(acc: &mut Acc<C>, _: u32, own: &Self::Own, b_tile: u32) {
         acc.fence();
         unroll!(step < STEPS, {
-            let a = frag::descriptor(panel + step as u32 * 32, PANEL_BYTES as u32, 16);
+            let a = frag::descriptor(b_tile + step as u32 * 32, PANEL_BYTES as u32, 16);
             acc.mma_tf32_registers(own[step], a);
         });
     }

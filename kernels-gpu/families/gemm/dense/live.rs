@@ -92,8 +92,8 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> LiveTile<GROUPS
         let left = DenseTile::<GROUPS, CHUNKS, CUT>::left();
         let mut i = gpu::thread();
         while i < Self::COLUMNS {
-            let there = p.flags & FLAG_BIAS_COLUMNS != 0 && left + i < p.n;
-            let [bias, ..] = E::load_fresh(p.bias + (left + i) as u64 * 2, there);
+            let valid = p.flags & FLAG_BIAS_COLUMNS != 0 && left + i < p.n;
+            let [bias, ..] = E::load_fresh(p.bias + (left + i) as u64 * 2, valid);
             copy::store_shared_b16(copy::arena() + Self::BIASES as u32 + i * 2, bias);
             i += 128 * GROUPS as u32;
         }

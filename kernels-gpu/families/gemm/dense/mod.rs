@@ -156,11 +156,11 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
             // The stage is full when A has come as well: that arrives.
             _ => barrier::expect(full, (Self::STAGE - Self::STAGE_OF_A) as u32),
         }
-        let panel = stage + (GROUPS * SMEM_TILE) as u32;
+        let b_tile = stage + (GROUPS * SMEM_TILE) as u32;
         let (a, b) = if Self::TRANSPOSED {
-            (panel, stage)
+            (b_tile, stage)
         } else {
-            (stage, panel)
+            (stage, b_tile)
         };
         if WHAT != ONLY_B {
             bulk::tma_load_2d(a, at, k, top, full);
@@ -235,8 +235,8 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         let mut own = Self::arrived::<E>(ring);
         let mut s = 1;
         loop {
-            let [smem, panel] = Self::parts_of(ring.0);
-            E::stage(&mut acc, smem, &own, panel);
+            let [smem, b_tile] = Self::parts_of(ring.0);
+            E::stage(&mut acc, smem, &own, b_tile);
             wgmma::commit();
             if s == count {
                 break;
@@ -265,10 +265,10 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     /// This warpgroup's own tile of shared memory of a stage, and the panel.
     #[inline(always)]
     fn parts_of(slot: u32) -> [u32; 2] {
-        let half = gpu::thread() / 128;
+        let group = gpu::thread() / 128;
         let stage = Self::stage(slot);
         [
-            stage + half * SMEM_TILE as u32,
+            stage + group * SMEM_TILE as u32,
             stage + (GROUPS * SMEM_TILE) as u32,
         ]
     }

@@ -151,12 +151,12 @@ impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS> {
     /// A warpgroup: multiplies tiles and sends them out.
     #[inline(always)]
     fn consume<E: SparseElem>(p: &NmParams) {
-        let half = gpu::thread() / 128;
+        let group = gpu::thread() / 128;
         let mut ring = Ring::<Self>::consumer();
         let mut tile = gpu::block_x();
         while tile < p.tile_count {
             let [row, column] = p.corner(tile);
-            let top = row + half * (MA * HALF) as u32;
+            let top = row + group * (MA * HALF) as u32;
             let mut acc = [Acc::<CHUNKS>::zero(); MA];
             let mut next = Self::metadata(p, top, 0);
             // Two sets of registers by turns, each kept until the `wgmma`s that read it are done.
@@ -169,18 +169,18 @@ impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS> {
                 next = Self::metadata(p, top, pair);
                 Self::take(p, &mut even, now[0]);
                 let first = ring.slot;
-                Self::multiply::<E>(&mut acc, &mut ring, half, even);
+                Self::multiply::<E>(&mut acc, &mut ring, group, even);
                 Self::finished::<1>(p, &mut acc, pending, odd);
                 Self::take(p, &mut odd, now[1]);
                 pending = ring.slot;
-                Self::multiply::<E>(&mut acc, &mut ring, half, odd);
+                Self::multiply::<E>(&mut acc, &mut ring, group, odd);
                 Self::finished::<1>(p, &mut acc, first, even);
             }
             Self::finished::<0>(p, &mut acc, pending, odd);
-            let smem = copy::arena() + (Self::OUT + half as usize * SMEM_TILE) as u32;
+            let smem = copy::arena() + (Self::OUT + group as usize * SMEM_TILE) as u32;
             unroll!(i < MA, {
                 let corner = [top + (i * HALF) as u32, column];
-                let (o, smem, acc) = (p.output(), (half, smem), &mut acc[i]);
+                let (o, smem, acc) = (p.output(), (group, smem), &mut acc[i]);
                 // Two halves leave no registers for a loop.
                 if MA == 1 {
                     StoreTile::<CHUNKS, PLAIN>::write::<E>(o, p.m, corner, smem, p.pairs, acc);
@@ -199,19 +199,19 @@ impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS> {
     fn multiply<E: SparseElem>(
         acc: &mut [Acc<CHUNKS>; MA],
         ring: &mut Ring<Self>,
-        half: u32,
+        group: u32,
         meta: [u32; MA],
     ) {
         let stage = Self::stage(ring.wait_full());
         ring.advance();
-        let (smem, panel) = (
-            stage + half * (MA * HALF * NM_ROW_BYTES) as u32,
+        let (smem, b_tile) = (
+            stage + group * (MA * HALF * NM_ROW_BYTES) as u32,
             stage + Self::A_BYTES as u32,
         );
         unroll!(i < MA, { acc[i].fence() });
         unroll!(step < NM_STEPS, {
             let row = PANEL_BYTES as u32;
-            let b = frag::descriptor(panel + step as u32 * 32 * row, row, SMEM_TILE as u32);
+            let b = frag::descriptor(b_tile + step as u32 * 32 * row, row, SMEM_TILE as u32);
             unroll!(i < MA, {
                 let place = i * HALF * NM_ROW_BYTES + step * 32;
                 let a = frag::descriptor(smem + place as u32, NM_ROW_BYTES as u32, 16);

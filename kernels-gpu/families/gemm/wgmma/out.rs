@@ -28,17 +28,17 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
     pub(super) fn epilogue<E: Elem<Acc = f32>>(
         p: &WgmmaParams,
         strip: Strip,
-        half: u32,
+        group: u32,
         acc: &mut Acc<CHUNKS>,
     ) {
         let mut stages = strip.stages;
         if strip.count() > 1 {
-            if !fix_up(split_k_of(p, strip), half, Self::scratch(), acc) {
+            if !fix_up(split_k_of(p, strip), group, Self::scratch(), acc) {
                 return;
             }
             stages = 1;
         }
-        Self::finish_and_store::<E>(p, strip, half, stages, acc);
+        Self::finish_and_store::<E>(p, strip, group, stages, acc);
     }
 
     /// Epilogue and stores in the type of C, which need not be that of A and B.
@@ -46,17 +46,17 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
     fn finish_and_store<E: Elem<Acc = f32>>(
         p: &WgmmaParams,
         strip: Strip,
-        half: u32,
+        group: u32,
         stages: u32,
         acc: &mut Acc<CHUNKS>,
     ) {
-        let smem = copy::arena() + (Self::OUT + half as usize * SMEM_TILE) as u32;
-        let corner = [strip.row + half * HALF as u32, strip.column];
+        let smem = copy::arena() + (Self::OUT + group as usize * SMEM_TILE) as u32;
+        let corner = [strip.row + group * HALF as u32, strip.column];
         StoreTile::<CHUNKS, ORDER>::write::<E>(
             p.output(strip.item),
             p.m,
             corner,
-            (half, smem),
+            (group, smem),
             stages,
             acc,
         );

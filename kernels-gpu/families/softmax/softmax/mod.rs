@@ -81,11 +81,11 @@ struct Span {
 impl Span {
     #[inline(always)]
     fn load<const VEC: usize>(p: &SoftmaxParams, index: u32, count: u32) -> Span {
-        let there = index < count;
-        let [start, len] = global::load_v2(p.items + index as u64 * 8, there);
+        let valid = index < count;
+        let [start, len] = global::load_v2(p.items + index as u64 * 8, valid);
         let live = match p.live {
             0 => len,
-            live => global::load_b32(live + index as u64 * 4, there),
+            live => global::load_b32(live + index as u64 * 4, valid),
         };
         Span::new::<VEC>(p, start, len, live)
     }
@@ -210,7 +210,7 @@ fn sums_of(p: &SoftmaxParams, piece: u32) -> u64 {
 
 /// Leaves what the whole thread block has found of a piece.
 #[inline(always)]
-fn leave(p: &SoftmaxParams, piece: u32, found: [f32; 2]) {
+fn store_sums(p: &SoftmaxParams, piece: u32, found: [f32; 2]) {
     if gpu::thread() == 0 {
         global::store_v2(sums_of(p, piece), found.map(f32::to_bits));
     }

@@ -26,7 +26,7 @@ struct Spread {
 
 /// A warp's own in its warpgroup.
 #[derive(Clone, Copy)]
-struct Own {
+struct PerWarp {
     group: u32,
     warp: u32,
     lane: u32,
@@ -34,12 +34,12 @@ struct Own {
     tile: u32,
 }
 
-impl Own {
+impl PerWarp {
     #[inline(always)]
-    fn new() -> Own {
+    fn new() -> PerWarp {
         // The same for all lanes, which ptxas has to see.
         let group = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
-        Own {
+        PerWarp {
             group,
             warp: warp::shuffle::<32>(gpu::thread() / 32 % WARPS, 0, u32::MAX),
             lane: gpu::thread() % 32,
@@ -88,7 +88,7 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
 
     #[inline(always)]
     fn consume<E: ThinElem>(p: &BitmapParams) {
-        let own = Own::new();
+        let own = PerWarp::new();
         let group = own.group;
         Self::clear(own, own.tile);
         Self::clear(own, own.tile + BYTE_TILE as u32);
@@ -126,7 +126,7 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
                 acc.fence();
                 Self::multiply::<E>(&mut acc, tile, ring.slot);
                 wgmma::commit();
-                Self::take_away(own, before, other);
+                Self::clear_values(own, before, other);
                 barrier::sync_named(1 + group, 128);
                 before = now;
                 odd = BYTE_TILE as u32 - odd;
@@ -171,7 +171,7 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
 
     /// Spreads this warp's chunks of a stage out.
     #[inline(always)]
-    fn spread(p: &BitmapParams, slot: u32, own: Own, tile: u32) -> Spread {
+    fn spread(p: &BitmapParams, slot: u32, own: PerWarp, tile: u32) -> Spread {
         let a = Self::a(p, slot);
         let chunks = copy::load_shared_b8(a + own.group * BYTE_COUNTS as u32 + own.lane);
         let offset = copy::load_shared_b32(Self::offsets(slot) + own.group * 4);
@@ -204,20 +204,20 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
 
     /// Zeros where [`spread`](Self::spread) stored.
     #[inline(always)]
-    fn take_away(own: Own, before: Spread, tile: u32) {
+    fn clear_values(own: PerWarp, before: Spread, tile: u32) {
         if warp::ballot(before.chunks > WARPS * KEPT as u32) != 0 {
             Self::clear(own, tile);
             return;
         }
         unroll!(t < KEPT, {
-            let there = before.chunks > own.warp + WARPS * t as u32;
-            bits::store_halves(before.places[t], [0; 4], there);
+            let valid = before.chunks > own.warp + WARPS * t as u32;
+            bits::store_halves(before.places[t], [0; 4], valid);
         });
     }
 
     /// Zeros in this warp's quarter of a tile.
     #[inline(always)]
-    fn clear(own: Own, tile: u32) {
+    fn clear(own: PerWarp, tile: u32) {
         let first = tile + (own.warp * 32 + own.lane) * 16;
         unroll!(i < BYTE_TILE / (128 * 16), {
             copy::store_shared_v4(first + i as u32 * 128 * 16, [0; 4])

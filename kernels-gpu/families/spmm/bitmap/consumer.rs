@@ -11,7 +11,7 @@ const SQUARES: usize = 4;
 
 /// Where this lane finds its own of a stage.
 #[derive(Clone, Copy)]
-struct Own {
+struct PerThread {
     word: u32,
     squares: u32,
     values: u32,
@@ -25,7 +25,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
         let group = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
         let mut ring = Ring::first(0);
         let (warp, lane) = (gpu::thread() / 32 % 4, gpu::thread() % 32);
-        let own = Own {
+        let own = PerThread {
             word: warp::rematerialize(group * BIT_BYTES as u32 + (warp * 32 + lane) * 4),
             squares: warp::rematerialize(group * BIT_BYTES as u32 + 512 + warp * 8),
             values: warp::rematerialize(group * 4),
@@ -81,7 +81,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
 
     /// The fragments of this warp's slab.
     #[inline(always)]
-    fn fragments(p: &BitmapParams, slot: u32, at: Own) -> [[u32; 4]; SQUARES] {
+    fn fragments(p: &BitmapParams, slot: u32, at: PerThread) -> [[u32; 4]; SQUARES] {
         let stage = Self::a(p, slot);
         let own = copy::load_shared_b32(stage + at.word);
         let squares = copy::load_shared_v2(stage + at.squares);

@@ -158,12 +158,12 @@ impl BitmapParams {
     /// This thread block's piece of a round; none past the last round.
     #[inline(always)]
     fn piece(&self, round: u32) -> BitPiece {
-        let there = round < self.rounds;
+        let valid = round < self.rounds;
         let index = round * gpu::grid_x() + gpu::block_x();
         let at = self.pieces + index as u64 * size_of::<BitPiece>() as u64;
-        let [row, column, tile, step] = global::load_v4(at, there);
-        let [place, stages, height, entries] = global::load_v4(at + 16, there);
-        let [first, parts, counter, reserved] = global::load_v4(at + 32, there);
+        let [row, column, tile, step] = global::load_v4(at, valid);
+        let [place, stages, height, entries] = global::load_v4(at + 16, valid);
+        let [first, parts, counter, reserved] = global::load_v4(at + 32, valid);
         BitPiece {
             row,
             column,

@@ -76,9 +76,9 @@ impl<const GROUPS: usize, const N: usize, const AHEAD: usize> Strip<GROUPS, N, A
             let mut fours = [[[0; 4]; 8]; 8];
             unroll!(ahead < AHEAD, {
                 let at = place(from + ahead as u32);
-                let there = from + (ahead as u32) < count;
+                let valid = from + (ahead as u32) < count;
                 unroll!(j < N / 8, {
-                    fours[ahead][j] = global::load_v4_fresh(at + j as u64 * 512, there)
+                    fours[ahead][j] = global::load_v4_fresh(at + j as u64 * 512, valid)
                 });
             });
             unroll!(ahead < AHEAD, {

@@ -18,7 +18,7 @@ type Sums<const SLABS: usize> = [[[f32; 4]; 2]; SLABS];
 type Rows = [[[u32; 2]; 2]; SQUARES];
 
 #[derive(Clone, Copy)]
-struct Own {
+struct PerWarp {
     group: u32,
     /// Which of the warps that have a tile together.
     part: u32,
@@ -68,7 +68,7 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
                 return;
             }
             round += 1;
-            let there = own.group < warp::shuffle::<32>(piece.height, 0, u32::MAX);
+            let valid = own.group < warp::shuffle::<32>(piece.height, 0, u32::MAX);
             let mut sums = [[[0.0; 4]; 2]; SLABS];
             let mut ring = first;
             let phases = PHASES as u32;
@@ -77,7 +77,7 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
             while stage < piece.stages {
                 let (full, parity) = ring.full();
                 barrier::wait(full, parity);
-                if there {
+                if valid {
                     Self::multiply::<E>(p, ring.slot, own, &mut sums);
                 }
                 Shared::<N>::release(ring.slot);
@@ -85,7 +85,7 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
                 stage += phases;
             }
             first.pass(piece.stages, p.stages);
-            if there {
+            if valid {
                 let mut acc = Self::meet(own, &sums);
                 if own.phase < SLABS as u32 {
                     match N {
@@ -98,7 +98,7 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
     }
 
     #[inline(always)]
-    fn own() -> Own {
+    fn own() -> PerWarp {
         // The same for all lanes, which ptxas has to see.
         let index = warp::shuffle::<32>(gpu::thread() / 32, 0, u32::MAX);
         // Others there are only where there are more phases than slabs.
@@ -111,7 +111,7 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
             let phase = slabs + (index - 16) % more;
             (pair / Self::PARTS_OF, pair % Self::PARTS_OF, phase)
         };
-        Own {
+        PerWarp {
             group,
             part,
             phase,
@@ -122,7 +122,7 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
 
     /// A tile of A times its rows of B.
     #[inline(always)]
-    fn multiply<E: ThinElem>(p: &BitmapParams, slot: u32, own: Own, sums: &mut Sums<SLABS>) {
+    fn multiply<E: ThinElem>(p: &BitmapParams, slot: u32, own: PerWarp, sums: &mut Sums<SLABS>) {
         let a = Shared::<N>::a(p, slot) + own.group * BIT_BYTES as u32;
         let values = copy::load_shared_b32(Shared::<N>::offsets(slot) + own.group * 4);
         let b = Self::rows(slot, own.lane);
@@ -139,7 +139,7 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
     fn slabs<E: ThinElem>(
         a: u32,
         values: u32,
-        own: Own,
+        own: PerWarp,
         first: usize,
         b: &Rows,
         sums: &mut Sums<SLABS>,
@@ -189,7 +189,7 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
     /// Adds the sums of the phases in order: each of the first `SLABS` gets a slab of 16 rows. Two slabs meet at a
     /// time.
     #[inline(always)]
-    fn meet(own: Own, sums: &Sums<SLABS>) -> Thin<N> {
+    fn meet(own: PerWarp, sums: &Sums<SLABS>) -> Thin<N> {
         let eights = (N / 8) as u32;
         let end = copy::arena() + <Self as Tile>::shared_bytes(Dtype::F16);
         let base = end - Self::SUMS as u32 + own.lane * 16;

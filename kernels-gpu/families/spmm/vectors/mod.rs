@@ -18,7 +18,7 @@ pub type Slab = [[f32; 4]; 4];
 struct Entries {
     raw: [u32; 4],
     /// Bit j: there is one in vector j.
-    there: u32,
+    valid: u32,
     /// Place of the first in `raw`.
     first: u32,
 }
@@ -89,11 +89,11 @@ impl Share {
             let left = self.vectors - step * STEP_VECTORS as u32;
             unroll!(j < LANE_VECTORS, {
                 let from = self.b + columns[j] as u64 * p.ldb_bytes as u64;
-                let there = four * LANE_VECTORS as u32 + (j as u32) < left;
+                let valid = four * LANE_VECTORS as u32 + (j as u32) < left;
                 let to = stage + E::chunk(E::place(four, j as u32), self.lane % 8);
                 unroll!(s < SLABS, {
                     let column = self.column + (s * SLAB_BYTES) as u32 / E::BYTES;
-                    let bytes = if there && column < p.n { 16 } else { 0 };
+                    let bytes = if valid && column < p.n { 16 } else { 0 };
                     let from = if bytes > 0 {
                         from + (s * SLAB_BYTES) as u64
                     } else {
@@ -110,11 +110,11 @@ impl Share {
     #[inline(always)]
     fn entries<E: VectorElem>(&self, p: &VectorsParams, word: u32) -> Entries {
         let below = self.lane % 4 * LANE_VECTORS as u32;
-        let there = word >> below & 0xf;
+        let valid = word >> below & 0xf;
         let before = (word & ((1 << below) - 1)).count_ones();
         let index = self.base as u64 + (word >> 16) as u64 + before as u64;
-        let (raw, first) = E::entries(p.values, index, there);
-        Entries { raw, there, first }
+        let (raw, first) = E::entries(p.values, index, valid);
+        Entries { raw, valid, first }
     }
 }
 
@@ -142,7 +142,7 @@ impl<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usiz
             copy::copy_wait::<2>();
             // What other lanes copied is there for all.
             warp::sync_lanes(u32::MAX);
-            let operand = E::operand(entries.raw, entries.first, entries.there);
+            let operand = E::operand(entries.raw, entries.first, entries.valid);
             unroll!(s < SLABS, {
                 E::step(
                     &mut acc[s],

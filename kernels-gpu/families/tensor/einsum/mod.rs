@@ -306,13 +306,13 @@ fn burst<E: Elem, const N: usize, const FIXED: usize, const VEC: usize, const UN
         unroll!(f < N, {
             let walk = (line.tables[f], line.strides[f]);
             let place = line.first + own;
-            let (bytes, there) = if f < FIXED {
+            let (bytes, valid) = if f < FIXED {
                 stepped(&Device, walk, place, ok)
             } else {
                 moved(walk, place, slots[f][u], ok)
             };
             from[u][f] = line.base[f] + bytes;
-            ok = there;
+            ok = valid;
         });
         exists[u] = ok;
     });

@@ -115,7 +115,7 @@ impl Run {
 
     /// Which entries of the burst at `at` are this item's, a bit each.
     #[inline(always)]
-    fn there<const UNROLL: usize>(&self, at: u32) -> u32 {
+    fn valid<const UNROLL: usize>(&self, at: u32) -> u32 {
         let below = u32::MAX << (self.lead.saturating_sub(at) & 31);
         // An item's loop does not go on behind its end.
         let left = self.end - at;
@@ -199,12 +199,12 @@ impl Burst {
         let leading = [p.product.ldb_bytes, p.leading[0], p.leading[1]];
         let policy = global::kept_in_l2(p.product.flags & FLAG_STREAMED != 0);
         let mut raw = [[[[0u32; 4]; REP]; UNROLL]; 3];
-        let mut there = run.there::<UNROLL>(self.at);
+        let mut valid = run.valid::<UNROLL>(self.at);
         if REP == 1 && column >= p.product.n {
-            there = 0;
+            valid = 0;
         }
         unroll!(u < UNROLL, {
-            let exists = there >> u & 1 != 0;
+            let exists = valid >> u & 1 != 0;
             unroll!(f < 3, {
                 if f < FACTORS {
                     let from = bits::at_row(factors[f], self.place(f, u), leading[f]);
@@ -218,7 +218,7 @@ impl Burst {
             });
         });
         unroll!(u < UNROLL, {
-            let exists = there >> u & 1 != 0;
+            let exists = valid >> u & 1 != 0;
             let value = if exists { self.value::<E>(u) } else { E::ZERO };
             unroll!(r < REP, {
                 unroll!(i < VEC, {

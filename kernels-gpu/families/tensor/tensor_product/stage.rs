@@ -58,10 +58,10 @@ pub fn entries<E: Elem>(
         let mut raw = [[0; 4]; 4];
         unroll!(i < 4, {
             let own = at + i as u32 * threads;
-            let there = own < p.counts[2];
-            let [code, place] = global::load_v2(list + own as u64 * 8, there);
+            let valid = own < p.counts[2];
+            let [code, place] = global::load_v2(list + own as u64 * 8, valid);
             codes[i] = ((code & 0xffff) * low) | (((code >> 16) * high) << 16);
-            places[i] = if there { place } else { TENSOR_NONE };
+            places[i] = if valid { place } else { TENSOR_NONE };
         });
         unroll!(i < 4, {
             let from = p.values + places[i] as u64 * E::BYTES as u64;

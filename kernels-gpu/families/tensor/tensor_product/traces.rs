@@ -94,9 +94,9 @@ fn products<E: Elem>(p: &TensorProductParams, totals: u32, pair: u32, column: u3
     unroll!(i < 8, {
         let item = first + i as u32 * 4;
         let at = item as u64 * p.item_strides[0] + a as u64 * p.row_strides[0] + channel as u64;
-        let there = if item < p.items { inside } else { 0 };
+        let valid = if item < p.items { inside } else { 0 };
         let wide = p.flags & FLAG_WIDE != 0;
-        let x = four::<E>(p.a + at * E::BYTES as u64, there, wide);
+        let x = four::<E>(p.a + at * E::BYTES as u64, valid, wide);
         let mut sum = E::mul(x[0], sums[i][0]);
         sum = E::fma(x[1], sums[i][1], sum);
         sum = E::fma(x[2], sums[i][2], sum);

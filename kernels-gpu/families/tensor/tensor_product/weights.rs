@@ -102,8 +102,8 @@ fn outer<E: Elem>(
         let mut right = [[E::ZERO; 4]; 4];
         unroll!(k < 4, {
             let at = item + k as u32;
-            let there = if first + at < p.items { inside } else { 0 };
-            right[k] = four::<E>(from + at as u64 * stride, there, p.flags & FLAG_WIDE != 0);
+            let valid = if first + at < p.items { inside } else { 0 };
+            right[k] = four::<E>(from + at as u64 * stride, valid, p.flags & FLAG_WIDE != 0);
         });
         unroll!(k < 4, {
             let row = left + (item + k as u32) * TENSOR_LEFT * E::ACC_BYTES;
