@@ -39,6 +39,20 @@ fn descriptor<const TB: i32>(b: u32, step: usize) -> u64 {
     }
 }
 
+macro_rules! asynchronous {
+    () => {
+        #[inline(always)]
+        fn wait<const C: usize, const PENDING: u32>(acc: &mut Acc<C>) {
+            acc.wait::<PENDING>();
+        }
+
+        #[inline(always)]
+        fn fence_copies() {
+            barrier::fence_copies();
+        }
+    };
+}
+
 impl<E: WgmmaElem> Atom<E> for Wgmma {
     const LATER: bool = true;
 
@@ -52,15 +66,7 @@ impl<E: WgmmaElem> Atom<E> for Wgmma {
         wgmma::commit();
     }
 
-    #[inline(always)]
-    fn wait<const C: usize, const PENDING: u32>(acc: &mut Acc<C>) {
-        acc.wait::<PENDING>();
-    }
-
-    #[inline(always)]
-    fn fence_copies() {
-        barrier::fence_copies();
-    }
+    asynchronous!();
 }
 
 impl Atom<Tf32> for Wgmma {
@@ -69,10 +75,7 @@ impl Atom<Tf32> for Wgmma {
     /// A through registers, where it is rounded; whoever copies has rounded B.
     #[inline(always)]
     fn multiply<const C: usize, const TB: i32>(acc: &mut Acc<C>, a: u32, b: u32) {
-        let (warp, lane) = (
-            gpu::rematerialize_thread() / 32 % 4,
-            gpu::rematerialize_thread() % 32,
-        );
+        let (warp, lane) = gpu::warp_and_lane();
         let (row, chunk) = frag::ldmatrix_x4(lane);
         let row = warp * 16 + row;
         let mut own = [[0u32; 4]; 4];
@@ -87,15 +90,7 @@ impl Atom<Tf32> for Wgmma {
         wgmma::commit();
     }
 
-    #[inline(always)]
-    fn wait<const C: usize, const PENDING: u32>(acc: &mut Acc<C>) {
-        acc.wait::<PENDING>();
-    }
-
-    #[inline(always)]
-    fn fence_copies() {
-        barrier::fence_copies();
-    }
+    asynchronous!();
 }
 
 impl<E: WgmmaElem + MmaElem> Atom<E> for MmaSync {
@@ -103,10 +98,7 @@ impl<E: WgmmaElem + MmaElem> Atom<E> for MmaSync {
 
     #[inline(always)]
     fn multiply<const C: usize, const TB: i32>(acc: &mut Acc<C>, a: u32, b: u32) {
-        let (warp, lane) = (
-            gpu::rematerialize_thread() / 32 % 4,
-            gpu::rematerialize_thread() % 32,
-        );
+        let (warp, lane) = gpu::warp_and_lane();
         let (row, chunk) = frag::ldmatrix_x4(lane);
         let (column, deep) = frag::ldmatrix_x4_columns(lane);
         unroll!(step < 4, {

@@ -204,10 +204,32 @@ fn gelu_rounded(x: [f32; 4]) -> [f32; 4] {
     y
 }
 
+macro_rules! float {
+    ($t:ident) => {
+        #[inline(always)]
+        fn add(a: $t, b: $t) -> $t {
+            a + b
+        }
+        #[inline(always)]
+        fn max(a: $t, b: $t) -> $t {
+            if a >= b || a.is_nan() { a } else { b }
+        }
+        #[inline(always)]
+        fn same(a: $t, b: $t) -> bool {
+            a == b || (a.is_nan() && b.is_nan())
+        }
+        #[inline(always)]
+        fn relu(a: $t) -> $t {
+            if a < 0.0 { 0.0 } else { a }
+        }
+    };
+}
+
 macro_rules! f32_accumulator {
     () => {
         type Acc = f32;
         const ZERO: f32 = 0.0;
+        float!(f32);
 
         #[inline(always)]
         fn scalar(x: f64) -> f32 {
@@ -222,22 +244,6 @@ macro_rules! f32_accumulator {
             matrix::mul_f32(a, b)
         }
         #[inline(always)]
-        fn add(a: f32, b: f32) -> f32 {
-            a + b
-        }
-        #[inline(always)]
-        fn max(a: f32, b: f32) -> f32 {
-            if a >= b || a.is_nan() { a } else { b }
-        }
-        #[inline(always)]
-        fn same(a: f32, b: f32) -> bool {
-            a == b || (a.is_nan() && b.is_nan())
-        }
-        #[inline(always)]
-        fn relu(a: f32) -> f32 {
-            if a < 0.0 { 0.0 } else { a }
-        }
-        #[inline(always)]
         fn gelu(a: f32) -> f32 {
             gelu_f32(a)
         }
@@ -248,6 +254,26 @@ macro_rules! f32_accumulator {
         #[inline(always)]
         fn from_words(w: [u32; 2]) -> f32 {
             f32::from_bits(w[0])
+        }
+    };
+}
+
+macro_rules! sixteen_bits {
+    ($pack:ident) => {
+        const MAGNITUDE: Raw = [0x7fff_7fff; 4];
+        #[inline(always)]
+        fn gelu_of_four(a: [f32; 4]) -> [f32; 4] {
+            gelu_rounded(a)
+        }
+        #[inline(always)]
+        fn put(v: &[f32; 8]) -> Raw {
+            let pack = matrix::$pack;
+            [
+                pack(v[0], v[1]),
+                pack(v[2], v[3]),
+                pack(v[4], v[5]),
+                pack(v[6], v[7]),
+            ]
         }
     };
 }
@@ -285,34 +311,15 @@ impl Elem for Tf32 {
 
 impl Elem for F16 {
     f32_accumulator!();
-    const MAGNITUDE: Raw = [0x7fff_7fff; 4];
-    #[inline(always)]
-    fn gelu_of_four(a: [f32; 4]) -> [f32; 4] {
-        gelu_rounded(a)
-    }
     #[inline(always)]
     fn get(raw: &Raw, i: usize) -> f32 {
         matrix::f32_from_f16((raw[(i / 2) & 3] >> (i % 2 * 16)) & 0xffff)
     }
-    #[inline(always)]
-    fn put(v: &[f32; 8]) -> Raw {
-        let pack = matrix::f16x2_from_f32;
-        [
-            pack(v[0], v[1]),
-            pack(v[2], v[3]),
-            pack(v[4], v[5]),
-            pack(v[6], v[7]),
-        ]
-    }
+    sixteen_bits!(f16x2_from_f32);
 }
 
 impl Elem for Bf16 {
     f32_accumulator!();
-    const MAGNITUDE: Raw = [0x7fff_7fff; 4];
-    #[inline(always)]
-    fn gelu_of_four(a: [f32; 4]) -> [f32; 4] {
-        gelu_rounded(a)
-    }
     #[inline(always)]
     fn get(raw: &Raw, i: usize) -> f32 {
         // A bf16 is the upper half of the f32 of the same value.
@@ -323,16 +330,7 @@ impl Elem for Bf16 {
             word & 0xffff_0000
         })
     }
-    #[inline(always)]
-    fn put(v: &[f32; 8]) -> Raw {
-        let pack = matrix::bf16x2_from_f32;
-        [
-            pack(v[0], v[1]),
-            pack(v[2], v[3]),
-            pack(v[4], v[5]),
-            pack(v[6], v[7]),
-        ]
-    }
+    sixteen_bits!(bf16x2_from_f32);
 }
 
 impl Elem for F64 {
@@ -360,22 +358,7 @@ impl Elem for F64 {
     fn mul(a: f64, b: f64) -> f64 {
         matrix::mul_f64(a, b)
     }
-    #[inline(always)]
-    fn add(a: f64, b: f64) -> f64 {
-        a + b
-    }
-    #[inline(always)]
-    fn max(a: f64, b: f64) -> f64 {
-        if a >= b || a.is_nan() { a } else { b }
-    }
-    #[inline(always)]
-    fn same(a: f64, b: f64) -> bool {
-        a == b || (a.is_nan() && b.is_nan())
-    }
-    #[inline(always)]
-    fn relu(a: f64) -> f64 {
-        if a < 0.0 { 0.0 } else { a }
-    }
+    float!(f64);
     #[inline(always)]
     fn gelu(a: f64) -> f64 {
         gelu_f32(a as f32) as f64

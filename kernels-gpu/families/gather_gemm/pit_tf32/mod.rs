@@ -159,10 +159,7 @@ impl<const MT: usize> PitWords<MT> {
     /// of B that are in no step are read too, and multiplied nowhere.
     #[inline(always)]
     fn own(slot: u32, block: u32) -> PerThread {
-        let (lane, warp) = (
-            gpu::rematerialize_thread() % 32,
-            gpu::rematerialize_thread() / 32 % 4,
-        );
+        let (lane, warp) = gpu::lane_and_warp();
         let piece = 2 * block + warp / 2;
         let piece = Self::stage(slot) + (Self::B_AT as u32) + piece * Self::PIECE as u32;
         let mut own = [[0u32; 4]; STEPS];
@@ -207,10 +204,7 @@ impl<const MT: usize> PitWords<MT> {
     /// Stores 64 columns of C as they lie in registers: eight lanes fill a sector of 32 bytes.
     #[inline(always)]
     fn epilogue<const C: usize>(p: &PitParams, work: Work, block: u32, acc: &Acc<C>) {
-        let (lane, warp) = (
-            gpu::rematerialize_thread() % 32,
-            gpu::rematerialize_thread() / 32 % 4,
-        );
+        let (lane, warp) = gpu::lane_and_warp();
         // Rows of the transposed product are columns of C.
         let (across, down) = frag::accumulator(lane, 0);
         let column = work.column + block * 64 + warp * 16 + across;

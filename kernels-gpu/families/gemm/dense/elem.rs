@@ -29,35 +29,27 @@ fn halves<E: WgmmaElem, const C: usize>(acc: &mut Acc<C>, smem: u32, b_tile: u32
     });
 }
 
-impl DenseElem for F16 {
-    type Own = ();
+macro_rules! sixteen_bits {
+    ($elem:ident) => {
+        impl DenseElem for $elem {
+            type Own = ();
 
-    #[inline(always)]
-    fn own(_: u32) {}
+            #[inline(always)]
+            fn own(_: u32) {}
 
-    #[inline(always)]
-    fn keep(_: &()) {}
+            #[inline(always)]
+            fn keep(_: &()) {}
 
-    #[inline(always)]
-    fn stage<const C: usize>(acc: &mut Acc<C>, smem: u32, _: &(), b_tile: u32) {
-        halves::<F16, C>(acc, smem, b_tile)
-    }
+            #[inline(always)]
+            fn stage<const C: usize>(acc: &mut Acc<C>, smem: u32, _: &(), b_tile: u32) {
+                halves::<$elem, C>(acc, smem, b_tile)
+            }
+        }
+    };
 }
 
-impl DenseElem for Bf16 {
-    type Own = ();
-
-    #[inline(always)]
-    fn own(_: u32) {}
-
-    #[inline(always)]
-    fn keep(_: &()) {}
-
-    #[inline(always)]
-    fn stage<const C: usize>(acc: &mut Acc<C>, smem: u32, _: &(), b_tile: u32) {
-        halves::<Bf16, C>(acc, smem, b_tile)
-    }
-}
+sixteen_bits!(F16);
+sixteen_bits!(Bf16);
 
 impl DenseElem for Tf32 {
     type Own = [[u32; 4]; STEPS];
@@ -65,10 +57,7 @@ impl DenseElem for Tf32 {
     /// Columns of B, which `wgmma` takes from shared memory only where they are contiguous along k.
     #[inline(always)]
     fn own(smem: u32) -> Self::Own {
-        let (lane, warp) = (
-            gpu::rematerialize_thread() % 32,
-            gpu::rematerialize_thread() / 32 % 4,
-        );
+        let (lane, warp) = gpu::lane_and_warp();
         let row = PANEL_BYTES as u32;
         // Two pieces of 32 columns lie behind each other.
         let piece = smem + warp / 2 * (SMEM_TILE as u32 / 2);

@@ -103,10 +103,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
     /// A's fragments of a stage, of this warp's 16 rows; zeros where there is no piece.
     #[inline(always)]
     fn fragments(slot: u32, group: u32) -> [[u32; 4]; STEPS] {
-        let (warp, lane) = (
-            gpu::rematerialize_thread() / 32 % 4,
-            gpu::rematerialize_thread() % 32,
-        );
+        let (warp, lane) = gpu::warp_and_lane();
         let valid = copy::load_shared_b32(Self::mask(slot) + 4) >> (group * 4 + warp);
         let valid = warp::shuffle::<32>(valid, 0, u32::MAX);
         let smem = Self::stage(slot) + group * SMEM_TILE as u32;

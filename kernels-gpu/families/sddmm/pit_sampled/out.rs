@@ -32,10 +32,7 @@ impl PitSampled {
         lines: [u32; 4],
         acc: &Acc<1>,
     ) {
-        let (lane, warp) = (
-            gpu::rematerialize_thread() % 32,
-            gpu::rematerialize_thread() / 32 % 4,
-        );
+        let (lane, warp) = gpu::lane_and_warp();
         let smem = copy::arena() + Self::OUT as u32 + group * SMEM_TILE as u32;
         let column = work.row_block * SAMPLED_WIDTH as u32 + lane % 8 * 8;
         let inside = column < p.n;

@@ -62,10 +62,7 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
     /// A chunk of 64 columns through shared memory, each warp its own 16 rows, to rows of 16 bytes a lane.
     #[inline(always)]
     fn store<E: WgmmaElem>(p: &SampledParams, places: u64, warpgroup: u32, acc: &[f32; 32]) {
-        let (lane, warp) = (
-            gpu::rematerialize_thread() % 32,
-            gpu::rematerialize_thread() / 32 % 4,
-        );
+        let (lane, warp) = gpu::lane_and_warp();
         let column = lane % 8 * 8;
         let place = global::load_b32(places + (column / P as u32 * 4) as u64, true);
         let smem =

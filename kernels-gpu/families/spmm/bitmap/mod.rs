@@ -25,29 +25,23 @@ pub trait ThinElem: MmaElem {
     fn mma_thin_shared<const N: usize>(acc: &mut Thin<N>, a: u64, b: u64);
 }
 
-impl ThinElem for F16 {
-    #[inline(always)]
-    fn mma_thin<const N: usize>(acc: &mut Thin<N>, a: [u32; 4], b: u64) {
-        acc.mma_f16(a, b)
-    }
-
-    #[inline(always)]
-    fn mma_thin_shared<const N: usize>(acc: &mut Thin<N>, a: u64, b: u64) {
-        acc.mma_f16_shared(a, b)
-    }
+macro_rules! thin_elem {
+    ($elem:ident, $mma:ident, $shared:ident) => {
+        impl ThinElem for $elem {
+            #[inline(always)]
+            fn mma_thin<const N: usize>(acc: &mut Thin<N>, a: [u32; 4], b: u64) {
+                acc.$mma(a, b)
+            }
+            #[inline(always)]
+            fn mma_thin_shared<const N: usize>(acc: &mut Thin<N>, a: u64, b: u64) {
+                acc.$shared(a, b)
+            }
+        }
+    };
 }
 
-impl ThinElem for Bf16 {
-    #[inline(always)]
-    fn mma_thin<const N: usize>(acc: &mut Thin<N>, a: [u32; 4], b: u64) {
-        acc.mma_bf16(a, b)
-    }
-
-    #[inline(always)]
-    fn mma_thin_shared<const N: usize>(acc: &mut Thin<N>, a: u64, b: u64) {
-        acc.mma_bf16_shared(a, b)
-    }
-}
+thin_elem!(F16, mma_f16, mma_f16_shared);
+thin_elem!(Bf16, mma_bf16, mma_bf16_shared);
 
 /// Barriers of arrival, twice: one round of each parity.
 const ARRIVALS: u32 = 2 * BIT_STAGES as u32;

@@ -96,10 +96,7 @@ impl<const GROUPS: usize, const N: usize, const AHEAD: usize> Strip<GROUPS, N, A
     /// Finishes the warp's 16 rows.
     #[inline(always)]
     fn write<E: ThinElem>(p: &BitmapParams, piece: BitPiece, group: u32, acc: &Thin<N>) {
-        let (warp, lane) = (
-            gpu::rematerialize_thread() / 32 % 4,
-            gpu::rematerialize_thread() % 32,
-        );
+        let (warp, lane) = gpu::warp_and_lane();
         let top = piece.row + group * BIT_TILE as u32 + warp * 16;
         let o = p.output();
         unroll!(half < 2, {
