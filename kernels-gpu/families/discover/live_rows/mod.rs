@@ -4,24 +4,10 @@
 //! ends of the row's sequence.
 
 use crate::device::prelude::*;
+use crate::device::scan::sum;
 use crate::families::discover::abi::*;
 
 const WARPS: u32 = DETECT_THREADS / 32;
-
-/// Sum over the thread block. Every thread must call it once.
-#[inline(always)]
-fn sum(value: u32) -> u32 {
-    let own = warp::total(value);
-    if gpu::thread().is_multiple_of(32) {
-        copy::store_shared_b32(copy::arena() + gpu::thread() / 32 * 4, own);
-    }
-    gpu::sync_threads();
-    let mut all = 0;
-    unroll!(w < 8, {
-        all += copy::load_shared_b32(copy::arena() + w as u32 * 4)
-    });
-    all
-}
 
 impl PackRows {
     /// Copies a row, or zeros; a warp. All loads are on the way before the first is waited for.

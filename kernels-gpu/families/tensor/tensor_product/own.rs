@@ -316,7 +316,7 @@ fn dots<E: Elem>(p: &TensorProductParams, s: &TensorShared, place: Place) {
             warp::stay_rolled();
             let [a, entries] = copy::load_shared_v2(arena + s.pairs + pair * 8);
             let x = E::load_shared(place.own + lane * E::ACC_BYTES + a);
-            let sum = over_lanes::<E>(E::mul(x, own));
+            let sum = over_lanes::<E, 32>(E::mul(x, own));
             let mut at = entries & 0xffff;
             let end = at + (entries >> 16);
             // One lane: entries may name the same sum.
@@ -336,11 +336,11 @@ fn dots<E: Elem>(p: &TensorProductParams, s: &TensorShared, place: Place) {
     warp::sync_lanes(u32::MAX);
 }
 
-/// The sum of all lanes', in every lane.
+/// The sum over `LANES` neighbouring lanes, in every one of them.
 #[inline(always)]
-fn over_lanes<E: Elem>(mut sum: E::Acc) -> E::Acc {
+pub fn over_lanes<E: Elem, const LANES: u32>(mut sum: E::Acc) -> E::Acc {
     let mut other = 1;
-    while other < 32 {
+    while other < LANES {
         let words = E::words(sum);
         let low = warp::exchange(words[0], other);
         let high = if E::ACC_BYTES == 8 {

@@ -3,6 +3,7 @@
 //! of A.
 
 use super::connected::{Sums, four, multiply};
+use super::own::over_lanes;
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
@@ -101,18 +102,7 @@ fn products<E: Elem>(p: &TensorProductParams, totals: u32, pair: u32, column: u3
         sum = E::fma(x[1], sums[i][1], sum);
         sum = E::fma(x[2], sums[i][2], sum);
         sum = E::fma(x[3], sums[i][3], sum);
-        let mut other = 1;
-        while other < 8 {
-            let words = E::words(sum);
-            let low = warp::exchange(words[0], other);
-            let high = if E::ACC_BYTES == 8 {
-                warp::exchange(words[1], other)
-            } else {
-                0
-            };
-            sum = E::add(sum, E::from_words([low, high]));
-            other *= 2;
-        }
+        let sum = over_lanes::<E, 8>(sum);
         if lane % 8 == i as u32 {
             own = sum;
         }
