@@ -56,7 +56,7 @@ pub(crate) trait Stages {
         }
     }
 
-    /// Makes the barriers; one thread, and the others wait for it. So many arrivals fill a stage, and so many release it.
+    /// Makes the barriers; one thread, and the others wait for it. So many arrivals fill or release a stage.
     #[inline(always)]
     fn make_barriers(fill: u32, release: u32) {
         let mut slot = 0;

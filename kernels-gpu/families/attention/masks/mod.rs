@@ -14,7 +14,7 @@ use view::View;
 const SOME: u32 = 1;
 const ALL: u32 = 2;
 const STATE: u32 = 28;
-/// A bit for each warpgroup: the block is there.
+/// A bit for each 64 queries: the block is there.
 const BLOCKS: u32 = 26;
 /// The number of the piece.
 const PIECE: u32 = (1 << 20) - 1;
@@ -104,7 +104,7 @@ impl View<'_> {
         }
     }
 
-    /// Writes the bits of tiles that hold some entries: a warpgroup for each warpgroup of the queries.
+    /// Writes the bits of tiles that hold some entries: a warpgroup for each 64 of the queries.
     #[inline(always)]
     fn write_bits(&self, base: u32, count: u32) {
         let (group, own) = (gpu::thread() / 128, gpu::thread() % 128);

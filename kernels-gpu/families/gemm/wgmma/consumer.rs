@@ -10,7 +10,7 @@ pub(in crate::families) trait Epilogue<E, P, const CHUNKS: usize> {
     /// What describes the product.
     fn product(params: &P) -> &WgmmaParams;
 
-    /// Sends a warpgroup out.
+    /// Finishes and stores the sums of a warpgroup.
     fn epilogue_for(params: &P, strip: Strip, group: u32, acc: &mut Acc<CHUNKS>);
 }
 
@@ -33,7 +33,7 @@ where
 impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
     Panel<PM, PK, CHUNKS, ORDER, BYTES>
 {
-    /// Multiplies a warpgroup of every strip, and hands its sums on.
+    /// Multiplies the 64 rows of every strip that are a warpgroup's, and hands its sums on.
     #[inline(always)]
     pub(in crate::families) fn consume<E: WgmmaElem, P>(params: &P)
     where

@@ -67,8 +67,8 @@ pub struct Window {
     pub counter: u32,
 }
 
-/// Parameters of the `sampled` kernels: `S[m,n] (= | +=) alpha * P[m,n] * X[m,k] * Y[n,k]` where S has a block. The maps
-/// want 64-byte alignment, as in [`WgmmaParams`](crate::families::gemm::abi::WgmmaParams).
+/// Parameters of the `sampled` kernels: `S[m,n] (= | +=) alpha * P[m,n] * X[m,k] * Y[n,k]` where S has a block. The
+/// maps want 64-byte alignment, as in [`WgmmaParams`](crate::families::gemm::abi::WgmmaParams).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct SampledParams {

@@ -89,8 +89,8 @@ pub struct Picks {
     pub words: u32,
 }
 
-/// Parameters of the `sddmm_tiles` kernels: `S[m,n] (= | +=) alpha * P[m,n] * X[m,k] * Y[n,k]` where S has an entry. The
-/// maps want 64-byte alignment, as in [`WgmmaParams`](crate::families::gemm::abi::WgmmaParams).
+/// Parameters of the `sddmm_tiles` kernels: `S[m,n] (= | +=) alpha * P[m,n] * X[m,k] * Y[n,k]` where S has an entry.
+/// The maps want 64-byte alignment, as in [`WgmmaParams`](crate::families::gemm::abi::WgmmaParams).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct SddmmTilesParams {
