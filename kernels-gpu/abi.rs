@@ -1,5 +1,5 @@
-//! What host and device agree on, as far as families share it: markers for walks and elements, what a tile is, how operands lie,
-//! flags. A family's own tiles and params are in `families/<family>/abi`.
+//! What host and device agree on, as far as families share it: markers for walks and elements, what a tile is, how
+//! operands lie, flags. A family's own tiles and params are in `families/<family>/abi`.
 
 mod divisor;
 mod order;
@@ -236,28 +236,35 @@ pub trait Tile {
     /// Threads of a thread block.
     const THREADS: u32;
     /// Thread blocks that must fit one multiprocessor (register budget).
-    const MIN_BLOCKS: u32;
+    const MIN_BLOCKS: u32 = 1;
     /// Columns of C that one thread block computes.
     const COLUMNS: u32;
     /// Work items that one thread block takes.
-    const ITEMS: u32;
+    const ITEMS: u32 = 1;
     /// Segments of lanes that share a work item.
-    const PARTS: u32;
+    const PARTS: u32 = 1;
     /// Entries that a segment has in flight.
-    const BURST: u32;
+    const BURST: u32 = 1;
     /// Rows and columns of the pieces of A that the kernel moves; (1, 1) for unstructured walks.
-    const BLOCK: (u32, u32);
+    const BLOCK: (u32, u32) = (1, 1);
     /// How A's pieces and B lie in memory: [`PLAIN`] or [`A_COLUMNS`] and [`B_COLUMNS`].
     const ORDER: u32 = PLAIN;
     /// Which step of an operation of several kernels: `STEP_*`.
     const STEP: u32 = STEP_NONE;
     /// Rows of B at the most.
     const DEPTH: u32 = u32::MAX;
+    /// Dynamic shared memory in bytes, whatever the element type.
+    const SHARED_BYTES: u32 = 0;
+    /// Bytes that one access to B and C moves, 16 for vectors and the copy engine; 1 for single elements.
+    const ACCESS: u32 = 1;
     /// Dynamic shared memory in bytes for elements of the given type.
-    fn shared_bytes(dtype: Dtype) -> u32;
-    /// Elements that one access to B and C moves: pointers and leading dimensions must be multiples
-    /// of that many elements.
-    fn vector(dtype: Dtype) -> u32;
+    fn shared_bytes(_dtype: Dtype) -> u32 {
+        Self::SHARED_BYTES
+    }
+    /// Elements that one access to B and C moves: pointers and leading dimensions must be multiples of that many.
+    fn vector(dtype: Dtype) -> u32 {
+        (Self::ACCESS / dtype.bytes() as u32).max(1)
+    }
 }
 
 /// Add to C instead of overwriting it (`+=`).

@@ -1,5 +1,5 @@
-//! Modules as files: zstd in frames of 256 KiB, which unpack side by side, with the seek table of zstd's seekable format
-//! (github.com/facebook/zstd, contrib/seekable_format) behind them. `zstd -d` reads them too.
+//! Modules as files: zstd in frames of 256 KiB, which unpack side by side, with the seek table of zstd's seekable
+//! format (github.com/facebook/zstd, contrib/seekable_format) behind them. `zstd -d` reads them too.
 
 extern crate std;
 

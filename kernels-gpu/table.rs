@@ -1,9 +1,9 @@
 //! The list of kernels. One row is one kernel: name, walk, element, tile. A family keeps its rows in its own folder
-//! (`families/<family>/rows.rs`), the only place where a kernel's name exists; device entries, launch bounds and the host's
-//! registry expand them.
+//! (`families/<family>/rows.rs`), the only place where a kernel's name exists; device entries, launch bounds and the
+//! host's registry expand them.
 
-/// Calls `$m!` with every row, grouped by family and module: module, name of its `cfg`, params struct, least architecture,
-/// operation.
+/// Calls `$m!` with every row, grouped by family and module: module, name of its `cfg`, params struct, least
+/// architecture, operation.
 #[macro_export]
 macro_rules! for_each_kernel {
     ($m:ident) => {

@@ -1,9 +1,11 @@
-//! A product of a sparse matrix with a dense one by work items: what entries, blocks and batches of them have in common.
+//! A product of a sparse matrix with a dense one by work items: what entries, blocks and batches of them have in
+//! common.
 
 /// A work item's `slot` when the item is the whole row.
 pub const WHOLE_ROW: u32 = u32::MAX;
 
-/// A work item's `slot` when the item is a bundle: `len` whole rows from `row` on, whose entries [`SpmmParams::spans`] says.
+/// A work item's `slot` when the item is a bundle: `len` whole rows from `row` on, whose entries [`SpmmParams::spans`]
+/// says.
 pub const BUNDLE: u32 = u32::MAX - 1;
 
 /// One piece of work: entries `start..start + len` of one row (blocks of one block row).

@@ -1,4 +1,5 @@
-//! Stages of the asynchronous kernels: rows of 128 bytes, 64 of them for each warpgroup, and the strips of C that they add up to.
+//! Stages of the asynchronous kernels: rows of 128 bytes, 64 of them for each warpgroup, and the strips of C that they
+//! add up to.
 
 /// Rows of C of a strip: two warpgroups of 64.
 pub const STRIP: usize = 128;

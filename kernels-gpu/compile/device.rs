@@ -1,5 +1,5 @@
-//! The device build: one rustc for each module over the kernel sources -> PTX with launch bounds -> ptxas. `core` is built
-//! once for each architecture. One pool of jobs over all modules, longest first.
+//! The device build: one rustc for each module over the kernel sources -> PTX with launch bounds -> ptxas. `core` is
+//! built once for each architecture. One pool of jobs over all modules, longest first.
 
 use crate::cache::{self, Hash};
 use crate::error::run;
@@ -253,8 +253,8 @@ impl Core {
     }
 }
 
-/// Runs `work` on every item, in their order, on as many threads as there are cores and memory for. After a failure nothing
-/// new is started.
+/// Runs `work` on every item, in their order, on as many threads as there are cores and memory for. After a failure
+/// nothing new is started.
 fn pool<T: Sync, R: Send>(
     items: &[T],
     work: impl Fn(&T) -> Result<R, Error> + Sync,

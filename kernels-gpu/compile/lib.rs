@@ -1,6 +1,6 @@
-//! From the sources of `einsparse-kernels` to PTX and cubin. [`Kernels`] takes the modules that the project keeps where the
-//! sources still fit them, and compiles the rest: [`Toolchain`] finds (or installs) a rustc that can build `core` for nvptx64,
-//! [`Ptxas`] the assembler, [`resources`] reads what ptxas says about registers and spills.
+//! From the sources of `einsparse-kernels` to PTX and cubin. [`Kernels`] takes the modules that the project keeps where
+//! the sources still fit them, and compiles the rest: [`Toolchain`] finds (or installs) a rustc that can build `core`
+//! for nvptx64, [`Ptxas`] the assembler, [`resources`] reads what ptxas says about registers and spills.
 
 mod cache;
 mod debian;

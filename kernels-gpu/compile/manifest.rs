@@ -1,5 +1,5 @@
-//! What is written down beside compiled modules: of what sources, with which compiler, and what ptxas said of each kernel.
-//! A module fits when the hash of the sources it names, as they are now, is the one written down.
+//! What is written down beside compiled modules: of what sources, with which compiler, and what ptxas said of each
+//! kernel. A module fits when the hash of the sources it names, as they are now, is the one written down.
 
 use crate::cache::{self, Hash};
 use crate::resources::{Report, Resources, Warning};

@@ -1,5 +1,5 @@
-//! The modules that the project keeps, packed, in crates of their own, and those that this machine made. What fits the sources
-//! is taken from there; only the rest is compiled.
+//! The modules that the project keeps, packed, in crates of their own, and those that this machine made. What fits the
+//! sources is taken from there; only the rest is compiled.
 
 use crate::cache;
 use crate::device::Build;
@@ -31,7 +31,8 @@ const KEPT: usize = 4;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Module {
     pub(crate) entry: Entry,
-    /// Its text, launch bounds included. The project keeps none for `sm_90a` where the one for `sm_80` has the same kernels.
+    /// Its text, launch bounds included. The project keeps none for `sm_90a` where the one for `sm_80` has the same
+    /// kernels.
     pub ptx: Option<Code>,
     /// Machine code, where it was asked for and ptxas was at hand.
     pub cubin: Option<Code>,
@@ -272,7 +273,8 @@ pub fn inputs() -> Result<Vec<PathBuf>, Error> {
     Ok(files)
 }
 
-/// Writes the modules into the crates that keep them, packed by `compress`; files of modules that are kept already stay.
+/// Writes the modules into the crates that keep them, packed by `compress`; files of modules that are kept already
+/// stay.
 ///
 /// # Errors
 /// Modules that ptxas did not see, files that cannot be written.

@@ -87,8 +87,8 @@ impl Spec {
         specs
     }
 
-    /// The modules of a build: [`Spec::all`], or those that `EINSPARSE_MODULES` lists as `<module>.<arch>` with commas between,
-    /// or `all` for [`Spec::every`] one.
+    /// The modules of a build: [`Spec::all`], or those that `EINSPARSE_MODULES` lists as `<module>.<arch>` with commas
+    /// between, or `all` for [`Spec::every`] one.
     pub fn asked() -> Vec<Spec> {
         let names = env::var("EINSPARSE_MODULES");
         let names = match names.as_deref() {

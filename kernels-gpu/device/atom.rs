@@ -1,5 +1,6 @@
-//! How a stage is multiplied: 64 rows of A by `C` x 64 columns of B, both 128 bytes deep and swizzled in shared memory, into sums that
-//! lie in registers as `wgmma` leaves them. A body names no atom: another one is another row of the table.
+//! How a stage is multiplied: 64 rows of A by `C` x 64 columns of B, both 128 bytes deep and swizzled in shared memory,
+//! into sums that lie in registers as `wgmma` leaves them. A body names no atom: another one is another row of the
+//! table.
 
 use super::elem::Elem;
 use super::gpu;
@@ -38,6 +39,20 @@ fn descriptor<const TB: i32>(b: u32, step: usize) -> u64 {
     }
 }
 
+macro_rules! asynchronous {
+    () => {
+        #[inline(always)]
+        fn wait<const C: usize, const PENDING: u32>(acc: &mut Acc<C>) {
+            acc.wait::<PENDING>();
+        }
+
+        #[inline(always)]
+        fn fence_copies() {
+            barrier::fence_copies();
+        }
+    };
+}
+
 impl<E: WgmmaElem> Atom<E> for Wgmma {
     const LATER: bool = true;
 
@@ -51,15 +66,7 @@ impl<E: WgmmaElem> Atom<E> for Wgmma {
         wgmma::commit();
     }
 
-    #[inline(always)]
-    fn wait<const C: usize, const PENDING: u32>(acc: &mut Acc<C>) {
-        acc.wait::<PENDING>();
-    }
-
-    #[inline(always)]
-    fn fence_copies() {
-        barrier::fence_copies();
-    }
+    asynchronous!();
 }
 
 impl Atom<Tf32> for Wgmma {
@@ -68,10 +75,7 @@ impl Atom<Tf32> for Wgmma {
     /// A through registers, where it is rounded; whoever copies has rounded B.
     #[inline(always)]
     fn multiply<const C: usize, const TB: i32>(acc: &mut Acc<C>, a: u32, b: u32) {
-        let (warp, lane) = (
-            gpu::rematerialize_thread() / 32 % 4,
-            gpu::rematerialize_thread() % 32,
-        );
+        let (warp, lane) = gpu::warp_and_lane();
         let (row, chunk) = frag::ldmatrix_x4(lane);
         let row = warp * 16 + row;
         let mut own = [[0u32; 4]; 4];
@@ -86,15 +90,7 @@ impl Atom<Tf32> for Wgmma {
         wgmma::commit();
     }
 
-    #[inline(always)]
-    fn wait<const C: usize, const PENDING: u32>(acc: &mut Acc<C>) {
-        acc.wait::<PENDING>();
-    }
-
-    #[inline(always)]
-    fn fence_copies() {
-        barrier::fence_copies();
-    }
+    asynchronous!();
 }
 
 impl<E: WgmmaElem + MmaElem> Atom<E> for MmaSync {
@@ -102,10 +98,7 @@ impl<E: WgmmaElem + MmaElem> Atom<E> for MmaSync {
 
     #[inline(always)]
     fn multiply<const C: usize, const TB: i32>(acc: &mut Acc<C>, a: u32, b: u32) {
-        let (warp, lane) = (
-            gpu::rematerialize_thread() / 32 % 4,
-            gpu::rematerialize_thread() % 32,
-        );
+        let (warp, lane) = gpu::warp_and_lane();
         let (row, chunk) = frag::ldmatrix_x4(lane);
         let (column, deep) = frag::ldmatrix_x4_columns(lane);
         unroll!(step < 4, {

@@ -12,7 +12,6 @@ pub trait Elem: ElemInfo {
     type Acc: Copy;
     /// Zero of the accumulator.
     const ZERO: Self::Acc;
-    /// Bytes of one element.
     const BYTES: u32 = Self::DTYPE.bytes() as u32;
     /// Bytes of one accumulator.
     const ACC_BYTES: u32 = Self::DTYPE.acc_bytes() as u32;
@@ -30,7 +29,6 @@ pub trait Elem: ElemInfo {
     fn fma(a: Self::Acc, b: Self::Acc, c: Self::Acc) -> Self::Acc;
     /// a * b, rounded whatever becomes of it.
     fn mul(a: Self::Acc, b: Self::Acc) -> Self::Acc;
-    /// a + b
     fn add(a: Self::Acc, b: Self::Acc) -> Self::Acc;
     /// The larger one; NaN where one is NaN.
     fn max(a: Self::Acc, b: Self::Acc) -> Self::Acc;
@@ -91,7 +89,6 @@ pub trait Elem: ElemInfo {
         }
     }
 
-    /// Stores `V` elements.
     #[inline(always)]
     fn store<const V: usize>(addr: u64, values: &[Self::Acc; V]) {
         let mut wide = [Self::ZERO; 8];
@@ -115,7 +112,6 @@ pub trait Elem: ElemInfo {
         }
     }
 
-    /// Stores one accumulator.
     #[inline(always)]
     fn store_acc(addr: u64, a: Self::Acc) {
         let w = Self::words(a);
@@ -168,14 +164,14 @@ fn gelu_f32(x: f32) -> f32 {
         + 0.254_829_6)
         * t;
     let tail = poly * matrix::exp2(-z * z * core::f32::consts::LOG2_E);
-    // x P(X <= x): the tail is what is missing to 1 (x > 0), or all there is (x < 0). It is 0 long before 32; an infinity times
-    // that would be NaN.
+    // x P(X <= x): the tail is what is missing to 1 (x > 0), or all there is (x < 0). It is 0 long before 32; an
+    // infinity times that would be NaN.
     F32::relu(x) - 0.5 * magnitude.min(32.0) * tail
 }
 
-/// The logarithm to base 2 of what a normal distribution has above `x`, as a polynomial: fitted so that its power of two is off
-/// by 1.2e-5 of itself up to 5.5, 2e-5 up to 6, 3.2e-4 up to 8; from 8 on, where a GELU is below 5e-15, it may be off by all of it.
-/// Highest coefficient first.
+/// The logarithm to base 2 of what a normal distribution has above `x`, as a polynomial: fitted so that its power of
+/// two is off by 1.2e-5 of itself up to 5.5, 2e-5 up to 6, 3.2e-4 up to 8; from 8 on, where a GELU is below 5e-15, it
+/// may be off by all of it. Highest coefficient first.
 const TAIL: [f32; 8] = [
     -1.543_872_1e-6,
     5.530_176_7e-5,
@@ -187,9 +183,9 @@ const TAIL: [f32; 8] = [
     -1.000_014_3,
 ];
 
-/// GELUs whose results are rounded to 16 bits: one exponential each where erf takes a reciprocal as well, and four side by side, so
-/// that none waits for its own steps. Off by 1.5e-6 at the most, near 1, in front of the rounding: 322 of all finite f16 become the
-/// neighbour of the correctly rounded result.
+/// GELUs whose results are rounded to 16 bits: one exponential each where erf takes a reciprocal as well, and four side
+/// by side, so that none waits for its own steps. Off by 1.5e-6 at the most, near 1, in front of the rounding: 322 of
+/// all finite f16 become the neighbour of the correctly rounded result.
 #[inline(always)]
 fn gelu_rounded(x: [f32; 4]) -> [f32; 4] {
     // Not above 16: an infinity times nothing would be NaN.
@@ -208,10 +204,32 @@ fn gelu_rounded(x: [f32; 4]) -> [f32; 4] {
     y
 }
 
+macro_rules! float {
+    ($t:ident) => {
+        #[inline(always)]
+        fn add(a: $t, b: $t) -> $t {
+            a + b
+        }
+        #[inline(always)]
+        fn max(a: $t, b: $t) -> $t {
+            if a >= b || a.is_nan() { a } else { b }
+        }
+        #[inline(always)]
+        fn same(a: $t, b: $t) -> bool {
+            a == b || (a.is_nan() && b.is_nan())
+        }
+        #[inline(always)]
+        fn relu(a: $t) -> $t {
+            if a < 0.0 { 0.0 } else { a }
+        }
+    };
+}
+
 macro_rules! f32_accumulator {
     () => {
         type Acc = f32;
         const ZERO: f32 = 0.0;
+        float!(f32);
 
         #[inline(always)]
         fn scalar(x: f64) -> f32 {
@@ -226,22 +244,6 @@ macro_rules! f32_accumulator {
             matrix::mul_f32(a, b)
         }
         #[inline(always)]
-        fn add(a: f32, b: f32) -> f32 {
-            a + b
-        }
-        #[inline(always)]
-        fn max(a: f32, b: f32) -> f32 {
-            if a >= b || a.is_nan() { a } else { b }
-        }
-        #[inline(always)]
-        fn same(a: f32, b: f32) -> bool {
-            a == b || (a.is_nan() && b.is_nan())
-        }
-        #[inline(always)]
-        fn relu(a: f32) -> f32 {
-            if a < 0.0 { 0.0 } else { a }
-        }
-        #[inline(always)]
         fn gelu(a: f32) -> f32 {
             gelu_f32(a)
         }
@@ -252,6 +254,26 @@ macro_rules! f32_accumulator {
         #[inline(always)]
         fn from_words(w: [u32; 2]) -> f32 {
             f32::from_bits(w[0])
+        }
+    };
+}
+
+macro_rules! sixteen_bits {
+    ($pack:ident) => {
+        const MAGNITUDE: Raw = [0x7fff_7fff; 4];
+        #[inline(always)]
+        fn gelu_of_four(a: [f32; 4]) -> [f32; 4] {
+            gelu_rounded(a)
+        }
+        #[inline(always)]
+        fn put(v: &[f32; 8]) -> Raw {
+            let pack = matrix::$pack;
+            [
+                pack(v[0], v[1]),
+                pack(v[2], v[3]),
+                pack(v[4], v[5]),
+                pack(v[6], v[7]),
+            ]
         }
     };
 }
@@ -289,34 +311,15 @@ impl Elem for Tf32 {
 
 impl Elem for F16 {
     f32_accumulator!();
-    const MAGNITUDE: Raw = [0x7fff_7fff; 4];
-    #[inline(always)]
-    fn gelu_of_four(a: [f32; 4]) -> [f32; 4] {
-        gelu_rounded(a)
-    }
     #[inline(always)]
     fn get(raw: &Raw, i: usize) -> f32 {
         matrix::f32_from_f16((raw[(i / 2) & 3] >> (i % 2 * 16)) & 0xffff)
     }
-    #[inline(always)]
-    fn put(v: &[f32; 8]) -> Raw {
-        let pack = matrix::f16x2_from_f32;
-        [
-            pack(v[0], v[1]),
-            pack(v[2], v[3]),
-            pack(v[4], v[5]),
-            pack(v[6], v[7]),
-        ]
-    }
+    sixteen_bits!(f16x2_from_f32);
 }
 
 impl Elem for Bf16 {
     f32_accumulator!();
-    const MAGNITUDE: Raw = [0x7fff_7fff; 4];
-    #[inline(always)]
-    fn gelu_of_four(a: [f32; 4]) -> [f32; 4] {
-        gelu_rounded(a)
-    }
     #[inline(always)]
     fn get(raw: &Raw, i: usize) -> f32 {
         // A bf16 is the upper half of the f32 of the same value.
@@ -327,16 +330,7 @@ impl Elem for Bf16 {
             word & 0xffff_0000
         })
     }
-    #[inline(always)]
-    fn put(v: &[f32; 8]) -> Raw {
-        let pack = matrix::bf16x2_from_f32;
-        [
-            pack(v[0], v[1]),
-            pack(v[2], v[3]),
-            pack(v[4], v[5]),
-            pack(v[6], v[7]),
-        ]
-    }
+    sixteen_bits!(bf16x2_from_f32);
 }
 
 impl Elem for F64 {
@@ -364,22 +358,7 @@ impl Elem for F64 {
     fn mul(a: f64, b: f64) -> f64 {
         matrix::mul_f64(a, b)
     }
-    #[inline(always)]
-    fn add(a: f64, b: f64) -> f64 {
-        a + b
-    }
-    #[inline(always)]
-    fn max(a: f64, b: f64) -> f64 {
-        if a >= b || a.is_nan() { a } else { b }
-    }
-    #[inline(always)]
-    fn same(a: f64, b: f64) -> bool {
-        a == b || (a.is_nan() && b.is_nan())
-    }
-    #[inline(always)]
-    fn relu(a: f64) -> f64 {
-        if a < 0.0 { 0.0 } else { a }
-    }
+    float!(f64);
     #[inline(always)]
     fn gelu(a: f64) -> f64 {
         gelu_f32(a as f32) as f64

@@ -14,7 +14,6 @@ pub struct Output {
     pub alpha: f64,
     /// Bytes from one row of C to the next.
     pub ldc_bytes: u32,
-    /// Columns of C.
     pub n: u32,
     /// `FLAG_*`.
     pub flags: u32,
@@ -24,24 +23,44 @@ pub struct Output {
     pub gate_bytes: u32,
 }
 
-impl SpmmParams {
-    /// Where results go.
-    #[inline(always)]
-    pub fn output(&self) -> Output {
-        Output {
-            c: self.c,
-            bias: self.bias,
-            alpha: self.alpha,
-            ldc_bytes: self.ldc_bytes,
-            n: self.n,
-            flags: self.flags,
-            gate: 0,
-            gate_bytes: 0,
+impl Output {
+    /// As it is, to nowhere.
+    pub const PLAIN: Output = Output {
+        c: 0,
+        bias: 0,
+        alpha: 1.0,
+        ldc_bytes: 0,
+        n: 0,
+        flags: 0,
+        gate: 0,
+        gate_bytes: 0,
+    };
+}
+
+/// What params say of C, without a gate.
+macro_rules! output {
+    ($p:ident) => {
+        $crate::device::epilogue::Output {
+            c: $p.c,
+            bias: $p.bias,
+            alpha: $p.alpha,
+            ldc_bytes: $p.ldc_bytes,
+            n: $p.n,
+            flags: $p.flags,
+            ..$crate::device::epilogue::Output::PLAIN
         }
+    };
+}
+
+pub(crate) use output;
+
+impl SpmmParams {
+    #[inline(always)]
+    pub(crate) fn output(&self) -> Output {
+        output!(self)
     }
 }
 
-/// The bias of a row, zero without one.
 #[inline(always)]
 pub fn row_bias<E: Elem>(o: Output, row: u32) -> E::Acc {
     let raw = E::load_own::<1>(

@@ -5,40 +5,23 @@
 mod body {
     use core::arch::nvptx;
 
-    #[inline(always)]
-    pub fn thread() -> u32 {
-        // SAFETY: reads a special register.
-        unsafe { nvptx::_thread_idx_x() as u32 }
+    macro_rules! read {
+        ($($name:ident = $register:ident;)+) => {$(
+            #[inline(always)]
+            pub fn $name() -> u32 {
+                // SAFETY: reads a special register.
+                unsafe { nvptx::$register() as u32 }
+            }
+        )+};
     }
 
-    #[inline(always)]
-    pub fn block_x() -> u32 {
-        // SAFETY: reads a special register.
-        unsafe { nvptx::_block_idx_x() as u32 }
-    }
-
-    #[inline(always)]
-    pub fn block_y() -> u32 {
-        // SAFETY: reads a special register.
-        unsafe { nvptx::_block_idx_y() as u32 }
-    }
-
-    #[inline(always)]
-    pub fn block_z() -> u32 {
-        // SAFETY: reads a special register.
-        unsafe { nvptx::_block_idx_z() as u32 }
-    }
-
-    #[inline(always)]
-    pub fn grid_x() -> u32 {
-        // SAFETY: reads a special register.
-        unsafe { nvptx::_grid_dim_x() as u32 }
-    }
-
-    #[inline(always)]
-    pub fn grid_y() -> u32 {
-        // SAFETY: reads a special register.
-        unsafe { nvptx::_grid_dim_y() as u32 }
+    read! {
+        thread = _thread_idx_x;
+        block_x = _block_idx_x;
+        block_y = _block_idx_y;
+        block_z = _block_idx_z;
+        grid_x = _grid_dim_x;
+        grid_y = _grid_dim_y;
     }
 
     /// Barrier over the thread block. Every thread must arrive.
@@ -51,43 +34,10 @@ mod body {
 
 #[cfg(feature = "cuda_std")]
 mod body {
-    use cuda_std::thread as t;
-
-    #[inline(always)]
-    pub fn thread() -> u32 {
-        t::thread_idx_x()
-    }
-
-    #[inline(always)]
-    pub fn block_x() -> u32 {
-        t::block_idx_x()
-    }
-
-    #[inline(always)]
-    pub fn block_y() -> u32 {
-        t::block_idx_y()
-    }
-
-    #[inline(always)]
-    pub fn block_z() -> u32 {
-        t::block_idx_z()
-    }
-
-    #[inline(always)]
-    pub fn grid_x() -> u32 {
-        t::grid_dim_x()
-    }
-
-    #[inline(always)]
-    pub fn grid_y() -> u32 {
-        t::grid_dim_y()
-    }
-
-    /// Barrier over the thread block. Every thread must arrive.
-    #[inline(always)]
-    pub fn sync_threads() {
-        t::sync_threads()
-    }
+    pub use cuda_std::thread::{
+        block_idx_x as block_x, block_idx_y as block_y, block_idx_z as block_z,
+        grid_dim_x as grid_x, grid_dim_y as grid_y, sync_threads, thread_idx_x as thread,
+    };
 }
 
 pub use body::*;
@@ -96,6 +46,18 @@ pub use body::*;
 #[inline(always)]
 pub fn rematerialize_thread() -> u32 {
     super::ptx::warp::rematerialize(thread())
+}
+
+/// This thread's lane, and its warp in the warpgroup, both computed here and now.
+#[inline(always)]
+pub fn lane_and_warp() -> (u32, u32) {
+    (rematerialize_thread() % 32, rematerialize_thread() / 32 % 4)
+}
+
+/// [`lane_and_warp`] the other way round.
+#[inline(always)]
+pub fn warp_and_lane() -> (u32, u32) {
+    (rematerialize_thread() / 32 % 4, rematerialize_thread() % 32)
 }
 
 /// A kernel entry: `kernel!(name(params: Type, at) => body)`; `at` is the generic address of the parameter, where

@@ -1,10 +1,10 @@
-//! What bodies are written in; no family is named here. `gpu` is the seam to the compiler, `ptx` one instruction per function,
-//! `elem`, `mma`, `warpgroup`, `atom` and `walk` what bodies are generic over, `stages` the ring of the asynchronous ones, `epilogue` and
-//! `store` the way to C, `entry` the table expanded.
+//! What bodies are written in; no family is named here. `gpu` is the seam to the compiler, `ptx` one instruction per
+//! function, `elem`, `mma`, `warpgroup`, `atom` and `walk` what bodies are generic over, `stages` the ring of the
+//! asynchronous ones, `epilogue` and `store` the way to C, `entry` the table expanded.
 
-/// Repeats a block for `i` in `0..n`, n <= 8, as straight code: LLVM leaves loops around inline asm
-/// rolled, and an array indexed at run time lives in local memory. A literal `n`, or `most 4`, saves the compiler the copies
-/// that would not run: nested loops have hundreds.
+/// Repeats a block for `i` in `0..n`, n <= 8, as straight code: LLVM leaves loops around inline asm rolled, and an
+/// array indexed at run time lives in local memory. A literal `n`, or `most 4`, saves the compiler the copies that
+/// would not run: nested loops have hundreds.
 macro_rules! unroll {
     ($i:ident < 2, $body:block) => { unroll!(@ $i 2, $body, 0 1) };
     ($i:ident < 3, $body:block) => { unroll!(@ $i 3, $body, 0 1 2) };
@@ -33,6 +33,7 @@ pub mod epilogue;
 pub mod gpu;
 pub mod kernel;
 pub mod mma;
+pub mod prelude;
 pub mod ptx;
 pub mod rows;
 pub mod scan;

@@ -42,3 +42,18 @@ pub fn scan(value: u32) -> (u32, u32) {
     gpu::sync_threads();
     (before, all)
 }
+
+/// Sum over a thread block of eight warps. Every thread must call it once.
+#[inline(always)]
+pub fn sum(value: u32) -> u32 {
+    let own = warp::total(value);
+    if gpu::thread().is_multiple_of(32) {
+        copy::store_shared_b32(copy::arena() + gpu::thread() / 32 * 4, own);
+    }
+    gpu::sync_threads();
+    let mut all = 0;
+    unroll!(w < 8, {
+        all += copy::load_shared_b32(copy::arena() + w as u32 * 4)
+    });
+    all
+}

@@ -11,11 +11,8 @@ pub struct SplitK {
     pub partial: u64,
     /// All arrival counters.
     pub counters: u64,
-    /// First slot.
     pub first: u32,
-    /// Which part this is.
     pub part: u32,
-    /// How many there are.
     pub parts: u32,
     /// Pair of counters.
     pub counter: u32,
@@ -26,11 +23,11 @@ pub struct SplitK {
 #[inline(always)]
 pub fn fix_up<const CHUNKS: usize>(
     cut: SplitK,
-    half: u32,
+    group: u32,
     told: u32,
     acc: &mut Acc<CHUNKS>,
 ) -> bool {
-    fix_up_by(cut, half, told, acc, |a, b| a + b)
+    fix_up_by(cut, group, told, acc, |a, b| a + b)
 }
 
 /// Stores a thread's partial sums.
@@ -48,7 +45,7 @@ fn put<const CHUNKS: usize>(mine: u64, acc: &Acc<CHUNKS>) {
 #[inline(always)]
 pub fn fix_up_by<const CHUNKS: usize>(
     cut: SplitK,
-    half: u32,
+    group: u32,
     told: u32,
     acc: &mut Acc<CHUNKS>,
     add: impl Fn(f32, f32) -> f32,
@@ -57,13 +54,13 @@ pub fn fix_up_by<const CHUNKS: usize>(
     // A warpgroup's accumulators, four of each thread side by side.
     let bytes = (CHUNKS * 8 * 128 * 16) as u64;
     let place = |part: u32| {
-        cut.partial + ((cut.first + part) as u64 * 2 + half as u64) * bytes + lane as u64 * 16
+        cut.partial + ((cut.first + part) as u64 * 2 + group as u64) * bytes + lane as u64 * 16
     };
     put(place(cut.part), acc);
     global::fence_gpu();
-    barrier::sync_named(1 + half, 128);
-    let arrivals = cut.counters + (cut.counter * 2 + half) as u64 * 4;
-    let told = told + half * 4;
+    barrier::sync_named(1 + group, 128);
+    let arrivals = cut.counters + (cut.counter * 2 + group) as u64 * 4;
+    let told = told + group * 4;
     if lane == 0 {
         let before = global::atomic_add(arrivals, 1);
         copy::store_shared_b32(told, before);
@@ -71,7 +68,7 @@ pub fn fix_up_by<const CHUNKS: usize>(
             global::store_b32(arrivals, 0);
         }
     }
-    barrier::sync_named(1 + half, 128);
+    barrier::sync_named(1 + group, 128);
     if copy::load_shared_b32(told) + 1 != cut.parts {
         return false;
     }

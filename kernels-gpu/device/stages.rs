@@ -1,5 +1,6 @@
-//! A ring of stages in shared memory: the stages from the arena's start, and behind them a barrier each that says "arrived", then
-//! a barrier each that says "may be overwritten". Whoever copies waits for the second and fills, whoever multiplies waits for the first.
+//! A ring of stages in shared memory: the stages from the arena's start, and behind them a barrier each that says
+//! "arrived", then a barrier each that says "may be overwritten". Whoever copies waits for the second and fills,
+//! whoever multiplies waits for the first.
 
 use core::marker::PhantomData;
 
@@ -7,7 +8,7 @@ use super::gpu;
 use super::ptx::wgmma::{self, Acc};
 use super::ptx::{barrier, copy, warp};
 
-/// No stage is waiting to be freed.
+/// No stage is waiting to be released.
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// Steps of `STEP` deep that are used of the stage of `DEPTH` that begins at `from`.
@@ -35,13 +36,11 @@ pub(crate) trait Stages {
         copy::arena() + Self::FIRST_STAGE as u32 + slot * Self::STRIDE as u32
     }
 
-    /// Barrier that says: the stage has arrived.
     #[inline(always)]
     fn full(slot: u32) -> u32 {
         copy::arena() + Self::FIRST_BARRIER as u32 + slot * 8
     }
 
-    /// Barrier that says: the stage may be overwritten.
     #[inline(always)]
     fn empty(slot: u32) -> u32 {
         Self::full(slot) + Self::BARRIERS_EACH as u32 * 8
@@ -57,13 +56,13 @@ pub(crate) trait Stages {
         }
     }
 
-    /// Makes the barriers; one thread, and the others wait for it. So many arrivals fill a stage, and so many free it.
+    /// Makes the barriers; one thread, and the others wait for it. So many arrivals fill or release a stage.
     #[inline(always)]
-    fn make_barriers(fill: u32, free: u32) {
+    fn make_barriers(fill: u32, release: u32) {
         let mut slot = 0;
         while slot < Self::BARRIERS_EACH as u32 {
             barrier::init(Self::full(slot), fill);
-            barrier::init(Self::empty(slot), free);
+            barrier::init(Self::empty(slot), release);
             slot += 1;
         }
         barrier::init_fence();
@@ -90,7 +89,6 @@ pub(crate) trait Stages {
 
 /// Where a warp is in the ring of tile `S`.
 pub(crate) struct Ring<S> {
-    /// The stage that comes next.
     pub(crate) slot: u32,
     parity: u32,
     /// The stage whose products may still be under way.

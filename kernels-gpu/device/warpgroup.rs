@@ -12,33 +12,28 @@ pub trait WgmmaElem: Elem<Acc = f32> {
     fn mma_registers<const C: usize, const TB: i32>(acc: &mut Acc<C>, a: [u32; 4], b: u64);
 }
 
-impl WgmmaElem for F16 {
-    #[inline(always)]
-    fn mma<const C: usize, const TA: i32, const TB: i32>(acc: &mut Acc<C>, a: u64, b: u64) {
-        acc.mma_f16::<TA, TB>(a, b)
-    }
-    #[inline(always)]
-    fn mma_registers<const C: usize, const TB: i32>(acc: &mut Acc<C>, a: [u32; 4], b: u64) {
-        acc.mma_f16_registers::<TB>(a, b)
-    }
+macro_rules! wgmma_elem {
+    ($elem:ident, $mma:ident, $registers:ident) => {
+        impl WgmmaElem for $elem {
+            #[inline(always)]
+            fn mma<const C: usize, const TA: i32, const TB: i32>(acc: &mut Acc<C>, a: u64, b: u64) {
+                acc.$mma::<TA, TB>(a, b)
+            }
+            #[inline(always)]
+            fn mma_registers<const C: usize, const TB: i32>(acc: &mut Acc<C>, a: [u32; 4], b: u64) {
+                acc.$registers::<TB>(a, b)
+            }
+        }
+    };
 }
 
-impl WgmmaElem for Bf16 {
-    #[inline(always)]
-    fn mma<const C: usize, const TA: i32, const TB: i32>(acc: &mut Acc<C>, a: u64, b: u64) {
-        acc.mma_bf16::<TA, TB>(a, b)
-    }
-    #[inline(always)]
-    fn mma_registers<const C: usize, const TB: i32>(acc: &mut Acc<C>, a: [u32; 4], b: u64) {
-        acc.mma_bf16_registers::<TB>(a, b)
-    }
-}
+wgmma_elem!(F16, mma_f16, mma_f16_registers);
+wgmma_elem!(Bf16, mma_bf16, mma_bf16_registers);
 
-/// Registers a thread of the copying warpgroup keeps, and one of the multiplying ones gets: 56 + 2 x 224 is
-/// three times the 168 they start with.
+/// Registers a thread of the copying warpgroup keeps, and one of the multiplying ones gets: 56 + 2 x 224 is three times
+/// the 168 they start with.
 pub const PRODUCER_REGISTERS: u32 = 56;
 pub const CONSUMER_REGISTERS: u32 = 224;
-
 /// Warps that multiply.
 pub const CONSUMERS: u32 = 8;
 /// Threads that copy.

@@ -1,6 +1,6 @@
-//! The kernels by family. `abi` is what host and device agree on, `rows` the family's part of the table, the rest are bodies.
-//! A module of PTX is compiled by itself, and its `cfg` leaves the bodies of all others unread. What families share is in
-//! `crate::abi` and `crate::device`; of each other they know no more than a constant of `abi`.
+//! The kernels by family. `abi` is what host and device agree on, `rows` the family's part of the table, the rest are
+//! bodies. A module of PTX is compiled by itself, and its `cfg` leaves the bodies of all others unread. What families
+//! share is in `crate::abi` and `crate::device`; of each other they know no more than a constant of `abi`.
 
 // A family may have the name of its first module.
 #![allow(clippy::module_inception)]

@@ -124,8 +124,8 @@ macro_rules! rows {
     };
 }
 
-/// Modules that no plan takes by itself, in a build only where `EINSPARSE_MODULES` names them or is `all`: what fixed orders of
-/// sums cost, for the bench `determinism`, and the kernels of docs/levels.md.
+/// Modules that no plan takes by itself, in a build only where `EINSPARSE_MODULES` names them or is `all`: what fixed
+/// orders of sums cost, for the bench `determinism`, and the kernels of docs/levels.md.
 pub const ON_DEMAND: &[&str] = &["relaxed", "levels"];
 
 /// The rows that compute products: what plans choose from.

@@ -1,5 +1,5 @@
-//! The arithmetic of places that kernels and host share, against the plainest loops there are: all small cases, and those at the
-//! edges of 32 bits.
+//! The arithmetic of places that kernels and host share, against the plainest loops there are: all small cases, and
+//! those at the edges of 32 bits.
 
 use einsparse_kernels::abi::Divisor;
 use einsparse_kernels::families::{

@@ -1,17 +1,12 @@
 //! Barriers in shared memory (`mbarrier`), named barriers and the register split of a warp-specialised kernel.
 
-use super::ptx;
+use super::{instructions, ptx};
 
-/// Makes a barrier that `count` arrivals complete.
-#[inline(always)]
-pub fn init(barrier: u32, count: u32) {
-    ptx!("mbarrier.init.shared::cta.b64 [{b}], {n};", b = in(reg32) barrier, n = in(reg32) count, options(nostack));
-}
-
-/// Ends a barrier that nobody waits for: its place may be another one's, or be made again.
-#[inline(always)]
-pub fn end(barrier: u32) {
-    ptx!("mbarrier.inval.shared::cta.b64 [{b}];", b = in(reg32) barrier, options(nostack));
+instructions! {
+    /// Makes a barrier that `count` arrivals complete.
+    pub init(barrier: u32, count: u32): "mbarrier.init.shared::cta.b64 [{barrier}], {count};", in(reg32 barrier count);
+    /// Ends a barrier that nobody waits for: its place may be another one's, or be made again.
+    pub end(barrier: u32): "mbarrier.inval.shared::cta.b64 [{barrier}];", in(reg32 barrier);
 }
 
 /// Makes this thread's [`init`]s visible to the copy engine, where there is one.
@@ -22,34 +17,16 @@ pub fn init_fence() {
     }
 }
 
-/// Makes this thread's writes to shared memory visible to `wgmma` and the copy engine.
-#[inline(always)]
-pub fn fence_copies() {
-    ptx!("fence.proxy.async.shared::cta;", options(nostack));
-}
-
-/// Arrives.
-#[inline(always)]
-pub fn arrive(barrier: u32) {
-    ptx!("mbarrier.arrive.shared::cta.b64 _, [{b}];", b = in(reg32) barrier, options(nostack));
-}
-
-/// Arrives, and expects `bytes` more from the copy engine in this phase.
-#[inline(always)]
-pub fn arrive_expect(barrier: u32, bytes: u32) {
-    ptx!(
-        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [{b}], {n};",
-        b = in(reg32) barrier, n = in(reg32) bytes, options(nostack)
-    );
-}
-
-/// Expects `bytes` more from the copy engine in this phase, without arriving.
-#[inline(always)]
-pub fn expect(barrier: u32, bytes: u32) {
-    ptx!(
-        "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [{b}], {n};",
-        b = in(reg32) barrier, n = in(reg32) bytes, options(nostack)
-    );
+instructions! {
+    /// Makes this thread's writes to shared memory visible to `wgmma` and the copy engine.
+    pub fence_copies(): "fence.proxy.async.shared::cta;";
+    pub arrive(barrier: u32): "mbarrier.arrive.shared::cta.b64 _, [{barrier}];", in(reg32 barrier);
+    /// Arrives, and expects `bytes` more from the copy engine in this phase.
+    pub arrive_expect(barrier: u32, bytes: u32):
+        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [{barrier}], {bytes};", in(reg32 barrier bytes);
+    /// Expects `bytes` more from the copy engine in this phase, without arriving.
+    pub expect(barrier: u32, bytes: u32):
+        "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [{barrier}], {bytes};", in(reg32 barrier bytes);
 }
 
 /// Is the phase of this parity complete? Waits a moment before it says no, where the GPU can.
@@ -77,16 +54,11 @@ pub fn wait(barrier: u32, parity: u32) {
     while !try_wait(barrier, parity) {}
 }
 
-/// Barrier number `id` over `threads` threads.
-#[inline(always)]
-pub fn sync_named(id: u32, threads: u32) {
-    ptx!("bar.sync {id}, {n};", id = in(reg32) id, n = in(reg32) threads, options(nostack));
-}
-
-/// Counts this thread in at barrier number `id` over `threads` threads, and goes on.
-#[inline(always)]
-pub fn arrive_named(id: u32, threads: u32) {
-    ptx!("bar.arrive {id}, {n};", id = in(reg32) id, n = in(reg32) threads, options(nostack));
+instructions! {
+    /// Barrier number `id` over `threads` threads.
+    pub sync_named(id: u32, threads: u32): "bar.sync {id}, {threads};", in(reg32 id threads);
+    /// Counts this thread in at barrier number `id` over `threads` threads, and goes on.
+    pub arrive_named(id: u32, threads: u32): "bar.arrive {id}, {threads};", in(reg32 id threads);
 }
 
 /// Takes registers up to `COUNT` a thread for this warpgroup.

@@ -2,55 +2,21 @@
 
 use super::copy::load_shared_b16;
 use super::matrix::bytes;
-use super::ptx;
+use super::{instructions, ptx};
 
-/// Address of a row by its number and the bytes from one to the next: one instruction, where the compiler widens what does not change in
-/// a loop and then multiplies 64 bits.
-#[inline(always)]
-pub fn at_row(base: u64, row: u32, bytes: u32) -> u64 {
-    let mut address = 0u64;
-    ptx!(
-        "mad.wide.u32 {address}, {row}, {bytes}, {base};",
-        address = inout(reg64) address, row = in(reg32) row, bytes = in(reg32) bytes, base = in(reg64) base,
-        options(pure, nomem, nostack)
-    );
-    address
-}
-
-/// The sum of `c` and of the products of the bytes of `a` and `b`.
-#[inline(always)]
-pub fn dot(a: u32, b: u32, c: u32) -> u32 {
-    let mut d = 0u32;
-    ptx!(
-        "dp4a.u32.u32 {d}, {a}, {b}, {c};",
-        d = inout(reg32) d, a = in(reg32) a, b = in(reg32) b, c = in(reg32) c,
-        options(pure, nomem, nostack)
-    );
-    d
-}
-
-/// The sum of `c` and of the products of the bytes of `a` and `b`, all signed.
-#[inline(always)]
-pub fn dot_s8(a: u32, b: u32, c: i32) -> i32 {
-    let mut d = 0i32;
-    ptx!(
-        "dp4a.s32.s32 {d}, {a}, {b}, {c};",
-        d = inout(reg32) d, a = in(reg32) a, b = in(reg32) b, c = in(reg32) c,
-        options(pure, nomem, nostack)
-    );
-    d
-}
-
-/// `a * b + c`.
-#[inline(always)]
-fn mad(a: u32, b: u32, c: u32) -> u32 {
-    let mut d = 0u32;
-    ptx!(
-        "mad.lo.u32 {d}, {a}, {b}, {c};",
-        d = inout(reg32) d, a = in(reg32) a, b = in(reg32) b, c = in(reg32) c,
-        options(pure, nomem, nostack)
-    );
-    d
+instructions! {
+    /// Address of a row by its number and the bytes from one to the next: one instruction, where the compiler widens
+    /// what does not change in a loop and then multiplies 64 bits.
+    pub at_row(base: u64, row: u32, bytes: u32) -> u64 = address, out(reg64 address = 0):
+        "mad.wide.u32 {address}, {row}, {bytes}, {base};", in(reg32 row bytes, reg64 base), options(pure, nomem);
+    /// The sum of `c` and of the products of the bytes of `a` and `b`.
+    pub dot(a: u32, b: u32, c: u32) -> u32 = d, out(reg32 d = 0):
+        "dp4a.u32.u32 {d}, {a}, {b}, {c};", in(reg32 a b c), options(pure, nomem);
+    /// The sum of `c` and of the products of the bytes of `a` and `b`, all signed.
+    pub dot_s8(a: u32, b: u32, c: i32) -> i32 = d, out(reg32 d = 0):
+        "dp4a.s32.s32 {d}, {a}, {b}, {c};", in(reg32 a b c), options(pure, nomem);
+    mad(a: u32, b: u32, c: u32) -> u32 = d, out(reg32 d = 0):
+        "mad.lo.u32 {d}, {a}, {b}, {c};", in(reg32 a b c), options(pure, nomem);
 }
 
 /// Factors that a loop holds in registers: as constants they would be fetched into uniform ones every time.
@@ -81,12 +47,13 @@ impl Weights {
 /// Bytes 2 3 6 7 of two 16-bit values side by side, both times: zeros.
 const ZEROS: u32 = 0x7632_7632;
 
-/// A lane's fragment of a square of 16 x 16. Bit `8 i + h` of `bits` (`i` < 4, `h` < 2; others do not matter) says whether half
-/// `i % 2` of register `2 h + i / 2` is there; what is there lies at shared `from[h]` in ascending `i`, the rest is zero.
+/// A lane's fragment of a square of 16 x 16. Bit `8 i + h` of `bits` (`i` < 4, `h` < 2; others do not matter) says
+/// whether half `i % 2` of register `2 h + i / 2` is there; what is there lies at shared `from[h]` in ascending `i`,
+/// the rest is zero.
 ///
-/// Everything is loaded, also in vain, from where the next value lies: the number of bits in front, summed up by dot products. A
-/// value comes with zeros above it, and so a permutation by bits picks value or zero. Few steps of this go to the integer pipe, which
-/// has half the rate of the others.
+/// Everything is loaded, also in vain, from where the next value lies: the number of bits in front, summed up by dot
+/// products. A value comes with zeros above it, and so a permutation by bits picks value or zero. Few steps of this go
+/// to the integer pipe, which has half the rate of the others.
 #[inline(always)]
 pub fn expand(w: Weights, bits: u32, from: [u32; 2]) -> [u32; 4] {
     let (low, high) = (bits & 0x0101_0101, bits & 0x0202_0202);
@@ -151,8 +118,8 @@ macro_rules! scan_step {
     };
 }
 
-/// The inclusive sums of each pair over the lanes of a warp: of the first from this lane on, of the second up to it. Every lane must call
-/// it together.
+/// The inclusive sums of each pair over the lanes of a warp: of the first from this lane on, of the second up to it.
+/// Every lane must call it together.
 #[inline(always)]
 pub fn scan_pairs<const COUNT: usize>(pairs: &mut [[u32; 2]; COUNT]) {
     if COUNT == 1 {
@@ -178,22 +145,21 @@ pub fn scan_pairs<const COUNT: usize>(pairs: &mut [[u32; 2]; COUNT]) {
     }
 }
 
-/// Stores the low halves of `values` to shared `to`, the last one first, if `there`.
+/// Stores the low halves of `values` to shared `to`, the last one first, if `valid`.
 #[inline(always)]
-pub fn store_halves(to: [u32; 4], values: [u32; 4], there: bool) {
+pub fn store_halves(to: [u32; 4], values: [u32; 4], valid: bool) {
     ptx!(
-        "{{ .reg .pred p; setp.ne.u32 p, {there}, 0;",
+        "{{ .reg .pred p; setp.ne.u32 p, {valid}, 0;",
         "@p st.shared.u16 [{d}], {z}; @p st.shared.u16 [{c}], {y};",
         "@p st.shared.u16 [{b}], {x}; @p st.shared.u16 [{a}], {w}; }}",
         a = in(reg32) to[0], b = in(reg32) to[1], c = in(reg32) to[2], d = in(reg32) to[3],
         w = in(reg32) values[0], x = in(reg32) values[1], y = in(reg32) values[2], z = in(reg32) values[3],
-        there = in(reg32) there as u32,
+        valid = in(reg32) valid as u32,
         options(nostack)
     );
 }
 
-/// Orders this thread's writes to shared memory before what the Tensor Cores and the copy engine read there.
-#[inline(always)]
-pub fn fence_async() {
-    ptx!("fence.proxy.async.shared::cta;", options(nostack));
+instructions! {
+    /// Orders this thread's writes to shared memory before what the Tensor Cores and the copy engine read there.
+    pub fence_async(): "fence.proxy.async.shared::cta;";
 }

@@ -1,7 +1,7 @@
 //! Global memory: predicated loads, stores, and the release/acquire pair of a split-K fix-up. A load gives zeros
 //! where `ok` is false; addresses are aligned to what is loaded.
 
-use super::ptx;
+use super::{instructions, ptx};
 
 macro_rules! load_one {
     ($($(#[$doc:meta])* $name:ident = $op:literal ($($option:ident),+);)+) => {$(
@@ -54,11 +54,9 @@ macro_rules! load_four {
 
 // `nc` and `pure`: memory that nothing writes while the kernel runs.
 load_one! {
-    /// 4 bytes.
     load_b32 = "ld.global.nc.u32" (pure, readonly, nostack);
     /// 2 bytes in the low half.
     load_b16 = "ld.global.nc.u16" (pure, readonly, nostack);
-    /// 1 byte in the lowest.
     load_b8 = "ld.global.nc.u8" (pure, readonly, nostack);
     /// 4 bytes that this thread may write later.
     load_own_b32 = "ld.global.u32" (nostack);
@@ -73,7 +71,6 @@ load_one! {
 }
 
 load_two! {
-    /// 8 bytes.
     load_v2 = "ld.global.nc.v2.u32" (pure, readonly, nostack);
     /// 8 bytes that this thread may write later.
     load_own_v2 = "ld.global.v2.u32" (nostack);
@@ -84,7 +81,6 @@ load_two! {
 }
 
 load_four! {
-    /// 16 bytes.
     load_v4 = "ld.global.nc.v4.u32" (pure, readonly, nostack);
     /// 16 bytes that are read once: they do not displace B in L1.
     load_v4_stream = "ld.global.nc.L1::no_allocate.v4.u32" (pure, readonly, nostack);
@@ -114,7 +110,8 @@ macro_rules! load_row {
     )+};
 }
 
-// Compared here: of many loads one behind the other compilers take all comparisons to the front, and run out of predicates.
+// Compared here: of many loads one behind the other compilers take all comparisons to the front, and run out of
+// predicates.
 load_row! {
     /// As [`load_v4_fresh`] where `row < rows`.
     load_v4_row = "ld.global.cg.v4.u32" "{{{a}, {b}, {c}, {d}}}", [a 0, b 1, c 2, d 3];
@@ -126,33 +123,16 @@ load_row! {
     load_b16_row = "ld.global.cg.u16" "{a}", [a 0];
 }
 
-/// Asks L2 for the line of 128 bytes at `addr`, where `ok`.
-#[inline(always)]
-pub fn prefetch_l2(addr: u64, ok: bool) {
-    ptx!(
-        "{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p prefetch.global.L2 [{addr}]; }}",
-        addr = in(reg64) addr, ok = in(reg32) ok as u32, options(nostack)
-    );
-}
-
-/// Stores 16 bytes. `addr`: 16-byte aligned.
-#[inline(always)]
-pub fn store_v4(addr: u64, v: [u32; 4]) {
-    ptx!(
-        "st.global.v4.u32 [{addr}], {{{a}, {b}, {c}, {d}}};",
-        addr = in(reg64) addr, a = in(reg32) v[0], b = in(reg32) v[1], c = in(reg32) v[2], d = in(reg32) v[3],
-        options(nostack)
-    );
-}
-
-/// [`store_v4`] of what is not read again: it leaves L2 before what is.
-#[inline(always)]
-pub fn store_v4_streamed(addr: u64, v: [u32; 4]) {
-    ptx!(
-        "st.global.cs.v4.u32 [{addr}], {{{a}, {b}, {c}, {d}}};",
-        addr = in(reg64) addr, a = in(reg32) v[0], b = in(reg32) v[1], c = in(reg32) v[2], d = in(reg32) v[3],
-        options(nostack)
-    );
+instructions! {
+    /// Asks L2 for the line of 128 bytes at `addr`, where `ok`.
+    pub prefetch_l2(addr: u64, ok: bool):
+        "{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p prefetch.global.L2 [{addr}]; }}", in(reg64 addr; bool ok);
+    /// Stores 16 bytes. `addr`: 16-byte aligned.
+    pub store_v4(addr: u64, [a, b, c, d]: [u32; 4]):
+        "st.global.v4.u32 [{addr}], {{{a}, {b}, {c}, {d}}};", in(reg64 addr, reg32 a b c d);
+    /// [`store_v4`] of what is not read again: it leaves L2 before what is.
+    pub store_v4_streamed(addr: u64, [a, b, c, d]: [u32; 4]):
+        "st.global.cs.v4.u32 [{addr}], {{{a}, {b}, {c}, {d}}};", in(reg64 addr, reg32 a b c d);
 }
 
 /// How L2 treats what is read with this: it stays longest, or as usual.
@@ -173,112 +153,42 @@ pub fn first_out_of_l2(first: bool) -> u64 {
     if first { first_out } else { normal }
 }
 
-/// [`load_own_v4`] under a policy of [`kept_in_l2`].
-#[inline(always)]
-pub fn load_own_v4_under(addr: u64, ok: bool, policy: u64) -> [u32; 4] {
-    let (mut a, mut b, mut c, mut d) = (0u32, 0u32, 0u32, 0u32);
-    ptx!(
+instructions! {
+    /// [`load_own_v4`] under a policy of [`kept_in_l2`].
+    pub load_own_v4_under(addr: u64, ok: bool, policy: u64) -> [u32; 4] = [a, b, c, d], out(reg32 a b c d = 0):
         "{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p ld.global.L2::cache_hint.v4.u32 {{{a}, {b}, {c}, {d}}}, [{addr}], {policy}; }}",
-        a = inout(reg32) a, b = inout(reg32) b, c = inout(reg32) c, d = inout(reg32) d,
-        addr = in(reg64) addr, ok = in(reg32) ok as u32, policy = in(reg64) policy,
-        options(nostack)
-    );
-    [a, b, c, d]
+        in(reg64 addr policy; bool ok);
+    /// Stores 8 bytes. `addr`: 8-byte aligned.
+    pub store_v2(addr: u64, [a, b]: [u32; 2]): "st.global.v2.u32 [{addr}], {{{a}, {b}}};", in(reg64 addr, reg32 a b);
+    pub store_b32(addr: u64, v: u32): "st.global.u32 [{addr}], {v};", in(reg64 addr, reg32 v);
+    /// Stores the low 2 bytes.
+    pub store_b16(addr: u64, v: u32): "st.global.u16 [{addr}], {v};", in(reg64 addr, reg32 v);
+    /// [`store_b32`] where `ok`.
+    pub store_b32_if(addr: u64, v: u32, ok: bool):
+        "{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p st.global.u32 [{addr}], {v}; }}", in(reg64 addr, reg32 v; bool ok);
+    /// [`store_b16`] where `ok`.
+    pub store_b16_if(addr: u64, v: u32, ok: bool):
+        "{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p st.global.u16 [{addr}], {v}; }}", in(reg64 addr, reg32 v; bool ok);
+    /// Orders this thread's earlier writes before its later ones for the whole GPU, and likewise reads.
+    pub fence_gpu(): "fence.acq_rel.gpu;";
+    /// Adds to a counter and returns what it held. Atomic over the GPU.
+    pub atomic_add(addr: u64, v: u32) -> u32 = old, out(reg32 old = 0):
+        "atom.acq_rel.gpu.global.add.u32 {old}, [{addr}], {v};", in(reg64 addr, reg32 v);
+    pub atomic_add_b64(addr: u64, v: u64) -> u64 = old, out(reg64 old = 0):
+        "atom.relaxed.gpu.global.add.u64 {old}, [{addr}], {v};", in(reg64 addr v);
+    /// Adds to an f32. Atomic over the GPU, without order.
+    pub add_f32(addr: u64, x: f32): "red.relaxed.gpu.global.add.f32 [{addr}], {x};", in(reg64 addr, reg32 x);
+    /// Sets bits of a word. Atomic over the GPU, without order.
+    pub set_bits(addr: u64, bits: u32): "red.relaxed.gpu.global.or.b32 [{addr}], {bits};", in(reg64 addr, reg32 bits);
+    /// 8 bytes that other thread blocks write in this launch, all at once. `addr`: 8-byte aligned.
+    pub load_b64_relaxed(addr: u64) -> u64 = a, out(reg64 a = 0):
+        "ld.relaxed.gpu.global.u64 {a}, [{addr}];", in(reg64 addr);
 }
 
-/// Stores 8 bytes. `addr`: 8-byte aligned.
-#[inline(always)]
-pub fn store_v2(addr: u64, v: [u32; 2]) {
-    ptx!(
-        "st.global.v2.u32 [{addr}], {{{a}, {b}}};",
-        addr = in(reg64) addr, a = in(reg32) v[0], b = in(reg32) v[1],
-        options(nostack)
-    );
-}
-
-/// Stores 4 bytes.
-#[inline(always)]
-pub fn store_b32(addr: u64, v: u32) {
-    ptx!("st.global.u32 [{addr}], {v};", addr = in(reg64) addr, v = in(reg32) v, options(nostack));
-}
-
-/// Stores the low 2 bytes.
-#[inline(always)]
-pub fn store_b16(addr: u64, v: u32) {
-    ptx!("st.global.u16 [{addr}], {v};", addr = in(reg64) addr, v = in(reg32) v, options(nostack));
-}
-
-/// [`store_b32`] where `ok`.
-#[inline(always)]
-pub fn store_b32_if(addr: u64, v: u32, ok: bool) {
-    ptx!(
-        "{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p st.global.u32 [{addr}], {v}; }}",
-        addr = in(reg64) addr, v = in(reg32) v, ok = in(reg32) ok as u32, options(nostack)
-    );
-}
-
-/// [`store_b16`] where `ok`.
-#[inline(always)]
-pub fn store_b16_if(addr: u64, v: u32, ok: bool) {
-    ptx!(
-        "{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p st.global.u16 [{addr}], {v}; }}",
-        addr = in(reg64) addr, v = in(reg32) v, ok = in(reg32) ok as u32, options(nostack)
-    );
-}
-
-/// Orders this thread's earlier writes before its later ones for the whole GPU, and likewise reads.
-#[inline(always)]
-pub fn fence_gpu() {
-    ptx!("fence.acq_rel.gpu;", options(nostack));
-}
-
-/// Adds to a counter and returns what it held. Atomic over the GPU.
-#[inline(always)]
-pub fn atomic_add(addr: u64, v: u32) -> u32 {
-    let mut old = 0u32;
-    ptx!(
-        "atom.acq_rel.gpu.global.add.u32 {old}, [{addr}], {v};",
-        old = inout(reg32) old, addr = in(reg64) addr, v = in(reg32) v,
-        options(nostack)
-    );
-    old
-}
-
-/// Adds to a counter of 8 bytes and returns what it held. Atomic over the GPU, without order.
-#[inline(always)]
-pub fn atomic_add_b64(addr: u64, v: u64) -> u64 {
-    let mut old = 0u64;
-    ptx!(
-        "atom.relaxed.gpu.global.add.u64 {old}, [{addr}], {v};",
-        old = inout(reg64) old, addr = in(reg64) addr, v = in(reg64) v,
-        options(nostack)
-    );
-    old
-}
-
-/// Adds to an f32. Atomic over the GPU, without order.
-#[inline(always)]
-pub fn add_f32(addr: u64, x: f32) {
-    ptx!("red.relaxed.gpu.global.add.f32 [{addr}], {x};", addr = in(reg64) addr, x = in(reg32) x, options(nostack));
-}
-
-/// Sets bits of a word. Atomic over the GPU, without order.
-#[inline(always)]
-pub fn set_bits(addr: u64, bits: u32) {
-    ptx!("red.relaxed.gpu.global.or.b32 [{addr}], {v};", addr = in(reg64) addr, v = in(reg32) bits, options(nostack));
-}
-
-/// 8 bytes that other thread blocks write in this launch, all at once. `addr`: 8-byte aligned.
-#[inline(always)]
-pub fn load_b64_relaxed(addr: u64) -> u64 {
-    let mut a = 0u64;
-    ptx!("ld.relaxed.gpu.global.u64 {a}, [{addr}];", a = inout(reg64) a, addr = in(reg64) addr, options(nostack));
-    a
-}
-
-/// Looks at word `i` of 8 bytes, which a thread block with a lower number writes in this launch, until its upper half is `tag` but for the
-/// lowest two bits. GPUs start thread blocks in the order of their numbers, so that one runs. Zero after 2^24 looks, which
-/// take seconds: [`warp::stop_if`](super::warp::stop_if) ends the launch then. `words`: 8-byte aligned.
+/// Looks at word `i` of 8 bytes, which a thread block with a lower number writes in this launch, until its upper half
+/// is `tag` but for the lowest two bits. GPUs start thread blocks in the order of their numbers, so that one runs. Zero
+/// after 2^24 looks, which take seconds: [`warp::stop_if`](super::warp::stop_if) ends the launch then. `words`: 8-byte
+/// aligned.
 #[allow(named_asm_labels, reason = "PTX keeps labels inside braces apart")]
 #[inline(always)]
 pub fn wait_for_b64(words: u64, i: u32, tag: u32) -> u64 {
@@ -295,14 +205,9 @@ pub fn wait_for_b64(words: u64, i: u32, tag: u32) -> u64 {
     word
 }
 
-/// Stores 8 bytes that other thread blocks read in this launch, all at once. `addr`: 8-byte aligned.
-#[inline(always)]
-pub fn store_b64_relaxed(addr: u64, v: u64) {
-    ptx!("st.relaxed.gpu.global.u64 [{addr}], {v};", addr = in(reg64) addr, v = in(reg64) v, options(nostack));
-}
-
-/// Lowers a word to `v` where it is above. Atomic over the GPU, without order.
-#[inline(always)]
-pub fn lower(addr: u64, v: u32) {
-    ptx!("red.relaxed.gpu.global.min.u32 [{addr}], {v};", addr = in(reg64) addr, v = in(reg32) v, options(nostack));
+instructions! {
+    /// Stores 8 bytes that other thread blocks read in this launch, all at once. `addr`: 8-byte aligned.
+    pub store_b64_relaxed(addr: u64, v: u64): "st.relaxed.gpu.global.u64 [{addr}], {v};", in(reg64 addr v);
+    /// Lowers a word to `v` where it is above. Atomic over the GPU, without order.
+    pub lower(addr: u64, v: u32): "red.relaxed.gpu.global.min.u32 [{addr}], {v};", in(reg64 addr, reg32 v);
 }

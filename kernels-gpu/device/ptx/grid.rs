@@ -11,8 +11,8 @@ pub fn launch_dependents() {
     }
 }
 
-/// Waits until the kernel ahead has ended and its writes are visible. To loads through L2 (`fresh`), that is: `nc` loads say
-/// that nothing writes while the kernel runs, and ptxas may move them in front of the wait.
+/// Waits until the kernel ahead has ended and its writes are visible. To loads through L2 (`fresh`), that is: `nc`
+/// loads say that nothing writes while the kernel runs, and ptxas may move them in front of the wait.
 #[inline(always)]
 pub fn wait_dependency() {
     if cfg!(arch = "sm_90a") {

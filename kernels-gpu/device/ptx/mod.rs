@@ -36,3 +36,28 @@ macro_rules! ptx {
 }
 
 pub(crate) use ptx;
+
+/// A function for each instruction: its arguments, what it returns of which registers and what they hold before, the
+/// text, the registers that it reads, and what it does not do.
+macro_rules! instructions {
+    ($(
+        $(#[$doc:meta])*
+        $vis:vis $name:ident $args:tt $(-> $ret:ty = $value:expr, out($($to:ident $($out:ident)+ = $before:expr),+))?:
+        $text:literal $(, in($($from:ident $($in:ident)+),* $(; bool $($yes:ident)+)?))? $(, options($($option:ident),+))?;
+    )+) => {$(
+        $(#[$doc])*
+        #[inline(always)]
+        $vis fn $name $args $(-> $ret)? {
+            $($($(let mut $out = $before;)+)+)?
+            $crate::device::ptx::ptx!(
+                $text,
+                $($($($out = inout($to) $out,)+)+)?
+                $($($($in = in($from) $in,)+)* $($($yes = in(reg32) $yes as u32,)+)?)?
+                options($($($option,)+)? nostack)
+            );
+            $($value)?
+        }
+    )+};
+}
+
+pub(crate) use instructions;

@@ -1,6 +1,6 @@
 //! Exchange inside a warp.
 
-use super::ptx;
+use super::{instructions, ptx};
 
 /// The value that lane `source` of this lane's segment of `LANES` lanes holds. Every lane of the
 /// segment must call it together.
@@ -16,51 +16,23 @@ pub fn shuffle<const LANES: u32>(value: u32, source: u32, members: u32) -> u32 {
     out
 }
 
-/// The value of the lane whose number differs by the bits of `other`. Every lane of the warp must call it together.
-#[inline(always)]
-pub fn exchange(value: u32, other: u32) -> u32 {
-    let mut out = value;
-    ptx!(
-        "shfl.sync.bfly.b32 {out}, {v}, {other}, 31, 0xffffffff;",
-        out = inout(reg32) out, v = in(reg32) value, other = in(reg32) other,
-        options(nostack)
-    );
-    out
+instructions! {
+    /// The value of the lane whose number differs by the bits of `other`. Every lane of the warp must call it together.
+    pub exchange(value: u32, other: u32) -> u32 = out, out(reg32 out = value):
+        "shfl.sync.bfly.b32 {out}, {value}, {other}, 31, 0xffffffff;", in(reg32 value other);
+    /// The value of the lane `distance` in front; in the first ones, in front of which there is none, their own. Every
+    /// lane of the warp must call it together.
+    pub shuffle_up(value: u32, distance: u32) -> u32 = out, out(reg32 out = value):
+        "shfl.sync.up.b32 {out}, {value}, {distance}, 0, 0xffffffff;", in(reg32 value distance);
+    /// The greatest value of the warp. Every lane must call it together.
+    pub greatest(value: u32) -> u32 = out, out(reg32 out = value):
+        "redux.sync.max.u32 {out}, {value}, 0xffffffff;", in(reg32 value);
+    /// Waits for the lanes in `members` and makes their writes visible to each other.
+    pub sync_lanes(members: u32): "bar.warp.sync {members};", in(reg32 members);
 }
 
-/// The value of the lane `distance` in front; in the first ones, in front of which there is none, their own. Every lane of the warp
-/// must call it together.
-#[inline(always)]
-pub fn shuffle_up(value: u32, distance: u32) -> u32 {
-    let mut out = value;
-    ptx!(
-        "shfl.sync.up.b32 {out}, {v}, {distance}, 0, 0xffffffff;",
-        out = inout(reg32) out, v = in(reg32) value, distance = in(reg32) distance,
-        options(nostack)
-    );
-    out
-}
-
-/// The greatest value of the warp. Every lane must call it together.
-#[inline(always)]
-pub fn greatest(value: u32) -> u32 {
-    let mut out = value;
-    ptx!(
-        "redux.sync.max.u32 {out}, {v}, 0xffffffff;",
-        out = inout(reg32) out, v = in(reg32) value,
-        options(nostack)
-    );
-    out
-}
-
-/// Waits for the lanes in `members` and makes their writes visible to each other.
-#[inline(always)]
-pub fn sync_lanes(members: u32) {
-    ptx!("bar.warp.sync {m};", m = in(reg32) members, options(nostack));
-}
-
-/// True in one lane of the warp, the same one each time. Every lane must call it together. Compute capability 9.0; ptxas knows
-/// that what depends on it runs in one lane, and starts copies without asking how many there are.
+/// True in one lane of the warp, the same one each time. Every lane must call it together. Compute capability 9.0;
+/// ptxas knows that what depends on it runs in one lane, and starts copies without asking how many there are.
 #[inline(always)]
 pub fn elected() -> bool {
     let mut out = 0u32;
@@ -72,65 +44,27 @@ pub fn elected() -> bool {
     out != 0
 }
 
-/// The value itself, unknown to the compiler.
-#[inline(always)]
-pub fn rematerialize(value: u32) -> u32 {
-    let mut out = value;
-    ptx!("mov.u32 {v}, {v};", v = inout(reg32) out, options(nostack));
-    out
+instructions! {
+    /// The value itself, unknown to the compiler.
+    pub rematerialize(value: u32) -> u32 = out, out(reg32 out = value): "mov.u32 {out}, {out};";
+    /// [`rematerialize`] of an address: sums of it are not taken apart, and their parts carried through a loop.
+    pub rematerialize_address(address: u64) -> u64 = out, out(reg64 out = address): "mov.u64 {out}, {out};";
+    /// First in a loop: its body stays one copy. What is fetched from memory once, instructions among it, should be
+    /// short.
+    pub stay_rolled(): ".pragma \"nounroll\";", options(nomem);
+    /// The least of the values of all lanes. Every lane of the warp must call it together.
+    pub least(value: u32) -> u32 = out, out(reg32 out = value):
+        "redux.sync.min.u32 {out}, {value}, 0xffffffff;", in(reg32 value);
+    /// The sum of the values of all lanes. Every lane of the warp must call it together.
+    pub total(value: u32) -> u32 = out, out(reg32 out = value):
+        "redux.sync.add.u32 {out}, {value}, 0xffffffff;", in(reg32 value);
+    /// The bits that any lane has. Every lane of the warp must call it together.
+    pub any_bits(value: u32) -> u32 = out, out(reg32 out = value):
+        "redux.sync.or.b32 {out}, {value}, 0xffffffff;", in(reg32 value);
 }
 
-/// [`rematerialize`] of an address: sums of it are not taken apart, and their parts carried through a loop.
-#[inline(always)]
-pub fn address_again(address: u64) -> u64 {
-    let mut out = address;
-    ptx!("mov.u64 {v}, {v};", v = inout(reg64) out, options(nostack));
-    out
-}
-
-/// First in a loop: its body stays one copy. What is fetched from memory once, instructions among it, should be short.
-#[inline(always)]
-pub fn stay_rolled() {
-    ptx!(".pragma \"nounroll\";", options(nomem, nostack));
-}
-
-/// The least of the values of all lanes. Every lane of the warp must call it together.
-#[inline(always)]
-pub fn least(value: u32) -> u32 {
-    let mut out = value;
-    ptx!(
-        "redux.sync.min.u32 {out}, {v}, 0xffffffff;",
-        out = inout(reg32) out, v = in(reg32) value,
-        options(nostack)
-    );
-    out
-}
-
-/// The sum of the values of all lanes. Every lane of the warp must call it together.
-#[inline(always)]
-pub fn total(value: u32) -> u32 {
-    let mut out = value;
-    ptx!(
-        "redux.sync.add.u32 {out}, {v}, 0xffffffff;",
-        out = inout(reg32) out, v = in(reg32) value,
-        options(nostack)
-    );
-    out
-}
-
-/// The bits that any lane has. Every lane of the warp must call it together.
-#[inline(always)]
-pub fn any_bits(value: u32) -> u32 {
-    let mut out = value;
-    ptx!(
-        "redux.sync.or.b32 {out}, {v}, 0xffffffff;",
-        out = inout(reg32) out, v = in(reg32) value,
-        options(nostack)
-    );
-    out
-}
-
-/// Ends the launch with an error, and the context with it, if a lane says so. Every lane of the warp must call it together.
+/// Ends the launch with an error, and the context with it, if a lane says so. Every lane of the warp must call it
+/// together.
 #[inline(always)]
 pub fn stop_if(yes: bool) {
     // The name tells it from the trap of a panic, which no kernel may reach.
@@ -140,26 +74,11 @@ pub fn stop_if(yes: bool) {
     );
 }
 
-/// Bit i: what lane i says. Every lane of the warp must call it together.
-#[inline(always)]
-pub fn ballot(yes: bool) -> u32 {
-    let mut out = 0u32;
-    ptx!(
-        "{{ .reg .pred p; setp.ne.u32 p, {yes}, 0; vote.sync.ballot.b32 {out}, p, 0xffffffff; }}",
-        out = inout(reg32) out, yes = in(reg32) yes as u32,
-        options(nostack)
-    );
-    out
-}
-
-/// The lanes that hold the same value. Every lane of the warp must call it together.
-#[inline(always)]
-pub fn alike(value: u32) -> u32 {
-    let mut out = 0u32;
-    ptx!(
-        "match.any.sync.b32 {out}, {v}, 0xffffffff;",
-        out = inout(reg32) out, v = in(reg32) value,
-        options(nostack)
-    );
-    out
+instructions! {
+    /// Bit i: what lane i says. Every lane of the warp must call it together.
+    pub ballot(yes: bool) -> u32 = out, out(reg32 out = 0):
+        "{{ .reg .pred p; setp.ne.u32 p, {yes}, 0; vote.sync.ballot.b32 {out}, p, 0xffffffff; }}", in(; bool yes);
+    /// The lanes that hold the same value. Every lane of the warp must call it together.
+    pub alike(value: u32) -> u32 = out, out(reg32 out = 0):
+        "match.any.sync.b32 {out}, {value}, 0xffffffff;", in(reg32 value);
 }

@@ -2,7 +2,7 @@
 //! `wgmma` runs asynchronously; fence, mma and wait all name every accumulator register, so that neither LLVM nor
 //! ptxas moves an access across. Descriptors: `crate::frag`.
 
-use super::ptx;
+use super::{instructions, ptx};
 
 /// Accumulators of one lane: `C` chunks of 64 columns, 32 registers each. Layout: `crate::frag::accumulator` of the
 /// warp's 16 rows, atom by atom.
@@ -93,8 +93,8 @@ macro_rules! mma {
     };
 }
 
-/// `D = A B` or `D += A B` of types that want both operands contiguous along k, from shared memory. `$scales`: factors of A
-/// and B, which integers have not. Source: PTX ISA, "wgmma.mma_async".
+/// `D = A B` or `D += A B` of types that want both operands contiguous along k, from shared memory. `$scales`: factors
+/// of A and B, which integers have not. Source: PTX ISA, "wgmma.mma_async".
 macro_rules! mma_k_major {
     ($(#[$doc:meta])* $name:ident, $n1:literal, $n2:literal, $n4:literal, $scales:literal) => {
         $(#[$doc])*
@@ -112,7 +112,6 @@ macro_rules! mma_k_major {
 }
 
 impl<const C: usize> Acc<C> {
-    /// All zero.
     #[inline(always)]
     pub fn zero() -> Self {
         Acc([[0f32; 32]; C])
@@ -232,8 +231,7 @@ impl<const C: usize> Acc<C> {
     }
 }
 
-/// Closes a group of `wgmma`s.
-#[inline(always)]
-pub fn commit() {
-    ptx!("wgmma.commit_group.sync.aligned;", options(nostack));
+instructions! {
+    /// Closes a group of `wgmma`s.
+    pub commit(): "wgmma.commit_group.sync.aligned;";
 }

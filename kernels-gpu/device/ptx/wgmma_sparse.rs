@@ -1,8 +1,8 @@
 //! Sparse warpgroup matrix multiply (`wgmma.mma_async.sp`): A keeps two of four along k. PTX 8.2.
 //! Metadata: `crate::frag::metadata`.
 
-use super::ptx;
 use super::wgmma::{Acc, tied};
+use super::{instructions, ptx};
 
 /// `D += A B` with operands of one type, per number of chunks; both from shared memory, B contiguous along n.
 macro_rules! mma {
@@ -80,13 +80,10 @@ pub fn take(into: &mut u32, meta: u32, zero: u32) {
     );
 }
 
-/// Keeps the register that holds `meta` until here. `wgmma` reads metadata when it runs, but ptxas takes the register for
-/// free once the instruction is issued. So it is stored to shared `at` if `never` is not zero, which only the caller
-/// knows it is: no store to shared memory goes in front of a wait for `wgmma`.
-#[inline(always)]
-pub fn keep(meta: u32, at: u32, never: u32) {
-    ptx!(
-        "{{ .reg .pred p; setp.ne.u32 p, {never}, 0; @p st.shared.u32 [{at}], {meta}; }}",
-        never = in(reg32) never, at = in(reg32) at, meta = in(reg32) meta, options(nostack)
-    );
+instructions! {
+    /// Keeps the register that holds `meta` until here. `wgmma` reads metadata when it runs, but ptxas takes the
+    /// register for free once the instruction is issued. So it is stored to shared `at` if `never` is not zero, which
+    /// only the caller knows it is: no store to shared memory goes in front of a wait for `wgmma`.
+    pub keep(meta: u32, at: u32, never: u32):
+        "{{ .reg .pred p; setp.ne.u32 p, {never}, 0; @p st.shared.u32 [{at}], {meta}; }}", in(reg32 never at meta);
 }

@@ -1,10 +1,10 @@
-//! Warpgroup matrix multiply against 16, 32 or 64 columns, A in registers, B in shared memory and contiguous along n. As in
-//! `wgmma`, fence, mma and wait name every accumulator.
+//! Warpgroup matrix multiply against 16, 32 or 64 columns, A in registers, B in shared memory and contiguous along n.
+//! As in `wgmma`, fence, mma and wait name every accumulator.
 
 use super::ptx;
 
-/// Accumulators of one lane, `N / 2` of which are used: [`accumulator`](crate::frag::accumulator) of the warp's 16 rows, atom by
-/// atom.
+/// Accumulators of one lane, `N / 2` of which are used: [`accumulator`](crate::frag::accumulator) of the warp's 16
+/// rows, atom by atom.
 #[derive(Clone, Copy)]
 pub struct Thin<const N: usize>(pub [f32; 32]);
 
@@ -79,7 +79,6 @@ macro_rules! mma {
 }
 
 impl<const N: usize> Thin<N> {
-    /// All zero.
     #[inline(always)]
     pub fn zero() -> Self {
         Thin([0f32; 32])

@@ -1,5 +1,5 @@
-//! 64 columns of a warpgroup's sums on their way to C: through shared memory as whole rows, or element by element where C
-//! does not allow that.
+//! 64 columns of a warpgroup's sums on their way to C: through shared memory as whole rows, or element by element where
+//! C does not allow that.
 
 use crate::abi::*;
 use crate::device::elem::Elem;
@@ -23,7 +23,7 @@ pub struct Spot {
     /// Row and column of C of the first element.
     pub corner: [u32; 2],
     /// The warpgroup, and [`SMEM_TILE`] bytes of shared memory for it.
-    pub half: u32,
+    pub group: u32,
     pub smem: u32,
     /// Lane, and warp of the warpgroup.
     pub lane: u32,
@@ -33,11 +33,11 @@ pub struct Spot {
 impl Spot {
     /// Of this thread.
     #[inline(always)]
-    pub fn of(m: u32, corner: [u32; 2], (half, smem): (u32, u32)) -> Spot {
+    pub fn of(m: u32, corner: [u32; 2], (group, smem): (u32, u32)) -> Spot {
         Spot {
             m,
             corner,
-            half,
+            group,
             smem,
             lane: gpu::rematerialize_thread() % 32,
             warp: gpu::rematerialize_thread() / 32 % 4,
@@ -47,13 +47,12 @@ impl Spot {
     /// The same, made anew: places derived from it are not carried in registers through a loop.
     #[inline(always)]
     pub fn rematerialize(self) -> Spot {
-        Self::of(self.m, self.corner, (self.half, self.smem))
+        Self::of(self.m, self.corner, (self.group, self.smem))
     }
 }
 
 /// The type of C: known here, or named by the flags of the launch.
 pub trait TypeOfC {
-    /// The bias of a row, zero without one.
     fn row_bias(o: Output, row: u32) -> f32;
     /// Adds the bias of a chunk's columns, the lane's first of which is `column`.
     fn add_bias(o: Output, column: u32, x: &mut Chunk);
@@ -79,7 +78,7 @@ impl<E: Elem<Acc = f32>> TypeOfC for E {
 
     #[inline(always)]
     fn add_bias(o: Output, column: u32, x: &mut Chunk) {
-        let at = warp::address_again(o.bias + column as u64 * E::BYTES as u64);
+        let at = warp::rematerialize_address(o.bias + column as u64 * E::BYTES as u64);
         let inside = o.n.saturating_sub(column);
         unroll!(j < 8, {
             unroll!(i < 2, {
@@ -120,7 +119,6 @@ pub fn scaled(x: &Chunk, alpha: f32, bias: [f32; 2]) -> Chunk {
     out
 }
 
-/// ReLU.
 #[inline(always)]
 pub fn clip(x: &mut Chunk) {
     unroll!(j < 8, {
@@ -128,8 +126,8 @@ pub fn clip(x: &mut Chunk) {
     });
 }
 
-/// Bias of columns and activation of chunk `c`. GELUs of `ATOMS` atoms at a time: the branches between keep ptxas from starting
-/// all of them at once, which takes more registers than there are.
+/// Bias of columns and activation of chunk `c`. GELUs of `ATOMS` atoms at a time: the branches between keep ptxas from
+/// starting all of them at once, which takes more registers than there are.
 #[inline(always)]
 pub fn activate<T: TypeOfC, const ATOMS: usize>(o: Output, spot: Spot, c: u32, x: &mut Chunk) {
     if o.flags & FLAG_BIAS_COLUMNS != 0 {
@@ -179,8 +177,8 @@ fn word<E: Elem<Acc = f32>>(x: &Chunk, j: usize, w: usize) -> u32 {
     E::put(&[x[k], x[k + 1], 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])[0]
 }
 
-/// Sums to shared memory by 8 x 8 matrices: those of step `$j` to `$place`. A macro, because a function that is inlined leaves the
-/// compiler with another order of instructions.
+/// Sums to shared memory by 8 x 8 matrices: those of step `$j` to `$place`. A macro, because a function that is inlined
+/// leaves the compiler with another order of instructions.
 macro_rules! stage {
     ($x:ident, $store:path, $j:ident => $place:expr) => {
         unroll!($j < 4, {
@@ -191,7 +189,8 @@ macro_rules! stage {
     };
 }
 
-/// A warp's 16 rows of 64 columns into shared memory, as rows of 128 bytes. `own`: the lane's place ([`frag::ldmatrix_x4`]).
+/// A warp's 16 rows of 64 columns into shared memory, as rows of 128 bytes. `own`: the lane's place
+/// ([`frag::ldmatrix_x4`]).
 #[inline(always)]
 pub fn stage_rows<E: Elem<Acc = f32>>(x: &Chunk, smem: u32, own: (u32, u32)) {
     stage_piece::<E>(x, smem, (0, PANEL_BYTES as u32), own);
@@ -208,8 +207,8 @@ pub fn stage_piece<E: Elem<Acc = f32>>(
     stage!(x, matrix::stmatrix_x4, j => smem + frag::swizzle(r, first + 2 * j as u32 + piece, row_bytes));
 }
 
-/// Where a lane's part of step `j` lies of 64 x 64 that a warpgroup stages transposed: of the four 8 x 8 matrices, two lie side by side
-/// along m, two along n.
+/// Where a lane's part of step `j` lies of 64 x 64 that a warpgroup stages transposed: of the four 8 x 8 matrices, two
+/// lie side by side along m, two along n.
 #[inline(always)]
 fn transposed(lane: u32, warp: u32, j: u32) -> u32 {
     let line = (2 * j + lane / 16) * 8 + lane % 8;
@@ -228,8 +227,8 @@ pub fn staged(smem: u32, row: u32, lane: u32) -> [u32; 4] {
     copy::load_shared_v4(smem + frag::swizzle(row, lane % 8, PANEL_BYTES as u32))
 }
 
-/// Through shared memory, each warp its own 16 rows, to whole rows of 128 bytes. Ordinary stores: the copy engine would put
-/// them behind the copies of the stages ahead.
+/// Through shared memory, each warp its own 16 rows, to whole rows of 128 bytes. Ordinary stores: the copy engine would
+/// put them behind the copies of the stages ahead.
 #[inline(always)]
 fn store_rows<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &Chunk) {
     let (lane, warp, [top, left]) = (spot.lane, spot.warp, spot.corner);
@@ -252,7 +251,8 @@ fn store_rows<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &Chunk) {
     });
 }
 
-/// The same for C as `[n, m]`: the warpgroup turns 64 x 64 at a time, and a column of the strip leaves as a line of 128 bytes.
+/// The same for C as `[n, m]`: the warpgroup turns 64 x 64 at a time, and a column of the strip leaves as a line of 128
+/// bytes.
 #[inline(always)]
 fn store_columns<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &Chunk) {
     let (lane, warp, smem, [top, left]) = (spot.lane, spot.warp, spot.smem, spot.corner);
@@ -260,9 +260,9 @@ fn store_columns<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &Chunk) {
     let line = warp * 16 + lane / 8;
     let column = left + line + c * 64;
     let at = o.c + column as u64 * o.ldc_bytes as u64 + row as u64 * 2;
-    barrier::sync_named(1 + spot.half, 128);
+    barrier::sync_named(1 + spot.group, 128);
     stage!(x, matrix::stmatrix_x4_trans, j => smem + transposed(lane, warp, j as u32));
-    barrier::sync_named(1 + spot.half, 128);
+    barrier::sync_named(1 + spot.group, 128);
     unroll!(j < 4, {
         let eight = staged(smem, line + j as u32 * 4, lane);
         let column = column + j as u32 * 4;
@@ -329,8 +329,8 @@ impl<E: Elem<Acc = f32>> Cell for E {
     }
 }
 
-/// Element by element, through shared memory: neighbouring lanes store neighbours. One after the other: more loads at a time
-/// would want registers that the multiplication has.
+/// Element by element, through shared memory: neighbouring lanes store neighbours. One after the other: more loads at a
+/// time would want registers that the multiplication has.
 #[inline(always)]
 pub fn store_each<S: Cell, const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &Chunk) {
     let lane = spot.lane;

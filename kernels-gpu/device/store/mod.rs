@@ -14,7 +14,7 @@ pub struct StoreTile<const CHUNKS: usize, const ORDER: u32>;
 
 impl<const CHUNKS: usize, const ORDER: u32> StoreTile<CHUNKS, ORDER> {
     /// Finishes the sums of a warpgroup, 64 rows of C with the corner at row `top` and column `left`, and stores those
-    /// above row `m`. `smem`: [`SMEM_TILE`] bytes of shared memory for warpgroup `half`.
+    /// above row `m`. `smem`: [`SMEM_TILE`] bytes of shared memory for warpgroup `group`.
     #[inline(always)]
     pub fn write<T: TypeOfC>(
         o: Output,
@@ -27,8 +27,8 @@ impl<const CHUNKS: usize, const ORDER: u32> StoreTile<CHUNKS, ORDER> {
         Self::write_as::<T, true>(o, m, corner, smem, stages, acc);
     }
 
-    /// [`Self::write`] in straight code unless `ROLLED`: a loop over chunks takes registers for a copy of one, and whoever
-    /// holds other sums beside these has none.
+    /// [`Self::write`] in straight code unless `ROLLED`: a loop over chunks takes registers for a copy of one, and
+    /// whoever holds other sums beside these has none.
     #[inline(always)]
     pub fn write_as<T: TypeOfC, const ROLLED: bool>(
         o: Output,
@@ -82,8 +82,8 @@ impl<const CHUNKS: usize, const ORDER: u32> StoreTile<CHUNKS, ORDER> {
         }
     }
 
-    /// The whole epilogue and the stores, chunk by chunk in a loop: straight code for what it does would be longer than all
-    /// the rest of the kernel, and longer than what a multiprocessor keeps of its instructions.
+    /// The whole epilogue and the stores, chunk by chunk in a loop: straight code for what it does would be longer than
+    /// all the rest of the kernel, and longer than what a multiprocessor keeps of its instructions.
     #[inline(always)]
     fn finish<T: TypeOfC>(o: Output, spot: Spot, rows: (f32, [f32; 2]), acc: &Acc<CHUNKS>) {
         let mut c = warp::rematerialize(0);

@@ -1,6 +1,5 @@
-//! How a kernel fetches entries of the sparse operand: one format per file. Every lane of a segment
-//! reads the same entries by vector loads (a broadcast), so no shuffle stands between an entry's
-//! column and the gather that needs it.
+//! How a kernel fetches entries of the sparse operand: one format per file. Every lane of a segment reads the same
+//! entries by vector loads (a broadcast), so no shuffle stands between an entry's column and the gather that needs it.
 
 mod csr;
 mod group_coo;

@@ -1,11 +1,7 @@
-//! Work lists out of the spans of rows: `survey` counts what each tile of rows holds of every kind of work, `place` adds up over
-//! the tiles, `fill` writes. Places follow from sums of integers: the list is the host's, word for word.
+//! Work lists out of the spans of rows: `survey` counts what each tile of rows holds of every kind of work, `place`
+//! adds up over the tiles, `fill` writes. Places follow from sums of integers: the list is the host's, word for word.
 
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global};
+use crate::device::prelude::*;
 use crate::device::scan::scan;
 use crate::families::convert::abi::*;
 
@@ -45,7 +41,7 @@ fn collected(i: u32) -> u32 {
 }
 
 /// Eight rows of a thread.
-struct Own {
+struct PerThread {
     first: u32,
     start: [u32; 8],
     len: [u32; 8],
@@ -55,7 +51,7 @@ struct Own {
     behind: u32,
 }
 
-impl Own {
+impl PerThread {
     /// Whether a bundle begins at row `i`.
     #[inline(always)]
     fn begins(&self, i: usize) -> bool {
@@ -79,7 +75,7 @@ impl Own {
     }
 
     #[inline(always)]
-    fn there(&self, p: &ListParams, i: usize) -> bool {
+    fn valid(&self, p: &ListParams, i: usize) -> bool {
         self.first + (i as u32) < p.rows
     }
 
@@ -88,7 +84,7 @@ impl Own {
     fn cut(&self, p: &ListParams, i: usize) -> (u32, u32) {
         let len = self.len[i & 7];
         let mut found = (0, len);
-        if self.there(p, i) && self.key[i & 7] == 0 && len > p.limit {
+        if self.valid(p, i) && self.key[i & 7] == 0 && len > p.limit {
             let piece = piece_of(len, p.limit).max(1);
             if piece < len {
                 found = (len.div_ceil(piece), piece);
@@ -100,9 +96,9 @@ impl Own {
 
 /// Looks at the rows of a tile. Every thread must call it.
 #[inline(always)]
-fn look(p: &ListParams) -> Own {
+fn look(p: &ListParams) -> PerThread {
     let first = gpu::block_x() * LIST_TILE + gpu::thread() * 8;
-    let mut own = Own {
+    let mut own = PerThread {
         first,
         start: [0; 8],
         len: [0; 8],
@@ -113,9 +109,9 @@ fn look(p: &ListParams) -> Own {
     let mut weight = [0u32; 8];
     let mut sum = 0;
     unroll!(i < 8, {
-        let there = first + (i as u32) < p.rows;
+        let valid = first + (i as u32) < p.rows;
         let at = p.spans + (first as u64 + i as u64) * 8;
-        [own.start[i], own.len[i]] = global::load_v2(at, there);
+        [own.start[i], own.len[i]] = global::load_v2(at, valid);
     });
     unroll!(i < 8, {
         let all = own.len[i].saturating_add(ROW_ENTRIES);
@@ -156,7 +152,7 @@ fn survey(p: &ListParams) {
         if pieces > 0 {
             copy::add_shared(of_kind(LIST_PIECES), pieces);
             copy::add_shared(of_kind(LIST_CUT), 1);
-        } else if own.there(p, i) && own.key[i] == 0 {
+        } else if own.valid(p, i) && own.key[i] == 0 {
             copy::add_shared(of_kind(LIST_ROWS - length_class(own.len[i])), 1);
         }
     });
@@ -172,7 +168,6 @@ fn count_of(p: &ListParams, kind: u32, tile: u32) -> u64 {
     p.counts + (kind as u64 * p.tiles as u64 + tile as u64) * 4
 }
 
-/// Running sums of one kind over the tiles.
 #[inline(always)]
 fn place(p: &ListParams) {
     let kind = gpu::block_x();
@@ -228,7 +223,7 @@ fn store_item(p: &ListParams, at: u32, item: [u32; 4]) {
 }
 
 #[inline(always)]
-fn bundles(p: &ListParams, own: &Own) {
+fn bundles(p: &ListParams, own: &PerThread) {
     let mut begun = 0;
     unroll!(i < 8, { begun += own.begins(i) as u32 });
     let (before, all) = scan(begun);
@@ -256,18 +251,18 @@ fn bundles(p: &ListParams, own: &Own) {
 
 /// Whole rows, class by class.
 #[inline(always)]
-fn rows(p: &ListParams, own: &Own) {
+fn rows(p: &ListParams, own: &PerThread) {
     let mut classes = [u32::MAX; 8];
-    let mut there = 0;
+    let mut valid = 0;
     unroll!(i < 8, {
         let (pieces, _) = own.cut(p, i);
-        if own.there(p, i) && own.key[i] == 0 && pieces == 0 {
+        if own.valid(p, i) && own.key[i] == 0 && pieces == 0 {
             classes[i] = length_class(own.len[i]);
-            there |= 1 << (classes[i] & 31);
+            valid |= 1 << (classes[i] & 31);
         }
     });
-    if there != 0 {
-        copy::set_bits_shared(of_kind(LIST_KINDS), there);
+    if valid != 0 {
+        copy::set_bits_shared(of_kind(LIST_KINDS), valid);
     }
     gpu::sync_threads();
     let mut left = copy::load_shared_b32(of_kind(LIST_KINDS));
@@ -290,7 +285,7 @@ fn rows(p: &ListParams, own: &Own) {
 
 /// Pieces of cut rows: the rows are collected, then all threads write the pieces of each.
 #[inline(always)]
-fn pieces(p: &ListParams, own: &Own) {
+fn pieces(p: &ListParams, own: &PerThread) {
     let (mut cut, mut count) = (0, 0);
     unroll!(i < 8, {
         let (pieces, _) = own.cut(p, i);

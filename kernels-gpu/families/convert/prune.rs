@@ -1,10 +1,7 @@
-//! A dense matrix to 2:4 by magnitude: of every four neighbours the two largest stay, in the order of their columns. The
-//! rule, NaN and ties included, is that of the host's `prune_to_nm`, bit for bit.
+//! A dense matrix to 2:4 by magnitude: of every four neighbours the two largest stay, in the order of their columns.
+//! The rule, NaN and ties included, is that of the host's `prune_to_nm`, bit for bit.
 
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::global;
+use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
 /// The magnitude of an element as a number that grows with it; NaN is above infinity, and quiet, as f64 makes it.

@@ -1,9 +1,6 @@
 //! Values to the places they have in another form of their matrix.
 
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::global;
+use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
 impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, ScatterParams> for Four {

@@ -1,11 +1,7 @@
 //! CSR to sliced ELLPACK: `order` ranks rows by length, `count` walks each slice to learn its chunks, `fill` walks it
 //! again and writes. The walk is that of the host's converter, so both come to the same arrays.
 
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global, warp};
+use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 use crate::families::spmm::abi::{CHUNK_STEPS, K_TILE, NO_ENTRY, SLICE};
 
@@ -16,7 +12,6 @@ struct Taken {
     /// The lane's next entries.
     entry: u32,
     columns: [u32; CHUNK_STEPS],
-    /// How many of them.
     count: u32,
 }
 

@@ -1,10 +1,7 @@
-//! Shares of micro-tiles that are not empty, on a sample: a thread block for a box of 128 rows by 64 columns, a warp for 32 rows of
-//! it. Micro-tiles of more rows are unions of those.
+//! Shares of micro-tiles that are not empty, on a sample: a thread block for a box of 128 rows by 64 columns, a warp
+//! for 32 rows of it. Micro-tiles of more rows are unions of those.
 
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global, grid, warp};
+use crate::device::prelude::*;
 use crate::families::discover::abi::*;
 
 /// The counts of micro-tiles of 32, 64 and 128 rows in one word.
@@ -19,7 +16,8 @@ fn count(packed: u64, which: u32) -> u32 {
     (packed >> (which * SAMPLE_BITS)) as u32 & ((1 << SAMPLE_BITS) - 1)
 }
 
-/// First row and column of this thread block's box, another one at each launch: always the same ones could miss what lies between.
+/// First row and column of this thread block's box, another one at each launch: always the same ones could miss what
+/// lies between.
 #[inline(always)]
 fn place(p: &SampleParams, turn: u32) -> [u32; 2] {
     let mut mixed = (gpu::block_x() ^ turn.wrapping_mul(0x9e37_79b9)).wrapping_mul(0x85eb_ca6b);
@@ -41,8 +39,8 @@ fn vector(p: &SampleParams, row: u32, column: u32) -> [u32; 4] {
     let mut words = [0; 4];
     unroll!(w < 4, {
         unroll!(i < 2, {
-            let there = row < p.rows && column + 2 * (w as u32) + (i as u32) < p.columns;
-            let half = global::load_own_b16(at + w as u64 * 4 + i as u64 * 2, there);
+            let valid = row < p.rows && column + 2 * (w as u32) + (i as u32) < p.columns;
+            let half = global::load_own_b16(at + w as u64 * 4 + i as u64 * 2, valid);
             words[w] |= half << (16 * i);
         });
     });
@@ -92,23 +90,23 @@ fn tell(p: &SampleParams, [top, left]: [u32; 2], turn: u32) {
     });
     let rows = p.rows.saturating_sub(top).min(SAMPLE_ROWS);
     let columns = p.columns.saturating_sub(left).min(SAMPLE_COLUMNS);
-    let there = [rows.div_ceil(32), rows.div_ceil(64), rows.div_ceil(128)].map(|g| g * columns);
+    let valid = [rows.div_ceil(32), rows.div_ceil(64), rows.div_ceil(128)].map(|g| g * columns);
     global::atomic_add_b64(p.state, packed(found));
-    global::atomic_add_b64(p.state + 8, packed(there));
+    global::atomic_add_b64(p.state + 8, packed(valid));
     global::fence_gpu();
     if global::atomic_add(p.state + 16, 1) + 1 != gpu::grid_x() {
         return;
     }
     global::fence_gpu();
     let found = global::load_b64_relaxed(p.state);
-    let there = global::load_b64_relaxed(p.state + 8);
+    let valid = global::load_b64_relaxed(p.state + 8);
     // From 1 to 65,535: a report of 0 is none.
     let next = if turn >= 0xffff { 1 } else { turn + 1 };
     let mut report = (next as u64) << 48;
     unroll!(which < 3, {
-        let (found, there) = (count(found, which as u32), count(there, which as u32));
+        let (found, valid) = (count(found, which as u32), count(valid, which as u32));
         let share = (found as u64 * 0xffff)
-            .checked_div(there as u64)
+            .checked_div(valid as u64)
             .unwrap_or(0);
         report |= share << (16 * which);
     });

@@ -1,11 +1,9 @@
-//! A matrix of 2-byte elements to its transpose: a tile of 128 x 64 through swizzled shared memory, 16 bytes at a time on both sides.
-//! `ldmatrix.trans` gives a lane the pairs of rows that lie under one another in one column; which rows make up an 8 x 8 matrix is up to
-//! the addresses, and they are chosen so that a lane's four pairs are eight neighbours of a row of the transpose.
+//! A matrix of 2-byte elements to its transpose: a tile of 128 x 64 through swizzled shared memory, 16 bytes at a time
+//! on both sides. `ldmatrix.trans` gives a lane the pairs of rows that lie under one another in one column; which rows
+//! make up an 8 x 8 matrix is up to the addresses, and they are chosen so that a lane's four pairs are eight neighbours
+//! of a row of the transpose.
 
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global, grid, matrix};
+use crate::device::prelude::*;
 use crate::families::discover::abi::*;
 
 impl TransposeTile {
@@ -21,8 +19,8 @@ impl TransposeTile {
         unroll!(w < 4, {
             unroll!(i < 2, {
                 let place = 2 * w as u32 + i as u32;
-                let there = row < p.rows && column + place < p.columns;
-                let half = global::load_b16_fresh(at + place as u64 * 2, there);
+                let valid = row < p.rows && column + place < p.columns;
+                let half = global::load_b16_fresh(at + place as u64 * 2, valid);
                 words[w] |= half << (16 * i);
             });
         });
@@ -43,7 +41,6 @@ impl TransposeTile {
         });
     }
 
-    /// Stores its columns: a warp eight of them, 256 bytes each.
     #[inline(always)]
     fn store(p: &TransposeParams, out: u64, [top, left]: [u32; 2]) {
         let (chunk, lane) = (gpu::thread() / 32, gpu::thread() % 32);

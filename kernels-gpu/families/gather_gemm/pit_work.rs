@@ -1,12 +1,12 @@
 //! What a thread block of `pit` and `pit_tf32` computes next.
 
-use crate::device::ptx::global;
+use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 
 /// A panel against a tile of columns, and how many micro-tiles the panel has.
 #[derive(Clone, Copy)]
 pub struct Work {
-    pub panel: u32,
+    pub row_block: u32,
     pub column: u32,
     pub count: u32,
 }
@@ -16,11 +16,11 @@ impl Work {
     #[inline(always)]
     pub fn new(p: &PitParams, index: u32, columns: u32) -> Work {
         let across = index.checked_div(p.panels).unwrap_or(0);
-        let panel = index - across * p.panels;
+        let row_block = index - across * p.panels;
         Work {
-            panel,
+            row_block,
             column: across * columns,
-            count: global::load_b32_fresh(p.counts + panel as u64 * 4, true),
+            count: global::load_b32_fresh(p.counts + row_block as u64 * 4, true),
         }
     }
 }

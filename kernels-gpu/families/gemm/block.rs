@@ -2,15 +2,11 @@
 //! block row against 128 columns of B. The blocks' k ranges are laid end to end and cut into stages
 //! of 128 bytes, copied by `cp.async` ahead of the arithmetic.
 
-use crate::abi::*;
 use crate::device::epilogue::{finish, row_bias, scale};
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
 use crate::device::mma::MmaElem;
-use crate::device::ptx::{copy, global};
+use crate::device::prelude::*;
 use crate::device::tile::{ATile, BTile};
 use crate::families::gemm::abi::*;
-use crate::frag;
 
 /// Accumulators of one lane: `MA` x `NA` atoms.
 type Acc<const MA: usize, const NA: usize> = [[[f32; 4]; NA]; MA];

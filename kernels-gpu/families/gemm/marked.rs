@@ -1,10 +1,6 @@
 //! A product of dense matrices that says which micro-tiles of its result are not empty (`wgmma::marked`).
 
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::barrier;
-use crate::device::warpgroup::{CONSUMER_REGISTERS, CONSUMERS, PRODUCER_REGISTERS, WgmmaElem};
+use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
 
 impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize> Kernel<W, E, MarkedParams>

@@ -1,14 +1,10 @@
-//! SDDMM at single entries, on CUDA cores: a segment of lanes takes a run of entries of one row of S, keeps its slice of
-//! that row of X in registers and gathers rows of Y, several in flight. Sub-warp tiling as in Sputnik (arXiv
+//! SDDMM at single entries, on CUDA cores: a segment of lanes takes a run of entries of one row of S, keeps its slice
+//! of that row of X in registers and gathers rows of Y, several in flight. Sub-warp tiling as in Sputnik (arXiv
 //! 2006.10901, section 6); eight sums are added over the lanes in one transposing reduction and stored together.
 
 mod terms;
 
-use crate::abi::*;
-use crate::device::elem::Raw;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{global, warp};
+use crate::device::prelude::*;
 use crate::device::walk::Walk;
 use crate::families::sddmm::abi::*;
 pub(super) use terms::Terms;
@@ -21,8 +17,8 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// The column of entry `at + i` in every lane `i` (modulo eight): one register each, where vectors of columns in all
-    /// lanes would take eight, and no aligned start is needed.
+    /// The column of entry `at + i` in every lane `i` (modulo eight): one register each, where vectors of columns in
+    /// all lanes would take eight, and no aligned start is needed.
     #[inline(always)]
     pub(super) fn column(self, p: &SddmmParams, at: u32) -> u32 {
         let own = at + gpu::thread() % SAMPLES as u32;
@@ -132,8 +128,8 @@ fn add<E: Terms, const LANES: u32, const VEC: usize, const REP: usize, const FLI
     });
 }
 
-/// The same for the step that the end of k cuts: one vector of all eight rows at a time, so that the tests of its end and
-/// of the run's do not multiply.
+/// The same for the step that the end of k cuts: one vector of all eight rows at a time, so that the tests of its end
+/// and of the run's do not multiply.
 #[inline(always)]
 fn add_ragged<E: Terms, const LANES: u32, const VEC: usize, const REP: usize>(
     p: &SddmmParams,
@@ -175,11 +171,11 @@ fn row_of_y<E: Terms, const LANES: u32, const VEC: usize>(
 #[inline(always)]
 pub(super) fn over_lanes<E: Terms, const LANES: u32>(mut sums: [E::Acc; SAMPLES]) -> E::Acc {
     unroll!(level < 3, {
-        let (stride, half) = (LANES >> (level + 1), SAMPLES >> (level + 1));
+        let (stride, group) = (LANES >> (level + 1), SAMPLES >> (level + 1));
         let upper = gpu::thread() & stride != 0;
         unroll!(i < 4, {
-            if i < half {
-                let (low, high) = (sums[i], sums[(i + half) & (SAMPLES - 1)]);
+            if i < group {
+                let (low, high) = (sums[i], sums[(i + group) & (SAMPLES - 1)]);
                 let (keep, give) = if upper { (high, low) } else { (low, high) };
                 sums[i] = E::add(keep, exchange::<E>(give, stride));
             }

@@ -1,12 +1,8 @@
-//! SDDMM at single entries out of shared memory: a thread block copies some rows of Y there once, and its segments of lanes
-//! take runs of entries in these columns, as in the module `sddmm`.
+//! SDDMM at single entries out of shared memory: a thread block copies some rows of Y there once, and its segments of
+//! lanes take runs of entries in these columns, as in the module `sddmm`.
 
 use super::sddmm::{Run, Terms, over_lanes, slice, store};
-use crate::abi::*;
-use crate::device::elem::{Elem, Raw};
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global, warp};
+use crate::device::prelude::*;
 use crate::device::walk::Walk;
 use crate::families::sddmm::abi::*;
 
@@ -68,8 +64,8 @@ impl<const LANES: u32, const REP: usize, const FLIGHT: usize> StagedDots<LANES, 
         let mut at = 0;
         while at < last {
             // Past the run's end the column is 0, and its row here the first one.
-            let there = at + gpu::thread() % (SAMPLES as u32) < run.len;
-            let row = if there { next - column } else { 0 };
+            let valid = at + gpu::thread() % (SAMPLES as u32) < run.len;
+            let row = if valid { next - column } else { 0 };
             let row = copy::arena() + row * p.k * 4;
             next = run.column(p, at + SAMPLES as u32);
             let mut sums = [E::ZERO; SAMPLES];

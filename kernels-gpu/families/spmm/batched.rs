@@ -1,9 +1,6 @@
 //! The products of module `spmm` for a batch: blockIdx.z says which, and its operands lie at equal distances.
 
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
+use crate::device::prelude::*;
 use crate::device::walk::Walk;
 use crate::families::spmm::abi::*;
 

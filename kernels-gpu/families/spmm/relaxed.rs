@@ -1,13 +1,9 @@
-//! SpMM as in `spmm`, `C += alpha * A * B` in f32, but for cut rows: their pieces add to C by atomics, as they come. What the split-K fix-up costs is
-//! measured against this (`Determinism::Relaxed`).
+//! SpMM as in `spmm`, `C += alpha * A * B` in f32, but for cut rows: their pieces add to C by atomics, as they come.
+//! What the split-K fix-up costs is measured against this (`Determinism::Relaxed`).
 
 use super::spmm::{bundle, gather, store};
-use crate::abi::*;
-use crate::device::elem::Elem;
 use crate::device::epilogue::scale;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{global, grid};
+use crate::device::prelude::*;
 use crate::device::walk::Walk;
 use crate::families::spmm::abi::*;
 

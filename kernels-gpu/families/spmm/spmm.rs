@@ -1,18 +1,12 @@
-//! SpMM on CUDA cores: `SPLIT` segments of lanes share one work item (a row or a piece of it), gather
-//! rows of B, several in flight, and keep their columns of C in registers. Sub-warp tiling, aligned
-//! loads and row swizzle as in Sputnik (arXiv 2006.10901, section 5); rows cut over items are fixed up,
-//! not added by atomics.
+//! SpMM on CUDA cores: `SPLIT` segments of lanes share one work item (a row or a piece of it), gather rows of B,
+//! several in flight, and keep their columns of C in registers. Sub-warp tiling, aligned loads and row swizzle as in
+//! Sputnik (arXiv 2006.10901, section 5); rows cut over items are fixed up, not added by atomics.
 
-use crate::abi::*;
-use crate::device::elem::Elem;
 use crate::device::epilogue::{finish, row_bias, scale};
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global, grid, warp};
+use crate::device::prelude::*;
 use crate::device::walk::{Batch, Walk};
 use crate::families::spmm::abi::*;
 
-/// Accumulators of one lane.
 pub(super) type Acc<E, const VEC: usize, const REP: usize> = [[<E as Elem>::Acc; VEC]; REP];
 
 impl<
@@ -57,8 +51,7 @@ impl<
     }
 }
 
-/// Sum over the item's entries of value x row of B, in entry order: this part takes bursts `part`,
-/// `part + SPLIT`, ...
+/// Sum over the item's entries of value x row of B, in entry order: this part takes bursts `part`, `part + SPLIT`, ...
 #[inline(always)]
 pub(super) fn gather<
     W: Walk,
@@ -93,9 +86,7 @@ pub(super) fn gather<
 struct Run {
     /// Aligned place in front of the first entry; places below count from here.
     base: u64,
-    /// First entry.
     lead: u32,
-    /// Behind the last entry.
     end: u32,
 }
 
@@ -119,8 +110,8 @@ impl Run {
     }
 }
 
-/// `left` rows that follow each other, from `row` on. The entries of the next burst are fetched before the gathers of this
-/// one, over the ends of rows, so that short rows cost no wait of their own.
+/// `left` rows that follow each other, from `row` on. The entries of the next burst are fetched before the gathers of
+/// this one, over the ends of rows, so that short rows cost no wait of their own.
 #[inline(always)]
 pub(super) fn bundle<
     W: Walk,
@@ -170,7 +161,8 @@ pub(super) fn bundle<
     }
 }
 
-/// Adds value x row of B for the entries of one burst, in entry order: all rows are loaded before the first multiplication.
+/// Adds value x row of B for the entries of one burst, in entry order: all rows are loaded before the first
+/// multiplication.
 #[inline(always)]
 fn burst<
     W: Walk,
@@ -315,7 +307,8 @@ fn fix_up<E: Elem, const LANES: u32, const VEC: usize, const REP: usize>(
     warp::sync_lanes(members);
     global::fence_gpu();
     *acc = [[E::ZERO; VEC]; REP];
-    // As many slots as registers hold are under way, as one alone takes a way through L2; they are added in their order.
+    // As many slots as registers hold are under way, as one alone takes a way through L2; they are added in their
+    // order.
     let together = (16 / (VEC * REP)).clamp(1, 4);
     let mut s = first;
     while s < first + count {

@@ -1,26 +1,24 @@
-//! The module `vectors_narrow`: rows of A by eight as in `vectors`, of 8-bit integers, on `mma.m16n8k16.s8` with the operands
-//! swapped; sums in i32. `ldmatrix.trans` turns pairs of bytes, which a byte permutation then sorts by columns.
+//! The module `vectors_narrow`: rows of A by eight as in `vectors`, of 8-bit integers, on `mma.m16n8k16.s8` with the
+//! operands swapped; sums in i32. `ldmatrix.trans` turns pairs of bytes, which a byte permutation then sorts by
+//! columns.
 
-use crate::abi::*;
 use crate::device::epilogue::{Output, finish, scale};
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global, matrix, warp};
+use crate::device::prelude::*;
 use crate::families::spmm::abi::*;
-use crate::frag;
 
-/// Sums of 16 columns and eight rows, as the atom has them: the lane `4 g + q` rows `2 q` and `2 q + 1` of column `2 g`, then of
-/// column `2 g + 1`.
+/// Sums of 16 columns and eight rows, as the atom has them: the lane `4 g + q` rows `2 q` and `2 q + 1` of column `2
+/// g`, then of column `2 g + 1`.
 type Square = [u32; 4];
 /// Squares of 128 columns.
 const SQUARES: usize = SLAB_BYTES / 16;
 
-/// A lane's entries of a step, those of row `lane / 4` in the vectors `4 (lane % 4) ..`: the two words in which they lie.
+/// A lane's entries of a step, those of row `lane / 4` in the vectors `4 (lane % 4) ..`: the two words in which they
+/// lie.
 #[derive(Clone, Copy)]
 struct Entries {
     words: [u32; 2],
     /// Bit j: there is one in vector j.
-    there: u32,
+    valid: u32,
     /// Byte of the first.
     first: u32,
 }
@@ -30,16 +28,17 @@ impl Entries {
     #[inline(always)]
     fn operand(self) -> u32 {
         let own = matrix::bytes(self.words[0], self.words[1], 0x3210 + self.first * 0x1111);
-        let there = self.there;
+        let valid = self.valid;
         // Vector j has as many entries in front of it as there are bits below; the second word is zeros.
-        let before = (there & 1) * 0x1110 + (there >> 1 & 1) * 0x1100 + (there >> 2 & 1) * 0x1000;
-        let absent = !there & 0xf;
+        let before = (valid & 1) * 0x1110 + (valid >> 1 & 1) * 0x1100 + (valid >> 2 & 1) * 0x1000;
+        let absent = !valid & 0xf;
         let zeros = (absent & 1) << 2 | (absent & 2) << 5 | (absent & 4) << 8 | (absent & 8) << 11;
         matrix::bytes(own, 0, before + zeros)
     }
 }
 
-/// What a lane knows of a step: columns of the four vectors whose rows of B it helps to copy, and the word of its row of A.
+/// What a lane knows of a step: columns of the four vectors whose rows of B it helps to copy, and the word of its row
+/// of A.
 #[derive(Clone, Copy)]
 struct Record {
     columns: [u32; LANE_VECTORS],
@@ -49,7 +48,6 @@ struct Record {
 /// One warp's share of a window.
 #[derive(Clone, Copy)]
 struct Share {
-    /// Address of the window's first record.
     records: u64,
     /// Value from which words count.
     base: u32,
@@ -61,7 +59,6 @@ struct Share {
     /// The warp's columns that there are, in squares.
     squares: u32,
     lane: u32,
-    /// The warp's ring.
     ring: u32,
 }
 
@@ -85,8 +82,8 @@ impl Share {
         }
     }
 
-    /// Starts the copies of a step into a stage, eight lanes to a row. What is copied for no vector is multiplied by zero, and an
-    /// integer times zero is zero.
+    /// Starts the copies of a step into a stage, eight lanes to a row. What is copied for no vector is multiplied by
+    /// zero, and an integer times zero is zero.
     #[inline(always)]
     fn fetch<const ALIGNED: bool>(
         &self,
@@ -100,11 +97,11 @@ impl Share {
             let left = self.vectors - step * STEP_VECTORS as u32;
             unroll!(j < 4, {
                 let from = self.b + columns[j] as u64 * p.ldb_bytes as u64;
-                let there = four * LANE_VECTORS as u32 + (j as u32) < left;
+                let valid = four * LANE_VECTORS as u32 + (j as u32) < left;
                 // Vectors 4 q, 4 q + 1 of every four neighbours lie in the upper eight rows, the others below.
                 let row = four * 2 + j as u32 % 2 + j as u32 / 2 * 8;
                 let to = stage + frag::swizzle(row, self.lane % 8, SLAB_BYTES as u32);
-                let bytes = if there { self.bytes } else { 0 };
+                let bytes = if valid { self.bytes } else { 0 };
                 if ALIGNED {
                     let from = if bytes > 0 { from } else { p.b };
                     copy::copy_async_16(to, from, bytes);
@@ -120,17 +117,17 @@ impl Share {
     #[inline(always)]
     fn entries(&self, p: &VectorsParams, word: u32) -> Entries {
         let below = self.lane % 4 * LANE_VECTORS as u32;
-        let there = word >> below & 0xf;
+        let valid = word >> below & 0xf;
         let before = (word & ((1 << below) - 1)).count_ones();
         let at = p.values + self.base as u64 + (word >> 16) as u64 + before as u64;
-        let (count, first) = (there.count_ones(), at as u32 & 3);
+        let (count, first) = (valid.count_ones(), at as u32 & 3);
         let words = [
             global::load_b32(at & !3, count > 0),
             global::load_b32((at & !3) + 4, first + count > 4),
         ];
         Entries {
             words,
-            there,
+            valid,
             first,
         }
     }
@@ -172,7 +169,6 @@ fn by_bytes(from: u64, bytes: u32) -> [u32; 4] {
     words
 }
 
-/// The nearest i32.
 #[inline(always)]
 fn saturated(x: i64) -> u32 {
     x.clamp(i32::MIN as i64, i32::MAX as i64) as i32 as u32
@@ -314,18 +310,15 @@ impl<const WINDOWS: u32, const PARTS: u32, const ALIGNED: bool>
 }
 
 impl VectorsParams {
-    /// Where results go.
     #[inline(always)]
     fn narrow_output(&self) -> Output {
         Output {
             c: self.c,
-            bias: 0,
             alpha: self.alpha,
             ldc_bytes: self.ldc_bytes,
             n: self.n,
             flags: self.flags,
-            gate: 0,
-            gate_bytes: 0,
+            ..Output::PLAIN
         }
     }
 }

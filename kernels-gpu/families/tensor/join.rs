@@ -1,10 +1,8 @@
-//! Pairs of rows with equal keys: each left row looks for its right ones among the ordered keys; counts become starts; each
-//! pair looks for its left row among the starts. Work is even whatever the counts, and places follow from order alone.
+//! Pairs of rows with equal keys: each left row looks for its right ones among the ordered keys; counts become starts;
+//! each pair looks for its left row among the starts. Work is even whatever the counts, and places follow from order
+//! alone.
 
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::global;
+use crate::device::prelude::*;
 use crate::device::scan::{scan, word};
 use crate::families::tensor::abi::*;
 

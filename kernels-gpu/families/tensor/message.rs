@@ -1,11 +1,7 @@
-//! The gradient of the largest message: the first entry that has won by a minimum, whose order does not matter; sums over the
-//! entries of a source, and over features, in a fixed order.
+//! The gradient of the largest message: the first entry that has won by a minimum, whose order does not matter; sums
+//! over the entries of a source, and over features, in a fixed order.
 
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{global, warp};
+use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
 const ENTRIES: usize = MESSAGE_ENTRIES as usize;

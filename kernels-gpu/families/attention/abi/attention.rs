@@ -1,7 +1,7 @@
-//! The module `attention`: `softmax(scale * Q K^T) V` at the entries of a mask, without a score in memory. A thread block
-//! takes 128 queries, two warpgroups of 64, against tiles of 128 gathered keys fed by the tensor copy engine.
+//! The module `attention`: `softmax(scale * Q K^T) V` at the entries of a mask, without a score in memory. A thread
+//! block takes 128 queries, two warpgroups of 64, against tiles of 128 gathered keys fed by the tensor copy engine.
 
-use crate::abi::{Dtype, HALF, MapWords, SMEM_TILE, STRIP, Tile};
+use crate::abi::{HALF, MapWords, SMEM_TILE, STRIP, Tile};
 
 /// Neighbouring keys that are copied together.
 pub const ATTENTION_PIECE: usize = 64;
@@ -30,25 +30,18 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
     pub const RING: usize = Self::BYTES;
     /// Offset of the output buffers, [`SMEM_TILE`] bytes of each warpgroup.
     pub const OUT: usize = Self::RING + Self::SLOTS * Self::BYTES;
-    /// Offset of the barriers: full of each slot and of the queries, then empty of each; then two words for the split-K fix-up.
+    /// Offset of the barriers: full of each slot and of the queries, then empty of each; then two words for the split-K
+    /// fix-up.
     pub const BARRIERS: usize = Self::OUT + 2 * SMEM_TILE;
 }
 
 impl<const CHUNKS: usize> Tile for Attention<CHUNKS> {
     const THREADS: u32 = 384;
-    const MIN_BLOCKS: u32 = 1;
     const COLUMNS: u32 = 64 * CHUNKS as u32;
-    const ITEMS: u32 = 1;
-    const PARTS: u32 = 1;
     const BURST: u32 = Self::SLOTS as u32;
     const BLOCK: (u32, u32) = (STRIP as u32, ATTENTION_PIECE as u32);
-    fn shared_bytes(_: Dtype) -> u32 {
-        (Self::BARRIERS + (Self::SLOTS + 1) * 16 + 16) as u32
-    }
-    /// The copy engine wants 16-byte addresses and strides.
-    fn vector(dtype: Dtype) -> u32 {
-        16 / dtype.bytes() as u32
-    }
+    const SHARED_BYTES: u32 = (Self::BARRIERS + (Self::SLOTS + 1) * 16 + 16) as u32;
+    const ACCESS: u32 = 16;
 }
 
 /// The keys of a tile, and which entries of either half of the queries are there.
@@ -100,7 +93,8 @@ pub const fn attention_partial(chunks: usize) -> usize {
     (chunks * 8 + 1) * 128 * 16
 }
 
-/// Parameters of the `attention` kernels. The maps want 64-byte alignment, as in [`WgmmaParams`](crate::families::gemm::abi::WgmmaParams).
+/// Parameters of the `attention` kernels. The maps want 64-byte alignment, as in
+/// [`WgmmaParams`](crate::families::gemm::abi::WgmmaParams).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct AttentionParams {

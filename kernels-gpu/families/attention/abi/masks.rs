@@ -1,7 +1,7 @@
-//! The module `masks`: from flags of an attention mask to the work list of the module `attention`, on the device. What is an
-//! entry, and what pieces of 64 queries and 64 keys hold, is said here for both sides.
+//! The module `masks`: from flags of an attention mask to the work list of the module `attention`, on the device. What
+//! is an entry, and what pieces of 64 queries and 64 keys hold, is said here for both sides.
 
-use crate::abi::{Dtype, Tile};
+use crate::abi::Tile;
 
 /// Threads of a thread block that lists tiles.
 pub const MASK_THREADS: u32 = 256;
@@ -35,8 +35,8 @@ pub enum Cover {
     All,
 }
 
-/// The flags of a mask. An entry is there if its block, its column, its row or its diagonal is, and neither its range of keys nor
-/// the limit above the diagonal hides it.
+/// The flags of a mask. An entry is there if its block, its column, its row or its diagonal is, and neither its range
+/// of keys nor the limit above the diagonal hides it.
 pub trait MaskFlags {
     /// Is the block of this query and key there? Both multiples of 64.
     fn block(&self, query: u32, key: u32) -> bool;
@@ -137,8 +137,8 @@ pub fn row_bits<F: MaskFlags>(
     bits & low_bits(end(flags, query, range) - k) & !low_bits(range[0] as i32 - k)
 }
 
-/// The word of a mask that a thread of a warpgroup reads: from the keys of its two queries, eight apart, the bits of its
-/// accumulators. `pair` is its lane modulo 4, which has two of every eight keys.
+/// The word of a mask that a thread of a warpgroup reads: from the keys of its two queries, eight apart, the bits of
+/// its accumulators. `pair` is its lane modulo 4, which has two of every eight keys.
 #[inline(always)]
 pub const fn mask_word(upper: u64, lower: u64, pair: u32) -> u32 {
     spread(upper >> (2 * pair)) | spread(lower >> (2 * pair)) << 2
@@ -153,8 +153,8 @@ const fn spread(bits: u64) -> u32 {
     (x | x >> 16) as u32
 }
 
-/// Offsets in shared memory: bits of the columns, of the diagonals that the queries meet, what each piece of keys holds, the
-/// list of those that hold something, votes, sums, and what else a thread block says to itself.
+/// Offsets in shared memory: bits of the columns, of the diagonals that the queries meet, what each piece of keys
+/// holds, the list of those that hold something, votes, sums, and what else a thread block says to itself.
 pub const MASK_DIAGONALS: u32 = MASK_KEYS / 8 + 16;
 /// See [`MASK_DIAGONALS`].
 pub const MASK_STATES: u32 = MASK_DIAGONALS + (MASK_KEYS + 512) / 8;
@@ -175,17 +175,9 @@ impl Tile for MaskTiles {
     const THREADS: u32 = MASK_THREADS;
     const MIN_BLOCKS: u32 = 3;
     const COLUMNS: u32 = 1;
-    const ITEMS: u32 = 1;
-    const PARTS: u32 = 1;
-    const BURST: u32 = 1;
     const BLOCK: (u32, u32) = (128, MASK_PIECE);
     const STEP: u32 = STEP_MASKS;
-    fn shared_bytes(_: Dtype) -> u32 {
-        MASK_TOLD + 16
-    }
-    fn vector(_: Dtype) -> u32 {
-        1
-    }
+    const SHARED_BYTES: u32 = MASK_TOLD + 16;
 }
 
 /// Parameters of the `masks` kernel. Flags are bytes, of which any bit counts, or 0 for none.

@@ -1,16 +1,12 @@
-//! A warpgroup of 64 queries: scores of a tile of keys, mask, online softmax, product with the values. The scores of the
-//! next tile are multiplied while the values of this one are.
+//! A warpgroup of 64 queries: scores of a tile of keys, mask, online softmax, product with the values. The scores of
+//! the next tile are multiplied while the values of this one are.
 
 use super::Place;
 use super::softmax::{Entries, Rows, Weights, pack, rescale, softmax};
 use super::{gpu, queries};
-use crate::abi::*;
-use crate::device::ptx::wgmma::{self, Acc};
-use crate::device::ptx::{barrier, copy, global, ptx, warp};
-use crate::device::stages::Stages;
-use crate::device::warpgroup::WgmmaElem;
+use crate::device::prelude::*;
+use crate::device::ptx::ptx;
 use crate::families::attention::abi::*;
-use crate::frag;
 
 /// Entries of the tiles to come: the number of a mask is loaded two steps ahead, its bits one.
 struct Ahead {
@@ -18,12 +14,12 @@ struct Ahead {
     mask: u32,
 }
 
-/// What tile number `tile` is to the half; nothing where `there` is false.
+/// What tile number `tile` is to the half; nothing where `valid` is false.
 #[inline(always)]
-fn mask_of(p: &AttentionParams, tile: u32, half: u32, there: bool) -> u32 {
-    let at = p.tiles + tile as u64 * size_of::<KeyTile>() as u64 + 8 + half as u64 * 4;
-    let mask = global::load_b32_fresh(at, there);
-    if there { mask } else { MASK_NONE }
+fn mask_of(p: &AttentionParams, tile: u32, group: u32, valid: bool) -> u32 {
+    let at = p.tiles + tile as u64 * size_of::<KeyTile>() as u64 + 8 + group as u64 * 4;
+    let mask = global::load_b32_fresh(at, valid);
+    if valid { mask } else { MASK_NONE }
 }
 
 #[inline(always)]
@@ -53,7 +49,7 @@ fn keep(weights: &mut Weights) {
 impl<const CHUNKS: usize> Attention<CHUNKS> {
     #[inline(always)]
     pub(super) fn consume<E: WgmmaElem>(p: &AttentionParams) {
-        let half = gpu::thread() / 128;
+        let group = gpu::thread() / 128;
         let mut ring = (0, 0);
         let mut queries_parity = 0;
         let mut round = 0;
@@ -70,51 +66,51 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
             if now.tiles > 0 {
                 barrier::wait(Self::full(Self::QUERIES), queries_parity);
                 queries_parity ^= 1;
-                ring = Self::walk::<E>(p, now, half, ring, &mut out, &mut rows);
+                ring = Self::walk::<E>(p, now, group, ring, &mut out, &mut rows);
             }
-            Self::epilogue::<E>(p, now, half, &mut out, rows);
+            Self::epilogue::<E>(p, now, group, &mut out, rows);
         }
     }
 
-    /// All tiles of keys of these queries. Step `j` takes the keys of tile `j` and the values of the one before out of the
-    /// ring, whoever has entries there: the warpgroups share it.
+    /// All tiles of keys of these queries. Step `j` takes the keys of tile `j` and the values of the one before out of
+    /// the ring, whoever has entries there: the warpgroups share it.
     #[inline(always)]
     fn walk<E: WgmmaElem>(
         p: &AttentionParams,
         now: Queries,
-        half: u32,
+        group: u32,
         mut ring: Place,
         out: &mut Acc<CHUNKS>,
         rows: &mut Rows,
     ) -> Place {
         let mut ahead = Ahead {
-            next: entries_of(p, mask_of(p, now.tile, half, true)),
-            mask: mask_of(p, now.tile + 1, half, now.tiles > 1),
+            next: entries_of(p, mask_of(p, now.tile, group, true)),
+            mask: mask_of(p, now.tile + 1, group, now.tiles > 1),
         };
         let mut j = 0;
         while j <= now.tiles {
-            let mut this = Self::step(p, now, half, j, &mut ahead);
+            let mut this = Self::step(p, now, group, j, &mut ahead);
             let mut keys = Self::take(&mut ring, j < now.tiles);
             let values = Self::take(&mut ring, j > 0);
             Self::give(values, j > 0);
             if this.mask == MASK_NONE {
-                Self::give_keys(keys, j, now.tiles);
+                Self::release_keys(keys, j, now.tiles);
                 j += 1;
                 continue;
             }
-            let mut scores = Self::scored::<E>(keys, half);
-            Self::give_keys(keys, j, now.tiles);
+            let mut scores = Self::scored::<E>(keys, group);
+            Self::release_keys(keys, j, now.tiles);
             Self::shrink(out, softmax(&mut scores, this, rows, p.scale));
             let mut weights = pack::<E>(&scores);
             // The tile's values wait to be weighed, behind the scores of the next tile.
             loop {
                 j += 1;
-                this = Self::step(p, now, half, j, &mut ahead);
+                this = Self::step(p, now, group, j, &mut ahead);
                 keys = Self::take(&mut ring, j < now.tiles);
                 let values = Self::take(&mut ring, true);
                 if this.mask == MASK_NONE {
                     Self::weigh_last::<E>(out, values, &mut weights);
-                    Self::give_keys(keys, j, now.tiles);
+                    Self::release_keys(keys, j, now.tiles);
                     Self::give(values, true);
                     j += 1;
                     break;
@@ -122,12 +118,12 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
                 scores = Acc::zero();
                 scores.fence();
                 out.fence();
-                Self::score::<E>(&mut scores, keys, half);
+                Self::score::<E>(&mut scores, keys, group);
                 wgmma::commit();
                 Self::weigh::<E>(out, values, &weights);
                 wgmma::commit();
                 scores.wait::<1>();
-                Self::give_keys(keys, j, now.tiles);
+                Self::release_keys(keys, j, now.tiles);
                 let shrink = softmax(&mut scores, this, rows, p.scale);
                 Self::hold(rows);
                 out.wait::<0>();
@@ -142,10 +138,10 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
 
     /// Scores of a tile of keys, with nothing beside them.
     #[inline(always)]
-    fn scored<E: WgmmaElem>(keys: u32, half: u32) -> Acc<2> {
+    fn scored<E: WgmmaElem>(keys: u32, group: u32) -> Acc<2> {
         let mut scores = Acc::zero();
         scores.fence();
-        Self::score::<E>(&mut scores, keys, half);
+        Self::score::<E>(&mut scores, keys, group);
         wgmma::commit();
         scores.wait::<0>();
         scores
@@ -163,20 +159,20 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
 
     /// Entries of step `j`; those of the next are loaded.
     #[inline(always)]
-    fn step(p: &AttentionParams, now: Queries, half: u32, j: u32, ahead: &mut Ahead) -> Entries {
+    fn step(p: &AttentionParams, now: Queries, group: u32, j: u32, ahead: &mut Ahead) -> Entries {
         let mut this = ahead.next;
         ahead.next = entries_of(p, ahead.mask);
-        ahead.mask = mask_of(p, now.tile + j + 2, half, j + 2 < now.tiles);
+        ahead.mask = mask_of(p, now.tile + j + 2, group, j + 2 < now.tiles);
         // The same for all lanes, and the shuffle tells ptxas so (C7519).
         this.mask = warp::shuffle::<32>(this.mask, 0, u32::MAX);
         this
     }
 
-    /// The next slot of the ring, once it is full, if `there` is one.
+    /// The next slot of the ring, once it is full, if `valid` is one.
     #[inline(always)]
-    fn take(ring: &mut Place, there: bool) -> u32 {
+    fn take(ring: &mut Place, valid: bool) -> u32 {
         let (slot, parity) = *ring;
-        if there {
+        if valid {
             barrier::wait(Self::full(slot), parity);
             *ring = Self::next(*ring);
         }
@@ -184,21 +180,21 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
     }
 
     #[inline(always)]
-    fn give(slot: u32, there: bool) {
-        if there {
+    fn give(slot: u32, valid: bool) {
+        if valid {
             Self::release(slot);
         }
     }
 
     /// Keys of step `j`; with the last ones go the queries.
     #[inline(always)]
-    fn give_keys(slot: u32, j: u32, tiles: u32) {
+    fn release_keys(slot: u32, j: u32, tiles: u32) {
         Self::give(slot, j < tiles);
         Self::give(Self::QUERIES, j + 1 == tiles);
     }
 
-    /// A branch on the sums, which are never negative: the exponentials have to be there. Otherwise ptxas moves them behind
-    /// the wait for the products that are to hide them.
+    /// A branch on the sums, which are never negative: the exponentials have to be there. Otherwise ptxas moves them
+    /// behind the wait for the products that are to hide them.
     #[inline(always)]
     fn hold(rows: &Rows) {
         if warp::ballot(rows.sum[0] + rows.sum[1] < 0.0) != 0 {
@@ -214,10 +210,9 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
         }
     }
 
-    /// Scores of this half's queries against the keys of a slot.
     #[inline(always)]
-    fn score<E: WgmmaElem>(scores: &mut Acc<2>, slot: u32, half: u32) {
-        let queries = copy::arena() + half * (CHUNKS * SMEM_TILE) as u32;
+    fn score<E: WgmmaElem>(scores: &mut Acc<2>, slot: u32, group: u32) {
+        let queries = copy::arena() + group * (CHUNKS * SMEM_TILE) as u32;
         let queries = frag::descriptor(queries, PANEL_BYTES as u32, 16);
         let keys = frag::descriptor(Self::stage(slot), PANEL_BYTES as u32, 16);
         unroll!(c < CHUNKS, most 4, {
@@ -229,7 +224,6 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
         });
     }
 
-    /// Adds the values of a slot, by their weights.
     #[inline(always)]
     fn weigh<E: WgmmaElem>(out: &mut Acc<CHUNKS>, slot: u32, weights: &Weights) {
         let values = frag::descriptor(Self::stage(slot), PANEL_BYTES as u32, SMEM_TILE as u32);

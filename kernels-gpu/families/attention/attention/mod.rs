@@ -1,17 +1,12 @@
 //! Attention at the entries of a mask on Hopper's Tensor Cores (the online softmax of FlashAttention, arXiv 2205.14135,
-//! on the pipeline of FlashAttention-3, arXiv 2407.08608): a persistent thread block per multiprocessor, one thread that
-//! copies tiles of keys and values into a ring, two warpgroups of 64 queries each. Scores live in registers only.
+//! on the pipeline of FlashAttention-3, arXiv 2407.08608): a persistent thread block per multiprocessor, one thread
+//! that copies tiles of keys and values into a ring, two warpgroups of 64 queries each. Scores live in registers only.
 
 mod consumer;
 mod out;
 mod softmax;
 
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{barrier, bulk, copy, global, grid};
-use crate::device::stages::Stages;
-use crate::device::warpgroup::{CONSUMERS, WgmmaElem};
+use crate::device::prelude::*;
 use crate::families::attention::abi::*;
 
 /// Registers a thread of the copying warpgroup keeps, and one of the multiplying ones gets: 40 + 2 x 232 is
@@ -25,13 +20,13 @@ type Place = (u32, u32);
 /// This thread block's queries of a round; none past the last round.
 #[inline(always)]
 fn queries(p: &AttentionParams, round: u32) -> Queries {
-    let there = round < p.rounds;
+    let valid = round < p.rounds;
     let index = round * gpu::grid_x() + gpu::block_x();
     let at = p.work + index as u64 * size_of::<Queries>() as u64;
-    let [row, head, key_head, tile] = global::load_v4_fresh(at, there);
-    let [tiles, first, parts, counter] = global::load_v4_fresh(at + 16, there);
+    let [row, head, key_head, tile] = global::load_v4_fresh(at, valid);
+    let [tiles, first, parts, counter] = global::load_v4_fresh(at + 16, valid);
     Queries {
-        row: if there { row } else { NO_STRIP },
+        row: if valid { row } else { NO_STRIP },
         head,
         key_head,
         tile,
@@ -43,7 +38,6 @@ fn queries(p: &AttentionParams, round: u32) -> Queries {
 }
 
 impl<const CHUNKS: usize> Stages for Attention<CHUNKS> {
-    /// A stage is a tile of keys or of values.
     const COUNT: usize = Self::SLOTS;
     const STRIDE: usize = Self::BYTES;
     const FIRST_BARRIER: usize = Self::BARRIERS;

@@ -1,18 +1,13 @@
-//! Sums on their way out: joined with the other parts of the same queries where the tiles were cut, divided by the sum of
-//! exponentials, and sent to the output through shared memory as whole rows.
+//! Sums on their way out: joined with the other parts of the same queries where the tiles were cut, divided by the sum
+//! of exponentials, and sent to the output through shared memory as whole rows.
 
 use super::gpu;
 use super::softmax::{Rows, rescale, shift_of};
-use crate::abi::*;
 use crate::device::epilogue::Output;
-use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{barrier, copy, global, matrix, warp};
+use crate::device::prelude::*;
 use crate::device::store::StoreTile;
-use crate::device::warpgroup::WgmmaElem;
 use crate::families::attention::abi::*;
-use crate::frag;
 
-/// ln 2.
 const LN_2: f32 = core::f32::consts::LN_2;
 
 /// The sum over the four lanes of a row.
@@ -29,15 +24,15 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
     pub(super) fn epilogue<E: WgmmaElem>(
         p: &AttentionParams,
         now: Queries,
-        half: u32,
+        group: u32,
         out: &mut Acc<CHUNKS>,
         mut rows: Rows,
     ) {
         rows.sum = rows.sum.map(quad_sum);
-        if now.count() > 1 && !Self::join(p, now, half, out, &mut rows) {
+        if now.count() > 1 && !Self::join(p, now, group, out, &mut rows) {
             return;
         }
-        Self::finish::<E>(p, now, half, out, rows);
+        Self::finish::<E>(p, now, group, out, rows);
     }
 
     /// Leaves the sums of this part. The warpgroup that arrives last gets those of all parts, added in order, and true.
@@ -45,13 +40,13 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
     fn join(
         p: &AttentionParams,
         now: Queries,
-        half: u32,
+        group: u32,
         out: &mut Acc<CHUNKS>,
         rows: &mut Rows,
     ) -> bool {
         let lane = gpu::rematerialize_thread() % 128;
         let place = |part: u32| {
-            let index = (now.first + part) as u64 * 2 + half as u64;
+            let index = (now.first + part) as u64 * 2 + group as u64;
             p.partial + index * attention_partial(CHUNKS) as u64 + lane as u64 * 16
         };
         let row_place = |part: u32| place(part) + (CHUNKS * 8 * 128 * 16) as u64;
@@ -65,9 +60,9 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
         let own = [rows.base[0], rows.base[1], rows.sum[0], rows.sum[1]];
         global::store_v4(row_place(now.part()), own.map(f32::to_bits));
         global::fence_gpu();
-        barrier::sync_named(1 + half, 128);
-        let arrivals = p.counters + (now.counter * 2 + half) as u64 * 4;
-        let told = Self::scratch() + half * 4;
+        barrier::sync_named(1 + group, 128);
+        let arrivals = p.counters + (now.counter * 2 + group) as u64 * 4;
+        let told = Self::scratch() + group * 4;
         if lane == 0 {
             let before = global::atomic_add(arrivals, 1);
             copy::store_shared_b32(told, before);
@@ -75,7 +70,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
                 global::store_b32(arrivals, 0);
             }
         }
-        barrier::sync_named(1 + half, 128);
+        barrier::sync_named(1 + group, 128);
         if copy::load_shared_b32(told) + 1 != now.count() {
             return false;
         }
@@ -111,12 +106,11 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
         });
     }
 
-    /// Weighted means and logarithms of sums, to memory.
     #[inline(always)]
     fn finish<E: WgmmaElem>(
         p: &AttentionParams,
         now: Queries,
-        half: u32,
+        group: u32,
         out: &mut Acc<CHUNKS>,
         rows: Rows,
     ) {
@@ -134,7 +128,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
                 });
             });
         });
-        let top = now.row + half * HALF as u32;
+        let top = now.row + group * HALF as u32;
         let lane = gpu::rematerialize_thread() % 32;
         let row = top + gpu::rematerialize_thread() / 32 % 4 * 16 + frag::accumulator(lane, 0).0;
         if p.log_sum != 0 && lane % 4 == 0 {
@@ -154,16 +148,13 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
         }
         let output = Output {
             c: p.out + now.head as u64 * p.out_head,
-            bias: 0,
-            alpha: 1.0,
             ldc_bytes: p.out_row,
             n: CHUNKS as u32 * 64,
             flags: FLAG_VECTORS,
-            gate: 0,
-            gate_bytes: 0,
+            ..Output::PLAIN
         };
-        let smem = copy::arena() + (Self::OUT + half as usize * SMEM_TILE) as u32;
-        StoreTile::<CHUNKS, PLAIN>::write::<E>(output, p.m, [top, 0], (half, smem), 1, out);
+        let smem = copy::arena() + (Self::OUT + group as usize * SMEM_TILE) as u32;
+        StoreTile::<CHUNKS, PLAIN>::write::<E>(output, p.m, [top, 0], (group, smem), 1, out);
     }
 }
 

@@ -1,8 +1,6 @@
 //! The online softmax of a tile of scores, in the registers of a warpgroup.
 
-use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{matrix, warp};
-use crate::device::warpgroup::WgmmaElem;
+use crate::device::prelude::*;
 use crate::families::attention::abi::MASK_ALL;
 
 /// Probabilities of 64 queries and 128 keys, as the left operand of the eight products with 16 values each.
@@ -20,7 +18,8 @@ pub(super) struct Entries {
 /// Base and sum of exponentials of the two rows of which a thread holds a quarter.
 #[derive(Clone, Copy)]
 pub(super) struct Rows {
-    /// Score that exponentials are relative to, before scaling: at most [`SLACK`] below the largest. -Inf without entries.
+    /// Score that exponentials are relative to, before scaling: at most [`SLACK`] below the largest. -Inf without
+    /// entries.
     pub base: [f32; 2],
     /// Of this thread's own columns.
     pub sum: [f32; 2],
@@ -99,11 +98,12 @@ fn grows(top: f32, base: f32, scale: f32) -> bool {
     (top - base) * scale > SLACK
 }
 
-/// Power of two up to which exponentials may grow before their base moves: the sums so far are seldom touched (an idea of
-/// FlashAttention-4). f32 and f16 hold it, and less is lost below than with the largest score as the base.
+/// Power of two up to which exponentials may grow before their base moves: the sums so far are seldom touched (an idea
+/// of FlashAttention-4). f32 and f16 hold it, and less is lost below than with the largest score as the base.
 const SLACK: f32 = 8.0;
 
-/// Scores to exponentials, relative to a base that `rows` keeps with their sums. What earlier sums are to be multiplied by.
+/// Scores to exponentials, relative to a base that `rows` keeps with their sums. What earlier sums are to be multiplied
+/// by.
 #[inline(always)]
 pub(super) fn softmax(
     scores: &mut Acc<2>,
@@ -142,8 +142,8 @@ pub(super) fn softmax(
                     let x = &mut scores.0[c][4 * atom + i];
                     let power = matrix::exp2_flushed(matrix::fma_f32(*x, scale, shift[i / 2]));
                     // Bits in order: ptxas then moves seven at once to predicates.
-                    let there = entries.bits[c] >> (4 * atom + i) & 1 != 0;
-                    *x = if there { power } else { 0.0 };
+                    let valid = entries.bits[c] >> (4 * atom + i) & 1 != 0;
+                    *x = if valid { power } else { 0.0 };
                 });
             });
         });
@@ -175,7 +175,6 @@ pub(super) fn shift_of(base: f32, scale: f32) -> f32 {
     }
 }
 
-/// Multiplies what is summed by a factor for each row.
 #[inline(always)]
 pub(super) fn rescale<const C: usize>(out: &mut Acc<C>, by: [f32; 2]) {
     each!(out, C, |r, x| {

@@ -1,9 +1,8 @@
-//! Dealing the work without a sort: the tiles of all queries lie in a row, which is cut into equal lengths, one for each thread block
-//! of the attention. Few tiles are never cut, and no part is short.
+//! Dealing the work without a sort: the tiles of all queries lie in a row, which is cut into equal lengths, one for
+//! each thread block of the attention. Few tiles are never cut, and no part is short.
 
 use super::{gpu, over};
-use crate::abi::*;
-use crate::device::ptx::{copy, global, warp};
+use crate::device::prelude::*;
 use crate::families::attention::abi::*;
 
 /// Fewer groups than this are dealt out of shared memory, where the bits of columns and diagonals were.
@@ -20,7 +19,6 @@ struct Border {
 struct Row<'a> {
     p: &'a MaskParams,
     groups: u32,
-    /// What all of them cost.
     total: u32,
     /// What a thread block takes.
     share: u32,
@@ -36,7 +34,6 @@ fn place(p: &MaskParams, group: u32) -> [u32; 3] {
     [strip, head, over(head, p.sharing) * p.strips + strip]
 }
 
-/// Tiles of a group.
 #[inline(always)]
 fn tiles_of(p: &MaskParams, group: u32) -> u32 {
     let [_, _, index] = place(p, group);
@@ -95,7 +92,6 @@ impl Row<'_> {
         }
     }
 
-    /// Tiles of a group.
     #[inline(always)]
     fn tiles(&self, group: u32) -> u32 {
         self.before(group + 1) - self.before(group) - MASK_QUERIES

@@ -1,23 +1,20 @@
-//! From flags of an attention mask to the work list of the module `attention`: a thread block finds what the pieces of keys hold for
-//! 128 queries, lists those that hold something as tiles, and writes the bits of those that hold some entries but not all. The
-//! thread block that is done last deals the work. Nothing is sorted or counted by the host.
+//! From flags of an attention mask to the work list of the module `attention`: a thread block finds what the pieces of
+//! keys hold for 128 queries, lists those that hold something as tiles, and writes the bits of those that hold some
+//! entries but not all. The thread block that is done last deals the work. Nothing is sorted or counted by the host.
 
 mod deal;
 mod view;
 
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global, grid, warp};
+use crate::device::prelude::*;
 use crate::families::attention::abi::*;
 use view::View;
 
-/// What a piece of keys is to a half of the queries, two bits in a word of the list: from [`STATE`] on, the second half's behind
-/// the first's.
+/// What a piece of keys is to a half of the queries, two bits in a word of the list: from [`STATE`] on, the second
+/// half's behind the first's.
 const SOME: u32 = 1;
 const ALL: u32 = 2;
 const STATE: u32 = 28;
-/// A bit for each half: the block is there.
+/// A bit for each 64 queries: the block is there.
 const BLOCKS: u32 = 26;
 /// The number of the piece.
 const PIECE: u32 = (1 << 20) - 1;
@@ -48,7 +45,6 @@ impl View<'_> {
         word
     }
 
-    /// Lists the pieces that hold something; how many. All threads.
     #[inline(always)]
     fn list(&self) -> u32 {
         let pieces = self.p.n.div_ceil(MASK_PIECE);
@@ -101,27 +97,27 @@ impl View<'_> {
         while t < count.div_ceil(2) {
             let pair = [0, 1].map(|i| self.listed(2 * t + i, count));
             let [a, b] = pair.map(|word| (word & PIECE) * MASK_PIECE);
-            let masks = [0, 1].map(|half| mask_of(pair, half, (base + t) * 2 + half));
+            let masks = [0, 1].map(|group| mask_of(pair, group, (base + t) * 2 + group));
             let at = self.p.tiles + (base + t) as u64 * size_of::<KeyTile>() as u64;
             global::store_v4(at, [a, b, masks[0], masks[1]]);
             t += MASK_THREADS;
         }
     }
 
-    /// Writes the bits of tiles that hold some entries: a warpgroup for each half of the queries.
+    /// Writes the bits of tiles that hold some entries: a warpgroup for each 64 of the queries.
     #[inline(always)]
     fn write_bits(&self, base: u32, count: u32) {
-        let (half, own) = (gpu::thread() / 128, gpu::thread() % 128);
-        let query = self.top + half * MASK_PIECE + own / 32 * 16 + own % 32 / 4;
+        let (group, own) = (gpu::thread() / 128, gpu::thread() % 128);
+        let query = self.top + group * MASK_PIECE + own / 32 * 16 + own % 32 / 4;
         let ranges = [query, query + 8].map(|query| self.range(query));
         let mut t = 0;
         while t < count.div_ceil(2) {
             let pair = [0, 1].map(|i| self.listed(2 * t + i, count));
-            let index = (base + t) * 2 + half;
-            if mask_of(pair, half, index) == index {
+            let index = (base + t) * 2 + group;
+            if mask_of(pair, group, index) == index {
                 let words = [
-                    self.word(pair[0], half, query, ranges),
-                    self.word(pair[1], half, query, ranges),
+                    self.word(pair[0], group, query, ranges),
+                    self.word(pair[1], group, query, ranges),
                 ];
                 let at = self.p.masks + index as u64 * ATTENTION_MASK as u64;
                 global::store_v2(at + own as u64 * 8, words);
@@ -132,11 +128,11 @@ impl View<'_> {
 
     /// The bits of this thread's accumulators of a piece.
     #[inline(always)]
-    fn word(&self, word: u32, half: u32, query: u32, ranges: [[u32; 2]; 2]) -> u32 {
-        match word >> (STATE + 2 * half) & 3 {
+    fn word(&self, word: u32, group: u32, query: u32, ranges: [[u32; 2]; 2]) -> u32 {
+        match word >> (STATE + 2 * group) & 3 {
             0 => 0,
             SOME => {
-                let block = word >> (BLOCKS + half) & 1 != 0;
+                let block = word >> (BLOCKS + group) & 1 != 0;
                 let key = (word & PIECE) * MASK_PIECE;
                 let upper = row_bits(self, query, ranges[0], key, block);
                 let lower = row_bits(self, query + 8, ranges[1], key, block);
@@ -149,8 +145,8 @@ impl View<'_> {
 
 /// [`KeyTile::masks`] of a half; `index` where it has bits of its own.
 #[inline(always)]
-fn mask_of(pair: [u32; 2], half: u32, index: u32) -> u32 {
-    let [a, b] = pair.map(|word| word >> (STATE + 2 * half) & 3);
+fn mask_of(pair: [u32; 2], group: u32, index: u32) -> u32 {
+    let [a, b] = pair.map(|word| word >> (STATE + 2 * group) & 3);
     match (a, b) {
         (0, 0) => MASK_NONE,
         (ALL, ALL) => MASK_ALL,

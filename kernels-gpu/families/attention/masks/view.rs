@@ -1,18 +1,14 @@
 //! Flags of a mask as 128 queries see them: bits of keys and diagonals in shared memory, of these queries in registers.
 
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::ptx::{copy, global, warp};
+use crate::device::prelude::*;
 use crate::families::attention::abi::*;
 
 /// 128 queries of a mask.
 pub(super) struct View<'a> {
     pub p: &'a MaskParams,
-    /// First query.
     pub top: u32,
     /// Flags of blocks of the mask.
     blocks: u64,
-    /// Keys of the mask.
     length: u32,
     /// Number of the first diagonal in shared memory, a multiple of 16, perhaps below 0.
     first: i32,

@@ -148,14 +148,9 @@ macro_rules! steps {
             const THREADS: u32 = SCAN_THREADS;
             const MIN_BLOCKS: u32 = 4;
             const COLUMNS: u32 = SCAN_THREADS;
-            const ITEMS: u32 = 1;
-            const PARTS: u32 = 1;
             const BURST: u32 = COPIES;
-            const BLOCK: (u32, u32) = (1, 1);
             const STEP: u32 = $step;
-            fn shared_bytes(_: Dtype) -> u32 {
-                $shared
-            }
+            const SHARED_BYTES: u32 = $shared;
             fn vector(_dtype: Dtype) -> u32 {
                 $(if $aligned {
                     return 16 / _dtype.bytes() as u32;

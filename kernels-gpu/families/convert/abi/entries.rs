@@ -138,14 +138,8 @@ macro_rules! steps {
             const THREADS: u32 = SCAN_THREADS;
             const MIN_BLOCKS: u32 = $blocks;
             const COLUMNS: u32 = SCAN_THREADS;
-            const ITEMS: u32 = 1;
-            const PARTS: u32 = 1;
-            const BURST: u32 = 1;
-            const BLOCK: (u32, u32) = (1, 1);
             const STEP: u32 = $step;
-            fn shared_bytes(_: Dtype) -> u32 {
-                $shared
-            }
+            const SHARED_BYTES: u32 = $shared;
             fn vector(_dtype: Dtype) -> u32 {
                 $(if $aligned {
                     return 16 / _dtype.bytes() as u32;
@@ -203,16 +197,9 @@ macro_rules! reorders {
             const THREADS: u32 = REORDER_THREADS;
             const MIN_BLOCKS: u32 = 2;
             const COLUMNS: u32 = TILE;
-            const ITEMS: u32 = 1;
-            const PARTS: u32 = 1;
-            const BURST: u32 = 1;
-            const BLOCK: (u32, u32) = (1, 1);
             const STEP: u32 = $step;
             fn shared_bytes($dtype: Dtype) -> u32 {
                 $shared
-            }
-            fn vector(_: Dtype) -> u32 {
-                1
             }
         }
     )+};

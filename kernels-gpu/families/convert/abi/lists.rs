@@ -4,10 +4,11 @@ use crate::abi::{Divisor, Dtype, SCAN_BYTES, SCAN_THREADS, Tile};
 
 /// Rows that one thread block looks at: eight a thread. A bundle does not reach over them.
 pub const LIST_TILE: u32 = 8 * SCAN_THREADS;
-/// What a row in a bundle costs beside its entries, in entries: its first burst is seldom full, and it has a result to store.
+/// What a row in a bundle costs beside its entries, in entries: its first burst is seldom full, and it has a result to
+/// store.
 pub const ROW_ENTRIES: u32 = 6;
-/// Kinds of work, in the order of the list: pieces of cut rows; whole rows by length class, the longest first; bundles. Behind
-/// them the number of cut rows.
+/// Kinds of work, in the order of the list: pieces of cut rows; whole rows by length class, the longest first; bundles.
+/// Behind them the number of cut rows.
 pub const LIST_KINDS: u32 = 35;
 /// The kind of the pieces.
 pub const LIST_PIECES: u32 = 0;
@@ -25,8 +26,8 @@ pub const LIST_PLACE: u32 = 2;
 /// Items and slots.
 pub const LIST_FILL: u32 = 3;
 
-/// Entries of a piece of a row that is longer than `limit`: equal pieces, and a multiple of eight keeps those of aligned walks
-/// aligned. A row no longer than this stays whole.
+/// Entries of a piece of a row that is longer than `limit`: equal pieces, and a multiple of eight keeps those of
+/// aligned walks aligned. A row no longer than this stays whole.
 #[inline(always)]
 pub const fn piece_of(len: u32, limit: u32) -> u32 {
     let limit = if limit == 0 { 1 } else { limit };
@@ -55,9 +56,6 @@ impl<const STEP: u32> Tile for Lists<STEP> {
     const MIN_BLOCKS: u32 = 4;
     const COLUMNS: u32 = 1;
     const ITEMS: u32 = LIST_TILE;
-    const PARTS: u32 = 1;
-    const BURST: u32 = 1;
-    const BLOCK: (u32, u32) = (1, 1);
     const STEP: u32 = STEP;
     fn shared_bytes(_: Dtype) -> u32 {
         match STEP {
@@ -65,13 +63,10 @@ impl<const STEP: u32> Tile for Lists<STEP> {
             _ => LIST_ROOM + if STEP == LIST_FILL { LIST_TILE * 16 } else { 0 },
         }
     }
-    fn vector(_: Dtype) -> u32 {
-        1
-    }
 }
 
-/// Shared memory in front of what [`LIST_FILL`] collects: sums of a scan, the last key of each thread and the first, a word for
-/// each kind, the classes there are.
+/// Shared memory in front of what [`LIST_FILL`] collects: sums of a scan, the last key of each thread and the first, a
+/// word for each kind, the classes there are.
 pub const LIST_ROOM: u32 = SCAN_BYTES + 8 * SCAN_THREADS + 4 * (LIST_KINDS + 1);
 
 /// Parameters of the `lists` kernels.

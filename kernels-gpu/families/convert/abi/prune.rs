@@ -1,6 +1,6 @@
 //! The module `prune`: a dense matrix to 2:4 by magnitude.
 
-use crate::abi::{Dtype, Tile};
+use crate::abi::Tile;
 
 /// A thread takes 32 columns of a row: one word of positions.
 #[derive(Clone, Copy, Debug)]
@@ -11,15 +11,8 @@ impl Tile for Word32 {
     const MIN_BLOCKS: u32 = 8;
     const COLUMNS: u32 = 32;
     const ITEMS: u32 = 128;
-    const PARTS: u32 = 1;
-    const BURST: u32 = 1;
     const BLOCK: (u32, u32) = (1, 4);
-    fn shared_bytes(_: Dtype) -> u32 {
-        0
-    }
-    fn vector(dtype: Dtype) -> u32 {
-        16 / dtype.bytes() as u32
-    }
+    const ACCESS: u32 = 16;
 }
 
 /// Parameters of the `prune` kernels.

@@ -1,6 +1,6 @@
 //! The module `scatter`: values to the places they have in another form of their matrix.
 
-use crate::abi::{Dtype, Tile};
+use crate::abi::Tile;
 
 /// A thread takes four values.
 #[derive(Clone, Copy, Debug)]
@@ -12,15 +12,7 @@ impl Tile for Four {
     const COLUMNS: u32 = 1;
     /// Values of a thread block.
     const ITEMS: u32 = 1024;
-    const PARTS: u32 = 1;
     const BURST: u32 = 4;
-    const BLOCK: (u32, u32) = (1, 1);
-    fn shared_bytes(_: Dtype) -> u32 {
-        0
-    }
-    fn vector(_: Dtype) -> u32 {
-        1
-    }
 }
 
 /// Parameters of the `scatter` kernels: `out[places[i]] = values[i]` for all `i < count`.

@@ -1,10 +1,11 @@
 //! The module `slicing`: sliced ELLPACK out of CSR, in three steps, and new values for it.
 
-use crate::abi::{Dtype, Tile};
+use crate::abi::Tile;
 
 /// Rows that are sorted together.
 pub const SORTED: usize = 4096;
-/// K-tiles that a chunk's window spans at most: fewer than [`crate::families::spmm::abi::RING`], so that some are on their way.
+/// K-tiles that a chunk's window spans at most: fewer than [`crate::families::spmm::abi::RING`], so that some are on
+/// their way.
 pub const REACH: usize = 24;
 
 /// Rows into the order of their lengths, within windows of [`SORTED`].
@@ -29,20 +30,12 @@ impl<const STEP: u32> Tile for Slicing<STEP> {
     const MIN_BLOCKS: u32 = 4;
     const COLUMNS: u32 = 1;
     const ITEMS: u32 = if STEP == SLICING_ORDER { 128 } else { 4 };
-    const PARTS: u32 = 1;
-    const BURST: u32 = 1;
-    const BLOCK: (u32, u32) = (1, 1);
     const STEP: u32 = STEP;
-    fn shared_bytes(_: Dtype) -> u32 {
-        if STEP == SLICING_ORDER {
-            SORTED as u32 * 4
-        } else {
-            0
-        }
-    }
-    fn vector(_: Dtype) -> u32 {
-        1
-    }
+    const SHARED_BYTES: u32 = if STEP == SLICING_ORDER {
+        SORTED as u32 * 4
+    } else {
+        0
+    };
 }
 
 /// Parameters of the `slicing` kernels.
@@ -55,8 +48,8 @@ pub struct SlicingParams {
     pub columns: u64,
     /// CSR: values.
     pub values: u64,
-    /// The row of every lane of every slice, u32, `u32::MAX` behind the last; for new values the first entry of every lane of every
-    /// run.
+    /// The row of every lane of every slice, u32, `u32::MAX` behind the last; for new values the first entry of every
+    /// lane of every run.
     pub order: u64,
     /// Chunks of each slice, u32.
     pub counts: u64,

@@ -2,11 +2,7 @@
 //! `score` read last is still in L2.
 
 use super::word;
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{global, grid};
+use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
 impl<W: WalkInfo, E: Elem, const ALIGNED: bool> Kernel<W, E, ConvertParams> for FillDense<ALIGNED> {
@@ -23,16 +19,16 @@ impl<W: WalkInfo, E: Elem, const ALIGNED: bool> Kernel<W, E, ConvertParams> for 
         unroll!(u < 4, {
             let (back, inside) = p.block_copies.of(first + u as u32 * SCAN_THREADS);
             let slot = slots.wrapping_sub(1).wrapping_sub(back);
-            let there = back < slots;
-            let block_column = global::load_b32_fresh(word(p.slot_columns, slot as u64), there);
+            let valid = back < slots;
+            let block_column = global::load_b32_fresh(word(p.slot_columns, slot as u64), valid);
             let block_row =
-                global::load_b32_fresh(word(p.group_rows, p.group.of(slot).0 as u64), there);
+                global::load_b32_fresh(word(p.group_rows, p.group.of(slot).0 as u64), valid);
             let (below, beside) = p.row_copies.of(inside);
             let row = block_row * p.block_m.value + below;
             let column = block_column
                 .wrapping_mul(p.block_k.value)
                 .wrapping_add(beside * wide);
-            let filled = there && block_column != NO_BLOCK && row < p.m && column < p.k;
+            let filled = valid && block_column != NO_BLOCK && row < p.m && column < p.k;
             let from = p.source + row as u64 * p.row_bytes + column as u64 * E::BYTES as u64;
             raw[u] = if ALIGNED {
                 global::load_v4_stream(from, filled)
@@ -40,7 +36,7 @@ impl<W: WalkInfo, E: Elem, const ALIGNED: bool> Kernel<W, E, ConvertParams> for 
                 E::load::<1>(from, filled)
             };
             let copy = slot as u64 * p.block_copies.value as u64 + inside as u64;
-            to[u] = if there {
+            to[u] = if valid {
                 p.values + copy * (wide * E::BYTES) as u64
             } else {
                 0

@@ -2,11 +2,7 @@
 //! groups. One warp for each block row.
 
 use super::{WARPS, lane, word};
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{global, grid};
+use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Index {
@@ -21,7 +17,6 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Index {
     }
 }
 
-/// Writes the pattern of one block row.
 #[inline(always)]
 pub(super) fn index(p: &ConvertParams, block_row: u32) {
     let group = p.group.value as u64;

@@ -3,11 +3,7 @@
 
 use super::tally::tally;
 use super::{ALL_LANES, WARPS, arrives_last, lane, piece_rows, word};
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global, grid, warp};
+use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Mark {
@@ -24,10 +20,10 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Mark {
             copy::store_shared_b32(copy::arena() + w * 4, 0);
             w += SCAN_THREADS;
         }
-        // Offsets of all rows at once: one wait in place of one for each row. A block past the last row has pieces without
-        // rows, which begin behind the last offset.
-        let there = rows > 0 && lane() <= rows;
-        let offset = global::load_b32(word(p.offsets, (first + lane()) as u64), there);
+        // Offsets of all rows at once: one wait in place of one for each row. A block past the last row has pieces
+        // without rows, which begin behind the last offset.
+        let valid = rows > 0 && lane() <= rows;
+        let offset = global::load_b32(word(p.offsets, (first + lane()) as u64), valid);
         let of_row = |row: u32| warp::shuffle::<32>(offset, row, ALL_LANES);
         gpu::sync_threads();
         let mut row = gpu::thread() / 32;

@@ -10,9 +10,7 @@ mod score;
 mod select;
 mod tally;
 
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::ptx::global;
+use crate::device::prelude::*;
 use crate::device::scan::{ALL_LANES, WARPS, lane, scan, word};
 use crate::families::convert::abi::*;
 

@@ -4,25 +4,19 @@
 
 use super::index::{column_of, index};
 use super::{ALL_LANES, WARPS, lane, word};
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{global, grid, warp};
+use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
 /// One row of the matrix and of its block row.
 #[derive(Clone, Copy)]
 struct Line {
     block_row: u32,
-    /// Entries.
     start: u32,
     end: u32,
     /// Slots of the block row that the output has room for, padding included.
     slots: u32,
     /// Blocks of the block row.
     blocks: u32,
-    /// Address of the row in the first slot.
     to: u64,
 }
 
@@ -87,7 +81,6 @@ fn fills<E: Elem>(p: &ConvertParams, line: &Line) -> bool {
     p.flags & CONVERT_VECTORS != 0 && whole && edge == 0 && from.is_multiple_of(16)
 }
 
-/// Bytes from one block to the next.
 #[inline(always)]
 fn block_bytes<E: Elem>(p: &ConvertParams) -> u64 {
     p.block_m.value as u64 * p.block_k.value as u64 * E::BYTES as u64

@@ -2,11 +2,7 @@
 //! columns by pairs; or whether there is an element other than zero.
 
 use super::{ALL_LANES, lane, piece_rows};
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{grid, warp};
+use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
 impl<W: WalkInfo, E: Elem, const ALIGNED: bool> Kernel<W, E, ConvertParams> for Score<ALIGNED> {

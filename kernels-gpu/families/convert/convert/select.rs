@@ -2,11 +2,7 @@
 //! count in shared memory; the last of a selection to arrive decides.
 
 use super::{arrives_last, ordered, rank, scan, score, word};
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global, grid};
+use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
 const DIGITS: u32 = 1 << DIGIT_BITS;

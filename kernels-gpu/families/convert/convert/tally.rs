@@ -2,11 +2,7 @@
 //! block row; the last one of all to arrive adds the counts up.
 
 use super::{WARPS, arrives_last, lane, ordered, rank, scan, score, word};
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{global, grid, warp};
+use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Tally {

@@ -2,10 +2,7 @@
 //! Whatever the arrays hold, nothing outside of them is read.
 
 use super::{global, gpu, mark_starts, own_marks, row_at, word};
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::grid;
+use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for CheckEntries {

@@ -1,12 +1,10 @@
-//! Dense to CSR: a warp counts what it keeps of some segments of rows, thread blocks find out in passing how many entries are in
-//! front of theirs, and the warps read their segments again, out of L1 and L2, and write. What a warp keeps of a segment it lays
-//! into shared memory first, so that whole lines are written.
+//! Dense to CSR: a warp counts what it keeps of some segments of rows, thread blocks find out in passing how many
+//! entries are in front of theirs, and the warps read their segments again, out of L1 and L2, and write. What a warp
+//! keeps of a segment it lays into shared memory first, so that whole lines are written.
 
 use super::turns::{in_front, start_of, take};
 use super::{ALL_LANES, Elem, Raw, copy, element, global, gpu, lane, magnitude, warp, word};
-use crate::abi::*;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::grid;
+use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
 impl<W: WalkInfo, E: Elem, const ALIGNED: bool> Kernel<W, E, EntriesParams> for Compact<ALIGNED> {
@@ -41,7 +39,8 @@ struct Segment {
     raw: [Raw; 4],
 }
 
-/// Where in a word it stands whether element `i` of a vector is kept, for all vectors in the upper four bits of each half (of the word).
+/// Where in a word it stands whether element `i` of a vector is kept, for all vectors in the upper four bits of each
+/// half (of the word).
 const fn bit<E: Elem>(i: usize) -> u32 {
     match E::BYTES {
         2 => i as u32 % 2 * 16 + 12 + i as u32 / 2,
@@ -136,19 +135,19 @@ fn load<E: Elem, const V: usize>(p: &EntriesParams, at: u32, wanted: bool) -> Se
     let (row, number) = p.segments.of(at);
     let column = number * p.segment_columns + lane() * V as u32;
     let from = p.source + row as u64 * p.row_bytes + column as u64 * E::BYTES as u64;
-    let there = wanted && row < p.m;
+    let valid = wanted && row < p.m;
     let mut raw = [[0; 4]; 4];
     unroll!(v < 4, {
         let beside = v as u32 * 32 * V as u32;
-        let ok = there && beside < p.segment_columns && column + beside < p.k;
+        let ok = valid && beside < p.segment_columns && column + beside < p.k;
         // One behind the other, before anything waits: not where the compiler thinks they are needed.
         raw[v] = E::load_own::<V>(from + (beside * E::BYTES) as u64, ok);
     });
     Segment { row, number, raw }
 }
 
-/// Which elements of a segment are kept; see [`bit`]. What was not loaded is zero, which is never above a pivot; with a pivot of
-/// zero nothing is taken at it.
+/// Which elements of a segment are kept; see [`bit`]. What was not loaded is zero, which is never above a pivot; with a
+/// pivot of zero nothing is taken at it.
 #[inline(always)]
 fn kept_of<E: Elem, const V: usize, const TOP: bool>(
     p: &EntriesParams,
@@ -159,10 +158,10 @@ fn kept_of<E: Elem, const V: usize, const TOP: bool>(
         unroll!(v < 4, { keep[v] = above::<E, V>(&segment.raw[v], p.floor) });
         return keep;
     }
-    let (there, mut pivot, mut end) = (segment.row < p.m, p.floor, 0);
+    let (valid, mut pivot, mut end) = (segment.row < p.m, p.floor, 0);
     if TOP {
         let [low, high, column, _] =
-            global::load_v4_fresh(p.pivots + segment.row as u64 * 16, there);
+            global::load_v4_fresh(p.pivots + segment.row as u64 * 16, valid);
         (pivot, end) = ((high as u64) << 32 | low as u64, column);
     }
     let column = segment.number * p.segment_columns + lane() * V as u32;
@@ -177,8 +176,9 @@ fn kept_of<E: Elem, const V: usize, const TOP: bool>(
     keep
 }
 
-/// Which elements of a vector have a magnitude above `floor`, for all of a word at once: the sum of a magnitude and of what `floor`
-/// is below the largest has the uppermost bit set where it is, and no carry. NaN, of whatever bits, is above infinity.
+/// Which elements of a vector have a magnitude above `floor`, for all of a word at once: the sum of a magnitude and of
+/// what `floor` is below the largest has the uppermost bit set where it is, and no carry. NaN, of whatever bits, is
+/// above infinity.
 #[inline(always)]
 fn above<E: Elem, const V: usize>(raw: &Raw, floor: u64) -> u32 {
     let (ones, most) = match E::BYTES {
@@ -239,7 +239,8 @@ fn stage_of_warp() -> u32 {
     copy::arena() + TURNS_BYTES + gpu::thread() / 32 * KEPT_BYTES
 }
 
-/// Lays down what is kept of a vector, from place `first` on, with its column in the segment; in straight code, whatever is kept.
+/// Lays down what is kept of a vector, from place `first` on, with its column in the segment; in straight code,
+/// whatever is kept.
 #[inline(always)]
 fn stage<E: Elem, const V: usize>(stage: u32, raw: &Raw, keep: u32, column: u32, first: u32) {
     let mut to = stage + first * if E::BYTES == 2 { 4 } else { 8 };

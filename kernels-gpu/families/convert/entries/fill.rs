@@ -1,12 +1,9 @@
 //! Slots of GroupCOO and ELL from CSR, and values through a permutation: four in flight a thread.
 
 use super::{Elem, global, gpu, word};
-use crate::abi::*;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::grid;
+use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
-/// Column of a slot that holds no entry.
 const PAD: u32 = u32::MAX;
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for FillSlots {
@@ -26,19 +23,19 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for FillSlots {
         let mut filled = [false; 4];
         unroll!(i < 4, {
             let slot = base + i as u64 * SCAN_THREADS as u64;
-            let there = slot < used;
+            let valid = slot < used;
             let (group, beside) = p.group.of(slot as u32);
             let (row, before) = if ell {
                 (group, 0)
             } else {
-                let row = global::load_b32_fresh(word(p.rows, group as u64), there);
-                let start = global::load_b32_fresh(word(p.starts, row as u64), there);
+                let row = global::load_b32_fresh(word(p.rows, group as u64), valid);
+                let start = global::load_b32_fresh(word(p.starts, row as u64), valid);
                 (row, group.wrapping_sub(start).wrapping_mul(p.group.value))
             };
-            let start = global::load_b32_fresh(word(p.offsets, row as u64), there);
-            let end = global::load_b32_fresh(word(p.offsets, row as u64 + 1), there);
+            let start = global::load_b32_fresh(word(p.offsets, row as u64), valid);
+            let end = global::load_b32_fresh(word(p.offsets, row as u64 + 1), valid);
             from[i] = start.wrapping_add(before).wrapping_add(beside);
-            filled[i] = there && from[i] < end;
+            filled[i] = valid && from[i] < end;
         });
         let mut columns = [0u32; 4];
         let mut values = [[0u32; 4]; 4];

@@ -12,10 +12,7 @@ mod starts;
 mod top;
 mod turns;
 
-use crate::abi::*;
-use crate::device::elem::{Elem, Raw};
-use crate::device::gpu;
-use crate::device::ptx::{copy, global, warp};
+use crate::device::prelude::*;
 use crate::device::scan::{ALL_LANES, WARPS, lane, scan, word};
 use crate::families::convert::abi::*;
 
@@ -25,8 +22,8 @@ fn behind_scan() -> u32 {
     copy::arena() + SCAN_BYTES
 }
 
-/// The last of `rows` rows that starts at or before entry `at`: every lane of the warp asks for the same. A search by 32
-/// probes at once: four rounds for a million rows.
+/// The last of `rows` rows that starts at or before entry `at`: every lane of the warp asks for the same. A search by
+/// 32 probes at once: four rounds for a million rows.
 #[inline(always)]
 fn row_at(offsets: u64, rows: u32, at: u32) -> u32 {
     let (mut low, mut high) = (0, rows);

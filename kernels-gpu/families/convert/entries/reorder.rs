@@ -3,13 +3,9 @@
 //! the target are a run; `join` fetches a target's runs and orders them. Both order in shared memory, by 16-bit places.
 
 use super::{ALL_LANES, Elem, copy, element, global, gpu, lane, warp, word};
-use crate::abi::*;
-use crate::device::elem::Raw;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::grid;
+use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
-/// Stores a value to shared memory.
 #[inline(always)]
 fn put<E: Elem>(to: u32, value: Raw) {
     match E::BYTES {
@@ -51,8 +47,8 @@ impl<W: WalkInfo, E: Elem, const TILE: u32> Kernel<W, E, EntriesParams> for Spli
             let mut places = [[0u32; 4]; 2];
             unroll!(u < 2, {
                 let at = at(done, u);
-                let there = done < TILE && at < p.count as u64;
-                places[u] = global::load_v4_stream(p.first + at * 2, there);
+                let valid = done < TILE && at < p.count as u64;
+                places[u] = global::load_v4_stream(p.first + at * 2, valid);
             });
             places
         };
@@ -98,7 +94,6 @@ struct Runs {
     distances: u32,
     /// First position of this lane's run; `u32::MAX` if it has no values.
     begin: u32,
-    /// Positions in all.
     total: u32,
 }
 
@@ -127,8 +122,8 @@ impl Runs {
         }
     }
 
-    /// Where the value of position `from` + lane is, of those from `from` on, in front of which `before` runs begin; and
-    /// how many begin in front of the next 32. Every lane of the warp must call it together.
+    /// Where the value of position `from` + lane is, of those from `from` on, in front of which `before` runs begin;
+    /// and how many begin in front of the next 32. Every lane of the warp must call it together.
     #[inline(always)]
     fn value(self, from: u32, before: u32) -> (u32, u32) {
         let off = self.begin.wrapping_sub(from);
@@ -152,9 +147,9 @@ impl<W: WalkInfo, E: Elem, const TILE: u32> Kernel<W, E, EntriesParams> for Join
         // Warps take every 16th tile of the source: those near each other have runs of like length.
         let runs_of = |first: u32| {
             let tile = first + lane() * warps;
-            let there = tile < p.tiles;
-            let start = global::load_b32(word(starts, tile as u64), there);
-            let end = global::load_b32(word(starts, tile as u64 + p.tiles as u64), there);
+            let valid = tile < p.tiles;
+            let start = global::load_b32(word(starts, tile as u64), valid);
+            let end = global::load_b32(word(starts, tile as u64 + p.tiles as u64), valid);
             Runs::new(distances, start, end - start)
         };
         let mut first = own;
@@ -169,9 +164,9 @@ impl<W: WalkInfo, E: Elem, const TILE: u32> Kernel<W, E, EntriesParams> for Join
                 unroll!(u < 8, {
                     let (at, next) = runs.value(from + u as u32 * 32, before);
                     before = next;
-                    let there = from + u as u32 * 32 + lane() < runs.total;
-                    values[u] = E::load_fresh(p.source + at as u64 * E::BYTES as u64, there);
-                    places[u] = global::load_b16(p.first + at as u64 * 2, there);
+                    let valid = from + u as u32 * 32 + lane() < runs.total;
+                    values[u] = E::load_fresh(p.source + at as u64 * E::BYTES as u64, valid);
+                    places[u] = global::load_b16(p.first + at as u64 * 2, valid);
                 });
                 unroll!(u < 8, {
                     if from + u as u32 * 32 + lane() < runs.total {

@@ -2,10 +2,7 @@
 
 use super::{global, gpu, warp};
 use super::{lane, mark_starts, own_marks, row_at, scan_max, word};
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::grid;
+use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for EntryRows {
@@ -60,10 +57,10 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for EntryOffsets {
             let at = base + i as u64 * 32 + lane() as u64;
             let key = global::load_b32_fresh(word(p.keys, at), at < p.count as u64);
             keys[i] = if at < p.count as u64 { key } else { p.m };
-            let there = at > 0 && at <= p.count as u64;
+            let valid = at > 0 && at <= p.count as u64;
             // Rows up to and including this one have their offsets already: counted from 1, 0 for none.
-            let prior = global::load_b32_fresh(word(p.keys, at.wrapping_sub(1)), there);
-            before[i] = if there { prior + 1 } else { 0 };
+            let prior = global::load_b32_fresh(word(p.keys, at.wrapping_sub(1)), valid);
+            before[i] = if valid { prior + 1 } else { 0 };
         });
         unroll!(i < 8, {
             let at = base + i as u64 * 32 + lane() as u64;

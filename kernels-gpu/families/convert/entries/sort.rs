@@ -3,10 +3,7 @@
 
 use super::{ALL_LANES, WARPS, behind_scan, lane, scan, word};
 use super::{copy, global, gpu, warp};
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::grid;
+use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
 /// Keys of a warp in a tile.
@@ -33,7 +30,6 @@ fn digit(p: &EntriesParams, key: u32) -> u32 {
     key >> p.shift & ((1 << p.bits) - 1)
 }
 
-/// First key of this lane.
 #[inline(always)]
 fn first_key() -> u32 {
     gpu::block_x() * SORT_TILE + gpu::thread() / 32 * WARP_KEYS + lane()
@@ -107,8 +103,8 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortPlace {
     }
 }
 
-/// Shared memory of [`SortMove`], behind that of the scan: counters of every warp, distances of the digits, and two arrays
-/// of a word for each key.
+/// Shared memory of [`SortMove`], behind that of the scan: counters of every warp, distances of the digits, and two
+/// arrays of a word for each key.
 #[derive(Clone, Copy)]
 struct Shared {
     digits: u32,
@@ -121,13 +117,11 @@ impl Shared {
         behind_scan() + warp * self.digits * 4
     }
 
-    /// From a key's place in the tile to that in the output.
     #[inline(always)]
     fn distance(self, digit: u32) -> u32 {
         behind_scan() + (WARPS * self.digits + digit) * 4
     }
 
-    /// Keys in the order of the tile.
     #[inline(always)]
     fn keys(self) -> u32 {
         behind_scan() + (WARPS + 1) * self.digits * 4
@@ -209,8 +203,8 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortMove {
     }
 }
 
-/// Stores the word at shared `own` of the entry that comes to place `to`, if there is one: in an array of its own, or `byte` bytes into
-/// one of the `pairs`.
+/// Stores the word at shared `own` of the entry that comes to place `to`, if there is one: in an array of its own, or
+/// `byte` bytes into one of the `pairs`.
 #[inline(always)]
 fn put(p: &EntriesParams, pairs: bool, (array, byte): (u64, u64), to: u32, own: u32) {
     let own = copy::load_shared_b32(own);
@@ -295,8 +289,8 @@ fn rank(p: &EntriesParams, counters: u32, digit: u32, inside: bool) -> u32 {
     before + behind
 }
 
-/// Turns each warp's count of a digit into the place in the tile of its first key, behind the smaller digits and those of
-/// the warps in front; and finds how far the places of a digit are from those in the output.
+/// Turns each warp's count of a digit into the place in the tile of its first key, behind the smaller digits and those
+/// of the warps in front; and finds how far the places of a digit are from those in the output.
 #[inline(always)]
 fn bases(p: &EntriesParams, shared: Shared) {
     let (mut first, mut sum, mut in_tile) = (0, 0, 0);

@@ -2,10 +2,7 @@
 
 use super::turns::{in_front, start_of, take};
 use super::{global, gpu, scan, word};
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::grid;
+use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for GroupStarts {

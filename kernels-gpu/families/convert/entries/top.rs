@@ -2,9 +2,7 @@
 //! selection), and where among equal ones the last is taken. Zeros are never taken.
 
 use super::{Elem, behind_scan, copy, element, global, gpu, magnitude, scan};
-use crate::abi::*;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::grid;
+use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
 const DIGITS: u32 = 1 << TOP_BITS;
@@ -13,13 +11,10 @@ const OWN: u32 = DIGITS / SCAN_THREADS;
 /// What is settled of a row's pivot.
 #[derive(Clone, Copy)]
 struct Pivot {
-    /// The settled bits.
     bits: u64,
-    /// Lowest settled bit.
     shift: u32,
     /// Elements to take among those that agree with it.
     left: u32,
-    /// How many agree.
     equal: u32,
 }
 

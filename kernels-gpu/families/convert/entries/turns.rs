@@ -1,10 +1,10 @@
-//! Running sums over thread blocks in one pass: each leaves its own sum and looks back at those in front of it until one has
-//! left all (decoupled look-back: Merrill and Garland, NVIDIA technical report NVR-2016-002). GPUs start thread blocks in the
-//! order of their numbers, which CUB's scans rely on as well, so those in front are under way. Sums carry the number of the
-//! run: nothing is cleared between runs.
+//! Running sums over thread blocks in one pass: each leaves its own sum and looks back at those in front of it until
+//! one has left all (decoupled look-back: Merrill and Garland, NVIDIA technical report NVR-2016-002). GPUs start thread
+//! blocks in the order of their numbers, which CUB's scans rely on as well, so those in front are under way. Sums carry
+//! the number of the run: nothing is cleared between runs.
 
 use super::{ALL_LANES, copy, global, gpu, lane, warp, word};
-use crate::abi::SCAN_THREADS;
+use crate::device::prelude::*;
 use crate::families::convert::abi::{EntriesParams, TURNS_HEAD};
 
 /// A thread block's place among those of a step.
@@ -63,9 +63,9 @@ pub(super) fn in_front(p: &EntriesParams, turn: Turn, own: u32) -> u32 {
     sum
 }
 
-/// Sum of the [`SCAN_THREADS`] thread blocks in front of number `end`, or of those from the last one on that has left the sum
-/// of all, and whether there is one: a state for each thread. The sum of all moves on by so many thread blocks in the time of a way
-/// through L2; by 32 it was slower than memory.
+/// Sum of the [`SCAN_THREADS`] thread blocks in front of number `end`, or of those from the last one on that has left
+/// the sum of all, and whether there is one: a state for each thread. The sum of all moves on by so many thread blocks
+/// in the time of a way through L2; by 32 it was slower than memory.
 #[inline(always)]
 fn look_back(states: u64, run: u32, end: u32) -> (u32, bool) {
     // In front of the first one there is nothing.

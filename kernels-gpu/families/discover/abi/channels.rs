@@ -1,6 +1,6 @@
-//! The module `channels`: which columns of each item of `[items][rows][columns]` hold something in any row, and the values of these
-//! columns, row by row: the channels of an activation `[n,h,w,m]`, of each image its own, or the filters of weights `[i,j,m,f]`
-//! (PIT, arXiv 2301.10936: channels are micro-tiles along m, filters along f).
+//! The module `channels`: which columns of each item of `[items][rows][columns]` hold something in any row, and the
+//! values of these columns, row by row: the channels of an activation `[n,h,w,m]`, of each image its own, or the
+//! filters of weights `[i,j,m,f]` (PIT, arXiv 2301.10936: channels are micro-tiles along m, filters along f).
 
 use crate::abi::{Divisor, Dtype, Tile};
 use crate::families::discover::abi::{DETECT_PAD, DETECT_THREADS};
@@ -21,8 +21,8 @@ pub const CHANNEL_WIDTH: u32 = 64;
 /// See [`CHANNEL_WIDTH`].
 pub const CHANNEL_WORDS: u32 = CHANNEL_WIDTH * CHANNEL_VECTOR / 32;
 
-/// Offsets in shared memory while packing: words of marks, then how many columns are marked in front of each word, sums of the
-/// warps, places of the listed columns in a row, two bytes each, and rows.
+/// Offsets in shared memory while packing: words of marks, then how many columns are marked in front of each word, sums
+/// of the warps, places of the listed columns in a row, two bytes each, and rows.
 pub const CHANNEL_RANKS: u32 = DETECT_THREADS * 4;
 /// See [`CHANNEL_RANKS`].
 pub const CHANNEL_SUMS: u32 = 2 * DETECT_THREADS * 4;
@@ -49,14 +49,9 @@ macro_rules! channels {
             const THREADS: u32 = DETECT_THREADS;
             const MIN_BLOCKS: u32 = 4;
             const COLUMNS: u32 = CHANNEL_COLUMNS;
-            const ITEMS: u32 = 1;
-            const PARTS: u32 = 1;
             const BURST: u32 = $burst;
-            const BLOCK: (u32, u32) = (1, 1);
             const STEP: u32 = $step;
-            fn shared_bytes(_: Dtype) -> u32 {
-                $shared
-            }
+            const SHARED_BYTES: u32 = $shared;
             fn vector(_: Dtype) -> u32 {
                 CHANNEL_VECTOR
             }
@@ -83,7 +78,8 @@ pub struct ChannelsParams {
     pub marks: u64,
     /// Thread blocks of each item that have read its marks, 8 bytes each; zero between launches.
     pub counters: u64,
-    /// Out: for each item the columns that hold something, ascending, `stride` words; filled up to a multiple of [`DETECT_PAD`].
+    /// Out: for each item the columns that hold something, ascending, `stride` words; filled up to a multiple of
+    /// [`DETECT_PAD`].
     pub lists: u64,
     /// Out: how many they are.
     pub counts: u64,

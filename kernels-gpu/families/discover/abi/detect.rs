@@ -1,6 +1,6 @@
 //! The module `detect`: which micro-tiles of a matrix are not empty, as lists along a PIT axis (PIT, arXiv 2301.10936,
-//! section 3.3). A micro-tile of more than one row is listed along the columns (the k axis of a left operand), one of a single
-//! row along the rows (its m axis).
+//! section 3.3). A micro-tile of more than one row is listed along the columns (the k axis of a left operand), one of a
+//! single row along the rows (its m axis).
 
 use crate::abi::{Divisor, Dtype, Tile};
 
@@ -40,8 +40,8 @@ pub const STEP_MARKED: u32 = 6;
 /// Columns that a thread block of [`MarkedTiles`] takes, a thread each.
 pub const MARKED_COLUMNS: u32 = DETECT_THREADS;
 
-/// Rounds of [`DETECT_LOADS`] vectors that a thread goes through, for micro-tiles of `mh` rows. Every thread block waits for others
-/// once: with so many, 4096 x 4096 elements are on the GPU at once.
+/// Rounds of [`DETECT_LOADS`] vectors that a thread goes through, for micro-tiles of `mh` rows. Every thread block
+/// waits for others once: with so many, 4096 x 4096 elements are on the GPU at once.
 pub const fn detect_rounds(mh: u32, bits: u32, step: u32) -> u32 {
     match step {
         // Of which the values of 4 bytes wait in shared memory.
@@ -52,8 +52,8 @@ pub const fn detect_rounds(mh: u32, bits: u32, step: u32) -> u32 {
     }
 }
 
-/// Micro-tiles of `MH` x `MW` elements. A thread block looks at a region of 64 KB (128 KB of 4-byte elements, 32 KB of those to pack). `STEP`: [`STEP_TILES`], [`STEP_BITS`] or, for
-/// elements of 2 or 4 bytes and `MW` of 1, [`STEP_PACK`].
+/// Micro-tiles of `MH` x `MW` elements. A thread block looks at a region of 64 KB (128 KB of 4-byte elements, 32 KB of
+/// those to pack). `STEP`: [`STEP_TILES`], [`STEP_BITS`] or, for elements of 2 or 4 bytes and `MW` of 1, [`STEP_PACK`].
 #[derive(Clone, Copy, Debug)]
 pub struct MicroTiles<const MH: u32, const MW: u32, const STEP: u32>;
 
@@ -97,8 +97,8 @@ pub const fn region((mh, mw): (u32, u32), bits: u32, step: u32) -> Region {
     }
 }
 
-/// Offsets in shared memory: bits of the micro-tiles, ranks of their words, first place and last word of each panel, then, for
-/// [`STEP_PACK`], the columns found, two bytes each, and the region's upper rows.
+/// Offsets in shared memory: bits of the micro-tiles, ranks of their words, first place and last word of each panel,
+/// then, for [`STEP_PACK`], the columns found, two bytes each, and the region's upper rows.
 pub const DETECT_RANKS: u32 = DETECT_WORDS * 4;
 /// See [`DETECT_RANKS`].
 pub const DETECT_BASES: u32 = 2 * DETECT_WORDS * 4;
@@ -108,8 +108,8 @@ pub const DETECT_FOUND: u32 = DETECT_BASES + DETECT_PANELS * 8;
 pub const DETECT_REGION: u32 = DETECT_FOUND + PACK_COLUMNS * 2;
 /// Columns of a region that is packed, at the most.
 pub const PACK_COLUMNS: u32 = 1024;
-/// Quarters of such a region that wait in shared memory; the last one waits in registers. So four thread blocks, 256 KB of a matrix, are
-/// on a multiprocessor at once, and 4096 x 4096 elements on the GPU.
+/// Quarters of such a region that wait in shared memory; the last one waits in registers. So four thread blocks, 256 KB
+/// of a matrix, are on a multiprocessor at once, and 4096 x 4096 elements on the GPU.
 pub const PACK_QUARTERS: u32 = 3;
 /// Bytes of shared memory that they take.
 pub const PACK_BYTES: u32 = PACK_QUARTERS * 16 * 1024;
@@ -124,8 +124,6 @@ impl<const MH: u32, const MW: u32, const STEP: u32> Tile for MicroTiles<MH, MW, 
         _ => 4,
     };
     const COLUMNS: u32 = 1;
-    const ITEMS: u32 = 1;
-    const PARTS: u32 = 1;
     const BURST: u32 = DETECT_LOADS;
     const BLOCK: (u32, u32) = (MH, MW);
     const STEP: u32 = STEP;
@@ -136,14 +134,11 @@ impl<const MH: u32, const MW: u32, const STEP: u32> Tile for MicroTiles<MH, MW, 
             _ => DETECT_FOUND,
         }
     }
-    fn vector(_: Dtype) -> u32 {
-        1
-    }
 }
 
-/// Lists and values of the micro-tiles of `MH` rows whose bits a product has left (module `marked`). `status` holds, for each of
-/// the panels, [`mark_words`](crate::families::gemm::abi::mark_words) words of bits, and behind all of them a counter of each panel, all zero between
-/// launches.
+/// Lists and values of the micro-tiles of `MH` rows whose bits a product has left (module `marked`). `status` holds,
+/// for each of the panels, [`mark_words`](crate::families::gemm::abi::mark_words) words of bits, and behind all of them
+/// a counter of each panel, all zero between launches.
 #[derive(Clone, Copy, Debug)]
 pub struct MarkedTiles<const MH: u32>;
 
@@ -152,17 +147,11 @@ impl<const MH: u32> Tile for MarkedTiles<MH> {
     const MIN_BLOCKS: u32 = 4;
     const COLUMNS: u32 = 1;
     const ITEMS: u32 = MARKED_COLUMNS;
-    const PARTS: u32 = 1;
     const BURST: u32 = 8;
     const BLOCK: (u32, u32) = (MH, 1);
     const STEP: u32 = STEP_MARKED;
     /// Two sums of each warp, then the columns found.
-    fn shared_bytes(_: Dtype) -> u32 {
-        64 + MARKED_COLUMNS * 4
-    }
-    fn vector(_: Dtype) -> u32 {
-        1
-    }
+    const SHARED_BYTES: u32 = 64 + MARKED_COLUMNS * 4;
 }
 
 macro_rules! one_list {
@@ -176,16 +165,8 @@ macro_rules! one_list {
             const MIN_BLOCKS: u32 = 4;
             const COLUMNS: u32 = 1;
             const ITEMS: u32 = DETECT_CHOICES;
-            const PARTS: u32 = 1;
-            const BURST: u32 = 1;
-            const BLOCK: (u32, u32) = (1, 1);
             const STEP: u32 = $step;
-            fn shared_bytes(_: Dtype) -> u32 {
-                $shared
-            }
-            fn vector(_: Dtype) -> u32 {
-                1
-            }
+            const SHARED_BYTES: u32 = $shared;
         }
     )+};
 }
@@ -209,10 +190,11 @@ pub struct DetectParams {
     pub lists: u64,
     /// Out: micro-tiles of each panel.
     pub counts: u64,
-    /// For each panel `parts` + 1 pairs of words, all zero between launches: what its regions found, and how many have looked.
+    /// For each panel `parts` + 1 pairs of words, all zero between launches: what its regions found, and how many have
+    /// looked.
     pub status: u64,
-    /// Out ([`STEP_PACK`]): values of each place of the lists, one micro-tile each, of 4-byte elements one row of A each, `stride` places
-    /// wide; zeros up to a multiple of [`DETECT_PAD`].
+    /// Out ([`STEP_PACK`]): values of each place of the lists, one micro-tile each, of 4-byte elements one row of A
+    /// each, `stride` places wide; zeros up to a multiple of [`DETECT_PAD`].
     pub packed: u64,
     /// Regions of a row of regions.
     pub across: Divisor,
@@ -230,8 +212,8 @@ pub struct DetectParams {
     pub above: u32,
     /// `DETECT_*`.
     pub flags: u32,
-    /// Rows that the next kernel reads, fetched into L2 while thread blocks wait for their places ([`STEP_PACK`]). Zero where there are
-    /// none.
+    /// Rows that the next kernel reads, fetched into L2 while thread blocks wait for their places ([`STEP_PACK`]). Zero
+    /// where there are none.
     pub ahead_rows: u32,
     /// The first of them, aligned to 16 bytes.
     pub ahead: u64,

@@ -1,6 +1,6 @@
-//! Rows whose number is known on the device only: those of the sequences of a batch, packed one behind the other (PIT, arXiv
-//! 2301.10936: tokens are micro-tiles along m), and what a layer does with them beside attention. Module `live_rows` packs
-//! and normalises, module `dense_live` multiplies: tiles behind the last row are not computed.
+//! Rows whose number is known on the device only: those of the sequences of a batch, packed one behind the other (PIT,
+//! arXiv 2301.10936: tokens are micro-tiles along m), and what a layer does with them beside attention. Module
+//! `live_rows` packs and normalises, module `dense_live` multiplies: tiles behind the last row are not computed.
 
 use crate::abi::{Dtype, Tile};
 use crate::families::discover::abi::DETECT_THREADS;
@@ -34,23 +34,20 @@ macro_rules! live_rows {
 
         impl Tile for $name {
             const THREADS: u32 = DETECT_THREADS;
-            // Small: thread blocks go to multiprocessors whose product has left while it ends on others. Beside one with the ring
-            // of 229,728 bytes none fits.
+            // Small: thread blocks go to multiprocessors whose product has left while it ends on others. Beside one
+            // with the ring of 229,728 bytes none fits.
             const MIN_BLOCKS: u32 = 4;
             const COLUMNS: u32 = NORM_COLUMNS;
             const ITEMS: u32 = DETECT_THREADS / 32;
             const PARTS: u32 = PACK_PARTS;
             const BURST: u32 = 4;
-            const BLOCK: (u32, u32) = (1, 1);
             const STEP: u32 = $step;
             fn shared_bytes(dtype: Dtype) -> u32 {
                 let elements: u32 = $elements;
                 NORM_AFFINE + elements * dtype.bytes() as u32
             }
             /// Accesses of 16 bytes.
-            fn vector(dtype: Dtype) -> u32 {
-                16 / dtype.bytes() as u32
-            }
+            const ACCESS: u32 = 16;
         }
     )+};
 }
@@ -78,13 +75,15 @@ pub struct LiveRowsParams {
     pub shift: u64,
     /// Rows of each sequence, i32: below 0 is 0, above the distance is the distance.
     pub lengths: u64,
-    /// Out of packing: the first packed row of the sequence of each packed row, and the one behind its last; pairs of u32.
+    /// Out of packing: the first packed row of the sequence of each packed row, and the one behind its last; pairs of
+    /// u32.
     pub ranges: u64,
     /// Out of packing: where each packed row comes from.
     pub sources: u64,
     /// Out of packing: how many packed rows there are, u32.
     pub live: u64,
-    /// Matrices that packing fetches into L2: the first before the rows, which the next launch wants at once, the others behind.
+    /// Matrices that packing fetches into L2: the first before the rows, which the next launch wants at once, the
+    /// others behind.
     pub ahead: [u64; PACK_AHEAD],
     /// Their bytes, multiples of 16.
     pub ahead_bytes: [u32; PACK_AHEAD],

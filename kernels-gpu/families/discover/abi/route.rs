@@ -1,7 +1,7 @@
-//! The module `route`: the choices of a router, sorted by expert on the device, and the sum of what a token's experts made. The
-//! sort is stable, counts are integers, sums go in order: the same bits at every run.
+//! The module `route`: the choices of a router, sorted by expert on the device, and the sum of what a token's experts
+//! made. The sort is stable, counts are integers, sums go in order: the same bits at every run.
 
-use crate::abi::{Divisor, Dtype, Tile};
+use crate::abi::{Divisor, Tile};
 
 /// Threads of a thread block.
 pub const ROUTE_THREADS: u32 = 256;
@@ -39,16 +39,9 @@ macro_rules! steps {
             const MIN_BLOCKS: u32 = $blocks;
             const COLUMNS: u32 = 8;
             const ITEMS: u32 = ROUTE_SHARE;
-            const PARTS: u32 = 1;
-            const BURST: u32 = 1;
-            const BLOCK: (u32, u32) = (1, 1);
             const STEP: u32 = $step;
-            fn shared_bytes(_: Dtype) -> u32 {
-                $arrays * ROUTE_STRIDE * 4
-            }
-            fn vector(dtype: Dtype) -> u32 {
-                16 / dtype.bytes() as u32
-            }
+            const SHARED_BYTES: u32 = $arrays * ROUTE_STRIDE * 4;
+            const ACCESS: u32 = 16;
         }
     )+};
 }

@@ -1,8 +1,8 @@
-//! The module `sample`: which share of the micro-tiles of 32, 64 and 128 rows by one column holds something, counted in some
-//! boxes of a matrix and left where the host reads it without waiting. What the next step's kernel is chosen by (PIT, arXiv
-//! 2301.10936, section 3.4: the cover of each micro-tile, counted on a sample).
+//! The module `sample`: which share of the micro-tiles of 32, 64 and 128 rows by one column holds something, counted in
+//! some boxes of a matrix and left where the host reads it without waiting. What the next step's kernel is chosen by
+//! (PIT, arXiv 2301.10936, section 3.4: the cover of each micro-tile, counted on a sample).
 
-use crate::abi::{Divisor, Dtype, Tile};
+use crate::abi::{Divisor, Tile};
 
 /// Rows of a box: the tallest micro-tile.
 pub const SAMPLE_ROWS: u32 = 128;
@@ -28,17 +28,10 @@ impl Tile for SampleBox {
     const THREADS: u32 = THREADS;
     const MIN_BLOCKS: u32 = 8;
     const COLUMNS: u32 = SAMPLE_COLUMNS;
-    const ITEMS: u32 = 1;
-    const PARTS: u32 = 1;
     const BURST: u32 = 8;
     const BLOCK: (u32, u32) = (SAMPLE_ROWS, 1);
     const STEP: u32 = STEP_SAMPLE;
-    fn shared_bytes(_: Dtype) -> u32 {
-        32
-    }
-    fn vector(_: Dtype) -> u32 {
-        1
-    }
+    const SHARED_BYTES: u32 = 32;
 }
 
 /// Parameters of the `sample` kernels.
@@ -49,11 +42,11 @@ pub struct SampleParams {
     pub source: u64,
     /// Bytes from one row to the next.
     pub row_bytes: u64,
-    /// Words of 8 bytes: micro-tiles found and looked at, three counts each, and arrivals, all zero between launches; then how many
-    /// launches there were.
+    /// Words of 8 bytes: micro-tiles found and looked at, three counts each, and arrivals, all zero between launches;
+    /// then how many launches there were.
     pub state: u64,
-    /// Out, 8 bytes of the host's memory: shares in 65,535ths of the micro-tiles of 32, 64 and 128 rows, then the launch, from 1 to
-    /// 65,535.
+    /// Out, 8 bytes of the host's memory: shares in 65,535ths of the micro-tiles of 32, 64 and 128 rows, then the
+    /// launch, from 1 to 65,535.
     pub report: u64,
     /// Boxes of a row of boxes.
     pub across: Divisor,

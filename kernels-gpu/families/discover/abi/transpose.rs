@@ -1,7 +1,7 @@
-//! The module `transpose`: matrices of 2-byte elements to their transposes, one behind the other. What a product reads whose dense
-//! operand has to have its summed axis first.
+//! The module `transpose`: matrices of 2-byte elements to their transposes, one behind the other. What a product reads
+//! whose dense operand has to have its summed axis first.
 
-use crate::abi::{Divisor, Dtype, Tile};
+use crate::abi::{Divisor, Tile};
 
 /// Threads of a thread block.
 pub const TRANSPOSE_THREADS: u32 = 256;
@@ -13,7 +13,8 @@ pub const TRANSPOSE_COLUMNS: u32 = 64;
 /// Rows of the matrix allow loads of 16 bytes.
 pub const TRANSPOSE_VECTORS: u32 = 1;
 
-/// A thread block for 128 x 64 elements. Six of them have 96 KB on the way to a multiprocessor; 32 KB would keep memory busy.
+/// A thread block for 128 x 64 elements. Six of them have 96 KB on the way to a multiprocessor; 32 KB would keep memory
+/// busy.
 #[derive(Clone, Copy, Debug)]
 pub struct TransposeTile;
 
@@ -21,20 +22,14 @@ impl Tile for TransposeTile {
     const THREADS: u32 = TRANSPOSE_THREADS;
     const MIN_BLOCKS: u32 = 6;
     const COLUMNS: u32 = TRANSPOSE_COLUMNS;
-    const ITEMS: u32 = 1;
-    const PARTS: u32 = 1;
     const BURST: u32 = 4;
     const BLOCK: (u32, u32) = (TRANSPOSE_ROWS, TRANSPOSE_COLUMNS);
-    fn shared_bytes(_: Dtype) -> u32 {
-        TRANSPOSE_ROWS * TRANSPOSE_COLUMNS * 2
-    }
-    fn vector(_: Dtype) -> u32 {
-        1
-    }
+    const SHARED_BYTES: u32 = TRANSPOSE_ROWS * TRANSPOSE_COLUMNS * 2;
 }
 
-/// Byte of the 16-byte chunk `chunk` of row `row` in shared memory. The eight chunks of a row lie in eight bank groups, and so do
-/// the same chunk of rows 0, 1, 8, 9, 16, 17, 24, 25 and of those two, four and six further: what is read at once.
+/// Byte of the 16-byte chunk `chunk` of row `row` in shared memory. The eight chunks of a row lie in eight bank groups,
+/// and so do the same chunk of rows 0, 1, 8, 9, 16, 17, 24, 25 and of those two, four and six further: what is read at
+/// once.
 pub const fn transpose_place(row: u32, chunk: u32) -> u32 {
     let swizzled = chunk ^ (row / 8 % 4 * 2 + row % 2);
     row * (TRANSPOSE_COLUMNS * 2) + swizzled * 16
@@ -94,7 +89,8 @@ mod tests {
     /// Each lane's four pairs of rows of a transposed fragment are eight neighbours (`families/discover/transpose.rs`).
     #[test]
     fn pairs_of_a_lane_are_neighbours() {
-        // Row `r` of matrix `of`, as lanes give it; a lane holds rows 2 t and 2 t + 1 of each matrix, t its number in four.
+        // Row `r` of matrix `of`, as lanes give it; a lane holds rows 2 t and 2 t + 1 of each matrix, t its number in
+        // four.
         let given = |of: u32, r: u32| r / 2 * 8 + of * 2 + r % 2;
         for t in 0..4 {
             for of in 0..4 {

@@ -1,13 +1,11 @@
-//! Which columns hold something. A thread has the same eight columns of several rows; their marks meet in the warp, in shared memory
-//! and in L2, by OR: no order of thread blocks changes them.
+//! Which columns hold something. A thread has the same eight columns of several rows; their marks meet in the warp, in
+//! shared memory and in L2, by OR: no order of thread blocks changes them.
 
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global, grid, warp};
+use crate::device::prelude::*;
 use crate::families::discover::abi::*;
 
-/// The top bit of each of two elements, where it counts: any bit but the sign does above nothing, so NaN does and both zeros do not.
+/// The top bit of each of two elements, where it counts: any bit but the sign does above nothing, so NaN does and both
+/// zeros do not.
 #[inline(always)]
 fn mark(word: u32, above: u32) -> u32 {
     ((word & 0x7fff_7fff) + above) & 0x8000_8000
@@ -57,9 +55,9 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, ChannelsParams> for MarkChannels {
         let vector = across * width + own;
         let top = part * p.block_rows;
         let end = (top + p.block_rows).min(p.rows);
-        let there = first < p.step && vector < p.vectors.value;
+        let valid = first < p.step && vector < p.vectors.value;
         grid::wait_dependency();
-        let found = columns(p, vector, top + first, if there { end } else { 0 });
+        let found = columns(p, vector, top + first, if valid { end } else { 0 });
         let mut bits = found << (own % 4 * CHANNEL_VECTOR);
         // Lanes with the same columns, where they lie at equal distances: else all of them meet in shared memory.
         let even = width.is_power_of_two();

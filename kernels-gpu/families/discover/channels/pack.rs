@@ -1,14 +1,10 @@
-//! Lists of the marked columns, and their values. Every thread block makes the whole list of its item out of the marks, which are
-//! few; meanwhile its first rows are on their way to shared memory, without the vectors that hold no marked column. The last one to
-//! have read an item's marks clears them for the next run.
+//! Lists of the marked columns, and their values. Every thread block makes the whole list of its item out of the marks,
+//! which are few; meanwhile its first rows are on their way to shared memory, without the vectors that hold no marked
+//! column. The last one to have read an item's marks clears them for the next run.
 
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global, grid, warp};
+use crate::device::prelude::*;
 use crate::families::discover::abi::*;
 
-/// Warps of a thread block.
 const WARPS: u32 = DETECT_THREADS / 32;
 /// Threads that a run of [`DETECT_PAD`] places takes, eight places each.
 const OCTETS: u32 = DETECT_PAD / 8;
@@ -27,7 +23,6 @@ fn place(p: &ChannelsParams, row: u32) -> u32 {
     copy::arena() + CHANNEL_ROWS + row * (p.vectors.value + 1) * 16
 }
 
-/// Place of the item's first row among all rows.
 #[inline(always)]
 fn first_row(p: &ChannelsParams) -> u64 {
     item() as u64 * p.rows as u64
@@ -68,7 +63,8 @@ fn fetch(p: &ChannelsParams, top: u32, rows: u32) {
     }
 }
 
-/// The list out of the marks, of which this thread has a word: places in a row, in shared memory. How many columns there are.
+/// The list out of the marks, of which this thread has a word: places in a row, in shared memory. How many columns
+/// there are.
 #[inline(always)]
 fn list(p: &ChannelsParams, bits: u32) -> u32 {
     let (thread, lane) = (gpu::thread(), gpu::thread() % 32);
@@ -167,10 +163,10 @@ fn write_rows(p: &ChannelsParams, top: u32, rows: u32, count: u32) {
     }
 }
 
-/// Counts this thread block as done with the item's marks: how many were before; one lane knows. Without order: the marks that it
-/// has read are in shared memory by then.
+/// Counts this thread block as done with the item's marks: how many were before; one lane knows. Without order: the
+/// marks that it has read are in shared memory by then.
 #[inline(always)]
-fn begin_to_leave(p: &ChannelsParams) -> u64 {
+fn begin_store(p: &ChannelsParams) -> u64 {
     if gpu::thread() == 0 {
         return global::atomic_add_b64(p.counters + item() as u64 * 8, 1);
     }
@@ -179,7 +175,7 @@ fn begin_to_leave(p: &ChannelsParams) -> u64 {
 
 /// The last one clears the marks and the counter. The first warp.
 #[inline(always)]
-fn end_leaving(p: &ChannelsParams, before: u64) {
+fn end_store(p: &ChannelsParams, before: u64) {
     let (lane, item) = (gpu::thread(), item() as u64);
     if lane >= 32 || warp::shuffle::<32>(before as u32, 0, u32::MAX) + 1 != p.parts {
         return;
@@ -206,7 +202,7 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, ChannelsParams> for PackChannels {
         let bits = global::load_b32_fresh(marks + thread as u64 * 4, thread < p.words);
         copy::store_shared_b32(copy::arena() + thread * 4, bits);
         gpu::sync_threads();
-        let before = begin_to_leave(p);
+        let before = begin_store(p);
         let mut top = part * p.block_rows;
         let end = (top + p.block_rows).min(p.rows);
         let some = |top: u32| end.saturating_sub(top).min(p.step);
@@ -227,6 +223,6 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, ChannelsParams> for PackChannels {
                 gpu::sync_threads();
             }
         }
-        end_leaving(p, before);
+        end_store(p, before);
     }
 }

@@ -1,10 +1,9 @@
-//! Bits to lists. In order: every region says what it found and adds up what those in front of it said; their thread blocks have
-//! lower numbers, so they run already (decoupled look-back without the look: arXiv 1602.03843 calls it aggregates). In any
-//! order: one addition to the list's length.
+//! Bits to lists. In order: every region says what it found and adds up what those in front of it said; their thread
+//! blocks have lower numbers, so they run already (decoupled look-back without the look: arXiv 1602.03843 calls it
+//! aggregates). In any order: one addition to the list's length.
 
 use super::{MicroTiles, Place};
-use crate::device::gpu;
-use crate::device::ptx::{copy, global, warp};
+use crate::device::prelude::*;
 use crate::families::discover::abi::*;
 
 /// Upper half of the word of a region that has looked.
@@ -30,13 +29,13 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         let (first, part) = Self::lists(r, place);
         let mut own = gpu::thread() / 32;
         while own < r.panels {
-            let panel = first + own;
-            if panel < p.panels {
+            let row_block = first + own;
+            if row_block < p.panels {
                 let count = Self::rank(r, own);
                 let base = if p.flags & DETECT_ORDERED != 0 {
-                    Self::in_order(p, panel, part, count)
+                    Self::in_order(p, row_block, part, count)
                 } else {
-                    Self::in_any_order(p, panel, count)
+                    Self::in_any_order(p, row_block, count)
                 };
                 if lane == 0 {
                     copy::store_shared_b32(copy::arena() + DETECT_BASES + own * 8, base.0);
@@ -46,7 +45,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
                     }
                 }
                 if base.1 != NO_TILE {
-                    Self::pad(p, panel, base.1);
+                    Self::pad(p, row_block, base.1);
                 }
             }
             own += warps;
@@ -84,9 +83,9 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
 
     /// Where the region's micro-tiles begin in the list, and the list's length for its last region, else [`NO_TILE`].
     #[inline(always)]
-    fn in_order(p: &DetectParams, panel: u32, part: u32, count: u32) -> (u32, u32) {
+    fn in_order(p: &DetectParams, row_block: u32, part: u32, count: u32) -> (u32, u32) {
         let lane = gpu::thread() % 32;
-        let status = p.status + panel as u64 * (p.parts as u64 + 1) * 8;
+        let status = p.status + row_block as u64 * (p.parts as u64 + 1) * 8;
         if lane == 0 {
             let word = (FOUND as u64) << 32 | count as u64;
             global::store_b64_relaxed(status + part as u64 * 8, word);
@@ -105,7 +104,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         }
         let last = part + 1 == p.parts;
         if last && lane == 0 {
-            global::store_b32(p.counts + panel as u64 * 4, base + count);
+            global::store_b32(p.counts + row_block as u64 * 4, base + count);
         }
         (base, if last { base + count } else { NO_TILE })
     }
@@ -122,8 +121,8 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         Self::clear_words(p, status, before);
     }
 
-    /// Clears the words of a panel's regions if so many were done before this one that it is the last. One warp, of which the first
-    /// lane knows how many.
+    /// Clears the words of a panel's regions if so many were done before this one that it is the last. One warp, of
+    /// which the first lane knows how many.
     #[inline(always)]
     fn clear_words(p: &DetectParams, status: u64, before: u32) {
         if warp::shuffle::<32>(before, 0, u32::MAX) + 1 == p.parts {
@@ -141,10 +140,10 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         p.status + place.down as u64 * (p.parts as u64 + 1) * 8
     }
 
-    /// The two halves of leaving the words of the only panel: the thread block writes its micro-tiles between, not behind a latency of L2. This
-    /// one after the places are known to all.
+    /// The two halves of leaving the words of the only panel: the thread block writes its micro-tiles between, not
+    /// behind a latency of L2. This one after the places are known to all.
     #[inline(always)]
-    pub(super) fn begin_to_leave(p: &DetectParams, place: Place) -> u32 {
+    pub(super) fn begin_store(p: &DetectParams, place: Place) -> u32 {
         let mut before = 0;
         if Self::ALONG_COLUMNS && p.flags & DETECT_ORDERED != 0 && gpu::thread() == 0 {
             let done = Self::own_words(p, place) + p.parts as u64 * 8;
@@ -153,9 +152,9 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         before
     }
 
-    /// See [`Self::begin_to_leave`], which has returned `before`.
+    /// See [`Self::begin_store`], which has returned `before`.
     #[inline(always)]
-    pub(super) fn end_leaving(p: &DetectParams, place: Place, before: u32) {
+    pub(super) fn end_store(p: &DetectParams, place: Place, before: u32) {
         if Self::ALONG_COLUMNS && p.flags & DETECT_ORDERED != 0 && gpu::thread() < 32 {
             Self::clear_words(p, Self::own_words(p, place), before);
         }
@@ -163,15 +162,15 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
 
     /// The same as [`Self::in_order`], in the order in which regions come.
     #[inline(always)]
-    fn in_any_order(p: &DetectParams, panel: u32, count: u32) -> (u32, u32) {
-        let status = p.status + panel as u64 * (p.parts as u64 + 1) * 8;
+    fn in_any_order(p: &DetectParams, row_block: u32, count: u32) -> (u32, u32) {
+        let status = p.status + row_block as u64 * (p.parts as u64 + 1) * 8;
         let (mut base, mut arrived) = (0, 0);
         if gpu::thread().is_multiple_of(32) {
             let before = global::atomic_add_b64(status, ARRIVAL + count as u64);
             base = before as u32;
             arrived = (before >> 32) as u32 + 1;
             if arrived == p.parts {
-                global::store_b32(p.counts + panel as u64 * 4, base + count);
+                global::store_b32(p.counts + row_block as u64 * 4, base + count);
                 global::store_b64_relaxed(status, 0);
             }
         }
@@ -182,8 +181,8 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
 
     /// Fills a list of `count` micro-tiles up.
     #[inline(always)]
-    fn pad(p: &DetectParams, panel: u32, count: u32) {
-        let list = p.lists + panel as u64 * p.stride as u64 * 4;
+    fn pad(p: &DetectParams, row_block: u32, count: u32) {
+        let list = p.lists + row_block as u64 * p.stride as u64 * 4;
         let end = count.next_multiple_of(DETECT_PAD);
         let mut at = count + gpu::thread() % 32;
         while at < end {

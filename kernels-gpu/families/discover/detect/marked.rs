@@ -1,10 +1,7 @@
-//! Lists and values of micro-tiles whose bits a product has left: what comes in front of a thread block's columns is counted in the
-//! bits, so nobody waits for anybody. Of the matrix only micro-tiles that are not empty are read.
+//! Lists and values of micro-tiles whose bits a product has left: what comes in front of a thread block's columns is
+//! counted in the bits, so nobody waits for anybody. Of the matrix only micro-tiles that are not empty are read.
 
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global, grid, warp};
+use crate::device::prelude::*;
 use crate::families::discover::abi::*;
 
 /// Words of bits of a thread block's columns.
@@ -15,7 +12,7 @@ const FOUND: u32 = 64;
 /// The panel and the part of it that a thread block has, and what lies where.
 #[derive(Clone, Copy)]
 struct Part {
-    panel: u32,
+    row_block: u32,
     part: u32,
     /// First word of the panel's bits, and how many there are.
     marks: u64,
@@ -35,12 +32,12 @@ impl<const MH: u32> MarkedTiles<MH> {
 
     #[inline(always)]
     fn part(p: &DetectParams) -> Part {
-        let (panel, part) = p.across.of(gpu::block_x());
+        let (row_block, part) = p.across.of(gpu::block_x());
         let words = p.columns.div_ceil(64) * 2;
         Part {
-            panel,
+            row_block,
             part,
-            marks: p.status + panel as u64 * words as u64 * 4,
+            marks: p.status + row_block as u64 * words as u64 * 4,
             words,
         }
     }
@@ -87,7 +84,7 @@ impl<const MH: u32> MarkedTiles<MH> {
     fn end(p: &DetectParams, own: Part) {
         let lane = gpu::thread() % 32;
         let counters = p.status + p.panels as u64 * own.words as u64 * 4;
-        let counter = counters + own.panel as u64 * 4;
+        let counter = counters + own.row_block as u64 * 4;
         let mut before = 0;
         if lane == 0 {
             before = global::atomic_add(counter, 1);
@@ -118,7 +115,7 @@ impl<const MH: u32> MarkedTiles<MH> {
     #[inline(always)]
     fn write(p: &DetectParams, own: Part, found: Found) {
         let (thread, lane) = (gpu::thread(), gpu::thread() % 32);
-        let place = own.panel as u64 * p.stride as u64 + found.before as u64;
+        let place = own.row_block as u64 * p.stride as u64 + found.before as u64;
         let listed = |i: u32| copy::load_shared_b32(copy::arena() + FOUND + i * 4);
         if thread < found.count {
             global::store_b32(p.lists + (place + thread as u64) * 4, listed(thread));
@@ -128,7 +125,7 @@ impl<const MH: u32> MarkedTiles<MH> {
         while unit < found.count.div_ceil(16) * pairs {
             let (index, piece) = (unit / pairs * 16 + lane / 2, unit % pairs * 2 + lane % 2);
             if index < found.count {
-                let row = own.panel * MH + piece * 8;
+                let row = own.row_block * MH + piece * 8;
                 let to = (place + index as u64) * (MH * 2) as u64 + piece as u64 * 16;
                 global::store_v4(p.packed + to, Self::column(p, row, listed(index)));
             }
@@ -141,9 +138,9 @@ impl<const MH: u32> MarkedTiles<MH> {
     fn pad(p: &DetectParams, own: Part, found: Found) {
         let end = found.before + found.count;
         if gpu::thread() == 0 {
-            global::store_b32(p.counts + own.panel as u64 * 4, end);
+            global::store_b32(p.counts + own.row_block as u64 * 4, end);
         }
-        let first = own.panel as u64 * p.stride as u64 + end as u64;
+        let first = own.row_block as u64 * p.stride as u64 + end as u64;
         let left = end.next_multiple_of(DETECT_PAD) - end;
         if gpu::thread() < left {
             let to = p.lists + (first + gpu::thread() as u64) * 4;

@@ -1,6 +1,6 @@
 //! Which micro-tiles are not empty, in one pass over the matrix: a thread block loads a region, leaves a bit for each
-//! micro-tile in shared memory, and appends those that are set to their lists. Any bit but the sign makes an element count: NaN
-//! does, both zeros do not.
+//! micro-tile in shared memory, and appends those that are set to their lists. Any bit but the sign makes an element
+//! count: NaN does, both zeros do not.
 
 mod list;
 mod marked;
@@ -8,10 +8,7 @@ mod pack;
 mod pack_words;
 mod rows;
 
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global, grid, warp};
+use crate::device::prelude::*;
 use crate::families::discover::abi::*;
 
 /// The vectors of a thread: [`DETECT_LOADS`] rows of the same columns.
@@ -59,7 +56,6 @@ struct Place {
 }
 
 impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
-    /// Bits of an element.
     #[inline(always)]
     fn bits<E: ElemInfo>() -> u32 {
         if STEP == STEP_BITS {
@@ -69,8 +65,8 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         }
     }
 
-    /// The params of this thread block's item: matrices of a batch lie one behind the other, and so do their lists. Micro-tiles of
-    /// several rows need none of this: their lists are of rows, whose ever.
+    /// The params of this thread block's item: matrices of a batch lie one behind the other, and so do their lists.
+    /// Micro-tiles of several rows need none of this: their lists are of rows, whose ever.
     #[inline(always)]
     fn of_item(p: &DetectParams) -> DetectParams {
         if STEP != STEP_TILES || Self::ALONG_COLUMNS {
@@ -136,7 +132,6 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         )
     }
 
-    /// This thread's vectors of a round.
     #[inline(always)]
     fn load(p: &DetectParams, r: Region, bits: u32, place: Place, round: u32) -> Vectors {
         let (row, step) = Self::row(r, round);
@@ -211,8 +206,8 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
                 let position = row + i as u32 * step;
                 unroll!(w < 4, {
                     let here = raw[i][w] & inside[w];
-                    let panel = (vector * 128 + w as u32 * 32) / MW;
-                    Self::set(panel * r.positions + position, u32::from(here != 0));
+                    let row_block = (vector * 128 + w as u32 * 32) / MW;
+                    Self::set(row_block * r.positions + position, u32::from(here != 0));
                 });
             });
             return;
@@ -246,7 +241,6 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         }
     }
 
-    /// Looks at a round of vectors.
     #[inline(always)]
     fn round(
         p: &DetectParams,
@@ -263,7 +257,6 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         }
     }
 
-    /// Clears the bits of the micro-tiles.
     #[inline(always)]
     fn clear() {
         unroll!(i < 2, {
@@ -309,8 +302,8 @@ impl<W: WalkInfo, E: ElemInfo, const MH: u32, const MW: u32, const STEP: u32>
         gpu::sync_threads();
         Self::find_bases(p, r, place);
         gpu::sync_threads();
-        let before = Self::begin_to_leave(p, place);
+        let before = Self::begin_store(p, place);
         Self::write(p, r, place);
-        Self::end_leaving(p, place, before);
+        Self::end_store(p, place, before);
     }
 }

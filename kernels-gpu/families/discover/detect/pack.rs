@@ -1,22 +1,22 @@
-//! Values of the micro-tiles, each contiguous, in the order of its list: what a product reads as A's transpose. The region waits
-//! for its places on the multiprocessor, its upper rows in shared memory, the last quarter of them in registers.
+//! Values of the micro-tiles, each contiguous, in the order of its list: what a product reads as A's transpose. The
+//! region waits for its places on the multiprocessor, its upper rows in shared memory, the last quarter of them in
+//! registers.
 
 use super::{MicroTiles, Place, mark};
-use crate::device::gpu;
-use crate::device::ptx::{bulk, copy, gather, global};
+use crate::device::prelude::*;
 use crate::families::discover::abi::*;
 
 /// The vectors of a thread that wait in registers.
 type Late = [[u32; 4]; 4];
 
-/// Bits of an element.
 const BITS: u32 = 16;
 
 impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
     /// First row of the region that does not wait in shared memory.
     const LATE: u32 = MH / 4 * PACK_QUARTERS;
 
-    /// Where a vector of the region lies. Lanes that read one column read eight rows each: their vectors must not meet in a bank.
+    /// Where a vector of the region lies. Lanes that read one column read eight rows each: their vectors must not meet
+    /// in a bank.
     #[inline(always)]
     fn kept(r: Region, row: u32, vector: u32) -> u32 {
         copy::arena() + DETECT_REGION + (row * r.vectors + (vector ^ (row / 8 % 16))) * 16
@@ -34,16 +34,16 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         gpu::sync_threads();
         Self::find_bases(p, r, place);
         gpu::sync_threads();
-        let before = Self::begin_to_leave(p, place);
+        let before = Self::begin_store(p, place);
         Self::write(p, r, place);
         // The columns found are in shared memory.
         gpu::sync_threads();
         Self::pack(p, r, place, &late);
-        Self::end_leaving(p, place, before);
+        Self::end_store(p, place, before);
     }
 
-    /// Brings this thread's upper vectors to shared memory, past the registers, and loads the others. Where rows allow no loads of 16
-    /// bytes that is other code, apart: what all run should be fetched in one piece.
+    /// Brings this thread's upper vectors to shared memory, past the registers, and loads the others. Where rows allow
+    /// no loads of 16 bytes that is other code, apart: what all run should be fetched in one piece.
     #[inline(always)]
     fn fetch(p: &DetectParams, r: Region, place: Place) -> Late {
         let (first, step) = Self::row(r, 0);
@@ -55,21 +55,21 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         let at = p.source + row as u64 * p.row_bytes + column as u64 * 2;
         let place = |i: usize| {
             let further = i as u32 * step;
-            let there = row + further < p.rows && column < p.columns;
+            let valid = row + further < p.rows && column < p.columns;
             let at = at + further as u64 * p.row_bytes;
-            (if there { at } else { p.source }, there)
+            (if valid { at } else { p.source }, valid)
         };
         unroll!(quarter < 3, {
             unroll!(i < 4, {
-                let (from, there) = place(4 * quarter + i);
+                let (from, valid) = place(4 * quarter + i);
                 let to = Self::kept(r, first + (4 * quarter + i) as u32 * step, vector);
-                gather::copy_or_zero(to, from, there);
+                gather::copy_or_zero(to, from, valid);
             });
         });
         let mut late = [[0; 4]; 4];
         unroll!(i < 4, {
-            let (from, there) = place(12 + i);
-            late[i] = global::load_v4_once(from, there);
+            let (from, valid) = place(12 + i);
+            late[i] = global::load_v4_once(from, valid);
         });
         late
     }
@@ -113,8 +113,8 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         marks
     }
 
-    /// Fetches what the next kernel reads into L2: memory would rest while thread blocks wait for their places. The last warp, of which
-    /// least is asked.
+    /// Fetches what the next kernel reads into L2: memory would rest while thread blocks wait for their places. The
+    /// last warp, of which least is asked.
     #[inline(always)]
     fn fetch_ahead(p: &DetectParams) {
         if !cfg!(arch = "sm_90a") {

@@ -1,16 +1,15 @@
-//! Values of the micro-tiles of 4-byte elements, which a product wants contiguous along the columns: rows as wide as a list, without the
-//! columns of empty micro-tiles. The region waits in shared memory for its places.
+//! Values of the micro-tiles of 4-byte elements, which a product wants contiguous along the columns: rows as wide as a
+//! list, without the columns of empty micro-tiles. The region waits in shared memory for its places.
 
 use super::{MicroTiles, Place, Vectors};
-use crate::device::gpu;
-use crate::device::ptx::{copy, gather, global};
+use crate::device::prelude::*;
 use crate::families::discover::abi::*;
 
-/// Bits of an element.
 const BITS: u32 = 32;
 
 impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
-    /// Where a vector of the region lies. Lanes that read one column read a row each: their vectors must not meet in a bank.
+    /// Where a vector of the region lies. Lanes that read one column read a row each: their vectors must not meet in a
+    /// bank.
     #[inline(always)]
     fn kept_words(r: Region, row: u32, vector: u32) -> u32 {
         copy::arena() + DETECT_REGION + (row * r.vectors + (vector ^ (row % 16))) * 16
@@ -27,16 +26,16 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         gpu::sync_threads();
         Self::find_bases(p, r, place);
         gpu::sync_threads();
-        let before = Self::begin_to_leave(p, place);
+        let before = Self::begin_store(p, place);
         Self::write(p, r, place);
         // The columns found are in shared memory.
         gpu::sync_threads();
         Self::pack_words(p, r, place);
-        Self::end_leaving(p, place, before);
+        Self::end_store(p, place, before);
     }
 
-    /// Brings this thread's vectors to shared memory, past the registers, so that thread blocks that wait for their places leave others
-    /// to load.
+    /// Brings this thread's vectors to shared memory, past the registers, so that thread blocks that wait for their
+    /// places leave others to load.
     #[inline(always)]
     fn fetch_words(p: &DetectParams, r: Region, place: Place) {
         let (row, step) = Self::row(r, 0);
@@ -49,9 +48,9 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
             if p.flags & DETECT_VECTORS == 0 {
                 copy::store_shared_v4(to, Self::vector(p, BITS, row, column));
             } else {
-                let there = row < p.rows && column < p.columns;
+                let valid = row < p.rows && column < p.columns;
                 let at = p.source + row as u64 * p.row_bytes + column as u64 * 4;
-                gather::copy_or_zero(to, if there { at } else { p.source }, there);
+                gather::copy_or_zero(to, if valid { at } else { p.source }, valid);
             }
         });
         copy::copy_wait_all();

@@ -1,25 +1,8 @@
 //! Lists that need no matrix: rows of sequences of given lengths, and the choices of each expert.
 
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global, grid, warp};
+use crate::device::prelude::*;
+use crate::device::scan::sum;
 use crate::families::discover::abi::*;
-
-/// Sum over the thread block. Every thread must call it once.
-#[inline(always)]
-fn sum(value: u32) -> u32 {
-    let own = warp::total(value);
-    if gpu::thread().is_multiple_of(32) {
-        copy::store_shared_b32(copy::arena() + gpu::thread() / 32 * 4, own);
-    }
-    gpu::sync_threads();
-    let mut all = 0;
-    unroll!(w < 8, {
-        all += copy::load_shared_b32(copy::arena() + w as u32 * 4)
-    });
-    all
-}
 
 impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, DetectParams> for DetectLengths {
     #[inline(always)]

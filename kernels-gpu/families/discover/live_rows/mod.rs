@@ -1,43 +1,25 @@
-//! Rows of sequences of varying lengths: packed one behind the other, normalised, and sent back to where they came from. A warp
-//! for each row; how many there are is read on the device. Packing adds up lengths itself, as `detect_lengths` does: through
-//! that list it would be a kernel later, a load deeper for each row, and without the ends of the row's sequence.
+//! Rows of sequences of varying lengths: packed one behind the other, normalised, and sent back to where they came
+//! from. A warp for each row; how many there are is read on the device. Packing adds up lengths itself, as
+//! `detect_lengths` does: through that list it would be a kernel later, a load deeper for each row, and without the
+//! ends of the row's sequence.
 
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{bulk, copy, global, grid, matrix, warp};
+use crate::device::prelude::*;
+use crate::device::scan::sum;
 use crate::families::discover::abi::*;
 
-/// Warps of a thread block.
 const WARPS: u32 = DETECT_THREADS / 32;
-
-/// Sum over the thread block. Every thread must call it once.
-#[inline(always)]
-fn sum(value: u32) -> u32 {
-    let own = warp::total(value);
-    if gpu::thread().is_multiple_of(32) {
-        copy::store_shared_b32(copy::arena() + gpu::thread() / 32 * 4, own);
-    }
-    gpu::sync_threads();
-    let mut all = 0;
-    unroll!(w < 8, {
-        all += copy::load_shared_b32(copy::arena() + w as u32 * 4)
-    });
-    all
-}
 
 impl PackRows {
     /// Copies a row, or zeros; a warp. All loads are on the way before the first is waited for.
     #[inline(always)]
-    fn copy_row(p: &LiveRowsParams, from: u64, to: u32, there: bool) {
+    fn copy_row(p: &LiveRowsParams, from: u64, to: u32, valid: bool) {
         let to = p.out + to as u64 * p.out_row as u64;
         let first = gpu::thread() % 32 * 8;
         let mut words = [[0; 4]; 4];
         unroll!(v < 4, {
             let column = first + 256 * v as u32;
             let from = from + column as u64 * 2;
-            words[v] = global::load_v4_fresh(from, there && column < p.columns);
+            words[v] = global::load_v4_fresh(from, valid && column < p.columns);
         });
         unroll!(v < 4, {
             let column = first + 256 * v as u32;
@@ -138,13 +120,13 @@ impl NormRows {
         (column, column < p.columns)
     }
 
-    /// The row that begins at `from`; zeros where it is not `there`.
+    /// The row that begins at `from`; zeros where it is not `valid`.
     #[inline(always)]
-    fn load(p: &LiveRowsParams, from: u64, there: bool) -> Part {
+    fn load(p: &LiveRowsParams, from: u64, valid: bool) -> Part {
         let mut raw = [[0; 4]; 4];
         unroll!(v < 4, {
             let (column, inside) = Self::vector(p, v);
-            raw[v] = global::load_v4_fresh(from + column as u64 * 2, inside && there);
+            raw[v] = global::load_v4_fresh(from + column as u64 * 2, inside && valid);
         });
         raw
     }

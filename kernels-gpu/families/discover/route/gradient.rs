@@ -1,11 +1,7 @@
-//! The gradient of the weights of the choices: for each slot the dot product of its hidden row with the row's gradient before the
-//! weight. Both rows are weighted on the way, which the gradients of the matrices and of the tokens want.
+//! The gradient of the weights of the choices: for each slot the dot product of its hidden row with the row's gradient
+//! before the weight. Both rows are weighted on the way, which the gradients of the matrices and of the tokens want.
 
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{global, grid, warp};
+use crate::device::prelude::*;
 use crate::families::discover::abi::*;
 
 impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RouteGradient {
@@ -44,7 +40,6 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RouteGradien
                 vector += 32;
             }
         }
-        // The same tree at every run.
         unroll!(i < 5, {
             let other = warp::exchange(sum.to_bits(), 16 >> i);
             sum += f32::from_bits(other);

@@ -1,21 +1,18 @@
-//! A router's choices to slots sorted by expert, in two kernels and without the host: each thread block counts its choices, then
-//! each adds up what those in front of it counted. Within a warp, equal choices are ranked by lane (`match`), so the sort is stable.
-//! `detect_choices` lists the same in one kernel, for products that take an expert's rows in any order: thread blocks append as they
-//! come, and each list has room for all. Here experts lie one behind the other, and sums have one order.
+//! A router's choices to slots sorted by expert, in two kernels and without the host: each thread block counts its
+//! choices, then each adds up what those in front of it counted. Within a warp, equal choices are ranked by lane
+//! (`match`), so the sort is stable. `detect_choices` lists the same in one kernel, for products that take an expert's
+//! rows in any order: thread blocks append as they come, and each list has room for all. Here experts lie one behind
+//! the other, and sums have one order.
 
 mod gradient;
 mod sum;
 
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global, grid, warp};
+use crate::device::prelude::*;
 use crate::families::discover::abi::*;
 
-/// Warps of a thread block.
 const WARPS: u32 = ROUTE_THREADS / 32;
-/// Arrays over the experts in shared memory: first slots (and, before these, counts), places of this thread block, panels.
+/// Arrays over the experts in shared memory: first slots (and, before these, counts), places of this thread block,
+/// panels.
 const STARTS: u32 = 0;
 const PLACES: u32 = 1;
 const PANELS: u32 = 2;
@@ -37,7 +34,6 @@ fn expert(p: &RouteParams, at: u32, inside: bool) -> u32 {
     chosen.min(p.bins.value - 1)
 }
 
-/// Sets words of shared memory to zero.
 #[inline(always)]
 fn clear(words: u32) {
     let mut at = gpu::thread();
@@ -234,7 +230,6 @@ impl RoutePlace {
         }
     }
 
-    /// Lists the panels; a warp takes an expert.
     #[inline(always)]
     fn list(p: &RouteParams) {
         let warps = p.blocks * WARPS;
@@ -243,13 +238,13 @@ impl RoutePlace {
             let start = copy::load_shared_b32(word(STARTS, expert));
             let count = copy::load_shared_b32(word(STARTS, expert + 1)) - start;
             let first = copy::load_shared_b32(word(PANELS, expert)) + 1;
-            let mut panel = gpu::thread() % 32;
-            while panel * ROUTE_PANEL < count {
-                let from = panel * ROUTE_PANEL;
-                let to = p.panels + (first + panel) as u64 * ROUTE_RECORD as u64 * 4;
+            let mut row_block = gpu::thread() % 32;
+            while row_block * ROUTE_PANEL < count {
+                let from = row_block * ROUTE_PANEL;
+                let to = p.panels + (first + row_block) as u64 * ROUTE_RECORD as u64 * 4;
                 let slots = (count - from).min(ROUTE_PANEL);
                 global::store_v4(to, [expert, start + from, slots, 0]);
-                panel += 32;
+                row_block += 32;
             }
             expert += warps;
         }

@@ -1,10 +1,6 @@
 //! A token's row of the output: the sum of what its experts made, in the order of its choices.
 
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{global, grid};
+use crate::device::prelude::*;
 use crate::families::discover::abi::*;
 
 impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RouteSum {

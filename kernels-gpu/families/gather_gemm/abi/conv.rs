@@ -1,8 +1,8 @@
 //! The module `conv`: gather-GEMM-scatter, stationary in the output. A thread block owns 128 rows of the output and a
-//! tile of columns, walks the offsets that any of its rows has a neighbour at, gathers the neighbours' rows and multiplies
-//! them with the offset's matrix: `Out[o,m] = sum over t, c of In[neighbour(t,o),c] * W[t,c,m]`.
+//! tile of columns, walks the offsets that any of its rows has a neighbour at, gathers the neighbours' rows and
+//! multiplies them with the offset's matrix: `Out[o,m] = sum over t, c of In[neighbour(t,o),c] * W[t,c,m]`.
 
-use crate::abi::{B_COLUMNS, Dtype, MapWords, SMEM_TILE, Tile};
+use crate::abi::{B_COLUMNS, MapWords, SMEM_TILE, Tile};
 
 /// Rows of the output of a thread block.
 pub const CONV_ROWS: usize = 128;
@@ -10,7 +10,8 @@ pub const CONV_ROWS: usize = 128;
 pub const CONV_HALF: usize = 64;
 /// Threads that gather, at the least: two warps.
 pub const CONV_COPIERS: u32 = 64;
-/// Offsets whose rows are looked up ahead of the one that is gathered, as many as there are stages or more; and room for them, a power of two.
+/// Offsets whose rows are looked up ahead of the one that is gathered, as many as there are stages or more; and room
+/// for them, a power of two.
 pub const CONV_AHEAD: u32 = 6;
 /// See [`CONV_AHEAD`].
 pub const CONV_ENTRIES: u32 = 8;
@@ -32,7 +33,8 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usiz
 {
     /// Channels of a stage, 128 bytes.
     pub const DEPTH: usize = 128 / BYTES;
-    /// Threads that gather. Where a thread has 64 sums, two thread blocks have registers for no more than two such warps each.
+    /// Threads that gather. Where a thread has 64 sums, two thread blocks have registers for no more than two such
+    /// warps each.
     pub const COPIERS: u32 = if CHUNKS == 1 || Self::ALONE {
         128
     } else {
@@ -72,17 +74,12 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usiz
     const MIN_BLOCKS: u32 = if Self::ALONE { 1 } else { 2 };
     const COLUMNS: u32 = 64 * CHUNKS as u32;
     const ITEMS: u32 = CONV_ROWS as u32;
-    const PARTS: u32 = 1;
     const BURST: u32 = Self::STAGES as u32;
     const BLOCK: (u32, u32) = (CONV_ROWS as u32, Self::DEPTH as u32);
     const ORDER: u32 = ORDER;
-    fn shared_bytes(_: Dtype) -> u32 {
-        (Self::BARRIERS + Self::STAGES * 16) as u32
-    }
+    const SHARED_BYTES: u32 = (Self::BARRIERS + Self::STAGES * 16) as u32;
     /// Copies of 16 bytes of a row, and the copy engine's strides.
-    fn vector(dtype: Dtype) -> u32 {
-        16 / dtype.bytes() as u32
-    }
+    const ACCESS: u32 = 16;
 }
 
 const _: () = assert!(Gathered::<2, B_COLUMNS, 2>::BARRIERS + 48 <= 115_712);
@@ -109,8 +106,8 @@ pub struct ConvParams {
     pub order: u64,
     /// For each 64 positions the offsets that any of them has a neighbour at, `words` words.
     pub masks: u64,
-    /// Tiles of 128 positions in the order they are taken in: two that share 256 positions one behind the other, a single one
-    /// last.
+    /// Tiles of 128 positions in the order they are taken in: two that share 256 positions one behind the other, a
+    /// single one last.
     pub schedule: u64,
     /// Positions, a multiple of 128.
     pub stride: u32,
@@ -135,8 +132,9 @@ const _: () = assert!(size_of::<ConvParams>() == 216);
 /// Step of the gradient of the weights, of modules `conv_grad` and `conv_pairs`.
 pub const CONV_GRADIENT: u32 = 12;
 
-/// Tile of `conv_grad`, the gradient of the weights: `GROUPS` x 64 channels of the input by `CHUNKS` x 64 of the output, over
-/// the pairs of one offset. With one group the two warpgroups take stages in turn and add their sums up at the end.
+/// Tile of `conv_grad`, the gradient of the weights: `GROUPS` x 64 channels of the input by `CHUNKS` x 64 of the
+/// output, over the pairs of one offset. With one group the two warpgroups take stages in turn and add their sums up at
+/// the end.
 #[derive(Clone, Copy, Debug)]
 pub struct GatheredPairs<const GROUPS: usize, const CHUNKS: usize>;
 
@@ -166,21 +164,16 @@ impl<const GROUPS: usize, const CHUNKS: usize> Tile for GatheredPairs<GROUPS, CH
     const MIN_BLOCKS: u32 = 2;
     const COLUMNS: u32 = 64 * CHUNKS as u32;
     const ITEMS: u32 = 64 * GROUPS as u32;
-    const PARTS: u32 = 1;
     const BURST: u32 = Self::STAGES as u32;
     const BLOCK: (u32, u32) = (64 * GROUPS as u32, CONV_HALF as u32);
     const STEP: u32 = CONV_GRADIENT;
-    fn shared_bytes(_: Dtype) -> u32 {
-        (Self::BARRIERS + Self::STAGES * 16) as u32
-    }
-    fn vector(dtype: Dtype) -> u32 {
-        16 / dtype.bytes() as u32
-    }
+    const SHARED_BYTES: u32 = (Self::BARRIERS + Self::STAGES * 16) as u32;
+    const ACCESS: u32 = 16;
 }
 
-/// Tile of `conv_pairs`, the gradient of the weights in f32 or TF32: `SIDE` channels of the input by as many of the output,
-/// 32 pairs a stage, of rows that allow copies of 16 bytes (`VECTORS`) or of any. A warp has 32 x 64 sums; with a side of 64
-/// four warps share them, each with its pairs of a stage.
+/// Tile of `conv_pairs`, the gradient of the weights in f32 or TF32: `SIDE` channels of the input by as many of the
+/// output, 32 pairs a stage, of rows that allow copies of 16 bytes (`VECTORS`) or of any. A warp has 32 x 64 sums; with
+/// a side of 64 four warps share them, each with its pairs of a stage.
 #[derive(Clone, Copy, Debug)]
 pub struct Paired<const SIDE: usize, const VECTORS: bool>;
 
@@ -207,20 +200,11 @@ impl<const SIDE: usize, const VECTORS: bool> Tile for Paired<SIDE, VECTORS> {
     const MIN_BLOCKS: u32 = 2;
     const COLUMNS: u32 = SIDE as u32;
     const ITEMS: u32 = SIDE as u32;
-    const PARTS: u32 = 1;
     const BURST: u32 = Self::STAGES as u32;
     const BLOCK: (u32, u32) = (SIDE as u32, PAIRS_STAGE as u32);
     const STEP: u32 = CONV_GRADIENT;
-    fn shared_bytes(_: Dtype) -> u32 {
-        (Self::INDEX + 2 * 2 * PAIRS_STAGE * 4) as u32
-    }
-    fn vector(dtype: Dtype) -> u32 {
-        if VECTORS {
-            16 / dtype.bytes() as u32
-        } else {
-            1
-        }
-    }
+    const SHARED_BYTES: u32 = (Self::INDEX + 2 * 2 * PAIRS_STAGE * 4) as u32;
+    const ACCESS: u32 = if VECTORS { 16 } else { 1 };
 }
 
 /// Tile of `conv_simt`: `DOWN` x 32 rows by `ACROSS` x 64 columns on CUDA cores, of rows that allow copies of 16 bytes
@@ -256,19 +240,10 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool> Tile
     const MIN_BLOCKS: u32 = 512 / Self::THREADS;
     const COLUMNS: u32 = 64 * ACROSS as u32;
     const ITEMS: u32 = Self::ROWS as u32;
-    const PARTS: u32 = 1;
     const BURST: u32 = Self::STAGES as u32;
     const BLOCK: (u32, u32) = (Self::ROWS as u32, 32);
-    fn shared_bytes(_: Dtype) -> u32 {
-        (Self::NOTES + Self::THREADS as usize * CONV_WORDS_NOTES) as u32
-    }
-    fn vector(dtype: Dtype) -> u32 {
-        if VECTORS {
-            16 / dtype.bytes() as u32
-        } else {
-            1
-        }
-    }
+    const SHARED_BYTES: u32 = (Self::NOTES + Self::THREADS as usize * CONV_WORDS_NOTES) as u32;
+    const ACCESS: u32 = if VECTORS { 16 } else { 1 };
 }
 
 /// What a thread block of a gradient of the weights sums up: some of the 64 positions that an offset has neighbours at.
@@ -309,8 +284,8 @@ impl ConvPart {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ConvWordsParams {
-    /// What the other kernels walk; `input` the input, `out` the output, or the partial sums of the weights' gradient, whose
-    /// `schedule` lists 64 positions, by their number, of one [`ConvPart`] behind the other.
+    /// What the other kernels walk; `input` the input, `out` the output, or the partial sums of the weights' gradient,
+    /// whose `schedule` lists 64 positions, by their number, of one [`ConvPart`] behind the other.
     pub base: ConvParams,
     /// Weights `[t, c, m]`, or the gradient of the output.
     pub weights: u64,

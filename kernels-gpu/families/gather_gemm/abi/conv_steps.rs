@@ -1,6 +1,7 @@
-//! The steps around a convolution: kernel maps by a hash table of voxels, weights transposed, sums of a gradient's parts.
+//! The steps around a convolution: kernel maps by a hash table of voxels, weights transposed, sums of a gradient's
+//! parts.
 
-use crate::abi::{Dtype, Tile};
+use crate::abi::Tile;
 
 /// Where the search for a voxel in a hash table begins: each coordinate times an odd number, mixed (the finaliser of
 /// MurmurHash3).
@@ -62,16 +63,8 @@ impl<const STEP: u32> Tile for ConvStep<STEP> {
     const MIN_BLOCKS: u32 = 4;
     const COLUMNS: u32 = 1;
     const ITEMS: u32 = CONV_STEP_THREADS;
-    const PARTS: u32 = 1;
-    const BURST: u32 = 1;
-    const BLOCK: (u32, u32) = (1, 1);
     const STEP: u32 = STEP;
-    fn shared_bytes(_: Dtype) -> u32 {
-        if STEP == CONV_TURN { 32 * 33 * 4 } else { 0 }
-    }
-    fn vector(_: Dtype) -> u32 {
-        1
-    }
+    const SHARED_BYTES: u32 = if STEP == CONV_TURN { 32 * 33 * 4 } else { 0 };
 }
 
 /// Parameters of the `conv_steps` kernels: what a step reads and writes under one name stands at its constant.
@@ -108,8 +101,8 @@ pub struct ConvStepParams {
     pub stride: u32,
     /// Words of a mask.
     pub words: u32,
-    /// Strides along x, y, z; of weights: rows, columns, elements from one row to the next; of sums: elements of a matrix and
-    /// of a row.
+    /// Strides along x, y, z; of weights: rows, columns, elements from one row to the next; of sums: elements of a
+    /// matrix and of a row.
     pub strides: [u32; 3],
     /// Elements from one row of what is written to the next.
     pub leading: u32,

@@ -1,7 +1,8 @@
-//! The module `grouped`: rows sorted by the matrix that they are multiplied with, `C[s,n] = act(A[row(s),k] * W[expert(s),k,n])`:
-//! gathered on the way in, weighted and scattered on the way out (SRead and SWrite of PIT, arXiv 2301.10936, on the m axis).
+//! The module `grouped`: rows sorted by the matrix that they are multiplied with, `C[s,n] = act(A[row(s),k] *
+//! W[expert(s),k,n])`: gathered on the way in, weighted and scattered on the way out (SRead and SWrite of PIT, arXiv
+//! 2301.10936, on the m axis).
 
-use crate::abi::{B_COLUMNS, Divisor, Dtype, MapWords, PLAIN, SMEM_TILE, Tile};
+use crate::abi::{B_COLUMNS, Divisor, MapWords, PLAIN, SMEM_TILE, Tile};
 
 /// Rows of a panel: two warpgroups of 64.
 pub const GROUPED_ROWS: usize = 128;
@@ -21,7 +22,8 @@ pub const GROUPED_EARLY: u32 = 1 << 19;
 /// Zero where the gate's row of the slot is not positive.
 pub const GROUPED_GATE: u32 = 1 << 20;
 
-/// Tile of `grouped`: 128 rows by `CHUNKS` x 64 columns. `ORDER`: [`PLAIN`], or [`B_COLUMNS`] for W as `[expert, n, k]`.
+/// Tile of `grouped`: 128 rows by `CHUNKS` x 64 columns. `ORDER`: [`PLAIN`], or [`B_COLUMNS`] for W as `[expert, n,
+/// k]`.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupedTile<const CHUNKS: usize, const ORDER: u32>;
 
@@ -42,20 +44,12 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
 
 impl<const CHUNKS: usize, const ORDER: u32> Tile for GroupedTile<CHUNKS, ORDER> {
     const THREADS: u32 = 256 + GROUPED_COPIERS;
-    const MIN_BLOCKS: u32 = 1;
     const COLUMNS: u32 = 64 * CHUNKS as u32;
-    const ITEMS: u32 = 1;
-    const PARTS: u32 = 1;
     const BURST: u32 = Self::STAGES as u32;
     const BLOCK: (u32, u32) = (GROUPED_ROWS as u32, GROUPED_DEPTH as u32);
     const ORDER: u32 = ORDER;
-    fn shared_bytes(_: Dtype) -> u32 {
-        (Self::BARRIERS + Self::STAGES * 16) as u32
-    }
-    /// Copies of 16 bytes.
-    fn vector(dtype: Dtype) -> u32 {
-        16 / dtype.bytes() as u32
-    }
+    const SHARED_BYTES: u32 = (Self::BARRIERS + Self::STAGES * 16) as u32;
+    const ACCESS: u32 = 16;
 }
 
 const _: () = assert!(GroupedTile::<4, PLAIN>::BARRIERS + 128 <= 227 << 10);

@@ -1,7 +1,7 @@
-//! The module `grouped_grad`: the gradient of a stack of matrices, `W[e,m,n] = A[row(s),m] * B[row'(s),n]` summed over the slots s
-//! of expert e, rows of both gathered on the way in.
+//! The module `grouped_grad`: the gradient of a stack of matrices, `W[e,m,n] = A[row(s),m] * B[row'(s),n]` summed over
+//! the slots s of expert e, rows of both gathered on the way in.
 
-use crate::abi::{Divisor, Dtype, SMEM_TILE, Tile};
+use crate::abi::{Divisor, SMEM_TILE, Tile};
 
 /// A's rows are those of the slots' tokens; else they are the slots.
 pub const GRAD_A_TOKENS: u32 = 1 << 16;
@@ -30,19 +30,11 @@ impl GroupedGrad {
 
 impl Tile for GroupedGrad {
     const THREADS: u32 = 256 + GRAD_COPIERS;
-    const MIN_BLOCKS: u32 = 1;
     const COLUMNS: u32 = 256;
-    const ITEMS: u32 = 1;
-    const PARTS: u32 = 1;
     const BURST: u32 = Self::STAGES as u32;
     const BLOCK: (u32, u32) = (128, GRAD_DEPTH);
-    fn shared_bytes(_: Dtype) -> u32 {
-        (Self::BARRIERS + Self::STAGES * 16) as u32
-    }
-    /// Copies of 16 bytes.
-    fn vector(dtype: Dtype) -> u32 {
-        16 / dtype.bytes() as u32
-    }
+    const SHARED_BYTES: u32 = (Self::BARRIERS + Self::STAGES * 16) as u32;
+    const ACCESS: u32 = 16;
 }
 
 /// Parameters of the `grouped_grad` kernels.

@@ -1,14 +1,15 @@
-//! The module `pit`: `C[m,n] = A[m,k] * B[k,n]` of an A whose micro-tiles of a column of 128, 64 or 32 rows were found and packed
-//! while running (`detect`). For each panel of those rows, rows of B are gathered by the panel's list (SRead of PIT, arXiv
-//! 2301.10936, section 3.4).
+//! The module `pit`: `C[m,n] = A[m,k] * B[k,n]` of an A whose micro-tiles of a column of 128, 64 or 32 rows were found
+//! and packed while running (`detect`). For each panel of those rows, rows of B are gathered by the panel's list (SRead
+//! of PIT, arXiv 2301.10936, section 3.4).
 //!
-//! Turned, module `pit_turned`, it is `C[m,n] = A[k,m] * B[k,n]`: micro-tiles are pieces of 64 elements of a row of A, which are
-//! gathered as they lie, beside the same row of B.
+//! Turned, module `pit_turned`, it is `C[m,n] = A[k,m] * B[k,n]`: micro-tiles are pieces of 64 elements of a row of A,
+//! which are gathered as they lie, beside the same row of B.
 //!
-//! With the sparse operand on the right, module `pit_right`, it is that with C as `[n,m]`: `C[n,m] = (A[k,m])^T * B[k,n]` transposed, so
-//! what the params call A is the right factor of a product, and what they call B the transpose of the left one.
+//! With the sparse operand on the right, module `pit_right`, it is that with C as `[n,m]`: `C[n,m] = (A[k,m])^T *
+//! B[k,n]` transposed, so what the params call A is the right factor of a product, and what they call B the transpose
+//! of the left one.
 
-use crate::abi::{C_COLUMNS, Divisor, Dtype, MapWords, PANEL_BYTES, PLAIN, SMEM_TILE, Tile};
+use crate::abi::{C_COLUMNS, Divisor, MapWords, PANEL_BYTES, PLAIN, SMEM_TILE, Tile};
 
 /// Columns of C of a thread block.
 pub const PIT_COLUMNS: usize = 256;
@@ -18,7 +19,8 @@ const CHUNKS: usize = PIT_COLUMNS / 64;
 /// Threads that gather.
 pub const PIT_COPIERS: u32 = 128;
 
-/// Tile of `pit`: `MT` rows by 256 columns. `TRANSPOSED`: A is gathered too. `ORDER`: [`C_COLUMNS`] where C lies as `[n,m]`.
+/// Tile of `pit`: `MT` rows by 256 columns. `TRANSPOSED`: A is gathered too. `ORDER`: [`C_COLUMNS`] where C lies as
+/// `[n,m]`.
 #[derive(Clone, Copy, Debug)]
 pub struct PitColumns<const MT: usize, const TRANSPOSED: bool, const ORDER: u32 = PLAIN>;
 
@@ -51,10 +53,7 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> Tile
     for PitColumns<MT, TRANSPOSED, ORDER>
 {
     const THREADS: u32 = 256 + PIT_COPIERS;
-    const MIN_BLOCKS: u32 = 1;
     const COLUMNS: u32 = PIT_COLUMNS as u32;
-    const ITEMS: u32 = 1;
-    const PARTS: u32 = 1;
     const BURST: u32 = Self::STAGES as u32;
     const ORDER: u32 = ORDER;
     const BLOCK: (u32, u32) = if TRANSPOSED {
@@ -62,13 +61,8 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> Tile
     } else {
         (MT as u32, 1)
     };
-    fn shared_bytes(_: Dtype) -> u32 {
-        (Self::BARRIERS + Self::STAGES * 16) as u32
-    }
-    /// Copies of 16 bytes.
-    fn vector(dtype: Dtype) -> u32 {
-        16 / dtype.bytes() as u32
-    }
+    const SHARED_BYTES: u32 = (Self::BARRIERS + Self::STAGES * 16) as u32;
+    const ACCESS: u32 = 16;
 }
 
 const _: () = assert!(PitColumns::<128, false>::BARRIERS + 80 <= 227 << 10);

@@ -1,16 +1,18 @@
-//! The module `pit_conv`: `C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]`, channels last, where whole channels of an image hold nothing but
-//! zeros in this step, or whole filters. Indices that stand in `x+i` cannot be permuted; images, channels and filters can (PIT, arXiv
-//! 2301.10936, table 1). The channels (or filters) that hold something were listed and packed (`channels`): for each image
-//! rows of B are gathered by its list, or columns of C are scattered by the list of filters.
+//! The module `pit_conv`: `C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]`, channels last, where whole channels of an image
+//! hold nothing but zeros in this step, or whole filters. Indices that stand in `x+i` cannot be permuted; images,
+//! channels and filters can (PIT, arXiv 2301.10936, table 1). The channels (or filters) that hold something were listed
+//! and packed (`channels`): for each image rows of B are gathered by its list, or columns of C are scattered by the
+//! list of filters.
 
-use crate::abi::{Divisor, Dtype, MapWords, SMEM_TILE, Tile};
+use crate::abi::{Divisor, MapWords, SMEM_TILE, Tile};
 
 /// Threads that gather.
 pub const PIT_CONV_COPIERS: u32 = 128;
 /// Channels of a stage.
 pub const PIT_CONV_DEPTH: usize = 64;
 
-/// Tile of `pit_conv`: a box of `MT` positions of an image by `CHUNKS` x 64 filters. `FILTERS`: filters were listed, else channels.
+/// Tile of `pit_conv`: a box of `MT` positions of an image by `CHUNKS` x 64 filters. `FILTERS`: filters were listed,
+/// else channels.
 #[derive(Clone, Copy, Debug)]
 pub struct PitConv<const MT: usize, const CHUNKS: usize, const FILTERS: bool>;
 
@@ -31,20 +33,12 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> Tile
     for PitConv<MT, CHUNKS, FILTERS>
 {
     const THREADS: u32 = 256 + PIT_CONV_COPIERS;
-    const MIN_BLOCKS: u32 = 1;
     const COLUMNS: u32 = 64 * CHUNKS as u32;
-    const ITEMS: u32 = 1;
-    const PARTS: u32 = 1;
     const BURST: u32 = Self::STAGES as u32;
     const BLOCK: (u32, u32) = (MT as u32, PIT_CONV_DEPTH as u32);
     const STEP: u32 = if FILTERS { STEP_FILTERS } else { STEP_CHANNELS };
-    fn shared_bytes(_: Dtype) -> u32 {
-        (Self::BARRIERS + Self::STAGES * 16) as u32
-    }
-    /// Copies of 16 bytes.
-    fn vector(dtype: Dtype) -> u32 {
-        16 / dtype.bytes() as u32
-    }
+    const SHARED_BYTES: u32 = (Self::BARRIERS + Self::STAGES * 16) as u32;
+    const ACCESS: u32 = 16;
 }
 
 /// Channels of each image are listed.
@@ -62,7 +56,8 @@ const _: () = assert!(PitConv::<64, 4, false>::BARRIERS + 128 <= 227 << 10);
 pub struct PitConvParams {
     /// A, or its packed channels: boxes of 64 channels and a tile's positions.
     pub a_map: MapWords,
-    /// Packed filters of B: 64 of them by 64 channels of a tap. Where channels are listed: boxes of A's packed ones, 32 of them.
+    /// Packed filters of B: 64 of them by 64 channels of a tap. Where channels are listed: boxes of A's packed ones, 32
+    /// of them.
     pub b_map: MapWords,
     /// Channels of each image, `list_stride` words, or filters.
     pub lists: u64,

@@ -1,8 +1,8 @@
-//! The module `pit_few`: `C[m,n] = A[m,k] * B[k,n]` of at most 64 rows whose empty columns of A are found by the same kernel: each
-//! thread block looks through its part of k, lists the columns that hold something and gathers the rows of B that they meet.
-//! Parts of a tile are thread blocks of a cluster, which sum in shared memory, in order.
+//! The module `pit_few`: `C[m,n] = A[m,k] * B[k,n]` of at most 64 rows whose empty columns of A are found by the same
+//! kernel: each thread block looks through its part of k, lists the columns that hold something and gathers the rows of
+//! B that they meet. Parts of a tile are thread blocks of a cluster, which sum in shared memory, in order.
 
-use crate::abi::{Dtype, Tile};
+use crate::abi::Tile;
 
 /// Listed columns of a stage.
 pub const FEW_DEPTH: u32 = 32;
@@ -45,7 +45,8 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
     pub const ATOMS_ACROSS: usize = WARPS * 4;
     /// Bytes of an atom's sums.
     pub const ATOM: usize = 512;
-    /// Offset of the sums of all parts. They have a place of their own: nobody waits until others have read their stages.
+    /// Offset of the sums of all parts. They have a place of their own: nobody waits until others have read their
+    /// stages.
     pub const SUMS: usize = Self::STAGES as usize * Self::STAGE;
     /// Offset of the values of listed columns.
     pub const VALUES: usize = Self::SUMS + Self::ATOMS * Self::ATOM;
@@ -59,19 +60,12 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
 
 impl<const MT: usize, const WARPS: usize> Tile for FewRows<MT, WARPS> {
     const THREADS: u32 = 32 * WARPS as u32;
-    const MIN_BLOCKS: u32 = 1;
     const COLUMNS: u32 = 32 * WARPS as u32;
-    const ITEMS: u32 = 1;
     const PARTS: u32 = FEW_PARTS;
     const BURST: u32 = Self::STAGES;
     const BLOCK: (u32, u32) = (MT as u32, 1);
-    fn shared_bytes(_: Dtype) -> u32 {
-        Self::SUMMED as u32 + 8
-    }
-    /// Copies of 16 bytes.
-    fn vector(dtype: Dtype) -> u32 {
-        16 / dtype.bytes() as u32
-    }
+    const SHARED_BYTES: u32 = Self::SUMMED as u32 + 8;
+    const ACCESS: u32 = 16;
 }
 
 const _: () = assert!(FewRows::<16, 12>::SUMMED + 8 <= 227 << 10);

@@ -1,8 +1,8 @@
-//! The module `pit_tf32`: the products of `pit` for f32 operands that are rounded to TF32, computed transposed as
-//! `C^T = B^T A^T`: `wgmma` takes operands of 4 bytes from shared memory only where they are contiguous along k. Micro-tiles are packed
-//! that way; rows of B, gathered as they lie, go through registers.
+//! The module `pit_tf32`: the products of `pit` for f32 operands that are rounded to TF32, computed transposed as `C^T
+//! = B^T A^T`: `wgmma` takes operands of 4 bytes from shared memory only where they are contiguous along k. Micro-tiles
+//! are packed that way; rows of B, gathered as they lie, go through registers.
 
-use crate::abi::{Dtype, PANEL_BYTES, Tile};
+use crate::abi::{PANEL_BYTES, Tile};
 
 /// Micro-tiles of a stage.
 pub const PIT_TF32_DEPTH: usize = PANEL_BYTES / 4;
@@ -37,19 +37,11 @@ impl<const MT: usize> PitWords<MT> {
 
 impl<const MT: usize> Tile for PitWords<MT> {
     const THREADS: u32 = 256 + super::PIT_COPIERS;
-    const MIN_BLOCKS: u32 = 1;
     const COLUMNS: u32 = COLUMNS as u32;
-    const ITEMS: u32 = 1;
-    const PARTS: u32 = 1;
     const BURST: u32 = Self::STAGES as u32;
     const BLOCK: (u32, u32) = (MT as u32, 1);
-    fn shared_bytes(_: Dtype) -> u32 {
-        (Self::BARRIERS + Self::STAGES * 16) as u32
-    }
-    /// Copies of 16 bytes.
-    fn vector(dtype: Dtype) -> u32 {
-        16 / dtype.bytes() as u32
-    }
+    const SHARED_BYTES: u32 = (Self::BARRIERS + Self::STAGES * 16) as u32;
+    const ACCESS: u32 = 16;
 }
 
 const _: () = assert!(PitWords::<128>::BARRIERS + 96 <= 227 << 10);
@@ -58,8 +50,9 @@ const _: () = assert!(PitWords::<32>::BARRIERS + 96 <= 227 << 10);
 // Slabs that `wgmma` reads begin where the swizzle does.
 const _: () = assert!(PitWords::<32>::STAGE.is_multiple_of(1024));
 
-/// Where 16-byte chunk `chunk` of a piece's row `row` lies. Lanes of a fragment read two neighbouring chunks of four rows (and four words
-/// of each): 32 different banks. They hold neighbouring columns that way, so a row of C leaves by sectors.
+/// Where 16-byte chunk `chunk` of a piece's row `row` lies. Lanes of a fragment read two neighbouring chunks of four
+/// rows (and four words of each): 32 different banks. They hold neighbouring columns that way, so a row of C leaves by
+/// sectors.
 pub const fn pit_tf32_place(row: u32, chunk: u32) -> u32 {
     let turn = row % 4 * 2 + row / 4 % 2;
     row * PANEL_BYTES as u32 + (chunk ^ turn) * 16
@@ -70,8 +63,8 @@ mod tests {
     use super::*;
     use crate::frag;
 
-    /// Every load of a fragment, whichever warp, register and step, takes each bank once; and the eight lanes that copy a row's chunks
-    /// fill it.
+    /// Every load of a fragment, whichever warp, register and step, takes each bank once; and the eight lanes that copy
+    /// a row's chunks fill it.
     #[test]
     fn fragments_read_every_bank_once() {
         for step in 0..4 {

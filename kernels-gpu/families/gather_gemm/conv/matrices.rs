@@ -1,10 +1,9 @@
-//! How a stage's part of an offset's matrix comes into shared memory: by the tensor copy engine, or by the threads that gather.
+//! How a stage's part of an offset's matrix comes into shared memory: by the tensor copy engine, or by the threads that
+//! gather.
 
 use super::Gathered;
-use crate::abi::*;
-use crate::device::ptx::{barrier, bulk, copy};
+use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
-use crate::frag;
 
 /// A tile, as far as its matrices go.
 pub(super) trait Panel {
@@ -13,7 +12,6 @@ pub(super) trait Panel {
     const BY_COLUMNS: bool;
     /// Bytes of a stage's part.
     const BYTES: u32;
-    /// Threads that gather.
     const COPIERS: u32;
 }
 
@@ -34,8 +32,8 @@ pub(super) trait Matrices {
     fn base(&self) -> &ConvParams;
     /// Once, by one thread.
     fn prefetch(at: u64);
-    /// Starts the copies of the part that begins at a column, a channel and an offset, and counts them at the barrier `full`. `thread`
-    /// of those that gather; `at`: where the parameters lie.
+    /// Starts the copies of the part that begins at a column, a channel and an offset, and counts them at the barrier
+    /// `full`. `thread` of those that gather; `at`: where the parameters lie.
     fn start<T: Panel>(&self, to: (u32, u32), place: [u32; 3], by: (u32, u64));
 }
 
@@ -55,7 +53,7 @@ impl Matrices for ConvParams {
     #[inline(always)]
     fn start<T: Panel>(
         &self,
-        (panel, full): (u32, u32),
+        (b_tile, full): (u32, u32),
         [column, channel, offset]: [u32; 3],
         (thread, at): (u32, u64),
     ) {
@@ -64,11 +62,11 @@ impl Matrices for ConvParams {
         }
         barrier::arrive_expect(full, T::BYTES);
         if T::BY_COLUMNS {
-            bulk::tma_load_3d(panel, at, [channel, column, offset], full);
+            bulk::tma_load_3d(b_tile, at, [channel, column, offset], full);
         } else {
             unroll!(c < T::CHUNKS, most 4, {
                 let place = [column + c as u32 * 64, channel, offset];
-                bulk::tma_load_3d(panel + (c * SMEM_TILE) as u32, at, place, full);
+                bulk::tma_load_3d(b_tile + (c * SMEM_TILE) as u32, at, place, full);
             });
         }
     }
@@ -85,12 +83,12 @@ impl Matrices for ConvWordsParams {
     #[inline(always)]
     fn prefetch(_: u64) {}
 
-    /// 16 bytes a copy of elements of two bytes; zeros outside the matrix, since zeros of the input times whatever is no number would
-    /// be none.
+    /// 16 bytes a copy of elements of two bytes; zeros outside the matrix, since zeros of the input times whatever is
+    /// no number would be none.
     #[inline(always)]
     fn start<T: Panel>(
         &self,
-        (panel, _): (u32, u32),
+        (b_tile, _): (u32, u32),
         [column, channel, offset]: [u32; 3],
         (thread, _): (u32, u64),
     ) {
@@ -119,7 +117,7 @@ impl Matrices for ConvWordsParams {
                 self.weights
             };
             let bytes = (inside * 2).min(16);
-            copy::copy_async_16(panel + frag::swizzle(line, chunk, 128), from, bytes);
+            copy::copy_async_16(b_tile + frag::swizzle(line, chunk, 128), from, bytes);
             piece += T::COPIERS;
         }
     }

@@ -1,6 +1,6 @@
 //! Gather-GEMM-scatter on Tensor Cores, stationary in the output: two or four warps gather rows of the input by index
-//! (16 bytes a copy, swizzled on the way) and start the copies of the offset's matrix, eight warps multiply, four of them 64 rows
-//! of the output. Every row of the output is written once: no atomics, nothing to set to zero before.
+//! (16 bytes a copy, swizzled on the way) and start the copies of the offset's matrix, eight warps multiply, four of
+//! them 64 rows of the output. Every row of the output is written once: no atomics, nothing to set to zero before.
 
 mod matrices;
 pub mod offsets;
@@ -8,20 +8,13 @@ mod out;
 pub mod parts;
 pub mod words;
 
-use crate::abi::*;
 use crate::device::atom::{Atom, MmaSync, Wgmma};
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{copy, gather, global, warp};
-use crate::device::stages::{NONE, Ring, Stages};
+use crate::device::prelude::*;
+use crate::device::stages::NONE;
 use crate::families::gather_gemm::abi::*;
 use matrices::Matrices;
 use offsets::Offsets;
 
-/// Warps that multiply.
-const CONSUMERS: u32 = 8;
 /// The offsets whose rows are looked up, and how many have been.
 struct Ahead {
     offsets: Offsets,
@@ -39,7 +32,6 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usiz
 impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usize>
     Gathered<CHUNKS, ORDER, BYTES, MOST>
 {
-    /// The tile of this thread block.
     #[inline(always)]
     fn tile(p: &ConvParams) -> u32 {
         global::load_b32(p.schedule + gpu::block_x() as u64 * 4, true)
@@ -61,7 +53,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usiz
         let thread = gpu::thread() - CONSUMERS * 32;
         let tile = Self::tile(p);
         let (group, chunk) = (thread / 8, thread % 8);
-        let half = thread / (Self::COPIERS / 2);
+        let warpgroup = thread / (Self::COPIERS / 2);
         let mut offsets = Offsets::of(p, tile);
         let mut ahead = Ahead {
             offsets: Offsets::of(p, tile),
@@ -69,7 +61,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usiz
         };
         while ahead.entry < CONV_AHEAD {
             warp::stay_rolled();
-            Self::look_up(p, &mut ahead, tile, half);
+            Self::look_up(p, &mut ahead, tile, warpgroup);
         }
         let mut ring = Ring::<Self>::producer();
         let mut entry = 0;
@@ -78,20 +70,20 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usiz
             if offset == NONE {
                 break;
             }
-            Self::look_up(p, &mut ahead, tile, half);
+            Self::look_up(p, &mut ahead, tile, warpgroup);
             // Copies of stages end by the way, older ones than may still be under way.
             copy::copy_wait::<CONV_AHEAD>();
             warp::sync_lanes(u32::MAX);
-            let own = halves >> half & 1 != 0;
+            let own = halves >> warpgroup & 1 != 0;
             let rows = Self::index(entry) + group * Self::SHARE as u32 * 4;
             entry += 1;
             let mut k = 0;
             while k < p.depth_bytes {
                 ring.wait_empty();
                 let full = ring.full();
-                let panel = Self::stage(ring.slot) + 2 * SMEM_TILE as u32;
+                let b_tile = Self::stage(ring.slot) + 2 * SMEM_TILE as u32;
                 let place = [gpu::block_y() * Self::COLUMNS, k / BYTES as u32, offset];
-                params.start::<Self>((panel, full), place, (thread, at));
+                params.start::<Self>((b_tile, full), place, (thread, at));
                 if own {
                     let to = Self::stage(ring.slot) + group * Self::SHARE as u32 * 128;
                     Self::gather(p, to, k + chunk * 16, chunk, rows);
@@ -110,23 +102,24 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usiz
         copy::arena() + Self::INDEX as u32 + entry % CONV_ENTRIES * (CONV_ROWS * 4) as u32
     }
 
-    /// Starts the copy of the rows that this warp gathers at the next offset, if there is one: a group of copies for each.
+    /// Starts the copy of the rows that this warp gathers at the next offset, if there is one: a group of copies for
+    /// each.
     #[inline(always)]
-    fn look_up(p: &ConvParams, ahead: &mut Ahead, tile: u32, half: u32) {
+    fn look_up(p: &ConvParams, ahead: &mut Ahead, tile: u32, warpgroup: u32) {
         let thread = gpu::thread() - CONSUMERS * 32;
         let (warp, lane) = (thread / 32, thread % 32);
         let (offset, halves) = ahead.offsets.next::<false>();
         let row = warp * (4 * Self::SHARE as u32) + lane * 4;
         let place = offset as u64 * p.stride as u64 + (tile * CONV_ROWS as u32 + row) as u64;
-        let yes = halves >> half & 1 != 0 && lane < Self::SHARE as u32;
+        let yes = halves >> warpgroup & 1 != 0 && lane < Self::SHARE as u32;
         let to = Self::index(ahead.entry) + row * 4;
         copy::copy_async_whole(to, p.neighbours + place * 4, yes as u32);
         copy::copy_commit();
         ahead.entry += 1;
     }
 
-    /// Starts the copies of 16 bytes from byte `column` on of [`Self::SHARE`] rows, whose numbers lie at `rows`; zeros where there is
-    /// none.
+    /// Starts the copies of 16 bytes from byte `column` on of [`Self::SHARE`] rows, whose numbers lie at `rows`; zeros
+    /// where there is none.
     #[inline(always)]
     fn gather(p: &ConvParams, to: u32, column: u32, chunk: u32, rows: u32) {
         let bytes = p.depth_bytes.saturating_sub(column).min(16);
@@ -148,19 +141,19 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usiz
         unroll!(i < Self::SHARE / 4, most 4, {
             let four = copy::load_shared_v4(rows + i as u32 * 16);
             unroll!(j < 4, {
-                let there = four[j] != CONV_ABSENT;
-                let row = if there { four[j] } else { 0 };
+                let valid = four[j] != CONV_ABSENT;
+                let row = if valid { four[j] } else { 0 };
                 let from = input + row as u64 * p.in_bytes as u64;
                 let r = (i * 4 + j) as u32;
                 let to = to + r * 128 + (chunk ^ (r & 7)) * 16;
-                copy::copy_async_16(to, from, if there { bytes } else { 0 });
+                copy::copy_async_16(to, from, if valid { bytes } else { 0 });
             });
         });
     }
 
     #[inline(always)]
     fn consume<E: Elem<Acc = f32>, A: Atom<E>>(p: &ConvParams) {
-        let half = gpu::thread() / 128;
+        let warpgroup = gpu::thread() / 128;
         let tile = Self::tile(p);
         let mut offsets = Offsets::of(p, tile);
         let mut acc = Acc::<CHUNKS>::zero();
@@ -168,7 +161,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usiz
         let mut any = 0;
         let (mut offset, mut halves) = offsets.next::<true>();
         while offset != NONE {
-            let own = halves >> half & 1;
+            let own = halves >> warpgroup & 1;
             any |= own;
             let mut k = 0;
             while k < p.depth_bytes {
@@ -176,12 +169,12 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usiz
                 if own != 0 {
                     // The gathered rows were written by ordinary copies.
                     A::fence_copies();
-                    let smem = Self::stage(slot) + half * SMEM_TILE as u32;
-                    let panel = Self::stage(slot) + 2 * SMEM_TILE as u32;
+                    let smem = Self::stage(slot) + warpgroup * SMEM_TILE as u32;
+                    let b_tile = Self::stage(slot) + 2 * SMEM_TILE as u32;
                     if ORDER & B_COLUMNS != 0 {
-                        A::multiply::<CHUNKS, 0>(&mut acc, smem, panel);
+                        A::multiply::<CHUNKS, 0>(&mut acc, smem, b_tile);
                     } else {
-                        A::multiply::<CHUNKS, 1>(&mut acc, smem, panel);
+                        A::multiply::<CHUNKS, 1>(&mut acc, smem, b_tile);
                     }
                     if A::LATER {
                         A::wait::<CHUNKS, 1>(&mut acc);
@@ -201,7 +194,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usiz
             (offset, halves) = offsets.next::<true>();
         }
         A::wait::<CHUNKS, 0>(&mut acc);
-        Self::epilogue::<E>(p, tile, half, any, &mut acc);
+        Self::epilogue::<E>(p, tile, warpgroup, any, &mut acc);
     }
 }
 

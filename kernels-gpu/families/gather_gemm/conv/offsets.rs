@@ -1,6 +1,6 @@
 //! The offsets that a tile has neighbours at, one after the other.
 
-use crate::device::ptx::{global, warp};
+use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::{CONV_ABSENT, ConvParams};
 
 /// A walk over the bits of the masks of a tile.
@@ -8,7 +8,6 @@ pub struct Offsets {
     /// Next words of this tile's masks.
     at: u64,
     words: u32,
-    /// Words taken.
     taken: u32,
     /// Bits left of the words taken last, and all of them for either half of the tile.
     left: u32,

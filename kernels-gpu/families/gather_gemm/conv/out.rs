@@ -1,14 +1,9 @@
 //! Sums on their way out: scalar, bias, activation, and rows of the output wherever they lie.
 
 use super::Gathered;
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{copy, global, warp};
+use crate::device::prelude::*;
 use crate::device::store::chunk::{ROWS, stage_rows, staged};
 use crate::families::gather_gemm::abi::*;
-use crate::frag;
 
 impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usize>
     Gathered<CHUNKS, ORDER, BYTES, MOST>
@@ -18,19 +13,20 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usiz
     pub(super) fn epilogue<E: Elem<Acc = f32>>(
         p: &ConvParams,
         tile: u32,
-        half: u32,
+        group: u32,
         any: u32,
         acc: &mut Acc<CHUNKS>,
     ) {
         let lane = gpu::rematerialize_thread() % 32;
         let warp = gpu::rematerialize_thread() / 32 % 4;
         let left = gpu::block_y() * Self::COLUMNS;
-        let top = tile * CONV_ROWS as u32 + half * CONV_HALF as u32 + warp * 16;
+        let top = tile * CONV_ROWS as u32 + group * CONV_HALF as u32 + warp * 16;
         let alpha = if any != 0 { p.alpha } else { 0.0 };
         let flags = warp::rematerialize(p.flags);
         Self::finish::<E>(p, flags, left + lane % 4 * 2, alpha, acc);
         if E::BYTES == 2 && flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS {
-            let smem = copy::arena() + (Self::OUT + half as usize * SMEM_TILE) as u32 + warp * 2048;
+            let smem =
+                copy::arena() + (Self::OUT + group as usize * SMEM_TILE) as u32 + warp * 2048;
             Self::store::<E>(p, top, left, smem, acc);
         } else {
             unroll!(r < 2, {
@@ -44,7 +40,6 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usiz
         }
     }
 
-    /// Scalar, bias and activation.
     #[inline(always)]
     fn finish<E: Elem<Acc = f32>>(
         p: &ConvParams,

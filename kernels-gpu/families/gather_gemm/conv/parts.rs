@@ -1,7 +1,6 @@
 //! The 64 positions, one after the other, that a thread block sums up of an offset of the weights' gradient.
 
-use crate::device::gpu;
-use crate::device::ptx::global;
+use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::{CONV_ABSENT, ConvPart, ConvWordsParams};
 
 /// A walk over a part's list.
@@ -16,7 +15,6 @@ pub struct Places {
 }
 
 impl Places {
-    /// Of this thread block.
     #[inline(always)]
     pub fn of(p: &ConvWordsParams) -> Places {
         let part = ConvPart::of(global::load_v4(p.parts + gpu::block_x() as u64 * 16, true));
@@ -34,9 +32,9 @@ impl Places {
     #[inline(always)]
     pub fn next(&mut self) -> u32 {
         let next = self.ahead;
-        let there = self.left > 0;
-        let read = global::load_b32(self.at, there);
-        self.ahead = if there { read } else { CONV_ABSENT };
+        let valid = self.left > 0;
+        let read = global::load_b32(self.at, valid);
+        self.ahead = if valid { read } else { CONV_ABSENT };
         self.at += 4;
         self.left = self.left.saturating_sub(1);
         next

@@ -1,20 +1,18 @@
 //! Rows brought to shared memory as f32, for kernels that gather with all threads.
 
-use crate::device::elem::Elem;
-use crate::device::ptx::copy;
+use crate::device::prelude::*;
 
-/// A row in memory.
 #[derive(Clone, Copy)]
 pub struct Line {
-    /// First byte.
     pub at: u64,
     /// Elements; those behind read as zeros.
     pub width: u32,
-    pub there: bool,
+    pub valid: bool,
 }
 
-/// Brings four neighbouring elements of a row, from `first` on, to 16 bytes of shared memory as f32: by a copy under way
-/// (`VECTORS`), or at once. `WHOLE`: a row that is there has them all; a size that is not known costs a dozen instructions.
+/// Brings four neighbouring elements of a row, from `first` on, to 16 bytes of shared memory as f32: by a copy under
+/// way (`VECTORS`), or at once. `WHOLE`: a row that is there has them all; a size that is not known costs a dozen
+/// instructions.
 #[inline(always)]
 pub fn bring<E: Elem<Acc = f32>, const VECTORS: bool, const WHOLE: bool>(
     to: u32,
@@ -22,11 +20,11 @@ pub fn bring<E: Elem<Acc = f32>, const VECTORS: bool, const WHOLE: bool>(
     first: u32,
 ) {
     if VECTORS && WHOLE {
-        let bytes = if line.there { 16 } else { 0 };
+        let bytes = if line.valid { 16 } else { 0 };
         copy::copy_async_16(to, line.at + first as u64 * 4, bytes);
         return;
     }
-    let width = if line.there { line.width } else { 0 };
+    let width = if line.valid { line.width } else { 0 };
     if VECTORS {
         let bytes = (width.saturating_sub(first) * 4).min(16);
         let from = if bytes > 0 { first } else { 0 };

@@ -1,20 +1,12 @@
-//! The gradient of a convolution's weights on Tensor Cores: `dW[t,c,m] = In[i,c] * dOut[o,m]` over the pairs of an offset. A
-//! thread block takes some of the 64 positions of an offset, gathers both rows of each pair, and leaves a partial sum; no
-//! atomics. A position without a neighbour counts as two rows of zeros: nothing that is not paired is multiplied.
+//! The gradient of a convolution's weights on Tensor Cores: `dW[t,c,m] = In[i,c] * dOut[o,m]` over the pairs of an
+//! offset. A thread block takes some of the 64 positions of an offset, gathers both rows of each pair, and leaves a
+//! partial sum; no atomics. A position without a neighbour counts as two rows of zeros: nothing that is not paired is
+//! multiplied.
 
 use super::conv::parts::Places;
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{barrier, copy, gather, global};
-use crate::device::stages::{Ring, Stages};
-use crate::device::warpgroup::WgmmaElem;
+use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
-use crate::frag;
 
-/// Warps that multiply.
-const CONSUMERS: u32 = 8;
 impl<const GROUPS: usize, const CHUNKS: usize> Stages for GatheredPairs<GROUPS, CHUNKS> {
     const COUNT: usize = Self::STAGES;
     const STRIDE: usize = Self::STAGE;
@@ -22,7 +14,6 @@ impl<const GROUPS: usize, const CHUNKS: usize> Stages for GatheredPairs<GROUPS, 
 }
 
 impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
-    /// First channel of the input and of the output.
     #[inline(always)]
     fn corner(p: &ConvWordsParams) -> (u32, u32) {
         let across = p.base.n.div_ceil(Self::COLUMNS);
@@ -37,12 +28,12 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
     /// Input and output row of this thread's positions among 64, from `row` on.
     #[inline(always)]
     fn rows(p: &ConvWordsParams, line: u64, half: u32, row: u32) -> [[u32; 2]; 8] {
-        let there = half != CONV_ABSENT;
+        let valid = half != CONV_ABSENT;
         let mut rows = [[0; 2]; 8];
         unroll!(j < Self::SHARE, {
             let r = (j * CONV_HALF / Self::SHARE) as u32 + row;
             let position = (half as u64 * CONV_HALF as u64 + r as u64) * 4;
-            rows[j] = [line, p.base.order].map(|at| global::load_b32(at + position, there));
+            rows[j] = [line, p.base.order].map(|at| global::load_b32(at + position, valid));
         });
         rows
     }
@@ -80,8 +71,8 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
         copy::copy_wait_all();
     }
 
-    /// Starts the copies of this thread's rows of a stage, from these bytes on. `WHOLE`: 16 bytes are there in every tile of shared memory; a size that is
-    /// not known costs a dozen instructions a copy.
+    /// Starts the copies of this thread's rows of a stage, from these bytes on. `WHOLE`: 16 bytes are there in every
+    /// tile of shared memory; a size that is not known costs a dozen instructions a copy.
     #[inline(always)]
     fn gather<const WHOLE: bool>(
         p: &ConvWordsParams,
@@ -94,25 +85,26 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
         unroll!(j < Self::SHARE, {
             let r = (j * CONV_HALF / Self::SHARE) as u32 + row;
             let [input, output] = rows[j];
-            let there = input != CONV_ABSENT;
-            let [input, output] = [input, output].map(|row| if there { row } else { 0 });
+            let valid = input != CONV_ABSENT;
+            let [input, output] = [input, output].map(|row| if valid { row } else { 0 });
             let to = stage + r * 128 + (chunk ^ (r & 7)) * 16;
             let from = p.base.input + input as u64 * p.base.in_bytes as u64;
             let of = (from, p.base.depth_bytes);
-            Self::copy::<GROUPS, WHOLE>(to, of, there, firsts[0]);
+            Self::copy::<GROUPS, WHOLE>(to, of, valid, firsts[0]);
             let from = p.weights + output as u64 * p.weights_bytes as u64;
             let of = (from, p.base.n * 2);
             let to = to + (GROUPS * SMEM_TILE) as u32;
-            Self::copy::<CHUNKS, WHOLE>(to, of, there, firsts[1]);
+            Self::copy::<CHUNKS, WHOLE>(to, of, valid, firsts[1]);
         });
     }
 
-    /// Starts the copies of 16 bytes of each of `COUNT` tiles of shared memory from byte `first` of a row on; zeros where it ends.
+    /// Starts the copies of 16 bytes of each of `COUNT` tiles of shared memory from byte `first` of a row on; zeros
+    /// where it ends.
     #[inline(always)]
     fn copy<const COUNT: usize, const WHOLE: bool>(
         to: u32,
         (row, bytes): (u64, u32),
-        there: bool,
+        valid: bool,
         first: u32,
     ) {
         unroll!(c < COUNT, most 4, {
@@ -120,10 +112,10 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
             let to = to + (c * SMEM_TILE) as u32;
             let from = row + first as u64;
             if WHOLE {
-                copy::copy_async_16(to, from, if there { 16 } else { 0 });
+                copy::copy_async_16(to, from, if valid { 16 } else { 0 });
             } else {
                 let inside = bytes.saturating_sub(first).min(16);
-                let inside = if there { inside } else { 0 };
+                let inside = if valid { inside } else { 0 };
                 copy::copy_async_16(to, if inside > 0 { from } else { row }, inside);
             }
         });
@@ -146,12 +138,12 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
                     } else {
                         0
                     };
-                let panel = Self::stage(slot) + (GROUPS * SMEM_TILE) as u32;
+                let b_tile = Self::stage(slot) + (GROUPS * SMEM_TILE) as u32;
                 acc.fence();
                 unroll!(step < 4, {
                     let deep = step as u32 * 16 * 128;
                     let a = frag::descriptor(smem + deep, 128, SMEM_TILE as u32);
-                    let b = frag::descriptor(panel + deep, 128, SMEM_TILE as u32);
+                    let b = frag::descriptor(b_tile + deep, 128, SMEM_TILE as u32);
                     E::mma::<CHUNKS, 1, 1>(&mut acc, a, b);
                 });
                 ring.issued(&mut acc);

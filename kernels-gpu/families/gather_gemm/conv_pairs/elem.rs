@@ -1,18 +1,15 @@
 //! A warp's products of a stage: 32 channels of the input by 64 of the output.
 
 use super::Sums;
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::ptx::{copy, matrix};
+use crate::device::prelude::*;
 use crate::families::gather_gemm::conv::words::four;
 
 /// An element with the products of a stage.
 pub trait PairElem: Elem<Acc = f32> {
     /// Row and column of a sum within a warp's tile.
     fn place(lane: u32, j: usize, i: usize) -> (u32, u32);
-    /// Adds the products of the `deep`th share of the pairs; `SIDE` words are a row, the gradient's lie behind `PAIRS` of the
-    /// input's, and `corner` is where the warp's tile begins.
+    /// Adds the products of the `deep`th share of the pairs; `SIDE` words are a row, the gradient's lie behind `PAIRS`
+    /// of the input's, and `corner` is where the warp's tile begins.
     fn multiply<const SIDE: usize, const PAIRS: usize>(
         sums: &mut Sums,
         stage: u32,

@@ -1,23 +1,17 @@
-//! The gradient of a convolution's weights in f32, on CUDA cores or Tensor Cores (`mma.sync`, TF32): 32 pairs of rows a stage,
-//! gathered by all threads. `wgmma` reads no operand of 4 bytes whose depth is not contiguous, which pairs are not here;
-//! fragments of `mma.sync` come out of shared memory in any layout.
+//! The gradient of a convolution's weights in f32, on CUDA cores or Tensor Cores (`mma.sync`, TF32): 32 pairs of rows a
+//! stage, gathered by all threads. `wgmma` reads no operand of 4 bytes whose depth is not contiguous, which pairs are
+//! not here; fragments of `mma.sync` come out of shared memory in any layout.
 
 mod elem;
 
 use super::conv::parts::Places;
 use super::conv::words::{Line, bring};
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global};
+use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 pub use elem::PairElem;
 
-/// Sums of a thread.
 pub type Sums = [[f32; 8]; 8];
 
-/// What is gathered next.
 struct Ahead {
     places: Places,
     /// First position of the pairs of which `row` is.
@@ -28,7 +22,6 @@ struct Ahead {
 }
 
 impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
-    /// First channel of the input and of the output.
     #[inline(always)]
     fn corner(p: &ConvWordsParams) -> (u32, u32) {
         let across = p.base.n.div_ceil(Self::COLUMNS);
@@ -51,7 +44,7 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
         if thread >= 2 * PAIRS_STAGE as u32 {
             return;
         }
-        let there = ahead.half != CONV_ABSENT;
+        let valid = ahead.half != CONV_ABSENT;
         let stride = ahead.places.part.offset as u64 * p.base.stride as u64;
         let line = if thread < PAIRS_STAGE as u32 {
             p.base.neighbours + stride * 4
@@ -59,7 +52,7 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
             p.base.order
         };
         let position = ahead.half.wrapping_mul(CONV_HALF as u32) + ahead.upper * 32 + thread % 32;
-        ahead.row = global::load_b32(line + position as u64 * 4, there);
+        ahead.row = global::load_b32(line + position as u64 * 4, valid);
         ahead.upper ^= 1;
         if ahead.upper == 0 {
             ahead.half = ahead.places.next();
@@ -76,7 +69,6 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
         Self::look(p, ahead);
     }
 
-    /// Starts the copies of a stage.
     #[inline(always)]
     fn start<E: Elem<Acc = f32>>(p: &ConvWordsParams, stage: u32, slot: u32) {
         let (channel, column) = Self::corner(p);
@@ -100,21 +92,21 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
             let r = first + (i * 1024 / SIDE) as u32;
             let input = copy::load_shared_b32(index + r * 4);
             let output = copy::load_shared_b32(index + PAIRS_STAGE as u32 * 4 + r * 4);
-            let there = input != CONV_ABSENT;
-            let [input, output] = [input, output].map(|row| if there { row } else { 0 });
+            let valid = input != CONV_ABSENT;
+            let [input, output] = [input, output].map(|row| if valid { row } else { 0 });
             // Rows that an atom reads together lie in different banks.
             let place = r * SIDE as u32 * 4 + (chunk ^ ((r & 3) * 2)) * 16;
             let to = copy::arena() + slot * Self::STAGE as u32 + place;
             let line = Line {
                 at: p.base.input + input as u64 * p.base.in_bytes as u64,
                 width: p.channels,
-                there,
+                valid,
             };
             bring::<E, VECTORS, WHOLE>(to, line, channel + chunk * 4);
             let line = Line {
                 at: p.weights + output as u64 * p.weights_bytes as u64,
                 width: p.base.n,
-                there,
+                valid,
             };
             bring::<E, VECTORS, WHOLE>(to + Self::ROWS as u32, line, column + chunk * 4);
         });

@@ -1,13 +1,9 @@
-//! Convolutions on CUDA cores: f32 as it is, and rows of any alignment. 8 x 8 sums a thread; all threads gather ahead and
-//! multiply. A warp whose 32 rows have no neighbour at an offset does not multiply.
+//! Convolutions on CUDA cores: f32 as it is, and rows of any alignment. 8 x 8 sums a thread; all threads gather ahead
+//! and multiply. A warp whose 32 rows have no neighbour at an offset does not multiply.
 
 use super::conv::words::{Line, bring, four};
-use crate::abi::*;
-use crate::device::elem::Elem;
 use crate::device::epilogue::{Output, finish};
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global, warp};
+use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 
 /// Sums of a thread: eight rows by eight columns.
@@ -19,8 +15,8 @@ struct Flight {
     own: u32,
 }
 
-/// What is gathered next: an offset and a channel. What is known of the offset behind it lies in shared memory: the sums leave
-/// no registers for it.
+/// What is gathered next: an offset and a channel. What is known of the offset behind it lies in shared memory: the
+/// sums leave no registers for it.
 struct Ahead {
     offset: u32,
     channel: u32,
@@ -59,13 +55,13 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
         copy::arena() + Self::NOTES as u32 + gpu::rematerialize_thread() * 16
     }
 
-    /// First position of the tile.
     #[inline(always)]
     fn first() -> u32 {
         copy::load_shared_b32(Self::notes() + Self::THREADS * 16)
     }
 
-    /// Finds the next offset, after so many words of the masks and with these bits left, and loads this thread's row of it.
+    /// Finds the next offset, after so many words of the masks and with these bits left, and loads this thread's row of
+    /// it.
     #[inline(always)]
     fn look(p: &ConvWordsParams, ahead: &mut Ahead, mut taken: u32, mut left: u32) {
         let first = Self::first();
@@ -118,7 +114,6 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
         Self::look(p, ahead, taken, left);
     }
 
-    /// Starts the next stage, if there is one.
     #[inline(always)]
     fn start<E: Elem<Acc = f32>>(
         p: &ConvWordsParams,
@@ -157,11 +152,11 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
         unroll!(i < 8 / ACROSS, {
             let (r, chunk) = (thread / 8 + i as u32 * Self::THREADS / 8, thread % 8);
             let row = copy::load_shared_b32(index + r * 4);
-            let there = row != CONV_ABSENT;
+            let valid = row != CONV_ABSENT;
             let line = Line {
-                at: p.base.input + if there { row } else { 0 } as u64 * p.base.in_bytes as u64,
+                at: p.base.input + if valid { row } else { 0 } as u64 * p.base.in_bytes as u64,
                 width: p.channels,
-                there,
+                valid,
             };
             let to = stage + r * 128 + (chunk ^ (r & 7)) * 16;
             bring::<E, VECTORS, WHOLE>(to, line, ahead.channel + chunk * 4);
@@ -181,19 +176,18 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
         unroll!(i < 16 / DOWN, {
             let (deep, chunk) = (thread / chunks + (i * 2 * DOWN) as u32, thread % chunks);
             let channel = ahead.channel + deep;
-            let there = WHOLE || channel < p.channels;
-            let from = if there { channel } else { 0 };
+            let valid = WHOLE || channel < p.channels;
+            let from = if valid { channel } else { 0 };
             let line = Line {
                 at: p.weights + (matrix + from as u64) * p.weights_bytes as u64,
                 width: p.base.n,
-                there,
+                valid,
             };
             let to = stage + Self::GATHERED as u32 + deep * Self::COLUMNS * 4 + chunk * 16;
             bring::<E, VECTORS, WHOLE>(to, line, gpu::block_y() * Self::COLUMNS + chunk * 4);
         });
     }
 
-    /// A stage's products of this thread.
     #[inline(always)]
     fn multiply(sums: &mut Sums, slot: u32) {
         let thread = gpu::rematerialize_thread();
@@ -228,7 +222,6 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
         }
     }
 
-    /// Finished sums to their rows.
     #[inline(always)]
     fn epilogue<E: Elem<Acc = f32>>(p: &ConvWordsParams, any: bool, sums: &Sums) {
         let thread = gpu::rematerialize_thread();
@@ -238,12 +231,10 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
         let o = Output {
             c: p.base.out,
             bias: p.base.bias,
-            alpha: 1.0,
             ldc_bytes: p.base.out_bytes,
             n: p.base.n,
             flags: p.base.flags,
-            gate: 0,
-            gate_bytes: 0,
+            ..Output::PLAIN
         };
         let alpha = if any { p.base.alpha } else { 0.0 };
         unroll!(j < 8, {

@@ -1,5 +1,5 @@
-//! Kernel maps. The host's `kernel_map/build.rs` does the same, to the same bits: the table is filled in any order, but what
-//! is found there does not depend on it.
+//! Kernel maps. The host's `kernel_map/build.rs` does the same, to the same bits: the table is filled in any order, but
+//! what is found there does not depend on it.
 
 use super::{gather, global, gpu, item, warp};
 use crate::families::gather_gemm::abi::*;
@@ -110,16 +110,16 @@ pub fn arrange(p: &ConvStepParams) {
     if position >= p.stride {
         return;
     }
-    let there = position < p.rows;
+    let valid = position < p.rows;
     let at = p.order + position as u64 * 4;
-    let row = global::load_own_b32(at, there);
+    let row = global::load_own_b32(at, valid);
     let mask = p.masks + (position / CONV_HALF as u32) as u64 * p.words as u64 * 4;
     let mut bits = 0;
     let mut t = 0;
     while t < p.volume {
         let from = p.raw + (t as u64 * p.rows as u64 + row as u64) * 4;
-        let found = global::load_b32(from, there);
-        let found = if there { found } else { CONV_ABSENT };
+        let found = global::load_b32(from, valid);
+        let found = if valid { found } else { CONV_ABSENT };
         let to = p.neighbours + (t as u64 * p.stride as u64 + position as u64) * 4;
         global::store_b32(to, found);
         let any = warp::ballot(found != CONV_ABSENT);
@@ -132,13 +132,13 @@ pub fn arrange(p: &ConvStepParams) {
             bits = 0;
         }
     }
-    if !there {
+    if !valid {
         global::store_b32(at, CONV_ABSENT);
     }
 }
 
-/// Keys of tiles: how many offsets the fullest could have beyond those of this one and the one that it shares 256 positions
-/// with; a single one comes last.
+/// Keys of tiles: how many offsets the fullest could have beyond those of this one and the one that it shares 256
+/// positions with; a single one comes last.
 #[inline(always)]
 pub fn schedule(p: &ConvStepParams) {
     let tile = item();
@@ -180,9 +180,9 @@ pub fn stride(p: &ConvStepParams) {
 #[inline(always)]
 pub fn first(p: &ConvStepParams) {
     let i = item();
-    let there = i < p.rows;
+    let valid = i < p.rows;
     let mut is_first = false;
-    if there {
+    if valid {
         is_first = find(p, voxel(p.source, i)) == i;
         global::store_b32(p.keys + i as u64 * 4, !is_first as u32);
     }

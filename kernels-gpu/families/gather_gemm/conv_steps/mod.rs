@@ -3,14 +3,9 @@
 mod map;
 mod weights;
 
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{gather, global, warp};
+use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 
-/// This thread's item.
 #[inline(always)]
 fn item() -> u32 {
     gpu::block_x() * CONV_STEP_THREADS + gpu::thread()

@@ -1,8 +1,7 @@
 //! Weights transposed through shared memory, 32 x 32 at a time, and the sums of a gradient's parts.
 
 use super::{gpu, item};
-use crate::device::elem::Elem;
-use crate::device::ptx::{copy, global};
+use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 
 /// `[t, r, c]` to `[t, c, r]`; a thread block for a tile, grid: tiles of c, tiles of r, t.
@@ -41,8 +40,8 @@ pub fn turn<E: Elem>(p: &ConvStepParams) {
 /// Parts that are loaded before the first is added.
 const AHEAD: usize = 8;
 
-/// The parts of each element of the gradient, in order. `rows` elements; `strides` of them are a matrix and a row; `table`
-/// says which parts are an offset's.
+/// The parts of each element of the gradient, in order. `rows` elements; `strides` of them are a matrix and a row;
+/// `table` says which parts are an offset's.
 #[inline(always)]
 pub fn sum<E: Elem<Acc = f32>>(p: &ConvStepParams) {
     let element = item();

@@ -1,27 +1,19 @@
-//! Rows sorted by the matrix they are multiplied with: four warps bring panels of up to 128 of them and start the copies of the
-//! panel's matrix, two warpgroups multiply. The grid is persistent: how many panels there are is read on the device. Thread blocks
-//! that run at one time take all columns of neighbouring panels, so each matrix is read once, in whole rows.
+//! Rows sorted by the matrix they are multiplied with: four warps bring panels of up to 128 of them and start the
+//! copies of the panel's matrix, two warpgroups multiply. The grid is persistent: how many panels there are is read on
+//! the device. Thread blocks that run at one time take all columns of neighbouring panels, so each matrix is read once,
+//! in whole rows.
 
 mod out;
 mod producer;
 
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{barrier, bulk, global, grid, warp};
-use crate::device::stages::{Ring, Stages};
-use crate::device::warpgroup::WgmmaElem;
+use crate::device::prelude::*;
 use crate::families::discover::abi::ROUTE_RECORD;
 use crate::families::gather_gemm::abi::*;
-use crate::frag;
 
-/// Warps that multiply.
-const CONSUMERS: u32 = 8;
-/// Registers of a thread that gathers, which holds eight rows, and of one that multiplies: with two of these, three times 168.
+/// Registers of a thread that gathers, which holds eight rows, and of one that multiplies: with two of these, three
+/// times 168.
 const PRODUCER_REGISTERS: u32 = 72;
 const CONSUMER_REGISTERS: u32 = 216;
-/// Elements along k of a stage.
 const DEPTH: u32 = GROUPED_DEPTH as u32;
 
 /// What a thread block computes next.
@@ -41,7 +33,6 @@ impl<const CHUNKS: usize, const ORDER: u32> Stages for GroupedTile<CHUNKS, ORDER
 }
 
 impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
-    /// Tiles of all panels.
     #[inline(always)]
     fn tiles(p: &GroupedParams) -> u32 {
         global::load_b32_fresh(p.panels, true) * p.across.value
@@ -50,8 +41,8 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
     /// Work number `index` of `tiles`, none past the last: neighbours share rows of A.
     #[inline(always)]
     fn work(p: &GroupedParams, index: u32, tiles: u32) -> Work {
-        let (panel, across) = p.across.of(index);
-        let at = p.panels + (panel as u64 + 1) * ROUTE_RECORD as u64 * 4;
+        let (row_block, across) = p.across.of(index);
+        let at = p.panels + (row_block as u64 + 1) * ROUTE_RECORD as u64 * 4;
         let [expert, first, rows, _] = global::load_v4_fresh(at, index < tiles);
         Work {
             expert,
@@ -77,26 +68,26 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
         gpu::sync_threads();
     }
 
-    /// A warpgroup's 64 rows of every tile. Where a panel has none of them it only lets the stages go. What the rows need on their way
-    /// out is fetched ahead, each thing a tile before what depends on it.
+    /// A warpgroup's 64 rows of every tile. Where a panel has none of them it only lets the stages go. What the rows
+    /// need on their way out is fetched ahead, each thing a tile before what depends on it.
     #[inline(always)]
     fn consume<E: WgmmaElem>(p: &GroupedParams) {
-        let half = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
+        let group = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
         let tiles = Self::tiles(p);
         let mut ring = Ring::<Self>::consumer();
         let mut index = gpu::block_x();
         let mut work = Self::work(p, index, tiles);
         let mut later = Self::work(p, index + gpu::grid_x(), tiles);
-        let mut choice = Self::chosen(p, work, half);
+        let mut choice = Self::chosen(p, work, group);
         while index < tiles {
             let latest = Self::work(p, index + 2 * gpu::grid_x(), tiles);
-            let choice_later = Self::chosen(p, later, half);
-            let weight = Self::weight(p, work, half, choice);
+            let choice_later = Self::chosen(p, later, group);
+            let weight = Self::weight(p, work, group, choice);
             let rows = warp::shuffle::<32>(work.rows, 0, u32::MAX);
-            if half * 64 < rows {
+            if group * 64 < rows {
                 let mut acc = Acc::<CHUNKS>::zero();
-                Self::products::<E>(p, half, &mut ring, &mut acc);
-                Self::epilogue::<E>(p, work, half, (choice, weight), &acc);
+                Self::products::<E>(p, group, &mut ring, &mut acc);
+                Self::epilogue::<E>(p, work, group, (choice, weight), &acc);
             } else {
                 Self::pass(p, &mut ring);
             }
@@ -105,11 +96,10 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
         }
     }
 
-    /// The sums of a tile.
     #[inline(always)]
     fn products<E: WgmmaElem>(
         p: &GroupedParams,
-        half: u32,
+        group: u32,
         ring: &mut Ring<Self>,
         acc: &mut Acc<CHUNKS>,
     ) {
@@ -119,7 +109,7 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
             // The gathered rows were written by ordinary copies.
             barrier::fence_copies();
             acc.fence();
-            Self::multiply::<E>(acc, slot, half);
+            Self::multiply::<E>(acc, slot, group);
             ring.issued(acc);
             ring.advance();
             deep += DEPTH;
@@ -128,20 +118,20 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
     }
 
     #[inline(always)]
-    fn multiply<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, half: u32) {
+    fn multiply<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, group: u32) {
         let stage = Self::stage(slot);
-        let (smem, panel) = (
-            stage + half * SMEM_TILE as u32,
+        let (smem, b_tile) = (
+            stage + group * SMEM_TILE as u32,
             stage + Self::A_BYTES as u32,
         );
         unroll!(step < 4, {
             let row = PANEL_BYTES as u32;
             let a = frag::descriptor(smem + step as u32 * 32, row, 16);
             if ORDER & B_COLUMNS == 0 {
-                let b = frag::descriptor(panel + step as u32 * 16 * row, row, SMEM_TILE as u32);
+                let b = frag::descriptor(b_tile + step as u32 * 16 * row, row, SMEM_TILE as u32);
                 E::mma::<CHUNKS, 0, 1>(acc, a, b);
             } else {
-                let b = frag::descriptor(panel + step as u32 * 32, row, 16);
+                let b = frag::descriptor(b_tile + step as u32 * 32, row, 16);
                 E::mma::<CHUNKS, 0, 0>(acc, a, b);
             }
         });

@@ -1,15 +1,10 @@
-//! Sums on their way out: activation, the weight of each row, and through shared memory to whole lines of C, at the rows of the
-//! slots or of their choices.
+//! Sums on their way out: activation, the weight of each row, and through shared memory to whole lines of C, at the
+//! rows of the slots or of their choices.
 
 use super::{CONSUMERS, Work};
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{copy, global, warp};
+use crate::device::prelude::*;
 use crate::device::store::chunk::{stage_rows, staged};
-use crate::device::warpgroup::WgmmaElem;
 use crate::families::gather_gemm::abi::*;
-use crate::frag;
 
 /// A row that is not there has no place in C.
 const NOWHERE: u32 = u32::MAX;
@@ -17,15 +12,15 @@ const NOWHERE: u32 = u32::MAX;
 impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
     /// Which row of the panel lanes 0 to 15 of this warp hold for it; the others the same.
     #[inline(always)]
-    fn own_row(half: u32) -> u32 {
+    fn own_row(group: u32) -> u32 {
         let thread = gpu::rematerialize_thread();
-        half * 64 + thread / 32 % 4 * 16 + thread % 16
+        group * 64 + thread / 32 % 4 * 16 + thread % 16
     }
 
     /// The choice of this lane's row, where one is asked for.
     #[inline(always)]
-    pub(super) fn chosen(p: &GroupedParams, work: Work, half: u32) -> u32 {
-        let row = Self::own_row(half);
+    pub(super) fn chosen(p: &GroupedParams, work: Work, group: u32) -> u32 {
+        let row = Self::own_row(group);
         let asked = p.flags & GROUPED_SCATTER != 0 || p.weights != 0;
         let at = p.order + (work.first + row) as u64 * 4;
         global::load_b32_fresh(at, asked && row < work.rows)
@@ -33,9 +28,9 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
 
     /// Its weight, where there are any.
     #[inline(always)]
-    pub(super) fn weight(p: &GroupedParams, work: Work, half: u32, choice: u32) -> u32 {
-        let there = p.weights != 0 && Self::own_row(half) < work.rows;
-        global::load_b32_fresh(p.weights + choice as u64 * 4, there)
+    pub(super) fn weight(p: &GroupedParams, work: Work, group: u32, choice: u32) -> u32 {
+        let valid = p.weights != 0 && Self::own_row(group) < work.rows;
+        global::load_b32_fresh(p.weights + choice as u64 * 4, valid)
     }
 
     /// Stores a warpgroup's rows of a tile.
@@ -43,14 +38,14 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
     pub(super) fn epilogue<E: WgmmaElem>(
         p: &GroupedParams,
         work: Work,
-        half: u32,
+        group: u32,
         (choice, weight): (u32, u32),
         acc: &Acc<CHUNKS>,
     ) {
         let lane = gpu::rematerialize_thread() % 32;
         // Here and now: predicates held through the loop over tiles cost registers.
         let flags = warp::rematerialize(p.flags);
-        let row = Self::own_row(half);
+        let row = Self::own_row(group);
         let inside = row < work.rows;
         let slot = work.first + row;
         let weight = [0, 8].map(|r| {
@@ -72,22 +67,23 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
             (true, false) => slot,
         };
         let top = gpu::rematerialize_thread() / 32 % 4 * 16;
-        let corner = (half, top, work.column);
+        let corner = (group, top, work.column);
         Self::store::<E>(p, corner, place, (floor, weight), acc);
     }
 
-    /// Chunks of 64 columns through shared memory, each warp its own 16 rows, to whole lines of 128 bytes. `place`: the row of C
-    /// that row `lane % 16` of the warp goes to. What is below `floor` becomes zero, which is ReLU or nothing, then a row is weighted.
+    /// Chunks of 64 columns through shared memory, each warp its own 16 rows, to whole lines of 128 bytes. `place`: the
+    /// row of C that row `lane % 16` of the warp goes to. What is below `floor` becomes zero, which is ReLU or nothing,
+    /// then a row is weighted.
     #[inline(always)]
     fn store<E: WgmmaElem>(
         p: &GroupedParams,
-        (half, top, left): (u32, u32, u32),
+        (group, top, left): (u32, u32, u32),
         place: u32,
         (floor, weight): (f32, [f32; 2]),
         acc: &Acc<CHUNKS>,
     ) {
         let lane = gpu::rematerialize_thread() % 32;
-        let smem = copy::arena() + Self::OUT as u32 + half * SMEM_TILE as u32 + top * 128;
+        let smem = copy::arena() + Self::OUT as u32 + group * SMEM_TILE as u32 + top * 128;
         let own = frag::ldmatrix_x4(lane);
         let column = left + lane % 8 * 8;
         let mut lines = [0u32; 4];

@@ -2,11 +2,8 @@
 //! neighbours; W always by the copy engine, through a map of three axes, whose boxes end where an expert's matrix ends.
 
 use super::{CONSUMERS, DEPTH, Work};
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::ptx::{barrier, bulk, copy, gather, global, grid};
+use crate::device::prelude::*;
 use crate::device::rows::{self, Rows, Source};
-use crate::device::stages::{Ring, Stages};
 use crate::families::gather_gemm::abi::*;
 
 impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
@@ -36,8 +33,8 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
         )
     }
 
-    /// All four warps: rows gathered by the slots' tokens. What the next tile needs is fetched a tile ahead, what tells where
-    /// that lies two.
+    /// All four warps: rows gathered by the slots' tokens. What the next tile needs is fetched a tile ahead, what tells
+    /// where that lies two.
     #[inline(always)]
     pub(super) fn gather(p: &GroupedParams, at: u64) {
         grid::wait_dependency();
@@ -84,7 +81,6 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
         rows::shared_out(thread, token, work.rows)
     }
 
-    /// Starts this warp's copies of a stage.
     #[inline(always)]
     fn bring<const WHOLE: bool>(p: &GroupedParams, rows: Rows, deep: u32, slot: u32) {
         let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
@@ -96,7 +92,8 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
         rows::bring::<WHOLE>(source, rows, thread, deep, Self::stage(slot));
     }
 
-    /// One thread: rows that are neighbours. Those behind a panel's are others', multiplied into rows of C that nobody stores.
+    /// One thread: rows that are neighbours. Those behind a panel's are others', multiplied into rows of C that nobody
+    /// stores.
     #[inline(always)]
     pub(super) fn slide(p: &GroupedParams, at: u64) {
         let policy = global::first_out_of_l2(p.flags & GROUPED_ONCE != 0);

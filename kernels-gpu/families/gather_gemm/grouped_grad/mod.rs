@@ -1,21 +1,12 @@
-//! Gradients of a stack of matrices: for each tile of each, four warps gather the rows of both operands that the expert's slots
-//! name, and two warpgroups multiply, slots ascending: no sum is split, so the bits are the same at every run. The grid is
-//! persistent; an expert without slots gets zeros.
+//! Gradients of a stack of matrices: for each tile of each, four warps gather the rows of both operands that the
+//! expert's slots name, and two warpgroups multiply, slots ascending: no sum is split, so the bits are the same at
+//! every run. The grid is persistent; an expert without slots gets zeros.
 
-use crate::abi::*;
 use crate::device::epilogue::Output;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{barrier, copy, gather, global, grid, warp};
-use crate::device::stages::{Ring, Stages};
+use crate::device::prelude::*;
 use crate::device::store::StoreTile;
-use crate::device::warpgroup::WgmmaElem;
 use crate::families::gather_gemm::abi::*;
-use crate::frag;
 
-/// Warps that multiply.
-const CONSUMERS: u32 = 8;
 /// Registers of a thread that gathers, and of one that multiplies: with two of these, three times 168.
 const PRODUCER_REGISTERS: u32 = 72;
 const CONSUMER_REGISTERS: u32 = 216;
@@ -65,7 +56,8 @@ impl GroupedGrad {
         gpu::sync_threads();
     }
 
-    /// Four warps, each 16 slots of a stage. A lane holds one of its warp's choices; those of the next stage are fetched ahead.
+    /// Four warps, each 16 slots of a stage. A lane holds one of its warp's choices; those of the next stage are
+    /// fetched ahead.
     #[inline(always)]
     fn produce(p: &GroupedGradParams) {
         let thread = gpu::thread() - CONSUMERS * 32;
@@ -145,11 +137,11 @@ impl GroupedGrad {
 
     /// Starts one copy. Columns that are not there are not copied: nobody stores what they are multiplied into.
     #[inline(always)]
-    fn start<const WHOLE: bool>(to: u32, from: u64, any: u64, (inside, there): (bool, bool)) {
+    fn start<const WHOLE: bool>(to: u32, from: u64, any: u64, (inside, valid): (bool, bool)) {
         if WHOLE {
             copy::copy_async_whole(to, from, u32::from(inside));
         } else {
-            let (from, bytes) = if inside && there {
+            let (from, bytes) = if inside && valid {
                 (from, 16)
             } else {
                 (any, 0)
@@ -161,7 +153,7 @@ impl GroupedGrad {
     /// A warpgroup's 64 rows of every tile.
     #[inline(always)]
     fn consume<E: WgmmaElem>(p: &GroupedGradParams) {
-        let half = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
+        let group = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
         let mut ring = Ring::<Self>::consumer();
         let mut index = gpu::block_x();
         let mut later = Self::work(p, index);
@@ -177,21 +169,21 @@ impl GroupedGrad {
                 // The gathered rows were written by ordinary copies.
                 barrier::fence_copies();
                 acc.fence();
-                Self::multiply::<E>(&mut acc, slot, half, (end - from).div_ceil(STEP));
+                Self::multiply::<E>(&mut acc, slot, group, (end - from).div_ceil(STEP));
                 ring.issued(&mut acc);
                 ring.advance();
                 from += GRAD_DEPTH;
             }
             ring.drain(&mut acc);
-            Self::epilogue::<E>(p, work, half, end - first, &mut acc);
+            Self::epilogue::<E>(p, work, group, end - first, &mut acc);
         }
     }
 
     #[inline(always)]
-    fn multiply<E: WgmmaElem>(acc: &mut Acc<4>, slot: u32, half: u32, used: u32) {
+    fn multiply<E: WgmmaElem>(acc: &mut Acc<4>, slot: u32, group: u32, used: u32) {
         let stage = Self::stage(slot);
-        let (smem, panel) = (
-            stage + half * SMEM_TILE as u32,
+        let (smem, b_tile) = (
+            stage + group * SMEM_TILE as u32,
             stage + 2 * SMEM_TILE as u32,
         );
         let row = PANEL_BYTES as u32;
@@ -199,7 +191,7 @@ impl GroupedGrad {
             if (step as u32) < used {
                 let deep = step as u32 * STEP * row;
                 let a = frag::descriptor(smem + deep, row, GRAD_DEPTH * row);
-                let b = frag::descriptor(panel + deep, row, SMEM_TILE as u32);
+                let b = frag::descriptor(b_tile + deep, row, SMEM_TILE as u32);
                 E::mma::<4, 1, 1>(acc, a, b);
             }
         });
@@ -209,23 +201,20 @@ impl GroupedGrad {
     fn epilogue<E: WgmmaElem>(
         p: &GroupedGradParams,
         work: Work,
-        half: u32,
+        group: u32,
         count: u32,
         acc: &mut Acc<4>,
     ) {
-        let smem = copy::arena() + Self::OUT as u32 + half * SMEM_TILE as u32;
+        let smem = copy::arena() + Self::OUT as u32 + group * SMEM_TILE as u32;
         let o = Output {
             c: p.w + work.expert as u64 * p.m as u64 * p.ldw_bytes as u64,
-            bias: 0,
-            alpha: 1.0,
             ldc_bytes: p.ldw_bytes,
             n: p.n,
             flags: warp::rematerialize(p.flags),
-            gate: 0,
-            gate_bytes: 0,
+            ..Output::PLAIN
         };
-        let corner = [work.row + half * 64, work.column];
-        StoreTile::<4, PLAIN>::write::<E>(o, p.m, corner, (half, smem), count, acc);
+        let corner = [work.row + group * 64, work.column];
+        StoreTile::<4, PLAIN>::write::<E>(o, p.m, corner, (group, smem), count, acc);
     }
 }
 

@@ -1,26 +1,15 @@
-//! A product with an operand whose empty micro-tiles were found while running: four warps gather the rows of B that a panel of
-//! A has micro-tiles for, and start the copies of these, two warpgroups multiply. The grid is persistent: how many
-//! micro-tiles there are is read on the device.
+//! A product with an operand whose empty micro-tiles were found while running: four warps gather the rows of B that a
+//! panel of A has micro-tiles for, and start the copies of these, two warpgroups multiply. The grid is persistent: how
+//! many micro-tiles there are is read on the device.
 
 use super::pit_work::Work;
-use crate::abi::*;
-use crate::device::epilogue::Output;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{barrier, bulk, copy, gather, global, grid, warp};
-use crate::device::stages::{Ring, Stages, steps};
+use crate::device::epilogue::{Output, output};
+use crate::device::prelude::*;
+use crate::device::stages::steps;
 use crate::device::store::StoreTile;
-use crate::device::warpgroup::WgmmaElem;
 use crate::families::discover::abi::NO_TILE;
 use crate::families::gather_gemm::abi::*;
-use crate::frag;
 
-/// Warps that multiply.
-const CONSUMERS: u32 = 8;
-/// Registers of a thread that gathers, and of one that multiplies.
-const PRODUCER_REGISTERS: u32 = 56;
-const CONSUMER_REGISTERS: u32 = 224;
 /// Micro-tiles of a stage, and of one `wgmma`.
 const DEPTH: u32 = 64;
 const STEP: u32 = 16;
@@ -30,13 +19,8 @@ impl PitParams {
     fn output(&self, item: u32) -> Output {
         Output {
             c: self.c + item as u64 * self.c_item,
-            bias: self.bias,
-            alpha: self.alpha,
-            ldc_bytes: self.ldc_bytes,
-            n: self.n,
             flags: warp::rematerialize(self.flags),
-            gate: 0,
-            gate_bytes: 0,
+            ..output!(self)
         }
     }
 }
@@ -50,13 +34,14 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> Stages
 }
 
 impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> PitColumns<MT, TRANSPOSED, ORDER> {
-    /// The item that a panel belongs to, and its first row there. Rows of an A that is not transposed are those of all items.
+    /// The item that a panel belongs to, and its first row there. Rows of an A that is not transposed are those of all
+    /// items.
     #[inline(always)]
-    fn place(p: &PitParams, panel: u32) -> (u32, u32) {
+    fn place(p: &PitParams, row_block: u32) -> (u32, u32) {
         let (item, within) = if TRANSPOSED {
-            p.item.of(panel)
+            p.item.of(row_block)
         } else {
-            (0, panel)
+            (0, row_block)
         };
         (item, within * MT as u32)
     }
@@ -81,9 +66,9 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> PitColumns<MT, T
         let mut index = gpu::block_x();
         while index < p.tiles {
             let work = Work::new(p, index, Self::COLUMNS);
-            let list = p.lists + work.panel as u64 * p.stride as u64 * 4;
+            let list = p.lists + work.row_block as u64 * p.stride as u64 * 4;
             let column = work.column + lane * 8;
-            let (item, _) = p.item.of(work.panel);
+            let (item, _) = p.item.of(work.row_block);
             let b = p.b + item as u64 * p.item_bytes + column as u64 * 2;
             let lanes = (b, u32::from(column < p.n));
             // Once for a tile: what is computed for each stage stands between the wait for it and its first copy.
@@ -121,7 +106,7 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> PitColumns<MT, T
     fn start_a(p: &PitParams, at: u64, work: Work, from: u32, slot: u32) {
         let (to, full) = (Self::stage(slot), Self::full(slot));
         barrier::arrive_expect(full, Self::A_BYTES as u32);
-        let y = work.panel * p.stride + from;
+        let y = work.row_block * p.stride + from;
         bulk::tma_load_2d(to, at, 0, y, full);
         if MT == 128 {
             bulk::tma_load_2d(to + SMEM_TILE as u32, at, 64, y, full);
@@ -134,14 +119,14 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> PitColumns<MT, T
         if !TRANSPOSED {
             return (0, 0);
         }
-        let (item, left) = Self::place(p, work.panel);
+        let (item, left) = Self::place(p, work.row_block);
         let column = left + lane % 8 * 8;
         let from = p.a + item as u64 * p.a_item + column as u64 * 2;
         (from, u32::from(column < p.m))
     }
 
-    /// Starts this warp's copies of pieces of rows of A: 8 lanes bring one. Zeros where there is none, so that whatever an earlier
-    /// stage left there is not multiplied.
+    /// Starts this warp's copies of pieces of rows of A: 8 lanes bring one. Zeros where there is none, so that whatever
+    /// an earlier stage left there is not multiplied.
     #[inline(always)]
     fn gather_a(p: &PitParams, (from, inside): (u64, u32), slot: u32, rows: u32) {
         let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
@@ -152,14 +137,14 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> PitColumns<MT, T
             let place = 4 * (four as u32) + within;
             let row = warp::shuffle::<32>(rows, place, u32::MAX);
             let to = to + place * PANEL_BYTES as u32 + (chunk ^ (place % 8)) * 16;
-            let there = inside != 0 && row != NO_TILE;
+            let valid = inside != 0 && row != NO_TILE;
             let from = from + row as u64 * p.lda_bytes as u64;
-            gather::copy_or_zero(to, if there { from } else { p.a }, there);
+            gather::copy_or_zero(to, if valid { from } else { p.a }, valid);
         });
     }
 
-    /// Starts this warp's copies of rows of B: a lane brings 16 bytes of each, from its own column on. `WHOLE`: there are 16; else
-    /// those that are not arrive as zeros, since zeros of A times whatever is no number would be none.
+    /// Starts this warp's copies of rows of B: a lane brings 16 bytes of each, from its own column on. `WHOLE`: there
+    /// are 16; else those that are not arrive as zeros, since zeros of A times whatever is no number would be none.
     #[inline(always)]
     fn gather<const WHOLE: bool>(p: &PitParams, (from, inside): (u64, u32), slot: u32, rows: u32) {
         let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
@@ -174,18 +159,19 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> PitColumns<MT, T
                     let from = from + row as u64 * p.ldb_bytes as u64;
                     copy::copy_async_whole(to, from, inside);
                 } else {
-                    let there = inside != 0 && row != NO_TILE;
+                    let valid = inside != 0 && row != NO_TILE;
                     let from = from + row as u64 * p.ldb_bytes as u64;
-                    gather::copy_or_zero(to, if there { from } else { p.b }, there);
+                    gather::copy_or_zero(to, if valid { from } else { p.b }, valid);
                 }
             });
         });
     }
 
-    /// `C` chunks of 64 columns of a warpgroup: 128 rows are two halves, fewer are both warpgroups', half the columns each.
+    /// `C` chunks of 64 columns of a warpgroup: 128 rows are two halves, fewer are both warpgroups', half the columns
+    /// each.
     #[inline(always)]
     fn consume<E: WgmmaElem, const C: usize>(p: &PitParams) {
-        let half = gpu::thread() / 128;
+        let group = gpu::thread() / 128;
         let mut ring = Ring::<Self>::consumer();
         let mut index = gpu::block_x();
         while index < p.tiles {
@@ -198,25 +184,25 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> PitColumns<MT, T
                 // The gathered rows were written by ordinary copies.
                 barrier::fence_copies();
                 acc.fence();
-                Self::multiply::<E, C>(&mut acc, slot, half, steps::<DEPTH, STEP>(count, from));
+                Self::multiply::<E, C>(&mut acc, slot, group, steps::<DEPTH, STEP>(count, from));
                 ring.issued(&mut acc);
                 ring.advance();
                 from += DEPTH;
             }
             ring.drain(&mut acc);
-            Self::epilogue::<E, C>(p, work, half, count, &mut acc);
+            Self::epilogue::<E, C>(p, work, group, count, &mut acc);
             index += gpu::grid_x();
         }
     }
 
     #[inline(always)]
-    fn multiply<E: WgmmaElem, const C: usize>(acc: &mut Acc<C>, slot: u32, half: u32, used: u32) {
+    fn multiply<E: WgmmaElem, const C: usize>(acc: &mut Acc<C>, slot: u32, group: u32, used: u32) {
         let stage = Self::stage(slot);
-        let panel = stage + Self::B_AT as u32;
+        let b_tile = stage + Self::B_AT as u32;
         let (a, b) = if MT == 128 {
-            (stage + half * SMEM_TILE as u32, panel)
+            (stage + group * SMEM_TILE as u32, b_tile)
         } else {
-            (stage, panel + half * 2 * SMEM_TILE as u32)
+            (stage, b_tile + group * 2 * SMEM_TILE as u32)
         };
         let row = Self::A_ROW as u32;
         // 32 rows stand for 64: the second half of the operand is the first again.
@@ -235,20 +221,20 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> PitColumns<MT, T
     fn epilogue<E: WgmmaElem, const C: usize>(
         p: &PitParams,
         work: Work,
-        half: u32,
+        group: u32,
         count: u32,
         acc: &mut Acc<C>,
     ) {
-        let (item, top) = Self::place(p, work.panel);
+        let (item, top) = Self::place(p, work.row_block);
         let (row, column) = if MT == 128 {
-            (top + half * 64, work.column)
+            (top + group * 64, work.column)
         } else {
-            (top, work.column + half * 128)
+            (top, work.column + group * 128)
         };
-        let smem = copy::arena() + Self::OUT as u32 + half * SMEM_TILE as u32;
+        let smem = copy::arena() + Self::OUT as u32 + group * SMEM_TILE as u32;
         let end = p.m.min(top + MT as u32);
         let o = p.output(item);
-        StoreTile::<C, ORDER>::write::<E>(o, end, [row, column], (half, smem), count, acc);
+        StoreTile::<C, ORDER>::write::<E>(o, end, [row, column], (group, smem), count, acc);
     }
 }
 

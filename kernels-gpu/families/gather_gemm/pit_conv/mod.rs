@@ -1,26 +1,15 @@
-//! A convolution whose listed channels or filters alone are multiplied, as a product of one row for each position of C: the copy
-//! engine brings boxes of positions, moved by the tap, with zeros for those outside of the image; four warps gather the rows of
-//! B that the image's list names, or one thread starts the copies of packed filters; two warpgroups multiply. The grid is persistent:
-//! how much is listed is read on the device.
+//! A convolution whose listed channels or filters alone are multiplied, as a product of one row for each position of C:
+//! the copy engine brings boxes of positions, moved by the tap, with zeros for those outside of the image; four warps
+//! gather the rows of B that the image's list names, or one thread starts the copies of packed filters; two warpgroups
+//! multiply. The grid is persistent: how much is listed is read on the device.
 
 mod out;
 mod producer;
 
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{barrier, bulk, global, grid, warp};
-use crate::device::stages::{Ring, Stages, steps};
-use crate::device::warpgroup::WgmmaElem;
+use crate::device::prelude::*;
+use crate::device::stages::steps;
 use crate::families::gather_gemm::abi::*;
-use crate::frag;
 
-/// Warps that multiply.
-const CONSUMERS: u32 = 8;
-/// Registers of a thread that gathers, and of one that multiplies.
-const PRODUCER_REGISTERS: u32 = 56;
-const CONSUMER_REGISTERS: u32 = 224;
 /// Channels of a stage, and of one `wgmma`.
 const DEPTH: u32 = PIT_CONV_DEPTH as u32;
 const STEP: u32 = 16;
@@ -44,7 +33,8 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> Stages
 }
 
 impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUNKS, FILTERS> {
-    /// Warpgroups that share the columns of a tile: 128 positions are two halves, fewer are both warpgroups', half the columns each.
+    /// Warpgroups that share the columns of a tile: 128 positions are two halves, fewer are both warpgroups', half the
+    /// columns each.
     const GROUPS: u32 = if MT == 128 { 1 } else { 2 };
     /// Chunks of 64 columns of a warpgroup at the most.
     const CONSUMED: usize = CHUNKS / Self::GROUPS as usize;
@@ -95,7 +85,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
     /// Every tile, with as few chunks of 64 columns as there are.
     #[inline(always)]
     fn consume<E: WgmmaElem>(p: &PitConvParams) {
-        let half = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
+        let group = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
         let columns = warp::shuffle::<32>(Self::columns(p), 0, u32::MAX);
         let tiles = p.positions * columns.div_ceil(Self::COLUMNS);
         let mut ring = Ring::<Self>::consumer();
@@ -104,7 +94,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
             let work = Self::work(p, index);
             let count = warp::shuffle::<32>(work.count, 0, u32::MAX);
             let left = warp::shuffle::<32>(columns - work.column, 0, u32::MAX);
-            let own = (half, columns, count);
+            let own = (group, columns, count);
             if left <= 64 * Self::GROUPS {
                 Self::tile::<E, 1>(p, work, own, &mut ring);
             } else if Self::CONSUMED == 2 || left <= 128 * Self::GROUPS {
@@ -121,19 +111,18 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
     fn tile<E: WgmmaElem, const C: usize>(
         p: &PitConvParams,
         work: Work,
-        (half, columns, count): (u32, u32, u32),
+        (group, columns, count): (u32, u32, u32),
         ring: &mut Ring<Self>,
     ) {
         let mut acc = Acc::<C>::zero();
-        Self::products::<E, C>((count, p.taps), half, ring, &mut acc);
-        Self::epilogue::<E, C>(p, work, (half, columns), &acc);
+        Self::products::<E, C>((count, p.taps), group, ring, &mut acc);
+        Self::epilogue::<E, C>(p, work, (group, columns), &acc);
     }
 
-    /// The sums of a tile.
     #[inline(always)]
     fn products<E: WgmmaElem, const C: usize>(
         (count, taps): (u32, u32),
-        half: u32,
+        group: u32,
         ring: &mut Ring<Self>,
         acc: &mut Acc<C>,
     ) {
@@ -153,7 +142,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
                     barrier::fence_copies();
                 }
                 acc.fence();
-                Self::multiply::<E, C>(acc, slot, (half, row), steps::<DEPTH, STEP>(count, from));
+                Self::multiply::<E, C>(acc, slot, (group, row), steps::<DEPTH, STEP>(count, from));
                 ring.issued(acc);
                 ring.advance();
                 from += DEPTH;
@@ -167,15 +156,15 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
     fn multiply<E: WgmmaElem, const C: usize>(
         acc: &mut Acc<C>,
         slot: u32,
-        (half, row): (u32, u32),
+        (group, row): (u32, u32),
         used: u32,
     ) {
         let stage = Self::stage(slot);
-        let panel = stage + Self::A_BYTES as u32;
+        let b_tile = stage + Self::A_BYTES as u32;
         let (a, b) = if MT == 128 {
-            (stage + half * 64 * row, panel)
+            (stage + group * 64 * row, b_tile)
         } else {
-            (stage, panel + half * (C * SMEM_TILE) as u32)
+            (stage, b_tile + group * (C * SMEM_TILE) as u32)
         };
         let line = PANEL_BYTES as u32;
         unroll!(step < 4, {

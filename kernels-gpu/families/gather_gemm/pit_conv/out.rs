@@ -1,14 +1,9 @@
 //! Sums on their way out, by shared memory: whole lines of C, or the listed columns alone.
 
 use super::Work;
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{copy, global, warp};
+use crate::device::prelude::*;
 use crate::device::store::chunk::{stage_rows, staged};
-use crate::device::warpgroup::WgmmaElem;
 use crate::families::gather_gemm::abi::*;
-use crate::frag;
 
 /// A position that is not there has no row in C, nor a filter that is not there a column.
 const NOWHERE: u32 = u32::MAX;
@@ -16,9 +11,9 @@ const NOWHERE: u32 = u32::MAX;
 impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUNKS, FILTERS> {
     /// The row of C that lanes 0 to 15 of this warp hold for it; the others the same.
     #[inline(always)]
-    fn line(p: &PitConvParams, work: Work, half: u32) -> u32 {
+    fn line(p: &PitConvParams, work: Work, group: u32) -> u32 {
         let thread = gpu::rematerialize_thread();
-        let row = thread / 32 % 4 * 16 + thread % 16 + if MT == 128 { half * 64 } else { 0 };
+        let row = thread / 32 % 4 * 16 + thread % 16 + if MT == 128 { group * 64 } else { 0 };
         let (down, right) = p.wide.of(row);
         let [x, y] = [work.corner[0] + down, work.corner[1] + right];
         if x < p.out[0] && y < p.out[1] {
@@ -33,13 +28,13 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
     pub(super) fn epilogue<E: WgmmaElem, const C: usize>(
         p: &PitConvParams,
         work: Work,
-        (half, columns): (u32, u32),
+        (group, columns): (u32, u32),
         acc: &Acc<C>,
     ) {
-        let line = Self::line(p, work, half);
-        let left = work.column + if MT == 128 { 0 } else { half * 64 * C as u32 };
+        let line = Self::line(p, work, group);
+        let left = work.column + if MT == 128 { 0 } else { group * 64 * C as u32 };
         let warp = gpu::rematerialize_thread() / 32 % 4;
-        let smem = copy::arena() + Self::OUT as u32 + half * SMEM_TILE as u32 + warp * 16 * 128;
+        let smem = copy::arena() + Self::OUT as u32 + group * SMEM_TILE as u32 + warp * 16 * 128;
         unroll!(c < C, most 4, {
             // The lanes have read the 64 columns before.
             warp::sync_lanes(u32::MAX);
@@ -70,7 +65,8 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
         });
     }
 
-    /// Each column to that of its filter: a lane has two of them, 32 apart, so that neighbours that are listed are stored together.
+    /// Each column to that of its filter: a lane has two of them, 32 apart, so that neighbours that are listed are
+    /// stored together.
     #[inline(always)]
     fn scatter(p: &PitConvParams, (left, columns): (u32, u32), line: u32, smem: u32) {
         let lane = gpu::rematerialize_thread() % 32;
@@ -88,9 +84,9 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
                 let column = lane + 32 * i as u32;
                 let from = frag::swizzle(row, column / 8, PANEL_BYTES as u32) + column % 8 * 2;
                 let value = copy::load_shared_b16(smem + from);
-                let there = line != NOWHERE && filters[i] != NOWHERE;
+                let valid = line != NOWHERE && filters[i] != NOWHERE;
                 let to = to + filters[i] as u64 * 2;
-                global::store_b16_if(if there { to } else { p.c }, value, there);
+                global::store_b16_if(if valid { to } else { p.c }, value, valid);
             });
             row += 1;
         }

@@ -1,10 +1,8 @@
 //! Copies into the ring.
 
 use super::{CONSUMERS, DEPTH, STEP, Work};
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::ptx::{barrier, bulk, copy, gather, global, warp};
-use crate::device::stages::{Ring, Stages, steps};
+use crate::device::prelude::*;
+use crate::device::stages::steps;
 use crate::families::discover::abi::NO_TILE;
 use crate::families::gather_gemm::abi::*;
 
@@ -12,8 +10,8 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
     /// Lanes that bring a row of B, 16 bytes each.
     const LANES: u32 = 8 * CHUNKS as u32;
 
-    /// Position of A that the first of the tile's positions meets at this tap; outside of the image it wraps, as the engine
-    /// wants it.
+    /// Position of A that the first of the tile's positions meets at this tap; outside of the image it wraps, as the
+    /// engine wants it.
     #[inline(always)]
     fn origin(p: &PitConvParams, work: Work, tap: u32) -> [u32; 2] {
         let (i, j) = p.window.of(tap);
@@ -90,8 +88,8 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
         copy::copy_wait_all();
     }
 
-    /// Starts this warp's copies of 16 rows of B: a lane brings 16 bytes, from its own column on. `WHOLE`: there are 16; else
-    /// those that are not arrive as zeros, since zeros of A times whatever is no number would be none.
+    /// Starts this warp's copies of 16 rows of B: a lane brings 16 bytes, from its own column on. `WHOLE`: there are
+    /// 16; else those that are not arrive as zeros, since zeros of A times whatever is no number would be none.
     #[inline(always)]
     fn bring<const WHOLE: bool>(
         p: &PitConvParams,
@@ -114,13 +112,13 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
                         let from = from + row as u64 * p.ldb_bytes as u64;
                         copy::copy_async_whole(to, from, inside);
                     } else {
-                        let there = inside != 0 && row != NO_TILE;
-                        let from = if there {
+                        let valid = inside != 0 && row != NO_TILE;
+                        let from = if valid {
                             from + row as u64 * p.ldb_bytes as u64
                         } else {
                             p.b
                         };
-                        gather::copy_or_zero(to, from, there);
+                        gather::copy_or_zero(to, from, valid);
                     }
                 }
             });

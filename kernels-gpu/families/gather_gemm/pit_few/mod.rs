@@ -1,17 +1,14 @@
-//! A product of at most 64 rows with an A most of whose columns are empty: each thread block finds those of its part of k that are
-//! not (`scan`), gathers the rows of B that they meet into a ring of stages by copies of 16 bytes, multiplies, and meets the other
-//! parts of its tile in the cluster (`out`). All bytes of B that are read are those of listed rows.
+//! A product of at most 64 rows with an A most of whose columns are empty: each thread block finds those of its part of
+//! k that are not (`scan`), gathers the rows of B that they meet into a ring of stages by copies of 16 bytes,
+//! multiplies, and meets the other parts of its tile in the cluster (`out`). All bytes of B that are read are those of
+//! listed rows.
 
 mod out;
 mod scan;
 
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
 use crate::device::mma::MmaElem;
-use crate::device::ptx::{barrier, cluster, copy, grid, matrix};
+use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
-use crate::frag;
 use scan::Taken;
 
 /// Sums of a warp: atoms of 16 rows, then of 8 columns. Of the first as many are used as the tile has.
@@ -22,7 +19,7 @@ const ROWS: u32 = 8;
 
 /// What a thread copies of eight rows of B, and where it reads what it multiplies.
 #[derive(Clone, Copy)]
-struct Own {
+struct PerThread {
     /// Of the eight rows its own, and whether there are columns of it.
     row: u32,
     inside: bool,
@@ -37,7 +34,7 @@ struct Own {
 impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
     /// The places of this thread. Computed where it stands: while A is on its way, not before it is asked for.
     #[inline(always)]
-    fn places(p: &PitFewParams) -> Own {
+    fn places(p: &PitFewParams) -> PerThread {
         let thread = gpu::rematerialize_thread();
         let (warp, lane) = (thread / 32, thread % 32);
         let across = WARPS as u32 * 4;
@@ -47,7 +44,7 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
         let (of_step, half) = frag::ldmatrix_x4(lane);
         let wide = Self::ROW_BYTES as u32;
         // Eight rows further, and sixteen, the swizzle is the same.
-        Own {
+        PerThread {
             row,
             inside: column < p.n,
             from: p.b + column as u64 * 2,
@@ -57,7 +54,6 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
         }
     }
 
-    /// This thread's warp and lane.
     #[inline(always)]
     fn own() -> (u32, u32) {
         (gpu::thread() / 32, gpu::thread() % 32)
@@ -81,16 +77,16 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
         copy::arena() + Self::VALUES as u32 + place * Self::A_ROW as u32
     }
 
-    /// First byte of a stage.
     #[inline(always)]
     fn stage(slot: u32) -> u32 {
         copy::arena() + slot * Self::STAGE as u32
     }
 
-    /// Starts the copies of a stage, if there is one: eight rows of B at a time, a thread has 16 bytes of each. Places behind the
-    /// last listed column are zeros, up to a step of the product: zeros of A times whatever is no number would be none.
+    /// Starts the copies of a stage, if there is one: eight rows of B at a time, a thread has 16 bytes of each. Places
+    /// behind the last listed column are zeros, up to a step of the product: zeros of A times whatever is no number
+    /// would be none.
     #[inline(always)]
-    fn start(p: &PitFewParams, own: Own, listed: u32, s: u32, slot: u32) {
+    fn start(p: &PitFewParams, own: PerThread, listed: u32, s: u32, slot: u32) {
         let end = if own.inside { listed } else { 0 };
         let last = listed.saturating_sub(1);
         let first = s * FEW_DEPTH + own.row;
@@ -121,7 +117,7 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
 
     /// Multiplies a stage: all rows with this warp's 32 columns.
     #[inline(always)]
-    fn multiply<E: MmaElem>(own: Own, listed: u32, s: u32, slot: u32, sums: &mut Sums) {
+    fn multiply<E: MmaElem>(own: PerThread, listed: u32, s: u32, slot: u32, sums: &mut Sums) {
         let stage = Self::stage(slot);
         let values = Self::values(s * FEW_DEPTH) + own.a;
         unroll!(step < 2, {
@@ -143,7 +139,8 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
         });
     }
 
-    /// Waits until all but the youngest groups of copies have ended: one less than those behind the stage that is multiplied next.
+    /// Waits until all but the youngest groups of copies have ended: one less than those behind the stage that is
+    /// multiplied next.
     #[inline(always)]
     fn wait_for_copies() {
         if Self::STAGES == 6 {
@@ -154,10 +151,11 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
         }
     }
 
-    /// Multiplies all that is listed. As many stages as the ring has have been started, empty ones among them. The first is waited
-    /// for together with the second, which nothing waits for: its place is not free before the first one's.
+    /// Multiplies all that is listed. As many stages as the ring has have been started, empty ones among them. The
+    /// first is waited for together with the second, which nothing waits for: its place is not free before the first
+    /// one's.
     #[inline(always)]
-    fn drain<E: MmaElem>(p: &PitFewParams, own: Own, listed: u32, sums: &mut Sums) {
+    fn drain<E: MmaElem>(p: &PitFewParams, own: PerThread, listed: u32, sums: &mut Sums) {
         let stages = listed.div_ceil(FEW_DEPTH);
         // The slot of stage s, and the one in front of it in the ring.
         let (mut slot, mut freed) = (0, Self::STAGES - 1);
@@ -180,8 +178,8 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
         }
     }
 
-    /// Finds and multiplies the columns `from..end`. Copies of B start as soon as a stage of columns is listed; they are multiplied
-    /// when there is no room for more, or no more to come.
+    /// Finds and multiplies the columns `from..end`. Copies of B start as soon as a stage of columns is listed; they
+    /// are multiplied when there is no room for more, or no more to come.
     #[inline(always)]
     fn gather<E: MmaElem>(p: &PitFewParams, from: u32, end: u32, sums: &mut Sums) {
         let (mut from, mut turn) = (from, 0);
@@ -235,8 +233,8 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
         }
     }
 
-    /// Makes the barrier of the sums, which expects those of the other parts. The last warp does, which has the fewest columns to
-    /// ask for.
+    /// Makes the barrier of the sums, which expects those of the other parts. The last warp does, which has the fewest
+    /// columns to ask for.
     #[inline(always)]
     fn set_up(p: &PitFewParams) {
         if p.parts > 1 {

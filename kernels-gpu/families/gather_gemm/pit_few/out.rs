@@ -1,13 +1,9 @@
-//! Sums on their way out. Each part of a tile finishes as many atoms (16 rows x 8 columns) as any other: the others send theirs
-//! to its shared memory, and it adds them in the order of the parts: the same bits every time.
+//! Sums on their way out. Each part of a tile finishes as many atoms (16 rows x 8 columns) as any other: the others
+//! send theirs to its shared memory, and it adds them in the order of the parts: the same bits every time.
 
 use super::Sums;
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::ptx::{barrier, cluster, copy};
+use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
-use crate::frag;
 
 impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
     /// The barrier that says: the sums of the other parts have arrived.
@@ -57,7 +53,8 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
         copy::arena() + Self::SUMS as u32 + slot * Self::ATOM as u32 + lane * 16
     }
 
-    /// Sends this warp's atoms to those who finish them: neighbours by twos, which are sectors of C, dealt one after the other.
+    /// Sends this warp's atoms to those who finish them: neighbours by twos, which are sectors of C, dealt one after
+    /// the other.
     #[inline(always)]
     fn store_sums(p: &PitFewParams, sums: &Sums) {
         let own = cluster::rank();

@@ -1,9 +1,8 @@
-//! Which columns of A hold something, a round of columns at a time. A lane has all rows of its columns in registers, so it knows
-//! by itself which of them do, and leaves their values in shared memory: A is read once. The list ascends, the same in every run.
+//! Which columns of A hold something, a round of columns at a time. A lane has all rows of its columns in registers, so
+//! it knows by itself which of them do, and leaves their values in shared memory: A is read once. The list ascends, the
+//! same in every run.
 
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::ptx::{copy, global, matrix, warp};
+use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 
 /// A lane's part of A: eight rows each of up to eight; the tile's words of a row.
@@ -18,8 +17,8 @@ pub(super) struct Taken {
 }
 
 impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
-    /// A lane's words of a row at `at`; zeros where the row is none of `rows`. Rows have room for whole vectors where these are
-    /// allowed.
+    /// A lane's words of a row at `at`; zeros where the row is none of `rows`. Rows have room for whole vectors where
+    /// these are allowed.
     #[inline(always)]
     fn vector(at: u64, row: u32, rows: u32) -> [u32; 4] {
         match Self::WORDS {
@@ -43,14 +42,15 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
         words
     }
 
-    /// All rows of this lane's columns from `column` on, of which `left` are there. Every load is on the way before the first is
-    /// looked at.
+    /// All rows of this lane's columns from `column` on, of which `left` are there. Every load is on the way before the
+    /// first is looked at.
     #[inline(always)]
     pub(super) fn load(p: &PitFewParams, column: u32, left: u32) -> Raw {
         let rows = [0, 1, 2, 3, 4, 5, 6, 7].map(|i| if i < left { p.m } else { 0 });
         let at = p.a + column as u64 * 2;
         let vectors = p.flags & FEW_VECTORS != 0;
-        // Ahead of what is jumped over: instructions that do not follow come late too, then while these loads are on their way.
+        // Ahead of what is jumped over: instructions that do not follow come late too, then while these loads are on
+        // their way.
         let whole = if vectors { rows[0] } else { 0 };
         let raw = Self::each_row(p, at, |at, row| Self::vector(at, row, whole));
         if vectors {
@@ -76,8 +76,8 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
         raw
     }
 
-    /// Asks L2 for the columns of the next round, from `from` on; each tile that will look at them for some lines. By then copies
-    /// of B keep HBM busy.
+    /// Asks L2 for the columns of the next round, from `from` on; each tile that will look at them for some lines. By
+    /// then copies of B keep HBM busy.
     #[inline(always)]
     pub(super) fn fetch_ahead(p: &PitFewParams, from: u32, end: u32) {
         const LINE: u32 = 64;
@@ -111,8 +111,8 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
         found & ((1 << left.min(Self::EACH)) - 1)
     }
 
-    /// Rank in the round of this lane's first column found, and how many the thread block has found. A barrier; `turn`: 0 and 1
-    /// from round to round.
+    /// Rank in the round of this lane's first column found, and how many the thread block has found. A barrier; `turn`:
+    /// 0 and 1 from round to round.
     #[inline(always)]
     pub(super) fn rank(found: u32, turn: u32) -> [u32; 2] {
         let (own, lane) = Self::own();
@@ -138,8 +138,8 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
         [before + in_front, warp::total(count)]
     }
 
-    /// Leaves the values of this lane's columns where [`Self::multiply`] reads them, and the columns in the list. `column`: its
-    /// first, of rank `rank` if it was found.
+    /// Leaves the values of this lane's columns where [`Self::multiply`] reads them, and the columns in the list.
+    /// `column`: its first, of rank `rank` if it was found.
     #[inline(always)]
     pub(super) fn put(raw: &Raw, found: u32, rank: u32, column: u32, taken: Taken) {
         unroll!(w < Self::WORDS, most 4, {

@@ -1,30 +1,20 @@
-//! A product of f32 as TF32 with an operand whose empty micro-tiles were found while running, transposed: four warps gather the rows
-//! of B that a panel of A has micro-tiles for, two warpgroups read them as fragments, round them, and multiply them with the panel's
-//! packed values (`wgmma`). The grid is persistent: how many micro-tiles there are is read on the device.
+//! A product of f32 as TF32 with an operand whose empty micro-tiles were found while running, transposed: four warps
+//! gather the rows of B that a panel of A has micro-tiles for, two warpgroups read them as fragments, round them, and
+//! multiply them with the panel's packed values (`wgmma`). The grid is persistent: how many micro-tiles there are is
+//! read on the device.
 
 use super::pit_work::Work;
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::wgmma::{self, Acc};
-use crate::device::ptx::{barrier, bulk, copy, gather, global, grid, matrix, warp};
-use crate::device::stages::{Ring, Stages, steps};
+use crate::device::prelude::*;
+use crate::device::stages::steps;
 use crate::families::discover::abi::NO_TILE;
 use crate::families::gather_gemm::abi::*;
-use crate::frag;
 
-/// Warps that multiply.
-const CONSUMERS: u32 = 8;
-/// Registers of a thread that gathers, and of one that multiplies.
-const PRODUCER_REGISTERS: u32 = 56;
-const CONSUMER_REGISTERS: u32 = 224;
 /// Micro-tiles of a stage, and of one `wgmma`.
 const DEPTH: u32 = PIT_TF32_DEPTH as u32;
 const STEP: u32 = 8;
 
 /// What a lane holds of 64 columns of a stage's rows of B: its registers of each step.
-type Own = [[u32; 4]; STEPS];
+type PerThread = [[u32; 4]; STEPS];
 
 impl<const MT: usize> Stages for PitWords<MT> {
     const COUNT: usize = Self::STAGES;
@@ -51,9 +41,9 @@ impl<const MT: usize> PitWords<MT> {
         let mut index = gpu::block_x();
         while index < p.tiles {
             let work = Work::new(p, index, Self::COLUMNS);
-            let list = p.lists + work.panel as u64 * p.stride as u64 * 4;
+            let list = p.lists + work.row_block as u64 * p.stride as u64 * 4;
             let column = work.column + lane * 4;
-            let (item, _) = p.item.of(work.panel);
+            let (item, _) = p.item.of(work.row_block);
             let b = p.b + item as u64 * p.item_bytes + column as u64 * 4;
             let inside = [column, column + 128].map(|column| u32::from(column < p.n));
             // A lane holds one of its warp's rows; those of the next stage are fetched ahead.
@@ -68,7 +58,7 @@ impl<const MT: usize> PitWords<MT> {
                 if thread == 0 {
                     let full = ring.full();
                     barrier::arrive_expect(full, Self::A_BYTES as u32);
-                    let y = work.panel * MT as u32;
+                    let y = work.row_block * MT as u32;
                     bulk::tma_load_2d(Self::stage(ring.slot), at, from, y, full);
                 }
                 if from + (warp + 1) * STEP <= work.count {
@@ -85,8 +75,9 @@ impl<const MT: usize> PitWords<MT> {
         copy::copy_wait_all();
     }
 
-    /// Starts this warp's copies of rows of B: a lane brings 16 bytes of each, from its own column on, and 16 from 128 columns later.
-    /// `WHOLE`: there are 8; else those that are not arrive as zeros, since zeros of A times whatever is no number would be none.
+    /// Starts this warp's copies of rows of B: a lane brings 16 bytes of each, from its own column on, and 16 from 128
+    /// columns later. `WHOLE`: there are 8; else those that are not arrive as zeros, since zeros of A times whatever is
+    /// no number would be none.
     #[inline(always)]
     fn gather<const WHOLE: bool>(
         p: &PitParams,
@@ -108,18 +99,19 @@ impl<const MT: usize> PitWords<MT> {
                 if WHOLE {
                     copy::copy_async_whole(to, from, inside[half]);
                 } else {
-                    let there = inside[half] != 0 && row != NO_TILE;
-                    let (from, bytes) = if there { (from, 16) } else { (p.b, 0) };
+                    let valid = inside[half] != 0 && row != NO_TILE;
+                    let (from, bytes) = if valid { (from, 16) } else { (p.b, 0) };
                     copy::copy_async_16(to, from, bytes);
                 }
             });
         });
     }
 
-    /// A warpgroup's 128 columns are two blocks of 64: while one is multiplied, fragments of the other are read and rounded.
+    /// A warpgroup's 128 columns are two blocks of 64: while one is multiplied, fragments of the other are read and
+    /// rounded.
     #[inline(always)]
     fn consume<const C: usize>(p: &PitParams) {
-        let half = gpu::thread() / 128;
+        let group = gpu::thread() / 128;
         let mut ring = (0, 0);
         let mut index = gpu::block_x();
         while index < p.tiles {
@@ -128,19 +120,19 @@ impl<const MT: usize> PitWords<MT> {
             let count = warp::greatest(work.count);
             let (mut low, mut high) = (Acc::<C>::zero(), Acc::<C>::zero());
             if count > 0 {
-                let mut own = Self::arrived(ring, half);
+                let mut own = Self::arrived(ring, group);
                 let mut from = 0;
                 loop {
                     let (slot, used) = (ring.0, steps::<DEPTH, STEP>(count, from));
                     Self::multiply(&mut low, slot, &own, used);
-                    let other = Self::own(slot, 2 * half + 1);
+                    let other = Self::own(slot, 2 * group + 1);
                     low.wait::<0>();
                     keep(&own);
                     Self::multiply(&mut high, slot, &other, used);
                     ring = Self::next(ring);
                     from += DEPTH;
                     if from < count {
-                        own = Self::arrived(ring, half);
+                        own = Self::arrived(ring, group);
                     }
                     high.wait::<0>();
                     keep(&other);
@@ -150,27 +142,24 @@ impl<const MT: usize> PitWords<MT> {
                     }
                 }
             }
-            Self::epilogue(p, work, 2 * half, &low);
-            Self::epilogue(p, work, 2 * half + 1, &high);
+            Self::epilogue(p, work, 2 * group, &low);
+            Self::epilogue(p, work, 2 * group + 1, &high);
             index += gpu::grid_x();
         }
     }
 
     /// Waits for a stage; fragments of the warpgroup's first 64 columns.
     #[inline(always)]
-    fn arrived(ring: (u32, u32), half: u32) -> Own {
+    fn arrived(ring: (u32, u32), group: u32) -> PerThread {
         barrier::wait(Self::full(ring.0), ring.1);
-        Self::own(ring.0, 2 * half)
+        Self::own(ring.0, 2 * group)
     }
 
-    /// A lane's share of the `block`th 64 columns of B, which are rows of the transposed product, rounded to TF32. Rows of B that are in
-    /// no step are read too, and multiplied nowhere.
+    /// A lane's share of the `block`th 64 columns of B, which are rows of the transposed product, rounded to TF32. Rows
+    /// of B that are in no step are read too, and multiplied nowhere.
     #[inline(always)]
-    fn own(slot: u32, block: u32) -> Own {
-        let (lane, warp) = (
-            gpu::rematerialize_thread() % 32,
-            gpu::rematerialize_thread() / 32 % 4,
-        );
+    fn own(slot: u32, block: u32) -> PerThread {
+        let (lane, warp) = gpu::lane_and_warp();
         let piece = 2 * block + warp / 2;
         let piece = Self::stage(slot) + (Self::B_AT as u32) + piece * Self::PIECE as u32;
         let mut own = [[0u32; 4]; STEPS];
@@ -186,9 +175,10 @@ impl<const MT: usize> PitWords<MT> {
         own
     }
 
-    /// Starts the products of 64 columns of B with the panel's rows of A, which are contiguous along k and have been rounded.
+    /// Starts the products of 64 columns of B with the panel's rows of A, which are contiguous along k and have been
+    /// rounded.
     #[inline(always)]
-    fn multiply<const C: usize>(acc: &mut Acc<C>, slot: u32, own: &Own, used: u32) {
+    fn multiply<const C: usize>(acc: &mut Acc<C>, slot: u32, own: &PerThread, used: u32) {
         let a = Self::stage(slot);
         acc.fence();
         // Straight code where all steps are there: behind a condition each product is a group of its own.
@@ -206,7 +196,7 @@ impl<const MT: usize> PitWords<MT> {
     }
 
     #[inline(always)]
-    fn step<const C: usize>(acc: &mut Acc<C>, a: u32, own: &Own, step: usize) {
+    fn step<const C: usize>(acc: &mut Acc<C>, a: u32, own: &PerThread, step: usize) {
         let a = frag::descriptor(a + step as u32 * 32, PANEL_BYTES as u32, 16);
         acc.mma_tf32_registers(own[step], a);
     }
@@ -214,14 +204,11 @@ impl<const MT: usize> PitWords<MT> {
     /// Stores 64 columns of C as they lie in registers: eight lanes fill a sector of 32 bytes.
     #[inline(always)]
     fn epilogue<const C: usize>(p: &PitParams, work: Work, block: u32, acc: &Acc<C>) {
-        let (lane, warp) = (
-            gpu::rematerialize_thread() % 32,
-            gpu::rematerialize_thread() / 32 % 4,
-        );
+        let (lane, warp) = gpu::lane_and_warp();
         // Rows of the transposed product are columns of C.
         let (across, down) = frag::accumulator(lane, 0);
         let column = work.column + block * 64 + warp * 16 + across;
-        let top = work.panel * MT as u32;
+        let top = work.row_block * MT as u32;
         let (row, end) = (top + down, p.m.min(top + MT as u32));
         let inside = [column, column + 8].map(|column| column < p.n);
         let line = p.c + row as u64 * p.ldc_bytes as u64 + column as u64 * 4;
@@ -230,10 +217,10 @@ impl<const MT: usize> PitWords<MT> {
                 unroll!(i < 2, {
                     let beyond = (c * 64 + j * 8 + i) as u32;
                     let line = line + beyond as u64 * p.ldc_bytes as u64;
-                    let there = beyond < MT as u32 && row + beyond < end;
+                    let valid = beyond < MT as u32 && row + beyond < end;
                     unroll!(h < 2, {
                         let x = acc.0[c][4 * j + 2 * h + i].to_bits();
-                        global::store_b32_if(line + h as u64 * 32, x, there && inside[h]);
+                        global::store_b32_if(line + h as u64 * 32, x, valid && inside[h]);
                     });
                 });
             });
@@ -243,7 +230,7 @@ impl<const MT: usize> PitWords<MT> {
 
 /// No instruction: the registers are still read when this is reached, and what is read since lies in others.
 #[inline(always)]
-fn keep(own: &Own) {
+fn keep(own: &PerThread) {
     unroll!(step < STEPS, { matrix::keep(own[step]) });
 }
 

@@ -1,4 +1,5 @@
-//! The module `block`: products with A of dense blocks on Ampere's Tensor Cores. Its parameters are [`crate::abi::SpmmParams`].
+//! The module `block`: products with A of dense blocks on Ampere's Tensor Cores. Its parameters are
+//! [`crate::abi::SpmmParams`].
 
 use crate::abi::PANEL_BYTES;
 use crate::abi::{Dtype, Tile};
@@ -41,18 +42,9 @@ impl<const B: usize, const MA: usize, const NA: usize, const ALIGNED: bool> Tile
     const THREADS: u32 = 128;
     const MIN_BLOCKS: u32 = 3;
     const COLUMNS: u32 = BLOCK_COLUMNS as u32;
-    const ITEMS: u32 = 1;
-    const PARTS: u32 = 1;
-    const BURST: u32 = 1;
     const BLOCK: (u32, u32) = (B as u32, B as u32);
     fn shared_bytes(dtype: Dtype) -> u32 {
         (STAGES * Self::stage_bytes(dtype)) as u32
     }
-    fn vector(dtype: Dtype) -> u32 {
-        if ALIGNED {
-            16 / dtype.bytes() as u32
-        } else {
-            1
-        }
-    }
+    const ACCESS: u32 = if ALIGNED { 16 } else { 1 };
 }

@@ -1,12 +1,12 @@
-//! The module `dense`: `C[m,n] = A[m,k] * B[k,n]` with A dense, for matrices too small to fill the GPU with large tiles. A
-//! tile of C is computed by a cluster of thread blocks, each of which has its part of k.
+//! The module `dense`: `C[m,n] = A[m,k] * B[k,n]` with A dense, for matrices too small to fill the GPU with large
+//! tiles. A tile of C is computed by a cluster of thread blocks, each of which has its part of k.
 
 use crate::abi::{Dtype, MapWords, PANEL_BYTES, SMEM_TILE, Tile};
 
-/// Tile of the module `dense`: `GROUPS` warpgroups of 64 rows, `CHUNKS` x 64 columns; `CUT` thread blocks of a cluster share
-/// a tile along k. Elements of `BYTES` bytes. Of 4 bytes (TF32) the tile is computed transposed, as `C^T = B^T A^T`, a
-/// warpgroup for 64 columns: `wgmma` wants operands in shared memory contiguous along k, and B, which is not, goes through
-/// registers.
+/// Tile of the module `dense`: `GROUPS` warpgroups of 64 rows, `CHUNKS` x 64 columns; `CUT` thread blocks of a cluster
+/// share a tile along k. Elements of `BYTES` bytes. Of 4 bytes (TF32) the tile is computed transposed, as `C^T = B^T
+/// A^T`, a warpgroup for 64 columns: `wgmma` wants operands in shared memory contiguous along k, and B, which is not,
+/// goes through registers.
 #[derive(Clone, Copy, Debug)]
 pub struct DenseTile<
     const GROUPS: usize,
@@ -15,7 +15,8 @@ pub struct DenseTile<
     const BYTES: usize = 2,
 >;
 
-/// Bytes of shared memory of a thread block that has a multiprocessor to itself, and of one that shares it with another.
+/// Bytes of shared memory of a thread block that has a multiprocessor to itself, and of one that shares it with
+/// another.
 const ALONE: usize = 226 << 10;
 const SHARED: usize = 112 << 10;
 /// Bytes of a tile's barriers at the most, and what is left for alignment.
@@ -32,7 +33,8 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     pub const DEPTH: usize = PANEL_BYTES / BYTES;
     /// Columns of B in a piece of a stage.
     pub const ACROSS: usize = PANEL_BYTES / BYTES;
-    /// Bytes of a stage: what each warpgroup has for itself, 64 rows of A (columns of B), then what all multiply it with.
+    /// Bytes of a stage: what each warpgroup has for itself, 64 rows of A (columns of B), then what all multiply it
+    /// with.
     pub const STAGE: usize = (GROUPS + CHUNKS) * SMEM_TILE;
     /// Those of A.
     pub const STAGE_OF_A: usize = if Self::TRANSPOSED { CHUNKS } else { GROUPS } * SMEM_TILE;
@@ -78,21 +80,15 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     const THREADS: u32 = 128 * GROUPS as u32 + 32;
     const MIN_BLOCKS: u32 = if Self::TWO { 2 } else { 1 };
     const COLUMNS: u32 = 64 * if Self::TRANSPOSED { GROUPS } else { CHUNKS } as u32;
-    const ITEMS: u32 = 1;
     const PARTS: u32 = CUT as u32;
     const BURST: u32 = Self::STAGES as u32;
     const BLOCK: (u32, u32) = (Self::ROWS as u32, Self::DEPTH as u32);
-    fn shared_bytes(_: Dtype) -> u32 {
-        (Self::BARRIERS + Self::STAGES * 16 + 8) as u32
-    }
-    /// The copy engine wants 16-byte addresses and strides.
-    fn vector(dtype: Dtype) -> u32 {
-        16 / dtype.bytes() as u32
-    }
+    const SHARED_BYTES: u32 = (Self::BARRIERS + Self::STAGES * 16 + 8) as u32;
+    const ACCESS: u32 = 16;
 }
 
-/// Parameters of the `dense` kernels: `C[m,n] = epilogue(alpha * A[m,k] * B[k,n])`. The maps want 64-byte alignment, as in
-/// [`WgmmaParams`](super::WgmmaParams).
+/// Parameters of the `dense` kernels: `C[m,n] = epilogue(alpha * A[m,k] * B[k,n])`. The maps want 64-byte alignment, as
+/// in [`WgmmaParams`](super::WgmmaParams).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DenseParams {
@@ -156,7 +152,5 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> Tile
     fn shared_bytes(dtype: Dtype) -> u32 {
         Self::BIASES as u32 + Self::COLUMNS * dtype.bytes() as u32
     }
-    fn vector(dtype: Dtype) -> u32 {
-        DenseTile::<GROUPS, CHUNKS, CUT>::vector(dtype)
-    }
+    const ACCESS: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::ACCESS;
 }

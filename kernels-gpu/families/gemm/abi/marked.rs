@@ -1,7 +1,7 @@
-//! The module `marked`: the `wgmma` product of dense matrices that also says which micro-tiles of its result are not empty: a bit for
-//! each column of every so many rows of C, set as the rows are stored.
+//! The module `marked`: the `wgmma` product of dense matrices that also says which micro-tiles of its result are not
+//! empty: a bit for each column of every so many rows of C, set as the rows are stored.
 
-use crate::abi::{Dtype, Tile};
+use crate::abi::Tile;
 use crate::families::gemm::abi::{Panel, WgmmaParams};
 
 /// The tile of `wgmma`'s `Panel<64, 64, CHUNKS, PLAIN>`.
@@ -9,23 +9,19 @@ use crate::families::gemm::abi::{Panel, WgmmaParams};
 pub struct MarkedPanel<const CHUNKS: usize>;
 
 /// The tile that it is.
-type Own<const CHUNKS: usize> = Panel<64, 64, CHUNKS, { crate::abi::PLAIN }>;
+type Plain<const CHUNKS: usize> = Panel<64, 64, CHUNKS, { crate::abi::PLAIN }>;
 
 impl<const CHUNKS: usize> Tile for MarkedPanel<CHUNKS> {
-    const THREADS: u32 = Own::<CHUNKS>::THREADS;
-    const MIN_BLOCKS: u32 = Own::<CHUNKS>::MIN_BLOCKS;
-    const COLUMNS: u32 = Own::<CHUNKS>::COLUMNS;
-    const ITEMS: u32 = Own::<CHUNKS>::ITEMS;
-    const PARTS: u32 = Own::<CHUNKS>::PARTS;
-    const BURST: u32 = Own::<CHUNKS>::BURST;
-    const BLOCK: (u32, u32) = Own::<CHUNKS>::BLOCK;
-    const ORDER: u32 = Own::<CHUNKS>::ORDER;
-    fn shared_bytes(dtype: Dtype) -> u32 {
-        Own::<CHUNKS>::shared_bytes(dtype)
-    }
-    fn vector(dtype: Dtype) -> u32 {
-        Own::<CHUNKS>::vector(dtype)
-    }
+    const THREADS: u32 = Plain::<CHUNKS>::THREADS;
+    const MIN_BLOCKS: u32 = Plain::<CHUNKS>::MIN_BLOCKS;
+    const COLUMNS: u32 = Plain::<CHUNKS>::COLUMNS;
+    const ITEMS: u32 = Plain::<CHUNKS>::ITEMS;
+    const PARTS: u32 = Plain::<CHUNKS>::PARTS;
+    const BURST: u32 = Plain::<CHUNKS>::BURST;
+    const BLOCK: (u32, u32) = Plain::<CHUNKS>::BLOCK;
+    const ORDER: u32 = Plain::<CHUNKS>::ORDER;
+    const SHARED_BYTES: u32 = Plain::<CHUNKS>::SHARED_BYTES;
+    const ACCESS: u32 = Plain::<CHUNKS>::ACCESS;
 }
 
 /// Words of bits of a panel of `columns` columns: whole tiles of 64.

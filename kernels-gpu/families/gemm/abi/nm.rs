@@ -1,6 +1,6 @@
 //! The module `nm`: C by tiles, A kept two of four, fed by the tensor copy engine.
 
-use crate::abi::{B_COLUMNS, Dtype, MapWords, PANEL_BYTES, PLAIN, SMEM_TILE, Tile};
+use crate::abi::{B_COLUMNS, MapWords, PANEL_BYTES, PLAIN, SMEM_TILE, Tile};
 
 /// Bytes of one row of A in a stage: half of its columns are stored.
 pub const NM_ROW_BYTES: usize = PANEL_BYTES / 2;
@@ -16,8 +16,8 @@ pub const NM_WORD: usize = 32;
 /// Threads of a warpgroup, which hold the metadata of 64 rows.
 pub const NM_HOLDERS: usize = 128;
 
-/// Tile of the modules `nm` and `nm_narrow`: each of two warpgroups computes `MA` x 64 rows, against `CHUNKS` x 64 columns;
-/// elements have `BYTES` bytes. Those of one byte lie along k in B too.
+/// Tile of the modules `nm` and `nm_narrow`: each of two warpgroups computes `MA` x 64 rows, against `CHUNKS` x 64
+/// columns; elements have `BYTES` bytes. Those of one byte lie along k in B too.
 #[derive(Clone, Copy, Debug)]
 pub struct TwoOfFour<const MA: usize, const CHUNKS: usize, const BYTES: usize = 2>;
 
@@ -42,20 +42,12 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize> Tile
     for TwoOfFour<MA, CHUNKS, BYTES>
 {
     const THREADS: u32 = 384;
-    const MIN_BLOCKS: u32 = 1;
     const COLUMNS: u32 = 64 * CHUNKS as u32;
-    const ITEMS: u32 = 1;
-    const PARTS: u32 = 1;
     const BURST: u32 = Self::STAGES as u32;
     const BLOCK: (u32, u32) = (Self::ROWS as u32, Self::DEPTH as u32);
     const ORDER: u32 = if BYTES == 1 { B_COLUMNS } else { PLAIN };
-    fn shared_bytes(_: Dtype) -> u32 {
-        (Self::BARRIERS + Self::STAGES * 16) as u32
-    }
-    /// The copy engine wants 16-byte addresses and strides.
-    fn vector(dtype: Dtype) -> u32 {
-        16 / dtype.bytes() as u32
-    }
+    const SHARED_BYTES: u32 = (Self::BARRIERS + Self::STAGES * 16) as u32;
+    const ACCESS: u32 = 16;
 }
 
 /// Parameters of the `nm` and `nm_narrow` kernels: `C[m,n] = epilogue(alpha * A[m,k] * B[k,n])`, or `B[n,k]`.

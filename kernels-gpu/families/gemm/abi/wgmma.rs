@@ -7,13 +7,13 @@ use crate::abi::MapWords;
 use crate::abi::PANEL_BYTES;
 use crate::abi::SMEM_TILE;
 use crate::abi::STEPS;
-use crate::abi::{Dtype, Tile};
+use crate::abi::Tile;
 
 /// A record's row of a piece that is not there and reads as zeros.
 pub const ABSENT: u32 = 0x7fff_ffff;
 
-/// Tile of the modules `wgmma` and `narrow`. A is made of pieces of `PM` x `PK` elements of `BYTES` bytes, as the product
-/// sees them; a thread block owns `CHUNKS` x 64 columns.
+/// Tile of the modules `wgmma` and `narrow`. A is made of pieces of `PM` x `PK` elements of `BYTES` bytes, as the
+/// product sees them; a thread block owns `CHUNKS` x 64 columns.
 #[derive(Clone, Copy, Debug)]
 pub struct Panel<
     const PM: usize,
@@ -73,20 +73,12 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
     Tile for Panel<PM, PK, CHUNKS, ORDER, BYTES>
 {
     const THREADS: u32 = 384;
-    const MIN_BLOCKS: u32 = 1;
     const COLUMNS: u32 = 64 * CHUNKS as u32;
-    const ITEMS: u32 = 1;
-    const PARTS: u32 = 1;
     const BURST: u32 = Self::STAGES as u32;
     const BLOCK: (u32, u32) = (PM as u32, PK as u32);
     const ORDER: u32 = ORDER;
-    fn shared_bytes(_: Dtype) -> u32 {
-        (Self::BARRIERS + Self::STAGES * 24 + 16) as u32
-    }
-    /// The copy engine wants 16-byte addresses and strides.
-    fn vector(dtype: Dtype) -> u32 {
-        16 / dtype.bytes() as u32
-    }
+    const SHARED_BYTES: u32 = (Self::BARRIERS + Self::STAGES * 24 + 16) as u32;
+    const ACCESS: u32 = 16;
 }
 
 /// Parameters of the `wgmma` kernels: `C[m,n] = epilogue(alpha * A[m,k] * B[k,n])`. The maps want 64-byte alignment:

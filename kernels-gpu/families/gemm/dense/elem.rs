@@ -1,12 +1,6 @@
 //! How a stage is multiplied, by element type.
 
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{copy, matrix};
-use crate::device::warpgroup::WgmmaElem;
-use crate::frag;
+use crate::device::prelude::*;
 
 /// An element type that dense tiles are multiplied in.
 pub trait DenseElem: Elem<Acc = f32> {
@@ -20,50 +14,42 @@ pub trait DenseElem: Elem<Acc = f32> {
     fn keep(own: &Self::Own);
 
     /// Starts the products of a stage: a warpgroup's own tile of shared memory with the panel.
-    fn stage<const C: usize>(acc: &mut Acc<C>, smem: u32, own: &Self::Own, panel: u32);
+    fn stage<const C: usize>(acc: &mut Acc<C>, smem: u32, own: &Self::Own, b_tile: u32);
 }
 
 /// Rows of A, contiguous along k, times columns of B, contiguous along n.
 #[inline(always)]
-fn halves<E: WgmmaElem, const C: usize>(acc: &mut Acc<C>, smem: u32, panel: u32) {
+fn halves<E: WgmmaElem, const C: usize>(acc: &mut Acc<C>, smem: u32, b_tile: u32) {
     let row = PANEL_BYTES as u32;
     acc.fence();
     unroll!(step < STEPS, {
         let a = frag::descriptor(smem + step as u32 * 32, row, 16);
-        let b = frag::descriptor(panel + step as u32 * 16 * row, row, SMEM_TILE as u32);
+        let b = frag::descriptor(b_tile + step as u32 * 16 * row, row, SMEM_TILE as u32);
         E::mma::<C, 0, 1>(acc, a, b);
     });
 }
 
-impl DenseElem for F16 {
-    type Own = ();
+macro_rules! sixteen_bits {
+    ($elem:ident) => {
+        impl DenseElem for $elem {
+            type Own = ();
 
-    #[inline(always)]
-    fn own(_: u32) {}
+            #[inline(always)]
+            fn own(_: u32) {}
 
-    #[inline(always)]
-    fn keep(_: &()) {}
+            #[inline(always)]
+            fn keep(_: &()) {}
 
-    #[inline(always)]
-    fn stage<const C: usize>(acc: &mut Acc<C>, smem: u32, _: &(), panel: u32) {
-        halves::<F16, C>(acc, smem, panel)
-    }
+            #[inline(always)]
+            fn stage<const C: usize>(acc: &mut Acc<C>, smem: u32, _: &(), b_tile: u32) {
+                halves::<$elem, C>(acc, smem, b_tile)
+            }
+        }
+    };
 }
 
-impl DenseElem for Bf16 {
-    type Own = ();
-
-    #[inline(always)]
-    fn own(_: u32) {}
-
-    #[inline(always)]
-    fn keep(_: &()) {}
-
-    #[inline(always)]
-    fn stage<const C: usize>(acc: &mut Acc<C>, smem: u32, _: &(), panel: u32) {
-        halves::<Bf16, C>(acc, smem, panel)
-    }
-}
+sixteen_bits!(F16);
+sixteen_bits!(Bf16);
 
 impl DenseElem for Tf32 {
     type Own = [[u32; 4]; STEPS];
@@ -71,10 +57,7 @@ impl DenseElem for Tf32 {
     /// Columns of B, which `wgmma` takes from shared memory only where they are contiguous along k.
     #[inline(always)]
     fn own(smem: u32) -> Self::Own {
-        let (lane, warp) = (
-            gpu::rematerialize_thread() % 32,
-            gpu::rematerialize_thread() / 32 % 4,
-        );
+        let (lane, warp) = gpu::lane_and_warp();
         let row = PANEL_BYTES as u32;
         // Two pieces of 32 columns lie behind each other.
         let piece = smem + warp / 2 * (SMEM_TILE as u32 / 2);
@@ -97,10 +80,10 @@ impl DenseElem for Tf32 {
 
     /// Times rows of A, which are contiguous along k.
     #[inline(always)]
-    fn stage<const C: usize>(acc: &mut Acc<C>, _: u32, own: &Self::Own, panel: u32) {
+    fn stage<const C: usize>(acc: &mut Acc<C>, _: u32, own: &Self::Own, b_tile: u32) {
         acc.fence();
         unroll!(step < STEPS, {
-            let a = frag::descriptor(panel + step as u32 * 32, PANEL_BYTES as u32, 16);
+            let a = frag::descriptor(b_tile + step as u32 * 32, PANEL_BYTES as u32, 16);
             acc.mma_tf32_registers(own[step], a);
         });
     }

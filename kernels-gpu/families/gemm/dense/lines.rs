@@ -2,10 +2,8 @@
 
 use super::DenseTile;
 use super::out::{Own, Place, TURNED_BETWEEN};
-use crate::device::elem::Elem;
 use crate::device::epilogue::Output;
-use crate::device::gpu;
-use crate::device::ptx::{global, warp};
+use crate::device::prelude::*;
 use crate::device::store::chunk::ROWS;
 
 impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: usize>
@@ -94,8 +92,8 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     }
 }
 
-/// Four lanes, whose numbers differ by `apart`, hold a word of each of four atoms; afterwards each of them has one atom's
-/// words of all four lanes.
+/// Four lanes, whose numbers differ by `apart`, hold a word of each of four atoms; afterwards each of them has one
+/// atom's words of all four lanes.
 #[inline(always)]
 fn transposed(words: [u32; 4], lane: u32, apart: u32) -> [u32; 4] {
     let [mut a, mut b, mut c, mut d] = words;

@@ -1,11 +1,8 @@
-//! The same product for rows whose number is known on the device: module `dense_live`. What the launch ahead does not write, the
-//! weights and their biases, is on its way before that has ended.
+//! The same product for rows whose number is known on the device: module `dense_live`. What the launch ahead does not
+//! write, the weights and their biases, is on its way before that has ended.
 
 use super::{DenseElem, ONLY_A, ONLY_B, Spot, barrier, cluster, gpu, grid, warp};
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global};
+use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
 
 impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> Spot
@@ -31,8 +28,8 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> LiveTile<GROUPS
         copy::store_shared_b32(copy::arena() + Self::DOWN as u32, down);
     }
 
-    /// The barriers and the first tile's first stages: B before the launch ahead has ended, which does not write it. One lane of the
-    /// warp that copies.
+    /// The barriers and the first tile's first stages: B before the launch ahead has ended, which does not write it.
+    /// One lane of the warp that copies.
     #[inline(always)]
     fn start_ahead(p: &DenseParams, at: u64) {
         let early = p.early != 0;
@@ -83,7 +80,6 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> LiveTile<GROUPS
         }
     }
 
-    /// Barrier that says: the stage has arrived.
     #[inline(always)]
     fn full(slot: u32) -> u32 {
         let first = DenseTile::<GROUPS, CHUNKS, CUT>::BARRIERS as u32;
@@ -96,8 +92,8 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> LiveTile<GROUPS
         let left = DenseTile::<GROUPS, CHUNKS, CUT>::left();
         let mut i = gpu::thread();
         while i < Self::COLUMNS {
-            let there = p.flags & FLAG_BIAS_COLUMNS != 0 && left + i < p.n;
-            let [bias, ..] = E::load_fresh(p.bias + (left + i) as u64 * 2, there);
+            let valid = p.flags & FLAG_BIAS_COLUMNS != 0 && left + i < p.n;
+            let [bias, ..] = E::load_fresh(p.bias + (left + i) as u64 * 2, valid);
             copy::store_shared_b16(copy::arena() + Self::BIASES as u32 + i * 2, bias);
             i += 128 * GROUPS as u32;
         }

@@ -1,6 +1,6 @@
-//! A dense product of matrices that do not fill the GPU with large tiles: a thread block for a part of a tile along k, one
-//! warp that starts copies, warpgroups of 64 rows that multiply. The first copy goes out as soon as its barrier is made, and
-//! the sums of a tile's parts meet in shared memory (`out`).
+//! A dense product of matrices that do not fill the GPU with large tiles: a thread block for a part of a tile along k,
+//! one warp that starts copies, warpgroups of 64 rows that multiply. The first copy goes out as soon as its barrier is
+//! made, and the sums of a tile's parts meet in shared memory (`out`).
 
 mod elem;
 mod lines;
@@ -8,12 +8,8 @@ mod lines;
 mod live;
 mod out;
 
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::wgmma::{self, Acc};
-use crate::device::ptx::{barrier, bulk, cluster, grid, warp};
-use crate::device::stages::{NONE, Stages};
+use crate::device::prelude::*;
+use crate::device::stages::NONE;
 use crate::families::gemm::abi::*;
 use elem::DenseElem;
 
@@ -74,7 +70,6 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         corner.map(warp::rematerialize)
     }
 
-    /// The first column.
     #[inline(always)]
     fn left() -> u32 {
         gpu::block_x() / CUT as u32 * Self::COLUMNS
@@ -112,7 +107,8 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         }
     }
 
-    /// Ends the barriers, once all that they count has come and nobody waits; one thread. [`Self::set_up`] may make them again.
+    /// Ends the barriers, once all that they count has come and nobody waits; one thread. [`Self::set_up`] may make
+    /// them again.
     #[inline(always)]
     fn take_down() {
         let mut slot = 0;
@@ -126,9 +122,9 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         }
     }
 
-    /// Starts the copies of stages `from..to` of this thread block's part; `ring` is the place of the first. One lane: it waits
-    /// for nobody between one stage and the next, and a stage waits for it. `FREED`: the ring has been round once, and stages
-    /// are waited for.
+    /// Starts the copies of stages `from..to` of this thread block's part; `ring` is the place of the first. One lane:
+    /// it waits for nobody between one stage and the next, and a stage waits for it. `FREED`: the ring has been round
+    /// once, and stages are waited for.
     #[inline(always)]
     fn start<const FREED: bool, const WHAT: u32>(
         at: u64,
@@ -160,11 +156,11 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
             // The stage is full when A has come as well: that arrives.
             _ => barrier::expect(full, (Self::STAGE - Self::STAGE_OF_A) as u32),
         }
-        let panel = stage + (GROUPS * SMEM_TILE) as u32;
+        let b_tile = stage + (GROUPS * SMEM_TILE) as u32;
         let (a, b) = if Self::TRANSPOSED {
-            (panel, stage)
+            (b_tile, stage)
         } else {
-            (stage, panel)
+            (stage, b_tile)
         };
         if WHAT != ONLY_B {
             bulk::tma_load_2d(a, at, k, top, full);
@@ -180,7 +176,8 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         });
     }
 
-    /// Tells the cluster that this thread block runs and has made its barriers: it takes sums, where they lie beside the stages.
+    /// Tells the cluster that this thread block runs and has made its barriers: it takes sums, where they lie beside
+    /// the stages.
     #[inline(always)]
     fn ready() {
         if CUT > 1 && !Self::OVER_STAGES {
@@ -238,8 +235,8 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         let mut own = Self::arrived::<E>(ring);
         let mut s = 1;
         loop {
-            let [smem, panel] = Self::parts_of(ring.0);
-            E::stage(&mut acc, smem, &own, panel);
+            let [smem, b_tile] = Self::parts_of(ring.0);
+            E::stage(&mut acc, smem, &own, b_tile);
             wgmma::commit();
             if s == count {
                 break;
@@ -268,10 +265,10 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     /// This warpgroup's own tile of shared memory of a stage, and the panel.
     #[inline(always)]
     fn parts_of(slot: u32) -> [u32; 2] {
-        let half = gpu::thread() / 128;
+        let group = gpu::thread() / 128;
         let stage = Self::stage(slot);
         [
-            stage + half * SMEM_TILE as u32,
+            stage + group * SMEM_TILE as u32,
             stage + (GROUPS * SMEM_TILE) as u32,
         ]
     }
@@ -290,8 +287,8 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     /// This thread block's tile. All threads.
     #[inline(always)]
     fn tile<E: DenseElem>(p: &DenseParams, at: u64, spot: impl Spot) {
-        // Said by one lane for all, so that ptxas knows it to be the same in a warp: otherwise the descriptors of `wgmma` are
-        // computed in registers of each lane, and every product waits for them.
+        // Said by one lane for all, so that ptxas knows it to be the same in a warp: otherwise the descriptors of
+        // `wgmma` are computed in registers of each lane, and every product waits for them.
         let warp = warp::shuffle::<32>(gpu::thread() / 32, 0, u32::MAX);
         let copies = warp >= Self::WARPS as u32;
         if copies {

@@ -1,17 +1,13 @@
 //! Sums on their way out: joined over the cluster, finished, and stored as lines.
 //!
-//! A thread block of a cluster finishes as many atoms (16 rows x 8 columns) as any other. Each sends its sums of an atom, as
-//! they lie in registers, to the one that finishes it, which adds them in the order of the parts: the same bits every time.
+//! A thread block of a cluster finishes as many atoms (16 rows x 8 columns) as any other. Each sends its sums of an
+//! atom, as they lie in registers, to the one that finishes it, which adds them in the order of the parts: the same
+//! bits every time.
 
 use super::{DenseTile, Spot};
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::epilogue::{Output, scale};
-use crate::device::gpu;
-use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{barrier, cluster, copy, warp};
+use crate::device::epilogue::{Output, output, scale};
+use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
-use crate::frag;
 
 /// An atom's four accumulators of a lane.
 type Four = [f32; 4];
@@ -20,19 +16,12 @@ type Four = [f32; 4];
 pub(super) type Own = [[Four; 4]; 8];
 
 impl DenseParams {
-    /// Where results go.
     #[inline(always)]
     fn output(&self) -> Output {
         Output {
-            c: self.c,
-            bias: self.bias,
-            alpha: self.alpha,
-            ldc_bytes: self.ldc_bytes,
-            n: self.n,
             // Tested here and now: module `dense_live` has no register for the answer in its loop.
             flags: warp::rematerialize(self.flags),
-            gate: 0,
-            gate_bytes: 0,
+            ..output!(self)
         }
     }
 }
@@ -235,7 +224,6 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         });
     }
 
-    /// Scalar and bias.
     #[inline(always)]
     fn add<E: Elem<Acc = f32>>(o: Output, m: u32, place: Place, alpha: f32, own: &mut Own) {
         let [ones, others] = if Self::TRANSPOSED {
@@ -255,8 +243,9 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         };
         // Two of a lane's accumulators share a row, and all their rows (columns, transposed) are two.
         let fixed = [0, 2].map(|i| bias(ones, Self::element(place, 0, i)));
-        // The eight lanes that need the same hold one of eight atoms' each, and all loads are on the way before the first is
-        // waited for: registers for all of them there are not, and behind a branch each would be waited for by itself.
+        // The eight lanes that need the same hold one of eight atoms' each, and all loads are on the way before the
+        // first is waited for: registers for all of them there are not, and behind a branch each would be waited for by
+        // itself.
         let lane = gpu::rematerialize_thread() % 32;
         let moves = o.flags & others != 0;
         let mut held = [[0.0f32; 2]; 4];
@@ -283,7 +272,8 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         });
     }
 
-    /// Replaces the sums by functions of themselves. A pass for each function: a test for each sum would keep them apart.
+    /// Replaces the sums by functions of themselves. A pass for each function: a test for each sum would keep them
+    /// apart.
     #[inline(always)]
     fn activate<E: Elem<Acc = f32>>(o: Output, own: &mut Own) {
         if o.flags & FLAG_RELU != 0 {

@@ -1,22 +1,17 @@
 //! A kept two of four on Hopper's sparse Tensor Cores: a persistent thread block per multiprocessor. One thread copies
 //! tiles of A and B into a ring of stages, two warpgroups multiply what has arrived (`wgmma.mma_async.sp`) and send C
-//! out. The metadata goes straight from global memory to registers, a pair of stages ahead, in the order in which lanes hold it:
-//! gathered from the rows' words it would take a quarter of what shared memory and L1 give.
+//! out. The metadata goes straight from global memory to registers, a pair of stages ahead, in the order in which lanes
+//! hold it: gathered from the rows' words it would take a quarter of what shared memory and L1 give.
 
 #[cfg(any(module = "nm_narrow", feature = "cuda_std"))]
 pub mod narrow;
 
-use crate::abi::*;
-use crate::device::epilogue::Output;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::wgmma::{self, Acc};
-use crate::device::ptx::{barrier, bulk, copy, global, warp, wgmma_sparse};
-use crate::device::stages::{NONE, Ring, Stages};
+use crate::device::epilogue::{Output, output};
+use crate::device::prelude::*;
+use crate::device::ptx::wgmma_sparse;
+use crate::device::stages::NONE;
 use crate::device::store::StoreTile;
-use crate::device::warpgroup::{CONSUMERS, WgmmaElem};
 use crate::families::gemm::abi::*;
-use crate::frag;
 
 /// An element type with a sparse `wgmma` atom.
 pub trait SparseElem: WgmmaElem {
@@ -44,23 +39,17 @@ const PRODUCER_REGISTERS: u32 = 40;
 const CONSUMER_REGISTERS: u32 = 232;
 
 impl NmParams {
-    /// Where results go.
     #[inline(always)]
     fn output(&self) -> Output {
         Output {
-            c: self.c,
-            bias: self.bias,
-            alpha: self.alpha,
-            ldc_bytes: self.ldc_bytes,
-            n: self.n,
             // Tested here and now: predicates held through the loop over tiles cost registers.
             flags: warp::rematerialize(self.flags),
             gate: self.gate,
             gate_bytes: self.gate_bytes,
+            ..output!(self)
         }
     }
 
-    /// Row and column of a tile's corner.
     #[inline(always)]
     fn corner(&self, tile: u32) -> [u32; 2] {
         global::load_v2(self.tiles + tile as u64 * 8, tile < self.tile_count)
@@ -133,7 +122,6 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize> TwoOfFour<MA, CHU
         Self::release_pending(slot);
     }
 
-    /// Makes the barriers and fetches the tensor maps.
     #[inline(always)]
     fn set_up(at: u64) {
         if gpu::thread() == 0 {
@@ -163,12 +151,12 @@ impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS> {
     /// A warpgroup: multiplies tiles and sends them out.
     #[inline(always)]
     fn consume<E: SparseElem>(p: &NmParams) {
-        let half = gpu::thread() / 128;
+        let group = gpu::thread() / 128;
         let mut ring = Ring::<Self>::consumer();
         let mut tile = gpu::block_x();
         while tile < p.tile_count {
             let [row, column] = p.corner(tile);
-            let top = row + half * (MA * HALF) as u32;
+            let top = row + group * (MA * HALF) as u32;
             let mut acc = [Acc::<CHUNKS>::zero(); MA];
             let mut next = Self::metadata(p, top, 0);
             // Two sets of registers by turns, each kept until the `wgmma`s that read it are done.
@@ -181,18 +169,18 @@ impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS> {
                 next = Self::metadata(p, top, pair);
                 Self::take(p, &mut even, now[0]);
                 let first = ring.slot;
-                Self::multiply::<E>(&mut acc, &mut ring, half, even);
+                Self::multiply::<E>(&mut acc, &mut ring, group, even);
                 Self::finished::<1>(p, &mut acc, pending, odd);
                 Self::take(p, &mut odd, now[1]);
                 pending = ring.slot;
-                Self::multiply::<E>(&mut acc, &mut ring, half, odd);
+                Self::multiply::<E>(&mut acc, &mut ring, group, odd);
                 Self::finished::<1>(p, &mut acc, first, even);
             }
             Self::finished::<0>(p, &mut acc, pending, odd);
-            let smem = copy::arena() + (Self::OUT + half as usize * SMEM_TILE) as u32;
+            let smem = copy::arena() + (Self::OUT + group as usize * SMEM_TILE) as u32;
             unroll!(i < MA, {
                 let corner = [top + (i * HALF) as u32, column];
-                let (o, smem, acc) = (p.output(), (half, smem), &mut acc[i]);
+                let (o, smem, acc) = (p.output(), (group, smem), &mut acc[i]);
                 // Two halves leave no registers for a loop.
                 if MA == 1 {
                     StoreTile::<CHUNKS, PLAIN>::write::<E>(o, p.m, corner, smem, p.pairs, acc);
@@ -211,19 +199,19 @@ impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS> {
     fn multiply<E: SparseElem>(
         acc: &mut [Acc<CHUNKS>; MA],
         ring: &mut Ring<Self>,
-        half: u32,
+        group: u32,
         meta: [u32; MA],
     ) {
         let stage = Self::stage(ring.wait_full());
         ring.advance();
-        let (smem, panel) = (
-            stage + half * (MA * HALF * NM_ROW_BYTES) as u32,
+        let (smem, b_tile) = (
+            stage + group * (MA * HALF * NM_ROW_BYTES) as u32,
             stage + Self::A_BYTES as u32,
         );
         unroll!(i < MA, { acc[i].fence() });
         unroll!(step < NM_STEPS, {
             let row = PANEL_BYTES as u32;
-            let b = frag::descriptor(panel + step as u32 * 32 * row, row, SMEM_TILE as u32);
+            let b = frag::descriptor(b_tile + step as u32 * 32 * row, row, SMEM_TILE as u32);
             unroll!(i < MA, {
                 let place = i * HALF * NM_ROW_BYTES + step * 32;
                 let a = frag::descriptor(smem + place as u32, NM_ROW_BYTES as u32, 16);

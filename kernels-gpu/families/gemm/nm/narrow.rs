@@ -1,16 +1,13 @@
-//! The module `nm_narrow`: 8-bit operands, B as `[n, k]`, contiguous along k as A is, which is all that `wgmma` takes of them. Every
-//! `wgmma` has metadata of its own, a word of the format from each lane. Results leave as those of `wgmma::narrow`.
+//! The module `nm_narrow`: 8-bit operands, B as `[n, k]`, contiguous along k as A is, which is all that `wgmma` takes
+//! of them. Every `wgmma` has metadata of its own, a word of the format from each lane. Results leave as those of
+//! `wgmma::narrow`.
 
 use super::{CONSUMER_REGISTERS, CONSUMERS, PRODUCER_REGISTERS};
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::wgmma::{self, Acc};
-use crate::device::ptx::{barrier, copy, global, wgmma_sparse};
-use crate::device::stages::{NONE, Ring, Stages};
+use crate::device::prelude::*;
+use crate::device::ptx::wgmma_sparse;
+use crate::device::stages::NONE;
 use crate::families::gemm::abi::*;
 use crate::families::gemm::wgmma::narrow::NarrowElem;
-use crate::frag;
 
 /// An element type of 8 bits with a sparse `wgmma` atom.
 pub trait SparseNarrow: NarrowElem {
@@ -47,12 +44,12 @@ impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS, 1> {
     /// A warpgroup: multiplies tiles and sends them out.
     #[inline(always)]
     fn consume_narrow<E: SparseNarrow>(p: &NmParams) {
-        let half = gpu::thread() / 128;
+        let group = gpu::thread() / 128;
         let mut ring = Ring::<Self>::consumer();
         let mut tile = gpu::block_x();
         while tile < p.tile_count {
             let [row, column] = p.corner(tile);
-            let top = row + half * (MA * HALF) as u32;
+            let top = row + group * (MA * HALF) as u32;
             let mut acc = [Acc::<CHUNKS>::zero(); MA];
             let mut next = Self::metadata_narrow(p, top, 0);
             // Two sets of registers by turns, each kept until the `wgmma`s that read it are done.
@@ -65,22 +62,22 @@ impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS, 1> {
                 next = Self::metadata_narrow(p, top, pair);
                 Self::take_stage(p, &mut even, now[0]);
                 let first = ring.slot;
-                Self::multiply_narrow::<E>(&mut acc, &mut ring, half, even);
+                Self::multiply_narrow::<E>(&mut acc, &mut ring, group, even);
                 Self::finished_stage::<1>(p, &mut acc, pending, odd);
                 Self::take_stage(p, &mut odd, now[1]);
                 pending = ring.slot;
-                Self::multiply_narrow::<E>(&mut acc, &mut ring, half, odd);
+                Self::multiply_narrow::<E>(&mut acc, &mut ring, group, odd);
                 Self::finished_stage::<1>(p, &mut acc, first, even);
             }
             Self::finished_stage::<0>(p, &mut acc, pending, odd);
-            let smem = copy::arena() + (Self::OUT + half as usize * SMEM_TILE) as u32;
+            let smem = copy::arena() + (Self::OUT + group as usize * SMEM_TILE) as u32;
             unroll!(i < MA, {
                 let corner = [top + (i * HALF) as u32, column];
                 Panel::<64, 64, CHUNKS, PLAIN, 1>::write_narrow::<E>(
                     p.output(),
                     p.m,
                     corner,
-                    (half, smem),
+                    (group, smem),
                     p.pairs,
                     &mut acc[i],
                 );
@@ -118,19 +115,19 @@ impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS, 1> {
     fn multiply_narrow<E: SparseNarrow>(
         acc: &mut [Acc<CHUNKS>; MA],
         ring: &mut Ring<Self>,
-        half: u32,
+        group: u32,
         meta: Stage<MA>,
     ) {
         let stage = Self::stage(ring.wait_full());
         ring.advance();
-        let (smem, panel) = (
-            stage + half * (MA * HALF * NM_ROW_BYTES) as u32,
+        let (smem, b_tile) = (
+            stage + group * (MA * HALF * NM_ROW_BYTES) as u32,
             stage + Self::A_BYTES as u32,
         );
         unroll!(i < MA, { acc[i].fence() });
         unroll!(step < NM_STEPS, {
             // A step is half of a row: 64 bytes of B, 32 of A.
-            let place = panel + (step * PANEL_BYTES / NM_STEPS) as u32;
+            let place = b_tile + (step * PANEL_BYTES / NM_STEPS) as u32;
             let b = frag::descriptor(place, PANEL_BYTES as u32, 16);
             unroll!(i < MA, {
                 let place = i * HALF * NM_ROW_BYTES + step * NM_ROW_BYTES / NM_STEPS;

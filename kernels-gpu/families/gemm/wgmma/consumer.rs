@@ -1,21 +1,17 @@
 //! A warpgroup that multiplies: waits for a stage, issues its `wgmma`s, and frees the stage before it.
 
 use super::WgmmaElem;
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::ptx::wgmma::{self, Acc};
-use crate::device::ptx::{copy, matrix, warp};
-use crate::device::stages::{Ring, Stages};
+use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
-use crate::frag;
 
-/// Where the sums of a strip go, for these parameters. A trait: closures would not be inlined, and the sums lie in memory then.
+/// Where the sums of a strip go, for these parameters. A trait: closures would not be inlined, and the sums lie in
+/// memory then.
 pub(in crate::families) trait Epilogue<E, P, const CHUNKS: usize> {
     /// What describes the product.
     fn product(params: &P) -> &WgmmaParams;
 
-    /// Sends a warpgroup's half out.
-    fn epilogue_for(params: &P, strip: Strip, half: u32, acc: &mut Acc<CHUNKS>);
+    /// Finishes and stores the sums of a warpgroup.
+    fn epilogue_for(params: &P, strip: Strip, group: u32, acc: &mut Acc<CHUNKS>);
 }
 
 impl<E, const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
@@ -29,22 +25,22 @@ where
     }
 
     #[inline(always)]
-    fn epilogue_for(params: &WgmmaParams, strip: Strip, half: u32, acc: &mut Acc<CHUNKS>) {
-        Self::epilogue::<E>(params, strip, half, acc);
+    fn epilogue_for(params: &WgmmaParams, strip: Strip, group: u32, acc: &mut Acc<CHUNKS>) {
+        Self::epilogue::<E>(params, strip, group, acc);
     }
 }
 
 impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
     Panel<PM, PK, CHUNKS, ORDER, BYTES>
 {
-    /// Multiplies a warpgroup's half of every strip, and hands its sums on.
+    /// Multiplies the 64 rows of every strip that are a warpgroup's, and hands its sums on.
     #[inline(always)]
     pub(in crate::families) fn consume<E: WgmmaElem, P>(params: &P)
     where
         Self: Epilogue<E, P, CHUNKS>,
     {
         let p = Self::product(params);
-        let half = gpu::thread() / 128;
+        let group = gpu::thread() / 128;
         let mut later = Self::strip(p, 0);
         let mut round = 0;
         let mut ring = Ring::<Self>::consumer();
@@ -58,10 +54,10 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
                 let slot = ring.wait_full();
                 // The same for all lanes, and the shuffle tells ptxas so: it serialises `wgmma` behind a branch that
                 // might diverge (C7519).
-                let mask = copy::load_shared_b32(Self::mask(slot)) >> half;
+                let mask = copy::load_shared_b32(Self::mask(slot)) >> group;
                 let mask = warp::shuffle::<32>(mask, 0, u32::MAX);
                 if mask & 0x55 != 0 && ORDER & IN_REGISTERS != 0 {
-                    let a = Self::fragments(slot, half);
+                    let a = Self::fragments(slot, group);
                     acc.fence();
                     Self::multiply_registers::<E>(&mut acc, slot, mask, a);
                     wgmma::commit();
@@ -70,7 +66,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
                     Self::release_pending(slot);
                 } else if mask & 0x55 != 0 {
                     acc.fence();
-                    Self::multiply::<E>(&mut acc, slot, half, mask);
+                    Self::multiply::<E>(&mut acc, slot, group, mask);
                     ring.issued(&mut acc);
                 } else {
                     ring.drain(&mut acc);
@@ -80,21 +76,20 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
                 s += 1;
             }
             ring.drain(&mut acc);
-            Self::epilogue_for(params, strip, half, &mut acc);
+            Self::epilogue_for(params, strip, group, &mut acc);
         }
     }
 
-    /// The `wgmma`s of one stage.
     #[inline(always)]
-    fn multiply<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, half: u32, mask: u32) {
+    fn multiply<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, group: u32, mask: u32) {
         let stage = Self::stage(slot);
-        let (smem, panel) = (
-            stage + half * SMEM_TILE as u32,
+        let (smem, b_tile) = (
+            stage + group * SMEM_TILE as u32,
             stage + 2 * SMEM_TILE as u32,
         );
         unroll!(step < STEPS, {
             if PK >= Self::DEPTH || mask >> (2 * step) & 1 != 0 {
-                let (a, b) = (Self::a(smem, step), Self::b(panel, step));
+                let (a, b) = (Self::a(smem, step), Self::b(b_tile, step));
                 match (ORDER & A_COLUMNS != 0, ORDER & B_COLUMNS != 0) {
                     (false, false) => E::mma::<CHUNKS, 0, 1>(acc, a, b),
                     (true, false) => E::mma::<CHUNKS, 1, 1>(acc, a, b),
@@ -107,14 +102,11 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
 
     /// A's fragments of a stage, of this warp's 16 rows; zeros where there is no piece.
     #[inline(always)]
-    fn fragments(slot: u32, half: u32) -> [[u32; 4]; STEPS] {
-        let (warp, lane) = (
-            gpu::rematerialize_thread() / 32 % 4,
-            gpu::rematerialize_thread() % 32,
-        );
-        let there = copy::load_shared_b32(Self::mask(slot) + 4) >> (half * 4 + warp);
-        let there = warp::shuffle::<32>(there, 0, u32::MAX);
-        let smem = Self::stage(slot) + half * SMEM_TILE as u32;
+    fn fragments(slot: u32, group: u32) -> [[u32; 4]; STEPS] {
+        let (warp, lane) = gpu::warp_and_lane();
+        let valid = copy::load_shared_b32(Self::mask(slot) + 4) >> (group * 4 + warp);
+        let valid = warp::shuffle::<32>(valid, 0, u32::MAX);
+        let smem = Self::stage(slot) + group * SMEM_TILE as u32;
         let mut a = [[0u32; 4]; STEPS];
         unroll!(step < STEPS, {
             if ORDER & A_COLUMNS == 0 {
@@ -125,7 +117,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
                 let place = Self::a_place(slice, 0) as u32 + piece * (PM * PK * BYTES) as u32;
                 let row = smem + place + row * (PK * BYTES) as u32;
                 let from = row + (within * BYTES) as u32 + chunk * 16;
-                a[step] = matrix::ldmatrix_x4_if(from, there >> (8 * step) & 1 != 0);
+                a[step] = matrix::ldmatrix_x4_if(from, valid >> (8 * step) & 1 != 0);
             } else {
                 let (k, chunk) = frag::ldmatrix_x4_columns(lane);
                 let row = warp * 16 + chunk * 8;
@@ -134,8 +126,8 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
                 let from = smem
                     + place
                     + (((step * Self::STEP_DEPTH) as u32 + k) * PM as u32 + row) * BYTES as u32;
-                let there = PK == 1 || there >> (8 * step) & 1 != 0;
-                a[step] = matrix::ldmatrix_x4_trans_if(from, there);
+                let valid = PK == 1 || valid >> (8 * step) & 1 != 0;
+                a[step] = matrix::ldmatrix_x4_trans_if(from, valid);
             }
         });
         a
@@ -149,13 +141,13 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
         mask: u32,
         a: [[u32; 4]; STEPS],
     ) {
-        let panel = Self::stage(slot) + 2 * SMEM_TILE as u32;
+        let b_tile = Self::stage(slot) + 2 * SMEM_TILE as u32;
         unroll!(step < STEPS, {
             if mask >> (2 * step) & 1 != 0 {
                 if ORDER & B_COLUMNS == 0 {
-                    E::mma_registers::<CHUNKS, 1>(acc, a[step], Self::b(panel, step));
+                    E::mma_registers::<CHUNKS, 1>(acc, a[step], Self::b(b_tile, step));
                 } else {
-                    E::mma_registers::<CHUNKS, 0>(acc, a[step], Self::b(panel, step));
+                    E::mma_registers::<CHUNKS, 0>(acc, a[step], Self::b(b_tile, step));
                 }
             }
         });

@@ -1,24 +1,19 @@
-//! A product that says which micro-tiles of C are not empty: warps look at the rows that they store, and set a bit for each column
-//! in which one of them holds something. Bits do not depend on who comes first.
+//! A product that says which micro-tiles of C are not empty: warps look at the rows that they store, and set a bit for
+//! each column in which one of them holds something. Bits do not depend on who comes first.
 
 use super::WgmmaElem;
 use super::consumer::Epilogue;
-use crate::abi::*;
-use crate::device::elem::Elem;
 use crate::device::epilogue::Output;
-use crate::device::gpu;
-use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{copy, global, warp};
+use crate::device::prelude::*;
 use crate::device::split_k::fix_up;
 use crate::device::store::StoreTile;
 use crate::device::store::chunk::{Chunk, Spot};
 use crate::device::store::chunk::{stage_rows, staged};
 use crate::families::gemm::abi::*;
 use crate::families::gemm::wgmma::split_k_of;
-use crate::frag;
 
-/// 16 bytes of four rows, each word the bits of all four: of rows `lane / 8 + 4 j` of a warp's 16, the columns from `lane % 8 * 8`
-/// on. Zeros outside C.
+/// 16 bytes of four rows, each word the bits of all four: of rows `lane / 8 + 4 j` of a warp's 16, the columns from
+/// `lane % 8 * 8` on. Zeros outside C.
 type Seen = [u32; 4];
 
 /// Elements of two bytes whose magnitude is not 0, in the top bits of both halves.
@@ -84,8 +79,8 @@ where
     }
 
     #[inline(always)]
-    fn epilogue_for(params: &MarkedParams, strip: Strip, half: u32, acc: &mut Acc<CHUNKS>) {
-        Self::epilogue_marked::<E>(params, strip, half, acc);
+    fn epilogue_for(params: &MarkedParams, strip: Strip, group: u32, acc: &mut Acc<CHUNKS>) {
+        Self::epilogue_marked::<E>(params, strip, group, acc);
     }
 }
 
@@ -97,24 +92,24 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
     fn epilogue_marked<E: Elem<Acc = f32>>(
         marked: &MarkedParams,
         strip: Strip,
-        half: u32,
+        group: u32,
         acc: &mut Acc<CHUNKS>,
     ) {
         let p = &marked.product;
         let mut stages = strip.stages;
         if strip.count() > 1 {
-            if !fix_up(split_k_of(p, strip), half, Self::scratch(), acc) {
+            if !fix_up(split_k_of(p, strip), group, Self::scratch(), acc) {
                 return;
             }
             stages = 1;
         }
         let (o, m) = (p.output(strip.item), p.m);
-        let corner = [strip.row + half * HALF as u32, strip.column];
+        let corner = [strip.row + group * HALF as u32, strip.column];
         if corner[0] >= m {
             return;
         }
-        let smem = copy::arena() + (Self::OUT + half as usize * SMEM_TILE) as u32;
-        let spot = Spot::of(m, corner, (half, smem));
+        let smem = copy::arena() + (Self::OUT + group as usize * SMEM_TILE) as u32;
+        let spot = Spot::of(m, corner, (group, smem));
         let rows = StoreTile::<CHUNKS, ORDER>::rows::<E>(o, spot, stages);
         if o.flags & (FLAG_BIAS_COLUMNS | FLAG_GELU) == 0 {
             StoreTile::<CHUNKS, ORDER>::scale_and_clip(o, rows, acc);

@@ -9,17 +9,9 @@ pub mod narrow;
 mod out;
 mod producer;
 
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{barrier, bulk, copy, global};
+use crate::device::prelude::*;
 use crate::device::split_k::SplitK;
-use crate::device::stages::Stages;
-use crate::device::warpgroup::{
-    CONSUMER_REGISTERS, CONSUMERS, COPIERS, PRODUCER_REGISTERS, WgmmaElem,
-};
 use crate::families::gemm::abi::*;
-use crate::frag;
 
 /// Where the partial sums of a strip go.
 #[inline(always)]
@@ -49,13 +41,13 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
     /// This thread block's strip of a round; none past the last round.
     #[inline(always)]
     fn strip(p: &WgmmaParams, round: u32) -> Strip {
-        let there = round < p.rounds;
+        let valid = round < p.rounds;
         let index = round * gpu::grid_x() + gpu::block_x();
         let at = p.strips + index as u64 * size_of::<Strip>() as u64;
-        let [row, column, record, stages] = global::load_v4(at, there);
-        let [first, parts, counter, item] = global::load_v4(at + 16, there);
+        let [row, column, record, stages] = global::load_v4(at, valid);
+        let [first, parts, counter, item] = global::load_v4(at + 16, valid);
         Strip {
-            row: if there { row } else { NO_STRIP },
+            row: if valid { row } else { NO_STRIP },
             column,
             record,
             stages,
@@ -67,12 +59,11 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
         }
     }
 
-    /// Makes the barriers and fetches the tensor maps.
     #[inline(always)]
     pub(in crate::families) fn set_up(at: u64) {
         if gpu::thread() == 0 {
-            // Every warp that copies arrives: one without copies in a stage must not fall a round behind. And every warp that
-            // multiplies: in a stage without work for its half nothing else holds it to the others.
+            // Every warp that copies arrives: one without copies in a stage must not fall a round behind. And every
+            // warp that multiplies: in a stage without work for its half nothing else holds it to the others.
             Self::make_barriers(COPIERS / 32, CONSUMERS);
             bulk::prefetch_map(at);
             bulk::prefetch_map(at + 128);
@@ -105,7 +96,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
         }
     }
 
-    /// A of one half for a step.
+    /// A of one warpgroup for a step.
     #[inline(always)]
     fn a(smem: u32, step: usize) -> u64 {
         if ORDER & A_COLUMNS == 0 {
@@ -120,18 +111,18 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
 
     /// B for a step.
     #[inline(always)]
-    fn b(panel: u32, step: usize) -> u64 {
+    fn b(b_tile: u32, step: usize) -> u64 {
         if ORDER & B_COLUMNS == 0 {
             let row = PANEL_BYTES as u32;
             frag::descriptor(
-                panel + (step * Self::STEP_DEPTH) as u32 * row,
+                b_tile + (step * Self::STEP_DEPTH) as u32 * row,
                 row,
                 SMEM_TILE as u32,
             )
         } else {
             let (slice, within) = (step * Self::STEP_DEPTH / PK, step * Self::STEP_DEPTH % PK);
             let place = slice * CHUNKS * 64 * PK * BYTES + within * BYTES;
-            frag::descriptor(panel + place as u32, (PK * BYTES) as u32, 16)
+            frag::descriptor(b_tile + place as u32, (PK * BYTES) as u32, 16)
         }
     }
 }

@@ -3,10 +3,7 @@
 //! go out one after the other.
 
 use super::COPIERS;
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::ptx::{barrier, bulk, copy, global, warp};
-use crate::device::stages::{Ring, Stages};
+use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
 
 /// What a thread needs of a record: the word of its first copy, and a word of the head, which the lanes exchange when
@@ -51,10 +48,10 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
     }
 
     #[inline(always)]
-    fn fetch(record: u64, i: u32, there: bool) -> Ahead {
-        let own = there && i < Self::COPIES as u32;
+    fn fetch(record: u64, i: u32, valid: bool) -> Ahead {
+        let own = valid && i < Self::COPIES as u32;
         Ahead {
-            head: global::load_b32(record + (gpu::thread() % 4) as u64 * 4, there),
+            head: global::load_b32(record + (gpu::thread() % 4) as u64 * 4, valid),
             word: global::load_b32(record + Self::word_of(i) as u64 * 4, own),
         }
     }
@@ -119,8 +116,8 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
     #[inline(always)]
     fn touch(p: &WgmmaParams, strip: Strip, thread: u32) -> u32 {
         let bytes = strip.stages * (Self::RECORD * 4) as u32;
-        let there = strip.row != NO_STRIP && thread * LINE < bytes;
-        global::load_b32(Self::record(p, strip) + (thread * LINE) as u64, there)
+        let valid = strip.row != NO_STRIP && thread * LINE < bytes;
+        global::load_b32(Self::record(p, strip) + (thread * LINE) as u64, valid)
     }
 
     /// First record of a strip.
@@ -164,23 +161,23 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
             if mask >> (2 * step_of(slice)) & 3 == 0 {
                 return;
             }
-            let panel = stage + 2 * SMEM_TILE as u32;
+            let b_tile = stage + 2 * SMEM_TILE as u32;
             if ORDER & B_COLUMNS == 0 {
-                let to = panel + chunk * SMEM_TILE as u32 + slice * (PK * PANEL_BYTES) as u32;
+                let to = b_tile + chunk * SMEM_TILE as u32 + slice * (PK * PANEL_BYTES) as u32;
                 bulk::tma_load_2d(to, at + 128, column + chunk * 64, first + word, full);
             } else {
-                let to = panel + slice * (CHUNKS * 64 * PK * BYTES) as u32;
+                let to = b_tile + slice * (CHUNKS * 64 * PK * BYTES) as u32;
                 bulk::tma_load_2d(to, at + 128, word, first + column, full);
             }
         } else if i < Self::COPIES as u32 {
             let i = i - b_copies;
             let pieces = Self::PIECES as u32;
-            let (slice, half, piece) = (i / (2 * pieces), i / pieces % 2, i % pieces);
-            if mask >> (2 * step_of(slice) + half) & 1 != 0 {
+            let (slice, group, piece) = (i / (2 * pieces), i / pieces % 2, i % pieces);
+            if mask >> (2 * step_of(slice) + group) & 1 != 0 {
                 let to = stage
-                    + half * SMEM_TILE as u32
+                    + group * SMEM_TILE as u32
                     + Self::a_place(slice as usize, piece as usize) as u32;
-                Self::start_a(p, at, to, half, head, word, full);
+                Self::start_a(p, at, to, group, head, word, full);
             }
         }
     }
@@ -191,12 +188,12 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
         p: &WgmmaParams,
         at: u64,
         to: u32,
-        half: u32,
+        group: u32,
         [_, column_0, column_1, _]: [u32; 4],
         word: u32,
         full: u32,
     ) {
-        let x = if half == 0 { column_0 } else { column_1 };
+        let x = if group == 0 { column_0 } else { column_1 };
         if ORDER & IN_REGISTERS != 0 {
             let from = if ORDER & A_COLUMNS == 0 {
                 p.a + word as u64 * (PK * BYTES) as u64

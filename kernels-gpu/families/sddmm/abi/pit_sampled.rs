@@ -1,8 +1,9 @@
-//! The module `pit_sampled`: `S[m,n] = X[m,k] * Y[n,k]` only where another matrix of S's shape has micro-tiles of 1 x 64, which were
-//! listed while running (`detect`): the gradient of a dynamic operand, and SDDMM on the m axis of PIT (arXiv 2301.10936). For each
-//! panel of 64 columns of S, rows of X are gathered by the panel's list, and rows of S scattered by it.
+//! The module `pit_sampled`: `S[m,n] = X[m,k] * Y[n,k]` only where another matrix of S's shape has micro-tiles of 1 x
+//! 64, which were listed while running (`detect`): the gradient of a dynamic operand, and SDDMM on the m axis of PIT
+//! (arXiv 2301.10936). For each panel of 64 columns of S, rows of X are gathered by the panel's list, and rows of S
+//! scattered by it.
 
-use crate::abi::{Dtype, MapWords, SMEM_TILE, Tile};
+use crate::abi::{MapWords, SMEM_TILE, Tile};
 
 /// Columns of S of a panel: elements of a micro-tile.
 pub const SAMPLED_WIDTH: usize = 64;
@@ -14,7 +15,8 @@ pub const SAMPLED_COPIERS: u32 = 128;
 /// S is only there where the gate is positive.
 pub const SAMPLED_GATE: u32 = 1;
 
-/// Tile of `pit_sampled`: 128 listed rows of X by 64 rows of Y. Y is the first operand of the `wgmma`, since its 64 rows are all there.
+/// Tile of `pit_sampled`: 128 listed rows of X by 64 rows of Y. Y is the first operand of the `wgmma`, since its 64
+/// rows are all there.
 #[derive(Clone, Copy, Debug)]
 pub struct PitSampled;
 
@@ -33,19 +35,12 @@ impl PitSampled {
 
 impl Tile for PitSampled {
     const THREADS: u32 = 256 + SAMPLED_COPIERS;
-    const MIN_BLOCKS: u32 = 1;
     const COLUMNS: u32 = SAMPLED_WIDTH as u32;
     const ITEMS: u32 = SAMPLED_LISTED as u32;
-    const PARTS: u32 = 1;
     const BURST: u32 = Self::STAGES as u32;
     const BLOCK: (u32, u32) = (1, SAMPLED_WIDTH as u32);
-    fn shared_bytes(_: Dtype) -> u32 {
-        (Self::BARRIERS + Self::STAGES * 16) as u32
-    }
-    /// Copies of 16 bytes.
-    fn vector(dtype: Dtype) -> u32 {
-        16 / dtype.bytes() as u32
-    }
+    const SHARED_BYTES: u32 = (Self::BARRIERS + Self::STAGES * 16) as u32;
+    const ACCESS: u32 = 16;
 }
 
 const _: () = assert!(PitSampled::BARRIERS + PitSampled::STAGES * 16 <= 227 << 10);

@@ -1,7 +1,7 @@
 //! The module `sampled` (SDDMM): products of dense matrices at the places of a block pattern only. A window is 128 rows
 //! of the output against up to 256 gathered columns, fed by the tensor copy engine as in the module `wgmma`.
 
-use crate::abi::{Dtype, HALF, MapWords, PANEL_BYTES, SMEM_TILE, STEPS, Strip, Tile};
+use crate::abi::{HALF, MapWords, PANEL_BYTES, SMEM_TILE, STEPS, Strip, Tile};
 
 /// Chunks of 64 columns of a window.
 pub const WINDOW_CHUNKS: usize = 4;
@@ -28,20 +28,12 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
 
 impl<const P: usize, const ORDER: u32> Tile for Sampled<P, ORDER> {
     const THREADS: u32 = 384;
-    const MIN_BLOCKS: u32 = 1;
     const COLUMNS: u32 = 64 * WINDOW_CHUNKS as u32;
-    const ITEMS: u32 = 1;
-    const PARTS: u32 = 1;
     const BURST: u32 = Self::STAGES as u32;
     const BLOCK: (u32, u32) = (16, P as u32);
     const ORDER: u32 = ORDER;
-    fn shared_bytes(_: Dtype) -> u32 {
-        (Self::BARRIERS + Self::STAGES * 16 + 16) as u32
-    }
-    /// The copy engine wants 16-byte addresses and strides.
-    fn vector(dtype: Dtype) -> u32 {
-        16 / dtype.bytes() as u32
-    }
+    const SHARED_BYTES: u32 = (Self::BARRIERS + Self::STAGES * 16 + 16) as u32;
+    const ACCESS: u32 = 16;
 }
 
 /// Rows of the output that share one place: those of a warp.
@@ -75,8 +67,8 @@ pub struct Window {
     pub counter: u32,
 }
 
-/// Parameters of the `sampled` kernels: `S[m,n] (= | +=) alpha * P[m,n] * X[m,k] * Y[n,k]` where S has a block. The maps
-/// want 64-byte alignment, as in [`WgmmaParams`](crate::families::gemm::abi::WgmmaParams).
+/// Parameters of the `sampled` kernels: `S[m,n] (= | +=) alpha * P[m,n] * X[m,k] * Y[n,k]` where S has a block. The
+/// maps want 64-byte alignment, as in [`WgmmaParams`](crate::families::gemm::abi::WgmmaParams).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct SampledParams {

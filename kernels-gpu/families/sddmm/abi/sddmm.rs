@@ -6,8 +6,9 @@ use crate::abi::{BOTH_ROWS, Dtype, Tile};
 /// Entries whose sums a segment forms and stores together; one lane at least keeps one of them.
 pub const SAMPLES: usize = 8;
 
-/// Tile of the module `sddmm`: a segment of `LANES` (8, 16 or 32) lanes takes an item; a lane owns `REP` vectors of `VEC`
-/// elements of each step along k; `FLIGHT` rows of Y are gathered at once; a multiprocessor holds `BLOCKS` thread blocks.
+/// Tile of the module `sddmm`: a segment of `LANES` (8, 16 or 32) lanes takes an item; a lane owns `REP` vectors of
+/// `VEC` elements of each step along k; `FLIGHT` rows of Y are gathered at once; a multiprocessor holds `BLOCKS` thread
+/// blocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Dots<
     const LANES: u32,
@@ -25,13 +26,8 @@ impl<const LANES: u32, const VEC: usize, const REP: usize, const FLIGHT: usize, 
     /// Elements of one step along k.
     const COLUMNS: u32 = LANES * VEC as u32 * REP as u32;
     const ITEMS: u32 = Self::THREADS / LANES;
-    const PARTS: u32 = 1;
     const BURST: u32 = FLIGHT as u32;
-    const BLOCK: (u32, u32) = (1, 1);
     const ORDER: u32 = BOTH_ROWS;
-    fn shared_bytes(_: Dtype) -> u32 {
-        0
-    }
     fn vector(_: Dtype) -> u32 {
         VEC as u32
     }
@@ -63,7 +59,8 @@ pub struct SddmmParams {
     pub ldx_bytes: u32,
     /// Bytes from one row of Y to the next.
     pub ldy_bytes: u32,
-    /// [`FLAG_ACCUMULATE`](crate::abi::FLAG_ACCUMULATE), [`FLAG_MASK_VALUES`](crate::abi::FLAG_MASK_VALUES); of 8-bit operands `FLAG_OUT_*`.
+    /// [`FLAG_ACCUMULATE`](crate::abi::FLAG_ACCUMULATE), [`FLAG_MASK_VALUES`](crate::abi::FLAG_MASK_VALUES); of 8-bit
+    /// operands `FLAG_OUT_*`.
     pub flags: u32,
     /// Zero.
     pub reserved: u32,

@@ -1,10 +1,10 @@
-//! The module `sddmm_staged`: products of dense matrices at single entries, on CUDA cores, where entries are many: a thread
-//! block keeps rows of Y in shared memory and goes through the entries of rows of S in these columns.
+//! The module `sddmm_staged`: products of dense matrices at single entries, on CUDA cores, where entries are many: a
+//! thread block keeps rows of Y in shared memory and goes through the entries of rows of S in these columns.
 
 use crate::abi::{BOTH_ROWS, Dtype, Tile};
 
-/// Tile of the module `sddmm_staged`: a segment of `LANES` (8, 16 or 32) lanes takes a run of entries, `REP` vectors of four
-/// elements a lane, which hold all of k; `FLIGHT` rows of Y are read at once.
+/// Tile of the module `sddmm_staged`: a segment of `LANES` (8, 16 or 32) lanes takes a run of entries, `REP` vectors of
+/// four elements a lane, which hold all of k; `FLIGHT` rows of Y are read at once.
 #[derive(Clone, Copy, Debug)]
 pub struct StagedDots<const LANES: u32, const REP: usize, const FLIGHT: usize>;
 
@@ -15,17 +15,12 @@ impl<const LANES: u32, const REP: usize, const FLIGHT: usize> Tile
     for StagedDots<LANES, REP, FLIGHT>
 {
     const THREADS: u32 = 512;
-    const MIN_BLOCKS: u32 = 1;
     /// Most terms of a product.
     const COLUMNS: u32 = LANES * 4 * REP as u32;
     const ITEMS: u32 = Self::THREADS / LANES;
-    const PARTS: u32 = 1;
     const BURST: u32 = FLIGHT as u32;
-    const BLOCK: (u32, u32) = (1, 1);
     const ORDER: u32 = BOTH_ROWS;
-    fn shared_bytes(_: Dtype) -> u32 {
-        STAGED_BYTES as u32
-    }
+    const SHARED_BYTES: u32 = STAGED_BYTES as u32;
     fn vector(_: Dtype) -> u32 {
         4
     }

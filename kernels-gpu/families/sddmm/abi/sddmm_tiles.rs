@@ -1,10 +1,10 @@
-//! The module `sddmm_tiles`: products of dense matrices at single entries of a pattern, on Tensor Cores. Tiles that hold
-//! entries are computed densely; a list of *picks* says which of a tile's elements are entries.
+//! The module `sddmm_tiles`: products of dense matrices at single entries of a pattern, on Tensor Cores. Tiles that
+//! hold entries are computed densely; a list of *picks* says which of a tile's elements are entries.
 
-use crate::abi::{Dtype, HALF, MapWords, PANEL_BYTES, SMEM_TILE, STEPS, STRIP, Tile};
+use crate::abi::{HALF, MapWords, PANEL_BYTES, SMEM_TILE, STEPS, STRIP, Tile};
 
-/// Tile of the module `sddmm_tiles`: 128 rows of the output against up to `CHUNKS` chunks of 64 gathered columns. `ORDER`
-/// says how X and Y lie in memory, `BYTES` what an element takes: 2, or 4 for TF32. A stage is 128 bytes deep.
+/// Tile of the module `sddmm_tiles`: 128 rows of the output against up to `CHUNKS` chunks of 64 gathered columns.
+/// `ORDER` says how X and Y lie in memory, `BYTES` what an element takes: 2, or 4 for TF32. A stage is 128 bytes deep.
 #[derive(Clone, Copy, Debug)]
 pub struct PickTile<const CHUNKS: usize, const ORDER: u32, const BYTES: usize = 2>;
 
@@ -43,24 +43,16 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Tile
     for PickTile<CHUNKS, ORDER, BYTES>
 {
     const THREADS: u32 = 384;
-    const MIN_BLOCKS: u32 = 1;
     const COLUMNS: u32 = (CHUNK * CHUNKS) as u32;
-    const ITEMS: u32 = 1;
-    const PARTS: u32 = 1;
     const BURST: u32 = Self::STAGES as u32;
-    const BLOCK: (u32, u32) = (1, 1);
     const ORDER: u32 = ORDER;
-    fn shared_bytes(_: Dtype) -> u32 {
-        (Self::BARRIERS + Self::STAGES * 16) as u32
-    }
-    /// The copy engine wants 16-byte addresses and strides.
-    fn vector(dtype: Dtype) -> u32 {
-        16 / dtype.bytes() as u32
-    }
+    const SHARED_BYTES: u32 = (Self::BARRIERS + Self::STAGES * 16) as u32;
+    const ACCESS: u32 = 16;
 }
 
-/// The half word of an entry in row `row` of a list's rows and column `column` of its tile of `columns` columns: its place
-/// among finished sums of `bytes` bytes, whose pieces of 16 bytes are swizzled as in [`swizzle`](crate::frag::swizzle).
+/// The half word of an entry in row `row` of a list's rows and column `column` of its tile of `columns` columns: its
+/// place among finished sums of `bytes` bytes, whose pieces of 16 bytes are swizzled as in
+/// [`swizzle`](crate::frag::swizzle).
 pub const fn pick(row: u32, column: u32, columns: u32, bytes: u32) -> u32 {
     let piece = 16 / bytes;
     PICKED | (row * columns + ((column / piece) ^ (row & 7)) * piece + column % piece)
@@ -97,8 +89,8 @@ pub struct Picks {
     pub words: u32,
 }
 
-/// Parameters of the `sddmm_tiles` kernels: `S[m,n] (= | +=) alpha * P[m,n] * X[m,k] * Y[n,k]` where S has an entry. The
-/// maps want 64-byte alignment, as in [`WgmmaParams`](crate::families::gemm::abi::WgmmaParams).
+/// Parameters of the `sddmm_tiles` kernels: `S[m,n] (= | +=) alpha * P[m,n] * X[m,k] * Y[n,k]` where S has an entry.
+/// The maps want 64-byte alignment, as in [`WgmmaParams`](crate::families::gemm::abi::WgmmaParams).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct SddmmTilesParams {
@@ -110,11 +102,11 @@ pub struct SddmmTilesParams {
     pub panes: u64,
     /// [`PICK_GROUPS`] lists ([`Picks`]) of each pane, in the order of `panes`.
     pub groups: u64,
-    /// For each of a list's rows the value slot of its first entry less that entry's place in the list (u32, wrapping), in
-    /// the order of `groups`. Always even.
+    /// For each of a list's rows the value slot of its first entry less that entry's place in the list (u32, wrapping),
+    /// in the order of `groups`. Always even.
     pub bases: u64,
-    /// Pairs of [`pick`]s: a row's run begins with a new pair, at the half that its value slot has in an aligned pair of
-    /// values. Those of a tile begin at a multiple of four words.
+    /// Pairs of [`pick`]s: a row's run begins with a new pair, at the half that its value slot has in an aligned pair
+    /// of values. Those of a tile begin at a multiple of four words.
     pub picks: u64,
     /// The values of S.
     pub values: u64,

@@ -1,23 +1,14 @@
-//! A product of dense matrices at the micro-tiles of 1 x 64 that were found in another one: four warps gather the rows of X that a
-//! panel of 64 columns lists, and start the copies of the panel's rows of Y, two warpgroups multiply, 64 listed rows each. The grid
-//! is persistent: how many tiles the lists make is read on the device, and only these are dealt.
+//! A product of dense matrices at the micro-tiles of 1 x 64 that were found in another one: four warps gather the rows
+//! of X that a panel of 64 columns lists, and start the copies of the panel's rows of Y, two warpgroups multiply, 64
+//! listed rows each. The grid is persistent: how many tiles the lists make is read on the device, and only these are
+//! dealt.
 
 mod out;
 
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{barrier, bulk, copy, gather, global, grid, warp};
+use crate::device::prelude::*;
 use crate::device::rows::{self, Rows, Source};
-use crate::device::stages::{Ring, Stages};
-use crate::device::warpgroup::WgmmaElem;
 use crate::families::sddmm::abi::*;
-use crate::frag;
 
-/// Warps that multiply.
-const CONSUMERS: u32 = 8;
-/// Elements along k of a stage.
 const DEPTH: u32 = 64;
 /// Listed rows of a tile, and of a warpgroup.
 const LISTED: u32 = SAMPLED_LISTED as u32;
@@ -27,7 +18,7 @@ const _: () = assert!(LISTED == 4 * rows::ROWS);
 /// What a thread block computes next: places `from .. from + rows` of a panel's list.
 #[derive(Clone, Copy)]
 struct Work {
-    panel: u32,
+    row_block: u32,
     from: u32,
     rows: u32,
 }
@@ -48,8 +39,8 @@ impl Hand {
     #[inline(always)]
     fn of(p: &PitSampledParams, first: u32, before: u32) -> Self {
         let lane = gpu::rematerialize_thread() % 32;
-        let panel = first + lane;
-        let count = global::load_b32_fresh(p.counts + panel as u64 * 4, panel < p.panels);
+        let row_block = first + lane;
+        let count = global::load_b32_fresh(p.counts + row_block as u64 * 4, row_block < p.panels);
         let mut upto = count.div_ceil(LISTED);
         unroll!(i < 5, {
             let in_front = warp::shuffle_up(upto, 1 << i);
@@ -77,7 +68,7 @@ impl Hand {
         let upto = warp::shuffle::<32>(self.upto, lane, u32::MAX);
         let from = (within + count.div_ceil(LISTED) - upto) * LISTED;
         Work {
-            panel: self.first + lane,
+            row_block: self.first + lane,
             from,
             rows: if self.first < p.panels {
                 (count - from).min(LISTED)
@@ -108,7 +99,7 @@ impl PitSampled {
     /// Address of a place of a panel's list.
     #[inline(always)]
     fn listed(p: &PitSampledParams, work: Work, place: u32) -> u64 {
-        p.lists + (work.panel as u64 * p.stride as u64 + (work.from + place) as u64) * 4
+        p.lists + (work.row_block as u64 * p.stride as u64 + (work.from + place) as u64) * 4
     }
 
     #[inline(always)]
@@ -126,7 +117,7 @@ impl PitSampled {
                 let full = ring.full();
                 if thread == 0 {
                     barrier::arrive_expect(full, SMEM_TILE as u32);
-                    let top = work.panel * SAMPLED_WIDTH as u32;
+                    let top = work.row_block * SAMPLED_WIDTH as u32;
                     bulk::tma_load_2d(Self::stage(ring.slot), at, deep, top, full);
                 }
                 if deep + DEPTH <= p.k {
@@ -152,8 +143,8 @@ impl PitSampled {
         rows::shared_out(thread, own, work.rows)
     }
 
-    /// Starts this warp's copies of a stage. What lies in the place of rows that are not there makes columns of the accumulators that
-    /// nobody stores.
+    /// Starts this warp's copies of a stage. What lies in the place of rows that are not there makes columns of the
+    /// accumulators that nobody stores.
     #[inline(always)]
     fn bring<const WHOLE: bool>(p: &PitSampledParams, rows: Rows, deep: u32, slot: u32) {
         let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
@@ -169,14 +160,14 @@ impl PitSampled {
     /// A warpgroup's 64 listed rows of every tile. Where a tile has none of them it only lets the stages go.
     #[inline(always)]
     fn consume<E: WgmmaElem>(p: &PitSampledParams) {
-        let half = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
+        let group = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
         let mut hand = Hand::of(p, 0, 0);
         let mut ring = Ring::<Self>::consumer();
         let mut index = gpu::block_x();
         let mut work = hand.work(p, index);
         while work.rows > 0 {
-            let used = half * HALF_LISTED < work.rows;
-            let lines = Self::lines(p, work, half);
+            let used = group * HALF_LISTED < work.rows;
+            let lines = Self::lines(p, work, group);
             let mut acc = Acc::<1>::zero();
             let mut deep = 0;
             while deep < p.k {
@@ -185,7 +176,7 @@ impl PitSampled {
                     // The gathered rows were written by ordinary copies.
                     barrier::fence_copies();
                     acc.fence();
-                    Self::multiply::<E>(&mut acc, slot, half);
+                    Self::multiply::<E>(&mut acc, slot, group);
                     ring.issued(&mut acc);
                 } else {
                     Self::release_pending(slot);
@@ -195,7 +186,7 @@ impl PitSampled {
             }
             ring.drain(&mut acc);
             if used {
-                Self::epilogue::<E>(p, work, half, lines, &acc);
+                Self::epilogue::<E>(p, work, group, lines, &acc);
             }
             index += gpu::grid_x();
             work = hand.work(p, index);
@@ -203,9 +194,9 @@ impl PitSampled {
     }
 
     #[inline(always)]
-    fn multiply<E: WgmmaElem>(acc: &mut Acc<1>, slot: u32, half: u32) {
+    fn multiply<E: WgmmaElem>(acc: &mut Acc<1>, slot: u32, group: u32) {
         let (y, row) = (Self::stage(slot), PANEL_BYTES as u32);
-        let x = y + Self::X_AT as u32 + half * HALF_LISTED * row;
+        let x = y + Self::X_AT as u32 + group * HALF_LISTED * row;
         unroll!(step < 4, {
             let deep = step as u32 * 32;
             let a = frag::descriptor(y + deep, row, 16);

@@ -1,28 +1,24 @@
-//! Accumulators on their way out: a warpgroup turns 64 x 64 of them at a time in shared memory, so that a listed row leaves as a line
-//! of 128 bytes.
+//! Accumulators on their way out: a warpgroup turns 64 x 64 of them at a time in shared memory, so that a listed row
+//! leaves as a line of 128 bytes.
 
 use super::{HALF_LISTED, Work};
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{barrier, copy, global};
+use crate::device::prelude::*;
 use crate::device::stages::NONE;
 use crate::device::store::chunk::{stage_columns, staged};
-use crate::device::warpgroup::WgmmaElem;
 use crate::families::sddmm::abi::*;
 
 impl PitSampled {
     /// The rows of S that this lane stores 16 bytes of, [`NONE`] where there is none: fetched ahead of the products.
     #[inline(always)]
-    pub(super) fn lines(p: &PitSampledParams, work: Work, half: u32) -> [u32; 4] {
+    pub(super) fn lines(p: &PitSampledParams, work: Work, group: u32) -> [u32; 4] {
         let thread = gpu::rematerialize_thread();
-        let first = half * HALF_LISTED + thread / 32 % 4 * 16 + thread % 32 / 8;
+        let first = group * HALF_LISTED + thread / 32 % 4 * 16 + thread % 32 / 8;
         let mut lines = [NONE; 4];
         unroll!(j < 4, {
             let place = first + 4 * j as u32;
-            let there = place < work.rows;
-            let row = global::load_b32_fresh(Self::listed(p, work, place), there);
-            lines[j] = if there { row } else { NONE };
+            let valid = place < work.rows;
+            let row = global::load_b32_fresh(Self::listed(p, work, place), valid);
+            lines[j] = if valid { row } else { NONE };
         });
         lines
     }
@@ -32,22 +28,19 @@ impl PitSampled {
     pub(super) fn epilogue<E: WgmmaElem>(
         p: &PitSampledParams,
         work: Work,
-        half: u32,
+        group: u32,
         lines: [u32; 4],
         acc: &Acc<1>,
     ) {
-        let (lane, warp) = (
-            gpu::rematerialize_thread() % 32,
-            gpu::rematerialize_thread() / 32 % 4,
-        );
-        let smem = copy::arena() + Self::OUT as u32 + half * SMEM_TILE as u32;
-        let column = work.panel * SAMPLED_WIDTH as u32 + lane % 8 * 8;
+        let (lane, warp) = gpu::lane_and_warp();
+        let smem = copy::arena() + Self::OUT as u32 + group * SMEM_TILE as u32;
+        let column = work.row_block * SAMPLED_WIDTH as u32 + lane % 8 * 8;
         let inside = column < p.n;
         let gate = Self::gate::<E>(p, lines, (column, inside));
         // The warpgroup has read the tile before.
-        barrier::sync_named(1 + half, 128);
+        barrier::sync_named(1 + group, 128);
         stage_columns::<E>(&acc.0[0], smem, (lane, warp));
-        barrier::sync_named(1 + half, 128);
+        barrier::sync_named(1 + group, 128);
         unroll!(j < 4, {
             let line = warp * 16 + 4 * j as u32 + lane / 8;
             let eight = staged(smem, line, lane);
@@ -72,9 +65,9 @@ impl PitSampled {
             return gate;
         }
         unroll!(j < 4, {
-            let there = inside && lines[j] != NONE;
+            let valid = inside && lines[j] != NONE;
             let at = p.gate + lines[j] as u64 * p.gate_bytes as u64 + column as u64 * 2;
-            gate[j] = global::load_v4(at, there);
+            gate[j] = global::load_v4(at, valid);
         });
         unroll!(j < 4, {
             let eight = gate[j];

@@ -1,22 +1,12 @@
-//! SDDMM onto a block pattern on Hopper's Tensor Cores: a persistent thread block per multiprocessor computes windows of
-//! 128 rows against 256 gathered columns, and stores the blocks that the pattern holds. The ring of stages, the split
-//! into copying and multiplying warps and the split-K fix-up are those of the module `wgmma`.
+//! SDDMM onto a block pattern on Hopper's Tensor Cores: a persistent thread block per multiprocessor computes windows
+//! of 128 rows against 256 gathered columns, and stores the blocks that the pattern holds. The ring of stages, the
+//! split into copying and multiplying warps and the split-K fix-up are those of the module `wgmma`.
 
 mod out;
 
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{barrier, bulk, copy, global, warp};
-use crate::device::stages::{Ring, Stages};
-use crate::device::warpgroup::{
-    CONSUMER_REGISTERS, CONSUMERS, COPIERS, PRODUCER_REGISTERS, WgmmaElem,
-};
+use crate::device::prelude::*;
 use crate::families::sddmm::abi::*;
-use crate::frag;
 
-/// Index of this thread block's window of a round.
 #[inline(always)]
 fn index(round: u32) -> u64 {
     (round * gpu::grid_x() + gpu::block_x()) as u64
@@ -25,12 +15,12 @@ fn index(round: u32) -> u64 {
 /// This thread block's window of a round; none past the last round.
 #[inline(always)]
 fn window(p: &SampledParams, round: u32) -> Window {
-    let there = round < p.rounds;
+    let valid = round < p.rounds;
     let at = p.windows + index(round) * size_of::<Window>() as u64;
-    let [row, window, live, stage] = global::load_v4(at, there);
-    let [stages, first, parts, counter] = global::load_v4(at + 16, there);
+    let [row, window, live, stage] = global::load_v4(at, valid);
+    let [stages, first, parts, counter] = global::load_v4(at + 16, valid);
     Window {
-        row: if there { row } else { NO_STRIP },
+        row: if valid { row } else { NO_STRIP },
         window,
         live,
         stage,
@@ -55,7 +45,7 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
         copy::arena() + (Self::BARRIERS + Self::STAGES * 16) as u32
     }
 
-    /// X of one half for a step of 16 along k.
+    /// X of one warpgroup for a step of 16 along k.
     #[inline(always)]
     fn x(smem: u32, step: usize) -> u64 {
         let row = PANEL_BYTES as u32;
@@ -85,9 +75,9 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
         // Neighbouring copies in different warps: those that the lanes of a warp start go out one after the other.
         let i = thread % 32 * 4 + thread / 32;
         let piece = i.wrapping_sub(2);
-        let column = |round: u32, there: bool| {
+        let column = |round: u32, valid: bool| {
             let at = p.columns + (index(round) * Self::PIECES as u64 + piece as u64) * 4;
-            global::load_b32(at, there && piece < Self::PIECES as u32)
+            global::load_b32(at, valid && piece < Self::PIECES as u32)
         };
         let (to, map, along_x) = if i < 2 {
             (i * SMEM_TILE as u32, at, ORDER & A_COLUMNS == 0)
@@ -101,7 +91,7 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
         let mut place = column(0, later.row != NO_STRIP);
         while later.row != NO_STRIP {
             let now = later;
-            let there = if i < 2 {
+            let valid = if i < 2 {
                 now.live >> (4 * i) & 15 != 0
             } else {
                 piece < now.live >> 8
@@ -126,7 +116,7 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
                 } else if thread % 32 == 0 {
                     barrier::arrive(full);
                 }
-                if there {
+                if valid {
                     let (x, y) = if along_x { (k, start) } else { (start, k) };
                     bulk::tma_load_2d(Self::stage(slot) + to, map, x, y, full);
                 }
@@ -138,7 +128,7 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
 
     #[inline(always)]
     fn consume<E: WgmmaElem>(p: &SampledParams) {
-        let half = gpu::thread() / 128;
+        let warpgroup = gpu::thread() / 128;
         let mut later = window(p, 0);
         let mut round = 0;
         let mut ring = Ring::<Self>::consumer();
@@ -147,7 +137,7 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
             round += 1;
             later = window(p, round);
             // The same for all lanes, and the shuffle tells ptxas so (C7519).
-            let live = warp::shuffle::<32>(now.live >> (4 * half) & 15, 0, u32::MAX);
+            let live = warp::shuffle::<32>(now.live >> (4 * warpgroup) & 15, 0, u32::MAX);
             let mut acc = Acc::<WINDOW_CHUNKS>::zero();
             let mut s = 0;
             while s < now.stages {
@@ -156,7 +146,7 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
                     Self::release_pending(slot);
                 } else {
                     acc.fence();
-                    Self::multiply::<E>(&mut acc, slot, half, live);
+                    Self::multiply::<E>(&mut acc, slot, warpgroup, live);
                     ring.issued(&mut acc);
                 }
                 ring.advance();
@@ -164,24 +154,24 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
             }
             ring.drain(&mut acc);
             if live != 0 {
-                Self::epilogue::<E>(p, now, half, live, &mut acc);
+                Self::epilogue::<E>(p, now, warpgroup, live, &mut acc);
             }
         }
     }
 
-    /// The `wgmma`s of one stage, two chunks at a time: chunks one by one would read X from shared memory as often as Y,
-    /// and a choice between all at once and some takes more registers than there are (C7511).
+    /// The `wgmma`s of one stage, two chunks at a time: chunks one by one would read X from shared memory as often as
+    /// Y, and a choice between all at once and some takes more registers than there are (C7511).
     #[inline(always)]
-    fn multiply<E: WgmmaElem>(acc: &mut Acc<WINDOW_CHUNKS>, slot: u32, half: u32, live: u32) {
+    fn multiply<E: WgmmaElem>(acc: &mut Acc<WINDOW_CHUNKS>, slot: u32, warpgroup: u32, live: u32) {
         let stage = Self::stage(slot);
-        let (smem, panel) = (
-            stage + half * SMEM_TILE as u32,
+        let (smem, b_tile) = (
+            stage + warpgroup * SMEM_TILE as u32,
             stage + 2 * SMEM_TILE as u32,
         );
         unroll!(pair < WINDOW_CHUNKS / 2, {
             if live >> (2 * pair) & 3 != 0 {
                 let mut two = Acc([acc.0[2 * pair], acc.0[2 * pair + 1]]);
-                let chunk = panel + 2 * pair as u32 * SMEM_TILE as u32;
+                let chunk = b_tile + 2 * pair as u32 * SMEM_TILE as u32;
                 unroll!(step < STEPS, {
                     Self::mma::<E, 2>(&mut two, Self::x(smem, step), Self::y(chunk, step));
                 });

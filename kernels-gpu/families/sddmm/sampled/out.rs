@@ -1,22 +1,17 @@
 //! Accumulators of a window on their way out: fixed up where the window was cut along k, scaled, and stored block by
 //! block.
 
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{copy, global, warp};
+use crate::device::prelude::*;
 use crate::device::split_k::{SplitK, fix_up};
 use crate::device::store::chunk::{ROWS, stage_rows, staged};
-use crate::device::warpgroup::WgmmaElem;
 use crate::families::sddmm::abi::*;
-use crate::frag;
 
 impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
     #[inline(always)]
     pub(super) fn epilogue<E: WgmmaElem>(
         p: &SampledParams,
         window: Window,
-        half: u32,
+        warpgroup: u32,
         live: u32,
         acc: &mut Acc<WINDOW_CHUNKS>,
     ) {
@@ -30,7 +25,7 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
                 parts,
                 counter: window.counter,
             };
-            if !fix_up(cut, half, Self::scratch(), acc) {
+            if !fix_up(cut, warpgroup, Self::scratch(), acc) {
                 return;
             }
         }
@@ -42,7 +37,7 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
                 });
             });
         }
-        let group = half * 4 + gpu::rematerialize_thread() / 32 % 4;
+        let group = warpgroup * 4 + gpu::rematerialize_thread() / 32 % 4;
         let row = (window.window * PLACE_GROUPS as u32 + group) as u64;
         let places = p.places + row * (Self::PIECES * 4) as u64;
         let in_halves = warp::rematerialize(p.flags) & (FLAG_ACCUMULATE | FLAG_MASK_VALUES) == 0;
@@ -50,7 +45,7 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
             if live >> c & 1 != 0 {
                 let places = places + (c * 64 / P * 4) as u64;
                 if in_halves {
-                    Self::store::<E>(p, places, half, &acc.0[c]);
+                    Self::store::<E>(p, places, warpgroup, &acc.0[c]);
                 } else {
                     Self::update::<E>(p, places, &acc.0[c]);
                 }
@@ -66,14 +61,12 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
 
     /// A chunk of 64 columns through shared memory, each warp its own 16 rows, to rows of 16 bytes a lane.
     #[inline(always)]
-    fn store<E: WgmmaElem>(p: &SampledParams, places: u64, half: u32, acc: &[f32; 32]) {
-        let (lane, warp) = (
-            gpu::rematerialize_thread() % 32,
-            gpu::rematerialize_thread() / 32 % 4,
-        );
+    fn store<E: WgmmaElem>(p: &SampledParams, places: u64, warpgroup: u32, acc: &[f32; 32]) {
+        let (lane, warp) = gpu::lane_and_warp();
         let column = lane % 8 * 8;
         let place = global::load_b32(places + (column / P as u32 * 4) as u64, true);
-        let smem = copy::arena() + (Self::OUT + half as usize * SMEM_TILE) as u32 + warp * 2048;
+        let smem =
+            copy::arena() + (Self::OUT + warpgroup as usize * SMEM_TILE) as u32 + warp * 2048;
         let own = frag::ldmatrix_x4(lane);
         warp::sync_lanes(u32::MAX);
         stage_rows::<E>(acc, smem, own);
@@ -99,17 +92,17 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
                 let row = lane / 4 + r as u32 * 8;
                 let offset = row as u64 * p.row_bytes as u64 + column as u64 * 2;
                 let to = Self::address(p.values, place) + offset;
-                let there = place != NO_PLACE;
-                let masked = there && p.flags & FLAG_MASK_VALUES != 0;
+                let valid = place != NO_PLACE;
+                let masked = valid && p.flags & FLAG_MASK_VALUES != 0;
                 let mask = E::load::<2>(Self::address(p.mask, place) + offset, masked);
-                let old = E::load_own::<2>(to, there && p.flags & FLAG_ACCUMULATE != 0);
+                let old = E::load_own::<2>(to, valid && p.flags & FLAG_ACCUMULATE != 0);
                 let mut pair = [0.0; 2];
                 unroll!(i < 2, {
                     let x = acc[4 * j + ROWS[r] + i];
                     let x = if masked { x * E::get(&mask, i) } else { x };
                     pair[i] = x + E::get(&old, i);
                 });
-                if there {
+                if valid {
                     E::store::<2>(to, &pair);
                 }
             });

@@ -1,27 +1,21 @@
-//! What SDDMM at single entries asks of an element type: every type with an accumulator of its own kind, and 8-bit integers, which are
-//! multiplied by fours (`dp4a`), summed in i32 and stored in the type that the flags name.
+//! What SDDMM at single entries asks of an element type: every type with an accumulator of its own kind, and 8-bit
+//! integers, which are multiplied by fours (`dp4a`), summed in i32 and stored in the type that the flags name.
 
-use crate::abi::*;
-use crate::device::elem::{Elem, Raw};
-use crate::device::ptx::{bits, global};
+use crate::device::prelude::*;
 use crate::families::sddmm::abi::*;
 
 /// An element type of X and Y.
 pub trait Terms: ElemInfo {
     /// Sum of products.
     type Acc: Copy;
-    /// Zero of it.
     const ZERO: Self::Acc;
-    /// Bytes of one element.
     const BYTES: u32;
-    /// Bytes of one sum.
     const ACC_BYTES: u32;
 
     /// `V` elements, zero where `ok` is false.
     fn load<const V: usize>(addr: u64, ok: bool) -> Raw;
     /// `sum` and the products of two vectors.
     fn dot<const V: usize>(a: &Raw, b: &Raw, sum: Self::Acc) -> Self::Acc;
-    /// a + b
     fn add(a: Self::Acc, b: Self::Acc) -> Self::Acc;
     /// The sum as two 32-bit words, low first.
     fn words(a: Self::Acc) -> [u32; 2];

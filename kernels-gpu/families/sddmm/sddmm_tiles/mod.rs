@@ -1,19 +1,11 @@
-//! SDDMM at single entries on Hopper's Tensor Cores: tiles that hold entries are computed densely, and the entries picked
-//! out of them ("compute dense, store sparse"). A persistent thread block per multiprocessor; ring of stages and split
-//! into copying and multiplying warps are those of the module `wgmma`.
+//! SDDMM at single entries on Hopper's Tensor Cores: tiles that hold entries are computed densely, and the entries
+//! picked out of them ("compute dense, store sparse"). A persistent thread block per multiprocessor; ring of stages and
+//! split into copying and multiplying warps are those of the module `wgmma`.
 
 mod out;
 
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{barrier, bulk, copy, global, matrix, warp};
-use crate::device::stages::{Ring, Stages};
-use crate::device::warpgroup::{CONSUMER_REGISTERS, CONSUMERS, COPIERS, PRODUCER_REGISTERS};
+use crate::device::prelude::*;
 use crate::families::sddmm::abi::*;
-use crate::frag;
 
 /// An element type that tiles are multiplied in.
 pub trait TileElem: Elem<Acc = f32> {
@@ -42,13 +34,11 @@ impl TileElem for Tf32 {
     }
 }
 
-/// Index of this thread block's tile of a round.
 #[inline(always)]
 fn index(round: u32) -> u64 {
     (round * gpu::grid_x() + gpu::block_x()) as u64
 }
 
-/// Address of this thread block's tile of a round.
 #[inline(always)]
 fn pane(p: &SddmmTilesParams, round: u32) -> u64 {
     p.panes + index(round) * size_of::<Pane>() as u64
@@ -56,7 +46,7 @@ fn pane(p: &SddmmTilesParams, round: u32) -> u64 {
 
 /// What a warp that multiplies knows of a tile: loaded a tile ahead, so that only the picks wait for it.
 #[derive(Clone, Copy)]
-struct Own {
+struct PerThread {
     row: u32,
     live: u32,
     picks: Picks,
@@ -74,21 +64,21 @@ struct Copies {
     column: u32,
 }
 
-impl Own {
+impl PerThread {
     #[inline(always)]
-    fn load(p: &SddmmTilesParams, round: u32) -> Own {
-        let there = round < p.rounds;
+    fn load(p: &SddmmTilesParams, round: u32) -> PerThread {
+        let valid = round < p.rounds;
         let warp = gpu::rematerialize_thread() / 32;
         let lane = gpu::rematerialize_thread() % PICK_ROWS as u32;
         let group = index(round) * PICK_GROUPS as u64 + warp as u64;
-        let [row, live] = global::load_v2(pane(p, round), there);
-        let [start, words] = global::load_v2(p.groups + group * 8, there);
+        let [row, live] = global::load_v2(pane(p, round), valid);
+        let [start, words] = global::load_v2(p.groups + group * 8, valid);
         let base = p.bases + (group * PICK_ROWS as u64 + lane as u64) * 4;
-        Own {
-            row: if there { row } else { NO_STRIP },
+        PerThread {
+            row: if valid { row } else { NO_STRIP },
             live,
             picks: Picks { start, words },
-            base: global::load_b32(base, there),
+            base: global::load_b32(base, valid),
         }
     }
 }
@@ -103,7 +93,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Stages
 }
 
 impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS, ORDER, BYTES> {
-    /// X of one half for a step of 16 along k.
+    /// X of one warpgroup for a step of 16 along k.
     #[inline(always)]
     fn x(smem: u32, step: usize) -> u64 {
         Self::operand(smem, step, ORDER & A_COLUMNS == 0)
@@ -111,8 +101,8 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
 
     /// Y for a step of 16 along k.
     #[inline(always)]
-    fn y(panel: u32, step: usize) -> u64 {
-        Self::operand(panel, step, ORDER & B_COLUMNS != 0)
+    fn y(b_tile: u32, step: usize) -> u64 {
+        Self::operand(b_tile, step, ORDER & B_COLUMNS != 0)
     }
 
     /// Tiles of 64 rows of 128 bytes, along k or across it.
@@ -126,7 +116,6 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
         }
     }
 
-    /// Makes the barriers and fetches the tensor maps.
     #[inline(always)]
     fn set_up(at: u64) {
         if gpu::thread() != 0 {
@@ -137,8 +126,8 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
         Self::make_barriers(COPIERS / 32, CONSUMERS);
     }
 
-    /// Which copy this thread starts. Neighbouring ones in different warps: those that the lanes of a warp start go out one
-    /// after the other.
+    /// Which copy this thread starts. Neighbouring ones in different warps: those that the lanes of a warp start go out
+    /// one after the other.
     #[inline(always)]
     fn copy() -> u32 {
         let thread = gpu::rematerialize_thread() % COPIERS;
@@ -147,15 +136,15 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
 
     #[inline(always)]
     fn copies(p: &SddmmTilesParams, round: u32) -> Copies {
-        let there = round < p.rounds;
+        let valid = round < p.rounds;
         let chunk = Self::copy().wrapping_sub(2);
-        let [row, live, start, words] = global::load_v4(pane(p, round), there);
+        let [row, live, start, words] = global::load_v4(pane(p, round), valid);
         let column = pane(p, round) + 16 + chunk as u64 * 4;
         Copies {
-            row: if there { row } else { NO_STRIP },
+            row: if valid { row } else { NO_STRIP },
             live,
             picks: Picks { start, words },
-            column: global::load_b32(column, there && chunk < CHUNKS as u32),
+            column: global::load_b32(column, valid && chunk < CHUNKS as u32),
         }
     }
 
@@ -184,7 +173,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
                 bulk::prefetch_line(from, later.picks.words.next_multiple_of(4) * 4);
             }
             let chunks = live >> 8;
-            let (there, start) = if i < 2 {
+            let (valid, start) = if i < 2 {
                 (live >> i & 1 != 0, row + i * HALF as u32)
             } else {
                 (chunk < chunks, column)
@@ -201,7 +190,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
                 } else if thread % 32 == 0 {
                     barrier::arrive(full);
                 }
-                if there {
+                if valid {
                     let (x, y) = if along_k { (k, start) } else { (start, k) };
                     bulk::tma_load_2d(Self::stage(slot) + i * SMEM_TILE as u32, map, x, y, full);
                 }
@@ -212,8 +201,8 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
     }
 
     #[inline(always)]
-    fn consume<E: TileElem>(p: &SddmmTilesParams, first: Own) {
-        let half = gpu::thread() / 128;
+    fn consume<E: TileElem>(p: &SddmmTilesParams, first: PerThread) {
+        let warpgroup = gpu::thread() / 128;
         let mut later = first;
         let mut round = 0;
         let mut ring = Ring::<Self>::consumer();
@@ -222,14 +211,14 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
             // They arrive while the tile is multiplied.
             let first = Self::first(p, now.picks);
             round += 1;
-            later = Own::load(p, round);
+            later = PerThread::load(p, round);
             // The same for all lanes, and the shuffle tells ptxas so (C7519).
             let all = warp::shuffle::<32>(now.live, 0, u32::MAX);
-            let (live, chunks) = (all >> half & 1, all >> 8);
-            // One warpgroup half a turn behind: its sums leave while the other multiplies, and the other way round. In a ring
-            // that holds less than a tile, the one ahead would wait for stages that the other has not read.
+            let (live, chunks) = (all >> warpgroup & 1, all >> 8);
+            // One warpgroup half a turn behind: its sums leave while the other multiplies, and the other way round. In
+            // a ring that holds less than a tile, the one ahead would wait for stages that the other has not read.
             let apart = BYTES == 2 && round == 1 && p.rounds > 1 && p.stages <= Self::STAGES as u32;
-            if apart && half == 1 {
+            if apart && warpgroup == 1 {
                 barrier::sync_named(1, CONSUMERS * 32);
             }
             let mut acc = Acc::<CHUNKS>::zero();
@@ -243,14 +232,14 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
                     Self::release_pending(slot);
                 } else {
                     acc.fence();
-                    Self::multiply::<E>(&mut acc, (slot, half), chunks);
+                    Self::multiply::<E>(&mut acc, (slot, warpgroup), chunks);
                     ring.issued(&mut acc);
                 }
                 ring.advance();
                 s += 1;
             }
             ring.drain(&mut acc);
-            if apart && half == 0 {
+            if apart && warpgroup == 0 {
                 barrier::arrive_named(1, CONSUMERS * 32);
             }
             if live != 0 {
@@ -274,32 +263,32 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
         barrier::sync_named(1, CONSUMERS * 32);
     }
 
-    /// The `wgmma`s of one stage, of the chunks that are there. Two of four at a time: a choice between all at once and some
-    /// takes more registers than there are (C7511).
+    /// The `wgmma`s of one stage, of the chunks that are there. Two of four at a time: a choice between all at once and
+    /// some takes more registers than there are (C7511).
     #[inline(always)]
-    fn multiply<E: TileElem>(acc: &mut Acc<CHUNKS>, (slot, half): (u32, u32), chunks: u32) {
+    fn multiply<E: TileElem>(acc: &mut Acc<CHUNKS>, (slot, warpgroup): (u32, u32), chunks: u32) {
         let stage = Self::stage(slot);
-        let (smem, panel) = (
-            stage + half * SMEM_TILE as u32,
+        let (smem, b_tile) = (
+            stage + warpgroup * SMEM_TILE as u32,
             stage + 2 * SMEM_TILE as u32,
         );
         if CHUNKS < 4 {
-            return Self::steps::<E, CHUNKS>(acc, smem, panel);
+            return Self::steps::<E, CHUNKS>(acc, smem, b_tile);
         }
         unroll!(pair < 2, {
             if chunks > 2 * pair as u32 {
                 let at = (2 * pair) & (CHUNKS - 1);
                 let mut two = Acc([acc.0[at], acc.0[(at + 1) & (CHUNKS - 1)]]);
-                Self::steps::<E, 2>(&mut two, smem, panel + (2 * pair * SMEM_TILE) as u32);
+                Self::steps::<E, 2>(&mut two, smem, b_tile + (2 * pair * SMEM_TILE) as u32);
                 [acc.0[at], acc.0[(at + 1) & (CHUNKS - 1)]] = two.0;
             }
         });
     }
 
     #[inline(always)]
-    fn steps<E: TileElem, const C: usize>(acc: &mut Acc<C>, smem: u32, panel: u32) {
+    fn steps<E: TileElem, const C: usize>(acc: &mut Acc<C>, smem: u32, b_tile: u32) {
         unroll!(step < STEPS, {
-            let (x, y) = (Self::x(smem, step), Self::y(panel, step));
+            let (x, y) = (Self::x(smem, step), Self::y(b_tile, step));
             if ORDER == BOTH_ROWS {
                 E::mma::<C, 0, 0>(acc, x, y)
             } else {
@@ -317,7 +306,7 @@ impl<W: WalkInfo, E: TileElem, const CHUNKS: usize, const ORDER: u32, const BYTE
         // What comes first is on its way while the barriers are made. Behind the last tile there is nothing to load.
         let copies = gpu::thread() >= CONSUMERS * 32;
         let (other, own) = if copies { (0, p.rounds) } else { (p.rounds, 0) };
-        let (copied, multiplied) = (Self::copies(p, other), Own::load(p, own));
+        let (copied, multiplied) = (Self::copies(p, other), PerThread::load(p, own));
         Self::set_up(at);
         gpu::sync_threads();
         if copies {

@@ -1,14 +1,10 @@
-//! Accumulators of a tile on their way out: scaled, laid into shared memory, and the entries picked from there. Every warp
-//! has its own 16 rows, so nothing waits for another warp.
+//! Accumulators of a tile on their way out: scaled, laid into shared memory, and the entries picked from there. Every
+//! warp has its own 16 rows, so nothing waits for another warp.
 
-use super::{Own, TileElem};
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{copy, global, warp};
+use super::{PerThread, TileElem};
+use crate::device::prelude::*;
 use crate::device::store::chunk::{ROWS, stage_piece};
 use crate::families::sddmm::abi::*;
-use crate::frag;
 
 /// Words of picks that a lane goes through at once.
 const BATCH: usize = 4;
@@ -30,8 +26,8 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
         let from = p.picks + (list.start as u64 + own as u64) * 4;
         let mut words = [0; BATCH];
         unroll!(u < BATCH, most 4, {
-            let there = own + u as u32 * 32 < list.words;
-            words[u] = global::load_b32(from + u as u64 * 128, there);
+            let valid = own + u as u32 * 32 < list.words;
+            words[u] = global::load_b32(from + u as u64 * 128, valid);
         });
         words
     }
@@ -52,7 +48,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
     #[inline(always)]
     pub(super) fn epilogue<E: TileElem>(
         p: &SddmmTilesParams,
-        own: Own,
+        own: PerThread,
         first: First,
         acc: &mut Acc<CHUNKS>,
     ) {
@@ -80,7 +76,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
 
     /// Rounds, and stores pairs of neighbouring values.
     #[inline(always)]
-    fn store<E: TileElem>(p: &SddmmTilesParams, own: Own, first: First, acc: &Acc<CHUNKS>) {
+    fn store<E: TileElem>(p: &SddmmTilesParams, own: PerThread, first: First, acc: &Acc<CHUNKS>) {
         let lane = gpu::rematerialize_thread() % 32;
         let smem = Self::smem();
         let fragment = frag::ldmatrix_x4(lane);
@@ -107,7 +103,8 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
         warp::shuffle::<32>(base, row, u32::MAX).wrapping_add(2 * at)
     }
 
-    /// The values of `words`, `at` in their list and every 32 further: all loads in front of the stores, none behind a branch.
+    /// The values of `words`, `at` in their list and every 32 further: all loads in front of the stores, none behind a
+    /// branch.
     #[inline(always)]
     fn store_pairs(p: &SddmmTilesParams, smem: u32, base: u32, words: [u32; BATCH], at: u32) {
         const BOTH: u32 = PICKED << 16 | PICKED;
@@ -134,7 +131,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
     #[inline(always)]
     fn update<E: TileElem>(
         p: &SddmmTilesParams,
-        own: Own,
+        own: PerThread,
         first: First,
         pass: u32,
         acc: &Acc<CHUNKS>,

@@ -11,11 +11,11 @@ pub const SOFTMAX_STRETCHES: usize = SOFTMAX_CLASSES - 1;
 pub const STRETCH_SLOTS: u32 = 2048;
 /// Rows of a stretch at the most: one for each thread.
 pub const STRETCH_ROWS: u32 = SOFTMAX_THREADS;
-/// Entries of a row of a stretch at the most: a thread holds 32 numbers in registers, by fours, and a row may begin at the
-/// last place of one.
+/// Entries of a row of a stretch at the most: a thread holds 32 numbers in registers, by fours, and a row may begin at
+/// the last place of one.
 pub const STRETCH_LONGEST: u32 = 29;
-/// Words of 16 bits that say where a stretch's rows begin, counted from its first entry, and where the last ends. Unused
-/// rows are empty ones at the end.
+/// Words of 16 bits that say where a stretch's rows begin, counted from its first entry, and where the last ends.
+/// Unused rows are empty ones at the end.
 pub const STRETCH_BOUNDS: u32 = STRETCH_ROWS + 8;
 /// Threads of a thread block, and lanes of a row of the two longest classes.
 pub const SOFTMAX_THREADS: u32 = 128;
@@ -30,7 +30,8 @@ pub const STEP_SOFTMAX: u32 = 8;
 pub const STEP_SOFTMAX_GRADIENT: u32 = 9;
 
 /// Lanes that share a row of a class, and vectors that each of them holds; `wide` is the most a lane can. Rows that fit
-/// nowhere are cut into pieces, which are class 0. A stretch takes a thread block, which holds two words a slot at the most.
+/// nowhere are cut into pieces, which are class 0. A stretch takes a thread block, which holds two words a slot at the
+/// most.
 pub const fn softmax_class(class: usize, wide: u32) -> (u32, u32) {
     match class {
         0 | 1 => (SOFTMAX_THREADS, wide),
@@ -58,18 +59,15 @@ impl<const VEC: usize, const WIDE: usize, const HALF: usize, const GRADIENT: boo
     // The gradient holds two operands; as many bytes are in flight.
     const MIN_BLOCKS: u32 = if GRADIENT { 5 } else { 7 };
     const COLUMNS: u32 = VEC as u32;
-    const ITEMS: u32 = 1;
-    const PARTS: u32 = 1;
     const BURST: u32 = WIDE as u32;
-    const BLOCK: (u32, u32) = (1, 1);
     const STEP: u32 = if GRADIENT {
         STEP_SOFTMAX_GRADIENT
     } else {
         STEP_SOFTMAX
     };
     fn shared_bytes(_: Dtype) -> u32 {
-        // A stretch and what the last row's thread looks at beyond it, 36 words for 32 slots. The reductions of longer rows
-        // need two words for each warp.
+        // A stretch and what the last row's thread looks at beyond it, 36 words for 32 slots. The reductions of longer
+        // rows need two words for each warp.
         4 * (STRETCH_SLOTS + 32) / 32 * 36
     }
     fn vector(_: Dtype) -> u32 {
@@ -81,11 +79,11 @@ impl<const VEC: usize, const WIDE: usize, const HALF: usize, const GRADIENT: boo
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct SoftmaxParams {
-    /// First slot and number of entries of each row that has any, u32 each, by class: of each stretch in the last; of each
-    /// piece in the first.
+    /// First slot and number of entries of each row that has any, u32 each, by class: of each stretch in the last; of
+    /// each piece in the first.
     pub items: u64,
-    /// Entries of each of these rows that no mask hides, in front of those it does, u32; of a stretch's rows one after the
-    /// other, `STRETCH_ROWS` each. 0 without masks.
+    /// Entries of each of these rows that no mask hides, in front of those it does, u32; of a stretch's rows one after
+    /// the other, `STRETCH_ROWS` each. 0 without masks.
     pub live: u64,
     /// `STRETCH_BOUNDS` words for each stretch.
     pub bounds: u64,

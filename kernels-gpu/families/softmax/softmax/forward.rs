@@ -1,8 +1,7 @@
 //! Softmax of a row. The maximum is taken off first, sums are f32 in an order that the length alone decides.
 
-use super::{FIRST, SECOND, Span, each_piece, leave, reduce};
-use crate::device::elem::Elem;
-use crate::device::ptx::{grid, matrix};
+use super::{FIRST, SECOND, Span, each_piece, reduce, store_sums};
+use crate::device::prelude::*;
 use crate::families::softmax::abi::*;
 
 /// Scaled scores of one lane; -Inf where there is none.
@@ -176,7 +175,7 @@ pub(super) fn piece<E: Elem<Acc = f32>, const VEC: usize, const REP: usize, cons
         let max = reduce::<LANES, true>(max, FIRST);
         let sum = exponentials::<VEC, REP, LOG>(&mut values, base_of(max));
         let sum = reduce::<LANES, false>(sum, SECOND);
-        leave(p, index, [max, sum]);
+        store_sums(p, index, [max, sum]);
         return;
     }
     let (mut max, mut sum) = (f32::NEG_INFINITY, 0.0);

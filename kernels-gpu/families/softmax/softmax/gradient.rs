@@ -1,10 +1,8 @@
 //! Gradient of the scores of a row, from what the softmax gave and the gradient of that:
 //! `dS = P (dP - sum P dP) scale`, of the logarithm `dS = (dY - exp(Y) sum dY) scale`.
 
-use super::{FIRST, Span, each_piece, exp, leave, reduce};
-use crate::device::elem::{Elem, Raw};
-use crate::device::gpu;
-use crate::device::ptx::{grid, matrix};
+use super::{FIRST, Span, each_piece, exp, reduce, store_sums};
+use crate::device::prelude::*;
 use crate::families::softmax::abi::*;
 
 /// The gradient of a scaled score, of what the softmax gave and the gradient of that, and the row's sum.
@@ -132,7 +130,7 @@ pub(super) fn piece<E: Elem<Acc = f32>, const VEC: usize, const REP: usize, cons
     let sum = reduce::<LANES, false>(sum, FIRST);
     gpu::sync_threads();
     if sums_only {
-        leave(p, index, [sum, 0.0]);
+        store_sums(p, index, [sum, 0.0]);
     } else {
         write::<E, VEC, LANES, REP, LOG>(p, span, 0, &pair, sum);
     }

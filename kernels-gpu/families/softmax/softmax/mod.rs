@@ -1,16 +1,13 @@
 //! Softmax of the entries of each row, and its gradient: a row is held in registers by a few lanes, a warp or a thread
-//! block, so that values are read once and written once. Rows start anywhere: loads begin at the aligned vector in front
-//! of the row, as in Sputnik (arXiv 2006.10901, section 5.2), whose sparse softmax this module replaces. blockIdx.y: head.
+//! block, so that values are read once and written once. Rows start anywhere: loads begin at the aligned vector in
+//! front of the row, as in Sputnik (arXiv 2006.10901, section 5.2), whose sparse softmax this module replaces.
+//! blockIdx.y: head.
 
 mod forward;
 mod gradient;
 mod stretch;
 
-use crate::abi::*;
-use crate::device::elem::{Elem, Raw};
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global, grid, matrix, warp};
+use crate::device::prelude::*;
 use crate::families::softmax::abi::*;
 
 impl<
@@ -75,22 +72,20 @@ const fn check<const LANES: u32>(class: usize, rep: u32, wide: u32) {
 struct Span {
     /// Slot of the tensor at which the count starts.
     base: u64,
-    /// First entry.
     lead: u32,
     /// Entries that no mask hides.
     live: u32,
-    /// Past the last entry.
     end: u32,
 }
 
 impl Span {
     #[inline(always)]
     fn load<const VEC: usize>(p: &SoftmaxParams, index: u32, count: u32) -> Span {
-        let there = index < count;
-        let [start, len] = global::load_v2(p.items + index as u64 * 8, there);
+        let valid = index < count;
+        let [start, len] = global::load_v2(p.items + index as u64 * 8, valid);
         let live = match p.live {
             0 => len,
-            live => global::load_b32(live + index as u64 * 4, there),
+            live => global::load_b32(live + index as u64 * 4, valid),
         };
         Span::new::<VEC>(p, start, len, live)
     }
@@ -107,8 +102,8 @@ impl Span {
         }
     }
 
-    /// What this thread sees of the row, from slot `from` on. Made anew for each pass: kept from one to the next, or over
-    /// rows, it would take a register for each element.
+    /// What this thread sees of the row, from slot `from` on. Made anew for each pass: kept from one to the next, or
+    /// over rows, it would take a register for each element.
     #[inline(always)]
     fn lane<const VEC: usize, const LANES: u32>(&self, from: u32) -> Lane<VEC, LANES> {
         let first = from + gpu::rematerialize_thread() % LANES * VEC as u32;
@@ -130,7 +125,6 @@ struct Lane<const VEC: usize, const LANES: u32> {
     lead: i32,
     /// Past the last entry that no mask hides.
     live: i32,
-    /// Past the last entry.
     end: i32,
 }
 
@@ -216,7 +210,7 @@ fn sums_of(p: &SoftmaxParams, piece: u32) -> u64 {
 
 /// Leaves what the whole thread block has found of a piece.
 #[inline(always)]
-fn leave(p: &SoftmaxParams, piece: u32, found: [f32; 2]) {
+fn store_sums(p: &SoftmaxParams, piece: u32, found: [f32; 2]) {
     if gpu::thread() == 0 {
         global::store_v2(sums_of(p, piece), found.map(f32::to_bits));
     }
@@ -235,7 +229,6 @@ fn each_piece(p: &SoftmaxParams, piece: u32, mut work: impl FnMut([f32; 2])) {
     }
 }
 
-/// e to the power of `x`.
 #[inline(always)]
 fn exp(x: f32) -> f32 {
     matrix::exp2(x * core::f32::consts::LOG2_E)

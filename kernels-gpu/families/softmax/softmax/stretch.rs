@@ -1,12 +1,11 @@
 //! Neighbouring short rows through shared memory: a thread block brings a stretch of them in whole vectors, each thread
-//! works on one row there, and whole vectors leave. Rows may be of any length up to `STRETCH_LONGEST` and begin anywhere.
+//! works on one row there, and whole vectors leave. Rows may be of any length up to `STRETCH_LONGEST` and begin
+//! anywhere.
 
 use super::forward::{Finish, base_of};
 use super::gradient::slope;
 use super::{Span, exp};
-use crate::device::elem::{Elem, Raw};
-use crate::device::gpu;
-use crate::device::ptx::{copy, global, matrix, warp};
+use crate::device::prelude::*;
 use crate::families::softmax::abi::*;
 
 /// What stands in the place of a masked entry's sum: a NaN that no arithmetic makes.
@@ -26,14 +25,14 @@ struct Stretch {
 impl Stretch {
     #[inline(always)]
     fn load<const VEC: usize>(p: &SoftmaxParams, index: u32, count: u32) -> Stretch {
-        let there = index < count;
+        let valid = index < count;
         let first = p.firsts[SOFTMAX_STRETCHES];
-        let [start, len] = global::load_v2(p.items + index as u64 * 8, there);
+        let [start, len] = global::load_v2(p.items + index as u64 * 8, valid);
         let span = Span::new::<VEC>(p, start, len, len);
         let own = index - first;
         let bounds = own as u64 * STRETCH_BOUNDS as u64 + gpu::rematerialize_thread() as u64;
-        let from = global::load_b16(p.bounds + bounds * 2, there);
-        let len = global::load_b16(p.bounds + bounds * 2 + 2, there) - from;
+        let from = global::load_b16(p.bounds + bounds * 2, valid);
+        let len = global::load_b16(p.bounds + bounds * 2 + 2, valid) - from;
         let row =
             first as u64 + own as u64 * STRETCH_ROWS as u64 + gpu::rematerialize_thread() as u64;
         Stretch {
@@ -42,14 +41,14 @@ impl Stretch {
             len,
             live: match p.live {
                 0 => len,
-                live => global::load_b32(live + row * 4, there),
+                live => global::load_b32(live + row * 4, valid),
             },
         }
     }
 }
 
-/// Slots are kept by fours. Where the fours of number `index` lie: one is left out after every eight, so that rows of 16
-/// begin in different banks.
+/// Slots are kept by fours. Where the fours of number `index` lie: one is left out after every eight, so that rows of
+/// 16 begin in different banks.
 #[inline(always)]
 fn place(index: u32) -> u32 {
     copy::arena() + (index + index / 8) * 16
@@ -124,7 +123,7 @@ type Fours = [[f32; 4]; 8];
 
 /// This thread's row as it lies in fours.
 #[derive(Clone, Copy)]
-struct Own {
+struct PerThread {
     /// Number of the first.
     first: u32,
     /// Places in front of the row in it.
@@ -134,11 +133,11 @@ struct Own {
     end: u32,
 }
 
-impl Own {
+impl PerThread {
     #[inline(always)]
-    fn new(stretch: Stretch) -> Own {
+    fn new(stretch: Stretch) -> PerThread {
         let lead = stretch.from % 4;
-        Own {
+        PerThread {
             first: stretch.from / 4,
             lead,
             live: lead + stretch.live,
@@ -180,7 +179,6 @@ impl Own {
         }
     }
 
-    /// Stores what a mask hides.
     #[inline(always)]
     fn hide(self, word: u32) {
         let mut at = self.live;
@@ -199,7 +197,7 @@ fn all_have_read() {
 
 /// The softmax of this thread's scaled row, in its place.
 #[inline(always)]
-fn soften<const LOG: bool>(own: Own) {
+fn soften<const LOG: bool>(own: PerThread) {
     let mut values: Fours = [[f32::NEG_INFINITY; 4]; 8];
     let mut max = f32::NEG_INFINITY;
     unroll!(c < 4, {
@@ -259,7 +257,7 @@ fn soften<const LOG: bool>(own: Own) {
 
 /// The sum of this thread's row, in the place of each of its entries.
 #[inline(always)]
-fn add(own: Own) {
+fn add(own: PerThread) {
     let mut sum = 0.0;
     unroll!(c < 4, {
         if own.reaches(c) {
@@ -295,7 +293,7 @@ fn forward<E: Elem<Acc = f32>, const VEC: usize, const REP: usize, const LOG: bo
         put(slot::<VEC>(r), &values);
     });
     gpu::sync_threads();
-    soften::<LOG>(Own::new(own));
+    soften::<LOG>(PerThread::new(own));
     gpu::sync_threads();
     unroll!(r < REP, {
         let slot = slot::<VEC>(r);
@@ -324,7 +322,7 @@ fn gradient<E: Elem<Acc = f32>, const VEC: usize, const REP: usize, const LOG: b
         put(slot::<VEC>(r), &values);
     });
     gpu::sync_threads();
-    add(Own::new(own));
+    add(PerThread::new(own));
     gpu::sync_threads();
     unroll!(r < REP, {
         let slot = slot::<VEC>(r);
@@ -341,7 +339,8 @@ fn gradient<E: Elem<Acc = f32>, const VEC: usize, const REP: usize, const LOG: b
     });
 }
 
-/// The stretches, dealt round. Each thread writes to shared memory, and reads last, the same slots: three barriers a stretch.
+/// The stretches, dealt round. Each thread writes to shared memory, and reads last, the same slots: three barriers a
+/// stretch.
 #[inline(always)]
 pub(super) fn deal<
     E: Elem<Acc = f32>,

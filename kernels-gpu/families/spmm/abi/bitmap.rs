@@ -1,7 +1,7 @@
-//! The module `bitmap`: A as bits and values by tiles of 64 x 64, expanded in registers, C by strips of 64 rows and up to
-//! 64 columns for each warpgroup.
+//! The module `bitmap`: A as bits and values by tiles of 64 x 64, expanded in registers, C by strips of 64 rows and up
+//! to 64 columns for each warpgroup.
 
-use crate::abi::{Dtype, MapWords, Tile};
+use crate::abi::{MapWords, Tile};
 
 /// Rows and columns of a tile of A.
 pub const BIT_TILE: usize = 64;
@@ -20,8 +20,8 @@ pub const BIT_AHEAD: usize = 32;
 /// Bytes in front of the stages: barriers `full` and `empty`, then where the values of each warpgroup start.
 pub const BIT_HEAD: usize = 1024;
 
-/// Tile of the module: `GROUPS` warpgroups of 64 rows each against `N` columns (16, 32 or 64). `ALIGNED`: B by the tensor
-/// copy engine, else element by element.
+/// Tile of the module: `GROUPS` warpgroups of 64 rows each against `N` columns (16, 32 or 64). `ALIGNED`: B by the
+/// tensor copy engine, else element by element.
 #[derive(Clone, Copy, Debug)]
 pub struct BitTile<const GROUPS: usize, const N: usize, const ALIGNED: bool>;
 
@@ -42,25 +42,14 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> Tile
     };
     const COLUMNS: u32 = N as u32;
     const ITEMS: u32 = GROUPS as u32;
-    const PARTS: u32 = 1;
-    const BURST: u32 = 1;
     const BLOCK: (u32, u32) = (64 * GROUPS as u32, BIT_TILE as u32);
     /// All there is, divided among the thread blocks of a multiprocessor, each of which the system takes 1 KiB for.
-    fn shared_bytes(_: Dtype) -> u32 {
-        ((228 << 10) / Self::MIN_BLOCKS - 1024) & !127
-    }
-    /// The copy engine wants 16-byte addresses and strides.
-    fn vector(dtype: Dtype) -> u32 {
-        if ALIGNED {
-            16 / dtype.bytes() as u32
-        } else {
-            1
-        }
-    }
+    const SHARED_BYTES: u32 = ((228 << 10) / Self::MIN_BLOCKS - 1024) & !127;
+    const ACCESS: u32 = if ALIGNED { 16 } else { 1 };
 }
 
-/// Tile of the module: 256 rows against `N` columns (8 or 16). A warp has every `PHASES`th stage and of its tiles `SLABS` slabs of 16 rows (2 or
-/// 4, and as many phases or more): nothing waits for other warps before the strip ends.
+/// Tile of the module: 256 rows against `N` columns (8 or 16). A warp has every `PHASES`th stage and of its tiles
+/// `SLABS` slabs of 16 rows (2 or 4, and as many phases or more): nothing waits for other warps before the strip ends.
 #[derive(Clone, Copy, Debug)]
 pub struct WarpTile<const N: usize, const PHASES: usize, const SLABS: usize>;
 
@@ -74,19 +63,12 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
 impl<const N: usize, const PHASES: usize, const SLABS: usize> Tile for WarpTile<N, PHASES, SLABS> {
     /// The warps that multiply, and one that copies.
     const THREADS: u32 = (Self::WARPS * 32 + 32) as u32;
-    const MIN_BLOCKS: u32 = 1;
     const COLUMNS: u32 = N as u32;
     const ITEMS: u32 = BIT_PANEL as u32;
     const PARTS: u32 = PHASES as u32;
-    const BURST: u32 = 1;
     const BLOCK: (u32, u32) = ((BIT_PANEL * BIT_TILE) as u32, BIT_TILE as u32);
-    fn shared_bytes(_: Dtype) -> u32 {
-        227 << 10
-    }
-    /// The copy engine wants 16-byte addresses and strides.
-    fn vector(dtype: Dtype) -> u32 {
-        16 / dtype.bytes() as u32
-    }
+    const SHARED_BYTES: u32 = 227 << 10;
+    const ACCESS: u32 = 16;
 }
 
 /// Columns of a tile of A whose places are bytes; it has [`BIT_TILE`] rows.
@@ -98,7 +80,8 @@ pub const BYTE_UNIT: usize = 4;
 /// Bytes of such a tile, spread out.
 pub const BYTE_TILE: usize = BIT_TILE * BYTE_DEPTH * 2;
 
-/// Tile of the module for A with its places as bytes: `GROUPS` warpgroups of 64 rows each against `N` columns (16, 32 or 64).
+/// Tile of the module for A with its places as bytes: `GROUPS` warpgroups of 64 rows each against `N` columns (16, 32
+/// or 64).
 #[derive(Clone, Copy, Debug)]
 pub struct ByteTile<const GROUPS: usize, const N: usize>;
 
@@ -115,17 +98,10 @@ impl<const GROUPS: usize, const N: usize> Tile for ByteTile<GROUPS, N> {
     const MIN_BLOCKS: u32 = 4 / GROUPS as u32;
     const COLUMNS: u32 = N as u32;
     const ITEMS: u32 = GROUPS as u32;
-    const PARTS: u32 = 1;
-    const BURST: u32 = 1;
     const BLOCK: (u32, u32) = (64 * GROUPS as u32, BYTE_DEPTH as u32);
     /// All there is, divided among the thread blocks of a multiprocessor, each of which the system takes 1 KiB for.
-    fn shared_bytes(_: Dtype) -> u32 {
-        ((228 << 10) / Self::MIN_BLOCKS - 1024) & !127
-    }
-    /// The copy engine wants 16-byte addresses and strides.
-    fn vector(dtype: Dtype) -> u32 {
-        16 / dtype.bytes() as u32
-    }
+    const SHARED_BYTES: u32 = ((228 << 10) / Self::MIN_BLOCKS - 1024) & !127;
+    const ACCESS: u32 = 16;
 }
 
 /// A strip of C, whole or a piece of it along k.
@@ -170,10 +146,11 @@ pub struct BitmapParams {
     pub values: u64,
     /// Where the values of each tile start, in units of 8.
     pub starts: u64,
-    /// The same of the first [`BIT_AHEAD`] stages of every thread block: for each of their tiles, and where the last one ends.
+    /// The same of the first [`BIT_AHEAD`] stages of every thread block: for each of their tiles, and where the last
+    /// one ends.
     pub first: u64,
-    /// [`BitPiece`]s by rounds: the first of every thread block, the second of every one, ...; without tile rows those that
-    /// are none.
+    /// [`BitPiece`]s by rounds: the first of every thread block, the second of every one, ...; without tile rows those
+    /// that are none.
     pub pieces: u64,
     /// B, row-major.
     pub b: u64,

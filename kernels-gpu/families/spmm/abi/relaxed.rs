@@ -14,12 +14,7 @@ impl<const LANES: u32, const VEC: usize, const REP: usize, const UNROLL: usize> 
     const MIN_BLOCKS: u32 = <SubWarp<LANES, VEC, REP, UNROLL, 1> as Tile>::MIN_BLOCKS;
     const COLUMNS: u32 = <SubWarp<LANES, VEC, REP, UNROLL, 1> as Tile>::COLUMNS;
     const ITEMS: u32 = <SubWarp<LANES, VEC, REP, UNROLL, 1> as Tile>::ITEMS;
-    const PARTS: u32 = 1;
     const BURST: u32 = UNROLL as u32;
-    const BLOCK: (u32, u32) = (1, 1);
-    fn shared_bytes(_: Dtype) -> u32 {
-        0
-    }
     fn vector(_: Dtype) -> u32 {
         VEC as u32
     }

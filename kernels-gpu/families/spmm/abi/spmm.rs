@@ -5,9 +5,9 @@ use crate::abi::{Dtype, Tile};
 /// Thread blocks of this size take bundles of rows; the larger ones are for long rows.
 pub const BUNDLED_THREADS: u32 = 128;
 
-/// Sub-warp tile of the module `spmm`: `SPLIT` segments of `LANES` lanes share one work item; a lane owns
-/// `REP` vectors of `VEC` columns; `UNROLL` (4 or 8) rows of B are in flight. Large thread blocks keep neighbouring rows and
-/// their columns of B on one multiprocessor.
+/// Sub-warp tile of the module `spmm`: `SPLIT` segments of `LANES` lanes share one work item; a lane owns `REP` vectors
+/// of `VEC` columns; `UNROLL` (4 or 8) rows of B are in flight. Large thread blocks keep neighbouring rows and their
+/// columns of B on one multiprocessor.
 #[derive(Clone, Copy, Debug)]
 pub struct SubWarp<
     const LANES: u32,

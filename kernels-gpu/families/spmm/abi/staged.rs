@@ -43,22 +43,16 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
 
 impl<const WARPS: u32, const PARTS: u32> Tile for Staged<WARPS, PARTS> {
     const THREADS: u32 = (WARPS + 1) * 32;
-    const MIN_BLOCKS: u32 = 1;
     const COLUMNS: u32 = STAGED_COLUMNS;
     const ITEMS: u32 = WARPS / PARTS;
     const PARTS: u32 = PARTS;
     const BURST: u32 = CHUNK_STEPS as u32;
-    const BLOCK: (u32, u32) = (1, 1);
-    fn shared_bytes(_: Dtype) -> u32 {
-        (Self::BARRIERS + RING * 16) as u32
-    }
-    /// The copy engine wants 16-byte addresses and strides.
-    fn vector(dtype: Dtype) -> u32 {
-        16 / dtype.bytes() as u32
-    }
+    const SHARED_BYTES: u32 = (Self::BARRIERS + RING * 16) as u32;
+    const ACCESS: u32 = 16;
 }
 
-/// Tile for a B whose rows fit shared memory all at once: `WARPS` warps walk the pieces of slices that a [`StagedPiece`] names.
+/// Tile for a B whose rows fit shared memory all at once: `WARPS` warps walk the pieces of slices that a
+/// [`StagedPiece`] names.
 #[derive(Clone, Copy, Debug)]
 pub struct Resident<const WARPS: u32>;
 
@@ -78,8 +72,8 @@ impl<const WARPS: u32> Resident<WARPS> {
     pub const TILES: usize = (227 * 1024 - Self::REST) / (STAGED_TILE + 8);
     /// Offset of the row of zeros.
     pub const ZEROS: usize = Self::TILES * STAGED_TILE;
-    /// Offset of each warp's sums of a slice: on the way to C, or of one that it ended and another began. Those that others go
-    /// on with take the place of B.
+    /// Offset of each warp's sums of a slice: on the way to C, or of one that it ended and another began. Those that
+    /// others go on with take the place of B.
     pub const ENDS: usize = Self::ZEROS + STAGED_ROW;
     /// Bytes beside a piece: the numbers of its rows, and the piece that follows.
     pub const PIECE: usize = SLICE * 4 + size_of::<StagedPiece>();
@@ -97,25 +91,20 @@ impl<const WARPS: u32> Resident<WARPS> {
 
 impl<const WARPS: u32> Tile for Resident<WARPS> {
     const THREADS: u32 = WARPS * 32;
-    const MIN_BLOCKS: u32 = 1;
     const COLUMNS: u32 = STAGED_COLUMNS;
     const ITEMS: u32 = WARPS;
-    const PARTS: u32 = 1;
     const BURST: u32 = CHUNK_STEPS as u32;
-    const BLOCK: (u32, u32) = (1, 1);
     const DEPTH: u32 = (Self::TILES * K_TILE) as u32;
     fn shared_bytes(_: Dtype) -> u32 {
         const { assert!((WARPS as usize + 2) * Self::SLICE_SUMS <= Self::ZEROS) };
         const { assert!(WARPS as usize >= SLICE / 2 && Self::BYTES <= 227 * 1024) };
         Self::BYTES as u32
     }
-    /// The copy engine wants 16-byte addresses and strides.
-    fn vector(dtype: Dtype) -> u32 {
-        16 / dtype.bytes() as u32
-    }
+    const ACCESS: u32 = 16;
 }
 
-/// Chunks of one slice that a warp takes: `first .. end`. Where these are not all of them, the sums meet those of others.
+/// Chunks of one slice that a warp takes: `first .. end`. Where these are not all of them, the sums meet those of
+/// others.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StagedPiece {
@@ -166,8 +155,8 @@ pub struct StagedSpan {
     pub first: u32,
     /// How many.
     pub count: u32,
-    /// The slice that began in another thread block of the cluster, and that which goes on in others: first of these thread blocks,
-    /// their number in bits 8 to 15, the place of this one among them in bits 16 and up; 0 for none.
+    /// The slice that began in another thread block of the cluster, and that which goes on in others: first of these
+    /// thread blocks, their number in bits 8 to 15, the place of this one among them in bits 16 and up; 0 for none.
     pub crossing: [u32; 2],
 }
 

@@ -1,6 +1,6 @@
 //! The module `vectors`: A by columns of eight rows, on `mma.sync` with the operands swapped.
 
-use crate::abi::{Dtype, Tile};
+use crate::abi::Tile;
 
 /// Rows of a window: what one vector spans, and the 8-wide operand of `mma.m16n8`.
 pub const WINDOW: usize = 8;
@@ -12,8 +12,8 @@ pub const LANE_VECTORS: usize = 4;
 pub const SLAB_BYTES: usize = 128;
 
 /// Bytes of a step's record: the columns of its vectors, 2 bytes each (4 where they are `wide`), then a word for each
-/// row: bit `v` says that vector `v` has an entry there; the upper half is the row's first value of the step, counted from the
-/// window's base.
+/// row: bit `v` says that vector `v` has an entry there; the upper half is the row's first value of the step, counted
+/// from the window's base.
 pub const fn record_bytes(wide: bool) -> usize {
     STEP_VECTORS * if wide { 4 } else { 2 } + WINDOW * 4
 }
@@ -23,8 +23,8 @@ pub const VECTOR_STAGES: usize = 3;
 /// Bytes of a slab in a stage: a row for each vector.
 pub const STAGE_SLAB: usize = STEP_VECTORS * SLAB_BYTES;
 
-/// Tile of the module: `WINDOWS` windows of eight rows, each shared by `PARTS` warps that take its steps in turn, against
-/// `SLABS` x 128 bytes of columns; elements have `BYTES` bytes.
+/// Tile of the module: `WINDOWS` windows of eight rows, each shared by `PARTS` warps that take its steps in turn,
+/// against `SLABS` x 128 bytes of columns; elements have `BYTES` bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Vectors<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usize = 2>;
 
@@ -47,14 +47,9 @@ impl<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usiz
     const ITEMS: u32 = WINDOWS;
     const PARTS: u32 = PARTS;
     const BURST: u32 = STEP_VECTORS as u32;
-    const BLOCK: (u32, u32) = (1, 1);
-    fn shared_bytes(_: Dtype) -> u32 {
-        Self::THREADS / 32 * Self::RING as u32
-    }
+    const SHARED_BYTES: u32 = Self::THREADS / 32 * Self::RING as u32;
     /// B and C move by 16 bytes.
-    fn vector(dtype: Dtype) -> u32 {
-        16 / dtype.bytes() as u32
-    }
+    const ACCESS: u32 = 16;
 }
 
 /// Work of one group of warps: the vectors of one window.

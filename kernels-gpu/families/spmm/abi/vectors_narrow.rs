@@ -1,10 +1,10 @@
 //! The module `vectors_narrow`: as `vectors`, with 8-bit integers and sums in i32.
 
-use crate::abi::{Dtype, Tile};
+use crate::abi::Tile;
 use crate::families::spmm::abi::{SLAB_BYTES, STAGE_SLAB, STEP_VECTORS, VECTOR_STAGES};
 
-/// Tile of the module: `WINDOWS` windows of eight rows, each shared by `PARTS` warps that take its steps in turn, against 128
-/// columns. `ALIGNED`: rows of B begin at multiples of 16 bytes.
+/// Tile of the module: `WINDOWS` windows of eight rows, each shared by `PARTS` warps that take its steps in turn,
+/// against 128 columns. `ALIGNED`: rows of B begin at multiples of 16 bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct NarrowVectors<const WINDOWS: u32, const PARTS: u32, const ALIGNED: bool>;
 
@@ -27,12 +27,7 @@ impl<const WINDOWS: u32, const PARTS: u32, const ALIGNED: bool> Tile
     const ITEMS: u32 = WINDOWS;
     const PARTS: u32 = PARTS;
     const BURST: u32 = STEP_VECTORS as u32;
-    const BLOCK: (u32, u32) = (1, 1);
-    fn shared_bytes(_: Dtype) -> u32 {
-        Self::THREADS / 32 * Self::RING as u32
-    }
+    const SHARED_BYTES: u32 = Self::THREADS / 32 * Self::RING as u32;
     /// Rows of B move by 16 bytes; those of C may have any length.
-    fn vector(_: Dtype) -> u32 {
-        if ALIGNED { 16 } else { 1 }
-    }
+    const ACCESS: u32 = if ALIGNED { 16 } else { 1 };
 }

@@ -1,23 +1,19 @@
-//! A with its places as bytes: four warps spread a tile of 64 x 128 out in shared memory, each lane in a bank of its own, one warpgroup
-//! multiplies it from there and takes the values away again. Two tiles by turns: one is spread out while the other is multiplied.
+//! A with its places as bytes: four warps spread a tile of 64 x 128 out in shared memory, each lane in a bank of its
+//! own, one warpgroup multiplies it from there and takes the values away again. Two tiles by turns: one is spread out
+//! while the other is multiplied.
 
 use super::out::Strip;
-use super::starts::{AHEAD, Starts, first_starts, starts};
-use super::{Ring, ThinElem};
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
+use super::starts::Starts;
+use super::{Filled, Ring, ThinElem};
+use crate::device::prelude::*;
 use crate::device::ptx::wgmma_thin::Thin;
-use crate::device::ptx::{barrier, bits, bulk, copy, warp, wgmma};
 use crate::families::spmm::abi::*;
-use crate::frag;
 
-/// Chunks of a bank that a warp remembers, to take them away again. Where a bank has more than four times as many, the whole tile is
-/// cleared instead.
+/// Chunks of a bank that a warp remembers, to take them away again. Where a bank has more than four times as many, the
+/// whole tile is cleared instead.
 const KEPT: usize = 3;
 /// Warps of a warpgroup: chunk `j` of every bank is that of warp `j % 4`.
 const WARPS: u32 = 4;
-/// Bytes for the counts of a stage.
 const COUNTS: u32 = 128;
 
 /// Where this thread's values of a tile are.
@@ -30,7 +26,7 @@ struct Spread {
 
 /// A warp's own in its warpgroup.
 #[derive(Clone, Copy)]
-struct Own {
+struct PerWarp {
     group: u32,
     warp: u32,
     lane: u32,
@@ -38,12 +34,12 @@ struct Own {
     tile: u32,
 }
 
-impl Own {
+impl PerWarp {
     #[inline(always)]
-    fn new() -> Own {
+    fn new() -> PerWarp {
         // The same for all lanes, which ptxas has to see.
         let group = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
-        Own {
+        PerWarp {
             group,
             warp: warp::shuffle::<32>(gpu::thread() / 32 % WARPS, 0, u32::MAX),
             lane: gpu::thread() % 32,
@@ -53,16 +49,9 @@ impl Own {
 }
 
 impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
-    /// Barrier that says: the stage has arrived.
     #[inline(always)]
     fn full(slot: u32) -> u32 {
         copy::arena() + slot * 8
-    }
-
-    /// Barrier that says: the stage may be overwritten.
-    #[inline(always)]
-    fn empty(slot: u32) -> u32 {
-        Self::full(slot) + BIT_STAGES as u32 * 8
     }
 
     /// For each warpgroup: chunks of the stage in front of its own, and from bit 16 on all.
@@ -71,7 +60,6 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
         copy::arena() + (BIT_STAGES * 16) as u32 + slot * 16
     }
 
-    /// B of a stage.
     #[inline(always)]
     fn b(slot: u32) -> u32 {
         copy::arena() + Self::HEAD as u32 + slot * Self::B_BYTES as u32
@@ -83,7 +71,6 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
         copy::arena() + Self::HEAD as u32 + p.stages * Self::B_BYTES as u32 + slot * p.slot_bytes
     }
 
-    /// Makes the barriers and fetches the tensor map.
     #[inline(always)]
     fn set_up(p: &BitmapParams, at: u64) {
         // There are more threads than stages.
@@ -100,83 +87,8 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
     }
 
     #[inline(always)]
-    fn produce(p: &BitmapParams, at: u64) {
-        // A ring that starts empty: the first wait for a free stage passes.
-        let mut ring = Ring::first(1);
-        let mut later = p.piece(0);
-        let mut next = first_starts::<GROUPS>(p);
-        let mut round = 0;
-        while later.height != 0 {
-            let piece = later;
-            if round != 0 {
-                next = starts::<GROUPS>(p, piece, 0);
-            }
-            round += 1;
-            later = p.piece(round);
-            let mut stage = 0;
-            while stage < piece.stages {
-                let now = next;
-                // On their way while these stages are copied.
-                next = starts::<GROUPS>(p, piece, stage + AHEAD);
-                let left = piece.stages - stage;
-                let count = if left < AHEAD { left } else { AHEAD };
-                let mut i = 0;
-                while i < count {
-                    let mut own = [0; 8];
-                    unroll!(j < GROUPS + 1, {
-                        own[j] = warp::shuffle::<32>(now[j], i, u32::MAX)
-                    });
-                    barrier::wait(Self::empty(ring.slot), ring.parity);
-                    if gpu::thread() % 32 == 0 {
-                        Self::copy(p, at, piece, stage + i, own, ring.slot);
-                    }
-                    ring.advance(p.stages);
-                    i += 1;
-                }
-                stage += AHEAD;
-            }
-        }
-    }
-
-    /// Starts the copies of one stage.
-    #[inline(always)]
-    fn copy(p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, own: Starts, slot: u32) {
-        let tile = piece.tile + stage * piece.step;
-        let k = (piece.place + stage) * BYTE_DEPTH as u32;
-        let unit = BYTE_UNIT as u32;
-        // The last start is that behind the last tile there is.
-        let chunks = (own[GROUPS] - own[0]) * unit;
-        let counts = piece.height * BYTE_COUNTS as u32;
-        let mut offsets = [0; 8];
-        unroll!(j < GROUPS, {
-            offsets[j] = ((own[j] - own[0]) * unit) | (chunks << 16)
-        });
-        let [a, b, c, d, ..] = offsets;
-        copy::store_shared_v4(Self::offsets(slot), [a, b, c, d]);
-        let (to, full) = (Self::a(p, slot), Self::full(slot));
-        barrier::arrive_expect(full, counts + chunks * 12 + Self::B_BYTES as u32);
-        let first = p.words + tile as u64 * BYTE_COUNTS as u64;
-        bulk::load_line(to, first, counts, full);
-        if chunks != 0 {
-            let places = p.words + (p.places as u64 + own[0] as u64) * 16;
-            bulk::load_line(to + COUNTS, places, chunks * 4, full);
-            let values = p.values + own[0] as u64 * 32;
-            bulk::load_line(to + COUNTS + chunks * 4, values, chunks * 8, full);
-        }
-        let half = (BYTE_DEPTH / 2) as u32;
-        bulk::tma_load_2d(Self::b(slot), at, piece.column, k, full);
-        bulk::tma_load_2d(
-            Self::b(slot) + half * N as u32 * 2,
-            at,
-            piece.column,
-            k + half,
-            full,
-        );
-    }
-
-    #[inline(always)]
     fn consume<E: ThinElem>(p: &BitmapParams) {
-        let own = Own::new();
+        let own = PerWarp::new();
         let group = own.group;
         Self::clear(own, own.tile);
         Self::clear(own, own.tile + BYTE_TILE as u32);
@@ -206,7 +118,7 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
                 let now = Self::spread(p, ring.slot, own, tile);
                 acc.wait::<0>();
                 if stage != 0 && p.stages != 1 {
-                    Self::release_pending(last);
+                    Self::release(last);
                 }
                 bits::fence_async();
                 // The tile is there, and the other one is not read any more.
@@ -214,7 +126,7 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
                 acc.fence();
                 Self::multiply::<E>(&mut acc, tile, ring.slot);
                 wgmma::commit();
-                Self::take_away(own, before, other);
+                Self::clear_values(own, before, other);
                 barrier::sync_named(1 + group, 128);
                 before = now;
                 odd = BYTE_TILE as u32 - odd;
@@ -222,14 +134,14 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
                 if p.stages == 1 {
                     // There is no room to copy the next one meanwhile.
                     acc.wait::<0>();
-                    Self::release_pending(last);
+                    Self::release(last);
                 }
                 ring.advance(p.stages);
                 stage += 1;
             }
             acc.wait::<0>();
             if stage != 0 && p.stages != 1 {
-                Self::release_pending(last);
+                Self::release(last);
             }
             Self::epilogue::<E>(p, piece, group, &mut acc);
         }
@@ -251,7 +163,7 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
         let mut stage = 0;
         while stage < stages {
             barrier::wait(Self::full(ring.slot), ring.parity);
-            Self::release_pending(ring.slot);
+            Self::release(ring.slot);
             ring.advance(p.stages);
             stage += 1;
         }
@@ -259,7 +171,7 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
 
     /// Spreads this warp's chunks of a stage out.
     #[inline(always)]
-    fn spread(p: &BitmapParams, slot: u32, own: Own, tile: u32) -> Spread {
+    fn spread(p: &BitmapParams, slot: u32, own: PerWarp, tile: u32) -> Spread {
         let a = Self::a(p, slot);
         let chunks = copy::load_shared_b8(a + own.group * BYTE_COUNTS as u32 + own.lane);
         let offset = copy::load_shared_b32(Self::offsets(slot) + own.group * 4);
@@ -292,27 +204,26 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
 
     /// Zeros where [`spread`](Self::spread) stored.
     #[inline(always)]
-    fn take_away(own: Own, before: Spread, tile: u32) {
+    fn clear_values(own: PerWarp, before: Spread, tile: u32) {
         if warp::ballot(before.chunks > WARPS * KEPT as u32) != 0 {
             Self::clear(own, tile);
             return;
         }
         unroll!(t < KEPT, {
-            let there = before.chunks > own.warp + WARPS * t as u32;
-            bits::store_halves(before.places[t], [0; 4], there);
+            let valid = before.chunks > own.warp + WARPS * t as u32;
+            bits::store_halves(before.places[t], [0; 4], valid);
         });
     }
 
     /// Zeros in this warp's quarter of a tile.
     #[inline(always)]
-    fn clear(own: Own, tile: u32) {
+    fn clear(own: PerWarp, tile: u32) {
         let first = tile + (own.warp * 32 + own.lane) * 16;
         unroll!(i < BYTE_TILE / (128 * 16), {
             copy::store_shared_v4(first + i as u32 * 128 * 16, [0; 4])
         });
     }
 
-    /// The `wgmma`s of a stage.
     #[inline(always)]
     fn multiply<E: ThinElem>(acc: &mut Thin<N>, tile: u32, slot: u32) {
         let row = (N * 2) as u32;
@@ -322,23 +233,65 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
         let from = b as u32 | warp::shuffle::<32>(Self::b(slot), 0, u32::MAX) >> 4;
         let high = |descriptor: u64| descriptor & 0xffff_ffff_0000_0000;
         unroll!(t < BYTE_DEPTH / 16, {
-            // Halves of 64 columns follow each other; 16 columns are 32 bytes. Of B, 16 rows are as many units of 16 bytes as a row
-            // has bytes.
+            // Halves of 64 columns follow each other; 16 columns are 32 bytes. Of B, 16 rows are as many units of 16
+            // bytes as a row has bytes.
             let place = (t / 4 * BYTE_TILE / 2 + t % 4 * 32) as u32;
             let a = high(a) | (tile + place / 16) as u64;
             let b = high(b) | (from + t as u32 * row) as u64;
             E::mma_thin_shared::<N>(acc, a, b);
         });
     }
+}
 
-    /// Lets the stage be overwritten, as far as this warp goes.
+impl<const GROUPS: usize, const N: usize> Filled<GROUPS> for ByteTile<GROUPS, N> {
     #[inline(always)]
-    fn release_pending(slot: u32) {
-        // One lane arrives for all, when all have read.
-        warp::sync_lanes(u32::MAX);
-        if gpu::rematerialize_thread() % 32 == 0 {
-            barrier::arrive(Self::empty(slot));
+    fn empty(slot: u32) -> u32 {
+        Self::full(slot) + BIT_STAGES as u32 * 8
+    }
+
+    #[inline(always)]
+    fn copy(p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, own: Starts, ring: Ring) {
+        if gpu::thread() % 32 == 0 {
+            Self::start(p, at, piece, stage, own, ring.slot);
         }
+    }
+}
+
+impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
+    /// Starts the copies of one stage; one lane.
+    #[inline(always)]
+    fn start(p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, own: Starts, slot: u32) {
+        let tile = piece.tile + stage * piece.step;
+        let k = (piece.place + stage) * BYTE_DEPTH as u32;
+        let unit = BYTE_UNIT as u32;
+        // The last start is that behind the last tile there is.
+        let chunks = (own[GROUPS] - own[0]) * unit;
+        let counts = piece.height * BYTE_COUNTS as u32;
+        let mut offsets = [0; 8];
+        unroll!(j < GROUPS, {
+            offsets[j] = ((own[j] - own[0]) * unit) | (chunks << 16)
+        });
+        let [a, b, c, d, ..] = offsets;
+        copy::store_shared_v4(Self::offsets(slot), [a, b, c, d]);
+        let (to, full) = (Self::a(p, slot), Self::full(slot));
+        barrier::arrive_expect(full, counts + chunks * 12 + Self::B_BYTES as u32);
+        let first = p.words + tile as u64 * BYTE_COUNTS as u64;
+        bulk::load_line(to, first, counts, full);
+        if chunks != 0 {
+            let places = p.words + (p.places as u64 + own[0] as u64) * 16;
+            bulk::load_line(to + COUNTS, places, chunks * 4, full);
+            let values = p.values + own[0] as u64 * 32;
+            bulk::load_line(to + COUNTS + chunks * 4, values, chunks * 8, full);
+        }
+        let half = (BYTE_DEPTH / 2) as u32;
+        bulk::tma_load_2d(Self::b(slot), at, piece.column, k, full);
+        bulk::tma_load_2d(
+            Self::b(slot) + half * N as u32 * 2,
+            at,
+            piece.column,
+            k + half,
+            full,
+        );
     }
 }
 
@@ -357,7 +310,6 @@ fn addresses(places: u32, bank: u32) -> [u32; 4] {
     [0, 8, 16, 24].map(|at| bits::dot(lines, 64 << at, bits::dot(halves, 2 << at, bank)))
 }
 
-/// The halves of two words.
 #[inline(always)]
 fn halves([a, b]: [u32; 2]) -> [u32; 4] {
     [a, a >> 16, b, b >> 16]

@@ -1,19 +1,17 @@
 //! A warpgroup that multiplies: a warp expands its slab of 16 rows of a tile into fragments, four squares side by side.
 
 use super::out::Strip;
-use super::{Ring, ThinElem};
-use crate::device::gpu;
+use super::{Filled, Ring, ThinElem};
+use crate::device::prelude::*;
 use crate::device::ptx::wgmma_thin::Thin;
-use crate::device::ptx::{barrier, bits, copy, warp, wgmma};
 use crate::families::spmm::abi::*;
-use crate::frag;
 
 /// Squares of 16 columns in a tile, one `wgmma` each.
 const SQUARES: usize = 4;
 
 /// Where this lane finds its own of a stage.
 #[derive(Clone, Copy)]
-struct Own {
+struct PerThread {
     word: u32,
     squares: u32,
     values: u32,
@@ -27,7 +25,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
         let group = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
         let mut ring = Ring::first(0);
         let (warp, lane) = (gpu::thread() / 32 % 4, gpu::thread() % 32);
-        let own = Own {
+        let own = PerThread {
             word: warp::rematerialize(group * BIT_BYTES as u32 + (warp * 32 + lane) * 4),
             squares: warp::rematerialize(group * BIT_BYTES as u32 + 512 + warp * 8),
             values: warp::rematerialize(group * 4),
@@ -55,7 +53,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
                 wgmma::commit();
                 // The fragments' registers are read until then; other warpgroups expand meanwhile.
                 acc.wait::<0>();
-                Self::release_pending(ring.slot);
+                Self::release(ring.slot);
                 ring.advance(p.stages);
                 stage += 1;
             }
@@ -75,7 +73,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
         while stage < stages {
             let (full, parity) = ring.full();
             barrier::wait(full, parity);
-            Self::release_pending(ring.slot);
+            Self::release(ring.slot);
             ring.advance(p.stages);
             stage += 1;
         }
@@ -83,7 +81,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
 
     /// The fragments of this warp's slab.
     #[inline(always)]
-    fn fragments(p: &BitmapParams, slot: u32, at: Own) -> [[u32; 4]; SQUARES] {
+    fn fragments(p: &BitmapParams, slot: u32, at: PerThread) -> [[u32; 4]; SQUARES] {
         let stage = Self::a(p, slot);
         let own = copy::load_shared_b32(stage + at.word);
         let squares = copy::load_shared_v2(stage + at.squares);
@@ -93,7 +91,6 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
         [0, 1, 2, 3].map(|t| own.square(at.weights, pairs, t))
     }
 
-    /// The `wgmma`s of a stage.
     #[inline(always)]
     fn multiply<E: ThinElem>(acc: &mut Thin<N>, slot: u32, a: [[u32; 4]; SQUARES]) {
         let row = (N * 2) as u32;
@@ -104,16 +101,6 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
             let low = (at + t as u32 * row) as u64;
             E::mma_thin::<N>(acc, a[t], b & 0xffff_ffff_0000_0000 | low);
         });
-    }
-
-    /// Lets the stage be overwritten, as far as this warp goes.
-    #[inline(always)]
-    fn release_pending(slot: u32) {
-        // One lane arrives for all, when all have read.
-        warp::sync_lanes(u32::MAX);
-        if gpu::rematerialize_thread() % 32 == 0 {
-            barrier::arrive(Self::empty(slot));
-        }
     }
 }
 
@@ -140,8 +127,8 @@ impl Slab {
         }
     }
 
-    /// This lane's fragment of square `t`: values of the left half lie in front of the middle, so many of them as `pairs` says are this lane's
-    /// and those of the lanes behind; those of the right one behind it.
+    /// This lane's fragment of square `t`: values of the left half lie in front of the middle, so many of them as
+    /// `pairs` says are this lane's and those of the lanes behind; those of the right one behind it.
     #[inline(always)]
     pub(super) fn square(self, w: bits::Weights, pairs: [u32; 2], t: u32) -> [u32; 4] {
         let middle = bits::plus_twice(self.middles[t as usize / 2], t % 2, self.values);
@@ -151,8 +138,8 @@ impl Slab {
     }
 }
 
-/// From the counts of this lane: those of it and the lanes behind for left halves, of the lanes in front for right ones. At most 128, so no byte
-/// overflows. Two slabs are summed up side by side.
+/// From the counts of this lane: those of it and the lanes behind for left halves, of the lanes in front for right
+/// ones. At most 128, so no byte overflows. Two slabs are summed up side by side.
 #[inline(always)]
 pub(super) fn scanned<const COUNT: usize>(counts: [[u32; 2]; COUNT]) -> [[u32; 2]; COUNT] {
     let mut pairs = counts;

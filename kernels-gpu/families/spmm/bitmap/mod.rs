@@ -1,6 +1,7 @@
-//! A as bits and values, "load as sparse, compute as dense" (Flash-LLM, arXiv 2309.10285; SpInfer, EuroSys 2025): a warp copies tiles as
-//! they lie into a ring of stages, warpgroups expand them into fragments in registers and multiply 64 rows each (`wgmma`).
-//! Every thread block has as many stages as the next: strips of C are cut along k wherever that falls.
+//! A as bits and values, "load as sparse, compute as dense" (Flash-LLM, arXiv 2309.10285; SpInfer, EuroSys 2025): a
+//! warp copies tiles as they lie into a ring of stages, warpgroups expand them into fragments in registers and multiply
+//! 64 rows each (`wgmma`). Every thread block has as many stages as the next: strips of C are cut along k wherever that
+//! falls.
 
 mod bytes;
 mod consumer;
@@ -9,13 +10,11 @@ mod producer;
 mod starts;
 mod warps;
 
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
 use crate::device::mma::MmaElem;
+use crate::device::prelude::*;
 use crate::device::ptx::wgmma_thin::Thin;
-use crate::device::ptx::{barrier, bulk, copy, global};
 use crate::families::spmm::abi::*;
+use starts::{AHEAD, Starts, first_starts, starts};
 
 /// An element type with a `wgmma` atom for few columns.
 pub trait ThinElem: MmaElem {
@@ -26,36 +25,30 @@ pub trait ThinElem: MmaElem {
     fn mma_thin_shared<const N: usize>(acc: &mut Thin<N>, a: u64, b: u64);
 }
 
-impl ThinElem for F16 {
-    #[inline(always)]
-    fn mma_thin<const N: usize>(acc: &mut Thin<N>, a: [u32; 4], b: u64) {
-        acc.mma_f16(a, b)
-    }
-
-    #[inline(always)]
-    fn mma_thin_shared<const N: usize>(acc: &mut Thin<N>, a: u64, b: u64) {
-        acc.mma_f16_shared(a, b)
-    }
+macro_rules! thin_elem {
+    ($elem:ident, $mma:ident, $shared:ident) => {
+        impl ThinElem for $elem {
+            #[inline(always)]
+            fn mma_thin<const N: usize>(acc: &mut Thin<N>, a: [u32; 4], b: u64) {
+                acc.$mma(a, b)
+            }
+            #[inline(always)]
+            fn mma_thin_shared<const N: usize>(acc: &mut Thin<N>, a: u64, b: u64) {
+                acc.$shared(a, b)
+            }
+        }
+    };
 }
 
-impl ThinElem for Bf16 {
-    #[inline(always)]
-    fn mma_thin<const N: usize>(acc: &mut Thin<N>, a: [u32; 4], b: u64) {
-        acc.mma_bf16(a, b)
-    }
-
-    #[inline(always)]
-    fn mma_thin_shared<const N: usize>(acc: &mut Thin<N>, a: u64, b: u64) {
-        acc.mma_bf16_shared(a, b)
-    }
-}
+thin_elem!(F16, mma_f16, mma_f16_shared);
+thin_elem!(Bf16, mma_bf16, mma_bf16_shared);
 
 /// Barriers of arrival, twice: one round of each parity.
 const ARRIVALS: u32 = 2 * BIT_STAGES as u32;
 
-/// A place in the ring of stages, and the parity of the round; and the number of the stage by arrival, below [`ARRIVALS`]. Barriers
-/// that say that a stage has arrived go round on their own: warps that take every third or sixth stage see each round of theirs, however
-/// many stages the ring has.
+/// A place in the ring of stages, and the parity of the round; and the number of the stage by arrival, below
+/// [`ARRIVALS`]. Barriers that say that a stage has arrived go round on their own: warps that take every third or sixth
+/// stage see each round of theirs, however many stages the ring has.
 #[derive(Clone, Copy)]
 struct Ring {
     slot: u32,
@@ -100,16 +93,71 @@ impl Ring {
     }
 }
 
+/// A ring of stages of `GROUPS` tiles that one warp fills.
+trait Filled<const GROUPS: usize> {
+    fn empty(slot: u32) -> u32;
+
+    /// Starts the copies of one stage; every lane calls it.
+    fn copy(p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, own: Starts, ring: Ring);
+
+    #[inline(always)]
+    fn produce(p: &BitmapParams, at: u64) {
+        // A ring that starts empty: the first wait for a free stage passes.
+        let mut ring = Ring::first(1);
+        let mut later = p.piece(0);
+        let mut next = first_starts::<GROUPS>(p);
+        let mut round = 0;
+        while later.height != 0 {
+            let piece = later;
+            if round != 0 {
+                next = starts::<GROUPS>(p, piece, 0);
+            }
+            round += 1;
+            later = p.piece(round);
+            let mut stage = 0;
+            while stage < piece.stages {
+                let now = next;
+                // On their way while these stages are copied.
+                next = starts::<GROUPS>(p, piece, stage + AHEAD);
+                let left = piece.stages - stage;
+                let count = if left < AHEAD { left } else { AHEAD };
+                let mut i = 0;
+                while i < count {
+                    let mut own = [0; 8];
+                    unroll!(j < GROUPS + 1, {
+                        own[j] = warp::shuffle::<32>(now[j], i, u32::MAX)
+                    });
+                    barrier::wait(Self::empty(ring.slot), ring.parity);
+                    Self::copy(p, at, piece, stage + i, own, ring);
+                    ring.advance(p.stages);
+                    i += 1;
+                }
+                stage += AHEAD;
+            }
+        }
+    }
+
+    /// Lets the stage be overwritten, as far as this warp goes.
+    #[inline(always)]
+    fn release(slot: u32) {
+        // One lane arrives for all, when all have read.
+        warp::sync_lanes(u32::MAX);
+        if gpu::rematerialize_thread() % 32 == 0 {
+            barrier::arrive(Self::empty(slot));
+        }
+    }
+}
+
 impl BitmapParams {
     /// This thread block's piece of a round; none past the last round.
     #[inline(always)]
     fn piece(&self, round: u32) -> BitPiece {
-        let there = round < self.rounds;
+        let valid = round < self.rounds;
         let index = round * gpu::grid_x() + gpu::block_x();
         let at = self.pieces + index as u64 * size_of::<BitPiece>() as u64;
-        let [row, column, tile, step] = global::load_v4(at, there);
-        let [place, stages, height, entries] = global::load_v4(at + 16, there);
-        let [first, parts, counter, reserved] = global::load_v4(at + 32, there);
+        let [row, column, tile, step] = global::load_v4(at, valid);
+        let [place, stages, height, entries] = global::load_v4(at + 16, valid);
+        let [first, parts, counter, reserved] = global::load_v4(at + 32, valid);
         BitPiece {
             row,
             column,
@@ -128,19 +176,12 @@ impl BitmapParams {
 }
 
 impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N, ALIGNED> {
-    /// Barrier that says: the stage may be overwritten. Those of arrival lie in front.
-    #[inline(always)]
-    fn empty(slot: u32) -> u32 {
-        copy::arena() + (BIT_STAGES as u32 + slot) * 8
-    }
-
     /// Where the values of each warpgroup start in the stage, four words.
     #[inline(always)]
     fn offsets(slot: u32) -> u32 {
         copy::arena() + (BIT_STAGES * 16) as u32 + slot * 16
     }
 
-    /// B of a stage.
     #[inline(always)]
     fn b(slot: u32) -> u32 {
         copy::arena() + BIT_HEAD as u32 + slot * Self::B_BYTES as u32

@@ -1,35 +1,25 @@
-//! Sums on their way to C, and the split-K fix-up of strips that several thread blocks share. Each warp carries its 16 rows for
-//! itself: nothing waits for other warps.
+//! Sums on their way to C, and the split-K fix-up of strips that several thread blocks share. Each warp carries its 16
+//! rows for itself: nothing waits for other warps.
 
 use super::ThinElem;
-use crate::abi::*;
-use crate::device::epilogue::{Output, finish, row_bias, scale};
-use crate::device::gpu;
+use crate::device::epilogue::{Output, finish, output, row_bias, scale};
+use crate::device::prelude::*;
 use crate::device::ptx::wgmma_thin::Thin;
-use crate::device::ptx::{global, warp};
 use crate::families::spmm::abi::*;
-use crate::frag;
 
 impl BitmapParams {
-    /// Where results go.
     #[inline(always)]
     fn output(&self) -> Output {
         Output {
-            c: self.c,
-            bias: self.bias,
-            alpha: self.alpha,
-            ldc_bytes: self.ldc_bytes,
-            n: self.n,
             // Tested here and now: predicates held through the loop over stages cost registers.
             flags: warp::rematerialize(self.flags),
-            gate: 0,
-            gate_bytes: 0,
+            ..output!(self)
         }
     }
 }
 
-/// A strip's sums, `GROUPS` warpgroups of 64 rows each against `N` columns. `AHEAD` (up to 8) pieces of a cut strip are on their way
-/// at once, as far as registers go.
+/// A strip's sums, `GROUPS` warpgroups of 64 rows each against `N` columns. `AHEAD` (up to 8) pieces of a cut strip are
+/// on their way at once, as far as registers go.
 pub(super) struct Strip<const GROUPS: usize, const N: usize, const AHEAD: usize>;
 
 impl<const GROUPS: usize, const N: usize, const AHEAD: usize> Strip<GROUPS, N, AHEAD> {
@@ -64,7 +54,8 @@ impl<const GROUPS: usize, const N: usize, const AHEAD: usize> Strip<GROUPS, N, A
             let four = [0, 1, 2, 3].map(|i| acc.0[4 * j + i].to_bits());
             global::store_v4(mine + j as u64 * 512, four);
         });
-        // The lanes' stores come before the barrier, and the one arrival that releases and acquires for the whole GPU behind it.
+        // The lanes' stores come before the barrier, and the one arrival that releases and acquires for the whole GPU
+        // behind it.
         warp::sync_lanes(u32::MAX);
         let arrivals = p.counters + (piece.counter * (GROUPS * 4) as u32 + warp) as u64 * 4;
         let mut before = 0;
@@ -85,9 +76,9 @@ impl<const GROUPS: usize, const N: usize, const AHEAD: usize> Strip<GROUPS, N, A
             let mut fours = [[[0; 4]; 8]; 8];
             unroll!(ahead < AHEAD, {
                 let at = place(from + ahead as u32);
-                let there = from + (ahead as u32) < count;
+                let valid = from + (ahead as u32) < count;
                 unroll!(j < N / 8, {
-                    fours[ahead][j] = global::load_v4_fresh(at + j as u64 * 512, there)
+                    fours[ahead][j] = global::load_v4_fresh(at + j as u64 * 512, valid)
                 });
             });
             unroll!(ahead < AHEAD, {
@@ -105,10 +96,7 @@ impl<const GROUPS: usize, const N: usize, const AHEAD: usize> Strip<GROUPS, N, A
     /// Finishes the warp's 16 rows.
     #[inline(always)]
     fn write<E: ThinElem>(p: &BitmapParams, piece: BitPiece, group: u32, acc: &Thin<N>) {
-        let (warp, lane) = (
-            gpu::rematerialize_thread() / 32 % 4,
-            gpu::rematerialize_thread() % 32,
-        );
+        let (warp, lane) = gpu::warp_and_lane();
         let top = piece.row + group * BIT_TILE as u32 + warp * 16;
         let o = p.output();
         unroll!(half < 2, {

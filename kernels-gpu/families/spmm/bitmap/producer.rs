@@ -1,53 +1,22 @@
 //! The warp that copies: A's words and values as they lie, B by boxes or element by element.
 
-use super::Ring;
-use super::starts::{AHEAD, Starts, first_starts, starts};
-use crate::device::gpu;
-use crate::device::ptx::{barrier, bits, bulk, copy, global, warp};
+use super::starts::Starts;
+use super::{Filled, Ring};
+use crate::device::prelude::*;
 use crate::families::spmm::abi::*;
 
 /// Chunks of B that a lane copies at once; those of all lanes are a multiple of it for any number of columns.
 const BATCH: usize = 4;
 
-impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N, ALIGNED> {
+impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> Filled<GROUPS>
+    for BitTile<GROUPS, N, ALIGNED>
+{
+    // Barriers of arrival lie in front.
     #[inline(always)]
-    pub(super) fn produce(p: &BitmapParams, at: u64) {
-        // A ring that starts empty: the first wait for a free stage passes.
-        let mut ring = Ring::first(1);
-        let mut later = p.piece(0);
-        let mut next = first_starts::<GROUPS>(p);
-        let mut round = 0;
-        while later.height != 0 {
-            let piece = later;
-            if round != 0 {
-                next = starts::<GROUPS>(p, piece, 0);
-            }
-            round += 1;
-            later = p.piece(round);
-            let mut stage = 0;
-            while stage < piece.stages {
-                let now = next;
-                // On their way while these stages are copied.
-                next = starts::<GROUPS>(p, piece, stage + AHEAD);
-                let left = piece.stages - stage;
-                let count = if left < AHEAD { left } else { AHEAD };
-                let mut i = 0;
-                while i < count {
-                    let mut own = [0; 8];
-                    unroll!(j < GROUPS + 1, {
-                        own[j] = warp::shuffle::<32>(now[j], i, u32::MAX)
-                    });
-                    barrier::wait(Self::empty(ring.slot), ring.parity);
-                    Self::copy(p, at, piece, stage + i, own, ring);
-                    ring.advance(p.stages);
-                    i += 1;
-                }
-                stage += AHEAD;
-            }
-        }
+    fn empty(slot: u32) -> u32 {
+        copy::arena() + (BIT_STAGES as u32 + slot) * 8
     }
 
-    /// Starts the copies of one stage.
     #[inline(always)]
     fn copy(p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, own: Starts, ring: Ring) {
         let slot = ring.slot;
@@ -88,7 +57,9 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
             bulk::tma_load_2d(Self::b(slot), at, piece.column, k, full);
         }
     }
+}
 
+impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N, ALIGNED> {
     /// B's 64 rows from `k`, element by element, laid out as the copy engine would: 16-byte chunks swizzled within the
     /// length of a row. What lies past the last row or column is zero. Four chunks of a lane are under way at once.
     #[inline(always)]

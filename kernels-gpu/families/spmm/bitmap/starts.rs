@@ -1,7 +1,6 @@
 //! Where the values of stages start, a lane for each stage.
 
-use crate::device::gpu;
-use crate::device::ptx::global;
+use crate::device::prelude::*;
 use crate::families::spmm::abi::*;
 
 /// Stages whose starts a warp holds at once: one each lane.
@@ -11,7 +10,8 @@ pub(super) const AHEAD: u32 = BIT_AHEAD as u32;
 /// Five at the most.
 pub(super) type Starts = [u32; 8];
 
-/// The same of the first stages of this thread block, which are listed apart: nothing has to be known of its first piece.
+/// The same of the first stages of this thread block, which are listed apart: nothing has to be known of its first
+/// piece.
 #[inline(always)]
 pub(super) fn first_starts<const GROUPS: usize>(p: &BitmapParams) -> Starts {
     let stage = gpu::block_x() * AHEAD + gpu::thread() % 32;

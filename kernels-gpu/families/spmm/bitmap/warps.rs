@@ -1,14 +1,12 @@
-//! Warps that multiply each for itself (`mma.sync`), for 8 or 16 columns: a warp has a tile of 64 x 64 to itself, several warps have the stages of
-//! a strip by turns, and their sums meet where the strip ends. The warp that copies is that of the other tiles.
+//! Warps that multiply each for itself (`mma.sync`), for 8 or 16 columns: a warp has a tile of 64 x 64 to itself,
+//! several warps have the stages of a strip by turns, and their sums meet where the strip ends. The warp that copies is
+//! that of the other tiles.
 
 use super::consumer::{Slab, scanned};
 use super::out::Strip;
-use super::{ARRIVALS, Ring, ThinElem};
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
+use super::{ARRIVALS, Filled, Ring, ThinElem};
+use crate::device::prelude::*;
 use crate::device::ptx::wgmma_thin::Thin;
-use crate::device::ptx::{barrier, bits, copy, matrix, warp};
 use crate::families::spmm::abi::*;
 
 /// Squares of 16 columns of a slab.
@@ -19,9 +17,8 @@ type Sums<const SLABS: usize> = [[[f32; 4]; 2]; SLABS];
 /// B's fragments of a stage: squares, eights of columns.
 type Rows = [[[u32; 2]; 2]; SQUARES];
 
-/// A warp's place.
 #[derive(Clone, Copy)]
-struct Own {
+struct PerWarp {
     group: u32,
     /// Which of the warps that have a tile together.
     part: u32,
@@ -34,7 +31,6 @@ struct Own {
 type Shared<const N: usize> = BitTile<BIT_PANEL, N, true>;
 
 impl Ring {
-    /// So many stages further.
     #[inline(always)]
     fn skip(&mut self, count: u32, stages: u32) {
         self.slot += count;
@@ -48,7 +44,6 @@ impl Ring {
         }
     }
 
-    /// Any number of stages further.
     #[inline(always)]
     fn pass(&mut self, count: u32, stages: u32) {
         self.slot = (self.slot + count) % stages;
@@ -73,7 +68,7 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
                 return;
             }
             round += 1;
-            let there = own.group < warp::shuffle::<32>(piece.height, 0, u32::MAX);
+            let valid = own.group < warp::shuffle::<32>(piece.height, 0, u32::MAX);
             let mut sums = [[[0.0; 4]; 2]; SLABS];
             let mut ring = first;
             let phases = PHASES as u32;
@@ -82,15 +77,15 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
             while stage < piece.stages {
                 let (full, parity) = ring.full();
                 barrier::wait(full, parity);
-                if there {
+                if valid {
                     Self::multiply::<E>(p, ring.slot, own, &mut sums);
                 }
-                Self::release_pending(ring.slot);
+                Shared::<N>::release(ring.slot);
                 ring.skip(phases, p.stages);
                 stage += phases;
             }
             first.pass(piece.stages, p.stages);
-            if there {
+            if valid {
                 let mut acc = Self::meet(own, &sums);
                 if own.phase < SLABS as u32 {
                     match N {
@@ -102,9 +97,8 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
         }
     }
 
-    /// This warp's place. The warps that finish come first, one for each slab.
     #[inline(always)]
-    fn own() -> Own {
+    fn own() -> PerWarp {
         // The same for all lanes, which ptxas has to see.
         let index = warp::shuffle::<32>(gpu::thread() / 32, 0, u32::MAX);
         // Others there are only where there are more phases than slabs.
@@ -117,7 +111,7 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
             let phase = slabs + (index - 16) % more;
             (pair / Self::PARTS_OF, pair % Self::PARTS_OF, phase)
         };
-        Own {
+        PerWarp {
             group,
             part,
             phase,
@@ -128,7 +122,7 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
 
     /// A tile of A times its rows of B.
     #[inline(always)]
-    fn multiply<E: ThinElem>(p: &BitmapParams, slot: u32, own: Own, sums: &mut Sums<SLABS>) {
+    fn multiply<E: ThinElem>(p: &BitmapParams, slot: u32, own: PerWarp, sums: &mut Sums<SLABS>) {
         let a = Shared::<N>::a(p, slot) + own.group * BIT_BYTES as u32;
         let values = copy::load_shared_b32(Shared::<N>::offsets(slot) + own.group * 4);
         let b = Self::rows(slot, own.lane);
@@ -145,7 +139,7 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
     fn slabs<E: ThinElem>(
         a: u32,
         values: u32,
-        own: Own,
+        own: PerWarp,
         first: usize,
         b: &Rows,
         sums: &mut Sums<SLABS>,
@@ -192,9 +186,10 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
         rows
     }
 
-    /// Adds the sums of the phases in order: each of the first `SLABS` gets a slab of 16 rows. Two slabs meet at a time.
+    /// Adds the sums of the phases in order: each of the first `SLABS` gets a slab of 16 rows. Two slabs meet at a
+    /// time.
     #[inline(always)]
-    fn meet(own: Own, sums: &Sums<SLABS>) -> Thin<N> {
+    fn meet(own: PerWarp, sums: &Sums<SLABS>) -> Thin<N> {
         let eights = (N / 8) as u32;
         let end = copy::arena() + <Self as Tile>::shared_bytes(Dtype::F16);
         let base = end - Self::SUMS as u32 + own.lane * 16;
@@ -228,16 +223,6 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
             }
         });
         acc
-    }
-
-    /// Lets the stage be overwritten, as far as this warp goes.
-    #[inline(always)]
-    fn release_pending(slot: u32) {
-        // One lane arrives for all, when all have read.
-        warp::sync_lanes(u32::MAX);
-        if gpu::rematerialize_thread() % 32 == 0 {
-            barrier::arrive(Shared::<N>::empty(slot));
-        }
     }
 }
 

@@ -1,9 +1,8 @@
 //! How sums of slices that several warps have become rows of C: within a thread block, then across those of a cluster.
 
 use super::resident::{ACROSS, UNIT_ROWS, UNITS};
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::ptx::{cluster, copy, warp as lanes};
+use crate::device::prelude::*;
+use crate::device::ptx::warp as lanes;
 use crate::families::spmm::abi::*;
 
 impl<const WARPS: u32> Resident<WARPS> {
@@ -22,8 +21,8 @@ impl<const WARPS: u32> Resident<WARPS> {
         }
     }
 
-    /// Adds the sums that several warps of this thread block have of the slice of a join, in order: this lane's four of row `local`
-    /// and of the `N - 1` units behind it.
+    /// Adds the sums that several warps of this thread block have of the slice of a join, in order: this lane's four of
+    /// row `local` and of the `N - 1` units behind it.
     #[inline(always)]
     fn added<E: Elem<Acc = f32>, const N: usize>(join: u32, local: u32) -> [[f32; 4]; N] {
         let [warp, warps, end, _] = copy::load_shared_v4(join);
@@ -63,7 +62,8 @@ impl<const WARPS: u32> Resident<WARPS> {
         }
     }
 
-    /// Adds the sums of the slices that several warps have, and none of another thread block: some rows of one for a warp at a time.
+    /// Adds the sums of the slices that several warps have, and none of another thread block: some rows of one for a
+    /// warp at a time.
     #[inline(always)]
     pub(super) fn join<E: Elem<Acc = f32>, const PLAIN: bool>(
         p: &StagedParams,
@@ -106,14 +106,15 @@ impl<const WARPS: u32> Resident<WARPS> {
         copy::arena() + Self::JOINS as u32 + join * size_of::<StagedJoin>() as u32
     }
 
-    /// Where a thread block leaves its sums of a slice that others have parts of: that which began before it, and that which
-    /// goes on behind it.
+    /// Where a thread block leaves its sums of a slice that others have parts of: that which began before it, and that
+    /// which goes on behind it.
     #[inline(always)]
     fn left(which: u32) -> u32 {
         copy::arena() + (WARPS + which) * Self::SLICE_SUMS as u32
     }
 
-    /// Adds the sums of slices that several thread blocks of the cluster have, in order; each of them finishes some rows.
+    /// Adds the sums of slices that several thread blocks of the cluster have, in order; each of them finishes some
+    /// rows.
     #[inline(always)]
     pub(super) fn join_cluster<E: Elem<Acc = f32>, const PLAIN: bool>(
         p: &StagedParams,

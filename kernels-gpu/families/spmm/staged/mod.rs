@@ -7,11 +7,7 @@ mod joins;
 mod out;
 mod resident;
 
-use crate::abi::*;
-use crate::device::elem::{Elem, Raw};
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{barrier, bulk, copy, global, grid, warp};
+use crate::device::prelude::*;
 use crate::families::spmm::abi::*;
 
 /// Pieces of 16 bytes of a row of B.
@@ -96,20 +92,19 @@ impl Chunk {
 }
 
 impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
-    /// Barrier that says: the tile has arrived.
     #[inline(always)]
     fn full(slot: u32) -> u32 {
         copy::arena() + Self::BARRIERS as u32 + slot * 8
     }
 
-    /// Barrier that says: the tile may be overwritten.
     #[inline(always)]
     fn empty(slot: u32) -> u32 {
         Self::full(slot) + RING as u32 * 8
     }
 
-    /// Makes the barriers and the row of zeros. A warp makes one barrier after the other, some 60 clocks each, whichever of its
-    /// lanes ask for it; so every warp makes some. Before any load: what makes them visible waits for what is under way.
+    /// Makes the barriers and the row of zeros. A warp makes one barrier after the other, some 60 clocks each,
+    /// whichever of its lanes ask for it; so every warp makes some. Before any load: what makes them visible waits for
+    /// what is under way.
     #[inline(always)]
     fn set_up(at: u64) {
         let (warp, thread) = (gpu::thread() / 32, gpu::thread());
@@ -130,8 +125,8 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         }
     }
 
-    /// One thread: copies the tiles of B, each into the place of one that nobody needs any more. Returns when the last has
-    /// arrived, so that shared memory may serve other things.
+    /// One thread: copies the tiles of B, each into the place of one that nobody needs any more. Returns when the last
+    /// has arrived, so that shared memory may serve other things.
     #[inline(always)]
     fn produce(p: &StagedParams, at: u64) {
         let column = gpu::block_y() * Self::COLUMNS;
@@ -156,8 +151,8 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
     }
 
     /// Gives back the tiles before `first`, and waits for those up to `end`. Each tile is waited for before it is given
-    /// back, needed or not, so that no round of its barriers is missed; and none is waited for while those before `first`
-    /// are held, since the copying warp may need their places to get there.
+    /// back, needed or not, so that no round of its barriers is missed; and none is waited for while those before
+    /// `first` are held, since the copying warp may need their places to get there.
     #[inline(always)]
     fn turn(have: &mut Place, freed: &mut Place, [first, end]: [u32; 2]) {
         if freed.tile < first {
@@ -228,7 +223,6 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
     }
 }
 
-/// The pieces of a lane's row of B.
 type Pieces = [Raw; PIECES];
 
 /// A step: the lane's value, and where its row of B is in shared memory.
@@ -239,8 +233,8 @@ struct Step {
 }
 
 impl Step {
-    /// Step `i` of a chunk whose window begins at row `base` of the ring; `own` is the lane's first piece of a row, `zeros` the
-    /// row behind the last.
+    /// Step `i` of a chunk whose window begins at row `base` of the ring; `own` is the lane's first piece of a row,
+    /// `zeros` the row behind the last.
     #[inline(always)]
     fn in_ring<E: Elem<Acc = f32>>(
         chunk: &Chunk,
@@ -299,8 +293,8 @@ impl<W: WalkInfo, E: Elem<Acc = f32>, const WARPS: u32, const PARTS: u32> Kernel
 {
     #[inline(always)]
     unsafe fn run(p: &StagedParams, at: u64) {
-        // Twice, so that what is executed lies together: a jump over what is not waits for instructions. With one warp a slice
-        // registers do not suffice for that.
+        // Twice, so that what is executed lies together: a jump over what is not waits for instructions. With one warp
+        // a slice registers do not suffice for that.
         if PARTS > 1 && out::is_plain(p) {
             Self::run_as::<E, true>(p, at);
         } else {

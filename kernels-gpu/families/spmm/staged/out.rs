@@ -1,27 +1,14 @@
 //! C's way out: from a lane for each row through shared memory to eight lanes for each row.
 
 use super::{Acc, PIECES};
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::epilogue::{Output, finish, row_bias, scale};
-use crate::device::gpu;
-use crate::device::ptx::copy;
+use crate::device::epilogue::{Output, finish, output, row_bias, scale};
+use crate::device::prelude::*;
 use crate::families::spmm::abi::*;
 
 impl StagedParams {
-    /// Where results go.
     #[inline(always)]
     fn output(&self) -> Output {
-        Output {
-            c: self.c,
-            bias: self.bias,
-            alpha: self.alpha,
-            ldc_bytes: self.ldc_bytes,
-            n: self.n,
-            flags: self.flags,
-            gate: 0,
-            gate_bytes: 0,
-        }
+        output!(self)
     }
 }
 
@@ -114,7 +101,8 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         copy::arena() + Self::ROWS as u32 + warp / PARTS * SLICE as u32 * 4
     }
 
-    /// Finishes this warp's share of its slice's rows; where several warps had a part of the sums, they are added in order.
+    /// Finishes this warp's share of its slice's rows; where several warps had a part of the sums, they are added in
+    /// order.
     #[inline(always)]
     pub(super) fn write<E: Elem<Acc = f32>, const PLAIN: bool>(p: &StagedParams, warp: u32) {
         if Self::slice(warp) >= p.slices {

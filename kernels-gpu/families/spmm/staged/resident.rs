@@ -1,14 +1,10 @@
-//! All rows of B in shared memory. No tile is ever given back, so a warp may be anywhere along k: the host deals slices to
-//! clusters of thread blocks, and cuts what a cluster has into equal shares of its warps. Slices that a cut goes through are
-//! joined at the end, in order: first in each thread block, then across those of the cluster.
+//! All rows of B in shared memory. No tile is ever given back, so a warp may be anywhere along k: the host deals slices
+//! to clusters of thread blocks, and cuts what a cluster has into equal shares of its warps. Slices that a cut goes
+//! through are joined at the end, in order: first in each thread block, then across those of the cluster.
 
 use super::out::{is_plain, leave_row, put, put_plain};
 use super::{Acc, Chunk, PIECES, Step};
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{barrier, bulk, cluster, copy, global, grid, warp};
+use crate::device::prelude::*;
 use crate::families::spmm::abi::*;
 
 /// A piece, and its chunks on their way: the next two.
@@ -36,7 +32,6 @@ pub(super) const UNIT_ROWS: u32 = 32 / ACROSS;
 pub(super) const UNITS: u32 = SLICE as u32 / UNIT_ROWS;
 
 impl<const WARPS: u32> Resident<WARPS> {
-    /// Barrier that says: the tile has arrived.
     #[inline(always)]
     fn full(tile: u32) -> u32 {
         copy::arena() + Self::BARRIERS as u32 + tile * 8
@@ -64,8 +59,8 @@ impl<const WARPS: u32> Resident<WARPS> {
         local * Self::SUMS as u32 + gpu::thread() % ACROSS * 16
     }
 
-    /// Makes the barriers of the tiles, and the row of zeros. Every warp makes its own: one warp makes one after the other,
-    /// whichever of its lanes ask for it. Before any load: what makes them visible waits for what is under way.
+    /// Makes the barriers of the tiles, and the row of zeros. Every warp makes its own: one warp makes one after the
+    /// other, whichever of its lanes ask for it. Before any load: what makes them visible waits for what is under way.
     #[inline(always)]
     fn set_up(p: &StagedParams) {
         let thread = gpu::thread();
@@ -121,7 +116,8 @@ impl<const WARPS: u32> Resident<WARPS> {
     /// Lanes that copy the numbers of a slice's rows.
     const ROW_LANES: u32 = SLICE as u32 / 4;
 
-    /// Where this warp's numbers of rows lie, and behind them the piece at `after`; those of a piece and of the next take turns.
+    /// Where this warp's numbers of rows lie, and behind them the piece at `after`; those of a piece and of the next
+    /// take turns.
     #[inline(always)]
     fn beside(after: u32) -> u32 {
         let place = gpu::rematerialize_thread() / 32 * 2 + after % 2;
@@ -152,7 +148,6 @@ impl<const WARPS: u32> Resident<WARPS> {
         acc
     }
 
-    /// Waits until `tiles` are there.
     #[inline(always)]
     fn wait_for(have: &mut u32, tiles: u32) {
         while *have < tiles {

@@ -1,23 +1,21 @@
 //! The atoms of the element types: how a stage lies in shared memory, how entries become an operand.
 
 use super::Slab;
-use crate::abi::*;
 use crate::device::mma::MmaElem;
-use crate::device::ptx::{copy, global, matrix};
+use crate::device::prelude::*;
 use crate::families::spmm::abi::*;
-use crate::frag;
 
-/// An element type, with its atom. Lanes hold four neighbouring vectors of a step, so that their entries are neighbours too; where the
-/// atom wants these along k, `place` says.
+/// An element type, with its atom. Lanes hold four neighbouring vectors of a step, so that their entries are neighbours
+/// too; where the atom wants these along k, `place` says.
 pub trait VectorElem: MmaElem {
     /// Row of a stage in which vector `4 q + j` lies.
     fn place(q: u32, j: u32) -> u32;
     /// Byte offset of a 16-byte chunk of a row of a slab.
     fn chunk(row: u32, chunk: u32) -> u32;
-    /// Starts to load up to four entries from number `index`; bit j of `there`: vector j has one.
-    fn entries(values: u64, index: u64, there: u32) -> ([u32; 4], u32);
+    /// Starts to load up to four entries from number `index`; bit j of `valid`: vector j has one.
+    fn entries(values: u64, index: u64, valid: u32) -> ([u32; 4], u32);
     /// Four vectors' entries as the atom takes them, zero where there is none.
-    fn operand(raw: [u32; 4], first: u32, there: u32) -> [u32; LANE_VECTORS];
+    fn operand(raw: [u32; 4], first: u32, valid: u32) -> [u32; LANE_VECTORS];
     /// Adds a step to a slab's accumulators; `at` is the slab in the stage.
     fn step(acc: &mut Slab, at: u32, lane: u32, operand: [u32; LANE_VECTORS]);
 }
@@ -33,17 +31,18 @@ macro_rules! half_vectors {
             fn chunk(row: u32, chunk: u32) -> u32 {
                 frag::swizzle(row, chunk, SLAB_BYTES as u32)
             }
-            /// Entries by the aligned eight bytes in which they lie, at most two of them: each is a look-up in eight rows.
+            /// Entries by the aligned eight bytes in which they lie, at most two of them: each is a look-up in eight
+            /// rows.
             #[inline(always)]
-            fn entries(values: u64, index: u64, there: u32) -> ([u32; 4], u32) {
-                let (count, first) = (there.count_ones(), index as u32 & 3);
+            fn entries(values: u64, index: u64, valid: u32) -> ([u32; 4], u32) {
+                let (count, first) = (valid.count_ones(), index as u32 & 3);
                 let at = values + (index & !3) * 2;
                 let [a, b] = global::load_v2(at, count > 0);
                 let [c, d] = global::load_v2(at + 8, first + count > 4);
                 ([a, b, c, d], first)
             }
             #[inline(always)]
-            fn operand(raw: [u32; 4], first: u32, there: u32) -> [u32; LANE_VECTORS] {
+            fn operand(raw: [u32; 4], first: u32, valid: u32) -> [u32; LANE_VECTORS] {
                 let [mut a, mut b, mut c, d] = raw;
                 if first & 2 != 0 {
                     (a, b, c) = (b, c, d);
@@ -51,12 +50,12 @@ macro_rules! half_vectors {
                 let half = 0x3210 + (first & 1) * 0x2222;
                 let (low, high) = (matrix::bytes(a, b, half), matrix::bytes(b, c, half));
                 // Vector j has as many entries in front of it as there are bits below.
-                let (b0, b1, b2) = (there & 1, there >> 1 & 1, there >> 2 & 1);
+                let (b0, b1, b2) = (valid & 1, valid >> 1 & 1, valid >> 2 & 1);
                 let pair = |one: u32, two: u32| 0x1010 + one * 0x22 + two * 0x2200;
                 let mask = |bits: u32| (bits & 1) * 0xffff | (bits >> 1 & 1) * 0xffff_0000;
                 [
-                    matrix::bytes(low, high, pair(0, b0)) & mask(there),
-                    matrix::bytes(low, high, pair(b0 + b1, b0 + b1 + b2)) & mask(there >> 2),
+                    matrix::bytes(low, high, pair(0, b0)) & mask(valid),
+                    matrix::bytes(low, high, pair(b0 + b1, b0 + b1 + b2)) & mask(valid >> 2),
                     0,
                     0,
                 ]
@@ -69,7 +68,7 @@ macro_rules! half_vectors {
                 unroll!(t < 4, {
                     // Chunk 2 t + c lies where c does, but for the bits of 2 t.
                     let a = matrix::ldmatrix_x4_trans(from ^ (t as u32 * 32));
-                    Self::mma(&mut acc[t], a, [v[0], v[1]]);
+                    <Self as MmaElem>::mma(&mut acc[t], a, [v[0], v[1]]);
                 });
             }
         }
@@ -90,12 +89,12 @@ impl VectorElem for Tf32 {
         frag::swizzle(0, chunk ^ ((row * 2) & 7), SLAB_BYTES as u32) + row * SLAB_BYTES as u32
     }
     #[inline(always)]
-    fn entries(values: u64, index: u64, there: u32) -> ([u32; 4], u32) {
+    fn entries(values: u64, index: u64, valid: u32) -> ([u32; 4], u32) {
         let mut raw = [0; 4];
         unroll!(j < 4, {
-            let before = there & ((1 << j) - 1);
+            let before = valid & ((1 << j) - 1);
             let at = values + (index + before.count_ones() as u64) * 4;
-            raw[j] = global::load_b32(at, there >> j & 1 != 0);
+            raw[j] = global::load_b32(at, valid >> j & 1 != 0);
         });
         (raw, 0)
     }

@@ -1,14 +1,12 @@
-//! SpMM on Tensor Cores for A made of single entries: rows of A by eight, of which a column with an entry is a *vector*.
-//! The operands are swapped, C^T = B^T A^T, so that the vectors are the 8-wide operand of `mma.m16n8` and waste
-//! the least (FlashSparse, arXiv 2412.11007, section 3). Every warp brings its rows of B through a ring in shared memory.
+//! SpMM on Tensor Cores for A made of single entries: rows of A by eight, of which a column with an entry is a
+//! *vector*. The operands are swapped, C^T = B^T A^T, so that the vectors are the 8-wide operand of `mma.m16n8` and
+//! waste the least (FlashSparse, arXiv 2412.11007, section 3). Every warp brings its rows of B through a ring in shared
+//! memory.
 
 mod elem;
 
-use crate::abi::*;
-use crate::device::epilogue::{Output, finish, row_bias, scale};
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global, warp};
+use crate::device::epilogue::{Output, finish, output, row_bias, scale};
+use crate::device::prelude::*;
 use crate::families::spmm::abi::*;
 pub use elem::VectorElem;
 
@@ -20,29 +18,20 @@ pub type Slab = [[f32; 4]; 4];
 struct Entries {
     raw: [u32; 4],
     /// Bit j: there is one in vector j.
-    there: u32,
+    valid: u32,
     /// Place of the first in `raw`.
     first: u32,
 }
 
 impl VectorsParams {
-    /// Where results go.
     #[inline(always)]
     fn output(&self) -> Output {
-        Output {
-            c: self.c,
-            bias: self.bias,
-            alpha: self.alpha,
-            ldc_bytes: self.ldc_bytes,
-            n: self.n,
-            flags: self.flags,
-            gate: 0,
-            gate_bytes: 0,
-        }
+        output!(self)
     }
 }
 
-/// What a lane knows of a step: columns of the four vectors whose rows of B it helps to copy, and the word of its row of A.
+/// What a lane knows of a step: columns of the four vectors whose rows of B it helps to copy, and the word of its row
+/// of A.
 #[derive(Clone, Copy)]
 struct Record {
     columns: [u32; LANE_VECTORS],
@@ -52,7 +41,6 @@ struct Record {
 /// One warp's share of a window.
 #[derive(Clone, Copy)]
 struct Share {
-    /// Address of the window's first record.
     records: u64,
     /// Value from which words count.
     base: u32,
@@ -60,10 +48,8 @@ struct Share {
     steps: u32,
     /// Address of this lane's 16 bytes in row 0 of B.
     b: u64,
-    /// Their first column.
     column: u32,
     lane: u32,
-    /// The warp's ring.
     ring: u32,
 }
 
@@ -88,8 +74,8 @@ impl Share {
         }
     }
 
-    /// Starts the copies of a step into a stage, eight lanes to a row. Where there is no vector, or no column, come zeros: zero
-    /// times infinity is none.
+    /// Starts the copies of a step into a stage, eight lanes to a row. Where there is no vector, or no column, come
+    /// zeros: zero times infinity is none.
     #[inline(always)]
     fn fetch<E: VectorElem, const SLABS: usize>(
         &self,
@@ -103,11 +89,11 @@ impl Share {
             let left = self.vectors - step * STEP_VECTORS as u32;
             unroll!(j < LANE_VECTORS, {
                 let from = self.b + columns[j] as u64 * p.ldb_bytes as u64;
-                let there = four * LANE_VECTORS as u32 + (j as u32) < left;
+                let valid = four * LANE_VECTORS as u32 + (j as u32) < left;
                 let to = stage + E::chunk(E::place(four, j as u32), self.lane % 8);
                 unroll!(s < SLABS, {
                     let column = self.column + (s * SLAB_BYTES) as u32 / E::BYTES;
-                    let bytes = if there && column < p.n { 16 } else { 0 };
+                    let bytes = if valid && column < p.n { 16 } else { 0 };
                     let from = if bytes > 0 {
                         from + (s * SLAB_BYTES) as u64
                     } else {
@@ -124,11 +110,11 @@ impl Share {
     #[inline(always)]
     fn entries<E: VectorElem>(&self, p: &VectorsParams, word: u32) -> Entries {
         let below = self.lane % 4 * LANE_VECTORS as u32;
-        let there = word >> below & 0xf;
+        let valid = word >> below & 0xf;
         let before = (word & ((1 << below) - 1)).count_ones();
         let index = self.base as u64 + (word >> 16) as u64 + before as u64;
-        let (raw, first) = E::entries(p.values, index, there);
-        Entries { raw, there, first }
+        let (raw, first) = E::entries(p.values, index, valid);
+        Entries { raw, valid, first }
     }
 }
 
@@ -156,7 +142,7 @@ impl<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usiz
             copy::copy_wait::<2>();
             // What other lanes copied is there for all.
             warp::sync_lanes(u32::MAX);
-            let operand = E::operand(entries.raw, entries.first, entries.there);
+            let operand = E::operand(entries.raw, entries.first, entries.valid);
             unroll!(s < SLABS, {
                 E::step(
                     &mut acc[s],
@@ -180,8 +166,8 @@ impl<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usiz
         acc
     }
 
-    /// Where the sum of a row of the window and the columns from `column` of a slab lies in a warp's ring: eight columns together, in an
-    /// order by which four pairs of rows fall into different banks.
+    /// Where the sum of a row of the window and the columns from `column` of a slab lies in a warp's ring: eight
+    /// columns together, in an order by which four pairs of rows fall into different banks.
     #[inline(always)]
     fn place(slab: u32, row: u32, column: u32) -> u32 {
         let columns = Self::SLAB_COLUMNS as u32;

@@ -1,5 +1,6 @@
-//! The module `einsum`: any indirect Einsum as data. What a plan has listed is walked term by term; what is left are plain
-//! strides. The arithmetic of places stands here, as functions that the kernels and the executor on the CPU both call.
+//! The module `einsum`: any indirect Einsum as data. What a plan has listed is walked term by term; what is left are
+//! plain strides. The arithmetic of places stands here, as functions that the kernels and the executor on the CPU both
+//! call.
 
 use crate::abi::{Dtype, Tile};
 
@@ -16,7 +17,8 @@ pub const FLAG_JOIN: u32 = 512;
 /// A bias of any axes of the output.
 pub const FLAG_BIAS: u32 = 1024;
 
-/// `N` factors, lanes along a dense index of the output, `VEC` elements each; the first `FIXED` factors do not have that index.
+/// `N` factors, lanes along a dense index of the output, `VEC` elements each; the first `FIXED` factors do not have
+/// that index.
 #[derive(Clone, Copy, Debug)]
 pub struct Wide<const N: usize, const FIXED: usize, const VEC: usize>;
 
@@ -40,10 +42,6 @@ macro_rules! tile {
             /// Factors without the index that lanes run along.
             const PARTS: u32 = $depth;
             const BURST: u32 = 4;
-            const BLOCK: (u32, u32) = (1, 1);
-            fn shared_bytes(_: Dtype) -> u32 {
-                0
-            }
             fn vector(_: Dtype) -> u32 {
                 $vec
             }
@@ -90,9 +88,9 @@ pub struct EinsumDim {
 /// Bytes of a loop's description.
 pub const EINSUM_DIM_BYTES: u64 = size_of::<EinsumDim>() as u64;
 
-/// Parameters of the `einsum` kernels. An item is `[place, start, len, slot]`: terms `start .. start + len` of the list are
-/// added up in `place`, which is numbered row-major over the loops of places. A unit of work is an item, a step of every
-/// free loop, and a chunk of the lanes' index.
+/// Parameters of the `einsum` kernels. An item is `[place, start, len, slot]`: terms `start .. start + len` of the list
+/// are added up in `place`, which is numbered row-major over the loops of places. A unit of work is an item, a step of
+/// every free loop, and a chunk of the lanes' index.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EinsumParams {

@@ -1,6 +1,6 @@
 //! The module `join`: pairs of rows with equal keys, counted and then written.
 
-use crate::abi::{Dtype, SCAN_BYTES, SCAN_THREADS, Tile};
+use crate::abi::{SCAN_BYTES, SCAN_THREADS, Tile};
 
 /// Parameters of every `join` kernel. A key has two words, the high ones missing (0) where all are zero.
 #[repr(C)]
@@ -18,8 +18,8 @@ pub struct JoinParams {
     pub first: u64,
     /// For each left row first how many right ones it meets, then the pairs ahead of its own.
     pub starts: u64,
-    /// For each thread block of left rows its pairs in two sums, of the low and the high 16 bits of the counts; then, in the
-    /// first word, the pairs ahead of its own.
+    /// For each thread block of left rows its pairs in two sums, of the low and the high 16 bits of the counts; then,
+    /// in the first word, the pairs ahead of its own.
     pub sums: u64,
     /// Order keys of left rows, u64, or 0.
     pub left_order: u64,
@@ -59,16 +59,8 @@ macro_rules! steps {
             const MIN_BLOCKS: u32 = 6;
             const COLUMNS: u32 = SCAN_THREADS;
             const ITEMS: u32 = SCAN_THREADS;
-            const PARTS: u32 = 1;
-            const BURST: u32 = 1;
-            const BLOCK: (u32, u32) = (1, 1);
             const STEP: u32 = $step;
-            fn shared_bytes(_: Dtype) -> u32 {
-                $shared
-            }
-            fn vector(_: Dtype) -> u32 {
-                1
-            }
+            const SHARED_BYTES: u32 = $shared;
         }
     )+};
 }

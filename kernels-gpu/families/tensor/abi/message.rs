@@ -1,7 +1,7 @@
-//! The module `message`: the gradient of the largest of a vertex' messages. Which message that was is found again by equality
-//! with the result; of equal ones it is the first.
+//! The module `message`: the gradient of the largest of a vertex' messages. Which message that was is found again by
+//! equality with the result; of equal ones it is the first.
 
-use crate::abi::{Dtype, Tile};
+use crate::abi::Tile;
 
 /// Entries that a warp takes: their places are one load each.
 pub const MESSAGE_ENTRIES: u32 = 4;
@@ -10,8 +10,8 @@ pub const MESSAGE_FEATURES: u32 = 32;
 /// The slot of an item that is the whole sum of its source.
 pub const MESSAGE_WHOLE: u32 = u32::MAX;
 
-/// Parameters of every `message` kernel: `Y[m,f]` is the largest `A[m,k] * X[k,f]`. Entries are sorted by k. An item of the
-/// step that picks is `[k, start, len, slot]`: entries `start .. start + len`, all of one k.
+/// Parameters of every `message` kernel: `Y[m,f]` is the largest `A[m,k] * X[k,f]`. Entries are sorted by k. An item of
+/// the step that picks is `[k, start, len, slot]`: entries `start .. start + len`, all of one k.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MessageParams {
@@ -71,16 +71,8 @@ macro_rules! steps {
             const MIN_BLOCKS: u32 = 4;
             const COLUMNS: u32 = MESSAGE_FEATURES;
             const ITEMS: u32 = $items;
-            const PARTS: u32 = 1;
             const BURST: u32 = MESSAGE_ENTRIES;
-            const BLOCK: (u32, u32) = (1, 1);
             const STEP: u32 = $step;
-            fn shared_bytes(_: Dtype) -> u32 {
-                0
-            }
-            fn vector(_: Dtype) -> u32 {
-                1
-            }
         }
     )+};
 }

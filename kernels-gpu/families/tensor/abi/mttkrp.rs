@@ -1,9 +1,10 @@
-//! The module `mttkrp`: for every entry of a sparse tensor one to three gathered rows times the value, summed by output row.
+//! The module `mttkrp`: for every entry of a sparse tensor one to three gathered rows times the value, summed by output
+//! row.
 
 use crate::abi::{Dtype, SpmmParams, Tile};
 
-/// Tile of the module: a segment of `LANES` lanes owns an item and `LANES * VEC * REP` columns of the output; `FACTORS` rows
-/// are gathered for each entry, of `UNROLL` (4 or 8) entries at once. `REDUCE`: [`REDUCE_SUM`] or [`REDUCE_MAX`].
+/// Tile of the module: a segment of `LANES` lanes owns an item and `LANES * VEC * REP` columns of the output; `FACTORS`
+/// rows are gathered for each entry, of `UNROLL` (4 or 8) entries at once. `REDUCE`: [`REDUCE_SUM`] or [`REDUCE_MAX`].
 #[derive(Clone, Copy, Debug)]
 pub struct Rows<
     const FACTORS: usize,
@@ -47,9 +48,7 @@ impl<
     const BURST: u32 = UNROLL as u32;
     const BLOCK: (u32, u32) = (1, 1);
     const STEP: u32 = rows_step(FACTORS, REDUCE);
-    fn shared_bytes(_: Dtype) -> u32 {
-        0
-    }
+    const SHARED_BYTES: u32 = 0;
     fn vector(_: Dtype) -> u32 {
         VEC as u32
     }
@@ -61,12 +60,14 @@ pub const FLAG_STREAMED: u32 = 1 << 16;
 /// Set in an entry's first place where the entry is the last of its row.
 pub const LAST_OF_ROW: u32 = 1 << 31;
 
-/// Parameters of every `mttkrp` kernel. An [`Item`](crate::abi::Item) of slot [`BUNDLE`](crate::abi::BUNDLE) is whole rows: `row` counts
-/// the rows that have entries, `len` entries. One without entries clears `start` rows of the output from `row` on.
+/// Parameters of every `mttkrp` kernel. An [`Item`](crate::abi::Item) of slot [`BUNDLE`](crate::abi::BUNDLE) is whole
+/// rows: `row` counts the rows that have entries, `len` entries. One without entries clears `start` rows of the output
+/// from `row` on.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct MttkrpParams {
-    /// Items, slots, values, the first factor (`b`, with the places in it and [`LAST_OF_ROW`] as `columns`), the output (`c`).
+    /// Items, slots, values, the first factor (`b`, with the places in it and [`LAST_OF_ROW`] as `columns`), the output
+    /// (`c`).
     pub product: SpmmParams,
     /// Places of every entry in the second and third factor.
     pub places: [u64; 2],
@@ -80,7 +81,8 @@ pub struct MttkrpParams {
 
 const _: () = assert!(size_of::<MttkrpParams>() == size_of::<SpmmParams>() + 48);
 
-/// Tile of the products at entries: a segment of `LANES` lanes takes [`DOT_ENTRIES`] neighbouring entries, `VEC` columns a lane.
+/// Tile of the products at entries: a segment of `LANES` lanes takes [`DOT_ENTRIES`] neighbouring entries, `VEC`
+/// columns a lane.
 #[derive(Clone, Copy, Debug)]
 pub struct RowDots<const FACTORS: usize, const LANES: u32, const VEC: usize>;
 
@@ -98,13 +100,8 @@ impl<const FACTORS: usize, const LANES: u32, const VEC: usize> Tile
     const MIN_BLOCKS: u32 = if FACTORS < 3 { 5 } else { 3 };
     const COLUMNS: u32 = LANES * VEC as u32;
     const ITEMS: u32 = 128 / LANES;
-    const PARTS: u32 = 1;
     const BURST: u32 = 4;
-    const BLOCK: (u32, u32) = (1, 1);
     const STEP: u32 = rows_step(FACTORS, REDUCE_COLUMNS);
-    fn shared_bytes(_: Dtype) -> u32 {
-        0
-    }
     fn vector(_: Dtype) -> u32 {
         VEC as u32
     }

@@ -1,7 +1,7 @@
 //! The module `tensor_product`: a small sparse tensor of order 3, known when planned, against dense operands that
 //! share a batch of items. Lists, tiles, and how shared memory is laid out.
 
-use crate::abi::{Dtype, Tile};
+use crate::abi::Tile;
 
 /// Out, A and Y are `[items, rows]`: a lane is an item.
 pub const STEP_TENSOR_ITEMS: u32 = 1;
@@ -12,7 +12,8 @@ pub const STEP_TENSOR_SUMS: u32 = 3;
 /// Out and A are `[items, rows, width]` of different widths, D is `[rows, width, width]`, shared by all items.
 pub const STEP_TENSOR_CONNECTED: u32 = 4;
 
-/// Out is `[items, rows]`, A and F are `[items, rows, width]` of different widths, D is `[rows, width, width]`: sums over both.
+/// Out is `[items, rows]`, A and F are `[items, rows, width]` of different widths, D is `[rows, width, width]`: sums
+/// over both.
 pub const STEP_TENSOR_TRACES: u32 = 5;
 /// Out is `[rows, width, width]`, A and F are as above, Y is `[items, rows]`: sums over items.
 pub const STEP_TENSOR_WEIGHTS: u32 = 6;
@@ -26,7 +27,8 @@ pub const STEP_TENSOR_OWN_WEIGHTS: u32 = 9;
 
 /// Items of a tile: lanes of a warp.
 pub const TENSOR_ITEMS: u32 = 32;
-/// Elements between the rows of a staged operand whose lanes are items: what is written across them meets no bank twice.
+/// Elements between the rows of a staged operand whose lanes are items: what is written across them meets no bank
+/// twice.
 pub const TENSOR_STRIDE: u32 = 33;
 /// Elements between the items of a product's left side, `connected`: its rows of 16 bytes start in different banks.
 pub const TENSOR_LEFT: u32 = 36;
@@ -52,17 +54,8 @@ macro_rules! tiles {
             const MIN_BLOCKS: u32 = $blocks;
             const COLUMNS: u32 = 32;
             const ITEMS: u32 = TENSOR_ITEMS;
-            const PARTS: u32 = 1;
             const BURST: u32 = 4;
-            const BLOCK: (u32, u32) = (1, 1);
             const STEP: u32 = $step;
-            /// Depends on the lists: `TensorProductParams::layout`.
-            fn shared_bytes(_: Dtype) -> u32 {
-                0
-            }
-            fn vector(_: Dtype) -> u32 {
-                1
-            }
         }
     )+};
 }
@@ -88,14 +81,15 @@ tiles! {
     TensorOwnWeights STEP_TENSOR_OWN_WEIGHTS 128 4;
 }
 
-/// Parameters of the `tensor_product` kernels. `Out[o] (= | +=) sum over segments of o: D[d] * sum over pairs: A[a] * sum over
-/// entries: alpha * values[place] * Y[y]`.
+/// Parameters of the `tensor_product` kernels. `Out[o] (= | +=) sum over segments of o: D[d] * sum over pairs: A[a] *
+/// sum over entries: alpha * values[place] * Y[y]`.
 ///
-/// The lists are u32 words, in one piece or, for `connected` and `weights`, in pieces of equal length, each for so many rows of the
-/// output ([`rows_of_piece`], [`piece_words`]) and numbered for itself: segments `(first, count, d, o | TENSOR_LAST)`, by o; then pairs `(a, f, first, count)`; then entries
-/// `(y | a << 16, place)`; then, for every row of the output, where its segments begin, and their number. A segment is of pairs
-/// and a pair of entries; those of `items` and `sums` are of entries, the latter's entries name a pair in place of y. Segments of `weights` have a
-/// row of F in place of d; those of `traces` one in place of o, their entries a row of the output in place of y.
+/// The lists are u32 words, in one piece or, for `connected` and `weights`, in pieces of equal length, each for so many
+/// rows of the output ([`rows_of_piece`], [`piece_words`]) and numbered for itself: segments `(first, count, d, o |
+/// TENSOR_LAST)`, by o; then pairs `(a, f, first, count)`; then entries `(y | a << 16, place)`; then, for every row of
+/// the output, where its segments begin, and their number. A segment is of pairs and a pair of entries; those of
+/// `items` and `sums` are of entries, the latter's entries name a pair in place of y. Segments of `weights` have a row
+/// of F in place of d; those of `traces` one in place of o, their entries a row of the output in place of y.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TensorProductParams {
@@ -156,8 +150,8 @@ pub struct TensorShared {
     pub values: u32,
     /// What each warp (`items`, `connected`: the thread block) has of its own.
     pub own: u32,
-    /// In there: Y, D, F, and sums or coefficients of pairs; A is first. Of `own` kernels the sums of `own_traces` in place of Y, a left
-    /// side and a matrix's transpose in place of D, the output of `own_connected` in place of F.
+    /// In there: Y, D, F, and sums or coefficients of pairs; A is first. Of `own` kernels the sums of `own_traces` in
+    /// place of Y, a left side and a matrix's transpose in place of D, the output of `own_connected` in place of F.
     pub parts: [u32; 4],
     /// Bytes of what a warp has; 0 where all share.
     pub own_bytes: u32,
@@ -177,7 +171,8 @@ pub const fn rows_of_piece(step: u32, threads: u32) -> u32 {
     }
 }
 
-/// Words of a piece of the lists, with what stands in front of the last of them: where the segments of each row begin, and end.
+/// Words of a piece of the lists, with what stands in front of the last of them: where the segments of each row begin,
+/// and end.
 pub const fn piece_words([segments, pairs, entries]: [u32; 3], rows: u32) -> [u32; 2] {
     let starts = segments * 4 + pairs * 4 + entries * 2;
     [(starts + rows + 1 + 3) & !3, starts]

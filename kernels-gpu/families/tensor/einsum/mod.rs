@@ -1,13 +1,10 @@
-//! Any indirect Einsum from its description: a unit of lanes adds up the terms of one item in registers, finishes the sum
-//! and stores it, or leaves it as the part of a cut one. Every element of the output belongs to one unit: no atomics.
+//! Any indirect Einsum from its description: a unit of lanes adds up the terms of one item in registers, finishes the
+//! sum and stores it, or leaves it as the part of a cut one. Every element of the output belongs to one unit: no
+//! atomics.
 
 mod out;
 
-use crate::abi::*;
-use crate::device::elem::{Elem, Raw};
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::global;
+use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
 /// Index arrays in device memory, which nothing writes while a plan lives.
@@ -234,7 +231,6 @@ type Slots<const N: usize, const UNROLL: usize> = [[u32; UNROLL]; N];
 struct Run<const N: usize> {
     /// From the aligned place in front of its first term on, where tables are read by vectors.
     line: Line<N>,
-    /// Terms in front of the first.
     lead: u32,
     /// Terms between those of a lane.
     step: u32,
@@ -253,8 +249,8 @@ impl<const N: usize> Run<N> {
         Run { line, lead, step }
     }
 
-    /// The tables' slots of the burst at `at`, of the factors with the lanes' index; nothing behind the end. They are asked
-    /// for while the burst ahead waits for its factors.
+    /// The tables' slots of the burst at `at`, of the factors with the lanes' index; nothing behind the end. They are
+    /// asked for while the burst ahead waits for its factors.
     #[inline(always)]
     fn fetch<const FIXED: usize, const UNROLL: usize, const ACROSS: bool>(
         &self,
@@ -310,13 +306,13 @@ fn burst<E: Elem, const N: usize, const FIXED: usize, const VEC: usize, const UN
         unroll!(f < N, {
             let walk = (line.tables[f], line.strides[f]);
             let place = line.first + own;
-            let (bytes, there) = if f < FIXED {
+            let (bytes, valid) = if f < FIXED {
                 stepped(&Device, walk, place, ok)
             } else {
                 moved(walk, place, slots[f][u], ok)
             };
             from[u][f] = line.base[f] + bytes;
-            ok = there;
+            ok = valid;
         });
         exists[u] = ok;
     });

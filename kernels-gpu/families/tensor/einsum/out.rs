@@ -1,9 +1,7 @@
 //! Finished sums on their way out: over lanes, as parts of a cut sum and back, epilogue, one rounding.
 
 use super::{Device, Kept, Sum};
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::ptx::warp;
+use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
 /// Adds up what the lanes of a unit have; all lanes of a warp take part.
@@ -76,8 +74,8 @@ pub fn join<E: Elem, const VEC: usize>(
     }
 }
 
-/// Bias, activation, gate, `=` or `+=`, one rounding. Where bias and gate lie is asked for only here, once again by place, unit
-/// and column: in front of the terms it would take registers from them.
+/// Bias, activation, gate, `=` or `+=`, one rounding. Where bias and gate lie is asked for only here, once again by
+/// place, unit and column: in front of the terms it would take registers from them.
 #[inline(always)]
 pub fn finish<E: Elem, const VEC: usize>(
     p: &EinsumParams,

@@ -1,15 +1,10 @@
-//! Products at the entries of a sparse tensor: `out[e] = P[e] * sum over r of X[i,r] * Y[j,r] * Z[k,r]` (SDDMM of any order). A segment
-//! of lanes takes neighbouring entries, lanes are columns; sums of lanes are added in a fixed order.
+//! Products at the entries of a sparse tensor: `out[e] = P[e] * sum over r of X[i,r] * Y[j,r] * Z[k,r]` (SDDMM of any
+//! order). A segment of lanes takes neighbouring entries, lanes are columns; sums of lanes are added in a fixed order.
 
-use crate::abi::*;
-use crate::device::elem::{Elem, Raw};
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{global, grid, warp};
+use crate::device::prelude::*;
 use crate::device::walk::Walk;
 use crate::families::tensor::abi::*;
 
-/// Entries under way.
 const BURST: usize = 4;
 
 impl<W: Walk, E: Elem, const FACTORS: usize, const LANES: u32, const VEC: usize>

@@ -1,15 +1,11 @@
-//! Rows gathered for the entries of a sparse tensor: `out[row] += value * B[j] * C[k] * D[l]`, elementwise along the rows (MTTKRP, TTM).
-//! Entries come sorted by output row. A segment of lanes goes through whole rows without a stop, or takes a piece of a long one,
-//! whose sum is fixed up as in `spmm`.
+//! Rows gathered for the entries of a sparse tensor: `out[row] += value * B[j] * C[k] * D[l]`, elementwise along the
+//! rows (MTTKRP, TTM). Entries come sorted by output row. A segment of lanes goes through whole rows without a stop, or
+//! takes a piece of a long one, whose sum is fixed up as in `spmm`.
 
 mod dots;
 mod terms;
 
-use crate::abi::*;
-use crate::device::elem::{Elem, Raw};
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{bits, global, grid, warp};
+use crate::device::prelude::*;
 use crate::device::walk::Walk;
 use crate::families::tensor::abi::*;
 use terms::{load, reduced, scaled};
@@ -87,17 +83,14 @@ fn start_of<E: Elem, const REDUCE: u32>() -> E::Acc {
 struct Run {
     /// Aligned place in front of the first entry; places below count from here.
     base: u64,
-    /// First entry.
     lead: u32,
-    /// Behind the last entry.
     end: u32,
-    /// Whether rows end in it.
     whole: bool,
 }
 
 impl Run {
-    /// Places of the entries of the burst at `at`, nothing behind the end. They lie in sectors that the next burst reads as well,
-    /// so they may stay in L1.
+    /// Places of the entries of the burst at `at`, nothing behind the end. They lie in sectors that the next burst
+    /// reads as well, so they may stay in L1.
     #[inline(always)]
     fn places<const FACTORS: usize, const UNROLL: usize>(
         &self,
@@ -122,14 +115,13 @@ impl Run {
 
     /// Which entries of the burst at `at` are this item's, a bit each.
     #[inline(always)]
-    fn there<const UNROLL: usize>(&self, at: u32) -> u32 {
+    fn valid<const UNROLL: usize>(&self, at: u32) -> u32 {
         let below = u32::MAX << (self.lead.saturating_sub(at) & 31);
         // An item's loop does not go on behind its end.
         let left = self.end - at;
         below & ((1 << left.min(UNROLL as u32)) - 1)
     }
 
-    /// Values of the same.
     #[inline(always)]
     fn values<E: Elem, const UNROLL: usize>(&self, p: &MttkrpParams, at: u32) -> [Raw; 4] {
         let mut values = [[0; 4]; 4];
@@ -155,7 +147,6 @@ impl Run {
     }
 }
 
-/// Entries under way.
 struct Burst {
     places: [[Raw; 2]; 3],
     values: [Raw; 4],
@@ -184,8 +175,8 @@ impl Burst {
         }
     }
 
-    /// Adds the products of the burst to the rows they belong to, in entry order, and stores rows that end: all rows of the
-    /// factors are loaded before the first multiplication. Returns the row that follows.
+    /// Adds the products of the burst to the rows they belong to, in entry order, and stores rows that end: all rows of
+    /// the factors are loaded before the first multiplication. Returns the row that follows.
     #[inline(always)]
     fn add<
         E: Elem,
@@ -208,12 +199,12 @@ impl Burst {
         let leading = [p.product.ldb_bytes, p.leading[0], p.leading[1]];
         let policy = global::kept_in_l2(p.product.flags & FLAG_STREAMED != 0);
         let mut raw = [[[[0u32; 4]; REP]; UNROLL]; 3];
-        let mut there = run.there::<UNROLL>(self.at);
+        let mut valid = run.valid::<UNROLL>(self.at);
         if REP == 1 && column >= p.product.n {
-            there = 0;
+            valid = 0;
         }
         unroll!(u < UNROLL, {
-            let exists = there >> u & 1 != 0;
+            let exists = valid >> u & 1 != 0;
             unroll!(f < 3, {
                 if f < FACTORS {
                     let from = bits::at_row(factors[f], self.place(f, u), leading[f]);
@@ -227,7 +218,7 @@ impl Burst {
             });
         });
         unroll!(u < UNROLL, {
-            let exists = there >> u & 1 != 0;
+            let exists = valid >> u & 1 != 0;
             let value = if exists { self.value::<E>(u) } else { E::ZERO };
             unroll!(r < REP, {
                 unroll!(i < VEC, {

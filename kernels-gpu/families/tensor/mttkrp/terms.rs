@@ -1,21 +1,20 @@
 //! What an entry adds to a row, element by element.
 
-use crate::device::elem::Elem;
-use crate::device::ptx::global;
+use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
 /// A lane's elements of a row of a factor.
 #[inline(always)]
 pub(super) fn load<E: Elem, const FACTORS: usize, const VEC: usize>(
     from: u64,
-    there: bool,
+    valid: bool,
     policy: u64,
 ) -> [u32; 4] {
     // A policy costs a load a little: worth it where the output would displace the one factor.
     if FACTORS == 1 && VEC as u32 * E::BYTES == 16 {
-        global::load_own_v4_under(from, there, policy)
+        global::load_own_v4_under(from, valid, policy)
     } else {
-        E::load_own::<VEC>(from, there)
+        E::load_own::<VEC>(from, valid)
     }
 }
 

@@ -1,12 +1,8 @@
-//! A lane is a channel: `Out[b,o,u] = C[a,y,o] * A[b,a,u] * Y[b,y] * D[b,d,u]`. A warp takes an item and 32 channels: with Y
-//! the coefficients become a sparse matrix of that item, whose pattern all share.
+//! A lane is a channel: `Out[b,o,u] = C[a,y,o] * A[b,a,u] * Y[b,y] * D[b,d,u]`. A warp takes an item and 32 channels:
+//! with Y the coefficients become a sparse matrix of that item, whose pattern all share.
 
 use super::stage;
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, warp};
+use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorChannels {

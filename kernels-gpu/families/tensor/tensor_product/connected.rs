@@ -1,12 +1,9 @@
-//! Channels to channels: `Out[b,o,w] = C[a,y,o] * A[b,a,u] * Y[b,y] * D[d,u,w]`, D shared by all items. A warp takes 32 items, a row
-//! of the output and 32 of its channels: for each segment the sum over pairs is the left side of a product with the matrix d.
+//! Channels to channels: `Out[b,o,w] = C[a,y,o] * A[b,a,u] * Y[b,y] * D[d,u,w]`, D shared by all items. A warp takes 32
+//! items, a row of the output and 32 of its channels: for each segment the sum over pairs is the left side of a product
+//! with the matrix d.
 
 use super::{load_four, stage};
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global, warp};
+use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
 /// Sums of a lane: items `lane / 8 + 4 i`, channels `lane % 8 * 4 + j`.

@@ -1,11 +1,7 @@
 //! A lane is an item: `Out[b,o] = C[a,y,o] * A[b,a] * Y[b,y]`. A warp takes rows of the output in turn.
 
 use super::{load_four, stage};
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, warp};
+use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorItems {

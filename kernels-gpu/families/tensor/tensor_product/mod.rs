@@ -1,5 +1,5 @@
-//! A small sparse tensor of order 3 against operands that share a batch of items: the equivariant tensor product, its gradients,
-//! and whatever has their structure.
+//! A small sparse tensor of order 3 against operands that share a batch of items: the equivariant tensor product, its
+//! gradients, and whatever has their structure.
 
 mod channels;
 mod connected;
@@ -11,8 +11,7 @@ mod sums;
 mod traces;
 mod weights;
 
-use crate::device::elem::Elem;
-use crate::device::ptx::copy;
+use crate::device::prelude::*;
 
 /// Four accumulators of shared memory, 16-byte aligned.
 #[inline(always)]

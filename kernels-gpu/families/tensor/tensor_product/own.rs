@@ -1,14 +1,10 @@
-//! Channels to channels by a matrix of each item, which is read once: `Out[b,o,w] = C[a,y,o] * A[b,a,u] * Y[b,y] * D[b,d,u,w]`, and its sums
-//! over both sides, `Out[b,o] = C[a,o,..] * A[b,a,u] * F[b,f,w] * D[b,d,u,w]`. A warp takes an item; a lane holds 32 elements of a column of
-//! a matrix while it is multiplied by every row that wants it.
+//! Channels to channels by a matrix of each item, which is read once: `Out[b,o,w] = C[a,y,o] * A[b,a,u] * Y[b,y] *
+//! D[b,d,u,w]`, and its sums over both sides, `Out[b,o] = C[a,o,..] * A[b,a,u] * F[b,f,w] * D[b,d,u,w]`. A warp takes
+//! an item; a lane holds 32 elements of a column of a matrix while it is multiplied by every row that wants it.
 
 use super::channels::coefficients;
 use super::{load_four, stage};
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, warp};
+use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
 /// A lane's part of a column: elements `8 i + j`.
@@ -66,7 +62,6 @@ pub fn rows<E: Elem>(
     stage::rows::<E>(to, from, stride, [p.rows[which], width - channel], wide);
 }
 
-/// An item's row of Y.
 #[inline(always)]
 pub fn row_of_y<E: Elem>(p: &TensorProductParams, to: u32, item: u64) {
     let mut row = gpu::thread() % 32;
@@ -117,7 +112,6 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorOwnConnec
     }
 }
 
-/// Zeros.
 #[inline(always)]
 fn clear<E: Elem>(to: u32, count: u32) {
     let mut at = gpu::thread() % 32;
@@ -322,7 +316,7 @@ fn dots<E: Elem>(p: &TensorProductParams, s: &TensorShared, place: Place) {
             warp::stay_rolled();
             let [a, entries] = copy::load_shared_v2(arena + s.pairs + pair * 8);
             let x = E::load_shared(place.own + lane * E::ACC_BYTES + a);
-            let sum = over_lanes::<E>(E::mul(x, own));
+            let sum = over_lanes::<E, 32>(E::mul(x, own));
             let mut at = entries & 0xffff;
             let end = at + (entries >> 16);
             // One lane: entries may name the same sum.
@@ -342,11 +336,11 @@ fn dots<E: Elem>(p: &TensorProductParams, s: &TensorShared, place: Place) {
     warp::sync_lanes(u32::MAX);
 }
 
-/// The sum of all lanes', in every lane.
+/// The sum over `LANES` neighbouring lanes, in every one of them.
 #[inline(always)]
-fn over_lanes<E: Elem>(mut sum: E::Acc) -> E::Acc {
+pub fn over_lanes<E: Elem, const LANES: u32>(mut sum: E::Acc) -> E::Acc {
     let mut other = 1;
-    while other < 32 {
+    while other < LANES {
         let words = E::words(sum);
         let low = warp::exchange(words[0], other);
         let high = if E::ACC_BYTES == 8 {
@@ -360,7 +354,6 @@ fn over_lanes<E: Elem>(mut sum: E::Acc) -> E::Acc {
     sum
 }
 
-/// An item's row of the output.
 #[inline(always)]
 fn totals<E: Elem>(p: &TensorProductParams, from: u32, to: u64) {
     let mut row = gpu::thread() % 32;

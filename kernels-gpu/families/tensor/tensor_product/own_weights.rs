@@ -1,14 +1,10 @@
-//! The gradient of a matrix of each item: `Out[b,o,u,w] = C[a,y,f,o] * A[b,a,u] * Y[b,y] * F[b,f,w]`. A warp takes an item and 32 columns;
-//! a lane holds 32 elements of its column while left sides and rows of F are multiplied.
+//! The gradient of a matrix of each item: `Out[b,o,u,w] = C[a,y,f,o] * A[b,a,u] * Y[b,y] * F[b,f,w]`. A warp takes an
+//! item and 32 columns; a lane holds 32 elements of its column while left sides and rows of F are multiplied.
 
 use super::channels::coefficients;
 use super::load_four;
 use super::own::{left_side, lists, row_of_y, rows, tasks};
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, warp};
+use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorOwnWeights {

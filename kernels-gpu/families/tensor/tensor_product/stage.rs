@@ -1,8 +1,6 @@
 //! Lists and rows to shared memory.
 
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::ptx::{copy, global, warp};
+use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
 /// Segments of the lists at `lists`, 16 bytes each, their rows of D as offsets of rows of `row` bytes.
@@ -34,8 +32,8 @@ pub fn pairs(p: &TensorProductParams, s: &TensorShared, lists: u64, row: u32, th
     }
 }
 
-/// Entries: their two 16-bit numbers times `low` and `high` bytes, and their coefficients. Those without a place become zero; nobody
-/// uses them.
+/// Entries: their two 16-bit numbers times `low` and `high` bytes, and their coefficients. Those without a place become
+/// zero; nobody uses them.
 #[inline(always)]
 pub fn entries<E: Elem>(
     p: &TensorProductParams,
@@ -60,10 +58,10 @@ pub fn entries<E: Elem>(
         let mut raw = [[0; 4]; 4];
         unroll!(i < 4, {
             let own = at + i as u32 * threads;
-            let there = own < p.counts[2];
-            let [code, place] = global::load_v2(list + own as u64 * 8, there);
+            let valid = own < p.counts[2];
+            let [code, place] = global::load_v2(list + own as u64 * 8, valid);
             codes[i] = ((code & 0xffff) * low) | (((code >> 16) * high) << 16);
-            places[i] = if there { place } else { TENSOR_NONE };
+            places[i] = if valid { place } else { TENSOR_NONE };
         });
         unroll!(i < 4, {
             let from = p.values + places[i] as u64 * E::BYTES as u64;
@@ -124,8 +122,8 @@ pub fn rows<E: Elem>(to: u32, from: u64, row_stride: u64, [rows, left]: [u32; 2]
     }
 }
 
-/// Rows of a tile of 32 items, lane by item, `TENSOR_STRIDE` apart, by `warps` warps of which this is one; zeros for items past the
-/// last. Lanes read along the rows, so that lines are whole.
+/// Rows of a tile of 32 items, lane by item, `TENSOR_STRIDE` apart, by `warps` warps of which this is one; zeros for
+/// items past the last. Lanes read along the rows, so that lines are whole.
 #[inline(always)]
 pub fn tile<E: Elem>(
     to: u32,
@@ -158,8 +156,8 @@ pub fn tile<E: Elem>(
     }
 }
 
-/// Asks for lines that later loads want, so that these find them near: of the items of a tile their rows of A, of D the matrices'
-/// first, a line or two a thread.
+/// Asks for lines that later loads want, so that these find them near: of the items of a tile their rows of A, of D the
+/// matrices' first, a line or two a thread.
 #[inline(always)]
 pub fn ahead<E: Elem>(p: &TensorProductParams, threads: u32) {
     let bytes = E::BYTES as u64;

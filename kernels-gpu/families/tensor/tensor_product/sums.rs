@@ -1,12 +1,8 @@
-//! Sums over channels: `Out[b,o] = C[pair,o] * A[b,a,u] * D[b,d,u] * F[b,f,u]`. A warp takes an item; a lane sums the products of
-//! one pair's rows, each lane beginning at another channel, so that no two meet in a bank.
+//! Sums over channels: `Out[b,o] = C[pair,o] * A[b,a,u] * D[b,d,u] * F[b,f,u]`. A warp takes an item; a lane sums the
+//! products of one pair's rows, each lane beginning at another channel, so that no two meet in a bank.
 
 use super::stage;
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global, warp};
+use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorSums {

@@ -1,12 +1,10 @@
-//! Sums over channels of both sides of a matrix: `Out[b,o] = C[a,o,..] * A[b,a,u] * F[b,f,w] * D[d,u,w]`, D shared by all items. A
-//! warp takes 32 items and every fourth segment: rows of F times the matrix, then their products with rows of A.
+//! Sums over channels of both sides of a matrix: `Out[b,o] = C[a,o,..] * A[b,a,u] * F[b,f,w] * D[d,u,w]`, D shared by
+//! all items. A warp takes 32 items and every fourth segment: rows of F times the matrix, then their products with rows
+//! of A.
 
 use super::connected::{Sums, four, multiply};
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global, warp};
+use super::own::over_lanes;
+use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorTraces {
@@ -97,25 +95,14 @@ fn products<E: Elem>(p: &TensorProductParams, totals: u32, pair: u32, column: u3
     unroll!(i < 8, {
         let item = first + i as u32 * 4;
         let at = item as u64 * p.item_strides[0] + a as u64 * p.row_strides[0] + channel as u64;
-        let there = if item < p.items { inside } else { 0 };
+        let valid = if item < p.items { inside } else { 0 };
         let wide = p.flags & FLAG_WIDE != 0;
-        let x = four::<E>(p.a + at * E::BYTES as u64, there, wide);
+        let x = four::<E>(p.a + at * E::BYTES as u64, valid, wide);
         let mut sum = E::mul(x[0], sums[i][0]);
         sum = E::fma(x[1], sums[i][1], sum);
         sum = E::fma(x[2], sums[i][2], sum);
         sum = E::fma(x[3], sums[i][3], sum);
-        let mut other = 1;
-        while other < 8 {
-            let words = E::words(sum);
-            let low = warp::exchange(words[0], other);
-            let high = if E::ACC_BYTES == 8 {
-                warp::exchange(words[1], other)
-            } else {
-                0
-            };
-            sum = E::add(sum, E::from_words([low, high]));
-            other *= 2;
-        }
+        let sum = over_lanes::<E, 8>(sum);
         if lane % 8 == i as u32 {
             own = sum;
         }

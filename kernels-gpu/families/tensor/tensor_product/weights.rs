@@ -1,14 +1,10 @@
-//! The gradient of a matrix that all items share: `Out[o,u,w] = C[a,y,f,o] * A[b,a,u] * Y[b,y] * F[b,f,w]`. A warp takes a row
-//! of the output, 32 x 32 of its channels and every so many tiles of 32 items; the thread blocks of a row leave their sums, and the last
-//! to arrive adds them in order.
+//! The gradient of a matrix that all items share: `Out[o,u,w] = C[a,y,f,o] * A[b,a,u] * Y[b,y] * F[b,f,w]`. A warp
+//! takes a row of the output, 32 x 32 of its channels and every so many tiles of 32 items; the thread blocks of a row
+//! leave their sums, and the last to arrive adds them in order.
 
 use super::connected::{Sums, four, left_side, lists, pairs};
 use super::{load_four, stage};
-use crate::abi::*;
-use crate::device::elem::Elem;
-use crate::device::gpu;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::{copy, global, warp};
+use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorWeights {
@@ -106,8 +102,8 @@ fn outer<E: Elem>(
         let mut right = [[E::ZERO; 4]; 4];
         unroll!(k < 4, {
             let at = item + k as u32;
-            let there = if first + at < p.items { inside } else { 0 };
-            right[k] = four::<E>(from + at as u64 * stride, there, p.flags & FLAG_WIDE != 0);
+            let valid = if first + at < p.items { inside } else { 0 };
+            right[k] = four::<E>(from + at as u64 * stride, valid, p.flags & FLAG_WIDE != 0);
         });
         unroll!(k < 4, {
             let row = left + (item + k as u32) * TENSOR_LEFT * E::ACC_BYTES;

@@ -1,7 +1,7 @@
 //! The module `levels`: one dense product, `C[m,n] = A[m,k] * B[k,n]`, from a plain loop to the persistent,
 //! warp-specialised kernel. It is there to be read (docs/levels.md) and measured; no plan chooses it.
 
-use crate::abi::{Dtype, MapWords, SMEM_TILE, Tile};
+use crate::abi::{MapWords, SMEM_TILE, Tile};
 
 /// Level `NUMBER` of the product, for elements of 16 bits. m, n and k are multiples of the tile: edges are the business
 /// of the other modules.
@@ -90,16 +90,10 @@ impl<const NUMBER: usize> Tile for Level<NUMBER> {
     const COLUMNS: u32 = SHAPES[NUMBER].tile.1;
     /// A persistent thread block takes tile after tile.
     const ITEMS: u32 = if NUMBER == 6 { u32::MAX } else { 1 };
-    const PARTS: u32 = 1;
     const BURST: u32 = if NUMBER == 0 { 1 } else { Self::STAGES as u32 };
     const BLOCK: (u32, u32) = (Self::ROWS, Self::DEPTH);
-    fn shared_bytes(_: Dtype) -> u32 {
-        (Self::BARRIERS + Self::STAGES * 16) as u32
-    }
-    /// The copy engine wants 16-byte addresses and strides.
-    fn vector(dtype: Dtype) -> u32 {
-        16 / dtype.bytes() as u32
-    }
+    const SHARED_BYTES: u32 = (Self::BARRIERS + Self::STAGES * 16) as u32;
+    const ACCESS: u32 = 16;
 }
 
 /// Parameters of the `levels` kernels, all matrices row-major without gaps. The maps want 64-byte alignment, as in

@@ -9,7 +9,8 @@ use crate::families::tutorial::abi::*;
 impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<0> {
     #[inline(always)]
     unsafe fn run(p: &LevelsParams, _at: u64) {
-        // Neighbouring threads take neighbouring columns: their loads of B are one piece of memory, that of A one element.
+        // Neighbouring threads take neighbouring columns: their loads of B are one piece of memory, that of A one
+        // element.
         let (row, first) = Self::place();
         let column = first + gpu::thread();
         let mut sum = 0.0;

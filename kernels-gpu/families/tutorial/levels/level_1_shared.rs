@@ -1,5 +1,5 @@
-//! Level 1: every element that comes from memory is used many times. A tile of A and one of B go to shared memory, where
-//! the whole thread block reads them; a thread keeps 8 x 8 elements of C in registers.
+//! Level 1: every element that comes from memory is used many times. A tile of A and one of B go to shared memory,
+//! where the whole thread block reads them; a thread keeps 8 x 8 elements of C in registers.
 
 use super::{Half, offset};
 use crate::abi::*;

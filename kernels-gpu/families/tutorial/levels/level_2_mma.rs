@@ -1,5 +1,5 @@
-//! Level 2: Tensor Cores. A warp multiplies 16 x 16 by 16 x 8 in one instruction (`mma.sync`), and copies of the tiles to
-//! come (`cp.async`) run past the registers while it does.
+//! Level 2: Tensor Cores. A warp multiplies 16 x 16 by 16 x 8 in one instruction (`mma.sync`), and copies of the tiles
+//! to come (`cp.async`) run past the registers while it does.
 
 use super::{Half, lane_place, offset, store_atom};
 use crate::abi::*;

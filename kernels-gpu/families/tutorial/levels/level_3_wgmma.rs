@@ -1,5 +1,6 @@
-//! Level 3: Hopper's two engines. One thread orders whole tiles (`cp.async.bulk.tensor`) that a barrier in shared memory
-//! counts in by bytes; four warps together multiply 64 x 128 (`wgmma`), straight from shared memory. Nothing overlaps yet.
+//! Level 3: Hopper's two engines. One thread orders whole tiles (`cp.async.bulk.tensor`) that a barrier in shared
+//! memory counts in by bytes; four warps together multiply 64 x 128 (`wgmma`), straight from shared memory. Nothing
+//! overlaps yet.
 
 use super::{Half, lane_place, store_atom};
 use crate::abi::*;
@@ -61,7 +62,8 @@ pub(super) fn a(smem: u32, step: usize) -> u64 {
     frag::descriptor(smem + 32 * step as u32, PANEL_BYTES as u32, 16)
 }
 
-/// Columns of B from `panel` on, 16 deep: rows of 128 bytes along n, the next 64 columns a tile of shared memory further.
+/// Columns of B from `panel` on, 16 deep: rows of 128 bytes along n, the next 64 columns a tile of shared memory
+/// further.
 #[inline(always)]
 pub(super) fn b(panel: u32, step: usize) -> u64 {
     let row = PANEL_BYTES as u32;

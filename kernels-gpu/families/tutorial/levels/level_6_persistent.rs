@@ -1,5 +1,6 @@
-//! Level 6: a thread block stays. It takes tile after tile, so that the next tile's copies run while C leaves, and C leaves
-//! in whole lines through shared memory. The order of tiles keeps those that share rows and columns close in time.
+//! Level 6: a thread block stays. It takes tile after tile, so that the next tile's copies run while C leaves, and C
+//! leaves in whole lines through shared memory. The order of tiles keeps those that share rows and columns close in
+//! time.
 
 use super::level_4_ring::Ring;
 use super::{Half, offset};
@@ -59,8 +60,8 @@ fn raster(p: &LevelsParams, tile: u32) -> (u32, u32) {
     (row * This::ROWS, column * This::COLUMNS)
 }
 
-/// Stores a warp's 16 rows, 64 columns at a time: from the layout of the atoms to rows in shared memory (`stmatrix`), and
-/// from there eight lanes a line of 128 bytes.
+/// Stores a warp's 16 rows, 64 columns at a time: from the layout of the atoms to rows in shared memory (`stmatrix`),
+/// and from there eight lanes a line of 128 bytes.
 #[inline(always)]
 fn store<E: Half>(p: &LevelsParams, (row, column): (u32, u32), acc: &Acc<4>) {
     let (lane, warp) = (

@@ -1,13 +1,9 @@
-//! A warpgroup that multiplies 8-bit operands. Integers go on in the same accumulators. Sums of fp8 are promoted: every stage,
-//! 128 deep, is summed by the Tensor Core from zero, 128 columns at a time, and added to f32 registers, while the other
-//! warpgroup keeps the Tensor Core busy: they take turns, or both would add at the same time.
+//! A warpgroup that multiplies 8-bit operands. Integers go on in the same accumulators. Sums of fp8 are promoted: every
+//! stage, 128 deep, is summed by the Tensor Core from zero, 128 columns at a time, and added to f32 registers, while
+//! the other warpgroup keeps the Tensor Core busy: they take turns, or both would add at the same time.
 
 use super::NarrowElem;
-use crate::abi::*;
-use crate::device::gpu;
-use crate::device::ptx::wgmma::{self, Acc};
-use crate::device::ptx::{barrier, copy, warp};
-use crate::device::stages::{Ring, Stages};
+use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
 
 /// Chunks of 64 columns that are summed at a time: more would not leave registers for the f32 sums.
@@ -18,14 +14,14 @@ const TURNS: u32 = 3;
 
 /// Waits until the other warpgroup has issued what comes before.
 #[inline(always)]
-fn take_turn(half: u32) {
-    barrier::sync_named(TURNS + half, 256);
+fn wait_turn(group: u32) {
+    barrier::sync_named(TURNS + group, 256);
 }
 
 /// Lets the other warpgroup issue.
 #[inline(always)]
-fn give_turn(half: u32) {
-    barrier::arrive_named(TURNS + (half ^ 1), 256);
+fn arrive_turn(group: u32) {
+    barrier::arrive_named(TURNS + (group ^ 1), 256);
 }
 
 impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
@@ -33,12 +29,12 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
 {
     #[inline(always)]
     pub(super) fn consume_narrow<E: NarrowElem>(p: &WgmmaParams) {
-        let half = gpu::thread() / 128;
+        let group = gpu::thread() / 128;
         let mut later = Self::strip(p, 0);
         let mut round = 0;
         let mut ring = Ring::<Self>::consumer();
-        if E::PROMOTED && half == 1 {
-            give_turn(half);
+        if E::PROMOTED && group == 1 {
+            arrive_turn(group);
         }
         while later.row != NO_STRIP {
             let strip = later;
@@ -47,18 +43,19 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
             let mut s = 0;
             while s < strip.stages {
                 let slot = ring.wait_full();
-                // The shuffle tells ptxas that all lanes have the same: it serialises `wgmma` behind a branch that might diverge.
-                let mask = copy::load_shared_b32(Self::mask(slot)) >> half;
+                // The shuffle tells ptxas that all lanes have the same: it serialises `wgmma` behind a branch that
+                // might diverge.
+                let mask = copy::load_shared_b32(Self::mask(slot)) >> group;
                 let mask = warp::shuffle::<32>(mask, 0, u32::MAX);
                 if E::PROMOTED {
                     if mask & 0x55 != 0 {
-                        Self::promote::<E>(&mut acc, &mut part, slot, half, mask);
+                        Self::promote::<E>(&mut acc, &mut part, slot, group, mask);
                     } else {
-                        Self::pass(slot, half);
+                        Self::pass(slot, group);
                     }
                 } else if mask & 0x55 != 0 {
                     acc.fence();
-                    Self::multiply_narrow::<E, CHUNKS>(&mut acc, 0, slot, half, mask, true);
+                    Self::multiply_narrow::<E, CHUNKS>(&mut acc, 0, slot, group, mask, true);
                     ring.issued(&mut acc);
                 } else {
                     ring.drain(&mut acc);
@@ -73,20 +70,20 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
             // Not before: registers are scarce until here.
             round += 1;
             later = Self::strip(p, round);
-            Self::epilogue_narrow::<E>(p, strip, half, &mut acc);
+            Self::epilogue_narrow::<E>(p, strip, group, &mut acc);
         }
-        if E::PROMOTED && half == 0 {
+        if E::PROMOTED && group == 0 {
             // Nobody takes the last turn that the other one gives.
-            take_turn(half);
+            wait_turn(group);
         }
     }
 
-    /// A stage without anything for this half: turns are taken whether there is something to issue or not.
+    /// A stage without anything for this warpgroup: turns are taken whether there is something to issue or not.
     #[inline(always)]
-    fn pass(slot: u32, half: u32) {
+    fn pass(slot: u32, group: u32) {
         unroll!(_pass < CHUNKS / PART, {
-            take_turn(half);
-            give_turn(half);
+            wait_turn(group);
+            arrive_turn(group);
         });
         Self::release_pending(slot);
     }
@@ -97,15 +94,15 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         acc: &mut Acc<CHUNKS>,
         part: &mut Acc<PART>,
         slot: u32,
-        half: u32,
+        group: u32,
         mask: u32,
     ) {
         unroll!(pass < CHUNKS / PART, {
-            take_turn(half);
+            wait_turn(group);
             part.fence();
-            Self::multiply_narrow::<E, PART>(part, pass * PART, slot, half, mask, false);
+            Self::multiply_narrow::<E, PART>(part, pass * PART, slot, group, mask, false);
             wgmma::commit();
-            give_turn(half);
+            arrive_turn(group);
             part.wait::<0>();
             if pass + 1 == CHUNKS / PART {
                 Self::release_pending(slot);
@@ -128,23 +125,24 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         acc: &mut Acc<C>,
         first: usize,
         slot: u32,
-        half: u32,
+        group: u32,
         mask: u32,
         onto: bool,
     ) {
         let stage = Self::stage(slot);
-        let smem = stage + half * SMEM_TILE as u32;
-        let panel = stage + (2 * SMEM_TILE + first * 64 * PK) as u32;
+        let smem = stage + group * SMEM_TILE as u32;
+        let b_tile = stage + (2 * SMEM_TILE + first * 64 * PK) as u32;
         unroll!(slice < Self::SLICES, {
             let first = slice * STEPS / Self::SLICES;
             if Self::SLICES == 1 || mask >> (2 * first) & 1 != 0 {
                 unroll!(i < STEPS / Self::SLICES, {
                     let step = first + i;
-                    // Bits of the slices before, and one that is never set: were it known that nothing is added, ptxas would
-                    // start these sums in further registers, ahead of the additions of those before, and there are none.
+                    // Bits of the slices before, and one that is never set: were it known that nothing is added, ptxas
+                    // would start these sums in further registers, ahead of the additions of those before, and there
+                    // are none.
                     let before = 0x55 & ((1 << (2 * step)) - 1) | 1 << 31;
                     let onto = onto || i > 0 || mask & before != 0;
-                    E::mma::<C>(acc, Self::a(smem, step), Self::b(panel, step), onto);
+                    E::mma::<C>(acc, Self::a(smem, step), Self::b(b_tile, step), onto);
                 });
             }
         });

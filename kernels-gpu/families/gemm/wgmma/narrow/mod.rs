@@ -1,19 +1,17 @@
-//! The module `narrow`: 8-bit operands, A in pieces and B as `[n, k]`, both contiguous along k, which is all that `wgmma` takes of
-//! them. Copies, records and barriers are those of `wgmma`; the sums and the types of C differ.
+//! The module `narrow`: 8-bit operands, A in pieces and B as `[n, k]`, both contiguous along k, which is all that
+//! `wgmma` takes of them. Copies, records and barriers are those of `wgmma`; the sums and the types of C differ.
 
 mod consumer;
 mod out;
 
 use super::{CONSUMER_REGISTERS, CONSUMERS, PRODUCER_REGISTERS, gpu};
-use crate::abi::*;
-use crate::device::kernel::Kernel;
-use crate::device::ptx::barrier;
-use crate::device::ptx::wgmma::Acc;
+use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
 
 /// An element type of 8 bits with a `wgmma` atom.
 pub trait NarrowElem: ElemInfo {
-    /// The Tensor Core keeps fewer bits of a sum than f32 has: sums over a stage are added to f32 registers of their own.
+    /// The Tensor Core keeps fewer bits of a sum than f32 has: sums over a stage are added to f32 registers of their
+    /// own.
     const PROMOTED: bool;
     /// Accumulators are i32, in f32 registers.
     const WHOLE: bool;

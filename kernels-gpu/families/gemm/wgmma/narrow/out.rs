@@ -1,10 +1,8 @@
 //! Accumulators of 8-bit products on their way to C, whose type is a flag of the launch.
 
 use super::NarrowElem;
-use crate::abi::*;
 use crate::device::epilogue::Output;
-use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{copy, global, warp};
+use crate::device::prelude::*;
 use crate::device::split_k::fix_up_by;
 use crate::device::store::StoreTile;
 use crate::device::store::chunk::{Cell, Chunk, One, Spot, TypeOfC, store_each};
@@ -109,23 +107,29 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     pub(super) fn epilogue_narrow<E: NarrowElem>(
         p: &WgmmaParams,
         strip: Strip,
-        half: u32,
+        group: u32,
         acc: &mut Acc<CHUNKS>,
     ) {
         let mut stages = strip.stages;
         if strip.count() > 1 {
             let cut = split_k_of(p, strip);
-            if !fix_up_by(cut, half, Self::scratch(), acc, add::<E>) {
+            if !fix_up_by(cut, group, Self::scratch(), acc, add::<E>) {
                 return;
             }
             stages = 1;
         }
-        let smem = copy::arena() + (Self::OUT + half as usize * SMEM_TILE) as u32;
-        let corner = [strip.row + half * HALF as u32, strip.column];
-        Self::write_narrow::<E>(p.output(strip.item), p.m, corner, (half, smem), stages, acc);
+        let smem = copy::arena() + (Self::OUT + group as usize * SMEM_TILE) as u32;
+        let corner = [strip.row + group * HALF as u32, strip.column];
+        Self::write_narrow::<E>(
+            p.output(strip.item),
+            p.m,
+            corner,
+            (group, smem),
+            stages,
+            acc,
+        );
     }
 
-    /// As `write`, in the type of C that the flags name.
     #[inline(always)]
     pub(in crate::families) fn write_narrow<E: NarrowElem>(
         o: Output,

@@ -1,0 +1,15 @@
+//! What bodies begin with: markers and flags, elements, the ring, and instructions by the names of their files.
+
+pub(crate) use super::elem::{Elem, Raw};
+pub(crate) use super::gpu;
+pub(crate) use super::kernel::Kernel;
+pub(crate) use super::ptx::wgmma::{self, Acc};
+pub(crate) use super::ptx::{
+    barrier, bits, bulk, cluster, copy, gather, global, grid, matrix, warp,
+};
+pub(crate) use super::stages::{Ring, Stages};
+pub(crate) use super::warpgroup::{
+    CONSUMER_REGISTERS, CONSUMERS, COPIERS, PRODUCER_REGISTERS, WgmmaElem,
+};
+pub(crate) use crate::abi::*;
+pub(crate) use crate::frag;
