@@ -76,7 +76,7 @@ fn run<T: Scalar>(
     operands: &Operands<T>,
     choices: &Dense<i32>,
 ) -> Vec<T> {
-    let mut layer = Moe::<T>::new(context, &*o).unwrap();
+    let mut layer = Moe::<T>::new(context, o).unwrap();
     let [x, up, down] = upload(context, [&operands.x, &operands.up, &operands.down]);
     let [weights] = upload(context, [&operands.weights]);
     let [choices] = upload(context, [choices]);

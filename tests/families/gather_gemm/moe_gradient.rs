@@ -84,7 +84,7 @@ fn run<T: Scalar>(
     choices: &Dense<i32>,
     dout: &Dense<T>,
 ) -> (Vec<f64>, Four) {
-    let mut layer = Moe::<T>::for_training(context, &*o).unwrap();
+    let mut layer = Moe::<T>::for_training(context, o).unwrap();
     let mut there = There::new(context, operands, dout);
     let choices = context.upload_dense(choices).unwrap();
     finish(context, |stream| there.run(&mut layer, &choices, stream));
