@@ -13,7 +13,7 @@ use einsparse_formats::{AsSparse, Dense};
 use crate::context::Context;
 use crate::device::Device;
 use crate::driver::DeviceMemory;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, check_shape};
 use crate::parallel;
 use crate::registry::{Dtype, Scalar};
 use crate::values::{Buffer, Slice, SliceMut, Sum};
@@ -368,6 +368,16 @@ impl<T: Scalar> Tensor<T> {
         self.any.write(dense.shape(), values)
     }
 
+    /// # Errors
+    /// Where it has not the planned shape, or lies outside of the context.
+    pub(crate) fn check(&self, name: &str, context: &Context, planned: &[usize]) -> Result<()> {
+        check_shape(name, planned, self.shape())?;
+        match context.holds(self.device()) {
+            true => Ok(()),
+            false => Err(Error::elsewhere(name)),
+        }
+    }
+
     pub(crate) fn host(&self) -> Option<&[T]> {
         self.any.host()?.typed()
     }
@@ -379,10 +389,10 @@ impl<T: Scalar> Tensor<T> {
 
 /// Of values that belong to a sparse tensor.
 fn borrowed() -> Error {
-    Error::Operand {
-        name: "values".into(),
-        reason: "belong to a sparse tensor, which reads and writes them".into(),
-    }
+    Error::operand(
+        "values",
+        "belong to a sparse tensor, which reads and writes them",
+    )
 }
 
 impl Context {

@@ -1,11 +1,11 @@
 //! A convolution with channels, images or filters that are empty for one step.
 
 use super::channels::ChannelDetector;
-use super::detect::{check_shape, elsewhere, operand};
+use super::detect::operand;
 use super::index::{Lists, MicroIndex};
 use crate::context::Context;
 use crate::device::Stream;
-use crate::error::Result;
+use crate::error::{Error, Result, check_shape};
 use crate::families::convert::DenseMatrix;
 use crate::families::gather_gemm::PitConvLaunch;
 pub use crate::families::gather_gemm::{ConvolutionAxis, ConvolutionShape};
@@ -166,12 +166,10 @@ impl<T: Scalar> DynamicConvolution<T> {
         check_shape(name, &shape, sparse.shape())?;
         self.detector.run(sparse, stream)
     }
-}
 
-impl<T> DynamicConvolution<T> {
     fn on_host(&self, a: &AnyTensor, b: &AnyTensor, c: &mut AnyTensor) -> Result<()> {
         let Lists::Host(found) = &self.detector.index().storage else {
-            return Err(elsewhere("index"));
+            return Err(Error::elsewhere("index"));
         };
         let own = OnHost {
             shape: &self.shape,
@@ -236,8 +234,8 @@ impl OnHost<'_> {
     /// A position of C at a time.
     fn run<A: Sum>(&self, a: &AnyTensor, b: &AnyTensor, c: &mut AnyTensor) -> Result<()> {
         let (lda, ldb, shape) = (a.leading(), b.leading(), self.shape);
-        let a = a.host().ok_or_else(|| elsewhere("A"))?.widen::<A>();
-        let b = b.host().ok_or_else(|| elsewhere("B"))?.widen::<A>();
+        let a = a.host().ok_or_else(|| Error::elsewhere("A"))?.widen::<A>();
+        let b = b.host().ok_or_else(|| Error::elsewhere("B"))?.widen::<A>();
         let all: Vec<u32> = match self.axis {
             ConvolutionAxis::Channels => (0..shape.filters as u32).collect(),
             ConvolutionAxis::Filters => (0..shape.channels as u32).collect(),
@@ -268,6 +266,6 @@ impl OnHost<'_> {
                 }
             },
         )
-        .ok_or_else(|| elsewhere("C"))
+        .ok_or_else(|| Error::elsewhere("C"))
     }
 }

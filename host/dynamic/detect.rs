@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::index::{Lists, MicroIndex};
 use crate::context::Context;
 use crate::device::{Device, Stream};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, check_shape};
 use crate::families::convert::DenseMatrix;
 use crate::families::discover::{DetectLaunch, DeviceLists, Looked, list_stride};
 use crate::families::gather_gemm::found::above;
@@ -174,7 +174,7 @@ impl<T> Detector<T> {
         check_shape("index", &own, &[index.panels, index.stride])?;
         match (&self.launch, &mut index.storage) {
             (None, Lists::Host(lists)) => {
-                let values = matrix.host().ok_or_else(|| elsewhere("matrix"))?;
+                let values = matrix.host().ok_or_else(|| Error::elsewhere("matrix"))?;
                 self.on_host(values, matrix.leading(), lists);
                 Ok(())
             }
@@ -185,7 +185,7 @@ impl<T> Detector<T> {
                 let queue = unsafe { Queue::new(stream.raw()) };
                 search(&self.context, launch, source, (lists, device), queue)
             }
-            _ => Err(elsewhere("index")),
+            _ => Err(Error::elsewhere("index")),
         }
     }
 
@@ -240,12 +240,7 @@ fn looked(
     micro: (usize, usize),
     options: &DetectOptions,
 ) -> Result<Looked> {
-    let refused = |name: &str, reason: String| {
-        Err(Error::Operand {
-            name: name.into(),
-            reason,
-        })
-    };
+    let refused = |name: &str, reason: String| Err(Error::operand(name, reason));
     if micro.0 == 0 || micro.1 == 0 {
         return refused("micro-tile", format!("is {} x {}", micro.0, micro.1));
     }
@@ -285,13 +280,13 @@ pub(crate) fn operand(
     stream: &Stream,
 ) -> Result<DenseMatrix> {
     let (Some(address), Some(device)) = (matrix.address(), context.device()) else {
-        return Err(elsewhere("matrix"));
+        return Err(Error::elsewhere("matrix"));
     };
     if !context.holds(matrix.device()) {
-        return Err(elsewhere("matrix"));
+        return Err(Error::elsewhere("matrix"));
     }
     if !stream.belongs_to(device) {
-        return Err(elsewhere("stream"));
+        return Err(Error::elsewhere("stream"));
     }
     Ok(DenseMatrix {
         address,
@@ -310,24 +305,17 @@ pub(super) fn search(
     queue: Queue<'_>,
 ) -> Result<()> {
     if !context.holds(Some(device)) {
-        return Err(elsewhere("index"));
+        return Err(Error::elsewhere("index"));
     }
     if !lists.hold(launch.room()?) {
-        return Err(Error::Operand {
-            name: "index".into(),
-            reason: "is of another detector, which needs less room".into(),
-        });
+        return Err(Error::operand(
+            "index",
+            "is of another detector, which needs less room",
+        ));
     }
     // The lists have this launch's room, and live past the work queued on them.
     let run = || launch.run(source, lists, queue);
     lists.turns.queue(true, queue.stream(), run)
-}
-
-pub(crate) fn elsewhere(name: &str) -> Error {
-    Error::Operand {
-        name: name.into(),
-        reason: "lies in another context".into(),
-    }
 }
 
 /// The shape of one matrix, or of `items`, which have an axis for them.
@@ -341,15 +329,4 @@ pub(super) fn check_items(
         1 if found.len() == 2 => check_shape(name, &matrix, found),
         _ => check_shape(name, &[items, matrix[0], matrix[1]], found),
     }
-}
-
-pub(crate) fn check_shape(name: &str, planned: &[usize], found: &[usize]) -> Result<()> {
-    if planned == found {
-        return Ok(());
-    }
-    Err(Error::Shape {
-        index: name.into(),
-        left: format!("planned for {planned:?}"),
-        right: format!("given {found:?}"),
-    })
 }

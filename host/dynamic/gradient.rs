@@ -4,11 +4,11 @@ use std::fmt;
 
 use einsparse_kernels::table::kernels;
 
-use super::detect::{DetectOptions, Detector, check_shape, elsewhere};
+use super::detect::{DetectOptions, Detector};
 use super::skipping::Skipping;
 use crate::context::Context;
 use crate::device::Stream;
-use crate::error::Result;
+use crate::error::{Error, Result, check_shape};
 use crate::families::gather_gemm::found::WIDTH;
 use crate::plan::{Determinism, Options, Plan};
 use crate::registry::Scalar;
@@ -255,11 +255,14 @@ fn on_host<A: Sum>(
     let on = (&Context::cpu(), a.dtype());
     let detector = Detector::<()>::of(on, [m, k], (1, WIDTH), DetectOptions::default())?;
     let mut lists = vec![Vec::new(); k.div_ceil(WIDTH)];
-    let own = a.host().ok_or_else(|| elsewhere("A"))?;
+    let own = a.host().ok_or_else(|| Error::elsewhere("A"))?;
     detector.on_host(own, a.leading(), &mut lists);
     let (ldb, ldc) = (b.leading(), dc.leading());
-    let b = b.host().ok_or_else(|| elsewhere("B"))?.widen::<A>();
-    let dc = dc.host().ok_or_else(|| elsewhere("dC"))?.widen::<A>();
+    let b = b.host().ok_or_else(|| Error::elsewhere("B"))?.widen::<A>();
+    let dc = dc
+        .host()
+        .ok_or_else(|| Error::elsewhere("dC"))?
+        .widen::<A>();
     da.store_rows(m, k, &|row, sums: &mut [A]| {
         for (column, sum) in sums.iter_mut().enumerate() {
             if lists[column / WIDTH].binary_search(&(row as u32)).is_ok() {
@@ -268,7 +271,7 @@ fn on_host<A: Sum>(
             }
         }
     })
-    .ok_or_else(|| elsewhere("dA"))
+    .ok_or_else(|| Error::elsewhere("dA"))
 }
 
 impl<T: Scalar> fmt::Display for DynamicMatmulGradient<T> {

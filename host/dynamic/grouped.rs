@@ -101,11 +101,10 @@ impl<T: Scalar> Gradients<T> {
             transposed: !transposed,
             activation: Activation::Identity,
         };
-        let (weight, names) = match transposed {
-            false => ((k, n, [gather, scatter]), ["A", "dC", "dW"]),
-            true => ((n, k, [scatter, gather]), ["dC", "A", "dW"]),
+        let ([m, n], gather, names) = match transposed {
+            false => ([k, n], [gather, scatter], ["A", "dC", "dW"]),
+            true => ([n, k], [scatter, gather], ["dC", "A", "dW"]),
         };
-        let (m, n, gather) = weight;
         let weight = WeightOptions { m, n, gather };
         Ok(Gradients {
             input: GroupedProduct::new(routing, input)?.named(["dC", "W", "dA"]),
@@ -233,9 +232,11 @@ impl<T: Scalar> GroupedGemm<T> {
     }
 
     fn gradients(&self) -> Result<&Gradients<T>> {
-        self.gradients.as_ref().ok_or_else(|| Error::Operand {
-            name: "product".into(),
-            reason: "was made without its gradients: `GroupedGemm::for_training`".into(),
+        self.gradients.as_ref().ok_or_else(|| {
+            Error::operand(
+                "product",
+                "was made without its gradients: `GroupedGemm::for_training`",
+            )
         })
     }
 }

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::detect::{check_shape, elsewhere, operand, search};
+use super::detect::{operand, search};
 use super::index::{Lists, MicroIndex};
 use crate::context::Context;
 use crate::device::Stream;
-use crate::error::Result;
+use crate::error::{Error, Result, check_shape};
 use crate::families::discover::{DetectLaunch, list_stride};
 use crate::kernel::Queue;
 use crate::tensor::Tensor;
@@ -127,7 +127,7 @@ impl RowDetector {
         check_shape("index", &own, &[index.panels, index.stride])?;
         match (&self.launch, &mut index.storage) {
             (None, Lists::Host(lists)) => {
-                let numbers = numbers.host().ok_or_else(|| elsewhere("numbers"))?;
+                let numbers = numbers.host().ok_or_else(|| Error::elsewhere("numbers"))?;
                 self.on_host(numbers, lists);
                 Ok(())
             }
@@ -138,7 +138,7 @@ impl RowDetector {
                 let queue = unsafe { Queue::new(stream.raw()) };
                 search(&self.context, launch, source, (lists, device), queue)
             }
-            _ => Err(elsewhere("index")),
+            _ => Err(Error::elsewhere("index")),
         }
     }
 

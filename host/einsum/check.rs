@@ -93,21 +93,15 @@ impl Einsum {
             if let Scalar::Name(n) = scalar
                 && (n == out || tensors.contains(&n.as_str()))
             {
-                let reason = "is a scalar in one place and has indices in another".into();
-                return Err(Error::Operand {
-                    name: n.clone(),
-                    reason,
-                });
+                let reason = "is a scalar in one place and has indices in another";
+                return Err(Error::operand(n, reason));
             }
         }
         if tensors.contains(&out) {
             let reason = format!(
                 "is the output of `{self}` and is read on the right; write to another tensor"
             );
-            return Err(Error::Operand {
-                name: out.into(),
-                reason,
-            });
+            return Err(Error::operand(out, reason));
         }
         Ok(())
     }
@@ -152,10 +146,7 @@ impl Einsum {
         let out = self.check_out(&mut found)?;
         if let Some(name) = shapes.keys().find(|n| !found.used.contains(&n.as_str())) {
             let reason = format!("is given, but `{self}` does not name it");
-            return Err(Error::Operand {
-                name: name.clone(),
-                reason,
-            });
+            return Err(Error::operand(name, reason));
         }
         let indices = found
             .extents
@@ -190,10 +181,7 @@ impl Einsum {
                 IndexExpr::Access(a) => {
                     found.access(a)?;
                     let reason = format!("axis {axis} is written through `{a}`: give its shape");
-                    return Err(Error::Operand {
-                        name: self.out.tensor.clone(),
-                        reason,
-                    });
+                    return Err(Error::operand(&self.out.tensor, reason));
                 }
             }
         }
@@ -216,10 +204,7 @@ impl<'a> Found<'a> {
         self.used.push(name);
         let Some(shape) = self.shapes.get(name) else {
             let reason = format!("is named in `{access}`, but was not given");
-            return Err(Error::Operand {
-                name: name.into(),
-                reason,
-            });
+            return Err(Error::operand(name, reason));
         };
         if shape.len() != access.indices.len() {
             return Err(rank(name, &access.to_string(), access.indices.len(), shape));

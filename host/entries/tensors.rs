@@ -21,12 +21,12 @@ use crate::tensor::{DeviceArrays, SparseTensor, Tensor, VECTOR_ENTRIES};
 
 /// A format of the list, or the error that names it.
 fn unsupported(from: Format, to: Format) -> Error {
-    Error::Operand {
-        name: "sparse".into(),
-        reason: format!(
+    Error::operand(
+        "sparse",
+        format!(
             "is {from}, and entries are brought from csr to coo, groupcoo and ell, and from coo to csr, not to {to}"
         ),
-    }
+    )
 }
 
 impl Context {
@@ -68,10 +68,10 @@ impl Context {
                 let converter = EntryConverter::<T>::from_dense(self, (m, k), choice)?;
                 converter.compacted(device, dense, (m, k))
             }
-            _ => Err(Error::Operand {
-                name: "dense".into(),
-                reason: "is not in the memory of this context".into(),
-            }),
+            _ => Err(Error::operand(
+                "dense",
+                "is not in the memory of this context",
+            )),
         }
     }
 }

@@ -112,11 +112,11 @@ impl<T: Scalar> EncoderLayer<T> {
         let EncoderOptions { width, heads, .. } = *options;
         if heads == 0 || !width.is_multiple_of(heads) {
             let reason = format!("are {heads}, which do not divide {width} elements");
-            return Err(refused("heads", reason));
+            return Err(Error::operand("heads", reason));
         }
         if options.epsilon.is_nan() || options.epsilon < 0.0 {
             let reason = format!("is {}, not a variance", options.epsilon);
-            return Err(refused("epsilon", reason));
+            return Err(Error::operand("epsilon", reason));
         }
         let launch = match context.device() {
             None => None,
@@ -194,7 +194,7 @@ impl<T: Scalar> EncoderLayer<T> {
         };
         let belongs = |device| stream.belongs_to(device);
         if !self.context.device().is_some_and(|device| belongs(device)) {
-            return Err(refused("stream", "belongs to another context".into()));
+            return Err(Error::operand("stream", "belongs to another context"));
         }
         let lengths = lengths.address().unwrap_or(0);
         // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed
@@ -226,11 +226,11 @@ impl<T: Scalar> EncoderLayer<T> {
             ..
         } = self.options;
         let check = |name: &str, tensor: &Tensor<T>, shape: &[usize]| {
-            crate::ops::attention::check(&self.context, name, tensor, shape)
+            tensor.check(name, &self.context, shape)
         };
         check("x", x, &[items, distance, width])?;
         check("out", out, &[items, distance, width])?;
-        crate::ops::attention::check(&self.context, "lengths", lengths, &[items])?;
+        lengths.check("lengths", &self.context, &[items])?;
         for (name, [matrix, bias], [inputs, outputs]) in [
             ("qkv", weights.qkv, [width, 3 * width]),
             ("out", weights.out, [width, width]),
@@ -253,12 +253,5 @@ fn rows<T: Scalar>(tensor: &Tensor<T>) -> Rows {
     Rows {
         address: tensor.address().unwrap_or(0),
         leading: tensor.leading(),
-    }
-}
-
-fn refused(name: &str, reason: String) -> Error {
-    Error::Operand {
-        name: name.into(),
-        reason,
     }
 }

@@ -113,21 +113,10 @@ impl<T: Scalar> Marked<T> {
         y: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        let place = |name: &str, tensor: &Tensor<T>, shape: [usize; 2]| {
-            if tensor.shape() != shape {
-                return Err(Error::Shape {
-                    index: name.into(),
-                    left: format!("planned for {shape:?}"),
-                    right: format!("given {:?}", tensor.shape()),
-                });
-            }
-            let here = self.context.holds(tensor.device());
-            let address = tensor.address().filter(|_| here);
+        let place = |name: &str, tensor: &Tensor<T>, shape: [usize; 2]| -> Result<DenseMatrix> {
+            tensor.check(name, &self.context, &shape)?;
             Ok(DenseMatrix {
-                address: address.ok_or_else(|| Error::Operand {
-                    name: name.into(),
-                    reason: "lies in another context".into(),
-                })?,
+                address: tensor.address().ok_or_else(|| Error::elsewhere(name))?,
                 rows: shape[0],
                 columns: shape[1],
                 leading: tensor.leading(),
@@ -230,10 +219,7 @@ impl<T: Scalar> FeedForward<T> {
 
     /// Kernels of the first and of the second product.
     pub fn variants(&self) -> [&'static str; 2] {
-        let first = self
-            .marked
-            .as_ref()
-            .map(|marked| marked.first.variants()[0]);
+        let first = self.marked.as_ref().map(|marked| marked.first.variant());
         [first.unwrap_or(self.first.variant()), self.second.variant()]
     }
 }

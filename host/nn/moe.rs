@@ -4,10 +4,10 @@ mod gradient;
 
 use crate::context::Context;
 use crate::device::Stream;
+use crate::dynamic::operand;
 use crate::dynamic::{GroupedOptions, GroupedProduct, GroupedRun, Routing};
-use crate::dynamic::{check_shape, elsewhere, operand};
 use crate::einsum::Activation;
-use crate::error::Result;
+use crate::error::{Error, Result, check_shape};
 use crate::families::discover::SumLaunch;
 use crate::kernel::Queue;
 use crate::launch::in_turn;
@@ -301,7 +301,10 @@ fn add_on_host<A: Sum>(
     out: &mut AnyTensor,
 ) -> Result<()> {
     let width = parts.leading();
-    let rows = parts.host().ok_or_else(|| elsewhere("rows"))?.widen::<A>();
+    let rows = parts
+        .host()
+        .ok_or_else(|| Error::elsewhere("rows"))?
+        .widen::<A>();
     out.store_rows(tokens, model, &|token, sums: &mut [A]| {
         for (column, sum) in sums.iter_mut().enumerate() {
             for j in 0..top {
@@ -309,5 +312,5 @@ fn add_on_host<A: Sum>(
             }
         }
     })
-    .ok_or_else(|| elsewhere("out"))
+    .ok_or_else(|| Error::elsewhere("out"))
 }

@@ -22,14 +22,14 @@ impl<'q, 'a> Checked<'q, 'a> {
 pub(crate) fn once_each(operands: &[(&str, AnyOperand<'_>)]) -> Result<()> {
     for (at, (name, operand)) in operands.iter().enumerate() {
         if let Some((_, first)) = operands[..at].iter().find(|(n, _)| n == name) {
-            return Err(Error::Operand {
-                name: name.to_string(),
-                reason: format!(
+            return Err(Error::operand(
+                name,
+                format!(
                     "is given twice: a {} and a {}",
                     first.describe(),
                     operand.describe()
                 ),
-            });
+            ));
         }
     }
     Ok(())

@@ -186,12 +186,12 @@ impl<T: Scalar> SparseAttention<T> {
             self.check("log_sum", log_sum, &[heads, m])?;
             if log_sum.leading() != m {
                 let reason = format!("has rows {} elements apart, not {m}", log_sum.leading());
-                return Err(refused("log_sum", reason));
+                return Err(Error::operand("log_sum", reason));
             }
         }
         if let Some(device) = self.context.device() {
             if !stream.belongs_to(device) {
-                return Err(refused("stream", "belongs to another context".into()));
+                return Err(Error::operand("stream", "belongs to another context"));
             }
             let raw = RawAttention {
                 q: raw(q, m),
@@ -253,7 +253,7 @@ impl<T: Scalar> SparseAttention<T> {
     }
 
     fn check<U: Scalar>(&self, name: &str, tensor: &Tensor<U>, shape: &[usize]) -> Result<()> {
-        check(&self.context, name, tensor, shape)
+        tensor.check(name, &self.context, shape)
     }
 }
 
@@ -282,27 +282,7 @@ fn scale_of(options: &AttentionOptions) -> Result<f64> {
         .unwrap_or_else(|| 1.0 / (options.dim.max(1) as f64).sqrt());
     match scale > 0.0 && scale.is_finite() {
         true => Ok(scale),
-        false => Err(refused("scale", format!("is {scale}, not above 0"))),
-    }
-}
-
-/// A tensor of this shape in this context.
-pub(crate) fn check<T: Scalar>(
-    context: &Context,
-    name: &str,
-    tensor: &Tensor<T>,
-    shape: &[usize],
-) -> Result<()> {
-    if tensor.shape() != shape {
-        return Err(Error::Shape {
-            index: name.into(),
-            left: format!("planned with {shape:?}"),
-            right: format!("run with {:?}", tensor.shape()),
-        });
-    }
-    match context.holds(tensor.device()) {
-        true => Ok(()),
-        false => Err(refused(name, "lies in another context".into())),
+        false => Err(Error::operand("scale", format!("is {scale}, not above 0"))),
     }
 }
 
@@ -312,12 +292,5 @@ fn raw<T: Scalar>(tensor: &Tensor<T>, rows: usize) -> RawHeads {
         address: tensor.address().unwrap_or(0),
         head: rows * tensor.leading(),
         row: tensor.leading(),
-    }
-}
-
-fn refused(name: &str, reason: String) -> Error {
-    Error::Operand {
-        name: name.into(),
-        reason,
     }
 }

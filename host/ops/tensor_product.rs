@@ -327,11 +327,10 @@ fn is_named(line: &str, name: &str) -> bool {
 }
 
 fn missing(name: &str) -> Error {
-    Error::Operand {
-        name: name.into(),
-        reason: "is not planned: the product has no such gradient, or was made without gradients"
-            .into(),
-    }
+    Error::operand(
+        name,
+        "is not planned: the product has no such gradient, or was made without gradients",
+    )
 }
 
 /// Shapes of X, Y, W and Out.

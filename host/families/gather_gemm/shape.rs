@@ -97,10 +97,10 @@ impl ConvolutionShape {
             ("dilation", self.dilation),
         ] {
             if pair.contains(&0) {
-                return Err(Error::Operand {
-                    name: name.into(),
-                    reason: format!("is {pair:?}; both have to be at least 1"),
-                });
+                return Err(Error::operand(
+                    name,
+                    format!("is {pair:?}; both have to be at least 1"),
+                ));
             }
         }
         let along = |axis: usize| {

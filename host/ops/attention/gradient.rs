@@ -5,7 +5,7 @@ mod group;
 use einsparse_formats::CsrPattern;
 
 use super::masks::{OwnMask, extents, hidden};
-use super::{AttentionOptions, mask_of, refused, scale_of};
+use super::{AttentionOptions, mask_of, scale_of};
 use std::sync::Arc;
 
 use crate::context::Context;
@@ -149,14 +149,14 @@ impl<T: Scalar> AttentionGradient<T> {
             ("dk", &*dk, keys),
             ("dv", &*dv, keys),
         ] {
-            super::check(&self.context, name, tensor, &shape)?;
+            tensor.check(name, &self.context, &shape)?;
         }
         let Some(device) = self.context.device() else {
             self.run_on_host([q, k, v], dy, [dq, dk, dv]);
             return Ok(());
         };
         if !stream.belongs_to(device) {
-            return Err(refused("stream", "belongs to another context".into()));
+            return Err(Error::operand("stream", "belongs to another context"));
         }
         let places = Places {
             inputs: [q, k, v].map(|t| Heads::of(t)),
