@@ -202,7 +202,8 @@ impl<T: Scalar> SparseTensor<T> {
     /// entry becomes dense, as in [`AnySparse::convert`]. Waits for all work on the GPU.
     ///
     /// # Errors
-    /// If the tensor is not in CSR, the format has no blocks, a size is 0 or does not fit u32, or memory does not suffice.
+    /// If the tensor is not in CSR, the format has no blocks, a size is 0 or does not fit u32, or memory does not
+    /// suffice.
     pub fn to_blocks(&self, format: Format) -> Result<SparseTensor<T>> {
         let (block, group) = blocks_of(format)?;
         let AnyPattern::Csr(p) = self.pattern() else {

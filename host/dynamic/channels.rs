@@ -19,10 +19,11 @@ use crate::registry::Scalar;
 use crate::tensor::Tensor;
 use crate::values::{Buffer, Slice};
 
-/// Finds, for each item of `[items][rows][columns]`, the columns that hold an element above a threshold in any row, and copies them
-/// side by side: of activations `[n,h,w,m]` the channels of each image (items n, rows h times w, columns m), of weights `[i,j,m,f]`
-/// the filters (one item, rows i times j times m, columns f). Without the host; the pattern may be another at each run (PIT, arXiv
-/// 2301.10936, sections 3.1 and 3.3, of convolution: m and f are PIT axes, h and w are not).
+/// Finds, for each item of `[items][rows][columns]`, the columns that hold an element above a threshold in any row, and
+/// copies them side by side: of activations `[n,h,w,m]` the channels of each image (items n, rows h times w, columns
+/// m), of weights `[i,j,m,f]` the filters (one item, rows i times j times m, columns f). Without the host; the pattern
+/// may be another at each run (PIT, arXiv 2301.10936, sections 3.1 and 3.3, of convolution: m and f are PIT axes, h and
+/// w are not).
 ///
 /// Lists ascend. On a GPU elements are f16 or bf16 and columns at most 8192; on the CPU anything.
 ///
@@ -59,8 +60,8 @@ impl<T: Scalar> ChannelDetector<T> {
     /// counts always, and at 0 both zeros do not.
     ///
     /// # Errors
-    /// [`Error::Operand`] for a threshold that is negative or no number; [`Error::Overflow`] for too many rows, columns or items;
-    /// on a GPU [`Error::NoKernel`] for other element types, and [`Error::OutOfMemory`].
+    /// [`Error::Operand`] for a threshold that is negative or no number; [`Error::Overflow`] for too many rows, columns
+    /// or items; on a GPU [`Error::NoKernel`] for other element types, and [`Error::OutOfMemory`].
     pub fn new(context: &Context, shape: [usize; 3], threshold: f64) -> Result<Self> {
         if threshold.is_nan() || threshold < 0.0 {
             return Err(Error::operand(
@@ -111,8 +112,8 @@ impl<T: Scalar> ChannelDetector<T> {
     /// `[n,h,w,m]` as well as `[n h w, m]`.
     ///
     /// # Errors
-    /// [`Error::Shape`] if it is of another shape; [`Error::Operand`] if it lies in another context, or on a GPU if it, or a row of
-    /// it, is not aligned to 16 bytes.
+    /// [`Error::Shape`] if it is of another shape; [`Error::Operand`] if it lies in another context, or on a GPU if it,
+    /// or a row of it, is not aligned to 16 bytes.
     pub fn run(&mut self, a: &Tensor<T>, stream: &Stream) -> Result<()> {
         let [items, rows, columns] = self.shape;
         let given = match a.shape().split_last() {

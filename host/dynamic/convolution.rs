@@ -67,10 +67,11 @@ impl<T: Scalar> DynamicConvolution<T> {
     /// A convolution of this shape, with room for an A (or a B) that is full.
     ///
     /// # Errors
-    /// Those of [`ConvolutionShape::out`]; [`Error::Operand`](crate::Error::Operand) for a threshold that is no magnitude, on a GPU for a stride above 8;
-    /// [`Error::NoKernel`](crate::Error::NoKernel) for element types without kernel;
-    /// [`Error::Overflow`](crate::Error::Overflow) for 2^31 positions of A or C and more, on a GPU for more than 8192 channels (filters, where
-    /// these are sparse) or 65,535 images; [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    /// Those of [`ConvolutionShape::out`]; [`Error::Operand`](crate::Error::Operand) for a threshold that is no
+    /// magnitude, on a GPU for a stride above 8; [`Error::NoKernel`](crate::Error::NoKernel) for element types without
+    /// kernel; [`Error::Overflow`](crate::Error::Overflow) for 2^31 positions of A or C and more, on a GPU for more
+    /// than 8192 channels (filters, where these are sparse) or 65,535 images;
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn new(
         context: &Context,
         shape: ConvolutionShape,
@@ -97,9 +98,10 @@ impl<T: Scalar> DynamicConvolution<T> {
     /// waited for. Runs of one convolution wait for each other, on whatever stream.
     ///
     /// # Errors
-    /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents; [`Error::Operand`](crate::Error::Operand) if one lies in another context, and on a GPU
-    /// if A or B is not aligned to 16 bytes with a leading dimension that is a multiple of 8, nor C and the number of filters where channels
-    /// are skipped.
+    /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents;
+    /// [`Error::Operand`](crate::Error::Operand) if one lies in another context, and on a GPU if A or B is not aligned
+    /// to 16 bytes with a leading dimension that is a multiple of 8, nor C and the number of filters where channels are
+    /// skipped.
     pub fn forward(
         &mut self,
         a: &Tensor<T>,

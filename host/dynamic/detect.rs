@@ -37,16 +37,17 @@ use crate::values::Slice;
 pub struct DetectOptions {
     /// Elements of at most this magnitude are empty; NaN never is. 0: exact zeros of both signs.
     pub threshold: f64,
-    /// [`Determinism::Strict`]: lists ascend. [`Determinism::Relaxed`]: in the order in which thread blocks come, which changes
-    /// from run to run.
+    /// [`Determinism::Strict`]: lists ascend. [`Determinism::Relaxed`]: in the order in which thread blocks come, which
+    /// changes from run to run.
     pub determinism: Determinism,
     /// The matrix is a bit mask of so many columns: bit `j % 32` of word `j / 32` of a row (of `i32`).
     pub bits: Option<usize>,
 }
 
-/// Finds the micro-tiles of a matrix that are not empty, in one pass and without the host (PIT, arXiv 2301.10936, section
-/// 3.3). Micro-tiles of several rows, `h x w`, are listed along the columns, a list for each `h` rows: the k axis of a left
-/// operand. Those of one row, `1 x w`, are listed along the rows, a list for each `w` columns: its m axis.
+/// Finds the micro-tiles of a matrix that are not empty, in one pass and without the host (PIT, arXiv 2301.10936,
+/// section 3.3). Micro-tiles of several rows, `h x w`, are listed along the columns, a list for each `h` rows: the k
+/// axis of a left operand. Those of one row, `1 x w`, are listed along the rows, a list for each `w` columns: its m
+/// axis.
 ///
 /// Elements: f32, f16 and bf16; `i8` as a boolean mask, where whatever is not 0 counts; `i32` as words of a bit mask.
 /// On a GPU micro-tiles are 128x1, 64x1, 32x1, 16x16, 1x32 and 1x64, on the CPU any.
@@ -77,9 +78,9 @@ impl<T: Scalar> Detector<T> {
     /// A detector for matrices of this shape.
     ///
     /// # Errors
-    /// [`Error::Operand`] for an empty micro-tile, a threshold that is negative or no number, a bit mask of another element type
-    /// or of a width that is not the shape's; [`Error::NoKernel`] for element types and, on a GPU, micro-tiles without kernel;
-    /// [`Error::Overflow`] for extents past 2^31.
+    /// [`Error::Operand`] for an empty micro-tile, a threshold that is negative or no number, a bit mask of another
+    /// element type or of a width that is not the shape's; [`Error::NoKernel`] for element types and, on a GPU,
+    /// micro-tiles without kernel; [`Error::Overflow`] for extents past 2^31.
     pub fn new(
         context: &Context,
         shape: [usize; 2],
@@ -92,8 +93,8 @@ impl<T: Scalar> Detector<T> {
     /// Queues the detection. Nothing is allocated or waited for: it may be captured in a CUDA graph.
     ///
     /// # Errors
-    /// [`Error::Shape`] if the matrix is not of the planned shape, or the index of another detector; [`Error::Operand`] if one
-    /// lies in another context.
+    /// [`Error::Shape`] if the matrix is not of the planned shape, or the index of another detector; [`Error::Operand`]
+    /// if one lies in another context.
     pub fn run(&self, matrix: &Tensor<T>, index: &mut MicroIndex, stream: &Stream) -> Result<()> {
         self.detect(matrix, index, stream)
     }

@@ -54,8 +54,8 @@ pub enum GradientOfA {
 pub struct MatmulGradientOptions {
     /// Which elements of A's gradient are wanted.
     pub of_a: GradientOfA,
-    /// Of A's pieces of 64 elements of a row, what holds something: kernels are chosen for it. [`SparsityHint::LastSteps`]
-    /// tells nothing of such pieces: B's gradient stays dense then.
+    /// Of A's pieces of 64 elements of a row, what holds something: kernels are chosen for it.
+    /// [`SparsityHint::LastSteps`] tells nothing of such pieces: B's gradient stays dense then.
     pub expected: SparsityHint,
     /// [`Determinism::Relaxed`]: micro-tiles are added to B's gradient in the order in which they are found.
     pub determinism: Determinism,
@@ -114,8 +114,9 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
     ///
     /// # Errors
     /// [`Error::NoKernel`](crate::Error::NoKernel) where no kernel of the context takes the type. For
-    /// [`GradientOfA::MicroTiles`] on a GPU also for other types than f16 and bf16, and [`Error::Operand`](crate::Error::Operand) for a k
-    /// or n that is no multiple of 8; [`Error::Overflow`](crate::Error::Overflow), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    /// [`GradientOfA::MicroTiles`] on a GPU also for other types than f16 and bf16, and
+    /// [`Error::Operand`](crate::Error::Operand) for a k or n that is no multiple of 8;
+    /// [`Error::Overflow`](crate::Error::Overflow), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn new(
         context: &Context,
         extents: [usize; 3],
@@ -192,8 +193,8 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
     ///
     /// # Errors
     /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents,
-    /// [`Error::Operand`](crate::Error::Operand) if one lies in another context, or is not aligned to 16 bytes where micro-tiles are
-    /// skipped.
+    /// [`Error::Operand`](crate::Error::Operand) if one lies in another context, or is not aligned to 16 bytes where
+    /// micro-tiles are skipped.
     pub fn backward(
         &self,
         [a, b, dc]: [&Tensor<T>; 3],

@@ -116,10 +116,10 @@ impl MatmulOptions {
     }
 }
 
-/// `C[m,n] = A[m,k] * B[k,n]` with a matrix that is dense in memory and has empty micro-tiles, other ones at each run (PIT, arXiv
-/// 2301.10936). The host learns nothing of what was found: all can be captured in a CUDA graph. For f16 and bf16 on
-/// Hopper, and f32 of a sparse A of `[m, k]` with [`Precision::Tf32`]; the CPU takes every element type and extent, and
-/// f32 in full precision.
+/// `C[m,n] = A[m,k] * B[k,n]` with a matrix that is dense in memory and has empty micro-tiles, other ones at each run
+/// (PIT, arXiv 2301.10936). The host learns nothing of what was found: all can be captured in a CUDA graph. For f16 and
+/// bf16 on Hopper, and f32 of a sparse A of `[m, k]` with [`Precision::Tf32`]; the CPU takes every element type and
+/// extent, and f32 in full precision.
 ///
 /// - A sparse A: one kernel finds its micro-tiles of [`height`](MatmulOptions::height) `x 1` and packs their values, a
 ///   second gathers the rows of B that they meet. Of at most 64 rows of f16 or bf16 that one micro-tile holds
@@ -218,8 +218,8 @@ impl<T: Scalar> DynamicMatmul<T> {
         Self::batched(context, 1, extents, options)
     }
 
-    /// A batch of `items` products, `C[z,m,n] = A[z,m,k] * B[z,k,n]` for extents `[m, k, n]`, in the same kernels. Where
-    /// all items share one B, their rows are those of one product.
+    /// A batch of `items` products, `C[z,m,n] = A[z,m,k] * B[z,k,n]` for extents `[m, k, n]`, in the same kernels.
+    /// Where all items share one B, their rows are those of one product.
     ///
     /// # Errors
     /// As [`new`](Self::new); [`Error::Operand`] for more than one item of a sparse A whose `m` is no multiple of the
@@ -267,14 +267,14 @@ impl<T: Scalar> DynamicMatmul<T> {
     }
 
     /// Queues detection and product: A is `[m, k]`, or `[k, m]` by the [options](MatmulOptions), B `[k, n]`, C
-    /// `[m, n]`, of more than one item behind an axis for these. Nothing is allocated or waited for. Runs of one product
-    /// share the index and wait for each other, on whatever stream; what was captured in a graph is the caller's to
-    /// order.
+    /// `[m, n]`, of more than one item behind an axis for these. Nothing is allocated or waited for. Runs of one
+    /// product share the index and wait for each other, on whatever stream; what was captured in a graph is the
+    /// caller's to order.
     ///
     /// # Errors
-    /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context, and on
-    /// a GPU if one that is read or written by 16 bytes does not lie at multiples of them: B, an A of `[k, m]`, of a
-    /// sparse C every matrix; or if n is no multiple of 8 with a sparse B.
+    /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context,
+    /// and on a GPU if one that is read or written by 16 bytes does not lie at multiples of them: B, an A of `[k, m]`,
+    /// of a sparse C every matrix; or if n is no multiple of 8 with a sparse B.
     pub fn forward(
         &mut self,
         a: &Tensor<T>,

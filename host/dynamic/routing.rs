@@ -60,8 +60,8 @@ impl Routing {
     /// Room for the choices of `[tokens, top_k]` among `experts`.
     ///
     /// # Errors
-    /// [`Error::Operand`] without experts or choices of a token; [`Error::Overflow`] for 2^30 choices and more, or more than
-    /// 1024 experts on a GPU; [`Error::OutOfMemory`].
+    /// [`Error::Operand`] without experts or choices of a token; [`Error::Overflow`] for 2^30 choices and more, or more
+    /// than 1024 experts on a GPU; [`Error::OutOfMemory`].
     pub fn new(context: &Context, [tokens, top_k]: [usize; 2], experts: usize) -> Result<Self> {
         if top_k == 0 || experts == 0 {
             return Err(Error::operand(

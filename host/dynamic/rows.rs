@@ -44,8 +44,8 @@ impl RowDetector {
     /// above `distance` is `distance`.
     ///
     /// # Errors
-    /// [`Error::Overflow`](crate::Error::Overflow) for rows past 2^32; [`Error::Cuda`](crate::Error::Cuda) if the kernel does
-    /// not load.
+    /// [`Error::Overflow`](crate::Error::Overflow) for rows past 2^32; [`Error::Cuda`](crate::Error::Cuda) if the
+    /// kernel does not load.
     pub fn lengths(context: &Context, count: usize, distance: usize) -> Result<Self> {
         let launch = match context.device() {
             None => None,
@@ -63,8 +63,8 @@ impl RowDetector {
     /// choice `c` is of token `c / k`. On a GPU lists are in any order; a choice of no expert is left out.
     ///
     /// # Errors
-    /// [`Error::Overflow`](crate::Error::Overflow) for more experts; [`Error::Cuda`](crate::Error::Cuda) if the kernel does
-    /// not load.
+    /// [`Error::Overflow`](crate::Error::Overflow) for more experts; [`Error::Cuda`](crate::Error::Cuda) if the kernel
+    /// does not load.
     pub fn choices(context: &Context, count: usize, experts: usize) -> Result<Self> {
         let launch = match context.device() {
             None => None,

@@ -14,10 +14,10 @@ use crate::launch::Turns;
 use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Tensor};
 
-/// Counts, in some boxes of a matrix of f16 or bf16, the micro-tiles of 32, 64 and 128 rows by one column that hold something (PIT, arXiv
-/// 2301.10936, section 3.2: the cover of each micro-tile, on a sample of the pattern). On a GPU 264 boxes of 128 x 64 elements at
-/// the most, others at each run, and the kernel stores what it found into the host's memory: [`latest`](Self::latest)
-/// is a load. On the CPU everything is counted.
+/// Counts, in some boxes of a matrix of f16 or bf16, the micro-tiles of 32, 64 and 128 rows by one column that hold
+/// something (PIT, arXiv 2301.10936, section 3.2: the cover of each micro-tile, on a sample of the pattern). On a GPU
+/// 264 boxes of 128 x 64 elements at the most, others at each run, and the kernel stores what it found into the host's
+/// memory: [`latest`](Self::latest) is a load. On the CPU everything is counted.
 ///
 /// ```
 /// use einsparse::Context;

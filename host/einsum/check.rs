@@ -35,7 +35,8 @@ impl Einsum {
     ///
     /// # Errors
     /// [`Error::Shape`] for an index that stands only on the left or only in the bias; [`Error::Operand`] for an
-    /// output that is read, or a name used both as a scalar and as a tensor; either of them for a sum of indices where none may stand.
+    /// output that is read, or a name used both as a scalar and as a tensor; either of them for a sum of indices where
+    /// none may stand.
     pub fn validate(&self) -> Result<()> {
         self.validate_sums()?;
         let mut summed: Vec<&str> = Vec::new();
@@ -124,8 +125,8 @@ impl Einsum {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Shape`] for a rank or an extent that disagrees, with both sides and both numbers, a window that is longer than its
-    /// axis, a sum with more than one index of unknown extent, or an index only
+    /// [`Error::Shape`] for a rank or an extent that disagrees, with both sides and both numbers, a window that is
+    /// longer than its axis, a sum with more than one index of unknown extent, or an index only
     /// on the left; [`Error::Operand`] for an operand that is missing or that the expression does not name.
     pub fn check(&self, shapes: &BTreeMap<String, Vec<usize>>) -> Result<Extents> {
         self.validate()?;

@@ -63,7 +63,8 @@ pub struct EncoderWeights<'a, T> {
 ///
 /// Sums and normalisation in f32, results of each step rounded to the element type. The same bits every time, but a
 /// sequence's may depend on where it lies in the batch: keys are gathered by 64 of the packed rows. A NaN or Inf in the
-/// values of one sequence can reach its neighbours in the batch, as in [`DynamicAttention`](crate::ops::DynamicAttention).
+/// values of one sequence can reach its neighbours in the batch, as in
+/// [`DynamicAttention`](crate::ops::DynamicAttention).
 ///
 /// ```
 /// use einsparse::Context;
@@ -105,9 +106,9 @@ impl<T: Scalar> EncoderLayer<T> {
     /// A layer of these extents.
     ///
     /// # Errors
-    /// [`Error::Operand`] for heads that do not divide the width, and extents that no kernel takes; [`Error::NoKernel`] on a GPU for
-    /// another type than f16 and bf16, or heads of another width than 64 and 128; [`Error::Overflow`] for more than
-    /// 131,072 rows of all sequences; [`Error::OutOfMemory`].
+    /// [`Error::Operand`] for heads that do not divide the width, and extents that no kernel takes; [`Error::NoKernel`]
+    /// on a GPU for another type than f16 and bf16, or heads of another width than 64 and 128; [`Error::Overflow`] for
+    /// more than 131,072 rows of all sequences; [`Error::OutOfMemory`].
     pub fn new(context: &Context, options: &EncoderOptions) -> Result<Self> {
         let EncoderOptions { width, heads, .. } = *options;
         if heads == 0 || !width.is_multiple_of(heads) {
@@ -164,7 +165,8 @@ impl<T: Scalar> EncoderLayer<T> {
     /// distance). Rows of `out` behind a sequence's length are left as they are.
     ///
     /// # Errors
-    /// Tensors of another shape or context than planned and, on a GPU, addresses that are no multiples of 16 bytes; output untouched.
+    /// Tensors of another shape or context than planned and, on a GPU, addresses that are no multiples of 16 bytes;
+    /// output untouched.
     pub fn forward(
         &self,
         x: &Tensor<T>,

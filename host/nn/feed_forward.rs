@@ -140,7 +140,8 @@ impl<T: Scalar> FeedForward<T> {
     /// A layer of these extents: tokens, inputs, hidden activations, outputs.
     ///
     /// # Errors
-    /// [`Error::NoKernel`](crate::Error::NoKernel) where no kernel of the context takes the type; [`Error::Overflow`], [`Error::OutOfMemory`].
+    /// [`Error::NoKernel`](crate::Error::NoKernel) where no kernel of the context takes the type; [`Error::Overflow`],
+    /// [`Error::OutOfMemory`].
     pub fn new(
         context: &Context,
         extents: [usize; 4],
@@ -184,8 +185,8 @@ impl<T: Scalar> FeedForward<T> {
     /// whatever stream.
     ///
     /// # Errors
-    /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents, [`Error::Operand`] if one lies in another
-    /// context, or has gaps between rows that it was not planned for.
+    /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents, [`Error::Operand`] if one
+    /// lies in another context, or has gaps between rows that it was not planned for.
     pub fn forward(
         &mut self,
         [x, u, w]: [&Tensor<T>; 3],

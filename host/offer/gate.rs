@@ -36,8 +36,8 @@ pub(crate) fn once_each(operands: &[(&str, AnyOperand<'_>)]) -> Result<()> {
 }
 
 /// # Errors
-/// [`Error::Operand`] for a name given twice, an index array of another length than its shape, an index that is no index array;
-/// [`Error::InvalidIndex`] for a slot that leads out of an operand.
+/// [`Error::Operand`] for a name given twice, an index array of another length than its shape, an index that is no
+/// index array; [`Error::InvalidIndex`] for a slot that leads out of an operand.
 pub(crate) fn pass<'q, 'a>(
     e: &IndirectEinsum,
     operands: &'q [(&'q str, AnyOperand<'a>)],

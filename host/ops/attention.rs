@@ -89,9 +89,9 @@ impl<T: Scalar> SparseAttention<T> {
     /// Attention at the entries of `masks`: one for all heads, or one for each.
     ///
     /// # Errors
-    /// [`Error::Operand`] for masks of other formats or contexts, options that do not fit each other, and a factor that is not
-    /// a positive number; [`Error::Shape`] for masks of different shapes; [`Error::NoKernel`] on a GPU for another type
-    /// than f16 and bf16 or another `dim` than 64 and 128; [`Error::Overflow`] past 2^32 tiles.
+    /// [`Error::Operand`] for masks of other formats or contexts, options that do not fit each other, and a factor that
+    /// is not a positive number; [`Error::Shape`] for masks of different shapes; [`Error::NoKernel`] on a GPU for
+    /// another type than f16 and bf16 or another `dim` than 64 and 128; [`Error::Overflow`] past 2^32 tiles.
     pub fn new(
         context: &Context,
         masks: &[&SparseTensor<T>],
@@ -231,11 +231,12 @@ impl<T: Scalar> SparseAttention<T> {
     /// On raw device addresses and a raw stream, for users of other CUDA crates.
     ///
     /// # Safety
-    /// The addresses hold matrices of the planned extents and element type, in the primary context of the GPU, until the
-    /// work is done; `stream` is a stream of that context, which this call makes current on the thread.
+    /// The addresses hold matrices of the planned extents and element type, in the primary context of the GPU, until
+    /// the work is done; `stream` is a stream of that context, which this call makes current on the thread.
     ///
     /// # Errors
-    /// [`Error::Operand`] for addresses and strides that are no multiples of 16 bytes; [`Error::Cuda`] on a CPU context.
+    /// [`Error::Operand`] for addresses and strides that are no multiples of 16 bytes; [`Error::Cuda`] on a CPU
+    /// context.
     pub unsafe fn run_raw(&self, raw: &RawAttention, stream: RawStream<'_>) -> Result<()> {
         self.context.expect_device()?;
         match &self.launch {

@@ -78,8 +78,8 @@ impl<T: Scalar> MessagePassing<T> {
     /// For a graph `[targets, sources]` and vertices of so many features.
     ///
     /// # Errors
-    /// [`Error::Operand`] for what is no matrix, or of a format without coordinates; [`Error::NoKernel`] where no kernel of the context
-    /// takes the format or the type.
+    /// [`Error::Operand`] for what is no matrix, or of a format without coordinates; [`Error::NoKernel`] where no
+    /// kernel of the context takes the format or the type.
     pub fn new(
         context: &Context,
         graph: impl AsSparse<T>,

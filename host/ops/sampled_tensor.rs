@@ -49,7 +49,8 @@ impl<T: Scalar> SampledTensor<T> {
     /// For the pattern of a tensor, and matrices of `n` columns.
     ///
     /// # Errors
-    /// [`Error::Operand`] for a format without coordinates; [`Error::NoKernel`] for orders and element types without kernels.
+    /// [`Error::Operand`] for a format without coordinates; [`Error::NoKernel`] for orders and element types without
+    /// kernels.
     pub fn new(context: &Context, pattern: &SparseTensor<T>, n: usize) -> Result<Self> {
         let host = pattern.pattern();
         let mut axes = places(host)?;

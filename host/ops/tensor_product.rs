@@ -180,8 +180,9 @@ impl<T: Scalar> TensorProduct<T> {
     /// The product.
     ///
     /// # Errors
-    /// Tensors of other shapes or another context than planned, or that are missing. Rows may lie apart where a kernel of family
-    /// `tensor_product` runs ([`TensorProduct::plans`] tells), and not where the lists are too large for it, as with all degrees up to 6.
+    /// Tensors of other shapes or another context than planned, or that are missing. Rows may lie apart where a kernel
+    /// of family `tensor_product` runs ([`TensorProduct::plans`] tells), and not where the lists are too large for it,
+    /// as with all degrees up to 6.
     pub fn forward(
         &self,
         factors: Factors<'_, T>,

@@ -32,7 +32,8 @@ const AXES: [&str; 8] = ["i", "j", "k", "l", "m", "n", "p", "q"];
 /// ```
 ///
 /// # Errors
-/// [`Error::Operand`] for a mode that the tensor has not, or another number of factors; what [`ops::einsum`](super::einsum()) finds.
+/// [`Error::Operand`] for a mode that the tensor has not, or another number of factors; what
+/// [`ops::einsum`](super::einsum()) finds.
 pub fn mttkrp<'a, T: Scalar>(
     context: &Context,
     tensor: impl Into<Operand<'a, T>>,
@@ -109,8 +110,8 @@ impl<T: Scalar> Ttm<T> {
     /// For a tensor of COO, GroupCOO, CSR or CSC, and matrices of `n` columns.
     ///
     /// # Errors
-    /// [`Error::Operand`] for a format without coordinates or an axis that the tensor has not; [`Error::NoKernel`] for element types
-    /// without kernels.
+    /// [`Error::Operand`] for a format without coordinates or an axis that the tensor has not; [`Error::NoKernel`] for
+    /// element types without kernels.
     pub fn new(context: &Context, tensor: &SparseTensor<T>, axis: usize, n: usize) -> Result<Self> {
         Ttm::with_variant(context, tensor, axis, n, None)
     }

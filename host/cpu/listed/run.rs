@@ -39,8 +39,9 @@ impl Arrays for Host {
 /// may run, the one with vectors first where there is one; returns how many there are.
 ///
 /// # Errors
-/// As [`run`](super::super::run); [`Error::Operand`](crate::Error::Operand) for a way that there is not, and for an expression
-/// of no factors or more than five; [`Error::Overflow`](crate::Error::Overflow) for more than the kernels number.
+/// As [`run`](super::super::run); [`Error::Operand`](crate::Error::Operand) for a way that there is not, and for an
+/// expression of no factors or more than five; [`Error::Overflow`](crate::Error::Overflow) for more than the kernels
+/// number.
 pub fn run_listed<T: Scalar>(
     e: &IndirectEinsum,
     operands: &Operands<'_, T>,

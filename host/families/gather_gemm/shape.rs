@@ -88,8 +88,8 @@ impl ConvolutionShape {
     /// Rows and columns of an image of C.
     ///
     /// # Errors
-    /// [`Error::Operand`] for a window, stride or dilation of 0; [`Error::Shape`] for a window that the padded image does not hold;
-    /// [`Error::Overflow`].
+    /// [`Error::Operand`] for a window, stride or dilation of 0; [`Error::Shape`] for a window that the padded image
+    /// does not hold; [`Error::Overflow`].
     pub fn out(&self) -> Result<[usize; 2]> {
         for (name, pair) in [
             ("window", self.window),

@@ -39,8 +39,9 @@ impl<T: Scalar> ResidualNorm<T> {
     /// For matrices of this shape.
     ///
     /// # Errors
-    /// [`Error::Operand`](crate::Error::Operand) for an epsilon below 0 and, on a GPU, rows that are no multiple of 8 elements or longer than
-    /// 1024; [`Error::NoKernel`](crate::Error::NoKernel) on a GPU for another type than f16 and bf16.
+    /// [`Error::Operand`](crate::Error::Operand) for an epsilon below 0 and, on a GPU, rows that are no multiple of 8
+    /// elements or longer than 1024; [`Error::NoKernel`](crate::Error::NoKernel) on a GPU for another type than f16 and
+    /// bf16.
     pub fn new(context: &Context, shape: [usize; 2], epsilon: f64) -> Result<Self> {
         if epsilon.is_nan() || epsilon < 0.0 {
             return Err(Error::operand(
@@ -69,7 +70,8 @@ impl<T: Scalar> ResidualNorm<T> {
     /// Queues the sum of `x` and `y`, normalised, with a factor and a summand for each column.
     ///
     /// # Errors
-    /// Tensors of another shape or context than planned and, on a GPU, addresses that are no multiples of 16 bytes; output untouched.
+    /// Tensors of another shape or context than planned and, on a GPU, addresses that are no multiples of 16 bytes;
+    /// output untouched.
     pub fn forward(
         &self,
         [x, y]: [&Tensor<T>; 2],

@@ -90,9 +90,9 @@ impl<T: Scalar> Backward<T> {
 
 impl<T: Scalar> Moe<T> {
     /// Queues the gradients, for the gradient `out` of the layer's output, `[tokens, model]`, and the operands of the
-    /// [`forward`] just before: `x`, weights, both stacks of matrices. Hidden rows are those of that run, and are weighted
-    /// in place: one backward for each run. Deterministic, and nothing is allocated or waited for; the layer has to be
-    /// made [`for_training`](Moe::for_training).
+    /// [`forward`] just before: `x`, weights, both stacks of matrices. Hidden rows are those of that run, and are
+    /// weighted in place: one backward for each run. Deterministic, and nothing is allocated or waited for; the layer
+    /// has to be made [`for_training`](Moe::for_training).
     ///
     /// ReLU's gradient is that of the sign of the hidden rows as they were rounded. With `g = out[t] down[e]^T`, gated,
     /// the weight's gradient is `h . g`, the matrices' are `x[t]^T (w g)` and `(w h)^T out[t]`, the token's the sum of

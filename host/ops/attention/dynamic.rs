@@ -132,9 +132,9 @@ impl<T: Scalar> DynamicAttention<T> {
     }
 
     /// Queries `[heads, m, dim]`, keys and values `[key_heads, n, dim]`, into the output `[heads, m, dim]`; logarithms
-    /// of the sums of exponentials, `[heads, m]`, as [`SparseAttention::forward`](super::SparseAttention::forward). On a GPU
-    /// nothing is allocated and nothing waited for; the call can be captured in a CUDA graph, and reads the masks anew
-    /// at every launch of it.
+    /// of the sums of exponentials, `[heads, m]`, as [`SparseAttention::forward`](super::SparseAttention::forward). On
+    /// a GPU nothing is allocated and nothing waited for; the call can be captured in a CUDA graph, and reads the masks
+    /// anew at every launch of it.
     ///
     /// # Errors
     /// Tensors of another shape or context than planned; output untouched.

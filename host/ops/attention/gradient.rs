@@ -70,9 +70,9 @@ impl<T: Scalar> AttentionGradient<T> {
     /// takes them.
     ///
     /// # Errors
-    /// [`Error::Operand`] for masks of other formats or contexts, options that do not fit each other, and a factor that is
-    /// not a positive number; [`Error::Shape`] for masks of different shapes; [`Error::NoKernel`] on a GPU for a type
-    /// without a softmax; [`Error::Overflow`] past 2^32 entries of a mask.
+    /// [`Error::Operand`] for masks of other formats or contexts, options that do not fit each other, and a factor that
+    /// is not a positive number; [`Error::Shape`] for masks of different shapes; [`Error::NoKernel`] on a GPU for a
+    /// type without a softmax; [`Error::Overflow`] past 2^32 entries of a mask.
     pub fn new(
         context: &Context,
         masks: &[&SparseTensor<T>],

@@ -13,9 +13,9 @@ impl<T: Scalar> SparseSoftmax<T> {
     /// the planned tensor, padding included.
     ///
     /// # Errors
-    /// Tensors of another shape or context than planned ([`SoftmaxOptions::heads`](super::SoftmaxOptions::heads)); on a GPU
-    /// rows that are no multiples of 16 bytes apart ([`Context::upload_strided`](crate::Context::upload_strided) makes room).
-    /// Output untouched.
+    /// Tensors of another shape or context than planned ([`SoftmaxOptions::heads`](super::SoftmaxOptions::heads)); on a
+    /// GPU rows that are no multiples of 16 bytes apart ([`Context::upload_strided`](crate::Context::upload_strided)
+    /// makes room). Output untouched.
     pub fn forward_heads(
         &self,
         scores: &Tensor<T>,
