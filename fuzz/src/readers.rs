@@ -66,22 +66,21 @@ fn bits<T: Element>(values: &[T]) -> Vec<u64> {
 fn loaded<T: Element>(loaded: Loaded<T>) -> Outcome {
     match loaded {
         Loaded::Dense(dense) => {
-            assert_eq!(dense.len(), dense.shape().iter().product::<usize>());
+            let product = |n: u128, extent: &usize| n.saturating_mul(*extent as u128);
+            assert_eq!(dense.len() as u128, dense.shape().iter().fold(1, product));
             let shape = outcome(&dense.shape().len());
-            if !dense.is_empty() {
-                match (
-                    Loaded::Dense(dense.clone()).to_csr(),
-                    Loaded::Dense(dense).into_csr(),
-                ) {
-                    (Ok(a), Ok(b)) => {
-                        assert_sound_csr(&a);
-                        assert_eq!(
-                            (a.pattern(), bits(a.values())),
-                            (b.pattern(), bits(b.values()))
-                        );
-                    }
-                    (a, b) => assert_eq!(a.map(drop).is_ok(), b.map(drop).is_ok()),
+            match (
+                Loaded::Dense(dense.clone()).to_csr(),
+                Loaded::Dense(dense).into_csr(),
+            ) {
+                (Ok(a), Ok(b)) => {
+                    assert_sound_csr(&a);
+                    assert_eq!(
+                        (a.pattern(), bits(a.values())),
+                        (b.pattern(), bits(b.values()))
+                    );
                 }
+                (a, b) => assert_eq!(a.map(drop).is_ok(), b.map(drop).is_ok()),
             }
             shape
         }

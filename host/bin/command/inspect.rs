@@ -31,12 +31,9 @@ impl Inspect {
             say!("dense array {:?}", loaded.shape());
             return Ok(());
         };
-        // Counts over rows and columns, held together with the pattern.
-        let needed = load::bytes_of_rows(rows, cols);
         let length = std::fs::metadata(&self.file).map_or(0, |facts| facts.len());
-        let room = load::limits().of(length) * 3 / 8;
-        if needed > room {
-            return few_entries(loaded, needed, room);
+        if let Some(reason) = load::too_many_rows(rows, cols, length) {
+            return few_entries(loaded, &reason);
         }
         let csr = loaded.into_csr()?;
         size(csr.shape(), csr.nnz());
@@ -57,7 +54,7 @@ impl Inspect {
 }
 
 /// What can be said without an array of all rows.
-fn few_entries(loaded: Loaded<f64>, needed: u64, room: u64) -> Result<()> {
+fn few_entries(loaded: Loaded<f64>, reason: &str) -> Result<()> {
     match loaded {
         Loaded::Dense(dense) => say!("size     dense array {:?}", dense.shape()),
         Loaded::Sparse(sparse) => {
@@ -70,10 +67,7 @@ fn few_entries(loaded: Loaded<f64>, needed: u64, room: u64) -> Result<()> {
             }
         }
     }
-    say!(
-        "formats  not counted: arrays of all rows and columns take {needed} bytes, {room} are left for them; \
-         `--memory` gives more"
-    );
+    say!("formats  {reason}");
     Ok(())
 }
 

@@ -31,7 +31,19 @@ pub fn limits() -> io::Limits {
 
 /// What arrays of all rows and columns take at the most, in bytes.
 pub fn bytes_of_rows(rows: usize, cols: usize) -> u64 {
-    24_u64.saturating_mul(rows as u64 + cols as u64)
+    24_u64.saturating_mul((rows as u64).saturating_add(cols as u64))
+}
+
+/// Why nothing is counted in arrays of all rows and columns, beside what a file of so many bytes holds: they take more
+/// memory than is allowed.
+pub fn too_many_rows(rows: usize, cols: usize, file: u64) -> Option<String> {
+    let (needed, room) = (bytes_of_rows(rows, cols), limits().of(file) / 8 * 3);
+    (needed > room).then(|| {
+        format!(
+            "not counted: arrays of all rows and columns take {needed} bytes, {room} are left for them; `--memory` \
+             gives more"
+        )
+    })
 }
 
 /// Refuses to bring entries into rows where the rows alone would take more memory than is allowed.
