@@ -2,7 +2,8 @@
 
 use einsparse_formats::io::*;
 use einsparse_formats::{Dense, FormatError, bf16, f16};
-use std::io::Cursor;
+use std::io::{Cursor, Read, Seek, SeekFrom};
+use std::path::Path;
 
 /// A file: its header behind the header's length, then the data.
 fn file(header: &str, data: &[u8]) -> Vec<u8> {
@@ -95,6 +96,16 @@ fn what_cannot_be_read_is_named() {
         error,
         "model (`x`[1]): value 6.5536e4 is out of the range of f16"
     );
+    let none = open(&file("{}", &[])).unwrap().read::<f32>("a");
+    assert_eq!(
+        none.unwrap_err().to_string(),
+        "model (`a`): it holds no tensor"
+    );
+    let none = model.read_at::<f32>(5).unwrap_err().to_string();
+    assert!(
+        none.contains("(`5`): no such tensor: there are 5"),
+        "{none}"
+    );
     let limits = Limits {
         bytes: 4,
         for_each_byte: 0,
@@ -105,9 +116,35 @@ fn what_cannot_be_read_is_named() {
 
 #[test]
 fn paths_name_a_tensor() {
-    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("paths.safetensors");
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("paths.SafeTensors");
     std::fs::write(&path, sound()).unwrap();
     let of = |tensor: &str| read_any::<f32>(format!("{}{tensor}", path.display()));
+    let split = |name| Safetensors::split(Path::new(name));
+    for (name, file, tensor) in [
+        ("m.safetensors", "m.safetensors", None),
+        ("a/m.SAFETENSORS", "a/m.SAFETENSORS", None),
+        ("m.safetensors:w", "m.safetensors", Some("w")),
+        ("M.Safetensors:w", "M.Safetensors", Some("w")),
+        ("m.safetensors:", "m.safetensors", Some("")),
+        (
+            "m.safetensors:a.safetensors",
+            "m.safetensors",
+            Some("a.safetensors"),
+        ),
+        (
+            "m.safetensors:a.safetensors:b",
+            "m.safetensors",
+            Some("a.safetensors:b"),
+        ),
+        ("a:b/m.safetensors", "a:b/m.safetensors", None),
+    ] {
+        assert_eq!(split(name), Some((Path::new(file), tensor)), "{name}");
+    }
+    assert_eq!(split("safetensors").or(split("m.npz:w")), None);
+    let mut told = Vec::new();
+    let weight = format!("{}:a.weight", path.display());
+    read_any_with::<f32>(weight, &mut |done, total| told.push((done, total))).unwrap();
+    assert_eq!(told.last(), Some(&(8, 8)));
     let Loaded::Dense(half) = of(":half").unwrap() else {
         panic!("a dense array");
     };
@@ -125,6 +162,88 @@ fn paths_name_a_tensor() {
     .unwrap();
     assert_eq!(of("").unwrap().shape(), [1, 1]);
     std::fs::remove_file(&path).unwrap();
+}
+
+/// Written in another order than their data has.
+fn doubles() -> Vec<u8> {
+    let tensors = [
+        tensor("b", "F64", "1", 8, 16),
+        tensor("a", "F64", "1", 0, 8),
+    ];
+    let data = [1e300_f64, -0.1].map(f64::to_le_bytes).concat();
+    file(&format!("{{{}}}", tensors.join(",")), &data)
+}
+
+#[test]
+fn doubles_are_read_in_any_order() {
+    let bytes = doubles();
+    let mut model = open(&bytes).unwrap();
+    let names: Vec<&str> = model.tensors().iter().map(|t| t.name.as_str()).collect();
+    assert_eq!(names, ["a", "b"]);
+    assert_eq!(model.read::<f64>("b").unwrap().values(), [-0.1]);
+    assert_eq!(model.read_at::<f64>(0).unwrap().values(), [1e300]);
+    let over = model.read::<f32>("a").unwrap_err().to_string();
+    assert_eq!(
+        over,
+        "model (`a`[0]): value 1e300 is out of the range of f32"
+    );
+    assert_eq!(model.read::<i8>("a").unwrap().values(), [127]);
+}
+
+/// Says that it is longer than it is.
+#[derive(Debug)]
+struct Shrunk<'a>(Cursor<&'a [u8]>, u64);
+
+impl Read for Shrunk<'_> {
+    fn read(&mut self, block: &mut [u8]) -> std::io::Result<usize> {
+        self.0.read(block)
+    }
+}
+
+impl Seek for Shrunk<'_> {
+    fn seek(&mut self, to: SeekFrom) -> std::io::Result<u64> {
+        match to {
+            SeekFrom::End(0) => Ok(self.1),
+            to => self.0.seek(to),
+        }
+    }
+}
+
+#[test]
+fn a_file_that_shrinks_is_refused() {
+    let bytes = doubles();
+    let cut = |by: usize| Shrunk(Cursor::new(&bytes[..bytes.len() - by]), bytes.len() as u64);
+    let mut model = Safetensors::new(cut(3), "model").unwrap();
+    assert_eq!(model.read::<f64>("a").unwrap().values(), [1e300]);
+    let error = model.read::<f64>("b").unwrap_err().to_string();
+    assert_eq!(error, "model (`b`): cut off: 5 of 8 bytes of data");
+    let header = bytes.len() - 24;
+    let error = Safetensors::new(cut(17), "model").unwrap_err().to_string();
+    let says = format!("model (header): cut off: {} of {header} bytes", header - 1);
+    assert_eq!(error, says);
+}
+
+#[test]
+fn a_tensor_has_a_limit() {
+    let bytes = file(
+        &format!("{{{}}}", tensor("x", "BF16", "500", 0, 1000)),
+        &[0; 1000],
+    );
+    let of = |bytes_limit| {
+        let limits = Limits {
+            bytes: bytes_limit,
+            for_each_byte: 0,
+        };
+        Safetensors::within(Cursor::new(&bytes[..]), "model", limits)
+            .and_then(|mut model| model.read::<f64>("x"))
+    };
+    // 500 f64, and a block of the file.
+    assert_eq!(of(5000).unwrap().len(), 500);
+    let error = of(4999).unwrap_err().to_string();
+    assert!(
+        error.starts_with("model (`x`): 500 elements take 4000 bytes, 5000 in all"),
+        "{error}"
+    );
 }
 
 /// Header and bytes of data of a broken file, and what its error says.

@@ -44,6 +44,9 @@ fn tensors_of_a_model_are_listed_and_converted() {
     assert!(line("conv").contains("[2, 1, 1]   5.00e-1  -"), "{out}");
     assert!(line("empty").contains("0.00e0"), "{out}");
     assert!(line("wide").contains("not counted"), "{out}");
+    let spy = place("spy.svg");
+    assert!(fails(&["inspect", &file, "--spy", &spy]).contains("--spy draws one tensor"));
+    works(&["inspect", &format!("{file}:layer.weight"), "--spy", &spy]);
     let out = works(&["inspect", &file, "--memory", "1TB"]);
     let wide = out.lines().find(|l| l.starts_with("wide")).expect("wide");
     assert!(wide.contains("4294967296"), "{out}");

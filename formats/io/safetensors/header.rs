@@ -1,15 +1,16 @@
 //! The header: one JSON object, `{"name": {"dtype": "F16", "shape": [2, 3], "data_offsets": [0, 12]}, ...}`. Nothing in
 //! it nests deeper, so it is read from left to right without recursion.
 
+use super::super::npy::Kind;
 use super::super::{Fault, quote};
-use super::Stored;
+use super::TensorInfo;
 use std::ops::Range;
 
 /// Most axes of a tensor.
 const AXES: usize = 8;
 
 /// The tensors in the order of their data, which they fill without gaps.
-pub(super) fn parse(text: &[u8], data: u64) -> Result<Vec<Stored>, Fault> {
+pub(super) fn parse(text: &[u8], data: u64) -> Result<Vec<TensorInfo>, Fault> {
     let mut found = Vec::new();
     let mut text = Text { text, at: 0 };
     let wrong = |reason| Fault::member("header", reason);
@@ -28,7 +29,7 @@ pub(super) fn parse(text: &[u8], data: u64) -> Result<Vec<Stored>, Fault> {
 }
 
 /// What stands behind a name.
-fn stored(text: &mut Text<'_>, name: String, data: u64) -> Result<Stored, Fault> {
+fn stored(text: &mut Text<'_>, name: String, data: u64) -> Result<TensorInfo, Fault> {
     let wrong = |reason| Fault::member(quote(name.as_bytes()), reason);
     let (mut dtype, mut shape, mut offsets) = (None, None, None);
     text.object(|text, field| {
@@ -58,7 +59,7 @@ fn stored(text: &mut Text<'_>, name: String, data: u64) -> Result<Stored, Fault>
             "data_offsets {start} to {end} do not lie within the {data} bytes of data"
         )));
     }
-    let stored = Stored {
+    let stored = TensorInfo {
         shape: extents(&shape).map_err(wrong)?,
         bytes: start..end,
         dtype,
@@ -78,20 +79,20 @@ fn extents(shape: &[u64]) -> Result<Vec<usize>, String> {
 }
 
 /// As many bytes as the shape takes; types that are not known here may have any size.
-fn check_size(stored: &Stored) -> Result<(), String> {
-    let Stored {
+fn check_size(stored: &TensorInfo) -> Result<(), String> {
+    let TensorInfo {
         shape,
         bytes,
         dtype,
         ..
     } = stored;
-    let Some(size) = size_of(dtype) else {
+    let Some((_, size)) = element(dtype) else {
         return Ok(());
     };
     let product = |n: u128, &extent: &usize| n.saturating_mul(extent as u128);
     let wanted = match shape.contains(&0) {
         true => 0,
-        false => shape.iter().fold(size.into(), product),
+        false => shape.iter().fold(size as u128, product),
     };
     let found = bytes.end - bytes.start;
     if wanted != found.into() {
@@ -103,19 +104,23 @@ fn check_size(stored: &Stored) -> Result<(), String> {
     Ok(())
 }
 
-/// Bytes of an element.
-fn size_of(dtype: &str) -> Option<u64> {
+/// Kind of an element, if such arrays can be read, and its bytes.
+pub(super) fn element(dtype: &str) -> Option<(Option<Kind>, usize)> {
     Some(match dtype {
-        "BOOL" | "U8" | "I8" | "F8_E4M3" | "F8_E5M2" => 1,
-        "U16" | "I16" | "F16" | "BF16" => 2,
-        "U32" | "I32" | "F32" => 4,
-        "U64" | "I64" | "F64" => 8,
+        "F64" => (Some(Kind::Float), 8),
+        "F32" => (Some(Kind::Float), 4),
+        "F16" => (Some(Kind::Float), 2),
+        "BF16" => (Some(Kind::Bfloat), 2),
+        "BOOL" | "U8" | "I8" | "F8_E4M3" | "F8_E5M2" => (None, 1),
+        "U16" | "I16" => (None, 2),
+        "U32" | "I32" => (None, 4),
+        "U64" | "I64" => (None, 8),
         _ => return None,
     })
 }
 
 /// Sorts by place. Each byte of the data belongs to one tensor, and each name is there once.
-fn in_order(found: &mut [Stored], data: u64) -> Result<(), Fault> {
+fn in_order(found: &mut [TensorInfo], data: u64) -> Result<(), Fault> {
     found.sort_by(|a, b| a.name.cmp(&b.name));
     if let Some(twice) = found.windows(2).find(|pair| pair[0].name == pair[1].name) {
         let name = quote(twice[0].name.as_bytes());
@@ -128,7 +133,7 @@ fn in_order(found: &mut [Stored], data: u64) -> Result<(), Fault> {
             "bytes {start} to {end} of the data belong to no tensor"
         ))
     };
-    let mut last: Option<&Stored> = None;
+    let mut last: Option<&TensorInfo> = None;
     for stored in found.iter() {
         let before = last.map_or(0, |last| last.bytes.end);
         let Range { start, end } = stored.bytes;

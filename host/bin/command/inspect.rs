@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use einsparse::formats::advice::{Rates, Storage, advise};
-use einsparse::formats::io::{self, Loaded};
+use einsparse::formats::io::{self, Loaded, Safetensors};
 use einsparse::formats::stats::{RowStats, slots};
 use einsparse::formats::{AnySparse, CsrPattern, Format};
 
@@ -22,8 +22,14 @@ pub struct Inspect {
 impl Inspect {
     /// Prints it.
     pub fn execute(&self) -> Result<()> {
-        if self.file.extension().is_some_and(|e| e == "safetensors") {
-            return super::model::execute(&self.file);
+        if let Some((file, None)) = Safetensors::split(&self.file) {
+            if self.spy.is_some() {
+                let name = file.display();
+                return Err(
+                    format!("{name}: --spy draws one tensor: name it, {name}:TENSOR").into(),
+                );
+            }
+            return super::model::execute(file);
         }
         let loaded = load::file(&self.file)?;
         say!("{}", self.file.display());
@@ -31,8 +37,7 @@ impl Inspect {
             say!("dense array {:?}", loaded.shape());
             return Ok(());
         };
-        let length = std::fs::metadata(&self.file).map_or(0, |facts| facts.len());
-        if let Some(reason) = load::too_many_rows(rows, cols, length) {
+        if let Some(reason) = load::too_many_rows(rows, cols, load::length_of(&self.file)) {
             return few_entries(loaded, &reason);
         }
         let csr = loaded.into_csr()?;

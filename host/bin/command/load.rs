@@ -113,9 +113,15 @@ impl Value {
     }
 }
 
+/// Bytes of a file, also where the path names a tensor in it; 0 if it cannot be asked.
+pub fn length_of(path: &Path) -> u64 {
+    let file = io::Safetensors::split(path).map_or(path, |(file, _)| file);
+    std::fs::metadata(file).map_or(0, |facts| facts.len())
+}
+
 /// Reads a file with a progress bar on standard error if it is large.
 pub fn file(path: &Path) -> Result<io::Loaded<f64>> {
-    let length = std::fs::metadata(path).map_or(0, |m| m.len());
+    let length = length_of(path);
     if length < LARGE {
         return Ok(io::read_any_within(path, limits(), &mut |_, _| {})?);
     }

@@ -1,6 +1,5 @@
 //! `einsparse inspect` of a file of named tensors: each in a line.
 
-use std::fs::File;
 use std::path::Path;
 
 use einsparse::formats::advice::{Offer, Rates, Storage, advise};
@@ -13,9 +12,8 @@ use super::{Result, load};
 /// Lists the tensors: type, shape, share of nonzeros; of matrices whether they are 2:4, the storage that should cost
 /// least, and of block sizes the best. What is wrong with a tensor stands in its line.
 pub fn execute(path: &Path) -> Result<()> {
-    let name = path.display().to_string();
-    let file = File::open(path).map_err(|error| format!("{name}: {error}"))?;
-    let mut file = Safetensors::within(file, &name, load::limits())?;
+    let name = path.display();
+    let mut file = Safetensors::open_within(path, load::limits())?;
     let tensors = file.tensors().to_vec();
     let bytes = tensors.last().map_or(0, |last| last.bytes.end);
     say!("{name}: {} tensors, {bytes} bytes", tensors.len());
@@ -30,18 +28,12 @@ pub fn execute(path: &Path) -> Result<()> {
         "2:4",
         "best"
     );
-    for tensor in tensors {
+    for (at, tensor) in tensors.iter().enumerate() {
         let bytes = tensor.bytes.end - tensor.bytes.start;
         let found = match tensor.dtype.as_str() {
             // Half the memory.
-            "F32" | "F16" | "BF16" => {
-                let dense = file.read::<f32>(&tensor.name);
-                dense.and_then(|dense| facts(dense, bytes))
-            }
-            _ => {
-                let dense = file.read::<f64>(&tensor.name);
-                dense.and_then(|dense| facts(dense, bytes))
-            }
+            "F32" | "F16" | "BF16" => file.read_at::<f32>(at).and_then(|all| facts(all, bytes)),
+            _ => file.read_at::<f64>(at).and_then(|all| facts(all, bytes)),
         };
         let found = found.unwrap_or_else(|error| match error {
             FormatError::Io { reason, .. } => reason,
