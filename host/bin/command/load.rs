@@ -158,7 +158,7 @@ fn generated(generator: &Generator, seed: u64) -> Result<AnySparse<f64>> {
             let blocks =
                 einsparse::formats::Bsr::new(pattern, generate::random_values(slots, seed))?;
             // Edge blocks reach past the shape; what lies there is dropped on the way through CSR.
-            Ok(AnySparse::from(blocks).to_csr()?.into())
+            Ok(blocks.to_csr()?.into())
         }
         Generator::Rmat(scale, edges) => valued(generate::rmat(scale, edges, seed)?),
         Generator::Banded(rows, entries) => valued(generate::banded(rows, entries)?),
