@@ -219,9 +219,10 @@ fn read_header<R: Read + Seek>(
     if header > HEADER_LIMIT {
         return Err(over(HEADER_LIMIT, "at most"));
     }
-    // The text, and what is made of it.
+    // The text, and what is made of it: at the most a shape of one number for each two bytes of it, in a list that grows
+    // to twice its length while it still has half of that.
     let mut budget = Budget::new(limits, header as usize);
-    let room = budget.take::<u8>(8 * header as usize);
+    let room = budget.take::<u8>(12 * header as usize);
     room.map_err(|reason| Fault::member("header", reason))?;
     let mut text = Vec::new();
     from.take(header).read_to_end(&mut text)?;
