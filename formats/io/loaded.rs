@@ -1,6 +1,6 @@
 //! What a file held: a sparse matrix in the format nearest to the file, or a dense one.
 
-use crate::convert::{dense_to_coo, dense_to_csr, starts_of};
+use crate::convert::{dense_to_coo, starts_of};
 use crate::{AnySparse, Coo, Csr, CsrPattern, Dense, Element, FormatError, Pattern, check};
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ impl<T: Element> Loaded<T> {
             }
             Self::Dense(dense) => {
                 bounded_extents(dense)?;
-                dense_to_csr(dense)
+                nonzeros(dense)?.to_csr()
             }
         }
     }

@@ -37,8 +37,7 @@ fn shown(error: &serde_json::Error) -> String {
     let (line, column, text) = (error.line(), error.column(), error.to_string());
     let place = format!(" at line {line} column {column}");
     let reason = text.strip_suffix(&place).unwrap_or(&text);
-    let reason: String = reason.chars().take(100).collect();
-    let reason: String = reason.escape_debug().take(120).collect();
+    let reason: String = reason.escape_debug().take(100).collect();
     format!("line {line}, column {column}: {reason}")
 }
 

@@ -247,15 +247,11 @@ fn values<T: Element>(
         return Err((None, reason));
     };
     let total = info.bytes.end - info.bytes.start;
-    let large = |_| {
-        (
-            None,
-            format!("{total} bytes are more than can be addressed"),
-        )
-    };
+    let whole = |reason| (None, reason);
+    let large = |_| whole(format!("{total} bytes are more than can be addressed"));
     let length = usize::try_from(total).map_err(large)?;
     from.seek(SeekFrom::Start(start + info.bytes.start))
-        .map_err(|error| (None, error.to_string()))?;
+        .map_err(|error| whole(error.to_string()))?;
     let from = Told {
         from: from.take(total),
         total,
