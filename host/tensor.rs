@@ -410,6 +410,9 @@ impl Context {
     /// ```
     ///
     /// [converted]: einsparse_formats::Sparse::convert
+    ///
+    /// # Errors
+    /// If memory does not suffice.
     pub fn upload<T: Scalar>(&self, tensor: impl AsSparse<T>) -> Result<SparseTensor<T>> {
         SparseTensor::new(self.device(), tensor)
     }

@@ -322,8 +322,8 @@ impl<T: Scalar> SparseTensor<T> {
         };
         let Some(arrays) = self.device() else {
             let own = self.host().unwrap_or_default().to_vec();
-            let turned = transpose_csr(&Csr::new(p.clone(), own)?)?;
-            return SparseTensor::new(None, turned);
+            let transposed = transpose_csr(&Csr::new(p.clone(), own)?)?;
+            return SparseTensor::new(None, transposed);
         };
         let device = &arrays.device;
         let (m, k, entries) = (p.rows(), p.cols(), p.columns().len());
