@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use einsparse::formats::{AnySparse, Csr, Dense, Format, convert, f16, generate};
+use einsparse::formats::{AnySparse, Dense, Format, f16, generate};
 use einsparse::nn::{BlockLinear, LinearOptions};
 use einsparse::{Context, Operand, Plan, Result, Scalar, Stream, Tensor};
 
@@ -57,8 +57,7 @@ fn weights<T: Scalar>(shape: &Shape, [outputs, inputs]: [usize; 2]) -> Result<An
     let scale = (3.0 / (inputs as f64 * shape.density)).sqrt();
     let values = (0..slots).map(|i| T::from_f64(value(i) * scale)).collect();
     let bsr = einsparse::formats::Bsr::new(blocks, values)?;
-    let csr: Csr<T> = convert::bsr_to_csr(&bsr)?;
-    Ok(AnySparse::from(csr).convert(Format::BlockGroupCoo { block, group: None })?)
+    Ok(bsr.convert(Format::BlockGroupCoo { block, group: None })?)
 }
 
 fn random<T: Scalar>(ctx: &Context, [rows, columns]: [usize; 2], seed: usize) -> Result<Tensor<T>> {
@@ -138,8 +137,8 @@ fn block_sparse<T: Scalar>(
             ..LinearOptions::default()
         },
     );
-    let mut first = BlockLinear::new(ctx, w1.clone(), shape.tokens, &first)?;
-    let mut second = BlockLinear::new(ctx, w2.clone(), shape.tokens, &second)?;
+    let mut first = BlockLinear::new(ctx, w1, shape.tokens, &first)?;
+    let mut second = BlockLinear::new(ctx, w2, shape.tokens, &second)?;
     println!("{:?} and {:?}", first.variants(), second.variants());
     let inner = [shape.tokens, shape.inner];
     let (mut h, mut dh) = (ctx.zeros(&inner)?, ctx.zeros(&inner)?);

@@ -7,7 +7,7 @@
 use std::time::Instant;
 
 use einsparse::driver::{Graph, OwnedStream};
-use einsparse::formats::{AnySparse, Csr, Dense, f16, generate};
+use einsparse::formats::{Csr, Dense, f16, generate};
 use einsparse::{
     Context, Operand, Options, Plan, RawSpmm, Result, SparseTensor, Tensor, ValuesRule,
 };
@@ -103,7 +103,7 @@ fn layer(
     // Only the shape of the input is planned with.
     let b = Dense::<f16>::zeros(vec![inputs, places])?;
     let (weights, bytes) = if kind == Weights::Dense {
-        let dense = AnySparse::from(weights.clone()).to_dense()?;
+        let dense = weights.to_dense()?;
         (Matrix::Dense(ctx.upload_dense(&dense)?), out * inputs * 2)
     } else {
         let bytes = pattern.columns().len() * 6 + (out + 1) * 4;

@@ -125,6 +125,48 @@ macro_rules! formats {
         }
 
         impl<'a> AnyPattern<'a> {
+            /// The format, with its block and group size.
+            pub fn format(self) -> Format {
+                match self {
+                    $(AnyPattern::$format(pattern) => pattern.format(),)*
+                }
+            }
+
+            /// Extents of the tensor.
+            pub fn shape(self) -> &'a [usize] {
+                match self {
+                    $(AnyPattern::$format(pattern) => pattern.shape(),)*
+                }
+            }
+
+            /// Stored entries without padding.
+            pub fn nnz(self) -> usize {
+                match self {
+                    $(AnyPattern::$format(pattern) => pattern.nnz(),)*
+                }
+            }
+
+            /// Length of the values array, padding included.
+            pub fn slots(self) -> usize {
+                match self {
+                    $(AnyPattern::$format(pattern) => pattern.slots(),)*
+                }
+            }
+
+            /// Extents of the values array.
+            pub fn value_shape(self) -> Vec<usize> {
+                match self {
+                    $(AnyPattern::$format(pattern) => pattern.value_shape(),)*
+                }
+            }
+
+            /// The index arrays in device form.
+            pub fn arrays(self) -> Vec<IndexArray<'a>> {
+                match self {
+                    $(AnyPattern::$format(pattern) => pattern.arrays(),)*
+                }
+            }
+
             /// Holds it.
             pub fn shared(self) -> SharedPattern {
                 match self {
@@ -236,59 +278,6 @@ impl SharedPattern {
     pub fn with_values<T: Element>(self, values: Vec<T>) -> Result<AnySparse<T>, FormatError> {
         check::length("values", values.len(), self.view().slots())?;
         Ok(self.joined(values))
-    }
-}
-
-/// Runs `$body` with `$p` as the pattern.
-macro_rules! each {
-    ($any:expr, $p:ident => $body:expr) => {
-        match $any {
-            AnyPattern::Coo($p) => $body,
-            AnyPattern::Csr($p) => $body,
-            AnyPattern::Csc($p) => $body,
-            AnyPattern::Bsr($p) => $body,
-            AnyPattern::Ell($p) => $body,
-            AnyPattern::GroupCoo($p) => $body,
-            AnyPattern::HybridGroupCoo($p) => $body,
-            AnyPattern::BlockCoo($p) => $body,
-            AnyPattern::BlockGroupCoo($p) => $body,
-            AnyPattern::Nm($p) => $body,
-            AnyPattern::Bitmap($p) => $body,
-            AnyPattern::Bytemap($p) => $body,
-            AnyPattern::SlicedEll($p) => $body,
-        }
-    };
-}
-
-impl<'a> AnyPattern<'a> {
-    /// The format, with its block and group size.
-    pub fn format(self) -> Format {
-        each!(self, p => p.format())
-    }
-
-    /// Extents of the tensor.
-    pub fn shape(self) -> &'a [usize] {
-        each!(self, p => p.shape())
-    }
-
-    /// Stored entries without padding.
-    pub fn nnz(self) -> usize {
-        each!(self, p => p.nnz())
-    }
-
-    /// Length of the values array, padding included.
-    pub fn slots(self) -> usize {
-        each!(self, p => p.slots())
-    }
-
-    /// Extents of the values array.
-    pub fn value_shape(self) -> Vec<usize> {
-        each!(self, p => p.value_shape())
-    }
-
-    /// The index arrays in device form.
-    pub fn arrays(self) -> Vec<IndexArray<'a>> {
-        each!(self, p => p.arrays())
     }
 }
 

@@ -126,10 +126,10 @@ fn blocks_of(format: Format) -> Result<((usize, usize), Option<usize>)> {
     match format {
         Format::Bsr { block } | Format::BlockCoo { block } => Ok((block, Some(1))),
         Format::BlockGroupCoo { block, group } => Ok((block, group)),
-        other => Err(Error::Operand {
-            name: "format".into(),
-            reason: format!("{other} has no blocks; bsr, blockcoo and blockgroupcoo do"),
-        }),
+        other => Err(Error::operand(
+            "format",
+            format!("{other} has no blocks; bsr, blockcoo and blockgroupcoo do"),
+        )),
     }
 }
 
@@ -189,10 +189,10 @@ impl Context {
                 };
                 converter.convert(device, raw, format, group)
             }
-            _ => Err(Error::Operand {
-                name: "dense".into(),
-                reason: "is not in the memory of this context".into(),
-            }),
+            _ => Err(Error::operand(
+                "dense",
+                "is not in the memory of this context",
+            )),
         }
     }
 }
@@ -202,14 +202,15 @@ impl<T: Scalar> SparseTensor<T> {
     /// entry becomes dense, as in [`AnySparse::convert`]. Waits for all work on the GPU.
     ///
     /// # Errors
-    /// If the tensor is not in CSR, the format has no blocks, a size is 0 or does not fit u32, or memory does not suffice.
+    /// If the tensor is not in CSR, the format has no blocks, a size is 0 or does not fit u32, or memory does not
+    /// suffice.
     pub fn to_blocks(&self, format: Format) -> Result<SparseTensor<T>> {
         let (block, group) = blocks_of(format)?;
         let AnyPattern::Csr(p) = self.pattern() else {
-            return Err(Error::Operand {
-                name: "sparse".into(),
-                reason: format!("is {}, blocks are made from csr", self.format()),
-            });
+            return Err(Error::operand(
+                "sparse",
+                format!("is {}, blocks are made from csr", self.format()),
+            ));
         };
         let Some(arrays) = self.device() else {
             return SparseTensor::new(None, self.to_host()?.convert(format)?);

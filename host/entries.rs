@@ -120,8 +120,8 @@ impl<T: Scalar> EntryConverter<T> {
     ///
     /// # Safety
     /// The addresses hold what [`RawEntries`] says, of this converter's shape and element type, until the work is done;
-    /// inputs follow the rules of their format. Runs of one converter share its workspace and must not overlap. The stream
-    /// belongs to the GPU's primary context.
+    /// inputs follow the rules of their format. Runs of one converter share its workspace and must not overlap. The
+    /// stream belongs to the GPU's primary context.
     ///
     /// # Errors
     /// For rows of a dense matrix that overlap, or a capacity that is no whole number of groups or does not fit.
@@ -196,8 +196,9 @@ impl PatternTransposer {
     /// Queues one transposition.
     ///
     /// # Safety
-    /// The addresses hold what [`RawTranspose`] says, of this shape, until the work is done, and the pattern follows the
-    /// rules of [`CsrPattern`](einsparse_formats::CsrPattern). Runs must not overlap. The stream belongs to the GPU's primary context.
+    /// The addresses hold what [`RawTranspose`] says, of this shape, until the work is done, and the pattern follows
+    /// the rules of [`CsrPattern`](einsparse_formats::CsrPattern). Runs must not overlap. The stream belongs to the
+    /// GPU's primary context.
     ///
     /// # Errors
     /// If the driver refuses a launch.
@@ -242,8 +243,8 @@ impl RowSorter {
     /// Queues one sort of the rows that `offsets` are of into `out`, `u32[m]`.
     ///
     /// # Safety
-    /// `offsets` holds m + 1 words that ascend and `out` has room for m until the work is done. Runs must not overlap. The
-    /// stream belongs to the GPU's primary context.
+    /// `offsets` holds m + 1 words that ascend and `out` has room for m until the work is done. Runs must not overlap.
+    /// The stream belongs to the GPU's primary context.
     ///
     /// # Errors
     /// If the driver refuses a launch.

@@ -117,6 +117,39 @@ pub enum Error {
     Format(#[from] FormatError),
 }
 
+impl Error {
+    /// What is wrong with the operand of this name.
+    pub(crate) fn operand(name: impl AsRef<str>, reason: impl Into<String>) -> Self {
+        Error::Operand {
+            name: name.as_ref().to_owned(),
+            reason: reason.into(),
+        }
+    }
+
+    /// It is not where the others are.
+    pub(crate) fn elsewhere(name: &str) -> Self {
+        Self::operand(name, "lies in another context than planned")
+    }
+
+    /// It is sparse, and another one than at planning.
+    pub(crate) fn other_pattern(name: &str) -> Self {
+        let reason = "has not the pattern, the format or the context that was planned";
+        Self::operand(name, reason)
+    }
+}
+
+/// Compares a shape with the one that was planned.
+pub(crate) fn check_shape(name: &str, planned: &[usize], found: &[usize]) -> Result<()> {
+    if planned == found {
+        return Ok(());
+    }
+    Err(Error::Shape {
+        index: name.into(),
+        left: format!("planned with {planned:?}"),
+        right: format!("run with {found:?}"),
+    })
+}
+
 /// Result with the library's error.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 

@@ -71,18 +71,18 @@ pub(crate) fn flags(form: &SpmmForm, extents: Extents, raw: &RawSpmm) -> Result<
             n
         };
         if raw.bias == 0 && extent > 0 {
-            return Err(refused(
+            return Err(Error::operand(
                 name,
-                "the plan adds it, and its address is 0".into(),
+                "the plan adds it, and its address is 0",
             ));
         }
     }
     if let Some(name) = &form.gate {
         flags |= FLAG_GATE;
         if raw.gate == 0 && m * n > 0 {
-            return Err(refused(
+            return Err(Error::operand(
                 name,
-                "the plan reads it, and its address is 0".into(),
+                "the plan reads it, and its address is 0",
             ));
         }
     }
@@ -100,7 +100,7 @@ pub(crate) fn flags(form: &SpmmForm, extents: Extents, raw: &RawSpmm) -> Result<
     ] {
         if leading < width {
             let reason = format!("leading dimension {leading} is below its {width} columns");
-            return Err(refused(name, reason));
+            return Err(Error::operand(name, reason));
         }
     }
     Ok((flags, column_bias))
@@ -116,7 +116,7 @@ pub(crate) fn aligned(row: &Row, name: &str, address: u64, leading: usize) -> Re
          for {}; plan with `Options::alignment` = 1 for operands that are not",
         row.vector, row.name
     );
-    Err(refused(name, reason))
+    Err(Error::operand(name, reason))
 }
 
 /// Refuses an address that loads of 16 bytes cannot begin at.
@@ -125,12 +125,5 @@ pub(crate) fn in_vectors(name: &str, address: u64) -> Result<()> {
         return Ok(());
     }
     let reason = format!("address {address:#x} is not a multiple of 16 bytes");
-    Err(refused(name, reason))
-}
-
-pub(crate) fn refused(name: &str, reason: String) -> Error {
-    Error::Operand {
-        name: name.into(),
-        reason,
-    }
+    Err(Error::operand(name, reason))
 }

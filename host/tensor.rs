@@ -3,17 +3,18 @@
 mod dynamic;
 mod operand;
 mod sparse;
+mod upload;
 
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use einsparse_formats::{AsSparse, Dense};
+use einsparse_formats::Dense;
 
 use crate::context::Context;
 use crate::device::Device;
 use crate::driver::DeviceMemory;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, check_shape};
 use crate::parallel;
 use crate::registry::{Dtype, Scalar};
 use crate::values::{Buffer, Slice, SliceMut, Sum};
@@ -368,6 +369,16 @@ impl<T: Scalar> Tensor<T> {
         self.any.write(dense.shape(), values)
     }
 
+    /// # Errors
+    /// Where it has not the planned shape, or lies outside of the context.
+    pub(crate) fn check(&self, name: &str, context: &Context, planned: &[usize]) -> Result<()> {
+        check_shape(name, planned, self.shape())?;
+        match context.holds(self.device()) {
+            true => Ok(()),
+            false => Err(Error::elsewhere(name)),
+        }
+    }
+
     pub(crate) fn host(&self) -> Option<&[T]> {
         self.any.host()?.typed()
     }
@@ -379,57 +390,10 @@ impl<T: Scalar> Tensor<T> {
 
 /// Of values that belong to a sparse tensor.
 fn borrowed() -> Error {
-    Error::Operand {
-        name: "values".into(),
-        reason: "belong to a sparse tensor, which reads and writes them".into(),
-    }
-}
-
-impl Context {
-    /// Copies a sparse tensor to the context, in the format it has: the values once, while the pattern on the host is
-    /// shared. A value and a reference will both do. Matrices can be [converted] first.
-    ///
-    /// ```
-    /// use einsparse::Context;
-    /// use einsparse::formats::{Csr, CsrPattern};
-    /// let ctx = Context::new();
-    /// let csr = Csr::new(CsrPattern::new(1, 2, vec![0, 1], vec![1])?, vec![2.0f32])?;
-    /// let there = ctx.upload(&csr)?;
-    /// assert_eq!(there.to_host()?.to_csr()?, csr);
-    /// # Ok::<(), einsparse::Error>(())
-    /// ```
-    ///
-    /// [converted]: einsparse_formats::Sparse::convert
-    pub fn upload<T: Scalar>(&self, tensor: impl AsSparse<T>) -> Result<SparseTensor<T>> {
-        SparseTensor::new(self.device(), tensor)
-    }
-
-    /// Copies a dense tensor to the context.
-    pub fn upload_dense<T: Scalar>(&self, dense: &Dense<T>) -> Result<Tensor<T>> {
-        let values = Slice::of(dense.values());
-        AnyTensor::of(self.device(), dense.shape(), values).map(Tensor::of)
-    }
-
-    /// Copies a dense tensor to the context with rows `leading` elements apart; the gaps hold `gap`.
-    pub fn upload_strided<T: Scalar>(
-        &self,
-        dense: &Dense<T>,
-        leading: usize,
-        gap: T,
-    ) -> Result<Tensor<T>> {
-        let mut tensor = Tensor::new(self.device(), dense.shape(), leading)?;
-        let (values, gap) = (
-            bytemuck::cast_slice(dense.values()),
-            bytemuck::bytes_of(&gap),
-        );
-        tensor.any.fill(values, Some(gap))?;
-        Ok(tensor)
-    }
-
-    /// A dense tensor of zeros in the context.
-    pub fn zeros<T: Scalar>(&self, shape: &[usize]) -> Result<Tensor<T>> {
-        Tensor::new(self.device(), shape, shape.last().copied().unwrap_or(1))
-    }
+    Error::operand(
+        "values",
+        "belong to a sparse tensor, which reads and writes them",
+    )
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use einsparse::formats::{AnySparse, AsSparse, Csr, CsrPattern, Dense};
+use einsparse::formats::{AnySparse, AsSparse, Csr, CsrPattern, Dense, Format};
 use einsparse::{Context, einsum};
 
 /// The system's allocator, which counts what this thread allocates.
@@ -51,9 +51,9 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Allocations of this thread that have room for the values of `a`.
-fn copies<R>(a: &AnySparse<f64>, run: impl FnOnce() -> R) -> (usize, R) {
-    LARGE.set((size_of_val(a.values()), 0));
+/// Allocations of this thread that have room for these values.
+fn copies<R>(values: &[f64], run: impl FnOnce() -> R) -> (usize, R) {
+    LARGE.set((size_of_val(values), 0));
     let made = run();
     (LARGE.replace((usize::MAX, 0)).1, made)
 }
@@ -93,12 +93,14 @@ fn values_are_copied_once() {
     let b = Dense::from_fn([COLS, 1], |_| 1.0).unwrap();
     for format in FORMATS {
         let a = csr.convert(format.parse().unwrap()).unwrap();
-        let (copied, there) = copies(&a, || cpu.upload(&a).unwrap());
+        let (copied, there) = copies(a.values(), || cpu.upload(&a).unwrap());
         assert_eq!(copied, 1, "{format}, uploaded");
         assert_eq!(there.to_host().unwrap(), a, "{format}");
         let text = "C[m,n] = A[m,k] * B[k,n]";
-        let (of_the_run, _) = copies(&a, || einsum!(cpu, text, A = &there, B = &b).unwrap());
-        let (copied, c) = copies(&a, || einsum!(cpu, text, A = &a, B = &b).unwrap());
+        let (of_the_run, _) = copies(a.values(), || {
+            einsum!(cpu, text, A = &there, B = &b).unwrap()
+        });
+        let (copied, c) = copies(a.values(), || einsum!(cpu, text, A = &a, B = &b).unwrap());
         assert_eq!(copied, of_the_run + 1, "{format}, in an expression");
         let sums: Vec<f64> = csr
             .values()
@@ -106,6 +108,28 @@ fn values_are_copied_once() {
             .map(|r| r.iter().sum())
             .collect();
         assert_eq!(c.to_dense().unwrap().values(), sums, "{format}");
+    }
+}
+
+/// [`Csr`] and [`Coo`](einsparse::formats::Coo) are what others are converted by: they are handed on, not copied.
+#[test]
+fn conversions_copy_values_once() {
+    let csr = matrix();
+    let dense = csr.to_dense().unwrap();
+    for to in ["csr", "coo"].map(|to| to.parse().unwrap()) {
+        let (copied, made) = copies(csr.values(), || dense.convert(to).unwrap());
+        assert_eq!(copied, 1, "dense to {to}");
+        assert_eq!(made.to_csr().unwrap(), csr, "dense to {to}");
+        for format in FORMATS {
+            let a = csr.convert(format.parse().unwrap()).unwrap();
+            let (direct, _) = copies(csr.values(), || match to {
+                Format::Csr => drop(a.to_csr().unwrap()),
+                _ => drop(a.to_coo().unwrap()),
+            });
+            let (copied, made) = copies(csr.values(), || a.convert(to).unwrap());
+            assert_eq!(copied, direct, "{format} to {to}");
+            assert_eq!(made.to_csr().unwrap(), csr, "{format} to {to}");
+        }
     }
 }
 

@@ -36,7 +36,7 @@ type At = *mut c_void;
 
 /// The open library.
 pub struct CuSparseLt {
-    library: Library,
+    loaded: Library,
     handle: Box<Opaque>,
 }
 
@@ -53,7 +53,7 @@ impl CuSparseLt {
             )
         })?;
         let mut own = Self {
-            library,
+            loaded: library,
             handle: Opaque::new(),
         };
         let handle: At = (&raw mut *own.handle).cast();
@@ -68,7 +68,7 @@ impl CuSparseLt {
     /// `F` is its signature, and `call` keeps to what its documentation wants.
     unsafe fn call<F: Copy>(&self, name: &str, call: impl FnOnce(F) -> c_int) -> Result<()> {
         // SAFETY: the caller says so.
-        let function = unsafe { self.library.get::<F>(name.as_bytes()) };
+        let function = unsafe { self.loaded.get::<F>(name.as_bytes()) };
         let function = *function.map_err(|e| format!("{name}: {e}"))?;
         match call(function) {
             0 => Ok(()),
@@ -94,7 +94,7 @@ impl Drop for CuSparseLt {
 
 /// One product, compressed and searched.
 struct Product<'a> {
-    library: &'a CuSparseLt,
+    lt: &'a CuSparseLt,
     plan: Box<Opaque>,
     /// What the plan points at.
     _descriptions: [Box<Opaque>; 5],
@@ -178,7 +178,7 @@ impl<'a> Product<'a> {
         let stream: At = case.gpu.stream.cast();
         let [a, b, c, product, selection, plan] = all;
         let mut own = Self {
-            library,
+            lt: library,
             plan,
             _descriptions: [a, b, c, product, selection],
             compressed,
@@ -215,13 +215,13 @@ impl<'a> Product<'a> {
         let (one, zero) = (1f32, 0f32);
         let scalar = |x: &f32| -> At { (&raw const *x).cast_mut().cast() };
         let (alpha, beta) = (scalar(&one), scalar(&zero));
-        let (lib, plan) = (self.library.at(), self.at());
+        let (lib, plan) = (self.lt.at(), self.at());
         let (a, b, c) = (self.compressed.ptr as At, self.b as At, self.c as At);
         let mut streams = [self.stream];
         let streams = streams.as_mut_ptr();
         // SAFETY: as in `new`; scalars of the compute type on the host, read before the call returns.
         unsafe {
-            self.library.call::<Multiply>(name, |f| {
+            self.lt.call::<Multiply>(name, |f| {
                 f(lib, plan, alpha, a, b, beta, c, c, workspace, streams, 1)
             })
         }
@@ -238,7 +238,7 @@ impl Drop for Product<'_> {
         // SAFETY: made in `new`, destroyed once.
         let _ = unsafe {
             type Destroy = unsafe extern "C" fn(At) -> c_int;
-            self.library
+            self.lt
                 .call::<Destroy>("cusparseLtMatmulPlanDestroy", |f| f(plan))
         };
     }

@@ -55,7 +55,8 @@ pub fn dense_to_csr<T: Element>(dense: &Dense<T>) -> Result<Csr<T>, FormatError>
 /// The non-zero elements of a dense tensor of any order from 1.
 ///
 /// # Errors
-/// If the tensor is a scalar, or an extent or the number of non-zeros does not fit u32.
+/// If the tensor is a scalar, or an extent or the number of non-zeros does not fit u32; [`FormatError::Memory`] if there
+/// is no memory.
 pub fn dense_to_coo<T: Element>(dense: &Dense<T>) -> Result<Coo<T>, FormatError> {
     let (shape, strides) = (dense.shape(), dense.strides());
     let filled = || {
@@ -64,13 +65,14 @@ pub fn dense_to_coo<T: Element>(dense: &Dense<T>) -> Result<Coo<T>, FormatError>
     };
     let count = filled().count();
     check::fits("entries", count as u128)?;
-    let mut coords = Vec::new();
-    for (&n, stride) in shape.iter().zip(strides) {
-        let mut axis = check::reserved("coordinates", count)?;
-        axis.extend(filled().map(|(at, _)| (at / stride % n) as u32));
-        coords.push(axis);
-    }
+    let room = |_: &usize| check::reserved("coordinates", count);
+    let mut coords: Vec<Vec<u32>> = shape.iter().map(room).collect::<Result<_, _>>()?;
     let mut values = check::reserved("values", count)?;
-    values.extend(filled().map(|(_, value)| *value));
+    for (at, value) in filled() {
+        for ((axis, n), stride) in coords.iter_mut().zip(shape).zip(&strides) {
+            axis.push((at / stride % n) as u32);
+        }
+        values.push(*value);
+    }
     Sparse::new(CooPattern::new(shape.to_vec(), coords)?, values)
 }

@@ -1,12 +1,14 @@
 //! Conversions of any format as methods, and the thin `TryFrom` impls over the free functions.
 
+use std::borrow::Cow;
+
 use super::*;
 use crate::{
     AnySparse, AsSparse, Bitmap, BlockCoo, BlockGroupCoo, Bsr, Bytemap, Coo, Csc, Csr, Dense,
     Element, Ell, Format, GroupCoo, HybridGroupCoo, Nm, Pattern, SlicedEll, Sparse, SparseRef, nm,
 };
 
-impl<T: Element> SparseRef<'_, T> {
+impl<'a, T: Element> SparseRef<'a, T> {
     /// The same tensor in CSR. Zeros of blocks are fill and do not become entries.
     ///
     /// # Errors
@@ -68,20 +70,39 @@ impl<T: Element> SparseRef<'_, T> {
         if self.pattern().format() == format {
             return Ok(self.to_any());
         }
-        Ok(match (format, self) {
-            (Format::Coo, _) => self.to_coo()?.into(),
-            (Format::GroupCoo { axis: 0, group }, SparseRef::Csr(a)) => {
-                csr_to_group_coo(a, group)?.into()
+        Ok(match format {
+            Format::Coo => self.to_coo()?.into(),
+            Format::Csr => self.to_csr()?.into(),
+            Format::GroupCoo { axis, group } => match self {
+                SparseRef::Csr(a) if axis == 0 => csr_to_group_coo(a, group)?.into(),
+                SparseRef::Coo(a) => coo_to_group_coo(a, axis, group)?.into(),
+                _ => coo_to_group_coo(&self.to_coo()?, axis, group)?.into(),
+            },
+            Format::Csc => csr_to_csc(&*self.as_csr()?)?.into(),
+            Format::Bsr { block } => csr_to_bsr(&*self.as_csr()?, block)?.into(),
+            Format::Ell => csr_to_ell(&*self.as_csr()?)?.into(),
+            Format::Bitmap => csr_to_bitmap(&*self.as_csr()?)?.into(),
+            Format::Bytemap => csr_to_bytemap(&*self.as_csr()?)?.into(),
+            Format::HybridGroupCoo => csr_to_hybrid_group_coo(&*self.as_csr()?)?.into(),
+            Format::BlockCoo { block } => csr_to_block_coo(&*self.as_csr()?, block)?.into(),
+            Format::BlockGroupCoo { block, group } => {
+                csr_to_block_group_coo(&*self.as_csr()?, block, group)?.into()
             }
-            (Format::GroupCoo { axis, group }, SparseRef::Coo(a)) => {
-                coo_to_group_coo(a, axis, group)?.into()
+            Format::Nm { n, m } => {
+                let csr = self.as_csr()?;
+                nm::check_ratio(n, m)?;
+                csr_to_nm(&csr)?.into()
             }
-            (Format::GroupCoo { axis, group }, _) => {
-                coo_to_group_coo(&self.to_coo()?, axis, group)?.into()
-            }
-            (_, SparseRef::Csr(a)) => from_csr(a, format)?,
-            _ => from_csr(&self.to_csr()?, format)?,
+            Format::SlicedEll => csr_to_sliced_ell(&*self.as_csr()?)?.into(),
         })
+    }
+
+    /// In CSR, the hub of the matrix formats; not copied where it is so already.
+    fn as_csr(self) -> Result<Cow<'a, Csr<T>>, FormatError> {
+        match self {
+            SparseRef::Csr(a) => Ok(Cow::Borrowed(a)),
+            _ => self.to_csr().map(Cow::Owned),
+        }
     }
 }
 
@@ -188,36 +209,13 @@ impl<T: Element> Dense<T> {
     /// # Errors
     /// As [`SparseRef::convert`]; for a scalar, and if an extent or the number of non-zeros does not fit u32.
     pub fn convert(&self, format: Format) -> Result<AnySparse<T>, FormatError> {
-        match self.shape() {
-            [_, _] => dense_to_csr(self)?.convert(format),
-            _ => dense_to_coo(self)?.convert(format),
-        }
+        Ok(match (self.shape(), format) {
+            ([_, _], Format::Csr) => dense_to_csr(self)?.into(),
+            (_, Format::Coo) => dense_to_coo(self)?.into(),
+            ([_, _], _) => dense_to_csr(self)?.convert(format)?,
+            _ => dense_to_coo(self)?.convert(format)?,
+        })
     }
-}
-
-/// Matrix formats from their hub.
-fn from_csr<T: Element>(csr: &Csr<T>, format: Format) -> Result<AnySparse<T>, FormatError> {
-    Ok(match format {
-        Format::Coo => csr_to_coo(csr)?.into(),
-        Format::Csr => csr.clone().into(),
-        Format::Csc => csr_to_csc(csr)?.into(),
-        Format::Bsr { block } => csr_to_bsr(csr, block)?.into(),
-        Format::Ell => csr_to_ell(csr)?.into(),
-        Format::Bitmap => csr_to_bitmap(csr)?.into(),
-        Format::Bytemap => csr_to_bytemap(csr)?.into(),
-        Format::GroupCoo { axis: 0, group } => csr_to_group_coo(csr, group)?.into(),
-        Format::GroupCoo { axis, group } => {
-            coo_to_group_coo(&csr_to_coo(csr)?, axis, group)?.into()
-        }
-        Format::HybridGroupCoo => csr_to_hybrid_group_coo(csr)?.into(),
-        Format::BlockCoo { block } => csr_to_block_coo(csr, block)?.into(),
-        Format::BlockGroupCoo { block, group } => csr_to_block_group_coo(csr, block, group)?.into(),
-        Format::Nm { n, m } => {
-            nm::check_ratio(n, m)?;
-            csr_to_nm(csr)?.into()
-        }
-        Format::SlicedEll => csr_to_sliced_ell(csr)?.into(),
-    })
 }
 
 macro_rules! thin {

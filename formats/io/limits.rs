@@ -52,11 +52,15 @@ pub(super) struct Budget {
 impl Budget {
     /// Of an input that is in memory itself.
     pub(super) fn new(limits: Limits, input: usize) -> Self {
-        let input = input as u64;
+        Self::holding(limits, input, input)
+    }
+
+    /// Of an input of which so many bytes are in memory at once.
+    pub(super) fn holding(limits: Limits, input: usize, held: usize) -> Self {
         Self {
             limits,
-            input,
-            taken: input,
+            input: input as u64,
+            taken: held as u64,
         }
     }
 

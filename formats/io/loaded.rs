@@ -9,7 +9,7 @@ use std::sync::Arc;
 pub enum Loaded<T> {
     /// Matrix Market coordinate (COO), `.smtx` (CSR), `.npz` (CSR, CSC, COO, BSR).
     Sparse(AnySparse<T>),
-    /// Matrix Market array, `.npy`.
+    /// Matrix Market array, `.npy`, a tensor of `.safetensors`.
     Dense(Dense<T>),
 }
 
@@ -37,15 +37,19 @@ impl<T: Element> Loaded<T> {
     ///
     /// # Errors
     /// As [`Loaded::into_sparse`], and what the conversion refuses. [`FormatError::Overflow`] where nearly all rows are
-    /// empty and there are so many that their offsets alone take over 64 MB and 64 bytes for each entry: a file of 70
-    /// bytes may have 2^32 - 1 rows. `into_sparse()?.to_csr()` converts it all the same.
+    /// empty and there are so many that their offsets alone take over 64 MB and 64 bytes for each entry (of a dense
+    /// array each element): a file of 70 bytes may have 2^32 - 1 rows. `into_sparse()?.to_csr()` converts it all the
+    /// same.
     pub fn to_csr(&self) -> Result<Csr<T>, FormatError> {
         match self {
             Self::Sparse(sparse) => {
-                offsets_in_proportion(sparse)?;
+                offsets_in_proportion(sparse.shape()[0], sparse.nnz())?;
                 sparse.to_csr()
             }
-            Self::Dense(dense) => nonzeros(dense)?.to_csr(),
+            Self::Dense(dense) => {
+                bounded_extents(dense)?;
+                nonzeros(dense)?.to_csr()
+            }
         }
     }
 
@@ -56,7 +60,7 @@ impl<T: Element> Loaded<T> {
     pub fn into_csr(self) -> Result<Csr<T>, FormatError> {
         match self {
             Self::Sparse(sparse) => {
-                offsets_in_proportion(&sparse)?;
+                offsets_in_proportion(sparse.shape()[0], sparse.nnz())?;
                 match sparse {
                     AnySparse::Csr(csr) => Ok(csr),
                     AnySparse::Coo(coo) => coo_into_csr(coo),
@@ -80,9 +84,8 @@ impl<T: Element> Loaded<T> {
 }
 
 /// Entries that a sparse matrix needs for each so many bytes of row offsets.
-fn offsets_in_proportion<T: Element>(sparse: &AnySparse<T>) -> Result<(), FormatError> {
-    let (rows, entries) = (sparse.shape()[0] as u128, sparse.nnz() as u128);
-    let (value, limit) = (4 * (rows + 1), 64_000_000 + 64 * entries);
+fn offsets_in_proportion(rows: usize, entries: usize) -> Result<(), FormatError> {
+    let (value, limit) = (4 * (rows as u128 + 1), 64_000_000 + 64 * entries as u128);
     if value > limit {
         let what = "bytes of row offsets";
         return Err(FormatError::Overflow { what, value, limit });
@@ -122,9 +125,17 @@ fn extents<T: Element>(dense: &Dense<T>) -> Result<(usize, usize), FormatError> 
     Ok((rows, cols))
 }
 
+/// The extents where the offsets of the rows are in proportion to the elements: an empty array may have any number of
+/// rows.
+fn bounded_extents<T: Element>(dense: &Dense<T>) -> Result<(usize, usize), FormatError> {
+    let (rows, cols) = extents(dense)?;
+    offsets_in_proportion(rows, dense.len())?;
+    Ok((rows, cols))
+}
+
 /// Its nonzeros: their values are moved together where they are.
 fn nonzeros_of<T: Element>(dense: Dense<T>) -> Result<Csr<T>, FormatError> {
-    let (rows, cols) = extents(&dense)?;
+    let (rows, cols) = bounded_extents(&dense)?;
     let mut values = dense.into_values();
     let count = values.iter().filter(|value| **value != T::ZERO).count();
     check::fits("entries", count as u128)?;

@@ -28,7 +28,7 @@ pub use npz::{
     read_npz, read_npz_from, read_npz_from_within, read_npz_within, write_npz, write_npz_compressed,
 };
 pub use replace::replace_file;
-pub use safetensors::{Safetensors, Stored};
+pub use safetensors::{Safetensors, TensorInfo};
 pub use smtx::{read_smtx, read_smtx_from, write_smtx};
 pub use source::Source;
 
@@ -36,7 +36,8 @@ use crate::{AnySparse, Csr, Element, FormatError};
 use std::path::Path;
 
 /// Told of the work done while a large file is read: `(done, total)`, ascending, the last call with `done == total`.
-/// Each byte of the file counts once when it is read and once when it is parsed, so `total` is twice the file's length.
+/// Each byte of the file counts once when it is read and once when it is parsed, so `total` is twice the file's length;
+/// of a tensor of `.safetensors` it is the tensor's bytes.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
 /// Reads a file by its extension: `.mtx`, `.smtx` (all values one), `.npz` or `.npy`; or a tensor of a file, as
@@ -82,11 +83,9 @@ pub fn read_any_within<T: Element>(
 ) -> Result<Loaded<T>, FormatError> {
     let path = path.as_ref();
     let name = path.display().to_string();
-    if let Some((file, tensor)) = safetensors::split(path) {
-        let name = file.display().to_string();
-        let open = std::fs::File::open(file).map_err(|error| Fault::from(error).at(&name))?;
-        let dense = Safetensors::within(open, &name, limits)?.read_one(tensor)?;
-        return Ok(Loaded::Dense(dense));
+    if let Some((file, tensor)) = Safetensors::split(path) {
+        let mut file = Safetensors::open_within(file, limits)?;
+        return Ok(Loaded::Dense(file.read_one(tensor, progress)?));
     }
     let kind = extension(path);
     if kind == "mtx" {
@@ -229,7 +228,8 @@ fn whole_number(word: &[u8], name: &str, most: u64) -> Result<u64, String> {
     value.ok_or_else(|| format!("{name} out of range: {}", quote(word)))
 }
 
-/// A number as `T`, rounded once; what is finite stays so.
+/// A number as `T`, rounded once, or an error where a finite number became infinite. Types that
+/// saturate (i8, i32, fp8) take the nearest value that they hold.
 fn in_range<T: Element>(wide: f64) -> Result<T, String> {
     let value = T::from_f64(wide);
     if value.to_f64().is_finite() || !wide.is_finite() {

@@ -3,7 +3,7 @@
 use einsparse_formats::generate;
 use einsparse_formats::io::*;
 use einsparse_formats::{AnySparse, Csr, FormatError, Pattern};
-use std::path::Path;
+use std::{io::Cursor, path::Path};
 
 /// A small generator of its own, so that this test depends on nothing it tests.
 struct Numbers(u64);
@@ -81,6 +81,23 @@ fn broken_text_is_refused_or_read() {
     check(b"4, 5, 6\n0 2 3 5 6 \n0 3 2 1 4 0 \n", 10_000, |bytes| {
         read_smtx_from(bytes, "file")
     });
+}
+
+#[test]
+fn broken_tensors_are_refused_or_read() {
+    let header = r#"{"__metadata__":{"a":"b"},"w":{"dtype":"F16","shape":[2,1],"data_offsets":[0,4]},
+        "v":{"dtype":"F64","shape":[],"data_offsets":[4,12]}}"#;
+    let data = [0, 0x3c, 0, 0x3c, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f];
+    // The length fits, so that each change reaches the header or the data.
+    let read = |text: &[u8]| {
+        let header = text.len().saturating_sub(data.len()) as u64;
+        let bytes = [&header.to_le_bytes()[..], text].concat();
+        let mut file = Safetensors::new(Cursor::new(bytes), "file")?;
+        (0..file.tensors().len()).try_for_each(|at| file.read_at::<f32>(at).map(drop))
+    };
+    let sound = [header.as_bytes(), &data].concat();
+    read(&sound).unwrap();
+    check(&sound, 10_000, read);
 }
 
 #[test]

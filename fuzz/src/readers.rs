@@ -66,22 +66,26 @@ fn bits<T: Element>(values: &[T]) -> Vec<u64> {
 fn loaded<T: Element>(loaded: Loaded<T>) -> Outcome {
     match loaded {
         Loaded::Dense(dense) => {
-            assert_eq!(dense.len(), dense.shape().iter().product::<usize>());
+            let product = |n: u128, extent: &usize| n.saturating_mul(*extent as u128);
+            assert_eq!(dense.len() as u128, dense.shape().iter().fold(1, product));
             let shape = outcome(&dense.shape().len());
-            if !dense.is_empty() {
-                match (
-                    Loaded::Dense(dense.clone()).to_csr(),
-                    Loaded::Dense(dense).into_csr(),
-                ) {
-                    (Ok(a), Ok(b)) => {
-                        assert_sound_csr(&a);
-                        assert_eq!(
-                            (a.pattern(), bits(a.values())),
-                            (b.pattern(), bits(b.values()))
-                        );
-                    }
-                    (a, b) => assert_eq!(a.map(drop).is_ok(), b.map(drop).is_ok()),
+            // Empty rows may fill the memory once, not twice.
+            if dense.is_empty() && dense.shape().first().is_some_and(|rows| *rows >= 1 << 16) {
+                let _ = Loaded::Dense(dense).into_csr();
+                return shape;
+            }
+            match (
+                Loaded::Dense(dense.clone()).to_csr(),
+                Loaded::Dense(dense).into_csr(),
+            ) {
+                (Ok(a), Ok(b)) => {
+                    assert_sound_csr(&a);
+                    assert_eq!(
+                        (a.pattern(), bits(a.values())),
+                        (b.pattern(), bits(b.values()))
+                    );
                 }
+                (a, b) => assert_eq!(a.map(drop).is_ok(), b.map(drop).is_ok()),
             }
             shape
         }
@@ -183,8 +187,23 @@ pub fn npz(data: &[u8]) -> Outcome {
     }
 }
 
-/// A file of named tensors.
+/// A file of named tensors, as it is and with the length of a header that ends in the last brace: few changes of a
+/// file would get past a wrong length.
 pub fn safetensors(data: &[u8]) -> Outcome {
+    let outcome = tensors(data);
+    let Some(brace) = data.iter().rposition(|byte| *byte == b'}') else {
+        return outcome;
+    };
+    let spaces = data[brace + 1..].iter().take_while(|byte| **byte == b' ');
+    let Some(header) = (brace + 1 + spaces.count()).checked_sub(8) else {
+        return outcome;
+    };
+    let mut fitting = data.to_vec();
+    fitting[..8].copy_from_slice(&(header as u64).to_le_bytes());
+    tensors(&fitting)
+}
+
+fn tensors(data: &[u8]) -> Outcome {
     let mut file = match io::Safetensors::new(Cursor::new(data), "input") {
         Ok(file) => file,
         Err(error) => return is_readable(&error),

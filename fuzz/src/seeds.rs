@@ -210,6 +210,14 @@ fn safetensors() -> Vec<Vec<u8>> {
     vec![
         file("{}", 0),
         file(
+            r#"{"w":{"dtype":"F32","shape":[4294967295,0],"data_offsets":[0,0]}}"#,
+            0,
+        ),
+        file(
+            r#"{"w":{"dtype":"F32","shape":[0,4294967295],"data_offsets":[0,0]}}"#,
+            0,
+        ),
+        file(
             r#"{"w":{"dtype":"F16","shape":[2,3],"data_offsets":[0,12]}}"#,
             12,
         ),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use einsparse_formats::{Format, PAD};
 
 use super::expr::Expr;
-use super::operands::{AnyOperands, View, operand, row_major};
+use super::operands::{AnyOperands, View, row_major};
 use crate::einsum::Scalar;
 use crate::error::{Error, Result};
 use crate::indirect::{Access, Index, IndirectEinsum};
@@ -31,8 +31,8 @@ pub(super) fn owners<'e>(
         let data = view.data.as_ref();
         let ascending = data.first() == Some(&0) && data.windows(2).all(|w| w[0] <= w[1]);
         if view.shape.len() != 1 || !ascending {
-            let reason = "must be one-dimensional, start at 0 and ascend".into();
-            return Err(operand(&range.offsets, reason));
+            let reason = "must be one-dimensional, start at 0 and ascend";
+            return Err(Error::operand(&range.offsets, reason));
         }
         let mut of_entry = vec![0u32; data[data.len() - 1] as usize];
         for (row, w) in data.windows(2).enumerate() {
@@ -78,7 +78,7 @@ pub(super) fn scalar(scalars: &[Scalar], operands: &AnyOperands<'_>) -> Result<f
             Scalar::Literal(v) => *v,
             Scalar::Name(n) => match operands.scalars.get(n) {
                 Some(v) => *v,
-                None => return Err(operand(n, "is a scalar and was not given".into())),
+                None => return Err(Error::operand(n, "is a scalar and was not given")),
             },
         };
     }
@@ -292,7 +292,7 @@ impl<'a> Binder<'a> {
             .as_ref()
             .filter(|(n, _)| *n == sparse.name)
         else {
-            return Err(operand(&sparse.name, "is sparse and was not given".into()));
+            return Err(Error::operand(&sparse.name, "is sparse and was not given"));
         };
         let mut bound_of = BTreeMap::new();
         for (axis, place) in sparse.coordinates.iter().enumerate() {

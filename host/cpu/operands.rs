@@ -134,7 +134,7 @@ impl<'a> AnyOperands<'a> {
         strides: &[usize],
         values: Slice<'a>,
     ) -> Result<()> {
-        let fail = |reason| Err(operand(name, reason));
+        let fail = |reason| Err(Error::operand(name, reason));
         if shape.len() != strides.len() {
             return fail(format!(
                 "has {} axes and {} strides",
@@ -178,7 +178,7 @@ impl<'a> AnyOperands<'a> {
         values: Slice<'a>,
     ) -> Result<()> {
         let Some(sparse) = &e.sparse else {
-            return Err(operand(
+            return Err(Error::operand(
                 &e.out.tensor,
                 format!("`{e}` has no sparse operand"),
             ));
@@ -241,13 +241,13 @@ impl<'a> AnyOperands<'a> {
     pub(super) fn tensor(&self, name: &str) -> Result<&View<'a>> {
         self.tensors
             .get(name)
-            .ok_or_else(|| operand(name, "was not given".into()))
+            .ok_or_else(|| Error::operand(name, "was not given"))
     }
 
     pub(super) fn index_array(&self, name: &str) -> Result<&IndexView<'a>> {
         self.indices
             .get(name)
-            .ok_or_else(|| operand(name, "is an index array and was not given".into()))
+            .ok_or_else(|| Error::operand(name, "is an index array and was not given"))
     }
 }
 
@@ -259,10 +259,10 @@ pub(crate) fn as_long_as_its_shape(name: &str, shape: &[usize], slots: usize) ->
     if wanted == slots as u128 {
         return Ok(());
     }
-    Err(Error::Operand {
-        name: name.into(),
-        reason: format!("has shape {shape:?} and {slots} values, {wanted} wanted"),
-    })
+    Err(Error::operand(
+        name,
+        format!("has shape {shape:?} and {slots} values, {wanted} wanted"),
+    ))
 }
 
 fn by_axis<'a>(coordinates: [Vec<u32>; 2]) -> Vec<(Role, Cow<'a, [u32]>)> {
@@ -292,7 +292,7 @@ fn check_format(sparse: &SparseOperand, tensor: AnyPattern<'_>) -> Result<()> {
     };
     if !same {
         let reason = format!("is stored as {found}, and the expression is written for {wanted}");
-        return Err(operand(&sparse.name, reason));
+        return Err(Error::operand(&sparse.name, reason));
     }
     if tensor.shape().len() != sparse.coordinates.len() {
         return Err(Error::Shape {
@@ -306,13 +306,6 @@ fn check_format(sparse: &SparseOperand, tensor: AnyPattern<'_>) -> Result<()> {
         });
     }
     Ok(())
-}
-
-pub(super) fn operand(name: &str, reason: String) -> Error {
-    Error::Operand {
-        name: name.to_owned(),
-        reason,
-    }
 }
 
 /// Product of extents; 0 if one of them is, however large the others.
@@ -360,7 +353,7 @@ impl<'a, T: Scalar> Output<'a, T> {
                 "has shape {shape:?} and {} elements, {wanted} wanted",
                 values.len()
             );
-            return Err(operand("output", reason));
+            return Err(Error::operand("output", reason));
         }
         Ok(Output {
             shape: shape.to_vec(),
@@ -419,7 +412,7 @@ fn row_strides(shape: &[usize], row_stride: usize, len: usize) -> Result<Vec<usi
     let row = shape.last().copied().unwrap_or(1);
     if row_stride < row {
         let reason = format!("row stride {row_stride} is less than a row of {row}");
-        return Err(operand("output", reason));
+        return Err(Error::operand("output", reason));
     }
     let mut padded = shape.to_vec();
     if let Some(last) = padded.last_mut() {
@@ -429,7 +422,7 @@ fn row_strides(shape: &[usize], row_stride: usize, len: usize) -> Result<Vec<usi
     match reach(shape, &strides) {
         Some(reach) if reach > len as u128 => {
             let reason = format!("reaches element {} of {len}", reach - 1);
-            Err(operand("output", reason))
+            Err(Error::operand("output", reason))
         }
         _ => Ok(strides),
     }

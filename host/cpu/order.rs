@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use super::bind::Bound;
 use super::expr::Expr;
-use super::operands::{operand, volume};
+use super::operands::volume;
 use crate::error::{Error, Result};
 use crate::parallel;
 
@@ -132,7 +132,7 @@ fn key_parts<'e, 'a>(bound: &'e Bound<'a>, vars: &[usize]) -> Result<Vec<(&'e Ex
             .checked_mul(extent as u64)
             .filter(|p| *p < DROPPED)
             .ok_or_else(|| {
-                operand(
+                Error::operand(
                     "output",
                     format!("has more than {DROPPED} places to scatter to"),
                 )

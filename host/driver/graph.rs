@@ -99,9 +99,10 @@ impl GraphExec {
     /// Queues the whole graph on `stream`.
     ///
     /// # Safety
-    /// All memory and modules that the captured work names are still alive, and stay so until it is done. Until then nothing else
-    /// uses what that work writes: no other replay of it, no run of a plan or operator that it was captured from, which keep lists and
-    /// partial sums of their own (within one stream the order of calls sees to that), and no refresh of a plan's values.
+    /// All memory and modules that the captured work names are still alive, and stay so until it is done. Until then
+    /// nothing else uses what that work writes: no other replay of it, no run of a plan or operator that it was
+    /// captured from, which keep lists and partial sums of their own (within one stream the order of calls sees to
+    /// that), and no refresh of a plan's values.
     pub unsafe fn launch(&mut self, stream: RawStream<'_>) -> Result<()> {
         // SAFETY: graph and stream are alive; the rest is the caller's promise.
         check("cuGraphLaunch", unsafe {

@@ -26,8 +26,8 @@ impl TileTimes {
     /// [saved](Self::save).
     ///
     /// # Errors
-    /// [`Error::Cuda`](crate::Error::Cuda) on a CPU context; [`Error::NoKernel`](crate::Error::NoKernel) on a GPU without the kernels;
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    /// [`Error::Cuda`](crate::Error::Cuda) on a CPU context; [`Error::NoKernel`](crate::Error::NoKernel) on a GPU
+    /// without the kernels; [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn measure(context: &Context) -> Result<TileTimes> {
         let multiprocessors = context.expect_device()?.machine().multiprocessors;
         let stream = context.stream()?;

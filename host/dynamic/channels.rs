@@ -6,23 +6,24 @@ use std::sync::Arc;
 use einsparse_formats::FormatError;
 use rayon::prelude::*;
 
-use super::detect::{check_shape, elsewhere, operand};
+use super::detect::operand;
 use super::index::{Lists, MicroIndex};
 use crate::context::Context;
 use crate::device::Stream;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, check_shape};
 use crate::families::discover::{ChannelsLaunch, DeviceLists, list_stride};
 use crate::families::gather_gemm::found::above;
 use crate::kernel::Queue;
 use crate::launch::in_turn;
-use crate::registry::{Dtype, Scalar};
-use crate::tensor::{AnyTensor, Tensor};
+use crate::registry::Scalar;
+use crate::tensor::Tensor;
 use crate::values::{Buffer, Slice};
 
-/// Finds, for each item of `[items][rows][columns]`, the columns that hold an element above a threshold in any row, and copies them
-/// side by side: of activations `[n,h,w,m]` the channels of each image (items n, rows h times w, columns m), of weights `[i,j,m,f]`
-/// the filters (one item, rows i times j times m, columns f). Without the host; the pattern may be another at each run (PIT, arXiv
-/// 2301.10936, sections 3.1 and 3.3, of convolution: m and f are PIT axes, h and w are not).
+/// Finds, for each item of `[items][rows][columns]`, the columns that hold an element above a threshold in any row, and
+/// copies them side by side: of activations `[n,h,w,m]` the channels of each image (items n, rows h times w, columns
+/// m), of weights `[i,j,m,f]` the filters (one item, rows i times j times m, columns f). Without the host; the pattern
+/// may be another at each run (PIT, arXiv 2301.10936, sections 3.1 and 3.3, of convolution: m and f are PIT axes, h and
+/// w are not).
 ///
 /// Lists ascend. On a GPU elements are f16 or bf16 and columns at most 8192; on the CPU anything.
 ///
@@ -59,10 +60,50 @@ impl<T: Scalar> ChannelDetector<T> {
     /// counts always, and at 0 both zeros do not.
     ///
     /// # Errors
-    /// [`Error::Operand`] for a threshold that is negative or no number; [`Error::Overflow`] for too many rows, columns or items;
-    /// on a GPU [`Error::NoKernel`] for other element types, and [`Error::OutOfMemory`].
+    /// [`Error::Operand`] for a threshold that is negative or no number; [`Error::Overflow`] for too many rows, columns
+    /// or items; on a GPU [`Error::NoKernel`] for other element types, and [`Error::OutOfMemory`].
     pub fn new(context: &Context, shape: [usize; 3], threshold: f64) -> Result<Self> {
-        Self::of((context, T::DTYPE), shape, threshold)
+        if threshold.is_nan() || threshold < 0.0 {
+            return Err(Error::operand(
+                "threshold",
+                format!("is {threshold}, not a magnitude"),
+            ));
+        }
+        let [items, rows, columns] = shape;
+        let stride = list_stride(columns);
+        let (launch, storage, values) = match context.device() {
+            None => {
+                let places = items.saturating_mul(rows).saturating_mul(stride);
+                let values = Buffer::zeros(T::DTYPE, places)?;
+                let mut lists = Vec::new();
+                let bytes = items as u128 * size_of::<Vec<u32>>() as u128;
+                let what = "lists of columns";
+                lists
+                    .try_reserve_exact(items)
+                    .map_err(|_| FormatError::Memory { what, bytes })?;
+                lists.resize(items, Vec::new());
+                (None, Lists::Host(lists), values)
+            }
+            Some(device) => {
+                let launch =
+                    ChannelsLaunch::new(device, T::DTYPE, shape, above(T::DTYPE, threshold))?;
+                let lists = Lists::Device(launch.lists(device)?, Arc::clone(device));
+                (Some(launch), lists, Buffer::zeros(T::DTYPE, 0)?)
+            }
+        };
+        Ok(ChannelDetector {
+            context: context.clone(),
+            shape,
+            threshold,
+            launch,
+            index: MicroIndex {
+                panels: items,
+                stride,
+                storage,
+            },
+            values,
+            element: PhantomData,
+        })
     }
 
     /// Queues the detection. Nothing is allocated or waited for: it may be captured in a CUDA graph.
@@ -71,10 +112,33 @@ impl<T: Scalar> ChannelDetector<T> {
     /// `[n,h,w,m]` as well as `[n h w, m]`.
     ///
     /// # Errors
-    /// [`Error::Shape`] if it is of another shape; [`Error::Operand`] if it lies in another context, or on a GPU if it, or a row of
-    /// it, is not aligned to 16 bytes.
+    /// [`Error::Shape`] if it is of another shape; [`Error::Operand`] if it lies in another context, or on a GPU if it,
+    /// or a row of it, is not aligned to 16 bytes.
     pub fn run(&mut self, a: &Tensor<T>, stream: &Stream) -> Result<()> {
-        self.detect(a, stream)
+        let [items, rows, columns] = self.shape;
+        let given = match a.shape().split_last() {
+            Some((&width, outer)) => [outer.iter().product(), width],
+            None => [1, 1],
+        };
+        let planned = [items.saturating_mul(rows), columns];
+        check_shape("rows and columns", &planned, &given)?;
+        match (&self.launch, &self.index.storage) {
+            (Some(launch), Lists::Device(lists, _)) => {
+                let matrix = operand(&self.context, a, stream)?;
+                // SAFETY: the tensor has the planned rows, columns and type; it is the caller's to keep until the
+                // stream is done, as with every run.
+                let queue = unsafe { Queue::new(stream.raw()) };
+                in_turn(self.index.turns(), stream, || {
+                    launch.run(matrix, lists, queue)
+                })
+            }
+            (None, Lists::Host(_)) => {
+                let values = a.any.host().ok_or_else(|| Error::elsewhere("A"))?;
+                self.on_host(values, a.leading());
+                Ok(())
+            }
+            _ => Err(Error::elsewhere("index")),
+        }
     }
 
     /// The columns that the last run found, side by side: as many rows as there are of all items, each of
@@ -94,51 +158,6 @@ impl<T: Scalar> ChannelDetector<T> {
         }
         Ok(values)
     }
-}
-
-impl<T> ChannelDetector<T> {
-    fn of((context, dtype): (&Context, Dtype), shape: [usize; 3], threshold: f64) -> Result<Self> {
-        if threshold.is_nan() || threshold < 0.0 {
-            return Err(Error::Operand {
-                name: "threshold".into(),
-                reason: format!("is {threshold}, not a magnitude"),
-            });
-        }
-        let [items, rows, columns] = shape;
-        let stride = list_stride(columns);
-        let (launch, storage, values) = match context.device() {
-            None => {
-                let places = items.saturating_mul(rows).saturating_mul(stride);
-                let values = Buffer::zeros(dtype, places)?;
-                let mut lists = Vec::new();
-                let bytes = items as u128 * size_of::<Vec<u32>>() as u128;
-                let what = "lists of columns";
-                lists
-                    .try_reserve_exact(items)
-                    .map_err(|_| FormatError::Memory { what, bytes })?;
-                lists.resize(items, Vec::new());
-                (None, Lists::Host(lists), values)
-            }
-            Some(device) => {
-                let launch = ChannelsLaunch::new(device, dtype, shape, above(dtype, threshold))?;
-                let lists = Lists::Device(launch.lists(device)?, Arc::clone(device));
-                (Some(launch), lists, Buffer::zeros(dtype, 0)?)
-            }
-        };
-        Ok(ChannelDetector {
-            context: context.clone(),
-            shape,
-            threshold,
-            launch,
-            index: MicroIndex {
-                panels: items,
-                stride,
-                storage,
-            },
-            values,
-            element: PhantomData,
-        })
-    }
 
     /// The kernels, `cpu` on a CPU context.
     pub fn variants(&self) -> [&'static str; 2] {
@@ -151,38 +170,11 @@ impl<T> ChannelDetector<T> {
         &self.index
     }
 
-    fn detect(&mut self, a: &AnyTensor, stream: &Stream) -> Result<()> {
-        let [items, rows, columns] = self.shape;
-        let given = match a.shape().split_last() {
-            Some((&width, outer)) => [outer.iter().product(), width],
-            None => [1, 1],
-        };
-        let planned = [items.saturating_mul(rows), columns];
-        check_shape("rows and columns", &planned, &given)?;
-        match (&self.launch, &self.index.storage) {
-            (Some(launch), Lists::Device(lists, _)) => {
-                let matrix = operand(&self.context, a, stream)?;
-                // SAFETY: the tensor has the planned rows, columns and type; it is the caller's to keep until the
-                // stream is done, as with every run.
-                let queue = unsafe { Queue::new(stream.raw()) };
-                in_turn(self.index.turns(), stream, || {
-                    launch.run(matrix, lists, queue)
-                })
-            }
-            (None, Lists::Host(_)) => {
-                let values = a.host().ok_or_else(|| elsewhere("A"))?;
-                self.on_host(values, a.leading());
-                Ok(())
-            }
-            _ => Err(elsewhere("index")),
-        }
-    }
-
     /// The kernels and their lists on the GPU of this detector.
     pub(super) fn on_device(&self) -> Result<(&ChannelsLaunch, &DeviceLists)> {
         match (&self.launch, &self.index.storage) {
             (Some(launch), Lists::Device(lists, _)) => Ok((launch, lists)),
-            _ => Err(elsewhere("index")),
+            _ => Err(Error::elsewhere("index")),
         }
     }
 

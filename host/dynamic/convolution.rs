@@ -1,11 +1,11 @@
 //! A convolution with channels, images or filters that are empty for one step.
 
 use super::channels::ChannelDetector;
-use super::detect::{check_shape, elsewhere, operand};
+use super::detect::operand;
 use super::index::{Lists, MicroIndex};
 use crate::context::Context;
 use crate::device::Stream;
-use crate::error::Result;
+use crate::error::{Error, Result, check_shape};
 use crate::families::convert::DenseMatrix;
 use crate::families::gather_gemm::PitConvLaunch;
 pub use crate::families::gather_gemm::{ConvolutionAxis, ConvolutionShape};
@@ -67,10 +67,11 @@ impl<T: Scalar> DynamicConvolution<T> {
     /// A convolution of this shape, with room for an A (or a B) that is full.
     ///
     /// # Errors
-    /// Those of [`ConvolutionShape::out`]; [`Error::Operand`](crate::Error::Operand) for a threshold that is no magnitude, on a GPU for a stride above 8;
-    /// [`Error::NoKernel`](crate::Error::NoKernel) for element types without kernel;
-    /// [`Error::Overflow`](crate::Error::Overflow) for 2^31 positions of A or C and more, on a GPU for more than 8192 channels (filters, where
-    /// these are sparse) or 65,535 images; [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    /// Those of [`ConvolutionShape::out`]; [`Error::Operand`](crate::Error::Operand) for a threshold that is no
+    /// magnitude, on a GPU for a stride above 8; [`Error::NoKernel`](crate::Error::NoKernel) for element types without
+    /// kernel; [`Error::Overflow`](crate::Error::Overflow) for 2^31 positions of A or C and more, on a GPU for more
+    /// than 8192 channels (filters, where these are sparse) or 65,535 images;
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn new(
         context: &Context,
         shape: ConvolutionShape,
@@ -97,9 +98,10 @@ impl<T: Scalar> DynamicConvolution<T> {
     /// waited for. Runs of one convolution wait for each other, on whatever stream.
     ///
     /// # Errors
-    /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents; [`Error::Operand`](crate::Error::Operand) if one lies in another context, and on a GPU
-    /// if A or B is not aligned to 16 bytes with a leading dimension that is a multiple of 8, nor C and the number of filters where channels
-    /// are skipped.
+    /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents;
+    /// [`Error::Operand`](crate::Error::Operand) if one lies in another context, and on a GPU if A or B is not aligned
+    /// to 16 bytes with a leading dimension that is a multiple of 8, nor C and the number of filters where channels are
+    /// skipped.
     pub fn forward(
         &mut self,
         a: &Tensor<T>,
@@ -166,12 +168,10 @@ impl<T: Scalar> DynamicConvolution<T> {
         check_shape(name, &shape, sparse.shape())?;
         self.detector.run(sparse, stream)
     }
-}
 
-impl<T> DynamicConvolution<T> {
     fn on_host(&self, a: &AnyTensor, b: &AnyTensor, c: &mut AnyTensor) -> Result<()> {
         let Lists::Host(found) = &self.detector.index().storage else {
-            return Err(elsewhere("index"));
+            return Err(Error::elsewhere("index"));
         };
         let own = OnHost {
             shape: &self.shape,
@@ -236,8 +236,8 @@ impl OnHost<'_> {
     /// A position of C at a time.
     fn run<A: Sum>(&self, a: &AnyTensor, b: &AnyTensor, c: &mut AnyTensor) -> Result<()> {
         let (lda, ldb, shape) = (a.leading(), b.leading(), self.shape);
-        let a = a.host().ok_or_else(|| elsewhere("A"))?.widen::<A>();
-        let b = b.host().ok_or_else(|| elsewhere("B"))?.widen::<A>();
+        let a = a.host().ok_or_else(|| Error::elsewhere("A"))?.widen::<A>();
+        let b = b.host().ok_or_else(|| Error::elsewhere("B"))?.widen::<A>();
         let all: Vec<u32> = match self.axis {
             ConvolutionAxis::Channels => (0..shape.filters as u32).collect(),
             ConvolutionAxis::Filters => (0..shape.channels as u32).collect(),
@@ -268,6 +268,6 @@ impl OnHost<'_> {
                 }
             },
         )
-        .ok_or_else(|| elsewhere("C"))
+        .ok_or_else(|| Error::elsewhere("C"))
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::index::{Lists, MicroIndex};
 use crate::context::Context;
 use crate::device::{Device, Stream};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, check_shape};
 use crate::families::convert::DenseMatrix;
 use crate::families::discover::{DetectLaunch, DeviceLists, Looked, list_stride};
 use crate::families::gather_gemm::found::above;
@@ -37,16 +37,17 @@ use crate::values::Slice;
 pub struct DetectOptions {
     /// Elements of at most this magnitude are empty; NaN never is. 0: exact zeros of both signs.
     pub threshold: f64,
-    /// [`Determinism::Strict`]: lists ascend. [`Determinism::Relaxed`]: in the order in which thread blocks come, which changes
-    /// from run to run.
+    /// [`Determinism::Strict`]: lists ascend. [`Determinism::Relaxed`]: in the order in which thread blocks come, which
+    /// changes from run to run.
     pub determinism: Determinism,
     /// The matrix is a bit mask of so many columns: bit `j % 32` of word `j / 32` of a row (of `i32`).
     pub bits: Option<usize>,
 }
 
-/// Finds the micro-tiles of a matrix that are not empty, in one pass and without the host (PIT, arXiv 2301.10936, section
-/// 3.3). Micro-tiles of several rows, `h x w`, are listed along the columns, a list for each `h` rows: the k axis of a left
-/// operand. Those of one row, `1 x w`, are listed along the rows, a list for each `w` columns: its m axis.
+/// Finds the micro-tiles of a matrix that are not empty, in one pass and without the host (PIT, arXiv 2301.10936,
+/// section 3.3). Micro-tiles of several rows, `h x w`, are listed along the columns, a list for each `h` rows: the k
+/// axis of a left operand. Those of one row, `1 x w`, are listed along the rows, a list for each `w` columns: its m
+/// axis.
 ///
 /// Elements: f32, f16 and bf16; `i8` as a boolean mask, where whatever is not 0 counts; `i32` as words of a bit mask.
 /// On a GPU micro-tiles are 128x1, 64x1, 32x1, 16x16, 1x32 and 1x64, on the CPU any.
@@ -77,9 +78,9 @@ impl<T: Scalar> Detector<T> {
     /// A detector for matrices of this shape.
     ///
     /// # Errors
-    /// [`Error::Operand`] for an empty micro-tile, a threshold that is negative or no number, a bit mask of another element type
-    /// or of a width that is not the shape's; [`Error::NoKernel`] for element types and, on a GPU, micro-tiles without kernel;
-    /// [`Error::Overflow`] for extents past 2^31.
+    /// [`Error::Operand`] for an empty micro-tile, a threshold that is negative or no number, a bit mask of another
+    /// element type or of a width that is not the shape's; [`Error::NoKernel`] for element types and, on a GPU,
+    /// micro-tiles without kernel; [`Error::Overflow`] for extents past 2^31.
     pub fn new(
         context: &Context,
         shape: [usize; 2],
@@ -92,8 +93,8 @@ impl<T: Scalar> Detector<T> {
     /// Queues the detection. Nothing is allocated or waited for: it may be captured in a CUDA graph.
     ///
     /// # Errors
-    /// [`Error::Shape`] if the matrix is not of the planned shape, or the index of another detector; [`Error::Operand`] if one
-    /// lies in another context.
+    /// [`Error::Shape`] if the matrix is not of the planned shape, or the index of another detector; [`Error::Operand`]
+    /// if one lies in another context.
     pub fn run(&self, matrix: &Tensor<T>, index: &mut MicroIndex, stream: &Stream) -> Result<()> {
         self.detect(matrix, index, stream)
     }
@@ -174,7 +175,7 @@ impl<T> Detector<T> {
         check_shape("index", &own, &[index.panels, index.stride])?;
         match (&self.launch, &mut index.storage) {
             (None, Lists::Host(lists)) => {
-                let values = matrix.host().ok_or_else(|| elsewhere("matrix"))?;
+                let values = matrix.host().ok_or_else(|| Error::elsewhere("matrix"))?;
                 self.on_host(values, matrix.leading(), lists);
                 Ok(())
             }
@@ -185,7 +186,7 @@ impl<T> Detector<T> {
                 let queue = unsafe { Queue::new(stream.raw()) };
                 search(&self.context, launch, source, (lists, device), queue)
             }
-            _ => Err(elsewhere("index")),
+            _ => Err(Error::elsewhere("index")),
         }
     }
 
@@ -240,12 +241,7 @@ fn looked(
     micro: (usize, usize),
     options: &DetectOptions,
 ) -> Result<Looked> {
-    let refused = |name: &str, reason: String| {
-        Err(Error::Operand {
-            name: name.into(),
-            reason,
-        })
-    };
+    let refused = |name: &str, reason: String| Err(Error::operand(name, reason));
     if micro.0 == 0 || micro.1 == 0 {
         return refused("micro-tile", format!("is {} x {}", micro.0, micro.1));
     }
@@ -285,13 +281,13 @@ pub(crate) fn operand(
     stream: &Stream,
 ) -> Result<DenseMatrix> {
     let (Some(address), Some(device)) = (matrix.address(), context.device()) else {
-        return Err(elsewhere("matrix"));
+        return Err(Error::elsewhere("matrix"));
     };
     if !context.holds(matrix.device()) {
-        return Err(elsewhere("matrix"));
+        return Err(Error::elsewhere("matrix"));
     }
     if !stream.belongs_to(device) {
-        return Err(elsewhere("stream"));
+        return Err(Error::elsewhere("stream"));
     }
     Ok(DenseMatrix {
         address,
@@ -310,24 +306,17 @@ pub(super) fn search(
     queue: Queue<'_>,
 ) -> Result<()> {
     if !context.holds(Some(device)) {
-        return Err(elsewhere("index"));
+        return Err(Error::elsewhere("index"));
     }
     if !lists.hold(launch.room()?) {
-        return Err(Error::Operand {
-            name: "index".into(),
-            reason: "is of another detector, which needs less room".into(),
-        });
+        return Err(Error::operand(
+            "index",
+            "is of another detector, which needs less room",
+        ));
     }
     // The lists have this launch's room, and live past the work queued on them.
     let run = || launch.run(source, lists, queue);
     lists.turns.queue(true, queue.stream(), run)
-}
-
-pub(crate) fn elsewhere(name: &str) -> Error {
-    Error::Operand {
-        name: name.into(),
-        reason: "lies in another context".into(),
-    }
 }
 
 /// The shape of one matrix, or of `items`, which have an axis for them.
@@ -341,15 +330,4 @@ pub(super) fn check_items(
         1 if found.len() == 2 => check_shape(name, &matrix, found),
         _ => check_shape(name, &[items, matrix[0], matrix[1]], found),
     }
-}
-
-pub(crate) fn check_shape(name: &str, planned: &[usize], found: &[usize]) -> Result<()> {
-    if planned == found {
-        return Ok(());
-    }
-    Err(Error::Shape {
-        index: name.into(),
-        left: format!("planned for {planned:?}"),
-        right: format!("given {found:?}"),
-    })
 }

@@ -4,11 +4,11 @@ use std::fmt;
 
 use einsparse_kernels::table::kernels;
 
-use super::detect::{DetectOptions, Detector, check_shape, elsewhere};
+use super::detect::{DetectOptions, Detector};
 use super::skipping::Skipping;
 use crate::context::Context;
 use crate::device::Stream;
-use crate::error::Result;
+use crate::error::{Error, Result, check_shape};
 use crate::families::gather_gemm::found::WIDTH;
 use crate::plan::{Determinism, Options, Plan};
 use crate::registry::Scalar;
@@ -54,8 +54,8 @@ pub enum GradientOfA {
 pub struct MatmulGradientOptions {
     /// Which elements of A's gradient are wanted.
     pub of_a: GradientOfA,
-    /// Of A's pieces of 64 elements of a row, what holds something: kernels are chosen for it. [`SparsityHint::LastSteps`]
-    /// tells nothing of such pieces: B's gradient stays dense then.
+    /// Of A's pieces of 64 elements of a row, what holds something: kernels are chosen for it.
+    /// [`SparsityHint::LastSteps`] tells nothing of such pieces: B's gradient stays dense then.
     pub expected: SparsityHint,
     /// [`Determinism::Relaxed`]: micro-tiles are added to B's gradient in the order in which they are found.
     pub determinism: Determinism,
@@ -114,8 +114,9 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
     ///
     /// # Errors
     /// [`Error::NoKernel`](crate::Error::NoKernel) where no kernel of the context takes the type. For
-    /// [`GradientOfA::MicroTiles`] on a GPU also for other types than f16 and bf16, and [`Error::Operand`](crate::Error::Operand) for a k
-    /// or n that is no multiple of 8; [`Error::Overflow`](crate::Error::Overflow), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    /// [`GradientOfA::MicroTiles`] on a GPU also for other types than f16 and bf16, and
+    /// [`Error::Operand`](crate::Error::Operand) for a k or n that is no multiple of 8;
+    /// [`Error::Overflow`](crate::Error::Overflow), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn new(
         context: &Context,
         extents: [usize; 3],
@@ -192,8 +193,8 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
     ///
     /// # Errors
     /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents,
-    /// [`Error::Operand`](crate::Error::Operand) if one lies in another context, or is not aligned to 16 bytes where micro-tiles are
-    /// skipped.
+    /// [`Error::Operand`](crate::Error::Operand) if one lies in another context, or is not aligned to 16 bytes where
+    /// micro-tiles are skipped.
     pub fn backward(
         &self,
         [a, b, dc]: [&Tensor<T>; 3],
@@ -255,11 +256,14 @@ fn on_host<A: Sum>(
     let on = (&Context::cpu(), a.dtype());
     let detector = Detector::<()>::of(on, [m, k], (1, WIDTH), DetectOptions::default())?;
     let mut lists = vec![Vec::new(); k.div_ceil(WIDTH)];
-    let own = a.host().ok_or_else(|| elsewhere("A"))?;
+    let own = a.host().ok_or_else(|| Error::elsewhere("A"))?;
     detector.on_host(own, a.leading(), &mut lists);
     let (ldb, ldc) = (b.leading(), dc.leading());
-    let b = b.host().ok_or_else(|| elsewhere("B"))?.widen::<A>();
-    let dc = dc.host().ok_or_else(|| elsewhere("dC"))?.widen::<A>();
+    let b = b.host().ok_or_else(|| Error::elsewhere("B"))?.widen::<A>();
+    let dc = dc
+        .host()
+        .ok_or_else(|| Error::elsewhere("dC"))?
+        .widen::<A>();
     da.store_rows(m, k, &|row, sums: &mut [A]| {
         for (column, sum) in sums.iter_mut().enumerate() {
             if lists[column / WIDTH].binary_search(&(row as u32)).is_ok() {
@@ -268,7 +272,7 @@ fn on_host<A: Sum>(
             }
         }
     })
-    .ok_or_else(|| elsewhere("dA"))
+    .ok_or_else(|| Error::elsewhere("dA"))
 }
 
 impl<T: Scalar> fmt::Display for DynamicMatmulGradient<T> {

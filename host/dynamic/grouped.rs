@@ -101,11 +101,10 @@ impl<T: Scalar> Gradients<T> {
             transposed: !transposed,
             activation: Activation::Identity,
         };
-        let (weight, names) = match transposed {
-            false => ((k, n, [gather, scatter]), ["A", "dC", "dW"]),
-            true => ((n, k, [scatter, gather]), ["dC", "A", "dW"]),
+        let ([m, n], gather, names) = match transposed {
+            false => ([k, n], [gather, scatter], ["A", "dC", "dW"]),
+            true => ([n, k], [scatter, gather], ["dC", "A", "dW"]),
         };
-        let (m, n, gather) = weight;
         let weight = WeightOptions { m, n, gather };
         Ok(Gradients {
             input: GroupedProduct::new(routing, input)?.named(["dC", "W", "dA"]),
@@ -119,8 +118,8 @@ impl<T: Scalar> GroupedGemm<T> {
     /// A product over the slots of routings like this one.
     ///
     /// # Errors
-    /// On a GPU [`Error::NoKernel`] for element types without kernel, [`Error::Operand`] for GELU and for extents that are no
-    /// multiples of 8; [`Error::Overflow`].
+    /// On a GPU [`Error::NoKernel`] for element types without kernel, [`Error::Operand`] for GELU and for extents that
+    /// are no multiples of 8; [`Error::Overflow`].
     pub fn new(routing: &Routing, options: &GroupedOptions) -> Result<Self> {
         Self::with_variant(routing, options, None)
     }
@@ -151,8 +150,8 @@ impl<T: Scalar> GroupedGemm<T> {
         })
     }
 
-    /// The kernels of forward and, if it was made for training, of the gradients of A and of the matrices; each `cpu` on
-    /// a CPU context.
+    /// The kernels of forward and, if it was made for training, of the gradients of A and of the matrices; each `cpu`
+    /// on a CPU context.
     pub fn variants(&self) -> Vec<&'static str> {
         let mut all = vec![self.product.variant()];
         if let Some(gradients) = &self.gradients {
@@ -165,8 +164,8 @@ impl<T: Scalar> GroupedGemm<T> {
     /// `[tokens, top_k]`, or none. Nothing is allocated or waited for.
     ///
     /// # Errors
-    /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context, or is not
-    /// aligned to 16 bytes.
+    /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context,
+    /// or is not aligned to 16 bytes.
     pub fn forward(
         &self,
         routing: &Routing,
@@ -186,8 +185,8 @@ impl<T: Scalar> GroupedGemm<T> {
     }
 
     /// Queues the gradient of A, `dA[s,k] = dC[row'(s),n] * W[expert(s),k,n]`, from that of the sums. With
-    /// [`scatter`](GroupedOptions::scatter) rows of `dc` are the tokens', `[tokens, n]`, as of a sum over the choices of
-    /// each; else the slots'. With [`gather`](GroupedOptions::gather) rows of `da` are the choices', and a token's
+    /// [`scatter`](GroupedOptions::scatter) rows of `dc` are the tokens', `[tokens, n]`, as of a sum over the choices
+    /// of each; else the slots'. With [`gather`](GroupedOptions::gather) rows of `da` are the choices', and a token's
     /// gradient is the sum of its own; else the slots'. `[slots, k]` either way.
     ///
     /// # Errors
@@ -207,10 +206,10 @@ impl<T: Scalar> GroupedGemm<T> {
         })
     }
 
-    /// Queues the gradient of the matrices, `dW[e,k,n] = A[row(s),k] * dC[row'(s),n]` summed over the slots `s` that the
-    /// [`Routing`] gave expert `e`, from that of the sums, whose rows are as for
-    /// [`backward_input`](Self::backward_input). An expert without slots gets zeros. Slots are summed in order, f32 sums
-    /// rounded once.
+    /// Queues the gradient of the matrices, `dW[e,k,n] = A[row(s),k] * dC[row'(s),n]` summed over the slots `s` that
+    /// the [`Routing`] gave expert `e`, from that of the sums, whose rows are as for
+    /// [`backward_input`](Self::backward_input). An expert without slots gets zeros. Slots are summed in order, f32
+    /// sums rounded once.
     ///
     /// # Errors
     /// As [`backward_input`](Self::backward_input).
@@ -233,9 +232,11 @@ impl<T: Scalar> GroupedGemm<T> {
     }
 
     fn gradients(&self) -> Result<&Gradients<T>> {
-        self.gradients.as_ref().ok_or_else(|| Error::Operand {
-            name: "product".into(),
-            reason: "was made without its gradients: `GroupedGemm::for_training`".into(),
+        self.gradients.as_ref().ok_or_else(|| {
+            Error::operand(
+                "product",
+                "was made without its gradients: `GroupedGemm::for_training`",
+            )
         })
     }
 }

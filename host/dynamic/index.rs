@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::detect::elsewhere;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::families::discover::DeviceLists;
@@ -51,7 +50,7 @@ impl MicroIndex {
     pub(super) fn lists(&self) -> Result<&DeviceLists> {
         match &self.storage {
             Lists::Device(lists, _) => Ok(lists),
-            Lists::Host(_) => Err(elsewhere("index")),
+            Lists::Host(_) => Err(Error::elsewhere("index")),
         }
     }
 
@@ -111,10 +110,10 @@ impl MicroIndex {
                     all.push(list[..count].to_vec());
                 }
                 _ => {
-                    return Err(Error::Operand {
-                        name: "index".into(),
-                        reason: format!("list {panel} of {count} micro-tiles is not filled up"),
-                    });
+                    return Err(Error::operand(
+                        "index",
+                        format!("list {panel} of {count} micro-tiles is not filled up"),
+                    ));
                 }
             }
         }

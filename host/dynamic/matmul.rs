@@ -5,7 +5,8 @@ mod relu;
 mod right;
 mod transposed;
 
-use super::detect::elsewhere;
+use std::fmt;
+
 use super::index::MicroIndex;
 use crate::context::Context;
 use crate::device::Stream;
@@ -91,12 +92,7 @@ impl Default for MatmulOptions {
 impl MatmulOptions {
     /// What no side of a product takes, or not together.
     fn check(&self, items: usize) -> Result<()> {
-        let refused = |name: &str, reason: String| {
-            Err(Error::Operand {
-                name: name.into(),
-                reason,
-            })
-        };
+        let refused = |name: &str, reason: String| Err(Error::operand(name, reason));
         let alone = self.sparse == SparseSide::Output
             || (self.sparse == SparseSide::Left && self.transpose_a);
         match self.sparse {
@@ -120,10 +116,10 @@ impl MatmulOptions {
     }
 }
 
-/// `C[m,n] = A[m,k] * B[k,n]` with a matrix that is dense in memory and has empty micro-tiles, other ones at each run (PIT, arXiv
-/// 2301.10936). The host learns nothing of what was found: all can be captured in a CUDA graph. For f16 and bf16 on
-/// Hopper, and f32 of a sparse A of `[m, k]` with [`Precision::Tf32`]; the CPU takes every element type and extent, and
-/// f32 in full precision.
+/// `C[m,n] = A[m,k] * B[k,n]` with a matrix that is dense in memory and has empty micro-tiles, other ones at each run
+/// (PIT, arXiv 2301.10936). The host learns nothing of what was found: all can be captured in a CUDA graph. For f16 and
+/// bf16 on Hopper, and f32 of a sparse A of `[m, k]` with [`Precision::Tf32`]; the CPU takes every element type and
+/// extent, and f32 in full precision.
 ///
 /// - A sparse A: one kernel finds its micro-tiles of [`height`](MatmulOptions::height) `x 1` and packs their values, a
 ///   second gathers the rows of B that they meet. Of at most 64 rows of f16 or bf16 that one micro-tile holds
@@ -175,17 +171,40 @@ impl MatmulOptions {
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct DynamicMatmul<T: Scalar> {
-    way: Way<T>,
+pub struct DynamicMatmul<T> {
+    product: Box<dyn Product<T>>,
 }
 
-/// By what is sparse, and how it lies.
-#[derive(Debug)]
-enum Way<T: Scalar> {
-    Left(Box<LeftProduct<T>>),
-    Transposed(Box<TransposedProduct<T>>),
-    Right(Box<RightProduct<T>>),
-    Relu(Box<ReluProduct<T>>),
+/// What [`DynamicMatmul`] runs: by what is sparse, and how it lies.
+trait Product<T>: fmt::Debug + Send + Sync {
+    fn variants(&self) -> Vec<&'static str>;
+
+    fn index(&self) -> &MicroIndex;
+
+    /// Queues detection and product.
+    fn run(
+        &mut self,
+        a: &Tensor<T>,
+        b: &Tensor<T>,
+        c: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()>;
+
+    /// The half that makes the lists.
+    fn detect(&mut self, _: &Tensor<T>, _: &Stream) -> Result<()> {
+        Err(in_one())
+    }
+
+    /// The other half.
+    fn multiply(
+        &mut self,
+        _: &Tensor<T>,
+        _: &Tensor<T>,
+        _: &mut Tensor<T>,
+        _: &Stream,
+    ) -> Result<()> {
+        Err(in_one())
+    }
 }
 
 impl<T: Scalar> DynamicMatmul<T> {
@@ -199,8 +218,8 @@ impl<T: Scalar> DynamicMatmul<T> {
         Self::batched(context, 1, extents, options)
     }
 
-    /// A batch of `items` products, `C[z,m,n] = A[z,m,k] * B[z,k,n]` for extents `[m, k, n]`, in the same kernels. Where
-    /// all items share one B, their rows are those of one product.
+    /// A batch of `items` products, `C[z,m,n] = A[z,m,k] * B[z,k,n]` for extents `[m, k, n]`, in the same kernels.
+    /// Where all items share one B, their rows are those of one product.
     ///
     /// # Errors
     /// As [`new`](Self::new); [`Error::Operand`] for more than one item of a sparse A whose `m` is no multiple of the
@@ -212,58 +231,50 @@ impl<T: Scalar> DynamicMatmul<T> {
         options: &MatmulOptions,
     ) -> Result<Self> {
         options.check(items)?;
-        let way = match (options.sparse, options.transpose_a) {
-            (SparseSide::Left, false) => {
-                let made = LeftProduct::batched(context, items, extents, options.clone())?;
-                Way::Left(Box::new(made))
-            }
-            (SparseSide::Left, true) => {
-                Way::Transposed(Box::new(TransposedProduct::new(context, extents, options)?))
-            }
-            (SparseSide::Right, _) => {
-                let made = RightProduct::batched(context, items, extents, options.clone())?;
-                Way::Right(Box::new(made))
-            }
-            (SparseSide::Output, _) => Way::Relu(Box::new(ReluProduct::new(
+        let product: Box<dyn Product<T>> = match (options.sparse, options.transpose_a) {
+            (SparseSide::Left, false) => Box::new(LeftProduct::batched(
                 context,
+                items,
                 extents,
-                options.height,
-            )?)),
+                options.clone(),
+            )?),
+            (SparseSide::Left, true) => {
+                Box::new(TransposedProduct::new(context, extents, options)?)
+            }
+            (SparseSide::Right, _) => Box::new(RightProduct::batched(
+                context,
+                items,
+                extents,
+                options.clone(),
+            )?),
+            (SparseSide::Output, _) => {
+                Box::new(ReluProduct::new(context, extents, options.height)?)
+            }
         };
-        Ok(DynamicMatmul { way })
+        Ok(DynamicMatmul { product })
     }
 
     /// The kernels of a [`forward`](Self::forward) in their order, `cpu` on a CPU context.
     pub fn variants(&self) -> Vec<&'static str> {
-        match &self.way {
-            Way::Left(product) => product.variants(),
-            Way::Transposed(product) => product.variants(),
-            Way::Right(product) => product.variants(),
-            Way::Relu(product) => product.variants(),
-        }
+        self.product.variants()
     }
 
     /// What the last run found: of a sparse A of `[m, k]` and of C a list of columns for each `height` rows of all
     /// items, of an A of `[k, m]` a list of rows for every 64 columns, of a B these for each item. A run of a single
     /// kernel leaves nothing here.
     pub fn index(&self) -> &MicroIndex {
-        match &self.way {
-            Way::Left(product) => product.index(),
-            Way::Transposed(product) => product.index(),
-            Way::Right(product) => product.index(),
-            Way::Relu(product) => product.index(),
-        }
+        self.product.index()
     }
 
     /// Queues detection and product: A is `[m, k]`, or `[k, m]` by the [options](MatmulOptions), B `[k, n]`, C
-    /// `[m, n]`, of more than one item behind an axis for these. Nothing is allocated or waited for. Runs of one product
-    /// share the index and wait for each other, on whatever stream; what was captured in a graph is the caller's to
-    /// order.
+    /// `[m, n]`, of more than one item behind an axis for these. Nothing is allocated or waited for. Runs of one
+    /// product share the index and wait for each other, on whatever stream; what was captured in a graph is the
+    /// caller's to order.
     ///
     /// # Errors
-    /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context, and on
-    /// a GPU if one that is read or written by 16 bytes does not lie at multiples of them: B, an A of `[k, m]`, of a
-    /// sparse C every matrix; or if n is no multiple of 8 with a sparse B.
+    /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context,
+    /// and on a GPU if one that is read or written by 16 bytes does not lie at multiples of them: B, an A of `[k, m]`,
+    /// of a sparse C every matrix; or if n is no multiple of 8 with a sparse B.
     pub fn forward(
         &mut self,
         a: &Tensor<T>,
@@ -271,12 +282,7 @@ impl<T: Scalar> DynamicMatmul<T> {
         c: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        match &mut self.way {
-            Way::Left(product) => product.run(a, b, c, stream),
-            Way::Transposed(product) => product.run(a, b, c, stream),
-            Way::Right(product) => product.run(a, b, c, stream),
-            Way::Relu(product) => product.run(a, b, c, stream),
-        }
+        self.product.run(a, b, c, stream)
     }
 
     /// The half of [`forward`](Self::forward) that makes the lists, of the sparse A in front of
@@ -286,11 +292,7 @@ impl<T: Scalar> DynamicMatmul<T> {
     /// As [`forward`](Self::forward); [`Error::Operand`] where the halves are one.
     #[doc(hidden)]
     pub fn detect(&mut self, sparse: &Tensor<T>, stream: &Stream) -> Result<()> {
-        match &mut self.way {
-            Way::Left(product) => product.detect(sparse, stream),
-            Way::Relu(product) => product.list(sparse, stream),
-            Way::Transposed(_) | Way::Right(_) => Err(in_one()),
-        }
+        self.product.detect(sparse, stream)
     }
 
     /// The other half: the product. Of a sparse C [`detect`](Self::detect) must follow each.
@@ -305,19 +307,12 @@ impl<T: Scalar> DynamicMatmul<T> {
         c: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        match &mut self.way {
-            Way::Left(product) => product.multiply(a, b, c, stream),
-            Way::Relu(product) => product.multiply(a, b, c, stream),
-            Way::Transposed(_) | Way::Right(_) => Err(in_one()),
-        }
+        self.product.multiply(a, b, c, stream)
     }
 }
 
 fn in_one() -> Error {
-    Error::Operand {
-        name: "product".into(),
-        reason: "has no halves: it runs as one, by `forward`".into(),
-    }
+    Error::operand("product", "has no halves: it runs as one, by `forward`")
 }
 
 /// A product on the CPU, a row of C at a time: `factor` and `line` are A's element and B's row of a row of C and a
@@ -338,5 +333,5 @@ fn multiply_on_host<'b, A: Sum>(
             }
         }
     })
-    .ok_or_else(|| elsewhere("C"))
+    .ok_or_else(|| Error::elsewhere("C"))
 }

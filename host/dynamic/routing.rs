@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::detect::{check_shape, elsewhere, operand};
+use super::detect::operand;
 use crate::context::Context;
 use crate::device::{Device, Stream};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, check_shape};
 use crate::families::convert::DenseMatrix;
 use crate::families::discover::{DeviceRoutes, RouteLaunch};
 use crate::kernel::Queue;
@@ -60,14 +60,14 @@ impl Routing {
     /// Room for the choices of `[tokens, top_k]` among `experts`.
     ///
     /// # Errors
-    /// [`Error::Operand`] without experts or choices of a token; [`Error::Overflow`] for 2^30 choices and more, or more than
-    /// 1024 experts on a GPU; [`Error::OutOfMemory`].
+    /// [`Error::Operand`] without experts or choices of a token; [`Error::Overflow`] for 2^30 choices and more, or more
+    /// than 1024 experts on a GPU; [`Error::OutOfMemory`].
     pub fn new(context: &Context, [tokens, top_k]: [usize; 2], experts: usize) -> Result<Self> {
         if top_k == 0 || experts == 0 {
-            return Err(Error::Operand {
-                name: "choices".into(),
-                reason: format!("are {top_k} of each token among {experts} experts"),
-            });
+            return Err(Error::operand(
+                "choices",
+                format!("are {top_k} of each token among {experts} experts"),
+            ));
         }
         let count = tokens.saturating_mul(top_k);
         if count >= 1 << 30 {
@@ -154,7 +154,7 @@ impl Routing {
         check_shape("choices", &self.shape(), choices.shape())?;
         match &mut self.storage {
             Routes::Host { order, offsets } => {
-                let values = choices.host().ok_or_else(|| elsewhere("choices"))?;
+                let values = choices.host().ok_or_else(|| Error::elsewhere("choices"))?;
                 let rows = values.chunks(choices.leading().max(1)).take(self.tokens);
                 let chosen = rows.flat_map(|row| &row[..self.top_k]).copied();
                 sort(chosen, self.experts, order, offsets);
@@ -252,11 +252,11 @@ pub(crate) fn without_gaps(
     if matrix.leading == matrix.columns {
         return Ok(matrix);
     }
-    Err(Error::Operand {
-        name: name.into(),
-        reason: format!(
+    Err(Error::operand(
+        name,
+        format!(
             "has rows {} elements apart, {} long; it is read without gaps",
             matrix.leading, matrix.columns
         ),
-    })
+    ))
 }

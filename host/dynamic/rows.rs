@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::detect::{check_shape, elsewhere, operand, search};
+use super::detect::{operand, search};
 use super::index::{Lists, MicroIndex};
 use crate::context::Context;
 use crate::device::Stream;
-use crate::error::Result;
+use crate::error::{Error, Result, check_shape};
 use crate::families::discover::{DetectLaunch, list_stride};
 use crate::kernel::Queue;
 use crate::tensor::Tensor;
@@ -44,8 +44,8 @@ impl RowDetector {
     /// above `distance` is `distance`.
     ///
     /// # Errors
-    /// [`Error::Overflow`](crate::Error::Overflow) for rows past 2^32; [`Error::Cuda`](crate::Error::Cuda) if the kernel does
-    /// not load.
+    /// [`Error::Overflow`](crate::Error::Overflow) for rows past 2^32; [`Error::Cuda`](crate::Error::Cuda) if the
+    /// kernel does not load.
     pub fn lengths(context: &Context, count: usize, distance: usize) -> Result<Self> {
         let launch = match context.device() {
             None => None,
@@ -63,8 +63,8 @@ impl RowDetector {
     /// choice `c` is of token `c / k`. On a GPU lists are in any order; a choice of no expert is left out.
     ///
     /// # Errors
-    /// [`Error::Overflow`](crate::Error::Overflow) for more experts; [`Error::Cuda`](crate::Error::Cuda) if the kernel does
-    /// not load.
+    /// [`Error::Overflow`](crate::Error::Overflow) for more experts; [`Error::Cuda`](crate::Error::Cuda) if the kernel
+    /// does not load.
     pub fn choices(context: &Context, count: usize, experts: usize) -> Result<Self> {
         let launch = match context.device() {
             None => None,
@@ -127,7 +127,7 @@ impl RowDetector {
         check_shape("index", &own, &[index.panels, index.stride])?;
         match (&self.launch, &mut index.storage) {
             (None, Lists::Host(lists)) => {
-                let numbers = numbers.host().ok_or_else(|| elsewhere("numbers"))?;
+                let numbers = numbers.host().ok_or_else(|| Error::elsewhere("numbers"))?;
                 self.on_host(numbers, lists);
                 Ok(())
             }
@@ -138,7 +138,7 @@ impl RowDetector {
                 let queue = unsafe { Queue::new(stream.raw()) };
                 search(&self.context, launch, source, (lists, device), queue)
             }
-            _ => Err(elsewhere("index")),
+            _ => Err(Error::elsewhere("index")),
         }
     }
 

@@ -3,21 +3,21 @@
 use std::marker::PhantomData;
 use std::sync::{Mutex, PoisonError};
 
-use super::detect::{check_shape, operand};
+use super::detect::operand;
 use crate::context::Context;
 use crate::device::Stream;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, check_shape};
 use crate::families::discover::{SAMPLED_HEIGHTS, SampleLaunch};
 use crate::families::gather_gemm::found::above;
 use crate::kernel::Queue;
 use crate::launch::Turns;
-use crate::registry::{Dtype, Scalar};
+use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Tensor};
 
-/// Counts, in some boxes of a matrix of f16 or bf16, the micro-tiles of 32, 64 and 128 rows by one column that hold something (PIT, arXiv
-/// 2301.10936, section 3.2: the cover of each micro-tile, on a sample of the pattern). On a GPU 264 boxes of 128 x 64 elements at
-/// the most, others at each run, and the kernel stores what it found into the host's memory: [`latest`](Self::latest)
-/// is a load. On the CPU everything is counted.
+/// Counts, in some boxes of a matrix of f16 or bf16, the micro-tiles of 32, 64 and 128 rows by one column that hold
+/// something (PIT, arXiv 2301.10936, section 3.2: the cover of each micro-tile, on a sample of the pattern). On a GPU
+/// 264 boxes of 128 x 64 elements at the most, others at each run, and the kernel stores what it found into the host's
+/// memory: [`latest`](Self::latest) is a load. On the CPU everything is counted.
 ///
 /// ```
 /// use einsparse::Context;
@@ -53,31 +53,18 @@ impl<T: Scalar> ShareSample<T> {
     /// [`Error::Operand`] for a threshold that is no magnitude; [`Error::NoKernel`] for elements that have not 16 bits;
     /// [`Error::Overflow`] for extents past 2^31.
     pub fn new(context: &Context, shape: [usize; 2], threshold: f64) -> Result<Self> {
-        Self::of((context, T::DTYPE), shape, threshold)
-    }
-
-    /// Queues the count. Allocates nothing, waits for nothing, may be captured.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] for a matrix of another shape than planned, [`Error::Operand`] for one of another context.
-    pub fn run(&self, matrix: &Tensor<T>, stream: &Stream) -> Result<()> {
-        self.count(matrix, stream)
-    }
-}
-
-impl<T> ShareSample<T> {
-    fn of((context, dtype): (&Context, Dtype), shape: [usize; 2], threshold: f64) -> Result<Self> {
         if threshold.is_nan() || threshold < 0.0 {
-            return Err(Error::Operand {
-                name: "threshold".into(),
-                reason: format!("is {threshold}, not a magnitude"),
-            });
+            return Err(Error::operand(
+                "threshold",
+                format!("is {threshold}, not a magnitude"),
+            ));
         }
-        SampleLaunch::takes(dtype)?;
+        SampleLaunch::takes(T::DTYPE)?;
         let kind = match context.device() {
             None => Kind::Host(Mutex::new(None)),
             Some(device) => {
-                let launch = SampleLaunch::new(device, dtype, shape, above(dtype, threshold))?;
+                let launch =
+                    SampleLaunch::new(device, T::DTYPE, shape, above(T::DTYPE, threshold))?;
                 Kind::Device(launch, Turns::new(device)?)
             }
         };
@@ -90,16 +77,11 @@ impl<T> ShareSample<T> {
         })
     }
 
-    /// Shares of the micro-tiles of 32, 64 and 128 rows that hold something, 0 to 1, by the last run that has
-    /// ended; `None` before one has.
-    pub fn latest(&self) -> Option<[f64; 3]> {
-        match &self.kind {
-            Kind::Host(latest) => *latest.lock().unwrap_or_else(PoisonError::into_inner),
-            Kind::Device(launch, _) => launch.latest(),
-        }
-    }
-
-    fn count(&self, matrix: &AnyTensor, stream: &Stream) -> Result<()> {
+    /// Queues the count. Allocates nothing, waits for nothing, may be captured.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for a matrix of another shape than planned, [`Error::Operand`] for one of another context.
+    pub fn run(&self, matrix: &Tensor<T>, stream: &Stream) -> Result<()> {
         check_shape("matrix", &self.shape, matrix.shape())?;
         match &self.kind {
             Kind::Host(latest) => {
@@ -116,10 +98,19 @@ impl<T> ShareSample<T> {
         }
     }
 
+    /// Shares of the micro-tiles of 32, 64 and 128 rows that hold something, 0 to 1, by the last run that has
+    /// ended; `None` before one has.
+    pub fn latest(&self) -> Option<[f64; 3]> {
+        match &self.kind {
+            Kind::Host(latest) => *latest.lock().unwrap_or_else(PoisonError::into_inner),
+            Kind::Device(launch, _) => launch.latest(),
+        }
+    }
+
     fn on_host(&self, matrix: &AnyTensor) -> Result<Option<[f64; 3]>> {
         let values = matrix
             .host()
-            .ok_or_else(|| super::detect::elsewhere("matrix"))?
+            .ok_or_else(|| Error::elsewhere("matrix"))?
             .widen::<f64>();
         let ([rows, columns], leading) = (self.shape, matrix.leading());
         if rows == 0 || columns == 0 {

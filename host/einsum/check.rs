@@ -35,7 +35,8 @@ impl Einsum {
     ///
     /// # Errors
     /// [`Error::Shape`] for an index that stands only on the left or only in the bias; [`Error::Operand`] for an
-    /// output that is read, or a name used both as a scalar and as a tensor; either of them for a sum of indices where none may stand.
+    /// output that is read, or a name used both as a scalar and as a tensor; either of them for a sum of indices where
+    /// none may stand.
     pub fn validate(&self) -> Result<()> {
         self.validate_sums()?;
         let mut summed: Vec<&str> = Vec::new();
@@ -93,21 +94,15 @@ impl Einsum {
             if let Scalar::Name(n) = scalar
                 && (n == out || tensors.contains(&n.as_str()))
             {
-                let reason = "is a scalar in one place and has indices in another".into();
-                return Err(Error::Operand {
-                    name: n.clone(),
-                    reason,
-                });
+                let reason = "is a scalar in one place and has indices in another";
+                return Err(Error::operand(n, reason));
             }
         }
         if tensors.contains(&out) {
             let reason = format!(
                 "is the output of `{self}` and is read on the right; write to another tensor"
             );
-            return Err(Error::Operand {
-                name: out.into(),
-                reason,
-            });
+            return Err(Error::operand(out, reason));
         }
         Ok(())
     }
@@ -130,8 +125,8 @@ impl Einsum {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Shape`] for a rank or an extent that disagrees, with both sides and both numbers, a window that is longer than its
-    /// axis, a sum with more than one index of unknown extent, or an index only
+    /// [`Error::Shape`] for a rank or an extent that disagrees, with both sides and both numbers, a window that is
+    /// longer than its axis, a sum with more than one index of unknown extent, or an index only
     /// on the left; [`Error::Operand`] for an operand that is missing or that the expression does not name.
     pub fn check(&self, shapes: &BTreeMap<String, Vec<usize>>) -> Result<Extents> {
         self.validate()?;
@@ -152,10 +147,7 @@ impl Einsum {
         let out = self.check_out(&mut found)?;
         if let Some(name) = shapes.keys().find(|n| !found.used.contains(&n.as_str())) {
             let reason = format!("is given, but `{self}` does not name it");
-            return Err(Error::Operand {
-                name: name.clone(),
-                reason,
-            });
+            return Err(Error::operand(name, reason));
         }
         let indices = found
             .extents
@@ -190,10 +182,7 @@ impl Einsum {
                 IndexExpr::Access(a) => {
                     found.access(a)?;
                     let reason = format!("axis {axis} is written through `{a}`: give its shape");
-                    return Err(Error::Operand {
-                        name: self.out.tensor.clone(),
-                        reason,
-                    });
+                    return Err(Error::operand(&self.out.tensor, reason));
                 }
             }
         }
@@ -216,10 +205,7 @@ impl<'a> Found<'a> {
         self.used.push(name);
         let Some(shape) = self.shapes.get(name) else {
             let reason = format!("is named in `{access}`, but was not given");
-            return Err(Error::Operand {
-                name: name.into(),
-                reason,
-            });
+            return Err(Error::operand(name, reason));
         };
         if shape.len() != access.indices.len() {
             return Err(rank(name, &access.to_string(), access.indices.len(), shape));

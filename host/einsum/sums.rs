@@ -63,9 +63,11 @@ const MOST_SLOTS: u128 = 1 << 31;
 impl SumArray {
     fn new(name: String, terms: &[Term], extents: &Extents) -> Result<Self> {
         let extent = |term: &Term| {
-            extents.get(&term.index).ok_or_else(|| Error::Operand {
-                name: name.clone(),
-                reason: format!("the extent of `{}` is not known", term.index),
+            extents.get(&term.index).ok_or_else(|| {
+                Error::operand(
+                    &name,
+                    format!("the extent of `{}` is not known", term.index),
+                )
             })
         };
         let shape = terms.iter().map(extent).collect::<Result<Vec<_>>>()?;
@@ -220,13 +222,13 @@ impl Einsum {
             let single = matches!(terms, [] | [Term { factor: 1, .. }]);
             if single || terms.iter().any(|t| t.factor == 0) || terms.iter().enumerate().any(twice)
             {
-                found = Err(Error::Operand {
-                    name: access.tensor.clone(),
-                    reason: format!(
+                found = Err(Error::operand(
+                    &access.tensor,
+                    format!(
                         "`{}` in `{access}` is no sum of indices: each index once, factors from 1 on",
                         Written(terms)
                     ),
-                });
+                ));
             }
         };
         self.right()

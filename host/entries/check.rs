@@ -16,11 +16,12 @@ impl Context {
     /// Waits for all work on the GPU.
     ///
     /// # Safety
-    /// `offsets` holds m + 1 words, `columns` as many as `entries`, and `values` as many elements, in the memory of this
-    /// context's GPU, and no work that is still queued writes them.
+    /// `offsets` holds m + 1 words, `columns` as many as `entries`, and `values` as many elements, in the memory of
+    /// this context's GPU, and no work that is still queued writes them.
     ///
     /// # Errors
-    /// In a CPU context; [`Error::Format`](crate::Error::Format) with array, place and numbers where a rule is broken; where a size does not fit.
+    /// In a CPU context; [`Error::Format`](crate::Error::Format) with array, place and numbers where a rule is broken;
+    /// where a size does not fit.
     pub unsafe fn csr_from_raw<T: Scalar>(
         &self,
         (m, k): (usize, usize),

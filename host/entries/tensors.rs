@@ -21,12 +21,12 @@ use crate::tensor::{DeviceArrays, SparseTensor, Tensor, VECTOR_ENTRIES};
 
 /// A format of the list, or the error that names it.
 fn unsupported(from: Format, to: Format) -> Error {
-    Error::Operand {
-        name: "sparse".into(),
-        reason: format!(
+    Error::operand(
+        "sparse",
+        format!(
             "is {from}, and entries are brought from csr to coo, groupcoo and ell, and from coo to csr, not to {to}"
         ),
-    }
+    )
 }
 
 impl Context {
@@ -68,10 +68,10 @@ impl Context {
                 let converter = EntryConverter::<T>::from_dense(self, (m, k), choice)?;
                 converter.compacted(device, dense, (m, k))
             }
-            _ => Err(Error::Operand {
-                name: "dense".into(),
-                reason: "is not in the memory of this context".into(),
-            }),
+            _ => Err(Error::operand(
+                "dense",
+                "is not in the memory of this context",
+            )),
         }
     }
 }
@@ -322,8 +322,8 @@ impl<T: Scalar> SparseTensor<T> {
         };
         let Some(arrays) = self.device() else {
             let own = self.host().unwrap_or_default().to_vec();
-            let turned = transpose_csr(&Csr::new(p.clone(), own)?)?;
-            return SparseTensor::new(None, turned);
+            let transposed = transpose_csr(&Csr::new(p.clone(), own)?)?;
+            return SparseTensor::new(None, transposed);
         };
         let device = &arrays.device;
         let (m, k, entries) = (p.rows(), p.cols(), p.columns().len());

@@ -73,13 +73,6 @@ fn arrays_for_sums(e: &Einsum) -> Cow<'_, Einsum> {
     }
 }
 
-fn operand_error(name: &str, reason: String) -> Error {
-    Error::Operand {
-        name: name.to_owned(),
-        reason,
-    }
-}
-
 /// The one factor that is `operand`.
 fn find(e: &Einsum, operand: &str) -> Result<usize> {
     let mut uses = 0;
@@ -89,12 +82,12 @@ fn find(e: &Einsum, operand: &str) -> Result<usize> {
     let factor = e.factors.iter().position(|a| a.tensor == operand);
     match (factor, uses) {
         (Some(f), 1) => Ok(f),
-        (Some(_), n) => Err(operand_error(
+        (Some(_), n) => Err(Error::operand(
             operand,
             format!("is sparse and used {n} times in `{e}`; once is possible"),
         )),
-        (None, 0) => Err(operand_error(operand, format!("is not named in `{e}`"))),
-        (None, _) => Err(operand_error(
+        (None, 0) => Err(Error::operand(operand, format!("is not named in `{e}`"))),
+        (None, _) => Err(Error::operand(
             operand,
             format!("is sparse, but not a factor of `{e}`"),
         )),
@@ -109,11 +102,11 @@ fn plain_indices(e: &Einsum, factor: usize) -> Result<Vec<&str>> {
             IndexExpr::Name(n) => Ok(n.as_str()),
             IndexExpr::Access(a) => {
                 let reason = format!("is sparse, and cannot be read through `{a}` in `{access}`");
-                Err(operand_error(&access.tensor, reason))
+                Err(Error::operand(&access.tensor, reason))
             }
             IndexExpr::Sum(_) => {
                 let reason = format!("is sparse, and cannot be read at `{index}` in `{access}`");
-                Err(operand_error(&access.tensor, reason))
+                Err(Error::operand(&access.tensor, reason))
             }
         })
         .collect()
@@ -129,7 +122,7 @@ fn check_order(operand: &str, format: &Format, order: usize) -> Result<()> {
         _ if order == 2 => return Ok(()),
         _ => "2",
     };
-    Err(operand_error(
+    Err(Error::operand(
         operand,
         format!("has order {order}, and {format} wants {wanted}"),
     ))

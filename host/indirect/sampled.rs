@@ -94,21 +94,21 @@ impl SampledForm {
 /// ```
 ///
 /// # Errors
-/// As [`rewrite`]; [`Error::Operand`] where the output's name is among the factors, and for a bias or a gate: their axes are
-/// those of an output with all its places.
+/// As [`rewrite`]; [`Error::Operand`] where the output's name is among the factors, and for a bias or a gate: their
+/// axes are those of an output with all its places.
 pub fn rewrite_sampled(e: &Einsum, format: &Format, mask: Option<&str>) -> Result<IndirectEinsum> {
     if e.right().any(|a| a.tensor == e.out.tensor) {
-        return Err(Error::Operand {
-            name: e.out.tensor.clone(),
-            reason: format!("is the sparse output of `{e}` and cannot be read in it"),
-        });
+        return Err(Error::operand(
+            &e.out.tensor,
+            format!("is the sparse output of `{e}` and cannot be read in it"),
+        ));
     }
     let mut epilogue = e.epilogue.bias.iter().chain(&e.epilogue.gate);
     if let Some(access) = epilogue.next() {
-        return Err(Error::Operand {
-            name: access.tensor.clone(),
-            reason: format!("`{access}` is for a dense output, and that of `{e}` is sparse"),
-        });
+        return Err(Error::operand(
+            &access.tensor,
+            format!("`{access}` is for a dense output, and that of `{e}` is sparse"),
+        ));
     }
     // The output as if it were a factor: its places are then written into all the others.
     let mut as_factor = e.clone();

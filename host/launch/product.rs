@@ -6,9 +6,9 @@ use std::sync::Arc;
 use einsparse_formats::SlicedEllPattern;
 use einsparse_kernels::table::Row;
 
-use super::{RawSpmm, refused};
+use super::RawSpmm;
 use crate::driver::DeviceMemory;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::kernel::Queue;
 use crate::worklist::Runs;
 
@@ -65,7 +65,7 @@ pub(crate) trait Product: fmt::Debug + Send + Sync {
         match self.leading() {
             Some(planned) if planned != leading => {
                 let reason = format!("rows are {leading} elements apart, planned with {planned}");
-                Err(refused(name, reason))
+                Err(Error::operand(name, reason))
             }
             _ => Ok(()),
         }

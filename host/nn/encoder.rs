@@ -63,7 +63,8 @@ pub struct EncoderWeights<'a, T> {
 ///
 /// Sums and normalisation in f32, results of each step rounded to the element type. The same bits every time, but a
 /// sequence's may depend on where it lies in the batch: keys are gathered by 64 of the packed rows. A NaN or Inf in the
-/// values of one sequence can reach its neighbours in the batch, as in [`DynamicAttention`](crate::ops::DynamicAttention).
+/// values of one sequence can reach its neighbours in the batch, as in
+/// [`DynamicAttention`](crate::ops::DynamicAttention).
 ///
 /// ```
 /// use einsparse::Context;
@@ -105,18 +106,18 @@ impl<T: Scalar> EncoderLayer<T> {
     /// A layer of these extents.
     ///
     /// # Errors
-    /// [`Error::Operand`] for heads that do not divide the width, and extents that no kernel takes; [`Error::NoKernel`] on a GPU for
-    /// another type than f16 and bf16, or heads of another width than 64 and 128; [`Error::Overflow`] for more than
-    /// 131,072 rows of all sequences; [`Error::OutOfMemory`].
+    /// [`Error::Operand`] for heads that do not divide the width, and extents that no kernel takes; [`Error::NoKernel`]
+    /// on a GPU for another type than f16 and bf16, or heads of another width than 64 and 128; [`Error::Overflow`] for
+    /// more than 131,072 rows of all sequences; [`Error::OutOfMemory`].
     pub fn new(context: &Context, options: &EncoderOptions) -> Result<Self> {
         let EncoderOptions { width, heads, .. } = *options;
         if heads == 0 || !width.is_multiple_of(heads) {
             let reason = format!("are {heads}, which do not divide {width} elements");
-            return Err(refused("heads", reason));
+            return Err(Error::operand("heads", reason));
         }
         if options.epsilon.is_nan() || options.epsilon < 0.0 {
             let reason = format!("is {}, not a variance", options.epsilon);
-            return Err(refused("epsilon", reason));
+            return Err(Error::operand("epsilon", reason));
         }
         let launch = match context.device() {
             None => None,
@@ -164,7 +165,8 @@ impl<T: Scalar> EncoderLayer<T> {
     /// distance). Rows of `out` behind a sequence's length are left as they are.
     ///
     /// # Errors
-    /// Tensors of another shape or context than planned and, on a GPU, addresses that are no multiples of 16 bytes; output untouched.
+    /// Tensors of another shape or context than planned and, on a GPU, addresses that are no multiples of 16 bytes;
+    /// output untouched.
     pub fn forward(
         &self,
         x: &Tensor<T>,
@@ -194,7 +196,7 @@ impl<T: Scalar> EncoderLayer<T> {
         };
         let belongs = |device| stream.belongs_to(device);
         if !self.context.device().is_some_and(|device| belongs(device)) {
-            return Err(refused("stream", "belongs to another context".into()));
+            return Err(Error::operand("stream", "belongs to another context"));
         }
         let lengths = lengths.address().unwrap_or(0);
         // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed
@@ -226,11 +228,11 @@ impl<T: Scalar> EncoderLayer<T> {
             ..
         } = self.options;
         let check = |name: &str, tensor: &Tensor<T>, shape: &[usize]| {
-            crate::ops::attention::check(&self.context, name, tensor, shape)
+            tensor.check(name, &self.context, shape)
         };
         check("x", x, &[items, distance, width])?;
         check("out", out, &[items, distance, width])?;
-        crate::ops::attention::check(&self.context, "lengths", lengths, &[items])?;
+        lengths.check("lengths", &self.context, &[items])?;
         for (name, [matrix, bias], [inputs, outputs]) in [
             ("qkv", weights.qkv, [width, 3 * width]),
             ("out", weights.out, [width, width]),
@@ -253,12 +255,5 @@ fn rows<T: Scalar>(tensor: &Tensor<T>) -> Rows {
     Rows {
         address: tensor.address().unwrap_or(0),
         leading: tensor.leading(),
-    }
-}
-
-fn refused(name: &str, reason: String) -> Error {
-    Error::Operand {
-        name: name.into(),
-        reason,
     }
 }

@@ -113,21 +113,10 @@ impl<T: Scalar> Marked<T> {
         y: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        let place = |name: &str, tensor: &Tensor<T>, shape: [usize; 2]| {
-            if tensor.shape() != shape {
-                return Err(Error::Shape {
-                    index: name.into(),
-                    left: format!("planned for {shape:?}"),
-                    right: format!("given {:?}", tensor.shape()),
-                });
-            }
-            let here = self.context.holds(tensor.device());
-            let address = tensor.address().filter(|_| here);
+        let place = |name: &str, tensor: &Tensor<T>, shape: [usize; 2]| -> Result<DenseMatrix> {
+            tensor.check(name, &self.context, &shape)?;
             Ok(DenseMatrix {
-                address: address.ok_or_else(|| Error::Operand {
-                    name: name.into(),
-                    reason: "lies in another context".into(),
-                })?,
+                address: tensor.address().ok_or_else(|| Error::elsewhere(name))?,
                 rows: shape[0],
                 columns: shape[1],
                 leading: tensor.leading(),
@@ -151,7 +140,8 @@ impl<T: Scalar> FeedForward<T> {
     /// A layer of these extents: tokens, inputs, hidden activations, outputs.
     ///
     /// # Errors
-    /// [`Error::NoKernel`](crate::Error::NoKernel) where no kernel of the context takes the type; [`Error::Overflow`], [`Error::OutOfMemory`].
+    /// [`Error::NoKernel`](crate::Error::NoKernel) where no kernel of the context takes the type; [`Error::Overflow`],
+    /// [`Error::OutOfMemory`].
     pub fn new(
         context: &Context,
         extents: [usize; 4],
@@ -195,8 +185,8 @@ impl<T: Scalar> FeedForward<T> {
     /// whatever stream.
     ///
     /// # Errors
-    /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents, [`Error::Operand`] if one lies in another
-    /// context, or has gaps between rows that it was not planned for.
+    /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents, [`Error::Operand`] if one
+    /// lies in another context, or has gaps between rows that it was not planned for.
     pub fn forward(
         &mut self,
         [x, u, w]: [&Tensor<T>; 3],
@@ -230,10 +220,7 @@ impl<T: Scalar> FeedForward<T> {
 
     /// Kernels of the first and of the second product.
     pub fn variants(&self) -> [&'static str; 2] {
-        let first = self
-            .marked
-            .as_ref()
-            .map(|marked| marked.first.variants()[0]);
+        let first = self.marked.as_ref().map(|marked| marked.first.variant());
         [first.unwrap_or(self.first.variant()), self.second.variant()]
     }
 }

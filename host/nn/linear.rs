@@ -66,13 +66,13 @@ impl<T: Scalar> BlockLinear<T> {
         let weight = context.upload(weight)?;
         let gradient = SparseTensor::zeros(context.device(), weight.pattern().shared())?;
         let &[outputs, inputs] = weight.shape() else {
-            return Err(Error::Operand {
-                name: "W".into(),
-                reason: format!(
+            return Err(Error::operand(
+                "W",
+                format!(
                     "has shape {:?}; a layer's weights are a matrix",
                     weight.shape()
                 ),
-            });
+            ));
         };
         // Only the shapes are planned with.
         let x = context.zeros::<T>(&[tokens, inputs])?;

@@ -4,10 +4,10 @@ mod gradient;
 
 use crate::context::Context;
 use crate::device::Stream;
+use crate::dynamic::operand;
 use crate::dynamic::{GroupedOptions, GroupedProduct, GroupedRun, Routing};
-use crate::dynamic::{check_shape, elsewhere, operand};
 use crate::einsum::Activation;
-use crate::error::Result;
+use crate::error::{Error, Result, check_shape};
 use crate::families::discover::SumLaunch;
 use crate::kernel::Queue;
 use crate::launch::in_turn;
@@ -34,11 +34,12 @@ pub struct MoeOptions {
     pub activation: Activation,
 }
 
-/// `out[t] = sum_j weights[t,j] act(x[t] * up[e]) * down[e]` with `e = choices[t,j]`: a mixture of experts (Shazeer et al., arXiv
-/// 1701.06538; Switch Transformer, arXiv 2101.03961), routed while running (PIT, arXiv 2301.10936, section 5). Nothing is padded
-/// and no token dropped, however unevenly experts are chosen. Choices are sorted on the device, tokens are gathered as the
-/// first product loads them, and the second one weights its rows and scatters them; with several experts a token, one more
-/// kernel adds their rows. The host learns nothing of it: a run can be captured in a CUDA graph, and repeats bit for bit.
+/// `out[t] = sum_j weights[t,j] act(x[t] * up[e]) * down[e]` with `e = choices[t,j]`: a mixture of experts (Shazeer et
+/// al., arXiv 1701.06538; Switch Transformer, arXiv 2101.03961), routed while running (PIT, arXiv 2301.10936, section
+/// 5). Nothing is padded and no token dropped, however unevenly experts are chosen. Choices are sorted on the device,
+/// tokens are gathered as the first product loads them, and the second one weights its rows and scatters them; with
+/// several experts a token, one more kernel adds their rows. The host learns nothing of it: a run can be captured in a
+/// CUDA graph, and repeats bit for bit.
 ///
 /// Hidden rows are rounded to `T`, and so are the weighted rows that are added with several experts a token; sums are
 /// f32. A choice that names no expert adds nothing. Elements as in [`GroupedGemm`](crate::dynamic::GroupedGemm).
@@ -91,8 +92,8 @@ impl<T: Scalar> Moe<T> {
     /// A layer of these extents, with room for its hidden rows.
     ///
     /// # Errors
-    /// [`Error::Operand`](crate::Error::Operand) without experts or choices, and on a GPU for GELU and for columns that are no
-    /// multiples of 8; [`Error::NoKernel`](crate::Error::NoKernel) for element types without kernel;
+    /// [`Error::Operand`](crate::Error::Operand) without experts or choices, and on a GPU for GELU and for columns that
+    /// are no multiples of 8; [`Error::NoKernel`](crate::Error::NoKernel) for element types without kernel;
     /// [`Error::Overflow`](crate::Error::Overflow), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn new(context: &Context, options: &MoeOptions) -> Result<Self> {
         let MoeOptions {
@@ -170,8 +171,8 @@ impl<T: Scalar> Moe<T> {
     ///
     /// # Errors
     /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents;
-    /// [`Error::Operand`](crate::Error::Operand) if one lies in another context, is not aligned to 16 bytes, or, of choices and
-    /// weights, has gaps between its rows.
+    /// [`Error::Operand`](crate::Error::Operand) if one lies in another context, is not aligned to 16 bytes, or, of
+    /// choices and weights, has gaps between its rows.
     pub fn forward(
         &mut self,
         x: &Tensor<T>,
@@ -301,7 +302,10 @@ fn add_on_host<A: Sum>(
     out: &mut AnyTensor,
 ) -> Result<()> {
     let width = parts.leading();
-    let rows = parts.host().ok_or_else(|| elsewhere("rows"))?.widen::<A>();
+    let rows = parts
+        .host()
+        .ok_or_else(|| Error::elsewhere("rows"))?
+        .widen::<A>();
     out.store_rows(tokens, model, &|token, sums: &mut [A]| {
         for (column, sum) in sums.iter_mut().enumerate() {
             for j in 0..top {
@@ -309,5 +313,5 @@ fn add_on_host<A: Sum>(
             }
         }
     })
-    .ok_or_else(|| elsewhere("out"))
+    .ok_or_else(|| Error::elsewhere("out"))
 }

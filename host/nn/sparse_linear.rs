@@ -5,7 +5,7 @@ use einsparse_formats::{AsSparse, SparseRef};
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Error, Result};
-use crate::plan::{Options, Plan};
+use crate::plan::Plan;
 use crate::registry::Scalar;
 use crate::tensor::{SparseTensor, Tensor};
 
@@ -76,18 +76,17 @@ impl<T: Scalar> SparseLinear<T> {
         let weight = context.upload(weight)?;
         let gradient = SparseTensor::zeros(context.device(), weight.pattern().shared())?;
         let &[outputs, inputs] = weight.shape() else {
-            return Err(Error::Operand {
-                name: "W".into(),
-                reason: format!(
+            return Err(Error::operand(
+                "W",
+                format!(
                     "has shape {:?}; a layer's weights are a matrix",
                     weight.shape()
                 ),
-            });
+            ));
         };
         // Only the shapes are planned with.
         let x = context.zeros::<T>(&[inputs, tokens])?;
         let y = context.zeros::<T>(&[outputs, tokens])?;
-        let options = Options::default();
         let mut operands = vec![("W", (&weight).into()), ("X", (&x).into())];
         let text = match &bias {
             Some(bias) => {
@@ -96,16 +95,11 @@ impl<T: Scalar> SparseLinear<T> {
             }
             None => "Y[o,t] = W[o,i] * X[i,t]",
         };
-        let forward = context
-            .plan(text)
-            .operands(&operands)
-            .options(&options)
-            .build()?;
+        let forward = context.plan(text).operands(&operands).build()?;
         let operands = [("W", (&weight).into()), ("dY", (&y).into())];
         let input = context
             .plan("dX[i,t] = W[o,i] * dY[o,t]")
             .operands(&operands)
-            .options(&options)
             .build()?;
         let operands = [("dY", (&y).into()), ("X", (&x).into())];
         let sampled = context

@@ -40,24 +40,14 @@ pub(crate) fn find<'s, 'a>(
         .iter()
         .find(|(n, _)| *n == name)
         .map(|(_, o)| o)
-        .ok_or_else(|| Error::Operand {
-            name: name.into(),
-            reason: "was not given".into(),
-        })
+        .ok_or_else(|| Error::operand(name, "was not given"))
 }
 
 pub(crate) fn wrong(name: &str, wanted: &str, found: &AnyOperand<'_>) -> Error {
-    Error::Operand {
-        name: name.into(),
-        reason: format!("{wanted} wanted, given is a {}", found.describe()),
-    }
-}
-
-pub(crate) fn elsewhere(name: &str) -> Error {
-    Error::Operand {
-        name: name.into(),
-        reason: "lies in another context than the plan".into(),
-    }
+    Error::operand(
+        name,
+        format!("{wanted} wanted, given is a {}", found.describe()),
+    )
 }
 
 pub(crate) fn device_tensor(
@@ -65,7 +55,10 @@ pub(crate) fn device_tensor(
     name: &str,
 ) -> Result<(u64, usize)> {
     match find(operands, name)? {
-        AnyOperand::Dense(d) => Ok((d.address().ok_or_else(|| elsewhere(name))?, d.leading())),
+        AnyOperand::Dense(d) => Ok((
+            d.address().ok_or_else(|| Error::elsewhere(name))?,
+            d.leading(),
+        )),
         other => Err(wrong(name, "an uploaded dense tensor", other)),
     }
 }

@@ -22,22 +22,22 @@ impl<'q, 'a> Checked<'q, 'a> {
 pub(crate) fn once_each(operands: &[(&str, AnyOperand<'_>)]) -> Result<()> {
     for (at, (name, operand)) in operands.iter().enumerate() {
         if let Some((_, first)) = operands[..at].iter().find(|(n, _)| n == name) {
-            return Err(Error::Operand {
-                name: name.to_string(),
-                reason: format!(
+            return Err(Error::operand(
+                name,
+                format!(
                     "is given twice: a {} and a {}",
                     first.describe(),
                     operand.describe()
                 ),
-            });
+            ));
         }
     }
     Ok(())
 }
 
 /// # Errors
-/// [`Error::Operand`] for a name given twice, an index array of another length than its shape, an index that is no index array;
-/// [`Error::InvalidIndex`] for a slot that leads out of an operand.
+/// [`Error::Operand`] for a name given twice, an index array of another length than its shape, an index that is no
+/// index array; [`Error::InvalidIndex`] for a slot that leads out of an operand.
 pub(crate) fn pass<'q, 'a>(
     e: &IndirectEinsum,
     operands: &'q [(&'q str, AnyOperand<'a>)],

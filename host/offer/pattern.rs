@@ -62,22 +62,15 @@ impl PlannedPattern {
             other => return Err(wrong(&self.name, "an uploaded sparse tensor", other)),
         };
         let arrays = tensor.device().filter(|_| self.is(tensor.pattern()));
-        arrays.ok_or_else(|| self.other())
+        arrays.ok_or_else(|| Error::other_pattern(&self.name))
     }
 
     /// # Errors
     /// Where it is another pattern than planned.
-    pub(crate) fn expect(&self, pattern: AnyPattern<'_>) -> Result<()> {
+    pub(crate) fn expect(&self, name: &str, pattern: AnyPattern<'_>) -> Result<()> {
         match self.is(pattern) {
             true => Ok(()),
-            false => Err(self.other()),
-        }
-    }
-
-    fn other(&self) -> Error {
-        Error::Operand {
-            name: self.name.clone(),
-            reason: "has not the pattern, the format or the context that was planned".into(),
+            false => Err(Error::other_pattern(name)),
         }
     }
 }

@@ -8,7 +8,7 @@ use einsparse_formats::{AnyPattern, Format};
 use einsparse_kernels::abi::{Dtype, Operation, WalkKind};
 use einsparse_kernels::table::{Row, kernels};
 
-use super::bind::{elsewhere, find, wrong};
+use super::bind::{find, wrong};
 use super::problem::{Problem, stored_block};
 use super::refuse::refusal;
 use super::run::sums_fit;
@@ -103,9 +103,11 @@ impl ProductPlan {
         (problem, form): &(Problem, SpmmForm),
         device: &Arc<Device>,
     ) -> Result<std::result::Result<Self, Refusal>> {
-        let no_rows = |format: Format| Error::Operand {
-            name: form.sparse.clone(),
-            reason: format!("is {format}, which has no rows to walk"),
+        let no_rows = |format: Format| {
+            Error::operand(
+                &form.sparse,
+                format!("is {format}, which has no rows to walk"),
+            )
         };
         let matrix = match find(question.operands(), &form.sparse)? {
             AnyOperand::Sparse(a) if row.walk == WalkKind::SlicedEll => {
@@ -128,10 +130,10 @@ impl ProductPlan {
                 leading: a.leading(),
             },
             _ => {
-                return Err(Error::Operand {
-                    name: form.sparse.clone(),
-                    reason: "upload it to the context before planning".into(),
-                });
+                return Err(Error::operand(
+                    &form.sparse,
+                    "upload it to the context before planning",
+                ));
             }
         };
         let Work { m, k, n, items, .. } = problem.work;
@@ -157,17 +159,16 @@ impl ProductPlan {
                     && a.product_runs()
                         .is_some_and(|r| launch.fits(r, told_by(a.pattern())));
                 let (true, Some(arrays)) = (same, a.device()) else {
-                    return Err(Error::Operand {
-                        name: form.sparse.clone(),
-                        reason: "has not the pattern, the format or the context that was planned"
-                            .into(),
-                    });
+                    return Err(Error::other_pattern(&form.sparse));
                 };
                 (arrays.columns.address(), arrays.values.address())
             }
             AnyOperand::Dense(a) if form.format.is_none() => {
                 launch.check_leading(&form.sparse, a.leading())?;
-                (0, a.address().ok_or_else(|| elsewhere(&form.sparse))?)
+                (
+                    0,
+                    a.address().ok_or_else(|| Error::elsewhere(&form.sparse))?,
+                )
             }
             other => return Err(wrong(&form.sparse, "an uploaded sparse tensor", other)),
         };

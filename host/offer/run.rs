@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Types;
-use super::bind::{device_tensor, elsewhere, scalar_value};
+use super::bind::{device_tensor, scalar_value};
 use crate::context::Context;
 use crate::device::{Device, Stream};
 use crate::einsum::Einsum;
-use crate::error::{Error, Refusal, Result};
+use crate::error::{Error, Refusal, Result, check_shape};
 use crate::indirect::IndirectEinsum;
 use crate::kernel::Queue;
 use crate::registry::Dtype;
@@ -60,7 +60,7 @@ impl Run<'_> {
     /// The same of the output.
     pub(crate) fn output(&self, out: &AnyTensor) -> Result<(u64, usize)> {
         let address = out.address();
-        let address = address.ok_or_else(|| elsewhere(&self.of.einsum.out.tensor))?;
+        let address = address.ok_or_else(|| Error::elsewhere(&self.of.einsum.out.tensor))?;
         Ok((address, out.leading()))
     }
 }
@@ -71,24 +71,14 @@ impl Expression {
         operands: &[(&str, AnyOperand<'_>)],
         out: &[usize],
     ) -> Result<()> {
-        let shape = |name: &str, planned: &[usize], found: &[usize]| {
-            if planned == found {
-                return Ok(());
-            }
-            Err(Error::Shape {
-                index: name.into(),
-                left: format!("planned with {planned:?}"),
-                right: format!("run with {found:?}"),
-            })
-        };
         for (name, operand) in operands {
-            let planned = self.shapes.get(*name).ok_or_else(|| Error::Operand {
-                name: name.to_string(),
-                reason: "is not part of the plan".into(),
-            })?;
-            shape(name, planned, operand.shape())?;
+            let planned = self
+                .shapes
+                .get(*name)
+                .ok_or_else(|| Error::operand(name, "is not part of the plan"))?;
+            check_shape(name, planned, operand.shape())?;
         }
-        shape(&self.einsum.out.tensor, &self.out_shape, out)
+        check_shape(&self.einsum.out.tensor, &self.out_shape, out)
     }
 
     /// Everything a kernel touches lies on the plan's GPU, and the stream is one of it: what is bound of these operands
@@ -103,7 +93,7 @@ impl Expression {
         let queue = self.check_stream(operands, stream)?;
         match out.device() {
             Some(on) if on.is_same(device) => Ok(queue),
-            _ => Err(elsewhere(&self.einsum.out.tensor)),
+            _ => Err(Error::elsewhere(&self.einsum.out.tensor)),
         }
     }
 
@@ -115,11 +105,11 @@ impl Expression {
     ) -> Result<Queue<'s>> {
         let device = self.context.expect_device()?;
         if !stream.belongs_to(device) {
-            return Err(elsewhere("stream"));
+            return Err(Error::elsewhere("stream"));
         }
         let here = |on: Option<&Arc<Device>>, name: &str| match on {
             Some(on) if on.is_same(device) => Ok(()),
-            _ => Err(elsewhere(name)),
+            _ => Err(Error::elsewhere(name)),
         };
         for (name, operand) in operands {
             match operand {
@@ -135,10 +125,10 @@ impl Expression {
 
     /// Of a run into another kind of output than planned.
     pub(super) fn other_output(&self, planned: &str, given: &str) -> Error {
-        Error::Operand {
-            name: self.einsum.out.tensor.clone(),
-            reason: format!("was planned as a {planned} output and is {given} in this run"),
-        }
+        Error::operand(
+            &self.einsum.out.tensor,
+            format!("was planned as a {planned} output and is {given} in this run"),
+        )
     }
 
     /// Of a run over addresses that a plan does not take.
@@ -180,8 +170,8 @@ pub(crate) fn whole_factor(out: Dtype, alpha: f64) -> Result<()> {
     if out != Dtype::Int32 || alpha == f64::from(alpha as i32) {
         return Ok(());
     }
-    Err(Error::Operand {
-        name: "scalar factors".into(),
-        reason: format!("their product is {alpha}, and an int32 output takes an int32"),
-    })
+    Err(Error::operand(
+        "scalar factors",
+        format!("their product is {alpha}, and an int32 output takes an int32"),
+    ))
 }

@@ -89,9 +89,9 @@ impl<T: Scalar> SparseAttention<T> {
     /// Attention at the entries of `masks`: one for all heads, or one for each.
     ///
     /// # Errors
-    /// [`Error::Operand`] for masks of other formats or contexts, options that do not fit each other, and a factor that is not
-    /// a positive number; [`Error::Shape`] for masks of different shapes; [`Error::NoKernel`] on a GPU for another type
-    /// than f16 and bf16 or another `dim` than 64 and 128; [`Error::Overflow`] past 2^32 tiles.
+    /// [`Error::Operand`] for masks of other formats or contexts, options that do not fit each other, and a factor that
+    /// is not a positive number; [`Error::Shape`] for masks of different shapes; [`Error::NoKernel`] on a GPU for
+    /// another type than f16 and bf16 or another `dim` than 64 and 128; [`Error::Overflow`] past 2^32 tiles.
     pub fn new(
         context: &Context,
         masks: &[&SparseTensor<T>],
@@ -186,12 +186,12 @@ impl<T: Scalar> SparseAttention<T> {
             self.check("log_sum", log_sum, &[heads, m])?;
             if log_sum.leading() != m {
                 let reason = format!("has rows {} elements apart, not {m}", log_sum.leading());
-                return Err(refused("log_sum", reason));
+                return Err(Error::operand("log_sum", reason));
             }
         }
         if let Some(device) = self.context.device() {
             if !stream.belongs_to(device) {
-                return Err(refused("stream", "belongs to another context".into()));
+                return Err(Error::operand("stream", "belongs to another context"));
             }
             let raw = RawAttention {
                 q: raw(q, m),
@@ -231,11 +231,12 @@ impl<T: Scalar> SparseAttention<T> {
     /// On raw device addresses and a raw stream, for users of other CUDA crates.
     ///
     /// # Safety
-    /// The addresses hold matrices of the planned extents and element type, in the primary context of the GPU, until the
-    /// work is done; `stream` is a stream of that context, which this call makes current on the thread.
+    /// The addresses hold matrices of the planned extents and element type, in the primary context of the GPU, until
+    /// the work is done; `stream` is a stream of that context, which this call makes current on the thread.
     ///
     /// # Errors
-    /// [`Error::Operand`] for addresses and strides that are no multiples of 16 bytes; [`Error::Cuda`] on a CPU context.
+    /// [`Error::Operand`] for addresses and strides that are no multiples of 16 bytes; [`Error::Cuda`] on a CPU
+    /// context.
     pub unsafe fn run_raw(&self, raw: &RawAttention, stream: RawStream<'_>) -> Result<()> {
         self.context.expect_device()?;
         match &self.launch {
@@ -253,7 +254,7 @@ impl<T: Scalar> SparseAttention<T> {
     }
 
     fn check<U: Scalar>(&self, name: &str, tensor: &Tensor<U>, shape: &[usize]) -> Result<()> {
-        check(&self.context, name, tensor, shape)
+        tensor.check(name, &self.context, shape)
     }
 }
 
@@ -282,27 +283,7 @@ fn scale_of(options: &AttentionOptions) -> Result<f64> {
         .unwrap_or_else(|| 1.0 / (options.dim.max(1) as f64).sqrt());
     match scale > 0.0 && scale.is_finite() {
         true => Ok(scale),
-        false => Err(refused("scale", format!("is {scale}, not above 0"))),
-    }
-}
-
-/// A tensor of this shape in this context.
-pub(crate) fn check<T: Scalar>(
-    context: &Context,
-    name: &str,
-    tensor: &Tensor<T>,
-    shape: &[usize],
-) -> Result<()> {
-    if tensor.shape() != shape {
-        return Err(Error::Shape {
-            index: name.into(),
-            left: format!("planned with {shape:?}"),
-            right: format!("run with {:?}", tensor.shape()),
-        });
-    }
-    match context.holds(tensor.device()) {
-        true => Ok(()),
-        false => Err(refused(name, "lies in another context".into())),
+        false => Err(Error::operand("scale", format!("is {scale}, not above 0"))),
     }
 }
 
@@ -312,12 +293,5 @@ fn raw<T: Scalar>(tensor: &Tensor<T>, rows: usize) -> RawHeads {
         address: tensor.address().unwrap_or(0),
         head: rows * tensor.leading(),
         row: tensor.leading(),
-    }
-}
-
-fn refused(name: &str, reason: String) -> Error {
-    Error::Operand {
-        name: name.into(),
-        reason,
     }
 }

@@ -78,10 +78,10 @@ fn belongs(stream: &Stream, device: &Device) -> Result<()> {
     if stream.belongs_to(device) {
         return Ok(());
     }
-    Err(Error::Operand {
-        name: "stream".into(),
-        reason: "belongs to another context than the kernel map".into(),
-    })
+    Err(Error::operand(
+        "stream",
+        "belongs to another context than the kernel map",
+    ))
 }
 
 impl<T: Scalar> SparseConv3d<T> {
@@ -181,10 +181,10 @@ impl<T: Scalar> SparseConv3d<T> {
                 });
             }
             if !map.context().holds(tensor.device()) {
-                return Err(Error::Operand {
-                    name: name.into(),
-                    reason: "lies in another context than the kernel map".into(),
-                });
+                return Err(Error::operand(
+                    name,
+                    "lies in another context than the kernel map",
+                ));
             }
         }
         Ok(())
@@ -251,10 +251,10 @@ impl<T: Scalar> SparseConv3d<T> {
                 conv.run(&mut out.any);
                 Ok(())
             }
-            (Arrays::Device(..), None) => Err(Error::Operand {
-                name: "map".into(),
-                reason: "lies on a GPU, the convolution on the CPU".into(),
-            }),
+            (Arrays::Device(..), None) => Err(Error::operand(
+                "map",
+                "lies on a GPU, the convolution on the CPU",
+            )),
         }
     }
 

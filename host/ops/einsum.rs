@@ -63,10 +63,10 @@ fn once(
     if *mode == Mode::Accumulate {
         let start = bound.iter().find(|(name, _)| *name == access.tensor);
         let Some((_, AnyOperand::Dense(start))) = start else {
-            return Err(Error::Operand {
-                name: access.tensor.clone(),
-                reason: "is added to by `+=` and must be given as a dense operand".into(),
-            });
+            return Err(Error::operand(
+                &access.tensor,
+                "is added to by `+=` and must be given as a dense operand",
+            ));
         };
         out.copy(start)?;
     }

@@ -5,12 +5,12 @@ mod largest;
 
 use einsparse_formats::{AsSparse, PAD, SparseRef};
 
-use super::rows::{Gathered, RowsRun, elsewhere, expect};
+use super::rows::{Gathered, RowsRun};
 use crate::context::Context;
 use crate::device::Stream;
-use crate::error::{Error, Refusal, Result};
+use crate::error::{Error, Refusal, Result, check_shape};
 use crate::families::tensor::fibres::{RowsOf, coordinates};
-use crate::plan::{Options, Plan};
+use crate::plan::Plan;
 use crate::registry::Scalar;
 use crate::tensor::{SparseTensor, Tensor};
 use largest::LargestGradient;
@@ -78,8 +78,8 @@ impl<T: Scalar> MessagePassing<T> {
     /// For a graph `[targets, sources]` and vertices of so many features.
     ///
     /// # Errors
-    /// [`Error::Operand`] for what is no matrix, or of a format without coordinates; [`Error::NoKernel`] where no kernel of the context
-    /// takes the format or the type.
+    /// [`Error::Operand`] for what is no matrix, or of a format without coordinates; [`Error::NoKernel`] where no
+    /// kernel of the context takes the format or the type.
     pub fn new(
         context: &Context,
         graph: impl AsSparse<T>,
@@ -90,7 +90,7 @@ impl<T: Scalar> MessagePassing<T> {
         let &[targets, sources] = graph.pattern().shape() else {
             let shape = graph.pattern().shape();
             let reason = format!("has shape {shape:?}; a graph is a matrix");
-            return Err(elsewhere("A", &reason));
+            return Err(Error::operand("A", &reason));
         };
         let mut degrees = Vec::new();
         let graph = if aggregate == Aggregate::Mean {
@@ -118,19 +118,10 @@ impl<T: Scalar> MessagePassing<T> {
                 context.zeros::<T>(&shapes[0])?,
                 context.zeros::<T>(&shapes[1])?,
             ];
-            let options = Options::default();
             let operands = [("A", (&graph).into()), ("X", (&x).into())];
-            let forward = context
-                .plan(FORWARD)
-                .operands(&operands)
-                .options(&options)
-                .build()?;
+            let forward = context.plan(FORWARD).operands(&operands).build()?;
             let operands = [("A", (&graph).into()), ("dY", (&y).into())];
-            let backward = context
-                .plan(BACKWARD)
-                .operands(&operands)
-                .options(&options)
-                .build()?;
+            let backward = context.plan(BACKWARD).operands(&operands).build()?;
             Exec::Sum(Box::new([forward, backward]))
         };
         Ok(MessagePassing {
@@ -170,7 +161,7 @@ impl<T: Scalar> MessagePassing<T> {
                 plans[0].run(&[("A", (&self.graph).into()), ("X", x.into())], y, stream)
             }
             Exec::Max(run, _) => {
-                expect("X", x.shape(), &self.shapes[0])?;
+                check_shape("X", &self.shapes[0], x.shape())?;
                 run.run(&self.graph, &[x], &mut y.any, stream)
             }
         }
@@ -267,7 +258,7 @@ fn degrees_of<T: Scalar>(graph: SparseRef<'_, T>, targets: usize) -> Result<Vec<
             "is {}; coo, group-coo, csr and csc are walked",
             graph.pattern().format()
         );
-        return Err(elsewhere("A", &reason));
+        return Err(Error::operand("A", &reason));
     };
     let filled = |slot: usize| axes.iter().all(|axis| axis[slot] != PAD);
     let mut counts = vec![0u32; targets];

@@ -31,10 +31,7 @@ use crate::tensor::{DeviceArrays, SparseTensor, Tensor, VECTOR_ENTRIES};
 /// another context.
 pub fn prune_to_nm<T: Scalar>(context: &Context, dense: &Tensor<T>) -> Result<SparseTensor<T>> {
     if !context.holds(dense.device()) {
-        return Err(Error::Operand {
-            name: "dense".into(),
-            reason: "lies in another context".into(),
-        });
+        return Err(Error::operand("dense", "lies in another context"));
     }
     let (Some(device), Some(row), &[rows, columns], Some(address)) = (
         context.device(),

@@ -7,7 +7,7 @@ use einsparse_kernels::families::{REDUCE_MAX, REDUCE_SUM};
 
 use crate::context::Context;
 use crate::device::Stream;
-use crate::error::{Error, Refusal, Result};
+use crate::error::{Error, Refusal, Result, check_shape};
 use crate::families::tensor::cost::rows::{RowsWork, predict_rows};
 use crate::families::tensor::cpu::gathers;
 use crate::families::tensor::fibres::{Fibres, RowsOf};
@@ -56,12 +56,14 @@ impl RowsRun {
     ) -> Result<Self> {
         let pattern = tensor.pattern();
         let fibres = Fibres::new(pattern, asked.kept, asked.factors, asked.rows)?;
-        let mut fibres = fibres.ok_or_else(|| Error::Operand {
-            name: "T".into(),
-            reason: format!(
-                "is {}; coo, group-coo, csr and csc are walked",
-                pattern.format()
-            ),
+        let mut fibres = fibres.ok_or_else(|| {
+            Error::operand(
+                "T",
+                format!(
+                    "is {}; coo, group-coo, csr and csc are walked",
+                    pattern.format()
+                ),
+            )
         })?;
         let exec = match context.device() {
             None => Exec::Cpu,
@@ -121,27 +123,21 @@ impl RowsRun {
         stream: &Stream,
     ) -> Result<()> {
         if !self.pattern.is(tensor.pattern()) {
-            return Err(elsewhere("T", "has another pattern than was planned"));
+            return Err(Error::operand("T", "has another pattern than was planned"));
         }
-        expect("the output", out.shape(), &[self.fibres.count, self.n])?;
+        check_shape("the output", &[self.fibres.count, self.n], out.shape())?;
         match &self.exec {
             Exec::Cpu => {
                 let Some(host) = tensor.host() else {
-                    return Err(elsewhere("T", "lies in another context than the plan"));
+                    return Err(Error::elsewhere("T"));
                 };
                 let matrices = factors.iter().map(|f| Some((f.host()?, f.leading())));
                 let Some(matrices) = matrices.collect::<Option<Vec<_>>>() else {
-                    return Err(elsewhere(
-                        "a factor",
-                        "lies in another context than the plan",
-                    ));
+                    return Err(Error::elsewhere("a factor"));
                 };
                 let leading = out.leading();
                 let Some(to) = out.host_mut() else {
-                    return Err(elsewhere(
-                        "the output",
-                        "lies in another context than the plan",
-                    ));
+                    return Err(Error::elsewhere("the output"));
                 };
                 let to = (to, leading, self.n);
                 gathers(&self.fibres, host, &matrices, to, self.max);
@@ -168,10 +164,10 @@ impl RowsRun {
         let device = launch.device();
         let here = |name: &str, on: Option<&Arc<crate::device::Device>>| match on {
             Some(on) if on.is_same(device) => Ok(()),
-            _ => Err(elsewhere(name, "lies in another context than the plan")),
+            _ => Err(Error::elsewhere(name)),
         };
         if !stream.belongs_to(device) {
-            return Err(elsewhere(
+            return Err(Error::operand(
                 "stream",
                 "belongs to another context than the plan",
             ));
@@ -233,23 +229,4 @@ fn cheapest(
                     .into(),
             }],
         })
-}
-
-pub(super) fn elsewhere(name: &str, reason: &str) -> Error {
-    Error::Operand {
-        name: name.into(),
-        reason: reason.into(),
-    }
-}
-
-/// Compares a shape with the one that was planned.
-pub(super) fn expect(name: &str, found: &[usize], planned: &[usize]) -> Result<()> {
-    if found == planned {
-        return Ok(());
-    }
-    Err(Error::Shape {
-        index: name.into(),
-        left: format!("planned with {planned:?}"),
-        right: format!("run with {found:?}"),
-    })
 }

@@ -5,10 +5,9 @@ use std::marker::PhantomData;
 
 use einsparse_formats::{AnyPattern, PAD};
 
-use super::rows::{elsewhere, expect};
 use crate::context::Context;
 use crate::device::Stream;
-use crate::error::{Error, Refusal, Result};
+use crate::error::{Error, Refusal, Result, check_shape};
 use crate::families::tensor::fibres::coordinates;
 use crate::families::tensor::offers::dots::{dots_row, mark_padding};
 use crate::families::tensor::{DotsLaunch, RawDots};
@@ -50,7 +49,8 @@ impl<T: Scalar> SampledTensor<T> {
     /// For the pattern of a tensor, and matrices of `n` columns.
     ///
     /// # Errors
-    /// [`Error::Operand`] for a format without coordinates; [`Error::NoKernel`] for orders and element types without kernels.
+    /// [`Error::Operand`] for a format without coordinates; [`Error::NoKernel`] for orders and element types without
+    /// kernels.
     pub fn new(context: &Context, pattern: &SparseTensor<T>, n: usize) -> Result<Self> {
         let host = pattern.pattern();
         let mut axes = places(host)?;
@@ -105,7 +105,7 @@ impl<T: Scalar> SampledTensor<T> {
     ) -> Result<()> {
         for (name, tensor) in [("S", Some(&*out)), ("P", mask)] {
             if tensor.is_some_and(|own| !self.pattern.is(own.pattern())) {
-                return Err(elsewhere(name, "has another pattern than was planned"));
+                return Err(Error::operand(name, "has another pattern than was planned"));
             }
         }
         let shape = self.pattern.planned().shape();
@@ -115,10 +115,10 @@ impl<T: Scalar> SampledTensor<T> {
                 factors.len(),
                 shape.len()
             );
-            return Err(elsewhere("S", &reason));
+            return Err(Error::operand("S", &reason));
         }
         for (axis, factor) in factors.iter().enumerate() {
-            expect(
+            check_shape(
                 &format!("factor {axis}"),
                 factor.shape(),
                 &[shape[axis], self.n],
@@ -150,7 +150,7 @@ fn run_cpu(
     factors: &[&AnyTensor],
     out: &mut AnySparseTensor,
 ) -> Result<()> {
-    let wrong = |name: &str| elsewhere(name, "lies in another context than the plan");
+    let wrong = |name: &str| Error::elsewhere(name);
     let axes = places(pattern)?;
     let matrices = factors
         .iter()
@@ -191,7 +191,7 @@ fn places(pattern: AnyPattern<'_>) -> Result<Vec<Cow<'_, [u32]>>> {
             "is {}; coo, group-coo, csr and csc are walked",
             pattern.format()
         );
-        elsewhere("P", &reason)
+        Error::operand("P", &reason)
     })
 }
 
@@ -203,7 +203,7 @@ fn addresses(
     stream: &Stream,
 ) -> Result<RawDots> {
     let device = launch.device();
-    let wrong = |name: &str| elsewhere(name, "lies in another context than the plan");
+    let wrong = |name: &str| Error::elsewhere(name);
     if !stream.belongs_to(device) {
         return Err(wrong("stream"));
     }

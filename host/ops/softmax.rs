@@ -9,7 +9,7 @@ use einsparse_formats::Format;
 use crate::context::Context;
 use crate::device::{Device, Stream};
 use crate::driver::RawStream;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, check_shape};
 use crate::families::softmax::cpu::{SoftmaxRows, gradient, softmax};
 use crate::families::softmax::{RawSoftmax, SoftmaxLaunch};
 use crate::kernel::Queue;
@@ -109,7 +109,7 @@ impl<T: Scalar> SparseSoftmax<T> {
                 "is {format} {:?}; a softmax over rows takes matrices of single entries in row order",
                 tensor.shape()
             );
-            return Err(refused("scores", reason));
+            return Err(Error::operand("scores", reason));
         };
         let live = live(runs, columns, options)?;
         let launch = match context.device() {
@@ -283,18 +283,12 @@ impl<T: Scalar> SparseSoftmax<T> {
     fn check(&self, name: &str, tensor: &SparseTensor<T>) -> Result<()> {
         if self.options.heads != 1 {
             let reason = format!("is one set of values, planned for {}", self.options.heads);
-            return Err(refused(name, reason));
+            return Err(Error::operand(name, reason));
         }
-        if tensor.shape() != self.shape {
-            return Err(Error::Shape {
-                index: name.into(),
-                left: format!("planned with {:?}", self.shape),
-                right: format!("run with {:?}", tensor.shape()),
-            });
-        }
+        check_shape(name, &self.shape, tensor.shape())?;
         if tensor.format() != self.format {
             let reason = format!("is {}, planned with {}", tensor.format(), self.format);
-            return Err(refused(name, reason));
+            return Err(Error::operand(name, reason));
         }
         let same = |runs: &Arc<Runs>| Arc::ptr_eq(runs, &self.runs) || **runs == *self.runs;
         if !tensor.runs().is_some_and(same) {
@@ -303,7 +297,7 @@ impl<T: Scalar> SparseSoftmax<T> {
                 "has other rows than planned ({entries} entries, planned with {})",
                 self.runs.total
             );
-            return Err(refused(name, reason));
+            return Err(Error::operand(name, reason));
         }
         self.check_place(name, tensor.device().map(|arrays| &arrays.device))
     }
@@ -311,14 +305,14 @@ impl<T: Scalar> SparseSoftmax<T> {
     fn check_stream(&self, stream: &Stream) -> Result<()> {
         match stream.belongs_to(self.context.expect_device()?) {
             true => Ok(()),
-            false => Err(refused("stream", "belongs to another context".into())),
+            false => Err(Error::operand("stream", "belongs to another context")),
         }
     }
 
     fn check_place(&self, name: &str, device: Option<&Arc<Device>>) -> Result<()> {
         match self.context.holds(device) {
             true => Ok(()),
-            false => Err(refused(name, "lies in another context".into())),
+            false => Err(Error::operand(name, "lies in another context")),
         }
     }
 }
@@ -338,7 +332,7 @@ fn live(runs: &Runs, columns: &[u32], options: &SoftmaxOptions) -> Result<Option
             "are {}, which does not divide {rows} rows into equal parts",
             lengths.len()
         );
-        return Err(refused("lengths", reason));
+        return Err(Error::operand("lengths", reason));
     }
     let limit = |row: usize| {
         let causal = options.causal.map_or(i64::MAX, |offset| {
@@ -356,11 +350,4 @@ fn live(runs: &Runs, columns: &[u32], options: &SoftmaxOptions) -> Result<Option
         columns.partition_point(|&c| i64::from(c) < limit) as u32
     };
     Ok(Some(runs.rows.iter().enumerate().map(count).collect()))
-}
-
-fn refused(name: &str, reason: String) -> Error {
-    Error::Operand {
-        name: name.into(),
-        reason,
-    }
 }

@@ -180,8 +180,9 @@ impl<T: Scalar> TensorProduct<T> {
     /// The product.
     ///
     /// # Errors
-    /// Tensors of other shapes or another context than planned, or that are missing. Rows may lie apart where a kernel of family
-    /// `tensor_product` runs ([`TensorProduct::plans`] tells), and not where the lists are too large for it, as with all degrees up to 6.
+    /// Tensors of other shapes or another context than planned, or that are missing. Rows may lie apart where a kernel
+    /// of family `tensor_product` runs ([`TensorProduct::plans`] tells), and not where the lists are too large for it,
+    /// as with all degrees up to 6.
     pub fn forward(
         &self,
         factors: Factors<'_, T>,
@@ -327,11 +328,10 @@ fn is_named(line: &str, name: &str) -> bool {
 }
 
 fn missing(name: &str) -> Error {
-    Error::Operand {
-        name: name.into(),
-        reason: "is not planned: the product has no such gradient, or was made without gradients"
-            .into(),
-    }
+    Error::operand(
+        name,
+        "is not planned: the product has no such gradient, or was made without gradients",
+    )
 }
 
 /// Shapes of X, Y, W and Out.

@@ -5,10 +5,10 @@ use std::marker::PhantomData;
 
 use einsparse_formats::CooPattern;
 
-use super::rows::{Gathered, RowsRun, expect};
+use super::rows::{Gathered, RowsRun};
 use crate::context::Context;
 use crate::device::Stream;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, check_shape};
 use crate::families::tensor::fibres::RowsOf;
 use crate::registry::Scalar;
 use crate::tensor::{Operand, SparseTensor, Tensor};
@@ -32,7 +32,8 @@ const AXES: [&str; 8] = ["i", "j", "k", "l", "m", "n", "p", "q"];
 /// ```
 ///
 /// # Errors
-/// [`Error::Operand`] for a mode that the tensor has not, or another number of factors; what [`ops::einsum`](super::einsum()) finds.
+/// [`Error::Operand`] for a mode that the tensor has not, or another number of factors; what
+/// [`ops::einsum`](super::einsum()) finds.
 pub fn mttkrp<'a, T: Scalar>(
     context: &Context,
     tensor: impl Into<Operand<'a, T>>,
@@ -60,13 +61,13 @@ pub fn mttkrp<'a, T: Scalar>(
 /// [`Error::Operand`] for a mode that the tensor has not, or another number of factors.
 pub fn mttkrp_text(order: usize, mode: usize, factors: &[impl AsRef<str>]) -> Result<String> {
     if !(2..=AXES.len() - 1).contains(&order) || mode >= order || factors.len() + 1 != order {
-        return Err(Error::Operand {
-            name: "T".into(),
-            reason: format!(
+        return Err(Error::operand(
+            "T",
+            format!(
                 "has order {order}; mode {mode} with {} factors wants orders 2 to 7, a mode below the order and a factor for every other axis",
                 factors.len()
             ),
-        });
+        ));
     }
     let axes = &AXES[..order];
     let mut text = format!("M[{},r] = T[{}]", axes[mode], axes.join(","));
@@ -109,8 +110,8 @@ impl<T: Scalar> Ttm<T> {
     /// For a tensor of COO, GroupCOO, CSR or CSC, and matrices of `n` columns.
     ///
     /// # Errors
-    /// [`Error::Operand`] for a format without coordinates or an axis that the tensor has not; [`Error::NoKernel`] for element types
-    /// without kernels.
+    /// [`Error::Operand`] for a format without coordinates or an axis that the tensor has not; [`Error::NoKernel`] for
+    /// element types without kernels.
     pub fn new(context: &Context, tensor: &SparseTensor<T>, axis: usize, n: usize) -> Result<Self> {
         Ttm::with_variant(context, tensor, axis, n, None)
     }
@@ -128,10 +129,10 @@ impl<T: Scalar> Ttm<T> {
     ) -> Result<Self> {
         let mut shape = tensor.shape().to_vec();
         if axis >= shape.len() {
-            return Err(Error::Operand {
-                name: "T".into(),
-                reason: format!("has order {} and no axis {axis}", shape.len()),
-            });
+            return Err(Error::operand(
+                "T",
+                format!("has order {} and no axis {axis}", shape.len()),
+            ));
         }
         let kept: Vec<usize> = (0..shape.len()).filter(|&own| own != axis).collect();
         let asked = Gathered {
@@ -193,7 +194,7 @@ impl<T: Scalar> Ttm<T> {
         y: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        expect("B", b.shape(), &self.matrix)?;
+        check_shape("B", &self.matrix, b.shape())?;
         self.run.run(tensor, &[b], &mut y.any, stream)
     }
 }

@@ -190,9 +190,8 @@ impl AnyPlan {
         out: &mut AnyTensor,
         stream: &Stream,
     ) -> Result<()> {
-        let shape = out.shape().to_vec();
-        let run = |run: &Run<'_>| self.made.run(run, out);
-        self.checked((operands, &shape), stream, run)
+        self.check(operands, out.shape())?;
+        self.with_run(operands, stream, |run| self.made.run(run, out))
     }
 
     /// [`Self::run`] into a sparse output.
@@ -202,20 +201,22 @@ impl AnyPlan {
         out: &mut AnySparseTensor,
         stream: &Stream,
     ) -> Result<()> {
-        let shape = out.shape().to_vec();
-        let run = |run: &Run<'_>| self.made.run_sparse(run, out);
-        self.checked((operands, &shape), stream, run)
+        self.check(operands, out.shape())?;
+        self.with_run(operands, stream, |run| self.made.run_sparse(run, out))
     }
 
-    /// A run of operands of the planned shapes, of which dynamic ones are dense by now.
-    fn checked(
+    fn check(&self, operands: &[(&str, AnyOperand<'_>)], out: &[usize]) -> Result<()> {
+        none_given(operands)?;
+        self.expression.check_shapes(operands, out)
+    }
+
+    /// A run of operands that were checked, of which dynamic ones are dense by now.
+    fn with_run(
         &self,
-        (operands, out_shape): (&[(&str, AnyOperand<'_>)], &[usize]),
+        operands: &[(&str, AnyOperand<'_>)],
         stream: &Stream,
         run: impl FnOnce(&Run<'_>) -> Result<()>,
     ) -> Result<()> {
-        none_given(operands)?;
-        self.expression.check_shapes(operands, out_shape)?;
         let dense = as_dense(operands);
         run(&Run {
             of: &self.expression,

@@ -30,11 +30,10 @@ pub(super) fn none_given(operands: &[(&str, AnyOperand<'_>)]) -> Result<()> {
     let mut all = operands.iter();
     match all.find(|(_, o)| matches!(o, AnyOperand::Index(..))) {
         None => Ok(()),
-        Some((name, _)) => Err(Error::Operand {
-            name: name.to_string(),
-            reason: "is an index array, and those are part of the plan, which has it: leave it out of the operands of a run"
-                .into(),
-        }),
+        Some((name, _)) => Err(Error::operand(
+            name,
+            "is an index array, and those are part of the plan, which has it: leave it out of the operands of a run",
+        )),
     }
 }
 

@@ -128,8 +128,8 @@ impl<'a, T: Scalar, Out: Scalar> PlanBuilder<'a, T, Out> {
     /// missing, the axes of X and Y may be swapped, scalar factors are allowed. On a GPU CSR, COO, ELL and GroupCOO in
     /// every type with X and Y `[m,k]`, `[n,k]`, on Hopper in f16 and bf16 with `[k,m]`, `[k,n]` too; blocks of
     /// multiples of 16 x 16 in f16 and bf16, with X and Y both `[m,k]`, `[n,k]` or both `[k,m]`, `[k,n]`. `i8` into
-    /// f16, bf16, f32 and `i32`, onto CSR, COO, ELL and GroupCOO, with X and Y `[m,k]`, `[n,k]` and a mask of `i8`: sums
-    /// are exact; into `i32` factors are whole numbers, and results are saturated.
+    /// f16, bf16, f32 and `i32`, onto CSR, COO, ELL and GroupCOO, with X and Y `[m,k]`, `[n,k]` and a mask of `i8`:
+    /// sums are exact; into `i32` factors are whole numbers, and results are saturated.
     ///
     /// Every other expression is computed over the places of the output, in any format and order: more dense factors
     /// (`S[i,j,k] = P[i,j,k] * X[i,r] * Y[j,r] * Z[k,r]`), scaling (`S[m,n] = P[m,n] * d[m]`), `relu`, several sparse

@@ -7,8 +7,7 @@ use einsparse_formats::AnyPattern;
 use super::arrays::PlannedArrays;
 use crate::context::Context;
 use crate::cpu::{self, AnyOperands, AnyOutput};
-use crate::error::Result;
-use crate::offer::bind::elsewhere;
+use crate::error::{Error, Result};
 use crate::offer::{Compiled, PlannedPattern, Run};
 use crate::tensor::{AnyOperand, AnyTensor, row_major};
 
@@ -36,7 +35,7 @@ impl OnCpu {
 
     fn as_planned(&self, name: &str, pattern: AnyPattern<'_>) -> Result<()> {
         let own = self.patterns.iter().find(|own| own.name() == name);
-        own.map_or(Ok(()), |own| own.expect(pattern))
+        own.map_or(Ok(()), |own| own.expect(name, pattern))
     }
 }
 
@@ -61,7 +60,7 @@ impl Compiled for OnCpu {
             match operand {
                 AnyOperand::Sparse(a) => {
                     self.as_planned(name, a.pattern())?;
-                    let values = a.host().ok_or_else(|| elsewhere(name))?;
+                    let values = a.host().ok_or_else(|| Error::elsewhere(name))?;
                     bound.sparse(&run.of.indirect, a.pattern(), values)?;
                 }
                 AnyOperand::HostSparse(pattern, values) => {
@@ -69,7 +68,7 @@ impl Compiled for OnCpu {
                     bound.sparse(&run.of.indirect, *pattern, *values)?;
                 }
                 AnyOperand::Dense(d) | AnyOperand::Dynamic(d, _) => {
-                    let values = d.host().ok_or_else(|| elsewhere(name))?;
+                    let values = d.host().ok_or_else(|| Error::elsewhere(name))?;
                     bound.strided(name, d.shape(), &d.strides(), values)?;
                 }
                 AnyOperand::HostDense(shape, values) => {
@@ -83,7 +82,7 @@ impl Compiled for OnCpu {
         let (shape, leading) = (out.shape().to_vec(), out.leading());
         let values = out
             .host_mut()
-            .ok_or_else(|| elsewhere(&run.of.einsum.out.tensor))?;
+            .ok_or_else(|| Error::elsewhere(&run.of.einsum.out.tensor))?;
         let output = AnyOutput::new(&shape, leading, values)?;
         cpu::run_any(run.of.types.operands, &run.of.indirect, &bound, output)
     }

@@ -18,7 +18,7 @@ use crate::einsum::{Access, Einsum, Epilogue};
 use crate::error::{Error, Refusal, Result};
 use crate::families::tensor::join::{Table, join_all};
 use crate::indirect::IndirectEinsum;
-use crate::offer::bind::{elsewhere, find, wrong};
+use crate::offer::bind::{find, wrong};
 use crate::offer::{Compiled, Run, Types};
 use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor};
 use operands::{Values, only_factors, plain, with_lists};
@@ -251,17 +251,14 @@ pub(super) fn run_into(
     stream: &Stream,
 ) -> Result<()> {
     if !joined.is_output(name, out.pattern()) {
-        return Err(Error::Operand {
-            name: name.into(),
-            reason: "has not the pattern or the format that was planned".into(),
-        });
+        return Err(Error::other_pattern(name));
     }
     let mut values = AnyTensor::of_values(out)?;
     match values.device() {
         Some(_) => joined.queue(operands, &mut values, stream),
         None => {
             joined.queue(operands, &mut values, stream)?;
-            out.set_values(values.host().ok_or_else(|| elsewhere(name))?)
+            out.set_values(values.host().ok_or_else(|| Error::elsewhere(name))?)
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::error::{Error, Refusal, Result};
 use crate::families::convert::Scatter;
 use crate::kernel::Queue;
 use crate::launch::{Planned, RawSpmm, Turns};
-use crate::offer::bind::{elsewhere, find, wrong};
+use crate::offer::bind::{find, wrong};
 use crate::offer::{
     Answer, Candidate, Compiled, Expression, KeptForm, Made, Offer, Options, Problem, Question,
     Run, ValuesRule,
@@ -180,7 +180,7 @@ impl Kept {
             copy,
         };
         // Behind whatever is queued that writes the values.
-        let values = a.values_address().ok_or_else(|| elsewhere(name))?;
+        let values = a.values_address().ok_or_else(|| Error::elsewhere(name))?;
         // SAFETY: the values are of the pattern that the plan was just made for, and borrowed until the wait.
         let queue = unsafe { Queue::new(device.after_all()?) };
         kept.refill(values, queue)?;
@@ -206,13 +206,10 @@ impl Kept {
     /// Where A's values are.
     fn values_of(&self, operands: &[(&str, AnyOperand<'_>)]) -> Result<u64> {
         match find(operands, &self.name)? {
-            AnyOperand::Sparse(a) if self.fits(a) => {
-                a.values_address().ok_or_else(|| elsewhere(&self.name))
-            }
-            AnyOperand::Sparse(_) => Err(Error::Operand {
-                name: self.name.clone(),
-                reason: "has not the pattern that was planned".into(),
-            }),
+            AnyOperand::Sparse(a) if self.fits(a) => a
+                .values_address()
+                .ok_or_else(|| Error::elsewhere(&self.name)),
+            AnyOperand::Sparse(_) => Err(Error::other_pattern(&self.name)),
             other => Err(wrong(&self.name, "an uploaded sparse tensor", other)),
         }
     }

@@ -323,12 +323,7 @@ mod tests {
         let path = ctx.contraction_path(text, &operands).unwrap().unwrap();
         assert_eq!(path.steps[0].einsum.to_string(), wanted);
         let options = Options::default();
-        let whole = ctx
-            .plan(text)
-            .operands(&operands)
-            .options(&options)
-            .build()
-            .unwrap();
+        let whole = ctx.plan(text).operands(&operands).build().unwrap();
         let types = Types::of::<f64, f64>();
         let erased = erase(&operands);
         let chain = Chain::new(&ctx, path, (&erased, &options), types).unwrap();

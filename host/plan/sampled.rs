@@ -64,10 +64,10 @@ fn shapes(
         .collect();
     match shapes.insert(name.into(), out.shape().to_vec()) {
         None => Ok(shapes),
-        Some(_) => Err(Error::Operand {
-            name: name.into(),
-            reason: "is the output, which is given beside the operands".into(),
-        }),
+        Some(_) => Err(Error::operand(
+            name,
+            "is the output, which is given beside the operands",
+        )),
     }
 }
 

@@ -21,12 +21,12 @@ pub(super) fn no_sparse_sums(e: &Einsum, operands: &[(&str, AnyOperand<'_>)]) ->
         let access = &e.factors[factor];
         let sum = |index: &&IndexExpr| matches!(index, IndexExpr::Sum(_));
         if let Some(index) = access.indices.iter().find(sum) {
-            return Err(Error::Operand {
-                name: access.tensor.clone(),
-                reason: format!(
+            return Err(Error::operand(
+                &access.tensor,
+                format!(
                     "is sparse, and cannot be read at `{index}` in `{access}`: sums of indices are for dense operands"
                 ),
-            });
+            ));
         }
     }
     Ok(())
@@ -110,12 +110,10 @@ impl Compiled for Windowed {
     }
 
     fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
-        if let Some(skipping) = &self.skipping
-            && skipping.fits(run, out)?
-        {
-            return skipping.run(run, out);
+        match &self.skipping {
+            Some(skipping) if skipping.run_if_it_fits(run, out)? => Ok(()),
+            _ => self.plan.run(run.operands, out, run.stream),
         }
-        self.plan.run(run.operands, out, run.stream)
     }
 }
 

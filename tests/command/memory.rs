@@ -76,6 +76,33 @@ fn many_rows_and_few_entries_take_little() {
 }
 
 #[test]
+fn tensors_of_nothing_take_little() {
+    let folder = folder("memory-tensors");
+    let file = folder.join("empty.safetensors");
+    for (rows, cols) in [(0, u32::MAX), (u32::MAX, 0)] {
+        let header =
+            format!(r#"{{"w":{{"dtype":"F32","shape":[{rows},{cols}],"data_offsets":[0,0]}}}}"#);
+        let length = (header.len() as u64).to_le_bytes();
+        fs::write(&file, [&length[..], header.as_bytes()].concat()).expect("a file");
+        let one = folder.join("empty.safetensors:w");
+        for file in [&file, &one] {
+            let out = inspect(file, 64_000_000);
+            assert!(
+                out.contains("not counted: arrays of all rows and columns take 103079215080 bytes"),
+                "{out}"
+            );
+        }
+    }
+    let npz = folder.join("w.npz").display().to_string();
+    // The last one has rows alone.
+    let error = fails(&["convert", &file.display().to_string(), &npz]);
+    assert!(
+        error.contains("17179869184, over the limit of 64000000"),
+        "{error}"
+    );
+}
+
+#[test]
 fn memory_is_an_option() {
     let folder = folder("memory-option");
     let file = folder.join("small.mtx").display().to_string();

@@ -7,14 +7,25 @@ use einsparse::formats::io;
 
 use super::{fails, folder, works, works_spmm};
 
-/// A model of a 2:4 matrix of f16, 32 x 64, and of counts.
+/// A model of a 2:4 matrix of f16, 32 x 64, of counts, of a tensor of three axes, of an empty one, and of a matrix that
+/// no format holds.
 fn model(path: &Path) {
     let header = r#"{"layer.weight":{"dtype":"F16","shape":[32,64],"data_offsets":[0,4096]},
-        "step":{"dtype":"I64","shape":[],"data_offsets":[4096,4104]}}"#;
+        "step":{"dtype":"I64","shape":[],"data_offsets":[4096,4104]},
+        "conv":{"dtype":"F32","shape":[2,1,1],"data_offsets":[4104,4112]},
+        "empty":{"dtype":"F32","shape":[0,3],"data_offsets":[4112,4112]},
+        "wide":{"dtype":"F32","shape":[0,4294967296],"data_offsets":[4112,4112]}}"#;
     let value = |at: usize| if at % 4 < 2 { [0, 0x3c] } else { [0, 0] };
     let weight: Vec<u8> = (0..32 * 64).flat_map(value).collect();
     let length = (header.len() as u64).to_le_bytes();
-    let all = [&length[..], header.as_bytes(), &weight, &[0; 8]].concat();
+    let all = [
+        &length[..],
+        header.as_bytes(),
+        &weight,
+        &[0; 12],
+        &[0, 0, 0x80, 0x3f],
+    ]
+    .concat();
     fs::write(path, all).expect("a file");
 }
 
@@ -30,6 +41,15 @@ fn tensors_of_a_model_are_listed_and_converted() {
         assert!(line("layer.weight").contains(word), "{word}: {out}");
     }
     assert!(line("step").contains("type `I64` is not read"), "{out}");
+    assert!(line("conv").contains("[2, 1, 1]   5.00e-1  -"), "{out}");
+    assert!(line("empty").contains("0.00e0"), "{out}");
+    assert!(line("wide").contains("not counted"), "{out}");
+    let spy = place("spy.svg");
+    assert!(fails(&["inspect", &file, "--spy", &spy]).contains("--spy draws one tensor"));
+    works(&["inspect", &format!("{file}:layer.weight"), "--spy", &spy]);
+    let out = works(&["inspect", &file, "--memory", "1TB"]);
+    let wide = out.lines().find(|l| l.starts_with("wide")).expect("wide");
+    assert!(wide.contains("4294967296"), "{out}");
     let weight = format!("{file}:layer.weight");
     let out = works(&[
         "convert",
@@ -46,6 +66,6 @@ fn tensors_of_a_model_are_listed_and_converted() {
     assert!(works(&["inspect", &weight]).contains("32 x 64, 1024 entries"));
     let operands = format!("A={weight} B=random:_x8 --device cpu --check");
     assert!(works_spmm("run", &operands).contains("0 of 256"));
-    assert!(fails(&["convert", &file, &npz]).contains("2 tensors: name one"));
+    assert!(fails(&["convert", &file, &npz]).contains("5 tensors: name one"));
     assert!(fails(&["inspect", &format!("{file}:x")]).contains("no such tensor"));
 }

@@ -1,6 +1,6 @@
-//! Attention of 16,384 queries with a window and global tokens (Longformer, arXiv 2004.05150), with vertical and slash lines (MInference, arXiv
-//! 2407.02490), and with everything up to the diagonal, which is what dense kernels compute: the masks in closed form, and as
-//! flags whose work list is made on the GPU inside the time.
+//! Attention of 16,384 queries with a window and global tokens (Longformer, arXiv 2004.05150), with vertical and slash
+//! lines (MInference, arXiv 2407.02490), and with everything up to the diagonal, which is what dense kernels compute:
+//! the masks in closed form, and as flags whose work list is made on the GPU inside the time.
 //!
 //! Columns as in `attention`. Recorded as operation `attention`; a sample of queries is checked in f64.
 

@@ -7,8 +7,10 @@ use std::io::{Read, Write};
 const HEADER_LIMIT: usize = 1 << 16;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(in super::super) enum Kind {
     Float,
+    /// The upper half of a float32; no `.npy` has it.
+    Bfloat,
     Signed,
     Unsigned,
     Bool,
@@ -91,6 +93,7 @@ pub(super) fn parse_type(text: &str) -> Result<(Kind, usize, bool), String> {
     let known = match kind {
         Kind::Float => matches!(size, 2 | 4 | 8),
         Kind::Signed | Kind::Unsigned => matches!(size, 1 | 2 | 4 | 8),
+        Kind::Bfloat => size == 2,
         Kind::Bool => size == 1,
         Kind::Bytes | Kind::Unicode => (1..=TEXT_LIMIT).contains(&size),
     };

@@ -3,8 +3,8 @@
 
 mod header;
 
-pub(super) use header::write_header;
-use header::{Kind, field, parse_shape, parse_type, read_header};
+pub(super) use header::{Kind, write_header};
+use header::{field, parse_shape, parse_type, read_header};
 
 use super::limits::{Budget, Limits, grow};
 use super::{Fault, bytes, in_range, quote, replace_file};
@@ -19,7 +19,7 @@ use std::{
 ///
 /// # Errors
 /// [`FormatError::Io`] with the reason: not an array, cut off, complex, structured, an object array, a finite value
-/// out of the range of `T`.
+/// out of the range of `T` (i8, i32 and fp8 take the nearest value that they hold).
 pub fn read_npy<T: Element>(path: impl AsRef<Path>) -> Result<Dense<T>, FormatError> {
     let path = path.as_ref();
     read_npy_from(
@@ -63,6 +63,9 @@ pub fn write_npy<T: Element>(path: impl AsRef<Path>, dense: &Dense<T>) -> Result
     written.map_err(|error: std::io::Error| Fault::from(error).at(&path.display().to_string()))
 }
 
+/// Bytes of the elements that are held at once while an array is read.
+pub(super) const BLOCK: usize = 1 << 14;
+
 /// An array whose header has been read; its elements are still to come.
 pub(super) struct Array<R> {
     kind: Kind,
@@ -80,6 +83,19 @@ pub(super) struct Array<R> {
 pub(super) type Wrong = (Option<usize>, String);
 
 impl<R: Read> Array<R> {
+    /// The elements of this shape, `length` bytes from `reader`, lowest byte first and row-major.
+    pub(super) fn of(kind: Kind, size: usize, shape: Vec<usize>, length: usize, reader: R) -> Self {
+        Self {
+            kind,
+            size,
+            big_endian: false,
+            fortran: false,
+            shape,
+            len: length / size,
+            reader,
+        }
+    }
+
     pub(super) fn open(mut reader: R) -> Result<Self, String> {
         let header = read_header(&mut reader)?;
         let (kind, size, big_endian) = parse_type(field(&header, "descr")?)?;
@@ -117,7 +133,7 @@ impl<R: Read> Array<R> {
 
     /// Hands over every element's bytes in the order of the file. No more than a block of them is held.
     fn each(&mut self, mut take: impl FnMut(&[u8]) -> Result<(), Wrong>) -> Result<(), Wrong> {
-        let mut block = [0; 1 << 14];
+        let mut block = [0; BLOCK];
         let length = self.len * self.size;
         let (mut read, mut held) = (0, 0);
         while read < length {
@@ -183,6 +199,7 @@ impl<R: Read> Array<R> {
                 (Kind::Float, 2) => half::f16::from_bits(word as u16).to_f64(),
                 (Kind::Float, 4) => f64::from(f32::from_bits(word as u32)),
                 (Kind::Float, _) => f64::from_bits(word),
+                (Kind::Bfloat, _) => half::bf16::from_bits(word as u16).to_f64(),
                 _ => Self::integer(word, kind, size) as f64,
             };
             in_range::<T>(wide)

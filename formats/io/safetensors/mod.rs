@@ -3,11 +3,12 @@
 
 mod header;
 
-use super::limits::{Budget, grow};
-use super::{Fault, Limits, in_range, quote};
-use crate::{Dense, Element, FormatError, bf16, f16};
+use super::limits::Budget;
+use super::npy::{Array, BLOCK, Wrong};
+use super::{Fault, Limits, Progress, quote};
+use crate::{Dense, Element, FormatError};
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{Read, Seek, SeekFrom, Take};
 use std::ops::Range;
 use std::path::Path;
 
@@ -16,10 +17,10 @@ const HEADER_LIMIT: u64 = 100_000_000;
 
 /// A tensor of a file, as its header has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stored {
+pub struct TensorInfo {
     /// Its name.
     pub name: String,
-    /// The element type: `F32`, `F16`, `BF16`, or one that [`Safetensors::read`] refuses.
+    /// The element type: `F64`, `F32`, `F16`, `BF16`, or one that [`Safetensors::read`] refuses.
     pub dtype: String,
     /// Extents, row-major.
     pub shape: Vec<usize>,
@@ -47,20 +48,49 @@ pub struct Safetensors<R = File> {
     limits: Limits,
     /// Where the data starts.
     start: u64,
-    tensors: Vec<Stored>,
+    tensors: Vec<TensorInfo>,
 }
 
 impl Safetensors {
     /// Opens a file and reads its header.
     ///
     /// # Errors
-    /// [`FormatError::Io`]: cut off, a header that is too long or no such object, offsets that overlap, leave gaps, pass
-    /// the file or do not fit their shape.
+    /// [`FormatError::Io`]: cut off, a header that is too long or no such object, offsets that overlap, leave gaps,
+    /// pass the file or do not fit their shape.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, FormatError> {
+        Self::open_within(path, Limits::default())
+    }
+
+    /// [`Safetensors::open`] with another limit of memory, as [`Safetensors::within`].
+    ///
+    /// # Errors
+    /// As [`Safetensors::open`].
+    pub fn open_within(path: impl AsRef<Path>, limits: Limits) -> Result<Self, FormatError> {
         let path = path.as_ref();
         let name = path.display().to_string();
         let file = File::open(path).map_err(|error| Fault::from(error).at(&name))?;
-        Self::new(file, &name)
+        Self::within(file, &name, limits)
+    }
+
+    /// File and tensor of `model.safetensors:layer.weight`, the file alone of `model.safetensors`, `None` for other
+    /// names. The case of the extension does not count; the first colon behind it ends the file's name.
+    ///
+    /// ```
+    /// use einsparse_formats::io::Safetensors;
+    /// use std::path::Path;
+    ///
+    /// let (file, tensor) = Safetensors::split(Path::new("model.safetensors:w")).unwrap();
+    /// assert_eq!((file, tensor), (Path::new("model.safetensors"), Some("w")));
+    /// ```
+    pub fn split(path: &Path) -> Option<(&Path, Option<&str>)> {
+        const END: &str = ".safetensors";
+        if let Some(text) = path.to_str()
+            && let Some(at) = text.to_ascii_lowercase().find(&format!("{END}:"))
+        {
+            let (file, tensor) = text.split_at(at + END.len());
+            return Some((Path::new(file), Some(&tensor[1..])));
+        }
+        (super::extension(path) == END[1..]).then_some((path, None))
     }
 }
 
@@ -91,59 +121,86 @@ impl<R: Read + Seek> Safetensors<R> {
     }
 
     /// All tensors, in the order of their data.
-    pub fn tensors(&self) -> &[Stored] {
+    pub fn tensors(&self) -> &[TensorInfo] {
         &self.tensors
     }
 
     /// Reads a tensor of F64, F32, F16 or BF16, each element rounded once to `T`.
     ///
     /// # Errors
-    /// [`FormatError::Io`]: no tensor of this name, another element type, a finite value out of the range of `T`, a file
-    /// that is cut off since it was opened, or over the limit of memory.
+    /// [`FormatError::Io`]: no tensor of this name, another element type, a finite value out of the range of `T` (i8,
+    /// i32 and fp8 take the nearest value that they hold), a file that is cut off since it was opened, or over the limit
+    /// of memory.
     pub fn read<T: Element>(&mut self, tensor: &str) -> Result<Dense<T>, FormatError> {
-        let at = self.tensors.iter().position(|t| t.name == tensor);
-        let Some(at) = at else {
-            let reason = match &self.tensors[..] {
-                [] => "it holds no tensor".to_owned(),
-                [first, ..] => format!(
-                    "no such tensor: there are {}, the first is {}",
-                    self.tensors.len(),
-                    quote(first.name.as_bytes())
-                ),
-            };
-            return Err(Fault::member(quote(tensor.as_bytes()), reason).at(&self.path));
-        };
-        let stored = &self.tensors[at];
-        let wrong = |(position, reason): (Option<usize>, String)| {
-            let place = position.map_or(String::new(), |at| format!("[{at}]"));
-            let member = quote(stored.name.as_bytes()) + &place;
-            Fault::member(member, reason).at(&self.path)
-        };
-        let values = values(&mut self.from, self.start, stored, self.limits).map_err(wrong)?;
-        Dense::new(stored.shape.clone(), values)
+        let at = self.find(tensor)?;
+        self.read_with(at, &mut |_, _| {})
+    }
+
+    /// [`Safetensors::read`] of a tensor by its place in [`Safetensors::tensors`].
+    ///
+    /// # Errors
+    /// As [`Safetensors::read`]; if there are not so many.
+    pub fn read_at<T: Element>(&mut self, at: usize) -> Result<Dense<T>, FormatError> {
+        self.read_with(at, &mut |_, _| {})
     }
 
     /// The tensor of this name; without one, the only one there is.
     pub(super) fn read_one<T: Element>(
         &mut self,
         tensor: Option<&str>,
+        progress: Progress<'_>,
     ) -> Result<Dense<T>, FormatError> {
-        match (tensor, &self.tensors[..]) {
-            (Some(tensor), _) => self.read(tensor),
-            (None, [only]) => {
-                let name = only.name.clone();
-                self.read(&name)
+        let at = match (tensor, self.tensors.len()) {
+            (Some(tensor), _) => self.find(tensor)?,
+            (None, 1) => 0,
+            (None, count) => {
+                let reason = format!("{count} tensors: name one behind a colon");
+                return Err(Fault::whole(reason).at(&self.path));
             }
-            (None, all) => {
-                let reason = format!("{} tensors: name one behind a colon", all.len());
-                Err(Fault::whole(reason).at(&self.path))
-            }
-        }
+        };
+        self.read_with(at, progress)
+    }
+
+    fn find(&self, tensor: &str) -> Result<usize, FormatError> {
+        let at = self.tensors.iter().position(|t| t.name == tensor);
+        at.ok_or_else(|| self.missing(tensor))
+    }
+
+    fn missing(&self, tensor: &str) -> FormatError {
+        let reason = match &self.tensors[..] {
+            [] => "it holds no tensor".to_owned(),
+            [first, ..] => format!(
+                "no such tensor: there are {}, the first is {}",
+                self.tensors.len(),
+                quote(first.name.as_bytes())
+            ),
+        };
+        Fault::member(quote(tensor.as_bytes()), reason).at(&self.path)
+    }
+
+    fn read_with<T: Element>(
+        &mut self,
+        at: usize,
+        progress: Progress<'_>,
+    ) -> Result<Dense<T>, FormatError> {
+        let Some(info) = self.tensors.get(at) else {
+            return Err(self.missing(&at.to_string()));
+        };
+        let values = values(&mut self.from, self.start, info, self.limits, progress);
+        let values = values.map_err(|(position, reason)| {
+            let place = position.map_or(String::new(), |at| format!("[{at}]"));
+            let member = quote(info.name.as_bytes()) + &place;
+            Fault::member(member, reason).at(&self.path)
+        })?;
+        Dense::new(info.shape.clone(), values)
     }
 }
 
 /// Where the data starts, and what it holds.
-fn read_header<R: Read + Seek>(from: &mut R, limits: Limits) -> Result<(u64, Vec<Stored>), Fault> {
+fn read_header<R: Read + Seek>(
+    from: &mut R,
+    limits: Limits,
+) -> Result<(u64, Vec<TensorInfo>), Fault> {
     let length = from.seek(SeekFrom::End(0))?;
     from.rewind()?;
     if length < 8 {
@@ -162,12 +219,17 @@ fn read_header<R: Read + Seek>(from: &mut R, limits: Limits) -> Result<(u64, Vec
     if header > HEADER_LIMIT {
         return Err(over(HEADER_LIMIT, "at most"));
     }
-    // The text, and what is made of it.
+    // The text, and what is made of it: at the most a shape of one number for each two bytes of it, in a list that grows
+    // to twice its length while it still has half of that.
     let mut budget = Budget::new(limits, header as usize);
-    let room = budget.take::<u8>(8 * header as usize);
+    let room = budget.take::<u8>(12 * header as usize);
     room.map_err(|reason| Fault::member("header", reason))?;
     let mut text = Vec::new();
     from.take(header).read_to_end(&mut text)?;
+    if text.len() as u64 != header {
+        let reason = format!("cut off: {} of {header} bytes", text.len());
+        return Err(Fault::member("header", reason));
+    }
     Ok((8 + header, header::parse(&text, left - header)?))
 }
 
@@ -175,66 +237,41 @@ fn read_header<R: Read + Seek>(from: &mut R, limits: Limits) -> Result<(u64, Vec
 fn values<T: Element>(
     from: &mut (impl Read + Seek),
     start: u64,
-    stored: &Stored,
+    info: &TensorInfo,
     limits: Limits,
-) -> Result<Vec<T>, (Option<usize>, String)> {
-    let whole = |reason: String| (None, reason);
-    let size = match stored.dtype.as_str() {
-        "F64" => 8,
-        "F32" => 4,
-        "F16" | "BF16" => 2,
-        other => {
-            let other = quote(other.as_bytes());
-            return Err(whole(format!(
-                "type {other} is not read: F64, F32, F16 and BF16 are"
-            )));
-        }
+    progress: Progress<'_>,
+) -> Result<Vec<T>, Wrong> {
+    let Some((Some(kind), size)) = header::element(&info.dtype) else {
+        let other = quote(info.dtype.as_bytes());
+        let reason = format!("type {other} is not read: F64, F32, F16 and BF16 are");
+        return Err((None, reason));
     };
-    let length = stored.bytes.end - stored.bytes.start;
-    let large = |_| whole(format!("{length} bytes are more than can be addressed"));
-    let length = usize::try_from(length).map_err(large)?;
-    let len = length / size;
-    let mut budget = Budget::new(limits, length);
-    budget.take::<T>(len).map_err(whole)?;
-    let number = |bytes: &[u8]| {
-        let mut word = [0; 8];
-        word[..bytes.len()].copy_from_slice(bytes);
-        let word = u64::from_le_bytes(word);
-        match (stored.dtype.as_str(), size) {
-            ("BF16", _) => bf16::from_bits(word as u16).to_f64(),
-            (_, 2) => f16::from_bits(word as u16).to_f64(),
-            (_, 4) => f64::from(f32::from_bits(word as u32)),
-            _ => f64::from_bits(word),
-        }
+    let total = info.bytes.end - info.bytes.start;
+    let whole = |reason| (None, reason);
+    let large = |_| whole(format!("{total} bytes are more than can be addressed"));
+    let length = usize::try_from(total).map_err(large)?;
+    from.seek(SeekFrom::Start(start + info.bytes.start))
+        .map_err(|error| whole(error.to_string()))?;
+    let from = Told {
+        from: from.take(total),
+        total,
+        progress,
     };
-    let failed = |error: std::io::Error| whole(error.to_string());
-    from.seek(SeekFrom::Start(start + stored.bytes.start))
-        .map_err(failed)?;
-    let mut values = Vec::new();
-    let mut block = vec![0; length.min(1 << 16)];
-    let mut left = length;
-    while left > 0 {
-        let part = left.min(block.len());
-        let block = &mut block[..part];
-        let cut = |error| whole(format!("{left} of {length} bytes are missing: {error}"));
-        from.read_exact(block).map_err(cut)?;
-        left -= part;
-        for bytes in block.chunks_exact(size) {
-            grow(&mut values, len).map_err(|fault| whole(fault.reason))?;
-            let value = in_range(number(bytes));
-            values.push(value.map_err(|reason| (Some(values.len()), reason))?);
-        }
-    }
-    Ok(values)
+    let mut budget = Budget::holding(limits, length, length.min(BLOCK));
+    Array::of(kind, size, info.shape.clone(), length, from).values(&mut budget)
 }
 
-/// File and tensor of `model.safetensors:name`, or the file alone; `None` for other names.
-pub(super) fn split(path: &Path) -> Option<(&Path, Option<&str>)> {
-    const END: &str = ".safetensors";
-    if super::extension(path) == END[1..] {
-        return Some((path, None));
+/// Tells of what is read.
+struct Told<'a, R> {
+    from: Take<R>,
+    total: u64,
+    progress: Progress<'a>,
+}
+
+impl<R: Read> Read for Told<'_, R> {
+    fn read(&mut self, block: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.from.read(block)?;
+        (self.progress)(self.total - self.from.limit(), self.total);
+        Ok(read)
     }
-    let text = path.to_str()?;
-    let end = text.find(&format!("{END}:"))? + END.len();
-    Some((Path::new(&text[..end]), Some(&text[end + 1..])))
 }

@@ -59,7 +59,8 @@ impl Convert {
             None => read,
         };
         let loaded = match (read, format) {
-            (loaded, Some(format)) => Loaded::Sparse(loaded.into_sparse()?.convert(format)?),
+            (Loaded::Dense(dense), Some(format)) => Loaded::Sparse(dense.convert(format)?),
+            (Loaded::Sparse(sparse), Some(format)) => Loaded::Sparse(sparse.convert(format)?),
             (loaded, None) => loaded,
         };
         let narrow = match &loaded {

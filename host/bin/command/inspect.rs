@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use einsparse::formats::advice::{Rates, Storage, advise};
-use einsparse::formats::io::{self, Loaded};
+use einsparse::formats::io::{self, Loaded, Safetensors};
 use einsparse::formats::stats::{RowStats, slots};
 use einsparse::formats::{AnySparse, CsrPattern, Format};
 
@@ -22,8 +22,14 @@ pub struct Inspect {
 impl Inspect {
     /// Prints it.
     pub fn execute(&self) -> Result<()> {
-        if self.file.extension().is_some_and(|e| e == "safetensors") {
-            return super::model::execute(&self.file);
+        if let Some((file, None)) = Safetensors::split(&self.file) {
+            if self.spy.is_some() {
+                let name = file.display();
+                return Err(
+                    format!("{name}: --spy draws one tensor: name it, {name}:TENSOR").into(),
+                );
+            }
+            return super::model::execute(file);
         }
         let loaded = load::file(&self.file)?;
         say!("{}", self.file.display());
@@ -31,12 +37,8 @@ impl Inspect {
             say!("dense array {:?}", loaded.shape());
             return Ok(());
         };
-        // Counts over rows and columns, held together with the pattern.
-        let needed = load::bytes_of_rows(rows, cols);
-        let length = std::fs::metadata(&self.file).map_or(0, |facts| facts.len());
-        let room = load::limits().of(length) * 3 / 8;
-        if needed > room {
-            return few_entries(loaded, needed, room);
+        if let Some(reason) = load::too_many_rows(rows, cols, load::length_of(&self.file)) {
+            return few_entries(loaded, &reason);
         }
         let csr = loaded.into_csr()?;
         size(csr.shape(), csr.nnz());
@@ -57,7 +59,7 @@ impl Inspect {
 }
 
 /// What can be said without an array of all rows.
-fn few_entries(loaded: Loaded<f64>, needed: u64, room: u64) -> Result<()> {
+fn few_entries(loaded: Loaded<f64>, reason: &str) -> Result<()> {
     match loaded {
         Loaded::Dense(dense) => say!("size     dense array {:?}", dense.shape()),
         Loaded::Sparse(sparse) => {
@@ -70,10 +72,7 @@ fn few_entries(loaded: Loaded<f64>, needed: u64, room: u64) -> Result<()> {
             }
         }
     }
-    say!(
-        "formats  not counted: arrays of all rows and columns take {needed} bytes, {room} are left for them; \
-         `--memory` gives more"
-    );
+    say!("formats  {reason}");
     Ok(())
 }
 

@@ -31,7 +31,19 @@ pub fn limits() -> io::Limits {
 
 /// What arrays of all rows and columns take at the most, in bytes.
 pub fn bytes_of_rows(rows: usize, cols: usize) -> u64 {
-    24_u64.saturating_mul(rows as u64 + cols as u64)
+    24_u64.saturating_mul((rows as u64).saturating_add(cols as u64))
+}
+
+/// Why nothing is counted in arrays of all rows and columns, beside what a file of so many bytes holds: they take more
+/// memory than is allowed.
+pub fn too_many_rows(rows: usize, cols: usize, file: u64) -> Option<String> {
+    let (needed, room) = (bytes_of_rows(rows, cols), limits().of(file) / 8 * 3);
+    (needed > room).then(|| {
+        format!(
+            "not counted: arrays of all rows and columns take {needed} bytes, {room} are left for them; `--memory` \
+             gives more"
+        )
+    })
 }
 
 /// Refuses to bring entries into rows where the rows alone would take more memory than is allowed.
@@ -101,9 +113,15 @@ impl Value {
     }
 }
 
+/// Bytes of a file, also where the path names a tensor in it; 0 if it cannot be asked.
+pub fn length_of(path: &Path) -> u64 {
+    let file = io::Safetensors::split(path).map_or(path, |(file, _)| file);
+    std::fs::metadata(file).map_or(0, |facts| facts.len())
+}
+
 /// Reads a file with a progress bar on standard error if it is large.
 pub fn file(path: &Path) -> Result<io::Loaded<f64>> {
-    let length = std::fs::metadata(path).map_or(0, |m| m.len());
+    let length = length_of(path);
     if length < LARGE {
         return Ok(io::read_any_within(path, limits(), &mut |_, _| {})?);
     }
@@ -140,7 +158,7 @@ fn generated(generator: &Generator, seed: u64) -> Result<AnySparse<f64>> {
             let blocks =
                 einsparse::formats::Bsr::new(pattern, generate::random_values(slots, seed))?;
             // Edge blocks reach past the shape; what lies there is dropped on the way through CSR.
-            Ok(AnySparse::from(blocks).to_csr()?.into())
+            Ok(blocks.to_csr()?.into())
         }
         Generator::Rmat(scale, edges) => valued(generate::rmat(scale, edges, seed)?),
         Generator::Banded(rows, entries) => valued(generate::banded(rows, entries)?),

@@ -1,21 +1,19 @@
 //! `einsparse inspect` of a file of named tensors: each in a line.
 
-use std::fs::File;
 use std::path::Path;
 
 use einsparse::formats::advice::{Offer, Rates, Storage, advise};
 use einsparse::formats::io::{Loaded, Safetensors};
 use einsparse::formats::stats::slots;
-use einsparse::formats::{Dense, Format, FormatError};
+use einsparse::formats::{Dense, Element, Format, FormatError};
 
 use super::{Result, load};
 
 /// Lists the tensors: type, shape, share of nonzeros; of matrices whether they are 2:4, the storage that should cost
-/// least, and of block sizes the best.
+/// least, and of block sizes the best. What is wrong with a tensor stands in its line.
 pub fn execute(path: &Path) -> Result<()> {
-    let name = path.display().to_string();
-    let file = File::open(path).map_err(|error| format!("{name}: {error}"))?;
-    let mut file = Safetensors::within(file, &name, load::limits())?;
+    let name = path.display();
+    let mut file = Safetensors::open_within(path, load::limits())?;
     let tensors = file.tensors().to_vec();
     let bytes = tensors.last().map_or(0, |last| last.bytes.end);
     say!("{name}: {} tensors, {bytes} bytes", tensors.len());
@@ -30,12 +28,17 @@ pub fn execute(path: &Path) -> Result<()> {
         "2:4",
         "best"
     );
-    for tensor in tensors {
-        let found = match file.read::<f64>(&tensor.name) {
-            Ok(dense) => facts(dense)?,
-            Err(FormatError::Io { reason, .. }) => reason,
-            Err(error) => error.to_string(),
+    for (at, tensor) in tensors.iter().enumerate() {
+        let bytes = tensor.bytes.end - tensor.bytes.start;
+        let found = match tensor.dtype.as_str() {
+            // Half the memory.
+            "F32" | "F16" | "BF16" => file.read_at::<f32>(at).and_then(|all| facts(all, bytes)),
+            _ => file.read_at::<f64>(at).and_then(|all| facts(all, bytes)),
         };
+        let found = found.unwrap_or_else(|error| match error {
+            FormatError::Io { reason, .. } => reason,
+            error => error.to_string().replace('\n', "; "),
+        });
         // Names come from the file.
         let (name, dtype) = (tensor.name.escape_debug(), tensor.dtype.escape_debug());
         let shape = format!("{:?}", tensor.shape);
@@ -48,12 +51,16 @@ pub fn execute(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What a line says of the values.
-fn facts(dense: Dense<f64>) -> Result<String> {
-    let filled = dense.values().iter().filter(|x| **x != 0.0).count();
-    let density = filled as f64 / dense.len().max(1) as f64;
-    if dense.shape().len() != 2 {
-        return Ok(format!("{density:>9.2e}  {:4} -", "-"));
+/// What a line says of the values, `bytes` in the file.
+fn facts<T: Element>(dense: Dense<T>, bytes: u64) -> Result<String, FormatError> {
+    let len = dense.len();
+    let density = |filled: usize| filled as f64 / len.max(1) as f64;
+    let &[rows, cols] = dense.shape() else {
+        let filled = dense.values().iter().filter(|x| **x != T::ZERO).count();
+        return Ok(format!("{:>9.2e}  {:4} -", density(filled), "-"));
+    };
+    if let Some(reason) = load::too_many_rows(rows, cols, bytes) {
+        return Ok(reason);
     }
     let (pattern, values) = Loaded::Dense(dense).into_csr()?.into_parts();
     drop(values);
@@ -61,15 +68,16 @@ fn facts(dense: Dense<f64>) -> Result<String> {
     let nm = if is_nm { "yes" } else { "no" };
     let advice = advise(&pattern, &Rates::default())?;
     let best = advice.best().storage;
-    let blocks = |offer: &&Offer| matches!(offer.storage, Storage::Blocks { .. });
-    let cost = |offer: &&Offer| offer.cost.unwrap_or(f64::INFINITY);
-    let mut blocks = advice.offers.iter().filter(blocks).collect::<Vec<_>>();
-    blocks.sort_by(|a, b| cost(a).total_cmp(&cost(b)));
-    let blocks = blocks.first().map_or(String::new(), |offer| {
+    let blocks = advice.offers.iter();
+    let blocks = blocks.filter(|offer| matches!(offer.storage, Storage::Blocks { .. }));
+    let cost = |offer: &Offer| offer.cost.unwrap_or(f64::INFINITY);
+    let blocks = blocks.min_by(|a, b| cost(a).total_cmp(&cost(b)));
+    let blocks = blocks.map_or(String::new(), |offer| {
         format!("{} {:.1} % full", offer.storage, 100.0 * offer.fill)
     });
     Ok(format!(
-        "{density:>9.2e}  {nm:4} {:14} {blocks}",
+        "{:>9.2e}  {nm:4} {:14} {blocks}",
+        density(pattern.columns().len()),
         best.to_string()
     ))
 }

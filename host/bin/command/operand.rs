@@ -3,12 +3,15 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use einsparse::formats::io::Safetensors;
+
 use super::Result;
 
 /// The grammar, for `--help`.
 pub const GRAMMAR: &str = "\
 Operands, NAME=SOURCE:
   A=FILE                      .mtx .smtx .npz: sparse; .npy and .mtx arrays: dense
+  A=FILE.safetensors:TENSOR   dense; without :TENSOR the only tensor of the file
   A=dense:FILE  A=sparse:FILE the same, read as dense or as sparse
   B=random:RxC[x..]           dense, standard normal; also ones:RxC, zeros:RxC.
                               `_` for an extent that another operand tells: random:_x64
@@ -164,12 +167,12 @@ fn file(text: &str) -> Result<Source, String> {
         .extension()
         .map(|e| e.to_string_lossy().to_ascii_lowercase())
         .unwrap_or_default();
-    if known.contains(&extension.as_str()) || is_safetensors(text) {
+    if known.contains(&extension.as_str()) || Safetensors::split(&path).is_some() {
         return Ok(Source::File(path, Reading::Natural));
     }
     Err(format!(
-        "`{text}` is neither a number, nor a file with the extension .mtx, .smtx, .npz, .npy or .safetensors[:TENSOR], nor a source \
-         such as random:4x5 (`einsparse run --help` lists them)"
+        "`{text}` is neither a number, nor a file with the extension .mtx, .smtx, .npz, .npy or .safetensors[:TENSOR], \
+         nor a source such as random:4x5 (`einsparse run --help` lists them)"
     ))
 }
 
@@ -177,11 +180,6 @@ fn number<N: FromStr>(text: &str) -> Result<N, String> {
     text.trim()
         .parse()
         .map_err(|_| format!("`{text}` is not a number as it is wanted here"))
-}
-
-/// A file of named tensors, or one of its tensors.
-fn is_safetensors(text: &str) -> bool {
-    text.ends_with(".safetensors") || text.contains(".safetensors:")
 }
 
 /// An extent: the patterns hold u32.
@@ -233,8 +231,15 @@ mod tests {
             Ok(Source::Sparse(Generator::Blocks([64, 32], [16, 8], 0.5)))
         );
         assert_eq!(source("list:1,2"), Ok(Source::List(vec![1.0, 2.0])));
+        for name in ["m.safetensors", "M.SafeTensors:a.safetensors"] {
+            assert_eq!(
+                source(name),
+                Ok(Source::File(name.into(), Reading::Natural))
+            );
+        }
         for wrong in [
             "",
+            "m.safetensor:w",
             "a.txt",
             "random",
             "random:4y5",

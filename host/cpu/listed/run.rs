@@ -10,10 +10,10 @@ use einsparse_kernels::families::{
 
 use super::super::bind::scalar;
 use super::super::epilogue::activate;
-use super::super::operands::{AnyOperands, AnyOutput, Operands, Output, operand, volume};
+use super::super::operands::{AnyOperands, AnyOutput, Operands, Output, volume};
 use super::{Lanes, Listing, Offsets, Places, Way, ways};
 use crate::einsum::Activation;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::indirect::IndirectEinsum;
 use crate::registry::{Dtype, Scalar};
 use crate::values::{Sum, sums_in_f64, with_type};
@@ -39,8 +39,9 @@ impl Arrays for Host {
 /// may run, the one with vectors first where there is one; returns how many there are.
 ///
 /// # Errors
-/// As [`run`](super::super::run); [`Error::Operand`](crate::Error::Operand) for a way that there is not, and for an expression
-/// of no factors or more than five; [`Error::Overflow`](crate::Error::Overflow) for more than the kernels number.
+/// As [`run`](super::super::run); [`Error::Operand`](crate::Error::Operand) for a way that there is not, and for an
+/// expression of no factors or more than five; [`Error::Overflow`](crate::Error::Overflow) for more than the kernels
+/// number.
 pub fn run_listed<T: Scalar>(
     e: &IndirectEinsum,
     operands: &Operands<'_, T>,
@@ -63,14 +64,14 @@ fn listed<A: Sum>(
 ) -> Result<usize> {
     if e.factors.is_empty() || e.factors.len() > EINSUM_FACTORS {
         let reason = format!("is made of {} factors, 1 to 5 wanted", e.factors.len());
-        return Err(operand(&e.out.tensor, reason));
+        return Err(Error::operand(&e.out.tensor, reason));
     }
     let strides = |name: &str| Some(operands.tensor(name).ok()?.strides.clone());
     let vector = 16 / dtype.bytes();
     let all = ways(e, (&out.shape, &out.strides), &strides, vector);
     let Some(way) = all.get(way) else {
         let reason = format!("has {} ways", all.len());
-        return Err(operand(&e.out.tensor, reason));
+        return Err(Error::operand(&e.out.tensor, reason));
     };
     let of = |name: Option<&String>| -> Result<Vec<usize>> {
         name.map_or(Ok(Vec::new()), |n| Ok(operands.tensor(n)?.strides.clone()))

@@ -3,14 +3,14 @@
 use std::borrow::Cow;
 use std::marker::PhantomData;
 
-use super::super::detect::{check_shape, elsewhere, operand};
+use super::super::detect::operand;
 use super::super::routing::{Routes, Routing, without_gaps};
 use super::GroupedOptions;
 use crate::context::Context;
 use crate::cpu::activate;
 use crate::device::Stream;
 use crate::einsum::Activation;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, check_shape};
 use crate::families::gather_gemm::{GroupedExtents, GroupedLaunch, GroupedOperands, GroupedWay};
 use crate::kernel::Queue;
 use crate::registry::Scalar;
@@ -80,11 +80,10 @@ impl<T: Scalar> GroupedProduct<T> {
         let launch = match context.device() {
             None => None,
             Some(_) if options.activation == Activation::Gelu => {
-                return Err(Error::Operand {
-                    name: "activation".into(),
-                    reason: "is gelu; products of rows with chosen matrices have ReLU or none"
-                        .into(),
-                });
+                return Err(Error::operand(
+                    "activation",
+                    "is gelu; products of rows with chosen matrices have ReLU or none",
+                ));
             }
             Some(device) => Some(GroupedLaunch::new(device, T::DTYPE, extents, variant)?),
         };
@@ -193,7 +192,7 @@ impl<T: Scalar> GroupedProduct<T> {
                 let queue = unsafe { Queue::new(stream.raw()) };
                 launch.run(way, &operands, queue)
             }
-            _ => Err(elsewhere("routing")),
+            _ => Err(Error::elsewhere("routing")),
         }
     }
 }
@@ -215,7 +214,7 @@ struct OnHost<'a> {
 type Wide<'a, A> = (Cow<'a, [A]>, usize);
 
 fn wide<'a, A: Sum>(name: &str, tensor: &'a AnyTensor) -> Result<Wide<'a, A>> {
-    let values = tensor.host().ok_or_else(|| elsewhere(name))?;
+    let values = tensor.host().ok_or_else(|| Error::elsewhere(name))?;
     Ok((values.widen(), tensor.leading()))
 }
 
@@ -269,7 +268,7 @@ impl OnHost<'_> {
                 }
             }
         })
-        .ok_or_else(|| elsewhere(self.names[2]))
+        .ok_or_else(|| Error::elsewhere(self.names[2]))
     }
 
     /// The sums of one slot.

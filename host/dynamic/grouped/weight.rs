@@ -2,11 +2,11 @@
 
 use std::marker::PhantomData;
 
-use super::super::detect::{check_shape, elsewhere, operand};
+use super::super::detect::operand;
 use super::super::routing::{Routes, Routing};
 use crate::context::Context;
 use crate::device::Stream;
-use crate::error::Result;
+use crate::error::{Error, Result, check_shape};
 use crate::families::gather_gemm::{GradExtents, GradLaunch};
 use crate::kernel::Queue;
 use crate::registry::Scalar;
@@ -109,7 +109,7 @@ impl<T: Scalar> GroupedWeight<T> {
                 let queue = unsafe { Queue::new(stream.raw()) };
                 launch.run(&on.routes, names, operands, queue)
             }
-            _ => Err(elsewhere("routing")),
+            _ => Err(Error::elsewhere("routing")),
         }
     }
 }
@@ -123,8 +123,14 @@ fn on_host<A: Sum>(
 ) -> Result<()> {
     let WeightOptions { m, n, gather } = *options;
     let (lda, ldb) = (a.leading(), b.leading());
-    let a = a.host().ok_or_else(|| elsewhere(names[0]))?.widen::<A>();
-    let b = b.host().ok_or_else(|| elsewhere(names[1]))?.widen::<A>();
+    let a = a
+        .host()
+        .ok_or_else(|| Error::elsewhere(names[0]))?
+        .widen::<A>();
+    let b = b
+        .host()
+        .ok_or_else(|| Error::elsewhere(names[1]))?
+        .widen::<A>();
     let row = |slot: usize, tokens: bool| match tokens {
         true => order[slot] as usize / top,
         false => slot,
@@ -139,5 +145,5 @@ fn on_host<A: Sum>(
                 .for_each(|(sum, &y)| *sum += x * y);
         }
     })
-    .ok_or_else(|| elsewhere(names[2]))
+    .ok_or_else(|| Error::elsewhere(names[2]))
 }

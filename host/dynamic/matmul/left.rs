@@ -4,9 +4,9 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::super::detect::{DetectOptions, Detector, check_items, elsewhere, operand};
+use super::super::detect::{DetectOptions, Detector, check_items, operand};
 use super::super::index::{Lists, MicroIndex};
-use super::{MatmulOptions, multiply_on_host};
+use super::{MatmulOptions, Product, multiply_on_host};
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Error, Result};
@@ -23,12 +23,7 @@ use crate::values::{Sum, with_sums};
 /// Are there such micro-tiles, and do they end where items of `m` rows end?
 fn check(options: &MatmulOptions, items: usize, m: usize) -> Result<()> {
     let (height, threshold) = (options.height, options.threshold);
-    let refused = |reason| {
-        Err(Error::Operand {
-            name: "A".into(),
-            reason,
-        })
-    };
+    let refused = |reason| Err(Error::operand("A", reason));
     if height < 2 {
         return refused(format!(
             "micro-tiles of {height} rows: they are columns of 2 rows or more"
@@ -111,44 +106,6 @@ impl<T: Scalar> LeftProduct<T> {
         })
     }
 
-    pub(super) fn variants(&self) -> Vec<&'static str> {
-        match (&self.few, &self.launch) {
-            (Some(few), _) => vec![few.name()],
-            (None, Some((detect, product))) => vec![detect.name(), product.name()],
-            (None, None) => vec!["cpu"],
-        }
-    }
-
-    pub(super) fn index(&self) -> &MicroIndex {
-        &self.index
-    }
-
-    /// Queues detection and product.
-    pub(super) fn run(
-        &mut self,
-        a: &Tensor<T>,
-        b: &Tensor<T>,
-        c: &mut Tensor<T>,
-        stream: &Stream,
-    ) -> Result<()> {
-        let Some(few) = &self.few else {
-            self.check(a, b, c)?;
-            return in_turn(self.index.turns(), stream, || {
-                self.find(a, Some(b), stream)?;
-                self.multiply_found(a, b, c, stream)
-            });
-        };
-        self.check(a, b, c)?;
-        let all = [
-            operand(&self.context, a, stream)?,
-            operand(&self.context, b, stream)?,
-            operand(&self.context, c, stream)?,
-        ];
-        // SAFETY: operands of the planned shapes and type; all are the caller's to keep until the stream is done.
-        let queue = unsafe { Queue::new(stream.raw()) };
-        few.run(all, queue)
-    }
-
     /// The shapes of a run.
     fn check(&self, a: &Tensor<T>, b: &Tensor<T>, c: &Tensor<T>) -> Result<()> {
         let [m, k, n] = self.extents;
@@ -157,16 +114,10 @@ impl<T: Scalar> LeftProduct<T> {
         check_items("C", self.items, [m, n], c.shape())
     }
 
-    /// The first half of [`run`](Self::run): the micro-tiles of A.
-    pub(super) fn detect(&mut self, a: &Tensor<T>, stream: &Stream) -> Result<()> {
-        in_turn(self.index.turns(), stream, || self.find(a, None, stream))
-    }
-
     /// The micro-tiles of A, in front of a product with `b`.
     fn find(&mut self, a: &Tensor<T>, b: Option<&Tensor<T>>, stream: &Stream) -> Result<()> {
-        let [m, k, _] = self.extents;
-        check_items("A", self.items, [m, k], a.shape())?;
         let Some((launch, _)) = &self.launch else {
+            let [m, k, _] = self.extents;
             let options = DetectOptions {
                 threshold: self.options.threshold,
                 ..DetectOptions::default()
@@ -175,9 +126,9 @@ impl<T: Scalar> LeftProduct<T> {
             let rows = [self.items * m, k];
             let on = (&self.context, T::DTYPE);
             let detector = Detector::<()>::of(on, rows, micro, options)?;
-            let values = a.any.host().ok_or_else(|| elsewhere("A"))?;
+            let values = a.any.host().ok_or_else(|| Error::elsewhere("A"))?;
             let Lists::Host(lists) = &mut self.index.storage else {
-                return Err(elsewhere("index"));
+                return Err(Error::elsewhere("index"));
             };
             detector.on_host(values, a.leading(), lists);
             return Ok(());
@@ -191,20 +142,6 @@ impl<T: Scalar> LeftProduct<T> {
         // SAFETY: operands as planned, which the caller keeps until the stream is done, and lists of this product.
         let queue = unsafe { Queue::new(stream.raw()) };
         launch.run_ahead_of(next, source, lists, queue)
-    }
-
-    /// The second half: the product, of the micro-tiles that [`detect`](Self::detect) found in this A.
-    pub(super) fn multiply(
-        &self,
-        a: &Tensor<T>,
-        b: &Tensor<T>,
-        c: &mut Tensor<T>,
-        stream: &Stream,
-    ) -> Result<()> {
-        self.check(a, b, c)?;
-        in_turn(self.index.turns(), stream, || {
-            self.multiply_found(a, b, c, stream)
-        })
     }
 
     fn multiply_found(
@@ -227,10 +164,67 @@ impl<T: Scalar> LeftProduct<T> {
     /// The same on the CPU.
     fn on_host(&self, a: &AnyTensor, b: &AnyTensor, c: &mut AnyTensor) -> Result<()> {
         let Lists::Host(lists) = &self.index.storage else {
-            return Err(elsewhere("index"));
+            return Err(Error::elsewhere("index"));
         };
         let of = (self.items, self.extents, self.options.height);
         with_sums!(a.dtype(), A => on_host::<A>(of, lists, a, b, c))
+    }
+}
+
+impl<T: Scalar> Product<T> for LeftProduct<T> {
+    fn variants(&self) -> Vec<&'static str> {
+        match (&self.few, &self.launch) {
+            (Some(few), _) => vec![few.name()],
+            (None, Some((detect, product))) => vec![detect.name(), product.name()],
+            (None, None) => vec!["cpu"],
+        }
+    }
+
+    fn index(&self) -> &MicroIndex {
+        &self.index
+    }
+
+    fn run(
+        &mut self,
+        a: &Tensor<T>,
+        b: &Tensor<T>,
+        c: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.check(a, b, c)?;
+        let Some(few) = &self.few else {
+            return in_turn(self.index.turns(), stream, || {
+                self.find(a, Some(b), stream)?;
+                self.multiply_found(a, b, c, stream)
+            });
+        };
+        let all = [
+            operand(&self.context, a, stream)?,
+            operand(&self.context, b, stream)?,
+            operand(&self.context, c, stream)?,
+        ];
+        // SAFETY: operands of the planned shapes and type; all are the caller's to keep until the stream is done.
+        let queue = unsafe { Queue::new(stream.raw()) };
+        few.run(all, queue)
+    }
+
+    fn detect(&mut self, a: &Tensor<T>, stream: &Stream) -> Result<()> {
+        let [m, k, _] = self.extents;
+        check_items("A", self.items, [m, k], a.shape())?;
+        in_turn(self.index.turns(), stream, || self.find(a, None, stream))
+    }
+
+    fn multiply(
+        &mut self,
+        a: &Tensor<T>,
+        b: &Tensor<T>,
+        c: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.check(a, b, c)?;
+        in_turn(self.index.turns(), stream, || {
+            self.multiply_found(a, b, c, stream)
+        })
     }
 }
 
@@ -242,8 +236,8 @@ fn on_host<A: Sum>(
     c: &mut AnyTensor,
 ) -> Result<()> {
     let (lda, ldb) = (a.leading(), b.leading());
-    let a = a.host().ok_or_else(|| elsewhere("A"))?.widen::<A>();
-    let b = b.host().ok_or_else(|| elsewhere("B"))?.widen::<A>();
+    let a = a.host().ok_or_else(|| Error::elsewhere("A"))?.widen::<A>();
+    let b = b.host().ok_or_else(|| Error::elsewhere("B"))?.widen::<A>();
     let factor = |row: usize, position: usize| a[row * lda + position];
     let line = |row: usize, position: usize| &b[(row / m * k + position) * ldb..][..n];
     multiply_on_host(c, items * m, (lists, height), &factor, &line)

@@ -3,11 +3,12 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::super::detect::{DetectOptions, Detector, check_shape, elsewhere, operand};
+use super::super::detect::{DetectOptions, Detector, operand};
 use super::super::index::{Lists, MicroIndex};
+use super::Product;
 use crate::context::Context;
 use crate::device::{Device, Stream};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, check_shape};
 use crate::families::discover::{DetectLaunch, DeviceLists, list_stride};
 use crate::families::gemm::MarkedLaunch;
 use crate::kernel::Queue;
@@ -17,8 +18,8 @@ use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
 /// A product with a ReLU, and the micro-tiles of it that hold something, found while it is stored (PIT, arXiv
-/// 2301.10936, section 3.3: detection in the producer). [`multiply`](Self::multiply) leaves a bit for each micro-tile,
-/// [`list`](Self::list) makes lists of them.
+/// 2301.10936, section 3.3: detection in the producer). [`multiply`](Product::multiply) leaves a bit for each
+/// micro-tile, [`detect`](Product::detect) makes lists of them.
 #[derive(Debug)]
 pub(crate) struct ReluProduct<T: Scalar> {
     context: Context,
@@ -44,10 +45,10 @@ impl<T: Scalar> ReluProduct<T> {
     pub(crate) fn new(context: &Context, extents: [usize; 3], height: usize) -> Result<Self> {
         let [m, k, n] = extents;
         if height < 2 {
-            return Err(Error::Operand {
-                name: "C".into(),
-                reason: format!("micro-tiles of {height} rows: they are columns of 2 rows or more"),
-            });
+            return Err(Error::operand(
+                "C",
+                format!("micro-tiles of {height} rows: they are columns of 2 rows or more"),
+            ));
         }
         let panels = m.div_ceil(height);
         let (way, storage) = match context.device() {
@@ -83,44 +84,15 @@ impl<T: Scalar> ReluProduct<T> {
         Ok((Way::Host(Box::new(plan), Box::new(detector)), lists))
     }
 
-    /// The kernels of product and lists, `cpu` on a CPU context.
-    pub(crate) fn variants(&self) -> Vec<&'static str> {
+    /// The product's kernel, `cpu` on a CPU context.
+    pub(crate) fn variant(&self) -> &'static str {
         match &self.way {
-            Way::Host(..) => vec!["cpu"],
-            Way::Device(product, list) => vec![product.name(), list.name()],
+            Way::Host(..) => "cpu",
+            Way::Device(product, _) => product.name(),
         }
     }
 
-    /// What the last [`list`](Self::list) found.
-    pub(super) fn index(&self) -> &MicroIndex {
-        &self.index
-    }
-
-    /// Queues the product, and the lists of what it stores.
-    pub(super) fn run(
-        &mut self,
-        a: &Tensor<T>,
-        b: &Tensor<T>,
-        c: &mut Tensor<T>,
-        stream: &Stream,
-    ) -> Result<()> {
-        self.multiply(a, b, c, stream)?;
-        self.list(c, stream)
-    }
-
-    /// Queues the product. Each must be followed by its [`list`](Self::list): bits of one without are added to those of
-    /// the next, and empty micro-tiles listed.
-    pub(super) fn multiply(
-        &mut self,
-        a: &Tensor<T>,
-        b: &Tensor<T>,
-        c: &mut Tensor<T>,
-        stream: &Stream,
-    ) -> Result<()> {
-        in_turn(self.index.turns(), stream, || self.queue(a, b, c, stream))
-    }
-
-    /// [`multiply`](Self::multiply) in the turn of whoever calls.
+    /// [`multiply`](Product::multiply) in the turn of whoever calls.
     pub(crate) fn queue(
         &self,
         a: &Tensor<T>,
@@ -149,20 +121,12 @@ impl<T: Scalar> ReluProduct<T> {
         }
     }
 
-    /// Queues the making of the lists of the C that [`multiply`](Self::multiply) has stored.
-    pub(super) fn list(&mut self, c: &Tensor<T>, stream: &Stream) -> Result<()> {
-        match &self.way {
-            Way::Host(_, detector) => detector.run(c, &mut self.index, stream),
-            Way::Device(..) => in_turn(self.index.turns(), stream, || self.queue_list(c, stream)),
-        }
-    }
-
-    /// [`list`](Self::list) on a GPU, in the turn of whoever calls.
+    /// [`detect`](Product::detect) on a GPU, in the turn of whoever calls.
     pub(crate) fn queue_list(&self, c: &Tensor<T>, stream: &Stream) -> Result<()> {
         let [m, _, n] = self.extents;
         check_shape("C", &[m, n], c.shape())?;
         match &self.way {
-            Way::Host(..) => Err(elsewhere("C")),
+            Way::Host(..) => Err(Error::elsewhere("C")),
             Way::Device(_, list) => {
                 let source = operand(&self.context, c, stream)?;
                 // SAFETY: C has the planned shape and type, the lists are this product's; C is the caller's to keep
@@ -176,6 +140,49 @@ impl<T: Scalar> ReluProduct<T> {
     /// Lists and values on the device.
     pub(crate) fn lists(&self) -> Result<&DeviceLists> {
         self.index.lists()
+    }
+}
+
+impl<T: Scalar> Product<T> for ReluProduct<T> {
+    fn variants(&self) -> Vec<&'static str> {
+        match &self.way {
+            Way::Host(..) => vec!["cpu"],
+            Way::Device(product, list) => vec![product.name(), list.name()],
+        }
+    }
+
+    fn index(&self) -> &MicroIndex {
+        &self.index
+    }
+
+    fn run(
+        &mut self,
+        a: &Tensor<T>,
+        b: &Tensor<T>,
+        c: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.multiply(a, b, c, stream)?;
+        self.detect(c, stream)
+    }
+
+    fn detect(&mut self, c: &Tensor<T>, stream: &Stream) -> Result<()> {
+        match &self.way {
+            Way::Host(_, detector) => detector.run(c, &mut self.index, stream),
+            Way::Device(..) => in_turn(self.index.turns(), stream, || self.queue_list(c, stream)),
+        }
+    }
+
+    /// Each must be followed by its [`detect`](Product::detect): bits of one without are added to those of
+    /// the next, and empty micro-tiles listed.
+    fn multiply(
+        &mut self,
+        a: &Tensor<T>,
+        b: &Tensor<T>,
+        c: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        in_turn(self.index.turns(), stream, || self.queue(a, b, c, stream))
     }
 }
 

@@ -4,12 +4,12 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::super::detect::{DetectOptions, Detector, check_items, elsewhere, operand};
+use super::super::detect::{DetectOptions, Detector, check_items, operand};
 use super::super::index::{Lists, MicroIndex};
-use super::MatmulOptions;
+use super::{MatmulOptions, Product};
 use crate::context::Context;
 use crate::device::Stream;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::families::discover::list_stride;
 use crate::families::gather_gemm::found::{RightKernels, WIDTH};
 use crate::kernel::Queue;
@@ -65,18 +65,19 @@ impl<T: Scalar> RightProduct<T> {
             element: PhantomData,
         })
     }
+}
 
-    pub(super) fn variants(&self) -> Vec<&'static str> {
+impl<T: Scalar> Product<T> for RightProduct<T> {
+    fn variants(&self) -> Vec<&'static str> {
         let kernels = self.kernels.as_ref();
         kernels.map_or_else(|| vec!["cpu"], RightKernels::names)
     }
 
-    pub(super) fn index(&self) -> &MicroIndex {
+    fn index(&self) -> &MicroIndex {
         &self.index
     }
 
-    /// Queues detection, transposition and product.
-    pub(super) fn run(
+    fn run(
         &mut self,
         a: &Tensor<T>,
         b: &Tensor<T>,
@@ -93,7 +94,7 @@ impl<T: Scalar> RightProduct<T> {
         check_items("C", self.items, [m, n], c.shape())?;
         let Some(kernels) = &self.kernels else {
             let Lists::Host(lists) = &mut self.index.storage else {
-                return Err(elsewhere("index"));
+                return Err(Error::elsewhere("index"));
             };
             let of = (self.items, self.extents, &self.options);
             return with_sums!(T::DTYPE, A => on_host::<A>(of, lists, [a, b], &mut c.any));
@@ -130,8 +131,8 @@ fn on_host<A: Sum>(
     c: &mut AnyTensor,
 ) -> Result<()> {
     let (lda, ldb) = (a.leading(), b.leading());
-    let found = b.host().ok_or_else(|| elsewhere("B"))?;
-    let own = a.host().ok_or_else(|| elsewhere("A"))?.widen::<A>();
+    let found = b.host().ok_or_else(|| Error::elsewhere("B"))?;
+    let own = a.host().ok_or_else(|| Error::elsewhere("A"))?.widen::<A>();
     if n == 0 || m == 0 {
         return Ok(());
     }
@@ -158,5 +159,5 @@ fn on_host<A: Sum>(
             }
         }
     })
-    .ok_or_else(|| elsewhere("C"))
+    .ok_or_else(|| Error::elsewhere("C"))
 }

@@ -3,12 +3,12 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::super::detect::{DetectOptions, Detector, check_shape, elsewhere, operand};
+use super::super::detect::{DetectOptions, Detector, operand};
 use super::super::index::{Lists, MicroIndex};
-use super::{MatmulOptions, multiply_on_host};
+use super::{MatmulOptions, Product, multiply_on_host};
 use crate::context::Context;
 use crate::device::Stream;
-use crate::error::Result;
+use crate::error::{Error, Result, check_shape};
 use crate::families::discover::{DetectLaunch, list_stride};
 use crate::families::gather_gemm::found::{WIDTH, kernels_of};
 use crate::families::gather_gemm::{PitLaunch, PitWork};
@@ -71,19 +71,37 @@ impl<T: Scalar> TransposedProduct<T> {
         })
     }
 
-    pub(super) fn variants(&self) -> Vec<&'static str> {
+    /// The same on the CPU.
+    fn on_host(&mut self, a: &AnyTensor, b: &AnyTensor, c: &mut AnyTensor) -> Result<()> {
+        let [m, k, _] = self.extents;
+        let options = DetectOptions {
+            threshold: self.threshold,
+            ..DetectOptions::default()
+        };
+        let on = (&self.context, a.dtype());
+        let detector = Detector::<()>::of(on, [k, m], (1, WIDTH), options)?;
+        detector.detect(a, &mut self.index, &self.context.stream()?)?;
+        let Lists::Host(lists) = &self.index.storage else {
+            return Err(Error::elsewhere("index"));
+        };
+        with_sums!(a.dtype(), A => on_host::<A>(self.extents, lists, a, b, c))
+    }
+}
+
+impl<T: Scalar> Product<T> for TransposedProduct<T> {
+    fn variants(&self) -> Vec<&'static str> {
         match &self.launch {
             Some((detect, product)) => vec![detect.name(), product.name()],
             None => vec!["cpu"],
         }
     }
 
-    pub(super) fn index(&self) -> &MicroIndex {
+    fn index(&self) -> &MicroIndex {
         &self.index
     }
 
     /// Queues detection and product: A is `[k, m]`, B `[k, n]`, C `[m, n]`.
-    pub(super) fn run(
+    fn run(
         &mut self,
         a: &Tensor<T>,
         b: &Tensor<T>,
@@ -110,22 +128,6 @@ impl<T: Scalar> TransposedProduct<T> {
             product.start(&params, queue)
         })
     }
-
-    /// The same on the CPU.
-    fn on_host(&mut self, a: &AnyTensor, b: &AnyTensor, c: &mut AnyTensor) -> Result<()> {
-        let [m, k, _] = self.extents;
-        let options = DetectOptions {
-            threshold: self.threshold,
-            ..DetectOptions::default()
-        };
-        let on = (&self.context, a.dtype());
-        let detector = Detector::<()>::of(on, [k, m], (1, WIDTH), options)?;
-        detector.detect(a, &mut self.index, &self.context.stream()?)?;
-        let Lists::Host(lists) = &self.index.storage else {
-            return Err(elsewhere("index"));
-        };
-        with_sums!(a.dtype(), A => on_host::<A>(self.extents, lists, a, b, c))
-    }
 }
 
 fn on_host<A: Sum>(
@@ -136,8 +138,8 @@ fn on_host<A: Sum>(
     c: &mut AnyTensor,
 ) -> Result<()> {
     let (lda, ldb) = (a.leading(), b.leading());
-    let a = a.host().ok_or_else(|| elsewhere("A"))?.widen::<A>();
-    let b = b.host().ok_or_else(|| elsewhere("B"))?.widen::<A>();
+    let a = a.host().ok_or_else(|| Error::elsewhere("A"))?.widen::<A>();
+    let b = b.host().ok_or_else(|| Error::elsewhere("B"))?.widen::<A>();
     let factor = |row: usize, position: usize| a[position * lda + row];
     let line = |_: usize, position: usize| &b[position * ldb..][..n];
     multiply_on_host(c, m, (lists, WIDTH), &factor, &line)

@@ -8,11 +8,11 @@ use einsparse_kernels::table::Row;
 
 use crate::device::Device;
 use crate::driver::DeviceMemory;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::families::attention::queries::Work;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Heads, heads_map};
-use crate::launch::{Turns, refused, small, within};
+use crate::launch::{Turns, small, within};
 
 /// A matrix for each head in device memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -222,11 +222,11 @@ impl RawHeads {
                 "address {:#x} must be a multiple of 16 bytes, strides {} and {} multiples of 8 elements",
                 self.address, self.head, self.row
             );
-            return Err(refused(name, reason));
+            return Err(Error::operand(name, reason));
         }
         if rows > 1 && self.row < d {
             let reason = format!("rows are {} elements apart, and {d} long", self.row);
-            return Err(refused(name, reason));
+            return Err(Error::operand(name, reason));
         }
         Ok(())
     }

@@ -97,8 +97,8 @@ pub(crate) struct Tiles {
     pub firsts: Vec<u32>,
 }
 
-/// Thread of a warpgroup, bit of its 32 that say which accumulators of a piece are there: of a query of 64 and a key of 64.
-/// [`accumulator`](einsparse_kernels::frag::accumulator), the other way round.
+/// Thread of a warpgroup, bit of its 32 that say which accumulators of a piece are there: of a query of 64 and a key of
+/// 64. [`accumulator`](einsparse_kernels::frag::accumulator), the other way round.
 const fn place(query: usize, key: usize) -> (usize, u32) {
     let lane = query % 8 * 4 + key % 8 / 2;
     let register = query % 16 / 8 * 2 + key % 2;

@@ -15,9 +15,9 @@ use einsparse_kernels::families::{
 
 use crate::device::Device;
 use crate::driver::DeviceMemory;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::{MAX_GRID_X, refused, within};
+use crate::launch::{MAX_GRID_X, within};
 use crate::registry::Dtype;
 use geometry::geometry;
 use steps::steps;
@@ -271,11 +271,11 @@ impl Blocks {
         } = self.request;
         if choice.is_some() && m > 1 && raw.leading < k {
             let reason = format!("leading dimension {} is below its {k} columns", raw.leading);
-            return Err(refused("dense", reason));
+            return Err(Error::operand("dense", reason));
         }
         if !raw.capacity.is_multiple_of(group) {
             let reason = format!("{} is no multiple of the group, {group}", raw.capacity);
-            return Err(refused("capacity", reason));
+            return Err(Error::operand("capacity", reason));
         }
         let vectors = choice.is_none() && whole(block.1, dtype) && raw.values.is_multiple_of(16);
         let wide = if aligned || vectors {
@@ -316,7 +316,7 @@ impl Blocks {
     ) -> Result<()> {
         let fits = |k: &&Kernel<_>| k.row().step == step && (k.row().vector > 1) == aligned;
         let Some(kernel) = self.kernels.iter().find(fits) else {
-            return Err(refused(
+            return Err(Error::operand(
                 "blocks",
                 format!("no kernel for step {step} in {}", self.request.dtype.name()),
             ));

@@ -16,9 +16,9 @@ use einsparse_kernels::families::{
 
 use crate::device::Device;
 use crate::driver::DeviceMemory;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::kernel::Queue;
-use crate::launch::{MAX_GRID_X, refused, small, within};
+use crate::launch::{MAX_GRID_X, small, within};
 use crate::registry::Dtype;
 pub(crate) use reorder::Reorder;
 pub use sort::Order;
@@ -240,7 +240,7 @@ impl Entries {
                 if m > 1 && raw.leading < k {
                     let reason =
                         format!("leading dimension {} is below its {k} columns", raw.leading);
-                    return Err(refused("dense", reason));
+                    return Err(Error::operand("dense", reason));
                 }
                 // The 0 largest: what `floor` says, and no pivots.
                 if let EntryChoice::TopPerRow(count @ 1..) = choice {
@@ -252,7 +252,7 @@ impl Entries {
                 shape.group = group;
                 if !raw.capacity.is_multiple_of(group) {
                     let reason = format!("{} is no multiple of the group, {group}", raw.capacity);
-                    return Err(refused("capacity", reason));
+                    return Err(Error::operand("capacity", reason));
                 }
             }
             Conversion::Ell(width) => {

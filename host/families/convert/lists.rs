@@ -9,9 +9,9 @@ use einsparse_kernels::table::kernels;
 
 use crate::device::Device;
 use crate::driver::DeviceMemory;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::{MAX_GRID_X, refused, within};
+use crate::launch::{MAX_GRID_X, within};
 
 /// From so many rows on a list is made on the GPU.
 pub(crate) const DEVICE_ROWS: usize = 1 << 14;
@@ -105,7 +105,10 @@ impl<'d> Lists<'d> {
     fn launch(&self, step: u32, blocks: u32, params: &ListParams) -> Result<()> {
         let own = |kernel: &&Kernel<_>| kernel.row().step == step;
         let Some(kernel) = self.steps.iter().find(own) else {
-            return Err(refused("lists", format!("no kernel for step {step}")));
+            return Err(Error::operand(
+                "lists",
+                format!("no kernel for step {step}"),
+            ));
         };
         // SAFETY: `make` allocated what the params say, and waits for the end.
         let queue = unsafe { Queue::new(self.device.copies()) };

@@ -24,9 +24,11 @@ impl Scatter {
     pub(crate) fn new(device: &Device, dtype: Dtype, places: &[u32]) -> Result<Self> {
         let fits =
             |row: &&Row| row.operation == Operation::Scatter && row.dtype.bytes() == dtype.bytes();
-        let row = kernels().iter().find(fits).ok_or_else(|| Error::Operand {
-            name: "values".into(),
-            reason: format!("are {}, which no kernel moves", dtype.name()),
+        let row = kernels().iter().find(fits).ok_or_else(|| {
+            Error::operand(
+                "values",
+                format!("are {}, which no kernel moves", dtype.name()),
+            )
         })?;
         let most = (MAX_GRID_X * row.items as usize).min(u32::MAX as usize);
         Ok(Scatter {

@@ -52,10 +52,10 @@ impl<T: Scalar> SparseTensor<T> {
     /// If the tensor is not in CSR, its slots do not fit u32, or memory does not suffice.
     pub fn to_sliced_ell(&self) -> Result<SparseTensor<T>> {
         let AnyPattern::Csr(p) = self.pattern() else {
-            return Err(Error::Operand {
-                name: "sparse".into(),
-                reason: format!("is {}, slices are made from csr", self.format()),
-            });
+            return Err(Error::operand(
+                "sparse",
+                format!("is {}, slices are made from csr", self.format()),
+            ));
         };
         let on_device = [2, 4, 8].contains(&T::DTYPE.bytes());
         let Some(arrays) = self.device().filter(|_| on_device) else {

@@ -21,9 +21,11 @@ fn step(step: u32, bytes: usize) -> Result<&'static Row> {
         let any = ![SLICING_FILL, SLICING_VALUES].contains(&step) || row.dtype.bytes() == bytes;
         row.operation == Operation::Slicing && row.step == step && any
     };
-    kernels().iter().find(fits).ok_or_else(|| Error::Operand {
-        name: "sparse".into(),
-        reason: format!("elements of {bytes} bytes are not sliced on a GPU"),
+    kernels().iter().find(fits).ok_or_else(|| {
+        Error::operand(
+            "sparse",
+            format!("elements of {bytes} bytes are not sliced on a GPU"),
+        )
     })
 }
 

@@ -15,7 +15,7 @@ use crate::error::{Error, Refusal, Result};
 use crate::families::convert::DenseMatrix;
 use crate::families::discover::{DeviceLists, list_stride};
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::{MAX_GRID_X, MAX_GRID_Y, Turns, refused, small, within};
+use crate::launch::{MAX_GRID_X, MAX_GRID_Y, Turns, small, within};
 use crate::registry::Dtype;
 
 /// How the rows of an item are dealt to thread blocks.
@@ -215,7 +215,7 @@ impl ChannelsLaunch {
                 "address {:#x} and rows of {row_bytes} bytes must be multiples of 16 bytes",
                 matrix.address
             );
-            return Err(refused("matrix", reason));
+            return Err(Error::operand("matrix", reason));
         }
         for part in [&self.mark, &self.pack] {
             if part.grid.contains(&0) {

@@ -13,7 +13,7 @@ use crate::error::{Error, Refusal, Result};
 use crate::families::discover::cost::live::clocks;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Flat, tensor_map};
-use crate::launch::{MAX_GRID_X, MAX_GRID_Y, refused, small, within};
+use crate::launch::{MAX_GRID_X, MAX_GRID_Y, small, within};
 use crate::registry::{Dtype, Operation};
 
 /// Rows in device memory, `leading` elements apart.
@@ -53,7 +53,7 @@ fn whole_vectors(name: &str, address: u64) -> Result<()> {
         return Ok(());
     }
     let reason = format!("lies at address {address:#x}, which must be a multiple of 16 bytes");
-    Err(refused(name, reason))
+    Err(Error::operand(name, reason))
 }
 
 /// Packing, and what it says of the packed rows.
@@ -81,7 +81,7 @@ impl PackLaunch {
     ) -> Result<Self> {
         if !columns.is_multiple_of(8) || columns > NORM_COLUMNS as usize {
             let reason = format!("has {columns} columns; multiples of 8 up to {NORM_COLUMNS} do");
-            return Err(refused("x", reason));
+            return Err(Error::operand("x", reason));
         }
         let all = items.saturating_mul(distance);
         within("rows of all sequences", all, 1 << 30)?;
@@ -139,7 +139,7 @@ impl PackLaunch {
                 "address {:#x} and rows of {bytes} bytes must be multiples of 16 bytes",
                 rows.address
             );
-            return Err(refused(name, reason));
+            return Err(Error::operand(name, reason));
         }
         small("bytes of a row", bytes)
     }
@@ -239,7 +239,7 @@ impl LiveProduct {
         }
         if !k.is_multiple_of(8) || !n.is_multiple_of(8) {
             let reason = format!("is {k} x {n}; multiples of 8 do");
-            return Err(refused("weights", reason));
+            return Err(Error::operand("weights", reason));
         }
         let some = device.machine().multiprocessors as usize;
         let row = rows_of(STEP_LIVE_PRODUCT, dtype)
@@ -288,7 +288,7 @@ impl LiveProduct {
                     "address {:#x} and rows of {} elements must be multiples of 16 bytes",
                     rows.address, rows.leading
                 );
-                return Err(refused(name, reason));
+                return Err(Error::operand(name, reason));
             }
         }
         let row = self.kernel.row();

@@ -14,7 +14,7 @@ use crate::error::{Error, Refusal, Result};
 use crate::families::gather_gemm::kernel_map::{KernelMap, MapArrays};
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Heads, heads_map};
-use crate::launch::{MAX_GRID_Y, Turns, refused, small, within};
+use crate::launch::{MAX_GRID_Y, Turns, small, within};
 use crate::machine::Machine;
 use crate::registry::Dtype;
 
@@ -51,7 +51,7 @@ pub(crate) fn conv_step(
     let row = kernels()
         .iter()
         .find(|row| row.module == "conv_steps" && row.step == step && fits(row.dtype));
-    let missing = || refused("conv_steps", format!("no kernel for step {step}"));
+    let missing = || Error::operand("conv_steps", format!("no kernel for step {step}"));
     Kernel::load(device, row.ok_or_else(missing)?)
 }
 
@@ -151,7 +151,7 @@ impl ConvProduct {
         (volume, turned, finish): (usize, bool, ConvFinish),
     ) -> Result<Self> {
         let [Some(first), any] = rows else {
-            return Err(refused("conv", "no kernel".into()));
+            return Err(Error::operand("conv", "no kernel"));
         };
         for what in channels {
             within("channels", what, i32::MAX as usize / 8)?;
@@ -266,14 +266,14 @@ impl ConvProduct {
                 "addresses and rows of {} and {} elements are not multiples of 16 bytes, which {} asks for",
                 raw.ld_input, raw.ld_weights, self.first.row().name
             );
-            refused("input", reason)
+            Error::operand("input", reason)
         })
     }
 
     /// Queues the turning over of the weights, and says where they are then.
     fn turn(&self, raw: &mut RawConv, queue: Queue<'_>) -> Result<()> {
         let Some((kernel, memory)) = &self.turn else {
-            return Err(refused("weights", "cannot be transposed".into()));
+            return Err(Error::operand("weights", "cannot be transposed"));
         };
         let [c, m] = self.channels;
         let (rows, columns) = if self.turned { (m, c) } else { (c, m) };

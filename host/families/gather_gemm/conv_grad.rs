@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::families::gather_gemm::conv::{conv_step, is_gradient, reads, row_bytes, walked};
 use crate::families::gather_gemm::kernel_map::{KernelMap, MapArrays};
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::{MAX_GRID_X, MAX_GRID_Y, Turns, refused, small, within};
+use crate::launch::{MAX_GRID_X, MAX_GRID_Y, Turns, small, within};
 use crate::machine::Machine;
 use crate::registry::Dtype;
 
@@ -204,7 +204,7 @@ impl WeightGradient {
         let all = [Some(&self.first), self.any.as_ref()];
         let kernel =
             all.into_iter().flatten().find(reads).ok_or_else(|| {
-                refused("input", "rows are not multiples of 16 bytes apart".into())
+                Error::operand("input", "rows are not multiples of 16 bytes apart")
             })?;
         let params = self.params(kernel, map, arrays, raw)?;
         map.wait(queue.stream())?;

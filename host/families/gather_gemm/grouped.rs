@@ -15,7 +15,7 @@ use crate::families::discover::route::DeviceRoutes;
 use crate::families::gather_gemm::cost::grouped::{columns, few_rows};
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Flat, Heads, heads_map, tensor_map};
-use crate::launch::{aligned, refused, small, within};
+use crate::launch::{aligned, small, within};
 use crate::machine::Machine;
 use crate::registry::{Dtype, Operation};
 
@@ -127,7 +127,7 @@ impl GroupedLaunch {
         for (what, value) in [("rows of W", k), ("columns of W", n)] {
             if !value.is_multiple_of(vector) {
                 let reason = format!("has {value} {what}; {} copies {vector} at once", row.name);
-                return Err(refused("W", reason));
+                return Err(Error::operand("W", reason));
             }
             within(what, value, i32::MAX as usize - 256)?;
         }

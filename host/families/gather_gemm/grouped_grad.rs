@@ -9,7 +9,7 @@ use crate::error::{Error, Refusal, Result};
 use crate::families::convert::DenseMatrix;
 use crate::families::discover::route::DeviceRoutes;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::{aligned, refused, small, within};
+use crate::launch::{aligned, small, within};
 use crate::registry::{Dtype, Operation};
 
 /// What is multiplied.
@@ -56,7 +56,7 @@ impl GradLaunch {
         for (name, value) in [("A", extents.m), ("B", extents.n)] {
             if !value.is_multiple_of(vector) {
                 let reason = format!("has {value} columns; {} copies {vector} at once", row.name);
-                return Err(refused(name, reason));
+                return Err(Error::operand(name, reason));
             }
             within("columns", value, i32::MAX as usize - 256)?;
         }

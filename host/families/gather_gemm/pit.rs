@@ -12,7 +12,7 @@ use crate::families::convert::DenseMatrix;
 use crate::families::discover::DeviceLists;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Flat, tensor_map};
-use crate::launch::{aligned, refused, small, within};
+use crate::launch::{aligned, small, within};
 use crate::registry::Dtype;
 
 /// `C[z,m,n] = A[z,m,k] * B[z,k,n]`, or turned `C[z,m,n] = A[z,k,m] * B[z,k,n]`.
@@ -194,7 +194,7 @@ impl PitLaunch {
                 "has {n} columns; the kernel copies {} at once",
                 16 / element
             );
-            return Err(refused(name, reason));
+            return Err(Error::operand(name, reason));
         }
         let a_map = self.a_map(lists, a.as_ref())?;
         let whole = c.leading.is_multiple_of(16 / element) && c.address.is_multiple_of(16);
@@ -235,7 +235,7 @@ impl PitLaunch {
             return Ok([0; 16]);
         }
         let Some(packed) = &lists.packed else {
-            return Err(refused("index", "holds no values".into()));
+            return Err(Error::operand("index", "holds no values"));
         };
         let (dtype, height) = (self.kernel.row().dtype, self.work.height);
         // Of elements of 4 bytes a row of A each, as `wgmma` wants them. The copy engine rounds them.
@@ -258,12 +258,12 @@ impl PitLaunch {
     /// A turned A is copied by 16 bytes too; there is no map of it.
     fn check_turned(&self, a: Option<&DenseMatrix>) -> Result<()> {
         let name = self.work.names()[0];
-        let a = a.ok_or_else(|| refused(name, "is gathered and was not given".into()))?;
+        let a = a.ok_or_else(|| Error::operand(name, "is gathered and was not given"))?;
         let (m, vector) = (self.work.extents[0], 16 / self.kernel.row().dtype.bytes());
         aligned(self.kernel.row(), name, a.address, a.leading)?;
         if !m.is_multiple_of(vector) {
             let reason = format!("has {m} columns; the kernel copies {vector} at once");
-            return Err(refused(name, reason));
+            return Err(Error::operand(name, reason));
         }
         Ok(())
     }

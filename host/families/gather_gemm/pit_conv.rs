@@ -14,7 +14,7 @@ use crate::families::gather_gemm::ConvolutionShape;
 use crate::families::gather_gemm::cost::pit_conv::ConvTiles;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Heads, Images, heads_map, images_map};
-use crate::launch::{in_vectors, refused, small, within};
+use crate::launch::{in_vectors, small, within};
 use crate::machine::Machine;
 use crate::registry::Dtype;
 
@@ -52,7 +52,7 @@ impl PitConvLaunch {
     ) -> Result<Self> {
         if let Some(&stride) = shape.stride.iter().find(|&&stride| stride > MOST_STRIDE) {
             let reason = format!("is {stride}; kernels take at most {MOST_STRIDE}");
-            return Err(refused("stride", reason));
+            return Err(Error::operand("stride", reason));
         }
         let out = shape.out()?;
         limits(&shape, out)?;
@@ -167,7 +167,9 @@ impl PitConvLaunch {
                     matrix.address, matrix.leading
                 )
             };
-            there.then_some(()).ok_or_else(|| refused(name, reason()))
+            there
+                .then_some(())
+                .ok_or_else(|| Error::operand(name, reason()))
         };
         whole("A", &a)?;
         whole("B", &b)?;
@@ -180,7 +182,7 @@ impl PitConvLaunch {
                 "has {} filters; the kernel copies {} at once",
                 self.shape.filters, vector
             );
-            return Err(refused("B", reason));
+            return Err(Error::operand("B", reason));
         }
         Ok(())
     }
@@ -190,7 +192,7 @@ impl PitConvLaunch {
         self.check(all)?;
         let [a, b, c] = all;
         let Some(packed) = &lists.packed else {
-            return Err(refused("index", "holds no values".into()));
+            return Err(Error::operand("index", "holds no values"));
         };
         in_vectors("index", packed.address())?;
         let (shape, dtype) = (&self.shape, self.kernel.row().dtype);

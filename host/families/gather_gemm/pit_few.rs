@@ -7,7 +7,7 @@ use crate::device::Device;
 use crate::error::{Error, Refusal, Result};
 use crate::families::convert::DenseMatrix;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::{MAX_GRID_X, aligned, refused, small, within};
+use crate::launch::{MAX_GRID_X, aligned, small, within};
 use crate::registry::Dtype;
 
 /// Columns of A that a part is worth having for, and what shares are a multiple of.
@@ -158,7 +158,7 @@ impl PitFewLaunch {
         aligned(self.kernel.row(), "B", b.address, b.leading)?;
         if !n.is_multiple_of(vector) {
             let reason = format!("has {n} columns; the kernel copies {vector} at once");
-            return Err(refused("B", reason));
+            return Err(Error::operand("B", reason));
         }
         let vectors = a.leading.is_multiple_of(vector) && a.address.is_multiple_of(16);
         let pairs = c.leading.is_multiple_of(2) && c.address.is_multiple_of(4);

@@ -88,8 +88,8 @@ impl ConvolutionShape {
     /// Rows and columns of an image of C.
     ///
     /// # Errors
-    /// [`Error::Operand`] for a window, stride or dilation of 0; [`Error::Shape`] for a window that the padded image does not hold;
-    /// [`Error::Overflow`].
+    /// [`Error::Operand`] for a window, stride or dilation of 0; [`Error::Shape`] for a window that the padded image
+    /// does not hold; [`Error::Overflow`].
     pub fn out(&self) -> Result<[usize; 2]> {
         for (name, pair) in [
             ("window", self.window),
@@ -97,10 +97,10 @@ impl ConvolutionShape {
             ("dilation", self.dilation),
         ] {
             if pair.contains(&0) {
-                return Err(Error::Operand {
-                    name: name.into(),
-                    reason: format!("is {pair:?}; both have to be at least 1"),
-                });
+                return Err(Error::operand(
+                    name,
+                    format!("is {pair:?}; both have to be at least 1"),
+                ));
             }
         }
         let along = |axis: usize| {

@@ -9,10 +9,10 @@ use super::dense::DenseProduct;
 use super::nm::TwoOfFour;
 use super::panel::Panels;
 use crate::device::Device;
-use crate::error::{Refusal, Result};
+use crate::error::{Error, Refusal, Result};
 use crate::families::spmm::gather::Gather;
 use crate::indirect::SpmmForm;
-use crate::launch::{Extents, Matrix, Product, refused};
+use crate::launch::{Extents, Matrix, Product};
 use crate::offer::{Answer, CostOf, Question, products_of};
 use crate::registry::has_strips;
 
@@ -44,9 +44,9 @@ fn product(
             Box::new(DenseProduct::new(device, row, form, extents, leading)?)
         }
         Matrix::Dense { .. } | Matrix::Sliced { .. } => {
-            return Err(refused(
+            return Err(Error::operand(
                 &form.sparse,
-                "is of no form that the kernel reads".into(),
+                "is of no form that the kernel reads",
             ));
         }
     }))

@@ -13,14 +13,12 @@ use einsparse_kernels::table::Row;
 
 use crate::device::Device;
 use crate::driver::DeviceMemory;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::families::gemm::strips::{Pieces, Records, Schedule, Source, Tiles};
 use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Flat, tensor_map};
-use crate::launch::{
-    Extents, Matrix, Planned, Product, RawSpmm, Turns, flags, refused, small, within,
-};
+use crate::launch::{Extents, Matrix, Planned, Product, RawSpmm, Turns, flags, small, within};
 use crate::registry::Dtype;
 use crate::worklist::Runs;
 pub(crate) use marked::MarkedLaunch;
@@ -73,7 +71,7 @@ impl<P: Copy + 'static> Panels<P> {
         let folded = folded(&form, extents, pieces)?;
         let Some((source, values)) = lying(matrix, (m, k), (&form, pieces)) else {
             let why = format!("lies in slices of rows, which {} does not read", row.name);
-            return Err(refused(&form.sparse, why));
+            return Err(Error::operand(&form.sparse, why));
         };
         let planned = match matrix {
             Matrix::Sparse { runs, columns, .. } => Some(Planned::new(runs, columns)),

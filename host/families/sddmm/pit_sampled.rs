@@ -10,7 +10,7 @@ use crate::families::convert::DenseMatrix;
 use crate::families::discover::{DeviceLists, list_stride};
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Flat, tensor_map};
-use crate::launch::{aligned, refused, small, within};
+use crate::launch::{aligned, small, within};
 use crate::registry::Dtype;
 
 /// A kernel chosen for `S[m,n] = X[m,k] * Y[n,k]`.
@@ -56,7 +56,7 @@ impl PitSampledLaunch {
         for (name, columns) in [("A", n), ("dC", k)] {
             if !columns.is_multiple_of(vector) {
                 let reason = format!("has {columns} columns; {} takes {vector} at once", row.name);
-                return Err(refused(name, reason));
+                return Err(Error::operand(name, reason));
             }
         }
         let panels = n.div_ceil(SAMPLED_WIDTH);

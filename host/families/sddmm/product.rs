@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::indirect::{SampledFactor, SampledForm};
 use crate::kernel::Queue;
 use crate::launch::RawSddmm;
-use crate::offer::bind::{elsewhere, find, wrong};
+use crate::offer::bind::{find, wrong};
 use crate::offer::{Compiled, Expression, PlannedPattern, Run};
 use crate::registry::block_of;
 use crate::tensor::{AnyOperand, AnySparseTensor};
@@ -33,9 +33,11 @@ pub(crate) struct Pattern<'a> {
 }
 
 pub(crate) fn pattern<'a>(name: &str, s: &'a AnySparseTensor) -> Result<Pattern<'a>> {
-    let (runs, columns) = s.row_order().ok_or_else(|| Error::Operand {
-        name: name.into(),
-        reason: format!("is {}, and a sparse output is in row order", s.format()),
+    let (runs, columns) = s.row_order().ok_or_else(|| {
+        Error::operand(
+            name,
+            format!("is {}, and a sparse output is in row order", s.format()),
+        )
     })?;
     Ok(Pattern { runs, columns })
 }
@@ -46,10 +48,10 @@ impl Product {
         if self.form.mask.is_some() == (raw.mask != 0) {
             return Ok(());
         }
-        Err(Error::Operand {
-            name: "mask".into(),
-            reason: "is part of the plan or of the addresses, not of both".into(),
-        })
+        Err(Error::operand(
+            "mask",
+            "is part of the plan or of the addresses, not of both",
+        ))
     }
 }
 
@@ -78,10 +80,7 @@ impl OnGpu {
             {
                 Ok((arrays.columns.address(), arrays.values.address()))
             }
-            _ => Err(Error::Operand {
-                name: name.into(),
-                reason: "has not the pattern, the format or the context that was planned".into(),
-            }),
+            _ => Err(Error::other_pattern(name)),
         }
     }
 }
@@ -156,19 +155,8 @@ impl OnCpu {
             AnyOperand::Sparse(mask) => mask,
             other => return Err(wrong(name, "an uploaded sparse tensor", other)),
         };
-        self.check(name, mask)?;
-        mask.host().ok_or_else(|| elsewhere(name))
-    }
-
-    /// The mask and the output have the planned pattern.
-    fn check(&self, name: &str, s: &AnySparseTensor) -> Result<()> {
-        if self.out.is(s.pattern()) {
-            return Ok(());
-        }
-        Err(Error::Operand {
-            name: name.into(),
-            reason: "has not the pattern or the format that was planned".into(),
-        })
+        self.out.expect(name, mask.pattern())?;
+        mask.host().ok_or_else(|| Error::elsewhere(name))
     }
 }
 
@@ -184,7 +172,7 @@ impl Compiled for OnCpu {
     fn run_sparse(&self, run: &Run<'_>, out: &mut AnySparseTensor) -> Result<()> {
         let Product { form, extents, .. } = &self.product;
         let alpha = run.factor()?;
-        self.check(&form.output, out)?;
+        self.out.expect(&form.output, out.pattern())?;
         let x = strided(run.operands, &form.x)?;
         let y = strided(run.operands, &form.y)?;
         let mask = form.mask.as_deref().map(|name| self.mask(run, name));
@@ -198,7 +186,9 @@ impl Compiled for OnCpu {
             block: self.product.block,
             extents: (extents.m, extents.n),
         };
-        let values = out.host_mut().ok_or_else(|| elsewhere(&form.output))?;
+        let values = out
+            .host_mut()
+            .ok_or_else(|| Error::elsewhere(&form.output))?;
         let accumulate = form.mode == Mode::Accumulate;
         sampled([x, y], extents.k, slots, (alpha, mask, accumulate), values);
         Ok(())
@@ -218,7 +208,7 @@ fn strided<'a>(
 ) -> Result<Strided<'a>> {
     let name = factor.name.as_str();
     let (values, leading) = match find(operands, name)? {
-        AnyOperand::Dense(d) => (d.host().ok_or_else(|| elsewhere(name))?, d.leading()),
+        AnyOperand::Dense(d) => (d.host().ok_or_else(|| Error::elsewhere(name))?, d.leading()),
         AnyOperand::HostDense(shape, values) => (*values, shape[1]),
         other => return Err(wrong(name, "a dense tensor", other)),
     };

@@ -10,13 +10,13 @@ use super::cost::sample_limit;
 use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::einsum::Mode;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::families::gemm::panel::out_flag;
 use crate::families::sddmm::SampledExtents;
 use crate::families::spmm::gather::Words;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::RawSddmm;
-use crate::launch::{MAX_GRID_X, Planned, aligned, refused, small, within};
+use crate::launch::{MAX_GRID_X, Planned, aligned, small, within};
 use crate::registry::Dtype;
 use crate::worklist::{Runs, pieces};
 
@@ -100,7 +100,7 @@ impl<P: Copy + 'static> Sddmm<P> {
             aligned(self.row(), name, address, leading)?;
             if leading < k {
                 let reason = format!("leading dimension {leading} is below its {k} columns");
-                return Err(refused(name, reason));
+                return Err(Error::operand(name, reason));
             }
         }
         let accumulate = u32::from(self.mode == Mode::Accumulate) * FLAG_ACCUMULATE;

@@ -12,13 +12,13 @@ use einsparse_kernels::table::Row;
 use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::einsum::Mode;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::families::sddmm::SampledExtents;
 use crate::families::sddmm::panes::Panes;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::RawSddmm;
 use crate::launch::maps::{Flat, tensor_map};
-use crate::launch::{Planned, aligned, refused, within};
+use crate::launch::{Planned, aligned, within};
 use crate::worklist::Runs;
 
 #[derive(Debug)]
@@ -143,7 +143,7 @@ impl SddmmTiles {
                 "leading dimension {leading} is below its {} columns",
                 extents[0]
             );
-            return Err(refused(name, reason));
+            return Err(Error::operand(name, reason));
         }
         let deep = PANEL_BYTES / self.row().dtype.bytes();
         let tile = if columns { [HALF, deep] } else { [deep, HALF] };

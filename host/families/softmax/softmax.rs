@@ -12,7 +12,7 @@ use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::{Error, Refusal, Result};
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::{MAX_GRID_Y, Turns, refused, within};
+use crate::launch::{MAX_GRID_Y, Turns, within};
 use crate::registry::{Dtype, Operation};
 use crate::worklist::Runs;
 use deal::Deal;
@@ -122,7 +122,7 @@ impl SoftmaxLaunch {
         let bytes = raw.stride.saturating_mul(row.dtype.bytes());
         if self.heads > 1 && !bytes.is_multiple_of(16) {
             let reason = format!("heads are {bytes} bytes apart, not a multiple of 16");
-            return Err(refused("stride", reason));
+            return Err(Error::operand("stride", reason));
         }
         Ok(())
     }

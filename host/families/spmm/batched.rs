@@ -9,12 +9,12 @@ use einsparse_kernels::table::Row;
 
 use crate::device::Device;
 use crate::driver::DeviceMemory;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::families::convert::entries::{Reorder, SortOut, Steps, Transpose, permute};
 use crate::families::spmm::gather::Gather;
 use crate::indirect::SpmmForm;
 use crate::kernel::Queue;
-use crate::launch::{Extents, MAX_GRID_Y, Matrix, Planned, Product, RawSpmm, Turns, refused};
+use crate::launch::{Extents, MAX_GRID_Y, Matrix, Planned, Product, RawSpmm, Turns};
 use crate::registry::WalkKind;
 use crate::tensor::VECTOR_ENTRIES;
 use crate::worklist::Runs;
@@ -109,7 +109,7 @@ impl Batched {
             ..
         } = matrix
         else {
-            return Err(refused(&form.sparse, "is dense".into()));
+            return Err(Error::operand(&form.sparse, "is dense"));
         };
         if !form.order.transposed {
             return Ok(Batched {

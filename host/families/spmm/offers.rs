@@ -11,9 +11,9 @@ use super::gather::Gather;
 use super::staged::Staged;
 use super::vectors::VectorProduct;
 use crate::device::Device;
-use crate::error::{Refusal, Result};
+use crate::error::{Error, Refusal, Result};
 use crate::indirect::SpmmForm;
-use crate::launch::{Extents, Matrix, Product, refused};
+use crate::launch::{Extents, Matrix, Product};
 use crate::offer::{Answer, CostOf, Question, products_of};
 
 /// Its rows of the table, and what they cost.
@@ -55,9 +55,9 @@ fn product(
             Box::new(Staged::new(device, row, form, extents, (runs, pattern))?)
         }
         Matrix::Dense { .. } => {
-            return Err(refused(
+            return Err(Error::operand(
                 &form.sparse,
-                "is dense, and the kernel reads entries".into(),
+                "is dense, and the kernel reads entries",
             ));
         }
     };

@@ -11,10 +11,10 @@ use einsparse_kernels::table::{Row, kernels};
 
 use crate::device::Device;
 use crate::driver::DeviceMemory;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::families::tensor::fibres::Fibres;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::{MAX_GRID_X, Turns, refused, small, within};
+use crate::launch::{MAX_GRID_X, Turns, small, within};
 use crate::registry::Dtype;
 use crate::tensor::VECTOR_ENTRIES;
 
@@ -128,7 +128,7 @@ fn kernel(device: &Device, dtype: Dtype, step: u32) -> Result<Kernel<MessagePara
         |row: &&Row| row.operation == Operation::Message && (row.step, row.dtype) == (step, dtype);
     let row = kernels().iter().find(fits).ok_or_else(|| {
         let reason = format!("the largest message has no gradient in {}", dtype.name());
-        refused("A", reason)
+        Error::operand("A", reason)
     })?;
     Kernel::load(device, row)
 }

@@ -1,10 +1,9 @@
 //! The sum of two matrices, each row normalised.
 
 use super::host::norms;
-use super::refused;
 use crate::context::Context;
 use crate::device::Stream;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::families::discover::PackLaunch;
 use crate::kernel::Queue;
 use crate::registry::Scalar;
@@ -40,11 +39,15 @@ impl<T: Scalar> ResidualNorm<T> {
     /// For matrices of this shape.
     ///
     /// # Errors
-    /// [`Error::Operand`](crate::Error::Operand) for an epsilon below 0 and, on a GPU, rows that are no multiple of 8 elements or longer than
-    /// 1024; [`Error::NoKernel`](crate::Error::NoKernel) on a GPU for another type than f16 and bf16.
+    /// [`Error::Operand`](crate::Error::Operand) for an epsilon below 0 and, on a GPU, rows that are no multiple of 8
+    /// elements or longer than 1024; [`Error::NoKernel`](crate::Error::NoKernel) on a GPU for another type than f16 and
+    /// bf16.
     pub fn new(context: &Context, shape: [usize; 2], epsilon: f64) -> Result<Self> {
         if epsilon.is_nan() || epsilon < 0.0 {
-            return Err(refused("epsilon", format!("is {epsilon}, not a variance")));
+            return Err(Error::operand(
+                "epsilon",
+                format!("is {epsilon}, not a variance"),
+            ));
         }
         let launch = match context.device() {
             None => None,
@@ -67,7 +70,8 @@ impl<T: Scalar> ResidualNorm<T> {
     /// Queues the sum of `x` and `y`, normalised, with a factor and a summand for each column.
     ///
     /// # Errors
-    /// Tensors of another shape or context than planned and, on a GPU, addresses that are no multiples of 16 bytes; output untouched.
+    /// Tensors of another shape or context than planned and, on a GPU, addresses that are no multiples of 16 bytes;
+    /// output untouched.
     pub fn forward(
         &self,
         [x, y]: [&Tensor<T>; 2],
@@ -76,7 +80,7 @@ impl<T: Scalar> ResidualNorm<T> {
         stream: &Stream,
     ) -> Result<()> {
         let check = |name: &str, tensor: &Tensor<T>, shape: &[usize]| {
-            crate::ops::attention::check(&self.context, name, tensor, shape)
+            tensor.check(name, &self.context, shape)
         };
         for (name, tensor) in [("x", x), ("y", y), ("out", &*out)] {
             check(name, tensor, &self.shape)?;
@@ -94,7 +98,7 @@ impl<T: Scalar> ResidualNorm<T> {
             .device()
             .is_some_and(|device| stream.belongs_to(device))
         {
-            return Err(refused("stream", "belongs to another context".into()));
+            return Err(Error::operand("stream", "belongs to another context"));
         }
         let to = (super::rows(out), false, false);
         let affine = affine.map(|tensor| tensor.address().unwrap_or(0));

@@ -3,7 +3,7 @@
 use super::{Moe, MoeOptions};
 use crate::device::Stream;
 use crate::dynamic::{GroupedOptions, GroupedProduct, GroupedRun, GroupedWeight, WeightOptions};
-use crate::dynamic::{Routes, Routing, elsewhere, operand, without_gaps};
+use crate::dynamic::{Routes, Routing, operand, without_gaps};
 use crate::einsum::Activation;
 use crate::error::{Error, Result};
 use crate::families::discover::WeighLaunch;
@@ -42,17 +42,16 @@ pub(super) struct Backward<T> {
 impl<T: Scalar> Backward<T> {
     pub(super) fn new(routing: &Routing, o: &MoeOptions) -> Result<Self> {
         if o.activation == Activation::Gelu {
-            return Err(Error::Operand {
-                name: "activation".into(),
-                reason: "is gelu, whose gradient wants the sums in front of it; they are not kept"
-                    .into(),
-            });
+            return Err(Error::operand(
+                "activation",
+                "is gelu, whose gradient wants the sums in front of it; they are not kept",
+            ));
         }
         if o.model == 0 || o.hidden == 0 {
-            return Err(Error::Operand {
-                name: "layer".into(),
-                reason: format!("has {} columns and {} hidden ones", o.model, o.hidden),
-            });
+            return Err(Error::operand(
+                "layer",
+                format!("has {} columns and {} hidden ones", o.model, o.hidden),
+            ));
         }
         let context = routing.context();
         let slots = routing.slots();
@@ -91,9 +90,9 @@ impl<T: Scalar> Backward<T> {
 
 impl<T: Scalar> Moe<T> {
     /// Queues the gradients, for the gradient `out` of the layer's output, `[tokens, model]`, and the operands of the
-    /// [`forward`] just before: `x`, weights, both stacks of matrices. Hidden rows are those of that run, and are weighted
-    /// in place: one backward for each run. Deterministic, and nothing is allocated or waited for; the layer has to be
-    /// made [`for_training`](Moe::for_training).
+    /// [`forward`] just before: `x`, weights, both stacks of matrices. Hidden rows are those of that run, and are
+    /// weighted in place: one backward for each run. Deterministic, and nothing is allocated or waited for; the layer
+    /// has to be made [`for_training`](Moe::for_training).
     ///
     /// ReLU's gradient is that of the sign of the hidden rows as they were rounded. With `g = out[t] down[e]^T`, gated,
     /// the weight's gradient is `h . g`, the matrices' are `x[t]^T (w g)` and `(w h)^T out[t]`, the token's the sum of
@@ -129,10 +128,10 @@ impl<T: Scalar> Moe<T> {
     ) -> Result<()> {
         let relu = self.options.activation == Activation::Relu;
         let Some(backward) = &mut self.backward else {
-            return Err(Error::Operand {
-                name: "layer".into(),
-                reason: "was made without room for gradients: `Moe::for_training`".into(),
-            });
+            return Err(Error::operand(
+                "layer",
+                "was made without room for gradients: `Moe::for_training`",
+            ));
         };
         let routing = &self.routing;
         let operands = GroupedRun {
@@ -203,7 +202,7 @@ fn weigh<T: Scalar>(
                 weigh_on_host::<A>((order, routed, top), hidden, weights, gradient)
             })
         }
-        _ => Err(elsewhere("routing")),
+        _ => Err(Error::elsewhere("routing")),
     }
 }
 
@@ -215,8 +214,8 @@ fn weigh_on_host<A: Sum>(
 ) -> Result<()> {
     let (width, ldh, ldg) = (h.shape()[1], h.leading(), g.leading());
     let (ldw, ldd) = (weights.leading(), gradient.leading());
-    let weights = weights.host().ok_or_else(|| elsewhere("weights"))?;
-    let hidden = || elsewhere("hidden rows");
+    let weights = weights.host().ok_or_else(|| Error::elsewhere("weights"))?;
+    let hidden = || Error::elsewhere("hidden rows");
     let x = h.host().ok_or_else(hidden)?.widen::<A>().into_owned();
     let y = g.host().ok_or_else(hidden)?.widen::<A>().into_owned();
     let weight = |slot: usize| {
@@ -238,7 +237,7 @@ fn weigh_on_host<A: Sum>(
     }
     let to = gradient
         .host_mut()
-        .ok_or_else(|| elsewhere("gradient of weights"))?;
+        .ok_or_else(|| Error::elsewhere("gradient of weights"))?;
     for (slot, &choice) in order.iter().enumerate() {
         let choice = choice as usize;
         to[choice / top * ldd + choice % top] = dots.get(slot).copied().unwrap_or(0.0);

@@ -1,7 +1,7 @@
 //! Attention at the entries of masks that are known only while running.
 
 use super::masks::{choose, heads_of};
-use super::{AttentionOptions, check, raw, refused, scale_of};
+use super::{AttentionOptions, raw, scale_of};
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Error, Result};
@@ -87,10 +87,10 @@ impl<T: Scalar> DynamicAttention<T> {
         let (heads, key_heads) = heads_of(options, 1)?;
         if masks == 0 || !heads.is_multiple_of(masks) {
             let reason = format!("are {masks}, which do not divide {heads} heads into equal parts");
-            return Err(refused("masks", reason));
+            return Err(Error::operand("masks", reason));
         }
         if options.lengths.is_some() {
-            return Err(refused("lengths", "are data of each run here".into()));
+            return Err(Error::operand("lengths", "are data of each run here"));
         }
         let extents = AttentionExtents {
             heads,
@@ -132,9 +132,9 @@ impl<T: Scalar> DynamicAttention<T> {
     }
 
     /// Queries `[heads, m, dim]`, keys and values `[key_heads, n, dim]`, into the output `[heads, m, dim]`; logarithms
-    /// of the sums of exponentials, `[heads, m]`, as [`SparseAttention::forward`](super::SparseAttention::forward). On a GPU
-    /// nothing is allocated and nothing waited for; the call can be captured in a CUDA graph, and reads the masks anew
-    /// at every launch of it.
+    /// of the sums of exponentials, `[heads, m]`, as [`SparseAttention::forward`](super::SparseAttention::forward). On
+    /// a GPU nothing is allocated and nothing waited for; the call can be captured in a CUDA graph, and reads the masks
+    /// anew at every launch of it.
     ///
     /// # Errors
     /// Tensors of another shape or context than planned; output untouched.
@@ -159,13 +159,13 @@ impl<T: Scalar> DynamicAttention<T> {
             ("v", v, [key_heads, n, d]),
             ("out", &*out, [heads, m, d]),
         ] {
-            check(&self.context, name, tensor, &shape)?;
+            tensor.check(name, &self.context, &shape)?;
         }
         if let Some(log_sum) = &log_sum {
-            check(&self.context, "log_sum", log_sum, &[heads, m])?;
+            log_sum.check("log_sum", &self.context, &[heads, m])?;
             if log_sum.leading() != m {
                 let reason = format!("has rows {} elements apart, not {m}", log_sum.leading());
-                return Err(refused("log_sum", reason));
+                return Err(Error::operand("log_sum", reason));
             }
         }
         let flags = self.check_mask(mask)?;
@@ -178,7 +178,7 @@ impl<T: Scalar> DynamicAttention<T> {
             .device()
             .is_some_and(|device| stream.belongs_to(device))
         {
-            return Err(refused("stream", "belongs to another context".into()));
+            return Err(Error::operand("stream", "belongs to another context"));
         }
         let raw = RawAttention {
             q: raw(q, m),
@@ -209,7 +209,7 @@ impl<T: Scalar> DynamicAttention<T> {
             let shape: Vec<usize> = std::iter::once(masks)
                 .chain(of_mask.iter().copied())
                 .collect();
-            check(&self.context, name, tensor, &shape)?;
+            tensor.check(name, &self.context, &shape)?;
             let rows: usize = of_mask[..of_mask.len() - 1].iter().product();
             let bytes = if masks == 1 {
                 0
@@ -228,7 +228,7 @@ impl<T: Scalar> DynamicAttention<T> {
             ..RawFlags::default()
         };
         if let Some(lengths) = mask.lengths {
-            check(&self.context, "lengths", lengths, &[self.masks])?;
+            lengths.check("lengths", &self.context, &[self.masks])?;
         }
         Ok(raw)
     }

@@ -5,7 +5,7 @@ mod group;
 use einsparse_formats::CsrPattern;
 
 use super::masks::{OwnMask, extents, hidden};
-use super::{AttentionOptions, mask_of, refused, scale_of};
+use super::{AttentionOptions, mask_of, scale_of};
 use std::sync::Arc;
 
 use crate::context::Context;
@@ -70,9 +70,9 @@ impl<T: Scalar> AttentionGradient<T> {
     /// takes them.
     ///
     /// # Errors
-    /// [`Error::Operand`] for masks of other formats or contexts, options that do not fit each other, and a factor that is
-    /// not a positive number; [`Error::Shape`] for masks of different shapes; [`Error::NoKernel`] on a GPU for a type
-    /// without a softmax; [`Error::Overflow`] past 2^32 entries of a mask.
+    /// [`Error::Operand`] for masks of other formats or contexts, options that do not fit each other, and a factor that
+    /// is not a positive number; [`Error::Shape`] for masks of different shapes; [`Error::NoKernel`] on a GPU for a
+    /// type without a softmax; [`Error::Overflow`] past 2^32 entries of a mask.
     pub fn new(
         context: &Context,
         masks: &[&SparseTensor<T>],
@@ -149,14 +149,14 @@ impl<T: Scalar> AttentionGradient<T> {
             ("dk", &*dk, keys),
             ("dv", &*dv, keys),
         ] {
-            super::check(&self.context, name, tensor, &shape)?;
+            tensor.check(name, &self.context, &shape)?;
         }
         let Some(device) = self.context.device() else {
             self.run_on_host([q, k, v], dy, [dq, dk, dv]);
             return Ok(());
         };
         if !stream.belongs_to(device) {
-            return Err(refused("stream", "belongs to another context".into()));
+            return Err(Error::operand("stream", "belongs to another context"));
         }
         let places = Places {
             inputs: [q, k, v].map(|t| Heads::of(t)),

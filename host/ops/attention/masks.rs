@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use einsparse_kernels::table::Row;
 
-use super::{AttentionOptions, refused};
+use super::AttentionOptions;
 use crate::context::Context;
 use crate::error::{Error, Refusal, Result};
 use crate::families::attention::AttentionExtents;
@@ -26,7 +26,7 @@ pub(super) struct OwnMask {
 pub(super) fn check_places<T: Scalar>(context: &Context, masks: &[&SparseTensor<T>]) -> Result<()> {
     for mask in masks {
         if !context.holds(mask.device().map(|arrays| &arrays.device)) {
-            return Err(refused("mask", "lies in another context".into()));
+            return Err(Error::operand("mask", "lies in another context"));
         }
     }
     Ok(())
@@ -38,12 +38,12 @@ pub(super) fn heads_of(options: &AttentionOptions, masks: usize) -> Result<(usiz
     let key_heads = options.key_heads.unwrap_or(heads);
     if masks == 0 || (masks != 1 && masks != heads) {
         let reason = format!("are {masks}; one for all {heads} heads, or one for each");
-        return Err(refused("masks", reason));
+        return Err(Error::operand("masks", reason));
     }
     if heads != key_heads && (heads == 0 || key_heads == 0 || !heads.is_multiple_of(key_heads)) {
         let reason =
             format!("are {key_heads}, which do not divide {heads} heads into equal groups");
-        return Err(refused("key_heads", reason));
+        return Err(Error::operand("key_heads", reason));
     }
     Ok((heads, key_heads))
 }
@@ -63,7 +63,7 @@ pub(super) fn extents<T: Scalar>(
     }
     let &[m, n] = shape else {
         let reason = format!("has shape {shape:?}; a mask is a matrix of queries and keys");
-        return Err(refused("mask", reason));
+        return Err(Error::operand("mask", reason));
     };
     Ok(AttentionExtents {
         heads,
@@ -85,7 +85,7 @@ pub(super) fn lengths_of(options: &AttentionOptions, n: usize) -> Result<Vec<usi
             "are {}, which does not divide {heads} heads into equal parts",
             lengths.len()
         );
-        return Err(refused("lengths", reason));
+        return Err(Error::operand("lengths", reason));
     }
     let each = heads / lengths.len();
     Ok((0..heads)
@@ -105,7 +105,7 @@ pub(super) fn hidden<T: Scalar>(
     for mask in masks {
         let Some((runs, columns)) = mask.row_order() else {
             let reason = format!("is {}; a mask is in row order", mask.format());
-            return Err(refused("mask", reason));
+            return Err(Error::operand("mask", reason));
         };
         given.push((
             Arc::clone(runs),

@@ -1,7 +1,7 @@
 //! Masks of a known structure: no entry of them is ever listed.
 
 use super::masks::{heads_of, lengths_of};
-use super::{AttentionOptions, Held, SparseAttention, refused, scale_of};
+use super::{AttentionOptions, Held, SparseAttention, scale_of};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::families::attention::AttentionExtents;
@@ -101,7 +101,7 @@ fn below(what: &str, numbers: &[usize], extent: usize) -> Result<()> {
         None => Ok(()),
         Some(number) => {
             let reason = format!("has {what} {number}; there are {extent}");
-            Err(refused("mask", reason))
+            Err(Error::operand("mask", reason))
         }
     }
 }

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use super::super::rows::{elsewhere, expect};
 use crate::context::Context;
 use crate::device::{Device, Stream};
-use crate::error::Result;
+use crate::error::{Error, Result, check_shape};
 use crate::families::tensor::cpu::{Largest, Matrix};
 use crate::families::tensor::fibres::{Fibres, RowsOf};
 use crate::families::tensor::{MessageLaunch, RawMessage};
@@ -31,8 +30,6 @@ enum Exec {
 /// Features of the sources, what the forward run made of them, and its gradient.
 pub(super) type Given<'a> = [&'a AnyTensor; 3];
 
-const ELSEWHERE: &str = "lies in another context than the plan";
-
 impl LargestGradient {
     /// For a graph `[targets, sources]` whose format has coordinates.
     pub(super) fn new(
@@ -49,7 +46,7 @@ impl LargestGradient {
                     "is {}; coo, group-coo, csr and csc are walked",
                     pattern.format()
                 );
-                elsewhere("A", &reason)
+                Error::operand("A", &reason)
             })
         };
         let by_source = by(1)?;
@@ -92,11 +89,11 @@ impl LargestGradient {
             .zip(given)
             .zip([sources, targets, targets])
         {
-            expect(name, tensor.shape(), &shape)?;
+            check_shape(name, &shape, tensor.shape())?;
         }
-        expect("dX", dx.shape(), &sources)?;
+        check_shape("dX", &sources, dx.shape())?;
         if let Some(dvalues) = &dvalues {
-            expect("dA", dvalues.shape(), &[graph.pattern().slots()])?;
+            check_shape("dA", &[graph.pattern().slots()], dvalues.shape())?;
         }
         match &self.exec {
             Exec::Cpu(by) => self.run_cpu(by, graph, given, dx, dvalues),
@@ -104,7 +101,7 @@ impl LargestGradient {
                 let device = launch.device();
                 if !stream.belongs_to(device) {
                     let reason = "belongs to another context than the plan";
-                    return Err(elsewhere("stream", reason));
+                    return Err(Error::operand("stream", reason));
                 }
                 let on = |name: &str, tensor: &AnyTensor| address(device, name, tensor);
                 let raw = RawMessage {
@@ -134,7 +131,7 @@ impl LargestGradient {
         dx: &mut AnyTensor,
         dvalues: Option<&mut AnyTensor>,
     ) -> Result<()> {
-        let host = graph.host().ok_or_else(|| elsewhere("A", ELSEWHERE))?;
+        let host = graph.host().ok_or_else(|| Error::elsewhere("A"))?;
         let [x, y, dy] = given;
         let largest = Largest {
             values: host,
@@ -144,9 +141,9 @@ impl LargestGradient {
             features: self.features,
         };
         let leading = dx.leading();
-        let to = dx.host_mut().ok_or_else(|| elsewhere("dX", ELSEWHERE))?;
+        let to = dx.host_mut().ok_or_else(|| Error::elsewhere("dX"))?;
         let dvalues = match dvalues {
-            Some(own) => Some(own.host_mut().ok_or_else(|| elsewhere("dA", ELSEWHERE))?),
+            Some(own) => Some(own.host_mut().ok_or_else(|| Error::elsewhere("dA"))?),
             None => None,
         };
         largest.gradient((&by[0], &by[1]), (to, leading), dvalues);
@@ -155,7 +152,7 @@ impl LargestGradient {
 }
 
 fn matrix<'a>(name: &str, tensor: &'a AnyTensor) -> Result<Matrix<'a>> {
-    let data = tensor.host().ok_or_else(|| elsewhere(name, ELSEWHERE))?;
+    let data = tensor.host().ok_or_else(|| Error::elsewhere(name))?;
     Ok((data, tensor.leading()))
 }
 
@@ -163,6 +160,6 @@ fn matrix<'a>(name: &str, tensor: &'a AnyTensor) -> Result<Matrix<'a>> {
 fn address(device: &Arc<Device>, name: &str, tensor: &AnyTensor) -> Result<(u64, usize)> {
     match (tensor.device(), tensor.address()) {
         (Some(on), Some(address)) if on.is_same(device) => Ok((address, tensor.leading())),
-        _ => Err(elsewhere(name, ELSEWHERE)),
+        _ => Err(Error::elsewhere(name)),
     }
 }

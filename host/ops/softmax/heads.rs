@@ -1,8 +1,8 @@
 //! The softmax of many heads that share a pattern, in one kernel.
 
-use super::{SparseSoftmax, refused};
+use super::SparseSoftmax;
 use crate::device::Stream;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, check_shape};
 use crate::families::softmax::RawSoftmax;
 use crate::families::softmax::cpu::{gradient, softmax};
 use crate::registry::Scalar;
@@ -13,9 +13,9 @@ impl<T: Scalar> SparseSoftmax<T> {
     /// the planned tensor, padding included.
     ///
     /// # Errors
-    /// Tensors of another shape or context than planned ([`SoftmaxOptions::heads`](super::SoftmaxOptions::heads)); on a GPU
-    /// rows that are no multiples of 16 bytes apart ([`Context::upload_strided`](crate::Context::upload_strided) makes room).
-    /// Output untouched.
+    /// Tensors of another shape or context than planned ([`SoftmaxOptions::heads`](super::SoftmaxOptions::heads)); on a
+    /// GPU rows that are no multiples of 16 bytes apart ([`Context::upload_strided`](crate::Context::upload_strided)
+    /// makes room). Output untouched.
     pub fn forward_heads(
         &self,
         scores: &Tensor<T>,
@@ -74,13 +74,7 @@ impl<T: Scalar> SparseSoftmax<T> {
     /// Elements from one head to the next.
     fn check_heads(&self, name: &str, tensor: &Tensor<T>) -> Result<usize> {
         let shape = [self.options.heads, self.slots];
-        if tensor.shape() != shape {
-            return Err(Error::Shape {
-                index: name.into(),
-                left: format!("planned with {shape:?}"),
-                right: format!("run with {:?}", tensor.shape()),
-            });
-        }
+        check_shape(name, &shape, tensor.shape())?;
         self.check_place(name, tensor.device())?;
         Ok(tensor.leading())
     }
@@ -91,7 +85,7 @@ impl<T: Scalar> SparseSoftmax<T> {
             true => Ok(()),
             false => {
                 let reason = format!("has heads {own} elements apart, the input {stride}");
-                Err(refused(name, reason))
+                Err(Error::operand(name, reason))
             }
         }
     }
@@ -107,7 +101,7 @@ impl<T: Scalar> SparseSoftmax<T> {
         // Also with one head: whole vectors are read, and nothing lies behind a tensor.
         if !(stride * size_of::<T>()).is_multiple_of(16) {
             let reason = format!("has heads {stride} elements apart, not a multiple of 16 bytes");
-            return Err(refused("scores", reason));
+            return Err(Error::operand("scores", reason));
         }
         let [input, upstream, output] = tensors.map(|t| t.and_then(Tensor::address).unwrap_or(0));
         let raw = RawSoftmax {

@@ -28,14 +28,10 @@ impl Couplings {
     /// These paths; each may stand once.
     ///
     /// # Errors
-    /// [`Error::Operand`] for none, for one twice, or one that is no triangle `|l1 - l2| <= l3 <= l1 + l2` of degrees up to 6.
+    /// [`Error::Operand`] for none, for one twice, or one that is no triangle `|l1 - l2| <= l3 <= l1 + l2` of degrees
+    /// up to 6.
     pub fn new(paths: &[[usize; 3]]) -> Result<Couplings> {
-        let refuse = |reason: String| {
-            Err(Error::Operand {
-                name: "paths".into(),
-                reason,
-            })
-        };
+        let refuse = |reason: String| Err(Error::operand("paths", reason));
         for (at, &[l1, l2, l3]) in paths.iter().enumerate() {
             if l1.max(l2).max(l3) > LARGEST {
                 return refuse(format!(

@@ -34,14 +34,14 @@ pub(in crate::plan) fn sparse_factors(
 pub(super) fn plain<'e>(access: &'e Access) -> Result<Vec<&'e str>> {
     let index = |index: &'e IndexExpr| match index {
         IndexExpr::Name(n) => Ok(n.as_str()),
-        IndexExpr::Access(a) => Err(Error::Operand {
-            name: access.tensor.clone(),
-            reason: format!("is sparse, and cannot be read through `{a}` in `{access}`"),
-        }),
-        IndexExpr::Sum(_) => Err(Error::Operand {
-            name: access.tensor.clone(),
-            reason: format!("is sparse, and cannot be read at `{index}` in `{access}`"),
-        }),
+        IndexExpr::Access(a) => Err(Error::operand(
+            &access.tensor,
+            format!("is sparse, and cannot be read through `{a}` in `{access}`"),
+        )),
+        IndexExpr::Sum(_) => Err(Error::operand(
+            &access.tensor,
+            format!("is sparse, and cannot be read at `{index}` in `{access}`"),
+        )),
     };
     access.indices.iter().map(index).collect()
 }
@@ -62,10 +62,10 @@ pub(super) fn only_factors(einsum: &Einsum, operands: &[(&str, AnyOperand<'_>)])
     for (name, operand) in operands {
         let used = einsum.factors.iter().any(|f| f.tensor == *name);
         if operand.pattern().is_some() && (!used || elsewhere.iter().any(|n| n == name)) {
-            return Err(Error::Operand {
-                name: name.to_string(),
-                reason: format!("is sparse, and stands in `{einsum}` where it is no factor"),
-            });
+            return Err(Error::operand(
+                name,
+                format!("is sparse, and stands in `{einsum}` where it is no factor"),
+            ));
         }
     }
     Ok(())
@@ -82,10 +82,10 @@ pub(in crate::plan) fn sparse_among<'o>(
             continue;
         };
         if let Some((first, _)) = found.replace((*name, format)) {
-            return Err(Error::Operand {
-                name: name.to_string(),
-                reason: format!("is sparse, and so is `{first}`: one sparse operand in `{einsum}`"),
-            });
+            return Err(Error::operand(
+                name,
+                format!("is sparse, and so is `{first}`: one sparse operand in `{einsum}`"),
+            ));
         }
     }
     Ok(found)
@@ -111,10 +111,7 @@ pub(super) fn with_lists<R>(
             .pattern()
             .is_some_and(|pattern| own.pattern.view() == pattern)
         {
-            return Err(Error::Operand {
-                name: own.operand.clone(),
-                reason: "has not the pattern or the format that was planned".into(),
-            });
+            return Err(Error::other_pattern(&own.operand));
         }
         flat.push((own.name.as_str(), flat_values(&own.operand, operand)?));
     }

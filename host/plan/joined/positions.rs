@@ -45,8 +45,8 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// As [`plan`](Context::plan): shapes that disagree; `NoKernel` for factors that share no index, or whose zeros are fill;
-    /// `Overflow` for more than 2^32 - 2 positions.
+    /// As [`plan`](Context::plan): shapes that disagree; `NoKernel` for factors that share no index, or whose zeros are
+    /// fill; `Overflow` for more than 2^32 - 2 positions.
     pub fn position_lists<T: Scalar>(
         &self,
         text: &str,

@@ -9,7 +9,6 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::families::convert::{Scatter, SliceValues};
-use crate::offer::bind::elsewhere;
 use crate::registry::Dtype;
 use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor};
 use crate::worklist::Runs;
@@ -42,7 +41,7 @@ impl Copy {
             Copy::Dense(tensor) => tensor.address(),
             Copy::Sparse(tensor) => tensor.values_address(),
         };
-        address.ok_or_else(|| elsewhere("A"))
+        address.ok_or_else(|| Error::elsewhere("A"))
     }
 }
 

@@ -1,4 +1,5 @@
-//! Operands that are sparse for one step: products that skip their micro-tiles, on the left, transposed, and on the right.
+//! Operands that are sparse for one step: products that skip their micro-tiles, on the left, transposed, and on the
+//! right.
 
 use einsparse::dynamic::{DynamicMatmul, MatmulOptions, SparseSide};
 use einsparse::{Precision, Scalar};

@@ -11,9 +11,9 @@ use einsparse_kernels::table::{Row, kernels};
 
 use crate::device::Device;
 use crate::driver::DeviceMemory;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::{MAX_GRID_X, refused, small, within};
+use crate::launch::{MAX_GRID_X, small, within};
 use crate::registry::{Dtype, Operation};
 
 /// The kernels of the family for one element type.
@@ -86,7 +86,10 @@ impl Steps {
         params: &EntriesParams,
     ) -> Result<()> {
         let Some(kernel) = self.kernels.iter().find(|kernel| fits(kernel.row())) else {
-            return Err(refused("entries", format!("no kernel for step {step}")));
+            return Err(Error::operand(
+                "entries",
+                format!("no kernel for step {step}"),
+            ));
         };
         let grid = Grid::of([within("thread blocks", blocks, MAX_GRID_X)?, 1, 1]).early_if(!first);
         queue.launch(kernel, grid, params)

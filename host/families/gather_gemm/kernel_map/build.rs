@@ -46,10 +46,7 @@ impl<'v> Table<'v> {
 }
 
 fn refused(reason: String) -> Error {
-    Error::Operand {
-        name: "voxels".into(),
-        reason,
-    }
+    Error::operand("voxels", reason)
 }
 
 /// The voxel of an input voxel in the output.

@@ -19,10 +19,7 @@ impl ConvGeometry {
     /// # Errors
     /// [`Error::Operand`] where an extent, stride or dilation is 0, or a kernel reaches beyond 2^30.
     pub fn new(kernel: [usize; 3], stride: [usize; 3], dilation: [usize; 3]) -> Result<Self> {
-        let refused = |reason: String| Error::Operand {
-            name: "kernel".into(),
-            reason,
-        };
+        let refused = |reason: String| Error::operand("kernel", reason);
         for (what, values) in [
             ("extents", kernel),
             ("strides", stride),

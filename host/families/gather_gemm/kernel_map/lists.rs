@@ -49,10 +49,10 @@ impl MapLists<'_> {
             }
             for ((name, value), extent) in self.names.iter().zip([o, i, t]).zip(self.extents) {
                 if value as usize >= extent {
-                    return Err(Error::Operand {
-                        name: (*name).into(),
-                        reason: format!("holds {value} at {p}, past the extent of {extent}"),
-                    });
+                    return Err(Error::operand(
+                        *name,
+                        format!("holds {value} at {p}, past the extent of {extent}"),
+                    ));
                 }
             }
             let slot = &mut raw[o as usize * volume + t as usize];

@@ -115,10 +115,10 @@ impl KernelMapBuilder {
     pub fn new(context: &Context, count: usize, geometry: &ConvGeometry) -> Result<Self> {
         let device = context.expect_device()?;
         if !geometry.is_submanifold() {
-            return Err(Error::Operand {
-                name: "geometry".into(),
-                reason: "has strides: how many voxels its output has must be waited for".into(),
-            });
+            return Err(Error::operand(
+                "geometry",
+                "has strides: how many voxels its output has must be waited for",
+            ));
         }
         let (ranks, offsets) = (geometry.ranks(), geometry.offsets());
         Ok(KernelMapBuilder {
@@ -186,10 +186,7 @@ impl KernelMapBuilder {
 }
 
 fn elsewhere() -> Error {
-    Error::Operand {
-        name: "voxels".into(),
-        reason:
-            "voxels, map and stream must belong to the builder's GPU, rows of voxels without gaps"
-                .into(),
-    }
+    let reason =
+        "voxels, map and stream must belong to the builder's GPU, rows of voxels without gaps";
+    Error::operand("voxels", reason)
 }

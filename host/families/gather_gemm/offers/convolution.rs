@@ -8,14 +8,14 @@ use einsparse_kernels::table::Row;
 
 use crate::device::Device;
 use crate::einsum::Mode;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::families::gather_gemm::conv::not_here;
 use crate::families::gather_gemm::cost::conv::{Gathers, predict_convolution};
 use crate::families::gather_gemm::kernel_map::{Arrays, KernelMap, MapLists};
 use crate::families::gather_gemm::turns;
 use crate::families::gather_gemm::{ConvFinish, ConvProduct, RawConv, conv_rows};
 use crate::indirect::ConvolutionForm;
-use crate::offer::bind::{elsewhere, find};
+use crate::offer::bind::find;
 use crate::offer::{Answer, Compiled, Offer, Question, Run, ZerosRule, leading, multiplied_as};
 use crate::tensor::{AnyOperand, AnyTensor};
 
@@ -201,7 +201,7 @@ impl Compiled for Made {
         let queue = run.queue(out)?;
         let form = &self.found.form;
         let Arrays::Device(arrays, _) = self.map.arrays() else {
-            return Err(elsewhere(&form.output));
+            return Err(Error::elsewhere(&form.output));
         };
         let (input, ld_input) = run.tensor(&form.input)?;
         let (weights, ld_weights) = run.tensor(&form.weights)?;
@@ -212,7 +212,9 @@ impl Compiled for Made {
             weights,
             ld_weights,
             bias: 0,
-            out: out.address().ok_or_else(|| elsewhere(&form.output))?,
+            out: out
+                .address()
+                .ok_or_else(|| Error::elsewhere(&form.output))?,
             ld_out: out.leading(),
             alpha: alpha as f32,
         };

@@ -14,8 +14,8 @@ use crate::families::discover::{ChannelsLaunch, DeviceLists, list_stride};
 use crate::families::gather_gemm::found::above;
 use crate::families::gather_gemm::{ConvolutionAxis, ConvolutionShape, PitConvLaunch};
 use crate::launch::Turns;
-use crate::offer::bind::{as_dense, device_tensor, elsewhere, find};
-use crate::offer::{Candidate, Compiled, Options, Run, Types, ZerosRule};
+use crate::offer::bind::{as_dense, device_tensor, find};
+use crate::offer::{Candidate, Options, Run, Types, ZerosRule};
 use crate::registry::Dtype;
 use crate::tensor::{AnyOperand, AnyTensor, SparsityHint};
 
@@ -167,10 +167,20 @@ impl Skipping {
             names,
             expected,
         };
-        match skipping.fit(&dense, None)? {
-            true => Ok(Ok(skipping)),
-            false => refused("copies 16 bytes at once, which an operand is not a multiple of"),
+        let all = skipping.matrices(&dense, None)?;
+        match skipping.kernels.product.check(all) {
+            Ok(()) => Ok(Ok(skipping)),
+            Err(_) => refused("copies 16 bytes at once, which an operand is not a multiple of"),
         }
+    }
+
+    /// The product's kernel.
+    pub(crate) fn variant(&self) -> &'static str {
+        self.kernels.product.name()
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.kernels.lists.bytes()
     }
 
     /// As one of those to choose from.
@@ -184,15 +194,21 @@ impl Skipping {
         })
     }
 
-    /// Whether the kernels can read the operands of a run, and write its output.
-    pub(crate) fn fits(&self, run: &Run<'_>, out: &AnyTensor) -> Result<bool> {
-        run.queue(out)?;
-        self.fit(run.operands, Some(out))
-    }
-
-    fn fit(&self, operands: &[(&str, AnyOperand<'_>)], out: Option<&AnyTensor>) -> Result<bool> {
-        let all = self.matrices(operands, out)?;
-        Ok(self.kernels.product.check(all).is_ok())
+    /// Queues both, or tells that the kernels cannot read the operands of this run or write its output.
+    pub(crate) fn run_if_it_fits(&self, run: &Run<'_>, out: &AnyTensor) -> Result<bool> {
+        let queue = run.queue(out)?;
+        let all = self.matrices(run.operands, Some(out))?;
+        let Kernels {
+            channels,
+            product,
+            lists,
+            ..
+        } = &self.kernels;
+        if product.check(all).is_err() {
+            return Ok(false);
+        }
+        let run = || product.run_found(channels, lists, all, queue);
+        self.turns.queue(true, queue.stream(), run).map(|()| true)
     }
 
     /// Operands and output; one that is not known yet is as it should be.
@@ -210,7 +226,7 @@ impl Skipping {
         };
         let to = match out {
             Some(out) => (
-                out.address().ok_or_else(|| elsewhere("output"))?,
+                out.address().ok_or_else(|| Error::elsewhere("output"))?,
                 out.leading(),
             ),
             None => (0, shapes[2][3]),
@@ -220,31 +236,6 @@ impl Skipping {
             matrix(device_tensor(operands, &self.names[1])?, shapes[1]),
             matrix(to, shapes[2]),
         ])
-    }
-}
-
-impl Compiled for Skipping {
-    /// The product's kernel.
-    fn variant(&self) -> &'static str {
-        self.kernels.product.name()
-    }
-
-    fn bytes(&self) -> usize {
-        self.kernels.lists.bytes()
-    }
-
-    fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
-        let queue = run.queue(out)?;
-        let all = self.matrices(run.operands, Some(out))?;
-        let Kernels {
-            channels,
-            product,
-            lists,
-            ..
-        } = &self.kernels;
-        self.turns.queue(true, queue.stream(), || {
-            product.run_found(channels, lists, all, queue)
-        })
     }
 }
 

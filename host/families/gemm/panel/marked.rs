@@ -12,7 +12,7 @@ use crate::families::convert::DenseMatrix;
 use crate::indirect::{Orientation, SpmmForm};
 use crate::kernel::{Grid, Queue};
 use crate::launch::Matrix;
-use crate::launch::{Extents, RawSpmm, refused, small};
+use crate::launch::{Extents, RawSpmm, small};
 use crate::registry::{Dtype, Operation};
 
 /// `C[m,n] = relu(A[m,k] * B[k,n])`, and a bit for each column of every `height` rows of C.
@@ -102,7 +102,7 @@ impl MarkedLaunch {
                 "has rows {} elements apart, planned for {}",
                 a.leading, own.values.leading
             );
-            return Err(refused("A", reason));
+            return Err(Error::operand("A", reason));
         }
         let raw = RawSpmm {
             values: a.address,
@@ -115,7 +115,7 @@ impl MarkedLaunch {
         let product = own.params(&raw)?;
         if product.flags & FLAG_VECTORS == 0 {
             let reason = "is not stored by 16 bytes, which it is not a multiple of";
-            return Err(refused("C", reason.into()));
+            return Err(Error::operand("C", reason));
         }
         let params = MarkedParams {
             product,

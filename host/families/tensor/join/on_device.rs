@@ -11,11 +11,11 @@ use rayon::prelude::*;
 
 use crate::device::Device;
 use crate::driver::DeviceMemory;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::families::convert::{Sort, SortOut, Steps, permute};
 use crate::families::tensor::join::{Keys, MOST_ROWS, too_long};
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::{MAX_GRID_X, refused, small, within};
+use crate::launch::{MAX_GRID_X, small, within};
 use crate::registry::Dtype;
 
 /// The kernels of the family.
@@ -104,7 +104,7 @@ impl<'d> Join<'d> {
     fn launch(&self, step: u32, count: usize, params: &JoinParams) -> Result<()> {
         let own = |kernel: &&Kernel<_>| kernel.row().step == step;
         let Some(kernel) = self.kernels.iter().find(own) else {
-            return Err(refused("join", format!("no kernel for step {step}")));
+            return Err(Error::operand("join", format!("no kernel for step {step}")));
         };
         let blocks = within(
             "thread blocks",

@@ -12,11 +12,11 @@ use rayon::prelude::*;
 use super::rows::rows_of;
 use super::{alignment, matrices};
 use crate::einsum::Mode;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::families::tensor::cost::rows::{RowsWork, predict_rows};
 use crate::families::tensor::{DotsLaunch, RawDots};
 use crate::indirect::DotsForm;
-use crate::offer::bind::{elsewhere, find};
+use crate::offer::bind::find;
 use crate::offer::{Answer, Compiled, Offer, Question, Run, write_kernel};
 use crate::registry::Dtype;
 use crate::tensor::{AnyOperand, AnyTensor};
@@ -156,7 +156,9 @@ impl Compiled for Dots {
         let raw = RawDots {
             mask: mask.map_or(0, |(address, _)| address),
             factors: matrices(run, &self.form.factors)?,
-            out: out.address().ok_or_else(|| elsewhere(&self.form.output))?,
+            out: out
+                .address()
+                .ok_or_else(|| Error::elsewhere(&self.form.output))?,
             alpha,
             accumulate: self.form.mode == Mode::Accumulate,
         };

@@ -134,10 +134,10 @@ fn bound<'o>(question: &'o Question<'_, '_>) -> Result<AnyOperands<'o>> {
             AnyOperand::Scalar(x) => bound.scalar(name, *x),
             // Plans hand dynamic tensors on as the dense ones that they are.
             AnyOperand::HostSparse(..) | AnyOperand::HostDense(..) | AnyOperand::Dynamic(..) => {
-                return Err(Error::Operand {
-                    name: name.to_string(),
-                    reason: "upload it to the context before planning".into(),
-                });
+                return Err(Error::operand(
+                    name,
+                    "upload it to the context before planning",
+                ));
             }
         }
     }
@@ -230,12 +230,12 @@ fn same_strides(name: &str, planned: &[usize], found: &[usize]) -> Result<()> {
     if planned == found {
         return Ok(());
     }
-    Err(Error::Operand {
-        name: name.into(),
-        reason: format!(
+    Err(Error::operand(
+        name,
+        format!(
             "has strides {found:?}, planned with {planned:?}; an output with gaps is given when planning"
         ),
-    })
+    ))
 }
 
 impl Compiled for General {

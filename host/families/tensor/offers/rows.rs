@@ -16,7 +16,7 @@ use crate::families::tensor::cost::rows::{RowsWork, predict_rows};
 use crate::families::tensor::fibres::{Fibres, RowsOf};
 use crate::families::tensor::{RawRows, RowsExtents, RowsLaunch};
 use crate::indirect::{IndirectEinsum, RowsForm};
-use crate::offer::bind::{elsewhere, find};
+use crate::offer::bind::find;
 use crate::offer::{Answer, Compiled, Offer, PlannedPattern, Question, Run, write_kernel};
 use crate::registry::{Dtype, Operation};
 use crate::tensor::{AnyOperand, AnyTensor};
@@ -139,11 +139,11 @@ impl RowsPlan {
     ) -> Result<Self> {
         match find(question.operands(), &form.sparse)? {
             AnyOperand::Sparse(a) => Self::new(device, row, form, a.pattern(), n),
-            AnyOperand::HostSparse(..) => Err(Error::Operand {
-                name: form.sparse,
-                reason: "upload it to the context before planning".into(),
-            }),
-            _ => Err(elsewhere(&form.sparse)),
+            AnyOperand::HostSparse(..) => Err(Error::operand(
+                form.sparse,
+                "upload it to the context before planning",
+            )),
+            _ => Err(Error::elsewhere(&form.sparse)),
         }
     }
 
@@ -156,9 +156,11 @@ impl RowsPlan {
     ) -> Result<Self> {
         let of_factors: Vec<usize> = form.factors.iter().map(|(_, axis)| *axis).collect();
         let fibres = Fibres::new(pattern, &form.rows, &of_factors, RowsOf::All)?;
-        let fibres = fibres.ok_or_else(|| Error::Operand {
-            name: form.sparse.clone(),
-            reason: format!("is {}, whose slots have no coordinates", pattern.format()),
+        let fibres = fibres.ok_or_else(|| {
+            Error::operand(
+                &form.sparse,
+                format!("is {}, whose slots have no coordinates", pattern.format()),
+            )
         })?;
         let extents = RowsExtents {
             n,
@@ -195,7 +197,8 @@ impl Compiled for RowsPlan {
             values: arrays.values.address(),
             factors: matrices(run, &self.form.factors)?,
             out: (
-                out.address().ok_or_else(|| elsewhere(&self.form.output))?,
+                out.address()
+                    .ok_or_else(|| Error::elsewhere(&self.form.output))?,
                 out.leading(),
             ),
             alpha,

@@ -126,12 +126,10 @@ fn check(tensor: &str, (index, value): (&Index, u32), extent: usize) -> Result<(
     if (value as usize) < extent {
         return Ok(());
     }
-    Err(Error::Operand {
-        name: tensor.into(),
-        reason: format!(
-            "is indexed by `{index}`, which holds {value}, past its extent of {extent}"
-        ),
-    })
+    Err(Error::operand(
+        tensor,
+        format!("is indexed by `{index}`, which holds {value}, past its extent of {extent}"),
+    ))
 }
 
 /// The term at a point; `None` where a slot drops it.

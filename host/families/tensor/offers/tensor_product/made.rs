@@ -8,7 +8,7 @@ use einsparse_formats::AnyPattern;
 use super::Bound;
 use crate::error::{Error, Result};
 use crate::families::tensor::tensor_product::{CouplingLaunch, RawCouplings};
-use crate::offer::bind::{elsewhere, find, wrong};
+use crate::offer::bind::{find, wrong};
 use crate::offer::{Compiled, Run, write_kernel};
 use crate::tensor::{AnyOperand, AnyTensor};
 
@@ -37,17 +37,21 @@ impl Compiled for Made {
         };
         raw.values = match find(run.operands, &self.found.values)? {
             AnyOperand::Sparse(s) => {
-                let arrays = s.device().ok_or_else(|| elsewhere(&self.found.values))?;
+                let arrays = s
+                    .device()
+                    .ok_or_else(|| Error::elsewhere(&self.found.values))?;
                 self.check_pattern(s.pattern())?;
                 arrays.values.address()
             }
             AnyOperand::Dense(d) if d.strides() != self.found.strides => {
-                return Err(Error::Operand {
-                    name: self.found.values.clone(),
-                    reason: "has other distances between its rows than planned".into(),
-                });
+                return Err(Error::operand(
+                    &self.found.values,
+                    "has other distances between its rows than planned",
+                ));
             }
-            AnyOperand::Dense(d) => d.address().ok_or_else(|| elsewhere(&self.found.values))?,
+            AnyOperand::Dense(d) => d
+                .address()
+                .ok_or_else(|| Error::elsewhere(&self.found.values))?,
             other => return Err(wrong(&self.found.values, "an uploaded tensor", other)),
         };
         for (to, name) in raw.operands.iter_mut().zip(&self.found.names) {
@@ -72,10 +76,7 @@ impl Made {
         if planned.eq(found.iter().map(|a| (a.role, a.data))) {
             return Ok(());
         }
-        Err(Error::Operand {
-            name: self.found.values.clone(),
-            reason: "has not the pattern that was planned".into(),
-        })
+        Err(Error::other_pattern(&self.found.values))
     }
 }
 
