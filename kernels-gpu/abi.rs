@@ -255,8 +255,9 @@ pub trait Tile {
     const DEPTH: u32 = u32::MAX;
     /// Dynamic shared memory in bytes, whatever the element type.
     const SHARED_BYTES: u32 = 0;
-    /// Bytes that one access to B and C moves, 16 for vectors and the copy engine; 1 for single elements.
-    const ACCESS: u32 = 1;
+    /// Bytes that one access to B and C moves, 16 for vectors and the copy engine; 1 for single elements, and for tiles
+    /// that count elements in [`Tile::vector`] instead.
+    const ACCESS: u32;
     /// Dynamic shared memory in bytes for elements of the given type.
     fn shared_bytes(_dtype: Dtype) -> u32 {
         Self::SHARED_BYTES

@@ -70,8 +70,8 @@ pub const fn descriptor(at: u32, row_bytes: u32, between: u32) -> u64 {
 
 /// Metadata of the sparse `wgmma` of depth 32 (f16, bf16): row of a warp's 16, and which 16 columns of the step, half
 /// `h` of a lane's register describes: 4 groups of 4 columns, 4 bits each, low first. The lanes of
-/// [`metadata_selector`] 0 hold a whole step, those of 1 another. Source: PTX ISA, "Sparse matrix storage" of
-/// wgmma.mma_async.sp.
+/// [`metadata_selector`] 0 hold a whole step, those of 1 another.
+/// Source: PTX ISA, "Sparse matrix storage" of wgmma.mma_async.sp.
 pub const fn metadata(lane: u32, h: u32) -> Place {
     (lane / 4 + 8 * h, lane % 2)
 }
@@ -88,8 +88,8 @@ pub const fn metadata_of(lane: u32, upper: u32, lower: u32) -> u32 {
 }
 
 /// Metadata of the sparse `wgmma` of depth 64 (8-bit elements): row of a warp's 16, and which 32 columns of the step, a
-/// lane's register describes: one word of the format. All lanes hold some; the selector is 0. Source: PTX ISA, "Sparse
-/// matrix storage" of wgmma.mma_async.sp.
+/// lane's register describes: one word of the format. All lanes hold some; the selector is 0.
+/// Source: PTX ISA, "Sparse matrix storage" of wgmma.mma_async.sp.
 pub const fn metadata_narrow(lane: u32) -> Place {
     (lane / 4 + 8 * (lane % 2), lane % 4 / 2)
 }

@@ -18,9 +18,15 @@ pub trait Atom<E: Elem> {
     /// Adds the product of A at `a` and B at `b`. `TB` 1: B is contiguous along the columns, else along the depth.
     fn multiply<const C: usize, const TB: i32>(acc: &mut Acc<C>, a: u32, b: u32);
     /// Waits until at most `PENDING` products are under way.
-    fn wait<const C: usize, const PENDING: u32>(acc: &mut Acc<C>);
+    #[inline(always)]
+    fn wait<const C: usize, const PENDING: u32>(acc: &mut Acc<C>) {
+        acc.wait::<PENDING>();
+    }
     /// Lets this thread multiply what ordinary copies have brought.
-    fn fence_copies();
+    #[inline(always)]
+    fn fence_copies() {
+        barrier::fence_copies();
+    }
 }
 
 /// `wgmma`: asynchronous, operands by descriptor. Compute capability 9.0.
@@ -39,20 +45,6 @@ fn descriptor<const TB: i32>(b: u32, step: usize) -> u64 {
     }
 }
 
-macro_rules! asynchronous {
-    () => {
-        #[inline(always)]
-        fn wait<const C: usize, const PENDING: u32>(acc: &mut Acc<C>) {
-            acc.wait::<PENDING>();
-        }
-
-        #[inline(always)]
-        fn fence_copies() {
-            barrier::fence_copies();
-        }
-    };
-}
-
 impl<E: WgmmaElem> Atom<E> for Wgmma {
     const LATER: bool = true;
 
@@ -65,8 +57,6 @@ impl<E: WgmmaElem> Atom<E> for Wgmma {
         });
         wgmma::commit();
     }
-
-    asynchronous!();
 }
 
 impl Atom<Tf32> for Wgmma {
@@ -89,8 +79,6 @@ impl Atom<Tf32> for Wgmma {
         });
         wgmma::commit();
     }
-
-    asynchronous!();
 }
 
 impl<E: WgmmaElem + MmaElem> Atom<E> for MmaSync {

@@ -1,6 +1,6 @@
 //! Arithmetic of the element types: raw vectors from memory, accumulators, rounding on store.
 
-use super::ptx::{copy, global, matrix};
+use super::ptx::{copy, global, matrix, warp};
 use crate::abi::*;
 
 /// Up to 16 bytes as they lie in memory. Decoded as late as possible: loads in flight stay packed.
@@ -47,6 +47,19 @@ pub trait Elem: ElemInfo {
     fn words(a: Self::Acc) -> [u32; 2];
     /// Inverse of [`Elem::words`].
     fn from_words(w: [u32; 2]) -> Self::Acc;
+
+    /// The accumulator of the lane whose number differs by the bits of `other`. Every lane of the warp must call it
+    /// together.
+    #[inline(always)]
+    fn exchange(a: Self::Acc, other: u32) -> Self::Acc {
+        let [low, high] = Self::words(a);
+        let high = if Self::ACC_BYTES == 8 {
+            warp::exchange(high, other)
+        } else {
+            0
+        };
+        Self::from_words([warp::exchange(low, other), high])
+    }
 
     /// `V` elements, zero where `ok` is false.
     #[inline(always)]

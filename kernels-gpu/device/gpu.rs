@@ -54,7 +54,8 @@ pub fn lane_and_warp() -> (u32, u32) {
     (rematerialize_thread() % 32, rematerialize_thread() / 32 % 4)
 }
 
-/// [`lane_and_warp`] the other way round.
+/// [`lane_and_warp`] the other way round, and so are its two instructions, which the compiler keeps in order: most
+/// kernels of `bitmap` get longer with the other.
 #[inline(always)]
 pub fn warp_and_lane() -> (u32, u32) {
     (rematerialize_thread() / 32 % 4, rematerialize_thread() % 32)

@@ -1,6 +1,7 @@
-//! What bodies are written in; no family is named here. `gpu` is the seam to the compiler, `ptx` one instruction per
-//! function, `elem`, `mma`, `warpgroup`, `atom` and `walk` what bodies are generic over, `stages` the ring of the
-//! asynchronous ones, `epilogue` and `store` the way to C, `entry` the table expanded.
+//! What bodies are written in; no family is named here. `prelude` is what they begin with, `gpu` the seam to
+//! the compiler, `ptx` one instruction per function, `elem`, `mma`, `warpgroup`, `atom` and `walk` what bodies are
+//! generic over, `stages` the ring of the asynchronous ones, `epilogue` and `store` the way to C, `entry` the table
+//! expanded.
 
 /// Repeats a block for `i` in `0..n`, n <= 8, as straight code: LLVM leaves loops around inline asm rolled, and an
 /// array indexed at run time lives in local memory. A literal `n`, or `most 4`, saves the compiler the copies that

@@ -158,8 +158,3 @@ pub fn store_halves(to: [u32; 4], values: [u32; 4], valid: bool) {
         options(nostack)
     );
 }
-
-instructions! {
-    /// Orders this thread's writes to shared memory before what the Tensor Cores and the copy engine read there.
-    pub fence_async(): "fence.proxy.async.shared::cta;";
-}

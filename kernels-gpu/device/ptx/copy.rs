@@ -52,10 +52,12 @@ instructions! {
         "ld.shared.v2.u32 {{{a}, {b}}}, [{from}];", in(reg32 from);
     pub load_shared_v4(from: u32) -> [u32; 4] = [a, b, c, d], out(reg32 a b c d = 0):
         "ld.shared.v4.u32 {{{a}, {b}, {c}, {d}}}, [{from}];", in(reg32 from);
+    /// Adds to a word of shared memory. Atomic over the thread block.
     pub add_shared(to: u32, v: u32): "red.shared.add.u32 [{to}], {v};", in(reg32 to v);
     /// Adds to a word of shared memory and returns what it held. Atomic over the thread block.
     pub take_shared(from: u32, v: u32) -> u32 = old, out(reg32 old = 0):
         "atom.shared.add.u32 {old}, [{from}], {v};", in(reg32 from v);
+    /// Sets bits of a word of shared memory. Atomic over the thread block.
     pub set_bits_shared(to: u32, bits: u32): "red.shared.or.b32 [{to}], {bits};", in(reg32 to bits);
     /// Raises a word of shared memory to `v` where it is below. Atomic over the thread block.
     pub raise_shared(to: u32, v: u32): "red.shared.max.u32 [{to}], {v};", in(reg32 to v);

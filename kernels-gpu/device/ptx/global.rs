@@ -174,6 +174,7 @@ instructions! {
     /// Adds to a counter and returns what it held. Atomic over the GPU.
     pub atomic_add(addr: u64, v: u32) -> u32 = old, out(reg32 old = 0):
         "atom.acq_rel.gpu.global.add.u32 {old}, [{addr}], {v};", in(reg64 addr, reg32 v);
+    /// Adds to 8 bytes and returns what they held. Atomic over the GPU, without order.
     pub atomic_add_b64(addr: u64, v: u64) -> u64 = old, out(reg64 old = 0):
         "atom.relaxed.gpu.global.add.u64 {old}, [{addr}], {v};", in(reg64 addr v);
     /// Adds to an f32. Atomic over the GPU, without order.

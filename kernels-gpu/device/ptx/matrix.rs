@@ -152,6 +152,7 @@ instructions! {
     /// `a * b`, rounded: with its rounding named, the product is not fused with a sum.
     pub mul_f32(a: f32, b: f32) -> f32 = d, out(reg32 d = 0f32):
         "mul.rn.f32 {d}, {a}, {b};", in(reg32 a b), options(pure, nomem);
+    /// `a * b`, rounded and not fused, as [`mul_f32`].
     pub mul_f64(a: f64, b: f64) -> f64 = d, out(reg64 d = 0f64):
         "mul.rn.f64 {d}, {a}, {b};", in(reg64 a b), options(pure, nomem);
 }

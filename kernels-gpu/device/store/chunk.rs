@@ -34,13 +34,14 @@ impl Spot {
     /// Of this thread.
     #[inline(always)]
     pub fn of(m: u32, corner: [u32; 2], (group, smem): (u32, u32)) -> Spot {
+        let (lane, warp) = gpu::lane_and_warp();
         Spot {
             m,
             corner,
             group,
             smem,
-            lane: gpu::rematerialize_thread() % 32,
-            warp: gpu::rematerialize_thread() / 32 % 4,
+            lane,
+            warp,
         }
     }
 

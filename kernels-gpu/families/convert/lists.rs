@@ -253,16 +253,16 @@ fn bundles(p: &ListParams, own: &PerThread) {
 #[inline(always)]
 fn rows(p: &ListParams, own: &PerThread) {
     let mut classes = [u32::MAX; 8];
-    let mut valid = 0;
+    let mut present = 0;
     unroll!(i < 8, {
         let (pieces, _) = own.cut(p, i);
         if own.valid(p, i) && own.key[i] == 0 && pieces == 0 {
             classes[i] = length_class(own.len[i]);
-            valid |= 1 << (classes[i] & 31);
+            present |= 1 << (classes[i] & 31);
         }
     });
-    if valid != 0 {
-        copy::set_bits_shared(of_kind(LIST_KINDS), valid);
+    if present != 0 {
+        copy::set_bits_shared(of_kind(LIST_KINDS), present);
     }
     gpu::sync_threads();
     let mut left = copy::load_shared_b32(of_kind(LIST_KINDS));

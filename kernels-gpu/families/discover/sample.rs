@@ -90,23 +90,23 @@ fn tell(p: &SampleParams, [top, left]: [u32; 2], turn: u32) {
     });
     let rows = p.rows.saturating_sub(top).min(SAMPLE_ROWS);
     let columns = p.columns.saturating_sub(left).min(SAMPLE_COLUMNS);
-    let valid = [rows.div_ceil(32), rows.div_ceil(64), rows.div_ceil(128)].map(|g| g * columns);
+    let looked_at = [rows.div_ceil(32), rows.div_ceil(64), rows.div_ceil(128)].map(|g| g * columns);
     global::atomic_add_b64(p.state, packed(found));
-    global::atomic_add_b64(p.state + 8, packed(valid));
+    global::atomic_add_b64(p.state + 8, packed(looked_at));
     global::fence_gpu();
     if global::atomic_add(p.state + 16, 1) + 1 != gpu::grid_x() {
         return;
     }
     global::fence_gpu();
     let found = global::load_b64_relaxed(p.state);
-    let valid = global::load_b64_relaxed(p.state + 8);
+    let looked_at = global::load_b64_relaxed(p.state + 8);
     // From 1 to 65,535: a report of 0 is none.
     let next = if turn >= 0xffff { 1 } else { turn + 1 };
     let mut report = (next as u64) << 48;
     unroll!(which < 3, {
-        let (found, valid) = (count(found, which as u32), count(valid, which as u32));
+        let (found, looked_at) = (count(found, which as u32), count(looked_at, which as u32));
         let share = (found as u64 * 0xffff)
-            .checked_div(valid as u64)
+            .checked_div(looked_at as u64)
             .unwrap_or(0);
         report |= share << (16 * which);
     });

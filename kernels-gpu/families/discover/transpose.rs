@@ -41,6 +41,7 @@ impl TransposeTile {
         });
     }
 
+    /// Stores its columns: a warp eight of them, 256 bytes each.
     #[inline(always)]
     fn store(p: &TransposeParams, out: u64, [top, left]: [u32; 2]) {
         let (chunk, lane) = (gpu::thread() / 32, gpu::thread() % 32);

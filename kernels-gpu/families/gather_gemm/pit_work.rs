@@ -3,7 +3,7 @@
 use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 
-/// A panel against a tile of columns, and how many micro-tiles the panel has.
+/// A row block against a tile of columns, and how many micro-tiles it has.
 #[derive(Clone, Copy)]
 pub struct Work {
     pub row_block: u32,

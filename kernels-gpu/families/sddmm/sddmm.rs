@@ -171,11 +171,11 @@ fn row_of_y<E: Terms, const LANES: u32, const VEC: usize>(
 #[inline(always)]
 pub(super) fn over_lanes<E: Terms, const LANES: u32>(mut sums: [E::Acc; SAMPLES]) -> E::Acc {
     unroll!(level < 3, {
-        let (stride, group) = (LANES >> (level + 1), SAMPLES >> (level + 1));
+        let (stride, half) = (LANES >> (level + 1), SAMPLES >> (level + 1));
         let upper = gpu::thread() & stride != 0;
         unroll!(i < 4, {
-            if i < group {
-                let (low, high) = (sums[i], sums[(i + group) & (SAMPLES - 1)]);
+            if i < half {
+                let (low, high) = (sums[i], sums[(i + half) & (SAMPLES - 1)]);
                 let (keep, give) = if upper { (high, low) } else { (low, high) };
                 sums[i] = E::add(keep, exchange::<E>(give, stride));
             }

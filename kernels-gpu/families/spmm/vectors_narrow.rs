@@ -6,8 +6,8 @@ use crate::device::epilogue::{Output, finish, scale};
 use crate::device::prelude::*;
 use crate::families::spmm::abi::*;
 
-/// Sums of 16 columns and eight rows, as the atom has them: the lane `4 g + q` rows `2 q` and `2 q + 1` of column `2
-/// g`, then of column `2 g + 1`.
+/// Sums of 16 columns and eight rows, as the atom has them: the lane `4 g + q` rows `2 q` and `2 q + 1` of column
+/// `2 g`, then of column `2 g + 1`.
 type Square = [u32; 4];
 /// Squares of 128 columns.
 const SQUARES: usize = SLAB_BYTES / 16;

@@ -182,13 +182,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, MessageParams> for LargestWeights {
 fn over_lanes<E: Elem>(mut sum: E::Acc) -> E::Acc {
     let mut other = 16;
     while other > 0 {
-        let [low, high] = E::words(sum);
-        let high = if E::ACC_BYTES == 8 {
-            warp::exchange(high, other)
-        } else {
-            0
-        };
-        sum = E::add(sum, E::from_words([warp::exchange(low, other), high]));
+        sum = E::add(sum, E::exchange(sum, other));
         other /= 2;
     }
     sum

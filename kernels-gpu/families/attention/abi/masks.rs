@@ -178,6 +178,7 @@ impl Tile for MaskTiles {
     const BLOCK: (u32, u32) = (128, MASK_PIECE);
     const STEP: u32 = STEP_MASKS;
     const SHARED_BYTES: u32 = MASK_TOLD + 16;
+    const ACCESS: u32 = 1;
 }
 
 /// Parameters of the `masks` kernel. Flags are bytes, of which any bit counts, or 0 for none.

@@ -1,9 +1,8 @@
 //! A warpgroup of 64 queries: scores of a tile of keys, mask, online softmax, product with the values. The scores of
 //! the next tile are multiplied while the values of this one are.
 
-use super::Place;
 use super::softmax::{Entries, Rows, Weights, pack, rescale, softmax};
-use super::{gpu, queries};
+use super::{Place, queries};
 use crate::device::prelude::*;
 use crate::device::ptx::ptx;
 use crate::families::attention::abi::*;
@@ -14,7 +13,7 @@ struct Ahead {
     mask: u32,
 }
 
-/// What tile number `tile` is to the half; nothing where `valid` is false.
+/// What tile number `tile` is to the warpgroup; nothing where `valid` is false.
 #[inline(always)]
 fn mask_of(p: &AttentionParams, tile: u32, group: u32, valid: bool) -> u32 {
     let at = p.tiles + tile as u64 * size_of::<KeyTile>() as u64 + 8 + group as u64 * 4;
@@ -92,7 +91,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
             let mut this = Self::step(p, now, group, j, &mut ahead);
             let mut keys = Self::take(&mut ring, j < now.tiles);
             let values = Self::take(&mut ring, j > 0);
-            Self::give(values, j > 0);
+            Self::release_if(values, j > 0);
             if this.mask == MASK_NONE {
                 Self::release_keys(keys, j, now.tiles);
                 j += 1;
@@ -111,7 +110,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
                 if this.mask == MASK_NONE {
                     Self::weigh_last::<E>(out, values, &mut weights);
                     Self::release_keys(keys, j, now.tiles);
-                    Self::give(values, true);
+                    Self::release_if(values, true);
                     j += 1;
                     break;
                 }
@@ -128,7 +127,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
                 Self::hold(rows);
                 out.wait::<0>();
                 keep(&mut weights);
-                Self::give(values, true);
+                Self::release_if(values, true);
                 Self::shrink(out, shrink);
                 weights = pack::<E>(&scores);
             }
@@ -168,7 +167,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
         this
     }
 
-    /// The next slot of the ring, once it is full, if `valid` is one.
+    /// Waits for the next slot of the ring if `valid`, and returns it.
     #[inline(always)]
     fn take(ring: &mut Place, valid: bool) -> u32 {
         let (slot, parity) = *ring;
@@ -180,7 +179,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
     }
 
     #[inline(always)]
-    fn give(slot: u32, valid: bool) {
+    fn release_if(slot: u32, valid: bool) {
         if valid {
             Self::release(slot);
         }
@@ -189,8 +188,8 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
     /// Keys of step `j`; with the last ones go the queries.
     #[inline(always)]
     fn release_keys(slot: u32, j: u32, tiles: u32) {
-        Self::give(slot, j < tiles);
-        Self::give(Self::QUERIES, j + 1 == tiles);
+        Self::release_if(slot, j < tiles);
+        Self::release_if(Self::QUERIES, j + 1 == tiles);
     }
 
     /// A branch on the sums, which are never negative: the exponentials have to be there. Otherwise ptxas moves them

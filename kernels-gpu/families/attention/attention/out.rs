@@ -1,7 +1,6 @@
 //! Sums on their way out: joined with the other parts of the same queries where the tiles were cut, divided by the sum
 //! of exponentials, and sent to the output through shared memory as whole rows.
 
-use super::gpu;
 use super::softmax::{Rows, rescale, shift_of};
 use crate::device::epilogue::Output;
 use crate::device::prelude::*;
@@ -129,8 +128,8 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
             });
         });
         let top = now.row + group * HALF as u32;
-        let lane = gpu::rematerialize_thread() % 32;
-        let row = top + gpu::rematerialize_thread() / 32 % 4 * 16 + frag::accumulator(lane, 0).0;
+        let (lane, warp) = gpu::lane_and_warp();
+        let row = top + warp * 16 + frag::accumulator(lane, 0).0;
         if p.log_sum != 0 && lane % 4 == 0 {
             unroll!(r < 2, {
                 let row = row + 8 * r as u32;

@@ -1,7 +1,7 @@
 //! Dealing the work without a sort: the tiles of all queries lie in a row, which is cut into equal lengths, one for
 //! each thread block of the attention. Few tiles are never cut, and no part is short.
 
-use super::{gpu, over};
+use super::over;
 use crate::device::prelude::*;
 use crate::families::attention::abi::*;
 

@@ -9,8 +9,8 @@ use crate::device::prelude::*;
 use crate::families::attention::abi::*;
 use view::View;
 
-/// What a piece of keys is to a half of the queries, two bits in a word of the list: from [`STATE`] on, the second
-/// half's behind the first's.
+/// What a piece of keys is to a warpgroup's 64 queries, two bits in a word of the list: from [`STATE`] on, the second
+/// one's behind the first's.
 const SOME: u32 = 1;
 const ALL: u32 = 2;
 const STATE: u32 = 28;
@@ -26,7 +26,7 @@ fn over(a: u32, b: u32) -> u32 {
 }
 
 impl View<'_> {
-    /// What a piece of keys is to both halves, as a word of the list.
+    /// What a piece of keys is to both warpgroups, as a word of the list.
     #[inline(always)]
     fn state(&self, piece: u32) -> u32 {
         let mut word = piece;
@@ -45,6 +45,7 @@ impl View<'_> {
         word
     }
 
+    /// Lists the pieces that hold something; how many. All threads.
     #[inline(always)]
     fn list(&self) -> u32 {
         let pieces = self.p.n.div_ceil(MASK_PIECE);
@@ -143,7 +144,7 @@ impl View<'_> {
     }
 }
 
-/// [`KeyTile::masks`] of a half; `index` where it has bits of its own.
+/// [`KeyTile::masks`] of a warpgroup; `index` where it has bits of its own.
 #[inline(always)]
 fn mask_of(pair: [u32; 2], group: u32, index: u32) -> u32 {
     let [a, b] = pair.map(|word| word >> (STATE + 2 * group) & 3);

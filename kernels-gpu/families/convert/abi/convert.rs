@@ -4,7 +4,7 @@
 use crate::abi::Divisor;
 use crate::abi::SCAN_BYTES;
 use crate::abi::SCAN_THREADS;
-use crate::abi::{Dtype, Tile};
+use crate::abi::Tile;
 
 /// Rows and columns of a *piece*, the part of a block whose norm is one sum: blocks are cut into pieces, row by row.
 pub const PIECE: (u32, u32) = (16, 32);
@@ -151,12 +151,7 @@ macro_rules! steps {
             const BURST: u32 = COPIES;
             const STEP: u32 = $step;
             const SHARED_BYTES: u32 = $shared;
-            fn vector(_dtype: Dtype) -> u32 {
-                $(if $aligned {
-                    return 16 / _dtype.bytes() as u32;
-                })?
-                1
-            }
+            const ACCESS: u32 = $(if $aligned { 16 } else)? { 1 };
         }
     )+};
 }

@@ -140,12 +140,7 @@ macro_rules! steps {
             const COLUMNS: u32 = SCAN_THREADS;
             const STEP: u32 = $step;
             const SHARED_BYTES: u32 = $shared;
-            fn vector(_dtype: Dtype) -> u32 {
-                $(if $aligned {
-                    return 16 / _dtype.bytes() as u32;
-                })?
-                1
-            }
+            const ACCESS: u32 = $(if $aligned { 16 } else)? { 1 };
         }
     )+};
 }
@@ -198,6 +193,7 @@ macro_rules! reorders {
             const MIN_BLOCKS: u32 = 2;
             const COLUMNS: u32 = TILE;
             const STEP: u32 = $step;
+            const ACCESS: u32 = 1;
             fn shared_bytes($dtype: Dtype) -> u32 {
                 $shared
             }

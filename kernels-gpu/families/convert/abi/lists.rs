@@ -1,6 +1,6 @@
 //! The module `lists`: the work list of module `spmm` out of the spans of A's rows, in three steps.
 
-use crate::abi::{Divisor, Dtype, SCAN_BYTES, SCAN_THREADS, Tile};
+use crate::abi::{Divisor, SCAN_BYTES, SCAN_THREADS, Tile};
 
 /// Rows that one thread block looks at: eight a thread. A bundle does not reach over them.
 pub const LIST_TILE: u32 = 8 * SCAN_THREADS;
@@ -57,12 +57,11 @@ impl<const STEP: u32> Tile for Lists<STEP> {
     const COLUMNS: u32 = 1;
     const ITEMS: u32 = LIST_TILE;
     const STEP: u32 = STEP;
-    fn shared_bytes(_: Dtype) -> u32 {
-        match STEP {
-            LIST_PLACE => SCAN_BYTES,
-            _ => LIST_ROOM + if STEP == LIST_FILL { LIST_TILE * 16 } else { 0 },
-        }
-    }
+    const SHARED_BYTES: u32 = match STEP {
+        LIST_PLACE => SCAN_BYTES,
+        _ => LIST_ROOM + if STEP == LIST_FILL { LIST_TILE * 16 } else { 0 },
+    };
+    const ACCESS: u32 = 1;
 }
 
 /// Shared memory in front of what [`LIST_FILL`] collects: sums of a scan, the last key of each thread and the first, a

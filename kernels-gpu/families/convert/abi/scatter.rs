@@ -13,6 +13,7 @@ impl Tile for Four {
     /// Values of a thread block.
     const ITEMS: u32 = 1024;
     const BURST: u32 = 4;
+    const ACCESS: u32 = 1;
 }
 
 /// Parameters of the `scatter` kernels: `out[places[i]] = values[i]` for all `i < count`.

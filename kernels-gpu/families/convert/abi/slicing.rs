@@ -36,6 +36,7 @@ impl<const STEP: u32> Tile for Slicing<STEP> {
     } else {
         0
     };
+    const ACCESS: u32 = 1;
 }
 
 /// Parameters of the `slicing` kernels.

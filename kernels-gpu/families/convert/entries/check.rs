@@ -1,7 +1,7 @@
 //! The rules of CSR: offsets from 0 to the number of entries that never descend; columns inside, ascending in a row.
 //! Whatever the arrays hold, nothing outside of them is read.
 
-use super::{global, gpu, mark_starts, own_marks, row_at, word};
+use super::{mark_starts, own_marks, row_at, word};
 use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 

@@ -3,7 +3,7 @@
 //! keeps of a segment it lays into shared memory first, so that whole lines are written.
 
 use super::turns::{in_front, start_of, take};
-use super::{ALL_LANES, Elem, Raw, copy, element, global, gpu, lane, magnitude, warp, word};
+use super::{ALL_LANES, element, lane, magnitude, word};
 use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 

@@ -1,6 +1,6 @@
 //! Slots of GroupCOO and ELL from CSR, and values through a permutation: four in flight a thread.
 
-use super::{Elem, global, gpu, word};
+use super::word;
 use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 

@@ -2,7 +2,7 @@
 //! fetched alone costs a sector. `split` orders a tile of the source by where its values go, so that those of a tile of
 //! the target are a run; `join` fetches a target's runs and orders them. Both order in shared memory, by 16-bit places.
 
-use super::{ALL_LANES, Elem, copy, element, global, gpu, lane, warp, word};
+use super::{ALL_LANES, element, lane, word};
 use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 

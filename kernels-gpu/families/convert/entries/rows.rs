@@ -1,6 +1,5 @@
 //! Offsets to the row of every entry, and back.
 
-use super::{global, gpu, warp};
 use super::{lane, mark_starts, own_marks, row_at, scan_max, word};
 use crate::device::prelude::*;
 use crate::families::convert::abi::*;

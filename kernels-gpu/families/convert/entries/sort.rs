@@ -2,7 +2,6 @@
 //! and digits say where those of a tile go, and in a tile warps rank what they hold in order, equal digits by ballot.
 
 use super::{ALL_LANES, WARPS, behind_scan, lane, scan, word};
-use super::{copy, global, gpu, warp};
 use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 

@@ -1,7 +1,7 @@
 //! First group of every row of GroupCOO.
 
 use super::turns::{in_front, start_of, take};
-use super::{global, gpu, scan, word};
+use super::{scan, word};
 use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 

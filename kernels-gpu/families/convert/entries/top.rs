@@ -1,7 +1,7 @@
 //! The k largest magnitudes of a row: a thread block finds the least of them digit by digit, highest first (radix
 //! selection), and where among equal ones the last is taken. Zeros are never taken.
 
-use super::{Elem, behind_scan, copy, element, global, gpu, magnitude, scan};
+use super::{behind_scan, element, magnitude, scan};
 use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 

@@ -3,7 +3,7 @@
 //! blocks in the order of their numbers, which CUB's scans rely on as well, so those in front are under way. Sums carry
 //! the number of the run: nothing is cleared between runs.
 
-use super::{ALL_LANES, copy, global, gpu, lane, warp, word};
+use super::{ALL_LANES, lane, word};
 use crate::device::prelude::*;
 use crate::families::convert::abi::{EntriesParams, TURNS_HEAD};
 

@@ -2,7 +2,7 @@
 //! values of these columns, row by row: the channels of an activation `[n,h,w,m]`, of each image its own, or the
 //! filters of weights `[i,j,m,f]` (PIT, arXiv 2301.10936: channels are micro-tiles along m, filters along f).
 
-use crate::abi::{Divisor, Dtype, Tile};
+use crate::abi::{Divisor, Tile};
 use crate::families::discover::abi::{DETECT_PAD, DETECT_THREADS};
 
 /// Step that marks the columns that hold something.
@@ -52,9 +52,7 @@ macro_rules! channels {
             const BURST: u32 = $burst;
             const STEP: u32 = $step;
             const SHARED_BYTES: u32 = $shared;
-            fn vector(_: Dtype) -> u32 {
-                CHANNEL_VECTOR
-            }
+            const ACCESS: u32 = 16;
         }
     )+};
 }

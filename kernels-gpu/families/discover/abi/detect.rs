@@ -127,6 +127,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> Tile for MicroTiles<MH, MW, 
     const BURST: u32 = DETECT_LOADS;
     const BLOCK: (u32, u32) = (MH, MW);
     const STEP: u32 = STEP;
+    const ACCESS: u32 = 1;
     fn shared_bytes(dtype: Dtype) -> u32 {
         match (STEP, dtype.bytes()) {
             (STEP_PACK, 4) => DETECT_REGION + DETECT_THREADS * DETECT_LOADS * 16,
@@ -152,6 +153,7 @@ impl<const MH: u32> Tile for MarkedTiles<MH> {
     const STEP: u32 = STEP_MARKED;
     /// Two sums of each warp, then the columns found.
     const SHARED_BYTES: u32 = 64 + MARKED_COLUMNS * 4;
+    const ACCESS: u32 = 1;
 }
 
 macro_rules! one_list {
@@ -167,6 +169,7 @@ macro_rules! one_list {
             const ITEMS: u32 = DETECT_CHOICES;
             const STEP: u32 = $step;
             const SHARED_BYTES: u32 = $shared;
+            const ACCESS: u32 = 1;
         }
     )+};
 }

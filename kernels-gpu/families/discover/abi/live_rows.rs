@@ -42,12 +42,11 @@ macro_rules! live_rows {
             const PARTS: u32 = PACK_PARTS;
             const BURST: u32 = 4;
             const STEP: u32 = $step;
+            const ACCESS: u32 = 16;
             fn shared_bytes(dtype: Dtype) -> u32 {
                 let elements: u32 = $elements;
                 NORM_AFFINE + elements * dtype.bytes() as u32
             }
-            /// Accesses of 16 bytes.
-            const ACCESS: u32 = 16;
         }
     )+};
 }

@@ -32,6 +32,7 @@ impl Tile for SampleBox {
     const BLOCK: (u32, u32) = (SAMPLE_ROWS, 1);
     const STEP: u32 = STEP_SAMPLE;
     const SHARED_BYTES: u32 = 32;
+    const ACCESS: u32 = 1;
 }
 
 /// Parameters of the `sample` kernels.

@@ -25,6 +25,7 @@ impl Tile for TransposeTile {
     const BURST: u32 = 4;
     const BLOCK: (u32, u32) = (TRANSPOSE_ROWS, TRANSPOSE_COLUMNS);
     const SHARED_BYTES: u32 = TRANSPOSE_ROWS * TRANSPOSE_COLUMNS * 2;
+    const ACCESS: u32 = 1;
 }
 
 /// Byte of the 16-byte chunk `chunk` of row `row` in shared memory. The eight chunks of a row lie in eight bank groups,

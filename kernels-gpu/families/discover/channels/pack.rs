@@ -166,7 +166,7 @@ fn write_rows(p: &ChannelsParams, top: u32, rows: u32, count: u32) {
 /// Counts this thread block as done with the item's marks: how many were before; one lane knows. Without order: the
 /// marks that it has read are in shared memory by then.
 #[inline(always)]
-fn begin_store(p: &ChannelsParams) -> u64 {
+fn begin_release(p: &ChannelsParams) -> u64 {
     if gpu::thread() == 0 {
         return global::atomic_add_b64(p.counters + item() as u64 * 8, 1);
     }
@@ -175,7 +175,7 @@ fn begin_store(p: &ChannelsParams) -> u64 {
 
 /// The last one clears the marks and the counter. The first warp.
 #[inline(always)]
-fn end_store(p: &ChannelsParams, before: u64) {
+fn end_release(p: &ChannelsParams, before: u64) {
     let (lane, item) = (gpu::thread(), item() as u64);
     if lane >= 32 || warp::shuffle::<32>(before as u32, 0, u32::MAX) + 1 != p.parts {
         return;
@@ -202,7 +202,7 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, ChannelsParams> for PackChannels {
         let bits = global::load_b32_fresh(marks + thread as u64 * 4, thread < p.words);
         copy::store_shared_b32(copy::arena() + thread * 4, bits);
         gpu::sync_threads();
-        let before = begin_store(p);
+        let before = begin_release(p);
         let mut top = part * p.block_rows;
         let end = (top + p.block_rows).min(p.rows);
         let some = |top: u32| end.saturating_sub(top).min(p.step);
@@ -223,6 +223,6 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, ChannelsParams> for PackChannels {
                 gpu::sync_threads();
             }
         }
-        end_store(p, before);
+        end_release(p, before);
     }
 }

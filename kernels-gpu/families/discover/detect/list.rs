@@ -29,13 +29,13 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         let (first, part) = Self::lists(r, place);
         let mut own = gpu::thread() / 32;
         while own < r.panels {
-            let row_block = first + own;
-            if row_block < p.panels {
+            let list = first + own;
+            if list < p.panels {
                 let count = Self::rank(r, own);
                 let base = if p.flags & DETECT_ORDERED != 0 {
-                    Self::in_order(p, row_block, part, count)
+                    Self::in_order(p, list, part, count)
                 } else {
-                    Self::in_any_order(p, row_block, count)
+                    Self::in_any_order(p, list, count)
                 };
                 if lane == 0 {
                     copy::store_shared_b32(copy::arena() + DETECT_BASES + own * 8, base.0);
@@ -45,7 +45,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
                     }
                 }
                 if base.1 != NO_TILE {
-                    Self::pad(p, row_block, base.1);
+                    Self::pad(p, list, base.1);
                 }
             }
             own += warps;
@@ -83,9 +83,9 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
 
     /// Where the region's micro-tiles begin in the list, and the list's length for its last region, else [`NO_TILE`].
     #[inline(always)]
-    fn in_order(p: &DetectParams, row_block: u32, part: u32, count: u32) -> (u32, u32) {
+    fn in_order(p: &DetectParams, list: u32, part: u32, count: u32) -> (u32, u32) {
         let lane = gpu::thread() % 32;
-        let status = p.status + row_block as u64 * (p.parts as u64 + 1) * 8;
+        let status = p.status + list as u64 * (p.parts as u64 + 1) * 8;
         if lane == 0 {
             let word = (FOUND as u64) << 32 | count as u64;
             global::store_b64_relaxed(status + part as u64 * 8, word);
@@ -104,7 +104,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         }
         let last = part + 1 == p.parts;
         if last && lane == 0 {
-            global::store_b32(p.counts + row_block as u64 * 4, base + count);
+            global::store_b32(p.counts + list as u64 * 4, base + count);
         }
         (base, if last { base + count } else { NO_TILE })
     }
@@ -140,10 +140,10 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         p.status + place.down as u64 * (p.parts as u64 + 1) * 8
     }
 
-    /// The two halves of leaving the words of the only panel: the thread block writes its micro-tiles between, not
+    /// The two steps of releasing the words of the only list: the thread block writes its micro-tiles between, not
     /// behind a latency of L2. This one after the places are known to all.
     #[inline(always)]
-    pub(super) fn begin_store(p: &DetectParams, place: Place) -> u32 {
+    pub(super) fn begin_release(p: &DetectParams, place: Place) -> u32 {
         let mut before = 0;
         if Self::ALONG_COLUMNS && p.flags & DETECT_ORDERED != 0 && gpu::thread() == 0 {
             let done = Self::own_words(p, place) + p.parts as u64 * 8;
@@ -152,9 +152,9 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         before
     }
 
-    /// See [`Self::begin_store`], which has returned `before`.
+    /// See [`Self::begin_release`], which has returned `before`.
     #[inline(always)]
-    pub(super) fn end_store(p: &DetectParams, place: Place, before: u32) {
+    pub(super) fn end_release(p: &DetectParams, place: Place, before: u32) {
         if Self::ALONG_COLUMNS && p.flags & DETECT_ORDERED != 0 && gpu::thread() < 32 {
             Self::clear_words(p, Self::own_words(p, place), before);
         }
@@ -162,15 +162,15 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
 
     /// The same as [`Self::in_order`], in the order in which regions come.
     #[inline(always)]
-    fn in_any_order(p: &DetectParams, row_block: u32, count: u32) -> (u32, u32) {
-        let status = p.status + row_block as u64 * (p.parts as u64 + 1) * 8;
+    fn in_any_order(p: &DetectParams, list: u32, count: u32) -> (u32, u32) {
+        let status = p.status + list as u64 * (p.parts as u64 + 1) * 8;
         let (mut base, mut arrived) = (0, 0);
         if gpu::thread().is_multiple_of(32) {
             let before = global::atomic_add_b64(status, ARRIVAL + count as u64);
             base = before as u32;
             arrived = (before >> 32) as u32 + 1;
             if arrived == p.parts {
-                global::store_b32(p.counts + row_block as u64 * 4, base + count);
+                global::store_b32(p.counts + list as u64 * 4, base + count);
                 global::store_b64_relaxed(status, 0);
             }
         }
@@ -181,12 +181,12 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
 
     /// Fills a list of `count` micro-tiles up.
     #[inline(always)]
-    fn pad(p: &DetectParams, row_block: u32, count: u32) {
-        let list = p.lists + row_block as u64 * p.stride as u64 * 4;
+    fn pad(p: &DetectParams, list: u32, count: u32) {
+        let words = p.lists + list as u64 * p.stride as u64 * 4;
         let end = count.next_multiple_of(DETECT_PAD);
         let mut at = count + gpu::thread() % 32;
         while at < end {
-            global::store_b32(list + at as u64 * 4, NO_TILE);
+            global::store_b32(words + at as u64 * 4, NO_TILE);
             at += 32;
         }
     }

@@ -9,12 +9,12 @@ const WORDS: u32 = MARKED_COLUMNS / 32;
 /// Offset of the columns found.
 const FOUND: u32 = 64;
 
-/// The panel and the part of it that a thread block has, and what lies where.
+/// The row block and the part of it that a thread block has, and what lies where.
 #[derive(Clone, Copy)]
 struct Part {
     row_block: u32,
     part: u32,
-    /// First word of the panel's bits, and how many there are.
+    /// First word of the row block's bits, and how many there are.
     marks: u64,
     words: u32,
 }
@@ -79,7 +79,7 @@ impl<const MH: u32> MarkedTiles<MH> {
         Found { before, count }
     }
 
-    /// Counts this part as done with the panel's bits; the last one clears them for the next product. One warp.
+    /// Counts this part as done with the row block's bits; the last one clears them for the next product. One warp.
     #[inline(always)]
     fn end(p: &DetectParams, own: Part) {
         let lane = gpu::thread() % 32;
@@ -133,7 +133,7 @@ impl<const MH: u32> MarkedTiles<MH> {
         }
     }
 
-    /// Behind the last micro-tile of the panel: its number, places without one, zeros.
+    /// Behind the last micro-tile of the row block: its number, places without one, zeros.
     #[inline(always)]
     fn pad(p: &DetectParams, own: Part, found: Found) {
         let end = found.before + found.count;

@@ -206,8 +206,8 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
                 let position = row + i as u32 * step;
                 unroll!(w < 4, {
                     let here = raw[i][w] & inside[w];
-                    let row_block = (vector * 128 + w as u32 * 32) / MW;
-                    Self::set(row_block * r.positions + position, u32::from(here != 0));
+                    let column_block = (vector * 128 + w as u32 * 32) / MW;
+                    Self::set(column_block * r.positions + position, u32::from(here != 0));
                 });
             });
             return;
@@ -302,8 +302,8 @@ impl<W: WalkInfo, E: ElemInfo, const MH: u32, const MW: u32, const STEP: u32>
         gpu::sync_threads();
         Self::find_bases(p, r, place);
         gpu::sync_threads();
-        let before = Self::begin_store(p, place);
+        let before = Self::begin_release(p, place);
         Self::write(p, r, place);
-        Self::end_store(p, place, before);
+        Self::end_release(p, place, before);
     }
 }

@@ -34,12 +34,12 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         gpu::sync_threads();
         Self::find_bases(p, r, place);
         gpu::sync_threads();
-        let before = Self::begin_store(p, place);
+        let before = Self::begin_release(p, place);
         Self::write(p, r, place);
         // The columns found are in shared memory.
         gpu::sync_threads();
         Self::pack(p, r, place, &late);
-        Self::end_store(p, place, before);
+        Self::end_release(p, place, before);
     }
 
     /// Brings this thread's upper vectors to shared memory, past the registers, and loads the others. Where rows allow

@@ -40,6 +40,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RouteGradien
                 vector += 32;
             }
         }
+        // The same tree at every run.
         unroll!(i < 5, {
             let other = warp::exchange(sum.to_bits(), 16 >> i);
             sum += f32::from_bits(other);

@@ -78,7 +78,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RouteCount {
 impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RoutePlace {
     #[inline(always)]
     unsafe fn run(p: &RouteParams, _: u64) {
-        clear(Self::shared_bytes(E::DTYPE) / 4);
+        clear(Self::SHARED_BYTES / 4);
         grid::wait_dependency();
         grid::launch_dependents();
         let warp = gpu::thread() / 32;
@@ -230,6 +230,7 @@ impl RoutePlace {
         }
     }
 
+    /// Lists the row blocks; a warp takes an expert.
     #[inline(always)]
     fn list(p: &RouteParams) {
         let warps = p.blocks * WARPS;

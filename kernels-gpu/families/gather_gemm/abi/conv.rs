@@ -43,9 +43,9 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usiz
     /// Rows of a stage that each of them gathers 16 bytes of.
     pub const SHARE: usize = CONV_ROWS * 8 / Self::COPIERS as usize;
     /// Bytes of a stage's part of the matrix.
-    pub const PANEL: usize = CHUNKS * SMEM_TILE;
+    pub const B_BYTES: usize = CHUNKS * SMEM_TILE;
     /// Bytes of a stage: rows of the input, then the matrix.
-    pub const STAGE: usize = 2 * SMEM_TILE + Self::PANEL;
+    pub const STAGE: usize = 2 * SMEM_TILE + Self::B_BYTES;
     /// Whether a thread block has the multiprocessor to itself: fragments of A beside 64 sums do not fit otherwise.
     pub const ALONE: bool = BYTES == 4 && CHUNKS > 1;
     /// Stages in flight: two thread blocks share a multiprocessor.

@@ -65,6 +65,7 @@ impl<const STEP: u32> Tile for ConvStep<STEP> {
     const ITEMS: u32 = CONV_STEP_THREADS;
     const STEP: u32 = STEP;
     const SHARED_BYTES: u32 = if STEP == CONV_TURN { 32 * 33 * 4 } else { 0 };
+    const ACCESS: u32 = 1;
 }
 
 /// Parameters of the `conv_steps` kernels: what a step reads and writes under one name stands at its constant.

@@ -1,6 +1,6 @@
-//! The module `grouped`: rows sorted by the matrix that they are multiplied with, `C[s,n] = act(A[row(s),k] *
-//! W[expert(s),k,n])`: gathered on the way in, weighted and scattered on the way out (SRead and SWrite of PIT, arXiv
-//! 2301.10936, on the m axis).
+//! The module `grouped`: rows sorted by the matrix that they are multiplied with,
+//! `C[s,n] = act(A[row(s),k] * W[expert(s),k,n])`: gathered on the way in, weighted and scattered on the way out (SRead
+//! and SWrite of PIT, arXiv 2301.10936, on the m axis).
 
 use crate::abi::{B_COLUMNS, Divisor, MapWords, PLAIN, SMEM_TILE, Tile};
 
@@ -22,8 +22,8 @@ pub const GROUPED_EARLY: u32 = 1 << 19;
 /// Zero where the gate's row of the slot is not positive.
 pub const GROUPED_GATE: u32 = 1 << 20;
 
-/// Tile of `grouped`: 128 rows by `CHUNKS` x 64 columns. `ORDER`: [`PLAIN`], or [`B_COLUMNS`] for W as `[expert, n,
-/// k]`.
+/// Tile of `grouped`: 128 rows by `CHUNKS` x 64 columns. `ORDER`: [`PLAIN`], or [`B_COLUMNS`] for W as
+/// `[expert, n, k]`.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupedTile<const CHUNKS: usize, const ORDER: u32>;
 

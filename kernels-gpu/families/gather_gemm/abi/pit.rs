@@ -1,13 +1,13 @@
 //! The module `pit`: `C[m,n] = A[m,k] * B[k,n]` of an A whose micro-tiles of a column of 128, 64 or 32 rows were found
-//! and packed while running (`detect`). For each panel of those rows, rows of B are gathered by the panel's list (SRead
-//! of PIT, arXiv 2301.10936, section 3.4).
+//! and packed while running (`detect`). For each block of those rows, rows of B are gathered by its list (SRead of
+//! PIT, arXiv 2301.10936, section 3.4).
 //!
 //! Turned, module `pit_turned`, it is `C[m,n] = A[k,m] * B[k,n]`: micro-tiles are pieces of 64 elements of a row of A,
 //! which are gathered as they lie, beside the same row of B.
 //!
-//! With the sparse operand on the right, module `pit_right`, it is that with C as `[n,m]`: `C[n,m] = (A[k,m])^T *
-//! B[k,n]` transposed, so what the params call A is the right factor of a product, and what they call B the transpose
-//! of the left one.
+//! With the sparse operand on the right, module `pit_right`, it is that with C as `[n,m]`:
+//! `C[n,m] = (A[k,m])^T * B[k,n]` transposed, so what the params call A is the right factor of a product, and what they
+//! call B the transpose of the left one.
 
 use crate::abi::{C_COLUMNS, Divisor, MapWords, PANEL_BYTES, PLAIN, SMEM_TILE, Tile};
 

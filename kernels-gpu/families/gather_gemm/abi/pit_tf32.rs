@@ -1,6 +1,6 @@
-//! The module `pit_tf32`: the products of `pit` for f32 operands that are rounded to TF32, computed transposed as `C^T
-//! = B^T A^T`: `wgmma` takes operands of 4 bytes from shared memory only where they are contiguous along k. Micro-tiles
-//! are packed that way; rows of B, gathered as they lie, go through registers.
+//! The module `pit_tf32`: the products of `pit` for f32 operands that are rounded to TF32, computed transposed as
+//! `C^T = B^T A^T`: `wgmma` takes operands of 4 bytes from shared memory only where they are contiguous along k.
+//! Micro-tiles are packed that way; rows of B, gathered as they lie, go through registers.
 
 use crate::abi::{PANEL_BYTES, Tile};
 

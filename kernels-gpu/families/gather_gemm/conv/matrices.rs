@@ -6,7 +6,7 @@ use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 
 /// A tile, as far as its matrices go.
-pub(super) trait Panel {
+pub(super) trait BTile {
     const CHUNKS: usize;
     /// Matrices lie as `[t, m, c]`.
     const BY_COLUMNS: bool;
@@ -15,12 +15,12 @@ pub(super) trait Panel {
     const COPIERS: u32;
 }
 
-impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usize> Panel
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usize> BTile
     for Gathered<CHUNKS, ORDER, BYTES, MOST>
 {
     const CHUNKS: usize = CHUNKS;
     const BY_COLUMNS: bool = ORDER & B_COLUMNS != 0;
-    const BYTES: u32 = Self::PANEL as u32;
+    const BYTES: u32 = Self::B_BYTES as u32;
     const COPIERS: u32 = Self::COPIERS;
 }
 
@@ -34,7 +34,7 @@ pub(super) trait Matrices {
     fn prefetch(at: u64);
     /// Starts the copies of the part that begins at a column, a channel and an offset, and counts them at the barrier
     /// `full`. `thread` of those that gather; `at`: where the parameters lie.
-    fn start<T: Panel>(&self, to: (u32, u32), place: [u32; 3], by: (u32, u64));
+    fn start<T: BTile>(&self, to: (u32, u32), place: [u32; 3], by: (u32, u64));
 }
 
 impl Matrices for ConvParams {
@@ -51,7 +51,7 @@ impl Matrices for ConvParams {
     }
 
     #[inline(always)]
-    fn start<T: Panel>(
+    fn start<T: BTile>(
         &self,
         (b_tile, full): (u32, u32),
         [column, channel, offset]: [u32; 3],
@@ -86,7 +86,7 @@ impl Matrices for ConvWordsParams {
     /// 16 bytes a copy of elements of two bytes; zeros outside the matrix, since zeros of the input times whatever is
     /// no number would be none.
     #[inline(always)]
-    fn start<T: Panel>(
+    fn start<T: BTile>(
         &self,
         (b_tile, _): (u32, u32),
         [column, channel, offset]: [u32; 3],

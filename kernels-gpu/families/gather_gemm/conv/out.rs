@@ -13,20 +13,19 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usiz
     pub(super) fn epilogue<E: Elem<Acc = f32>>(
         p: &ConvParams,
         tile: u32,
-        group: u32,
+        warpgroup: u32,
         any: u32,
         acc: &mut Acc<CHUNKS>,
     ) {
-        let lane = gpu::rematerialize_thread() % 32;
-        let warp = gpu::rematerialize_thread() / 32 % 4;
+        let (lane, warp) = gpu::lane_and_warp();
         let left = gpu::block_y() * Self::COLUMNS;
-        let top = tile * CONV_ROWS as u32 + group * CONV_HALF as u32 + warp * 16;
+        let top = tile * CONV_ROWS as u32 + warpgroup * CONV_HALF as u32 + warp * 16;
         let alpha = if any != 0 { p.alpha } else { 0.0 };
         let flags = warp::rematerialize(p.flags);
         Self::finish::<E>(p, flags, left + lane % 4 * 2, alpha, acc);
         if E::BYTES == 2 && flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS {
             let smem =
-                copy::arena() + (Self::OUT + group as usize * SMEM_TILE) as u32 + warp * 2048;
+                copy::arena() + (Self::OUT + warpgroup as usize * SMEM_TILE) as u32 + warp * 2048;
             Self::store::<E>(p, top, left, smem, acc);
         } else {
             unroll!(r < 2, {

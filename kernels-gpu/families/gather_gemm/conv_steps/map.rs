@@ -1,7 +1,8 @@
 //! Kernel maps. The host's `kernel_map/build.rs` does the same, to the same bits: the table is filled in any order, but
 //! what is found there does not depend on it.
 
-use super::{gather, global, gpu, item, warp};
+use super::item;
+use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 
 /// A voxel's four words.

@@ -1,6 +1,6 @@
 //! Weights transposed through shared memory, 32 x 32 at a time, and the sums of a gradient's parts.
 
-use super::{gpu, item};
+use super::item;
 use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 

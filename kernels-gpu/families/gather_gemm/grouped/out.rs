@@ -1,7 +1,7 @@
 //! Sums on their way out: activation, the weight of each row, and through shared memory to whole lines of C, at the
 //! rows of the slots or of their choices.
 
-use super::{CONSUMERS, Work};
+use super::Work;
 use crate::device::prelude::*;
 use crate::device::store::chunk::{stage_rows, staged};
 use crate::families::gather_gemm::abi::*;
@@ -10,7 +10,7 @@ use crate::families::gather_gemm::abi::*;
 const NOWHERE: u32 = u32::MAX;
 
 impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
-    /// Which row of the panel lanes 0 to 15 of this warp hold for it; the others the same.
+    /// Which row of the row block lanes 0 to 15 of this warp hold for it; the others the same.
     #[inline(always)]
     fn own_row(group: u32) -> u32 {
         let thread = gpu::rematerialize_thread();

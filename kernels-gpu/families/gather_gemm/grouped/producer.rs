@@ -1,7 +1,7 @@
 //! The warps that bring stages: rows of A by 16-byte copies where they are gathered, by the copy engine where they are
 //! neighbours; W always by the copy engine, through a map of three axes, whose boxes end where an expert's matrix ends.
 
-use super::{CONSUMERS, DEPTH, Work};
+use super::{DEPTH, Work};
 use crate::device::prelude::*;
 use crate::device::rows::{self, Rows, Source};
 use crate::families::gather_gemm::abi::*;

@@ -1,12 +1,13 @@
 //! A product with an operand whose empty micro-tiles were found while running: four warps gather the rows of B that a
-//! panel of A has micro-tiles for, and start the copies of these, two warpgroups multiply. The grid is persistent: how
-//! many micro-tiles there are is read on the device.
+//! row block of A has micro-tiles for, and start the copies of these, two warpgroups multiply. The grid is persistent:
+//! how many micro-tiles there are is read on the device.
 
 use super::pit_work::Work;
 use crate::device::epilogue::{Output, output};
 use crate::device::prelude::*;
 use crate::device::stages::steps;
 use crate::device::store::StoreTile;
+use crate::device::warpgroup::{CONSUMER_REGISTERS, PRODUCER_REGISTERS};
 use crate::families::discover::abi::NO_TILE;
 use crate::families::gather_gemm::abi::*;
 
@@ -34,8 +35,8 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> Stages
 }
 
 impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> PitColumns<MT, TRANSPOSED, ORDER> {
-    /// The item that a panel belongs to, and its first row there. Rows of an A that is not transposed are those of all
-    /// items.
+    /// The item that a row block belongs to, and its first row there. Rows of an A that is not transposed are those of
+    /// all items.
     #[inline(always)]
     fn place(p: &PitParams, row_block: u32) -> (u32, u32) {
         let (item, within) = if TRANSPOSED {

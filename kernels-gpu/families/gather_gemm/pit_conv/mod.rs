@@ -8,6 +8,7 @@ mod producer;
 
 use crate::device::prelude::*;
 use crate::device::stages::steps;
+use crate::device::warpgroup::{CONSUMER_REGISTERS, PRODUCER_REGISTERS};
 use crate::families::gather_gemm::abi::*;
 
 /// Channels of a stage, and of one `wgmma`.

@@ -1,6 +1,6 @@
 //! Copies into the ring.
 
-use super::{CONSUMERS, DEPTH, STEP, Work};
+use super::{DEPTH, STEP, Work};
 use crate::device::prelude::*;
 use crate::device::stages::steps;
 use crate::families::discover::abi::NO_TILE;

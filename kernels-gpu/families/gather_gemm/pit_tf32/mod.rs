@@ -6,6 +6,7 @@
 use super::pit_work::Work;
 use crate::device::prelude::*;
 use crate::device::stages::steps;
+use crate::device::warpgroup::{CONSUMER_REGISTERS, PRODUCER_REGISTERS};
 use crate::families::discover::abi::NO_TILE;
 use crate::families::gather_gemm::abi::*;
 

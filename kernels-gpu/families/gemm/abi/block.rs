@@ -43,8 +43,8 @@ impl<const B: usize, const MA: usize, const NA: usize, const ALIGNED: bool> Tile
     const MIN_BLOCKS: u32 = 3;
     const COLUMNS: u32 = BLOCK_COLUMNS as u32;
     const BLOCK: (u32, u32) = (B as u32, B as u32);
+    const ACCESS: u32 = if ALIGNED { 16 } else { 1 };
     fn shared_bytes(dtype: Dtype) -> u32 {
         (STAGES * Self::stage_bytes(dtype)) as u32
     }
-    const ACCESS: u32 = if ALIGNED { 16 } else { 1 };
 }

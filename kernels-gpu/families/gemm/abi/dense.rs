@@ -4,9 +4,9 @@
 use crate::abi::{Dtype, MapWords, PANEL_BYTES, SMEM_TILE, Tile};
 
 /// Tile of the module `dense`: `GROUPS` warpgroups of 64 rows, `CHUNKS` x 64 columns; `CUT` thread blocks of a cluster
-/// share a tile along k. Elements of `BYTES` bytes. Of 4 bytes (TF32) the tile is computed transposed, as `C^T = B^T
-/// A^T`, a warpgroup for 64 columns: `wgmma` wants operands in shared memory contiguous along k, and B, which is not,
-/// goes through registers.
+/// share a tile along k. Elements of `BYTES` bytes. Of 4 bytes (TF32) the tile is computed transposed, as
+/// `C^T = B^T A^T`, a warpgroup for 64 columns: `wgmma` wants operands in shared memory contiguous along k, and B,
+/// which is not, goes through registers.
 #[derive(Clone, Copy, Debug)]
 pub struct DenseTile<
     const GROUPS: usize,
@@ -149,8 +149,8 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> Tile
     const BURST: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::BURST;
     const BLOCK: (u32, u32) = DenseTile::<GROUPS, CHUNKS, CUT>::BLOCK;
     const STEP: u32 = STEP_LIVE_PRODUCT;
+    const ACCESS: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::ACCESS;
     fn shared_bytes(dtype: Dtype) -> u32 {
         Self::BIASES as u32 + Self::COLUMNS * dtype.bytes() as u32
     }
-    const ACCESS: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::ACCESS;
 }

@@ -13,43 +13,31 @@ pub trait DenseElem: Elem<Acc = f32> {
     /// No instruction: the registers are still read when this is reached, and what is read since lies in others.
     fn keep(own: &Self::Own);
 
-    /// Starts the products of a stage: a warpgroup's own tile of shared memory with the panel.
+    /// Starts the products of a stage: a warpgroup's own tile of shared memory with the tile of B.
     fn stage<const C: usize>(acc: &mut Acc<C>, smem: u32, own: &Self::Own, b_tile: u32);
 }
 
-/// Rows of A, contiguous along k, times columns of B, contiguous along n.
-#[inline(always)]
-fn halves<E: WgmmaElem, const C: usize>(acc: &mut Acc<C>, smem: u32, b_tile: u32) {
-    let row = PANEL_BYTES as u32;
-    acc.fence();
-    unroll!(step < STEPS, {
-        let a = frag::descriptor(smem + step as u32 * 32, row, 16);
-        let b = frag::descriptor(b_tile + step as u32 * 16 * row, row, SMEM_TILE as u32);
-        E::mma::<C, 0, 1>(acc, a, b);
-    });
+impl<E: WgmmaElem> DenseElem for E {
+    type Own = ();
+
+    #[inline(always)]
+    fn own(_: u32) {}
+
+    #[inline(always)]
+    fn keep(_: &()) {}
+
+    /// Rows of A, contiguous along k, times columns of B, contiguous along n.
+    #[inline(always)]
+    fn stage<const C: usize>(acc: &mut Acc<C>, smem: u32, _: &(), b_tile: u32) {
+        let row = PANEL_BYTES as u32;
+        acc.fence();
+        unroll!(step < STEPS, {
+            let a = frag::descriptor(smem + step as u32 * 32, row, 16);
+            let b = frag::descriptor(b_tile + step as u32 * 16 * row, row, SMEM_TILE as u32);
+            E::mma::<C, 0, 1>(acc, a, b);
+        });
+    }
 }
-
-macro_rules! sixteen_bits {
-    ($elem:ident) => {
-        impl DenseElem for $elem {
-            type Own = ();
-
-            #[inline(always)]
-            fn own(_: u32) {}
-
-            #[inline(always)]
-            fn keep(_: &()) {}
-
-            #[inline(always)]
-            fn stage<const C: usize>(acc: &mut Acc<C>, smem: u32, _: &(), b_tile: u32) {
-                halves::<$elem, C>(acc, smem, b_tile)
-            }
-        }
-    };
-}
-
-sixteen_bits!(F16);
-sixteen_bits!(Bf16);
 
 impl DenseElem for Tf32 {
     type Own = [[u32; 4]; STEPS];

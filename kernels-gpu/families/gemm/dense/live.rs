@@ -1,7 +1,7 @@
 //! The same product for rows whose number is known on the device: module `dense_live`. What the launch ahead does not
 //! write, the weights and their biases, is on its way before that has ended.
 
-use super::{DenseElem, ONLY_A, ONLY_B, Spot, barrier, cluster, gpu, grid, warp};
+use super::{DenseElem, ONLY_A, ONLY_B, Spot};
 use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
 

@@ -262,7 +262,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         acc
     }
 
-    /// This warpgroup's own tile of shared memory of a stage, and the panel.
+    /// This warpgroup's own tile of shared memory of a stage, and the tile of B.
     #[inline(always)]
     fn parts_of(slot: u32) -> [u32; 2] {
         let group = gpu::thread() / 128;

@@ -1,6 +1,5 @@
 //! A warpgroup that multiplies: waits for a stage, issues its `wgmma`s, and frees the stage before it.
 
-use super::WgmmaElem;
 use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
 

@@ -1,7 +1,6 @@
 //! A product that says which micro-tiles of C are not empty: warps look at the rows that they store, and set a bit for
 //! each column in which one of them holds something. Bits do not depend on who comes first.
 
-use super::WgmmaElem;
 use super::consumer::Epilogue;
 use crate::device::epilogue::Output;
 use crate::device::prelude::*;

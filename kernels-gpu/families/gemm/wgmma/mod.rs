@@ -11,6 +11,7 @@ mod producer;
 
 use crate::device::prelude::*;
 use crate::device::split_k::SplitK;
+use crate::device::warpgroup::{CONSUMER_REGISTERS, PRODUCER_REGISTERS};
 use crate::families::gemm::abi::*;
 
 /// Where the partial sums of a strip go.
@@ -63,7 +64,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
     pub(in crate::families) fn set_up(at: u64) {
         if gpu::thread() == 0 {
             // Every warp that copies arrives: one without copies in a stage must not fall a round behind. And every
-            // warp that multiplies: in a stage without work for its half nothing else holds it to the others.
+            // warp that multiplies: in a stage without work for its warpgroup nothing else holds it to the others.
             Self::make_barriers(COPIERS / 32, CONSUMERS);
             bulk::prefetch_map(at);
             bulk::prefetch_map(at + 128);
@@ -83,7 +84,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
         copy::arena() + (Self::BARRIERS + Self::STAGES * 24) as u32
     }
 
-    /// Byte of a piece of A in its half's tile of shared memory.
+    /// Byte of a piece of A in its warpgroup's tile of shared memory.
     #[inline(always)]
     const fn a_place(slice: usize, piece: usize) -> usize {
         let bytes = PM * PK * BYTES;

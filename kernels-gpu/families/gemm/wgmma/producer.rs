@@ -2,7 +2,6 @@
 //! copies of A's pieces and B's slices, one thread each. Four warps, because the copies that the lanes of a warp start
 //! go out one after the other.
 
-use super::COPIERS;
 use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
 

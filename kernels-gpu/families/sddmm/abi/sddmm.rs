@@ -28,6 +28,7 @@ impl<const LANES: u32, const VEC: usize, const REP: usize, const FLIGHT: usize, 
     const ITEMS: u32 = Self::THREADS / LANES;
     const BURST: u32 = FLIGHT as u32;
     const ORDER: u32 = BOTH_ROWS;
+    const ACCESS: u32 = 1;
     fn vector(_: Dtype) -> u32 {
         VEC as u32
     }

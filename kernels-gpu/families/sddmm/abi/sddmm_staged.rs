@@ -21,6 +21,7 @@ impl<const LANES: u32, const REP: usize, const FLIGHT: usize> Tile
     const BURST: u32 = FLIGHT as u32;
     const ORDER: u32 = BOTH_ROWS;
     const SHARED_BYTES: u32 = STAGED_BYTES as u32;
+    const ACCESS: u32 = 1;
     fn vector(_: Dtype) -> u32 {
         4
     }

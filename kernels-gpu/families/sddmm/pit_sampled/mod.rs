@@ -18,29 +18,29 @@ const _: () = assert!(LISTED == 4 * rows::ROWS);
 /// What a thread block computes next: places `from .. from + rows` of a panel's list.
 #[derive(Clone, Copy)]
 struct Work {
-    row_block: u32,
+    list: u32,
     from: u32,
     rows: u32,
 }
 
-/// 32 panels, one a lane, and how many tiles come before and in them.
+/// 32 lists, one a lane, and how many tiles come before and in them.
 #[derive(Clone, Copy)]
 struct Hand {
     first: u32,
     count: u32,
-    /// Tiles of the panels up to this lane's.
+    /// Tiles of the lists up to this lane's.
     upto: u32,
     before: u32,
     all: u32,
 }
 
 impl Hand {
-    /// Panels from `first` on. All lanes of a warp together.
+    /// Lists from `first` on. All lanes of a warp together.
     #[inline(always)]
     fn of(p: &PitSampledParams, first: u32, before: u32) -> Self {
         let lane = gpu::rematerialize_thread() % 32;
-        let row_block = first + lane;
-        let count = global::load_b32_fresh(p.counts + row_block as u64 * 4, row_block < p.panels);
+        let list = first + lane;
+        let count = global::load_b32_fresh(p.counts + list as u64 * 4, list < p.panels);
         let mut upto = count.div_ceil(LISTED);
         unroll!(i < 5, {
             let in_front = warp::shuffle_up(upto, 1 << i);
@@ -62,13 +62,13 @@ impl Hand {
             *self = Hand::of(p, self.first + 32, self.before + self.all);
         }
         let within = index - self.before;
-        // Of the panels that end behind this tile the first; none past the last tile, where no lane has rows.
+        // Of the lists that end behind this tile the first; none past the last tile, where no lane has rows.
         let lane = warp::ballot(self.upto > within).trailing_zeros() % 32;
         let count = warp::shuffle::<32>(self.count, lane, u32::MAX);
         let upto = warp::shuffle::<32>(self.upto, lane, u32::MAX);
         let from = (within + count.div_ceil(LISTED) - upto) * LISTED;
         Work {
-            row_block: self.first + lane,
+            list: self.first + lane,
             from,
             rows: if self.first < p.panels {
                 (count - from).min(LISTED)
@@ -99,7 +99,7 @@ impl PitSampled {
     /// Address of a place of a panel's list.
     #[inline(always)]
     fn listed(p: &PitSampledParams, work: Work, place: u32) -> u64 {
-        p.lists + (work.row_block as u64 * p.stride as u64 + (work.from + place) as u64) * 4
+        p.lists + (work.list as u64 * p.stride as u64 + (work.from + place) as u64) * 4
     }
 
     #[inline(always)]
@@ -117,7 +117,7 @@ impl PitSampled {
                 let full = ring.full();
                 if thread == 0 {
                     barrier::arrive_expect(full, SMEM_TILE as u32);
-                    let top = work.row_block * SAMPLED_WIDTH as u32;
+                    let top = work.list * SAMPLED_WIDTH as u32;
                     bulk::tma_load_2d(Self::stage(ring.slot), at, deep, top, full);
                 }
                 if deep + DEPTH <= p.k {

@@ -34,7 +34,7 @@ impl PitSampled {
     ) {
         let (lane, warp) = gpu::lane_and_warp();
         let smem = copy::arena() + Self::OUT as u32 + group * SMEM_TILE as u32;
-        let column = work.row_block * SAMPLED_WIDTH as u32 + lane % 8 * 8;
+        let column = work.list * SAMPLED_WIDTH as u32 + lane % 8 * 8;
         let inside = column < p.n;
         let gate = Self::gate::<E>(p, lines, (column, inside));
         // The warpgroup has read the tile before.

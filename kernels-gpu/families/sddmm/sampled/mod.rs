@@ -5,6 +5,7 @@
 mod out;
 
 use crate::device::prelude::*;
+use crate::device::warpgroup::{CONSUMER_REGISTERS, PRODUCER_REGISTERS};
 use crate::families::sddmm::abi::*;
 
 #[inline(always)]

@@ -5,6 +5,7 @@
 mod out;
 
 use crate::device::prelude::*;
+use crate::device::warpgroup::{CONSUMER_REGISTERS, PRODUCER_REGISTERS};
 use crate::families::sddmm::abi::*;
 
 /// An element type that tiles are multiplied in.
@@ -13,17 +14,10 @@ pub trait TileElem: Elem<Acc = f32> {
     fn mma<const C: usize, const TA: i32, const TB: i32>(acc: &mut Acc<C>, a: u64, b: u64);
 }
 
-impl TileElem for F16 {
+impl<E: WgmmaElem> TileElem for E {
     #[inline(always)]
     fn mma<const C: usize, const TA: i32, const TB: i32>(acc: &mut Acc<C>, a: u64, b: u64) {
-        acc.mma_f16::<TA, TB>(a, b)
-    }
-}
-
-impl TileElem for Bf16 {
-    #[inline(always)]
-    fn mma<const C: usize, const TA: i32, const TB: i32>(acc: &mut Acc<C>, a: u64, b: u64) {
-        acc.mma_bf16::<TA, TB>(a, b)
+        <E as WgmmaElem>::mma::<C, TA, TB>(acc, a, b)
     }
 }
 

@@ -65,11 +65,10 @@ impl<const VEC: usize, const WIDE: usize, const HALF: usize, const GRADIENT: boo
     } else {
         STEP_SOFTMAX
     };
-    fn shared_bytes(_: Dtype) -> u32 {
-        // A stretch and what the last row's thread looks at beyond it, 36 words for 32 slots. The reductions of longer
-        // rows need two words for each warp.
-        4 * (STRETCH_SLOTS + 32) / 32 * 36
-    }
+    // A stretch and what the last row's thread looks at beyond it, 36 words for 32 slots. The reductions of longer rows
+    // need two words for each warp.
+    const SHARED_BYTES: u32 = 4 * (STRETCH_SLOTS + 32) / 32 * 36;
+    const ACCESS: u32 = 1;
     fn vector(_: Dtype) -> u32 {
         VEC as u32
     }

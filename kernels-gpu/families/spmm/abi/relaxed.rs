@@ -15,6 +15,7 @@ impl<const LANES: u32, const VEC: usize, const REP: usize, const UNROLL: usize> 
     const COLUMNS: u32 = <SubWarp<LANES, VEC, REP, UNROLL, 1> as Tile>::COLUMNS;
     const ITEMS: u32 = <SubWarp<LANES, VEC, REP, UNROLL, 1> as Tile>::ITEMS;
     const BURST: u32 = UNROLL as u32;
+    const ACCESS: u32 = 1;
     fn vector(_: Dtype) -> u32 {
         VEC as u32
     }

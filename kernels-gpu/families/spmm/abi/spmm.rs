@@ -34,7 +34,7 @@ impl<
     const ITEMS: u32 = THREADS / (LANES * SPLIT);
     const PARTS: u32 = SPLIT;
     const BURST: u32 = UNROLL as u32;
-    const BLOCK: (u32, u32) = (1, 1);
+    const ACCESS: u32 = 1;
     fn shared_bytes(dtype: Dtype) -> u32 {
         if SPLIT == 1 {
             0

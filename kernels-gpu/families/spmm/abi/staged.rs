@@ -1,6 +1,6 @@
 //! The module `staged`: SpMM with rows of B in shared memory, over slices of rows of A.
 
-use crate::abi::{Dtype, MapWords, Tile};
+use crate::abi::{MapWords, Tile};
 
 /// Rows of A in a slice: one for each lane of a warp.
 pub const SLICE: usize = 32;
@@ -95,11 +95,11 @@ impl<const WARPS: u32> Tile for Resident<WARPS> {
     const ITEMS: u32 = WARPS;
     const BURST: u32 = CHUNK_STEPS as u32;
     const DEPTH: u32 = (Self::TILES * K_TILE) as u32;
-    fn shared_bytes(_: Dtype) -> u32 {
-        const { assert!((WARPS as usize + 2) * Self::SLICE_SUMS <= Self::ZEROS) };
-        const { assert!(WARPS as usize >= SLICE / 2 && Self::BYTES <= 227 * 1024) };
+    const SHARED_BYTES: u32 = {
+        assert!((WARPS as usize + 2) * Self::SLICE_SUMS <= Self::ZEROS);
+        assert!(WARPS as usize >= SLICE / 2 && Self::BYTES <= 227 * 1024);
         Self::BYTES as u32
-    }
+    };
     const ACCESS: u32 = 16;
 }
 

@@ -48,7 +48,6 @@ impl<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usiz
     const PARTS: u32 = PARTS;
     const BURST: u32 = STEP_VECTORS as u32;
     const SHARED_BYTES: u32 = Self::THREADS / 32 * Self::RING as u32;
-    /// B and C move by 16 bytes.
     const ACCESS: u32 = 16;
 }
 

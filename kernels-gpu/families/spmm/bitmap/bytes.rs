@@ -4,7 +4,7 @@
 
 use super::out::Strip;
 use super::starts::Starts;
-use super::{Filled, Ring, ThinElem};
+use super::{Filled, Ring, ThinElem, offsets};
 use crate::device::prelude::*;
 use crate::device::ptx::wgmma_thin::Thin;
 use crate::families::spmm::abi::*;
@@ -48,23 +48,15 @@ impl PerWarp {
     }
 }
 
+/// B of a stage; A lies behind the ring.
+impl<const GROUPS: usize, const N: usize> Stages for ByteTile<GROUPS, N> {
+    const COUNT: usize = BIT_STAGES;
+    const STRIDE: usize = Self::B_BYTES;
+    const FIRST_BARRIER: usize = 0;
+    const FIRST_STAGE: usize = Self::HEAD;
+}
+
 impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
-    #[inline(always)]
-    fn full(slot: u32) -> u32 {
-        copy::arena() + slot * 8
-    }
-
-    /// For each warpgroup: chunks of the stage in front of its own, and from bit 16 on all.
-    #[inline(always)]
-    fn offsets(slot: u32) -> u32 {
-        copy::arena() + (BIT_STAGES * 16) as u32 + slot * 16
-    }
-
-    #[inline(always)]
-    fn b(slot: u32) -> u32 {
-        copy::arena() + Self::HEAD as u32 + slot * Self::B_BYTES as u32
-    }
-
     /// A of a stage: counts, places, values.
     #[inline(always)]
     fn a(p: &BitmapParams, slot: u32) -> u32 {
@@ -120,7 +112,7 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
                 if stage != 0 && p.stages != 1 {
                     Self::release(last);
                 }
-                bits::fence_async();
+                barrier::fence_copies();
                 // The tile is there, and the other one is not read any more.
                 barrier::sync_named(1 + group, 128);
                 acc.fence();
@@ -174,7 +166,7 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
     fn spread(p: &BitmapParams, slot: u32, own: PerWarp, tile: u32) -> Spread {
         let a = Self::a(p, slot);
         let chunks = copy::load_shared_b8(a + own.group * BYTE_COUNTS as u32 + own.lane);
-        let offset = copy::load_shared_b32(Self::offsets(slot) + own.group * 4);
+        let offset = copy::load_shared_b32(offsets(slot) + own.group * 4);
         let (front, all) = (offset & 0xffff, offset >> 16);
         let bank = tile + own.lane * 4;
         let places = a + COUNTS + front * 4;
@@ -230,7 +222,7 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
         let (a, b) = (frag::descriptor(0, 128, 16), frag::descriptor(0, row, 16));
         // The address, in units of 16 bytes, stands in the lowest bits.
         let tile = a as u32 | warp::shuffle::<32>(tile, 0, u32::MAX) >> 4;
-        let from = b as u32 | warp::shuffle::<32>(Self::b(slot), 0, u32::MAX) >> 4;
+        let from = b as u32 | warp::shuffle::<32>(Self::stage(slot), 0, u32::MAX) >> 4;
         let high = |descriptor: u64| descriptor & 0xffff_ffff_0000_0000;
         unroll!(t < BYTE_DEPTH / 16, {
             // Halves of 64 columns follow each other; 16 columns are 32 bytes. Of B, 16 rows are as many units of 16
@@ -241,23 +233,7 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
             E::mma_thin_shared::<N>(acc, a, b);
         });
     }
-}
 
-impl<const GROUPS: usize, const N: usize> Filled<GROUPS> for ByteTile<GROUPS, N> {
-    #[inline(always)]
-    fn empty(slot: u32) -> u32 {
-        Self::full(slot) + BIT_STAGES as u32 * 8
-    }
-
-    #[inline(always)]
-    fn copy(p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, own: Starts, ring: Ring) {
-        if gpu::thread() % 32 == 0 {
-            Self::start(p, at, piece, stage, own, ring.slot);
-        }
-    }
-}
-
-impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
     /// Starts the copies of one stage; one lane.
     #[inline(always)]
     fn start(p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, own: Starts, slot: u32) {
@@ -267,12 +243,12 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
         // The last start is that behind the last tile there is.
         let chunks = (own[GROUPS] - own[0]) * unit;
         let counts = piece.height * BYTE_COUNTS as u32;
-        let mut offsets = [0; 8];
+        let mut starts = [0; 8];
         unroll!(j < GROUPS, {
-            offsets[j] = ((own[j] - own[0]) * unit) | (chunks << 16)
+            starts[j] = ((own[j] - own[0]) * unit) | (chunks << 16)
         });
-        let [a, b, c, d, ..] = offsets;
-        copy::store_shared_v4(Self::offsets(slot), [a, b, c, d]);
+        let [a, b, c, d, ..] = starts;
+        copy::store_shared_v4(offsets(slot), [a, b, c, d]);
         let (to, full) = (Self::a(p, slot), Self::full(slot));
         barrier::arrive_expect(full, counts + chunks * 12 + Self::B_BYTES as u32);
         let first = p.words + tile as u64 * BYTE_COUNTS as u64;
@@ -284,14 +260,23 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
             bulk::load_line(to + COUNTS + chunks * 4, values, chunks * 8, full);
         }
         let half = (BYTE_DEPTH / 2) as u32;
-        bulk::tma_load_2d(Self::b(slot), at, piece.column, k, full);
+        bulk::tma_load_2d(Self::stage(slot), at, piece.column, k, full);
         bulk::tma_load_2d(
-            Self::b(slot) + half * N as u32 * 2,
+            Self::stage(slot) + half * N as u32 * 2,
             at,
             piece.column,
             k + half,
             full,
         );
+    }
+}
+
+impl<const GROUPS: usize, const N: usize> Filled<GROUPS> for ByteTile<GROUPS, N> {
+    #[inline(always)]
+    fn copy(p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, own: Starts, ring: Ring) {
+        if gpu::thread() % 32 == 0 {
+            Self::start(p, at, piece, stage, own, ring.slot);
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! A warpgroup that multiplies: a warp expands its slab of 16 rows of a tile into fragments, four squares side by side.
 
 use super::out::Strip;
-use super::{Filled, Ring, ThinElem};
+use super::{Ring, ThinElem, offsets};
 use crate::device::prelude::*;
 use crate::device::ptx::wgmma_thin::Thin;
 use crate::families::spmm::abi::*;
@@ -85,7 +85,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
         let stage = Self::a(p, slot);
         let own = copy::load_shared_b32(stage + at.word);
         let squares = copy::load_shared_v2(stage + at.squares);
-        let values = copy::load_shared_b32(Self::offsets(slot) + at.values);
+        let values = copy::load_shared_b32(offsets(slot) + at.values);
         let own = Slab::new(own, squares, values);
         let [pairs] = scanned([own.counts]);
         [0, 1, 2, 3].map(|t| own.square(at.weights, pairs, t))
@@ -96,7 +96,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
         let row = (N * 2) as u32;
         let b = frag::descriptor(0, row, 16);
         // The address, in units of 16 bytes, stands in the lowest bits: 16 rows are as many units as a row has bytes.
-        let at = b as u32 | Self::b(slot) >> 4;
+        let at = b as u32 | Self::stage(slot) >> 4;
         unroll!(t < SQUARES, {
             let low = (at + t as u32 * row) as u64;
             E::mma_thin::<N>(acc, a[t], b & 0xffff_ffff_0000_0000 | low);

@@ -94,9 +94,7 @@ impl Ring {
 }
 
 /// A ring of stages of `GROUPS` tiles that one warp fills.
-trait Filled<const GROUPS: usize> {
-    fn empty(slot: u32) -> u32;
-
+trait Filled<const GROUPS: usize>: Stages {
     /// Starts the copies of one stage; every lane calls it.
     fn copy(p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, own: Starts, ring: Ring);
 
@@ -136,16 +134,13 @@ trait Filled<const GROUPS: usize> {
             }
         }
     }
+}
 
-    /// Lets the stage be overwritten, as far as this warp goes.
-    #[inline(always)]
-    fn release(slot: u32) {
-        // One lane arrives for all, when all have read.
-        warp::sync_lanes(u32::MAX);
-        if gpu::rematerialize_thread() % 32 == 0 {
-            barrier::arrive(Self::empty(slot));
-        }
-    }
+/// What the warpgroups take of a stage, a word each: the address of one's values; of places as bytes, the chunks in
+/// front of its own, and from bit 16 on all.
+#[inline(always)]
+fn offsets(slot: u32) -> u32 {
+    copy::arena() + (BIT_STAGES * 16) as u32 + slot * 16
 }
 
 impl BitmapParams {
@@ -175,18 +170,17 @@ impl BitmapParams {
     }
 }
 
+/// B of a stage; A lies behind the ring.
+impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> Stages
+    for BitTile<GROUPS, N, ALIGNED>
+{
+    const COUNT: usize = BIT_STAGES;
+    const STRIDE: usize = Self::B_BYTES;
+    const FIRST_BARRIER: usize = 0;
+    const FIRST_STAGE: usize = BIT_HEAD;
+}
+
 impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N, ALIGNED> {
-    /// Where the values of each warpgroup start in the stage, four words.
-    #[inline(always)]
-    fn offsets(slot: u32) -> u32 {
-        copy::arena() + (BIT_STAGES * 16) as u32 + slot * 16
-    }
-
-    #[inline(always)]
-    fn b(slot: u32) -> u32 {
-        copy::arena() + BIT_HEAD as u32 + slot * Self::B_BYTES as u32
-    }
-
     /// A of a stage: the words of the tiles, then their values.
     #[inline(always)]
     fn a(p: &BitmapParams, slot: u32) -> u32 {
@@ -199,7 +193,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
         // There are more threads than barriers.
         let slot = gpu::thread();
         if slot < BIT_STAGES as u32 {
-            barrier::init(copy::arena() + slot * 8, 1);
+            barrier::init(Self::full(slot), 1);
             barrier::init(Self::empty(slot), warps);
             barrier::init_fence();
         }

@@ -1,7 +1,7 @@
 //! The warp that copies: A's words and values as they lie, B by boxes or element by element.
 
 use super::starts::Starts;
-use super::{Filled, Ring};
+use super::{Filled, Ring, offsets};
 use crate::device::prelude::*;
 use crate::families::spmm::abi::*;
 
@@ -11,20 +11,14 @@ const BATCH: usize = 4;
 impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> Filled<GROUPS>
     for BitTile<GROUPS, N, ALIGNED>
 {
-    // Barriers of arrival lie in front.
-    #[inline(always)]
-    fn empty(slot: u32) -> u32 {
-        copy::arena() + (BIT_STAGES as u32 + slot) * 8
-    }
-
     #[inline(always)]
     fn copy(p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, own: Starts, ring: Ring) {
         let slot = ring.slot;
         let tile = piece.tile + stage * piece.step;
         let k = (piece.place + stage) * BIT_TILE as u32;
         if !ALIGNED {
-            Self::copy_b(p, k, piece.column, Self::b(slot));
-            bits::fence_async();
+            Self::copy_b(p, k, piece.column, Self::stage(slot));
+            barrier::fence_copies();
             warp::sync_lanes(u32::MAX);
         }
         if gpu::thread() % 32 != 0 {
@@ -35,12 +29,12 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> Filled<GROUPS>
         let words = piece.height * BIT_BYTES as u32;
         let at_words = Self::a(p, slot);
         let at_values = at_words + (GROUPS * BIT_BYTES) as u32;
-        let mut offsets = [0; 8];
+        let mut starts = [0; 8];
         unroll!(j < GROUPS, {
-            offsets[j] = at_values + (own[j] - own[0]) * 16
+            starts[j] = at_values + (own[j] - own[0]) * 16
         });
-        let [a, b, c, d, ..] = offsets;
-        copy::store_shared_v4(Self::offsets(slot), [a, b, c, d]);
+        let [a, b, c, d, ..] = starts;
+        copy::store_shared_v4(offsets(slot), [a, b, c, d]);
         let (full, _) = ring.full();
         let b = if ALIGNED { Self::B_BYTES as u32 } else { 0 };
         barrier::arrive_expect(full, words + values + b);
@@ -54,7 +48,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> Filled<GROUPS>
             bulk::load_line(at_values, p.values + own[0] as u64 * 16, values, full);
         }
         if ALIGNED {
-            bulk::tma_load_2d(Self::b(slot), at, piece.column, k, full);
+            bulk::tma_load_2d(Self::stage(slot), at, piece.column, k, full);
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use super::consumer::{Slab, scanned};
 use super::out::Strip;
-use super::{ARRIVALS, Filled, Ring, ThinElem};
+use super::{ARRIVALS, Filled, Ring, ThinElem, offsets};
 use crate::device::prelude::*;
 use crate::device::ptx::wgmma_thin::Thin;
 use crate::families::spmm::abi::*;
@@ -97,6 +97,7 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
         }
     }
 
+    /// This warp's place. The warps that finish come first, one for each slab.
     #[inline(always)]
     fn own() -> PerWarp {
         // The same for all lanes, which ptxas has to see.
@@ -124,7 +125,7 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
     #[inline(always)]
     fn multiply<E: ThinElem>(p: &BitmapParams, slot: u32, own: PerWarp, sums: &mut Sums<SLABS>) {
         let a = Shared::<N>::a(p, slot) + own.group * BIT_BYTES as u32;
-        let values = copy::load_shared_b32(Shared::<N>::offsets(slot) + own.group * 4);
+        let values = copy::load_shared_b32(offsets(slot) + own.group * 4);
         let b = Self::rows(slot, own.lane);
         // Two slabs at once: their chains of shuffles run side by side.
         unroll!(pair < 2, {
@@ -166,7 +167,7 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
     /// B's fragments of a stage: rows of 16 bytes, or of 32 whose halves are exchanged in four of eight rows.
     #[inline(always)]
     fn rows(slot: u32, lane: u32) -> Rows {
-        let b = Shared::<N>::b(slot);
+        let b = Shared::<N>::stage(slot);
         let mut rows = [[[0; 2]; 2]; SQUARES];
         if N == 8 {
             // Four times eight rows are two squares.
@@ -191,7 +192,7 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
     #[inline(always)]
     fn meet(own: PerWarp, sums: &Sums<SLABS>) -> Thin<N> {
         let eights = (N / 8) as u32;
-        let end = copy::arena() + <Self as Tile>::shared_bytes(Dtype::F16);
+        let end = copy::arena() + Self::SHARED_BYTES;
         let base = end - Self::SUMS as u32 + own.lane * 16;
         let pair = own.group * Self::PARTS_OF + own.part;
         let place = |slab: u32, phase: u32, j: u32| {

@@ -2,7 +2,6 @@
 
 use super::resident::{ACROSS, UNIT_ROWS, UNITS};
 use crate::device::prelude::*;
-use crate::device::ptx::warp as lanes;
 use crate::families::spmm::abi::*;
 
 impl<const WARPS: u32> Resident<WARPS> {
@@ -144,7 +143,7 @@ impl<const WARPS: u32> Resident<WARPS> {
                     }
                 });
                 // Here, and not where they are stored: the others may end once this thread block has arrived.
-                lanes::ballot(sum[0] != 0.0);
+                warp::ballot(sum[0] != 0.0);
                 let join = Self::join_at(if which == 0 { 0 } else { joins - 1 });
                 if PLAIN {
                     Self::put_plain::<E, 1>(p, join + JOIN_HEAD as u32, local, &[sum]);

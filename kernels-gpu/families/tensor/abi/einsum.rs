@@ -42,6 +42,7 @@ macro_rules! tile {
             /// Factors without the index that lanes run along.
             const PARTS: u32 = $depth;
             const BURST: u32 = 4;
+            const ACCESS: u32 = 1;
             fn vector(_: Dtype) -> u32 {
                 $vec
             }

@@ -61,6 +61,7 @@ macro_rules! steps {
             const ITEMS: u32 = SCAN_THREADS;
             const STEP: u32 = $step;
             const SHARED_BYTES: u32 = $shared;
+            const ACCESS: u32 = 1;
         }
     )+};
 }

@@ -73,6 +73,7 @@ macro_rules! steps {
             const ITEMS: u32 = $items;
             const BURST: u32 = MESSAGE_ENTRIES;
             const STEP: u32 = $step;
+            const ACCESS: u32 = 1;
         }
     )+};
 }

@@ -44,11 +44,9 @@ impl<
     };
     const COLUMNS: u32 = LANES * VEC as u32 * REP as u32;
     const ITEMS: u32 = 128 / LANES;
-    const PARTS: u32 = 1;
     const BURST: u32 = UNROLL as u32;
-    const BLOCK: (u32, u32) = (1, 1);
     const STEP: u32 = rows_step(FACTORS, REDUCE);
-    const SHARED_BYTES: u32 = 0;
+    const ACCESS: u32 = 1;
     fn vector(_: Dtype) -> u32 {
         VEC as u32
     }
@@ -102,6 +100,7 @@ impl<const FACTORS: usize, const LANES: u32, const VEC: usize> Tile
     const ITEMS: u32 = 128 / LANES;
     const BURST: u32 = 4;
     const STEP: u32 = rows_step(FACTORS, REDUCE_COLUMNS);
+    const ACCESS: u32 = 1;
     fn vector(_: Dtype) -> u32 {
         VEC as u32
     }

@@ -56,6 +56,9 @@ macro_rules! tiles {
             const ITEMS: u32 = TENSOR_ITEMS;
             const BURST: u32 = 4;
             const STEP: u32 = $step;
+            /// Depends on the lists: [`TensorProductParams::layout`].
+            const SHARED_BYTES: u32 = 0;
+            const ACCESS: u32 = 1;
         }
     )+};
 }
@@ -81,15 +84,16 @@ tiles! {
     TensorOwnWeights STEP_TENSOR_OWN_WEIGHTS 128 4;
 }
 
-/// Parameters of the `tensor_product` kernels. `Out[o] (= | +=) sum over segments of o: D[d] * sum over pairs: A[a] *
-/// sum over entries: alpha * values[place] * Y[y]`.
+/// Parameters of the `tensor_product` kernels. Out `(= | +=)` the sum over segments of
+/// `D[d] * (sum over pairs of A[a] * (sum over entries of alpha * values[place] * Y[y]))`.
 ///
 /// The lists are u32 words, in one piece or, for `connected` and `weights`, in pieces of equal length, each for so many
-/// rows of the output ([`rows_of_piece`], [`piece_words`]) and numbered for itself: segments `(first, count, d, o |
-/// TENSOR_LAST)`, by o; then pairs `(a, f, first, count)`; then entries `(y | a << 16, place)`; then, for every row of
-/// the output, where its segments begin, and their number. A segment is of pairs and a pair of entries; those of
-/// `items` and `sums` are of entries, the latter's entries name a pair in place of y. Segments of `weights` have a row
-/// of F in place of d; those of `traces` one in place of o, their entries a row of the output in place of y.
+/// rows of the output ([`rows_of_piece`], [`piece_words`]) and numbered for itself: segments
+/// `(first, count, d, o | TENSOR_LAST)`, by o; then pairs `(a, f, first, count)`; then entries `(y | a << 16, place)`;
+/// then, for every row of the output, where its segments begin, and their number. A segment is of pairs and a pair of
+/// entries; those of `items` and `sums` are of entries, the latter's entries name a pair in place of y. Segments of
+/// `weights` have a row of F in place of d; those of `traces` one in place of o, their entries a row of the output in
+/// place of y.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TensorProductParams {

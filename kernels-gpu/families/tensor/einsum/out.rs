@@ -9,13 +9,7 @@ use crate::families::tensor::abi::*;
 pub fn over_lanes<E: Elem, const VEC: usize>(p: &EinsumParams, sum: &mut Sum<E, VEC>) {
     let mut bits = 0;
     while bits < 5 {
-        let [low, high] = E::words(sum.acc[0]);
-        let high = if E::ACC_BYTES == 8 {
-            warp::exchange(high, 1 << bits)
-        } else {
-            0
-        };
-        let other = E::from_words([warp::exchange(low, 1 << bits), high]);
+        let other = E::exchange(sum.acc[0], 1 << bits);
         let seen = warp::exchange(sum.seen as u32, 1 << bits) != 0;
         if bits < p.lane_bits {
             sum.acc[0] = E::add(sum.acc[0], other);

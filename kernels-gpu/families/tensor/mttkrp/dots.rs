@@ -101,23 +101,11 @@ fn sums<E: Elem, const FACTORS: usize, const LANES: u32, const VEC: usize>(
     unroll!(u < 4, {
         let mut stride = LANES / 2;
         while stride > 0 {
-            sums[u] = E::add(sums[u], exchange::<E>(sums[u], stride));
+            sums[u] = E::add(sums[u], E::exchange(sums[u], stride));
             stride /= 2;
         }
     });
     sums
-}
-
-/// The accumulator of the lane whose number differs by the bits of `other`.
-#[inline(always)]
-fn exchange<E: Elem>(a: E::Acc, other: u32) -> E::Acc {
-    let [low, high] = E::words(a);
-    let high = if E::ACC_BYTES == 8 {
-        warp::exchange(high, other)
-    } else {
-        0
-    };
-    E::from_words([warp::exchange(low, other), high])
 }
 
 /// Finishes an entry: scalar, value of the mask, `=` or `+=`.

@@ -1,6 +1,7 @@
-//! Channels to channels by a matrix of each item, which is read once: `Out[b,o,w] = C[a,y,o] * A[b,a,u] * Y[b,y] *
-//! D[b,d,u,w]`, and its sums over both sides, `Out[b,o] = C[a,o,..] * A[b,a,u] * F[b,f,w] * D[b,d,u,w]`. A warp takes
-//! an item; a lane holds 32 elements of a column of a matrix while it is multiplied by every row that wants it.
+//! Channels to channels by a matrix of each item, which is read once:
+//! `Out[b,o,w] = C[a,y,o] * A[b,a,u] * Y[b,y] * D[b,d,u,w]`, and its sums over both sides,
+//! `Out[b,o] = C[a,o,..] * A[b,a,u] * F[b,f,w] * D[b,d,u,w]`. A warp takes an item; a lane holds 32 elements of a
+//! column of a matrix while it is multiplied by every row that wants it.
 
 use super::channels::coefficients;
 use super::{load_four, stage};

@@ -62,24 +62,24 @@ pub(super) fn a(smem: u32, step: usize) -> u64 {
     frag::descriptor(smem + 32 * step as u32, PANEL_BYTES as u32, 16)
 }
 
-/// Columns of B from `panel` on, 16 deep: rows of 128 bytes along n, the next 64 columns a tile of shared memory
+/// Columns of B from `b_tile` on, 16 deep: rows of 128 bytes along n, the next 64 columns a tile of shared memory
 /// further.
 #[inline(always)]
-pub(super) fn b(panel: u32, step: usize) -> u64 {
+pub(super) fn b(b_tile: u32, step: usize) -> u64 {
     let row = PANEL_BYTES as u32;
-    frag::descriptor(panel + 16 * step as u32 * row, row, SMEM_TILE as u32)
+    frag::descriptor(b_tile + 16 * step as u32 * row, row, SMEM_TILE as u32)
 }
 
 /// Starts the products of a stage, 128 x 128 and 64 deep, in two halves of 64 rows.
 #[inline(always)]
 pub(super) fn multiply<E: Half>(acc: &mut [Acc<2>; 2], stage: u32) {
-    let panel = stage + 2 * SMEM_TILE as u32;
+    let b_tile = stage + 2 * SMEM_TILE as u32;
     acc[0].fence();
     acc[1].fence();
     unroll!(step < STEPS, {
         unroll!(half < 2, {
             let smem = stage + (half * SMEM_TILE) as u32;
-            <E as WgmmaElem>::mma::<2, 0, 1>(&mut acc[half], a(smem, step), b(panel, step));
+            <E as WgmmaElem>::mma::<2, 0, 1>(&mut acc[half], a(smem, step), b(b_tile, step));
         });
     });
     wgmma::commit();

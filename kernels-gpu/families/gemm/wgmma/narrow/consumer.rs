@@ -73,7 +73,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
             Self::epilogue_narrow::<E>(p, strip, group, &mut acc);
         }
         if E::PROMOTED && group == 0 {
-            // Nobody takes the last turn that the other one gives.
+            // Nobody waits for the turn at which the other one arrived last.
             wait_turn(group);
         }
     }

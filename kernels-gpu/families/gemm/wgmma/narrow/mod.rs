@@ -4,8 +4,8 @@
 mod consumer;
 mod out;
 
-use super::{CONSUMER_REGISTERS, CONSUMERS, PRODUCER_REGISTERS, gpu};
 use crate::device::prelude::*;
+use crate::device::warpgroup::{CONSUMER_REGISTERS, PRODUCER_REGISTERS};
 use crate::families::gemm::abi::*;
 
 /// An element type of 8 bits with a `wgmma` atom.
