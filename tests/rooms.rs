@@ -209,8 +209,10 @@ fn links_lead_somewhere() {
             .collect()
     };
     let mut wrong = Vec::new();
-    for folder in [".", "docs", "docs/families"] {
-        for page in pages(&top.join(folder)) {
+    for folder in [".", "docs", "docs/families", "docs/guide"] {
+        let found = pages(&top.join(folder));
+        assert!(!found.is_empty(), "no page in {folder}");
+        for page in found {
             let text = fs::read_to_string(&page).unwrap();
             for (at, _) in text.match_indices("](") {
                 let link = text[at + 2..].split(')').next().unwrap_or("");

@@ -8,16 +8,18 @@ use std::{fs, thread};
 use super::{fails, folder, program, text};
 
 /// What `inspect` prints of the file. On Linux it may take `bytes` at the most: the kernel refuses more address space
-/// than that beside the stacks of the threads.
+/// than that beside the stacks of the threads, and more than 5 s of the processors, which a busy machine does not
+/// lengthen as it does the time.
 fn inspect(file: &Path, bytes: u64) -> String {
     let mut command = match cfg!(target_os = "linux") {
         // A Rayon thread has a stack of 2 MiB and an arena of the allocator, both mostly untouched: the limit is on
         // data.
         true => {
             let mut shell = Command::new("sh");
-            shell
-                .arg("-c")
-                .arg(format!("ulimit -d {} && exec \"$@\"", bytes / 1024));
+            shell.arg("-c").arg(format!(
+                "ulimit -d {} && ulimit -t 5 && exec \"$@\"",
+                bytes / 1024
+            ));
             shell.arg("sh").arg(program());
             shell
         }

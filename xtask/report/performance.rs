@@ -139,7 +139,7 @@ pub fn update(record: &Path, rows: &[Row], duels: &[Duel]) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::pictures::pictures;
+    use super::super::pictures::{QUESTIONS, pictures};
     use super::super::{duels, markdown, read};
     use super::*;
 
@@ -166,7 +166,9 @@ mod tests {
         let pictures = pictures(&duels).unwrap();
         let wanted = markdown(&rows, &wrong, &duels, &pictures).unwrap();
         assert!(wanted == page, "report.md: {told}");
+        assert_eq!(pictures.len(), QUESTIONS.len(), "a question has no answer");
         for picture in pictures {
+            assert!(guide.contains(picture.file), "{PAGE}: {}", picture.file);
             let drawn = std::fs::read_to_string(record.join(picture.file)).unwrap();
             assert!(drawn == picture.svg, "{}: {told}", picture.file);
             assert!(drawn.len() <= 60_000, "{}: {}", picture.file, drawn.len());

@@ -5,7 +5,7 @@ use plotters::prelude::*;
 use std::path::Path;
 
 /// What one picture answers.
-struct Question {
+pub struct Question {
     file: &'static str,
     title: &'static str,
     /// What lies along the axis.
@@ -14,7 +14,7 @@ struct Question {
     place: fn(&Duel) -> Option<(String, String)>,
 }
 
-const QUESTIONS: [Question; 5] = [
+pub const QUESTIONS: [Question; 5] = [
     Question {
         file: "spmm.svg",
         title: "Pruned weights (DLMC) times dense: the peer's time over ours",
@@ -27,7 +27,8 @@ const QUESTIONS: [Question; 5] = [
             let line = match (d.ours.dtype.as_str(), d.theirs.engine.as_str(), kept) {
                 (dtype, "cusparse", false) => format!("{dtype} / cuSPARSE"),
                 ("f32", "cublas", false) => "f32 / dense cuBLAS".into(),
-                ("f16", "cublas", true) => "f16, static / dense cuBLAS".into(),
+                ("f16", "cublas", false) => "f16 / dense cuBLAS".into(),
+                ("f16", "cublas", true) => "f16, kept / dense cuBLAS".into(),
                 _ => return None,
             };
             let sparsity: f64 = d.ours.workload.split('/').nth(3)?.parse().ok()?;
@@ -153,7 +154,8 @@ impl Lines {
     }
 }
 
-const COLOURS: [RGBColor; 5] = [
+const COLOURS: [RGBColor; 6] = [
+    RGBColor(60, 60, 60),
     RGBColor(0, 90, 181),
     RGBColor(220, 50, 32),
     RGBColor(0, 130, 90),
@@ -175,12 +177,16 @@ fn svg(
         let area = area.titled(question.title, ("sans-serif", 16))?;
         let (low, high) = lines.span();
         let last = lines.along.len() as f64 - 1.0;
+        // Of a scale by tens few marks would lie within, and none below 1.
+        let marks = [0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0];
+        let within = marks.into_iter().filter(|mark| (low..high).contains(mark));
+        let ratios = (low..high).log_scale().with_key_points(within.collect());
         let mut chart = ChartBuilder::on(&area)
             .margin(8)
             .margin_right(LABELS)
             .x_label_area_size(44)
             .y_label_area_size(50)
-            .build_cartesian_2d(-0.25..last + 0.25, (low..high).log_scale())?;
+            .build_cartesian_2d(-0.25..last + 0.25, ratios)?;
         let place = |x: &f64| match (x.round() - x).abs() < 1e-9 && *x >= 0.0 {
             true => lines.along.get(*x as usize).cloned().unwrap_or_default(),
             false => String::new(),
