@@ -11,6 +11,7 @@ use crate::driver::{
     Function, LaunchConfig, RawStream, memset_2d_async, memset_d8_async, memset_d32_async,
 };
 use crate::error::{Error, Result};
+use crate::registry::takes;
 
 /// A kernel of the table as it is loaded, and the parameters that it takes: those of no other fit.
 pub(crate) struct Kernel<P> {
@@ -62,7 +63,7 @@ impl<P> fmt::Debug for Kernel<P> {
 
 /// Whether the kernel of a row takes these parameters.
 fn takes<P: 'static>(row: &Row) -> Result<()> {
-    if row.params == TypeId::of::<P>() {
+    if takes::<P>(row) {
         return Ok(());
     }
     Err(Error::Cuda {

@@ -1,6 +1,9 @@
 //! The table of kernels as the host sees it. Nothing here names a kernel: `kernels-gpu/table.rs` does.
 
+use std::any::TypeId;
+
 use einsparse_kernels::abi::{A_COLUMNS, PANEL_BYTES};
+use einsparse_kernels::families::WgmmaParams;
 pub use einsparse_kernels::abi::{Dtype, Operation, WalkKind, Zeros};
 pub use einsparse_kernels::table::{MODULE_NAMES, Row, kernels, products};
 
@@ -56,6 +59,11 @@ impl Scalar for i32 {
 /// The row of the table with this name.
 pub fn find(name: &str) -> Option<&'static Row> {
     kernels().iter().find(|row| row.name == name)
+}
+
+/// Whether a kernel takes these params.
+pub fn takes<P: 'static>(row: &Row) -> bool {
+    row.params == TypeId::of::<P>()
 }
 
 /// Why a walk cannot read a format, or `None` if it can.
@@ -119,7 +127,7 @@ pub fn block_of(format: &Format) -> (usize, usize) {
 
 /// Whether a kernel computes strips of C from records (`families/gemm/strips.rs`).
 pub fn has_strips(row: &Row) -> bool {
-    ["wgmma", "narrow"].contains(&row.module)
+    takes::<WgmmaParams>(row)
 }
 
 /// Whether a kernel writes C in this type.

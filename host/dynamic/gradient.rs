@@ -2,14 +2,13 @@
 
 use std::fmt;
 
-use einsparse_kernels::table::kernels;
-
 use super::detect::{DetectOptions, Detector};
 use super::skipping::Skipping;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Error, Result, check_shape};
 use crate::families::gather_gemm::found::WIDTH;
+use crate::families::gather_gemm::offers::pit;
 use crate::plan::{Determinism, Options, Plan};
 use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Operand, SparsityHint, Tensor, dynamic};
@@ -127,9 +126,7 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
         let (a, b) = (context.zeros::<T>(&[m, k])?, context.zeros::<T>(&[k, n])?);
         let dc = context.zeros::<T>(&[m, n])?;
         let second = Self::of_b(context, [&a, &dc], options)?;
-        let skips = kernels()
-            .iter()
-            .any(|row| row.module == "pit_turned" && row.name == second.variant());
+        let skips = pit::skips(second.variant(), true);
         let sampled = match options.of_a {
             GradientOfA::Whole => false,
             GradientOfA::Relu => skips,

@@ -16,7 +16,7 @@ use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Tensor};
 use crate::values::Sum;
 use left::LeftProduct;
-pub(crate) use relu::{ReluProduct, can_mark};
+pub(crate) use relu::ReluProduct;
 use right::RightProduct;
 use transposed::TransposedProduct;
 

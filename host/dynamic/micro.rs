@@ -7,7 +7,7 @@ use einsparse_kernels::abi::{PANEL_BYTES, STRIP};
 
 use super::axes::{AxisUse, operands, uses};
 use crate::einsum::{Einsum, IndexExpr};
-use crate::registry::{Dtype, Row, has_strips, products};
+use crate::registry::{Dtype, Row, WalkKind, has_strips, products};
 
 /// Bytes of a micro-tile at the least: what one access to memory brings.
 const MICRO_BYTES: usize = 32;
@@ -53,9 +53,9 @@ pub fn dense_tiles(dtype: Dtype) -> Vec<DenseTile> {
 /// Rows of C and depth of what a kernel multiplies at once.
 fn tile_of(row: &Row) -> Option<(usize, usize)> {
     let (rows, depth) = (row.block.0 as usize, row.block.1 as usize);
-    match row.module {
+    match row.walk {
         _ if has_strips(row) => Some((STRIP, PANEL_BYTES / row.dtype.bytes())),
-        "dense" | "block" => Some((rows, depth)),
+        WalkKind::Direct | WalkKind::Block => Some((rows, depth)),
         _ => None,
     }
 }

@@ -28,7 +28,7 @@ pub use grouped::{GroupedGemm, GroupedOptions};
 pub(crate) use grouped::{GroupedProduct, GroupedRun, GroupedWeight, WeightOptions};
 pub use index::MicroIndex;
 pub use matmul::{DynamicMatmul, MatmulOptions, SparseSide};
-pub(crate) use matmul::{ReluProduct, can_mark};
+pub(crate) use matmul::ReluProduct;
 #[doc(hidden)]
 pub use micro::{DenseTile, MicroTile, dense_tiles, matmul_extents, micro_tiles};
 pub use routing::Routing;

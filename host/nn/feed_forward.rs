@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use crate::context::Context;
 use crate::device::Stream;
-use crate::dynamic::{ReluProduct, SparsityHint, can_mark, dynamic};
+use crate::dynamic::{ReluProduct, SparsityHint, dynamic};
 use crate::error::{Error, Result};
 use crate::families::convert::DenseMatrix;
 use crate::families::discover::list_stride;
+use crate::families::gather_gemm::offers::pit;
 use crate::families::gather_gemm::{PitLaunch, PitWork};
+use crate::families::gemm::can_mark;
 use crate::kernel::Queue;
 use crate::launch::{Turns, in_turn, shared_turns};
 use crate::plan::{Determinism, Options, Plan};
@@ -85,7 +87,7 @@ impl<T: Scalar> Marked<T> {
         let Some(device) = context.device().filter(|device| can_mark(device, first)) else {
             return Ok(None);
         };
-        let Some(row) = find(second).filter(|row| row.module == "pit") else {
+        let Some(row) = find(second).filter(|row| pit::skips(row.name, false)) else {
             return Ok(None);
         };
         if !hidden.is_multiple_of(8) || !inputs.is_multiple_of(8) {

@@ -1,6 +1,7 @@
 //! Why a kernel cannot run a product.
 
 use einsparse_kernels::abi::{B_COLUMNS, C_COLUMNS, Dtype, Operation, WalkKind, Zeros};
+use einsparse_kernels::families::BatchedParams;
 use einsparse_kernels::table::{Row, kernels};
 
 use super::problem::{Problem, stored_block};
@@ -10,7 +11,7 @@ use einsparse_formats::Format;
 use crate::indirect::Orientation;
 use crate::launch::MAX_GRID_Y;
 use crate::machine::Machine;
-use crate::registry::{has_strips, refuses, takes_blocks, writes};
+use crate::registry::{has_strips, refuses, takes, takes_blocks, writes};
 
 /// The first reason found, in words.
 pub(super) fn refusal(
@@ -101,7 +102,7 @@ fn wrong_form(row: &Row, problem: &Problem) -> Option<String> {
     if row.walk == WalkKind::Permuted && !problem.order.transposed {
         return Some("walks a transposed pattern, and the product takes A as it is".into());
     }
-    let batched = row.module == "batched";
+    let batched = takes::<BatchedParams>(row);
     let wide = has_strips(row) || row.walk == WalkKind::Nm;
     if problem.work.items != 1 && !wide && !batched {
         return Some("computes one product at a time, not a batch".into());

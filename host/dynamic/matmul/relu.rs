@@ -1,13 +1,12 @@
 //! A product whose ReLU makes the sparsity: the kernel that stores the values says which micro-tiles hold some.
 
 use std::marker::PhantomData;
-use std::sync::Arc;
 
 use super::super::detect::{DetectOptions, Detector, operand};
 use super::super::index::{Lists, MicroIndex};
 use super::Product;
 use crate::context::Context;
-use crate::device::{Device, Stream};
+use crate::device::Stream;
 use crate::error::{Error, Result, check_shape};
 use crate::families::discover::{DetectLaunch, DeviceLists, list_stride};
 use crate::families::gemm::MarkedLaunch;
@@ -184,11 +183,4 @@ impl<T: Scalar> Product<T> for ReluProduct<T> {
     ) -> Result<()> {
         in_turn(self.index.turns(), stream, || self.queue(a, b, c, stream))
     }
-}
-
-/// Whether a plan's kernel for `relu(A * B)` is the one that can mark: what it computes with takes the same time then.
-pub(crate) fn can_mark(device: &Arc<Device>, variant: &str) -> bool {
-    device.machine().wgmma > 0.0
-        && variant.starts_with("wgmma_")
-        && variant.ends_with("_64x64_n256")
 }

@@ -7,4 +7,4 @@ pub(crate) mod offers;
 pub(crate) mod panel;
 pub(crate) mod strips;
 
-pub(crate) use panel::MarkedLaunch;
+pub(crate) use panel::{MarkedLaunch, can_mark};

@@ -21,7 +21,7 @@ use crate::launch::maps::{Flat, tensor_map};
 use crate::launch::{Extents, Matrix, Planned, Product, RawSpmm, Turns, flags, small, within};
 use crate::registry::Dtype;
 use crate::worklist::Runs;
-pub(crate) use marked::MarkedLaunch;
+pub(crate) use marked::{MarkedLaunch, can_mark};
 
 /// How A's values lie in memory: a matrix of rows that pieces are cut from.
 #[derive(Clone, Copy, Debug)]

@@ -140,6 +140,14 @@ pub(crate) fn rows(dtype: Dtype, turned: bool) -> impl Iterator<Item = &'static 
         .filter(move |row| row.module == family && row.dtype == dtype)
 }
 
+/// Whether a kernel of 16-bit types skips micro-tiles of A, or of A transposed.
+pub(crate) fn skips(variant: &str, turned: bool) -> bool {
+    let of_halves = [Dtype::F16, Dtype::Bf16].into_iter();
+    of_halves
+        .flat_map(|dtype| rows(dtype, turned))
+        .any(|row| row.name == variant)
+}
+
 /// Rows of C that a micro-tile of a kernel has.
 fn height(row: &Row) -> usize {
     row.block.0.max(row.block.1) as usize

@@ -129,3 +129,10 @@ impl MarkedLaunch {
         })
     }
 }
+
+/// Whether a plan's kernel for `relu(A * B)` is the one that can mark: what it computes with takes the same time then.
+pub(crate) fn can_mark(device: &Device, variant: &str) -> bool {
+    device.machine().wgmma > 0.0
+        && variant.starts_with("wgmma_")
+        && variant.ends_with("_64x64_n256")
+}
