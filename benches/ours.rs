@@ -1,7 +1,7 @@
 //! Ours: what the plan takes (`auto`) and every variant that can be forced, on the bench's own B and C.
 //!
 //! `auto` gets the operand in CSR, block problems in BlockGroupCOO; `auto@<format>` is the plan's choice for another
-//! format. Bringing A into its format is not part of any time; what a plan keeps of A (`<name>@kept`) is made in
+//! format. Bringing A into its format is not part of any time; what a plan keeps of A (`<name>@prepacked`) is made in
 //! `prepare_ms` and counted in `prepared_bytes`.
 
 use crate::bench::{precise, raw_spmm};
@@ -12,7 +12,7 @@ use einsparse::driver::RawStream;
 use einsparse::formats::{AnySparse, Csr, Dense, Format, Role, bf16, f16};
 use einsparse::kernels::abi::{WalkKind, Zeros};
 use einsparse::registry::{Scalar, find};
-use einsparse::{Context, Error, Options, Plan, SparseTensor, ValuesRule};
+use einsparse::{Context, Error, Options, Plan, SparseTensor, Weights};
 use std::any::Any;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -96,7 +96,7 @@ fn blocks(edge: usize) -> Format {
 const COLUMNS: [Role; 2] = [Role::Coordinate { axis: 1 }, Role::Positions { axis: 1 }];
 
 /// Behind a variant's name: the plan may keep A's values in another form, which its preparation makes.
-const KEPT: &str = "kept";
+const PREPACKED: &str = "prepacked";
 
 const GROUPS: Format = Format::GroupCoo {
     axis: 0,
@@ -152,10 +152,10 @@ impl Einsparse {
         &self,
         case: &Case<'_>,
         a: &SparseTensor<T>,
-        (variant, values): (Option<&str>, ValuesRule),
+        (variant, weights): (Option<&str>, Weights),
     ) -> Result<(Plan<T>, f64), Error> {
         let options = Options {
-            values,
+            weights,
             variant: variant.map(str::to_owned),
             ..precise(case.dtype())
         };
@@ -183,7 +183,7 @@ impl Einsparse {
         };
         for format in formats {
             let a = self.tensor::<T>(case, format)?;
-            let plan = match self.plan(case, &a.tensor, (None, ValuesRule::EachRun)) {
+            let plan = match self.plan(case, &a.tensor, (None, Weights::EachRun)) {
                 Ok((plan, _)) => plan,
                 Err(Error::NoKernel { .. }) => continue,
                 Err(other) => return Err(other.into()),
@@ -193,9 +193,13 @@ impl Einsparse {
         }
         if natural(case.problem) == Format::Csr {
             let a = self.tensor::<T>(case, Format::Csr)?;
-            let (plan, _) = self.plan(case, &a.tensor, (None, ValuesRule::Kept))?;
-            let kept = plan.choice().candidates.iter().filter(|c| c.kept.is_some());
-            names.extend(kept.map(|c| format!("{}@{KEPT}", c.name)));
+            let (plan, _) = self.plan(case, &a.tensor, (None, Weights::Static))?;
+            let prepacked = plan
+                .choice()
+                .candidates
+                .iter()
+                .filter(|c| c.prepacked.is_some());
+            names.extend(prepacked.map(|c| format!("{}@{PREPACKED}", c.name)));
         }
         Ok(names)
     }
@@ -211,15 +215,15 @@ impl Einsparse {
                 }
             }
             "groupcoo" => GROUPS,
-            KEPT => natural(case.problem),
+            PREPACKED => natural(case.problem),
             _ => forced.map_or(natural(case.problem), |name| format_of(name, case.problem)),
         };
-        let values = match form {
-            KEPT => ValuesRule::Kept,
-            _ => ValuesRule::EachRun,
+        let weights = match form {
+            PREPACKED => Weights::Static,
+            _ => Weights::EachRun,
         };
         let stored = self.tensor::<T>(case, format)?;
-        let planned = || self.plan(case, &stored.tensor, (forced, values));
+        let planned = || self.plan(case, &stored.tensor, (forced, weights));
         // The first one may load modules, which happens once a process.
         let (_, prepare_ms) = planned()?;
         let (plan, again_ms) = planned()?;
@@ -247,8 +251,8 @@ impl Einsparse {
 /// What the kernel taken does with implicit zeros, and the note of its row.
 fn said_of<T: Scalar>(plan: &Plan<T>, format: Format, again_ms: f64) -> (&'static str, String) {
     let mut note = format!("{} on {format}", plan.variant());
-    if let Some(form) = plan.kept() {
-        note += &format!(" kept as {form}");
+    if let Some(form) = plan.prepacked() {
+        note += &format!(" prepacked as {form}");
     }
     let taken = plan.choice().candidates.first();
     if let Some(taken) = taken {
@@ -292,7 +296,7 @@ impl Engine for Einsparse {
     fn variants(&self, case: &Case<'_>) -> Vec<String> {
         let mut all = vec!["auto".to_owned()];
         if case.problem.block.is_none() && !case.problem.two_of_four {
-            all.push(format!("auto@{KEPT}"));
+            all.push(format!("auto@{PREPACKED}"));
         }
         if self.auto_only {
             return all;

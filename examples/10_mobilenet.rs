@@ -8,9 +8,7 @@ use std::time::Instant;
 
 use einsparse::driver::{Graph, OwnedStream};
 use einsparse::formats::{Csr, Dense, f16, generate};
-use einsparse::{
-    Context, Operand, Options, Plan, RawSpmm, Result, SparseTensor, Tensor, ValuesRule,
-};
+use einsparse::{Context, Operand, Options, Plan, RawSpmm, Result, SparseTensor, Tensor, Weights};
 
 /// Output channels, input channels, edge of the map (arXiv 1704.04861, table 1); the fourth of the 512 x 512 stands
 /// five times.
@@ -36,11 +34,11 @@ const TEXT: &str = "C[m,n] = relu(W[m,k] * B[k,n] + bias[m])";
 
 /// What a layer's weights are kept as.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Weights {
+enum Stored {
     /// CSR, and nothing else.
     Sparse,
     /// What the plan thinks best, made of CSR once.
-    Kept,
+    Prepacked,
     /// All of them.
     Dense,
 }
@@ -79,7 +77,7 @@ fn main() -> Result<()> {
     let input = generate::random_values::<f16>(LAYERS[0].1 * places(0), 7);
     let input = Dense::new([LAYERS[0].1, places(0)], input)?;
     let mut outputs = Vec::new();
-    for kind in [Weights::Dense, Weights::Sparse, Weights::Kept] {
+    for kind in [Stored::Dense, Stored::Sparse, Stored::Prepacked] {
         outputs.push(chain(&ctx, kind, &pruned, &biases, &input)?);
     }
     check(&pruned, &biases, &input, &outputs);
@@ -94,7 +92,7 @@ fn places(layer: usize) -> usize {
 /// Plans one layer, and says how many bytes it holds on the device beside what goes in and out.
 fn layer(
     ctx: &Context,
-    kind: Weights,
+    kind: Stored,
     (weights, bias, places): (&Csr<f16>, &[f16], usize),
 ) -> Result<(Layer, usize)> {
     let pattern = weights.pattern();
@@ -102,7 +100,7 @@ fn layer(
     let bias = ctx.upload_dense(&Dense::new([out], bias.to_vec())?)?;
     // Only the shape of the input is planned with.
     let b = Dense::<f16>::zeros(vec![inputs, places])?;
-    let (weights, bytes) = if kind == Weights::Dense {
+    let (weights, bytes) = if kind == Stored::Dense {
         let dense = weights.to_dense()?;
         (Matrix::Dense(ctx.upload_dense(&dense)?), out * inputs * 2)
     } else {
@@ -114,10 +112,10 @@ fn layer(
         Matrix::Dense(weights) => weights.into(),
     };
     let options = Options {
-        values: if kind == Weights::Kept {
-            ValuesRule::Kept
+        weights: if kind == Stored::Prepacked {
+            Weights::Static
         } else {
-            ValuesRule::EachRun
+            Weights::EachRun
         },
         ..Options::default()
     };
@@ -140,7 +138,7 @@ fn layer(
 /// Runs the chain, prints its time and memory, and gives back the last map.
 fn chain(
     ctx: &Context,
-    kind: Weights,
+    kind: Stored,
     pruned: &[Csr<f16>],
     biases: &[Vec<f16>],
     input: &Dense<f16>,

@@ -1,6 +1,6 @@
 //! Kernels with the parameters they take, and streams that may launch them: the one place that starts work by address.
 
-use std::any::{TypeId, type_name};
+use std::any::type_name;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -11,7 +11,6 @@ use crate::driver::{
     Function, LaunchConfig, RawStream, memset_2d_async, memset_d8_async, memset_d32_async,
 };
 use crate::error::{Error, Result};
-use crate::registry::takes;
 
 /// A kernel of the table as it is loaded, and the parameters that it takes: those of no other fit.
 pub(crate) struct Kernel<P> {
@@ -63,7 +62,7 @@ impl<P> fmt::Debug for Kernel<P> {
 
 /// Whether the kernel of a row takes these parameters.
 fn takes<P: 'static>(row: &Row) -> Result<()> {
-    if takes::<P>(row) {
+    if row.takes::<P>() {
         return Ok(());
     }
     Err(Error::Cuda {

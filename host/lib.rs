@@ -59,8 +59,8 @@ pub use families::attention::{RawAttention, RawHeads};
 pub use families::softmax::RawSoftmax;
 pub use launch::{RawOperands, RawSddmm, RawSpmm};
 pub use plan::{
-    Choice, Determinism, KeptForm, Options, Output, Path, Plan, PlanBuilder, PositionLists,
-    Precision, Step, ValuesRule, ZerosRule,
+    Choice, Determinism, Options, Output, Path, Plan, PlanBuilder, PositionLists, Precision,
+    PrepackedForm, Step, Weights, ZerosRule,
 };
 pub use registry::Scalar;
 pub use tensor::{Operand, SparseTensor, Tensor};

@@ -29,10 +29,10 @@ use crate::machine::Machine;
 use crate::registry::{Dtype, Scalar};
 use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor, SparsityHint};
 
-pub use choice::{Candidate, Choice, KeptForm};
+pub use choice::{Candidate, Choice, PrepackedForm};
 pub(crate) use gate::Checked;
 pub(crate) use options::multiplied_as;
-pub use options::{Determinism, Options, Precision, ValuesRule, ZerosRule};
+pub use options::{Determinism, Options, Precision, Weights, ZerosRule};
 pub(crate) use pattern::PlannedPattern;
 pub use problem::Problem;
 use problem::problem;
@@ -148,12 +148,12 @@ pub(crate) trait Compiled: fmt::Debug + fmt::Display + Send + Sync {
     }
 
     /// The form in which it keeps the sparse factor, if it does.
-    fn kept(&self) -> Option<KeptForm> {
+    fn prepacked(&self) -> Option<PrepackedForm> {
         None
     }
 
     /// Queues the copying of values that it keeps.
-    fn refresh(&self, _: &Run<'_>) -> Result<()> {
+    fn update_values(&self, _: &Run<'_>) -> Result<()> {
         Ok(())
     }
 }

@@ -8,8 +8,8 @@ mod builder;
 mod choose;
 mod cpu;
 mod joined;
-mod kept;
 mod path;
+mod prepacked;
 mod sampled;
 mod window;
 
@@ -35,7 +35,7 @@ pub use path::{Path, Step};
 
 pub use crate::families::sddmm::cost::{Samples, predict_samples};
 pub use crate::offer::{
-    Candidate, Choice, Determinism, KeptForm, Options, Precision, Problem, ValuesRule, ZerosRule,
+    Candidate, Choice, Determinism, Options, Precision, PrepackedForm, Problem, Weights, ZerosRule,
 };
 
 /// An expression bound to formats, shapes and a kernel, over elements `T` into elements `Out`. [`Context::plan`] makes
@@ -75,8 +75,8 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
     }
 
     /// The form of the copy of the sparse factor that the plan keeps; `None` where it keeps none.
-    pub fn kept(&self) -> Option<KeptForm> {
-        self.any.kept()
+    pub fn prepacked(&self) -> Option<PrepackedForm> {
+        self.any.prepacked()
     }
 
     /// Device bytes this plan holds beside the operands: work list and partial sums, and what it keeps of the sparse
@@ -109,13 +109,17 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
         }
     }
 
-    /// Queues the taking of new values of the sparse factor, where the plan keeps them ([`ValuesRule::Kept`]); nothing
+    /// Queues the taking of new values of the sparse factor, where the plan keeps them ([`Weights::Static`]); nothing
     /// otherwise. Allocates nothing and waits for nothing.
     ///
     /// # Errors
     /// A sparse factor of another pattern or context than planned.
-    pub fn refresh(&self, operands: &[(&str, Operand<'_, T>)], stream: &Stream) -> Result<()> {
-        self.any.refresh(&erase(operands), stream)
+    pub fn update_values(
+        &self,
+        operands: &[(&str, Operand<'_, T>)],
+        stream: &Stream,
+    ) -> Result<()> {
+        self.any.update_values(&erase(operands), stream)
     }
 
     /// Runs on raw device addresses and a raw stream, for users of other CUDA crates: a product of a matrix on a

@@ -1,10 +1,8 @@
 //! The table of kernels as the host sees it. Nothing here names a kernel: `kernels-gpu/table.rs` does.
 
-use std::any::TypeId;
-
 use einsparse_kernels::abi::{A_COLUMNS, PANEL_BYTES};
-use einsparse_kernels::families::WgmmaParams;
 pub use einsparse_kernels::abi::{Dtype, Operation, WalkKind, Zeros};
+use einsparse_kernels::families::WgmmaParams;
 pub use einsparse_kernels::table::{MODULE_NAMES, Row, kernels, products};
 
 use einsparse_formats::{E4m3, E5m2, Element, Format};
@@ -59,11 +57,6 @@ impl Scalar for i32 {
 /// The row of the table with this name.
 pub fn find(name: &str) -> Option<&'static Row> {
     kernels().iter().find(|row| row.name == name)
-}
-
-/// Whether a kernel takes these params.
-pub fn takes<P: 'static>(row: &Row) -> bool {
-    row.params == TypeId::of::<P>()
 }
 
 /// Why a walk cannot read a format, or `None` if it can.
@@ -127,7 +120,7 @@ pub fn block_of(format: &Format) -> (usize, usize) {
 
 /// Whether a kernel computes strips of C from records (`families/gemm/strips.rs`).
 pub fn has_strips(row: &Row) -> bool {
-    takes::<WgmmaParams>(row)
+    row.takes::<WgmmaParams>()
 }
 
 /// Whether a kernel writes C in this type.

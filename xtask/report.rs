@@ -128,13 +128,13 @@ fn read(record: &Path) -> Result<(Vec<Row>, Vec<Row>)> {
 /// Our name among the engines.
 const OURS: &str = "einsparse";
 /// The variant of which A's values may be kept in another form.
-const KEPT: &str = "auto@kept";
+const PREPACKED: &str = "auto@prepacked";
 
 /// Operations that are no comparison: levels of a tutorial, limits of the machine.
 const APART: [&str; 4] = ["levels", "gemm", "launch", "copy"];
 
 /// What a user gets against every peer with the same case: of A as it is (`auto`), and where it may keep A's values in
-/// another form (`auto@kept`), of several formats the fastest. Operations without these names have it in their first
+/// another form (`auto@prepacked`), of several formats the fastest. Operations without these names have it in their first
 /// row of the case.
 fn duels(rows: &[Row], wrong: &[Row]) -> Vec<Duel> {
     let case = |row: &Row| {
@@ -146,7 +146,8 @@ fn duels(rows: &[Row], wrong: &[Row]) -> Vec<Duel> {
             row.file,
         )
     };
-    let named = |row: &&Row| row.engine == OURS && ["auto", KEPT].contains(&row.variant.as_str());
+    let named =
+        |row: &&Row| row.engine == OURS && ["auto", PREPACKED].contains(&row.variant.as_str());
     let mut cases: BTreeMap<_, Vec<&Row>> = BTreeMap::new();
     for row in rows.iter().filter(|row| !APART.contains(&row.op.as_str())) {
         cases.entry(case(row)).or_default().push(row);
@@ -198,8 +199,8 @@ impl Duel {
 
     /// The operation, with what is allowed to ours.
     fn what(&self) -> String {
-        match self.ours.variant == KEPT {
-            true => format!("{}, kept", self.ours.op),
+        match self.ours.variant == PREPACKED {
+            true => format!("{}, prepacked", self.ours.op),
             false => self.ours.op.clone(),
         }
     }

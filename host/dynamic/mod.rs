@@ -27,8 +27,8 @@ pub use gradient::{DynamicMatmulGradient, GradientOfA, MatmulGradientOptions};
 pub use grouped::{GroupedGemm, GroupedOptions};
 pub(crate) use grouped::{GroupedProduct, GroupedRun, GroupedWeight, WeightOptions};
 pub use index::MicroIndex;
-pub use matmul::{DynamicMatmul, MatmulOptions, SparseSide};
 pub(crate) use matmul::ReluProduct;
+pub use matmul::{DynamicMatmul, MatmulOptions, SparseSide};
 #[doc(hidden)]
 pub use micro::{DenseTile, MicroTile, dense_tiles, matmul_extents, micro_tiles};
 pub use routing::Routing;

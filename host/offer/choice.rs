@@ -19,7 +19,7 @@ pub struct Candidate {
     /// What it does with implicit zeros.
     pub zeros: Zeros,
     /// The form in which the plan keeps the sparse factor for it; `None` if it reads the operand.
-    pub kept: Option<KeptForm>,
+    pub prepacked: Option<PrepackedForm>,
 }
 
 impl Candidate {
@@ -29,7 +29,7 @@ impl Candidate {
             name: row.name,
             cost,
             zeros: row.zeros,
-            kept: None,
+            prepacked: None,
         }
     }
 }
@@ -56,8 +56,8 @@ impl fmt::Display for Choice {
         for (i, c) in self.candidates.iter().enumerate() {
             let mark = if i == 0 { "->" } else { "  " };
             write!(f, "{mark} {:24} {}, zeros = {:?}", c.name, c.cost, c.zeros)?;
-            match c.kept {
-                Some(form) => writeln!(f, ", A kept as {form}")?,
+            match c.prepacked {
+                Some(form) => writeln!(f, ", A prepacked as {form}")?,
                 None => writeln!(f)?,
             }
         }
@@ -70,18 +70,18 @@ impl fmt::Display for Choice {
 
 /// In which form a plan keeps A.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeptForm {
+pub enum PrepackedForm {
     /// With its zeros.
     Dense,
     /// In another format.
     Sparse(Format),
 }
 
-impl fmt::Display for KeptForm {
+impl fmt::Display for PrepackedForm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            KeptForm::Dense => f.write_str("dense"),
-            KeptForm::Sparse(format) => format.fmt(f),
+            PrepackedForm::Dense => f.write_str("dense"),
+            PrepackedForm::Sparse(format) => format.fmt(f),
         }
     }
 }

@@ -36,14 +36,14 @@ pub enum Determinism {
 
 /// From where a plan takes the values of a sparse factor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ValuesRule {
+pub enum Weights {
     /// From the operand, at each run.
     #[default]
     EachRun,
-    /// From the operand when planned, and again at each [`Plan::refresh`](crate::plan::Plan::refresh): weights that
+    /// From the operand when planned, and again at each [`Plan::update_values`](crate::plan::Plan::update_values): weights that
     /// stay as they are for many runs. A plan over single entries may then keep a copy in another form, dense or of a
     /// format that a faster kernel reads.
-    Kept,
+    Static,
 }
 
 /// What a plan may do.
@@ -55,8 +55,8 @@ pub struct Options {
     pub zeros: ZerosRule,
     /// See [`Determinism`].
     pub determinism: Determinism,
-    /// See [`ValuesRule`].
-    pub values: ValuesRule,
+    /// See [`Weights`].
+    pub weights: Weights,
     /// Take this row of the table and no other.
     pub variant: Option<String>,
     /// Elements that addresses and leading dimensions of B and C are multiples of, when a run gets others than

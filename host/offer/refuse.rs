@@ -11,7 +11,7 @@ use einsparse_formats::Format;
 use crate::indirect::Orientation;
 use crate::launch::MAX_GRID_Y;
 use crate::machine::Machine;
-use crate::registry::{has_strips, refuses, takes, takes_blocks, writes};
+use crate::registry::{has_strips, refuses, takes_blocks, writes};
 
 /// The first reason found, in words.
 pub(super) fn refusal(
@@ -102,7 +102,7 @@ fn wrong_form(row: &Row, problem: &Problem) -> Option<String> {
     if row.walk == WalkKind::Permuted && !problem.order.transposed {
         return Some("walks a transposed pattern, and the product takes A as it is".into());
     }
-    let batched = takes::<BatchedParams>(row);
+    let batched = row.takes::<BatchedParams>();
     let wide = has_strips(row) || row.walk == WalkKind::Nm;
     if problem.work.items != 1 && !wide && !batched {
         return Some("computes one product at a time, not a batch".into());

@@ -17,7 +17,9 @@ use crate::kernel::Queue;
 use crate::launch::{RawSddmm, RawSpmm};
 use crate::offer::bind::{Given, as_dense};
 use crate::offer::gate::once_each;
-use crate::offer::{Choice, Compiled, Expression, KeptForm, Options, Run, Types, whole_factor};
+use crate::offer::{
+    Choice, Compiled, Expression, Options, PrepackedForm, Run, Types, whole_factor,
+};
 use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor};
 
 /// A [`Plan`](super::Plan) of any element types.
@@ -176,8 +178,8 @@ impl AnyPlan {
         self.made.variant()
     }
 
-    pub(crate) fn kept(&self) -> Option<KeptForm> {
-        self.made.kept()
+    pub(crate) fn prepacked(&self) -> Option<PrepackedForm> {
+        self.made.prepacked()
     }
 
     pub(crate) fn workspace_bytes(&self) -> usize {
@@ -225,12 +227,12 @@ impl AnyPlan {
         })
     }
 
-    pub(super) fn refresh(
+    pub(super) fn update_values(
         &self,
         operands: &[(&str, AnyOperand<'_>)],
         stream: &Stream,
     ) -> Result<()> {
-        self.made.refresh(&Run {
+        self.made.update_values(&Run {
             of: &self.expression,
             operands,
             stream,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::cpu::OnCpu;
-use super::{kept, path};
+use super::{path, prepacked};
 use crate::context::Context;
 use crate::device::Device;
 use crate::einsum::{Einsum, Extents};
@@ -50,7 +50,7 @@ pub(super) fn choose(
 
 /// Who is asked, in this order; the next ones where those before have no kernel.
 const ORDER: [[&[Offers]; 2]; 3] = [
-    [families::PRODUCTS, &[kept::offers]],
+    [families::PRODUCTS, &[prepacked::offers]],
     [families::STRUCTURES, &[]],
     [&[path::offers], families::ANY],
 ];

@@ -57,7 +57,7 @@ pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
         name: NAME,
         cost: path.cost(),
         zeros: path.zeros,
-        kept: None,
+        prepacked: None,
     };
     let make = move |_: &Arc<Device>| -> Result<Made> {
         let asked = (question.operands(), question.options);

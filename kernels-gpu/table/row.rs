@@ -57,6 +57,11 @@ pub struct Row {
 }
 
 impl Row {
+    /// Whether the kernel takes these params.
+    pub fn takes<P: 'static>(&self) -> bool {
+        self.params == TypeId::of::<P>()
+    }
+
     /// Whether the kernel holds all of B at once.
     pub fn holds_b(&self) -> bool {
         self.depth != u32::MAX

@@ -18,7 +18,7 @@ use einsparse::ops::{
 };
 use einsparse::{
     Context, Error, Operand, Options, RawSpmm, Result, Scalar, SparseTensor, Stream, Tensor,
-    ValuesRule,
+    Weights,
 };
 
 use crate::support::{Rng, gpu, gpu_alone};
@@ -84,7 +84,7 @@ fn planned<T: Scalar>(
     text: &str,
     a: AnySparse<T>,
     dense: &[(&'static str, &[usize])],
-    rule: ValuesRule,
+    rule: Weights,
 ) -> Result<Vec<f64>> {
     let a = context.upload(a)?;
     let uploaded = |(name, shape): &(&'static str, &[usize])| -> Result<_> {
@@ -94,7 +94,7 @@ fn planned<T: Scalar>(
     let mut operands: Vec<(&str, Operand<'_, T>)> = vec![("A", (&a).into())];
     operands.extend(dense.iter().map(|(name, d)| (*name, d.into())));
     let options = Options {
-        values: rule,
+        weights: rule,
         ..Options::default()
     };
     let plan = context
@@ -109,7 +109,7 @@ fn planned<T: Scalar>(
 
 fn plans<'w>(context: &'w Context) -> Vec<Way<'w>> {
     const SPMM: &str = "C[m,n] = A[m,k] * B[k,n]";
-    let each = ValuesRule::EachRun;
+    let each = Weights::EachRun;
     let mut ways: Vec<Way<'w>> = Vec::new();
     for format in [
         "csr",
@@ -129,7 +129,7 @@ fn plans<'w>(context: &'w Context) -> Vec<Way<'w>> {
             SPMM,
             matrix("csr"),
             &[("B", &[96, 64])],
-            ValuesRule::Kept,
+            Weights::Static,
         )
     });
     add(&mut ways, "a transposed product", move || {
@@ -373,7 +373,7 @@ fn every_way_runs_on_the_cpu() {
 fn product(context: &Context) -> Result<Vec<f64>> {
     let text = "C[m,n] = A[m,k] * B[k,n]";
     let dense: [(&'static str, &[usize]); 1] = [("B", &[96, 64])];
-    planned::<f32>(context, text, matrix("csr"), &dense, ValuesRule::EachRun)
+    planned::<f32>(context, text, matrix("csr"), &dense, Weights::EachRun)
 }
 
 const CHILD: &str = "EINSPARSE_TEST_LOSES_THE_GPU";

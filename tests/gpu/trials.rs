@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use einsparse::driver::trial;
 use einsparse::formats::{AnySparse, Dense, bf16, f16};
-use einsparse::{Context, Operand, Options, Scalar, SparseTensor, Tensor, ValuesRule, ZerosRule};
+use einsparse::{Context, Operand, Options, Scalar, SparseTensor, Tensor, Weights, ZerosRule};
 use rayon::prelude::*;
 
 use crate::random::{draw, first_difference};
@@ -228,7 +228,7 @@ fn one<T: Scalar>(context: &Context, input: &mut Input<'_>, sizes: &Sizes, count
     }
     let mut options = Options {
         zeros: [ZerosRule::Dense, ZerosRule::Strict][input.below(2)],
-        values: [ValuesRule::EachRun, ValuesRule::EachRun, ValuesRule::Kept][input.below(3)],
+        weights: [Weights::EachRun, Weights::EachRun, Weights::Static][input.below(3)],
         ..Options::default()
     };
     let told = || format!("{text} {:?} {} {fault:?}", case.shapes, T::NAME);

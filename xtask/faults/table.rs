@@ -495,7 +495,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "families/convert/scatter.rs",
         from: "if own < p.count as u64 && places[i]",
         to: "if own + 1 < p.count as u64 && places[i]",
-        test: "gpu::kept::kept_dense_is_the_same_product",
+        test: "gpu::prepacked::kept_dense_is_the_same_product",
         what: "the last value stays where it was",
     },
     Fault {

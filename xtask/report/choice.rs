@@ -42,14 +42,14 @@ pub fn write(text: &mut String, rows: &[Row]) -> std::fmt::Result {
         let case = (&row.op, &row.workload, &row.dtype, row.n);
         let (name, form) = row.variant.split_once('@').unwrap_or((&row.variant, ""));
         // A plan of CSR cannot take what reads another format.
-        if !(form.is_empty() || form == "kept") || row.note.contains(" on groupcoo") {
+        if !(form.is_empty() || form == "prepacked") || row.note.contains(" on groupcoo") {
             continue;
         }
         let all = cases.entry(case).or_default();
         if form.is_empty() {
             all.plain.add(row.ms, name == "auto");
         }
-        all.kept.add(row.ms, name == "auto" && form == "kept");
+        all.kept.add(row.ms, name == "auto" && form == "prepacked");
     }
     let forced: BTreeSet<_> = ours()
         .filter(|r| !r.variant.starts_with("auto"))
@@ -61,7 +61,7 @@ pub fn write(text: &mut String, rows: &[Row]) -> std::fmt::Result {
             continue;
         }
         let (op, workload, dtype, n) = *case;
-        for (name, shares) in [("auto", &all.plain), ("auto@kept", &all.kept)] {
+        for (name, shares) in [("auto", &all.plain), ("auto@prepacked", &all.kept)] {
             if let Some(share) = shares.share() {
                 let group = groups.entry((op, dtype, name)).or_default();
                 group.push((share, format!("{workload} N {n}")));

@@ -12,11 +12,11 @@ const END: &str = "<!-- /measured -->";
 const PAGE: &str = "docs/guide/performance.md";
 const UP: &str = "../../";
 
-/// What is shown: operation, set and element types, those that lose among them. `, kept`: A's values may be kept in
+/// What is shown: operation, set and element types, those that lose among them. `, prepacked`: A's values may be kept in
 /// another form.
 const SHOWN: &[(&str, &str, &[&str])] = &[
     ("spmm", "DLMC", &["f32", "f16"]),
-    ("spmm, kept", "DLMC", &["f32", "f16"]),
+    ("spmm, prepacked", "DLMC", &["f32", "f16"]),
     ("spmm", "graphs", &["f32", "f16"]),
     ("spmm", "decode", &["f16"]),
     ("block_spmm", "blocks", &["f16", "tf32"]),

@@ -1,6 +1,6 @@
 //! Pictures of a record, one question each: how many times faster than a peer, along one axis, cold.
 
-use super::{Duel, KEPT, Result, geomean};
+use super::{Duel, PREPACKED, Result, geomean};
 use plotters::prelude::*;
 use std::path::Path;
 
@@ -23,12 +23,12 @@ pub const QUESTIONS: [Question; 5] = [
             if d.ours.op != "spmm" || d.set != "DLMC" {
                 return None;
             }
-            let kept = d.ours.variant == KEPT;
-            let line = match (d.ours.dtype.as_str(), d.theirs.engine.as_str(), kept) {
+            let prepacked = d.ours.variant == PREPACKED;
+            let line = match (d.ours.dtype.as_str(), d.theirs.engine.as_str(), prepacked) {
                 (dtype, "cusparse", false) => format!("{dtype} / cuSPARSE"),
                 ("f32", "cublas", false) => "f32 / dense cuBLAS".into(),
                 ("f16", "cublas", false) => "f16 / dense cuBLAS".into(),
-                ("f16", "cublas", true) => "f16, kept / dense cuBLAS".into(),
+                ("f16", "cublas", true) => "f16, prepacked / dense cuBLAS".into(),
                 _ => return None,
             };
             let sparsity: f64 = d.ours.workload.split('/').nth(3)?.parse().ok()?;

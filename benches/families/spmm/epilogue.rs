@@ -10,7 +10,7 @@ use crate::papers::{LAYER_DENSITY, MOBILENET};
 use crate::peers::cusparse::CuSparse;
 use crate::peers::fused::FusedDense;
 use crate::prelude::*;
-use einsparse::{RawSpmm, ValuesRule};
+use einsparse::{RawSpmm, Weights};
 
 pub const OP: &str = "spmm_bias_relu";
 
@@ -68,17 +68,17 @@ impl Layer<'_> {
     }
 
     fn ours(&self) -> Result<()> {
-        for (values, variant) in [
-            (ValuesRule::EachRun, "auto"),
-            (ValuesRule::Kept, "auto@kept"),
+        for (weights, variant) in [
+            (Weights::EachRun, "auto"),
+            (Weights::Static, "auto@prepacked"),
         ] {
-            let (run, note) = by_dtype!(self.case.dtype(), T => self.planned::<T>(values))?;
+            let (run, note) = by_dtype!(self.case.dtype(), T => self.planned::<T>(weights))?;
             self.measured(("einsparse", variant, &note), run, false)?;
         }
         Ok(())
     }
 
-    fn planned<T: Scalar>(&self, values: ValuesRule) -> Result<(Run<'_>, String)> {
+    fn planned<T: Scalar>(&self, weights: Weights) -> Result<(Run<'_>, String)> {
         let context = Context::cuda(0)?;
         let case = &self.case;
         let (m, k, nnz) = case.problem.extents();
@@ -93,7 +93,7 @@ impl Layer<'_> {
             ("bias", (&bias).into()),
         ];
         let options = Options {
-            values,
+            weights,
             ..Options::default()
         };
         let plan = context
@@ -102,8 +102,8 @@ impl Layer<'_> {
             .options(&options)
             .build()?;
         let mut note = plan.variant().to_owned();
-        if let Some(form) = plan.kept() {
-            note += &format!(", A kept as {form}");
+        if let Some(form) = plan.prepacked() {
+            note += &format!(", A prepacked as {form}");
         }
         let o = case.operands;
         let raw = RawSpmm {

@@ -103,11 +103,11 @@ impl Explain {
         }
         for (i, c) in choice.candidates.iter().enumerate() {
             let mark = if i == 0 { "->" } else { "  " };
-            let kept = c
-                .kept
-                .map_or_else(String::new, |form| format!(", A kept as {form}"));
+            let prepacked = c
+                .prepacked
+                .map_or_else(String::new, |form| format!(", A prepacked as {form}"));
             say!(
-                "{mark} {:26} {}, zeros = {:?}{kept}",
+                "{mark} {:26} {}, zeros = {:?}{prepacked}",
                 c.name,
                 c.cost,
                 c.zeros

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use einsparse::einsum::Einsum;
 use einsparse::formats::{AnySparse, Dense, Element, Format};
-use einsparse::{Context, Options, Precision, Scalar, ValuesRule, ZerosRule};
+use einsparse::{Context, Options, Precision, Scalar, Weights, ZerosRule};
 
 use super::load::{self, Value};
 use super::time::timed;
@@ -138,7 +138,7 @@ pub struct Problem {
     pub strict_zeros: bool,
     /// The plan may keep the sparse operand's values in another form (weights that many runs share)
     #[arg(long)]
-    pub keep_values: bool,
+    pub static_weights: bool,
     /// This kernel and no other (`einsparse kernels` lists them)
     #[arg(long)]
     pub variant: Option<String>,
@@ -176,10 +176,10 @@ impl Problem {
             } else {
                 ZerosRule::Dense
             },
-            values: if self.keep_values {
-                ValuesRule::Kept
+            weights: if self.static_weights {
+                Weights::Static
             } else {
-                ValuesRule::EachRun
+                Weights::EachRun
             },
             variant: self.variant.clone(),
             ..Options::default()

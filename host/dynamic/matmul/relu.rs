@@ -1,6 +1,7 @@
 //! A product whose ReLU makes the sparsity: the kernel that stores the values says which micro-tiles hold some.
 
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use super::super::detect::{DetectOptions, Detector, operand};
 use super::super::index::{Lists, MicroIndex};

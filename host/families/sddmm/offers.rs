@@ -49,7 +49,7 @@ impl Sampling<'_> {
                     name: row.name,
                     cost: predict_samples(row, &self.work, machine),
                     zeros: row.zeros,
-                    kept: None,
+                    prepacked: None,
                 }),
             }
         }

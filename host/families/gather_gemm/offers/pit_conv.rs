@@ -190,7 +190,7 @@ impl Skipping {
             name: self.variant(),
             cost: self.kernels.product.cost(self.expected, machine),
             zeros: Zeros::Dense,
-            kept: None,
+            prepacked: None,
         })
     }
 

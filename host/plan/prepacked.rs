@@ -14,8 +14,8 @@ use crate::kernel::Queue;
 use crate::launch::{Planned, RawSpmm, Turns};
 use crate::offer::bind::{find, wrong};
 use crate::offer::{
-    Answer, Candidate, Compiled, Expression, KeptForm, Made, Offer, Options, Problem, Question,
-    Run, ValuesRule,
+    Answer, Candidate, Compiled, Expression, Made, Offer, Options, PrepackedForm, Problem,
+    Question, Run, Weights,
 };
 use crate::registry::block_of;
 use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor};
@@ -51,7 +51,7 @@ pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
             )
     });
     let options = question.options;
-    if options.values != ValuesRule::Kept || !plain || !entries {
+    if options.weights != Weights::Static || !plain || !entries {
         return Ok(Answer::default());
     }
     let offers = forms(problem).into_iter().flat_map(|(kept, other)| {
@@ -59,7 +59,7 @@ pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
         found.into_iter().map(move |candidate| Offer {
             make: Box::new(move |_| make(question, &form.sparse, (candidate.name, kept))),
             candidate: Candidate {
-                kept: Some(kept),
+                prepacked: Some(kept),
                 ..candidate
             },
         })
@@ -67,8 +67,8 @@ pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     Answer::of(offers.collect())
 }
 
-fn make(question: &Question<'_, '_>, name: &str, taken: (&str, KeptForm)) -> Result<Made> {
-    match Kept::new(question, name, taken) {
+fn make(question: &Question<'_, '_>, name: &str, taken: (&str, PrepackedForm)) -> Result<Made> {
+    match Prepacked::new(question, name, taken) {
         Ok(kept) => Ok(Ok(Box::new(kept))),
         // The plan over the form has its own kernel to ask.
         Err(error @ Error::NoKernel { .. }) => {
@@ -81,7 +81,7 @@ fn make(question: &Question<'_, '_>, name: &str, taken: (&str, KeptForm)) -> Res
 }
 
 /// The forms that single entries may be kept in, and the same product over each.
-fn forms(problem: &Problem) -> Vec<(KeptForm, Problem)> {
+fn forms(problem: &Problem) -> Vec<(PrepackedForm, Problem)> {
     let mut all = Vec::new();
     let Work {
         m, k, n, entries, ..
@@ -94,7 +94,7 @@ fn forms(problem: &Problem) -> Vec<(KeptForm, Problem)> {
             work: problem.work.all_stored(problem.dtype),
             ..*problem
         };
-        all.push((KeptForm::Dense, dense));
+        all.push((PrepackedForm::Dense, dense));
     }
     let mut others = vec![Format::SlicedEll];
     if n <= FEW_COLUMNS {
@@ -107,7 +107,7 @@ fn forms(problem: &Problem) -> Vec<(KeptForm, Problem)> {
     all.extend(others.into_iter().map(|format| {
         let format = Some(format);
         (
-            format.map_or(KeptForm::Dense, KeptForm::Sparse),
+            format.map_or(PrepackedForm::Dense, PrepackedForm::Sparse),
             Problem { format, ..*problem },
         )
     }));
@@ -121,9 +121,9 @@ fn leading_of(k: usize, bytes: usize) -> usize {
 
 /// A's copy, how values come there, and the plan over it.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct Prepacked {
     name: String,
-    form: KeptForm,
+    form: PrepackedForm,
     copy: Copy,
     refill: Refill,
     plan: Box<AnyPlan>,
@@ -132,12 +132,12 @@ pub(super) struct Kept {
     turns: Turns,
 }
 
-impl Kept {
+impl Prepacked {
     /// Brings A into the candidate's form and plans over it. The copy has A's values when this returns.
     pub(super) fn new(
         asked: &Question<'_, '_>,
         name: &str,
-        (kernel, form): (&str, KeptForm),
+        (kernel, form): (&str, PrepackedForm),
     ) -> Result<Self> {
         let (context, operands, dtype) = (asked.context, asked.operands(), asked.types.operands);
         let device = context.expect_device()?;
@@ -152,25 +152,25 @@ impl Kept {
         let slots = a.pattern().slots();
         let places = |places: &[u32]| Scatter::new(device, dtype, places).map(Refill::Places);
         let (copy, refill) = match form {
-            KeptForm::Dense => {
+            PrepackedForm::Dense => {
                 let (copy, found) = dense((context, dtype), &entries, slots)?;
                 (copy, places(&found)?)
             }
-            KeptForm::Sparse(Format::SlicedEll) => sliced((device, dtype), &entries.into())?,
-            KeptForm::Sparse(format) => {
+            PrepackedForm::Sparse(Format::SlicedEll) => sliced((device, dtype), &entries.into())?,
+            PrepackedForm::Sparse(format) => {
                 let (copy, found) = sparse((device, dtype), &entries.into(), format, slots)?;
                 (copy, places(&found)?)
             }
         };
         let own = Options {
-            values: ValuesRule::EachRun,
+            weights: Weights::EachRun,
             variant: Some(kernel.to_owned()),
             ..asked.options.clone()
         };
         let swapped = swap(operands, name, copy.operand());
         let einsum = asked.einsum.clone();
         let plan = Box::new(AnyPlan::of((context, asked.types), einsum, &swapped, &own)?);
-        let kept = Kept {
+        let kept = Prepacked {
             name: name.to_owned(),
             form,
             refill,
@@ -236,7 +236,7 @@ impl Kept {
     }
 }
 
-impl Compiled for Kept {
+impl Compiled for Prepacked {
     fn variant(&self) -> &'static str {
         self.plan.variant()
     }
@@ -269,19 +269,19 @@ impl Compiled for Kept {
         self.turns.queue(true, queue.stream(), run)
     }
 
-    fn kept(&self) -> Option<KeptForm> {
+    fn prepacked(&self) -> Option<PrepackedForm> {
         Some(self.form)
     }
 
-    fn refresh(&self, run: &Run<'_>) -> Result<()> {
+    fn update_values(&self, run: &Run<'_>) -> Result<()> {
         let queue = run.queue_of_operands()?;
         self.refill(self.values_of(run.operands)?, queue)
     }
 }
 
-impl fmt::Display for Kept {
+impl fmt::Display for Prepacked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, A kept as {}", self.plan, self.form)
+        write!(f, "{}, A prepacked as {}", self.plan, self.form)
     }
 }
 

@@ -6,16 +6,17 @@ use crate::support::{Rng, gpu};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, Format, bf16, f16, generate};
 use einsparse::registry::Scalar;
 use einsparse::{
-    Context, Error, KeptForm, Operand, Options, Plan, Precision, RawSpmm, SparseTensor, ValuesRule,
+    Context, Error, Operand, Options, Plan, Precision, PrepackedForm, RawSpmm, SparseTensor,
+    Weights,
 };
 
 const TEXT: &str = "C[m,n] = 2 * A[m,k] * B[k,n] + bias[m]";
 
 /// One of the kernels over dense matrices, so that the choice does not decide what is tested.
-fn dense_kernel(dtype: &str, form: Option<KeptForm>) -> Options {
+fn dense_kernel(dtype: &str, form: Option<PrepackedForm>) -> Options {
     let variant = form.map(|_| format!("wgmma_{dtype}_64x64_n128"));
     Options {
-        values: ValuesRule::Kept,
+        weights: Weights::Static,
         variant,
         ..Options::default()
     }
@@ -70,16 +71,16 @@ fn kept_dense<T: Scalar>(dtype: &str) {
                 ("B", (&db).into()),
                 ("bias", (&dbias).into()),
             ];
-            let options = dense_kernel(dtype, Some(KeptForm::Dense));
+            let options = dense_kernel(dtype, Some(PrepackedForm::Dense));
             let plan = gpu
                 .plan(TEXT)
                 .operands(&operands)
                 .options(&options)
                 .build()
                 .unwrap();
-            assert_eq!(plan.kept(), Some(KeptForm::Dense), "{format}");
+            assert_eq!(plan.prepacked(), Some(PrepackedForm::Dense), "{format}");
             assert!(plan.workspace_bytes() >= m * k * size_of::<T>());
-            assert!(plan.to_string().ends_with("A kept as dense"), "{plan}");
+            assert!(plan.to_string().ends_with("A prepacked as dense"), "{plan}");
             let found = run(&gpu, &plan, &operands);
             assert!(found == product(&a, &b, &bias), "{format} {m} x {k} x {n}");
         }
@@ -95,14 +96,14 @@ fn kept_dense_is_the_same_product() {
 /// Options that keep A by tiles, with one of the kernels over them.
 fn by_tiles(variant: &str) -> Options {
     Options {
-        values: ValuesRule::Kept,
+        weights: Weights::Static,
         variant: Some(variant.into()),
         ..Options::default()
     }
 }
 
 /// The same product by kernels over another form, and with new values after a refresh.
-fn kept_as<T: Scalar>(gpu: &Context, variants: &[(&str, KeptForm)], precision: Precision) {
+fn kept_as<T: Scalar>(gpu: &Context, variants: &[(&str, PrepackedForm)], precision: Precision) {
     let (m, k, n) = (200, 300, 24);
     let b = Dense::from_fn([k, n], |at| T::from_f64(((at[0] + at[1]) % 3) as f64)).unwrap();
     let bias = Dense::from_fn([m], |at| T::from_f64((at[0] % 4) as f64)).unwrap();
@@ -128,7 +129,7 @@ fn kept_as<T: Scalar>(gpu: &Context, variants: &[(&str, KeptForm)], precision: P
                     .build()
                     .unwrap()
             };
-            assert_eq!(plan.kept(), Some(*form), "{format}");
+            assert_eq!(plan.prepacked(), Some(*form), "{format}");
             a.set_values(second.values()).unwrap();
             let operands = [
                 ("A", Operand::from(&a)),
@@ -137,7 +138,7 @@ fn kept_as<T: Scalar>(gpu: &Context, variants: &[(&str, KeptForm)], precision: P
             ];
             let found = run(gpu, &plan, &operands);
             assert!(found == product(&first, &b, &bias), "{format} {variant}");
-            finish(gpu, |stream| plan.refresh(&operands, stream));
+            finish(gpu, |stream| plan.update_values(&operands, stream));
             let found = run(gpu, &plan, &operands);
             assert!(found == product(&second, &b, &bias), "{format} {variant}");
         }
@@ -148,14 +149,14 @@ fn kept_as<T: Scalar>(gpu: &Context, variants: &[(&str, KeptForm)], precision: P
 fn kept_in_other_forms_is_the_same_product_and_takes_new_values() {
     let Some(gpu) = gpu() else { return };
     let bits = [
-        ("bitmap_f16_128x16", KeptForm::Sparse(Format::Bitmap)),
-        ("bytemap_f16_256x32", KeptForm::Sparse(Format::Bytemap)),
+        ("bitmap_f16_128x16", PrepackedForm::Sparse(Format::Bitmap)),
+        ("bytemap_f16_256x32", PrepackedForm::Sparse(Format::Bytemap)),
     ];
     kept_as::<f16>(&gpu, &bits, Precision::Full);
     let slices = ["staged_f32_all", "staged_f32_w16_p4"];
-    let slices = slices.map(|name| (name, KeptForm::Sparse(Format::SlicedEll)));
+    let slices = slices.map(|name| (name, PrepackedForm::Sparse(Format::SlicedEll)));
     kept_as::<f32>(&gpu, &slices, Precision::Full);
-    let dense = [("dense_tf32_64x64", KeptForm::Dense)];
+    let dense = [("dense_tf32_64x64", PrepackedForm::Dense)];
     kept_as::<f32>(&gpu, &dense, Precision::Tf32);
 }
 
@@ -176,7 +177,7 @@ fn kept_values_are_new_when_asked_for() {
     ) -> [(&'a str, Operand<'a, f16>); 3] {
         [("A", a.into()), ("B", b.into()), ("bias", bias.into())]
     }
-    let options = dense_kernel("f16", Some(KeptForm::Dense));
+    let options = dense_kernel("f16", Some(PrepackedForm::Dense));
     let plan = gpu
         .plan(TEXT)
         .operands(&with(&a, &db, &dbias))
@@ -187,7 +188,7 @@ fn kept_values_are_new_when_asked_for() {
     let operands = with(&a, &db, &dbias);
     assert!(run(&gpu, &plan, &operands) == product(&first, &b, &bias));
     let stream = gpu.stream().unwrap();
-    plan.refresh(&operands, &stream).unwrap();
+    plan.update_values(&operands, &stream).unwrap();
     stream.synchronize().unwrap();
     assert!(run(&gpu, &plan, &operands) == product(&second, &b, &bias));
 
@@ -221,13 +222,16 @@ fn kept_values_are_new_when_asked_for() {
     let wrong = with(&other, &db, &dbias);
     for refused in [
         plan.run(&wrong, &mut c, &stream),
-        plan.refresh(&wrong, &stream),
+        plan.update_values(&wrong, &stream),
     ] {
         match refused.unwrap_err() {
             Error::Operand { name, reason } => {
                 assert_eq!(
                     (name.as_str(), reason.as_str()),
-                    ("A", "has not the pattern that was planned")
+                    (
+                        "A",
+                        "has not the pattern, the format or the context that was planned"
+                    )
                 );
             }
             other => panic!("{other}"),
@@ -250,7 +254,7 @@ fn kept_forms_are_for_those_who_ask() {
             .choice()
             .candidates
             .iter()
-            .all(|c| c.kept.is_none())
+            .all(|c| c.prepacked.is_none())
     );
     let kept = context
         .plan(text)
@@ -259,8 +263,13 @@ fn kept_forms_are_for_those_who_ask() {
         .build()
         .unwrap();
     let first = &kept.choice().candidates[0];
-    assert_eq!(first.kept, Some(KeptForm::Dense), "{}", kept.choice());
-    assert!(kept.choice().to_string().contains("A kept as dense"));
+    assert_eq!(
+        first.prepacked,
+        Some(PrepackedForm::Dense),
+        "{}",
+        kept.choice()
+    );
+    assert!(kept.choice().to_string().contains("A prepacked as dense"));
     let strict = Options {
         zeros: einsparse::ZerosRule::Strict,
         ..dense_kernel("f16", None)
@@ -271,10 +280,20 @@ fn kept_forms_are_for_those_who_ask() {
         .options(&strict)
         .build()
         .unwrap();
-    assert!(strict.choice().candidates.iter().all(|c| c.kept.is_none()));
+    assert!(
+        strict
+            .choice()
+            .candidates
+            .iter()
+            .all(|c| c.prepacked.is_none())
+    );
     // No kernel over one entry at a time is lost by it.
     let names = |plan: &Plan<f16>| {
-        let plain = plan.choice().candidates.iter().filter(|c| c.kept.is_none());
+        let plain = plan
+            .choice()
+            .candidates
+            .iter()
+            .filter(|c| c.prepacked.is_none());
         let mut names: Vec<_> = plain.map(|c| c.name).collect();
         names.sort_unstable();
         names
