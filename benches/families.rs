@@ -10,3 +10,19 @@ pub mod softmax;
 pub mod spmm;
 pub mod tensor;
 pub mod tutorial;
+
+use crate::operations::Entry;
+
+/// What is measured of each family, in the order of the record.
+pub const OPERATIONS: &[&[Entry]] = &[
+    spmm::OPERATIONS,
+    gemm::OPERATIONS,
+    gather_gemm::OPERATIONS,
+    sddmm::OPERATIONS,
+    softmax::OPERATIONS,
+    attention::OPERATIONS,
+    tensor::OPERATIONS,
+    convert::OPERATIONS,
+    discover::OPERATIONS,
+    tutorial::OPERATIONS,
+];

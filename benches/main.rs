@@ -27,7 +27,7 @@ mod timing;
 use clap::Parser;
 use device::{Gpu, Result};
 use families::softmax;
-use operations::{Machine, OPERATIONS, Operation, Outcome};
+use operations::{Machine, Operation, Outcome, all};
 use problems::{Dtype, Workload};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -219,7 +219,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
     }
     let recorder = machine.recorder(arguments.out.as_deref())?;
     let mut right = true;
-    for (op, operation) in OPERATIONS {
+    for (op, operation) in all() {
         if arguments.wants_operation(op, operation) {
             right &= machine.operation((op, operation), arguments, &recorder) == Outcome::Right;
         }
@@ -229,7 +229,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
 
 fn show(arguments: &Arguments) {
     let data = data();
-    for (op, operation) in OPERATIONS {
+    for (op, operation) in all() {
         if !arguments.wants_operation(op, operation) {
             continue;
         }

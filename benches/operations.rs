@@ -2,14 +2,11 @@
 
 use crate::bench::{Bench, Place};
 use crate::device::{Gpu, Result};
-use crate::families::{
-    attention, convert, discover, gather_gemm, gemm, sddmm, softmax, spmm, tensor, tutorial,
-};
 use crate::layers::{encoder, ffn_layer, training};
-use crate::problems::{self, Workload};
+use crate::problems::Workload;
 use crate::record::{self, Recorder};
-use crate::sweep::{self, Tally};
-use crate::{Arguments, Part, calibrate, host_ops, selected};
+use crate::sweep::Tally;
+use crate::{Arguments, Part, calibrate, families, host_ops, selected};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -25,72 +22,42 @@ pub enum Operation {
     Table(fn(&Place<'_>, &[Workload]) -> Result<Tally>),
 }
 
-use Operation::{Bare, Host, Own, Table};
+pub use Operation::{Bare, Host, Own, Table};
 
-/// Everything that can be measured, in the order of the record: the one place where a bench is entered.
-pub const OPERATIONS: &[(&str, Operation)] = &[
-    (calibrate::OP, Bare(calibrate::run)),
-    ("spmm", Table(sweep::run)),
-    ("block_spmm", Table(sweep::run)),
-    ("nm_spmm", Table(sweep::run)),
-    ("decode", Own(spmm::decode::run)),
-    (spmm::turned::OP, Own(spmm::turned::run)),
-    (spmm::epilogue::OP, Own(spmm::epilogue::run)),
-    (sddmm::OP, Table(sddmm::run)),
-    (softmax::OP, Table(softmax::run)),
-    (gemm::dense::OP, Own(gemm::dense::run)),
-    ("narrow", Own(gemm::narrow::run)),
-    ("nm_narrow", Own(gemm::nm_narrow::run)),
-    ("int8", Own(spmm::int8::run)),
-    ("layer", Own(gemm::layer::run)),
-    (attention::entries::OP, Own(attention::entries::run)),
-    (attention::gradient::OP, Own(attention::gradient::run)),
-    ("attention_masks", Own(attention::masks::run)),
+/// An operation by its name in the record.
+pub type Entry = (&'static str, Operation);
+
+/// What the machine can do at most.
+const LIMITS: &[Entry] = &[(calibrate::OP, Bare(calibrate::run))];
+
+/// Whole layers.
+const LAYERS: &[Entry] = &[
     (encoder::OP, Own(encoder::run)),
-    (gather_gemm::conv::OP, Own(gather_gemm::conv::run)),
-    ("mttkrp", Own(tensor::mttkrp::run)),
-    ("ttm", Own(tensor::mttkrp::run)),
-    ("sampled_tensor", Own(tensor::mttkrp::run)),
-    (tensor::tensor_product::OP, Own(tensor::tensor_product::run)),
-    (tensor::einsum::OP, Own(tensor::einsum::run)),
-    (tensor::messages::OP, Own(tensor::messages::run)),
-    (tensor::join::OP, Own(tensor::join::run)),
-    (discover::detect::OP, Own(discover::detect::run)),
-    (gemm::marked::OP, Own(gemm::marked::run)),
-    (discover::channels::OP, Own(discover::channels::run)),
-    (
-        gather_gemm::pit_matmul::OP,
-        Own(gather_gemm::pit_matmul::run),
-    ),
-    (gather_gemm::pit_tf32::OP, Own(gather_gemm::pit_tf32::run)),
-    (
-        gather_gemm::pit_turned::OP,
-        Own(gather_gemm::pit_turned::run),
-    ),
-    (gather_gemm::pit_right::OP, Own(gather_gemm::pit_right::run)),
-    (gather_gemm::pit_conv::OP, Own(gather_gemm::pit_conv::run)),
-    (discover::pit_choice::OP, Own(discover::pit_choice::run)),
-    (gather_gemm::ffn::OP, Own(gather_gemm::ffn::run)),
     (ffn_layer::OP, Own(ffn_layer::run)),
-    (gather_gemm::moe::OP, Own(gather_gemm::moe::run)),
     (training::OP, Own(training::run)),
-    (problems::DENSE_TO_BLOCKS, Table(convert::blocks::run)),
-    (problems::CSR_TO_BLOCKS, Table(convert::blocks::run)),
-    (convert::entries::OP, Own(convert::entries::run)),
-    (spmm::determinism::OP, Own(spmm::determinism::run)),
-    (tutorial::OP, Own(tutorial::run)),
+];
+
+/// What is of no family, most of it without a GPU.
+const OTHERS: &[Entry] = &[
     ("load", Bare(host_ops::load)),
     ("first_result", Bare(host_ops::first_result)),
     ("convert", Host(host_ops::convert)),
     ("read", Host(host_ops::read)),
 ];
 
+/// Everything that can be measured, in the order of the record.
+pub fn all() -> impl Iterator<Item = &'static Entry> {
+    let of_families = families::OPERATIONS.iter().copied();
+    let parts = [LIMITS].into_iter().chain(of_families);
+    parts.chain([LAYERS, OTHERS]).flatten()
+}
+
 /// Operations whose record is taken in so many parts.
 const PARTS: &[(&str, usize)] = &[("spmm", 4), ("sddmm", 2)];
 
 /// Refuses an operation that there is not.
 pub fn known(op: &str) -> Result<()> {
-    match OPERATIONS.iter().any(|(known, _)| *known == op) {
+    match all().any(|(known, _)| *known == op) {
         true => Ok(()),
         false => Err(format!("no operation `{op}`; --list shows them").into()),
     }
@@ -178,7 +145,7 @@ impl Machine {
         let text = |e: std::io::Error| format!("{}: {e}", folder.display());
         std::fs::create_dir_all(folder).map_err(text)?;
         let (mut right, mut left) = (true, 0);
-        for (op, operation) in OPERATIONS {
+        for (op, operation) in all() {
             let parts = PARTS.iter().find(|(name, _)| name == op);
             let of = parts.map_or(1, |(_, of)| *of);
             for own in 0..of {

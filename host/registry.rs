@@ -1,9 +1,9 @@
-//! The table of kernels as the host sees it. Nothing here names a kernel: `kernels-gpu/table.rs` does.
+//! The table of kernels as the host sees it. Nothing here names a kernel: `rows.rs` of its family does.
 
 use einsparse_kernels::abi::{A_COLUMNS, PANEL_BYTES};
 pub use einsparse_kernels::abi::{Dtype, Operation, WalkKind, Zeros};
 use einsparse_kernels::families::WgmmaParams;
-pub use einsparse_kernels::table::{MODULE_NAMES, Row, kernels, products};
+pub use einsparse_kernels::table::{MODULE_NAMES, Row, kernels, products, rows_of};
 
 use einsparse_formats::{E4m3, E5m2, Element, Format};
 use half::{bf16, f16};

@@ -78,56 +78,32 @@ pub enum Operation {
     Product,
     /// A product of dense matrices at the places of a pattern (SDDMM).
     Sampled,
+    /// What its family alone launches: it finds its rows by their params (`table::rows_of`).
+    Own,
     /// A product that adds in any order: for plans that allow it.
     Relaxed,
-    /// A dense matrix to `nm:2:4`, by magnitude.
-    Compression,
     /// A product of 8-bit operands into a wider output.
     Narrow,
     /// The same at the places of a pattern.
     SampledNarrow,
     /// A dense product written to be read, which no plan takes.
     Teaching,
-    /// One step of bringing a matrix into a block format.
-    Convert,
-    /// One step of bringing entries into another order or format.
-    Entries,
-    /// Softmax of the entries of each row, or its gradient.
-    Softmax,
-    /// Values to their places in another form of their matrix.
-    Scatter,
     /// Softmax of a product at the entries of a mask, times another matrix.
     Attention,
-    /// One step of cutting CSR into slices.
-    Slicing,
-    /// One step of making a work list.
-    Lists,
-    /// One step of finding pairs of entries.
-    Join,
     /// Rows gathered for every entry of a sparse tensor, multiplied and reduced by output row (MTTKRP, TTM).
     Rows,
     /// A small sparse tensor of order 3 against operands that share a batch of items.
     TensorProduct,
     /// A product of gathered rows with a stack of matrices, or a step around it.
     Convolution,
-    /// One step of the gradient of a largest message.
-    Message,
     /// Any indirect Einsum.
     Einsum,
     /// Which micro-tiles of a matrix are not empty.
     Detection,
     /// A product with an operand whose micro-tiles were found while running.
     Dynamic,
-    /// A dense matrix to its transpose.
-    Transposition,
-    /// A product that says which micro-tiles of its result are not empty.
-    Marking,
-    /// A step around the products of [`Operation::Grouped`].
-    Routing,
     /// A product of rows, each with a matrix of a stack that was chosen while running.
     Grouped,
-    /// The gradient of such a stack.
-    GroupedGradient,
     /// A step of a layer over rows whose number is known on the device.
     Live,
 }

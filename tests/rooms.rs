@@ -1,6 +1,8 @@
 //! ARCHITECTURE.md against the sources: who may know whom; and whether the links of the pages lead anywhere.
 
 use crate::support::skipped;
+use einsparse::registry::kernels;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -140,7 +142,8 @@ fn rooms_of_the_host_know_only_those_below() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// A family has the same name everywhere: kernels, tests and benches, and but for the tutorial its launches and a page.
+/// A family of the table has the same name everywhere: kernels, tests and benches, and but for the tutorial its launches
+/// and a page, which the table of contents lists.
 #[test]
 fn families_have_their_rooms() {
     if std::env::var_os("EINSPARSE_BUNDLE").is_some() {
@@ -156,9 +159,9 @@ fn families_have_their_rooms() {
         all.dedup();
         all
     };
-    let families = names("kernels-gpu/families");
-    assert_eq!(families.len(), 10);
-    for folder in ["tests/families", "benches/families"] {
+    let families: BTreeSet<String> = kernels().iter().map(|row| row.family.into()).collect();
+    let families: Vec<String> = families.into_iter().collect();
+    for folder in ["kernels-gpu/families", "tests/families", "benches/families"] {
         assert_eq!(names(folder), families, "{folder}");
     }
     let of_plans: Vec<String> = families
@@ -167,6 +170,23 @@ fn families_have_their_rooms() {
         .collect();
     for folder in ["host/families", "docs/families"] {
         assert_eq!(names(folder), of_plans, "{folder}");
+    }
+    let page = |name: &str| fs::read_to_string(top.join(name)).unwrap();
+    let (contents, overview) = (page("docs/SUMMARY.md"), page("docs/kernels.md"));
+    for family in &of_plans {
+        let link = format!("(families/{family}.md)");
+        assert!(contents.contains(&link), "docs/SUMMARY.md has no {link}");
+        let line = overview
+            .lines()
+            .find(|line| line.starts_with("| [") && line.contains(&link));
+        let line = line.unwrap_or_else(|| panic!("docs/kernels.md has no line of {link}"));
+        for row in kernels().iter().filter(|row| row.family == family) {
+            let module = format!("`{}`", row.module);
+            assert!(
+                line.contains(&module),
+                "docs/kernels.md: {line} has no {module}"
+            );
+        }
     }
 }
 

@@ -1,30 +1,82 @@
 //! Kernels with a fault each: what the suite finds, it tests. Each fault is a replacement in a source of the kernels.
-
-mod table;
+//! They lie beside those sources, in `kernels-gpu/families/<family>/faults.txt`: a line `key: value` for each field, a
+//! text of several lines as so many fields of one key, and an empty line between faults.
 
 use crate::bundle::copy_folder;
 use crate::cargo::{Result, target_dir};
 use crate::setup::{kernels, setup};
 use einsparse_compile::{Code, Kernels, Spec, source_dir};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use table::FAULTS;
 
 /// A mistake in the kernels of a module.
 struct Fault {
-    name: &'static str,
-    module: &'static str,
+    name: String,
+    module: String,
     /// Below kernels-gpu.
-    file: &'static str,
+    file: String,
     /// Once in the file.
-    from: &'static str,
-    to: &'static str,
+    from: String,
+    to: String,
     /// Tests that are to find it: part of their names.
-    test: &'static str,
+    test: String,
     /// What goes wrong.
-    what: &'static str,
+    what: String,
+}
+
+impl Fault {
+    /// Of the lines of one fault.
+    fn of(block: &str) -> Result<Fault> {
+        let mut fields: BTreeMap<&str, String> = BTreeMap::new();
+        for line in block.lines() {
+            let (key, value) = line.split_once(':').ok_or(line)?;
+            let value = value.strip_prefix(' ').unwrap_or(value);
+            fields
+                .entry(key)
+                .and_modify(|text| *text += &format!("\n{value}"))
+                .or_insert_with(|| value.to_owned());
+        }
+        let mut take = |key: &str| {
+            let missing = || format!("no `{key}` in a fault:\n{block}");
+            fields.remove(key).ok_or_else(missing)
+        };
+        let fault = Fault {
+            name: take("name")?,
+            module: take("module")?,
+            file: take("file")?,
+            from: take("from")?,
+            to: take("to")?,
+            test: take("test")?,
+            what: take("what")?,
+        };
+        match fields.keys().next() {
+            None => Ok(fault),
+            Some(key) => Err(format!("{}: no field is called `{key}`", fault.name).into()),
+        }
+    }
+}
+
+/// The faults of all families, by family.
+fn faults() -> Result<Vec<Fault>> {
+    let mut files = Vec::new();
+    for family in fs::read_dir(source_dir().join("families"))? {
+        let file = family?.path().join("faults.txt");
+        if file.is_file() {
+            files.push(file);
+        }
+    }
+    files.sort();
+    let mut faults = Vec::new();
+    for file in files {
+        let text = fs::read_to_string(&file)?;
+        for block in text.split("\n\n") {
+            let fault = Fault::of(block).map_err(|e| format!("{}: {e}", file.display()))?;
+            faults.push(fault);
+        }
+    }
+    Ok(faults)
 }
 
 const ARCH: &str = "sm_90a";
@@ -36,8 +88,9 @@ pub fn plant(to: &Path) -> Result<()> {
     setup()?;
     fs::create_dir_all(to)?;
     let target = target_dir()?;
+    let faults = faults()?;
     // A module goes to one compiler: its builds are made in one folder.
-    let modules: BTreeSet<&str> = FAULTS.iter().map(|fault| fault.module).collect();
+    let modules: BTreeSet<&str> = faults.iter().map(|fault| &*fault.module).collect();
     let modules: Vec<&str> = modules.into_iter().collect();
     let next = AtomicUsize::new(0);
     let work = |worker: usize| -> Result<()> {
@@ -47,7 +100,7 @@ pub fn plant(to: &Path) -> Result<()> {
         }
         copy_folder(source_dir(), &sources)?;
         while let Some(module) = modules.get(next.fetch_add(1, Ordering::Relaxed)) {
-            for fault in FAULTS.iter().filter(|fault| fault.module == *module) {
+            for fault in faults.iter().filter(|fault| fault.module == *module) {
                 eprintln!("fault {}: {}", fault.name, fault.what);
                 let code = compile(fault, &sources, &target)
                     .map_err(|error| format!("{}: {error}", fault.name))?;
@@ -65,18 +118,18 @@ pub fn plant(to: &Path) -> Result<()> {
         Result::Ok(())
     })?;
     let line = |fault: &Fault| format!("{} {} {}\n", fault.name, fault.module, fault.test);
-    let lines: String = FAULTS.iter().map(line).collect();
+    let lines: String = faults.iter().map(line).collect();
     Ok(fs::write(to.join("list"), lines)?)
 }
 
 /// Machine code of the module with the fault.
 fn compile(fault: &Fault, sources: &Path, target: &Path) -> Result<Vec<u8>> {
-    let file = sources.join(fault.file);
+    let file = sources.join(&fault.file);
     let whole = fs::read_to_string(&file)?;
-    if whole.matches(fault.from).count() != 1 {
+    if whole.matches(&*fault.from).count() != 1 {
         return Err(format!("{}: not once in {}", fault.from, fault.file).into());
     }
-    fs::write(&file, whole.replacen(fault.from, fault.to, 1))?;
+    fs::write(&file, whole.replacen(&*fault.from, &fault.to, 1))?;
     let mut specs = Spec::of_table(ARCH);
     specs.retain(|spec| spec.module == fault.module);
     let kernels = Kernels {
@@ -95,20 +148,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_family_has_a_fault_that_is_there_once() {
+    fn every_module_has_a_fault_that_is_there_once() {
         let mut without: BTreeSet<String> = Spec::all().into_iter().map(|s| s.module).collect();
         let mut names = BTreeSet::new();
-        for fault in FAULTS {
-            let text = fs::read_to_string(source_dir().join(fault.file)).unwrap();
-            assert_eq!(text.matches(fault.from).count(), 1, "{}", fault.name);
+        let faults = faults().unwrap();
+        for fault in &faults {
+            let text = fs::read_to_string(source_dir().join(&fault.file)).unwrap();
+            assert_eq!(text.matches(&*fault.from).count(), 1, "{}", fault.name);
             assert!(
-                fault.from != fault.to && names.insert(fault.name),
+                fault.from != fault.to && names.insert(&fault.name),
                 "{}",
                 fault.name
             );
-            without.remove(fault.module);
+            without.remove(&fault.module);
         }
         assert!(without.is_empty(), "without a fault: {without:?}");
-        assert!(FAULTS.len() >= 40);
+        assert!(faults.len() >= 40);
+    }
+
+    #[test]
+    fn fields_are_read_as_written() {
+        let text = "name: a\nmodule: m\nfile: f\nfrom:   x: y;\nfrom:\nto:\ntest: t\nwhat: w";
+        let fault = Fault::of(text).unwrap();
+        assert_eq!([&*fault.from, &*fault.to], ["  x: y;\n", ""]);
+        for wrong in [
+            text.replace("to:", "too:"),
+            text.to_owned() + "\nmore: 1",
+            text.replace("what: w", "what"),
+        ] {
+            assert!(Fault::of(&wrong).is_err(), "{wrong}");
+        }
     }
 }

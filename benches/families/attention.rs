@@ -4,9 +4,17 @@ pub mod entries;
 pub mod gradient;
 pub mod masks;
 
+use crate::operations::{Entry, Own};
 use crate::prelude::*;
 use einsparse::formats::generate;
 use einsparse::ops::AttentionOptions;
+
+/// What is measured of the family.
+pub const OPERATIONS: &[Entry] = &[
+    (entries::OP, Own(entries::run)),
+    (gradient::OP, Own(gradient::run)),
+    ("attention_masks", Own(masks::run)),
+];
 
 /// A case: heads, queries and keys, elements of a query.
 type Shape = [usize; 3];

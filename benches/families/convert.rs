@@ -2,3 +2,13 @@
 
 pub mod blocks;
 pub mod entries;
+
+use crate::operations::{Entry, Own, Table};
+use crate::problems;
+
+/// What is measured of the family.
+pub const OPERATIONS: &[Entry] = &[
+    (problems::DENSE_TO_BLOCKS, Table(blocks::run)),
+    (problems::CSR_TO_BLOCKS, Table(blocks::run)),
+    (entries::OP, Own(entries::run)),
+];

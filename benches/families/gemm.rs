@@ -5,3 +5,17 @@ pub mod layer;
 pub mod marked;
 pub mod narrow;
 pub mod nm_narrow;
+
+use crate::operations::{Entry, Own, Table};
+use crate::sweep;
+
+/// What is measured of the family.
+pub const OPERATIONS: &[Entry] = &[
+    ("block_spmm", Table(sweep::run)),
+    ("nm_spmm", Table(sweep::run)),
+    (dense::OP, Own(dense::run)),
+    ("narrow", Own(narrow::run)),
+    ("nm_narrow", Own(nm_narrow::run)),
+    ("layer", Own(layer::run)),
+    (marked::OP, Own(marked::run)),
+];

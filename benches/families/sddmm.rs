@@ -4,6 +4,7 @@
 
 use crate::case::{Run, Tables, Values, decode};
 use crate::device::Gpu;
+use crate::operations::{Entry, Table};
 use crate::peers::sddmm::CuSparseSddmm;
 use crate::prelude::*;
 use crate::problems::Workload;
@@ -11,6 +12,8 @@ use crate::sweep::Tally;
 use einsparse::RawSddmm;
 
 pub const OP: &str = "sddmm";
+/// What is measured of the family.
+pub const OPERATIONS: &[Entry] = &[(OP, Table(run))];
 
 const EXPRESSION: &str = "S[m,n] = X[m,k] * Y[n,k]";
 const BOTH: &[Dtype] = &[Dtype::F32, Dtype::F16];

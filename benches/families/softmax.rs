@@ -5,6 +5,7 @@
 
 use crate::calibrate::{copied, copy};
 use crate::case::{Operands, Values};
+use crate::operations::{Entry, Table};
 use crate::prelude::*;
 use crate::problems::Workload;
 use crate::sweep::{Tally, each};
@@ -13,6 +14,8 @@ use einsparse::formats::{AnySparse, CsrPattern};
 use einsparse::ops::{SoftmaxOptions, SparseSoftmax};
 
 pub const OP: &str = "softmax";
+/// What is measured of the family.
+pub const OPERATIONS: &[Entry] = &[(OP, Table(run))];
 const DTYPES: &[Dtype] = &[Dtype::F32, Dtype::F16, Dtype::Bf16];
 /// Causal band of the attention masks, and the share of what is below it (Sputnik, arXiv 2006.10901, section 7.4).
 const ATTENTION: (usize, f64) = (256, 0.05);

@@ -5,3 +5,16 @@ pub mod determinism;
 pub mod epilogue;
 pub mod int8;
 pub mod turned;
+
+use crate::operations::{Entry, Own, Table};
+use crate::sweep;
+
+/// What is measured of the family.
+pub const OPERATIONS: &[Entry] = &[
+    ("spmm", Table(sweep::run)),
+    ("decode", Own(decode::run)),
+    (turned::OP, Own(turned::run)),
+    (epilogue::OP, Own(epilogue::run)),
+    ("int8", Own(int8::run)),
+    (determinism::OP, Own(determinism::run)),
+];

@@ -5,3 +5,16 @@ pub mod join;
 pub mod messages;
 pub mod mttkrp;
 pub mod tensor_product;
+
+use crate::operations::{Entry, Own};
+
+/// What is measured of the family.
+pub const OPERATIONS: &[Entry] = &[
+    ("mttkrp", Own(mttkrp::run)),
+    ("ttm", Own(mttkrp::run)),
+    ("sampled_tensor", Own(mttkrp::run)),
+    (tensor_product::OP, Own(tensor_product::run)),
+    (einsum::OP, Own(einsum::run)),
+    (messages::OP, Own(messages::run)),
+    (join::OP, Own(join::run)),
+];

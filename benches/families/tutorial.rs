@@ -6,10 +6,13 @@ mod launch;
 use crate::case::Values;
 use crate::check::{elements, relative_error};
 use crate::device::is_built;
+use crate::operations::{Entry, Own};
 use crate::prelude::*;
 use launch::{Level, levels};
 
 pub const OP: &str = "levels";
+/// What is measured of the family.
+pub const OPERATIONS: &[Entry] = &[(OP, Own(run))];
 /// m and n.
 const EXTENT: usize = 4096;
 /// k: the case that counts, and twice of it. The difference is what the stages take, the rest is begin and end.

@@ -127,7 +127,7 @@ impl Spec {
 }
 
 /// `lib.rs`, the vocabulary and the families: not this crate, not what it made, and not the table, whose rows stand in
-/// [`Kernel`]: a new row makes its own module stale and no other.
+/// [`Kernel`], with the list of families: a new row makes its own module stale and no other, a new family none.
 pub(crate) fn is_kernel_source(path: &Path) -> bool {
     const OTHERS: [&str; 7] = [
         "compile", "prebuilt", "table", "table.rs", "target", "tests", "benches",
@@ -137,9 +137,13 @@ pub(crate) fn is_kernel_source(path: &Path) -> bool {
         .next()
         .and_then(|part| part.as_os_str().to_str())
         .unwrap_or("");
-    // `families/<family>/rows.rs`; a body may have that name further down.
-    let depth = path.components().count();
-    let rows = first == "families" && depth == 3 && path.ends_with("rows.rs");
+    // `families/mod.rs` and `families/<family>/rows.rs`; a body may have that name further down.
+    let listed = match path.components().count() {
+        2 => path.ends_with("mod.rs"),
+        3 => path.ends_with("rows.rs"),
+        _ => false,
+    };
+    let rows = first == "families" && listed;
     let folder_or_rust = path.extension().is_none_or(|end| end == "rs");
     !OTHERS.contains(&first) && !rows && !first.starts_with('.') && folder_or_rust
 }
@@ -155,6 +159,7 @@ mod tests {
             "lib.rs",
             "abi.rs",
             "device/ptx/mod.rs",
+            "families/spmm/mod.rs",
             "families/discover/detect/rows.rs",
         ] {
             assert!(source(path), "{path}");
@@ -162,6 +167,7 @@ mod tests {
         for path in [
             "table.rs",
             "table/row.rs",
+            "families/mod.rs",
             "families/spmm/rows.rs",
             "compile/spec.rs",
             "README.md",

@@ -133,6 +133,11 @@ macro_rules! rows {
 /// orders of sums cost, for the bench `determinism`, and the kernels of docs/levels.md.
 pub const ON_DEMAND: &[&str] = &["relaxed", "levels"];
 
+/// The rows whose launches take these params, in the order of the table: those of a module or of several.
+pub fn rows_of<P: 'static>() -> impl Iterator<Item = &'static Row> + Clone {
+    kernels().iter().filter(|row| row.takes::<P>())
+}
+
 /// The rows that compute products: what plans choose from.
 pub fn products() -> impl Iterator<Item = &'static Row> {
     let product = |row: &&Row| row.operation == crate::abi::Operation::Product;

@@ -1,11 +1,11 @@
 //! Work lists made on a GPU out of the spans of rows, which lie there: the host only learns how long they are.
 
-use einsparse_kernels::abi::{Divisor, Operation};
+use einsparse_kernels::abi::Divisor;
 use einsparse_kernels::families::{
     LIST_BUNDLES, LIST_CUT, LIST_FILL, LIST_KINDS, LIST_PIECES, LIST_PLACE, LIST_SURVEY, LIST_TILE,
     ListParams,
 };
-use einsparse_kernels::table::kernels;
+use einsparse_kernels::table::rows_of;
 
 use crate::device::Device;
 use crate::driver::DeviceMemory;
@@ -38,10 +38,7 @@ impl<'d> Lists<'d> {
     pub(crate) const FAMILY: &'static str = "lists";
 
     pub(crate) fn new(device: &'d Device) -> Result<Self> {
-        let own = kernels()
-            .iter()
-            .filter(|row| row.operation == Operation::Lists);
-        let steps = own.map(|row| Kernel::load(device, row));
+        let steps = rows_of::<ListParams>().map(|row| Kernel::load(device, row));
         Ok(Lists {
             steps: steps.collect::<Result<_>>()?,
             device,

@@ -1,8 +1,7 @@
 //! Magnitude pruning of a dense matrix on a GPU.
 
-use einsparse_kernels::abi::Operation;
 use einsparse_kernels::families::PruneParams;
-use einsparse_kernels::table::{Row, kernels};
+use einsparse_kernels::table::{Row, rows_of};
 
 use crate::device::Device;
 use crate::driver::DeviceMemory;
@@ -27,8 +26,7 @@ pub(crate) struct DenseMatrix {
 
 /// The kernel for an element type.
 pub(crate) fn pruner(dtype: Dtype) -> Option<&'static Row> {
-    let fits = |row: &&Row| row.operation == Operation::Compression && row.dtype == dtype;
-    kernels().iter().find(fits)
+    rows_of::<PruneParams>().find(|row| row.dtype == dtype)
 }
 
 /// Queues the pruning of `matrix` to 2:4, and returns the words of positions and the values, each with room for `room`

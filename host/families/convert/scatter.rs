@@ -1,8 +1,7 @@
 //! Values to the places they have in another form of their matrix.
 
-use einsparse_kernels::abi::Operation;
 use einsparse_kernels::families::ScatterParams;
-use einsparse_kernels::table::{Row, kernels};
+use einsparse_kernels::table::{Row, rows_of};
 
 use crate::device::Device;
 use crate::driver::DeviceMemory;
@@ -22,9 +21,8 @@ pub(crate) struct Scatter {
 impl Scatter {
     /// For elements as wide as `dtype`; `places` are distinct, or `u32::MAX` for none.
     pub(crate) fn new(device: &Device, dtype: Dtype, places: &[u32]) -> Result<Self> {
-        let fits =
-            |row: &&Row| row.operation == Operation::Scatter && row.dtype.bytes() == dtype.bytes();
-        let row = kernels().iter().find(fits).ok_or_else(|| {
+        let fits = |row: &&Row| row.dtype.bytes() == dtype.bytes();
+        let row = rows_of::<ScatterParams>().find(fits).ok_or_else(|| {
             Error::operand(
                 "values",
                 format!("are {}, which no kernel moves", dtype.name()),

@@ -2,12 +2,11 @@
 //! because it needs to know how much memory to ask for.
 
 use einsparse_formats::SlicedEllPattern;
-use einsparse_kernels::abi::Operation;
 use einsparse_kernels::families::{
     CHUNK_SLOTS, CHUNK_STEPS, RUN_CHUNKS, SLICE, SLICING_COUNT, SLICING_FILL, SLICING_ORDER,
     SLICING_VALUES, SlicingParams,
 };
-use einsparse_kernels::table::{Row, kernels};
+use einsparse_kernels::table::{Row, rows_of};
 
 use crate::device::Device;
 use crate::driver::DeviceMemory;
@@ -19,9 +18,9 @@ use crate::launch::{MAX_GRID_X, within};
 fn step(step: u32, bytes: usize) -> Result<&'static Row> {
     let fits = |row: &&Row| {
         let any = ![SLICING_FILL, SLICING_VALUES].contains(&step) || row.dtype.bytes() == bytes;
-        row.operation == Operation::Slicing && row.step == step && any
+        row.step == step && any
     };
-    kernels().iter().find(fits).ok_or_else(|| {
+    rows_of::<SlicingParams>().find(fits).ok_or_else(|| {
         Error::operand(
             "sparse",
             format!("elements of {bytes} bytes are not sliced on a GPU"),

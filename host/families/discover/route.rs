@@ -7,7 +7,7 @@ use einsparse_kernels::families::{
     ROUTE_BLOCKS, ROUTE_EXPERTS, ROUTE_PANEL, ROUTE_RECORD, ROUTE_SHARE, RouteParams,
     STEP_ROUTE_COUNT, STEP_ROUTE_GRADIENT, STEP_ROUTE_PLACE, STEP_ROUTE_SUM,
 };
-use einsparse_kernels::table::kernels;
+use einsparse_kernels::table::rows_of;
 
 use crate::device::Device;
 use crate::driver::DeviceMemory;
@@ -15,7 +15,7 @@ use crate::error::{Error, Refusal, Result};
 use crate::families::convert::DenseMatrix;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{Turns, aligned, small, within};
-use crate::registry::{Dtype, Operation};
+use crate::registry::Dtype;
 
 /// A step's kernel.
 #[derive(Debug)]
@@ -25,9 +25,7 @@ struct Step {
 
 impl Step {
     fn new(device: &Device, step: u32, dtype: Dtype) -> Result<Self> {
-        let own = kernels()
-            .iter()
-            .filter(|row| row.operation == Operation::Routing && row.step == step);
+        let own = rows_of::<RouteParams>().filter(|row| row.step == step);
         let Some(row) = own.clone().find(|row| row.dtype == dtype) else {
             return Err(Error::NoKernel {
                 indirect: format!("rows of {} routed to experts", dtype.name()),

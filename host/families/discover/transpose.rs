@@ -4,7 +4,7 @@ use einsparse_kernels::abi::Divisor;
 use einsparse_kernels::families::{
     TRANSPOSE_COLUMNS, TRANSPOSE_ROWS, TRANSPOSE_VECTORS, TransposeParams,
 };
-use einsparse_kernels::table::kernels;
+use einsparse_kernels::table::rows_of;
 
 use crate::device::Device;
 use crate::driver::DeviceMemory;
@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::families::convert::DenseMatrix;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{MAX_GRID_X, MAX_GRID_Y, small, within};
-use crate::registry::{Dtype, Operation};
+use crate::registry::Dtype;
 
 /// The kernel, for matrices of one shape, and the place of their transposes.
 #[derive(Debug)]
@@ -33,9 +33,7 @@ impl TransposeLaunch {
         items: usize,
         [rows, columns]: [usize; 2],
     ) -> Result<Self> {
-        let row = kernels().iter().find(|row| {
-            row.operation == Operation::Transposition && row.dtype.bytes() == dtype.bytes()
-        });
+        let row = rows_of::<TransposeParams>().find(|row| row.dtype.bytes() == dtype.bytes());
         let Some(row) = row else {
             return Err(Error::NoKernel {
                 indirect: format!("the transpose of a matrix of {}", dtype.name()),

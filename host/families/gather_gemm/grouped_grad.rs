@@ -2,7 +2,7 @@
 
 use einsparse_kernels::abi::{Divisor, FLAG_VECTORS};
 use einsparse_kernels::families::{GRAD_A_TOKENS, GRAD_B_TOKENS, GroupedGradParams};
-use einsparse_kernels::table::{Row, kernels};
+use einsparse_kernels::table::{Row, rows_of};
 
 use crate::device::Device;
 use crate::error::{Error, Refusal, Result};
@@ -10,7 +10,7 @@ use crate::families::convert::DenseMatrix;
 use crate::families::discover::route::DeviceRoutes;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{aligned, small, within};
-use crate::registry::{Dtype, Operation};
+use crate::registry::Dtype;
 
 /// What is multiplied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,9 +38,7 @@ pub(crate) struct GradLaunch {
 impl GradLaunch {
     /// A gradient of these extents.
     pub(crate) fn new(device: &Device, dtype: Dtype, extents: GradExtents) -> Result<Self> {
-        let own = kernels()
-            .iter()
-            .filter(|row| row.operation == Operation::GroupedGradient);
+        let own = rows_of::<GroupedGradParams>();
         let row = own.clone().find(|row| row.dtype == dtype);
         let row = row.ok_or_else(|| Error::NoKernel {
             indirect: "W[WE[s],m,n] += A[AM[s],m] * B[BM[s],n]".into(),

@@ -6,14 +6,14 @@ mod deal;
 use einsparse_kernels::families::{
     SOFTMAX_CLASSES, SOFTMAX_LOG, SOFTMAX_SUMS, STEP_SOFTMAX, STEP_SOFTMAX_GRADIENT, SoftmaxParams,
 };
-use einsparse_kernels::table::{Row, kernels};
+use einsparse_kernels::table::{Row, rows_of};
 
 use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::{Error, Refusal, Result};
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{MAX_GRID_Y, Turns, within};
-use crate::registry::{Dtype, Operation};
+use crate::registry::Dtype;
 use crate::worklist::Runs;
 use deal::Deal;
 
@@ -50,8 +50,7 @@ pub(crate) struct SoftmaxLaunch {
 
 /// The kernel of a step for an element type.
 fn find(dtype: Dtype, step: u32) -> Result<&'static Row> {
-    let wanted = |row: &&Row| row.operation == Operation::Softmax && row.step == step;
-    let of_step = kernels().iter().filter(wanted);
+    let of_step = rows_of::<SoftmaxParams>().filter(|row| row.step == step);
     let refusal = |row: &Row| Refusal {
         name: row.name.into(),
         reason: format!("is for {}", row.dtype.name()),

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use einsparse_kernels::abi::Operation;
 use einsparse_kernels::families::{
     LAST_OF_ROW, MESSAGE_FEATURES, MESSAGE_WHOLE, MessageParams, STEP_MESSAGE_FIRST,
     STEP_MESSAGE_PICK, STEP_MESSAGE_WEIGHTS,
 };
-use einsparse_kernels::table::{Row, kernels};
+use einsparse_kernels::table::{Row, rows_of};
 
 use crate::device::Device;
 use crate::driver::DeviceMemory;
@@ -124,9 +123,8 @@ fn places(by_source: &Fibres) -> [Vec<u32>; 3] {
 }
 
 fn kernel(device: &Device, dtype: Dtype, step: u32) -> Result<Kernel<MessageParams>> {
-    let fits =
-        |row: &&Row| row.operation == Operation::Message && (row.step, row.dtype) == (step, dtype);
-    let row = kernels().iter().find(fits).ok_or_else(|| {
+    let fits = |row: &&Row| (row.step, row.dtype) == (step, dtype);
+    let row = rows_of::<MessageParams>().find(fits).ok_or_else(|| {
         let reason = format!("the largest message has no gradient in {}", dtype.name());
         Error::operand("A", reason)
     })?;

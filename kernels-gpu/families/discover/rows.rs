@@ -56,10 +56,10 @@ macro_rules! rows_discover {
                     live_rows_norm_f16: Direct, F16, NormRows;
                     live_rows_norm_bf16: Direct, Bf16, NormRows;
                 }
-                transpose "transpose" TransposeParams sm_80 Transposition {
+                transpose "transpose" TransposeParams sm_80 Own {
                     transpose_16: Direct, F16, TransposeTile;
                 }
-                route "route" RouteParams sm_80 Routing {
+                route "route" RouteParams sm_80 Own {
                     route_count: Direct, F32, RouteCount;
                     route_place: Direct, F32, RoutePlace;
                     route_sum_f16: Direct, F16, RouteSum;

@@ -123,7 +123,7 @@ macro_rules! rows_gather_gemm {
                     grouped_bf16_256_t: Block, Bf16, GroupedTile<4, B_COLUMNS>;
                     grouped_bf16_128_t: Block, Bf16, GroupedTile<2, B_COLUMNS>;
                 }
-                grouped_grad "grouped_grad" GroupedGradParams sm_90a GroupedGradient {
+                grouped_grad "grouped_grad" GroupedGradParams sm_90a Own {
                     grouped_grad_f16: Block, F16, GroupedGrad;
                     grouped_grad_bf16: Block, Bf16, GroupedGrad;
                 }

@@ -153,7 +153,7 @@ macro_rules! rows_gemm {
                     dense_live_bf16_128x256_k2: Direct, Bf16, LiveTile<2, 4, 2>;
                     dense_live_bf16_128x256_k4: Direct, Bf16, LiveTile<2, 4, 4>;
                 }
-                marked "marked" MarkedParams sm_90a Marking {
+                marked "marked" MarkedParams sm_90a Own {
                     marked_f16_n256: Direct, F16, MarkedPanel<4>;
                     marked_bf16_n256: Direct, Bf16, MarkedPanel<4>;
                 }

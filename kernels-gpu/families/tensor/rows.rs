@@ -147,7 +147,7 @@ macro_rules! rows_tensor {
                     tensor_product_own_weights_f16: Csr, F16, TensorOwnWeights;
                     tensor_product_own_weights_bf16: Csr, Bf16, TensorOwnWeights;
                 }
-                message "message" MessageParams sm_80 Message {
+                message "message" MessageParams sm_80 Own {
                     message_first_f32: Direct, F32, FirstLargest;
                     message_first_f64: Direct, F64, FirstLargest;
                     message_first_f16: Direct, F16, FirstLargest;
@@ -161,7 +161,7 @@ macro_rules! rows_tensor {
                     message_weights_f16: Direct, F16, LargestWeights;
                     message_weights_bf16: Direct, Bf16, LargestWeights;
                 }
-                join "join" JoinParams sm_80 Join {
+                join "join" JoinParams sm_80 Own {
                     join_count: Direct, F32, JoinCount;
                     join_starts: Direct, F32, JoinStarts;
                     join_fill: Direct, F32, JoinFill;

@@ -4,13 +4,13 @@ use einsparse_formats::convert::BlockChoice;
 use einsparse_kernels::families::{
     ConvertParams, STEP_FILL_CSR, STEP_FILL_DENSE, STEP_MARK, STEP_SCORE, STEP_SELECT, STEP_TALLY,
 };
-use einsparse_kernels::table::{Row, kernels};
+use einsparse_kernels::table::{Row, rows_of};
 
 use super::Request;
 use crate::device::Device;
 use crate::error::Result;
 use crate::kernel::Kernel;
-use crate::registry::{Dtype, Operation};
+use crate::registry::Dtype;
 
 fn accumulator(dtype: Dtype) -> Dtype {
     match dtype {
@@ -21,9 +21,7 @@ fn accumulator(dtype: Dtype) -> Dtype {
 
 /// The kernels that a conversion is made of.
 pub(crate) fn steps(device: &Device, request: &Request) -> Result<Vec<Kernel<ConvertParams>>> {
-    let needed = kernels()
-        .iter()
-        .filter(|row| row.operation == Operation::Convert && needs(row, request));
+    let needed = rows_of::<ConvertParams>().filter(|row| needs(row, request));
     needed.map(|row| Kernel::load(device, row)).collect()
 }
 

@@ -7,14 +7,14 @@ use einsparse_kernels::families::{
     COPIES, ENTRY_TILE, EntriesParams, STEP_CHECK_ENTRIES, STEP_COMPACT, STEP_FILL_SLOTS,
     STEP_JOIN, STEP_PERMUTE_VALUES, STEP_SPLIT, STEP_TOP_ENTRIES,
 };
-use einsparse_kernels::table::{Row, kernels};
+use einsparse_kernels::table::{Row, rows_of};
 
 use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::{Error, Result};
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{MAX_GRID_X, small, within};
-use crate::registry::{Dtype, Operation};
+use crate::registry::Dtype;
 
 /// The kernels of the family for one element type.
 #[derive(Debug)]
@@ -36,9 +36,7 @@ fn needs(row: &Row, dtype: Dtype) -> bool {
 
 impl Steps {
     pub(crate) fn new(device: &Arc<Device>, dtype: Dtype) -> Result<Self> {
-        let rows = kernels()
-            .iter()
-            .filter(|row| row.operation == Operation::Entries && needs(row, dtype));
+        let rows = rows_of::<EntriesParams>().filter(|row| needs(row, dtype));
         let kernels = rows.map(|row| Kernel::load(device, row));
         Ok(Steps {
             kernels: kernels.collect::<Result<_>>()?,

@@ -2,7 +2,7 @@
 
 use einsparse_kernels::abi::FLAG_VECTORS;
 use einsparse_kernels::families::{MarkedParams, mark_words};
-use einsparse_kernels::table::kernels;
+use einsparse_kernels::table::rows_of;
 
 use super::Panels;
 use crate::device::Device;
@@ -13,7 +13,7 @@ use crate::indirect::{Orientation, SpmmForm};
 use crate::kernel::{Grid, Queue};
 use crate::launch::Matrix;
 use crate::launch::{Extents, RawSpmm, small};
-use crate::registry::{Dtype, Operation};
+use crate::registry::Dtype;
 
 /// `C[m,n] = relu(A[m,k] * B[k,n])`, and a bit for each column of every `height` rows of C.
 #[derive(Debug)]
@@ -50,9 +50,7 @@ impl MarkedLaunch {
         leading: usize,
         height: usize,
     ) -> Result<Self> {
-        let own = kernels()
-            .iter()
-            .filter(|row| row.operation == Operation::Marking);
+        let own = rows_of::<MarkedParams>();
         let row = own.clone().find(|row| row.dtype == dtype);
         let fits = height.is_power_of_two() && height >= 16;
         let Some(row) = row.filter(|_| fits) else {

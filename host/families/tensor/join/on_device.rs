@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use einsparse_kernels::abi::{Operation, SCAN_THREADS};
+use einsparse_kernels::abi::SCAN_THREADS;
 use einsparse_kernels::families::{
     EntriesParams, JoinParams, STEP_JOIN_COUNT, STEP_JOIN_FILL, STEP_JOIN_STARTS,
 };
-use einsparse_kernels::table::kernels;
+use einsparse_kernels::table::rows_of;
 use rayon::prelude::*;
 
 use crate::device::Device;
@@ -84,8 +84,7 @@ pub(crate) fn join(
 
 impl<'d> Join<'d> {
     fn new(device: &'d Arc<Device>) -> Result<Self> {
-        let rows = kernels().iter().filter(|r| r.operation == Operation::Join);
-        let kernels = rows.map(|row| Kernel::load(device, row));
+        let kernels = rows_of::<JoinParams>().map(|row| Kernel::load(device, row));
         Ok(Join {
             device,
             kernels: kernels.collect::<Result<_>>()?,
