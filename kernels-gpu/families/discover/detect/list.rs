@@ -22,9 +22,20 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         }
     }
 
+    /// Writes the micro-tiles of the bits that this thread block has set to their lists. Returns what `end_release` takes.
+    #[inline(always)]
+    pub(super) fn write_lists(p: &DetectParams, r: Region, place: Place) -> u32 {
+        gpu::sync_threads();
+        Self::find_bases(p, r, place);
+        gpu::sync_threads();
+        let before = Self::begin_release(p, place);
+        Self::write(p, r, place);
+        before
+    }
+
     /// For each panel of the region, a warp each: the ranks of its words, and its place in the list.
     #[inline(always)]
-    pub(super) fn find_bases(p: &DetectParams, r: Region, place: Place) {
+    fn find_bases(p: &DetectParams, r: Region, place: Place) {
         let (warps, lane) = (DETECT_THREADS / 32, gpu::thread() % 32);
         let (first, part) = Self::lists(r, place);
         let mut own = gpu::thread() / 32;
@@ -143,7 +154,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
     /// The two steps of releasing the words of the only list: the thread block writes its micro-tiles between, not
     /// behind a latency of L2. This one after the places are known to all.
     #[inline(always)]
-    pub(super) fn begin_release(p: &DetectParams, place: Place) -> u32 {
+    fn begin_release(p: &DetectParams, place: Place) -> u32 {
         let mut before = 0;
         if Self::ALONG_COLUMNS && p.flags & DETECT_ORDERED != 0 && gpu::thread() == 0 {
             let done = Self::own_words(p, place) + p.parts as u64 * 8;
@@ -206,7 +217,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
 
     /// Writes the micro-tiles of the region to their lists.
     #[inline(always)]
-    pub(super) fn write(p: &DetectParams, r: Region, place: Place) {
+    fn write(p: &DetectParams, r: Region, place: Place) {
         let (first, part) = Self::lists(r, place);
         let mut at = gpu::thread();
         while at < r.panels * r.positions {

@@ -299,11 +299,7 @@ impl<W: WalkInfo, E: ElemInfo, const MH: u32, const MW: u32, const STEP: u32>
             unroll!(w < 4, { marks[w] &= inside[w] });
             Self::set_columns(r, bits, marks);
         }
-        gpu::sync_threads();
-        Self::find_bases(p, r, place);
-        gpu::sync_threads();
-        let before = Self::begin_release(p, place);
-        Self::write(p, r, place);
+        let before = Self::write_lists(p, r, place);
         Self::end_release(p, place, before);
     }
 }

@@ -23,11 +23,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         Self::add_columns(BITS, p.above, &Self::fetched_words(r), &mut marks);
         unroll!(w < 4, { marks[w] &= inside[w] });
         Self::set_columns(r, BITS, marks);
-        gpu::sync_threads();
-        Self::find_bases(p, r, place);
-        gpu::sync_threads();
-        let before = Self::begin_release(p, place);
-        Self::write(p, r, place);
+        let before = Self::write_lists(p, r, place);
         // The columns found are in shared memory.
         gpu::sync_threads();
         Self::pack_words(p, r, place);

@@ -54,7 +54,7 @@ fn power<const LOG: bool>(difference: f32) -> f32 {
     matrix::exp2_flushed(difference * of_two)
 }
 
-/// The lane's scores from slot `from` on, and the largest.
+/// The lane's scores, and the largest.
 #[inline(always)]
 fn scores<
     E: Elem<Acc = f32>,
@@ -65,10 +65,9 @@ fn scores<
 >(
     p: &SoftmaxParams,
     span: Span,
-    from: u32,
 ) -> (Scores<VEC, REP>, f32) {
     let factor = factor::<LOG>(p.scale);
-    let lane = span.lane::<VEC, LANES>(from);
+    let lane = span.lane::<VEC, LANES>();
     let mut raw = [[0u32; 4]; REP];
     unroll!(r < REP, { raw[r] = lane.load::<E>(p.input, r) });
     let mut scores = [[f32::NEG_INFINITY; VEC]; REP];
@@ -113,11 +112,10 @@ fn write<
 >(
     p: &SoftmaxParams,
     span: Span,
-    from: u32,
     values: &Scores<VEC, REP>,
     finish: Finish,
 ) {
-    let lane = span.lane::<VEC, LANES>(from);
+    let lane = span.lane::<VEC, LANES>();
     let masked = if LOG { f32::NEG_INFINITY } else { 0.0 };
     unroll!(r < REP, {
         let mut out = [masked; VEC];
@@ -152,12 +150,12 @@ pub(super) fn row<
     p: &SoftmaxParams,
     span: Span,
 ) {
-    let (mut values, max) = scores::<E, VEC, LANES, REP, LOG>(p, span, 0);
+    let (mut values, max) = scores::<E, VEC, LANES, REP, LOG>(p, span);
     let max = reduce::<LANES, true>(max, FIRST);
     let sum = exponentials::<VEC, REP, LOG>(&mut values, base_of(max));
     let sum = reduce::<LANES, false>(sum, SECOND);
     let finish = Finish::new::<LOG>(max, sum);
-    write::<E, VEC, LANES, REP, LOG>(p, span, 0, &values, finish);
+    write::<E, VEC, LANES, REP, LOG>(p, span, &values, finish);
 }
 
 /// A piece of a longer row. The launch ahead leaves each piece's maximum and sum (Milakov and Gimelshein, arXiv
@@ -169,7 +167,7 @@ pub(super) fn piece<E: Elem<Acc = f32>, const VEC: usize, const REP: usize, cons
     index: u32,
 ) {
     const LANES: u32 = SOFTMAX_THREADS;
-    let (mut values, max) = scores::<E, VEC, LANES, REP, LOG>(p, span, 0);
+    let (mut values, max) = scores::<E, VEC, LANES, REP, LOG>(p, span);
     if p.flags & SOFTMAX_SUMS != 0 {
         grid::launch_dependents();
         let max = reduce::<LANES, true>(max, FIRST);
@@ -190,5 +188,5 @@ pub(super) fn piece<E: Elem<Acc = f32>, const VEC: usize, const REP: usize, cons
     let base = base_of(all);
     let sum = reduce::<LANES, false>(sum * power::<LOG>(max - base), SECOND);
     exponentials::<VEC, REP, LOG>(&mut values, base);
-    write::<E, VEC, LANES, REP, LOG>(p, span, 0, &values, Finish::new::<LOG>(all, sum));
+    write::<E, VEC, LANES, REP, LOG>(p, span, &values, Finish::new::<LOG>(all, sum));
 }

@@ -1,6 +1,8 @@
 //! Gradient of the scores of a row, from what the softmax gave and the gradient of that:
 //! `dS = P (dP - sum P dP) scale`, of the logarithm `dS = (dY - exp(Y) sum dY) scale`.
 
+use core::marker::PhantomData;
+
 use super::{FIRST, Span, each_piece, exp, reduce, store_sums};
 use crate::device::prelude::*;
 use crate::families::softmax::abi::*;
@@ -18,120 +20,89 @@ pub(super) fn slope<const LOG: bool>(y: f32, dy: f32, sum: f32) -> f32 {
 /// Output of the softmax and its gradient, as they lie in memory.
 type Pair<const REP: usize> = ([Raw; REP], [Raw; REP]);
 
-#[inline(always)]
-fn load<E: Elem, const VEC: usize, const LANES: u32, const REP: usize>(
-    p: &SoftmaxParams,
-    span: Span,
-    from: u32,
-) -> Pair<REP> {
-    let (mut given, mut upstream) = ([[0u32; 4]; REP], [[0u32; 4]; REP]);
-    let lane = span.lane::<VEC, LANES>(from);
-    unroll!(r < REP, {
-        given[r] = lane.load::<E>(p.input, r);
-        upstream[r] = lane.load::<E>(p.upstream, r);
-    });
-    (given, upstream)
-}
+/// Gradient of a row that `LANES` lanes hold, `REP` vectors each.
+pub(super) struct Gradient<E, const VEC: usize, const LANES: u32, const REP: usize, const LOG: bool>(
+    PhantomData<E>,
+);
 
-/// This lane's share of the sum over the row.
-#[inline(always)]
-fn share<
-    E: Elem<Acc = f32>,
-    const VEC: usize,
-    const LANES: u32,
-    const REP: usize,
-    const LOG: bool,
->(
-    span: Span,
-    from: u32,
-    (given, upstream): &Pair<REP>,
-) -> f32 {
-    let mut sum = 0.0;
-    let lane = span.lane::<VEC, LANES>(from);
-    unroll!(r < REP, {
-        unroll!(i < VEC, {
-            let weight = if LOG { 1.0 } else { E::get(&given[r], i) };
-            let more = matrix::fma_f32(weight, E::get(&upstream[r], i), sum);
-            if lane.is_live(r, i) {
-                sum = more;
-            }
+impl<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32, const REP: usize, const LOG: bool>
+    Gradient<E, VEC, LANES, REP, LOG>
+{
+    #[inline(always)]
+    fn load(p: &SoftmaxParams, span: Span) -> Pair<REP> {
+        let (mut given, mut upstream) = ([[0u32; 4]; REP], [[0u32; 4]; REP]);
+        let lane = span.lane::<VEC, LANES>();
+        unroll!(r < REP, {
+            given[r] = lane.load::<E>(p.input, r);
+            upstream[r] = lane.load::<E>(p.upstream, r);
         });
-    });
-    sum
-}
+        (given, upstream)
+    }
 
-#[inline(always)]
-fn write<
-    E: Elem<Acc = f32>,
-    const VEC: usize,
-    const LANES: u32,
-    const REP: usize,
-    const LOG: bool,
->(
-    p: &SoftmaxParams,
-    span: Span,
-    from: u32,
-    (given, upstream): &Pair<REP>,
-    sum: f32,
-) {
-    let lane = span.lane::<VEC, LANES>(from);
-    unroll!(r < REP, {
-        let mut out = [0.0; VEC];
-        unroll!(i < VEC, {
-            let (y, dy) = (E::get(&given[r], i), E::get(&upstream[r], i));
-            let gradient = slope::<LOG>(y, dy, sum) * p.scale;
-            if lane.is_live(r, i) {
-                out[i] = gradient;
-            }
+    /// This lane's share of the sum over the row.
+    #[inline(always)]
+    fn share(span: Span, (given, upstream): &Pair<REP>) -> f32 {
+        let mut sum = 0.0;
+        let lane = span.lane::<VEC, LANES>();
+        unroll!(r < REP, {
+            unroll!(i < VEC, {
+                let weight = if LOG { 1.0 } else { E::get(&given[r], i) };
+                let more = matrix::fma_f32(weight, E::get(&upstream[r], i), sum);
+                if lane.is_live(r, i) {
+                    sum = more;
+                }
+            });
         });
-        lane.store::<E>(p.output, r, &out);
-    });
-}
+        sum
+    }
 
-/// A row that fits the registers of its lanes.
-#[inline(always)]
-pub(super) fn row<
-    E: Elem<Acc = f32>,
-    const VEC: usize,
-    const LANES: u32,
-    const REP: usize,
-    const LOG: bool,
->(
-    p: &SoftmaxParams,
-    span: Span,
-) {
-    let pair = load::<E, VEC, LANES, REP>(p, span, 0);
-    let sum = share::<E, VEC, LANES, REP, LOG>(span, 0, &pair);
-    let sum = reduce::<LANES, false>(sum, FIRST);
-    if LANES > 32 {
-        // The next row's shares go to the same words.
+    #[inline(always)]
+    fn write(p: &SoftmaxParams, span: Span, (given, upstream): &Pair<REP>, sum: f32) {
+        let lane = span.lane::<VEC, LANES>();
+        unroll!(r < REP, {
+            let mut out = [0.0; VEC];
+            unroll!(i < VEC, {
+                let (y, dy) = (E::get(&given[r], i), E::get(&upstream[r], i));
+                let gradient = slope::<LOG>(y, dy, sum) * p.scale;
+                if lane.is_live(r, i) {
+                    out[i] = gradient;
+                }
+            });
+            lane.store::<E>(p.output, r, &out);
+        });
+    }
+
+    /// A row that fits the registers of its lanes.
+    #[inline(always)]
+    pub(super) fn row(p: &SoftmaxParams, span: Span) {
+        let pair = Self::load(p, span);
+        let sum = reduce::<LANES, false>(Self::share(span, &pair), FIRST);
+        if LANES > 32 {
+            // The next row's shares go to the same words.
+            gpu::sync_threads();
+        }
+        Self::write(p, span, &pair, sum);
+    }
+
+    /// A piece of a longer row, of a whole thread block: the launch ahead leaves the pieces' sums, this one adds those
+    /// of the row, in order.
+    #[inline(always)]
+    pub(super) fn piece(p: &SoftmaxParams, span: Span, index: u32) {
+        let pair = Self::load(p, span);
+        let mut sum = 0.0;
+        let sums_only = p.flags & SOFTMAX_SUMS != 0;
+        if sums_only {
+            grid::launch_dependents();
+            sum = Self::share(span, &pair);
+        } else {
+            each_piece(p, index, |[more, _]| sum += more);
+        }
+        let sum = reduce::<LANES, false>(sum, FIRST);
         gpu::sync_threads();
-    }
-    write::<E, VEC, LANES, REP, LOG>(p, span, 0, &pair, sum);
-}
-
-/// A piece of a longer row: the launch ahead leaves the pieces' sums, this one adds those of the row, in order.
-#[inline(always)]
-pub(super) fn piece<E: Elem<Acc = f32>, const VEC: usize, const REP: usize, const LOG: bool>(
-    p: &SoftmaxParams,
-    span: Span,
-    index: u32,
-) {
-    const LANES: u32 = SOFTMAX_THREADS;
-    let pair = load::<E, VEC, LANES, REP>(p, span, 0);
-    let mut sum = 0.0;
-    let sums_only = p.flags & SOFTMAX_SUMS != 0;
-    if sums_only {
-        grid::launch_dependents();
-        sum = share::<E, VEC, LANES, REP, LOG>(span, 0, &pair);
-    } else {
-        each_piece(p, index, |[more, _]| sum += more);
-    }
-    let sum = reduce::<LANES, false>(sum, FIRST);
-    gpu::sync_threads();
-    if sums_only {
-        store_sums(p, index, [sum, 0.0]);
-    } else {
-        write::<E, VEC, LANES, REP, LOG>(p, span, 0, &pair, sum);
+        if sums_only {
+            store_sums(p, index, [sum, 0.0]);
+        } else {
+            Self::write(p, span, &pair, sum);
+        }
     }
 }

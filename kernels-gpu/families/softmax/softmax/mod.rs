@@ -9,6 +9,7 @@ mod stretch;
 
 use crate::device::prelude::*;
 use crate::families::softmax::abi::*;
+use gradient::Gradient;
 
 impl<
     W: WalkInfo,
@@ -102,11 +103,11 @@ impl Span {
         }
     }
 
-    /// What this thread sees of the row, from slot `from` on. Made anew for each pass: kept from one to the next, or
+    /// What this thread sees of the row. Made anew for each pass: kept from one to the next, or
     /// over rows, it would take a register for each element.
     #[inline(always)]
-    fn lane<const VEC: usize, const LANES: u32>(&self, from: u32) -> Lane<VEC, LANES> {
-        let first = from + gpu::rematerialize_thread() % LANES * VEC as u32;
+    fn lane<const VEC: usize, const LANES: u32>(&self) -> Lane<VEC, LANES> {
+        let first = gpu::rematerialize_thread() % LANES * VEC as u32;
         Lane {
             slot: self.base + first as u64,
             lead: self.lead as i32 - first as i32,
@@ -196,8 +197,8 @@ fn deal<
         match (GRADIENT, CLASS) {
             (false, 0) => forward::piece::<E, VEC, REP, LOG>(p, span, index),
             (false, _) => forward::row::<E, VEC, LANES, REP, LOG>(p, span),
-            (true, 0) => gradient::piece::<E, VEC, REP, LOG>(p, span, index),
-            (true, _) => gradient::row::<E, VEC, LANES, REP, LOG>(p, span),
+            (true, 0) => Gradient::<E, VEC, LANES, REP, LOG>::piece(p, span, index),
+            (true, _) => Gradient::<E, VEC, LANES, REP, LOG>::row(p, span),
         }
     }
 }

@@ -63,6 +63,24 @@ pub fn rows<E: Elem>(
     stage::rows::<E>(to, from, stride, [p.rows[which], width - channel], wide);
 }
 
+/// 32 channels of all rows of A of an item; with the first ones, the coefficients of their products.
+#[inline(always)]
+pub fn left_rows<E: Elem>(
+    p: &TensorProductParams,
+    s: &TensorShared,
+    own: u32,
+    item: u64,
+    channel: u32,
+) {
+    rows::<E>(p, 0, own, item, [channel, p.width]);
+    copy::copy_wait_all();
+    warp::sync_lanes(u32::MAX);
+    if channel == 0 {
+        coefficients::<E>(p, s, own);
+        warp::sync_lanes(u32::MAX);
+    }
+}
+
 #[inline(always)]
 pub fn row_of_y<E: Elem>(p: &TensorProductParams, to: u32, item: u64) {
     let mut row = gpu::thread() % 32;
@@ -90,13 +108,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorOwnConnec
                 let mut channel = 0;
                 while channel < p.width {
                     warp::stay_rolled();
-                    rows::<E>(p, 0, own, item, [channel, p.width]);
-                    copy::copy_wait_all();
-                    warp::sync_lanes(u32::MAX);
-                    if channel == 0 {
-                        coefficients::<E>(p, &s, own);
-                        warp::sync_lanes(u32::MAX);
-                    }
+                    left_rows::<E>(p, &s, own, item, channel);
                     let place = Place {
                         own,
                         item,

@@ -1,9 +1,8 @@
 //! The gradient of a matrix of each item: `Out[b,o,u,w] = C[a,y,f,o] * A[b,a,u] * Y[b,y] * F[b,f,w]`. A warp takes an
 //! item and 32 columns; a lane holds 32 elements of its column while left sides and rows of F are multiplied.
 
-use super::channels::coefficients;
 use super::load_four;
-use super::own::{left_side, lists, row_of_y, rows, tasks};
+use super::own::{left_rows, left_side, lists, row_of_y, rows, tasks};
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
@@ -22,13 +21,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorOwnWeight
                 let mut channel = 0;
                 while channel < p.width {
                     warp::stay_rolled();
-                    rows::<E>(p, 0, own, item, [channel, p.width]);
-                    copy::copy_wait_all();
-                    warp::sync_lanes(u32::MAX);
-                    if channel == 0 {
-                        coefficients::<E>(p, &s, own);
-                        warp::sync_lanes(u32::MAX);
-                    }
+                    left_rows::<E>(p, &s, own, item, channel);
                     let at = item * p.item_strides[4] + channel as u64 * p.row_strides[3];
                     let to = p.out + (at + (column + gpu::thread() % 32) as u64) * E::BYTES as u64;
                     matrices::<E>(p, &s, own, to, [channel, column]);
