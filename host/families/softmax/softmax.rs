@@ -10,10 +10,10 @@ use einsparse_kernels::table::{Row, kernels};
 
 use crate::device::Device;
 use crate::driver::DeviceMemory;
-use crate::error::{Error, Refusal, Result};
+use crate::error::{Error, Result};
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{MAX_GRID_Y, Turns, within};
-use crate::registry::{Dtype, Operation};
+use crate::registry::{Dtype, Operation, of_type};
 use crate::worklist::Runs;
 use deal::Deal;
 
@@ -52,16 +52,11 @@ pub(crate) struct SoftmaxLaunch {
 fn find(dtype: Dtype, step: u32) -> Result<&'static Row> {
     let wanted = |row: &&Row| row.operation == Operation::Softmax && row.step == step;
     let of_step = kernels().iter().filter(wanted);
-    let refusal = |row: &Row| Refusal {
-        name: row.name.into(),
-        reason: format!("is for {}", row.dtype.name()),
-    };
-    let none = || Error::NoKernel {
-        indirect: format!("softmax over rows of {}", dtype.name()),
-        tried: of_step.clone().map(refusal).collect(),
-    };
-    let found = of_step.clone().find(|row| row.dtype == dtype);
-    found.ok_or_else(none)
+    of_type(
+        of_step,
+        dtype,
+        format!("softmax over rows of {}", dtype.name()),
+    )
 }
 
 impl SoftmaxLaunch {
