@@ -8,6 +8,8 @@ pub use einsparse_kernels::table::{MODULE_NAMES, Row, kernels, products, rows_of
 use einsparse_formats::{E4m3, E5m2, Element, Format};
 use half::{bf16, f16};
 
+use crate::error::{Error, Refusal, Result};
+
 /// An element type that kernels exist for. Sealed, as [`Element`] is.
 pub trait Scalar: Element + sealed::Sealed {
     /// Its name in the table, computed without TF32.
@@ -57,6 +59,36 @@ impl Scalar for i32 {
 /// The row of the table with this name.
 pub fn find(name: &str) -> Option<&'static Row> {
     kernels().iter().find(|row| row.name == name)
+}
+
+/// No kernel computes `what`: why, for each of these rows.
+pub(crate) fn none_of<'r>(
+    rows: impl Iterator<Item = &'r Row>,
+    what: impl Into<String>,
+    reason: impl Fn(&Row) -> String,
+) -> Error {
+    Error::NoKernel {
+        indirect: what.into(),
+        tried: rows.map(|row| Refusal::of(row.name, reason(row))).collect(),
+    }
+}
+
+/// The same where the rows are for other element types.
+pub(crate) fn none_of_type<'r>(
+    rows: impl Iterator<Item = &'r Row>,
+    what: impl Into<String>,
+) -> Error {
+    none_of(rows, what, |row| format!("is for {}", row.dtype.name()))
+}
+
+/// The first of these rows, which compute `what`, for an element type.
+pub(crate) fn of_type(
+    rows: impl Iterator<Item = &'static Row> + Clone,
+    dtype: Dtype,
+    what: impl Into<String>,
+) -> Result<&'static Row> {
+    let row = rows.clone().find(|row| row.dtype == dtype);
+    row.ok_or_else(|| none_of_type(rows, what))
 }
 
 /// Why a walk cannot read a format, or `None` if it can.

@@ -195,7 +195,7 @@ fn from_sorted(
 }
 
 /// Items and slots, ready for upload.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkList {
     /// Longest pieces first.
     pub items: Vec<Item>,
@@ -209,8 +209,7 @@ impl WorkList {
     /// Cuts rows longer than `limit` into equal pieces and orders the pieces by length class.
     pub fn new(runs: &Runs, limit: u32) -> Self {
         let limit = limit.max(1);
-        let mut slots = Vec::new();
-        let mut counters = 0;
+        let mut list = WorkList::default();
         let mut classes: [Vec<Item>; 33] = std::array::from_fn(|_| Vec::new());
         for (row, &(start, len)) in runs.rows.iter().enumerate() {
             let row = row as u32;
@@ -226,32 +225,34 @@ impl WorkList {
                 });
                 continue;
             }
-            let count = len.div_ceil(piece);
-            let first = slots.len() as u32;
-            for i in 0..count {
-                let at = i * piece;
-                let item = Item {
-                    row,
-                    start: start + at,
-                    len: piece.min(len - at),
-                    slot: first + i,
-                };
+            list.cut(row, start, len, piece);
+            for item in list.items.drain(..) {
                 classes[class(item.len)].push(item);
-                slots.push(Slot {
-                    counter: counters,
-                    first,
-                    count,
-                    reserved: 0,
-                });
             }
-            counters += 1;
         }
-        let items = classes.iter().rev().flatten().copied().collect();
-        WorkList {
-            items,
-            slots,
-            counters,
+        list.items = classes.iter().rev().flatten().copied().collect();
+        list
+    }
+
+    /// Adds a row in pieces of so many entries, the last one of what is left.
+    pub(crate) fn cut(&mut self, row: u32, start: u32, len: u32, piece: u32) {
+        let (first, count) = (self.slots.len() as u32, len.div_ceil(piece));
+        for i in 0..count {
+            let at = i * piece;
+            self.items.push(Item {
+                row,
+                start: start + at,
+                len: piece.min(len - at),
+                slot: first + i,
+            });
+            self.slots.push(Slot {
+                counter: self.counters,
+                first,
+                count,
+                reserved: 0,
+            });
         }
+        self.counters += 1;
     }
 }
 

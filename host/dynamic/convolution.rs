@@ -1,12 +1,11 @@
 //! A convolution with channels, images or filters that are empty for one step.
 
 use super::channels::ChannelDetector;
-use super::detect::operand;
+use super::detect::operands;
 use super::index::{Lists, MicroIndex};
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Error, Result, check_shape};
-use crate::families::convert::DenseMatrix;
 use crate::families::gather_gemm::PitConvLaunch;
 pub use crate::families::gather_gemm::{ConvolutionAxis, ConvolutionShape};
 use crate::kernel::Queue;
@@ -111,7 +110,7 @@ impl<T: Scalar> DynamicConvolution<T> {
     ) -> Result<()> {
         self.check(a, b, c)?;
         if let Some(launch) = &self.launch {
-            let all = self.operands(a, b, c, stream)?;
+            let all = operands(&self.context, [a, b, c], stream)?;
             // SAFETY: operands of the planned shapes and type; all are the caller's to keep until the stream is done,
             // as with every run.
             let queue = unsafe { Queue::new(stream.raw()) };
@@ -144,7 +143,7 @@ impl<T: Scalar> DynamicConvolution<T> {
         let Some(launch) = &self.launch else {
             return self.on_host(a, b, &mut c.any);
         };
-        let all = self.operands(a, b, c, stream)?;
+        let all = operands(&self.context, [a, b, c], stream)?;
         let lists = self.detector.index().lists()?;
         // SAFETY: operands of the planned shapes and type, lists that the detector's kernels fill; all are the caller's
         // to keep until the stream is done, as with every run.
@@ -200,20 +199,6 @@ impl<T: Scalar> DynamicConvolution<T> {
     /// Shapes of A, B and C.
     pub fn shapes(&self) -> [[usize; 4]; 3] {
         self.shapes
-    }
-
-    fn operands(
-        &self,
-        a: &AnyTensor,
-        b: &AnyTensor,
-        c: &AnyTensor,
-        stream: &Stream,
-    ) -> Result<[DenseMatrix; 3]> {
-        Ok([
-            operand(&self.context, a, stream)?,
-            operand(&self.context, b, stream)?,
-            operand(&self.context, c, stream)?,
-        ])
     }
 
     fn check(&self, a: &AnyTensor, b: &AnyTensor, c: &AnyTensor) -> Result<()> {

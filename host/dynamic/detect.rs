@@ -150,17 +150,7 @@ impl<T> Detector<T> {
     /// [`Error::OutOfMemory`], [`Error::Overflow`].
     pub fn index(&self) -> Result<MicroIndex> {
         let (panels, positions) = self.extents();
-        let storage = match (&self.launch, self.context.device()) {
-            (Some(launch), Some(device)) => {
-                Lists::Device(launch.lists(device)?, Arc::clone(device))
-            }
-            _ => Lists::Host(vec![Vec::new(); panels]),
-        };
-        Ok(MicroIndex {
-            panels,
-            stride: list_stride(positions),
-            storage,
-        })
+        MicroIndex::of(self.launch.as_ref(), &self.context, [panels, positions])
     }
 
     pub(crate) fn detect(
@@ -295,6 +285,19 @@ pub(crate) fn operand(
         columns: matrix.shape().last().copied().unwrap_or(1),
         leading: matrix.leading(),
     })
+}
+
+/// A, B and C of a product, each an [`operand`].
+pub(super) fn operands(
+    context: &Context,
+    [a, b, c]: [&AnyTensor; 3],
+    stream: &Stream,
+) -> Result<[DenseMatrix; 3]> {
+    Ok([
+        operand(context, a, stream)?,
+        operand(context, b, stream)?,
+        operand(context, c, stream)?,
+    ])
 }
 
 /// Queues a search into the lists of an index, in their turn.

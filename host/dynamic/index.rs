@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::families::discover::DeviceLists;
+use crate::families::discover::{DetectLaunch, DeviceLists, list_stride};
 use crate::launch::Turns;
 
 /// What a detector writes, where it writes it: for each panel a list of positions along the PIT axis, and how many they
@@ -38,6 +39,25 @@ pub(super) enum Lists {
 }
 
 impl MicroIndex {
+    /// Room for `panels` lists of at most `positions` each: on a device what its kernel writes.
+    pub(super) fn of(
+        launch: Option<&DetectLaunch>,
+        context: &Context,
+        [panels, positions]: [usize; 2],
+    ) -> Result<Self> {
+        let storage = match (launch, context.device()) {
+            (Some(launch), Some(device)) => {
+                Lists::Device(launch.lists(device)?, Arc::clone(device))
+            }
+            _ => Lists::Host(vec![Vec::new(); panels]),
+        };
+        Ok(MicroIndex {
+            panels,
+            stride: list_stride(positions),
+            storage,
+        })
+    }
+
     /// The turns of lists on a device.
     pub(super) fn turns(&self) -> Option<Arc<Turns>> {
         match &self.storage {

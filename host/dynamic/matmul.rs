@@ -315,20 +315,23 @@ fn in_one() -> Error {
     Error::operand("product", "has no halves: it runs as one, by `forward`")
 }
 
-/// A product on the CPU, a row of C at a time: `factor` and `line` are A's element and B's row of a row of C and a
+/// A product on the CPU, a row of C at a time: `places` are those of A's element and of B's row for a row of C and a
 /// place of its list, which `height` rows share.
-fn multiply_on_host<'b, A: Sum>(
+fn multiply_on_host<A: Sum>(
+    [a, b]: [&AnyTensor; 2],
     c: &mut AnyTensor,
     rows: usize,
     (lists, height): (&[Vec<u32>], usize),
-    factor: &(dyn Fn(usize, usize) -> A + Sync),
-    line: &(dyn Fn(usize, usize) -> &'b [A] + Sync),
+    places: &(dyn Fn(usize, usize) -> [usize; 2] + Sync),
 ) -> Result<()> {
+    let a = a.host().ok_or_else(|| Error::elsewhere("A"))?.widen::<A>();
+    let b = b.host().ok_or_else(|| Error::elsewhere("B"))?.widen::<A>();
     let n = c.shape().last().copied().unwrap_or(0);
     c.store_rows(rows, n, &|row, sums: &mut [A]| {
         for &position in &lists[row / height] {
-            let factor = factor(row, position as usize);
-            for (sum, &x) in sums.iter_mut().zip(line(row, position as usize)) {
+            let [factor, line] = places(row, position as usize);
+            let factor = a[factor];
+            for (sum, &x) in sums.iter_mut().zip(&b[line..]) {
                 *sum += factor * x;
             }
         }

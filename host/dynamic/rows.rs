@@ -1,7 +1,5 @@
 //! Lists without a matrix: rows of sequences of varying lengths, and what a router chose.
 
-use std::sync::Arc;
-
 use super::detect::{operand, search};
 use super::index::{Lists, MicroIndex};
 use crate::context::Context;
@@ -97,17 +95,7 @@ impl RowDetector {
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn index(&self) -> Result<MicroIndex> {
         let (panels, positions) = self.extents();
-        let storage = match (&self.launch, self.context.device()) {
-            (Some(launch), Some(device)) => {
-                Lists::Device(launch.lists(device)?, Arc::clone(device))
-            }
-            _ => Lists::Host(vec![Vec::new(); panels]),
-        };
-        Ok(MicroIndex {
-            panels,
-            stride: list_stride(positions),
-            storage,
-        })
+        MicroIndex::of(self.launch.as_ref(), &self.context, [panels, positions])
     }
 
     /// Queues the lists of `numbers`, lengths or choices, one axis. Nothing is allocated or waited for.

@@ -52,6 +52,21 @@ pub struct BlockLinear<T: Scalar> {
     sampled: Plan<T>,
 }
 
+/// The weights of a layer in the context, room for their gradient, and their outputs and inputs.
+pub(super) fn upload<T: Scalar>(
+    context: &Context,
+    weight: impl AsSparse<T>,
+) -> Result<(SparseTensor<T>, SparseTensor<T>, [usize; 2])> {
+    let weight = context.upload(weight)?;
+    let gradient = SparseTensor::zeros(context.device(), weight.pattern().shared())?;
+    let &[outputs, inputs] = weight.shape() else {
+        let shape = weight.shape();
+        let reason = format!("has shape {shape:?}; a layer's weights are a matrix");
+        return Err(Error::operand("W", reason));
+    };
+    Ok((weight, gradient, [outputs, inputs]))
+}
+
 impl<T: Scalar> BlockLinear<T> {
     /// A layer with these weights, `[outputs, inputs]`, in the context.
     ///
@@ -63,17 +78,7 @@ impl<T: Scalar> BlockLinear<T> {
         tokens: usize,
         options: &LinearOptions,
     ) -> Result<Self> {
-        let weight = context.upload(weight)?;
-        let gradient = SparseTensor::zeros(context.device(), weight.pattern().shared())?;
-        let &[outputs, inputs] = weight.shape() else {
-            return Err(Error::operand(
-                "W",
-                format!(
-                    "has shape {:?}; a layer's weights are a matrix",
-                    weight.shape()
-                ),
-            ));
-        };
+        let (weight, gradient, [outputs, inputs]) = upload(context, weight)?;
         // Only the shapes are planned with.
         let x = context.zeros::<T>(&[tokens, inputs])?;
         let y = context.zeros::<T>(&[tokens, outputs])?;

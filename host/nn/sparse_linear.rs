@@ -2,9 +2,10 @@
 
 use einsparse_formats::{AsSparse, SparseRef};
 
+use super::linear::upload;
 use crate::context::Context;
 use crate::device::Stream;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::plan::Plan;
 use crate::registry::Scalar;
 use crate::tensor::{SparseTensor, Tensor};
@@ -73,17 +74,7 @@ impl<T: Scalar> SparseLinear<T> {
         tokens: usize,
         bias: Option<Tensor<T>>,
     ) -> Result<Self> {
-        let weight = context.upload(weight)?;
-        let gradient = SparseTensor::zeros(context.device(), weight.pattern().shared())?;
-        let &[outputs, inputs] = weight.shape() else {
-            return Err(Error::operand(
-                "W",
-                format!(
-                    "has shape {:?}; a layer's weights are a matrix",
-                    weight.shape()
-                ),
-            ));
-        };
+        let (weight, gradient, [outputs, inputs]) = upload(context, weight)?;
         // Only the shapes are planned with.
         let x = context.zeros::<T>(&[inputs, tokens])?;
         let y = context.zeros::<T>(&[outputs, tokens])?;

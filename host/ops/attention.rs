@@ -182,13 +182,7 @@ impl<T: Scalar> SparseAttention<T> {
         self.check("k", k, &[key_heads, n, d])?;
         self.check("v", v, &[key_heads, n, d])?;
         self.check("out", out, &[heads, m, d])?;
-        if let Some(log_sum) = &log_sum {
-            self.check("log_sum", log_sum, &[heads, m])?;
-            if log_sum.leading() != m {
-                let reason = format!("has rows {} elements apart, not {m}", log_sum.leading());
-                return Err(Error::operand("log_sum", reason));
-            }
-        }
+        check_log_sum(&self.context, log_sum.as_deref(), [heads, m])?;
         if let Some(device) = self.context.device() {
             if !stream.belongs_to(device) {
                 return Err(Error::operand("stream", "belongs to another context"));
@@ -256,6 +250,24 @@ impl<T: Scalar> SparseAttention<T> {
     fn check<U: Scalar>(&self, name: &str, tensor: &Tensor<U>, shape: &[usize]) -> Result<()> {
         tensor.check(name, &self.context, shape)
     }
+}
+
+/// A row of logarithms for each head, without gaps.
+fn check_log_sum(
+    context: &Context,
+    log_sum: Option<&Tensor<f32>>,
+    shape: [usize; 2],
+) -> Result<()> {
+    let Some(log_sum) = log_sum else {
+        return Ok(());
+    };
+    log_sum.check("log_sum", context, &shape)?;
+    let (m, leading) = (shape[1], log_sum.leading());
+    if leading == m {
+        return Ok(());
+    }
+    let reason = format!("has rows {leading} elements apart, not {m}");
+    Err(Error::operand("log_sum", reason))
 }
 
 /// A mask as it was given.

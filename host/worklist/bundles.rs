@@ -1,6 +1,6 @@
 //! Many short rows: bundles of neighbours for one segment of lanes each, made by all cores.
 
-use einsparse_kernels::abi::{BUNDLE, Item, Slot, WHOLE_ROW};
+use einsparse_kernels::abi::{BUNDLE, Item, WHOLE_ROW};
 use einsparse_kernels::families::{LIST_TILE, ROW_ENTRIES, piece_of};
 use rayon::prelude::*;
 
@@ -37,13 +37,9 @@ impl WorkList {
             .enumerate()
             .map(|(chunk, rows)| Bundles::of(chunk as u32 * LIST_TILE, rows, limit, weight))
             .collect();
-        let mut list = WorkList {
-            items: Vec::new(),
-            slots: Vec::new(),
-            counters: 0,
-        };
+        let mut list = WorkList::default();
         for &(row, start, len) in chunks.iter().flat_map(|chunk| &chunk.cut) {
-            list.cut(row, start, len, limit);
+            list.cut(row, start, len, piece_of(len, limit));
         }
         let mut single: Vec<Item> = chunks.iter().flat_map(|c| &c.single).copied().collect();
         single.sort_by_key(|item| std::cmp::Reverse(class(item.len)));
@@ -57,28 +53,6 @@ impl WorkList {
     /// How many items are bundles; they come last.
     pub fn bundles(&self) -> usize {
         self.items.len() - self.items.partition_point(|item| item.slot != BUNDLE)
-    }
-
-    /// Adds the equal pieces of a row.
-    fn cut(&mut self, row: u32, start: u32, len: u32, limit: u32) {
-        let piece = piece_of(len, limit);
-        let (first, count) = (self.slots.len() as u32, len.div_ceil(piece));
-        for i in 0..count {
-            let at = i * piece;
-            self.items.push(Item {
-                row,
-                start: start + at,
-                len: piece.min(len - at),
-                slot: first + i,
-            });
-            self.slots.push(Slot {
-                counter: self.counters,
-                first,
-                count,
-                reserved: 0,
-            });
-        }
-        self.counters += 1;
     }
 }
 

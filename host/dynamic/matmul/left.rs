@@ -2,15 +2,14 @@
 //! multiplied.
 
 use std::marker::PhantomData;
-use std::sync::Arc;
 
-use super::super::detect::{DetectOptions, Detector, check_items, operand};
+use super::super::detect::{DetectOptions, Detector, check_items, operand, operands};
 use super::super::index::{Lists, MicroIndex};
 use super::{MatmulOptions, Product, multiply_on_host};
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Error, Result};
-use crate::families::discover::{DetectLaunch, list_stride};
+use crate::families::discover::DetectLaunch;
 use crate::families::gather_gemm::found::{above, kernels_as};
 use crate::families::gather_gemm::{PitFewLaunch, PitLaunch, PitWork};
 use crate::kernel::Queue;
@@ -18,7 +17,7 @@ use crate::launch::in_turn;
 use crate::offer::multiplied_as;
 use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Tensor};
-use crate::values::{Sum, with_sums};
+use crate::values::with_sums;
 
 /// Are there such micro-tiles, and do they end where items of `m` rows end?
 fn check(options: &MatmulOptions, items: usize, m: usize) -> Result<()> {
@@ -68,9 +67,8 @@ impl<T: Scalar> LeftProduct<T> {
         let [m, k, _] = extents;
         check(&options, items, m)?;
         let panels = items.saturating_mul(m).div_ceil(options.height);
-        let stride = list_stride(k);
-        let (launch, few, storage) = match context.device() {
-            None => (None, None, Lists::Host(vec![Vec::new(); panels])),
+        let (launch, few) = match context.device() {
+            None => (None, None),
             Some(device) => {
                 let work = PitWork {
                     items,
@@ -80,26 +78,21 @@ impl<T: Scalar> LeftProduct<T> {
                 let how = (threshold, options.determinism);
                 let dtype = multiplied_as(T::DTYPE, options.precision);
                 let (detect, product) = kernels_as(device, (T::DTYPE, dtype), work, how)?;
-                let lists = detect.lists(device)?;
-                let storage = Lists::Device(lists, Arc::clone(device));
                 let halves = T::DTYPE.bytes() == 2;
                 let alone =
                     (halves && items == 1 && m <= FEW_ROWS.min(options.height)).then(|| {
                         PitFewLaunch::best(device, T::DTYPE, extents, above(T::DTYPE, threshold))
                     });
-                (Some((detect, product)), alone.transpose()?, storage)
+                (Some((detect, product)), alone.transpose()?)
             }
         };
+        let detect = launch.as_ref().map(|(detect, _)| detect);
         Ok(LeftProduct {
+            index: MicroIndex::of(detect, context, [panels, k])?,
             context: context.clone(),
             items,
             extents,
             options,
-            index: MicroIndex {
-                panels,
-                stride,
-                storage,
-            },
             launch,
             few,
             element: PhantomData,
@@ -166,8 +159,10 @@ impl<T: Scalar> LeftProduct<T> {
         let Lists::Host(lists) = &self.index.storage else {
             return Err(Error::elsewhere("index"));
         };
-        let of = (self.items, self.extents, self.options.height);
-        with_sums!(a.dtype(), A => on_host::<A>(of, lists, a, b, c))
+        let ([m, k, _], (lda, ldb)) = (self.extents, (a.leading(), b.leading()));
+        let places = |row: usize, at: usize| [row * lda + at, (row / m * k + at) * ldb];
+        let (rows, lists) = (self.items * m, (&lists[..], self.options.height));
+        with_sums!(a.dtype(), A => multiply_on_host::<A>([a, b], c, rows, lists, &places))
     }
 }
 
@@ -198,11 +193,7 @@ impl<T: Scalar> Product<T> for LeftProduct<T> {
                 self.multiply_found(a, b, c, stream)
             });
         };
-        let all = [
-            operand(&self.context, a, stream)?,
-            operand(&self.context, b, stream)?,
-            operand(&self.context, c, stream)?,
-        ];
+        let all = operands(&self.context, [a, b, c], stream)?;
         // SAFETY: operands of the planned shapes and type; all are the caller's to keep until the stream is done.
         let queue = unsafe { Queue::new(stream.raw()) };
         few.run(all, queue)
@@ -226,19 +217,4 @@ impl<T: Scalar> Product<T> for LeftProduct<T> {
             self.multiply_found(a, b, c, stream)
         })
     }
-}
-
-fn on_host<A: Sum>(
-    (items, [m, k, n], height): (usize, [usize; 3], usize),
-    lists: &[Vec<u32>],
-    a: &AnyTensor,
-    b: &AnyTensor,
-    c: &mut AnyTensor,
-) -> Result<()> {
-    let (lda, ldb) = (a.leading(), b.leading());
-    let a = a.host().ok_or_else(|| Error::elsewhere("A"))?.widen::<A>();
-    let b = b.host().ok_or_else(|| Error::elsewhere("B"))?.widen::<A>();
-    let factor = |row: usize, position: usize| a[row * lda + position];
-    let line = |row: usize, position: usize| &b[(row / m * k + position) * ldb..][..n];
-    multiply_on_host(c, items * m, (lists, height), &factor, &line)
 }

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::super::detect::{DetectOptions, Detector, operand};
+use super::super::detect::{DetectOptions, Detector, operand, operands};
 use super::super::index::{Lists, MicroIndex};
 use super::Product;
 use crate::context::Context;
@@ -107,11 +107,7 @@ impl<T: Scalar> ReluProduct<T> {
         match &self.way {
             Way::Host(plan, _) => plan.run(&[("A", a.into()), ("B", b.into())], c, stream),
             Way::Device(product, _) => {
-                let all = [
-                    operand(&self.context, a, stream)?,
-                    operand(&self.context, b, stream)?,
-                    operand(&self.context, c, stream)?,
-                ];
+                let all = operands(&self.context, [a, b, c], stream)?;
                 let marks = self.lists()?.status.address();
                 // SAFETY: operands of the planned shapes and type, bits of this product's lists; operands are the
                 // caller's to keep until the stream is done.

@@ -4,7 +4,7 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::super::detect::{DetectOptions, Detector, check_items, operand};
+use super::super::detect::{DetectOptions, Detector, check_items, operands};
 use super::super::index::{Lists, MicroIndex};
 use super::{MatmulOptions, Product};
 use crate::context::Context;
@@ -99,11 +99,7 @@ impl<T: Scalar> Product<T> for RightProduct<T> {
             let of = (self.items, self.extents, &self.options);
             return with_sums!(T::DTYPE, A => on_host::<A>(of, lists, [a, b], &mut c.any));
         };
-        let all = [
-            operand(&self.context, a, stream)?,
-            operand(&self.context, b, stream)?,
-            operand(&self.context, c, stream)?,
-        ];
+        let all = operands(&self.context, [a, b, c], stream)?;
         let found = self.index.lists()?;
         // SAFETY: operands of the planned shapes and type, lists of these kernels; all are the caller's to keep until
         // the stream is done, as with every run.

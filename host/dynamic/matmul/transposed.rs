@@ -1,21 +1,20 @@
 //! The product with the transpose of an operand that is sparse for one step: what gradients want.
 
 use std::marker::PhantomData;
-use std::sync::Arc;
 
-use super::super::detect::{DetectOptions, Detector, operand};
+use super::super::detect::{DetectOptions, Detector, operands};
 use super::super::index::{Lists, MicroIndex};
 use super::{MatmulOptions, Product, multiply_on_host};
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Error, Result, check_shape};
-use crate::families::discover::{DetectLaunch, list_stride};
+use crate::families::discover::DetectLaunch;
 use crate::families::gather_gemm::found::{WIDTH, kernels_of};
 use crate::families::gather_gemm::{PitLaunch, PitWork};
 use crate::kernel::Queue;
 use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Tensor};
-use crate::values::{Sum, with_sums};
+use crate::values::with_sums;
 
 /// `C[m,n] = A[k,m] * B[k,n]` with an A that is sparse: two kernels.
 #[derive(Debug)]
@@ -42,30 +41,20 @@ impl<T: Scalar> TransposedProduct<T> {
         };
         // What is wrong with the options is said the same way on every context.
         Detector::<()>::of((&Context::cpu(), T::DTYPE), [k, m], (1, WIDTH), options)?;
-        let panels = m.div_ceil(WIDTH);
-        let (launch, storage) = match context.device() {
-            None => (None, Lists::Host(vec![Vec::new(); panels])),
-            Some(device) => {
-                let work = PitWork {
-                    turned: true,
-                    ..PitWork::single(extents, WIDTH)
-                };
-                let (detect, product) =
-                    kernels_of(device, T::DTYPE, work, (threshold, given.determinism))?;
-                let lists = detect.lists(device)?;
-                let storage = Lists::Device(lists, Arc::clone(device));
-                (Some((detect, product)), storage)
-            }
+        let work = PitWork {
+            turned: true,
+            ..PitWork::single(extents, WIDTH)
         };
+        let how = (threshold, given.determinism);
+        let made = context.device();
+        let made = made.map(|device| kernels_of(device, T::DTYPE, work, how));
+        let launch = made.transpose()?;
+        let detect = launch.as_ref().map(|(detect, _)| detect);
         Ok(TransposedProduct {
+            index: MicroIndex::of(detect, context, [m.div_ceil(WIDTH), k])?,
             context: context.clone(),
             extents,
             threshold,
-            index: MicroIndex {
-                panels,
-                stride: list_stride(k),
-                storage,
-            },
             launch,
             element: PhantomData,
         })
@@ -84,7 +73,10 @@ impl<T: Scalar> TransposedProduct<T> {
         let Lists::Host(lists) = &self.index.storage else {
             return Err(Error::elsewhere("index"));
         };
-        with_sums!(a.dtype(), A => on_host::<A>(self.extents, lists, a, b, c))
+        let (lda, ldb) = (a.leading(), b.leading());
+        let places = |row: usize, at: usize| [at * lda + row, at * ldb];
+        let lists = (&lists[..], WIDTH);
+        with_sums!(a.dtype(), A => multiply_on_host::<A>([a, b], c, m, lists, &places))
     }
 }
 
@@ -115,8 +107,7 @@ impl<T: Scalar> Product<T> for TransposedProduct<T> {
         let Some((detect, product)) = &self.launch else {
             return self.on_host(a, b, &mut c.any);
         };
-        let [a, b] = [a, b].map(|matrix| operand(&self.context, matrix, stream));
-        let (a, b, c) = (a?, b?, operand(&self.context, c, stream)?);
+        let [a, b, c] = operands(&self.context, [a, b, c], stream)?;
         let found = self.index.lists()?;
         // What is refused is refused before anything is queued.
         let params = product.params(found, Some(a), b, c)?;
@@ -128,19 +119,4 @@ impl<T: Scalar> Product<T> for TransposedProduct<T> {
             product.start(&params, queue)
         })
     }
-}
-
-fn on_host<A: Sum>(
-    [m, _, n]: [usize; 3],
-    lists: &[Vec<u32>],
-    a: &AnyTensor,
-    b: &AnyTensor,
-    c: &mut AnyTensor,
-) -> Result<()> {
-    let (lda, ldb) = (a.leading(), b.leading());
-    let a = a.host().ok_or_else(|| Error::elsewhere("A"))?.widen::<A>();
-    let b = b.host().ok_or_else(|| Error::elsewhere("B"))?.widen::<A>();
-    let factor = |row: usize, position: usize| a[position * lda + row];
-    let line = |_: usize, position: usize| &b[position * ldb..][..n];
-    multiply_on_host(c, m, (lists, WIDTH), &factor, &line)
 }

@@ -11,12 +11,12 @@ use einsparse_kernels::table::{Row, kernels};
 
 use crate::device::Device;
 use crate::driver::DeviceMemory;
-use crate::error::{Error, Refusal, Result};
+use crate::error::{Error, Result};
 use crate::families::convert::DenseMatrix;
 use crate::families::discover::{DeviceLists, list_stride};
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{MAX_GRID_X, MAX_GRID_Y, Turns, small, within};
-use crate::registry::Dtype;
+use crate::registry::{Dtype, none_of};
 
 /// How the rows of an item are dealt to thread blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,14 +74,11 @@ fn find(step: u32, dtype: Dtype) -> Result<&'static Row> {
         .iter()
         .filter(|row| row.module == "channels" && row.step == step);
     let fits = |row: &&Row| row.dtype.bytes() == dtype.bytes();
-    own.clone().find(fits).ok_or_else(|| Error::NoKernel {
-        indirect: format!("columns of {} that hold something", dtype.name()),
-        tried: own
-            .map(|row| Refusal {
-                name: row.name.into(),
-                reason: format!("is for elements of {} bytes", row.dtype.bytes()),
-            })
-            .collect(),
+    own.clone().find(fits).ok_or_else(|| {
+        let what = format!("columns of {} that hold something", dtype.name());
+        none_of(own, what, |row| {
+            format!("is for elements of {} bytes", row.dtype.bytes())
+        })
     })
 }
 

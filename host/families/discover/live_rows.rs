@@ -9,12 +9,12 @@ use einsparse_kernels::table::{Row, kernels};
 
 use crate::device::Device;
 use crate::driver::DeviceMemory;
-use crate::error::{Error, Refusal, Result};
+use crate::error::{Error, Result};
 use crate::families::discover::cost::live::clocks;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Flat, tensor_map};
 use crate::launch::{MAX_GRID_X, MAX_GRID_Y, small, within};
-use crate::registry::{Dtype, Operation};
+use crate::registry::{Dtype, Operation, none_of};
 
 /// Rows in device memory, `leading` elements apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,16 +34,11 @@ fn rows_of(step: u32, dtype: Dtype) -> impl Iterator<Item = &'static Row> + Clon
 }
 
 fn find(step: u32, dtype: Dtype, what: &str) -> Result<&'static Row> {
-    rows_of(step, dtype).next().ok_or_else(|| Error::NoKernel {
-        indirect: what.into(),
-        tried: kernels()
-            .iter()
-            .filter(|row| row.operation == Operation::Live && row.step == step)
-            .map(|row| Refusal {
-                name: row.name.into(),
-                reason: format!("is for {}, not {}", row.dtype.name(), dtype.name()),
-            })
-            .collect(),
+    rows_of(step, dtype).next().ok_or_else(|| {
+        let of_step = |row: &&Row| row.operation == Operation::Live && row.step == step;
+        none_of(kernels().iter().filter(of_step), what, |row| {
+            format!("is for {}, not {}", row.dtype.name(), dtype.name())
+        })
     })
 }
 

@@ -11,11 +11,11 @@ use einsparse_kernels::table::rows_of;
 
 use crate::device::Device;
 use crate::driver::DeviceMemory;
-use crate::error::{Error, Refusal, Result};
+use crate::error::Result;
 use crate::families::convert::DenseMatrix;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{Turns, aligned, small, within};
-use crate::registry::Dtype;
+use crate::registry::{Dtype, of_type};
 
 /// A step's kernel.
 #[derive(Debug)]
@@ -26,17 +26,8 @@ struct Step {
 impl Step {
     fn new(device: &Device, step: u32, dtype: Dtype) -> Result<Self> {
         let own = rows_of::<RouteParams>().filter(|row| row.step == step);
-        let Some(row) = own.clone().find(|row| row.dtype == dtype) else {
-            return Err(Error::NoKernel {
-                indirect: format!("rows of {} routed to experts", dtype.name()),
-                tried: own
-                    .map(|row| Refusal {
-                        name: row.name.into(),
-                        reason: format!("is for {}", row.dtype.name()),
-                    })
-                    .collect(),
-            });
-        };
+        let what = format!("rows of {} routed to experts", dtype.name());
+        let row = of_type(own, dtype, what)?;
         let kernel = Kernel::load(device, row)?;
         Ok(Step { kernel })
     }

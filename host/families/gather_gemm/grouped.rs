@@ -9,7 +9,7 @@ use einsparse_kernels::table::{Row, kernels};
 
 use crate::device::Device;
 use crate::driver::DeviceMemory;
-use crate::error::{Error, Refusal, Result};
+use crate::error::{Error, Result};
 use crate::families::convert::DenseMatrix;
 use crate::families::discover::route::DeviceRoutes;
 use crate::families::gather_gemm::cost::grouped::{columns, few_rows};
@@ -17,7 +17,7 @@ use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Flat, Heads, heads_map, tensor_map};
 use crate::launch::{aligned, small, within};
 use crate::machine::Machine;
-use crate::registry::{Dtype, Operation};
+use crate::registry::{Dtype, Operation, none_of_type};
 
 /// What is multiplied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,15 +92,7 @@ fn choose(
     own.clone()
         .filter(fits)
         .min_by(dearer)
-        .ok_or_else(|| Error::NoKernel {
-            indirect: "C[s,n] += A[AM[s],k] * W[WE[s],k,n]".into(),
-            tried: own
-                .map(|row| Refusal {
-                    name: row.name.into(),
-                    reason: format!("is for {}", row.dtype.name()),
-                })
-                .collect(),
-        })
+        .ok_or_else(|| none_of_type(own, "C[s,n] += A[AM[s],k] * W[WE[s],k,n]"))
 }
 
 /// A kernel chosen for these extents.

@@ -5,12 +5,12 @@ use einsparse_kernels::families::{GRAD_A_TOKENS, GRAD_B_TOKENS, GroupedGradParam
 use einsparse_kernels::table::{Row, rows_of};
 
 use crate::device::Device;
-use crate::error::{Error, Refusal, Result};
+use crate::error::{Error, Result};
 use crate::families::convert::DenseMatrix;
 use crate::families::discover::route::DeviceRoutes;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{aligned, small, within};
-use crate::registry::Dtype;
+use crate::registry::{Dtype, of_type};
 
 /// What is multiplied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,16 +39,7 @@ impl GradLaunch {
     /// A gradient of these extents.
     pub(crate) fn new(device: &Device, dtype: Dtype, extents: GradExtents) -> Result<Self> {
         let own = rows_of::<GroupedGradParams>();
-        let row = own.clone().find(|row| row.dtype == dtype);
-        let row = row.ok_or_else(|| Error::NoKernel {
-            indirect: "W[WE[s],m,n] += A[AM[s],m] * B[BM[s],n]".into(),
-            tried: own
-                .map(|row| Refusal {
-                    name: row.name.into(),
-                    reason: format!("is for {}", row.dtype.name()),
-                })
-                .collect(),
-        })?;
+        let row = of_type(own, dtype, "W[WE[s],m,n] += A[AM[s],m] * B[BM[s],n]")?;
         let kernel = Kernel::load(device, row)?;
         let vector = row.vector as usize;
         for (name, value) in [("A", extents.m), ("B", extents.n)] {

@@ -7,13 +7,13 @@ use einsparse_kernels::table::{Row, kernels};
 
 use crate::device::Device;
 use crate::driver::DeviceMemory;
-use crate::error::{Error, Refusal, Result};
+use crate::error::{Error, Result};
 use crate::families::convert::DenseMatrix;
 use crate::families::discover::DeviceLists;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Flat, tensor_map};
 use crate::launch::{aligned, small, within};
-use crate::registry::Dtype;
+use crate::registry::{Dtype, none_of};
 
 /// `C[z,m,n] = A[z,m,k] * B[z,k,n]`, or turned `C[z,m,n] = A[z,k,m] * B[z,k,n]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,19 +105,11 @@ impl PitLaunch {
             .filter(|row| row.module == work.family(dtype));
         let fits = |row: &&Row| row.dtype == dtype && row.block == work.block();
         let Some(row) = own.clone().find(fits) else {
-            return Err(Error::NoKernel {
-                indirect: format!("C[m,n] += A[m,AK[p]] * B[AK[p],n], {height} rows at a time"),
-                tried: own
-                    .map(|row| Refusal {
-                        name: row.name.into(),
-                        reason: format!(
-                            "is for {} rows of {}",
-                            row.block.0.max(row.block.1),
-                            row.dtype.name()
-                        ),
-                    })
-                    .collect(),
-            });
+            let what = format!("C[m,n] += A[m,AK[p]] * B[AK[p],n], {height} rows at a time");
+            return Err(none_of(own, what, |row| {
+                let rows = row.block.0.max(row.block.1);
+                format!("is for {rows} rows of {}", row.dtype.name())
+            }));
         };
         let kernel = Kernel::load(device, row)?;
         let rows = items.saturating_mul(m);

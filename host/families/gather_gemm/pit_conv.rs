@@ -7,7 +7,7 @@ use einsparse_kernels::table::{Row, kernels};
 use crate::cost::Cost;
 use crate::device::Device;
 use crate::driver::DeviceMemory;
-use crate::error::{Error, Refusal, Result};
+use crate::error::{Error, Result};
 use crate::families::convert::DenseMatrix;
 use crate::families::discover::{ChannelsLaunch, DeviceLists};
 use crate::families::gather_gemm::ConvolutionShape;
@@ -16,7 +16,7 @@ use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Heads, Images, heads_map, images_map};
 use crate::launch::{in_vectors, small, within};
 use crate::machine::Machine;
-use crate::registry::Dtype;
+use crate::registry::{Dtype, none_of_type};
 
 /// Positions of a tile along an axis, times their distance in A, at the most: what a tensor map takes.
 const SPAN: usize = 256;
@@ -75,15 +75,8 @@ impl PitConvLaunch {
             own.total_cmp(&other).then(equal)
         });
         let Some((row, tile)) = best else {
-            return Err(Error::NoKernel {
-                indirect: "C[n,x,y,f] += A[n,X[x,i],Y[y,j],AM[p]] * B[i,j,AM[p],f]".into(),
-                tried: own
-                    .map(|row| Refusal {
-                        name: row.name.into(),
-                        reason: format!("is for {}", row.dtype.name()),
-                    })
-                    .collect(),
-            });
+            let what = "C[n,x,y,f] += A[n,X[x,i],Y[y,j],AM[p]] * B[i,j,AM[p],f]";
+            return Err(none_of_type(own, what));
         };
         let kernel = Kernel::load(device, row)?;
         let params = params(&shape, out, tile, stride)?;

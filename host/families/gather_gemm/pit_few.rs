@@ -4,11 +4,11 @@ use einsparse_kernels::families::{FEW_PAIRS, FEW_PARTS, FEW_VECTORS, PitFewParam
 use einsparse_kernels::table::{Row, kernels};
 
 use crate::device::Device;
-use crate::error::{Error, Refusal, Result};
+use crate::error::{Error, Result};
 use crate::families::convert::DenseMatrix;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{MAX_GRID_X, aligned, small, within};
-use crate::registry::Dtype;
+use crate::registry::{Dtype, none_of};
 
 /// Columns of A that a part is worth having for, and what shares are a multiple of.
 const LEAST_SHARE: usize = 256;
@@ -113,17 +113,12 @@ impl PitFewLaunch {
         above: u32,
     ) -> Result<Self> {
         let row = few_row(dtype, extents, device.machine().multiprocessors);
-        let row = row.ok_or_else(|| Error::NoKernel {
-            indirect: format!(
-                "C[m,n] += A[m,AK[p]] * B[AK[p],n], all {} rows at a time",
-                extents[0]
-            ),
-            tried: few_rows(dtype)
-                .map(|row| Refusal {
-                    name: row.name.into(),
-                    reason: format!("is for {} rows at the most", row.block.0),
-                })
-                .collect(),
+        let row = row.ok_or_else(|| {
+            let [m, ..] = extents;
+            let what = format!("C[m,n] += A[m,AK[p]] * B[AK[p],n], all {m} rows at a time");
+            none_of(few_rows(dtype), what, |row| {
+                format!("is for {} rows at the most", row.block.0)
+            })
         })?;
         Self::new(device, row, extents, above)
     }

@@ -5,13 +5,13 @@ use einsparse_kernels::table::kernels;
 
 use crate::device::Device;
 use crate::driver::DeviceMemory;
-use crate::error::{Error, Refusal, Result};
+use crate::error::{Error, Result};
 use crate::families::convert::DenseMatrix;
 use crate::families::discover::{DeviceLists, list_stride};
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Flat, tensor_map};
 use crate::launch::{aligned, small, within};
-use crate::registry::Dtype;
+use crate::registry::{Dtype, of_type};
 
 /// A kernel chosen for `S[m,n] = X[m,k] * Y[n,k]`.
 #[derive(Debug)]
@@ -35,16 +35,8 @@ impl PitSampledLaunch {
     /// The product, for `[m, n, k]`.
     pub(crate) fn new(device: &Device, dtype: Dtype, extents: [usize; 3]) -> Result<Self> {
         let own = kernels().iter().filter(|row| row.module == "pit_sampled");
-        let row = own.clone().find(|row| row.dtype == dtype);
-        let row = row.ok_or_else(|| Error::NoKernel {
-            indirect: "S[L[p],n] = X[L[p],k] * Y[n,k], 64 columns at a time".into(),
-            tried: own
-                .map(|row| Refusal {
-                    name: row.name.into(),
-                    reason: format!("is for {}", row.dtype.name()),
-                })
-                .collect(),
-        })?;
+        let what = "S[L[p],n] = X[L[p],k] * Y[n,k], 64 columns at a time";
+        let row = of_type(own, dtype, what)?;
         let kernel = Kernel::load(device, row)?;
         let [m, n, k] = extents;
         let listed = row.items as usize;

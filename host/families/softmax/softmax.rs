@@ -10,10 +10,10 @@ use einsparse_kernels::table::{Row, rows_of};
 
 use crate::device::Device;
 use crate::driver::DeviceMemory;
-use crate::error::{Error, Refusal, Result};
+use crate::error::{Error, Result};
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{MAX_GRID_Y, Turns, within};
-use crate::registry::Dtype;
+use crate::registry::{Dtype, of_type};
 use crate::worklist::Runs;
 use deal::Deal;
 
@@ -50,17 +50,11 @@ pub(crate) struct SoftmaxLaunch {
 
 /// The kernel of a step for an element type.
 fn find(dtype: Dtype, step: u32) -> Result<&'static Row> {
-    let of_step = rows_of::<SoftmaxParams>().filter(|row| row.step == step);
-    let refusal = |row: &Row| Refusal {
-        name: row.name.into(),
-        reason: format!("is for {}", row.dtype.name()),
-    };
-    let none = || Error::NoKernel {
-        indirect: format!("softmax over rows of {}", dtype.name()),
-        tried: of_step.clone().map(refusal).collect(),
-    };
-    let found = of_step.clone().find(|row| row.dtype == dtype);
-    found.ok_or_else(none)
+    of_type(
+        rows_of::<SoftmaxParams>().filter(|row| row.step == step),
+        dtype,
+        format!("softmax over rows of {}", dtype.name()),
+    )
 }
 
 impl SoftmaxLaunch {

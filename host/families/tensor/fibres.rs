@@ -3,12 +3,12 @@
 use std::borrow::Cow;
 
 use einsparse_formats::{AnyPattern, PAD};
-use einsparse_kernels::abi::{BUNDLE, Item, Slot};
+use einsparse_kernels::abi::{BUNDLE, Item};
 use einsparse_kernels::families::LAST_OF_ROW;
 use rayon::prelude::*;
 
 use crate::error::{Error, Result};
-use crate::worklist::Runs;
+use crate::worklist::{Runs, WorkList};
 
 /// Which rows the output has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,13 +180,14 @@ impl Fibres {
 
     /// Items of about `weight` entries: whole rows, and equal pieces of rows longer than `limit`, about half as long,
     /// whose sums are carried in slots; longest class first. With `clear` also the rows without entries.
-    pub(crate) fn items(&self, weight: u32, limit: u32, clear: bool) -> FibreList {
-        let mut list = FibreList::default();
+    pub(crate) fn items(&self, weight: u32, limit: u32, clear: bool) -> WorkList {
+        let mut list = WorkList::default();
         let mut open: Option<Item> = None;
         for (rank, &(start, len)) in (0u32..).zip(&self.runs.rows) {
             if len > limit {
                 list.items.extend(open.take());
-                list.cut(rank, start, len, limit / 2);
+                let piece = len.div_ceil(len.div_ceil(limit / 2));
+                list.cut(rank, start, len, piece.next_multiple_of(4));
                 continue;
             }
             let item = open.get_or_insert(Item {
@@ -219,40 +220,6 @@ impl Fibres {
 
 /// Rows without entries that one item clears.
 const CLEARED: u32 = 32;
-
-/// Items and the slots of cut rows.
-#[derive(Debug, Default)]
-pub(crate) struct FibreList {
-    pub(crate) items: Vec<Item>,
-    pub(crate) slots: Vec<Slot>,
-    /// Rows that were cut.
-    pub(crate) counters: u32,
-}
-
-impl FibreList {
-    fn cut(&mut self, row: u32, start: u32, len: u32, piece: u32) {
-        let count = len.div_ceil(piece);
-        let piece = len.div_ceil(count).next_multiple_of(4);
-        let count = len.div_ceil(piece);
-        let first = self.slots.len() as u32;
-        for i in 0..count {
-            let at = i * piece;
-            self.items.push(Item {
-                row,
-                start: start + at,
-                len: piece.min(len - at),
-                slot: first + i,
-            });
-            self.slots.push(Slot {
-                counter: self.counters,
-                first,
-                count,
-                reserved: 0,
-            });
-        }
-        self.counters += 1;
-    }
-}
 
 fn within(what: &str, value: u128, limit: u128) -> Result<()> {
     if value <= limit {

@@ -1,7 +1,7 @@
 //! Attention at the entries of masks that are known only while running.
 
 use super::masks::{choose, heads_of};
-use super::{AttentionOptions, raw, scale_of};
+use super::{AttentionOptions, check_log_sum, raw, scale_of};
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Error, Result};
@@ -161,13 +161,7 @@ impl<T: Scalar> DynamicAttention<T> {
         ] {
             tensor.check(name, &self.context, &shape)?;
         }
-        if let Some(log_sum) = &log_sum {
-            log_sum.check("log_sum", &self.context, &[heads, m])?;
-            if log_sum.leading() != m {
-                let reason = format!("has rows {} elements apart, not {m}", log_sum.leading());
-                return Err(Error::operand("log_sum", reason));
-            }
-        }
+        check_log_sum(&self.context, log_sum.as_deref(), [heads, m])?;
         let flags = self.check_mask(mask)?;
         let Some((tiles, attention)) = &self.launch else {
             self.run_on_host([q, k, v], mask, out, log_sum);
