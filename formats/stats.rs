@@ -273,10 +273,18 @@ fn packed_slots(csr: &CsrPattern, format: Format) -> Result<(u128, u128), Format
     })
 }
 
+/// Whether a row of tiles of this height has entries: its tiles take no units otherwise, and there may be millions.
+fn has_entries(csr: &CsrPattern, down: usize, height: usize) -> bool {
+    let end = ((down + 1) * height).min(csr.rows());
+    csr.row(down * height).start < csr.row(end - 1).end
+}
+
 /// Tiles of a bitmap, and the units of slots that their entries take.
 fn bitmap_units(csr: &CsrPattern) -> Result<(u128, u128), FormatError> {
     let grid = bitmap::checked_grid(csr.rows(), csr.cols())?;
-    let units = (0..grid.down).into_par_iter().map(|down| {
+    let full = (0..grid.down).into_par_iter();
+    let full = full.filter(|&down| has_entries(csr, down, bitmap::TILE));
+    let units = full.map(|down| {
         let mut counts = vec![0; grid.across];
         for row in down * bitmap::TILE..((down + 1) * bitmap::TILE).min(csr.rows()) {
             for &col in &csr.columns()[csr.row(row)] {
@@ -294,7 +302,9 @@ fn bitmap_units(csr: &CsrPattern) -> Result<(u128, u128), FormatError> {
 /// Tiles of a byte map, and the units of chunks that their banks take.
 fn bytemap_units(csr: &CsrPattern) -> Result<(u128, u128), FormatError> {
     let grid = bytemap::checked_grid(csr.rows(), csr.cols())?;
-    let units = (0..grid.down).into_par_iter().map(|down| {
+    let full = (0..grid.down).into_par_iter();
+    let full = full.filter(|&down| has_entries(csr, down, bytemap::TILE_ROWS));
+    let units = full.map(|down| {
         let counts = bytemap::counts_of(csr, down, grid.across);
         let units = counts.iter().map(|c| bytemap::units_of(c) as u128);
         units.sum::<u128>()

@@ -33,7 +33,7 @@ fn inspect(file: &Path, bytes: u64) -> String {
     let output = command.output().expect("the command starts");
     let (out, error) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{out}\n{error}");
-    assert!(start.elapsed() < Duration::from_secs(60), "{out}");
+    assert!(start.elapsed() < Duration::from_secs(20), "{out}");
     out
 }
 
