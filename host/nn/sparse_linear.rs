@@ -49,7 +49,7 @@ impl<T: Scalar> SparseLinear<T> {
     /// A layer with these weights, `[outputs, inputs]`, in the context.
     ///
     /// # Errors
-    /// [`Error::NoKernel`] where no kernel of the context takes the weights' format or type.
+    /// [`Error::NoKernel`](crate::Error::NoKernel) where no kernel of the context takes the weights' format or type.
     pub fn new(context: &Context, weight: impl AsSparse<T>, tokens: usize) -> Result<Self> {
         Self::planned(context, weight.as_sparse(), tokens, None)
     }
