@@ -8,10 +8,12 @@ use crate::device::{Gpu, Reason, Result};
 use crate::problems::Dtype;
 use crate::record::{Recorder, Row};
 use crate::timing::{self, Effort, Times};
-use einsparse::driver::{Graph, RawStream};
+use einsparse::Graph;
 use einsparse::formats::Dense;
+use einsparse::raw::RawSpmm;
+use einsparse::raw::RawStream;
 use einsparse::registry::Scalar;
-use einsparse::{Context, Error, Operand, Options, Plan, Precision, RawSpmm, Stream, Tensor};
+use einsparse::{Context, Error, Operand, Options, Plan, Precision, Stream, Tensor};
 use std::ops::Deref;
 use std::time::Instant;
 

@@ -1,8 +1,9 @@
 //! Raw device addresses and a raw stream, as other CUDA crates hold them. Needs a GPU; without one it says so.
 
-use einsparse::driver::{DeviceMemory, OwnedStream};
+use einsparse::Context;
 use einsparse::formats::{Csr, Dense, generate, reference};
-use einsparse::{Context, RawSpmm};
+use einsparse::raw::RawSpmm;
+use einsparse::raw::{DeviceMemory, OwnedStream};
 
 fn main() -> einsparse::Result<()> {
     let ctx = Context::new();

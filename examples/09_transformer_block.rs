@@ -4,14 +4,13 @@
 
 use std::time::{Duration, Instant};
 
-use einsparse::driver::mem_get_info;
 use einsparse::formats::{
     AnySparse, Bsr, BsrPattern, Csr, CsrPattern, Dense, Format, bf16, convert, generate,
 };
 use einsparse::ops::{AttentionOptions, SparseAttention};
-use einsparse::{
-    Context, Operand, Plan, RawAttention, RawHeads, Result, SparseTensor, Stream, Tensor,
-};
+use einsparse::raw::mem_get_info;
+use einsparse::raw::{RawAttention, RawHeads};
+use einsparse::{Context, Operand, Plan, Result, SparseTensor, Stream, Tensor};
 
 const TOKENS: usize = 12_288;
 const HEADS: usize = 8;

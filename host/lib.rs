@@ -21,43 +21,60 @@
 //! [`Einsum`](einsum::Einsum) -> [`IndirectEinsum`](indirect::IndirectEinsum) -> [`Plan`] -> launch.
 
 pub use einsparse_formats as formats;
-pub use einsparse_kernels as kernels;
 
 pub(crate) use einsparse_formats::parallel;
 
+// What a user names is exported below. Modules that are hidden serve the command, tests and benches, and may change.
+#[doc(hidden)]
+pub use einsparse_kernels as kernels;
+
+#[doc(hidden)]
 pub mod context;
+#[doc(hidden)]
 pub mod convert;
+#[doc(hidden)]
 pub mod cost;
+#[doc(hidden)]
 pub mod cpu;
+#[doc(hidden)]
 pub mod device;
+#[doc(hidden)]
 pub mod driver;
 pub mod dynamic;
+#[doc(hidden)]
 pub mod einsum;
+#[doc(hidden)]
 pub mod entries;
+#[doc(hidden)]
 pub mod error;
 mod families;
+#[doc(hidden)]
 pub mod indirect;
 mod kernel;
 mod launch;
 mod machine;
+#[doc(hidden)]
 pub mod module;
 pub mod nn;
 mod offer;
 pub mod ops;
+#[doc(hidden)]
 pub mod plan;
+pub mod raw;
+#[doc(hidden)]
 pub mod registry;
+#[doc(hidden)]
 pub mod tensor;
 mod values;
+#[doc(hidden)]
 pub mod worklist;
 
 pub use context::Context;
-pub use convert::{BlockChoice, BlockConverter, RawBlocks};
-pub use device::{Device, Stream};
-pub use entries::{EntryChoice, EntryConverter, PatternTransposer, RawEntries, RowSorter};
+pub use convert::{BlockChoice, BlockConverter};
+pub use device::Stream;
+pub use driver::{Graph, GraphExec};
+pub use entries::{EntryChoice, EntryConverter, PatternTransposer, RowSorter};
 pub use error::{Error, Refusal, Result};
-pub use families::attention::{RawAttention, RawHeads};
-pub use families::softmax::RawSoftmax;
-pub use launch::{RawOperands, RawSddmm, RawSpmm};
 pub use plan::{
     Choice, Determinism, Options, Output, Path, Plan, PlanBuilder, PositionLists, Precision,
     PrepackedForm, Step, Weights, ZerosRule,

@@ -1,6 +1,7 @@
 //! `cargo xtask <command>`: how people work here. Two commands set everything up on a fresh machine:
 //! `cargo xtask demo` and `cargo xtask test`.
 
+mod api;
 mod bundle;
 mod cargo;
 mod faults;
@@ -49,6 +50,12 @@ enum Task {
         /// Also write the machine code as text beside each module.
         #[arg(long)]
         sass: bool,
+    },
+    /// What the library makes public, against docs/api.txt.
+    Api {
+        /// Write it.
+        #[arg(long)]
+        bless: bool,
     },
     /// Make the modules that are kept in git anew, where their sources changed.
     Prebuild {
@@ -122,6 +129,7 @@ fn main() -> ExitCode {
         Task::Demo { file } => setup::demo(file),
         Task::Test { arguments } => setup::test(&arguments),
         Task::Ptx { filter, arch, sass } => ptx::ptx(filter.as_deref(), &arch, sass),
+        Task::Api { bless } => api::api(bless),
         Task::Prebuild { verify, tenth } => prebuild(verify, tenth),
         Task::Witness { commit } => witness::witness(&commit),
         Task::Fuzz {

@@ -9,7 +9,7 @@ use crate::peers::sddmm::CuSparseSddmm;
 use crate::prelude::*;
 use crate::problems::Workload;
 use crate::sweep::Tally;
-use einsparse::RawSddmm;
+use einsparse::raw::RawSddmm;
 
 pub const OP: &str = "sddmm";
 /// What is measured of the family.

@@ -9,9 +9,9 @@ use crate::operations::{Entry, Table};
 use crate::prelude::*;
 use crate::problems::Workload;
 use crate::sweep::{Tally, each};
-use einsparse::RawSoftmax;
 use einsparse::formats::{AnySparse, CsrPattern};
 use einsparse::ops::{SoftmaxOptions, SparseSoftmax};
+use einsparse::raw::RawSoftmax;
 
 pub const OP: &str = "softmax";
 /// What is measured of the family.

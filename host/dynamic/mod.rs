@@ -16,8 +16,10 @@ mod rows;
 mod sample;
 mod skipping;
 
+#[doc(hidden)]
 pub use crate::machine::{HeightTimes, TileTimes};
 pub use crate::tensor::{Dynamic, SparsityHint, dynamic};
+#[doc(hidden)]
 pub use axes::{AxisUse, OperandAxis, pit_axes};
 pub use channels::ChannelDetector;
 pub use convolution::{ConvolutionAxis, ConvolutionOptions, ConvolutionShape, DynamicConvolution};

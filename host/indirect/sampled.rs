@@ -94,7 +94,7 @@ impl SampledForm {
 /// ```
 ///
 /// # Errors
-/// As [`rewrite`]; [`Error::Operand`] where the output's name is among the factors, and for a bias or a gate: their
+/// As `rewrite`; [`Error::Operand`] where the output's name is among the factors, and for a bias or a gate: their
 /// axes are those of an output with all its places.
 pub fn rewrite_sampled(e: &Einsum, format: &Format, mask: Option<&str>) -> Result<IndirectEinsum> {
     if e.right().any(|a| a.tensor == e.out.tensor) {

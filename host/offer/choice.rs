@@ -51,18 +51,39 @@ impl Choice {
     }
 }
 
+impl Choice {
+    /// Why kernels were refused, each reason once with the names of those that have it, in the order of the table.
+    pub fn reasons(&self) -> Vec<(&str, Vec<&str>)> {
+        let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+        for Refusal { name, reason } in &self.refused {
+            match reasons.iter_mut().find(|(known, _)| known == reason) {
+                Some((_, names)) => names.push(name),
+                None => reasons.push((reason, vec![name])),
+            }
+        }
+        reasons
+    }
+}
+
+/// Candidates a line each, cheapest first, then refusals, a line for each reason.
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, c) in self.candidates.iter().enumerate() {
             let mark = if i == 0 { "->" } else { "  " };
-            write!(f, "{mark} {:24} {}, zeros = {:?}", c.name, c.cost, c.zeros)?;
+            write!(f, "{mark} {:26} {}, zeros = {:?}", c.name, c.cost, c.zeros)?;
             match c.prepacked {
                 Some(form) => writeln!(f, ", A prepacked as {form}")?,
                 None => writeln!(f)?,
             }
         }
-        for r in &self.refused {
-            writeln!(f, "   {:24} refused: {}", r.name, r.reason)?;
+        for (reason, names) in self.reasons() {
+            let named = match names.as_slice() {
+                [first, .., last] if names.len() > 3 => {
+                    format!("{first} .. {last} ({})", names.len())
+                }
+                _ => names.join(", "),
+            };
+            writeln!(f, "   refused: {reason}: {named}")?;
         }
         Ok(())
     }

@@ -20,6 +20,7 @@ pub use attention::{
     SparseAttention,
 };
 pub use conv::{ConvOptions, SparseConv3d};
+#[doc(hidden)] // What the macro calls.
 pub use einsum::einsum;
 pub use message::{Aggregate, MessagePassing};
 pub use prune::prune_to_nm;
@@ -27,4 +28,6 @@ pub use sampled_tensor::SampledTensor;
 pub use softmax::{SoftmaxOptions, SparseSoftmax};
 pub use spmm::spmm;
 pub use tensor_product::{Channels, Couplings, Factors, TensorProduct};
-pub use tensors::{Ttm, mttkrp, mttkrp_text};
+#[doc(hidden)]
+pub use tensors::mttkrp_text;
+pub use tensors::{Ttm, mttkrp};

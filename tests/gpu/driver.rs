@@ -2,12 +2,12 @@
 
 use crate::support::{gpu, small};
 use einsparse::driver::{
-    self, DeviceMemory, Event, LaunchConfig, LoadedModule, Swizzle, TensorMap, TensorMapLayout,
-    TensorMapType,
+    self, LaunchConfig, LoadedModule, Swizzle, TensorMap, TensorMapLayout, TensorMapType,
 };
 use einsparse::formats::{Csr, Dense, generate};
 use einsparse::kernels::abi::SpmmParams;
 use einsparse::module::{EmbeddedModule, MODULES};
+use einsparse::raw::{DeviceMemory, Event};
 use einsparse::registry::{Row, WalkKind, Zeros, kernels};
 use einsparse::{Error, Operand, Options, Precision, ZerosRule};
 

@@ -16,9 +16,9 @@ use einsparse::ops::{
     AttentionOptions, ConvGeometry, ConvOptions, KernelMap, KernelMapBuilder, SparseAttention,
     SparseConv3d, SparseSoftmax,
 };
+use einsparse::raw::RawSpmm;
 use einsparse::{
-    Context, Error, Operand, Options, RawSpmm, Result, Scalar, SparseTensor, Stream, Tensor,
-    Weights,
+    Context, Error, Operand, Options, Result, Scalar, SparseTensor, Stream, Tensor, Weights,
 };
 
 use crate::support::{Rng, gpu, gpu_alone};

@@ -5,8 +5,9 @@ use crate::support::dense::upload;
 use crate::support::gpu;
 use crate::support::rows::named;
 use einsparse::formats::{Csr, CsrPattern, Dense};
+use einsparse::raw::RawSpmm;
 use einsparse::registry::{WalkKind, products};
-use einsparse::{Context, Error, Operand, RawSpmm, Stream};
+use einsparse::{Context, Error, Operand, Stream};
 
 const TEXT: &str = "C[m,n] = s * A[m,k] * B[k,n] + bias[n]";
 

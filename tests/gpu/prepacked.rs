@@ -4,10 +4,10 @@ use crate::support::dense::{upload, wide};
 use crate::support::runs::{finish, output_of};
 use crate::support::{Rng, gpu};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, Format, bf16, f16, generate};
+use einsparse::raw::RawSpmm;
 use einsparse::registry::Scalar;
 use einsparse::{
-    Context, Error, Operand, Options, Plan, Precision, PrepackedForm, RawSpmm, SparseTensor,
-    Weights,
+    Context, Error, Operand, Options, Plan, Precision, PrepackedForm, SparseTensor, Weights,
 };
 
 const TEXT: &str = "C[m,n] = 2 * A[m,k] * B[k,n] + bias[m]";

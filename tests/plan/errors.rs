@@ -2,10 +2,11 @@
 
 use super::TEXT;
 use crate::support::spread;
-use einsparse::driver::RawStream;
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, FormatError};
 use einsparse::ops::{SoftmaxOptions, SparseSoftmax};
-use einsparse::{Context, Error, Operand, RawSpmm, Refusal, SparseTensor, Tensor, einsum};
+use einsparse::raw::RawSpmm;
+use einsparse::raw::RawStream;
+use einsparse::{Context, Error, Operand, Refusal, SparseTensor, Tensor, einsum};
 
 /// A is 2 x 3, B is 3 x 2.
 fn two_by_three() -> (Csr<f32>, Dense<f32>) {

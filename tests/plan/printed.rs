@@ -20,13 +20,25 @@ fn a_choice_prints_candidates_and_refusals() {
     }
     let candidates = lines
         .iter()
-        .filter(|line| !line.contains(" refused: "))
+        .filter(|line| !line.starts_with("   refused: "))
         .count();
     assert!(lines[1].starts_with("   ") && candidates >= 4, "{text}");
     assert!(
         lines[candidates..]
             .iter()
-            .all(|line| line.contains(" refused: ")),
+            .all(|line| line.starts_with("   refused: ")),
+        "{text}"
+    );
+    // A reason once, however many kernels have it.
+    let mut reasons: Vec<_> = lines[candidates..]
+        .iter()
+        .map(|l| l.rsplit_once(": "))
+        .collect();
+    let all = reasons.len();
+    reasons.dedup_by_key(|reason| reason.map(|(words, _)| words));
+    assert_eq!(reasons.len(), all, "{text}");
+    assert!(
+        lines[candidates..].iter().any(|line| line.contains(" .. ")),
         "{text}"
     );
     assert_eq!(Choice::default().to_string(), "");

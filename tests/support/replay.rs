@@ -1,6 +1,6 @@
 //! A captured graph that is launched again and again, while what its work reads is written anew in between.
 
-use einsparse::driver::{Graph, GraphExec};
+use einsparse::{Graph, GraphExec};
 use einsparse::{Result, Stream};
 
 pub struct Replay<'s> {

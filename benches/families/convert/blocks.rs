@@ -11,7 +11,8 @@ use crate::problems::{DENSE_TO_BLOCKS, Workload};
 use crate::sweep::{Tally, each};
 use crate::timing::median;
 use einsparse::formats::{BlockGroupCoo, Format, convert};
-use einsparse::{BlockChoice, BlockConverter, RawBlocks};
+use einsparse::raw::RawBlocks;
+use einsparse::{BlockChoice, BlockConverter};
 
 /// Calls of which the median counts.
 const CALLS: usize = 5;

@@ -9,7 +9,8 @@ use crate::prelude::*;
 use crate::timing::Effort;
 use einsparse::entries::{Order, RawTranspose};
 use einsparse::formats::{AnySparse, CsrPattern, convert, generate};
-use einsparse::{EntryChoice, EntryConverter, Error, PatternTransposer, RawEntries, RowSorter};
+use einsparse::raw::RawEntries;
+use einsparse::{EntryChoice, EntryConverter, Error, PatternTransposer, RowSorter};
 use std::cmp::Reverse;
 
 pub const OP: &str = "convert_entries";

@@ -7,7 +7,7 @@ use crate::check::{elements, relative_error};
 use crate::device::Gpu;
 use crate::prelude::*;
 use einsparse::Plan;
-use einsparse::driver::RawStream;
+use einsparse::raw::RawStream;
 
 pub const OP: &str = "dense";
 

@@ -10,7 +10,8 @@ use crate::papers::{LAYER_DENSITY, MOBILENET};
 use crate::peers::cusparse::CuSparse;
 use crate::peers::fused::FusedDense;
 use crate::prelude::*;
-use einsparse::{RawSpmm, Weights};
+use einsparse::Weights;
+use einsparse::raw::RawSpmm;
 
 pub const OP: &str = "spmm_bias_relu";
 

@@ -7,7 +7,7 @@ use einsparse::formats::Format;
 use einsparse::formats::advice::{Rates, advise};
 use einsparse::indirect::rewrite;
 use einsparse::registry::{Dtype, Row, WalkKind, block_of, products, takes_blocks};
-use einsparse::{Context, Error, Options, Plan, Precision, Scalar};
+use einsparse::{Choice, Context, Error, Options, Plan, Precision, Scalar};
 
 use super::bind::{self, Bound, Selected};
 use super::problem::{Place, Problem, Typed, for_dtype};
@@ -101,36 +101,16 @@ impl Explain {
         if choice.candidates.is_empty() {
             say!("   no kernel takes this");
         }
-        for (i, c) in choice.candidates.iter().enumerate() {
-            let mark = if i == 0 { "->" } else { "  " };
-            let prepacked = c
-                .prepacked
-                .map_or_else(String::new, |form| format!(", A prepacked as {form}"));
-            say!(
-                "{mark} {:26} {}, zeros = {:?}{prepacked}",
-                c.name,
-                c.cost,
-                c.zeros
-            );
+        if !self.all {
+            return say!("{}", choice.to_string().trim_end());
         }
-        let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
-        for refusal in &choice.refused {
-            match reasons
-                .iter_mut()
-                .find(|(reason, _)| *reason == refusal.reason)
-            {
-                Some((_, names)) => names.push(&refusal.name),
-                None => reasons.push((&refusal.reason, vec![&refusal.name])),
-            }
-        }
-        for (reason, names) in reasons {
-            let named = match (self.all, names.as_slice()) {
-                (false, [first, .., last]) if names.len() > 3 => {
-                    format!("{first} .. {last} ({})", names.len())
-                }
-                _ => names.join(", "),
-            };
-            say!("   refused: {reason}: {named}");
+        let candidates = Choice {
+            refused: Vec::new(),
+            ..choice.clone()
+        };
+        say!("{}", candidates.to_string().trim_end());
+        for (reason, names) in choice.reasons() {
+            say!("   refused: {reason}: {}", names.join(", "));
         }
     }
 }

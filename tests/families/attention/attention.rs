@@ -7,7 +7,7 @@ mod gradient;
 
 use crate::support::{gpu, gpu_alone, small, spread};
 use case::{Case, bits, csr, variants};
-use einsparse::driver::Graph;
+use einsparse::Graph;
 use einsparse::formats::{CsrPattern, Dense, bf16, f16};
 use einsparse::ops::{AttentionOptions, SparseAttention};
 use einsparse::registry::Scalar;

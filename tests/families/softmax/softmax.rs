@@ -4,10 +4,12 @@
 mod heads;
 
 use crate::support::{Rng, gpu, gpu_alone, small, spread};
-use einsparse::driver::{DeviceMemory, Graph};
+use einsparse::Graph;
 use einsparse::formats::{AnySparse, Csr, CsrPattern, bf16, f16};
 use einsparse::ops::{SoftmaxOptions, SparseSoftmax};
-use einsparse::{Context, RawSoftmax, Scalar, SparseTensor};
+use einsparse::raw::DeviceMemory;
+use einsparse::raw::RawSoftmax;
+use einsparse::{Context, Scalar, SparseTensor};
 use heads::{heads, many_rows, short_rows};
 
 const INF: f64 = f64::INFINITY;

@@ -4,7 +4,8 @@ use super::transposed::{integer, matrix, product};
 use crate::support::runs::plan_and_run;
 use crate::support::{gpu, on_gpu, spread};
 use einsparse::formats::{Coo, CooPattern, Csr, Dense, f16};
-use einsparse::{Context, Operand, Options, RawSpmm, Scalar};
+use einsparse::raw::RawSpmm;
+use einsparse::{Context, Operand, Options, Scalar};
 
 /// Values of their own for each of a batch, by addresses.
 #[test]

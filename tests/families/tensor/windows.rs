@@ -1,7 +1,7 @@
 //! Sums of indices on a GPU: convolutions by plans over index arrays, exactly what loops give; replayed with new
 //! values, beside sparse and dynamic operands.
 
-use einsparse::driver::Graph;
+use einsparse::Graph;
 use einsparse::dynamic::{SparsityHint, dynamic};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
 use einsparse::{Determinism, Operand, Options, Plan, Scalar, einsum};

@@ -3,8 +3,8 @@
 mod launch;
 
 use crate::support::{Rng, gpu, is_built, skipped, small};
-use einsparse::driver::DeviceMemory;
 use einsparse::formats::f16;
+use einsparse::raw::DeviceMemory;
 use launch::{Level, levels};
 use rayon::prelude::*;
 

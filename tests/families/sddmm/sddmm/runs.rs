@@ -4,9 +4,10 @@ use super::{COLUMNS, Case, GAP, LENS};
 use crate::support::dense::upload;
 use crate::support::rows::named;
 use crate::support::{gpu, gpu_alone, spread};
-use einsparse::driver::Graph;
+use einsparse::Graph;
 use einsparse::formats::{Csr, Dense, f16};
-use einsparse::{Context, Error, RawSddmm};
+use einsparse::raw::RawSddmm;
+use einsparse::{Context, Error};
 
 #[test]
 fn raw_addresses_write_the_values_and_nothing_around_them() {

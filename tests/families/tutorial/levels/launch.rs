@@ -1,12 +1,14 @@
 //! How a kernel of the `levels` family is launched, for its test and for the bench: no plan takes it.
 
+use einsparse::Result;
 use einsparse::driver::{
-    Function, LaunchConfig, RawStream, Swizzle, TensorMap, TensorMapLayout, TensorMapType,
+    Function, LaunchConfig, Swizzle, TensorMap, TensorMapLayout, TensorMapType,
 };
 use einsparse::kernels::abi::{MapWords, Operation};
 use einsparse::kernels::families::LevelsParams;
+use einsparse::raw::Device;
+use einsparse::raw::RawStream;
 use einsparse::registry::{Row, kernels};
-use einsparse::{Device, Result};
 
 /// The levels in their order.
 pub fn levels() -> impl Iterator<Item = &'static Row> {
