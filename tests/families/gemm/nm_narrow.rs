@@ -7,7 +7,7 @@ use crate::support::rows::force;
 use crate::support::{gpu, stored};
 use einsparse::formats::{Csr, Dense};
 use einsparse::registry::{Operation, Row, Scalar, WalkKind, kernels};
-use einsparse::{Context, Error, Operand};
+use einsparse::{Context, Error, Operand, Refusal};
 
 /// Rows and columns: around a group, a word of positions, a step, a stage, a pair of stages, a tile, and more stages
 /// than are in flight.
@@ -61,7 +61,7 @@ fn two_of_four_of_int8_is_exact_on_the_cpu() {
 }
 
 /// Why the kernels refuse an expression.
-fn refused<Out: Scalar>(text: &str) -> String {
+fn refused<Out: Scalar>(text: &str) -> Vec<Refusal> {
     let cpu = Context::cpu();
     let case = case([32, 32], true, 32);
     let (a, b) = case.upload(&cpu);
@@ -80,7 +80,7 @@ fn refused<Out: Scalar>(text: &str) -> String {
         .build()
         .unwrap();
     assert!(plan.choice().candidates.is_empty(), "{}", plan.choice());
-    plan.choice().to_string()
+    plan.choice().refused.clone()
 }
 
 #[test]
@@ -101,8 +101,8 @@ fn kernels_of_two_of_four_of_int8_say_what_they_refuse() {
         ),
         ("computes", refused::<i32>("C[m,n] = A[m,k] * B[k,n]")),
     ] {
-        let here = |line: &&str| line.contains("nm_int8") && line.contains(reason);
-        assert_eq!(found.lines().filter(here).count(), 2, "{reason}: {found}");
+        let here = |r: &&Refusal| r.name.contains("nm_int8") && r.reason.contains(reason);
+        assert_eq!(found.iter().filter(here).count(), 2, "{reason}: {found:?}");
     }
 }
 

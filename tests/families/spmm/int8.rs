@@ -6,7 +6,7 @@ use crate::support::runs::finish;
 use crate::support::{GUARD, Rng, assert_matrix, gpu, spread};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
 use einsparse::registry::{Operation, Row, Scalar, WalkKind, kernels};
-use einsparse::{Context, Error, Operand, Options, SparseTensor};
+use einsparse::{Context, Error, Operand, Options, Refusal, SparseTensor};
 
 const SPMM: [&str; 3] = [
     "C[m,n] = s * A[m,k] * B[k,n]",
@@ -290,14 +290,14 @@ fn kernels_of_int8_say_what_they_refuse() {
                 .output::<i32>()
                 .options(&options)
                 .build();
-            plan.unwrap().choice().to_string()
+            plan.unwrap().choice().refused.clone()
         } else {
             let plan = cpu
                 .plan::<i8>(text)
                 .operands(&operands)
                 .options(&options)
                 .build();
-            plan.unwrap().choice().to_string()
+            plan.unwrap().choice().refused.clone()
         }
     };
     for (reason, found) in [
@@ -312,11 +312,11 @@ fn kernels_of_int8_say_what_they_refuse() {
         ),
         ("computes", said("C[m,n] = A[m,k] * B[n,k]", true)),
     ] {
-        let here = |line: &&str| line.contains("vectors_int8") && line.contains(reason);
+        let here = |r: &&Refusal| r.name.contains("vectors_int8") && r.reason.contains(reason);
         assert_eq!(
-            found.lines().filter(here).count(),
+            found.iter().filter(here).count(),
             spmm_rows().count(),
-            "{reason}: {found}"
+            "{reason}: {found:?}"
         );
     }
 }
