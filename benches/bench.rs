@@ -8,12 +8,10 @@ use crate::device::{Gpu, Reason, Result};
 use crate::problems::Dtype;
 use crate::record::{Recorder, Row};
 use crate::timing::{self, Effort, Times};
-use einsparse::Graph;
 use einsparse::formats::Dense;
-use einsparse::raw::RawSpmm;
-use einsparse::raw::RawStream;
+use einsparse::raw::{RawSpmm, RawStream};
 use einsparse::registry::Scalar;
-use einsparse::{Context, Error, Operand, Options, Plan, Precision, Stream, Tensor};
+use einsparse::{Context, Error, Graph, Operand, Options, Plan, Precision, Stream, Tensor};
 use std::ops::Deref;
 use std::time::Instant;
 

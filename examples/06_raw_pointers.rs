@@ -2,8 +2,7 @@
 
 use einsparse::Context;
 use einsparse::formats::{Csr, Dense, generate, reference};
-use einsparse::raw::RawSpmm;
-use einsparse::raw::{DeviceMemory, OwnedStream};
+use einsparse::raw::{DeviceMemory, OwnedStream, RawSpmm};
 
 fn main() -> einsparse::Result<()> {
     let ctx = Context::new();

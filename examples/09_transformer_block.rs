@@ -8,8 +8,7 @@ use einsparse::formats::{
     AnySparse, Bsr, BsrPattern, Csr, CsrPattern, Dense, Format, bf16, convert, generate,
 };
 use einsparse::ops::{AttentionOptions, SparseAttention};
-use einsparse::raw::mem_get_info;
-use einsparse::raw::{RawAttention, RawHeads};
+use einsparse::raw::{RawAttention, RawHeads, mem_get_info};
 use einsparse::{Context, Operand, Plan, Result, SparseTensor, Stream, Tensor};
 
 const TOKENS: usize = 12_288;

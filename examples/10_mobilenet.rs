@@ -6,11 +6,9 @@
 
 use std::time::Instant;
 
-use einsparse::Graph;
 use einsparse::formats::{Csr, Dense, f16, generate};
-use einsparse::raw::OwnedStream;
-use einsparse::raw::RawSpmm;
-use einsparse::{Context, Operand, Options, Plan, Result, SparseTensor, Tensor, Weights};
+use einsparse::raw::{OwnedStream, RawSpmm};
+use einsparse::{Context, Graph, Operand, Options, Plan, Result, SparseTensor, Tensor, Weights};
 
 /// Output channels, input channels, edge of the map (arXiv 1704.04861, table 1); the fourth of the 512 x 512 stands
 /// five times.

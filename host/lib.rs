@@ -76,8 +76,8 @@ pub use driver::{Graph, GraphExec};
 pub use entries::{EntryChoice, EntryConverter, PatternTransposer, RowSorter};
 pub use error::{Error, Refusal, Result};
 pub use plan::{
-    Choice, Determinism, Options, Output, Path, Plan, PlanBuilder, PositionLists, Precision,
-    PrepackedForm, Step, Weights, ZerosRule,
+    Candidate, Choice, Determinism, Options, Output, Path, Plan, PlanBuilder, PositionLists,
+    Precision, PrepackedForm, Step, Weights, ZerosRule,
 };
 pub use registry::Scalar;
 pub use tensor::{Operand, SparseTensor, Tensor};

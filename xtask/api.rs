@@ -1,9 +1,8 @@
 //! `cargo xtask api`: what the library makes public, as its documentation lists it, against docs/api.txt.
 
-use crate::cargo::{Result, cargo, json_string, root};
+use crate::cargo::{Result, cargo, doc_dir, root};
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
 
 const LISTING: &str = "docs/api.txt";
 
@@ -13,10 +12,7 @@ pub fn api(bless: bool) -> Result<()> {
     if !doc.arg("--lib").status()?.success() {
         return Err("the documentation was not built".into());
     }
-    let output = cargo(["metadata", "--format-version=1", "--no-deps", "--offline"]).output()?;
-    let metadata = String::from_utf8(output.stdout)?;
-    let target = json_string(&metadata, "target_directory").ok_or("no target folder")?;
-    let page = fs::read_to_string(Path::new(&target).join("doc/einsparse/all.html"))?;
+    let page = fs::read_to_string(doc_dir()?.join("einsparse/all.html"))?;
     let items = items(&page);
     let listing = root().join(LISTING);
     if bless {

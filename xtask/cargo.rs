@@ -31,10 +31,22 @@ pub fn git(arguments: &[&str]) -> Result<Vec<u8>> {
     }
 }
 
+/// What cargo knows of the project, in one line of JSON.
+fn metadata() -> Result<String> {
+    let output = cargo(["metadata", "--format-version=1", "--no-deps", "--offline"]).output()?;
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// The folder that documentation is built into.
+pub fn doc_dir() -> Result<PathBuf> {
+    let folder = json_string(&metadata()?, "target_directory");
+    let folder = folder.ok_or("`cargo metadata` names no target folder")?;
+    Ok(Path::new(&folder).join("doc"))
+}
+
 /// The build folder that build scripts live in, where toolchain and modules are.
 pub fn target_dir() -> Result<PathBuf> {
-    let output = cargo(["metadata", "--format-version=1", "--no-deps", "--offline"]).output()?;
-    let metadata = String::from_utf8(output.stdout)?;
+    let metadata = metadata()?;
     let folder = json_string(&metadata, "build_directory")
         .or_else(|| json_string(&metadata, "target_directory"));
     let folder = PathBuf::from(folder.ok_or("`cargo metadata` names no build folder")?);

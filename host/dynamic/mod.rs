@@ -16,7 +16,6 @@ mod rows;
 mod sample;
 mod skipping;
 
-#[doc(hidden)]
 pub use crate::machine::{HeightTimes, TileTimes};
 pub use crate::tensor::{Dynamic, SparsityHint, dynamic};
 #[doc(hidden)]

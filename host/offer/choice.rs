@@ -65,7 +65,7 @@ impl Choice {
     }
 }
 
-/// Candidates a line each, cheapest first, then refusals, a line for each reason.
+/// Candidates a line each, cheapest first, then refusals, a line for each reason; `{:#}` names each refused kernel.
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, c) in self.candidates.iter().enumerate() {
@@ -78,7 +78,7 @@ impl fmt::Display for Choice {
         }
         for (reason, names) in self.reasons() {
             let named = match names.as_slice() {
-                [first, .., last] if names.len() > 3 => {
+                [first, .., last] if names.len() > 3 && !f.alternate() => {
                     format!("{first} .. {last} ({})", names.len())
                 }
                 _ => names.join(", "),

@@ -40,9 +40,9 @@ pub enum Weights {
     /// From the operand, at each run.
     #[default]
     EachRun,
-    /// From the operand when planned, and again at each [`Plan::update_values`](crate::plan::Plan::update_values): weights that
-    /// stay as they are for many runs. A plan over single entries may then keep a copy in another form, dense or of a
-    /// format that a faster kernel reads.
+    /// From the operand when planned, and again at each [`Plan::update_values`](crate::plan::Plan::update_values):
+    /// weights that stay as they are for many runs. A plan over single entries may then keep a copy in another form,
+    /// dense or of a format that a faster kernel reads.
     Static,
 }
 

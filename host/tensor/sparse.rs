@@ -362,8 +362,8 @@ impl<T: Scalar> SparseTensor<T> {
         self.any.set_values(Slice::of(values))
     }
 
-    /// Device address of the column (block column) of every slot, as [`RawSpmm`](crate::raw::RawSpmm) takes it; `None` in a
-    /// CPU context and for formats that are not in row order.
+    /// Device address of the column (block column) of every slot, as [`RawSpmm`](crate::raw::RawSpmm) takes it;
+    /// `None` in a CPU context and for formats that are not in row order.
     pub fn columns_address(&self) -> Option<u64> {
         self.any.columns_address()
     }

@@ -5,13 +5,11 @@ use crate::support::rows::{force, formats, rows_cut, takes_any};
 use crate::support::{
     Bias, Expression, GUARD, Problem, Rng, assert_matrix, fill_blocks, gpu, gpu_alone, spread,
 };
-use einsparse::Graph;
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, IndexArray, Role, bf16, f16};
 use einsparse::ops::{SoftmaxOptions, SparseSoftmax};
-use einsparse::raw::RawSpmm;
-use einsparse::raw::{DeviceMemory, RawStream};
+use einsparse::raw::{DeviceMemory, RawSpmm, RawStream};
 use einsparse::registry::{Dtype, Row, Scalar, WalkKind, products};
-use einsparse::{Context, Error, Operand, Options, Plan, Stream};
+use einsparse::{Context, Error, Graph, Operand, Options, Plan, Stream};
 
 const N: usize = 64;
 const TEXT: &str = "C[m,n] = A[m,k] * B[k,n]";

@@ -4,8 +4,7 @@ use super::TEXT;
 use crate::support::spread;
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, FormatError};
 use einsparse::ops::{SoftmaxOptions, SparseSoftmax};
-use einsparse::raw::RawSpmm;
-use einsparse::raw::RawStream;
+use einsparse::raw::{RawSpmm, RawStream};
 use einsparse::{Context, Error, Operand, Refusal, SparseTensor, Tensor, einsum};
 
 /// A is 2 x 3, B is 3 x 2.

@@ -3,6 +3,7 @@
 use super::{TEXT, choice, matrix};
 use einsparse::formats::{Dense, f16};
 use einsparse::{Choice, Context, Options};
+use std::collections::BTreeSet;
 
 #[test]
 fn a_choice_prints_candidates_and_refusals() {
@@ -30,17 +31,13 @@ fn a_choice_prints_candidates_and_refusals() {
         "{text}"
     );
     // A reason once, however many kernels have it.
-    let mut reasons: Vec<_> = lines[candidates..]
+    let refusals = &lines[candidates..];
+    let reasons: BTreeSet<_> = refusals
         .iter()
-        .map(|l| l.rsplit_once(": "))
+        .map(|l| l.rsplit_once(": ").unwrap().0)
         .collect();
-    let all = reasons.len();
-    reasons.dedup_by_key(|reason| reason.map(|(words, _)| words));
-    assert_eq!(reasons.len(), all, "{text}");
-    assert!(
-        lines[candidates..].iter().any(|line| line.contains(" .. ")),
-        "{text}"
-    );
+    assert_eq!(reasons.len(), refusals.len(), "{text}");
+    assert!(refusals.iter().any(|line| line.contains(" .. ")), "{text}");
     assert_eq!(Choice::default().to_string(), "");
 }
 

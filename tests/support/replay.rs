@@ -1,7 +1,6 @@
 //! A captured graph that is launched again and again, while what its work reads is written anew in between.
 
-use einsparse::{Graph, GraphExec};
-use einsparse::{Result, Stream};
+use einsparse::{Graph, GraphExec, Result, Stream};
 
 pub struct Replay<'s> {
     graph: GraphExec,

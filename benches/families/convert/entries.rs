@@ -7,9 +7,9 @@ use crate::calibrate::copied;
 use crate::check::same;
 use crate::prelude::*;
 use crate::timing::Effort;
-use einsparse::entries::{Order, RawTranspose};
 use einsparse::formats::{AnySparse, CsrPattern, convert, generate};
 use einsparse::raw::RawEntries;
+use einsparse::raw::{Order, RawTranspose};
 use einsparse::{EntryChoice, EntryConverter, Error, PatternTransposer, RowSorter};
 use std::cmp::Reverse;
 

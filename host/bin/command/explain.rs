@@ -7,7 +7,7 @@ use einsparse::formats::Format;
 use einsparse::formats::advice::{Rates, advise};
 use einsparse::indirect::rewrite;
 use einsparse::registry::{Dtype, Row, WalkKind, block_of, products, takes_blocks};
-use einsparse::{Choice, Context, Error, Options, Plan, Precision, Scalar};
+use einsparse::{Context, Error, Options, Plan, Precision, Scalar};
 
 use super::bind::{self, Bound, Selected};
 use super::problem::{Place, Problem, Typed, for_dtype};
@@ -101,17 +101,11 @@ impl Explain {
         if choice.candidates.is_empty() {
             say!("   no kernel takes this");
         }
-        if !self.all {
-            return say!("{}", choice.to_string().trim_end());
-        }
-        let candidates = Choice {
-            refused: Vec::new(),
-            ..choice.clone()
+        let text = match self.all {
+            true => format!("{choice:#}"),
+            false => choice.to_string(),
         };
-        say!("{}", candidates.to_string().trim_end());
-        for (reason, names) in choice.reasons() {
-            say!("   refused: {reason}: {}", names.join(", "));
-        }
+        say!("{}", text.trim_end());
     }
 }
 

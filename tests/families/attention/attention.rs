@@ -7,11 +7,10 @@ mod gradient;
 
 use crate::support::{gpu, gpu_alone, small, spread};
 use case::{Case, bits, csr, variants};
-use einsparse::Graph;
 use einsparse::formats::{CsrPattern, Dense, bf16, f16};
 use einsparse::ops::{AttentionOptions, SparseAttention};
 use einsparse::registry::Scalar;
-use einsparse::{Context, Error, SparseTensor};
+use einsparse::{Context, Error, Graph, SparseTensor};
 
 /// `heads` of `dim`, factor and masks left out.
 fn plain(heads: usize, dim: usize) -> AttentionOptions {

@@ -3,12 +3,11 @@
 
 use super::{assert_same, bits, with_gap, words};
 use crate::support::{Rng, gpu, gpu_alone, on_gpu, small, spread};
-use einsparse::Graph;
-use einsparse::entries::Order;
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, Format, bf16, f16, generate};
+use einsparse::raw::Order;
 use einsparse::raw::RawEntries;
 use einsparse::registry::Scalar;
-use einsparse::{Context, EntryChoice, EntryConverter, Error, RowSorter, Tensor};
+use einsparse::{Context, EntryChoice, EntryConverter, Error, Graph, RowSorter, Tensor};
 
 const SHAPES: [(usize, usize); 12] = [
     (0, 0),

@@ -4,12 +4,10 @@
 mod heads;
 
 use crate::support::{Rng, gpu, gpu_alone, small, spread};
-use einsparse::Graph;
 use einsparse::formats::{AnySparse, Csr, CsrPattern, bf16, f16};
 use einsparse::ops::{SoftmaxOptions, SparseSoftmax};
-use einsparse::raw::DeviceMemory;
-use einsparse::raw::RawSoftmax;
-use einsparse::{Context, Scalar, SparseTensor};
+use einsparse::raw::{DeviceMemory, RawSoftmax};
+use einsparse::{Context, Graph, Scalar, SparseTensor};
 use heads::{heads, many_rows, short_rows};
 
 const INF: f64 = f64::INFINITY;

@@ -1,10 +1,9 @@
 //! Sums of indices on a GPU: convolutions by plans over index arrays, exactly what loops give; replayed with new
 //! values, beside sparse and dynamic operands.
 
-use einsparse::Graph;
 use einsparse::dynamic::{SparsityHint, dynamic};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
-use einsparse::{Determinism, Operand, Options, Plan, Scalar, einsum};
+use einsparse::{Determinism, Graph, Operand, Options, Plan, Scalar, einsum};
 
 use crate::support::dense::upload;
 use crate::support::runs::{finish, plan_and_run};

@@ -4,10 +4,9 @@ use super::{COLUMNS, Case, GAP, LENS};
 use crate::support::dense::upload;
 use crate::support::rows::named;
 use crate::support::{gpu, gpu_alone, spread};
-use einsparse::Graph;
 use einsparse::formats::{Csr, Dense, f16};
 use einsparse::raw::RawSddmm;
-use einsparse::{Context, Error};
+use einsparse::{Context, Error, Graph};
 
 #[test]
 fn raw_addresses_write_the_values_and_nothing_around_them() {

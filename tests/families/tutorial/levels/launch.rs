@@ -6,8 +6,7 @@ use einsparse::driver::{
 };
 use einsparse::kernels::abi::{MapWords, Operation};
 use einsparse::kernels::families::LevelsParams;
-use einsparse::raw::Device;
-use einsparse::raw::RawStream;
+use einsparse::raw::{Device, RawStream};
 use einsparse::registry::{Row, kernels};
 
 /// The levels in their order.
