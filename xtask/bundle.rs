@@ -29,8 +29,8 @@ const PACKED: &str = "bundle.tar.xz";
 const RUN: &str = include_str!("run.sh");
 
 /// Builds `gpu-bundle/` in the root of the project: all of it, or the tests and benches of one module on one
-/// architecture. `faults`: with modules that have one each.
-pub fn bundle(module: Option<&str>, arch: &str, faults: bool) -> Result<()> {
+/// architecture. `faults`: with modules that have one each, those whose names contain this.
+pub fn bundle(module: Option<&str>, arch: &str, faults: Option<&str>) -> Result<()> {
     let mut specs = Spec::every();
     if let Some(module) = module {
         specs.retain(|spec| spec.module == module && spec.arch == arch);
@@ -66,8 +66,8 @@ pub fn bundle(module: Option<&str>, arch: &str, faults: bool) -> Result<()> {
         fs::write(folder.join("commit"), commit)?;
     }
     copy_data(&folder.join("data"))?;
-    if faults {
-        faults::plant(&folder.join("faults"))?;
+    if let Some(named) = faults {
+        faults::plant(&folder.join("faults"), named)?;
     }
     pack(&folder)?;
     let bytes = size(&folder)?;

@@ -83,12 +83,16 @@ const ARCH: &str = "sm_90a";
 /// Compilers that run at once.
 const WORKERS: usize = 2;
 
-/// Writes a module for each fault, and the list that run.sh reads.
-pub fn plant(to: &Path) -> Result<()> {
+/// Writes a module for each fault whose name contains `named`, and the list that run.sh reads.
+pub fn plant(to: &Path, named: &str) -> Result<()> {
     setup()?;
     fs::create_dir_all(to)?;
     let target = target_dir()?;
-    let faults = faults()?;
+    let mut faults = faults()?;
+    faults.retain(|fault| fault.name.contains(named));
+    if faults.is_empty() {
+        return Err(format!("no fault is called {named}").into());
+    }
     // A module goes to one compiler: its builds are made in one folder.
     let modules: BTreeSet<&str> = faults.iter().map(|fault| &*fault.module).collect();
     let modules: Vec<&str> = modules.into_iter().collect();

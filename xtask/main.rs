@@ -98,9 +98,10 @@ enum Task {
         /// With --module: the architecture of the GPU, sm_90a or sm_80.
         #[arg(long, default_value = "sm_90a", requires = "module")]
         arch: String,
-        /// With kernels that have a fault each, for `run.sh faults`: does the suite find them?
-        #[arg(long, conflicts_with = "module")]
-        faults: bool,
+        /// With kernels that have a fault each, for `run.sh faults`: does the suite find them? All, or those whose names
+        /// contain this.
+        #[arg(long, conflicts_with = "module", num_args = 0..=1, default_missing_value = "")]
+        faults: Option<String>,
     },
     /// Measure every operation on this machine's GPU, part by part, into a folder of benches/record; goes on where it
     /// ended.
@@ -142,7 +143,7 @@ fn main() -> ExitCode {
             module,
             arch,
             faults,
-        } => bundle::bundle(module.as_deref(), &arch, faults),
+        } => bundle::bundle(module.as_deref(), &arch, faults.as_deref()),
         Task::Record { seconds, gpu } => record(seconds, &gpu),
         Task::Report { records, rows } => report_on(&records, rows),
     };

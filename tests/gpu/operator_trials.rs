@@ -130,7 +130,7 @@ fn all(context: &Context, foreign: Option<&Context>, cases: u64) {
         lost.len(),
         lost.join("\n")
     );
-    for (name, _) in OPERATORS.iter().filter(|_| numbers.len() > 1) {
+    for (name, _) in OPERATORS.iter().filter(|_| numbers.len() > 1 && !small()) {
         let right = counts.of.get(name).map_or(0, |own| own[0]);
         assert!(right > 0, "{name} was never right");
     }
@@ -142,7 +142,7 @@ const EACH: u64 = 64;
 fn asked(otherwise: u64) -> u64 {
     let asked = std::env::var("EINSPARSE_TEST_CASES").ok();
     let asked = asked.map_or(otherwise, |n| n.parse().unwrap());
-    asked.max(if small() { EACH / 2 } else { EACH } * OPERATORS.len() as u64)
+    asked.max(if small() { EACH / 4 } else { EACH } * OPERATORS.len() as u64)
 }
 
 #[test]

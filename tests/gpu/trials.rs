@@ -371,7 +371,7 @@ fn random_operands_are_refused_or_right_on_the_cpu() {
 fn random_operands_are_refused_or_right() {
     let Some(gpu) = gpu_alone() else { return };
     trial::guard();
-    all(&gpu, asked(if small() { 300 } else { 4000 }));
+    all(&gpu, asked(if small() { 60 } else { 4000 }));
     let faults = trial::faults();
     let count = faults.len();
     assert!(faults.is_empty(), "{count} writes outside: {faults:?}");

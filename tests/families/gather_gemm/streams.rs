@@ -24,7 +24,7 @@ const AHEAD: usize = 8;
 
 /// Enough under a tool to go round the operands and the streams.
 fn runs() -> usize {
-    if small() { 24 } else { 1000 }
+    if small() { 8 } else { 1000 }
 }
 
 type Run<'o> = dyn FnMut(usize, &mut Tensor<f16>, &Stream) -> einsparse::Result<()> + Send + 'o;
