@@ -2,6 +2,7 @@
 //! and runs many times, with new values, without allocating.
 
 mod adaptive;
+mod advise;
 mod any;
 mod arrays;
 mod builder;
@@ -29,6 +30,9 @@ use crate::tensor::{Operand, erase};
 pub(crate) use any::AnyPlan;
 pub(crate) use arrays::without_arrays;
 use builder::AnyOut;
+#[doc(hidden)]
+pub use advise::{advice, advised_formats};
+pub use advise::FormatAdvice;
 pub use builder::{Output, PlanBuilder};
 pub use joined::PositionLists;
 pub use path::{Path, Step};

@@ -204,10 +204,7 @@ mod tests {
             items: 1,
             accumulate: false,
         };
-        let dense = Problem {
-            format: None,
-            ..Problem::contiguous(Format::Csr, work.all_stored(Dtype::F16), Dtype::F16)
-        };
+        let dense = Problem::contiguous(None, work.all_stored(Dtype::F16), Dtype::F16);
         let choice = dense.candidates(&Machine::H200, &Options::default());
         let direct = |name: &str| name.starts_with("dense");
         assert!(!choice.candidates.is_empty(), "{choice}");

@@ -7,7 +7,8 @@ use einsparse::driver::{
 use einsparse::formats::{Csr, Dense, generate};
 use einsparse::kernels::abi::SpmmParams;
 use einsparse::module::{EmbeddedModule, MODULES};
-use einsparse::raw::{DeviceMemory, Event};
+use einsparse::driver::Event;
+use einsparse::raw::DeviceMemory;
 use einsparse::registry::{Row, WalkKind, Zeros, kernels};
 use einsparse::{Error, Operand, Options, Precision, ZerosRule};
 

@@ -12,7 +12,8 @@ use crate::sweep::{Tally, each};
 use crate::timing::median;
 use einsparse::formats::{BlockGroupCoo, Format, convert};
 use einsparse::raw::RawBlocks;
-use einsparse::{BlockChoice, BlockConverter};
+use einsparse::BlockConverter;
+use einsparse::formats::convert::BlockChoice;
 
 /// Calls of which the median counts.
 const CALLS: usize = 5;

@@ -10,7 +10,8 @@ use crate::timing::Effort;
 use einsparse::formats::{AnySparse, CsrPattern, convert, generate};
 use einsparse::raw::RawEntries;
 use einsparse::raw::{Order, RawTranspose};
-use einsparse::{EntryChoice, EntryConverter, Error, PatternTransposer, RowSorter};
+use einsparse::formats::convert::EntryChoice;
+use einsparse::{EntryConverter, Error, PatternTransposer, RowSorter};
 use std::cmp::Reverse;
 
 pub const OP: &str = "convert_entries";

@@ -8,7 +8,8 @@ use crate::support::{Rng, gpu, gpu_alone, on_gpu, small};
 use einsparse::formats::{Csr, CsrPattern, Dense, Format, bf16, f16, generate};
 use einsparse::raw::RawBlocks;
 use einsparse::registry::Scalar;
-use einsparse::{BlockChoice, BlockConverter, Context, Graph, Options, Stream, Tensor};
+use einsparse::formats::convert::BlockChoice;
+use einsparse::{BlockConverter, Context, Graph, Options, Stream, Tensor};
 
 const SHAPES: [(usize, usize); 11] = [
     (0, 0),

@@ -7,7 +7,8 @@ use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, Format, bf16, f16, g
 use einsparse::raw::Order;
 use einsparse::raw::RawEntries;
 use einsparse::registry::Scalar;
-use einsparse::{Context, EntryChoice, EntryConverter, Error, Graph, RowSorter, Tensor};
+use einsparse::formats::convert::EntryChoice;
+use einsparse::{Context, EntryConverter, Error, Graph, RowSorter, Tensor};
 
 const SHAPES: [(usize, usize); 12] = [
     (0, 0),
