@@ -73,11 +73,11 @@ pub use context::Context;
 pub use convert::BlockConverter;
 pub use device::Stream;
 pub use driver::{Graph, GraphExec};
-pub use entries::{EntryConverter, PatternTransposer, RowSorter};
+pub use entries::{EntryConverter, PatternTransposer};
 pub use error::{Error, Refusal, Result};
 pub use plan::{
-    Candidate, Choice, Determinism, FormatAdvice, Options, Output, Path, Plan, PlanBuilder, Precision,
-    PrepackedForm, Step, Weights, ZerosRule,
+    Candidate, Choice, Determinism, FormatAdvice, Options, Output, Path, Plan, PlanBuilder,
+    Precision, PrepackedForm, Step, Weights, ZerosRule,
 };
 pub use registry::Scalar;
 pub use tensor::{Operand, SparseTensor, Tensor};

@@ -27,12 +27,12 @@ use crate::launch::RawOperands;
 use crate::registry::Scalar;
 use crate::tensor::{Operand, erase};
 
+pub use advise::FormatAdvice;
+#[doc(hidden)]
+pub use advise::{advice, advised_formats};
 pub(crate) use any::AnyPlan;
 pub(crate) use arrays::without_arrays;
 use builder::AnyOut;
-#[doc(hidden)]
-pub use advise::{advice, advised_formats};
-pub use advise::FormatAdvice;
 pub use builder::{Output, PlanBuilder};
 pub use joined::PositionLists;
 pub use path::{Path, Step};

@@ -161,7 +161,11 @@ fn product(
             items: 1,
             accumulate: false,
         };
-        let work = if format.is_some() { work } else { work.all_stored(dtype) };
+        let work = if format.is_some() {
+            work
+        } else {
+            work.all_stored(dtype)
+        };
         let plain = Problem::contiguous(format, work, dtype);
         let plain = Problem { out, ..plain };
         let orders = [false, true].into_iter().flat_map(|transposed| {

@@ -68,7 +68,11 @@ pub struct Linear<T: Scalar> {
 
 /// `left * right`, in this order where tokens are rows.
 fn product(columns: bool, left: &str, right: &str) -> String {
-    let (first, second) = if columns { (right, left) } else { (left, right) };
+    let (first, second) = if columns {
+        (right, left)
+    } else {
+        (left, right)
+    };
     format!("{first} * {second}")
 }
 
@@ -109,8 +113,8 @@ impl<T: Scalar> Linear<T> {
         bias: Option<Tensor<T>>,
         options: &LinearOptions,
     ) -> Result<Self> {
-        let &[outputs, inputs] = weight.shape() else {
-            let shape = weight.shape();
+        let &[outputs, inputs] = weight.pattern().shape() else {
+            let shape = weight.pattern().shape();
             let reason = format!("has shape {shape:?}; a layer's weights are a matrix");
             return Err(Error::operand("W", reason));
         };

@@ -187,7 +187,6 @@ fn unaligned(row: &Row, problem: &Problem) -> Option<String> {
 mod tests {
     use super::*;
     use crate::cost::Work;
-    use einsparse_formats::Format;
 
     /// A dense A with more rows than a grid of the module `dense` is high goes to another family.
     #[test]

@@ -214,7 +214,11 @@ impl<T: Scalar> SparseAttention<T> {
             q,
             k,
             v,
-            masks: self.of_head.iter().map(|&mask| self.masks[mask].seen(self.extents)).collect(),
+            masks: self
+                .of_head
+                .iter()
+                .map(|&mask| self.masks[mask].seen(self.extents))
+                .collect(),
             key_heads: self.extents.key_heads,
             d: self.extents.d,
             scale: self.scale,

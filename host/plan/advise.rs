@@ -39,7 +39,11 @@ impl FormatAdvice {
 impl fmt::Display for FormatAdvice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let format = self.format.map_or("dense".into(), |f| f.to_string());
-        write!(f, "{format:22} {:7.2} values/entry  ", self.values_per_entry)?;
+        write!(
+            f,
+            "{format:22} {:7.2} values/entry  ",
+            self.values_per_entry
+        )?;
         match &self.kernel {
             Some(c) => write!(f, "{:8.1} us  {}, zeros = {:?}", c.cost.us, c.name, c.zeros),
             None => write!(f, "       -     no kernel under these options"),
@@ -125,7 +129,11 @@ pub fn advice(
     all.push(FormatAdvice {
         format: None,
         values_per_entry: area / (entries.nnz as f64).max(1.0),
-        kernel: cheapest(Problem::contiguous(None, of_entries.all_stored(dtype), dtype)),
+        kernel: cheapest(Problem::contiguous(
+            None,
+            of_entries.all_stored(dtype),
+            dtype,
+        )),
     });
     all.sort_by(|a, b| a.us().total_cmp(&b.us()));
     Ok(all)
@@ -155,16 +163,20 @@ impl<T: Scalar> PlanBuilder<'_, T> {
     pub fn advise(&self) -> Result<Vec<FormatAdvice>> {
         let einsum = Einsum::parse(self.text)?;
         let sparse = self.operands.iter().find_map(|(name, operand)| {
-            matches!(operand, Operand::Sparse(_) | Operand::HostSparse(_)).then_some((name, operand))
+            matches!(operand, Operand::Sparse(_) | Operand::HostSparse(_))
+                .then_some((name, operand))
         });
         let Some((name, operand)) = sparse else {
-            return Err(Error::operand("A", "is not sparse: there is no format to advise on"));
+            return Err(Error::operand(
+                "A",
+                "is not sparse: there is no format to advise on",
+            ));
         };
         let form = rewrite(&einsum, name, &Format::Csr)?.as_spmm();
         let form = form.filter(|form| form.order.is_plain() && !form.batched);
         let dense = form.and_then(|form| {
             let mut operands = self.operands.iter();
-            operands.find(|(name, _)| *name == form.dense)
+            operands.find(|(name, _)| **name == *form.dense)
         });
         let Some([k, n]) = dense.and_then(|(_, b)| <[usize; 2]>::try_from(b.shape()).ok()) else {
             let reason = "is advised on in C[m,n] = A[m,k] * B[k,n], with both operands given";

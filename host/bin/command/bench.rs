@@ -5,10 +5,10 @@ use einsparse::formats::stats::slots;
 use einsparse::plan::advised_formats;
 use einsparse::{Context, Error, Options, Scalar};
 
+use super::Result;
 use super::bind::{self, Bound};
 use super::problem::{FormatChoice, Problem, Typed, for_dtype};
 use super::time::{self, Shown};
-use super::Result;
 
 /// Median time of every format and variant. `cargo bench --bench gpu` is the full harness, with the peers.
 #[derive(clap::Args)]

@@ -71,7 +71,9 @@ pub fn select<T: Scalar>(
     let csr = sparse.to_csr()?;
     let of = (n, typed.einsum.mode);
     let offers = advice(csr.pattern(), of, T::DTYPE, options, &context.machine())?;
-    let best = offers.iter().find_map(|o| Some((o.format?, o.kernel.as_ref()?)));
+    let best = offers
+        .iter()
+        .find_map(|o| Some((o.format?, o.kernel.as_ref()?)));
     let format = best.map_or(Format::Csr, |(format, _)| format);
     let why = match best {
         Some((_, of)) => format!("cheapest by prediction: {}, {:.1} us", of.name, of.cost.us),

@@ -8,10 +8,10 @@ use einsparse::indirect::rewrite;
 use einsparse::registry::Dtype;
 use einsparse::{Context, Error, Plan, Scalar};
 
+use super::Result;
 use super::bind::{self, Bound, Selected};
 use super::problem::{Place, Problem, for_dtype};
 use super::run::{describe, print_chain};
-use super::Result;
 
 /// Print how an Einsum becomes a kernel. Without operands: its form in every format.
 #[derive(clap::Args)]
@@ -113,7 +113,10 @@ pub fn print_offers(selected: &Selected) {
         say!("Formats  by the cost of their cheapest kernel");
     }
     // `--format auto` keeps the operand sparse: where a dense product is cheaper, it stands above the mark.
-    let best = selected.offers.iter().position(|o| o.format.is_some() && o.kernel.is_some());
+    let best = selected
+        .offers
+        .iter()
+        .position(|o| o.format.is_some() && o.kernel.is_some());
     for (i, offer) in selected.offers.iter().enumerate() {
         let mark = if Some(i) == best { "->" } else { "  " };
         say!("{mark} {offer}");

@@ -1,8 +1,8 @@
 //! Attention with masks in closed form: against a plain loop on the CPU, and the GPU against the CPU.
 
 use super::masks::{assert_near, plain, poisoned, units};
-use crate::support::{on_both, on_gpu};
 use crate::support::runs::finish;
+use crate::support::{on_both, on_gpu};
 use einsparse::Context;
 use einsparse::formats::{Csr, CsrPattern, Dense, bf16, f16};
 use einsparse::ops::{AttentionGradient, AttentionMask, AttentionOptions, SparseAttention};

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use einsparse::dynamic::{DetectOptions, Detector, RowDetector};
-use einsparse::formats::{Dense, bf16, f16};
 use einsparse::formats::convert::EntryChoice;
+use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Determinism, Error, Scalar};
 
 use crate::support::words::Words;
