@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use einsparse::formats::{AnySparse, Dense, Format, f16, generate};
-use einsparse::nn::{BlockLinear, LinearOptions};
+use einsparse::nn::{Linear, LinearOptions};
 use einsparse::{Context, Operand, Plan, Result, Scalar, Stream, Tensor};
 
 /// Width of the model, of the layer inside, tokens, block edge, density of the weights.
@@ -137,8 +137,8 @@ fn block_sparse<T: Scalar>(
             ..LinearOptions::default()
         },
     );
-    let mut first = BlockLinear::new(ctx, w1, shape.tokens, &first)?;
-    let mut second = BlockLinear::new(ctx, w2, shape.tokens, &second)?;
+    let mut first = Linear::new(ctx, w1, shape.tokens, &first)?;
+    let mut second = Linear::new(ctx, w2, shape.tokens, &second)?;
     println!("{:?} and {:?}", first.variants(), second.variants());
     let inner = [shape.tokens, shape.inner];
     let (mut h, mut dh) = (ctx.zeros(&inner)?, ctx.zeros(&inner)?);

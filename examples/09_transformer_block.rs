@@ -8,7 +8,7 @@ use einsparse::formats::{
     AnySparse, Bsr, BsrPattern, Csr, CsrPattern, Dense, Format, bf16, convert, generate,
 };
 use einsparse::ops::{AttentionOptions, SparseAttention};
-use einsparse::raw::{RawAttention, RawHeads, mem_get_info};
+use einsparse::raw::{RawAttention, RawHeads};
 use einsparse::{Context, Operand, Plan, Result, SparseTensor, Stream, Tensor};
 
 const TOKENS: usize = 12_288;
@@ -326,11 +326,11 @@ fn attention_error(states: [&Tensor<bf16>; 4], keys: Keys) -> Result<f64> {
 fn measure(ctx: &Context, name: &str, density: Option<f64>, keys: Keys) -> Result<(Duration, u64)> {
     let stream = ctx.stream()?;
     ctx.synchronize()?;
-    let before = mem_get_info()?.free;
+    let before = ctx.free_memory()?;
     let mut block = Block::new(ctx, density, keys)?;
     block.run(&stream)?;
     stream.synchronize()?;
-    let bytes = before.saturating_sub(mem_get_info()?.free);
+    let bytes = before.saturating_sub(ctx.free_memory()?);
     let mut times = Vec::new();
     for _ in 0..21 {
         let start = Instant::now();

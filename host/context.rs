@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::device::{Device, Stream};
+use crate::driver::mem_get_info;
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::machine::TileTimes;
@@ -70,8 +71,18 @@ impl Context {
         self.device().map_or(Machine::H200, |d| *d.machine())
     }
 
+    /// Bytes of the GPU's memory that nobody holds, of this or another process.
+    ///
+    /// # Errors
+    /// On a CPU context.
+    pub fn free_memory(&self) -> Result<u64> {
+        self.expect_device()?.context().set_current()?;
+        Ok(mem_get_info()?.free)
+    }
+
     /// What plans with [dynamic operands](crate::dynamic::dynamic) choose by: the times that were set, else those in
     /// the [file](TileTimes::file) of this GPU, else the [built-in](TileTimes::built_in) ones.
+    #[doc(hidden)]
     pub fn tile_times(&self) -> TileTimes {
         self.device()
             .map_or_else(TileTimes::built_in, |d| d.tile_times())
@@ -79,6 +90,7 @@ impl Context {
 
     /// Lets plans of this GPU from now on choose by these times. Without effect on a CPU context, where nothing is
     /// chosen.
+    #[doc(hidden)]
     pub fn set_tile_times(&self, times: TileTimes) {
         if let Some(device) = self.device() {
             device.set_tile_times(times);

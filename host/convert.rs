@@ -140,7 +140,8 @@ impl Context {
     ///
     /// ```
     /// use einsparse::formats::{Dense, Format};
-    /// use einsparse::{BlockChoice, Context};
+    /// use einsparse::Context;
+    /// use einsparse::formats::convert::BlockChoice;
     ///
     /// let ctx = Context::new();
     /// let a = ctx.upload_dense(&Dense::from_fn([64, 64], |i| if i[0] / 16 == i[1] / 16 { 1f32 } else { 0.0 })?)?;

@@ -70,13 +70,13 @@ mod values;
 pub mod worklist;
 
 pub use context::Context;
-pub use convert::{BlockChoice, BlockConverter};
+pub use convert::BlockConverter;
 pub use device::Stream;
 pub use driver::{Graph, GraphExec};
-pub use entries::{EntryChoice, EntryConverter, PatternTransposer, RowSorter};
+pub use entries::{EntryConverter, PatternTransposer};
 pub use error::{Error, Refusal, Result};
 pub use plan::{
-    Candidate, Choice, Determinism, Options, Output, Path, Plan, PlanBuilder, PositionLists,
+    Candidate, Choice, Determinism, FormatAdvice, Options, Output, Path, Plan, PlanBuilder,
     Precision, PrepackedForm, Step, Weights, ZerosRule,
 };
 pub use registry::Scalar;

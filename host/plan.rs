@@ -2,6 +2,7 @@
 //! and runs many times, with new values, without allocating.
 
 mod adaptive;
+mod advise;
 mod any;
 mod arrays;
 mod builder;
@@ -26,6 +27,9 @@ use crate::launch::RawOperands;
 use crate::registry::Scalar;
 use crate::tensor::{Operand, erase};
 
+pub use advise::FormatAdvice;
+#[doc(hidden)]
+pub use advise::{advice, advised_formats};
 pub(crate) use any::AnyPlan;
 pub(crate) use arrays::without_arrays;
 use builder::AnyOut;

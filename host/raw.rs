@@ -2,11 +2,9 @@
 //! checks shapes and alignment, and cannot see what lies there.
 
 pub use crate::device::Device;
-pub use crate::driver::{
-    DeviceMemory, DevicePtr, Event, MemoryInfo, OwnedStream, RawStream, mem_get_info,
-};
+pub use crate::driver::{DeviceMemory, OwnedStream, RawStream};
 pub use crate::entries::RawTranspose;
 pub use crate::families::attention::{RawAttention, RawHeads};
-pub use crate::families::convert::{Order, RawBlocks, RawEntries};
+pub use crate::families::convert::{RawBlocks, RawEntries};
 pub use crate::families::softmax::RawSoftmax;
 pub use crate::launch::{RawOperands, RawSddmm, RawSpmm};

@@ -203,9 +203,11 @@ fn explain_prints_the_chain_and_why() {
     );
     let blocks = works_spmm(
         "explain",
-        "A=blocks:256x256:32x32:0.1 B=random:_x64 --dtype f16 --device cpu --format csr",
+        "A=blocks:256x256:32x32:0.1 B=random:_x64 --dtype f16 --device cpu",
     );
-    assert!(blocks.contains("Advice   bsr:32x32 at "), "{blocks}");
+    let best = |line: &str| line.starts_with("-> ") && line.contains(":32x32");
+    assert!(blocks.lines().any(best), "{blocks}");
+    assert!(blocks.contains("\n   dense "), "{blocks}");
     let forms = works(&["explain", SPMM]);
     assert!(
         forms.contains("C[AM[p],n] += AV[p,q] * B[AK[p,q],n]"),

@@ -1,9 +1,10 @@
 //! Block formats made in a context, on the CPU: which blocks are kept, what is in them, what is refused.
 
 use crate::support::Rng;
+use einsparse::formats::convert::BlockChoice;
 use einsparse::formats::{AnySparse, Csr, Dense, Format, bf16, convert, f16, generate};
 use einsparse::registry::Scalar;
-use einsparse::{BlockChoice, Context, Error};
+use einsparse::{Context, Error};
 
 /// Small integers, about half of the 8 x 8 corners zero.
 fn patches<T: Scalar>(m: usize, k: usize, seed: u64) -> Dense<T> {

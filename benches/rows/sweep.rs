@@ -161,13 +161,12 @@ fn product(
             items: 1,
             accumulate: false,
         };
-        let plain = match format {
-            Some(format) => Problem::contiguous(format, work, dtype),
-            None => Problem {
-                format: None,
-                ..Problem::contiguous(Format::Csr, work.all_stored(dtype), dtype)
-            },
+        let work = if format.is_some() {
+            work
+        } else {
+            work.all_stored(dtype)
         };
+        let plain = Problem::contiguous(format, work, dtype);
         let plain = Problem { out, ..plain };
         let orders = [false, true].into_iter().flat_map(|transposed| {
             let others = [(false, false), (true, false), (true, true)];

@@ -16,10 +16,12 @@ mod rows;
 mod sample;
 mod skipping;
 
+#[doc(hidden)]
 pub use crate::machine::{HeightTimes, TileTimes};
 pub use crate::tensor::{Dynamic, SparsityHint, dynamic};
 #[doc(hidden)]
 pub use axes::{AxisUse, OperandAxis, pit_axes};
+#[doc(hidden)]
 pub use channels::ChannelDetector;
 pub use convolution::{ConvolutionAxis, ConvolutionOptions, ConvolutionShape, DynamicConvolution};
 pub(crate) use detect::operand;

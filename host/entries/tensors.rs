@@ -35,7 +35,8 @@ impl Context {
     ///
     /// ```
     /// use einsparse::formats::Dense;
-    /// use einsparse::{Context, EntryChoice};
+    /// use einsparse::Context;
+    /// use einsparse::formats::convert::EntryChoice;
     ///
     /// let ctx = Context::new();
     /// let a = ctx.upload_dense(&Dense::new([2, 3], vec![1f32, -4.0, 0.0, 0.5, 2.0, -3.0])?)?;

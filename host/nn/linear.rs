@@ -1,6 +1,6 @@
-//! A linear layer with block-sparse weights, and its gradients.
+//! A linear layer with sparse weights, and its gradients.
 
-use einsparse_formats::AsSparse;
+use einsparse_formats::{AsSparse, SparseRef};
 
 use crate::context::Context;
 use crate::device::Stream;
@@ -9,123 +9,181 @@ use crate::plan::Plan;
 use crate::registry::Scalar;
 use crate::tensor::{Operand, SparseTensor, Tensor};
 
-/// What stands before and after a [`BlockLinear`].
+/// How a [`Linear`] layer reads its inputs, and what stands before and after it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinearOptions {
-    /// The outputs pass a ReLU, in the same kernel. The gradient that [`BlockLinear::backward`] takes is then that of
-    /// the sums before it: the layer that follows gives it with `relu_input`.
+    /// Tokens are columns: X is `[inputs, tokens]`, Y `[outputs, tokens]`. That is the order for weights of single
+    /// entries, as in Sputnik (arXiv 2006.10901, section 7): a row of X is what an entry of W wants. Blocks want
+    /// tokens in rows.
+    pub tokens_in_columns: bool,
+    /// The outputs pass a ReLU, in the same kernel. The gradient that [`Linear::backward`] takes is then that of the
+    /// sums before it: the layer that follows gives it with `relu_input`.
     pub relu: bool,
     /// The inputs come out of a ReLU: their gradient is zero where they are not positive, in the same kernel.
     pub relu_input: bool,
 }
 
 /// `Y[t,o] = X[t,i] * W[o,i]` for a fixed number of tokens t, with W made of blocks. Backward
-/// `dX[t,i] = dY[t,o] * W[o,i]`, and `dW[o,i] = dY[t,o] * X[t,i]` where W has blocks. Everything is planned once;
-/// nothing is transposed or copied.
+/// `dX[t,i] = dY[t,o] * W[o,i]`, and `dW[o,i] = dY[t,o] * X[t,i]` where W has entries. With
+/// [`tokens_in_columns`](LinearOptions::tokens_in_columns) `Y[o,t] = W[o,i] * X[i,t]`, with W in CSR, COO, ELL or
+/// GroupCOO. Everything is planned once: the pattern of single entries is transposed when the layer is made, and new
+/// values are read through it; of blocks nothing is transposed or copied.
 ///
 /// ```
 /// use einsparse::Context;
-/// use einsparse::formats::{Bsr, BsrPattern, Dense};
-/// use einsparse::nn::{BlockLinear, LinearOptions};
+/// use einsparse::formats::{Bsr, BsrPattern, Csr, CsrPattern, Dense};
+/// use einsparse::nn::{Linear, LinearOptions};
 /// let ctx = Context::cpu();
+/// let stream = ctx.stream()?;
 /// let pattern = BsrPattern::new(2, 4, (2, 2), vec![0, 1], vec![1])?;
 /// let weight = Bsr::new(pattern, vec![1.0f32, 2.0, 3.0, 4.0])?;
-/// let mut layer = BlockLinear::new(&ctx, weight, 1, &LinearOptions::default())?;
+/// let mut layer = Linear::new(&ctx, weight, 1, &LinearOptions::default())?;
 /// let x = ctx.upload_dense(&Dense::new([1, 4], vec![9.0, 9.0, 1.0, 10.0])?)?;
 /// let dy = ctx.upload_dense(&Dense::new([1, 2], vec![1.0, -1.0])?)?;
 /// let (mut y, mut dx) = (ctx.zeros(&[1, 2])?, ctx.zeros(&[1, 4])?);
-/// let stream = ctx.stream()?;
 /// layer.forward(&x, &mut y, &stream)?;
 /// layer.backward(&x, &dy, &mut dx, &stream)?;
 /// stream.synchronize()?;
 /// assert_eq!(y.to_dense()?.values(), [21.0, 43.0]);
 /// assert_eq!(dx.to_dense()?.values(), [0.0, 0.0, -2.0, -2.0]);
 /// assert_eq!(layer.gradient().to_host()?.values(), [1.0, 10.0, -1.0, -10.0]);
+///
+/// let pattern = CsrPattern::new(2, 3, vec![0, 2, 3], vec![0, 2, 1])?;
+/// let weight = Csr::new(pattern, vec![1.0f32, 2.0, 3.0])?;
+/// let options = LinearOptions { tokens_in_columns: true, ..Default::default() };
+/// let layer = Linear::new(&ctx, weight, 1, &options)?;
+/// let x = ctx.upload_dense(&Dense::new([3, 1], vec![5.0, 7.0, 11.0])?)?;
+/// layer.forward(&x, &mut y, &stream)?;
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct BlockLinear<T: Scalar> {
+pub struct Linear<T: Scalar> {
     weight: SparseTensor<T>,
     gradient: SparseTensor<T>,
+    bias: Option<Tensor<T>>,
     forward: Plan<T>,
     input: Plan<T>,
     sampled: Plan<T>,
 }
 
-/// The weights of a layer in the context, room for their gradient, and their outputs and inputs.
-pub(super) fn upload<T: Scalar>(
-    context: &Context,
-    weight: impl AsSparse<T>,
-) -> Result<(SparseTensor<T>, SparseTensor<T>, [usize; 2])> {
-    let weight = context.upload(weight)?;
-    let gradient = SparseTensor::zeros(context.device(), weight.pattern().shared())?;
-    let &[outputs, inputs] = weight.shape() else {
-        let shape = weight.shape();
-        let reason = format!("has shape {shape:?}; a layer's weights are a matrix");
-        return Err(Error::operand("W", reason));
+/// `left * right`, in this order where tokens are rows.
+fn product(columns: bool, left: &str, right: &str) -> String {
+    let (first, second) = if columns {
+        (right, left)
+    } else {
+        (left, right)
     };
-    Ok((weight, gradient, [outputs, inputs]))
+    format!("{first} * {second}")
 }
 
-impl<T: Scalar> BlockLinear<T> {
+impl<T: Scalar> Linear<T> {
     /// A layer with these weights, `[outputs, inputs]`, in the context.
     ///
     /// # Errors
-    /// [`Error::NoKernel`] where no kernel of the context takes the weights' blocks or type.
+    /// [`Error::Operand`] where the weights are no matrix; [`Error::NoKernel`] where no kernel of the context takes
+    /// their format or type.
     pub fn new(
         context: &Context,
         weight: impl AsSparse<T>,
         tokens: usize,
         options: &LinearOptions,
     ) -> Result<Self> {
-        let (weight, gradient, [outputs, inputs]) = upload(context, weight)?;
+        Self::planned(context, weight.as_sparse(), tokens, None, options)
+    }
+
+    /// The same with a bias, `[outputs]`, in the kernel of the product. Its gradient, the sums of `dY` over the tokens,
+    /// is the caller's.
+    ///
+    /// # Errors
+    /// As [`Linear::new`], and where the bias is not one number for each output.
+    pub fn with_bias(
+        context: &Context,
+        weight: impl AsSparse<T>,
+        tokens: usize,
+        bias: Tensor<T>,
+        options: &LinearOptions,
+    ) -> Result<Self> {
+        Self::planned(context, weight.as_sparse(), tokens, Some(bias), options)
+    }
+
+    fn planned(
+        context: &Context,
+        weight: SparseRef<'_, T>,
+        tokens: usize,
+        bias: Option<Tensor<T>>,
+        options: &LinearOptions,
+    ) -> Result<Self> {
+        let &[outputs, inputs] = weight.pattern().shape() else {
+            let shape = weight.pattern().shape();
+            let reason = format!("has shape {shape:?}; a layer's weights are a matrix");
+            return Err(Error::operand("W", reason));
+        };
+        let weight = context.upload(weight)?;
+        let gradient = SparseTensor::zeros(context.device(), weight.pattern().shared())?;
+        let columns = options.tokens_in_columns;
+        let ([x, dx, y, dy], shapes) = if columns {
+            let texts = ["X[i,t]", "dX[i,t]", "Y[o,t]", "dY[o,t]"];
+            (texts, [[inputs, tokens], [outputs, tokens]])
+        } else {
+            let texts = ["X[t,i]", "dX[t,i]", "Y[t,o]", "dY[t,o]"];
+            (texts, [[tokens, inputs], [tokens, outputs]])
+        };
         // Only the shapes are planned with.
-        let x = context.zeros::<T>(&[tokens, inputs])?;
-        let y = context.zeros::<T>(&[tokens, outputs])?;
+        let (of_x, of_y) = (context.zeros::<T>(&shapes[0])?, context.zeros(&shapes[1])?);
         let plan = |text: &str, operands: &[(&str, Operand<'_, T>)]| {
             context.plan(text).operands(operands).build()
         };
-        let forward = if options.relu {
-            "Y[t,o] = relu(X[t,i] * W[o,i])"
-        } else {
-            "Y[t,o] = X[t,i] * W[o,i]"
-        };
-        let forward = plan(forward, &[("X", (&x).into()), ("W", (&weight).into())])?;
-        let mut operands = vec![("dY", (&y).into()), ("W", (&weight).into())];
-        let input = if options.relu_input {
-            operands.push(("X", (&x).into()));
-            plan("dX[t,i] = relu_grad(dY[t,o] * W[o,i], X[t,i])", &operands)?
-        } else {
-            plan("dX[t,i] = dY[t,o] * W[o,i]", &operands)?
-        };
-        let operands = [("dY", (&y).into()), ("X", (&x).into())];
+
+        let mut right = product(columns, x, "W[o,i]");
+        let mut operands = vec![("X", (&of_x).into()), ("W", (&weight).into())];
+        if let Some(bias) = &bias {
+            right += " + bias[o]";
+            operands.push(("bias", bias.into()));
+        }
+        if options.relu {
+            right = format!("relu({right})");
+        }
+        let forward = plan(&format!("{y} = {right}"), &operands)?;
+
+        let mut right = product(columns, dy, "W[o,i]");
+        let mut operands = vec![("dY", (&of_y).into()), ("W", (&weight).into())];
+        if options.relu_input {
+            right = format!("relu_grad({right}, {x})");
+            operands.push(("X", (&of_x).into()));
+        }
+        let input = plan(&format!("{dx} = {right}"), &operands)?;
+
         let sampled = context
-            .plan("dW[o,i] = dY[t,o] * X[t,i]")
-            .operands(&operands)
+            .plan(&format!("dW[o,i] = {dy} * {x}"))
+            .operands(&[("dY", (&of_y).into()), ("X", (&of_x).into())])
             .sparse_output(&gradient)
             .build()?;
-        Ok(BlockLinear {
+        Ok(Linear {
             weight,
             gradient,
+            bias,
             forward,
             input,
             sampled,
         })
     }
 
-    /// `Y[t,o] = X[t,i] * W[o,i]`.
+    /// The product, with bias and ReLU where the layer has them.
     ///
     /// # Errors
     /// Tensors of other shapes or another context than planned.
     pub fn forward(&self, x: &Tensor<T>, y: &mut Tensor<T>, stream: &Stream) -> Result<()> {
-        let operands = [("X", x.into()), ("W", (&self.weight).into())];
+        let mut operands = vec![("X", x.into()), ("W", (&self.weight).into())];
+        if let Some(bias) = &self.bias {
+            operands.push(("bias", bias.into()));
+        }
         self.forward.run(&operands, y, stream)
     }
 
-    /// The gradient of the inputs into `dx`, of the weights into [`BlockLinear::gradient`].
+    /// The gradient of the inputs into `dx`, of the weights into [`Linear::gradient`].
     ///
     /// # Errors
-    /// As [`BlockLinear::forward`].
+    /// As [`Linear::forward`].
     pub fn backward(
         &mut self,
         x: &Tensor<T>,
@@ -140,7 +198,7 @@ impl<T: Scalar> BlockLinear<T> {
     /// The gradient of the inputs alone. `x` is read only with [`LinearOptions::relu_input`].
     ///
     /// # Errors
-    /// As [`BlockLinear::forward`].
+    /// As [`Linear::forward`].
     pub fn backward_input(
         &self,
         x: &Tensor<T>,
@@ -158,7 +216,7 @@ impl<T: Scalar> BlockLinear<T> {
     /// The gradient of the weights alone.
     ///
     /// # Errors
-    /// As [`BlockLinear::forward`].
+    /// As [`Linear::forward`].
     pub fn backward_weight(
         &mut self,
         x: &Tensor<T>,
@@ -179,7 +237,7 @@ impl<T: Scalar> BlockLinear<T> {
         &mut self.weight
     }
 
-    /// The gradient of the weights: their pattern, the values of the last [`BlockLinear::backward`].
+    /// The gradient of the weights: their pattern, the values of the last [`Linear::backward`].
     pub fn gradient(&self) -> &SparseTensor<T> {
         &self.gradient
     }

@@ -5,10 +5,8 @@ mod encoder;
 mod feed_forward;
 mod linear;
 mod moe;
-mod sparse_linear;
 
 pub use encoder::{EncoderLayer, EncoderOptions, EncoderWeights, ResidualNorm};
 pub use feed_forward::{FeedForward, FeedForwardOptions};
-pub use linear::{BlockLinear, LinearOptions};
+pub use linear::{Linear, LinearOptions};
 pub use moe::{Moe, MoeGradients, MoeOptions};
-pub use sparse_linear::SparseLinear;

@@ -70,11 +70,11 @@ impl Problem {
         }
     }
 
-    /// A problem whose B and C have no gaps between rows.
-    pub fn contiguous(format: Format, work: Work, dtype: Dtype) -> Problem {
+    /// A problem whose B and C have no gaps between rows; `None` for a dense A.
+    pub fn contiguous(format: Option<Format>, work: Work, dtype: Dtype) -> Problem {
         let alignment = alignment_of(&[work.n]);
         Problem {
-            format: Some(format),
+            format,
             stacked: false,
             order: Orientation::default(),
             gated: false,

@@ -187,7 +187,6 @@ fn unaligned(row: &Row, problem: &Problem) -> Option<String> {
 mod tests {
     use super::*;
     use crate::cost::Work;
-    use einsparse_formats::Format;
 
     /// A dense A with more rows than a grid of the module `dense` is high goes to another family.
     #[test]
@@ -204,10 +203,7 @@ mod tests {
             items: 1,
             accumulate: false,
         };
-        let dense = Problem {
-            format: None,
-            ..Problem::contiguous(Format::Csr, work.all_stored(Dtype::F16), Dtype::F16)
-        };
+        let dense = Problem::contiguous(None, work.all_stored(Dtype::F16), Dtype::F16);
         let choice = dense.candidates(&Machine::H200, &Options::default());
         let direct = |name: &str| name.starts_with("dense");
         assert!(!choice.candidates.is_empty(), "{choice}");

@@ -136,8 +136,9 @@ impl<T: Scalar> SparseAttention<T> {
         };
         if let Some(device) = context.device() {
             let row = choose::<T>(extents.d, variant)?;
-            let tiles: Vec<Tiles> = (0..planned.masks.len())
-                .map(|mask| planned.mask(mask).tiles())
+            let masks = planned.masks.iter();
+            let tiles: Vec<Tiles> = masks
+                .map(|mask| mask.seen(extents).tiles())
                 .collect::<Result<_>>()?;
             let blocks = device.machine().multiprocessors as usize;
             let work = Work::new(&tiles, &planned.of_head, extents.key_heads, blocks)?;
@@ -213,7 +214,11 @@ impl<T: Scalar> SparseAttention<T> {
             q,
             k,
             v,
-            masks: self.of_head.iter().map(|&mask| self.mask(mask)).collect(),
+            masks: self
+                .of_head
+                .iter()
+                .map(|&mask| self.masks[mask].seen(self.extents))
+                .collect(),
             key_heads: self.extents.key_heads,
             d: self.extents.d,
             scale: self.scale,
@@ -237,13 +242,6 @@ impl<T: Scalar> SparseAttention<T> {
             // SAFETY: the caller's promise.
             Some(launch) => launch.run(raw, unsafe { Queue::new(stream) }),
             None => Ok(()),
-        }
-    }
-
-    fn mask(&self, index: usize) -> Seen<'_> {
-        match &self.masks[index] {
-            Held::Entries(own) => Seen::Entries(mask_of(own, self.extents)),
-            Held::Flags(flags) => Seen::Flags(flags),
         }
     }
 
@@ -277,14 +275,19 @@ enum Held {
     Flags(Flags),
 }
 
-fn mask_of(own: &OwnMask, extents: AttentionExtents) -> Mask<'_> {
-    Mask {
-        runs: &own.runs,
-        columns: &own.columns,
-        block: own.block,
-        shape: [extents.m, extents.n],
-        causal: own.causal,
-        length: own.length,
+impl Held {
+    fn seen(&self, extents: AttentionExtents) -> Seen<'_> {
+        match self {
+            Held::Entries(own) => Seen::Entries(Mask {
+                runs: &own.runs,
+                columns: &own.columns,
+                block: own.block,
+                shape: [extents.m, extents.n],
+                causal: own.causal,
+                length: own.length,
+            }),
+            Held::Flags(flags) => Seen::Flags(flags),
+        }
     }
 }
 

@@ -14,11 +14,11 @@ use crate::tensor::{AnySparseTensor, AnyTensor, Operand, SparseTensor, Tensor, e
 #[derive(Debug)]
 #[must_use = "`build` makes the plan"]
 pub struct PlanBuilder<'a, T: Scalar, Out: Scalar = T> {
-    context: &'a Context,
-    text: &'a str,
-    operands: Cow<'a, [(&'a str, Operand<'a, T>)]>,
+    pub(super) context: &'a Context,
+    pub(super) text: &'a str,
+    pub(super) operands: Cow<'a, [(&'a str, Operand<'a, T>)]>,
     sparse: Option<&'a AnySparseTensor>,
-    options: Cow<'a, Options>,
+    pub(super) options: Cow<'a, Options>,
     out: PhantomData<Out>,
 }
 

@@ -21,7 +21,7 @@ pub enum SparsityHint {
     Elements(f64),
     /// About what there was in the steps before: a plan looks at a sample of the operand in each run (some 264 boxes of
     /// 128 x 64 elements) and takes in the next ones what is best by then, of the dense kernel and those that skip
-    /// micro-tiles of 128, 64 and 32 rows, by the [`TileTimes`](crate::dynamic::TileTimes) of the GPU. The host waits
+    /// micro-tiles of 128, 64 and 32 rows, by the times of the GPU. The host waits
     /// for nothing: what the GPU has not told yet is not known yet, and before the first report a tenth is expected.
     /// Which kernel rounds a step therefore depends on time, so plans do this with
     /// [`Determinism::Relaxed`](crate::Determinism::Relaxed) only, else they expect a tenth. A captured CUDA graph

@@ -1,13 +1,14 @@
 //! What the driver says of the kernels, and the parts of the driver module that need a GPU.
 
 use crate::support::{gpu, small};
+use einsparse::driver::Event;
 use einsparse::driver::{
     self, LaunchConfig, LoadedModule, Swizzle, TensorMap, TensorMapLayout, TensorMapType,
 };
 use einsparse::formats::{Csr, Dense, generate};
 use einsparse::kernels::abi::SpmmParams;
 use einsparse::module::{EmbeddedModule, MODULES};
-use einsparse::raw::{DeviceMemory, Event};
+use einsparse::raw::DeviceMemory;
 use einsparse::registry::{Row, WalkKind, Zeros, kernels};
 use einsparse::{Error, Operand, Options, Precision, ZerosRule};
 

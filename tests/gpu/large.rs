@@ -2,9 +2,9 @@
 
 use crate::support::rows::{force, takes_any};
 use crate::support::{Gpu, Rng, gpu, skipped, small};
+use einsparse::driver::mem_get_info;
 use einsparse::driver::{copy_dtoh_async, copy_htod_async, memset_d8_async};
 use einsparse::formats::{AnySparse, Bsr, BsrPattern, Csr, CsrPattern, f16};
-use einsparse::raw::mem_get_info;
 use einsparse::registry::{Dtype, Row, Scalar, products};
 use einsparse::{Context, Operand, Tensor};
 

@@ -10,9 +10,10 @@ use crate::prelude::*;
 use crate::problems::{DENSE_TO_BLOCKS, Workload};
 use crate::sweep::{Tally, each};
 use crate::timing::median;
+use einsparse::BlockConverter;
+use einsparse::formats::convert::BlockChoice;
 use einsparse::formats::{BlockGroupCoo, Format, convert};
 use einsparse::raw::RawBlocks;
-use einsparse::{BlockChoice, BlockConverter};
 
 /// Calls of which the median counts.
 const CALLS: usize = 5;

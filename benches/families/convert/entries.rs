@@ -7,10 +7,12 @@ use crate::calibrate::copied;
 use crate::check::same;
 use crate::prelude::*;
 use crate::timing::Effort;
+use einsparse::entries::{Order, RowSorter};
+use einsparse::formats::convert::EntryChoice;
 use einsparse::formats::{AnySparse, CsrPattern, convert, generate};
 use einsparse::raw::RawEntries;
-use einsparse::raw::{Order, RawTranspose};
-use einsparse::{EntryChoice, EntryConverter, Error, PatternTransposer, RowSorter};
+use einsparse::raw::RawTranspose;
+use einsparse::{EntryConverter, Error, PatternTransposer};
 use std::cmp::Reverse;
 
 pub const OP: &str = "convert_entries";

@@ -5,7 +5,7 @@
 use crate::prelude::*;
 use crate::problems::full_blocks;
 use einsparse::formats::{AnySparse, Format};
-use einsparse::nn::{BlockLinear, LinearOptions};
+use einsparse::nn::{Linear, LinearOptions};
 use std::sync::Arc;
 
 /// Inputs, outputs and tokens.
@@ -54,7 +54,7 @@ fn layer(bench: &Bench<'_>, (edge, density): (usize, f64), dense: &[Times; 2]) -
         group: None,
     };
     let weight = AnySparse::from(csr).convert(format)?;
-    let mut layer = BlockLinear::new(&bench.context, weight, EXTENT, &LinearOptions::default())?;
+    let mut layer = Linear::new(&bench.context, weight, EXTENT, &LinearOptions::default())?;
     let filled = |seed: usize| {
         let shape = vec![EXTENT, EXTENT];
         bench.upload(&Dense::from_fn(shape, |i| {

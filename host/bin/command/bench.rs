@@ -2,12 +2,13 @@
 
 use einsparse::formats::Format;
 use einsparse::formats::stats::slots;
+use einsparse::plan::advised_formats;
 use einsparse::{Context, Error, Options, Scalar};
 
+use super::Result;
 use super::bind::{self, Bound};
 use super::problem::{FormatChoice, Problem, Typed, for_dtype};
 use super::time::{self, Shown};
-use super::{Result, select};
 
 /// Median time of every format and variant. `cargo bench --bench gpu` is the full harness, with the peers.
 #[derive(clap::Args)]
@@ -78,7 +79,7 @@ impl Bench {
             (FormatChoice::Auto, Some((_, sparse))) => {
                 let csr = sparse.to_csr()?;
                 let mut all = Vec::new();
-                for format in select::formats() {
+                for format in advised_formats() {
                     let slots = slots(csr.pattern(), format)?;
                     let repeated = all.contains(&Some(slots.format));
                     if slots.ratio() <= MOST_PADDING && !repeated {

@@ -5,10 +5,10 @@ use std::time::Duration;
 use einsparse::einsum::Mode;
 use einsparse::formats::{AnySparse, Format};
 use einsparse::indirect::rewrite;
-use einsparse::{Context, Operand, Options, Plan, Scalar, SparseTensor, Tensor};
+use einsparse::plan::advice;
+use einsparse::{Context, FormatAdvice, Operand, Options, Plan, Scalar, SparseTensor, Tensor};
 
 use super::problem::{Data, FormatChoice, Typed};
-use super::select::{Offer, offers};
 use super::time::timed;
 use super::{Result, load};
 
@@ -19,7 +19,7 @@ pub struct Selected {
     /// One line.
     pub why: String,
     /// What the choice was made from, cheapest first; empty if there was none.
-    pub offers: Vec<Offer>,
+    pub offers: Vec<FormatAdvice>,
 }
 
 /// Decides on the format of the sparse operand. `by_cost` even on the CPU, with the figures of an H200.
@@ -67,14 +67,16 @@ pub fn select<T: Scalar>(
     if !context.is_cuda() && !by_cost {
         return simply(Some(Format::Csr), "rows in order suit the CPU");
     }
-    let accumulate = typed.einsum.mode == Mode::Accumulate;
     load::check_rows(name, sparse)?;
     let csr = sparse.to_csr()?;
-    let offers = offers::<T>(csr.pattern(), n, accumulate, options, &context.machine())?;
-    let best = offers.first().filter(|offer| offer.kernel.is_some());
-    let format = best.map_or(Format::Csr, |offer| offer.slots.format);
-    let why = match best.and_then(|offer| offer.kernel) {
-        Some((kernel, cost, _)) => format!("cheapest by prediction: {kernel}, {:.1} us", cost.us),
+    let of = (n, typed.einsum.mode);
+    let offers = advice(csr.pattern(), of, T::DTYPE, options, &context.machine())?;
+    let best = offers
+        .iter()
+        .find_map(|o| Some((o.format?, o.kernel.as_ref()?)));
+    let format = best.map_or(Format::Csr, |(format, _)| format);
+    let why = match best {
+        Some((_, of)) => format!("cheapest by prediction: {}, {:.1} us", of.name, of.cost.us),
         None => "no kernel under these options".to_string(),
     };
     Ok(Selected {

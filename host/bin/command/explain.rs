@@ -4,15 +4,14 @@ use einsparse::cost::Machine;
 use einsparse::dynamic::{dense_tiles, matmul_extents, micro_tiles, pit_axes};
 use einsparse::einsum::Einsum;
 use einsparse::formats::Format;
-use einsparse::formats::advice::{Rates, advise};
 use einsparse::indirect::rewrite;
-use einsparse::registry::{Dtype, Row, WalkKind, block_of, products, takes_blocks};
-use einsparse::{Context, Error, Options, Plan, Precision, Scalar};
+use einsparse::registry::Dtype;
+use einsparse::{Context, Error, Plan, Scalar};
 
+use super::Result;
 use super::bind::{self, Bound, Selected};
-use super::problem::{Place, Problem, Typed, for_dtype};
+use super::problem::{Place, Problem, for_dtype};
 use super::run::{describe, print_chain};
-use super::{Result, load};
 
 /// Print how an Einsum becomes a kernel. Without operands: its form in every format.
 #[derive(clap::Args)]
@@ -48,7 +47,6 @@ impl Explain {
             Ok((plan, _)) => {
                 print_chain(&plan, &typed, &selected, &context);
                 print_axes(plan.einsum());
-                print_advice(&typed, &options)?;
                 print_offers(&selected);
                 let operands = bound.operands();
                 if let Some(path) = context.contraction_path(&self.problem.expression, &operands)? {
@@ -109,49 +107,18 @@ impl Explain {
     }
 }
 
-/// The block size that should pay, for a matrix that is stored entry by entry, among those that kernels exist for.
-fn print_advice<T: Scalar>(typed: &Typed<T>, options: &Options) -> Result<()> {
-    let Some(sparse) = bind::stored(typed).filter(|a| a.shape().len() == 2) else {
-        return Ok(());
-    };
-    let by_entry = !matches!(sparse.format(), Format::Nm { .. });
-    if !by_entry || block_of(&sparse.format()) != (1, 1) {
-        return Ok(());
-    }
-    let mut rates = Rates::default();
-    let dtype = match options.precision {
-        Precision::Tf32 if T::DTYPE == Dtype::F32 => Dtype::Tf32,
-        _ => T::DTYPE,
-    };
-    let has_kernel = |side: usize| {
-        let runs = |row: &Row| {
-            row.walk == WalkKind::Block
-                && row.dtype == dtype
-                && takes_blocks(row, (side, side), false)
-        };
-        products().any(runs)
-    };
-    rates.blocks.retain(|&((rows, _), _)| has_kernel(rows));
-    if rates.blocks.is_empty() {
-        return Ok(());
-    }
-    load::check_rows("A", sparse)?;
-    let advice = advise(sparse.to_csr()?.pattern(), &rates)?;
-    say!("Advice   {advice}");
-    Ok(())
-}
-
 /// The formats a choice was made from.
 pub fn print_offers(selected: &Selected) {
     if !selected.offers.is_empty() {
         say!("Formats  by the cost of their cheapest kernel");
     }
+    // `--format auto` keeps the operand sparse: where a dense product is cheaper, it stands above the mark.
+    let best = selected
+        .offers
+        .iter()
+        .position(|o| o.format.is_some() && o.kernel.is_some());
     for (i, offer) in selected.offers.iter().enumerate() {
-        let mark = if i == 0 && offer.kernel.is_some() {
-            "->"
-        } else {
-            "  "
-        };
+        let mark = if Some(i) == best { "->" } else { "  " };
         say!("{mark} {offer}");
     }
 }

@@ -25,7 +25,6 @@ mod model;
 mod operand;
 mod problem;
 mod run;
-mod select;
 mod spy;
 mod time;
 

@@ -4,8 +4,9 @@ mod group;
 
 use einsparse_formats::CsrPattern;
 
-use super::masks::{OwnMask, extents, hidden};
-use super::{AttentionOptions, mask_of, scale_of};
+use super::masks::{extents, hidden};
+use super::structured::flags_of_heads;
+use super::{AttentionMask, AttentionOptions, Held, scale_of};
 use std::sync::Arc;
 
 use crate::context::Context;
@@ -30,7 +31,7 @@ use group::{Group, Heads, Places};
 /// The weights are computed again, so the forward run leaves nothing behind for it. P and dS of all heads are held in
 /// the element type, 2 values an entry and head; that is also what they are rounded to (f16 and bf16: as in attention
 /// by separate products, not as in a fused kernel), sums are f32; where heads share keys, dK and dV are rounded after
-/// each head. Masks as in the forward run; those of blocks are taken entry by entry. On a GPU f32, f16, bf16, each
+/// each head. Masks as in the forward run; those of blocks and of a known structure are taken entry by entry. On a GPU f32, f16, bf16, each
 /// `dim` that the products take. The same bits every time.
 ///
 /// ```
@@ -57,7 +58,7 @@ pub struct AttentionGradient<T: Scalar> {
     context: Context,
     extents: AttentionExtents,
     scale: f64,
-    masks: Vec<OwnMask>,
+    masks: Vec<Held>,
     of_head: Vec<usize>,
     /// On a GPU: neighbouring heads with the same mask.
     groups: Vec<Group<T>>,
@@ -82,6 +83,32 @@ impl<T: Scalar> AttentionGradient<T> {
         let scale = scale_of(options)?;
         super::masks::check_places(context, masks)?;
         let (masks, of_head) = hidden(masks, options, extents)?;
+        let masks = masks.into_iter().map(Held::Entries).collect();
+        Self::planned(context, extents, scale, (masks, of_head))
+    }
+
+    /// The gradient of attention of `m` queries and `n` keys at the entries of masks of a known structure, as
+    /// [`SparseAttention::structured`](super::SparseAttention::structured) takes them. Their entries are listed.
+    ///
+    /// # Errors
+    /// [`Error::Operand`] for masks that name what is not there, and options that do not fit each other; else as
+    /// [`AttentionGradient::new`].
+    pub fn structured(
+        context: &Context,
+        shape: [usize; 2],
+        masks: &[AttentionMask],
+        options: &AttentionOptions,
+    ) -> Result<Self> {
+        let (extents, masks, of_head) = flags_of_heads(shape, masks, options)?;
+        Self::planned(context, extents, scale_of(options)?, (masks, of_head))
+    }
+
+    fn planned(
+        context: &Context,
+        extents: AttentionExtents,
+        scale: f64,
+        (masks, of_head): (Vec<Held>, Vec<usize>),
+    ) -> Result<Self> {
         let mut planned = AttentionGradient {
             context: context.clone(),
             extents,
@@ -101,7 +128,7 @@ impl<T: Scalar> AttentionGradient<T> {
         let mut groups = Vec::new();
         let mut first = 0;
         for heads in self.of_head.chunk_by(|a, b| a == b) {
-            let pattern = entries(mask_of(&self.masks[heads[0]], self.extents))?;
+            let pattern = entries(self.masks[heads[0]].seen(self.extents))?;
             let span = (first, heads.len());
             groups.push(Group::new(&self.context, self.extents, pattern, span)?);
             first += heads.len();
@@ -183,7 +210,7 @@ impl<T: Scalar> AttentionGradient<T> {
             k,
             v,
             masks: masks
-                .map(|&m| Seen::Entries(mask_of(&self.masks[m], self.extents)))
+                .map(|&mask| self.masks[mask].seen(self.extents))
                 .collect(),
             key_heads: self.extents.key_heads,
             d: self.extents.d,
@@ -194,11 +221,11 @@ impl<T: Scalar> AttentionGradient<T> {
 }
 
 /// The entries of a mask that nothing hides, one by one.
-fn entries(mask: crate::families::attention::queries::Mask<'_>) -> Result<CsrPattern> {
-    let [m, n] = mask.shape;
+fn entries(mask: Seen<'_>) -> Result<CsrPattern> {
+    let [m, n] = mask.shape();
     let (mut offsets, mut columns) = (vec![0], Vec::new());
     for row in 0..m {
-        columns.extend(mask.row(row).flatten().map(|key| key as u32));
+        columns.extend(mask.keys(row).into_iter().map(|key| key as u32));
         let end = u32::try_from(columns.len()).map_err(|_| Error::Overflow {
             what: "entries of a mask".into(),
             value: columns.len() as u128,

@@ -106,6 +106,49 @@ fn below(what: &str, numbers: &[usize], extent: usize) -> Result<()> {
     }
 }
 
+/// Extents, the different masks of all heads, and which of them each head has.
+pub(super) fn flags_of_heads(
+    [m, n]: [usize; 2],
+    masks: &[AttentionMask],
+    options: &AttentionOptions,
+) -> Result<(AttentionExtents, Vec<Held>, Vec<usize>)> {
+    let (heads, key_heads) = heads_of(options, masks.len())?;
+    if m.saturating_add(n) > 1 << 30 {
+        return Err(Error::Overflow {
+            what: "queries and keys of a mask".into(),
+            value: m as u128 + n as u128,
+            limit: 1 << 30,
+        });
+    }
+    let extents = AttentionExtents {
+        heads,
+        key_heads,
+        m,
+        n,
+        d: options.dim,
+    };
+    let mut all: Vec<Held> = Vec::new();
+    let mut keys: Vec<(usize, usize)> = Vec::new();
+    let mut of_head = Vec::with_capacity(heads);
+    for (head, length) in lengths_of(options, n)?.into_iter().enumerate() {
+        let key = (head % masks.len(), length);
+        if let Some(known) = keys.iter().position(|&k| k == key) {
+            of_head.push(known);
+            continue;
+        }
+        let mut flags = masks[key.0].flags([m, n])?;
+        flags.length = length;
+        flags.causal = match (flags.causal, options.causal) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        of_head.push(all.len());
+        keys.push(key);
+        all.push(Held::Flags(flags));
+    }
+    Ok((extents, all, of_head))
+}
+
 impl<T: Scalar> SparseAttention<T> {
     /// Attention of `m` queries and `n` keys at the entries of masks of a known structure: one for all heads, or one
     /// for each.
@@ -131,46 +174,11 @@ impl<T: Scalar> SparseAttention<T> {
     /// [`Error::NoKernel`], [`Error::Overflow`] as [`SparseAttention::new`].
     pub fn structured(
         context: &Context,
-        [m, n]: [usize; 2],
+        shape: [usize; 2],
         masks: &[AttentionMask],
         options: &AttentionOptions,
     ) -> Result<Self> {
-        let (heads, key_heads) = heads_of(options, masks.len())?;
-        if m.saturating_add(n) > 1 << 30 {
-            return Err(Error::Overflow {
-                what: "queries and keys of a mask".into(),
-                value: m as u128 + n as u128,
-                limit: 1 << 30,
-            });
-        }
-        let extents = AttentionExtents {
-            heads,
-            key_heads,
-            m,
-            n,
-            d: options.dim,
-        };
-        let scale = scale_of(options)?;
-        let mut all: Vec<Flags> = Vec::new();
-        let mut keys: Vec<(usize, usize)> = Vec::new();
-        let mut of_head = Vec::with_capacity(heads);
-        for (head, length) in lengths_of(options, n)?.into_iter().enumerate() {
-            let key = (head % masks.len(), length);
-            if let Some(known) = keys.iter().position(|&k| k == key) {
-                of_head.push(known);
-                continue;
-            }
-            let mut flags = masks[key.0].flags([m, n])?;
-            flags.length = length;
-            flags.causal = match (flags.causal, options.causal) {
-                (Some(a), Some(b)) => Some(a.min(b)),
-                (a, b) => a.or(b),
-            };
-            of_head.push(all.len());
-            keys.push(key);
-            all.push(flags);
-        }
-        let masks = all.into_iter().map(Held::Flags).collect();
-        Self::planned(context, extents, scale, (masks, of_head), None)
+        let (extents, masks, of_head) = flags_of_heads(shape, masks, options)?;
+        Self::planned(context, extents, scale_of(options)?, (masks, of_head), None)
     }
 }

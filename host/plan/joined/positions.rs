@@ -16,6 +16,7 @@ use crate::registry::Scalar;
 use crate::tensor::{AnyOperand, Operand, erase};
 
 /// An expression over several sparse factors with the positions of their entries written in.
+#[doc(hidden)]
 #[derive(Clone, Debug, PartialEq)]
 pub struct PositionLists {
     /// What is left to compute: `C[M[p],N[p]] = AV[P[p]] * BV[Q[p]]`.
@@ -47,6 +48,7 @@ impl Context {
     /// # Errors
     /// As [`plan`](Context::plan): shapes that disagree; `NoKernel` for factors that share no index, or whose zeros are
     /// fill; `Overflow` for more than 2^32 - 2 positions.
+    #[doc(hidden)]
     pub fn position_lists<T: Scalar>(
         &self,
         text: &str,

@@ -1,11 +1,11 @@
 //! Attention with masks in closed form: against a plain loop on the CPU, and the GPU against the CPU.
 
 use super::masks::{assert_near, plain, poisoned, units};
-use crate::support::on_gpu;
 use crate::support::runs::finish;
+use crate::support::{on_both, on_gpu};
 use einsparse::Context;
-use einsparse::formats::{Dense, bf16, f16};
-use einsparse::ops::{AttentionMask, AttentionOptions, SparseAttention};
+use einsparse::formats::{Csr, CsrPattern, Dense, bf16, f16};
+use einsparse::ops::{AttentionGradient, AttentionMask, AttentionOptions, SparseAttention};
 use einsparse::registry::Scalar;
 
 /// Which keys a query sees, said plainly.
@@ -110,4 +110,55 @@ fn structured_on<T: Scalar>(gpu: &Context) {
 #[test]
 fn structured_masks_on_the_gpu() {
     on_gpu(&[structured_on::<f16>, structured_on::<bf16>]);
+}
+
+/// The keys that a mask of a known structure sees, listed.
+fn listed(mask: &AttentionMask, [m, n]: [usize; 2]) -> Csr<f32> {
+    let (mut offsets, mut columns) = (vec![0], Vec::new());
+    for query in 0..m {
+        columns.extend((0..n).filter(|&k| sees(mask, query, k)).map(|k| k as u32));
+        offsets.push(columns.len() as u32);
+    }
+    let values = vec![1.0; columns.len()];
+    Csr::new(CsrPattern::new(m, n, offsets, columns).unwrap(), values).unwrap()
+}
+
+fn gradients_on(context: &Context) {
+    let (m, n, dim) = (200, 220, 8);
+    let masks = structured();
+    let heads = masks.len();
+    let options = AttentionOptions {
+        key_heads: Some(heads / 2),
+        lengths: Some(vec![n - 9, n]),
+        ..plain(heads, dim)
+    };
+    let host: [Dense<f32>; 4] = [
+        units([heads, m, dim], 1),
+        units([heads / 2, n, dim], 2),
+        units([heads / 2, n, dim], 3),
+        units([heads, m, dim], 4),
+    ];
+    let run = |mut gradient: AttentionGradient<f32>| {
+        let [q, k, v, dy] = host.each_ref().map(|d| context.upload_dense(d).unwrap());
+        let mut results = [&q, &k, &v].map(|like| context.zeros(like.shape()).unwrap());
+        let [dq, dk, dv] = &mut results;
+        finish(context, |stream| {
+            gradient.backward([&q, &k, &v], &dy, [dq, dk, dv], stream)
+        });
+        results.map(|t| t.to_dense().unwrap())
+    };
+    let entries = masks.iter().map(|mask| listed(mask, [m, n]));
+    let entries: Vec<_> = entries.map(|mask| context.upload(mask).unwrap()).collect();
+    let entries: Vec<_> = entries.iter().collect();
+    let wanted = run(AttentionGradient::new(context, &entries, &options).unwrap());
+    let found = run(AttentionGradient::structured(context, [m, n], &masks, &options).unwrap());
+    assert_eq!(found, wanted);
+    let filled = |d: &Dense<f32>| d.values().iter().any(|x| *x != 0.0);
+    assert!(wanted.iter().all(filled));
+}
+
+/// To the bit as those at the same entries listed.
+#[test]
+fn gradients_of_structured_masks() {
+    on_both(&[gradients_on]);
 }

@@ -5,10 +5,11 @@ mod again;
 use super::{assert_same, bits, with_gap, words};
 use crate::support::runs::plan_and_run;
 use crate::support::{Rng, gpu, gpu_alone, on_gpu, small};
+use einsparse::formats::convert::BlockChoice;
 use einsparse::formats::{Csr, CsrPattern, Dense, Format, bf16, f16, generate};
 use einsparse::raw::RawBlocks;
 use einsparse::registry::Scalar;
-use einsparse::{BlockChoice, BlockConverter, Context, Graph, Options, Stream, Tensor};
+use einsparse::{BlockConverter, Context, Graph, Options, Stream, Tensor};
 
 const SHAPES: [(usize, usize); 11] = [
     (0, 0),

@@ -3,11 +3,12 @@
 
 use super::{assert_same, bits, with_gap, words};
 use crate::support::{Rng, gpu, gpu_alone, on_gpu, small, spread};
+use einsparse::entries::{Order, RowSorter};
+use einsparse::formats::convert::EntryChoice;
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, Format, bf16, f16, generate};
-use einsparse::raw::Order;
 use einsparse::raw::RawEntries;
 use einsparse::registry::Scalar;
-use einsparse::{Context, EntryChoice, EntryConverter, Error, Graph, RowSorter, Tensor};
+use einsparse::{Context, EntryConverter, Error, Graph, Tensor};
 
 const SHAPES: [(usize, usize); 12] = [
     (0, 0),

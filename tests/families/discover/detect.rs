@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use einsparse::dynamic::{DetectOptions, Detector, RowDetector};
+use einsparse::formats::convert::EntryChoice;
 use einsparse::formats::{Dense, bf16, f16};
-use einsparse::{Context, Determinism, EntryChoice, Error, Scalar};
+use einsparse::{Context, Determinism, Error, Scalar};
 
 use crate::support::words::Words;
 use crate::support::{gpu, on_cpu, on_gpu};

@@ -6,7 +6,7 @@ use crate::support::dense::upload;
 use crate::support::runs::finish;
 use crate::support::{fill_blocks, gpu, spread};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
-use einsparse::nn::{BlockLinear, LinearOptions};
+use einsparse::nn::{Linear, LinearOptions};
 use einsparse::{Context, Scalar};
 
 fn integer(i: usize) -> f64 {
@@ -39,7 +39,7 @@ fn check<T: Scalar>(context: &Context, edge: usize, tokens: usize, options: Line
         .unwrap()
     };
     let (x, dy) = (fill(inputs, 1), fill(outputs, 7));
-    let mut layer = BlockLinear::new(context, weight.clone(), tokens, &options).unwrap();
+    let mut layer = Linear::new(context, weight.clone(), tokens, &options).unwrap();
     let [x_there, dy_there] = upload(context, [&x, &dy]);
     let mut y = context.zeros(&[tokens, outputs]).unwrap();
     let mut dx = context.zeros(&[tokens, inputs]).unwrap();
@@ -90,14 +90,17 @@ fn has_block(edge: usize, o: usize, i: usize) -> bool {
 
 const SIDES: [LinearOptions; 3] = [
     LinearOptions {
+        tokens_in_columns: false,
         relu: false,
         relu_input: false,
     },
     LinearOptions {
+        tokens_in_columns: false,
         relu: true,
         relu_input: false,
     },
     LinearOptions {
+        tokens_in_columns: false,
         relu: false,
         relu_input: true,
     },
@@ -134,8 +137,8 @@ fn gradients_agree_with_finite_differences() {
         .map(|i| (i * 7919 % 101) as f64 / 50.0 - 0.995)
         .collect();
     let options = LinearOptions {
-        relu: false,
         relu_input: true,
+        ..LinearOptions::default()
     };
     let stream = context.stream().unwrap();
     // The layer's input is the ReLU of what is moved.
@@ -145,13 +148,13 @@ fn gradients_agree_with_finite_differences() {
         context.upload_dense(&dense).unwrap()
     };
     let loss = |raw: &[f64], weight: &AnySparse<f64>| {
-        let layer = BlockLinear::new(&context, weight.clone(), tokens, &options).unwrap();
+        let layer = Linear::new(&context, weight.clone(), tokens, &options).unwrap();
         let mut y = context.zeros(&[tokens, shape[0]]).unwrap();
         layer.forward(&input(raw), &mut y, &stream).unwrap();
         let y = y.to_dense().unwrap();
         y.values().iter().map(|v| v * v / 2.0).sum::<f64>()
     };
-    let mut layer = BlockLinear::new(&context, weight.clone(), tokens, &options).unwrap();
+    let mut layer = Linear::new(&context, weight.clone(), tokens, &options).unwrap();
     let mut y = context.zeros(&[tokens, shape[0]]).unwrap();
     let mut dx = context.zeros(&[tokens, shape[1]]).unwrap();
     let x = input(&raw);

@@ -6,7 +6,7 @@ use crate::support::dense::upload;
 use crate::support::runs::finish;
 use crate::support::{on_both, on_cpu, on_gpu, spread, stored};
 use einsparse::formats::{AnySparse, Csr, Dense, bf16, f16};
-use einsparse::nn::SparseLinear;
+use einsparse::nn::{Linear, LinearOptions};
 use einsparse::{Context, Scalar};
 
 const FORMATS: [&str; 4] = ["csr", "coo", "ell", "groupcoo:4"];
@@ -28,6 +28,12 @@ fn matrix<T: Scalar>(rows: usize, columns: usize, seed: usize) -> Dense<T> {
     Dense::from_fn(vec![rows, columns], at).unwrap()
 }
 
+const OPTIONS: LinearOptions = LinearOptions {
+    tokens_in_columns: true,
+    relu: false,
+    relu_input: false,
+};
+
 fn check<T: Scalar>(context: &Context, format: &str, tokens: usize, biased: bool) {
     let csr = weights::<T>();
     let w = AnySparse::from(csr.clone()).to_dense().unwrap();
@@ -38,9 +44,13 @@ fn check<T: Scalar>(context: &Context, format: &str, tokens: usize, biased: bool
     let bias = Dense::from_fn(vec![outputs], |i| T::from_f64(integer(i[0]))).unwrap();
     let mut layer = if biased {
         let bias = context.upload_dense(&bias).unwrap();
-        SparseLinear::with_bias_relu(context, weight, tokens, bias).unwrap()
+        let options = LinearOptions {
+            relu: true,
+            ..OPTIONS
+        };
+        Linear::with_bias(context, weight, tokens, bias, &options).unwrap()
     } else {
-        SparseLinear::new(context, weight, tokens).unwrap()
+        Linear::new(context, weight, tokens, &OPTIONS).unwrap()
     };
     let [x_there, dy_there] = upload(context, [&x, &dy]);
     let mut y = context.zeros(&[outputs, tokens]).unwrap();
@@ -104,17 +114,17 @@ fn differences(context: &Context) {
     let csr = weights::<f64>();
     let (outputs, inputs, tokens) = (6, 9, 4);
     let x = matrix::<f64>(inputs, tokens, 2);
-    let run = |layer: &SparseLinear<f64>, x: &Dense<f64>| {
+    let run = |layer: &Linear<f64>, x: &Dense<f64>| {
         let x = context.upload_dense(x).unwrap();
         let mut y = context.zeros(&[outputs, tokens]).unwrap();
         finish(context, |stream| layer.forward(&x, &mut y, stream));
         y
     };
-    let loss = |layer: &SparseLinear<f64>, x: &Dense<f64>| {
+    let loss = |layer: &Linear<f64>, x: &Dense<f64>| {
         let y = run(layer, x).to_dense().unwrap();
         y.values().iter().map(|v| v * v / 2.0).sum::<f64>()
     };
-    let mut layer = SparseLinear::new(context, csr.clone(), tokens).unwrap();
+    let mut layer = Linear::new(context, csr.clone(), tokens, &OPTIONS).unwrap();
     let y = run(&layer, &x);
     let x_there = context.upload_dense(&x).unwrap();
     let mut dx = context.zeros(&[inputs, tokens]).unwrap();

@@ -3,7 +3,7 @@
 
 use einsparse::dynamic::SparsityHint;
 use einsparse::formats::AnySparse;
-use einsparse::nn::{BlockLinear, FeedForward, FeedForwardOptions, LinearOptions, SparseLinear};
+use einsparse::nn::{FeedForward, FeedForwardOptions, Linear, LinearOptions};
 use einsparse::{Scalar, SparseTensor};
 
 use super::loops::{coo, product, sparse_of, turned};
@@ -63,12 +63,13 @@ pub fn of_blocks<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let options = LinearOptions {
         relu: t.once_in(2),
         relu_input: t.once_in(2),
+        ..LinearOptions::default()
     };
     let given = match t.is_made_wrong("weights that are no matrix") {
         true => coo(&[2, 3, 4], &[(vec![0, 1, 2], 1.0)]),
         false => weight.map_values(|x| x),
     };
-    let made = BlockLinear::new(t.context, given, tokens, &options);
+    let made = Linear::new(t.context, given, tokens, &options);
     let mut layer = t.made(made)?;
     let &[o, i] = weight.shape() else {
         unreachable!("weights are a matrix");
@@ -118,10 +119,15 @@ pub fn of_entries<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
         let dense = einsparse::formats::Dense::new([rows], own).unwrap();
         (values, t.context.upload_dense(&dense).unwrap())
     };
+    let options = LinearOptions {
+        tokens_in_columns: true,
+        relu: t.once_in(2),
+        ..LinearOptions::default()
+    };
     let given = weight.map_values(|x| x);
     let made = match biased {
-        true => SparseLinear::with_bias_relu(t.context, given, tokens, bias),
-        false => SparseLinear::new(t.context, given, tokens),
+        true => Linear::with_bias(t.context, given, tokens, bias, &options),
+        false => Linear::new(t.context, given, tokens, &options),
     };
     let mut layer = t.made(made)?;
     let w = elements(&weight);
@@ -131,7 +137,10 @@ pub fn of_entries<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let mut wanted = product(&w, &x.values, [o, i, tokens]);
     if biased {
         let with_bias = wanted.iter_mut().enumerate();
-        with_bias.for_each(|(at, x)| *x = (*x + values[at / tokens]).max(0.0));
+        with_bias.for_each(|(at, x)| *x += values[at / tokens]);
+    }
+    if options.relu {
+        wanted.iter_mut().for_each(|x| *x = x.max(0.0));
     }
     same(
         &format!("Y of {format} {:?}", layer.variants()),
@@ -141,7 +150,7 @@ pub fn of_entries<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let dy = t.integers::<T>("dY", &[o, tokens]);
     let mut dx = t.written::<T>("dX", &[i, tokens]);
     t.run(&mut dx, |dx, stream| {
-        layer.backward_input(&dy.there, dx, stream)
+        layer.backward_input(&x.there, &dy.there, dx, stream)
     })?;
     t.queue(|stream| layer.backward_weight(&x.there, &dy.there, stream))?;
     let wanted = product(&turned(&w, [o, i]), &dy.values, [i, o, tokens]);
