@@ -1,5 +1,7 @@
 //! `einsparse explain`: how an Einsum becomes a kernel, and why other kernels were not taken.
 
+use std::path::PathBuf;
+
 use einsparse::cost::Machine;
 use einsparse::dynamic::{dense_tiles, matmul_extents, micro_tiles, pit_axes};
 use einsparse::einsum::Einsum;
@@ -10,9 +12,10 @@ use einsparse::registry::{Dtype, Row, WalkKind, block_of, products, takes_blocks
 use einsparse::{Context, Error, Options, Plan, Precision, Scalar};
 
 use super::bind::{self, Bound, Selected};
+use super::chain::{Bar, Bars, Chain};
 use super::problem::{Place, Problem, Typed, for_dtype};
 use super::run::{describe, print_chain};
-use super::{Result, load};
+use super::{Result, load, picture};
 
 /// Print how an Einsum becomes a kernel. Without operands: its form in every format.
 #[derive(clap::Args)]
@@ -22,12 +25,18 @@ pub struct Explain {
     /// List each refused kernel, not only the reasons
     #[arg(long)]
     all: bool,
+    /// Draw the steps, and the candidates with their predicted costs, here (.svg or .png)
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
 }
 
 impl Explain {
     /// Prints it.
     pub fn execute(&self) -> Result<()> {
         if self.problem.operands.is_empty() {
+            if self.svg.is_some() {
+                return Err("--svg draws a plan: give operands (NAME=SOURCE)".into());
+            }
             return every_format(&self.problem.expression);
         }
         for_dtype!(self.problem.dtype, T => self.typed::<T>())
@@ -55,7 +64,7 @@ impl Explain {
                     say!("Path     {path}");
                 }
                 self.print_choice(&plan, &context);
-                Ok(())
+                self.draw(&plan, &selected, &context)
             }
             Err(error) => match error.downcast_ref::<Error>() {
                 Some(Error::NoKernel { indirect, tried }) => {
@@ -74,6 +83,58 @@ impl Explain {
                 _ => Err(error),
             },
         }
+    }
+
+    /// The steps and the candidates as a picture, where it was asked for.
+    fn draw<T: Scalar>(
+        &self,
+        plan: &Plan<T>,
+        selected: &Selected,
+        context: &Context,
+    ) -> Result<()> {
+        let Some(path) = &self.svg else {
+            return Ok(());
+        };
+        let mut chain = Chain::default();
+        chain.step("Einsum", &plan.einsum().to_string());
+        if let Some(format) = selected.format {
+            chain.step("Format", &format!("{format}: {}", selected.why));
+        }
+        chain.step("Indirect", &plan.indirect().to_string());
+        chain.step("Plan", &plan.to_string());
+        let whose = match context.is_cuda() {
+            true => context.to_string(),
+            false => "an H200: there is no GPU here".into(),
+        };
+        let offers = selected.offers.iter().filter_map(|offer| {
+            let (name, cost, _) = offer.kernel?;
+            Some(Bar {
+                name: offer.slots.format.to_string(),
+                us: cost.us,
+                note: format!(", {name}"),
+            })
+        });
+        chain.bars(Bars {
+            title: format!("Formats by their cheapest kernel, predicted for {whose}"),
+            bars: offers.collect(),
+            taken: true,
+        });
+        let candidates = plan.choice().candidates.iter().map(|c| Bar {
+            name: c.name.to_owned(),
+            us: c.cost.us,
+            note: match c.prepacked {
+                Some(form) => format!(", zeros = {:?}, A prepacked as {form}", c.zeros),
+                None => format!(", zeros = {:?}", c.zeros),
+            },
+        });
+        chain.bars(Bars {
+            title: format!("Kernels, predicted for {whose}"),
+            bars: candidates.collect(),
+            taken: context.is_cuda(),
+        });
+        picture::save(&chain, path)?;
+        say!("picture  {}", path.display());
+        Ok(())
     }
 
     fn print_choice<T: Scalar>(&self, plan: &Plan<T>, context: &Context) {
