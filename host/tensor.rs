@@ -23,7 +23,7 @@ use crate::values::{Buffer, Slice, SliceMut, Sum};
 
 pub use dynamic::{Dynamic, SparsityHint, dynamic};
 pub(crate) use operand::{AnyOperand, erase, row_major};
-pub use operand::Operand;
+pub use operand::{IntoOperand, Operand};
 pub use sparse::SparseTensor;
 pub(crate) use sparse::{AnySparseTensor, DeviceArrays, VECTOR_ENTRIES, columns_of, told_by};
 
