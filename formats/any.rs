@@ -239,6 +239,12 @@ formats! {
 /// assert_eq!((slots(&csr), slots(AnySparse::from(csr))), (2, 2));
 /// # Ok::<(), einsparse_formats::FormatError>(())
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no sparse tensor over `{T}`",
+    label = "not a sparse tensor",
+    note = "sparse tensors are those of the formats (`Csr`, `Bsr`, ..), `AnySparse` and references to them; \
+            `upload_dense` takes a `Dense`"
+)]
 pub trait AsSparse<T> {
     /// The tensor, borrowed.
     fn as_sparse(&self) -> SparseRef<'_, T>;

@@ -51,6 +51,11 @@ pub trait Accumulator:
 ///
 /// f16, bf16, fp8 and f32 accumulate in f32, f64 in f64. Integers do so too: sums of products of 8-bit ones are exact
 /// there.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no element type",
+    label = "not an element type of einsparse",
+    note = "element types are f32, f64, i8, i32, and `f16`, `bf16`, `E4m3`, `E5m2` of the formats"
+)]
 pub trait Element:
     sealed::Sealed + bytemuck::Pod + Send + Sync + PartialEq + Debug + Display + Default + 'static
 {

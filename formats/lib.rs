@@ -14,7 +14,6 @@
 //! # Ok::<(), einsparse_formats::FormatError>(())
 //! ```
 
-pub mod advice;
 mod any;
 mod bitmap;
 mod block_coo;
@@ -31,6 +30,7 @@ mod element;
 mod ell;
 mod entries;
 mod error;
+pub mod fill;
 mod format;
 mod fp8;
 #[cfg(feature = "ndarray")]

@@ -3,8 +3,8 @@
 
 mod cluster;
 
-use crate::advice::block_fills;
 use crate::convert::transpose_pattern;
+use crate::fill::block_fills;
 use crate::{CsrPattern, FormatError, Permutation};
 
 /// How rows are told to be similar.
@@ -57,13 +57,13 @@ impl Options {
 /// that come out are counted, so that the result is never worse. Deterministic, whatever the number of threads.
 ///
 /// ```
-/// use einsparse_formats::{CsrPattern, advice, reorder};
+/// use einsparse_formats::{CsrPattern, fill, reorder};
 /// // Rows 0 and 2 share their columns, rows 1 and 3 theirs.
 /// let pattern = CsrPattern::new(4, 4, vec![0, 2, 4, 6, 8], vec![0, 1, 2, 3, 0, 1, 2, 3])?;
 /// let order = reorder::reorder_rows(&pattern, (2, 2), &reorder::Options::default())?;
 /// let sorted = order.pattern_rows(&pattern)?;
-/// let fill = |p| advice::block_fills(p, &[(2, 2)]).map(|fills| fills[0].fill());
-/// assert_eq!((fill(&pattern)?, fill(&sorted)?), (0.5, 1.0));
+/// let filled = |p| fill::block_fills(p, &[(2, 2)]).map(|fills| fills[0].fill());
+/// assert_eq!((filled(&pattern)?, filled(&sorted)?), (0.5, 1.0));
 /// # Ok::<(), einsparse_formats::FormatError>(())
 /// ```
 ///

@@ -185,6 +185,8 @@ enum Kind {
     Cpu,
     Owned(OwnedStream, Arc<Device>),
     Raw(RawStream<'static>),
+    #[cfg(feature = "cudarc")]
+    Cudarc(Arc<cudarc::driver::CudaStream>),
 }
 
 impl Stream {
@@ -205,12 +207,22 @@ impl Stream {
         Stream(Kind::Raw(unsafe { RawStream::from_raw(raw) }))
     }
 
+    /// A stream of `cudarc` (feature `cudarc`), which is held. Work of a GPU is refused on one outside of its primary
+    /// context.
+    #[cfg(feature = "cudarc")]
+    pub fn from_cudarc(stream: &Arc<cudarc::driver::CudaStream>) -> Stream {
+        Stream(Kind::Cudarc(Arc::clone(stream)))
+    }
+
     /// The stream as the driver module takes it; the default stream for a CPU stream.
     pub fn raw(&self) -> RawStream<'_> {
         match &self.0 {
             Kind::Cpu => RawStream::LEGACY,
             Kind::Owned(stream, _) => stream.raw(),
             Kind::Raw(raw) => *raw,
+            // SAFETY: the stream is held for as long as `self` is borrowed.
+            #[cfg(feature = "cudarc")]
+            Kind::Cudarc(stream) => unsafe { RawStream::from_raw(stream.cu_stream().cast()) },
         }
     }
 
@@ -221,6 +233,8 @@ impl Stream {
             Kind::Cpu => false,
             Kind::Owned(_, own) => own.is_same(device),
             Kind::Raw(_) => true,
+            #[cfg(feature = "cudarc")]
+            Kind::Cudarc(stream) => stream.context().cu_ctx().cast() == device.context.as_raw(),
         }
     }
 
@@ -233,6 +247,11 @@ impl Stream {
                 stream.raw().synchronize()
             }
             Kind::Raw(raw) => raw.synchronize(),
+            #[cfg(feature = "cudarc")]
+            Kind::Cudarc(stream) => stream.synchronize().map_err(|error| Error::Cuda {
+                call: "cuStreamSynchronize".into(),
+                reason: error.to_string(),
+            }),
         }
     }
 }

@@ -11,6 +11,12 @@ use half::{bf16, f16};
 use crate::error::{Error, Refusal, Result};
 
 /// An element type that kernels exist for. Sealed, as [`Element`] is.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no element type that kernels exist for",
+    label = "not an element type of einsparse",
+    note = "element types are f32, f64, and `einsparse::formats::{{f16, bf16}}`; with another output type also i8, \
+            i32, and `einsparse::formats::{{E4m3, E5m2}}`"
+)]
 pub trait Scalar: Element + sealed::Sealed {
     /// Its name in the table, computed without TF32.
     const DTYPE: Dtype;

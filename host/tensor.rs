@@ -1,5 +1,7 @@
 //! Tensors where a context works: dense ones with a row stride here, sparse ones in their format in `sparse`.
 
+#[cfg(feature = "cudarc")]
+mod cudarc;
 mod dynamic;
 mod operand;
 mod sparse;
@@ -20,8 +22,8 @@ use crate::registry::{Dtype, Scalar};
 use crate::values::{Buffer, Slice, SliceMut, Sum};
 
 pub use dynamic::{Dynamic, SparsityHint, dynamic};
-pub use operand::Operand;
 pub(crate) use operand::{AnyOperand, erase, row_major};
+pub use operand::{IntoOperand, Operand};
 pub use sparse::SparseTensor;
 pub(crate) use sparse::{AnySparseTensor, DeviceArrays, VECTOR_ENTRIES, columns_of, told_by};
 

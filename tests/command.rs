@@ -2,6 +2,8 @@
 
 mod memory;
 mod model;
+mod pages;
+mod pictures;
 mod refused;
 
 use std::path::{Path, PathBuf};

@@ -5,6 +5,8 @@
 mod axes;
 mod cases;
 mod coverage;
+#[cfg(feature = "cudarc")]
+mod doors;
 mod driver;
 mod failures;
 mod files;

@@ -42,7 +42,14 @@ fn parses_every_part() {
 
 const FUNCTIONS: &str = "a factor: the functions are `relu(...)`, `gelu(...)` and `relu_grad(..., H[m,n])`, around the whole sum";
 
-const NO_SUMS: &str = "the end: `+` adds a bias, one access, behind the product; a sum of products is two runs, the second with `+=`";
+const OUTSIDE: &str =
+    "the end: a bias stands inside the function, as in `relu(A[m,k] * B[k,n] + bias[m])`";
+
+const A_BIAS: &str = "a bias, as in `bias[m]`: `+` adds one along an axis of the output, behind the product, \
+    and no number";
+
+const NO_SUMS: &str = "the end: `+` adds a bias, one access, behind the product; a sum of products is two runs, \
+    the second with `+=`";
 
 /// Text, byte of the error, what is expected, what is found.
 const PARSE_ERRORS: &[(&str, usize, &str, &str)] = &[
@@ -58,7 +65,7 @@ const PARSE_ERRORS: &[(&str, usize, &str, &str)] = &[
     (
         "C[m] = A[m] B[m]",
         12,
-        "`*`, `+` or the end",
+        "`*`, `+ bias[m]` or the end",
         "the name `B`",
     ),
     ("C[m] = 2x * A[m]", 7, "a number", "the number `2x`"),
@@ -69,23 +76,31 @@ const PARSE_ERRORS: &[(&str, usize, &str, &str)] = &[
         "the number `1e999`",
     ),
     ("C[m] = - A[m]", 9, "a number", "the name `A`"),
+    ("C[m] = A[m] + 2", 14, A_BIAS, "the number `2`"),
+    ("C[m] = A[m] + 2 * B[m]", 14, A_BIAS, "the number `2`"),
     (
-        "C[m] = A[m] + 2",
-        14,
-        "a bias, as in `bias[m]`",
-        "the number `2`",
+        "C[m] = A[m] + b",
+        15,
+        "`[` after the bias: it has an index, as in `bias[m]`",
+        "the end",
     ),
-    ("C[m] = A[m] + b", 15, "`[` after the bias", "the end"),
-    ("C[m] = A[m] + b[m] + c[m]", 19, "the end", "`+`"),
+    ("C[m] = A[m] + b[m] + c[m]", 19, NO_SUMS, "`+`"),
+    ("C[m] = A[m] - b[m]", 12, NO_SUMS, "`-`"),
     ("C[m] = A[m] + B[m] * D[m]", 19, NO_SUMS, "`*`"),
+    ("C[m] = A[m] + s * D[m]", 16, NO_SUMS, "`*`"),
     ("C[m] = tanh(A[m])", 7, FUNCTIONS, "the name `tanh`"),
     ("C[m] = 2 * relu(A[m])", 11, FUNCTIONS, "the name `relu`"),
-    ("C[m] = relu(A[m]", 16, "`*`, `+` or `)`", "the end"),
-    ("C[m] = relu(A[m]) + b[m]", 18, "the end", "`+`"),
-    ("C[m] = relu_grad(A[m])", 21, "`*`, `+` or `,`", "`)`"),
+    ("C[m] = relu(A[m]", 16, "`*`, `+ bias[m]` or `)`", "the end"),
+    ("C[m] = relu(A[m]) + b[m]", 18, OUTSIDE, "`+`"),
+    (
+        "C[m] = relu_grad(A[m])",
+        21,
+        "`*`, `+ bias[m]` or `,`",
+        "`)`",
+    ),
     ("C[m] = relu_grad(A[m], h)", 24, "`[` after the gate", "`)`"),
     ("C[m] = A[B[m],C[n]", 18, "`,` or `]`", "the end"),
-    ("C[m] = A[m] $", 12, "`*`, `+` or the end", "`$`"),
+    ("C[m] = A[m] $", 12, "`*`, `+ bias[m]` or the end", "`$`"),
 ];
 
 #[test]

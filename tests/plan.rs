@@ -1,5 +1,6 @@
 //! Plans without a GPU: which rows are candidates and why the others are not, and what plans print.
 
+mod advice;
 mod errors;
 mod printed;
 mod vectors;

@@ -120,7 +120,11 @@ fn executables(specs: &[Spec]) -> Result<BTreeMap<String, PathBuf>> {
     // Not all tests and benches: examples, and what needs no GPU, would each carry the kernels once more.
     build.args(["--test=device", "--bench=gpu"]);
     if specs.len() > 1 {
-        build.args(["--bench=cpu_bytes", "--bin=einsparse", "--features=command"]);
+        build.args([
+            "--bench=cpu_bytes",
+            "--bin=einsparse",
+            "--features=command,cudarc",
+        ]);
     }
     build.arg("--message-format=json-render-diagnostics");
     let modules: Vec<String> = specs.iter().map(Spec::name).collect();

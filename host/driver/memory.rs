@@ -1,5 +1,7 @@
 //! Device memory: owned, stream-ordered, and copies between addresses.
 
+#[cfg(feature = "cudarc")]
+use std::any::Any;
 use std::sync::Arc;
 
 use super::{DevicePtr, PrimaryContext, RawStream, check, check_allocation, sys, trial};
@@ -195,6 +197,19 @@ pub struct DeviceMemory {
     address: DevicePtr,
     bytes: usize,
     context: Arc<PrimaryContext>,
+    owner: Owner,
+}
+
+/// Who frees it.
+#[derive(Debug)]
+enum Owner {
+    Here,
+    /// Somebody who outlives it.
+    #[cfg(feature = "cudarc")]
+    Lender,
+    /// What is held here, dropped when the GPU is done.
+    #[cfg(feature = "cudarc")]
+    Held(Box<dyn Any + Send + Sync>),
 }
 
 impl DeviceMemory {
@@ -205,7 +220,58 @@ impl DeviceMemory {
             address: mem_alloc(bytes)?,
             bytes,
             context: Arc::clone(context),
+            owner: Owner::Here,
         })
+    }
+
+    /// Memory that somebody else frees.
+    ///
+    /// # Safety
+    /// There are so many bytes at the address, in this context, until this is dropped and the work that was queued on
+    /// it is done.
+    #[cfg(feature = "cudarc")]
+    pub(crate) unsafe fn lent(
+        context: &Arc<PrimaryContext>,
+        address: DevicePtr,
+        bytes: usize,
+    ) -> Self {
+        Self {
+            address,
+            bytes,
+            context: Arc::clone(context),
+            owner: Owner::Lender,
+        }
+    }
+
+    /// Memory of `holder`, which is dropped with it, once the GPU is done.
+    ///
+    /// # Safety
+    /// There are so many bytes at the address, in this context, until `holder` is dropped.
+    #[cfg(feature = "cudarc")]
+    pub(crate) unsafe fn held(
+        context: &Arc<PrimaryContext>,
+        address: DevicePtr,
+        bytes: usize,
+        holder: impl Any + Send + Sync,
+    ) -> Self {
+        Self {
+            address,
+            bytes,
+            context: Arc::clone(context),
+            owner: Owner::Held(Box::new(holder)),
+        }
+    }
+
+    /// What holds it, where that is not this.
+    #[cfg(feature = "cudarc")]
+    pub(crate) fn into_held(mut self) -> Option<Box<dyn Any + Send + Sync>> {
+        match std::mem::replace(&mut self.owner, Owner::Lender) {
+            Owner::Held(holder) => Some(holder),
+            other => {
+                self.owner = other;
+                None
+            }
+        }
     }
 
     /// Allocates and copies `values`; returns when the copy is done.
@@ -272,11 +338,17 @@ impl DeviceMemory {
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
-        // SAFETY: the address is ours, freed once; cuMemFree waits for work that still uses it.
-        let freed = self
-            .context
-            .set_current()
-            .and_then(|()| unsafe { mem_free(self.address) });
+        let freed = match self.owner {
+            // SAFETY: the address is ours, freed once; cuMemFree waits for work that still uses it.
+            Owner::Here => self
+                .context
+                .set_current()
+                .and_then(|()| unsafe { mem_free(self.address) }),
+            #[cfg(feature = "cudarc")]
+            Owner::Lender => Ok(()),
+            #[cfg(feature = "cudarc")]
+            Owner::Held(_) => self.context.synchronize(),
+        };
         if let Err(error) = freed {
             tracing::warn!(%error, bytes = self.bytes, "device memory was not freed");
         }

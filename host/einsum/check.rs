@@ -73,7 +73,10 @@ impl Einsum {
                 return Err(Error::Shape {
                     index: index.to_string(),
                     left: format!("in the bias `{bias}`"),
-                    right: format!("not a plain index of the output `{}`", self.out),
+                    right: format!(
+                        "not a plain index of the output `{}`: `+` adds a bias, and no second product",
+                        self.out
+                    ),
                 });
             }
         }

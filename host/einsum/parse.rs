@@ -63,15 +63,17 @@ pub(super) fn einsum(text: &str) -> Result<Einsum> {
             if bias.is_some() || gated {
                 "`)`"
             } else {
-                "`*`, `+` or `)`"
+                "`*`, `+ bias[m]` or `)`"
             },
         )?;
     }
     if p.token != Token::End {
-        return Err(p.error(if inside || bias.is_some() {
-            "the end"
-        } else {
-            "`*`, `+` or the end"
+        let added = matches!(p.token, Token::Sign("+" | "-"));
+        return Err(p.error(match (added, inside, bias.is_some()) {
+            (true, true, _) => OUTSIDE,
+            (true, false, _) => NO_SUMS,
+            (false, false, false) => "`*`, `+ bias[m]` or the end",
+            (false, ..) => "the end",
         }));
     }
     let epilogue = Epilogue {
@@ -149,7 +151,7 @@ impl<'a> Parser<'a> {
 
     /// `, H[m,n]`
     fn gate(&mut self) -> Result<Access> {
-        self.sign(",", "`*`, `+` or `,`")?;
+        self.sign(",", "`*`, `+ bias[m]` or `,`")?;
         match self.access_or_name("a gate, as in `H[m,n]`")? {
             (access, true) => Ok(access),
             (_, false) => Err(self.error("`[` after the gate")),
@@ -195,10 +197,13 @@ impl<'a> Parser<'a> {
             return Ok(None);
         }
         self.advance();
+        if matches!(self.token, Token::Number(_) | Token::Sign("-")) {
+            return Err(self.error(A_BIAS));
+        }
         match self.access_or_name("a bias, as in `bias[m]`")? {
-            (_, true) if self.token == Token::Sign("*") => Err(self.error(NO_SUMS)),
+            (_, _) if self.token == Token::Sign("*") => Err(self.error(NO_SUMS)),
             (access, true) => Ok(Some(access)),
-            (_, false) => Err(self.error("`[` after the bias")),
+            (_, false) => Err(self.error("`[` after the bias: it has an index, as in `bias[m]`")),
         }
     }
 
@@ -316,8 +321,17 @@ impl<'a> Parser<'a> {
 /// What a name before `(` may be.
 const FUNCTIONS: &str = "a factor: the functions are `relu(...)`, `gelu(...)` and `relu_grad(..., H[m,n])`, around the whole sum";
 
+/// For who adds behind a function.
+const OUTSIDE: &str =
+    "the end: a bias stands inside the function, as in `relu(A[m,k] * B[k,n] + bias[m])`";
+
+/// For who adds a number.
+const A_BIAS: &str = "a bias, as in `bias[m]`: `+` adds one along an axis of the output, behind the product, \
+    and no number";
+
 /// For who adds products.
-const NO_SUMS: &str = "the end: `+` adds a bias, one access, behind the product; a sum of products is two runs, the second with `+=`";
+const NO_SUMS: &str = "the end: `+` adds a bias, one access, behind the product; a sum of products is two runs, \
+    the second with `+=`";
 
 /// What stands in a sum of indices, for who wants to shift one.
 const NO_CONSTANTS: &str = "an index, with a factor as in `2*x` or without: constants are no part of a sum, pad the operand";

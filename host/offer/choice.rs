@@ -37,8 +37,10 @@ impl Candidate {
 /// Candidates, cheapest first, and refusals.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Choice {
-    /// Cheapest first; on a GPU the first is taken.
+    /// Cheapest first.
     pub candidates: Vec<Candidate>,
+    /// Whether the first candidate is what the plan runs: so on a GPU. On the CPU candidates are predictions alone.
+    pub taken: bool,
     /// Rows that cannot run this, and why.
     pub refused: Vec<Refusal>,
 }
@@ -65,11 +67,12 @@ impl Choice {
     }
 }
 
-/// Candidates a line each, cheapest first, then refusals, a line for each reason; `{:#}` names each refused kernel.
+/// Candidates a line each, cheapest first and the one that is taken marked, then refusals, a line for each reason;
+/// `{:#}` names each refused kernel.
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, c) in self.candidates.iter().enumerate() {
-            let mark = if i == 0 { "->" } else { "  " };
+            let mark = if i == 0 && self.taken { "->" } else { "  " };
             write!(f, "{mark} {:26} {}, zeros = {:?}", c.name, c.cost, c.zeros)?;
             match c.prepacked {
                 Some(form) => writeln!(f, ", A prepacked as {form}")?,

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::offer::{Options, Types};
 use crate::plan::{AnyPlan, without_arrays};
 use crate::registry::Scalar;
-use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor, Operand, Tensor, erase};
+use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor, IntoOperand, Operand, Tensor, erase};
 
 /// Runs an expression once and returns the output. Host operands are copied to the context. For `+=` the output is
 /// among the operands and is added to in a copy. What [`einsum!`](crate::einsum!) calls.
@@ -20,6 +20,35 @@ pub fn einsum<T: Scalar>(
 ) -> Result<Tensor<T>> {
     let types = Types::of::<T, T>();
     once((context, types), text, &erase(operands)).map(Tensor::of)
+}
+
+/// The operands of [`einsum!`](crate::einsum!), one by one: an error of the compiler then names the one that is wrong.
+///
+/// ```compile_fail,E0277
+/// # use einsparse::{Context, einsum, formats::Dense};
+/// let (a, b) = (Dense::new([1], vec![1.0f32])?, Dense::new([1], vec![1.0f64])?);
+/// einsum!(Context::cpu(), "c[i] = a[i] * b[i]", a = &a, b = &b)?;
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Bound<'a, T: Scalar>(Vec<(&'static str, Operand<'a, T>)>);
+
+impl<T: Scalar> Default for Bound<'_, T> {
+    fn default() -> Self {
+        Bound(Vec::new())
+    }
+}
+
+impl<'a, T: Scalar> Bound<'a, T> {
+    pub fn with(mut self, name: &'static str, operand: impl IntoOperand<'a, T>) -> Self {
+        self.0.push((name, operand.into_operand()));
+        self
+    }
+
+    pub fn operands(&self) -> &[(&'static str, Operand<'a, T>)] {
+        &self.0
+    }
 }
 
 /// An operand that had to be copied to the context.
@@ -94,7 +123,7 @@ macro_rules! einsum {
         $crate::ops::einsum(
             &$context,
             $text,
-            &[$((stringify!($name), $crate::Operand::from($operand))),*],
+            $crate::ops::Bound::default()$(.with(stringify!($name), $operand))*.operands(),
         )
     };
 }

@@ -21,7 +21,7 @@ pub use attention::{
 };
 pub use conv::{ConvOptions, SparseConv3d};
 #[doc(hidden)] // What the macro calls.
-pub use einsum::einsum;
+pub use einsum::{Bound, einsum};
 pub use message::{Aggregate, MessagePassing};
 pub use prune::prune_to_nm;
 pub use sampled_tensor::SampledTensor;

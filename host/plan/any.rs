@@ -11,7 +11,7 @@ use super::window::Sums;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::einsum::{Einsum, Extents};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::indirect::{IndirectEinsum, rewrite, rewrite_dense};
 use crate::kernel::Queue;
 use crate::launch::{RawSddmm, RawSpmm};
@@ -39,7 +39,17 @@ impl AnyPlan {
     ) -> Result<Self> {
         let einsum = Einsum::parse(text)?;
         match out {
-            None => Self::of(on, einsum, operands, options),
+            None => {
+                let name = einsum.out.tensor.as_str();
+                if operands
+                    .iter()
+                    .any(|(n, o)| *n == name && o.pattern().is_some())
+                {
+                    let way = "is the output and sparse: `ctx.plan(text)..sparse_output(&s).build()` plans into it";
+                    return Err(Error::operand(name, way));
+                }
+                Self::of(on, einsum, operands, options)
+            }
             Some(out) => Self::into_sparse(on, einsum, (operands, out), options),
         }
     }

@@ -105,7 +105,10 @@ impl<'q, 'a> Asked<'q, 'a> {
             };
             match (best.make)(device)? {
                 Ok(made) => {
-                    let choice = self.choice();
+                    let choice = Choice {
+                        taken: true,
+                        ..self.choice()
+                    };
                     return Ok(Picked { made, choice });
                 }
                 Err(refusal) => {
@@ -123,6 +126,7 @@ impl<'q, 'a> Asked<'q, 'a> {
         refused.retain(|refusal| candidates.iter().all(|c| c.name != refusal.name));
         Choice {
             candidates,
+            taken: false,
             refused,
         }
     }

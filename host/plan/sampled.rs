@@ -180,5 +180,9 @@ fn product(
     };
     let of = (product.form.mode, asked.types.out);
     let launch = SampledLaunch::new(device, row, product.extents, of, places)?;
+    let choice = Choice {
+        taken: true,
+        ..choice
+    };
     Ok(Ok((indirect, choice, Box::new(OnGpu { product, launch }))))
 }

@@ -166,6 +166,38 @@ impl<T: Scalar> From<f64> for Operand<'_, T> {
     }
 }
 
+impl<T: Scalar> From<f32> for Operand<'_, T> {
+    fn from(x: f32) -> Self {
+        Operand::Scalar(x.into())
+    }
+}
+
+/// So that `s = 2` is a number too.
+impl<T: Scalar> From<i32> for Operand<'_, T> {
+    fn from(x: i32) -> Self {
+        Operand::Scalar(x.into())
+    }
+}
+
+/// What [`Operand::from`] takes, for [`einsum!`](crate::einsum!): a trait of our own can say what it wants.
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no operand of an Einsum over `{T}`",
+    label = "not a reference to a tensor, nor a number",
+    note = "operands are references to tensors of one element type (`Dense`, `Tensor`, `SparseTensor`, a matrix of any \
+            format), `dynamic(&tensor)`, numbers (f64, f32, i32), or index arrays: `(&[usize], &[u32])`"
+)]
+pub trait IntoOperand<'a, T: Scalar> {
+    fn into_operand(self) -> Operand<'a, T>;
+}
+
+#[diagnostic::do_not_recommend]
+impl<'a, T: Scalar, X: Into<Operand<'a, T>>> IntoOperand<'a, T> for X {
+    fn into_operand(self) -> Operand<'a, T> {
+        self.into()
+    }
+}
+
 impl<'a, T: Scalar> From<SparseRef<'a, T>> for Operand<'a, T> {
     fn from(s: SparseRef<'a, T>) -> Self {
         Operand::HostSparse(s)

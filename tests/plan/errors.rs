@@ -320,3 +320,33 @@ fn another_pattern_than_planned_is_refused() {
         says(&error.unwrap_err(), &["`A`", "pattern", "planned"]);
     }
 }
+
+#[test]
+fn numbers_are_taken_as_they_are_written() {
+    let ((a, b), cpu) = (two_by_three(), Context::cpu());
+    let text = "C[m,n] = s * A[m,k] * B[k,n]";
+    let half = 0.5f32;
+    for (c, wanted) in [
+        (einsum!(cpu, text, s = 2, A = &a, B = &b), 4.0),
+        (einsum!(cpu, text, s = -1.0, A = &a, B = &b), -2.0),
+        (einsum!(cpu, text, s = half, A = &a, B = &b), 1.0),
+    ] {
+        assert_eq!(c.unwrap().to_dense().unwrap().values()[0], wanted);
+    }
+}
+
+#[test]
+fn a_sparse_output_is_told_its_way() {
+    let ((a, b), cpu) = (two_by_three(), Context::cpu());
+    let text = "A[m,k] = X[m,n] * Y[k,n]";
+    let x = Dense::<f32>::zeros([2, 2]).unwrap();
+    let error = einsum!(cpu, text, A = &a, X = &x, Y = &b).unwrap_err();
+    says(&error, &["`A`", "sparse_output"]);
+    let uploaded = cpu.upload(&a).unwrap();
+    let operands = [
+        ("A", (&uploaded).into()),
+        ("X", (&x).into()),
+        ("Y", (&b).into()),
+    ];
+    says(&refused(text, &operands), &["`A`", "sparse_output"]);
+}

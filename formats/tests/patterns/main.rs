@@ -1,11 +1,11 @@
 //! Patterns, conversions, statistics and bridges.
 
-mod advice;
 mod bitmap;
 mod bridges;
 mod bytemap;
 mod conversions;
 mod dense;
+mod fill;
 mod invariants;
 mod nm;
 mod reorder;

@@ -3,7 +3,7 @@
 use einsparse_formats::proptest as strategy;
 use einsparse_formats::reorder::{Options, reorder_both, reorder_columns, reorder_rows};
 use einsparse_formats::{
-    AnySparse, Bsr, Csr, CsrPattern, Dense, FormatError, Permutation, advice, convert, generate,
+    AnySparse, Bsr, Csr, CsrPattern, Dense, FormatError, Permutation, convert, fill, generate,
     reference,
 };
 use proptest::prelude::*;
@@ -19,8 +19,8 @@ fn shuffled(len: usize, seed: u64) -> Permutation {
     Permutation::new(order).unwrap()
 }
 
-fn fill(csr: &CsrPattern, block: (usize, usize)) -> advice::BlockFill {
-    advice::block_fills(csr, &[block]).unwrap()[0]
+fn filled(csr: &CsrPattern, block: (usize, usize)) -> fill::BlockFill {
+    fill::block_fills(csr, &[block]).unwrap()[0]
 }
 
 /// 1024 x 1024 with 32 x 32 blocks at a tenth of the places, of which a share of the elements is an entry.
@@ -46,8 +46,8 @@ fn shuffled_rows_are_found_again() {
         let mixed = shuffled(1024, 1).pattern_rows(&blocks).unwrap();
         let order = reorder_rows(&mixed, (32, 32), &Options::default()).unwrap();
         let sorted = order.pattern_rows(&mixed).unwrap();
-        let was = fill(&mixed, (32, 32)).fill();
-        let is = fill(&sorted, (32, 32)).fill();
+        let was = filled(&mixed, (32, 32)).fill();
+        let is = filled(&sorted, (32, 32)).fill();
         assert!(was < before && is > after, "{share}: {was} to {is}");
     }
 }
@@ -57,8 +57,8 @@ fn shuffled_columns_are_found_again() {
     let mixed = shuffled(1024, 2).pattern_columns(&blocks(1.0)).unwrap();
     let order = reorder_columns(&mixed, (32, 32), &Options::default()).unwrap();
     let sorted = order.pattern_columns(&mixed).unwrap();
-    let was = fill(&mixed, (32, 32)).fill();
-    let is = fill(&sorted, (32, 32)).fill();
+    let was = filled(&mixed, (32, 32)).fill();
+    let is = filled(&sorted, (32, 32)).fill();
     assert!(was < 0.13 && is > 0.9, "{was} to {is}");
 }
 
@@ -70,8 +70,8 @@ fn rows_and_columns_shuffled_together_are_found_again() {
         let (rows, columns) = reorder_both(&mixed, (32, 32), &Options::default()).unwrap();
         let sorted = rows.pattern_rows(&mixed).unwrap();
         let sorted = columns.pattern_columns(&sorted).unwrap();
-        let was = fill(&mixed, (32, 32)).fill();
-        let is = fill(&sorted, (32, 32)).fill();
+        let was = filled(&mixed, (32, 32)).fill();
+        let is = filled(&sorted, (32, 32)).fill();
         assert!(was < 0.13 && is > after, "{share}: {was} to {is}");
     }
 }
@@ -175,7 +175,7 @@ proptest! {
         let checked = CsrPattern::new(p.rows(), p.cols(), p.offsets().to_vec(), p.columns().to_vec());
         prop_assert_eq!(&checked.unwrap(), &**p);
         prop_assert_eq!(&columns.pattern_columns(&rows.pattern_rows(csr).unwrap()).unwrap(), &**p);
-        prop_assert!(fill(p, block).blocks <= fill(csr, block).blocks);
+        prop_assert!(filled(p, block).blocks <= filled(csr, block).blocks);
         let back = rows.inverse().rows(&columns.inverse().columns(&moved).unwrap()).unwrap();
         prop_assert_eq!(&back, &a);
         let b = Dense::from_fn([csr.cols(), 3], |i| (i[0] * 5 + i[1]) as f64 - 7.0).unwrap();

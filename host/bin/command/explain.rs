@@ -1,5 +1,7 @@
 //! `einsparse explain`: how an Einsum becomes a kernel, and why other kernels were not taken.
 
+use std::path::PathBuf;
+
 use einsparse::cost::Machine;
 use einsparse::dynamic::{dense_tiles, matmul_extents, micro_tiles, pit_axes};
 use einsparse::einsum::Einsum;
@@ -10,6 +12,8 @@ use einsparse::{Context, Error, Plan, Scalar};
 
 use super::Result;
 use super::bind::{self, Bound, Selected};
+use super::chain::{Bar, Bars, Chain};
+use super::picture;
 use super::problem::{Place, Problem, for_dtype};
 use super::run::{describe, print_chain};
 
@@ -21,12 +25,18 @@ pub struct Explain {
     /// List each refused kernel, not only the reasons
     #[arg(long)]
     all: bool,
+    /// Draw the steps, and the candidates with their predicted costs, here (.svg or .png)
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
 }
 
 impl Explain {
     /// Prints it.
     pub fn execute(&self) -> Result<()> {
         if self.problem.operands.is_empty() {
+            if self.svg.is_some() {
+                return Err("--svg draws a plan: give operands (NAME=SOURCE)".into());
+            }
             return every_format(&self.problem.expression);
         }
         for_dtype!(self.problem.dtype, T => self.typed::<T>())
@@ -53,7 +63,7 @@ impl Explain {
                     say!("Path     {path}");
                 }
                 self.print_choice(&plan, &context);
-                Ok(())
+                self.draw(&plan, &selected, &context)
             }
             Err(error) => match error.downcast_ref::<Error>() {
                 Some(Error::NoKernel { indirect, tried }) => {
@@ -72,6 +82,58 @@ impl Explain {
                 _ => Err(error),
             },
         }
+    }
+
+    /// The steps and the candidates as a picture, where it was asked for.
+    fn draw<T: Scalar>(
+        &self,
+        plan: &Plan<T>,
+        selected: &Selected,
+        context: &Context,
+    ) -> Result<()> {
+        let Some(path) = &self.svg else {
+            return Ok(());
+        };
+        let mut chain = Chain::default();
+        chain.step("Einsum", &plan.einsum().to_string());
+        if let Some(format) = selected.format {
+            chain.step("Format", &format!("{format}: {}", selected.why));
+        }
+        chain.step("Indirect", &plan.indirect().to_string());
+        chain.step("Plan", &plan.to_string());
+        let whose = match context.is_cuda() {
+            true => context.to_string(),
+            false => "an H200: there is no GPU here".into(),
+        };
+        let offers = selected.offers.iter().filter_map(|offer| {
+            let kernel = offer.kernel.as_ref()?;
+            Some(Bar {
+                name: offer.format.map_or("dense".into(), |f| f.to_string()),
+                us: kernel.cost.us,
+                note: format!(", {}", kernel.name),
+            })
+        });
+        chain.bars(Bars {
+            title: format!("Formats by their cheapest kernel, predicted for {whose}"),
+            bars: offers.collect(),
+            taken: best_format(selected),
+        });
+        let candidates = plan.choice().candidates.iter().map(|c| Bar {
+            name: c.name.to_owned(),
+            us: c.cost.us,
+            note: match c.prepacked {
+                Some(form) => format!(", zeros = {:?}, A prepacked as {form}", c.zeros),
+                None => format!(", zeros = {:?}", c.zeros),
+            },
+        });
+        chain.bars(Bars {
+            title: format!("Kernels, predicted for {whose}"),
+            bars: candidates.collect(),
+            taken: context.is_cuda().then_some(0),
+        });
+        picture::save(&chain, path)?;
+        say!("picture  {}", path.display());
+        Ok(())
     }
 
     fn print_choice<T: Scalar>(&self, plan: &Plan<T>, context: &Context) {
@@ -107,16 +169,18 @@ impl Explain {
     }
 }
 
+/// `--format auto` keeps the operand sparse: where a dense product is cheaper, it stands above the mark.
+fn best_format(selected: &Selected) -> Option<usize> {
+    let mut offers = selected.offers.iter();
+    offers.position(|o| o.format.is_some() && o.kernel.is_some())
+}
+
 /// The formats a choice was made from.
 pub fn print_offers(selected: &Selected) {
     if !selected.offers.is_empty() {
         say!("Formats  by the cost of their cheapest kernel");
     }
-    // `--format auto` keeps the operand sparse: where a dense product is cheaper, it stands above the mark.
-    let best = selected
-        .offers
-        .iter()
-        .position(|o| o.format.is_some() && o.kernel.is_some());
+    let best = best_format(selected);
     for (i, offer) in selected.offers.iter().enumerate() {
         let mark = if Some(i) == best { "->" } else { "  " };
         say!("{mark} {offer}");

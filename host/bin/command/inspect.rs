@@ -2,42 +2,61 @@
 
 use std::path::PathBuf;
 
-use einsparse::formats::advice::{Rates, Storage, advise};
-use einsparse::formats::io::{self, Loaded, Safetensors};
+use einsparse::cost::Machine;
+use einsparse::einsum::Mode;
+use einsparse::formats::fill::{BLOCKS, block_fills};
+use einsparse::formats::io::{Loaded, Safetensors};
 use einsparse::formats::stats::{RowStats, slots};
 use einsparse::formats::{AnySparse, CsrPattern, Format};
+use einsparse::plan::advice;
+use einsparse::registry::Dtype;
+use einsparse::{FormatAdvice, Options};
 
-use super::{Result, load, spy};
+use super::{Result, load, operand, picture, spy, storage};
 
-/// Sizes, row histogram, padding in each format, fill of blocks and the size that should pay.
+/// Sizes, row histogram, padding in each format, fill of blocks, and the formats that should pay.
 #[derive(clap::Args)]
+#[command(after_help = operand::GRAMMAR)]
 pub struct Inspect {
-    /// .mtx, .smtx, .npz, .npy, model.safetensors:layer.weight; of model.safetensors each tensor in a line
-    file: PathBuf,
+    /// A file, a tensor of one or a source as below; of model.safetensors each tensor in a line
+    #[arg(value_name = "SOURCE")]
+    source: PathBuf,
     /// Write a spy plot here (.png or .svg)
-    #[arg(long)]
+    #[arg(long, value_name = "FILE")]
     spy: Option<PathBuf>,
+    /// Print the arrays that this format stores, and nothing else; for matrices of up to 32 x 32
+    #[arg(long, value_name = "FORMAT", conflicts_with = "spy")]
+    storage: Option<Format>,
+    /// Seed of a made-up matrix
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
 }
 
 impl Inspect {
     /// Prints it.
     pub fn execute(&self) -> Result<()> {
-        if let Some((file, None)) = Safetensors::split(&self.file) {
-            if self.spy.is_some() {
-                let name = file.display();
-                return Err(
-                    format!("{name}: --spy draws one tensor: name it, {name}:TENSOR").into(),
-                );
-            }
-            return super::model::execute(file);
+        if let Some((file, None)) = Safetensors::split(&self.source) {
+            let option = match (&self.spy, self.storage) {
+                (Some(_), _) => "--spy",
+                (None, Some(_)) => "--storage",
+                (None, None) => return super::model::execute(file),
+            };
+            let name = file.display();
+            return Err(
+                format!("{name}: {option} draws one tensor: name it, {name}:TENSOR").into(),
+            );
         }
-        let loaded = load::file(&self.file)?;
-        say!("{}", self.file.display());
+        let (loaded, bytes) = load::source(&self.source, self.seed)?;
+        if let Some(format) = self.storage {
+            storage::check(loaded.shape())?;
+            return storage::print(&loaded.into_sparse()?.convert(format)?);
+        }
+        say!("{}", self.source.display());
         let &[rows, cols] = loaded.shape() else {
             say!("dense array {:?}", loaded.shape());
             return Ok(());
         };
-        if let Some(reason) = load::too_many_rows(rows, cols, load::length_of(&self.file)) {
+        if let Some(reason) = load::too_many_rows(rows, cols, bytes) {
             return few_entries(loaded, &reason);
         }
         let csr = loaded.into_csr()?;
@@ -51,7 +70,9 @@ impl Inspect {
         super::grouping::compare(&pattern)?;
         blocks(&pattern)?;
         if let Some(path) = &self.spy {
-            io::replace_file(path, |beside| spy::plot(&pattern, beside))?;
+            let name = self.source.file_name().unwrap_or(self.source.as_os_str());
+            let plot = spy::Spy::new(&pattern, &name.to_string_lossy());
+            picture::save(&plot, path)?;
             say!("spy      {}", path.display());
         }
         Ok(())
@@ -184,30 +205,44 @@ fn padding(pattern: &CsrPattern) -> Result<()> {
     Ok(())
 }
 
-/// How full blocks of each size are, and what a product should cost with them.
+/// How full blocks of each size are, and what a product should cost in each format.
 fn blocks(pattern: &CsrPattern) -> Result<()> {
-    let advice = advise(pattern, &Rates::default())?;
     say!(
-        "blocks   {:14} {:>12} {:>8} {:>14} {:>16}",
+        "blocks   {:14} {:>12} {:>8} {:>14}",
         "",
         "blocks",
         "fill",
-        "elements",
-        "cost (dense = 1)"
+        "elements"
     );
-    for offer in &advice.offers {
-        let count = match offer.storage {
-            Storage::Blocks { .. } => offer.blocks.to_string(),
-            Storage::Dense | Storage::Entries => String::new(),
-        };
-        let cost = offer.cost.map_or("-".into(), |cost| format!("{cost:.4}"));
-        let mark = if offer == advice.best() { "->" } else { "  " };
+    for found in block_fills(pattern, &BLOCKS)? {
         say!(
-            "      {mark} {:14} {count:>12} {:>6.1} % {:>14} {cost:>16}",
-            offer.storage,
-            100.0 * offer.fill,
-            offer.stored
+            "         {:14} {:>12} {:>6.1} % {:>14}",
+            Format::Bsr { block: found.block }.to_string(),
+            found.blocks,
+            100.0 * found.fill(),
+            found.stored()
         );
     }
+    say!(
+        "advice   by the cost of the cheapest kernel, f16 times {COLUMNS} columns, predicted for an H200"
+    );
+    for (i, offer) in advised(pattern)?.iter().enumerate() {
+        let mark = if i == 0 && offer.kernel.is_some() {
+            "->"
+        } else {
+            "  "
+        };
+        say!("      {mark} {offer}");
+    }
     Ok(())
+}
+
+/// Columns of the dense matrix that advice is given for, where none is known.
+const COLUMNS: usize = 512;
+
+/// Formats for a product in f16, cheapest first. `explain` knows types, columns and options.
+pub fn advised(pattern: &CsrPattern) -> Result<Vec<FormatAdvice>> {
+    let of = (COLUMNS, Mode::Assign);
+    let options = Options::default();
+    Ok(advice(pattern, of, Dtype::F16, &options, &Machine::H200)?)
 }

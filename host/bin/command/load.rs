@@ -169,7 +169,15 @@ fn generated(generator: &Generator, seed: u64) -> Result<AnySparse<f64>> {
             let ones = vec![1.0; pattern.columns().len()];
             Ok(Csr::new(pattern, ones)?.into())
         }
+        Generator::Example => Ok(example()?.into()),
     }
+}
+
+/// Eight entries, 1 to 8: with an empty row, rows of odd and even length, and no more than two of four neighbours.
+fn example() -> Result<Csr<f64>> {
+    let (offsets, columns) = (vec![0, 2, 2, 5, 8], vec![0, 1, 0, 4, 6, 1, 3, 4]);
+    let values = (1..=8).map(f64::from).collect();
+    Ok(Csr::new(CsrPattern::new(4, 8, offsets, columns)?, values)?)
 }
 
 /// A dense operand made up. The shape is checked for memory before values are drawn.
@@ -180,6 +188,37 @@ fn dense(fill: Fill, shape: Vec<usize>, seed: u64) -> Result<Dense<f64>> {
         Fill::Constant(x) => zeros.map(|_: f64| x),
         Fill::Random => Dense::new(shape, generate::random_values(zeros.len(), seed))?,
     })
+}
+
+/// A file, or what a source of [`operand::GRAMMAR`] makes: the tensor, and bytes that stand for a file's.
+pub fn source(path: &Path, seed: u64) -> Result<(io::Loaded<f64>, u64)> {
+    let text = path.display().to_string();
+    let source = match path.to_str().map(str::parse) {
+        Some(source) => source?,
+        None => Source::File(path.into(), Reading::Natural),
+    };
+    if let Source::Dense(_, extents) = &source
+        && extents.contains(&Extent::Inferred)
+    {
+        return Err(
+            format!("`{text}`: there is no other operand that tells the extent `_`").into(),
+        );
+    }
+    let of_file = match &source {
+        Source::File(path, _) => length_of(path),
+        _ => 0,
+    };
+    let loaded = match read(&source, known(&source, |_| None), seed)? {
+        Value::Sparse(sparse) => io::Loaded::Sparse(sparse),
+        Value::Dense(dense) => io::Loaded::Dense(dense),
+        Value::Number(_) => return Err(format!("`{text}` is a number, and no tensor").into()),
+    };
+    let held = match &loaded {
+        io::Loaded::Sparse(sparse) => sparse.values().len() as u64 * 32,
+        io::Loaded::Dense(dense) => dense.len() as u64 * 8,
+    };
+    let bytes = if of_file > 0 { of_file } else { held };
+    Ok((loaded, bytes))
 }
 
 /// A source's value. The error names the operand.

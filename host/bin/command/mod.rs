@@ -12,6 +12,7 @@ macro_rules! say {
 mod bench;
 mod bind;
 mod calibrate;
+mod chain;
 mod check;
 mod convert;
 mod demo;
@@ -23,9 +24,11 @@ mod kernels;
 mod load;
 mod model;
 mod operand;
+mod picture;
 mod problem;
 mod run;
 mod spy;
+mod storage;
 mod time;
 
 use std::error::Error;
@@ -60,7 +63,7 @@ enum Command {
     Explain(explain::Explain),
     /// Convert a matrix file to another kind of file, or another format
     Convert(convert::Convert),
-    /// Sizes, row histogram, padding in each format, fill of blocks; a spy plot
+    /// Sizes, row histogram, padding in each format, fill of blocks; a spy plot, the arrays of a format
     Inspect(inspect::Inspect),
     /// What works here and what to do about the rest: driver, GPU, kernels, compiler
     Doctor,

@@ -2,14 +2,15 @@
 
 use std::path::Path;
 
-use einsparse::formats::advice::{Offer, Rates, Storage, advise};
 use einsparse::formats::io::{Loaded, Safetensors};
 use einsparse::formats::stats::slots;
 use einsparse::formats::{Dense, Element, Format, FormatError};
+use einsparse::registry::block_of;
 
+use super::inspect::advised;
 use super::{Result, load};
 
-/// Lists the tensors: type, shape, share of nonzeros; of matrices whether they are 2:4, the storage that should cost
+/// Lists the tensors: type, shape, share of nonzeros; of matrices whether they are 2:4, the format that should cost
 /// least, and of block sizes the best. What is wrong with a tensor stands in its line.
 pub fn execute(path: &Path) -> Result<()> {
     let name = path.display();
@@ -66,18 +67,26 @@ fn facts<T: Element>(dense: Dense<T>, bytes: u64) -> Result<String, FormatError>
     drop(values);
     let is_nm = slots(&pattern, Format::Nm { n: 2, m: 4 }).is_ok();
     let nm = if is_nm { "yes" } else { "no" };
-    let advice = advise(&pattern, &Rates::default())?;
-    let best = advice.best().storage;
-    let blocks = advice.offers.iter();
-    let blocks = blocks.filter(|offer| matches!(offer.storage, Storage::Blocks { .. }));
-    let cost = |offer: &Offer| offer.cost.unwrap_or(f64::INFINITY);
-    let blocks = blocks.min_by(|a, b| cost(a).total_cmp(&cost(b)));
-    let blocks = blocks.map_or(String::new(), |offer| {
-        format!("{} {:.1} % full", offer.storage, 100.0 * offer.fill)
+    let advice = advised(&pattern).map_err(|error| FormatError::Unsupported {
+        what: "advice".into(),
+        reason: error.to_string(),
+    })?;
+    let best = advice.iter().find(|offer| offer.kernel.is_some());
+    let best = best.map_or("-".into(), |offer| match offer.format {
+        Some(format) => format.to_string(),
+        None => "dense".into(),
     });
+    let blocks = advice.iter().find_map(|offer| {
+        let format = offer.format.filter(|format| block_of(format) != (1, 1))?;
+        Some(format!(
+            "{format} {:.1} % full",
+            100.0 / offer.values_per_entry
+        ))
+    });
+    let blocks = blocks.unwrap_or_default();
     Ok(format!(
         "{:>9.2e}  {nm:4} {:14} {blocks}",
         density(pattern.columns().len()),
-        best.to_string()
+        best
     ))
 }

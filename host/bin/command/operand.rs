@@ -19,7 +19,8 @@ Operands, NAME=SOURCE:
   I=list:0,2,1                a short vector (or index array)
   A=uniform:RxC:DENSITY       sparse, made up; also pruned:RxC:DENSITY (rows as uneven as in
                               pruned weights), blocks:RxC:BxB:DENSITY, rmat:SCALE[:EDGES],
-                              banded:N:ENTRIES, poisson2d:XxY, clebsch-gordan:L1xL2xL3, karate
+                              banded:N:ENTRIES, poisson2d:XxY, clebsch-gordan:L1xL2xL3, karate,
+                              example (4 x 8, for pictures)
 
 Formats: coo csr csc ell sell bsr:RxC groupcoo[:G][@AXIS] blockcoo:RxC blockgroupcoo:RxC[:G]
          nm:2:4 bitmap bytemap, or auto";
@@ -72,6 +73,8 @@ pub enum Generator {
     ClebschGordan([usize; 3]),
     /// Zachary's karate club.
     Karate,
+    /// A matrix small enough to be drawn.
+    Example,
 }
 
 /// Where an operand comes from.
@@ -146,9 +149,10 @@ fn generator(kind: &str, parts: &[&str]) -> Result<Option<Generator>, String> {
         ("poisson2d", [shape]) => Generator::Poisson2d(sizes(shape)?),
         ("clebsch-gordan", [degrees]) => Generator::ClebschGordan(sizes(degrees)?),
         ("karate", [""]) => Generator::Karate,
+        ("example", [""]) => Generator::Example,
         (
             "uniform" | "pruned" | "blocks" | "rmat" | "banded" | "poisson2d" | "clebsch-gordan"
-            | "karate" | "random" | "ones" | "zeros" | "list",
+            | "karate" | "example" | "random" | "ones" | "zeros" | "list",
             _,
         ) => {
             return Err(format!(

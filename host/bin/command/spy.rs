@@ -1,93 +1,244 @@
-//! A spy plot: where the entries of a matrix lie, denser is darker. No text, so no fonts are needed.
-
-use std::path::Path;
+//! A spy plot: where the entries of a matrix lie, denser is darker.
 
 use einsparse::formats::CsrPattern;
 use plotters::prelude::*;
+use plotters::style::text_anchor::HPos;
 
-use super::Result;
+use super::picture::{Area, LETTER, Letters, Percent, Picture, fill, frame};
 
-/// Pixels of the longer side.
-const SIDE: usize = 800;
-/// Cells along the longer side: every cell of an SVG is an element of it.
-const CELLS: usize = 400;
-/// Pixels around the plot.
-const MARGIN: i32 = 10;
+/// Pixels of the longer side at the most.
+const LONGEST: i32 = 800;
+/// Pixels of a cell at the least: every cell of an SVG is an element of it.
+const CELL: i32 = 2;
+/// Pixels above the plot: two lines, and the name of the axis.
+const ABOVE: i32 = 62;
+/// Pixels below the plot: numbers, and the name of the axis.
+const BELOW: i32 = 46;
+/// Pixels of the scale beside the plot, with its numbers.
+const SCALE: i32 = 120;
 
-/// Writes the plot as PNG or SVG, by the extension.
-pub fn plot(pattern: &CsrPattern, path: &Path) -> Result<()> {
-    let extension = path
-        .extension()
-        .map(|e| e.to_string_lossy().to_ascii_lowercase())
-        .unwrap_or_default();
-    let longest = pattern.rows().max(pattern.cols()).max(1);
-    let cell = longest.div_ceil(CELLS);
-    let scale = SIDE as f64 / longest as f64;
-    let extent = |n: usize| (n as f64 * scale).ceil().max(1.0) as u32 + 2 * MARGIN as u32;
-    let size = (extent(pattern.cols()), extent(pattern.rows()));
-    let failed = |error: String| format!("{}: {error}", path.display());
-    match extension.as_str() {
-        "png" => draw(
-            BitMapBackend::new(path, size).into_drawing_area(),
-            pattern,
-            cell,
-            scale,
-        )
-        .map_err(failed)?,
-        "svg" => draw(
-            SVGBackend::new(path, size).into_drawing_area(),
-            pattern,
-            cell,
-            scale,
-        )
-        .map_err(failed)?,
-        _ => return Err(failed("extension .png or .svg expected".into()).into()),
-    }
-    Ok(())
+/// One axis of the matrix.
+#[derive(Clone, Copy, Debug)]
+struct Axis {
+    extent: usize,
+    pixels: i32,
+    /// Rows or columns that one cell stands for.
+    cell: usize,
 }
 
-/// Entries in each cell, row by row.
-fn counts(pattern: &CsrPattern, cell: usize) -> (usize, Vec<u64>) {
-    let (height, width) = (pattern.rows().div_ceil(cell), pattern.cols().div_ceil(cell));
-    let mut counts = vec![0; height * width];
-    for (row, ends) in pattern.offsets().windows(2).enumerate() {
-        for &column in &pattern.columns()[ends[0] as usize..ends[1] as usize] {
-            counts[row / cell * width + column as usize / cell] += 1;
+impl Axis {
+    fn new(extent: usize, longest: usize) -> Axis {
+        // Small matrices are no larger than they need be; of a vector there is still something to see.
+        let side = (longest.min(40) as i32 * 20).clamp(240, LONGEST);
+        let share = extent as f64 / longest.max(1) as f64;
+        let pixels = ((f64::from(side) * share).round() as i32).max(40);
+        let cells = (pixels / CELL) as usize;
+        let cell = extent.div_ceil(cells).max(1);
+        Axis {
+            extent,
+            pixels,
+            cell,
         }
     }
-    (width, counts)
+
+    fn cells(self) -> usize {
+        self.extent.div_ceil(self.cell)
+    }
+
+    /// Where a row or column begins, in pixels of the plot.
+    fn at(self, index: usize) -> i32 {
+        let share = index.min(self.extent) as f64 / self.extent.max(1) as f64;
+        (f64::from(self.pixels) * share) as i32
+    }
+
+    /// Round numbers so many pixels apart or more, from 0 on, and the extent.
+    fn marks(self, apart: i32) -> Vec<usize> {
+        let most = (self.pixels / apart).max(1) as usize;
+        let tens = (0..19).map(|tens| 10usize.pow(tens));
+        let mut steps = tens.flat_map(|ten| [1, 2, 5].map(|step| ten.saturating_mul(step)));
+        let enough = |step: &usize| self.extent / step <= most;
+        let step = steps.find(enough).unwrap_or(usize::MAX);
+        let last = self.at(self.extent);
+        let mut marks: Vec<usize> = (0..self.extent).step_by(step).collect();
+        marks.retain(|mark| *mark == 0 || last - self.at(*mark) >= apart);
+        marks.push(self.extent);
+        marks
+    }
 }
 
-fn draw<B: DrawingBackend>(
-    area: DrawingArea<B, plotters::coord::Shift>,
-    pattern: &CsrPattern,
-    cell: usize,
-    scale: f64,
-) -> Result<(), String> {
-    let text = |error: DrawingAreaErrorKind<B::ErrorType>| error.to_string();
-    area.fill(&WHITE).map_err(text)?;
-    let (width, counts) = counts(pattern, cell);
-    let fullest = counts.iter().copied().max().unwrap_or(0).max(1) as f64;
-    let pixel = |at: usize| MARGIN + ((at * cell) as f64 * scale) as i32;
-    for (at, &count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
-        let (x, y) = (at % width, at / width);
-        // The root keeps single entries visible beside full cells.
-        let grey = 200.0 * (1.0 - (count as f64 / fullest).sqrt());
-        let colour = RGBColor(grey as u8, grey as u8, (grey + 40.0) as u8);
-        let end = |low: i32, high: i32| high.max(low + 1);
-        let corners = [
-            (pixel(x), pixel(y)),
-            (end(pixel(x), pixel(x + 1)), end(pixel(y), pixel(y + 1))),
-        ];
-        area.draw(&Rectangle::new(corners, colour.filled()))
-            .map_err(text)?;
+/// A plot of a pattern.
+pub struct Spy<'a> {
+    pattern: &'a CsrPattern,
+    title: [String; 2],
+    rows: Axis,
+    columns: Axis,
+}
+
+impl<'a> Spy<'a> {
+    /// Of a pattern, with what it is of.
+    pub fn new(pattern: &'a CsrPattern, title: &str) -> Self {
+        let (m, k) = (pattern.rows(), pattern.cols());
+        let (entries, places) = (pattern.columns().len(), m as f64 * k as f64);
+        let share = Percent(entries as f64 / places.max(1.0));
+        Spy {
+            pattern,
+            title: [
+                title.to_owned(),
+                format!("{m} x {k}, {entries} entries, {share} of all places"),
+            ],
+            rows: Axis::new(m, m.max(k)),
+            columns: Axis::new(k, m.max(k)),
+        }
     }
-    let corner = |n: usize| MARGIN + (n as f64 * scale) as i32;
-    let frame = [
-        (MARGIN - 1, MARGIN - 1),
-        (corner(pattern.cols()), corner(pattern.rows())),
-    ];
-    area.draw(&Rectangle::new(frame, BLACK.mix(0.5)))
-        .map_err(text)?;
-    area.present().map_err(text)
+
+    /// Pixels beside the plot: the numbers of the rows.
+    fn left(&self) -> i32 {
+        LETTER * self.rows.extent.to_string().len().max(4) as i32 + 20
+    }
+
+    /// Whether a cell stands for more than one place.
+    fn has_scale(&self) -> bool {
+        self.rows.cell * self.columns.cell > 1
+    }
+
+    /// The share of its places that each cell has entries at, row by row, and the largest.
+    fn fills(&self) -> (Vec<f64>, f64) {
+        let width = self.columns.cells();
+        let mut counts = vec![0u64; self.rows.cells() * width];
+        for (row, ends) in self.pattern.offsets().windows(2).enumerate() {
+            for &column in &self.pattern.columns()[ends[0] as usize..ends[1] as usize] {
+                counts[row / self.rows.cell * width + column as usize / self.columns.cell] += 1;
+            }
+        }
+        // Cells at the ends may be of fewer places.
+        let places = |axis: Axis, cell: usize| axis.cell.min(axis.extent - cell * axis.cell);
+        let fill = |(at, count): (usize, u64)| {
+            let (row, column) = (at / width, at % width);
+            count as f64 / (places(self.rows, row) * places(self.columns, column)) as f64
+        };
+        let fills: Vec<f64> = counts.into_iter().enumerate().map(fill).collect();
+        let most = fills.iter().copied().fold(0.0, f64::max);
+        (fills, most)
+    }
+
+    fn axes<B: DrawingBackend>(&self, area: &Area<B>, letters: Letters) -> Result<(), String> {
+        let (left, bottom) = (self.left(), ABOVE + self.rows.pixels);
+        letters.write(area, "rows", (left - 8, ABOVE - 14), HPos::Right)?;
+        for mark in self.rows.marks(24) {
+            let y = ABOVE + self.rows.at(mark);
+            fill(area, [(left - 5, y), (left, y)], BLACK)?;
+            letters.write(area, &mark.to_string(), (left - 8, y), HPos::Right)?;
+        }
+        let middle = (left + self.columns.pixels / 2, bottom + 34);
+        letters.write(area, "columns", middle, HPos::Center)?;
+        let widest = self.columns.extent.to_string().len() as i32;
+        for mark in self.columns.marks(LETTER * (widest + 2)) {
+            let x = left + self.columns.at(mark);
+            fill(area, [(x, bottom), (x, bottom + 5)], BLACK)?;
+            letters.write(area, &mark.to_string(), (x, bottom + 15), HPos::Center)?;
+        }
+        Ok(())
+    }
+
+    /// From no entry to the fullest cell, beside the plot.
+    fn scale<B: DrawingBackend>(
+        &self,
+        area: &Area<B>,
+        letters: Letters,
+        most: f64,
+    ) -> Result<(), String> {
+        const STEPS: i32 = 40;
+        let (x, high) = (self.left() + self.columns.pixels + 24, 160);
+        for step in 0..STEPS {
+            let share = f64::from(step + 1) / f64::from(STEPS);
+            let (y, next) = (
+                high * (STEPS - 1 - step) / STEPS,
+                high * (STEPS - step) / STEPS,
+            );
+            let corners = [(x, ABOVE + y), (x + 14, ABOVE + next)];
+            fill(area, corners, grey(share))?;
+        }
+        frame(area, [(x - 1, ABOVE - 1), (x + 14, ABOVE + high)])?;
+        for (share, y) in [(1.0, 0), (0.5, high / 2), (0.0, high)] {
+            let text = Percent(share * most).to_string();
+            letters.write(area, &text, (x + 20, ABOVE + y), HPos::Left)?;
+        }
+        Ok(())
+    }
+}
+
+/// Darker with the share of the fullest cell. The root keeps single entries visible beside full cells.
+fn grey(share: f64) -> RGBColor {
+    let grey = 200.0 * (1.0 - share.sqrt());
+    RGBColor(grey as u8, grey as u8, (grey + 40.0) as u8)
+}
+
+impl Picture for Spy<'_> {
+    fn size(&self) -> (u32, u32) {
+        let beside = if self.has_scale() { SCALE } else { 40 };
+        let letters = self.title.iter().map(|line| line.chars().count());
+        let words = LETTER * letters.max().unwrap_or(0) as i32 + 20;
+        let width = (self.left() + self.columns.pixels + beside).max(words);
+        let height = ABOVE + self.rows.pixels.max(if self.has_scale() { 170 } else { 0 }) + BELOW;
+        (width as u32, height as u32)
+    }
+
+    fn draw<B: DrawingBackend>(&self, area: &Area<B>, letters: Letters) -> Result<(), String> {
+        for (y, line) in [14, 32].into_iter().zip(&self.title) {
+            letters.write(area, line, (10, y), HPos::Left)?;
+        }
+        let (left, width) = (self.left(), self.columns.cells());
+        let (fills, most) = self.fills();
+        let corner = |axis: Axis, cell: usize| axis.at(cell * axis.cell);
+        for (at, &share) in fills.iter().enumerate().filter(|(_, share)| **share > 0.0) {
+            let (row, column) = (at / width, at % width);
+            let place = |row, column| {
+                let (x, y) = (corner(self.columns, column), corner(self.rows, row));
+                (left + x, ABOVE + y)
+            };
+            let corners = [place(row, column), place(row + 1, column + 1)];
+            fill(area, corners, grey(share / most))?;
+        }
+        let end = (left + self.columns.pixels, ABOVE + self.rows.pixels);
+        frame(area, [(left - 1, ABOVE - 1), end])?;
+        self.axes(area, letters)?;
+        if self.has_scale() && most > 0.0 {
+            let (x, y) = (left + self.columns.pixels + 24, ABOVE - 32);
+            letters.write(area, "fill of", (x, y), HPos::Left)?;
+            let cell = format!("{} x {}", self.rows.cell, self.columns.cell);
+            letters.write(area, &cell, (x, y + 16), HPos::Left)?;
+            self.scale(area, letters, most)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_round_and_apart() {
+        assert_eq!(Axis::new(3, 3).marks(24), [0, 1, 2, 3]);
+        assert_eq!(Axis::new(0, 3).marks(24), [0]);
+        let long = Axis::new(1234, 1234);
+        let marks = long.marks(64);
+        assert_eq!(marks[..2], [0, 100]);
+        assert_eq!(marks.last(), Some(&1234));
+        let apart = marks
+            .windows(2)
+            .all(|two| long.at(two[1]) - long.at(two[0]) >= 64);
+        assert!(apart, "{marks:?}");
+    }
+
+    #[test]
+    fn a_cell_is_as_full_as_its_places() {
+        // 1000 rows in cells of 3, and a column: the last cell is of one row.
+        let offsets = (0..=1000u32).collect();
+        let pattern = CsrPattern::new(1000, 1, offsets, vec![0; 1000]).expect("a pattern");
+        let spy = Spy::new(&pattern, "a column");
+        assert_eq!((spy.rows.cell, spy.columns.cell), (3, 1));
+        let (fills, most) = spy.fills();
+        assert!(most == 1.0 && fills.iter().all(|fill| *fill == 1.0));
+    }
 }

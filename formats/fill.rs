@@ -1,14 +1,13 @@
-//! Which block size pays: blocks of several sizes counted in one parallel pass over a CSR pattern, without making
-//! them, and the storage whose product with a dense matrix should cost least, given how fast each kind runs.
+//! How full blocks would be: those of several sizes counted in one parallel pass over a CSR pattern, without making
+//! them.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::ops::Range;
 
 use rayon::prelude::*;
 
 use crate::convert::row_tasks;
-use crate::{CsrPattern, Format, FormatError, check};
+use crate::{CsrPattern, FormatError, check};
 
 /// The sizes that are worth a look: squares, then oblongs. Rows x columns.
 pub const BLOCKS: [(usize, usize); 10] = [
@@ -122,11 +121,11 @@ fn common_height(blocks: &[(usize, usize)], rows: usize) -> usize {
 /// matrix.
 ///
 /// ```
-/// use einsparse_formats::{CsrPattern, advice};
+/// use einsparse_formats::{CsrPattern, fill};
 /// // [ 1 1 0 0 ]
 /// // [ 0 1 0 1 ]
 /// let pattern = CsrPattern::new(2, 4, vec![0, 2, 4], vec![0, 1, 1, 3])?;
-/// let fills = advice::block_fills(&pattern, &[(2, 2), (1, 4)])?;
+/// let fills = fill::block_fills(&pattern, &[(2, 2), (1, 4)])?;
 /// assert_eq!((fills[0].blocks, fills[0].fill()), (2, 0.5));
 /// assert_eq!((fills[1].blocks, fills[1].fill()), (2, 0.5));
 /// # Ok::<(), einsparse_formats::FormatError>(())
@@ -188,170 +187,4 @@ pub fn block_fills(
         nnz: csr.columns().len() as u64,
     };
     Ok(blocks.iter().zip(counts).map(fill).collect())
-}
-
-/// How fast each kind of storage is multiplied with a dense matrix: elements stored in it per second, as a share of the
-/// elements of a dense matrix that a dense product on Tensor Cores takes per second.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Rates {
-    /// Single entries, as in CSR and its kin.
-    pub entries: f64,
-    /// Blocks, by rows and columns of a block. A size that is not named is counted, but not advised.
-    pub blocks: Vec<((usize, usize), f64)>,
-}
-
-impl Default for Rates {
-    /// Round numbers for f16 and many columns: squares of 16, 32, 64 and 128 at .25, .40, .65 and .85, entries at .012.
-    /// They are an assumption about a well-fed GPU, not a measurement of one; oblong blocks have none.
-    fn default() -> Self {
-        let squares = [(16, 0.25), (32, 0.40), (64, 0.65), (128, 0.85)];
-        Rates {
-            entries: 0.012,
-            blocks: squares.map(|(side, rate)| ((side, side), rate)).to_vec(),
-        }
-    }
-}
-
-/// A way to store the matrix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Storage {
-    /// With all zeros.
-    Dense,
-    /// Each entry by itself.
-    Entries,
-    /// Dense blocks.
-    Blocks {
-        /// Rows and columns of a block.
-        block: (usize, usize),
-    },
-}
-
-impl Storage {
-    /// The plain format of this kind; `None` for dense.
-    pub fn format(&self) -> Option<Format> {
-        match *self {
-            Storage::Dense => None,
-            Storage::Entries => Some(Format::Csr),
-            Storage::Blocks { block } => Some(Format::Bsr { block }),
-        }
-    }
-}
-
-impl fmt::Display for Storage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.format() {
-            Some(format) => f.pad(&format.to_string()),
-            None => f.pad("dense"),
-        }
-    }
-}
-
-/// One way to store the matrix and what it should cost.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Offer {
-    /// The way.
-    pub storage: Storage,
-    /// Non-empty blocks; 0 for what has none.
-    pub blocks: u64,
-    /// Stored elements.
-    pub stored: u128,
-    /// Entries per stored element, up to 1.
-    pub fill: f64,
-    /// Time of a product relative to the dense one, `stored / (rate * rows * columns)`; `None` without a rate.
-    pub cost: Option<f64>,
-}
-
-/// What [`advise`] found.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Advice {
-    /// Dense, entries, then the block sizes in the order of [`BLOCKS`], then others that have a rate.
-    pub offers: Vec<Offer>,
-    best: usize,
-}
-
-impl Advice {
-    /// The offer that costs least; between equals entries before blocks, blocks before dense.
-    pub fn best(&self) -> &Offer {
-        &self.offers[self.best]
-    }
-}
-
-impl fmt::Display for Advice {
-    /// One line: `bsr:32x32 at 0.24 of a dense product, 84.2 % full`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let best = self.best();
-        let cost = best.cost.unwrap_or(f64::INFINITY);
-        write!(f, "{} at {cost:.3} of a dense product", best.storage)?;
-        match best.storage {
-            Storage::Blocks { .. } => write!(f, ", blocks {:.1} % full", 100.0 * best.fill),
-            Storage::Entries | Storage::Dense => Ok(()),
-        }
-    }
-}
-
-/// The storage that should cost least, and all that were weighed.
-///
-/// A product over blocks multiplies every stored element, so its time is taken as `stored / rate`: the larger the
-/// block, the faster each element and the more of them are zeros. Everything else (latency, balance, the traffic of a
-/// narrow dense operand) is left out; a plan's own prediction knows more.
-///
-/// # Errors
-/// As [`block_fills`], for the sizes of `rates` too; if a rate is not above 0.
-pub fn advise(csr: &CsrPattern, rates: &Rates) -> Result<Advice, FormatError> {
-    let all = rates.blocks.iter().map(|&(_, rate)| rate);
-    if let Some(rate) = all
-        .chain([rates.entries])
-        .find(|rate| rate.is_nan() || *rate <= 0.0)
-    {
-        return Err(FormatError::Shape {
-            what: "rate",
-            found: rate.to_string(),
-            expected: "above 0".into(),
-        });
-    }
-    let mut sizes = BLOCKS.to_vec();
-    let others = rates.blocks.iter().map(|&(block, _)| block);
-    sizes.extend(others.filter(|block| !BLOCKS.contains(block)));
-    let nnz = csr.columns().len() as u64;
-    let area = csr.rows() as u128 * csr.cols() as u128;
-    let cost = |stored: u128, rate: f64| stored as f64 / (rate * (area.max(1)) as f64);
-    let whole = BlockFill {
-        block: (csr.rows(), csr.cols()),
-        blocks: 1,
-        nnz,
-    };
-    let mut offers = vec![
-        Offer {
-            storage: Storage::Dense,
-            blocks: 0,
-            stored: area,
-            fill: whole.fill(),
-            cost: Some(cost(area, 1.0)),
-        },
-        Offer {
-            storage: Storage::Entries,
-            blocks: 0,
-            stored: nnz.into(),
-            fill: 1.0,
-            cost: Some(cost(nnz.into(), rates.entries)),
-        },
-    ];
-    offers.extend(block_fills(csr, &sizes)?.into_iter().map(|fill| {
-        let rate = rates.blocks.iter().find(|(block, _)| *block == fill.block);
-        Offer {
-            storage: Storage::Blocks { block: fill.block },
-            blocks: fill.blocks,
-            stored: fill.stored(),
-            fill: fill.fill(),
-            cost: rate.map(|&(_, rate)| cost(fill.stored(), rate)),
-        }
-    }));
-    // The first of the least, with dense last.
-    let order = (1..offers.len()).chain([0]);
-    let price = |i: &usize| offers[*i].cost.unwrap_or(f64::INFINITY);
-    let best = order.min_by(|a, b| price(a).total_cmp(&price(b)));
-    Ok(Advice {
-        best: best.unwrap_or(0),
-        offers,
-    })
 }

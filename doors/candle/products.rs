@@ -1,0 +1,211 @@
+//! Products with a sparse matrix: SpMM and SDDMM, each in the other's gradient.
+
+use std::sync::Arc;
+
+use candle_core::backend::BackendStorage;
+use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor, WithDType};
+use einsparse::formats::{Csr, CsrPattern, Dense};
+use einsparse::{Context, Scalar, einsum};
+
+use crate::{elements, for_dtype, wrapped};
+
+/// Products with a sparse matrix A `[m,k]` of a fixed pattern. Its values are a tensor `[entries]`, in the order of the
+/// pattern's columns, and may be trained. Cheap to clone.
+///
+/// Elements are f32, f64, f16 and bf16, of all operands alike; sums are as einsparse makes them. Gradients are
+/// operations as well, so that there are gradients of gradients.
+#[derive(Clone, Debug)]
+pub struct SparseProduct {
+    pattern: Arc<CsrPattern>,
+}
+
+impl SparseProduct {
+    /// Products with a matrix of this pattern.
+    pub fn new(pattern: impl Into<Arc<CsrPattern>>) -> Self {
+        SparseProduct {
+            pattern: pattern.into(),
+        }
+    }
+
+    /// The pattern.
+    pub fn pattern(&self) -> &CsrPattern {
+        &self.pattern
+    }
+
+    /// `C[m,n] = A[m,k] * B[k,n]` (SpMM) for A's `values` and `b` `[k,n]`.
+    ///
+    /// # Errors
+    /// Operands of other shapes or of two element types, or not on the CPU.
+    pub fn spmm(&self, values: &Tensor, b: &Tensor) -> Result<Tensor> {
+        self.product(values, b, false)
+    }
+
+    /// `C[k,n] = A[m,k] * B[m,n]`: the product with A's transpose, for `b` `[m,n]`. Nothing is transposed.
+    ///
+    /// # Errors
+    /// As [`spmm`](Self::spmm).
+    pub fn spmm_transposed(&self, values: &Tensor, b: &Tensor) -> Result<Tensor> {
+        self.product(values, b, true)
+    }
+
+    /// `S[m,k] = X[m,n] * Y[k,n]` where A has entries (SDDMM): values `[entries]`, for `x` `[m,n]` and `y` `[k,n]`.
+    ///
+    /// # Errors
+    /// As [`spmm`](Self::spmm).
+    pub fn sddmm(&self, x: &Tensor, y: &Tensor) -> Result<Tensor> {
+        let of = self.clone();
+        x.contiguous()?.apply_op2(&y.contiguous()?, Sddmm { of })
+    }
+
+    fn product(&self, values: &Tensor, b: &Tensor, transposed: bool) -> Result<Tensor> {
+        let of = self.clone();
+        let op = Spmm { of, transposed };
+        values.contiguous()?.apply_op2(&b.contiguous()?, op)
+    }
+
+    /// Extents of a dense operand that is to have so many rows.
+    fn columns(&self, name: &str, layout: &Layout, rows: usize) -> Result<usize> {
+        match *layout.dims() {
+            [found, n] if found == rows => Ok(n),
+            ref other => Err(wrapped(format!(
+                "`{name}` is {other:?}, and [{rows}, n] meets A {:?}",
+                [self.pattern.rows(), self.pattern.cols()]
+            ))),
+        }
+    }
+}
+
+/// A dense operand of einsparse.
+fn dense<T: Scalar + WithDType>(
+    name: &str,
+    storage: &CpuStorage,
+    layout: &Layout,
+) -> Result<Dense<T>> {
+    let elements = elements::<T>(name, storage, layout)?;
+    Dense::new(layout.dims().to_vec(), elements.to_vec()).map_err(wrapped)
+}
+
+/// The product of values and a dense matrix.
+#[derive(Debug)]
+struct Spmm {
+    of: SparseProduct,
+    transposed: bool,
+}
+
+impl Spmm {
+    fn typed<T: Scalar + WithDType>(
+        &self,
+        (values, of_values): (&CpuStorage, &Layout),
+        (b, of_b): (&CpuStorage, &Layout),
+    ) -> Result<CpuStorage> {
+        let values = elements::<T>("values", values, of_values)?.to_vec();
+        let a = Csr::new(self.of.pattern.clone(), values).map_err(wrapped)?;
+        let b = dense::<T>("b", b, of_b)?;
+        let context = Context::cpu();
+        let c = match self.transposed {
+            false => einsum!(context, "C[m,n] = A[m,k] * B[k,n]", A = &a, B = &b),
+            true => einsum!(context, "C[k,n] = A[m,k] * B[m,n]", A = &a, B = &b),
+        };
+        let c = c.and_then(|c| c.to_dense()).map_err(wrapped)?;
+        Ok(T::to_cpu_storage_owned(c.into_values()))
+    }
+}
+
+impl CustomOp2 for Spmm {
+    fn name(&self) -> &'static str {
+        "einsparse-spmm"
+    }
+
+    fn cpu_fwd(
+        &self,
+        values: &CpuStorage,
+        of_values: &Layout,
+        b: &CpuStorage,
+        of_b: &Layout,
+    ) -> Result<(CpuStorage, Shape)> {
+        let (m, k) = (self.of.pattern.rows(), self.of.pattern.cols());
+        let (rows, out) = if self.transposed { (m, k) } else { (k, m) };
+        let n = self.of.columns("b", of_b, rows)?;
+        let c = for_dtype!(values.dtype(), T => self.typed::<T>((values, of_values), (b, of_b)))?;
+        Ok((c, (out, n).into()))
+    }
+
+    fn bwd(
+        &self,
+        values: &Tensor,
+        b: &Tensor,
+        _: &Tensor,
+        gradient: &Tensor,
+    ) -> Result<(Option<Tensor>, Option<Tensor>)> {
+        let of_values = match self.transposed {
+            false => self.of.sddmm(gradient, b)?,
+            true => self.of.sddmm(b, gradient)?,
+        };
+        let of_b = self.of.product(values, gradient, !self.transposed)?;
+        Ok((Some(of_values), Some(of_b)))
+    }
+}
+
+/// Dot products of rows, where the pattern has entries.
+#[derive(Debug)]
+struct Sddmm {
+    of: SparseProduct,
+}
+
+impl Sddmm {
+    fn typed<T: Scalar + WithDType>(
+        &self,
+        (x, of_x): (&CpuStorage, &Layout),
+        (y, of_y): (&CpuStorage, &Layout),
+    ) -> Result<CpuStorage> {
+        let (x, y) = (dense::<T>("x", x, of_x)?, dense::<T>("y", y, of_y)?);
+        let values = self.values(&x, &y).map_err(wrapped)?;
+        Ok(T::to_cpu_storage_owned(values))
+    }
+
+    fn values<T: Scalar>(&self, x: &Dense<T>, y: &Dense<T>) -> einsparse::Result<Vec<T>> {
+        let context = Context::cpu();
+        let zeros = vec![T::ZERO; self.of.pattern.columns().len()];
+        let mut s = context.upload(Csr::new(self.of.pattern.clone(), zeros)?)?;
+        let operands = [("X", x.into()), ("Y", y.into())];
+        let plan = context.plan("S[m,k] = X[m,n] * Y[k,n]");
+        let plan = plan.operands(&operands).sparse_output(&s).build()?;
+        plan.run(&operands, &mut s, &context.stream()?)?;
+        Ok(s.to_host()?.into_parts().1)
+    }
+}
+
+impl CustomOp2 for Sddmm {
+    fn name(&self) -> &'static str {
+        "einsparse-sddmm"
+    }
+
+    fn cpu_fwd(
+        &self,
+        x: &CpuStorage,
+        of_x: &Layout,
+        y: &CpuStorage,
+        of_y: &Layout,
+    ) -> Result<(CpuStorage, Shape)> {
+        let pattern = &self.of.pattern;
+        let n = self.of.columns("x", of_x, pattern.rows())?;
+        let of = self.of.columns("y", of_y, pattern.cols())?;
+        if n != of {
+            return Err(wrapped(format!("`x` has {n} columns and `y` {of}")));
+        }
+        let values = for_dtype!(x.dtype(), T => self.typed::<T>((x, of_x), (y, of_y)))?;
+        Ok((values, pattern.columns().len().into()))
+    }
+
+    fn bwd(
+        &self,
+        x: &Tensor,
+        y: &Tensor,
+        _: &Tensor,
+        gradient: &Tensor,
+    ) -> Result<(Option<Tensor>, Option<Tensor>)> {
+        let of_x = self.of.product(gradient, y, false)?;
+        let of_y = self.of.product(gradient, x, true)?;
+        Ok((Some(of_x), Some(of_y)))
+    }
+}

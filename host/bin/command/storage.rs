@@ -1,0 +1,231 @@
+//! `einsparse inspect --storage`: the arrays of a small matrix as a format stores them.
+
+use einsparse::formats::{AnySparse, AsSparse, Format, PAD, Role};
+use einsparse::registry::block_of;
+
+use super::Result;
+
+/// Rows, and columns, of a matrix that is drawn, and the root of the places of another tensor.
+const SIDE: usize = 32;
+/// Index and value slots that are listed.
+const SLOTS: usize = 8192;
+/// Numbers on a line.
+const LINE: usize = 16;
+
+/// Refuses what is too large to be looked at, before it is converted.
+pub fn check(shape: &[usize]) -> Result<()> {
+    let places = shape.iter().fold(1, |n: usize, &e| n.saturating_mul(e));
+    let fits = match shape {
+        [rows, columns] => (*rows).max(*columns) <= SIDE,
+        _ => places <= SIDE * SIDE,
+    };
+    if fits {
+        return Ok(());
+    }
+    let extents = shape.iter().map(ToString::to_string);
+    Err(format!(
+        "--storage draws a matrix of up to {SIDE} x {SIDE}, or a tensor of up to {} places: this is {}",
+        SIDE * SIDE,
+        extents.collect::<Vec<_>>().join(" x ")
+    )
+    .into())
+}
+
+/// Prints the matrix, then every array of its format.
+pub fn print(sparse: &AnySparse<f64>) -> Result<()> {
+    let pattern = sparse.as_sparse().pattern();
+    let (format, arrays) = (pattern.format(), pattern.arrays());
+    let words: usize = arrays.iter().map(|array| array.data.len()).sum();
+    if words.max(pattern.slots()) > SLOTS {
+        return Err(format!(
+            "--storage lists arrays of up to {SLOTS} numbers: {format} has {words} indices and {} values here",
+            pattern.slots()
+        )
+        .into());
+    }
+    let extents: Vec<String> = pattern.shape().iter().map(ToString::to_string).collect();
+    say!(
+        "A   {format}, {}, {} entries, {} slots",
+        extents.join(" x "),
+        pattern.nnz(),
+        pattern.slots()
+    );
+    if let &[_, columns] = pattern.shape() {
+        grid(&sparse.to_dense()?.into_values(), columns);
+    }
+    for array in &arrays {
+        let (name, what) = named(array.role, format, pattern.shape().len());
+        let packed = matches!(array.role, Role::Bits | Role::Positions { .. });
+        let number = |&index: &u32| match index {
+            0 => "0".to_owned(),
+            _ if packed => format!("{index:08x}"),
+            PAD => "-".to_owned(),
+            _ => index.to_string(),
+        };
+        let numbers: Vec<String> = array.data.iter().map(number).collect();
+        let line = if packed { LINE / 2 } else { LINE };
+        list(name, &what, &array.shape, (&numbers, line));
+    }
+    unpacked(sparse);
+    let values: Vec<String> = sparse.values().iter().map(|x| short(*x)).collect();
+    list("AV", "values", &pattern.value_shape(), (&values, LINE));
+    Ok(())
+}
+
+/// The matrix, a dot for each place without a value.
+fn grid(values: &[f64], columns: usize) {
+    let shown = values.iter().map(|x| match x {
+        0.0 => ".".to_owned(),
+        x => short(*x),
+    });
+    let shown: Vec<String> = shown.collect();
+    let width = shown.iter().map(String::len).max().unwrap_or(1);
+    for row in shown.chunks(columns.max(1)) {
+        let row: Vec<String> = row.iter().map(|x| format!("{x:>width$}")).collect();
+        say!("      {}", row.join(" "));
+    }
+}
+
+/// At most three digits behind the point.
+fn short(x: f64) -> String {
+    let text = format!("{x:.3}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    if text == "-0" { "0" } else { text }.to_owned()
+}
+
+/// The name of an array in the guide, and what it holds.
+fn named(role: Role, format: Format, order: usize) -> (&'static str, String) {
+    let block = if block_of(&format) == (1, 1) {
+        ""
+    } else {
+        "block "
+    };
+    let axis = |axis: usize| match (order, axis) {
+        (2, 0) => "rows".to_owned(),
+        (2, 1) => "columns".to_owned(),
+        _ => format!("axis {axis}"),
+    };
+    let one = |at: usize| axis(at).trim_end_matches('s').to_owned();
+    match role {
+        Role::Coordinate { axis: at } if order != 2 => ("", axis(at)),
+        Role::Coordinate { axis: 0 } => ("AM", format!("{block}{}", axis(0))),
+        Role::Coordinate { axis: at } => ("AK", format!("{block}{}", axis(at))),
+        Role::Offsets { axis: at } if format == Format::SlicedEll => {
+            ("AP", format!("first chunk of each slice of {}", axis(at)))
+        }
+        Role::Offsets { axis: at } => ("AP", format!("{block}{} offsets", one(at))),
+        Role::Bits if format == Format::Bytemap => {
+            ("", "counts of the banks, places: a byte each".into())
+        }
+        Role::Bits => ("", "a bit for each place of a tile, then middles".into()),
+        Role::Starts => ("", "where the values of each tile start".into()),
+        Role::Order { axis: at } => ("AM", format!("{} of each slice, in order", axis(at))),
+        Role::Windows { .. } => ("", "windows: first tile and end of each chunk".into()),
+        Role::Positions { .. } if format == Format::SlicedEll => {
+            ("AK", "columns in the window, 16 bits each".into())
+        }
+        Role::Positions { .. } => ("AK", "positions in groups, 2 bits each".into()),
+    }
+}
+
+/// What packed arrays stand for.
+fn unpacked(sparse: &AnySparse<f64>) {
+    let coordinates = match sparse {
+        AnySparse::Bitmap(a) => a.pattern().coordinates(),
+        AnySparse::Bytemap(a) => a.pattern().coordinates(),
+        AnySparse::SlicedEll(a) => a.pattern().unpacked(),
+        AnySparse::Nm(a) => {
+            let shape = [a.shape()[0], a.pattern().groups(), 2];
+            let places = a.pattern().unpacked();
+            let places: Vec<String> = places.iter().map(ToString::to_string).collect();
+            return list("", "unpacked: positions", &shape, (&places, LINE));
+        }
+        AnySparse::HybridGroupCoo(a) => {
+            let classes = a.pattern().classes().iter();
+            let classes: Vec<String> = classes
+                .map(|class| format!("{} x {}", class.groups, class.group))
+                .collect();
+            say!(
+                "    classes of groups, groups x slots: {}",
+                classes.join(", ")
+            );
+            let starts = a.pattern().group_starts();
+            let starts: Vec<String> = starts.iter().map(ToString::to_string).collect();
+            return list(
+                "AG",
+                "group offsets, not stored",
+                &[starts.len()],
+                (&starts, LINE),
+            );
+        }
+        _ => return,
+    };
+    for (what, indices) in ["unpacked: rows", "unpacked: columns"]
+        .into_iter()
+        .zip(coordinates)
+    {
+        let number = |&index: &u32| match index {
+            PAD => "-".to_owned(),
+            _ => index.to_string(),
+        };
+        let numbers: Vec<String> = indices.iter().map(number).collect();
+        list("", what, &[numbers.len()], (&numbers, LINE));
+    }
+}
+
+/// An array with its extents: a line for each run of its last axis, behind the indices of the others; lines that
+/// repeat are counted.
+fn list(name: &str, what: &str, shape: &[usize], (numbers, line): (&[String], usize)) {
+    say!("{name:3} {what} {shape:?}");
+    let width = numbers.iter().map(String::len).max().unwrap_or(1);
+    let last = shape.last().copied().unwrap_or(1).max(1);
+    let mut lines: Vec<(String, String)> = Vec::new();
+    for (run, all) in numbers.chunks(last).enumerate() {
+        let mut outer = Vec::new();
+        let mut rest = run;
+        for extent in shape.iter().rev().skip(1) {
+            outer.insert(0, (rest % extent).to_string());
+            rest /= extent;
+        }
+        for (part, numbers) in all.chunks(line).enumerate() {
+            let mut place = outer.clone();
+            if last > line {
+                place.push((part * line).to_string());
+            }
+            let numbers: Vec<String> = numbers.iter().map(|n| format!("{n:>width$}")).collect();
+            lines.push((place.join(","), numbers.join(" ")));
+        }
+    }
+    let margin = lines.iter().map(|line| line.0.len()).max().unwrap_or(0);
+    for same in lines.chunk_by(|a, b| a.1 == b.1) {
+        // Two lines are no longer than one and a note.
+        let (shown, more) = same.split_at(if same.len() > 2 { 1 } else { same.len() });
+        for (place, numbers) in shown {
+            let gap = if margin > 0 { "  " } else { "" };
+            say!("      {place:margin$}{gap}{numbers}");
+        }
+        if let [.., (place, _)] = more {
+            say!("      ... the same to {place}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_tensors_are_refused_with_the_limit() {
+        assert!(check(&[32, 32]).is_ok() && check(&[3, 3, 5]).is_ok());
+        for shape in [&[33, 1][..], &[1, 33], &[usize::MAX, 2, 2]] {
+            let error = check(shape).expect_err("too large").to_string();
+            assert!(error.contains("32 x 32") && error.contains("33") || shape.len() > 2);
+        }
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        let texts = [1.0, -0.5, 0.12345, -0.0001].map(short);
+        assert_eq!(texts, ["1", "-0.5", "0.123", "0"]);
+    }
+}

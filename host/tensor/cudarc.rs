@@ -1,0 +1,247 @@
+//! Memory and streams of the crate `cudarc`: taken and given back, or borrowed, never copied.
+
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use ::cudarc::driver::{
+    CudaContext, CudaSlice, CudaStream, DevicePtr, DevicePtrMut, DeviceSlice, SyncOnDrop,
+};
+
+use super::{AnyTensor, Storage, Tensor};
+use crate::context::Context;
+use crate::device::Device;
+use crate::driver::{DeviceMemory, DevicePtr as Address};
+use crate::error::{Error, Result};
+use crate::registry::Scalar;
+
+/// What memory or a stream is of: the number of a GPU, and whether its context is the primary one.
+#[derive(Clone, Copy, Debug)]
+struct Of {
+    ordinal: usize,
+    primary: bool,
+}
+
+impl Of {
+    fn context(theirs: &CudaContext) -> Self {
+        Of {
+            ordinal: theirs.ordinal(),
+            primary: theirs.is_primary(),
+        }
+    }
+
+    /// Why it is not of our GPU (`None`: of our CPU).
+    fn elsewhere(self, what: &str, ours: Option<u32>) -> Error {
+        let Of { ordinal, primary } = self;
+        let reason = match ours {
+            None => format!("is of GPU {ordinal}, and the context is the CPU"),
+            Some(own) if own as usize != ordinal => {
+                format!("is of GPU {ordinal}, and the context is GPU {own}")
+            }
+            Some(own) if !primary => {
+                format!("is of a context of GPU {own} that is not its primary one")
+            }
+            Some(own) => format!("is of another context of GPU {own}"),
+        };
+        Error::operand(what, reason)
+    }
+}
+
+/// Our GPU, where their context is its primary one.
+fn shared<'c>(ours: &'c Context, theirs: &CudaContext, what: &str) -> Result<&'c Arc<Device>> {
+    let of = Of::context(theirs);
+    let device = ours.device().ok_or_else(|| of.elsewhere(what, None))?;
+    match device.context().as_raw() == theirs.cu_ctx().cast() {
+        true => Ok(device),
+        false => Err(of.elsewhere(what, Some(device.facts().ordinal))),
+    }
+}
+
+/// # Errors
+/// Another number of elements than the shape has.
+fn check_len(len: usize, shape: &[usize]) -> Result<()> {
+    let wanted = shape.iter().try_fold(1usize, |n, &e| n.checked_mul(e));
+    if wanted == Some(len) {
+        return Ok(());
+    }
+    Err(Error::Shape {
+        index: "CudaSlice".into(),
+        left: format!("the shape is {shape:?}"),
+        right: format!("the slice has {len} elements"),
+    })
+}
+
+impl Context {
+    /// The GPU of a context of `cudarc` (feature `cudarc`). Both work in its primary context and may hold each other's
+    /// memory.
+    ///
+    /// # Errors
+    /// [`Error::Operand`] where theirs is not the primary context; else as [`Context::cuda`].
+    pub fn from_cudarc(theirs: &CudaContext) -> Result<Context> {
+        let of = Of::context(theirs);
+        let ordinal = u32::try_from(of.ordinal).map_err(|_| of.elsewhere("CudaContext", None))?;
+        if !of.primary {
+            return Err(of.elsewhere("CudaContext", Some(ordinal)));
+        }
+        let ours = Context::cuda(ordinal)?;
+        shared(&ours, theirs, "CudaContext").map(drop)?;
+        Ok(ours)
+    }
+}
+
+impl<T: Scalar> Tensor<T> {
+    /// A tensor in the memory of a slice of `cudarc` (feature `cudarc`), row-major and without gaps. Waits for the work
+    /// of the GPU; dropped, it waits again and drops the slice.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] where the slice has another number of elements, [`Error::Operand`] where it lies outside of
+    /// the context.
+    pub fn from_cudarc(context: &Context, slice: CudaSlice<T>, shape: &[usize]) -> Result<Self> {
+        let device = shared(context, slice.context(), "CudaSlice")?;
+        check_len(slice.len(), shape)?;
+        device.context().synchronize()?;
+        let stream = Arc::clone(slice.stream());
+        let address = slice.device_ptr(&stream).0;
+        let bytes = size_of::<T>() * slice.len();
+        // SAFETY: the slice holds so many bytes at this address, in the context that was just compared.
+        let memory = unsafe { DeviceMemory::held(device.context(), address, bytes, slice) };
+        Ok(Self::in_memory(device, memory, shape))
+    }
+
+    /// Gives back the slice that [`from_cudarc`](Self::from_cudarc) took, once the work of the GPU is done.
+    ///
+    /// # Errors
+    /// [`Error::Operand`] for a tensor that was not made of a slice; [`Error::Cuda`] if work of the GPU failed.
+    pub fn into_cudarc(self) -> Result<CudaSlice<T>> {
+        let none = || Error::operand("CudaSlice", "none was taken: the memory is our own");
+        let Storage::Device(memory, device) = self.any.storage else {
+            return Err(none());
+        };
+        device.context().synchronize()?;
+        let slice = memory.into_held().and_then(|held| held.downcast().ok());
+        slice.map(|slice| *slice).ok_or_else(none)
+    }
+
+    /// A tensor in memory of `cudarc` (feature `cudarc`) that is borrowed: `&slice` or a view of one, row-major and
+    /// without gaps. `stream` waits for what was written there.
+    ///
+    /// # Safety
+    /// Until what is returned is dropped, work on the tensor is queued on `stream` and on no other stream; and
+    /// it is dropped, not forgotten: that is how `cudarc` learns of the work.
+    ///
+    /// # Errors
+    /// As [`from_cudarc`](Self::from_cudarc), also of the stream.
+    pub unsafe fn borrow_cudarc<'a>(
+        context: &Context,
+        slice: &'a impl DevicePtr<T>,
+        shape: &[usize],
+        stream: &'a CudaStream,
+    ) -> Result<impl Deref<Target = Tensor<T>>> {
+        let device = place(context, slice, shape, stream)?;
+        let (address, done) = slice.device_ptr(stream);
+        Ok(Lent::new(device, address, shape, done))
+    }
+
+    /// As [`borrow_cudarc`](Self::borrow_cudarc), to be written. `stream` waits for what was read there as well.
+    ///
+    /// # Safety
+    /// As [`borrow_cudarc`](Self::borrow_cudarc); and no other tensor is put in its place (`std::mem::swap`).
+    ///
+    /// # Errors
+    /// As [`borrow_cudarc`](Self::borrow_cudarc).
+    pub unsafe fn borrow_cudarc_mut<'a>(
+        context: &Context,
+        slice: &'a mut impl DevicePtrMut<T>,
+        shape: &[usize],
+        stream: &'a CudaStream,
+    ) -> Result<impl DerefMut<Target = Tensor<T>>> {
+        let device = place(context, slice, shape, stream)?;
+        let (address, done) = slice.device_ptr_mut(stream);
+        Ok(Lent::new(device, address, shape, done))
+    }
+
+    fn in_memory(device: &Arc<Device>, memory: DeviceMemory, shape: &[usize]) -> Self {
+        Tensor::of(AnyTensor {
+            dtype: T::DTYPE,
+            shape: shape.to_vec(),
+            leading: shape.last().copied().unwrap_or(1),
+            storage: Storage::Device(memory, Arc::clone(device)),
+        })
+    }
+}
+
+/// Where a slice and a stream are, if both are there.
+fn place<'c, T>(
+    context: &'c Context,
+    slice: &impl DeviceSlice<T>,
+    shape: &[usize],
+    stream: &CudaStream,
+) -> Result<&'c Arc<Device>> {
+    shared(context, slice.stream().context(), "CudaSlice")?;
+    check_len(slice.len(), shape)?;
+    shared(context, stream.context(), "CudaStream")
+}
+
+/// A tensor in borrowed memory; when it is dropped, the slice learns of the work on it.
+struct Lent<'a, T> {
+    tensor: Tensor<T>,
+    _done: SyncOnDrop<'a>,
+    slice: PhantomData<&'a mut T>,
+}
+
+impl<'a, T: Scalar> Lent<'a, T> {
+    fn new(device: &Arc<Device>, address: Address, shape: &[usize], done: SyncOnDrop<'a>) -> Self {
+        let bytes = size_of::<T>() * shape.iter().product::<usize>();
+        // SAFETY: the slice, which is borrowed for 'a, has so many elements (`check_len`) at this address.
+        let memory = unsafe { DeviceMemory::lent(device.context(), address, bytes) };
+        Lent {
+            tensor: Tensor::in_memory(device, memory, shape),
+            _done: done,
+            slice: PhantomData,
+        }
+    }
+}
+
+impl<T> Deref for Lent<'_, T> {
+    type Target = Tensor<T>;
+
+    fn deref(&self) -> &Tensor<T> {
+        &self.tensor
+    }
+}
+
+impl<T> DerefMut for Lent<'_, T> {
+    fn deref_mut(&mut self) -> &mut Tensor<T> {
+        &mut self.tensor
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_gpu_is_told_with_its_number() {
+        let of = |ordinal, primary| Of { ordinal, primary };
+        let text = |of: Of, ours| of.elsewhere("CudaSlice", ours).to_string();
+        for (text, words) in [
+            (text(of(1, true), Some(0)), ["GPU 1", "GPU 0"]),
+            (text(of(2, true), None), ["GPU 2", "CPU"]),
+            (text(of(0, false), Some(0)), ["GPU 0", "primary"]),
+            (text(of(0, true), Some(0)), ["GPU 0", "another context"]),
+        ] {
+            assert!(words.iter().all(|word| text.contains(word)), "{text}");
+        }
+    }
+
+    #[test]
+    fn another_number_of_elements_is_told() {
+        assert!(check_len(6, &[2, 3]).is_ok() && check_len(1, &[]).is_ok());
+        let text = check_len(5, &[2, 3]).unwrap_err().to_string();
+        assert!(
+            text.contains("[2, 3]") && text.contains("5 elements"),
+            "{text}"
+        );
+        assert!(check_len(0, &[usize::MAX, 2]).is_err());
+    }
+}

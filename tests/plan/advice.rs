@@ -1,0 +1,111 @@
+//! Which format a product should have its matrix in.
+
+use super::TEXT;
+use einsparse::formats::{Bsr, Csr, CsrPattern, Dense, Format, f16, generate};
+use einsparse::registry::Scalar;
+use einsparse::{Context, FormatAdvice, Options, ZerosRule};
+
+fn entries<T: Scalar>(pattern: CsrPattern) -> Csr<T> {
+    let values = vec![T::ONE; pattern.columns().len()];
+    Csr::new(pattern, values).unwrap()
+}
+
+fn advice<T: Scalar>(a: &Csr<T>, n: usize, options: &Options) -> Vec<FormatAdvice> {
+    let ctx = Context::cpu();
+    let b = Dense::<T>::zeros([a.shape()[1], n]).unwrap();
+    let plan = ctx.plan(TEXT).operand("A", a).operand("B", &b);
+    plan.options(options).advise().unwrap()
+}
+
+#[test]
+fn blocks_are_advised_in_their_size() {
+    for side in [16, 32, 64] {
+        let block = (side, side);
+        let pattern = generate::blocks(2048, 2048, block, 0.1, 3).unwrap();
+        let values = vec![f16::ONE; pattern.columns().len() * side * side];
+        let a = Bsr::new(pattern, values).unwrap().to_csr().unwrap();
+        let all = advice(&a, 512, &Options::default());
+        let best = all[0].format.unwrap();
+        let grouped = matches!(best, Format::BlockGroupCoo { block: b, .. } if b == block);
+        assert!(grouped || best == Format::Bsr { block }, "{best}");
+        let kernel = all[0].kernel.as_ref().unwrap();
+        assert!(all.iter().all(|other| {
+            let us = other.kernel.as_ref().map(|c| c.cost.us);
+            us.is_none_or(|us| us >= kernel.cost.us)
+        }));
+    }
+}
+
+#[test]
+fn entries_and_dense_have_their_place() {
+    let thin = entries::<f16>(generate::uniform(2048, 2048, 0.001, 1).unwrap());
+    let best = advice(&thin, 512, &Options::default())[0].format.unwrap();
+    assert!(
+        !matches!(best, Format::Bsr { .. } | Format::BlockGroupCoo { .. }),
+        "{best}"
+    );
+    let thick = entries::<f16>(generate::uniform(2048, 2048, 0.4, 1).unwrap());
+    assert_eq!(advice(&thick, 512, &Options::default())[0].format, None);
+    // A dense product multiplies zeros, which these options forbid.
+    let options = Options {
+        zeros: ZerosRule::Strict,
+        ..Options::default()
+    };
+    let strict = advice(&thick, 512, &options);
+    let dense = strict.iter().find(|one| one.format.is_none()).unwrap();
+    assert!(dense.kernel.is_none() && strict[0].kernel.is_some());
+    assert!(dense.to_string().contains("no kernel"), "{dense}");
+}
+
+/// A plan in the advised format has the advised kernel.
+#[test]
+fn advice_is_what_a_plan_takes() {
+    let ctx = Context::cpu();
+    let a = entries::<f32>(generate::uniform(1000, 900, 0.02, 1).unwrap());
+    let b = Dense::<f32>::zeros([900, 64]).unwrap();
+    for one in advice(&a, 64, &Options::default()) {
+        let (Some(format), Some(kernel)) = (one.format, one.kernel) else {
+            continue;
+        };
+        let stored = a.convert(format).unwrap();
+        let plan = ctx
+            .plan(TEXT)
+            .operand("A", &stored)
+            .operand("B", &b)
+            .build()
+            .unwrap();
+        let first = &plan.choice().candidates[0];
+        assert_eq!(
+            (first.name, first.cost.us),
+            (kernel.name, kernel.cost.us),
+            "{format}"
+        );
+    }
+}
+
+#[test]
+fn empty_matrices_and_other_expressions() {
+    for (rows, cols) in [(0, 0), (0, 9), (9, 0), (300, 200)] {
+        let a = entries::<f32>(CsrPattern::new(rows, cols, vec![0; rows + 1], vec![]).unwrap());
+        let all = advice(&a, 8, &Options::default());
+        assert!(all.iter().all(|one| !one.values_per_entry.is_nan()));
+    }
+    let ctx = Context::cpu();
+    let a = entries::<f32>(generate::uniform(20, 30, 0.2, 1).unwrap());
+    let b = Dense::<f32>::zeros([31, 8]).unwrap();
+    let ask = |text| ctx.plan(text).operand("A", &a).operand("B", &b).advise();
+    let error = ask(TEXT).unwrap_err().to_string();
+    assert!(
+        error.contains("`A` has 30 columns, and the dense operand 31 rows"),
+        "{error}"
+    );
+    let error = ask("C[n,m] = A[m,k] * B[k,n]").unwrap_err().to_string();
+    assert!(error.contains("C[m,n] = A[m,k] * B[k,n]"), "{error}");
+    let error = ctx
+        .plan(TEXT)
+        .operand("B", &b)
+        .advise()
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("not sparse"), "{error}");
+}
