@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{DevicePtr, PrimaryContext, RawStream, check, check_allocation, sys, trial};
 use crate::error::Result;
+use crate::values::Owner;
 
 /// Free and total device memory, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -194,6 +195,8 @@ pub unsafe fn copy_dtod_async(
 pub struct DeviceMemory {
     address: DevicePtr,
     bytes: usize,
+    /// Of memory that was not allocated here.
+    owner: Option<Owner>,
     context: Arc<PrimaryContext>,
 }
 
@@ -204,8 +207,28 @@ impl DeviceMemory {
         Ok(Self {
             address: mem_alloc(bytes)?,
             bytes,
+            owner: None,
             context: Arc::clone(context),
         })
+    }
+
+    /// Memory of somebody else, which its owner frees when this is dropped.
+    ///
+    /// # Safety
+    /// So many bytes from `address` on are memory of the context's GPU until the owner is dropped. Whoever else uses
+    /// them does so in the order of the streams that work with this.
+    pub(crate) unsafe fn foreign(
+        context: &Arc<PrimaryContext>,
+        address: DevicePtr,
+        bytes: usize,
+        owner: Owner,
+    ) -> Self {
+        Self {
+            address,
+            bytes,
+            owner: Some(owner),
+            context: Arc::clone(context),
+        }
     }
 
     /// Allocates and copies `values`; returns when the copy is done.
@@ -272,6 +295,9 @@ impl DeviceMemory {
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
+        if self.owner.is_some() {
+            return;
+        }
         // SAFETY: the address is ours, freed once; cuMemFree waits for work that still uses it.
         let freed = self
             .context

@@ -1,0 +1,474 @@
+//! Plans: made once of an expression and its operands, run many times.
+
+use std::ffi::c_void;
+use std::sync::{PoisonError, RwLock};
+
+use dlpark::ffi::DLDataType;
+use einsparse::einsum::Mode;
+use einsparse::{
+    Context, Operand, Options, Precision, Scalar, SparseTensor, Stream, Weights, ZerosRule,
+};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyFloat, PyInt, PyTuple};
+
+use crate::exchange::{Foreign, Order, gpu_of, indices, module_of, take, values};
+use crate::sparse::{Slots, Sparse};
+use crate::tensor::Tensor;
+use crate::{raise, with_element};
+
+/// An expression bound to formats, shapes and a kernel. `einsparse.plan` makes it.
+#[pyclass(frozen, module = "einsparse")]
+pub struct Plan {
+    of: Box<dyn Typed>,
+    /// Of the operands that it keeps.
+    slots: Vec<(String, Slots)>,
+    names: Vec<String>,
+    context: Context,
+    gpu: Option<u32>,
+}
+
+/// Operands as they were given.
+#[derive(Default)]
+struct Given<'py> {
+    sparse: Vec<(String, Bound<'py, Sparse>)>,
+    dense: Vec<(String, Bound<'py, PyAny>)>,
+    indices: Vec<(String, (Vec<usize>, Vec<u32>))>,
+    numbers: Vec<(String, f64)>,
+}
+
+impl<'py> Given<'py> {
+    fn add(&mut self, name: String, object: Bound<'py, PyAny>) -> PyResult<()> {
+        if let Ok(sparse) = object.cast::<Sparse>() {
+            self.sparse.push((name, sparse.clone()));
+        } else if object.is_instance_of::<PyFloat>() || object.is_instance_of::<PyInt>() {
+            self.numbers.push((name, object.extract()?));
+        } else if object.hasattr(intern!(object.py(), "__dlpack__"))? {
+            self.dense.push((name, object));
+        } else {
+            let kind = object.get_type();
+            return Err(PyTypeError::new_err(format!(
+                "operand `{name}`: a {kind} is no sparse matrix, has no `__dlpack__`, and is no number"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Moves arrays of whole numbers from the dense operands to the indices; the type of the others.
+    fn sort_out(&mut self) -> PyResult<DLDataType> {
+        let mut dtype = None;
+        for (name, object) in std::mem::take(&mut self.dense) {
+            let own = take(&object, gpu_of(&object)?.map(|_| Order::NONE))?.dtype()?;
+            if matches!(own.code.0, 0 | 1) {
+                let found = indices(&object, &name)?;
+                self.indices.push((name, found));
+            } else {
+                dtype.get_or_insert(own);
+                self.dense.push((name, object));
+            }
+        }
+        let of_sparse = || self.sparse.first().map(|(_, sparse)| sparse.get().dtype);
+        let dtype = dtype.or_else(of_sparse);
+        dtype.ok_or_else(|| PyValueError::new_err("no operand has values"))
+    }
+}
+
+#[pymethods]
+impl Plan {
+    // Each has a name in Python.
+    #[allow(clippy::too_many_arguments)]
+    #[new]
+    #[pyo3(signature = (
+        expression, operands, *, tf32=false, strict_zeros=false, static_weights=false, variant=None, alignment=None
+    ))]
+    fn new(
+        py: Python<'_>,
+        expression: &str,
+        operands: &Bound<'_, PyDict>,
+        tf32: bool,
+        strict_zeros: bool,
+        static_weights: bool,
+        variant: Option<String>,
+        alignment: Option<usize>,
+    ) -> PyResult<Self> {
+        let mut given = Given::default();
+        for (name, object) in operands {
+            given.add(name.extract()?, object)?;
+        }
+        let dtype = given.sort_out()?;
+        let gpu = match (given.dense.first(), given.sparse.first()) {
+            (Some((_, object)), _) => gpu_of(object)?,
+            (None, sparse) => sparse.and_then(|(_, sparse)| sparse.get().gpu),
+        };
+        let options = Options {
+            precision: if tf32 {
+                Precision::Tf32
+            } else {
+                Precision::Full
+            },
+            zeros: if strict_zeros {
+                ZerosRule::Strict
+            } else {
+                ZerosRule::Dense
+            },
+            weights: if static_weights {
+                Weights::Static
+            } else {
+                Weights::EachRun
+            },
+            variant,
+            alignment,
+            ..Options::default()
+        };
+        let context = crate::context(gpu)?;
+        let slots = given.sparse.iter();
+        let slots = slots
+            .map(|(name, sparse)| (name.clone(), sparse.get().order.clone()))
+            .collect();
+        let names: Vec<String> = given.dense.iter().map(|(name, _)| name.clone()).collect();
+        let of: Box<dyn Typed> = with_element!(dtype, "values", T => {
+            let of = Of::<T>::new(py, (&context, expression), given, &options)?;
+            Ok(Box::new(of) as Box<dyn Typed>)
+        })?;
+        let names = names
+            .into_iter()
+            .filter(|name| *name != of.out().0)
+            .collect();
+        Ok(Plan {
+            of,
+            slots,
+            names,
+            context,
+            gpu,
+        })
+    }
+
+    /// Runs with these dense operands and numbers, and returns the output: `out`, or a new array of the library that the
+    /// operands are of. Sparse operands, index arrays and numbers are those of the plan. On a GPU the work is queued on
+    /// `stream` (a handle, or a stream of PyTorch or CuPy), else on PyTorch's current stream, else on the default one.
+    #[pyo3(signature = (*, out=None, stream=None, **operands))]
+    fn run<'py>(
+        &self,
+        py: Python<'py>,
+        out: Option<Bound<'py, PyAny>>,
+        stream: Option<Bound<'py, PyAny>>,
+        operands: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let mut given = Given::default();
+        for (name, object) in operands.into_iter().flatten() {
+            given.add(name.extract()?, object)?;
+        }
+        if let Some((name, _)) = given.sparse.first() {
+            return Err(PyValueError::new_err(format!(
+                "operand `{name}` is part of the plan; `update_values` takes new values of it"
+            )));
+        }
+        let like = given
+            .dense
+            .first()
+            .map(|(_, object)| object)
+            .or(out.as_ref());
+        let order = self
+            .gpu
+            .map(|gpu| Order::of(stream.as_ref(), like, gpu))
+            .transpose()?;
+        let (out, target) = match out {
+            Some(out) => {
+                let target = take(&out, order)?;
+                (out, target)
+            }
+            None => {
+                let out = self.fresh(py, like)?;
+                let target = take(&out, order.map(|_| Order::NONE))?;
+                (out, target)
+            }
+        };
+        let name = self.of.out().0;
+        if target.is_read_only() {
+            return Err(PyValueError::new_err(format!(
+                "operand `{name}` is read-only"
+            )));
+        }
+        let to = target.range()?;
+        let mut dense = Vec::with_capacity(given.dense.len());
+        for (own, object) in given.dense {
+            let foreign = take(&object, order)?;
+            let from = foreign.range()?;
+            if from.start < to.end && to.start < from.end {
+                return Err(PyValueError::new_err(format!(
+                    "operand `{own}` and the output `{name}` overlap in memory"
+                )));
+            }
+            dense.push((own, foreign));
+        }
+        let stream = self.stream(order)?;
+        self.of.run(py, (&given.numbers, dense), target, &stream)?;
+        Ok(out)
+    }
+
+    /// Takes new values of the sparse operands, in the order in which the plan was given those before (`a.data`,
+    /// `a.values()`). The pattern stays. Waits for the GPU.
+    #[pyo3(signature = (**operands))]
+    fn update_values(&self, py: Python<'_>, operands: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
+        for (name, array) in operands.into_iter().flatten() {
+            let name: String = name.extract()?;
+            let own = self.slots.iter().find(|(own, _)| *own == name);
+            let (_, slots) = own.ok_or_else(|| {
+                PyValueError::new_err(format!(
+                    "operand `{name}`: is no sparse operand of the plan"
+                ))
+            })?;
+            if !array.hasattr("__dlpack__")? {
+                let kind = array.get_type();
+                return Err(PyTypeError::new_err(format!(
+                    "operand `{name}`: an array of its values is wanted (`a.data`, `a.values()`), not a {kind}"
+                )));
+            }
+            self.of.update_values(py, (&name, slots), &array)?;
+        }
+        Ok(())
+    }
+
+    /// The chain from the expression to the kernel, its rivals, and why others were refused.
+    fn explain(&self) -> String {
+        self.of.explain()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("einsparse.Plan({}, on {})", self.of.variant(), self.context)
+    }
+
+    /// Names of the dense operands that a run takes.
+    #[getter]
+    fn operands<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, &self.names)
+    }
+
+    /// Name of the output.
+    #[getter]
+    fn out_name(&self) -> &str {
+        self.of.out().0
+    }
+
+    /// Extents of the output.
+    #[getter]
+    fn out_shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.of.out().1)
+    }
+
+    /// Whether a run adds to its output (`+=`), which has to be given then.
+    #[getter]
+    fn accumulates(&self) -> bool {
+        self.of.accumulates()
+    }
+
+    /// Name of the kernel, `cpu` without a GPU.
+    #[getter]
+    fn variant(&self) -> &str {
+        self.of.variant()
+    }
+}
+
+impl Plan {
+    /// A new output, of the library that `like` is of.
+    fn fresh<'py>(
+        &self,
+        py: Python<'py>,
+        like: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (name, shape) = self.of.out();
+        if self.of.accumulates() {
+            return Err(PyValueError::new_err(format!(
+                "operand `{name}`: is added to by `+=` and must be given as `out`"
+            )));
+        }
+        let shape = PyTuple::new(py, shape)?;
+        if let Some(like) = like {
+            if module_of(like, "torch")?.is_some() {
+                return like.call_method1(intern!(py, "new_empty"), (shape,));
+            }
+            for name in ["numpy", "cupy"] {
+                if let Some(module) = module_of(like, name)? {
+                    let dtype = like.getattr(intern!(py, "dtype"))?;
+                    return module.call_method1(intern!(py, "empty"), (shape, dtype));
+                }
+            }
+        }
+        Ok(Bound::new(py, self.of.zeros()?)?.into_any())
+    }
+
+    fn stream(&self, order: Option<Order>) -> PyResult<Stream> {
+        match order {
+            // SAFETY: a stream of the primary context, which the caller of Python keeps for this call.
+            Some(order) => Ok(unsafe { Stream::from_raw(order.handle as *mut c_void) }),
+            None => self.context.stream().map_err(raise),
+        }
+    }
+}
+
+/// A plan whose element type is known to it alone.
+trait Typed: Send + Sync {
+    fn out(&self) -> (&str, &[usize]);
+    fn accumulates(&self) -> bool;
+    fn variant(&self) -> &'static str;
+    fn explain(&self) -> String;
+    fn zeros(&self) -> PyResult<Tensor>;
+    fn run(
+        &self,
+        py: Python<'_>,
+        operands: (&[(String, f64)], Vec<(String, Foreign)>),
+        out: Foreign,
+        stream: &Stream,
+    ) -> PyResult<()>;
+    fn update_values(
+        &self,
+        py: Python<'_>,
+        of: (&str, &Slots),
+        array: &Bound<'_, PyAny>,
+    ) -> PyResult<()>;
+}
+
+struct Of<T: Scalar> {
+    plan: einsparse::Plan<T>,
+    context: Context,
+    sparse: RwLock<Vec<(String, SparseTensor<T>)>>,
+    numbers: Vec<(String, f64)>,
+}
+
+impl<T: Scalar> Of<T> {
+    fn new(
+        py: Python<'_>,
+        (context, expression): (&Context, &str),
+        given: Given<'_>,
+        options: &Options,
+    ) -> PyResult<Self> {
+        let mut sparse = Vec::new();
+        for (name, own) in &given.sparse {
+            let typed = own.get().typed::<T>().ok_or_else(|| {
+                PyValueError::new_err(format!(
+                    "operand `{name}`: its values have another type than the other operands"
+                ))
+            })?;
+            sparse.push((name.clone(), context.upload(typed).map_err(raise)?));
+        }
+        let mut dense = Vec::new();
+        for (name, object) in &given.dense {
+            let foreign = take(object, gpu_of(object)?.map(|_| Order::NONE))?;
+            // SAFETY: the object is held for this call, which reads no values.
+            dense.push((name.as_str(), unsafe {
+                foreign.into_tensor::<T>(context, name)?
+            }));
+        }
+        let mut operands: Vec<(&str, Operand<'_, T>)> = Vec::new();
+        operands.extend(sparse.iter().map(|(name, a)| (name.as_str(), a.into())));
+        operands.extend(dense.iter().map(|(name, d)| (*name, d.into())));
+        let indices = given.indices.iter();
+        operands.extend(
+            indices.map(|(name, (shape, data))| (name.as_str(), Operand::Index(shape, data))),
+        );
+        operands.extend(
+            given
+                .numbers
+                .iter()
+                .map(|(name, x)| (name.as_str(), Operand::Scalar(*x))),
+        );
+        let plan = context
+            .plan(expression)
+            .operands(&operands)
+            .options(options);
+        let plan = py.detach(|| plan.build()).map_err(raise)?;
+        Ok(Of {
+            plan,
+            context: context.clone(),
+            sparse: RwLock::new(sparse),
+            numbers: given.numbers,
+        })
+    }
+}
+
+impl<T: Scalar> Typed for Of<T> {
+    fn out(&self) -> (&str, &[usize]) {
+        (&self.plan.einsum().out.tensor, self.plan.out_shape())
+    }
+
+    fn accumulates(&self) -> bool {
+        self.plan.einsum().mode == Mode::Accumulate
+    }
+
+    fn variant(&self) -> &'static str {
+        self.plan.variant()
+    }
+
+    fn explain(&self) -> String {
+        let Of { plan, .. } = self;
+        format!(
+            "Einsum   {}\nIndirect {}\nPlan     {plan}\nKernels\n{}",
+            plan.einsum(),
+            plan.indirect(),
+            plan.choice()
+        )
+    }
+
+    fn zeros(&self) -> PyResult<Tensor> {
+        Tensor::zeros::<T>(&self.context, self.plan.out_shape()).map_err(raise)
+    }
+
+    fn run(
+        &self,
+        py: Python<'_>,
+        (numbers, dense): (&[(String, f64)], Vec<(String, Foreign)>),
+        out: Foreign,
+        stream: &Stream,
+    ) -> PyResult<()> {
+        let tensor = |(name, foreign): (String, Foreign)| {
+            // SAFETY: whoever called holds the object for this call. On a GPU its library orders its work before that
+            // of the stream, and frees in the order of the stream that it was told, or that is its own.
+            let tensor = unsafe { foreign.into_tensor::<T>(&self.context, &name)? };
+            Ok((name, tensor))
+        };
+        let dense: Vec<_> = dense.into_iter().map(tensor).collect::<PyResult<_>>()?;
+        // SAFETY: as above; it may be written, and overlaps no operand.
+        let mut out = unsafe { out.into_tensor::<T>(&self.context, self.out().0)? };
+        let sparse = self.sparse.read().unwrap_or_else(PoisonError::into_inner);
+        let mut operands: Vec<(&str, Operand<'_, T>)> = Vec::with_capacity(8);
+        operands.extend(sparse.iter().map(|(name, a)| (name.as_str(), a.into())));
+        operands.extend(dense.iter().map(|(name, d)| (name.as_str(), d.into())));
+        operands.extend(
+            numbers
+                .iter()
+                .map(|(name, x)| (name.as_str(), Operand::Scalar(*x))),
+        );
+        for (name, x) in &self.numbers {
+            if numbers.iter().all(|(given, _)| given != name) {
+                operands.push((name, Operand::Scalar(*x)));
+            }
+        }
+        py.detach(|| self.plan.run(&operands, &mut out, stream))
+            .map_err(raise)
+    }
+
+    fn update_values(
+        &self,
+        py: Python<'_>,
+        (name, slots): (&str, &Slots),
+        array: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let values = slots.fill(name, values::<T>(array, name)?)?;
+        py.detach(|| {
+            // Not before: who runs now may wait for the interpreter that we would hold.
+            let mut all = self.sparse.write().unwrap_or_else(PoisonError::into_inner);
+            for (_, sparse) in all.iter_mut().filter(|(own, _)| own == name) {
+                sparse.set_values(&values)?;
+            }
+            let operands: Vec<(&str, Operand<'_, T>)> = all
+                .iter()
+                .map(|(name, a)| (name.as_str(), a.into()))
+                .collect();
+            let stream = self.context.stream()?;
+            self.plan.update_values(&operands, &stream)?;
+            stream.synchronize()
+        })
+        .map_err(raise)
+    }
+}
