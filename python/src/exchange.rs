@@ -9,6 +9,7 @@ use dlpark::{DlpackFlags, Managed, ManagedTensorBase, TensorRef};
 use einsparse::{Context, Scalar, Tensor};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyDict};
 use pyo3::{ffi, intern};
 
@@ -69,38 +70,28 @@ impl Order {
                 .map_err(|_| PyValueError::new_err(format!("no stream has the handle {handle}")))?;
             return Ok(Order { handle, told });
         }
-        match like
-            .map(|like| module_of(like, "torch"))
-            .transpose()?
-            .flatten()
-        {
-            Some(torch) => {
-                let py = torch.py();
-                let stream = torch.getattr(intern!(py, "cuda"))?;
-                let stream = stream.call_method1(intern!(py, "current_stream"), (gpu,))?;
+        match like {
+            Some(like) if is_of(like, "torch")? => {
+                static CURRENT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+                let py = like.py();
+                // Whoever made the tensor has imported it.
+                let current = CURRENT.import(py, "torch.cuda", "current_stream")?;
+                let stream = current.call1((gpu,))?;
                 let handle = stream.getattr(intern!(py, "cuda_stream"))?.extract()?;
-                // Its own work is there already.
+                // PyTorch's own work is there already.
                 Ok(Order { handle, told: -1 })
             }
-            None => Ok(Order { handle: 0, told: 1 }),
+            _ => Ok(Order { handle: 0, told: 1 }),
         }
     }
 }
 
-/// The module of this name, if the object is of it: it was imported by whoever made the object.
-pub fn module_of<'py>(
-    object: &Bound<'py, PyAny>,
-    name: &str,
-) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let py = object.py();
-    let of = object.get_type().getattr(intern!(py, "__module__"))?;
-    let of = of
-        .extract::<&str>()
-        .map(|of| of.split('.').next() == Some(name));
-    match of.unwrap_or(false) {
-        true => PyModule::import(py, name).map(|module| Some(module.into_any())),
-        false => Ok(None),
-    }
+/// Whether the type of an object is of this package.
+pub fn is_of(object: &Bound<'_, PyAny>, package: &str) -> PyResult<bool> {
+    let of = object.get_type();
+    let of = of.getattr(intern!(object.py(), "__module__"))?;
+    let of = of.extract::<&str>();
+    Ok(of.is_ok_and(|of| of.split('.').next() == Some(package)))
 }
 
 /// Number of the GPU on which it lies; `None` on the host.

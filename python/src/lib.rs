@@ -5,6 +5,7 @@ mod exchange;
 mod plan;
 mod sparse;
 mod tensor;
+mod typed;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};

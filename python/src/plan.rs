@@ -1,21 +1,17 @@
 //! Plans: made once of an expression and its operands, run many times.
 
 use std::ffi::c_void;
-use std::sync::{PoisonError, RwLock};
 
 use dlpark::ffi::DLDataType;
-use einsparse::einsum::Mode;
-use einsparse::{
-    Context, Operand, Options, Precision, Scalar, SparseTensor, Stream, Weights, ZerosRule,
-};
+use einsparse::{Context, Options, Precision, Stream, Weights, ZerosRule};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFloat, PyInt, PyTuple};
 
-use crate::exchange::{Foreign, Order, gpu_of, indices, module_of, take, values};
+use crate::exchange::{Order, gpu_of, indices, is_of, take};
 use crate::sparse::{Slots, Sparse};
-use crate::tensor::Tensor;
+use crate::typed::{Facts, Of, Typed};
 use crate::{raise, with_element};
 
 /// An expression bound to formats, shapes and a kernel. `einsparse.plan` makes it.
@@ -24,18 +20,21 @@ pub struct Plan {
     of: Box<dyn Typed>,
     /// Of the operands that it keeps.
     slots: Vec<(String, Slots)>,
-    names: Vec<String>,
+    facts: Facts,
     context: Context,
     gpu: Option<u32>,
+    /// Names of the dense operands that a run takes.
+    #[pyo3(get)]
+    operands: Vec<String>,
 }
 
 /// Operands as they were given.
 #[derive(Default)]
-struct Given<'py> {
-    sparse: Vec<(String, Bound<'py, Sparse>)>,
-    dense: Vec<(String, Bound<'py, PyAny>)>,
-    indices: Vec<(String, (Vec<usize>, Vec<u32>))>,
-    numbers: Vec<(String, f64)>,
+pub struct Given<'py> {
+    pub sparse: Vec<(String, Bound<'py, Sparse>)>,
+    pub dense: Vec<(String, Bound<'py, PyAny>)>,
+    pub indices: Vec<(String, (Vec<usize>, Vec<u32>))>,
+    pub numbers: Vec<(String, f64)>,
 }
 
 impl<'py> Given<'py> {
@@ -126,21 +125,20 @@ impl Plan {
         let slots = slots
             .map(|(name, sparse)| (name.clone(), sparse.get().order.clone()))
             .collect();
-        let names: Vec<String> = given.dense.iter().map(|(name, _)| name.clone()).collect();
-        let of: Box<dyn Typed> = with_element!(dtype, "values", T => {
+        let mut names: Vec<String> = given.dense.iter().map(|(name, _)| name.clone()).collect();
+        let of = with_element!(dtype, "values", T => {
             let of = Of::<T>::new(py, (&context, expression), given, &options)?;
             Ok(Box::new(of) as Box<dyn Typed>)
         })?;
-        let names = names
-            .into_iter()
-            .filter(|name| *name != of.out().0)
-            .collect();
+        let facts = of.facts();
+        names.retain(|name| *name != facts.out);
         Ok(Plan {
             of,
             slots,
-            names,
+            facts,
             context,
             gpu,
+            operands: names,
         })
     }
 
@@ -184,7 +182,7 @@ impl Plan {
                 (out, target)
             }
         };
-        let name = self.of.out().0;
+        let name = &self.facts.out;
         if target.is_read_only() {
             return Err(PyValueError::new_err(format!(
                 "operand `{name}` is read-only"
@@ -236,37 +234,34 @@ impl Plan {
     }
 
     fn __repr__(&self) -> String {
-        format!("einsparse.Plan({}, on {})", self.of.variant(), self.context)
-    }
-
-    /// Names of the dense operands that a run takes.
-    #[getter]
-    fn operands<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        PyTuple::new(py, &self.names)
+        format!(
+            "einsparse.Plan({}, on {})",
+            self.facts.variant, self.context
+        )
     }
 
     /// Name of the output.
     #[getter]
     fn out_name(&self) -> &str {
-        self.of.out().0
+        &self.facts.out
     }
 
     /// Extents of the output.
     #[getter]
     fn out_shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        PyTuple::new(py, self.of.out().1)
+        PyTuple::new(py, &self.facts.shape)
     }
 
     /// Whether a run adds to its output (`+=`), which has to be given then.
     #[getter]
     fn accumulates(&self) -> bool {
-        self.of.accumulates()
+        self.facts.accumulates
     }
 
     /// Name of the kernel, `cpu` without a GPU.
     #[getter]
     fn variant(&self) -> &str {
-        self.of.variant()
+        self.facts.variant
     }
 }
 
@@ -277,20 +272,23 @@ impl Plan {
         py: Python<'py>,
         like: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let (name, shape) = self.of.out();
-        if self.of.accumulates() {
+        let Facts {
+            out: name, shape, ..
+        } = &self.facts;
+        if self.facts.accumulates {
             return Err(PyValueError::new_err(format!(
                 "operand `{name}`: is added to by `+=` and must be given as `out`"
             )));
         }
         let shape = PyTuple::new(py, shape)?;
         if let Some(like) = like {
-            if module_of(like, "torch")?.is_some() {
+            if is_of(like, "torch")? {
                 return like.call_method1(intern!(py, "new_empty"), (shape,));
             }
-            for name in ["numpy", "cupy"] {
-                if let Some(module) = module_of(like, name)? {
+            for package in ["numpy", "cupy"] {
+                if is_of(like, package)? {
                     let dtype = like.getattr(intern!(py, "dtype"))?;
+                    let module = PyModule::import(py, package)?;
                     return module.call_method1(intern!(py, "empty"), (shape, dtype));
                 }
             }
@@ -304,171 +302,5 @@ impl Plan {
             Some(order) => Ok(unsafe { Stream::from_raw(order.handle as *mut c_void) }),
             None => self.context.stream().map_err(raise),
         }
-    }
-}
-
-/// A plan whose element type is known to it alone.
-trait Typed: Send + Sync {
-    fn out(&self) -> (&str, &[usize]);
-    fn accumulates(&self) -> bool;
-    fn variant(&self) -> &'static str;
-    fn explain(&self) -> String;
-    fn zeros(&self) -> PyResult<Tensor>;
-    fn run(
-        &self,
-        py: Python<'_>,
-        operands: (&[(String, f64)], Vec<(String, Foreign)>),
-        out: Foreign,
-        stream: &Stream,
-    ) -> PyResult<()>;
-    fn update_values(
-        &self,
-        py: Python<'_>,
-        of: (&str, &Slots),
-        array: &Bound<'_, PyAny>,
-    ) -> PyResult<()>;
-}
-
-struct Of<T: Scalar> {
-    plan: einsparse::Plan<T>,
-    context: Context,
-    sparse: RwLock<Vec<(String, SparseTensor<T>)>>,
-    numbers: Vec<(String, f64)>,
-}
-
-impl<T: Scalar> Of<T> {
-    fn new(
-        py: Python<'_>,
-        (context, expression): (&Context, &str),
-        given: Given<'_>,
-        options: &Options,
-    ) -> PyResult<Self> {
-        let mut sparse = Vec::new();
-        for (name, own) in &given.sparse {
-            let typed = own.get().typed::<T>().ok_or_else(|| {
-                PyValueError::new_err(format!(
-                    "operand `{name}`: its values have another type than the other operands"
-                ))
-            })?;
-            sparse.push((name.clone(), context.upload(typed).map_err(raise)?));
-        }
-        let mut dense = Vec::new();
-        for (name, object) in &given.dense {
-            let foreign = take(object, gpu_of(object)?.map(|_| Order::NONE))?;
-            // SAFETY: the object is held for this call, which reads no values.
-            dense.push((name.as_str(), unsafe {
-                foreign.into_tensor::<T>(context, name)?
-            }));
-        }
-        let mut operands: Vec<(&str, Operand<'_, T>)> = Vec::new();
-        operands.extend(sparse.iter().map(|(name, a)| (name.as_str(), a.into())));
-        operands.extend(dense.iter().map(|(name, d)| (*name, d.into())));
-        let indices = given.indices.iter();
-        operands.extend(
-            indices.map(|(name, (shape, data))| (name.as_str(), Operand::Index(shape, data))),
-        );
-        operands.extend(
-            given
-                .numbers
-                .iter()
-                .map(|(name, x)| (name.as_str(), Operand::Scalar(*x))),
-        );
-        let plan = context
-            .plan(expression)
-            .operands(&operands)
-            .options(options);
-        let plan = py.detach(|| plan.build()).map_err(raise)?;
-        Ok(Of {
-            plan,
-            context: context.clone(),
-            sparse: RwLock::new(sparse),
-            numbers: given.numbers,
-        })
-    }
-}
-
-impl<T: Scalar> Typed for Of<T> {
-    fn out(&self) -> (&str, &[usize]) {
-        (&self.plan.einsum().out.tensor, self.plan.out_shape())
-    }
-
-    fn accumulates(&self) -> bool {
-        self.plan.einsum().mode == Mode::Accumulate
-    }
-
-    fn variant(&self) -> &'static str {
-        self.plan.variant()
-    }
-
-    fn explain(&self) -> String {
-        let Of { plan, .. } = self;
-        format!(
-            "Einsum   {}\nIndirect {}\nPlan     {plan}\nKernels\n{}",
-            plan.einsum(),
-            plan.indirect(),
-            plan.choice()
-        )
-    }
-
-    fn zeros(&self) -> PyResult<Tensor> {
-        Tensor::zeros::<T>(&self.context, self.plan.out_shape()).map_err(raise)
-    }
-
-    fn run(
-        &self,
-        py: Python<'_>,
-        (numbers, dense): (&[(String, f64)], Vec<(String, Foreign)>),
-        out: Foreign,
-        stream: &Stream,
-    ) -> PyResult<()> {
-        let tensor = |(name, foreign): (String, Foreign)| {
-            // SAFETY: whoever called holds the object for this call. On a GPU its library orders its work before that
-            // of the stream, and frees in the order of the stream that it was told, or that is its own.
-            let tensor = unsafe { foreign.into_tensor::<T>(&self.context, &name)? };
-            Ok((name, tensor))
-        };
-        let dense: Vec<_> = dense.into_iter().map(tensor).collect::<PyResult<_>>()?;
-        // SAFETY: as above; it may be written, and overlaps no operand.
-        let mut out = unsafe { out.into_tensor::<T>(&self.context, self.out().0)? };
-        let sparse = self.sparse.read().unwrap_or_else(PoisonError::into_inner);
-        let mut operands: Vec<(&str, Operand<'_, T>)> = Vec::with_capacity(8);
-        operands.extend(sparse.iter().map(|(name, a)| (name.as_str(), a.into())));
-        operands.extend(dense.iter().map(|(name, d)| (name.as_str(), d.into())));
-        operands.extend(
-            numbers
-                .iter()
-                .map(|(name, x)| (name.as_str(), Operand::Scalar(*x))),
-        );
-        for (name, x) in &self.numbers {
-            if numbers.iter().all(|(given, _)| given != name) {
-                operands.push((name, Operand::Scalar(*x)));
-            }
-        }
-        py.detach(|| self.plan.run(&operands, &mut out, stream))
-            .map_err(raise)
-    }
-
-    fn update_values(
-        &self,
-        py: Python<'_>,
-        (name, slots): (&str, &Slots),
-        array: &Bound<'_, PyAny>,
-    ) -> PyResult<()> {
-        let values = slots.fill(name, values::<T>(array, name)?)?;
-        py.detach(|| {
-            // Not before: who runs now may wait for the interpreter that we would hold.
-            let mut all = self.sparse.write().unwrap_or_else(PoisonError::into_inner);
-            for (_, sparse) in all.iter_mut().filter(|(own, _)| own == name) {
-                sparse.set_values(&values)?;
-            }
-            let operands: Vec<(&str, Operand<'_, T>)> = all
-                .iter()
-                .map(|(name, a)| (name.as_str(), a.into()))
-                .collect();
-            let stream = self.context.stream()?;
-            self.plan.update_values(&operands, &stream)?;
-            stream.synchronize()
-        })
-        .map_err(raise)
     }
 }

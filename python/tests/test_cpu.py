@@ -75,7 +75,7 @@ def test_accumulation_factors_and_index_arrays():
     numpy.testing.assert_array_equal(einsparse.einsum(text, A=a, B=b, C=c, s=2.0), before + 2 * (a @ b))
     numpy.testing.assert_array_equal(c, before)
     plan = einsparse.plan(text, A=a, B=b, s=2.0)
-    assert plan.accumulates and plan.operands == ("B",)
+    assert plan.accumulates and plan.operands == ["B"]
     with pytest.raises(ValueError, match="`C`.*out"):
         plan.run(B=b)
     plan.run(B=b, out=c, s=3.0)
