@@ -1,5 +1,6 @@
 //! Tensors where a context works: dense ones with a row stride here, sparse ones in their format in `sparse`.
 
+mod copy;
 #[cfg(feature = "dlpack")]
 mod dlpack;
 mod dynamic;

@@ -90,11 +90,14 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    struct Counted<'c>(Vec<f32>, &'c AtomicUsize);
+    struct Counted {
+        _kept: Vec<f32>,
+        drops: &'static AtomicUsize,
+    }
 
-    impl Drop for Counted<'_> {
+    impl Drop for Counted {
         fn drop(&mut self) {
-            self.1.fetch_add(1, Ordering::Relaxed);
+            self.drops.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -104,8 +107,10 @@ mod tests {
         drops: &'static AtomicUsize,
     ) -> Result<Tensor<f32>> {
         let address = values.as_ptr() as u64;
+        let _kept = values;
+        let owner = Counted { _kept, drops };
         // SAFETY: the tensor keeps the vector; tests ask for no more than it holds.
-        unsafe { Tensor::from_raw(&Context::cpu(), address, of, Counted(values, drops)) }
+        unsafe { Tensor::from_raw(&Context::cpu(), address, of, owner) }
     }
 
     #[test]

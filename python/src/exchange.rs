@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 
 use dlpark::ffi::{DLDataType, DLDeviceType, DLManagedTensor, DLManagedTensorVersioned};
 use dlpark::{DlpackFlags, Managed, ManagedTensorBase, TensorRef};
-use einsparse::{Context, Scalar, Tensor};
+use einsparse::{Context, Scalar, Stream, Tensor};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -38,7 +38,7 @@ pub enum Foreign {
 /// Where work is queued: the handle of a CUDA stream, and what the producer of a tensor is told of it.
 #[derive(Clone, Copy)]
 pub struct Order {
-    pub handle: usize,
+    handle: usize,
     told: i64,
 }
 
@@ -48,6 +48,12 @@ impl Order {
         handle: 0,
         told: -1,
     };
+
+    /// The stream, for as long as whoever made it keeps it.
+    pub fn stream(self) -> Stream {
+        // SAFETY: it is of the primary context, as all of Python's libraries are, and Python's caller keeps it.
+        unsafe { Stream::from_raw(self.handle as *mut c_void) }
+    }
 
     /// The stream that was given (a number, or an object of PyTorch or CuPy), else PyTorch's current one for its
     /// tensors, else the default stream.

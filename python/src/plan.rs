@@ -1,9 +1,7 @@
 //! Plans: made once of an expression and its operands, run many times.
 
-use std::ffi::c_void;
-
 use dlpark::ffi::DLDataType;
-use einsparse::{Context, Options, Precision, Stream, Weights, ZerosRule};
+use einsparse::{Context, Options, Precision, Weights, ZerosRule};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -45,6 +43,9 @@ impl<'py> Given<'py> {
             self.numbers.push((name, object.extract()?));
         } else if object.hasattr(intern!(object.py(), "__dlpack__"))? {
             self.dense.push((name, object));
+        } else if let Ok(number) = object.extract() {
+            // NumPy's numbers.
+            self.numbers.push((name, number));
         } else {
             let kind = object.get_type();
             return Err(PyTypeError::new_err(format!(
@@ -200,13 +201,17 @@ impl Plan {
             }
             dense.push((own, foreign));
         }
-        let stream = self.stream(order)?;
+        let stream = match order {
+            Some(order) => order.stream(),
+            None => self.context.stream().map_err(raise)?,
+        };
         self.of.run(py, (&given.numbers, dense), target, &stream)?;
         Ok(out)
     }
 
     /// Takes new values of the sparse operands, in the order in which the plan was given those before (`a.data`,
-    /// `a.values()`). The pattern stays. Waits for the GPU.
+    /// `a.values()`). The pattern stays. Values on a GPU are copied there, behind the work on PyTorch's current stream,
+    /// unless the format was converted or has blocks that reach past the edge: those pass through the host.
     #[pyo3(signature = (**operands))]
     fn update_values(&self, py: Python<'_>, operands: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
         for (name, array) in operands.into_iter().flatten() {
@@ -294,13 +299,5 @@ impl Plan {
             }
         }
         Ok(Bound::new(py, self.of.zeros()?)?.into_any())
-    }
-
-    fn stream(&self, order: Option<Order>) -> PyResult<Stream> {
-        match order {
-            // SAFETY: a stream of the primary context, which the caller of Python keeps for this call.
-            Some(order) => Ok(unsafe { Stream::from_raw(order.handle as *mut c_void) }),
-            None => self.context.stream().map_err(raise),
-        }
     }
 }

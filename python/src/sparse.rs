@@ -37,6 +37,11 @@ pub struct Slots {
 }
 
 impl Slots {
+    /// Whether the slots hold the values as they were given.
+    pub fn are_in_order(&self) -> bool {
+        self.from.is_none()
+    }
+
     /// Values as they were given, as the slots hold them.
     pub fn fill<T: Scalar>(&self, name: &str, values: Vec<T>) -> PyResult<Vec<T>> {
         if values.len() != self.given {

@@ -3,7 +3,7 @@
 use std::sync::{PoisonError, RwLock};
 
 use einsparse::einsum::Mode;
-use einsparse::{Context, Operand, Options, Scalar, SparseTensor, Stream};
+use einsparse::{Context, Error, Operand, Options, Scalar, SparseTensor, Stream};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -101,6 +101,24 @@ impl<T: Scalar> Of<T> {
     }
 }
 
+impl<T: Scalar> Of<T> {
+    /// Sets values, also those that the plan keeps. Without the interpreter: who runs now may wait for it.
+    fn renew(
+        &self,
+        name: &str,
+        stream: &Stream,
+        set: impl Fn(&mut SparseTensor<T>) -> einsparse::Result<()>,
+    ) -> einsparse::Result<()> {
+        let mut all = self.sparse.write().unwrap_or_else(PoisonError::into_inner);
+        for (_, sparse) in all.iter_mut().filter(|(own, _)| own == name) {
+            set(sparse)?;
+        }
+        let sparse = all.iter().map(|(name, a)| (name.as_str(), a.into()));
+        let operands: Vec<(&str, Operand<'_, T>)> = sparse.collect();
+        self.plan.update_values(&operands, stream)
+    }
+}
+
 impl<T: Scalar> Typed for Of<T> {
     fn facts(&self) -> Facts {
         let einsum = self.plan.einsum();
@@ -167,21 +185,26 @@ impl<T: Scalar> Typed for Of<T> {
         (name, slots): (&str, &Slots),
         array: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        let values = slots.fill(name, values::<T>(array, name)?)?;
-        py.detach(|| {
-            // Not before: who runs now may wait for the interpreter that we would hold.
-            let mut all = self.sparse.write().unwrap_or_else(PoisonError::into_inner);
-            for (_, sparse) in all.iter_mut().filter(|(own, _)| own == name) {
-                sparse.set_values(&values)?;
+        let gpu = gpu_of(array)?.filter(|_| self.context.is_cuda());
+        if let (Some(gpu), true) = (gpu, slots.are_in_order()) {
+            let order = Order::of(None, Some(array), gpu)?;
+            let foreign = take(array, Some(order))?;
+            // SAFETY: as in `run`.
+            let tensor = unsafe { foreign.into_tensor::<T>(&self.context, name)? };
+            let stream = order.stream();
+            let copied =
+                py.detach(|| self.renew(name, &stream, |a| a.copy_values(&tensor, &stream)));
+            // Blocks at the edge have to pass through the host.
+            if !matches!(copied, Err(Error::Operand { .. })) {
+                return copied.map_err(raise);
             }
-            let operands: Vec<(&str, Operand<'_, T>)> = all
-                .iter()
-                .map(|(name, a)| (name.as_str(), a.into()))
-                .collect();
+        }
+        let values = slots.fill(name, values::<T>(array, name)?)?;
+        let renew = || {
             let stream = self.context.stream()?;
-            self.plan.update_values(&operands, &stream)?;
+            self.renew(name, &stream, |a| a.set_values(&values))?;
             stream.synchronize()
-        })
-        .map_err(raise)
+        };
+        py.detach(renew).map_err(raise)
     }
 }

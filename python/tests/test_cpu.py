@@ -72,7 +72,7 @@ def test_accumulation_factors_and_index_arrays():
     a, b, c = matrix(), dense(29, 8), dense(37, 8, seed=3)
     text = "C[m,n] += s * A[m,k] * B[k,n]"
     before = c.copy()
-    numpy.testing.assert_array_equal(einsparse.einsum(text, A=a, B=b, C=c, s=2.0), before + 2 * (a @ b))
+    numpy.testing.assert_array_equal(einsparse.einsum(text, A=a, B=b, C=c, s=numpy.float32(2)), before + 2 * (a @ b))
     numpy.testing.assert_array_equal(c, before)
     plan = einsparse.plan(text, A=a, B=b, s=2.0)
     assert plan.accumulates and plan.operands == ["B"]

@@ -45,6 +45,18 @@ def test_every_layout_and_type(layout, dtype):
     assert torch.equal(c, (a.double() @ b.double()).to(dtype))
 
 
+@pytest.mark.parametrize("rows", [512, 500])
+def test_new_values_stay_on_the_gpu(rows):
+    a, b = matrix(rows), dense(384, 128)
+    own = a.to_sparse_csr()
+    plan = einsparse.plan(SPMM, A=own, B=b)
+    values = own.values().clone()
+    torch.cuda._sleep(50_000_000)
+    values *= 3
+    plan.update_values(A=values)
+    assert torch.equal(plan.run(B=b), 3 * (a @ b))
+
+
 @pytest.mark.parametrize("format", ["csr", "groupcoo", "blockgroupcoo:32x32", "bsr:16x16", "sell"])
 def test_formats_and_new_values(format):
     dtype = torch.float32 if format in ("csr", "groupcoo", "sell") else torch.float16
