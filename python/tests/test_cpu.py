@@ -30,6 +30,38 @@ def test_every_kind_of_scipy(kind):
     numpy.testing.assert_array_equal(c, a @ b)
 
 
+class LikePyTorch:
+    """What a sparse tensor of PyTorch has; the tests with PyTorch itself are in test_gpu.py."""
+
+    def __init__(self, a):
+        self.a, self.shape, self.layout = a, a.shape, f"torch.sparse_{a.format}"
+
+    def detach(self):
+        return self
+
+    coalesce = detach
+
+    def values(self):
+        return self.a.data
+
+    def indices(self):
+        return numpy.stack(self.a.coords)
+
+    def crow_indices(self):
+        return self.a.indptr.astype("i8")
+
+    def col_indices(self):
+        return self.a.indices.astype("i8")
+
+    ccol_indices, row_indices = crow_indices, col_indices
+
+
+@pytest.mark.parametrize("kind", ["csr", "csc", "coo", "bsr"])
+def test_every_layout_of_pytorch(kind):
+    a, b = matrix(kind=kind), dense(29, 8)
+    numpy.testing.assert_array_equal(einsparse.einsum(SPMM, A=LikePyTorch(a), B=b), a @ b)
+
+
 @pytest.mark.parametrize("format", FORMATS)
 def test_every_format_and_new_values(format):
     a, b = matrix(), dense(29, 8)
