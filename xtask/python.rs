@@ -15,9 +15,10 @@ pub fn test(arguments: &[String]) -> Result<()> {
     let mut specs = Spec::asked();
     specs.retain(|spec| spec.arch == einsparse_compile::present());
     prepare(&specs)?;
-    // The features of the tests, which a package alone would not have, and their environment: another library otherwise.
+    // With the features and the environment of the tests, among which are those of what only tests depend on: a package
+    // alone would be built with another library.
     let mut build = cargo(["build", "--workspace", "--all-features", "--lib"]);
-    build.args(["--test", "device"]);
+    build.args(["--test", "clebsch_gordan"]);
     build.env("EINSPARSE_REQUIRE_PTX", "1");
     part("python module", &mut build)?;
 

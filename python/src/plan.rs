@@ -5,6 +5,7 @@ use einsparse::{Context, Options, Precision, Weights, ZerosRule};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyFloat, PyInt, PyTuple};
 
 use crate::exchange::{Order, gpu_of, indices, is_of, take};
@@ -290,11 +291,12 @@ impl Plan {
             if is_of(like, "torch")? {
                 return like.call_method1(intern!(py, "new_empty"), (shape,));
             }
-            for package in ["numpy", "cupy"] {
+            static NUMPY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+            static CUPY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+            for (package, empty) in [("numpy", &NUMPY), ("cupy", &CUPY)] {
                 if is_of(like, package)? {
                     let dtype = like.getattr(intern!(py, "dtype"))?;
-                    let module = PyModule::import(py, package)?;
-                    return module.call_method1(intern!(py, "empty"), (shape, dtype));
+                    return empty.import(py, package, "empty")?.call1((shape, dtype));
                 }
             }
         }
