@@ -35,19 +35,36 @@ pub enum Foreign {
     Versioned(Managed<DLManagedTensorVersioned>),
 }
 
-/// Where work is queued: the handle of a CUDA stream, and what the producer of a tensor is told of it.
+/// Where work is queued: the handle of a CUDA stream, and what PyTorch and other producers of tensors are told of it.
 #[derive(Clone, Copy)]
 pub struct Order {
     handle: usize,
-    told: i64,
+    torch: i64,
+    others: i64,
 }
+
+/// To producers: their work is in order already.
+const NO_WAIT: i64 = -1;
 
 impl Order {
     /// For what is not read or written by this call.
     pub const NONE: Order = Order {
         handle: 0,
-        told: -1,
+        torch: NO_WAIT,
+        others: NO_WAIT,
     };
+
+    fn new(handle: usize) -> PyResult<Order> {
+        // The protocol writes 1 for the default stream, whose handle is 0.
+        let told = i64::try_from(handle.max(1));
+        let told =
+            told.map_err(|_| PyValueError::new_err(format!("no stream has the handle {handle}")))?;
+        Ok(Order {
+            handle,
+            torch: told,
+            others: told,
+        })
+    }
 
     /// The stream, for as long as whoever made it keeps it.
     pub fn stream(self) -> Stream {
@@ -70,11 +87,7 @@ impl Order {
                     Err(_) => stream.getattr("ptr")?.extract()?,
                 },
             };
-            // The protocol writes 1 for the default stream, whose handle is 0.
-            let told = i64::try_from(handle.max(1));
-            let told = told
-                .map_err(|_| PyValueError::new_err(format!("no stream has the handle {handle}")))?;
-            return Ok(Order { handle, told });
+            return Order::new(handle);
         }
         match like {
             Some(like) if is_of(like, "torch")? => {
@@ -84,10 +97,10 @@ impl Order {
                 let current = CURRENT.import(py, "torch.cuda", "current_stream")?;
                 let stream = current.call1((gpu,))?;
                 let handle = stream.getattr(intern!(py, "cuda_stream"))?.extract()?;
-                // PyTorch's own work is there already.
-                Ok(Order { handle, told: -1 })
+                let torch = NO_WAIT;
+                Order::new(handle).map(|order| Order { torch, ..order })
             }
-            _ => Ok(Order { handle: 0, told: 1 }),
+            _ => Order::new(0),
         }
     }
 }
@@ -129,8 +142,13 @@ pub fn take(object: &Bound<'_, PyAny>, order: Option<Order>) -> PyResult<Foreign
     let py = object.py();
     let method = object.getattr(intern!(py, "__dlpack__"))?;
     let arguments = PyDict::new(py);
-    if let Some(order) = order {
-        arguments.set_item(intern!(py, "stream"), order.told)?;
+    if let Some(Order { torch, others, .. }) = order {
+        let told = if is_of(object, "torch")? {
+            torch
+        } else {
+            others
+        };
+        arguments.set_item(intern!(py, "stream"), told)?;
     }
     arguments.set_item(intern!(py, "max_version"), (1, 0))?;
     let made = match method.call((), Some(&arguments)) {

@@ -27,12 +27,15 @@ pub struct Plan {
     operands: Vec<String>,
 }
 
+/// Extents and elements.
+type IndexArray = (Vec<usize>, Vec<u32>);
+
 /// Operands as they were given.
 #[derive(Default)]
 pub struct Given<'py> {
     pub sparse: Vec<(String, Bound<'py, Sparse>)>,
     pub dense: Vec<(String, Bound<'py, PyAny>)>,
-    pub indices: Vec<(String, (Vec<usize>, Vec<u32>))>,
+    pub indices: Vec<(String, IndexArray)>,
     pub numbers: Vec<(String, f64)>,
 }
 
@@ -206,7 +209,7 @@ impl Plan {
             Some(order) => order.stream(),
             None => self.context.stream().map_err(raise)?,
         };
-        self.of.run(py, (&given.numbers, dense), target, &stream)?;
+        self.of.run(py, &given.numbers, dense, target, &stream)?;
         Ok(out)
     }
 

@@ -31,7 +31,8 @@ pub trait Typed: Send + Sync {
     fn run(
         &self,
         py: Python<'_>,
-        operands: (&[(String, f64)], Vec<(String, Foreign)>),
+        numbers: &[(String, f64)],
+        dense: Vec<(String, Foreign)>,
         out: Foreign,
         stream: &Stream,
     ) -> PyResult<()>;
@@ -147,7 +148,8 @@ impl<T: Scalar> Typed for Of<T> {
     fn run(
         &self,
         py: Python<'_>,
-        (numbers, dense): (&[(String, f64)], Vec<(String, Foreign)>),
+        numbers: &[(String, f64)],
+        dense: Vec<(String, Foreign)>,
         out: Foreign,
         stream: &Stream,
     ) -> PyResult<()> {
