@@ -1,8 +1,12 @@
 //! Tensors where a context works: dense ones with a row stride here, sparse ones in their format in `sparse`.
 
+mod copy;
 #[cfg(feature = "cudarc")]
 mod cudarc;
+#[cfg(feature = "dlpack")]
+mod dlpack;
 mod dynamic;
+mod foreign;
 mod operand;
 mod sparse;
 mod upload;
@@ -65,6 +69,14 @@ enum Storage {
 
 /// Elements of a tensor whose rows are `leading` apart.
 fn storage_len(shape: &[usize], leading: usize) -> Result<usize> {
+    let width = shape.last().copied().unwrap_or(1);
+    if leading < width {
+        return Err(Error::Shape {
+            index: "leading dimension".into(),
+            left: format!("{leading} elements"),
+            right: format!("rows have {width}"),
+        });
+    }
     let rows = shape.split_last().map_or(Some(1), |(_, outer)| {
         outer.iter().try_fold(1usize, |n, &e| n.checked_mul(e))
     });
@@ -87,14 +99,6 @@ impl AnyTensor {
         shape: &[usize],
         leading: usize,
     ) -> Result<Self> {
-        let width = shape.last().copied().unwrap_or(1);
-        if leading < width {
-            return Err(Error::Shape {
-                index: "leading dimension".into(),
-                left: format!("{leading} elements"),
-                right: format!("rows have {width}"),
-            });
-        }
         let len = storage_len(shape, leading)?;
         let storage = match device {
             None => Storage::Host(Buffer::zeros(dtype, len)?),

@@ -1,5 +1,7 @@
 //! Values whose type is known only at run time: a [`Dtype`] beside bytes. Every cast checks it.
 
+mod foreign;
+
 use std::borrow::Cow;
 
 use einsparse_formats::{Accumulator, Element, FormatError};
@@ -9,6 +11,9 @@ use half::{bf16, f16};
 use crate::error::Result;
 use crate::parallel;
 use crate::registry::{Dtype, Scalar};
+
+use foreign::Bytes;
+pub use foreign::Owner;
 
 /// Runs `$body` with `$T` as the type of `$dtype`. TF32 is f32 in memory.
 macro_rules! with_type {
@@ -267,12 +272,12 @@ fn narrow_into<T: Scalar, A: Sum>(sums: &[A], values: &mut [T]) {
     }
 }
 
-/// Values of one type, owned. Words align the bytes for every type.
+/// Values of one type, owned, or kept for somebody else.
 #[derive(Clone, Debug)]
 pub(crate) struct Buffer {
     dtype: Dtype,
     len: usize,
-    words: Vec<u64>,
+    bytes: Bytes,
 }
 
 impl Buffer {
@@ -285,7 +290,19 @@ impl Buffer {
         };
         let words = usize::try_from(bytes.div_ceil(8)).map_err(|_| memory.clone())?;
         let words = bytemuck::allocation::try_zeroed_vec(words).map_err(|()| memory)?;
-        Ok(Buffer { dtype, len, words })
+        let bytes = Bytes::Own(words);
+        Ok(Buffer { dtype, len, bytes })
+    }
+
+    /// Memory of somebody else.
+    ///
+    /// # Safety
+    /// `start` is not null and aligned for the type. So many values from it on are initialised, and nobody else writes
+    /// them, or reads them while they are written, until the owner is dropped.
+    pub(crate) unsafe fn foreign(dtype: Dtype, start: *mut u8, len: usize, owner: Owner) -> Self {
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { Bytes::foreign(start, len * dtype.bytes(), owner) };
+        Buffer { dtype, len, bytes }
     }
 
     pub(crate) fn of(values: Slice<'_>) -> Result<Self> {
@@ -295,10 +312,9 @@ impl Buffer {
     }
 
     pub(crate) fn view(&self) -> Slice<'_> {
-        let bytes: &[u8] = bytemuck::cast_slice(&self.words);
         Slice {
             dtype: self.dtype,
-            bytes: &bytes[..self.len * self.dtype.bytes()],
+            bytes: &self.bytes.view()[..self.len * self.dtype.bytes()],
         }
     }
 
@@ -310,7 +326,6 @@ impl Buffer {
     }
 
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut self.words);
-        &mut bytes[..self.len * self.dtype.bytes()]
+        &mut self.bytes.view_mut()[..self.len * self.dtype.bytes()]
     }
 }

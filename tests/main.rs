@@ -7,6 +7,8 @@ mod convert;
 mod copies;
 mod cpu;
 mod device_code;
+#[cfg(feature = "dlpack")]
+mod dlpack;
 mod docs;
 mod language;
 mod lines;

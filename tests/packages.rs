@@ -91,7 +91,9 @@ fn packages() -> Vec<(String, PathBuf)> {
     let _ = fs::remove_dir_all(target.join("package"));
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(ROOT).env_remove("CARGO_TARGET_DIR");
-    cargo.args(["package", "--workspace", "--exclude=xtask", "--no-verify"]);
+    cargo.args(["package", "--workspace", "--exclude=xtask"]);
+    // Of the package of Python a wheel is made.
+    cargo.args(["--exclude=einsparse-python", "--no-verify"]);
     cargo.args(["--allow-dirty", "--offline", "--target-dir"]);
     done("cargo package", cargo.arg(&target));
     let unpacked = folder("unpacked");

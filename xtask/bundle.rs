@@ -3,6 +3,7 @@
 
 use crate::cargo::{Result, cargo, git, json_string, root};
 use crate::faults;
+use crate::python;
 use crate::setup::prepare;
 use einsparse_compile::Spec;
 use std::collections::BTreeMap;
@@ -66,6 +67,9 @@ pub fn bundle(module: Option<&str>, arch: &str, faults: Option<&str>) -> Result<
         fs::write(folder.join("commit"), commit)?;
     }
     copy_data(&folder.join("data"))?;
+    if module.is_none() {
+        python::bundle(&folder.join("python"))?;
+    }
     if let Some(named) = faults {
         faults::plant(&folder.join("faults"), named)?;
     }

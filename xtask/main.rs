@@ -8,6 +8,7 @@ mod faults;
 #[cfg(feature = "prebuild")]
 mod prebuild;
 mod ptx;
+mod python;
 #[cfg(feature = "report")]
 mod report;
 mod setup;
@@ -50,6 +51,12 @@ enum Task {
         /// Also write the machine code as text beside each module.
         #[arg(long)]
         sass: bool,
+    },
+    /// The tests of the Python package, which is built with what `test` has built; pip fetches NumPy and SciPy.
+    Python {
+        /// Handed on to pytest.
+        #[arg(last = true)]
+        arguments: Vec<String>,
     },
     /// What the library makes public, against docs/api.txt.
     Api {
@@ -130,6 +137,7 @@ fn main() -> ExitCode {
         Task::Demo { file } => setup::demo(file),
         Task::Test { arguments } => setup::test(&arguments),
         Task::Ptx { filter, arch, sass } => ptx::ptx(filter.as_deref(), &arch, sass),
+        Task::Python { arguments } => python::test(&arguments),
         Task::Api { bless } => api::api(bless),
         Task::Prebuild { verify, tenth } => prebuild(verify, tenth),
         Task::Witness { commit } => witness::witness(&commit),

@@ -5,6 +5,7 @@
 #   run.sh sanitizers [tools]          every test of its own under each tool, in parallel; goes on where sanitized.csv ends
 #   run.sh faults                      the tests of each kernel with a fault: do they find it? (`gpu-bundle --faults`)
 #   run.sh bench [arguments]           the benches
+#   run.sh pytest [arguments]          the tests of the Python package with PyTorch, where the bundle has them
 #   run.sh record [folder] [seconds] [arguments]   every operation, part by part; goes on where it ended
 #   run.sh all                         tests, memcheck, racecheck, bench
 here=$(cd "$(dirname "$0")" && pwd)
@@ -131,6 +132,10 @@ bench() {
     return $failed
 }
 
+pytest() {
+    PYTHONPATH="$here/python" python3 -m pytest -rs -s "$@" python/tests
+}
+
 record() {
     peers
     folder=${1:-record} seconds=${2:-86400}
@@ -142,7 +147,7 @@ record() {
 part=${1:-all}
 [ $# -gt 0 ] && shift
 case $part in
-tests | sanitizer | sanitizers | sanitize | faults | fault | bench | record) "$part" "$@" ;;
+tests | sanitizer | sanitizers | sanitize | faults | fault | bench | pytest | record) "$part" "$@" ;;
 all)
     failed=0
     tests || failed=1

@@ -90,8 +90,9 @@ pub fn test(arguments: &[String]) -> Result<()> {
         }
         part(name, &mut command)
     };
-    // Benches are for `cargo bench`, and as large as all tests together.
-    let programs = ["--lib", "--bins", "--tests", "--examples"];
+    // Benches are for `cargo bench`, and as large as all tests together. Of libraries and programs those that have
+    // tests: the module of Python would be linked as a program, without an interpreter.
+    let programs = ["--tests", "--examples"];
     run("build", &[&programs[..], &["--no-run"]].concat(), &[])?;
     run("tests", &programs, arguments)?;
     run("documentation tests", &["--doc"], arguments)?;

@@ -1,11 +1,10 @@
 //! Device memory: owned, stream-ordered, and copies between addresses.
 
-#[cfg(feature = "cudarc")]
-use std::any::Any;
 use std::sync::Arc;
 
 use super::{DevicePtr, PrimaryContext, RawStream, check, check_allocation, sys, trial};
 use crate::error::Result;
+use crate::values::Owner;
 
 /// Free and total device memory, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -196,20 +195,9 @@ pub unsafe fn copy_dtod_async(
 pub struct DeviceMemory {
     address: DevicePtr,
     bytes: usize,
+    /// Of memory that was not allocated here.
+    owner: Option<Owner>,
     context: Arc<PrimaryContext>,
-    owner: Owner,
-}
-
-/// Who frees it.
-#[derive(Debug)]
-enum Owner {
-    Here,
-    /// Somebody who outlives it.
-    #[cfg(feature = "cudarc")]
-    Lender,
-    /// What is held here, dropped when the GPU is done.
-    #[cfg(feature = "cudarc")]
-    Held(Box<dyn Any + Send + Sync>),
 }
 
 impl DeviceMemory {
@@ -219,58 +207,36 @@ impl DeviceMemory {
         Ok(Self {
             address: mem_alloc(bytes)?,
             bytes,
+            owner: None,
             context: Arc::clone(context),
-            owner: Owner::Here,
         })
     }
 
-    /// Memory that somebody else frees.
+    /// Whose memory it is, where that is somebody else.
+    #[cfg(feature = "cudarc")]
+    pub(crate) fn into_owner(mut self) -> Option<Owner> {
+        let nobody = || Owner::new(());
+        self.owner
+            .as_mut()
+            .map(|owner| std::mem::replace(owner, nobody()))
+    }
+
+    /// Memory of somebody else, which its owner frees when this is dropped.
     ///
     /// # Safety
-    /// There are so many bytes at the address, in this context, until this is dropped and the work that was queued on
-    /// it is done.
-    #[cfg(feature = "cudarc")]
-    pub(crate) unsafe fn lent(
+    /// So many bytes from `address` on are memory of the context's GPU until the owner is dropped. Whoever else uses
+    /// them does so in the order of the streams that work with this.
+    pub(crate) unsafe fn foreign(
         context: &Arc<PrimaryContext>,
         address: DevicePtr,
         bytes: usize,
+        owner: Owner,
     ) -> Self {
         Self {
             address,
             bytes,
+            owner: Some(owner),
             context: Arc::clone(context),
-            owner: Owner::Lender,
-        }
-    }
-
-    /// Memory of `holder`, which is dropped with it, once the GPU is done.
-    ///
-    /// # Safety
-    /// There are so many bytes at the address, in this context, until `holder` is dropped.
-    #[cfg(feature = "cudarc")]
-    pub(crate) unsafe fn held(
-        context: &Arc<PrimaryContext>,
-        address: DevicePtr,
-        bytes: usize,
-        holder: impl Any + Send + Sync,
-    ) -> Self {
-        Self {
-            address,
-            bytes,
-            context: Arc::clone(context),
-            owner: Owner::Held(Box::new(holder)),
-        }
-    }
-
-    /// What holds it, where that is not this.
-    #[cfg(feature = "cudarc")]
-    pub(crate) fn into_held(mut self) -> Option<Box<dyn Any + Send + Sync>> {
-        match std::mem::replace(&mut self.owner, Owner::Lender) {
-            Owner::Held(holder) => Some(holder),
-            other => {
-                self.owner = other;
-                None
-            }
         }
     }
 
@@ -338,17 +304,14 @@ impl DeviceMemory {
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
-        let freed = match self.owner {
-            // SAFETY: the address is ours, freed once; cuMemFree waits for work that still uses it.
-            Owner::Here => self
-                .context
-                .set_current()
-                .and_then(|()| unsafe { mem_free(self.address) }),
-            #[cfg(feature = "cudarc")]
-            Owner::Lender => Ok(()),
-            #[cfg(feature = "cudarc")]
-            Owner::Held(_) => self.context.synchronize(),
-        };
+        if self.owner.is_some() {
+            return;
+        }
+        // SAFETY: the address is ours, freed once; cuMemFree waits for work that still uses it.
+        let freed = self
+            .context
+            .set_current()
+            .and_then(|()| unsafe { mem_free(self.address) });
         if let Err(error) = freed {
             tracing::warn!(%error, bytes = self.bytes, "device memory was not freed");
         }

@@ -119,7 +119,8 @@ impl Expression {
             }
         }
         // SAFETY: the operands are where the stream works, and of planned shapes; the tensors are borrowed for the
-        // call, and device memory is freed only after the work queued on the context.
+        // call, and device memory is freed only after the work queued on the context, that of another owner in the
+        // order of the work (`Tensor::from_raw`).
         Ok(unsafe { Queue::new(stream.raw()) })
     }
 

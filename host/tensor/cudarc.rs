@@ -8,10 +8,10 @@ use ::cudarc::driver::{
     CudaContext, CudaSlice, CudaStream, DevicePtr, DevicePtrMut, DeviceSlice, SyncOnDrop,
 };
 
-use super::{AnyTensor, Storage, Tensor};
+use super::{Storage, Tensor};
 use crate::context::Context;
 use crate::device::Device;
-use crate::driver::{DeviceMemory, DevicePtr as Address};
+use crate::driver::{DevicePtr as Address, PrimaryContext};
 use crate::error::{Error, Result};
 use crate::registry::Scalar;
 
@@ -102,10 +102,13 @@ impl<T: Scalar> Tensor<T> {
         device.context().synchronize()?;
         let stream = Arc::clone(slice.stream());
         let address = slice.device_ptr(&stream).0;
-        let bytes = size_of::<T>() * slice.len();
-        // SAFETY: the slice holds so many bytes at this address, in the context that was just compared.
-        let memory = unsafe { DeviceMemory::held(device.context(), address, bytes, slice) };
-        Ok(Self::in_memory(device, memory, shape))
+        let held = Held {
+            slice: Some(slice),
+            context: Arc::clone(device.context()),
+        };
+        // SAFETY: the slice has so many elements (`check_len`) at this address, in the context that was just compared,
+        // and is dropped when the GPU is done.
+        unsafe { Self::from_raw(context, address, rows(shape), held) }
     }
 
     /// Gives back the slice that [`from_cudarc`](Self::from_cudarc) took, once the work of the GPU is done.
@@ -118,8 +121,10 @@ impl<T: Scalar> Tensor<T> {
             return Err(none());
         };
         device.context().synchronize()?;
-        let slice = memory.into_held().and_then(|held| held.downcast().ok());
-        slice.map(|slice| *slice).ok_or_else(none)
+        let held = memory
+            .into_owner()
+            .and_then(|owner| owner.into_held::<Held<T>>());
+        held.and_then(|mut held| held.slice.take()).ok_or_else(none)
     }
 
     /// A tensor in memory of `cudarc` (feature `cudarc`) that is borrowed: `&slice` or a view of one, row-major and
@@ -137,9 +142,9 @@ impl<T: Scalar> Tensor<T> {
         shape: &[usize],
         stream: &'a CudaStream,
     ) -> Result<impl Deref<Target = Tensor<T>>> {
-        let device = place(context, slice, shape, stream)?;
+        check_place(context, slice, shape, stream)?;
         let (address, done) = slice.device_ptr(stream);
-        Ok(Lent::new(device, address, shape, done))
+        Lent::new(context, address, shape, done)
     }
 
     /// As [`borrow_cudarc`](Self::borrow_cudarc), to be written. `stream` waits for what was read there as well.
@@ -155,31 +160,43 @@ impl<T: Scalar> Tensor<T> {
         shape: &[usize],
         stream: &'a CudaStream,
     ) -> Result<impl DerefMut<Target = Tensor<T>>> {
-        let device = place(context, slice, shape, stream)?;
+        check_place(context, slice, shape, stream)?;
         let (address, done) = slice.device_ptr_mut(stream);
-        Ok(Lent::new(device, address, shape, done))
-    }
-
-    fn in_memory(device: &Arc<Device>, memory: DeviceMemory, shape: &[usize]) -> Self {
-        Tensor::of(AnyTensor {
-            dtype: T::DTYPE,
-            shape: shape.to_vec(),
-            leading: shape.last().copied().unwrap_or(1),
-            storage: Storage::Device(memory, Arc::clone(device)),
-        })
+        Lent::new(context, address, shape, done)
     }
 }
 
-/// Where a slice and a stream are, if both are there.
-fn place<'c, T>(
-    context: &'c Context,
+/// The shape of rows without gaps, and how far they are apart.
+fn rows(shape: &[usize]) -> (&[usize], usize) {
+    (shape, shape.last().copied().unwrap_or(1))
+}
+
+/// A slice that a tensor holds. The GPU is done with it before it is dropped.
+struct Held<T> {
+    slice: Option<CudaSlice<T>>,
+    context: Arc<PrimaryContext>,
+}
+
+impl<T> Drop for Held<T> {
+    fn drop(&mut self) {
+        if self.slice.is_some()
+            && let Err(error) = self.context.synchronize()
+        {
+            tracing::warn!(%error, "a slice of cudarc was dropped before its GPU was done");
+        }
+    }
+}
+
+/// A slice and a stream are where the context is.
+fn check_place<T>(
+    context: &Context,
     slice: &impl DeviceSlice<T>,
     shape: &[usize],
     stream: &CudaStream,
-) -> Result<&'c Arc<Device>> {
+) -> Result<()> {
     shared(context, slice.stream().context(), "CudaSlice")?;
     check_len(slice.len(), shape)?;
-    shared(context, stream.context(), "CudaStream")
+    shared(context, stream.context(), "CudaStream").map(drop)
 }
 
 /// A tensor in borrowed memory; when it is dropped, the slice learns of the work on it.
@@ -190,15 +207,18 @@ struct Lent<'a, T> {
 }
 
 impl<'a, T: Scalar> Lent<'a, T> {
-    fn new(device: &Arc<Device>, address: Address, shape: &[usize], done: SyncOnDrop<'a>) -> Self {
-        let bytes = size_of::<T>() * shape.iter().product::<usize>();
-        // SAFETY: the slice, which is borrowed for 'a, has so many elements (`check_len`) at this address.
-        let memory = unsafe { DeviceMemory::lent(device.context(), address, bytes) };
-        Lent {
-            tensor: Tensor::in_memory(device, memory, shape),
+    fn new(
+        context: &Context,
+        address: Address,
+        shape: &[usize],
+        done: SyncOnDrop<'a>,
+    ) -> Result<Self> {
+        Ok(Lent {
+            // SAFETY: the slice, which is borrowed for 'a, has so many elements (`check_len`) at this address.
+            tensor: unsafe { Tensor::from_raw(context, address, rows(shape), ())? },
             _done: done,
             slice: PhantomData,
-        }
+        })
     }
 }
 

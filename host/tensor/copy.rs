@@ -1,0 +1,90 @@
+//! Values of a sparse tensor from a dense one, where both are.
+
+use einsparse_formats::Format;
+
+use super::{SparseTensor, Tensor};
+use crate::device::Stream;
+use crate::driver::copy_dtod_async;
+use crate::error::{Error, Result};
+use crate::registry::{Scalar, block_of};
+
+impl<T: Scalar> SparseTensor<T> {
+    /// New values for the same pattern, as [`SparseTensor::set_values`] takes them, from a tensor without gaps in the
+    /// same context: queued on `stream`, without an allocation or a wait.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] unless there is one value for each slot, side by side; [`Error::Operand`] for a tensor or a
+    /// stream of another context, and on a GPU for blocks that reach past the last row or column, whose rest has to be
+    /// cleared.
+    ///
+    /// ```
+    /// use einsparse::Context;
+    /// use einsparse::formats::{Csr, CsrPattern, Dense};
+    /// let ctx = Context::new();
+    /// let mut a = ctx.upload(Csr::new(CsrPattern::new(1, 3, vec![0, 2], vec![0, 2])?, vec![1.0f32, 2.0])?)?;
+    /// let values = ctx.upload_dense(&Dense::new([2], vec![3.0f32, 4.0])?)?;
+    /// let stream = ctx.stream()?;
+    /// a.copy_values(&values, &stream)?;
+    /// stream.synchronize()?;
+    /// assert_eq!(a.to_host()?.values(), [3.0, 4.0]);
+    /// # Ok::<(), einsparse::Error>(())
+    /// ```
+    pub fn copy_values(&mut self, values: &Tensor<T>, stream: &Stream) -> Result<()> {
+        let (slots, shape) = (self.any.pattern().slots(), values.shape());
+        let gaps = values.leading() != shape.last().copied().unwrap_or(1);
+        if gaps || shape.iter().product::<usize>() != slots {
+            return Err(Error::Shape {
+                index: "values".into(),
+                left: format!("{shape:?}, rows {} elements apart", values.leading()),
+                right: format!("{slots} slots"),
+            });
+        }
+        let elsewhere = || Error::elsewhere("values");
+        let Some(arrays) = self.any.device() else {
+            return self.set_values(values.host().ok_or_else(elsewhere)?);
+        };
+        let device = &arrays.device;
+        let here = values.device().is_some_and(|on| on.is_same(device));
+        let from = values.address().filter(|_| here).ok_or_else(elsewhere)?;
+        if !stream.belongs_to(device) {
+            return Err(Error::elsewhere("stream"));
+        }
+        if reaches_outside(&self.format(), self.shape()) {
+            let reason = "of blocks that reach past the edge come from the host (`set_values`)";
+            return Err(Error::operand("values", reason));
+        }
+        device.context().set_current()?;
+        let bytes = slots * size_of::<T>();
+        // SAFETY: both are of this GPU and hold so many bytes; the values of a sparse tensor are memory of its own.
+        unsafe { copy_dtod_async(arrays.values.address(), from, bytes, stream.raw()) }
+    }
+}
+
+/// Whether blocks or groups at the edge hold what is no entry.
+fn reaches_outside(format: &Format, shape: &[usize]) -> bool {
+    let (height, width) = match format {
+        Format::Nm { m, .. } => (1, *m),
+        blocks => block_of(blocks),
+    };
+    match shape {
+        &[rows, columns] => !rows.is_multiple_of(height) || !columns.is_multiple_of(width),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::reaches_outside;
+
+    #[test]
+    fn blocks_past_the_edge_are_seen() {
+        let outside =
+            |format: &str, shape: &[usize]| reaches_outside(&format.parse().unwrap(), shape);
+        assert!(!outside("csr", &[5, 7]));
+        assert!(!outside("bsr:2x4", &[6, 8]));
+        assert!(outside("bsr:2x4", &[6, 9]));
+        assert!(outside("blockcoo:4x2", &[6, 8]));
+        assert!(outside("nm:2:4", &[5, 6]));
+        assert!(!outside("nm:2:4", &[5, 8]));
+    }
+}

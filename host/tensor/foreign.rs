@@ -1,0 +1,144 @@
+//! Tensors over memory of another owner.
+
+use std::marker::PhantomData;
+use std::ptr;
+use std::sync::Arc;
+
+use super::{AnyTensor, Storage, Tensor, storage_len};
+use crate::context::Context;
+use crate::driver::DeviceMemory;
+use crate::error::{Error, Result};
+use crate::registry::Scalar;
+use crate::values::{Buffer, Owner};
+
+impl<T: Scalar> Tensor<T> {
+    /// A tensor over memory of another owner, without a copy: of the context's GPU, or of the host in a CPU context.
+    /// `address` is that of the first element, rows are `leading` elements apart. `owner` is dropped with the tensor,
+    /// and where this fails.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for rows that overlap, [`Error::Operand`] for an address that is null or not a multiple of the
+    /// size of an element, [`Error::Overflow`] for a size past memory.
+    ///
+    /// # Safety
+    /// - From the first to the last element all is memory of the context, and stays so until `owner` is dropped. On the
+    ///   host it is initialised.
+    /// - The tensor is not written where the memory may only be read. A write may also store what it read between rows.
+    /// - Nobody else writes the memory, or reads what is written to the tensor, but in the order of the streams that
+    ///   the tensor is used on; on the host, not while a call uses it.
+    /// - `owner` frees the memory after the work that was queued with the tensor, also where the tensor is dropped
+    ///   before that work is done.
+    ///
+    /// ```
+    /// use einsparse::{Context, Tensor};
+    ///
+    /// let values = vec![1.0f32, 2.0, 3.0, 4.0];
+    /// let address = values.as_ptr() as u64;
+    /// // SAFETY: the tensor keeps the vector, which is aligned, holds 2 x 2 values, and is used by nobody else.
+    /// let tensor = unsafe { Tensor::<f32>::from_raw(&Context::cpu(), address, (&[2, 2], 2), values)? };
+    /// assert_eq!(tensor.to_dense()?.get(&[1, 0]), Some(3.0));
+    /// # Ok::<(), einsparse::Error>(())
+    /// ```
+    pub unsafe fn from_raw(
+        context: &Context,
+        address: u64,
+        (shape, leading): (&[usize], usize),
+        owner: impl Send + Sync + 'static,
+    ) -> Result<Tensor<T>> {
+        let owner = Owner::new(owner);
+        // Behind the last row there may be nothing.
+        let width = shape.last().copied().unwrap_or(1);
+        let len = match storage_len(shape, leading)? {
+            0 => 0,
+            len => len - (leading - width),
+        };
+        let bytes = size_of::<T>();
+        if len > 0 && (address == 0 || !address.is_multiple_of(bytes as u64)) {
+            let reason = format!("address {address:#x} is not that of elements of {bytes} bytes");
+            return Err(Error::operand("memory of another owner", reason));
+        }
+        let storage = match context.device() {
+            Some(device) => {
+                // SAFETY: the caller's promise.
+                let memory =
+                    unsafe { DeviceMemory::foreign(device.context(), address, len * bytes, owner) };
+                Storage::Device(memory, Arc::clone(device))
+            }
+            None => {
+                let start: *mut u8 = match len {
+                    // Nothing is read, and it may be null.
+                    0 => ptr::NonNull::<u64>::dangling().as_ptr().cast(),
+                    _ => ptr::with_exposed_provenance_mut(address as usize),
+                };
+                // SAFETY: the caller's promise; null and alignment were looked at.
+                Storage::Host(unsafe { Buffer::foreign(T::DTYPE, start, len, owner) })
+            }
+        };
+        let any = AnyTensor {
+            dtype: T::DTYPE,
+            shape: shape.to_vec(),
+            leading,
+            storage,
+        };
+        let element = PhantomData;
+        Ok(Tensor { any, element })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    struct Counted {
+        _kept: Vec<f32>,
+        drops: &'static AtomicUsize,
+    }
+
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.drops.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn tensor(
+        values: Vec<f32>,
+        of: (&[usize], usize),
+        drops: &'static AtomicUsize,
+    ) -> Result<Tensor<f32>> {
+        let address = values.as_ptr() as u64;
+        let _kept = values;
+        let owner = Counted { _kept, drops };
+        // SAFETY: the tensor keeps the vector; tests ask for no more than it holds.
+        unsafe { Tensor::from_raw(&Context::cpu(), address, of, owner) }
+    }
+
+    #[test]
+    fn foreign_rows_are_read_and_written_in_place() {
+        static DROPS: AtomicUsize = AtomicUsize::new(0);
+        // Two rows of two, three apart: the gap behind the last row is not there.
+        let mut own = tensor(vec![1.0, 2.0, 9.0, 3.0, 4.0], (&[2, 2], 3), &DROPS).unwrap();
+        assert_eq!(own.to_dense().unwrap().values(), [1.0, 2.0, 3.0, 4.0]);
+        let ones = einsparse_formats::Dense::new([2, 2], vec![1.0f32; 4]).unwrap();
+        own.write(&ones).unwrap();
+        assert_eq!(own.to_storage().unwrap(), [1.0, 1.0, 9.0, 1.0, 1.0]);
+        assert_eq!(DROPS.load(Ordering::Relaxed), 0);
+        drop(own);
+        assert_eq!(DROPS.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn owners_are_dropped_where_it_fails() {
+        static DROPS: AtomicUsize = AtomicUsize::new(0);
+        let overlap = tensor(vec![0.0; 4], (&[2, 2], 1), &DROPS).unwrap_err();
+        assert!(matches!(overlap, Error::Shape { .. }), "{overlap}");
+        let none = tensor(Vec::new(), (&[0, 2], 2), &DROPS).unwrap();
+        assert!(none.to_dense().unwrap().values().is_empty());
+        // SAFETY: refused, and nothing is read.
+        let odd = unsafe { Tensor::<f32>::from_raw(&Context::cpu(), 6, (&[1], 1), ()) };
+        let odd = odd.unwrap_err();
+        assert!(odd.to_string().contains("0x6"), "{odd}");
+        drop(none);
+        assert_eq!(DROPS.load(Ordering::Relaxed), 2);
+    }
+}

@@ -1,0 +1,307 @@
+//! DLPack between Python objects: capsules in and out, and the stream on which both sides order their work.
+
+use std::ffi::{CStr, c_void};
+use std::ops::Range;
+use std::ptr::NonNull;
+
+use dlpark::ffi::{DLDataType, DLDeviceType, DLManagedTensor, DLManagedTensorVersioned};
+use dlpark::{DlpackFlags, Managed, ManagedTensorBase, TensorRef};
+use einsparse::{Context, Scalar, Stream, Tensor};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyCapsule, PyDict};
+use pyo3::{ffi, intern};
+
+/// A header of DLPack, and the names of its capsules before and after they were taken.
+pub trait Header: ManagedTensorBase + 'static {
+    const NAME: &'static CStr;
+    const USED: &'static CStr;
+}
+
+impl Header for DLManagedTensor {
+    const NAME: &'static CStr = c"dltensor";
+    const USED: &'static CStr = c"used_dltensor";
+}
+
+impl Header for DLManagedTensorVersioned {
+    const NAME: &'static CStr = c"dltensor_versioned";
+    const USED: &'static CStr = c"used_dltensor_versioned";
+}
+
+/// A tensor of another library.
+pub enum Foreign {
+    Legacy(Managed<DLManagedTensor>),
+    Versioned(Managed<DLManagedTensorVersioned>),
+}
+
+/// Where work is queued: the handle of a CUDA stream, and what PyTorch and other producers of tensors are told of it.
+#[derive(Clone, Copy)]
+pub struct Order {
+    handle: usize,
+    torch: i64,
+    others: i64,
+}
+
+/// To producers: their work is in order already.
+const NO_WAIT: i64 = -1;
+
+impl Order {
+    /// For what is not read or written by this call.
+    pub const NONE: Order = Order {
+        handle: 0,
+        torch: NO_WAIT,
+        others: NO_WAIT,
+    };
+
+    fn new(handle: usize) -> PyResult<Order> {
+        // The protocol writes 1 for the default stream, whose handle is 0.
+        let told = i64::try_from(handle.max(1));
+        let told =
+            told.map_err(|_| PyValueError::new_err(format!("no stream has the handle {handle}")))?;
+        Ok(Order {
+            handle,
+            torch: told,
+            others: told,
+        })
+    }
+
+    /// The stream, for as long as whoever made it keeps it.
+    pub fn stream(self) -> Stream {
+        // SAFETY: it is of the primary context, as all of Python's libraries are, and Python's caller keeps it.
+        unsafe { Stream::from_raw(self.handle as *mut c_void) }
+    }
+
+    /// The stream that was given (a number, or an object of PyTorch or CuPy), else PyTorch's current one for its
+    /// tensors, else the default stream.
+    pub fn of(
+        given: Option<&Bound<'_, PyAny>>,
+        like: Option<&Bound<'_, PyAny>>,
+        gpu: u32,
+    ) -> PyResult<Order> {
+        if let Some(stream) = given {
+            let handle = match stream.extract::<usize>() {
+                Ok(handle) => handle,
+                Err(_) => match stream.getattr("cuda_stream") {
+                    Ok(handle) => handle.extract()?,
+                    Err(_) => stream.getattr("ptr")?.extract()?,
+                },
+            };
+            return Order::new(handle);
+        }
+        match like {
+            Some(like) if is_of(like, "torch")? => {
+                static CURRENT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+                let py = like.py();
+                // Whoever made the tensor has imported it.
+                let current = CURRENT.import(py, "torch.cuda", "current_stream")?;
+                let stream = current.call1((gpu,))?;
+                let handle = stream.getattr(intern!(py, "cuda_stream"))?.extract()?;
+                let torch = NO_WAIT;
+                Order::new(handle).map(|order| Order { torch, ..order })
+            }
+            _ => Order::new(0),
+        }
+    }
+}
+
+/// Whether the type of an object is of this package.
+pub fn is_of(object: &Bound<'_, PyAny>, package: &str) -> PyResult<bool> {
+    let of = object.get_type();
+    let of = of.getattr(intern!(object.py(), "__module__"))?;
+    let of = of.extract::<&str>();
+    Ok(of.is_ok_and(|of| of.split('.').next() == Some(package)))
+}
+
+/// Number of the GPU on which it lies; `None` on the host.
+pub fn gpu_of(object: &Bound<'_, PyAny>) -> PyResult<Option<u32>> {
+    let py = object.py();
+    let (kind, id): (u32, u32) = object
+        .call_method0(intern!(py, "__dlpack_device__"))?
+        .extract()?;
+    match DLDeviceType(kind) {
+        DLDeviceType::CPU | DLDeviceType::CUDAHOST => Ok(None),
+        DLDeviceType::CUDA | DLDeviceType::CUDAMANAGED => Ok(Some(id)),
+        _ => Err(PyValueError::new_err(format!(
+            "a tensor lies on device {id} of DLPack type {kind}, which is neither the host nor a CUDA GPU"
+        ))),
+    }
+}
+
+/// The same on the host; a copy where it lies on a GPU.
+fn on_host<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    match gpu_of(object)? {
+        None => Ok(object.clone()),
+        Some(_) if object.hasattr("cpu")? => object.call_method0("cpu"),
+        Some(_) => object.call_method0("get"),
+    }
+}
+
+/// Whatever has `__dlpack__`, without a copy. The producer orders its work before that of the stream.
+pub fn take(object: &Bound<'_, PyAny>, order: Option<Order>) -> PyResult<Foreign> {
+    let py = object.py();
+    let method = object.getattr(intern!(py, "__dlpack__"))?;
+    let arguments = PyDict::new(py);
+    if let Some(Order { torch, others, .. }) = order {
+        let told = if is_of(object, "torch")? {
+            torch
+        } else {
+            others
+        };
+        arguments.set_item(intern!(py, "stream"), told)?;
+    }
+    arguments.set_item(intern!(py, "max_version"), (1, 0))?;
+    let made = match method.call((), Some(&arguments)) {
+        // Of a library from before the versions.
+        Err(error) if error.is_instance_of::<PyTypeError>(py) => {
+            arguments.del_item(intern!(py, "max_version"))?;
+            method.call((), Some(&arguments))?
+        }
+        made => made?,
+    };
+    let capsule = made.cast::<PyCapsule>()?;
+    match capsule.is_valid_checked(Some(DLManagedTensorVersioned::NAME)) {
+        true => out_of(capsule).map(Foreign::Versioned),
+        false => out_of(capsule).map(Foreign::Legacy),
+    }
+}
+
+fn out_of<M: Header>(capsule: &Bound<'_, PyCapsule>) -> PyResult<Managed<M>> {
+    let pointer = capsule.pointer_checked(Some(M::NAME))?;
+    // SAFETY: a capsule, and a name that lives on.
+    if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), M::USED.as_ptr()) } != 0 {
+        return Err(PyErr::fetch(capsule.py()));
+    }
+    // SAFETY: a capsule of this name holds such a header, and by its new name it is ours.
+    let managed = unsafe { Managed::from_raw(pointer.as_ptr().cast()) };
+    managed.map_err(|e| PyValueError::new_err(e.to_string()))
+}
+
+/// A capsule that whoever asked for it takes the tensor out of.
+pub fn into_capsule<M: Header>(
+    py: Python<'_>,
+    tensor: Managed<M>,
+) -> PyResult<Bound<'_, PyCapsule>> {
+    unsafe extern "C" fn drop_untaken<M: Header>(capsule: *mut ffi::PyObject) {
+        // SAFETY: Python calls it with a capsule of ours; taken ones have another name.
+        unsafe {
+            if ffi::PyCapsule_IsValid(capsule, M::NAME.as_ptr()) != 0 {
+                let pointer = ffi::PyCapsule_GetPointer(capsule, M::NAME.as_ptr());
+                M::drop_raw(pointer.cast());
+            }
+        }
+    }
+    let pointer = NonNull::new(tensor.into_raw().cast::<c_void>());
+    let pointer = pointer.ok_or_else(|| PyValueError::new_err("no tensor"))?;
+    // SAFETY: the header lives until somebody calls its deleter, which any thread may.
+    unsafe {
+        PyCapsule::new_with_pointer_and_destructor(py, pointer, M::NAME, Some(drop_untaken::<M>))
+    }
+}
+
+impl Foreign {
+    fn view(&self) -> PyResult<TensorRef<'_>> {
+        let view = match self {
+            Foreign::Legacy(tensor) => tensor.validate(),
+            Foreign::Versioned(tensor) => tensor.validate(),
+        };
+        view.map_err(|e| PyValueError::new_err(e.to_string()))
+    }
+
+    pub fn dtype(&self) -> PyResult<DLDataType> {
+        Ok(self.view()?.dtype())
+    }
+
+    pub fn is_read_only(&self) -> bool {
+        match self {
+            Foreign::Legacy(_) => false,
+            Foreign::Versioned(tensor) => tensor.flags().contains(DlpackFlags::READ_ONLY),
+        }
+    }
+
+    /// From the first byte to behind the last.
+    pub fn range(&self) -> PyResult<Range<u64>> {
+        let view = self.view()?;
+        let strides = view
+            .strides_or_compact()
+            .map_err(|e| PyValueError::new_err(e.to_string()))?;
+        let start = (view.data_ptr() as u64).saturating_add(view.byte_offset());
+        if view.num_elements() == 0 {
+            return Ok(start..start);
+        }
+        let steps = view.shape().iter().zip(strides.iter());
+        let last: i64 = steps
+            .map(|(extent, stride)| (extent - 1).saturating_mul(*stride))
+            .sum();
+        let size = view.dtype().element_size() as u64;
+        Ok(start..start.saturating_add((last.max(0) as u64 + 1).saturating_mul(size)))
+    }
+
+    /// The tensor in the context, without a copy.
+    ///
+    /// # Safety
+    /// As of [`Tensor::from_dlpack`].
+    pub unsafe fn into_tensor<T: Scalar>(
+        self,
+        context: &Context,
+        name: &str,
+    ) -> PyResult<Tensor<T>> {
+        // SAFETY: the caller's promise.
+        let tensor = unsafe {
+            match self {
+                Foreign::Legacy(tensor) => Tensor::from_dlpack(context, tensor),
+                Foreign::Versioned(tensor) => Tensor::from_dlpack(context, tensor),
+            }
+        };
+        tensor.map_err(|error| match error {
+            einsparse::Error::Operand { reason, .. } => crate::raise(einsparse::Error::Operand {
+                name: name.into(),
+                reason,
+            }),
+            other => crate::raise(other),
+        })
+    }
+}
+
+/// Values of any array, in row-major order, on the host.
+pub fn values<T: Scalar>(array: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<T>> {
+    let foreign = take(&on_host(array)?, None)?;
+    // SAFETY: the array lives for this call, in which nobody writes it, and is only read.
+    let tensor = unsafe { foreign.into_tensor::<T>(&Context::cpu(), name)? };
+    Ok(tensor.to_dense().map_err(crate::raise)?.into_values())
+}
+
+/// Type of the elements of any array.
+pub fn type_of(array: &Bound<'_, PyAny>) -> PyResult<DLDataType> {
+    take(&on_host(array)?, None)?.dtype()
+}
+
+/// Extents and elements of an array of indices.
+pub fn indices(array: &Bound<'_, PyAny>, name: &str) -> PyResult<(Vec<usize>, Vec<u32>)> {
+    let foreign = take(&on_host(array)?, None)?;
+    let view = foreign.view()?;
+    let shape = view.shape().iter().map(|&extent| extent as usize).collect();
+    let wrong = |e: dlpark::tensor::Error| PyValueError::new_err(format!("indices `{name}`: {e}"));
+    // SAFETY: the array lives for this call, in which nobody writes it.
+    let found = unsafe {
+        if view.dtype().is::<i32>() {
+            narrow(view.cpu_slice::<i32>().map_err(wrong)?)
+        } else if view.dtype().is::<i64>() {
+            narrow(view.cpu_slice::<i64>().map_err(wrong)?)
+        } else {
+            narrow(view.cpu_slice::<u32>().map_err(wrong)?)
+        }
+    };
+    let found = found.map_err(|(at, value)| {
+        PyValueError::new_err(format!(
+            "indices `{name}`: [{at}] = {value}, which is no index of 32 bits"
+        ))
+    })?;
+    Ok((shape, found))
+}
+
+fn narrow<I: Copy + Into<i64>>(all: &[I]) -> Result<Vec<u32>, (usize, i64)> {
+    let one =
+        |(at, &value): (usize, &I)| u32::try_from(value.into()).map_err(|_| (at, value.into()));
+    all.iter().enumerate().map(one).collect()
+}

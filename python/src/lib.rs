@@ -1,0 +1,80 @@
+//! The Python package `einsparse`: plans over NumPy's, SciPy's and PyTorch's data, which come in and go out by DLPack.
+//! No library of Python is linked or imported.
+
+mod exchange;
+mod plan;
+mod sparse;
+mod tensor;
+mod typed;
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use einsparse::{Context, Error};
+use pyo3::exceptions::{PyMemoryError, PyOSError, PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+
+#[pymodule]
+fn _einsparse(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<plan::Plan>()?;
+    module.add_class::<sparse::Sparse>()?;
+    module.add_class::<tensor::Tensor>()
+}
+
+/// An error of the library as Python's, with the library's words.
+fn raise(error: Error) -> PyErr {
+    let text = error.to_string();
+    match error {
+        Error::Cuda { .. } => PyRuntimeError::new_err(text),
+        Error::OutOfMemory { .. } => PyMemoryError::new_err(text),
+        Error::Io { .. } => PyOSError::new_err(text),
+        _ => PyValueError::new_err(text),
+    }
+}
+
+/// The GPU of this number, or the CPU. Opened at the first use, and kept.
+fn context(gpu: Option<u32>) -> PyResult<Context> {
+    static OPEN: Mutex<BTreeMap<u32, Context>> = Mutex::new(BTreeMap::new());
+    let Some(ordinal) = gpu else {
+        return Ok(Context::cpu());
+    };
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(context) = open.get(&ordinal) {
+        return Ok(context.clone());
+    }
+    let context = Context::cuda(ordinal).map_err(raise)?;
+    open.insert(ordinal, context.clone());
+    Ok(context)
+}
+
+/// Runs `$body` with `$T` as the element type of this DLPack type; else the error says whose type it is.
+macro_rules! with_element {
+    ($dtype:expr, $name:expr, $T:ident => $body:expr) => {{
+        let dtype: dlpark::ffi::DLDataType = $dtype;
+        if dtype.is::<f32>() {
+            type $T = f32;
+            $body
+        } else if dtype.is::<f64>() {
+            type $T = f64;
+            $body
+        } else if dtype.matches(dlpark::ffi::DLDataType::F16) {
+            type $T = half::f16;
+            $body
+        } else if dtype.matches(dlpark::ffi::DLDataType::BF16) {
+            type $T = half::bf16;
+            $body
+        } else {
+            Err($crate::unknown_type($name, dtype))
+        }
+    }};
+}
+
+use with_element;
+
+fn unknown_type(name: &str, dtype: dlpark::ffi::DLDataType) -> PyErr {
+    PyValueError::new_err(format!(
+        "operand `{name}`: elements of DLPack type {}, {} bits; wanted are f32, f64, f16 or bf16",
+        dtype.code.0, dtype.bits
+    ))
+}

@@ -1,0 +1,308 @@
+//! Plans: made once of an expression and its operands, run many times.
+
+use dlpark::ffi::DLDataType;
+use einsparse::{Context, Options, Precision, Weights, ZerosRule};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyFloat, PyInt, PyTuple};
+
+use crate::exchange::{Order, gpu_of, indices, is_of, take};
+use crate::sparse::{Slots, Sparse};
+use crate::typed::{Facts, Of, Typed};
+use crate::{raise, with_element};
+
+/// An expression bound to formats, shapes and a kernel. `einsparse.plan` makes it.
+#[pyclass(frozen, module = "einsparse")]
+pub struct Plan {
+    of: Box<dyn Typed>,
+    /// Of the operands that it keeps.
+    slots: Vec<(String, Slots)>,
+    facts: Facts,
+    context: Context,
+    gpu: Option<u32>,
+    /// Names of the dense operands that a run takes.
+    #[pyo3(get)]
+    operands: Vec<String>,
+}
+
+/// Extents and elements.
+type IndexArray = (Vec<usize>, Vec<u32>);
+
+/// Operands as they were given.
+#[derive(Default)]
+pub struct Given<'py> {
+    pub sparse: Vec<(String, Bound<'py, Sparse>)>,
+    pub dense: Vec<(String, Bound<'py, PyAny>)>,
+    pub indices: Vec<(String, IndexArray)>,
+    pub numbers: Vec<(String, f64)>,
+}
+
+impl<'py> Given<'py> {
+    fn add(&mut self, name: String, object: Bound<'py, PyAny>) -> PyResult<()> {
+        if let Ok(sparse) = object.cast::<Sparse>() {
+            self.sparse.push((name, sparse.clone()));
+        } else if object.is_instance_of::<PyFloat>() || object.is_instance_of::<PyInt>() {
+            self.numbers.push((name, object.extract()?));
+        } else if object.hasattr(intern!(object.py(), "__dlpack__"))? {
+            self.dense.push((name, object));
+        } else if let Ok(number) = object.extract() {
+            // NumPy's numbers.
+            self.numbers.push((name, number));
+        } else {
+            let kind = object.get_type();
+            return Err(PyTypeError::new_err(format!(
+                "operand `{name}`: a {kind} is no sparse matrix, has no `__dlpack__`, and is no number"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Moves arrays of whole numbers from the dense operands to the indices; the type of the others.
+    fn sort_out(&mut self) -> PyResult<DLDataType> {
+        let mut dtype = None;
+        for (name, object) in std::mem::take(&mut self.dense) {
+            let own = take(&object, gpu_of(&object)?.map(|_| Order::NONE))?.dtype()?;
+            if matches!(own.code.0, 0 | 1) {
+                let found = indices(&object, &name)?;
+                self.indices.push((name, found));
+            } else {
+                dtype.get_or_insert(own);
+                self.dense.push((name, object));
+            }
+        }
+        let of_sparse = || self.sparse.first().map(|(_, sparse)| sparse.get().dtype);
+        let dtype = dtype.or_else(of_sparse);
+        dtype.ok_or_else(|| PyValueError::new_err("no operand has values"))
+    }
+}
+
+#[pymethods]
+impl Plan {
+    // Each has a name in Python.
+    #[allow(clippy::too_many_arguments)]
+    #[new]
+    #[pyo3(signature = (
+        expression, operands, *, tf32=false, strict_zeros=false, static_weights=false, variant=None, alignment=None
+    ))]
+    fn new(
+        py: Python<'_>,
+        expression: &str,
+        operands: &Bound<'_, PyDict>,
+        tf32: bool,
+        strict_zeros: bool,
+        static_weights: bool,
+        variant: Option<String>,
+        alignment: Option<usize>,
+    ) -> PyResult<Self> {
+        let mut given = Given::default();
+        for (name, object) in operands {
+            given.add(name.extract()?, object)?;
+        }
+        let dtype = given.sort_out()?;
+        let gpu = match (given.dense.first(), given.sparse.first()) {
+            (Some((_, object)), _) => gpu_of(object)?,
+            (None, sparse) => sparse.and_then(|(_, sparse)| sparse.get().gpu),
+        };
+        let options = Options {
+            precision: if tf32 {
+                Precision::Tf32
+            } else {
+                Precision::Full
+            },
+            zeros: if strict_zeros {
+                ZerosRule::Strict
+            } else {
+                ZerosRule::Dense
+            },
+            weights: if static_weights {
+                Weights::Static
+            } else {
+                Weights::EachRun
+            },
+            variant,
+            alignment,
+            ..Options::default()
+        };
+        let context = crate::context(gpu)?;
+        let slots = given.sparse.iter();
+        let slots = slots
+            .map(|(name, sparse)| (name.clone(), sparse.get().order.clone()))
+            .collect();
+        let mut names: Vec<String> = given.dense.iter().map(|(name, _)| name.clone()).collect();
+        let of = with_element!(dtype, "values", T => {
+            let of = Of::<T>::new(py, (&context, expression), given, &options)?;
+            Ok(Box::new(of) as Box<dyn Typed>)
+        })?;
+        let facts = of.facts();
+        names.retain(|name| *name != facts.out);
+        Ok(Plan {
+            of,
+            slots,
+            facts,
+            context,
+            gpu,
+            operands: names,
+        })
+    }
+
+    /// Runs with these dense operands and numbers, and returns the output: `out`, or a new array of the library that the
+    /// operands are of. Sparse operands, index arrays and numbers are those of the plan. On a GPU the work is queued on
+    /// `stream` (a handle, or a stream of PyTorch or CuPy), else on PyTorch's current stream, else on the default one.
+    #[pyo3(signature = (*, out=None, stream=None, **operands))]
+    fn run<'py>(
+        &self,
+        py: Python<'py>,
+        out: Option<Bound<'py, PyAny>>,
+        stream: Option<Bound<'py, PyAny>>,
+        operands: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let mut given = Given::default();
+        for (name, object) in operands.into_iter().flatten() {
+            given.add(name.extract()?, object)?;
+        }
+        if let Some((name, _)) = given.sparse.first() {
+            return Err(PyValueError::new_err(format!(
+                "operand `{name}` is part of the plan; `update_values` takes new values of it"
+            )));
+        }
+        let like = given
+            .dense
+            .first()
+            .map(|(_, object)| object)
+            .or(out.as_ref());
+        let order = self
+            .gpu
+            .map(|gpu| Order::of(stream.as_ref(), like, gpu))
+            .transpose()?;
+        let (out, target) = match out {
+            Some(out) => {
+                let target = take(&out, order)?;
+                (out, target)
+            }
+            None => {
+                let out = self.fresh(py, like)?;
+                let target = take(&out, order.map(|_| Order::NONE))?;
+                (out, target)
+            }
+        };
+        let name = &self.facts.out;
+        if target.is_read_only() {
+            return Err(PyValueError::new_err(format!(
+                "operand `{name}` is read-only"
+            )));
+        }
+        let to = target.range()?;
+        let mut dense = Vec::with_capacity(given.dense.len());
+        for (own, object) in given.dense {
+            let foreign = take(&object, order)?;
+            let from = foreign.range()?;
+            if from.start < to.end && to.start < from.end {
+                return Err(PyValueError::new_err(format!(
+                    "operand `{own}` and the output `{name}` overlap in memory"
+                )));
+            }
+            dense.push((own, foreign));
+        }
+        let stream = match order {
+            Some(order) => order.stream(),
+            None => self.context.stream().map_err(raise)?,
+        };
+        self.of.run(py, &given.numbers, dense, target, &stream)?;
+        Ok(out)
+    }
+
+    /// Takes new values of the sparse operands, in the order in which the plan was given those before (`a.data`,
+    /// `a.values()`). The pattern stays. Values on a GPU are copied there, behind the work on PyTorch's current stream,
+    /// unless the format was converted or has blocks that reach past the edge: those pass through the host.
+    #[pyo3(signature = (**operands))]
+    fn update_values(&self, py: Python<'_>, operands: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
+        for (name, array) in operands.into_iter().flatten() {
+            let name: String = name.extract()?;
+            let own = self.slots.iter().find(|(own, _)| *own == name);
+            let (_, slots) = own.ok_or_else(|| {
+                PyValueError::new_err(format!(
+                    "operand `{name}`: is no sparse operand of the plan"
+                ))
+            })?;
+            if !array.hasattr("__dlpack__")? {
+                let kind = array.get_type();
+                return Err(PyTypeError::new_err(format!(
+                    "operand `{name}`: an array of its values is wanted (`a.data`, `a.values()`), not a {kind}"
+                )));
+            }
+            self.of.update_values(py, (&name, slots), &array)?;
+        }
+        Ok(())
+    }
+
+    /// The chain from the expression to the kernel, its rivals, and why others were refused.
+    fn explain(&self) -> String {
+        self.of.explain()
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "einsparse.Plan({}, on {})",
+            self.facts.variant, self.context
+        )
+    }
+
+    /// Name of the output.
+    #[getter]
+    fn out_name(&self) -> &str {
+        &self.facts.out
+    }
+
+    /// Extents of the output.
+    #[getter]
+    fn out_shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, &self.facts.shape)
+    }
+
+    /// Whether a run adds to its output (`+=`), which has to be given then.
+    #[getter]
+    fn accumulates(&self) -> bool {
+        self.facts.accumulates
+    }
+
+    /// Name of the kernel, `cpu` without a GPU.
+    #[getter]
+    fn variant(&self) -> &str {
+        self.facts.variant
+    }
+}
+
+impl Plan {
+    /// A new output, of the library that `like` is of.
+    fn fresh<'py>(
+        &self,
+        py: Python<'py>,
+        like: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let Facts {
+            out: name, shape, ..
+        } = &self.facts;
+        if self.facts.accumulates {
+            return Err(PyValueError::new_err(format!(
+                "operand `{name}`: is added to by `+=` and must be given as `out`"
+            )));
+        }
+        let shape = PyTuple::new(py, shape)?;
+        if let Some(like) = like {
+            if is_of(like, "torch")? {
+                return like.call_method1(intern!(py, "new_empty"), (shape,));
+            }
+            static NUMPY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+            static CUPY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+            for (package, empty) in [("numpy", &NUMPY), ("cupy", &CUPY)] {
+                if is_of(like, package)? {
+                    let dtype = like.getattr(intern!(py, "dtype"))?;
+                    return empty.import(py, package, "empty")?.call1((shape, dtype));
+                }
+            }
+        }
+        Ok(Bound::new(py, self.of.zeros()?)?.into_any())
+    }
+}

@@ -1,0 +1,223 @@
+//! A sparse matrix or tensor of SciPy or PyTorch, in a format of ours.
+
+use std::any::Any;
+
+use dlpark::ffi::DLDataType;
+use einsparse::Scalar;
+use einsparse::formats::{
+    AnySparse, Bsr, BsrPattern, Coo, Csc, CscPattern, Csr, CsrPattern, FormatError,
+};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use crate::exchange::{indices, type_of, values};
+use crate::with_element;
+
+/// A sparse operand, converted and checked once, for any number of plans. `einsparse.sparse` makes it.
+#[pyclass(frozen, module = "einsparse")]
+pub struct Sparse {
+    /// An [`AnySparse`] of elements of `dtype`.
+    of: Box<dyn Any + Send + Sync>,
+    pub dtype: DLDataType,
+    pub gpu: Option<u32>,
+    pub order: Slots,
+    shape: Vec<usize>,
+    format: String,
+    entries: usize,
+}
+
+/// Where the value of each slot comes from.
+#[derive(Clone)]
+pub struct Slots {
+    /// Values that were given.
+    given: usize,
+    /// For each slot the position among them, counted from 1, or 0 for padding; `None` where all are in their order.
+    from: Option<Vec<u32>>,
+}
+
+impl Slots {
+    /// Whether the slots hold the values as they were given.
+    pub fn are_in_order(&self) -> bool {
+        self.from.is_none()
+    }
+
+    /// Values as they were given, as the slots hold them.
+    pub fn fill<T: Scalar>(&self, name: &str, values: Vec<T>) -> PyResult<Vec<T>> {
+        if values.len() != self.given {
+            return Err(PyValueError::new_err(format!(
+                "operand `{name}`: {} values, and it was made of {}",
+                values.len(),
+                self.given
+            )));
+        }
+        let Some(from) = &self.from else {
+            return Ok(values);
+        };
+        let slot = |&from: &u32| {
+            from.checked_sub(1)
+                .map_or(T::ZERO, |at| values[at as usize])
+        };
+        Ok(from.iter().map(slot).collect())
+    }
+}
+
+impl Sparse {
+    pub fn typed<T: Scalar>(&self) -> Option<&AnySparse<T>> {
+        self.of.downcast_ref()
+    }
+}
+
+#[pymethods]
+impl Sparse {
+    /// `kind` is csr, csc, bsr (offsets, indices) or coo (an array for each axis), `gpu` where the values were.
+    #[new]
+    fn new(
+        kind: &str,
+        shape: Vec<usize>,
+        index: Vec<Bound<'_, PyAny>>,
+        given: Bound<'_, PyAny>,
+        format: Option<&str>,
+        gpu: Option<u32>,
+    ) -> PyResult<Self> {
+        let wrong = |error: FormatError| PyValueError::new_err(error.to_string());
+        let index = index
+            .iter()
+            .map(|array| indices(array, kind).map(|(_, found)| found));
+        let index: Vec<Vec<u32>> = index.collect::<PyResult<_>>()?;
+        let extents: Vec<usize> = given.getattr("shape")?.extract()?;
+        let count = extents.iter().product();
+        if u32::try_from(count).is_err() {
+            return Err(PyValueError::new_err(format!(
+                "{count} values, over the limit of {}",
+                u32::MAX
+            )));
+        }
+        let mut places = places(kind, (&shape, &extents), index)?;
+        if let Some(format) = format {
+            places = places
+                .convert(format.parse().map_err(wrong)?)
+                .map_err(wrong)?;
+        }
+        let (format, entries) = (places.format().to_string(), places.nnz());
+        let (pattern, places) = places.into_parts();
+        let in_order = places.len() == count
+            && (1..)
+                .zip(&places)
+                .all(|(at, &place)| place == f64::from(at));
+        let from = (!in_order).then(|| places.iter().map(|&place| place as u32).collect());
+        let order = Slots { given: count, from };
+        let dtype = type_of(&given)?;
+        let of = with_element!(dtype, kind, T => {
+            let slots = order.fill("values", values::<T>(&given, "values")?)?;
+            let made = pattern.with_values(slots).map_err(wrong)?;
+            Ok(Box::new(made) as Box<dyn Any + Send + Sync>)
+        })?;
+        Ok(Sparse {
+            of,
+            dtype,
+            gpu,
+            order,
+            shape,
+            format,
+            entries,
+        })
+    }
+
+    /// Extents.
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, &self.shape)
+    }
+
+    /// The format, with its block and group size.
+    #[getter]
+    fn format(&self) -> &str {
+        &self.format
+    }
+
+    /// Stored entries without padding.
+    #[getter]
+    fn nnz(&self) -> usize {
+        self.entries
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "einsparse.Sparse({}, shape={:?}, {} entries)",
+            self.format, self.shape, self.entries
+        )
+    }
+}
+
+/// The tensor with the position of each value among those given, counted from 1, in its place.
+fn places(
+    kind: &str,
+    (shape, extents): (&[usize], &[usize]),
+    mut index: Vec<Vec<u32>>,
+) -> PyResult<AnySparse<f64>> {
+    let wrong = |error: FormatError| PyValueError::new_err(error.to_string());
+    let count: usize = extents.iter().product();
+    if kind == "coo" {
+        let places = (1..=count).map(|at| at as f64).collect();
+        let coo = Coo::from_entries(shape.to_vec(), index, places).map_err(wrong)?;
+        return match coo.values().len() == count {
+            true => Ok(coo.into()),
+            false => Err(PyValueError::new_err(
+                "places are given more than once: sum their values first (`sum_duplicates`, `coalesce`)",
+            )),
+        };
+    }
+    let (&[rows, columns], Some(mut of), Some(starts)) = (shape, index.pop(), index.pop()) else {
+        return Err(PyValueError::new_err(format!(
+            "a matrix in {kind} has two axes and two arrays, given is {shape:?}"
+        )));
+    };
+    let blocks = sort(&starts, &mut of);
+    let size = count / blocks.len().max(1);
+    let places = blocks
+        .iter()
+        .flat_map(|&block| (1..=size).map(move |at| (block * size + at) as f64));
+    let places = places.collect();
+    Ok(match (kind, extents) {
+        ("csr", _) => Csr::new(
+            CsrPattern::new(rows, columns, starts, of).map_err(wrong)?,
+            places,
+        )
+        .map_err(wrong)?
+        .into(),
+        ("csc", _) => Csc::new(
+            CscPattern::new(rows, columns, starts, of).map_err(wrong)?,
+            places,
+        )
+        .map_err(wrong)?
+        .into(),
+        ("bsr", &[_, height, width]) => {
+            let pattern =
+                BsrPattern::new(rows, columns, (height, width), starts, of).map_err(wrong)?;
+            Bsr::new(pattern, places).map_err(wrong)?.into()
+        }
+        _ => {
+            return Err(PyValueError::new_err(format!(
+                "`{kind}` with values of {extents:?} is not known"
+            )));
+        }
+    })
+}
+
+/// Sorts the indices of each row, and tells where each came from. What the offsets say wrong, the pattern refuses.
+fn sort(starts: &[u32], index: &mut [u32]) -> Vec<usize> {
+    let mut from: Vec<usize> = (0..index.len()).collect();
+    for row in starts.windows(2) {
+        let range = row[0] as usize..row[1] as usize;
+        let Some(own) = index.get(range.clone()).filter(|own| !own.is_sorted()) else {
+            continue;
+        };
+        let mut pairs: Vec<_> = own.iter().copied().zip(range.clone()).collect();
+        pairs.sort_unstable();
+        for (at, (column, place)) in range.zip(pairs) {
+            (index[at], from[at]) = (column, place);
+        }
+    }
+    from
+}

@@ -1,0 +1,212 @@
+//! The plan of the library behind a plan of Python, with its element type.
+
+use std::sync::{PoisonError, RwLock};
+
+use einsparse::einsum::Mode;
+use einsparse::{Context, Error, Operand, Options, Scalar, SparseTensor, Stream};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::exchange::{Foreign, Order, gpu_of, take, values};
+use crate::plan::Given;
+use crate::raise;
+use crate::sparse::Slots;
+use crate::tensor::Tensor;
+
+/// What stays as it is.
+pub struct Facts {
+    /// Name of the output.
+    pub out: String,
+    /// Its extents.
+    pub shape: Vec<usize>,
+    pub accumulates: bool,
+    pub variant: &'static str,
+}
+
+/// A plan whose element type is known to it alone.
+pub trait Typed: Send + Sync {
+    fn facts(&self) -> Facts;
+    fn explain(&self) -> String;
+    fn zeros(&self) -> PyResult<Tensor>;
+    fn run(
+        &self,
+        py: Python<'_>,
+        numbers: &[(String, f64)],
+        dense: Vec<(String, Foreign)>,
+        out: Foreign,
+        stream: &Stream,
+    ) -> PyResult<()>;
+    fn update_values(
+        &self,
+        py: Python<'_>,
+        of: (&str, &Slots),
+        array: &Bound<'_, PyAny>,
+    ) -> PyResult<()>;
+}
+
+pub struct Of<T: Scalar> {
+    plan: einsparse::Plan<T>,
+    context: Context,
+    sparse: RwLock<Vec<(String, SparseTensor<T>)>>,
+    numbers: Vec<(String, f64)>,
+}
+
+impl<T: Scalar> Of<T> {
+    pub fn new(
+        py: Python<'_>,
+        (context, expression): (&Context, &str),
+        given: Given<'_>,
+        options: &Options,
+    ) -> PyResult<Self> {
+        let mut sparse = Vec::new();
+        for (name, own) in &given.sparse {
+            let typed = own.get().typed::<T>().ok_or_else(|| {
+                PyValueError::new_err(format!(
+                    "operand `{name}`: its values have another type than the other operands"
+                ))
+            })?;
+            sparse.push((name.clone(), context.upload(typed).map_err(raise)?));
+        }
+        let mut dense = Vec::new();
+        for (name, object) in &given.dense {
+            let foreign = take(object, gpu_of(object)?.map(|_| Order::NONE))?;
+            // SAFETY: the object is held for this call, which reads no values.
+            dense.push((name.as_str(), unsafe {
+                foreign.into_tensor::<T>(context, name)?
+            }));
+        }
+        let mut operands: Vec<(&str, Operand<'_, T>)> = Vec::new();
+        operands.extend(sparse.iter().map(|(name, a)| (name.as_str(), a.into())));
+        operands.extend(dense.iter().map(|(name, d)| (*name, d.into())));
+        let indices = given.indices.iter();
+        operands.extend(
+            indices.map(|(name, (shape, data))| (name.as_str(), Operand::Index(shape, data))),
+        );
+        operands.extend(
+            given
+                .numbers
+                .iter()
+                .map(|(name, x)| (name.as_str(), Operand::Scalar(*x))),
+        );
+        let plan = context
+            .plan(expression)
+            .operands(&operands)
+            .options(options);
+        let plan = py.detach(|| plan.build()).map_err(raise)?;
+        Ok(Of {
+            plan,
+            context: context.clone(),
+            sparse: RwLock::new(sparse),
+            numbers: given.numbers,
+        })
+    }
+}
+
+impl<T: Scalar> Of<T> {
+    /// Sets values, also those that the plan keeps. Without the interpreter: who runs now may wait for it.
+    fn renew(
+        &self,
+        name: &str,
+        stream: &Stream,
+        set: impl Fn(&mut SparseTensor<T>) -> einsparse::Result<()>,
+    ) -> einsparse::Result<()> {
+        let mut all = self.sparse.write().unwrap_or_else(PoisonError::into_inner);
+        for (_, sparse) in all.iter_mut().filter(|(own, _)| own == name) {
+            set(sparse)?;
+        }
+        let sparse = all.iter().map(|(name, a)| (name.as_str(), a.into()));
+        let operands: Vec<(&str, Operand<'_, T>)> = sparse.collect();
+        self.plan.update_values(&operands, stream)
+    }
+}
+
+impl<T: Scalar> Typed for Of<T> {
+    fn facts(&self) -> Facts {
+        let einsum = self.plan.einsum();
+        Facts {
+            out: einsum.out.tensor.clone(),
+            shape: self.plan.out_shape().to_vec(),
+            accumulates: einsum.mode == Mode::Accumulate,
+            variant: self.plan.variant(),
+        }
+    }
+
+    fn explain(&self) -> String {
+        let Of { plan, .. } = self;
+        format!(
+            "Einsum   {}\nIndirect {}\nPlan     {plan}\nKernels\n{}",
+            plan.einsum(),
+            plan.indirect(),
+            plan.choice()
+        )
+    }
+
+    fn zeros(&self) -> PyResult<Tensor> {
+        Tensor::zeros::<T>(&self.context, self.plan.out_shape()).map_err(raise)
+    }
+
+    fn run(
+        &self,
+        py: Python<'_>,
+        numbers: &[(String, f64)],
+        dense: Vec<(String, Foreign)>,
+        out: Foreign,
+        stream: &Stream,
+    ) -> PyResult<()> {
+        let tensor = |(name, foreign): (String, Foreign)| {
+            // SAFETY: whoever called holds the object for this call. On a GPU its library orders its work before that
+            // of the stream, and frees in the order of the stream that it was told, or that is its own.
+            let tensor = unsafe { foreign.into_tensor::<T>(&self.context, &name)? };
+            Ok((name, tensor))
+        };
+        let dense: Vec<_> = dense.into_iter().map(tensor).collect::<PyResult<_>>()?;
+        // SAFETY: as above; it may be written, and overlaps no operand.
+        let mut out =
+            unsafe { out.into_tensor::<T>(&self.context, &self.plan.einsum().out.tensor)? };
+        let sparse = self.sparse.read().unwrap_or_else(PoisonError::into_inner);
+        let mut operands: Vec<(&str, Operand<'_, T>)> = Vec::with_capacity(8);
+        operands.extend(sparse.iter().map(|(name, a)| (name.as_str(), a.into())));
+        operands.extend(dense.iter().map(|(name, d)| (name.as_str(), d.into())));
+        operands.extend(
+            numbers
+                .iter()
+                .map(|(name, x)| (name.as_str(), Operand::Scalar(*x))),
+        );
+        for (name, x) in &self.numbers {
+            if numbers.iter().all(|(given, _)| given != name) {
+                operands.push((name, Operand::Scalar(*x)));
+            }
+        }
+        py.detach(|| self.plan.run(&operands, &mut out, stream))
+            .map_err(raise)
+    }
+
+    fn update_values(
+        &self,
+        py: Python<'_>,
+        (name, slots): (&str, &Slots),
+        array: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let gpu = gpu_of(array)?.filter(|_| self.context.is_cuda());
+        if let (Some(gpu), true) = (gpu, slots.are_in_order()) {
+            let order = Order::of(None, Some(array), gpu)?;
+            let foreign = take(array, Some(order))?;
+            // SAFETY: as in `run`.
+            let tensor = unsafe { foreign.into_tensor::<T>(&self.context, name)? };
+            let stream = order.stream();
+            let copied =
+                py.detach(|| self.renew(name, &stream, |a| a.copy_values(&tensor, &stream)));
+            // Blocks at the edge have to pass through the host.
+            if !matches!(copied, Err(Error::Operand { .. })) {
+                return copied.map_err(raise);
+            }
+        }
+        let values = slots.fill(name, values::<T>(array, name)?)?;
+        let renew = || {
+            let stream = self.context.stream()?;
+            self.renew(name, &stream, |a| a.set_values(&values))?;
+            stream.synchronize()
+        };
+        py.detach(renew).map_err(raise)
+    }
+}

@@ -1,0 +1,119 @@
+//! DLPack on the host: what goes out comes back as it was, and what does not fit is refused with its numbers.
+
+use dlpark::ffi::{DLDataType, DLDevice, DLManagedTensor, DLTensor};
+use dlpark::{Managed, ManagedTensorBase, legacy, versioned};
+use einsparse::formats::{Csr, Dense, generate};
+use einsparse::{Context, Error, Tensor, einsum};
+
+fn counted(rows: usize, columns: usize) -> Tensor<f32> {
+    let dense = Dense::from_fn([rows, columns], |i| (i[0] * columns + i[1]) as f32).unwrap();
+    Context::cpu().upload_dense(&dense).unwrap()
+}
+
+/// A tensor of 3 x 4 counted values as another library gives it, but for one thing.
+fn other(change: impl FnOnce(&mut DLTensor)) -> legacy::Dlpack {
+    let given: legacy::Dlpack = counted(3, 4).into_dlpack().unwrap();
+    // SAFETY: the header is ours, and nobody else reads it.
+    change(unsafe { (*given.as_ptr()).tensor_mut() });
+    given
+}
+
+fn taken<M: ManagedTensorBase + 'static>(given: Managed<M>) -> einsparse::Result<Tensor<f32>> {
+    // SAFETY: nobody else has it; tests change it to less than it holds, or to what is refused.
+    unsafe { Tensor::from_dlpack(&Context::cpu(), given) }
+}
+
+#[test]
+fn tensors_go_out_and_come_back_without_a_copy() {
+    let given: versioned::Dlpack = counted(3, 4).into_dlpack().unwrap();
+    let view = given.validate().unwrap();
+    assert_eq!(
+        (view.shape(), view.strides()),
+        (&[3, 4][..], Some(&[4, 1][..]))
+    );
+    assert_eq!(
+        (view.device(), view.dtype()),
+        (DLDevice::CPU, DLDataType::F32)
+    );
+    let place = view.data_ptr();
+    let back = taken(given).unwrap();
+    assert_eq!(back.to_dense().unwrap(), counted(3, 4).to_dense().unwrap());
+    let again: versioned::Dlpack = back.into_dlpack().unwrap();
+    assert_eq!(again.validate().unwrap().data_ptr(), place);
+}
+
+#[test]
+fn foreign_tensors_are_operands_and_outputs() {
+    let ctx = Context::cpu();
+    let a = Csr::new(generate::uniform(8, 3, 0.5, 1).unwrap(), vec![2.0f32; 12]).unwrap();
+    let (own, foreign) = (counted(3, 4), taken(other(|_| ())).unwrap());
+    let wanted = einsum!(ctx, "C[m,n] = A[m,k] * B[k,n]", A = &a, B = &own).unwrap();
+    let a = ctx.upload(&a).unwrap();
+    let operands = [("A", (&a).into()), ("B", (&foreign).into())];
+    let plan = ctx
+        .plan("C[m,n] = A[m,k] * B[k,n]")
+        .operands(&operands)
+        .build()
+        .unwrap();
+    let out: legacy::Dlpack = ctx.zeros::<f32>(&[8, 4]).unwrap().into_dlpack().unwrap();
+    let mut out = taken(out).unwrap();
+    plan.run(&operands, &mut out, &ctx.stream().unwrap())
+        .unwrap();
+    assert_eq!(out.to_dense().unwrap(), wanted.to_dense().unwrap());
+}
+
+#[test]
+fn parts_of_tensors_are_read_by_their_strides() {
+    // Columns 1 and 2.
+    let part = other(|of| {
+        // SAFETY: two extents; the header is ours.
+        unsafe { *of.shape.add(1) = 2 };
+        of.byte_offset = 4;
+    });
+    let part = taken(part).unwrap();
+    assert_eq!((part.shape(), part.leading()), (&[3, 2][..], 4));
+    assert_eq!(
+        part.to_dense().unwrap().values(),
+        [1.0, 2.0, 5.0, 6.0, 9.0, 10.0]
+    );
+    // Without strides it has no gaps.
+    let compact = taken(other(|of| of.strides = std::ptr::null_mut())).unwrap();
+    assert_eq!(compact.leading(), 4);
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_its_numbers() {
+    let wrong: [(&str, fn(&mut DLTensor)); 8] = [
+        ("CUDA device 3", |of| of.device = DLDevice::cuda(3)),
+        ("device 0 of type 8", |of| of.device = DLDevice::metal(0)),
+        ("elements are f64, and f32 are wanted", |of| {
+            of.dtype = DLDataType::F64
+        }),
+        ("type 2, 32 bits, 4 lanes", |of| of.dtype.lanes = 4),
+        // SAFETY: two strides; the header is ours.
+        ("strides [1, 3]", |of| unsafe {
+            of.strides.copy_from([1i64, 3].as_ptr(), 2)
+        }),
+        // SAFETY: as above.
+        ("stride 2", |of| unsafe { *of.strides = 2 }),
+        ("is not that of elements of 4 bytes", |of| {
+            of.byte_offset = 2
+        }),
+        ("address 0x0", |of| of.data = std::ptr::null_mut()),
+    ];
+    for (words, change) in wrong {
+        let refused = taken(other(change)).unwrap_err();
+        assert!(matches!(refused, Error::Operand { .. }), "{refused}");
+        assert!(refused.to_string().contains(words), "{refused}: {words}");
+    }
+}
+
+#[test]
+fn empty_tensors_and_numbers_fit() {
+    let ctx = Context::cpu();
+    for shape in [&[][..], &[0], &[2, 0], &[0, 2], &[1, 1, 1]] {
+        let given: Managed<DLManagedTensor> =
+            ctx.zeros::<f32>(shape).unwrap().into_dlpack().unwrap();
+        assert_eq!(taken(given).unwrap().shape(), shape);
+    }
+}

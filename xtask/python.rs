@@ -1,0 +1,73 @@
+//! The package of Python: `cargo xtask python` tests it, and bundles carry the wheel that maturin made.
+
+use crate::cargo::{Result, cargo, part, root, target_dir};
+use crate::setup::prepare;
+use einsparse_compile::Spec;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const MODULE: &str = "_einsparse.abi3.so";
+
+/// Builds the package with what `cargo xtask test` has built of the library, and runs its tests with NumPy and SciPy,
+/// which pip puts into the build folder.
+pub fn test(arguments: &[String]) -> Result<()> {
+    let mut specs = Spec::asked();
+    specs.retain(|spec| spec.arch == einsparse_compile::present());
+    prepare(&specs)?;
+    // With the features and the environment of the tests, among which are those of what only tests depend on: a package
+    // alone would be built with another library.
+    let mut build = cargo(["build", "--workspace", "--all-features", "--lib"]);
+    build.args(["--test", "clebsch_gordan"]);
+    build.env("EINSPARSE_REQUIRE_PTX", "1");
+    part("python module", &mut build)?;
+
+    let target = target_dir()?;
+    let folder = target.join("python");
+    let package = folder.join("einsparse");
+    fs::create_dir_all(&package)?;
+    fs::copy(
+        root().join("python/einsparse/__init__.py"),
+        package.join("__init__.py"),
+    )?;
+    fs::copy(target.join("debug/lib_einsparse.so"), package.join(MODULE))?;
+    if !folder.join("scipy").is_dir() {
+        let mut pip = Command::new("python3");
+        pip.args(["-m", "pip", "install", "--quiet", "--target"]);
+        part("pip", pip.arg(&folder).args(["numpy", "scipy", "pytest"]))?;
+    }
+    let mut pytest = Command::new("python3");
+    pytest.args([
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "python/tests",
+    ]);
+    pytest.args(arguments).current_dir(root());
+    pytest
+        .env("PYTHONPATH", &folder)
+        .env("PYTHONDONTWRITEBYTECODE", "1");
+    part("pytest", &mut pytest)?;
+    let mut example = Command::new("python3");
+    example.arg("python/examples/spmm.py").current_dir(root());
+    part("example", example.env("PYTHONPATH", &folder))
+}
+
+/// Unpacks the newest wheel of `target/wheels` into a folder, with the tests; says so where there is none.
+pub fn bundle(folder: &Path) -> Result<()> {
+    let mut wheels: Vec<PathBuf> = fs::read_dir(target_dir()?.join("wheels"))
+        .map(|entries| entries.flatten().map(|entry| entry.path()).collect())
+        .unwrap_or_default();
+    wheels.retain(|path| path.extension().is_some_and(|end| end == "whl"));
+    wheels.sort_by_key(|path| fs::metadata(path).and_then(|of| of.modified()).ok());
+    let Some(wheel) = wheels.last() else {
+        eprintln!("no wheel in target/wheels, the bundle goes without the package of Python");
+        return Ok(());
+    };
+    let mut unzip = Command::new("python3");
+    unzip.args(["-m", "zipfile", "-e"]).arg(wheel).arg(folder);
+    part("wheel", &mut unzip)?;
+    crate::bundle::copy_folder(&root().join("python/tests"), &folder.join("tests"))
+}
