@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use einsparse::formats::advice::block_fills;
+use einsparse::formats::fill::block_fills;
 use einsparse::formats::io::{Loaded, write_any, write_npy};
 use einsparse::formats::{Csr, Dense, Element, Format, Permutation, reorder};
 use einsparse::registry::block_of;
