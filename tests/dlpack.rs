@@ -83,7 +83,8 @@ fn parts_of_tensors_are_read_by_their_strides() {
 
 #[test]
 fn what_does_not_fit_is_refused_with_its_numbers() {
-    let wrong: [(&str, fn(&mut DLTensor)); 8] = [
+    type Change = fn(&mut DLTensor);
+    let wrong: [(&str, Change); 8] = [
         ("CUDA device 3", |of| of.device = DLDevice::cuda(3)),
         ("device 0 of type 8", |of| of.device = DLDevice::metal(0)),
         ("elements are f64, and f32 are wanted", |of| {
