@@ -21,9 +21,14 @@
 //! # }
 //! ```
 //!
-//! Tensors lie on the CPU. On a GPU an operation is candle's error that there is no implementation for it.
+//! Tensors lie on the CPU, and with the feature `cuda` those of products may lie on a GPU. Elsewhere an operation is
+//! candle's error that there is no implementation for it.
+
+#![cfg_attr(not(feature = "cuda"), forbid(unsafe_code))]
 
 mod experts;
+#[cfg(feature = "cuda")]
+mod gpu;
 mod products;
 
 use candle_core::{CpuStorage, Layout, Result, WithDType};

@@ -9,6 +9,10 @@ use einsparse::{Context, Scalar, einsum};
 
 use crate::{elements, for_dtype, wrapped};
 
+const SPMM: &str = "C[m,n] = A[m,k] * B[k,n]";
+const SPMM_TRANSPOSED: &str = "C[k,n] = A[m,k] * B[m,n]";
+const SDDMM: &str = "S[m,k] = X[m,n] * Y[k,n]";
+
 /// Products with a sparse matrix A `[m,k]` of a fixed pattern. Its values are a tensor `[entries]`, in the order of the
 /// pattern's columns, and may be trained. Cheap to clone.
 ///
@@ -17,6 +21,8 @@ use crate::{elements, for_dtype, wrapped};
 #[derive(Clone, Debug)]
 pub struct SparseProduct {
     pattern: Arc<CsrPattern>,
+    #[cfg(feature = "cuda")]
+    gpu: Arc<crate::gpu::Gpu>,
 }
 
 impl SparseProduct {
@@ -24,6 +30,8 @@ impl SparseProduct {
     pub fn new(pattern: impl Into<Arc<CsrPattern>>) -> Self {
         SparseProduct {
             pattern: pattern.into(),
+            #[cfg(feature = "cuda")]
+            gpu: Arc::default(),
         }
     }
 
@@ -93,6 +101,28 @@ struct Spmm {
 }
 
 impl Spmm {
+    fn text(&self) -> &'static str {
+        match self.transposed {
+            false => SPMM,
+            true => SPMM_TRANSPOSED,
+        }
+    }
+
+    /// Extents of the product, for operands that fit.
+    fn extents(&self, of_values: &Layout, of_b: &Layout) -> Result<[usize; 2]> {
+        let pattern = &self.of.pattern;
+        let entries = pattern.columns().len();
+        if *of_values.dims() != [entries] {
+            let found = of_values.dims();
+            return Err(wrapped(format!(
+                "`values` is {found:?}, and A has {entries} entries"
+            )));
+        }
+        let (m, k) = (pattern.rows(), pattern.cols());
+        let (rows, out) = if self.transposed { (m, k) } else { (k, m) };
+        Ok([out, self.of.columns("b", of_b, rows)?])
+    }
+
     fn typed<T: Scalar + WithDType>(
         &self,
         (values, of_values): (&CpuStorage, &Layout),
@@ -101,11 +131,7 @@ impl Spmm {
         let values = elements::<T>("values", values, of_values)?.to_vec();
         let a = Csr::new(self.of.pattern.clone(), values).map_err(wrapped)?;
         let b = dense::<T>("b", b, of_b)?;
-        let context = Context::cpu();
-        let c = match self.transposed {
-            false => einsum!(context, "C[m,n] = A[m,k] * B[k,n]", A = &a, B = &b),
-            true => einsum!(context, "C[k,n] = A[m,k] * B[m,n]", A = &a, B = &b),
-        };
+        let c = einsum!(Context::cpu(), self.text(), A = &a, B = &b);
         let c = c.and_then(|c| c.to_dense()).map_err(wrapped)?;
         Ok(T::to_cpu_storage_owned(c.into_values()))
     }
@@ -123,11 +149,24 @@ impl CustomOp2 for Spmm {
         b: &CpuStorage,
         of_b: &Layout,
     ) -> Result<(CpuStorage, Shape)> {
-        let (m, k) = (self.of.pattern.rows(), self.of.pattern.cols());
-        let (rows, out) = if self.transposed { (m, k) } else { (k, m) };
-        let n = self.of.columns("b", of_b, rows)?;
+        let extents = self.extents(of_values, of_b)?;
         let c = for_dtype!(values.dtype(), T => self.typed::<T>((values, of_values), (b, of_b)))?;
-        Ok((c, (out, n).into()))
+        Ok((c, Shape::from_dims(&extents)))
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(
+        &self,
+        values: &candle_core::CudaStorage,
+        of_values: &Layout,
+        b: &candle_core::CudaStorage,
+        of_b: &Layout,
+    ) -> Result<(candle_core::CudaStorage, Shape)> {
+        let extents = self.extents(of_values, of_b)?;
+        let (SparseProduct { pattern, gpu }, of) = (&self.of, (self.text(), extents));
+        let operands = ((values, of_values), (b, of_b));
+        let c = for_dtype!(values.dtype(), T => gpu.spmm::<T>(pattern, of, operands))?;
+        Ok((c, Shape::from_dims(&extents)))
     }
 
     fn bwd(
@@ -153,6 +192,17 @@ struct Sddmm {
 }
 
 impl Sddmm {
+    /// Entries, for operands that fit.
+    fn entries(&self, of_x: &Layout, of_y: &Layout) -> Result<usize> {
+        let pattern = &self.of.pattern;
+        let in_x = self.of.columns("x", of_x, pattern.rows())?;
+        let in_y = self.of.columns("y", of_y, pattern.cols())?;
+        match in_x == in_y {
+            true => Ok(pattern.columns().len()),
+            false => Err(wrapped(format!("`x` has {in_x} columns and `y` {in_y}"))),
+        }
+    }
+
     fn typed<T: Scalar + WithDType>(
         &self,
         (x, of_x): (&CpuStorage, &Layout),
@@ -168,7 +218,7 @@ impl Sddmm {
         let zeros = vec![T::ZERO; self.of.pattern.columns().len()];
         let mut s = context.upload(Csr::new(self.of.pattern.clone(), zeros)?)?;
         let operands = [("X", x.into()), ("Y", y.into())];
-        let plan = context.plan("S[m,k] = X[m,n] * Y[k,n]");
+        let plan = context.plan(SDDMM);
         let plan = plan.operands(&operands).sparse_output(&s).build()?;
         plan.run(&operands, &mut s, &context.stream()?)?;
         Ok(s.to_host()?.into_parts().1)
@@ -187,14 +237,23 @@ impl CustomOp2 for Sddmm {
         y: &CpuStorage,
         of_y: &Layout,
     ) -> Result<(CpuStorage, Shape)> {
-        let pattern = &self.of.pattern;
-        let n = self.of.columns("x", of_x, pattern.rows())?;
-        let of = self.of.columns("y", of_y, pattern.cols())?;
-        if n != of {
-            return Err(wrapped(format!("`x` has {n} columns and `y` {of}")));
-        }
+        let entries = self.entries(of_x, of_y)?;
         let values = for_dtype!(x.dtype(), T => self.typed::<T>((x, of_x), (y, of_y)))?;
-        Ok((values, pattern.columns().len().into()))
+        Ok((values, entries.into()))
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(
+        &self,
+        x: &candle_core::CudaStorage,
+        of_x: &Layout,
+        y: &candle_core::CudaStorage,
+        of_y: &Layout,
+    ) -> Result<(candle_core::CudaStorage, Shape)> {
+        let entries = self.entries(of_x, of_y)?;
+        let (SparseProduct { pattern, gpu }, operands) = (&self.of, ((x, of_x), (y, of_y)));
+        let values = for_dtype!(x.dtype(), T => gpu.sddmm::<T>(pattern, SDDMM, operands))?;
+        Ok((values, entries.into()))
     }
 
     fn bwd(
