@@ -11,9 +11,9 @@ use crate::registry::{Dtype, Scalar};
 
 impl<T: Scalar> Tensor<T> {
     /// A tensor of another library, without a copy: of the context's GPU (`kDLCUDA`, `kDLCUDAManaged`), or of the host
-    /// in a CPU context (`kDLCPU`, `kDLCUDAHost`). Elements of the last axis lie side by side, and each outer axis holds
-    /// the next one without gaps, but that rows may lie further apart than they are long. The other library's deleter
-    /// is called when the tensor is dropped, and where this fails.
+    /// in a CPU context (`kDLCPU`, `kDLCUDAHost`). Elements of the last axis lie side by side, and each outer axis
+    /// holds the next one without gaps, but that rows may lie further apart than they are long. The other library's
+    /// deleter is called when the tensor is dropped, and where this fails.
     ///
     /// With the feature `dlpack`; `tensor` is of the crate `dlpark`, its `versioned::Dlpack` or `legacy::Dlpack`.
     ///

@@ -2,9 +2,9 @@
 
     c = einsparse.einsum("C[m,n] = A[m,k] * B[k,n]", A=a, B=b)
 
-Sparse operands are SciPy's or PyTorch's matrices, or what `sparse` makes of them. Dense ones are arrays with `__dlpack__`
-(NumPy, PyTorch, CuPy): they are read where they lie, and decide whether the GPU or the CPU computes. Their rows are
-contiguous. Arrays of whole numbers are index arrays, and Python's numbers are factors.
+Sparse operands are SciPy's or PyTorch's matrices, or what `sparse` makes of them. Dense ones are arrays with
+`__dlpack__` (NumPy, PyTorch, CuPy): they are read where they lie, and decide whether the GPU or the CPU computes. Their
+rows are contiguous. Arrays of whole numbers are index arrays, and Python's numbers are factors.
 """
 
 from ._einsparse import Plan, Sparse, Tensor, __version__

@@ -147,9 +147,10 @@ impl Plan {
         })
     }
 
-    /// Runs with these dense operands and numbers, and returns the output: `out`, or a new array of the library that the
-    /// operands are of. Sparse operands, index arrays and numbers are those of the plan. On a GPU the work is queued on
-    /// `stream` (a handle, or a stream of PyTorch or CuPy), else on PyTorch's current stream, else on the default one.
+    /// Runs with these dense operands and numbers, and returns the output: `out`, or a new array of the library that
+    /// the operands are of. Sparse operands, index arrays and numbers are those of the plan. On a GPU the work is
+    /// queued on `stream` (a handle, or a stream of PyTorch or CuPy), else on PyTorch's current stream, else on the
+    /// default one.
     #[pyo3(signature = (*, out=None, stream=None, **operands))]
     fn run<'py>(
         &self,

@@ -9,7 +9,7 @@ import scipy.sparse
 import einsparse
 
 SPMM = "C[m,n] = A[m,k] * B[k,n]"
-FORMATS = ["csr", "csc", "coo", "ell", "sell", "groupcoo", "groupcoo:4", "groupcoo:hybrid", "bsr:4x2", "blockgroupcoo:4x4"]
+FORMATS = "csr csc coo ell sell groupcoo groupcoo:4 groupcoo:hybrid bsr:4x2 blockgroupcoo:4x4 bitmap".split()
 
 
 def matrix(rows=37, columns=29, kind="csr", dtype="f4", seed=1):
