@@ -77,7 +77,10 @@ impl Explain {
                     tried
                         .iter()
                         .for_each(|r| say!("   {:24} refused: {}", r.name, r.reason));
-                    Ok(())
+                    match &self.svg {
+                        Some(path) => Err(format!("{}: no plan to draw", path.display()).into()),
+                        None => Ok(()),
+                    }
                 }
                 _ => Err(error),
             },

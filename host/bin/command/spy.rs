@@ -14,8 +14,8 @@ const CELL: i32 = 2;
 const ABOVE: i32 = 62;
 /// Pixels below the plot: numbers, and the name of the axis.
 const BELOW: i32 = 46;
-/// Pixels of the scale beside the plot, with its numbers.
-const SCALE: i32 = 120;
+/// Pixels between the plot and the scale.
+const GAP: i32 = 24;
 
 /// One axis of the matrix.
 #[derive(Clone, Copy, Debug)]
@@ -96,9 +96,10 @@ impl<'a> Spy<'a> {
         LETTER * self.rows.extent.to_string().len().max(4) as i32 + 20
     }
 
-    /// Whether a cell stands for more than one place.
-    fn has_scale(&self) -> bool {
-        self.rows.cell * self.columns.cell > 1
+    /// What the scale says, where a cell stands for more than one place.
+    fn of_scale(&self) -> Option<String> {
+        let (rows, columns) = (self.rows.cell, self.columns.cell);
+        (rows * columns > 1).then(|| format!("fill of {rows} x {columns}"))
     }
 
     /// The share of its places that each cell has entries at, row by row, and the largest.
@@ -145,10 +146,11 @@ impl<'a> Spy<'a> {
         &self,
         area: &Area<B>,
         letters: Letters,
-        most: f64,
+        (title, most): (&str, f64),
     ) -> Result<(), String> {
         const STEPS: i32 = 40;
-        let (x, high) = (self.left() + self.columns.pixels + 24, 160);
+        let (x, high) = (self.left() + self.columns.pixels + GAP, 160);
+        letters.write(area, title, (x, ABOVE - 14), HPos::Left)?;
         for step in 0..STEPS {
             let share = f64::from(step + 1) / f64::from(STEPS);
             let (y, next) = (
@@ -175,11 +177,14 @@ fn grey(share: f64) -> RGBColor {
 
 impl Picture for Spy<'_> {
     fn size(&self) -> (u32, u32) {
-        let beside = if self.has_scale() { SCALE } else { 40 };
+        let (beside, least) = match self.of_scale() {
+            Some(title) => (GAP + LETTER * title.len() as i32 + 6, 170),
+            None => (40, 0),
+        };
         let letters = self.title.iter().map(|line| line.chars().count());
         let words = LETTER * letters.max().unwrap_or(0) as i32 + 20;
         let width = (self.left() + self.columns.pixels + beside).max(words);
-        let height = ABOVE + self.rows.pixels.max(if self.has_scale() { 170 } else { 0 }) + BELOW;
+        let height = ABOVE + self.rows.pixels.max(least) + BELOW;
         (width as u32, height as u32)
     }
 
@@ -202,14 +207,10 @@ impl Picture for Spy<'_> {
         let end = (left + self.columns.pixels, ABOVE + self.rows.pixels);
         frame(area, [(left - 1, ABOVE - 1), end])?;
         self.axes(area, letters)?;
-        if self.has_scale() && most > 0.0 {
-            let (x, y) = (left + self.columns.pixels + 24, ABOVE - 32);
-            letters.write(area, "fill of", (x, y), HPos::Left)?;
-            let cell = format!("{} x {}", self.rows.cell, self.columns.cell);
-            letters.write(area, &cell, (x, y + 16), HPos::Left)?;
-            self.scale(area, letters, most)?;
+        match self.of_scale() {
+            Some(title) if most > 0.0 => self.scale(area, letters, (&title, most)),
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 
