@@ -36,7 +36,7 @@ pub use options::{Determinism, Options, Precision, Weights, ZerosRule};
 pub(crate) use pattern::PlannedPattern;
 pub use problem::Problem;
 use problem::problem;
-pub(crate) use problem::{alignment_of, leading};
+pub(crate) use problem::{alignment_of, given_alignment, leading};
 pub(crate) use product::{CostOf, products_of};
 pub(crate) use run::{Expression, Run, sums_fit, whole_factor};
 

@@ -45,9 +45,9 @@ impl<T: Scalar> Kept<T> {
     }
 }
 
-/// What was made so far, by stream and type. Work on one stream is in order, so that runs may share a matrix.
+/// What was made so far, by GPU, stream and type. Work on one stream is in order, so that runs may share a matrix.
 #[derive(Default)]
-pub(crate) struct Gpu(Mutex<HashMap<(usize, TypeId), Box<dyn Any + Send>>>);
+pub(crate) struct Gpu(Mutex<HashMap<(usize, usize, TypeId), Box<dyn Any + Send>>>);
 
 impl std::fmt::Debug for Gpu {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -90,7 +90,8 @@ impl Gpu {
         run: impl FnOnce(&mut Kept<T>) -> Result<R>,
     ) -> Result<R> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (stream.cu_stream() as usize, TypeId::of::<T>());
+        let gpu = stream.context().ordinal();
+        let key = (gpu, stream.cu_stream() as usize, TypeId::of::<T>());
         let kept = match all.entry(key) {
             Entry::Occupied(kept) => kept.into_mut(),
             Entry::Vacant(place) => {

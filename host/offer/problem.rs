@@ -89,6 +89,21 @@ impl Problem {
     }
 }
 
+/// Elements, up to 16, that addresses are multiples of: as the options say, else as the dense operands lie.
+pub(crate) fn given_alignment(options: &Options, operands: &[(&str, AnyOperand<'_>)]) -> usize {
+    if let Some(alignment) = options.alignment {
+        return alignment.max(1);
+    }
+    let lies = |(_, operand): &(&str, AnyOperand<'_>)| match operand {
+        AnyOperand::Dense(d) | AnyOperand::Dynamic(d, _) => {
+            Some(d.address()? as usize / d.dtype().bytes())
+        }
+        _ => None,
+    };
+    let places: Vec<usize> = operands.iter().filter_map(lies).collect();
+    alignment_of(&places)
+}
+
 /// Largest power of two, at most 16, that divides every number.
 pub(crate) fn alignment_of(numbers: &[usize]) -> usize {
     numbers.iter().fold(16, |a, &x| {
@@ -152,7 +167,7 @@ pub(super) fn problem(
         block,
         accumulate: form.mode == Mode::Accumulate,
     };
-    let given = options.alignment.unwrap_or(16).max(1);
+    let given = given_alignment(options, operands);
     let problem = Problem {
         alignment: alignment_of(&[n, ldb, ldc, given]),
         b_alignment: alignment_of(&[ldb, given]),
@@ -258,7 +273,7 @@ fn dense_problem(
         accumulate: form.mode == Mode::Accumulate,
     }
     .all_stored(types.operands);
-    let given = options.alignment.unwrap_or(16).max(1);
+    let given = given_alignment(options, operands);
     let problem = Problem {
         alignment: alignment_of(&[n, lda, ldb, given]),
         b_alignment: alignment_of(&[lda, ldb, given]),

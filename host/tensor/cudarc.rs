@@ -128,7 +128,7 @@ impl<T: Scalar> Tensor<T> {
     }
 
     /// A tensor in memory of `cudarc` (feature `cudarc`) that is borrowed: `&slice` or a view of one, row-major and
-    /// without gaps. `stream` waits for what was written there.
+    /// without gaps. `stream` waits for what was written there, where cudarc tracks events.
     ///
     /// # Safety
     /// Until what is returned is dropped, work on the tensor is queued on `stream` and on no other stream; and

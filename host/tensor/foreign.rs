@@ -22,7 +22,7 @@ impl<T: Scalar> Tensor<T> {
     ///
     /// # Safety
     /// - From the first to the last element all is memory of the context, and stays so until `owner` is dropped. On the
-    ///   host it is initialised.
+    ///   host it is initialised; on a GPU the last row can be read up to the next multiple of 16 bytes.
     /// - The tensor is not written where the memory may only be read. A write may also store what it read between rows.
     /// - Nobody else writes the memory, or reads what is written to the tensor, but in the order of the streams that
     ///   the tensor is used on; on the host, not while a call uses it.
@@ -49,6 +49,7 @@ impl<T: Scalar> Tensor<T> {
         // Behind the last row there may be nothing.
         let width = shape.last().copied().unwrap_or(1);
         let len = match storage_len(shape, leading)? {
+            _ if shape.contains(&0) => 0,
             0 => 0,
             len => len - (leading - width),
         };

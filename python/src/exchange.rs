@@ -39,6 +39,7 @@ pub enum Foreign {
 #[derive(Clone, Copy)]
 pub struct Order {
     handle: usize,
+    gpu: u32,
     torch: i64,
     others: i64,
 }
@@ -50,17 +51,19 @@ impl Order {
     /// For what is not read or written by this call.
     pub const NONE: Order = Order {
         handle: 0,
+        gpu: 0,
         torch: NO_WAIT,
         others: NO_WAIT,
     };
 
-    fn new(handle: usize) -> PyResult<Order> {
+    fn new(handle: usize, gpu: u32) -> PyResult<Order> {
         // The protocol writes 1 for the default stream, whose handle is 0.
         let told = i64::try_from(handle.max(1));
         let told =
             told.map_err(|_| PyValueError::new_err(format!("no stream has the handle {handle}")))?;
         Ok(Order {
             handle,
+            gpu,
             torch: told,
             others: told,
         })
@@ -72,8 +75,8 @@ impl Order {
         unsafe { Stream::from_raw(self.handle as *mut c_void) }
     }
 
-    /// The stream that was given (a number, or an object of PyTorch or CuPy), else PyTorch's current one for its
-    /// tensors, else the default stream.
+    /// The stream that was given (a number, or an object of PyTorch or CuPy), else PyTorch's or CuPy's current one for
+    /// their tensors, else the default stream.
     pub fn of(
         given: Option<&Bound<'_, PyAny>>,
         like: Option<&Bound<'_, PyAny>>,
@@ -87,7 +90,7 @@ impl Order {
                     Err(_) => stream.getattr("ptr")?.extract()?,
                 },
             };
-            return Order::new(handle);
+            return Order::new(handle, gpu);
         }
         match like {
             Some(like) if is_of(like, "torch")? => {
@@ -98,19 +101,48 @@ impl Order {
                 let stream = current.call1((gpu,))?;
                 let handle = stream.getattr(intern!(py, "cuda_stream"))?.extract()?;
                 let torch = NO_WAIT;
-                Order::new(handle).map(|order| Order { torch, ..order })
+                Order::new(handle, gpu).map(|order| Order { torch, ..order })
             }
-            _ => Order::new(0),
+            Some(like) if is_of(like, "cupy")? => {
+                static CURRENT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+                let current = CURRENT.import(like.py(), "cupy.cuda", "get_current_stream")?;
+                Order::new(current.call0()?.getattr("ptr")?.extract()?, gpu)
+            }
+            _ => Order::new(0, gpu),
         }
     }
 }
 
-/// Whether the type of an object is of this package.
+/// Keeps the memory of a tensor of PyTorch until the work on a stream that was given is done: else it may be used again
+/// in the order of the current one.
+pub fn hold(object: &Bound<'_, PyAny>, order: Option<Order>) -> PyResult<()> {
+    let Some(Order {
+        handle, gpu, torch, ..
+    }) = order
+    else {
+        return Ok(());
+    };
+    if torch == NO_WAIT || !is_of(object, "torch")? {
+        return Ok(());
+    }
+    let cuda = object.py().import("torch.cuda")?;
+    let stream = match handle {
+        0 => cuda.call_method1("default_stream", (gpu,))?,
+        _ => cuda.call_method1("ExternalStream", (handle, gpu))?,
+    };
+    object.call_method1("record_stream", (stream,)).map(drop)
+}
+
+/// Whether the type of an object, or one that it derives from, is of this package.
 pub fn is_of(object: &Bound<'_, PyAny>, package: &str) -> PyResult<bool> {
-    let of = object.get_type();
-    let of = of.getattr(intern!(object.py(), "__module__"))?;
-    let of = of.extract::<&str>();
-    Ok(of.is_ok_and(|of| of.split('.').next() == Some(package)))
+    for of in object.get_type().mro() {
+        let of = of.getattr(intern!(object.py(), "__module__"))?;
+        let of = of.extract::<&str>();
+        if of.is_ok_and(|of| of.split('.').next() == Some(package)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Number of the GPU on which it lies; `None` on the host.

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyFloat, PyInt, PyTuple};
 
-use crate::exchange::{Order, gpu_of, indices, is_of, take};
+use crate::exchange::{Order, gpu_of, hold, indices, is_of, take};
 use crate::sparse::{Slots, Sparse};
 use crate::typed::{Facts, Of, Typed};
 use crate::{raise, with_element};
@@ -149,8 +149,8 @@ impl Plan {
 
     /// Runs with these dense operands and numbers, and returns the output: `out`, or a new array of the library that
     /// the operands are of. Sparse operands, index arrays and numbers are those of the plan. On a GPU the work is
-    /// queued on `stream` (a handle, or a stream of PyTorch or CuPy), else on PyTorch's current stream, else on the
-    /// default one.
+    /// queued on `stream` (a handle, or a stream of PyTorch or CuPy), else on PyTorch's or CuPy's current stream, else
+    /// on the default one.
     #[pyo3(signature = (*, out=None, stream=None, **operands))]
     fn run<'py>(
         &self,
@@ -198,10 +198,11 @@ impl Plan {
         let mut dense = Vec::with_capacity(given.dense.len());
         for (own, object) in given.dense {
             let foreign = take(&object, order)?;
+            hold(&object, order)?;
             let from = foreign.range()?;
             if from.start < to.end && to.start < from.end {
                 return Err(PyValueError::new_err(format!(
-                    "operand `{own}` and the output `{name}` overlap in memory"
+                    "operand `{own}` and the output `{name}` overlap in memory, or lie among each other"
                 )));
             }
             dense.push((own, foreign));
@@ -210,6 +211,7 @@ impl Plan {
             Some(order) => order.stream(),
             None => self.context.stream().map_err(raise)?,
         };
+        hold(&out, order)?;
         self.of.run(py, &given.numbers, dense, target, &stream)?;
         Ok(out)
     }

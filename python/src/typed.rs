@@ -155,7 +155,7 @@ impl<T: Scalar> Typed for Of<T> {
     ) -> PyResult<()> {
         let tensor = |(name, foreign): (String, Foreign)| {
             // SAFETY: whoever called holds the object for this call. On a GPU its library orders its work before that
-            // of the stream, and frees in the order of the stream that it was told, or that is its own.
+            // of the stream, and frees in its order: it is its own, or was told to hold the memory (`exchange::hold`).
             let tensor = unsafe { foreign.into_tensor::<T>(&self.context, &name)? };
             Ok((name, tensor))
         };
@@ -163,22 +163,25 @@ impl<T: Scalar> Typed for Of<T> {
         // SAFETY: as above; it may be written, and overlaps no operand.
         let mut out =
             unsafe { out.into_tensor::<T>(&self.context, &self.plan.einsum().out.tensor)? };
-        let sparse = self.sparse.read().unwrap_or_else(PoisonError::into_inner);
-        let mut operands: Vec<(&str, Operand<'_, T>)> = Vec::with_capacity(8);
-        operands.extend(sparse.iter().map(|(name, a)| (name.as_str(), a.into())));
-        operands.extend(dense.iter().map(|(name, d)| (name.as_str(), d.into())));
-        operands.extend(
-            numbers
-                .iter()
-                .map(|(name, x)| (name.as_str(), Operand::Scalar(*x))),
-        );
-        for (name, x) in &self.numbers {
-            if numbers.iter().all(|(given, _)| given != name) {
-                operands.push((name, Operand::Scalar(*x)));
+        let run = || {
+            // Without the interpreter: who renews the values may wait for it, and others for those.
+            let sparse = self.sparse.read().unwrap_or_else(PoisonError::into_inner);
+            let mut operands: Vec<(&str, Operand<'_, T>)> = Vec::with_capacity(8);
+            operands.extend(sparse.iter().map(|(name, a)| (name.as_str(), a.into())));
+            operands.extend(dense.iter().map(|(name, d)| (name.as_str(), d.into())));
+            operands.extend(
+                numbers
+                    .iter()
+                    .map(|(name, x)| (name.as_str(), Operand::Scalar(*x))),
+            );
+            for (name, x) in &self.numbers {
+                if numbers.iter().all(|(given, _)| given != name) {
+                    operands.push((name, Operand::Scalar(*x)));
+                }
             }
-        }
-        py.detach(|| self.plan.run(&operands, &mut out, stream))
-            .map_err(raise)
+            self.plan.run(&operands, &mut out, stream)
+        };
+        py.detach(run).map_err(raise)
     }
 
     fn update_values(

@@ -51,14 +51,15 @@ pub struct Chain {
 fn lines(text: &str) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
+        let word: String = word.chars().take(WIDTH).collect();
         let line = lines.len() - 1;
         let used = lines[line].chars().count();
         if used > 0 && used + 1 + word.chars().count() > WIDTH {
-            lines.push(word.to_owned());
+            lines.push(word);
         } else {
             let gap = if used > 0 { " " } else { "" };
             lines[line] += gap;
-            lines[line] += word;
+            lines[line] += &word;
         }
     }
     lines

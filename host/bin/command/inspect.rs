@@ -49,6 +49,9 @@ impl Inspect {
         let (loaded, bytes) = load::source(&self.source, self.seed)?;
         if let Some(format) = self.storage {
             storage::check(loaded.shape())?;
+            if loaded.shape().len() == 2 {
+                storage::check_slots(&slots(loaded.to_csr()?.pattern(), format)?)?;
+            }
             return storage::print(&loaded.into_sparse()?.convert(format)?);
         }
         say!("{}", self.source.display());

@@ -1,5 +1,6 @@
 //! `einsparse inspect --storage`: the arrays of a small matrix as a format stores them.
 
+use einsparse::formats::stats::Slots;
 use einsparse::formats::{AnySparse, AsSparse, Format, PAD, Role};
 use einsparse::registry::block_of;
 
@@ -27,6 +28,18 @@ pub fn check(shape: &[usize]) -> Result<()> {
         "--storage draws a matrix of up to {SIDE} x {SIDE}, or a tensor of up to {} places: this is {}",
         SIDE * SIDE,
         extents.collect::<Vec<_>>().join(" x ")
+    )
+    .into())
+}
+
+/// Refuses arrays that are too long to be listed, before they are made.
+pub fn check_slots(slots: &Slots) -> Result<()> {
+    if slots.index.max(slots.values) <= SLOTS as u128 {
+        return Ok(());
+    }
+    Err(format!(
+        "--storage lists arrays of up to {SLOTS} numbers: {} has {} indices and {} values here",
+        slots.format, slots.index, slots.values
     )
     .into())
 }

@@ -11,7 +11,9 @@ use crate::families::sddmm::panes::chunks;
 use crate::families::sddmm::{Places, SampledExtents};
 use crate::indirect::SampledForm;
 use crate::machine::Machine;
-use crate::offer::{Candidate, Choice, Options, Precision, Types, alignment_of, leading};
+use crate::offer::{
+    Candidate, Choice, Options, Precision, Types, alignment_of, given_alignment, leading,
+};
 use crate::registry::{Dtype, block_of, refuses, writes};
 use crate::tensor::AnyOperand;
 
@@ -146,7 +148,7 @@ pub(crate) fn sampling<'f>(
     let SampledExtents { m, n, k } = extents;
     let passes = 1 + usize::from(form.mask.is_some()) + usize::from(form.mode == Mode::Accumulate);
     let [ldx, ldy] = [&form.x, &form.y].map(|factor| leading(operands, &factor.name, k));
-    let given = options.alignment.unwrap_or(16).max(1);
+    let given = given_alignment(options, operands);
     Sampling {
         form,
         format,

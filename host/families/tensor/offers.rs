@@ -6,7 +6,7 @@ pub(crate) mod rows;
 pub(crate) mod tensor_product;
 
 use crate::error::Result;
-use crate::offer::{Question, Run, alignment_of, leading};
+use crate::offer::{Question, Run, alignment_of, given_alignment, leading};
 
 /// Elements, up to 16, that n, addresses and the distances between rows of these matrices are multiples of.
 fn alignment<'n>(
@@ -14,7 +14,7 @@ fn alignment<'n>(
     names: impl Iterator<Item = &'n String>,
     n: usize,
 ) -> usize {
-    let given = question.options.alignment.unwrap_or(16).max(1);
+    let given = given_alignment(question.options, question.operands());
     let mut all = vec![n, given];
     all.extend(names.map(|name| leading(question.operands(), name, n)));
     alignment_of(&all)

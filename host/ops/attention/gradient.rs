@@ -223,15 +223,20 @@ impl<T: Scalar> AttentionGradient<T> {
 /// The entries of a mask that nothing hides, one by one.
 fn entries(mask: Seen<'_>) -> Result<CsrPattern> {
     let [m, n] = mask.shape();
-    let (mut offsets, mut columns) = (vec![0], Vec::new());
+    // Counted before they are listed: a mask of a known structure may have any number.
+    let mut offsets = vec![0];
+    let mut count = 0;
+    for row in 0..m {
+        count += mask.keys(row).len();
+        offsets.push(u32::try_from(count).map_err(|_| Error::Overflow {
+            what: "entries of a mask".into(),
+            value: count as u128,
+            limit: u128::from(u32::MAX),
+        })?);
+    }
+    let mut columns = Vec::with_capacity(count);
     for row in 0..m {
         columns.extend(mask.keys(row).into_iter().map(|key| key as u32));
-        let end = u32::try_from(columns.len()).map_err(|_| Error::Overflow {
-            what: "entries of a mask".into(),
-            value: columns.len() as u128,
-            limit: u128::from(u32::MAX),
-        })?;
-        offsets.push(end);
     }
     Ok(CsrPattern::new(m, n, offsets, columns)?)
 }
