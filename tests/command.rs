@@ -242,7 +242,7 @@ fn convert_and_inspect() {
             "2 of 3 non-empty",
             "groupcoo",
             "bsr:64x64",
-            "-> dense",
+            "advice   by the cost",
         ] {
             assert!(out.contains(word), "{word}: {out}");
         }

@@ -53,7 +53,9 @@ pub struct LinearOptions {
 /// let options = LinearOptions { tokens_in_columns: true, ..Default::default() };
 /// let layer = Linear::new(&ctx, weight, 1, &options)?;
 /// let x = ctx.upload_dense(&Dense::new([3, 1], vec![5.0, 7.0, 11.0])?)?;
+/// let mut y = ctx.zeros(&[2, 1])?;
 /// layer.forward(&x, &mut y, &stream)?;
+/// assert_eq!(y.to_dense()?.values(), [27.0, 21.0]);
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 #[derive(Debug)]

@@ -8,6 +8,8 @@ use einsparse_formats::vectors::sampled_steps;
 use einsparse_formats::{Csr, CsrPattern, Format};
 use einsparse_kernels::abi::Dtype;
 
+#[cfg(doc)]
+use super::Plan;
 use super::PlanBuilder;
 use crate::cost::Work;
 use crate::einsum::{Einsum, Mode};
@@ -72,6 +74,14 @@ pub fn advised_formats() -> Vec<Format> {
     all
 }
 
+/// Values of which one word says where they are: a block, or two columns of 16 bits.
+fn of_a_word(format: Format, area: u64) -> u64 {
+    match format {
+        Format::SlicedEll => 2,
+        _ => area,
+    }
+}
+
 /// Advice on `C[m,n] = A[m,k] * B[k,n]` with `n` columns, cheapest first.
 #[doc(hidden)]
 pub fn advice(
@@ -108,7 +118,7 @@ pub fn advice(
         let block = block_of(&slots.format);
         let area = (block.0 * block.1) as u64;
         let mut work = Work {
-            index_slots: (slots.values / u128::from(area)) as u64,
+            index_slots: (slots.values / u128::from(of_a_word(slots.format, area))) as u64,
             block,
             ..of_entries
         };
@@ -142,16 +152,17 @@ pub fn advice(
 impl<T: Scalar> PlanBuilder<'_, T> {
     /// The formats that the sparse matrix of `C[m,n] (= | +=) A[m,k] * B[k,n]` may be stored in, cheapest first, by the
     /// cost of their cheapest kernel: those of the context's GPU, or of an H200 on a CPU context. Values in the memory
-    /// of a GPU are read back.
+    /// of a GPU are read back. Forms that a plan of static weights may keep are not weighed: its [`choice`](Plan::choice)
+    /// says.
     ///
     /// ```
     /// use einsparse::Context;
-    /// use einsparse::formats::{Bsr, Format, generate};
+    /// use einsparse::formats::{Bsr, Format, Pattern, f16, generate};
     /// let pattern = generate::blocks(2048, 2048, (32, 32), 0.1, 1)?;
-    /// let values = vec![half::f16::ONE; pattern.slots()];
+    /// let values = vec![f16::ONE; pattern.slots()];
     /// let a = Bsr::new(pattern, values)?.to_csr()?;
     /// let ctx = Context::cpu();
-    /// let b = ctx.zeros::<half::f16>(&[2048, 512])?;
+    /// let b = ctx.zeros::<f16>(&[2048, 512])?;
     /// let advice = ctx.plan("C[m,n] = A[m,k] * B[k,n]").operand("A", &a).operand("B", &b).advise()?;
     /// assert!(matches!(advice[0].format, Some(Format::Bsr { .. } | Format::BlockGroupCoo { .. })));
     /// # Ok::<(), einsparse::Error>(())

@@ -96,7 +96,7 @@ fn empty_matrices_and_other_expressions() {
     let ask = |text| ctx.plan(text).operand("A", &a).operand("B", &b).advise();
     let error = ask(TEXT).unwrap_err().to_string();
     assert!(
-        error.contains("`A` has 30 columns, and the dense operand 31 rows"),
+        error.contains("has 30 columns, and the dense operand 31 rows"),
         "{error}"
     );
     let error = ask("C[n,m] = A[m,k] * B[k,n]").unwrap_err().to_string();
