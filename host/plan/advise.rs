@@ -37,7 +37,7 @@ impl FormatAdvice {
     }
 }
 
-/// `csr    1.00 values/entry    12.3 us  spmm_f32_r4, zeros = Strict`.
+/// Format, values for each entry, predicted microseconds, kernel and its rule of zeros.
 impl fmt::Display for FormatAdvice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let format = self.format.map_or("dense".into(), |f| f.to_string());
