@@ -252,7 +252,7 @@ impl Einsparse {
 fn said_of<T: Scalar>(plan: &Plan<T>, format: Format, again_ms: f64) -> (&'static str, String) {
     let mut note = format!("{} on {format}", plan.variant());
     if let Some(form) = plan.prepacked() {
-        note += &format!(" prepacked as {form}");
+        note += &format!(" as {form}");
     }
     let taken = plan.choice().candidates.first();
     if let Some(taken) = taken {

@@ -18,7 +18,7 @@ pub struct Candidate {
     pub cost: Cost,
     /// What it does with implicit zeros.
     pub zeros: Zeros,
-    /// The form in which the plan keeps the sparse factor for it; `None` if it reads the operand.
+    /// The form in which the plan holds the sparse factor for it; `None` if it reads the operand.
     pub prepacked: Option<PrepackedForm>,
 }
 
@@ -75,7 +75,7 @@ impl fmt::Display for Choice {
             let mark = if i == 0 && self.taken { "->" } else { "  " };
             write!(f, "{mark} {:26} {}, zeros = {:?}", c.name, c.cost, c.zeros)?;
             match c.prepacked {
-                Some(form) => writeln!(f, ", A prepacked as {form}")?,
+                Some(form) => writeln!(f, ", A as {form}")?,
                 None => writeln!(f)?,
             }
         }

@@ -1,4 +1,5 @@
-//! Plans that keep their own copy of A's values, in a form that a faster kernel reads.
+//! Plans that hold A's values in a form that a faster kernel reads: kept from one refresh to the next, or written
+//! anew in each run.
 
 mod copy;
 
@@ -7,11 +8,12 @@ use std::fmt;
 use einsparse_formats::Format;
 
 use super::any::AnyPlan;
-use crate::cost::Work;
+use crate::cost::{Cost, Work};
 use crate::error::{Error, Refusal, Result};
-use crate::families::convert::Scatter;
+use crate::families::convert::{Expand, Scatter, expand_us, slices_us};
 use crate::kernel::Queue;
 use crate::launch::{Planned, RawSpmm, Turns};
+use crate::machine::Machine;
 use crate::offer::bind::{find, wrong};
 use crate::offer::{
     Answer, Candidate, Compiled, Expression, Made, Offer, Options, PrepackedForm, Problem,
@@ -33,7 +35,7 @@ const PRODUCTS: &str = "the table holds C[m,n] (=|+=) A[m,k] * B[k,n] with A spa
     of blocks or single entries; with one of them made of blocks, or both dense, also with other axes swapped; batches C[z,m,n] \
     with one A for all, or A as [z,m,k] in coo; Context::cpu() runs every expression";
 
-/// The kernels that read A in another form than it comes in, where the plan may keep one.
+/// The kernels that read A in another form than it comes in.
 pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     let Some((problem, form)) = question.product()? else {
         return Answer::refused("products", PRODUCTS);
@@ -50,28 +52,42 @@ pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
                     | Format::HybridGroupCoo
             )
     });
-    let options = question.options;
-    if options.weights != Weights::Static || !plain || !entries {
+    let (options, machine) = (question.options, question.machine);
+    if !plain || !entries {
         return Ok(Answer::default());
     }
-    let offers = forms(problem).into_iter().flat_map(|(kept, other)| {
-        let found = other.candidates(question.machine, options).candidates;
-        found.into_iter().map(move |candidate| Offer {
-            make: Box::new(move |_| make(question, &form.sparse, (candidate.name, kept))),
-            candidate: Candidate {
-                prepacked: Some(kept),
-                ..candidate
-            },
-        })
-    });
+    let each_run = options.weights == Weights::EachRun;
+    let offers = forms(problem, each_run)
+        .into_iter()
+        .flat_map(|(kept, other)| {
+            let found = other.candidates(machine, options).candidates;
+            let refill_us = if each_run {
+                refill_us(kept, problem, machine)
+            } else {
+                0.0
+            };
+            found.into_iter().map(move |candidate| Offer {
+                make: Box::new(move |_| make(question, &form.sparse, (candidate.name, kept))),
+                candidate: Candidate {
+                    prepacked: Some(kept),
+                    cost: Cost {
+                        us: candidate.cost.us + refill_us,
+                        ..candidate.cost
+                    },
+                    ..candidate
+                },
+            })
+        });
     Answer::of(offers.collect())
 }
 
 fn make(question: &Question<'_, '_>, name: &str, taken: (&str, PrepackedForm)) -> Result<Made> {
     match Prepacked::new(question, name, taken) {
         Ok(kept) => Ok(Ok(Box::new(kept))),
-        // The plan over the form has its own kernel to ask.
-        Err(error @ Error::NoKernel { .. }) => {
+        // The plan over the form has its own kernel to ask; without room for the form another one has its turn.
+        Err(
+            error @ (Error::NoKernel { .. } | Error::OutOfMemory { .. } | Error::Overflow { .. }),
+        ) => {
             let (kernel, form) = taken;
             let reason = format!("over A as {form}: {error}");
             Ok(Err(Refusal::of(kernel.to_owned(), reason)))
@@ -80,15 +96,27 @@ fn make(question: &Question<'_, '_>, name: &str, taken: (&str, PrepackedForm)) -
     }
 }
 
-/// The forms that single entries may be kept in, and the same product over each.
-fn forms(problem: &Problem) -> Vec<(PrepackedForm, Problem)> {
+/// What it takes to write the values of a form.
+fn refill_us(form: PrepackedForm, problem: &Problem, machine: &Machine) -> f64 {
+    let (work, bytes) = (&problem.work, problem.dtype.bytes());
+    let values = (work.entries * bytes as u64) as f64;
+    match form {
+        PrepackedForm::Dense => {
+            let out = work.m as f64 * (leading_of(work.k, bytes) * bytes) as f64;
+            expand_us(out, values, machine)
+        }
+        PrepackedForm::Sparse(_) => slices_us(values, machine),
+    }
+}
+
+/// The forms that single entries may be held in, and the same product over each. In each run: those whose values come
+/// in as one piece, and not one by one to their places.
+fn forms(problem: &Problem, each_run: bool) -> Vec<(PrepackedForm, Problem)> {
     let mut all = Vec::new();
     let Work {
         m, k, n, entries, ..
     } = problem.work;
-    if m.checked_mul(leading_of(k, problem.dtype.bytes()))
-        .is_some_and(|elements| u32::try_from(elements).is_ok())
-    {
+    if Expand::takes(problem.dtype) {
         let dense = Problem {
             format: None,
             work: problem.work.all_stored(problem.dtype),
@@ -97,7 +125,7 @@ fn forms(problem: &Problem) -> Vec<(PrepackedForm, Problem)> {
         all.push((PrepackedForm::Dense, dense));
     }
     let mut others = vec![Format::SlicedEll];
-    if n <= FEW_COLUMNS {
+    if n <= FEW_COLUMNS && !each_run {
         others.push(Format::Bitmap);
         // Further up bytes weigh more than bits.
         if entries * BYTES_UP_TO <= m as u64 * k as u64 {
@@ -128,12 +156,14 @@ pub(super) struct Prepacked {
     refill: Refill,
     plan: Box<AnyPlan>,
     planned: Planned,
+    /// Whether values are those of the run.
+    each_run: bool,
     /// Runs read the copy that [`Self::refill`] writes.
     turns: Turns,
 }
 
 impl Prepacked {
-    /// Brings A into the candidate's form and plans over it. The copy has A's values when this returns.
+    /// Brings A into the candidate's form and plans over it. A copy that is kept has A's values when this returns.
     pub(super) fn new(
         asked: &Question<'_, '_>,
         name: &str,
@@ -148,18 +178,17 @@ impl Prepacked {
         let Some((runs, columns)) = a.row_order() else {
             return Err(wrong(name, "a matrix in row order", &AnyOperand::Sparse(a)));
         };
-        let entries = numbered(a.shape(), runs, columns)?;
-        let slots = a.pattern().slots();
-        let places = |places: &[u32]| Scatter::new(device, dtype, places).map(Refill::Places);
+        let arrays = a.device().ok_or_else(|| Error::elsewhere(name))?;
+        let entries = || numbered(a.shape(), runs, columns);
         let (copy, refill) = match form {
-            PrepackedForm::Dense => {
-                let (copy, found) = dense((context, dtype), &entries, slots)?;
-                (copy, places(&found)?)
+            PrepackedForm::Dense => dense((context, dtype), a, (runs, arrays))?,
+            PrepackedForm::Sparse(Format::SlicedEll) => {
+                sliced((device, dtype), &entries()?.into())?
             }
-            PrepackedForm::Sparse(Format::SlicedEll) => sliced((device, dtype), &entries.into())?,
             PrepackedForm::Sparse(format) => {
-                let (copy, found) = sparse((device, dtype), &entries.into(), format, slots)?;
-                (copy, places(&found)?)
+                let slots = a.pattern().slots();
+                let (copy, found) = sparse((device, dtype), &entries()?.into(), format, slots)?;
+                (copy, Refill::Places(Scatter::new(device, dtype, &found)?))
             }
         };
         let own = Options {
@@ -176,14 +205,18 @@ impl Prepacked {
             refill,
             plan,
             planned: Planned::new(runs, columns),
+            each_run: asked.options.weights == Weights::EachRun,
             turns: Turns::new(device)?,
             copy,
         };
+        if kept.each_run {
+            return Ok(kept);
+        }
         // Behind whatever is queued that writes the values.
         let values = a.values_address().ok_or_else(|| Error::elsewhere(name))?;
         // SAFETY: the values are of the pattern that the plan was just made for, and borrowed until the wait.
         let queue = unsafe { Queue::new(device.after_all()?) };
-        kept.refill(values, queue)?;
+        kept.write(values, queue)?;
         queue.stream().synchronize()?;
         Ok(kept)
     }
@@ -192,15 +225,6 @@ impl Prepacked {
     fn fits(&self, a: &AnySparseTensor) -> bool {
         a.row_order()
             .is_some_and(|(runs, columns)| self.planned.is(runs, Some(columns)))
-    }
-
-    /// The operands of the plan over the copy; A must have the planned pattern.
-    fn operands<'o>(
-        &'o self,
-        operands: &[(&'o str, AnyOperand<'o>)],
-    ) -> Result<Vec<(&'o str, AnyOperand<'o>)>> {
-        self.values_of(operands)?;
-        Ok(swap(operands, &self.name, self.copy.operand()))
     }
 
     /// Where A's values are.
@@ -214,16 +238,31 @@ impl Prepacked {
         }
     }
 
-    /// Queues the copying of A's values.
-    fn refill(&self, values: u64, queue: Queue<'_>) -> Result<()> {
-        self.turns
-            .queue(true, queue.stream(), || match &self.refill {
-                Refill::Places(scatter) => scatter.run(values, self.copy.address()?, queue),
-                Refill::Slices(slices, device) => {
-                    let all = [values, self.copy.columns(), self.copy.address()?];
-                    slices.run(device, all, queue)
-                }
-            })
+    /// Queues the copying of A's values, for whom it is the turn.
+    fn write(&self, values: u64, queue: Queue<'_>) -> Result<()> {
+        match &self.refill {
+            Refill::Dense(expand) => expand.run(values, self.copy.address()?, queue),
+            Refill::Places(scatter) => scatter.run(values, self.copy.address()?, queue),
+            Refill::Slices(slices, device) => {
+                let all = [values, self.copy.columns(), self.copy.address()?];
+                slices.run(device, all, queue)
+            }
+        }
+    }
+
+    /// Queues a product, behind the values of this run if it brings them.
+    fn product(
+        &self,
+        values: u64,
+        queue: Queue<'_>,
+        product: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        self.turns.queue(true, queue.stream(), || {
+            if self.each_run {
+                self.write(values, queue)?;
+            }
+            product()
+        })
     }
 
     /// Addresses for the plan over the copy.
@@ -250,6 +289,7 @@ impl Compiled for Prepacked {
                 .map_or(0, |d| d.columns.bytes() + d.values.bytes()),
         };
         let refill = match &self.refill {
+            Refill::Dense(expand) => expand.bytes(),
             Refill::Places(scatter) => scatter.bytes(),
             Refill::Slices(slices, _) => slices.bytes(),
         };
@@ -257,16 +297,14 @@ impl Compiled for Prepacked {
     }
 
     fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
-        let (own, stream) = (self.operands(run.operands)?, run.stream);
-        self.plan.expression.check_places(&own, out, stream)?;
-        let queue = || self.plan.run(&own, out, stream);
-        self.turns.queue(true, stream.raw(), queue)
+        let (queue, values) = (run.queue(out)?, self.values_of(run.operands)?);
+        let own = swap(run.operands, &self.name, self.copy.operand());
+        self.product(values, queue, || self.plan.run(&own, out, run.stream))
     }
 
     fn run_raw(&self, _: &Expression, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
         let own = self.raw(raw)?;
-        let run = || self.plan.run_raw(&own, queue);
-        self.turns.queue(true, queue.stream(), run)
+        self.product(raw.values, queue, || self.plan.run_raw(&own, queue))
     }
 
     fn prepacked(&self) -> Option<PrepackedForm> {
@@ -274,14 +312,23 @@ impl Compiled for Prepacked {
     }
 
     fn update_values(&self, run: &Run<'_>) -> Result<()> {
-        let queue = run.queue_of_operands()?;
-        self.refill(self.values_of(run.operands)?, queue)
+        if self.each_run {
+            return Ok(());
+        }
+        let (queue, values) = (run.queue_of_operands()?, self.values_of(run.operands)?);
+        self.turns
+            .queue(true, queue.stream(), || self.write(values, queue))
     }
 }
 
 impl fmt::Display for Prepacked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, A prepacked as {}", self.plan, self.form)
+        let when = if self.each_run {
+            "in each run made"
+        } else {
+            "prepacked as"
+        };
+        write!(f, "{}, A {when} {}", self.plan, self.form)
     }
 }
 

@@ -1,4 +1,5 @@
-//! Plans that keep A in another form: right for every format of single entries, new values only when asked for.
+//! Plans that hold A in another form: right for every format of single entries; new values when asked for, or in each
+//! run.
 
 use crate::support::dense::{upload, wide};
 use crate::support::runs::{finish, output_of};
@@ -8,16 +9,18 @@ use einsparse::raw::RawSpmm;
 use einsparse::registry::Scalar;
 use einsparse::{
     Context, Error, Operand, Options, Plan, Precision, PrepackedForm, SparseTensor, Weights,
+    ZerosRule,
 };
 
 const TEXT: &str = "C[m,n] = 2 * A[m,k] * B[k,n] + bias[m]";
 
+const BOTH: [Weights; 2] = [Weights::Static, Weights::EachRun];
+
 /// One of the kernels over dense matrices, so that the choice does not decide what is tested.
-fn dense_kernel(dtype: &str, form: Option<PrepackedForm>) -> Options {
-    let variant = form.map(|_| format!("wgmma_{dtype}_64x64_n128"));
+fn dense_kernel(dtype: &str, weights: Weights) -> Options {
     Options {
-        weights: Weights::Static,
-        variant,
+        weights,
+        variant: Some(format!("wgmma_{dtype}_64x64_n128")),
         ..Options::default()
     }
 }
@@ -71,18 +74,24 @@ fn kept_dense<T: Scalar>(dtype: &str) {
                 ("B", (&db).into()),
                 ("bias", (&dbias).into()),
             ];
-            let options = dense_kernel(dtype, Some(PrepackedForm::Dense));
-            let plan = gpu
-                .plan(TEXT)
-                .operands(&operands)
-                .options(&options)
-                .build()
-                .unwrap();
-            assert_eq!(plan.prepacked(), Some(PrepackedForm::Dense), "{format}");
-            assert!(plan.workspace_bytes() >= m * k * size_of::<T>());
-            assert!(plan.to_string().ends_with("A prepacked as dense"), "{plan}");
-            let found = run(&gpu, &plan, &operands);
-            assert!(found == product(&a, &b, &bias), "{format} {m} x {k} x {n}");
+            for weights in BOTH {
+                let options = dense_kernel(dtype, weights);
+                let plan = gpu
+                    .plan(TEXT)
+                    .operands(&operands)
+                    .options(&options)
+                    .build()
+                    .unwrap();
+                assert_eq!(plan.prepacked(), Some(PrepackedForm::Dense), "{format}");
+                assert!(plan.workspace_bytes() >= m * k * size_of::<T>());
+                let said = match weights {
+                    Weights::Static => "A prepacked as dense",
+                    Weights::EachRun => "A in each run made dense",
+                };
+                assert!(plan.to_string().ends_with(said), "{plan}");
+                let found = run(&gpu, &plan, &operands);
+                assert!(found == product(&a, &b, &bias), "{format} {m} x {k} x {n}");
+            }
         }
     }
 }
@@ -93,17 +102,22 @@ fn kept_dense_is_the_same_product() {
     kept_dense::<bf16>("bf16");
 }
 
-/// Options that keep A by tiles, with one of the kernels over them.
-fn by_tiles(variant: &str) -> Options {
+/// Options with one of the kernels over A in another form.
+fn by_tiles(variant: &str, weights: Weights) -> Options {
     Options {
-        weights: Weights::Static,
+        weights,
         variant: Some(variant.into()),
         ..Options::default()
     }
 }
 
-/// The same product by kernels over another form, and with new values after a refresh.
-fn kept_as<T: Scalar>(gpu: &Context, variants: &[(&str, PrepackedForm)], precision: Precision) {
+/// The same product by kernels over another form, and with new values: after a refresh, or at once.
+fn kept_as<T: Scalar>(
+    gpu: &Context,
+    weights: Weights,
+    variants: &[(&str, PrepackedForm)],
+    precision: Precision,
+) {
     let (m, k, n) = (200, 300, 24);
     let b = Dense::from_fn([k, n], |at| T::from_f64(((at[0] + at[1]) % 3) as f64)).unwrap();
     let bias = Dense::from_fn([m], |at| T::from_f64((at[0] % 4) as f64)).unwrap();
@@ -115,7 +129,7 @@ fn kept_as<T: Scalar>(gpu: &Context, variants: &[(&str, PrepackedForm)], precisi
             let mut a = gpu.upload(&first).unwrap();
             let options = Options {
                 precision,
-                ..by_tiles(variant)
+                ..by_tiles(variant, weights)
             };
             let plan = {
                 let operands = [
@@ -136,9 +150,11 @@ fn kept_as<T: Scalar>(gpu: &Context, variants: &[(&str, PrepackedForm)], precisi
                 ("B", (&db).into()),
                 ("bias", (&dbias).into()),
             ];
-            let found = run(gpu, &plan, &operands);
-            assert!(found == product(&first, &b, &bias), "{format} {variant}");
-            finish(gpu, |stream| plan.update_values(&operands, stream));
+            if weights == Weights::Static {
+                let found = run(gpu, &plan, &operands);
+                assert!(found == product(&first, &b, &bias), "{format} {variant}");
+                finish(gpu, |stream| plan.update_values(&operands, stream));
+            }
             let found = run(gpu, &plan, &operands);
             assert!(found == product(&second, &b, &bias), "{format} {variant}");
         }
@@ -152,12 +168,56 @@ fn kept_in_other_forms_is_the_same_product_and_takes_new_values() {
         ("bitmap_f16_128x16", PrepackedForm::Sparse(Format::Bitmap)),
         ("bytemap_f16_256x32", PrepackedForm::Sparse(Format::Bytemap)),
     ];
-    kept_as::<f16>(&gpu, &bits, Precision::Full);
+    kept_as::<f16>(&gpu, Weights::Static, &bits, Precision::Full);
     let slices = ["staged_f32_all", "staged_f32_w16_p4"];
     let slices = slices.map(|name| (name, PrepackedForm::Sparse(Format::SlicedEll)));
-    kept_as::<f32>(&gpu, &slices, Precision::Full);
     let dense = [("dense_tf32_64x64", PrepackedForm::Dense)];
-    kept_as::<f32>(&gpu, &dense, Precision::Tf32);
+    for weights in BOTH {
+        kept_as::<f32>(&gpu, weights, &slices, Precision::Full);
+        kept_as::<f32>(&gpu, weights, &dense, Precision::Tf32);
+    }
+}
+
+/// Two matrices of one pattern on two streams: no product meets the values of another run.
+#[test]
+fn runs_that_bring_their_values_take_turns() {
+    let Some(gpu) = gpu() else { return };
+    let (m, k, n) = (1024, 1024, 128);
+    let first = matrix::<f16>((m, k, 0.5), Format::Csr, 1);
+    let second = first.map_values(|v| f16::from_f32(1.0 - v.to_f32()));
+    let b = Dense::from_fn([k, n], |at| f16::from_f32((at[0] % 3) as f32)).unwrap();
+    let bias = Dense::from_fn([m], |_| f16::ZERO).unwrap();
+    let [db, dbias] = upload(&gpu, [&b, &bias]);
+    let both = [&first, &second].map(|a| gpu.upload(a).unwrap());
+    let operands = |a| {
+        [
+            ("A", Operand::from(a)),
+            ("B", (&db).into()),
+            ("bias", (&dbias).into()),
+        ]
+    };
+    let options = dense_kernel("f16", Weights::EachRun);
+    let plan = gpu
+        .plan(TEXT)
+        .operands(&operands(&both[0]))
+        .options(&options)
+        .build()
+        .unwrap();
+    let streams = [(); 2].map(|_| gpu.stream().unwrap());
+    let mut outputs: Vec<_> = (0..16)
+        .map(|_| gpu.zeros::<f16>(&[m, n]).unwrap())
+        .collect();
+    for (i, out) in outputs.iter_mut().enumerate() {
+        let of = operands(&both[i % 2]);
+        plan.run(&of, out, &streams[i % 2]).unwrap();
+    }
+    gpu.synchronize().unwrap();
+    let wanted = both.each_ref().map(|a| run(&gpu, &plan, &operands(a)));
+    assert!(wanted[0] != wanted[1]);
+    for (i, out) in outputs.iter().enumerate() {
+        let found = wide(&out.to_dense().unwrap());
+        assert!(found == wanted[i % 2], "run {i}");
+    }
 }
 
 #[test]
@@ -177,7 +237,7 @@ fn kept_values_are_new_when_asked_for() {
     ) -> [(&'a str, Operand<'a, f16>); 3] {
         [("A", a.into()), ("B", b.into()), ("bias", bias.into())]
     }
-    let options = dense_kernel("f16", Some(PrepackedForm::Dense));
+    let options = dense_kernel("f16", Weights::Static);
     let plan = gpu
         .plan(TEXT)
         .operands(&with(&a, &db, &dbias))
@@ -240,53 +300,37 @@ fn kept_values_are_new_when_asked_for() {
 }
 
 #[test]
-fn kept_forms_are_for_those_who_ask() {
+fn forms_are_held_where_they_pay() {
     // Without a GPU the choice is worked out all the same.
     let context = Context::cpu();
     let a = matrix::<f16>((512, 512, 0.5), Format::Csr, 3);
     let a = context.upload(a).unwrap();
     let b = Dense::<f16>::zeros([512, 256]).unwrap();
     let operands = [("A", Operand::from(&a)), ("B", (&b).into())];
-    let text = "C[m,n] = A[m,k] * B[k,n]";
-    let each_run = context.plan(text).operands(&operands).build().unwrap();
-    assert!(
-        each_run
-            .choice()
-            .candidates
-            .iter()
-            .all(|c| c.prepacked.is_none())
-    );
-    let kept = context
-        .plan(text)
-        .operands(&operands)
-        .options(&dense_kernel("f16", None))
-        .build()
-        .unwrap();
-    let first = &kept.choice().candidates[0];
-    assert_eq!(
-        first.prepacked,
-        Some(PrepackedForm::Dense),
-        "{}",
-        kept.choice()
-    );
-    assert!(kept.choice().to_string().contains("A prepacked as dense"));
-    let strict = Options {
-        zeros: einsparse::ZerosRule::Strict,
-        ..dense_kernel("f16", None)
+    let planned = |weights, zeros| {
+        let options = Options {
+            weights,
+            zeros,
+            ..Options::default()
+        };
+        let plan = context.plan("C[m,n] = A[m,k] * B[k,n]");
+        plan.operands(&operands).options(&options).build().unwrap()
     };
-    let strict = context
-        .plan(text)
-        .operands(&operands)
-        .options(&strict)
-        .build()
-        .unwrap();
-    assert!(
-        strict
-            .choice()
-            .candidates
-            .iter()
-            .all(|c| c.prepacked.is_none())
-    );
+    let [kept, each_run] = BOTH.map(|weights| planned(weights, ZerosRule::Dense));
+    let first = |plan: &Plan<f16>| plan.choice().candidates[0].clone();
+    for plan in [&kept, &each_run] {
+        let form = first(plan).prepacked;
+        assert_eq!(form, Some(PrepackedForm::Dense), "{}", plan.choice());
+        assert!(plan.choice().to_string().contains("A as dense"));
+    }
+    // Bringing values in costs something.
+    assert!(first(&each_run).cost.us > first(&kept).cost.us);
+    // Implicit zeros are the user's to decide.
+    for weights in BOTH {
+        let strict = planned(weights, ZerosRule::Strict);
+        let mut candidates = strict.choice().candidates.iter();
+        assert!(candidates.all(|c| c.prepacked != Some(PrepackedForm::Dense)));
+    }
     // No kernel over one entry at a time is lost by it.
     let names = |plan: &Plan<f16>| {
         let plain = plan
@@ -321,7 +365,7 @@ fn what_no_stage_holds_gives_way_to_the_next() {
         ("B", (&db).into()),
         ("bias", (&dbias).into()),
     ];
-    let forced = by_tiles("bytemap_f16_128x16");
+    let forced = by_tiles("bytemap_f16_128x16", Weights::Static);
     let error = gpu
         .plan(TEXT)
         .operands(&operands)

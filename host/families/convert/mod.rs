@@ -2,6 +2,7 @@
 
 pub(crate) mod convert;
 pub(crate) mod entries;
+pub(crate) mod expand;
 pub(crate) mod lists;
 pub(crate) mod prune;
 pub(crate) mod scatter;
@@ -12,6 +13,7 @@ pub use convert::RawBlocks;
 pub(crate) use convert::{Blocks, Request};
 pub(crate) use entries::{Conversion, Entries, Sort, SortOut, Steps, Transpose, check, permute};
 pub use entries::{Order, RawEntries};
+pub(crate) use expand::{Expand, expand_us};
 pub(crate) use prune::{DenseMatrix, prune, pruner};
 pub(crate) use scatter::Scatter;
-pub(crate) use slicing::{SliceValues, fill_slices, survey_slices};
+pub(crate) use slicing::{SliceValues, fill_slices, slices_us, survey_slices};

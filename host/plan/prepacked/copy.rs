@@ -8,9 +8,10 @@ use super::leading_of;
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::families::convert::{Scatter, SliceValues};
+use crate::families::convert::{Expand, Scatter, SliceValues};
+use crate::kernel::Queue;
 use crate::registry::Dtype;
-use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor};
+use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor, DeviceArrays};
 use crate::worklist::Runs;
 
 /// A in the form that a plan keeps.
@@ -48,6 +49,8 @@ impl Copy {
 /// How values come to their places in a copy.
 #[derive(Debug)]
 pub(super) enum Refill {
+    /// The whole of it, with its zeros.
+    Dense(Expand),
     /// Each by its place.
     Places(Scatter),
     /// Run by run, in the order of the rows.
@@ -80,25 +83,33 @@ pub(super) fn numbered(shape: &[usize], runs: &Runs, columns: &[u32]) -> Result<
     Ok(Csr::new(CsrPattern::new(m, k, offsets, own)?, slots)?)
 }
 
-/// A dense copy without values, and the place of each of A's slots in it.
+/// A dense copy, and which of its elements are stored.
 pub(super) fn dense(
     (context, dtype): (&Context, Dtype),
-    entries: &Csr<i32>,
-    slots: usize,
-) -> Result<(Copy, Vec<u32>)> {
-    let (m, k) = (entries.shape()[0], entries.shape()[1]);
+    a: &AnySparseTensor,
+    (runs, arrays): (&Runs, &DeviceArrays),
+) -> Result<(Copy, Refill)> {
+    let &[m, k] = a.shape() else {
+        unreachable!("matrices in row order have two axes");
+    };
+    let device = &arrays.device;
     let leading = leading_of(k, dtype.bytes());
     let copy = AnyTensor::zeros(context.device(), dtype, &[m, k], leading)?;
-    let mut places = vec![NOWHERE; slots];
-    let (pattern, mut next) = (entries.pattern(), entries.values().iter().copied());
-    for row in 0..m {
-        let [from, to] = [row, row + 1].map(|i| pattern.offsets()[i] as usize);
-        for &column in &pattern.columns()[from..to] {
-            let slot = next.next().unwrap_or(0) as usize - 1;
-            places[slot] = (row * leading + column as usize) as u32;
+    let uploaded;
+    let spans = match a.spans() {
+        Some(spans) => spans,
+        None => {
+            uploaded = device.upload(&runs.spans())?;
+            &uploaded
         }
-    }
-    Ok((Copy::Dense(copy), places))
+    };
+    let at = [arrays.columns.address(), spans.address()];
+    // SAFETY: the columns and spans are those of a checked pattern, borrowed until the wait; marks and starts are made
+    // for the same rows.
+    let queue = unsafe { Queue::new(device.after_all()?) };
+    let expand = Expand::new(device, dtype, [m, leading], at, queue)?;
+    queue.stream().synchronize()?;
+    Ok((Copy::Dense(copy), Refill::Dense(expand)))
 }
 
 /// The same in slices, which need no place for each value: those of a row stay in order.

@@ -2,6 +2,7 @@
 
 mod convert;
 mod entries;
+mod expand;
 mod lists;
 mod prune;
 mod scatter;
@@ -9,6 +10,7 @@ mod slicing;
 
 pub use convert::*;
 pub use entries::*;
+pub use expand::*;
 pub use lists::*;
 pub use prune::*;
 pub use scatter::*;

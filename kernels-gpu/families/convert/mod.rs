@@ -7,6 +7,8 @@ mod rows;
 mod convert;
 #[cfg(any(module = "entries", feature = "cuda_std"))]
 mod entries;
+#[cfg(any(module = "expand", feature = "cuda_std"))]
+mod expand;
 #[cfg(any(module = "lists", feature = "cuda_std"))]
 mod lists;
 #[cfg(any(module = "prune", feature = "cuda_std"))]

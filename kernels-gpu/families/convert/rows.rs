@@ -40,6 +40,11 @@ macro_rules! rows_convert {
                     scatter_16: Direct, F16, Four;
                     scatter_32: Direct, F32, Four;
                 }
+                expand "expand" ExpandParams sm_80 Own {
+                    expand_marks: Direct, F32, Expand<EXPAND_MARKS>;
+                    expand_16: Direct, F16, Expand<EXPAND_VALUES>;
+                    expand_32: Direct, F32, Expand<EXPAND_VALUES>;
+                }
                 lists "lists" ListParams sm_80 Own {
                     lists_survey: Direct, F32, Lists<LIST_SURVEY>;
                     lists_place: Direct, F32, Lists<LIST_PLACE>;
