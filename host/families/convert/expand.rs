@@ -1,7 +1,7 @@
 //! The values of single entries into a dense copy of their matrix, zeros included.
 
 use einsparse_kernels::abi::Divisor;
-use einsparse_kernels::families::{EXPAND_MARKS, ExpandParams, GROUP_PIECES, PIECE_BYTES};
+use einsparse_kernels::families::{EXPAND_PLACES, ExpandParams, GROUP_BYTES};
 use einsparse_kernels::table::{Row, rows_of};
 
 use crate::cost::Machine;
@@ -9,14 +9,14 @@ use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::{Error, Result};
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::{MAX_GRID_X, within};
+use crate::launch::within;
 use crate::registry::Dtype;
 
-/// Which elements of a dense matrix are stored, and the kernel that writes it.
+/// Where entries go in the dense form of their matrix, and the kernel that writes it.
 #[derive(Debug)]
 pub(crate) struct Expand {
     kernel: Kernel<ExpandParams>,
-    marks: DeviceMemory,
+    places: DeviceMemory,
     starts: DeviceMemory,
     row_bytes: u64,
     row_groups: Divisor,
@@ -26,7 +26,20 @@ pub(crate) struct Expand {
 /// The kernel that writes elements as wide as these, if there is one.
 fn writer(dtype: Dtype) -> Option<&'static Row> {
     rows_of::<ExpandParams>()
-        .find(|row| row.step != EXPAND_MARKS && row.dtype.bytes() == dtype.bytes())
+        .find(|row| row.step != EXPAND_PLACES && row.dtype.bytes() == dtype.bytes())
+}
+
+/// A pattern of single entries on the device; the columns of a row ascend.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Placed {
+    /// Address of the columns.
+    pub columns: u64,
+    /// Their number, padding included.
+    pub slots: usize,
+    /// Address of first entry and count of each row.
+    pub spans: u64,
+    /// Rows.
+    pub rows: usize,
 }
 
 impl Expand {
@@ -35,43 +48,57 @@ impl Expand {
         writer(dtype).is_some()
     }
 
-    /// For a matrix of single entries, by the addresses of its columns and of first entry and count of each row; the
-    /// columns of a row ascend. Its dense form has `rows` rows, `leading` elements apart: a multiple of 16 bytes.
+    /// For a pattern whose dense form has rows `leading` elements apart, a multiple of 16 bytes. Queues what finds the
+    /// places.
     pub(crate) fn new(
         device: &Device,
         dtype: Dtype,
-        [rows, leading]: [usize; 2],
-        [columns, spans]: [u64; 2],
+        pattern: Placed,
+        leading: usize,
         queue: Queue<'_>,
     ) -> Result<Self> {
-        let row = writer(dtype).ok_or_else(|| {
-            let reason = format!("are {}, which no kernel expands", dtype.name());
-            Error::operand("values", reason)
-        })?;
-        let marks_row = rows_of::<ExpandParams>().find(|row| row.step == EXPAND_MARKS);
-        let marks_row = marks_row.ok_or_else(|| Error::operand("values", "have no marks"))?;
-        let row_bytes = leading * dtype.bytes();
-        let row_groups = row_bytes.div_ceil((GROUP_PIECES * PIECE_BYTES) as usize);
-        // The marks' kernel takes the fewest groups a thread block.
-        let most = (MAX_GRID_X * marks_row.items as usize).min(u32::MAX as usize);
-        let groups = within("groups of elements", rows.saturating_mul(row_groups), most)?;
-        let memory = |bytes: usize| DeviceMemory::alloc(device.context(), bytes.max(4));
+        let named = |row: Option<&'static Row>| {
+            row.ok_or_else(|| {
+                let reason = format!("are {}, which no kernel expands", dtype.name());
+                Error::operand("values", reason)
+            })
+        };
+        let row = named(writer(dtype))?;
+        let first = named(rows_of::<ExpandParams>().find(|row| row.step == EXPAND_PLACES))?;
+        let (rows, row_bytes) = (pattern.rows, leading * dtype.bytes());
+        let row_groups = row_bytes.div_ceil(GROUP_BYTES as usize);
+        // Kernels count a warp's entries past the last.
+        let most = (u32::MAX - 4 * GROUP_BYTES) as usize;
+        let entries = within("slots of a matrix made dense", pattern.slots, most)?;
+        let starts = within(
+            "groups of elements",
+            rows.saturating_mul(row_groups + 1),
+            most,
+        )?;
+        let groups = starts - rows as u32;
+        let memory = |words: usize| DeviceMemory::alloc(device.context(), words.max(1) * 4);
         let expand = Expand {
             kernel: Kernel::load(device, row)?,
-            marks: memory(groups as usize * GROUP_PIECES as usize)?,
-            starts: memory(groups as usize * 4)?,
+            places: memory(pattern.slots.div_ceil(4))?,
+            starts: memory(starts as usize)?,
             row_bytes: row_bytes as u64,
             row_groups: Divisor::new(row_groups as u32),
             groups,
         };
         let params = ExpandParams {
-            columns,
-            spans,
-            piece: PIECE_BYTES / dtype.bytes() as u32,
+            columns: pattern.columns,
+            spans: pattern.spans,
+            rows: rows as u32,
+            entries,
+            group: GROUP_BYTES / dtype.bytes() as u32,
             ..expand.params()
         };
-        let marker = Kernel::load(device, marks_row)?;
-        expand.launch(&marker, &params, queue)?;
+        let blocks = starts.max(entries.div_ceil(4)).div_ceil(first.items);
+        queue.launch(
+            &Kernel::load(device, first)?,
+            Grid::of([blocks, 1, 1]),
+            &params,
+        )?;
         Ok(expand)
     }
 
@@ -80,31 +107,20 @@ impl Expand {
             columns: 0,
             spans: 0,
             values: 0,
-            marks: self.marks.address(),
+            places: self.places.address(),
             starts: self.starts.address(),
             out: 0,
             row_bytes: self.row_bytes,
             row_groups: self.row_groups,
             groups: self.groups,
-            piece: 0,
+            rows: 0,
+            entries: 0,
+            group: 0,
         }
-    }
-
-    fn launch(
-        &self,
-        kernel: &Kernel<ExpandParams>,
-        params: &ExpandParams,
-        queue: Queue<'_>,
-    ) -> Result<()> {
-        if self.groups == 0 {
-            return Ok(());
-        }
-        let grid = Grid::of([self.groups.div_ceil(kernel.row().items), 1, 1]);
-        queue.launch(kernel, grid, params)
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.marks.bytes() + self.starts.bytes()
+        self.places.bytes() + self.starts.bytes()
     }
 
     /// Queues the writing of the dense matrix at `out`, all of it, from the values of the planned pattern.
@@ -114,7 +130,9 @@ impl Expand {
             out,
             ..self.params()
         };
-        self.launch(&self.kernel, &params, queue)
+        let blocks = self.groups.div_ceil(self.kernel.row().items);
+        // The kernel waits for the one ahead before it reads values, and before it writes.
+        queue.launch(&self.kernel, Grid::of([blocks, 1, 1]).early(), &params)
     }
 }
 
@@ -125,7 +143,7 @@ const WRITES: f64 = 0.6;
 
 /// Predicted microseconds to write `out` bytes from so many bytes of values.
 pub(crate) fn expand_us(out: f64, values: f64, machine: &Machine) -> f64 {
-    let marks = out / f64::from(PIECE_BYTES);
-    let read_us = (values + marks) / machine.hbm * 1e6;
+    // A byte for each place beside a value of 2 or 4.
+    let read_us = values * 1.5 / machine.hbm * 1e6;
     START_US + read_us.max(out / (machine.l2 * WRITES) * 1e6)
 }

@@ -13,7 +13,7 @@ pub use convert::RawBlocks;
 pub(crate) use convert::{Blocks, Request};
 pub(crate) use entries::{Conversion, Entries, Sort, SortOut, Steps, Transpose, check, permute};
 pub use entries::{Order, RawEntries};
-pub(crate) use expand::{Expand, expand_us};
+pub(crate) use expand::{Expand, Placed, expand_us};
 pub(crate) use prune::{DenseMatrix, prune, pruner};
 pub(crate) use scatter::Scatter;
 pub(crate) use slicing::{SliceValues, fill_slices, slices_us, survey_slices};

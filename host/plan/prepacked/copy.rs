@@ -8,7 +8,7 @@ use super::leading_of;
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::families::convert::{Expand, Scatter, SliceValues};
+use crate::families::convert::{Expand, Placed, Scatter, SliceValues};
 use crate::kernel::Queue;
 use crate::registry::Dtype;
 use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor, DeviceArrays};
@@ -83,7 +83,7 @@ pub(super) fn numbered(shape: &[usize], runs: &Runs, columns: &[u32]) -> Result<
     Ok(Csr::new(CsrPattern::new(m, k, offsets, own)?, slots)?)
 }
 
-/// A dense copy, and which of its elements are stored.
+/// A dense copy, and where entries go in it.
 pub(super) fn dense(
     (context, dtype): (&Context, Dtype),
     a: &AnySparseTensor,
@@ -103,11 +103,16 @@ pub(super) fn dense(
             &uploaded
         }
     };
-    let at = [arrays.columns.address(), spans.address()];
-    // SAFETY: the columns and spans are those of a checked pattern, borrowed until the wait; marks and starts are made
-    // for the same rows.
+    let pattern = Placed {
+        columns: arrays.columns.address(),
+        slots: a.pattern().slots(),
+        spans: spans.address(),
+        rows: m,
+    };
+    // SAFETY: columns and spans are those of a checked pattern, borrowed until the wait, and places and starts are made
+    // for it.
     let queue = unsafe { Queue::new(device.after_all()?) };
-    let expand = Expand::new(device, dtype, [m, leading], at, queue)?;
+    let expand = Expand::new(device, dtype, pattern, leading, queue)?;
     queue.stream().synchronize()?;
     Ok((Copy::Dense(copy), Refill::Dense(expand)))
 }

@@ -1,12 +1,13 @@
-//! Single entries to the dense matrix they are of. Of each 16 bytes a byte says which elements are stored, so that
-//! values are read once, one behind the other, and whole sectors are written.
+//! Single entries to the dense matrix they are of: a warp lays the entries of a few groups of elements into shared
+//! memory between zeros, and writes whole lines.
 
 use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
 /// First entry of a row from column `column` on.
 #[inline(always)]
-fn lower_bound(p: &ExpandParams, [start, len]: [u32; 2], column: u32) -> u32 {
+fn lower_bound(p: &ExpandParams, row: u32, column: u32) -> u32 {
+    let [start, len] = global::load_v2(p.spans + row as u64 * 8, true);
     let (mut low, mut high) = (0, len);
     while low < high {
         let middle = low + (high - low) / 2;
@@ -20,98 +21,102 @@ fn lower_bound(p: &ExpandParams, [start, len]: [u32; 2], column: u32) -> u32 {
     start + low
 }
 
+/// A first entry, and a word of places, a thread.
 #[inline(always)]
-fn mark(p: &ExpandParams) {
-    let lane = gpu::thread() % 32;
-    let group = gpu::block_x() * Expand::<EXPAND_MARKS>::ITEMS + gpu::thread() / 32;
-    if group >= p.groups {
-        return;
+fn place(p: &ExpandParams) {
+    let own = gpu::block_x() * Expand::<EXPAND_PLACES>::THREADS + gpu::thread();
+    // Behind the groups of a row comes its end.
+    let row = own.checked_div(p.row_groups.value + 1).unwrap_or(0);
+    if row < p.rows {
+        let of_row = own - row * (p.row_groups.value + 1);
+        let end = of_row == p.row_groups.value;
+        let column = if end { u32::MAX } else { of_row * p.group };
+        let first = lower_bound(p, row, column);
+        global::store_b32(p.starts + own as u64 * 4, first);
     }
-    let (row, of_row) = p.row_groups.of(group);
-    let [start, len] = global::load_v2(p.spans + row as u64 * 8, true);
-    let first = (of_row * GROUP_PIECES + lane) * p.piece;
-    let entry = lower_bound(p, [start, len], first);
-    let mut marks = 0;
-    let mut i = 0;
-    while i < p.piece {
-        let at = entry as u64 + i as u64;
-        let stored = at < start as u64 + len as u64;
-        let column = global::load_b32(p.columns + at * 4, stored).wrapping_sub(first);
-        if stored && column < p.piece {
-            marks |= 1 << column;
-        }
-        i += 1;
-    }
-    let mut word = marks << (lane % 4 * 8);
-    word |= warp::exchange(word, 1);
-    word |= warp::exchange(word, 2);
-    let at = group as u64 * GROUP_PIECES as u64 + lane as u64;
-    global::store_b32_if(p.marks + at, word, lane.is_multiple_of(4));
-    global::store_b32_if(p.starts + group as u64 * 4, entry, lane == 0);
-}
-
-/// For each group the marks in front of this lane's. Two groups share a word: a group has 256 at the most.
-#[inline(always)]
-fn in_front(marks: &[u32; GROUPS_AT_ONCE]) -> [u32; GROUPS_AT_ONCE] {
-    let lane = gpu::thread() % 32;
-    let mut all = [0; GROUPS_AT_ONCE];
-    unroll!(pair < 2, {
-        let own = marks[2 * pair].count_ones() | marks[2 * pair + 1].count_ones() << 16;
-        let mut sum = own;
-        unroll!(step < 5, {
-            let before = warp::shuffle_up(sum, 1 << step);
-            sum += if lane >= 1 << step { before } else { 0 };
+    let first = own as u64 * 4;
+    if first < p.entries as u64 {
+        let mut word = 0;
+        unroll!(i < 4, {
+            let at = first + i as u64;
+            let column = global::load_b32(p.columns + at * 4, at < p.entries as u64);
+            word |= (column & (p.group - 1)) << (8 * i);
         });
-        all[2 * pair] = (sum - own) & 0xffff;
-        all[2 * pair + 1] = (sum - own) >> 16;
-    });
-    all
+        global::store_b32(p.places + first, word);
+    }
 }
 
-/// The elements of a piece, whose first stored one is `entry`.
+/// Lays up to 64 entries of each group, from `base` on, into shared memory.
 #[inline(always)]
-fn piece<E: ElemInfo>(p: &ExpandParams, marks: u32, entry: u64) -> [u32; 4] {
-    let bytes = E::DTYPE.bytes();
-    let mut words = [0; 4];
-    let mut at = p.values + entry * bytes as u64;
-    unroll!(i < 8, {
-        if i * bytes < 16 {
-            let stored = marks >> i & 1 != 0;
-            if bytes == 2 {
-                words[i / 2] |= global::load_b16(at, stored) << (i % 2 * 16);
+fn lay<E: ElemInfo>(p: &ExpandParams, spans: &[[u32; 2]; GROUPS_AT_ONCE], base: u32, tile: u32) {
+    let bytes = E::DTYPE.bytes() as u32;
+    let mut places = [[0; 2]; GROUPS_AT_ONCE];
+    let mut values = [[0; 2]; GROUPS_AT_ONCE];
+    unroll!(i < GROUPS_AT_ONCE, {
+        unroll!(j < 2, {
+            let entry = spans[i][0] + base + j as u32 * 32;
+            let inside = entry < spans[i][1];
+            places[i][j] = global::load_b8(p.places + entry as u64, inside);
+            let from = p.values + entry as u64 * bytes as u64;
+            values[i][j] = if bytes == 2 {
+                global::load_b16_fresh(from, inside)
             } else {
-                words[i % 4] = global::load_b32(at, stored);
-            }
-            at += if stored { bytes as u64 } else { 0 };
-        }
+                global::load_b32_fresh(from, inside)
+            };
+        });
     });
-    words
+    unroll!(i < GROUPS_AT_ONCE, {
+        unroll!(j < 2, {
+            let to = tile + i as u32 * GROUP_BYTES + places[i][j] * bytes;
+            if spans[i][0] + base + j as u32 * 32 < spans[i][1] {
+                if bytes == 2 {
+                    copy::store_shared_b16(to, values[i][j]);
+                } else {
+                    copy::store_shared_b32(to, values[i][j]);
+                }
+            }
+        });
+    });
 }
 
 #[inline(always)]
 fn write<E: ElemInfo>(p: &ExpandParams) {
+    grid::launch_dependents();
     let lane = gpu::thread() % 32;
-    let warp = gpu::block_x() * (Expand::<EXPAND_VALUES>::THREADS / 32) + gpu::thread() / 32;
-    let first = warp * GROUPS_AT_ONCE as u32;
-    let (mut marks, mut starts) = ([0; GROUPS_AT_ONCE], [0; GROUPS_AT_ONCE]);
+    let first = gpu::block_x() * Expand::<EXPAND_VALUES>::ITEMS
+        + gpu::thread() / 32 * GROUPS_AT_ONCE as u32;
+    let tile = copy::arena() + gpu::thread() / 32 * GROUPS_AT_ONCE as u32 * GROUP_BYTES;
+    let (mut spans, mut longest) = ([[0; 2]; GROUPS_AT_ONCE], 0);
     unroll!(i < GROUPS_AT_ONCE, {
-        let group = first as u64 + i as u64;
-        let inside = group < p.groups as u64;
-        let at = group * GROUP_PIECES as u64 + lane as u64;
-        marks[i] = global::load_b8(p.marks + at, inside);
-        starts[i] = global::load_b32(p.starts + group * 4, inside);
+        copy::store_shared_v4(tile + i as u32 * GROUP_BYTES + lane * 16, [0; 4]);
+        let group = first + i as u32;
+        let (row, _) = p.row_groups.of(group);
+        let at = p.starts + (group as u64 + row as u64) * 4;
+        let inside = group < p.groups;
+        spans[i] = [
+            global::load_b32(at, inside),
+            global::load_b32(at + 4, inside),
+        ];
+        let entries = spans[i][1] - spans[i][0];
+        longest = if entries > longest { entries } else { longest };
+        spans[i][0] += lane;
     });
-    let before = in_front(&marks);
-    let mut pieces = [[0; 4]; GROUPS_AT_ONCE];
-    unroll!(i < GROUPS_AT_ONCE, {
-        pieces[i] = piece::<E>(p, marks[i], starts[i] as u64 + before[i] as u64);
-    });
+    // What places are made of is there since the plan was made; values and the matrix are not.
+    grid::wait_dependency();
+    warp::sync_lanes(u32::MAX);
+    let mut base = 0;
+    while base < longest {
+        lay::<E>(p, &spans, base, tile);
+        base += 64;
+    }
+    warp::sync_lanes(u32::MAX);
     unroll!(i < GROUPS_AT_ONCE, {
         let group = first + i as u32;
         let (row, of_row) = p.row_groups.of(group);
-        let at = (of_row * GROUP_PIECES + lane) as u64 * PIECE_BYTES as u64;
+        let at = of_row as u64 * GROUP_BYTES as u64 + lane as u64 * 16;
+        let words = copy::load_shared_v4(tile + i as u32 * GROUP_BYTES + lane * 16);
         if group < p.groups && at < p.row_bytes {
-            global::store_v4(p.out + row as u64 * p.row_bytes + at, pieces[i]);
+            global::store_v4(p.out + row as u64 * p.row_bytes + at, words);
         }
     });
 }
@@ -119,8 +124,8 @@ fn write<E: ElemInfo>(p: &ExpandParams) {
 impl<W: WalkInfo, E: ElemInfo, const STEP: u32> Kernel<W, E, ExpandParams> for Expand<STEP> {
     #[inline(always)]
     unsafe fn run(p: &ExpandParams, _: u64) {
-        if STEP == EXPAND_MARKS {
-            mark(p);
+        if STEP == EXPAND_PLACES {
+            place(p);
         } else {
             write::<E>(p);
         }

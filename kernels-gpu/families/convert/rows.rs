@@ -41,7 +41,7 @@ macro_rules! rows_convert {
                     scatter_32: Direct, F32, Four;
                 }
                 expand "expand" ExpandParams sm_80 Own {
-                    expand_marks: Direct, F32, Expand<EXPAND_MARKS>;
+                    expand_places: Direct, F32, Expand<EXPAND_PLACES>;
                     expand_16: Direct, F16, Expand<EXPAND_VALUES>;
                     expand_32: Direct, F32, Expand<EXPAND_VALUES>;
                 }

@@ -102,9 +102,11 @@ fn walk(p: &SlicingParams, slice: u32, mut each: impl FnMut(u32, &Taken)) -> u32
     }
 }
 
-/// Stores the values of a chunk; zeros where there is no entry.
+/// The values of a lane's four slots; zeros where there is no entry.
+type Values = [[u32; 2]; CHUNK_STEPS];
+
 #[inline(always)]
-fn store_values<E: Elem>(p: &SlicingParams, to: u64, taken: &Taken) {
+fn load_values<E: Elem>(p: &SlicingParams, taken: &Taken) -> Values {
     let mut words = [[0u32; 2]; CHUNK_STEPS];
     unroll!(i < CHUNK_STEPS, {
         let from = p.values + (taken.entry as u64 + i as u64) * E::BYTES as u64;
@@ -115,7 +117,11 @@ fn store_values<E: Elem>(p: &SlicingParams, to: u64, taken: &Taken) {
             _ => [global::load_b16(from, ok), 0],
         };
     });
-    let [a, b, c, d] = words;
+    words
+}
+
+#[inline(always)]
+fn store_values<E: Elem>(to: u64, [a, b, c, d]: Values) {
     match E::BYTES {
         8 => {
             global::store_v4(to, [a[0], a[1], b[0], b[1]]);
@@ -139,23 +145,28 @@ fn fill<E: Elem>(p: &SlicingParams, slice: u32) {
         let local = |i| taken.local(i);
         let words = [local(0) | local(1) << 16, local(2) | local(3) << 16];
         global::store_v2(p.local_columns + slot * 2, words);
-        store_values::<E>(p, p.slot_values + slot * E::BYTES as u64, taken);
+        let values = load_values::<E>(p, taken);
+        store_values::<E>(p.slot_values + slot * E::BYTES as u64, values);
     });
 }
 
-/// The values of a run of chunks. A lane's entries follow each other, and in a chunk stand in front of what is empty.
+/// The values of a run of chunks, all under way at once. A lane's entries follow each other, and in a chunk stand in
+/// front of what is empty.
 #[inline(always)]
 fn refill<E: Elem>(p: &SlicingParams, run: u32) {
+    grid::launch_dependents();
     let lane = gpu::thread() % 32;
     let mut entry = global::load_b32(p.order + (run * SLICE as u32 + lane) as u64 * 4, true);
-    let mut chunk = global::load_b32(p.starts + run as u64 * 4, true);
+    let first = global::load_b32(p.starts + run as u64 * 4, true);
     let end = global::load_b32(p.starts + run as u64 * 4 + 4, true);
     let slot = |chunk: u32| (chunk as u64 * SLICE as u64 + lane as u64) * CHUNK_STEPS as u64;
-    let columns = |chunk: u32| global::load_v2(p.local_columns + slot(chunk) * 2, chunk < end);
-    let mut next = columns(chunk);
-    while chunk < end {
-        let words = next;
-        next = columns(chunk + 1);
+    let mut columns = [[0; 2]; RUN_CHUNKS];
+    unroll!(c < RUN_CHUNKS, {
+        let chunk = first + c as u32;
+        columns[c] = global::load_v2(p.local_columns + slot(chunk) * 2, chunk < end);
+    });
+    let mut values = [[[0; 2]; CHUNK_STEPS]; RUN_CHUNKS];
+    unroll!(c < RUN_CHUNKS, {
         let mut taken = Taken {
             window: [0; 2],
             entry,
@@ -163,12 +174,18 @@ fn refill<E: Elem>(p: &SlicingParams, run: u32) {
             count: 0,
         };
         unroll!(i < CHUNK_STEPS, {
-            taken.count += u32::from((words[i / 2] >> (i % 2 * 16)) & 0xffff != NO_ENTRY);
+            let there = (columns[c][i / 2] >> (i % 2 * 16)) & 0xffff != NO_ENTRY;
+            taken.count += u32::from(there && first + (c as u32) < end);
         });
-        store_values::<E>(p, p.slot_values + slot(chunk) * E::BYTES as u64, &taken);
+        values[c] = load_values::<E>(p, &taken);
         entry += taken.count;
-        chunk += 1;
-    }
+    });
+    unroll!(c < RUN_CHUNKS, {
+        let chunk = first + c as u32;
+        if chunk < end {
+            store_values::<E>(p.slot_values + slot(chunk) * E::BYTES as u64, values[c]);
+        }
+    });
 }
 
 impl<W: WalkInfo, E: Elem, const STEP: u32> Kernel<W, E, SlicingParams> for Slicing<STEP> {

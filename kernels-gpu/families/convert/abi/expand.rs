@@ -2,15 +2,13 @@
 
 use crate::abi::{Divisor, Tile};
 
-/// Bytes of the dense matrix that a lane stores at once; for each of them a byte says which of its elements are stored.
-pub const PIECE_BYTES: u32 = 16;
-/// Pieces that a warp takes together: a *group*, which lies within a row.
-pub const GROUP_PIECES: u32 = 32;
+/// Bytes of a row of the dense matrix that a warp writes together: a *group* of elements.
+pub const GROUP_BYTES: u32 = 512;
 /// Groups that a warp has under way.
 pub const GROUPS_AT_ONCE: usize = 4;
 
-/// Finds the stored elements of each piece, once for a pattern.
-pub const EXPAND_MARKS: u32 = 1;
+/// Finds the groups' entries, and the places of entries in their groups, once for a pattern.
+pub const EXPAND_PLACES: u32 = 1;
 /// Writes the matrix.
 pub const EXPAND_VALUES: u32 = 2;
 
@@ -22,9 +20,14 @@ impl<const STEP: u32> Tile for Expand<STEP> {
     const THREADS: u32 = 128;
     const MIN_BLOCKS: u32 = 8;
     const COLUMNS: u32 = 1;
-    /// Groups of a thread block.
-    const ITEMS: u32 = if STEP == EXPAND_VALUES { 16 } else { 4 };
+    /// Groups of a thread block; first entries, or words of places.
+    const ITEMS: u32 = if STEP == EXPAND_VALUES { 16 } else { 128 };
     const STEP: u32 = STEP;
+    const SHARED_BYTES: u32 = if STEP == EXPAND_VALUES {
+        Self::ITEMS * GROUP_BYTES
+    } else {
+        0
+    };
     const ACCESS: u32 = 1;
 }
 
@@ -38,20 +41,24 @@ pub struct ExpandParams {
     pub spans: u64,
     /// Values of the entries.
     pub values: u64,
-    /// Bit i of each byte: element i of the piece is stored. `[rows, groups of a row, 32]`.
-    pub marks: u64,
-    /// First entry of each group, u32.
+    /// For each entry its place in its group, u8; padded to whole words.
+    pub places: u64,
+    /// First entry of each group and, behind those of a row, its end, u32.
     pub starts: u64,
     /// The dense matrix; 16-byte aligned.
     pub out: u64,
-    /// Bytes from one row of it to the next, a multiple of [`PIECE_BYTES`].
+    /// Bytes from one row of it to the next, a multiple of 16.
     pub row_bytes: u64,
     /// Groups of a row.
     pub row_groups: Divisor,
     /// Groups of all rows.
     pub groups: u32,
-    /// Elements of a piece, for the marks.
-    pub piece: u32,
+    /// Rows; for the places alone, as what follows.
+    pub rows: u32,
+    /// Entries, unused ones included.
+    pub entries: u32,
+    /// Elements of a group, a power of two.
+    pub group: u32,
 }
 
-const _: () = assert!(size_of::<ExpandParams>() == 72);
+const _: () = assert!(size_of::<ExpandParams>() == 80);

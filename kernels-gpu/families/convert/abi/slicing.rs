@@ -19,7 +19,7 @@ pub const SLICING_FILL: u32 = 3;
 pub const SLICING_VALUES: u32 = 4;
 
 /// Chunks of a slice whose values one warp brings in.
-pub const RUN_CHUNKS: usize = 16;
+pub const RUN_CHUNKS: usize = 4;
 
 /// One step, `SLICING_*`: a thread for each row, or a warp for each slice.
 #[derive(Clone, Copy, Debug)]
