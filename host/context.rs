@@ -67,6 +67,7 @@ impl Context {
     }
 
     /// Ceilings for predictions: this GPU's, or an H200's where there is none.
+    #[doc(hidden)]
     pub fn machine(&self) -> Machine {
         self.device().map_or(Machine::H200, |d| *d.machine())
     }
@@ -80,7 +81,7 @@ impl Context {
         Ok(mem_get_info()?.free)
     }
 
-    /// What plans with [dynamic operands](crate::dynamic::dynamic) choose by: the times that were set, else those in
+    /// What plans with [dynamic operands](crate::dynamic::Dynamic) choose by: the times that were set, else those in
     /// the [file](TileTimes::file) of this GPU, else the [built-in](TileTimes::built_in) ones.
     #[doc(hidden)]
     pub fn tile_times(&self) -> TileTimes {

@@ -35,7 +35,6 @@ pub(crate) use arrays::without_arrays;
 use builder::AnyOut;
 pub use builder::{Output, PlanBuilder};
 pub use joined::PositionLists;
-pub use path::{Path, Step};
 
 pub use crate::families::sddmm::cost::{Samples, predict_samples};
 pub use crate::offer::{
@@ -59,11 +58,13 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
     }
 
     /// The expression as parsed.
+    #[doc(hidden)]
     pub fn einsum(&self) -> &Einsum {
         &self.any.expression.einsum
     }
 
     /// The expression with the format written in.
+    #[doc(hidden)]
     pub fn indirect(&self) -> &IndirectEinsum {
         &self.any.expression.indirect
     }
@@ -78,9 +79,10 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
         self.any.variant()
     }
 
-    /// The form of the copy of the sparse factor that the plan keeps; `None` where it keeps none.
-    pub fn prepacked(&self) -> Option<PrepackedForm> {
-        self.any.prepacked()
+    /// The form of the copy of the sparse factor that the plan keeps ([`Weights::Static`]): `dense`, or a format as it
+    /// is written; `None` where it keeps none.
+    pub fn prepacked(&self) -> Option<String> {
+        self.any.prepacked().map(|form| form.to_string())
     }
 
     /// Device bytes this plan holds beside the operands: work list and partial sums, and what it keeps of the sparse

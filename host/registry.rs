@@ -73,10 +73,7 @@ pub(crate) fn none_of<'r>(
     what: impl Into<String>,
     reason: impl Fn(&Row) -> String,
 ) -> Error {
-    Error::NoKernel {
-        indirect: what.into(),
-        tried: rows.map(|row| Refusal::of(row.name, reason(row))).collect(),
-    }
+    Error::no_kernel(what, rows.map(|row| Refusal::of(row.name, reason(row))))
 }
 
 /// The same where the rows are for other element types.

@@ -25,7 +25,7 @@ use crate::parallel;
 use crate::registry::{Dtype, Scalar};
 use crate::values::{Buffer, Slice, SliceMut, Sum};
 
-pub use dynamic::{Dynamic, SparsityHint, dynamic};
+pub use dynamic::{Dynamic, SparsityHint};
 pub(crate) use operand::{AnyOperand, erase, row_major};
 pub use operand::{IntoOperand, Operand};
 pub use sparse::SparseTensor;

@@ -339,13 +339,11 @@ fn choose(
         (row.vector == 1, area, tiles, turns)
     });
     let Some(&first) = rows.first() else {
-        return Err(Error::NoKernel {
-            indirect: format!(
-                "Out[o,m] = Map[o,i,t] * In[i,c] * W[t,c,m] in {}",
-                own.name()
-            ),
-            tried,
-        });
+        let indirect = format!(
+            "Out[o,m] = Map[o,i,t] * In[i,c] * W[t,c,m] in {}",
+            own.name()
+        );
+        return Err(Error::no_kernel(indirect, tried));
     };
     // Full f32 serves TF32 where rows are not aligned.
     let any = conv_rows(dtype, machine, None).find(|row| row.vector == 1);

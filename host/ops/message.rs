@@ -179,14 +179,11 @@ impl<T: Scalar> MessagePassing<T> {
                 dx,
                 stream,
             ),
-            Exec::Max(..) => Err(Error::NoKernel {
-                indirect: BACKWARD.into(),
-                tried: vec![Refusal {
-                    name: self.variant().into(),
-                    reason: "the gradient of a maximum reads X and Y as well: `backward_max`"
-                        .into(),
-                }],
-            }),
+            Exec::Max(..) => {
+                let reason = "the gradient of a maximum reads X and Y as well: `backward_max`";
+                let refusal = Refusal::of(self.variant(), reason);
+                Err(Error::no_kernel(BACKWARD, [refusal]))
+            }
         }
     }
 
@@ -231,13 +228,11 @@ impl<T: Scalar> MessagePassing<T> {
                 let da = da.map(|da| &mut da.any);
                 gradient.run(&self.graph, [x, y, dy], &mut dx.any, da, stream)
             }
-            Exec::Sum(_) => Err(Error::NoKernel {
-                indirect: BACKWARD.into(),
-                tried: vec![Refusal::of(
-                    self.variant(),
-                    "is the gradient of no maximum: `backward`",
-                )],
-            }),
+            Exec::Sum(_) => {
+                let reason = "is the gradient of no maximum: `backward`";
+                let refusal = Refusal::of(self.variant(), reason);
+                Err(Error::no_kernel(BACKWARD, [refusal]))
+            }
         }
     }
 

@@ -37,10 +37,7 @@ pub(super) struct Joined {
 }
 
 fn refuse(einsum: &Einsum, reason: String) -> Error {
-    Error::NoKernel {
-        indirect: einsum.to_string(),
-        tried: vec![Refusal::of("join", reason)],
-    }
+    Error::no_kernel(einsum.to_string(), [Refusal::of("join", reason)])
 }
 
 /// What is asked: the parsed expression, its operands, and the options.

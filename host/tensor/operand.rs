@@ -24,7 +24,7 @@ pub enum Operand<'a, T: Scalar> {
     /// another plan.
     Index(&'a [usize], &'a [u32]),
     /// A dense tensor in the context, most of whose micro-tiles are empty, others at each run
-    /// ([`dynamic`](crate::dynamic::dynamic)).
+    /// ([`Dynamic`](crate::dynamic::Dynamic)).
     Dynamic(Dynamic<'a, T>),
     /// A number.
     Scalar(f64),
@@ -185,7 +185,7 @@ impl<T: Scalar> From<i32> for Operand<'_, T> {
     message = "`{Self}` is no operand of an Einsum over `{T}`",
     label = "not a reference to a tensor, nor a number",
     note = "operands are references to tensors of one element type (`Dense`, `Tensor`, `SparseTensor`, a matrix of any \
-            format), `dynamic(&tensor)`, numbers (f64, f32, i32), or index arrays: `(&[usize], &[u32])`"
+            format), `Dynamic::new(&tensor)`, numbers (f64, f32, i32), or index arrays: `(&[usize], &[u32])`"
 )]
 pub trait IntoOperand<'a, T: Scalar> {
     fn into_operand(self) -> Operand<'a, T>;

@@ -230,7 +230,7 @@ fn blocks(pattern: &CsrPattern) -> Result<()> {
         "advice   by the cost of the cheapest kernel, f16 times {COLUMNS} columns, predicted for an H200"
     );
     for (i, offer) in advised(pattern)?.iter().enumerate() {
-        let mark = if i == 0 && offer.kernel.is_some() {
+        let mark = if i == 0 && offer.kernel().is_some() {
             "->"
         } else {
             "  "

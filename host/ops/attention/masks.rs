@@ -156,8 +156,5 @@ pub(crate) fn choose<T: Scalar>(dim: usize, variant: Option<&str>) -> Result<&'s
     let tried = rows().filter_map(|row| Some(Refusal::of(row.name, fault(row)?)));
     rows()
         .find(|row| fault(row).is_none())
-        .ok_or_else(|| Error::NoKernel {
-            indirect: "attention at the entries of a mask".into(),
-            tried: tried.collect(),
-        })
+        .ok_or_else(|| Error::no_kernel("attention at the entries of a mask", tried))
 }
