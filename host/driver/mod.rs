@@ -23,7 +23,7 @@ use std::ptr;
 
 use crate::error::{Error, Result};
 
-pub use device::{DeviceFacts, PrimaryContext, device_count, device_facts};
+pub use device::{DeviceFacts, KeptCurrent, PrimaryContext, device_count, device_facts};
 pub use function::{Function, FunctionFacts, LaunchConfig, LoadedModule};
 pub use graph::Graph;
 pub use memory::{

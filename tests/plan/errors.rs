@@ -164,7 +164,7 @@ fn tensors_refuse_what_does_not_fit() {
     says(&error, &["the tensor is [3, 2]", "the data [2, 3]"]);
     let mut sparse = cpu.upload(a).unwrap();
     let error = sparse.set_values(&[1.0]).unwrap_err();
-    says(&error, &["1 values", "3 slots"]);
+    says(&error, &["values has 1 elements, 3 wanted"]);
     let error = cpu.zeros::<f32>(&[usize::MAX / 2, 16]).unwrap_err();
     let Error::Overflow { value, limit, .. } = error else {
         panic!("{error:?}")

@@ -1,6 +1,6 @@
 //! Masks of a known structure: no entry of them is ever listed.
 
-use super::masks::{heads_of, lengths_of};
+use super::masks::{heads_of, lengths_of, pairs_of_heads};
 use super::{AttentionOptions, Held, SparseAttention, scale_of};
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -127,25 +127,17 @@ pub(super) fn flags_of_heads(
         n,
         d: options.dim,
     };
-    let mut all: Vec<Held> = Vec::new();
-    let mut keys: Vec<(usize, usize)> = Vec::new();
-    let mut of_head = Vec::with_capacity(heads);
-    for (head, length) in lengths_of(options, n)?.into_iter().enumerate() {
-        let key = (head % masks.len(), length);
-        if let Some(known) = keys.iter().position(|&k| k == key) {
-            of_head.push(known);
-            continue;
-        }
-        let mut flags = masks[key.0].flags([m, n])?;
+    let (pairs, of_head) = pairs_of_heads(lengths_of(options, n)?, masks.len());
+    let held = |(mask, length): (usize, usize)| {
+        let mut flags = masks[mask].flags([m, n])?;
         flags.length = length;
         flags.causal = match (flags.causal, options.causal) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
-        of_head.push(all.len());
-        keys.push(key);
-        all.push(Held::Flags(flags));
-    }
+        Ok(Held::Flags(flags))
+    };
+    let all = pairs.into_iter().map(held).collect::<Result<_>>()?;
     Ok((extents, all, of_head))
 }
 
