@@ -21,14 +21,14 @@ use crate::registry::{Dtype, Scalar};
 ///
 /// | made by | reads | writes |
 /// |---|---|---|
-/// | [`blocks_from_dense`](Self::blocks_from_dense) | `dense`, `leading` | `out_rows`, `out_columns`, `out_values` |
-/// | [`blocks_from_csr`](Self::blocks_from_csr) | `offsets`, `columns`, `values` | `out_rows`, `out_columns`, `out_values` |
-/// | [`csr_from_dense`](Self::csr_from_dense) | `dense`, `leading` | `out_offsets`, `out_columns`, `out_values` |
-/// | [`csr_from_coo`](Self::csr_from_coo) | `rows` | `out_offsets` |
-/// | [`coo_from_csr`](Self::coo_from_csr) | `offsets` | `out_rows` |
-/// | [`group_coo_from_csr`](Self::group_coo_from_csr) | `offsets`, `columns`, `values` | `out_rows`, `out_columns`, `out_values` |
-/// | [`ell_from_csr`](Self::ell_from_csr) | `offsets`, `columns`, `values` | `out_columns`, `out_values` |
-/// | [`transpose`](Self::transpose) | `offsets`, `columns` | `out_offsets`, `out_columns`, `out_permutation` |
+/// | `blocks_from_dense` | `dense`, `leading` | `out_rows`, `out_columns`, `out_values` |
+/// | `blocks_from_csr` | `offsets`, `columns`, `values` | `out_rows`, `out_columns`, `out_values` |
+/// | `csr_from_dense` | `dense`, `leading` | `out_offsets`, `out_columns`, `out_values` |
+/// | `csr_from_coo` | `rows` | `out_offsets` |
+/// | `coo_from_csr` | `offsets` | `out_rows` |
+/// | `group_coo_from_csr` | `offsets`, `columns`, `values` | `out_rows`, `out_columns`, `out_values` |
+/// | `ell_from_csr` | `offsets`, `columns`, `values` | `out_columns`, `out_values` |
+/// | `transpose` | `offsets`, `columns` | `out_offsets`, `out_columns`, `out_permutation` |
 ///
 /// ```
 /// use einsparse::raw::{DeviceMemory, RawConversion};

@@ -129,8 +129,8 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
     }
 
     /// Runs on raw device addresses and a raw stream, for users of other CUDA crates: a product of a matrix on a
-    /// [`RawSpmm`](crate::raw::RawSpmm), one at the places of a sparse output on a [`RawSddmm`](crate::raw::RawSddmm). A plan
-    /// that keeps its sparse factor does not read the addresses of it.
+    /// [`RawSpmm`](crate::raw::RawSpmm), one at the places of a sparse output on a [`RawSddmm`](crate::raw::RawSddmm).
+    /// A plan that keeps its sparse factor does not read the addresses of it.
     ///
     /// # Safety
     /// The addresses hold operands of the planned shapes, element type and pattern, in the primary context of the

@@ -178,7 +178,8 @@ impl<T: Scalar> Case<'_, T> {
         for (suffix, times) in [("", without), ("-masking", with)] {
             let row = self.row(suffix, &times);
             let note = format!(
-                "a CUDA graph; forward {forward:.1} us, gradients {backward:.1} us, mask {masking:.1} us by themselves; \
+                "a CUDA graph; forward {forward:.1} us, gradients {backward:.1} us, mask {masking:.1} us by \
+                 themselves; \
                  err {error:.2} of the bound"
             );
             let row = row.ours(format!("{first} + {}", others.join(" + ")));

@@ -15,16 +15,19 @@ use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Tensor};
 use crate::values::{Sum, with_sums};
 
-/// How a [`DynamicConvolution`] is computed. Index 0 of a pair is along x, the rows of an image, 1 along y, its columns.
+/// How a [`DynamicConvolution`] is computed. Index 0 of a pair is along x, the rows of an image, 1 along y, its
+/// columns.
 ///
 /// ```
 /// use einsparse::Context;
 /// use einsparse::dynamic::{ConvolutionOptions, DynamicConvolution};
 /// let options = ConvolutionOptions { stride: [2, 2], ..ConvolutionOptions::default() };
 /// let (a, b) = ([1, 9, 7, 8], [3, 3, 8, 16]);
-/// let shapes = |options| Ok::<_, einsparse::Error>(DynamicConvolution::<f32>::new(&Context::cpu(), a, b, options)?.shapes());
-/// assert_eq!(shapes(&options)?, [a, b, [1, 4, 3, 16]]);
-/// assert_eq!(shapes(&options.same([3, 3]))?, [a, b, [1, 5, 4, 16]]);
+/// let ctx = Context::cpu();
+/// let inside = DynamicConvolution::<f32>::new(&ctx, a, b, &options)?;
+/// assert_eq!(inside.shapes(), [a, b, [1, 4, 3, 16]]);
+/// let same = DynamicConvolution::<f32>::new(&ctx, a, b, &options.same([3, 3]))?;
+/// assert_eq!(same.shapes(), [a, b, [1, 5, 4, 16]]);
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -67,8 +70,8 @@ impl ConvolutionOptions {
 /// has empty filters, other ones at each run: the permutable axes n, m and f of a convolution (PIT, arXiv 2301.10936,
 /// table 1; x, y, i and j stand in index arithmetic and stay as they are). Two kernels list the channels (filters) that
 /// hold something and pack their values, a third multiplies these alone, with stride, dilation and padding of the
-/// [options](ConvolutionOptions). The host learns nothing of it; all can be captured in a CUDA graph. For f16 and bf16 on
-/// Hopper; the CPU takes every element type.
+/// [options](ConvolutionOptions). The host learns nothing of it; all can be captured in a CUDA graph. For f16 and bf16
+/// on Hopper; the CPU takes every element type.
 ///
 /// A micro-tile is multiplied whole (`zeros = Dense`): with zeros of the padding too, so a weight that is not finite
 /// makes NaN there. A channel that an image does not have, or a filter that is empty, is multiplied with nothing. The
@@ -134,9 +137,9 @@ impl<T: Scalar> DynamicConvolution<T> {
     /// # Errors
     /// [`Error::Shape`](crate::Error::Shape) for channels that disagree and for a window that the padded image does
     /// not hold; [`Error::Operand`](crate::Error::Operand) for a window, stride or dilation of 0, a threshold that is
-    /// no magnitude, on a GPU for a stride above 8; [`Error::NoKernel`](crate::Error::NoKernel) for element types without
-    /// kernel; [`Error::Overflow`](crate::Error::Overflow) for 2^31 positions of A or C and more, on a GPU for more
-    /// than 8192 channels (filters, where these are sparse) or 65,535 images;
+    /// no magnitude, on a GPU for a stride above 8; [`Error::NoKernel`](crate::Error::NoKernel) for element types
+    /// without kernel; [`Error::Overflow`](crate::Error::Overflow) for 2^31 positions of A or C and more, on a GPU for
+    /// more than 8192 channels (filters, where these are sparse) or 65,535 images;
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn new(
         context: &Context,

@@ -107,8 +107,8 @@ impl<T: Scalar> Detector<T> {
     /// Queues the detection. Nothing is allocated or waited for: it may be captured in a CUDA graph.
     ///
     /// # Errors
-    /// [`Error::Shape`] if the matrix (the numbers) is not of the planned shape, or the index of another detector; [`Error::Operand`]
-    /// if one lies in another context.
+    /// [`Error::Shape`] if the matrix (the numbers) is not of the planned shape, or the index of another detector;
+    /// [`Error::Operand`] if one lies in another context.
     pub fn run(&self, matrix: &Tensor<T>, index: &mut MicroIndex, stream: &Stream) -> Result<()> {
         self.detect(matrix, index, stream)
     }

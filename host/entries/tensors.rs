@@ -46,8 +46,8 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// If the tensor is not a matrix or lies elsewhere, its elements do not fit u32, the threshold is negative or NaN, or
-    /// memory does not suffice.
+    /// If the tensor is not a matrix or lies elsewhere, its elements do not fit u32, the threshold is negative or NaN,
+    /// or memory does not suffice.
     pub fn csr_from_dense<T: Scalar>(
         &self,
         dense: &Tensor<T>,

@@ -34,8 +34,8 @@ impl Candidate {
     }
 }
 
-/// The kernels that a plan weighed, and those that cannot run it. It prints as a line for each candidate, cheapest first
-/// and the one that is taken marked, then a line for each reason of refusals; `{:#}` names each refused kernel.
+/// The kernels that a plan weighed, and those that cannot run it. It prints as a line for each candidate, cheapest
+/// first and the one that is taken marked, then a line for each reason of refusals; `{:#}` names each refused kernel.
 ///
 /// ```
 /// use einsparse::Context;

@@ -1,5 +1,5 @@
-//! Which format of a sparse matrix should cost least, by the kernels there are for it. Counted from the pattern, so that
-//! nothing is converted to formats that lose.
+//! Which format of a sparse matrix should cost least, by the kernels there are for it. Counted from the pattern, so
+//! that nothing is converted to formats that lose.
 
 use std::fmt;
 
@@ -21,8 +21,8 @@ use crate::registry::{Scalar, block_of};
 use crate::tensor::{Operand, SparseTensor};
 
 /// A format of the sparse matrix of a product, and what the product should cost with it: a line of what
-/// [`PlanBuilder::advise`] gives. It prints as format, values for each entry, predicted microseconds, kernel and its rule
-/// of zeros.
+/// [`PlanBuilder::advise`] gives. It prints as format, values for each entry, predicted microseconds, kernel and its
+/// rule of zeros.
 ///
 /// ```
 /// use einsparse::formats::{Csr, generate};
@@ -192,8 +192,8 @@ enum Stored<'a, T: Scalar> {
 impl<T: Scalar> PlanBuilder<'_, T> {
     /// The formats that the sparse matrix of `C[m,n] (= | +=) A[m,k] * B[k,n]` may be stored in, cheapest first, by the
     /// cost of their cheapest kernel: those of the context's GPU, or of an H200 on a CPU context. Values in the memory
-    /// of a GPU are read back. Forms that a plan of static weights may keep are not weighed: its [`choice`](Plan::choice)
-    /// says.
+    /// of a GPU are read back. Forms that a plan of static weights may keep are not weighed: its
+    /// [`choice`](Plan::choice) says.
     ///
     /// ```
     /// use einsparse::Context;

@@ -197,7 +197,8 @@ fn entries(asked: &Asked<'_, '_>, access: &Access) -> Result<Table> {
     };
     if tensor.holds_fill() {
         let reason = format!(
-            "`{}` is {}: which of its places are entries hangs on its values, and lists of positions are made of patterns; convert it to csr",
+            "`{}` is {}: which of its places are entries hangs on its values, and lists of positions are made of \
+             patterns; convert it to csr",
             access.tensor,
             tensor.format()
         );

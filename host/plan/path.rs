@@ -99,8 +99,8 @@ pub(super) fn path(
 
 impl Context {
     /// The order in which a plan would contract three or more factors pair by pair, an expression for each step, and
-    /// the microseconds it is predicted to cost; `None` where there is no choice. A plan takes it where it beats the kernels that compute the whole expression at
-    /// once.
+    /// the microseconds it is predicted to cost; `None` where there is no choice. A plan takes it where it beats the
+    /// kernels that compute the whole expression at once.
     ///
     /// ```
     /// use einsparse::Context;

@@ -137,7 +137,8 @@ fn case(
         bench.add(row().ours(*variant).timed(times))?;
     }
     let note = format!(
-        "took {taken}, {:.1} % over the best; with the sample of the next step, {:.1} us by itself; {:.1} us of the host for a run",
+        "took {taken}, {:.1} % over the best; with the sample of the next step, {:.1} us by itself; {:.1} us of the \
+         host for a run",
         loss * 100.0,
         alone.cold * 1e3,
         host.as_secs_f64() * 1e6,

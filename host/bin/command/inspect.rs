@@ -138,7 +138,8 @@ fn values(values: &[f64]) {
     });
     if low <= high {
         say!(
-            "values   {low:e} to {high:e}; {zeros} stored zeros, {odd} NaN or infinite, {past_half} past the range of f16"
+            "values   {low:e} to {high:e}; {zeros} stored zeros, {odd} NaN or infinite, {past_half} past the range of \
+             f16"
         );
     }
 }

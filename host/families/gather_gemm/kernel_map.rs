@@ -75,8 +75,8 @@ impl KernelMap {
         Self::new(context, voxels, &geometry)
     }
 
-    /// The map of a convolution of voxels `[batch, x, y, z]`. Without strides output voxels are the input voxels; with strides `s` they are
-    /// `floor(voxel / s)`, each once, in the order of their first input voxel.
+    /// The map of a convolution of voxels `[batch, x, y, z]`. Without strides output voxels are the input voxels; with
+    /// strides `s` they are `floor(voxel / s)`, each once, in the order of their first input voxel.
     ///
     /// # Errors
     /// As [`KernelMap::submanifold`].
