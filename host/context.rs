@@ -9,6 +9,15 @@ use crate::machine::Machine;
 use crate::machine::TileTimes;
 
 /// A place to compute in. Cheap to clone; every tensor and plan belongs to the context that made it.
+///
+/// ```
+/// use einsparse::Context;
+/// let ctx = Context::new(); // a GPU if there is one
+/// let ones = ctx.upload_dense(&einsparse::formats::Dense::new([2], vec![1.0f32; 2])?)?;
+/// assert_eq!(ones.to_dense()?.values(), [1.0, 1.0]);
+/// assert!(!Context::cpu().is_cuda());
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Context(Option<Arc<Device>>);
 

@@ -28,6 +28,15 @@ impl From<Refusal> for (String, String) {
 }
 
 /// Everything that can go wrong on user data or on the machine.
+///
+/// ```
+/// use einsparse::{Context, Error};
+/// let ctx = Context::cpu();
+/// let a = ctx.zeros::<f32>(&[2, 3])?;
+/// let error = ctx.plan("C[m,n] = A[m,k] * B[k,n]").operand("A", &a).operand("B", &a).build().unwrap_err();
+/// assert!(matches!(&error, Error::Shape { index, .. } if index == "k"), "{error}");
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error, Clone, PartialEq)]
 pub enum Error {
@@ -169,6 +178,13 @@ pub(crate) fn check_shape(name: &str, planned: &[usize], found: &[usize]) -> Res
 }
 
 /// Result with the library's error.
+///
+/// ```
+/// fn rows(ctx: &einsparse::Context) -> einsparse::Result<usize> {
+///     Ok(ctx.zeros::<f32>(&[2, 3])?.shape()[0])
+/// }
+/// assert_eq!(rows(&einsparse::Context::cpu()), Ok(2));
+/// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 fn caret(expression: &str, at: usize) -> String {

@@ -45,6 +45,22 @@ pub use crate::offer::{
 /// it; it runs many times, with new values.
 ///
 /// [`Context::plan`]: crate::Context::plan
+///
+/// ```
+/// use einsparse::formats::{Csr, CsrPattern, Dense};
+/// let a = Csr::new(CsrPattern::new(2, 3, vec![0, 1, 3], vec![2, 0, 1])?, vec![2.0f32, 3.0, 4.0])?;
+/// let ctx = einsparse::Context::new();
+/// let (mut a, b) = (ctx.upload(a)?, ctx.upload_dense(&Dense::new([3, 1], vec![1.0, 10.0, 100.0])?)?);
+/// let plan = ctx.plan("C[m,n] = A[m,k] * B[k,n]").operand("A", &a).operand("B", &b).build()?;
+/// let (mut c, stream) = (ctx.zeros(plan.out_shape())?, ctx.stream()?);
+/// for step in 1..3 {
+///     a.set_values(&[step as f32; 3])?;
+///     plan.run(&[("A", (&a).into()), ("B", (&b).into())], &mut c, &stream)?;
+/// }
+/// stream.synchronize()?;
+/// assert_eq!(c.to_dense()?.values(), [200.0, 22.0]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Plan<T: Scalar, Out: Scalar = T> {
     any: AnyPlan,

@@ -55,13 +55,13 @@ impl Drop for OpenCapture<'_> {
 ///
 /// ```
 /// use einsparse::formats::{Csr, CsrPattern, Dense};
-/// use einsparse::{Context, Graph, Operand, Options};
+/// use einsparse::{Context, Graph, Operand};
 /// let ctx = Context::new();
 /// let a = ctx.upload(Csr::new(CsrPattern::new(2, 2, vec![0, 1, 2], vec![1, 0])?, vec![2.0f32, 3.0])?)?;
 /// let b = ctx.upload_dense(&Dense::from_fn([2, 4], |i| i[1] as f32)?)?;
 /// let mut c = ctx.zeros(&[2, 4])?;
 /// let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
-/// let plan = ctx.plan("C[m,n] = A[m,k] * B[k,n]", &operands, &Options::default())?;
+/// let plan = ctx.plan("C[m,n] = A[m,k] * B[k,n]").operands(&operands).build()?;
 /// let stream = ctx.stream()?;
 /// if ctx.is_cuda() {
 ///     let mut graph = Graph::capture(stream.raw(), |_| plan.run(&operands, &mut c, &stream))?;

@@ -18,6 +18,13 @@ use crate::registry::{Scalar, find};
 use crate::tensor::Tensor;
 
 /// What a [`FeedForward`] is planned for.
+///
+/// ```
+/// use einsparse::dynamic::SparsityHint;
+/// use einsparse::nn::FeedForwardOptions;
+/// let options = FeedForwardOptions { expected: SparsityHint::MicroTiles(0.02), ..Default::default() };
+/// assert_eq!(options.determinism, einsparse::Determinism::Strict);
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct FeedForwardOptions {
     /// What of the hidden activations is expected to be above zero: kernels are chosen for it, the result does not

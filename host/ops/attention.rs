@@ -22,6 +22,15 @@ use masks::{OwnMask, check_places, extents, hidden};
 pub use structured::AttentionMask;
 
 /// Extents, factor and hidden keys of a [`SparseAttention`].
+///
+/// ```
+/// use einsparse::ops::AttentionOptions;
+/// // 32 heads of 128 elements, of keys and values 8; no token sees a later one.
+/// let options = AttentionOptions {
+///     heads: 32, key_heads: Some(8), dim: 128, causal: Some(0), ..AttentionOptions::default()
+/// };
+/// assert_eq!(options.scale, None); // 1 / sqrt(128)
+/// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AttentionOptions {
     /// Heads of queries and of the output. What a batch has of them follows each other.

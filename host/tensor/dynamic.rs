@@ -28,6 +28,13 @@ pub struct Dynamic<'a, T> {
 }
 
 /// What is expected to hold something, from 0 to 1.
+///
+/// ```
+/// use einsparse::dynamic::SparsityHint;
+/// // A single row of a micro-tile is enough for it to be there.
+/// assert!(SparsityHint::Elements(0.1).share(64) > 0.99);
+/// assert_eq!(SparsityHint::default(), SparsityHint::MicroTiles(0.1));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SparsityHint {
     /// This share of the micro-tiles, whatever their shape: rows come and go together.

@@ -9,6 +9,18 @@ use crate::values::Slice;
 
 /// What a name of an expression is bound to. Made by `From` from host tensors (copied to the context),
 /// tensors in the context, and numbers.
+///
+/// ```
+/// use einsparse::formats::{Csr, CsrPattern, Dense};
+/// use einsparse::{Context, Operand};
+/// let a = Csr::new(CsrPattern::new(2, 3, vec![0, 1, 3], vec![2, 0, 1])?, vec![2.0f32, 3.0, 4.0])?;
+/// let (ctx, b) = (Context::cpu(), Dense::new([3, 1], vec![1.0f32, 10.0, 100.0])?);
+/// // From tensors of the context, tensors of the host, and numbers.
+/// let operands: [(&str, Operand<'_, f32>); 3] = [("s", 2.0.into()), ("A", (&a).into()), ("B", (&b).into())];
+/// let plan = ctx.plan("C[m,n] = s * A[m,k] * B[k,n]").operands(&operands).build()?;
+/// assert_eq!(plan.out_shape(), [2, 1]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub enum Operand<'a, T: Scalar> {
     /// A sparse tensor in the context.

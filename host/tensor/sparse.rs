@@ -18,6 +18,15 @@ use crate::worklist::Runs;
 
 /// A sparse tensor in the memory of a [`Context`](crate::Context), with a copy of the pattern on the host that plans
 /// read.
+///
+/// ```
+/// use einsparse::formats::{Csr, CsrPattern, Format};
+/// let a = Csr::new(CsrPattern::new(2, 3, vec![0, 1, 3], vec![2, 0, 1])?, vec![2.0f32, 3.0, 4.0])?;
+/// let a = einsparse::Context::new().upload(a)?;
+/// let coo = a.to_entries(Format::Coo)?; // where it is
+/// assert_eq!((coo.shape(), coo.to_host()?.values()), (&[2, 3][..], &[2.0, 3.0, 4.0][..]));
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct SparseTensor<T> {
     pub(crate) any: AnySparseTensor,

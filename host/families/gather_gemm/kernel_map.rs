@@ -29,6 +29,14 @@ pub(crate) const ABSENT: u32 = einsparse_kernels::families::CONV_ABSENT;
 /// and products of empty tiles are left out (Tang et al., TorchSparse++, MICRO 2023, section 4.1); here by the rank of
 /// that set in a Gray code with the offsets farthest from the centre as highest bits: neighbours in the order differ in
 /// few offsets.
+///
+/// ```
+/// use einsparse::ops::KernelMap;
+/// let voxels = [[0, 0, 0, 0], [0, 0, 0, 1], [0, 5, 5, 5]];
+/// let map = KernelMap::submanifold(&einsparse::Context::cpu(), &voxels, [3, 3, 3])?;
+/// assert_eq!((map.inputs(), map.outputs(), map.volume()), (3, 3, 27));
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct KernelMap {
     /// The end of the last rebuild, whose arrays may still be in the making; in front of the context, which outlives

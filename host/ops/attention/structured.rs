@@ -10,6 +10,21 @@ use crate::registry::Scalar;
 
 /// Which keys a query sees, said in closed form: plans cost the tiles of the mask, not its entries. Queries and keys
 /// are counted from 0; [`AttentionOptions::causal`] and [`AttentionOptions::lengths`] hide keys on top of it.
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::formats::Dense;
+/// use einsparse::ops::{AttentionMask, AttentionOptions, SparseAttention};
+/// let ctx = Context::cpu();
+/// let options = AttentionOptions { heads: 1, dim: 1, ..AttentionOptions::default() };
+/// let attention = SparseAttention::structured(&ctx, [2, 2], &[AttentionMask::Causal], &options)?;
+/// let ones = ctx.upload_dense(&Dense::new([1, 2, 1], vec![1.0f32; 2])?)?;
+/// let v = ctx.upload_dense(&Dense::new([1, 2, 1], vec![2.0, 4.0])?)?;
+/// let mut out = ctx.zeros(&[1, 2, 1])?;
+/// attention.forward([&ones, &ones, &v], &mut out, None, &ctx.stream()?)?;
+/// assert_eq!(out.to_dense()?.values(), [2.0, 3.0]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttentionMask {
     /// The keys up to the query itself.

@@ -102,6 +102,14 @@ pub(super) fn transpose(
 
 /// Makes submanifold maps of as many voxels again and again, for clouds that come one after the other: kernels and
 /// workspace are kept, the host is not waited for.
+///
+/// ```
+/// use einsparse::ops::{ConvGeometry, KernelMapBuilder};
+/// let ctx = einsparse::Context::new();
+/// let geometry = ConvGeometry::new([3, 3, 3], [1, 1, 1], [1, 1, 1])?;
+/// assert_eq!(KernelMapBuilder::new(&ctx, 1000, &geometry).is_ok(), ctx.is_cuda());
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct KernelMapBuilder {
     device: Arc<Device>,
