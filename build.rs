@@ -1,5 +1,6 @@
-//! Embeds the device modules: those that the project keeps, those of them compiled anew that the sources no longer fit, or
-//! the modules in the folder EINSPARSE_PTX. What would have to be compiled and cannot be is left out, with one warning.
+//! Embeds the device modules: those that the project keeps, those of them compiled anew that the sources no longer fit,
+//! or the modules in the folder EINSPARSE_PTX. What would have to be compiled and cannot be is left out, with one
+//! warning.
 
 use einsparse_compile::{
     Code, Error, Kernels, Module, Spec, inputs, present, source_dir, stamp, target_dir,

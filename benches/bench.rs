@@ -133,7 +133,7 @@ impl<'a> Bench<'a> {
                 reason: reason.to_string(),
             })
         };
-        let mut graph = Graph::capture(self.stream.raw(), capture)?.instantiate()?;
+        let mut graph = Graph::capture(self.stream.raw(), capture)?;
         // SAFETY: what the captured run names outlives this function's caller.
         self.measure(|| unsafe { graph.launch(self.stream.raw()) })
     }

@@ -93,7 +93,8 @@ fn main() {
         let (whole, of) = geomean(ratios.iter().filter(|r| r.1).map(|r| r.0));
         let worst = ratios.iter().map(|r| r.0).fold(0.0, f64::max);
         println!(
-            "{name:16} {all:.3} of the bytes of CSR (geomean of {count}), {whole:.3} of the {of} without empty rows, worst {worst:.3}"
+            "{name:16} {all:.3} of the bytes of CSR (geomean of {count}), {whole:.3} of the {of} without empty rows, \
+             worst {worst:.3}"
         );
     }
 }

@@ -58,7 +58,9 @@ pub struct Arguments {
     out: Option<PathBuf>,
     /// The record of this GPU: every operation, of ours what the plan takes, each part a file of this folder. A part
     /// that is there from this commit is not run again
-    #[arg(long, conflicts_with_all = ["out", "rows", "quick", "filter", "engine", "dtype", "columns", "variant", "part"])]
+    #[arg(long, conflicts_with_all = [
+        "out", "rows", "quick", "filter", "engine", "dtype", "columns", "variant", "part",
+    ])]
     record: Option<PathBuf>,
     /// Fewer workloads and runs: a look, not a record
     #[arg(long)]

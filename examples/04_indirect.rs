@@ -29,8 +29,8 @@ fn main() -> einsparse::Result<()> {
         .operands(&[("A", (&a).into()), ("B", (&b).into())])
         .build()?;
     println!("{}\n  -> {}\n  -> {plan}", plan.einsum(), plan.indirect());
-    if let Some(best) = plan.choice().candidates.first() {
-        println!("on an H200: {} in {}", best.name, best.cost);
+    if let Some((kernel, microseconds)) = plan.choice().candidates().next() {
+        println!("on an H200: {kernel} in {microseconds:.1} us");
     }
 
     // The same product by hand: gather rows of B, scale them, scatter them into rows of C.

@@ -2,7 +2,7 @@
 
 use einsparse::Context;
 use einsparse::formats::{Csr, Dense, generate, reference};
-use einsparse::raw::{DeviceMemory, OwnedStream, RawSpmm};
+use einsparse::raw::{DeviceMemory, RawSpmm};
 
 fn main() -> einsparse::Result<()> {
     let ctx = Context::new();
@@ -23,9 +23,8 @@ fn main() -> einsparse::Result<()> {
         .operands(&operands)
         .build()?;
 
-    // Memory and stream of someone else: any allocation in the device's primary context will do.
-    device.context().set_current()?;
-    let stream = OwnedStream::new()?;
+    // Memory and stream of someone else: any of the device's primary context will do.
+    let stream = ctx.stream()?;
     let context = device.context();
     // Kernels load whole vectors, so the arrays of A are readable 8 slots past their end.
     let padded = [a.pattern().columns(), &[0; 8]].concat();
@@ -46,7 +45,7 @@ fn main() -> einsparse::Result<()> {
     // SAFETY: the addresses hold operands of the planned shapes, type and pattern in the primary context of the
     // plan's GPU, and live until the synchronisation below.
     unsafe { plan.run_raw(&raw, stream.raw())? };
-    stream.raw().synchronize()?;
+    stream.synchronize()?;
 
     let mut c = vec![0.0f32; 256 * 64];
     out.read(&mut c, stream.raw())?;

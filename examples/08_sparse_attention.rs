@@ -60,7 +60,8 @@ fn compare<T: Scalar>(ctx: &Context, extent: usize, dim: usize) -> Result<()> {
 
     let worst = check(&pattern, [&q, &k, &v], &out.to_dense()?);
     println!(
-        "{heads} heads, {extent} queries, {entries} of {} scores, by {}: {} bytes beside the operands, largest error {worst:.1e}",
+        "{heads} heads, {extent} queries, {entries} of {} scores, by {}: {} bytes beside the operands, largest error \
+         {worst:.1e}",
         extent * extent,
         attention.variant(),
         attention.workspace_bytes(),

@@ -8,7 +8,7 @@ use einsparse::formats::{
     AnySparse, Bsr, BsrPattern, Csr, CsrPattern, Dense, Format, bf16, convert, generate,
 };
 use einsparse::ops::{AttentionOptions, SparseAttention};
-use einsparse::raw::{RawAttention, RawHeads};
+use einsparse::raw::RawAttention;
 use einsparse::{Context, Operand, Plan, Result, SparseTensor, Stream, Tensor};
 
 const TOKENS: usize = 12_288;
@@ -246,16 +246,17 @@ impl Block {
         of_k.run(x, k, stream)?;
         of_v.run(x, v, stream)?;
         // Heads lie side by side in a token's row: nothing is transposed.
-        let heads = |t: &Tensor<bf16>| RawHeads {
-            address: t.address().unwrap_or(0),
-            head: DIM,
-            row: MODEL,
-        };
+        let address = |t: &Tensor<bf16>| t.address().unwrap_or(0);
+        let strides = [DIM, MODEL];
         let raw = RawAttention {
-            q: heads(q),
-            k: heads(k),
-            v: heads(v),
-            out: heads(given),
+            q: address(q),
+            q_strides: strides,
+            k: address(k),
+            k_strides: strides,
+            v: address(v),
+            v_strides: strides,
+            out: address(given),
+            out_strides: strides,
             log_sum: 0,
         };
         // SAFETY: `[tokens, heads, dim]` each, alive until the caller has waited.

@@ -7,7 +7,7 @@
 use std::time::Instant;
 
 use einsparse::formats::{Csr, Dense, f16, generate};
-use einsparse::raw::{OwnedStream, RawSpmm};
+use einsparse::raw::RawSpmm;
 use einsparse::{Context, Graph, Operand, Options, Plan, Result, SparseTensor, Tensor, Weights};
 
 /// Output channels, input channels, edge of the map (arXiv 1704.04861, table 1); the fourth of the 512 x 512 stands
@@ -175,7 +175,7 @@ fn chain(
         steps.push((&layer.plan, raw));
         (from, ldb) = (to, layer.places);
     }
-    let microseconds = timed(&steps)?;
+    let microseconds = timed(&ctx, &steps)?;
     let maps_bytes = 2 * 2 * largest;
     let names: Vec<&str> = layers.iter().map(|layer| layer.plan.variant()).collect();
     println!(
@@ -192,10 +192,10 @@ fn chain(
 }
 
 /// Microseconds of the chain as a graph, the median of some.
-fn timed(steps: &[(&Plan<f16>, RawSpmm)]) -> Result<f64> {
+fn timed(ctx: &Context, steps: &[(&Plan<f16>, RawSpmm)]) -> Result<f64> {
     const REPEATS: u32 = 20;
-    let stream = OwnedStream::new()?;
-    let graph = Graph::capture(stream.raw(), |stream| {
+    let stream = ctx.stream()?;
+    let mut graph = Graph::capture(stream.raw(), |stream| {
         for (plan, raw) in steps {
             // SAFETY: the addresses hold operands of the planned shapes and pattern, alive until the last replay is
             // done; maps are no shorter than planned and rows of them no closer.
@@ -203,7 +203,6 @@ fn timed(steps: &[(&Plan<f16>, RawSpmm)]) -> Result<f64> {
         }
         Ok(())
     })?;
-    let mut graph = graph.instantiate()?;
     let mut times = Vec::new();
     for _ in 0..10 {
         let start = Instant::now();

@@ -5,21 +5,21 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use einsparse::formats::{Dense, generate};
-use einsparse::ops::{ConvGeometry, ConvOptions, KernelMap, SparseConv3d, Voxel};
+use einsparse::ops::{ConvGeometry, ConvOptions, KernelMap, SparseConv3d};
 use einsparse::{Context, Result};
 
 const C: usize = 16;
 
-fn cloud() -> Vec<Voxel> {
+fn cloud() -> Vec<[i32; 4]> {
     let data = std::env::var_os("EINSPARSE_DATA").map_or("data".into(), PathBuf::from);
     let office = std::fs::read_to_string(data.join("point-cloud/office.csv")).unwrap_or_default();
     let line = |line: &str| match *line.split(',').collect::<Vec<_>>() {
         [x, y, z] => Some([0, x.parse().ok()?, y.parse().ok()?, z.parse().ok()?]),
         _ => None,
     };
-    let voxels: Vec<Voxel> = office.lines().filter_map(line).collect();
+    let voxels: Vec<[i32; 4]> = office.lines().filter_map(line).collect();
     let all = (0..64_000).map(|i| [0, i % 40 - 20, i / 40 % 40 - 20, i / 1600 - 20]);
-    let near = |v: &Voxel| (300..360).contains(&(v[1] * v[1] + v[2] * v[2] + v[3] * v[3]));
+    let near = |v: &[i32; 4]| (300..360).contains(&(v[1] * v[1] + v[2] * v[2] + v[3] * v[3]));
     if voxels.is_empty() {
         all.filter(near).collect()
     } else {
@@ -27,7 +27,7 @@ fn cloud() -> Vec<Voxel> {
     }
 }
 
-fn layers(ctx: &Context, voxels: &[Voxel]) -> Result<[Dense<f32>; 2]> {
+fn layers(ctx: &Context, voxels: &[[i32; 4]]) -> Result<[Dense<f32>; 2]> {
     let operand = |shape: &[usize]| {
         let values = generate::random_values::<f32>(shape.iter().product(), shape.len() as u64);
         ctx.upload_dense(&Dense::new(shape.to_vec(), values)?)

@@ -31,7 +31,8 @@ impl<T: Element> Dense<T> {
     /// Joins a shape with its values. An empty shape is a scalar.
     ///
     /// # Errors
-    /// [`FormatError::Length`] unless there is one value for each element, [`FormatError::Overflow`] if they cannot be addressed.
+    /// [`FormatError::Length`] unless there is one value for each element, [`FormatError::Overflow`] if they cannot be
+    /// addressed.
     pub fn new(shape: impl Into<Vec<usize>>, values: Vec<T>) -> Result<Self, FormatError> {
         let shape = shape.into();
         check::length("values", values.len(), elements::<T>(&shape)?)?;

@@ -67,7 +67,10 @@ pub enum FormatError {
         expected: String,
     },
     /// A group of neighbours with more non-zeros than an N:M format stores.
-    #[error("row {row}, group {group} (columns {} to {}) holds {found} non-zeros, {kept} are kept", columns.0, columns.1)]
+    #[error(
+        "row {row}, group {group} (columns {} to {}) holds {found} non-zeros, {kept} are kept",
+        columns.0, columns.1
+    )]
     Group {
         /// The row.
         row: usize,

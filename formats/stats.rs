@@ -217,24 +217,15 @@ pub fn slots(csr: &CsrPattern, format: Format) -> Result<Slots, FormatError> {
             let (groups, slots) = RowStats::of_rows(csr).hybrid();
             (format, groups + slots, slots)
         }
-        Format::Bsr { block } | Format::BlockCoo { block } => {
+        Format::Bsr { block }
+        | Format::BlockCoo { block }
+        | Format::BlockGroupCoo { block, .. } => {
             let stats = RowStats::of_block_rows(csr, block)?;
-            let blocks = stats.nnz as u128;
-            let index = match format {
-                Format::Bsr { .. } => stats.rows as u128 + 1 + blocks,
-                _ => 2 * blocks,
-            };
-            (format, index, blocks * area(block))
+            return block_slots(csr, format, &stats);
         }
         Format::Bitmap | Format::Bytemap | Format::Nm { .. } | Format::SlicedEll => {
             let (index, values) = packed_slots(csr, format)?;
             (format, index, values)
-        }
-        Format::BlockGroupCoo { block, group } => {
-            let (group, groups, slots) = grouped(&RowStats::of_block_rows(csr, block)?, group)?;
-            let group = Some(group);
-            let format = Format::BlockGroupCoo { block, group };
-            (format, groups + slots, slots * area(block))
         }
     };
     Ok(Slots {
@@ -242,6 +233,45 @@ pub fn slots(csr: &CsrPattern, format: Format) -> Result<Slots, FormatError> {
         index,
         values,
         padding: values - nnz,
+    })
+}
+
+/// As [`slots`], where the block rows are counted already: formats of the same blocks share them.
+///
+/// # Errors
+/// If a group size is 0, or the format has no blocks.
+#[doc(hidden)]
+pub fn block_slots(
+    csr: &CsrPattern,
+    format: Format,
+    stats: &RowStats,
+) -> Result<Slots, FormatError> {
+    let blocks = stats.nnz as u128;
+    let (format, index, values) = match format {
+        Format::Bsr { block } => (
+            format,
+            stats.rows as u128 + 1 + blocks,
+            blocks * area(block),
+        ),
+        Format::BlockCoo { block } => (format, 2 * blocks, blocks * area(block)),
+        Format::BlockGroupCoo { block, group } => {
+            let (group, groups, slots) = grouped(stats, group)?;
+            let group = Some(group);
+            let format = Format::BlockGroupCoo { block, group };
+            (format, groups + slots, slots * area(block))
+        }
+        other => {
+            return Err(FormatError::Unsupported {
+                what: "blocks".into(),
+                reason: format!("{other} has none"),
+            });
+        }
+    };
+    Ok(Slots {
+        format,
+        index,
+        values,
+        padding: values - csr.nnz() as u128,
     })
 }
 

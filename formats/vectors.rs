@@ -58,7 +58,8 @@ impl VectorPattern {
     /// columns stand at the same places of `columns`, ascending. Parallel.
     ///
     /// # Errors
-    /// [`FormatError::Overflow`] where the values of eight rows span more than 65,536, or there are more than 2^32 steps.
+    /// [`FormatError::Overflow`] where the values of eight rows span more than 65,536, or there are more than 2^32
+    /// steps.
     pub fn from_rows(
         cols: usize,
         rows: &[(u32, u32)],

@@ -9,6 +9,15 @@ use crate::machine::Machine;
 use crate::machine::TileTimes;
 
 /// A place to compute in. Cheap to clone; every tensor and plan belongs to the context that made it.
+///
+/// ```
+/// use einsparse::Context;
+/// let ctx = Context::new(); // a GPU if there is one
+/// let ones = ctx.upload_dense(&einsparse::formats::Dense::new([2], vec![1.0f32; 2])?)?;
+/// assert_eq!(ones.to_dense()?.values(), [1.0, 1.0]);
+/// assert!(!Context::cpu().is_cuda());
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Context(Option<Arc<Device>>);
 
@@ -67,6 +76,7 @@ impl Context {
     }
 
     /// Ceilings for predictions: this GPU's, or an H200's where there is none.
+    #[doc(hidden)]
     pub fn machine(&self) -> Machine {
         self.device().map_or(Machine::H200, |d| *d.machine())
     }
@@ -80,7 +90,7 @@ impl Context {
         Ok(mem_get_info()?.free)
     }
 
-    /// What plans with [dynamic operands](crate::dynamic::dynamic) choose by: the times that were set, else those in
+    /// What plans with [dynamic operands](crate::dynamic::Dynamic) choose by: the times that were set, else those in
     /// the [file](TileTimes::file) of this GPU, else the [built-in](TileTimes::built_in) ones.
     #[doc(hidden)]
     pub fn tile_times(&self) -> TileTimes {

@@ -1,10 +1,11 @@
 //! Block formats made where the context works: from a dense matrix, by a choice of blocks, and from CSR. On a GPU the
 //! values never pass through the host; the pattern comes back, because plans read it there.
 
-use std::marker::PhantomData;
 use std::sync::Arc;
 
-use einsparse_formats::convert::{dense_to_block_coo, dense_to_block_group_coo, dense_to_bsr};
+use einsparse_formats::convert::{
+    BlockChoice, dense_to_block_coo, dense_to_block_group_coo, dense_to_bsr,
+};
 use einsparse_formats::stats::RowStats;
 use einsparse_formats::{
     AnyPattern, AnySparse, BlockCooPattern, BlockGroupCooPattern, BsrPattern, Format, FormatError,
@@ -12,114 +13,14 @@ use einsparse_formats::{
 };
 
 use crate::context::Context;
+use crate::converter::check_blocks;
 use crate::device::Device;
-use crate::driver::{DeviceMemory, RawStream, memset_d8_async};
+use crate::driver::{DeviceMemory, memset_d8_async};
 use crate::error::{Error, Result};
-use crate::families::convert::{Blocks, Request};
+use crate::families::convert::{Blocks, RawBlocks, Request};
 use crate::kernel::Queue;
 use crate::registry::Scalar;
 use crate::tensor::{DeviceArrays, SparseTensor, Tensor, VECTOR_ENTRIES};
-
-pub use crate::families::convert::RawBlocks;
-pub use einsparse_formats::convert::BlockChoice;
-
-/// Converts matrices of one shape to blocks on a GPU, as often as wanted, without allocating and without waiting for
-/// the host: for matrices that the GPU itself makes, and for graphs. [`Context::blocks_from_dense`] and
-/// [`SparseTensor::to_blocks`] do everything at once.
-#[derive(Debug)]
-pub struct BlockConverter<T> {
-    blocks: Blocks,
-    element: PhantomData<T>,
-}
-
-impl<T: Scalar> BlockConverter<T> {
-    /// For dense matrices of `m` x `k`: blocks of `block` rows and columns, in groups of `group`.
-    ///
-    /// # Errors
-    /// In a CPU context; for a side, a group size or a threshold that makes no sense; where a size does not fit.
-    pub fn from_dense(
-        context: &Context,
-        (m, k): (usize, usize),
-        block: (usize, usize),
-        group: usize,
-        choice: BlockChoice,
-    ) -> Result<Self> {
-        choice.check()?;
-        Self::new(context.expect_device()?, (m, k), block, group, Some(choice))
-    }
-
-    /// For CSR matrices of `m` x `k`: every block with an entry.
-    ///
-    /// # Errors
-    /// As [`BlockConverter::from_dense`].
-    pub fn from_csr(
-        context: &Context,
-        (m, k): (usize, usize),
-        block: (usize, usize),
-        group: usize,
-    ) -> Result<Self> {
-        Self::new(context.expect_device()?, (m, k), block, group, None)
-    }
-
-    fn new(
-        device: &Arc<Device>,
-        (m, k): (usize, usize),
-        block: (usize, usize),
-        group: usize,
-        choice: Option<BlockChoice>,
-    ) -> Result<Self> {
-        for (what, size) in [
-            ("block rows", block.0),
-            ("block columns", block.1),
-            ("group", group),
-        ] {
-            if size == 0 {
-                let (found, expected) = ("0".into(), "at least 1".into());
-                return Err(FormatError::Shape {
-                    what,
-                    found,
-                    expected,
-                }
-                .into());
-            }
-        }
-        let dtype = T::DTYPE;
-        let request = Request {
-            m,
-            k,
-            block,
-            group,
-            choice,
-            dtype,
-        };
-        Ok(BlockConverter {
-            blocks: Blocks::new(device, request)?,
-            element: PhantomData,
-        })
-    }
-
-    /// Queues one conversion. The slots in use are those of [`BlockConverter::groups`]; slots of padding hold the
-    /// block column 4294967295 and zeros.
-    ///
-    /// # Safety
-    /// The addresses hold what [`RawBlocks`] says, of this converter's shape and element type, until the work is done;
-    /// CSR follows the rules of [`CsrPattern`](einsparse_formats::CsrPattern). Runs of one converter share its
-    /// workspace and must not overlap. The stream belongs to the GPU's primary context.
-    ///
-    /// # Errors
-    /// For rows of a dense matrix that overlap, or a capacity that is no whole number of groups or does not fit.
-    pub unsafe fn run_raw(&self, raw: &RawBlocks, stream: RawStream<'_>) -> Result<()> {
-        // SAFETY: the caller's promise.
-        let queue = unsafe { Queue::new(stream) };
-        self.blocks.survey(raw, queue)?;
-        self.blocks.write(raw, queue)
-    }
-
-    /// First group of each block row, and the number of groups, of the last run. Waits for all work on the GPU.
-    pub fn groups(&self) -> Result<Vec<u32>> {
-        self.blocks.starts()
-    }
-}
 
 /// Block extents and group size of a block format: 1 where there are no groups, `None` where they are left open.
 fn blocks_of(format: Format) -> Result<((usize, usize), Option<usize>)> {
@@ -181,14 +82,13 @@ impl Context {
             }
             (Some(device), Some(own)) if device.is_same(own) => {
                 choice.check()?;
-                let converter =
-                    BlockConverter::new(device, (m, k), block, group.unwrap_or(1), Some(choice))?;
+                let blocks = on::<T>(device, (m, k), (block, group), Some(choice))?;
                 let raw = RawBlocks {
                     source: dense.address().unwrap_or(0),
                     leading: dense.leading(),
                     ..RawBlocks::default()
                 };
-                converter.convert(device, raw, format, group)
+                blocks.convert(device, raw, format, group)
             }
             _ => Err(Error::operand(
                 "dense",
@@ -217,13 +117,8 @@ impl<T: Scalar> SparseTensor<T> {
             return SparseTensor::new(None, self.to_host()?.convert(format)?);
         };
         let device = &arrays.device;
-        let converter = BlockConverter::<T>::new(
-            device,
-            (p.rows(), p.cols()),
-            block,
-            group.unwrap_or(1),
-            None,
-        )?;
+        let shape = (p.rows(), p.cols());
+        let blocks = on::<T>(device, shape, (block, group), None)?;
         let offsets = device.upload(p.offsets())?;
         let raw = RawBlocks {
             source: arrays.values.address(),
@@ -231,13 +126,33 @@ impl<T: Scalar> SparseTensor<T> {
             columns: arrays.columns.address(),
             ..RawBlocks::default()
         };
-        converter.convert(device, raw, format, group)
+        blocks.convert(device, raw, format, group)
     }
 }
 
-impl<T: Scalar> BlockConverter<T> {
+/// What makes the blocks of a matrix, of groups of 1 until a size is chosen.
+fn on<T: Scalar>(
+    device: &Arc<Device>,
+    (m, k): (usize, usize),
+    (block, group): ((usize, usize), Option<usize>),
+    choice: Option<BlockChoice>,
+) -> Result<Blocks> {
+    let (group, dtype) = (group.unwrap_or(1), T::DTYPE);
+    check_blocks(block, group)?;
+    let request = Request {
+        m,
+        k,
+        block,
+        group,
+        choice,
+        dtype,
+    };
+    Blocks::new(device, request)
+}
+
+impl Blocks {
     /// Survey, allocation, output: `raw` names the source.
-    fn convert(
+    fn convert<T: Scalar>(
         mut self,
         device: &Arc<Device>,
         raw: RawBlocks,
@@ -247,12 +162,12 @@ impl<T: Scalar> BlockConverter<T> {
         // SAFETY: the source is an operand of the caller, which is borrowed until the work is done, the outputs are
         // made for their number of slots; the converter is new and has no other run.
         let queue = unsafe { Queue::new(device.after_all()?) };
-        let starts = self.survey(&raw, group, queue)?;
+        let starts = self.starts_of(&raw, group, queue)?;
         let Request {
             block: (bm, bk),
             group,
             ..
-        } = *self.blocks.request();
+        } = *self.request();
         let groups = starts.last().map_or(0, |&n| n as usize);
         let slots = groups.saturating_mul(group);
         let elements = [bm, bk].iter().fold(slots as u128, |n, &e| n * e as u128);
@@ -279,7 +194,7 @@ impl<T: Scalar> BlockConverter<T> {
             capacity: slots,
             ..raw
         };
-        self.blocks.write(&raw, queue)?;
+        self.write(&raw, queue)?;
         let mut slot_columns = vec![0u32; slots];
         device.read(&columns, &mut slot_columns)?;
         let pattern = self.pattern(format, starts, slot_columns)?;
@@ -295,20 +210,20 @@ impl<T: Scalar> BlockConverter<T> {
     }
 
     /// First group of each block row and the number of groups, of the best size if none is given.
-    fn survey(
+    fn starts_of(
         &mut self,
         raw: &RawBlocks,
         group: Option<usize>,
         queue: Queue<'_>,
     ) -> Result<Vec<u32>> {
-        self.blocks.survey(raw, queue)?;
+        self.survey(raw, queue)?;
         if group.is_none() {
-            let counts = self.blocks.counts()?;
+            let counts = self.counts()?;
             let best = RowStats::from_counts(counts.iter().map(|&n| n as usize)).group();
-            self.blocks.regroup(best)?;
-            self.blocks.place(queue)?;
+            self.regroup(best)?;
+            self.place(queue)?;
         }
-        self.blocks.starts()
+        self.starts()
     }
 
     /// The pattern on the host, checked like one of a user.
@@ -320,7 +235,7 @@ impl<T: Scalar> BlockConverter<T> {
     ) -> Result<SharedPattern> {
         let Request {
             m, k, block, group, ..
-        } = *self.blocks.request();
+        } = *self.request();
         let rows = || {
             let runs = (0u32..).zip(starts.windows(2));
             runs.flat_map(|(row, w)| std::iter::repeat_n(row, (w[1] - w[0]) as usize))

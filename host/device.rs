@@ -26,6 +26,14 @@ fn capability(own: (u32, u32)) -> Result<(u32, u32)> {
 }
 
 /// One GPU that a [`Context`](crate::Context) works on.
+///
+/// ```
+/// let ctx = einsparse::Context::new();
+/// if let Some(device) = ctx.device() {
+///     device.context().set_current()?; // for calls of other CUDA libraries on this thread
+/// }
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Device {
     machine: Machine,
@@ -177,6 +185,18 @@ impl Device {
 }
 
 /// Order of work on a GPU. On a CPU context everything is done when a call returns.
+///
+/// ```
+/// let ctx = einsparse::Context::new();
+/// let (a, b) = (ctx.zeros::<f32>(&[4, 4])?, ctx.zeros::<f32>(&[4, 4])?);
+/// let plan = ctx.plan("C[m,n] = A[m,k] * B[k,n]").operand("A", &a).operand("B", &b).build()?;
+/// let mut c = ctx.zeros(&[4, 4])?;
+/// let stream = ctx.stream()?;
+/// plan.run(&[("A", (&a).into()), ("B", (&b).into())], &mut c, &stream)?; // queued
+/// stream.synchronize()?; // done
+/// assert_eq!(c.to_dense()?.values(), [0.0; 16]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Stream(Kind);
 

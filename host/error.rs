@@ -2,7 +2,8 @@
 
 use einsparse_formats::FormatError;
 
-/// One kernel (or executor) that could have run an indirect Einsum, and why it was refused.
+/// One kernel (or executor) that could have run an indirect Einsum, and why it was refused. Plans keep these apart from
+/// what a user sees, which is name and reason in two strings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// Name of the variant.
@@ -20,7 +21,22 @@ impl Refusal {
     }
 }
 
+impl From<Refusal> for (String, String) {
+    fn from(refusal: Refusal) -> Self {
+        (refusal.name, refusal.reason)
+    }
+}
+
 /// Everything that can go wrong on user data or on the machine.
+///
+/// ```
+/// use einsparse::{Context, Error};
+/// let ctx = Context::cpu();
+/// let a = ctx.zeros::<f32>(&[2, 3])?;
+/// let error = ctx.plan("C[m,n] = A[m,k] * B[k,n]").operand("A", &a).operand("B", &a).build().unwrap_err();
+/// assert!(matches!(&error, Error::Shape { index, .. } if index == "k"), "{error}");
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error, Clone, PartialEq)]
 pub enum Error {
@@ -65,8 +81,8 @@ pub enum Error {
     NoKernel {
         /// The indirect Einsum, in the paper's notation.
         indirect: String,
-        /// Every candidate and why it was refused.
-        tried: Vec<Refusal>,
+        /// The name of every candidate, and why it was refused.
+        tried: Vec<(String, String)>,
     },
     /// A size does not fit the index type or the address space.
     #[error("{what} is {value}, over the limit of {limit}")]
@@ -118,6 +134,17 @@ pub enum Error {
 }
 
 impl Error {
+    /// No kernel runs this, for these reasons.
+    pub(crate) fn no_kernel(
+        indirect: impl Into<String>,
+        tried: impl IntoIterator<Item = Refusal>,
+    ) -> Self {
+        Error::NoKernel {
+            indirect: indirect.into(),
+            tried: tried.into_iter().map(Into::into).collect(),
+        }
+    }
+
     /// What is wrong with the operand of this name.
     pub(crate) fn operand(name: impl AsRef<str>, reason: impl Into<String>) -> Self {
         Error::Operand {
@@ -151,6 +178,13 @@ pub(crate) fn check_shape(name: &str, planned: &[usize], found: &[usize]) -> Res
 }
 
 /// Result with the library's error.
+///
+/// ```
+/// fn rows(ctx: &einsparse::Context) -> einsparse::Result<usize> {
+///     Ok(ctx.zeros::<f32>(&[2, 3])?.shape()[0])
+/// }
+/// assert_eq!(rows(&einsparse::Context::cpu()), Ok(2));
+/// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 fn caret(expression: &str, at: usize) -> String {
@@ -158,9 +192,9 @@ fn caret(expression: &str, at: usize) -> String {
     format!("{}^", " ".repeat(before))
 }
 
-fn refusals(tried: &[Refusal]) -> String {
+fn refusals(tried: &[(String, String)]) -> String {
     tried
         .iter()
-        .map(|r| format!("\n  {}: {}", r.name, r.reason))
+        .map(|(name, reason)| format!("\n  {name}: {reason}"))
         .collect()
 }

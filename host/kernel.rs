@@ -190,7 +190,9 @@ mod tests {
     type Params = (&'static str, fn(&Row) -> bool);
 
     macro_rules! params {
-        ($($family:ident { $($module:ident $cfg:tt $params:ident $arch:ident $operation:ident { $($rows:tt)+ })+ })+) => {
+        ($($family:ident {
+            $($module:ident $cfg:tt $params:ident $arch:ident $operation:ident { $($rows:tt)+ })+
+        })+) => {
             const ALL: &[Params] = &[$($((stringify!($params), |row| takes::<$params>(row).is_ok())),+),+];
         };
     }

@@ -32,6 +32,7 @@ pub use einsparse_kernels as kernels;
 pub mod context;
 #[doc(hidden)]
 pub mod convert;
+mod converter;
 #[doc(hidden)]
 pub mod cost;
 #[doc(hidden)]
@@ -70,14 +71,13 @@ mod values;
 pub mod worklist;
 
 pub use context::Context;
-pub use convert::BlockConverter;
+pub use converter::Converter;
 pub use device::Stream;
-pub use driver::{Graph, GraphExec};
-pub use entries::{EntryConverter, PatternTransposer};
-pub use error::{Error, Refusal, Result};
+pub use driver::Graph;
+pub use error::{Error, Result};
 pub use plan::{
-    Candidate, Choice, Determinism, FormatAdvice, Options, Output, Path, Plan, PlanBuilder,
-    Precision, PrepackedForm, Step, Weights, ZerosRule,
+    Choice, Determinism, FormatAdvice, Options, Output, Plan, PlanBuilder, Precision, Weights,
+    ZerosRule,
 };
 pub use registry::Scalar;
 pub use tensor::{Operand, SparseTensor, Tensor};

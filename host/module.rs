@@ -60,7 +60,8 @@ pub fn arch_for(compute_capability: (u32, u32)) -> Result<&'static str> {
         (major, minor) => Err(Error::Cuda {
             call: "choose device code".into(),
             reason: format!(
-                "this GPU has compute capability {major}.{minor}; the kernels are for sm_90a (9.0) and sm_80 (8.0 and newer)"
+                "this GPU has compute capability {major}.{minor}; the kernels are for sm_90a (9.0) and sm_80 (8.0 and \
+                 newer)"
             ),
         }),
     }

@@ -35,7 +35,6 @@ pub(crate) use arrays::without_arrays;
 use builder::AnyOut;
 pub use builder::{Output, PlanBuilder};
 pub use joined::PositionLists;
-pub use path::{Path, Step};
 
 pub use crate::families::sddmm::cost::{Samples, predict_samples};
 pub use crate::offer::{
@@ -46,6 +45,22 @@ pub use crate::offer::{
 /// it; it runs many times, with new values.
 ///
 /// [`Context::plan`]: crate::Context::plan
+///
+/// ```
+/// use einsparse::formats::{Csr, CsrPattern, Dense};
+/// let a = Csr::new(CsrPattern::new(2, 3, vec![0, 1, 3], vec![2, 0, 1])?, vec![2.0f32, 3.0, 4.0])?;
+/// let ctx = einsparse::Context::new();
+/// let (mut a, b) = (ctx.upload(a)?, ctx.upload_dense(&Dense::new([3, 1], vec![1.0, 10.0, 100.0])?)?);
+/// let plan = ctx.plan("C[m,n] = A[m,k] * B[k,n]").operand("A", &a).operand("B", &b).build()?;
+/// let (mut c, stream) = (ctx.zeros(plan.out_shape())?, ctx.stream()?);
+/// for step in 1..3 {
+///     a.set_values(&[step as f32; 3])?;
+///     plan.run(&[("A", (&a).into()), ("B", (&b).into())], &mut c, &stream)?;
+/// }
+/// stream.synchronize()?;
+/// assert_eq!(c.to_dense()?.values(), [200.0, 22.0]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Plan<T: Scalar, Out: Scalar = T> {
     any: AnyPlan,
@@ -59,11 +74,13 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
     }
 
     /// The expression as parsed.
+    #[doc(hidden)]
     pub fn einsum(&self) -> &Einsum {
         &self.any.expression.einsum
     }
 
     /// The expression with the format written in.
+    #[doc(hidden)]
     pub fn indirect(&self) -> &IndirectEinsum {
         &self.any.expression.indirect
     }
@@ -78,9 +95,10 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
         self.any.variant()
     }
 
-    /// The form of the copy of the sparse factor that the plan keeps; `None` where it keeps none.
-    pub fn prepacked(&self) -> Option<PrepackedForm> {
-        self.any.prepacked()
+    /// The form in which the plan holds the sparse factor for its kernel: `dense`, or a format as it is written; `None`
+    /// where the kernel reads the operand. Values come there as [`Weights`] says.
+    pub fn prepacked(&self) -> Option<String> {
+        self.any.prepacked().map(|form| form.to_string())
     }
 
     /// Device bytes this plan holds beside the operands: work list and partial sums, and what it keeps of the sparse
@@ -127,8 +145,8 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
     }
 
     /// Runs on raw device addresses and a raw stream, for users of other CUDA crates: a product of a matrix on a
-    /// [`RawSpmm`](crate::raw::RawSpmm), one at the places of a sparse output on a [`RawSddmm`](crate::raw::RawSddmm). A plan
-    /// that keeps its sparse factor does not read the addresses of it.
+    /// [`RawSpmm`](crate::raw::RawSpmm), one at the places of a sparse output on a [`RawSddmm`](crate::raw::RawSddmm).
+    /// A plan that keeps its sparse factor does not read the addresses of it.
     ///
     /// # Safety
     /// The addresses hold operands of the planned shapes, element type and pattern, in the primary context of the

@@ -11,6 +11,15 @@ use half::{bf16, f16};
 use crate::error::{Error, Refusal, Result};
 
 /// An element type that kernels exist for. Sealed, as [`Element`] is.
+///
+/// ```
+/// use einsparse::{Context, Result, Scalar};
+/// fn ones<T: Scalar>(ctx: &Context) -> Result<einsparse::Tensor<T>> {
+///     ctx.upload_dense(&einsparse::formats::Dense::new([3], vec![T::ONE; 3])?)
+/// }
+/// assert_eq!(ones::<f64>(&Context::cpu())?.to_dense()?.values(), [1.0; 3]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no element type that kernels exist for",
     label = "not an element type of einsparse",
@@ -73,10 +82,7 @@ pub(crate) fn none_of<'r>(
     what: impl Into<String>,
     reason: impl Fn(&Row) -> String,
 ) -> Error {
-    Error::NoKernel {
-        indirect: what.into(),
-        tried: rows.map(|row| Refusal::of(row.name, reason(row))).collect(),
-    }
+    Error::no_kernel(what, rows.map(|row| Refusal::of(row.name, reason(row))))
 }
 
 /// The same where the rows are for other element types.

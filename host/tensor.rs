@@ -25,7 +25,7 @@ use crate::parallel;
 use crate::registry::{Dtype, Scalar};
 use crate::values::{Buffer, Slice, SliceMut, Sum};
 
-pub use dynamic::{Dynamic, SparsityHint, dynamic};
+pub use dynamic::{Dynamic, SparsityHint};
 pub(crate) use operand::{AnyOperand, erase, row_major};
 pub use operand::{IntoOperand, Operand};
 pub use sparse::SparseTensor;
@@ -33,6 +33,15 @@ pub(crate) use sparse::{AnySparseTensor, DeviceArrays, VECTOR_ENTRIES, columns_o
 
 /// A dense tensor, row-major, in the memory of a [`Context`]. The last axis is contiguous; rows of it may
 /// lie further apart than they are long.
+///
+/// ```
+/// use einsparse::formats::Dense;
+/// let ctx = einsparse::Context::new();
+/// let mut tensor = ctx.upload_dense(&Dense::new([2, 2], vec![1.0f32, 2.0, 3.0, 4.0])?)?;
+/// tensor.write(&Dense::new([2, 2], vec![5.0, 6.0, 7.0, 8.0])?)?;
+/// assert_eq!((tensor.shape(), tensor.to_dense()?.values()), (&[2, 2][..], &[5.0, 6.0, 7.0, 8.0][..]));
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Tensor<T> {
     pub(crate) any: AnyTensor,

@@ -93,7 +93,8 @@ fn run_reads_multiplies_checks_and_saves() {
     let dense = Dense::new([3, 2], vec![1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0]).expect("a matrix");
     io::write_npy(&b, &dense).expect("a file");
     let operands = [format!("A={a}"), format!("B={}", b.display())];
-    let formats = "auto csr coo csc ell sell groupcoo groupcoo:2 groupcoo:2@1 bsr:2x2 blockcoo:2x2 blockgroupcoo:2x2:2 nm:2:4 bitmap bytemap";
+    let formats = "auto csr coo csc ell sell groupcoo groupcoo:2 groupcoo:2@1 bsr:2x2 blockcoo:2x2 \
+                   blockgroupcoo:2x2:2 nm:2:4 bitmap bytemap";
     for format in formats.split(' ') {
         for dtype in ["f32", "f64", "f16", "bf16"] {
             let file = c.display().to_string();

@@ -40,7 +40,8 @@ fn parses_every_part() {
     assert_eq!(parse("é[ä] = ö[ä]").out.tensor, "é");
 }
 
-const FUNCTIONS: &str = "a factor: the functions are `relu(...)`, `gelu(...)` and `relu_grad(..., H[m,n])`, around the whole sum";
+const FUNCTIONS: &str = "a factor: the functions are `relu(...)`, `gelu(...)` and `relu_grad(..., H[m,n])`, \
+    around the whole sum";
 
 const OUTSIDE: &str =
     "the end: a bias stands inside the function, as in `relu(A[m,k] * B[k,n] + bias[m])`";

@@ -82,7 +82,8 @@ fn fault(row: &Row, found: &BTreeMap<&str, usize>) -> Option<String> {
     };
     (!right || local > 0).then(|| {
         format!(
-            "{} of module {wanted}: {hopper} {mnemonic}, {sparse} sparse, {ampere} HMMA and IMMA, {local} accesses to local memory",
+            "{} of module {wanted}: {hopper} {mnemonic}, {sparse} sparse, {ampere} HMMA and IMMA, {local} accesses to \
+             local memory",
             row.name
         )
     })

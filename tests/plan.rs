@@ -11,8 +11,7 @@ use einsparse::formats::{AnySparse, Bsr, Dense, Format, bf16, f16, generate};
 use einsparse::kernels::abi::ON_THE_LEFT;
 use einsparse::registry::{Dtype, Row, Scalar, WalkKind, Zeros, find, products};
 use einsparse::{
-    Choice, Context, Error, Options, Plan, Precision, Refusal, SparseTensor, Stream, Tensor,
-    ZerosRule,
+    Choice, Context, Error, Options, Plan, Precision, SparseTensor, Stream, Tensor, ZerosRule,
 };
 
 const TEXT: &str = "C[m,n] = A[m,k] * B[k,n]";
@@ -62,7 +61,8 @@ fn candidates(choice: &Choice) -> Vec<&'static Row> {
 
 /// Reasons of the refused rows that `of` picks.
 fn reasons(choice: &Choice, of: impl Fn(&Row) -> bool) -> Vec<&str> {
-    let picked = |r: &&Refusal| products().any(|row| row.name == r.name && of(row));
+    let picked =
+        |r: &&einsparse::error::Refusal| products().any(|row| row.name == r.name && of(row));
     choice
         .refused
         .iter()

@@ -141,8 +141,8 @@ fn rooms_of_the_host_know_only_those_below() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// A family of the table has the same name everywhere: kernels, tests and benches, and but for the tutorial its launches
-/// and a page, which the table of contents lists.
+/// A family of the table has the same name everywhere: kernels, tests and benches, and but for the tutorial its
+/// launches and a page, which the table of contents lists.
 #[test]
 fn families_have_their_rooms() {
     if std::env::var_os("EINSPARSE_BUNDLE").is_some() {

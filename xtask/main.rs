@@ -105,8 +105,8 @@ enum Task {
         /// With --module: the architecture of the GPU, sm_90a or sm_80.
         #[arg(long, default_value = "sm_90a", requires = "module")]
         arch: String,
-        /// With kernels that have a fault each, for `run.sh faults`: does the suite find them? All, or those whose names
-        /// contain this.
+        /// With kernels that have a fault each, for `run.sh faults`: does the suite find them? All, or those whose
+        /// names contain this.
         #[arg(long, conflicts_with = "module", num_args = 0..=1, default_missing_value = "")]
         faults: Option<String>,
     },

@@ -134,8 +134,8 @@ const PREPACKED: &str = "auto@prepacked";
 const APART: [&str; 4] = ["levels", "gemm", "launch", "copy"];
 
 /// What a user gets against every peer with the same case: of A as it is (`auto`), and where it may keep A's values in
-/// another form (`auto@prepacked`), of several formats the fastest. Operations without these names have it in their first
-/// row of the case.
+/// another form (`auto@prepacked`), of several formats the fastest. Operations without these names have it in their
+/// first row of the case.
 fn duels(rows: &[Row], wrong: &[Row]) -> Vec<Duel> {
     let case = |row: &Row| {
         (
@@ -290,7 +290,8 @@ fn header(text: &mut String, rows: &[Row]) -> std::fmt::Result {
     )?;
     writeln!(
         text,
-        "Ratio = peer's time over ours: above 1 we are faster, within 5 % is a tie. Cold: L2 is evicted before each run. Warm: back to"
+        "Ratio = peer's time over ours: above 1 we are faster, within 5 % is a tie. Cold: L2 is evicted before each \
+         run. Warm: back to"
     )?;
     writeln!(
         text,
@@ -330,7 +331,8 @@ fn summary(text: &mut String, duels: &[Duel]) -> std::fmt::Result {
     writeln!(text, "\n## Against the peers\n")?;
     writeln!(
         text,
-        "| op | peer | dtype | set | N | cases | cold, geomean | least | most | won | tied | lost | warm, geomean | zeros, ours / peer |"
+        "| op | peer | dtype | set | N | cases | cold, geomean | least | most | won | tied | lost | warm, geomean | \
+         zeros, ours / peer |"
     )?;
     writeln!(
         text,
@@ -344,7 +346,8 @@ fn summary(text: &mut String, duels: &[Duel]) -> std::fmt::Result {
         let (least, most, warm, zeros) = (group.least(), group.most(), group.warm(), group.zeros());
         writeln!(
             text,
-            "| {op} | {peer} | {dtype} | {set} | {n} | {cases} | **{mean:.2}** | {least:.2} | {most:.2} | {won} | {tied} | {lost} | {warm:.2} | {zeros} |"
+            "| {op} | {peer} | {dtype} | {set} | {n} | {cases} | **{mean:.2}** | {least:.2} | {most:.2} | {won} | \
+             {tied} | {lost} | {warm:.2} | {zeros} |"
         )?;
     }
     Ok(())

@@ -162,7 +162,8 @@ fn measured<T: Scalar>(bench: &Bench<'_>, dtype: Dtype) -> Result<()> {
     for (workload, tokens) in [("bert-b32-mean40", MEAN * ITEMS), ("bert-b32-full", ROWS)] {
         let row = case.row(workload, tokens, &times);
         bench.add(row.by("cublas", "padded dense layer").note(
-            "a CUDA graph; cublasLt with bias and GELU, our attention of 128 keys on heads that lie apart, our normalisation",
+            "a CUDA graph; cublasLt with bias and GELU, our attention of 128 keys on heads that lie apart, our \
+             normalisation",
         ))?;
     }
     Ok(())
@@ -217,7 +218,8 @@ impl<T: Scalar> Case<'_, T> {
                 Ok(layer.forward_first(count, &self.x, &there, &own, &mut out, &bench.stream)?)
             })?;
             let note = format!(
-                "a CUDA graph of the first {count} launches takes {:.1} us ({:.1} warm); less that of the launches in front",
+                "a CUDA graph of the first {count} launches takes {:.1} us ({:.1} warm); less that of the launches in \
+                 front",
                 times.cold * 1e3,
                 times.warm * 1e3
             );

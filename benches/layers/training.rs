@@ -8,11 +8,10 @@
 
 use crate::families::gather_gemm::micro::{EXTENT, checked, row, share, worst_error};
 use crate::prelude::*;
-use einsparse::Plan;
 use einsparse::dynamic::{
-    DynamicMatmul, DynamicMatmulGradient, GradientOfA, MatmulGradientOptions, MatmulOptions,
-    SparsityHint,
+    DynamicMatmul, DynamicMatmulGradient, GradientOfA, MatmulOptions, SparsityHint,
 };
+use einsparse::{Determinism, Plan};
 use rayon::prelude::*;
 
 pub const OP: &str = "training";
@@ -101,12 +100,13 @@ impl<T: Scalar> Step<T> {
             ..MatmulOptions::default()
         };
         let forward = DynamicMatmul::new(&bench.context, [EXTENT; 3], &options)?;
-        let options = MatmulGradientOptions {
-            of_a: GradientOfA::MicroTiles,
-            expected: SparsityHint::MicroTiles(1.0 - f64::from(case.empty) / 100.0),
-            ..MatmulGradientOptions::default()
-        };
-        let backward = DynamicMatmulGradient::new(&bench.context, [EXTENT; 3], &options)?;
+        let backward = DynamicMatmulGradient::new(
+            &bench.context,
+            [EXTENT; 3],
+            GradientOfA::MicroTiles,
+            SparsityHint::MicroTiles(1.0 - f64::from(case.empty) / 100.0),
+            Determinism::Strict,
+        )?;
         let zeros = || bench.zeros::<T>(&[EXTENT; 2]);
         Ok(Step {
             masking,
@@ -178,7 +178,8 @@ impl<T: Scalar> Case<'_, T> {
         for (suffix, times) in [("", without), ("-masking", with)] {
             let row = self.row(suffix, &times);
             let note = format!(
-                "a CUDA graph; forward {forward:.1} us, gradients {backward:.1} us, mask {masking:.1} us by themselves; \
+                "a CUDA graph; forward {forward:.1} us, gradients {backward:.1} us, mask {masking:.1} us by \
+                 themselves; \
                  err {error:.2} of the bound"
             );
             let row = row.ours(format!("{first} + {}", others.join(" + ")));

@@ -7,8 +7,8 @@ use crate::families::gather_gemm::pit_conv::{IMAGES, LAYERS};
 use crate::prelude::*;
 use einsparse::Precision;
 use einsparse::dynamic::{
-    ConvolutionAxis, ConvolutionOptions, ConvolutionShape, DynamicConvolution, GroupedGemm,
-    GroupedOptions, Routing, SparsityHint, dynamic,
+    ConvolutionAxis, ConvolutionOptions, Dynamic, DynamicConvolution, GroupedGemm, GroupedOptions,
+    Routing, SparsityHint,
 };
 use einsparse::einsum::Activation;
 use einsparse::formats::{Coo, CooPattern, generate};
@@ -352,7 +352,7 @@ fn found<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
                 let (a, _) = sample::<T>((height, width), empty)?;
                 let a = rows.context.upload_dense(&a)?;
                 let expected = SparsityHint::MicroTiles(1.0 - f64::from(empty) / 100.0);
-                let a_found: Operand<'_, T> = dynamic(&a).expecting(expected).into();
+                let a_found: Operand<'_, T> = Dynamic::new(&a).expecting(expected).into();
                 for n in [256, 1024, 4096] {
                     let b = rows.dense::<T>(&[EXTENT, n])?;
                     let turned = rows.dense::<T>(&[n, EXTENT])?;
@@ -407,7 +407,7 @@ fn few<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
                     let a = rows.context.upload_dense(&a)?;
                     let expected = SparsityHint::MicroTiles(1.0 - f64::from(empty) / 100.0);
                     let b = rows.dense::<T>(&[k, n])?;
-                    let own = dynamic(&a).expecting(expected);
+                    let own = Dynamic::new(&a).expecting(expected);
                     let operands = [("A", own.into()), ("B", (&b).into())];
                     let case = format!("{name} {k}x{n}");
                     let others = names("pit_few", T::DTYPE);
@@ -508,16 +508,13 @@ fn by_rule<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
         for (size, width) in LAYERS.into_iter().chain([(112, 64), (14, 1024), (28, 64)]) {
             for (images, stride) in [(IMAGES, 1), (1, 1), (IMAGES, 2)] {
                 for axis in [ConvolutionAxis::Channels, ConvolutionAxis::Filters] {
-                    let shape = ConvolutionShape::new([images, size, size, width], [3, 3], width);
-                    let shape = ConvolutionShape {
-                        stride: [stride; 2],
-                        ..shape.same()
-                    };
                     let options = ConvolutionOptions {
                         axis,
-                        ..ConvolutionOptions::default()
+                        stride: [stride; 2],
+                        ..ConvolutionOptions::default().same([3, 3])
                     };
-                    let own = DynamicConvolution::<T>::new(&rows.context, shape, &options)?;
+                    let (a, b) = ([images, size, size, width], [3, 3, width, width]);
+                    let own = DynamicConvolution::<T>::new(&rows.context, a, b, &options)?;
                     let case = format!("{images}x{size}x{width} by {stride} {axis:?} {dtype}");
                     rows.chosen(["pit_conv", &case], &own.variants())?;
                 }

@@ -55,8 +55,8 @@ pub fn dense_to_csr<T: Element>(dense: &Dense<T>) -> Result<Csr<T>, FormatError>
 /// The non-zero elements of a dense tensor of any order from 1.
 ///
 /// # Errors
-/// If the tensor is a scalar, or an extent or the number of non-zeros does not fit u32; [`FormatError::Memory`] if there
-/// is no memory.
+/// If the tensor is a scalar, or an extent or the number of non-zeros does not fit u32; [`FormatError::Memory`] if
+/// there is no memory.
 pub fn dense_to_coo<T: Element>(dense: &Dense<T>) -> Result<Coo<T>, FormatError> {
     let (shape, strides) = (dense.shape(), dense.strides());
     let filled = || {

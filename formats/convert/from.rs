@@ -64,8 +64,8 @@ impl<'a, T: Element> SparseRef<'a, T> {
     /// The same tensor in another format; `group: None` chooses a group size by [`crate::stats::RowStats::group`].
     ///
     /// # Errors
-    /// If the format cannot hold a tensor of this order or (N:M) a group with so many non-zeros, a block or group size is 0, the slots do not fit u32, or
-    /// there is no memory.
+    /// If the format cannot hold a tensor of this order or (N:M) a group with so many non-zeros, a block or group size
+    /// is 0, the slots do not fit u32, or there is no memory.
     pub fn convert(self, format: Format) -> Result<AnySparse<T>, FormatError> {
         if self.pattern().format() == format {
             return Ok(self.to_any());

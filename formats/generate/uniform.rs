@@ -87,7 +87,8 @@ pub fn banded(rows: usize, entries: usize) -> Result<CsrPattern, FormatError> {
 /// Blocks at random places of the grid: `round(density * grid)` of them, every choice equally likely.
 ///
 /// # Errors
-/// [`FormatError::Shape`] for a density outside 0 to 1 or an empty block, [`FormatError::Overflow`] past the index type.
+/// [`FormatError::Shape`] for a density outside 0 to 1 or an empty block, [`FormatError::Overflow`] past the index
+/// type.
 pub fn blocks(
     rows: usize,
     cols: usize,

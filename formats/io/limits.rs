@@ -71,7 +71,8 @@ impl Budget {
         let limit = self.limits.of(self.input);
         if taken > limit {
             return Err(format!(
-                "{count} elements take {bytes} bytes, {taken} in all: over the limit of {limit} for a file of {} bytes, \
+                "{count} elements take {bytes} bytes, {taken} in all: over the limit of {limit} for a file of {} \
+                 bytes, \
                  which `io::Limits` or `--memory` raises",
                 self.input
             ));

@@ -233,6 +233,34 @@ mod retained {
     }
 }
 
+/// The context that is current on this thread when this is made, and becomes so again when it is dropped: for callers
+/// who work on another GPU in between.
+#[derive(Debug)]
+pub struct KeptCurrent(sys::CUcontext);
+
+impl KeptCurrent {
+    /// Takes note of it.
+    pub fn new() -> Result<Self> {
+        init()?;
+        let mut current = std::ptr::null_mut();
+        // SAFETY: `current` is a place for one handle.
+        check("cuCtxGetCurrent", unsafe {
+            sys::cuCtxGetCurrent(&mut current)
+        })?;
+        Ok(Self(current))
+    }
+}
+
+impl Drop for KeptCurrent {
+    fn drop(&mut self) {
+        // SAFETY: null, or a context that was current on this thread, whose owner has not let go of it meanwhile.
+        let code = unsafe { sys::cuCtxSetCurrent(self.0) };
+        if let Err(error) = check("cuCtxSetCurrent", code) {
+            tracing::warn!(%error, "the context from before is not current again");
+        }
+    }
+}
+
 /// A retained primary context, shared with every other user of the device in this process (the runtime API,
 /// cuBLAS, other crates). Released when dropped.
 #[derive(Debug)]

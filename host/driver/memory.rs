@@ -191,6 +191,19 @@ pub unsafe fn copy_dtod_async(
 }
 
 /// Owned device memory. Unlike cust's buffers it holds its context, so it may be dropped on any thread.
+///
+/// ```
+/// use einsparse::raw::DeviceMemory;
+/// let ctx = einsparse::Context::new();
+/// if let Some(device) = ctx.device() {
+///     let stream = ctx.stream()?;
+///     let memory = DeviceMemory::from_slice(device.context(), &[1u32, 2, 3], stream.raw())?;
+///     let mut back = [0u32; 3];
+///     memory.read(&mut back, stream.raw())?;
+///     assert_eq!(back, [1, 2, 3]);
+/// }
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct DeviceMemory {
     address: DevicePtr,

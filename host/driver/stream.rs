@@ -7,6 +7,17 @@ use super::sys::{self, CUevent, CUstream};
 use crate::error::Result;
 
 /// A stream borrowed by its handle: ours, cust's, or another CUDA crate's. Copying it copies the borrow.
+///
+/// ```
+/// use einsparse::raw::RawStream;
+/// let ctx = einsparse::Context::new();
+/// let stream = ctx.stream()?;
+/// let handle = stream.raw().as_raw(); // for other CUDA libraries
+/// // SAFETY: the stream lives on.
+/// let same = unsafe { RawStream::from_raw(handle) };
+/// assert!(same == stream.raw());
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawStream<'a>(CUstream, PhantomData<&'a ()>);
 

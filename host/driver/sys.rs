@@ -8,7 +8,6 @@ use super::library::call;
 
 pub(super) type CUdevice = c_int;
 pub(super) type CUdeviceptr = u64;
-#[cfg(not(feature = "cust"))]
 pub(super) type CUcontext = *mut c_void;
 pub(super) type CUevent = *mut c_void;
 pub(super) type CUfunction = *mut c_void;
@@ -57,6 +56,8 @@ macro_rules! calls {
 }
 
 calls! {
+    cuCtxGetCurrent(ctx: *mut CUcontext);
+    cuCtxSetCurrent(ctx: CUcontext);
     cuDeviceGet(device: *mut CUdevice, ordinal: c_int);
     cuDeviceGetAttribute(pi: *mut c_int, attrib: c_int, dev: CUdevice);
     cuDeviceGetCount(count: *mut c_int);
@@ -123,7 +124,6 @@ calls! {
 // What cust does, where it is there.
 #[cfg(not(feature = "cust"))]
 calls! {
-    cuCtxSetCurrent(ctx: CUcontext);
     cuDevicePrimaryCtxRelease_v2(dev: CUdevice);
     cuDevicePrimaryCtxRetain(pctx: *mut CUcontext, dev: CUdevice);
 }

@@ -90,7 +90,8 @@ impl TensorMap {
             return Err(Error::Cuda {
                 call: CALL.into(),
                 reason: format!(
-                    "{rank} extents, {} strides, {} tile extents and {} steps; want r, r - 1, r and 0 or r with 1 <= r <= 5",
+                    "{rank} extents, {} strides, {} tile extents and {} steps; want r, r - 1, r and 0 or r with 1 <= \
+                     r <= 5",
                     layout.strides.len(),
                     layout.tile.len(),
                     layout.steps.len()

@@ -6,29 +6,72 @@ use super::index::{Lists, MicroIndex};
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Error, Result, check_shape};
+pub use crate::families::gather_gemm::ConvolutionAxis;
+use crate::families::gather_gemm::ConvolutionShape;
 use crate::families::gather_gemm::PitConvLaunch;
-pub use crate::families::gather_gemm::{ConvolutionAxis, ConvolutionShape};
 use crate::kernel::Queue;
 use crate::launch::in_turn;
 use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Tensor};
 use crate::values::{Sum, with_sums};
 
-/// How a [`DynamicConvolution`] is computed.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// How a [`DynamicConvolution`] is computed. Index 0 of a pair is along x, the rows of an image, 1 along y, its
+/// columns.
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::dynamic::{ConvolutionOptions, DynamicConvolution};
+/// let options = ConvolutionOptions { stride: [2, 2], ..ConvolutionOptions::default() };
+/// let (a, b) = ([1, 9, 7, 8], [3, 3, 8, 16]);
+/// let ctx = Context::cpu();
+/// let inside = DynamicConvolution::<f32>::new(&ctx, a, b, &options)?;
+/// assert_eq!(inside.shapes(), [a, b, [1, 4, 3, 16]]);
+/// let same = DynamicConvolution::<f32>::new(&ctx, a, b, &options.same([3, 3]))?;
+/// assert_eq!(same.shapes(), [a, b, [1, 5, 4, 16]]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ConvolutionOptions {
     /// Where the zeros are.
     pub axis: ConvolutionAxis,
     /// Elements of at most this magnitude are empty.
     pub threshold: f64,
+    /// Positions of A from one of C to the next.
+    pub stride: [usize; 2],
+    /// Positions of A from one tap of the window to the next.
+    pub dilation: [usize; 2],
+    /// Positions of zeros around A, on each side.
+    pub padding: [usize; 2],
+}
+
+impl Default for ConvolutionOptions {
+    /// Empty channels, exact zeros, every position of A, no padding: `C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]`.
+    fn default() -> Self {
+        ConvolutionOptions {
+            axis: ConvolutionAxis::Channels,
+            threshold: 0.0,
+            stride: [1; 2],
+            dilation: [1; 2],
+            padding: [0; 2],
+        }
+    }
+}
+
+impl ConvolutionOptions {
+    /// The same with so much padding that C has A's positions where the stride is 1, for windows of odd extents.
+    pub fn same(self, window: [usize; 2]) -> Self {
+        let padding =
+            [0, 1].map(|axis| self.dilation[axis].saturating_mul(window[axis].max(1) - 1) / 2);
+        ConvolutionOptions { padding, ..self }
+    }
 }
 
 /// `C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]`, channels last, with an A that has empty channels or images, or a B that
 /// has empty filters, other ones at each run: the permutable axes n, m and f of a convolution (PIT, arXiv 2301.10936,
 /// table 1; x, y, i and j stand in index arithmetic and stay as they are). Two kernels list the channels (filters) that
-/// hold something and pack their values, a third multiplies these alone, with stride, dilation and padding of a
-/// [`ConvolutionShape`]. The host learns nothing of it; all can be captured in a CUDA graph. For f16 and bf16 on
-/// Hopper; the CPU takes every element type.
+/// hold something and pack their values, a third multiplies these alone, with stride, dilation and padding of the
+/// [options](ConvolutionOptions). The host learns nothing of it; all can be captured in a CUDA graph. For f16 and bf16
+/// on Hopper; the CPU takes every element type.
 ///
 /// A micro-tile is multiplied whole (`zeros = Dense`): with zeros of the padding too, so a weight that is not finite
 /// makes NaN there. A channel that an image does not have, or a filter that is empty, is multiplied with nothing. The
@@ -36,15 +79,15 @@ pub struct ConvolutionOptions {
 ///
 /// ```
 /// use einsparse::Context;
-/// use einsparse::dynamic::{ConvolutionShape, DynamicConvolution};
+/// use einsparse::dynamic::{ConvolutionOptions, DynamicConvolution};
 /// use einsparse::formats::{Dense, f16};
 /// let ctx = Context::cpu();
 /// let one = f16::from_f32(1.0);
 /// let a = Dense::from_fn(vec![1, 4, 4, 8], |i| if i[3] == 2 { one } else { f16::ZERO })?;
 /// let b = Dense::from_fn(vec![3, 3, 8, 8], |_| one)?;
 /// let (a, b) = (ctx.upload_dense(&a)?, ctx.upload_dense(&b)?);
-/// let shape = ConvolutionShape::new([1, 4, 4, 8], [3, 3], 8).same();
-/// let mut convolution = DynamicConvolution::<f16>::new(&ctx, shape, &Default::default())?;
+/// let same = ConvolutionOptions::default().same([3, 3]);
+/// let mut convolution = DynamicConvolution::<f16>::new(&ctx, [1, 4, 4, 8], [3, 3, 8, 8], &same)?;
 /// let mut c = ctx.zeros::<f16>(&[1, 4, 4, 8])?;
 /// convolution.forward(&a, &b, &mut c, &ctx.stream()?)?;
 /// assert_eq!(c.to_dense()?.get(&[0, 1, 1, 5]), Some(f16::from_f32(9.0)));
@@ -62,20 +105,49 @@ pub struct DynamicConvolution<T> {
     launch: Option<PitConvLaunch>,
 }
 
+/// Extents and geometry in one.
+fn shape_of(
+    a: [usize; 4],
+    b: [usize; 4],
+    options: &ConvolutionOptions,
+) -> Result<ConvolutionShape> {
+    if a[3] != b[2] {
+        return Err(Error::Shape {
+            index: "channels".into(),
+            left: format!("A has {}", a[3]),
+            right: format!("B has {}", b[2]),
+        });
+    }
+    Ok(ConvolutionShape {
+        images: a[0],
+        size: [a[1], a[2]],
+        channels: a[3],
+        filters: b[3],
+        window: [b[0], b[1]],
+        stride: options.stride,
+        dilation: options.dilation,
+        padding: options.padding,
+    })
+}
+
 impl<T: Scalar> DynamicConvolution<T> {
-    /// A convolution of this shape, with room for an A (or a B) that is full.
+    /// A convolution of A `[images, rows, columns, channels]` with B `[rows, columns, channels, filters]`, with room
+    /// for an A (or a B) that is full.
     ///
     /// # Errors
-    /// Those of [`ConvolutionShape::out`]; [`Error::Operand`](crate::Error::Operand) for a threshold that is no
-    /// magnitude, on a GPU for a stride above 8; [`Error::NoKernel`](crate::Error::NoKernel) for element types without
-    /// kernel; [`Error::Overflow`](crate::Error::Overflow) for 2^31 positions of A or C and more, on a GPU for more
-    /// than 8192 channels (filters, where these are sparse) or 65,535 images;
+    /// [`Error::Shape`](crate::Error::Shape) for channels that disagree and for a window that the padded image does
+    /// not hold; [`Error::Operand`](crate::Error::Operand) for a window, stride or dilation of 0, a threshold that is
+    /// no magnitude, on a GPU for a stride above 8; [`Error::NoKernel`](crate::Error::NoKernel) for element types
+    /// without kernel; [`Error::Overflow`](crate::Error::Overflow) for 2^31 positions of A or C and more, on a GPU for
+    /// more than 8192 channels (filters, where these are sparse) or 65,535 images;
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn new(
         context: &Context,
-        shape: ConvolutionShape,
+        a: [usize; 4],
+        b: [usize; 4],
         options: &ConvolutionOptions,
     ) -> Result<Self> {
+        let shape = shape_of(a, b, options)?;
         let shapes = shape.shapes()?;
         let axis = options.axis;
         let detector = ChannelDetector::new(context, shape.looked(axis), options.threshold)?;

@@ -50,7 +50,8 @@ pub struct DetectOptions {
 /// axis.
 ///
 /// Elements: f32, f16 and bf16; `i8` as a boolean mask, where whatever is not 0 counts; `i32` as words of a bit mask.
-/// On a GPU micro-tiles are 128x1, 64x1, 32x1, 16x16, 1x32 and 1x64, on the CPU any.
+/// On a GPU micro-tiles are 128x1, 64x1, 32x1, 16x16, 1x32 and 1x64, on the CPU any. Detectors of
+/// [lengths](Detector::lengths) and [choices](Detector::choices) make lists of rows out of numbers.
 ///
 /// ```
 /// use einsparse::Context;
@@ -66,12 +67,25 @@ pub struct DetectOptions {
 /// ```
 #[derive(Debug)]
 pub struct Detector<T> {
-    context: Context,
-    shape: [usize; 2],
-    micro: (usize, usize),
-    options: DetectOptions,
-    launch: Option<DetectLaunch>,
-    element: PhantomData<T>,
+    pub(super) context: Context,
+    pub(super) kind: Kind,
+    pub(super) launch: Option<DetectLaunch>,
+    pub(super) element: PhantomData<T>,
+}
+
+/// What is listed.
+#[derive(Clone, Debug)]
+pub(super) enum Kind {
+    /// Micro-tiles of a matrix.
+    Tiles {
+        shape: [usize; 2],
+        micro: (usize, usize),
+        options: DetectOptions,
+    },
+    /// Rows of sequences.
+    Lengths { count: usize, distance: usize },
+    /// Choices by expert.
+    Choices { count: usize, experts: usize },
 }
 
 impl<T: Scalar> Detector<T> {
@@ -93,8 +107,8 @@ impl<T: Scalar> Detector<T> {
     /// Queues the detection. Nothing is allocated or waited for: it may be captured in a CUDA graph.
     ///
     /// # Errors
-    /// [`Error::Shape`] if the matrix is not of the planned shape, or the index of another detector; [`Error::Operand`]
-    /// if one lies in another context.
+    /// [`Error::Shape`] if the matrix (the numbers) is not of the planned shape, or the index of another detector;
+    /// [`Error::Operand`] if one lies in another context.
     pub fn run(&self, matrix: &Tensor<T>, index: &mut MicroIndex, stream: &Stream) -> Result<()> {
         self.detect(matrix, index, stream)
     }
@@ -121,9 +135,11 @@ impl<T> Detector<T> {
         };
         Ok(Detector {
             context: context.clone(),
-            shape,
-            micro,
-            options,
+            kind: Kind::Tiles {
+                shape,
+                micro,
+                options,
+            },
             launch,
             element: PhantomData,
         })
@@ -136,11 +152,20 @@ impl<T> Detector<T> {
 
     /// Lists, and positions of a list at the most.
     fn extents(&self) -> (usize, usize) {
-        let (h, w) = self.micro;
-        let columns = self.options.bits.unwrap_or(self.shape[1]);
-        match h > 1 {
-            true => (self.shape[0].div_ceil(h), columns.div_ceil(w)),
-            false => (columns.div_ceil(w), self.shape[0]),
+        match &self.kind {
+            Kind::Tiles {
+                shape,
+                micro: (h, w),
+                options,
+            } => {
+                let columns = options.bits.unwrap_or(shape[1]).div_ceil(*w);
+                match *h > 1 {
+                    true => (shape[0].div_ceil(*h), columns),
+                    false => (columns, shape[0]),
+                }
+            }
+            Kind::Lengths { count, distance } => (1, count.saturating_mul(*distance)),
+            Kind::Choices { count, experts } => (*experts, *count),
         }
     }
 
@@ -159,7 +184,12 @@ impl<T> Detector<T> {
         index: &mut MicroIndex,
         stream: &Stream,
     ) -> Result<()> {
-        check_shape("matrix", &self.shape, matrix.shape())?;
+        match &self.kind {
+            Kind::Tiles { shape, .. } => check_shape("matrix", shape, matrix.shape())?,
+            Kind::Lengths { count, .. } | Kind::Choices { count, .. } => {
+                check_shape("numbers", &[*count], matrix.shape())?
+            }
+        }
         let (panels, positions) = self.extents();
         let own = [panels, list_stride(positions)];
         check_shape("index", &own, &[index.panels, index.stride])?;
@@ -183,8 +213,19 @@ impl<T> Detector<T> {
     /// The same on the CPU.
     pub(super) fn on_host(&self, values: Slice<'_>, leading: usize, lists: &mut [Vec<u32>]) {
         let (_, positions) = self.extents();
-        let of = (self.shape, self.micro, &self.options);
-        on_host(of, (values, leading), lists, positions);
+        match &self.kind {
+            Kind::Tiles {
+                shape,
+                micro,
+                options,
+            } => on_host(
+                (*shape, *micro, options),
+                (values, leading),
+                lists,
+                positions,
+            ),
+            rows => rows.on_host(values.typed().unwrap_or_default(), lists),
+        }
     }
 }
 

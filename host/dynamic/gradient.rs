@@ -11,14 +11,14 @@ use crate::families::gather_gemm::found::WIDTH;
 use crate::families::gather_gemm::offers::pit;
 use crate::plan::{Determinism, Options, Plan};
 use crate::registry::Scalar;
-use crate::tensor::{AnyTensor, Operand, SparsityHint, Tensor, dynamic};
+use crate::tensor::{AnyTensor, Dynamic, Operand, SparsityHint, Tensor};
 use crate::values::{Sum, with_sums};
 
 /// Which elements of A's gradient are wanted.
 ///
 /// ```
-/// use einsparse::Context;
-/// use einsparse::dynamic::{DynamicMatmulGradient, GradientOfA, MatmulGradientOptions};
+/// use einsparse::dynamic::{DynamicMatmulGradient, GradientOfA, SparsityHint};
+/// use einsparse::{Context, Determinism};
 /// use einsparse::formats::Dense;
 /// let ctx = Context::cpu();
 /// // Of 128 columns the first 64 hold something.
@@ -27,11 +27,8 @@ use crate::values::{Sum, with_sums};
 /// let b = ctx.upload_dense(&Dense::from_fn(vec![128, 1], |_| 3.0)?)?;
 /// let dc = ctx.upload_dense(&Dense::new([1, 1], vec![2.0])?)?;
 /// let (mut da, mut db) = (ctx.zeros(&[1, 128])?, ctx.zeros(&[128, 1])?);
-/// let options = MatmulGradientOptions {
-///     of_a: GradientOfA::MicroTiles,
-///     ..MatmulGradientOptions::default()
-/// };
-/// let gradient = DynamicMatmulGradient::new(&ctx, [1, 128, 1], &options)?;
+/// let (expected, order) = (SparsityHint::MicroTiles(0.5), Determinism::Strict);
+/// let gradient = DynamicMatmulGradient::new(&ctx, [1, 128, 1], GradientOfA::MicroTiles, expected, order)?;
 /// gradient.backward([&a, &b, &dc], [&mut da, &mut db], &ctx.stream()?)?;
 /// assert_eq!(da.to_dense()?.values()[62..66], [6.0, 6.0, 0.0, 0.0]);
 /// # Ok::<(), einsparse::Error>(())
@@ -48,50 +45,27 @@ pub enum GradientOfA {
     MicroTiles,
 }
 
-/// Gradients of a product with a dynamic operand.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct MatmulGradientOptions {
-    /// Which elements of A's gradient are wanted.
-    pub of_a: GradientOfA,
-    /// Of A's pieces of 64 elements of a row, what holds something: kernels are chosen for it.
-    /// [`SparsityHint::LastSteps`] tells nothing of such pieces: B's gradient stays dense then.
-    pub expected: SparsityHint,
-    /// [`Determinism::Relaxed`]: micro-tiles are added to B's gradient in the order in which they are found.
-    pub determinism: Determinism,
-}
-
-impl Default for MatmulGradientOptions {
-    /// All of A's gradient; a tenth of the micro-tiles, sums in order.
-    fn default() -> Self {
-        MatmulGradientOptions {
-            of_a: GradientOfA::Whole,
-            expected: SparsityHint::MicroTiles(SparsityHint::LastSteps.share(1)),
-            determinism: Determinism::Strict,
-        }
-    }
-}
-
 /// The gradients of `C[m,n] = A[m,k] * B[k,n]` ([`DynamicMatmul`](super::DynamicMatmul)) from that of C:
 /// `dB[k,n] = A[m,k] * dC[m,n]`, whose rows are zero where A's columns are, and `dA[m,k] = dC[m,n] * B[k,n]`, all of it
 /// or where A has something ([`GradientOfA`]).
 ///
-/// What is [expected](MatmulGradientOptions::expected) of micro-tiles of 1 x 64 in A decides the kernels. Where plans
+/// What is expected of micro-tiles of 1 x 64 in A, pieces of 64 elements of a row, decides the kernels. Where plans
 /// then take the one that gathers these (module `pit_turned`) for B's gradient, so does this, and A's gradient behind a
 /// ReLU is computed at the same micro-tiles only; one search for them serves both. Then an element of dC or B that is
 /// not finite does not reach gradients through empty micro-tiles (`zeros = Dense`). Where all of them are expected,
 /// dense kernels read what A has. Patterns may be others at each run, also of a captured CUDA graph.
 ///
 /// ```
-/// use einsparse::Context;
-/// use einsparse::dynamic::{DynamicMatmulGradient, GradientOfA, MatmulGradientOptions};
+/// use einsparse::dynamic::{DynamicMatmulGradient, GradientOfA, SparsityHint};
+/// use einsparse::{Context, Determinism};
 /// use einsparse::formats::Dense;
 /// let ctx = Context::cpu();
 /// let a = ctx.upload_dense(&Dense::new([1, 2], vec![3.0f32, 0.0])?)?;
 /// let b = ctx.upload_dense(&Dense::new([2, 1], vec![5.0, 7.0])?)?;
 /// let dc = ctx.upload_dense(&Dense::new([1, 1], vec![2.0])?)?;
 /// let (mut da, mut db) = (ctx.zeros(&[1, 2])?, ctx.zeros(&[2, 1])?);
-/// let options = MatmulGradientOptions { of_a: GradientOfA::Relu, ..Default::default() };
-/// let gradient = DynamicMatmulGradient::new(&ctx, [1, 2, 1], &options)?;
+/// let (expected, order) = (SparsityHint::default(), Determinism::Strict);
+/// let gradient = DynamicMatmulGradient::new(&ctx, [1, 2, 1], GradientOfA::Relu, expected, order)?;
 /// gradient.backward([&a, &b, &dc], [&mut da, &mut db], &ctx.stream()?)?;
 /// assert_eq!(da.to_dense()?.values(), [10.0, 0.0]);
 /// assert_eq!(db.to_dense()?.values(), [6.0, 0.0]);
@@ -109,7 +83,9 @@ pub struct DynamicMatmulGradient<T: Scalar> {
 }
 
 impl<T: Scalar> DynamicMatmulGradient<T> {
-    /// Gradients for these extents, `[m, k, n]`, by what is best for what is expected.
+    /// Gradients for these extents, `[m, k, n]`, by what is best for what is expected of A.
+    /// [`SparsityHint::LastSteps`] tells nothing of its micro-tiles: B's gradient stays dense then.
+    /// [`Determinism::Relaxed`]: micro-tiles are added to B's gradient in the order in which they are found.
     ///
     /// # Errors
     /// [`Error::NoKernel`](crate::Error::NoKernel) where no kernel of the context takes the type. For
@@ -119,22 +95,24 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
     pub fn new(
         context: &Context,
         extents: [usize; 3],
-        options: &MatmulGradientOptions,
+        of_a: GradientOfA,
+        expected: SparsityHint,
+        determinism: Determinism,
     ) -> Result<Self> {
         let [m, k, n] = extents;
         // Only the shapes are planned with.
         let (a, b) = (context.zeros::<T>(&[m, k])?, context.zeros::<T>(&[k, n])?);
         let dc = context.zeros::<T>(&[m, n])?;
-        let second = Self::of_b(context, [&a, &dc], options)?;
+        let second = Self::of_b(context, [&a, &dc], expected, determinism)?;
         let skips = pit::skips(second.variant(), true);
-        let sampled = match options.of_a {
+        let sampled = match of_a {
             GradientOfA::Whole => false,
             GradientOfA::Relu => skips,
             GradientOfA::MicroTiles => true,
         };
         let skipping = match context.device() {
             Some(device) if sampled => {
-                let made = Skipping::new(device, T::DTYPE, extents, (skips, options.determinism))?;
+                let made = Skipping::new(device, T::DTYPE, extents, (skips, determinism))?;
                 Some(made)
             }
             _ => None,
@@ -142,10 +120,10 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
         Ok(DynamicMatmulGradient {
             context: context.clone(),
             extents,
-            of_a: options.of_a,
+            of_a,
             first: match sampled {
                 true => None,
-                false => Some(Self::dense(context, [&a, &b, &dc], options.of_a)?),
+                false => Some(Self::dense(context, [&a, &b, &dc], of_a)?),
             },
             second: (skipping.is_none() || !skips).then_some(second),
             skipping,
@@ -168,14 +146,15 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
     fn of_b(
         context: &Context,
         [a, dc]: [&Tensor<T>; 2],
-        options: &MatmulGradientOptions,
+        expected: SparsityHint,
+        determinism: Determinism,
     ) -> Result<Plan<T>> {
-        let a: Operand<'_, T> = match options.expected {
+        let a: Operand<'_, T> = match expected {
             SparsityHint::LastSteps => a.into(),
-            known => dynamic(a).expecting(known).into(),
+            known => Dynamic::new(a).expecting(known).into(),
         };
         let given = Options {
-            determinism: options.determinism,
+            determinism,
             ..Options::default()
         };
         let operands = [("A", a), ("dC", dc.into())];

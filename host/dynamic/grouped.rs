@@ -14,6 +14,13 @@ pub(crate) use product::{GroupedProduct, GroupedRun};
 pub(crate) use weight::{GroupedWeight, WeightOptions};
 
 /// A [`GroupedGemm`].
+///
+/// ```
+/// use einsparse::dynamic::GroupedOptions;
+/// // The first product of a mixture of experts: tokens are gathered on the way in.
+/// let up = GroupedOptions { k: 1024, n: 4096, gather: true, ..GroupedOptions::default() };
+/// assert!(!up.scatter && !up.transposed);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupedOptions {
     /// Columns of A, rows of a matrix.

@@ -21,6 +21,21 @@ use right::RightProduct;
 use transposed::TransposedProduct;
 
 /// Which matrix of `C[m,n] = A[m,k] * B[k,n]` is sparse for one step.
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::dynamic::{DynamicMatmul, MatmulOptions, SparseSide};
+/// use einsparse::formats::Dense;
+/// let ctx = Context::cpu();
+/// let options = MatmulOptions { sparse: SparseSide::Right, ..MatmulOptions::default() };
+/// let mut product = DynamicMatmul::new(&ctx, [1, 2, 1], &options)?;
+/// let a = ctx.upload_dense(&Dense::new([1, 2], vec![3.0f32, 4.0])?)?;
+/// let b = ctx.upload_dense(&Dense::new([2, 1], vec![0.0, 5.0])?)?;
+/// let mut c = ctx.zeros(&[1, 1])?;
+/// product.forward(&a, &b, &mut c, &ctx.stream()?)?;
+/// assert_eq!(c.to_dense()?.values(), [20.0]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SparseSide {
     /// A. Its micro-tiles are of [`height`](MatmulOptions::height) rows by one column; those of an A that lies as

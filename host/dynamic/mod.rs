@@ -17,16 +17,18 @@ mod sample;
 mod skipping;
 
 #[doc(hidden)]
+pub use crate::families::gather_gemm::ConvolutionShape;
+#[doc(hidden)]
 pub use crate::machine::{HeightTimes, TileTimes};
-pub use crate::tensor::{Dynamic, SparsityHint, dynamic};
+pub use crate::tensor::{Dynamic, SparsityHint};
 #[doc(hidden)]
 pub use axes::{AxisUse, OperandAxis, pit_axes};
 #[doc(hidden)]
 pub use channels::ChannelDetector;
-pub use convolution::{ConvolutionAxis, ConvolutionOptions, ConvolutionShape, DynamicConvolution};
+pub use convolution::{ConvolutionAxis, ConvolutionOptions, DynamicConvolution};
 pub(crate) use detect::operand;
 pub use detect::{DetectOptions, Detector};
-pub use gradient::{DynamicMatmulGradient, GradientOfA, MatmulGradientOptions};
+pub use gradient::{DynamicMatmulGradient, GradientOfA};
 pub use grouped::{GroupedGemm, GroupedOptions};
 pub(crate) use grouped::{GroupedProduct, GroupedRun, GroupedWeight, WeightOptions};
 pub use index::MicroIndex;
@@ -36,6 +38,5 @@ pub use matmul::{DynamicMatmul, MatmulOptions, SparseSide};
 pub use micro::{DenseTile, MicroTile, dense_tiles, matmul_extents, micro_tiles};
 pub use routing::Routing;
 pub(crate) use routing::{Routes, without_gaps};
-pub use rows::RowDetector;
 #[doc(hidden)]
 pub use sample::ShareSample;

@@ -319,7 +319,8 @@ impl<'a> Parser<'a> {
 }
 
 /// What a name before `(` may be.
-const FUNCTIONS: &str = "a factor: the functions are `relu(...)`, `gelu(...)` and `relu_grad(..., H[m,n])`, around the whole sum";
+const FUNCTIONS: &str = "a factor: the functions are `relu(...)`, `gelu(...)` and `relu_grad(..., H[m,n])`, \
+    around the whole sum";
 
 /// For who adds behind a function.
 const OUTSIDE: &str =
@@ -334,7 +335,8 @@ const NO_SUMS: &str = "the end: `+` adds a bias, one access, behind the product;
     the second with `+=`";
 
 /// What stands in a sum of indices, for who wants to shift one.
-const NO_CONSTANTS: &str = "an index, with a factor as in `2*x` or without: constants are no part of a sum, pad the operand";
+const NO_CONSTANTS: &str = "an index, with a factor as in `2*x` or without: constants are no part of a sum, \
+    pad the operand";
 
 /// The first token of a text that does not start with white space.
 fn lex(s: &str) -> Token<'_> {

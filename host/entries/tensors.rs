@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use einsparse_formats::convert::{dense_to_csr_by, transpose_csr};
+use einsparse_formats::convert::{EntryChoice, dense_to_csr_by, transpose_csr};
 use einsparse_formats::stats::RowStats;
 use einsparse_formats::{
     AnyPattern, CooPattern, Csr, CsrPattern, EllPattern, Format, FormatError, GroupCooPattern,
 };
 
-use super::{EntryChoice, EntryConverter, RawEntries};
 use crate::context::Context;
 use crate::convert::padded;
+use crate::converter::{floor_of, not_zero};
 use crate::device::Device;
 use crate::driver::{DeviceMemory, copy_dtod_async};
 use crate::error::{Error, Result};
-use crate::families::convert::{Conversion, SortOut, Transpose};
+use crate::families::convert::{Conversion, Entries, RawEntries, SortOut, Transpose};
 use crate::kernel::Queue;
 use crate::registry::Scalar;
 use crate::tensor::{DeviceArrays, SparseTensor, Tensor, VECTOR_ENTRIES};
@@ -46,8 +46,8 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// If the tensor is not a matrix or lies elsewhere, its elements do not fit u32, the threshold is negative or NaN, or
-    /// memory does not suffice.
+    /// If the tensor is not a matrix or lies elsewhere, its elements do not fit u32, the threshold is negative or NaN,
+    /// or memory does not suffice.
     pub fn csr_from_dense<T: Scalar>(
         &self,
         dense: &Tensor<T>,
@@ -66,8 +66,10 @@ impl Context {
         match (self.device(), dense.device()) {
             (None, None) => self.upload(dense_to_csr_by(&dense.to_dense()?, choice)?),
             (Some(device), Some(own)) if device.is_same(own) => {
-                let converter = EntryConverter::<T>::from_dense(self, (m, k), choice)?;
-                converter.compacted(device, dense, (m, k))
+                choice.check()?;
+                let (floor, conversion) = (floor_of::<T>(choice), Conversion::Dense(choice));
+                let entries = Entries::new(device, (m, k), T::DTYPE, conversion, floor)?;
+                compacted(&entries, device, dense, (m, k))
             }
             _ => Err(Error::operand(
                 "dense",
@@ -124,40 +126,37 @@ fn csr_of<T: Scalar>(
     Ok(SparseTensor::made(pattern, own))
 }
 
-impl<T: Scalar> EntryConverter<T> {
-    /// Twice: the first run counts.
-    fn compacted(
-        &self,
-        device: &Arc<Device>,
-        dense: &Tensor<T>,
-        (m, k): (usize, usize),
-    ) -> Result<SparseTensor<T>> {
-        let starts = DeviceMemory::alloc(device.context(), 4 * (m + 1))?;
-        let raw = RawEntries {
-            source: dense.address().unwrap_or(0),
-            leading: dense.leading(),
-            offsets: starts.address(),
-            ..RawEntries::default()
-        };
-        // SAFETY: the dense matrix is borrowed until the waits below, the outputs have the room that `capacity` says.
-        let queue = unsafe { Queue::new(device.after_all()?) };
-        self.entries.run(&raw, queue)?;
-        let mut offsets = vec![0u32; m + 1];
-        device.read(&starts, &mut offsets)?;
-        let entries = offsets[m] as usize;
-        let own = room::<T>(device, entries)?;
-        let raw = RawEntries {
-            out_columns: own.columns.address(),
-            out_values: own.values.address(),
-            capacity: entries,
-            ..raw
-        };
-        device.after_all()?;
-        self.entries.run(&raw, queue)?;
-        csr_of(device, (m, k), &starts, own, entries)
-    }
+/// Runs twice: the first run counts.
+fn compacted<T: Scalar>(
+    entries: &Entries,
+    device: &Arc<Device>,
+    dense: &Tensor<T>,
+    (m, k): (usize, usize),
+) -> Result<SparseTensor<T>> {
+    let starts = DeviceMemory::alloc(device.context(), 4 * (m + 1))?;
+    let raw = RawEntries {
+        source: dense.address().unwrap_or(0),
+        leading: dense.leading(),
+        offsets: starts.address(),
+        ..RawEntries::default()
+    };
+    // SAFETY: the dense matrix is borrowed until the waits below, the outputs have the room that `capacity` says.
+    let queue = unsafe { Queue::new(device.after_all()?) };
+    entries.run(&raw, queue)?;
+    let mut offsets = vec![0u32; m + 1];
+    device.read(&starts, &mut offsets)?;
+    let count = offsets[m] as usize;
+    let own = room::<T>(device, count)?;
+    let raw = RawEntries {
+        out_columns: own.columns.address(),
+        out_values: own.values.address(),
+        capacity: count,
+        ..raw
+    };
+    device.after_all()?;
+    entries.run(&raw, queue)?;
+    csr_of(device, (m, k), &starts, own, count)
 }
-
 impl<T: Scalar> SparseTensor<T> {
     /// Brings a matrix of single entries into another such format where it is: CSR to COO, GroupCOO and ELL, COO to
     /// CSR, as in [`AnySparse::convert`](crate::formats::AnySparse::convert). Waits for all work on the GPU.
@@ -188,7 +187,7 @@ impl<T: Scalar> SparseTensor<T> {
 
     fn in_coo(&self, p: &CsrPattern, arrays: &DeviceArrays) -> Result<SparseTensor<T>> {
         let (device, shape, entries) = (&arrays.device, (p.rows(), p.cols()), p.columns().len());
-        let converter = EntryConverter::<T>::on(device, shape, Conversion::ToCoo, 0)?;
+        let converter = Entries::new(device, shape, T::DTYPE, Conversion::ToCoo, 0)?;
         let offsets = device.upload(p.offsets())?;
         let rows = DeviceMemory::alloc(device.context(), 4 * entries.next_multiple_of(4))?;
         let raw = RawEntries {
@@ -199,7 +198,7 @@ impl<T: Scalar> SparseTensor<T> {
         };
         // SAFETY: the arrays have these sizes and live past the read below.
         let queue = unsafe { Queue::new(device.after_all()?) };
-        converter.entries.run(&raw, queue)?;
+        converter.run(&raw, queue)?;
         let mut of_entries = vec![0u32; entries];
         device.read(&rows, &mut of_entries)?;
         let coords = vec![of_entries, p.columns().to_vec()];
@@ -217,7 +216,7 @@ impl<T: Scalar> SparseTensor<T> {
             return Err(unsupported(self.format(), Format::Csr));
         };
         let entries = p.coords()[0].len();
-        let converter = EntryConverter::<T>::on(device, (m, k), Conversion::FromCoo, 0)?;
+        let converter = Entries::new(device, (m, k), T::DTYPE, Conversion::FromCoo, 0)?;
         let rows = device.upload(&p.coords()[0])?;
         let starts = DeviceMemory::alloc(device.context(), 4 * (m + 1))?;
         let raw = RawEntries {
@@ -228,7 +227,7 @@ impl<T: Scalar> SparseTensor<T> {
         };
         // SAFETY: the arrays have these sizes and live past the read below.
         let queue = unsafe { Queue::new(device.after_all()?) };
-        converter.entries.run(&raw, queue)?;
+        converter.run(&raw, queue)?;
         let own = copied::<T>(
             device,
             entries,
@@ -243,12 +242,12 @@ impl<T: Scalar> SparseTensor<T> {
         let width = longest.unwrap_or(0) as usize;
         let slots = p.rows().saturating_mul(width);
         let own = room::<T>(device, slots)?;
-        let converter = EntryConverter::<T>::on(device, shape, Conversion::Ell(width), 0)?;
+        let converter = Entries::new(device, shape, T::DTYPE, Conversion::Ell(width), 0)?;
         let offsets = device.upload(p.offsets())?;
         let raw = self.raw_of(arrays, &offsets, &own, slots);
         // SAFETY: the arrays have these sizes and live past the read below.
         let queue = unsafe { Queue::new(device.after_all()?) };
-        converter.entries.run(&raw, queue)?;
+        converter.run(&raw, queue)?;
         let mut columns = vec![0u32; slots];
         device.read(&own.columns, &mut columns)?;
         let pattern = EllPattern::new(p.rows(), p.cols(), width, columns)?;
@@ -266,8 +265,9 @@ impl<T: Scalar> SparseTensor<T> {
         // As on the CPU: by the rows that have entries.
         let group =
             group.unwrap_or_else(|| RowStats::from_counts(lengths.filter(|&n| n > 0)).group());
-        let context = Context::of(device);
-        let converter = EntryConverter::<T>::to_group_coo(&context, shape, group)?;
+        not_zero("group", group)?;
+        let conversion = Conversion::GroupCoo(group);
+        let converter = Entries::new(device, shape, T::DTYPE, conversion, 0)?;
         let offsets = device.upload(p.offsets())?;
         let survey = RawEntries {
             offsets: offsets.address(),
@@ -275,8 +275,8 @@ impl<T: Scalar> SparseTensor<T> {
         };
         // SAFETY: the offsets live past the reads below, and so do the arrays, which have the sizes that are said.
         let queue = unsafe { Queue::new(device.after_all()?) };
-        converter.entries.survey(&survey, queue)?;
-        let groups = converter.groups()?.last().map_or(0, |&n| n as usize);
+        converter.survey(&survey, queue)?;
+        let groups = converter.starts()?.last().map_or(0, |&n| n as usize);
         let slots = groups.saturating_mul(group);
         let own = room::<T>(device, slots)?;
         let rows = DeviceMemory::alloc(device.context(), 4 * groups.next_multiple_of(4))?;
@@ -285,7 +285,7 @@ impl<T: Scalar> SparseTensor<T> {
             ..self.raw_of(arrays, &offsets, &own, slots)
         };
         device.after_all()?;
-        converter.entries.fill_groups(&raw, group, queue)?;
+        converter.fill_groups(&raw, group, queue)?;
         let (mut index, mut columns) = (vec![0u32; groups], vec![0u32; slots]);
         device.read(&rows, &mut index)?;
         device.read(&own.columns, &mut columns)?;

@@ -138,7 +138,8 @@ fn shape<'a>(access: &'a Access, loops: &BTreeSet<&str>) -> Result<Shape<'a>, St
             Ok(Shape::Matrices(Some(b), u, w))
         }
         _ => Err(format!(
-            "takes [batch,entry], [batch,entry,channel], [entry,channel,channel] and [batch,entry,channel,channel], not `{access}`"
+            "takes [batch,entry], [batch,entry,channel], [entry,channel,channel] and [batch,entry,channel,channel], \
+             not `{access}`"
         )),
     }
 }

@@ -4,6 +4,13 @@ use crate::indirect::Orientation;
 use crate::registry::Dtype;
 
 /// Device addresses of one run. Leading dimensions in elements.
+///
+/// ```
+/// use einsparse::raw::RawSpmm;
+/// let (b, c) = (0x7000_0000, 0x7100_0000); // of another library, [k, 64] and [m, 64]
+/// let raw = RawSpmm { b, ldb: 64, c, ldc: 64, ..RawSpmm::default() };
+/// assert_eq!(raw.alpha, 1.0); // with `columns` and `values` for `Plan::run_raw`
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RawSpmm {
     /// Index array of A: the column (block column) of each slot, u32; 16-byte aligned and readable 8 slots past its
@@ -53,6 +60,13 @@ impl Default for RawSpmm {
 }
 
 /// Device addresses of one run into a sparse output. Leading dimensions in elements.
+///
+/// ```
+/// use einsparse::raw::RawSddmm;
+/// let (x, y, values) = (0x7000_0000, 0x7100_0000, 0x7200_0000);
+/// let raw = RawSddmm { x, ldx: 64, y, ldy: 64, values, ..RawSddmm::default() };
+/// assert_eq!(raw.mask, 0); // with `columns` for `Plan::run_raw`
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RawSddmm {
     /// Columns of the output's entries, u32; kernels over blocks do not read them.
@@ -71,6 +85,22 @@ pub struct RawSddmm {
     pub values: u64,
     /// Factor of the product: of all scalar factors of the expression, literals included.
     pub alpha: f64,
+}
+
+impl Default for RawSddmm {
+    /// No addresses, factor 1.
+    fn default() -> Self {
+        RawSddmm {
+            columns: 0,
+            x: 0,
+            ldx: 0,
+            y: 0,
+            ldy: 0,
+            mask: 0,
+            values: 0,
+            alpha: 1.0,
+        }
+    }
 }
 
 /// Addresses that a plan runs on, by what it computes.

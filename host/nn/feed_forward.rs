@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::context::Context;
 use crate::device::Stream;
-use crate::dynamic::{ReluProduct, SparsityHint, dynamic};
+use crate::dynamic::{Dynamic, ReluProduct, SparsityHint};
 use crate::error::{Error, Result};
 use crate::families::convert::DenseMatrix;
 use crate::families::discover::list_stride;
@@ -18,6 +18,13 @@ use crate::registry::{Scalar, find};
 use crate::tensor::Tensor;
 
 /// What a [`FeedForward`] is planned for.
+///
+/// ```
+/// use einsparse::dynamic::SparsityHint;
+/// use einsparse::nn::FeedForwardOptions;
+/// let options = FeedForwardOptions { expected: SparsityHint::MicroTiles(0.02), ..Default::default() };
+/// assert_eq!(options.determinism, einsparse::Determinism::Strict);
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct FeedForwardOptions {
     /// What of the hidden activations is expected to be above zero: kernels are chosen for it, the result does not
@@ -165,7 +172,7 @@ impl<T: Scalar> FeedForward<T> {
             .operands(&operands)
             .options(&planned)
             .build()?;
-        let skipping = dynamic(&hidden).expecting(options.expected);
+        let skipping = Dynamic::new(&hidden).expecting(options.expected);
         let operands = [("H", skipping.into()), ("W", (&w).into())];
         let second = context
             .plan("Y[t,o] = H[t,h] * W[h,o]")
@@ -210,7 +217,7 @@ impl<T: Scalar> FeedForward<T> {
         }
         let operands = [("X", x.into()), ("U", u.into())];
         self.first.run(&operands, &mut self.hidden, stream)?;
-        let skipping = dynamic(&self.hidden).expecting(self.expected);
+        let skipping = Dynamic::new(&self.hidden).expecting(self.expected);
         let operands = [("H", skipping.into()), ("W", w.into())];
         self.second.run(&operands, y, stream)
     }

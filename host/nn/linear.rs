@@ -10,6 +10,20 @@ use crate::registry::Scalar;
 use crate::tensor::{Operand, SparseTensor, Tensor};
 
 /// How a [`Linear`] layer reads its inputs, and what stands before and after it.
+///
+/// ```
+/// use einsparse::formats::{Csr, CsrPattern, Dense};
+/// use einsparse::nn::{Linear, LinearOptions};
+/// let a = Csr::new(CsrPattern::new(2, 3, vec![0, 1, 3], vec![2, 0, 1])?, vec![2.0f32, 3.0, 4.0])?;
+/// let ctx = einsparse::Context::cpu();
+/// let options = LinearOptions { tokens_in_columns: true, relu: true, ..LinearOptions::default() };
+/// let layer = Linear::new(&ctx, a, 1, &options)?;
+/// let x = ctx.upload_dense(&Dense::new([3, 1], vec![1.0, -1.0, -2.0])?)?;
+/// let mut y = ctx.zeros(&[2, 1])?;
+/// layer.forward(&x, &mut y, &ctx.stream()?)?;
+/// assert_eq!(y.to_dense()?.values(), [0.0, 0.0]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinearOptions {
     /// Tokens are columns: X is `[inputs, tokens]`, Y `[outputs, tokens]`. That is the order for weights of single

@@ -34,14 +34,34 @@ impl Candidate {
     }
 }
 
-/// Candidates, cheapest first, and refusals.
+/// The kernels that a plan weighed, and those that cannot run it. It prints as a line for each candidate, cheapest
+/// first and the one that is taken marked, then a line for each reason of refusals; `{:#}` names each refused kernel.
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::formats::generate;
+/// let a = generate::uniform(256, 256, 0.1, 1)?;
+/// let a = einsparse::formats::Csr::new(a.clone(), vec![1.0f32; a.columns().len()])?;
+/// let ctx = Context::new();
+/// let b = ctx.zeros::<f32>(&[256, 64])?;
+/// let plan = ctx.plan("C[m,n] = A[m,k] * B[k,n]").operand("A", &a).operand("B", &b).build()?;
+/// let choice = plan.choice();
+/// // On a GPU the cheapest is taken; a plan of the CPU has predictions alone.
+/// assert_eq!(choice.kernel().is_some(), ctx.is_cuda());
+/// let (cheapest, microseconds) = choice.candidates().next().unwrap();
+/// assert!(cheapest.starts_with("spmm_") && microseconds > 0.0, "{choice}");
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Choice {
     /// Cheapest first.
+    #[doc(hidden)]
     pub candidates: Vec<Candidate>,
     /// Whether the first candidate is what the plan runs: so on a GPU. On the CPU candidates are predictions alone.
+    #[doc(hidden)]
     pub taken: bool,
     /// Rows that cannot run this, and why.
+    #[doc(hidden)]
     pub refused: Vec<Refusal>,
 }
 
@@ -54,6 +74,25 @@ impl Choice {
 }
 
 impl Choice {
+    fn own(&self) -> Option<&Candidate> {
+        self.candidates.first().filter(|_| self.taken)
+    }
+
+    /// Name of the kernel that the plan runs; `None` on the CPU.
+    pub fn kernel(&self) -> Option<&'static str> {
+        self.own().map(|own| own.name)
+    }
+
+    /// Microseconds that a run of this kernel is predicted to take; `None` on the CPU.
+    pub fn microseconds(&self) -> Option<f64> {
+        self.own().map(|own| own.cost.us)
+    }
+
+    /// Name and predicted microseconds of each kernel that can run this, cheapest first; on the CPU those of an H200.
+    pub fn candidates(&self) -> impl ExactSizeIterator<Item = (&'static str, f64)> {
+        self.candidates.iter().map(|c| (c.name, c.cost.us))
+    }
+
     /// Why kernels were refused, each reason once with the names of those that have it, in the order of the table.
     pub fn reasons(&self) -> Vec<(&str, Vec<&str>)> {
         let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
@@ -67,8 +106,6 @@ impl Choice {
     }
 }
 
-/// Candidates a line each, cheapest first and the one that is taken marked, then refusals, a line for each reason;
-/// `{:#}` names each refused kernel.
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, c) in self.candidates.iter().enumerate() {

@@ -3,6 +3,17 @@
 use crate::registry::Dtype;
 
 /// How f32 matrices are multiplied on Tensor Cores.
+///
+/// ```
+/// use einsparse::{Options, Precision};
+/// let options = Options { precision: Precision::Tf32, ..Options::default() };
+/// let ctx = einsparse::Context::cpu();
+/// let (a, b) = (ctx.zeros::<f32>(&[512, 512])?, ctx.zeros::<f32>(&[512, 512])?);
+/// let plan = ctx.plan("C[m,n] = A[m,k] * B[k,n]").operand("A", &a).operand("B", &b).options(&options).build()?;
+/// let (cheapest, _) = plan.choice().candidates().next().unwrap();
+/// assert!(cheapest.contains("tf32"), "{cheapest}");
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precision {
     /// Full f32 everywhere.
@@ -13,6 +24,17 @@ pub enum Precision {
 }
 
 /// Which treatment of implicit zeros is acceptable.
+///
+/// ```
+/// use einsparse::{Options, ZerosRule};
+/// let options = Options { zeros: ZerosRule::Strict, ..Options::default() };
+/// let ctx = einsparse::Context::cpu();
+/// let a = ctx.zeros::<f32>(&[2, 2])?;
+/// // A dense product multiplies zeros: no kernel may run it. The CPU does.
+/// let plan = ctx.plan("C[m,n] = A[m,k] * B[k,n]").operand("A", &a).operand("B", &a).options(&options).build()?;
+/// assert_eq!(plan.variant(), "cpu");
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ZerosRule {
     /// Zeros of a stored block, those between entries that a kernel gathers into a tile, and all where A is kept dense
@@ -24,6 +46,16 @@ pub enum ZerosRule {
 }
 
 /// Whether the same inputs must give the same bits.
+///
+/// ```
+/// use einsparse::dynamic::{DetectOptions, Detector};
+/// use einsparse::{Context, Determinism};
+/// // Lists in the order in which they are found: quicker, and another one at each run.
+/// let options = DetectOptions { determinism: Determinism::Relaxed, ..DetectOptions::default() };
+/// let detector = Detector::<f32>::new(&Context::cpu(), [64, 8], (32, 1), &options)?;
+/// assert_eq!(detector.index()?.panels(), 2);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Determinism {
     /// Bit for bit the same result for the same inputs and plan.
@@ -35,9 +67,30 @@ pub enum Determinism {
 }
 
 /// From where a plan takes the values of a sparse factor.
+///
+/// ```
+/// use einsparse::formats::{Csr, CsrPattern, Dense};
+/// use einsparse::{Context, Options, Weights};
+/// let a = Csr::new(CsrPattern::new(2, 3, vec![0, 1, 3], vec![2, 0, 1])?, vec![2.0f32, 3.0, 4.0])?;
+/// let ctx = Context::new();
+/// let mut a = ctx.upload(a)?;
+/// let b = ctx.upload_dense(&Dense::new([3, 1], vec![1.0, 10.0, 100.0])?)?;
+/// let options = Options { weights: Weights::Static, ..Options::default() };
+/// let plan = ctx.plan("C[m,n] = A[m,k] * B[k,n]").operand("A", &a).operand("B", &b).options(&options).build()?;
+/// // After a step of training:
+/// a.set_values(&[1.0, 1.0, 1.0])?;
+/// let stream = ctx.stream()?;
+/// plan.update_values(&[("A", (&a).into())], &stream)?;
+/// let mut c = ctx.zeros(&[2, 1])?;
+/// plan.run(&[("A", (&a).into()), ("B", (&b).into())], &mut c, &stream)?;
+/// stream.synchronize()?;
+/// assert_eq!(c.to_dense()?.values(), [100.0, 11.0]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Weights {
-    /// From the operand, at each run.
+    /// From the operand, at each run. A plan over single entries may bring them into another form first, dense or in
+    /// slices, where both together are predicted to be faster than a kernel that reads the operand.
     #[default]
     EachRun,
     /// From the operand when planned, and again at each [`Plan::update_values`](crate::plan::Plan::update_values):
@@ -47,6 +100,16 @@ pub enum Weights {
 }
 
 /// What a plan may do.
+///
+/// ```
+/// use einsparse::{Context, Options};
+/// let ctx = Context::cpu();
+/// let (a, b) = (ctx.zeros::<f32>(&[64, 64])?, ctx.zeros::<f32>(&[64, 64])?);
+/// let options = Options { variant: Some("no_such_kernel".into()), ..Options::default() };
+/// let plan = ctx.plan("C[m,n] = A[m,k] * B[k,n]").operand("A", &a).operand("B", &b).options(&options).build();
+/// assert!(plan.unwrap_err().to_string().contains("the table has no kernel of this name"));
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// See [`Precision`].

@@ -135,10 +135,8 @@ impl Expression {
     /// Of a run over addresses that a plan does not take.
     pub(super) fn no_addresses(&self, variant: &str, products: &str) -> Error {
         let reason = format!("takes tensors (`Plan::run`): raw addresses are for {products}");
-        Error::NoKernel {
-            indirect: self.indirect.to_string(),
-            tried: vec![Refusal::of(variant, reason)],
-        }
+        let indirect = self.indirect.to_string();
+        Error::no_kernel(indirect, [Refusal::of(variant, reason)])
     }
 
     /// The product of the scalar factors.

@@ -11,9 +11,7 @@ use crate::driver::RawStream;
 use crate::error::{Error, Result};
 use crate::families::attention::cpu::{HostAttention, HostHeads};
 use crate::families::attention::queries::{Flags, Mask, Seen, Tiles, Work};
-use crate::families::attention::{
-    AttentionExtents, AttentionLaunch, AttentionLists, RawAttention, RawHeads,
-};
+use crate::families::attention::{AttentionExtents, AttentionLaunch, AttentionLists, RawAttention};
 use crate::kernel::Queue;
 use crate::registry::Scalar;
 use crate::tensor::{SparseTensor, Tensor};
@@ -24,6 +22,15 @@ use masks::{OwnMask, check_places, extents, hidden};
 pub use structured::AttentionMask;
 
 /// Extents, factor and hidden keys of a [`SparseAttention`].
+///
+/// ```
+/// use einsparse::ops::AttentionOptions;
+/// // 32 heads of 128 elements, of keys and values 8; no token sees a later one.
+/// let options = AttentionOptions {
+///     heads: 32, key_heads: Some(8), dim: 128, causal: Some(0), ..AttentionOptions::default()
+/// };
+/// assert_eq!(options.scale, None); // 1 / sqrt(128)
+/// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AttentionOptions {
     /// Heads of queries and of the output. What a batch has of them follows each other.
@@ -188,13 +195,8 @@ impl<T: Scalar> SparseAttention<T> {
             if !stream.belongs_to(device) {
                 return Err(Error::operand("stream", "belongs to another context"));
             }
-            let raw = RawAttention {
-                q: raw(q, m),
-                k: raw(k, n),
-                v: raw(v, n),
-                out: raw(out, m),
-                log_sum: log_sum.and_then(|l| l.address()).unwrap_or(0),
-            };
+            let log_sum = log_sum.and_then(|l| l.address()).unwrap_or(0);
+            let raw = raw([q, k, v, out], [m, n], log_sum);
             // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is
             // freed only after the work queued on the context.
             return unsafe { self.run_raw(&raw, stream.raw()) };
@@ -302,11 +304,23 @@ fn scale_of(options: &AttentionOptions) -> Result<f64> {
     }
 }
 
-/// A tensor of heads, `rows` each.
-fn raw<T: Scalar>(tensor: &Tensor<T>, rows: usize) -> RawHeads {
-    RawHeads {
-        address: tensor.address().unwrap_or(0),
-        head: rows * tensor.leading(),
-        row: tensor.leading(),
+/// Addresses of tensors of heads, of `m` rows (keys and values: of `n`).
+fn raw<T: Scalar>(
+    [q, k, v, out]: [&Tensor<T>; 4],
+    [m, n]: [usize; 2],
+    log_sum: u64,
+) -> RawAttention {
+    let address = |tensor: &Tensor<T>| tensor.address().unwrap_or(0);
+    let strides = |tensor: &Tensor<T>, rows: usize| [rows * tensor.leading(), tensor.leading()];
+    RawAttention {
+        q: address(q),
+        q_strides: strides(q, m),
+        k: address(k),
+        k_strides: strides(k, n),
+        v: address(v),
+        v_strides: strides(v, n),
+        out: address(out),
+        out_strides: strides(out, m),
+        log_sum,
     }
 }

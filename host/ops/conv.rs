@@ -18,6 +18,16 @@ use crate::registry::{Dtype, Row, Scalar};
 use crate::tensor::Tensor;
 
 /// How a [`SparseConv3d`] is computed.
+///
+/// ```
+/// use std::sync::Arc;
+/// use einsparse::ops::{ConvOptions, KernelMap, SparseConv3d};
+/// let ctx = einsparse::Context::cpu();
+/// let map = Arc::new(KernelMap::submanifold(&ctx, &[[0, 0, 0, 0]], [3, 3, 3])?);
+/// let options = ConvOptions { relu: true, ..ConvOptions::default() };
+/// assert_eq!(SparseConv3d::<f32>::new(&map, [4, 8], &options)?.variant(), "cpu");
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct ConvOptions {
     /// How f32 is multiplied.
@@ -339,13 +349,11 @@ fn choose(
         (row.vector == 1, area, tiles, turns)
     });
     let Some(&first) = rows.first() else {
-        return Err(Error::NoKernel {
-            indirect: format!(
-                "Out[o,m] = Map[o,i,t] * In[i,c] * W[t,c,m] in {}",
-                own.name()
-            ),
-            tried,
-        });
+        let indirect = format!(
+            "Out[o,m] = Map[o,i,t] * In[i,c] * W[t,c,m] in {}",
+            own.name()
+        );
+        return Err(Error::no_kernel(indirect, tried));
     };
     // Full f32 serves TF32 where rows are not aligned.
     let any = conv_rows(dtype, machine, None).find(|row| row.vector == 1);

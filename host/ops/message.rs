@@ -16,6 +16,19 @@ use crate::tensor::{SparseTensor, Tensor};
 use largest::LargestGradient;
 
 /// How the messages to a vertex become one.
+///
+/// ```
+/// use einsparse::formats::{Csr, CsrPattern, Dense};
+/// use einsparse::ops::{Aggregate, MessagePassing};
+/// let graph = Csr::new(CsrPattern::new(1, 2, vec![0, 2], vec![0, 1])?, vec![1.0f32, 1.0])?;
+/// let ctx = einsparse::Context::cpu();
+/// let layer = MessagePassing::new(&ctx, graph, 1, Aggregate::Mean)?;
+/// let x = ctx.upload_dense(&Dense::new([2, 1], vec![2.0, 6.0])?)?;
+/// let mut y = ctx.zeros(&[1, 1])?;
+/// layer.forward(&x, &mut y, &ctx.stream()?)?;
+/// assert_eq!(y.to_dense()?.values(), [4.0]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Aggregate {
     /// Their sum.
@@ -179,14 +192,11 @@ impl<T: Scalar> MessagePassing<T> {
                 dx,
                 stream,
             ),
-            Exec::Max(..) => Err(Error::NoKernel {
-                indirect: BACKWARD.into(),
-                tried: vec![Refusal {
-                    name: self.variant().into(),
-                    reason: "the gradient of a maximum reads X and Y as well: `backward_max`"
-                        .into(),
-                }],
-            }),
+            Exec::Max(..) => {
+                let reason = "the gradient of a maximum reads X and Y as well: `backward_max`";
+                let refusal = Refusal::of(self.variant(), reason);
+                Err(Error::no_kernel(BACKWARD, [refusal]))
+            }
         }
     }
 
@@ -231,13 +241,11 @@ impl<T: Scalar> MessagePassing<T> {
                 let da = da.map(|da| &mut da.any);
                 gradient.run(&self.graph, [x, y, dy], &mut dx.any, da, stream)
             }
-            Exec::Sum(_) => Err(Error::NoKernel {
-                indirect: BACKWARD.into(),
-                tried: vec![Refusal::of(
-                    self.variant(),
-                    "is the gradient of no maximum: `backward`",
-                )],
-            }),
+            Exec::Sum(_) => {
+                let reason = "is the gradient of no maximum: `backward`";
+                let refusal = Refusal::of(self.variant(), reason);
+                Err(Error::no_kernel(BACKWARD, [refusal]))
+            }
         }
     }
 

@@ -12,9 +12,7 @@ mod spmm;
 mod tensor_product;
 mod tensors;
 
-pub use crate::families::gather_gemm::kernel_map::{
-    ConvGeometry, KernelMap, KernelMapBuilder, Voxel,
-};
+pub use crate::families::gather_gemm::kernel_map::{ConvGeometry, KernelMap, KernelMapBuilder};
 pub use attention::{
     AttentionGradient, AttentionMask, AttentionOptions, DynamicAttention, MaskTensors,
     SparseAttention,

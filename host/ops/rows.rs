@@ -216,17 +216,14 @@ fn cheapest(
         .filter(|row| asked.n.is_multiple_of(row.vector as usize))
         .filter(|row| variant.is_none_or(|name| name == row.name))
         .min_by(|a, b| us(a).total_cmp(&us(b)))
-        .ok_or_else(|| Error::NoKernel {
-            indirect: format!(
+        .ok_or_else(|| {
+            let indirect = format!(
                 "{} factors, {} columns of {}",
                 work.factors,
                 asked.n,
                 tensor.dtype().name()
-            ),
-            tried: vec![Refusal {
-                name: "mttkrp".into(),
-                reason: "the table has rows for one to three factors in f32, f64, f16 and bf16"
-                    .into(),
-            }],
+            );
+            let reason = "the table has rows for one to three factors in f32, f64, f16 and bf16";
+            Error::no_kernel(indirect, [Refusal::of("mttkrp", reason)])
         })
 }

@@ -58,13 +58,11 @@ impl<T: Scalar> SampledTensor<T> {
             None => None,
             Some(device) => {
                 let best = dots_row(T::DTYPE, axes.len(), n, n);
-                let row = best.ok_or_else(|| Error::NoKernel {
-                    indirect: format!("{} factors of {}", axes.len(), T::DTYPE.name()),
-                    tried: vec![Refusal {
-                        name: "mttkrp".into(),
-                        reason: "has products at entries for one to three factors in f32, f64, f16 and bf16"
-                            .into(),
-                    }],
+                let row = best.ok_or_else(|| {
+                    let asked = format!("{} factors of {}", axes.len(), T::DTYPE.name());
+                    let reason = "has products at entries for one to three factors \
+                                  in f32, f64, f16 and bf16";
+                    Error::no_kernel(asked, [Refusal::of("mttkrp", reason)])
                 })?;
                 mark_padding(&mut axes);
                 let axes: Vec<&[u32]> = axes.iter().map(|axis| &**axis).collect();

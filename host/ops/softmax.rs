@@ -18,6 +18,12 @@ use crate::tensor::{SparseTensor, columns_of};
 use crate::worklist::Runs;
 
 /// Factor, logarithm and masks of a [`SparseSoftmax`].
+///
+/// ```
+/// use einsparse::ops::SoftmaxOptions;
+/// let options = SoftmaxOptions { scale: 0.125, causal: Some(0), ..SoftmaxOptions::default() };
+/// assert!(!options.log && options.heads == 1);
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct SoftmaxOptions {
     /// Factor of the scores.

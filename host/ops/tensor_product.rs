@@ -13,6 +13,15 @@ use crate::registry::Scalar;
 use crate::tensor::{Operand, SparseTensor, Tensor};
 
 /// Channels of the first operand and of the output; the second operand has one.
+///
+/// ```
+/// use einsparse::ops::{Channels, Couplings, TensorProduct};
+/// let ctx = einsparse::Context::cpu();
+/// let couplings = Couplings::new(&[[1, 1, 0]])?;
+/// let product = TensorProduct::<f32>::new(&ctx, &couplings, Channels::Each(16), 5)?;
+/// assert_eq!(product.out_shape(), [5, 1, 16]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Channels {
     /// One, and no weights.

@@ -64,7 +64,8 @@ pub fn mttkrp_text(order: usize, mode: usize, factors: &[impl AsRef<str>]) -> Re
         return Err(Error::operand(
             "T",
             format!(
-                "has order {order}; mode {mode} with {} factors wants orders 2 to 7, a mode below the order and a factor for every other axis",
+                "has order {order}; mode {mode} with {} factors wants orders 2 to 7, a mode below the order and a \
+                 factor for every other axis",
                 factors.len()
             ),
         ));

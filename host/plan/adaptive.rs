@@ -69,7 +69,8 @@ impl Adaptive {
         let refused = |reason| Ok(Err(refusal(reason)));
         if options.determinism != Determinism::Relaxed {
             return refused(
-                "rounds as the kernel does that runs, and which one that is depends on when the GPU has told what it found: for \
+                "rounds as the kernel does that runs, and which one that is depends on when the GPU has told what it \
+                 found: for \
                  Determinism::Relaxed",
             );
         }

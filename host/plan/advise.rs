@@ -1,11 +1,11 @@
-//! Which format of a sparse matrix should cost least, by the kernels there are for it. Counted from the pattern, so that
-//! nothing is converted to formats that lose.
+//! Which format of a sparse matrix should cost least, by the kernels there are for it. Counted from the pattern, so
+//! that nothing is converted to formats that lose.
 
 use std::fmt;
 
-use einsparse_formats::stats::{RowStats, slots};
+use einsparse_formats::stats::{RowStats, block_slots, slots};
 use einsparse_formats::vectors::sampled_steps;
-use einsparse_formats::{Csr, CsrPattern, Format};
+use einsparse_formats::{CsrPattern, Format, SparseRef};
 use einsparse_kernels::abi::Dtype;
 
 #[cfg(doc)]
@@ -18,26 +18,51 @@ use crate::indirect::rewrite;
 use crate::machine::Machine;
 use crate::offer::{Candidate, Options, Problem};
 use crate::registry::{Scalar, block_of};
-use crate::tensor::Operand;
+use crate::tensor::{Operand, SparseTensor};
 
-/// A format of the sparse matrix of a product, and what the product should cost with it.
+/// A format of the sparse matrix of a product, and what the product should cost with it: a line of what
+/// [`PlanBuilder::advise`] gives. It prints as format, values for each entry, predicted microseconds, kernel and its
+/// rule of zeros.
+///
+/// ```
+/// use einsparse::formats::{Csr, generate};
+/// let pattern = generate::uniform(256, 256, 0.02, 1)?;
+/// let values = vec![1.0f32; pattern.columns().len()];
+/// let a = Csr::new(pattern, values)?;
+/// let ctx = einsparse::Context::cpu();
+/// let b = ctx.zeros::<f32>(&[256, 64])?;
+/// let advice = ctx.plan("C[m,n] = A[m,k] * B[k,n]").operand("A", &a).operand("B", &b).advise()?;
+/// let dense = advice.iter().find(|one| one.format.is_none()).unwrap();
+/// assert!(dense.values_per_entry > 40.0, "{dense}");
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct FormatAdvice {
     /// With the group size that was chosen; `None` for a dense matrix, with all zeros.
     pub format: Option<Format>,
     /// Stored values for each entry; 1 where nothing is padded.
     pub values_per_entry: f64,
-    /// The cheapest kernel that may run it; `None` where there is none under the options.
-    pub kernel: Option<Candidate>,
+    /// The cheapest kernel that may run it.
+    #[doc(hidden)]
+    pub candidate: Option<Candidate>,
 }
 
 impl FormatAdvice {
+    /// Name of the cheapest kernel that may run it; `None` where there is none under the options.
+    pub fn kernel(&self) -> Option<&'static str> {
+        self.candidate.as_ref().map(|c| c.name)
+    }
+
+    /// Microseconds that this kernel is predicted to take.
+    pub fn microseconds(&self) -> Option<f64> {
+        self.candidate.as_ref().map(|c| c.cost.us)
+    }
+
     fn us(&self) -> f64 {
-        self.kernel.as_ref().map_or(f64::INFINITY, |c| c.cost.us)
+        self.microseconds().unwrap_or(f64::INFINITY)
     }
 }
 
-/// Format, values for each entry, predicted microseconds, kernel and its rule of zeros.
 impl fmt::Display for FormatAdvice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let format = self.format.map_or("dense".into(), |f| f.to_string());
@@ -46,7 +71,7 @@ impl fmt::Display for FormatAdvice {
             "{format:22} {:7.2} values/entry  ",
             self.values_per_entry
         )?;
-        match &self.kernel {
+        match &self.candidate {
             Some(c) => write!(f, "{:8.1} us  {}, zeros = {:?}", c.cost.us, c.name, c.zeros),
             None => write!(f, "       -     no kernel under these options"),
         }
@@ -113,33 +138,42 @@ pub fn advice(
     let rows: Vec<(u32, u32)> = lens.map(|w| (w[0], w[1] - w[0])).collect();
     let steps = sampled_steps(&rows, pattern.columns());
     let mut all = Vec::new();
+    // Formats of the same blocks stand side by side, and share what was counted.
+    let mut counted: Option<((usize, usize), RowStats)> = None;
     for format in advised_formats() {
-        let slots = slots(pattern, format)?;
-        let block = block_of(&slots.format);
+        let block = block_of(&format);
+        if block != (1, 1) && counted.as_ref().is_none_or(|(own, _)| *own != block) {
+            counted = Some((block, RowStats::of_block_rows(pattern, block)?));
+        }
+        let blocks = counted.as_ref().filter(|(own, _)| *own == block);
+        let slots = match blocks {
+            Some((_, blocks)) => block_slots(pattern, format, blocks)?,
+            None => slots(pattern, format)?,
+        };
         let area = (block.0 * block.1) as u64;
         let mut work = Work {
             index_slots: (slots.values / u128::from(of_a_word(slots.format, area))) as u64,
             block,
             ..of_entries
         };
-        if block == (1, 1) {
-            work.steps = steps;
-        } else {
-            let blocks = RowStats::of_block_rows(pattern, block)?;
-            work.entries = blocks.nnz as u64 * area;
-            work.longest = blocks.max as u64;
+        match blocks {
+            None => work.steps = steps,
+            Some((_, blocks)) => {
+                work.entries = blocks.nnz as u64 * area;
+                work.longest = blocks.max as u64;
+            }
         }
         all.push(FormatAdvice {
             format: Some(slots.format),
             values_per_entry: slots.ratio(),
-            kernel: cheapest(Problem::contiguous(Some(slots.format), work, dtype)),
+            candidate: cheapest(Problem::contiguous(Some(slots.format), work, dtype)),
         });
     }
     let area = pattern.rows() as f64 * pattern.cols() as f64;
     all.push(FormatAdvice {
         format: None,
         values_per_entry: area / (entries.nnz as f64).max(1.0),
-        kernel: cheapest(Problem::contiguous(
+        candidate: cheapest(Problem::contiguous(
             None,
             of_entries.all_stored(dtype),
             dtype,
@@ -149,11 +183,17 @@ pub fn advice(
     Ok(all)
 }
 
+/// The sparse matrix, where it is.
+enum Stored<'a, T: Scalar> {
+    InContext(&'a SparseTensor<T>),
+    OnHost(&'a SparseRef<'a, T>),
+}
+
 impl<T: Scalar> PlanBuilder<'_, T> {
     /// The formats that the sparse matrix of `C[m,n] (= | +=) A[m,k] * B[k,n]` may be stored in, cheapest first, by the
     /// cost of their cheapest kernel: those of the context's GPU, or of an H200 on a CPU context. Values in the memory
-    /// of a GPU are read back. Forms that a plan of static weights may keep are not weighed: its [`choice`](Plan::choice)
-    /// says.
+    /// of a GPU are read back. Forms that a plan of static weights may keep are not weighed: its
+    /// [`choice`](Plan::choice) says.
     ///
     /// ```
     /// use einsparse::Context;
@@ -165,6 +205,7 @@ impl<T: Scalar> PlanBuilder<'_, T> {
     /// let b = ctx.zeros::<f16>(&[2048, 512])?;
     /// let advice = ctx.plan("C[m,n] = A[m,k] * B[k,n]").operand("A", &a).operand("B", &b).advise()?;
     /// assert!(matches!(advice[0].format, Some(Format::Bsr { .. } | Format::BlockGroupCoo { .. })));
+    /// assert!(advice[0].kernel().is_some() && advice[0].microseconds() <= advice[1].microseconds());
     /// # Ok::<(), einsparse::Error>(())
     /// ```
     ///
@@ -174,14 +215,18 @@ impl<T: Scalar> PlanBuilder<'_, T> {
     pub fn advise(&self) -> Result<Vec<FormatAdvice>> {
         let einsum = Einsum::parse(self.text)?;
         let sparse = self.operands.iter().find_map(|(name, operand)| {
-            matches!(operand, Operand::Sparse(_) | Operand::HostSparse(_))
-                .then_some((name, operand))
+            let stored = match operand {
+                Operand::Sparse(a) => Stored::InContext(a),
+                Operand::HostSparse(a) => Stored::OnHost(a),
+                _ => return None,
+            };
+            Some((name, stored))
         });
-        let Some((name, operand)) = sparse else {
-            return Err(Error::operand(
-                "A",
-                "is not sparse: there is no format to advise on",
-            ));
+        let Some((name, stored)) = sparse else {
+            let first = einsum.factors.first();
+            let name = first.map_or(&einsum.out.tensor, |factor| &factor.tensor);
+            let reason = "is not sparse, nor is another operand: there is no format to advise on";
+            return Err(Error::operand(name, reason));
         };
         let form = rewrite(&einsum, name, &Format::Csr)?.as_spmm();
         let form = form.filter(|form| form.order.is_plain() && !form.batched);
@@ -193,10 +238,9 @@ impl<T: Scalar> PlanBuilder<'_, T> {
             let reason = "is advised on in C[m,n] = A[m,k] * B[k,n], with both operands given";
             return Err(Error::operand(name, reason));
         };
-        let csr: Csr<T> = match operand {
-            Operand::HostSparse(a) => a.to_csr()?,
-            Operand::Sparse(a) => a.to_host()?.to_csr()?,
-            _ => unreachable!("found as sparse"),
+        let csr = match stored {
+            Stored::InContext(a) => a.to_host()?.to_csr()?,
+            Stored::OnHost(a) => a.to_csr()?,
         };
         if csr.shape()[1] != k {
             let found = csr.shape()[1];

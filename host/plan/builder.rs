@@ -11,6 +11,17 @@ use crate::registry::Scalar;
 use crate::tensor::{AnySparseTensor, AnyTensor, Operand, SparseTensor, Tensor, erase};
 
 /// A plan that is being asked for: [`Context::plan`].
+///
+/// ```
+/// use einsparse::formats::{Dense, f16};
+/// let ctx = einsparse::Context::cpu();
+/// let a = ctx.upload_dense(&Dense::new([1, 2], vec![f16::ONE; 2])?)?;
+/// let b = ctx.upload_dense(&Dense::new([2, 1], vec![f16::ONE; 2])?)?;
+/// // f16 into f32.
+/// let plan = ctx.plan("C[m,n] = A[m,k] * B[k,n]").operand("A", &a).operand("B", &b).output::<f32>().build()?;
+/// assert_eq!(plan.out_shape(), [1, 1]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "`build` makes the plan"]
 pub struct PlanBuilder<'a, T: Scalar, Out: Scalar = T> {
@@ -192,6 +203,20 @@ mod sealed {
 }
 
 /// What a plan runs into: a [`Tensor`] or a [`SparseTensor`] of elements `Out`.
+///
+/// ```
+/// use einsparse::formats::{Csr, CsrPattern, Dense};
+/// let ctx = einsparse::Context::cpu();
+/// let x = ctx.upload_dense(&Dense::new([2, 1], vec![2.0f32, 3.0])?)?;
+/// let pattern = CsrPattern::new(2, 2, vec![0, 1, 2], vec![1, 0])?;
+/// let mut s = ctx.upload(Csr::new(pattern, vec![0.0f32; 2])?)?;
+/// let operands = [("X", (&x).into())];
+/// // Into the entries of a sparse tensor.
+/// let plan = ctx.plan("S[m,n] = X[m,k] * X[n,k]").operands(&operands).sparse_output(&s).build()?;
+/// plan.run(&operands, &mut s, &ctx.stream()?)?;
+/// assert_eq!(s.to_host()?.values(), [6.0, 6.0]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 pub trait Output<Out: Scalar>: sealed::Sealed {
     /// Without its element type.
     #[doc(hidden)]

@@ -98,10 +98,8 @@ impl<'q, 'a> Asked<'q, 'a> {
         loop {
             self.widen()?;
             let Some(best) = self.offers.first() else {
-                return Err(Error::NoKernel {
-                    indirect: self.question.indirect.to_string(),
-                    tried: self.refused,
-                });
+                let indirect = self.question.indirect.to_string();
+                return Err(Error::no_kernel(indirect, self.refused));
             };
             match (best.make)(device)? {
                 Ok(made) => {
@@ -136,13 +134,9 @@ impl<'q, 'a> Asked<'q, 'a> {
 pub(super) fn known_variant(indirect: &IndirectEinsum, options: &Options) -> Result<()> {
     match &options.variant {
         Some(name) if name != path::NAME && crate::registry::find(name).is_none() => {
-            Err(Error::NoKernel {
-                indirect: indirect.to_string(),
-                tried: vec![Refusal::of(
-                    name.clone(),
-                    "the table has no kernel of this name",
-                )],
-            })
+            let reason = "the table has no kernel of this name";
+            let refusal = Refusal::of(name.clone(), reason);
+            Err(Error::no_kernel(indirect.to_string(), [refusal]))
         }
         _ => Ok(()),
     }

@@ -37,10 +37,7 @@ pub(super) struct Joined {
 }
 
 fn refuse(einsum: &Einsum, reason: String) -> Error {
-    Error::NoKernel {
-        indirect: einsum.to_string(),
-        tried: vec![Refusal::of("join", reason)],
-    }
+    Error::no_kernel(einsum.to_string(), [Refusal::of("join", reason)])
 }
 
 /// What is asked: the parsed expression, its operands, and the options.
@@ -200,7 +197,8 @@ fn entries(asked: &Asked<'_, '_>, access: &Access) -> Result<Table> {
     };
     if tensor.holds_fill() {
         let reason = format!(
-            "`{}` is {}: which of its places are entries hangs on its values, and lists of positions are made of patterns; convert it to csr",
+            "`{}` is {}: which of its places are entries hangs on its values, and lists of positions are made of \
+             patterns; convert it to csr",
             access.tensor,
             tensor.format()
         );

@@ -25,7 +25,7 @@ use crate::offer::{Answer, Candidate, Compiled, Made, Offer, Question, Run, Type
 use crate::registry::Scalar;
 use crate::tensor::{AnyOperand, AnyTensor, Operand, erase};
 
-pub use search::{Path, Step};
+use search::{Path, Step};
 use search::{Term, best};
 
 /// Its name among candidates.
@@ -98,9 +98,9 @@ pub(super) fn path(
 }
 
 impl Context {
-    /// The order in which a plan would contract three or more factors pair by pair, and what it is predicted to cost;
-    /// `None` where there is no choice. A plan takes it where it beats the kernels that compute the whole expression at
-    /// once.
+    /// The order in which a plan would contract three or more factors pair by pair, an expression for each step, and
+    /// the microseconds it is predicted to cost; `None` where there is no choice. A plan takes it where it beats the
+    /// kernels that compute the whole expression at once.
     ///
     /// ```
     /// use einsparse::Context;
@@ -111,8 +111,8 @@ impl Context {
     /// let c = ctx.upload_dense(&Dense::new([50, 4], vec![1.0f32; 200])?)?;
     /// let operands = [("A", (&a).into()), ("B", (&b).into()), ("C", (&c).into())];
     /// let path = ctx.contraction_path("Y[m,n] = A[m,k] * B[k,l] * C[l,n]", &operands)?;
-    /// let words = path.map(|path| path.to_string()).unwrap_or_default();
-    /// assert!(words.starts_with("P0[m,l] = A[m,k] * B[k,l]; Y[m,n] = P0[m,l] * C[l,n]"), "{words}");
+    /// let path = path.unwrap_or_default();
+    /// assert!(path.starts_with("P0[m,l] = A[m,k] * B[k,l]; Y[m,n] = P0[m,l] * C[l,n]"), "{path}");
     /// # Ok::<(), einsparse::Error>(())
     /// ```
     ///
@@ -122,8 +122,9 @@ impl Context {
         &self,
         text: &str,
         operands: &[(&str, Operand<'_, T>)],
-    ) -> Result<Option<Path>> {
-        self.path_of(T::DTYPE, text, &erase(operands))
+    ) -> Result<Option<String>> {
+        let path = self.path_of(T::DTYPE, text, &erase(operands))?;
+        Ok(path.map(|path| path.to_string()))
     }
 
     fn path_of(
@@ -320,12 +321,12 @@ mod tests {
         if text.contains("bias") {
             operands.push(("bias", (&bias).into()));
         }
-        let path = ctx.contraction_path(text, &operands).unwrap().unwrap();
+        let erased = erase(&operands);
+        let path = ctx.path_of(Dtype::F64, text, &erased).unwrap().unwrap();
         assert_eq!(path.steps[0].einsum.to_string(), wanted);
         let options = Options::default();
         let whole = ctx.plan(text).operands(&operands).build().unwrap();
         let types = Types::of::<f64, f64>();
-        let erased = erase(&operands);
         let chain = Chain::new(&ctx, path, (&erased, &options), types).unwrap();
         let stream = ctx.stream().unwrap();
         let start = integers(m, n);

@@ -96,11 +96,11 @@ impl AnyPlan {
         };
         let (indirect, choice, made) = match product(&asked, out)? {
             Ok(found) => found,
-            Err(mut refused) => {
+            Err(refused) => {
                 let joined = match Joined::sampled(&asked, out.pattern()) {
                     Err(Error::NoKernel { indirect, tried }) => {
-                        refused.extend(tried);
-                        let tried = refused;
+                        let refused = refused.into_iter().map(Into::into);
+                        let tried = refused.chain(tried).collect();
                         return Err(Error::NoKernel { indirect, tried });
                     }
                     joined => joined?,

@@ -1,6 +1,6 @@
 //! Values of a sparse tensor from a dense one, where both are.
 
-use einsparse_formats::Format;
+use einsparse_formats::{Format, FormatError};
 
 use super::{SparseTensor, Tensor};
 use crate::device::Stream;
@@ -13,7 +13,7 @@ impl<T: Scalar> SparseTensor<T> {
     /// same context: queued on `stream`, without an allocation or a wait.
     ///
     /// # Errors
-    /// [`Error::Shape`] unless there is one value for each slot, side by side; [`Error::Operand`] for a tensor or a
+    /// [`Error::Format`] unless there is one value for each slot, side by side; [`Error::Operand`] for a tensor or a
     /// stream of another context, and on a GPU for blocks that reach past the last row or column, whose rest has to be
     /// cleared.
     ///
@@ -31,13 +31,22 @@ impl<T: Scalar> SparseTensor<T> {
     /// ```
     pub fn copy_values(&mut self, values: &Tensor<T>, stream: &Stream) -> Result<()> {
         let (slots, shape) = (self.any.pattern().slots(), values.shape());
-        let gaps = values.leading() != shape.last().copied().unwrap_or(1);
-        if gaps || shape.iter().product::<usize>() != slots {
-            return Err(Error::Shape {
-                index: "values".into(),
-                left: format!("{shape:?}, rows {} elements apart", values.leading()),
-                right: format!("{slots} slots"),
-            });
+        let (elements, row) = (shape.iter().product(), shape.last().copied().unwrap_or(1));
+        if elements != slots {
+            return Err(FormatError::Length {
+                array: "values",
+                found: elements,
+                expected: slots,
+            }
+            .into());
+        }
+        if values.leading() != row {
+            return Err(FormatError::Shape {
+                what: "row stride of the values",
+                found: values.leading().to_string(),
+                expected: format!("{row}, rows side by side,"),
+            }
+            .into());
         }
         let elsewhere = || Error::elsewhere("values");
         let Some(arrays) = self.any.device() else {

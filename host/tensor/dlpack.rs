@@ -71,8 +71,8 @@ impl<T: Scalar> Tensor<T> {
     }
 
     /// This tensor for another library, without a copy, with the layout that [`Tensor::strides`] says. The memory lives
-    /// until the other library calls the deleter, which may be on any thread. The deleter waits for work that still uses
-    /// memory of our own; memory that came from elsewhere goes back to its owner, who may not want it written.
+    /// until the other library calls the deleter, which may be on any thread. The deleter waits for work that still
+    /// uses memory of our own; memory that came from elsewhere goes back to its owner, who may not want it written.
     /// What fills the tensor has to be ordered before the other library's work: by the stream, or by waiting for it.
     ///
     /// With the feature `dlpack`; the result is of the crate `dlpark`, its `versioned::Dlpack` or `legacy::Dlpack`.

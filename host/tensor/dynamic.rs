@@ -2,8 +2,23 @@
 
 use super::Tensor;
 
-/// A dense tensor of which a plan expects most micro-tiles to hold nothing but zeros, others at each run. Made by
-/// [`dynamic`](crate::dynamic::dynamic).
+/// A dense tensor as an operand that is sparse in every run in another way (a ReLU's output, a masked activation):
+/// where a kernel finds and skips its empty micro-tiles (of 128, 64 or 32 rows by one column; of a right operand, or
+/// one that is `[k,m]`, of one row by 64 columns) while running, a plan may take it, and keeps room then: for the
+/// values of as large a tensor, or for the transpose of the other one. A tenth of the micro-tiles is expected to hold
+/// something, which [`Dynamic::expecting`] changes. The expression stays what it is, and so does its result, but for
+/// elements of the other operand that are not finite and meet zeros only (`zeros = Dense`).
+///
+/// ```
+/// use einsparse::{Context, dynamic::Dynamic, einsum};
+/// use einsparse::formats::Dense;
+/// let ctx = Context::new();
+/// let a = ctx.upload_dense(&Dense::new([2, 2], vec![0.0f32, 2.0, 0.0, 3.0])?)?;
+/// let b = ctx.upload_dense(&Dense::new([2, 2], vec![1.0f32, 2.0, 3.0, 4.0])?)?;
+/// let c = einsum!(ctx, "C[m,n] = A[m,k] * B[k,n]", A = Dynamic::new(&a), B = &b)?;
+/// assert_eq!(c.to_dense()?.values(), &[6.0, 8.0, 9.0, 12.0]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Dynamic<'a, T> {
     /// The tensor; its zeros are stored.
@@ -13,6 +28,13 @@ pub struct Dynamic<'a, T> {
 }
 
 /// What is expected to hold something, from 0 to 1.
+///
+/// ```
+/// use einsparse::dynamic::SparsityHint;
+/// // A single row of a micro-tile is enough for it to be there.
+/// assert!(SparsityHint::Elements(0.1).share(64) > 0.99);
+/// assert_eq!(SparsityHint::default(), SparsityHint::MicroTiles(0.1));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SparsityHint {
     /// This share of the micro-tiles, whatever their shape: rows come and go together.
@@ -57,39 +79,23 @@ impl Default for SparsityHint {
 /// Of an operand of which nothing is known.
 const UNKNOWN: f64 = 0.1;
 
-/// A dense tensor as an operand that is sparse in every run in another way (a ReLU's output, a masked activation):
-/// where a kernel finds and skips its empty micro-tiles (of 128, 64 or 32 rows by one column; of a right operand, or
-/// one that is `[k,m]`, of one row by 64 columns) while running, a plan may take it, and keeps room then: for the
-/// values of as large a tensor, or for the transpose of the other one. A tenth of the micro-tiles is expected to hold
-/// something, which [`Dynamic::expecting`] changes. The expression stays what it is, and so does its result, but for
-/// elements of the other operand that are not finite and meet zeros only (`zeros = Dense`).
-///
-/// ```
-/// use einsparse::{Context, dynamic::dynamic, einsum};
-/// use einsparse::formats::Dense;
-/// let ctx = Context::new();
-/// let a = ctx.upload_dense(&Dense::new([2, 2], vec![0.0f32, 2.0, 0.0, 3.0])?)?;
-/// let b = ctx.upload_dense(&Dense::new([2, 2], vec![1.0f32, 2.0, 3.0, 4.0])?)?;
-/// let c = einsum!(ctx, "C[m,n] = A[m,k] * B[k,n]", A = dynamic(&a), B = &b)?;
-/// assert_eq!(c.to_dense()?.values(), &[6.0, 8.0, 9.0, 12.0]);
-/// # Ok::<(), einsparse::Error>(())
-/// ```
-pub fn dynamic<T>(tensor: &Tensor<T>) -> Dynamic<'_, T> {
-    Dynamic {
-        tensor,
-        expected: SparsityHint::default(),
+impl<'a, T> Dynamic<'a, T> {
+    /// The tensor as a dynamic operand.
+    pub fn new(tensor: &'a Tensor<T>) -> Self {
+        Dynamic {
+            tensor,
+            expected: SparsityHint::default(),
+        }
     }
-}
 
-impl<T> Dynamic<'_, T> {
     /// The same with something else expected; of what is no share the nearest.
     ///
     /// ```
-    /// use einsparse::dynamic::{SparsityHint, dynamic};
+    /// use einsparse::dynamic::{Dynamic, SparsityHint};
     /// use einsparse::{Context, einsum};
     /// let ctx = Context::cpu();
     /// let (a, b) = (ctx.zeros::<f32>(&[2, 2])?, ctx.zeros::<f32>(&[2, 2])?);
-    /// let a = dynamic(&a).expecting(SparsityHint::Elements(0.02));
+    /// let a = Dynamic::new(&a).expecting(SparsityHint::Elements(0.02));
     /// let c = einsum!(ctx, "C[m,n] = A[m,k] * B[k,n]", A = a, B = &b)?;
     /// assert_eq!(c.to_dense()?.values(), [0.0; 4]);
     /// # Ok::<(), einsparse::Error>(())

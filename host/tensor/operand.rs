@@ -9,6 +9,18 @@ use crate::values::Slice;
 
 /// What a name of an expression is bound to. Made by `From` from host tensors (copied to the context),
 /// tensors in the context, and numbers.
+///
+/// ```
+/// use einsparse::formats::{Csr, CsrPattern, Dense};
+/// use einsparse::{Context, Operand};
+/// let a = Csr::new(CsrPattern::new(2, 3, vec![0, 1, 3], vec![2, 0, 1])?, vec![2.0f32, 3.0, 4.0])?;
+/// let (ctx, b) = (Context::cpu(), Dense::new([3, 1], vec![1.0f32, 10.0, 100.0])?);
+/// // From tensors of the context, tensors of the host, and numbers.
+/// let operands: [(&str, Operand<'_, f32>); 3] = [("s", 2.0.into()), ("A", (&a).into()), ("B", (&b).into())];
+/// let plan = ctx.plan("C[m,n] = s * A[m,k] * B[k,n]").operands(&operands).build()?;
+/// assert_eq!(plan.out_shape(), [2, 1]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub enum Operand<'a, T: Scalar> {
     /// A sparse tensor in the context.
@@ -24,7 +36,7 @@ pub enum Operand<'a, T: Scalar> {
     /// another plan.
     Index(&'a [usize], &'a [u32]),
     /// A dense tensor in the context, most of whose micro-tiles are empty, others at each run
-    /// ([`dynamic`](crate::dynamic::dynamic)).
+    /// ([`Dynamic`](crate::dynamic::Dynamic)).
     Dynamic(Dynamic<'a, T>),
     /// A number.
     Scalar(f64),
@@ -185,7 +197,7 @@ impl<T: Scalar> From<i32> for Operand<'_, T> {
     message = "`{Self}` is no operand of an Einsum over `{T}`",
     label = "not a reference to a tensor, nor a number",
     note = "operands are references to tensors of one element type (`Dense`, `Tensor`, `SparseTensor`, a matrix of any \
-            format), `dynamic(&tensor)`, numbers (f64, f32, i32), or index arrays: `(&[usize], &[u32])`"
+            format), `Dynamic::new(&tensor)`, numbers (f64, f32, i32), or index arrays: `(&[usize], &[u32])`"
 )]
 pub trait IntoOperand<'a, T: Scalar> {
     fn into_operand(self) -> Operand<'a, T>;

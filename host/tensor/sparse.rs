@@ -6,18 +6,27 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use einsparse_formats::{
-    AnyPattern, AnySparse, AsSparse, Format, NmPattern, PAD, Role, SharedPattern,
+    AnyPattern, AnySparse, AsSparse, Format, FormatError, NmPattern, PAD, Role, SharedPattern,
 };
 
 use crate::device::Device;
 use crate::driver::DeviceMemory;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::registry::{Dtype, Scalar, block_of};
 use crate::values::{Buffer, Slice, SliceMut, with_type};
 use crate::worklist::Runs;
 
 /// A sparse tensor in the memory of a [`Context`](crate::Context), with a copy of the pattern on the host that plans
 /// read.
+///
+/// ```
+/// use einsparse::formats::{Csr, CsrPattern, Format};
+/// let a = Csr::new(CsrPattern::new(2, 3, vec![0, 1, 3], vec![2, 0, 1])?, vec![2.0f32, 3.0, 4.0])?;
+/// let a = einsparse::Context::new().upload(a)?;
+/// let coo = a.to_entries(Format::Coo)?; // where it is
+/// assert_eq!((coo.shape(), coo.to_host()?.values()), (&[2, 3][..], &[2.0, 3.0, 4.0][..]));
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct SparseTensor<T> {
     pub(crate) any: AnySparseTensor,
@@ -242,11 +251,13 @@ impl AnySparseTensor {
     pub(crate) fn set_values(&mut self, values: Slice<'_>) -> Result<()> {
         let slots = self.pattern().slots();
         if values.len() != slots {
-            return Err(Error::Shape {
-                index: "values".into(),
-                left: format!("{} values", values.len()),
-                right: format!("{slots} slots"),
-            });
+            let (array, found, expected) = ("values", values.len(), slots);
+            return Err(FormatError::Length {
+                array,
+                found,
+                expected,
+            }
+            .into());
         }
         match (&self.device, &mut self.values) {
             (Some(arrays), _) => upload_inside(self.pattern.view(), values, |inside| {
@@ -358,6 +369,9 @@ impl<T: Scalar> SparseTensor<T> {
 
     /// New values for the same pattern: one for each slot, in the order of the values of
     /// [`SparseTensor::to_host`]. Waits for all work on the GPU.
+    ///
+    /// # Errors
+    /// [`Error::Format`](crate::Error::Format) unless there are as many values as slots.
     pub fn set_values(&mut self, values: &[T]) -> Result<()> {
         self.any.set_values(Slice::of(values))
     }

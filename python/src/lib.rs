@@ -10,6 +10,7 @@ mod typed;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
+use einsparse::driver::KeptCurrent;
 use einsparse::{Context, Error};
 use pyo3::exceptions::{PyMemoryError, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -43,6 +44,7 @@ fn context(gpu: Option<u32>) -> PyResult<Context> {
     if let Some(context) = open.get(&ordinal) {
         return Ok(context.clone());
     }
+    let _kept = KeptCurrent::new().map_err(raise)?;
     let context = Context::cuda(ordinal).map_err(raise)?;
     open.insert(ordinal, context.clone());
     Ok(context)

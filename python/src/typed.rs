@@ -2,6 +2,7 @@
 
 use std::sync::{PoisonError, RwLock};
 
+use einsparse::driver::KeptCurrent;
 use einsparse::einsum::Mode;
 use einsparse::{Context, Error, Operand, Options, Scalar, SparseTensor, Stream};
 use pyo3::exceptions::PyValueError;
@@ -44,6 +45,12 @@ pub trait Typed: Send + Sync {
     ) -> PyResult<()>;
 }
 
+/// Until it is dropped the GPU of the plan may be current on this thread; then again what was so before.
+fn kept_current(context: &Context) -> PyResult<Option<KeptCurrent>> {
+    let kept = context.is_cuda().then(KeptCurrent::new);
+    kept.transpose().map_err(raise)
+}
+
 pub struct Of<T: Scalar> {
     plan: einsparse::Plan<T>,
     context: Context,
@@ -58,6 +65,7 @@ impl<T: Scalar> Of<T> {
         given: Given<'_>,
         options: &Options,
     ) -> PyResult<Self> {
+        let _kept = kept_current(context)?;
         let mut sparse = Vec::new();
         for (name, own) in &given.sparse {
             let typed = own.get().typed::<T>().ok_or_else(|| {
@@ -142,6 +150,7 @@ impl<T: Scalar> Typed for Of<T> {
     }
 
     fn zeros(&self) -> PyResult<Tensor> {
+        let _kept = kept_current(&self.context)?;
         Tensor::zeros::<T>(&self.context, self.plan.out_shape()).map_err(raise)
     }
 
@@ -153,6 +162,7 @@ impl<T: Scalar> Typed for Of<T> {
         out: Foreign,
         stream: &Stream,
     ) -> PyResult<()> {
+        let _kept = kept_current(&self.context)?;
         let tensor = |(name, foreign): (String, Foreign)| {
             // SAFETY: whoever called holds the object for this call. On a GPU its library orders its work before that
             // of the stream, and frees in its order: it is its own, or was told to hold the memory (`exchange::hold`).
@@ -190,6 +200,7 @@ impl<T: Scalar> Typed for Of<T> {
         (name, slots): (&str, &Slots),
         array: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
+        let _kept = kept_current(&self.context)?;
         let gpu = gpu_of(array)?.filter(|_| self.context.is_cuda());
         if let (Some(gpu), true) = (gpu, slots.are_in_order()) {
             let order = Order::of(None, Some(array), gpu)?;

@@ -141,6 +141,25 @@ def test_runs_are_captured_in_a_graph():
     assert torch.equal(out, a @ b)
 
 
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU")
+def test_the_current_gpu_stays_current():
+    a, b = matrix().to("cuda:1"), dense(384, 128).to("cuda:1")
+    with torch.cuda.device(0):
+        plan = einsparse.plan(SPMM, A=a.to_sparse_csr(), B=b)
+        assert torch.cuda.current_device() == 0
+        c = plan.run(B=b)
+        assert torch.cuda.current_device() == 0 and torch.zeros(1, device="cuda").device.index == 0
+    torch.cuda.synchronize(1)
+    assert torch.equal(c, a @ b)
+
+
+def test_indices_in_pinned_memory_are_refused_by_name():
+    index = torch.tensor([0, 2, 1], dtype=torch.int32).pin_memory()
+    values, b = torch.ones(3), torch.ones(3, 4)
+    with pytest.raises(ValueError, match="indices `K`: lie in pinned memory"):
+        einsparse.einsum("C[n] = V[p] * B[K[p],n]", V=values, K=index, B=b)
+
+
 def test_ours_goes_out_by_dlpack():
     class Opaque:
         def __init__(self, tensor):

@@ -319,7 +319,7 @@ fn refusals_say_why() {
     let words = |text: &str, b: &AnySparse<f32>| {
         let operands = [("A", (&a).into()), ("B", b.into())];
         match ctx.plan(text).operands(&operands).build().unwrap_err() {
-            Error::NoKernel { tried, .. } => tried[0].reason.clone(),
+            Error::NoKernel { tried, .. } => tried[0].1.clone(),
             other => other.to_string(),
         }
     };

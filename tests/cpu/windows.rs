@@ -2,7 +2,7 @@
 //! refused.
 
 use einsparse::cpu::{Operands, Output, run_listed};
-use einsparse::dynamic::dynamic;
+use einsparse::dynamic::Dynamic;
 use einsparse::einsum::Einsum;
 use einsparse::formats::{Coo, CooPattern, Dense, Format, bf16, f16};
 use einsparse::indirect::rewrite_dense;
@@ -149,7 +149,7 @@ fn dynamic_operands_may_be_read_at_sums() {
     let text = "C[x,f] = A[x+i,m] * B[i,m,f]";
     let (a, b) = (whole(&[9, 4], 1), whole(&[3, 4, 5], 2));
     let [on_a, on_b] = upload(&cpu, [&a, &b]);
-    let c = einsum!(cpu, text, A = dynamic(&on_a), B = &on_b).unwrap();
+    let c = einsum!(cpu, text, A = Dynamic::new(&on_a), B = &on_b).unwrap();
     assert_eq!(c.to_dense().unwrap(), by_loops(text, &[("A", a), ("B", b)]));
     let three = "C[x,g] = A[x+i,m] * B[i,m,f] * D[f,g]";
     let d = cpu.upload_dense(&whole(&[5, 3], 3)).unwrap();

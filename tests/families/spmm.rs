@@ -4,7 +4,7 @@ mod batches;
 mod bitmap;
 mod bundles;
 pub(super) mod int8;
+mod linear;
 mod relaxed;
-mod sparse_linear;
 mod staged;
 mod transposed;

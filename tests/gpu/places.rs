@@ -131,5 +131,5 @@ fn a_kernel_that_does_not_exist_is_named() {
         panic!("{error}")
     };
     assert_eq!(tried.len(), 1);
-    assert_eq!(tried[0].name, "spmm_of_dreams");
+    assert_eq!(tried[0].0, "spmm_of_dreams");
 }

@@ -155,7 +155,7 @@ fn replayed<T: Scalar>(context: &Context, row: &'static Row) {
     let b = context.upload_dense(&problems[0].b(N)).unwrap();
     let mut c = context.zeros([pattern.rows(), N].as_slice()).unwrap();
     let (other, stream) = (context.stream().unwrap(), context.stream().unwrap());
-    let (plan, graph) = {
+    let (plan, mut graph) = {
         let operands: [(&str, Operand<'_, T>); 2] = [("A", (&a).into()), ("B", (&b).into())];
         let plan = context
             .plan(TEXT)
@@ -168,7 +168,6 @@ fn replayed<T: Scalar>(context: &Context, row: &'static Row) {
         let graph = Graph::capture(stream.raw(), |_| plan.run(&operands, &mut c, &stream));
         (plan, graph.unwrap_or_else(|e| panic!("{}: {e}", row.name)))
     };
-    let mut graph = graph.instantiate().unwrap();
     for (i, problem) in problems.iter().enumerate() {
         a.set_values(problem.sparse(&format).values()).unwrap();
         c.write(

@@ -347,7 +347,8 @@ fn all(context: &Context, cases: u64) {
     let of = |count: &AtomicUsize| count.load(Ordering::Relaxed);
     let [right, unknown] = [&counts.right, &counts.unknown].map(of);
     println!(
-        "{cases} cases: {right} right, {} refused by the plan, {} by the run, {unknown} without a known result, {} no expression",
+        "{cases} cases: {right} right, {} refused by the plan, {} by the run, {unknown} without a known result, {} no \
+         expression",
         of(&counts.refused),
         of(&counts.refused_runs),
         of(&counts.nothing),

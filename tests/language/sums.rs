@@ -50,7 +50,8 @@ fn canonical_forms_tell_factors_apart() {
     assert_ne!(one, canonical("C[x] = A[x+2*i] * B[i]"));
 }
 
-const NO_CONSTANTS: &str = "an index, with a factor as in `2*x` or without: constants are no part of a sum, pad the operand";
+const NO_CONSTANTS: &str = "an index, with a factor as in `2*x` or without: constants are no part of a sum, \
+    pad the operand";
 const WHOLE: &str = "a positive whole factor, as in `2*x`";
 
 #[test]

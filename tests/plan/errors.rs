@@ -5,7 +5,7 @@ use crate::support::spread;
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, FormatError};
 use einsparse::ops::{SoftmaxOptions, SparseSoftmax};
 use einsparse::raw::{RawSpmm, RawStream};
-use einsparse::{Context, Error, Operand, Refusal, SparseTensor, Tensor, einsum};
+use einsparse::{Context, Error, Operand, SparseTensor, Tensor, einsum};
 
 /// A is 2 x 3, B is 3 x 2.
 fn two_by_three() -> (Csr<f32>, Dense<f32>) {
@@ -164,7 +164,7 @@ fn tensors_refuse_what_does_not_fit() {
     says(&error, &["the tensor is [3, 2]", "the data [2, 3]"]);
     let mut sparse = cpu.upload(a).unwrap();
     let error = sparse.set_values(&[1.0]).unwrap_err();
-    says(&error, &["1 values", "3 slots"]);
+    says(&error, &["values has 1 elements, 3 wanted"]);
     let error = cpu.zeros::<f32>(&[usize::MAX / 2, 16]).unwrap_err();
     let Error::Overflow { value, limit, .. } = error else {
         panic!("{error:?}")
@@ -233,10 +233,10 @@ fn no_gpu_and_no_kernel_have_words() {
         panic!("{error:?}")
     };
     assert!(!call.is_empty() && !reason.is_empty());
-    let tried = vec![Refusal {
-        name: "spmm_csr_f32_n32".into(),
-        reason: "moves 4 elements at once".into(),
-    }];
+    let tried = vec![(
+        "spmm_csr_f32_n32".to_owned(),
+        "moves 4 elements at once".to_owned(),
+    )];
     let error = Error::NoKernel {
         indirect: "C[m,n] += AV[p] * B[AK[p],n]".into(),
         tried,

@@ -1,9 +1,9 @@
 //! A captured graph that is launched again and again, while what its work reads is written anew in between.
 
-use einsparse::{Graph, GraphExec, Result, Stream};
+use einsparse::{Graph, Result, Stream};
 
 pub struct Replay<'s> {
-    graph: GraphExec,
+    graph: Graph,
     stream: &'s Stream,
 }
 
@@ -12,8 +12,7 @@ impl<'s> Replay<'s> {
     pub fn of(stream: &'s Stream, mut queue: impl FnMut() -> Result<()>) -> Self {
         queue().unwrap();
         stream.synchronize().unwrap();
-        let captured = Graph::capture(stream.raw(), |_| queue()).unwrap();
-        let graph = captured.instantiate().unwrap();
+        let graph = Graph::capture(stream.raw(), |_| queue()).unwrap();
         Replay { graph, stream }
     }
 

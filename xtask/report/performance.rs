@@ -12,8 +12,8 @@ const END: &str = "<!-- /measured -->";
 const PAGE: &str = "docs/guide/performance.md";
 const UP: &str = "../../";
 
-/// What is shown: operation, set and element types, those that lose among them. `, prepacked`: A's values may be kept in
-/// another form.
+/// What is shown: operation, set and element types, those that lose among them. `, prepacked`: A's values may be kept
+/// in another form.
 const SHOWN: &[(&str, &str, &[&str])] = &[
     ("spmm", "DLMC", &["f32", "f16"]),
     ("spmm, prepacked", "DLMC", &["f32", "f16"]),
@@ -72,8 +72,10 @@ fn section(
     let lost = duels.iter().filter(|d| d.cold < 1.0 - super::TIE).count();
     writeln!(
         text,
-        "{}, driver {}, {}: [record]({UP}{record}) of {}, [report]({UP}{record}/report.md) of all {} comparisons with every one of the\n\
-         {lost} that are lost. A ratio is the peer's time over ours, a geometric mean; L2 is evicted before each run (cold), and warm\n\
+        "{}, driver {}, {}: [record]({UP}{record}) of {}, [report]({UP}{record}/report.md) of all {} comparisons with \
+         every one of the\n\
+         {lost} that are lost. A ratio is the peer's time over ours, a geometric mean; L2 is evicted before each run \
+         (cold), and warm\n\
          stands beside. Zeros: in how many cases ours and the peer multiply zeros beside entries.\n",
         first.gpu,
         first.driver,
@@ -83,7 +85,8 @@ fn section(
     )?;
     writeln!(
         text,
-        "| ours / peer | cases | cold | least | most | won | lost | warm | zeros |\n|---|---|---|---|---|---|---|---|---|"
+        "| ours / peer | cases | cold | least | most | won | lost | warm | zeros |\n\
+         |---|---|---|---|---|---|---|---|---|"
     )?;
     for (name, group) in groups(duels) {
         let [won, _, lost] = group.outcomes();

@@ -10,10 +10,10 @@ use crate::prelude::*;
 use crate::problems::{DENSE_TO_BLOCKS, Workload};
 use crate::sweep::{Tally, each};
 use crate::timing::median;
-use einsparse::BlockConverter;
+use einsparse::Converter;
 use einsparse::formats::convert::BlockChoice;
 use einsparse::formats::{BlockGroupCoo, Format, convert};
-use einsparse::raw::RawBlocks;
+use einsparse::raw::RawConversion;
 
 /// Calls of which the median counts.
 const CALLS: usize = 5;
@@ -121,32 +121,32 @@ impl<'a, T: Scalar> Case<'a, T> {
         let (columns, rows) = (Buffer::new(4 * slots)?, Buffer::new(4 * pattern.groups())?);
         let values = Buffer::new(size_of_val(self.wanted.values()))?;
         values.fill(0xff, bench.gpu.stream)?;
-        let raw = RawBlocks {
-            slot_columns: columns.ptr,
-            group_rows: rows.ptr,
-            values: values.ptr,
+        let raw = RawConversion {
+            out_columns: columns.ptr,
+            out_rows: rows.ptr,
+            out_values: values.ptr,
             capacity: slots,
-            ..RawBlocks::default()
+            ..RawConversion::default()
         };
         let (converter, raw) = match &self.source {
             Source::Dense(dense) => {
                 let choice = BlockChoice::Norm(0.0);
-                let raw = RawBlocks {
-                    source: dense.address().unwrap_or(0),
+                let raw = RawConversion {
+                    dense: dense.address().unwrap_or(0),
                     leading: dense.leading(),
                     ..raw
                 };
-                let made = BlockConverter::<T>::from_dense(context, (m, k), block, group, choice);
+                let made = Converter::blocks_from_dense::<T>(context, (m, k), block, group, choice);
                 (made?, raw)
             }
             Source::Csr(sparse, offsets) => {
-                let raw = RawBlocks {
-                    source: sparse.values_address().unwrap_or(0),
+                let raw = RawConversion {
+                    values: sparse.values_address().unwrap_or(0),
                     columns: sparse.columns_address().unwrap_or(0),
                     offsets: offsets.ptr,
                     ..raw
                 };
-                let made = BlockConverter::<T>::from_csr(context, (m, k), block, group);
+                let made = Converter::blocks_from_csr::<T>(context, (m, k), block, group);
                 (made?, raw)
             }
         };

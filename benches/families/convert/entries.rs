@@ -10,9 +10,8 @@ use crate::timing::Effort;
 use einsparse::entries::{Order, RowSorter};
 use einsparse::formats::convert::EntryChoice;
 use einsparse::formats::{AnySparse, CsrPattern, convert, generate};
-use einsparse::raw::RawEntries;
-use einsparse::raw::RawTranspose;
-use einsparse::{EntryConverter, Error, PatternTransposer};
+use einsparse::raw::RawConversion;
+use einsparse::{Converter, Error};
 use std::cmp::Reverse;
 
 pub const OP: &str = "convert_entries";
@@ -107,15 +106,15 @@ fn dense<T: Scalar>(bench: &Bench<'_>, density: f64) -> Result<()> {
         let columns = Buffer::new(4 * nnz)?;
         let out = Buffer::new(size_of_val(wanted.values()))?;
         let shape = (EXTENT, EXTENT);
-        let converter = EntryConverter::<T>::from_dense(&bench.context, shape, choice)?;
-        let raw = RawEntries {
-            source: dense.address().unwrap_or(0),
+        let converter = Converter::csr_from_dense::<T>(&bench.context, shape, choice)?;
+        let raw = RawConversion {
+            dense: dense.address().unwrap_or(0),
             leading: dense.leading(),
-            offsets: offsets.ptr,
+            out_offsets: offsets.ptr,
             out_columns: columns.ptr,
             out_values: out.ptr,
             capacity: nnz,
-            ..RawEntries::default()
+            ..RawConversion::default()
         };
         let p = wanted.pattern();
         let right = || {
@@ -176,12 +175,12 @@ impl<'a, T: Scalar> Case<'a, T> {
         let (m, k, nnz) = (p.rows(), p.cols(), p.columns().len());
         let bytes = 4 * (m + 1 + nnz);
         let rows = Buffer::new(4 * nnz.next_multiple_of(4))?;
-        let converter = EntryConverter::<T>::to_coo(&bench.context, (m, k))?;
-        let raw = RawEntries {
+        let converter = Converter::coo_from_csr(&bench.context, (m, k))?;
+        let raw = RawConversion {
             offsets: self.offsets.ptr,
-            rows: rows.ptr,
+            out_rows: rows.ptr,
             capacity: nnz,
-            ..RawEntries::default()
+            ..RawConversion::default()
         };
         // SAFETY: sizes as promised; runs follow each other on one stream.
         let run = || unsafe { converter.run_raw(&raw, bench.raw()) };
@@ -189,10 +188,12 @@ impl<'a, T: Scalar> Case<'a, T> {
         let right = || same(&rows, &coo.pattern().coords()[0]);
         converted(bench, self.row("csr_to_coo"), bytes, run, right)?;
         let back = Buffer::new(4 * (m + 1))?;
-        let converter = EntryConverter::<T>::from_coo(&bench.context, (m, k))?;
-        let raw = RawEntries {
-            offsets: back.ptr,
-            ..raw
+        let converter = Converter::csr_from_coo(&bench.context, (m, k))?;
+        let raw = RawConversion {
+            rows: rows.ptr,
+            out_offsets: back.ptr,
+            capacity: nnz,
+            ..RawConversion::default()
         };
         // SAFETY: as above.
         let run = || unsafe { converter.run_raw(&raw, bench.raw()) };
@@ -203,15 +204,16 @@ impl<'a, T: Scalar> Case<'a, T> {
     fn transposition(&self) -> Result<()> {
         let (bench, p) = (self.bench, self.csr.pattern());
         let (m, k, nnz) = (p.rows(), p.cols(), p.columns().len());
-        let transposer = PatternTransposer::new(&bench.context, (m, k), nnz)?;
+        let transposer = Converter::transpose(&bench.context, (m, k), nnz)?;
         let starts = Buffer::new(4 * (k + 1))?;
         let (out, permutation) = (Buffer::new(4 * nnz)?, Buffer::new(4 * nnz)?);
-        let raw = RawTranspose {
+        let raw = RawConversion {
             offsets: self.offsets.ptr,
             columns: self.columns.ptr,
             out_offsets: starts.ptr,
             out_columns: out.ptr,
-            permutation: permutation.ptr,
+            out_permutation: permutation.ptr,
+            ..RawConversion::default()
         };
         // SAFETY: sizes as promised; runs follow each other on one stream.
         let run = || unsafe { transposer.run_raw(&raw, bench.raw()) };
@@ -220,10 +222,10 @@ impl<'a, T: Scalar> Case<'a, T> {
         let right = || Ok(same(&starts, wanted.offsets())? && same(&out, wanted.columns())?);
         let note = format!(
             "; {} bytes of workspace; on the host {host:.1} ms",
-            transposer.bytes()
+            transposer.workspace_bytes()
         );
         let row = self.row("transpose").note(note);
-        let row = row.prepared(None, transposer.bytes());
+        let row = row.prepared(None, transposer.workspace_bytes());
         converted(bench, row, 4 * (m + 1 + nnz + k + 1 + 2 * nnz), run, right)
     }
 
@@ -267,27 +269,27 @@ impl<'a, T: Scalar> Case<'a, T> {
             let (group, grouped, converter) = match &wanted {
                 AnySparse::GroupCoo(a) => {
                     let group = a.pattern().group();
-                    let made = EntryConverter::<T>::to_group_coo(context, (m, k), group);
+                    let made = Converter::group_coo_from_csr::<T>(context, (m, k), group);
                     (group, 4 * slots / group, made?)
                 }
                 _ => (
                     width,
                     0,
-                    EntryConverter::<T>::to_ell(context, (m, k), width)?,
+                    Converter::ell_from_csr::<T>(context, (m, k), width)?,
                 ),
             };
             let rows = Buffer::new(4 * (slots / group.max(1)).next_multiple_of(4))?;
             let columns = Buffer::new(4 * slots)?;
             let out = Buffer::new(size_of_val(wanted.values()))?;
-            let raw = RawEntries {
-                source: self.source.ptr,
+            let raw = RawConversion {
+                values: self.source.ptr,
                 offsets: self.offsets.ptr,
                 columns: self.columns.ptr,
-                rows: rows.ptr,
+                out_rows: rows.ptr,
                 out_columns: columns.ptr,
                 out_values: out.ptr,
                 capacity: slots,
-                ..RawEntries::default()
+                ..RawConversion::default()
             };
             let right = || {
                 let own = wanted.arrays().pop().map(|array| array.data);

@@ -3,7 +3,7 @@
 
 use crate::families::gather_gemm::micro::EXTENT;
 use crate::prelude::*;
-use einsparse::dynamic::{ShareSample, SparsityHint, TileTimes, dynamic};
+use einsparse::dynamic::{Dynamic, ShareSample, SparsityHint, TileTimes};
 use einsparse::{Determinism, Plan};
 use std::time::Instant;
 
@@ -100,14 +100,14 @@ fn case(
     for variant in [None].into_iter().chain(named.map(Some)) {
         let operand: Operand<'_, f16> = match variant {
             None => a.into(),
-            Some(_) => dynamic(a).into(),
+            Some(_) => Dynamic::new(a).into(),
         };
         let plan = plan(operand.clone(), variant)?;
         let operands = [("A", operand), ("B", b.into())];
         let times = bench.measure(|| plan.run(&operands, &mut c, stream))?;
         kernels.push((plan.variant(), times));
     }
-    let last = dynamic(a).expecting(SparsityHint::LastSteps);
+    let last = Dynamic::new(a).expecting(SparsityHint::LastSteps);
     let adaptive = plan(last.into(), None)?;
     let operands = [("A", last.into()), ("B", b.into())];
     for _ in 0..2 {
@@ -137,7 +137,8 @@ fn case(
         bench.add(row().ours(*variant).timed(times))?;
     }
     let note = format!(
-        "took {taken}, {:.1} % over the best; with the sample of the next step, {:.1} us by itself; {:.1} us of the host for a run",
+        "took {taken}, {:.1} % over the best; with the sample of the next step, {:.1} us by itself; {:.1} us of the \
+         host for a run",
         loss * 100.0,
         alone.cold * 1e3,
         host.as_secs_f64() * 1e6,

@@ -10,7 +10,7 @@ use crate::prelude::*;
 use crate::smtx::data_folder;
 use einsparse::Precision;
 use einsparse::formats::generate;
-use einsparse::ops::{ConvGeometry, ConvOptions, KernelMap, KernelMapBuilder, SparseConv3d, Voxel};
+use einsparse::ops::{ConvGeometry, ConvOptions, KernelMap, KernelMapBuilder, SparseConv3d};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ const CHANNELS: [usize; 2] = [64, 128];
 struct Cloud<'a> {
     bench: &'a Bench<'a>,
     name: &'static str,
-    voxels: Vec<Voxel>,
+    voxels: Vec<[i32; 4]>,
     map: Arc<KernelMap>,
     pairs: usize,
 }
@@ -50,7 +50,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
 }
 
 /// The office, or the surface of a box with a third of its voxels missing.
-pub fn voxels() -> Result<(&'static str, Vec<Voxel>)> {
+pub fn voxels() -> Result<(&'static str, Vec<[i32; 4]>)> {
     let path = data_folder().join("point-cloud/office.csv");
     let Ok(file) = std::fs::read_to_string(&path) else {
         println!("no {}: a box's surface instead", path.display());
@@ -65,7 +65,7 @@ pub fn voxels() -> Result<(&'static str, Vec<Voxel>)> {
             _ => Err(format!("{}: {line:?} is no voxel", path.display()).into()),
         }
     };
-    let voxels: Result<Vec<Voxel>> = file.lines().skip(1).map(line).collect();
+    let voxels: Result<Vec<[i32; 4]>> = file.lines().skip(1).map(line).collect();
     Ok(("office", voxels?))
 }
 
@@ -197,7 +197,7 @@ impl Cloud<'_> {
         unit: f64,
     ) -> Result<f64> {
         let c = input.shape()[1];
-        let places: HashMap<Voxel, usize> = self.voxels.iter().copied().zip(0..).collect();
+        let places: HashMap<[i32; 4], usize> = self.voxels.iter().copied().zip(0..).collect();
         let out = out.to_dense()?;
         let mut worst: f64 = 0.0;
         for (o, v) in self.voxels.iter().enumerate().step_by(EVERY) {

@@ -142,9 +142,10 @@ impl<'c> Case<'c> {
         let (bench, stream) = (self.bench, &self.bench.stream);
         let options = ConvolutionOptions {
             axis: self.axis,
-            ..ConvolutionOptions::default()
+            ..ConvolutionOptions::default().same(self.shape.window)
         };
-        let mut convolution = DynamicConvolution::<f16>::new(&bench.context, self.shape, &options)?;
+        let [a, b] = [self.a.shape(), self.b.shape()].map(<[usize; 4]>::try_from);
+        let mut convolution = DynamicConvolution::<f16>::new(&bench.context, a?, b?, &options)?;
         let ([_, _, n], [h, w]) = (self.extents(), self.shape.size);
         let mut c = bench.poisoned(&[self.shape.images, h, w, n])?;
         let [a, b] = &self.there;

@@ -179,7 +179,8 @@ fn turned<T: Scalar>(bench: &Bench<'_>, name: &str, p: &CsrPattern, n: usize) ->
         ahead = times.cold;
     }
     println!(
-        "{name} {} n {n}: A {:.1} us {taken}; transposed / plain cold {:.3} warm {:.3} {by}; over the made transpose cold {:.3}; ahead cold {:.3}; in place cold {}",
+        "{name} {} n {n}: A {:.1} us {taken}; transposed / plain cold {:.3} warm {:.3} {by}; over the made transpose \
+         cold {:.3}; ahead cold {:.3}; in place cold {}",
         T::DTYPE.name(),
         as_is.cold * 1e3,
         auto.cold / as_is.cold,

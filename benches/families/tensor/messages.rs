@@ -64,7 +64,8 @@ fn measured<T: Scalar>(
     let bytes = entries * (4 + element) + (p.rows() + p.cols()) * n * element;
     let said = wrong.as_ref().map(|wrong| format!(" WRONG: {wrong}"));
     println!(
-        "message {NAME} {} n {n} {aggregate:?}: {} {:.1} us cold, {:.1} warm; floors {:.1} L2, {:.1} HBM; prepared {prepared:.0} ms{}",
+        "message {NAME} {} n {n} {aggregate:?}: {} {:.1} us cold, {:.1} warm; floors {:.1} L2, {:.1} HBM; prepared \
+         {prepared:.0} ms{}",
         T::DTYPE.name(),
         layer.variant(),
         times.cold * 1e3,

@@ -281,7 +281,8 @@ impl<'a, T: Scalar> Operands<'a, T> {
         let floor = floors[0].max(floors[1]);
         let said = wrong.as_ref().map(|wrong| format!(" WRONG: {wrong}"));
         println!(
-            "{} {} {} {}: {variant}{} {:.3} ms cold, {:.3} warm; floors {:.3} L2, {:.3} HBM: {:.1} %; prepared {:.0} ms{}",
+            "{} {} {} {}: {variant}{} {:.3} ms cold, {:.3} warm; floors {:.3} L2, {:.3} HBM: {:.1} %; prepared {:.0} \
+             ms{}",
             row.op,
             row.workload,
             row.dtype,

@@ -129,8 +129,8 @@ impl<R: Read + Seek> Safetensors<R> {
     ///
     /// # Errors
     /// [`FormatError::Io`]: no tensor of this name, another element type, a finite value out of the range of `T` (i8,
-    /// i32 and fp8 take the nearest value that they hold), a file that is cut off since it was opened, or over the limit
-    /// of memory.
+    /// i32 and fp8 take the nearest value that they hold), a file that is cut off since it was opened, or over the
+    /// limit of memory.
     pub fn read<T: Element>(&mut self, tensor: &str) -> Result<Dense<T>, FormatError> {
         let at = self.find(tensor)?;
         self.read_with(at, &mut |_, _| {})
@@ -219,8 +219,8 @@ fn read_header<R: Read + Seek>(
     if header > HEADER_LIMIT {
         return Err(over(HEADER_LIMIT, "at most"));
     }
-    // The text, and what is made of it: at the most a shape of one number for each two bytes of it, in a list that grows
-    // to twice its length while it still has half of that.
+    // The text, and what is made of it: at the most a shape of one number for each two bytes of it, in a list that
+    // grows to twice its length while it still has half of that.
     let mut budget = Budget::new(limits, header as usize);
     let room = budget.take::<u8>(12 * header as usize);
     room.map_err(|reason| Fault::member("header", reason))?;

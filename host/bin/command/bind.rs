@@ -73,10 +73,10 @@ pub fn select<T: Scalar>(
     let offers = advice(csr.pattern(), of, T::DTYPE, options, &context.machine())?;
     let best = offers
         .iter()
-        .find_map(|o| Some((o.format?, o.kernel.as_ref()?)));
-    let format = best.map_or(Format::Csr, |(format, _)| format);
+        .find_map(|o| Some((o.format?, o.kernel()?, o.microseconds()?)));
+    let format = best.map_or(Format::Csr, |(format, ..)| format);
     let why = match best {
-        Some((_, of)) => format!("cheapest by prediction: {}, {:.1} us", of.name, of.cost.us),
+        Some((_, kernel, us)) => format!("cheapest by prediction: {kernel}, {us:.1} us"),
         None => "no kernel under these options".to_string(),
     };
     Ok(Selected {

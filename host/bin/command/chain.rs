@@ -47,19 +47,21 @@ pub struct Chain {
     groups: Vec<Bars>,
 }
 
-/// A text in lines of up to [`WIDTH`] letters, cut at blanks where there are some.
+/// A text in lines of up to [`WIDTH`] letters, cut at blanks, and inside of words that are longer.
 fn lines(text: &str) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
-        let word: String = word.chars().take(WIDTH).collect();
-        let line = lines.len() - 1;
-        let used = lines[line].chars().count();
-        if used > 0 && used + 1 + word.chars().count() > WIDTH {
-            lines.push(word);
-        } else {
-            let gap = if used > 0 { " " } else { "" };
-            lines[line] += gap;
-            lines[line] += &word;
+        let letters: Vec<char> = word.chars().collect();
+        for piece in letters.chunks(WIDTH) {
+            let line = lines.len() - 1;
+            let used = lines[line].chars().count();
+            if used > 0 && used + 1 + piece.len() > WIDTH {
+                lines.push(String::from_iter(piece));
+            } else {
+                let gap = if used > 0 { " " } else { "" };
+                lines[line] += gap;
+                lines[line].extend(piece);
+            }
         }
     }
     lines
@@ -208,6 +210,14 @@ mod tests {
         let cut = lines(&text);
         assert!(cut.len() == 3 && cut.iter().all(|line| line.len() <= WIDTH));
         assert_eq!(cut.join(" "), ["word"; 50].join(" "));
-        assert_eq!(lines(&"x".repeat(300)).len(), 1);
+    }
+
+    #[test]
+    fn long_words_are_cut_and_lose_nothing() {
+        let word: String = ('a'..='z').cycle().take(250).collect();
+        let cut = lines(&format!("before {word} behind"));
+        let letters: Vec<usize> = cut.iter().map(|line| line.len()).collect();
+        assert_eq!(letters, [6, 100, 100, 57]);
+        assert_eq!(cut[1..].concat(), format!("{word} behind"));
     }
 }

@@ -136,7 +136,8 @@ fn gpus() -> Vec<DeviceFacts> {
             let code = arch_for(facts.compute_capability)
                 .map_or_else(|e| e.to_string(), |a| format!("runs {a}"));
             say!(
-                "GPU {ordinal}    {}: compute capability {major}.{minor} ({code}), {} multiprocessors, {:.0} GiB, L2 {} MiB",
+                "GPU {ordinal}    {}: compute capability {major}.{minor} ({code}), {} multiprocessors, {:.0} GiB, L2 \
+                 {} MiB",
                 facts.name,
                 facts.sms,
                 facts.memory_bytes as f64 / f64::from(1 << 30),

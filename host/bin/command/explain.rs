@@ -76,7 +76,7 @@ impl Explain {
                     say!("Plan     none: no kernel on {context} takes this; --device cpu does");
                     tried
                         .iter()
-                        .for_each(|r| say!("   {:24} refused: {}", r.name, r.reason));
+                        .for_each(|(name, reason)| say!("   {name:24} refused: {reason}"));
                     match &self.svg {
                         Some(path) => Err(format!("{}: no plan to draw", path.display()).into()),
                         None => Ok(()),
@@ -109,11 +109,11 @@ impl Explain {
             false => "an H200: there is no GPU here".into(),
         };
         let offers = selected.offers.iter().filter_map(|offer| {
-            let kernel = offer.kernel.as_ref()?;
+            let (kernel, us) = (offer.kernel()?, offer.microseconds()?);
             Some(Bar {
                 name: offer.format.map_or("dense".into(), |f| f.to_string()),
-                us: kernel.cost.us,
-                note: format!(", {}", kernel.name),
+                us,
+                note: format!(", {kernel}"),
             })
         });
         chain.bars(Bars {
@@ -175,7 +175,7 @@ impl Explain {
 /// `--format auto` keeps the operand sparse: where a dense product is cheaper, it stands above the mark.
 fn best_format(selected: &Selected) -> Option<usize> {
     let mut offers = selected.offers.iter();
-    offers.position(|o| o.format.is_some() && o.kernel.is_some())
+    offers.position(|o| o.format.is_some() && o.kernel().is_some())
 }
 
 /// The formats a choice was made from.

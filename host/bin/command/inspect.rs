@@ -138,7 +138,8 @@ fn values(values: &[f64]) {
     });
     if low <= high {
         say!(
-            "values   {low:e} to {high:e}; {zeros} stored zeros, {odd} NaN or infinite, {past_half} past the range of f16"
+            "values   {low:e} to {high:e}; {zeros} stored zeros, {odd} NaN or infinite, {past_half} past the range of \
+             f16"
         );
     }
 }
@@ -230,7 +231,7 @@ fn blocks(pattern: &CsrPattern) -> Result<()> {
         "advice   by the cost of the cheapest kernel, f16 times {COLUMNS} columns, predicted for an H200"
     );
     for (i, offer) in advised(pattern)?.iter().enumerate() {
-        let mark = if i == 0 && offer.kernel.is_some() {
+        let mark = if i == 0 && offer.kernel().is_some() {
             "->"
         } else {
             "  "

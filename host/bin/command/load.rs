@@ -57,7 +57,8 @@ pub fn check_rows<T: Scalar>(name: &str, sparse: &AnySparse<T>) -> Result<()> {
         return Ok(());
     }
     Err(format!(
-        "`{name}` is {rows} x {cols} with {} entries: an array of all rows takes up to {needed} bytes, {room} are allowed; \
+        "`{name}` is {rows} x {cols} with {} entries: an array of all rows takes up to {needed} bytes, {room} are \
+         allowed; \
          `--memory` allows more",
         sparse.nnz()
     )

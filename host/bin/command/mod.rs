@@ -144,12 +144,7 @@ fn readable(error: &(dyn Error + 'static)) -> String {
         Some(E::NoKernel { indirect, tried }) => {
             let why = match &tried[..] {
                 // What the library would do instead stands after the semicolon; here it is an option.
-                [only] => only
-                    .reason
-                    .split(';')
-                    .next()
-                    .unwrap_or_default()
-                    .to_string(),
+                [(_, reason)] => reason.split(';').next().unwrap_or_default().to_string(),
                 many => format!("{} refused, `einsparse explain` says why", many.len()),
             };
             format!("no kernel for {indirect}: {why}; `--device cpu` runs every expression")

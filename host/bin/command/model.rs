@@ -71,7 +71,7 @@ fn facts<T: Element>(dense: Dense<T>, bytes: u64) -> Result<String, FormatError>
         what: "advice".into(),
         reason: error.to_string(),
     })?;
-    let best = advice.iter().find(|offer| offer.kernel.is_some());
+    let best = advice.iter().find(|offer| offer.kernel().is_some());
     let best = best.map_or("-".into(), |offer| match offer.format {
         Some(format) => format.to_string(),
         None => "dense".into(),

@@ -14,29 +14,35 @@ use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Heads, heads_map};
 use crate::launch::{Turns, small, within};
 
-/// A matrix for each head in device memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RawHeads {
-    /// Address of the first element; a multiple of 16 bytes.
-    pub address: u64,
-    /// Elements from one head to the next, a multiple of 8.
-    pub head: usize,
-    /// Elements from one row to the next, a multiple of 8.
-    pub row: usize,
-}
-
-/// Device addresses of one run of a [`SparseAttention`](crate::ops::SparseAttention). Elements of a row are neighbours;
-/// heads and rows may be in either order: `[heads, rows, d]` or `[rows, heads, d]`.
+/// Device addresses of one run of a [`SparseAttention`](crate::ops::SparseAttention), each a multiple of 16 bytes.
+/// Strides are elements from one head to the next and from one row to the next, multiples of 8: heads and rows may be
+/// in either order, `[heads, rows, d]` or `[rows, heads, d]`. Elements of a row are neighbours.
+///
+/// ```
+/// use einsparse::raw::RawAttention;
+/// // 8 heads of 64 elements side by side in each row, as a projection writes them.
+/// let (q, strides) = (0x7000_0000, [64, 8 * 64]);
+/// let raw = RawAttention { q, q_strides: strides, ..RawAttention::default() };
+/// assert_eq!(raw.q_strides, [64, 512]);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RawAttention {
     /// Queries, m rows a head.
-    pub q: RawHeads,
+    pub q: u64,
+    /// Strides of the queries.
+    pub q_strides: [usize; 2],
     /// Keys, n rows a key head.
-    pub k: RawHeads,
+    pub k: u64,
+    /// Strides of the keys.
+    pub k_strides: [usize; 2],
     /// Values, n rows a key head.
-    pub v: RawHeads,
+    pub v: u64,
+    /// Strides of the values.
+    pub v_strides: [usize; 2],
     /// Output, m rows a head.
-    pub out: RawHeads,
+    pub out: u64,
+    /// Strides of the output.
+    pub out_strides: [usize; 2],
     /// Natural logarithms of the sums of exponentials, f32 `[heads, m]`; 0 without.
     pub log_sum: u64,
 }
@@ -150,13 +156,13 @@ impl AttentionLaunch {
         before: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
         let AttentionExtents { m, n, heads, d, .. } = self.extents;
-        for (name, given, rows) in [
-            ("q", &raw.q, m),
-            ("k", &raw.k, n),
-            ("v", &raw.v, n),
-            ("out", &raw.out, m),
+        for (name, address, strides, rows) in [
+            ("q", raw.q, raw.q_strides, m),
+            ("k", raw.k, raw.k_strides, n),
+            ("v", raw.v, raw.v_strides, n),
+            ("out", raw.out, raw.out_strides, m),
         ] {
-            given.check(name, rows, d)?;
+            check(name, address, strides, [rows, d])?;
         }
         if self.lists.blocks == 0 || heads == 0 {
             return Ok(());
@@ -179,29 +185,34 @@ impl AttentionLaunch {
         } = self.extents;
         let bytes = self.row().dtype.bytes();
         Ok(AttentionParams {
-            q_map: self.map(raw.q, heads, m)?,
-            k_map: self.map(raw.k, key_heads, n)?,
-            v_map: self.map(raw.v, key_heads, n)?,
+            q_map: self.map(raw.q, raw.q_strides, [heads, m])?,
+            k_map: self.map(raw.k, raw.k_strides, [key_heads, n])?,
+            v_map: self.map(raw.v, raw.v_strides, [key_heads, n])?,
             work: self.lists.work.address(),
             tiles: self.lists.tiles.address(),
             masks: self.lists.masks.address(),
-            out: raw.out.address,
+            out: raw.out,
             log_sum: raw.log_sum,
             partial: self.partial.address(),
             counters: self.counters.address(),
-            out_head: raw.out.head as u64 * bytes as u64,
-            out_row: small("bytes of a row of the output", raw.out.row * bytes)?,
+            out_head: raw.out_strides[0] as u64 * bytes as u64,
+            out_row: small("bytes of a row of the output", raw.out_strides[1] * bytes)?,
             m: small("queries", m)?,
             rounds: self.lists.rounds,
             scale: self.scale,
         })
     }
 
-    fn map(&self, given: RawHeads, heads: usize, rows: usize) -> Result<MapWords> {
+    fn map(
+        &self,
+        address: u64,
+        [head, row]: [usize; 2],
+        [heads, rows]: [usize; 2],
+    ) -> Result<MapWords> {
         let heads = Heads {
-            address: given.address,
+            address,
             extents: [self.extents.d, rows, heads],
-            strides: [given.row, given.head],
+            strides: [row, head],
         };
         heads_map(
             self.row().dtype,
@@ -212,24 +223,19 @@ impl AttentionLaunch {
     }
 }
 
-impl RawHeads {
-    fn check(&self, name: &str, rows: usize, d: usize) -> Result<()> {
-        if !self.address.is_multiple_of(16)
-            || !self.head.is_multiple_of(8)
-            || !self.row.is_multiple_of(8)
-        {
-            let reason = format!(
-                "address {:#x} must be a multiple of 16 bytes, strides {} and {} multiples of 8 elements",
-                self.address, self.head, self.row
-            );
-            return Err(Error::operand(name, reason));
-        }
-        if rows > 1 && self.row < d {
-            let reason = format!("rows are {} elements apart, and {d} long", self.row);
-            return Err(Error::operand(name, reason));
-        }
-        Ok(())
+fn check(name: &str, address: u64, [head, row]: [usize; 2], [rows, d]: [usize; 2]) -> Result<()> {
+    if !address.is_multiple_of(16) || !head.is_multiple_of(8) || !row.is_multiple_of(8) {
+        let reason = format!(
+            "address {address:#x} must be a multiple of 16 bytes, \
+             strides {head} and {row} multiples of 8 elements"
+        );
+        return Err(Error::operand(name, reason));
     }
+    if rows > 1 && row < d {
+        let reason = format!("rows are {row} elements apart, and {d} long");
+        return Err(Error::operand(name, reason));
+    }
+    Ok(())
 }
 
 /// Queries as rows of words that the driver module copies.

@@ -5,6 +5,6 @@ pub(crate) mod cpu;
 pub(crate) mod masks;
 pub(crate) mod queries;
 
+pub use attention::RawAttention;
 pub(crate) use attention::{AttentionExtents, AttentionLaunch, AttentionLists};
-pub use attention::{RawAttention, RawHeads};
 pub(crate) use masks::{MaskLaunch, RawFlags};

@@ -27,7 +27,7 @@ const CHUNKS_ACROSS: usize = 8;
 
 /// Device addresses of one conversion to blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RawBlocks {
+pub(crate) struct RawBlocks {
     /// The dense matrix `[m, k]`, row-major; or the values of CSR.
     pub source: u64,
     /// Elements from one row of the dense matrix to the next.
@@ -69,7 +69,7 @@ pub(crate) struct Blocks {
     selection: (usize, usize),
     counts: DeviceMemory,
     starts: DeviceMemory,
-    _workspace: DeviceMemory,
+    workspace: DeviceMemory,
     kernels: Vec<Kernel<ConvertParams>>,
 }
 
@@ -131,8 +131,12 @@ impl Blocks {
             selection,
             counts,
             starts,
-            _workspace: workspace,
+            workspace,
         })
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.workspace.bytes() + self.counts.bytes() + self.starts.bytes()
     }
 
     pub(crate) fn request(&self) -> &Request {

@@ -28,7 +28,7 @@ use steps::{copies, tiles};
 
 /// Device addresses of one conversion of entries; what a conversion does not name stays 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RawEntries {
+pub(crate) struct RawEntries {
     /// The dense matrix `[m, k]`, row-major; or the values of CSR.
     pub source: u64,
     /// Elements from one row of the dense matrix to the next.
@@ -119,6 +119,14 @@ impl Entries {
             dtype,
             floor,
         })
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.turns.bytes() + self.pivots.bytes() + self.starts.bytes()
+    }
+
+    pub(crate) fn conversion(&self) -> Conversion {
+        self.conversion
     }
 
     /// First group of every row and their number, of the last run of a conversion to GroupCOO.

@@ -9,10 +9,11 @@ pub(crate) mod scatter;
 pub(crate) mod slices;
 pub(crate) mod slicing;
 
-pub use convert::RawBlocks;
-pub(crate) use convert::{Blocks, Request};
-pub(crate) use entries::{Conversion, Entries, Sort, SortOut, Steps, Transpose, check, permute};
-pub use entries::{Order, RawEntries};
+pub(crate) use convert::{Blocks, RawBlocks, Request};
+pub use entries::Order;
+pub(crate) use entries::{
+    Conversion, Entries, RawEntries, Sort, SortOut, Steps, Transpose, check, permute,
+};
 pub(crate) use expand::{Expand, Placed, expand_us};
 pub(crate) use prune::{DenseMatrix, prune, pruner};
 pub(crate) use scatter::Scatter;

@@ -11,11 +11,11 @@ use einsparse_kernels::table::{Row, kernels};
 
 use crate::device::Device;
 use crate::driver::DeviceMemory;
-use crate::error::{Error, Refusal, Result};
+use crate::error::Result;
 use crate::families::convert::DenseMatrix;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{MAX_GRID_X, MAX_GRID_Y, Turns, small, within};
-use crate::registry::{Dtype, Operation};
+use crate::registry::{Dtype, Operation, none_of};
 
 /// What is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,19 +112,13 @@ fn find(step: u32, bytes: usize, micro: (usize, usize), what: &str) -> Result<&'
         .iter()
         .filter(|row| row.operation == Operation::Detection && row.step == step);
     let fits = |row: &&Row| row.block == block && row.dtype.bytes() == bytes;
-    own.clone().find(fits).ok_or_else(|| Error::NoKernel {
-        indirect: format!("micro-tiles of {} x {} of {what}", micro.0, micro.1),
-        tried: own
-            .map(|row| Refusal {
-                name: row.name.into(),
-                reason: format!(
-                    "is for {} x {} elements of {} bytes",
-                    row.block.0,
-                    row.block.1,
-                    row.dtype.bytes()
-                ),
-            })
-            .collect(),
+    own.clone().find(fits).ok_or_else(|| {
+        let what = format!("micro-tiles of {} x {} of {what}", micro.0, micro.1);
+        none_of(own, what, |row| {
+            let (h, w) = row.block;
+            let bytes = row.dtype.bytes();
+            format!("is for {h} x {w} elements of {bytes} bytes")
+        })
     })
 }
 

@@ -23,15 +23,20 @@ pub(crate) const ROWS: usize = einsparse_kernels::families::CONV_ROWS;
 pub(crate) const HALF: usize = einsparse_kernels::families::CONV_HALF;
 pub(crate) const ABSENT: u32 = einsparse_kernels::families::CONV_ABSENT;
 
-/// A voxel: batch, x, y, z.
-pub type Voxel = [i32; 4];
-
 /// Which input voxels meet which output voxels at which offset of a convolution's kernel, in a context.
 ///
 /// Output voxels are sorted by the set of offsets that they have neighbours at, so that a tile of them shares offsets
 /// and products of empty tiles are left out (Tang et al., TorchSparse++, MICRO 2023, section 4.1); here by the rank of
 /// that set in a Gray code with the offsets farthest from the centre as highest bits: neighbours in the order differ in
 /// few offsets.
+///
+/// ```
+/// use einsparse::ops::KernelMap;
+/// let voxels = [[0, 0, 0, 0], [0, 0, 0, 1], [0, 5, 5, 5]];
+/// let map = KernelMap::submanifold(&einsparse::Context::cpu(), &voxels, [3, 3, 3])?;
+/// assert_eq!((map.inputs(), map.outputs(), map.volume()), (3, 3, 27));
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct KernelMap {
     /// The end of the last rebuild, whose arrays may still be in the making; in front of the context, which outlives
@@ -44,7 +49,7 @@ pub struct KernelMap {
     /// Bits of an offset in the key of the order.
     ranks: Vec<u32>,
     arrays: Arrays,
-    voxels: Vec<Voxel>,
+    voxels: Vec<[i32; 4]>,
     turned: OnceLock<Arc<KernelMap>>,
 }
 
@@ -68,21 +73,22 @@ pub(crate) enum Arrays {
 }
 
 impl KernelMap {
-    /// The map of a submanifold convolution (Graham et al., arXiv 1711.10275): output voxels are the input voxels.
+    /// The map of a submanifold convolution (Graham et al., arXiv 1711.10275): output voxels are the input voxels, each
+    /// `[batch, x, y, z]`.
     ///
     /// # Errors
     /// [`Error::Operand`] if a voxel is there twice, lies beyond 2^30, or the kernel is empty.
-    pub fn submanifold(context: &Context, voxels: &[Voxel], kernel: [usize; 3]) -> Result<Self> {
+    pub fn submanifold(context: &Context, voxels: &[[i32; 4]], kernel: [usize; 3]) -> Result<Self> {
         let geometry = ConvGeometry::new(kernel, [1; 3], [1; 3])?;
         Self::new(context, voxels, &geometry)
     }
 
-    /// The map of a convolution. Without strides output voxels are the input voxels; with strides `s` they are
-    /// `floor(voxel / s)`, each once, in the order of their first input voxel.
+    /// The map of a convolution of voxels `[batch, x, y, z]`. Without strides output voxels are the input voxels; with
+    /// strides `s` they are `floor(voxel / s)`, each once, in the order of their first input voxel.
     ///
     /// # Errors
     /// As [`KernelMap::submanifold`].
-    pub fn new(context: &Context, voxels: &[Voxel], geometry: &ConvGeometry) -> Result<Self> {
+    pub fn new(context: &Context, voxels: &[[i32; 4]], geometry: &ConvGeometry) -> Result<Self> {
         build::check(voxels)?;
         if let Some(device) = context.device() {
             return on_device::new(context, device, voxels, geometry);
@@ -98,7 +104,7 @@ impl KernelMap {
         context: &Context,
         inputs: usize,
         outputs: usize,
-        voxels: Vec<Voxel>,
+        voxels: Vec<[i32; 4]>,
         raw: &[u32],
         ranks: Vec<u32>,
     ) -> Result<Self> {
@@ -131,8 +137,8 @@ impl KernelMap {
         self.volume
     }
 
-    /// Voxels of the output rows; of transposed and rebuilt maps none are kept.
-    pub fn voxels(&self) -> &[Voxel] {
+    /// Voxels `[batch, x, y, z]` of the output rows; of transposed and rebuilt maps none are kept.
+    pub fn voxels(&self) -> &[[i32; 4]] {
         &self.voxels
     }
 

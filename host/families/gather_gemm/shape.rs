@@ -6,15 +6,12 @@ use crate::error::{Error, Result};
 ///
 /// ```
 /// use einsparse::Context;
-/// use einsparse::dynamic::{
-///     ConvolutionAxis, ConvolutionOptions, ConvolutionShape, DynamicConvolution,
-/// };
-/// let shape = ConvolutionShape::new([2, 4, 4, 8], [3, 3], 16);
+/// use einsparse::dynamic::{ConvolutionAxis, ConvolutionOptions, DynamicConvolution};
 /// let options = ConvolutionOptions {
 ///     axis: ConvolutionAxis::Filters,
 ///     ..ConvolutionOptions::default()
 /// };
-/// let of = DynamicConvolution::<f32>::new(&Context::cpu(), shape, &options)?;
+/// let of = DynamicConvolution::<f32>::new(&Context::cpu(), [2, 4, 4, 8], [3, 3, 8, 16], &options)?;
 /// assert_eq!(of.index().panels(), 1); // of filters one list; of channels one for each image
 /// # Ok::<(), einsparse::Error>(())
 /// ```

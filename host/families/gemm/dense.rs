@@ -112,7 +112,8 @@ impl Product for DenseProduct {
     fn describe(&self) -> String {
         let [across, down, _] = self.grid;
         format!(
-            "{} tiles of {} x {}, {} parts along k each, 0 rows cut, grid {across} x {down}, {} threads, {} bytes of shared memory, 0 bytes of workspace",
+            "{} tiles of {} x {}, {} parts along k each, 0 rows cut, grid {across} x {down}, {} threads, {} bytes of \
+             shared memory, 0 bytes of workspace",
             across / self.row().parts * down,
             self.row().block.0,
             self.row().columns,

@@ -197,7 +197,8 @@ impl Product for TwoOfFour {
 
     fn describe(&self) -> String {
         format!(
-            "{} tiles of {} x {}, 0 rows cut, {} persistent thread blocks, {} threads, {} bytes of shared memory, {} bytes of workspace",
+            "{} tiles of {} x {}, 0 rows cut, {} persistent thread blocks, {} threads, {} bytes of shared memory, {} \
+             bytes of workspace",
             self.tile_count,
             self.row().block.0,
             self.row().columns,

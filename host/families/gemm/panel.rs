@@ -127,7 +127,8 @@ impl<P: Copy + 'static> Panels<P> {
 
     pub(crate) fn describe(&self) -> String {
         format!(
-            "{} strips, {} rows cut, {} persistent thread blocks, {} threads, {} bytes of shared memory, {} bytes of workspace",
+            "{} strips, {} rows cut, {} persistent thread blocks, {} threads, {} bytes of shared memory, {} bytes of \
+             workspace",
             self.strip_count,
             self.cut,
             self.blocks,

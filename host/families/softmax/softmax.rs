@@ -19,6 +19,13 @@ use deal::Deal;
 
 /// Device addresses of one softmax, or of its gradient: values of tensors of the planned pattern, 16-byte aligned and
 /// readable 8 slots past their end.
+///
+/// ```
+/// use einsparse::raw::RawSoftmax;
+/// let scores = 0x7000_0000;
+/// let in_place = RawSoftmax { input: scores, output: scores, ..RawSoftmax::default() };
+/// assert_eq!(in_place.upstream, 0); // the softmax, not its gradient
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RawSoftmax {
     /// Scores; for the gradient what the softmax gave.

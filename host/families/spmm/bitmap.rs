@@ -197,7 +197,8 @@ impl Product for Bitmaps {
 
     fn describe(&self) -> String {
         format!(
-            "{} strips of {} x {}, {} cut into {} pieces, {} persistent thread blocks, {} threads, {} stages of {} bytes of A, \
+            "{} strips of {} x {}, {} cut into {} pieces, {} persistent thread blocks, {} threads, {} stages of {} \
+             bytes of A, \
              {} bytes of workspace",
             self.schedule.strips,
             self.row().block.0,

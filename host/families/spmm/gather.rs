@@ -125,7 +125,8 @@ impl<P: Copy + 'static> Gather<P> {
     /// The same where there are so many bytes more.
     pub(crate) fn describe_with(&self, more: usize) -> String {
         format!(
-            "{} items, {} of them bundles, {} rows cut, grid {} x {}, {} threads, {} bytes of shared memory, {} bytes of workspace",
+            "{} items, {} of them bundles, {} rows cut, grid {} x {}, {} threads, {} bytes of shared memory, {} bytes \
+             of workspace",
             self.item_count,
             self.bundles,
             self.cut_rows,

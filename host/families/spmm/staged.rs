@@ -206,7 +206,8 @@ impl Product for Staged {
 
     fn describe(&self) -> String {
         format!(
-            "{} slices of {} rows, {} chunks, 0 rows cut, grid {} x {}, clusters of {}, {} threads, {} bytes of shared memory, {} bytes of workspace",
+            "{} slices of {} rows, {} chunks, 0 rows cut, grid {} x {}, clusters of {}, {} threads, {} bytes of \
+             shared memory, {} bytes of workspace",
             self.slices,
             SlicedEllPattern::SLICE,
             self.pattern.windows().len() / 2,

@@ -169,7 +169,8 @@ impl Product for VectorProduct {
 
     fn describe(&self) -> String {
         format!(
-            "{} windows, {} vectors of {} entries, 0 rows cut, grid {} x {}, {} threads, {} bytes of shared memory, {} bytes of workspace",
+            "{} windows, {} vectors of {} entries, 0 rows cut, grid {} x {}, {} threads, {} bytes of shared memory, \
+             {} bytes of workspace",
             self.window_count,
             self.vectors,
             self.planned.runs().total,

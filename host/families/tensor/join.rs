@@ -223,19 +223,14 @@ pub(crate) fn join_all(
         let Some(next) = rest.iter().position(|(_, t)| all.meets(t)) else {
             let (a, b) = (&all, &rest[0].1);
             let rows = a.rows() as u128 * b.rows() as u128;
-            return Err(Error::NoKernel {
-                indirect: expression.to_owned(),
-                tried: vec![Refusal {
-                    name: "join".into(),
-                    reason: format!(
-                        "`{}` and `{}` share no index: their products are {rows}, {} times {}",
-                        a.tensors.join(" * "),
-                        b.tensors[0],
-                        a.rows(),
-                        b.rows()
-                    ),
-                }],
-            });
+            let reason = format!(
+                "`{}` and `{}` share no index: their products are {rows}, {} times {}",
+                a.tensors.join(" * "),
+                b.tensors[0],
+                a.rows(),
+                b.rows()
+            );
+            return Err(Error::no_kernel(expression, [Refusal::of("join", reason)]));
         };
         let last = rest.len() == 1;
         let (number, next) = rest.remove(next);

@@ -251,7 +251,8 @@ impl CouplingLaunch {
         let [segments, pairs, entries] = self.totals;
         let [x, y, z] = self.grid;
         format!(
-            "{segments} segments, {pairs} pairs, {entries} entries; {x} x {y} x {z} thread blocks of {} threads, {} bytes shared",
+            "{segments} segments, {pairs} pairs, {entries} entries; {x} x {y} x {z} thread blocks of {} threads, {} \
+             bytes shared",
             self.row().threads,
             self.shared
         )

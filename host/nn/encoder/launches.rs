@@ -5,7 +5,7 @@ use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::{Error, Result};
 use crate::families::attention::{
-    AttentionExtents, AttentionLaunch, MaskLaunch, RawAttention, RawFlags, RawHeads,
+    AttentionExtents, AttentionLaunch, MaskLaunch, RawAttention, RawFlags,
 };
 use crate::families::discover::{LiveProduct, PackLaunch, Rows};
 use crate::kernel::Queue;
@@ -158,16 +158,17 @@ fn span<T: Scalar>(matrix: &Tensor<T>) -> (u64, usize) {
 
 /// Queries, keys and values beside one another in rows, and the rows that the heads' results go to.
 fn heads(options: &EncoderOptions, qkv: Rows, out: Rows) -> RawAttention {
-    let head = |rows: Rows, part: usize| RawHeads {
-        address: rows.address + (part * options.width * 2) as u64,
-        head: options.width / options.heads,
-        row: rows.leading,
-    };
+    let part = |at: usize| qkv.address + (at * options.width * 2) as u64;
+    let strides = |rows: Rows| [options.width / options.heads, rows.leading];
     RawAttention {
-        q: head(qkv, 0),
-        k: head(qkv, 1),
-        v: head(qkv, 2),
-        out: head(out, 0),
+        q: part(0),
+        q_strides: strides(qkv),
+        k: part(1),
+        k_strides: strides(qkv),
+        v: part(2),
+        v_strides: strides(qkv),
+        out: out.address,
+        out_strides: strides(out),
         log_sum: 0,
     }
 }

@@ -7,9 +7,7 @@ use crate::device::Stream;
 use crate::error::{Error, Result};
 use crate::families::attention::cpu::{HostAttention, HostHeads};
 use crate::families::attention::queries::{Bits, Flags, Seen};
-use crate::families::attention::{
-    AttentionExtents, AttentionLaunch, MaskLaunch, RawAttention, RawFlags,
-};
+use crate::families::attention::{AttentionExtents, AttentionLaunch, MaskLaunch, RawFlags};
 use crate::kernel::Queue;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
@@ -174,13 +172,8 @@ impl<T: Scalar> DynamicAttention<T> {
         {
             return Err(Error::operand("stream", "belongs to another context"));
         }
-        let raw = RawAttention {
-            q: raw(q, m),
-            k: raw(k, n),
-            v: raw(v, n),
-            out: raw(out, m),
-            log_sum: log_sum.and_then(|l| l.address()).unwrap_or(0),
-        };
+        let log_sum = log_sum.and_then(|l| l.address()).unwrap_or(0);
+        let raw = raw([q, k, v, out], [m, n], log_sum);
         // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed
         // only after the work queued on the context. Runs take turns.
         let queue = unsafe { Queue::new(stream.raw()) };

@@ -25,14 +25,15 @@ use group::{Group, Heads, Places};
 /// scores, sums over heads that share keys):
 ///
 /// ```text
-/// P = softmax(scale Q K^T)    dV = P^T dO    dP = dO V^T    dS = P (dP - sum P dP)    dQ = scale dS K    dK = scale dS^T Q
+/// P = softmax(scale Q K^T)
+/// dV = P^T dO    dP = dO V^T    dS = P (dP - sum P dP)    dQ = scale dS K    dK = scale dS^T Q
 /// ```
 ///
 /// The weights are computed again, so the forward run leaves nothing behind for it. P and dS of all heads are held in
 /// the element type, 2 values an entry and head; that is also what they are rounded to (f16 and bf16: as in attention
 /// by separate products, not as in a fused kernel), sums are f32; where heads share keys, dK and dV are rounded after
-/// each head. Masks as in the forward run; those of blocks and of a known structure are taken entry by entry. On a GPU f32, f16, bf16, each
-/// `dim` that the products take. The same bits every time.
+/// each head. Masks as in the forward run; those of blocks and of a known structure are taken entry by entry. On a GPU
+/// f32, f16, bf16, each `dim` that the products take. The same bits every time.
 ///
 /// ```
 /// use einsparse::Context;

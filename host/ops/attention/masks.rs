@@ -93,13 +93,31 @@ pub(super) fn lengths_of(options: &AttentionOptions, n: usize) -> Result<Vec<usi
         .collect())
 }
 
+/// The different pairs of a mask and a length that heads have, masks one after the other, and which pair each head has.
+pub(super) fn pairs_of_heads(
+    lengths: Vec<usize>,
+    masks: usize,
+) -> (Vec<(usize, usize)>, Vec<usize>) {
+    let mut pairs: Vec<(usize, usize)> = Vec::new();
+    let heads = lengths.into_iter().enumerate();
+    let of_head = heads.map(|(head, length)| {
+        let own = (head % masks, length);
+        let known = pairs.iter().position(|&pair| pair == own);
+        known.unwrap_or_else(|| {
+            pairs.push(own);
+            pairs.len() - 1
+        })
+    });
+    let of_head = of_head.collect();
+    (pairs, of_head)
+}
+
 /// Each mask with each length that some head has with it, and which of these every head has.
 pub(super) fn hidden<T: Scalar>(
     masks: &[&SparseTensor<T>],
     options: &AttentionOptions,
     extents: AttentionExtents,
 ) -> Result<(Vec<OwnMask>, Vec<usize>)> {
-    let heads = extents.heads;
     let lengths = lengths_of(options, extents.n)?;
     let mut given = Vec::new();
     for mask in masks {
@@ -113,26 +131,18 @@ pub(super) fn hidden<T: Scalar>(
             block_of(&mask.format()),
         ));
     }
-    let mut all: Vec<OwnMask> = Vec::new();
-    let mut keys: Vec<(usize, usize)> = Vec::new();
-    let mut of_head = Vec::with_capacity(heads);
-    for (head, length) in lengths.into_iter().enumerate() {
-        let mask = head % given.len();
-        let known = keys.iter().position(|&key| key == (mask, length));
-        of_head.push(known.unwrap_or_else(|| {
-            let (runs, columns, block) = &given[mask];
-            keys.push((mask, length));
-            all.push(OwnMask {
-                runs: Arc::clone(runs),
-                columns: Arc::clone(columns),
-                block: *block,
-                causal: options.causal,
-                length,
-            });
-            all.len() - 1
-        }));
-    }
-    Ok((all, of_head))
+    let (pairs, of_head) = pairs_of_heads(lengths, given.len());
+    let own = |(mask, length): (usize, usize)| {
+        let (runs, columns, block) = &given[mask];
+        OwnMask {
+            runs: Arc::clone(runs),
+            columns: Arc::clone(columns),
+            block: *block,
+            causal: options.causal,
+            length,
+        }
+    };
+    Ok((pairs.into_iter().map(own).collect(), of_head))
 }
 
 /// The kernel for an element type and this many elements of a query.
@@ -156,8 +166,5 @@ pub(crate) fn choose<T: Scalar>(dim: usize, variant: Option<&str>) -> Result<&'s
     let tried = rows().filter_map(|row| Some(Refusal::of(row.name, fault(row)?)));
     rows()
         .find(|row| fault(row).is_none())
-        .ok_or_else(|| Error::NoKernel {
-            indirect: "attention at the entries of a mask".into(),
-            tried: tried.collect(),
-        })
+        .ok_or_else(|| Error::no_kernel("attention at the entries of a mask", tried))
 }

@@ -1,6 +1,6 @@
 //! Masks of a known structure: no entry of them is ever listed.
 
-use super::masks::{heads_of, lengths_of};
+use super::masks::{heads_of, lengths_of, pairs_of_heads};
 use super::{AttentionOptions, Held, SparseAttention, scale_of};
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -10,6 +10,21 @@ use crate::registry::Scalar;
 
 /// Which keys a query sees, said in closed form: plans cost the tiles of the mask, not its entries. Queries and keys
 /// are counted from 0; [`AttentionOptions::causal`] and [`AttentionOptions::lengths`] hide keys on top of it.
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::formats::Dense;
+/// use einsparse::ops::{AttentionMask, AttentionOptions, SparseAttention};
+/// let ctx = Context::cpu();
+/// let options = AttentionOptions { heads: 1, dim: 1, ..AttentionOptions::default() };
+/// let attention = SparseAttention::structured(&ctx, [2, 2], &[AttentionMask::Causal], &options)?;
+/// let ones = ctx.upload_dense(&Dense::new([1, 2, 1], vec![1.0f32; 2])?)?;
+/// let v = ctx.upload_dense(&Dense::new([1, 2, 1], vec![2.0, 4.0])?)?;
+/// let mut out = ctx.zeros(&[1, 2, 1])?;
+/// attention.forward([&ones, &ones, &v], &mut out, None, &ctx.stream()?)?;
+/// assert_eq!(out.to_dense()?.values(), [2.0, 3.0]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttentionMask {
     /// The keys up to the query itself.
@@ -127,25 +142,17 @@ pub(super) fn flags_of_heads(
         n,
         d: options.dim,
     };
-    let mut all: Vec<Held> = Vec::new();
-    let mut keys: Vec<(usize, usize)> = Vec::new();
-    let mut of_head = Vec::with_capacity(heads);
-    for (head, length) in lengths_of(options, n)?.into_iter().enumerate() {
-        let key = (head % masks.len(), length);
-        if let Some(known) = keys.iter().position(|&k| k == key) {
-            of_head.push(known);
-            continue;
-        }
-        let mut flags = masks[key.0].flags([m, n])?;
+    let (pairs, of_head) = pairs_of_heads(lengths_of(options, n)?, masks.len());
+    let held = |(mask, length): (usize, usize)| {
+        let mut flags = masks[mask].flags([m, n])?;
         flags.length = length;
         flags.causal = match (flags.causal, options.causal) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
-        of_head.push(all.len());
-        keys.push(key);
-        all.push(Held::Flags(flags));
-    }
+        Ok(Held::Flags(flags))
+    };
+    let all = pairs.into_iter().map(held).collect::<Result<_>>()?;
     Ok((extents, all, of_head))
 }
 

@@ -16,6 +16,13 @@ use crate::registry::Scalar;
 /// Coefficients are those of [`clebsch_gordan`]: Racah's formula (Edmonds, Angular Momentum in Quantum Mechanics,
 /// 3.6.11) in the real basis, the squares of each output component's adding up to 1. e3nn's `wigner_3j` (arXiv
 /// 2207.09453) has them divided by `sqrt(2 l3 + 1)`, up to a sign for each path, which weights absorb.
+///
+/// ```
+/// use einsparse::ops::Couplings;
+/// // Two vectors to a scalar and to a vector.
+/// assert!(Couplings::new(&[[1, 1, 0], [1, 1, 1]]).is_ok());
+/// assert!(Couplings::new(&[[1, 1, 3]]).unwrap_err().to_string().contains("path 0"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Couplings {
     paths: Vec<[usize; 3]>,

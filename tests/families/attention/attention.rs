@@ -237,7 +237,7 @@ fn a_captured_run_repeats_itself() {
     let graph = Graph::capture(stream.raw(), |_| {
         attention.forward([&q, &k, &v], &mut out, None, &stream)
     });
-    let mut graph = graph.unwrap().instantiate().unwrap();
+    let mut graph = graph.unwrap();
     for _ in 0..3 {
         // SAFETY: everything that the captured run names is alive until the end of this test.
         unsafe { graph.launch(stream.raw()).unwrap() };

@@ -7,9 +7,9 @@ use crate::support::runs::plan_and_run;
 use crate::support::{Rng, gpu, gpu_alone, on_gpu, small};
 use einsparse::formats::convert::BlockChoice;
 use einsparse::formats::{Csr, CsrPattern, Dense, Format, bf16, f16, generate};
-use einsparse::raw::RawBlocks;
+use einsparse::raw::RawConversion;
 use einsparse::registry::Scalar;
-use einsparse::{BlockConverter, Context, Graph, Options, Stream, Tensor};
+use einsparse::{Context, Converter, Graph, Options, Stream, Tensor};
 
 const SHAPES: [(usize, usize); 11] = [
     (0, 0),

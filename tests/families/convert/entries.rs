@@ -6,9 +6,9 @@ use crate::support::{Rng, gpu, gpu_alone, on_gpu, small, spread};
 use einsparse::entries::{Order, RowSorter};
 use einsparse::formats::convert::EntryChoice;
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, Format, bf16, f16, generate};
-use einsparse::raw::RawEntries;
+use einsparse::raw::RawConversion;
 use einsparse::registry::Scalar;
-use einsparse::{Context, EntryConverter, Error, Graph, Tensor};
+use einsparse::{Context, Converter, Error, Graph, Tensor};
 
 const SHAPES: [(usize, usize); 12] = [
     (0, 0),
@@ -277,23 +277,23 @@ fn a_conversion_is_replayed_and_stays_inside() {
         (EntryChoice::NonZero, 130 * 1000),
         (EntryChoice::NonZero, 1234),
     ] {
-        let converter = EntryConverter::<f32>::from_dense(&gpu, (m, k), choice).unwrap();
+        let converter = Converter::csr_from_dense::<f32>(&gpu, (m, k), choice).unwrap();
         let mut source = gpu.zeros::<f32>(&[m, k]).unwrap();
         let offsets = words(&gpu, &vec![guard; m + 9]);
         let [columns, out] = [0, 1].map(|_| words(&gpu, &vec![guard; capacity + 8]));
-        let raw = RawEntries {
-            source: source.address().unwrap(),
+        let raw = RawConversion {
+            dense: source.address().unwrap(),
             leading: k,
-            offsets: offsets.address().unwrap(),
+            out_offsets: offsets.address().unwrap(),
             out_columns: columns.address().unwrap(),
             out_values: out.address().unwrap(),
             capacity,
-            ..RawEntries::default()
+            ..RawConversion::default()
         };
         let stream = gpu.stream().unwrap();
         // SAFETY: the tensors live past the waits below and have the sizes promised; replays follow each other.
         let graph = Graph::capture(stream.raw(), |s| unsafe { converter.run_raw(&raw, s) });
-        let mut graph = graph.unwrap().instantiate().unwrap();
+        let mut graph = graph.unwrap();
         for seed in [21, 22, 23] {
             let host = mixed::<f32>(m, k, seed);
             source.write(&host).unwrap();

@@ -1,6 +1,6 @@
 //! Shares by a sample, times of tiles, and plans that choose anew at each run.
 
-use einsparse::dynamic::{HeightTimes, ShareSample, SparsityHint, TileTimes, dynamic as skipping};
+use einsparse::dynamic::{Dynamic, HeightTimes, ShareSample, SparsityHint, TileTimes};
 use einsparse::formats::{bf16, f16};
 use einsparse::{Context, Determinism, Error, Options, Plan, Scalar, Tensor};
 
@@ -94,7 +94,7 @@ fn adaptive<T: Scalar>(context: &Context, a: &Tensor<T>, b: &Tensor<T>, relaxed:
         },
         ..Options::default()
     };
-    let a = skipping(a).expecting(SparsityHint::LastSteps);
+    let a = Dynamic::new(a).expecting(SparsityHint::LastSteps);
     let operands = [("A", a.into()), ("B", b.into())];
     context
         .plan(LINE)
@@ -149,7 +149,7 @@ fn plans_follow_the_steps_before() {
             .map(f16::from_f64)
             .collect();
         for step in 0..2 {
-            let operands = [("A", skipping(&a).into()), ("B", (&b_there).into())];
+            let operands = [("A", Dynamic::new(&a).into()), ("B", (&b_there).into())];
             finish(&gpu, |stream| plan.run(&operands, &mut c, stream));
             let text = format!("{height} {per_mille}, step {step}: {plan}");
             assert!(c.to_dense().unwrap().values() == wanted, "{text}");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use einsparse::dynamic::{DetectOptions, Detector, RowDetector};
+use einsparse::dynamic::{DetectOptions, Detector};
 use einsparse::formats::convert::EntryChoice;
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Determinism, Error, Scalar};
@@ -199,7 +199,7 @@ fn rows(context: &Context) {
     let lengths: Vec<i32> = (0..600).map(|i| (i * 37 % 150) - 10).collect();
     let tensor = Dense::new([600], lengths.clone()).unwrap();
     let tensor = context.upload_dense(&tensor).unwrap();
-    let detector = RowDetector::lengths(context, 600, distance).unwrap();
+    let detector = Detector::lengths(context, 600, distance).unwrap();
     let mut index = detector.index().unwrap();
     detector.run(&tensor, &mut index, &stream).unwrap();
     stream.synchronize().unwrap();
@@ -217,7 +217,7 @@ fn rows(context: &Context) {
             .collect();
         let tensor = Dense::new([count], choices.clone()).unwrap();
         let tensor = context.upload_dense(&tensor).unwrap();
-        let detector = RowDetector::choices(context, count, experts).unwrap();
+        let detector = Detector::choices(context, count, experts).unwrap();
         let mut index = detector.index().unwrap();
         for _ in 0..2 {
             detector.run(&tensor, &mut index, &stream).unwrap();

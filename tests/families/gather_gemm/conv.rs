@@ -10,12 +10,12 @@ use std::sync::Arc;
 use crate::support::runs::finish;
 use crate::support::{GUARD, Rng, gpu, small};
 use einsparse::formats::{Dense, bf16, f16};
-use einsparse::ops::{ConvGeometry, ConvOptions, KernelMap, KernelMapBuilder, SparseConv3d, Voxel};
+use einsparse::ops::{ConvGeometry, ConvOptions, KernelMap, KernelMapBuilder, SparseConv3d};
 use einsparse::registry::kernels;
 use einsparse::{Context, Precision, Scalar, Tensor};
 
 /// A cloud of `count` voxels in a box, each once.
-fn cloud(count: usize, side: i32, seed: u64) -> Vec<Voxel> {
+fn cloud(count: usize, side: i32, seed: u64) -> Vec<[i32; 4]> {
     let mut rng = Rng(seed);
     let mut seen = HashMap::new();
     let mut voxels = Vec::new();
@@ -33,9 +33,10 @@ fn cloud(count: usize, side: i32, seed: u64) -> Vec<Voxel> {
 type Pairs = Vec<(usize, usize, usize)>;
 
 /// Output voxels and pairs, by the definition.
-fn pairs(voxels: &[Voxel], kernel: [i32; 3], stride: [i32; 3]) -> (Vec<Voxel>, Pairs) {
-    let places: HashMap<Voxel, usize> = voxels.iter().enumerate().map(|(i, &v)| (v, i)).collect();
-    let mut out: Vec<Voxel> = Vec::new();
+fn pairs(voxels: &[[i32; 4]], kernel: [i32; 3], stride: [i32; 3]) -> (Vec<[i32; 4]>, Pairs) {
+    let places: HashMap<[i32; 4], usize> =
+        voxels.iter().enumerate().map(|(i, &v)| (v, i)).collect();
+    let mut out: Vec<[i32; 4]> = Vec::new();
     for v in voxels {
         let down = |axis: usize| (f64::from(v[axis + 1]) / f64::from(stride[axis])).floor() as i32;
         let at = [v[0], down(0), down(1), down(2)];
@@ -125,7 +126,7 @@ impl<T: Scalar> Out<T> {
 }
 
 struct Case<'a> {
-    voxels: &'a [Voxel],
+    voxels: &'a [[i32; 4]],
     kernel: [usize; 3],
     stride: [usize; 3],
     channels: [usize; 2],
@@ -359,7 +360,7 @@ fn maps_of_gpu_and_cpu_have_the_same_bits() {
 #[test]
 fn mistakes_are_named() {
     let cpu = Context::cpu();
-    let text = |voxels: &[Voxel]| {
+    let text = |voxels: &[[i32; 4]]| {
         KernelMap::submanifold(&cpu, voxels, [3; 3])
             .unwrap_err()
             .to_string()

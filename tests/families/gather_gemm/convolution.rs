@@ -2,9 +2,7 @@
 
 mod data;
 
-use einsparse::dynamic::{
-    ConvolutionAxis, ConvolutionOptions, ConvolutionShape, DynamicConvolution,
-};
+use einsparse::dynamic::{ConvolutionAxis, ConvolutionShape, DynamicConvolution};
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Error, Scalar};
 
@@ -16,15 +14,8 @@ use crate::support::runs::finish;
 use crate::support::{gpu, gpu_alone, on_both, small};
 
 use ConvolutionAxis::{Channels, Filters};
-use data::shapes;
+use data::{convolution, shapes};
 pub(super) use data::{operands, plain, reference};
-
-fn options(axis: ConvolutionAxis) -> ConvolutionOptions {
-    ConvolutionOptions {
-        axis,
-        ..ConvolutionOptions::default()
-    }
-}
 
 /// Runs once, into an output of NaN, and compares.
 fn exact_once<T: Scalar>(
@@ -49,14 +40,14 @@ fn convolves_once<T: Scalar>(
     axis: ConvolutionAxis,
     per_mille: u64,
 ) {
-    let mut of = DynamicConvolution::<T>::new(context, s, &options(axis)).unwrap();
+    let mut of = convolution::<T>(context, &s, axis).unwrap();
     let [a, b] = operands::<T>(&s, axis, per_mille, 7 + per_mille);
     let what = format!("{} {s:?} {axis:?} {per_mille}", T::NAME);
     exact_once(context, &mut of, &s, [&a, &b], &what);
 }
 
 fn convolves<T: Scalar>(context: &Context, s: ConvolutionShape, axis: ConvolutionAxis) {
-    let mut of = DynamicConvolution::<T>::new(context, s, &options(axis)).unwrap();
+    let mut of = convolution::<T>(context, &s, axis).unwrap();
     let shapes = of.shapes();
     for per_mille in [1000, 0, 100, 500, 30] {
         let [a, b] = operands::<T>(&s, axis, per_mille, 7 + per_mille);
@@ -139,7 +130,7 @@ fn convolution_takes_every_tile() {
                 filters,
             );
             let s = s.same();
-            let of = DynamicConvolution::<f16>::new(&gpu, s, &options(axis)).unwrap();
+            let of = convolution::<f16>(&gpu, &s, axis).unwrap();
             let taken = of.variants()[2];
             assert!(small() || taken.ends_with(form), "{s:?} {axis:?}: {taken}");
             for per_mille in [1000, 100] {
@@ -168,7 +159,7 @@ fn convolution_of_few_and_many_channels_side_by_side() {
         }
     }
     let a = Dense::new(a.shape().to_vec(), values).unwrap();
-    let mut of = DynamicConvolution::<f16>::new(&gpu, s, &options(Channels)).unwrap();
+    let mut of = convolution::<f16>(&gpu, &s, Channels).unwrap();
     exact_once(&gpu, &mut of, &s, [&a, &b], "counts side by side");
     let found = of.index().counts().unwrap();
     assert_eq!(found, counts.map(|count| count as u32));
@@ -210,7 +201,7 @@ fn convolution_of_images_that_are_empty() {
         values[image * 6400..(image + 1) * 6400].fill(f16::ZERO);
     }
     let a = Dense::new(a.shape().to_vec(), values).unwrap();
-    let mut of = DynamicConvolution::<f16>::new(&gpu, s, &options(Channels)).unwrap();
+    let mut of = convolution::<f16>(&gpu, &s, Channels).unwrap();
     exact_once(&gpu, &mut of, &s, [&a, &b], "empty images");
     let counts = of.index().counts().unwrap();
     let empty: Vec<bool> = counts.iter().map(|&count| count == 0).collect();
@@ -223,7 +214,7 @@ fn convolution_in_a_graph() {
     let Some(gpu) = gpu_alone() else { return };
     for axis in [Channels, Filters] {
         let s = plain([3, 14, 14, 128], [3, 3], 128).same();
-        let mut of = DynamicConvolution::<f16>::new(&gpu, s, &options(axis)).unwrap();
+        let mut of = convolution::<f16>(&gpu, &s, axis).unwrap();
         let [a, b] = shapes(&s).map(|shape| gpu.zeros::<f16>(&shape).unwrap());
         let (mut a_there, mut b_there) = (a, b);
         let mut c = gpu.zeros::<f16>(&of.shapes()[2]).unwrap();
@@ -259,7 +250,7 @@ fn convolution_of_random_values() {
         };
         let [a, b] = operands::<f16>(&s, axis, 300, 11);
         let (a, b) = (scaled(&a, 0.3).unwrap(), scaled(&b, 0.2).unwrap());
-        let mut of = DynamicConvolution::<f16>::new(&gpu, s, &options(axis)).unwrap();
+        let mut of = convolution::<f16>(&gpu, &s, axis).unwrap();
         let stream = gpu.stream().unwrap();
         let (a_there, b_there) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
         let mut both = [0, 1].map(|_| poisoned::<f16>(&gpu, &of.shapes()[2]));
@@ -297,7 +288,7 @@ fn convolution_keeps_nan_where_it_is() {
     values[3 * 16 + 5] = f16::NAN;
     values[4 * 16 + 7] = f16::NAN;
     let b = Dense::new(b.to_vec(), values).unwrap();
-    let mut of = DynamicConvolution::<f16>::new(&gpu, s, &options(Channels)).unwrap();
+    let mut of = convolution::<f16>(&gpu, &s, Channels).unwrap();
     let (a, b) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
     let mut c = gpu.zeros::<f16>(&of.shapes()[2]).unwrap();
     finish(&gpu, |stream| of.forward(&a, &b, &mut c, stream));
@@ -309,7 +300,7 @@ fn convolution_keeps_nan_where_it_is() {
 #[test]
 fn convolution_refuses_what_it_cannot() {
     let cpu = Context::cpu();
-    let of = |context: &Context, s| DynamicConvolution::<f16>::new(context, s, &Default::default());
+    let of = |context: &Context, s| convolution::<f16>(context, &s, Channels);
     let wide = plain([1, 4, 4, 8], [5, 3], 8);
     let error = of(&cpu, wide).unwrap_err();
     assert!(matches!(error, Error::Shape { .. }), "{error}");
@@ -326,9 +317,8 @@ fn convolution_refuses_what_it_cannot() {
         ..plain([1, 14, 4, 8], [3, 3], 8)
     };
     assert!(of(&gpu, far).unwrap_err().to_string().contains('9'));
-    let options = ConvolutionOptions::default();
     let odd = plain([1, 4, 4, 8], [3, 3], 8);
-    let error = DynamicConvolution::<f32>::new(&gpu, odd, &options).unwrap_err();
+    let error = convolution::<f32>(&gpu, &odd, Channels).unwrap_err();
     assert!(matches!(error, Error::NoKernel { .. }), "{error}");
     let mut odd = of(&gpu, plain([1, 4, 4, 8], [3, 3], 12)).unwrap();
     let [a, b, c] = odd.shapes().map(|shape| gpu.zeros::<f16>(&shape).unwrap());

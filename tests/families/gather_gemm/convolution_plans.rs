@@ -2,7 +2,7 @@
 //! are those of a dense one.
 
 use einsparse::dynamic::ConvolutionAxis::{self, Channels, Filters};
-use einsparse::dynamic::{ConvolutionShape, dynamic as skipping};
+use einsparse::dynamic::{ConvolutionShape, Dynamic};
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Operand, Options, Scalar, ZerosRule, einsum};
 
@@ -32,8 +32,8 @@ fn agrees<T: Scalar>(context: &Context, line: &str, s: ConvolutionShape, axis: C
     let [a, b] = upload(context, [&a, &b]);
     let what = format!("{line} {} {axis:?}", T::NAME);
     let c = match axis {
-        Channels => einsum!(context, line, A = skipping(&a), B = &b),
-        Filters => einsum!(context, line, A = &a, B = skipping(&b)),
+        Channels => einsum!(context, line, A = Dynamic::new(&a), B = &b),
+        Filters => einsum!(context, line, A = &a, B = Dynamic::new(&b)),
     };
     exact(&c.unwrap(), &wanted, &what);
 }
@@ -72,11 +72,11 @@ fn plans_of_convolutions_say_what_they_take() {
             .unwrap()
     };
     let usual = Options::default();
-    let skips = plan(LINE, skipping(&a).into(), (&b).into(), &usual);
+    let skips = plan(LINE, Dynamic::new(&a).into(), (&b).into(), &usual);
     assert!(skips.variant().starts_with("pit_conv_f16_"), "{skips}");
     assert!(skips.workspace_bytes() >= 2 * 9 * 8 * 16 * 2);
     assert_eq!(skips.choice().candidates[0].name, skips.variant());
-    let filters = plan(LINE, (&a).into(), skipping(&b).into(), &usual);
+    let filters = plan(LINE, (&a).into(), Dynamic::new(&b).into(), &usual);
     assert!(filters.variant().contains("filters"), "{filters}");
     for (name, taken) in [
         (skips.variant(), true),
@@ -84,7 +84,7 @@ fn plans_of_convolutions_say_what_they_take() {
         ("pit_conv_bf16_64x256", false),
     ] {
         let named = named(name);
-        let given = [("A", skipping(&a).into()), ("B", (&b).into())];
+        let given = [("A", Dynamic::new(&a).into()), ("B", (&b).into())];
         let plan = gpu
             .plan::<f16>(LINE)
             .operands(&given)
@@ -96,7 +96,12 @@ fn plans_of_convolutions_say_what_they_take() {
             "{name}"
         );
     }
-    let full = plan(LINE, skipping(&a).into(), skipping(&b).into(), &usual);
+    let full = plan(
+        LINE,
+        Dynamic::new(&a).into(),
+        Dynamic::new(&b).into(),
+        &usual,
+    );
     assert_eq!(full.variant(), skips.variant());
     let strict = Options {
         zeros: ZerosRule::Strict,
@@ -109,7 +114,7 @@ fn plans_of_convolutions_say_what_they_take() {
         (scaled, &b, &usual, "without factors"),
         (LINE, &odd, &usual, "16 bytes"),
     ] {
-        let given = [("A", skipping(&a).into()), ("B", b.into())];
+        let given = [("A", Dynamic::new(&a).into()), ("B", b.into())];
         let plan = gpu
             .plan::<f16>(line)
             .operands(&given)
@@ -137,8 +142,8 @@ fn plans_of_convolutions_where_operands_lie_askew() {
         for leading in [[16, 24], [17, 24], [16, 25]] {
             let (a, b) = (there(&a, leading[0]), there(&b, leading[1]));
             let given = match axis {
-                Channels => [("A", skipping(&a).into()), ("B", (&b).into())],
-                Filters => [("A", (&a).into()), ("B", skipping(&b).into())],
+                Channels => [("A", Dynamic::new(&a).into()), ("B", (&b).into())],
+                Filters => [("A", (&a).into()), ("B", Dynamic::new(&b).into())],
             };
             let plan = gpu.plan::<f16>(LINE).operands(&given).build().unwrap();
             let skips = plan.variant().starts_with("pit_conv");
@@ -150,7 +155,7 @@ fn plans_of_convolutions_where_operands_lie_askew() {
         }
         let (planned, askew) = (there(&a, 16), there(&a, 17));
         let b = there(&b, 24);
-        let given = [("A", skipping(&planned).into()), ("B", (&b).into())];
+        let given = [("A", Dynamic::new(&planned).into()), ("B", (&b).into())];
         let plan = gpu.plan::<f16>(LINE).operands(&given).build().unwrap();
         let mut c = gpu.zeros::<f16>(&[2, 7, 6, 24]).unwrap();
         let given = [("A", (&askew).into()), ("B", (&b).into())];
@@ -174,13 +179,13 @@ fn plans_of_convolutions_into_fewer_positions() {
     let (a, b) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
     let mut c = poisoned::<f16>(&gpu, &[2, 5, 6, 24]);
     let given = [
-        ("A", skipping(&a).into()),
+        ("A", Dynamic::new(&a).into()),
         ("B", (&b).into()),
         ("C", (&c).into()),
     ];
     let plan = gpu.plan::<f16>(LINE).operands(&given).build().unwrap();
     assert!(!plan.variant().starts_with("pit_conv"), "{plan}");
-    let given = [("A", skipping(&a).into()), ("B", (&b).into())];
+    let given = [("A", Dynamic::new(&a).into()), ("B", (&b).into())];
     finish(&gpu, |stream| plan.run(&given, &mut c, stream));
     exact(&c, &wanted, "five rows of seven");
 }
@@ -193,12 +198,18 @@ fn plans_of_convolutions_in_a_graph() {
     let [a, b] = operands::<f16>(&s, Channels, 500, 1);
     let mut a_there = gpu.upload_dense(&a).unwrap();
     let b_there = gpu.upload_dense(&b).unwrap();
-    let given = [("A", skipping(&a_there).into()), ("B", (&b_there).into())];
+    let given = [
+        ("A", Dynamic::new(&a_there).into()),
+        ("B", (&b_there).into()),
+    ];
     let plan = gpu.plan::<f16>(LINE).operands(&given).build().unwrap();
     let mut c = poisoned::<f16>(&gpu, &[3, 8, 8, 64]);
     let stream = gpu.stream().unwrap();
     let mut graph = Replay::of(&stream, || {
-        let given = [("A", skipping(&a_there).into()), ("B", (&b_there).into())];
+        let given = [
+            ("A", Dynamic::new(&a_there).into()),
+            ("B", (&b_there).into()),
+        ];
         plan.run(&given, &mut c, &stream)
     });
     for (per_mille, seed) in [(100, 1), (0, 2), (900, 3)] {

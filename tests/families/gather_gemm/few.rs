@@ -1,7 +1,7 @@
 //! Products of at most 64 rows by one kernel that finds the columns of A itself: exact on integers, whatever the parts,
 //! sections and leading dimensions.
 
-use einsparse::dynamic::{DynamicMatmul, MatmulOptions, dynamic as skipping};
+use einsparse::dynamic::{Dynamic, DynamicMatmul, MatmulOptions};
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::registry::kernels;
 use einsparse::{Context, Scalar};
@@ -159,7 +159,7 @@ fn by_each_kernel<T: Scalar>(context: &Context) {
             let b = context.upload_dense(&integers::<T>([k, n], 3)).unwrap();
             let mut a_there = context.zeros::<T>(&[m, k]).unwrap();
             let options = named(row.name);
-            let operands = [("A", skipping(&a_there).into()), ("B", (&b).into())];
+            let operands = [("A", Dynamic::new(&a_there).into()), ("B", (&b).into())];
             let line = "C[m,n] = A[m,k] * B[k,n]";
             let plan = context
                 .plan(line)
@@ -173,7 +173,7 @@ fn by_each_kernel<T: Scalar>(context: &Context) {
                 let a = dynamic::<T>([m, k], m, per_mille, 11 + per_mille);
                 a_there.write(&a).unwrap();
                 let mut c = poisoned::<T>(context, &[m, n]);
-                let operands = [("A", skipping(&a_there).into()), ("B", (&b).into())];
+                let operands = [("A", Dynamic::new(&a_there).into()), ("B", (&b).into())];
                 finish(context, |stream| plan.run(&operands, &mut c, stream));
                 let b = b.to_dense().unwrap();
                 let wanted: Vec<T> = product(&a, &b).into_iter().map(T::from_f64).collect();
@@ -317,7 +317,7 @@ fn plans_take_the_kernel_of_few_rows() {
     ] {
         let a = cpu.zeros::<f16>(&[m, 20_480]).unwrap();
         let b = cpu.zeros::<f16>(&[20_480, 5120]).unwrap();
-        let operands = [("A", skipping(&a).into()), ("B", (&b).into())];
+        let operands = [("A", Dynamic::new(&a).into()), ("B", (&b).into())];
         let line = "C[m,n] = A[m,k] * B[k,n]";
         let plan = cpu.plan(line).operands(&operands).build().unwrap();
         let first = plan.choice().candidates[0].name;

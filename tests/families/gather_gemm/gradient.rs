@@ -1,8 +1,8 @@
 //! Gradients of products with an operand that is sparse for one step, against plain loops: exact on integers.
 
-use einsparse::dynamic::{DynamicMatmulGradient, GradientOfA, MatmulGradientOptions, SparsityHint};
+use einsparse::dynamic::{DynamicMatmulGradient, GradientOfA, SparsityHint};
 use einsparse::formats::{Dense, bf16, f16};
-use einsparse::{Context, Scalar};
+use einsparse::{Context, Determinism, Scalar};
 
 use super::matmul::{dynamic, integers, product};
 use crate::support::runs::finish;
@@ -30,16 +30,15 @@ fn gradients<T: Scalar>(context: &Context) {
             };
             let (mut da, mut db) = (nan([m, k]), nan([k, n]));
             let (a_there, b_there, dc_there) = (there(&a), there(&b), there(&dc));
-            let options = MatmulGradientOptions {
-                of_a: match relu {
-                    true => GradientOfA::Relu,
-                    false => GradientOfA::Whole,
-                },
-                // By dense kernels.
-                expected: SparsityHint::MicroTiles(1.0),
-                ..MatmulGradientOptions::default()
+            let of_a = match relu {
+                true => GradientOfA::Relu,
+                false => GradientOfA::Whole,
             };
-            let gradient = DynamicMatmulGradient::<T>::new(context, [m, k, n], &options).unwrap();
+            // By dense kernels.
+            let expected = SparsityHint::MicroTiles(1.0);
+            let (extents, order) = ([m, k, n], Determinism::Strict);
+            let made = DynamicMatmulGradient::<T>::new(context, extents, of_a, expected, order);
+            let gradient = made.unwrap();
             let operands = [&a_there, &b_there, &dc_there];
             finish(context, |stream| {
                 gradient.backward(operands, [&mut da, &mut db], stream)

@@ -1,10 +1,8 @@
 //! Gradients that skip the empty micro-tiles of a dynamic operand, against plain loops: exact on integers.
 
-use einsparse::dynamic::{
-    DynamicMatmulGradient, GradientOfA, MatmulGradientOptions, SparsityHint, TileTimes,
-};
+use einsparse::dynamic::{DynamicMatmulGradient, GradientOfA, SparsityHint, TileTimes};
 use einsparse::formats::{Dense, bf16, f16};
-use einsparse::{Context, Determinism, Error, Scalar};
+use einsparse::{Context, Determinism, Error, Result, Scalar};
 
 use super::matmul::{integers, product};
 use super::turned::{exact, pieces, transposed};
@@ -23,11 +21,30 @@ fn free() -> TileTimes {
         .unwrap()
 }
 
-fn options(of_a: GradientOfA, share: f64) -> MatmulGradientOptions {
-    MatmulGradientOptions {
+/// What a gradient is made of.
+#[derive(Clone, Copy, Debug)]
+struct Given {
+    of_a: GradientOfA,
+    expected: SparsityHint,
+    determinism: Determinism,
+}
+
+impl Given {
+    fn gradient<T: Scalar>(
+        self,
+        context: &Context,
+        extents: [usize; 3],
+    ) -> Result<DynamicMatmulGradient<T>> {
+        let (of_a, expected, order) = (self.of_a, self.expected, self.determinism);
+        DynamicMatmulGradient::new(context, extents, of_a, expected, order)
+    }
+}
+
+fn options(of_a: GradientOfA, share: f64) -> Given {
+    Given {
         of_a,
         expected: SparsityHint::MicroTiles(share),
-        ..MatmulGradientOptions::default()
+        determinism: Determinism::Strict,
     }
 }
 
@@ -51,9 +68,9 @@ fn of_a<T: Scalar>(a: &Dense<T>, b: &Dense<T>, dc: &Dense<T>, wanted: GradientOf
 
 /// Every share of micro-tiles, all by one gradient; operands with room behind their rows where no dense kernel reads
 /// them, which want the rows that they were planned for; outputs of NaN.
-fn skips<T: Scalar>(context: &Context, extents: [usize; 3], given: MatmulGradientOptions) {
+fn skips<T: Scalar>(context: &Context, extents: [usize; 3], given: Given) {
     let [m, k, n] = extents;
-    let gradient = DynamicMatmulGradient::<T>::new(context, extents, &given).unwrap();
+    let gradient = given.gradient::<T>(context, extents).unwrap();
     let (b, dc) = (integers::<T>([k, n], 3), integers::<T>([m, n], 4));
     let skipping = |name: &&str| name.starts_with("pit_") || *name == "cpu";
     let apart = gradient.variants().iter().all(skipping);
@@ -115,7 +132,7 @@ fn gradients_at_micro_tiles_on_the_gpu() {
     ] {
         for wanted in ALL {
             for determinism in [Determinism::Strict, Determinism::Relaxed] {
-                let given = MatmulGradientOptions {
+                let given = Given {
                     determinism,
                     ..options(wanted, 0.02)
                 };
@@ -134,11 +151,11 @@ fn gradients_at_micro_tiles_on_the_gpu() {
 fn gradients_skip_where_plans_do() {
     let cpu = Context::cpu();
     let first = |expected| {
-        let given = MatmulGradientOptions {
+        let given = Given {
             expected,
-            ..MatmulGradientOptions::default()
+            ..options(GradientOfA::Whole, 0.1)
         };
-        let gradient = DynamicMatmulGradient::<f16>::new(&cpu, [4096, 4096, 4096], &given);
+        let gradient = given.gradient::<f16>(&cpu, [4096, 4096, 4096]);
         let gradient = gradient.unwrap();
         gradient.plan_of_b().unwrap().choice().candidates[0].name
     };
@@ -152,9 +169,7 @@ fn gradients_skip_where_plans_do() {
         assert_ne!(first(expected), skipping, "{expected:?}");
     }
     let Some(gpu) = gpu() else { return };
-    let made = |given: &MatmulGradientOptions| {
-        DynamicMatmulGradient::<f16>::new(&gpu, [4096, 4096, 4096], given).unwrap()
-    };
+    let made = |given: &Given| given.gradient::<f16>(&gpu, [4096, 4096, 4096]).unwrap();
     let whole = made(&options(GradientOfA::Whole, 0.1));
     assert_eq!(whole.variants()[1], skipping, "{whole}");
     assert!(whole.to_string().contains(skipping), "{whole}");
@@ -178,7 +193,7 @@ fn gradients_at_micro_tiles_in_a_graph() {
     let [m, k, n] = [512, 256, 264];
     gpu.set_tile_times(free());
     let given = options(GradientOfA::MicroTiles, 0.05);
-    let gradient = DynamicMatmulGradient::<f16>::new(&gpu, [m, k, n], &given).unwrap();
+    let gradient = given.gradient::<f16>(&gpu, [m, k, n]).unwrap();
     gpu.set_tile_times(TileTimes::built_in());
     assert_eq!(gradient.variants(), ["pit_f16_sampled", "pit_f16_1x64"]);
     let (b, dc) = (integers::<f16>([k, n], 5), integers::<f16>([m, n], 6));
@@ -220,7 +235,7 @@ fn gradients_at_micro_tiles_keep_nan_where_it_is() {
         gpu.zeros::<f16>(&[k, n]).unwrap(),
     );
     let given = options(GradientOfA::MicroTiles, 0.1);
-    let gradient = DynamicMatmulGradient::<f16>::new(&gpu, [m, k, n], &given).unwrap();
+    let gradient = given.gradient::<f16>(&gpu, [m, k, n]).unwrap();
     let outputs = [&mut da, &mut db];
     finish(&gpu, |stream| {
         gradient.backward([&a, &b, &dc], outputs, stream)
@@ -235,14 +250,14 @@ fn gradients_at_micro_tiles_keep_nan_where_it_is() {
 fn gradients_at_micro_tiles_refuse_what_they_cannot() {
     let Some(gpu) = gpu() else { return };
     let given = options(GradientOfA::MicroTiles, 0.1);
-    let error = DynamicMatmulGradient::<f32>::new(&gpu, [8, 8, 8], &given).unwrap_err();
+    let error = given.gradient::<f32>(&gpu, [8, 8, 8]).unwrap_err();
     assert!(matches!(error, Error::NoKernel { .. }), "{error}");
     for extents in [[8, 12, 8], [8, 8, 12]] {
-        let error = DynamicMatmulGradient::<f16>::new(&gpu, extents, &given).unwrap_err();
+        let error = given.gradient::<f16>(&gpu, extents).unwrap_err();
         assert!(matches!(error, Error::Operand { .. }), "{error}");
         assert!(error.to_string().contains("12 columns"), "{error}");
     }
-    let gradient = DynamicMatmulGradient::<f16>::new(&gpu, [8, 8, 8], &given).unwrap();
+    let gradient = given.gradient::<f16>(&gpu, [8, 8, 8]).unwrap();
     let eight = || gpu.zeros::<f16>(&[8, 8]).unwrap();
     let wide = gpu.zeros::<f16>(&[8, 16]).unwrap();
     let (a, b, mut da, mut db) = (eight(), eight(), eight(), eight());

@@ -1,6 +1,6 @@
 //! Dynamic operands of ordinary expressions: what plans choose for them, and that results are those of dense ones.
 
-use einsparse::dynamic::{SparsityHint, dynamic as skipping};
+use einsparse::dynamic::{Dynamic, SparsityHint};
 use einsparse::formats::{Csr, CsrPattern, bf16, f16};
 use einsparse::{Context, Operand, Options, Plan, Scalar, Tensor, einsum};
 
@@ -37,8 +37,8 @@ fn dynamic_operands_are_chosen_for_by_their_share() {
     let a = cpu.zeros::<f16>(&[4096, 4096]).unwrap();
     let b = cpu.zeros::<f16>(&[4096, 4096]).unwrap();
     let first = |a: Operand<'_, f16>| plan(&cpu, LINE, (a, &b), None).choice().candidates[0].name;
-    assert_eq!(first(skipping(&a).into()), "pit_f16_128x1");
-    let expecting = |expected| first(skipping(&a).expecting(expected).into());
+    assert_eq!(first(Dynamic::new(&a).into()), "pit_f16_128x1");
+    let expecting = |expected| first(Dynamic::new(&a).expecting(expected).into());
     assert_eq!(expecting(SparsityHint::MicroTiles(0.02)), "pit_f16_128x1");
     // Of single elements, 0.47, 0.27 and 0.15 of the micro-tiles of 128, 64 and 32 rows: the fewer rows, the fewer
     // products, and the fewer that share a row of B.
@@ -50,7 +50,9 @@ fn dynamic_operands_are_chosen_for_by_their_share() {
         &cpu,
         LINE,
         (
-            skipping(&a).expecting(SparsityHint::MicroTiles(1.0)).into(),
+            Dynamic::new(&a)
+                .expecting(SparsityHint::MicroTiles(1.0))
+                .into(),
             &b,
         ),
         None,
@@ -70,7 +72,7 @@ fn dynamic_operands_of_other_expressions_are_dense() {
     let square = |n: usize| cpu.zeros::<f16>(&[n, n]).unwrap();
     let (a, b, odd) = (square(64), square(64), square(63));
     let said = |line: &str, (a, b): (&Tensor<f16>, &Tensor<f16>)| {
-        let plan = plan(&cpu, line, (skipping(a).into(), b), None);
+        let plan = plan(&cpu, line, (Dynamic::new(a).into(), b), None);
         plan.choice().to_string()
     };
     for (line, operands, reason) in [
@@ -89,7 +91,7 @@ fn dynamic_operands_of_other_expressions_are_dense() {
         assert!(!found.contains("pit_f16"), "{line}: {found}");
     }
     let wide = cpu.zeros::<f32>(&[64, 64]).unwrap();
-    let plan = plan(&cpu, LINE, (skipping(&wide).into(), &wide), None);
+    let plan = plan(&cpu, LINE, (Dynamic::new(&wide).into(), &wide), None);
     let found = plan.choice().to_string();
     assert!(found.contains("f16 and bf16"), "{found}");
 }
@@ -103,7 +105,7 @@ fn agree<T: Scalar>(context: &Context, variants: &[Option<&str>]) {
         let plan = plan(
             context,
             LINE,
-            (skipping(&a_there).into(), &b_there),
+            (Dynamic::new(&a_there).into(), &b_there),
             variant,
         );
         if let Some(variant) = variant {
@@ -113,14 +115,17 @@ fn agree<T: Scalar>(context: &Context, variants: &[Option<&str>]) {
             let a = dynamic::<T>([m, k], 64, per_mille, 7 + per_mille);
             a_there.write(&a).unwrap();
             let mut c = poisoned::<T>(context, &[m, n]);
-            let operands = [("A", skipping(&a_there).into()), ("B", (&b_there).into())];
+            let operands = [
+                ("A", Dynamic::new(&a_there).into()),
+                ("B", (&b_there).into()),
+            ];
             finish(context, |stream| plan.run(&operands, &mut c, stream));
             let wanted: Vec<T> = product(&a, &b).into_iter().map(T::from_f64).collect();
             let found = c.to_dense().unwrap();
             assert!(found.values() == wanted, "{plan}, {per_mille}");
         }
     }
-    let once = einsum!(*context, LINE, A = skipping(&a_there), B = &b_there).unwrap();
+    let once = einsum!(*context, LINE, A = Dynamic::new(&a_there), B = &b_there).unwrap();
     let dense = einsum!(*context, LINE, A = &a_there, B = &b_there).unwrap();
     assert!(once.to_dense().unwrap().values() == dense.to_dense().unwrap().values());
 }
@@ -160,16 +165,15 @@ fn dynamic_operands_of_other_plans_are_dense() {
         plan.run(&operands, &mut s, &cpu.stream().unwrap()).unwrap();
         s.to_host().unwrap().values().to_vec()
     };
-    assert_eq!(sampled(skipping(&x).into()), sampled((&x).into()));
+    assert_eq!(sampled(Dynamic::new(&x).into()), sampled((&x).into()));
     let wide = cpu.upload_dense(&integers::<f32>([3, 400], 2)).unwrap();
     let tall = cpu.upload_dense(&integers::<f32>([400, 2], 3)).unwrap();
     let path = |first: Operand<'_, f32>| {
         let operands = [("A", first), ("B", (&wide).into()), ("C", (&tall).into())];
         let line = "Y[m,n] = A[m,k] * B[k,l] * C[l,n]";
-        let path = cpu.contraction_path(line, &operands).unwrap();
-        path.map(|path| path.to_string())
+        cpu.contraction_path(line, &operands).unwrap()
     };
-    let found = path(skipping(&x).into());
+    let found = path(Dynamic::new(&x).into());
     assert!(found.is_some());
     assert_eq!(found, path((&x).into()));
 }

@@ -1,7 +1,7 @@
 //! Plans with a dynamic operand on the right: what they take, why they do not, and that results are those of a dense
 //! one.
 
-use einsparse::dynamic::{SparsityHint, dynamic as skipping};
+use einsparse::dynamic::{Dynamic, SparsityHint};
 use einsparse::formats::{bf16, f16};
 use einsparse::{Context, Operand, Options, Scalar, einsum};
 
@@ -20,7 +20,7 @@ fn taken(line: &str, expected: SparsityHint) -> &'static str {
     let cpu = Context::cpu();
     let a = cpu.zeros::<f16>(&[4096, 4096]).unwrap();
     let b = cpu.zeros::<f16>(&[4096, 4096]).unwrap();
-    let b = skipping(&b).expecting(expected);
+    let b = Dynamic::new(&b).expecting(expected);
     let operands = [("A", (&a).into()), ("B", b.into())];
     let plan = cpu.plan(line).operands(&operands).build().unwrap();
     plan.choice().candidates[0].name
@@ -53,7 +53,7 @@ fn plans_say_why_right_operands_are_dense() {
         let own = choice.lines().filter(|line| line.contains("pit"));
         own.collect::<Vec<_>>().join("\n")
     };
-    let (x, y) = (skipping(&a), skipping(&b));
+    let (x, y) = (Dynamic::new(&a), Dynamic::new(&b));
     for (found, reason) in [
         (
             said("C[m,n] = 2 * A[m,k] * B[k,n]", (&a).into(), y.into()),
@@ -65,7 +65,7 @@ fn plans_say_why_right_operands_are_dense() {
         ),
         (said(LINE, x.into(), (&b).into()), "of the second matrix"),
         (
-            said(LINE, (&odd).into(), skipping(&odd).into()),
+            said(LINE, (&odd).into(), Dynamic::new(&odd).into()),
             "pieces of rows of B by 16 bytes",
         ),
     ] {
@@ -93,7 +93,10 @@ fn agree<T: Scalar>(context: &Context, line: &str, variant: Option<&str>) {
         variant: variant.map(Into::into),
         ..Options::default()
     };
-    let operands = [("A", (&a_there).into()), ("B", skipping(&b_there).into())];
+    let operands = [
+        ("A", (&a_there).into()),
+        ("B", Dynamic::new(&b_there).into()),
+    ];
     let plan = context
         .plan(line)
         .operands(&operands)
@@ -110,13 +113,21 @@ fn agree<T: Scalar>(context: &Context, line: &str, variant: Option<&str>) {
         let b = pieces::<T>([k, n], per_mille, 7 + per_mille);
         b_there.write(&b).unwrap();
         let mut c = poisoned::<T>(context, &[m, n]);
-        let operands = [("A", (&a_there).into()), ("B", skipping(&b_there).into())];
+        let operands = [
+            ("A", (&a_there).into()),
+            ("B", Dynamic::new(&b_there).into()),
+        ];
         finish(context, |stream| plan.run(&operands, &mut c, stream));
         exact(&c, &product(&a, &b), &format!("{plan}, {per_mille}"));
     }
     let once = match by_columns {
-        true => einsum!(*context, BY_COLUMNS, A = &a_there, B = skipping(&b_there)),
-        false => einsum!(*context, LINE, A = &a_there, B = skipping(&b_there)),
+        true => einsum!(
+            *context,
+            BY_COLUMNS,
+            A = &a_there,
+            B = Dynamic::new(&b_there)
+        ),
+        false => einsum!(*context, LINE, A = &a_there, B = Dynamic::new(&b_there)),
     };
     let b = b_there.to_dense().unwrap();
     exact(&once.unwrap(), &product(&a, &b), line);

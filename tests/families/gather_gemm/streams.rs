@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use einsparse::dynamic::{
     DetectOptions, Detector, DynamicMatmul, GroupedGemm, GroupedOptions, MatmulOptions, Routing,
-    RowDetector, SparseSide,
+    SparseSide,
 };
 use einsparse::formats::{Dense, f16};
 use einsparse::nn::{FeedForward, Moe};
@@ -199,7 +199,7 @@ fn an_index_of_another_detector_is_refused() {
     let wide = Detector::<f16>::new(&gpu, [32, 1 << 20], (32, 1), &options.clone()).unwrap();
     let a = gpu.zeros::<f16>(&[32, 1 << 20]).unwrap();
     let stream = gpu.stream().unwrap();
-    let lengths = RowDetector::lengths(&gpu, 1 << 10, 1 << 10).unwrap();
+    let lengths = Detector::lengths(&gpu, 1 << 10, 1 << 10).unwrap();
     let mut index = lengths.index().unwrap();
     let error = wide.run(&a, &mut index, &stream).unwrap_err().to_string();
     assert!(error.contains("index"), "{error}");

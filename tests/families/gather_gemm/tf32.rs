@@ -1,7 +1,7 @@
 //! Products of f32 as TF32 with an operand whose micro-tiles are found while running: exact on small integers, within
 //! the bound of ten bits of mantissa on random values.
 
-use einsparse::dynamic::{DynamicMatmul, MatmulOptions, SparsityHint, dynamic as skipping};
+use einsparse::dynamic::{Dynamic, DynamicMatmul, MatmulOptions, SparsityHint};
 use einsparse::formats::Dense;
 use einsparse::{Context, Determinism, Operand, Options, Plan, Precision, Tensor};
 
@@ -289,7 +289,7 @@ fn tf32_plans_choose_by_the_share() {
     let a = cpu.zeros::<f32>(&[4096, 4096]).unwrap();
     let b = cpu.zeros::<f32>(&[4096, 4096]).unwrap();
     let of = |expected, precision| {
-        let a = skipping(&a).expecting(expected).into();
+        let a = Dynamic::new(&a).expecting(expected).into();
         plan(&cpu, (a, &b), (precision, None)).choice().clone()
     };
     let tenth = SparsityHint::MicroTiles(0.1);
@@ -309,14 +309,17 @@ fn tf32_plans_on_the_gpu() {
     let b_there = gpu.upload_dense(&b).unwrap();
     let mut a_there = gpu.zeros::<f32>(&[m, k]).unwrap();
     for variant in HEIGHTS.map(|height| format!("pit_tf32_{height}x1")) {
-        let operands = (skipping(&a_there).into(), &b_there);
+        let operands = (Dynamic::new(&a_there).into(), &b_there);
         let plan = plan(&gpu, operands, (Precision::Tf32, Some(&variant)));
         assert_eq!(plan.variant(), variant);
         for per_mille in [1000, 0, 100, 30] {
             let a = dynamic::<f32>([m, k], 32, per_mille, 7 + per_mille);
             a_there.write(&a).unwrap();
             let mut c = poisoned::<f32>(&gpu, &[m, n]);
-            let operands = [("A", skipping(&a_there).into()), ("B", (&b_there).into())];
+            let operands = [
+                ("A", Dynamic::new(&a_there).into()),
+                ("B", (&b_there).into()),
+            ];
             finish(&gpu, |stream| plan.run(&operands, &mut c, stream));
             let found = c.to_dense().unwrap();
             let found = found.values().iter().map(|&x| f64::from(x));

@@ -1,7 +1,7 @@
 //! Products with a transposed dynamic operand, batches, and expressions that are dense passes anyway; a step of sparse
 //! training made of them.
 
-use einsparse::dynamic::{DynamicMatmul, MatmulOptions, dynamic as skipping};
+use einsparse::dynamic::{Dynamic, DynamicMatmul, MatmulOptions};
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Determinism, Error, Options, Scalar, Tensor, einsum};
 
@@ -206,7 +206,7 @@ fn dense_passes(context: &Context) {
     let a = dynamic::<f16>([96, 80], 32, 200, 3);
     let b = integers::<f16>([96, 80], 4);
     let [x, y] = upload(context, [&a, &b]);
-    let sums = einsum!(*context, "S[m] = A[m,k]", A = skipping(&x)).unwrap();
+    let sums = einsum!(*context, "S[m] = A[m,k]", A = Dynamic::new(&x)).unwrap();
     let rows = a.values().chunks(80);
     let wanted: Vec<f64> = rows
         .map(|row| row.iter().map(|v| v.to_f64()).sum())
@@ -215,7 +215,7 @@ fn dense_passes(context: &Context) {
     let each = einsum!(
         *context,
         "C[m,k] = A[m,k] * B[m,k]",
-        A = skipping(&x),
+        A = Dynamic::new(&x),
         B = &y
     )
     .unwrap();
@@ -238,7 +238,7 @@ fn training(context: &Context) {
     let mut w_there = context.zeros::<f16>(&[out, input]).unwrap();
     let options = Options::default();
     let plan = |text: &str, a: &Tensor<f16>, b: &Tensor<f16>| {
-        let operands = [("W", skipping(a).into()), ("X", b.into())];
+        let operands = [("W", Dynamic::new(a).into()), ("X", b.into())];
         context
             .plan(text)
             .operands(&operands)
@@ -262,9 +262,15 @@ fn training(context: &Context) {
         };
         let w = Dense::from_fn(vec![out, input], masked).unwrap();
         w_there.write(&w).unwrap();
-        let operands = [("W", skipping(&w_there).into()), ("X", (&x_there).into())];
+        let operands = [
+            ("W", Dynamic::new(&w_there).into()),
+            ("X", (&x_there).into()),
+        ];
         forward.run(&operands, &mut y, &stream).unwrap();
-        let operands = [("W", skipping(&w_there).into()), ("X", (&d_y_there).into())];
+        let operands = [
+            ("W", Dynamic::new(&w_there).into()),
+            ("X", (&d_y_there).into()),
+        ];
         backward.run(&operands, &mut d_x, &stream).unwrap();
         stream.synchronize().unwrap();
         exact(&y, &product(&w, &x), "forward");
@@ -286,20 +292,20 @@ fn a_step_of_sparse_training() {
 fn plans_take_transposed_dynamic_operands() {
     let cpu = Context::cpu();
     let a = cpu.zeros::<f16>(&[4096, 4096]).unwrap();
-    let operands = [("A", skipping(&a).into()), ("B", (&a).into())];
+    let operands = [("A", Dynamic::new(&a).into()), ("B", (&a).into())];
     let text = "C[m,n] = A[k,m] * B[k,n]";
     let plan = cpu.plan(text).operands(&operands).build().unwrap();
     assert_eq!(plan.choice().candidates[0].name, "pit_f16_1x64");
     let odd = cpu.zeros::<f16>(&[64, 60]).unwrap();
     let wide = cpu.zeros::<f16>(&[64, 64]).unwrap();
-    let operands = [("A", skipping(&odd).into()), ("B", (&wide).into())];
+    let operands = [("A", Dynamic::new(&odd).into()), ("B", (&wide).into())];
     let plan = cpu.plan(text).operands(&operands).build().unwrap();
     let choice = plan.choice().to_string();
     assert!(choice.contains("pieces of rows of A"), "{choice}");
     let Some(gpu) = gpu() else { return };
     let (a, b) = (pieces::<bf16>([320, 136], 150, 3), integers([320, 264], 4));
     let (x, y) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
-    let operands = [("A", skipping(&x).into()), ("B", (&y).into())];
+    let operands = [("A", Dynamic::new(&x).into()), ("B", (&y).into())];
     let options = named("pit_bf16_1x64");
     let plan = gpu
         .plan(text)

@@ -5,9 +5,10 @@ use super::narrow::Case;
 use super::nm::two_of_four;
 use crate::support::rows::force;
 use crate::support::{gpu, stored};
+use einsparse::error::Refusal;
 use einsparse::formats::{Csr, Dense};
 use einsparse::registry::{Operation, Row, Scalar, WalkKind, kernels};
-use einsparse::{Context, Error, Operand, Refusal};
+use einsparse::{Context, Error, Operand};
 
 /// Rows and columns: around a group, a word of positions, a step, a stage, a pair of stages, a tile, and more stages
 /// than are in flight.

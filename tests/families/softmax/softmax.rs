@@ -374,8 +374,7 @@ fn captured_and_between_guard_bands() {
         ..RawSoftmax::default()
     };
     // SAFETY: values of the planned pattern, and as many behind the first band; alive until the wait.
-    let graph = Graph::capture(stream.raw(), |s| unsafe { softmax.run_raw(&raw, s) }).unwrap();
-    let mut graph = graph.instantiate().unwrap();
+    let mut graph = Graph::capture(stream.raw(), |s| unsafe { softmax.run_raw(&raw, s) }).unwrap();
     for _ in 0..3 {
         // SAFETY: as above.
         unsafe { graph.launch(stream.raw()) }.unwrap();

@@ -4,9 +4,10 @@
 use crate::support::rows::force;
 use crate::support::runs::finish;
 use crate::support::{GUARD, Rng, assert_matrix, gpu, spread};
+use einsparse::error::Refusal;
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
 use einsparse::registry::{Operation, Row, Scalar, WalkKind, kernels};
-use einsparse::{Context, Error, Operand, Options, Refusal, SparseTensor};
+use einsparse::{Context, Error, Operand, Options, SparseTensor};
 
 const SPMM: [&str; 3] = [
     "C[m,n] = s * A[m,k] * B[k,n]",

@@ -1,7 +1,7 @@
 //! Sums of indices on a GPU: convolutions by plans over index arrays, exactly what loops give; replayed with new
 //! values, beside sparse and dynamic operands.
 
-use einsparse::dynamic::{SparsityHint, dynamic};
+use einsparse::dynamic::{Dynamic, SparsityHint};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
 use einsparse::{Determinism, Graph, Operand, Options, Plan, Scalar, einsum};
 
@@ -37,13 +37,12 @@ fn captured_windows_are_replayed_with_new_values() {
     let mut a = gpu.zeros::<f32>(&A).unwrap();
     let mut c = gpu.zeros::<f32>(&[2, 4, 8, 16]).unwrap();
     // The plan and its arrays outlive what they were made of.
-    let (_plan, graph) = {
+    let (_plan, mut graph) = {
         let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&on_gpu).into())];
         let plan = gpu.plan(TEXT).operands(&operands).build().unwrap();
         let graph = Graph::capture(stream.raw(), |_| plan.run(&operands, &mut c, &stream));
         (plan, graph.unwrap())
     };
-    let mut graph = graph.instantiate().unwrap();
     for seed in [50, 60, 70] {
         let values = whole(&A, seed);
         a.write(&values.map(|x| x as f32)).unwrap();
@@ -109,7 +108,7 @@ fn dynamic_operands_may_be_read_at_sums() {
     let [on_a, on_b] = [&a, &b].map(|d| gpu.upload_dense(&d.map(f16::from_f64)).unwrap());
     let wanted = by_loops(TEXT, &[("A", a), ("B", b)]);
     for expected in [SparsityHint::MicroTiles(0.1), SparsityHint::LastSteps] {
-        let active = dynamic(&on_a).expecting(expected);
+        let active = Dynamic::new(&on_a).expecting(expected);
         let operands = [("A", active.into()), ("B", (&on_b).into())];
         for determinism in [Determinism::default(), Determinism::Relaxed] {
             let options = Options {

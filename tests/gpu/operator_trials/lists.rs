@@ -1,6 +1,6 @@
 //! Detection: micro-tiles of matrices and masks, columns of images, rows of lengths and choices.
 
-use einsparse::dynamic::{ChannelDetector, DetectOptions, Detector, MicroIndex, RowDetector};
+use einsparse::dynamic::{ChannelDetector, DetectOptions, Detector, MicroIndex};
 use einsparse::{Result, Scalar};
 
 use super::results::same_values;
@@ -187,8 +187,8 @@ pub fn rows<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let (count, bound) = (t.rows(), t.one(&[1, 3, 8, 33, 64]));
     let is_of_lengths = T::NAME == "f16" || T::NAME == "f32";
     let made = match is_of_lengths {
-        true => RowDetector::lengths(t.context, count, bound),
-        false => RowDetector::choices(t.context, count, bound),
+        true => Detector::lengths(t.context, count, bound),
+        false => Detector::choices(t.context, count, bound),
     };
     let detector = t.made(made)?;
     let numbers = t.given::<i32>("numbers", &[count], |t, _| match t.once_in(4) {
@@ -197,7 +197,7 @@ pub fn rows<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     });
     let mut index = detector.index().unwrap();
     if t.is_run_wrong("the index of another detector") {
-        let other = RowDetector::choices(t.context, count + 64, bound + 1).unwrap();
+        let other = Detector::choices(t.context, count + 64, bound + 1).unwrap();
         index = other.index().unwrap();
     }
     t.queue(|stream| detector.run(&numbers.there, &mut index, stream))?;

@@ -5,16 +5,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use einsparse::formats::Dense;
-use einsparse::ops::{ConvGeometry, ConvOptions, KernelMap, KernelMapBuilder, SparseConv3d, Voxel};
+use einsparse::ops::{ConvGeometry, ConvOptions, KernelMap, KernelMapBuilder, SparseConv3d};
 use einsparse::{Scalar, ZerosRule};
 
 use super::results::same;
 use super::trial::{Outcome, Trial};
 
 /// Different places in a small box, on both sides of 0.
-fn places(t: &mut Trial<'_>) -> Vec<Voxel> {
+fn places(t: &mut Trial<'_>) -> Vec<[i32; 4]> {
     let count = t.one(&[0, 1, 2, 30, 63, 64, 65, 129, 200]);
-    let mut all: Vec<Voxel> = Vec::new();
+    let mut all: Vec<[i32; 4]> = Vec::new();
     let mut seen = HashMap::new();
     for _ in 0..count {
         let mut at = || t.below(7) as i32 - 3;
@@ -39,7 +39,7 @@ fn geometry(t: &mut Trial<'_>) -> einsparse::Result<ConvGeometry> {
 /// The map, or the error of voxels that none is made of.
 fn map_of(
     t: &mut Trial<'_>,
-    voxels: &[Voxel],
+    voxels: &[[i32; 4]],
     geometry: &ConvGeometry,
 ) -> Result<KernelMap, Outcome> {
     let mut given = voxels.to_vec();
@@ -64,7 +64,7 @@ fn map_of(
 fn rebuild(
     t: &mut Trial<'_>,
     map: &mut KernelMap,
-    voxels: &[Voxel],
+    voxels: &[[i32; 4]],
     geometry: &ConvGeometry,
 ) -> Result<(), Outcome> {
     let made = KernelMapBuilder::new(t.context, voxels.len(), geometry);
@@ -83,8 +83,8 @@ fn rebuild(
 }
 
 /// Input row, output row and offset of all pairs.
-fn pairs(voxels: &[Voxel], outputs: &[Voxel], geometry: &ConvGeometry) -> Vec<[usize; 3]> {
-    let known: HashMap<Voxel, usize> = voxels.iter().copied().zip(0..).collect();
+fn pairs(voxels: &[[i32; 4]], outputs: &[[i32; 4]], geometry: &ConvGeometry) -> Vec<[usize; 3]> {
+    let known: HashMap<[i32; 4], usize> = voxels.iter().copied().zip(0..).collect();
     let mut all = Vec::new();
     for (o, out) in outputs.iter().enumerate() {
         for (which, offset) in geometry.offsets().iter().enumerate() {
@@ -99,7 +99,7 @@ fn pairs(voxels: &[Voxel], outputs: &[Voxel], geometry: &ConvGeometry) -> Vec<[u
 }
 
 /// Voxels of the output, in the order of their first input voxel.
-fn outputs_of(voxels: &[Voxel], geometry: &ConvGeometry) -> Vec<Voxel> {
+fn outputs_of(voxels: &[[i32; 4]], geometry: &ConvGeometry) -> Vec<[i32; 4]> {
     let stride = geometry.stride().map(|s| s as i32);
     let mut all = Vec::new();
     for v in voxels {

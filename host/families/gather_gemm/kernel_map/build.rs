@@ -3,23 +3,23 @@
 use rayon::prelude::*;
 
 use super::geometry::LIMIT;
-use super::{ABSENT, ConvGeometry, HALF, MapArrays, ROWS, Voxel};
+use super::{ABSENT, ConvGeometry, HALF, MapArrays, ROWS};
 use crate::error::{Error, Result};
 
 /// An open hash table of the positions of voxels.
 struct Table<'v> {
-    voxels: &'v [Voxel],
+    voxels: &'v [[i32; 4]],
     slots: Vec<u32>,
 }
 
 /// Where the search for a voxel begins.
-fn hash(voxel: Voxel) -> u32 {
+fn hash(voxel: [i32; 4]) -> u32 {
     einsparse_kernels::families::voxel_hash(voxel.map(|x| x as u32))
 }
 
 impl<'v> Table<'v> {
     /// The voxels, or the two that are at the same place.
-    fn new(voxels: &'v [Voxel]) -> std::result::Result<Self, [usize; 2]> {
+    fn new(voxels: &'v [[i32; 4]]) -> std::result::Result<Self, [usize; 2]> {
         let mut table = Table {
             voxels,
             slots: vec![ABSENT; (2 * voxels.len()).next_power_of_two().max(2)],
@@ -35,7 +35,7 @@ impl<'v> Table<'v> {
     }
 
     /// The slot that holds the voxel, or the empty one where it would be.
-    fn slot(&self, voxel: Voxel) -> usize {
+    fn slot(&self, voxel: [i32; 4]) -> usize {
         let last = self.slots.len() - 1;
         let mut slot = hash(voxel) as usize & last;
         while self.slots[slot] != ABSENT && self.voxels[self.slots[slot] as usize] != voxel {
@@ -50,7 +50,7 @@ fn refused(reason: String) -> Error {
 }
 
 /// The voxel of an input voxel in the output.
-fn strided(voxel: Voxel, geometry: &ConvGeometry) -> Voxel {
+fn strided(voxel: [i32; 4], geometry: &ConvGeometry) -> [i32; 4] {
     let [x, y, z] = geometry.stride();
     let down = |v: i32, s: usize| v.div_euclid(s as i32);
     [
@@ -62,7 +62,7 @@ fn strided(voxel: Voxel, geometry: &ConvGeometry) -> Voxel {
 }
 
 /// Refuses voxels that are too many or too far away.
-pub(super) fn check(voxels: &[Voxel]) -> Result<()> {
+pub(super) fn check(voxels: &[[i32; 4]]) -> Result<()> {
     if voxels.len() >= LIMIT as usize {
         return Err(Error::Overflow {
             what: "voxels".into(),
@@ -70,7 +70,7 @@ pub(super) fn check(voxels: &[Voxel]) -> Result<()> {
             limit: LIMIT as u128 - 1,
         });
     }
-    let beyond = |v: &Voxel| v.iter().any(|&x| x.unsigned_abs() >= LIMIT as u32);
+    let beyond = |v: &[i32; 4]| v.iter().any(|&x| x.unsigned_abs() >= LIMIT as u32);
     if let Some(at) = voxels.par_iter().position_first(beyond) {
         let voxel = voxels[at];
         return Err(refused(format!("voxel {at} is {voxel:?}, beyond 2^30")));
@@ -79,21 +79,21 @@ pub(super) fn check(voxels: &[Voxel]) -> Result<()> {
 }
 
 /// The error that names two voxels at one place, where there are.
-pub(super) fn distinct(voxels: &[Voxel]) -> Result<()> {
+pub(super) fn distinct(voxels: &[[i32; 4]]) -> Result<()> {
     Table::new(voxels).map(drop).map_err(|at| twice(voxels, at))
 }
 
-fn twice(voxels: &[Voxel], [a, b]: [usize; 2]) -> Error {
+fn twice(voxels: &[[i32; 4]], [a, b]: [usize; 2]) -> Error {
     let voxel = voxels[a];
     refused(format!("voxels {a} and {b} are both {voxel:?}"))
 }
 
 /// Output voxels.
-pub(super) fn outputs(voxels: &[Voxel], geometry: &ConvGeometry) -> Vec<Voxel> {
+pub(super) fn outputs(voxels: &[[i32; 4]], geometry: &ConvGeometry) -> Vec<[i32; 4]> {
     if geometry.is_submanifold() {
         return voxels.to_vec();
     }
-    let all: Vec<Voxel> = voxels.par_iter().map(|&v| strided(v, geometry)).collect();
+    let all: Vec<[i32; 4]> = voxels.par_iter().map(|&v| strided(v, geometry)).collect();
     let mut out = Vec::new();
     let mut table = Table {
         voxels: &all,
@@ -111,8 +111,8 @@ pub(super) fn outputs(voxels: &[Voxel], geometry: &ConvGeometry) -> Vec<Voxel> {
 
 /// For each output voxel and offset the input voxel, or [`ABSENT`].
 pub(super) fn neighbours(
-    voxels: &[Voxel],
-    out: &[Voxel],
+    voxels: &[[i32; 4]],
+    out: &[[i32; 4]],
     geometry: &ConvGeometry,
 ) -> Result<Vec<u32>> {
     let table = Table::new(voxels).map_err(|at| twice(voxels, at))?;

@@ -3,6 +3,15 @@
 use crate::error::{Error, Result};
 
 /// Kernel, strides and dilation along x, y and z.
+///
+/// ```
+/// use einsparse::ops::{ConvGeometry, KernelMap};
+/// let down = ConvGeometry::new([2, 2, 2], [2, 2, 2], [1, 1, 1])?;
+/// let voxels = [[0, 0, 0, 0], [0, 1, 1, 0], [0, 4, 0, 0]];
+/// let map = KernelMap::new(&einsparse::Context::cpu(), &voxels, &down)?;
+/// assert_eq!(map.voxels(), [[0, 0, 0, 0], [0, 2, 0, 0]]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConvGeometry {
     kernel: [usize; 3],

@@ -59,7 +59,8 @@ impl MapLists<'_> {
             if *slot != ABSENT {
                 let [rows, _, matrices] = self.names;
                 return Ok(Err(format!(
-                    "takes one term for each row and matrix: at {p} `{rows}` and `{matrices}` hold {o} and {t} once more"
+                    "takes one term for each row and matrix: at {p} `{rows}` and `{matrices}` hold {o} and {t} once \
+                     more"
                 )));
             }
             *slot = i;

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::{Arrays, ConvGeometry, KernelMap, MapArrays, Voxel, build};
+use super::{Arrays, ConvGeometry, KernelMap, MapArrays, build};
 use crate::context::Context;
 use crate::device::{Device, Stream};
 use crate::driver::{DeviceMemory, Event, RawStream};
@@ -25,10 +25,10 @@ impl KernelMap {
 pub(super) fn new(
     context: &Context,
     device: &Arc<Device>,
-    voxels: &[Voxel],
+    voxels: &[[i32; 4]],
     geometry: &ConvGeometry,
 ) -> Result<KernelMap> {
-    let own = device.upload(bytemuck::cast_slice::<Voxel, i32>(voxels))?;
+    let own = device.upload(bytemuck::cast_slice::<[i32; 4], i32>(voxels))?;
     // SAFETY: the voxels were uploaded above; they and all that is made here are live until the wait.
     let queue = unsafe { Queue::new(device.copies()) };
     // With strides of 1 this says how many different voxels there are.
@@ -42,7 +42,10 @@ pub(super) fn new(
     } else {
         let (out, count) = strided(device, own.address(), voxels.len(), geometry, queue)?;
         let mut outputs = vec![[0; 4]; count];
-        device.read(&out, bytemuck::cast_slice_mut::<Voxel, i32>(&mut outputs))?;
+        device.read(
+            &out,
+            bytemuck::cast_slice_mut::<[i32; 4], i32>(&mut outputs),
+        )?;
         (Some(out), outputs)
     };
     let (ranks, offsets) = (geometry.ranks(), geometry.offsets());
@@ -58,7 +61,7 @@ pub(super) fn new(
 fn made(
     context: &Context,
     (inputs, outputs): (usize, usize),
-    voxels: Vec<Voxel>,
+    voxels: Vec<[i32; 4]>,
     ranks: Vec<u32>,
     (arrays, device): (MapArrays<DeviceMemory>, &Arc<Device>),
 ) -> KernelMap {
@@ -99,6 +102,14 @@ pub(super) fn transpose(
 
 /// Makes submanifold maps of as many voxels again and again, for clouds that come one after the other: kernels and
 /// workspace are kept, the host is not waited for.
+///
+/// ```
+/// use einsparse::ops::{ConvGeometry, KernelMapBuilder};
+/// let ctx = einsparse::Context::new();
+/// let geometry = ConvGeometry::new([3, 3, 3], [1, 1, 1], [1, 1, 1])?;
+/// assert_eq!(KernelMapBuilder::new(&ctx, 1000, &geometry).is_ok(), ctx.is_cuda());
+/// # Ok::<(), einsparse::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct KernelMapBuilder {
     device: Arc<Device>,

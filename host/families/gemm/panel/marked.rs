@@ -7,13 +7,13 @@ use einsparse_kernels::table::rows_of;
 use super::Panels;
 use crate::device::Device;
 use crate::einsum::{Activation, Mode};
-use crate::error::{Error, Refusal, Result};
+use crate::error::{Error, Result};
 use crate::families::convert::DenseMatrix;
 use crate::indirect::{Orientation, SpmmForm};
 use crate::kernel::{Grid, Queue};
 use crate::launch::Matrix;
 use crate::launch::{Extents, RawSpmm, small};
-use crate::registry::Dtype;
+use crate::registry::{Dtype, none_of};
 
 /// `C[m,n] = relu(A[m,k] * B[k,n])`, and a bit for each column of every `height` rows of C.
 #[derive(Debug)]
@@ -54,20 +54,11 @@ impl MarkedLaunch {
         let row = own.clone().find(|row| row.dtype == dtype);
         let fits = height.is_power_of_two() && height >= 16;
         let Some(row) = row.filter(|_| fits) else {
-            return Err(Error::NoKernel {
-                indirect: format!(
-                    "C[m,n] += relu(A[m,k] * B[k,n]), marked {height} rows at a time"
-                ),
-                tried: own
-                    .map(|row| Refusal {
-                        name: row.name.into(),
-                        reason: format!(
-                            "is for {}, 16 rows or a larger power of two",
-                            row.dtype.name()
-                        ),
-                    })
-                    .collect(),
-            });
+            let what = format!("C[m,n] += relu(A[m,k] * B[k,n]), marked {height} rows at a time");
+            return Err(none_of(own, what, |row| {
+                let dtype = row.dtype.name();
+                format!("is for {dtype}, 16 rows or a larger power of two")
+            }));
         };
         let extents = Extents { m, k, n, items: 1 };
         let matrix = Matrix::Dense { leading };

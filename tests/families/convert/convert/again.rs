@@ -8,7 +8,7 @@ use crate::support::dense::upload_values;
 fn a_converter_runs_again_and_stays_inside() {
     let Some(gpu) = gpu() else { return };
     let (extent, block, group) = (512usize, (32usize, 32usize), 2usize);
-    let converter = BlockConverter::<f32>::from_dense(
+    let converter = Converter::blocks_from_dense::<f32>(
         &gpu,
         (extent, extent),
         block,
@@ -28,14 +28,14 @@ fn a_converter_runs_again_and_stays_inside() {
         let guarded = |len: usize| upload_values(&gpu, &[len], vec![77f32; len]);
         let room = capacity + 8;
         let [out, columns, rows] = [room * area, room, room].map(guarded);
-        let raw = RawBlocks {
-            source: source.address().unwrap(),
+        let raw = RawConversion {
+            dense: source.address().unwrap(),
             leading: extent,
-            slot_columns: columns.address().unwrap(),
-            group_rows: rows.address().unwrap(),
-            values: out.address().unwrap(),
+            out_columns: columns.address().unwrap(),
+            out_rows: rows.address().unwrap(),
+            out_values: out.address().unwrap(),
             capacity,
-            ..RawBlocks::default()
+            ..RawConversion::default()
         };
         for _ in 0..2 {
             // SAFETY: the tensors live past the wait below and have the sizes promised.
@@ -73,7 +73,7 @@ fn a_converter_runs_again_and_stays_inside() {
 fn csr_without_room_is_right_as_far_as_it_goes() {
     let Some(gpu) = gpu() else { return };
     let (capacity, width, guard) = (2, 8, 77f32);
-    let converter = BlockConverter::<f32>::from_csr(&gpu, (1, 4 * width), (1, width), 1).unwrap();
+    let converter = Converter::blocks_from_csr::<f32>(&gpu, (1, 4 * width), (1, width), 1).unwrap();
     let upload = |values: Vec<f32>| upload_values(&gpu, &[values.len()], values);
     let source = upload((1..=16).map(|v| v as f32).collect());
     // Four entries in each of four blocks, and what vectors read behind them.
@@ -81,16 +81,16 @@ fn csr_without_room_is_right_as_far_as_it_goes() {
     let columns = words(&gpu, &columns);
     let offsets = words(&gpu, &[0, 16]);
     let outs = [capacity, capacity, capacity * width].map(|len| upload(vec![guard; len + 8]));
-    let [slot_columns, group_rows, values] = outs.each_ref().map(|t| t.address().unwrap());
-    let raw = RawBlocks {
-        source: source.address().unwrap(),
+    let [out_columns, out_rows, out_values] = outs.each_ref().map(|t| t.address().unwrap());
+    let raw = RawConversion {
+        values: source.address().unwrap(),
         offsets: offsets.address().unwrap(),
         columns: columns.address().unwrap(),
-        slot_columns,
-        group_rows,
-        values,
+        out_columns,
+        out_rows,
+        out_values,
         capacity,
-        ..RawBlocks::default()
+        ..RawConversion::default()
     };
     let stream = gpu.stream().unwrap();
     // SAFETY: the tensors live past the wait below and have the sizes promised.
@@ -112,24 +112,24 @@ fn a_converter_is_replayed() {
     let (extent, block) = (256, (16, 16));
     let choice = BlockChoice::TopPerRow(3);
     let converter =
-        BlockConverter::<f16>::from_dense(&gpu, (extent, extent), block, 1, choice).unwrap();
+        Converter::blocks_from_dense::<f16>(&gpu, (extent, extent), block, 1, choice).unwrap();
     let mut source = gpu.zeros::<f16>(&[extent, extent]).unwrap();
     let slots = extent / block.0 * 3;
     let values = gpu.zeros::<f16>(&[slots, block.0 * block.1]).unwrap();
     let [columns, rows] = [0, 1].map(|_| gpu.zeros::<f32>(&[slots]).unwrap());
-    let raw = RawBlocks {
-        source: source.address().unwrap(),
+    let raw = RawConversion {
+        dense: source.address().unwrap(),
         leading: extent,
-        slot_columns: columns.address().unwrap(),
-        group_rows: rows.address().unwrap(),
-        values: values.address().unwrap(),
+        out_columns: columns.address().unwrap(),
+        out_rows: rows.address().unwrap(),
+        out_values: values.address().unwrap(),
         capacity: slots,
-        ..RawBlocks::default()
+        ..RawConversion::default()
     };
     let stream = gpu.stream().unwrap();
     // SAFETY: the tensors live past the waits below and have the sizes promised; replays follow each other.
-    let graph = Graph::capture(stream.raw(), |s| unsafe { converter.run_raw(&raw, s) }).unwrap();
-    let mut graph = graph.instantiate().unwrap();
+    let mut graph =
+        Graph::capture(stream.raw(), |s| unsafe { converter.run_raw(&raw, s) }).unwrap();
     for seed in [21, 22, 23] {
         let host = patches::<f16>(extent, extent, seed);
         source.write(&host).unwrap();

@@ -1,9 +1,9 @@
 //! Operands of convolutions, and what comes of them.
 
-use einsparse::Scalar;
 use einsparse::dynamic::ConvolutionAxis::{self, Channels, Filters};
-use einsparse::dynamic::ConvolutionShape;
+use einsparse::dynamic::{ConvolutionOptions, ConvolutionShape, DynamicConvolution};
 use einsparse::formats::Dense;
+use einsparse::{Context, Result, Scalar};
 use rayon::prelude::*;
 
 use crate::families::gather_gemm::matmul::integers;
@@ -85,6 +85,23 @@ pub fn operands<T: Scalar>(
             columns(b, b[0] * b[1] * b[2], per_mille, seed + 1),
         ],
     }
+}
+
+/// A convolution of this shape.
+pub fn convolution<T: Scalar>(
+    context: &Context,
+    s: &ConvolutionShape,
+    axis: ConvolutionAxis,
+) -> Result<DynamicConvolution<T>> {
+    let options = ConvolutionOptions {
+        axis,
+        stride: s.stride,
+        dilation: s.dilation,
+        padding: s.padding,
+        ..ConvolutionOptions::default()
+    };
+    let [a, b] = shapes(s);
+    DynamicConvolution::new(context, a, b, &options)
 }
 
 pub fn plain(a: [usize; 4], window: [usize; 2], filters: usize) -> ConvolutionShape {

@@ -75,8 +75,7 @@ fn a_captured_run_is_replayed() {
         .build()
         .unwrap();
     let stream = gpu.stream().unwrap();
-    let graph = Graph::capture(stream.raw(), |_| plan.run(&operands, &mut s, &stream)).unwrap();
-    let mut graph = graph.instantiate().unwrap();
+    let mut graph = Graph::capture(stream.raw(), |_| plan.run(&operands, &mut s, &stream)).unwrap();
     for _ in 0..2 {
         // SAFETY: operands, output and plan live past the wait below.
         unsafe { graph.launch(stream.raw()) }.unwrap();
@@ -113,11 +112,15 @@ fn entries_refuse_orders_and_variants_that_are_not_there() {
             let general = |name: &str| name == "cpu" || name.starts_with("einsum_");
             assert!(general(plan.variant()), "{}", plan.variant());
             assert!(plan.choice().candidates.iter().all(|c| general(c.name)));
-            let reads = |r: &einsparse::Refusal| r.reason.contains("reads [m,k] and [n,k]");
+            let reads = |r: &einsparse::error::Refusal| r.reason.contains("reads [m,k] and [n,k]");
             assert!(plan.choice().refused.iter().any(reads));
         }
         Err(Error::NoKernel { tried, .. }) => {
-            assert!(tried.iter().any(|r| r.reason == "reads [m,k] and [n,k]"));
+            assert!(
+                tried
+                    .iter()
+                    .any(|(_, reason)| reason == "reads [m,k] and [n,k]")
+            );
         }
         Err(other) => panic!("{other}"),
     }
