@@ -125,6 +125,9 @@ pub struct Options {
     /// Elements that addresses and leading dimensions of B and C are multiples of, when a run gets others than
     /// those planned with. `None`: those of the operands given.
     pub alignment: Option<usize>,
+    /// The plan runs once: it prepares nothing that takes the host longer than a run saves.
+    #[doc(hidden)]
+    pub once: bool,
 }
 
 /// What the elements are multiplied as.

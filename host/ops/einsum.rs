@@ -82,7 +82,11 @@ fn once(
         None => (*name, *operand),
     });
     let bound: Vec<(&str, AnyOperand<'_>)> = bound.collect();
-    let plan = AnyPlan::new((context, types), text, (&bound, None), &Options::default())?;
+    let options = Options {
+        once: true,
+        ..Options::default()
+    };
+    let plan = AnyPlan::new((context, types), text, (&bound, None), &options)?;
     let shape = plan.out_shape();
     let leading = shape.last().copied().unwrap_or(1);
     let mut out = AnyTensor::zeros(device, types.out, shape, leading)?;

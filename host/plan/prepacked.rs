@@ -12,15 +12,15 @@ use crate::cost::{Cost, Work};
 use crate::error::{Error, Refusal, Result};
 use crate::families::convert::{Expand, Scatter, expand_us, slices_us};
 use crate::kernel::Queue;
-use crate::launch::{Planned, RawSpmm, Turns};
+use crate::launch::{RawSpmm, Turns};
 use crate::machine::Machine;
 use crate::offer::bind::{find, wrong};
 use crate::offer::{
-    Answer, Candidate, Compiled, Expression, Made, Offer, Options, PrepackedForm, Problem,
-    Question, Run, Weights,
+    Answer, Candidate, Compiled, Expression, Made, Offer, Options, PlannedPattern, PrepackedForm,
+    Problem, Question, Run, Weights,
 };
 use crate::registry::block_of;
-use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor};
+use crate::tensor::{AnyOperand, AnyTensor};
 use copy::{Copy, Refill, dense, numbered, sliced, sparse};
 
 /// Columns up to which A is kept by tiles: what the kernels over them are for.
@@ -110,8 +110,8 @@ fn refill_us(form: PrepackedForm, problem: &Problem, machine: &Machine) -> f64 {
 }
 
 /// The forms that single entries may be held in, and the same product over each. In each run: those whose values come
-/// in as one piece, and not one by one to their places.
-fn forms(problem: &Problem, each_run: bool) -> Vec<(PrepackedForm, Problem)> {
+/// in as one piece, and not one by one to their places. For one run: what the GPU makes itself.
+fn forms(problem: &Problem, options: &Options) -> Vec<(PrepackedForm, Problem)> {
     let mut all = Vec::new();
     let Work {
         m, k, n, entries, ..
@@ -124,8 +124,11 @@ fn forms(problem: &Problem, each_run: bool) -> Vec<(PrepackedForm, Problem)> {
         };
         all.push((PrepackedForm::Dense, dense));
     }
-    let mut others = vec![Format::SlicedEll];
-    if n <= FEW_COLUMNS && !each_run {
+    let mut others = Vec::new();
+    if !options.once {
+        others.push(Format::SlicedEll);
+    }
+    if n <= FEW_COLUMNS && options.weights == Weights::Static {
         others.push(Format::Bitmap);
         // Further up bytes weigh more than bits.
         if entries * BYTES_UP_TO <= m as u64 * k as u64 {
@@ -150,12 +153,11 @@ fn leading_of(k: usize, bytes: usize) -> usize {
 /// A's copy, how values come there, and the plan over it.
 #[derive(Debug)]
 pub(super) struct Prepacked {
-    name: String,
     form: PrepackedForm,
     copy: Copy,
     refill: Refill,
     plan: Box<AnyPlan>,
-    planned: Planned,
+    pattern: PlannedPattern,
     /// Whether values are those of the run.
     each_run: bool,
     /// Runs read the copy that [`Self::refill`] writes.
@@ -200,11 +202,10 @@ impl Prepacked {
         let einsum = asked.einsum.clone();
         let plan = Box::new(AnyPlan::of((context, asked.types), einsum, &swapped, &own)?);
         let kept = Prepacked {
-            name: name.to_owned(),
             form,
             refill,
             plan,
-            planned: Planned::new(runs, columns),
+            pattern: PlannedPattern::new(name, a.pattern()),
             each_run: asked.options.weights == Weights::EachRun,
             turns: Turns::new(device)?,
             copy,
@@ -221,21 +222,9 @@ impl Prepacked {
         Ok(kept)
     }
 
-    /// Whether a tensor has the planned pattern.
-    fn fits(&self, a: &AnySparseTensor) -> bool {
-        a.row_order()
-            .is_some_and(|(runs, columns)| self.planned.is(runs, Some(columns)))
-    }
-
-    /// Where A's values are.
+    /// Where A's values are; A must have the planned pattern.
     fn values_of(&self, operands: &[(&str, AnyOperand<'_>)]) -> Result<u64> {
-        match find(operands, &self.name)? {
-            AnyOperand::Sparse(a) if self.fits(a) => a
-                .values_address()
-                .ok_or_else(|| Error::elsewhere(&self.name)),
-            AnyOperand::Sparse(_) => Err(Error::other_pattern(&self.name)),
-            other => Err(wrong(&self.name, "an uploaded sparse tensor", other)),
-        }
+        Ok(self.pattern.arrays(operands)?.values.address())
     }
 
     /// Queues the copying of A's values, for whom it is the turn.
@@ -298,7 +287,7 @@ impl Compiled for Prepacked {
 
     fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
         let (queue, values) = (run.queue(out)?, self.values_of(run.operands)?);
-        let own = swap(run.operands, &self.name, self.copy.operand());
+        let own = swap(run.operands, self.pattern.name(), self.copy.operand());
         self.product(values, queue, || self.plan.run(&own, out, run.stream))
     }
 

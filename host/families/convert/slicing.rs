@@ -144,12 +144,10 @@ impl SliceValues {
 
 /// Start of the kernel, and the wait of the one behind it for its end.
 const START_US: f64 = 2.5;
-/// What reading and writing values by runs reaches of the rate of device memory.
-const SHARE: f64 = 0.6;
-/// Bytes that are moved for a byte of values: read, written, and columns and padding beside them.
-const MOVED: f64 = 2.8;
+/// Bytes out of device memory for a byte of values: those, and columns and padding beside them.
+const MOVED: f64 = 1.6;
 
 /// Predicted microseconds to write so many bytes of new values.
 pub(crate) fn slices_us(values: f64, machine: &Machine) -> f64 {
-    START_US + values * MOVED / (machine.hbm * SHARE) * 1e6
+    START_US + values * MOVED / machine.hbm * 1e6
 }
