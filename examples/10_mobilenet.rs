@@ -175,7 +175,7 @@ fn chain(
         steps.push((&layer.plan, raw));
         (from, ldb) = (to, layer.places);
     }
-    let microseconds = timed(&ctx, &steps)?;
+    let microseconds = timed(ctx, &steps)?;
     let maps_bytes = 2 * 2 * largest;
     let names: Vec<&str> = layers.iter().map(|layer| layer.plan.variant()).collect();
     println!(

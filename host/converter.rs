@@ -68,7 +68,7 @@ pub struct Converter {
 
 #[derive(Debug)]
 enum Kind {
-    Blocks(Blocks),
+    Blocks(Box<Blocks>),
     Entries(Entries),
     Transpose(Transpose, usize),
 }
@@ -177,7 +177,7 @@ impl Converter {
             choice,
             dtype,
         };
-        let kind = Kind::Blocks(Blocks::new(device, request)?);
+        let kind = Kind::Blocks(Box::new(Blocks::new(device, request)?));
         let shape = (m, k);
         Ok(Converter { kind, shape })
     }

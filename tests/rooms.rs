@@ -89,10 +89,35 @@ fn families_of_kernels_do_not_know_each_other() {
 }
 
 /// The rooms of the host from the ground up: each may know those in front of it.
-const HOST: [&str; 27] = [
-    "error", "parallel", "registry", "values", "machine", "driver", "module", "device", "kernel",
-    "context", "worklist", "tensor", "einsum", "indirect", "cost", "cpu", "launch", "offer",
-    "families", "plan", "convert", "entries", "dynamic", "ops", "nn", "raw", "lib",
+const HOST: [&str; 28] = [
+    "error",
+    "parallel",
+    "registry",
+    "values",
+    "machine",
+    "driver",
+    "module",
+    "device",
+    "kernel",
+    "context",
+    "worklist",
+    "tensor",
+    "einsum",
+    "indirect",
+    "cost",
+    "cpu",
+    "launch",
+    "offer",
+    "families",
+    "plan",
+    "converter",
+    "convert",
+    "entries",
+    "dynamic",
+    "ops",
+    "nn",
+    "raw",
+    "lib",
 ];
 
 /// Names at the top of the library and the room that each is of.
