@@ -80,6 +80,9 @@ unsafe impl Send for Graph {}
 impl Graph {
     /// Records what `work` queues on `stream` instead of running it. `work` must not allocate or synchronise.
     /// The legacy default stream cannot be captured.
+    ///
+    /// # Errors
+    /// What `work` fails with, and whatever the driver refuses: without a GPU everything.
     pub fn capture<'a>(
         stream: RawStream<'a>,
         work: impl FnOnce(RawStream<'a>) -> Result<()>,

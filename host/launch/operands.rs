@@ -3,7 +3,7 @@
 use crate::indirect::Orientation;
 use crate::registry::Dtype;
 
-/// Device addresses of one run. Leading dimensions in elements.
+/// Device addresses of one run. Leading dimensions in elements. The plan has the row offsets of A.
 ///
 /// ```
 /// use einsparse::raw::RawSpmm;

@@ -30,7 +30,7 @@ pub struct MoeOptions {
     pub model: usize,
     /// Columns between an expert's two products.
     pub hidden: usize,
-    /// What stands between them; on a GPU the identity or ReLU.
+    /// What stands between them, `einsparse::einsum::Activation`; on a GPU `Identity` or `Relu`.
     pub activation: Activation,
 }
 

@@ -133,7 +133,7 @@ impl Expression {
     }
 
     /// Of a run over addresses that a plan does not take.
-    pub(super) fn no_addresses(&self, variant: &str, products: &str) -> Error {
+    pub(crate) fn no_addresses(&self, variant: &str, products: &str) -> Error {
         let reason = format!("takes tensors (`Plan::run`): raw addresses are for {products}");
         let indirect = self.indirect.to_string();
         Error::no_kernel(indirect, [Refusal::of(variant, reason)])

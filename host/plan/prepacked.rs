@@ -11,13 +11,14 @@ use super::any::AnyPlan;
 use crate::cost::{Cost, Work};
 use crate::error::{Error, Refusal, Result};
 use crate::families::convert::{Expand, Scatter, expand_us, slices_us};
+use crate::indirect::{SpmmForm, rewrite_dense};
 use crate::kernel::Queue;
 use crate::launch::{RawSpmm, Turns};
 use crate::machine::Machine;
 use crate::offer::bind::{find, wrong};
 use crate::offer::{
     Answer, Candidate, Compiled, Expression, Made, Offer, Options, PlannedPattern, PrepackedForm,
-    Problem, Question, Run, Weights,
+    Problem, Question, Run, Weights, alignment_of, given_alignment, leading,
 };
 use crate::registry::block_of;
 use crate::tensor::{AnyOperand, AnyTensor};
@@ -31,16 +32,16 @@ const BYTES_UP_TO: u64 = 9;
 const ROW_BYTES: usize = 16;
 
 /// What plans of products choose from.
-const PRODUCTS: &str = "the table holds C[m,n] (=|+=) A[m,k] * B[k,n] with A sparse in row order; A as [k,m] where it is made \
-    of blocks or single entries; with one of them made of blocks, or both dense, also with other axes swapped; batches C[z,m,n] \
+const PRODUCTS: &str = "the table holds C[m,n] (=|+=) A[m,k] * B[k,n] with A sparse in row order; A as [k,m] where it is \
+    made of blocks or single entries; with one of them made of blocks, or both dense, or A of single entries in f16 and \
+    bf16, also with other axes swapped; batches C[z,m,n] \
     with one A for all, or A as [z,m,k] in coo; Context::cpu() runs every expression";
 
 /// The kernels that read A in another form than it comes in.
 pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
-    let Some((problem, form)) = question.product()? else {
+    let Some(product @ (problem, form)) = question.product()? else {
         return Answer::refused("products", PRODUCTS);
     };
-    let plain = problem.order == Default::default() && !form.batched && !problem.stacked;
     let entries = problem.format.is_some_and(|format| {
         block_of(&format) == (1, 1)
             && !matches!(
@@ -53,31 +54,29 @@ pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
             )
     });
     let (options, machine) = (question.options, question.machine);
-    if !plain || !entries {
+    if !entries || form.batched || problem.stacked {
         return Ok(Answer::default());
     }
-    let each_run = options.weights == Weights::EachRun;
-    let offers = forms(problem, each_run)
-        .into_iter()
-        .flat_map(|(kept, other)| {
-            let found = other.candidates(machine, options).candidates;
-            let refill_us = if each_run {
-                refill_us(kept, problem, machine)
-            } else {
-                0.0
-            };
-            found.into_iter().map(move |candidate| Offer {
-                make: Box::new(move |_| make(question, &form.sparse, (candidate.name, kept))),
-                candidate: Candidate {
-                    prepacked: Some(kept),
-                    cost: Cost {
-                        us: candidate.cost.us + refill_us,
-                        ..candidate.cost
-                    },
-                    ..candidate
+    let mut all = sparse_forms(problem, options);
+    all.extend(dense_form(question, product));
+    let offers = all.into_iter().flat_map(|(kept, other)| {
+        let found = other.candidates(machine, options).candidates;
+        let refill_us = match options.weights {
+            Weights::Static => 0.0,
+            Weights::EachRun => refill_us(kept, problem, machine),
+        };
+        found.into_iter().map(move |candidate| Offer {
+            make: Box::new(move |_| make(question, &form.sparse, (candidate.name, kept))),
+            candidate: Candidate {
+                prepacked: Some(kept),
+                cost: Cost {
+                    us: candidate.cost.us + refill_us,
+                    ..candidate.cost
                 },
-            })
-        });
+                ..candidate
+            },
+        })
+    });
     Answer::of(offers.collect())
 }
 
@@ -102,47 +101,84 @@ fn refill_us(form: PrepackedForm, problem: &Problem, machine: &Machine) -> f64 {
     let values = (work.entries * bytes as u64) as f64;
     match form {
         PrepackedForm::Dense => {
-            let out = work.m as f64 * (leading_of(work.k, bytes) * bytes) as f64;
+            let [rows, columns] = stored(problem);
+            let out = rows as f64 * (leading_of(columns, bytes) * bytes) as f64;
             expand_us(out, values, machine)
         }
         PrepackedForm::Sparse(_) => slices_us(values, machine),
     }
 }
 
-/// The forms that single entries may be held in, and the same product over each. In each run: those whose values come
-/// in as one piece, and not one by one to their places. For one run: what the GPU makes itself.
-fn forms(problem: &Problem, options: &Options) -> Vec<(PrepackedForm, Problem)> {
-    let mut all = Vec::new();
+/// Rows and columns of A as it is stored.
+fn stored(problem: &Problem) -> [usize; 2] {
+    let (m, k) = (problem.work.m, problem.work.k);
+    if problem.order.transposed {
+        [k, m]
+    } else {
+        [m, k]
+    }
+}
+
+/// The sparse forms that single entries may be held in, and the same product over each. In each run: that whose values
+/// come in as one piece, and not one by one to their places. For one run none: the host makes them.
+fn sparse_forms(problem: &Problem, options: &Options) -> Vec<(PrepackedForm, Problem)> {
     let Work {
         m, k, n, entries, ..
     } = problem.work;
-    if Expand::takes(problem.dtype) {
-        let dense = Problem {
-            format: None,
-            work: problem.work.all_stored(problem.dtype),
-            ..*problem
-        };
-        all.push((PrepackedForm::Dense, dense));
+    let mut formats = Vec::new();
+    if problem.order.is_plain() && !options.once {
+        formats.push(Format::SlicedEll);
     }
-    let mut others = Vec::new();
-    if !options.once {
-        others.push(Format::SlicedEll);
-    }
-    if n <= FEW_COLUMNS && options.weights == Weights::Static {
-        others.push(Format::Bitmap);
+    if problem.order.is_plain() && n <= FEW_COLUMNS && options.weights == Weights::Static {
+        formats.push(Format::Bitmap);
         // Further up bytes weigh more than bits.
         if entries * BYTES_UP_TO <= m as u64 * k as u64 {
-            others.push(Format::Bytemap);
+            formats.push(Format::Bytemap);
         }
     }
-    all.extend(others.into_iter().map(|format| {
-        let format = Some(format);
-        (
-            format.map_or(PrepackedForm::Dense, PrepackedForm::Sparse),
-            Problem { format, ..*problem },
-        )
-    }));
-    all
+    let over = |format| Problem {
+        format: Some(format),
+        ..*problem
+    };
+    let all = formats.into_iter();
+    all.map(|format| (PrepackedForm::Sparse(format), over(format)))
+        .collect()
+}
+
+/// The product over a dense A. Which of two dense matrices is walked is theirs to say.
+fn dense_form(
+    question: &Question<'_, '_>,
+    (problem, form): &(Problem, SpmmForm),
+) -> Option<(PrepackedForm, Problem)> {
+    let own = rewrite_dense(question.einsum).ok()?.as_gemm()?;
+    let (&[m, n], true) = (question.extents.out(), Expand::takes(problem.dtype)) else {
+        return None;
+    };
+    let Work { k, .. } = problem.work;
+    let width = if form.order.dense_columns {
+        k
+    } else {
+        problem.work.n
+    };
+    let lines = [
+        leading_of(stored(problem)[1], problem.dtype.bytes()),
+        leading(question.operands(), &form.dense, width),
+        given_alignment(question.options, question.operands()),
+    ];
+    let dense = Problem {
+        format: None,
+        work: Work {
+            m,
+            n,
+            ..problem.work
+        }
+        .all_stored(problem.dtype),
+        order: own.order,
+        alignment: alignment_of(&[n, lines[0], lines[1], lines[2]]),
+        b_alignment: alignment_of(&lines),
+        ..*problem
+    };
+    Some((PrepackedForm::Dense, dense))
 }
 
 /// Elements from one row of a dense A to the next.
@@ -157,6 +193,8 @@ pub(super) struct Prepacked {
     copy: Copy,
     refill: Refill,
     plan: Box<AnyPlan>,
+    /// The plan over a dense copy walks the other matrix as its A.
+    swapped: bool,
     pattern: PlannedPattern,
     /// Whether values are those of the run.
     each_run: bool,
@@ -201,7 +239,9 @@ impl Prepacked {
         let swapped = swap(operands, name, copy.operand());
         let einsum = asked.einsum.clone();
         let plan = Box::new(AnyPlan::of((context, asked.types), einsum, &swapped, &own)?);
+        let over = plan.expression.indirect.as_gemm();
         let kept = Prepacked {
+            swapped: over.is_some_and(|over| over.sparse != name),
             form,
             refill,
             plan,
@@ -291,7 +331,10 @@ impl Compiled for Prepacked {
         self.product(values, queue, || self.plan.run(&own, out, run.stream))
     }
 
-    fn run_raw(&self, _: &Expression, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
+    fn run_raw(&self, of: &Expression, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
+        if self.swapped {
+            return Err(of.no_addresses(self.variant(), "sparse matrices on the left"));
+        }
         let own = self.raw(raw)?;
         self.product(raw.values, queue, || self.plan.run_raw(&own, queue))
     }

@@ -299,6 +299,49 @@ fn kept_values_are_new_when_asked_for() {
     }
 }
 
+/// Tokens in rows, and transposes: kernels over two dense matrices know them all.
+#[test]
+fn dense_forms_serve_every_order() {
+    let Some(gpu) = gpu() else { return };
+    let cpu = Context::cpu();
+    let small = |shape: [usize; 2], by: usize| {
+        Dense::from_fn(shape, |at| f16::from_f32(((at[0] + by * at[1]) % 4) as f32)).unwrap()
+    };
+    let a = matrix::<f16>((96, 200, 0.5), Format::Csr, 5);
+    for (text, x, out, swapped) in [
+        ("C[m,n] = A[k,m] * B[k,n]", [96, 72], [200, 72], false),
+        ("C[t,m] = B[t,k] * A[m,k]", [72, 200], [72, 96], true),
+        ("C[t,k] = B[t,m] * A[m,k]", [72, 96], [72, 200], true),
+        ("C[m,t] = A[m,k] * B[t,k]", [72, 200], [96, 72], false),
+    ] {
+        let x = small(x, 3);
+        let wanted = einsparse::einsum!(cpu, text, A = &a, B = &x).unwrap();
+        assert_eq!(wanted.shape(), out);
+        let (da, db) = (gpu.upload(&a).unwrap(), gpu.upload_dense(&x).unwrap());
+        let operands = [("A", Operand::from(&da)), ("B", (&db).into())];
+        for weights in BOTH {
+            let options = Options {
+                weights,
+                ..Options::default()
+            };
+            let plan = gpu.plan(text).operands(&operands).options(&options);
+            let plan = plan.build().unwrap();
+            let found = run(&gpu, &plan, &operands);
+            assert!(found == wide(&wanted), "{text} {weights:?}: {plan}");
+            if swapped {
+                assert_eq!(plan.prepacked().as_deref(), Some("dense"), "{text}");
+                // Its kernel walks B: addresses named by the sparse matrix would be those of the other one.
+                let raw = RawSpmm::default();
+                let stream = gpu.stream().unwrap();
+                // SAFETY: refused before anything is read.
+                let refused = unsafe { plan.run_raw(&raw, stream.raw()) };
+                let reason = refused.unwrap_err().to_string();
+                assert!(reason.contains("raw addresses are for"), "{reason}");
+            }
+        }
+    }
+}
+
 #[test]
 fn forms_are_held_where_they_pay() {
     // Without a GPU the choice is worked out all the same.

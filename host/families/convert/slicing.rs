@@ -143,7 +143,7 @@ impl SliceValues {
 }
 
 /// Start of the kernel, and the wait of the one behind it for its end.
-const START_US: f64 = 2.5;
+const START_US: f64 = 2.0;
 /// Bytes out of device memory for a byte of values: those, and columns and padding beside them.
 const MOVED: f64 = 1.6;
 

@@ -25,8 +25,11 @@ pub(crate) const ABSENT: u32 = einsparse_kernels::families::CONV_ABSENT;
 
 /// Which input voxels meet which output voxels at which offset of a convolution's kernel, in a context.
 ///
-/// Output voxels are sorted by the set of offsets that they have neighbours at, so that a tile of them shares offsets
-/// and products of empty tiles are left out (Tang et al., TorchSparse++, MICRO 2023, section 4.1); here by the rank of
+/// Row o of the output is output voxel o. Offset t is that of `W[t,c,m]`, in the order of [`ConvGeometry::offsets`]; it
+/// leads from an output voxel, times the stride, to an input voxel.
+///
+/// Inside, output voxels are sorted by the set of offsets that they have neighbours at, so that a tile of them shares
+/// offsets and products of empty tiles are left out (Tang et al., TorchSparse++, MICRO 2023, section 4.1); here by the rank of
 /// that set in a Gray code with the offsets farthest from the centre as highest bits: neighbours in the order differ in
 /// few offsets.
 ///

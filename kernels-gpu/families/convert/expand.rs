@@ -46,49 +46,13 @@ fn place(p: &ExpandParams) {
     }
 }
 
-/// Lays up to 64 entries of each group, from `base` on, into shared memory.
-#[inline(always)]
-fn lay<E: ElemInfo>(p: &ExpandParams, spans: &[[u32; 2]; GROUPS_AT_ONCE], base: u32, tile: u32) {
-    let bytes = E::DTYPE.bytes() as u32;
-    let mut places = [[0; 2]; GROUPS_AT_ONCE];
-    let mut values = [[0; 2]; GROUPS_AT_ONCE];
-    unroll!(i < GROUPS_AT_ONCE, {
-        unroll!(j < 2, {
-            let entry = spans[i][0] + base + j as u32 * 32;
-            let inside = entry < spans[i][1];
-            places[i][j] = global::load_b8(p.places + entry as u64, inside);
-            let from = p.values + entry as u64 * bytes as u64;
-            values[i][j] = if bytes == 2 {
-                global::load_b16_fresh(from, inside)
-            } else {
-                global::load_b32_fresh(from, inside)
-            };
-        });
-    });
-    unroll!(i < GROUPS_AT_ONCE, {
-        unroll!(j < 2, {
-            let to = tile + i as u32 * GROUP_BYTES + places[i][j] * bytes;
-            if spans[i][0] + base + j as u32 * 32 < spans[i][1] {
-                if bytes == 2 {
-                    copy::store_shared_b16(to, values[i][j]);
-                } else {
-                    copy::store_shared_b32(to, values[i][j]);
-                }
-            }
-        });
-    });
-}
+/// First entry and end of each group that a warp has under way from `first` on.
+type Spans = [[u32; 2]; GROUPS_AT_ONCE];
 
 #[inline(always)]
-fn write<E: ElemInfo>(p: &ExpandParams) {
-    grid::launch_dependents();
-    let lane = gpu::thread() % 32;
-    let first = gpu::block_x() * Expand::<EXPAND_VALUES>::ITEMS
-        + gpu::thread() / 32 * GROUPS_AT_ONCE as u32;
-    let tile = copy::arena() + gpu::thread() / 32 * GROUPS_AT_ONCE as u32 * GROUP_BYTES;
-    let (mut spans, mut longest) = ([[0; 2]; GROUPS_AT_ONCE], 0);
+fn spans(p: &ExpandParams, first: u32) -> Spans {
+    let mut spans = [[0; 2]; GROUPS_AT_ONCE];
     unroll!(i < GROUPS_AT_ONCE, {
-        copy::store_shared_v4(tile + i as u32 * GROUP_BYTES + lane * 16, [0; 4]);
         let group = first + i as u32;
         let (row, _) = p.row_groups.of(group);
         let at = p.starts + (group as u64 + row as u64) * 4;
@@ -97,28 +61,86 @@ fn write<E: ElemInfo>(p: &ExpandParams) {
             global::load_b32(at, inside),
             global::load_b32(at + 4, inside),
         ];
-        let entries = spans[i][1] - spans[i][0];
-        longest = if entries > longest { entries } else { longest };
-        spans[i][0] += lane;
     });
-    // What places are made of is there since the plan was made; values and the matrix are not.
-    grid::wait_dependency();
-    warp::sync_lanes(u32::MAX);
-    let mut base = 0;
-    while base < longest {
-        lay::<E>(p, &spans, base, tile);
-        base += 64;
-    }
-    warp::sync_lanes(u32::MAX);
+    spans
+}
+
+/// Lays up to 128 entries of each group, `base` behind its first, into shared memory: a lane takes two neighbours, the
+/// first of which has an even number.
+#[inline(always)]
+fn lay<E: ElemInfo>(p: &ExpandParams, spans: &Spans, base: u32, tile: u32) {
+    let bytes = E::DTYPE.bytes() as u32;
+    let lane = gpu::thread() % 32;
+    let entry = |i: usize, j: usize| (spans[i][0] & !1) + base + j as u32 * 64 + lane * 2;
+    let mut places = [[0; 2]; GROUPS_AT_ONCE];
+    let mut values = [[[0; 2]; 2]; GROUPS_AT_ONCE];
     unroll!(i < GROUPS_AT_ONCE, {
-        let group = first + i as u32;
-        let (row, of_row) = p.row_groups.of(group);
-        let at = of_row as u64 * GROUP_BYTES as u64 + lane as u64 * 16;
-        let words = copy::load_shared_v4(tile + i as u32 * GROUP_BYTES + lane * 16);
-        if group < p.groups && at < p.row_bytes {
-            global::store_v4(p.out + row as u64 * p.row_bytes + at, words);
-        }
+        unroll!(j < 2, {
+            let at = entry(i, j) as u64;
+            let inside = entry(i, j) < spans[i][1];
+            places[i][j] = global::load_b16(p.places + at, inside);
+            values[i][j] = if bytes == 2 {
+                let both = global::load_b32(p.values + at * 2, inside);
+                [both, both >> 16]
+            } else {
+                global::load_v2(p.values + at * 4, inside)
+            };
+        });
     });
+    unroll!(i < GROUPS_AT_ONCE, {
+        unroll!(j < 2, {
+            let of_group = tile + i as u32 * GROUP_BYTES;
+            let store = |half: u32, value: u32| {
+                let to = of_group + (places[i][j] >> (8 * half) & 0xff) * bytes;
+                let own = entry(i, j) + half;
+                if own >= spans[i][0] && own < spans[i][1] {
+                    if bytes == 2 {
+                        copy::store_shared_b16(to, value);
+                    } else {
+                        copy::store_shared_b32(to, value);
+                    }
+                }
+            };
+            store(0, values[i][j][0]);
+            store(1, values[i][j][1]);
+        });
+    });
+}
+
+#[inline(always)]
+fn write<E: ElemInfo>(p: &ExpandParams) {
+    let lane = gpu::thread() % 32;
+    let warp = gpu::thread() / 32 * GROUPS_AT_ONCE as u32;
+    let items = Expand::<EXPAND_VALUES>::ITEMS;
+    let mut first = gpu::block_x() * items + warp;
+    let tile = copy::arena() + warp * GROUP_BYTES;
+    let mut own = spans(p, first);
+    while first < p.groups {
+        let (next, mut longest) = (spans(p, first + gpu::grid_x() * items), 0);
+        unroll!(i < GROUPS_AT_ONCE, {
+            copy::store_shared_v4(tile + i as u32 * GROUP_BYTES + lane * 16, [0; 4]);
+            let entries = own[i][1] - (own[i][0] & !1);
+            longest = if entries > longest { entries } else { longest };
+        });
+        warp::sync_lanes(u32::MAX);
+        let mut base = 0;
+        while base < longest {
+            lay::<E>(p, &own, base, tile);
+            base += 128;
+        }
+        warp::sync_lanes(u32::MAX);
+        unroll!(i < GROUPS_AT_ONCE, {
+            let group = first + i as u32;
+            let (row, of_row) = p.row_groups.of(group);
+            let at = of_row as u64 * GROUP_BYTES as u64 + lane as u64 * 16;
+            let words = copy::load_shared_v4(tile + i as u32 * GROUP_BYTES + lane * 16);
+            if group < p.groups && at < p.row_bytes {
+                global::store_v4(p.out + row as u64 * p.row_bytes + at, words);
+            }
+        });
+        own = next;
+        first += gpu::grid_x() * items;
+    }
 }
 
 impl<W: WalkInfo, E: ElemInfo, const STEP: u32> Kernel<W, E, ExpandParams> for Expand<STEP> {

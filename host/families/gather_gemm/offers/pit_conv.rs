@@ -131,7 +131,8 @@ impl Skipping {
             && einsum.epilogue == Epilogue::default();
         let Some(form) = form.filter(|_| bare && types.alike()) else {
             return refused(
-                "computes C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f] without factors and epilogue in the type of the operands",
+                "computes C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f] without factors and epilogue \
+                 in the type of the operands",
             );
         };
         if options.zeros == ZerosRule::Strict {

@@ -29,7 +29,8 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     let refused = |reason: &str| Answer::refused(FAMILY, reason);
     let Some(form) = question.indirect.as_rows() else {
         return refused(
-            "sums value x rows of one to three dense matrices [axis,r] over the entries of one sparse tensor, into [axes..,r]",
+            "sums value x rows of one to three dense matrices [axis,r] over the entries of one sparse tensor, \
+             into [axes..,r]",
         );
     };
     if !question.types.alike() {
