@@ -167,7 +167,8 @@ impl<T: Scalar> SparseAttention<T> {
     }
 
     /// Queries `[heads, m, dim]`, keys and values `[key_heads, n, dim]`, into the output `[heads, m, dim]`; the natural
-    /// logarithms of the sums of exponentials, for a gradient of your own (ours computes them again), into `log_sum`, `[heads, m]`, -Inf where a query
+    /// logarithms of the sums of exponentials into `log_sum`, `[heads, m]`, for a gradient of your own: ours computes
+    /// the weights again. They are -Inf where a query
     /// has no entry. On a GPU nothing is allocated and nothing waited for; the call can be captured in a CUDA graph.
     ///
     /// # Errors
