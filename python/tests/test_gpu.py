@@ -153,13 +153,6 @@ def test_the_current_gpu_stays_current():
     assert torch.equal(c, a @ b)
 
 
-def test_indices_in_pinned_memory_are_refused_by_name():
-    index = torch.tensor([0, 2, 1], dtype=torch.int32).pin_memory()
-    values, b = torch.ones(3), torch.ones(3, 4)
-    with pytest.raises(ValueError, match="indices `K`: lie in pinned memory"):
-        einsparse.einsum("C[n] = V[p] * B[K[p],n]", V=values, K=index, B=b)
-
-
 def test_ours_goes_out_by_dlpack():
     class Opaque:
         def __init__(self, tensor):

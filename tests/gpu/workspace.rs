@@ -1,11 +1,11 @@
 //! What plans hold on the device beside the operands: lists and partial sums are at most 2 % of A and 16 MB, forms that
-//! are made of A at most 1.1 times A.
+//! are made of A at most 1.1 times A, those that hold its values twice A; a dense form its elements and half of A.
 
 use crate::support::gpu;
 use crate::support::rows::force;
 use einsparse::formats::{Csr, CsrPattern, Dense, f16, generate};
 use einsparse::registry::{Row, Scalar, WalkKind, find, products};
-use einsparse::{Context, Error, Operand, SparseTensor};
+use einsparse::{Context, Error, Operand, Plan, SparseTensor};
 
 /// Uniform rows, hubs, bands, many short rows, and one row with everything.
 fn patterns() -> Vec<(&'static str, CsrPattern)> {
@@ -27,21 +27,23 @@ fn bytes_of<T>(pattern: &CsrPattern) -> usize {
     pattern.columns().len() * (4 + size_of::<T>()) + pattern.offsets().len() * 4
 }
 
-/// A holds so much; what may a plan of this row hold beside it?
-fn limit(row: &Row, a: usize) -> usize {
+/// A holds so much, and its dense form; what may a plan of this row hold beside it, in this form?
+fn limit(row: &Row, form: Option<&str>, [a, dense]: [usize; 2]) -> usize {
     let lists = a / 50 + (16 << 20);
-    match row.walk {
+    match (form, row.walk) {
+        (Some("dense"), _) => lists + dense + a / 2,
+        (Some(_), _) => lists + 2 * a,
         // Vectors are a form of A, without its values.
-        WalkKind::Vector => lists + a + a / 10,
-        _ => lists,
+        (None, WalkKind::Vector) => lists + a + a / 10,
+        (None, _) => lists,
     }
 }
 
-fn small_enough(what: &str, row: &Row, a: usize, held: usize) {
-    let limit = limit(row, a);
+fn small_enough(what: &str, row: &Row, form: Option<&str>, bytes: [usize; 2], held: usize) {
+    let limit = limit(row, form, bytes);
     assert!(
         held <= limit,
-        "{} on {what}: {held} bytes beside the {a} of A, {limit} allowed",
+        "{} on {what} as {form:?}: {held} bytes beside the {bytes:?} of A and of its dense form, {limit} allowed",
         row.name
     );
 }
@@ -51,7 +53,12 @@ fn spmm<T: Scalar>(context: &Context, what: &str, pattern: &CsrPattern) {
     let a: SparseTensor<T> = context
         .upload(Csr::new(pattern.clone(), values).unwrap())
         .unwrap();
-    let bytes = bytes_of::<T>(pattern);
+    let dense = pattern.rows() * pattern.cols().next_multiple_of(16) * size_of::<T>();
+    let bytes = [bytes_of::<T>(pattern), dense];
+    let held = |plan: &Plan<T>, row: &Row| {
+        let form = plan.prepacked();
+        small_enough(what, row, form.as_deref(), bytes, plan.workspace_bytes());
+    };
     for n in [1, 32, 128, 256, 1024] {
         // Only the shape of B is planned with; pages that nobody writes are none.
         let b = Dense::<T>::zeros(vec![pattern.cols(), n]).unwrap();
@@ -59,7 +66,7 @@ fn spmm<T: Scalar>(context: &Context, what: &str, pattern: &CsrPattern) {
         let text = "C[m,n] = A[m,k] * B[k,n]";
         let plan = context.plan(text).operands(&operands).build().unwrap();
         let row = find(plan.variant()).unwrap();
-        small_enough(what, row, bytes, plan.workspace_bytes());
+        held(&plan, row);
         if n != 128 {
             continue;
         }
@@ -70,7 +77,7 @@ fn spmm<T: Scalar>(context: &Context, what: &str, pattern: &CsrPattern) {
                 .options(&force(row))
                 .build()
             {
-                Ok(plan) => small_enough(what, row, bytes, plan.workspace_bytes()),
+                Ok(plan) => held(&plan, row),
                 Err(Error::NoKernel { .. }) => {}
                 Err(other) => panic!("{}: {other}", row.name),
             }
@@ -96,7 +103,8 @@ fn sddmm<T: Scalar>(context: &Context, what: &str, pattern: &CsrPattern) {
     let row = find(plan.variant()).unwrap();
     // Dense tiles pick their entries by a list of them: a form of the pattern.
     if row.module != "sddmm_tiles" {
-        small_enough(what, row, bytes_of::<T>(pattern), plan.workspace_bytes());
+        let bytes = [bytes_of::<T>(pattern), 0];
+        small_enough(what, row, None, bytes, plan.workspace_bytes());
     }
 }
 

@@ -38,7 +38,6 @@ macro_rules! rows_convert {
                 }
                 scatter "scatter" ScatterParams sm_80 Own {
                     scatter_16: Direct, F16, Four;
-                    scatter_32: Direct, F32, Four;
                 }
                 expand "expand" ExpandParams sm_80 Own {
                     expand_places: Direct, F32, Expand<EXPAND_PLACES>;
