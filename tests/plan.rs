@@ -51,11 +51,10 @@ fn only_general(choice: &Choice) -> bool {
     !choice.candidates.is_empty() && choice.candidates.iter().all(general)
 }
 
+/// Those that read the operand as it comes.
 fn candidates(choice: &Choice) -> Vec<&'static Row> {
-    choice
-        .candidates
-        .iter()
-        .map(|c| products().find(|row| row.name == c.name).unwrap())
+    let read = choice.candidates.iter().filter(|c| c.prepacked.is_none());
+    read.map(|c| products().find(|row| row.name == c.name).unwrap())
         .collect()
 }
 
