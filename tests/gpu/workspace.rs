@@ -1,5 +1,5 @@
 //! What plans hold on the device beside the operands: lists and partial sums are at most 2 % of A and 16 MB, forms that
-//! are made of A at most 1.1 times A, those that hold its values twice A; a dense form its elements and half of A.
+//! are made of A at most 1.1 times A, those that hold its values four times A; a dense form its elements and half of A.
 
 use crate::support::gpu;
 use crate::support::rows::force;
@@ -32,7 +32,7 @@ fn limit(row: &Row, form: Option<&str>, [a, dense]: [usize; 2]) -> usize {
     let lists = a / 50 + (16 << 20);
     match (form, row.walk) {
         (Some("dense"), _) => lists + dense + a / 2,
-        (Some(_), _) => lists + 2 * a,
+        (Some(_), _) => lists + 4 * a,
         // Vectors are a form of A, without its values.
         (None, WalkKind::Vector) => lists + a + a / 10,
         (None, _) => lists,
