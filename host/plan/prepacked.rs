@@ -26,6 +26,9 @@ use copy::{Copy, Refill, dense, numbered, sliced, sparse};
 
 /// Columns up to which A is kept by tiles: what the kernels over them are for.
 const FEW_COLUMNS: usize = 64;
+/// Columns below which A is not made dense in each run: writing it takes longer than any product over entries. 32768 x
+/// 8192 times 8 columns took twice as long.
+const LEAST_COLUMNS: usize = 32;
 /// One entry in so many places, or fewer, may be kept with bytes for their places.
 const BYTES_UP_TO: u64 = 9;
 /// Rows of a dense A are this many bytes apart at the least: what tensor maps want.
@@ -150,6 +153,10 @@ fn dense_form(
     question: &Question<'_, '_>,
     (problem, form): &(Problem, SpmmForm),
 ) -> Option<(PrepackedForm, Problem)> {
+    let each_run = question.options.weights == Weights::EachRun;
+    if each_run && problem.order.is_plain() && problem.work.n < LEAST_COLUMNS {
+        return None;
+    }
     let own = rewrite_dense(question.einsum).ok()?.as_gemm()?;
     let (&[m, n], true) = (question.extents.out(), Expand::takes(problem.dtype)) else {
         return None;
