@@ -192,8 +192,9 @@ enum Stored<'a, T: Scalar> {
 impl<T: Scalar> PlanBuilder<'_, T> {
     /// The formats that the sparse matrix of `C[m,n] (= | +=) A[m,k] * B[k,n]` may be stored in, cheapest first, by the
     /// cost of their cheapest kernel: those of the context's GPU, or of an H200 on a CPU context. Values in the memory
-    /// of a GPU are read back. A format without a kernel for these types comes last; `coo`, `ell` and `csc` are not weighed,
-    /// nor the forms in which a plan may hold A beside the operand: its [`choice`](Plan::choice) says.
+    /// of a GPU are read back. Weighed are dense, `csr`, `groupcoo`, `sell`, `bsr` and `blockgroupcoo`; one without a
+    /// kernel for these types comes last. Forms in which a plan may hold A beside the operand are not weighed: its
+    /// [`choice`](Plan::choice) says.
     ///
     /// ```
     /// use einsparse::Context;

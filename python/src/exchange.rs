@@ -312,11 +312,6 @@ pub fn type_of(array: &Bound<'_, PyAny>) -> PyResult<DLDataType> {
 pub fn indices(array: &Bound<'_, PyAny>, name: &str) -> PyResult<(Vec<usize>, Vec<u32>)> {
     let foreign = take(&on_host(array)?, None)?;
     let view = foreign.view()?;
-    if view.device().device_type == DLDeviceType::CUDAHOST {
-        return Err(PyValueError::new_err(format!(
-            "indices `{name}`: lie in pinned memory; indices are read from pageable memory (`.clone()` in PyTorch)"
-        )));
-    }
     let shape = view.shape().iter().map(|&extent| extent as usize).collect();
     let wrong = |e: dlpark::tensor::Error| PyValueError::new_err(format!("indices `{name}`: {e}"));
     // SAFETY: the array lives for this call, in which nobody writes it.
