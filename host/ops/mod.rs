@@ -25,7 +25,9 @@ pub use prune::prune_to_nm;
 pub use sampled_tensor::SampledTensor;
 pub use softmax::{SoftmaxOptions, SparseSoftmax};
 pub use spmm::spmm;
-pub use tensor_product::{Channels, Couplings, Factors, TensorProduct};
+pub use tensor_product::{
+    Channels, Couplings, Edges, EquivariantMessage, Factors, Gradients, TensorProduct,
+};
 #[doc(hidden)]
 pub use tensors::mttkrp_text;
 pub use tensors::{Ttm, mttkrp};

@@ -2,15 +2,18 @@
 //! order 3.
 
 mod couplings;
+mod message;
+mod products;
 
 pub use couplings::Couplings;
+pub use message::{Edges, EquivariantMessage};
 
 use crate::context::Context;
 use crate::device::Stream;
-use crate::error::{Error, Result};
-use crate::plan::Plan;
+use crate::error::Result;
 use crate::registry::Scalar;
-use crate::tensor::{Operand, SparseTensor, Tensor};
+use crate::tensor::Tensor;
+use products::{Lines, Products};
 
 /// Channels of the first operand and of the output; the second operand has one.
 ///
@@ -34,9 +37,6 @@ pub enum Channels {
     /// The same with a matrix of weights for each item and path.
     ConnectedEach(usize, usize),
 }
-
-/// The expressions: the product, and the gradients of X, Y and W, given that of the output as G.
-type Lines = [Option<&'static str>; 4];
 
 const ONE: Lines = [
     Some("Out[b,k] = CG[i,j,k] * X[b,i] * Y[b,j]"),
@@ -87,6 +87,17 @@ pub struct Factors<'a, T> {
     pub w: Option<&'a Tensor<T>>,
 }
 
+/// Where gradients go: of X, Y and the weights, of the shapes of these. What is `None` is not computed.
+#[derive(Debug)]
+pub struct Gradients<'a, T> {
+    /// That of X.
+    pub x: Option<&'a mut Tensor<T>>,
+    /// That of Y.
+    pub y: Option<&'a mut Tensor<T>>,
+    /// That of the weights.
+    pub w: Option<&'a mut Tensor<T>>,
+}
+
 /// Products of features that turn with space, `Out[b,k] = CG[i,j,k] * X[b,i] * Y[b,j]` for many items b, and their
 /// gradients (e3nn, arXiv 2207.09453; as an indirect Einsum: Insum, arXiv 2510.17505, section 6). If X and Y turn by a
 /// rotation's matrices, each degree by its own, so does Out.
@@ -114,59 +125,28 @@ pub struct Factors<'a, T> {
 /// assert!((out.to_dense()?.values()[0].abs() - 14.0 / 3f64.sqrt()).abs() < 1e-12);
 /// # Ok::<(), einsparse::Error>(())
 /// ```
+///
+/// On a GPU [`Channels::Each`] in f32 with degrees up to 3 runs kernels whose coefficients are constants: a launch
+/// computes the product, another all its gradients. The product is linear in each operand, so second derivatives are
+/// products again: of `<V, dY>` by the output's gradient it is the product with V in place of Y, by X and W they are
+/// the gradients with V in place of Y; likewise for the others.
 #[derive(Debug)]
 pub struct TensorProduct<T: Scalar> {
-    parts: Parts<T>,
-    forward: Plan<T>,
-    /// Of X, Y and W.
-    gradients: [Option<Plan<T>>; 3],
+    products: Products<T>,
 }
-
-/// What all expressions share.
-#[derive(Debug)]
-struct Parts<T: Scalar> {
-    lines: Lines,
-    coefficients: SparseTensor<T>,
-    /// L and K of the expressions, and their extent.
-    paths: Vec<u32>,
-    components: Vec<u32>,
-    rows: [usize; 1],
-    /// Shapes of X, Y, W and Out.
-    shapes: [Vec<usize>; 4],
-}
-
-/// A tensor by its name in the expressions.
-type Named<'a, T> = (&'static str, &'a Tensor<T>);
-
-/// The tensors an expression writes: of the product, and of the gradients of X, Y and W.
-const WRITTEN: [&str; 4] = ["Out", "DX", "DY", "DW"];
 
 impl<T: Scalar> TensorProduct<T> {
     /// Plans the product of `items` pairs.
     ///
     /// # Errors
-    /// [`Error::NoKernel`] where no kernel of the context takes the type.
+    /// [`crate::Error::NoKernel`] where no kernel of the context takes the type.
     pub fn new(
         context: &Context,
         couplings: &Couplings,
         channels: Channels,
         items: usize,
     ) -> Result<Self> {
-        let parts = Parts {
-            lines: channels.lines(),
-            coefficients: context.upload(couplings.tensor::<T>()?)?,
-            paths: couplings.path_of_row(),
-            components: couplings.component_of_row(),
-            rows: [couplings.rows()],
-            shapes: shapes(couplings, channels, items),
-        };
-        let forward = parts.plan(context, 0)?.ok_or_else(|| missing("Out"))?;
-        let gradients = [None, None, None];
-        Ok(TensorProduct {
-            parts,
-            forward,
-            gradients,
-        })
+        Self::planned(context, couplings, channels, items, false)
     }
 
     /// The same with the gradients of X, Y and the weights.
@@ -179,168 +159,81 @@ impl<T: Scalar> TensorProduct<T> {
         channels: Channels,
         items: usize,
     ) -> Result<Self> {
-        let mut product = TensorProduct::new(context, couplings, channels, items)?;
-        for (of, plan) in product.gradients.iter_mut().enumerate() {
-            *plan = product.parts.plan(context, of + 1)?;
-        }
-        Ok(product)
+        Self::planned(context, couplings, channels, items, true)
+    }
+
+    fn planned(
+        context: &Context,
+        couplings: &Couplings,
+        channels: Channels,
+        items: usize,
+        gradients: bool,
+    ) -> Result<Self> {
+        let shapes = shapes(couplings, channels, items);
+        let lines = (channels, channels.lines());
+        let products = Products::new(context, couplings, lines, shapes, None, gradients)?;
+        Ok(TensorProduct { products })
     }
 
     /// The product.
     ///
     /// # Errors
     /// Tensors of other shapes or another context than planned, or that are missing. Rows may lie apart where a kernel
-    /// of family `tensor_product` runs ([`TensorProduct::plans`] tells), and not where the lists are too large for it,
-    /// as with all degrees up to 6.
+    /// of modules `equivariant` or `tensor_product` runs ([`TensorProduct::variants`] tells), and not where the lists
+    /// are too large for it, as with all degrees up to 6.
     pub fn forward(
         &self,
         factors: Factors<'_, T>,
         out: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        let named = factors.named();
-        self.forward
-            .run(&self.parts.operands(0, &named), out, stream)
+        self.products.forward(factors, out, stream)
     }
 
-    /// The gradient of X, given that of the output.
+    /// The gradients that are asked for, given that of the output.
     ///
     /// # Errors
-    /// As [`TensorProduct::forward`]; and where gradients were not planned.
-    pub fn backward_x(
+    /// As [`TensorProduct::forward`]; and where gradients were not planned, or the product has no weights.
+    pub fn backward(
         &self,
         factors: Factors<'_, T>,
         dout: &Tensor<T>,
-        dx: &mut Tensor<T>,
+        gradients: Gradients<'_, T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.gradient(1, factors, dout, dx, stream)
-    }
-
-    /// The gradient of Y, given that of the output.
-    ///
-    /// # Errors
-    /// As [`TensorProduct::backward_x`].
-    pub fn backward_y(
-        &self,
-        factors: Factors<'_, T>,
-        dout: &Tensor<T>,
-        dy: &mut Tensor<T>,
-        stream: &Stream,
-    ) -> Result<()> {
-        self.gradient(2, factors, dout, dy, stream)
-    }
-
-    /// The gradient of the weights, given that of the output.
-    ///
-    /// # Errors
-    /// As [`TensorProduct::backward_x`]; and where the product has no weights.
-    pub fn backward_weight(
-        &self,
-        factors: Factors<'_, T>,
-        dout: &Tensor<T>,
-        dw: &mut Tensor<T>,
-        stream: &Stream,
-    ) -> Result<()> {
-        self.gradient(3, factors, dout, dw, stream)
-    }
-
-    fn gradient(
-        &self,
-        of: usize,
-        factors: Factors<'_, T>,
-        dout: &Tensor<T>,
-        out: &mut Tensor<T>,
-        stream: &Stream,
-    ) -> Result<()> {
-        let plan = self.gradients[of - 1].as_ref();
-        let plan = plan.ok_or_else(|| missing(WRITTEN[of]))?;
-        let mut named = factors.named();
-        named.push(("G", dout));
-        plan.run(&self.parts.operands(of, &named), out, stream)
+        self.products.backward(factors, dout, gradients, stream)
     }
 
     /// Shape of X.
     pub fn x_shape(&self) -> &[usize] {
-        &self.parts.shapes[0]
+        &self.products.shapes[0]
     }
 
     /// Shape of Y.
     pub fn y_shape(&self) -> &[usize] {
-        &self.parts.shapes[1]
+        &self.products.shapes[1]
     }
 
     /// Shape of the weights; empty without.
     pub fn w_shape(&self) -> &[usize] {
-        &self.parts.shapes[2]
+        &self.products.shapes[2]
     }
 
     /// Shape of the output.
     pub fn out_shape(&self) -> &[usize] {
-        &self.parts.shapes[3]
+        &self.products.shapes[3]
     }
 
-    /// The plans: of the product, and of the gradients of X, Y and W where they were planned.
-    pub fn plans(&self) -> [Option<&Plan<T>>; 4] {
-        let [x, y, w] = &self.gradients;
-        [Some(&self.forward), x.as_ref(), y.as_ref(), w.as_ref()]
-    }
-}
-
-impl<'a, T> Factors<'a, T> {
-    fn named(&self) -> Vec<Named<'a, T>> {
-        let mut all = vec![("X", self.x), ("Y", self.y)];
-        all.extend(self.w.map(|w| ("W", w)));
-        all
-    }
-}
-
-impl<T: Scalar> Parts<T> {
-    /// Plans one of the expressions, if there is such a one. Only shapes are planned with.
-    fn plan(&self, context: &Context, of: usize) -> Result<Option<Plan<T>>> {
-        let Some(line) = self.lines[of] else {
-            return Ok(None);
-        };
-        let zeros = |of: usize| context.zeros::<T>(&self.shapes[of]);
-        let [x, y, w, g] = [zeros(0)?, zeros(1)?, zeros(2)?, zeros(3)?];
-        let mut named = vec![("X", &x), ("Y", &y), ("W", &w), ("G", &g)];
-        let written = [&g, &x, &y, &w][of];
-        named.push((WRITTEN[of], written));
-        let mut operands = self.operands(of, &named);
-        for (name, array) in [("L", &self.paths), ("K", &self.components)] {
-            if is_named(line, name) {
-                operands.push((name, (&self.rows[..], &array[..]).into()));
-            }
-        }
-        context.plan(line).operands(&operands).build().map(Some)
+    /// Names of the kernels: of the product, and of the gradients of X, Y and W where they were planned; `cpu` on a CPU
+    /// context.
+    pub fn variants(&self) -> [Option<&'static str>; 4] {
+        self.products.variants()
     }
 
-    /// What the expression names: of these tensors, and of what is its own; index arrays are part of the plan.
-    fn operands<'a>(
-        &'a self,
-        of: usize,
-        named: &[Named<'a, T>],
-    ) -> Vec<(&'static str, Operand<'a, T>)> {
-        let line = self.lines[of].unwrap_or_default();
-        let mut all: Vec<(&'static str, Operand<'a, T>)> =
-            vec![("CG", (&self.coefficients).into())];
-        let tensors = named.iter().filter(|(name, _)| is_named(line, name));
-        all.extend(tensors.map(|&(name, tensor)| (name, tensor.into())));
-        all
+    /// Device bytes held beside the operands.
+    pub fn workspace_bytes(&self) -> usize {
+        self.products.workspace_bytes()
     }
-}
-
-/// Whether an expression names a tensor: not as the end of another name.
-fn is_named(line: &str, name: &str) -> bool {
-    line.split(|c: char| !c.is_alphanumeric())
-        .any(|word| word == name)
-}
-
-fn missing(name: &str) -> Error {
-    Error::operand(
-        name,
-        "is not planned: the product has no such gradient, or was made without gradients",
-    )
 }
 
 /// Shapes of X, Y, W and Out.

@@ -2,6 +2,7 @@
 
 mod dots;
 mod einsum;
+mod equivariant;
 mod joined;
 mod messages;
 mod mttkrp;

@@ -3,6 +3,7 @@
 pub(crate) mod cost;
 pub(crate) mod cpu;
 pub(crate) mod einsum;
+pub(crate) mod equivariant;
 pub(crate) mod fibres;
 pub(crate) mod join;
 pub(crate) mod message;

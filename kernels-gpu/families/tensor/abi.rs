@@ -1,12 +1,16 @@
 //! Tiles and params of the family.
 
+mod couplings;
 mod einsum;
+mod equivariant;
 mod join;
 mod message;
 mod mttkrp;
 mod tensor_product;
 
+pub use couplings::*;
 pub use einsum::*;
+pub use equivariant::*;
 pub use join::*;
 pub use message::*;
 pub use mttkrp::*;

@@ -1,10 +1,13 @@
-//! Sparse tensors of any order: any indirect Einsum, MTTKRP, tensor products, largest messages, joins.
+//! Sparse tensors of any order: any indirect Einsum, MTTKRP, tensor products, largest messages,
+//! joins.
 
 pub mod abi;
 mod rows;
 
 #[cfg(any(module = "einsum", feature = "cuda_std"))]
 mod einsum;
+#[cfg(any(module = "equivariant", feature = "cuda_std"))]
+mod equivariant;
 #[cfg(any(module = "join", feature = "cuda_std"))]
 mod join;
 #[cfg(any(module = "message", feature = "cuda_std"))]

@@ -147,6 +147,16 @@ macro_rules! rows_tensor {
                     tensor_product_own_weights_f16: Csr, F16, TensorOwnWeights;
                     tensor_product_own_weights_bf16: Csr, Bf16, TensorOwnWeights;
                 }
+                equivariant "equivariant" EquivariantParams sm_80 Own {
+                    equivariant_forward_f32_l1: Direct, F32, EquivariantForward<1, false, 8>;
+                    equivariant_forward_f32_l2: Direct, F32, EquivariantForward<2, false, 4>;
+                    equivariant_forward_f32_l3: Direct, F32, EquivariantForward<3, false, 3>;
+                    equivariant_forward_f32_odd: Direct, F32, EquivariantForward<3, true, 3>;
+                    equivariant_backward_f32_l1: Direct, F32, EquivariantBackward<1, false, 6>;
+                    equivariant_backward_f32_l2: Direct, F32, EquivariantBackward<2, false, 4>;
+                    equivariant_backward_f32_l3: Direct, F32, EquivariantBackward<3, false, 3>;
+                    equivariant_backward_f32_odd: Direct, F32, EquivariantBackward<3, true, 3>;
+                }
                 message "message" MessageParams sm_80 Own {
                     message_first_f32: Direct, F32, FirstLargest;
                     message_first_f64: Direct, F64, FirstLargest;

@@ -9,8 +9,8 @@ use crate::support::dense::wide;
 use crate::support::{GUARD, Rng, gpu, small};
 use case::{Case, widths};
 use einsparse::formats::{Dense, bf16, f16};
-use einsparse::ops::{Channels, Couplings, Factors, TensorProduct};
-use einsparse::{Context, Error, Plan, Scalar, Tensor};
+use einsparse::ops::{Channels, Couplings, Factors, Gradients, TensorProduct};
+use einsparse::{Context, Error, Scalar, Tensor};
 use rotations::{Matrix, rotation, wigner};
 
 const ONE: Channels = Channels::One;
@@ -29,7 +29,7 @@ fn tensor<T: Scalar>(ctx: &Context, shape: &[usize], data: &[f64]) -> Tensor<T> 
 }
 
 /// A tensor whose rows stand so many elements apart, which hold `between`.
-fn spread<T: Scalar>(
+pub(super) fn spread<T: Scalar>(
     ctx: &Context,
     shape: &[usize],
     data: &[f64],
@@ -63,6 +63,17 @@ fn upload<T: Scalar>(
     ]
 }
 
+/// One gradient and no other: of X (0), Y or W.
+fn only<T>(of: usize, out: &mut Tensor<T>) -> Gradients<'_, T> {
+    let mut all = Gradients {
+        x: None,
+        y: None,
+        w: None,
+    };
+    *[&mut all.x, &mut all.y, &mut all.w][of] = Some(out);
+    all
+}
+
 /// The product (3) or a gradient (0 to 2), into an output full of NaN.
 fn queue<T: Scalar>(
     ctx: &Context,
@@ -79,10 +90,8 @@ fn queue<T: Scalar>(
     let factors = Factors { x, y, w };
     let stream = ctx.stream()?;
     match of {
-        0 => product.backward_x(factors, g, &mut out, &stream),
-        1 => product.backward_y(factors, g, &mut out, &stream),
-        2 => product.backward_weight(factors, g, &mut out, &stream),
-        _ => product.forward(factors, &mut out, &stream),
+        3 => product.forward(factors, &mut out, &stream),
+        _ => product.backward(factors, g, only(of, &mut out), &stream),
     }?;
     stream.synchronize()?;
     Ok(out)
@@ -116,8 +125,11 @@ fn check<T: Scalar>(ctx: &Context, couplings: &Couplings, channels: Channels, it
     let gradients = TensorProduct::<T>::with_gradients(ctx, couplings, channels, items).unwrap();
     for of in (0..4).filter(|&of| !case.data[of].is_empty()) {
         let wanted = case.reference(of);
-        let plan = gradients.plans()[(of + 1) % 4].map_or("", Plan::variant);
-        let own = plan == "cpu" || plan.starts_with("tensor_product_");
+        let plan = gradients.variants()[(of + 1) % 4].unwrap_or("");
+        let own = plan == "cpu"
+            || ["tensor_product_", "equivariant_"]
+                .iter()
+                .any(|own| plan.starts_with(own));
         for gap in [0, 4, 7] {
             let tensors = upload(ctx, &gradients, &case, gap);
             // What takes a product that is too large for shared memory runs with the strides that were planned, and
@@ -135,7 +147,7 @@ fn check<T: Scalar>(ctx: &Context, couplings: &Couplings, channels: Channels, it
 }
 
 /// Of what is found and wanted with its sum of magnitudes, the first pair that differs by more than rounding fails.
-fn compare<T: Scalar>(found: &[f64], wanted: &[(f64, f64)], what: impl Fn() -> String) {
+pub(super) fn compare<T: Scalar>(found: &[f64], wanted: &[(f64, f64)], what: impl Fn() -> String) {
     // Below 2^-14 f16 has steps of 2^-24.
     let least = match T::DTYPE.name() {
         "f16" => 2f64.powi(-24),
@@ -345,6 +357,7 @@ fn what_couples_to_nothing_is_refused() {
         error.contains("[2, 8]") && error.contains("[2, 7]"),
         "{error}"
     );
-    let error = product.backward_weight(factors, &out, &mut ctx.zeros(&[1]).unwrap(), &stream);
+    let mut dw = ctx.zeros(&[1]).unwrap();
+    let error = product.backward(factors, &out, only(2, &mut dw), &stream);
     assert!(error.unwrap_err().to_string().contains("DW"));
 }

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use einsparse::formats::AnySparse;
-use einsparse::ops::{self, Channels, Couplings, Factors, SampledTensor, TensorProduct, Ttm};
+use einsparse::ops::{
+    self, Channels, Couplings, Factors, Gradients, SampledTensor, TensorProduct, Ttm,
+};
 use einsparse::{Operand, Scalar, Tensor};
 
 use super::loops::{Entries, of_nan, sparse_of};
@@ -336,10 +338,18 @@ fn run<T: Scalar>(
     }
     for of in 0..if has_weights { 3 } else { 2 } {
         let mut to = t.written::<T>("a gradient", &own.shapes[of]);
-        t.run(&mut to, |to, stream| match of {
-            0 => product.backward_x(factors, &g.there, to, stream),
-            1 => product.backward_y(factors, &g.there, to, stream),
-            _ => product.backward_weight(factors, &g.there, to, stream),
+        t.run(&mut to, |to, stream| {
+            let mut gradients = Gradients {
+                x: None,
+                y: None,
+                w: None,
+            };
+            match of {
+                0 => gradients.x = Some(to),
+                1 => gradients.y = Some(to),
+                _ => gradients.w = Some(to),
+            }
+            product.backward(factors, &g.there, gradients, stream)
         })?;
         let mut wanted = zeros(of);
         own.each(terms, |[i, j, p, out], c| {

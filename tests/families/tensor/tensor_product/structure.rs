@@ -3,8 +3,8 @@
 use super::{ONE, tensor};
 use crate::support::gpu;
 use crate::support::runs::finish;
-use einsparse::Context;
 use einsparse::ops::{Channels, Couplings, TensorProduct};
+use einsparse::{Context, Operand};
 
 /// Every expression of the operation, and one written by hand over groups.
 #[test]
@@ -31,12 +31,44 @@ fn plans_find_the_kernels() {
             ],
         ),
     ];
+    let (paths, components) = (couplings.path_of_row(), couplings.component_of_row());
+    let coefficients = ctx.upload(couplings.tensor::<f32>().unwrap()).unwrap();
     for (channels, names) in kinds {
-        let product = TensorProduct::<f32>::with_gradients(&ctx, &couplings, channels, 4).unwrap();
-        for (plan, name) in product.plans().into_iter().zip(names) {
-            let found = plan.map_or("", |p| p.choice().candidates[0].name);
-            let wanted = format!("tensor_product_{name}_f32");
-            assert!(found == wanted || name.is_empty(), "{channels:?} {found}");
+        let product = TensorProduct::<f32>::new(&ctx, &couplings, channels, 4).unwrap();
+        let zeros = |shape: &[usize]| ctx.zeros::<f32>(shape).unwrap();
+        let [x, y, w, g] = [
+            zeros(product.x_shape()),
+            zeros(product.y_shape()),
+            zeros(product.w_shape()),
+            zeros(product.out_shape()),
+        ];
+        let rows = [couplings.rows()];
+        let all = || {
+            vec![
+                ("CG", (&coefficients).into()),
+                ("X", (&x).into()),
+                ("Y", (&y).into()),
+                ("W", (&w).into()),
+                ("G", (&g).into()),
+                ("Out", (&g).into()),
+                ("DX", (&x).into()),
+                ("DY", (&y).into()),
+                ("DW", (&w).into()),
+                ("L", (&rows[..], &paths[..]).into()),
+                ("K", (&rows[..], &components[..]).into()),
+            ]
+        };
+        for (line, name) in channels.lines().into_iter().zip(names) {
+            let Some(line) = line else { continue };
+            let named = |name: &str| {
+                let mut words = line.split(|c: char| !c.is_alphanumeric());
+                words.any(|word| word == name)
+            };
+            let mut own: Vec<(&str, Operand<'_, f32>)> = all();
+            own.retain(|(name, _)| named(name));
+            let plan = ctx.plan(line).operands(&own).build().unwrap();
+            let found = plan.choice().candidates[0].name;
+            assert_eq!(found, format!("tensor_product_{name}_f32"), "{channels:?}");
         }
     }
     by_hand(&ctx);

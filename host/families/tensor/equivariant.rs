@@ -1,0 +1,362 @@
+//! Channel-wise tensor products with the coefficients of Clebsch and Gordan, of items or over the edges of a graph:
+//! module `equivariant`. Paths are dealt to kernels, and each direction is a launch for each of those.
+
+use std::sync::Arc;
+
+use einsparse_kernels::families::{
+    DEGREES, EQUIVARIANT_WARPS, EquivariantParams, FLAG_ADD_DX, FLAG_ADD_DY, MOST_PATHS,
+    equivariant_step, path_number,
+};
+use einsparse_kernels::table::{Row, rows_of};
+
+use crate::device::Device;
+use crate::driver::DeviceMemory;
+use crate::error::Result;
+use crate::kernel::{Grid, Kernel, Queue};
+use crate::launch::{MAX_GRID_X, small, within};
+use crate::registry::Dtype;
+
+/// A path: its degrees, and its first row in X, Y and Out, and its row in W.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PathPlace {
+    pub(crate) degrees: [usize; 3],
+    pub(crate) rows: [usize; 4],
+}
+
+/// What is multiplied.
+#[derive(Clone, Debug)]
+pub(crate) struct EquivariantShape {
+    pub(crate) paths: Vec<PathPlace>,
+    /// Rows of an item of X, Y, Out and W.
+    pub(crate) rows: [usize; 4],
+    pub(crate) width: usize,
+    /// Items of Out and of X, and entries, which are items of Y and W.
+    pub(crate) items: [usize; 3],
+}
+
+/// Addresses and leading dimensions; zeros for what is not there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RawEquivariant {
+    /// X, Y, W; Out, or its gradient.
+    pub(crate) operands: [(u64, usize); 4],
+    /// Gradients of X, Y and W.
+    pub(crate) gradients: [(u64, usize); 3],
+}
+
+/// The entries of each row, and the other ends of their edges.
+#[derive(Debug)]
+struct Side {
+    starts: DeviceMemory,
+    entries: DeviceMemory,
+    others: DeviceMemory,
+}
+
+impl Side {
+    /// By `own`, whose numbers are below `rows`, in the order of the entries.
+    fn new(device: &Device, own: &[u32], others: &[u32], rows: usize) -> Result<Side> {
+        let mut starts = vec![0u32; rows + 1];
+        for &row in own {
+            starts[row as usize + 1] += 1;
+        }
+        for row in 0..rows {
+            starts[row + 1] += starts[row];
+        }
+        let mut next = starts.clone();
+        let mut sorted = vec![[0u32; 2]; own.len()];
+        for (entry, (&row, &other)) in own.iter().zip(others).enumerate() {
+            let at = &mut next[row as usize];
+            sorted[*at as usize] = [entry as u32, other];
+            *at += 1;
+        }
+        let one = |which: usize| -> Vec<u32> { sorted.iter().map(|pair| pair[which]).collect() };
+        Ok(Side {
+            starts: device.upload(&starts)?,
+            entries: device.upload(&one(0))?,
+            others: device.upload(&one(1))?,
+        })
+    }
+}
+
+/// Paths of one kernel: of X and of Y no more than one part of each degree, sums of degrees all even or all odd.
+#[derive(Debug)]
+struct Group {
+    odd: bool,
+    /// The first row of each degree of X and of Y.
+    parts: [[Option<usize>; DEGREES]; 2],
+    paths: Vec<PathPlace>,
+}
+
+impl Group {
+    fn takes(&self, path: &PathPlace) -> bool {
+        let [l1, l2, l3] = path.degrees;
+        let fits = |of: usize, l: usize| self.parts[of][l].is_none_or(|row| row == path.rows[of]);
+        self.odd == ((l1 + l2 + l3) % 2 == 1)
+            && fits(0, l1)
+            && fits(1, l2)
+            && self.paths.iter().all(|own| own.degrees != path.degrees)
+    }
+
+    /// Deals the paths out.
+    fn all(paths: &[PathPlace]) -> Vec<Group> {
+        let mut groups: Vec<Group> = Vec::new();
+        for path in paths {
+            let [l1, l2, l3] = path.degrees;
+            let at = match groups.iter().position(|group| group.takes(path)) {
+                Some(at) => at,
+                None => {
+                    groups.push(Group {
+                        odd: (l1 + l2 + l3) % 2 == 1,
+                        parts: [[None; DEGREES]; 2],
+                        paths: Vec::new(),
+                    });
+                    groups.len() - 1
+                }
+            };
+            let group = &mut groups[at];
+            group.parts[0][l1] = Some(path.rows[0]);
+            group.parts[1][l2] = Some(path.rows[1]);
+            group.paths.push(*path);
+        }
+        groups
+    }
+
+    /// The largest degree of the kernel that computes it: there is one for all sums that are odd.
+    fn largest(&self) -> usize {
+        let degrees = self.paths.iter().flat_map(|path| path.degrees);
+        if self.odd {
+            3
+        } else {
+            degrees.max().unwrap_or(0).max(1)
+        }
+    }
+
+    /// Rows of X (0) or Y (1) that it reads.
+    fn covered(&self, of: usize) -> usize {
+        let parts = self.parts[of].iter().enumerate();
+        parts
+            .filter(|(_, row)| row.is_some())
+            .map(|(l, _)| 2 * l + 1)
+            .sum()
+    }
+}
+
+/// The kernels of a group, forward and backward, and what does not change from run to run.
+#[derive(Debug)]
+struct Step {
+    group: Group,
+    kernels: [Kernel<EquivariantParams>; 2],
+}
+
+/// Kernels with the lists of a graph on the device.
+#[derive(Debug)]
+pub(crate) struct EquivariantLaunch {
+    device: Arc<Device>,
+    shape: EquivariantShape,
+    steps: Vec<Step>,
+    /// By receiver, by sender; none where each item is alone.
+    sides: Option<[Side; 2]>,
+    /// Whether the gradients of X and of Y are set to zero first, and added to.
+    added: [bool; 2],
+}
+
+fn row_for(group: &Group, backward: bool, dtype: Dtype) -> Option<&'static Row> {
+    let step = equivariant_step(backward, group.largest() as u32, group.odd);
+    rows_of::<EquivariantParams>().find(|row| (row.step, row.dtype) == (step, dtype))
+}
+
+/// Whether there are kernels for these paths and this type.
+pub(crate) fn has_kernels(paths: &[PathPlace], dtype: Dtype) -> bool {
+    let small = |path: &PathPlace| path.degrees.iter().all(|&l| l < DEGREES);
+    paths.iter().all(small)
+        && Group::all(paths)
+            .iter()
+            .all(|group| row_for(group, false, dtype).is_some())
+}
+
+impl EquivariantLaunch {
+    /// For items, or for edges given by their ends (receivers, senders), whose numbers are below the items of Out and X.
+    /// `None` where there is no kernel.
+    pub(crate) fn new(
+        device: &Arc<Device>,
+        dtype: Dtype,
+        shape: EquivariantShape,
+        ends: Option<[&[u32]; 2]>,
+    ) -> Result<Option<Self>> {
+        if !has_kernels(&shape.paths, dtype) {
+            return Ok(None);
+        }
+        let mut steps = Vec::new();
+        for group in Group::all(&shape.paths) {
+            let [forward, backward] = [false, true].map(|way| row_for(&group, way, dtype));
+            let (Some(forward), Some(backward)) = (forward, backward) else {
+                return Ok(None);
+            };
+            let kernels = [
+                Kernel::load(device, forward)?,
+                Kernel::load(device, backward)?,
+            ];
+            steps.push(Step { group, kernels });
+        }
+        let whole =
+            |of: usize| matches!(&steps[..], [one] if one.group.covered(of) == shape.rows[of]);
+        let added = [!whole(0), !whole(1)];
+        let sides = match ends {
+            Some([receivers, senders]) => Some([
+                Side::new(device, receivers, senders, shape.items[0])?,
+                Side::new(device, senders, receivers, shape.items[1])?,
+            ]),
+            None => None,
+        };
+        Ok(Some(EquivariantLaunch {
+            device: Arc::clone(device),
+            shape,
+            steps,
+            sides,
+            added,
+        }))
+    }
+
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// Names of the first kernels, forward and backward.
+    pub(crate) fn variants(&self) -> [&'static str; 2] {
+        let first = |way: usize| {
+            self.steps
+                .first()
+                .map_or("", |step| step.kernels[way].row().name)
+        };
+        [first(0), first(1)]
+    }
+
+    /// Device bytes beside the operands.
+    pub(crate) fn bytes(&self) -> usize {
+        let side = |side: &Side| side.starts.bytes() + side.entries.bytes() + side.others.bytes();
+        self.sides.iter().flatten().map(side).sum()
+    }
+
+    fn params(&self, group: &Group, way: usize, raw: &RawEquivariant) -> Result<EquivariantParams> {
+        let element = self.steps[0].kernels[0].row().dtype.bytes();
+        let [x, y, w, out] = raw.operands;
+        let [dx, dy, dw] = raw.gradients;
+        let row = |operand: (u64, usize)| operand.1.saturating_mul(element);
+        let bytes = |what: &str, rows: usize, operand: (u64, usize)| {
+            small(what, row(operand).saturating_mul(rows))
+        };
+        let [in_x, in_y, in_out, in_w] = self.shape.rows;
+        let item = |rows: usize, operand| row(operand) as u64 * rows as u64;
+        let side = self.sides.as_ref().map(|sides| &sides[way]);
+        let address = |of: fn(&Side) -> &DeviceMemory| side.map_or(0, |side| of(side).address());
+        let mut p = EquivariantParams {
+            x: x.0,
+            y: y.0,
+            w: w.0,
+            out: out.0,
+            dx: dx.0,
+            dy: dy.0,
+            dw: dw.0,
+            starts: address(|side| &side.starts),
+            entries: address(|side| &side.entries),
+            others: address(|side| &side.others),
+            item_bytes: [
+                item(in_x, x),
+                item(1, y),
+                item(in_w, w),
+                item(in_out, out),
+                item(in_x, dx),
+                item(1, dy),
+                item(in_w, dw),
+            ],
+            row_bytes: [
+                bytes("bytes of a row of X", 1, x)?,
+                bytes("bytes of a row of Out", 1, out)?,
+                bytes("bytes of a row of dX", 1, dx)?,
+            ],
+            rows: small("items", self.shape.items[way])?,
+            width: small("channels", self.shape.width)?,
+            degrees: 0,
+            wanted: 0,
+            parts: [[0; DEGREES]; 3],
+            paths: [[0; 3]; MOST_PATHS],
+            w_rows: [small("paths", in_w)?, bytes("bytes of a row of W", 1, w)?],
+            flags: 0,
+        };
+        for l in 0..DEGREES {
+            let [of_x, of_y] = [group.parts[0][l], group.parts[1][l]];
+            if let Some(first) = of_x {
+                p.degrees |= 1 << l;
+                p.parts[0][l] = bytes("bytes of an item of X", first, x)?;
+                p.parts[2][l] = bytes("bytes of an item of dX", first, dx)?;
+            }
+            if let Some(first) = of_y {
+                p.degrees |= 1 << (DEGREES + l);
+                p.parts[1][l] = small("bytes of an item of Y", first * element)?;
+            }
+        }
+        for path in &group.paths {
+            let number = path_number(group.largest(), group.odd, path.degrees);
+            let [_, _, row_out, row_w] = path.rows;
+            p.wanted |= 1 << number;
+            p.paths[number] = [
+                bytes("bytes of an item of Out", row_out, out)?,
+                bytes("bytes of an item of W", row_w, w)?,
+                bytes("bytes of an item of dW", row_w, dw)?,
+            ];
+        }
+        debug_assert!(in_y > 0 || group.paths.is_empty());
+        Ok(p)
+    }
+
+    /// Queues the product.
+    pub(crate) fn forward(&self, raw: &RawEquivariant, queue: Queue<'_>) -> Result<()> {
+        let chunks = self.shape.width.div_ceil(32);
+        let warps = self.shape.items[0].saturating_mul(chunks);
+        let blocks = within(
+            "thread blocks",
+            warps.div_ceil(EQUIVARIANT_WARPS as usize),
+            MAX_GRID_X,
+        )?;
+        self.steps.iter().try_for_each(|step| {
+            let params = self.params(&step.group, 0, raw)?;
+            queue.launch(&step.kernels[0], Grid::of([blocks, 1, 1]), &params)
+        })
+    }
+
+    /// Queues its gradients: those that have addresses.
+    pub(crate) fn backward(&self, raw: &RawEquivariant, queue: Queue<'_>) -> Result<()> {
+        self.device.context().set_current()?;
+        let chunks = self.shape.width.div_ceil(32);
+        let team = chunks.clamp(1, EQUIVARIANT_WARPS as usize);
+        let rows = self.shape.items[1].div_ceil(EQUIVARIANT_WARPS as usize / team);
+        let blocks = if chunks == 0 {
+            0
+        } else {
+            within("thread blocks", rows, MAX_GRID_X)?
+        };
+        let [in_x, in_y, ..] = self.shape.rows;
+        let element = self.steps[0].kernels[1].row().dtype.bytes();
+        let zero = |(address, leading): (u64, usize), extents: [usize; 2]| {
+            let [width, rows] = extents;
+            match address {
+                0 => Ok(()),
+                _ => queue.fill_rows(address, leading * element, 0, [width * element, rows]),
+            }
+        };
+        if self.added[0] {
+            zero(
+                raw.gradients[0],
+                [self.shape.width, self.shape.items[1] * in_x],
+            )?;
+        }
+        if self.added[1] || blocks == 0 {
+            zero(raw.gradients[1], [in_y, self.shape.items[2]])?;
+        }
+        self.steps.iter().try_for_each(|step| {
+            let mut params = self.params(&step.group, 1, raw)?;
+            params.flags |= if self.added[0] { FLAG_ADD_DX } else { 0 };
+            params.flags |= if self.added[1] { FLAG_ADD_DY } else { 0 };
+            queue.launch(&step.kernels[1], Grid::of([blocks, 1, 1]), &params)
+        })
+    }
+}

@@ -1,0 +1,155 @@
+//! Message passing of equivariant networks: gather, product and sum over the edges of a receiver in one kernel.
+
+use super::products::{Ends, Lines, Products};
+use super::{Channels, Couplings, Factors, Gradients};
+use crate::context::Context;
+use crate::device::Stream;
+use crate::error::{Error, Result};
+use crate::registry::Scalar;
+use crate::tensor::Tensor;
+
+const LINES: Lines = [
+    Some("Out[R[e],k,u] = CG[i,j,k] * X[S[e],i,u] * Y[e,j] * W[e,L[k],u]"),
+    Some("DX[S[e],i,u] = CG[i,j,k] * G[R[e],k,u] * Y[e,j] * W[e,L[k],u]"),
+    Some("DY[e,j] = CG[i,j,k] * X[S[e],i,u] * G[R[e],k,u] * W[e,L[k],u]"),
+    Some("DW[e,L[k],u] = CG[i,j,k] * X[S[e],i,u] * Y[e,j] * G[R[e],k,u]"),
+];
+
+/// The edges of a graph, in any order; sorted by receiver weights are read in their order.
+///
+/// ```
+/// let edges = einsparse::ops::Edges { receivers: &[0, 0, 1], senders: &[1, 2, 0], nodes: [2, 3] };
+/// assert_eq!(edges.receivers.len(), edges.senders.len());
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Edges<'a> {
+    /// The vertex of each edge that gets its message.
+    pub receivers: &'a [u32],
+    /// The vertex of each edge that sends it.
+    pub senders: &'a [u32],
+    /// How many receivers and senders there are; of a graph of atoms twice the same.
+    pub nodes: [usize; 2],
+}
+
+/// Messages of an equivariant network, `Out[r,k,u] = CG[i,j,k] * X[s,i,u] * Y[e,j] * W[e,path,u]` summed over the edges e
+/// from s to r (NequIP, arXiv 2101.03164; MACE, arXiv 2206.07697): X are features of the senders, Y spherical harmonics
+/// of an edge, W its weights. The product of an edge is never stored; sums are taken in a fixed order.
+///
+/// | tensor | shape |
+/// |---|---|
+/// | X | `[senders, components, channels]` |
+/// | Y | `[edges, components]` |
+/// | W | `[edges, paths, channels]` |
+/// | Out | `[receivers, components of all paths, channels]` |
+///
+/// On a GPU f32 and degrees up to 3 have kernels of their own, a launch for the messages and one for all gradients;
+/// other types and degrees run the expressions.
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::formats::Dense;
+/// use einsparse::ops::{Couplings, Edges, EquivariantMessage, Factors};
+/// let ctx = Context::cpu();
+/// let edges = Edges { receivers: &[0, 0], senders: &[0, 1], nodes: [1, 2] };
+/// let layer = EquivariantMessage::<f32>::new(&ctx, &Couplings::new(&[[0, 0, 0]])?, 1, edges)?;
+/// let x = ctx.upload_dense(&Dense::new([2, 1, 1], vec![3.0, 5.0])?)?;
+/// let y = ctx.upload_dense(&Dense::new([2, 1], vec![1.0, 1.0])?)?;
+/// let w = ctx.upload_dense(&Dense::new([2, 1, 1], vec![10.0, 1.0])?)?;
+/// let mut out = ctx.zeros(layer.out_shape())?;
+/// let stream = ctx.stream()?;
+/// layer.forward(Factors { x: &x, y: &y, w: Some(&w) }, &mut out, &stream)?;
+/// stream.synchronize()?;
+/// assert_eq!(out.to_dense()?.values(), [35.0]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct EquivariantMessage<T: Scalar> {
+    products: Products<T>,
+}
+
+impl<T: Scalar> EquivariantMessage<T> {
+    /// Plans messages of so many channels, and their gradients.
+    ///
+    /// # Errors
+    /// [`Error::Operand`] for lists of different lengths, and for the number of a vertex that is not there;
+    /// [`Error::NoKernel`] where no kernel of the context takes the type.
+    pub fn new(
+        context: &Context,
+        couplings: &Couplings,
+        channels: usize,
+        edges: Edges<'_>,
+    ) -> Result<Self> {
+        let Edges {
+            receivers,
+            senders,
+            nodes,
+        } = edges;
+        if receivers.len() != senders.len() {
+            let reason = format!("are {}, of {} receivers", senders.len(), receivers.len());
+            return Err(Error::operand("senders", reason));
+        }
+        for (name, list, count) in [
+            ("receivers", receivers, nodes[0]),
+            ("senders", senders, nodes[1]),
+        ] {
+            if let Some(at) = list.iter().position(|&node| node as usize >= count) {
+                let reason = format!("has {} at edge {at}; there are {count}", list[at]);
+                return Err(Error::operand(name, reason));
+            }
+        }
+        let (count, paths) = (receivers.len(), couplings.paths().len());
+        let shapes = [
+            vec![nodes[1], couplings.components(0), channels],
+            vec![count, couplings.components(1)],
+            vec![count, paths, channels],
+            vec![nodes[0], couplings.rows(), channels],
+        ];
+        let ends: Ends<'_> = [receivers, senders];
+        let lines = (Channels::Each(channels), LINES);
+        let products = Products::new(context, couplings, lines, shapes, Some(ends), true)?;
+        Ok(EquivariantMessage { products })
+    }
+
+    /// Queues the messages. Every element of Out is written.
+    ///
+    /// # Errors
+    /// Tensors of other shapes or another context than planned, or without weights.
+    pub fn forward(
+        &self,
+        factors: Factors<'_, T>,
+        out: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.products.forward(factors, out, stream)
+    }
+
+    /// Queues the gradients that are asked for, given that of Out. That of X is a sum over the edges of a sender, in
+    /// the order of the edges. Every element is written.
+    ///
+    /// # Errors
+    /// As [`EquivariantMessage::forward`].
+    pub fn backward(
+        &self,
+        factors: Factors<'_, T>,
+        dout: &Tensor<T>,
+        gradients: Gradients<'_, T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.products.backward(factors, dout, gradients, stream)
+    }
+
+    /// Shape of the output.
+    pub fn out_shape(&self) -> &[usize] {
+        &self.products.shapes[3]
+    }
+
+    /// Names of the kernels: of the messages, and of the gradients of X, Y and W; `cpu` on a CPU context.
+    pub fn variants(&self) -> [Option<&'static str>; 4] {
+        self.products.variants()
+    }
+
+    /// Device bytes held beside the operands: the edges by receiver and by sender.
+    pub fn workspace_bytes(&self) -> usize {
+        self.products.workspace_bytes()
+    }
+}

@@ -1,0 +1,190 @@
+//! The module `equivariant`: channel-wise tensor products whose coefficients are constants of the kernel, items alone or
+//! edges of a graph; and their gradients, all in one kernel.
+
+use crate::abi::Tile;
+
+/// Paths of a kernel at the most.
+pub const MOST_PATHS: usize = 23;
+/// Rows of the outputs of a kernel's paths at the most.
+pub const MOST_PATH_ROWS: usize = 99;
+/// Degrees of an operand: 0 to 3.
+pub const DEGREES: usize = 4;
+/// Warps of a thread block.
+pub const EQUIVARIANT_WARPS: u32 = 4;
+/// Entries whose sums over channels wait in shared memory for those of the other warps, backward.
+pub const EQUIVARIANT_BATCH: u32 = 8;
+/// Bytes of those sums of one entry and warp at the most.
+pub const EQUIVARIANT_SUMS: u32 = 128;
+/// The gradient of X is added to what stands there; likewise that of Y.
+pub const FLAG_ADD_DX: u32 = 2;
+/// See [`FLAG_ADD_DX`].
+pub const FLAG_ADD_DY: u32 = 4;
+
+/// The paths of a kernel: degrees up to `largest` whose sum is even, or odd, by the output's degree, then the first's,
+/// then the second's. `find` is a path's number, or counts them where there is no such path.
+pub const fn path_number(largest: usize, odd: bool, find: [usize; 3]) -> usize {
+    let mut count = 0;
+    let mut at = 0;
+    while at < DEGREES * DEGREES * DEGREES {
+        let [l3, l1, l2] = [
+            at / (DEGREES * DEGREES),
+            at / DEGREES % DEGREES,
+            at % DEGREES,
+        ];
+        if has_path(largest, odd, [l1, l2, l3]) {
+            if l1 == find[0] && l2 == find[1] && l3 == find[2] {
+                return count;
+            }
+            count += 1;
+        }
+        at += 1;
+    }
+    count
+}
+
+/// Whether a kernel computes a path.
+pub const fn has_path(largest: usize, odd: bool, [l1, l2, l3]: [usize; 3]) -> bool {
+    let low = if l1 > l2 { l1 - l2 } else { l2 - l1 };
+    let triangle = low <= l3 && l3 <= l1 + l2;
+    let small = l1 <= largest && l2 <= largest && l3 <= largest;
+    triangle && small && ((l1 + l2 + l3) % 2 == 1) == odd
+}
+
+/// The paths of a kernel to outputs of smaller degrees than this.
+pub const fn paths_below(largest: usize, odd: bool, degree: usize) -> usize {
+    let (mut count, mut at) = (0, 0);
+    while at < DEGREES * DEGREES * DEGREES {
+        let [l3, l1, l2] = [
+            at / (DEGREES * DEGREES),
+            at / DEGREES % DEGREES,
+            at % DEGREES,
+        ];
+        if l3 < degree && has_path(largest, odd, [l1, l2, l3]) {
+            count += 1;
+        }
+        at += 1;
+    }
+    count
+}
+
+/// The first row of a path among those of its kernel.
+pub const fn path_row(largest: usize, odd: bool, find: [usize; 3]) -> usize {
+    let mut row = 0;
+    let mut at = 0;
+    while at < DEGREES * DEGREES * DEGREES {
+        let [l3, l1, l2] = [
+            at / (DEGREES * DEGREES),
+            at / DEGREES % DEGREES,
+            at % DEGREES,
+        ];
+        if l1 == find[0] && l2 == find[1] && l3 == find[2] {
+            return row;
+        }
+        if has_path(largest, odd, [l1, l2, l3]) {
+            row += 2 * l3 + 1;
+        }
+        at += 1;
+    }
+    row
+}
+
+/// Rows of the outputs of a kernel's paths; 0 past the last.
+pub const fn path_rows(largest: usize, odd: bool) -> [usize; MOST_PATHS + 1] {
+    let mut rows = [0; MOST_PATHS + 1];
+    let (mut count, mut at) = (0, 0);
+    while at < DEGREES * DEGREES * DEGREES {
+        let [l3, l1, l2] = [
+            at / (DEGREES * DEGREES),
+            at / DEGREES % DEGREES,
+            at % DEGREES,
+        ];
+        if has_path(largest, odd, [l1, l2, l3]) {
+            rows[count] = 2 * l3 + 1;
+            count += 1;
+        }
+        at += 1;
+    }
+    rows
+}
+
+/// Parameters of the `equivariant` kernels. Forward, for each row r (a receiver) and its entries (edges) e:
+/// `Out[r,k,u] (= | +=) sum over e of C[i,j,k] X[other(e),i,u] Y[e,j] W[e,path,u]`. Backward r is a sender, X[r] and its
+/// gradient are of r, the gradient of the output is of `other(e)`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct EquivariantParams {
+    /// `[nodes, rows, width]`.
+    pub x: u64,
+    /// `[entries, components]`.
+    pub y: u64,
+    /// `[entries, paths, width]`.
+    pub w: u64,
+    /// The output; backward its gradient, which is read.
+    pub out: u64,
+    /// Gradients of X, Y and W; 0 for those that nobody wants.
+    pub dx: u64,
+    /// See above.
+    pub dy: u64,
+    /// See above.
+    pub dw: u64,
+    /// Where the positions of a row begin, u32, one more than rows; 0 where row r has position r alone.
+    pub starts: u64,
+    /// The entry at each position, u32; 0 where it is the position.
+    pub entries: u64,
+    /// The other end of the edge at each position, u32; 0 where it is the position.
+    pub others: u64,
+    /// Bytes between the items of X, Y, W, Out, and of the gradients of X, Y, W.
+    pub item_bytes: [u64; 7],
+    /// Bytes between the rows of X, Out, and of the gradient of X.
+    pub row_bytes: [u32; 3],
+    /// Rows r.
+    pub rows: u32,
+    /// Channels.
+    pub width: u32,
+    /// Degrees of X, and from the fifth bit on those of Y: bit l where it has that degree.
+    pub degrees: u32,
+    /// The paths that are wanted, a bit each.
+    pub wanted: u32,
+    /// Bytes in front of each degree of X, of Y, and of the gradient of X; 0 for what is not there.
+    pub parts: [[u32; DEGREES]; 3],
+    /// Bytes in front of each path of Out, of W and of the gradient of W; 0 for what is not there.
+    pub paths: [[u32; 3]; MOST_PATHS],
+    /// Rows of W, and bytes between them.
+    pub w_rows: [u32; 2],
+    /// `FLAG_*`.
+    pub flags: u32,
+}
+
+const _: () = assert!(size_of::<EquivariantParams>() == 136 + 28 + 48 + 276 + 16);
+
+/// The step of a kernel: a direction, the largest degree, and whether degrees add up to odd numbers.
+pub const fn equivariant_step(backward: bool, largest: u32, odd: bool) -> u32 {
+    160 + backward as u32 * 8 + largest * 2 + odd as u32
+}
+
+/// The product: a warp takes a row and 32 channels.
+#[derive(Clone, Copy, Debug)]
+pub struct EquivariantForward<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>;
+
+/// Its gradients: so many warps as there are chunks of 32 channels, up to [`EQUIVARIANT_WARPS`], take a row together.
+#[derive(Clone, Copy, Debug)]
+pub struct EquivariantBackward<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>;
+
+macro_rules! tiles {
+    ($($name:ident $backward:literal $items:expr, $shared:expr;)+) => {$(
+        impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32> Tile for $name<LARGEST, ODD, BLOCKS> {
+            const THREADS: u32 = 32 * EQUIVARIANT_WARPS;
+            const MIN_BLOCKS: u32 = BLOCKS;
+            const COLUMNS: u32 = 32;
+            const ITEMS: u32 = $items;
+            const STEP: u32 = equivariant_step($backward, LARGEST, ODD);
+            const SHARED_BYTES: u32 = $shared;
+            const ACCESS: u32 = 1;
+        }
+    )+};
+}
+
+tiles! {
+    EquivariantForward false EQUIVARIANT_WARPS, 0;
+    EquivariantBackward true 1, EQUIVARIANT_WARPS * EQUIVARIANT_BATCH * EQUIVARIANT_SUMS;
+}

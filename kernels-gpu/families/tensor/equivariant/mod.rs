@@ -1,0 +1,127 @@
+//! Channel-wise tensor products, `Out[r,k,u] = C[i,j,k] X[o,i,u] Y[e,j] W[e,path,u]` summed over the entries e of a row,
+//! and their gradients. The coefficients are constants: a path is straight code, in which a lane has one channel of an
+//! item in registers.
+
+mod backward;
+mod forward;
+mod path;
+
+use crate::device::prelude::*;
+use crate::families::tensor::abi::*;
+
+/// Components of an operand: degrees 0 to 3.
+pub const COMPONENTS: usize = 16;
+
+/// One channel of an operand's components.
+pub type Part<E> = [<E as Elem>::Acc; COMPONENTS];
+
+/// One channel of the weights of all paths.
+pub type Weights<E> = [<E as Elem>::Acc; MOST_PATHS];
+
+/// Where this lane works: a row, and a channel of it.
+#[derive(Clone, Copy)]
+pub struct Lane {
+    pub row: u32,
+    pub channel: u32,
+    pub inside: bool,
+}
+
+/// Positions of a row.
+#[inline(always)]
+fn positions(p: &EquivariantParams, row: u32) -> [u32; 2] {
+    if p.starts == 0 {
+        return [row, row + 1];
+    }
+    let at = p.starts + row as u64 * 4;
+    [global::load_b32(at, true), global::load_b32(at + 4, true)]
+}
+
+/// The entry at a position, and the other end of its edge.
+#[inline(always)]
+fn entry(p: &EquivariantParams, at: u32, ok: bool) -> [u32; 2] {
+    let one = |list: u64| match list {
+        0 => at,
+        _ => global::load_b32(list + at as u64 * 4, ok),
+    };
+    [one(p.entries), one(p.others)]
+}
+
+/// Where an item's channel lies: of X (0), W (2), Out (3), gradients of X (4) and W (6).
+#[inline(always)]
+fn channel_of<E: Elem>(p: &EquivariantParams, which: usize, item: u32, channel: u32) -> u64 {
+    let base = [p.x, p.y, p.w, p.out, p.dx, p.dy, p.dw][which];
+    base + item as u64 * p.item_bytes[which] + (channel * E::BYTES) as u64
+}
+
+/// The next row. Not known to the compiler, which would keep all distances in registers.
+#[inline(always)]
+fn next_row(at: u64, bytes: u32) -> u64 {
+    warp::rematerialize_address(at + bytes as u64)
+}
+
+/// One element. In this order: loads of a later path stay in front of the products of an earlier one.
+#[inline(always)]
+fn load<E: Elem>(at: u64, ok: bool) -> E::Acc {
+    E::get(&E::load_own::<1>(at, ok), 0)
+}
+
+/// Whether an operand, X (0) or Y (1), has a degree.
+#[inline(always)]
+fn has_degree(p: &EquivariantParams, operand: usize, degree: usize) -> bool {
+    p.degrees >> (operand * DEGREES + degree) & 1 != 0
+}
+
+/// A channel of an item of X.
+#[inline(always)]
+fn load_x<E: Elem, const LARGEST: u32>(p: &EquivariantParams, from: u64, inside: bool) -> Part<E> {
+    let mut x = [E::ZERO; COMPONENTS];
+    unroll!(l < 4, {
+        if l as u32 <= LARGEST && has_degree(p, 0, l) {
+            let mut at = from + p.parts[0][l] as u64;
+            unroll!(m < 7, {
+                if m < 2 * l + 1 {
+                    x[l * l + m] = load::<E>(at, inside);
+                    at = next_row(at, p.row_bytes[0]);
+                }
+            });
+        }
+    });
+    x
+}
+
+/// An entry's components of Y.
+#[inline(always)]
+fn load_y<E: Elem, const LARGEST: u32>(p: &EquivariantParams, entry: u32) -> Part<E> {
+    let from = p.y + entry as u64 * p.item_bytes[1];
+    let mut y = [E::ZERO; COMPONENTS];
+    unroll!(l < 4, {
+        if l as u32 <= LARGEST && has_degree(p, 1, l) {
+            let at = from + p.parts[1][l] as u64;
+            unroll!(m < 7, {
+                if m < 2 * l + 1 {
+                    y[l * l + m] = load::<E>(at + (m as u32 * E::BYTES) as u64, true);
+                }
+            });
+        }
+    });
+    y
+}
+
+/// An entry's weights of these paths of the kernel; of those that are not wanted, something.
+#[inline(always)]
+fn load_w<E: Elem>(
+    p: &EquivariantParams,
+    from: u64,
+    paths: [usize; 2],
+    w: &mut Weights<E>,
+    ok: bool,
+) {
+    macro_rules! each {
+        ($($number:literal)*) => {$(
+            if paths[0] <= $number && $number < paths[1] {
+                w[$number] = load::<E>(from + p.paths[$number][1] as u64, ok);
+            }
+        )*};
+    }
+    each!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22);
+}

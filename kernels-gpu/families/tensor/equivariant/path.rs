@@ -1,0 +1,102 @@
+//! One path as straight code.
+
+use super::Part;
+use crate::device::prelude::*;
+use crate::families::tensor::abi::*;
+
+/// A path's coefficients: `(l1, l2, l3)`.
+pub struct Path<const A: usize, const B: usize, const C: usize>;
+
+impl<const A: usize, const B: usize, const C: usize> Path<A, B, C> {
+    pub const COUPLINGS: PathCouplings = couplings_of([A, B, C]);
+}
+
+/// Runs a block for each coefficient of a path, which is a constant in it.
+macro_rules! each_coupling {
+    ($path:ty, $c:ident, $body:block) => {
+        each_coupling!(@ $path, $c, $body,
+            0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38
+            39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63)
+    };
+    (@ $path:ty, $c:ident, $body:block, $($n:literal)*) => {$(
+        if const { $n < <$path>::COUPLINGS.count } {
+            let $c = const { <$path>::COUPLINGS.all[$n] };
+            $body
+        }
+    )*};
+}
+
+/// Runs a block for each path of degrees up to 3, in the order of a kernel's paths: `(A, B, C)` are constants in it.
+macro_rules! each_path {
+    ($a:ident $b:ident $c:ident, $body:block) => {
+        each_path!(@ $a $b $c, $body,
+            0 0 0, 1 1 0, 2 2 0, 3 3 0,
+            0 1 1, 1 0 1, 1 1 1, 1 2 1, 2 1 1, 2 2 1, 2 3 1, 3 2 1, 3 3 1,
+            0 2 2, 1 1 2, 1 2 2, 1 3 2, 2 0 2, 2 1 2, 2 2 2, 2 3 2, 3 1 2, 3 2 2, 3 3 2,
+            0 3 3, 1 2 3, 1 3 3, 2 1 3, 2 2 3, 2 3 3, 3 0 3, 3 1 3, 3 2 3, 3 3 3)
+    };
+    (@ $a:ident $b:ident $c:ident, $body:block, $($l1:literal $l2:literal $l3:literal),*) => {$({
+        const $a: usize = $l1;
+        const $b: usize = $l2;
+        const $c: usize = $l3;
+        $body
+    })*};
+}
+
+pub(super) use each_path;
+
+/// Components of the largest degree.
+pub type Component<E> = [<E as Elem>::Acc; 7];
+
+/// `C[i,j,k] x[i] y[j]` for every k.
+#[inline(always)]
+pub fn product<E: Elem, const A: usize, const B: usize, const C: usize>(
+    x: &Part<E>,
+    y: &Part<E>,
+) -> Component<E> {
+    let mut sums = [E::ZERO; 7];
+    let mut t = E::ZERO;
+    each_coupling!(Path<A, B, C>, c, {
+        let [i, j, k] = c.at;
+        t = times::<E>(c.value, y[B * B + j], t, c.ends[0]);
+        if c.ends[1] {
+            sums[k] = E::fma(t, x[A * A + i], sums[k]);
+        }
+    });
+    sums
+}
+
+/// `C[i,j,k] y[j] g[k]` for every i, `C[i,j,k] x[i] g[k]` for every j.
+#[inline(always)]
+pub fn gradients<E: Elem, const A: usize, const B: usize, const C: usize>(
+    x: &Part<E>,
+    y: &Part<E>,
+    g: &Component<E>,
+) -> [Component<E>; 2] {
+    let mut of_x = [E::ZERO; 7];
+    let mut of_y = [E::ZERO; 7];
+    let mut t = E::ZERO;
+    let mut s = E::ZERO;
+    each_coupling!(Path<A, B, C>, c, {
+        let [i, j, k] = c.at;
+        if c.ends[0] {
+            s = E::mul(x[A * A + i], g[k]);
+        }
+        t = times::<E>(c.value, y[B * B + j], t, c.ends[0]);
+        of_y[j] = E::fma(E::scalar(c.value), s, of_y[j]);
+        if c.ends[1] {
+            of_x[i] = E::fma(t, g[k], of_x[i]);
+        }
+    });
+    [of_x, of_y]
+}
+
+/// A coefficient times a component, added to the sum unless it is the first.
+#[inline(always)]
+fn times<E: Elem>(value: f64, y: E::Acc, sum: E::Acc, is_first: bool) -> E::Acc {
+    if is_first {
+        E::mul(E::scalar(value), y)
+    } else {
+        E::fma(E::scalar(value), y, sum)
+    }
+}
