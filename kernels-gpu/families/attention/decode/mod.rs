@@ -68,7 +68,12 @@ impl<const CHUNKS: usize> Decode<CHUNKS> {
 
     /// This warp's tiles of a chunk.
     #[inline(always)]
-    fn walk<E: MmaElem>(p: &DecodeParams, at: u64, chunk: &Chunk, ring: &mut Place) -> Sums<CHUNKS> {
+    fn walk<E: MmaElem>(
+        p: &DecodeParams,
+        at: u64,
+        chunk: &Chunk,
+        ring: &mut Place,
+    ) -> Sums<CHUNKS> {
         let (lane, warp) = place();
         let tiles = (chunk.to - chunk.from).div_ceil(Self::KEYS as u32);
         let tiles = (tiles + DECODE_WARPS as u32 - 1 - warp) / DECODE_WARPS as u32;

@@ -1,9 +1,9 @@
 //! Sums on their way out: those of the warps are joined in shared memory, those of the chunks of a sequence by the
 //! thread block that arrives last, in the order of the chunks.
 
+use super::place;
 use super::tile::{Sums, quad_sum, shift_of};
 use super::work::Chunk;
-use super::place;
 use crate::device::mma::MmaElem;
 use crate::device::prelude::*;
 use crate::families::attention::abi::*;
@@ -179,7 +179,11 @@ impl<const CHUNKS: usize> Decode<CHUNKS> {
                     let out = global::load_v4_fresh(at, there).map(f32::from_bits);
                     let [own, sum] = stats.map(f32::from_bits);
                     let own = if there { own } else { f32::NEG_INFINITY };
-                    parts[c] = Part { base: own, sum, out };
+                    parts[c] = Part {
+                        base: own,
+                        sum,
+                        out,
+                    };
                 });
                 unroll!(c < 8, {
                     base = base.max(parts[c].base);
@@ -199,7 +203,9 @@ impl<const CHUNKS: usize> Decode<CHUNKS> {
     fn finish<E: MmaElem>(p: &DecodeParams, pair: u32, [row, vector]: [u32; 2], part: &Part) {
         let inverse = matrix::reciprocal(part.sum);
         // No key, no product; NaN stays.
-        let out = part.out.map(|x| if part.sum == 0.0 { 0.0 } else { x * inverse });
+        let out = part
+            .out
+            .map(|x| if part.sum == 0.0 { 0.0 } else { x * inverse });
         let index = pair as u64 * p.group as u64 + row as u64;
         E::store::<4>(p.out + index * p.out_row as u64 + vector as u64 * 8, &out);
     }
