@@ -1,8 +1,8 @@
 //! One query of each head over a cache of keys and values, as a model that generates asks for each token.
 //!
-//! `m` is the queries of all sequences, `k` the tokens of one, `n` the elements of a query, `nnz` the scores. Every key and
-//! value is read once: the limit is their bytes at copy speed. Rows of the cache repeat after a while that nobody
-//! notices; some heads are checked in f64. PyTorch takes its best of two ways, as a CUDA graph.
+//! `m` is the queries of all sequences, `k` the tokens of one, `n` the elements of a query, `nnz` the scores. Every key
+//! and value is read once: the limit is their bytes at copy speed. The same drawn rows fill a cache, again and again;
+//! some heads are checked in f64. PyTorch takes the better of two ways, as a CUDA graph.
 
 use crate::peers::torch;
 use crate::prelude::*;

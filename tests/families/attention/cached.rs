@@ -1,6 +1,6 @@
 //! One query of each head over a cache, against a reference in f64: lengths around the tiles and of nothing, heads that
-//! share keys, sequences cut into chunks, many sequences, rows added to the cache. Behind a length the cache is NaN. The
-//! CPU runs the same suite.
+//! share keys, sequences cut into chunks, many sequences, rows added to the cache. Behind a length the cache is NaN.
+//! The CPU runs the same suite.
 
 mod case;
 
