@@ -129,7 +129,7 @@ impl<T: Scalar> CachedAttention<T> {
 
     /// Puts key and value of this step, `[batch, key_heads, dim]`, into the cache as the last ones of their sequence,
     /// at `lengths` - 1, and computes [`forward`](Self::forward) over the whole, in one kernel. `lengths` counts them;
-    /// a sequence of length 0 gets none.
+    /// a sequence of length 0 gets none, and where a length is above the capacity they take the place of the last.
     ///
     /// # Errors
     /// As [`forward`](Self::forward); cache and output untouched.
