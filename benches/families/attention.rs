@@ -1,5 +1,6 @@
-//! Attention at the entries of a mask.
+//! Attention at the entries of a mask, and over a cache.
 
+pub mod decode;
 pub mod entries;
 pub mod gradient;
 pub mod masks;
@@ -14,6 +15,7 @@ pub const OPERATIONS: &[Entry] = &[
     (entries::OP, Own(entries::run)),
     (gradient::OP, Own(gradient::run)),
     ("attention_masks", Own(masks::run)),
+    (decode::OP, Own(decode::run)),
 ];
 
 /// A case: heads, queries and keys, elements of a query.

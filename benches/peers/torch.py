@@ -1,8 +1,9 @@
-"""Peers that PyTorch has and no library with a C interface: products of experts in groups, attention over packed sequences, and
-an encoder layer made of it. Timed as benches/timing.rs does it: cold with L2 read over before each run, warm back to back, all
+"""Peers that PyTorch has and no library with a C interface: products of experts in groups, attention over packed sequences, an
+encoder layer made of it, and attention of one query over a cache. Timed as benches/timing.rs does it: cold with L2 read over before each run, warm back to back, all
 queued behind a wait, so that no time of the host is inside.
 
     python3 torch.py moe '{"counts": [64, 0], "model": 768, "hidden": 3072}'
+    python3 torch.py cached '{"batch": 8, "heads": [32, 8], "dim": 128, "tokens": 8192, "dtype": "bf16"}'
     python3 torch.py packed '{"lengths": [40, 7], "heads": 12, "dim": 64, "hidden": 3072, "dtype": "f16"}'
 
 Prints a line for each: name, milliseconds cold, milliseconds warm."""
@@ -139,4 +140,22 @@ def packed(lengths, heads, dim, hidden, dtype):
                 print(f"# layer-compiled-{mode}: {error}".splitlines()[0], flush=True)
 
 
-{"moe": moe, "packed": packed}[sys.argv[1]](**json.loads(sys.argv[2]))
+def cached(batch, heads, dim, tokens, dtype):
+    kind = {"f16": torch.float16, "bf16": torch.bfloat16}[dtype]
+    queries, keys = heads
+    normal = lambda *shape: torch.randn(*shape, device="cuda", dtype=kind)
+    q, k, v = normal(batch, queries, 1, dim), normal(batch, keys, tokens, dim), normal(batch, keys, tokens, dim)
+    grouped = {"enable_gqa": True} if queries != keys else {}
+    with torch.no_grad():
+        tell("sdpa", graph_of(lambda: F.scaled_dot_product_attention(q, k, v, **grouped)))
+        # Flash attention cuts the keys by itself, and takes tokens in front of heads.
+        by_tokens = [x.transpose(1, 2).contiguous() for x in (q, k, v)]
+        del q, k, v
+
+        def flash():
+            return torch.ops.aten._flash_attention_forward(*by_tokens, None, None, 1, tokens, 0.0, False, False)[0]
+
+        tell("flash", graph_of(flash))
+
+
+{"moe": moe, "packed": packed, "cached": cached}[sys.argv[1]](**json.loads(sys.argv[2]))

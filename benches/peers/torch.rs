@@ -1,6 +1,6 @@
 //! Peers that PyTorch has and no C interface: products of experts in groups (`grouped_mm`), attention over packed
-//! sequences and an encoder layer of it. Another process on the same GPU, while this one waits; the method is that of
-//! `timing`.
+//! sequences and an encoder layer of it, attention over a cache. Another process on the same GPU, while this one
+//! waits; the method is that of `timing`.
 
 use crate::device::Result;
 use crate::timing::Times;

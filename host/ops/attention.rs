@@ -1,5 +1,6 @@
-//! Attention at the entries of a mask.
+//! Attention at the entries of a mask, and over a cache.
 
+mod cached;
 mod dynamic;
 mod gradient;
 mod masks;
@@ -15,6 +16,7 @@ use crate::families::attention::{AttentionExtents, AttentionLaunch, AttentionLis
 use crate::kernel::Queue;
 use crate::registry::Scalar;
 use crate::tensor::{SparseTensor, Tensor};
+pub use cached::CachedAttention;
 pub use dynamic::{DynamicAttention, MaskTensors};
 pub use gradient::AttentionGradient;
 pub(crate) use masks::choose;

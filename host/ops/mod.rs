@@ -14,8 +14,8 @@ mod tensors;
 
 pub use crate::families::gather_gemm::kernel_map::{ConvGeometry, KernelMap, KernelMapBuilder};
 pub use attention::{
-    AttentionGradient, AttentionMask, AttentionOptions, DynamicAttention, MaskTensors,
-    SparseAttention,
+    AttentionGradient, AttentionMask, AttentionOptions, CachedAttention, DynamicAttention,
+    MaskTensors, SparseAttention,
 };
 pub use conv::{ConvOptions, SparseConv3d};
 #[doc(hidden)] // What the macro calls.

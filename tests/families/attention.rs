@@ -1,6 +1,7 @@
-//! Attention at the entries of a mask, with masks that are data, and encoder layers.
+//! Attention at the entries of a mask, with masks that are data, over a cache, and encoder layers.
 
 mod attention;
+mod cached;
 mod encoder;
 mod encoder_order;
 mod masks;

@@ -223,7 +223,13 @@ impl AttentionLaunch {
     }
 }
 
-fn check(name: &str, address: u64, [head, row]: [usize; 2], [rows, d]: [usize; 2]) -> Result<()> {
+/// Addresses and strides are whole vectors, and rows do not overlap.
+pub(super) fn check(
+    name: &str,
+    address: u64,
+    [head, row]: [usize; 2],
+    [rows, d]: [usize; 2],
+) -> Result<()> {
     if !address.is_multiple_of(16) || !head.is_multiple_of(8) || !row.is_multiple_of(8) {
         let reason = format!(
             "address {address:#x} must be a multiple of 16 bytes, \

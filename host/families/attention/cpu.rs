@@ -1,6 +1,7 @@
 //! Attention at the entries of a mask on the CPU, in f64 and rounded once. Each query of each head is the work of one
 //! thread.
 
+mod decode;
 mod gradient;
 
 use std::borrow::Cow;
@@ -8,6 +9,7 @@ use std::borrow::Cow;
 use crate::cpu::shared::Shared;
 use crate::families::attention::queries::Seen;
 use crate::tensor::AnyTensor;
+pub(crate) use decode::HostDecode;
 
 /// Matrices of all heads, `[heads, rows, d]`, rows `leading` elements apart.
 pub(crate) struct HostHeads<'a> {
@@ -23,6 +25,11 @@ impl<'a> HostHeads<'a> {
             values: values.unwrap_or_default(),
             leading: tensor.leading(),
         }
+    }
+
+    /// The `d` elements of a row.
+    fn row(&self, row: usize, d: usize) -> &[f64] {
+        &self.values[row * self.leading..][..d]
     }
 }
 
@@ -40,7 +47,7 @@ pub(crate) struct HostAttention<'a> {
 
 impl HostAttention<'_> {
     fn row<'b>(&self, heads: &'b HostHeads<'_>, row: usize) -> &'b [f64] {
-        &heads.values[row * heads.leading..][..self.d]
+        heads.row(row, self.d)
     }
 
     fn key_head(&self, head: usize) -> usize {

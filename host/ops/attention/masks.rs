@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use einsparse_kernels::table::Row;
+use einsparse_kernels::families::DecodeParams;
+use einsparse_kernels::table::{Row, rows_of};
 
 use super::AttentionOptions;
 use crate::context::Context;
@@ -147,11 +148,27 @@ pub(super) fn hidden<T: Scalar>(
 
 /// The kernel for an element type and this many elements of a query.
 pub(crate) fn choose<T: Scalar>(dim: usize, variant: Option<&str>) -> Result<&'static Row> {
-    let rows = || {
-        kernels()
-            .iter()
-            .filter(|row| row.operation == Operation::Attention)
-    };
+    let own = |row: &&Row| row.operation == Operation::Attention;
+    let what = "attention at the entries of a mask";
+    fitting::<T>(kernels().iter().filter(own), what, dim, variant)
+}
+
+/// The same over a cache.
+pub(super) fn choose_cached<T: Scalar>(dim: usize) -> Result<&'static Row> {
+    fitting::<T>(
+        rows_of::<DecodeParams>(),
+        "attention over a cache",
+        dim,
+        None,
+    )
+}
+
+fn fitting<T: Scalar>(
+    rows: impl Iterator<Item = &'static Row> + Clone,
+    what: &str,
+    dim: usize,
+    variant: Option<&str>,
+) -> Result<&'static Row> {
     let fault = |row: &Row| {
         if row.dtype != T::DTYPE {
             Some(format!("is for {}, not {}", row.dtype.name(), T::NAME))
@@ -163,8 +180,10 @@ pub(crate) fn choose<T: Scalar>(dim: usize, variant: Option<&str>) -> Result<&'s
             None
         }
     };
-    let tried = rows().filter_map(|row| Some(Refusal::of(row.name, fault(row)?)));
-    rows()
+    let tried = rows
+        .clone()
+        .filter_map(|row| Some(Refusal::of(row.name, fault(row)?)));
+    rows.clone()
         .find(|row| fault(row).is_none())
-        .ok_or_else(|| Error::no_kernel("attention at the entries of a mask", tried))
+        .ok_or_else(|| Error::no_kernel(what, tried))
 }

@@ -1,9 +1,11 @@
-//! SDDMM, softmax and SpMM in one kernel, and the masks that it reads.
+//! SDDMM, softmax and SpMM in one kernel, the masks that it reads, and one query against a cache.
 
 pub mod abi;
 mod rows;
 
 #[cfg(any(module = "attention", feature = "cuda_std"))]
 mod attention;
+#[cfg(any(module = "decode", feature = "cuda_std"))]
+mod decode;
 #[cfg(any(module = "masks", feature = "cuda_std"))]
 mod masks;

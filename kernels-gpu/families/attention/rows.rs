@@ -12,6 +12,12 @@ macro_rules! rows_attention {
                     attention_bf16_d64: Block, Bf16, Attention<1>;
                     attention_bf16_d128: Block, Bf16, Attention<2>;
                 }
+                decode "decode" DecodeParams sm_90a Own {
+                    attention_decode_f16_d64: Direct, F16, Decode<1>;
+                    attention_decode_f16_d128: Direct, F16, Decode<2>;
+                    attention_decode_bf16_d64: Direct, Bf16, Decode<1>;
+                    attention_decode_bf16_d128: Direct, Bf16, Decode<2>;
+                }
                 masks "masks" MaskParams sm_90a Detection {
                     attention_masks: Direct, F32, MaskTiles;
                 }

@@ -1,0 +1,263 @@
+//! A kernel of the module `decode`: one query of each head against a cache, whose lengths the device knows alone.
+
+use einsparse_kernels::abi::HALF;
+use einsparse_kernels::families::{
+    DECODE_GROUP, DECODE_MOST, DecodeParams, decode_chunks, decode_unit,
+};
+use einsparse_kernels::table::Row;
+
+use super::attention::check;
+use crate::device::Device;
+use crate::driver::DeviceMemory;
+use crate::error::Result;
+use crate::kernel::{Grid, Kernel, Queue};
+use crate::launch::maps::{Heads, heads_map};
+use crate::launch::{MAX_GRID_X, Turns, small, within};
+
+/// Extents of an attention over a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DecodeExtents {
+    pub batch: usize,
+    /// Heads of keys and values.
+    pub key_heads: usize,
+    /// Heads of queries that share one of those.
+    pub group: usize,
+    /// Keys that a sequence has room for.
+    pub capacity: usize,
+    pub d: usize,
+}
+
+impl DecodeExtents {
+    /// Sequences and heads of keys together.
+    pub(crate) fn pairs(&self) -> usize {
+        self.batch.saturating_mul(self.key_heads)
+    }
+
+    /// Rows of queries.
+    pub(crate) fn queries(&self) -> usize {
+        self.pairs().saturating_mul(self.group)
+    }
+}
+
+/// Where a tensor lies: its address, and elements from one row to the next.
+pub(crate) type Rows = (u64, usize);
+
+/// Device addresses of one run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RawDecode {
+    pub q: Rows,
+    /// Keys and values.
+    pub cache: [Rows; 2],
+    /// What is to be added to them.
+    pub fresh: Option<[Rows; 2]>,
+    pub lengths: u64,
+    pub out: Rows,
+}
+
+/// How the work is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Cut {
+    /// Chunks of a pair that fill the GPU.
+    split: u32,
+    /// Chunks of a pair at the most.
+    slots: u32,
+    /// Thread blocks.
+    blocks: u32,
+}
+
+impl Cut {
+    /// For a GPU that has `resident` thread blocks at once.
+    fn new(extents: DecodeExtents, resident: usize) -> Result<Self> {
+        let DecodeExtents { capacity, d, .. } = extents;
+        let pairs = extents.pairs().max(1);
+        let unit = decode_unit(d as u32);
+        let limit = i32::MAX as usize - (unit * DECODE_MOST) as usize;
+        let capacity = within("keys of a sequence", capacity, limit)?;
+        let split = (resident / pairs).max(1) as u32;
+        // No length has more chunks than both rules allow: as many as fill the GPU, or as long as they may be.
+        let longest = decode_chunks(unit, capacity, 1).0;
+        let slots = longest.max(split).min(capacity.div_ceil(unit).max(1));
+        let chunks = pairs.saturating_mul(slots as usize);
+        within("chunks of all sequences", chunks, MAX_GRID_X)?;
+        Ok(Cut {
+            split,
+            slots,
+            blocks: chunks.min(resident) as u32,
+        })
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct DecodeLaunch {
+    /// End of the last run: partial sums are one workspace, so the next run waits for it.
+    turns: Turns,
+    kernel: Kernel<DecodeParams>,
+    extents: DecodeExtents,
+    scale: f32,
+    cut: Cut,
+    partial: DeviceMemory,
+    stats: DeviceMemory,
+    counters: DeviceMemory,
+    zeros: DeviceMemory,
+}
+
+impl DecodeLaunch {
+    pub(crate) fn new(
+        device: &Device,
+        row: &'static Row,
+        extents: DecodeExtents,
+        scale: f64,
+    ) -> Result<Self> {
+        within("queries of a head of keys", extents.group, DECODE_GROUP)?;
+        let resident = device.machine().multiprocessors * row.min_blocks;
+        let cut = Cut::new(extents, resident as usize)?;
+        // Whole sequences leave nothing.
+        let parts = match cut.slots {
+            1 => 0,
+            slots => extents.queries() * slots as usize,
+        };
+        let room = |bytes: usize| DeviceMemory::alloc(device.context(), parts * bytes);
+        Ok(DecodeLaunch {
+            turns: Turns::new(device)?,
+            kernel: Kernel::load(device, row)?,
+            extents,
+            scale: (scale * std::f64::consts::LOG2_E) as f32,
+            cut,
+            partial: room(extents.d * 4)?,
+            stats: room(8)?,
+            counters: device.zeros(extents.pairs() * 4)?,
+            zeros: device.zeros(128)?,
+        })
+    }
+
+    pub(crate) fn row(&self) -> &'static Row {
+        self.kernel.row()
+    }
+
+    /// Device bytes of partial sums and counters.
+    pub(crate) fn bytes(&self) -> usize {
+        self.partial.bytes() + self.stats.bytes() + self.counters.bytes()
+    }
+
+    /// Queues the kernel.
+    pub(crate) fn run(&self, raw: &RawDecode, queue: Queue<'_>) -> Result<()> {
+        let DecodeExtents { capacity, d, .. } = self.extents;
+        let pairs = self.extents.pairs();
+        let [k, v] = raw.cache;
+        let fresh = raw.fresh.unwrap_or([(0, d); 2]);
+        for (name, (address, leading), rows) in [
+            ("q", raw.q, self.extents.queries()),
+            ("k", k, pairs * capacity),
+            ("v", v, pairs * capacity),
+            ("new k", fresh[0], pairs),
+            ("new v", fresh[1], pairs),
+            ("out", raw.out, self.extents.queries()),
+        ] {
+            check(name, address, [0, leading], [rows, d])?;
+        }
+        if self.extents.queries() == 0 {
+            return Ok(());
+        }
+        let params = self.params(raw, fresh)?;
+        let grid = Grid::of([self.cut.blocks, 1, 1]).early();
+        self.turns.queue(self.cut.slots > 1, queue.stream(), || {
+            queue.launch(&self.kernel, grid, &params)
+        })
+    }
+
+    fn params(&self, raw: &RawDecode, fresh: [Rows; 2]) -> Result<DecodeParams> {
+        let e = self.extents;
+        let bytes = self.row().dtype.bytes();
+        let row = |what: &str, (_, leading): Rows| {
+            small(&format!("bytes of a row of {what}"), leading * bytes)
+        };
+        let map = |(address, leading): Rows| {
+            let heads = Heads {
+                address,
+                extents: [e.d, e.capacity, e.pairs()],
+                strides: [leading, leading * e.capacity],
+            };
+            let tile = [HALF, self.row().block.1 as usize];
+            heads_map(self.row().dtype, &heads, tile, &self.zeros)
+        };
+        let [k, v] = raw.cache;
+        Ok(DecodeParams {
+            k_map: map(k)?,
+            v_map: map(v)?,
+            lengths: raw.lengths,
+            q: raw.q.0,
+            out: raw.out.0,
+            fresh: fresh.map(|(address, _)| address),
+            cache: raw.cache.map(|(address, _)| address),
+            cache_pair: raw
+                .cache
+                .map(|(_, leading)| (e.capacity * leading * bytes) as u64),
+            partial: self.partial.address(),
+            stats: self.stats.address(),
+            counters: self.counters.address(),
+            cache_row: [row("the keys", k)?, row("the values", v)?],
+            fresh_row: [row("new keys", fresh[0])?, row("new values", fresh[1])?],
+            q_row: row("the queries", raw.q)?,
+            out_row: row("the output", raw.out)?,
+            batch: small("sequences", e.batch)?,
+            kv_heads: small("heads of keys", e.key_heads)?,
+            group: e.group as u32,
+            capacity: small("keys of a sequence", e.capacity)?,
+            split: self.cut.split,
+            slots: self.cut.slots,
+            scale: self.scale,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn extents(batch: usize, key_heads: usize, capacity: usize, d: usize) -> DecodeExtents {
+        DecodeExtents {
+            batch,
+            key_heads,
+            group: 4,
+            capacity,
+            d,
+        }
+    }
+
+    /// Chunks of every length have a place, and one sequence fills the GPU.
+    #[test]
+    fn every_length_has_room() {
+        for (batch, key_heads, capacity) in [
+            (1, 8, 32_768),
+            (1, 1, 100),
+            (3, 5, 7777),
+            (64, 8, 32_768),
+            (1, 32, 0),
+        ] {
+            for d in [64, 128] {
+                let cut = Cut::new(extents(batch, key_heads, capacity, d), 264).unwrap();
+                let lengths = (0..=capacity).step_by(61).chain([capacity]);
+                let chunks =
+                    |length| decode_chunks(decode_unit(d as u32), length as u32, cut.split).0;
+                let most = lengths.map(chunks).max().unwrap();
+                assert!(most <= cut.slots, "{batch} {key_heads} {capacity} {d}");
+                assert!(cut.blocks as usize <= 264);
+            }
+        }
+        let cut = Cut::new(extents(1, 8, 32_768, 128), 264).unwrap();
+        assert_eq!((cut.split, cut.slots, cut.blocks), (33, 33, 264));
+        let cut = Cut::new(extents(64, 8, 1024, 128), 264).unwrap();
+        assert_eq!((cut.split, cut.slots, cut.blocks), (1, 1, 264));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let long = Cut::new(extents(1, 1, i32::MAX as usize, 64), 264).unwrap_err();
+        assert!(long.to_string().contains("keys of a sequence"), "{long}");
+        let many = Cut::new(extents(1 << 28, 32, 64, 64), 264).unwrap_err();
+        assert!(
+            many.to_string().contains("chunks of all sequences"),
+            "{many}"
+        );
+    }
+}

@@ -1,0 +1,207 @@
+//! One query of each head against cached keys and values (flash-decoding; the online softmax of FlashAttention, arXiv
+//! 2205.14135). A thread block takes chunks of the keys of a sequence and a head, each warp of it a tile in four: the
+//! heads of queries that share the keys are the rows of an `mma`. What chunks leave is added by the last to arrive.
+
+mod out;
+mod tile;
+mod work;
+
+use crate::device::mma::MmaElem;
+use crate::device::prelude::*;
+use crate::families::attention::abi::*;
+use tile::{Queries, Sums};
+use work::{Chunk, Work};
+
+/// Where a warp is in its ring: slot, and parity of its phase.
+type Place = (u32, u32);
+
+/// Lane and warp, both computed here and now.
+#[inline(always)]
+fn place() -> (u32, u32) {
+    gpu::lane_and_warp()
+}
+
+impl<const CHUNKS: usize> Decode<CHUNKS> {
+    /// The ring of a warp.
+    #[inline(always)]
+    fn ring(warp: u32) -> u32 {
+        copy::arena() + warp * Self::RING as u32
+    }
+
+    #[inline(always)]
+    fn full(warp: u32, slot: u32) -> u32 {
+        copy::arena() + Self::BARRIERS as u32 + (warp * DECODE_SLOTS as u32 + slot) * 8
+    }
+
+    #[inline(always)]
+    fn next((slot, parity): Place) -> Place {
+        if slot + 1 == DECODE_SLOTS as u32 {
+            (0, parity ^ 1)
+        } else {
+            (slot + 1, parity)
+        }
+    }
+
+    /// First key of tile `j` of this warp.
+    #[inline(always)]
+    fn key(chunk: &Chunk, warp: u32, j: u32) -> u32 {
+        chunk.from + (warp + j * DECODE_WARPS as u32) * Self::KEYS as u32
+    }
+
+    /// Starts the copies of keys and values of the tile that begins with `key`. The whole warp calls it.
+    #[inline(always)]
+    fn fetch(at: u64, pair: u32, key: u32, warp: u32, slot: u32) {
+        if warp::elected() {
+            let full = Self::full(warp, slot);
+            let to = Self::ring(warp) + slot * Self::SLOT as u32;
+            barrier::arrive_expect(full, Self::SLOT as u32);
+            unroll!(c < CHUNKS, most 4, {
+                let (column, to) = (c as u32 * 64, to + (c * Self::BOX) as u32);
+                bulk::tma_load_3d(to, at, [column, key, pair], full);
+            });
+            unroll!(c < CHUNKS, most 4, {
+                let (column, to) = (c as u32 * 64, to + ((CHUNKS + c) * Self::BOX) as u32);
+                bulk::tma_load_3d(to, at + 128, [column, key, pair], full);
+            });
+        }
+    }
+
+    /// This warp's tiles of a chunk.
+    #[inline(always)]
+    fn walk<E: MmaElem>(
+        p: &DecodeParams,
+        at: u64,
+        chunk: &Chunk,
+        ring: &mut Place,
+    ) -> Sums<CHUNKS> {
+        let (lane, warp) = place();
+        let tiles = (chunk.to - chunk.from).div_ceil(Self::KEYS as u32);
+        let tiles = (tiles + DECODE_WARPS as u32 - 1 - warp) / DECODE_WARPS as u32;
+        let mut ahead = *ring;
+        let mut j = 0;
+        while j < tiles && j < DECODE_SLOTS as u32 {
+            Self::fetch(at, chunk.pair, Self::key(chunk, warp, j), warp, ahead.0);
+            ahead = Self::next(ahead);
+            j += 1;
+        }
+        let queries = Queries::load(p, chunk.pair, lane);
+        let mut sums = Sums::none();
+        j = 0;
+        while j < tiles {
+            let key = Self::key(chunk, warp, j);
+            let slot = Self::ring(warp) + ring.0 * Self::SLOT as u32;
+            // The row that this step adds to the cache, if it is in this tile.
+            let fresh = (chunk.length - 1).wrapping_sub(key);
+            let fresh = p.fresh[0] != 0 && fresh < Self::KEYS as u32;
+            let row = Self::load_fresh(p, chunk.pair, fresh, lane);
+            barrier::wait(Self::full(warp, ring.0), ring.1);
+            if fresh {
+                Self::put_fresh(p, chunk, key, slot, row);
+            }
+            if key + Self::KEYS as u32 > chunk.to {
+                Self::clear_values(slot, chunk.to - key, lane);
+            }
+            sums.add::<E>(&queries, slot, chunk.to.wrapping_sub(key), p.scale);
+            // All lanes have read: the slot may be overwritten.
+            warp::sync_lanes(u32::MAX);
+            if j + (DECODE_SLOTS as u32) < tiles {
+                let key = Self::key(chunk, warp, j + DECODE_SLOTS as u32);
+                Self::fetch(at, chunk.pair, key, warp, ring.0);
+            }
+            *ring = Self::next(*ring);
+            j += 1;
+        }
+        sums
+    }
+
+    /// A lane's 16 bytes of the key, or of the value, that this step adds; zeros where none is asked for.
+    #[inline(always)]
+    fn load_fresh(p: &DecodeParams, pair: u32, fresh: bool, lane: u32) -> [u32; 4] {
+        let own = fresh && lane < 16 * CHUNKS as u32;
+        let (piece, values) = Self::piece(lane);
+        let (base, row) = if values {
+            (p.fresh[1], p.fresh_row[1])
+        } else {
+            (p.fresh[0], p.fresh_row[0])
+        };
+        global::load_v4_fresh(base + pair as u64 * row as u64 + piece as u64 * 16, own)
+    }
+
+    /// Which 16 bytes of a row a lane has, and whether of the values.
+    #[inline(always)]
+    fn piece(lane: u32) -> (u32, bool) {
+        let pieces = 8 * CHUNKS as u32;
+        (lane % pieces, lane >= pieces)
+    }
+
+    /// Puts the rows that this step adds in the place of those that were copied, and into the cache. No other warp has
+    /// a tile that they are in.
+    #[inline(always)]
+    fn put_fresh(p: &DecodeParams, chunk: &Chunk, key: u32, slot: u32, row: [u32; 4]) {
+        let (lane, _) = place();
+        let (piece, values) = Self::piece(lane);
+        let last = chunk.length - 1;
+        let ((cache, pair), (each, first)) = if values {
+            (
+                (p.cache[1], p.cache_pair[1]),
+                (p.cache_row[1], CHUNKS as u32),
+            )
+        } else {
+            ((p.cache[0], p.cache_pair[0]), (p.cache_row[0], 0))
+        };
+        if lane < 16 * CHUNKS as u32 {
+            let boxed = slot + (first + piece / 8) * Self::BOX as u32;
+            let place = frag::swizzle(last - key, piece % 8, PANEL_BYTES as u32);
+            copy::store_shared_v4(boxed + place, row);
+            let to = cache + chunk.pair as u64 * pair + last as u64 * each as u64;
+            global::store_v4(to + piece as u64 * 16, row);
+        }
+        warp::sync_lanes(u32::MAX);
+    }
+
+    /// Values behind the last key become zeros: whatever lies there times the weight 0 has to be 0.
+    #[inline(always)]
+    fn clear_values(slot: u32, keys: u32, lane: u32) {
+        let mut at = keys * PANEL_BYTES as u32 + lane * 16;
+        while at < Self::BOX as u32 {
+            unroll!(c < CHUNKS, most 4, {
+                let values = slot + ((CHUNKS + c) * Self::BOX) as u32;
+                copy::store_shared_v4(values + at, [0; 4]);
+            });
+            at += 512;
+        }
+        warp::sync_lanes(u32::MAX);
+    }
+}
+
+impl<W: WalkInfo, E: MmaElem, const CHUNKS: usize> Kernel<W, E, DecodeParams> for Decode<CHUNKS> {
+    #[inline(always)]
+    unsafe fn run(p: &DecodeParams, at: u64) {
+        grid::launch_dependents();
+        if gpu::thread() == 0 {
+            let mut slot = 0;
+            while slot < (DECODE_WARPS * DECODE_SLOTS) as u32 {
+                barrier::init(Self::full(0, slot), 1);
+                slot += 1;
+            }
+            barrier::init_fence();
+            bulk::prefetch_map(at);
+            bulk::prefetch_map(at + 128);
+        }
+        gpu::sync_threads();
+        grid::wait_dependency();
+        let mut work = Work::new(p, Self::COLUMNS);
+        let mut ring = (0, 0);
+        let mut chunk = work.find(gpu::block_x());
+        while chunk.chunks > 0 {
+            let mut sums = Self::walk::<E>(p, at, &chunk, &mut ring);
+            Self::leave(p, &mut sums);
+            gpu::sync_threads();
+            Self::join::<E>(p, &chunk);
+            // Sums lie where the next tiles are copied to.
+            barrier::fence_copies();
+            gpu::sync_threads();
+            chunk = work.find(work.item + gpu::grid_x());
+        }
+    }
+}

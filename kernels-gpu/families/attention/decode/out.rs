@@ -1,0 +1,212 @@
+//! Sums on their way out: those of the warps are joined in shared memory, those of the chunks of a sequence by the
+//! thread block that arrives last, in the order of the chunks.
+
+use super::place;
+use super::tile::{Sums, quad_sum, shift_of};
+use super::work::Chunk;
+use crate::device::mma::MmaElem;
+use crate::device::prelude::*;
+use crate::families::attention::abi::*;
+
+/// Chunks whose sums are loaded side by side.
+const TOGETHER: u32 = 8;
+
+/// Four neighbouring sums of a row, relative to a base, and the sum of exponentials.
+struct Part {
+    base: f32,
+    sum: f32,
+    out: [f32; 4],
+}
+
+impl Part {
+    const NONE: Part = Part {
+        base: f32::NEG_INFINITY,
+        sum: 0.0,
+        out: [0.0; 4],
+    };
+
+    /// Brings what is there to a base that is not below its own.
+    #[inline(always)]
+    fn rise(&mut self, base: f32, scale: f32) {
+        let by = self.weight(base, scale);
+        self.base = base;
+        self.sum *= by;
+        self.out = self.out.map(|x| x * by);
+    }
+
+    /// What sums relative to this base are to be multiplied by for another.
+    #[inline(always)]
+    fn weight(&self, base: f32, scale: f32) -> f32 {
+        matrix::exp2_flushed(matrix::fma_f32(self.base, scale, shift_of(base, scale)))
+    }
+
+    /// Adds what is relative to a base that is not above.
+    #[inline(always)]
+    fn add(&mut self, other: &Part, scale: f32) {
+        let by = other.weight(self.base, scale);
+        self.sum = matrix::fma_f32(other.sum, by, self.sum);
+        unroll!(i < 4, {
+            self.out[i] = matrix::fma_f32(other.out[i], by, self.out[i]);
+        });
+    }
+}
+
+impl<const CHUNKS: usize> Decode<CHUNKS> {
+    /// Vectors of four sums in a row.
+    const VECTORS: u32 = 16 * CHUNKS as u32;
+
+    #[inline(always)]
+    fn stats(warp: u32, row: u32) -> u32 {
+        copy::arena() + Self::STATS as u32 + (warp * DECODE_GROUP as u32 + row) * 8
+    }
+
+    /// Leaves the sums of a warp in its ring.
+    #[inline(always)]
+    pub(super) fn leave(p: &DecodeParams, sums: &mut Sums<CHUNKS>) {
+        let (lane, warp) = place();
+        let (row, column) = frag::accumulator(lane, 0);
+        let all = sums.sum.map(quad_sum);
+        unroll!(r < 2, {
+            let row = row + 8 * r as u32;
+            if row < p.group {
+                let to = Self::ring(warp) + row * Self::ROW as u32 + column * 4;
+                unroll!(c < CHUNKS, most 4, {
+                    unroll!(n < 8, {
+                        let two = [sums.out[c][n][2 * r], sums.out[c][n][2 * r + 1]];
+                        let to = to + (c * 256 + n * 32) as u32;
+                        copy::store_shared_v2(to, two.map(f32::to_bits));
+                    });
+                });
+                if lane.is_multiple_of(4) {
+                    let own = [sums.base[r], all[r]];
+                    copy::store_shared_v2(Self::stats(warp, row), own.map(f32::to_bits));
+                }
+            }
+        });
+    }
+
+    /// The sums of all warps at a row and vector.
+    #[inline(always)]
+    fn of_warps(row: u32, vector: u32, scale: f32) -> Part {
+        let mut parts = [Part::NONE; DECODE_WARPS];
+        let mut all = Part::NONE;
+        unroll!(w < 4, {
+            let warp = w as u32;
+            let [base, sum] = copy::load_shared_v2(Self::stats(warp, row)).map(f32::from_bits);
+            let at = Self::ring(warp) + row * Self::ROW as u32 + vector * 16;
+            let out = copy::load_shared_v4(at).map(f32::from_bits);
+            all.base = all.base.max(base);
+            parts[w] = Part { base, sum, out };
+        });
+        unroll!(w < 4, {
+            all.add(&parts[w], scale);
+        });
+        all
+    }
+
+    /// Joins the warps, and the chunks where this thread block is the last one of its sequence and head. All threads.
+    #[inline(always)]
+    pub(super) fn join<E: MmaElem>(p: &DecodeParams, chunk: &Chunk) {
+        let vectors = p.group * Self::VECTORS;
+        let mut i = gpu::rematerialize_thread();
+        while i < vectors {
+            let (row, vector) = (i / Self::VECTORS, i % Self::VECTORS);
+            let part = Self::of_warps(row, vector, p.scale);
+            if chunk.chunks == 1 {
+                Self::finish::<E>(p, chunk.pair, [row, vector], &part);
+            } else {
+                let own = Self::row(p, chunk.pair, chunk.chunk, row);
+                global::store_v4(
+                    p.partial + (own * Self::VECTORS as u64 + vector as u64) * 16,
+                    part.out.map(f32::to_bits),
+                );
+                if vector == 0 {
+                    global::store_v2(p.stats + own * 8, [part.base, part.sum].map(f32::to_bits));
+                }
+            }
+            i += Self::THREADS;
+        }
+        if chunk.chunks > 1 && Self::is_last(p, chunk) {
+            Self::join_chunks::<E>(p, chunk);
+        }
+    }
+
+    /// Number of a row of a chunk among the partial sums.
+    #[inline(always)]
+    fn row(p: &DecodeParams, pair: u32, chunk: u32, row: u32) -> u64 {
+        (pair as u64 * p.slots as u64 + chunk as u64) * p.group as u64 + row as u64
+    }
+
+    /// Whether all others of this sequence and head have left their sums. All threads.
+    #[inline(always)]
+    fn is_last(p: &DecodeParams, chunk: &Chunk) -> bool {
+        let told = copy::arena() + Self::TOLD as u32;
+        global::fence_gpu();
+        gpu::sync_threads();
+        if gpu::thread() == 0 {
+            let arrivals = p.counters + chunk.pair as u64 * 4;
+            let before = global::atomic_add(arrivals, 1);
+            copy::store_shared_b32(told, before);
+            if before + 1 == chunk.chunks {
+                global::store_b32(arrivals, 0);
+            }
+        }
+        gpu::sync_threads();
+        let last = copy::load_shared_b32(told) + 1 == chunk.chunks;
+        if last {
+            global::fence_gpu();
+        }
+        last
+    }
+
+    /// Adds the sums of all chunks in order, and writes the output.
+    #[inline(always)]
+    fn join_chunks<E: MmaElem>(p: &DecodeParams, chunk: &Chunk) {
+        let mut i = gpu::rematerialize_thread();
+        while i < p.group * Self::VECTORS {
+            let (row, vector) = (i / Self::VECTORS, i % Self::VECTORS);
+            let mut all = Part::NONE;
+            let mut from = 0;
+            while from < chunk.chunks {
+                let mut parts = [Part::NONE; TOGETHER as usize];
+                let mut base = all.base;
+                unroll!(c < 8, {
+                    let number = from + c as u32;
+                    let there = number < chunk.chunks;
+                    let own = Self::row(p, chunk.pair, number, row);
+                    let at = p.partial + (own * Self::VECTORS as u64 + vector as u64) * 16;
+                    let stats = global::load_v2_fresh(p.stats + own * 8, there);
+                    let out = global::load_v4_fresh(at, there).map(f32::from_bits);
+                    let [own, sum] = stats.map(f32::from_bits);
+                    let own = if there { own } else { f32::NEG_INFINITY };
+                    parts[c] = Part {
+                        base: own,
+                        sum,
+                        out,
+                    };
+                });
+                unroll!(c < 8, {
+                    base = base.max(parts[c].base);
+                });
+                all.rise(base, p.scale);
+                unroll!(c < 8, {
+                    all.add(&parts[c], p.scale);
+                });
+                from += TOGETHER;
+            }
+            Self::finish::<E>(p, chunk.pair, [row, vector], &all);
+            i += Self::THREADS;
+        }
+    }
+
+    #[inline(always)]
+    fn finish<E: MmaElem>(p: &DecodeParams, pair: u32, [row, vector]: [u32; 2], part: &Part) {
+        let inverse = matrix::reciprocal(part.sum);
+        // No key, no product; NaN stays.
+        let out = part
+            .out
+            .map(|x| if part.sum == 0.0 { 0.0 } else { x * inverse });
+        let index = pair as u64 * p.group as u64 + row as u64;
+        E::store::<4>(p.out + index * p.out_row as u64 + vector as u64 * 8, &out);
+    }
+}

@@ -1,0 +1,206 @@
+//! A warp's tile: scores of the heads that share the keys, softmax, values weighed.
+
+use crate::device::mma::MmaElem;
+use crate::device::prelude::*;
+use crate::device::tile::{ATile, BTile};
+use crate::families::attention::abi::*;
+
+/// Power of two up to which exponentials may grow before their base moves: the sums so far are seldom touched.
+const SLACK: f32 = 8.0;
+
+/// Queries as the left operand: for 64 elements and each 16 of them.
+pub(super) struct Queries<const CHUNKS: usize>([[[u32; 4]; 4]; CHUNKS]);
+
+/// What a warp has added up of two rows, those of a lane and the eighth below: products by 64 elements and 8 of them,
+/// and base and sum of exponentials.
+pub(super) struct Sums<const CHUNKS: usize> {
+    pub out: [[[f32; 4]; 8]; CHUNKS],
+    pub base: [f32; 2],
+    pub sum: [f32; 2],
+}
+
+/// Scores by 8 keys.
+type Scores = [[f32; 4]; 4];
+
+impl<const CHUNKS: usize> Queries<CHUNKS> {
+    /// The queries of a pair; rows past the group are zeros.
+    #[inline(always)]
+    pub(super) fn load(p: &DecodeParams, pair: u32, lane: u32) -> Self {
+        let mut all = [[[0; 4]; 4]; CHUNKS];
+        let (row, column) = frag::a_k16(lane, 0, 0);
+        let first = pair as u64 * p.group as u64 + row as u64;
+        let at = p.q + first * p.q_row as u64 + column as u64 * 2;
+        let there = [row < p.group, row + 8 < p.group];
+        unroll!(c < CHUNKS, most 4, {
+            unroll!(step < 4, {
+                unroll!(r < 4, {
+                    let (down, right) = frag::a_k16(0, r as u32, 0);
+                    let elements = (c * 64 + step * 16) as u32 + right;
+                    let from = at + down as u64 * p.q_row as u64 + elements as u64 * 2;
+                    all[c][step][r] = global::load_b32_fresh(from, there[r % 2]);
+                });
+            });
+        });
+        Queries(all)
+    }
+}
+
+/// The largest over the four lanes of a row.
+#[inline(always)]
+fn quad_max(x: f32) -> f32 {
+    let other = |x: f32, distance: u32| f32::from_bits(warp::exchange(x.to_bits(), distance));
+    let x = x.max(other(x, 1));
+    x.max(other(x, 2))
+}
+
+/// The sum over the four lanes of a row.
+#[inline(always)]
+pub(super) fn quad_sum(x: f32) -> f32 {
+    let other = |x: f32, distance: u32| f32::from_bits(warp::exchange(x.to_bits(), distance));
+    let x = x + other(x, 1);
+    x + other(x, 2)
+}
+
+/// Minus a base, scaled; zero for none, so that -Inf gives no weight.
+#[inline(always)]
+pub(super) fn shift_of(base: f32, scale: f32) -> f32 {
+    if base == f32::NEG_INFINITY {
+        0.0
+    } else {
+        -base * scale
+    }
+}
+
+impl<const CHUNKS: usize> Sums<CHUNKS> {
+    /// Steps of 16 keys in a tile.
+    const STEPS: usize = 2 / CHUNKS;
+
+    #[inline(always)]
+    pub(super) fn none() -> Self {
+        Sums {
+            out: [[[0.0; 4]; 8]; CHUNKS],
+            base: [f32::NEG_INFINITY; 2],
+            sum: [0.0; 2],
+        }
+    }
+
+    /// Adds the tile in `slot`, of which the first `keys` are there.
+    #[inline(always)]
+    pub(super) fn add<E: MmaElem>(
+        &mut self,
+        queries: &Queries<CHUNKS>,
+        slot: u32,
+        keys: u32,
+        scale: f32,
+    ) {
+        let lane = gpu::rematerialize_thread() % 32;
+        let mut scores = Self::scores::<E>(queries, slot, lane);
+        if keys < Decode::<CHUNKS>::KEYS as u32 {
+            Self::hide(&mut scores, keys, lane);
+        }
+        self.soften(&mut scores, scale);
+        self.weigh::<E>(&scores, slot, lane);
+    }
+
+    #[inline(always)]
+    fn scores<E: MmaElem>(queries: &Queries<CHUNKS>, slot: u32, lane: u32) -> Scores {
+        let mut scores = [[0.0; 4]; 4];
+        let (key, piece) = frag::ldmatrix_x4_columns(lane);
+        unroll!(c < CHUNKS, most 4, {
+            let keys = ATile(slot + (c * Decode::<CHUNKS>::BOX) as u32);
+            unroll!(step < 4, {
+                unroll!(s < 2, {
+                    if s < Self::STEPS {
+                        let from = keys.chunk(s as u32 * 16 + key, step as u32 * 2 + piece);
+                        let [a, b, x, y] = matrix::ldmatrix_x4(from);
+                        E::mma(&mut scores[2 * s], queries.0[c][step], [a, b]);
+                        E::mma(&mut scores[2 * s + 1], queries.0[c][step], [x, y]);
+                    }
+                });
+            });
+        });
+        scores
+    }
+
+    /// Scores behind the last key become -Inf.
+    #[inline(always)]
+    fn hide(scores: &mut Scores, keys: u32, lane: u32) {
+        unroll!(n < 4, {
+            unroll!(i < 4, {
+                let (_, column) = frag::accumulator(lane, i as u32);
+                if n as u32 * 8 + column >= keys {
+                    scores[n][i] = f32::NEG_INFINITY;
+                }
+            });
+        });
+    }
+
+    /// Scores to exponentials; what is summed so far moves with the base.
+    #[inline(always)]
+    fn soften(&mut self, scores: &mut Scores, scale: f32) {
+        let mut top = [f32::NEG_INFINITY; 2];
+        unroll!(n < 4, {
+            unroll!(i < 4, {
+                if n < 2 * Self::STEPS {
+                    top[i / 2] = top[i / 2].max(scores[n][i]);
+                }
+            });
+        });
+        let top = top.map(quad_max);
+        // False for -Inf and -Inf, and for Inf and Inf, which gives NaN below.
+        let grows = [0, 1].map(|r| (top[r] - self.base[r]) * scale > SLACK);
+        if warp::ballot(grows[0] || grows[1]) != 0 {
+            self.move_base(top, grows, scale);
+        }
+        let shift = self.base.map(|base| shift_of(base, scale));
+        unroll!(n < 4, {
+            unroll!(i < 4, {
+                if n < 2 * Self::STEPS {
+                    let x = &mut scores[n][i];
+                    *x = matrix::exp2_flushed(matrix::fma_f32(*x, scale, shift[i / 2]));
+                    self.sum[i / 2] += *x;
+                }
+            });
+        });
+    }
+
+    #[inline(always)]
+    fn move_base(&mut self, top: [f32; 2], grows: [bool; 2], scale: f32) {
+        let mut by = [1f32; 2];
+        unroll!(r < 2, {
+            if grows[r] {
+                let shift = shift_of(top[r], scale);
+                by[r] = matrix::exp2_flushed(matrix::fma_f32(self.base[r], scale, shift));
+                self.base[r] = top[r];
+                self.sum[r] *= by[r];
+            }
+        });
+        unroll!(c < CHUNKS, most 4, {
+            unroll!(n < 8, {
+                unroll!(i < 4, {
+                    self.out[c][n][i] *= by[i / 2];
+                });
+            });
+        });
+    }
+
+    /// Exponentials, rounded, times the values: two atoms of 8 keys are one of 16.
+    #[inline(always)]
+    fn weigh<E: MmaElem>(&mut self, scores: &Scores, slot: u32, lane: u32) {
+        unroll!(s < 2, {
+            if s < Self::STEPS {
+                let [a, b] = [scores[2 * s], scores[2 * s + 1]];
+                let weights = E::put(&[a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3]]);
+                unroll!(c < CHUNKS, most 4, {
+                    let at = slot + ((CHUNKS + c) * Decode::<CHUNKS>::BOX) as u32;
+                    let values = BTile::<PANEL_BYTES>(at);
+                    unroll!(n < 4, {
+                        let [x, y] = values.fragment_b16(s as u32, n as u32 * 16, lane);
+                        E::mma(&mut self.out[c][2 * n], weights, x);
+                        E::mma(&mut self.out[c][2 * n + 1], weights, y);
+                    });
+                });
+            }
+        });
+    }
+}
