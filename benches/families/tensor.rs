@@ -1,6 +1,7 @@
 //! Sparse tensors of any order, and any indirect Einsum.
 
 pub mod einsum;
+pub mod equivariant;
 pub mod join;
 pub mod messages;
 pub mod mttkrp;
@@ -14,6 +15,7 @@ pub const OPERATIONS: &[Entry] = &[
     ("ttm", Own(mttkrp::run)),
     ("sampled_tensor", Own(mttkrp::run)),
     (tensor_product::OP, Own(tensor_product::run)),
+    (equivariant::OP, Own(equivariant::run)),
     (einsum::OP, Own(einsum::run)),
     (messages::OP, Own(messages::run)),
     (join::OP, Own(join::run)),

@@ -5,7 +5,7 @@
 
 use crate::prelude::*;
 use einsparse::Stream;
-use einsparse::ops::{Channels, Couplings, Factors, TensorProduct};
+use einsparse::ops::{Channels, Couplings, Factors, Gradients, TensorProduct};
 
 pub const OP: &str = "tensor_product";
 /// Pairs.
@@ -14,8 +14,10 @@ const ITEMS: usize = 10_000;
 const CHECKED: usize = 64;
 /// HBM bytes and f32 operations per microsecond.
 const FLOORS: (f64, f64) = (4.28e6, 46e6);
-/// What is written: the product, and gradients.
-const WRITTEN: [&str; 4] = ["", "-dx", "-dy", "-dw"];
+/// What is written: the product, a gradient, and the product with all gradients.
+const WRITTEN: [&str; 5] = ["", "-dx", "-dy", "-dw", "-all"];
+/// [`WRITTEN`]: product and gradients.
+const ALL: usize = 4;
 
 /// Name, channels, largest degree, and what peers take: us, cold.
 type Case = (&'static str, Channels, usize, &'static str);
@@ -28,12 +30,42 @@ const CASES: [Case; 12] = [
     ("tp-full-l2", ONE, 2, "e3nn compiled 59.3, Insum 10.5"),
     ("tp-full-l3", ONE, 3, "e3nn compiled 132, Insum 23.7"),
     ("tp-full-l4", ONE, 4, "e3nn compiled 263, Insum 55.5"),
-    ("tp-uvu-l1", EACH, 1, "e3nn compiled 36.2"),
-    ("tp-uvu-l2", EACH, 2, "e3nn compiled 192"),
-    ("tp-uvu-l3", EACH, 3, "e3nn compiled 617"),
-    ("tp-fc-l1", CONNECTED, 1, "e3nn compiled 49.2"),
-    ("tp-fc-l2", CONNECTED, 2, "e3nn compiled 226"),
-    ("tp-fc-l3", CONNECTED, 3, "e3nn compiled 743"),
+    (
+        "tp-uvu-l1",
+        EACH,
+        1,
+        "cuEquivariance 10.7, with gradients 21.6",
+    ),
+    (
+        "tp-uvu-l2",
+        EACH,
+        2,
+        "cuEquivariance 23.7, with gradients 65.5",
+    ),
+    (
+        "tp-uvu-l3",
+        EACH,
+        3,
+        "cuEquivariance 46.5, with gradients 148",
+    ),
+    (
+        "tp-fc-l1",
+        CONNECTED,
+        1,
+        "e3nn compiled 49.2, cuEquivariance 312",
+    ),
+    (
+        "tp-fc-l2",
+        CONNECTED,
+        2,
+        "e3nn compiled 226, cuEquivariance 1677",
+    ),
+    (
+        "tp-fc-l3",
+        CONNECTED,
+        3,
+        "e3nn compiled 743, cuEquivariance 9165",
+    ),
     ("tp-fc-l4", CONNECTED, 4, "e3nn compiled 2079"),
     ("tp-fc-each-l1", EACH_CONNECTED, 1, "no peer measured"),
 ];
@@ -62,22 +94,44 @@ fn operands(product: &TensorProduct<f32>) -> Result<Operands> {
     ])
 }
 
-/// Runs the product (0) or a gradient into `out`.
+/// Runs the product (0), a gradient, or all of them into `out`: the product and the gradients of X, Y and W.
 fn step(
     product: &TensorProduct<f32>,
     of: usize,
     [x, y, w, g]: &[Tensor<f32>; 4],
-    out: &mut Tensor<f32>,
+    [out, dx, dy, dw]: &mut [Tensor<f32>; 4],
     stream: &Stream,
 ) -> Result<()> {
     let w = (!product.w_shape().is_empty()).then_some(w);
     let factors = Factors { x, y, w };
-    Ok(match of {
-        0 => product.forward(factors, out, stream),
-        1 => product.backward_x(factors, g, out, stream),
-        2 => product.backward_y(factors, g, out, stream),
-        _ => product.backward_weight(factors, g, out, stream),
-    }?)
+    if of == 0 || of == ALL {
+        product.forward(factors, out, stream)?;
+    }
+    let gradients = Gradients {
+        x: (of == 1 || of == ALL).then_some(dx),
+        y: (of == 2 || of == ALL).then_some(dy),
+        w: (w.is_some() && (of == 3 || of == ALL)).then_some(dw),
+    };
+    match of {
+        0 => Ok(()),
+        _ => Ok(product.backward(factors, g, gradients, stream)?),
+    }
+}
+
+/// Outputs full of NaN.
+fn outputs(bench: &Bench<'_>, product: &TensorProduct<f32>) -> Result<[Tensor<f32>; 4]> {
+    let w: &[usize] = if product.w_shape().is_empty() {
+        &[1]
+    } else {
+        product.w_shape()
+    };
+    let one = |shape: &[usize]| bench.poisoned(shape);
+    Ok([
+        one(product.out_shape())?,
+        one(product.x_shape())?,
+        one(product.y_shape())?,
+        one(w)?,
+    ])
 }
 
 fn measured(bench: &Bench<'_>, (name, channels, largest, peers): Case) -> Result<()> {
@@ -93,25 +147,35 @@ fn measured(bench: &Bench<'_>, (name, channels, largest, peers): Case) -> Result
     let [x, y, w, g] = host.each_ref().map(|dense| bench.upload(dense));
     let tensors = [x?, y?, w?, g?];
     for (of, suffix) in WRITTEN.iter().enumerate() {
-        let Some(plan) = product.plans()[of] else {
+        let variants = product.variants();
+        let (Some(variant), Some(_)) = (variants[of % ALL], variants[1]) else {
             continue;
         };
-        let mut out = bench.poisoned(plan.out_shape())?;
+        let mut out = outputs(bench, &product)?;
         let times = bench.measure(|| step(&product, of, &tensors, &mut out, &bench.stream))?;
-        let worst = checked(&couplings, channels, of, &host, &out.to_dense()?)?;
-        let (bytes, flops) = work(&couplings, channels, &product);
+        let mut worst = 0f64;
+        for own in if of == ALL { 0..4 } else { of..of + 1 } {
+            if variants[own].is_some() && (own != 3 || !product.w_shape().is_empty()) {
+                let found = out[own].to_dense()?;
+                worst = worse(worst, checked(&couplings, channels, own, &host, &found)?);
+            }
+        }
+        let (bytes, flops) = work(&couplings, channels, &product, of);
         let floor = (bytes / FLOORS.0).max(flops / FLOORS.1);
-        let peers = if of == 0 { peers } else { "no peer measured" };
+        let peers = match of {
+            0 | ALL => peers,
+            _ => "no peer measured",
+        };
         let n = if channels == ONE { 1 } else { 32 };
         let nnz = couplings.tensor::<f32>()?.values().len();
         let (workload, paths) = (format!("{name}{suffix}"), couplings.paths().len());
         let row = Row::new(OP, workload, [ITEMS, paths, n], nnz, Dtype::F32)
-            .ours(plan.variant())
+            .ours(variant)
             .timed(&times)
             .flops(flops)
             .bytes(bytes)
             .limit(floor / 1e3)
-            .prepared(prepare_ms, plan.workspace_bytes());
+            .prepared(prepare_ms, product.workspace_bytes());
         let note = format!("err {worst:.1e} of the largest; floor {floor:.1} us; {peers}");
         bench.add(row.judged(worst < 1e-5, note))?;
     }
@@ -119,7 +183,12 @@ fn measured(bench: &Bench<'_>, (name, channels, largest, peers): Case) -> Result
 }
 
 /// Bytes of the operands and the output, and operations: of a matrix for each row of a path, else two for each entry.
-fn work(couplings: &Couplings, channels: Channels, product: &TensorProduct<f32>) -> (f64, f64) {
+fn work(
+    couplings: &Couplings,
+    channels: Channels,
+    product: &TensorProduct<f32>,
+    of: usize,
+) -> (f64, f64) {
     let size = |shape: &[usize]| match shape.is_empty() {
         true => 0.0,
         false => shape.iter().product::<usize>() as f64,
@@ -127,7 +196,13 @@ fn work(couplings: &Couplings, channels: Channels, product: &TensorProduct<f32>)
     let (x, y) = (size(product.x_shape()), size(product.y_shape()));
     let (w, out) = (size(product.w_shape()), size(product.out_shape()));
     // A gradient writes what the product reads, and reads the output's gradient in place of the output.
-    let elements = x + y + w + out;
+    let (elements, times) = match of {
+        ALL => (
+            3.0 * (x + y + w) + 2.0 * out,
+            if w > 0.0 { 4.0 } else { 3.0 },
+        ),
+        _ => (x + y + w + out, 1.0),
+    };
     let rows = couplings.rows() as f64;
     let flops = match channels {
         Channels::Connected(u, w) | Channels::ConnectedEach(u, w) => {
@@ -135,7 +210,7 @@ fn work(couplings: &Couplings, channels: Channels, product: &TensorProduct<f32>)
         }
         _ => 2.0 * rows * ITEMS as f64,
     };
-    (4.0 * elements, flops)
+    (4.0 * elements, times * flops)
 }
 
 /// The largest error as a share of the largest element, over the first and last items.
@@ -165,10 +240,19 @@ fn checked(
         };
         let [x, y, w, g] = host;
         let tensors = [part(x, 0)?, part(y, 1)?, part(w, 2)?, part(g, 3)?];
-        let shape = small.plans()[of].map(|p| p.out_shape().to_vec());
-        let mut out = cpu.zeros(&shape.unwrap_or_default())?;
+        let w = if channels == ONE {
+            &[1]
+        } else {
+            small.w_shape()
+        };
+        let mut out = [
+            cpu.zeros(small.out_shape())?,
+            cpu.zeros(small.x_shape())?,
+            cpu.zeros(small.y_shape())?,
+            cpu.zeros(w)?,
+        ];
         step(&small, of, &tensors, &mut out, &stream)?;
-        let wanted = out.to_dense()?;
+        let wanted = out[of].to_dense()?;
         let own = slice(found, items, last)?;
         let largest = wanted.values().iter().fold(0f32, |m, v| m.max(v.abs()));
         for (found, wanted) in own.values().iter().zip(wanted.values()) {
