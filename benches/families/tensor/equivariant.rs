@@ -100,7 +100,7 @@ fn measured(
                 };
                 layer.backward(factors, &g, gradients, &bench.stream)?;
             }
-            Ok(())
+            Ok::<(), einsparse::Error>(())
         })?;
         results.push(times);
     }
