@@ -14,6 +14,12 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>
 {
     const DEGREE: usize = LARGEST as usize;
     const PATHS: usize = path_number(LARGEST as usize, ODD, [DEGREES; 3]);
+    /// Paths whose rows are asked for ahead of their products: all, if registers hold them.
+    const AHEAD: usize = match LARGEST {
+        1 => Self::PATHS,
+        2 => 8,
+        _ => 3,
+    };
     const ROWS: [usize; MOST_PATHS + 1] = path_rows(LARGEST as usize, ODD);
 
     const fn has(path: [usize; 3]) -> bool {
@@ -24,6 +30,9 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>
         path_number(Self::DEGREE, ODD, path)
     }
 }
+
+/// Paths that are asked for ahead at the most.
+const MOST_AHEAD: usize = 8;
 
 /// The warps that share a row.
 #[derive(Clone, Copy)]
@@ -91,11 +100,9 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>
             each_component::<LARGEST>(p, to_dx, |i, at| dx[i] = load::<E>(at, lane.inside));
         }
         let mut at = first;
-        let mut next = entry(p, at, at < end);
         while at < end {
             warp::stay_rolled();
-            let [edge, other] = next;
-            next = entry(p, at + 1, at + 1 < end);
+            let [edge, other] = entry(p, at, true);
             let from = channel_of::<E>(p, 2, edge, lane.channel);
             let mut w = [E::ZERO; MOST_PATHS];
             load_w::<E>(p, from, [0, Self::PATHS], &mut w, lane.inside);
@@ -103,13 +110,25 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>
             let mut dy = [E::ZERO; COMPONENTS];
             let from = channel_of::<E>(p, 3, other, lane.channel);
             let to = channel_of::<E>(p, 6, edge, lane.channel);
-            let mut ahead = Self::load_g::<E>(p, from, 0, lane.inside);
+            let mut ahead = [[E::ZERO; 7]; MOST_AHEAD];
+            macro_rules! first {
+                ($($number:literal)*) => {$(
+                    if $number < Self::AHEAD {
+                        ahead[$number] = Self::load_g::<E>(p, from, $number, lane.inside);
+                    }
+                )*};
+            }
+            first!(0 1 2 3 4 5 6 7);
+            if at + 1 < end {
+                Self::fetch_ahead::<E>(p, lane, entry(p, at + 1, true));
+            }
             let wanted = p.dw != 0 && lane.inside;
             each_path!(A B C, {
                 if const { Self::has([A, B, C]) } {
                     let number = const { Self::number([A, B, C]) };
-                    let g = ahead;
-                    ahead = Self::load_g::<E>(p, from, number + 1, lane.inside);
+                    let slot = const { Self::number([A, B, C]) % Self::AHEAD };
+                    let g = ahead[slot];
+                    ahead[slot] = Self::load_g::<E>(p, from, number + Self::AHEAD, lane.inside);
                     if p.wanted >> number & 1 != 0 {
                         let [of_x, of_y] = gradients::<E, A, B, C>(&x, &y, &g);
                         let mut dw = E::ZERO;
@@ -134,6 +153,22 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>
         }
         if p.dx != 0 && lane.inside {
             each_component::<LARGEST>(p, to_dx, |i, at| E::store::<1>(at, &[dx[i]]));
+        }
+    }
+
+    /// Asks L1 for what the next entry reads.
+    #[inline(always)]
+    fn fetch_ahead<E: Elem>(p: &EquivariantParams, lane: Lane, [edge, other]: [u32; 2]) {
+        let own = gpu::thread() % 32;
+        let first = lane.channel - own;
+        let [rows, bytes] = p.w_rows;
+        let w = channel_of::<E>(p, 2, edge, first) + own as u64 * bytes as u64;
+        super::prefetch_l1(w, own < rows);
+        let g = channel_of::<E>(p, 3, other, first);
+        let mut row = own;
+        while row < const { path_row(Self::DEGREE, ODD, [DEGREES; 3]) as u32 } {
+            super::prefetch_l1(g + row as u64 * p.row_bytes[1] as u64, true);
+            row += 32;
         }
     }
 

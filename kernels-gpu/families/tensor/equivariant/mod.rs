@@ -125,3 +125,13 @@ fn load_w<E: Elem>(
     }
     each!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22);
 }
+
+#[inline(always)]
+fn prefetch_l1(addr: u64, ok: bool) {
+    #[cfg(target_arch = "nvptx64")]
+    unsafe {
+        core::arch::asm!("{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p prefetch.global.L1 [{addr}]; }}", addr = in(reg64) addr, ok = in(reg32) ok as u32, options(nostack));
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    let _ = (addr, ok);
+}
