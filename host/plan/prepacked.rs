@@ -154,7 +154,8 @@ fn dense_form(
     (problem, form): &(Problem, SpmmForm),
 ) -> Option<(PrepackedForm, Problem)> {
     let each_run = question.options.weights == Weights::EachRun;
-    if each_run && problem.order.is_plain() && problem.work.n < LEAST_COLUMNS {
+    let few = problem.order.is_plain() && problem.work.n < LEAST_COLUMNS;
+    if each_run && few && question.options.variant.is_none() {
         return None;
     }
     let own = rewrite_dense(question.einsum).ok()?.as_gemm()?;

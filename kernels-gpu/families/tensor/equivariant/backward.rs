@@ -3,8 +3,8 @@
 
 use super::path::{Component, each_path, gradients};
 use super::{
-    COMPONENTS, Lane, Part, channel_of, entry, has_degree, load, load_w, load_x, load_y, next_row,
-    positions,
+    COMPONENTS, Lane, Part, ask_ahead, channel_of, entry, has_degree, load, load_w, load_x, load_y,
+    next_row, positions,
 };
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
@@ -100,9 +100,12 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>
             each_component::<LARGEST>(p, to_dx, |i, at| dx[i] = load::<E>(at, lane.inside));
         }
         let mut at = first;
+        let mut next = entry(p, at, at < end);
         while at < end {
             warp::stay_rolled();
-            let [edge, other] = entry(p, at, true);
+            let [edge, other] = next;
+            next = entry(p, at + 1, at + 1 < end);
+            ask_ahead::<E>(p, next[0], lane.channel, at + 1 < end);
             let from = channel_of::<E>(p, 2, edge, lane.channel);
             let mut w = [E::ZERO; MOST_PATHS];
             load_w::<E>(p, from, [0, Self::PATHS], &mut w, lane.inside);
@@ -119,9 +122,6 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>
                 )*};
             }
             first!(0 1 2 3 4 5 6 7);
-            if at + 1 < end {
-                Self::fetch_ahead::<E>(p, lane, entry(p, at + 1, true));
-            }
             let wanted = p.dw != 0 && lane.inside;
             each_path!(A B C, {
                 if const { Self::has([A, B, C]) } {
@@ -153,22 +153,6 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>
         }
         if p.dx != 0 && lane.inside {
             each_component::<LARGEST>(p, to_dx, |i, at| E::store::<1>(at, &[dx[i]]));
-        }
-    }
-
-    /// Asks L1 for what the next entry reads.
-    #[inline(always)]
-    fn fetch_ahead<E: Elem>(p: &EquivariantParams, lane: Lane, [edge, other]: [u32; 2]) {
-        let own = gpu::thread() % 32;
-        let first = lane.channel - own;
-        let [rows, bytes] = p.w_rows;
-        let w = channel_of::<E>(p, 2, edge, first) + own as u64 * bytes as u64;
-        super::prefetch_l1(w, own < rows);
-        let g = channel_of::<E>(p, 3, other, first);
-        let mut row = own;
-        while row < const { path_row(Self::DEGREE, ODD, [DEGREES; 3]) as u32 } {
-            super::prefetch_l1(g + row as u64 * p.row_bytes[1] as u64, true);
-            row += 32;
         }
     }
 

@@ -1,7 +1,9 @@
 //! The product. Sums of all rows of a receiver's output stay in registers while its entries pass.
 
 use super::path::{each_path, product};
-use super::{Lane, channel_of, entry, load, load_w, load_x, load_y, next_row, positions};
+use super::{
+    Lane, ask_ahead, channel_of, entry, load, load_w, load_x, load_y, next_row, positions,
+};
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
@@ -78,8 +80,7 @@ impl<W: WalkInfo, E: Elem, const LARGEST: u32, const ODD: bool, const BLOCKS: u3
             let [edge, other] = next;
             at += 1;
             next = entry(p, at, at < end);
-            ahead::<E>(p, next, lane.channel, at < end, LARGEST < 3);
-
+            ask_ahead::<E>(p, next[0], lane.channel, at < end);
             let x = load_x::<E, LARGEST>(p, channel_of::<E>(p, 0, other, own), true);
             let from = channel_of::<E>(p, 2, edge, own);
             let mut w = [E::ZERO; MOST_PATHS];
@@ -114,26 +115,5 @@ impl<W: WalkInfo, E: Elem, const LARGEST: u32, const ODD: bool, const BLOCKS: u3
                 E::store::<1>(at, &[sums[row]]);
             });
         }
-    }
-}
-
-/// Asks L1 for what an entry reads, a line a lane: its weights and X.
-#[inline(always)]
-fn ahead<E: Elem>(
-    p: &EquivariantParams,
-    [entry, other]: [u32; 2],
-    channel: u32,
-    ok: bool,
-    all: bool,
-) {
-    let row = gpu::thread() % 32;
-    let [rows, bytes] = p.w_rows;
-    let w = channel_of::<E>(p, 2, entry, channel - row) + row as u64 * bytes as u64;
-    super::prefetch_l1(w, ok && row < rows);
-    // In L2 already, where many edges have one sender.
-    let inside = row * p.row_bytes[0];
-    let x = channel_of::<E>(p, 0, other, channel - row) + inside as u64;
-    if all {
-        super::prefetch_l1(x, ok && inside < p.item_bytes[0] as u32);
     }
 }

@@ -126,12 +126,11 @@ fn load_w<E: Elem>(
     each!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22);
 }
 
+/// Asks L2 for this chunk of the weights of an entry, a line a lane.
 #[inline(always)]
-fn prefetch_l1(addr: u64, ok: bool) {
-    #[cfg(target_arch = "nvptx64")]
-    unsafe {
-        core::arch::asm!("{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p prefetch.global.L1 [{addr}]; }}", addr = in(reg64) addr, ok = in(reg32) ok as u32, options(nostack));
-    }
-    #[cfg(not(target_arch = "nvptx64"))]
-    let _ = (addr, ok);
+fn ask_ahead<E: Elem>(p: &EquivariantParams, entry: u32, channel: u32, ok: bool) {
+    let row = gpu::thread() % 32;
+    let [rows, bytes] = p.w_rows;
+    let from = channel_of::<E>(p, 2, entry, channel - row);
+    global::prefetch_l2(from + row as u64 * bytes as u64, ok && row < rows);
 }
