@@ -152,7 +152,7 @@ macro_rules! rows_tensor {
                     equivariant_forward_f32_l2: Direct, F32, EquivariantForward<2, false, 4>;
                     equivariant_forward_f32_l3: Direct, F32, EquivariantForward<3, false, 3>;
                     equivariant_forward_f32_odd: Direct, F32, EquivariantForward<3, true, 3>;
-                    equivariant_backward_f32_l1: Direct, F32, EquivariantBackward<1, false, 6>;
+                    equivariant_backward_f32_l1: Direct, F32, EquivariantBackward<1, false, 4>;
                     equivariant_backward_f32_l2: Direct, F32, EquivariantBackward<2, false, 3>;
                     equivariant_backward_f32_l3: Direct, F32, EquivariantBackward<3, false, 3>;
                     equivariant_backward_f32_odd: Direct, F32, EquivariantBackward<3, true, 3>;
