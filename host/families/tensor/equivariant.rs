@@ -175,7 +175,7 @@ pub(crate) fn has_kernels(paths: &[PathPlace], dtype: Dtype) -> bool {
 
 impl EquivariantLaunch {
     /// For items, or for edges given by their ends (receivers, senders), whose numbers are below the items of Out and X.
-    /// `None` where there is no kernel.
+    /// `None` where there is no kernel, for these paths or for this GPU.
     pub(crate) fn new(
         device: &Arc<Device>,
         dtype: Dtype,
@@ -191,6 +191,10 @@ impl EquivariantLaunch {
             let (Some(forward), Some(backward)) = (forward, backward) else {
                 return Ok(None);
             };
+            // For Hopper alone: for GPUs before it the sums would not stay in registers.
+            if !device.modules().holds(forward.module) {
+                return Ok(None);
+            }
             let kernels = [
                 Kernel::load(device, forward)?,
                 Kernel::load(device, backward)?,

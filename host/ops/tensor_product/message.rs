@@ -42,8 +42,8 @@ pub struct Edges<'a> {
 /// | W | `[edges, paths, channels]` |
 /// | Out | `[receivers, components of all paths, channels]` |
 ///
-/// On a GPU f32 and degrees up to 3 have kernels of their own, a launch for the messages and one for all gradients;
-/// other types and degrees run the expressions.
+/// On Hopper f32 and degrees up to 3 have kernels of their own, a launch for the messages and one for all gradients;
+/// other types, degrees and GPUs run the expressions.
 ///
 /// ```
 /// use einsparse::Context;
