@@ -1,9 +1,7 @@
 //! The product. Sums of all rows of a receiver's output stay in registers while its entries pass.
 
 use super::path::{each_path, product};
-use super::{
-    Lane, ask_ahead, channel_of, entry, load, load_w, load_x, load_y, next_row, positions,
-};
+use super::{Lane, ask_ahead, channel_of, entry, load_w, load_x, load_y, next_row, positions};
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
@@ -69,11 +67,6 @@ impl<W: WalkInfo, E: Elem, const LARGEST: u32, const ODD: bool, const BLOCKS: u3
         let own = channel.min(p.width - 1);
         let [mut at, end] = positions(p, lane.row);
         let mut sums = [E::ZERO; MOST_PATH_ROWS];
-        if p.flags & FLAG_ACCUMULATE != 0 {
-            Self::each_row(p, channel_of::<E>(p, 3, lane.row, own), |row, at| {
-                sums[row] = load::<E>(at, true);
-            });
-        }
         let mut next = entry(p, at, at < end);
         while at < end {
             warp::stay_rolled();
