@@ -26,23 +26,6 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>
     const fn row(path: [usize; 3]) -> usize {
         path_row(Self::DEGREE, ODD, path)
     }
-
-    /// Calls `each` for the rows of wanted paths and where they lie in an item of Out.
-    #[inline(always)]
-    fn each_row(p: &EquivariantParams, item: u64, mut each: impl FnMut(usize, u64)) {
-        each_path!(A B C, {
-            if const { Self::has([A, B, C]) } {
-                let number = const { Self::number([A, B, C]) };
-                if p.wanted >> number & 1 != 0 {
-                    let mut at = item + p.paths[number][0] as u64;
-                    unroll!(k < 2 * C + 1, {
-                        each(const { Self::row([A, B, C]) } + k, at);
-                        at = next_row(at, p.row_bytes[1]);
-                    });
-                }
-            }
-        });
-    }
 }
 
 impl<W: WalkInfo, E: Elem, const LARGEST: u32, const ODD: bool, const BLOCKS: u32>
@@ -104,8 +87,18 @@ impl<W: WalkInfo, E: Elem, const LARGEST: u32, const ODD: bool, const BLOCKS: u3
             });
         }
         if lane.inside {
-            Self::each_row(p, channel_of::<E>(p, 3, lane.row, channel), |row, at| {
-                E::store::<1>(at, &[sums[row]]);
+            let item = channel_of::<E>(p, 3, lane.row, channel);
+            each_path!(A B C, {
+                if const { Self::has([A, B, C]) } {
+                    let number = const { Self::number([A, B, C]) };
+                    if p.wanted >> number & 1 != 0 {
+                        let mut at = item + p.paths[number][0] as u64;
+                        unroll!(k < 2 * C + 1, {
+                            E::store::<1>(at, &[sums[const { Self::row([A, B, C]) } + k]]);
+                            at = next_row(at, p.row_bytes[1]);
+                        });
+                    }
+                }
             });
         }
     }
