@@ -22,10 +22,6 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>
     const fn below(degree: usize) -> usize {
         paths_below(Self::DEGREE, ODD, degree)
     }
-
-    const fn row(path: [usize; 3]) -> usize {
-        path_row(Self::DEGREE, ODD, path)
-    }
 }
 
 impl<W: WalkInfo, E: Elem, const LARGEST: u32, const ODD: bool, const BLOCKS: u32>
@@ -49,7 +45,7 @@ impl<W: WalkInfo, E: Elem, const LARGEST: u32, const ODD: bool, const BLOCKS: u3
         // Lanes past the last channel compute that one again, and store nothing.
         let own = channel.min(p.width - 1);
         let [mut at, end] = positions(p, lane.row);
-        let mut sums = [E::ZERO; MOST_PATH_ROWS];
+        let mut sums = [[E::ZERO; 7]; MOST_PATHS];
         let mut next = entry(p, at, at < end);
         while at < end {
             warp::stay_rolled();
@@ -79,8 +75,7 @@ impl<W: WalkInfo, E: Elem, const LARGEST: u32, const ODD: bool, const BLOCKS: u3
                     if p.wanted >> number & 1 != 0 {
                         let m = product::<E, A, B, C>(&x, &y);
                         unroll!(k < 2 * C + 1, {
-                            let sum = &mut sums[const { Self::row([A, B, C]) } + k];
-                            *sum = E::fma(w[number], m[k], *sum);
+                            sums[number][k] = E::fma(w[number], m[k], sums[number][k]);
                         });
                     }
                 }
@@ -94,7 +89,7 @@ impl<W: WalkInfo, E: Elem, const LARGEST: u32, const ODD: bool, const BLOCKS: u3
                     if p.wanted >> number & 1 != 0 {
                         let mut at = item + p.paths[number][0] as u64;
                         unroll!(k < 2 * C + 1, {
-                            E::store::<1>(at, &[sums[const { Self::row([A, B, C]) } + k]]);
+                            E::store::<1>(at, &[sums[number][k]]);
                             at = next_row(at, p.row_bytes[1]);
                         });
                     }
