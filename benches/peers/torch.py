@@ -1,6 +1,6 @@
 """Peers that PyTorch has and no library with a C interface: products of experts in groups, attention over packed sequences, an
-encoder layer made of it, and attention of one query over a cache. Timed as benches/timing.rs does it: cold with L2 read over before each run, warm back to back, all
-queued behind a wait, so that no time of the host is inside.
+encoder layer made of it, and attention of one query over a cache. Timed as benches/timing.rs does it: cold with L2 read over
+before each run, warm back to back, all queued behind a wait, so that no time of the host is inside.
 
     python3 torch.py moe '{"counts": [64, 0], "model": 768, "hidden": 3072}'
     python3 torch.py cached '{"batch": 8, "heads": [32, 8], "dim": 128, "tokens": 8192, "dtype": "bf16"}'

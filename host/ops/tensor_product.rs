@@ -230,7 +230,7 @@ impl<T: Scalar> TensorProduct<T> {
         self.products.variants()
     }
 
-    /// Device bytes held beside the operands.
+    /// Device bytes held beside the operands: lists, and of a graph its edges by receiver and by sender.
     pub fn workspace_bytes(&self) -> usize {
         self.products.workspace_bytes()
     }

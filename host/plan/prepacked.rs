@@ -26,8 +26,8 @@ use copy::{Copy, Refill, dense, numbered, sliced, sparse};
 
 /// Columns up to which A is kept by tiles: what the kernels over them are for.
 const FEW_COLUMNS: usize = 64;
-/// Columns below which A is not made dense in each run: writing it takes longer than any product over entries. 32768 x
-/// 8192 times 8 columns took twice as long.
+/// Columns below which A is not made dense in each run, unless its kernel is asked for by name: writing A takes longer
+/// than any product over entries.
 const LEAST_COLUMNS: usize = 32;
 /// One entry in so many places, or fewer, may be kept with bytes for their places.
 const BYTES_UP_TO: u64 = 9;

@@ -5,8 +5,6 @@
 
 // A family may have the name of its first module.
 #![allow(clippy::module_inception)]
-// Degrees that make a triangle are compared as their rule is written.
-#![allow(clippy::manual_abs_diff)]
 
 pub mod attention;
 pub mod convert;

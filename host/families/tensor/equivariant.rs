@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use einsparse_kernels::families::{
-    DEGREES, EQUIVARIANT_WARPS, EquivariantParams, FLAG_ADD_DX, FLAG_ADD_DY, MOST_PATHS,
-    equivariant_step, path_number,
+    DEGREES, EQUIVARIANT_WARPS, EquivariantParams, FLAG_ADD_DX, FLAG_ADD_DY, MOST_PATHS, Paths,
+    equivariant_step,
 };
 use einsparse_kernels::table::{Row, rows_of};
 
@@ -164,15 +164,6 @@ fn row_for(group: &Group, backward: bool, dtype: Dtype) -> Option<&'static Row> 
     rows_of::<EquivariantParams>().find(|row| (row.step, row.dtype) == (step, dtype))
 }
 
-/// Whether there are kernels for these paths and this type.
-pub(crate) fn has_kernels(paths: &[PathPlace], dtype: Dtype) -> bool {
-    let small = |path: &PathPlace| path.degrees.iter().all(|&l| l < DEGREES);
-    paths.iter().all(small)
-        && Group::all(paths)
-            .iter()
-            .all(|group| row_for(group, false, dtype).is_some())
-}
-
 impl EquivariantLaunch {
     /// For items, or for edges given by their ends (receivers, senders), whose numbers are below the items of Out and X.
     /// `None` where there is no kernel, for these paths or for this GPU.
@@ -182,7 +173,8 @@ impl EquivariantLaunch {
         shape: EquivariantShape,
         ends: Option<[&[u32]; 2]>,
     ) -> Result<Option<Self>> {
-        if !has_kernels(&shape.paths, dtype) {
+        let mut degrees = shape.paths.iter().flat_map(|path| path.degrees);
+        if degrees.any(|l| l >= DEGREES) {
             return Ok(None);
         }
         let mut steps = Vec::new();
@@ -248,7 +240,7 @@ impl EquivariantLaunch {
         let bytes = |what: &str, rows: usize, operand: (u64, usize)| {
             small(what, row(operand).saturating_mul(rows))
         };
-        let [in_x, in_y, in_out, in_w] = self.shape.rows;
+        let [in_x, _, in_out, in_w] = self.shape.rows;
         let item = |rows: usize, operand| row(operand) as u64 * rows as u64;
         let side = self.sides.as_ref().map(|sides| &sides[way]);
         let address = |of: fn(&Side) -> &DeviceMemory| side.map_or(0, |side| of(side).address());
@@ -298,8 +290,9 @@ impl EquivariantLaunch {
                 p.parts[1][l] = small("bytes of an item of Y", first * element)?;
             }
         }
+        let all = Paths::of(group.largest(), group.odd);
         for path in &group.paths {
-            let number = path_number(group.largest(), group.odd, path.degrees);
+            let number = all.number(path.degrees);
             let [_, _, row_out, row_w] = path.rows;
             p.wanted |= 1 << number;
             p.paths[number] = [
@@ -308,7 +301,6 @@ impl EquivariantLaunch {
                 bytes("bytes of an item of dW", row_w, dw)?,
             ];
         }
-        debug_assert!(in_y > 0 || group.paths.is_empty());
         Ok(p)
     }
 

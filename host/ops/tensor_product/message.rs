@@ -1,12 +1,12 @@
 //! Message passing of equivariant networks: gather, product and sum over the edges of a receiver in one kernel.
 
+use std::ops::Deref;
+
 use super::products::{Ends, Lines, Products};
-use super::{Channels, Couplings, Factors, Gradients};
+use super::{Channels, Couplings, TensorProduct};
 use crate::context::Context;
-use crate::device::Stream;
 use crate::error::{Error, Result};
 use crate::registry::Scalar;
-use crate::tensor::Tensor;
 
 const LINES: Lines = [
     Some("Out[R[e],k,u] = CG[i,j,k] * X[S[e],i,u] * Y[e,j] * W[e,L[k],u]"),
@@ -43,7 +43,9 @@ pub struct Edges<'a> {
 /// | Out | `[receivers, components of all paths, channels]` |
 ///
 /// On Hopper f32 and degrees up to 3 have kernels of their own, a launch for the messages and one for all gradients;
-/// other types, degrees and GPUs run the expressions.
+/// other types, degrees and GPUs run the expressions. Runs, gradients, shapes and names of kernels are those of
+/// [`TensorProduct`], which this dereferences to; gradients are always planned, and that of X is a sum over the edges of
+/// a sender. Every element of an output is written.
 ///
 /// ```
 /// use einsparse::Context;
@@ -64,7 +66,7 @@ pub struct Edges<'a> {
 /// ```
 #[derive(Debug)]
 pub struct EquivariantMessage<T: Scalar> {
-    products: Products<T>,
+    product: TensorProduct<T>,
 }
 
 impl<T: Scalar> EquivariantMessage<T> {
@@ -107,49 +109,15 @@ impl<T: Scalar> EquivariantMessage<T> {
         let ends: Ends<'_> = [receivers, senders];
         let lines = (Channels::Each(channels), LINES);
         let products = Products::new(context, couplings, lines, shapes, Some(ends), true)?;
-        Ok(EquivariantMessage { products })
+        let product = TensorProduct { products };
+        Ok(EquivariantMessage { product })
     }
+}
 
-    /// Queues the messages. Every element of Out is written.
-    ///
-    /// # Errors
-    /// Tensors of other shapes or another context than planned, or without weights.
-    pub fn forward(
-        &self,
-        factors: Factors<'_, T>,
-        out: &mut Tensor<T>,
-        stream: &Stream,
-    ) -> Result<()> {
-        self.products.forward(factors, out, stream)
-    }
+impl<T: Scalar> Deref for EquivariantMessage<T> {
+    type Target = TensorProduct<T>;
 
-    /// Queues the gradients that are asked for, given that of Out. That of X is a sum over the edges of a sender, in
-    /// the order of the edges. Every element is written.
-    ///
-    /// # Errors
-    /// As [`EquivariantMessage::forward`].
-    pub fn backward(
-        &self,
-        factors: Factors<'_, T>,
-        dout: &Tensor<T>,
-        gradients: Gradients<'_, T>,
-        stream: &Stream,
-    ) -> Result<()> {
-        self.products.backward(factors, dout, gradients, stream)
-    }
-
-    /// Shape of the output.
-    pub fn out_shape(&self) -> &[usize] {
-        &self.products.shapes[3]
-    }
-
-    /// Names of the kernels: of the messages, and of the gradients of X, Y and W; `cpu` on a CPU context.
-    pub fn variants(&self) -> [Option<&'static str>; 4] {
-        self.products.variants()
-    }
-
-    /// Device bytes held beside the operands: the edges by receiver and by sender.
-    pub fn workspace_bytes(&self) -> usize {
-        self.products.workspace_bytes()
+    fn deref(&self) -> &TensorProduct<T> {
+        &self.product
     }
 }

@@ -4,7 +4,7 @@
 use super::{Channels, Couplings, Factors, Gradients};
 use crate::context::Context;
 use crate::device::Stream;
-use crate::error::{Error, Result, check_shape};
+use crate::error::{Error, Result};
 use crate::families::tensor::equivariant::{
     EquivariantLaunch, EquivariantShape, PathPlace, RawEquivariant,
 };
@@ -22,6 +22,7 @@ pub(super) type Ends<'a> = [&'a [u32]; 2];
 #[derive(Debug)]
 pub(super) struct Products<T: Scalar> {
     exec: Exec<T>,
+    context: Context,
     /// Shapes of X, Y, W and Out.
     pub(super) shapes: [Vec<usize>; 4],
 }
@@ -70,7 +71,11 @@ impl<T: Scalar> Products<T> {
                 Exec::Plans(Box::new(planned))
             }
         };
-        Ok(Products { exec, shapes })
+        Ok(Products {
+            exec,
+            context: context.clone(),
+            shapes,
+        })
     }
 
     pub(super) fn forward(
@@ -82,9 +87,9 @@ impl<T: Scalar> Products<T> {
         match &self.exec {
             Exec::Plans(planned) => planned.run(0, &factors.named(), out, stream),
             Exec::Constants(launch) => {
-                let [x, y, w] = self.given(factors, launch)?;
+                let [x, y, w] = self.given(factors)?;
                 let raw = RawEquivariant {
-                    operands: [x, y, w, self.place("Out", 3, out, launch)?],
+                    operands: [x, y, w, self.place("Out", 3, out)?],
                     gradients: [(0, 0); 3],
                 };
                 launch.forward(&raw, self.queue(launch, stream)?)
@@ -112,13 +117,13 @@ impl<T: Scalar> Products<T> {
                 Ok(())
             }
             Exec::Constants(launch) => {
-                let [gx, gy, gw] = self.given(factors, launch)?;
+                let [of_x, of_y, of_w] = self.given(factors)?;
                 let of = |at: usize, tensor: &Option<&mut Tensor<T>>| match tensor {
-                    Some(tensor) => self.place(WRITTEN[at + 1], at, tensor, launch),
+                    Some(tensor) => self.place(WRITTEN[at + 1], at, tensor),
                     None => Ok((0, 0)),
                 };
                 let raw = RawEquivariant {
-                    operands: [gx, gy, gw, self.place("G", 3, dout, launch)?],
+                    operands: [of_x, of_y, of_w, self.place("G", 3, dout)?],
                     gradients: [of(0, &x)?, of(1, &y)?, of(2, &w)?],
                 };
                 launch.backward(&raw, self.queue(launch, stream)?)
@@ -156,34 +161,20 @@ impl<T: Scalar> Products<T> {
     }
 
     /// Places of X, Y and W.
-    fn given(
-        &self,
-        factors: Factors<'_, T>,
-        launch: &EquivariantLaunch,
-    ) -> Result<[(u64, usize); 3]> {
+    fn given(&self, factors: Factors<'_, T>) -> Result<[(u64, usize); 3]> {
         let w = factors.w.ok_or_else(|| missing("W"))?;
         Ok([
-            self.place("X", 0, factors.x, launch)?,
-            self.place("Y", 1, factors.y, launch)?,
-            self.place("W", 2, w, launch)?,
+            self.place("X", 0, factors.x)?,
+            self.place("Y", 1, factors.y)?,
+            self.place("W", 2, w)?,
         ])
     }
 
     /// Address and leading dimension of a tensor of a planned shape on the plan's GPU.
-    fn place(
-        &self,
-        name: &str,
-        of: usize,
-        tensor: &Tensor<T>,
-        launch: &EquivariantLaunch,
-    ) -> Result<(u64, usize)> {
-        check_shape(name, &self.shapes[of], tensor.shape())?;
-        match (tensor.device(), tensor.address()) {
-            (Some(on), Some(address)) if on.is_same(launch.device()) => {
-                Ok((address, tensor.leading()))
-            }
-            _ => Err(Error::elsewhere(name)),
-        }
+    fn place(&self, name: &str, of: usize, tensor: &Tensor<T>) -> Result<(u64, usize)> {
+        tensor.check(name, &self.context, &self.shapes[of])?;
+        let address = tensor.address().ok_or_else(|| Error::elsewhere(name))?;
+        Ok((address, tensor.leading()))
     }
 
     fn queue<'s>(&self, launch: &EquivariantLaunch, stream: &'s Stream) -> Result<Queue<'s>> {
@@ -311,7 +302,7 @@ fn is_named(line: &str, name: &str) -> bool {
         .any(|word| word == name)
 }
 
-pub(super) fn missing(name: &str) -> Error {
+fn missing(name: &str) -> Error {
     Error::operand(
         name,
         "is not planned: the product has no such factor or gradient, or was made without gradients",

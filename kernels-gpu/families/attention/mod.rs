@@ -7,5 +7,7 @@ mod rows;
 mod attention;
 #[cfg(any(module = "decode", feature = "cuda_std"))]
 mod decode;
+#[cfg(any(module = "attention", module = "decode", feature = "cuda_std"))]
+mod lanes;
 #[cfg(any(module = "masks", feature = "cuda_std"))]
 mod masks;

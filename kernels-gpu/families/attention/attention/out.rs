@@ -1,21 +1,14 @@
 //! Sums on their way out: joined with the other parts of the same queries where the tiles were cut, divided by the sum
 //! of exponentials, and sent to the output through shared memory as whole rows.
 
-use super::softmax::{Rows, rescale, shift_of};
+use super::softmax::{Rows, rescale};
 use crate::device::epilogue::Output;
 use crate::device::prelude::*;
 use crate::device::store::StoreTile;
 use crate::families::attention::abi::*;
+use crate::families::attention::lanes::{quad_sum, shift_of};
 
 const LN_2: f32 = core::f32::consts::LN_2;
-
-/// The sum over the four lanes of a row.
-#[inline(always)]
-fn quad_sum(x: f32) -> f32 {
-    let other = |x: f32, distance: u32| f32::from_bits(warp::exchange(x.to_bits(), distance));
-    let x = x + other(x, 1);
-    x + other(x, 2)
-}
 
 impl<const CHUNKS: usize> Attention<CHUNKS> {
     /// What becomes of the sums of a part.

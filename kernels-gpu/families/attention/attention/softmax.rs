@@ -2,6 +2,7 @@
 
 use crate::device::prelude::*;
 use crate::families::attention::abi::MASK_ALL;
+use crate::families::attention::lanes::{SLACK, quad_max, shift_of};
 
 /// Probabilities of 64 queries and 128 keys, as the left operand of the eight products with 16 values each.
 pub(super) type Weights = [[u32; 4]; 8];
@@ -75,14 +76,6 @@ fn largest(scores: &Acc<2>) -> Largest {
     max
 }
 
-/// The largest over the four lanes of a row.
-#[inline(always)]
-fn quad_max(x: f32) -> f32 {
-    let other = |x: f32, distance: u32| f32::from_bits(warp::exchange(x.to_bits(), distance));
-    let x = x.max(other(x, 1));
-    x.max(other(x, 2))
-}
-
 /// The largest of each row, in all its lanes.
 #[inline(always)]
 fn tops(max: Largest) -> [f32; 2] {
@@ -97,10 +90,6 @@ fn tops(max: Largest) -> [f32; 2] {
 fn grows(top: f32, base: f32, scale: f32) -> bool {
     (top - base) * scale > SLACK
 }
-
-/// Power of two up to which exponentials may grow before their base moves: the sums so far are seldom touched (an idea
-/// of FlashAttention-4). f32 and f16 hold it, and less is lost below than with the largest score as the base.
-const SLACK: f32 = 8.0;
 
 /// Scores to exponentials, relative to a base that `rows` keeps with their sums. What earlier sums are to be multiplied
 /// by.
@@ -163,16 +152,6 @@ pub(super) fn softmax(
         rows.sum[r] = matrix::fma_f32(rows.sum[r], shrink[r], sum[0][r] + sum[1][r]);
     });
     shrink
-}
-
-/// Minus a base, scaled; zero for none.
-#[inline(always)]
-pub(super) fn shift_of(base: f32, scale: f32) -> f32 {
-    if base == f32::NEG_INFINITY {
-        0.0
-    } else {
-        -base * scale
-    }
 }
 
 #[inline(always)]

@@ -2,11 +2,12 @@
 //! thread block that arrives last, in the order of the chunks.
 
 use super::place;
-use super::tile::{Sums, quad_sum, shift_of};
+use super::tile::Sums;
 use super::work::Chunk;
 use crate::device::mma::MmaElem;
 use crate::device::prelude::*;
 use crate::families::attention::abi::*;
+use crate::families::attention::lanes::{quad_sum, shift_of};
 
 /// Chunks whose sums are loaded side by side.
 const TOGETHER: u32 = 8;

@@ -4,9 +4,7 @@ use crate::device::mma::MmaElem;
 use crate::device::prelude::*;
 use crate::device::tile::{ATile, BTile};
 use crate::families::attention::abi::*;
-
-/// Power of two up to which exponentials may grow before their base moves: the sums so far are seldom touched.
-const SLACK: f32 = 8.0;
+use crate::families::attention::lanes::{SLACK, quad_max, shift_of};
 
 /// Queries as the left operand: for 64 elements and each 16 of them.
 pub(super) struct Queries<const CHUNKS: usize>([[[u32; 4]; 4]; CHUNKS]);
@@ -42,32 +40,6 @@ impl<const CHUNKS: usize> Queries<CHUNKS> {
             });
         });
         Queries(all)
-    }
-}
-
-/// The largest over the four lanes of a row.
-#[inline(always)]
-fn quad_max(x: f32) -> f32 {
-    let other = |x: f32, distance: u32| f32::from_bits(warp::exchange(x.to_bits(), distance));
-    let x = x.max(other(x, 1));
-    x.max(other(x, 2))
-}
-
-/// The sum over the four lanes of a row.
-#[inline(always)]
-pub(super) fn quad_sum(x: f32) -> f32 {
-    let other = |x: f32, distance: u32| f32::from_bits(warp::exchange(x.to_bits(), distance));
-    let x = x + other(x, 1);
-    x + other(x, 2)
-}
-
-/// Minus a base, scaled; zero for none, so that -Inf gives no weight.
-#[inline(always)]
-pub(super) fn shift_of(base: f32, scale: f32) -> f32 {
-    if base == f32::NEG_INFINITY {
-        0.0
-    } else {
-        -base * scale
     }
 }
 

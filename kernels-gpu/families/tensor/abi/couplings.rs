@@ -114,8 +114,7 @@ const fn real_harmonic(m: i64, opposite: bool) -> (i64, Complex) {
 /// `<l1 m1 l2 m2 | l3 m3>` by the Racah formula (Edmonds, Angular Momentum in Quantum Mechanics, 3.6.11).
 const fn racah(degrees: [usize; 3], [m1, m2, m3]: [i64; 3]) -> f64 {
     let [l1, l2, l3] = [degrees[0] as i64, degrees[1] as i64, degrees[2] as i64];
-    let low = if l1 > l2 { l1 - l2 } else { l2 - l1 };
-    if l3 < low || l3 > l1 + l2 || m1 + m2 != m3 {
+    if l3 < (l1 - l2).abs() || l3 > l1 + l2 || m1 + m2 != m3 {
         return 0.0;
     }
     let triangle = factorial(l1 + l2 - l3) * factorial(l1 - l2 + l3) * factorial(l2 - l1 + l3)

@@ -5,8 +5,6 @@ use crate::abi::Tile;
 
 /// Paths of a kernel at the most.
 pub const MOST_PATHS: usize = 23;
-/// Rows of the outputs of a kernel's paths at the most.
-pub const MOST_PATH_ROWS: usize = 99;
 /// Degrees of an operand: 0 to 3.
 pub const DEGREES: usize = 4;
 /// Warps of a thread block.
@@ -20,95 +18,61 @@ pub const FLAG_ADD_DX: u32 = 2;
 /// See [`FLAG_ADD_DX`].
 pub const FLAG_ADD_DY: u32 = 4;
 
-/// The paths of a kernel: degrees up to `largest` whose sum is even, or odd, by the output's degree, then the first's,
-/// then the second's. `find` is a path's number, or counts them where there is no such path.
-pub const fn path_number(largest: usize, odd: bool, find: [usize; 3]) -> usize {
-    let mut count = 0;
-    let mut at = 0;
-    while at < DEGREES * DEGREES * DEGREES {
-        let [l3, l1, l2] = [
-            at / (DEGREES * DEGREES),
-            at / DEGREES % DEGREES,
-            at % DEGREES,
-        ];
-        if has_path(largest, odd, [l1, l2, l3]) {
-            if l1 == find[0] && l2 == find[1] && l3 == find[2] {
-                return count;
+/// The paths of a kernel: by the output's degree, then the first operand's, then the second's.
+#[derive(Clone, Copy, Debug)]
+pub struct Paths {
+    /// Their degrees `(l1, l2, l3)`; those past [`Self::count`] are nothing.
+    pub all: [[usize; 3]; MOST_PATHS],
+    /// How many there are.
+    pub count: usize,
+}
+
+impl Paths {
+    /// Those of degrees up to `largest` whose sum is even, or odd.
+    pub const fn of(largest: usize, odd: bool) -> Paths {
+        let mut paths = Paths {
+            all: [[0; 3]; MOST_PATHS],
+            count: 0,
+        };
+        let ends = largest + 1;
+        let mut at = 0;
+        while at < ends * ends * ends {
+            let [l3, l1, l2] = [at / (ends * ends), at / ends % ends, at % ends];
+            let triangle = l1.abs_diff(l2) <= l3 && l3 <= l1 + l2;
+            if triangle && ((l1 + l2 + l3) % 2 == 1) == odd {
+                paths.all[paths.count] = [l1, l2, l3];
+                paths.count += 1;
             }
-            count += 1;
+            at += 1;
         }
-        at += 1;
+        paths
     }
-    count
-}
 
-/// Whether a kernel computes a path.
-pub const fn has_path(largest: usize, odd: bool, [l1, l2, l3]: [usize; 3]) -> bool {
-    let low = if l1 > l2 { l1 - l2 } else { l2 - l1 };
-    let triangle = low <= l3 && l3 <= l1 + l2;
-    let small = l1 <= largest && l2 <= largest && l3 <= largest;
-    triangle && small && ((l1 + l2 + l3) % 2 == 1) == odd
-}
-
-/// The paths of a kernel to outputs of smaller degrees than this.
-pub const fn paths_below(largest: usize, odd: bool, degree: usize) -> usize {
-    let (mut count, mut at) = (0, 0);
-    while at < DEGREES * DEGREES * DEGREES {
-        let [l3, l1, l2] = [
-            at / (DEGREES * DEGREES),
-            at / DEGREES % DEGREES,
-            at % DEGREES,
-        ];
-        if l3 < degree && has_path(largest, odd, [l1, l2, l3]) {
-            count += 1;
+    /// The number of a path; [`Self::count`] where it is none of these.
+    pub const fn number(&self, [l1, l2, l3]: [usize; 3]) -> usize {
+        let mut number = 0;
+        while number < self.count {
+            let [a, b, c] = self.all[number];
+            if a == l1 && b == l2 && c == l3 {
+                return number;
+            }
+            number += 1;
         }
-        at += 1;
+        number
     }
-    count
-}
 
-/// The first row of a path among those of its kernel.
-pub const fn path_row(largest: usize, odd: bool, find: [usize; 3]) -> usize {
-    let mut row = 0;
-    let mut at = 0;
-    while at < DEGREES * DEGREES * DEGREES {
-        let [l3, l1, l2] = [
-            at / (DEGREES * DEGREES),
-            at / DEGREES % DEGREES,
-            at % DEGREES,
-        ];
-        if l1 == find[0] && l2 == find[1] && l3 == find[2] {
-            return row;
+    /// How many lead to outputs of smaller degrees than this.
+    pub const fn below(&self, degree: usize) -> usize {
+        let mut number = 0;
+        while number < self.count && self.all[number][2] < degree {
+            number += 1;
         }
-        if has_path(largest, odd, [l1, l2, l3]) {
-            row += 2 * l3 + 1;
-        }
-        at += 1;
+        number
     }
-    row
-}
-
-/// Rows of the outputs of a kernel's paths; 0 past the last.
-pub const fn path_rows(largest: usize, odd: bool) -> [usize; MOST_PATHS + 1] {
-    let mut rows = [0; MOST_PATHS + 1];
-    let (mut count, mut at) = (0, 0);
-    while at < DEGREES * DEGREES * DEGREES {
-        let [l3, l1, l2] = [
-            at / (DEGREES * DEGREES),
-            at / DEGREES % DEGREES,
-            at % DEGREES,
-        ];
-        if has_path(largest, odd, [l1, l2, l3]) {
-            rows[count] = 2 * l3 + 1;
-            count += 1;
-        }
-        at += 1;
-    }
-    rows
 }
 
 /// Parameters of the `equivariant` kernels. Forward, for each row r (a receiver) and its entries (edges) e:
-/// `Out[r,k,u] (= | +=) sum over e of C[i,j,k] X[other(e),i,u] Y[e,j] W[e,path,u]`. Backward r is a sender, X[r] and its
+/// `Out[r,k,u] = sum over e of C[i,j,k] X[other(e),i,u] Y[e,j] W[e,path,u]`. Backward r is a sender, X[r] and its
 /// gradient are of r, the gradient of the output is of `other(e)`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

@@ -3,8 +3,8 @@
 
 use super::path::{Component, each_path, gradients};
 use super::{
-    COMPONENTS, Lane, Part, ask_ahead, channel_of, entry, has_degree, load, load_w, load_x, load_y,
-    next_row, positions,
+    COMPONENTS, Lane, Part, ask_ahead, channel_of, each_component, entry, load, load_w, load_x,
+    load_y, next_row, positions,
 };
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
@@ -12,23 +12,13 @@ use crate::families::tensor::abi::*;
 impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>
     EquivariantBackward<LARGEST, ODD, BLOCKS>
 {
-    const DEGREE: usize = LARGEST as usize;
-    const PATHS: usize = path_number(LARGEST as usize, ODD, [DEGREES; 3]);
+    const PATHS: Paths = Paths::of(LARGEST as usize, ODD);
     /// Paths whose rows are asked for ahead of their products: all, if registers hold them.
     const AHEAD: usize = match LARGEST {
-        1 => Self::PATHS,
+        1 => Self::PATHS.count,
         2 => 8,
         _ => 3,
     };
-    const ROWS: [usize; MOST_PATHS + 1] = path_rows(LARGEST as usize, ODD);
-
-    const fn has(path: [usize; 3]) -> bool {
-        has_path(Self::DEGREE, ODD, path)
-    }
-
-    const fn number(path: [usize; 3]) -> usize {
-        path_number(Self::DEGREE, ODD, path)
-    }
 }
 
 /// Paths that are asked for ahead at the most.
@@ -97,7 +87,7 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>
         let mut dx = [E::ZERO; COMPONENTS];
         let to_dx = channel_of::<E>(p, 4, lane.row, lane.channel);
         if p.dx != 0 && p.flags & FLAG_ADD_DX != 0 {
-            each_component::<LARGEST>(p, to_dx, |i, at| dx[i] = load::<E>(at, lane.inside));
+            each_component::<LARGEST>(p, 2, to_dx, |i, at| dx[i] = load::<E>(at, lane.inside));
         }
         let mut at = first;
         let mut next = entry(p, at, at < end);
@@ -108,25 +98,20 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>
             ask_ahead::<E>(p, next[0], lane.channel, at + 1 < end);
             let from = channel_of::<E>(p, 2, edge, lane.channel);
             let mut w = [E::ZERO; MOST_PATHS];
-            load_w::<E>(p, from, [0, Self::PATHS], &mut w, lane.inside);
+            load_w::<E>(p, from, [0, Self::PATHS.count], &mut w, lane.inside);
             let y = load_y::<E, LARGEST>(p, edge);
             let mut dy = [E::ZERO; COMPONENTS];
             let from = channel_of::<E>(p, 3, other, lane.channel);
             let to = channel_of::<E>(p, 6, edge, lane.channel);
             let mut ahead = [[E::ZERO; 7]; MOST_AHEAD];
-            macro_rules! first {
-                ($($number:literal)*) => {$(
-                    if $number < Self::AHEAD {
-                        ahead[$number] = Self::load_g::<E>(p, from, $number, lane.inside);
-                    }
-                )*};
-            }
-            first!(0 1 2 3 4 5 6 7);
+            unroll!(number < Self::AHEAD, {
+                ahead[number] = Self::load_g::<E>(p, from, number, lane.inside);
+            });
             let wanted = p.dw != 0 && lane.inside;
             each_path!(A B C, {
-                if const { Self::has([A, B, C]) } {
-                    let number = const { Self::number([A, B, C]) };
-                    let slot = const { Self::number([A, B, C]) % Self::AHEAD };
+                if const { Self::PATHS.number([A, B, C]) < Self::PATHS.count } {
+                    let number = const { Self::PATHS.number([A, B, C]) };
+                    let slot = const { Self::PATHS.number([A, B, C]) % Self::AHEAD };
                     let g = ahead[slot];
                     ahead[slot] = Self::load_g::<E>(p, from, number + Self::AHEAD, lane.inside);
                     if p.wanted >> number & 1 != 0 {
@@ -152,7 +137,7 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>
             at += 1;
         }
         if p.dx != 0 && lane.inside {
-            each_component::<LARGEST>(p, to_dx, |i, at| E::store::<1>(at, &[dx[i]]));
+            each_component::<LARGEST>(p, 2, to_dx, |i, at| E::store::<1>(at, &[dx[i]]));
         }
     }
 
@@ -160,11 +145,11 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>
     #[inline(always)]
     fn load_g<E: Elem>(p: &EquivariantParams, from: u64, number: usize, ok: bool) -> Component<E> {
         let mut g = [E::ZERO; 7];
-        if number < MOST_PATHS {
+        if number < Self::PATHS.count {
             let mut at = from + p.paths[number][0] as u64;
             let ok = ok && p.wanted >> number & 1 != 0;
             unroll!(k < 7, {
-                if k < Self::ROWS[number] {
+                if k < 2 * Self::PATHS.all[number][2] + 1 {
                     g[k] = load::<E>(at, ok);
                     at = next_row(at, p.row_bytes[1]);
                 }
@@ -263,24 +248,4 @@ fn write_dy<E: Elem>(
         };
         E::store::<1>(to, &[sum]);
     }
-}
-
-/// Calls `each` for the components of X and where they lie in an item of its gradient.
-#[inline(always)]
-fn each_component<const LARGEST: u32>(
-    p: &EquivariantParams,
-    item: u64,
-    mut each: impl FnMut(usize, u64),
-) {
-    unroll!(l < 4, {
-        if l as u32 <= LARGEST && has_degree(p, 0, l) {
-            let mut at = item + p.parts[2][l] as u64;
-            unroll!(m < 7, {
-                if m < 2 * l + 1 {
-                    each(l * l + m, at);
-                    at = next_row(at, p.row_bytes[2]);
-                }
-            });
-        }
-    });
 }

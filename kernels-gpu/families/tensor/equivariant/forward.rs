@@ -8,20 +8,7 @@ use crate::families::tensor::abi::*;
 impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>
     EquivariantForward<LARGEST, ODD, BLOCKS>
 {
-    const DEGREE: usize = LARGEST as usize;
-
-    const fn has(path: [usize; 3]) -> bool {
-        has_path(Self::DEGREE, ODD, path)
-    }
-
-    const fn number(path: [usize; 3]) -> usize {
-        path_number(Self::DEGREE, ODD, path)
-    }
-
-    /// Paths to outputs of smaller degrees than this.
-    const fn below(degree: usize) -> usize {
-        paths_below(Self::DEGREE, ODD, degree)
-    }
+    const PATHS: Paths = Paths::of(LARGEST as usize, ODD);
 }
 
 impl<W: WalkInfo, E: Elem, const LARGEST: u32, const ODD: bool, const BLOCKS: u32>
@@ -59,17 +46,17 @@ impl<W: WalkInfo, E: Elem, const LARGEST: u32, const ODD: bool, const BLOCKS: u3
             load_w::<E>(
                 p,
                 from,
-                const { [0, Self::below(1 + ODD as usize)] },
+                const { [0, Self::PATHS.below(1 + ODD as usize)] },
                 &mut w,
                 true,
             );
             let y = load_y::<E, LARGEST>(p, edge);
             each_path!(A B C, {
-                if const { Self::has([A, B, C]) } {
-                    let number = const { Self::number([A, B, C]) };
+                if const { Self::PATHS.number([A, B, C]) < Self::PATHS.count } {
+                    let number = const { Self::PATHS.number([A, B, C]) };
                     // A degree of the output ahead: registers do not hold the weights of all.
-                    if const { Self::number([A, B, C]) == Self::below(C) } {
-                        let paths = const { [Self::below(C + 1), Self::below(C + 2)] };
+                    if const { Self::PATHS.number([A, B, C]) == Self::PATHS.below(C) } {
+                        let paths = const { [Self::PATHS.below(C + 1), Self::PATHS.below(C + 2)] };
                         load_w::<E>(p, from, paths, &mut w, true);
                     }
                     if p.wanted >> number & 1 != 0 {
@@ -84,8 +71,8 @@ impl<W: WalkInfo, E: Elem, const LARGEST: u32, const ODD: bool, const BLOCKS: u3
         if lane.inside {
             let item = channel_of::<E>(p, 3, lane.row, channel);
             each_path!(A B C, {
-                if const { Self::has([A, B, C]) } {
-                    let number = const { Self::number([A, B, C]) };
+                if const { Self::PATHS.number([A, B, C]) < Self::PATHS.count } {
+                    let number = const { Self::PATHS.number([A, B, C]) };
                     if p.wanted >> number & 1 != 0 {
                         let mut at = item + p.paths[number][0] as u64;
                         unroll!(k < 2 * C + 1, {

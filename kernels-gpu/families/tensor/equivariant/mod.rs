@@ -71,21 +71,32 @@ fn has_degree(p: &EquivariantParams, operand: usize, degree: usize) -> bool {
     p.degrees >> (operand * DEGREES + degree) & 1 != 0
 }
 
-/// A channel of an item of X.
+/// Calls `each` for the components of X (0), or of its gradient (2), and where they lie in an item.
 #[inline(always)]
-fn load_x<E: Elem, const LARGEST: u32>(p: &EquivariantParams, from: u64, inside: bool) -> Part<E> {
-    let mut x = [E::ZERO; COMPONENTS];
+fn each_component<const LARGEST: u32>(
+    p: &EquivariantParams,
+    which: usize,
+    item: u64,
+    mut each: impl FnMut(usize, u64),
+) {
     unroll!(l < 4, {
         if l as u32 <= LARGEST && has_degree(p, 0, l) {
-            let mut at = from + p.parts[0][l] as u64;
+            let mut at = item + p.parts[which][l] as u64;
             unroll!(m < 7, {
                 if m < 2 * l + 1 {
-                    x[l * l + m] = load::<E>(at, inside);
-                    at = next_row(at, p.row_bytes[0]);
+                    each(l * l + m, at);
+                    at = next_row(at, p.row_bytes[which]);
                 }
             });
         }
     });
+}
+
+/// A channel of an item of X.
+#[inline(always)]
+fn load_x<E: Elem, const LARGEST: u32>(p: &EquivariantParams, item: u64, inside: bool) -> Part<E> {
+    let mut x = [E::ZERO; COMPONENTS];
+    each_component::<LARGEST>(p, 0, item, |i, at| x[i] = load::<E>(at, inside));
     x
 }
 
@@ -126,11 +137,13 @@ fn load_w<E: Elem>(
     each!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22);
 }
 
-/// Asks L2 for this chunk of the weights of an entry, a line a lane.
+/// Asks L2 for this chunk of the weights of an entry, a line a lane. Past the last channel there is none.
 #[inline(always)]
 fn ask_ahead<E: Elem>(p: &EquivariantParams, entry: u32, channel: u32, ok: bool) {
     let row = gpu::thread() % 32;
     let [rows, bytes] = p.w_rows;
-    let from = channel_of::<E>(p, 2, entry, channel - row);
-    global::prefetch_l2(from + row as u64 * bytes as u64, ok && row < rows);
+    let first = channel - row;
+    let from = channel_of::<E>(p, 2, entry, first);
+    let ok = ok && row < rows && first < p.width;
+    global::prefetch_l2(from + row as u64 * bytes as u64, ok);
 }

@@ -35,12 +35,16 @@ macro_rules! each_path {
             0 2 2, 1 1 2, 1 2 2, 1 3 2, 2 0 2, 2 1 2, 2 2 2, 2 3 2, 3 1 2, 3 2 2, 3 3 2,
             0 3 3, 1 2 3, 1 3 3, 2 1 3, 2 2 3, 2 3 3, 3 0 3, 3 1 3, 3 2 3, 3 3 3)
     };
-    (@ $a:ident $b:ident $c:ident, $body:block, $($l1:literal $l2:literal $l3:literal),*) => {$({
-        const $a: usize = $l1;
-        const $b: usize = $l2;
-        const $c: usize = $l3;
-        $body
-    })*};
+    (@ $a:ident $b:ident $c:ident, $body:block, $($l1:literal $l2:literal $l3:literal),*) => {$(
+        // What the last copy passes on is read by nobody.
+        #[allow(unused_assignments)]
+        {
+            const $a: usize = $l1;
+            const $b: usize = $l2;
+            const $c: usize = $l3;
+            $body
+        }
+    )*};
 }
 
 pub(super) use each_path;
