@@ -16,6 +16,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         model,
         hidden,
         activation: Activation::Relu,
+        ..MoeOptions::default()
     };
     let random = |shape: Vec<usize>, scale: f32, seed| {
         let values = generate::random_values::<f32>(shape.iter().product(), seed);

@@ -2,6 +2,7 @@
 
 pub mod conv;
 pub mod ffn;
+pub mod gated_moe;
 pub mod micro;
 pub mod moe;
 pub mod pit_conv;
@@ -22,4 +23,5 @@ pub const OPERATIONS: &[Entry] = &[
     (pit_conv::OP, Own(pit_conv::run)),
     (ffn::OP, Own(ffn::run)),
     (moe::OP, Own(moe::run)),
+    (gated_moe::OP, Own(gated_moe::run)),
 ];

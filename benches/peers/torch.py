@@ -3,6 +3,7 @@ encoder layer made of it, and attention of one query over a cache. Timed as benc
 before each run, warm back to back, all queued behind a wait, so that no time of the host is inside.
 
     python3 torch.py moe '{"counts": [64, 0], "model": 768, "hidden": 3072}'
+    python3 torch.py gated '{"tokens": 64, "experts": 128, "top": 8, "model": 2048, "hidden": 768, "zipf": 0}'
     python3 torch.py cached '{"batch": 8, "heads": [32, 8], "dim": 128, "tokens": 8192, "dtype": "bf16"}'
     python3 torch.py packed '{"lengths": [40, 7], "heads": 12, "dim": 64, "hidden": 3072, "dtype": "f16"}'
 
@@ -91,6 +92,28 @@ def moe(counts, model, hidden):
         tell(f"grouped_mm-{name}", run)
 
 
+def gated(tokens, experts, top, model, hidden, zipf):
+    normal = lambda *shape: torch.randn(*shape, device="cuda", dtype=torch.bfloat16) * 0.02
+    x, up, down = normal(tokens, model), normal(experts, 2 * hidden, model), normal(experts, model, hidden)
+    noise = -torch.empty(tokens, experts, device="cuda").exponential_().log()
+    logits = noise - zipf * torch.arange(1, experts + 1, device="cuda").log()
+    numbers = torch.arange(experts, device="cuda")
+    product = getattr(F, "grouped_mm", None) or torch._grouped_mm
+
+    def run():
+        weights, chosen = torch.topk(torch.softmax(logits, -1), top)
+        weights = weights / weights.sum(-1, keepdim=True)
+        sorted, order = torch.sort(chosen.flatten(), stable=True)
+        ends = torch.searchsorted(sorted, numbers, right=True).to(torch.int32)
+        gates, others = product(x[order // top], up.transpose(1, 2), offs=ends).chunk(2, -1)
+        rows = product(F.silu(gates) * others, down.transpose(1, 2), offs=ends)
+        rows = rows * weights.flatten()[order, None].to(rows.dtype)
+        return torch.zeros_like(x).index_add(0, order // top, rows)
+
+    tell("grouped_mm", graph_of(run))
+    tell("grouped_mm-compiled", graph_of(torch.compile(run)))
+
+
 def packed(lengths, heads, dim, hidden, dtype):
     kind = {"f16": torch.float16, "bf16": torch.bfloat16}[dtype]
     width, tokens, longest = heads * dim, sum(lengths), max(lengths)
@@ -158,4 +181,4 @@ def cached(batch, heads, dim, tokens, dtype):
         tell("flash", graph_of(flash))
 
 
-{"moe": moe, "packed": packed, "cached": cached}[sys.argv[1]](**json.loads(sys.argv[2]))
+{"moe": moe, "gated": gated, "packed": packed, "cached": cached}[sys.argv[1]](**json.loads(sys.argv[2]))

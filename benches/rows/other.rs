@@ -7,8 +7,8 @@ use crate::families::gather_gemm::pit_conv::{IMAGES, LAYERS};
 use crate::prelude::*;
 use einsparse::Precision;
 use einsparse::dynamic::{
-    ConvolutionAxis, ConvolutionOptions, Dynamic, DynamicConvolution, GroupedGemm, GroupedOptions,
-    Routing, SparsityHint,
+    ConvolutionAxis, ConvolutionOptions, Dynamic, DynamicConvolution, Gate, GroupedGemm,
+    GroupedOptions, Routing, SparsityHint,
 };
 use einsparse::einsum::Activation;
 use einsparse::formats::{Coo, CooPattern, generate};
@@ -433,6 +433,8 @@ fn experts<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
         (64, 2, 16, 1024, 1024),
         (4096, 1, 16, 512, 256),
         (4096, 1, 16, 512, 128),
+        (1, 2, 8, 4096, 2048),
+        (16, 8, 64, 1024, 768),
     ] {
         let name = &format!("experts{count}-{tokens}x{top}-{k}x{n} {dtype}");
         rows.group("grouped", name, |rows| {
@@ -443,10 +445,12 @@ fn experts<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
             let chosen = context.upload_dense(&chosen)?;
             routing.run(&chosen, &stream)?;
             let a = rows.dense::<T>(&[tokens, k])?;
-            for transposed in [false, true] {
+            let gates = [None, Some(Gate::Silu)];
+            for (transposed, gate) in gates.map(|g| [(false, g), (true, g)]).concat() {
+                let wide = n * (1 + usize::from(gate.is_some()));
                 let w = rows.dense::<T>(&match transposed {
-                    true => [count, n, k],
-                    false => [count, k, n],
+                    true => [count, wide, k],
+                    false => [count, k, wide],
                 })?;
                 let out = RefCell::new(context.zeros::<T>(&[tokens * top, n])?);
                 let make = |variant: Option<&str>| {
@@ -457,6 +461,7 @@ fn experts<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
                         scatter: false,
                         activation: Activation::Identity,
                         transposed,
+                        gate,
                     };
                     let product = GroupedGemm::<T>::with_variant(&routing, &options, variant)?;
                     let (a, w, out, stream, routing) = (&a, &w, &out, &stream, &routing);
@@ -468,7 +473,9 @@ fn experts<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
                     Ok(Made::alone(taken, run))
                 };
                 let output = rows.output::<T, T>(&out);
-                let case = format!("{name}{}", if transposed { " transposed" } else { "" });
+                let turned = if transposed { " transposed" } else { "" };
+                let gated = if gate.is_some() { " gated" } else { "" };
+                let case = format!("{name}{turned}{gated}");
                 rows.case(["grouped", &case], &output, &own, &make)?;
             }
             Ok(())

@@ -67,6 +67,7 @@ impl Experts {
             model,
             hidden,
             activation,
+            ..MoeOptions::default()
         };
         let choices = chosen.into_iter().map(|expert| expert as i32).collect();
         let op = Mixture { options, choices };

@@ -1,5 +1,6 @@
 //! A product in which each row has a matrix of its own, chosen while running, and its gradients.
 
+mod gate;
 mod product;
 mod weight;
 
@@ -10,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::launch::in_turn;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
+pub use gate::Gate;
 pub(crate) use product::{GroupedProduct, GroupedRun};
 pub(crate) use weight::{GroupedWeight, WeightOptions};
 
@@ -33,8 +35,10 @@ pub struct GroupedOptions {
     pub scatter: bool,
     /// What becomes of a sum before it is weighted. On a GPU the identity or ReLU.
     pub activation: Activation,
-    /// Matrices are `[n, k]` each: rows are multiplied with their transposes.
+    /// Matrices are `[n, k]` each, as linear layers store them: rows are multiplied with their transposes.
     pub transposed: bool,
+    /// Matrices have `2 n` columns, those of the gates in front: C's are `gate(A W_g) * (A W_u)`. Without an activation.
+    pub gate: Option<Gate>,
 }
 
 /// `C[s,n] = weight(s) act(A[row(s),k] * W[expert(s),k,n])` for each slot `s` of a [`Routing`]: rows gathered and
@@ -106,7 +110,7 @@ impl<T: Scalar> Gradients<T> {
             gather: scatter,
             scatter: gather,
             transposed: !transposed,
-            activation: Activation::Identity,
+            ..GroupedOptions::default()
         };
         let ([m, n], gather, names) = match transposed {
             false => ([k, n], [gather, scatter], ["A", "dC", "dW"]),
@@ -147,8 +151,15 @@ impl<T: Scalar> GroupedGemm<T> {
     /// The same with its gradients.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// As [`new`](Self::new); [`Error::Operand`] for a gate, whose gradient wants sums that are not kept
+    /// ([`Moe`](crate::nn::Moe) keeps them).
     pub fn for_training(routing: &Routing, options: &GroupedOptions) -> Result<Self> {
+        if options.gate.is_some() {
+            return Err(Error::operand(
+                "gate",
+                "is not there in a product for training: its gradient wants the sums in front of it; `nn::Moe` keeps them",
+            ));
+        }
         let product = Self::new(routing, options)?;
         let gradients = Some(Gradients::new(routing, *options)?);
         Ok(GroupedGemm {
@@ -167,7 +178,7 @@ impl<T: Scalar> GroupedGemm<T> {
         all
     }
 
-    /// Queues the product. `w`: `[experts, k, n]`, or `[experts, n, k]`; `weights`: one of each choice,
+    /// Queues the product. `w`: `[experts, k, n]`, or `[experts, n, k]`, with a gate 2 n for n; `weights`: one of each choice,
     /// `[tokens, top_k]`, or none. Nothing is allocated or waited for.
     ///
     /// # Errors

@@ -1,11 +1,12 @@
 //! A layer of experts: each token passes through the few that its router chose.
 
 mod gradient;
+mod kept;
 
 use crate::context::Context;
 use crate::device::Stream;
 use crate::dynamic::operand;
-use crate::dynamic::{GroupedOptions, GroupedProduct, GroupedRun, Routing};
+use crate::dynamic::{Gate, GroupedOptions, GroupedProduct, GroupedRun, Routing};
 use crate::einsum::Activation;
 use crate::error::{Error, Result, check_shape};
 use crate::families::discover::SumLaunch;
@@ -16,9 +17,27 @@ use crate::tensor::{AnyTensor, Tensor};
 use crate::values::{Sum, with_sums};
 use gradient::Backward;
 pub use gradient::MoeGradients;
+use kept::Kept;
 
 /// Extents of a [`Moe`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+///
+/// ```
+/// use einsparse::dynamic::Gate;
+/// use einsparse::nn::MoeOptions;
+/// // A layer of Qwen3-30B-A3B, with its matrices as they are stored.
+/// let qwen = MoeOptions {
+///     tokens: 64,
+///     experts: 128,
+///     top_k: 8,
+///     model: 2048,
+///     hidden: 768,
+///     gate: Some(Gate::Silu),
+///     transposed: true,
+///     ..MoeOptions::default()
+/// };
+/// assert_eq!(qwen.shapes(), [[128, 1536, 2048], [128, 2048, 768]]);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MoeOptions {
     /// Tokens.
     pub tokens: usize,
@@ -32,12 +51,42 @@ pub struct MoeOptions {
     pub hidden: usize,
     /// What stands between them, `einsparse::einsum::Activation`; on a GPU `Identity` or `Relu`.
     pub activation: Activation,
+    /// Hidden columns are `gate(x G) * (x U)`: the first matrices have `2 hidden` columns, those of the gates in front.
+    /// Without an activation.
+    pub gate: Option<Gate>,
+    /// Matrices lie transposed, as linear layers store them.
+    pub transposed: bool,
 }
 
-/// `out[t] = sum_j weights[t,j] act(x[t] * up[e]) * down[e]` with `e = choices[t,j]`: a mixture of experts (Shazeer et
+impl MoeOptions {
+    /// Shapes of the first and the second stack of matrices: `[experts, model, hidden]`, with a gate `2 hidden`, and
+    /// `[experts, hidden, model]`; transposed with the last two turned.
+    pub fn shapes(&self) -> [[usize; 3]; 2] {
+        let wide = self.wide();
+        match self.transposed {
+            false => [
+                [self.experts, self.model, wide],
+                [self.experts, self.hidden, self.model],
+            ],
+            true => [
+                [self.experts, wide, self.model],
+                [self.experts, self.model, self.hidden],
+            ],
+        }
+    }
+
+    /// Columns of the first product.
+    fn wide(&self) -> usize {
+        let parts = 1 + usize::from(self.gate.is_some());
+        self.hidden.saturating_mul(parts)
+    }
+}
+
+/// `out[t] = sum_j weights[t,j] act(x[t] * up[e]) * down[e]` with `e = choices[t,j]`, or with a gate
+/// `gate(x[t] * G[e]) * (x[t] * U[e])` for `act`, `up = [G, U]`: a mixture of experts (Shazeer et
 /// al., arXiv 1701.06538; Switch Transformer, arXiv 2101.03961), routed while running (PIT, arXiv 2301.10936, section
 /// 5). Nothing is padded and no token dropped, however unevenly experts are chosen. Choices are sorted on the device,
-/// tokens are gathered as the first product loads them, and the second one weights its rows and scatters them; with
+/// tokens are gathered as the first product loads them, gates are multiplied with in its epilogue, and the second one weights its rows and scatters them; with
 /// several experts a token, one more kernel adds their rows. The host learns nothing of it: a run can be captured in a
 /// CUDA graph, and repeats bit for bit.
 ///
@@ -57,6 +106,7 @@ pub struct MoeOptions {
 ///     model: 2,
 ///     hidden: 2,
 ///     activation: Activation::Relu,
+///     ..MoeOptions::default()
 /// };
 /// // Expert e multiplies by e, its second product by 1.
 /// let scaled = |by: fn(usize) -> f32| {
@@ -82,6 +132,8 @@ pub struct Moe<T> {
     down: GroupedProduct<T>,
     /// By slots.
     hidden: Tensor<T>,
+    /// Of a gated layer for training.
+    kept: Option<Kept<T>>,
     /// By choices, where a token has several.
     parts: Option<Tensor<T>>,
     sum: Option<SumLaunch>,
@@ -103,6 +155,8 @@ impl<T: Scalar> Moe<T> {
             model,
             hidden,
             activation,
+            gate,
+            transposed,
         } = *options;
         let routing = Routing::new(context, [tokens, top_k], experts)?;
         let up = GroupedOptions {
@@ -110,12 +164,15 @@ impl<T: Scalar> Moe<T> {
             n: hidden,
             gather: true,
             activation,
+            gate,
+            transposed,
             ..GroupedOptions::default()
         };
         let down = GroupedOptions {
             k: hidden,
             n: model,
             scatter: true,
+            transposed,
             ..GroupedOptions::default()
         };
         let slots = routing.slots();
@@ -136,18 +193,22 @@ impl<T: Scalar> Moe<T> {
             routing,
             parts,
             sum,
+            kept: None,
             backward: None,
         })
     }
 
-    /// The same with room for [`backward`](Self::backward): one more array of hidden rows.
+    /// The same with room for [`backward`](Self::backward): one more array of hidden rows, with a gate three.
     ///
     /// # Errors
     /// As [`new`](Self::new); [`Error::Operand`](crate::Error::Operand) for GELU everywhere.
     pub fn for_training(context: &Context, options: &MoeOptions) -> Result<Self> {
-        let layer = Self::new(context, options)?;
-        let backward = Some(Backward::new(&layer.routing, options)?);
-        Ok(Moe { backward, ..layer })
+        let mut layer = Self::new(context, options)?;
+        layer.backward = Some(Backward::new(&layer.routing, options)?);
+        if let Some(gate) = options.gate {
+            layer.kept = Some(Kept::new(&layer.routing, options, gate)?);
+        }
+        Ok(layer)
     }
 
     /// Extents.
@@ -157,7 +218,8 @@ impl<T: Scalar> Moe<T> {
 
     /// Kernels of the first and the second product, `cpu` on a CPU context.
     pub fn variants(&self) -> [&'static str; 2] {
-        [self.up.variant(), self.down.variant()]
+        let up = self.kept.as_ref().map_or(&self.up, |kept| &kept.product);
+        [up.variant(), self.down.variant()]
     }
 
     /// The slots of the last run.
@@ -165,8 +227,8 @@ impl<T: Scalar> Moe<T> {
         &self.routing
     }
 
-    /// Queues the layer: `x` and `out` are `[tokens, model]`, choices and weights `[tokens, top_k]`, the first matrices
-    /// `[experts, model, hidden]`, the second `[experts, hidden, model]`. Nothing is allocated or waited for. Runs of
+    /// Queues the layer: `x` and `out` are `[tokens, model]`, choices and weights `[tokens, top_k]`, the matrices of
+    /// the [`shapes`](MoeOptions::shapes) of its options. Nothing is allocated or waited for. Runs of
     /// one layer share its hidden rows and wait for each other, on whatever stream.
     ///
     /// # Errors
@@ -200,16 +262,15 @@ impl<T: Scalar> Moe<T> {
     ) -> Result<()> {
         let MoeOptions {
             tokens,
-            experts,
             top_k,
             model,
-            hidden,
             ..
         } = self.options;
+        let shapes = self.options.shapes();
         check_shape("x", &[tokens, model], x.shape())?;
         check_shape("weights", &[tokens, top_k], weights.shape())?;
-        check_shape("up", &[experts, model, hidden], up.shape())?;
-        check_shape("down", &[experts, hidden, model], down.shape())?;
+        check_shape("up", &shapes[0], up.shape())?;
+        check_shape("down", &shapes[1], down.shape())?;
         check_shape("out", &[tokens, model], out.shape())
     }
 
@@ -233,8 +294,11 @@ impl<T: Scalar> Moe<T> {
 
     fn queue_up(&mut self, x: &Tensor<T>, up: &Tensor<T>, stream: &Stream) -> Result<()> {
         let operands = GroupedRun::plain(x, up);
-        self.up
-            .queue(&self.routing, &operands, &mut self.hidden, stream)
+        let hidden = &mut self.hidden;
+        match &mut self.kept {
+            None => self.up.queue(&self.routing, &operands, hidden, stream),
+            Some(kept) => kept.queue(&self.routing, &operands, hidden, stream),
+        }
     }
 
     /// The third part: the second product, weighted, scattered, and added up.

@@ -165,6 +165,7 @@ impl Build<'_> {
         rustc.args(["-Ccodegen-units=1", "-Cstrip=debuginfo"]);
         rustc.args(["--target=nvptx64-nvidia-cuda", "-Zunstable-options"]);
         rustc.args(self.flags(&spec.arch));
+        rustc.arg(format!("--cfg=family=\"{}\"", spec.family));
         rustc.arg(format!("--cfg=module=\"{}\"", spec.module));
         rustc.arg(format!("--cfg=arch=\"{}\"", spec.arch));
         if spec.partial {

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// The kernel sources as they are now.
 pub(crate) struct Sources {
     pub(crate) folder: PathBuf,
-    /// Path below the folder, with `/`, and hash of the content.
+    /// Path below the folder, with `/`, and hash of the code.
     files: BTreeMap<String, String>,
 }
 
@@ -22,7 +22,7 @@ impl Sources {
         for path in cache::files(folder, &is_kernel_source)? {
             let name = path.to_string_lossy().replace('\\', "/");
             let content = cache::read(&folder.join(&path))?;
-            files.insert(name, Hash::new().add(content).hex());
+            files.insert(name, Hash::new().add(code(&content)).hex());
         }
         Ok(Sources {
             folder: folder.to_path_buf(),
@@ -46,6 +46,13 @@ impl Sources {
         }
         Some(key.hex())
     }
+}
+
+/// A source without the comments that have a line of their own, which leave nothing in the PTX.
+fn code(source: &[u8]) -> Vec<u8> {
+    let lines = source.split_inclusive(|&byte| byte == b'\n');
+    let is_code = |line: &&[u8]| !line.trim_ascii_start().starts_with(b"//");
+    lines.filter(is_code).flatten().copied().collect()
 }
 
 /// One module as written down.
@@ -227,6 +234,7 @@ mod tests {
         };
         let mut spec = Spec {
             module: "spmm".into(),
+            family: "spmm".into(),
             arch: "sm_80".into(),
             kernels: vec![kernel],
             partial: false,
@@ -242,6 +250,8 @@ mod tests {
         spec.kernels[0].min_blocks = 2;
         assert!(!entry.fits(&spec, &read()), "other launch bounds");
         spec.kernels[0].min_blocks = 1;
+        cache::write(&folder.join("device/spmm.rs"), b"  // A reason.\nb").unwrap();
+        assert!(entry.fits(&spec, &read()), "a comment");
         cache::write(&folder.join("device/spmm.rs"), b"changed").unwrap();
         assert!(!entry.fits(&spec, &read()), "a changed source");
         cache::remove_file(&folder.join("device/spmm.rs")).unwrap();

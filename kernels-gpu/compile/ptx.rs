@@ -96,6 +96,7 @@ mod tests {
         };
         Spec {
             module: "f".into(),
+            family: "f".into(),
             arch: "sm_80".into(),
             kernels: names.iter().map(kernel).collect(),
             partial: false,

@@ -38,6 +38,8 @@ pub struct Kernel {
 pub struct Spec {
     /// Its name in the table, given to the sources as `--cfg module="<module>"`.
     pub module: String,
+    /// Its family, given to the sources as `--cfg family="<family>"`.
+    pub family: String,
     /// `-Ctarget-cpu`, given to the sources as `--cfg arch="<arch>"`.
     pub arch: String,
     /// The entries the module must have, no more and no less.
@@ -66,8 +68,13 @@ impl Spec {
                 })
                 .collect()
         };
+        let family = |module: &str| {
+            let first = table::kernels().iter().find(|row| row.module == module);
+            first.map_or("", |row| row.family).to_string()
+        };
         let of_modules = table::MODULE_NAMES.iter().map(|&module| Spec {
             module: module.to_string(),
+            family: family(module),
             arch: arch.to_string(),
             kernels: rows(module),
             partial: false,

@@ -167,19 +167,24 @@ pub trait Elem: ElemInfo {
     }
 }
 
-/// erf by Abramowitz and Stegun 7.1.26: error below 1.5e-7. Of an infinity the limit; NaN stays NaN.
+/// P(X > x) of a normal distribution, x >= 0: erf by Abramowitz and Stegun 7.1.26, off by 1e-7 at the most.
 #[inline(always)]
-fn gelu_f32(x: f32) -> f32 {
-    let magnitude = f32::from_bits(x.to_bits() & 0x7fff_ffff);
-    let z = magnitude * core::f32::consts::FRAC_1_SQRT_2;
+pub fn normal_tail(x: f32) -> f32 {
+    let z = x * core::f32::consts::FRAC_1_SQRT_2;
     let t = matrix::reciprocal(1.0 + 0.327_591_1 * z);
     let poly = ((((1.061_405_4 * t - 1.453_152_1) * t + 1.421_413_8) * t - 0.284_496_72) * t
         + 0.254_829_6)
         * t;
-    let tail = poly * matrix::exp2(-z * z * core::f32::consts::LOG2_E);
+    0.5 * poly * matrix::exp2(-z * z * core::f32::consts::LOG2_E)
+}
+
+/// Of an infinity the limit; NaN stays NaN.
+#[inline(always)]
+fn gelu_f32(x: f32) -> f32 {
+    let magnitude = f32::from_bits(x.to_bits() & 0x7fff_ffff);
     // x P(X <= x): the tail is what is missing to 1 (x > 0), or all there is (x < 0). It is 0 long before 32; an
     // infinity times that would be NaN.
-    F32::relu(x) - 0.5 * magnitude.min(32.0) * tail
+    F32::relu(x) - magnitude.min(32.0) * normal_tail(magnitude)
 }
 
 /// The logarithm to base 2 of what a normal distribution has above `x`, as a polynomial: fitted so that its power of

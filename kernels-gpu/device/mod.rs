@@ -31,6 +31,7 @@ pub mod atom;
 pub mod elem;
 mod entry;
 pub mod epilogue;
+pub mod glu;
 pub mod gpu;
 pub mod kernel;
 pub mod mma;

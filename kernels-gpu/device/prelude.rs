@@ -1,6 +1,7 @@
 //! What bodies begin with: markers and flags, elements, the ring, and instructions by the names of their files.
 
 pub(crate) use super::elem::{Elem, Raw};
+pub(crate) use super::glu;
 pub(crate) use super::gpu;
 pub(crate) use super::kernel::Kernel;
 pub(crate) use super::ptx::wgmma::{self, Acc};

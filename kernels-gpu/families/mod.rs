@@ -1,32 +1,82 @@
 //! The list of families, which makes the table, and the kernels by family. `abi` is what host and device agree on, `rows`
-//! the family's part of the table, the rest are bodies. A module of PTX is compiled by itself, and its `cfg` leaves the
-//! bodies of all others unread. What families share is in `crate::abi` and `crate::device`; of each other they know no
-//! more than a constant of `abi`. No module's hash covers this file: it holds lists and nothing else.
+//! the family's part of the table, the rest are bodies. A module of PTX is compiled by itself: its `cfg`s leave the bodies
+//! of all other modules unread, and all other families but those it takes constants of. What families share is in
+//! `crate::abi` and `crate::device`; of each other they know no more than a constant of `abi`. No module's hash covers
+//! this file: it holds lists and nothing else.
 
 // A family may have the name of its first module.
 #![allow(clippy::module_inception)]
 
+#[cfg(any(not(target_arch = "nvptx64"), family = "attention"))]
 pub mod attention;
+#[cfg(any(not(target_arch = "nvptx64"), family = "convert"))]
 pub mod convert;
+#[cfg(any(
+    not(target_arch = "nvptx64"),
+    family = "discover",
+    family = "gather_gemm"
+))]
 pub mod discover;
+#[cfg(any(not(target_arch = "nvptx64"), family = "gather_gemm"))]
 pub mod gather_gemm;
+#[cfg(any(not(target_arch = "nvptx64"), family = "gemm"))]
 pub mod gemm;
+#[cfg(any(not(target_arch = "nvptx64"), family = "sddmm"))]
 pub mod sddmm;
+#[cfg(any(not(target_arch = "nvptx64"), family = "softmax"))]
 pub mod softmax;
+#[cfg(any(not(target_arch = "nvptx64"), family = "spmm", family = "convert"))]
 pub mod spmm;
+#[cfg(any(not(target_arch = "nvptx64"), family = "tensor"))]
 pub mod tensor;
+#[cfg(any(not(target_arch = "nvptx64"), family = "tutorial"))]
 pub mod tutorial;
 
+#[cfg(any(not(target_arch = "nvptx64"), family = "attention"))]
 pub use attention::abi::*;
+#[cfg(any(not(target_arch = "nvptx64"), family = "convert"))]
 pub use convert::abi::*;
+#[cfg(any(
+    not(target_arch = "nvptx64"),
+    family = "discover",
+    family = "gather_gemm"
+))]
 pub use discover::abi::*;
+#[cfg(any(not(target_arch = "nvptx64"), family = "gather_gemm"))]
 pub use gather_gemm::abi::*;
+#[cfg(any(not(target_arch = "nvptx64"), family = "gemm"))]
 pub use gemm::abi::*;
+#[cfg(any(not(target_arch = "nvptx64"), family = "sddmm"))]
 pub use sddmm::abi::*;
+#[cfg(any(not(target_arch = "nvptx64"), family = "softmax"))]
 pub use softmax::abi::*;
+#[cfg(any(not(target_arch = "nvptx64"), family = "spmm", family = "convert"))]
 pub use spmm::abi::*;
+#[cfg(any(not(target_arch = "nvptx64"), family = "tensor"))]
 pub use tensor::abi::*;
+#[cfg(any(not(target_arch = "nvptx64"), family = "tutorial"))]
 pub use tutorial::abi::*;
+
+#[path = "attention/rows.rs"]
+mod attention_rows;
+#[path = "convert/rows.rs"]
+mod convert_rows;
+#[path = "discover/rows.rs"]
+mod discover_rows;
+#[path = "gather_gemm/rows.rs"]
+mod gather_gemm_rows;
+#[path = "gemm/rows.rs"]
+mod gemm_rows;
+#[path = "sddmm/rows.rs"]
+mod sddmm_rows;
+#[path = "softmax/rows.rs"]
+mod softmax_rows;
+#[path = "spmm/rows.rs"]
+mod spmm_rows;
+#[path = "tensor/rows.rs"]
+mod tensor_rows;
+#[path = "tutorial/rows.rs"]
+mod tutorial_rows;
 
 /// Calls `$m!` with every row, grouped by family and module: module, name of its `cfg`, params struct, least
 /// architecture, operation.

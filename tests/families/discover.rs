@@ -3,4 +3,5 @@
 mod channels;
 mod choice;
 mod detect;
+mod router;
 pub(super) mod routing;

@@ -35,6 +35,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
             model,
             hidden,
             activation: Activation::Relu,
+            ..MoeOptions::default()
         };
         let bench = &bench.anew()?;
         let layer = Layer::new(bench, options, &values)?;

@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::marker::PhantomData;
 
+use einsparse_kernels::abi::FLAG_RELU;
+
 use super::super::detect::operand;
 use super::super::routing::{Routes, Routing, without_gaps};
 use super::GroupedOptions;
@@ -75,7 +77,14 @@ impl<T: Scalar> GroupedProduct<T> {
             k: options.k,
             n: options.n,
             turned: options.transposed,
+            gated: options.gate.is_some(),
         };
+        if options.gate.is_some() && options.activation != Activation::Identity {
+            return Err(Error::operand(
+                "activation",
+                "stands beside a gate; a gated product has none",
+            ));
+        }
         let context = routing.context();
         let launch = match context.device() {
             None => None,
@@ -122,7 +131,8 @@ impl<T: Scalar> GroupedProduct<T> {
             ..
         } = self.extents;
         let slots = self.extents.slots();
-        let matrix = if transposed { [n, k] } else { [k, n] };
+        let wide = self.extents.columns();
+        let matrix = if transposed { [wide, k] } else { [k, wide] };
         let rows = if gather { tokens } else { slots };
         check_shape("routing", &[tokens, top], &routing.shape())?;
         check_shape("routing", &[experts], &[routing.experts()])?;
@@ -184,7 +194,11 @@ impl<T: Scalar> GroupedProduct<T> {
                 let way = GroupedWay {
                     gather: self.options.gather,
                     scatter: self.options.scatter,
-                    relu: self.options.activation == Activation::Relu,
+                    flags: match (self.options.gate, self.options.activation) {
+                        (Some(gate), _) => gate.flags(),
+                        (None, Activation::Relu) => FLAG_RELU,
+                        _ => 0,
+                    },
                     early: run.early,
                 };
                 // SAFETY: operands of the planned shapes and type, routes that a run fills ahead on the stream; all are
@@ -224,6 +238,7 @@ impl OnHost<'_> {
             n,
             scatter,
             activation,
+            gate: own_gate,
             ..
         } = *self.options;
         let GroupedExtents { top, experts, .. } = self.extents;
@@ -252,7 +267,18 @@ impl OnHost<'_> {
             let choice = self.order[slot] as usize;
             let starts = &self.offsets[..=experts];
             let expert = starts.partition_point(|&first| first as usize <= slot) - 1;
-            self.sum((&a, &w), expert, (slot, choice), sums);
+            let of = (expert, slot, choice);
+            match own_gate {
+                None => self.sum((&a, &w), of, sums),
+                Some(gate) => {
+                    let mut both = vec![A::ZERO; 2 * n];
+                    self.sum((&a, &w), of, &mut both);
+                    let (gates, others) = both.split_at(n);
+                    for ((sum, &x), &y) in sums.iter_mut().zip(gates).zip(others) {
+                        *sum = A::from_f64(gate.of(x.to_f64())) * y;
+                    }
+                }
+            }
             let weight = weights.as_ref().map_or(A::ONE, |(values, leading)| {
                 values[choice / top * leading + choice % top]
             });
@@ -275,13 +301,12 @@ impl OnHost<'_> {
     fn sum<A: Sum>(
         &self,
         ((a, lda), (w, ldw)): (&Wide<'_, A>, &Wide<'_, A>),
-        expert: usize,
-        (slot, choice): (usize, usize),
+        (expert, slot, choice): (usize, usize, usize),
         sums: &mut [A],
     ) {
+        let n = sums.len();
         let GroupedOptions {
             k,
-            n,
             gather,
             transposed,
             ..

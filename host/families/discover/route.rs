@@ -5,7 +5,8 @@ use std::sync::Arc;
 use einsparse_kernels::abi::Divisor;
 use einsparse_kernels::families::{
     ROUTE_BLOCKS, ROUTE_EXPERTS, ROUTE_PANEL, ROUTE_RECORD, ROUTE_SHARE, RouteParams,
-    STEP_ROUTE_COUNT, STEP_ROUTE_GRADIENT, STEP_ROUTE_PLACE, STEP_ROUTE_SUM,
+    STEP_ROUTE_COUNT, STEP_ROUTE_GATE, STEP_ROUTE_GATE_GRADIENT, STEP_ROUTE_GRADIENT,
+    STEP_ROUTE_PLACE, STEP_ROUTE_SUM,
 };
 use einsparse_kernels::table::rows_of;
 
@@ -112,18 +113,19 @@ impl RouteLaunch {
         })
     }
 
-    /// Queues the two kernels.
+    /// Queues the two kernels, or one where one thread block has all choices.
     /// `choices` holds as many words as planned; the routes are of this launch.
     pub(crate) fn run(&self, choices: u64, routes: &DeviceRoutes, queue: Queue<'_>) -> Result<()> {
+        let alone = self.params.blocks == 1;
         let params = RouteParams {
             choices,
-            counts: routes.counts.address(),
+            counts: if alone { 0 } else { routes.counts.address() },
             order: routes.order.address(),
             offsets: routes.offsets.address(),
             panels: routes.panels.address(),
             ..self.params
         };
-        for step in &self.steps {
+        for step in &self.steps[usize::from(alone)..] {
             step.run(self.params.blocks, &params, queue)?;
         }
         Ok(())
@@ -175,6 +177,63 @@ impl SumLaunch {
     }
 }
 
+/// The kernel that multiplies hidden rows with their gates.
+#[derive(Debug)]
+pub(crate) struct GateLaunch {
+    step: Step,
+    params: RouteParams,
+    blocks: u32,
+}
+
+impl GateLaunch {
+    /// Hidden rows `[slots, width]` of sums `[slots, 2 width]`, by the gate of these flags.
+    pub(crate) fn new(
+        device: &Device,
+        dtype: Dtype,
+        [slots, width]: [usize; 2],
+        flags: u32,
+    ) -> Result<Self> {
+        let step = Step::new(device, STEP_ROUTE_GATE, dtype)?;
+        let vectors = width.div_ceil(step.kernel.row().vector as usize);
+        let threads = within(
+            "vectors",
+            slots.saturating_mul(vectors),
+            (i32::MAX as usize) & !1023,
+        )?;
+        Ok(GateLaunch {
+            blocks: threads.div_ceil(step.kernel.row().threads),
+            step,
+            params: RouteParams {
+                vectors: Divisor::new(vectors as u32),
+                count: small("slots", slots)?,
+                flags,
+                ..RouteParams::default()
+            },
+        })
+    }
+
+    /// Queues the kernel.
+    pub(crate) fn run(
+        &self,
+        sums: DenseMatrix,
+        hidden: DenseMatrix,
+        queue: Queue<'_>,
+    ) -> Result<()> {
+        let row = self.step.kernel.row();
+        aligned(row, "gates", sums.address, sums.leading)?;
+        aligned(row, "hidden rows", hidden.address, hidden.leading)?;
+        let bytes = |what, leading: usize| small(what, leading.saturating_mul(row.dtype.bytes()));
+        let params = RouteParams {
+            gates: sums.address,
+            rows: hidden.address,
+            gate_bytes: bytes("bytes of a row of gates", sums.leading)?,
+            row_bytes: bytes("bytes of a hidden row", hidden.leading)?,
+            ..self.params
+        };
+        self.step.run(self.blocks, &params, queue)
+    }
+}
+
 /// The kernel that weights hidden rows and their gradients, and multiplies them for the gradient of the weights.
 #[derive(Debug)]
 pub(crate) struct WeighLaunch {
@@ -184,9 +243,18 @@ pub(crate) struct WeighLaunch {
 }
 
 impl WeighLaunch {
-    /// For hidden rows `[slots, width]` of so many experts: `[slots, experts, width]`.
-    pub(crate) fn new(device: &Device, dtype: Dtype, extents: [usize; 3]) -> Result<Self> {
-        let step = Step::new(device, STEP_ROUTE_GRADIENT, dtype)?;
+    /// For hidden rows `[slots, width]` of so many experts: `[slots, experts, width]`; `gate`: the flags of theirs.
+    pub(crate) fn new(
+        device: &Device,
+        dtype: Dtype,
+        extents: [usize; 3],
+        gate: Option<u32>,
+    ) -> Result<Self> {
+        let number = match gate {
+            None => STEP_ROUTE_GRADIENT,
+            Some(_) => STEP_ROUTE_GATE_GRADIENT,
+        };
+        let step = Step::new(device, number, dtype)?;
         let [slots, experts, width] = extents;
         let warps = step.kernel.row().threads / 32;
         let params = RouteParams {
@@ -196,6 +264,7 @@ impl WeighLaunch {
                 width.div_ceil(step.kernel.row().vector as usize),
             )?),
             count: within("slots", slots, i32::MAX as usize / 64)?,
+            flags: gate.unwrap_or(0),
             ..RouteParams::default()
         };
         Ok(WeighLaunch {
@@ -205,12 +274,14 @@ impl WeighLaunch {
         })
     }
 
-    /// Queues the kernel. `words`: weights and their gradients, one of each choice.
+    /// Queues the kernel. `words`: weights and their gradients, one of each choice; `gates`: sums of the gates and what
+    /// they are multiplied with, which become their gradients.
     /// The routes are those of the rows.
     pub(crate) fn run(
         &self,
         routes: &DeviceRoutes,
         [hidden, gradients]: [DenseMatrix; 2],
+        gates: Option<DenseMatrix>,
         words: [u64; 2],
         queue: Queue<'_>,
     ) -> Result<()> {
@@ -223,7 +294,19 @@ impl WeighLaunch {
             gradients.leading,
         )?;
         let bytes = |what, leading: usize| small(what, leading.saturating_mul(row.dtype.bytes()));
+        let (gates, gate_bytes) = match gates {
+            None => (0, 0),
+            Some(gates) => {
+                aligned(row, "gates", gates.address, gates.leading)?;
+                (
+                    gates.address,
+                    bytes("bytes of a row of gates", gates.leading)?,
+                )
+            }
+        };
         let params = RouteParams {
+            gates,
+            gate_bytes,
             order: routes.order.address(),
             offsets: routes.offsets.address(),
             rows: hidden.address,

@@ -1,9 +1,9 @@
 //! Rows on a GPU, each times the matrix that was chosen for it.
 
-use einsparse_kernels::abi::{B_COLUMNS, Divisor, FLAG_RELU};
+use einsparse_kernels::abi::{B_COLUMNS, Divisor};
 use einsparse_kernels::families::{
-    GROUPED_DEPTH, GROUPED_EARLY, GROUPED_GATE, GROUPED_GATHER, GROUPED_ONCE, GROUPED_ROWS,
-    GROUPED_SCATTER, GroupedParams,
+    GROUPED_DEPTH, GROUPED_EARLY, GROUPED_FEW, GROUPED_GATE, GROUPED_GATHER, GROUPED_NARROW,
+    GROUPED_ONCE, GROUPED_ROWS, GROUPED_SCATTER, GroupedParams, STEP_GROUPED_GATED,
 };
 use einsparse_kernels::table::{Row, kernels};
 
@@ -30,11 +30,23 @@ pub(crate) struct GroupedExtents {
     pub n: usize,
     /// Matrices are `[n, k]`.
     pub turned: bool,
+    /// They have gates beside their columns.
+    pub gated: bool,
 }
 
 impl GroupedExtents {
     pub(crate) fn slots(&self) -> usize {
         self.tokens.saturating_mul(self.top)
+    }
+
+    /// Columns of a matrix.
+    pub(crate) fn columns(&self) -> usize {
+        self.n.saturating_mul(1 + usize::from(self.gated))
+    }
+
+    /// Whether most panels have so few rows that whole boxes of A would be others' for the most part.
+    fn narrow(&self) -> bool {
+        self.slots() <= self.experts.saturating_mul(2 * GROUPED_FEW)
     }
 
     fn few_rows(&self) -> bool {
@@ -49,7 +61,8 @@ pub(crate) struct GroupedWay {
     pub gather: bool,
     /// Rows of C are those of the choices, else of the slots.
     pub scatter: bool,
-    pub relu: bool,
+    /// `FLAG_*` of activation or gate.
+    pub flags: u32,
     /// Matrices and routes were there before the kernel ahead of this one began.
     pub early: bool,
 }
@@ -82,7 +95,8 @@ fn choose(
         .filter(|row| row.operation == Operation::Grouped);
     let fits = |row: &&Row| {
         let named = variant.is_none_or(|name| name == row.name);
-        named && row.dtype == dtype && (row.order & B_COLUMNS != 0) == extents.turned
+        let order = (row.order & B_COLUMNS != 0) == extents.turned;
+        named && row.dtype == dtype && order && (row.step == STEP_GROUPED_GATED) == extents.gated
     };
     let dearer = |a: &&Row, b: &&Row| {
         let work = [extents.slots(), extents.experts, extents.n];
@@ -116,7 +130,8 @@ impl GroupedLaunch {
         let kernel = Kernel::load(device, row)?;
         let GroupedExtents { k, n, experts, .. } = extents;
         let vector = row.vector as usize;
-        for (what, value) in [("rows of W", k), ("columns of W", n)] {
+        within("columns of W", extents.columns(), i32::MAX as usize - 256)?;
+        for (what, value) in [("rows of W", k), ("columns of C", n)] {
             if !value.is_multiple_of(vector) {
                 let reason = format!("has {value} {what}; {} copies {vector} at once", row.name);
                 return Err(Error::operand("W", reason));
@@ -158,12 +173,9 @@ impl GroupedLaunch {
     /// The map of W: boxes that end where an expert's matrix ends.
     fn w_map(&self, w: DenseMatrix) -> Result<[u64; 16]> {
         let GroupedExtents {
-            k,
-            n,
-            experts,
-            turned,
-            ..
+            k, experts, turned, ..
         } = self.extents;
+        let n = self.extents.columns();
         let (wide, deep) = if turned { (k, n) } else { (n, k) };
         let heads = Heads {
             address: w.address,
@@ -208,14 +220,19 @@ impl GroupedLaunch {
         let flags = [
             (way.gather, GROUPED_GATHER),
             (way.scatter, GROUPED_SCATTER),
-            (way.relu, FLAG_RELU),
             (way.early && !way.gather, GROUPED_EARLY),
             (self.extents.few_rows(), GROUPED_ONCE),
+            (self.extents.narrow(), GROUPED_NARROW),
             (gating, GROUPED_GATE),
         ];
+        let down = if self.extents.narrow() {
+            GROUPED_FEW
+        } else {
+            GROUPED_ROWS
+        };
         let flags = flags.iter().filter(|(set, _)| *set).map(|(_, flag)| flag);
         Ok(GroupedParams {
-            a_map: tensor_map(dtype, &rows, [64, GROUPED_ROWS], 64, &self.empty)?,
+            a_map: tensor_map(dtype, &rows, [64, down], 64, &self.empty)?,
             w_map: self.w_map(w)?,
             a: a.address,
             c: c.address,
@@ -233,7 +250,7 @@ impl GroupedLaunch {
             gate_bytes: bytes("bytes of a row of the gate", gate.leading)?,
             experts: small("matrices", experts)?,
             slots: small("choices", self.extents.slots())?,
-            flags: flags.fold(0, |all, flag| all | flag),
+            flags: flags.fold(way.flags, |all, flag| all | flag),
         })
     }
 }
@@ -245,21 +262,41 @@ mod tests {
     /// Wide tiles pull less through L2; narrow ones where the wide would leave half a wave without work.
     #[test]
     fn tiles_are_as_narrow_as_waves_ask_for() {
+        let name_of = |extents: GroupedExtents| {
+            let row = choose(Dtype::Bf16, &extents, None, &Machine::H200);
+            row.unwrap().name
+        };
         let name = |top: usize, k: usize, n: usize| {
-            let extents = GroupedExtents {
+            name_of(GroupedExtents {
                 tokens: 4096,
                 top,
                 experts: 64,
                 k,
                 n,
                 turned: false,
-            };
-            let row = choose(Dtype::Bf16, &extents, None, &Machine::H200);
-            row.unwrap().name
+                gated: false,
+            })
         };
         assert_eq!(name(1, 768, 3072), "grouped_bf16_256");
         assert_eq!(name(1, 3072, 768), "grouped_bf16_128");
         assert_eq!(name(8, 4096, 1536), "grouped_bf16_256");
         assert_eq!(name(8, 1536, 4096), "grouped_bf16_256");
+        let one = |[model, experts, hidden, top]: [usize; 4]| {
+            [(model, hidden, true), (hidden, model, false)].map(|(k, n, gated)| {
+                name_of(GroupedExtents {
+                    tokens: 1,
+                    top,
+                    experts,
+                    k,
+                    n,
+                    turned: true,
+                    gated,
+                })
+            })
+        };
+        let qwen = ["grouped_bf16_gated_64_t", "grouped_bf16_128_t"];
+        assert_eq!(one([2048, 128, 768, 8]), qwen);
+        let mixtral = ["grouped_bf16_gated_128_t", "grouped_bf16_64_t"];
+        assert_eq!(one([4096, 8, 14336, 2]), mixtral);
     }
 }

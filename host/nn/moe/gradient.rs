@@ -1,8 +1,11 @@
 //! Backward of a layer of experts.
 
+use super::kept::Kept;
 use super::{Moe, MoeOptions};
 use crate::device::Stream;
-use crate::dynamic::{GroupedOptions, GroupedProduct, GroupedRun, GroupedWeight, WeightOptions};
+use crate::dynamic::{
+    Gate, GroupedOptions, GroupedProduct, GroupedRun, GroupedWeight, WeightOptions,
+};
 use crate::dynamic::{Routes, Routing, operand, without_gaps};
 use crate::einsum::Activation;
 use crate::error::{Error, Result};
@@ -44,7 +47,7 @@ impl<T: Scalar> Backward<T> {
         if o.activation == Activation::Gelu {
             return Err(Error::operand(
                 "activation",
-                "is gelu, whose gradient wants the sums in front of it; they are not kept",
+                "is gelu, whose gradient wants the sums in front of it; they are kept with a gate only",
             ));
         }
         if o.model == 0 || o.hidden == 0 {
@@ -61,26 +64,34 @@ impl<T: Scalar> Backward<T> {
                 n,
                 gather: inwards,
                 scatter: !inwards,
-                transposed: true,
+                transposed: !o.transposed,
                 ..GroupedOptions::default()
             };
             GroupedProduct::new(routing, options)
         };
-        let gradients = |m, n, gather| {
-            let options = WeightOptions { m, n, gather };
+        let gradients = |m, n, gather: [bool; 2]| {
+            let options = match o.transposed {
+                false => WeightOptions { m, n, gather },
+                true => WeightOptions {
+                    m: n,
+                    n: m,
+                    gather: [gather[1], gather[0]],
+                },
+            };
             GroupedWeight::new(routing, options)
         };
         let weigh = match context.device() {
             None => None,
             Some(device) => {
                 let extents = [slots, o.experts, o.hidden];
-                Some(WeighLaunch::new(device, T::DTYPE, extents)?)
+                let gate = o.gate.map(Gate::flags);
+                Some(WeighLaunch::new(device, T::DTYPE, extents, gate)?)
             }
         };
         Ok(Backward {
             through_down: products(o.model, o.hidden, true)?,
-            through_up: products(o.hidden, o.model, false)?,
-            up: gradients(o.model, o.hidden, [true, false])?,
+            through_up: products(o.wide(), o.model, false)?,
+            up: gradients(o.model, o.wide(), [true, false])?,
             down: gradients(o.hidden, o.model, [false, true])?,
             weigh,
             hidden: context.zeros(&[slots, o.hidden])?,
@@ -96,7 +107,8 @@ impl<T: Scalar> Moe<T> {
     ///
     /// ReLU's gradient is that of the sign of the hidden rows as they were rounded. With `g = out[t] down[e]^T`, gated,
     /// the weight's gradient is `h . g`, the matrices' are `x[t]^T (w g)` and `(w h)^T out[t]`, the token's the sum of
-    /// `w g up[e]^T`. `g`, `w g`, `w h` and, with several experts a token, what is summed are rounded to `T`.
+    /// `w g up[e]^T`. `g`, `w g`, `w h` and, with several experts a token, what is summed are rounded to `T`. With a
+    /// gate, `g` goes through `h = gate(a) b` to the sums `a` and `b`, which the run kept, rounded to `T`.
     ///
     /// # Errors
     /// As [`forward`]; [`Error::Operand`] for a layer that was not made for training.
@@ -146,19 +158,28 @@ impl<T: Scalar> Moe<T> {
             .through_down
             .queue(routing, &operands, hidden, stream)?;
         let rows = [&mut self.hidden, hidden];
+        let words = (weights, gradients.weights);
         weigh(
             routing,
             rows,
-            weights,
-            gradients.weights,
+            self.kept.as_mut(),
+            words,
             &backward.weigh,
             stream,
         )?;
-        let (h, g) = (&self.hidden, &backward.hidden);
-        backward
-            .down
-            .queue(routing, h, out, gradients.down, stream)?;
-        backward.up.queue(routing, x, g, gradients.up, stream)?;
+        let h = &self.hidden;
+        let g = self
+            .kept
+            .as_ref()
+            .map_or(&backward.hidden, |kept| &kept.sums);
+        let sides = |of: [_; 2]| match self.options.transposed {
+            false => of,
+            true => [of[1], of[0]],
+        };
+        let [a, b] = sides([h, out]);
+        backward.down.queue(routing, a, b, gradients.down, stream)?;
+        let [a, b] = sides([x, g]);
+        backward.up.queue(routing, a, b, gradients.up, stream)?;
         let parts = match &mut self.parts {
             None => &mut *gradients.x,
             Some(parts) => parts,
@@ -173,12 +194,13 @@ impl<T: Scalar> Moe<T> {
     }
 }
 
-/// Dot products of the hidden rows with their gradients, which both become weighted.
+/// Dot products of the hidden rows with their gradients, which both become weighted; of a gated layer hidden rows and
+/// the gradients of what was kept.
 fn weigh<T: Scalar>(
     routing: &Routing,
     [h, g]: [&mut Tensor<T>; 2],
-    weights: &Tensor<f32>,
-    gradient: &mut Tensor<f32>,
+    kept: Option<&mut Kept<T>>,
+    (weights, gradient): (&Tensor<f32>, &mut Tensor<f32>),
     launch: &Option<WeighLaunch>,
     stream: &Stream,
 ) -> Result<()> {
@@ -192,14 +214,16 @@ fn weigh<T: Scalar>(
             // until the stream is done.
             let queue = unsafe { Queue::new(stream.raw()) };
             let words = [weights.address, gradient.address];
-            launch.run(&on.routes, rows, words, queue)
+            let sums = kept.map(|kept| operand(context, &kept.sums, stream));
+            launch.run(&on.routes, rows, sums.transpose()?, words, queue)
         }
         (Routes::Host { order, offsets }, _) => {
             let routed = offsets[routing.experts()] as usize;
             let top = routing.shape()[1];
             let hidden = [&mut h.any, &mut g.any];
+            let kept = kept.map(|kept| (kept.gate, &mut kept.sums.any));
             with_sums!(T::DTYPE, A => {
-                weigh_on_host::<A>((order, routed, top), hidden, weights, gradient)
+                weigh_on_host::<A>((order, routed, top), hidden, kept, (weights, gradient))
             })
         }
         _ => Err(Error::elsewhere("routing")),
@@ -209,8 +233,8 @@ fn weigh<T: Scalar>(
 fn weigh_on_host<A: Sum>(
     (order, routed, top): (&[u32], usize, usize),
     [h, g]: [&mut AnyTensor; 2],
-    weights: &Tensor<f32>,
-    gradient: &mut Tensor<f32>,
+    kept: Option<(Gate, &mut AnyTensor)>,
+    (weights, gradient): (&Tensor<f32>, &mut Tensor<f32>),
 ) -> Result<()> {
     let (width, ldh, ldg) = (h.shape()[1], h.leading(), g.leading());
     let (ldw, ldd) = (weights.leading(), gradient.leading());
@@ -233,6 +257,20 @@ fn weigh_on_host<A: Sum>(
             let (weight, own) = (weight(slot), &values[slot * leading..]);
             let each = sums.iter_mut().zip(own);
             each.for_each(|(to, &x)| *to = weight * x);
+        });
+    }
+    if let Some((gate, sums)) = kept {
+        let leading = sums.leading();
+        let old = sums.host().ok_or_else(hidden)?.widen::<A>().into_owned();
+        sums.store_rows(routed, 2 * width, &|slot, to: &mut [A]| {
+            let (weight, own) = (weight(slot), &y[slot * ldg..][..width]);
+            let (gates, others) = old[slot * leading..][..2 * width].split_at(width);
+            let (of_gates, of_others) = to.split_at_mut(width);
+            for i in 0..width {
+                let (g, x) = (weight * own[i], gates[i].to_f64());
+                of_gates[i] = g * A::from_f64(gate.slope(x)) * others[i];
+                of_others[i] = g * A::from_f64(gate.of(x));
+            }
         });
     }
     let to = gradient

@@ -1,7 +1,6 @@
 //! SDDMM, softmax and SpMM in one kernel, the masks that it reads, and one query against a cache.
 
 pub mod abi;
-mod rows;
 
 #[cfg(any(module = "attention", feature = "cuda_std"))]
 mod attention;

@@ -1,7 +1,6 @@
 //! Matrices from one format to another, and work lists.
 
 pub mod abi;
-mod rows;
 
 #[cfg(any(module = "convert", feature = "cuda_std"))]
 mod convert;

@@ -4,6 +4,7 @@ mod channels;
 mod detect;
 mod live_rows;
 mod route;
+mod router;
 mod sample;
 mod transpose;
 
@@ -11,5 +12,6 @@ pub use channels::*;
 pub use detect::*;
 pub use live_rows::*;
 pub use route::*;
+pub use router::*;
 pub use sample::*;
 pub use transpose::*;

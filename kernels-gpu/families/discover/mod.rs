@@ -1,7 +1,6 @@
 //! What of an operand holds something, found at run time: micro-tiles, channels, routes, rows of sequences.
 
 pub mod abi;
-mod rows;
 
 #[cfg(any(module = "channels", feature = "cuda_std"))]
 mod channels;
@@ -11,6 +10,8 @@ mod detect;
 mod live_rows;
 #[cfg(any(module = "route", feature = "cuda_std"))]
 mod route;
+#[cfg(any(module = "router", feature = "cuda_std"))]
+mod router;
 #[cfg(any(module = "sample", feature = "cuda_std"))]
 mod sample;
 #[cfg(any(module = "transpose", feature = "cuda_std"))]

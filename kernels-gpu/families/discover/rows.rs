@@ -66,6 +66,18 @@ macro_rules! rows_discover {
                     route_sum_bf16: Direct, Bf16, RouteSum;
                     route_gradient_f16: Direct, F16, RouteGradient;
                     route_gradient_bf16: Direct, Bf16, RouteGradient;
+                    route_gate_f16: Direct, F16, RouteGate;
+                    route_gate_bf16: Direct, Bf16, RouteGate;
+                    route_gate_gradient_f16: Direct, F16, RouteGateGradient;
+                    route_gate_gradient_bf16: Direct, Bf16, RouteGateGradient;
+                }
+                router "router" RouterParams sm_80 Own {
+                    router_choose_f32: Direct, F32, RouterChoose;
+                    router_choose_f16: Direct, F16, RouterChoose;
+                    router_choose_bf16: Direct, Bf16, RouterChoose;
+                    router_gradient_f32: Direct, F32, RouterGradient;
+                    router_gradient_f16: Direct, F16, RouterGradient;
+                    router_gradient_bf16: Direct, Bf16, RouterGradient;
                 }
             }
         }

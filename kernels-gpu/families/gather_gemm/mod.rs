@@ -1,7 +1,6 @@
 //! Rows that were gathered times matrices: convolutions, experts, and A whose micro-tiles were found at run time.
 
 pub mod abi;
-mod rows;
 
 #[cfg(any(
     module = "conv",

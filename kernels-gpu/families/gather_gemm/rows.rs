@@ -122,6 +122,18 @@ macro_rules! rows_gather_gemm {
                     grouped_f16_128_t: Block, F16, GroupedTile<2, B_COLUMNS>;
                     grouped_bf16_256_t: Block, Bf16, GroupedTile<4, B_COLUMNS>;
                     grouped_bf16_128_t: Block, Bf16, GroupedTile<2, B_COLUMNS>;
+                    grouped_f16_64: Block, F16, GroupedTile<1, PLAIN>;
+                    grouped_f16_64_t: Block, F16, GroupedTile<1, B_COLUMNS>;
+                    grouped_bf16_64: Block, Bf16, GroupedTile<1, PLAIN>;
+                    grouped_bf16_64_t: Block, Bf16, GroupedTile<1, B_COLUMNS>;
+                    grouped_f16_gated_128: Block, F16, GroupedTile<4, PLAIN, true>;
+                    grouped_f16_gated_64: Block, F16, GroupedTile<2, PLAIN, true>;
+                    grouped_f16_gated_128_t: Block, F16, GroupedTile<4, B_COLUMNS, true>;
+                    grouped_f16_gated_64_t: Block, F16, GroupedTile<2, B_COLUMNS, true>;
+                    grouped_bf16_gated_128: Block, Bf16, GroupedTile<4, PLAIN, true>;
+                    grouped_bf16_gated_64: Block, Bf16, GroupedTile<2, PLAIN, true>;
+                    grouped_bf16_gated_128_t: Block, Bf16, GroupedTile<4, B_COLUMNS, true>;
+                    grouped_bf16_gated_64_t: Block, Bf16, GroupedTile<2, B_COLUMNS, true>;
                 }
                 grouped_grad "grouped_grad" GroupedGradParams sm_90a Own {
                     grouped_grad_f16: Block, F16, GroupedGrad;

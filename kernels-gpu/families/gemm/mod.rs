@@ -1,7 +1,6 @@
 //! A of dense blocks, or dense, times a dense matrix on Tensor Cores.
 
 pub mod abi;
-mod rows;
 
 #[cfg(any(module = "block", feature = "cuda_std"))]
 mod block;

@@ -1,7 +1,6 @@
 //! Products of dense matrices at the places of a pattern (SDDMM).
 
 pub mod abi;
-mod rows;
 
 #[cfg(any(module = "pit_sampled", feature = "cuda_std"))]
 mod pit_sampled;

@@ -1,7 +1,6 @@
 //! Softmax of the entries of each row, and its gradient.
 
 pub mod abi;
-mod rows;
 
 #[cfg(any(module = "softmax", feature = "cuda_std"))]
 mod softmax;

@@ -1,7 +1,6 @@
 //! A of single entries times a dense matrix.
 
 pub mod abi;
-mod rows;
 
 #[cfg(any(module = "batched", feature = "cuda_std"))]
 mod batched;

@@ -2,7 +2,6 @@
 //! joins.
 
 pub mod abi;
-mod rows;
 
 #[cfg(any(module = "einsum", feature = "cuda_std"))]
 mod einsum;

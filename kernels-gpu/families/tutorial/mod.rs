@@ -1,7 +1,6 @@
 //! The kernels of docs/levels.md: one product, written seven times.
 
 pub mod abi;
-mod rows;
 
 #[cfg(any(module = "levels", feature = "cuda_std"))]
 mod levels;

@@ -1,6 +1,6 @@
 //! Choices of a router sorted by expert, and products of rows with chosen matrices: exact on integers.
 
-use einsparse::dynamic::{GroupedGemm, GroupedOptions, Routing};
+use einsparse::dynamic::{Gate, GroupedGemm, GroupedOptions, Routing};
 use einsparse::einsum::Activation;
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::registry::{Operation, kernels};
@@ -147,7 +147,12 @@ fn product<T: Scalar>(
     let GroupedOptions { k, n, gather, .. } = options;
     let rows = if gather { tokens } else { slots };
     let a = integers::<T>(context, &[rows, k], k + 8, 5);
-    let matrix = if options.transposed { [n, k] } else { [k, n] };
+    let wide = if options.gate.is_some() { 2 * n } else { n };
+    let matrix = if options.transposed {
+        [wide, k]
+    } else {
+        [k, wide]
+    };
     let shape = [experts, matrix[0], matrix[1]];
     let w = integers::<T>(context, &shape, matrix[1] + 16, 6);
     let weights = Rng(7).integers::<f32>(slots);
@@ -167,7 +172,7 @@ fn product<T: Scalar>(
     stored.into_iter().map(|x| x.to_f64()).collect()
 }
 
-fn multiplies<T: Scalar>(gpu: &Context, variant: &str, transposed: bool) {
+fn multiplies<T: Scalar>(gpu: &Context, variant: &str, (transposed, is_gated): (bool, bool)) {
     let cpu = Context::cpu();
     for (shape, experts, [k, n], router) in [
         ([300, 1], 3, [64, 256], Router::Even),
@@ -188,12 +193,13 @@ fn multiplies<T: Scalar>(gpu: &Context, variant: &str, transposed: bool) {
                 n,
                 gather: bit(0),
                 scatter: bit(1),
-                activation: if bit(2) {
+                activation: if bit(2) && !is_gated {
                     Activation::Relu
                 } else {
                     Activation::Identity
                 },
                 transposed,
+                gate: is_gated.then_some(Gate::Relu),
             };
             let run = |context, variant| {
                 product::<T>(context, &choices, experts, options, bit(3), variant)
@@ -217,7 +223,8 @@ fn rows_agree<T: Scalar>(transposed: bool) {
         row.operation == Operation::Grouped && right
     });
     for row in own {
-        multiplies::<T>(&gpu, row.name, transposed);
+        let is_gated = row.name.contains("gated");
+        multiplies::<T>(&gpu, row.name, (transposed, is_gated));
     }
 }
 
@@ -253,7 +260,7 @@ fn grouped_product_on_the_cpu() {
         gather: true,
         scatter: true,
         activation: Activation::Relu,
-        transposed: false,
+        ..GroupedOptions::default()
     };
     let found = product::<f32>(&cpu, &choices, experts, options, true, None);
     let a = integers::<f32>(&cpu, &[9, k], k, 5).to_dense().unwrap();

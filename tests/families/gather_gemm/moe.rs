@@ -1,5 +1,6 @@
 //! A layer of experts against the same layer on the CPU, and that against sums written out: exact on integers.
 
+use einsparse::dynamic::Gate;
 use einsparse::einsum::Activation;
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::nn::{Moe, MoeOptions};
@@ -31,6 +32,44 @@ pub fn options(
         model,
         hidden,
         activation: Activation::Relu,
+        ..MoeOptions::default()
+    }
+}
+
+/// The same with a gate, and matrices as they lie or transposed.
+pub(super) fn gated(o: MoeOptions, gate: Gate) -> [MoeOptions; 2] {
+    [false, true].map(|transposed| MoeOptions {
+        activation: Activation::Identity,
+        gate: Some(gate),
+        transposed,
+        ..o
+    })
+}
+
+/// Where an element of the first matrices lies: row, column; and one of the second.
+pub(super) fn places(o: &MoeOptions) -> [impl Fn(usize, usize, usize) -> usize + use<>; 2] {
+    let transposed = o.transposed;
+    o.shapes().map(|[_, rows, columns]| {
+        move |expert: usize, i: usize, j: usize| {
+            let [row, column] = if transposed { [j, i] } else { [i, j] };
+            (expert * rows + row) * columns + column
+        }
+    })
+}
+
+/// A gate's value and slope.
+pub(super) fn gate_of(gate: Gate, x: f64) -> [f64; 2] {
+    match gate {
+        Gate::Relu => [x.max(0.0), if x > 0.0 { 1.0 } else { 0.0 }],
+        Gate::Silu => {
+            let s = 1.0 / (1.0 + (-x).exp());
+            [x * s, s + x * s * (1.0 - s)]
+        }
+        Gate::Gelu => {
+            let below = 0.5 * libm::erfc(-x / 2f64.sqrt());
+            let density = (-x * x / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt();
+            [x * below, below + x * density]
+        }
     }
 }
 
@@ -48,14 +87,9 @@ pub(super) fn operands<T: Scalar>(o: &MoeOptions, exact: bool) -> Operands<T> {
         Dense::new(shape, values).unwrap()
     };
     let x = draw(vec![o.tokens, o.model], 1);
-    let up = draw(
-        vec![o.experts, o.model, o.hidden],
-        o.model.div_ceil(8) as u64,
-    );
-    let down = draw(
-        vec![o.experts, o.hidden, o.model],
-        o.hidden.div_ceil(8) as u64,
-    );
+    let [up, down] = o.shapes().map(|shape| shape.to_vec());
+    let up = draw(up, o.model.div_ceil(8) as u64);
+    let down = draw(down, o.hidden.div_ceil(8) as u64);
     let weights = (0..o.tokens * o.top_k).map(|_| match exact {
         true => [0.5, 1.0, 2.0, -1.0][rng.word() as usize % 4],
         false => rng.unit() as f32,
@@ -102,6 +136,7 @@ pub fn reference<T: Scalar>(
         ..
     } = *o;
     let round = |x: f64| T::from_f64(x).to_f64();
+    let [up_at, down_at] = places(o);
     let mut out = vec![0.0; o.tokens * model];
     for (number, &expert) in choices.values().iter().enumerate() {
         let Some(expert) = usize::try_from(expert).ok().filter(|&e| e < experts) else {
@@ -109,19 +144,19 @@ pub fn reference<T: Scalar>(
         };
         let token = number / top_k;
         let x = &operands.x.values()[token * model..][..model];
-        let mut h = vec![0.0; hidden];
-        for (i, x) in x.iter().enumerate() {
-            let line = &operands.up.values()[(expert * model + i) * hidden..][..hidden];
-            for (h, w) in h.iter_mut().zip(line) {
-                *h += x.to_f64() * w.to_f64();
-            }
-        }
+        let sum = |j: usize| {
+            let up = |i: usize| operands.up.values()[up_at(expert, i, j)].to_f64();
+            let products = x.iter().enumerate().map(|(i, x)| x.to_f64() * up(i));
+            products.sum::<f64>()
+        };
         let mut y = vec![0.0; model];
-        for (i, h) in h.iter().enumerate() {
-            let h = round(h.max(0.0));
-            let line = &operands.down.values()[(expert * hidden + i) * model..][..model];
-            for (y, w) in y.iter_mut().zip(line) {
-                *y += h * w.to_f64();
+        for j in 0..hidden {
+            let h = round(match o.gate {
+                None => sum(j).max(0.0),
+                Some(gate) => gate_of(gate, sum(j))[0] * sum(hidden + j),
+            });
+            for (i, y) in y.iter_mut().enumerate() {
+                *y += h * operands.down.values()[down_at(expert, j, i)].to_f64();
             }
         }
         let weight = f64::from(operands.weights.values()[number]);
@@ -157,6 +192,9 @@ fn a_layer_of_experts_on_the_cpu() {
     exact::<f32>(&cpu, &options([20, 1], 3, [6, 10]));
     exact::<f16>(&cpu, &options([20, 3], 5, [6, 10]));
     exact::<f64>(&cpu, &options([0, 2], 5, [6, 10]));
+    for o in gated(options([20, 3], 5, [6, 10]), Gate::Relu) {
+        exact::<f16>(&cpu, &o);
+    }
 }
 
 #[test]
@@ -172,6 +210,22 @@ fn a_layer_of_experts_on_the_gpu() {
     ] {
         exact::<f16>(&gpu, &o);
         exact::<bf16>(&gpu, &o);
+        for o in gated(o, Gate::Relu) {
+            exact::<f16>(&gpu, &o);
+            exact::<bf16>(&gpu, &o);
+        }
+    }
+}
+
+/// A step of a model that generates: fewer rows than experts, and boxes of few rows.
+#[test]
+fn a_layer_of_experts_with_few_tokens() {
+    let Some(gpu) = gpu() else { return };
+    for tokens in [1, 3, 17, 40] {
+        for o in gated(options([tokens, 8], 32, [256, 192]), Gate::Relu) {
+            exact::<bf16>(&gpu, &o);
+        }
+        exact::<f16>(&gpu, &options([tokens, 2], 32, [192, 256]));
     }
 }
 
@@ -179,16 +233,32 @@ fn a_layer_of_experts_on_the_gpu() {
 #[test]
 fn a_layer_of_experts_of_any_values() {
     let Some(gpu) = gpu() else { return };
-    let o = options([500, 4], 12, [256, 512]);
-    let operands = operands::<bf16>(&o, false);
-    let choices = choices([500, 4], 12, Router::Uneven, 8);
-    let found = run(&gpu, &o, &operands, &choices);
-    assert!(found == run(&gpu, &o, &operands, &choices));
-    let wanted = reference(&o, &operands, &choices);
+    let plain = options([500, 4], 12, [256, 512]);
+    let gates = [Gate::Silu, Gate::Gelu].map(|gate| gated(plain, gate));
+    for o in gates.into_iter().flatten().chain([plain]) {
+        close_to_reference(&gpu, &o);
+    }
+}
+
+fn close_to_reference(context: &Context, o: &MoeOptions) {
+    let operands = operands::<bf16>(o, false);
+    let choices = choices([o.tokens, o.top_k], o.experts, Router::Uneven, 8);
+    let found = run(context, o, &operands, &choices);
+    assert!(found == run(context, o, &operands, &choices));
+    let wanted = reference(o, &operands, &choices);
     let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>().sqrt();
     let off = norm(&mut found.iter().zip(&wanted).map(|(a, b)| a.to_f64() - b));
     let size = norm(&mut wanted.iter().copied());
-    assert!(off < 0.01 * size, "{off} of {size}");
+    assert!(off < 0.01 * size, "{o:?}: {off} of {size}");
+}
+
+#[test]
+fn a_gated_layer_of_experts_on_the_cpu() {
+    for gate in [Gate::Silu, Gate::Gelu] {
+        for o in gated(options([60, 3], 5, [24, 40]), gate) {
+            close_to_reference(&Context::cpu(), &o);
+        }
+    }
 }
 
 /// A captured graph sees other choices at every replay.
@@ -231,6 +301,15 @@ fn a_layer_of_experts_refuses_what_it_cannot() {
         .unwrap_err();
     assert!(
         matches!(&error, Error::Shape { index, .. } if index == "down"),
+        "{error}"
+    );
+    let both = MoeOptions {
+        gate: Some(Gate::Silu),
+        ..o
+    };
+    let error = Moe::<f32>::new(&cpu, &both).unwrap_err();
+    assert!(
+        matches!(&error, Error::Operand { name, .. } if name == "activation"),
         "{error}"
     );
 }

@@ -1,10 +1,11 @@
 //! Backward of a layer of experts: against differences of its output, and exact on integers against sums written out.
 
+use einsparse::dynamic::Gate;
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::nn::{Moe, MoeGradients, MoeOptions};
 use einsparse::{Context, Error, Scalar, Tensor};
 
-use super::moe::{Operands, operands, options};
+use super::moe::{Operands, gate_of, gated, operands, options, places};
 use crate::families::discover::routing::{ROUTERS, Router, choices};
 use crate::support::dense::wide;
 use crate::support::replay::Replay;
@@ -110,34 +111,55 @@ pub fn reference<T: Scalar>(
     dout: &Dense<T>,
 ) -> Four {
     let (d, h, e) = (o.model, o.hidden, o.experts);
+    let wide = o.shapes()[0].iter().product::<usize>() / (e * d).max(1);
+    let [up_at, down_at] = places(o);
     let round = |x: f64| T::from_f64(x).to_f64();
     let at = |dense: &Dense<T>, i: usize| dense.values()[i].to_f64();
     let [mut dx, mut dweights] = [o.tokens * d, o.tokens * o.top_k].map(|n| vec![0.0; n]);
-    let [mut dup, mut ddown] = [e * d * h, e * d * h].map(|n| vec![0.0; n]);
+    let [mut dup, mut ddown] = [e * d * wide, e * d * h].map(|n| vec![0.0; n]);
     for (number, &expert) in choices.values().iter().enumerate() {
         let Some(expert) = usize::try_from(expert).ok().filter(|&x| x < e) else {
             continue;
         };
         let token = number / o.top_k;
         let weight = f64::from(operands.weights.values()[number]);
-        let (mut row, mut grad) = (vec![0.0; h], vec![0.0; h]);
+        let (mut row, mut grad) = (vec![0.0; h], vec![0.0; wide]);
+        let x = |i: usize| at(&operands.x, token * d + i);
+        let hidden = |j: usize| -> f64 {
+            let products = (0..d).map(|i| x(i) * at(&operands.up, up_at(expert, i, j)));
+            products.sum()
+        };
         for j in 0..h {
-            let up = |i: usize| at(&operands.up, (expert * d + i) * h + j);
-            let down = |i: usize| at(&operands.down, (expert * h + j) * d + i);
-            let sum: f64 = (0..d).map(|i| at(&operands.x, token * d + i) * up(i)).sum();
-            row[j] = round(sum.max(0.0));
+            let down = |i: usize| at(&operands.down, down_at(expert, j, i));
             let sum: f64 = (0..d).map(|i| at(dout, token * d + i) * down(i)).sum();
-            grad[j] = if row[j] > 0.0 { round(sum) } else { 0.0 };
-            dweights[number] += row[j] * grad[j];
-            (row[j], grad[j]) = (round(weight * row[j]), round(weight * grad[j]));
+            let sum = round(sum);
+            match o.gate {
+                None => {
+                    row[j] = round(hidden(j).max(0.0));
+                    grad[j] = if row[j] > 0.0 { sum } else { 0.0 };
+                    dweights[number] += row[j] * grad[j];
+                    grad[j] = round(weight * grad[j]);
+                }
+                Some(gate) => {
+                    let [a, b] = [round(hidden(j)), round(hidden(h + j))];
+                    let [value, slope] = gate_of(gate, a);
+                    row[j] = round(value * b);
+                    dweights[number] += row[j] * sum;
+                    grad[j] = round(weight * sum * slope * b);
+                    grad[h + j] = round(weight * sum * value);
+                }
+            }
+            row[j] = round(weight * row[j]);
             for i in 0..d {
-                dup[(expert * d + i) * h + j] += at(&operands.x, token * d + i) * grad[j];
-                ddown[(expert * h + j) * d + i] += row[j] * at(dout, token * d + i);
+                ddown[down_at(expert, j, i)] += row[j] * at(dout, token * d + i);
             }
         }
         for i in 0..d {
-            let up = |j: usize| at(&operands.up, (expert * d + i) * h + j);
-            let sum: f64 = (0..h).map(|j| grad[j] * up(j)).sum();
+            for (j, grad) in grad.iter().enumerate() {
+                dup[up_at(expert, i, j)] += x(i) * grad;
+            }
+            let up = |j: usize| at(&operands.up, up_at(expert, i, j));
+            let sum: f64 = (0..wide).map(|j| grad[j] * up(j)).sum();
             dx[token * d + i] += round(sum);
         }
     }
@@ -171,6 +193,9 @@ fn gradients_of_a_layer_of_experts_on_the_cpu() {
     let cpu = Context::cpu();
     exact::<f32>(&cpu, &options([20, 1], 3, [6, 10]));
     exact::<f16>(&cpu, &options([20, 3], 5, [6, 10]));
+    for o in gated(options([20, 3], 5, [6, 10]), Gate::Relu) {
+        exact::<f16>(&cpu, &o);
+    }
 }
 
 #[test]
@@ -186,22 +211,53 @@ fn gradients_of_a_layer_of_experts_on_the_gpu() {
     ] {
         exact::<f16>(&gpu, &o);
         exact::<bf16>(&gpu, &o);
+        for o in gated(o, Gate::Relu) {
+            exact::<f16>(&gpu, &o);
+            exact::<bf16>(&gpu, &o);
+        }
+    }
+}
+
+/// Gates that are no integers, within what rounding to bf16 costs.
+#[test]
+fn gradients_of_a_gated_layer_of_experts_of_any_values() {
+    let Some(gpu) = gpu() else { return };
+    let gates = [Gate::Silu, Gate::Gelu].map(|gate| gated(options([300, 2], 5, [128, 256]), gate));
+    for o in gates.into_iter().flatten() {
+        let operands = operands::<bf16>(&o, false);
+        let dout = Dense::new(vec![300, 128], Rng(5).units::<bf16>(300 * 128)).unwrap();
+        let choices = choices([300, 2], 5, Router::Uneven, 8);
+        let (_, found) = run(&gpu, &o, &operands, &choices, &dout);
+        let wanted = reference(&o, &operands, &choices, &dout);
+        for (which, (found, wanted)) in found.iter().zip(&wanted).enumerate() {
+            let norm = |all: &mut dyn Iterator<Item = f64>| all.map(|x| x * x).sum::<f64>().sqrt();
+            let off = norm(&mut found.iter().zip(wanted).map(|(a, b)| a - b));
+            let size = norm(&mut wanted.iter().copied());
+            assert!(off < 0.01 * size, "{o:?} {which}: {off} of {size}");
+        }
     }
 }
 
 /// Every gradient is the slope of `out . dout` along its operand.
 #[test]
 fn gradients_of_a_layer_of_experts_are_slopes() {
+    let plain = options([7, 2], 3, [4, 5]);
+    let gates = [Gate::Silu, Gate::Gelu].map(|gate| gated(plain, gate));
+    for o in gates.into_iter().flatten().chain([plain]) {
+        slopes(&o);
+    }
+}
+
+fn slopes(o: &MoeOptions) {
     let cpu = Context::cpu();
-    let o = options([7, 2], 3, [4, 5]);
-    let operands = operands::<f64>(&o, false);
+    let operands = operands::<f64>(o, false);
     let choices = choices([7, 2], 3, Router::Holes, 9);
     let dout = Dense::new(vec![7, 4], Rng(3).units::<f64>(28)).unwrap();
     let loss = |operands: &Operands<f64>| -> f64 {
-        let (out, _) = run(&cpu, &o, operands, &choices, &dout);
+        let (out, _) = run(&cpu, o, operands, &choices, &dout);
         out.iter().zip(dout.values()).map(|(x, y)| x * y).sum()
     };
-    let (_, gradients) = run(&cpu, &o, &operands, &choices, &dout);
+    let (_, gradients) = run(&cpu, o, &operands, &choices, &dout);
     let step = f64::powi(2.0, -16);
     for (which, gradient) in gradients.iter().enumerate() {
         for (i, found) in gradient.iter().enumerate() {

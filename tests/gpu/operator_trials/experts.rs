@@ -1,7 +1,7 @@
 //! Experts: routing with numbers that name none, products and gradients by what was routed, whole layers with their
 //! gradients.
 
-use einsparse::dynamic::{GroupedGemm, GroupedOptions, Routing};
+use einsparse::dynamic::{Gate, GroupedGemm, GroupedOptions, Routing};
 use einsparse::einsum::Activation;
 use einsparse::formats::Dense;
 use einsparse::nn::{Moe, MoeGradients, MoeOptions};
@@ -130,11 +130,26 @@ pub fn grouped<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
         scatter: t.once_in(2),
         activation: t.one(&[Activation::Identity, Activation::Relu]),
         transposed: t.once_in(2),
+        ..GroupedOptions::default()
+    };
+    let is_gated = t.once_in(3);
+    let options = match is_gated {
+        true => GroupedOptions {
+            gate: Some(Gate::Relu),
+            activation: Activation::Identity,
+            ..options
+        },
+        false => options,
     };
     let GroupedOptions { k, n, .. } = options;
+    let wide = if is_gated { 2 * n } else { n };
     let product = t.made(GroupedGemm::<T>::new(&routing, &options))?;
     let a = rows_of::<T>(t, &choices, of, (options.gather, k));
-    let matrix = if options.transposed { [n, k] } else { [k, n] };
+    let matrix = if options.transposed {
+        [wide, k]
+    } else {
+        [k, wide]
+    };
     let w = stack::<T>(t, (&choices, experts), matrix);
     let weights = t.once_in(2).then(|| {
         t.given::<f32>("weights", &[tokens, top], |t, i| {
@@ -163,14 +178,17 @@ pub fn grouped<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
         let row = if options.gather { choice / top } else { slot };
         let to = if options.scatter { choice } else { slot };
         let weight = weights.as_ref().map_or(1.0, |w| w.values[choice]);
-        for j in 0..n {
+        let sum = |j: usize| -> f64 {
             let at = |i: usize| match options.transposed {
-                true => w.values[(expert * n + j) * k + i],
-                false => w.values[(expert * k + i) * n + j],
+                true => w.values[(expert * wide + j) * k + i],
+                false => w.values[(expert * k + i) * wide + j],
             };
-            let sum: f64 = (0..k).map(|i| a.values[row * k + i] * at(i)).sum();
-            let clamped = options.activation == Activation::Relu && sum < 0.0;
-            wanted[to * n + j] = if clamped { 0.0 } else { weight * sum };
+            (0..k).map(|i| a.values[row * k + i] * at(i)).sum()
+        };
+        for j in 0..n {
+            let clamped = is_gated || options.activation == Activation::Relu;
+            let own = if clamped { sum(j).max(0.0) } else { sum(j) };
+            wanted[to * n + j] = weight * if is_gated { own * sum(n + j) } else { own };
         }
     }
     same(&format!("C by {options:?}"), &c, &wanted);
@@ -196,8 +214,8 @@ pub fn grouped_gradient<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
         n: t.columns(),
         gather: t.once_in(2),
         scatter: t.once_in(2),
-        activation: Activation::Identity,
         transposed: t.once_in(2),
+        ..GroupedOptions::default()
     };
     let product = t.made(GroupedGemm::<T>::for_training(&routing, &options))?;
     let of_input = t.once_in(2);
@@ -288,8 +306,12 @@ pub fn layer<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     t.aim(11);
     let of = extents(t);
     let [tokens, top, experts] = of;
-    let o = expert_options([tokens, top], experts, [t.columns(), t.columns()]);
+    let mut o = expert_options([tokens, top], experts, [t.columns(), t.columns()]);
+    o.transposed = t.once_in(2);
     let is_trained = t.once_in(2) && o.model > 0 && o.hidden > 0;
+    if !is_trained && t.once_in(2) {
+        (o.activation, o.gate) = (Activation::Identity, Some(Gate::Relu));
+    }
     let made = made_layer::<T>(t, o, is_trained);
     let mut layer = t.made(made)?;
     let choices = choices(t, of);
@@ -297,8 +319,9 @@ pub fn layer<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let weights = t.given::<f32>("weights", &[tokens, top], |t, _| {
         t.one(&[0.5, 1.0, 2.0, -1.0])
     });
-    let up = stack::<T>(t, (&choices, experts), [o.model, o.hidden]);
-    let down = stack::<T>(t, (&choices, experts), [o.hidden, o.model]);
+    let [[_, rows, columns], down] = o.shapes();
+    let up = stack::<T>(t, (&choices, experts), [rows, columns]);
+    let down = stack::<T>(t, (&choices, experts), [down[1], down[2]]);
     let mut out = t.written::<T>("out", &[tokens, o.model]);
     let matrices = (&up.there, &down.there);
     let routed = (&choices.there, &weights.there);
@@ -308,8 +331,8 @@ pub fn layer<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let operands = ExpertOperands {
         x: dense::<T>(&[tokens, o.model], &x.values),
         weights: dense(&[tokens, top], &weights.values),
-        up: dense(&[experts, o.model, o.hidden], &up.values),
-        down: dense(&[experts, o.hidden, o.model], &down.values),
+        up: dense(&o.shapes()[0], &up.values),
+        down: dense(&o.shapes()[1], &down.values),
     };
     let chosen: Dense<i32> = dense(&[tokens, top], &choices.values);
     let wanted = experts_by_loops(&o, &operands, &chosen);
@@ -335,8 +358,8 @@ fn layer_gradients<T: Scalar>(
     let dout = t.integers::<T>("dout", &[o.tokens, o.model]);
     let mut dx = t.written::<T>("dx", &[o.tokens, o.model]);
     let mut dweights = t.written::<f32>("dweights", &[o.tokens, o.top_k]);
-    let mut dup = t.written::<T>("dup", &[o.experts, o.model, o.hidden]);
-    let mut ddown = t.written::<T>("ddown", &[o.experts, o.hidden, o.model]);
+    let mut dup = t.written::<T>("dup", &o.shapes()[0]);
+    let mut ddown = t.written::<T>("ddown", &o.shapes()[1]);
     let gradients = MoeGradients {
         x: &mut dx,
         weights: &mut dweights,

@@ -24,6 +24,10 @@ pub const STEP_ROUTE_PLACE: u32 = 2;
 pub const STEP_ROUTE_SUM: u32 = 3;
 /// Step of the gradient of the weights of the choices.
 pub const STEP_ROUTE_GRADIENT: u32 = 4;
+/// Step that multiplies hidden rows with their gates.
+pub const STEP_ROUTE_GATE: u32 = 5;
+/// Step of the gradient of the weights and of the gates.
+pub const STEP_ROUTE_GATE_GRADIENT: u32 = 6;
 
 /// Words of shared memory from one array over the experts to the next: those that are dropped are one more.
 pub const ROUTE_STRIDE: u32 = ROUTE_EXPERTS + 4;
@@ -55,6 +59,10 @@ steps! {
     RouteSum = STEP_ROUTE_SUM arrays 0, blocks 6;
     /// Gradient of the weights.
     RouteGradient = STEP_ROUTE_GRADIENT arrays 0, blocks 6;
+    /// Gates.
+    RouteGate = STEP_ROUTE_GATE arrays 0, blocks 6;
+    /// Gradient of the weights and of the gates.
+    RouteGateGradient = STEP_ROUTE_GATE_GRADIENT arrays 0, blocks 4;
 }
 
 /// Parameters of the `route` kernels.
@@ -63,7 +71,7 @@ steps! {
 pub struct RouteParams {
     /// Choices, one word each: an expert, or a number past the last one for none.
     pub choices: u64,
-    /// How many choices each thread block has of each expert, and of none.
+    /// How many choices each thread block has of each expert, and of none; 0 where one thread block has all.
     pub counts: u64,
     /// Out: the choices sorted by expert, those of none last.
     pub order: u64,
@@ -71,7 +79,8 @@ pub struct RouteParams {
     pub offsets: u64,
     /// Out: how many panels there are, then each one: [`ROUTE_RECORD`] words.
     pub panels: u64,
-    /// Rows to add, one of each choice; of the gradient: hidden rows by slot, which become weighted.
+    /// Rows to add, one of each choice; of the gradient: hidden rows by slot, which become weighted; of the gates: the
+    /// hidden rows that they make.
     pub rows: u64,
     /// Out: sums, one row of each token; of the gradient: hidden gradients by slot, which become weighted.
     pub sums: u64,
@@ -79,6 +88,9 @@ pub struct RouteParams {
     pub weights: u64,
     /// Out: gradient of the weights.
     pub gradient: u64,
+    /// Sums by slot, those of the gates in front of what they are multiplied with; of the gradient: they become theirs,
+    /// weighted.
+    pub gates: u64,
     /// Experts and one.
     pub bins: Divisor,
     /// Vectors of 16 bytes of a row.
@@ -97,8 +109,12 @@ pub struct RouteParams {
     pub row_bytes: u32,
     /// Bytes from one row of sums to the next.
     pub sum_bytes: u32,
+    /// Bytes from one row of gates to the next.
+    pub gate_bytes: u32,
+    /// `FLAG_*`: which gate.
+    pub flags: u32,
     /// Zero.
     pub reserved: u32,
 }
 
-const _: () = assert!(size_of::<RouteParams>() == 120);
+const _: () = assert!(size_of::<RouteParams>() == 136);

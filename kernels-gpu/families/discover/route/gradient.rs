@@ -40,13 +40,19 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RouteGradien
                 vector += 32;
             }
         }
-        // The same tree at every run.
-        unroll!(i < 5, {
-            let other = warp::exchange(sum.to_bits(), 16 >> i);
-            sum += f32::from_bits(other);
-        });
-        if lane == 0 {
-            global::store_b32(p.gradient + choice as u64 * 4, sum.to_bits());
-        }
+        leave(p, choice, sum);
+    }
+}
+
+/// The gradient of a choice's weight, of what each lane has of it.
+#[inline(always)]
+pub fn leave(p: &RouteParams, choice: u32, mut sum: f32) {
+    // The same tree at every run.
+    unroll!(i < 5, {
+        let other = warp::exchange(sum.to_bits(), 16 >> i);
+        sum += f32::from_bits(other);
+    });
+    if gpu::thread() % 32 == 0 {
+        global::store_b32(p.gradient + choice as u64 * 4, sum.to_bits());
     }
 }

@@ -1,9 +1,11 @@
 //! A router's choices to slots sorted by expert, in two kernels and without the host: each thread block counts its
-//! choices, then each adds up what those in front of it counted. Within a warp, equal choices are ranked by lane
+//! choices, then each adds up what those in front of it counted; few choices are one thread block's, and one kernel's.
+//! Within a warp, equal choices are ranked by lane
 //! (`match`), so the sort is stable. `detect_choices` lists the same in one kernel, for products that take an expert's
 //! rows in any order: thread blocks append as they come, and each list has room for all. Here experts lie one behind
 //! the other, and sums have one order.
 
+mod gate;
 mod gradient;
 mod sum;
 
@@ -86,7 +88,12 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RoutePlace {
         let first = gpu::block_x() * p.share + warp * share;
         let part = (warp, first, (first + share).min(p.count));
         Self::count(p, part);
-        Self::add_up(p);
+        if p.counts == 0 {
+            gpu::sync_threads();
+            Self::add_up_alone(p);
+        } else {
+            Self::add_up(p);
+        }
         gpu::sync_threads();
         if warp == 0 {
             Self::scan(p);
@@ -137,6 +144,20 @@ impl RoutePlace {
                 }
             });
             from += 8 * ROUTE_THREADS;
+        }
+    }
+
+    /// The same of a thread block that has all choices.
+    #[inline(always)]
+    fn add_up_alone(p: &RouteParams) {
+        let mut bin = gpu::thread();
+        while bin < p.bins.value {
+            let mut count = 0;
+            unroll!(w < 8, {
+                count += copy::load_shared_b32(word(OWN + w as u32, bin));
+            });
+            copy::store_shared_b32(word(STARTS, bin), count);
+            bin += ROUTE_THREADS;
         }
     }
 

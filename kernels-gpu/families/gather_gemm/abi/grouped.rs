@@ -2,7 +2,7 @@
 //! `C[s,n] = act(A[row(s),k] * W[expert(s),k,n])`: gathered on the way in, weighted and scattered on the way out (SRead
 //! and SWrite of PIT, arXiv 2301.10936, on the m axis).
 
-use crate::abi::{B_COLUMNS, Divisor, MapWords, PLAIN, SMEM_TILE, Tile};
+use crate::abi::{B_COLUMNS, Divisor, MapWords, PLAIN, SMEM_TILE, STEP_NONE, Tile};
 
 /// Rows of a panel: two warpgroups of 64.
 pub const GROUPED_ROWS: usize = 128;
@@ -21,13 +21,23 @@ pub const GROUPED_ONCE: u32 = 1 << 18;
 pub const GROUPED_EARLY: u32 = 1 << 19;
 /// Zero where the gate's row of the slot is not positive.
 pub const GROUPED_GATE: u32 = 1 << 20;
+/// Panels have few rows: A's map has boxes of [`GROUPED_FEW`] rows.
+pub const GROUPED_NARROW: u32 = 1 << 21;
 
-/// Tile of `grouped`: 128 rows by `CHUNKS` x 64 columns. `ORDER`: [`PLAIN`], or [`B_COLUMNS`] for W as
-/// `[expert, n, k]`.
+/// Rows of a box of A where panels have few.
+pub const GROUPED_FEW: usize = 16;
+
+/// Step of tiles whose columns are `gate(A W_g) * (A W_u)`: columns of gates in front, then as many others.
+pub const STEP_GROUPED_GATED: u32 = 1;
+
+/// Tile of `grouped`: 128 rows by `CHUNKS` x 64 columns of W. `ORDER`: [`PLAIN`], or [`B_COLUMNS`] for W as
+/// `[expert, n, k]`. `GATED`: half of the columns are gates of the other half.
 #[derive(Clone, Copy, Debug)]
-pub struct GroupedTile<const CHUNKS: usize, const ORDER: u32>;
+pub struct GroupedTile<const CHUNKS: usize, const ORDER: u32, const GATED: bool = false>;
 
-impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
+impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNKS, ORDER, GATED> {
+    /// Chunks of 64 columns of C.
+    pub const OUT_CHUNKS: usize = if GATED { CHUNKS / 2 } else { CHUNKS };
     /// Bytes of A in a stage.
     pub const A_BYTES: usize = 2 * SMEM_TILE;
     /// Bytes of W in a stage.
@@ -35,16 +45,23 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
     /// Bytes of a stage.
     pub const STAGE: usize = Self::A_BYTES + Self::W_BYTES;
     /// Stages in flight.
-    pub const STAGES: usize = if CHUNKS == 4 { 4 } else { 6 };
+    pub const STAGES: usize = match CHUNKS {
+        4 => 4,
+        2 => 6,
+        _ => 8,
+    };
     /// Offset of the output buffers, [`SMEM_TILE`] bytes of each warpgroup.
     pub const OUT: usize = Self::STAGES * Self::STAGE;
     /// Offset of the barriers: full and empty of each stage.
     pub const BARRIERS: usize = Self::OUT + 2 * SMEM_TILE;
 }
 
-impl<const CHUNKS: usize, const ORDER: u32> Tile for GroupedTile<CHUNKS, ORDER> {
+impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> Tile
+    for GroupedTile<CHUNKS, ORDER, GATED>
+{
     const THREADS: u32 = 256 + GROUPED_COPIERS;
-    const COLUMNS: u32 = 64 * CHUNKS as u32;
+    const COLUMNS: u32 = 64 * Self::OUT_CHUNKS as u32;
+    const STEP: u32 = if GATED { STEP_GROUPED_GATED } else { STEP_NONE };
     const BURST: u32 = Self::STAGES as u32;
     const BLOCK: (u32, u32) = (GROUPED_ROWS as u32, GROUPED_DEPTH as u32);
     const ORDER: u32 = ORDER;
@@ -54,14 +71,15 @@ impl<const CHUNKS: usize, const ORDER: u32> Tile for GroupedTile<CHUNKS, ORDER> 
 
 const _: () = assert!(GroupedTile::<4, PLAIN>::BARRIERS + 128 <= 227 << 10);
 const _: () = assert!(GroupedTile::<2, B_COLUMNS>::BARRIERS + 128 <= 227 << 10);
+const _: () = assert!(GroupedTile::<1, B_COLUMNS>::BARRIERS + 128 <= 227 << 10);
 
 /// Parameters of the `grouped` kernels.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct GroupedParams {
-    /// A by slots, in tiles of 64 columns x 128 rows. Not read with [`GROUPED_GATHER`].
+    /// A by slots, in tiles of 64 columns x 128 rows, or [`GROUPED_FEW`]. Not read with [`GROUPED_GATHER`].
     pub a_map: MapWords,
-    /// W, in tiles of 64 columns x 64 rows of one expert; with [`B_COLUMNS`] of as many rows as the tile has columns.
+    /// W, in tiles of 64 columns x 64 rows of one expert; with [`B_COLUMNS`] of as many rows as C's tile has columns.
     pub w_map: MapWords,
     /// A, row-major.
     pub a: u64,
@@ -81,7 +99,7 @@ pub struct GroupedParams {
     pub top: Divisor,
     /// Tiles across.
     pub across: Divisor,
-    /// Columns of W and C.
+    /// Columns of C; W has as many, or with gates twice as many.
     pub n: u32,
     /// Columns of A, rows of W.
     pub k: u32,
@@ -95,7 +113,7 @@ pub struct GroupedParams {
     pub experts: u32,
     /// Slots, those without an expert included.
     pub slots: u32,
-    /// `FLAG_*`, `GROUPED_*`.
+    /// `FLAG_*`, which name the activation or the gate, and `GROUPED_*`.
     pub flags: u32,
 }
 

@@ -25,14 +25,16 @@ struct Work {
     column: u32,
 }
 
-impl<const CHUNKS: usize, const ORDER: u32> Stages for GroupedTile<CHUNKS, ORDER> {
-    /// A stage is A's halves, then W's chunks of 64 columns.
+impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> Stages
+    for GroupedTile<CHUNKS, ORDER, GATED>
+{
+    /// A stage is A's halves, then W's chunks of 64 columns, those of gates in front.
     const COUNT: usize = Self::STAGES;
     const STRIDE: usize = Self::STAGE;
     const FIRST_BARRIER: usize = Self::BARRIERS;
 }
 
-impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
+impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNKS, ORDER, GATED> {
     #[inline(always)]
     fn tiles(p: &GroupedParams) -> u32 {
         global::load_b32_fresh(p.panels, true) * p.across.value
@@ -150,8 +152,8 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
     }
 }
 
-impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize, const ORDER: u32> Kernel<W, E, GroupedParams>
-    for GroupedTile<CHUNKS, ORDER>
+impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize, const ORDER: u32, const GATED: bool>
+    Kernel<W, E, GroupedParams> for GroupedTile<CHUNKS, ORDER, GATED>
 {
     #[inline(always)]
     unsafe fn run(p: &GroupedParams, at: u64) {

@@ -9,7 +9,7 @@ use crate::families::gather_gemm::abi::*;
 /// A row that is not there has no place in C.
 const NOWHERE: u32 = u32::MAX;
 
-impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
+impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNKS, ORDER, GATED> {
     /// Which row of the row block lanes 0 to 15 of this warp hold for it; the others the same.
     #[inline(always)]
     fn own_row(group: u32) -> u32 {
@@ -72,8 +72,8 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
     }
 
     /// Chunks of 64 columns through shared memory, each warp its own 16 rows, to whole lines of 128 bytes. `place`: the
-    /// row of C that row `lane % 16` of the warp goes to. What is below `floor` becomes zero, which is ReLU or nothing,
-    /// then a row is weighted.
+    /// row of C that row `lane % 16` of the warp goes to. Sums are multiplied with their gates, or what is below `floor`
+    /// becomes zero, which is ReLU or nothing; then a row is weighted.
     #[inline(always)]
     fn store<E: WgmmaElem>(
         p: &GroupedParams,
@@ -91,15 +91,24 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
             lines[j] = warp::shuffle::<32>(place, 4 * j as u32 + lane / 8, u32::MAX);
         });
         let corner = p.c + column as u64 * 2;
-        unroll!(c < CHUNKS, most 4, {
+        unroll!(c < Self::OUT_CHUNKS, most 4, {
             // The lanes have read the 64 columns before.
             warp::sync_lanes(u32::MAX);
             let mut finished = acc.0[c];
             unroll!(j < 8, {
-                unroll!(i < 4, {
-                    let x = &mut finished[4 * j + i];
-                    *x = E::mul(weight[i / 2], if *x < floor { 0.0 } else { *x });
-                });
+                if GATED {
+                    let own = [0, 1, 2, 3].map(|i| finished[4 * j + i]);
+                    let gates = glu::gate::<E>(warp::rematerialize(p.flags), own);
+                    unroll!(i < 4, {
+                        let other = acc.0[c + CHUNKS - Self::OUT_CHUNKS][4 * j + i];
+                        finished[4 * j + i] = E::mul(weight[i / 2], E::mul(gates[i], other));
+                    });
+                } else {
+                    unroll!(i < 4, {
+                        let x = &mut finished[4 * j + i];
+                        *x = E::mul(weight[i / 2], if *x < floor { 0.0 } else { *x });
+                    });
+                }
             });
             stage_rows::<E>(&finished, smem, own);
             warp::sync_lanes(u32::MAX);

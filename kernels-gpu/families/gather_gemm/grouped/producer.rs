@@ -6,21 +6,46 @@ use crate::device::prelude::*;
 use crate::device::rows::{self, Rows, Source};
 use crate::families::gather_gemm::abi::*;
 
-impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
+impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNKS, ORDER, GATED> {
     /// Starts the copies of W of a stage; one thread.
     #[inline(always)]
-    fn start_w(at: u64, work: Work, deep: u32, slot: u32, policy: u64) {
+    fn start_w(p: &GroupedParams, at: u64, work: Work, deep: u32, slot: u32, policy: u64) {
         let (to, full) = (Self::stage(slot) + Self::A_BYTES as u32, Self::full(slot));
         let map = at + 128;
         if ORDER & B_COLUMNS == 0 {
             unroll!(c < CHUNKS, most 4, {
                 let to = to + (c * SMEM_TILE) as u32;
-                let place = [work.column + 64 * c as u32, deep, work.expert];
-                bulk::tma_load_3d_under(to, map, place, full, policy);
+                // Gates, then as many columns further.
+                let column = match c < Self::OUT_CHUNKS {
+                    true => work.column + 64 * c as u32,
+                    false => p.n + work.column + 64 * (c - Self::OUT_CHUNKS) as u32,
+                };
+                bulk::tma_load_3d_under(to, map, [column, deep, work.expert], full, policy);
             });
         } else {
             bulk::tma_load_3d_under(to, map, [deep, work.column, work.expert], full, policy);
+            if GATED {
+                let to = to + (Self::OUT_CHUNKS * SMEM_TILE) as u32;
+                let place = [deep, p.n + work.column, work.expert];
+                bulk::tma_load_3d_under(to, map, place, full, policy);
+            }
         }
+    }
+
+    /// Boxes of A that hold a panel's rows, and rows of one.
+    #[inline(always)]
+    fn boxes(p: &GroupedParams, rows: u32) -> (u32, u32) {
+        match p.flags & GROUPED_NARROW {
+            0 => (1, GROUPED_ROWS as u32),
+            _ => (rows.div_ceil(GROUPED_FEW as u32), GROUPED_FEW as u32),
+        }
+    }
+
+    /// Bytes of W and of a panel's boxes of A.
+    #[inline(always)]
+    fn bytes(p: &GroupedParams, rows: u32) -> u32 {
+        let (boxes, each) = Self::boxes(p, rows);
+        Self::W_BYTES as u32 + boxes * each * PANEL_BYTES as u32
     }
 
     /// Choice of the slot that this lane fetches for its warp: the warp brings 32 rows of the panel.
@@ -56,7 +81,7 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
                 ring.wait_empty();
                 if thread == 0 {
                     barrier::arrive_expect(ring.full(), Self::W_BYTES as u32);
-                    Self::start_w(at, work, deep, ring.slot, policy);
+                    Self::start_w(p, at, work, deep, ring.slot, policy);
                 }
                 if deep + DEPTH <= p.k {
                     Self::bring::<true>(p, rows, deep, ring.slot);
@@ -122,12 +147,19 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
                 ring.wait_empty();
                 let full = ring.full();
                 if ahead == 0 {
-                    barrier::arrive_expect(full, Self::STAGE as u32);
-                    Self::start_w(at, work, deep, ring.slot, policy);
+                    barrier::arrive_expect(full, Self::bytes(p, work.rows));
+                    Self::start_w(p, at, work, deep, ring.slot, policy);
                 } else {
                     ahead -= 1;
                 }
-                bulk::tma_load_2d(Self::stage(ring.slot), at, deep, work.first, full);
+                let (boxes, each) = Self::boxes(p, work.rows);
+                let mut number = 0;
+                while number < boxes {
+                    let (row, to) = (number * each, Self::stage(ring.slot));
+                    let to = to + row * PANEL_BYTES as u32;
+                    bulk::tma_load_2d(to, at, deep, work.first + row, full);
+                    number += 1;
+                }
                 ring.advance();
                 deep += DEPTH;
             }
@@ -141,8 +173,8 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
     fn start_early(p: &GroupedParams, at: u64, work: Work, policy: u64) -> u32 {
         let (mut slot, mut deep) = (0, 0);
         while deep < p.k && slot < Self::STAGES as u32 {
-            barrier::arrive_expect(Self::full(slot), Self::STAGE as u32);
-            Self::start_w(at, work, deep, slot, policy);
+            barrier::arrive_expect(Self::full(slot), Self::bytes(p, work.rows));
+            Self::start_w(p, at, work, deep, slot, policy);
             slot += 1;
             deep += DEPTH;
         }

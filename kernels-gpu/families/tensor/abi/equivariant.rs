@@ -72,7 +72,7 @@ impl Paths {
 }
 
 /// Parameters of the `equivariant` kernels. Forward, for each row r (a receiver) and its entries (edges) e:
-/// `Out[r,k,u] = sum over e of C[i,j,k] X[other(e),i,u] Y[e,j] W[e,path,u]`. Backward r is a sender, X[r] and its
+/// `Out[r,k,u] = sum over e of C[i,j,k] X[other(e),i,u] Y[e,j] W[e,path,u]`. Backward r is a sender, `X[r]` and its
 /// gradient are of r, the gradient of the output is of `other(e)`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

@@ -1,0 +1,82 @@
+//! What a gated layer keeps of its first product for the gradients: both sums, and not only what they make.
+
+use super::MoeOptions;
+use crate::device::Stream;
+use crate::dynamic::{Gate, GroupedOptions, GroupedProduct, GroupedRun, Routes, Routing, operand};
+use crate::error::{Error, Result};
+use crate::families::discover::GateLaunch;
+use crate::kernel::Queue;
+use crate::registry::Scalar;
+use crate::tensor::{AnyTensor, Tensor};
+use crate::values::{Sum, with_sums};
+
+#[derive(Debug)]
+pub(super) struct Kept<T> {
+    pub(super) gate: Gate,
+    pub(super) product: GroupedProduct<T>,
+    /// By slots: those of the gates, then what they are multiplied with. Backward leaves their gradients here.
+    pub(super) sums: Tensor<T>,
+    launch: Option<GateLaunch>,
+}
+
+impl<T: Scalar> Kept<T> {
+    pub(super) fn new(routing: &Routing, o: &MoeOptions, gate: Gate) -> Result<Self> {
+        let options = GroupedOptions {
+            k: o.model,
+            n: o.wide(),
+            gather: true,
+            transposed: o.transposed,
+            ..GroupedOptions::default()
+        };
+        let context = routing.context();
+        let slots = routing.slots();
+        let launch = match context.device() {
+            None => None,
+            Some(device) => {
+                let extents = [slots, o.hidden];
+                Some(GateLaunch::new(device, T::DTYPE, extents, gate.flags())?)
+            }
+        };
+        Ok(Kept {
+            gate,
+            product: GroupedProduct::new(routing, options)?,
+            sums: context.zeros(&[slots, o.wide()])?,
+            launch,
+        })
+    }
+
+    /// Queues the first product and the hidden rows it makes.
+    pub(super) fn queue(
+        &mut self,
+        routing: &Routing,
+        operands: &GroupedRun<'_, T>,
+        hidden: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.product
+            .queue(routing, operands, &mut self.sums, stream)?;
+        let context = routing.context();
+        let (Some(launch), Routes::Device(_)) = (&self.launch, routing.routes()) else {
+            return with_sums!(T::DTYPE, A => on_host::<A>(self.gate, &self.sums, &mut hidden.any));
+        };
+        let sums = operand(context, &self.sums, stream)?;
+        let hidden = operand(context, hidden, stream)?;
+        // SAFETY: both are the layer's own, of the planned extents and type.
+        let queue = unsafe { Queue::new(stream.raw()) };
+        launch.run(sums, hidden, queue)
+    }
+}
+
+fn on_host<A: Sum>(gate: Gate, sums: &AnyTensor, hidden: &mut AnyTensor) -> Result<()> {
+    let (slots, width, leading) = (hidden.shape()[0], hidden.shape()[1], sums.leading());
+    let there = || Error::elsewhere("hidden rows");
+    let from = sums.host().ok_or_else(there)?.widen::<A>();
+    hidden
+        .store_rows(slots, width, &|slot, to: &mut [A]| {
+            let (gates, others) = from[slot * leading..][..2 * width].split_at(width);
+            for ((to, &x), &y) in to.iter_mut().zip(gates).zip(others) {
+                *to = A::from_f64(gate.of(x.to_f64())) * y;
+            }
+        })
+        .ok_or_else(there)
+}

@@ -1,0 +1,276 @@
+//! Which experts a token goes to.
+
+use std::marker::PhantomData;
+
+use crate::context::Context;
+use crate::device::Stream;
+use crate::dynamic::{operand, without_gaps};
+use crate::error::{Error, Result, check_shape};
+use crate::families::discover::RouterLaunch;
+use crate::kernel::Queue;
+use crate::registry::Scalar;
+use crate::tensor::{AnyTensor, Tensor};
+
+/// Extents of a [`Router`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RouterOptions {
+    /// Tokens.
+    pub tokens: usize,
+    /// Experts.
+    pub experts: usize,
+    /// Experts of each token.
+    pub top_k: usize,
+    /// Whether a token's weights add up to 1 (`norm_topk_prob`): a softmax over the chosen logits, else over all.
+    pub normalized: bool,
+}
+
+/// The `top_k` experts with the greatest logits, and their softmax: `weights[t,j] = softmax(logits[t])[choices[t,j]]`,
+/// greatest first, of equal logits the first expert. One kernel each way, the same bits at every run; what it writes is
+/// what [`Moe`](super::Moe) reads. The logits come from any dense product, in f32, f16 or bf16; powers and sums are f32.
+///
+/// A NaN among the logits makes the weights of its token NaN. Up to 1024 experts and 32 of a token on a GPU.
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::formats::Dense;
+/// use einsparse::nn::{Router, RouterOptions};
+/// let ctx = Context::cpu();
+/// let options = RouterOptions { tokens: 1, experts: 4, top_k: 2, normalized: true };
+/// let router = Router::<f32>::new(&ctx, &options)?;
+/// let ln = f32::ln;
+/// let logits = ctx.upload_dense(&Dense::new([1, 4], vec![ln(3.0), ln(1.0), ln(9.0), ln(2.0)])?)?;
+/// let (mut choices, mut weights) = (ctx.zeros::<i32>(&[1, 2])?, ctx.zeros::<f32>(&[1, 2])?);
+/// router.forward(&logits, (&mut choices, &mut weights), &ctx.stream()?)?;
+/// assert_eq!(choices.to_dense()?.values(), [2, 0]);
+/// let weights = weights.to_dense()?;
+/// assert!((weights.values()[0] - 0.75).abs() < 1e-6 && (weights.values()[1] - 0.25).abs() < 1e-6);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Router<T> {
+    context: Context,
+    options: RouterOptions,
+    launch: Option<RouterLaunch>,
+    element: PhantomData<T>,
+}
+
+impl<T: Scalar> Router<T> {
+    /// A router of these extents.
+    ///
+    /// # Errors
+    /// [`Error::Operand`] without experts or choices, or with more choices than experts; on a GPU [`Error::Overflow`]
+    /// past its limits and [`Error::NoKernel`] for other element types.
+    pub fn new(context: &Context, options: &RouterOptions) -> Result<Self> {
+        let RouterOptions {
+            tokens,
+            experts,
+            top_k,
+            normalized,
+        } = *options;
+        if top_k == 0 || top_k > experts {
+            return Err(Error::operand(
+                "choices",
+                format!("are {top_k} of each token among {experts} experts"),
+            ));
+        }
+        let launch = match context.device() {
+            None => None,
+            Some(device) => {
+                let extents = [tokens, experts, top_k];
+                Some(RouterLaunch::new(device, T::DTYPE, extents, normalized)?)
+            }
+        };
+        Ok(Router {
+            context: context.clone(),
+            options: *options,
+            launch,
+            element: PhantomData,
+        })
+    }
+
+    /// Extents.
+    pub fn options(&self) -> &RouterOptions {
+        &self.options
+    }
+
+    /// Queues the choice: `logits` are `[tokens, experts]`, choices and weights `[tokens, top_k]`. Nothing is allocated
+    /// or waited for.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context,
+    /// or choices or weights have gaps between their rows.
+    pub fn forward(
+        &self,
+        logits: &Tensor<T>,
+        (choices, weights): (&mut Tensor<i32>, &mut Tensor<f32>),
+        stream: &Stream,
+    ) -> Result<()> {
+        self.check(logits, (choices, weights))?;
+        let Some(launch) = &self.launch else {
+            return self.choose_on_host(logits, choices, weights);
+        };
+        let words = self.words([("choices", choices), ("weights", weights)], stream)?;
+        let logits = operand(&self.context, logits, stream)?;
+        // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
+        let queue = unsafe { Queue::new(stream.raw()) };
+        launch.choose(logits, words, queue)
+    }
+
+    /// Queues the gradient of the logits, `[tokens, experts]`, from that of the weights (as
+    /// [`Moe::backward`](super::Moe::backward) leaves it), for the operands of a [`forward`](Self::forward).
+    ///
+    /// # Errors
+    /// As [`forward`](Self::forward).
+    pub fn backward(
+        &self,
+        logits: &Tensor<T>,
+        (choices, weights): (&Tensor<i32>, &Tensor<f32>),
+        weight_gradient: &Tensor<f32>,
+        gradient: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let RouterOptions {
+            tokens,
+            experts,
+            top_k,
+            ..
+        } = self.options;
+        self.check(logits, (choices, weights))?;
+        let name = "gradient of weights";
+        check_shape(name, &[tokens, top_k], weight_gradient.shape())?;
+        check_shape("gradient of logits", &[tokens, experts], gradient.shape())?;
+        let Some(launch) = &self.launch else {
+            let words = (choices, weights, weight_gradient);
+            return self.take_back_on_host(logits, words, gradient);
+        };
+        let words = self.words([("choices", choices), ("weights", weights)], stream)?;
+        let from = without_gaps(&self.context, name, weight_gradient, stream)?.address;
+        let rows = [
+            operand(&self.context, logits, stream)?,
+            operand(&self.context, gradient, stream)?,
+        ];
+        // SAFETY: as in `forward`.
+        let queue = unsafe { Queue::new(stream.raw()) };
+        launch.gradient(rows, words, from, queue)
+    }
+
+    fn check(
+        &self,
+        logits: &Tensor<T>,
+        (choices, weights): (&Tensor<i32>, &Tensor<f32>),
+    ) -> Result<()> {
+        let RouterOptions {
+            tokens,
+            experts,
+            top_k,
+            ..
+        } = self.options;
+        check_shape("logits", &[tokens, experts], logits.shape())?;
+        check_shape("choices", &[tokens, top_k], choices.shape())?;
+        check_shape("weights", &[tokens, top_k], weights.shape())
+    }
+
+    /// Addresses of what lies without gaps.
+    fn words(&self, all: [(&str, &AnyTensor); 2], stream: &Stream) -> Result<[u64; 2]> {
+        let [a, b] = all.map(|(name, tensor)| without_gaps(&self.context, name, tensor, stream));
+        Ok([a?.address, b?.address])
+    }
+
+    /// Softmax over a token's logits, in f64.
+    fn softmax(logits: &[T], of: impl Iterator<Item = usize> + Clone) -> (f64, f64) {
+        let x = |e: usize| logits[e].to_f64();
+        let greatest = of.clone().map(x).fold(f64::NEG_INFINITY, f64::max);
+        let all = of.map(|e| (x(e) - greatest).exp()).sum();
+        (greatest, all)
+    }
+
+    fn choose_on_host(
+        &self,
+        logits: &Tensor<T>,
+        choices: &mut Tensor<i32>,
+        weights: &mut Tensor<f32>,
+    ) -> Result<()> {
+        let RouterOptions {
+            tokens,
+            experts,
+            top_k,
+            normalized,
+        } = self.options;
+        let (ldl, ldc, ldw) = (logits.leading(), choices.leading(), weights.leading());
+        let from = logits.host().ok_or_else(|| Error::elsewhere("logits"))?;
+        let to = choices
+            .host_mut()
+            .ok_or_else(|| Error::elsewhere("choices"))?;
+        let weighed = weights
+            .host_mut()
+            .ok_or_else(|| Error::elsewhere("weights"))?;
+        for token in 0..tokens {
+            let row = &from[token * ldl..][..experts];
+            let mut order: Vec<usize> = (0..experts).collect();
+            // Of either sign, NaN comes first.
+            let key = |e: usize| match row[e].to_f64() {
+                x if x.is_nan() => f64::NAN.abs(),
+                x => x,
+            };
+            order.sort_by(|&a, &b| key(b).total_cmp(&key(a)));
+            order.truncate(top_k);
+            let (greatest, all) = match normalized {
+                true => Self::softmax(row, order.iter().copied()),
+                false => Self::softmax(row, 0..experts),
+            };
+            for (j, &expert) in order.iter().enumerate() {
+                to[token * ldc + j] = expert as i32;
+                weighed[token * ldw + j] = ((row[expert].to_f64() - greatest).exp() / all) as f32;
+            }
+        }
+        Ok(())
+    }
+
+    fn take_back_on_host(
+        &self,
+        logits: &Tensor<T>,
+        (choices, weights, gradient): (&Tensor<i32>, &Tensor<f32>, &Tensor<f32>),
+        to: &mut Tensor<T>,
+    ) -> Result<()> {
+        let RouterOptions {
+            tokens,
+            experts,
+            top_k,
+            normalized,
+        } = self.options;
+        let (ldl, ldt) = (logits.leading(), to.leading());
+        let leading = [choices.leading(), weights.leading(), gradient.leading()];
+        let there = |name: &'static str| move || Error::elsewhere(name);
+        let logits = logits.host().ok_or_else(there("logits"))?;
+        let choices = choices.host().ok_or_else(there("choices"))?;
+        let weights = weights.host().ok_or_else(there("weights"))?;
+        let gradient = gradient.host().ok_or_else(there("gradient of weights"))?;
+        let to = to.host_mut().ok_or_else(there("gradient of logits"))?;
+        for token in 0..tokens {
+            let row = &logits[token * ldl..][..experts];
+            let word = |list: usize, j: usize| token * leading[list] + j;
+            let of = |j: usize| {
+                let (w, g) = (weights[word(1, j)], gradient[word(2, j)]);
+                (f64::from(w), f64::from(g))
+            };
+            let mean: f64 = (0..top_k).map(|j| of(j).0 * of(j).1).sum();
+            let (greatest, all) = Self::softmax(row, 0..experts);
+            let spread = |e: usize| match normalized {
+                true => 0.0,
+                false => -mean * (row[e].to_f64() - greatest).exp() / all,
+            };
+            let mut sums: Vec<f64> = (0..experts).map(spread).collect();
+            for j in 0..top_k {
+                let (w, g) = of(j);
+                let place = usize::try_from(choices[word(0, j)]).unwrap_or(experts);
+                if let Some(sum) = sums.get_mut(place) {
+                    *sum += w * if normalized { g - mean } else { g };
+                }
+            }
+            for (e, sum) in sums.into_iter().enumerate() {
+                to[token * ldt + e] = T::from_f64(sum);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,202 @@
+//! A router: softmax over a token's logits and its greatest ones, and the gradient. A warp has a token, a lane every
+//! 32nd of its logits. Equal logits: the first wins. Sums are trees over the lanes: the same bits at every run.
+
+use crate::device::prelude::*;
+use crate::families::discover::abi::*;
+use core::f32::consts::LOG2_E;
+
+/// What a lane has of a row: of experts `256 group + 32 i + lane`.
+type Lane<T> = [[T; 8]; 4];
+
+/// Runs a block for each element of a lane's part of a row, where the row has any so far back.
+macro_rules! each_expert {
+    ($p:ident, $group:ident $i:ident $expert:ident, $body:block) => {
+        unroll!($group < 4, {
+            if $group as u32 * 256 < $p.experts {
+                unroll!($i < 8, {
+                    let $expert = ($group * 8 + $i) as u32 * 32 + gpu::thread() % 32;
+                    $body
+                });
+            }
+        });
+    };
+}
+
+#[inline(always)]
+fn load<E: Elem<Acc = f32>>(p: &RouterParams, token: u32) -> Lane<f32> {
+    let row = p.logits + token as u64 * p.logit_bytes as u64;
+    let mut logits = [[f32::NEG_INFINITY; 8]; 4];
+    each_expert!(p, group i expert, {
+        let inside = expert < p.experts;
+        let raw = E::load_own::<1>(row + (expert * E::BYTES) as u64, inside);
+        if inside {
+            logits[group][i] = E::get(&raw, 0);
+        }
+    });
+    logits
+}
+
+/// Sum over the lanes. Every lane must call it together.
+#[inline(always)]
+fn total(mut sum: f32) -> f32 {
+    unroll!(i < 5, {
+        sum += f32::from_bits(warp::exchange(sum.to_bits(), 16 >> i));
+    });
+    sum
+}
+
+/// A number whose order is that of the logits, NaN behind all; never 0, which is no logit.
+#[inline(always)]
+fn order(x: f32) -> u32 {
+    let bits = x.to_bits();
+    if x.is_nan() {
+        u32::MAX
+    } else if bits >> 31 != 0 {
+        !bits
+    } else {
+        bits | 1 << 31
+    }
+}
+
+/// Inverse of [`order`].
+#[inline(always)]
+fn logit(order: u32) -> f32 {
+    f32::from_bits(match order >> 31 {
+        0 => !order,
+        _ => order & !(1 << 31),
+    })
+}
+
+#[inline(always)]
+fn power(x: f32, greatest: f32) -> f32 {
+    matrix::exp2((x - greatest) * LOG2_E)
+}
+
+/// Sum of the powers of all logits.
+#[inline(always)]
+fn powers(p: &RouterParams, logits: &Lane<f32>, greatest: f32) -> f32 {
+    let mut sum = 0.0;
+    each_expert!(p, group i expert, {
+        if expert < p.experts {
+            sum += power(logits[group][i], greatest);
+        }
+    });
+    total(sum)
+}
+
+impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouterParams> for RouterChoose {
+    #[inline(always)]
+    unsafe fn run(p: &RouterParams, _: u64) {
+        grid::wait_dependency();
+        grid::launch_dependents();
+        let token = (gpu::block_x() * ROUTER_THREADS + gpu::thread()) / 32;
+        if token >= p.tokens {
+            return;
+        }
+        let lane = gpu::thread() % 32;
+        let logits = load::<E>(p, token);
+        let mut left = [[0u32; 8]; 4];
+        each_expert!(p, group i expert, {
+            if expert < p.experts {
+                left[group][i] = order(logits[group][i]);
+            }
+        });
+        // Lane j keeps choice j.
+        let (mut choice, mut own, mut greatest) = (0, 0f32, 0f32);
+        let mut number = 0;
+        while number < p.top {
+            warp::stay_rolled();
+            let (mut best, mut place) = (0, u32::MAX);
+            each_expert!(p, group i expert, {
+                if left[group][i] > best {
+                    (best, place) = (left[group][i], expert);
+                }
+            });
+            let most = warp::greatest(best);
+            let place = warp::least(if best == most { place } else { u32::MAX });
+            each_expert!(p, group i expert, {
+                if expert == place {
+                    left[group][i] = 0;
+                }
+            });
+            if number == 0 {
+                greatest = logit(most);
+            }
+            if number == lane {
+                (choice, own) = (place, logit(most));
+            }
+            number += 1;
+        }
+        let of_choice = if lane < p.top {
+            power(own, greatest)
+        } else {
+            0.0
+        };
+        let all = match p.flags & ROUTER_NORMALIZED {
+            0 => powers(p, &logits, greatest),
+            _ => total(of_choice),
+        };
+        if lane < p.top {
+            let to = (token * p.top + lane) as u64 * 4;
+            global::store_b32(p.choices + to, choice);
+            global::store_b32(p.weights + to, (of_choice / all).to_bits());
+        }
+    }
+}
+
+impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouterParams> for RouterGradient {
+    #[inline(always)]
+    unsafe fn run(p: &RouterParams, _: u64) {
+        grid::wait_dependency();
+        grid::launch_dependents();
+        let token = (gpu::block_x() * ROUTER_THREADS + gpu::thread()) / 32;
+        if token >= p.tokens {
+            return;
+        }
+        let lane = gpu::thread() % 32;
+        let from = (token * p.top + lane) as u64 * 4;
+        let word = |list: u64| global::load_b32_fresh(list + from, lane < p.top);
+        let choice = word(p.choices);
+        let weight = f32::from_bits(word(p.weights));
+        let gradient = f32::from_bits(word(p.weight_gradient));
+        let mean = total(weight * gradient);
+        let mut out = [[0f32; 8]; 4];
+        let mut own = weight * (gradient - mean);
+        if p.flags & ROUTER_NORMALIZED == 0 {
+            // Experts that were not chosen have a part in every weight.
+            own = weight * gradient;
+            let logits = load::<E>(p, token);
+            let mut most = 0;
+            each_expert!(p, group i expert, {
+                if expert < p.experts {
+                    most = most.max(order(logits[group][i]));
+                }
+            });
+            let greatest = logit(warp::greatest(most));
+            let all = powers(p, &logits, greatest);
+            each_expert!(p, group i expert, {
+                if expert < p.experts {
+                    out[group][i] = -mean * power(logits[group][i], greatest) / all;
+                }
+            });
+        }
+        let mut number = 0;
+        while number < p.top {
+            warp::stay_rolled();
+            let place = warp::shuffle::<32>(choice, number, u32::MAX);
+            let more = f32::from_bits(warp::shuffle::<32>(own.to_bits(), number, u32::MAX));
+            each_expert!(p, group i expert, {
+                if expert == place {
+                    out[group][i] += more;
+                }
+            });
+            number += 1;
+        }
+        let row = p.logit_gradient + token as u64 * p.gradient_bytes as u64;
+        each_expert!(p, group i expert, {
+            if expert < p.experts {
+                E::store::<1>(row + (expert * E::BYTES) as u64, &[out[group][i]]);
+            }
+        });
+    }
+}
