@@ -1,10 +1,11 @@
-//! A layer of experts: each token passes through the two that its router chose, however unevenly they are chosen.
-//! Against the dense layer, in which every token passes through every expert and the router's weights pick.
+//! A layer of gated experts (SwiGLU): a router takes the two greatest logits of each token, which passes through those
+//! experts, however unevenly they are chosen. Against the dense layer, in which every token passes through every expert
+//! and the router's weights pick.
 
 use einsparse::Context;
-use einsparse::einsum::Activation;
+use einsparse::dynamic::Gate;
 use einsparse::formats::{Dense, f16, generate};
-use einsparse::nn::{Moe, MoeOptions};
+use einsparse::nn::{Moe, MoeOptions, Router, RouterOptions};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let ctx = Context::new();
@@ -15,7 +16,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         top_k,
         model,
         hidden,
-        activation: Activation::Relu,
+        gate: Some(Gate::Silu),
         ..MoeOptions::default()
     };
     let random = |shape: Vec<usize>, scale: f32, seed| {
@@ -25,50 +26,65 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             values.iter().map(|v| f16::from_f32(v * scale)).collect(),
         )
     };
+    let [up_shape, down_shape] = options.shapes().map(|shape| shape.to_vec());
     let x = random(vec![tokens, model], 1.0, 1)?;
-    let up = random(vec![experts, model, hidden], 0.125, 2)?;
-    let down = random(vec![experts, hidden, model], 0.125, 3)?;
+    let up = random(up_shape, 0.125, 2)?;
+    let down = random(down_shape, 0.125, 3)?;
     // Nearly all tokens want expert 0, and one of the others.
-    let chosen = |i: &[usize]| (i[1] * (1 + i[0] % (experts - 1))) as i32;
-    let choices = Dense::from_fn(vec![tokens, top_k], chosen)?;
-    let weights = Dense::from_fn(vec![tokens, top_k], |i| [0.75f32, 0.25][i[1]])?;
+    let noise = generate::random_values::<f32>(tokens * experts, 4);
+    let logits = Dense::from_fn(vec![tokens, experts], |i| {
+        noise[i[0] * experts + i[1]] + if i[1] == 0 { 2.0 } else { 0.0 }
+    })?;
+
+    let router = Router::new(
+        &ctx,
+        &RouterOptions {
+            tokens,
+            experts,
+            top_k,
+            normalized: true,
+        },
+    )?;
     let mut layer = Moe::new(&ctx, &options)?;
+    let mut choices = ctx.zeros::<i32>(&[tokens, top_k])?;
+    let mut weights = ctx.zeros::<f32>(&[tokens, top_k])?;
     let mut out = ctx.zeros::<f16>(&[tokens, model])?;
-    let routed = (&ctx.upload_dense(&choices)?, &ctx.upload_dense(&weights)?);
     let matrices = (&ctx.upload_dense(&up)?, &ctx.upload_dense(&down)?);
+    let (logits, rows) = (ctx.upload_dense(&logits)?, ctx.upload_dense(&x)?);
     let stream = ctx.stream()?;
-    layer.forward(&ctx.upload_dense(&x)?, routed, matrices, &mut out, &stream)?;
+    router.forward(&logits, (&mut choices, &mut weights), &stream)?;
+    layer.forward(&rows, (&choices, &weights), matrices, &mut out, &stream)?;
     stream.synchronize()?;
+
     // The check: all experts for every token, in f64.
+    let (choices, weights) = (choices.to_dense()?, weights.to_dense()?);
     let mut largest = 0.0f64;
     for (t, found) in out.to_dense()?.values().chunks(model).enumerate() {
         let mut wanted = vec![0.0f64; model];
         for e in 0..experts {
-            let picked = (0..top_k).filter(|&j| chosen(&[t, j]) as usize == e);
-            let weight: f32 = picked.map(|j| [0.75, 0.25][j]).sum();
+            let picked = (t * top_k..(t + 1) * top_k).filter(|&j| choices.values()[j] == e as i32);
+            let weight: f32 = picked.map(|j| weights.values()[j]).sum();
             for h in 0..hidden {
-                let term = |i: usize| {
-                    x.values()[t * model + i].to_f64()
-                        * up.values()[(e * model + i) * hidden + h].to_f64()
+                let sum = |column: usize| -> f64 {
+                    let term = |i: usize| {
+                        x.values()[t * model + i].to_f64()
+                            * up.values()[(e * model + i) * 2 * hidden + column].to_f64()
+                    };
+                    (0..model).map(term).sum()
                 };
-                let sum: f64 = (0..model).map(term).sum();
-                let scale = f64::from(weight) * sum.max(0.0);
+                let gate = sum(h);
+                let scale = f64::from(weight) * gate / (1.0 + (-gate).exp()) * sum(hidden + h);
                 for (i, wanted) in wanted.iter_mut().enumerate() {
                     *wanted += scale * down.values()[(e * hidden + h) * model + i].to_f64();
                 }
             }
         }
-        let errors = found
-            .iter()
-            .zip(&wanted)
-            .map(|(a, b)| (a.to_f64() - b).abs());
+        let errors = found.iter().zip(&wanted);
+        let errors = errors.map(|(a, b)| (a.to_f64() - b).abs());
         largest = errors.fold(largest, f64::max);
     }
-    println!(
-        "{} and {}: largest error {largest:.1e}",
-        layer.variants()[0],
-        layer.variants()[1]
-    );
+    let [first, second] = layer.variants();
+    println!("{first} and {second}: largest error {largest:.1e}");
     assert!(largest < 2e-2);
     Ok(())
 }
