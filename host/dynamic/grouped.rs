@@ -178,8 +178,8 @@ impl<T: Scalar> GroupedGemm<T> {
         all
     }
 
-    /// Queues the product. `w`: `[experts, k, n]`, or `[experts, n, k]`, with a gate 2 n for n; `weights`: one of each choice,
-    /// `[tokens, top_k]`, or none. Nothing is allocated or waited for.
+    /// Queues the product. `w`: `[experts, k, n]`, or `[experts, n, k]`, with a gate 2 n for n; `weights`: one of each
+    /// choice, `[tokens, top_k]`, or none. Nothing is allocated or waited for.
     ///
     /// # Errors
     /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context,

@@ -4,6 +4,7 @@
 //!
 //! `m` are the tokens, `k` their columns, `n` the hidden ones; rates count three products of every choice.
 
+use super::moe::{rated, values};
 use crate::peers::torch;
 use crate::prelude::*;
 use einsparse::dynamic::Gate;
@@ -20,9 +21,6 @@ const MODELS: [(&str, usize, usize, usize, usize); 2] = [
 const TOKENS: [usize; 6] = [1, 16, 64, 256, 1024, 4096];
 /// So many tokens are checked.
 const CHECKED: usize = 2;
-/// Bytes a second, and operations.
-const HBM: f64 = 4.27e12;
-const TENSOR_CORES: f64 = 780e12;
 
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     for (name, model, experts, hidden, top_k) in MODELS {
@@ -57,17 +55,6 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Uniform values, each from a hash of its place.
-fn values(count: usize, seed: u64, scale: f32) -> Vec<bf16> {
-    let value = |i: usize| {
-        let mut z = (i as u64 + (seed << 40)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let unit = (z >> 40) as f32 / (1 << 23) as f32 - 1.0;
-        bf16::from_f32(unit * scale)
-    };
-    (0..count).into_par_iter().map(value).collect()
 }
 
 /// Logits whose greatest are drawn evenly, or as expert e with weight 1 / (e + 1): each plus Gumbel noise.
@@ -164,12 +151,7 @@ impl Layer<'_> {
         let row = Row::new(OP, workload, extents, chosen.len() * o.model, Dtype::Bf16);
         let flops = 6.0 * (chosen.len() * o.model * o.hidden) as f64;
         let bytes = (2 * (3 * met * o.model * o.hidden + 2 * o.tokens * o.model)) as f64;
-        let floor = (bytes / HBM).max(flops / TENSOR_CORES) * 1e3;
-        row.timed(times)
-            .flops(flops)
-            .bytes(bytes)
-            .limit(floor)
-            .dense()
+        rated(row.timed(times), flops, bytes).dense()
     }
 
     /// Relative error of some tokens' rows, in norm.

@@ -27,7 +27,7 @@ const TENSOR_CORES: f64 = 780e12;
 
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     for (top, model, hidden) in CASES {
-        let values = values(EXPERTS * model * hidden, SEED);
+        let values = values(EXPERTS * model * hidden, SEED, SCALE);
         let options = MoeOptions {
             tokens: TOKENS,
             experts: EXPERTS,
@@ -48,14 +48,16 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Values of variance 1/2304, uniform, each from a hash of its place: two of the cases' products then keep the size of
-/// rows.
-fn values(count: usize, seed: u64) -> Vec<bf16> {
+/// Of variance 1/2304: two of the cases' products then keep the size of rows.
+const SCALE: f32 = 0.036;
+
+/// Uniform values up to `scale`, each from a hash of its place.
+pub(super) fn values(count: usize, seed: u64, scale: f32) -> Vec<bf16> {
     let value = |i: usize| {
         let mut z = (i as u64 + (seed << 40)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let unit = (z >> 40) as f32 / (1 << 23) as f32 - 1.0;
-        bf16::from_f32(unit * 0.036)
+        bf16::from_f32(unit * scale)
     };
     (0..count).into_par_iter().map(value).collect()
 }
@@ -349,7 +351,7 @@ impl Model<'_> {
 }
 
 /// Rates of so many operations and bytes, and the floor of both.
-fn rated(row: Row, flops: f64, bytes: f64) -> Row {
+pub(super) fn rated(row: Row, flops: f64, bytes: f64) -> Row {
     let floor = (bytes / HBM).max(flops / TENSOR_CORES) * 1e3;
     row.flops(flops).bytes(bytes).limit(floor)
 }

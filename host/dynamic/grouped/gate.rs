@@ -1,6 +1,7 @@
 //! What the sums of a gated product are multiplied with.
 
 use crate::cpu::gelu;
+use crate::values::Sum;
 use einsparse_kernels::abi::{FLAG_GELU, FLAG_RELU};
 
 /// The gate of a gated linear unit, `gate(x G) * (x U)` (Shazeer, arXiv 2002.05202).
@@ -38,6 +39,14 @@ impl Gate {
             Gate::Gelu => gelu(x),
             Gate::Relu if x < 0.0 => 0.0,
             Gate::Relu => x,
+        }
+    }
+
+    /// What sums `[x, y]` make, `gate(x) y`.
+    pub(crate) fn multiply<A: Sum>(self, sums: &[A], to: &mut [A]) {
+        let (gates, others) = sums.split_at(to.len());
+        for ((to, &x), &y) in to.iter_mut().zip(gates).zip(others) {
+            *to = A::from_f64(self.of(x.to_f64())) * y;
         }
     }
 

@@ -273,10 +273,7 @@ impl OnHost<'_> {
                 Some(gate) => {
                     let mut both = vec![A::ZERO; 2 * n];
                     self.sum((&a, &w), of, &mut both);
-                    let (gates, others) = both.split_at(n);
-                    for ((sum, &x), &y) in sums.iter_mut().zip(gates).zip(others) {
-                        *sum = A::from_f64(gate.of(x.to_f64())) * y;
-                    }
+                    gate.multiply(&both, sums);
                 }
             }
             let weight = weights.as_ref().map_or(A::ONE, |(values, leading)| {

@@ -73,10 +73,7 @@ fn on_host<A: Sum>(gate: Gate, sums: &AnyTensor, hidden: &mut AnyTensor) -> Resu
     let from = sums.host().ok_or_else(there)?.widen::<A>();
     hidden
         .store_rows(slots, width, &|slot, to: &mut [A]| {
-            let (gates, others) = from[slot * leading..][..2 * width].split_at(width);
-            for ((to, &x), &y) in to.iter_mut().zip(gates).zip(others) {
-                *to = A::from_f64(gate.of(x.to_f64())) * y;
-            }
+            gate.multiply(&from[slot * leading..][..2 * width], to);
         })
         .ok_or_else(there)
 }

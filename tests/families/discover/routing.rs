@@ -5,6 +5,7 @@ use einsparse::einsum::Activation;
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::registry::{Operation, kernels};
 use einsparse::{Context, Error, Scalar, Tensor};
+use einsparse_kernels::families::STEP_GROUPED_GATED;
 
 use crate::support::runs::finish;
 use crate::support::{Rng, gpu};
@@ -223,7 +224,7 @@ fn rows_agree<T: Scalar>(transposed: bool) {
         row.operation == Operation::Grouped && right
     });
     for row in own {
-        let is_gated = row.name.contains("gated");
+        let is_gated = row.step == STEP_GROUPED_GATED;
         multiplies::<T>(&gpu, row.name, (transposed, is_gated));
     }
 }
