@@ -15,6 +15,9 @@ use crate::families::gather_gemm::abi::*;
 const PRODUCER_REGISTERS: u32 = 72;
 const CONSUMER_REGISTERS: u32 = 216;
 const DEPTH: u32 = GROUPED_DEPTH as u32;
+/// Panels that meet the same columns at one time where many rows meet each matrix: a matrix larger than L2 is read once
+/// for so many.
+const TOGETHER: u32 = 8;
 
 /// What a thread block computes next.
 #[derive(Clone, Copy)]
@@ -40,10 +43,18 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
         global::load_b32_fresh(p.panels, true) * p.across.value
     }
 
-    /// Work number `index` of `tiles`, none past the last: neighbours share rows of A.
+    /// Work number `index` of `tiles`, none past the last: neighbours share rows of A, or columns of W.
     #[inline(always)]
     fn work(p: &GroupedParams, index: u32, tiles: u32) -> Work {
-        let (row_block, across) = p.across.of(index);
+        let (mut row_block, mut across) = p.across.of(index);
+        if p.flags & GROUPED_ONCE == 0 {
+            let first = p.across.of(index / TOGETHER).0 * TOGETHER;
+            // The last ones are what is left.
+            let together = p.across.of(tiles).0.saturating_sub(first).min(TOGETHER);
+            let own = index - first * p.across.value;
+            across = own.checked_div(together).unwrap_or(0);
+            row_block = first + own - across * together;
+        }
         let at = p.panels + (row_block as u64 + 1) * ROUTE_RECORD as u64 * 4;
         let [expert, first, rows, _] = global::load_v4_fresh(at, index < tiles);
         Work {
