@@ -3,6 +3,7 @@
 
 use crate::device::prelude::*;
 use crate::families::discover::abi::*;
+use crate::families::discover::lane_total;
 use core::f32::consts::LOG2_E;
 
 /// What a lane has of a row: of experts `256 group + 32 i + lane`.
@@ -34,15 +35,6 @@ fn load<E: Elem<Acc = f32>>(p: &RouterParams, token: u32) -> Lane<f32> {
         }
     });
     logits
-}
-
-/// Sum over the lanes. Every lane must call it together.
-#[inline(always)]
-fn total(mut sum: f32) -> f32 {
-    unroll!(i < 5, {
-        sum += f32::from_bits(warp::exchange(sum.to_bits(), 16 >> i));
-    });
-    sum
 }
 
 /// A number whose order is that of the logits, NaN behind all; never 0, which is no logit.
@@ -81,7 +73,7 @@ fn powers(p: &RouterParams, logits: &Lane<f32>, greatest: f32) -> f32 {
             sum += power(logits[group][i], greatest);
         }
     });
-    total(sum)
+    lane_total(sum)
 }
 
 impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouterParams> for RouterChoose {
@@ -134,7 +126,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouterParams> for RouterChoos
         };
         let all = match p.flags & ROUTER_NORMALIZED {
             0 => powers(p, &logits, greatest),
-            _ => total(of_choice),
+            _ => lane_total(of_choice),
         };
         if lane < p.top {
             let to = (token * p.top + lane) as u64 * 4;
@@ -159,7 +151,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouterParams> for RouterGradi
         let choice = word(p.choices);
         let weight = f32::from_bits(word(p.weights));
         let gradient = f32::from_bits(word(p.weight_gradient));
-        let mean = total(weight * gradient);
+        let mean = lane_total(weight * gradient);
         let mut out = [[0f32; 8]; 4];
         let mut own = weight * (gradient - mean);
         if p.flags & ROUTER_NORMALIZED == 0 {
