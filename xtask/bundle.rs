@@ -30,7 +30,7 @@ const PACKED: &str = "bundle.tar.xz";
 const RUN: &str = include_str!("run.sh");
 
 /// Builds `gpu-bundle/` in the root of the project: all of it, or the tests and benches of one module on one
-/// architecture. `faults`: with modules that have one each, those whose names contain this.
+/// architecture. `faults`: with modules that have one each, those whose names contain one of these, between commas.
 pub fn bundle(module: Option<&str>, arch: &str, faults: Option<&str>) -> Result<()> {
     let mut specs = Spec::every();
     if let Some(module) = module {

@@ -106,7 +106,7 @@ enum Task {
         #[arg(long, default_value = "sm_90a", requires = "module")]
         arch: String,
         /// With kernels that have a fault each, for `run.sh faults`: does the suite find them? All, or those whose
-        /// names contain this.
+        /// names contain one of these, between commas.
         #[arg(long, conflicts_with = "module", num_args = 0..=1, default_missing_value = "")]
         faults: Option<String>,
     },
