@@ -3,6 +3,7 @@
 pub mod decode;
 pub mod entries;
 pub mod gradient;
+pub mod key_blocks;
 pub mod masks;
 
 use crate::operations::{Entry, Own};
@@ -15,6 +16,7 @@ pub const OPERATIONS: &[Entry] = &[
     (entries::OP, Own(entries::run)),
     (gradient::OP, Own(gradient::run)),
     ("attention_masks", Own(masks::run)),
+    (key_blocks::OP, Own(key_blocks::run)),
     (decode::OP, Own(decode::run)),
 ];
 
@@ -52,12 +54,12 @@ fn options([heads, _, dim]: Shape, causal: Option<i64>) -> AttentionOptions {
 }
 
 /// Largest error of so many queries of each head, as a share of what rounding explains: weights and output are rounded
-/// to the element type, sums are kept in f32.
+/// to the element type, sums are kept in f32. `keys`: those of a head's query.
 fn worst_error<T: Scalar>(
     host: &[Dense<T>; 3],
     out: &Tensor<T>,
     sample: usize,
-    keys: impl Fn(usize) -> Vec<u32>,
+    keys: impl Fn(usize, usize) -> Vec<u32>,
 ) -> Result<f64> {
     let out = out.to_dense()?;
     let &[heads, extent, dim] = out.shape() else {
@@ -72,7 +74,7 @@ fn worst_error<T: Scalar>(
             let own = &dense.values()[(head * extent + row) * dim..][..dim];
             own.iter().map(|x| x.to_f64()).collect()
         };
-        let (q, keys) = (row(&host[0], query), keys(query));
+        let (q, keys) = (row(&host[0], query), keys(head, query));
         let score = |&key: &u32| {
             let k = row(&host[1], key as usize);
             let dot: f64 = q.iter().zip(&k).map(|(q, k)| q * k).sum();

@@ -1,10 +1,12 @@
-"""Peers that PyTorch has and no library with a C interface: products of experts in groups, attention over packed sequences, an
-encoder layer made of it, and attention of one query over a cache. Timed as benches/timing.rs does it: cold with L2 read over
-before each run, warm back to back, all queued behind a wait, so that no time of the host is inside.
+"""Peers that PyTorch has and no library with a C interface: products of experts in groups, attention over packed
+sequences, an encoder layer made of it, attention of one query over a cache and at blocks of keys. Timed as
+benches/timing.rs does it: cold with L2 read over before each run, warm back to back, all queued behind a wait, so that no
+time of the host is inside.
 
     python3 torch.py moe '{"counts": [64, 0], "model": 768, "hidden": 3072}'
     python3 torch.py gated '{"tokens": 64, "experts": 128, "top": 8, "model": 2048, "hidden": 768, "zipf": 0}'
     python3 torch.py cached '{"batch": 8, "heads": [32, 8], "dim": 128, "tokens": 8192, "dtype": "bf16"}'
+    python3 torch.py blocks '{"heads": 8, "extent": 16384, "dim": 128, "top": 64}'
     python3 torch.py packed '{"lengths": [40, 7], "heads": 12, "dim": 64, "hidden": 3072, "dtype": "f16"}'
 
 Prints a line for each: name, milliseconds cold, milliseconds warm."""
@@ -181,4 +183,21 @@ def cached(batch, heads, dim, tokens, dtype):
         tell("flash", graph_of(flash))
 
 
-{"moe": moe, "gated": gated, "packed": packed, "cached": cached}[sys.argv[1]](**json.loads(sys.argv[2]))
+def blocks(heads, extent, dim, top):
+    from torch.nn.attention.flex_attention import BlockMask, flex_attention
+
+    side = extent // 64
+    q, k, v = (torch.randn(1, heads, extent, dim, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+    # Rows of the lists are as long as there are blocks; those named come first.
+    named = torch.rand(heads, side, side, device="cuda").argsort(-1)[None]
+    named[..., :top] = named[..., :top].sort(-1).values
+    count = torch.full((1, heads, side), top, device="cuda", dtype=torch.int32)
+    mask = BlockMask.from_kv_blocks(
+        torch.zeros_like(count), named.int(), count, named.int(), BLOCK_SIZE=64, compute_q_blocks=False
+    )
+    compiled = torch.compile(flex_attention)
+    with torch.no_grad():
+        tell("flex", graph_of(lambda: compiled(q, k, v, block_mask=mask)))
+
+
+{"moe": moe, "gated": gated, "packed": packed, "cached": cached, "blocks": blocks}[sys.argv[1]](**json.loads(sys.argv[2]))

@@ -4,5 +4,6 @@ mod attention;
 mod cached;
 mod encoder;
 mod encoder_order;
+mod key_blocks;
 mod masks;
 mod structured;

@@ -112,7 +112,7 @@ fn measured<T: Scalar>(
         let times = bench.measure(|| {
             attention.forward([q, k, v], &mut out, Some(&mut log_sum), &bench.stream)
         })?;
-        let error = worst_error(&host, &out, SAMPLE, |query| keys[query].clone())?;
+        let error = worst_error(&host, &out, SAMPLE, |_, query| keys[query].clone())?;
         let row = Row::new(
             OP,
             name,

@@ -141,7 +141,7 @@ impl Case {
                 .dense()
         };
         let error = |out: &Tensor<bf16>| {
-            let keys = |query| self.keys(&flags, query);
+            let keys = |_, query| self.keys(&flags, query);
             worst_error(&operands.host, out, SAMPLE, keys)
         };
         let (mask, options) = (std::slice::from_ref(&self.mask), options(SHAPE, None));

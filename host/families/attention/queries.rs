@@ -9,6 +9,7 @@ use std::ops::Range;
 use einsparse_kernels::abi::{HALF, STRIP};
 use einsparse_kernels::families::{
     ATTENTION_KEYS, ATTENTION_MASK, ATTENTION_PIECE, KeyTile, MASK_ALL, MASK_LIMIT, MASK_NONE,
+    block_place,
 };
 use rayon::prelude::*;
 
@@ -105,21 +106,58 @@ const fn place(query: usize, key: usize) -> (usize, u32) {
     (query / 16 * 32 + lane, (key / 8 * 4 + register) as u32)
 }
 
+/// Pieces of keys, and whether either half of 128 queries has entries there, two to a tile: in order, or, where a half
+/// multiplies fewer tiles that way, by who sees them ([`block_place`]).
+fn paired(seen: &[(usize, [bool; 2])]) -> Vec<[Option<usize>; 2]> {
+    type Seen<'a> = &'a (usize, [bool; 2]);
+    let tile = |pair: &[Seen<'_>]| [pair.first(), pair.get(1)].map(|p| p.map(|(piece, _)| *piece));
+    let in_order: Vec<Seen<'_>> = seen.iter().collect();
+    let in_order = in_order.chunks(2);
+    let of = |half: usize| {
+        in_order
+            .clone()
+            .filter(|t| t.iter().any(|p| p.1[half]))
+            .count()
+    };
+    let classes = [[true, true], [true, false], [false, true]];
+    let classes = classes.map(|own| seen.iter().filter(|p| p.1 == own).collect::<Vec<_>>());
+    let tiles = classes.each_ref().map(|c| c.len().div_ceil(2) as u32);
+    let apart = tiles[0] + tiles[1].max(tiles[2]);
+    if of(0).max(of(1)) <= apart as usize {
+        return in_order.map(tile).collect();
+    }
+    let mut all = vec![[None; 2]; tiles.iter().sum::<u32>() as usize];
+    for (class, pieces) in classes.iter().enumerate() {
+        for (index, pair) in pieces.chunks(2).enumerate() {
+            all[block_place(tiles, class, index as u32) as usize] = tile(pair);
+        }
+    }
+    all
+}
+
 /// Tiles of the queries from `top` on; masks are counted from 0.
 fn strip(mask: Mask<'_>, top: usize) -> (Vec<KeyTile>, Vec<u32>) {
     let rows = top..(top + STRIP).min(mask.shape[0]);
-    let mut there = vec![false; mask.shape[1].div_ceil(ATTENTION_PIECE)];
-    for keys in rows.clone().flat_map(|row| mask.row(row)) {
-        let pieces = keys.start / ATTENTION_PIECE..=(keys.end - 1) / ATTENTION_PIECE;
-        there[pieces].fill(true);
+    let mut there = vec![[false; 2]; mask.shape[1].div_ceil(ATTENTION_PIECE)];
+    for row in rows.clone() {
+        for keys in mask.row(row) {
+            let pieces = keys.start / ATTENTION_PIECE..=(keys.end - 1) / ATTENTION_PIECE;
+            there[pieces]
+                .iter_mut()
+                .for_each(|halves| halves[(row - top) / HALF] = true);
+        }
     }
-    let pieces: Vec<usize> = (0..there.len()).filter(|&p| there[p]).collect();
+    let seen = there.iter().copied().enumerate();
+    let seen: Vec<_> = seen.filter(|(_, halves)| *halves != [false; 2]).collect();
+    let pairs = paired(&seen);
     // Which of the pieces each one is.
     let mut index = vec![0; there.len()];
-    for (i, &piece) in pieces.iter().enumerate() {
-        index[piece] = i;
+    for (i, piece) in pairs.iter().flatten().enumerate() {
+        if let Some(piece) = piece {
+            index[*piece] = i;
+        }
     }
-    let count = pieces.len().div_ceil(2);
+    let count = pairs.len();
     let mut bits = vec![0u32; count * 2 * WORDS];
     for row in rows {
         let (half, query) = ((row - top) / HALF, (row - top) % HALF);
@@ -144,8 +182,8 @@ fn strip(mask: Mask<'_>, top: usize) -> (Vec<KeyTile>, Vec<u32>) {
             }
         });
         // Past the last key there are zeros.
-        let key = |i: usize| match pieces.get(2 * t + i) {
-            Some(&piece) => (piece * ATTENTION_PIECE) as u32,
+        let key = |i: usize| match pairs[t][i] {
+            Some(piece) => (piece * ATTENTION_PIECE) as u32,
             None => mask.shape[1].next_multiple_of(ATTENTION_PIECE) as u32,
         };
         KeyTile {
@@ -272,6 +310,20 @@ mod tests {
             }
         }
         found
+    }
+
+    /// Halves that see other pieces have tiles of their own, by turns; those that see nearly the same share them.
+    #[test]
+    fn halves_that_see_other_keys_take_turns() {
+        let (first, second, both) = ([true, false], [false, true], [true, true]);
+        let apart = paired(&[(0, first), (1, second), (4, first), (6, second), (7, both)]);
+        assert_eq!(
+            apart,
+            [[Some(7), None], [Some(0), Some(4)], [Some(1), Some(6)]]
+        );
+        let near = paired(&[(0, first), (1, both), (2, both), (3, second)]);
+        assert_eq!(near, [[Some(0), Some(1)], [Some(2), Some(3)]]);
+        assert_eq!(paired(&[]), [[None; 2]; 0]);
     }
 
     #[test]

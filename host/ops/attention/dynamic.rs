@@ -7,7 +7,9 @@ use crate::device::Stream;
 use crate::error::{Error, Result};
 use crate::families::attention::cpu::{HostAttention, HostHeads};
 use crate::families::attention::queries::{Bits, Flags, Seen};
-use crate::families::attention::{AttentionExtents, AttentionLaunch, MaskLaunch, RawFlags};
+use crate::families::attention::{
+    AttentionExtents, AttentionLaunch, KeyBlocksLaunch, MaskLaunch, RawFlags, RawKeyBlocks,
+};
 use crate::kernel::Queue;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
@@ -30,6 +32,10 @@ pub struct MaskTensors<'a> {
     pub diagonals: Option<&'a Tensor<i8>>,
     /// Keys from a length on are hidden, `[masks]`; below 0 is 0, above n is n.
     pub lengths: Option<&'a Tensor<i32>>,
+    /// In place of all flags, for [`DynamicAttention::of_key_blocks`]: the blocks of 64 keys that each 64 queries see,
+    /// by number and in any order, `[masks, ceil(m / 64), most]`. A block named twice counts once; a number that no
+    /// block has, such as -1, names none.
+    pub key_blocks: Option<&'a Tensor<i32>>,
 }
 
 /// [`SparseAttention`](super::SparseAttention) with masks that are data: what the flags say is turned into tiles of
@@ -38,7 +44,8 @@ pub struct MaskTensors<'a> {
 /// mask in equal parts, such as the heads of an item of a batch, whose lengths differ.
 ///
 /// Room is made for every entry: of each mask `m n / 8` bytes of bits (two of 1 KB for 128 queries and 128 keys), of
-/// which only those are touched that belong to 64 queries and 128 keys with some entries, but not all.
+/// which only those are touched that belong to 64 queries and 128 keys with some entries, but not all. Where each 64
+/// queries see few blocks of keys, [`DynamicAttention::of_key_blocks`] takes their numbers, and room for those alone.
 ///
 /// ```
 /// use einsparse::Context;
@@ -64,8 +71,23 @@ pub struct DynamicAttention<T> {
     masks: usize,
     causal: Option<i64>,
     scale: f64,
-    launch: Option<(MaskLaunch, AttentionLaunch)>,
+    /// Blocks of keys that 64 queries name at the most; `None`: masks are flags.
+    most: Option<usize>,
+    launch: Option<(Lists, AttentionLaunch)>,
     element: std::marker::PhantomData<T>,
+}
+
+/// What makes the work lists.
+#[derive(Debug)]
+enum Lists {
+    Flags(MaskLaunch),
+    Blocks(KeyBlocksLaunch),
+}
+
+/// Where the masks of a run lie.
+enum RawMasks {
+    Flags(RawFlags),
+    Blocks(RawKeyBlocks),
 }
 
 impl<T: Scalar> DynamicAttention<T> {
@@ -80,6 +102,51 @@ impl<T: Scalar> DynamicAttention<T> {
         context: &Context,
         [m, n]: [usize; 2],
         masks: usize,
+        options: &AttentionOptions,
+    ) -> Result<Self> {
+        Self::planned(context, [m, n], masks, None, options)
+    }
+
+    /// Attention at blocks of 64 queries and 64 keys, of which each 64 queries name at most `most`, such as the greatest
+    /// of a row of pooled scores: [`MaskTensors::key_blocks`]. Options hide keys on top of it. Room is made for `most`
+    /// blocks, 16 bytes each, and 12 KB of bits of 128 queries. On a GPU, blocks that two neighbours of 64 queries share
+    /// are read once for both.
+    ///
+    /// ```
+    /// use einsparse::Context;
+    /// use einsparse::formats::Dense;
+    /// use einsparse::ops::{AttentionOptions, DynamicAttention, MaskTensors};
+    /// let ctx = Context::cpu();
+    /// let options = AttentionOptions { heads: 1, dim: 1, ..AttentionOptions::default() };
+    /// let attention = DynamicAttention::of_key_blocks(&ctx, [64, 128], 1, 2, &options)?;
+    /// let q = ctx.zeros::<f32>(&[1, 64, 1])?;
+    /// let k = ctx.zeros(&[1, 128, 1])?;
+    /// let v = ctx.upload_dense(&Dense::from_fn([1, 128, 1], |i| (i[1] / 64) as f32))?;
+    /// let second = ctx.upload_dense(&Dense::new([1, 1, 2], vec![1, -1])?)?;
+    /// let mask = MaskTensors { key_blocks: Some(&second), ..MaskTensors::default() };
+    /// let mut out = ctx.zeros(&[1, 64, 1])?;
+    /// attention.forward([&q, &k, &v], &mask, &mut out, None, &ctx.stream()?)?;
+    /// assert_eq!(out.to_dense()?.values(), [1.0; 64]);
+    /// # Ok::<(), einsparse::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`DynamicAttention::new`].
+    pub fn of_key_blocks(
+        context: &Context,
+        [m, n]: [usize; 2],
+        masks: usize,
+        most: usize,
+        options: &AttentionOptions,
+    ) -> Result<Self> {
+        Self::planned(context, [m, n], masks, Some(most), options)
+    }
+
+    fn planned(
+        context: &Context,
+        [m, n]: [usize; 2],
+        masks: usize,
+        most: Option<usize>,
         options: &AttentionOptions,
     ) -> Result<Self> {
         let (heads, key_heads) = heads_of(options, 1)?;
@@ -102,7 +169,14 @@ impl<T: Scalar> DynamicAttention<T> {
             None => None,
             Some(device) => {
                 let row = choose::<T>(extents.d, None)?;
-                let (tiles, lists) = MaskLaunch::new(device, extents, masks, options.causal)?;
+                let causal = options.causal;
+                let (tiles, lists) = if let Some(most) = most {
+                    let (own, lists) = KeyBlocksLaunch::new(device, extents, masks, most, causal)?;
+                    (Lists::Blocks(own), lists)
+                } else {
+                    let (own, lists) = MaskLaunch::new(device, extents, masks, causal)?;
+                    (Lists::Flags(own), lists)
+                };
                 let attention = AttentionLaunch::new(device, row, extents, scale, lists)?;
                 Some((tiles, attention))
             }
@@ -113,6 +187,7 @@ impl<T: Scalar> DynamicAttention<T> {
             masks,
             causal: options.causal,
             scale,
+            most,
             launch,
             element: std::marker::PhantomData,
         })
@@ -126,7 +201,10 @@ impl<T: Scalar> DynamicAttention<T> {
     /// Device bytes beside the operands.
     pub fn workspace_bytes(&self) -> usize {
         let both = self.launch.as_ref();
-        both.map_or(0, |(tiles, attention)| tiles.bytes() + attention.bytes())
+        both.map_or(0, |(tiles, attention)| match tiles {
+            Lists::Flags(tiles) => tiles.bytes() + attention.bytes(),
+            Lists::Blocks(_) => attention.bytes(),
+        })
     }
 
     /// Queries `[heads, m, dim]`, keys and values `[key_heads, n, dim]`, into the output `[heads, m, dim]`; logarithms
@@ -135,7 +213,8 @@ impl<T: Scalar> DynamicAttention<T> {
     /// anew at every launch of it.
     ///
     /// # Errors
-    /// Tensors of another shape or context than planned; output untouched.
+    /// Tensors of another shape or context than planned; [`Error::Operand`] for flags where blocks of keys were planned,
+    /// and the other way round; output untouched.
     pub fn forward(
         &self,
         [q, k, v]: [&Tensor<T>; 3],
@@ -160,7 +239,7 @@ impl<T: Scalar> DynamicAttention<T> {
             tensor.check(name, &self.context, &shape)?;
         }
         check_log_sum(&self.context, log_sum.as_deref(), [heads, m])?;
-        let flags = self.check_mask(mask)?;
+        let masks = self.check_mask(mask)?;
         let Some((tiles, attention)) = &self.launch else {
             self.run_on_host([q, k, v], mask, out, log_sum);
             return Ok(());
@@ -177,11 +256,60 @@ impl<T: Scalar> DynamicAttention<T> {
         // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed
         // only after the work queued on the context. Runs take turns.
         let queue = unsafe { Queue::new(stream.raw()) };
-        attention.run_behind(&raw, queue, true, || tiles.run(&flags, queue))
+        attention.run_behind(&raw, queue, true, || match (tiles, &masks) {
+            (Lists::Flags(tiles), RawMasks::Flags(flags)) => tiles.run(flags, queue),
+            (Lists::Blocks(tiles), RawMasks::Blocks(blocks)) => tiles.run(blocks, queue),
+            _ => Err(Error::operand("mask", "is of another kind than planned")),
+        })
     }
 
-    /// The shapes of the flags that are given, and where they lie.
-    fn check_mask(&self, mask: &MaskTensors<'_>) -> Result<RawFlags> {
+    /// The shapes of the masks that are given, and where they lie.
+    fn check_mask(&self, mask: &MaskTensors<'_>) -> Result<RawMasks> {
+        if let Some(lengths) = mask.lengths {
+            lengths.check("lengths", &self.context, &[self.masks])?;
+        }
+        let Some(most) = self.most else {
+            if mask.key_blocks.is_some() {
+                let reason = "are given, and were not planned with `of_key_blocks`";
+                return Err(Error::operand("key_blocks", reason));
+            }
+            return Ok(RawMasks::Flags(self.check_flags(mask)?));
+        };
+        for (name, given) in [
+            ("blocks", mask.blocks),
+            ("columns", mask.columns),
+            ("rows", mask.rows),
+            ("diagonals", mask.diagonals),
+        ] {
+            if given.is_some() {
+                let reason = "are given beside key_blocks, which stand in place of all flags";
+                return Err(Error::operand(name, reason));
+            }
+        }
+        let Some(blocks) = mask.key_blocks else {
+            let reason = format!("are missing; 64 queries were planned with {most} of them");
+            return Err(Error::operand("key_blocks", reason));
+        };
+        let (masks, down) = (self.masks_of(blocks.shape()), self.extents.m.div_ceil(64));
+        blocks.check("key_blocks", &self.context, &[masks, down, most])?;
+        let row_bytes = blocks.leading() * size_of::<i32>();
+        Ok(RawMasks::Blocks(RawKeyBlocks {
+            blocks: blocks.address().unwrap_or(0),
+            mask_bytes: if masks == 1 { 0 } else { down * row_bytes },
+            row_bytes,
+            lengths: mask.lengths.and_then(Tensor::address).unwrap_or(0),
+        }))
+    }
+
+    /// One for all masks, or one for each.
+    fn masks_of(&self, shape: &[usize]) -> usize {
+        match shape.first() {
+            Some(1) => 1,
+            _ => self.masks,
+        }
+    }
+
+    fn check_flags(&self, mask: &MaskTensors<'_>) -> Result<RawFlags> {
         let AttentionExtents { m, n, .. } = self.extents;
         let (down, across) = (m.div_ceil(64), n.div_ceil(64));
         let count = (m + n).saturating_sub(1);
@@ -189,10 +317,7 @@ impl<T: Scalar> DynamicAttention<T> {
             let Some(tensor) = tensor else {
                 return Ok((0, 0));
             };
-            let masks = match tensor.shape().first() {
-                Some(1) => 1,
-                _ => self.masks,
-            };
+            let masks = self.masks_of(tensor.shape());
             let shape: Vec<usize> = std::iter::once(masks)
                 .chain(of_mask.iter().copied())
                 .collect();
@@ -205,7 +330,7 @@ impl<T: Scalar> DynamicAttention<T> {
             };
             Ok::<_, Error>((tensor.address().unwrap_or(0), bytes))
         };
-        let raw = RawFlags {
+        Ok(RawFlags {
             blocks: given("blocks", mask.blocks, &[down, across])?,
             block_row: mask.blocks.map_or(0, Tensor::leading),
             columns: given("columns", mask.columns, &[n])?,
@@ -213,11 +338,7 @@ impl<T: Scalar> DynamicAttention<T> {
             diagonals: given("diagonals", mask.diagonals, &[count])?,
             lengths: mask.lengths.and_then(Tensor::address).unwrap_or(0),
             ..RawFlags::default()
-        };
-        if let Some(lengths) = mask.lengths {
-            lengths.check("lengths", &self.context, &[self.masks])?;
-        }
-        Ok(raw)
+        })
     }
 
     /// The flags of one mask, on the host.
@@ -240,10 +361,26 @@ impl<T: Scalar> DynamicAttention<T> {
         let length = mask.lengths.and_then(Tensor::host);
         let length = length.map_or(n, |all| usize::try_from(all[index]).unwrap_or(0).min(n));
         let given = [mask.blocks, mask.columns, mask.rows, mask.diagonals];
+        let (down, across) = (m.div_ceil(64), n.div_ceil(64));
+        let mut blocks = set(mask.blocks, down, across);
+        if let Some(named) = mask.key_blocks {
+            let own = if named.shape()[0] == 1 { 0 } else { index };
+            let (values, leading) = (named.host().unwrap_or(&[]), named.leading());
+            blocks = vec![false; down * across];
+            for row in 0..down {
+                let names = values.iter().skip((own * down + row) * leading);
+                for &block in names.take(self.most.unwrap_or(0)) {
+                    let there = usize::try_from(block).is_ok_and(|block| block < across);
+                    if there {
+                        blocks[row * across + block as usize] = true;
+                    }
+                }
+            }
+        }
         Flags {
             shape: [m, n],
-            full: given.iter().all(Option::is_none),
-            blocks: set(mask.blocks, m.div_ceil(64), n.div_ceil(64)),
+            full: mask.key_blocks.is_none() && given.iter().all(Option::is_none),
+            blocks,
             columns: bits(mask.columns, n),
             rows: bits(mask.rows, m),
             diagonals: bits(mask.diagonals, (m + n).saturating_sub(1)),

@@ -6,6 +6,8 @@ pub mod abi;
 mod attention;
 #[cfg(any(module = "decode", feature = "cuda_std"))]
 mod decode;
+#[cfg(any(module = "key_blocks", feature = "cuda_std"))]
+mod key_blocks;
 #[cfg(any(module = "attention", module = "decode", feature = "cuda_std"))]
 mod lanes;
 #[cfg(any(module = "masks", feature = "cuda_std"))]

@@ -18,6 +18,9 @@ macro_rules! rows_attention {
                     attention_decode_bf16_d64: Direct, Bf16, Decode<1>;
                     attention_decode_bf16_d128: Direct, Bf16, Decode<2>;
                 }
+                key_blocks "key_blocks" KeyBlocksParams sm_90a Own {
+                    attention_key_blocks: Direct, F32, KeyBlocks;
+                }
                 masks "masks" MaskParams sm_90a Detection {
                     attention_masks: Direct, F32, MaskTiles;
                 }

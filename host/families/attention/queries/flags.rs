@@ -8,7 +8,7 @@ use einsparse_kernels::families::{
 };
 use rayon::prelude::*;
 
-use super::{Tiles, WORDS};
+use super::{Tiles, WORDS, paired};
 use crate::error::Result;
 
 /// Flags, 64 to a word.
@@ -124,10 +124,12 @@ impl Flags {
             .filter(|(_, covers)| *covers != [Cover::Nothing; 2])
             .collect();
         let end = self.shape[1].next_multiple_of(ATTENTION_PIECE) as u32;
+        let seen = |covers: [Cover; 2]| covers.map(|cover| cover != Cover::Nothing);
+        let numbers = pieces.iter().enumerate();
+        let pairs = paired(&numbers.map(|(i, p)| (i, seen(p.1))).collect::<Vec<_>>());
         let mut masks = Vec::new();
-        let tiles = pieces.chunks(2).map(|pair| {
-            let second = pair.get(1).copied().unwrap_or((end, [Cover::Nothing; 2]));
-            let pair = [pair[0], second];
+        let tiles = pairs.into_iter().map(|pair| {
+            let pair = pair.map(|i| i.map_or((end, [Cover::Nothing; 2]), |i| pieces[i]));
             let own = [0, 1].map(|half| match pair.map(|(_, covers)| covers[half]) {
                 [Cover::Nothing, Cover::Nothing] => MASK_NONE,
                 [Cover::All, Cover::All] => MASK_ALL,

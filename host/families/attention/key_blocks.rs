@@ -1,0 +1,119 @@
+//! The kernel of the module `key_blocks`: blocks of keys that queries name to a work list that never leaves the device.
+
+use einsparse_kernels::abi::STRIP;
+use einsparse_kernels::families::{
+    ATTENTION_MASK, BLOCK_MASKS, KeyBlocksParams, KeyTile, MASK_KEYS, MASK_LIMIT, MASK_PIECE,
+    Queries, block_tiles,
+};
+use einsparse_kernels::table::rows_of;
+
+use crate::device::Device;
+use crate::driver::DeviceMemory;
+use crate::error::{Error, Result};
+use crate::families::attention::AttentionExtents;
+use crate::families::attention::attention::AttentionLists;
+use crate::families::attention::queries::causal_offset;
+use crate::kernel::{Grid, Kernel, Queue};
+use crate::launch::{MAX_GRID_Y, within};
+
+/// Device addresses of the blocks and lengths of a run, 0 for none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RawKeyBlocks {
+    pub blocks: u64,
+    /// Bytes from one mask's to the next, 0 where one list serves all, and from one row to the next.
+    pub mask_bytes: usize,
+    pub row_bytes: usize,
+    pub lengths: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct KeyBlocksLaunch {
+    kernel: Kernel<KeyBlocksParams>,
+    params: KeyBlocksParams,
+    /// Groups of 128 queries of a mask, and masks.
+    grid: [u32; 2],
+}
+
+impl KeyBlocksLaunch {
+    /// Room for work lists of `masks` masks that share the heads in equal parts, where each 64 queries name at most
+    /// `most` blocks, and the lists for the attention kernel.
+    pub(crate) fn new(
+        device: &Device,
+        extents: AttentionExtents,
+        masks: usize,
+        most: usize,
+        causal: Option<i64>,
+    ) -> Result<(Self, AttentionLists)> {
+        let AttentionExtents { heads, m, n, .. } = extents;
+        within("keys of a mask made on the GPU", n, MASK_KEYS as usize)?;
+        let (strips, blocks) = (m.div_ceil(STRIP), n.div_ceil(MASK_PIECE as usize));
+        let capacity = block_tiles(most.min(blocks));
+        let groups = strips.saturating_mul(heads);
+        let room = strips
+            .saturating_mul(masks)
+            .saturating_mul(capacity.max(BLOCK_MASKS as usize));
+        within("groups of 128 queries", groups, i32::MAX as usize)?;
+        within("tiles of 128 keys of all masks", room, MASK_LIMIT as usize)?;
+        let multiprocessors = device.machine().multiprocessors;
+        let blocks = within("groups of 128 queries", groups, u32::MAX as usize)?;
+        let blocks = blocks.min(multiprocessors);
+        let rounds = (groups as u32).div_ceil(blocks.max(1));
+        let (all, work) = (strips * masks, (rounds * blocks) as usize);
+        let lists = AttentionLists {
+            work: device.zeros((work * size_of::<Queries>()).max(16))?,
+            tiles: device.zeros((all * capacity * size_of::<KeyTile>()).max(16))?,
+            masks: DeviceMemory::alloc(
+                device.context(),
+                (all * BLOCK_MASKS as usize * ATTENTION_MASK).max(16),
+            )?,
+            rounds,
+            blocks,
+            slots: 0,
+            counters: 0,
+        };
+        let Some(row) = rows_of::<KeyBlocksParams>().next() else {
+            return Err(Error::no_kernel("work lists of blocks of keys", []));
+        };
+        let params = KeyBlocksParams {
+            tiles: lists.tiles.address(),
+            masks: lists.masks.address(),
+            work: lists.work.address(),
+            m: within("queries of a mask made on the GPU", m, 1 << 30)?,
+            n: n as u32,
+            causal: causal_offset(causal),
+            most: within("blocks of 64 queries", most, i32::MAX as usize)?,
+            capacity: capacity as u32,
+            sharing: (heads / masks.max(1)) as u32,
+            group: (heads / extents.key_heads.max(1)) as u32,
+            groups: groups as u32,
+            room: work as u32,
+            ..KeyBlocksParams::default()
+        };
+        let grid = [strips as u32, within("masks", masks, MAX_GRID_Y)?];
+        let kernel = Kernel::load(device, row)?;
+        Ok((
+            KeyBlocksLaunch {
+                kernel,
+                params,
+                grid,
+            },
+            lists,
+        ))
+    }
+
+    /// Queues the kernel. Runs follow one another.
+    pub(crate) fn run(&self, raw: &RawKeyBlocks, queue: Queue<'_>) -> Result<()> {
+        let [strips, masks] = self.grid;
+        if self.params.groups == 0 {
+            return Ok(());
+        }
+        let params = KeyBlocksParams {
+            blocks: raw.blocks,
+            lengths: raw.lengths,
+            mask_bytes: raw.mask_bytes as u64,
+            row_bytes: raw.row_bytes as u64,
+            ..self.params
+        };
+        queue.launch(&self.kernel, Grid::of([strips, masks, 1]).early(), &params)
+    }
+}

@@ -1,0 +1,167 @@
+//! The module `key_blocks`: from the blocks of keys that each 64 queries name to the work list of the module
+//! `attention`, on the device. Keys may be hidden by a length and above a diagonal, and by nothing else: so masks of
+//! their own are wanted by the last two tiles of a class at the most (`tests` below).
+
+use super::masks::{MASK_KEYS, MASK_PIECE};
+use crate::abi::{SCAN_THREADS, Tile};
+
+/// Classes of blocks: seen by both halves of 128 queries, by the first alone, by the second alone.
+pub const BLOCK_CLASSES: usize = 3;
+/// Tiles of a class, its last ones, that may want a mask of their own.
+pub const BLOCK_ENDS: u32 = 2;
+/// Masks that 128 queries have room for, one of each half.
+pub const BLOCK_MASKS: u32 = BLOCK_CLASSES as u32 * BLOCK_ENDS * 2;
+/// Most blocks of keys.
+pub const BLOCKS_MOST: u32 = MASK_KEYS / MASK_PIECE;
+
+/// Offset in shared memory of the bits of the blocks that each half names; a scan has what is in front.
+pub const BLOCK_BITS: u32 = 64;
+/// Offset of the lists of each class, [`BLOCKS_MOST`] words each.
+pub const BLOCK_LISTS: u32 = BLOCK_BITS + 2 * BLOCKS_MOST / 8;
+
+/// Tiles that 128 queries have at the most, where each 64 name `most` blocks.
+pub const fn block_tiles(most: usize) -> usize {
+    most + 1
+}
+
+/// The key behind the last one that a query sees, of `length` keys and up to `causal` above the query.
+#[inline(always)]
+pub fn key_end(query: u32, length: u32, causal: i32) -> u32 {
+    let limit = (query as i32).saturating_add(causal).saturating_add(1);
+    length.min(limit.max(0) as u32)
+}
+
+/// Where tile `index` of a class lies among those of 128 queries: tiles of both halves, then by turns tiles of the first
+/// and of the second, so that neither waits long while the other multiplies.
+#[inline(always)]
+pub fn block_place(tiles: [u32; BLOCK_CLASSES], class: usize, index: u32) -> u32 {
+    let [both, first, second] = tiles;
+    match class {
+        0 => index,
+        1 => both + index + index.min(second),
+        _ => both + index + (index + 1).min(first),
+    }
+}
+
+/// A thread block for each 128 queries of a mask.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyBlocks;
+
+impl Tile for KeyBlocks {
+    const THREADS: u32 = SCAN_THREADS;
+    const MIN_BLOCKS: u32 = 6;
+    const COLUMNS: u32 = 1;
+    const BLOCK: (u32, u32) = (128, MASK_PIECE);
+    const SHARED_BYTES: u32 = BLOCK_LISTS + BLOCK_CLASSES as u32 * BLOCKS_MOST * 4;
+    const ACCESS: u32 = 1;
+}
+
+/// Parameters of the `key_blocks` kernel, which has a thread block for 128 queries (x) of a mask (y).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KeyBlocksParams {
+    /// Numbers of blocks of 64 keys, i32, `most` for each 64 queries; what is no block's number names none.
+    pub blocks: u64,
+    /// Keys of each mask, i32, or 0.
+    pub lengths: u64,
+    /// Out: [`KeyTile`](super::KeyTile)s, `capacity` for each 128 queries of a mask.
+    pub tiles: u64,
+    /// Out: masks of [`ATTENTION_MASK`](super::ATTENTION_MASK) bytes, [`BLOCK_MASKS`] for each 128 queries of a mask.
+    pub masks: u64,
+    /// Out: [`Queries`](super::Queries), head by head, and none behind the last.
+    pub work: u64,
+    /// Bytes of blocks from one mask to the next, 0 where one list serves all.
+    pub mask_bytes: u64,
+    /// Bytes from the blocks of 64 queries to the next.
+    pub row_bytes: u64,
+    /// Queries.
+    pub m: u32,
+    /// Keys.
+    pub n: u32,
+    /// Keys above their query plus this are hidden.
+    pub causal: i32,
+    /// Blocks that 64 queries name at the most.
+    pub most: u32,
+    /// Tiles of 128 queries at the most.
+    pub capacity: u32,
+    /// Neighbouring heads that share a mask.
+    pub sharing: u32,
+    /// Neighbouring heads that share a head of keys.
+    pub group: u32,
+    /// Groups of 128 queries of all heads.
+    pub groups: u32,
+    /// [`Queries`](super::Queries) that the work list has room for.
+    pub room: u32,
+    /// Padding; zero.
+    pub unused: u32,
+}
+
+const _: () = assert!(size_of::<KeyBlocksParams>() == 96);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every tile has a place of its own, and the halves take turns.
+    #[test]
+    fn places_are_those_of_all_tiles() {
+        for tiles in [
+            [0, 0, 0],
+            [3, 0, 0],
+            [0, 4, 4],
+            [2, 5, 1],
+            [1, 0, 3],
+            [0, 2, 6],
+        ] {
+            let mut places = Vec::new();
+            for class in 0..BLOCK_CLASSES {
+                places.extend((0..tiles[class]).map(|i| block_place(tiles, class, i)));
+            }
+            places.sort_unstable();
+            let count: u32 = tiles.iter().sum();
+            assert_eq!(places, (0..count).collect::<Vec<_>>(), "{tiles:?}");
+        }
+        assert_eq!(
+            [1, 2].map(|class| block_place([1, 2, 2], class, 1)),
+            [3, 4],
+            "by turns"
+        );
+    }
+
+    /// Blocks with some keys hidden are among the last two of their class, and tiles are within the room, whatever the
+    /// limits: all blocks are named here, and each half once alone.
+    #[test]
+    fn tiles_with_masks_are_the_last_of_their_class() {
+        let (m, n) = (256, 448);
+        for length in [0, 1, 64, 100, 128, 447, 448] {
+            for causal in [-200, -64, -1, 0, 1, 63, 64, 130, i32::MAX] {
+                for (top, named) in [(0, [1, 1]), (128, [1, 1]), (0, [1, 0]), (128, [0, 1])] {
+                    let mut classes = [const { Vec::new() }; BLOCK_CLASSES];
+                    let edge = |half: u32, i: u32| {
+                        key_end((top + half * 64 + i).min(m - 1), length, causal)
+                    };
+                    for block in 0..n / 64 {
+                        let sees = [0, 1]
+                            .map(|half| named[half as usize] != 0 && block * 64 < edge(half, 63));
+                        match sees {
+                            [true, true] => classes[0].push(block),
+                            [true, false] => classes[1].push(block),
+                            [false, true] => classes[2].push(block),
+                            _ => (),
+                        }
+                    }
+                    for (class, blocks) in classes.iter().enumerate() {
+                        for (i, block) in blocks.iter().enumerate() {
+                            let own = |half: u32| class == 0 || class == half as usize + 1;
+                            let partial = |half: u32| own(half) && (block + 1) * 64 > edge(half, 0);
+                            let last = (i / 2 + BLOCK_ENDS as usize) >= blocks.len().div_ceil(2);
+                            assert!(last || !(partial(0) || partial(1)), "{length} {causal}");
+                        }
+                    }
+                    let tiles: usize = classes.iter().map(|c| c.len().div_ceil(2)).sum();
+                    assert!(tiles <= block_tiles((n / 64) as usize));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! From the blocks of keys that queries name to the work list of the module `attention`. A thread block marks what each
+//! half of its 128 queries names, so that order and repetition do not matter, lists the blocks of each class by number,
+//! and writes them as tiles. Groups of queries are dealt in turn, head by head: all multiprocessors sweep the keys of
+//! one head together, which L2 then holds.
+
+use crate::device::prelude::*;
+use crate::device::scan::scan;
+use crate::families::attention::abi::*;
+
+/// A block of no keys: behind the last one.
+const NONE: u32 = u32::MAX;
+
+struct View<'a> {
+    p: &'a KeyBlocksParams,
+    /// First query, and number of the 128 queries among those of all masks.
+    top: u32,
+    own: u32,
+    length: u32,
+    /// The keys that the first query of each half sees, and those that its last one does.
+    ends: [[u32; 2]; 2],
+}
+
+impl<'a> View<'a> {
+    #[inline(always)]
+    fn new(p: &'a KeyBlocksParams) -> Self {
+        let mask = gpu::block_y();
+        let given = global::load_b32_fresh(p.lengths + mask as u64 * 4, p.lengths != 0) as i32;
+        let length = if p.lengths == 0 {
+            p.n
+        } else {
+            (given.max(0) as u32).min(p.n)
+        };
+        let top = gpu::block_x() * STRIP as u32;
+        let end = |query: u32| key_end(query.min(p.m - 1), length, p.causal);
+        let ends = [0, 1].map(|half| {
+            let first = top + half * MASK_PIECE;
+            // No query of this half: no key.
+            let there = u32::from(first < p.m);
+            [end(first) * there, end(first + MASK_PIECE - 1) * there]
+        });
+        View {
+            p,
+            top,
+            own: mask * gpu::grid_x() + gpu::block_x(),
+            length,
+            ends,
+        }
+    }
+
+    /// Sets the bits of the blocks that the queries name and see.
+    #[inline(always)]
+    fn mark(&self) {
+        let p = self.p;
+        let all = p.blocks + gpu::block_y() as u64 * p.mask_bytes;
+        unroll!(half < 2, {
+            let row = self.top / MASK_PIECE + half as u32;
+            let seen = self.ends[half][1].div_ceil(MASK_PIECE);
+            let mut i = gpu::thread();
+            while i < p.most && seen > 0 {
+                let at = all + row as u64 * p.row_bytes + i as u64 * 4;
+                let block = global::load_b32_fresh(at, true);
+                if block < seen {
+                    copy::set_bits_shared(word(half, block / 32), 1 << (block % 32));
+                }
+                i += SCAN_THREADS;
+            }
+        });
+    }
+
+    /// Lists the blocks of each class; how many there are.
+    #[inline(always)]
+    fn list(&self) -> [u32; BLOCK_CLASSES] {
+        let own = gpu::thread();
+        let (mut a, mut b) = (0, 0);
+        if own < BLOCKS_MOST / 32 {
+            a = copy::load_shared_b32(word(0, own));
+            b = copy::load_shared_b32(word(1, own));
+        }
+        let mut counts = [0; BLOCK_CLASSES];
+        unroll!(class < 3, {
+            let mut bits = match class {
+                0 => a & b,
+                1 => a & !b,
+                _ => b & !a,
+            };
+            let (mut before, all) = scan(bits.count_ones());
+            counts[class] = all;
+            while bits != 0 {
+                copy::store_shared_b32(place(class, before), own * 32 + bits.trailing_zeros());
+                bits &= bits - 1;
+                before += 1;
+            }
+        });
+        counts
+    }
+
+    /// The two blocks of tile `index` of a class of `count`.
+    #[inline(always)]
+    fn pair(&self, class: usize, index: u32, count: u32) -> [u32; 2] {
+        let first = copy::load_shared_b32(place(class, 2 * index));
+        let second = if 2 * index + 1 < count {
+            copy::load_shared_b32(place(class, 2 * index + 1))
+        } else {
+            NONE
+        };
+        [first, second]
+    }
+
+    /// Does every query of a half see every key of the block?
+    #[inline(always)]
+    fn all(&self, half: usize, block: u32) -> bool {
+        block != NONE && (block + 1) * MASK_PIECE <= self.ends[half][0]
+    }
+
+    /// What a tile that lies `back` from the end of its class is to a half: [`KeyTile::masks`].
+    #[inline(always)]
+    fn mask(&self, class: usize, half: usize, pair: [u32; 2], back: u32) -> u32 {
+        if class == 2 - half {
+            MASK_NONE
+        } else if self.all(half, pair[0]) && self.all(half, pair[1]) {
+            MASK_ALL
+        } else {
+            // Never further back than there is room for.
+            let end = class as u32 * BLOCK_ENDS + back.min(BLOCK_ENDS - 1);
+            self.own * BLOCK_MASKS + end * 2 + half as u32
+        }
+    }
+
+    #[inline(always)]
+    fn write_tiles(&self, counts: [u32; BLOCK_CLASSES], tiles: [u32; BLOCK_CLASSES]) {
+        let p = self.p;
+        unroll!(class < 3, {
+            let mut index = gpu::thread();
+            while index < tiles[class] {
+                let pair = self.pair(class, index, counts[class]);
+                let back = tiles[class] - 1 - index;
+                let masks = [0, 1].map(|half| self.mask(class, half, pair, back));
+                // A block that is none begins behind the last key.
+                let keys = pair.map(|block| block.min(p.n.div_ceil(MASK_PIECE)) * MASK_PIECE);
+                let number = self.own * p.capacity + block_place(tiles, class, index);
+                let at = p.tiles + number as u64 * size_of::<KeyTile>() as u64;
+                global::store_v4(at, [keys[0], keys[1], masks[0], masks[1]]);
+                index += SCAN_THREADS;
+            }
+        });
+    }
+
+    /// Writes the masks of the tiles that want one; four warps have a half.
+    #[inline(always)]
+    fn write_masks(&self, counts: [u32; BLOCK_CLASSES], tiles: [u32; BLOCK_CLASSES]) {
+        let own = gpu::thread() % 128;
+        unroll!(half < 2, {
+            if gpu::thread() / 128 == half as u32 {
+                let query = self.top + half as u32 * MASK_PIECE + own / 32 * 16 + own % 32 / 4;
+                unroll!(class < 3, {
+                    unroll!(back < 2, {
+                        if (back as u32) < tiles[class] {
+                            let index = tiles[class] - 1 - back as u32;
+                            let pair = self.pair(class, index, counts[class]);
+                            let mask = self.mask(class, half, pair, back as u32);
+                            if mask < MASK_LIMIT {
+                                let words = pair.map(|block| self.word(half, query, block));
+                                let at = self.p.masks + mask as u64 * ATTENTION_MASK as u64;
+                                global::store_v2(at + own as u64 * 8, words);
+                            }
+                        }
+                    });
+                });
+            }
+        });
+    }
+
+    /// The bits of this thread's accumulators of a block.
+    #[inline(always)]
+    fn word(&self, half: usize, query: u32, block: u32) -> u32 {
+        if block == NONE {
+            return 0;
+        }
+        if self.all(half, block) {
+            return u32::MAX;
+        }
+        let bits = |query: u32| {
+            let end = key_end(query, self.length, self.p.causal);
+            low_bits(end as i32 - (block * MASK_PIECE) as i32)
+        };
+        mask_word(bits(query), bits(query + 8), gpu::thread() % 4)
+    }
+
+    /// Writes what the attention does with these queries, for every head that shares the mask.
+    #[inline(always)]
+    fn write_work(&self, tiles: u32) {
+        let p = self.p;
+        let mut i = gpu::thread();
+        while i < p.sharing {
+            let head = gpu::block_y() * p.sharing + i;
+            let at = p.work + (head * gpu::grid_x() + gpu::block_x()) as u64 * 32;
+            let key_head = head.checked_div(p.group).unwrap_or(0);
+            global::store_v4(at, [self.top, head, key_head, self.own * p.capacity]);
+            global::store_v4(at + 16, [tiles, 0, 1 << 16, 0]);
+            i += SCAN_THREADS;
+        }
+        let mut none = p.groups + gpu::thread();
+        while none < p.room && self.own == 0 {
+            global::store_b32(p.work + none as u64 * 32, NO_STRIP);
+            none += SCAN_THREADS;
+        }
+    }
+}
+
+/// Shared address of a word of the bits of a half.
+#[inline(always)]
+fn word(half: usize, word: u32) -> u32 {
+    copy::arena() + BLOCK_BITS + (half as u32 * (BLOCKS_MOST / 32) + word) * 4
+}
+
+/// Shared address of block `index` of a class.
+#[inline(always)]
+fn place(class: usize, index: u32) -> u32 {
+    copy::arena() + BLOCK_LISTS + (class as u32 * BLOCKS_MOST + index) * 4
+}
+
+impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, KeyBlocksParams> for KeyBlocks {
+    #[inline(always)]
+    unsafe fn run(p: &KeyBlocksParams, _: u64) {
+        grid::launch_dependents();
+        if gpu::thread() < 2 * BLOCKS_MOST / 32 {
+            copy::store_shared_b32(word(0, gpu::thread()), 0);
+        }
+        gpu::sync_threads();
+        grid::wait_dependency();
+        let view = View::new(p);
+        view.mark();
+        gpu::sync_threads();
+        let counts = view.list();
+        gpu::sync_threads();
+        let tiles = counts.map(|count| count.div_ceil(2));
+        view.write_tiles(counts, tiles);
+        view.write_masks(counts, tiles);
+        view.write_work(tiles[0] + tiles[1] + tiles[2]);
+    }
+}
