@@ -68,6 +68,7 @@ const OPERATORS: &[(&str, [Case; 4])] = operators![
     "messages": messages::messages,
     "attention at entries": attention::of_entries,
     "attention by flags": attention::of_flags,
+    "attention by blocks of keys": attention::of_key_blocks,
 ];
 
 /// Right, refused and not supported of each operator, and what went wrong.

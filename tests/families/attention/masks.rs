@@ -47,6 +47,7 @@ impl There {
             rows,
             diagonals,
             lengths: self.lengths.as_ref(),
+            key_blocks: None,
         }
     }
 }

@@ -200,6 +200,60 @@ fn flags(t: &mut Trial<'_>, name: &str, masks: usize, of: &[usize]) -> Option<Gi
     }))
 }
 
+fn lengths(t: &mut Trial<'_>, e: Extents, masks: usize) -> Option<Given<i32>> {
+    t.once_in(2).then(|| {
+        t.given::<i32>("lengths", &[masks], |t, _| {
+            f64::from(t.one(&[-1, i32::MIN, i32::MAX, e.n as i32 / 2, e.n as i32, 0]))
+        })
+    })
+}
+
+/// Blocks of keys that queries name.
+pub fn of_key_blocks<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
+    t.aim(7);
+    let (e, options) = extents(t);
+    let masks = if e.heads % 2 == 0 { t.one(&[1, 2]) } else { 1 };
+    let given = broken(t, &options);
+    let most = t.one(&[0, 1, 2, 5, 30]);
+    let made = DynamicAttention::<T>::of_key_blocks(t.context, [e.m, e.n], masks, most, &given);
+    let attention = t.made(made)?;
+    let mut own = tensors::<T>(t, e);
+    let [down, across] = [e.m.div_ceil(64), e.n.div_ceil(64)];
+    let lists = t.one(&[1, masks]);
+    // One list for all is no fault.
+    let blocks: Given<i32> = t.given_but("key_blocks", &[lists, down, most], &[1, 2], |t, _| {
+        let named = t.below(across.max(1)) as i32;
+        f64::from(t.one(&[named, named, named, -1, across as i32, i32::MIN]))
+    });
+    let lengths = lengths(t, e, masks);
+    let mask = MaskTensors {
+        key_blocks: Some(&blocks.there),
+        lengths: lengths.as_ref().map(|f| &f.there),
+        ..MaskTensors::default()
+    };
+    t.run(&mut own.out, |out, stream| {
+        attention.forward(
+            [&own.q.there, &own.k.there, &own.v.there],
+            &mask,
+            out,
+            own.log_sum.as_mut(),
+            stream,
+        )
+    })?;
+    let sees = |head: usize, query: usize, key: usize| {
+        let mask = head / (e.heads / masks);
+        let row = if lists == 1 { 0 } else { mask } * down + query / 64;
+        let named = &blocks.values[row * most..][..most];
+        let length = lengths.as_ref().map_or(e.n as f64, |all| all.values[mask]);
+        let causal = options.causal;
+        named.contains(&((key / 64) as f64))
+            && (key as f64) < length
+            && causal.is_none_or(|by| key as i64 <= (query as i64).saturating_add(by))
+    };
+    own.check(&format!("{e:?} {options:?}"), e, sees);
+    Ok(())
+}
+
 /// Masks of a run.
 pub fn of_flags<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     t.aim(10);
@@ -215,11 +269,7 @@ pub fn of_flags<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let columns = flags(t, "columns", masks, &[e.n]);
     let rows = flags(t, "rows", masks, &[e.m]);
     let diagonals = flags(t, "diagonals", masks, &[count]);
-    let lengths = t.once_in(2).then(|| {
-        t.given::<i32>("lengths", &[masks], |t, _| {
-            f64::from(t.one(&[-1, i32::MIN, i32::MAX, e.n as i32 / 2, e.n as i32, 0]))
-        })
-    });
+    let lengths = lengths(t, e, masks);
     let all = [&blocks, &columns, &rows, &diagonals];
     let mask = MaskTensors {
         blocks: blocks.as_ref().map(|f| &f.there),
@@ -227,6 +277,7 @@ pub fn of_flags<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
         rows: rows.as_ref().map(|f| &f.there),
         diagonals: diagonals.as_ref().map(|f| &f.there),
         lengths: lengths.as_ref().map(|f| &f.there),
+        key_blocks: None,
     };
     t.run(&mut own.out, |out, stream| {
         attention.forward(
