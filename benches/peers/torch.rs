@@ -26,7 +26,8 @@ pub fn measure(what: &str, arguments: &str) -> Vec<(String, Times)> {
     }
     if !output.status.success() {
         let told = String::from_utf8_lossy(&output.stderr);
-        let last = told.lines().last().unwrap_or("no reason given").to_owned();
+        let mut lines = told.lines().rev().filter(|line| !line.trim().is_empty());
+        let last = lines.next().unwrap_or("no reason given");
         println!("engine torch left out: {last}");
     }
     said.lines().filter_map(|line| row(line).ok()).collect()
