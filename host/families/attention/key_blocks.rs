@@ -3,7 +3,7 @@
 use einsparse_kernels::abi::STRIP;
 use einsparse_kernels::families::{
     ATTENTION_MASK, BLOCK_MASKS, KeyBlocksParams, KeyTile, MASK_KEYS, MASK_LIMIT, MASK_PIECE,
-    Queries, block_tiles,
+    Queries, mask_tiles,
 };
 use einsparse_kernels::table::rows_of;
 
@@ -47,7 +47,7 @@ impl KeyBlocksLaunch {
         let AttentionExtents { heads, m, n, .. } = extents;
         within("keys of a mask made on the GPU", n, MASK_KEYS as usize)?;
         let (strips, blocks) = (m.div_ceil(STRIP), n.div_ceil(MASK_PIECE as usize));
-        let capacity = block_tiles(most.min(blocks));
+        let capacity = mask_tiles(most.saturating_mul(2).min(blocks));
         let groups = strips.saturating_mul(heads);
         let room = strips
             .saturating_mul(masks)

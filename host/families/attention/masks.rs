@@ -2,8 +2,8 @@
 
 use einsparse_kernels::abi::STRIP;
 use einsparse_kernels::families::{
-    ATTENTION_KEYS, ATTENTION_MASK, DETECT_THREADS, KeyTile, MASK_BESIDE, MASK_FULL, MASK_KEYS,
-    MASK_LIMIT, MASK_PART, MASK_QUERIES, MaskParams, Queries, STEP_MASKS,
+    ATTENTION_MASK, DETECT_THREADS, KeyTile, MASK_BESIDE, MASK_FULL, MASK_KEYS, MASK_LIMIT,
+    MASK_PART, MASK_PIECE, MASK_QUERIES, MaskParams, Queries, STEP_MASKS, mask_tiles,
 };
 use einsparse_kernels::table::{Row, kernels};
 
@@ -64,7 +64,8 @@ impl Room {
         let AttentionExtents { heads, m, n, .. } = extents;
         within("keys of a mask made on the GPU", n, MASK_KEYS as usize)?;
         within("queries of a mask made on the GPU", m, 1 << 30)?;
-        let (strips, capacity) = (m.div_ceil(STRIP), n.div_ceil(ATTENTION_KEYS));
+        let strips = m.div_ceil(STRIP);
+        let capacity = mask_tiles(n.div_ceil(MASK_PIECE as usize));
         let groups = within(
             "groups of 128 queries",
             strips.saturating_mul(heads),

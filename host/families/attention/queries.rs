@@ -9,7 +9,7 @@ use std::ops::Range;
 use einsparse_kernels::abi::{HALF, STRIP};
 use einsparse_kernels::families::{
     ATTENTION_KEYS, ATTENTION_MASK, ATTENTION_PIECE, KeyTile, MASK_ALL, MASK_LIMIT, MASK_NONE,
-    block_place,
+    class_place, class_tiles, classes_pay,
 };
 use rayon::prelude::*;
 
@@ -106,30 +106,24 @@ const fn place(query: usize, key: usize) -> (usize, u32) {
     (query / 16 * 32 + lane, (key / 8 * 4 + register) as u32)
 }
 
-/// Pieces of keys, and whether either half of 128 queries has entries there, two to a tile: in order, or, where a half
-/// multiplies fewer tiles that way, by who sees them ([`block_place`]).
+/// Pieces of keys, and whether either half of 128 queries has entries there, two to a tile: in order, or by class.
 fn paired(seen: &[(usize, [bool; 2])]) -> Vec<[Option<usize>; 2]> {
-    type Seen<'a> = &'a (usize, [bool; 2]);
-    let tile = |pair: &[Seen<'_>]| [pair.first(), pair.get(1)].map(|p| p.map(|(piece, _)| *piece));
-    let in_order: Vec<Seen<'_>> = seen.iter().collect();
-    let in_order = in_order.chunks(2);
-    let of = |half: usize| {
-        in_order
-            .clone()
-            .filter(|t| t.iter().any(|p| p.1[half]))
-            .count()
-    };
+    let tile = |pair: &[usize]| [pair.first().copied(), pair.get(1).copied()];
     let classes = [[true, true], [true, false], [false, true]];
-    let classes = classes.map(|own| seen.iter().filter(|p| p.1 == own).collect::<Vec<_>>());
-    let tiles = classes.each_ref().map(|c| c.len().div_ceil(2) as u32);
-    let apart = tiles[0] + tiles[1].max(tiles[2]);
-    if of(0).max(of(1)) <= apart as usize {
-        return in_order.map(tile).collect();
+    let classes = classes.map(|own| {
+        let pieces = seen.iter().filter(|(_, halves)| *halves == own);
+        pieces.map(|(piece, _)| *piece).collect::<Vec<_>>()
+    });
+    let counts = classes.each_ref().map(|pieces| pieces.len() as u32);
+    if !classes_pay(counts) {
+        let all: Vec<usize> = seen.iter().map(|(piece, _)| *piece).collect();
+        return all.chunks(2).map(tile).collect();
     }
+    let tiles = class_tiles(counts);
     let mut all = vec![[None; 2]; tiles.iter().sum::<u32>() as usize];
     for (class, pieces) in classes.iter().enumerate() {
         for (index, pair) in pieces.chunks(2).enumerate() {
-            all[block_place(tiles, class, index as u32) as usize] = tile(pair);
+            all[class_place(tiles, class, index as u32) as usize] = tile(pair);
         }
     }
     all

@@ -137,7 +137,7 @@ impl<'a> View<'a> {
                 let masks = [0, 1].map(|half| self.mask(class, half, pair, back));
                 // A block that is none begins behind the last key.
                 let keys = pair.map(|block| block.min(p.n.div_ceil(MASK_PIECE)) * MASK_PIECE);
-                let number = self.own * p.capacity + block_place(tiles, class, index);
+                let number = self.own * p.capacity + class_place(tiles, class, index);
                 let at = p.tiles + number as u64 * size_of::<KeyTile>() as u64;
                 global::store_v4(at, [keys[0], keys[1], masks[0], masks[1]]);
                 index += SCAN_THREADS;
@@ -233,7 +233,7 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, KeyBlocksParams> for KeyBlocks {
         gpu::sync_threads();
         let counts = view.list();
         gpu::sync_threads();
-        let tiles = counts.map(|count| count.div_ceil(2));
+        let tiles = class_tiles(counts);
         view.write_tiles(counts, tiles);
         view.write_masks(counts, tiles);
         view.write_work(tiles[0] + tiles[1] + tiles[2]);

@@ -19,28 +19,11 @@ pub const BLOCK_BITS: u32 = 64;
 /// Offset of the lists of each class, [`BLOCKS_MOST`] words each.
 pub const BLOCK_LISTS: u32 = BLOCK_BITS + 2 * BLOCKS_MOST / 8;
 
-/// Tiles that 128 queries have at the most, where each 64 name `most` blocks.
-pub const fn block_tiles(most: usize) -> usize {
-    most + 1
-}
-
 /// The key behind the last one that a query sees, of `length` keys and up to `causal` above the query.
 #[inline(always)]
 pub fn key_end(query: u32, length: u32, causal: i32) -> u32 {
     let limit = (query as i32).saturating_add(causal).saturating_add(1);
     length.min(limit.max(0) as u32)
-}
-
-/// Where tile `index` of a class lies among those of 128 queries: tiles of both halves, then by turns tiles of the first
-/// and of the second, so that neither waits long while the other multiplies.
-#[inline(always)]
-pub fn block_place(tiles: [u32; BLOCK_CLASSES], class: usize, index: u32) -> u32 {
-    let [both, first, second] = tiles;
-    match class {
-        0 => index,
-        1 => both + index + index.min(second),
-        _ => both + index + (index + 1).min(first),
-    }
 }
 
 /// A thread block for each 128 queries of a mask.
@@ -100,6 +83,7 @@ const _: () = assert!(size_of::<KeyBlocksParams>() == 96);
 
 #[cfg(test)]
 mod tests {
+    use super::super::masks::{class_place, mask_tiles};
     use super::*;
 
     /// Every tile has a place of its own, and the halves take turns.
@@ -115,14 +99,14 @@ mod tests {
         ] {
             let mut places = Vec::new();
             for class in 0..BLOCK_CLASSES {
-                places.extend((0..tiles[class]).map(|i| block_place(tiles, class, i)));
+                places.extend((0..tiles[class]).map(|i| class_place(tiles, class, i)));
             }
             places.sort_unstable();
             let count: u32 = tiles.iter().sum();
             assert_eq!(places, (0..count).collect::<Vec<_>>(), "{tiles:?}");
         }
         assert_eq!(
-            [1, 2].map(|class| block_place([1, 2, 2], class, 1)),
+            [1, 2].map(|class| class_place([1, 2, 2], class, 1)),
             [3, 4],
             "by turns"
         );
@@ -159,7 +143,7 @@ mod tests {
                         }
                     }
                     let tiles: usize = classes.iter().map(|c| c.len().div_ceil(2)).sum();
-                    assert!(tiles <= block_tiles((n / 64) as usize));
+                    assert!(tiles <= mask_tiles((n / 64) as usize));
                 }
             }
         }

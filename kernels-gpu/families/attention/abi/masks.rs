@@ -59,6 +59,37 @@ pub trait MaskFlags {
     fn causal(&self) -> i32;
 }
 
+/// Tiles that 128 queries have at the most, of so many pieces of keys: one more where the pieces that either half sees
+/// alone have tiles of their own.
+pub const fn mask_tiles(pieces: usize) -> usize {
+    pieces.div_ceil(2) + 1
+}
+
+/// Tiles by class, of pieces by class: those that both halves of 128 queries see, the first alone, the second alone.
+#[inline(always)]
+pub fn class_tiles(pieces: [u32; 3]) -> [u32; 3] {
+    pieces.map(|count| count.div_ceil(2))
+}
+
+/// Do the halves multiply fewer tiles where each class has its own?
+#[inline(always)]
+pub fn classes_pay(pieces: [u32; 3]) -> bool {
+    let [both, first, second] = class_tiles(pieces);
+    both + first.max(second) < (pieces[0] + pieces[1] + pieces[2]).div_ceil(2)
+}
+
+/// Where tile `index` of a class lies among those of 128 queries: tiles of both halves, then by turns tiles of the first
+/// and of the second, so that neither waits long while the other multiplies.
+#[inline(always)]
+pub fn class_place(tiles: [u32; 3], class: usize, index: u32) -> u32 {
+    let [both, first, second] = tiles;
+    match class {
+        0 => index,
+        1 => both + index + index.min(second),
+        _ => both + index + (index + 1).min(first),
+    }
+}
+
 /// The lowest `count` bits; none below 0.
 #[inline(always)]
 pub const fn low_bits(count: i32) -> u64 {
@@ -161,9 +192,9 @@ pub const MASK_STATES: u32 = MASK_DIAGONALS + (MASK_KEYS + 512) / 8;
 /// See [`MASK_DIAGONALS`].
 pub const MASK_LIST: u32 = MASK_STATES + MASK_KEYS / MASK_PIECE * 4;
 /// See [`MASK_DIAGONALS`].
-pub const MASK_VOTES: u32 = MASK_LIST + MASK_KEYS / MASK_PIECE * 4;
+pub const MASK_VOTES: u32 = MASK_LIST + (MASK_KEYS / MASK_PIECE + 2) * 4 + 8;
 /// See [`MASK_DIAGONALS`].
-pub const MASK_SUMS: u32 = MASK_VOTES + MASK_KEYS / MASK_PIECE / 32 * 4;
+pub const MASK_SUMS: u32 = MASK_VOTES + MASK_KEYS / MASK_PIECE / 32 * 8;
 /// See [`MASK_DIAGONALS`].
 pub const MASK_TOLD: u32 = MASK_SUMS + 64;
 

@@ -25,6 +25,12 @@ fn over(a: u32, b: u32) -> u32 {
     a.checked_div(b).unwrap_or(0)
 }
 
+/// Pieces by class, of those that each half sees.
+#[inline(always)]
+fn classes_of([a, b]: [u32; 2]) -> [u32; 3] {
+    [a & b, a & !b, b & !a]
+}
+
 impl View<'_> {
     /// What a piece of keys is to both warpgroups, as a word of the list.
     #[inline(always)]
@@ -45,7 +51,7 @@ impl View<'_> {
         word
     }
 
-    /// Lists the pieces that hold something; how many. All threads.
+    /// Lists the pieces that hold something, two to a tile; how many tiles there are. All threads.
     #[inline(always)]
     fn list(&self) -> u32 {
         let pieces = self.p.n.div_ceil(MASK_PIECE);
@@ -55,48 +61,76 @@ impl View<'_> {
         while from < pieces {
             let piece = from + thread;
             let word = if piece < pieces { self.state(piece) } else { 0 };
-            let vote = warp::ballot(word >> STATE != 0);
+            let seen = [0, 1].map(|half| warp::ballot(word >> (STATE + 2 * half) & 3 != 0));
             if piece < pieces {
                 copy::store_shared_b32(copy::arena() + MASK_STATES + piece * 4, word);
             }
             if thread.is_multiple_of(32) && piece < pieces {
-                copy::store_shared_b32(votes + piece / 32 * 4, vote);
+                copy::store_shared_v2(votes + piece / 32 * 8, seen);
             }
             from += MASK_THREADS;
         }
         gpu::sync_threads();
-        let (words, mut before, mut w) = (pieces.div_ceil(32), 0, 0);
+        let (words, mut counts, mut w) = (pieces.div_ceil(32), [0; 3], 0);
         while w < words {
-            let vote = copy::load_shared_b32(votes + w * 4);
-            let piece = w * 32 + thread % 32;
-            if w % (MASK_THREADS / 32) == thread / 32 && vote >> (thread % 32) & 1 != 0 {
-                let rank = before + (vote & ((1 << (thread % 32)) - 1)).count_ones();
-                let word = copy::load_shared_b32(copy::arena() + MASK_STATES + piece * 4);
-                copy::store_shared_b32(copy::arena() + MASK_LIST + rank * 4, word);
+            let classes = classes_of(copy::load_shared_v2(votes + w * 8));
+            unroll!(c < 3, { counts[c] += classes[c].count_ones() });
+            w += 1;
+        }
+        let (apart, tiles) = (classes_pay(counts), class_tiles(counts));
+        let count = if apart {
+            tiles[0] + tiles[1] + tiles[2]
+        } else {
+            (counts[0] + counts[1] + counts[2]).div_ceil(2)
+        };
+        // The second piece of a tile that has one: nothing, behind the last key.
+        let mut i = thread;
+        while i < 2 * count {
+            copy::store_shared_b32(copy::arena() + MASK_LIST + i * 4, pieces);
+            i += MASK_THREADS;
+        }
+        gpu::sync_threads();
+        let (mut before, lane) = ([0; 3], thread % 32);
+        w = 0;
+        while w < words {
+            let classes = classes_of(copy::load_shared_v2(votes + w * 8));
+            if w % (MASK_THREADS / 32) == thread / 32 {
+                let in_front = (1 << lane) - 1;
+                let (mut rank, mut place, mut listed) = (0, 0, false);
+                unroll!(c < 3, {
+                    let own = before[c] + (classes[c] & in_front).count_ones();
+                    rank += own;
+                    if classes[c] >> lane & 1 != 0 {
+                        listed = true;
+                        place = 2 * class_place(tiles, c, own / 2) + own % 2;
+                    }
+                });
+                if listed {
+                    let from = copy::arena() + MASK_STATES + (w * 32 + lane) * 4;
+                    let place = if apart { place } else { rank };
+                    let to = copy::arena() + MASK_LIST + place * 4;
+                    copy::store_shared_b32(to, copy::load_shared_b32(from));
+                }
             }
-            before += vote.count_ones();
+            unroll!(c < 3, { before[c] += classes[c].count_ones() });
             w += 1;
         }
         gpu::sync_threads();
-        before
+        count
     }
 
-    /// Piece number `i` of the list; behind the last one there is nothing, behind the last key.
+    /// The pieces of a tile.
     #[inline(always)]
-    fn listed(&self, i: u32, count: u32) -> u32 {
-        if i < count {
-            copy::load_shared_b32(copy::arena() + MASK_LIST + i * 4)
-        } else {
-            self.p.n.div_ceil(MASK_PIECE)
-        }
+    fn listed(&self, tile: u32) -> [u32; 2] {
+        copy::load_shared_v2(copy::arena() + MASK_LIST + tile * 8)
     }
 
-    /// Writes the tiles of `count` pieces. `base`: number of the first.
+    /// Writes the tiles. `base`: number of the first.
     #[inline(always)]
     fn write_tiles(&self, base: u32, count: u32) {
         let mut t = gpu::thread();
-        while t < count.div_ceil(2) {
-            let pair = [0, 1].map(|i| self.listed(2 * t + i, count));
+        while t < count {
+            let pair = self.listed(t);
             let [a, b] = pair.map(|word| (word & PIECE) * MASK_PIECE);
             let masks = [0, 1].map(|group| mask_of(pair, group, (base + t) * 2 + group));
             let at = self.p.tiles + (base + t) as u64 * size_of::<KeyTile>() as u64;
@@ -112,8 +146,8 @@ impl View<'_> {
         let query = self.top + group * MASK_PIECE + own / 32 * 16 + own % 32 / 4;
         let ranges = [query, query + 8].map(|query| self.range(query));
         let mut t = 0;
-        while t < count.div_ceil(2) {
-            let pair = [0, 1].map(|i| self.listed(2 * t + i, count));
+        while t < count {
+            let pair = self.listed(t);
             let index = (base + t) * 2 + group;
             if mask_of(pair, group, index) == index {
                 let words = [
@@ -172,11 +206,11 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, MaskParams> for MaskTiles {
         if strip < strips {
             let view = View::new(p, mask, strip);
             gpu::sync_threads();
-            let pieces = view.list();
-            view.write_tiles(own * p.capacity, pieces);
-            view.write_bits(own * p.capacity, pieces);
+            let tiles = view.list();
+            view.write_tiles(own * p.capacity, tiles);
+            view.write_bits(own * p.capacity, tiles);
             if gpu::thread() == 0 {
-                global::store_b32(p.counts + own as u64 * 4, pieces.div_ceil(2));
+                global::store_b32(p.counts + own as u64 * 4, tiles);
             }
         }
         Self::deal_last(p, strips);
