@@ -83,6 +83,9 @@ const _: () = assert!(size_of::<KeyBlocksParams>() == 96);
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
+    use std::vec::Vec;
+
     use super::super::masks::{class_place, mask_tiles};
     use super::*;
 
