@@ -83,6 +83,9 @@ pub struct Arguments {
     /// Of `--rows` no new case, of `--record` no new part after so many seconds
     #[arg(long)]
     pub seconds: Option<u64>,
+    /// NAME:FILE, machine code in place of a module's own: a comparison without building the rest anew, not a record
+    #[arg(long, conflicts_with = "record")]
+    module: Option<String>,
     /// Passed by cargo
     #[arg(long, hide = true)]
     bench: bool,
@@ -207,6 +210,11 @@ fn run(arguments: &Arguments) -> Result<bool> {
     }
     for op in &arguments.op {
         operations::known(op)?;
+    }
+    if let Some(named) = &arguments.module {
+        let (module, file) = named.split_once(':').ok_or("--module: NAME:FILE")?;
+        // SAFETY: who names it says that it takes the module's parameters and writes where they say.
+        unsafe { einsparse::module::replace(module, std::fs::read(file)?) };
     }
     if arguments.list {
         show(arguments);
