@@ -23,19 +23,16 @@ impl<const CHUNKS: usize> Decode<CHUNKS> {
     pub const BOX: usize = Self::KEYS * PANEL_BYTES;
     /// Bytes of a tile: keys, then values.
     pub const SLOT: usize = 2 * CHUNKS * Self::BOX;
-    /// Bytes of a warp's ring.
+    /// Bytes of a warp's ring. Its sums lie there when the tiles are multiplied.
     pub const RING: usize = DECODE_SLOTS * Self::SLOT;
-    /// Bytes of a row of sums. A warp leaves its sums in the slot of its last tile.
-    pub const ROW: usize = CHUNKS * 256;
+    /// Bytes of a row of sums: a quarter of a warp stores to different banks.
+    pub const ROW: usize = CHUNKS * 256 + 32;
     /// Offset of base and sum of each row of each warp.
     pub const STATS: usize = DECODE_WARPS * Self::RING;
     /// Offset of the barriers: full of each slot of each warp.
     pub const BARRIERS: usize = Self::STATS + DECODE_WARPS * DECODE_GROUP * 8;
-    /// Offset of a word for each warp: where its sums lie.
-    pub const SUMS: usize = Self::BARRIERS + DECODE_WARPS * DECODE_SLOTS * 8;
     /// Offset of a word for all warps.
-    pub const TOLD: usize = Self::SUMS + DECODE_WARPS * 4;
-    const FITS: () = assert!(DECODE_GROUP * Self::ROW <= Self::SLOT);
+    pub const TOLD: usize = Self::BARRIERS + DECODE_WARPS * DECODE_SLOTS * 8;
 }
 
 impl<const CHUNKS: usize> Tile for Decode<CHUNKS> {
@@ -44,10 +41,7 @@ impl<const CHUNKS: usize> Tile for Decode<CHUNKS> {
     const COLUMNS: u32 = 64 * CHUNKS as u32;
     const BURST: u32 = DECODE_SLOTS as u32;
     const BLOCK: (u32, u32) = (DECODE_GROUP as u32, Self::KEYS as u32);
-    const SHARED_BYTES: u32 = {
-        let () = Self::FITS;
-        Self::TOLD as u32 + 16
-    };
+    const SHARED_BYTES: u32 = Self::TOLD as u32 + 16;
     const ACCESS: u32 = 16;
 }
 

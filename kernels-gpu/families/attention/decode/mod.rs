@@ -1,7 +1,6 @@
 //! One query of each head against cached keys and values (flash-decoding; the online softmax of FlashAttention, arXiv
 //! 2205.14135). A thread block takes chunks of the keys of a sequence and a head, each warp of it a tile in four: the
-//! heads of queries that share the keys are the rows of an `mma`. What chunks leave is added by the last to arrive. Rings
-//! never run empty: tiles of the next chunk are on their way while the sums of this one meet.
+//! heads of queries that share the keys are the rows of an `mma`. What chunks leave is added by the last to arrive.
 
 mod out;
 mod tile;
@@ -67,47 +66,27 @@ impl<const CHUNKS: usize> Decode<CHUNKS> {
         }
     }
 
-    /// How many tiles of a chunk this warp has.
-    #[inline(always)]
-    fn tiles(chunk: &Chunk, warp: u32) -> u32 {
-        let tiles = (chunk.to - chunk.from).div_ceil(Self::KEYS as u32);
-        (tiles + DECODE_WARPS as u32 - 1 - warp) / DECODE_WARPS as u32
-    }
-
-    /// This warp's tiles of a chunk, of which the first `ahead` are on their way. Two of the next chunk's, at the most,
-    /// are when it ends: the slot of the last tile is left for the sums. How many.
+    /// This warp's tiles of a chunk.
     #[inline(always)]
     fn walk<E: MmaElem>(
         p: &DecodeParams,
         at: u64,
-        [chunk, next]: [&Chunk; 2],
+        chunk: &Chunk,
         ring: &mut Place,
-        mut ahead: u32,
-    ) -> (Sums<CHUNKS>, u32) {
+    ) -> Sums<CHUNKS> {
         let (lane, warp) = place();
-        let tiles = Self::tiles(chunk, warp);
-        let later = Self::tiles(next, warp).min(DECODE_SLOTS as u32 - 1);
-        let mut end = *ring;
-        let mut passed = 0;
-        while passed < ahead {
-            end = Self::next(end);
-            passed += 1;
-        }
-        while ahead < tiles && ahead < DECODE_SLOTS as u32 {
-            Self::fetch(at, chunk.pair, Self::key(chunk, warp, ahead), warp, end.0);
-            end = Self::next(end);
-            ahead += 1;
+        let tiles = (chunk.to - chunk.from).div_ceil(Self::KEYS as u32);
+        let tiles = (tiles + DECODE_WARPS as u32 - 1 - warp) / DECODE_WARPS as u32;
+        let mut ahead = *ring;
+        let mut j = 0;
+        while j < tiles && j < DECODE_SLOTS as u32 {
+            Self::fetch(at, chunk.pair, Self::key(chunk, warp, j), warp, ahead.0);
+            ahead = Self::next(ahead);
+            j += 1;
         }
         let queries = Queries::load(p, chunk.pair, lane);
         let mut sums = Sums::none();
-        // Tiles of the next chunk that are on their way.
-        let mut begun = 0;
-        while tiles + begun < DECODE_SLOTS as u32 && begun < later {
-            Self::fetch(at, next.pair, Self::key(next, warp, begun), warp, end.0);
-            end = Self::next(end);
-            begun += 1;
-        }
-        let mut j = 0;
+        j = 0;
         while j < tiles {
             let key = Self::key(chunk, warp, j);
             let slot = Self::ring(warp) + ring.0 * Self::SLOT as u32;
@@ -128,14 +107,11 @@ impl<const CHUNKS: usize> Decode<CHUNKS> {
             if j + (DECODE_SLOTS as u32) < tiles {
                 let key = Self::key(chunk, warp, j + DECODE_SLOTS as u32);
                 Self::fetch(at, chunk.pair, key, warp, ring.0);
-            } else if j + (DECODE_SLOTS as u32) == tiles + begun && j + 1 < tiles && begun < later {
-                Self::fetch(at, next.pair, Self::key(next, warp, begun), warp, ring.0);
-                begun += 1;
             }
             *ring = Self::next(*ring);
             j += 1;
         }
-        (sums, begun)
+        sums
     }
 
     /// A lane's 16 bytes of the key, or of the value, that this step adds; zeros where none is asked for.
@@ -217,18 +193,15 @@ impl<W: WalkInfo, E: MmaElem, const CHUNKS: usize> Kernel<W, E, DecodeParams> fo
         let mut work = Work::new(p, Self::COLUMNS);
         let mut ring = (0, 0);
         let mut chunk = work.find(gpu::block_x());
-        let mut ahead = 0;
         while chunk.chunks > 0 {
-            let next = work.find(work.item + gpu::grid_x());
-            let (mut sums, begun) = Self::walk::<E>(p, at, [&chunk, &next], &mut ring, ahead);
-            Self::leave(p, ring.0, &mut sums);
+            let mut sums = Self::walk::<E>(p, at, &chunk, &mut ring);
+            Self::leave(p, &mut sums);
             gpu::sync_threads();
             Self::join::<E>(p, &chunk);
-            // Sums lie where a tile is copied to.
+            // Sums lie where the next tiles are copied to.
             barrier::fence_copies();
             gpu::sync_threads();
-            chunk = next;
-            ahead = begun;
+            chunk = work.find(work.item + gpu::grid_x());
         }
     }
 }

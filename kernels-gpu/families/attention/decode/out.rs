@@ -61,37 +61,20 @@ impl<const CHUNKS: usize> Decode<CHUNKS> {
         copy::arena() + Self::STATS as u32 + (warp * DECODE_GROUP as u32 + row) * 8
     }
 
-    /// The word that says where a warp's sums lie.
+    /// Leaves the sums of a warp in its ring.
     #[inline(always)]
-    fn sums(warp: u32) -> u32 {
-        copy::arena() + Self::SUMS as u32 + warp * 4
-    }
-
-    /// Where a vector of a row lies behind the first: neighbouring rows in other banks.
-    #[inline(always)]
-    fn vector_at(row: u32, vector: u32) -> u32 {
-        row * Self::ROW as u32 + (vector ^ row % 8 * 2) * 16
-    }
-
-    /// Leaves the sums of a warp in the slot of its last tile, the one in front of `slot`, where the next one goes.
-    #[inline(always)]
-    pub(super) fn leave(p: &DecodeParams, slot: u32, sums: &mut Sums<CHUNKS>) {
+    pub(super) fn leave(p: &DecodeParams, sums: &mut Sums<CHUNKS>) {
         let (lane, warp) = place();
         let (row, column) = frag::accumulator(lane, 0);
         let all = sums.sum.map(quad_sum);
-        let last = if slot == 0 { DECODE_SLOTS as u32 } else { slot } - 1;
-        let own = Self::ring(warp) + last * Self::SLOT as u32;
-        if lane == 0 {
-            copy::store_shared_b32(Self::sums(warp), own);
-        }
         unroll!(r < 2, {
             let row = row + 8 * r as u32;
             if row < p.group {
+                let to = Self::ring(warp) + row * Self::ROW as u32 + column * 4;
                 unroll!(c < CHUNKS, most 4, {
                     unroll!(n < 8, {
                         let two = [sums.out[c][n][2 * r], sums.out[c][n][2 * r + 1]];
-                        let vector = (c * 16 + n * 2) as u32 + column / 4;
-                        let to = own + Self::vector_at(row, vector) + column % 4 * 4;
+                        let to = to + (c * 256 + n * 32) as u32;
                         copy::store_shared_v2(to, two.map(f32::to_bits));
                     });
                 });
@@ -111,7 +94,7 @@ impl<const CHUNKS: usize> Decode<CHUNKS> {
         unroll!(w < 4, {
             let warp = w as u32;
             let [base, sum] = copy::load_shared_v2(Self::stats(warp, row)).map(f32::from_bits);
-            let at = copy::load_shared_b32(Self::sums(warp)) + Self::vector_at(row, vector);
+            let at = Self::ring(warp) + row * Self::ROW as u32 + vector * 16;
             let out = copy::load_shared_v4(at).map(f32::from_bits);
             all.base = all.base.max(base);
             parts[w] = Part { base, sum, out };

@@ -1,4 +1,4 @@
-//! Who sees which keys. Chunks are counted through sequences, heads of keys, chunks of each; a thread block takes those
+//! Who sees which keys. Chunks are counted through sequences, chunks of each, heads of keys; a thread block takes those
 //! a grid apart. All warps look for themselves, 32 sequences at a time, and go on where they found the last one.
 
 use crate::device::prelude::*;
@@ -87,10 +87,8 @@ impl<'p> Work<'p> {
             }
             let source = vote.trailing_zeros();
             let rest = rest - warp::shuffle::<32>(through - own, source, u32::MAX);
-            let chunks = warp::shuffle::<32>(chunks, source, u32::MAX);
-            // Neighbours take neighbouring chunks: what is read at a time lies in few pages.
-            let head = rest.checked_div(chunks).unwrap_or(0);
-            let chunk = rest - head * chunks;
+            let chunk = rest / self.p.kv_heads.max(1);
+            let head = rest - chunk * self.p.kv_heads;
             let length = warp::shuffle::<32>(length, source, u32::MAX);
             let keys = warp::shuffle::<32>(each, source, u32::MAX) * self.unit;
             let from = chunk * keys;
@@ -100,7 +98,7 @@ impl<'p> Work<'p> {
                 from,
                 to: (from + keys).min(length),
                 chunk,
-                chunks,
+                chunks: warp::shuffle::<32>(chunks, source, u32::MAX),
             };
             break;
         }
