@@ -195,9 +195,9 @@ def blocks(heads, extent, dim, top):
     mask = BlockMask.from_kv_blocks(
         torch.zeros_like(count), named.int(), count, named.int(), BLOCK_SIZE=64, compute_q_blocks=False
     )
-    compiled = torch.compile(flex_attention)
+    compiled, options = torch.compile(flex_attention), {"BLOCK_M": 64, "BLOCK_N": 64}
     with torch.no_grad():
-        tell("flex", graph_of(lambda: compiled(q, k, v, block_mask=mask)))
+        tell("flex", graph_of(lambda: compiled(q, k, v, block_mask=mask, kernel_options=options)))
 
 
 {"moe": moe, "gated": gated, "packed": packed, "cached": cached, "blocks": blocks}[sys.argv[1]](**json.loads(sys.argv[2]))
