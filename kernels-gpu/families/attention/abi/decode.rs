@@ -7,23 +7,23 @@ use crate::abi::{MapWords, PANEL_BYTES, Tile};
 pub const DECODE_WARPS: usize = 4;
 /// Heads of queries at the most that share a head of keys: the rows of an `mma`.
 pub const DECODE_GROUP: usize = 16;
-/// Tiles that a warp has room for.
+/// Tiles of keys, or of values, that a warp has room for.
 pub const DECODE_SLOTS: usize = 3;
-/// Most keys of a chunk, in tiles of all warps: 512 KB of keys and values.
+/// Most keys of a chunk, in tiles of all warps: 1 MB of keys and values.
 pub const DECODE_MOST: u32 = 16;
 
-/// Tile of the module: heads of `CHUNKS` x 64 elements, 8 KB of keys and values a warp and step.
+/// Tile of the module: heads of `CHUNKS` x 64 elements, by turns 8 KB of keys and of their values a warp.
 #[derive(Clone, Copy, Debug)]
 pub struct Decode<const CHUNKS: usize>;
 
 impl<const CHUNKS: usize> Decode<CHUNKS> {
     /// Keys that a warp multiplies at once.
-    pub const KEYS: usize = 32 / CHUNKS;
+    pub const KEYS: usize = 64 / CHUNKS;
     /// Bytes of 64 elements of them.
     pub const BOX: usize = Self::KEYS * PANEL_BYTES;
-    /// Bytes of a tile: keys, then values.
-    pub const SLOT: usize = 2 * CHUNKS * Self::BOX;
-    /// Bytes of a warp's ring. Its sums lie there when the tiles are multiplied.
+    /// Bytes of a slot: of the keys, or of their values.
+    pub const SLOT: usize = CHUNKS * Self::BOX;
+    /// Bytes of a warp's ring. Its sums lie there when all is multiplied.
     pub const RING: usize = DECODE_SLOTS * Self::SLOT;
     /// Bytes of a row of sums: a quarter of a warp stores to different banks.
     pub const ROW: usize = CHUNKS * 256 + 32;
@@ -48,8 +48,8 @@ impl<const CHUNKS: usize> Tile for Decode<CHUNKS> {
 /// Keys of a tile of all warps, for heads of `dim` elements.
 pub const fn decode_unit(dim: u32) -> u32 {
     match dim {
-        64 => 128,
-        _ => 64,
+        64 => 256,
+        _ => 128,
     }
 }
 

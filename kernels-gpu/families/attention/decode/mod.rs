@@ -48,20 +48,18 @@ impl<const CHUNKS: usize> Decode<CHUNKS> {
         chunk.from + (warp + j * DECODE_WARPS as u32) * Self::KEYS as u32
     }
 
-    /// Starts the copies of keys and values of the tile that begins with `key`. The whole warp calls it.
+    /// Starts the copies of this warp's tile `i / 2`: of its keys, of its values where `i` is odd. The whole warp calls it.
     #[inline(always)]
-    fn fetch(at: u64, pair: u32, key: u32, warp: u32, slot: u32) {
+    fn fetch(at: u64, chunk: &Chunk, warp: u32, i: u32, slot: u32) {
         if warp::elected() {
+            let key = Self::key(chunk, warp, i / 2);
+            let at = at + (i % 2) as u64 * 128;
             let full = Self::full(warp, slot);
             let to = Self::ring(warp) + slot * Self::SLOT as u32;
             barrier::arrive_expect(full, Self::SLOT as u32);
             unroll!(c < CHUNKS, most 4, {
-                let (column, to) = (c as u32 * 64, to + (c * Self::BOX) as u32);
-                bulk::tma_load_3d(to, at, [column, key, pair], full);
-            });
-            unroll!(c < CHUNKS, most 4, {
-                let (column, to) = (c as u32 * 64, to + ((CHUNKS + c) * Self::BOX) as u32);
-                bulk::tma_load_3d(to, at + 128, [column, key, pair], full);
+                let to = to + (c * Self::BOX) as u32;
+                bulk::tma_load_3d(to, at, [c as u32 * 64, key, chunk.pair], full);
             });
         }
     }
@@ -79,8 +77,8 @@ impl<const CHUNKS: usize> Decode<CHUNKS> {
         let tiles = (tiles + DECODE_WARPS as u32 - 1 - warp) / DECODE_WARPS as u32;
         let mut ahead = *ring;
         let mut j = 0;
-        while j < tiles && j < DECODE_SLOTS as u32 {
-            Self::fetch(at, chunk.pair, Self::key(chunk, warp, j), warp, ahead.0);
+        while j < 2 * tiles && j < DECODE_SLOTS as u32 {
+            Self::fetch(at, chunk, warp, j, ahead.0);
             ahead = Self::next(ahead);
             j += 1;
         }
@@ -96,17 +94,27 @@ impl<const CHUNKS: usize> Decode<CHUNKS> {
             let row = Self::load_fresh(p, chunk.pair, fresh, lane);
             barrier::wait(Self::full(warp, ring.0), ring.1);
             if fresh {
-                Self::put_fresh(p, chunk, key, slot, row);
+                Self::put_fresh(p, chunk, key, slot, row, false);
+            }
+            let weights = sums.score::<E>(&queries, slot, chunk.to.wrapping_sub(key), p.scale);
+            // All lanes have read: the slot may be overwritten.
+            warp::sync_lanes(u32::MAX);
+            if 2 * j + (DECODE_SLOTS as u32) < 2 * tiles {
+                Self::fetch(at, chunk, warp, 2 * j + DECODE_SLOTS as u32, ring.0);
+            }
+            *ring = Self::next(*ring);
+            let slot = Self::ring(warp) + ring.0 * Self::SLOT as u32;
+            barrier::wait(Self::full(warp, ring.0), ring.1);
+            if fresh {
+                Self::put_fresh(p, chunk, key, slot, row, true);
             }
             if key + Self::KEYS as u32 > chunk.to {
                 Self::clear_values(slot, chunk.to - key, lane);
             }
-            sums.add::<E>(&queries, slot, chunk.to.wrapping_sub(key), p.scale);
-            // All lanes have read: the slot may be overwritten.
+            sums.weigh::<E>(&weights, slot);
             warp::sync_lanes(u32::MAX);
-            if j + (DECODE_SLOTS as u32) < tiles {
-                let key = Self::key(chunk, warp, j + DECODE_SLOTS as u32);
-                Self::fetch(at, chunk.pair, key, warp, ring.0);
+            if 2 * j + 1 + (DECODE_SLOTS as u32) < 2 * tiles {
+                Self::fetch(at, chunk, warp, 2 * j + 1 + DECODE_SLOTS as u32, ring.0);
             }
             *ring = Self::next(*ring);
             j += 1;
@@ -137,20 +145,24 @@ impl<const CHUNKS: usize> Decode<CHUNKS> {
     /// Puts the rows that this step adds in the place of those that were copied, and into the cache. No other warp has
     /// a tile that they are in.
     #[inline(always)]
-    fn put_fresh(p: &DecodeParams, chunk: &Chunk, key: u32, slot: u32, row: [u32; 4]) {
+    fn put_fresh(
+        p: &DecodeParams,
+        chunk: &Chunk,
+        key: u32,
+        slot: u32,
+        row: [u32; 4],
+        of_values: bool,
+    ) {
         let (lane, _) = place();
         let (piece, values) = Self::piece(lane);
         let last = chunk.length - 1;
-        let ((cache, pair), (each, first)) = if values {
-            (
-                (p.cache[1], p.cache_pair[1]),
-                (p.cache_row[1], CHUNKS as u32),
-            )
+        let (cache, pair, each) = if values {
+            (p.cache[1], p.cache_pair[1], p.cache_row[1])
         } else {
-            ((p.cache[0], p.cache_pair[0]), (p.cache_row[0], 0))
+            (p.cache[0], p.cache_pair[0], p.cache_row[0])
         };
-        if lane < 16 * CHUNKS as u32 {
-            let boxed = slot + (first + piece / 8) * Self::BOX as u32;
+        if lane < 16 * CHUNKS as u32 && values == of_values {
+            let boxed = slot + piece / 8 * Self::BOX as u32;
             let place = frag::swizzle(last - key, piece % 8, PANEL_BYTES as u32);
             copy::store_shared_v4(boxed + place, row);
             let to = cache + chunk.pair as u64 * pair + last as u64 * each as u64;
@@ -165,7 +177,7 @@ impl<const CHUNKS: usize> Decode<CHUNKS> {
         let mut at = keys * PANEL_BYTES as u32 + lane * 16;
         while at < Self::BOX as u32 {
             unroll!(c < CHUNKS, most 4, {
-                let values = slot + ((CHUNKS + c) * Self::BOX) as u32;
+                let values = slot + (c * Self::BOX) as u32;
                 copy::store_shared_v4(values + at, [0; 4]);
             });
             at += 512;

@@ -18,7 +18,7 @@ pub(super) struct Sums<const CHUNKS: usize> {
 }
 
 /// Scores by 8 keys.
-type Scores = [[f32; 4]; 4];
+pub(super) type Scores = [[f32; 4]; 8];
 
 impl<const CHUNKS: usize> Queries<CHUNKS> {
     /// The queries of a pair; rows past the group are zeros.
@@ -45,7 +45,7 @@ impl<const CHUNKS: usize> Queries<CHUNKS> {
 
 impl<const CHUNKS: usize> Sums<CHUNKS> {
     /// Steps of 16 keys in a tile.
-    const STEPS: usize = 2 / CHUNKS;
+    const STEPS: usize = 4 / CHUNKS;
 
     #[inline(always)]
     pub(super) fn none() -> Self {
@@ -56,32 +56,32 @@ impl<const CHUNKS: usize> Sums<CHUNKS> {
         }
     }
 
-    /// Adds the tile in `slot`, of which the first `keys` are there.
+    /// Weights of the keys in `slot`, of which the first `keys` are there.
     #[inline(always)]
-    pub(super) fn add<E: MmaElem>(
+    pub(super) fn score<E: MmaElem>(
         &mut self,
         queries: &Queries<CHUNKS>,
         slot: u32,
         keys: u32,
         scale: f32,
-    ) {
+    ) -> Scores {
         let lane = gpu::rematerialize_thread() % 32;
         let mut scores = Self::scores::<E>(queries, slot, lane);
         if keys < Decode::<CHUNKS>::KEYS as u32 {
             Self::hide(&mut scores, keys, lane);
         }
         self.soften(&mut scores, scale);
-        self.weigh::<E>(&scores, slot, lane);
+        scores
     }
 
     #[inline(always)]
     fn scores<E: MmaElem>(queries: &Queries<CHUNKS>, slot: u32, lane: u32) -> Scores {
-        let mut scores = [[0.0; 4]; 4];
+        let mut scores = [[0.0; 4]; 8];
         let (key, piece) = frag::ldmatrix_x4_columns(lane);
         unroll!(c < CHUNKS, most 4, {
             let keys = ATile(slot + (c * Decode::<CHUNKS>::BOX) as u32);
             unroll!(step < 4, {
-                unroll!(s < 2, {
+                unroll!(s < 4, {
                     if s < Self::STEPS {
                         let from = keys.chunk(s as u32 * 16 + key, step as u32 * 2 + piece);
                         let [a, b, x, y] = matrix::ldmatrix_x4(from);
@@ -97,7 +97,7 @@ impl<const CHUNKS: usize> Sums<CHUNKS> {
     /// Scores behind the last key become -Inf.
     #[inline(always)]
     fn hide(scores: &mut Scores, keys: u32, lane: u32) {
-        unroll!(n < 4, {
+        unroll!(n < 8, {
             unroll!(i < 4, {
                 let (_, column) = frag::accumulator(lane, i as u32);
                 if n as u32 * 8 + column >= keys {
@@ -111,7 +111,7 @@ impl<const CHUNKS: usize> Sums<CHUNKS> {
     #[inline(always)]
     fn soften(&mut self, scores: &mut Scores, scale: f32) {
         let mut top = [f32::NEG_INFINITY; 2];
-        unroll!(n < 4, {
+        unroll!(n < 8, {
             unroll!(i < 4, {
                 if n < 2 * Self::STEPS {
                     top[i / 2] = top[i / 2].max(scores[n][i]);
@@ -125,7 +125,7 @@ impl<const CHUNKS: usize> Sums<CHUNKS> {
             self.move_base(top, grows, scale);
         }
         let shift = self.base.map(|base| shift_of(base, scale));
-        unroll!(n < 4, {
+        unroll!(n < 8, {
             unroll!(i < 4, {
                 if n < 2 * Self::STEPS {
                     let x = &mut scores[n][i];
@@ -158,13 +158,14 @@ impl<const CHUNKS: usize> Sums<CHUNKS> {
 
     /// Exponentials, rounded, times the values: two atoms of 8 keys are one of 16.
     #[inline(always)]
-    fn weigh<E: MmaElem>(&mut self, scores: &Scores, slot: u32, lane: u32) {
-        unroll!(s < 2, {
+    pub(super) fn weigh<E: MmaElem>(&mut self, scores: &Scores, slot: u32) {
+        let lane = gpu::rematerialize_thread() % 32;
+        unroll!(s < 4, {
             if s < Self::STEPS {
                 let [a, b] = [scores[2 * s], scores[2 * s + 1]];
                 let weights = E::put(&[a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3]]);
                 unroll!(c < CHUNKS, most 4, {
-                    let at = slot + ((CHUNKS + c) * Decode::<CHUNKS>::BOX) as u32;
+                    let at = slot + (c * Decode::<CHUNKS>::BOX) as u32;
                     let values = BTile::<PANEL_BYTES>(at);
                     unroll!(n < 4, {
                         let [x, y] = values.fragment_b16(s as u32, n as u32 * 16, lane);
