@@ -80,7 +80,7 @@ pub struct DynamicAttention<T> {
 /// What makes the work lists.
 #[derive(Debug)]
 enum Lists {
-    Flags(MaskLaunch),
+    Flags(Box<MaskLaunch>),
     Blocks(KeyBlocksLaunch),
 }
 
@@ -175,7 +175,7 @@ impl<T: Scalar> DynamicAttention<T> {
                     (Lists::Blocks(own), lists)
                 } else {
                     let (own, lists) = MaskLaunch::new(device, extents, masks, causal)?;
-                    (Lists::Flags(own), lists)
+                    (Lists::Flags(Box::new(own)), lists)
                 };
                 let attention = AttentionLaunch::new(device, row, extents, scale, lists)?;
                 Some((tiles, attention))
