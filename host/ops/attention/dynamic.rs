@@ -38,12 +38,12 @@ pub struct MaskTensors<'a> {
     pub key_blocks: Option<&'a Tensor<i32>>,
 }
 
-/// [`SparseAttention`](super::SparseAttention) with masks that are data: what the flags say is turned into tiles of
+/// [`SparseAttention`](super::SparseAttention) with masks that are data: what they say is turned into tiles of
 /// gathered keys and dealt to the multiprocessors on the GPU, by one kernel in front of the attention. The host learns
 /// nothing and waits for nothing; another mask every run works inside a captured CUDA graph. Neighbouring heads share a
 /// mask in equal parts, such as the heads of an item of a batch, whose lengths differ.
 ///
-/// Room is made for every entry: of each mask `m n / 8` bytes of bits (two of 1 KB for 128 queries and 128 keys), of
+/// Room is made for every entry: of each mask `m (n + 128) / 8` bytes of bits (two of 1 KB for 128 queries and 128 keys), of
 /// which only those are touched that belong to 64 queries and 128 keys with some entries, but not all. Where each 64
 /// queries see few blocks of keys, [`DynamicAttention::of_key_blocks`] takes their numbers, and room for those alone.
 ///
@@ -109,8 +109,8 @@ impl<T: Scalar> DynamicAttention<T> {
 
     /// Attention at blocks of 64 queries and 64 keys, of which each 64 queries name at most `most`, such as the greatest
     /// of a row of pooled scores: [`MaskTensors::key_blocks`]. Options hide keys on top of it. Room is made for `most`
-    /// blocks, 16 bytes each, and 12 KB of bits of 128 queries. On a GPU, blocks that two neighbours of 64 queries share
-    /// are read once for both.
+    /// blocks, 16 bytes each, and 12 KB of bits of 128 queries. On a GPU, blocks that both halves of 128 queries name are
+    /// read once for both.
     ///
     /// ```
     /// use einsparse::Context;
@@ -121,7 +121,7 @@ impl<T: Scalar> DynamicAttention<T> {
     /// let attention = DynamicAttention::of_key_blocks(&ctx, [64, 128], 1, 2, &options)?;
     /// let q = ctx.zeros::<f32>(&[1, 64, 1])?;
     /// let k = ctx.zeros(&[1, 128, 1])?;
-    /// let v = ctx.upload_dense(&Dense::from_fn([1, 128, 1], |i| (i[1] / 64) as f32))?;
+    /// let v = ctx.upload_dense(&Dense::from_fn([1, 128, 1], |i| (i[1] / 64) as f32)?)?;
     /// let second = ctx.upload_dense(&Dense::new([1, 1, 2], vec![1, -1])?)?;
     /// let mask = MaskTensors { key_blocks: Some(&second), ..MaskTensors::default() };
     /// let mut out = ctx.zeros(&[1, 64, 1])?;
@@ -131,7 +131,7 @@ impl<T: Scalar> DynamicAttention<T> {
     /// ```
     ///
     /// # Errors
-    /// As [`DynamicAttention::new`].
+    /// As [`DynamicAttention::new`]; [`Error::Overflow`] also for more than 65,535 masks.
     pub fn of_key_blocks(
         context: &Context,
         [m, n]: [usize; 2],
