@@ -46,18 +46,16 @@ impl KeyBlocksLaunch {
     ) -> Result<(Self, AttentionLists)> {
         let AttentionExtents { heads, m, n, .. } = extents;
         within("keys of a mask made on the GPU", n, MASK_KEYS as usize)?;
-        let (strips, blocks) = (m.div_ceil(STRIP), n.div_ceil(MASK_PIECE as usize));
-        let capacity = mask_tiles(most.saturating_mul(2).min(blocks));
+        let (strips, pieces) = (m.div_ceil(STRIP), n.div_ceil(MASK_PIECE as usize));
+        let capacity = mask_tiles(most.saturating_mul(2).min(pieces));
         let groups = strips.saturating_mul(heads);
+        let groups = within("groups of 128 queries", groups, i32::MAX as usize)?;
         let room = strips
             .saturating_mul(masks)
             .saturating_mul(capacity.max(BLOCK_MASKS as usize));
-        within("groups of 128 queries", groups, i32::MAX as usize)?;
         within("tiles of 128 keys of all masks", room, MASK_LIMIT as usize)?;
-        let multiprocessors = device.machine().multiprocessors;
-        let blocks = within("groups of 128 queries", groups, u32::MAX as usize)?;
-        let blocks = blocks.min(multiprocessors);
-        let rounds = (groups as u32).div_ceil(blocks.max(1));
+        let blocks = groups.min(device.machine().multiprocessors);
+        let rounds = groups.div_ceil(blocks.max(1));
         let (all, work) = (strips * masks, (rounds * blocks) as usize);
         let lists = AttentionLists {
             work: device.zeros((work * size_of::<Queries>()).max(16))?,
@@ -81,11 +79,11 @@ impl KeyBlocksLaunch {
             m: within("queries of a mask made on the GPU", m, 1 << 30)?,
             n: n as u32,
             causal: causal_offset(causal),
-            most: within("blocks of 64 queries", most, i32::MAX as usize)?,
+            most: within("blocks that 64 queries name", most, i32::MAX as usize)?,
             capacity: capacity as u32,
             sharing: (heads / masks.max(1)) as u32,
             group: (heads / extents.key_heads.max(1)) as u32,
-            groups: groups as u32,
+            groups,
             room: work as u32,
             ..KeyBlocksParams::default()
         };

@@ -43,8 +43,8 @@ pub struct MaskTensors<'a> {
 /// nothing and waits for nothing; another mask every run works inside a captured CUDA graph. Neighbouring heads share a
 /// mask in equal parts, such as the heads of an item of a batch, whose lengths differ.
 ///
-/// Room is made for every entry: of each mask `m (n + 128) / 8` bytes of bits (two of 1 KB for 128 queries and 128 keys), of
-/// which only those are touched that belong to 64 queries and 128 keys with some entries, but not all. Where each 64
+/// Room is made for every entry: of each mask `m (n + 128) / 8` bytes of bits (two of 1 KB for 128 queries and 128
+/// keys), of which only those are touched that belong to 64 queries and 128 keys with some entries, but not all. Where each 64
 /// queries see few blocks of keys, [`DynamicAttention::of_key_blocks`] takes their numbers, and room for those alone.
 ///
 /// ```

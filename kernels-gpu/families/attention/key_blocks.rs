@@ -69,14 +69,14 @@ impl<'a> View<'a> {
 
     /// Lists the blocks of each class; how many there are.
     #[inline(always)]
-    fn list(&self) -> [u32; BLOCK_CLASSES] {
+    fn list(&self) -> [u32; MASK_CLASSES] {
         let own = gpu::thread();
         let (mut a, mut b) = (0, 0);
         if own < BLOCKS_MOST / 32 {
             a = copy::load_shared_b32(word(0, own));
             b = copy::load_shared_b32(word(1, own));
         }
-        let mut counts = [0; BLOCK_CLASSES];
+        let mut counts = [0; MASK_CLASSES];
         unroll!(class < 3, {
             let mut bits = match class {
                 0 => a & b,
@@ -127,7 +127,7 @@ impl<'a> View<'a> {
     }
 
     #[inline(always)]
-    fn write_tiles(&self, counts: [u32; BLOCK_CLASSES], tiles: [u32; BLOCK_CLASSES]) {
+    fn write_tiles(&self, counts: [u32; MASK_CLASSES], tiles: [u32; MASK_CLASSES]) {
         let p = self.p;
         unroll!(class < 3, {
             let mut index = gpu::thread();
@@ -147,7 +147,7 @@ impl<'a> View<'a> {
 
     /// Writes the masks of the tiles that want one; four warps have a half.
     #[inline(always)]
-    fn write_masks(&self, counts: [u32; BLOCK_CLASSES], tiles: [u32; BLOCK_CLASSES]) {
+    fn write_masks(&self, counts: [u32; MASK_CLASSES], tiles: [u32; MASK_CLASSES]) {
         let own = gpu::thread() % 128;
         unroll!(half < 2, {
             if gpu::thread() / 128 == half as u32 {

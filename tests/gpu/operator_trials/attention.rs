@@ -208,6 +208,18 @@ fn lengths(t: &mut Trial<'_>, e: Extents, masks: usize) -> Option<Given<i32>> {
     })
 }
 
+fn run<T: Scalar>(
+    t: &mut Trial<'_>,
+    attention: &DynamicAttention<T>,
+    own: &mut Tensors<T>,
+    mask: &MaskTensors<'_>,
+) -> Result<(), Outcome> {
+    let operands = [&own.q.there, &own.k.there, &own.v.there];
+    t.run(&mut own.out, |out, stream| {
+        attention.forward(operands, mask, out, own.log_sum.as_mut(), stream)
+    })
+}
+
 /// Blocks of keys that queries name.
 pub fn of_key_blocks<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     t.aim(7);
@@ -231,15 +243,7 @@ pub fn of_key_blocks<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
         lengths: lengths.as_ref().map(|f| &f.there),
         ..MaskTensors::default()
     };
-    t.run(&mut own.out, |out, stream| {
-        attention.forward(
-            [&own.q.there, &own.k.there, &own.v.there],
-            &mask,
-            out,
-            own.log_sum.as_mut(),
-            stream,
-        )
-    })?;
+    run(t, &attention, &mut own, &mask)?;
     let sees = |head: usize, query: usize, key: usize| {
         let mask = head / (e.heads / masks);
         let row = if lists == 1 { 0 } else { mask } * down + query / 64;
@@ -279,15 +283,7 @@ pub fn of_flags<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
         lengths: lengths.as_ref().map(|f| &f.there),
         key_blocks: None,
     };
-    t.run(&mut own.out, |out, stream| {
-        attention.forward(
-            [&own.q.there, &own.k.there, &own.v.there],
-            &mask,
-            out,
-            own.log_sum.as_mut(),
-            stream,
-        )
-    })?;
+    run(t, &attention, &mut own, &mask)?;
     let is_set = |which: usize, mask: usize, at: usize| {
         all[which].as_ref().is_some_and(|flags| {
             let each = [down * across, e.n, e.m, count][which];

@@ -2,15 +2,13 @@
 //! `attention`, on the device. Keys may be hidden by a length and above a diagonal, and by nothing else: so masks of
 //! their own are wanted by the last two tiles of a class at the most (`tests` below).
 
-use super::masks::{MASK_KEYS, MASK_PIECE};
+use super::masks::{MASK_CLASSES, MASK_KEYS, MASK_PIECE};
 use crate::abi::{SCAN_THREADS, Tile};
 
-/// Classes of blocks: seen by both halves of 128 queries, by the first alone, by the second alone.
-pub const BLOCK_CLASSES: usize = 3;
 /// Tiles of a class, its last ones, that may want a mask of their own.
 pub const BLOCK_ENDS: u32 = 2;
 /// Masks that 128 queries have room for, one of each half.
-pub const BLOCK_MASKS: u32 = BLOCK_CLASSES as u32 * BLOCK_ENDS * 2;
+pub const BLOCK_MASKS: u32 = MASK_CLASSES as u32 * BLOCK_ENDS * 2;
 /// Most blocks of keys.
 pub const BLOCKS_MOST: u32 = MASK_KEYS / MASK_PIECE;
 
@@ -35,7 +33,7 @@ impl Tile for KeyBlocks {
     const MIN_BLOCKS: u32 = 6;
     const COLUMNS: u32 = 1;
     const BLOCK: (u32, u32) = (128, MASK_PIECE);
-    const SHARED_BYTES: u32 = BLOCK_LISTS + BLOCK_CLASSES as u32 * BLOCKS_MOST * 4;
+    const SHARED_BYTES: u32 = BLOCK_LISTS + MASK_CLASSES as u32 * BLOCKS_MOST * 4;
     const ACCESS: u32 = 1;
 }
 
@@ -86,34 +84,8 @@ mod tests {
     extern crate std;
     use std::vec::Vec;
 
-    use super::super::masks::{class_place, mask_tiles};
+    use super::super::masks::mask_tiles;
     use super::*;
-
-    /// Every tile has a place of its own, and the halves take turns.
-    #[test]
-    fn places_are_those_of_all_tiles() {
-        for tiles in [
-            [0, 0, 0],
-            [3, 0, 0],
-            [0, 4, 4],
-            [2, 5, 1],
-            [1, 0, 3],
-            [0, 2, 6],
-        ] {
-            let mut places = Vec::new();
-            for class in 0..BLOCK_CLASSES {
-                places.extend((0..tiles[class]).map(|i| class_place(tiles, class, i)));
-            }
-            places.sort_unstable();
-            let count: u32 = tiles.iter().sum();
-            assert_eq!(places, (0..count).collect::<Vec<_>>(), "{tiles:?}");
-        }
-        assert_eq!(
-            [1, 2].map(|class| class_place([1, 2, 2], class, 1)),
-            [3, 4],
-            "by turns"
-        );
-    }
 
     /// Blocks with some keys hidden are among the last two of their class, and tiles are within the room, whatever the
     /// limits: all blocks are named here, and each half once alone.
@@ -123,7 +95,7 @@ mod tests {
         for length in [0, 1, 64, 100, 128, 447, 448] {
             for causal in [-200, -64, -1, 0, 1, 63, 64, 130, i32::MAX] {
                 for (top, named) in [(0, [1, 1]), (128, [1, 1]), (0, [1, 0]), (128, [0, 1])] {
-                    let mut classes = [const { Vec::new() }; BLOCK_CLASSES];
+                    let mut classes = [const { Vec::new() }; MASK_CLASSES];
                     let edge = |half: u32, i: u32| {
                         key_end((top + half * 64 + i).min(m - 1), length, causal)
                     };

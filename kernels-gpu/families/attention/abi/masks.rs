@@ -65,15 +65,18 @@ pub const fn mask_tiles(pieces: usize) -> usize {
     pieces.div_ceil(2) + 1
 }
 
-/// Tiles by class, of pieces by class: those that both halves of 128 queries see, the first alone, the second alone.
+/// Classes of pieces: those that both halves of 128 queries see, the first alone, the second alone.
+pub const MASK_CLASSES: usize = 3;
+
+/// Tiles by class, of pieces by class.
 #[inline(always)]
-pub fn class_tiles(pieces: [u32; 3]) -> [u32; 3] {
+pub fn class_tiles(pieces: [u32; MASK_CLASSES]) -> [u32; MASK_CLASSES] {
     pieces.map(|count| count.div_ceil(2))
 }
 
 /// Do the halves multiply fewer tiles where each class has its own?
 #[inline(always)]
-pub fn classes_pay(pieces: [u32; 3]) -> bool {
+pub fn classes_pay(pieces: [u32; MASK_CLASSES]) -> bool {
     let [both, first, second] = class_tiles(pieces);
     both + first.max(second) < (pieces[0] + pieces[1] + pieces[2]).div_ceil(2)
 }
@@ -81,7 +84,7 @@ pub fn classes_pay(pieces: [u32; 3]) -> bool {
 /// Where tile `index` of a class lies among those of 128 queries: tiles of both halves, then by turns tiles of the first
 /// and of the second, so that neither waits long while the other multiplies.
 #[inline(always)]
-pub fn class_place(tiles: [u32; 3], class: usize, index: u32) -> u32 {
+pub fn class_place(tiles: [u32; MASK_CLASSES], class: usize, index: u32) -> u32 {
     let [both, first, second] = tiles;
     match class {
         0 => index,
@@ -192,7 +195,8 @@ pub const MASK_STATES: u32 = MASK_DIAGONALS + (MASK_KEYS + 512) / 8;
 /// See [`MASK_DIAGONALS`].
 pub const MASK_LIST: u32 = MASK_STATES + MASK_KEYS / MASK_PIECE * 4;
 /// See [`MASK_DIAGONALS`].
-pub const MASK_VOTES: u32 = MASK_LIST + (MASK_KEYS / MASK_PIECE + 2) * 4 + 8;
+pub const MASK_VOTES: u32 =
+    MASK_LIST + (mask_tiles((MASK_KEYS / MASK_PIECE) as usize) as u32 * 8).next_multiple_of(16);
 /// See [`MASK_DIAGONALS`].
 pub const MASK_SUMS: u32 = MASK_VOTES + MASK_KEYS / MASK_PIECE / 32 * 8;
 /// See [`MASK_DIAGONALS`].
@@ -276,6 +280,9 @@ const _: () = assert!(size_of::<MaskParams>() == 192);
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
+    use std::vec::Vec;
+
     use super::*;
     use crate::frag;
 
@@ -292,5 +299,31 @@ mod tests {
                 assert_eq!(word >> bit & 1, (of >> key & 1) as u32, "{lane} {bit}");
             }
         }
+    }
+
+    /// Every tile has a place of its own, and the halves take turns.
+    #[test]
+    fn places_are_those_of_all_tiles() {
+        for tiles in [
+            [0, 0, 0],
+            [3, 0, 0],
+            [0, 4, 4],
+            [2, 5, 1],
+            [1, 0, 3],
+            [0, 2, 6],
+        ] {
+            let mut places = Vec::new();
+            for class in 0..MASK_CLASSES {
+                places.extend((0..tiles[class]).map(|i| class_place(tiles, class, i)));
+            }
+            places.sort_unstable();
+            let count: u32 = tiles.iter().sum();
+            assert_eq!(places, (0..count).collect::<Vec<_>>(), "{tiles:?}");
+        }
+        assert_eq!(
+            [1, 2].map(|class| class_place([1, 2, 2], class, 1)),
+            [3, 4],
+            "by turns"
+        );
     }
 }

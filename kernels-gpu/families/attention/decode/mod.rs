@@ -48,7 +48,8 @@ impl<const CHUNKS: usize> Decode<CHUNKS> {
         chunk.from + (warp + j * DECODE_WARPS as u32) * Self::KEYS as u32
     }
 
-    /// Starts the copies of this warp's tile `i / 2`: of its keys, of its values where `i` is odd. The whole warp calls it.
+    /// Starts the copies of this warp's tile `i / 2`: of its keys, of its values where `i` is odd. The whole warp calls
+    /// it.
     #[inline(always)]
     fn fetch(at: u64, chunk: &Chunk, warp: u32, i: u32, slot: u32) {
         if warp::elected() {

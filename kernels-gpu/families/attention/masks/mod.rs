@@ -27,7 +27,7 @@ fn over(a: u32, b: u32) -> u32 {
 
 /// Pieces by class, of those that each half sees.
 #[inline(always)]
-fn classes_of([a, b]: [u32; 2]) -> [u32; 3] {
+fn classes_of([a, b]: [u32; 2]) -> [u32; MASK_CLASSES] {
     [a & b, a & !b, b & !a]
 }
 
@@ -71,7 +71,7 @@ impl View<'_> {
             from += MASK_THREADS;
         }
         gpu::sync_threads();
-        let (words, mut counts, mut w) = (pieces.div_ceil(32), [0; 3], 0);
+        let (words, mut counts, mut w) = (pieces.div_ceil(32), [0; MASK_CLASSES], 0);
         while w < words {
             let classes = classes_of(copy::load_shared_v2(votes + w * 8));
             unroll!(c < 3, { counts[c] += classes[c].count_ones() });
@@ -90,7 +90,7 @@ impl View<'_> {
             i += MASK_THREADS;
         }
         gpu::sync_threads();
-        let (mut before, lane) = ([0; 3], thread % 32);
+        let (mut before, lane) = ([0; MASK_CLASSES], thread % 32);
         w = 0;
         while w < words {
             let classes = classes_of(copy::load_shared_v2(votes + w * 8));
