@@ -67,9 +67,9 @@ fn fault(row: &Row, found: &BTreeMap<&str, usize>) -> Option<String> {
         }
         "conv_pairs" if row.dtype == Dtype::Tf32 => hopper + sparse == 0 && ampere > 0,
         "bitmap" if by_warps(row.name) => hopper + sparse == 0 && ampere > 0,
-        "wgmma" | "dense" | "dense_live" | "sampled" | "sddmm_tiles" | "narrow" | "bitmap"
-        | "attention" | "conv" | "conv_grad" | "pit" | "pit_tf32" | "pit_turned" | "pit_right"
-        | "pit_conv" | "pit_sampled" | "marked" | "grouped" | "grouped_grad" => {
+        "wgmma" | "dense" | "dense_live" | "dense_conv" | "sampled" | "sddmm_tiles" | "narrow"
+        | "bitmap" | "attention" | "conv" | "conv_grad" | "pit" | "pit_tf32" | "pit_turned"
+        | "pit_right" | "pit_conv" | "pit_sampled" | "marked" | "grouped" | "grouped_grad" => {
             hopper >= 4 && ampere + sparse == 0
         }
         // Loops, then Ampere's instruction, then Hopper's.

@@ -33,7 +33,7 @@ pub use memory::{
 };
 pub use pinned::PinnedWord;
 pub use stream::{Event, OwnedStream, RawStream};
-pub use tensor_map::{Swizzle, TensorMap, TensorMapLayout, TensorMapType};
+pub use tensor_map::{PixelLayout, Swizzle, TensorMap, TensorMapLayout, TensorMapType};
 
 /// A device address, as the driver and other CUDA crates hold it.
 pub type DevicePtr = u64;

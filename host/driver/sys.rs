@@ -110,6 +110,9 @@ calls! {
     cuTensorMapEncodeTiled(map: *mut c_void, data_type: c_int, rank: c_uint, address: *mut c_void,
         extents: *const u64, strides: *const u64, tile: *const u32, element_strides: *const u32,
         interleave: c_int, swizzle: c_int, promotion: c_int, fill: c_int);
+    cuTensorMapEncodeIm2col(map: *mut c_void, data_type: c_int, rank: c_uint, address: *mut c_void,
+        extents: *const u64, strides: *const u64, lower: *const c_int, upper: *const c_int, channels: c_uint,
+        pixels: c_uint, element_strides: *const u32, interleave: c_int, swizzle: c_int, promotion: c_int, fill: c_int);
     cuCtxSynchronize();
     cuStreamQuery(stream: CUstream);
     cuStreamBeginCapture_v2(stream: CUstream, mode: c_int);

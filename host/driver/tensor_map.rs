@@ -71,6 +71,33 @@ pub struct TensorMapLayout<'a> {
     pub swizzle: Swizzle,
 }
 
+/// Images, channels last, and a tile of their pixels: neighbouring places of a window, over rows and images. Innermost
+/// axis first: channels, columns, rows, images.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PixelLayout {
+    /// Element type.
+    pub element: TensorMapType,
+    /// Extents.
+    pub extents: [u64; 4],
+    /// Strides in bytes of all axes but the innermost; multiples of 16.
+    pub strides: [u64; 3],
+    /// Where the first tap lies in front of the first column and row, from -128 to 127.
+    pub lower: [i32; 2],
+    /// Where the first tap of the last place lies behind the last column and row, from -128 to 127.
+    pub upper: [i32; 2],
+    /// From one place to the next along columns and rows, 1 to 8.
+    pub steps: [u32; 2],
+    /// Channels of a tile, 128 bytes of them.
+    pub channels: u32,
+    /// Pixels of a tile, at most 1024.
+    pub pixels: u32,
+}
+
+/// What all maps share: no interleaving, 256 bytes at once into L2, zeros for what lies outside.
+const NO_INTERLEAVE: c_int = 0;
+const PROMOTE_TO_256_BYTES: c_int = 3;
+const FILL_ZERO: c_int = 0;
+
 impl TensorMap {
     /// The descriptor as a parameter struct holds it.
     pub fn words(&self) -> &[u64; 16] {
@@ -79,9 +106,6 @@ impl TensorMap {
 
     /// Describes the tensor at `address` (16-byte aligned). Elements outside are read as zero. Nothing is read here.
     pub fn encode_tiled(address: DevicePtr, layout: &TensorMapLayout<'_>) -> Result<Self> {
-        const NO_INTERLEAVE: c_int = 0;
-        const PROMOTE_TO_256_BYTES: c_int = 3;
-        const FILL_ZERO: c_int = 0;
         const CALL: &str = "cuTensorMapEncodeTiled";
         let rank = layout.extents.len();
         let all = layout.steps.is_empty() || layout.steps.len() == rank;
@@ -122,6 +146,37 @@ impl TensorMap {
             )
         };
         check(CALL, code)?;
+        Ok(map)
+    }
+
+    /// Describes the pixels of the images at `address` (16-byte aligned), swizzled over 128 bytes. Those outside are
+    /// read as zero. Nothing is read here.
+    pub fn encode_pixels(address: DevicePtr, layout: &PixelLayout) -> Result<Self> {
+        let [right, down] = layout.steps;
+        let element_strides = [1, right, down, 1];
+        let mut map = Self([0; 16]);
+        // SAFETY: the arrays have the lengths that rank 4 asks for and `map` is 128 bytes, aligned to 64; the address is
+        // stored, not read.
+        let code = unsafe {
+            sys::cuTensorMapEncodeIm2col(
+                (&raw mut map).cast(),
+                layout.element as c_int,
+                4,
+                std::ptr::without_provenance_mut(address as usize),
+                layout.extents.as_ptr(),
+                layout.strides.as_ptr(),
+                layout.lower.as_ptr(),
+                layout.upper.as_ptr(),
+                layout.channels,
+                layout.pixels,
+                element_strides.as_ptr(),
+                NO_INTERLEAVE,
+                Swizzle::B128 as c_int,
+                PROMOTE_TO_256_BYTES,
+                FILL_ZERO,
+            )
+        };
+        check("cuTensorMapEncodeIm2col", code)?;
         Ok(map)
     }
 }

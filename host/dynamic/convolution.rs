@@ -4,15 +4,15 @@ use super::channels::ChannelDetector;
 use super::detect::operands;
 use super::index::{Lists, MicroIndex};
 use crate::context::Context;
-use crate::device::Stream;
+use crate::device::{Device, Stream};
 use crate::error::{Error, Result, check_shape};
+use crate::families::discover::list_stride;
 pub use crate::families::gather_gemm::ConvolutionAxis;
-use crate::families::gather_gemm::ConvolutionShape;
-use crate::families::gather_gemm::PitConvLaunch;
+use crate::families::gather_gemm::{ConvolutionShape, DenseConvLaunch, PitConvLaunch};
 use crate::kernel::Queue;
 use crate::launch::in_turn;
-use crate::registry::Scalar;
-use crate::tensor::{AnyTensor, Tensor};
+use crate::registry::{Dtype, Scalar};
+use crate::tensor::{AnyTensor, SparsityHint, Tensor};
 use crate::values::{Sum, with_sums};
 
 /// How a [`DynamicConvolution`] is computed. Index 0 of a pair is along x, the rows of an image, 1 along y, its
@@ -42,6 +42,10 @@ pub struct ConvolutionOptions {
     pub dilation: [usize; 2],
     /// Positions of zeros around A, on each side.
     pub padding: [usize; 2],
+    /// What is expected to hold something: of the two ways, to find and multiply that alone or to multiply all, the one
+    /// that is predicted to take less. A tenth of 14 x 14 x 256 is found, half of it is not. Without an expectation, or
+    /// with a threshold, it is always looked for.
+    pub expected: Option<SparsityHint>,
 }
 
 impl Default for ConvolutionOptions {
@@ -53,6 +57,7 @@ impl Default for ConvolutionOptions {
             stride: [1; 2],
             dilation: [1; 2],
             padding: [0; 2],
+            expected: None,
         }
     }
 }
@@ -74,8 +79,9 @@ impl ConvolutionOptions {
 /// on Hopper; the CPU takes every element type.
 ///
 /// A micro-tile is multiplied whole (`zeros = Dense`): with zeros of the padding too, so a weight that is not finite
-/// makes NaN there. A channel that an image does not have, or a filter that is empty, is multiplied with nothing. The
-/// same inputs give the same bits.
+/// makes NaN there. A channel that an image does not have, or a filter that is empty, is multiplied with nothing; where
+/// so much is [expected](ConvolutionOptions::expected) to be there that looking for it does not pay, all are multiplied.
+/// The same inputs give the same bits.
 ///
 /// ```
 /// use einsparse::Context;
@@ -102,7 +108,47 @@ pub struct DynamicConvolution<T> {
     shapes: [[usize; 4]; 3],
     axis: ConvolutionAxis,
     detector: ChannelDetector<T>,
-    launch: Option<PitConvLaunch>,
+    launch: Option<Way>,
+}
+
+/// How a GPU computes it.
+#[derive(Debug)]
+enum Way {
+    /// What the detector listed.
+    Skips(PitConvLaunch),
+    All(DenseConvLaunch),
+}
+
+impl Way {
+    /// The one that is predicted to take less if that is expected, else the one that skips.
+    fn new(
+        device: &Device,
+        dtype: Dtype,
+        shape: ConvolutionShape,
+        axis: ConvolutionAxis,
+        expected: Option<SparsityHint>,
+    ) -> Result<Self> {
+        let [_, rows, columns] = shape.looked(axis);
+        let lists = (axis == ConvolutionAxis::Filters, list_stride(columns));
+        let skips = PitConvLaunch::new(device, dtype, shape, lists);
+        let Some(expected) = expected else {
+            return skips.map(Way::Skips);
+        };
+        let all = DenseConvLaunch::new(device, dtype, shape, None);
+        let skips_us = |own: &PitConvLaunch| own.cost(expected.share(rows), device.machine()).us;
+        match (skips, all) {
+            (Ok(skips), Ok(all)) if skips_us(&skips) > all.cost().us => Ok(Way::All(all)),
+            (Err(_), Ok(all)) => Ok(Way::All(all)),
+            (skips, _) => skips.map(Way::Skips),
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Way::Skips(own) => own.name(),
+            Way::All(own) => own.name(),
+        }
+    }
 }
 
 /// Extents and geometry in one.
@@ -150,18 +196,22 @@ impl<T: Scalar> DynamicConvolution<T> {
         let shape = shape_of(a, b, options)?;
         let shapes = shape.shapes()?;
         let axis = options.axis;
-        let detector = ChannelDetector::new(context, shape.looked(axis), options.threshold)?;
-        let launch = context.device().map(|device| {
-            let lists = (axis == ConvolutionAxis::Filters, detector.index().stride);
-            PitConvLaunch::new(device, T::DTYPE, shape, lists)
-        });
+        let expected = options.expected.filter(|_| options.threshold == 0.0);
+        let way = |device| Way::new(device, T::DTYPE, shape, axis, expected);
+        let launch = context.device().map(|device| way(device)).transpose()?;
+        let [items, rows, columns] = shape.looked(axis);
+        // Nothing is listed where all is multiplied.
+        let items = match launch {
+            Some(Way::All(_)) => 0,
+            _ => items,
+        };
         Ok(DynamicConvolution {
             context: context.clone(),
             shape,
             shapes,
             axis,
-            detector,
-            launch: launch.transpose()?,
+            detector: ChannelDetector::new(context, [items, rows, columns], options.threshold)?,
+            launch,
         })
     }
 
@@ -186,6 +236,10 @@ impl<T: Scalar> DynamicConvolution<T> {
             // SAFETY: operands of the planned shapes and type; all are the caller's to keep until the stream is done,
             // as with every run.
             let queue = unsafe { Queue::new(stream.raw()) };
+            let launch = match launch {
+                Way::Skips(own) => own,
+                Way::All(own) => return own.run(all, queue),
+            };
             let (channels, lists) = self.detector.on_device()?;
             return in_turn(self.detector.index().turns(), stream, || {
                 launch.run_found(channels, lists, all, queue)
@@ -220,6 +274,10 @@ impl<T: Scalar> DynamicConvolution<T> {
         // SAFETY: operands of the planned shapes and type, lists that the detector's kernels fill; all are the caller's
         // to keep until the stream is done, as with every run.
         let queue = unsafe { Queue::new(stream.raw()) };
+        let launch = match launch {
+            Way::Skips(own) => own,
+            Way::All(own) => return own.run(all, queue),
+        };
         lists
             .turns
             .queue(true, stream.raw(), || launch.run(lists, all, queue))
@@ -237,6 +295,9 @@ impl<T: Scalar> DynamicConvolution<T> {
             ConvolutionAxis::Filters => ("B", b),
         };
         check_shape(name, &shape, sparse.shape())?;
+        if let Some(Way::All(_)) = self.launch {
+            return Ok(());
+        }
         self.detector.run(sparse, stream)
     }
 
@@ -256,14 +317,11 @@ impl<T: Scalar> DynamicConvolution<T> {
     /// The kernels of a run, `cpu` on a CPU context.
     pub fn variants(&self) -> [&'static str; 3] {
         let [mark, pack] = self.detector.variants();
-        [
-            mark,
-            pack,
-            self.launch.as_ref().map_or("cpu", PitConvLaunch::name),
-        ]
+        [mark, pack, self.launch.as_ref().map_or("cpu", Way::name)]
     }
 
-    /// What the last run found: the channels of each image, or one list of filters.
+    /// What the last run found: the channels of each image, or one list of filters; no list at all where a GPU
+    /// multiplies all of them.
     pub fn index(&self) -> &MicroIndex {
         self.detector.index()
     }

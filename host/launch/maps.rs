@@ -1,6 +1,8 @@
 //! Tensor maps of row-major matrices.
 
-use crate::driver::{DeviceMemory, Swizzle, TensorMap, TensorMapLayout, TensorMapType};
+use crate::driver::{
+    DeviceMemory, PixelLayout, Swizzle, TensorMap, TensorMapLayout, TensorMapType,
+};
 use crate::error::Result;
 use crate::registry::Dtype;
 
@@ -69,35 +71,92 @@ pub(crate) fn images_map(
     (tile, steps): ([usize; 4], [usize; 4]),
     empty: &DeviceMemory,
 ) -> Result<[u64; 16]> {
-    let there = images.extents.iter().all(|&e| e > 0) && images.address != 0;
-    let bytes = dtype.bytes();
-    // A stride that nothing is reached by still has to be one.
-    let stride = |axis: usize| match there {
-        true => (images.strides[axis] * bytes).next_multiple_of(16).max(16) as u64,
-        false => 16,
-    };
+    let own = Lying::of(dtype, images, empty);
     let spanned = [0, 1, 2, 3].map(|axis| (tile[axis] * steps[axis]) as u32);
     let layout = TensorMapLayout {
-        element: match dtype {
-            Dtype::Bf16 => TensorMapType::Bf16,
-            _ => TensorMapType::F16,
-        },
-        // Of what is empty one element can be read, and nothing behind it.
-        extents: &images.extents.map(|e| if there { e as u64 } else { 1 }),
-        strides: &[stride(0), stride(1), stride(2)],
+        element: own.element,
+        extents: &own.extents,
+        strides: &own.strides,
         tile: &spanned,
         steps: &steps.map(|step| step as u32),
-        swizzle: match tile[0] * bytes {
+        swizzle: match tile[0] * dtype.bytes() {
             128 => Swizzle::B128,
             _ => Swizzle::B64,
         },
     };
-    let address = if there {
-        images.address
-    } else {
-        empty.address()
+    Ok(*TensorMap::encode_tiled(own.address, &layout)?.words())
+}
+
+/// Places of a window that moves over images: `[0]` of a pair is along rows, `[1]` along columns.
+pub(crate) struct Places {
+    /// Positions of zeros in front.
+    pub padding: [usize; 2],
+    /// From the first tap to the last.
+    pub reach: [usize; 2],
+    /// From one place to the next.
+    pub stride: [usize; 2],
+}
+
+/// Map of so many neighbouring places of images, 128 bytes of channels each: the position that the first tap meets,
+/// and by an offset those of the others. What is empty is mapped to `empty`.
+pub(crate) fn pixels_map(
+    dtype: Dtype,
+    images: &Images,
+    places: &Places,
+    count: usize,
+    empty: &DeviceMemory,
+) -> Result<[u64; 16]> {
+    let own = Lying::of(dtype, images, empty);
+    // The one element of what is empty is a window's only place.
+    let moved = |by: i32| if own.there { by } else { 0 };
+    let upper = |axis: usize| moved(places.padding[axis] as i32 - places.reach[axis] as i32);
+    let layout = PixelLayout {
+        element: own.element,
+        extents: own.extents,
+        strides: own.strides,
+        lower: [1, 0].map(|axis| moved(-(places.padding[axis] as i32))),
+        upper: [1, 0].map(upper),
+        steps: [1, 0].map(|axis| places.stride[axis] as u32),
+        channels: (128 / dtype.bytes()) as u32,
+        pixels: count as u32,
     };
-    Ok(*TensorMap::encode_tiled(address, &layout)?.words())
+    Ok(*TensorMap::encode_pixels(own.address, &layout)?.words())
+}
+
+/// Images as a map wants them.
+struct Lying {
+    there: bool,
+    element: TensorMapType,
+    address: u64,
+    extents: [u64; 4],
+    strides: [u64; 3],
+}
+
+impl Lying {
+    fn of(dtype: Dtype, images: &Images, empty: &DeviceMemory) -> Self {
+        let there = images.extents.iter().all(|&e| e > 0) && images.address != 0;
+        let bytes = dtype.bytes();
+        // A stride that nothing is reached by still has to be one.
+        let stride = |elements: usize| match there {
+            true => (elements * bytes).next_multiple_of(16).max(16) as u64,
+            false => 16,
+        };
+        Lying {
+            there,
+            element: match dtype {
+                Dtype::Bf16 => TensorMapType::Bf16,
+                _ => TensorMapType::F16,
+            },
+            address: if there {
+                images.address
+            } else {
+                empty.address()
+            },
+            // Of what is empty one element can be read, and nothing behind it.
+            extents: images.extents.map(|e| if there { e as u64 } else { 1 }),
+            strides: images.strides.map(stride),
+        }
+    }
 }
 
 /// Map of tiles of `[columns, rows]`, swizzled over `swizzled` elements, 0 for not at all. What is empty is mapped to

@@ -11,7 +11,7 @@ use super::joined::sparse_factors;
 use crate::context::Context;
 use crate::einsum::{Einsum, Extents, IndexExpr, SumArray, Windows, windows};
 use crate::error::{Error, Result};
-use crate::families::gather_gemm::offers::pit_conv::Skipping;
+use crate::families::gather_gemm::offers::pit_conv::ImageKernels;
 use crate::offer::{Compiled, Run, Types};
 use crate::tensor::{AnyOperand, AnyTensor};
 
@@ -96,22 +96,22 @@ pub(super) struct Windowed {
     sums: Sums,
     plan: Box<AnyPlan>,
     /// What runs in its place, where the operands of a run allow it.
-    skipping: Option<Skipping>,
+    kernels: Option<ImageKernels>,
 }
 
 impl Compiled for Windowed {
     fn variant(&self) -> &'static str {
-        let skipping = self.skipping.as_ref().map(Skipping::variant);
-        skipping.unwrap_or_else(|| self.plan.variant())
+        let own = self.kernels.as_ref().map(ImageKernels::variant);
+        own.unwrap_or_else(|| self.plan.variant())
     }
 
     fn bytes(&self) -> usize {
-        self.plan.workspace_bytes() + self.skipping.as_ref().map_or(0, Skipping::bytes)
+        self.plan.workspace_bytes() + self.kernels.as_ref().map_or(0, ImageKernels::bytes)
     }
 
     fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
-        match &self.skipping {
-            Some(skipping) if skipping.run_if_it_fits(run, out)? => Ok(()),
+        match &self.kernels {
+            Some(kernels) if kernels.run_if_it_fits(run, out)? => Ok(()),
             _ => self.plan.run(run.operands, out, run.stream),
         }
     }
@@ -119,8 +119,8 @@ impl Compiled for Windowed {
 
 impl fmt::Display for Windowed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(skipping) = &self.skipping {
-            write!(f, "{skipping}; else ")?;
+        if let Some(kernels) = &self.kernels {
+            write!(f, "{kernels}; else ")?;
         }
         write!(f, "{}, {}", self.plan, self.sums)
     }
@@ -136,9 +136,9 @@ impl AnyPlan {
         options: &Options,
     ) -> Result<Self> {
         let written = (&einsum, sums.form.as_ref(), extents.out());
-        let skipping = Skipping::new((context, types), written, operands, options)?;
+        let kernels = ImageKernels::new((context, types), written, operands, options)?;
         let mut options = options.clone();
-        if skipping.is_ok() {
+        if kernels.is_ok() {
             // The one that was asked for is there; the other is for operands that it cannot read.
             options.variant = None;
         }
@@ -149,11 +149,10 @@ impl AnyPlan {
             &options,
         )?;
         let mut choice = plan.choice.clone();
-        let skipping = match skipping {
-            Ok(skipping) => {
-                let candidate = skipping.candidate(context);
-                choice.candidates.splice(..0, candidate);
-                Some(skipping)
+        let kernels = match kernels {
+            Ok(kernels) => {
+                choice.candidates.splice(..0, kernels.candidates());
+                Some(kernels)
             }
             Err(refusal) => {
                 choice.refused.extend(refusal);
@@ -163,7 +162,7 @@ impl AnyPlan {
         let windowed = Windowed {
             sums,
             plan: Box::new(plan),
-            skipping,
+            kernels,
         };
         let of = (einsum, shapes);
         Ok(AnyPlan {

@@ -152,24 +152,12 @@ impl PitConvLaunch {
     /// Why these operands cannot be read, if so: before anything is queued.
     pub(crate) fn check(&self, [a, b, c]: [DenseMatrix; 3]) -> Result<()> {
         let vector = self.kernel.row().vector as usize;
-        let whole = |name: &str, matrix: &DenseMatrix| {
-            let there = matrix.address.is_multiple_of(16) && matrix.leading.is_multiple_of(vector);
-            let reason = || {
-                format!(
-                    "address {:#x} and leading dimension {} must be multiples of 16 bytes and {vector} elements",
-                    matrix.address, matrix.leading
-                )
-            };
-            there
-                .then_some(())
-                .ok_or_else(|| Error::operand(name, reason()))
-        };
-        whole("A", &a)?;
-        whole("B", &b)?;
+        whole("A", &a, vector)?;
+        whole("B", &b, vector)?;
         if self.filters {
             return Ok(());
         }
-        whole("C", &c)?;
+        whole("C", &c, vector)?;
         if !self.shape.filters.is_multiple_of(vector) {
             let reason = format!(
                 "has {} filters; the kernel copies {} at once",
@@ -233,8 +221,20 @@ impl PitConvLaunch {
     }
 }
 
+/// Refuses what is not copied 16 bytes at once, `vector` elements.
+pub(super) fn whole(name: &str, matrix: &DenseMatrix, vector: usize) -> Result<()> {
+    if matrix.address.is_multiple_of(16) && matrix.leading.is_multiple_of(vector) {
+        return Ok(());
+    }
+    let reason = format!(
+        "address {:#x} and leading dimension {} must be multiples of 16 bytes and {vector} elements",
+        matrix.address, matrix.leading
+    );
+    Err(Error::operand(name, reason))
+}
+
 /// Refuses extents that the kernels do not count to, by themselves or together.
-fn limits(shape: &ConvolutionShape, out: [usize; 2]) -> Result<()> {
+pub(super) fn limits(shape: &ConvolutionShape, out: [usize; 2]) -> Result<()> {
     let most = i32::MAX as usize;
     let product = |of: &[usize]| {
         of.iter()

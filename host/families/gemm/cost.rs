@@ -1,6 +1,6 @@
 //! What the kernels of the family are predicted to take.
 
-mod dense;
+pub(crate) mod dense;
 
 use einsparse_kernels::abi::{Dtype, IN_REGISTERS, PANEL_BYTES, WalkKind};
 use einsparse_kernels::table::Row;

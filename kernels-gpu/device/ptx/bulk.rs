@@ -16,6 +16,12 @@ instructions! {
     pub tma_load_4d(to: u32, map: u64, [x, y, z, w]: [u32; 4], barrier: u32):
         "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [{to}], [{map}, {{{x}, {y}, {z}, {w}}}], [{barrier}];",
         in(reg32 to, reg64 map, reg32 x y z w barrier);
+    /// Starts the copy of neighbouring pixels of images, from the one at `[channel, y, x, image]` on, each moved by
+    /// `offset` along x and y, below 256; a map of pixels says how many, and how far apart.
+    pub tma_load_pixels(to: u32, map: u64, [c, y, x, n]: [u32; 4], [down, right]: [u32; 2], barrier: u32):
+        "{{ .reg .b16 d, r; cvt.u16.u32 d, {down}; cvt.u16.u32 r, {right}; \
+         cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [{to}], [{map}, {{{c}, {y}, {x}, {n}}}], [{barrier}], {{r, d}}; }}",
+        in(reg32 to, reg64 map, reg32 c y x n down right barrier);
     /// Of three axes; how L2 treats it says `policy`.
     pub tma_load_3d_under(to: u32, map: u64, [x, y, z]: [u32; 3], barrier: u32, policy: u64):
         "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [{to}], [{map}, {{{x}, {y}, {z}}}], [{barrier}], {policy};",

@@ -4,7 +4,12 @@ pub mod abi;
 
 #[cfg(any(module = "block", feature = "cuda_std"))]
 mod block;
-#[cfg(any(module = "dense", module = "dense_live", feature = "cuda_std"))]
+#[cfg(any(
+    module = "dense",
+    module = "dense_live",
+    module = "dense_conv",
+    feature = "cuda_std"
+))]
 mod dense;
 #[cfg(any(module = "marked", feature = "cuda_std"))]
 mod marked;

@@ -1,4 +1,5 @@
-//! Convolutions with a dynamic operand: the kernels that skip its empty channels, images or filters.
+//! Convolutions over images: the kernel that multiplies all, and with a dynamic operand those that skip its empty
+//! channels, images or filters.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,27 +7,32 @@ use std::sync::Arc;
 use einsparse_kernels::abi::Zeros;
 
 use crate::context::Context;
+use crate::cost::Cost;
 use crate::device::Device;
 use crate::einsum::{Einsum, Epilogue, Mode, Windows};
 use crate::error::{Error, Refusal, Result};
 use crate::families::convert::DenseMatrix;
 use crate::families::discover::{ChannelsLaunch, DeviceLists, list_stride};
 use crate::families::gather_gemm::found::above;
-use crate::families::gather_gemm::{ConvolutionAxis, ConvolutionShape, PitConvLaunch};
+use crate::families::gather_gemm::{
+    ConvolutionAxis, ConvolutionShape, DenseConvLaunch, PitConvLaunch,
+};
+use crate::kernel::Queue;
 use crate::launch::Turns;
 use crate::offer::bind::{as_dense, device_tensor, find};
 use crate::offer::{Candidate, Options, Run, Types, ZerosRule};
 use crate::registry::Dtype;
 use crate::tensor::{AnyOperand, AnyTensor, SparsityHint};
 
-/// Name in refusals.
+/// Names in refusals.
 const FAMILY: &str = "pit_conv";
+const DENSE: &str = "dense_conv";
 
 /// What is offered, or why not; `None` where nobody asked.
 type Offered<T> = std::result::Result<T, Option<Refusal>>;
 
-fn refused<T>(reason: &str) -> Result<Offered<T>> {
-    Ok(Err(Some(Refusal::of(FAMILY, reason))))
+fn refused<T>(family: &str, reason: &str) -> Result<Offered<T>> {
+    Ok(Err(Some(Refusal::of(family, reason))))
 }
 
 /// The axis along which a dynamic operand is sparse, and the share of its micro-tiles that is expected to hold
@@ -36,87 +42,102 @@ fn sparse(
     dynamic: &[(&str, SparsityHint)],
     shape: &ConvolutionShape,
 ) -> Option<(ConvolutionAxis, f64)> {
-    let of = |name: &String| dynamic.iter().find(|(own, _)| own == name);
-    let area = |pair: [usize; 2]| pair[0].saturating_mul(pair[1]);
-    let filter = area(shape.window).saturating_mul(shape.channels);
-    let [a, b] = [of(&names[0]), of(&names[1])];
-    let channels =
-        a.map(|(_, expected)| (ConvolutionAxis::Channels, expected.share(area(shape.size))));
-    channels.or_else(|| b.map(|(_, expected)| (ConvolutionAxis::Filters, expected.share(filter))))
+    let of = |at: usize, axis: ConvolutionAxis| {
+        let own = dynamic.iter().find(|(own, _)| *own == names[at]);
+        own.map(|(_, expected)| (axis, expected.share(shape.looked(axis)[1])))
+    };
+    of(0, ConvolutionAxis::Channels).or_else(|| of(1, ConvolutionAxis::Filters))
 }
 
 /// Detection and convolution, with the lists between them.
 #[derive(Debug)]
-struct Kernels {
+struct Skipping {
     channels: ChannelsLaunch,
     product: PitConvLaunch,
     lists: DeviceLists,
-    /// Shapes of A, B and C.
-    shapes: [[usize; 4]; 3],
+    /// Runs share the lists.
+    turns: Turns,
 }
 
-impl Kernels {
+impl Skipping {
     fn new(
-        device: &Device,
+        device: &Arc<Device>,
         dtype: Dtype,
         shape: ConvolutionShape,
         axis: ConvolutionAxis,
     ) -> Result<Self> {
-        let (shapes, looked) = (shape.shapes()?, shape.looked(axis));
+        let looked = shape.looked(axis);
         let channels = ChannelsLaunch::new(device, dtype, looked, above(dtype, 0.0))?;
         let lists = channels.lists(device)?;
         let places = (axis == ConvolutionAxis::Filters, list_stride(looked[2]));
-        Ok(Kernels {
+        Ok(Skipping {
             channels,
             product: PitConvLaunch::new(device, dtype, shape, places)?,
             lists,
-            shapes,
+            turns: Turns::new(device)?,
         })
     }
 
-    /// Or why there are none that compute just this output.
-    fn writing(
-        out: &[usize],
-        (device, dtype): (&Arc<Device>, Dtype),
-        shape: ConvolutionShape,
-        axis: ConvolutionAxis,
-    ) -> Result<std::result::Result<Self, String>> {
-        let found = shape.out().and_then(|[x, y]| {
-            if *out != [shape.images, x, y, shape.filters] {
-                return Ok(Err(format!(
-                    "computes all {x} x {y} positions of the window, and the output is {out:?}"
-                )));
-            }
-            Self::new(device, dtype, shape, axis).map(Ok)
-        });
-        match found {
-            // What another kernel may still compute.
-            Err(
-                error @ (Error::NoKernel { .. }
-                | Error::Overflow { .. }
-                | Error::OutOfMemory { .. }
-                | Error::Shape { .. }
-                | Error::Operand { .. }),
-            ) => Ok(Err(error.to_string())),
-            other => other,
+    fn run(&self, all: [DenseMatrix; 3], queue: Queue<'_>) -> Result<()> {
+        let run = || {
+            self.product
+                .run_found(&self.channels, &self.lists, all, queue)
+        };
+        self.turns.queue(true, queue.stream(), run)
+    }
+}
+
+/// How it is computed.
+#[derive(Debug)]
+enum Way {
+    Skips(Skipping),
+    All(DenseConvLaunch),
+}
+
+impl Way {
+    fn name(&self) -> &'static str {
+        match self {
+            Way::Skips(own) => own.product.name(),
+            Way::All(own) => own.name(),
+        }
+    }
+
+    fn check(&self, all: [DenseMatrix; 3]) -> Result<()> {
+        match self {
+            Way::Skips(own) => own.product.check(all),
+            Way::All(own) => own.check(all),
         }
     }
 }
 
-/// What runs where a dynamic operand leaves channels, images or filters empty.
-#[derive(Debug)]
-pub(crate) struct Skipping {
-    kernels: Kernels,
-    /// Runs share the lists.
-    turns: Turns,
-    /// A and B.
-    names: [String; 2],
-    expected: f64,
+/// What another kernel may still compute: the reason why this one does not.
+fn or_reason<T>(found: Result<T>) -> Result<std::result::Result<T, String>> {
+    match found {
+        Err(
+            error @ (Error::NoKernel { .. }
+            | Error::Overflow { .. }
+            | Error::OutOfMemory { .. }
+            | Error::Shape { .. }
+            | Error::Operand { .. }),
+        ) => Ok(Err(error.to_string())),
+        other => other.map(Ok),
+    }
 }
 
-impl Skipping {
-    /// `None` without a dynamic operand or a GPU, or the reason why the kernels do not take the expression. `out`: the
-    /// extents that the plan found for the output.
+/// What runs a convolution over images, where the operands of a run allow it.
+#[derive(Debug)]
+pub(crate) struct ImageKernels {
+    way: Way,
+    /// The one that runs, and those that it is cheaper than.
+    candidates: Vec<Candidate>,
+    /// Of A and B, and shapes of A, B and C.
+    names: [String; 2],
+    shapes: [[usize; 4]; 3],
+}
+
+impl ImageKernels {
+    /// `None` for another expression or without a GPU, or the reason why the kernels do not take it. `out`: the extents
+    /// that the plan found for the output.
     pub(crate) fn new(
         (context, types): (&Context, Types),
         (einsum, form, out): (&Einsum, Option<&Windows>, &[usize]),
@@ -126,17 +147,23 @@ impl Skipping {
         let (Some((dense, dynamic)), Some(device)) = (as_dense(operands), context.device()) else {
             return Ok(Err(None));
         };
+        let family = if dynamic.is_empty() { DENSE } else { FAMILY };
         let bare = einsum.mode == Mode::Assign
             && einsum.scalars.is_empty()
             && einsum.epilogue == Epilogue::default();
-        let Some(form) = form.filter(|_| bare && types.alike()) else {
+        let Some(form) = form else {
+            return Ok(Err(None));
+        };
+        if !bare || !types.alike() {
             return refused(
+                family,
                 "computes C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f] without factors and epilogue \
                  in the type of the operands",
             );
-        };
-        if options.zeros == ZerosRule::Strict {
+        }
+        if options.zeros == ZerosRule::Strict && !dynamic.is_empty() {
             return refused(
+                family,
                 "multiplies zeros inside micro-tiles, and the plan asks for Zeros::Strict",
             );
         }
@@ -150,98 +177,141 @@ impl Skipping {
             dilation: form.dilations,
             ..ConvolutionShape::new([n, h, w, m], [i, j], f)
         };
-        let Some((axis, expected)) = sparse(&names, &dynamic, &shape) else {
-            return Ok(Err(None));
+        let shapes = match or_reason(shape.shapes())? {
+            Ok(shapes) if shapes[2] == *out => shapes,
+            Ok([_, _, [_, x, y, _]]) => {
+                let reason = format!(
+                    "computes all {x} x {y} positions of the window, and the output is {out:?}"
+                );
+                return refused(family, &reason);
+            }
+            Err(reason) => return refused(family, &reason),
         };
-        let on = (device, types.operands);
-        let kernels = match Kernels::writing(out, on, shape, axis)? {
-            Ok(kernels) => kernels,
-            Err(reason) => return refused(&reason),
-        };
+        let sparse = sparse(&names, &dynamic, &shape);
+        let all = matrices(&dense, &names, &shapes, None)?;
         let asked = options.variant.as_deref();
-        if asked.is_some_and(|name| name != kernels.product.name()) {
-            return refused("another kernel was asked for");
-        }
-        let skipping = Skipping {
-            kernels,
-            turns: Turns::new(device)?,
-            names,
-            expected,
-        };
-        let all = skipping.matrices(&dense, None)?;
-        match skipping.kernels.product.check(all) {
-            Ok(()) => Ok(Ok(skipping)),
-            Err(_) => refused("copies 16 bytes at once, which an operand is not a multiple of"),
-        }
+        let found = ways((device, types.operands), shape, sparse, (all, asked))?;
+        Ok(match found {
+            Ok((way, candidates)) => Ok(ImageKernels {
+                way,
+                candidates,
+                names,
+                shapes,
+            }),
+            Err(reason) => Err(Some(Refusal::of(family, reason))),
+        })
     }
 
     /// The product's kernel.
     pub(crate) fn variant(&self) -> &'static str {
-        self.kernels.product.name()
+        self.way.name()
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.kernels.lists.bytes()
+        match &self.way {
+            Way::Skips(own) => own.lists.bytes(),
+            Way::All(_) => 0,
+        }
     }
 
-    /// As one of those to choose from.
-    pub(crate) fn candidate(&self, context: &Context) -> Option<Candidate> {
-        let machine = context.device()?.machine();
-        Some(Candidate {
-            name: self.variant(),
-            cost: self.kernels.product.cost(self.expected, machine),
-            zeros: Zeros::Dense,
-            prepacked: None,
-        })
+    /// Those to choose from, the one that runs first.
+    pub(crate) fn candidates(&self) -> Vec<Candidate> {
+        self.candidates.clone()
     }
 
-    /// Queues both, or tells that the kernels cannot read the operands of this run or write its output.
+    /// Queues it, or tells that the kernels cannot read the operands of this run or write its output.
     pub(crate) fn run_if_it_fits(&self, run: &Run<'_>, out: &AnyTensor) -> Result<bool> {
         let queue = run.queue(out)?;
-        let all = self.matrices(run.operands, Some(out))?;
-        let Kernels {
-            channels,
-            product,
-            lists,
-            ..
-        } = &self.kernels;
-        if product.check(all).is_err() {
+        let all = matrices(run.operands, &self.names, &self.shapes, Some(out))?;
+        if self.way.check(all).is_err() {
             return Ok(false);
         }
-        let run = || product.run_found(channels, lists, all, queue);
-        self.turns.queue(true, queue.stream(), run).map(|()| true)
-    }
-
-    /// Operands and output; one that is not known yet is as it should be.
-    fn matrices(
-        &self,
-        operands: &[(&str, AnyOperand<'_>)],
-        out: Option<&AnyTensor>,
-    ) -> Result<[DenseMatrix; 3]> {
-        let shapes = &self.kernels.shapes;
-        let matrix = |(address, leading): (u64, usize), shape: [usize; 4]| DenseMatrix {
-            address,
-            rows: shape[0],
-            columns: shape[3],
-            leading,
-        };
-        let to = match out {
-            Some(out) => (
-                out.address().ok_or_else(|| Error::elsewhere("output"))?,
-                out.leading(),
-            ),
-            None => (0, shapes[2][3]),
-        };
-        Ok([
-            matrix(device_tensor(operands, &self.names[0])?, shapes[0]),
-            matrix(device_tensor(operands, &self.names[1])?, shapes[1]),
-            matrix(to, shapes[2]),
-        ])
+        match &self.way {
+            Way::Skips(own) => own.run(all, queue)?,
+            Way::All(own) => own.run(all, queue)?,
+        }
+        Ok(true)
     }
 }
 
-impl fmt::Display for Skipping {
+/// What is predicted to take least of those that read the operands, or that of the name that was asked for, and all of
+/// them as candidates; or why there is none.
+fn ways(
+    (device, dtype): (&Arc<Device>, Dtype),
+    shape: ConvolutionShape,
+    sparse: Option<(ConvolutionAxis, f64)>,
+    (all, asked): ([DenseMatrix; 3], Option<&str>),
+) -> Result<std::result::Result<(Way, Vec<Candidate>), String>> {
+    let mut reasons = Vec::new();
+    let mut ways = Vec::new();
+    let mut offer = |way: std::result::Result<(Way, Cost), String>| match way {
+        Ok((way, _)) if asked.is_some_and(|name| name != way.name()) => {
+            reasons.push("another kernel was asked for".to_owned());
+        }
+        Ok((way, _)) if way.check(all).is_err() => reasons
+            .push("copies 16 bytes at once, which an operand is not a multiple of".to_owned()),
+        Ok(way) => ways.push(way),
+        Err(reason) => reasons.push(reason),
+    };
+    if let Some((axis, expected)) = sparse {
+        let skips = or_reason(Skipping::new(device, dtype, shape, axis))?;
+        offer(skips.map(|own| {
+            let cost = own.product.cost(expected, device.machine());
+            (Way::Skips(own), cost)
+        }));
+    }
+    let whole = or_reason(DenseConvLaunch::new(device, dtype, shape, asked))?;
+    offer(whole.map(|own| {
+        let cost = own.cost();
+        (Way::All(own), cost)
+    }));
+    ways.sort_by(|(_, a), (_, b)| a.us.total_cmp(&b.us));
+    let candidates = ways.iter().map(|(way, cost)| Candidate {
+        name: way.name(),
+        cost: *cost,
+        zeros: Zeros::Dense,
+        prepacked: None,
+    });
+    let candidates: Vec<Candidate> = candidates.collect();
+    let first = ways.into_iter().next();
+    Ok(first
+        .map(|(way, _)| (way, candidates))
+        .ok_or_else(|| reasons.join("; ")))
+}
+
+/// Operands and output; one that is not known yet is as it should be.
+fn matrices(
+    operands: &[(&str, AnyOperand<'_>)],
+    names: &[String; 2],
+    shapes: &[[usize; 4]; 3],
+    out: Option<&AnyTensor>,
+) -> Result<[DenseMatrix; 3]> {
+    let matrix = |(address, leading): (u64, usize), shape: [usize; 4]| DenseMatrix {
+        address,
+        rows: shape[0],
+        columns: shape[3],
+        leading,
+    };
+    let to = match out {
+        Some(out) => (
+            out.address().ok_or_else(|| Error::elsewhere("output"))?,
+            out.leading(),
+        ),
+        None => (0, shapes[2][3]),
+    };
+    Ok([
+        matrix(device_tensor(operands, &names[0])?, shapes[0]),
+        matrix(device_tensor(operands, &names[1])?, shapes[1]),
+        matrix(to, shapes[2]),
+    ])
+}
+
+impl fmt::Display for ImageKernels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of what is not empty", self.variant())
+        let what = match self.way {
+            Way::Skips(_) => "what is not empty",
+            Way::All(_) => "all",
+        };
+        write!(f, "{} of {what}", self.variant())
     }
 }

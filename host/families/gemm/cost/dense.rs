@@ -35,11 +35,17 @@ fn reach(parts: u32, sms: f64) -> f64 {
 /// Thread blocks take turns; each copies its stages and multiplies them, which overlaps, between a beginning and an
 /// end, which do not.
 pub(super) fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
+    let hbm_us = work.compulsory_bytes(row.dtype) / machine.hbm * 1e6;
+    of_tiles(row, [work.m, work.k, work.n], hbm_us, machine)
+}
+
+/// The tiles of a product of `[m, k, n]` whose operands take so long over HBM.
+pub(crate) fn of_tiles(row: &Row, [m, k, n]: [usize; 3], hbm_us: f64, machine: &Machine) -> Cost {
     let (rows, columns) = (f64::from(row.block.0), f64::from(row.columns));
     let (cut, depth) = (f64::from(row.parts), f64::from(row.block.1));
-    let tiles = (work.m as f64 / rows).ceil() * (work.n as f64 / columns).ceil();
+    let tiles = (m as f64 / rows).ceil() * (n as f64 / columns).ceil();
     let slots = reach(row.parts, f64::from(machine.multiprocessors));
-    let stages = ((work.k as f64 / depth).ceil() / cut).ceil();
+    let stages = ((k as f64 / depth).ceil() / cut).ceil();
     // Two thread blocks of a multiprocessor share its rates, and hide each other's beginnings.
     let load = (tiles * cut / slots).max(1.0);
     let load = if load < 3.0 { load.ceil() } else { load };
@@ -52,7 +58,6 @@ pub(super) fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let rate = machine.wgmma * if row.dtype.bytes() == 4 { 0.5 } else { 1.0 };
     let gather_us = load * stages * stage_bytes / (TILES_L2 * machine.l2 / sms) * 1e6;
     let compute_us = load * stages * 2.0 * rows * columns * depth / (rate / sms) * 1e6;
-    let hbm_us = work.compulsory_bytes(row.dtype) / machine.hbm * 1e6;
     let area = rows * columns / 4096.0;
     let join_us = if row.parts > 1 {
         JOIN_US + JOIN_TILE_US * area
@@ -63,7 +68,7 @@ pub(super) fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let latency_us = ends_us / speed;
     let cubes = [hbm_us, gather_us, compute_us].map(|t| t.powi(3));
     let mut us = LAUNCH_US + latency_us + cubes.iter().sum::<f64>().cbrt();
-    if work.n < FEW_COLUMNS {
+    if n < FEW_COLUMNS {
         us *= FEW;
     }
     Cost {

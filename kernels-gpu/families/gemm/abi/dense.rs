@@ -1,7 +1,7 @@
 //! The module `dense`: `C[m,n] = A[m,k] * B[k,n]` with A dense, for matrices too small to fill the GPU with large
 //! tiles. A tile of C is computed by a cluster of thread blocks, each of which has its part of k.
 
-use crate::abi::{Dtype, MapWords, PANEL_BYTES, SMEM_TILE, Tile};
+use crate::abi::{Divisor, Dtype, MapWords, PANEL_BYTES, SMEM_TILE, Tile};
 
 /// Tile of the module `dense`: `GROUPS` warpgroups of 64 rows, `CHUNKS` x 64 columns; `CUT` thread blocks of a cluster
 /// share a tile along k. Elements of `BYTES` bytes. Of 4 bytes (TF32) the tile is computed transposed, as
@@ -154,3 +154,47 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> Tile
         Self::BIASES as u32 + Self::COLUMNS * dtype.bytes() as u32
     }
 }
+
+/// A tile of the module `dense_conv`: a [`DenseTile`] of a product whose rows are the positions of C, one image behind
+/// the other, and whose k are the taps, each with all its channels.
+#[derive(Clone, Copy, Debug)]
+pub struct ConvTile<const GROUPS: usize, const CHUNKS: usize, const CUT: usize>;
+
+impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> Tile
+    for ConvTile<GROUPS, CHUNKS, CUT>
+{
+    const THREADS: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::THREADS;
+    const MIN_BLOCKS: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::MIN_BLOCKS;
+    const COLUMNS: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::COLUMNS;
+    const PARTS: u32 = CUT as u32;
+    const BURST: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::BURST;
+    const BLOCK: (u32, u32) = DenseTile::<GROUPS, CHUNKS, CUT>::BLOCK;
+    const SHARED_BYTES: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::SHARED_BYTES;
+    const ACCESS: u32 = 16;
+}
+
+/// Parameters of the `dense_conv` kernels: `C[n,x,y,f] = epilogue(alpha * A[n,x+i,y+j,m] * B[i,j,m,f])`, channels last.
+/// `[0]` of a pair is along x, the rows of an image, `[1]` along y, its columns.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DenseConvParams {
+    /// The product: `a_map` is of pixels (`im2col`), a stage's channels x the tile's rows; `b_map` of three axes,
+    /// filters, channels and taps. `m` counts positions of C, `n` filters, `stages` those of all taps.
+    pub product: DenseParams,
+    /// Positions of an image of C.
+    pub image: Divisor,
+    /// Positions of a row of it.
+    pub row: Divisor,
+    /// Taps of a row of the window.
+    pub window: Divisor,
+    /// Stages of a tap.
+    pub tap: Divisor,
+    /// Positions of A from one of C to the next.
+    pub stride: [u32; 2],
+    /// Positions of A from one tap to the next.
+    pub dilation: [u32; 2],
+    /// Positions of zeros in front of A.
+    pub padding: [u32; 2],
+}
+
+const _: () = assert!(size_of::<DenseConvParams>() == 368);

@@ -43,7 +43,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> LiveTile<GROUPS
             DenseTile::<GROUPS, CHUNKS, CUT>::left(),
         ];
         DenseTile::<GROUPS, CHUNKS, CUT>::start::<false, ONLY_B>(
-            at,
+            (at, Self),
             corner,
             from,
             0,
@@ -56,7 +56,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> LiveTile<GROUPS
         copy::store_shared_b32(copy::arena() + Self::LIVE as u32, rows);
         if corner[0] < rows {
             DenseTile::<GROUPS, CHUNKS, CUT>::start::<false, ONLY_A>(
-                at,
+                (at, Self),
                 corner,
                 from,
                 0,

@@ -2,6 +2,8 @@
 //! one warp that starts copies, warpgroups of 64 rows that multiply. The first copy goes out as soon as its barrier is
 //! made, and the sums of a tile's parts meet in shared memory (`out`).
 
+#[cfg(any(module = "dense_conv", not(target_arch = "nvptx64")))]
+mod conv;
 mod elem;
 mod lines;
 #[cfg(any(module = "dense_live", not(target_arch = "nvptx64")))]
@@ -13,7 +15,7 @@ use crate::device::stages::NONE;
 use crate::families::gemm::abi::*;
 use elem::DenseElem;
 
-/// Where the tile of a thread block lies, and what was done for it before it is come to.
+/// Where the tile of a thread block lies, how its operands are read, and what was done for it before it is come to.
 trait Spot: Copy {
     /// Offset of the biases of its columns in shared memory, where they lie there; lines of C can be stored then.
     const BIASES: Option<usize>;
@@ -21,6 +23,16 @@ trait Spot: Copy {
     fn down(self) -> u32;
     /// The barriers are made, and the first stages are on their way.
     fn begun(self) -> bool;
+    /// Starts the copy of the rows of A from `top` on, `k` deep, to shared `to`.
+    #[inline(always)]
+    fn bring_a(self, to: u32, map: u64, [k, top]: [u32; 2], full: u32) {
+        bulk::tma_load_2d(to, map, k, top, full);
+    }
+    /// The same of the rows of B from `k` on, `left` across.
+    #[inline(always)]
+    fn bring_b(self, to: u32, map: u64, [left, k]: [u32; 2], full: u32) {
+        bulk::tma_load_2d(to, map, left, k, full);
+    }
 }
 
 /// A thread block for each tile.
@@ -127,7 +139,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     /// once, and stages are waited for.
     #[inline(always)]
     fn start<const FREED: bool, const WHAT: u32>(
-        at: u64,
+        (at, spot): (u64, impl Spot),
         corner: [u32; 2],
         first: u32,
         from: u32,
@@ -140,7 +152,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
             if FREED {
                 barrier::wait(Self::empty(ring.0), ring.1);
             }
-            Self::copy::<WHAT>(at, corner, (first + s) * Self::DEPTH as u32, ring.0);
+            Self::copy::<WHAT>((at, spot), corner, (first + s) * Self::DEPTH as u32, ring.0);
             ring = Self::next(ring);
             s += 1;
         }
@@ -148,7 +160,12 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
 
     /// Starts the copies of the stage that begins `k` deep; one lane.
     #[inline(always)]
-    fn copy<const WHAT: u32>(at: u64, [top, left]: [u32; 2], k: u32, slot: u32) {
+    fn copy<const WHAT: u32>(
+        (at, spot): (u64, impl Spot),
+        [top, left]: [u32; 2],
+        k: u32,
+        slot: u32,
+    ) {
         let (stage, full) = (Self::stage(slot), Self::full(slot));
         match WHAT {
             BOTH => barrier::arrive_expect(full, Self::STAGE as u32),
@@ -163,7 +180,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
             (stage, b_tile)
         };
         if WHAT != ONLY_B {
-            bulk::tma_load_2d(a, at, k, top, full);
+            spot.bring_a(a, at, [k, top], full);
         }
         if WHAT == ONLY_A {
             return;
@@ -172,7 +189,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         let wide = Self::ACROSS as u32;
         unroll!(c < Self::COLUMNS as usize / Self::ACROSS, {
             let to = b + (c * Self::DEPTH * PANEL_BYTES) as u32;
-            bulk::tma_load_2d(to, at + 128, left + wide * c as u32, k, full);
+            spot.bring_b(to, at + 128, [left + wide * c as u32, k], full);
         });
     }
 
@@ -205,7 +222,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         if !begun && warp::elected() {
             grid::wait_dependency();
             let corner = Self::corner(spot);
-            Self::start::<false, BOTH>(at, corner, from, 0, Self::ahead(count), (0, 0));
+            Self::start::<false, BOTH>((at, spot), corner, from, 0, Self::ahead(count), (0, 0));
         }
         // Together to the barrier of all threads.
         warp::sync_lanes(u32::MAX);
@@ -217,7 +234,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         let [from, count] = Self::part(p);
         if warp::elected() {
             let corner = Self::corner(spot);
-            Self::start::<true, BOTH>(at, corner, from, Self::ahead(count), count, (0, 0));
+            Self::start::<true, BOTH>((at, spot), corner, from, Self::ahead(count), count, (0, 0));
         }
         warp::sync_lanes(u32::MAX);
     }
