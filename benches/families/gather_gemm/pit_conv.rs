@@ -187,14 +187,11 @@ impl<'c> Case<'c> {
         let (bench, s) = (self.bench, &self.shape);
         let ([h, w], [x, y]) = (s.size, s.padding);
         let shape = vec![s.images, h + 2 * x, w + 2 * y, s.channels];
+        let (values, channels) = (self.a.values(), s.channels);
         let around = Dense::from_fn(shape, |i| {
             let inside = (x..h + x).contains(&i[1]) && (y..w + y).contains(&i[2]);
-            let place = |i: &[usize]| ((i[0] * h + i[1] - x) * w + i[2] - y) * s.channels + i[3];
-            if inside {
-                self.a.values()[place(i)]
-            } else {
-                f16::ZERO
-            }
+            let place = |i: &[usize]| ((i[0] * h + i[1] - x) * w + i[2] - y) * channels + i[3];
+            if inside { values[place(i)] } else { f16::ZERO }
         })?;
         let a = bench.upload(&around)?;
         let [_, _, n] = self.extents();
