@@ -206,7 +206,11 @@ fn params(row: &Row, shape: &ConvolutionShape, out: [usize; 2]) -> Result<DenseC
             m: small("positions of C", positions)?,
             ldc_bytes: 0,
             flags: 0,
-            stages: small("stages of a tile", k / deep)?,
+            // There is nothing to copy of images without positions: all of C is zero.
+            stages: match shape.size.contains(&0) {
+                true => 0,
+                false => small("stages of a tile", k / deep)?,
+            },
             early: 0,
         },
         image: Divisor::new(small("positions of an image", out[0] * out[1])?),

@@ -2,6 +2,7 @@
 
 mod bitmap;
 pub(crate) mod gather;
+mod sell;
 pub(crate) mod staged;
 pub(crate) mod transposed;
 mod vectors;
@@ -19,6 +20,7 @@ pub(crate) fn predict(row: &Row, problem: &Problem, machine: &Machine) -> Cost {
         WalkKind::Bitmap => bitmap::predict(row, work, machine),
         WalkKind::Bytemap => bitmap::predict_bytes(row, work, machine),
         WalkKind::Vector => vectors::predict(row, work, machine),
+        WalkKind::SlicedEll if row.module == "sell" => sell::predict(row, work, machine),
         WalkKind::SlicedEll => staged::predict(row, work, machine),
         _ => gather::predict_gather(row, work, machine),
     };

@@ -5,5 +5,6 @@ pub(crate) mod bitmap;
 pub(crate) mod cost;
 pub(crate) mod gather;
 pub(crate) mod offers;
+pub(crate) mod sell;
 pub(crate) mod staged;
 pub(crate) mod vectors;

@@ -8,6 +8,7 @@ use einsparse_kernels::table::Row;
 use super::batched::Batched;
 use super::bitmap::Bitmaps;
 use super::gather::Gather;
+use super::sell::Sell;
 use super::staged::Staged;
 use super::vectors::VectorProduct;
 use crate::device::Device;
@@ -51,6 +52,9 @@ fn product(
             }
             _ => Box::new(Gather::new(device, row, form, extents, (runs, spans))?),
         },
+        Matrix::Sliced { runs, pattern } if row.module == "sell" => {
+            Box::new(Sell::new(device, row, form, extents, (runs, pattern))?)
+        }
         Matrix::Sliced { runs, pattern } => {
             Box::new(Staged::new(device, row, form, extents, (runs, pattern))?)
         }

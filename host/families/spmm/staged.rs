@@ -75,7 +75,7 @@ impl Shared {
 }
 
 /// The rows of all lanes, those without entries marked.
-fn marked(order: &[u32], runs: &Runs) -> Vec<u32> {
+pub(super) fn marked(order: &[u32], runs: &Runs) -> Vec<u32> {
     let of = |&row: &u32| match row {
         PAD => PAD,
         row if runs.rows[row as usize].1 == 0 => row | EMPTY_ROW,
@@ -85,7 +85,7 @@ fn marked(order: &[u32], runs: &Runs) -> Vec<u32> {
 }
 
 /// Windows of all chunks, in a word each.
-fn windows(pattern: &SlicedEllPattern) -> Vec<u32> {
+pub(super) fn windows(pattern: &SlicedEllPattern) -> Vec<u32> {
     const { assert!(SlicedEllPattern::REACH < 1 << WINDOW_BITS) };
     let of = |&[first, end]: &[u32; 2]| {
         debug_assert!(end >= first && end - first < 1 << WINDOW_BITS);

@@ -55,6 +55,7 @@ macro_rules! rows_convert {
                     slicing_fill_16: Direct, F16, Slicing<SLICING_FILL>;
                     slicing_fill_32: Direct, F32, Slicing<SLICING_FILL>;
                     slicing_fill_64: Direct, F64, Slicing<SLICING_FILL>;
+                    slicing_values_16: Direct, F16, Slicing<SLICING_VALUES>;
                     slicing_values_32: Direct, F32, Slicing<SLICING_VALUES>;
                 }
                 entries "entries" EntriesParams sm_80 Own {

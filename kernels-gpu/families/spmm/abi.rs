@@ -3,6 +3,7 @@
 mod batched;
 mod bitmap;
 mod relaxed;
+mod sell;
 mod spmm;
 mod staged;
 mod vectors;
@@ -11,6 +12,7 @@ mod vectors_narrow;
 pub use batched::*;
 pub use bitmap::*;
 pub use relaxed::*;
+pub use sell::*;
 pub use spmm::*;
 pub use staged::*;
 pub use vectors::*;

@@ -4,14 +4,17 @@
 use crate::support::rows::named;
 use crate::support::runs::finish;
 use crate::support::{GUARD, Problem, assert_matrix, gpu, small};
-use einsparse::formats::{AnySparse, Csr, CsrPattern, Format, Pattern, f16, generate};
+use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, Format, Pattern, bf16, f16, generate};
 use einsparse::kernels::families::{RING_ROWS, SLICE};
 use einsparse::registry::{Row, Scalar, WalkKind, products};
 use einsparse::{Context, SparseTensor};
 
-/// The rows that take a matrix of so many columns.
-fn rows(cols: usize) -> impl Iterator<Item = &'static Row> {
-    let own = move |row: &&Row| row.walk == WalkKind::SlicedEll && cols <= row.depth as usize;
+/// The rows for elements of a type that take a matrix of so many columns.
+fn rows<T: Scalar>(cols: usize) -> impl Iterator<Item = &'static Row> {
+    let own = move |row: &&Row| {
+        let walks = row.walk == WalkKind::SlicedEll && row.dtype == T::DTYPE;
+        walks && cols <= row.depth as usize
+    };
     products().filter(own)
 }
 
@@ -27,27 +30,30 @@ fn pattern(cols: usize, rows: usize, columns: impl Fn(usize) -> Vec<u32>) -> Csr
 }
 
 fn check(context: &Context, what: &str, pattern: CsrPattern, n: usize) {
-    let problem = Problem::<f32>::integers(pattern, 3, n);
-    let a: SparseTensor<f32> = context.upload(problem.sparse("sell")).unwrap();
-    let b = context.upload_strided(&problem.b(n), n.next_multiple_of(4) + 4, f32::NAN);
-    let b = b.unwrap();
+    check_of::<f32>(context, what, pattern, n);
+}
+
+fn check_of<T: Scalar>(context: &Context, what: &str, pattern: CsrPattern, n: usize) {
+    let nan = T::from_f64(f64::NAN);
+    let problem = Problem::<T>::integers(pattern, 3, n);
+    let a: SparseTensor<T> = context.upload(problem.sparse("sell")).unwrap();
+    let whole = n.next_multiple_of(8) + 8;
+    let b = context.upload_strided(&problem.b(n), whole, nan).unwrap();
     let operands = [("A", (&a).into()), ("B", (&b).into())];
     let stream = context.stream().unwrap();
-    for row in rows(problem.k()) {
+    for row in rows::<T>(problem.k()) {
         let options = named(row.name);
         let plan = context
-            .plan("C[m,n] = A[m,k] * B[k,n]")
+            .plan::<T>("C[m,n] = A[m,k] * B[k,n]")
             .operands(&operands)
             .options(&options)
             .build()
             .unwrap();
-        let start =
-            einsparse::formats::Dense::new([problem.m(), n], vec![f32::NAN; problem.m() * n]);
-        let start = start.unwrap();
+        let start = Dense::new([problem.m(), n], vec![nan; problem.m() * n]).unwrap();
         // Rows one after the other, which vectors may write, and rows that none may.
-        for leading in [n.next_multiple_of(4) + 4, n + 1] {
+        for leading in [whole, n + 1] {
             let mut c = context
-                .upload_strided(&start, leading, GUARD as f32)
+                .upload_strided(&start, leading, T::from_f64(GUARD))
                 .unwrap();
             // Twice: barriers of the first run must not be needed by the second.
             for _ in 0..2 {
@@ -155,6 +161,35 @@ fn slices_may_be_ragged() {
     }
 }
 
+/// One to a few columns: slices that several warps share, more warps than chunks, rows without entries between others.
+#[test]
+fn few_columns_of_16_bits() {
+    let Some(gpu) = gpu() else { return };
+    let uniform = |m, k, d| generate::uniform(m, k, d, 5).unwrap();
+    let long = pattern(3000, 70, |row| {
+        let step = 5 + row % 40;
+        (0..if row % 3 == 0 { 0 } else { 60 })
+            .map(|i| (i * step) as u32)
+            .collect()
+    });
+    let all = [
+        (
+            "one entry",
+            pattern(9, 40, |row| if row == 7 { vec![3] } else { vec![] }),
+        ),
+        ("long slices", long),
+        ("wide", uniform(500, 9000, 0.01)),
+        ("many slices", uniform(20_000, 300, 0.1)),
+    ];
+    for (what, pattern) in all.into_iter().take(if small() { 2 } else { 4 }) {
+        for n in [1, 3, 8, 17] {
+            let what = format!("{what}, {n} columns");
+            check_of::<f16>(&gpu, &what, pattern.clone(), n);
+            check_of::<bf16>(&gpu, &what, pattern.clone(), n);
+        }
+    }
+}
+
 /// The device's converter makes the arrays of the host's, bit for bit.
 #[test]
 fn slices_are_made_on_the_device() {
@@ -213,7 +248,7 @@ fn padding_and_foreign_rows_stay_out() {
     }
     let b = gpu.upload_dense(&b).unwrap();
     let operands = [("A", (&tensor).into()), ("B", (&b).into())];
-    for row in rows(problem.k()) {
+    for row in rows::<f32>(problem.k()) {
         let options = named(row.name);
         let plan = gpu
             .plan("C[m,n] = A[m,k] * B[k,n]")

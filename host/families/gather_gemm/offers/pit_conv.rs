@@ -144,9 +144,11 @@ impl ImageKernels {
         operands: &[(&str, AnyOperand<'_>)],
         options: &Options,
     ) -> Result<Offered<Self>> {
-        let (Some((dense, dynamic)), Some(device)) = (as_dense(operands), context.device()) else {
+        let Some(device) = context.device() else {
             return Ok(Err(None));
         };
+        let (dense, dynamic) =
+            as_dense(operands).unwrap_or_else(|| (operands.to_vec(), Vec::new()));
         let family = if dynamic.is_empty() { DENSE } else { FAMILY };
         let bare = einsum.mode == Mode::Assign
             && einsum.scalars.is_empty()

@@ -6,6 +6,7 @@ use crate::device::epilogue::{Output, finish, output, row_bias, scale};
 use crate::device::prelude::*;
 use crate::device::ptx::wgmma_thin::Thin;
 use crate::families::spmm::abi::*;
+use crate::families::spmm::parts;
 
 impl BitmapParams {
     #[inline(always)]
@@ -49,48 +50,13 @@ impl<const GROUPS: usize, const N: usize, const AHEAD: usize> Strip<GROUPS, N, A
             let slot = (piece.first + part) as u64 * (GROUPS * 4) as u64 + warp as u64;
             p.partial + slot * (N / 8 * 512) as u64 + lane as u64 * 16
         };
-        let mine = place(part);
-        unroll!(j < N / 8, {
-            let four = [0, 1, 2, 3].map(|i| acc.0[4 * j + i].to_bits());
-            global::store_v4(mine + j as u64 * 512, four);
-        });
-        // The lanes' stores come before the barrier, and the one arrival that releases and acquires for the whole GPU
-        // behind it.
-        warp::sync_lanes(u32::MAX);
-        let arrivals = p.counters + (piece.counter * (GROUPS * 4) as u32 + warp) as u64 * 4;
-        let mut before = 0;
-        if lane == 0 {
-            before = global::atomic_add(arrivals, 1);
-            if before + 1 == count {
-                global::store_b32(arrivals, 0);
-            }
+        let counter = p.counters + (piece.counter * (GROUPS * 4) as u32 + warp) as u64 * 4;
+        match N {
+            8 => parts::join::<32, 4, AHEAD>(place, counter, [part, count], &mut acc.0),
+            16 => parts::join::<32, 8, AHEAD>(place, counter, [part, count], &mut acc.0),
+            32 => parts::join::<32, 16, AHEAD>(place, counter, [part, count], &mut acc.0),
+            _ => parts::join::<32, 32, AHEAD>(place, counter, [part, count], &mut acc.0),
         }
-        if warp::shuffle::<32>(before, 0, u32::MAX) + 1 != count {
-            return false;
-        }
-        warp::sync_lanes(u32::MAX);
-        *acc = Thin::zero();
-        let mut from = 0;
-        while from < count {
-            // Added in order.
-            let mut fours = [[[0; 4]; 8]; 8];
-            unroll!(ahead < AHEAD, {
-                let at = place(from + ahead as u32);
-                let valid = from + (ahead as u32) < count;
-                unroll!(j < N / 8, {
-                    fours[ahead][j] = global::load_v4_fresh(at + j as u64 * 512, valid)
-                });
-            });
-            unroll!(ahead < AHEAD, {
-                unroll!(j < N / 8, {
-                    unroll!(i < 4, {
-                        acc.0[4 * j + i] += f32::from_bits(fours[ahead][j][i])
-                    });
-                });
-            });
-            from += AHEAD as u32;
-        }
-        true
     }
 
     /// Finishes the warp's 16 rows.

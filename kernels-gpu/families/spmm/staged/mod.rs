@@ -7,6 +7,7 @@ mod joins;
 mod out;
 mod resident;
 
+use super::chunk::{Chunk, Slots};
 use crate::device::prelude::*;
 use crate::families::spmm::abi::*;
 
@@ -15,6 +16,17 @@ const PIECES: usize = STAGED_ROW / 16;
 
 /// Accumulators of a lane: those of step `t` belong to piece `lane ^ t` of the lane's row.
 type Acc = [[f32; 4]; PIECES];
+
+impl StagedParams {
+    #[inline(always)]
+    fn slots(&self) -> Slots {
+        Slots {
+            windows: self.windows,
+            columns: self.columns,
+            values: self.values,
+        }
+    }
+}
 
 /// A place in the ring of tiles, and the parity of the round.
 #[derive(Clone, Copy)]
@@ -39,55 +51,6 @@ impl Place {
             self.slot = 0;
             self.parity ^= 1;
         }
-    }
-}
-
-/// One lane's share of a chunk.
-#[derive(Clone, Copy)]
-struct Chunk {
-    window: u32,
-    columns: [u32; 2],
-    values: Raw,
-}
-
-impl Chunk {
-    #[inline(always)]
-    fn load<E: Elem>(p: &StagedParams, chunk: u32, lane: u32, ok: bool) -> Chunk {
-        let slot = chunk as u64 * CHUNK_SLOTS as u64 + (lane * CHUNK_STEPS as u32) as u64;
-        let from = p.values + slot * E::BYTES as u64;
-        Chunk {
-            window: global::load_b32(p.windows + chunk as u64 * 4, ok),
-            columns: global::load_v2_once(p.columns + slot * 2, ok),
-            values: global::load_v4_once(from, ok),
-        }
-    }
-
-    /// Chunk `first` and the one `step` behind it, if they are before `end`.
-    #[inline(always)]
-    fn two<E: Elem>(p: &StagedParams, [first, end]: [u32; 2], step: u32) -> [Chunk; 2] {
-        let lane = gpu::thread() % 32;
-        let fetch = |chunk: u32| Chunk::load::<E>(p, chunk, lane, chunk < end);
-        [fetch(first), fetch(first + step)]
-    }
-
-    /// First tile of B that the chunk needs, and one past the last.
-    #[inline(always)]
-    fn window(&self) -> [u32; 2] {
-        let first = self.window >> WINDOW_BITS;
-        [first, first + self.window % (1 << WINDOW_BITS)]
-    }
-
-    /// Local column and value of step `i`, a constant after unrolling.
-    #[inline(always)]
-    fn entry<E: Elem<Acc = f32>>(&self, i: usize) -> (u32, f32) {
-        let word = self.columns[(i / 2) & 1];
-        let local = if i % 2 == 0 {
-            word & 0xffff
-        } else {
-            word >> 16
-        };
-        let value = E::get(&self.values, i);
-        (local, if local == NO_ENTRY { 0.0 } else { value })
     }
 }
 
@@ -208,7 +171,7 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
             let now = next;
             next = later;
             if chunk + 2 * PARTS < end {
-                later = Chunk::load::<E>(p, chunk + 2 * PARTS, lane, true);
+                later = Chunk::load::<E>(p.slots(), chunk + 2 * PARTS, lane, true);
             }
             Self::turn(&mut have, &mut freed, now.window());
             let base = freed.slot * K_TILE as u32;
@@ -315,7 +278,7 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         grid::launch_dependents();
         grid::wait_dependency();
         gpu::sync_threads();
-        let ahead = Chunk::two::<E>(p, chunks, PARTS);
+        let ahead = Chunk::two::<E>(p.slots(), chunks, PARTS);
         let mut acc = [[0.0f32; 4]; PIECES];
         if warp < WARPS {
             acc = Self::consume::<E>(p, chunks, ahead);

@@ -109,7 +109,7 @@ impl<const WARPS: u32> Resident<WARPS> {
         if lane < Self::ROW_LANES || behind && after < end {
             copy::copy_async_16(Self::beside(after) + lane * 16, from, 16);
         }
-        let chunks = Chunk::two::<E>(p, [piece.first, piece.end], 1);
+        let chunks = Chunk::two::<E>(p.slots(), [piece.first, piece.end], 1);
         Ahead { piece, chunks }
     }
 
@@ -136,7 +136,7 @@ impl<const WARPS: u32> Resident<WARPS> {
             let now = next;
             next = later;
             if chunk + 2 < end {
-                later = Chunk::load::<E>(p, chunk + 2, lane, true);
+                later = Chunk::load::<E>(p.slots(), chunk + 2, lane, true);
             }
             let [first, tiles] = now.window();
             Self::wait_for(have, tiles);

@@ -1,0 +1,282 @@
+//! A kernel of the module `sell`: equal shares of the chunks for all warps.
+
+use std::sync::Arc;
+
+use einsparse_formats::SlicedEllPattern;
+use einsparse_kernels::abi::FLAG_VECTORS;
+use einsparse_kernels::families::{SLICE, SellParams, SellPiece};
+use einsparse_kernels::table::Row;
+
+use super::staged::{marked, windows};
+use crate::device::Device;
+use crate::driver::DeviceMemory;
+use crate::error::Result;
+use crate::indirect::SpmmForm;
+use crate::kernel::{Grid, Kernel, Queue};
+use crate::launch::Product;
+use crate::launch::{Extents, MAX_GRID_Y, RawSpmm, Turns, flags, small, within};
+use crate::worklist::Runs;
+
+/// A kernel chosen for one pattern.
+#[derive(Debug)]
+pub(crate) struct Sell {
+    kernel: Kernel<SellParams>,
+    form: SpmmForm,
+    extents: Extents,
+    runs: Arc<Runs>,
+    pattern: Arc<SlicedEllPattern>,
+    windows: DeviceMemory,
+    rows: DeviceMemory,
+    pieces: DeviceMemory,
+    spans: DeviceMemory,
+    slots: DeviceMemory,
+    partial: DeviceMemory,
+    counters: DeviceMemory,
+    /// Runs share partial sums and counters.
+    turns: Turns,
+    slices: u32,
+    slot_count: u32,
+    grid: [u32; 3],
+}
+
+/// The chunks of all slices, dealt to warps.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Deal {
+    pieces: Vec<SellPiece>,
+    /// First piece of each warp, and one past the last.
+    spans: Vec<u32>,
+    /// First slot of partial sums of each slice.
+    slots: Vec<u32>,
+    /// Slots of all.
+    count: u32,
+}
+
+impl Deal {
+    /// Equal shares of so many warps. `offsets`: first chunk of each slice. A slice without chunks goes to the warp
+    /// that the next one begins with.
+    fn new(offsets: &[u32], warps: usize) -> Deal {
+        let total = offsets.last().map_or(0, |&end| u64::from(end));
+        let share = |warp: usize| (total * warp as u64 / warps.max(1) as u64) as u32;
+        let mut deal = Deal::default();
+        let mut slice = 0;
+        for warp in 0..warps {
+            deal.spans.push(deal.pieces.len() as u32);
+            let (from, to) = (share(warp), share(warp + 1));
+            let last = warp + 1 == warps;
+            if from == to && !last {
+                continue;
+            }
+            while slice + 1 < offsets.len() && (offsets[slice] < to || last) {
+                let (first, end) = (offsets[slice].max(from), offsets[slice + 1].min(to));
+                deal.pieces.push(SellPiece {
+                    first,
+                    end,
+                    slice: slice as u32,
+                    parts: 0,
+                });
+                if offsets[slice + 1] > to {
+                    break;
+                }
+                slice += 1;
+            }
+        }
+        deal.spans.push(deal.pieces.len() as u32);
+        let of_slice = |pieces: &mut [SellPiece], slots: &mut Vec<u32>, count: &mut u32| {
+            slots.push(*count);
+            let parts = pieces.len() as u32;
+            for (part, piece) in pieces.iter_mut().enumerate() {
+                piece.parts = part as u32 | parts << 16;
+            }
+            if parts > 1 {
+                *count += parts;
+            }
+        };
+        for pieces in deal.pieces.chunk_by_mut(|a, b| a.slice == b.slice) {
+            of_slice(pieces, &mut deal.slots, &mut deal.count);
+        }
+        deal
+    }
+}
+
+impl Sell {
+    pub(crate) fn new(
+        device: &Device,
+        row: &'static Row,
+        form: SpmmForm,
+        extents: Extents,
+        (runs, pattern): (&Arc<Runs>, &Arc<SlicedEllPattern>),
+    ) -> Result<Self> {
+        let kernel = Kernel::load(device, row)?;
+        let Extents { m, n, .. } = extents;
+        within("rows of A", m, i32::MAX as usize)?;
+        within("columns of B", n, i32::MAX as usize / 2)?;
+        let tiles = n.div_ceil(row.columns as usize);
+        within("column tiles", tiles, MAX_GRID_Y)?;
+        let slices = small("slices of A", pattern.offsets().len() - 1)?;
+        let sms = device.machine().multiprocessors;
+        let blocks = if slices == 0 { 0 } else { sms };
+        let deal = Deal::new(pattern.offsets(), (blocks * row.items) as usize);
+        let partial = deal.count as usize * tiles * SLICE * row.columns as usize * 4;
+        let pieces: Vec<[u32; 4]> = deal
+            .pieces
+            .iter()
+            .map(|piece| [piece.first, piece.end, piece.slice, piece.parts])
+            .collect();
+        Ok(Sell {
+            kernel,
+            form,
+            extents,
+            windows: device.upload(&windows(pattern))?,
+            rows: device.upload(&marked(pattern.order(), runs))?,
+            pieces: device.upload(&pieces)?,
+            spans: device.upload(&deal.spans)?,
+            slots: device.upload(&deal.slots)?,
+            partial: DeviceMemory::alloc(device.context(), partial)?,
+            counters: device.zeros(slices as usize * tiles * 4)?,
+            runs: Arc::clone(runs),
+            pattern: Arc::clone(pattern),
+            turns: Turns::new(device)?,
+            slices,
+            slot_count: deal.count,
+            grid: [blocks, tiles as u32, 1],
+        })
+    }
+
+    fn params(&self, raw: &RawSpmm) -> Result<SellParams> {
+        let Extents { k, n, .. } = self.extents;
+        let element = self.row().dtype.bytes();
+        let (mut flags, column_bias) = flags(&self.form, self.extents, raw)?;
+        for (name, address) in [("columns of A", raw.columns), ("values of A", raw.values)] {
+            crate::launch::in_vectors(name, address)?;
+        }
+        let lines = [raw.ldb, raw.ldc, n];
+        let whole = lines.iter().all(|x| x.is_multiple_of(16 / element));
+        let at = [raw.b, raw.c, column_bias];
+        if whole && at.iter().all(|address| address.is_multiple_of(16)) {
+            flags |= FLAG_VECTORS;
+        }
+        let bytes = |what: &str, leading: usize| small(what, leading.saturating_mul(element));
+        Ok(SellParams {
+            windows: self.windows.address(),
+            columns: raw.columns,
+            values: raw.values,
+            rows: self.rows.address(),
+            pieces: self.pieces.address(),
+            spans: self.spans.address(),
+            slots: self.slots.address(),
+            partial: self.partial.address(),
+            counters: self.counters.address(),
+            b: raw.b,
+            c: raw.c,
+            bias: raw.bias,
+            alpha: raw.alpha,
+            n: small("columns of B", n)?,
+            k: small("rows of B", k)?,
+            ldb_bytes: bytes("bytes of a row of B", raw.ldb)?,
+            ldc_bytes: bytes("bytes of a row of C", raw.ldc)?,
+            flags,
+            slices: self.slices,
+            slot_count: self.slot_count,
+            reserved: 0,
+        })
+    }
+
+    fn held(&self) -> [&DeviceMemory; 7] {
+        [
+            &self.windows,
+            &self.rows,
+            &self.pieces,
+            &self.spans,
+            &self.slots,
+            &self.partial,
+            &self.counters,
+        ]
+    }
+}
+
+impl Product for Sell {
+    fn row(&self) -> &'static Row {
+        self.kernel.row()
+    }
+
+    fn fits(&self, runs: &Arc<Runs>, windows: Option<&[u32]>) -> bool {
+        Arc::ptr_eq(&self.runs, runs)
+            || (*self.runs == **runs && windows == Some(self.pattern.windows()))
+    }
+
+    fn bytes(&self) -> usize {
+        self.held().iter().map(|memory| memory.bytes()).sum()
+    }
+
+    fn describe(&self) -> String {
+        format!(
+            "{} slices of {SLICE} rows, {} chunks, {} parts of cut slices, grid {} x {}, {} threads, {} bytes of shared \
+             memory, {} bytes of workspace",
+            self.slices,
+            self.pattern.windows().len() / 2,
+            self.slot_count,
+            self.grid[0],
+            self.grid[1],
+            self.row().threads,
+            self.row().shared_bytes,
+            self.bytes()
+        )
+    }
+
+    fn run(&self, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
+        let params = self.params(raw)?;
+        if self.grid.contains(&0) {
+            return Ok(());
+        }
+        let grid = Grid::of(self.grid).early();
+        self.turns.queue(self.slot_count > 0, queue.stream(), || {
+            queue.launch(&self.kernel, grid, &params)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every chunk once, in order, parts counted, no warp with more than its share.
+    #[test]
+    fn chunks_are_dealt_once() {
+        for (lengths, warps) in [
+            (vec![3, 0, 10, 1, 0], 4),
+            (vec![0, 0], 3),
+            (vec![100], 7),
+            (vec![1; 50], 7),
+            (vec![], 2),
+            (vec![2, 3], 64),
+        ] {
+            let mut offsets = vec![0u32];
+            for length in &lengths {
+                offsets.push(offsets[offsets.len() - 1] + length);
+            }
+            let deal = Deal::new(&offsets, warps);
+            assert_eq!(deal.spans.len(), warps + 1);
+            let share = (offsets[lengths.len()] as usize).div_ceil(warps);
+            for span in deal.spans.windows(2) {
+                let own = &deal.pieces[span[0] as usize..span[1] as usize];
+                let chunks: u32 = own.iter().map(|piece| piece.end - piece.first).sum();
+                assert!(chunks as usize <= share, "{lengths:?} {warps}");
+            }
+            let mut chunks = vec![0; lengths.len()];
+            let mut parts = vec![0; lengths.len()];
+            for piece in &deal.pieces {
+                let slice = piece.slice as usize;
+                assert_eq!(piece.first, offsets[slice] + chunks[slice]);
+                assert_eq!(piece.parts & 0xffff, parts[slice]);
+                chunks[slice] += piece.end - piece.first;
+                parts[slice] += 1;
+            }
+            assert_eq!(chunks, lengths);
+            for piece in &deal.pieces {
+                assert_eq!(piece.parts >> 16, parts[piece.slice as usize]);
+            }
+            let cut: u32 = parts.iter().filter(|&&parts| parts > 1).sum();
+            assert_eq!((deal.slots.len(), deal.count), (lengths.len(), cut));
+        }
+    }
+}

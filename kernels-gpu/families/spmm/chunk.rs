@@ -1,0 +1,66 @@
+//! A lane's share of a chunk of a slice: four slots of its row.
+
+use crate::device::prelude::*;
+use crate::families::spmm::abi::*;
+
+/// Where windows, columns and values of chunks lie.
+#[derive(Clone, Copy)]
+pub struct Slots {
+    pub windows: u64,
+    pub columns: u64,
+    pub values: u64,
+}
+
+/// One lane's share of a chunk.
+#[derive(Clone, Copy)]
+pub struct Chunk {
+    window: u32,
+    columns: [u32; 2],
+    values: Raw,
+}
+
+impl Chunk {
+    #[inline(always)]
+    pub fn load<E: Elem>(p: Slots, chunk: u32, lane: u32, ok: bool) -> Chunk {
+        let slot = chunk as u64 * CHUNK_SLOTS as u64 + (lane * CHUNK_STEPS as u32) as u64;
+        let from = p.values + slot * E::BYTES as u64;
+        Chunk {
+            window: global::load_b32(p.windows + chunk as u64 * 4, ok),
+            columns: global::load_v2_once(p.columns + slot * 2, ok),
+            values: if E::BYTES == 2 {
+                let [a, b] = global::load_v2_once(from, ok);
+                [a, b, 0, 0]
+            } else {
+                global::load_v4_once(from, ok)
+            },
+        }
+    }
+
+    /// Chunk `first` and the one `step` behind it, if they are before `end`.
+    #[inline(always)]
+    pub fn two<E: Elem>(p: Slots, [first, end]: [u32; 2], step: u32) -> [Chunk; 2] {
+        let lane = gpu::thread() % 32;
+        let fetch = |chunk: u32| Chunk::load::<E>(p, chunk, lane, chunk < end);
+        [fetch(first), fetch(first + step)]
+    }
+
+    /// First tile of B that the chunk needs, and one past the last.
+    #[inline(always)]
+    pub fn window(&self) -> [u32; 2] {
+        let first = self.window >> WINDOW_BITS;
+        [first, first + self.window % (1 << WINDOW_BITS)]
+    }
+
+    /// Local column and value of step `i`, a constant after unrolling.
+    #[inline(always)]
+    pub fn entry<E: Elem<Acc = f32>>(&self, i: usize) -> (u32, f32) {
+        let word = self.columns[(i / 2) & 1];
+        let local = if i % 2 == 0 {
+            word & 0xffff
+        } else {
+            word >> 16
+        };
+        let value = E::get(&self.values, i);
+        (local, if local == NO_ENTRY { 0.0 } else { value })
+    }
+}

@@ -1,0 +1,199 @@
+//! SpMM of one to a few columns. A lane owns a row of A, so that an entry's value and column are in its own registers,
+//! and reads rows of B from shared memory, which holds them all. The warps of the grid have equal shares of the chunks;
+//! where a slice ends inside of one, its parts are added in order by the warp that arrives last.
+
+use super::chunk::{Chunk, Slots};
+use super::parts;
+use crate::device::epilogue::{Output, finish, output, row_bias, scale};
+use crate::device::prelude::*;
+use crate::families::spmm::abi::*;
+
+/// Chunks of a warp that are multiplied while as many are on their way.
+const AHEAD: usize = 2;
+
+impl SellParams {
+    #[inline(always)]
+    fn output(&self) -> Output {
+        Output {
+            // Tested here and now, not held through the loop over chunks.
+            flags: warp::rematerialize(self.flags),
+            ..output!(self)
+        }
+    }
+
+    #[inline(always)]
+    fn slots(&self) -> Slots {
+        Slots {
+            windows: self.windows,
+            columns: self.columns,
+            values: self.values,
+        }
+    }
+
+    #[inline(always)]
+    fn piece(&self, at: u32) -> SellPiece {
+        let [first, end, slice, parts] = global::load_v4(self.pieces + at as u64 * 16, true);
+        SellPiece {
+            first,
+            end,
+            slice,
+            parts,
+        }
+    }
+}
+
+/// The next chunks of a warp.
+type Next = [Chunk; AHEAD];
+
+impl<const WARPS: u32, const N: usize> Sell<WARPS, N> {
+    /// First column of C.
+    #[inline(always)]
+    fn left() -> u32 {
+        gpu::block_y() * N as u32
+    }
+
+    #[inline(always)]
+    fn fetch<E: Elem>(p: &SellParams, chunk: u32, end: u32) -> Next {
+        Chunk::two::<E>(p.slots(), [chunk, end], 1)
+    }
+
+    /// All rows of B into shared memory, and one of zeros behind them. All threads.
+    #[inline(always)]
+    fn stage_b<E: Elem<Acc = f32>>(p: &SellParams) {
+        let mut row = gpu::thread();
+        while row <= p.k {
+            let to = copy::arena() + row * Self::ROW as u32;
+            let from = p.b + row as u64 * p.ldb_bytes as u64 + (Self::left() * E::BYTES) as u64;
+            let there = row < p.k;
+            if N == 1 {
+                let value = E::get(&E::load::<1>(from, there), 0);
+                copy::store_shared_b32(to, value.to_bits());
+            } else if p.flags & FLAG_VECTORS != 0 {
+                copy::store_shared_v4(to, global::load_v4(from, there));
+            } else {
+                let mut eight = [0; 4];
+                unroll!(j < 8, {
+                    let inside = there && Self::left() + (j as u32) < p.n;
+                    let one = global::load_b16(from + j as u64 * 2, inside);
+                    eight[j / 2] |= one << (j % 2 * 16);
+                });
+                copy::store_shared_v4(to, eight);
+            }
+            row += Self::THREADS;
+        }
+    }
+
+    /// The sums of a lane's row over a piece, whose first chunks are on their way.
+    #[inline(always)]
+    fn sums<E: Elem<Acc = f32>>(p: &SellParams, piece: SellPiece, first: Next) -> [f32; N] {
+        let zeros = copy::arena() + p.k * Self::ROW as u32;
+        let mut acc = [0.0; N];
+        let (mut chunk, mut next) = (piece.first, first);
+        while chunk < piece.end {
+            let now = next;
+            let behind = chunk + AHEAD as u32;
+            next = Self::fetch::<E>(p, behind, piece.end);
+            unroll!(i < AHEAD, {
+                if chunk + (i as u32) < piece.end {
+                    Self::multiply::<E>(&now[i], zeros, &mut acc);
+                }
+            });
+            chunk = behind;
+        }
+        acc
+    }
+
+    #[inline(always)]
+    fn multiply<E: Elem<Acc = f32>>(chunk: &Chunk, zeros: u32, acc: &mut [f32; N]) {
+        let base = copy::arena() + chunk.window()[0] * (K_TILE * Self::ROW) as u32;
+        unroll!(i < CHUNK_STEPS, {
+            let (local, value) = chunk.entry::<E>(i);
+            // What is no entry lies past the row of zeros.
+            let at = (base + local * Self::ROW as u32).min(zeros);
+            if N == 1 {
+                let x = f32::from_bits(copy::load_shared_b32(at));
+                acc[0] = E::fma(value, x, acc[0]);
+            } else {
+                let row = copy::load_shared_v4(at);
+                unroll!(j < 8, {
+                    if j < N {
+                        acc[j] = E::fma(value, E::get(&row, j), acc[j]);
+                    }
+                });
+            }
+        });
+    }
+
+    /// Finishes a slice.
+    #[inline(always)]
+    fn write<E: Elem<Acc = f32>>(p: &SellParams, slice: u32, acc: &[f32; N]) {
+        let lane = gpu::rematerialize_thread() % 32;
+        let row = global::load_b32(p.rows + (slice * SLICE as u32 + lane) as u64 * 4, true);
+        if row == u32::MAX {
+            return;
+        }
+        let o = p.output();
+        let len = u32::from(row & EMPTY_ROW == 0);
+        let row = row & !EMPTY_ROW;
+        let factors = (scale::<E>(o, len), row_bias::<E>(o, row));
+        if N > 1 && o.flags & FLAG_VECTORS != 0 {
+            finish::<E, N>(o, row, Self::left(), factors, *acc);
+        } else {
+            unroll!(j < 8, {
+                if j < N {
+                    finish::<E, 1>(o, row, Self::left() + j as u32, factors, [acc[j]]);
+                }
+            });
+        }
+    }
+
+    /// The sum over all parts of the piece's slice, for the warp that arrives last.
+    #[inline(always)]
+    fn joined(p: &SellParams, piece: SellPiece, acc: &mut [f32; N]) -> bool {
+        let count = piece.parts >> 16;
+        if count == 1 {
+            return true;
+        }
+        let first = global::load_b32(p.slots + piece.slice as u64 * 4, true);
+        let tile = gpu::block_y();
+        let lane = gpu::rematerialize_thread() % 32;
+        let place = |part: u32| {
+            let slot = (tile * p.slot_count + first + part) as u64;
+            p.partial + slot * Self::PARTIAL as u64 + (lane * if N == 1 { 4 } else { 16 }) as u64
+        };
+        let counter = p.counters + (tile * p.slices + piece.slice) as u64 * 4;
+        parts::join::<N, N, 4>(place, counter, [piece.parts & 0xffff, count], acc)
+    }
+}
+
+impl<W: WalkInfo, E: Elem<Acc = f32>, const WARPS: u32, const N: usize> Kernel<W, E, SellParams>
+    for Sell<WARPS, N>
+{
+    #[inline(always)]
+    unsafe fn run(p: &SellParams, _: u64) {
+        // What belongs to the plan is read while the kernel ahead ends.
+        let warp = gpu::block_x() * WARPS + gpu::thread() / 32;
+        let from = p.spans + warp as u64 * 4;
+        let (mut at, end) = (
+            global::load_b32(from, true),
+            global::load_b32(from + 4, true),
+        );
+        let none = SellPiece::default();
+        let mut piece = if at < end { p.piece(at) } else { none };
+        grid::launch_dependents();
+        grid::wait_dependency();
+        let mut next = Self::fetch::<E>(p, piece.first, piece.end);
+        Self::stage_b::<E>(p);
+        gpu::sync_threads();
+        while at < end {
+            at += 1;
+            let behind = if at < end { p.piece(at) } else { none };
+            let mut acc = Self::sums::<E>(p, piece, next);
+            next = Self::fetch::<E>(p, behind.first, behind.end);
+            if Self::joined(p, piece, &mut acc) {
+                Self::write::<E>(p, piece.slice, &acc);
+            }
+            piece = behind;
+        }
+    }
+}
