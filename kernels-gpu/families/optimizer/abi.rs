@@ -1,0 +1,7 @@
+//! Tiles and params of the family.
+
+mod cross_entropy;
+mod optimizer;
+
+pub use cross_entropy::*;
+pub use optimizer::*;
