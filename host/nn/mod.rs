@@ -8,6 +8,7 @@ mod linear;
 mod moe;
 mod optimizer;
 mod router;
+mod weight_gradient;
 
 pub use cross_entropy::CrossEntropy;
 pub use encoder::{EncoderLayer, EncoderOptions, EncoderWeights, ResidualNorm};
@@ -16,3 +17,4 @@ pub use linear::{Linear, LinearOptions};
 pub use moe::{Moe, MoeGradients, MoeOptions};
 pub use optimizer::{Adam, AdamOptions, Sgd, SgdOptions};
 pub use router::{Router, RouterOptions};
+pub use weight_gradient::WeightGradient;

@@ -115,3 +115,33 @@ fn one(rule: Rule, state: &UpdateState, [x, g]: [f64; 2], [m, v]: &mut [f64; 2])
         }
     }
 }
+
+/// `dW[i,o] = X[n,i] dY[n,o]` and `db[o] = dY[n,o]`; matrices with the elements from one row to the next.
+pub(crate) fn weight_gradient<T: Scalar, Out: Scalar>(
+    [rows, inputs, outputs]: [usize; 3],
+    [(x, ldx), (dy, ldy)]: [(&[T], usize); 2],
+    (dw, leading): (&mut [Out], usize),
+    db: Option<&mut [Out]>,
+) {
+    let wide = |row: usize| dy[row * ldy..][..outputs].iter().map(|g| g.to_f64());
+    let sums = |weight: &(dyn Fn(usize) -> f64 + Sync)| {
+        let mut sums = vec![0.0; outputs];
+        for row in 0..rows {
+            let all = sums.iter_mut().zip(wide(row));
+            all.for_each(|(sum, g)| *sum += weight(row) * g);
+        }
+        sums
+    };
+    let store = |to: &mut [Out], sums: Vec<f64>| {
+        let all = to.iter_mut().zip(sums);
+        all.for_each(|(to, sum)| *to = Out::from_f64(sum));
+    };
+    parallel::chunks(dw, leading, &|input, to| {
+        if input < inputs {
+            store(to, sums(&|row| x[row * ldx + input].to_f64()));
+        }
+    });
+    if let Some(db) = db {
+        store(db, sums(&|_| 1.0));
+    }
+}

@@ -1,4 +1,5 @@
-//! What a training step ends in: the loss of logits with its gradient, and the update of parameters.
+//! What a training step ends in: the loss of logits with its gradient, gradients of dense weights, and the update of
+//! parameters.
 
 pub mod abi;
 
@@ -6,3 +7,5 @@ pub mod abi;
 mod cross_entropy;
 #[cfg(any(module = "optimizer", feature = "cuda_std"))]
 mod optimizer;
+#[cfg(any(module = "weight_gradient", feature = "cuda_std"))]
+mod weight_gradient;

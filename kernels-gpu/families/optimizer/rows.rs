@@ -20,6 +20,12 @@ macro_rules! rows_optimizer {
                     cross_entropy_f16: Direct, F16, CrossEntropyRows;
                     cross_entropy_bf16: Direct, Bf16, CrossEntropyRows;
                 }
+                weight_gradient "weight_gradient" WeightParams sm_80 Own {
+                    weight_gradient_f32: Direct, F32, WeightTile;
+                    weight_gradient_f16: Direct, F16, WeightTile;
+                    weight_gradient_bf16: Direct, Bf16, WeightTile;
+                    weight_gradient_sum: Direct, F32, WeightSum;
+                }
             }
         }
     };
