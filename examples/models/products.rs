@@ -67,8 +67,14 @@ impl<T: Scalar> Products<T> {
         let key = (text, shapes);
         if !self.plans.contains_key(&key) {
             // Along edges f32 stays what it is; products of dense matrices go to the Tensor Cores.
-            let sparse = operands.iter().any(|(_, o)| matches!(o, Operand::Sparse(_)));
-            let precision = if sparse { Precision::Full } else { Precision::Tf32 };
+            let sparse = operands
+                .iter()
+                .any(|(_, o)| matches!(o, Operand::Sparse(_)));
+            let precision = if sparse {
+                Precision::Full
+            } else {
+                Precision::Tf32
+            };
             let options = Options {
                 precision,
                 ..Options::default()
