@@ -24,9 +24,9 @@ struct Layer<T: Scalar> {
     /// A H, or H W.
     between: Tensor<T>,
     output: Tensor<T>,
-    /// Of the sums before the ReLU.
+    /// Of the output, and then of the sums ahead of its ReLU.
     gradient: Tensor<T>,
-    /// Of what stands in front of a product, and a transposed matrix.
+    /// The gradient of A H, and transposed weights.
     scratch: Tensor<T>,
     transposed: Tensor<T>,
     of_weights: WeightGradient<T, T>,
@@ -63,7 +63,7 @@ impl<T: Scalar> Layer<T> {
             between: ctx.zeros(&[rows, if edges_first { inputs } else { outputs }])?,
             output: ctx.zeros(&[rows, outputs])?,
             gradient: ctx.zeros(&[rows, outputs])?,
-            scratch: ctx.zeros(&[rows, inputs])?,
+            scratch: ctx.zeros(&[if edges_first { rows } else { 0 }, inputs])?,
             transposed: ctx.zeros(&[outputs, inputs])?,
             of_weights: WeightGradient::new(ctx, [rows, inputs, outputs])?,
             relu: true,
@@ -109,7 +109,7 @@ impl<T: Scalar> Layer<T> {
         Ok(())
     }
 
-    /// Gradients of the parameters, and where there is a layer ahead that of its sums: zero where its output H is.
+    /// Gradients of the parameters, and where there is a layer ahead that of its output, which is this layer's H.
     fn backward(
         &mut self,
         run: &mut Products<T>,
@@ -119,52 +119,40 @@ impl<T: Scalar> Layer<T> {
         let [w, b, own @ ..] = &mut self.parameters[..] else {
             unreachable!()
         };
-        let (dz, between, scratch) = (&self.gradient, &mut self.between, &mut self.scratch);
-        let transpose = "T[o,i] = W[i,o]";
+        let (dw, db, dz) = (&mut w.gradient, &mut b.gradient, &mut self.gradient);
+        let (between, weights) = (&mut self.between, &self.of_weights);
+        let (transpose, t) = ("T[o,i] = W[i,o]", &mut self.transposed);
         let through = "X[n,i] = G[n,o] * T[o,i]";
         if !self.edges_first {
-            run.run("b[o] = G[n,o]", &[("G", dz)], &mut b.gradient, s)?;
+            if self.relu {
+                let gated = [("G", &*dz), ("Z", &self.output)];
+                run.run("D[n,o] = relu_grad(G[n,o], Z[n,o])", &gated, between, s)?;
+                std::mem::swap(dz, between);
+            }
+            run.run("b[o] = G[n,o]", &[("G", dz)], db, s)?;
             run.back(dz, between, s)?;
-            self.of_weights
-                .backward_weight((h, between), &mut w.gradient, None, s)?;
+            weights.backward_weight((h, between), dw, None, s)?;
             let Some(ahead) = ahead else { return Ok(()) };
-            run.run(transpose, &[("W", &w.value)], &mut self.transposed, s)?;
-            run.run(
-                through,
-                &[("G", between), ("T", &self.transposed)],
-                scratch,
-                s,
-            )?;
-            return run.run(
-                "D[n,i] = relu_grad(X[n,i], H[n,i])",
-                &[("X", scratch), ("H", h)],
-                ahead,
-                s,
-            );
+            run.run(transpose, &[("W", &w.value)], t, s)?;
+            return run.run(through, &[("G", between), ("T", t)], ahead, s);
         }
-        let db = Some(&mut b.gradient);
-        self.of_weights
-            .backward_weight((between, dz), &mut w.gradient, db, s)?;
+        match self.relu {
+            // In the same pass the gradient of the output becomes that of the sums.
+            true => weights.backward_weight_relu((between, &self.output), dz, dw, Some(db), s)?,
+            false => weights.backward_weight((between, dz), dw, Some(db), s)?,
+        }
         if let [own] = &mut own[..] {
-            self.of_weights
-                .backward_weight((h, dz), &mut own.gradient, None, s)?;
+            weights.backward_weight((h, dz), &mut own.gradient, None, s)?;
         }
         let Some(ahead) = ahead else { return Ok(()) };
-        run.run(transpose, &[("W", &w.value)], &mut self.transposed, s)?;
-        run.run(through, &[("G", dz), ("T", &self.transposed)], scratch, s)?;
-        run.back(scratch, between, s)?;
-        if let [own] = &own[..] {
-            run.run(transpose, &[("W", &own.value)], &mut self.transposed, s)?;
-            run.run(
-                "X[n,i] += G[n,o] * T[o,i]",
-                &[("G", dz), ("T", &self.transposed)],
-                between,
-                s,
-            )?;
-        }
+        run.run(transpose, &[("W", &w.value)], t, s)?;
+        run.run(through, &[("G", dz), ("T", t)], &mut self.scratch, s)?;
+        run.back(&self.scratch, ahead, s)?;
+        let [own] = &own[..] else { return Ok(()) };
+        run.run(transpose, &[("W", &own.value)], t, s)?;
         run.run(
-            "D[n,i] = relu_grad(X[n,i], H[n,i])",
-            &[("X", between), ("H", h)],
+            "X[n,i] += G[n,o] * T[o,i]",
+            &[("G", dz), ("T", t)],
             ahead,
             s,
         )

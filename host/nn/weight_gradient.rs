@@ -87,27 +87,72 @@ impl<T: Scalar, Out: Scalar> WeightGradient<T, Out> {
         &self,
         (x, dy): (&Tensor<T>, &Tensor<T>),
         dw: &mut Tensor<Out>,
-        mut db: Option<&mut Tensor<Out>>,
+        db: Option<&mut Tensor<Out>>,
         stream: &Stream,
+    ) -> Result<()> {
+        self.check((x, dy), dw, db.as_deref())?;
+        match &self.launch {
+            Some(launch) => self.queue(launch, (x, dy, None), dw, db.as_deref(), stream),
+            None => self.on_host((x, dy), dw, db),
+        }
+    }
+
+    /// The same of a layer `Y = relu(X W + b)`, from the gradient of Y: in the same pass dY becomes the gradient of the
+    /// sums ahead of the ReLU, zero where Y is not above zero, which goes on to the inputs.
+    ///
+    /// # Errors
+    /// As [`backward_weight`](Self::backward_weight).
+    pub fn backward_weight_relu(
+        &self,
+        (x, y): (&Tensor<T>, &Tensor<T>),
+        dy: &mut Tensor<T>,
+        dw: &mut Tensor<Out>,
+        db: Option<&mut Tensor<Out>>,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.check((x, dy), dw, db.as_deref())?;
+        y.check("Y", &self.context, dy.shape())?;
+        if let Some(launch) = &self.launch {
+            return self.queue(launch, (x, dy, Some(y)), dw, db.as_deref(), stream);
+        }
+        let (ldy, ldg, outputs) = (y.leading(), dy.leading(), self.extents[2]);
+        let from = y.host().ok_or_else(|| Error::elsewhere("Y"))?;
+        let to = dy.host_mut().ok_or_else(|| Error::elsewhere("dY"))?;
+        for (y, dy) in from.chunks(ldy).zip(to.chunks_mut(ldg)) {
+            for (y, dy) in y.iter().zip(dy).take(outputs) {
+                if y.to_f64().is_nan() || y.to_f64() <= 0.0 {
+                    *dy = T::ZERO;
+                }
+            }
+        }
+        self.on_host((x, dy), dw, db)
+    }
+
+    fn check(
+        &self,
+        (x, dy): (&Tensor<T>, &Tensor<T>),
+        dw: &Tensor<Out>,
+        db: Option<&Tensor<Out>>,
     ) -> Result<()> {
         let ([rows, inputs, outputs], context) = (self.extents, &self.context);
         x.check("X", context, &[rows, inputs])?;
         dy.check("dY", context, &[rows, outputs])?;
         dw.check("dW", context, &[inputs, outputs])?;
-        if let Some(db) = &db {
-            db.check("db", context, &[outputs])?;
-        }
-        let Some(launch) = &self.launch else {
-            let there = |name: &'static str| move || Error::elsewhere(name);
-            let of = |tensor: &Tensor<T>| tensor.leading();
-            let x = (x.host().ok_or_else(there("X"))?, of(x));
-            let dy = (dy.host().ok_or_else(there("dY"))?, of(dy));
-            let leading = dw.leading();
-            let to = (dw.host_mut().ok_or_else(there("dW"))?, leading);
-            let db = db.as_mut().and_then(|db| db.host_mut());
-            cpu::weight_gradient(self.extents, [x, dy], to, db);
-            return Ok(());
-        };
+        db.map_or(Ok(()), |db| db.check("db", context, &[outputs]))
+    }
+
+    fn queue(
+        &self,
+        launch: &WeightGradientLaunch,
+        (x, dy, gate): (&Tensor<T>, &Tensor<T>, Option<&Tensor<T>>),
+        dw: &Tensor<Out>,
+        db: Option<&Tensor<Out>>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let context = &self.context;
+        let gate = gate
+            .map(|gate| operand(context, gate, stream))
+            .transpose()?;
         let operands = [
             operand(context, x, stream)?,
             operand(context, dy, stream)?,
@@ -119,6 +164,22 @@ impl<T: Scalar, Out: Scalar> WeightGradient<T, Out> {
         };
         // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
         let queue = unsafe { Queue::new(stream.raw()) };
-        launch.run(operands, db, queue)
+        launch.run(operands, db, gate, queue)
+    }
+
+    fn on_host(
+        &self,
+        (x, dy): (&Tensor<T>, &Tensor<T>),
+        dw: &mut Tensor<Out>,
+        db: Option<&mut Tensor<Out>>,
+    ) -> Result<()> {
+        let there = |name: &'static str| move || Error::elsewhere(name);
+        let x = (x.host().ok_or_else(there("X"))?, x.leading());
+        let dy = (dy.host().ok_or_else(there("dY"))?, dy.leading());
+        let leading = dw.leading();
+        let to = (dw.host_mut().ok_or_else(there("dW"))?, leading);
+        let db = db.and_then(|db| db.host_mut());
+        cpu::weight_gradient(self.extents, [x, dy], to, db);
+        Ok(())
     }
 }

@@ -76,11 +76,13 @@ impl WeightGradientLaunch {
         self.partial.bytes()
     }
 
-    /// Queues `dw` of `x` and `dy`, and at `db` the sums over rows of `dy`, unless it is 0.
+    /// Queues `dw` of `x` and `dy`, and at `db` the sums over rows of `dy`, unless it is 0. With a `gate` zeros are
+    /// written into `dy` first, where it is not above zero.
     pub(crate) fn run(
         &self,
         [x, dy, dw]: [DenseMatrix; 3],
         db: u64,
+        gate: Option<DenseMatrix>,
         queue: Queue<'_>,
     ) -> Result<()> {
         let bytes = self.tiles.row().dtype.bytes();
@@ -89,11 +91,13 @@ impl WeightGradientLaunch {
         let mut params = WeightParams {
             x: x.address,
             dy: dy.address,
+            gate: gate.map_or(0, |gate| gate.address),
             partial: self.partial.address(),
             dw: dw.address,
             db,
             x_bytes: pitch(x.leading, bytes)?,
             dy_bytes: pitch(dy.leading, bytes)?,
+            gate_bytes: gate.map_or(Ok(0), |gate| pitch(gate.leading, bytes))?,
             dw_bytes: pitch(dw.leading, 4)?,
             ..self.params
         };
@@ -103,7 +107,7 @@ impl WeightGradientLaunch {
             matrix.address.is_multiple_of(vector as u64)
                 && columns.iter().all(|n| n.is_multiple_of(4))
         };
-        if whole(&x) && whole(&dy) {
+        if whole(&x) && whole(&dy) && gate.as_ref().is_none_or(whole) {
             params.flags |= WEIGHT_VECTORS;
         }
         let WeightParams {

@@ -14,6 +14,7 @@ const OUTPUTS: u32 = WEIGHT_TILE[1];
 struct Loaded {
     x: [[f32; 4]; 2],
     dy: [f32; 4],
+    gate: [f32; 4],
 }
 
 /// Four elements of a row; zeros outside.
@@ -39,12 +40,17 @@ fn load_four<E: Elem<Acc = f32>, const VEC: usize>(
 }
 
 #[inline(always)]
-fn load<E: Elem<Acc = f32>, const VEC: usize>(p: &WeightParams, from: u32, end: u32) -> Loaded {
+fn load<E: Elem<Acc = f32>, const VEC: usize, const GATE: bool>(
+    p: &WeightParams,
+    from: u32,
+    end: u32,
+) -> Loaded {
     // Not carried through the loop: all registers are taken.
     let thread = gpu::rematerialize_thread();
     let mut loaded = Loaded {
         x: [[0.0; 4]; 2],
         dy: [0.0; 4],
+        gate: [0.0; 4],
     };
     unroll!(j < 2, {
         let row = from + thread / 32 + 4 * j as u32;
@@ -56,7 +62,46 @@ fn load<E: Elem<Acc = f32>, const VEC: usize>(p: &WeightParams, from: u32, end: 
     let column = gpu::block_x() * OUTPUTS + thread % 16 * 4;
     let dy = p.dy + row as u64 * p.dy_bytes as u64;
     loaded.dy = load_four::<E, VEC>(dy, column, p.outputs, row < end);
+    if GATE {
+        let gate = p.gate + row as u64 * p.gate_bytes as u64;
+        loaded.gate = load_four::<E, VEC>(gate, column, p.outputs, row < end);
+    }
     loaded
+}
+
+/// The gradient in front of a ReLU, of what was loaded from row `from` on; also written where it was read. Tiles side
+/// by side along the inputs may read it before or after: the second time nothing changes.
+#[inline(always)]
+fn gated<E: Elem<Acc = f32>, const VEC: usize>(
+    p: &WeightParams,
+    loaded: &mut Loaded,
+    from: u32,
+    end: u32,
+) {
+    unroll!(i < 4, {
+        // Also of NaN.
+        if !(loaded.gate[i] > 0.0) {
+            loaded.dy[i] = 0.0;
+        }
+    });
+    let thread = gpu::rematerialize_thread();
+    let row = from + thread / 16;
+    let column = gpu::block_x() * OUTPUTS + thread % 16 * 4;
+    if gpu::block_y() != 0 || row >= end {
+        return;
+    }
+    let to = p.dy + row as u64 * p.dy_bytes as u64 + (column * E::BYTES) as u64;
+    if VEC == 4 {
+        if column < p.outputs {
+            E::store::<4>(to, &loaded.dy);
+        }
+    } else {
+        unroll!(i < 4, {
+            if column + (i as u32) < p.outputs {
+                E::store::<1>(to + (i as u32 * E::BYTES) as u64, &[loaded.dy[i]]);
+            }
+        });
+    }
 }
 
 /// Where a stage of X begins in shared memory; that of dY lies behind it.
@@ -158,20 +203,23 @@ fn leave_bias(p: &WeightParams, sums: [f32; 4]) {
 }
 
 #[inline(always)]
-fn tile<E: Elem<Acc = f32>, const VEC: usize>(p: &WeightParams) {
+fn tile<E: Elem<Acc = f32>, const VEC: usize, const GATE: bool>(p: &WeightParams) {
     let mut at = gpu::block_z() * p.of_part;
     let end = (at + p.of_part).min(p.rows);
     let mut sums: Sums = [[0.0; 8]; 8];
     let mut bias = [0.0; 4];
     let mut stage = 0;
-    let mut loaded = load::<E, VEC>(p, at, end);
+    let mut loaded = load::<E, VEC, GATE>(p, at, end);
     while at < end {
         // The other stage is still read: of this one all are done, since they have passed the last barrier.
+        if GATE {
+            gated::<E, VEC>(p, &mut loaded, at, end);
+        }
         store(stage, &loaded);
         unroll!(i < 4, { bias[i] += loaded.dy[i] });
         gpu::sync_threads();
         at += WEIGHT_ROWS;
-        loaded = load::<E, VEC>(p, at, end);
+        loaded = load::<E, VEC, GATE>(p, at, end);
         multiply(stage, &mut sums);
         stage ^= 1;
     }
@@ -184,10 +232,11 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, WeightParams> for WeightTile 
     unsafe fn run(p: &WeightParams, _: u64) {
         const { assert!(WEIGHT_ROWS == 8 && THREADS * 8 == INPUTS * OUTPUTS / 8) };
         grid::wait_dependency();
-        if p.flags & WEIGHT_VECTORS != 0 {
-            tile::<E, 4>(p);
-        } else {
-            tile::<E, 1>(p);
+        match (p.flags & WEIGHT_VECTORS != 0, p.gate != 0) {
+            (true, false) => tile::<E, 4, false>(p),
+            (true, true) => tile::<E, 4, true>(p),
+            (false, false) => tile::<E, 1, false>(p),
+            (false, true) => tile::<E, 1, true>(p),
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use einsparse::formats::{bf16, f16};
 use einsparse::nn::{Adam, AdamOptions, Sgd, SgdOptions};
-use einsparse::{Context, Scalar, Tensor};
+use einsparse::{Context, Tensor};
 
 use crate::support::dense::{poisoned, upload_values, wide};
 use crate::support::replay::Replay;

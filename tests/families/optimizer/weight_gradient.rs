@@ -26,8 +26,8 @@ fn integers<T: Scalar>(shape: [usize; 2], seed: u64) -> Dense<T> {
     Dense::new(shape, Rng(seed).integers::<T>(shape[0] * shape[1])).unwrap()
 }
 
-/// dW and db, of rows so far apart.
-fn run<T: Scalar>(ctx: &Context, [rows, inputs, outputs]: [usize; 3], gap: usize) -> [Vec<f64>; 2] {
+/// dW and db, of rows so far apart; behind a ReLU also the gradient of its sums.
+fn run<T: Scalar>(ctx: &Context, [rows, inputs, outputs]: [usize; 3], gap: usize) -> [Vec<f64>; 5] {
     let (x, dy) = (
         integers::<T>([rows, inputs], 1),
         integers::<T>([rows, outputs], 2),
@@ -39,12 +39,41 @@ fn run<T: Scalar>(ctx: &Context, [rows, inputs, outputs]: [usize; 3], gap: usize
     let mut dw = poisoned::<f32>(ctx, &[inputs, outputs]);
     let mut alone = poisoned::<f32>(ctx, &[inputs, outputs]);
     let mut db = poisoned::<f32>(ctx, &[outputs]);
+    let mut gated_dw = poisoned::<f32>(ctx, &[inputs, outputs]);
+    let mut gated_db = poisoned::<f32>(ctx, &[outputs]);
+    let mut output = integers::<T>([rows, outputs], 3);
+    // Not above zero.
+    output
+        .values_mut()
+        .iter_mut()
+        .step_by(7)
+        .for_each(|y| *y = nan);
+    let output = ctx.upload_strided(&output, outputs + gap, nan).unwrap();
+    let mut slope = ctx
+        .upload_strided(&integers::<T>([rows, outputs], 2), outputs + gap, nan)
+        .unwrap();
     finish(ctx, |stream| {
         gradient.backward_weight((&x, &dy), &mut dw, Some(&mut db), stream)?;
-        gradient.backward_weight((&x, &dy), &mut alone, None, stream)
+        gradient.backward_weight((&x, &dy), &mut alone, None, stream)?;
+        let db = Some(&mut gated_db);
+        gradient.backward_weight_relu((&x, &output), &mut slope, &mut gated_dw, db, stream)
     });
     assert_eq!(wide(&dw), wide(&alone), "without a bias");
-    [wide(&dw), wide(&db)]
+    let stored = slope.to_storage().unwrap();
+    for row in stored
+        .chunks(outputs + gap)
+        .filter(|row| row.len() > outputs)
+    {
+        let gap = &row[outputs..];
+        assert!(gap.iter().all(|x| x.to_f64().is_nan()), "a gap was written");
+    }
+    [
+        wide(&dw),
+        wide(&db),
+        wide(&gated_dw),
+        wide(&gated_db),
+        wide(&slope),
+    ]
 }
 
 fn agrees<T: Scalar>(gpu: &Context) {
@@ -75,7 +104,8 @@ fn weights_on_the_cpu() {
             integers::<f64>([rows, inputs], 1),
             integers::<f64>([rows, outputs], 2),
         ];
-        let [dw, db] = run::<f32>(&Context::cpu(), [rows, inputs, outputs], 3);
+        let [dw, db, gated_dw, gated_db, slope] =
+            run::<f32>(&Context::cpu(), [rows, inputs, outputs], 3);
         let at =
             |d: &Dense<f64>, row: usize, column: usize| d.values()[row * d.shape()[1] + column];
         for place in [0, inputs * outputs / 2, inputs * outputs - 1] {
@@ -84,6 +114,15 @@ fn weights_on_the_cpu() {
             assert_eq!(dw[place], sum);
         }
         let last = outputs - 1;
+        let y = integers::<f64>([rows, outputs], 3);
+        for (at, slope) in slope.iter().enumerate() {
+            let open = at % 7 != 0 && y.values()[at] > 0.0;
+            assert_eq!(*slope, if open { dy.values()[at] } else { 0.0 });
+        }
+        let gated: f64 = (0..rows).map(|n| slope[n * outputs + last]).sum();
+        assert_eq!(gated_db[last], gated);
+        let products = (0..rows).map(|n| at(&x, n, 0) * slope[n * outputs + last]);
+        assert_eq!(gated_dw[last], products.sum::<f64>());
         assert_eq!(db[last], (0..rows).map(|n| at(&dy, n, last)).sum::<f64>());
     }
 }

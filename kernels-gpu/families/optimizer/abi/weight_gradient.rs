@@ -9,7 +9,7 @@ pub const WEIGHT_THREADS: u32 = 128;
 pub const WEIGHT_TILE: [u32; 2] = [128, 64];
 /// Rows of a stage.
 pub const WEIGHT_ROWS: u32 = 8;
-/// Rows of both matrices are whole vectors of four elements.
+/// Rows of the matrices are whole vectors of four elements.
 pub const WEIGHT_VECTORS: u32 = 1;
 
 /// Step that leaves a sum for each part of the rows.
@@ -49,8 +49,10 @@ impl Tile for WeightSum {
 pub struct WeightParams {
     /// Inputs of the layer, a row for each item.
     pub x: u64,
-    /// Gradient of its outputs, a row for each item.
+    /// Gradient of its outputs, a row for each item; with `gate` zeros are written into it.
     pub dy: u64,
+    /// Outputs of the layer: where one is not above zero, its gradient becomes zero. 0 without a ReLU.
+    pub gate: u64,
     /// For each part `inputs + 1` rows of `outputs` sums, f32: the last row is that of the bias.
     pub partial: u64,
     /// Out: gradient of the weights, f32.
@@ -71,12 +73,12 @@ pub struct WeightParams {
     pub x_bytes: u32,
     /// Bytes from one row of `dy` to the next.
     pub dy_bytes: u32,
+    /// Bytes from one row of `gate` to the next.
+    pub gate_bytes: u32,
     /// Bytes from one row of `dw` to the next.
     pub dw_bytes: u32,
     /// `WEIGHT_VECTORS`.
     pub flags: u32,
-    /// Nothing.
-    pub pad: u32,
 }
 
-const _: () = assert!(size_of::<WeightParams>() == 80);
+const _: () = assert!(size_of::<WeightParams>() == 88);
