@@ -79,10 +79,9 @@ fn gated<E: Elem<Acc = f32>, const VEC: usize>(
     end: u32,
 ) {
     unroll!(i < 4, {
-        // Also of NaN.
-        if !(loaded.gate[i] > 0.0) {
-            loaded.dy[i] = 0.0;
-        }
+        // A NaN is not above zero.
+        let open = loaded.gate[i] > 0.0;
+        loaded.dy[i] = if open { loaded.dy[i] } else { 0.0 };
     });
     let thread = gpu::rematerialize_thread();
     let row = from + thread / 16;
