@@ -98,10 +98,18 @@ fn steps_on_the_gpu() {
         for o in &sgd_options() {
             let found = trained!(Sgd, f16, &gpu, len, o);
             near(&(o, len), &found, &trained!(Sgd, f16, &cpu, len, o), 2e-6);
+            assert!(
+                trained!(Sgd, bf16, &gpu, len, o) == found,
+                "by the copy's type"
+            );
         }
         for o in &adam_options() {
             let found = trained!(Adam, bf16, &gpu, len, o);
             near(&(o, len), &found, &trained!(Adam, bf16, &cpu, len, o), 4e-6);
+            assert!(
+                trained!(Adam, f16, &gpu, len, o) == found,
+                "by the copy's type"
+            );
         }
     }
 }
