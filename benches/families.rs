@@ -5,6 +5,7 @@ pub mod convert;
 pub mod discover;
 pub mod gather_gemm;
 pub mod gemm;
+pub mod optimizer;
 pub mod sddmm;
 pub mod softmax;
 pub mod spmm;
@@ -24,5 +25,6 @@ pub const OPERATIONS: &[&[Entry]] = &[
     tensor::OPERATIONS,
     convert::OPERATIONS,
     discover::OPERATIONS,
+    optimizer::OPERATIONS,
     tutorial::OPERATIONS,
 ];

@@ -9,6 +9,7 @@ mod convert;
 mod discover;
 pub mod gather_gemm;
 mod gemm;
+mod optimizer;
 mod sddmm;
 mod softmax;
 mod spmm;

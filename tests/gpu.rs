@@ -12,6 +12,9 @@ mod failures;
 mod files;
 mod gate;
 mod large;
+// Models as programs use the rest.
+#[allow(dead_code)]
+mod models;
 mod numbers;
 mod operator_trials;
 mod places;

@@ -13,6 +13,9 @@ mod docs;
 mod language;
 mod lines;
 mod machine_code;
+// Models as programs use the rest.
+#[allow(dead_code)]
+mod models;
 mod packages;
 mod plan;
 mod rooms;

@@ -10,6 +10,7 @@ pub(crate) mod convert;
 pub(crate) mod discover;
 pub(crate) mod gather_gemm;
 pub(crate) mod gemm;
+pub(crate) mod optimizer;
 pub(crate) mod sddmm;
 pub(crate) mod softmax;
 pub(crate) mod spmm;

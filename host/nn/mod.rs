@@ -1,14 +1,20 @@
 //! Layers of models: what holds weights, or puts operations together. Each has `forward` and, where it is trained,
 //! `backward`.
 
+mod cross_entropy;
 mod encoder;
 mod feed_forward;
 mod linear;
 mod moe;
+mod optimizer;
 mod router;
+mod weight_gradient;
 
+pub use cross_entropy::CrossEntropy;
 pub use encoder::{EncoderLayer, EncoderOptions, EncoderWeights, ResidualNorm};
 pub use feed_forward::{FeedForward, FeedForwardOptions};
 pub use linear::{Linear, LinearOptions};
 pub use moe::{Moe, MoeGradients, MoeOptions};
+pub use optimizer::{Adam, AdamOptions, Sgd, SgdOptions};
 pub use router::{Router, RouterOptions};
+pub use weight_gradient::WeightGradient;

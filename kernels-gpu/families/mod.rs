@@ -21,6 +21,8 @@ pub mod discover;
 pub mod gather_gemm;
 #[cfg(any(not(target_arch = "nvptx64"), family = "gemm"))]
 pub mod gemm;
+#[cfg(any(not(target_arch = "nvptx64"), family = "optimizer"))]
+pub mod optimizer;
 #[cfg(any(not(target_arch = "nvptx64"), family = "sddmm"))]
 pub mod sddmm;
 #[cfg(any(not(target_arch = "nvptx64"), family = "softmax"))]
@@ -46,6 +48,8 @@ pub use discover::abi::*;
 pub use gather_gemm::abi::*;
 #[cfg(any(not(target_arch = "nvptx64"), family = "gemm"))]
 pub use gemm::abi::*;
+#[cfg(any(not(target_arch = "nvptx64"), family = "optimizer"))]
+pub use optimizer::abi::*;
 #[cfg(any(not(target_arch = "nvptx64"), family = "sddmm"))]
 pub use sddmm::abi::*;
 #[cfg(any(not(target_arch = "nvptx64"), family = "softmax"))]
@@ -67,6 +71,8 @@ mod discover_rows;
 mod gather_gemm_rows;
 #[path = "gemm/rows.rs"]
 mod gemm_rows;
+#[path = "optimizer/rows.rs"]
+mod optimizer_rows;
 #[path = "sddmm/rows.rs"]
 mod sddmm_rows;
 #[path = "softmax/rows.rs"]
@@ -85,7 +91,7 @@ macro_rules! for_each_kernel {
     ($m:ident) => {
         $crate::gather_rows! { [
             $m rows_spmm rows_gemm rows_gather_gemm rows_sddmm rows_softmax rows_attention rows_tensor rows_convert rows_discover
-            rows_tutorial
+            rows_optimizer rows_tutorial
         ] }
     };
 }

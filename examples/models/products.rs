@@ -1,0 +1,92 @@
+//! Products of a step: planned when they run first, found again by their text and shapes.
+
+use std::collections::HashMap;
+
+use einsparse::{
+    Context, Operand, Options, Plan, Precision, Result, Scalar, SparseTensor, Stream, Tensor,
+};
+
+/// The edges' weights; as a dense matrix they are the twin that small graphs are compared with.
+pub enum Edges<T: Scalar> {
+    Sparse(SparseTensor<T>),
+    Dense(Tensor<T>),
+}
+
+/// Features summed along the edges.
+pub const ALONG: &str = "P[m,f] = A[m,n] * H[n,f]";
+
+/// Products by their text and shapes, planned when they run first.
+pub struct Products<T: Scalar> {
+    context: Context,
+    edges: Edges<T>,
+    /// Whether the edges' weights are the same in both directions.
+    symmetric: bool,
+    plans: HashMap<(&'static str, Vec<usize>), Plan<T>>,
+}
+
+impl<T: Scalar> Products<T> {
+    pub fn new(context: &Context, edges: Edges<T>, symmetric: bool) -> Self {
+        Products {
+            context: context.clone(),
+            edges,
+            symmetric,
+            plans: HashMap::new(),
+        }
+    }
+
+    /// What edges take back: A transposed times a gradient.
+    pub fn back(&mut self, g: &Tensor<T>, out: &mut Tensor<T>, stream: &Stream) -> Result<()> {
+        let text = match self.symmetric {
+            true => ALONG,
+            false => "P[n,f] = A[m,n] * H[m,f]",
+        };
+        self.run(text, &[("H", g)], out, stream)
+    }
+
+    /// Runs an expression; A is the edges' weights.
+    pub fn run(
+        &mut self,
+        text: &'static str,
+        factors: &[(&str, &Tensor<T>)],
+        out: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let edges = match &self.edges {
+            Edges::Sparse(edges) => Operand::from(edges),
+            Edges::Dense(edges) => Operand::from(edges),
+        };
+        let edges = text.contains("A[").then_some(("A", edges));
+        let factors = factors
+            .iter()
+            .map(|(name, factor)| (*name, Operand::from(*factor)));
+        let operands: Vec<_> = edges.into_iter().chain(factors).collect();
+        let shapes = operands
+            .iter()
+            .flat_map(|(_, o)| o.shape().to_vec())
+            .collect();
+        let key = (text, shapes);
+        if !self.plans.contains_key(&key) {
+            // Along edges f32 stays what it is; products of dense matrices go to the Tensor Cores.
+            let sparse = operands
+                .iter()
+                .any(|(_, o)| matches!(o, Operand::Sparse(_)));
+            let precision = if sparse {
+                Precision::Full
+            } else {
+                Precision::Tf32
+            };
+            let options = Options {
+                precision,
+                ..Options::default()
+            };
+            let plan = self
+                .context
+                .plan(text)
+                .operands(&operands)
+                .options(&options)
+                .build()?;
+            self.plans.insert(key.clone(), plan);
+        }
+        self.plans[&key].run(&operands, out, stream)
+    }
+}

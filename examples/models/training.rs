@@ -1,0 +1,197 @@
+//! Training of [`Gcn`](super::gcn::Gcn) on a whole graph: steps, and what they come to.
+
+use einsparse::nn::{Adam, AdamOptions, Sgd, SgdOptions};
+use einsparse::{Context, Result, Stream};
+
+use super::common::{Memory, Run, largest_error, time};
+use super::gcn::Gcn;
+use super::graphs::{Kind, Task, planted, rmat};
+
+enum Optimiser {
+    Sgd(Sgd),
+    Adam(Adam),
+}
+
+/// A model and an optimiser for each of its parameters.
+pub struct Training {
+    pub model: Gcn<f32>,
+    optimisers: Vec<Optimiser>,
+}
+
+impl Training {
+    pub fn new(ctx: &Context, mut model: Gcn<f32>, adam: bool) -> Result<Self> {
+        let optimiser = |shape: &[usize]| -> Result<Optimiser> {
+            let (sgd, rate) = (
+                SgdOptions {
+                    rate: 0.1,
+                    momentum: 0.9,
+                    ..Default::default()
+                },
+                0.01,
+            );
+            Ok(match adam {
+                true => Optimiser::Adam(Adam::new(
+                    ctx,
+                    shape,
+                    &AdamOptions {
+                        rate,
+                        ..Default::default()
+                    },
+                )?),
+                false => Optimiser::Sgd(Sgd::new(ctx, shape, &sgd)?),
+            })
+        };
+        let shapes: Vec<_> = model
+            .parameters()
+            .map(|p| p.value.shape().to_vec())
+            .collect();
+        let optimisers = shapes
+            .iter()
+            .map(|shape| optimiser(shape))
+            .collect::<Result<_>>()?;
+        Ok(Training { model, optimisers })
+    }
+
+    /// Forward, loss, backward, and the update of all parameters.
+    pub fn step(&mut self, stream: &Stream) -> Result<()> {
+        self.model.forward(stream)?;
+        self.model.backward(stream)?;
+        for (parameter, optimiser) in self.model.parameters().zip(&mut self.optimisers) {
+            let (value, gradient) = (&mut parameter.value, &parameter.gradient);
+            match optimiser {
+                Optimiser::Sgd(sgd) => sgd.step(value, gradient, stream)?,
+                Optimiser::Adam(adam) => adam.step(value, gradient, stream)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// So many steps; all parameters behind them, and the loss of the last.
+    pub fn run(&mut self, ctx: &Context, steps: usize) -> Result<(Vec<f32>, f32)> {
+        let stream = ctx.stream()?;
+        (0..steps).try_for_each(|_| self.step(&stream))?;
+        stream.synchronize()?;
+        let mut all = Vec::new();
+        for parameter in self.model.parameters() {
+            all.extend(parameter.value.to_dense()?.into_values());
+        }
+        Ok((all, self.model.loss.to_dense()?.values()[0]))
+    }
+}
+
+/// Whether two trainings end in the same bits.
+pub fn repeats(
+    ctx: &Context,
+    kind: Kind,
+    task: &Task<f32>,
+    widths: [usize; 4],
+    steps: usize,
+) -> Result<bool> {
+    let train =
+        || Training::new(ctx, Gcn::new(ctx, kind, task, widths, false)?, true)?.run(ctx, steps);
+    let bits = |(all, loss): (Vec<f32>, f32)| -> Vec<u32> {
+        all.iter().chain([&loss]).map(|x| x.to_bits()).collect()
+    };
+    Ok(bits(train()?) == bits(train()?))
+}
+
+/// The share of vertices without a label whose community is found, after training on a planted partition.
+pub fn accuracy(ctx: &Context, kind: Kind, adam: bool) -> Result<f64> {
+    let task = planted(400, 16, 4)?;
+    let model = Gcn::new(ctx, kind, &task, [16, 16, 16, 4], false)?;
+    let mut training = Training::new(ctx, model, adam)?;
+    training.run(ctx, 100)?;
+    let logits = training.model.logits().to_dense()?;
+    let found = |row: usize| {
+        let row = &logits.values()[row * 4..][..4];
+        (0..4).max_by(|&a, &b| row[a].total_cmp(&row[b]))
+    };
+    let asked = (0..400).filter(|&v| task.labels[v] < 0);
+    let (mut right, mut all) = (0, 0);
+    for vertex in asked {
+        right += usize::from(found(vertex) == Some(task.classes[vertex] as usize));
+        all += 1;
+    }
+    Ok(f64::from(right as u32) / f64::from(all))
+}
+
+/// The largest error of logits and of gradients against the model with dense edges in f64.
+pub fn error(ctx: &Context, kind: Kind, widths: [usize; 4]) -> Result<f64> {
+    let found = gradients::<f32>(ctx, kind, widths, false)?;
+    let wanted = gradients::<f64>(&Context::cpu(), kind, widths, true)?;
+    let errors = found
+        .iter()
+        .zip(&wanted)
+        .map(|(found, wanted)| largest_error(found, wanted));
+    Ok(errors.fold(0.0, f64::max))
+}
+
+/// Logits, and the gradients of each parameter.
+pub fn gradients<T: einsparse::Scalar>(
+    ctx: &Context,
+    kind: Kind,
+    widths: [usize; 4],
+    dense: bool,
+) -> Result<Vec<Vec<f64>>> {
+    let task = rmat::<T>(6, widths[0], widths[3])?;
+    let mut model = Gcn::<T>::new(ctx, kind, &task, widths, dense)?;
+    let stream = ctx.stream()?;
+    model.forward(&stream)?;
+    model.backward(&stream)?;
+    stream.synchronize()?;
+    let wide = |values: &[T]| values.iter().map(|x| x.to_f64()).collect();
+    let mut all = vec![wide(model.logits().to_dense()?.values())];
+    for parameter in model.parameters() {
+        all.push(wide(parameter.gradient.to_dense()?.values()));
+    }
+    Ok(all)
+}
+
+pub fn run(run: &Run) -> Result<()> {
+    let ctx = &run.context;
+    for kind in [Kind::Gcn, Kind::Sage] {
+        let error = error(ctx, kind, [16, 16, 16, 8])?;
+        let [adam, sgd] = [accuracy(ctx, kind, true)?, accuracy(ctx, kind, false)?];
+        println!(
+            "{kind:?}: largest error {error:.1e}; of four communities found: Adam {adam:.3}, SGD {sgd:.3}"
+        );
+        // A GPU multiplies in TF32.
+        assert!(error < if ctx.is_cuda() { 2e-2 } else { 1e-4 });
+        assert!(adam > 0.7 && sgd > 0.7);
+        let scale = run.arguments.scale.unwrap_or(if run.toy { 9 } else { 18 });
+        let widths = if run.toy {
+            [32, 32, 32, 8]
+        } else {
+            [128, 128, 128, 40]
+        };
+        let steps = run.arguments.steps.unwrap_or(if run.toy { 3 } else { 50 });
+        let task = rmat(scale, widths[0], widths[3])?;
+        let memory = Memory::before(ctx);
+        let model = Gcn::new(ctx, kind, &task, widths, false)?;
+        let mut training = Training::new(ctx, model, true)?;
+        let own = time(ctx, steps, |stream| training.step(stream))?;
+        let held = memory.since(ctx);
+        let entries = task.edges.columns().len();
+        println!(
+            "{kind:?}, R-MAT {scale}: {} vertices, {entries} edges, {own:.3} ms a step, {:.0} million edges a second, {held}",
+            task.edges.rows(),
+            entries as f64 / own / 1e3
+        );
+        drop(training);
+        if scale <= 13 {
+            let twin = Gcn::new(ctx, kind, &task, widths, true)?;
+            let mut twin = Training::new(ctx, twin, true)?;
+            let dense = time(ctx, steps, |stream| twin.step(stream))?;
+            println!("  with dense edges {dense:.3} ms, {:.2} x", dense / own);
+        } else {
+            let bytes = (task.edges.rows() as f64).powi(2) * 4.0;
+            println!("  dense edges would take {:.0} GB", bytes / 1e9);
+        }
+        assert!(
+            repeats(ctx, kind, &task, widths, if run.toy { 2 } else { 100 })?,
+            "two trainings differ"
+        );
+        println!("  two trainings end in the same bits");
+    }
+    Ok(())
+}

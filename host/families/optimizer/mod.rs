@@ -1,0 +1,10 @@
+//! Loss and gradient of logits, gradients of dense weights, and steps of optimisers. The kernels: `kernels-gpu/families/optimizer`.
+
+pub(crate) mod cpu;
+mod cross_entropy;
+mod optimizer;
+mod weight_gradient;
+
+pub(crate) use cross_entropy::{CrossEntropyLaunch, Rows};
+pub(crate) use optimizer::{Arrays, Rule, UpdateLaunch};
+pub(crate) use weight_gradient::WeightGradientLaunch;

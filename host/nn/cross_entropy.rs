@@ -1,0 +1,211 @@
+//! The loss of a classifier, with its gradient.
+
+use std::marker::PhantomData;
+
+use crate::context::Context;
+use crate::device::Stream;
+use crate::dynamic::{operand, without_gaps};
+use crate::error::{Error, Result};
+use crate::families::optimizer::cpu::HostRows;
+use crate::families::optimizer::{CrossEntropyLaunch, Rows};
+use crate::kernel::Queue;
+use crate::registry::Scalar;
+use crate::tensor::Tensor;
+
+/// Softmax cross-entropy of rows of logits, the mean over the rows that have a label:
+/// `loss = mean(log(sum exp(logits[r])) - logits[r, label[r]])`, and in the same pass its gradient
+/// `(softmax(logits[r])[c] - [c = label[r]]) / rows with a label`.
+///
+/// A label outside of `0..classes`, such as -1, says that a row has none: it has no part in the loss, and its gradient
+/// is zero. Labels are data of each run, and so is the number of rows that have one, so a CUDA graph serves every
+/// batch. Without any label the loss is 0. Powers and sums are f32 (f64 on the CPU), in a fixed order: the same bits at
+/// every run. A NaN or +Inf in a row with a label makes the loss NaN. GPU kernels for f32, f16 and bf16.
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::formats::Dense;
+/// use einsparse::nn::CrossEntropy;
+/// let ctx = Context::cpu();
+/// let loss_of = CrossEntropy::<f32>::new(&ctx, [2, 2])?;
+/// let logits = ctx.upload_dense(&Dense::new([2, 2], vec![0.0, 3f32.ln(), 5.0, 7.0])?)?;
+/// let labels = ctx.upload_dense(&Dense::new([2], vec![1, -1])?)?; // the second row has none
+/// let (mut loss, mut gradient) = (ctx.zeros(&[1])?, ctx.zeros(&[2, 2])?);
+/// loss_of.forward_backward((&logits, &labels), &mut loss, &mut gradient, &ctx.stream()?)?;
+/// let near = |found: &[f32], wanted: &[f32]| found.iter().zip(wanted).all(|(a, b)| (a - b).abs() < 1e-6);
+/// assert!(near(loss.to_dense()?.values(), &[(4.0f32 / 3.0).ln()]));
+/// assert!(near(gradient.to_dense()?.values(), &[0.25, -0.25, 0.0, 0.0]));
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct CrossEntropy<T> {
+    context: Context,
+    shape: [usize; 2],
+    launch: Option<CrossEntropyLaunch>,
+    element: PhantomData<T>,
+}
+
+impl<T: Scalar> CrossEntropy<T> {
+    /// For logits of `[rows, classes]`.
+    ///
+    /// # Errors
+    /// [`Error::Operand`] without classes; on a GPU [`Error::Overflow`] past 2^31 - 1 rows or classes and
+    /// [`Error::NoKernel`] for other element types.
+    pub fn new(context: &Context, [rows, classes]: [usize; 2]) -> Result<Self> {
+        if classes == 0 {
+            let reason = format!("are {rows} rows of 0 classes; a label names one of them");
+            return Err(Error::operand("logits", reason));
+        }
+        let launch = context
+            .device()
+            .map(|device| CrossEntropyLaunch::new(device, T::DTYPE, [rows, classes]))
+            .transpose()?;
+        Ok(CrossEntropy {
+            context: context.clone(),
+            shape: [rows, classes],
+            launch,
+            element: PhantomData,
+        })
+    }
+
+    /// Name of the kernel, `cpu` on a CPU context.
+    pub fn variant(&self) -> &'static str {
+        let launch = self.launch.as_ref();
+        launch.map_or("cpu", CrossEntropyLaunch::variant)
+    }
+
+    /// Queues the loss alone: logits `[rows, classes]`, labels `[rows]`, loss `[1]`. Nothing is allocated or waited
+    /// for.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context,
+    /// or the labels have gaps.
+    pub fn forward(
+        &self,
+        (logits, labels): (&Tensor<T>, &Tensor<i32>),
+        loss: &mut Tensor<f32>,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.check((logits, labels), loss)?;
+        match &self.launch {
+            Some(launch) => self.queue(launch, (logits, labels), loss, None, stream),
+            None => {
+                let (mean, _) = self.host(rows_of(logits)?, labels)?.loss();
+                store(loss, mean)
+            }
+        }
+    }
+
+    /// Queues the loss and the gradient of the logits, `[rows, classes]`.
+    ///
+    /// # Errors
+    /// As [`forward`](Self::forward).
+    pub fn forward_backward(
+        &self,
+        (logits, labels): (&Tensor<T>, &Tensor<i32>),
+        loss: &mut Tensor<f32>,
+        gradient: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.check((logits, labels), loss)?;
+        gradient.check("gradient", &self.context, &self.shape)?;
+        if let Some(launch) = &self.launch {
+            let gradient = Some(&*gradient);
+            return self.queue(launch, (logits, labels), loss, gradient, stream);
+        }
+        let rows = self.host(rows_of(logits)?, labels)?;
+        let (mean, factor) = rows.loss();
+        let leading = gradient.leading();
+        let to = gradient.host_mut();
+        rows.gradient(
+            factor,
+            to.ok_or_else(|| Error::elsewhere("gradient"))?,
+            leading,
+        );
+        store(loss, mean)
+    }
+
+    /// The same with the gradient in place of the logits.
+    ///
+    /// # Errors
+    /// As [`forward`](Self::forward).
+    pub fn forward_backward_in_place(
+        &self,
+        (logits, labels): (&mut Tensor<T>, &Tensor<i32>),
+        loss: &mut Tensor<f32>,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.check((logits, labels), loss)?;
+        if let Some(launch) = &self.launch {
+            return self.queue(launch, (logits, labels), loss, Some(logits), stream);
+        }
+        let from = logits.host().map(<[T]>::to_vec);
+        let from = from.ok_or_else(|| Error::elsewhere("logits"))?;
+        let leading = logits.leading();
+        let rows = self.host((&from, leading), labels)?;
+        let (mean, factor) = rows.loss();
+        let to = logits.host_mut();
+        rows.gradient(
+            factor,
+            to.ok_or_else(|| Error::elsewhere("logits"))?,
+            leading,
+        );
+        store(loss, mean)
+    }
+
+    fn check(
+        &self,
+        (logits, labels): (&Tensor<T>, &Tensor<i32>),
+        loss: &Tensor<f32>,
+    ) -> Result<()> {
+        logits.check("logits", &self.context, &self.shape)?;
+        labels.check("labels", &self.context, &self.shape[..1])?;
+        loss.check("loss", &self.context, &[1])
+    }
+
+    /// Of logits on the host, and the elements from one of their rows to the next.
+    fn host<'a>(
+        &self,
+        (logits, leading): (&'a [T], usize),
+        labels: &'a Tensor<i32>,
+    ) -> Result<HostRows<'a, T>> {
+        let labels = labels.host().ok_or_else(|| Error::elsewhere("labels"))?;
+        Ok(HostRows {
+            logits,
+            leading,
+            classes: self.shape[1],
+            labels: &labels[..self.shape[0]],
+        })
+    }
+
+    fn queue(
+        &self,
+        launch: &CrossEntropyLaunch,
+        (logits, labels): (&Tensor<T>, &Tensor<i32>),
+        loss: &Tensor<f32>,
+        gradient: Option<&Tensor<T>>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let context = &self.context;
+        let gradient = gradient.map(|gradient| operand(context, gradient, stream));
+        let rows = Rows {
+            logits: operand(context, logits, stream)?,
+            labels: without_gaps(context, "labels", labels, stream)?.address,
+            loss: operand(context, loss, stream)?.address,
+            gradient: gradient.transpose()?,
+        };
+        // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
+        let queue = unsafe { Queue::new(stream.raw()) };
+        launch.run(&rows, queue)
+    }
+}
+
+fn rows_of<T: Scalar>(logits: &Tensor<T>) -> Result<(&[T], usize)> {
+    let values = logits.host().ok_or_else(|| Error::elsewhere("logits"))?;
+    Ok((values, logits.leading()))
+}
+
+fn store(loss: &mut Tensor<f32>, mean: f64) -> Result<()> {
+    let to = loss.host_mut().ok_or_else(|| Error::elsewhere("loss"))?;
+    to[0] = mean as f32;
+    Ok(())
+}

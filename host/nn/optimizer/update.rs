@@ -1,0 +1,172 @@
+//! What optimisers have in common: a step of all parameters by one rule.
+
+use einsparse_kernels::families::UpdateState;
+
+use crate::context::Context;
+use crate::device::Stream;
+use crate::dynamic::operand;
+use crate::error::{Error, Result};
+use crate::families::optimizer::{Arrays, Rule, UpdateLaunch, cpu};
+use crate::kernel::Queue;
+use crate::registry::{Dtype, Scalar};
+use crate::tensor::{AnyTensor, Tensor};
+
+/// Parameters of one shape, what the rule keeps of them, and how far it is.
+#[derive(Debug)]
+pub(super) struct Update {
+    context: Context,
+    shape: Vec<usize>,
+    rule: Rule,
+    /// Of the CPU; a GPU has its own in device memory.
+    state: UpdateState,
+    /// Those that the rule has; the others have no element.
+    moments: [Tensor<f32>; 2],
+    launch: Option<UpdateLaunch>,
+}
+
+/// A constant that has to be at least 0, and below `end`.
+pub(super) fn check(name: &str, value: f64, end: f64) -> Result<()> {
+    if (0.0..end).contains(&value) {
+        return Ok(());
+    }
+    let reason = format!("is {value}; it is at least 0 and below {end}");
+    Err(Error::operand(name, reason))
+}
+
+fn check_rate(rate: f64) -> Result<()> {
+    check("rate", rate, f64::from(f32::MAX))
+}
+
+impl Update {
+    pub(super) fn new(
+        context: &Context,
+        shape: &[usize],
+        rate: f64,
+        rule: Rule,
+        kept: [bool; 2],
+    ) -> Result<Self> {
+        check_rate(rate)?;
+        let moment = |kept: bool| context.zeros::<f32>(if kept { shape } else { &[0] });
+        let moments = [moment(kept[0])?, moment(kept[1])?];
+        let len = shape.iter().product();
+        let launch = context
+            .device()
+            .map(|device| UpdateLaunch::new(device, rule, len, rate))
+            .transpose()?;
+        Ok(Update {
+            context: context.clone(),
+            shape: shape.to_vec(),
+            rule,
+            state: rule.start(rate),
+            moments,
+            launch,
+        })
+    }
+
+    pub(super) fn variant(&self) -> &'static str {
+        self.launch.as_ref().map_or("cpu", UpdateLaunch::variant)
+    }
+
+    pub(super) fn set_rate(&mut self, rate: f64) -> Result<()> {
+        check_rate(rate)?;
+        self.state.rate = rate as f32;
+        match (&self.launch, self.context.device()) {
+            (Some(launch), Some(device)) => launch.set_rate(device, rate),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn steps(&self) -> Result<u64> {
+        let steps = match (&self.launch, self.context.device()) {
+            (Some(launch), Some(device)) => launch.steps(device)?,
+            _ => self.state.steps,
+        };
+        Ok(u64::from(steps))
+    }
+
+    /// A tensor of the planned shape, whose elements lie one behind the other.
+    fn whole(&self, name: &str, tensor: &AnyTensor) -> Result<()> {
+        let columns = self.shape.last().copied().unwrap_or(1);
+        if tensor.leading() == columns {
+            return Ok(());
+        }
+        let reason = format!(
+            "has rows {} elements apart, {columns} long; it is read without gaps",
+            tensor.leading()
+        );
+        Err(Error::operand(name, reason))
+    }
+
+    pub(super) fn step<T: Scalar>(
+        &mut self,
+        parameters: &mut Tensor<f32>,
+        gradient: &Tensor<f32>,
+        copy: Option<&mut Tensor<T>>,
+        stream: &Stream,
+    ) -> Result<()> {
+        parameters.check("parameters", &self.context, &self.shape)?;
+        gradient.check("gradient", &self.context, &self.shape)?;
+        self.whole("parameters", parameters)?;
+        self.whole("gradient", gradient)?;
+        if let Some(copy) = &copy {
+            copy.check("copy", &self.context, &self.shape)?;
+            self.whole("copy", copy)?;
+            if !matches!(T::DTYPE, Dtype::F16 | Dtype::Bf16) {
+                let reason = format!("is {}; it is f16 or bf16", T::DTYPE.name());
+                return Err(Error::operand("copy", reason));
+            }
+        }
+        match &self.launch {
+            Some(launch) => {
+                let copy = copy.as_deref();
+                self.queue(launch, [parameters, gradient], copy, stream)
+            }
+            None => self.step_on_host(parameters, gradient, copy),
+        }
+    }
+
+    fn queue<T: Scalar>(
+        &self,
+        launch: &UpdateLaunch,
+        [parameters, gradient]: [&Tensor<f32>; 2],
+        copy: Option<&Tensor<T>>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let place = |tensor: &AnyTensor| {
+            operand(&self.context, tensor, stream).map(|matrix| matrix.address)
+        };
+        let copy = copy.map(|copy| Ok::<_, Error>((place(copy)?, T::DTYPE)));
+        let arrays = Arrays {
+            parameters: place(parameters)?,
+            gradient: place(gradient)?,
+            moments: [0, 1].map(|i| self.moments[i].address().unwrap_or(0)),
+            copy: copy.transpose()?,
+        };
+        // SAFETY: operands of the planned shapes and types, which are the caller's to keep until the stream is done.
+        let queue = unsafe { Queue::new(stream.raw()) };
+        launch.run(&arrays, queue)
+    }
+
+    fn step_on_host<T: Scalar>(
+        &mut self,
+        parameters: &mut Tensor<f32>,
+        gradient: &Tensor<f32>,
+        copy: Option<&mut Tensor<T>>,
+    ) -> Result<()> {
+        let there = |name: &'static str| move || Error::elsewhere(name);
+        let own = parameters.host_mut().ok_or_else(there("parameters"))?;
+        let gradient = gradient.host().ok_or_else(there("gradient"))?;
+        let [first, second] = &mut self.moments;
+        let moments = [
+            first.host_mut().ok_or_else(there("moments"))?,
+            second.host_mut().ok_or_else(there("moments"))?,
+        ];
+        cpu::update(self.rule, &mut self.state, own, gradient, moments);
+        if let Some(copy) = copy {
+            let to = copy.host_mut().ok_or_else(there("copy"))?;
+            let all = to.iter_mut().zip(own.iter());
+            all.for_each(|(to, x)| *to = T::from_f64(f64::from(*x)));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,185 @@
+//! The gradient of a dense layer's weights and bias.
+
+use std::marker::PhantomData;
+
+use crate::context::Context;
+use crate::device::Stream;
+use crate::dynamic::{operand, without_gaps};
+use crate::error::{Error, Result};
+use crate::families::optimizer::{WeightGradientLaunch, cpu};
+use crate::kernel::Queue;
+use crate::registry::{Dtype, Scalar};
+use crate::tensor::Tensor;
+
+/// The gradient of the weights of a dense layer `Y[n,o] = X[n,i] * W[i,o] + b[o]` over many rows n, and in the same
+/// pass that of its bias: `dW[i,o] = X[n,i] * dY[n,o]` and `db[o] = dY[n,o]`. Rows are dealt to thread blocks in parts,
+/// which are added up in order: the same bits at every run. Products and sums are f32 on a GPU (f64 on the CPU), and so
+/// are the results, whatever the type of X: what an [`Adam`](super::Adam) takes. GPU kernels for f32, f16 and bf16.
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::formats::Dense;
+/// use einsparse::nn::WeightGradient;
+/// let ctx = Context::cpu();
+/// let x = ctx.upload_dense(&Dense::new([2, 2], vec![1.0f32, 2.0, 3.0, 4.0])?)?;
+/// let dy = ctx.upload_dense(&Dense::new([2, 1], vec![1.0f32, 10.0])?)?;
+/// let gradient = WeightGradient::<f32>::new(&ctx, [2, 2, 1])?;
+/// let (mut dw, mut db) = (ctx.zeros(&[2, 1])?, ctx.zeros(&[1])?);
+/// gradient.backward_weight((&x, &dy), &mut dw, Some(&mut db), &ctx.stream()?)?;
+/// assert_eq!(dw.to_dense()?.values(), [31.0, 42.0]);
+/// assert_eq!(db.to_dense()?.values(), [11.0]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct WeightGradient<T, Out = f32> {
+    context: Context,
+    extents: [usize; 3],
+    launch: Option<WeightGradientLaunch>,
+    elements: PhantomData<(T, Out)>,
+}
+
+impl<T: Scalar, Out: Scalar> WeightGradient<T, Out> {
+    /// For so many rows, inputs and outputs.
+    ///
+    /// # Errors
+    /// [`Error::Operand`] without inputs or outputs, and on a GPU for results that are not f32; there also
+    /// [`Error::Overflow`] past 65,534 inputs or 2^31 - 1 rows, [`Error::NoKernel`] for other element types,
+    /// [`Error::OutOfMemory`].
+    pub fn new(context: &Context, extents: [usize; 3]) -> Result<Self> {
+        let [_, inputs, outputs] = extents;
+        if inputs == 0 || outputs == 0 {
+            let reason = format!("is {inputs} x {outputs}; neither may be 0");
+            return Err(Error::operand("dW", reason));
+        }
+        if context.is_cuda() && Out::DTYPE != Dtype::F32 {
+            let reason = format!("is {}; a GPU sums in f32", Out::DTYPE.name());
+            return Err(Error::operand("dW", reason));
+        }
+        let launch = context
+            .device()
+            .map(|device| WeightGradientLaunch::new(device, T::DTYPE, extents))
+            .transpose()?;
+        Ok(WeightGradient {
+            context: context.clone(),
+            extents,
+            launch,
+            elements: PhantomData,
+        })
+    }
+
+    /// Name of the kernel, `cpu` on a CPU context.
+    pub fn variant(&self) -> &'static str {
+        let launch = self.launch.as_ref();
+        launch.map_or("cpu", WeightGradientLaunch::variant)
+    }
+
+    /// Device bytes beside the operands.
+    pub fn workspace_bytes(&self) -> usize {
+        self.launch.as_ref().map_or(0, WeightGradientLaunch::bytes)
+    }
+
+    /// Queues the gradients: X `[rows, inputs]`, dY `[rows, outputs]`, dW `[inputs, outputs]`, db `[outputs]`. Nothing
+    /// is allocated or waited for.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context.
+    pub fn backward_weight(
+        &self,
+        (x, dy): (&Tensor<T>, &Tensor<T>),
+        dw: &mut Tensor<Out>,
+        db: Option<&mut Tensor<Out>>,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.check((x, dy), dw, db.as_deref())?;
+        match &self.launch {
+            Some(launch) => self.queue(launch, (x, dy, None), dw, db.as_deref(), stream),
+            None => self.on_host((x, dy), dw, db),
+        }
+    }
+
+    /// The same of a layer `Y = relu(X W + b)`, from the gradient of Y: in the same pass dY becomes the gradient of the
+    /// sums ahead of the ReLU, zero where Y is not above zero, which goes on to the inputs.
+    ///
+    /// # Errors
+    /// As [`backward_weight`](Self::backward_weight).
+    pub fn backward_weight_relu(
+        &self,
+        (x, y): (&Tensor<T>, &Tensor<T>),
+        dy: &mut Tensor<T>,
+        dw: &mut Tensor<Out>,
+        db: Option<&mut Tensor<Out>>,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.check((x, dy), dw, db.as_deref())?;
+        y.check("Y", &self.context, dy.shape())?;
+        if let Some(launch) = &self.launch {
+            return self.queue(launch, (x, dy, Some(y)), dw, db.as_deref(), stream);
+        }
+        let (ldy, ldg, outputs) = (y.leading(), dy.leading(), self.extents[2]);
+        let from = y.host().ok_or_else(|| Error::elsewhere("Y"))?;
+        let to = dy.host_mut().ok_or_else(|| Error::elsewhere("dY"))?;
+        for (y, dy) in from.chunks(ldy).zip(to.chunks_mut(ldg)) {
+            for (y, dy) in y.iter().zip(dy).take(outputs) {
+                if y.to_f64().is_nan() || y.to_f64() <= 0.0 {
+                    *dy = T::ZERO;
+                }
+            }
+        }
+        self.on_host((x, dy), dw, db)
+    }
+
+    fn check(
+        &self,
+        (x, dy): (&Tensor<T>, &Tensor<T>),
+        dw: &Tensor<Out>,
+        db: Option<&Tensor<Out>>,
+    ) -> Result<()> {
+        let ([rows, inputs, outputs], context) = (self.extents, &self.context);
+        x.check("X", context, &[rows, inputs])?;
+        dy.check("dY", context, &[rows, outputs])?;
+        dw.check("dW", context, &[inputs, outputs])?;
+        db.map_or(Ok(()), |db| db.check("db", context, &[outputs]))
+    }
+
+    fn queue(
+        &self,
+        launch: &WeightGradientLaunch,
+        (x, dy, gate): (&Tensor<T>, &Tensor<T>, Option<&Tensor<T>>),
+        dw: &Tensor<Out>,
+        db: Option<&Tensor<Out>>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let context = &self.context;
+        let gate = gate
+            .map(|gate| operand(context, gate, stream))
+            .transpose()?;
+        let operands = [
+            operand(context, x, stream)?,
+            operand(context, dy, stream)?,
+            operand(context, dw, stream)?,
+        ];
+        let db = match db {
+            Some(db) => without_gaps(context, "db", db, stream)?.address,
+            None => 0,
+        };
+        // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
+        let queue = unsafe { Queue::new(stream.raw()) };
+        launch.run(operands, db, gate, queue)
+    }
+
+    fn on_host(
+        &self,
+        (x, dy): (&Tensor<T>, &Tensor<T>),
+        dw: &mut Tensor<Out>,
+        db: Option<&mut Tensor<Out>>,
+    ) -> Result<()> {
+        let there = |name: &'static str| move || Error::elsewhere(name);
+        let x = (x.host().ok_or_else(there("X"))?, x.leading());
+        let dy = (dy.host().ok_or_else(there("dY"))?, dy.leading());
+        let leading = dw.leading();
+        let to = (dw.host_mut().ok_or_else(there("dW"))?, leading);
+        let db = db.and_then(|db| db.host_mut());
+        cpu::weight_gradient(self.extents, [x, dy], to, db);
+        Ok(())
+    }
+}

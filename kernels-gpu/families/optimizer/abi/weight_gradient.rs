@@ -1,0 +1,84 @@
+//! The module `weight_gradient`: what a dense layer's weights get from its inputs and the gradient of its outputs, both
+//! tall: few columns, and so many rows that these are dealt to thread blocks.
+
+use crate::abi::Tile;
+
+/// Threads of a thread block.
+pub const WEIGHT_THREADS: u32 = 128;
+/// Inputs and outputs of a tile.
+pub const WEIGHT_TILE: [u32; 2] = [128, 64];
+/// Rows of a stage.
+pub const WEIGHT_ROWS: u32 = 8;
+/// Rows of the matrices are whole vectors of four elements.
+pub const WEIGHT_VECTORS: u32 = 1;
+
+/// Step that leaves a sum for each part of the rows.
+pub const STEP_WEIGHT_PARTS: u32 = 1;
+/// Step that adds them up.
+pub const STEP_WEIGHT_SUM: u32 = 2;
+
+/// A tile of the gradient over a part of the rows.
+#[derive(Clone, Copy, Debug)]
+pub struct WeightTile;
+
+impl Tile for WeightTile {
+    const THREADS: u32 = WEIGHT_THREADS;
+    const MIN_BLOCKS: u32 = 4;
+    const COLUMNS: u32 = WEIGHT_TILE[1];
+    const STEP: u32 = STEP_WEIGHT_PARTS;
+    // Two stages of both matrices, as f32.
+    const SHARED_BYTES: u32 = 2 * WEIGHT_ROWS * (WEIGHT_TILE[0] + WEIGHT_TILE[1]) * 4;
+    const ACCESS: u32 = 1;
+}
+
+/// An element of the gradient for each thread.
+#[derive(Clone, Copy, Debug)]
+pub struct WeightSum;
+
+impl Tile for WeightSum {
+    const THREADS: u32 = WEIGHT_THREADS;
+    const MIN_BLOCKS: u32 = 8;
+    const COLUMNS: u32 = WEIGHT_THREADS;
+    const STEP: u32 = STEP_WEIGHT_SUM;
+    const ACCESS: u32 = 1;
+}
+
+/// Parameters of the `weight_gradient` kernels.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WeightParams {
+    /// Inputs of the layer, a row for each item.
+    pub x: u64,
+    /// Gradient of its outputs, a row for each item; with `gate` zeros are written into it.
+    pub dy: u64,
+    /// Outputs of the layer: where one is not above zero, its gradient becomes zero. 0 without a ReLU.
+    pub gate: u64,
+    /// For each part `inputs + 1` rows of `outputs` sums, f32: the last row is that of the bias.
+    pub partial: u64,
+    /// Out: gradient of the weights, f32.
+    pub dw: u64,
+    /// Out: gradient of the bias, f32; 0 for none.
+    pub db: u64,
+    /// Items.
+    pub rows: u32,
+    /// Columns of `x`, rows of `dw`.
+    pub inputs: u32,
+    /// Columns of `dy` and of `dw`.
+    pub outputs: u32,
+    /// Rows of a part.
+    pub of_part: u32,
+    /// Parts.
+    pub parts: u32,
+    /// Bytes from one row of `x` to the next.
+    pub x_bytes: u32,
+    /// Bytes from one row of `dy` to the next.
+    pub dy_bytes: u32,
+    /// Bytes from one row of `gate` to the next.
+    pub gate_bytes: u32,
+    /// Bytes from one row of `dw` to the next.
+    pub dw_bytes: u32,
+    /// `WEIGHT_VECTORS`.
+    pub flags: u32,
+}
+
+const _: () = assert!(size_of::<WeightParams>() == 88);

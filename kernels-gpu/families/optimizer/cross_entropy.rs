@@ -1,0 +1,258 @@
+//! Softmax cross-entropy of rows of logits and its gradient in one pass, the mean of the losses in a fixed order. A row
+//! is read twice, the second time out of L1: maximum and sum are found together (Milakov and Gimelshein, arXiv
+//! 1805.02867), then each lane writes the gradient where it has read.
+
+use crate::device::prelude::*;
+use crate::families::optimizer::abi::*;
+use core::f32::consts::{LN_2, LOG2_E};
+
+const THREADS: u32 = CROSS_ENTROPY_THREADS;
+const NONE: f32 = f32::NEG_INFINITY;
+
+impl<W: WalkInfo, E: Elem> Kernel<W, E, CrossEntropyParams> for CountLabels {
+    #[inline(always)]
+    unsafe fn run(p: &CrossEntropyParams, _: u64) {
+        grid::wait_dependency();
+        let mut count = 0;
+        let mut row = gpu::block_x() * THREADS + gpu::thread();
+        while row < p.rows {
+            let label = global::load_own_b32(p.labels + row as u64 * 4, true);
+            count += u32::from(label < p.classes);
+            row += gpu::grid_x() * THREADS;
+        }
+        // Whole numbers: their order does not matter.
+        let count = warp::total(count);
+        if gpu::thread().is_multiple_of(32) {
+            global::atomic_add(p.words, count);
+        }
+    }
+}
+
+impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, CrossEntropyParams> for CrossEntropyRows {
+    #[inline(always)]
+    unsafe fn run(p: &CrossEntropyParams, _: u64) {
+        grid::wait_dependency();
+        let count = global::load_b32_fresh(p.words, true);
+        let factor = match count {
+            0 => 0.0,
+            count => matrix::reciprocal(count as f32),
+        };
+        let vectors = p.flags & CROSS_ENTROPY_VECTORS != 0;
+        let sum = match (vectors, p.classes <= CROSS_ENTROPY_SHORT, E::BYTES) {
+            (true, true, 4) => rows::<E, 4, CROSS_ENTROPY_FEW>(p, factor),
+            (true, true, _) => rows::<E, 8, CROSS_ENTROPY_FEW>(p, factor),
+            (true, false, 4) => rows::<E, 4, 32>(p, factor),
+            (true, false, _) => rows::<E, 8, 32>(p, factor),
+            (false, true, _) => rows::<E, 1, CROSS_ENTROPY_FEW>(p, factor),
+            (false, false, _) => rows::<E, 1, 32>(p, factor),
+        };
+        mean(p, sum, factor);
+    }
+}
+
+/// What scores are taken relative to; 0 where none is above -Inf, since -Inf less itself is no number.
+#[inline(always)]
+fn base_of(max: f32) -> f32 {
+    if max == NONE { 0.0 } else { max }
+}
+
+#[inline(always)]
+fn power(difference: f32) -> f32 {
+    matrix::exp2(difference * LOG2_E)
+}
+
+/// Sum, or maximum (NaN if one is), over the lanes of a row, the same bits in all of them.
+#[inline(always)]
+fn over_lanes<const LANES: u32, const MAX: bool>(mut x: f32) -> f32 {
+    unroll!(step < 5, {
+        let distance = 16 >> step;
+        if distance < LANES {
+            let other = f32::from_bits(warp::exchange(x.to_bits(), distance));
+            x = if MAX {
+                matrix::max_or_nan(x, other)
+            } else {
+                x + other
+            };
+        }
+    });
+    x
+}
+
+/// What a lane has seen of a row: the largest logit, the sum of powers relative to it, the logit of the label.
+#[derive(Clone, Copy)]
+struct Seen {
+    max: f32,
+    sum: f32,
+    target: f32,
+}
+
+/// A lane's part of a row: vectors `LANES` apart.
+#[derive(Clone, Copy)]
+struct Part {
+    logits: u64,
+    gradient: u64,
+    /// The first column of the lane.
+    first: u32,
+    label: u32,
+    /// Whether the row has a label.
+    live: bool,
+}
+
+/// The rows of this thread block; the sum of losses that this thread has to tell.
+#[inline(always)]
+fn rows<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32>(
+    p: &CrossEntropyParams,
+    factor: f32,
+) -> f32 {
+    let of_block = THREADS / LANES;
+    let lane = gpu::thread() % LANES;
+    let mut next = gpu::block_x() * of_block;
+    let mut sum = 0.0;
+    // All threads of a block go round as often, so that they can exchange.
+    while next < p.rows {
+        let row = next + gpu::thread() / LANES;
+        next += gpu::grid_x() * of_block;
+        let inside = row < p.rows;
+        let label = global::load_own_b32(p.labels + row as u64 * 4, inside);
+        let part = Part {
+            logits: p.logits + row as u64 * p.logit_bytes as u64,
+            gradient: p.gradient + row as u64 * p.gradient_bytes as u64,
+            first: lane * VEC as u32,
+            label,
+            live: inside && label < p.classes,
+        };
+        let seen = read::<E, VEC, LANES>(p, part);
+        let base = base_of(over_lanes::<LANES, true>(seen.max));
+        let all = over_lanes::<LANES, false>(seen.sum * power(seen.max - base));
+        let target = over_lanes::<LANES, false>(seen.target);
+        if part.live && lane == 0 {
+            sum += LN_2 * matrix::log2(all) + base - target;
+        }
+        if p.gradient != 0 {
+            let shares = (base, matrix::reciprocal(all));
+            write::<E, VEC, LANES>(p, part, inside, shares, factor);
+        }
+    }
+    sum
+}
+
+#[inline(always)]
+fn load<E: Elem<Acc = f32>, const VEC: usize>(part: Part, column: u32, ok: bool) -> Raw {
+    E::load_own::<VEC>(part.logits + (column * E::BYTES) as u64, ok)
+}
+
+#[inline(always)]
+fn read<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32>(
+    p: &CrossEntropyParams,
+    part: Part,
+) -> Seen {
+    let mut seen = Seen {
+        max: NONE,
+        sum: 0.0,
+        target: 0.0,
+    };
+    let mut from = 0;
+    while from < p.classes {
+        let column = from + part.first;
+        from += LANES * VEC as u32;
+        let ok = part.live && column < p.classes;
+        let raw = load::<E, VEC>(part, column, ok);
+        let (mut x, mut max) = ([NONE; VEC], seen.max);
+        unroll!(i < VEC, {
+            if ok {
+                x[i] = E::get(&raw, i);
+            }
+            if column + i as u32 == part.label {
+                seen.target = x[i];
+            }
+            max = matrix::max_or_nan(max, x[i]);
+        });
+        let base = base_of(max);
+        seen.sum *= power(seen.max - base);
+        unroll!(i < VEC, {
+            seen.sum += power(x[i] - base);
+        });
+        seen.max = max;
+    }
+    seen
+}
+
+/// The gradient: `(softmax - [column is label]) / rows with a label`, zeros without a label.
+#[inline(always)]
+fn write<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32>(
+    p: &CrossEntropyParams,
+    part: Part,
+    inside: bool,
+    (base, inverse): (f32, f32),
+    factor: f32,
+) {
+    let mut from = 0;
+    while from < p.classes {
+        let column = from + part.first;
+        from += LANES * VEC as u32;
+        let raw = load::<E, VEC>(part, column, part.live && column < p.classes);
+        let mut out = [0.0; VEC];
+        unroll!(i < VEC, {
+            let one = if column + i as u32 == part.label {
+                1.0
+            } else {
+                0.0
+            };
+            let share = power(E::get(&raw, i) - base) * inverse;
+            if part.live {
+                out[i] = (share - one) * factor;
+            }
+        });
+        if inside && column < p.classes {
+            E::store::<VEC>(part.gradient + (column * E::BYTES) as u64, &out);
+        }
+    }
+}
+
+/// Sum over the thread block, in all of its threads.
+#[inline(always)]
+fn block_total(x: f32) -> f32 {
+    let x = over_lanes::<32, false>(x);
+    let word = |warp: u32| copy::arena() + warp * 4;
+    // Of the last sum everything has been read.
+    gpu::sync_threads();
+    if gpu::thread().is_multiple_of(32) {
+        copy::store_shared_b32(word(gpu::thread() / 32), x.to_bits());
+    }
+    gpu::sync_threads();
+    let mut sum = 0.0;
+    unroll!(warp < 8, {
+        sum += f32::from_bits(copy::load_shared_b32(word(warp as u32)));
+    });
+    sum
+}
+
+/// The mean of all losses: the thread block that arrives last adds up what all have left, in their order.
+#[inline(always)]
+fn mean(p: &CrossEntropyParams, sum: f32, factor: f32) {
+    const { assert!(THREADS == 8 * 32) };
+    let told = copy::arena() + THREADS / 32 * 4;
+    let own = block_total(sum);
+    if gpu::thread() == 0 {
+        global::store_b32(p.partial + gpu::block_x() as u64 * 4, own.to_bits());
+        global::fence_gpu();
+        copy::store_shared_b32(told, global::atomic_add(p.words + 4, 1));
+    }
+    gpu::sync_threads();
+    if copy::load_shared_b32(told) + 1 != gpu::grid_x() {
+        return;
+    }
+    global::fence_gpu();
+    let mut all = 0.0;
+    let mut block = gpu::thread();
+    while block < gpu::grid_x() {
+        let of_block = global::load_b32_fresh(p.partial + block as u64 * 4, true);
+        all += f32::from_bits(of_block);
+        block += THREADS;
+    }
+    let all = block_total(all);
+    if gpu::thread() == 0 {
+        global::store_b32(p.loss, (all * factor).to_bits());
+        global::store_v2(p.words, [0, 0]);
+    }
+}

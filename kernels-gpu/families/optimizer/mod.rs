@@ -1,0 +1,11 @@
+//! What a training step ends in: the loss of logits with its gradient, gradients of dense weights, and the update of
+//! parameters.
+
+pub mod abi;
+
+#[cfg(any(module = "cross_entropy", feature = "cuda_std"))]
+mod cross_entropy;
+#[cfg(any(module = "optimizer", feature = "cuda_std"))]
+mod optimizer;
+#[cfg(any(module = "weight_gradient", feature = "cuda_std"))]
+mod weight_gradient;

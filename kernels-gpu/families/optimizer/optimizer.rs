@@ -1,0 +1,207 @@
+//! Steps of optimisers: four parameters a thread, everything read once and written once. What a step leaves for the
+//! next lies on the device; the thread block that ends last advances it, when all have read it.
+
+use crate::device::prelude::*;
+use crate::families::optimizer::abi::*;
+
+const FOUR: u64 = UPDATE_ELEMENTS as u64;
+
+/// What becomes of a parameter.
+trait Rule {
+    /// From parameter, gradient and both moments: parameter and moments.
+    fn update(&self, of: [f32; 4]) -> [f32; 3];
+    /// Whether there is a second moment.
+    const SECOND: bool;
+}
+
+/// `m = beta m + g`, then `x -= rate m`, or with Nesterov `x -= rate (g + beta m)`.
+struct Descent {
+    rate: f32,
+    beta: f32,
+    decay: f32,
+    nesterov: bool,
+}
+
+impl Rule for Descent {
+    const SECOND: bool = false;
+
+    #[inline(always)]
+    fn update(&self, [x, g, m, _]: [f32; 4]) -> [f32; 3] {
+        let g = matrix::fma_f32(self.decay, x, g);
+        let m = matrix::fma_f32(self.beta, m, g);
+        let along = if self.nesterov {
+            matrix::fma_f32(self.beta, m, g)
+        } else {
+            m
+        };
+        [matrix::fma_f32(-self.rate, along, x), m, 0.0]
+    }
+}
+
+/// Kingma and Ba, arXiv 1412.6980; decoupled decay: Loshchilov and Hutter, arXiv 1711.05101.
+struct Adam {
+    /// Rate over the correction of the first moment.
+    step: f32,
+    /// 1 / root of the correction of the second.
+    root: f32,
+    betas: [f32; 2],
+    rest: [f32; 2],
+    epsilon: f32,
+    /// Added to the gradient, and taken off the parameter: one of the two is 0.
+    decays: [f32; 2],
+}
+
+/// `v.sqrt()`; of what is no normal number zero.
+#[inline(always)]
+fn root(v: f32) -> f32 {
+    if v < f32::MIN_POSITIVE {
+        0.0
+    } else {
+        v * matrix::inverse_root(v)
+    }
+}
+
+impl Rule for Adam {
+    const SECOND: bool = true;
+
+    #[inline(always)]
+    fn update(&self, [x, g, m, v]: [f32; 4]) -> [f32; 3] {
+        let g = matrix::fma_f32(self.decays[0], x, g);
+        let x = matrix::fma_f32(-self.decays[1], x, x);
+        let m = matrix::fma_f32(self.betas[0], m, matrix::mul_f32(self.rest[0], g));
+        let square = matrix::mul_f32(g, g);
+        let v = matrix::fma_f32(self.betas[1], v, matrix::mul_f32(self.rest[1], square));
+        let below = matrix::fma_f32(root(v), self.root, self.epsilon);
+        let along = matrix::mul_f32(m, matrix::reciprocal(below));
+        [matrix::fma_f32(-self.step, along, x), m, v]
+    }
+}
+
+/// Updates `V` parameters from `at` on.
+#[inline(always)]
+fn chunk<E: Elem<Acc = f32>, R: Rule, const V: usize>(p: &UpdateParams, rule: &R, at: u64) {
+    let load = |array: u64, ok: bool| F32::load_own::<V>(array + at * 4, ok);
+    let has_first = p.first != 0;
+    let raw = [
+        load(p.parameters, true),
+        load(p.gradient, true),
+        load(p.first, has_first),
+        load(p.second, R::SECOND),
+    ];
+    let mut new = [[0.0; V]; 3];
+    unroll!(i < V, {
+        let [x, m, v] = rule.update([
+            F32::get(&raw[0], i),
+            F32::get(&raw[1], i),
+            F32::get(&raw[2], i),
+            F32::get(&raw[3], i),
+        ]);
+        new[0][i] = x;
+        new[1][i] = m;
+        new[2][i] = v;
+    });
+    F32::store::<V>(p.parameters + at * 4, &new[0]);
+    if has_first {
+        F32::store::<V>(p.first + at * 4, &new[1]);
+    }
+    if R::SECOND {
+        F32::store::<V>(p.second + at * 4, &new[2]);
+    }
+    // The element type is that of the copy, and f32 is none.
+    if E::BYTES == 2 {
+        E::store::<V>(p.copy + at * 2, &new[0]);
+    }
+}
+
+#[inline(always)]
+fn each<E: Elem<Acc = f32>, R: Rule>(p: &UpdateParams, rule: &R) {
+    let threads = UPDATE_THREADS as u64;
+    let mut at = (gpu::block_x() as u64 * threads + gpu::thread() as u64) * FOUR;
+    while at < p.len {
+        if at + FOUR <= p.len {
+            chunk::<E, R, 4>(p, rule, at);
+        } else {
+            let mut one = at;
+            while one < p.len {
+                chunk::<E, R, 1>(p, rule, one);
+                one += 1;
+            }
+        }
+        at += gpu::grid_x() as u64 * threads * FOUR;
+    }
+}
+
+/// The learning rate, steps done, and both corrections.
+#[inline(always)]
+fn state(p: &UpdateParams) -> (f32, u32, [f64; 2]) {
+    let [rate, _, steps, _] = global::load_v4_fresh(p.state, true);
+    let words = global::load_v4_fresh(p.state + 16, true);
+    let correction = |low: u32, high: u32| f64::from_bits((high as u64) << 32 | low as u64);
+    let corrections = [
+        correction(words[0], words[1]),
+        correction(words[2], words[3]),
+    ];
+    (f32::from_bits(rate), steps, corrections)
+}
+
+/// The thread block that arrives last leaves what the next step begins with: `1 - beta^(t+1)` is
+/// `beta (1 - beta^t) + 1 - beta`.
+#[inline(always)]
+fn advance(p: &UpdateParams, steps: u32, corrections: [f64; 2]) {
+    // All threads of this block have read the state.
+    gpu::sync_threads();
+    if gpu::thread() != 0 || global::atomic_add(p.state + 4, 1) + 1 != gpu::grid_x() {
+        return;
+    }
+    let next = |i: usize| matrix::fma_f64(p.betas[i], corrections[i], 1.0 - p.betas[i]).to_bits();
+    let (first, second) = (next(0), next(1));
+    let words = [
+        first as u32,
+        (first >> 32) as u32,
+        second as u32,
+        (second >> 32) as u32,
+    ];
+    global::store_v4(p.state + 16, words);
+    // The rate stays.
+    global::store_b32(p.state + 4, 0);
+    global::store_b32(p.state + 8, steps + 1);
+}
+
+impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, UpdateParams> for SgdStep {
+    #[inline(always)]
+    unsafe fn run(p: &UpdateParams, _: u64) {
+        grid::wait_dependency();
+        let (rate, steps, corrections) = state(p);
+        let rule = Descent {
+            rate,
+            beta: p.betas[0] as f32,
+            decay: p.decay,
+            nesterov: p.flags & UPDATE_NESTEROV != 0,
+        };
+        each::<E, _>(p, &rule);
+        advance(p, steps, corrections);
+    }
+}
+
+impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, UpdateParams> for AdamStep {
+    #[inline(always)]
+    unsafe fn run(p: &UpdateParams, _: u64) {
+        grid::wait_dependency();
+        let (rate, steps, corrections) = state(p);
+        let decays = if p.flags & UPDATE_DECOUPLED != 0 {
+            [0.0, rate * p.decay]
+        } else {
+            [p.decay, 0.0]
+        };
+        let rule = Adam {
+            step: rate * matrix::reciprocal(corrections[0] as f32),
+            root: matrix::inverse_root(corrections[1] as f32),
+            betas: [p.betas[0] as f32, p.betas[1] as f32],
+            rest: p.rest,
+            epsilon: p.epsilon,
+            decays,
+        };
+        each::<E, _>(p, &rule);
+        advance(p, steps, corrections);
+    }
+}

@@ -1,0 +1,270 @@
+//! The gradient of a dense layer's weights, `dW[i,o] = X[n,i] dY[n,o]`, and of its bias, over many rows n: a thread
+//! block has a tile of dW and a part of the rows, whose order is kept. Rows of both matrices are contiguous in what
+//! the tile spans, so that a stage is stored as it is loaded. Products and sums are f32.
+
+use crate::device::prelude::*;
+use crate::families::optimizer::abi::*;
+
+const THREADS: u32 = WEIGHT_THREADS;
+const INPUTS: u32 = WEIGHT_TILE[0];
+const OUTPUTS: u32 = WEIGHT_TILE[1];
+
+/// What a thread brings of a stage: two vectors of X and one of dY.
+#[derive(Clone, Copy)]
+struct Loaded {
+    x: [[f32; 4]; 2],
+    dy: [f32; 4],
+    gate: [f32; 4],
+}
+
+/// Four elements of a row; zeros outside.
+#[inline(always)]
+fn load_four<E: Elem<Acc = f32>, const VEC: usize>(
+    row: u64,
+    column: u32,
+    columns: u32,
+    inside: bool,
+) -> [f32; 4] {
+    let at = |i: usize| row + ((column + i as u32) * E::BYTES) as u64;
+    let mut four = [0.0; 4];
+    if VEC == 4 {
+        let raw = E::load_own::<4>(at(0), inside && column < columns);
+        unroll!(i < 4, { four[i] = E::get(&raw, i) });
+    } else {
+        unroll!(i < 4, {
+            let raw = E::load_own::<1>(at(i), inside && column + (i as u32) < columns);
+            four[i] = E::get(&raw, 0);
+        });
+    }
+    four
+}
+
+#[inline(always)]
+fn load<E: Elem<Acc = f32>, const VEC: usize, const GATE: bool>(
+    p: &WeightParams,
+    from: u32,
+    end: u32,
+) -> Loaded {
+    // Not carried through the loop: all registers are taken.
+    let thread = gpu::rematerialize_thread();
+    let mut loaded = Loaded {
+        x: [[0.0; 4]; 2],
+        dy: [0.0; 4],
+        gate: [0.0; 4],
+    };
+    unroll!(j < 2, {
+        let row = from + thread / 32 + 4 * j as u32;
+        let column = gpu::block_y() * INPUTS + thread % 32 * 4;
+        let x = p.x + row as u64 * p.x_bytes as u64;
+        loaded.x[j] = load_four::<E, VEC>(x, column, p.inputs, row < end);
+    });
+    let row = from + thread / 16;
+    let column = gpu::block_x() * OUTPUTS + thread % 16 * 4;
+    let dy = p.dy + row as u64 * p.dy_bytes as u64;
+    loaded.dy = load_four::<E, VEC>(dy, column, p.outputs, row < end);
+    if GATE {
+        let gate = p.gate + row as u64 * p.gate_bytes as u64;
+        loaded.gate = load_four::<E, VEC>(gate, column, p.outputs, row < end);
+    }
+    loaded
+}
+
+/// The gradient in front of a ReLU, of what was loaded from row `from` on; also written where it was read. Tiles side
+/// by side along the inputs may read it before or after: the second time nothing changes.
+#[inline(always)]
+fn gated<E: Elem<Acc = f32>, const VEC: usize>(
+    p: &WeightParams,
+    loaded: &mut Loaded,
+    from: u32,
+    end: u32,
+) {
+    unroll!(i < 4, {
+        // A NaN is not above zero.
+        let open = loaded.gate[i] > 0.0;
+        loaded.dy[i] = if open { loaded.dy[i] } else { 0.0 };
+    });
+    let thread = gpu::rematerialize_thread();
+    let row = from + thread / 16;
+    let column = gpu::block_x() * OUTPUTS + thread % 16 * 4;
+    if gpu::block_y() != 0 || row >= end {
+        return;
+    }
+    let to = p.dy + row as u64 * p.dy_bytes as u64 + (column * E::BYTES) as u64;
+    if VEC == 4 {
+        if column < p.outputs {
+            E::store::<4>(to, &loaded.dy);
+        }
+    } else {
+        unroll!(i < 4, {
+            if column + (i as u32) < p.outputs {
+                E::store::<1>(to + (i as u32 * E::BYTES) as u64, &[loaded.dy[i]]);
+            }
+        });
+    }
+}
+
+/// Where a stage of X begins in shared memory; that of dY lies behind it.
+#[inline(always)]
+fn stage_at(stage: u32) -> u32 {
+    copy::arena() + stage * WEIGHT_ROWS * (INPUTS + OUTPUTS) * 4
+}
+
+/// Where a stage of dY begins.
+const DY: u32 = WEIGHT_ROWS * INPUTS * 4;
+
+#[inline(always)]
+fn store(stage: u32, loaded: &Loaded) {
+    let (at, thread) = (stage_at(stage), gpu::rematerialize_thread());
+    unroll!(j < 2, {
+        let to = at + (thread + THREADS * j as u32) * 16;
+        copy::store_shared_v4(to, loaded.x[j].map(f32::to_bits));
+    });
+    copy::store_shared_v4(at + DY + thread * 16, loaded.dy.map(f32::to_bits));
+}
+
+/// Eight numbers of a row of a stage: four from `at`, and four half a row further.
+#[inline(always)]
+fn eight(at: u32, half: u32) -> [f32; 8] {
+    let (low, high) = (
+        copy::load_shared_v4(at).map(f32::from_bits),
+        copy::load_shared_v4(at + half).map(f32::from_bits),
+    );
+    let mut all = [0.0; 8];
+    unroll!(i < 4, {
+        all[i] = low[i];
+        all[i + 4] = high[i];
+    });
+    all
+}
+
+/// Sums of a thread: eight inputs times eight outputs.
+type Sums = [[f32; 8]; 8];
+
+#[inline(always)]
+fn multiply(stage: u32, sums: &mut Sums) {
+    let at = stage_at(stage);
+    // Lanes of a warp read 64 bytes of X and 128 of dY: no bank twice.
+    let thread = gpu::rematerialize_thread();
+    let x_at = at + thread / 8 * 16;
+    let dy_at = at + DY + thread % 8 * 16;
+    unroll!(k < 8, {
+        let x = eight(x_at + k as u32 * INPUTS * 4, INPUTS * 2);
+        let dy = eight(dy_at + k as u32 * OUTPUTS * 4, OUTPUTS * 2);
+        unroll!(i < 8, {
+            unroll!(j < 8, {
+                sums[i][j] = matrix::fma_f32(x[i], dy[j], sums[i][j]);
+            });
+        });
+    });
+}
+
+/// Where this part leaves row `input` of its sums.
+#[inline(always)]
+fn sums_at(p: &WeightParams, part: u32, input: u32) -> u64 {
+    let row = part as u64 * (p.inputs as u64 + 1) + input as u64;
+    p.partial + row * p.outputs as u64 * 4
+}
+
+#[inline(always)]
+fn leave(p: &WeightParams, sums: &Sums) {
+    unroll!(i < 8, {
+        let (high, low) = (i as u32 / 4, i as u32 % 4);
+        let input = gpu::block_y() * INPUTS + high * INPUTS / 2 + gpu::thread() / 8 * 4 + low;
+        let row = sums_at(p, gpu::block_z(), input);
+        unroll!(j < 8, {
+            let (high, low) = (j as u32 / 4, j as u32 % 4);
+            let output =
+                gpu::block_x() * OUTPUTS + high * OUTPUTS / 2 + gpu::thread() % 8 * 4 + low;
+            let inside = input < p.inputs && output < p.outputs;
+            global::store_b32_if(row + output as u64 * 4, sums[i][j].to_bits(), inside);
+        });
+    });
+}
+
+/// The sums of columns: eight threads have each, in shared memory they come together.
+#[inline(always)]
+fn leave_bias(p: &WeightParams, sums: [f32; 4]) {
+    gpu::sync_threads();
+    let thread = gpu::thread();
+    copy::store_shared_v4(copy::arena() + thread * 16, sums.map(f32::to_bits));
+    gpu::sync_threads();
+    let output = gpu::block_x() * OUTPUTS + thread;
+    if gpu::block_y() != 0 || thread >= OUTPUTS || output >= p.outputs {
+        return;
+    }
+    let mut all = 0.0;
+    unroll!(row < 8, {
+        let at = copy::arena() + (row as u32 * OUTPUTS + thread) * 4;
+        all += f32::from_bits(copy::load_shared_b32(at));
+    });
+    let row = sums_at(p, gpu::block_z(), p.inputs);
+    global::store_b32(row + output as u64 * 4, all.to_bits());
+}
+
+#[inline(always)]
+fn tile<E: Elem<Acc = f32>, const VEC: usize, const GATE: bool>(p: &WeightParams) {
+    let mut at = gpu::block_z() * p.of_part;
+    let end = (at + p.of_part).min(p.rows);
+    let mut sums: Sums = [[0.0; 8]; 8];
+    let mut bias = [0.0; 4];
+    let mut stage = 0;
+    let mut loaded = load::<E, VEC, GATE>(p, at, end);
+    while at < end {
+        // The other stage is still read: of this one all are done, since they have passed the last barrier.
+        if GATE {
+            gated::<E, VEC>(p, &mut loaded, at, end);
+        }
+        store(stage, &loaded);
+        unroll!(i < 4, { bias[i] += loaded.dy[i] });
+        gpu::sync_threads();
+        at += WEIGHT_ROWS;
+        loaded = load::<E, VEC, GATE>(p, at, end);
+        multiply(stage, &mut sums);
+        stage ^= 1;
+    }
+    leave(p, &sums);
+    leave_bias(p, bias);
+}
+
+impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, WeightParams> for WeightTile {
+    #[inline(always)]
+    unsafe fn run(p: &WeightParams, _: u64) {
+        const { assert!(WEIGHT_ROWS == 8 && THREADS * 8 == INPUTS * OUTPUTS / 8) };
+        grid::wait_dependency();
+        match (p.flags & WEIGHT_VECTORS != 0, p.gate != 0) {
+            (true, false) => tile::<E, 4, false>(p),
+            (true, true) => tile::<E, 4, true>(p),
+            (false, false) => tile::<E, 1, false>(p),
+            (false, true) => tile::<E, 1, true>(p),
+        }
+    }
+}
+
+impl<W: WalkInfo, E: Elem> Kernel<W, E, WeightParams> for WeightSum {
+    #[inline(always)]
+    unsafe fn run(p: &WeightParams, _: u64) {
+        grid::wait_dependency();
+        let output = gpu::block_x() * THREADS + gpu::thread();
+        let input = gpu::block_y();
+        let to = match input == p.inputs {
+            true => p.db,
+            false => p.dw + input as u64 * p.dw_bytes as u64,
+        };
+        if output >= p.outputs || to == 0 {
+            return;
+        }
+        let own = |part: u32| {
+            let at = sums_at(p, part, input) + output as u64 * 4;
+            f32::from_bits(global::load_b32_fresh(at, part < p.parts))
+        };
+        let (mut all, mut part) = (0.0, 0);
+        while part < p.parts {
+            // Eight are under way; what is behind the last one is zero.
+            let mut eight = [0.0; 8];
+            unroll!(i < 8, { eight[i] = own(part + i as u32) });
+            unroll!(i < 8, { all += eight[i] });
+            part += 8;
+        }
+        global::store_b32(to + output as u64 * 4, all.to_bits());
+    }
+}

@@ -1,0 +1,168 @@
+//! Gradients of dense weights over many rows: whole numbers, so that every order of sums gives the same.
+
+use einsparse::formats::{Dense, bf16, f16};
+use einsparse::nn::WeightGradient;
+use einsparse::{Context, Error, Scalar};
+
+use crate::support::dense::{poisoned, wide};
+use crate::support::runs::finish;
+use crate::support::{Rng, gpu};
+
+/// Rows, inputs, outputs: around tiles, stages and parts.
+const EXTENTS: [[usize; 3]; 10] = [
+    [1, 1, 1],
+    [0, 5, 3],
+    [7, 128, 64],
+    [8, 4, 4],
+    [130, 127, 65],
+    [1000, 128, 40],
+    [5000, 129, 128],
+    [4097, 16, 200],
+    [20_011, 36, 12],
+    [3, 300, 260],
+];
+
+fn integers<T: Scalar>(shape: [usize; 2], seed: u64) -> Dense<T> {
+    Dense::new(shape, Rng(seed).integers::<T>(shape[0] * shape[1])).unwrap()
+}
+
+/// dW and db, of rows so far apart; behind a ReLU also the gradient of its sums.
+fn run<T: Scalar>(ctx: &Context, [rows, inputs, outputs]: [usize; 3], gap: usize) -> [Vec<f64>; 5] {
+    let (x, dy) = (
+        integers::<T>([rows, inputs], 1),
+        integers::<T>([rows, outputs], 2),
+    );
+    let nan = T::from_f64(f64::NAN);
+    let x = ctx.upload_strided(&x, inputs + gap, nan).unwrap();
+    let dy = ctx.upload_strided(&dy, outputs + gap, nan).unwrap();
+    let gradient = WeightGradient::<T>::new(ctx, [rows, inputs, outputs]).unwrap();
+    let mut dw = poisoned::<f32>(ctx, &[inputs, outputs]);
+    let mut alone = poisoned::<f32>(ctx, &[inputs, outputs]);
+    let mut db = poisoned::<f32>(ctx, &[outputs]);
+    let mut gated_dw = poisoned::<f32>(ctx, &[inputs, outputs]);
+    let mut gated_db = poisoned::<f32>(ctx, &[outputs]);
+    let mut output = integers::<T>([rows, outputs], 3);
+    // Not above zero.
+    output
+        .values_mut()
+        .iter_mut()
+        .step_by(7)
+        .for_each(|y| *y = nan);
+    let output = ctx.upload_strided(&output, outputs + gap, nan).unwrap();
+    let mut slope = ctx
+        .upload_strided(&integers::<T>([rows, outputs], 2), outputs + gap, nan)
+        .unwrap();
+    finish(ctx, |stream| {
+        gradient.backward_weight((&x, &dy), &mut dw, Some(&mut db), stream)?;
+        gradient.backward_weight((&x, &dy), &mut alone, None, stream)?;
+        let db = Some(&mut gated_db);
+        gradient.backward_weight_relu((&x, &output), &mut slope, &mut gated_dw, db, stream)
+    });
+    assert_eq!(wide(&dw), wide(&alone), "without a bias");
+    let stored = slope.to_storage().unwrap();
+    for row in stored
+        .chunks(outputs + gap)
+        .filter(|row| row.len() > outputs)
+    {
+        let gap = &row[outputs..];
+        assert!(gap.iter().all(|x| x.to_f64().is_nan()), "a gap was written");
+    }
+    [
+        wide(&dw),
+        wide(&db),
+        wide(&gated_dw),
+        wide(&gated_db),
+        wide(&slope),
+    ]
+}
+
+fn agrees<T: Scalar>(gpu: &Context) {
+    for extents in EXTENTS {
+        // Whole vectors, and not.
+        for gap in [0, 8, 3] {
+            let (found, wanted) = (
+                run::<T>(gpu, extents, gap),
+                run::<T>(&Context::cpu(), extents, gap),
+            );
+            assert!(found == wanted, "{} {extents:?}, gap {gap}", T::NAME);
+        }
+    }
+}
+
+#[test]
+fn weights_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    agrees::<f32>(&gpu);
+    agrees::<f16>(&gpu);
+    agrees::<bf16>(&gpu);
+}
+
+#[test]
+fn weights_on_the_cpu() {
+    for [rows, inputs, outputs] in EXTENTS {
+        let [x, dy] = [
+            integers::<f64>([rows, inputs], 1),
+            integers::<f64>([rows, outputs], 2),
+        ];
+        let [dw, db, gated_dw, gated_db, slope] =
+            run::<f32>(&Context::cpu(), [rows, inputs, outputs], 3);
+        let at =
+            |d: &Dense<f64>, row: usize, column: usize| d.values()[row * d.shape()[1] + column];
+        for place in [0, inputs * outputs / 2, inputs * outputs - 1] {
+            let (i, o) = (place / outputs, place % outputs);
+            let sum: f64 = (0..rows).map(|n| at(&x, n, i) * at(&dy, n, o)).sum();
+            assert_eq!(dw[place], sum);
+        }
+        let last = outputs - 1;
+        let y = integers::<f64>([rows, outputs], 3);
+        for (at, slope) in slope.iter().enumerate() {
+            let open = at % 7 != 0 && y.values()[at] > 0.0;
+            assert_eq!(*slope, if open { dy.values()[at] } else { 0.0 });
+        }
+        let gated: f64 = (0..rows).map(|n| slope[n * outputs + last]).sum();
+        assert_eq!(gated_db[last], gated);
+        let products = (0..rows).map(|n| at(&x, n, 0) * slope[n * outputs + last]);
+        assert_eq!(gated_dw[last], products.sum::<f64>());
+        assert_eq!(db[last], (0..rows).map(|n| at(&dy, n, last)).sum::<f64>());
+    }
+}
+
+/// Random values: the same bits every time.
+#[test]
+fn parts_are_added_in_order() {
+    let Some(gpu) = gpu() else { return };
+    let (x, dy) = (
+        Rng(1).units::<f32>(50_000 * 96),
+        Rng(2).units::<f32>(50_000 * 40),
+    );
+    let x = gpu
+        .upload_dense(&Dense::new([50_000, 96], x).unwrap())
+        .unwrap();
+    let dy = gpu
+        .upload_dense(&Dense::new([50_000, 40], dy).unwrap())
+        .unwrap();
+    let gradient = WeightGradient::<f32>::new(&gpu, [50_000, 96, 40]).unwrap();
+    let run = || {
+        let mut dw = poisoned::<f32>(&gpu, &[96, 40]);
+        finish(&gpu, |stream| {
+            gradient.backward_weight((&x, &dy), &mut dw, None, stream)
+        });
+        wide(&dw)
+    };
+    let first = run();
+    (0..5).for_each(|_| assert!(run() == first));
+}
+
+#[test]
+fn other_shapes_are_refused() {
+    let cpu = Context::cpu();
+    let told = WeightGradient::<f32>::new(&cpu, [4, 0, 3])
+        .unwrap_err()
+        .to_string();
+    assert!(told.contains("0 x 3"), "{told}");
+    let gradient = WeightGradient::<f32>::new(&cpu, [4, 2, 3]).unwrap();
+    let [x, dy] = [[4, 2], [5, 3]].map(|shape| cpu.zeros::<f32>(&shape).unwrap());
+    let mut dw = cpu.zeros::<f32>(&[2, 3]).unwrap();
+    let wrong = gradient.backward_weight((&x, &dy), &mut dw, None, &cpu.stream().unwrap());
+    assert!(matches!(wrong, Err(Error::Shape { .. })), "{wrong:?}");
+}
