@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::families::convert::DenseMatrix;
 use crate::families::gather_gemm::ConvolutionShape;
 use crate::families::gather_gemm::pit_conv::{limits, whole};
-use crate::families::gemm::cost::dense::of_tiles;
+use crate::families::gemm::cost::dense::{Rates, of_tiles};
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Heads, Images, Places, heads_map, pixels_map};
 use crate::launch::{MAX_GRID_X, MAX_GRID_Y, small, within};
@@ -66,8 +66,22 @@ fn predict(row: &Row, shape: &ConvolutionShape, out: [usize; 2], machine: &Machi
     let written = positions as f64 * shape.filters as f64;
     let bytes = (read + weights + written) * row.dtype.bytes() as f64;
     let hbm_us = bytes / machine.hbm * 1e6;
-    of_tiles(row, [positions, k, shape.filters], hbm_us, machine)
+    let rates = Rates {
+        hbm_us,
+        l2: PIXELS_L2,
+        followed: row.parts == 1,
+    };
+    let cost = of_tiles(row, [positions, k, shape.filters], rates, machine);
+    Cost {
+        us: OVERLAP * cost.us,
+        ..cost
+    }
 }
+
+/// What copies of pixels reach beside the gathers that L2's rate is counted in.
+const PIXELS_L2: f64 = 1.25;
+/// What is left of the sum below where tiles follow each other. Both fitted to the five layers of the bench `pit_conv`.
+const OVERLAP: f64 = 0.88;
 
 impl DenseConvLaunch {
     /// The kernel of the least predicted cost, or that of this name.
@@ -99,7 +113,12 @@ impl DenseConvLaunch {
         };
         let Extents { positions, .. } = Extents::of(row, &shape, out);
         let across = shape.filters.div_ceil(row.columns as usize) * row.parts as usize;
-        let down = positions.div_ceil(row.block.0 as usize);
+        let mut down = positions.div_ceil(row.block.0 as usize);
+        if row.parts == 1 {
+            // As many thread blocks as run at once: each goes on with the tiles that lie a grid further down.
+            let slots = (machine.multiprocessors * row.min_blocks) as usize;
+            down = down.min((slots / across.max(1)).max(1));
+        }
         Ok(DenseConvLaunch {
             kernel: Kernel::load(device, row)?,
             params: params(row, &shape, out)?,

@@ -39,6 +39,9 @@ pub(crate) struct Sell {
     grid: [u32; 3],
 }
 
+/// Chunks of a warp at the least: the more warps share a slice, the longer takes adding their sums.
+const LEAST: u64 = 8;
+
 /// The chunks of all slices, dealt to warps.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Deal {
@@ -52,11 +55,18 @@ struct Deal {
 }
 
 impl Deal {
-    /// Equal shares of so many warps. `offsets`: first chunk of each slice. A slice without chunks goes to the warp
-    /// that the next one begins with.
-    fn new(offsets: &[u32], warps: usize) -> Deal {
+    /// Equal shares of the first warps of so many thread blocks of `of_block`: as many as have [`LEAST`] chunks each.
+    /// `offsets`: first chunk of each slice. A slice without chunks goes to the warp that the next one begins with.
+    fn new(offsets: &[u32], blocks: usize, of_block: usize) -> Deal {
+        let warps = blocks * of_block;
         let total = offsets.last().map_or(0, |&end| u64::from(end));
-        let share = |warp: usize| (total * warp as u64 / warps.max(1) as u64) as u32;
+        let most = (total / (blocks.max(1) as u64 * LEAST)) as usize;
+        let busy = most.clamp(1, of_block);
+        // Chunks in front of a warp.
+        let share = |warp: usize| {
+            let before = warp / of_block * busy + (warp % of_block).min(busy);
+            (total * before as u64 / (blocks * busy) as u64) as u32
+        };
         let mut deal = Deal::default();
         let mut slice = 0;
         for warp in 0..warps {
@@ -115,7 +125,7 @@ impl Sell {
         let slices = small("slices of A", pattern.offsets().len() - 1)?;
         let sms = device.machine().multiprocessors;
         let blocks = if slices == 0 { 0 } else { sms };
-        let deal = Deal::new(pattern.offsets(), (blocks * row.items) as usize);
+        let deal = Deal::new(pattern.offsets(), blocks as usize, row.items as usize);
         let partial = deal.count as usize * tiles * SLICE * row.columns as usize * 4;
         let pieces: Vec<[u32; 4]> = deal
             .pieces
@@ -210,7 +220,7 @@ impl Product for Sell {
 
     fn describe(&self) -> String {
         format!(
-            "{} slices of {SLICE} rows, {} chunks, {} parts of cut slices, grid {} x {}, {} threads, {} bytes of shared \
+            "{} slices of {SLICE} rows, {} chunks, {} parts of cut slices, 0 rows cut, grid {} x {}, {} threads, {} bytes of shared \
              memory, {} bytes of workspace",
             self.slices,
             self.pattern.windows().len() / 2,
@@ -242,25 +252,28 @@ mod tests {
     /// Every chunk once, in order, parts counted, no warp with more than its share.
     #[test]
     fn chunks_are_dealt_once() {
-        for (lengths, warps) in [
-            (vec![3, 0, 10, 1, 0], 4),
-            (vec![0, 0], 3),
-            (vec![100], 7),
-            (vec![1; 50], 7),
-            (vec![], 2),
-            (vec![2, 3], 64),
+        for (lengths, blocks, of_block) in [
+            (vec![3, 0, 10, 1, 0], 4, 1),
+            (vec![0, 0], 3, 2),
+            (vec![1000], 7, 4),
+            (vec![1; 50], 7, 1),
+            (vec![], 2, 2),
+            (vec![2, 3], 4, 16),
+            (vec![400, 90, 0, 7], 3, 8),
         ] {
             let mut offsets = vec![0u32];
             for length in &lengths {
                 offsets.push(offsets[offsets.len() - 1] + length);
             }
-            let deal = Deal::new(&offsets, warps);
-            assert_eq!(deal.spans.len(), warps + 1);
-            let share = (offsets[lengths.len()] as usize).div_ceil(warps);
+            let deal = Deal::new(&offsets, blocks, of_block);
+            assert_eq!(deal.spans.len(), blocks * of_block + 1);
+            let total = offsets[lengths.len()] as usize;
+            let share = total.div_ceil(blocks * of_block);
+            let share = share.max((LEAST as usize).min(total.div_ceil(blocks)) * 2);
             for span in deal.spans.windows(2) {
                 let own = &deal.pieces[span[0] as usize..span[1] as usize];
                 let chunks: u32 = own.iter().map(|piece| piece.end - piece.first).sum();
-                assert!(chunks as usize <= share, "{lengths:?} {warps}");
+                assert!(chunks as usize <= share, "{lengths:?} {blocks} {of_block}");
             }
             let mut chunks = vec![0; lengths.len()];
             let mut parts = vec![0; lengths.len()];

@@ -162,7 +162,12 @@ impl<const WARPS: u32, const N: usize> Sell<WARPS, N> {
             p.partial + slot * Self::PARTIAL as u64 + (lane * if N == 1 { 4 } else { 16 }) as u64
         };
         let counter = p.counters + (tile * p.slices + piece.slice) as u64 * 4;
-        parts::join::<N, N, 4>(place, counter, [piece.parts & 0xffff, count], acc)
+        let of = [piece.parts & 0xffff, count];
+        if N == 1 {
+            parts::join::<N, N, 8>(place, counter, of, acc)
+        } else {
+            parts::join::<N, N, 4>(place, counter, of, acc)
+        }
     }
 }
 

@@ -9,12 +9,21 @@ use crate::machine::Machine;
 /// Two launches in front of the product, without any bytes, and the product's own, us. Not measured.
 const START_US: f64 = 10.5;
 
+/// What a tile of a multiprocessor costs beside its stages: its first one, and C.
+const TILE_US: f64 = 4.5;
+/// What detection takes of its bytes' time.
+const DETECTED: f64 = 1.8;
+
 /// Tiles of positions and filters that a shape takes.
 pub(crate) struct ConvTiles {
     /// Bytes that a stage of one brings, and its multiplications.
     bytes: f64,
     flops: f64,
     tiles: f64,
+    /// Of them side by side.
+    across: f64,
+    /// Share of A in the bytes of a stage.
+    of_a: f64,
     /// Channels of a stage.
     deep: f64,
     shape: ConvolutionShape,
@@ -43,6 +52,8 @@ impl ConvTiles {
             bytes: deep * (positions + columns) * element,
             flops: 2.0 * positions * columns * deep,
             tiles: shape.images as f64 * boxes * across,
+            across,
+            of_a: positions / (positions + columns),
             deep,
             shape: *shape,
             elements: [
@@ -76,11 +87,27 @@ impl ConvTiles {
         gathered.max(computed)
     }
 
+    /// The share of the tiles that remains of so many filters, and that of the bytes of all stages: filters come in
+    /// chunks of 64, half of one more than there are, and A is brought for few as for many.
+    fn filled(&self, share: f64) -> (f64, f64) {
+        let filters = self.shape.filters.max(1) as f64;
+        let filled = (((share * filters + 32.0) / 64.0).ceil() * 64.0 / filters).min(1.0);
+        let side_by_side = (self.across * share).ceil().max(1.0) / self.across.max(1.0);
+        let of_b = (filled / side_by_side).min(1.0);
+        let chunks = side_by_side * (self.of_a + (1.0 - self.of_a) * of_b);
+        (side_by_side, chunks)
+    }
+
     /// Detection and product where this share of the channels, or of the filters, holds something.
     pub(crate) fn cost(&self, filters: bool, share: f64, machine: &Machine) -> Cost {
-        let (listed, tiles) = if filters { (1.0, share) } else { (share, 1.0) };
+        let listed = if filters { 1.0 } else { share };
         let deep = (self.shape.channels as f64 * listed / self.deep).max(0.25);
-        let stages = self.shape.taps() as f64 * deep * tiles;
+        let (side_by_side, chunks) = if filters {
+            self.filled(share)
+        } else {
+            (1.0, 1.0)
+        };
+        let stages = self.shape.taps() as f64 * deep * chunks;
         let [gather_us, compute_us] = self.stage(machine).map(|us| us * stages);
         let looked = if filters {
             self.elements[1]
@@ -92,17 +119,21 @@ impl ConvTiles {
             self.elements.iter().sum::<f64>() + looked * share,
             machine.hbm,
         );
-        let detection_us = over(looked, machine.hbm) + over(looked * (1.0 + share), machine.l2);
+        let detection_us =
+            DETECTED * (over(looked, machine.hbm) + over(looked * (1.0 + share), machine.l2));
+        let all = f64::from(machine.multiprocessors).max(1.0);
+        let ends_us = TILE_US * (self.tiles * side_by_side / all).ceil();
         Cost {
             us: START_US
                 + detection_us
+                + ends_us
                 + gather_us
                     .max(compute_us)
                     .max(over(self.elements[2], machine.hbm)),
             hbm_us,
             gather_us,
             compute_us,
-            latency_us: START_US,
+            latency_us: START_US + ends_us,
         }
     }
 }

@@ -35,12 +35,35 @@ fn reach(parts: u32, sms: f64) -> f64 {
 /// Thread blocks take turns; each copies its stages and multiplies them, which overlaps, between a beginning and an
 /// end, which do not.
 pub(super) fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
-    let hbm_us = work.compulsory_bytes(row.dtype) / machine.hbm * 1e6;
-    of_tiles(row, [work.m, work.k, work.n], hbm_us, machine)
+    let rates = Rates {
+        hbm_us: work.compulsory_bytes(row.dtype) / machine.hbm * 1e6,
+        l2: TILES_L2,
+        followed: false,
+    };
+    of_tiles(row, [work.m, work.k, work.n], rates, machine)
 }
 
-/// The tiles of a product of `[m, k, n]` whose operands take so long over HBM.
-pub(crate) fn of_tiles(row: &Row, [m, k, n]: [usize; 3], hbm_us: f64, machine: &Machine) -> Cost {
+/// What the bytes of a product take.
+pub(crate) struct Rates {
+    /// Operands over HBM.
+    pub hbm_us: f64,
+    /// What copies of tiles reach, in L2's rates.
+    pub l2: f64,
+    /// A thread block goes on with the next tile while it stores one.
+    pub followed: bool,
+}
+
+/// The tiles of a product of `[m, k, n]`.
+pub(crate) fn of_tiles(
+    row: &Row,
+    [m, k, n]: [usize; 3],
+    Rates {
+        hbm_us,
+        l2,
+        followed,
+    }: Rates,
+    machine: &Machine,
+) -> Cost {
     let (rows, columns) = (f64::from(row.block.0), f64::from(row.columns));
     let (cut, depth) = (f64::from(row.parts), f64::from(row.block.1));
     let tiles = (m as f64 / rows).ceil() * (n as f64 / columns).ceil();
@@ -52,11 +75,12 @@ pub(crate) fn of_tiles(row: &Row, [m, k, n]: [usize; 3], hbm_us: f64, machine: &
     let turns = (tiles * cut / (slots * f64::from(row.min_blocks)))
         .ceil()
         .max(1.0);
+    let turns = if followed { 1.0 } else { turns };
     let speed = machine.l2 / Machine::H200.l2;
     let sms = f64::from(machine.multiprocessors);
     let stage_bytes = (rows + columns) * PANEL_BYTES as f64;
     let rate = machine.wgmma * if row.dtype.bytes() == 4 { 0.5 } else { 1.0 };
-    let gather_us = load * stages * stage_bytes / (TILES_L2 * machine.l2 / sms) * 1e6;
+    let gather_us = load * stages * stage_bytes / (l2 * machine.l2 / sms) * 1e6;
     let compute_us = load * stages * 2.0 * rows * columns * depth / (rate / sms) * 1e6;
     let area = rows * columns / 4096.0;
     let join_us = if row.parts > 1 {

@@ -1,5 +1,5 @@
-//! The module `sell`: bytes of A from HBM, rows of B from shared memory. Not measured yet (benches/NOTES.md, "sell: one to
-//! a few columns").
+//! The module `sell`: bytes of A from HBM, rows of B from shared memory. benches/NOTES.md, "sell: one to a few
+//! columns".
 
 use einsparse_kernels::families::{CHUNK_STEPS, SLICE};
 use einsparse_kernels::table::Row;
@@ -7,7 +7,7 @@ use einsparse_kernels::table::Row;
 use crate::cost::{Cost, LAUNCH_US, Machine, Work};
 
 /// From the start of a thread block to its first products, and from the last to C.
-const ENDS_US: f64 = 3.0;
+const ENDS_US: f64 = 5.0;
 /// Clocks of shared memory for the rows of B that 32 lanes read at random, of one column and of eight: the fullest bank
 /// decides.
 const ONE: f64 = 3.5;

@@ -156,7 +156,8 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> Tile
 }
 
 /// A tile of the module `dense_conv`: a [`DenseTile`] of a product whose rows are the positions of C, one image behind
-/// the other, and whose k are the taps, each with all its channels.
+/// the other, and whose k are the taps, each with all its channels. Not cut along k, it is followed by those that lie a
+/// grid further down.
 #[derive(Clone, Copy, Debug)]
 pub struct ConvTile<const GROUPS: usize, const CHUNKS: usize, const CUT: usize>;
 

@@ -1,20 +1,37 @@
 //! The same product for a convolution, module `dense_conv`: the copy engine finds the rows of A, which are positions of
 //! an image moved by a tap (`im2col`), so that nothing is laid out beforehand.
 
-use super::{DenseElem, DenseTile, Spot};
+use super::{BOTH, DenseElem, DenseTile, Spot};
 use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
 
-/// A thread block for each tile of positions and filters.
+/// A tile of positions and filters.
 #[derive(Clone, Copy)]
-struct Window<'p>(&'p DenseConvParams);
+struct Window<'p> {
+    p: &'p DenseConvParams,
+    down: u32,
+    /// What the first tap meets at the tile's first position: along x, along y, the image.
+    first: [u32; 3],
+}
 
-impl Window<'_> {
+impl<'p> Window<'p> {
+    #[inline(always)]
+    fn of(p: &'p DenseConvParams, down: u32, top: u32) -> Self {
+        let (image, place) = p.image.of(top);
+        let (x, y) = p.row.of(place);
+        let first = |axis: usize, at: u32| (at * p.stride[axis]).wrapping_sub(p.padding[axis]);
+        Window {
+            p,
+            down,
+            first: [first(0, x), first(1, y), image],
+        }
+    }
+
     /// Tap and first channel of the stage that begins `k` deep.
     #[inline(always)]
     fn tap(self, k: u32) -> [u32; 2] {
         let deep = DenseTile::<1, 1, 1>::DEPTH as u32;
-        let (tap, within) = self.0.tap.of(k / deep);
+        let (tap, within) = self.p.tap.of(k / deep);
         [tap, within * deep]
     }
 }
@@ -23,7 +40,7 @@ impl Spot for Window<'_> {
     const BIASES: Option<usize> = None;
     #[inline(always)]
     fn down(self) -> u32 {
-        gpu::block_y()
+        self.down
     }
     #[inline(always)]
     fn begun(self) -> bool {
@@ -31,16 +48,13 @@ impl Spot for Window<'_> {
     }
     /// The engine counts on from the first position, over rows and images, and fills in what lies outside.
     #[inline(always)]
-    fn bring_a(self, to: u32, map: u64, [k, top]: [u32; 2], full: u32) {
-        let p = self.0;
-        let (image, place) = p.image.of(top);
-        let (x, y) = p.row.of(place);
-        let first = |axis: usize, at: u32| (at * p.stride[axis]).wrapping_sub(p.padding[axis]);
+    fn bring_a(self, to: u32, map: u64, [k, _]: [u32; 2], full: u32) {
+        let p = self.p;
         let [tap, channel] = self.tap(k);
         let (i, j) = p.window.of(tap);
         let offset = [i * p.dilation[0], j * p.dilation[1]];
-        let corner = [channel, first(1, y), first(0, x), image];
-        bulk::tma_load_pixels(to, map, corner, offset, full);
+        let [x, y, image] = self.first;
+        bulk::tma_load_pixels(to, map, [channel, y, x, image], offset, full);
     }
     #[inline(always)]
     fn bring_b(self, to: u32, map: u64, [left, k]: [u32; 2], full: u32) {
@@ -55,6 +69,82 @@ impl<W: WalkInfo, E: DenseElem, const GROUPS: usize, const CHUNKS: usize, const 
     #[inline(always)]
     unsafe fn run(p: &DenseConvParams, at: u64) {
         grid::launch_dependents();
-        DenseTile::<GROUPS, CHUNKS, CUT>::tile::<E>(&p.product, at, Window(p));
+        if CUT == 1 {
+            Self::tiles::<E>(p, at);
+        } else {
+            let down = gpu::block_y();
+            let top = down * DenseTile::<GROUPS, CHUNKS, CUT>::ROWS as u32;
+            let spot = Window::of(p, down, top);
+            DenseTile::<GROUPS, CHUNKS, CUT>::tile::<E>(&p.product, at, spot);
+        }
+    }
+}
+
+impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> ConvTile<GROUPS, CHUNKS, CUT> {
+    /// Tiles a grid apart, without a break: the stages of the next are on their way while this one is stored.
+    #[inline(always)]
+    fn tiles<E: DenseElem>(p: &DenseConvParams, at: u64) {
+        let warp = warp::shuffle::<32>(gpu::thread() / 32, 0, u32::MAX);
+        let copies = warp >= DenseTile::<GROUPS, CHUNKS, CUT>::WARPS as u32;
+        if copies && warp::elected() {
+            DenseTile::<GROUPS, CHUNKS, CUT>::set_up(at);
+        }
+        warp::sync_lanes(u32::MAX);
+        gpu::sync_threads();
+        grid::wait_dependency();
+        if !copies {
+            Self::multiply_all::<E>(p);
+        } else if warp::elected() {
+            Self::copy_all(p, at);
+        }
+    }
+
+    #[inline(always)]
+    fn copy_all(p: &DenseConvParams, at: u64) {
+        let high = DenseTile::<GROUPS, CHUNKS, CUT>::ROWS as u32;
+        let deep = DenseTile::<GROUPS, CHUNKS, CUT>::DEPTH as u32;
+        let left = DenseTile::<GROUPS, CHUNKS, CUT>::left();
+        let mut ring = Ring::<DenseTile<GROUPS, CHUNKS, CUT>>::producer();
+        let mut down = gpu::block_y();
+        while down * high < p.product.m {
+            let top = down * high;
+            let spot = Window::of(p, down, top);
+            let mut stage = 0;
+            while stage < p.product.stages {
+                let slot = ring.wait_empty();
+                let k = stage * deep;
+                DenseTile::<GROUPS, CHUNKS, CUT>::copy::<BOTH>((at, spot), [top, left], k, slot);
+                ring.advance();
+                stage += 1;
+            }
+            down += gpu::grid_y();
+        }
+    }
+
+    #[inline(always)]
+    fn multiply_all<E: DenseElem>(p: &DenseConvParams) {
+        let high = DenseTile::<GROUPS, CHUNKS, CUT>::ROWS as u32;
+        let mut ring = Ring::<DenseTile<GROUPS, CHUNKS, CUT>>::consumer();
+        let mut down = gpu::block_y();
+        while down * high < p.product.m {
+            let mut acc = Acc::<CHUNKS>::zero();
+            let mut stage = 0;
+            while stage < p.product.stages {
+                let slot = ring.wait_full();
+                let [smem, b_tile] = DenseTile::<GROUPS, CHUNKS, CUT>::parts_of(slot);
+                E::stage(&mut acc, smem, &E::own(smem), b_tile);
+                ring.issued(&mut acc);
+                ring.advance();
+                stage += 1;
+            }
+            ring.drain(&mut acc);
+            let spot = Window {
+                p,
+                down,
+                first: [0; 3],
+            };
+            DenseTile::<GROUPS, CHUNKS, CUT>::epilogue::<E, _>(&p.product, &acc, spot);
+            down += gpu::grid_y();
+        }
     }
 }
