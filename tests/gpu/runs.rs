@@ -66,11 +66,11 @@ fn same_bits<T: Scalar>(context: &Context, row: &'static Row) {
         .build()
         .unwrap();
     if context.is_cuda() {
-        // Strips of 128 rows and each of their column tiles count in the `wgmma` family; `vectors` and `staged` cut
-        // none.
+        // Strips of 128 rows and each of their column tiles count in the `wgmma` family; `vectors`, `staged` and `sell`
+        // cut none.
         let right = match row.module {
             "wgmma" => rows_cut(&plan) > Some(0),
-            "vectors" | "staged" => rows_cut(&plan) == Some(0),
+            "vectors" | "staged" | "sell" => rows_cut(&plan) == Some(0),
             // The long ones, and of single entries at the most those above the least that a row is cut at, 32.
             _ if row.block == (1, 1) => (Some(2)..=Some(19)).contains(&rows_cut(&plan)),
             _ => rows_cut(&plan) == Some(2),

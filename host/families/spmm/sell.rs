@@ -126,6 +126,18 @@ impl Sell {
         let sms = device.machine().multiprocessors;
         let blocks = if slices == 0 { 0 } else { sms };
         let deal = Deal::new(pattern.offsets(), blocks as usize, row.items as usize);
+        // Kernels number them in 32 bits.
+        let most = i32::MAX as usize;
+        within(
+            "counters of slices",
+            tiles.saturating_mul(slices as usize),
+            most,
+        )?;
+        within(
+            "parts of cut slices",
+            tiles.saturating_mul(deal.count as usize),
+            most,
+        )?;
         let partial = deal.count as usize * tiles * SLICE * row.columns as usize * 4;
         let pieces: Vec<[u32; 4]> = deal
             .pieces
