@@ -162,6 +162,7 @@ macro_rules! rows_gemm {
                     dense_conv_f16_128x128_k4: Direct, F16, ConvTile<2, 2, 4>;
                     dense_conv_f16_128x256: Direct, F16, ConvTile<2, 4, 1>;
                     dense_conv_f16_128x256_k2: Direct, F16, ConvTile<2, 4, 2>;
+                    dense_conv_f16_128x256_k4: Direct, F16, ConvTile<2, 4, 4>;
                     dense_conv_bf16_64x64: Direct, Bf16, ConvTile<1, 1, 1>;
                     dense_conv_bf16_64x64_k4: Direct, Bf16, ConvTile<1, 1, 4>;
                     dense_conv_bf16_128x64: Direct, Bf16, ConvTile<2, 1, 1>;
@@ -170,6 +171,7 @@ macro_rules! rows_gemm {
                     dense_conv_bf16_128x128_k4: Direct, Bf16, ConvTile<2, 2, 4>;
                     dense_conv_bf16_128x256: Direct, Bf16, ConvTile<2, 4, 1>;
                     dense_conv_bf16_128x256_k2: Direct, Bf16, ConvTile<2, 4, 2>;
+                    dense_conv_bf16_128x256_k4: Direct, Bf16, ConvTile<2, 4, 4>;
                 }
                 marked "marked" MarkedParams sm_90a Own {
                     marked_f16_n256: Direct, F16, MarkedPanel<4>;
