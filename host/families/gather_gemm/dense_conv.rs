@@ -71,7 +71,9 @@ fn predict(row: &Row, shape: &ConvolutionShape, out: [usize; 2], machine: &Machi
         l2: PIXELS_L2,
         followed: row.parts == 1,
     };
-    let cost = of_tiles(row, [positions, k, shape.filters], rates, machine);
+    // Few filters fill a tile like 64 of them.
+    let extents = [positions, k, shape.filters.max(64)];
+    let cost = of_tiles(row, extents, rates, machine);
     let narrow = if row.columns == 64 { NARROW } else { 1.0 };
     Cost {
         us: OVERLAP * narrow * cost.us,
