@@ -90,8 +90,8 @@ impl Skipping {
 /// How it is computed.
 #[derive(Debug)]
 enum Way {
-    Skips(Skipping),
-    All(DenseConvLaunch),
+    Skips(Box<Skipping>),
+    All(Box<DenseConvLaunch>),
 }
 
 impl Way {
@@ -259,13 +259,13 @@ fn ways(
         let skips = or_reason(Skipping::new(device, dtype, shape, axis))?;
         offer(skips.map(|own| {
             let cost = own.product.cost(expected, device.machine());
-            (Way::Skips(own), cost)
+            (Way::Skips(Box::new(own)), cost)
         }));
     }
     let whole = or_reason(DenseConvLaunch::new(device, dtype, shape, asked))?;
     offer(whole.map(|own| {
         let cost = own.cost();
-        (Way::All(own), cost)
+        (Way::All(Box::new(own)), cost)
     }));
     ways.sort_by(|(_, a), (_, b)| a.us.total_cmp(&b.us));
     let candidates = ways.iter().map(|(way, cost)| Candidate {
