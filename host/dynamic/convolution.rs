@@ -43,8 +43,7 @@ pub struct ConvolutionOptions {
     /// Positions of zeros around A, on each side.
     pub padding: [usize; 2],
     /// What is expected to hold something: of the two ways, to find and multiply that alone or to multiply all, the one
-    /// that is predicted to take less. A tenth of 14 x 14 x 256 is found, half of it is not. Without an expectation, or
-    /// with a threshold, it is always looked for.
+    /// that is predicted to take less. Without an expectation, or with a threshold, it is always looked for.
     pub expected: Option<SparsityHint>,
 }
 

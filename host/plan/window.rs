@@ -11,7 +11,7 @@ use super::joined::sparse_factors;
 use crate::context::Context;
 use crate::einsum::{Einsum, Extents, IndexExpr, SumArray, Windows, windows};
 use crate::error::{Error, Result};
-use crate::families::gather_gemm::offers::pit_conv::ImageKernels;
+use crate::families::gather_gemm::offers::images::ImageKernels;
 use crate::offer::{Compiled, Run, Types};
 use crate::tensor::{AnyOperand, AnyTensor};
 

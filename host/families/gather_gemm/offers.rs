@@ -1,5 +1,5 @@
 //! Which kernels of the family can run an expression.
 
 pub(crate) mod convolution;
+pub(crate) mod images;
 pub(crate) mod pit;
-pub(crate) mod pit_conv;

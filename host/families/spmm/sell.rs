@@ -7,7 +7,7 @@ use einsparse_kernels::abi::FLAG_VECTORS;
 use einsparse_kernels::families::{SLICE, SellParams, SellPiece};
 use einsparse_kernels::table::Row;
 
-use super::staged::{marked, windows};
+use super::staged::{marked, same_slices, windows};
 use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::Result;
@@ -91,18 +91,15 @@ impl Deal {
             }
         }
         deal.spans.push(deal.pieces.len() as u32);
-        let of_slice = |pieces: &mut [SellPiece], slots: &mut Vec<u32>, count: &mut u32| {
-            slots.push(*count);
+        for pieces in deal.pieces.chunk_by_mut(|a, b| a.slice == b.slice) {
+            deal.slots.push(deal.count);
             let parts = pieces.len() as u32;
             for (part, piece) in pieces.iter_mut().enumerate() {
                 piece.parts = part as u32 | parts << 16;
             }
             if parts > 1 {
-                *count += parts;
+                deal.count += parts;
             }
-        };
-        for pieces in deal.pieces.chunk_by_mut(|a, b| a.slice == b.slice) {
-            of_slice(pieces, &mut deal.slots, &mut deal.count);
         }
         deal
     }
@@ -222,8 +219,7 @@ impl Product for Sell {
     }
 
     fn fits(&self, runs: &Arc<Runs>, windows: Option<&[u32]>) -> bool {
-        Arc::ptr_eq(&self.runs, runs)
-            || (*self.runs == **runs && windows == Some(self.pattern.windows()))
+        same_slices((&self.runs, &self.pattern), runs, windows)
     }
 
     fn bytes(&self) -> usize {
@@ -232,8 +228,8 @@ impl Product for Sell {
 
     fn describe(&self) -> String {
         format!(
-            "{} slices of {SLICE} rows, {} chunks, {} parts of cut slices, 0 rows cut, grid {} x {}, {} threads, {} bytes of shared \
-             memory, {} bytes of workspace",
+            "{} slices of {SLICE} rows, {} chunks, {} parts of cut slices, 0 rows cut, grid {} x {}, {} threads, {} bytes \
+             of shared memory, {} bytes of workspace",
             self.slices,
             self.pattern.windows().len() / 2,
             self.slot_count,

@@ -84,6 +84,15 @@ pub(super) fn marked(order: &[u32], runs: &Runs) -> Vec<u32> {
     order.iter().map(of).collect()
 }
 
+/// Whether a run has the slices of the plan.
+pub(super) fn same_slices(
+    (own, pattern): (&Arc<Runs>, &SlicedEllPattern),
+    runs: &Arc<Runs>,
+    windows: Option<&[u32]>,
+) -> bool {
+    Arc::ptr_eq(own, runs) || (**own == **runs && windows == Some(pattern.windows()))
+}
+
 /// Windows of all chunks, in a word each.
 pub(super) fn windows(pattern: &SlicedEllPattern) -> Vec<u32> {
     const { assert!(SlicedEllPattern::REACH < 1 << WINDOW_BITS) };
@@ -194,8 +203,7 @@ impl Product for Staged {
     }
 
     fn fits(&self, runs: &Arc<Runs>, windows: Option<&[u32]>) -> bool {
-        Arc::ptr_eq(&self.runs, runs)
-            || (*self.runs == **runs && windows == Some(self.pattern.windows()))
+        same_slices((&self.runs, &self.pattern), runs, windows)
     }
 
     fn bytes(&self) -> usize {
