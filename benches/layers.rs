@@ -2,4 +2,5 @@
 
 pub mod encoder;
 pub mod ffn_layer;
+pub mod models;
 pub mod training;

@@ -2,7 +2,7 @@
 
 use crate::bench::{Bench, Place};
 use crate::device::{Gpu, Result};
-use crate::layers::{encoder, ffn_layer, training};
+use crate::layers::{encoder, ffn_layer, models, training};
 use crate::problems::Workload;
 use crate::record::{self, Recorder};
 use crate::sweep::Tally;
@@ -35,6 +35,7 @@ const LAYERS: &[Entry] = &[
     (encoder::OP, Own(encoder::run)),
     (ffn_layer::OP, Own(ffn_layer::run)),
     (training::OP, Own(training::run)),
+    (models::OP, Own(models::run)),
 ];
 
 /// What is of no family, most of it without a GPU.

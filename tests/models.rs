@@ -1,22 +1,13 @@
 //! The models of `examples/models` at toy size: gradients against differences, against dense edges, the same bits twice.
 
-#[path = "../examples/models/common.rs"]
-mod common;
-#[path = "../examples/models/gcn.rs"]
-mod gcn;
-#[path = "../examples/models/graphs.rs"]
-mod graphs;
-#[path = "../examples/models/opt_relu.rs"]
-mod opt_relu;
-#[path = "../examples/models/products.rs"]
-mod products;
-#[path = "../examples/models/training.rs"]
-mod training;
+#[path = "../examples/models/all.rs"]
+mod all;
 
+use all::gcn::Gcn;
+use all::graphs::{Kind, Task, rmat};
+use all::{opt_relu, training};
 use einsparse::Context;
 use einsparse::formats::Dense;
-use gcn::Gcn;
-use graphs::{Kind, Task, rmat};
 
 const KINDS: [Kind; 2] = [Kind::Gcn, Kind::Sage];
 const WIDTHS: [usize; 4] = [5, 4, 6, 3];

@@ -1,5 +1,6 @@
 //! What the models share: arguments, times, memory, errors.
 
+use std::cell::RefCell;
 use std::time::Instant;
 
 use einsparse::{Context, Graph, Result, Stream};
@@ -7,42 +8,102 @@ use einsparse::{Context, Graph, Result, Stream};
 /// What a user asks for.
 #[derive(Clone, Debug, Default)]
 pub struct Arguments {
-    pub name: Option<String>,
     pub batch: Option<Vec<usize>>,
     pub scale: Option<u32>,
     pub steps: Option<usize>,
 }
 
-impl Arguments {
-    pub fn parse(words: impl Iterator<Item = String>) -> std::result::Result<Self, String> {
-        let (mut all, mut words) = (Arguments::default(), words);
-        while let Some(word) = words.next() {
-            let mut value = || words.next().ok_or(format!("{word} wants a value"));
-            let number = |text: &str| text.parse().map_err(|e| format!("{word}: {text}: {e}"));
-            match word.as_str() {
-                "--batch" => {
-                    let sizes = value()?
-                        .split(',')
-                        .map(number)
-                        .collect::<std::result::Result<_, _>>();
-                    all.batch = Some(sizes?);
-                }
-                "--scale" => all.scale = Some(number(&value()?)? as u32),
-                "--steps" => all.steps = Some(number(&value()?)?),
-                name if !name.starts_with('-') => all.name = Some(name.into()),
-                other => return Err(format!("{other}: --batch, --scale and --steps are known")),
-            }
-        }
-        Ok(all)
-    }
+/// Milliseconds of a run: one behind the other, and with empty caches where somebody measures that.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    pub warm: f64,
+    pub cold: Option<f64>,
 }
 
-/// Where a model runs, and how large.
-#[derive(Debug)]
-pub struct Run {
+/// Times what it is given, which queues the same on every call.
+pub type Timer<'a> = &'a dyn Fn(&mut dyn FnMut(&Stream) -> Result<()>) -> Result<Times>;
+
+/// What was measured: a case of a model, beside its dense twin.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// The model and its sizes.
+    pub case: String,
+    pub dtype: &'static str,
+    pub times: Times,
+    /// What a run works off, and in what it is counted.
+    pub work: (f64, &'static str),
+    /// The twin, and what it is.
+    pub twin: Option<(String, Times)>,
+    /// Bytes of the device, without the twin's.
+    pub held: Option<u64>,
+    /// The largest, relative to the largest value.
+    pub error: Option<f64>,
+    /// Kernels, or what there is to say.
+    pub note: String,
+}
+
+/// Where a model runs, how large, and what came of it.
+#[derive(Default)]
+pub struct Run<'a> {
     pub context: Context,
     pub toy: bool,
     pub arguments: Arguments,
+    /// Instead of the clock of the host.
+    pub timer: Option<Timer<'a>>,
+    pub rows: RefCell<Vec<Measured>>,
+}
+
+impl Run<'_> {
+    /// Times `work`: on a GPU as one CUDA graph, after a run that makes plans.
+    pub fn time(&self, mut work: impl FnMut(&Stream) -> Result<()>) -> Result<Times> {
+        if let Some(timer) = &self.timer {
+            return timer(&mut work);
+        }
+        let runs = self
+            .arguments
+            .steps
+            .unwrap_or(if self.toy { 3 } else { 50 });
+        let stream = self.context.stream()?;
+        work(&stream)?;
+        stream.synchronize()?;
+        let warm = if self.context.is_cuda() {
+            let mut graph = Graph::capture(stream.raw(), |_| work(&stream))?;
+            // SAFETY: what `work` names outlives this function, and only this stream uses it.
+            let mut replay = || unsafe { graph.launch(stream.raw()) };
+            (0..3).try_for_each(|_| replay())?;
+            stream.synchronize()?;
+            let start = Instant::now();
+            (0..runs).try_for_each(|_| replay())?;
+            stream.synchronize()?;
+            start.elapsed()
+        } else {
+            let start = Instant::now();
+            (0..runs).try_for_each(|_| work(&stream))?;
+            start.elapsed()
+        };
+        let warm = warm.as_secs_f64() * 1e3 / runs as f64;
+        Ok(Times { warm, cold: None })
+    }
+
+    /// Prints a row, and keeps it.
+    pub fn report(&self, row: Measured) {
+        let ms = row.times.cold.unwrap_or(row.times.warm);
+        let (work, unit) = row.work;
+        print!("{} in {}: {ms:.4} ms", row.case, row.dtype);
+        print!(", {:.4e} {unit} a second", work / ms * 1e3);
+        if let Some(bytes) = row.held {
+            print!(", {:.1} MB of the device", bytes as f64 / 1e6);
+        }
+        if let Some((name, times)) = &row.twin {
+            let other = times.cold.unwrap_or(times.warm);
+            print!("; {name} {other:.4} ms, {:.2} x", other / ms);
+        }
+        if let Some(error) = row.error {
+            print!("; largest error {error:.1e}");
+        }
+        println!("; {}", row.note);
+        self.rows.borrow_mut().push(row);
+    }
 }
 
 /// Memory of the device since it was looked at first: what a model holds, since runs allocate nothing.
@@ -54,46 +115,11 @@ impl Memory {
         Memory(context.free_memory().ok())
     }
 
-    /// In words.
-    pub fn since(&self, context: &Context) -> String {
-        match (self.0, context.free_memory().ok()) {
-            (Some(before), Some(now)) => {
-                format!(
-                    "{:.1} MB of the device",
-                    before.saturating_sub(now) as f64 / 1e6
-                )
-            }
-            _ => "memory of the host".into(),
-        }
+    /// Bytes; of the CPU nothing is known.
+    pub fn since(&self, context: &Context) -> Option<u64> {
+        let now = context.free_memory().ok()?;
+        Some(self.0?.saturating_sub(now))
     }
-}
-
-/// Milliseconds of one of `runs` runs: on a GPU as one CUDA graph, after a run that makes plans.
-pub fn time(
-    context: &Context,
-    runs: usize,
-    mut work: impl FnMut(&Stream) -> Result<()>,
-) -> Result<f64> {
-    let stream = context.stream()?;
-    work(&stream)?;
-    stream.synchronize()?;
-    if !context.is_cuda() {
-        let start = Instant::now();
-        (0..runs).try_for_each(|_| work(&stream))?;
-        return Ok(start.elapsed().as_secs_f64() * 1e3 / runs as f64);
-    }
-    let mut graph = Graph::capture(stream.raw(), |_| work(&stream))?;
-    let mut replay = |times: usize| {
-        for _ in 0..times {
-            // SAFETY: what `work` names outlives this function, and only this stream uses it.
-            unsafe { graph.launch(stream.raw())? };
-        }
-        stream.synchronize()
-    };
-    replay(3)?;
-    let start = Instant::now();
-    replay(runs)?;
-    Ok(start.elapsed().as_secs_f64() * 1e3 / runs as f64)
 }
 
 /// The largest difference, relative to the largest value.

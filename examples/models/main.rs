@@ -1,34 +1,27 @@
 //! Models end to end: `cargo run --release --example models -- NAME [--batch 1,32] [--scale 18] [--steps 20]`. Without a
 //! GPU a model is a toy on the CPU; without a name all are, and are checked.
 
-mod common;
-mod gcn;
-mod graphs;
-mod opt_relu;
-mod products;
-mod training;
+mod all;
 
-use common::{Arguments, Run};
+use all::common::{Arguments, Run};
+use all::{MODELS, Model};
 use einsparse::Context;
 
-type Model = (&'static str, fn(&Run) -> einsparse::Result<()>);
-
-const MODELS: [Model; 2] = [("gcn", training::run), ("opt_relu", opt_relu::run)];
-
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let arguments = Arguments::parse(std::env::args().skip(1))?;
+    let (name, arguments) = parse(std::env::args().skip(1))?;
     let context = Context::new();
-    let toy = arguments.name.is_none() || !context.is_cuda();
+    let toy = name.is_none() || !context.is_cuda();
     match (toy, context.is_cuda()) {
         (true, false) => println!("no GPU: toy sizes on the CPU, whose times say little"),
         (true, true) => println!("no model named: toy sizes"),
         (false, _) => println!("on {context}"),
     }
-    let wanted = |(name, _): &&Model| arguments.name.as_ref().is_none_or(|n| n == name);
+    let wanted = |(own, _): &&Model| name.as_ref().is_none_or(|n| n == own);
     let run = Run {
         context,
         toy,
-        arguments: arguments.clone(),
+        arguments,
+        ..Run::default()
     };
     let mut found = MODELS.iter().filter(wanted).peekable();
     if found.peek().is_none() {
@@ -40,4 +33,24 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         model(&run)?;
     }
     Ok(())
+}
+
+/// The model's name, and what is said of it.
+fn parse(words: impl Iterator<Item = String>) -> Result<(Option<String>, Arguments), String> {
+    let (mut name, mut all, mut words) = (None, Arguments::default(), words);
+    while let Some(word) = words.next() {
+        let mut value = || words.next().ok_or(format!("{word} wants a value"));
+        let number = |text: &str| text.parse().map_err(|e| format!("{word}: {text}: {e}"));
+        match word.as_str() {
+            "--batch" => {
+                let sizes = value()?.split(',').map(number).collect::<Result<_, _>>();
+                all.batch = Some(sizes?);
+            }
+            "--scale" => all.scale = Some(number(&value()?)? as u32),
+            "--steps" => all.steps = Some(number(&value()?)?),
+            model if !model.starts_with('-') => name = Some(model.into()),
+            other => return Err(format!("{other}: --batch, --scale and --steps are known")),
+        }
+    }
+    Ok((name, all))
 }

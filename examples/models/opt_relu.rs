@@ -6,7 +6,7 @@ use einsparse::formats::{Dense, f16, generate};
 use einsparse::nn::{FeedForward, FeedForwardOptions};
 use einsparse::{Context, Operand, Plan, Result, Stream, Tensor, einsum};
 
-use super::common::{Memory, Run, largest_error, time};
+use super::common::{Measured, Memory, Run, largest_error};
 
 const UP: &str = "H[t,h] = relu(X[t,i] * U[i,h])";
 const DOWN: &str = "Y[t,o] = H[t,h] * W[h,o]";
@@ -125,7 +125,7 @@ fn layer(ctx: &Context, tokens: usize, [inputs, hidden]: [usize; 2]) -> Result<F
     FeedForward::new(ctx, [tokens, inputs, hidden, inputs], &options)
 }
 
-pub fn run(run: &Run) -> Result<()> {
+pub fn run(run: &Run<'_>) -> Result<()> {
     let ctx = &run.context;
     let (error, share) = checked(ctx, [256, 1024], 32)?;
     println!(
@@ -134,7 +134,7 @@ pub fn run(run: &Run) -> Result<()> {
     );
     assert!(error < 2e-3 && (0.01..0.05).contains(&share));
     let extents = if run.toy { [256, 1024] } else { [5120, 20_480] };
-    let (runs, memory) = (if run.toy { 5 } else { 200 }, Memory::before(ctx));
+    let memory = Memory::before(ctx);
     let [u, w] = weights(extents)?;
     let (u, w) = (ctx.upload_dense(&u)?, ctx.upload_dense(&w)?);
     let batches = run.arguments.batch.clone().unwrap_or(vec![1, 8, 32]);
@@ -144,28 +144,25 @@ pub fn run(run: &Run) -> Result<()> {
         let mut twin = DenseTwin::new(ctx, [&x, &u, &w])?;
         let shape = [tokens, extents[0]];
         let (mut y, mut dense) = (ctx.zeros::<f16>(&shape)?, ctx.zeros::<f16>(&shape)?);
-        let own = time(ctx, runs, |stream| {
-            layer.forward([&x, &u, &w], &mut y, stream)
-        })?;
-        let other = time(ctx, runs, |stream| {
-            twin.forward([&x, &u, &w], &mut dense, stream)
-        })?;
+        let times = run.time(|stream| layer.forward([&x, &u, &w], &mut y, stream))?;
+        let held = memory.since(ctx);
+        let other = run.time(|stream| twin.forward([&x, &u, &w], &mut dense, stream))?;
         let error = largest_error(
             &wide(y.to_dense()?.values()),
             &wide(dense.to_dense()?.values()),
         );
-        println!(
-            "{} -> {} -> {}, {tokens} tokens: {own:.4} ms ({:.0} tokens/s) by {:?}; dense {other:.4} ms, {:.2} x; \
-             between them {error:.1e}",
-            extents[0],
-            extents[1],
-            extents[0],
-            tokens as f64 / own * 1e3,
-            layer.variants(),
-            other / own
-        );
+        let [inputs, hidden] = extents;
+        run.report(Measured {
+            case: format!("opt_relu {inputs} -> {hidden} -> {inputs}, {tokens} tokens"),
+            dtype: "f16",
+            times,
+            work: (tokens as f64, "tokens"),
+            twin: Some(("dense".into(), other)),
+            held,
+            error: Some(error),
+            note: layer.variants().join(" "),
+        });
         assert!(error < 5e-3);
     }
-    println!("{}", memory.since(ctx));
     Ok(())
 }

@@ -3,7 +3,7 @@
 use einsparse::nn::{Adam, AdamOptions, Sgd, SgdOptions};
 use einsparse::{Context, Result, Stream};
 
-use super::common::{Memory, Run, largest_error, time};
+use super::common::{Measured, Memory, Run, largest_error};
 use super::gcn::Gcn;
 use super::graphs::{Kind, Task, planted, rmat};
 
@@ -147,7 +147,7 @@ pub fn gradients<T: einsparse::Scalar>(
     Ok(all)
 }
 
-pub fn run(run: &Run) -> Result<()> {
+pub fn run(run: &Run<'_>) -> Result<()> {
     let ctx = &run.context;
     for kind in [Kind::Gcn, Kind::Sage] {
         let error = error(ctx, kind, [16, 16, 16, 8])?;
@@ -164,34 +164,38 @@ pub fn run(run: &Run) -> Result<()> {
         } else {
             [128, 128, 128, 40]
         };
-        let steps = run.arguments.steps.unwrap_or(if run.toy { 3 } else { 50 });
         let task = rmat(scale, widths[0], widths[3])?;
         let memory = Memory::before(ctx);
         let model = Gcn::new(ctx, kind, &task, widths, false)?;
         let mut training = Training::new(ctx, model, true)?;
-        let own = time(ctx, steps, |stream| training.step(stream))?;
+        let times = run.time(|stream| training.step(stream))?;
         let held = memory.since(ctx);
-        let entries = task.edges.columns().len();
-        println!(
-            "{kind:?}, R-MAT {scale}: {} vertices, {entries} edges, {own:.3} ms a step, {:.0} million edges a second, {held}",
-            task.edges.rows(),
-            entries as f64 / own / 1e3
-        );
+        let (vertices, edges) = (task.edges.rows(), task.edges.columns().len());
         drop(training);
-        if scale <= 13 {
+        let mut note = "two trainings end in the same bits".to_owned();
+        let twin = if scale <= 13 {
             let twin = Gcn::new(ctx, kind, &task, widths, true)?;
             let mut twin = Training::new(ctx, twin, true)?;
-            let dense = time(ctx, steps, |stream| twin.step(stream))?;
-            println!("  with dense edges {dense:.3} ms, {:.2} x", dense / own);
+            Some(("dense edges".into(), run.time(|stream| twin.step(stream))?))
         } else {
-            let bytes = (task.edges.rows() as f64).powi(2) * 4.0;
-            println!("  dense edges would take {:.0} GB", bytes / 1e9);
-        }
+            let bytes = (vertices as f64).powi(2) * 4.0;
+            note += &format!(", dense edges would take {:.0} GB", bytes / 1e9);
+            None
+        };
         assert!(
             repeats(ctx, kind, &task, widths, if run.toy { 2 } else { 100 })?,
             "two trainings differ"
         );
-        println!("  two trainings end in the same bits");
+        run.report(Measured {
+            case: format!("{kind:?} step, R-MAT {scale}, {vertices} vertices, {edges} edges"),
+            dtype: "f32",
+            times,
+            work: (edges as f64, "edges"),
+            twin,
+            held,
+            error: Some(error),
+            note,
+        });
     }
     Ok(())
 }

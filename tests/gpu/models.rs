@@ -1,23 +1,14 @@
 //! The models of `examples/models` on a GPU: against dense edges in f64, the same bits twice, and as a captured graph.
 
-#[path = "../../examples/models/common.rs"]
-mod common;
-#[path = "../../examples/models/gcn.rs"]
-mod gcn;
-#[path = "../../examples/models/graphs.rs"]
-mod graphs;
-#[path = "../../examples/models/opt_relu.rs"]
-mod opt_relu;
-#[path = "../../examples/models/products.rs"]
-mod products;
-#[path = "../../examples/models/training.rs"]
-mod training;
+#[path = "../../examples/models/all.rs"]
+mod all;
 
 use crate::support::replay::Replay;
 use crate::support::{gpu, gpu_alone};
-use gcn::Gcn;
-use graphs::{Kind, rmat};
-use training::Training;
+use all::gcn::Gcn;
+use all::graphs::{Kind, rmat};
+use all::training::Training;
+use all::{opt_relu, training};
 
 const KINDS: [Kind; 2] = [Kind::Gcn, Kind::Sage];
 
