@@ -41,6 +41,8 @@ pub struct Problem {
     pub alignment: usize,
     /// Elements, up to 16, that the leading dimension of B is a multiple of.
     pub b_alignment: usize,
+    /// Elements, up to 16, that B's address is a multiple of where B is one column without gaps; else 1.
+    pub column_alignment: usize,
 }
 
 impl Problem {
@@ -67,6 +69,7 @@ impl Problem {
             out,
             alignment,
             b_alignment: alignment,
+            column_alignment: if work.n == 1 { 16 } else { 1 },
         }
     }
 
@@ -85,6 +88,7 @@ impl Problem {
             out: dtype,
             alignment,
             b_alignment: alignment,
+            column_alignment: if work.n == 1 { 16 } else { 1 },
         }
     }
 }
@@ -171,6 +175,7 @@ pub(super) fn problem(
     let problem = Problem {
         alignment: alignment_of(&[n, ldb, ldc, given]),
         b_alignment: alignment_of(&[ldb, given]),
+        column_alignment: if (n, ldb) == (1, 1) { given } else { 1 },
         ..Problem::of_form(&form, Some(host.format()), work, types)
     };
     Ok(Some((problem, form)))

@@ -167,6 +167,9 @@ fn too_large(row: &Row, problem: &Problem) -> Option<String> {
 
 fn unaligned(row: &Row, problem: &Problem) -> Option<String> {
     let (what, alignment) = match row.walk {
+        WalkKind::Bitmap if row.columns == 1 => {
+            ("one column of B without gaps", problem.column_alignment)
+        }
         WalkKind::Block
         | WalkKind::Nm
         | WalkKind::Bitmap

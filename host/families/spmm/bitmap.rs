@@ -4,8 +4,8 @@
 mod layout;
 mod schedule;
 
-use einsparse_kernels::abi::FLAG_VECTORS;
-use einsparse_kernels::families::{BIT_STAGES, BIT_TILE, BitmapParams};
+use einsparse_kernels::abi::{FLAG_VECTORS, MapWords};
+use einsparse_kernels::families::{BIT_STAGES, BIT_TILE, BitmapParams, eights};
 use einsparse_kernels::table::Row;
 use rayon::prelude::*;
 
@@ -14,7 +14,7 @@ use schedule::{Band, Schedule, as_words, bands};
 
 use crate::device::Device;
 use crate::driver::DeviceMemory;
-use crate::error::{Refusal, Result};
+use crate::error::{Error, Refusal, Result};
 use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Flat, tensor_map};
@@ -106,7 +106,7 @@ impl Bitmaps {
             return Ok(Err(Refusal::of(row.name, reason)));
         }
         let rounds = schedule.rounds();
-        let partial = schedule.slots as usize * groups * BIT_TILE * columns * 4;
+        let partial = schedule.slots as usize * groups * BIT_TILE * eights(columns) * 8 * 4;
         Ok(Ok(Bitmaps {
             turns: Turns::new(device)?,
             kernel,
@@ -127,11 +127,40 @@ impl Bitmaps {
         }))
     }
 
+    /// Where the copy engine finds B: one column is a row of a matrix, since it has no gaps.
+    fn b_map(&self, raw: &RawSpmm) -> Result<MapWords> {
+        let Extents { k, n, .. } = self.extents;
+        let (dtype, columns) = (self.row().dtype, self.row().columns as usize);
+        let (extents, tile, leading) = if columns == 1 {
+            crate::launch::in_vectors("B", raw.b)?;
+            if raw.ldb != 1 {
+                let reason = format!(
+                    "has {} elements from one row to the next, planned was 1",
+                    raw.ldb
+                );
+                return Err(Error::operand("B", reason));
+            }
+            ([k, 1], [BIT_TILE, 1], k)
+        } else {
+            aligned(self.row(), "B", raw.b, raw.ldb)?;
+            ([n, k], [columns, BIT_TILE], raw.ldb)
+        };
+        if self.row().vector == 1 {
+            return Ok([0; 16]);
+        }
+        let matrix = Flat {
+            address: raw.b,
+            extents,
+            leading,
+        };
+        let swizzled = if columns <= 8 { 0 } else { columns };
+        tensor_map(dtype, &matrix, tile, swizzled, &self.starts)
+    }
+
     fn params(&self, raw: &RawSpmm) -> Result<BitmapParams> {
         let Extents { m, k, n, .. } = self.extents;
         let (mut flags, column_bias) = flags(&self.form, self.extents, raw)?;
         let bytes = self.row().dtype.bytes();
-        aligned(self.row(), "B", raw.b, raw.ldb)?;
         for (name, address) in [("values of A", raw.values), ("columns of A", raw.columns)] {
             crate::launch::in_vectors(name, address)?;
         }
@@ -140,21 +169,8 @@ impl Bitmaps {
         if even && raw.c.is_multiple_of(4) && column_bias.is_multiple_of(4) {
             flags |= FLAG_VECTORS;
         }
-        let matrix = Flat {
-            address: raw.b,
-            extents: [n, k],
-            leading: raw.ldb,
-        };
-        let columns = self.row().columns as usize;
-        let b_map = if self.row().vector == 1 {
-            [0; 16]
-        } else {
-            let dtype = self.row().dtype;
-            let swizzled = if columns == 8 { 0 } else { columns };
-            tensor_map(dtype, &matrix, [columns, BIT_TILE], swizzled, &self.starts)?
-        };
         Ok(BitmapParams {
-            b_map,
+            b_map: self.b_map(raw)?,
             words: raw.columns,
             values: raw.values,
             starts: self.starts.address(),
@@ -215,7 +231,7 @@ impl Product for Bitmaps {
 
     fn run(&self, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
         let params = self.params(raw)?;
-        let grid = Grid::of([self.schedule.blocks(), 1, 1]);
+        let grid = Grid::of([self.schedule.blocks(), 1, 1]).early();
         self.turns.queue(self.schedule.cut > 0, queue.stream(), || {
             queue.launch(&self.kernel, grid, &params)
         })

@@ -160,6 +160,8 @@ macro_rules! rows_spmm {
                     vectors_int8_any: WholeVector, Int8, NarrowVectors<4, 1, false>;
                 }
                 bitmap "bitmap" BitmapParams sm_90a Product {
+                    bitmap_f16_256x1_warps6: Bits, F16, WarpTile<1, 6, 4>;
+                    bitmap_f16_256x1_halves3: Bits, F16, WarpTile<1, 3, 2>;
                     bitmap_f16_256x8_warps6: Bits, F16, WarpTile<8, 6, 4>;
                     bitmap_f16_256x8_halves3: Bits, F16, WarpTile<8, 3, 2>;
                     bitmap_f16_256x16_halves3: Bits, F16, WarpTile<16, 3, 2>;
@@ -169,6 +171,8 @@ macro_rules! rows_spmm {
                     bitmap_f16_128x64: Bits, F16, BitTile<2, 64, true>;
                     bitmap_f16_256x64: Bits, F16, BitTile<4, 64, true>;
                     bitmap_f16_128x64_any: Bits, F16, BitTile<2, 64, false>;
+                    bitmap_bf16_256x1_warps6: Bits, Bf16, WarpTile<1, 6, 4>;
+                    bitmap_bf16_256x1_halves3: Bits, Bf16, WarpTile<1, 3, 2>;
                     bitmap_bf16_256x8_warps6: Bits, Bf16, WarpTile<8, 6, 4>;
                     bitmap_bf16_256x8_halves3: Bits, Bf16, WarpTile<8, 3, 2>;
                     bitmap_bf16_256x16_halves3: Bits, Bf16, WarpTile<16, 3, 2>;

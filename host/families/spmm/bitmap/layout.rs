@@ -3,7 +3,7 @@
 use einsparse_kernels::abi::WalkKind;
 use einsparse_kernels::families::{
     BIT_ALIGN, BIT_BYTES, BIT_HEAD, BIT_TILE, BIT_WORDS, BYTE_COUNTS, BYTE_DEPTH, BYTE_TILE,
-    BYTE_UNIT,
+    BYTE_UNIT, eights,
 };
 use einsparse_kernels::table::Row;
 use rayon::prelude::*;
@@ -18,7 +18,7 @@ pub(crate) fn sums(row: &Row) -> usize {
     match row.parts {
         1 => 0,
         // All warps but the one that copies.
-        _ => (row.threads / 32 - 1) as usize * row.columns as usize * 32 * 4,
+        _ => (row.threads / 32 - 1) as usize * eights(row.columns as usize) * 8 * 32 * 4,
     }
 }
 
@@ -113,6 +113,7 @@ mod tests {
             let row = kernels().iter().find(|row| row.name == name).unwrap();
             super::sums(row)
         };
+        assert_eq!(sums("bitmap_f16_256x1_warps6"), WarpTile::<1, 6, 4>::SUMS);
         assert_eq!(sums("bitmap_f16_256x8_warps6"), WarpTile::<8, 6, 4>::SUMS);
         assert_eq!(sums("bitmap_f16_256x8_halves3"), WarpTile::<8, 3, 2>::SUMS);
         assert_eq!(

@@ -65,7 +65,7 @@ pub(super) fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let density = (work.entries as f64 / (m * k).max(1.0)).min(1.0);
     let ((empty, full), more, sums_us) = if row.parts > 1 {
         let (empty, full, column) = WARP_SQUARE_CLOCKS;
-        let columns = f64::from(row.columns);
+        let columns = f64::from(row.columns.max(8));
         let more = column * (columns - 8.0);
         if row.parts == 3 {
             // Half a tile each: B comes twice, and half as many sums meet.
@@ -80,7 +80,8 @@ pub(super) fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let expand = slow * squares * clocks / machine.issue;
     let resident = f64::from(machine.multiprocessors * row.min_blocks);
     let parts = (resident / (strips * tiles)).max(1.0);
-    let part_us = f64::from(row.columns) * BITMAP_PART_US;
+    // Sums of one column take as much room as those of eight.
+    let part_us = f64::from(row.columns.max(8)) * BITMAP_PART_US;
     let carry_us = BITMAP_START_US + parts * part_us + sums_us;
     // What A would take as a bitmap, whatever it is stored in now.
     let words = (work.m.div_ceil(64) * work.k.div_ceil(64) * 137) as u64;

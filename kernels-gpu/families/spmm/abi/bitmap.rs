@@ -48,7 +48,12 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> Tile
     const ACCESS: u32 = if ALIGNED { 16 } else { 1 };
 }
 
-/// Tile of the module: 256 rows against `N` columns (8 or 16). A warp has every `PHASES`th stage and of its tiles
+/// Eights of columns that sums of `N` columns take: one column takes as much as eight.
+pub const fn eights(n: usize) -> usize {
+    n.div_ceil(8)
+}
+
+/// Tile of the module: 256 rows against `N` columns (1, 8 or 16; one column is a vector without gaps). A warp has every `PHASES`th stage and of its tiles
 /// `SLABS` slabs of 16 rows (2 or 4, and as many phases or more): nothing waits for other warps before the strip ends.
 #[derive(Clone, Copy, Debug)]
 pub struct WarpTile<const N: usize, const PHASES: usize, const SLABS: usize>;
@@ -57,7 +62,7 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
     /// Warps that multiply.
     pub const WARPS: usize = BIT_PANEL * PHASES * 4 / SLABS;
     /// Bytes behind the stages, where the sums of the phases meet, two slabs of each warp at a time.
-    pub const SUMS: usize = Self::WARPS * 32 * N * 4;
+    pub const SUMS: usize = Self::WARPS * 32 * eights(N) * 8 * 4;
 }
 
 impl<const N: usize, const PHASES: usize, const SLABS: usize> Tile for WarpTile<N, PHASES, SLABS> {

@@ -210,6 +210,7 @@ impl<W: WalkInfo, E: ThinElem, const GROUPS: usize, const N: usize, const ALIGNE
     #[inline(always)]
     unsafe fn run(p: &BitmapParams, at: u64) {
         Self::set_up(at, GROUPS as u32 * 4);
+        grid::wait_dependency();
         if gpu::thread() >= GROUPS as u32 * 128 {
             Self::produce(p, at);
         } else {

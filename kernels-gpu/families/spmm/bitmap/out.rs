@@ -48,11 +48,11 @@ impl<const GROUPS: usize, const N: usize, const AHEAD: usize> Strip<GROUPS, N, A
         let (part, count) = (piece.parts & 0xffff, piece.parts >> 16);
         let place = |part: u32| {
             let slot = (piece.first + part) as u64 * (GROUPS * 4) as u64 + warp as u64;
-            p.partial + slot * (N / 8 * 512) as u64 + lane as u64 * 16
+            p.partial + slot * (eights(N) * 512) as u64 + lane as u64 * 16
         };
         let counter = p.counters + (piece.counter * (GROUPS * 4) as u32 + warp) as u64 * 4;
         match N {
-            8 => parts::join::<32, 4, AHEAD>(place, counter, [part, count], &mut acc.0),
+            1 | 8 => parts::join::<32, 4, AHEAD>(place, counter, [part, count], &mut acc.0),
             16 => parts::join::<32, 8, AHEAD>(place, counter, [part, count], &mut acc.0),
             32 => parts::join::<32, 16, AHEAD>(place, counter, [part, count], &mut acc.0),
             _ => parts::join::<32, 32, AHEAD>(place, counter, [part, count], &mut acc.0),
@@ -70,7 +70,7 @@ impl<const GROUPS: usize, const N: usize, const AHEAD: usize> Strip<GROUPS, N, A
             let row = top + row;
             if row < p.m {
                 let factors = (scale::<E>(o, piece.entries), row_bias::<E>(o, row));
-                unroll!(j < N / 8, {
+                unroll!(j < eights(N), {
                     let column = piece.column + j as u32 * 8 + column;
                     let pair = [acc.0[4 * j + 2 * half], acc.0[4 * j + 2 * half + 1]];
                     if o.flags & FLAG_VECTORS != 0 {

@@ -48,7 +48,9 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> Filled<GROUPS>
             bulk::load_line(at_values, p.values + own[0] as u64 * 16, values, full);
         }
         if ALIGNED {
-            bulk::tma_load_2d(Self::stage(slot), at, piece.column, k, full);
+            // One column is mapped as a row.
+            let [x, y] = if N == 1 { [k, 0] } else { [piece.column, k] };
+            bulk::tma_load_2d(Self::stage(slot), at, x, y, full);
         }
     }
 }
@@ -58,7 +60,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
     /// length of a row. What lies past the last row or column is zero. Four chunks of a lane are under way at once.
     #[inline(always)]
     fn copy_b(p: &BitmapParams, k: u32, column: u32, to: u32) {
-        let chunks = (N / 8) as u32;
+        let chunks = eights(N) as u32;
         let mut index = gpu::thread() % 32;
         while index < BIT_TILE as u32 * chunks {
             let mut at = [0; BATCH];

@@ -1,4 +1,4 @@
-//! Warps that multiply each for itself (`mma.sync`), for 8 or 16 columns: a warp has a tile of 64 x 64 to itself,
+//! Warps that multiply each for itself (`mma.sync`), for 1, 8 or 16 columns: a warp has a tile of 64 x 64 to itself,
 //! several warps have the stages of a strip by turns, and their sums meet where the strip ends. The warp that copies is
 //! that of the other tiles.
 
@@ -89,7 +89,9 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
                 let mut acc = Self::meet(own, &sums);
                 if own.phase < SLABS as u32 {
                     match N {
-                        8 => Strip::<BIT_PANEL, N, 8>::epilogue::<E>(p, piece, own.group, &mut acc),
+                        1 | 8 => {
+                            Strip::<BIT_PANEL, N, 8>::epilogue::<E>(p, piece, own.group, &mut acc)
+                        }
                         _ => Strip::<BIT_PANEL, N, 4>::epilogue::<E>(p, piece, own.group, &mut acc),
                     }
                 }
@@ -156,7 +158,7 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
             unroll!(t < 4, {
                 let fragment = slabs[s].square(own.weights, pairs[s], t as u32);
                 unroll!(j < 2, {
-                    if j < N / 8 {
+                    if j < eights(N) {
                         E::mma(&mut sums[first + s][j], fragment, b[t][j])
                     }
                 });
@@ -164,12 +166,20 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
         });
     }
 
-    /// B's fragments of a stage: rows of 16 bytes, or of 32 whose halves are exchanged in four of eight rows.
+    /// B's fragments of a stage: rows of 16 bytes, or of 32 whose halves are exchanged in four of eight rows. One column
+    /// stands in all eight of a fragment.
     #[inline(always)]
     fn rows(slot: u32, lane: u32) -> Rows {
         let b = Shared::<N>::stage(slot);
         let mut rows = [[[0; 2]; 2]; SQUARES];
-        if N == 8 {
+        if N == 1 {
+            // Each row of a matrix is the same eight elements.
+            unroll!(i < 2, {
+                let [x, y, z, w] = matrix::ldmatrix_x4(b + i as u32 * 64 + lane / 8 * 16);
+                rows[2 * i][0] = [x, y];
+                rows[2 * i + 1][0] = [z, w];
+            });
+        } else if N == 8 {
             // Four times eight rows are two squares.
             unroll!(i < 2, {
                 let [x, y, z, w] = matrix::ldmatrix_x4_trans(b + (i as u32 * 32 + lane) * 16);
@@ -191,19 +201,19 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
     /// time.
     #[inline(always)]
     fn meet(own: PerWarp, sums: &Sums<SLABS>) -> Thin<N> {
-        let eights = (N / 8) as u32;
+        let across = eights(N) as u32;
         let end = copy::arena() + Self::SHARED_BYTES;
         let base = end - Self::SUMS as u32 + own.lane * 16;
         let pair = own.group * Self::PARTS_OF + own.part;
         let place = |slab: u32, phase: u32, j: u32| {
-            base + (((pair * 2 + slab % 2) * PHASES as u32 + phase) * eights + j) * 512
+            base + (((pair * 2 + slab % 2) * PHASES as u32 + phase) * across + j) * 512
         };
         let mut acc = Thin::<N>::zero();
         unroll!(round < 2, {
             if round < SLABS / 2 {
                 unroll!(s < 2, {
                     unroll!(j < 2, {
-                        if j < N / 8 {
+                        if j < eights(N) {
                             let four = sums[2 * round + s][j].map(f32::to_bits);
                             copy::store_shared_v4(place(s as u32, own.phase, j as u32), four);
                         }
@@ -212,7 +222,7 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
                 barrier::sync_named(1 + pair, PHASES as u32 * 32);
                 if own.phase / 2 == round as u32 {
                     unroll!(phase < PHASES, {
-                        unroll!(j < N / 8, {
+                        unroll!(j < eights(N), {
                             let four =
                                 copy::load_shared_v4(place(own.phase, phase as u32, j as u32));
                             unroll!(i < 4, { acc.0[4 * j + i] += f32::from_bits(four[i]) });
@@ -233,6 +243,7 @@ impl<W: WalkInfo, E: ThinElem, const N: usize, const PHASES: usize, const SLABS:
     #[inline(always)]
     unsafe fn run(p: &BitmapParams, at: u64) {
         Shared::<N>::set_up(at, BIT_PANEL as u32 * Self::PARTS_OF);
+        grid::wait_dependency();
         if gpu::thread() >= (<Self as Tile>::THREADS - 32) {
             Shared::<N>::produce(p, at);
         } else {
