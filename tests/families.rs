@@ -7,6 +7,7 @@
 mod attention;
 mod convert;
 mod discover;
+mod elementwise;
 pub mod gather_gemm;
 mod gemm;
 mod optimizer;

@@ -8,6 +8,7 @@
 pub(crate) mod attention;
 pub(crate) mod convert;
 pub(crate) mod discover;
+pub(crate) mod elementwise;
 pub(crate) mod gather_gemm;
 pub(crate) mod gemm;
 pub(crate) mod optimizer;

@@ -2,19 +2,27 @@
 //! `backward`.
 
 mod cross_entropy;
+mod embedding;
 mod encoder;
 mod feed_forward;
+mod glu;
 mod linear;
 mod moe;
 mod optimizer;
+mod rms_norm;
+mod rotary;
 mod router;
 mod weight_gradient;
 
 pub use cross_entropy::CrossEntropy;
+pub use embedding::{Embedding, Greedy};
 pub use encoder::{EncoderLayer, EncoderOptions, EncoderWeights, ResidualNorm};
 pub use feed_forward::{FeedForward, FeedForwardOptions};
+pub use glu::Glu;
 pub use linear::{Linear, LinearOptions};
 pub use moe::{Moe, MoeGradients, MoeOptions};
 pub use optimizer::{Adam, AdamOptions, Sgd, SgdOptions};
+pub use rms_norm::RmsNorm;
+pub use rotary::{Rotary, RotaryOptions};
 pub use router::{Router, RouterOptions};
 pub use weight_gradient::WeightGradient;

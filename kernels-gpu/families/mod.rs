@@ -17,6 +17,8 @@ pub mod convert;
     family = "gather_gemm"
 ))]
 pub mod discover;
+#[cfg(any(not(target_arch = "nvptx64"), family = "elementwise"))]
+pub mod elementwise;
 #[cfg(any(not(target_arch = "nvptx64"), family = "gather_gemm"))]
 pub mod gather_gemm;
 #[cfg(any(not(target_arch = "nvptx64"), family = "gemm"))]
@@ -44,6 +46,8 @@ pub use convert::abi::*;
     family = "gather_gemm"
 ))]
 pub use discover::abi::*;
+#[cfg(any(not(target_arch = "nvptx64"), family = "elementwise"))]
+pub use elementwise::abi::*;
 #[cfg(any(not(target_arch = "nvptx64"), family = "gather_gemm"))]
 pub use gather_gemm::abi::*;
 #[cfg(any(not(target_arch = "nvptx64"), family = "gemm"))]
@@ -67,6 +71,8 @@ mod attention_rows;
 mod convert_rows;
 #[path = "discover/rows.rs"]
 mod discover_rows;
+#[path = "elementwise/rows.rs"]
+mod elementwise_rows;
 #[path = "gather_gemm/rows.rs"]
 mod gather_gemm_rows;
 #[path = "gemm/rows.rs"]
@@ -91,7 +97,7 @@ macro_rules! for_each_kernel {
     ($m:ident) => {
         $crate::gather_rows! { [
             $m rows_spmm rows_gemm rows_gather_gemm rows_sddmm rows_softmax rows_attention rows_tensor rows_convert rows_discover
-            rows_optimizer rows_tutorial
+            rows_optimizer rows_elementwise rows_tutorial
         ] }
     };
 }

@@ -1,0 +1,144 @@
+//! The same on the CPU, in f64 and rounded once. Matrices come with the elements from one row to the next.
+
+use super::Layout;
+use crate::error::{Error, Result};
+use crate::registry::Scalar;
+use crate::tensor::Tensor;
+
+/// A matrix of tokens on the host.
+pub(crate) struct Host<'a, T> {
+    pub(crate) values: &'a [T],
+    pub(crate) leading: usize,
+}
+
+impl<'a, T: Scalar> Host<'a, T> {
+    pub(crate) fn of(name: &str, tensor: &'a Tensor<T>) -> Result<Self> {
+        let values = tensor.host().ok_or_else(|| Error::elsewhere(name))?;
+        let leading = tensor.leading();
+        Ok(Host { values, leading })
+    }
+
+    fn get(&self, layout: Layout, token: usize, feature: usize) -> f64 {
+        self.values[layout.at(self.leading, token, feature)].to_f64()
+    }
+}
+
+/// `x += y`, rounded.
+pub(crate) fn add<T: Scalar>(layout: Layout, (x, leading): (&mut [T], usize), y: &Host<'_, T>) {
+    for token in 0..layout.tokens {
+        for feature in 0..layout.width {
+            let at = layout.at(leading, token, feature);
+            x[at] = T::from_f64(x[at].to_f64() + y.get(layout, token, feature));
+        }
+    }
+}
+
+/// Each token over the root of the mean of its squares, times a factor for each feature.
+pub(crate) fn rms_norm<T: Scalar>(
+    layout: Layout,
+    x: &Host<'_, T>,
+    (factor, epsilon): (&[T], f64),
+    (out, leading): (&mut [T], usize),
+) {
+    for token in 0..layout.tokens {
+        let of = |feature| x.get(layout, token, feature);
+        let squares: f64 = (0..layout.width).map(|f| of(f) * of(f)).sum();
+        let scale = 1.0 / (squares / layout.width as f64 + epsilon).sqrt();
+        for (feature, factor) in factor.iter().enumerate() {
+            out[layout.at(leading, token, feature)] =
+                T::from_f64(of(feature) * scale * factor.to_f64());
+        }
+    }
+}
+
+/// Queries and keys turned, values as they are.
+pub(crate) fn rotary<T: Scalar>(
+    layout: Layout,
+    x: &Host<'_, T>,
+    (lengths, turns, heads): (&[i32], &[f64], [usize; 2]),
+    out: [&mut [T]; 3],
+) {
+    let half = turns.len();
+    let dim = 2 * half;
+    let mut first = 0;
+    for (part, (out, heads)) in out
+        .into_iter()
+        .zip([heads[0], heads[1], heads[1]])
+        .enumerate()
+    {
+        for (index, to) in out
+            .chunks_exact_mut(dim)
+            .take(layout.tokens * heads)
+            .enumerate()
+        {
+            let (token, head) = (index / heads, index % heads);
+            let of = |i: usize| x.get(layout, token, first + head * dim + i);
+            let position = f64::from(lengths[token]) - 1.0;
+            for (i, turns) in turns.iter().enumerate() {
+                let turned = turns * position;
+                let angle = (turned - turned.round()) * std::f64::consts::TAU;
+                let (sine, cosine) = if part < 2 {
+                    angle.sin_cos()
+                } else {
+                    (0.0, 1.0)
+                };
+                let [low, high] = [of(i), of(half + i)];
+                to[i] = T::from_f64(low * cosine - high * sine);
+                to[half + i] = T::from_f64(high * cosine + low * sine);
+            }
+        }
+        first += heads * dim;
+    }
+}
+
+/// Gates times the features behind them.
+pub(crate) fn gated<T: Scalar>(
+    layout: Layout,
+    x: &Host<'_, T>,
+    multiply: impl Fn(f64, f64) -> f64,
+    (out, leading): (&mut [T], usize),
+) {
+    let both = Layout {
+        width: 2 * layout.width,
+        ..layout
+    };
+    for token in 0..layout.tokens {
+        for feature in 0..layout.width {
+            let of = |feature| x.get(both, token, feature);
+            let value = multiply(of(feature), of(layout.width + feature));
+            out[layout.at(leading, token, feature)] = T::from_f64(value);
+        }
+    }
+}
+
+/// Rows of a table; zeros for a number that there is no row of.
+pub(crate) fn embed<T: Scalar>(
+    layout: Layout,
+    (table, vocabulary): (&Host<'_, T>, usize),
+    tokens: &[i32],
+    (out, leading): (&mut [T], usize),
+) {
+    for (token, &number) in tokens.iter().enumerate().take(layout.tokens) {
+        let row = usize::try_from(number).ok().filter(|&row| row < vocabulary);
+        for feature in 0..layout.width {
+            out[layout.at(leading, token, feature)] = match row {
+                Some(row) => table.values[row * table.leading + feature],
+                None => T::ZERO,
+            };
+        }
+    }
+}
+
+/// The first of the largest logits; NaN is none.
+pub(crate) fn greedy<T: Scalar>(layout: Layout, logits: &Host<'_, T>, tokens: &mut [i32]) {
+    for (token, to) in tokens.iter_mut().enumerate().take(layout.tokens) {
+        let mut largest = (f64::NEG_INFINITY, 0);
+        for number in 0..layout.width {
+            let value = logits.get(layout, token, number);
+            if value > largest.0 {
+                largest = (value, number);
+            }
+        }
+        *to = largest.1 as i32;
+    }
+}

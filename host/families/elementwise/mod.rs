@@ -1,0 +1,87 @@
+//! What a decoder computes between its products: normalisation, rotary positions, gates, tokens. The kernels:
+//! `kernels-gpu/families/elementwise`.
+
+pub(crate) mod cpu;
+mod gated;
+mod rms_norm;
+mod rotary;
+mod tokens;
+
+use einsparse_kernels::families::{ELEMENTWISE_COLUMNS, ELEMENTWISE_THREADS, ELEMENTWISE_VECTORS};
+use einsparse_kernels::table::{Row, rows_of};
+
+pub(crate) use gated::GatedLaunch;
+pub(crate) use rms_norm::RmsNormLaunch;
+pub(crate) use rotary::{PAIRS as ROTARY_PAIRS, RotaryLaunch};
+pub(crate) use tokens::TokensLaunch;
+
+use crate::device::Device;
+use crate::error::Result;
+use crate::families::convert::DenseMatrix;
+use crate::kernel::{Grid, Kernel};
+use crate::launch::{MAX_GRID_X, small, within};
+use crate::registry::{Dtype, of_type};
+
+/// A matrix of tokens, which are its rows or its columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    pub(crate) tokens: usize,
+    pub(crate) width: usize,
+    pub(crate) columns: bool,
+}
+
+impl Layout {
+    pub(crate) fn shape(self) -> [usize; 2] {
+        match self.columns {
+            true => [self.width, self.tokens],
+            false => [self.tokens, self.width],
+        }
+    }
+
+    /// Where a feature of a token stands, with so many elements from one row to the next.
+    pub(crate) fn at(self, leading: usize, token: usize, feature: usize) -> usize {
+        match self.columns {
+            true => feature * leading + token,
+            false => token * leading + feature,
+        }
+    }
+
+    fn flags(self) -> u32 {
+        if self.columns { ELEMENTWISE_COLUMNS } else { 0 }
+    }
+}
+
+/// Loads the kernel of a type and step.
+fn load<P: Copy + 'static>(
+    device: &Device,
+    dtype: Dtype,
+    step: u32,
+    what: &str,
+) -> Result<Kernel<P>> {
+    let rows = rows_of::<P>().filter(|row| row.step == step);
+    let row = of_type(rows, dtype, format!("{what} in {}", dtype.name()))?;
+    Kernel::load(device, row)
+}
+
+/// Bytes from one row to the next.
+fn pitch(row: &Row, matrix: &DenseMatrix) -> Result<u32> {
+    let bytes = matrix.leading.saturating_mul(row.dtype.bytes());
+    small("bytes of a row", bytes).map(|bytes| bytes.max(1))
+}
+
+/// The flag of whole vectors, if rows of `across` elements are some in all of these matrices.
+fn vectors(row: &Row, across: usize, matrices: &[DenseMatrix]) -> u32 {
+    let of_vector = 16 / row.dtype.bytes();
+    let whole =
+        |m: &DenseMatrix| m.address.is_multiple_of(16) && m.leading.is_multiple_of(of_vector);
+    match across.is_multiple_of(of_vector) && matrices.iter().all(whole) {
+        true => ELEMENTWISE_VECTORS,
+        false => 0,
+    }
+}
+
+/// Thread blocks for so many threads. Every kernel waits for the one ahead before it reads or writes.
+fn blocks(threads: usize) -> Result<Grid> {
+    let blocks = threads.div_ceil(ELEMENTWISE_THREADS as usize);
+    Ok(Grid::of([within("thread blocks", blocks, MAX_GRID_X)?, 1, 1]).early())
+}

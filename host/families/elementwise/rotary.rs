@@ -1,0 +1,84 @@
+//! Rotary positions on a GPU: one launch, and a table of angles.
+
+use einsparse_kernels::families::RotaryParams;
+
+use super::{Layout, blocks, load, pitch, vectors};
+use crate::device::Device;
+use crate::driver::DeviceMemory;
+use crate::error::Result;
+use crate::families::convert::DenseMatrix;
+use crate::kernel::{Kernel, Queue};
+use crate::launch::small;
+use crate::registry::Dtype;
+
+/// Elements of a head that one kernel asks for a multiple of.
+pub(crate) const PAIRS: usize = 16;
+
+/// The kernel for tokens of one shape.
+#[derive(Debug)]
+pub(crate) struct RotaryLaunch {
+    kernel: Kernel<RotaryParams>,
+    layout: Layout,
+    turns: DeviceMemory,
+    params: RotaryParams,
+}
+
+impl RotaryLaunch {
+    /// `heads`: of queries, and of keys. `turns`: whole turns of each pair from one position to the next.
+    pub(crate) fn new(
+        device: &Device,
+        dtype: Dtype,
+        layout: Layout,
+        heads: [usize; 2],
+        turns: &[f64],
+    ) -> Result<Self> {
+        Ok(RotaryLaunch {
+            kernel: load(device, dtype, 1, "rotary positions")?,
+            layout,
+            turns: device.upload(turns)?,
+            params: RotaryParams {
+                tokens: small("tokens", layout.tokens)?,
+                heads: small("heads", heads[0])?,
+                key_heads: small("heads of keys", heads[1])?,
+                dim: small("elements of a head", turns.len() * 2)?,
+                ..RotaryParams::default()
+            },
+        })
+    }
+
+    pub(crate) fn variant(&self) -> &'static str {
+        self.kernel.row().name
+    }
+
+    /// Queues the rotation of `x` into queries, keys and values. `lengths` and `out`: addresses.
+    pub(crate) fn run(
+        &self,
+        x: DenseMatrix,
+        lengths: u64,
+        out: [u64; 3],
+        queue: Queue<'_>,
+    ) -> Result<()> {
+        let row = self.kernel.row();
+        // Pairs of vectors, a thread each.
+        let threads = self.layout.tokens * self.layout.width / (2 * (16 / row.dtype.bytes()));
+        if threads == 0 {
+            return Ok(());
+        }
+        let mut flags = self.layout.flags();
+        if !self.layout.columns {
+            flags |= vectors(row, self.layout.width, &[x]);
+        }
+        let params = RotaryParams {
+            x: x.address,
+            lengths,
+            turns: self.turns.address(),
+            q: out[0],
+            k: out[1],
+            v: out[2],
+            x_row: pitch(row, &x)?,
+            flags,
+            ..self.params
+        };
+        queue.launch(&self.kernel, blocks(threads)?, &params)
+    }
+}

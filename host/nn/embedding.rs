@@ -1,0 +1,191 @@
+//! Tokens on their way into a model and out of it.
+
+use std::marker::PhantomData;
+
+use crate::context::Context;
+use crate::device::Stream;
+use crate::dynamic::{operand, without_gaps};
+use crate::error::{Error, Result};
+use crate::families::elementwise::{Layout, TokensLaunch, cpu};
+use crate::kernel::Queue;
+use crate::registry::Scalar;
+use crate::tensor::Tensor;
+
+/// Rows of a table by the numbers of tokens, which are data of each run. A number that there is no row of gives zeros.
+/// GPU kernels for f32, f16 and bf16.
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::formats::Dense;
+/// use einsparse::nn::{Embedding, Greedy};
+/// let ctx = Context::cpu();
+/// let stream = ctx.stream()?;
+/// let embedding = Embedding::<f32>::new(&ctx, [2, 3], 1, false)?;
+/// let table = ctx.upload_dense(&Dense::new([2, 3], vec![1.0, 2.0, 3.0, 4.0, 6.0, 5.0])?)?;
+/// let mut tokens = ctx.upload_dense(&Dense::new([1], vec![1])?)?;
+/// let mut x = ctx.zeros(&[1, 3])?;
+/// embedding.forward(&table, &tokens, &mut x, &stream)?;
+/// assert_eq!(x.to_dense()?.values(), [4.0, 6.0, 5.0]);
+/// // The number of the largest is the next token.
+/// Greedy::<f32>::new(&ctx, [1, 3], false)?.forward(&x, &mut tokens, None, &stream)?;
+/// assert_eq!(tokens.to_dense()?.values(), [1]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Embedding<T> {
+    context: Context,
+    vocabulary: usize,
+    layout: Layout,
+    launch: Option<TokensLaunch>,
+    element: PhantomData<T>,
+}
+
+impl<T: Scalar> Embedding<T> {
+    /// For a table `[vocabulary, width]` and so many tokens of a run.
+    ///
+    /// # Errors
+    /// On a GPU [`Error::Overflow`] past 2^31 - 1 rows and [`Error::NoKernel`] for other element types.
+    pub fn new(
+        context: &Context,
+        [vocabulary, width]: [usize; 2],
+        tokens: usize,
+        tokens_in_columns: bool,
+    ) -> Result<Self> {
+        let layout = Layout {
+            tokens,
+            width,
+            columns: tokens_in_columns,
+        };
+        let launch = |device| TokensLaunch::embed(device, T::DTYPE, layout, vocabulary);
+        Ok(Embedding {
+            context: context.clone(),
+            vocabulary,
+            layout,
+            launch: context.device().map(|device| launch(device)).transpose()?,
+            element: PhantomData,
+        })
+    }
+
+    /// Name of the kernel, `cpu` on a CPU context.
+    pub fn variant(&self) -> &'static str {
+        self.launch.as_ref().map_or("cpu", TokensLaunch::variant)
+    }
+
+    /// Queues the look-up: `tokens` is `[tokens]`, `out` `[tokens, width]` or, with `tokens_in_columns`, its transpose.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context.
+    pub fn forward(
+        &self,
+        table: &Tensor<T>,
+        tokens: &Tensor<i32>,
+        out: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let (context, layout) = (&self.context, self.layout);
+        table.check("table", context, &[self.vocabulary, layout.width])?;
+        tokens.check("tokens", context, &[layout.tokens])?;
+        out.check("out", context, &layout.shape())?;
+        let Some(launch) = &self.launch else {
+            let tokens = tokens.host().ok_or_else(|| Error::elsewhere("tokens"))?;
+            let leading = out.leading();
+            let to = out.host_mut().ok_or_else(|| Error::elsewhere("out"))?;
+            let table = (&cpu::Host::of("table", table)?, self.vocabulary);
+            cpu::embed(layout, table, tokens, (to, leading));
+            return Ok(());
+        };
+        let tokens = without_gaps(context, "tokens", tokens, stream)?.address;
+        let [table, out] = [
+            operand(context, table, stream)?,
+            operand(context, out, stream)?,
+        ];
+        // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
+        let queue = unsafe { Queue::new(stream.raw()) };
+        launch.run_embed(table, tokens, out, queue)
+    }
+}
+
+/// The next token of each sequence: the number of its largest logit, of equal ones the first; NaN is none, and where
+/// there is none at all it is token 0. What is found stays on the device, so a captured step generates a token at every
+/// launch. [`Embedding`] has an example.
+#[derive(Debug)]
+pub struct Greedy<T> {
+    context: Context,
+    layout: Layout,
+    launch: Option<TokensLaunch>,
+    element: PhantomData<T>,
+}
+
+impl<T: Scalar> Greedy<T> {
+    /// For logits `[tokens, vocabulary]`, or their transpose with `tokens_in_columns`.
+    ///
+    /// # Errors
+    /// On a GPU [`Error::Overflow`] past 2^31 - 1 of either and [`Error::NoKernel`] for other element types.
+    pub fn new(
+        context: &Context,
+        [tokens, vocabulary]: [usize; 2],
+        tokens_in_columns: bool,
+    ) -> Result<Self> {
+        let layout = Layout {
+            tokens,
+            width: vocabulary,
+            columns: tokens_in_columns,
+        };
+        let launch = |device| TokensLaunch::greedy(device, T::DTYPE, layout);
+        Ok(Greedy {
+            context: context.clone(),
+            layout,
+            launch: context.device().map(|device| launch(device)).transpose()?,
+            element: PhantomData,
+        })
+    }
+
+    /// Name of the kernel, `cpu` on a CPU context.
+    pub fn variant(&self) -> &'static str {
+        self.launch.as_ref().map_or("cpu", TokensLaunch::variant)
+    }
+
+    /// Queues the search into `tokens`, `[tokens]`. `lengths`, if given, `[tokens]`, each grow by one: what
+    /// [`Rotary`](super::Rotary) and [`CachedAttention`](crate::ops::CachedAttention) want for the coming step.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context.
+    pub fn forward(
+        &self,
+        logits: &Tensor<T>,
+        tokens: &mut Tensor<i32>,
+        lengths: Option<&mut Tensor<i32>>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let (context, layout) = (&self.context, self.layout);
+        logits.check("logits", context, &layout.shape())?;
+        tokens.check("tokens", context, &[layout.tokens])?;
+        if let Some(lengths) = &lengths {
+            lengths.check("lengths", context, &[layout.tokens])?;
+        }
+        let Some(launch) = &self.launch else {
+            let to = tokens
+                .host_mut()
+                .ok_or_else(|| Error::elsewhere("tokens"))?;
+            cpu::greedy(layout, &cpu::Host::of("logits", logits)?, to);
+            if let Some(lengths) = lengths {
+                let lengths = lengths
+                    .host_mut()
+                    .ok_or_else(|| Error::elsewhere("lengths"))?;
+                lengths
+                    .iter_mut()
+                    .for_each(|length| *length = length.wrapping_add(1));
+            }
+            return Ok(());
+        };
+        let at = |name, tensor: &Tensor<i32>| {
+            without_gaps(context, name, tensor, stream).map(|matrix| matrix.address)
+        };
+        let lengths = lengths.map(|lengths| at("lengths", lengths)).transpose()?;
+        let words = [at("tokens", tokens)?, lengths.unwrap_or(0)];
+        let logits = operand(context, logits, stream)?;
+        // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
+        let queue = unsafe { Queue::new(stream.raw()) };
+        launch.run_greedy(logits, words, queue)
+    }
+}

@@ -1,0 +1,101 @@
+//! The gate of a gated linear unit.
+
+use std::marker::PhantomData;
+
+use crate::context::Context;
+use crate::device::Stream;
+use crate::dynamic::{Gate, operand};
+use crate::error::{Error, Result};
+use crate::families::elementwise::{GatedLaunch, Layout, cpu};
+use crate::kernel::Queue;
+use crate::registry::Scalar;
+use crate::tensor::Tensor;
+
+/// `out[t,f] = gate(x[t,f]) * x[t, width + f]` (arXiv 2002.05202): one product gives gates and what they are multiplied
+/// by side by side. GPU kernels for f32, f16 and bf16.
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::dynamic::Gate;
+/// use einsparse::formats::Dense;
+/// use einsparse::nn::Glu;
+/// let ctx = Context::cpu();
+/// let glu = Glu::<f32>::new(&ctx, Gate::Relu, [1, 2], false)?;
+/// let x = ctx.upload_dense(&Dense::new([1, 4], vec![3.0, -1.0, 2.0, 5.0])?)?;
+/// let mut out = ctx.zeros(&[1, 2])?;
+/// glu.forward(&x, &mut out, &ctx.stream()?)?;
+/// assert_eq!(out.to_dense()?.values(), [6.0, 0.0]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Glu<T> {
+    context: Context,
+    gate: Gate,
+    layout: Layout,
+    launch: Option<GatedLaunch>,
+    element: PhantomData<T>,
+}
+
+impl<T: Scalar> Glu<T> {
+    /// For outputs of `[tokens, width]`, or of `[width, tokens]` with `tokens_in_columns`.
+    ///
+    /// # Errors
+    /// [`Error::NoKernel`] on a GPU for other element types.
+    pub fn new(
+        context: &Context,
+        gate: Gate,
+        [tokens, width]: [usize; 2],
+        tokens_in_columns: bool,
+    ) -> Result<Self> {
+        let layout = Layout {
+            tokens,
+            width,
+            columns: tokens_in_columns,
+        };
+        let launch = |device| GatedLaunch::new(device, T::DTYPE, layout, gate.flags());
+        Ok(Glu {
+            context: context.clone(),
+            gate,
+            layout,
+            launch: context.device().map(|device| launch(device)).transpose()?,
+            element: PhantomData,
+        })
+    }
+
+    /// Name of the kernel, `cpu` on a CPU context.
+    pub fn variant(&self) -> &'static str {
+        self.launch.as_ref().map_or("cpu", GatedLaunch::variant)
+    }
+
+    /// Queues it: `x` has twice as many features as `out`, gates first. Nothing is allocated or waited for.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context.
+    pub fn forward(&self, x: &Tensor<T>, out: &mut Tensor<T>, stream: &Stream) -> Result<()> {
+        let both = Layout {
+            width: 2 * self.layout.width,
+            ..self.layout
+        };
+        x.check("x", &self.context, &both.shape())?;
+        out.check("out", &self.context, &self.layout.shape())?;
+        let Some(launch) = &self.launch else {
+            let leading = out.leading();
+            let to = out.host_mut().ok_or_else(|| Error::elsewhere("out"))?;
+            let multiply = |x, y| self.gate.of(x) * y;
+            cpu::gated(
+                self.layout,
+                &cpu::Host::of("x", x)?,
+                multiply,
+                (to, leading),
+            );
+            return Ok(());
+        };
+        let matrices = [
+            operand(&self.context, x, stream)?,
+            operand(&self.context, out, stream)?,
+        ];
+        // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
+        let queue = unsafe { Queue::new(stream.raw()) };
+        launch.run(matrices, queue)
+    }
+}

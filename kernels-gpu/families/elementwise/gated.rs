@@ -1,0 +1,51 @@
+//! Gates of gated linear units (arXiv 2002.05202): everything is read once and written once.
+
+use crate::device::prelude::*;
+use crate::families::elementwise::abi::*;
+
+impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, GatedParams> for GatedTile {
+    #[inline(always)]
+    unsafe fn run(p: &GatedParams, _: u64) {
+        grid::launch_dependents();
+        grid::wait_dependency();
+        match (p.flags & ELEMENTWISE_VECTORS != 0, E::BYTES) {
+            (true, 4) => vector::<E, 4>(p),
+            (true, _) => vector::<E, 8>(p),
+            (false, _) => vector::<E, 1>(p),
+        }
+    }
+}
+
+#[inline(always)]
+fn vector<E: Elem<Acc = f32>, const V: usize>(p: &GatedParams) {
+    let index = gpu::block_x() as u64 * ELEMENTWISE_THREADS as u64 + gpu::thread() as u64;
+    let across = (p.columns / V as u32) as u64;
+    let (row, column) = (index / across, (index % across) * V as u64);
+    if row >= p.rows as u64 {
+        return;
+    }
+    let from = p.x + row * p.x_row as u64 + column * E::BYTES as u64;
+    let (gates, factors) = (
+        E::load_own::<V>(from, true),
+        E::load_own::<V>(from + p.apart, true),
+    );
+    let mut out = [0.0; V];
+    unroll!(four < 2, {
+        let mut x = [0.0; 4];
+        unroll!(i < 4, {
+            if 4 * four + i < V {
+                x[i] = E::get(&gates, 4 * four + i);
+            }
+        });
+        let x = glu::gate::<E>(p.flags, x);
+        unroll!(i < 4, {
+            if 4 * four + i < V {
+                out[4 * four + i] = x[i] * E::get(&factors, 4 * four + i);
+            }
+        });
+    });
+    E::store::<V>(
+        p.out + row * p.out_row as u64 + column * E::BYTES as u64,
+        &out,
+    );
+}

@@ -1,0 +1,118 @@
+//! Rotary positions (RoPE, arXiv 2104.09864): element `i` of a head and the one half a head on are turned as a pair, as in
+//! Llama. Angles are counted in turns and in f64, so that far positions are as exact as near ones.
+
+use crate::device::prelude::*;
+use crate::device::ptx::instructions;
+use crate::families::elementwise::abi::*;
+use core::f32::consts::TAU;
+
+instructions! {
+    sine(x: f32) -> f32 = y, out(reg32 y = 0f32): "sin.approx.f32 {y}, {x};", in(reg32 x), options(pure, nomem);
+    cosine(x: f32) -> f32 = y, out(reg32 y = 0f32): "cos.approx.f32 {y}, {x};", in(reg32 x), options(pure, nomem);
+}
+
+impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RotaryParams> for RotaryTile {
+    #[inline(always)]
+    unsafe fn run(p: &RotaryParams, _: u64) {
+        grid::launch_dependents();
+        grid::wait_dependency();
+        if E::BYTES == 4 {
+            pairs::<E, 4>(p)
+        } else {
+            pairs::<E, 8>(p)
+        }
+    }
+}
+
+/// This thread's pairs: which token, head, and first element.
+#[inline(always)]
+fn place<const V: u32>(p: &RotaryParams) -> Option<[u32; 3]> {
+    let chunks = p.dim / (2 * V);
+    let heads = p.heads + 2 * p.key_heads;
+    let index = gpu::block_x() * ELEMENTWISE_THREADS + gpu::thread();
+    // Neighbours read neighbours.
+    let [token, head, chunk] = if p.flags & ELEMENTWISE_COLUMNS != 0 {
+        let rest = index / p.tokens;
+        [index % p.tokens, rest / chunks, rest % chunks]
+    } else {
+        let rest = index / chunks;
+        [rest / heads, rest % heads, index % chunks]
+    };
+    (token < p.tokens && head < heads).then_some([token, head, chunk * V])
+}
+
+#[inline(always)]
+fn load<E: Elem<Acc = f32>, const V: usize>(
+    p: &RotaryParams,
+    token: u32,
+    feature: u32,
+) -> [f32; V] {
+    let mut values = [0.0; V];
+    if p.flags & ELEMENTWISE_VECTORS != 0 {
+        let raw = E::load_own::<V>(
+            p.x + token as u64 * p.x_row as u64 + (feature * E::BYTES) as u64,
+            true,
+        );
+        unroll!(i < V, { values[i] = E::get(&raw, i) });
+        return values;
+    }
+    unroll!(i < V, {
+        let feature = feature + i as u32;
+        let [row, column] = if p.flags & ELEMENTWISE_COLUMNS != 0 {
+            [feature, token]
+        } else {
+            [token, feature]
+        };
+        let at = p.x + row as u64 * p.x_row as u64 + (column * E::BYTES) as u64;
+        values[i] = E::get(&E::load_own::<1>(at, true), 0);
+    });
+    values
+}
+
+/// Sine and cosine of `turns` whole turns.
+#[inline(always)]
+fn angle(turns: f64) -> [f32; 2] {
+    let half = if turns < 0.0 { -0.5 } else { 0.5 };
+    let rest = turns - ((turns + half) as i64) as f64;
+    let angle = rest as f32 * TAU;
+    [sine(angle), cosine(angle)]
+}
+
+#[inline(always)]
+fn pairs<E: Elem<Acc = f32>, const V: usize>(p: &RotaryParams) {
+    let Some([token, head, first]) = (match V {
+        4 => place::<4>(p),
+        _ => place::<8>(p),
+    }) else {
+        return;
+    };
+    let half = p.dim / 2;
+    let feature = head * p.dim + first;
+    let low = load::<E, V>(p, token, feature);
+    let high = load::<E, V>(p, token, feature + half);
+    let length = global::load_b32_fresh(p.lengths + token as u64 * 4, true) as i32;
+    let position = f64::from(length) - 1.0;
+    let turned = head < p.heads + p.key_heads;
+    let (base, head, heads) = if head < p.heads {
+        (p.q, head, p.heads)
+    } else if turned {
+        (p.k, head - p.heads, p.key_heads)
+    } else {
+        (p.v, head - p.heads - p.key_heads, p.key_heads)
+    };
+    let mut out = [low, high];
+    if turned {
+        unroll!(i < V, {
+            let word = global::load_v2(p.turns + (first + i as u32) as u64 * 8, true);
+            let turns = f64::from_bits(word[0] as u64 | (word[1] as u64) << 32);
+            let [sine, cosine] = angle(turns * position);
+            out[0][i] = low[i] * cosine - high[i] * sine;
+            out[1][i] = high[i] * cosine + low[i] * sine;
+        });
+    }
+    let at = base
+        + ((token as u64 * heads as u64 + head as u64) * p.dim as u64 + first as u64)
+            * E::BYTES as u64;
+    E::store::<V>(at, &out[0]);
+    E::store::<V>(at + (half * E::BYTES) as u64, &out[1]);
+}

@@ -1,0 +1,35 @@
+//! The rows of the family `elementwise`.
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! rows_elementwise {
+    ($rest:tt $($before:tt)*) => {
+        $crate::gather_rows! { $rest $($before)*
+            elementwise {
+                rms_norm "rms_norm" RmsNormParams sm_80 Own {
+                    rms_norm_f32: Direct, F32, RmsNormTile;
+                    rms_norm_f16: Direct, F16, RmsNormTile;
+                    rms_norm_bf16: Direct, Bf16, RmsNormTile;
+                }
+                rotary "rotary" RotaryParams sm_80 Own {
+                    rotary_f32: Direct, F32, RotaryTile;
+                    rotary_f16: Direct, F16, RotaryTile;
+                    rotary_bf16: Direct, Bf16, RotaryTile;
+                }
+                gated "gated" GatedParams sm_80 Own {
+                    gated_unit_f32: Direct, F32, GatedTile;
+                    gated_unit_f16: Direct, F16, GatedTile;
+                    gated_unit_bf16: Direct, Bf16, GatedTile;
+                }
+                tokens "tokens" TokensParams sm_80 Own {
+                    tokens_embed_f32: Direct, F32, EmbedTile;
+                    tokens_embed_f16: Direct, F16, EmbedTile;
+                    tokens_embed_bf16: Direct, Bf16, EmbedTile;
+                    tokens_greedy_f32: Direct, F32, GreedyTile;
+                    tokens_greedy_f16: Direct, F16, GreedyTile;
+                    tokens_greedy_bf16: Direct, Bf16, GreedyTile;
+                }
+            }
+        }
+    };
+}

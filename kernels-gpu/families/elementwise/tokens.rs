@@ -1,0 +1,133 @@
+//! Tokens on their way in and out of a model: rows of a table by number, and the number of the largest logit, so that a
+//! step of generation asks the host nothing.
+
+use crate::device::prelude::*;
+use crate::families::elementwise::abi::*;
+
+const THREADS: u32 = ELEMENTWISE_THREADS;
+
+impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, TokensParams> for EmbedTile {
+    #[inline(always)]
+    unsafe fn run(p: &TokensParams, _: u64) {
+        grid::launch_dependents();
+        grid::wait_dependency();
+        match (p.flags & ELEMENTWISE_VECTORS != 0, E::BYTES) {
+            (true, 4) => embed::<E, 4>(p),
+            (true, _) => embed::<E, 8>(p),
+            (false, _) => embed::<E, 1>(p),
+        }
+    }
+}
+
+/// A token of no row gets zeros.
+#[inline(always)]
+fn embed<E: Elem<Acc = f32>, const V: usize>(p: &TokensParams) {
+    let index = gpu::block_x() as u64 * THREADS as u64 + gpu::thread() as u64;
+    let columns = p.flags & ELEMENTWISE_COLUMNS != 0;
+    let across = if columns { p.count } else { p.width / V as u32 } as u64;
+    let (far, near) = (index / across, index % across);
+    let (token, feature) = if columns {
+        (near, far)
+    } else {
+        (far, near * V as u64)
+    };
+    if token >= p.count as u64 || feature >= p.width as u64 {
+        return;
+    }
+    let number = global::load_b32_fresh(p.tokens + token * 4, true);
+    let from = p.table + number as u64 * p.table_row as u64 + feature * E::BYTES as u64;
+    let raw = E::load::<V>(from, number < p.vocabulary);
+    let [row, column] = if columns {
+        [feature, token]
+    } else {
+        [token, feature]
+    };
+    let mut out = [0.0; V];
+    unroll!(i < V, { out[i] = E::get(&raw, i) });
+    E::store::<V>(
+        p.out + row * p.out_row as u64 + column * E::BYTES as u64,
+        &out,
+    );
+}
+
+/// The largest so far, and where.
+#[derive(Clone, Copy)]
+struct Largest {
+    value: f32,
+    at: u32,
+}
+
+impl Largest {
+    /// The first of those that are alike; NaN is none.
+    #[inline(always)]
+    fn or(self, value: f32, at: u32) -> Largest {
+        let better = value > self.value || (value == self.value && at < self.at);
+        if better { Largest { value, at } } else { self }
+    }
+}
+
+impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, TokensParams> for GreedyTile {
+    #[inline(always)]
+    unsafe fn run(p: &TokensParams, _: u64) {
+        grid::launch_dependents();
+        grid::wait_dependency();
+        let none = Largest {
+            value: f32::NEG_INFINITY,
+            at: 0,
+        };
+        let mut largest = match (p.flags & ELEMENTWISE_VECTORS != 0, E::BYTES) {
+            (true, 4) => scan::<E, 4>(p, none),
+            (true, _) => scan::<E, 8>(p, none),
+            (false, _) => scan::<E, 1>(p, none),
+        };
+        unroll!(step < 5, {
+            let distance = 16 >> step;
+            let value = f32::from_bits(warp::exchange(largest.value.to_bits(), distance));
+            let at = warp::exchange(largest.at, distance);
+            largest = largest.or(value, at);
+        });
+        let word = |warp: u32| copy::arena() + warp * 8;
+        if gpu::thread().is_multiple_of(32) {
+            copy::store_shared_b32(word(gpu::thread() / 32), largest.value.to_bits());
+            copy::store_shared_b32(word(gpu::thread() / 32) + 4, largest.at);
+        }
+        gpu::sync_threads();
+        if gpu::thread() != 0 {
+            return;
+        }
+        let mut all = none;
+        let mut warp = 0;
+        while warp < THREADS / 32 {
+            let [value, at] = copy::load_shared_v2(word(warp));
+            all = all.or(f32::from_bits(value), at);
+            warp += 1;
+        }
+        let token = gpu::block_x() as u64 * 4;
+        global::store_b32(p.tokens + token, all.at);
+        if p.out != 0 {
+            let length = global::load_own_b32(p.out + token, true);
+            global::store_b32(p.out + token, length.wrapping_add(1));
+        }
+    }
+}
+
+#[inline(always)]
+fn scan<E: Elem<Acc = f32>, const V: usize>(p: &TokensParams, none: Largest) -> Largest {
+    let token = gpu::block_x();
+    let mut largest = none;
+    let mut first = gpu::thread() * V as u32;
+    while first < p.vocabulary {
+        let [row, column] = if p.flags & ELEMENTWISE_COLUMNS != 0 {
+            [first, token]
+        } else {
+            [token, first]
+        };
+        let at = p.table + row as u64 * p.table_row as u64 + (column * E::BYTES) as u64;
+        let raw = E::load_own::<V>(at, true);
+        unroll!(i < V, {
+            largest = largest.or(E::get(&raw, i), first + i as u32)
+        });
+        first += THREADS * V as u32;
+    }
+    largest
+}
