@@ -343,6 +343,34 @@ impl<T: Scalar> Tensor<T> {
         self.any.shape()
     }
 
+    /// Other extents for the same elements, in their order; nothing is moved.
+    ///
+    /// ```
+    /// let mut x = einsparse::Context::cpu().zeros::<f32>(&[2, 3, 4])?;
+    /// x.reshape(&[6, 4])?;
+    /// assert_eq!((x.shape(), x.leading()), (&[6, 4][..], 4));
+    /// assert!(x.reshape(&[5, 5]).is_err());
+    /// # Ok::<(), einsparse::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Operand`] for another number of elements, or rows with gaps; the tensor is as before.
+    pub fn reshape(&mut self, shape: &[usize]) -> Result<()> {
+        let elements = |shape: &[usize]| shape.iter().try_fold(1usize, |n, &e| n.checked_mul(e));
+        let width = self.shape().last().copied().unwrap_or(1);
+        if elements(shape) != elements(self.shape()) || self.leading() != width {
+            let reason = format!(
+                "is {:?} with {} elements from one row to the next, which is not {shape:?}",
+                self.shape(),
+                self.leading()
+            );
+            return Err(Error::operand("tensor", reason));
+        }
+        self.any.shape = shape.to_vec();
+        self.any.leading = shape.last().copied().unwrap_or(1);
+        Ok(())
+    }
+
     /// Elements from one row (of the last axis) to the next.
     pub fn leading(&self) -> usize {
         self.any.leading()

@@ -2,6 +2,10 @@
 
 #[path = "common.rs"]
 pub mod common;
+#[path = "decode.rs"]
+pub mod decode;
+#[path = "decoder.rs"]
+pub mod decoder;
 #[path = "gcn.rs"]
 pub mod gcn;
 #[path = "graphs.rs"]
@@ -10,6 +14,8 @@ pub mod graphs;
 pub mod opt_relu;
 #[path = "products.rs"]
 pub mod products;
+#[path = "pruned.rs"]
+pub mod pruned;
 #[path = "training.rs"]
 pub mod training;
 
@@ -17,4 +23,8 @@ use common::Run;
 
 pub type Model = (&'static str, fn(&Run<'_>) -> einsparse::Result<()>);
 
-pub const MODELS: [Model; 2] = [("gcn", training::run), ("opt_relu", opt_relu::run)];
+pub const MODELS: &[Model] = &[
+    ("decode", decode::run),
+    ("gcn", training::run),
+    ("opt_relu", opt_relu::run),
+];

@@ -25,7 +25,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let mut found = MODELS.iter().filter(wanted).peekable();
     if found.peek().is_none() {
-        let names = MODELS.map(|(name, _)| name).join(", ");
+        let names = MODELS
+            .iter()
+            .map(|(name, _)| *name)
+            .collect::<Vec<_>>()
+            .join(", ");
         return Err(format!("no model of this name; there are {names}").into());
     }
     for (name, model) in found {

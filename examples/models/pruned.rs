@@ -1,0 +1,138 @@
+//! The linear layers of a decoder, pruned, with seeded weights.
+
+use einsparse::formats::convert::csr_to_bitmap;
+use einsparse::formats::{Csr, Dense, bf16, generate};
+use einsparse::{Context, Operand, Plan, Result, Scalar, SparseTensor, Stream, Tensor};
+
+/// Extents of a model.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    pub layers: usize,
+    pub width: usize,
+    pub hidden: usize,
+    /// Of queries, and of keys.
+    pub heads: [usize; 2],
+    pub vocabulary: usize,
+    /// Tokens that a cache has room for.
+    pub capacity: usize,
+}
+
+impl Shape {
+    pub fn dim(&self) -> usize {
+        self.width / self.heads[0]
+    }
+
+    /// Outputs and inputs of the products of a layer: queries, keys and values; output; gates and up; down.
+    pub fn products(&self) -> [[usize; 2]; 4] {
+        let (width, hidden) = (self.width, self.hidden);
+        let qkv = (self.heads[0] + 2 * self.heads[1]) * self.dim();
+        [
+            [qkv, width],
+            [width, width],
+            [2 * hidden, width],
+            [width, hidden],
+        ]
+    }
+}
+
+/// Seeded weights on the host, rounded to bf16: the products of a layer, all layers alike but each in its own memory,
+/// and the table of tokens, which is also the last product.
+pub struct HostWeights {
+    pub products: Vec<Csr<bf16>>,
+    pub table: Dense<bf16>,
+}
+
+impl HostWeights {
+    pub fn new(shape: &Shape, density: f64) -> Result<Self> {
+        let mut products = Vec::new();
+        for (seed, [outputs, inputs]) in shape.products().into_iter().enumerate() {
+            let pattern = generate::uniform(outputs, inputs, density, seed as u64)?;
+            let size = 1.0 / (inputs as f32 * density as f32).sqrt();
+            let values = generate::random_values::<f32>(pattern.columns().len(), seed as u64);
+            let values = values.iter().map(|x| bf16::from_f32(x * size)).collect();
+            products.push(Csr::new(pattern, values)?);
+        }
+        let (rows, width) = (shape.vocabulary, shape.width);
+        let table = generate::random_values::<bf16>(rows * width, 9);
+        Ok(HostWeights {
+            products,
+            table: Dense::new([rows, width], table)?,
+        })
+    }
+}
+
+pub fn cast<T: Scalar>(values: &[bf16]) -> Vec<T> {
+    values.iter().map(|x| T::from_f64(x.to_f64())).collect()
+}
+
+/// The transpose of a sparse matrix, dense: what dense products of tokens in rows read.
+fn transposed<T: Scalar>(csr: &Csr<bf16>) -> Result<Dense<T>> {
+    let (rows, columns) = (csr.pattern().rows(), csr.pattern().cols());
+    let mut values = vec![T::ZERO; rows * columns];
+    let offsets = csr.pattern().offsets();
+    for (row, span) in offsets.windows(2).enumerate() {
+        for at in span[0] as usize..span[1] as usize {
+            let column = csr.pattern().columns()[at] as usize;
+            values[column * rows + row] = T::from_f64(csr.values()[at].to_f64());
+        }
+    }
+    Ok(Dense::new([columns, rows], values)?)
+}
+
+/// A linear layer of sparse weights, kept as a bitmap, or of dense ones.
+pub struct Product<T: Scalar> {
+    weights: Either<T>,
+    plan: Plan<T>,
+    /// Of the weights, where they are sparse with their places.
+    pub bytes: usize,
+}
+
+enum Either<T: Scalar> {
+    Sparse(SparseTensor<T>),
+    Dense(Tensor<T>),
+}
+
+impl<T: Scalar> Product<T> {
+    pub fn new(ctx: &Context, csr: &Csr<bf16>, tokens: usize, dense: bool) -> Result<Self> {
+        let inputs = csr.pattern().cols();
+        let (weights, bytes, x, text) = if dense {
+            let weights = transposed(csr)?;
+            let bytes = weights.values().len() * size_of::<T>();
+            let weights = Either::Dense(ctx.upload_dense(&weights)?);
+            let x = ctx.zeros(&[tokens, inputs])?;
+            (weights, bytes, x, "Y[t,o] = X[t,i] * W[i,o]")
+        } else {
+            let csr = Csr::new(csr.pattern().clone(), cast(csr.values()))?;
+            let bitmap = csr_to_bitmap(&csr)?;
+            let bytes = size_of_val(bitmap.pattern().words()) + size_of_val(bitmap.values());
+            let weights = Either::Sparse(ctx.upload(bitmap)?);
+            let x = ctx.zeros(&[inputs, tokens])?;
+            (weights, bytes, x, "Y[o,t] = W[o,i] * X[i,t]")
+        };
+        let operands = [("X", (&x).into()), ("W", weights.operand())];
+        let plan = ctx.plan(text).operands(&operands).build()?;
+        Ok(Product {
+            weights,
+            plan,
+            bytes,
+        })
+    }
+
+    pub fn run(&self, x: &Tensor<T>, y: &mut Tensor<T>, stream: &Stream) -> Result<()> {
+        let operands = [("X", x.into()), ("W", self.weights.operand())];
+        self.plan.run(&operands, y, stream)
+    }
+
+    pub fn variant(&self) -> &'static str {
+        self.plan.variant()
+    }
+}
+
+impl<T: Scalar> Either<T> {
+    fn operand(&self) -> Operand<'_, T> {
+        match self {
+            Either::Sparse(weights) => weights.into(),
+            Either::Dense(weights) => weights.into(),
+        }
+    }
+}
