@@ -3,6 +3,7 @@
 pub mod attention;
 pub mod convert;
 pub mod discover;
+pub mod elementwise;
 pub mod gather_gemm;
 pub mod gemm;
 pub mod optimizer;
@@ -26,5 +27,6 @@ pub const OPERATIONS: &[&[Entry]] = &[
     convert::OPERATIONS,
     discover::OPERATIONS,
     optimizer::OPERATIONS,
+    elementwise::OPERATIONS,
     tutorial::OPERATIONS,
 ];

@@ -5,7 +5,7 @@ mod all;
 
 use all::gcn::Gcn;
 use all::graphs::{Kind, Task, rmat};
-use all::{opt_relu, training};
+use all::{decode, moe, opt_relu, training};
 use einsparse::Context;
 use einsparse::formats::Dense;
 
@@ -95,5 +95,21 @@ fn hidden_activations_are_skipped_without_a_trace() {
             error < 2e-3 && (0.02..0.05).contains(&share),
             "{tokens}: {error}, {share}"
         );
+    }
+}
+
+#[test]
+fn a_pruned_decoder_says_what_a_dense_one_does() {
+    for batch in [1, 8] {
+        let error = decode::checked(&Context::cpu(), batch, 3).unwrap();
+        assert!(error < 0.02, "{batch} sequences: {error}");
+    }
+}
+
+#[test]
+fn a_block_of_experts_is_that_in_f64() {
+    for (past, tokens) in [(None, 40), (Some(5), 8), (Some(0), 1)] {
+        let error = moe::checked(&Context::cpu(), past, tokens).unwrap();
+        assert!(error < 0.02, "{past:?}, {tokens} tokens: {error}");
     }
 }

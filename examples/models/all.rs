@@ -10,6 +10,10 @@ pub mod decoder;
 pub mod gcn;
 #[path = "graphs.rs"]
 pub mod graphs;
+#[path = "moe.rs"]
+pub mod moe;
+#[path = "moe_block.rs"]
+pub mod moe_block;
 #[path = "opt_relu.rs"]
 pub mod opt_relu;
 #[path = "products.rs"]
@@ -26,5 +30,6 @@ pub type Model = (&'static str, fn(&Run<'_>) -> einsparse::Result<()>);
 pub const MODELS: &[Model] = &[
     ("decode", decode::run),
     ("gcn", training::run),
+    ("moe", moe::run),
     ("opt_relu", opt_relu::run),
 ];

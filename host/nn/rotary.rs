@@ -26,6 +26,19 @@ pub struct RotaryOptions {
     pub base: f64,
     /// Tokens are columns of the input.
     pub tokens_in_columns: bool,
+    /// Out come `[heads, tokens, dim]`, as [`SparseAttention`](crate::ops::SparseAttention) takes them, and not
+    /// `[tokens, heads, dim]`, as [`CachedAttention`](crate::ops::CachedAttention) does.
+    pub heads_first: bool,
+}
+
+impl RotaryOptions {
+    /// Shape of what comes out of so many heads.
+    fn part(&self, heads: usize) -> [usize; 3] {
+        match self.heads_first {
+            true => [heads, self.tokens, self.dim],
+            false => [self.tokens, heads, self.dim],
+        }
+    }
 }
 
 impl Default for RotaryOptions {
@@ -37,6 +50,7 @@ impl Default for RotaryOptions {
             dim: 64,
             base: 10_000.0,
             tokens_in_columns: false,
+            heads_first: false,
         }
     }
 }
@@ -105,6 +119,7 @@ impl<T: Scalar> Rotary<T> {
             columns: options.tokens_in_columns,
         };
         let heads = [heads, key_heads];
+        let heads = (heads, options.heads_first);
         let launch = |device| RotaryLaunch::new(device, T::DTYPE, layout, heads, &turns);
         Ok(Rotary {
             context: context.clone(),
@@ -125,7 +140,7 @@ impl<T: Scalar> Rotary<T> {
     /// key_heads) * dim]`, or its transpose with `tokens_in_columns`. `lengths`, `[tokens]`, says how many tokens a
     /// sequence has up to and with this one, so that its position is one less: as
     /// [`CachedAttention::append`](crate::ops::CachedAttention::append) takes them. Out come `[tokens, heads, dim]` and
-    /// twice `[tokens, key_heads, dim]`.
+    /// twice `[tokens, key_heads, dim]`, or with `heads_first` the first two axes the other way round.
     ///
     /// # Errors
     /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context,
@@ -151,7 +166,7 @@ impl<T: Scalar> Rotary<T> {
             ("k", &*k, key_heads),
             ("v", &*v, key_heads),
         ] {
-            tensor.check(name, &self.context, &[tokens, heads, dim])?;
+            tensor.check(name, &self.context, &self.options.part(heads))?;
             if tensor.leading() != dim {
                 let reason = format!(
                     "has {} elements from one row to the next, not {dim}",
@@ -165,7 +180,12 @@ impl<T: Scalar> Rotary<T> {
             let out = [(q, "q"), (k, "k"), (v, "v")]
                 .map(|(tensor, name)| tensor.host_mut().ok_or_else(|| Error::elsewhere(name)));
             let [q, k, v] = out;
-            let own = (lengths, &self.turns[..], [heads, key_heads]);
+            let own = (
+                lengths,
+                &self.turns[..],
+                [heads, key_heads],
+                self.options.heads_first,
+            );
             cpu::rotary(self.layout, &cpu::Host::of("x", x)?, own, [q?, k?, v?]);
             return Ok(());
         };

@@ -8,7 +8,7 @@ use crate::support::{gpu, gpu_alone};
 use all::gcn::Gcn;
 use all::graphs::{Kind, rmat};
 use all::training::Training;
-use all::{opt_relu, training};
+use all::{decode, moe, opt_relu, training};
 
 const KINDS: [Kind; 2] = [Kind::Gcn, Kind::Sage];
 
@@ -58,5 +58,23 @@ fn hidden_activations_are_skipped_on_the_gpu() {
             error < 2e-3 && (0.02..0.05).contains(&share),
             "{tokens}: {error}, {share}"
         );
+    }
+}
+
+#[test]
+fn a_pruned_decoder_says_what_a_dense_one_does_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    for batch in [1, 8] {
+        let error = decode::checked(&gpu, batch, 3).unwrap();
+        assert!(error < 0.03, "{batch} sequences: {error}");
+    }
+}
+
+#[test]
+fn a_block_of_experts_is_that_in_f64_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    for (past, tokens) in [(None, 40), (Some(5), 8), (Some(0), 1)] {
+        let error = moe::checked(&gpu, past, tokens).unwrap();
+        assert!(error < 0.03, "{past:?}, {tokens} tokens: {error}");
     }
 }

@@ -110,9 +110,12 @@ fn pairs<E: Elem<Acc = f32>, const V: usize>(p: &RotaryParams) {
             out[1][i] = high[i] * cosine + low[i] * sine;
         });
     }
-    let at = base
-        + ((token as u64 * heads as u64 + head as u64) * p.dim as u64 + first as u64)
-            * E::BYTES as u64;
+    let row = if p.flags & ROTARY_HEADS_FIRST != 0 {
+        head as u64 * p.tokens as u64 + token as u64
+    } else {
+        token as u64 * heads as u64 + head as u64
+    };
+    let at = base + (row * p.dim as u64 + first as u64) * E::BYTES as u64;
     E::store::<V>(at, &out[0]);
     E::store::<V>(at + (half * E::BYTES) as u64, &out[1]);
 }

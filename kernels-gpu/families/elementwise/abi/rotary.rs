@@ -2,6 +2,9 @@
 
 use super::tiles;
 
+/// Heads stand in front of tokens in what comes out.
+pub const ROTARY_HEADS_FIRST: u32 = 4;
+
 tiles! {
     /// A thread for as many pairs of elements of a head as a vector has elements.
     RotaryTile = 1, 0;
@@ -17,9 +20,9 @@ pub struct RotaryParams {
     pub lengths: u64,
     /// How far a pair turns from one position to the next, in whole turns; f64.
     pub turns: u64,
-    /// Out, without gaps: `[tokens, heads, dim]`.
+    /// Out, without gaps: `[tokens, heads, dim]`, or `[heads, tokens, dim]`.
     pub q: u64,
-    /// Out: `[tokens, key heads, dim]`.
+    /// Out, likewise with the heads of keys.
     pub k: u64,
     /// Out, likewise.
     pub v: u64,

@@ -1,0 +1,247 @@
+//! A block of Qwen3's shape (arXiv 2505.09388, without the norms of single heads): attention with grouped heads, then
+//! gated experts that a router chooses by Zipf's law. Prefill of a sequence, or a token each of several over their caches.
+
+use einsparse::dynamic::Gate;
+use einsparse::formats::Dense;
+use einsparse::nn::{Moe, MoeOptions, RmsNorm, Rotary, RotaryOptions, Router, RouterOptions};
+use einsparse::ops::{AttentionMask, AttentionOptions, CachedAttention, SparseAttention};
+use einsparse::{Context, Plan, Result, Scalar, Stream, Tensor};
+
+use super::moe::{Shape, inputs, values};
+
+/// What tokens attend to.
+enum Attention<T: Scalar> {
+    /// Those in front of them; with what turns heads by rows.
+    Prefill(SparseAttention<T>, Tensor<T>, Plan<T>),
+    /// Caches of keys and values.
+    Decode(CachedAttention<T>, [Tensor<T>; 2]),
+}
+
+/// The block with its weights, and the rows of its tokens.
+pub struct Block<T: Scalar> {
+    tokens: usize,
+    /// Of queries.
+    heads: usize,
+    norm: RmsNorm<T>,
+    factors: [Tensor<T>; 2],
+    weights: [Tensor<T>; 3],
+    products: [Plan<T>; 3],
+    rotary: Rotary<T>,
+    attention: Attention<T>,
+    router: Router<T>,
+    experts: [Tensor<T>; 2],
+    pub moe: Moe<T>,
+    /// The residual stream.
+    pub x: Tensor<T>,
+    lengths: Tensor<i32>,
+    normed: Tensor<T>,
+    qkv: Tensor<T>,
+    parts: [Tensor<T>; 3],
+    attended: Tensor<T>,
+    logits: Tensor<T>,
+    pub choices: Tensor<i32>,
+    shares: Tensor<f32>,
+    y: Tensor<T>,
+}
+
+impl<T: Scalar> Block<T> {
+    /// So many tokens of one sequence, or, with so many tokens in front of each, of as many sequences.
+    pub fn new(ctx: &Context, shape: &Shape, tokens: usize, past: Option<usize>) -> Result<Self> {
+        let Shape {
+            model,
+            heads: [heads, key_heads],
+            dim,
+            experts,
+            hidden,
+            top_k,
+        } = *shape;
+        let random = |shape: &[usize], seed| {
+            let inputs = shape[shape.len() - 2] as f64;
+            ctx.upload_dense(&values::<T>(shape, 1.0 / inputs.sqrt(), seed)?)
+        };
+        let zeros = |shape: &[usize]| ctx.zeros::<T>(shape);
+        let width = (heads + 2 * key_heads) * dim;
+        let mut routing = values::<T>(&[model, experts], 1.0 / (model as f64).sqrt(), 3)?;
+        // The first feature is the same for all tokens: expert e is chosen with weight 1 / (e + 1).
+        for (expert, value) in routing.values_mut()[..experts].iter_mut().enumerate() {
+            *value = T::from_f64(-0.25 * (expert as f64 + 1.0).ln());
+        }
+        let weights = [
+            random(&[model, width], 1)?,
+            random(&[heads * dim, model], 2)?,
+            ctx.upload_dense(&routing)?,
+        ];
+        let product = |x: &Tensor<T>, w: &Tensor<T>| {
+            let operands = [("X", x.into()), ("W", w.into())];
+            ctx.plan("Y[t,o] = X[t,i] * W[i,o]")
+                .operands(&operands)
+                .build()
+        };
+        let (x, attended) = (
+            ctx.upload_dense(&inputs(tokens, model)?)?,
+            zeros(&[tokens, heads * dim])?,
+        );
+        let options = AttentionOptions {
+            heads,
+            key_heads: Some(key_heads),
+            dim,
+            ..AttentionOptions::default()
+        };
+        let attention = match past {
+            None => {
+                let options = AttentionOptions {
+                    causal: Some(0),
+                    ..options
+                };
+                let before = [AttentionMask::Window {
+                    before: tokens,
+                    after: 0,
+                }];
+                let own = SparseAttention::structured(ctx, [tokens; 2], &before, &options)?;
+                let by_heads = zeros(&[heads, tokens, dim])?;
+                let turn = ctx.plan("O[t,h,d] = A[h,t,d]");
+                let turn = turn.operands(&[("A", (&by_heads).into())]).build()?;
+                Attention::Prefill(own, by_heads, turn)
+            }
+            Some(past) => {
+                let cache = || zeros(&[tokens, key_heads, past + 8, dim]);
+                let own = CachedAttention::new(ctx, [tokens, past + 8], &options)?;
+                Attention::Decode(own, [cache()?, cache()?])
+            }
+        };
+        let lengths = (0..tokens).map(|t| past.unwrap_or(t) as i32 + 1).collect();
+        let options = MoeOptions {
+            tokens,
+            experts,
+            top_k,
+            model,
+            hidden,
+            gate: Some(Gate::Silu),
+            transposed: true,
+            ..MoeOptions::default()
+        };
+        let [up, down] = options.shapes();
+        let ones = || ctx.upload_dense(&Dense::from_fn(vec![model], |_| T::ONE)?);
+        let routed = RouterOptions {
+            tokens,
+            experts,
+            top_k,
+            normalized: true,
+        };
+        let heads_of = |heads: usize| match past {
+            None => zeros(&[heads, tokens, dim]),
+            Some(_) => zeros(&[tokens, heads, dim]),
+        };
+        Ok(Block {
+            tokens,
+            heads,
+            norm: RmsNorm::new(ctx, [tokens, model], 1e-6, false)?,
+            factors: [ones()?, ones()?],
+            products: [
+                product(&x, &weights[0])?,
+                product(&attended, &weights[1])?,
+                product(&x, &weights[2])?,
+            ],
+            weights,
+            rotary: Rotary::new(
+                ctx,
+                &RotaryOptions {
+                    tokens,
+                    heads,
+                    key_heads,
+                    dim,
+                    base: 1e6,
+                    heads_first: past.is_none(),
+                    ..RotaryOptions::default()
+                },
+            )?,
+            attention,
+            router: Router::new(ctx, &routed)?,
+            experts: [random(&up, 4)?, random(&down, 5)?],
+            moe: Moe::new(ctx, &options)?,
+            lengths: ctx.upload_dense(&Dense::new([tokens], lengths)?)?,
+            normed: zeros(&[tokens, model])?,
+            qkv: zeros(&[tokens, width])?,
+            parts: [heads_of(heads)?, heads_of(key_heads)?, heads_of(key_heads)?],
+            attended,
+            logits: zeros(&[tokens, experts])?,
+            choices: ctx.zeros(&[tokens, top_k])?,
+            shares: ctx.zeros(&[tokens, top_k])?,
+            y: zeros(&[tokens, model])?,
+            x,
+        })
+    }
+
+    /// Normalises the tokens, as the block in front would have.
+    pub fn start(&mut self, stream: &Stream) -> Result<()> {
+        self.norm
+            .forward(&self.x, &self.factors[0], &mut self.normed, stream)
+    }
+
+    pub fn forward(&mut self, stream: &Stream) -> Result<()> {
+        self.attend(stream)?;
+        let to = [&mut self.x, &mut self.normed];
+        self.norm
+            .forward_residual(to, &self.y, &self.factors[1], stream)?;
+        self.choose(stream)?;
+        // The norm of the sum is what the next block begins with.
+        let to = [&mut self.x, &mut self.normed];
+        self.norm
+            .forward_residual(to, &self.y, &self.factors[0], stream)
+    }
+
+    /// From normalised rows to what attention adds.
+    pub fn attend(&mut self, stream: &Stream) -> Result<()> {
+        let operands = [
+            ("X", (&self.normed).into()),
+            ("W", (&self.weights[0]).into()),
+        ];
+        self.products[0].run(&operands, &mut self.qkv, stream)?;
+        let parts = self.parts.each_mut();
+        self.rotary
+            .forward(&self.qkv, &self.lengths, parts, stream)?;
+        let [q, k, v] = &self.parts;
+        let rows = self.attended.shape().to_vec();
+        self.attended
+            .reshape(&[self.tokens, self.heads, rows[1] / self.heads])?;
+        match &mut self.attention {
+            Attention::Prefill(own, by_heads, turn) => {
+                own.forward([q, k, v], by_heads, None, stream)?;
+                turn.run(&[("A", (&*by_heads).into())], &mut self.attended, stream)?;
+            }
+            Attention::Decode(own, [keys, values]) => {
+                let (lengths, out) = (&self.lengths, &mut self.attended);
+                own.append(q, [k, v], [keys, values], lengths, out, stream)?;
+            }
+        }
+        self.attended.reshape(&rows)?;
+        let operands = [
+            ("X", (&self.attended).into()),
+            ("W", (&self.weights[1]).into()),
+        ];
+        self.products[1].run(&operands, &mut self.y, stream)
+    }
+
+    /// From normalised rows to what their experts add.
+    pub fn choose(&mut self, stream: &Stream) -> Result<()> {
+        let operands = [
+            ("X", (&self.normed).into()),
+            ("W", (&self.weights[2]).into()),
+        ];
+        self.products[2].run(&operands, &mut self.logits, stream)?;
+        let chosen = (&mut self.choices, &mut self.shares);
+        self.router.forward(&self.logits, chosen, stream)?;
+        let [up, down] = &self.experts;
+        let chosen = (&self.choices, &self.shares);
+        self.moe
+            .forward(&self.normed, chosen, (up, down), &mut self.y, stream)
+    }
+
+    /// The experts that the last run met.
+    pub fn met(&self) -> Result<usize> {
+        let mut met = self.choices.to_dense()?.into_values();
+        met.sort_unstable();
+        met.dedup();
+        Ok(met.len())
+    }
+}
