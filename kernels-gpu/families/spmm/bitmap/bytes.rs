@@ -307,6 +307,7 @@ impl<W: WalkInfo, E: ThinElem, const GROUPS: usize, const N: usize> Kernel<W, E,
     unsafe fn run(p: &BitmapParams, at: u64) {
         Self::set_up(p, at);
         grid::wait_dependency();
+        grid::launch_dependents();
         if gpu::thread() >= GROUPS as u32 * 128 {
             Self::produce(p, at);
         } else {

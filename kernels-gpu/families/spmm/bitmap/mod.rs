@@ -211,6 +211,7 @@ impl<W: WalkInfo, E: ThinElem, const GROUPS: usize, const N: usize, const ALIGNE
     unsafe fn run(p: &BitmapParams, at: u64) {
         Self::set_up(at, GROUPS as u32 * 4);
         grid::wait_dependency();
+        grid::launch_dependents();
         if gpu::thread() >= GROUPS as u32 * 128 {
             Self::produce(p, at);
         } else {

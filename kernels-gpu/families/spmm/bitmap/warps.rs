@@ -244,6 +244,7 @@ impl<W: WalkInfo, E: ThinElem, const N: usize, const PHASES: usize, const SLABS:
     unsafe fn run(p: &BitmapParams, at: u64) {
         Shared::<N>::set_up(at, BIT_PANEL as u32 * Self::PARTS_OF);
         grid::wait_dependency();
+        grid::launch_dependents();
         if gpu::thread() >= (<Self as Tile>::THREADS - 32) {
             Shared::<N>::produce(p, at);
         } else {
