@@ -1,6 +1,7 @@
 //! Layers of models: what holds weights, or puts operations together. Each has `forward` and, where it is trained,
 //! `backward`.
 
+mod bias_gradient;
 mod cross_entropy;
 mod encoder;
 mod feed_forward;
@@ -10,6 +11,7 @@ mod optimizer;
 mod router;
 mod weight_gradient;
 
+pub use bias_gradient::BiasGradient;
 pub use cross_entropy::CrossEntropy;
 pub use encoder::{EncoderLayer, EncoderOptions, EncoderWeights, ResidualNorm};
 pub use feed_forward::{FeedForward, FeedForwardOptions};

@@ -346,11 +346,11 @@ fn maps_of_gpu_and_cpu_have_the_same_bits() {
         }
         let geometry = ConvGeometry::new([3; 3], [1; 3], [2; 3]).unwrap();
         let other = cloud(count, 80, 11);
-        let mut map = KernelMap::new(&gpu, &voxels, &geometry).unwrap();
+        let map = KernelMap::new(&gpu, &voxels, &geometry).unwrap();
         let builder = KernelMapBuilder::new(&gpu, count, &geometry).unwrap();
         let dense = Dense::new([count, 4], other.iter().flatten().copied().collect()).unwrap();
         let on_device = gpu.upload_dense::<i32>(&dense).unwrap();
-        finish(&gpu, |stream| builder.rebuild(&mut map, &on_device, stream));
+        finish(&gpu, |stream| builder.rebuild(&map, &on_device, stream));
         let host = KernelMap::new(&cpu, &other, &geometry).unwrap();
         assert!(words(&host) == words(&map), "{count}, rebuilt");
     }
