@@ -46,7 +46,7 @@ pub struct BiasTile;
 
 impl Tile for BiasTile {
     const THREADS: u32 = BIAS_THREADS;
-    const MIN_BLOCKS: u32 = 4;
+    const MIN_BLOCKS: u32 = 3;
     const COLUMNS: u32 = BIAS_COLUMNS;
     const STEP: u32 = STEP_BIAS_PARTS;
     // Four sums of each thread.
