@@ -317,11 +317,7 @@ impl AnyTensor {
                 to[..width].copy_from_slice(from);
             }
         }
-        let whole = if whole {
-            values
-        } else {
-            spread.view().bytes()
-        };
+        let whole = if whole { values } else { spread.view().bytes() };
         match &mut self.storage {
             Storage::Host(data) => data.bytes_mut().copy_from_slice(whole),
             Storage::Device(memory, device) => device.write(memory, whole)?,

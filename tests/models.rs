@@ -5,6 +5,9 @@ mod all;
 
 use all::gcn::Gcn;
 use all::graphs::{Kind, Task, rmat};
+use all::point_cloud::{self, CLASSES};
+use all::scans::Scan;
+use all::unet::{Maps, Unet};
 use all::{opt_relu, training};
 use einsparse::Context;
 use einsparse::formats::Dense;
@@ -96,4 +99,76 @@ fn hidden_activations_are_skipped_without_a_trace() {
             "{tokens}: {error}, {share}"
         );
     }
+}
+
+#[test]
+fn a_network_over_voxels_is_that_over_a_dense_grid() {
+    let cpu = Context::cpu();
+    let error = point_cloud::error::<f32>(&cpu, [8, 16, 24, 32]).unwrap();
+    assert!(error < 1e-5, "{error}");
+    let error = point_cloud::error::<f64>(&cpu, [3, 5, 4, 6]).unwrap();
+    assert!(error < 1e-12, "{error}");
+}
+
+/// Cross-entropy of the voxels that have a label, in f64.
+fn segmentation_loss(net: &mut Unet<f64, f64>, labels: &[i32]) -> f64 {
+    let stream = Context::cpu().stream().unwrap();
+    net.forward(&stream).unwrap();
+    let logits = net.logits().to_dense().unwrap();
+    let rows = logits.values().chunks(CLASSES).zip(labels);
+    let losses = rows.filter(|(_, label)| **label >= 0);
+    let of_row = |(row, label): (&[f64], &i32)| {
+        row.iter().map(|x| x.exp()).sum::<f64>().ln() - row[*label as usize]
+    };
+    let losses: Vec<f64> = losses.map(of_row).collect();
+    losses.iter().sum::<f64>() / losses.len() as f64
+}
+
+#[test]
+fn gradients_of_a_network_over_voxels_are_those_of_differences() {
+    const STEP: f64 = 1e-6;
+    let cpu = Context::cpu();
+    let scan = Scan::toy(9, CLASSES);
+    let maps = Maps::new(&cpu, &scan.voxels).unwrap();
+    let mut net: Unet<f64, f64> =
+        point_cloud::network(&cpu, (&scan, &maps), [4, 3, 5, 6], true).unwrap();
+    let labels = point_cloud::upload_labels(&cpu, &scan).unwrap();
+    let stream = cpu.stream().unwrap();
+    net.forward(&stream).unwrap();
+    net.backward(&labels, &stream).unwrap();
+    let found = point_cloud::wide(&net.gradients).unwrap();
+    let kept = net.parameters.to_dense().unwrap();
+    let mut moving = 0;
+    for wire in net.wiring.wires.clone() {
+        let size = wire.shape().iter().product::<usize>();
+        for at in [
+            wire.weights,
+            wire.weights + size / 2,
+            wire.weights + size - 1,
+            wire.bias,
+        ] {
+            let mut moved = |by: f64| {
+                let mut values = kept.values().to_vec();
+                values[at] += by;
+                let other = Dense::new(kept.shape(), values).unwrap();
+                net.parameters.write(&other).unwrap();
+                segmentation_loss(&mut net, &scan.labels)
+            };
+            let slope = (moved(STEP) - moved(-STEP)) / (2.0 * STEP);
+            let found = found[at];
+            let near = (found - slope).abs() <= 1e-6 * (1.0 + slope.abs());
+            assert!(near, "{wire:?}, {at}: {found}, not {slope}");
+            moving += usize::from(slope.abs() > 1e-5);
+        }
+    }
+    assert!(
+        moving > net.wiring.wires.len(),
+        "{moving} parameters matter"
+    );
+}
+
+#[test]
+fn a_network_over_voxels_learns() {
+    let losses = point_cloud::learns::<f32>(&Context::cpu(), [8, 8, 16, 16], 6).unwrap();
+    assert!(losses[5] < losses[0], "{losses:?}");
 }

@@ -8,13 +8,25 @@ pub mod gcn;
 pub mod graphs;
 #[path = "opt_relu.rs"]
 pub mod opt_relu;
+#[path = "point_cloud.rs"]
+pub mod point_cloud;
 #[path = "products.rs"]
 pub mod products;
+#[path = "scans.rs"]
+pub mod scans;
 #[path = "training.rs"]
 pub mod training;
+#[path = "unet.rs"]
+pub mod unet;
+#[path = "wiring.rs"]
+pub mod wiring;
 
 use common::Run;
 
 pub type Model = (&'static str, fn(&Run<'_>) -> einsparse::Result<()>);
 
-pub const MODELS: [Model; 2] = [("gcn", training::run), ("opt_relu", opt_relu::run)];
+pub const MODELS: [Model; 3] = [
+    ("gcn", training::run),
+    ("opt_relu", opt_relu::run),
+    ("point_cloud", point_cloud::run),
+];

@@ -9,9 +9,9 @@ use super::scans::{Scan, dense};
 use super::unet::{Maps, Rebuild, Unet};
 use super::wiring::{LEVELS, Wiring};
 
-const CLASSES: usize = 16;
+pub const CLASSES: usize = 16;
 
-fn wide<T: Scalar>(tensor: &Tensor<T>) -> Result<Vec<f64>> {
+pub fn wide<T: Scalar>(tensor: &Tensor<T>) -> Result<Vec<f64>> {
     let dense = tensor.to_dense()?;
     Ok(dense.values().iter().map(|x| x.to_f64()).collect())
 }
@@ -28,7 +28,7 @@ pub fn network<T: Scalar, G: Scalar>(
     Ok(net)
 }
 
-fn upload_labels(ctx: &Context, scan: &Scan) -> Result<Tensor<i32>> {
+pub fn upload_labels(ctx: &Context, scan: &Scan) -> Result<Tensor<i32>> {
     ctx.upload_dense(&Dense::new([scan.labels.len()], scan.labels.clone())?)
 }
 
@@ -49,7 +49,7 @@ pub fn error<T: Scalar>(ctx: &Context, widths: [usize; LEVELS]) -> Result<f64> {
     Ok(largest_error(&found[0], &wanted))
 }
 
-/// The largest error of gradients against the same network in f64, relative to the largest of the same layer.
+/// The error of gradients against the same network in f64, in the Euclidean norm, of the layer where it is largest.
 pub fn gradient_error<T: Scalar>(ctx: &Context, widths: [usize; LEVELS]) -> Result<f64> {
     let scan = Scan::toy(16, CLASSES);
     let own = {
@@ -67,7 +67,11 @@ pub fn gradient_error<T: Scalar>(ctx: &Context, widths: [usize; LEVELS]) -> Resu
     let wanted = gradients(&cpu, &scan, &mut net)?;
     let of_layer = net.wiring.wires.iter().map(|wire| {
         let part = wire.weights..wire.bias;
-        largest_error(&own[part.clone()], &wanted[part])
+        let both = own[part.clone()].iter().zip(&wanted[part]);
+        let [off, all] = both.fold([0.0, 0.0], |[off, all], (a, b)| {
+            [off + (a - b).powi(2), all + b * b]
+        });
+        (off / all.max(f64::MIN_POSITIVE)).sqrt()
     });
     Ok(of_layer.fold(0.0, f64::max))
 }
@@ -146,44 +150,18 @@ pub fn learns<T: Scalar>(ctx: &Context, widths: [usize; LEVELS], steps: usize) -
     Ok(first)
 }
 
-/// Whether maps made again, in one go on the GPU, give the same logits; and those of a cloud that is one voxel smaller
-/// its own.
-pub fn rebuilds(ctx: &Context, widths: [usize; LEVELS]) -> Result<bool> {
-    let logits = |scan: &Scan, rebuilt: Option<&Scan>| -> Result<Vec<f64>> {
-        let maps = Maps::new(ctx, &rebuilt.unwrap_or(scan).voxels)?;
-        let whole = rebuilt.unwrap_or(scan);
-        let mut net: Unet<f16> = network(ctx, (whole, &maps), widths, false)?;
-        let stream = ctx.stream()?;
-        if rebuilt.is_some() {
-            let mut voxels = scan.voxels.clone();
-            voxels.resize(whole.voxels.len(), [i32::MIN, 0, 0, 0]);
-            Rebuild::new(ctx, &maps, &voxels)?.run(&maps, &stream)?;
-            stream.synchronize()?;
-        }
-        net.forward(&stream)?;
-        stream.synchronize()?;
-        let mut all = wide(net.logits())?;
-        all.truncate(scan.voxels.len() * CLASSES);
-        Ok(all)
-    };
-    let whole = Scan::toy(16, CLASSES);
-    let mut less = Scan::toy(16, CLASSES);
-    // The features of a voxel are those of its row.
-    less.voxels.truncate(whole.voxels.len() - 300);
-    let [all, fewer] = [&whole, &less].map(|scan| logits(scan, None));
-    Ok(all? == logits(&whole, Some(&whole))? && fewer? == logits(&less, Some(&whole))?)
-}
-
 pub fn run(run: &Run<'_>) -> Result<()> {
     let ctx = &run.context;
     let small = [16, 24, 32, 40];
     let error = error::<f16>(ctx, small)?;
+    // Rounded activations are above zero or not where exact ones are not or are.
+    let of_gradients = gradient_error::<f16>(ctx, small)?;
     let losses = learns::<bf16>(ctx, small, 8)?;
+    let [first, last] = [losses[0], losses[7]];
     println!(
-        "toy: largest error {error:.1e}, loss {:.2} and 7 steps later {:.2}",
-        losses[0], losses[7]
+        "toy: largest error {error:.1e}, of gradients {of_gradients:.1e}; loss {first:.2}, then {last:.2}"
     );
-    assert!(error < 1e-2 && losses[7] < losses[0]);
+    assert!(error < 1e-2 && of_gradients < 0.15 && last < first);
     let scans = match run.toy {
         true => vec![Scan::street([8, 96], 0.5, CLASSES)?],
         false => Scan::office(CLASSES)

@@ -113,7 +113,9 @@ impl<T: Scalar, Out: Scalar> BiasGradient<T, Out> {
         let there = |name: &'static str| move || Error::elsewhere(name);
         let (ldy, ldm, ldg) = (y.leading(), more.map_or(0, |m| m.leading()), dy.leading());
         let gate = y.host().ok_or_else(there("Y"))?;
-        let more = more.map(|m| m.host().ok_or_else(there("more"))).transpose()?;
+        let more = more
+            .map(|m| m.host().ok_or_else(there("more")))
+            .transpose()?;
         let to = dy.host_mut().ok_or_else(there("dY"))?;
         let [rows, outputs] = self.shape;
         parallel::chunks(to, ldg.max(1), &|row, to| {

@@ -289,7 +289,11 @@ impl<T: Scalar> SparseConv3d<T> {
         self.check([("input", input, Part::Input), ("dy", dy, Part::Output)])?;
         self.check_part("dw", dw, Part::Weights)?;
         if Out::DTYPE != T::DTYPE && Out::DTYPE != Dtype::F32 {
-            let reason = format!("is {}, neither {} nor f32", Out::DTYPE.name(), T::DTYPE.name());
+            let reason = format!(
+                "is {}, neither {} nor f32",
+                Out::DTYPE.name(),
+                T::DTYPE.name()
+            );
             return Err(Error::operand("dw", reason));
         }
         let ([c, m], map) = (self.channels, &*self.map);

@@ -193,8 +193,7 @@ impl<T: Scalar> Tensor<T> {
                 let start = own.as_ptr().cast_mut().cast();
                 // SAFETY: the view borrows the tensor that the values are of, is aligned as they are, and gives nobody
                 // a way to write them.
-                let values =
-                    unsafe { Buffer::foreign(T::DTYPE, start, own.len(), Owner::new(())) };
+                let values = unsafe { Buffer::foreign(T::DTYPE, start, own.len(), Owner::new(())) };
                 Storage::Host(values)
             }
             (Storage::Device(_, device) | Storage::Borrowed(_, device), Some(address)) => {

@@ -1,7 +1,8 @@
 //! Gradients of dense weights on a GPU: a launch over tiles and parts of the rows, and one that adds up the parts.
 
 use einsparse_kernels::families::{
-    BIAS_COLUMNS, BIAS_ROWS, STEP_BIAS_PARTS, STEP_WEIGHT_PARTS, STEP_WEIGHT_SUM, WEIGHT_ROWS, WEIGHT_TILE, WEIGHT_VECTORS, WeightParams,
+    BIAS_COLUMNS, BIAS_ROWS, STEP_BIAS_PARTS, STEP_WEIGHT_PARTS, STEP_WEIGHT_SUM, WEIGHT_ROWS,
+    WEIGHT_TILE, WEIGHT_VECTORS, WeightParams,
 };
 use einsparse_kernels::table::rows_of;
 
@@ -146,11 +147,7 @@ pub(crate) struct BiasGradientLaunch {
 }
 
 impl BiasGradientLaunch {
-    pub(crate) fn new(
-        device: &Device,
-        dtype: Dtype,
-        [rows, outputs]: [usize; 2],
-    ) -> Result<Self> {
+    pub(crate) fn new(device: &Device, dtype: Dtype, [rows, outputs]: [usize; 2]) -> Result<Self> {
         let tiles = load(device, STEP_BIAS_PARTS, dtype)?;
         let rows = within("rows", rows, MAX_GRID_X)?;
         let outputs = within("outputs", outputs, MAX_GRID_X)?;
@@ -197,7 +194,10 @@ impl BiasGradientLaunch {
         let bytes = self.tiles.row().dtype.bytes();
         let place = |matrix: Option<DenseMatrix>| -> Result<(u64, u32)> {
             let leading = matrix.map_or(0, |matrix| matrix.leading);
-            Ok((matrix.map_or(0, |matrix| matrix.address), pitch(leading, bytes)?))
+            Ok((
+                matrix.map_or(0, |matrix| matrix.address),
+                pitch(leading, bytes)?,
+            ))
         };
         let ((x, x_bytes), (gate_at, gate_bytes)) = (place(more)?, place(gate)?);
         let mut params = WeightParams {

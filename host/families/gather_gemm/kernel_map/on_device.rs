@@ -57,7 +57,13 @@ pub(super) fn new(
     steps.run(places, voxels.len(), &arrays, queue)?;
     queue.stream().synchronize()?;
     let rebuilt = Arc::default();
-    Ok(made(context, extents, outputs, (ranks, rebuilt), (arrays, device)))
+    Ok(made(
+        context,
+        extents,
+        outputs,
+        (ranks, rebuilt),
+        (arrays, device),
+    ))
 }
 
 fn made(
@@ -137,7 +143,8 @@ impl KernelMapBuilder {
     pub fn new(context: &Context, count: usize, geometry: &ConvGeometry) -> Result<Self> {
         let device = context.expect_device()?;
         if !geometry.is_submanifold() {
-            let reason = "has strides: `KernelMapBuilder::strided` is told how many voxels come out";
+            let reason =
+                "has strides: `KernelMapBuilder::strided` is told how many voxels come out";
             return Err(Error::operand("geometry", reason));
         }
         Self::of(device, [count, count], geometry, None)
@@ -217,7 +224,8 @@ impl KernelMapBuilder {
     /// maps with strides.
     pub fn rebuild(&self, map: &KernelMap, voxels: &Tensor<i32>, stream: &Stream) -> Result<()> {
         if self.strided.is_some() {
-            let reason = "makes maps with strides: `rebuild_strided` also writes the voxels that come out";
+            let reason =
+                "makes maps with strides: `rebuild_strided` also writes the voxels that come out";
             return Err(Error::operand("builder", reason));
         }
         let at = self.address("voxels", voxels, self.inputs)?;
@@ -240,7 +248,10 @@ impl KernelMapBuilder {
         let to = self.address("out", out, self.outputs)?;
         self.check(map, stream)?;
         let Some(strided) = &self.strided else {
-            return Err(Error::operand("builder", "makes submanifold maps: `rebuild`"));
+            return Err(Error::operand(
+                "builder",
+                "makes submanifold maps: `rebuild`",
+            ));
         };
         // SAFETY: sizes and places were checked; the caller keeps both as long as the stream works.
         let queue = unsafe { Queue::new(stream.raw()) };
@@ -292,7 +303,8 @@ impl KernelMapBuilder {
         self.steps.run(at, self.inputs, arrays, queue)?;
         if let Some(turned) = map.turned.get() {
             if turned.turned.get().is_some() {
-                let reason = "and its transposed one were both transposed: a rebuild reaches only the first";
+                let reason =
+                    "and its transposed one were both transposed: a rebuild reaches only the first";
                 return Err(Error::operand("map", reason));
             }
             let Arrays::Device(to, _) = &turned.arrays else {
