@@ -13,7 +13,7 @@ mod weight_gradient;
 
 pub use bias_gradient::BiasGradient;
 pub use cross_entropy::CrossEntropy;
-pub use encoder::{EncoderLayer, EncoderOptions, EncoderWeights, ResidualNorm};
+pub use encoder::{Encoder, EncoderOptions, EncoderWeights, ResidualNorm};
 pub use feed_forward::{FeedForward, FeedForwardOptions};
 pub use linear::{Linear, LinearOptions};
 pub use moe::{Moe, MoeGradients, MoeOptions};
