@@ -353,6 +353,22 @@ fn maps_of_gpu_and_cpu_have_the_same_bits() {
         finish(&gpu, |stream| builder.rebuild(&map, &on_device, stream));
         let host = KernelMap::new(&cpu, &other, &geometry).unwrap();
         assert!(words(&host) == words(&map), "{count}, rebuilt");
+        // The other way round there are as many places, in another order.
+        let geometry = ConvGeometry::new([2; 3], [2; 3], [1; 3]).unwrap();
+        let reversed: Vec<[i32; 4]> = other.iter().rev().copied().collect();
+        let map = KernelMap::new(&gpu, &reversed, &geometry).unwrap();
+        map.transposed().unwrap();
+        let sizes = [count, map.outputs()];
+        let builder = KernelMapBuilder::strided(&gpu, sizes, &geometry).unwrap();
+        let mut out = gpu.zeros::<i32>(&[map.outputs(), 4]).unwrap();
+        finish(&gpu, |stream| {
+            builder.rebuild_strided(&map, &on_device, &mut out, stream)
+        });
+        let host = KernelMap::new(&cpu, &other, &geometry).unwrap();
+        assert_eq!(out.to_dense().unwrap().values(), host.voxels().concat());
+        assert!(words(&host) == words(&map), "{count}, rebuilt with strides");
+        let turned = [&host, &map].map(|map| words(map.transposed().unwrap()));
+        assert!(turned[0] == turned[1], "{count}, rebuilt and transposed");
     }
 }
 
