@@ -201,11 +201,19 @@ fn agree<T: Scalar>(ctx: &Context, case: &Case<'_>, options: &ConvOptions) {
         conv.backward_input(&weights, &gradient, &mut out.tensor, stream)
     });
     out.assert(&to_input, &format!("{what}, gradient of the input"));
-    let mut out = Out::new(ctx, &[volume, c, m], gap);
+    let mut out = Out::<T>::new(ctx, &[volume, c, m], gap);
     finish(ctx, |stream| {
         conv.backward_weight(&input, &gradient, &mut out.tensor, stream)
     });
     out.assert(&to_weights, &format!("{what}, gradient of the weights"));
+    let mut out = Out::<f32>::new(ctx, &[volume, c, m], gap);
+    finish(ctx, |stream| {
+        conv.backward_weight(&input, &gradient, &mut out.tensor, stream)
+    });
+    out.assert(
+        &to_weights,
+        &format!("{what}, gradient of the weights in f32"),
+    );
 }
 
 const GEOMETRIES: &[([usize; 3], [usize; 3])] = &[
