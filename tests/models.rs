@@ -8,7 +8,7 @@ use all::graphs::{Kind, Task, rmat};
 use all::point_cloud::{self, CLASSES};
 use all::scans::Scan;
 use all::unet::{Maps, Unet};
-use all::{opt_relu, training};
+use all::{encoder, opt_relu, training};
 use einsparse::Context;
 use einsparse::formats::{Dense, bf16};
 
@@ -183,4 +183,25 @@ fn gradients_of_a_network_over_voxels_are_those_of_differences() {
 fn a_network_over_voxels_learns() {
     let losses = point_cloud::learns::<bf16>(&Context::cpu(), [8, 8, 16, 16], 6).unwrap();
     assert!(losses[5] < losses[0], "{losses:?}");
+}
+
+/// Two runs, single layers and the padded batch give the same bits: `checked` asserts it.
+#[test]
+fn layers_of_an_encoder_are_those_in_f64() {
+    for (items, tokens, longest) in [(1, 9, 9), (4, 30, 17)] {
+        let options = encoder::options(items, longest, [64, 96]);
+        let error = encoder::checked(&Context::cpu(), 3, &options, tokens).unwrap();
+        assert!(error < 3e-3, "{tokens} of {items}: {error}");
+    }
+}
+
+#[test]
+fn lengths_come_to_so_many_tokens() {
+    for (tokens, longest) in [(1191, 128), (3951, 512), (1280, 128), (32, 1), (4096, 128)] {
+        let lengths = encoder::lengths(32, tokens, longest);
+        let sum: i32 = lengths.iter().sum();
+        let most = lengths.iter().max().copied();
+        assert_eq!((sum, most), (tokens as i32, Some(longest as i32)));
+        assert!(lengths.iter().all(|&length| length > 0));
+    }
 }

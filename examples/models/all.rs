@@ -2,12 +2,16 @@
 
 #[path = "common.rs"]
 pub mod common;
+#[path = "encoder.rs"]
+pub mod encoder;
 #[path = "gcn.rs"]
 pub mod gcn;
 #[path = "graphs.rs"]
 pub mod graphs;
 #[path = "opt_relu.rs"]
 pub mod opt_relu;
+#[path = "padded.rs"]
+pub mod padded;
 #[path = "point_cloud.rs"]
 pub mod point_cloud;
 #[path = "products.rs"]
@@ -25,7 +29,8 @@ use common::Run;
 
 pub type Model = (&'static str, fn(&Run<'_>) -> einsparse::Result<()>);
 
-pub const MODELS: [Model; 3] = [
+pub const MODELS: [Model; 4] = [
+    ("encoder", encoder::run),
     ("gcn", training::run),
     ("opt_relu", opt_relu::run),
     ("point_cloud", point_cloud::run),

@@ -11,7 +11,7 @@ use all::point_cloud::{self, CLASSES};
 use all::scans::Scan;
 use all::training::Training;
 use all::unet::{Maps, Rebuild, Unet};
-use all::{opt_relu, training};
+use all::{encoder, opt_relu, training};
 use einsparse::formats::{bf16, f16};
 
 const KINDS: [Kind; 2] = [Kind::Gcn, Kind::Sage];
@@ -149,4 +149,14 @@ fn a_captured_step_over_voxels_is_a_step() {
         captured.losses(&gpu, 1).unwrap()[0].to_bits(),
         losses[STEPS].to_bits()
     );
+}
+
+#[test]
+fn layers_of_an_encoder_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    for (items, tokens, longest) in [(6, 200, 90), (32, 1191, 128), (3, 400, 300)] {
+        let options = encoder::options(items, longest, [256, 1024]);
+        let error = encoder::checked(&gpu, 3, &options, tokens).unwrap();
+        assert!(error < 5e-3, "{tokens} of {items}: {error}");
+    }
 }
