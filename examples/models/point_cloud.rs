@@ -163,7 +163,7 @@ pub fn run(run: &Run<'_>) -> Result<()> {
     );
     assert!(error < 1e-2 && of_gradients < 0.15 && last < first);
     let scans = match run.toy {
-        true => vec![Scan::street([8, 96], 0.5, CLASSES)?],
+        true => vec![Scan::street([8, 64], 0.5, CLASSES)?],
         false => Scan::office(CLASSES)
             .into_iter()
             .chain([Scan::street([64, 2700], 0.05, CLASSES)?])
