@@ -3,14 +3,17 @@
 #[path = "../examples/models/all.rs"]
 mod all;
 
+use all::block_masks::BLOCK;
 use all::gcn::Gcn;
 use all::graphs::{Kind, Task, rmat};
+use all::maps::Maps;
+use all::masked_net::Net;
 use all::point_cloud::{self, CLASSES};
 use all::scans::Scan;
-use all::unet::{Maps, Unet};
-use all::{encoder, opt_relu, training};
+use all::unet::Unet;
+use all::{encoder, opt_relu, sparse_training, training};
 use einsparse::Context;
-use einsparse::formats::{Dense, bf16};
+use einsparse::formats::{Dense, bf16, f16};
 
 const KINDS: [Kind; 2] = [Kind::Gcn, Kind::Sage];
 const WIDTHS: [usize; 4] = [5, 4, 6, 3];
@@ -204,4 +207,74 @@ fn lengths_come_to_so_many_tokens() {
         assert_eq!((sum, most), (tokens as i32, Some(longest as i32)));
         assert!(lengths.iter().all(|&length| length > 0));
     }
+}
+
+/// Half the squares' sum.
+fn half_squares(net: &mut Net<f64>) -> f64 {
+    net.forward(&Context::cpu().stream().unwrap()).unwrap();
+    let off = net.residual.to_dense().unwrap();
+    off.values().iter().map(|d| 0.5 * d * d).sum()
+}
+
+#[test]
+fn gradients_of_masked_layers_are_those_of_differences() {
+    const STEP: f64 = 1e-6;
+    let (cpu, [width, tokens]) = (Context::cpu(), [128, 8]);
+    let mut net = sparse_training::network::<f64>(&cpu, [width, tokens], true).unwrap();
+    let stream = cpu.stream().unwrap();
+    net.forward(&stream).unwrap();
+    net.backward(false, &stream).unwrap();
+    let mask = net.mask().unwrap();
+    let found = [&net.gradient, &net.dx].map(|found| found.to_dense().unwrap());
+    let kept = [&net.weights, &net.x].map(|kept| kept.to_dense().unwrap());
+    let mut moving = 0;
+    for (of_x, every) in [(false, 523), (true, 31)] {
+        let (found, kept) = (&found[usize::from(of_x)], &kept[usize::from(of_x)]);
+        for at in (0..kept.values().len()).step_by(every) {
+            let mut moved = |by: f64| {
+                let mut other = kept.clone();
+                other.values_mut()[at] += by;
+                let to = if of_x { &mut net.x } else { &mut net.weights };
+                to.write(&other).unwrap();
+                let loss = half_squares(&mut net);
+                let to = if of_x { &mut net.x } else { &mut net.weights };
+                to.write(kept).unwrap();
+                loss
+            };
+            let slope = (moved(STEP) - moved(-STEP)) / (2.0 * STEP);
+            let found = found.values()[at];
+            let near = (found - slope).abs() <= 1e-5 * (1.0 + slope.abs());
+            assert!(near, "X {of_x}, {at}: {found}, not {slope}");
+            let block = at / width / BLOCK * (width / BLOCK) + at % width / BLOCK;
+            assert!(
+                of_x || mask[block] == 1.0 || found == 0.0,
+                "{at} is masked: {found}"
+            );
+            moving += usize::from(slope.abs() > 1e-3);
+        }
+    }
+    assert!(moving > 40, "{moving} elements matter");
+}
+
+#[test]
+fn masked_layers_are_those_with_zeros() {
+    for grows in [false, true] {
+        let errors = sparse_training::errors::<f32>(&Context::cpu(), [320, 24], grows).unwrap();
+        assert!(errors.iter().all(|e| *e < 1e-5), "{errors:?}");
+    }
+}
+
+#[test]
+fn masks_change_as_a_network_learns() {
+    let cpu = Context::cpu();
+    let train = || {
+        let mut training = sparse_training::Training::<f16>::new(&cpu, [320, 32], true).unwrap();
+        training.run(&cpu, 20).unwrap()
+    };
+    let (losses, changed) = train();
+    assert!(
+        losses[19] < 0.7 * losses[0] && changed > 0,
+        "{losses:?}, {changed}"
+    );
+    assert!(train() == (losses, changed), "two trainings differ");
 }

@@ -1,5 +1,7 @@
 //! The models by their names.
 
+#[path = "block_masks.rs"]
+pub mod block_masks;
 #[path = "common.rs"]
 pub mod common;
 #[path = "encoder.rs"]
@@ -8,6 +10,10 @@ pub mod encoder;
 pub mod gcn;
 #[path = "graphs.rs"]
 pub mod graphs;
+#[path = "maps.rs"]
+pub mod maps;
+#[path = "masked_net.rs"]
+pub mod masked_net;
 #[path = "opt_relu.rs"]
 pub mod opt_relu;
 #[path = "padded.rs"]
@@ -18,6 +24,8 @@ pub mod point_cloud;
 pub mod products;
 #[path = "scans.rs"]
 pub mod scans;
+#[path = "sparse_training.rs"]
+pub mod sparse_training;
 #[path = "training.rs"]
 pub mod training;
 #[path = "unet.rs"]
@@ -29,9 +37,10 @@ use common::Run;
 
 pub type Model = (&'static str, fn(&Run<'_>) -> einsparse::Result<()>);
 
-pub const MODELS: [Model; 4] = [
+pub const MODELS: [Model; 5] = [
     ("encoder", encoder::run),
     ("gcn", training::run),
     ("opt_relu", opt_relu::run),
     ("point_cloud", point_cloud::run),
+    ("sparse_training", sparse_training::run),
 ];

@@ -5,8 +5,9 @@ use einsparse::nn::{Sgd, SgdOptions};
 use einsparse::{Context, Result, Scalar, Stream, Tensor};
 
 use super::common::{Measured, Memory, Run, Times, largest_error};
+use super::maps::{Maps, Rebuild};
 use super::scans::{Scan, dense};
-use super::unet::{Maps, Rebuild, Unet};
+use super::unet::Unet;
 use super::wiring::{LEVELS, Wiring};
 
 pub const CLASSES: usize = 16;

@@ -2,80 +2,12 @@
 //! concatenated is written side by side by those who compute it, so nothing is copied. All parameters lie in one vector,
 //! and so do their gradients, for an optimiser to take in one step.
 
-use std::sync::Arc;
-
-use einsparse::formats::Dense;
 use einsparse::nn::{BiasGradient, CrossEntropy};
-use einsparse::ops::{ConvGeometry, ConvOptions, KernelMap, KernelMapBuilder, SparseConv3d};
+use einsparse::ops::{ConvOptions, SparseConv3d};
 use einsparse::{Context, Result, Scalar, Stream, Tensor};
 
-use super::wiring::{LEVELS, Place, Walk, Wire, Wiring};
-
-/// The kernel maps: 3 x 3 x 3 at each level, 2 x 2 x 2 from one to the next, and of every voxel to itself.
-pub struct Maps {
-    pub same: Vec<Arc<KernelMap>>,
-    pub down: Vec<Arc<KernelMap>>,
-    each: Arc<KernelMap>,
-}
-
-fn cube() -> Result<ConvGeometry> {
-    ConvGeometry::new([3; 3], [1; 3], [1; 3])
-}
-
-fn halved() -> Result<ConvGeometry> {
-    ConvGeometry::new([2; 3], [2; 3], [1; 3])
-}
-
-impl Maps {
-    pub fn new(ctx: &Context, voxels: &[[i32; 4]]) -> Result<Self> {
-        let (mut same, mut down) = (Vec::new(), Vec::<Arc<KernelMap>>::new());
-        for level in 0..LEVELS {
-            let own = level.checked_sub(1).map_or(voxels, |at| down[at].voxels());
-            same.push(Arc::new(KernelMap::new(ctx, own, &cube()?)?));
-            if level + 1 < LEVELS {
-                let next = KernelMap::new(ctx, own, &halved()?)?;
-                // The way up.
-                next.transposed()?;
-                down.push(Arc::new(next));
-            }
-        }
-        let each = Arc::new(KernelMap::submanifold(ctx, voxels, [1; 3])?);
-        Ok(Maps { same, down, each })
-    }
-}
-
-/// Makes the maps of other clouds of at most as many voxels, on the GPU.
-pub struct Rebuild {
-    same: Vec<KernelMapBuilder>,
-    down: Vec<KernelMapBuilder>,
-    /// Of each level; the first is the cloud.
-    voxels: Vec<Tensor<i32>>,
-}
-
-impl Rebuild {
-    pub fn new(ctx: &Context, maps: &Maps, voxels: &[[i32; 4]]) -> Result<Self> {
-        let count = |level: usize| maps.same[level].inputs();
-        let same = (0..LEVELS).map(|l| KernelMapBuilder::new(ctx, count(l), &cube()?));
-        let down = (0..LEVELS - 1)
-            .map(|l| KernelMapBuilder::strided(ctx, [count(l), count(l + 1)], &halved()?));
-        let (same, down) = (same.collect::<Result<_>>()?, down.collect::<Result<_>>()?);
-        let first = ctx.upload_dense(&Dense::new([voxels.len(), 4], voxels.concat())?)?;
-        let rest = (1..LEVELS).map(|l| ctx.zeros(&[count(l), 4]));
-        let voxels = [Ok(first)].into_iter().chain(rest).collect::<Result<_>>()?;
-        Ok(Rebuild { same, down, voxels })
-    }
-
-    pub fn run(&mut self, maps: &Maps, stream: &Stream) -> Result<()> {
-        for (level, builder) in self.same.iter().enumerate() {
-            let (own, coarser) = self.voxels.split_at_mut(level + 1);
-            builder.rebuild(&maps.same[level], &own[level], stream)?;
-            if let (Some(down), Some(coarse)) = (self.down.get(level), coarser.first_mut()) {
-                down.rebuild_strided(&maps.down[level], &own[level], coarse, stream)?;
-            }
-        }
-        Ok(())
-    }
-}
+use super::maps::Maps;
+use super::wiring::{Place, Walk, Wire, Wiring};
 
 struct Layer<T: Scalar, G: Scalar> {
     conv: SparseConv3d<T>,
@@ -86,6 +18,8 @@ struct Layer<T: Scalar, G: Scalar> {
 struct Slopes<T: Scalar> {
     buffers: Vec<Tensor<T>>,
     below: Vec<Tensor<T>>,
+    /// For gradients of weights, which nothing waits for but the optimiser.
+    beside: Stream,
     loss_of: CrossEntropy<T>,
 }
 
@@ -134,6 +68,7 @@ impl<T: Scalar, G: Scalar> Unet<T, G> {
             true => Some(Slopes {
                 buffers: buffers()?,
                 below: below.collect::<Result<_>>()?,
+                beside: ctx.stream()?,
                 loss_of: CrossEntropy::new(ctx, [rows(0), classes])?,
             }),
         };
@@ -189,7 +124,9 @@ impl<T: Scalar, G: Scalar> Unet<T, G> {
             .forward_backward(of, &mut self.loss, gradient, stream)?;
         (0..self.layers.len())
             .rev()
-            .try_for_each(|at| self.backward_layer(at, stream))
+            .try_for_each(|at| self.backward_layer(at, stream))?;
+        let slopes = self.slopes.as_ref();
+        slopes.map_or(Ok(()), |slopes| stream.wait_for(&slopes.beside))
     }
 
     fn backward_layer(&mut self, at: usize, stream: &Stream) -> Result<()> {
@@ -214,7 +151,9 @@ impl<T: Scalar, G: Scalar> Unet<T, G> {
         }
         let x = self.values[from.buffer].columns(from.columns.clone())?;
         let mut dw = self.gradients.part_mut(wire.weights, &wire.shape())?;
-        layer.conv.backward_weight(&x, &dy, &mut dw, stream)?;
+        slopes.beside.wait_for(stream)?;
+        let beside = &slopes.beside;
+        layer.conv.backward_weight(&x, &dy, &mut dw, beside)?;
         let w = self.parameters.part(wire.weights, &wire.shape())?;
         match (from.buffer, wire.walk) {
             // Nobody asks for the gradient of the input.

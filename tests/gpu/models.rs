@@ -7,11 +7,12 @@ use crate::support::replay::Replay;
 use crate::support::{gpu, gpu_alone};
 use all::gcn::Gcn;
 use all::graphs::{Kind, rmat};
+use all::maps::{Maps, Rebuild};
 use all::point_cloud::{self, CLASSES};
 use all::scans::Scan;
 use all::training::Training;
-use all::unet::{Maps, Rebuild, Unet};
-use all::{encoder, opt_relu, training};
+use all::unet::Unet;
+use all::{encoder, opt_relu, sparse_training, training};
 use einsparse::formats::{bf16, f16};
 
 const KINDS: [Kind; 2] = [Kind::Gcn, Kind::Sage];
@@ -159,4 +160,47 @@ fn layers_of_an_encoder_on_the_gpu() {
         let error = encoder::checked(&gpu, 3, &options, tokens).unwrap();
         assert!(error < 5e-3, "{tokens} of {items}: {error}");
     }
+}
+
+#[test]
+fn masked_layers_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    for (sizes, grows) in [
+        ([640, 128], false),
+        ([640, 128], true),
+        ([1280, 200], false),
+    ] {
+        let errors = sparse_training::errors::<f16>(&gpu, sizes, grows).unwrap();
+        assert!(errors.iter().all(|e| *e < 5e-3), "{sizes:?}: {errors:?}");
+        let errors = sparse_training::errors::<bf16>(&gpu, sizes, grows).unwrap();
+        assert!(errors.iter().all(|e| *e < 4e-2), "{sizes:?}: {errors:?}");
+    }
+}
+
+/// A graph of one step is the next one at each replay, with other masks, to the bit.
+#[test]
+fn masks_change_between_replays() {
+    const STEPS: usize = 20;
+    let Some(gpu) = gpu_alone() else { return };
+    let made = || sparse_training::Training::<f16>::new(&gpu, [640, 128], true).unwrap();
+    let stream = gpu.stream().unwrap();
+    let mut steps = made();
+    let mut masks = Vec::new();
+    for _ in 0..STEPS {
+        steps.step(false, &stream).unwrap();
+        stream.synchronize().unwrap();
+        masks.push(steps.net.mask().unwrap());
+    }
+    assert!(masks[0] != masks[STEPS - 1], "no mask changes");
+    let mut captured = made();
+    // The first step is run in front of the capture.
+    let mut graph = Replay::of(&stream, || captured.step(false, &stream));
+    for _ in 1..STEPS {
+        // SAFETY: the training is alive, and nothing else uses it.
+        unsafe { graph.run() };
+    }
+    assert!(captured.net.mask().unwrap() == masks[STEPS - 1]);
+    assert!(captured.loss().unwrap() == steps.loss().unwrap());
+    let (losses, _) = made().run(&gpu, STEPS).unwrap();
+    assert!(losses[STEPS - 1] < 0.9 * losses[0], "{losses:?}");
 }
