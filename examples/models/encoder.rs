@@ -1,5 +1,5 @@
-//! BERT-base (arXiv 1810.04805) over a batch whose sequences have lengths of their own: twelve layers on the tokens that
-//! are there, beside the same layers over the batch filled up to its longest sequence.
+//! BERT-base (arXiv 1810.04805) over a batch whose sequences have lengths of their own: twelve layers on the tokens
+//! that are there, beside the same layers over the batch filled up to its longest sequence.
 
 use einsparse::formats::{Dense, f16, generate};
 use einsparse::nn::{Encoder, EncoderOptions, EncoderWeights};

@@ -69,8 +69,8 @@ pub struct EncoderWeights<'a, T> {
 /// Tokens are micro-tiles along m (PIT, arXiv 2301.10936, section 2): rows of all sequences are packed on the way into
 /// the first layer and sent back on the way out of the last, and nothing in between is computed for padding. How many
 /// rows there are stays on the GPU: tiles behind the last one end at once, and the attention takes the packed batch as
-/// one sequence whose queries see the keys of their own. Nothing is allocated or waited for; a captured CUDA graph takes
-/// other lengths at every launch. Layers share their room: it does not grow with their number.
+/// one sequence whose queries see the keys of their own. Nothing is allocated or waited for; a captured CUDA graph
+/// takes other lengths at every launch. Layers share their room: it does not grow with their number.
 ///
 /// Sums and normalisation in f32, results of each step rounded to the element type. The same bits every time, and those
 /// of the same layers run one by one, but a sequence's may depend on where it lies in the batch: keys are gathered by

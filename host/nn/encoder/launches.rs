@@ -102,13 +102,13 @@ impl Launches {
     /// - writes: the work list alone, whose readers, attention, belong to an earlier run, and have ended when packing
     ///   has;
     /// - reads: what had been written when the launch ahead started. Packing and products let the next launch start
-    ///   behind their own wait: at the start of a launch behind one of them, all ahead of that one has ended. The others
-    ///   let it start at once, so behind them no more has ended than at their own start.
+    ///   behind their own wait: at the start of a launch behind one of them, all ahead of that one has ended. The
+    ///   others let it start at once, so behind them no more has ended than at their own start.
     ///
-    /// Weights are read so: nothing in here writes them, and whoever wrote them ahead of the layers has ended before the
-    /// first product starts, which stands behind packing. `live` is: packing writes it and has ended before any launch
-    /// behind the first product starts. A norm's residual rows are: a norm stands behind a product, and they were written
-    /// ahead of that, by packing or a norm.
+    /// Weights are read so: nothing in here writes them, and whoever wrote them ahead of the layers has ended before
+    /// the first product starts, which stands behind packing. `live` is: packing writes it and has ended before any
+    /// launch behind the first product starts. A norm's residual rows are: a norm stands behind a product, and they were
+    /// written ahead of that, by packing or a norm.
     pub(super) fn run<T: Scalar>(
         &self,
         run: &Run<'_>,
