@@ -171,7 +171,8 @@ impl<T: Scalar> SparseAttention<T> {
     /// Queries `[heads, m, dim]`, keys and values `[key_heads, n, dim]`, into the output `[heads, m, dim]`; each of
     /// them may have its heads side by side in rows instead, as a projection writes them: `[m, heads dim]`,
     /// `[n, key_heads dim]`. The natural logarithms of the sums of exponentials into `log_sum`, `[heads, m]`, for a
-    /// gradient of your own: ours computes the weights again. They are -Inf where a query has no entry. On a GPU nothing is allocated and nothing waited for; the call can be captured in a CUDA graph.
+    /// gradient of your own: ours computes the weights again. They are -Inf where a query has no entry. On a GPU
+    /// nothing is allocated and nothing waited for; the call can be captured in a CUDA graph.
     ///
     /// # Errors
     /// Tensors of another shape or context than planned; output untouched.

@@ -107,8 +107,8 @@ impl Launches {
     ///
     /// Weights are read so: nothing in here writes them, and whoever wrote them ahead of the layers has ended before
     /// the first product starts, which stands behind packing. `live` is: packing writes it and has ended before any
-    /// launch behind the first product starts. A norm's residual rows are: a norm stands behind a product, and they were
-    /// written ahead of that, by packing or a norm.
+    /// launch behind the first product starts. A norm's residual rows are: a norm stands behind a product, and they
+    /// were written ahead of that, by packing or a norm.
     pub(super) fn run<T: Scalar>(
         &self,
         run: &Run<'_>,
