@@ -10,15 +10,17 @@ use super::block_masks::{BLOCK, Masks, kept, plan, wide};
 
 /// A layer `Y = W X` with its gradients.
 enum Layer<T: Scalar> {
-    Masked {
-        forward: DynamicMatmul<T>,
-        /// Where W has blocks.
-        backward: DynamicMatmulGradient<T>,
-        /// All of W's.
-        whole: DynamicMatmulGradient<T>,
-    },
-    /// With the ReLU behind it, and the gradient of one ahead of it, in the products.
-    Dense([Plan<T>; 3]),
+    Masked(Box<Products<T>>),
+    /// The product, with the ReLU behind it; the gradients of X, with that of the ReLU ahead of it, and of W.
+    Dense(Box<[Plan<T>; 3]>),
+}
+
+/// What finds the micro-tiles of a masked W.
+struct Products<T: Scalar> {
+    forward: DynamicMatmul<T>,
+    /// The gradient of W where it has blocks, and that of all of W.
+    backward: DynamicMatmulGradient<T>,
+    whole: DynamicMatmulGradient<T>,
 }
 
 impl<T: Scalar> Layer<T> {
@@ -33,11 +35,11 @@ impl<T: Scalar> Layer<T> {
             let expected = SparsityHint::MicroTiles(share);
             DynamicMatmulGradient::new(ctx, extents, of, expected, Determinism::Strict)
         };
-        Ok(Layer::Masked {
+        Ok(Layer::Masked(Box::new(Products {
             forward: DynamicMatmul::new(ctx, extents, &options)?,
             backward: gradient(GradientOfA::MicroTiles)?,
             whole: gradient(GradientOfA::Whole)?,
-        })
+        })))
     }
 
     fn dense(ctx: &Context, width: usize, tokens: usize, first: bool) -> Result<Self> {
@@ -51,11 +53,11 @@ impl<T: Scalar> Layer<T> {
         };
         let of_input = [("W", w), ("D", x), ("X", x)];
         let of_weight = [("D", x), ("X", x)];
-        Ok(Layer::Dense([
+        Ok(Layer::Dense(Box::new([
             plan(ctx, forward, &[("W", w), ("X", x)])?,
             plan(ctx, input, &of_input[..if first { 2 } else { 3 }])?,
             plan(ctx, "G[o,i] = D[o,t] * X[i,t]", &of_weight)?,
-        ]))
+        ])))
     }
 
     fn forward(
@@ -65,10 +67,8 @@ impl<T: Scalar> Layer<T> {
         stream: &Stream,
     ) -> Result<()> {
         match self {
-            Layer::Masked { forward, .. } => forward.forward(w, x, y, stream),
-            Layer::Dense([forward, ..]) => {
-                forward.run(&[("W", w.into()), ("X", x.into())], y, stream)
-            }
+            Layer::Masked(products) => products.forward.forward(w, x, y, stream),
+            Layer::Dense(plans) => plans[0].run(&[("W", w.into()), ("X", x.into())], y, stream),
         }
     }
 
@@ -80,18 +80,20 @@ impl<T: Scalar> Layer<T> {
         (grows, first): (bool, bool),
         stream: &Stream,
     ) -> Result<()> {
-        let (input, weight) = match self {
-            Layer::Masked { whole, .. } if grows => {
-                return whole.backward([w, x, dy], [dw, dx], stream);
+        let plans = match self {
+            Layer::Masked(products) => {
+                let of = if grows {
+                    &products.whole
+                } else {
+                    &products.backward
+                };
+                return of.backward([w, x, dy], [dw, dx], stream);
             }
-            Layer::Masked { backward, .. } => {
-                return backward.backward([w, x, dy], [dw, dx], stream);
-            }
-            Layer::Dense([_, input, weight]) => (input, weight),
+            Layer::Dense(plans) => plans,
         };
-        weight.run(&[("D", dy.into()), ("X", x.into())], dw, stream)?;
+        plans[2].run(&[("D", dy.into()), ("X", x.into())], dw, stream)?;
         let all = [("W", w.into()), ("D", dy.into()), ("X", x.into())];
-        input.run(&all[..if first { 2 } else { 3 }], dx, stream)
+        plans[1].run(&all[..if first { 2 } else { 3 }], dx, stream)
     }
 }
 
