@@ -1,27 +1,47 @@
 //! The models by their names.
 
+#[path = "block_masks.rs"]
+pub mod block_masks;
 #[path = "common.rs"]
 pub mod common;
 #[path = "decode.rs"]
 pub mod decode;
 #[path = "decoder.rs"]
 pub mod decoder;
+#[path = "encoder.rs"]
+pub mod encoder;
 #[path = "gcn.rs"]
 pub mod gcn;
 #[path = "graphs.rs"]
 pub mod graphs;
+#[path = "maps.rs"]
+pub mod maps;
+#[path = "masked_net.rs"]
+pub mod masked_net;
 #[path = "moe.rs"]
 pub mod moe;
 #[path = "moe_block.rs"]
 pub mod moe_block;
 #[path = "opt_relu.rs"]
 pub mod opt_relu;
+#[path = "padded.rs"]
+pub mod padded;
+#[path = "point_cloud.rs"]
+pub mod point_cloud;
 #[path = "products.rs"]
 pub mod products;
 #[path = "pruned.rs"]
 pub mod pruned;
+#[path = "scans.rs"]
+pub mod scans;
+#[path = "sparse_training.rs"]
+pub mod sparse_training;
 #[path = "training.rs"]
 pub mod training;
+#[path = "unet.rs"]
+pub mod unet;
+#[path = "wiring.rs"]
+pub mod wiring;
 
 use common::Run;
 
@@ -29,7 +49,10 @@ pub type Model = (&'static str, fn(&Run<'_>) -> einsparse::Result<()>);
 
 pub const MODELS: &[Model] = &[
     ("decode", decode::run),
+    ("encoder", encoder::run),
     ("gcn", training::run),
     ("moe", moe::run),
     ("opt_relu", opt_relu::run),
+    ("point_cloud", point_cloud::run),
+    ("sparse_training", sparse_training::run),
 ];

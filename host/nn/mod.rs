@@ -1,6 +1,7 @@
 //! Layers of models: what holds weights, or puts operations together. Each has `forward` and, where it is trained,
 //! `backward`.
 
+mod bias_gradient;
 mod cross_entropy;
 mod embedding;
 mod encoder;
@@ -14,9 +15,10 @@ mod rotary;
 mod router;
 mod weight_gradient;
 
+pub use bias_gradient::BiasGradient;
 pub use cross_entropy::CrossEntropy;
 pub use embedding::{Embedding, Greedy};
-pub use encoder::{EncoderLayer, EncoderOptions, EncoderWeights, ResidualNorm};
+pub use encoder::{Encoder, EncoderOptions, EncoderWeights, ResidualNorm};
 pub use feed_forward::{FeedForward, FeedForwardOptions};
 pub use glu::Glu;
 pub use linear::{Linear, LinearOptions};
