@@ -11,7 +11,10 @@ use einsparse::Error;
 pub const OP: &str = "models";
 
 pub fn run(bench: &Bench<'_>) -> Result<()> {
-    for &(name, model) in MODELS {
+    for &(name, model) in MODELS
+        .iter()
+        .filter(|(name, _)| bench.arguments.named(name))
+    {
         let bench = bench.anew()?;
         let timer = |work: &mut dyn FnMut(&einsparse::Stream) -> einsparse::Result<()>| {
             let times = bench.in_a_graph(|| Ok(work(&bench.stream)?));

@@ -272,10 +272,6 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
 }
 
 impl<const GROUPS: usize, const N: usize> Filled<GROUPS> for ByteTile<GROUPS, N> {
-    /// Not worth it: where places are bytes A is small.
-    #[inline(always)]
-    fn prefetch(_: &BitmapParams, _: BitPiece, _: u32, _: Starts) {}
-
     #[inline(always)]
     fn copy(p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, own: Starts, ring: Ring) {
         if gpu::thread() % 32 == 0 {

@@ -98,20 +98,13 @@ trait Filled<const GROUPS: usize>: Stages {
     /// Starts the copies of one stage; every lane calls it.
     fn copy(p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, own: Starts, ring: Ring);
 
-    /// Fetches A of a stage into L2; a lane.
-    fn prefetch(p: &BitmapParams, piece: BitPiece, stage: u32, own: Starts);
-
     #[inline(always)]
     fn produce(p: &BitmapParams, at: u64) {
         // A ring that starts empty: the first wait for a free stage passes.
         let mut ring = Ring::first(1);
         let mut later = p.piece(0);
         let mut next = first_starts::<GROUPS>(p);
-        // While the launch ahead ends: the lists are the plan's own, and what it writes to A it writes to L2 as well.
-        let lane = gpu::thread() % 32;
-        if lane < later.stages && lane < p.stages {
-            Self::prefetch(p, later, lane, next);
-        }
+        // The lists are the plan's own: they come while the launch ahead ends.
         grid::wait_dependency();
         grid::launch_dependents();
         let mut round = 0;
