@@ -1,6 +1,7 @@
 //! Layers of models: what holds weights, or puts operations together. Each has `forward` and, where it is trained,
 //! `backward`.
 
+mod activation;
 mod cross_entropy;
 mod embedding;
 mod encoder;
@@ -14,6 +15,7 @@ mod rotary;
 mod router;
 mod weight_gradient;
 
+pub use activation::Activation;
 pub use cross_entropy::CrossEntropy;
 pub use embedding::{Embedding, Greedy};
 pub use encoder::{EncoderLayer, EncoderOptions, EncoderWeights, ResidualNorm};
