@@ -1,15 +1,23 @@
 //! The models by their names.
 
+#[path = "atoms.rs"]
+pub mod atoms;
 #[path = "common.rs"]
 pub mod common;
 #[path = "decode.rs"]
 pub mod decode;
 #[path = "decoder.rs"]
 pub mod decoder;
+#[path = "dynamics.rs"]
+pub mod dynamics;
+#[path = "force_field.rs"]
+pub mod force_field;
 #[path = "gcn.rs"]
 pub mod gcn;
 #[path = "graphs.rs"]
 pub mod graphs;
+#[path = "mixing.rs"]
+pub mod mixing;
 #[path = "moe.rs"]
 pub mod moe;
 #[path = "moe_block.rs"]
@@ -29,6 +37,7 @@ pub type Model = (&'static str, fn(&Run<'_>) -> einsparse::Result<()>);
 
 pub const MODELS: &[Model] = &[
     ("decode", decode::run),
+    ("force_field", dynamics::run),
     ("gcn", training::run),
     ("moe", moe::run),
     ("opt_relu", opt_relu::run),
