@@ -16,6 +16,8 @@ pub mod force_field;
 pub mod gcn;
 #[path = "graphs.rs"]
 pub mod graphs;
+#[path = "interaction.rs"]
+pub mod interaction;
 #[path = "mixing.rs"]
 pub mod mixing;
 #[path = "moe.rs"]

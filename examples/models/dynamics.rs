@@ -7,12 +7,15 @@ use einsparse::{Context, Precision, Result, Scalar, Stream, Tensor};
 use super::atoms::{Atoms, rotation, turned};
 use super::common::{Measured, Memory, Run, largest_error};
 use super::force_field::ForceField;
+use super::interaction::messages;
 use super::mixing::Plans;
 
 /// Boltzmann's constant times 300 K, eV.
 const HEAT: f64 = 0.02585;
 /// Mass of an atom, unified atomic mass units.
 const MASS: f64 = 16.0;
+/// Of a step, in femtoseconds.
+const STEP: f64 = 0.25;
 /// A femtosecond in units of Angstrom, eV and atomic mass.
 const FEMTOSECOND: f64 = 1.0 / 10.1805;
 
@@ -127,9 +130,13 @@ pub fn error(ctx: &Context, atoms: &Atoms, channels: usize, cutoff: f64) -> Resu
     Ok(energies.max(largest_error(&found.1, &wanted.1)))
 }
 
-/// What the sum of both energies has gone away from its start at the most, over the kinetic energy at the start, looked
-/// at ten times in so many steps.
-pub fn drift<T: Scalar>(ctx: &Context, dynamics: &mut Dynamics<T>, steps: usize) -> Result<f64> {
+/// How far the sum of both energies goes away from its start, looked at ten times in so many steps: over that sum, and
+/// over the kinetic energy at the start.
+pub fn drift<T: Scalar>(
+    ctx: &Context,
+    dynamics: &mut Dynamics<T>,
+    steps: usize,
+) -> Result<[f64; 2]> {
     let stream = ctx.stream()?;
     let [potential, kinetic] = dynamics.energies()?;
     let start = potential + kinetic;
@@ -140,7 +147,7 @@ pub fn drift<T: Scalar>(ctx: &Context, dynamics: &mut Dynamics<T>, steps: usize)
         let now: f64 = dynamics.energies()?.iter().sum();
         worst = worst.max((now - start).abs());
     }
-    Ok(worst / kinetic)
+    Ok([worst / start.abs(), worst / kinetic])
 }
 
 pub fn run(run: &Run<'_>) -> Result<()> {
@@ -150,36 +157,51 @@ pub fn run(run: &Run<'_>) -> Result<()> {
     let turned = equivariance::<f32>(ctx, &small, 32, 4.0)?;
     println!("largest error {checked:.1e}; turned and moved {turned:.1e}");
     assert!(checked < 2e-5 && turned < 2e-5);
-    // Half of the list's margin is 0.1 Angstrom: atoms that come nearer than the cutoff later are not added.
     let (grid, channels, steps) = match run.toy {
         true => ([3, 3, 3], 8, 10),
         false => ([15, 20, 10], 128, 1000),
     };
+    // The list is that of the start: who comes nearer later is not added, and who leaves fades out.
     let (radius, cutoff) = if run.toy { (3.5, 3.3) } else { (5.03, 4.83) };
     let atoms = Atoms::liquid(grid, radius)?;
     let (count, edges) = (atoms.count(), atoms.receivers.len());
-    for precision in [Precision::Full, Precision::Tf32] {
+    for (precision, dtype) in [
+        (Precision::Full, "f32"),
+        (Precision::Tf32, "TF32 in dense products"),
+    ] {
         let memory = Memory::before(ctx);
         let field = ForceField::<f32>::new(ctx, &atoms, channels, cutoff, precision)?;
-        let mut dynamics = Dynamics::new(ctx, &atoms, field, 0.5)?;
-        let drift = drift(ctx, &mut dynamics, steps)?;
+        let mut dynamics = Dynamics::new(ctx, &atoms, field, STEP)?;
+        let [drift, of_kinetic] = drift(ctx, &mut dynamics, steps)?;
         let times = run.time(|stream| dynamics.step(stream))?;
+        let note = format!(
+            "energy within {drift:.1e} of itself in {steps} steps of {STEP} fs, {of_kinetic:.1e} of the kinetic; \
+             turned and moved {turned:.1e}; no twin: all pairs would be {:.0} times as many edges",
+            (count * count) as f64 / edges as f64
+        );
         run.report(Measured {
             case: format!("molecular dynamics, {count} atoms, {edges} edges, {channels} channels"),
-            dtype: match precision {
-                Precision::Full => "f32",
-                Precision::Tf32 => "f32, dense products in TF32",
-            },
+            dtype,
             times,
             work: (count as f64, "atoms"),
-            // With all pairs there would be so many times as many edges, all but these without a weight.
             twin: None,
             held: memory.since(ctx),
             error: Some(checked),
-            note: format!(
-                "energy drifts {drift:.1e} of the kinetic energy in {steps} steps of 0.5 fs; turned and moved {turned:.1e}"
-            ),
+            note,
         });
     }
+    let ([times, twin], error) = messages(run, &atoms, channels)?;
+    run.report(Measured {
+        case: format!(
+            "messages of degrees up to 2, {count} atoms, {edges} edges, {channels} channels"
+        ),
+        dtype: "f32",
+        times,
+        work: (edges as f64, "edges"),
+        twin: Some(("gathered, multiplied, summed".into(), twin)),
+        held: None,
+        error: Some(error),
+        note: "forward".into(),
+    });
     Ok(())
 }

@@ -66,7 +66,7 @@ impl<T: Scalar> Plans<T> {
 /// What every row of an item is made of: `(row of the output, row of the input, matrix)`.
 pub type Wiring = Vec<[usize; 3]>;
 
-/// `Out[Q[p],n] = In[I[p],c] * W[T[p],c,n]`: mixes the channels of rows by one of several matrices, each row by its own.
+/// `Out[Q[p],n] = In[I[p],c] * W[T[p],c,n]`: mixes the channels of rows by one of several matrices, each by its own.
 /// With the matrices transposed and the lists exchanged it is the gradient of its input.
 pub struct Mix<T: Scalar> {
     lists: [Vec<u32>; 3],

@@ -11,8 +11,8 @@ use crate::kernel::Queue;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
-/// `y = f(x)` of every element, and `dx = f'(x) dy`, f one of [`Gate`]. GPU kernels for f32, f16 and bf16. ReLU and GELU
-/// behind a product are part of the product: `relu(...)`, `gelu(...)` in an expression.
+/// `y = f(x)` of every element, and `dx = f'(x) dy`, f one of [`Gate`]. GPU kernels for f32, f16 and bf16. ReLU and
+/// GELU behind a product are part of the product: `relu(...)`, `gelu(...)` in an expression.
 ///
 /// ```
 /// use einsparse::Context;

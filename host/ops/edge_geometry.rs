@@ -60,15 +60,18 @@ impl Default for GeometryOptions {
     }
 }
 
-/// What equivariant networks know of an edge's vector `v = x[receiver] - x[sender] + shift * cell`, r its length, and the
+/// What equivariant networks know of an edge's vector `v = x[receiver] - x[sender] + shift * cell` of length r, and the
 /// gradient by the positions x. Positions and their gradient are f64 whatever T is, and so is the arithmetic: a
 /// difference of positions is exact enough in f32, positions of a long simulation are not.
 ///
 /// | tensor | shape | what |
 /// |---|---|---|
 /// | positions | `[atoms, 3]` | f64 |
-/// | Y | `[edges, (degree + 1)^2]` | real spherical harmonics of v / r in the order of [`Couplings`](super::Couplings), `\|Y_l\|^2 = 2 l + 1` |
-/// | basis | `[edges, functions]` | `sqrt(2 / c) sin(n pi r / c) / r * f(r / c)`, n from 1: Bessel functions that end at the cutoff c |
+/// | Y | `[edges, (degree + 1)^2]` | real spherical harmonics of v / r |
+/// | basis | `[edges, functions]` | `sqrt(2 / c) sin(n pi r / c) / r * f(r / c)`, n from 1 |
+///
+/// Harmonics have the components of [`Couplings`](super::Couplings), those of degree l the squared norm `2 l + 1`;
+/// radial functions are Bessel's, which end at the cutoff c.
 ///
 /// The envelope is `f(x) = 1 - (p+1)(p+2)/2 x^p + p(p+2) x^(p+1) - p(p+1)/2 x^(p+2)`, 0 from 1 on (Gasteiger et al.,
 /// arXiv 2003.03123). Edges longer than the cutoff may be listed: they have no radial functions. On a GPU f32 and f64
