@@ -32,7 +32,7 @@ impl Atoms {
                 atom / grid[2] % grid[1],
                 atom % grid[2],
             ];
-            [0, 1, 2].map(|d| (at[d] as f64 + 0.08 * moves[3 * atom + d]) * spacing)
+            [0, 1, 2].map(|d| (at[d] as f64 + 0.05 * moves[3 * atom + d]) * spacing)
         };
         let mut cell = [[0.0; 3]; 3];
         (0..3).for_each(|d| cell[d][d] = grid[d] as f64 * spacing);

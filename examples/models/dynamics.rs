@@ -150,6 +150,19 @@ pub fn drift<T: Scalar>(
     Ok([worst / start.abs(), worst / kinetic])
 }
 
+/// The drift of so many steps of a model with these channels and cutoff, and the positions at the end.
+pub fn trajectory<T: Scalar>(
+    ctx: &Context,
+    atoms: &Atoms,
+    (channels, cutoff): (usize, f64),
+    steps: usize,
+) -> Result<([f64; 2], Vec<f64>)> {
+    let field = ForceField::<T>::new(ctx, atoms, channels, cutoff, Precision::Full)?;
+    let mut dynamics = Dynamics::new(ctx, atoms, field, STEP)?;
+    let drift = drift(ctx, &mut dynamics, steps)?;
+    Ok((drift, dynamics.positions.to_dense()?.into_values()))
+}
+
 pub fn run(run: &Run<'_>) -> Result<()> {
     let ctx = &run.context;
     let small = Atoms::liquid([3, 3, 2], 4.0)?;

@@ -7,6 +7,8 @@ use core::f64::consts::PI;
 
 /// What stands in for the square of a length of 0.
 const TINY: f64 = 1e-30;
+/// Less than the inverse of its root.
+const LONGEST: f64 = 1e14;
 
 const ROOT_3: f64 = 1.732_050_807_568_877_2;
 const ROOT_5: f64 = 2.236_067_977_499_79;
@@ -95,20 +97,21 @@ impl Radial {
         let x = edge.length * p.inverse;
         let inside = x < 1.0;
         let x = if inside { x } else { 1.0 };
-        let z = PI * (x - 0.5);
-        let square = z * z;
-        let sine = nested!(square, 2.0 4.0 6.0 8.0 10.0 12.0 14.0 16.0 18.0 20.0);
-        let cosine = -z * (nested!(square, 3.0 5.0 7.0 9.0 11.0 13.0 15.0 17.0 19.0 21.0));
+        // Of half the angle: exact near 0, where a length divides.
+        let half = 0.5 * PI * x;
+        let square = half * half;
+        let low = half * (nested!(square, 3.0 5.0 7.0 9.0 11.0 13.0 15.0 17.0 19.0 21.0));
+        let high = nested!(square, 2.0 4.0 6.0 8.0 10.0 12.0 14.0 16.0 18.0 20.0);
+        let (sine, cosine) = (2.0 * low * high, 1.0 - 2.0 * low * low);
         let (mut power, mut left) = (1.0, p.exponent);
         while left > 1 {
             power *= x;
             left -= 1;
         }
         let n = p.exponent as f64;
-        let high = power * x;
-        let envelope = 1.0
-            - high
-                * (0.5 * (n + 1.0) * (n + 2.0) - x * n * (n + 2.0) + 0.5 * x * x * n * (n + 1.0));
+        let whole = power * x;
+        let curve = 0.5 * (n + 1.0) * (n + 2.0) - x * n * (n + 2.0) + 0.5 * x * x * n * (n + 1.0);
+        let envelope = 1.0 - whole * curve;
         let slope = -0.5 * n * (n + 1.0) * (n + 2.0) * power * (1.0 - x) * (1.0 - x);
         Radial {
             cosine,
@@ -244,9 +247,15 @@ fn gradient<E: Elem>(p: &GeometryParams, own: u32) -> [f64; 3] {
         function += 1;
     }
     let inner = g[0] * x + g[1] * y + g[2] * z;
+    // An edge of length 0 has no direction, and none that it could take.
+    let across = if edge.inverse < LONGEST {
+        edge.inverse
+    } else {
+        0.0
+    };
     let mut sum = [0.0; 3];
     unroll!(i < 3, {
-        sum[i] = edge.inverse * (g[i] - inner * edge.unit[i]) + along * edge.unit[i];
+        sum[i] = across * (g[i] - inner * edge.unit[i]) + along * edge.unit[i];
     });
     sum
 }

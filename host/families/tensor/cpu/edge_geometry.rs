@@ -130,8 +130,10 @@ pub(crate) fn backward<T: Scalar>(
         let along: f64 = row
             .map(|(f, d)| d.to_f64() * radial(of, length, f)[1])
             .sum();
+        // An edge of length 0 has no direction, and none that it could take.
+        let inverse = if length > 1e-14 { 1.0 / length } else { 0.0 };
         for i in 0..3 {
-            let g = (across[i] - inner * unit[i]) / length + along * unit[i];
+            let g = (across[i] - inner * unit[i]) * inverse + along * unit[i];
             gradient[of.receivers[edge] as usize * leading + i] += g;
             gradient[of.senders[edge] as usize * leading + i] -= g;
         }
