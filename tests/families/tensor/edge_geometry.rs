@@ -157,7 +157,7 @@ fn gradients_are_those_of_differences() {
 #[test]
 fn harmonics_couple_to_harmonics() {
     let mut case = Case::new(4, 60, true, 3, 3);
-    case.options.cutoff = 2.5;
+    case.options.cutoff = 4.0;
     let [y, basis, _] = case.run::<f64>(&Context::cpu(), 0);
     // Two atoms may be the same, which has no direction.
     for y in y.chunks(16).filter(|y| y[1..4] != [0.0; 3]) {
@@ -195,13 +195,13 @@ fn harmonics_couple_to_harmonics() {
         if r == 0.0 {
             continue;
         }
-        let x = r / 2.5;
+        let x = r / 4.0;
         // Exponent 7.
         let envelope = 1.0 - 36.0 * x.powi(7) + 63.0 * x.powi(8) - 28.0 * x.powi(9);
         let envelope = if x < 1.0 { envelope } else { 0.0 };
         beyond += u32::from(x >= 1.0);
         for n in 0..3 {
-            let sine = (2.0f64 / 2.5).sqrt() * (std::f64::consts::PI * (n + 1) as f64 * x).sin();
+            let sine = 0.5f64.sqrt() * (std::f64::consts::PI * (n + 1) as f64 * x).sin();
             near(
                 &[basis[edge * 3 + n]],
                 &[sine / r * envelope],
