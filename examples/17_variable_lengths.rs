@@ -3,7 +3,7 @@
 //! layer in f32.
 
 use einsparse::formats::{Dense, f16, generate};
-use einsparse::nn::{EncoderLayer, EncoderOptions, EncoderWeights, ResidualNorm};
+use einsparse::nn::{Encoder, EncoderOptions, EncoderWeights, ResidualNorm};
 use einsparse::ops::{AttentionMask, AttentionOptions, SparseAttention};
 use einsparse::{Context, Operand, Result, Scalar, Tensor};
 
@@ -108,13 +108,13 @@ fn compared<T: Scalar>(ctx: &Context, o: &EncoderOptions, bound: f64) -> Result<
     let values = values.iter().map(|&x| T::from_f64(f64::from(x))).collect();
     let x = Dense::new(vec![o.items, o.distance, d], values)?;
     let lengths_there = ctx.upload_dense(&Dense::new([o.items], lengths.clone())?)?;
-    let layer = EncoderLayer::<T>::new(ctx, o)?;
+    let layer = Encoder::<T>::new(ctx, o)?;
     let mut out = ctx.zeros(&[o.items, o.distance, d])?;
     let stream = ctx.stream()?;
     layer.forward(
         &ctx.upload_dense(&x)?,
         &lengths_there,
-        &weights,
+        &[weights],
         &mut out,
         &stream,
     )?;
@@ -145,6 +145,7 @@ fn main() -> Result<()> {
         heads: 12,
         hidden: 3072,
         epsilon: 1e-5,
+        most: None,
         expected: Some(32 * 40),
     };
     if ctx.is_cuda() {

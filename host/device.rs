@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::driver::{
-    DeviceFacts, DeviceMemory, OwnedStream, PrimaryContext, RawStream, device_facts,
+    DeviceFacts, DeviceMemory, Event, OwnedStream, PrimaryContext, RawStream, device_facts,
     memset_d8_async,
 };
 use crate::error::{Error, Result};
@@ -256,6 +256,31 @@ impl Stream {
             #[cfg(feature = "cudarc")]
             Kind::Cudarc(stream) => stream.context().cu_ctx().cast() == device.context.as_raw(),
         }
+    }
+
+    /// What is queued here from now on waits for what `other` holds so far; the host does not. Work that does not depend on
+    /// each other goes to two streams so, and both are captured with the one that a [`Graph`](crate::Graph) captures.
+    ///
+    /// ```
+    /// let ctx = einsparse::Context::new();
+    /// let (main, beside) = (ctx.stream()?, ctx.stream()?);
+    /// beside.wait_for(&main)?; // what is queued on `beside` now runs beside what is queued on `main`
+    /// main.wait_for(&beside)?; // and both are done before what comes next on `main`
+    /// # Ok::<(), einsparse::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Cuda`] for streams of different GPUs, and whatever the driver refuses.
+    pub fn wait_for(&self, other: &Stream) -> Result<()> {
+        if matches!(self.0, Kind::Cpu) || matches!(other.0, Kind::Cpu) {
+            return Ok(());
+        }
+        if let Kind::Owned(_, device) = &other.0 {
+            device.context.set_current()?;
+        }
+        let event = Event::for_order()?;
+        event.record(other.raw())?;
+        self.raw().wait(&event)
     }
 
     /// Waits until the work on this stream is done.

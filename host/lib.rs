@@ -80,7 +80,7 @@ pub use plan::{
     ZerosRule,
 };
 pub use registry::Scalar;
-pub use tensor::{Operand, SparseTensor, Tensor};
+pub use tensor::{Operand, SparseTensor, Tensor, TensorView, TensorViewMut};
 
 /// The code of the README and of the guide, compiled and run with the documentation's.
 #[cfg(doctest)]

@@ -10,6 +10,7 @@ mod foreign;
 mod operand;
 mod sparse;
 mod upload;
+mod view;
 
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -30,6 +31,7 @@ pub(crate) use operand::{AnyOperand, erase, row_major};
 pub use operand::{IntoOperand, Operand};
 pub use sparse::SparseTensor;
 pub(crate) use sparse::{AnySparseTensor, DeviceArrays, VECTOR_ENTRIES, columns_of, told_by};
+pub use view::{TensorView, TensorViewMut};
 
 /// A dense tensor, row-major, in the memory of a [`Context`]. The last axis is contiguous; rows of it may
 /// lie further apart than they are long.
@@ -65,6 +67,8 @@ pub struct AnyTensor {
     dtype: Dtype,
     shape: Vec<usize>,
     leading: usize,
+    /// The first element in a storage that holds more than this tensor.
+    part: Option<usize>,
     storage: Storage,
 }
 
@@ -72,7 +76,7 @@ pub struct AnyTensor {
 enum Storage {
     Host(Buffer),
     Device(DeviceMemory, Arc<Device>),
-    /// The values of a sparse tensor, which is borrowed for as long as this lives.
+    /// Of a tensor that is borrowed for as long as this lives.
     Borrowed(u64, Arc<Device>),
 }
 
@@ -117,6 +121,7 @@ impl AnyTensor {
             dtype,
             shape: shape.to_vec(),
             leading,
+            part: None,
             storage,
         })
     }
@@ -135,6 +140,7 @@ impl AnyTensor {
             dtype: values.dtype(),
             shape: shape.to_vec(),
             leading: shape.last().copied().unwrap_or(1),
+            part: None,
             storage,
         })
     }
@@ -151,12 +157,18 @@ impl AnyTensor {
             dtype: sparse.dtype(),
             shape: vec![slots],
             leading: slots,
+            part: None,
             storage,
         })
     }
 
     pub(crate) fn dtype(&self) -> Dtype {
         self.dtype
+    }
+
+    /// Its first element in the storage.
+    fn first(&self) -> usize {
+        self.part.unwrap_or(0)
     }
 
     pub(crate) fn shape(&self) -> &[usize] {
@@ -170,7 +182,9 @@ impl AnyTensor {
     pub(crate) fn address(&self) -> Option<u64> {
         match &self.storage {
             Storage::Host(_) => None,
-            Storage::Device(memory, _) => Some(memory.address()),
+            Storage::Device(memory, _) => {
+                Some(memory.address() + (self.first() * self.dtype.bytes()) as u64)
+            }
             Storage::Borrowed(address, _) => Some(*address),
         }
     }
@@ -198,15 +212,23 @@ impl AnyTensor {
     /// The values on the host; `None` on a GPU.
     pub(crate) fn host(&self) -> Option<Slice<'_>> {
         match &self.storage {
-            Storage::Host(values) => Some(values.view()),
+            Storage::Host(values) => {
+                let all = values.view();
+                Some(all.from(self.first().min(all.len())))
+            }
             Storage::Device(..) | Storage::Borrowed(..) => None,
         }
     }
 
     /// The values on the host; `None` on a GPU.
     pub(crate) fn host_mut(&mut self) -> Option<SliceMut<'_>> {
+        let first = self.first();
         match &mut self.storage {
-            Storage::Host(values) => Some(values.view_mut()),
+            Storage::Host(values) => {
+                let all = values.view_mut();
+                let rest = all.len().checked_sub(first)?;
+                Some(all.part(first, rest))
+            }
             Storage::Device(..) | Storage::Borrowed(..) => None,
         }
     }
@@ -258,12 +280,14 @@ impl AnyTensor {
     fn read(&self, to: &mut [u8]) -> Result<()> {
         let (width, pitch) = self.row_bytes();
         if width == pitch
+            && self.part.is_none()
             && let Storage::Device(memory, device) = &self.storage
         {
             return device.read(memory, to);
         }
         let all = self.storage()?;
-        let rows = all.view().bytes().chunks(pitch.max(1));
+        let own = all.view().from(self.first()).bytes();
+        let rows = own.chunks(pitch.max(1));
         for (to, from) in to.chunks_mut(width.max(1)).zip(rows) {
             to.copy_from_slice(&from[..width]);
         }
@@ -273,9 +297,10 @@ impl AnyTensor {
     /// Rows of `values` at the stride of this tensor; the gaps hold `gap`, or what they held.
     fn fill(&mut self, values: &[u8], gap: Option<&[u8]>) -> Result<()> {
         let (width, pitch) = self.row_bytes();
+        let whole = width == pitch && self.part.is_none();
         let mut spread = match gap {
             // What is not between rows is overwritten.
-            None if width == pitch => Buffer::zeros(self.dtype, 0)?,
+            None if whole => Buffer::zeros(self.dtype, 0)?,
             None => self.storage()?,
             Some(gap) => {
                 let len = storage_len(&self.shape, self.leading)?;
@@ -285,15 +310,14 @@ impl AnyTensor {
                 spread
             }
         };
-        let rows = spread.bytes_mut().chunks_mut(pitch.max(1));
-        for (to, from) in rows.zip(values.chunks(width.max(1))) {
-            to[..width].copy_from_slice(from);
+        if !whole {
+            let first = self.first() * self.dtype.bytes();
+            let rows = spread.bytes_mut()[first..].chunks_mut(pitch.max(1));
+            for (to, from) in rows.zip(values.chunks(width.max(1))) {
+                to[..width].copy_from_slice(from);
+            }
         }
-        let whole = if width == pitch {
-            values
-        } else {
-            spread.view().bytes()
-        };
+        let whole = if whole { values } else { spread.view().bytes() };
         match &mut self.storage {
             Storage::Host(data) => data.bytes_mut().copy_from_slice(whole),
             Storage::Device(memory, device) => device.write(memory, whole)?,
@@ -431,11 +455,11 @@ impl<T: Scalar> Tensor<T> {
     }
 }
 
-/// Of values that belong to a sparse tensor.
+/// Of values that belong to another tensor.
 fn borrowed() -> Error {
     Error::operand(
         "values",
-        "belong to a sparse tensor, which reads and writes them",
+        "belong to another tensor, which reads and writes them",
     )
 }
 

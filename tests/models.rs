@@ -4,11 +4,17 @@
 mod all;
 
 use all::atoms::Atoms;
+use all::block_masks::BLOCK;
 use all::gcn::Gcn;
 use all::graphs::{Kind, Task, rmat};
-use all::{decode, dynamics, moe, opt_relu, training};
+use all::maps::Maps;
+use all::masked_net::Net;
+use all::point_cloud::{self, CLASSES};
+use all::scans::Scan;
+use all::unet::Unet;
+use all::{decode, dynamics, encoder, moe, opt_relu, sparse_training, training};
 use einsparse::Context;
-use einsparse::formats::Dense;
+use einsparse::formats::{Dense, bf16, f16};
 
 const KINDS: [Kind; 2] = [Kind::Gcn, Kind::Sage];
 const WIDTHS: [usize; 4] = [5, 4, 6, 3];
@@ -97,6 +103,181 @@ fn hidden_activations_are_skipped_without_a_trace() {
             "{tokens}: {error}, {share}"
         );
     }
+}
+
+#[test]
+fn a_network_over_voxels_is_that_over_a_dense_grid() {
+    let cpu = Context::cpu();
+    let error = point_cloud::error::<f32>(&cpu, [8, 16, 24, 32]).unwrap();
+    assert!(error < 1e-5, "{error}");
+    let error = point_cloud::error::<f64>(&cpu, [3, 5, 4, 6]).unwrap();
+    assert!(error < 1e-12, "{error}");
+}
+
+/// Cross-entropy of the voxels that have a label, in f64.
+fn segmentation_loss(net: &mut Unet<f64, f64>, labels: &[i32]) -> f64 {
+    let stream = Context::cpu().stream().unwrap();
+    net.forward(&stream).unwrap();
+    let logits = net.logits().to_dense().unwrap();
+    let rows = logits.values().chunks(CLASSES).zip(labels);
+    let losses = rows.filter(|(_, label)| **label >= 0);
+    let of_row = |(row, label): (&[f64], &i32)| {
+        row.iter().map(|x| x.exp()).sum::<f64>().ln() - row[*label as usize]
+    };
+    let losses: Vec<f64> = losses.map(of_row).collect();
+    losses.iter().sum::<f64>() / losses.len() as f64
+}
+
+#[test]
+fn gradients_of_a_network_over_voxels_are_those_of_differences() {
+    const STEP: f64 = 1e-6;
+    let cpu = Context::cpu();
+    let scan = Scan::toy(9, CLASSES);
+    let maps = Maps::new(&cpu, &scan.voxels).unwrap();
+    let mut net: Unet<f64, f64> =
+        point_cloud::network(&cpu, (&scan, &maps), [4, 3, 5, 6], true).unwrap();
+    // Sums that are nothing but a bias of zero would lie where a ReLU has no slope.
+    let start = net.parameters.to_dense().unwrap();
+    let mut values = start.values().to_vec();
+    for wire in &net.wiring.wires {
+        for (at, bias) in values[wire.bias..][..wire.channels()[1]]
+            .iter_mut()
+            .enumerate()
+        {
+            *bias = 0.03 * (1 + at % 3) as f64;
+        }
+    }
+    let kept = Dense::new(start.shape(), values).unwrap();
+    net.parameters.write(&kept).unwrap();
+    let labels = point_cloud::upload_labels(&cpu, &scan).unwrap();
+    let stream = cpu.stream().unwrap();
+    net.forward(&stream).unwrap();
+    net.backward(&labels, &stream).unwrap();
+    let found = point_cloud::wide(&net.gradients).unwrap();
+    let mut moving = 0;
+    for wire in net.wiring.wires.clone() {
+        let size = wire.shape().iter().product::<usize>();
+        for at in [
+            wire.weights,
+            wire.weights + size / 2,
+            wire.weights + size - 1,
+            wire.bias,
+        ] {
+            let mut moved = |by: f64| {
+                let mut values = kept.values().to_vec();
+                values[at] += by;
+                let other = Dense::new(kept.shape(), values).unwrap();
+                net.parameters.write(&other).unwrap();
+                segmentation_loss(&mut net, &scan.labels)
+            };
+            let slope = (moved(STEP) - moved(-STEP)) / (2.0 * STEP);
+            let found = found[at];
+            let near = (found - slope).abs() <= 1e-6 * (1.0 + slope.abs());
+            assert!(near, "{wire:?}, {at}: {found}, not {slope}");
+            moving += usize::from(slope.abs() > 1e-5);
+        }
+    }
+    assert!(
+        moving > net.wiring.wires.len(),
+        "{moving} parameters matter"
+    );
+}
+
+#[test]
+fn a_network_over_voxels_learns() {
+    let losses = point_cloud::learns::<bf16>(&Context::cpu(), [8, 8, 16, 16], 6).unwrap();
+    assert!(losses[5] < losses[0], "{losses:?}");
+}
+
+/// Two runs, single layers and the padded batch give the same bits: `checked` asserts it.
+#[test]
+fn layers_of_an_encoder_are_those_in_f64() {
+    for (items, tokens, longest) in [(1, 9, 9), (4, 30, 17)] {
+        let options = encoder::options(items, longest, [64, 96]);
+        let error = encoder::checked(&Context::cpu(), 3, &options, tokens).unwrap();
+        assert!(error < 3e-3, "{tokens} of {items}: {error}");
+    }
+}
+
+#[test]
+fn lengths_come_to_so_many_tokens() {
+    for (tokens, longest) in [(1191, 128), (3951, 512), (1280, 128), (32, 1), (4096, 128)] {
+        let lengths = encoder::lengths(32, tokens, longest);
+        let sum: i32 = lengths.iter().sum();
+        let most = lengths.iter().max().copied();
+        assert_eq!((sum, most), (tokens as i32, Some(longest as i32)));
+        assert!(lengths.iter().all(|&length| length > 0));
+    }
+}
+
+/// Half the squares' sum.
+fn half_squares(net: &mut Net<f64>) -> f64 {
+    net.forward(&Context::cpu().stream().unwrap()).unwrap();
+    let off = net.residual.to_dense().unwrap();
+    off.values().iter().map(|d| 0.5 * d * d).sum()
+}
+
+#[test]
+fn gradients_of_masked_layers_are_those_of_differences() {
+    const STEP: f64 = 1e-6;
+    let (cpu, [width, tokens]) = (Context::cpu(), [128, 8]);
+    let mut net = sparse_training::network::<f64>(&cpu, [width, tokens], true).unwrap();
+    let stream = cpu.stream().unwrap();
+    net.forward(&stream).unwrap();
+    net.backward(false, &stream).unwrap();
+    let mask = net.mask().unwrap();
+    let found = [&net.gradient, &net.dx].map(|found| found.to_dense().unwrap());
+    let kept = [&net.weights, &net.x].map(|kept| kept.to_dense().unwrap());
+    let mut moving = 0;
+    for (of_x, every) in [(false, 523), (true, 31)] {
+        let (found, kept) = (&found[usize::from(of_x)], &kept[usize::from(of_x)]);
+        for at in (0..kept.values().len()).step_by(every) {
+            let mut moved = |by: f64| {
+                let mut other = kept.clone();
+                other.values_mut()[at] += by;
+                let to = if of_x { &mut net.x } else { &mut net.weights };
+                to.write(&other).unwrap();
+                let loss = half_squares(&mut net);
+                let to = if of_x { &mut net.x } else { &mut net.weights };
+                to.write(kept).unwrap();
+                loss
+            };
+            let slope = (moved(STEP) - moved(-STEP)) / (2.0 * STEP);
+            let found = found.values()[at];
+            let near = (found - slope).abs() <= 1e-5 * (1.0 + slope.abs());
+            assert!(near, "X {of_x}, {at}: {found}, not {slope}");
+            let block = at / width / BLOCK * (width / BLOCK) + at % width / BLOCK;
+            assert!(
+                of_x || mask[block] == 1.0 || found == 0.0,
+                "{at} is masked: {found}"
+            );
+            moving += usize::from(slope.abs() > 1e-3);
+        }
+    }
+    assert!(moving > 40, "{moving} elements matter");
+}
+
+#[test]
+fn masked_layers_are_those_with_zeros() {
+    for grows in [false, true] {
+        let errors = sparse_training::errors::<f32>(&Context::cpu(), [320, 24], grows).unwrap();
+        assert!(errors.iter().all(|e| *e < 1e-5), "{errors:?}");
+    }
+}
+
+#[test]
+fn masks_change_as_a_network_learns() {
+    let cpu = Context::cpu();
+    let train = || {
+        let mut training = sparse_training::Training::<f16>::new(&cpu, [320, 32], true).unwrap();
+        training.run(&cpu, 20).unwrap()
+    };
+    let (losses, changed) = train();
+    assert!(
+        losses[19] < 0.7 * losses[0] && changed > 0,
+        "{losses:?}, {changed}"
+    );
+    assert!(train() == (losses, changed), "two trainings differ");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::peers::fused::FusedDense;
 use crate::peers::torch;
 use crate::prelude::*;
 use einsparse::formats::generate;
-use einsparse::nn::{EncoderLayer, EncoderOptions, EncoderWeights, ResidualNorm};
+use einsparse::nn::{Encoder, EncoderOptions, EncoderWeights, ResidualNorm};
 use einsparse::ops::{AttentionMask, AttentionOptions, SparseAttention};
 
 pub const OP: &str = "encoder";
@@ -111,6 +111,7 @@ fn options(items: usize, expected: usize) -> EncoderOptions {
         heads: HEADS,
         hidden: HIDDEN,
         epsilon: 1e-5,
+        most: None,
         expected: Some(expected),
     }
 }
@@ -138,10 +139,10 @@ fn measured<T: Scalar>(bench: &Bench<'_>, dtype: Dtype) -> Result<()> {
         ("bert-b32-full", vec![DISTANCE as i32; ITEMS]),
     ] {
         let tokens = lengths.iter().sum::<i32>() as usize;
-        let layer = EncoderLayer::<T>::new(&bench.context, &options(ITEMS, tokens))?;
+        let layer = Encoder::<T>::new(&bench.context, &options(ITEMS, tokens))?;
         let there = bench.tensor(&[ITEMS], lengths.clone())?;
         let mut out = bench.zeros(&[ITEMS, DISTANCE, WIDTH])?;
-        let own = weights(&case.pairs);
+        let own = [weights(&case.pairs)];
         let times = bench
             .in_a_graph(|| Ok(layer.forward(&case.x, &there, &own, &mut out, &bench.stream)?))?;
         let error = error(&model, &x, &lengths, &out)?;
@@ -208,12 +209,12 @@ impl<T: Scalar> Case<'_, T> {
     /// What each launch adds to a graph of those in front of it. The launches overlap, so none costs this by itself.
     fn kernels(&self) -> Result<()> {
         let (bench, tokens) = (self.bench, MEAN * ITEMS);
-        let layer = EncoderLayer::<T>::new(&bench.context, &options(ITEMS, tokens))?;
+        let layer = Encoder::<T>::new(&bench.context, &options(ITEMS, tokens))?;
         let there = bench.tensor(&[ITEMS], lengths())?;
         let mut out = bench.zeros(&[ITEMS, DISTANCE, WIDTH])?;
-        let own = weights(&self.pairs);
+        let own = [weights(&self.pairs)];
         let mut before = [0.0; 2];
-        for (name, count) in EncoderLayer::<T>::STEPS.into_iter().zip(1..) {
+        for (name, count) in Encoder::<T>::STEPS.into_iter().zip(1..) {
             let times = bench.in_a_graph(|| {
                 Ok(layer.forward_first(count, &self.x, &there, &own, &mut out, &bench.stream)?)
             })?;
@@ -294,7 +295,7 @@ fn error<T: Scalar>(
     let cpu = Context::cpu();
     let pairs = model.upload(&cpu)?;
     let size = DISTANCE * WIDTH;
-    let layer = EncoderLayer::<T>::new(&cpu, &options(CHECKED, ROWS))?;
+    let layer = Encoder::<T>::new(&cpu, &options(CHECKED, ROWS))?;
     let part = x.values()[..CHECKED * size].to_vec();
     let part = Dense::new(vec![CHECKED, DISTANCE, WIDTH], part)?;
     let part = cpu.upload_dense(&part)?;
@@ -302,7 +303,7 @@ fn error<T: Scalar>(
     let own = cpu.upload_dense(&own)?;
     let mut wanted = cpu.zeros(&[CHECKED, DISTANCE, WIDTH])?;
     let stream = cpu.stream()?;
-    layer.forward(&part, &own, &weights(&pairs), &mut wanted, &stream)?;
+    layer.forward(&part, &own, &[weights(&pairs)], &mut wanted, &stream)?;
     let (wanted, out) = (wanted.to_dense()?, out.to_dense()?);
     let bound = if T::NAME == "f16" { 0.02 } else { 0.12 };
     let mut worst = 0f64;

@@ -12,7 +12,7 @@ use einsparse::dynamic::{
 };
 use einsparse::einsum::Activation;
 use einsparse::formats::{Coo, CooPattern, generate};
-use einsparse::nn::{EncoderLayer, EncoderOptions};
+use einsparse::nn::{Encoder, EncoderOptions};
 use einsparse::ops::{
     Aggregate, ConvOptions, KernelMap, MessagePassing, SampledTensor, SparseConv3d, Ttm,
     mttkrp_text,
@@ -501,9 +501,10 @@ fn by_rule<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
                         heads: width / 64,
                         hidden,
                         epsilon: 1e-5,
+                        most: None,
                         expected: Some(expected),
                     };
-                    let layer = EncoderLayer::<T>::new(&rows.context, &options)?;
+                    let layer = Encoder::<T>::new(&rows.context, &options)?;
                     let case = format!("{width}-{hidden} of {expected} {dtype}");
                     rows.chosen(["encoder", &case], &layer.variants())?;
                 }

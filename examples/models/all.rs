@@ -2,6 +2,8 @@
 
 #[path = "atoms.rs"]
 pub mod atoms;
+#[path = "block_masks.rs"]
+pub mod block_masks;
 #[path = "common.rs"]
 pub mod common;
 #[path = "decode.rs"]
@@ -10,6 +12,8 @@ pub mod decode;
 pub mod decoder;
 #[path = "dynamics.rs"]
 pub mod dynamics;
+#[path = "encoder.rs"]
+pub mod encoder;
 #[path = "force_field.rs"]
 pub mod force_field;
 #[path = "gcn.rs"]
@@ -18,6 +22,10 @@ pub mod gcn;
 pub mod graphs;
 #[path = "interaction.rs"]
 pub mod interaction;
+#[path = "maps.rs"]
+pub mod maps;
+#[path = "masked_net.rs"]
+pub mod masked_net;
 #[path = "mixing.rs"]
 pub mod mixing;
 #[path = "moe.rs"]
@@ -26,12 +34,24 @@ pub mod moe;
 pub mod moe_block;
 #[path = "opt_relu.rs"]
 pub mod opt_relu;
+#[path = "padded.rs"]
+pub mod padded;
+#[path = "point_cloud.rs"]
+pub mod point_cloud;
 #[path = "products.rs"]
 pub mod products;
 #[path = "pruned.rs"]
 pub mod pruned;
+#[path = "scans.rs"]
+pub mod scans;
+#[path = "sparse_training.rs"]
+pub mod sparse_training;
 #[path = "training.rs"]
 pub mod training;
+#[path = "unet.rs"]
+pub mod unet;
+#[path = "wiring.rs"]
+pub mod wiring;
 
 use common::Run;
 
@@ -40,7 +60,10 @@ pub type Model = (&'static str, fn(&Run<'_>) -> einsparse::Result<()>);
 pub const MODELS: &[Model] = &[
     ("decode", decode::run),
     ("force_field", dynamics::run),
+    ("encoder", encoder::run),
     ("gcn", training::run),
     ("moe", moe::run),
     ("opt_relu", opt_relu::run),
+    ("point_cloud", point_cloud::run),
+    ("sparse_training", sparse_training::run),
 ];

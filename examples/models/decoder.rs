@@ -23,10 +23,9 @@ struct Between<T: Scalar> {
     glu: Glu<T>,
     /// Tokens in rows to tokens in columns.
     transpose: Option<Plan<T>>,
-    /// The residual stream, normalised, and what a half of a layer adds.
+    /// The residual stream, and normalised.
     x: Tensor<T>,
     normed: Tensor<T>,
-    y: Tensor<T>,
     qkv: Tensor<T>,
     heads: [Tensor<T>; 3],
     attended: Tensor<T>,
@@ -69,8 +68,9 @@ impl<T: Scalar> Decoder<T> {
         let ones = || ctx.upload_dense(&Dense::from_fn(vec![width], |_| T::ONE)?);
         let mut layers = Vec::new();
         for _ in 0..shape.layers {
-            let products = weights.products.iter();
-            let products = products.map(|csr| Product::new(ctx, csr, batch, dense));
+            // Outputs and those of the feed-forward network are added to the residual stream.
+            let products = weights.products.iter().zip([false, true, false, true]);
+            let products = products.map(|(csr, add)| Product::new(ctx, csr, (batch, add), dense));
             let cache = || ctx.zeros(&[batch, key_heads, shape.capacity, shape.dim()]);
             layers.push(Layer {
                 products: products.collect::<Result<_>>()?,
@@ -111,7 +111,6 @@ impl<T: Scalar> Decoder<T> {
             transpose,
             x: of(width)?,
             normed: of(width)?,
-            y: of(width)?,
             qkv: of(qkv[0])?,
             heads: [part(heads)?, part(key_heads)?, part(key_heads)?],
             attended,
@@ -173,20 +172,12 @@ impl<T: Scalar> Decoder<T> {
     pub fn layers(&mut self, stream: &Stream) -> Result<()> {
         let (rows, own) = ([self.batch, self.shape.width], &mut self.own);
         let parts = [self.batch, self.shape.heads[0], self.shape.dim()];
-        for (at, layer) in self.layers.iter_mut().enumerate() {
+        for layer in &mut self.layers {
             let [qkv, out, up, down] = &layer.products[..] else {
                 unreachable!()
             };
-            match at {
-                0 => own
-                    .norm
-                    .forward(&own.x, &layer.norms[0], &mut own.normed, stream)?,
-                _ => {
-                    let to = [&mut own.x, &mut own.normed];
-                    own.norm
-                        .forward_residual(to, &own.y, &layer.norms[0], stream)?;
-                }
-            }
+            let [first, second] = &layer.norms;
+            own.norm.forward(&own.x, first, &mut own.normed, stream)?;
             qkv.run(&own.normed, &mut own.qkv, stream)?;
             own.rotary
                 .forward(&own.qkv, &self.lengths, own.heads.each_mut(), stream)?;
@@ -198,21 +189,18 @@ impl<T: Scalar> Decoder<T> {
             own.attended.reshape(&rows)?;
             if let Some(transpose) = &own.transpose {
                 transpose.run(&[("A", (&own.attended).into())], &mut own.turned, stream)?;
-                out.run(&own.turned, &mut own.y, stream)?;
+                out.run(&own.turned, &mut own.x, stream)?;
             } else {
                 own.attended.reshape(own.x.shape())?;
-                out.run(&own.attended, &mut own.y, stream)?;
+                out.run(&own.attended, &mut own.x, stream)?;
             }
-            let to = [&mut own.x, &mut own.normed];
-            own.norm
-                .forward_residual(to, &own.y, &layer.norms[1], stream)?;
+            own.norm.forward(&own.x, second, &mut own.normed, stream)?;
             up.run(&own.normed, &mut own.up, stream)?;
             own.glu.forward(&own.up, &mut own.gated, stream)?;
-            down.run(&own.gated, &mut own.y, stream)?;
+            down.run(&own.gated, &mut own.x, stream)?;
         }
-        let to = [&mut own.x, &mut own.normed];
         own.norm
-            .forward_residual(to, &own.y, &self.last_norm, stream)
+            .forward(&own.x, &self.last_norm, &mut own.normed, stream)
     }
 
     /// A token more of each sequence: what was the next token is looked up, and the one behind it found.

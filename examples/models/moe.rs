@@ -17,6 +17,9 @@ pub struct Shape {
     pub experts: usize,
     pub hidden: usize,
     pub top_k: usize,
+    /// Size of what is added to the residual stream: small where runs follow one another on the same one, so that all
+    /// choose alike.
+    pub gain: f64,
 }
 
 const QWEN: Shape = Shape {
@@ -26,6 +29,7 @@ const QWEN: Shape = Shape {
     experts: 128,
     hidden: 768,
     top_k: 8,
+    gain: 1e-4,
 };
 
 /// Seeded, rounded to bf16.
@@ -56,6 +60,7 @@ pub fn checked(ctx: &Context, past: Option<usize>, tokens: usize) -> Result<f64>
         experts: 8,
         hidden: 64,
         top_k: 2,
+        gain: 1.0,
     };
     fn stream_of<T: Scalar>(
         ctx: &Context,
@@ -110,6 +115,7 @@ pub fn run(run: &Run<'_>) -> Result<()> {
                 experts: 8,
                 hidden: 32,
                 top_k: 2,
+                gain: 1.0,
             },
             16,
             64,

@@ -54,10 +54,10 @@ impl<T: Scalar> Block<T> {
             experts,
             hidden,
             top_k,
+            gain,
         } = *shape;
-        let random = |shape: &[usize], seed| {
-            let inputs = shape[shape.len() - 2] as f64;
-            ctx.upload_dense(&values::<T>(shape, 1.0 / inputs.sqrt(), seed)?)
+        let random = |shape: &[usize], (inputs, gain): (usize, f64), seed| {
+            ctx.upload_dense(&values::<T>(shape, gain / (inputs as f64).sqrt(), seed)?)
         };
         let zeros = |shape: &[usize]| ctx.zeros::<T>(shape);
         let width = (heads + 2 * key_heads) * dim;
@@ -67,8 +67,8 @@ impl<T: Scalar> Block<T> {
             *value = T::from_f64(-0.25 * (expert as f64 + 1.0).ln());
         }
         let weights = [
-            random(&[model, width], 1)?,
-            random(&[heads * dim, model], 2)?,
+            random(&[model, width], (model, 1.0), 1)?,
+            random(&[heads * dim, model], (heads * dim, gain), 2)?,
             ctx.upload_dense(&routing)?,
         ];
         let product = |x: &Tensor<T>, w: &Tensor<T>| {
@@ -157,7 +157,10 @@ impl<T: Scalar> Block<T> {
             )?,
             attention,
             router: Router::new(ctx, &routed)?,
-            experts: [random(&up, 4)?, random(&down, 5)?],
+            experts: [
+                random(&up, (model, 1.0), 4)?,
+                random(&down, (hidden, gain), 5)?,
+            ],
             moe: Moe::new(ctx, &options)?,
             lengths: ctx.upload_dense(&Dense::new([tokens], lengths)?)?,
             normed: zeros(&[tokens, model])?,

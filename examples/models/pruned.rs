@@ -93,24 +93,35 @@ enum Either<T: Scalar> {
 }
 
 impl<T: Scalar> Product<T> {
-    pub fn new(ctx: &Context, csr: &Csr<bf16>, tokens: usize, dense: bool) -> Result<Self> {
+    /// Of so many tokens; `add` to what the output holds.
+    pub fn new(
+        ctx: &Context,
+        csr: &Csr<bf16>,
+        (tokens, add): (usize, bool),
+        dense: bool,
+    ) -> Result<Self> {
         let inputs = csr.pattern().cols();
         let (weights, bytes, x, text) = if dense {
             let weights = transposed(csr)?;
             let bytes = weights.values().len() * size_of::<T>();
             let weights = Either::Dense(ctx.upload_dense(&weights)?);
             let x = ctx.zeros(&[tokens, inputs])?;
-            (weights, bytes, x, "Y[t,o] = X[t,i] * W[i,o]")
+            let text = ["Y[t,o] = X[t,i] * W[i,o]", "Y[t,o] += X[t,i] * W[i,o]"];
+            (weights, bytes, x, text)
         } else {
             let csr = Csr::new(csr.pattern().clone(), cast(csr.values()))?;
             let bitmap = csr_to_bitmap(&csr)?;
             let bytes = size_of_val(bitmap.pattern().words()) + size_of_val(bitmap.values());
             let weights = Either::Sparse(ctx.upload(bitmap)?);
             let x = ctx.zeros(&[inputs, tokens])?;
-            (weights, bytes, x, "Y[o,t] = W[o,i] * X[i,t]")
+            let text = ["Y[o,t] = W[o,i] * X[i,t]", "Y[o,t] += W[o,i] * X[i,t]"];
+            (weights, bytes, x, text)
         };
         let operands = [("X", (&x).into()), ("W", weights.operand())];
-        let plan = ctx.plan(text).operands(&operands).build()?;
+        let plan = ctx
+            .plan(text[usize::from(add)])
+            .operands(&operands)
+            .build()?;
         Ok(Product {
             weights,
             plan,

@@ -49,8 +49,8 @@ pub struct DetectOptions {
 /// axis of a left operand. Those of one row, `1 x w`, are listed along the rows, a list for each `w` columns: its m
 /// axis.
 ///
-/// Elements: f32, f16 and bf16; `i8` as a boolean mask, where whatever is not 0 counts; `i32` as words of a bit mask.
-/// On a GPU micro-tiles are 128x1, 64x1, 32x1, 16x16, 1x32 and 1x64, on the CPU any. Detectors of
+/// Elements: f32, f16 and bf16, on the CPU also f64; `i8` as a boolean mask, where whatever is not 0 counts; `i32` as
+/// words of a bit mask. On a GPU micro-tiles are 128x1, 64x1, 32x1, 16x16, 1x32 and 1x64, on the CPU any. Detectors of
 /// [lengths](Detector::lengths) and [choices](Detector::choices) make lists of rows out of numbers.
 ///
 /// ```
@@ -295,7 +295,7 @@ fn looked(
             ),
         ),
         (_, Some(_)) => refused("bits", format!("are words of int32, not {}", dtype.name())),
-        (dtype @ (Dtype::F32 | Dtype::F16 | Dtype::Bf16 | Dtype::Int8), None) => {
+        (dtype @ (Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::Bf16 | Dtype::Int8), None) => {
             Ok(Looked::Elements(dtype))
         }
         (dtype, None) => Err(Error::NoKernel {

@@ -1,4 +1,4 @@
-//! A Transformer encoder layer over sequences of varying lengths.
+//! Transformer encoder layers over sequences of varying lengths.
 
 mod host;
 mod launches;
@@ -11,11 +11,11 @@ use crate::families::discover::{LiveProduct, Rows};
 use crate::kernel::Queue;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
-use host::HostLayer;
-use launches::Launches;
+use host::Batch;
+use launches::{Launches, Run};
 pub use norm::ResidualNorm;
 
-/// Extents of an [`EncoderLayer`].
+/// Extents of an [`Encoder`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EncoderOptions {
     /// Sequences of a batch.
@@ -30,12 +30,22 @@ pub struct EncoderOptions {
     pub hidden: usize,
     /// Added to the variance of a row.
     pub epsilon: f64,
-    /// Tokens of a batch that are expected, all lengths together; `None`: the most. Tiles are chosen for so many; any
-    /// number is right.
+    /// Tokens of a batch at the most, all lengths together; `None`: all sequences of the longest length. Room is made
+    /// for so many, and tokens behind them are left out.
+    pub most: Option<usize>,
+    /// Tokens of a batch that are expected; `None`: the most. Tiles are chosen for so many; any number is right.
     pub expected: Option<usize>,
 }
 
-/// Weights of an [`EncoderLayer`], `[inputs, outputs]`, and a bias for each output.
+impl EncoderOptions {
+    /// Packed rows at the most.
+    fn rows(&self) -> usize {
+        let all = self.items.saturating_mul(self.distance);
+        self.most.map_or(all, |most| most.min(all))
+    }
+}
+
+/// Weights of a layer of an [`Encoder`], `[inputs, outputs]`, and a bias for each output.
 #[derive(Clone, Copy, Debug)]
 pub struct EncoderWeights<'a, T> {
     /// Queries, keys and values side by side, `[width, 3 width]`.
@@ -52,32 +62,33 @@ pub struct EncoderWeights<'a, T> {
     pub second_norm: [&'a Tensor<T>; 2],
 }
 
-/// The layer of BERT (arXiv 1810.04805; post-norm, arXiv 1706.03762) over a batch whose sequences have lengths of their
-/// own, which are data of each run: `h = norm(x + attention(x) W_o)`, `out = norm(h + gelu(h W_up) W_down)`.
+/// Layers of BERT (arXiv 1810.04805; post-norm, arXiv 1706.03762), one behind the other, over a batch whose sequences
+/// have lengths of their own, which are data of each run: `h = norm(x + attention(x) W_o)`,
+/// `out = norm(h + gelu(h W_up) W_down)`.
 ///
-/// Tokens are micro-tiles along m (PIT, arXiv 2301.10936, section 2): rows of all sequences are packed on the way in
-/// and sent back on the way out, and nothing in between is computed for padding. How many rows there are stays on the
-/// GPU: tiles behind the last one end at once, and the attention takes the packed batch as one sequence whose queries
-/// see the keys of their own. Nothing is allocated or waited for; a captured CUDA graph takes other lengths at every
-/// launch.
+/// Tokens are micro-tiles along m (PIT, arXiv 2301.10936, section 2): rows of all sequences are packed on the way into
+/// the first layer and sent back on the way out of the last, and nothing in between is computed for padding. How many
+/// rows there are stays on the GPU: tiles behind the last one end at once, and the attention takes the packed batch as
+/// one sequence whose queries see the keys of their own. Nothing is allocated or waited for; a captured CUDA graph
+/// takes other lengths at every launch. Layers share their room: it does not grow with their number.
 ///
-/// Sums and normalisation in f32, results of each step rounded to the element type. The same bits every time, but a
-/// sequence's may depend on where it lies in the batch: keys are gathered by 64 of the packed rows. A NaN or Inf in the
-/// values of one sequence can reach its neighbours in the batch, as in
+/// Sums and normalisation in f32, results of each step rounded to the element type. The same bits every time, and those
+/// of the same layers run one by one, but a sequence's may depend on where it lies in the batch: keys are gathered by
+/// 64 of the packed rows. A NaN or Inf in the values of one sequence can reach its neighbours in the batch, as in
 /// [`DynamicAttention`](crate::ops::DynamicAttention).
 ///
 /// ```
 /// use einsparse::Context;
 /// use einsparse::formats::Dense;
-/// use einsparse::nn::{EncoderLayer, EncoderOptions, EncoderWeights};
+/// use einsparse::nn::{Encoder, EncoderOptions, EncoderWeights};
 /// let ctx = Context::cpu();
 /// let options = EncoderOptions {
-///     items: 2, distance: 3, width: 8, heads: 1, hidden: 8, epsilon: 1e-5, expected: None,
+///     items: 2, distance: 3, width: 8, heads: 1, hidden: 8, epsilon: 1e-5, most: None, expected: None,
 /// };
-/// let layer = EncoderLayer::new(&ctx, &options)?;
+/// let encoder = Encoder::new(&ctx, &options)?;
 /// let ones = |shape: &[usize]| ctx.upload_dense(&Dense::from_fn(shape.to_vec(), |_| 1.0f32)?);
 /// let (square, wide, row, long) = (ones(&[8, 8])?, ones(&[8, 24])?, ones(&[8])?, ones(&[24])?);
-/// let weights = EncoderWeights {
+/// let layer = EncoderWeights {
 ///     qkv: [&wide, &long],
 ///     out: [&square, &row],
 ///     up: [&square, &row],
@@ -87,7 +98,8 @@ pub struct EncoderWeights<'a, T> {
 /// };
 /// let lengths = ctx.upload_dense(&Dense::new([2], vec![1i32, 2])?)?;
 /// let (x, mut out) = (ones(&[2, 3, 8])?, ctx.zeros(&[2, 3, 8])?);
-/// layer.forward(&x, &lengths, &weights, &mut out, &ctx.stream()?)?;
+/// // Two layers of the same weights.
+/// encoder.forward(&x, &lengths, &[layer, layer], &mut out, &ctx.stream()?)?;
 /// let out = out.to_dense()?;
 /// // Equal elements are normalised to the summand; padding is left alone.
 /// assert_eq!(out.values()[..8], [1.0; 8]);
@@ -95,20 +107,20 @@ pub struct EncoderWeights<'a, T> {
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct EncoderLayer<T> {
+pub struct Encoder<T> {
     context: Context,
     options: EncoderOptions,
     launch: Option<Launches>,
     element: std::marker::PhantomData<T>,
 }
 
-impl<T: Scalar> EncoderLayer<T> {
-    /// A layer of these extents.
+impl<T: Scalar> Encoder<T> {
+    /// Layers of these extents.
     ///
     /// # Errors
     /// [`Error::Operand`] for heads that do not divide the width, and extents that no kernel takes; [`Error::NoKernel`]
     /// on a GPU for another type than f16 and bf16, or heads of another width than 64 and 128; [`Error::Overflow`] for
-    /// more than 131,072 rows of all sequences; [`Error::OutOfMemory`].
+    /// more than 131,072 packed rows; [`Error::OutOfMemory`].
     pub fn new(context: &Context, options: &EncoderOptions) -> Result<Self> {
         let EncoderOptions { width, heads, .. } = *options;
         if heads == 0 || !width.is_multiple_of(heads) {
@@ -123,7 +135,7 @@ impl<T: Scalar> EncoderLayer<T> {
             None => None,
             Some(device) => Some(Launches::new::<T>(device, options)?),
         };
-        Ok(EncoderLayer {
+        Ok(Encoder {
             context: context.clone(),
             options: *options,
             launch,
@@ -147,7 +159,7 @@ impl<T: Scalar> EncoderLayer<T> {
         })
     }
 
-    /// What [`EncoderLayer::forward_first`] counts.
+    /// What [`Encoder::forward_first`] counts of the first layer; the others leave out packing and the work list.
     #[doc(hidden)]
     pub const STEPS: [&'static str; 9] = [
         "packing",
@@ -161,90 +173,146 @@ impl<T: Scalar> EncoderLayer<T> {
         "second norm",
     ];
 
-    /// `x` and `out` `[items, distance, width]`, `lengths` `[items]` (below 0 is 0, above the distance is the
-    /// distance). Rows of `out` behind a sequence's length are left as they are.
+    /// The layers with these weights, in their order. `x` and `out` `[items, distance, width]`, `lengths` `[items]`
+    /// (below 0 is 0, above the distance is the distance). Rows of `out` behind a sequence's length are left as they
+    /// are.
     ///
     /// # Errors
-    /// Tensors of another shape or context than planned and, on a GPU, addresses that are no multiples of 16 bytes;
-    /// output untouched.
+    /// No layer, tensors of another shape or context than planned and, on a GPU, addresses that are no multiples of 16
+    /// bytes; output untouched.
     pub fn forward(
         &self,
         x: &Tensor<T>,
         lengths: &Tensor<i32>,
-        weights: &EncoderWeights<'_, T>,
+        layers: &[EncoderWeights<'_, T>],
         out: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.forward_first(Self::STEPS.len(), x, lengths, weights, out, stream)
+        self.forward_first(usize::MAX, x, lengths, layers, out, stream)
     }
 
-    /// The first so many of the layer's launches on a GPU, to time them; all on the CPU.
+    /// [`Encoder::forward`] of sequences that lie one behind the other: `x` and `out` `[most, width]`, as many rows as
+    /// [`EncoderOptions::most`] says, or all sequences of the longest length have. Rows behind the last token are not
+    /// looked at, and those of `out` are left as they are.
+    ///
+    /// ```
+    /// # use einsparse::{Context, formats::Dense, nn::{Encoder, EncoderOptions, EncoderWeights}};
+    /// # let ctx = Context::cpu();
+    /// # let ones = |shape: &[usize]| ctx.upload_dense(&Dense::from_fn(shape.to_vec(), |_| 1.0f32)?);
+    /// # let (square, wide, row, long) = (ones(&[8, 8])?, ones(&[8, 24])?, ones(&[8])?, ones(&[24])?);
+    /// # let layer = EncoderWeights {
+    /// #     qkv: [&wide, &long],
+    /// #     out: [&square, &row],
+    /// #     up: [&square, &row],
+    /// #     down: [&square, &row],
+    /// #     first_norm: [&row, &row],
+    /// #     second_norm: [&row, &row],
+    /// # };
+    /// let options = EncoderOptions {
+    ///     items: 2, distance: 64, width: 8, heads: 1, hidden: 8, epsilon: 1e-5, most: Some(4), expected: None,
+    /// };
+    /// let encoder = Encoder::new(&ctx, &options)?;
+    /// // Three tokens, and room for one more.
+    /// let lengths = ctx.upload_dense(&Dense::new([2], vec![1i32, 2])?)?;
+    /// let (x, mut out) = (ones(&[4, 8])?, ctx.zeros(&[4, 8])?);
+    /// encoder.forward_packed(&x, &lengths, &[layer], &mut out, &ctx.stream()?)?;
+    /// assert_eq!(out.to_dense()?.values()[..24], [1.0; 24]);
+    /// assert_eq!(out.to_dense()?.values()[24..], [0.0; 8]);
+    /// # Ok::<(), einsparse::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Encoder::forward`].
+    pub fn forward_packed(
+        &self,
+        x: &Tensor<T>,
+        lengths: &Tensor<i32>,
+        layers: &[EncoderWeights<'_, T>],
+        out: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.run((true, usize::MAX), x, lengths, layers, out, stream)
+    }
+
+    /// The first so many of the launches on a GPU, to time them; all on the CPU.
     #[doc(hidden)]
     pub fn forward_first(
         &self,
         steps: usize,
         x: &Tensor<T>,
         lengths: &Tensor<i32>,
-        weights: &EncoderWeights<'_, T>,
+        layers: &[EncoderWeights<'_, T>],
         out: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.check(x, lengths, weights, out)?;
+        self.run((false, steps), x, lengths, layers, out, stream)
+    }
+
+    fn run(
+        &self,
+        (packed, steps): (bool, usize),
+        x: &Tensor<T>,
+        lengths: &Tensor<i32>,
+        layers: &[EncoderWeights<'_, T>],
+        out: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let EncoderOptions {
+            items,
+            distance,
+            width,
+            ..
+        } = self.options;
+        let (apart, together) = ([items, distance, width], [self.options.rows(), width]);
+        let shape = if packed { &together[..] } else { &apart };
+        x.check("x", &self.context, shape)?;
+        out.check("out", &self.context, shape)?;
+        lengths.check("lengths", &self.context, &[items])?;
+        self.check(layers)?;
         let Some(own) = &self.launch else {
-            HostLayer::new(&self.options, weights).run(x, lengths, &mut out.any);
+            Batch::new(&self.options, lengths, packed).run(x, layers, &mut out.any);
             return Ok(());
         };
         let belongs = |device| stream.belongs_to(device);
         if !self.context.device().is_some_and(|device| belongs(device)) {
             return Err(Error::operand("stream", "belongs to another context"));
         }
-        let lengths = lengths.address().unwrap_or(0);
+        let run = Run {
+            options: &self.options,
+            packed,
+            steps,
+            x: rows(x),
+            out: rows(out),
+            lengths: lengths.address().unwrap_or(0),
+        };
         // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed
         // only after the work queued on the context. Runs take turns.
         let queue = unsafe { Queue::new(stream.raw()) };
-        own.turns.queue(true, stream.raw(), || {
-            own.run(
-                (&self.options, steps),
-                [rows(x), rows(out)],
-                lengths,
-                weights,
-                queue,
-            )
-        })
+        own.turns
+            .queue(true, stream.raw(), || own.run(&run, layers, queue))
     }
-
-    fn check(
-        &self,
-        x: &Tensor<T>,
-        lengths: &Tensor<i32>,
-        weights: &EncoderWeights<'_, T>,
-        out: &Tensor<T>,
-    ) -> Result<()> {
-        let EncoderOptions {
-            items,
-            distance,
-            width,
-            hidden,
-            ..
-        } = self.options;
+    fn check(&self, layers: &[EncoderWeights<'_, T>]) -> Result<()> {
+        let EncoderOptions { width, hidden, .. } = self.options;
+        if layers.is_empty() {
+            return Err(Error::operand("layers", "are none"));
+        }
         let check = |name: &str, tensor: &Tensor<T>, shape: &[usize]| {
             tensor.check(name, &self.context, shape)
         };
-        check("x", x, &[items, distance, width])?;
-        check("out", out, &[items, distance, width])?;
-        lengths.check("lengths", &self.context, &[items])?;
-        for (name, [matrix, bias], [inputs, outputs]) in [
-            ("qkv", weights.qkv, [width, 3 * width]),
-            ("out", weights.out, [width, width]),
-            ("up", weights.up, [width, hidden]),
-            ("down", weights.down, [hidden, width]),
-        ] {
-            check(name, matrix, &[inputs, outputs])?;
-            check(&format!("bias of {name}"), bias, &[outputs])?;
-        }
-        for norm in [weights.first_norm, weights.second_norm] {
-            check("factor of the norm", norm[0], &[width])?;
-            check("summand of the norm", norm[1], &[width])?;
+        for weights in layers {
+            for (name, [matrix, bias], [inputs, outputs]) in [
+                ("qkv", weights.qkv, [width, 3 * width]),
+                ("out", weights.out, [width, width]),
+                ("up", weights.up, [width, hidden]),
+                ("down", weights.down, [hidden, width]),
+            ] {
+                check(name, matrix, &[inputs, outputs])?;
+                check(&format!("bias of {name}"), bias, &[outputs])?;
+            }
+            for norm in [weights.first_norm, weights.second_norm] {
+                check("factor of the norm", norm[0], &[width])?;
+                check("summand of the norm", norm[1], &[width])?;
+            }
         }
         Ok(())
     }

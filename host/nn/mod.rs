@@ -2,6 +2,7 @@
 //! `backward`.
 
 mod activation;
+mod bias_gradient;
 mod cross_entropy;
 mod embedding;
 mod encoder;
@@ -16,9 +17,10 @@ mod router;
 mod weight_gradient;
 
 pub use activation::Activation;
+pub use bias_gradient::BiasGradient;
 pub use cross_entropy::CrossEntropy;
 pub use embedding::{Embedding, Greedy};
-pub use encoder::{EncoderLayer, EncoderOptions, EncoderWeights, ResidualNorm};
+pub use encoder::{Encoder, EncoderOptions, EncoderWeights, ResidualNorm};
 pub use feed_forward::{FeedForward, FeedForwardOptions};
 pub use glu::Glu;
 pub use linear::{Linear, LinearOptions};

@@ -90,18 +90,19 @@ macro_rules! optimiser {
                 gradient: &Tensor<f32>,
                 stream: &Stream,
             ) -> Result<()> {
-                self.0.step::<f32>(parameters, gradient, None, stream)
+                self.0.step::<f32, f32>(parameters, gradient, None, stream)
             }
 
             /// The same, and in the same pass the new parameters in f16 or bf16: what the products of the next step
-            /// read.
+            /// read. The gradient is f32, or of the copy's type, as these products leave it.
             ///
             /// # Errors
-            /// As [`step`](Self::step); [`Error::Operand`](crate::Error::Operand) for a copy of another type.
-            pub fn step_with_copy<T: Scalar>(
+            /// As [`step`](Self::step); [`Error::Operand`](crate::Error::Operand) for a copy or a gradient of another
+            /// type.
+            pub fn step_with_copy<T: Scalar, G: Scalar>(
                 &mut self,
                 parameters: &mut Tensor<f32>,
-                gradient: &Tensor<f32>,
+                gradient: &Tensor<G>,
                 copy: &mut Tensor<T>,
                 stream: &Stream,
             ) -> Result<()> {
@@ -134,8 +135,8 @@ macro_rules! optimiser {
 
 /// Stochastic gradient descent with momentum, as PyTorch has it: `m = momentum m + g + decay x`, then `x -= rate m`, or
 /// with Nesterov's momentum `x -= rate (g + decay x + momentum m)`. One kernel, which reads and writes everything once.
-/// Parameters, gradient and momentum are f32. Rate and number of steps lie where the parameters do, so that a CUDA
-/// graph goes on with them.
+/// Parameters and momentum are f32, and so is the gradient unless it has the type of a copy. Rate and number of steps
+/// lie where the parameters do, so that a CUDA graph goes on with them.
 ///
 /// ```
 /// use einsparse::Context;
@@ -184,9 +185,9 @@ optimiser!(Sgd);
 
 /// Adam (Kingma and Ba, arXiv 1412.6980), or AdamW with [`AdamOptions::decoupled`] (Loshchilov and Hutter, arXiv
 /// 1711.05101), as PyTorch has them: moments `m` and `v` of the gradient, both corrected for the steps done, then
-/// `x -= rate m / (sqrt(v) + epsilon)`. One kernel, which reads and writes everything once. Parameters, gradient and
-/// moments are f32. Rate, number of steps and corrections lie where the parameters do, and each step advances them: a
-/// CUDA graph of one step is the next step at each replay.
+/// `x -= rate m / (sqrt(v) + epsilon)`. One kernel, which reads and writes everything once. Parameters and
+/// moments are f32, and so is the gradient unless it has the type of a copy. Rate, number of steps and corrections lie
+/// where the parameters do, and each step advances them: a CUDA graph of one step is the next step at each replay.
 ///
 /// ```
 /// use einsparse::Context;

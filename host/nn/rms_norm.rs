@@ -12,7 +12,7 @@ use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
 /// `out[t,f] = x[t,f] * factor[f] / sqrt(mean of x[t,f]^2 over f + epsilon)` (arXiv 1910.07467). Sums in f32 (f64 on the
-/// CPU), the same bits at every run. GPU kernels for f32, f16 and bf16, and up to 8,192 features.
+/// CPU), the same bits at every run. GPU kernels for f32, f16 and bf16.
 ///
 /// ```
 /// use einsparse::Context;
@@ -42,8 +42,8 @@ impl<T: Scalar> RmsNorm<T> {
     /// For matrices of `[tokens, width]`, or of `[width, tokens]` with `tokens_in_columns`.
     ///
     /// # Errors
-    /// [`Error::Operand`] for an epsilon below 0; on a GPU [`Error::Overflow`] past 8,192 features or 2^31 - 1 tokens,
-    /// and [`Error::NoKernel`] for other element types.
+    /// [`Error::Operand`] for an epsilon below 0; on a GPU [`Error::Overflow`] past 2^31 - 1 tokens or
+    /// features, and [`Error::NoKernel`] for other element types.
     pub fn new(
         context: &Context,
         [tokens, width]: [usize; 2],

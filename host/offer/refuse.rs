@@ -166,10 +166,12 @@ fn too_large(row: &Row, problem: &Problem) -> Option<String> {
 }
 
 fn unaligned(row: &Row, problem: &Problem) -> Option<String> {
+    if row.walk == WalkKind::Bitmap && row.columns == 1 {
+        let whole = problem.column_alignment.is_multiple_of(row.vector as usize);
+        let wanted = "takes one column of B without gaps, whose address is a multiple of 16 bytes";
+        return (!whole).then(|| wanted.into());
+    }
     let (what, alignment) = match row.walk {
-        WalkKind::Bitmap if row.columns == 1 => {
-            ("one column of B without gaps", problem.column_alignment)
-        }
         WalkKind::Block
         | WalkKind::Nm
         | WalkKind::Bitmap

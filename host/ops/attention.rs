@@ -168,10 +168,11 @@ impl<T: Scalar> SparseAttention<T> {
         self.launch.as_ref().map_or(0, AttentionLaunch::bytes)
     }
 
-    /// Queries `[heads, m, dim]`, keys and values `[key_heads, n, dim]`, into the output `[heads, m, dim]`; the natural
-    /// logarithms of the sums of exponentials into `log_sum`, `[heads, m]`, for a gradient of your own: ours computes
-    /// the weights again. They are -Inf where a query
-    /// has no entry. On a GPU nothing is allocated and nothing waited for; the call can be captured in a CUDA graph.
+    /// Queries `[heads, m, dim]`, keys and values `[key_heads, n, dim]`, into the output `[heads, m, dim]`; each of
+    /// them may have its heads side by side in rows instead, as a projection writes them: `[m, heads dim]`,
+    /// `[n, key_heads dim]`. The natural logarithms of the sums of exponentials into `log_sum`, `[heads, m]`, for a
+    /// gradient of your own: ours computes the weights again. They are -Inf where a query has no entry. On a GPU
+    /// nothing is allocated and nothing waited for; the call can be captured in a CUDA graph.
     ///
     /// # Errors
     /// Tensors of another shape or context than planned; output untouched.
@@ -189,17 +190,17 @@ impl<T: Scalar> SparseAttention<T> {
             n,
             d,
         } = self.extents;
-        self.check("q", q, &[heads, m, d])?;
-        self.check("k", k, &[key_heads, n, d])?;
-        self.check("v", v, &[key_heads, n, d])?;
-        self.check("out", out, &[heads, m, d])?;
+        check_heads(&self.context, "q", q, [heads, m, d])?;
+        check_heads(&self.context, "k", k, [key_heads, n, d])?;
+        check_heads(&self.context, "v", v, [key_heads, n, d])?;
+        check_heads(&self.context, "out", out, [heads, m, d])?;
         check_log_sum(&self.context, log_sum.as_deref(), [heads, m])?;
         if let Some(device) = self.context.device() {
             if !stream.belongs_to(device) {
                 return Err(Error::operand("stream", "belongs to another context"));
             }
             let log_sum = log_sum.and_then(|l| l.address()).unwrap_or(0);
-            let raw = raw([q, k, v, out], [m, n], log_sum);
+            let raw = raw([q, k, v, out], [m, n, d], log_sum);
             // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is
             // freed only after the work queued on the context.
             return unsafe { self.run_raw(&raw, stream.raw()) };
@@ -214,7 +215,7 @@ impl<T: Scalar> SparseAttention<T> {
         out: &mut Tensor<T>,
         log_sum: Option<&mut Tensor<f32>>,
     ) {
-        let [q, k, v] = operands.map(|tensor| HostHeads::of(tensor));
+        let [q, k, v] = operands.map(|tensor| HostHeads::in_rows(tensor, self.extents.d));
         let attention = HostAttention {
             q,
             k,
@@ -249,9 +250,18 @@ impl<T: Scalar> SparseAttention<T> {
             None => Ok(()),
         }
     }
+}
 
-    fn check<U: Scalar>(&self, name: &str, tensor: &Tensor<U>, shape: &[usize]) -> Result<()> {
-        tensor.check(name, &self.context, shape)
+/// Heads behind each other, or side by side in rows.
+fn check_heads<T: Scalar>(
+    context: &Context,
+    name: &str,
+    tensor: &Tensor<T>,
+    [heads, rows, d]: [usize; 3],
+) -> Result<()> {
+    match tensor.shape().len() {
+        2 => tensor.check(name, context, &[rows, heads * d]),
+        _ => tensor.check(name, context, &[heads, rows, d]),
     }
 }
 
@@ -307,14 +317,17 @@ fn scale_of(options: &AttentionOptions) -> Result<f64> {
     }
 }
 
-/// Addresses of tensors of heads, of `m` rows (keys and values: of `n`).
+/// Addresses of tensors of heads, of `m` rows (keys and values: of `n`) of `d` elements.
 fn raw<T: Scalar>(
     [q, k, v, out]: [&Tensor<T>; 4],
-    [m, n]: [usize; 2],
+    [m, n, d]: [usize; 3],
     log_sum: u64,
 ) -> RawAttention {
     let address = |tensor: &Tensor<T>| tensor.address().unwrap_or(0);
-    let strides = |tensor: &Tensor<T>, rows: usize| [rows * tensor.leading(), tensor.leading()];
+    let strides = |tensor: &Tensor<T>, rows: usize| match tensor.shape().len() {
+        2 => [d, tensor.leading()],
+        _ => [rows * tensor.leading(), tensor.leading()],
+    };
     RawAttention {
         q: address(q),
         q_strides: strides(q, m),

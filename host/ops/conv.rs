@@ -175,27 +175,30 @@ impl<T: Scalar> SparseConv3d<T> {
         &self,
         operands: impl IntoIterator<Item = (&'t str, &'t Tensor<T>, Part)>,
     ) -> Result<()> {
+        let mut all = operands.into_iter();
+        all.try_for_each(|(name, tensor, part)| self.check_part(name, tensor, part))
+    }
+
+    fn check_part<U: Scalar>(&self, name: &str, tensor: &Tensor<U>, part: Part) -> Result<()> {
         let ([c, m], map) = (self.channels, &*self.map);
-        for (name, tensor, part) in operands {
-            let shape = match part {
-                Part::Input => vec![map.inputs(), c],
-                Part::Weights => vec![map.volume(), c, m],
-                Part::Bias => vec![m],
-                Part::Output => vec![map.outputs(), m],
-            };
-            if tensor.shape() != shape {
-                return Err(Error::Shape {
-                    index: name.into(),
-                    left: format!("the convolution takes {shape:?}"),
-                    right: format!("{name} is {:?}", tensor.shape()),
-                });
-            }
-            if !map.context().holds(tensor.device()) {
-                return Err(Error::operand(
-                    name,
-                    "lies in another context than the kernel map",
-                ));
-            }
+        let shape = match part {
+            Part::Input => vec![map.inputs(), c],
+            Part::Weights => vec![map.volume(), c, m],
+            Part::Bias => vec![m],
+            Part::Output => vec![map.outputs(), m],
+        };
+        if tensor.shape() != shape {
+            return Err(Error::Shape {
+                index: name.into(),
+                left: format!("the convolution takes {shape:?}"),
+                right: format!("{name} is {:?}", tensor.shape()),
+            });
+        }
+        if !map.context().holds(tensor.device()) {
+            return Err(Error::operand(
+                name,
+                "lies in another context than the kernel map",
+            ));
         }
         Ok(())
     }
@@ -268,22 +271,31 @@ impl<T: Scalar> SparseConv3d<T> {
         }
     }
 
-    /// Queues `dW[t,c,m] = Map[o,i,t] * In[i,c] * dOut[o,m]`.
+    /// Queues `dW[t,c,m] = Map[o,i,t] * In[i,c] * dOut[o,m]`, in the type of the operands or in f32, as the sums are: what an
+    /// [`Sgd`](crate::nn::Sgd) takes.
     ///
     /// # Errors
-    /// As [`SparseConv3d::forward`].
-    pub fn backward_weight(
+    /// As [`SparseConv3d::forward`]; [`Error::Operand`] for another type, and where a [`KernelMapBuilder`] has rebuilt the map since the
+    /// first call, which dealt its pairs to thread blocks.
+    ///
+    /// [`KernelMapBuilder`]: super::KernelMapBuilder
+    pub fn backward_weight<Out: Scalar>(
         &self,
         input: &Tensor<T>,
         dy: &Tensor<T>,
-        dw: &mut Tensor<T>,
+        dw: &mut Tensor<Out>,
         stream: &Stream,
     ) -> Result<()> {
-        self.check([
-            ("input", input, Part::Input),
-            ("dy", dy, Part::Output),
-            ("dw", &*dw, Part::Weights),
-        ])?;
+        self.check([("input", input, Part::Input), ("dy", dy, Part::Output)])?;
+        self.check_part("dw", dw, Part::Weights)?;
+        if Out::DTYPE != T::DTYPE && Out::DTYPE != Dtype::F32 {
+            let reason = format!(
+                "is {}, neither {} nor f32",
+                Out::DTYPE.name(),
+                T::DTYPE.name()
+            );
+            return Err(Error::operand("dw", reason));
+        }
         let ([c, m], map) = (self.channels, &*self.map);
         match map.arrays() {
             Arrays::Host(arrays) => {
@@ -299,6 +311,7 @@ impl<T: Scalar> SparseConv3d<T> {
                     ld_gradient: dy.leading(),
                     ld_out: dw.leading(),
                     out: dw.address().unwrap_or(0),
+                    wide: Out::DTYPE == Dtype::F32,
                 };
                 let kernels = match self.weights.get() {
                     Some(made) => made,

@@ -79,6 +79,7 @@ impl<T: Scalar> Tensor<T> {
             dtype: T::DTYPE,
             shape: shape.to_vec(),
             leading,
+            part: None,
             storage,
         };
         let element = PhantomData;

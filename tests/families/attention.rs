@@ -4,6 +4,7 @@ mod attention;
 mod cached;
 mod encoder;
 mod encoder_order;
+mod encoder_stack;
 mod key_blocks;
 mod masks;
 mod structured;

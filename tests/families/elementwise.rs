@@ -11,7 +11,7 @@ use crate::support::runs::finish;
 use crate::support::{Rng, gpu, gpu_alone};
 
 /// Tokens and features around every width of lanes and vectors.
-const EXTENTS: [[usize; 2]; 11] = [
+const EXTENTS: [[usize; 2]; 14] = [
     [1, 1],
     [3, 40],
     [0, 8],
@@ -23,6 +23,9 @@ const EXTENTS: [[usize; 2]; 11] = [
     [24, 1032],
     [7, 5120],
     [16, 8192],
+    [3, 70_000],
+    [300, 130],
+    [264, 4096],
 ];
 
 fn values<T: Scalar>(shape: &[usize], seed: u64) -> Dense<T> {
@@ -41,7 +44,7 @@ fn with_gaps<T: Scalar>(ctx: &Context, dense: &Dense<T>, gap: usize) -> Tensor<T
 fn gaps_are_left<T: Scalar>(tensor: &Tensor<T>) {
     let (stored, columns) = (tensor.to_storage().unwrap(), tensor.shape()[1]);
     for row in stored
-        .chunks(tensor.leading())
+        .chunks(tensor.leading().max(1))
         .filter(|row| row.len() > columns)
     {
         assert!(
@@ -529,10 +532,6 @@ fn what_does_not_fit_is_refused() {
     let glu = Glu::<f32>::new(&cpu, Gate::Silu, [2, 8], false).unwrap();
     refused(glu.forward(&zeros(&[2, 8]), &mut out, &stream), "x");
     let Some(gpu) = gpu() else { return };
-    refused(
-        RmsNorm::<f32>::new(&gpu, [1, 8193], 0.0, false).map(drop),
-        "8193",
-    );
     refused(
         RmsNorm::<f64>::new(&gpu, [1, 8], 0.0, false).map(drop),
         "f64",

@@ -269,14 +269,14 @@ fn operators<'w>(context: &'w Context) -> Vec<Way<'w>> {
     add(&mut ways, "a convolution", move || {
         let voxels: Vec<_> = (0..200).map(|i| [0, i % 7, i / 7 % 7, i / 49]).collect();
         let geometry = ConvGeometry::new([3; 3], [1; 3], [1; 3])?;
-        let mut map = KernelMap::new(context, &voxels, &geometry)?;
+        let map = KernelMap::new(context, &voxels, &geometry)?;
         // Elsewhere maps are built on the host alone.
         if context.is_cuda() {
             let builder = KernelMapBuilder::new(context, voxels.len(), &geometry)?;
             let words = voxels.iter().flatten().copied().collect();
             let places = context.upload_dense::<i32>(&Dense::new([200, 4], words)?)?;
             let stream = context.stream()?;
-            let built = builder.rebuild(&mut map, &places, &stream);
+            let built = builder.rebuild(&map, &places, &stream);
             stream.synchronize()?;
             built?;
         }

@@ -8,8 +8,13 @@ use crate::support::{gpu, gpu_alone};
 use all::atoms::Atoms;
 use all::gcn::Gcn;
 use all::graphs::{Kind, rmat};
+use all::maps::{Maps, Rebuild};
+use all::point_cloud::{self, CLASSES};
+use all::scans::Scan;
 use all::training::Training;
-use all::{decode, dynamics, moe, opt_relu, training};
+use all::unet::Unet;
+use all::{decode, dynamics, encoder, moe, opt_relu, sparse_training, training};
+use einsparse::formats::{bf16, f16};
 
 const KINDS: [Kind; 2] = [Kind::Gcn, Kind::Sage];
 
@@ -60,6 +65,145 @@ fn hidden_activations_are_skipped_on_the_gpu() {
             "{tokens}: {error}, {share}"
         );
     }
+}
+
+/// Of the widths of the real network, and of some that leave tiles half empty.
+const VOXEL_WIDTHS: [[usize; 4]; 2] = [[32, 64, 128, 256], [8, 24, 72, 136]];
+
+#[test]
+fn networks_over_voxels_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    for widths in VOXEL_WIDTHS {
+        let errors = [
+            point_cloud::error::<f32>(&gpu, widths).unwrap() / 1e-5,
+            point_cloud::error::<f16>(&gpu, widths).unwrap() / 1e-2,
+            point_cloud::error::<bf16>(&gpu, widths).unwrap() / 8e-2,
+            point_cloud::gradient_error::<f32>(&gpu, widths).unwrap() / 1e-3,
+            point_cloud::gradient_error::<f16>(&gpu, widths).unwrap() / 0.15,
+            point_cloud::gradient_error::<bf16>(&gpu, widths).unwrap() / 0.4,
+        ];
+        assert!(
+            errors.iter().all(|e| *e < 1.0),
+            "{widths:?}: {errors:?} of the bounds"
+        );
+    }
+    let losses = point_cloud::learns::<bf16>(&gpu, VOXEL_WIDTHS[0], 10).unwrap();
+    assert!(losses[9] < losses[0], "{losses:?}");
+}
+
+/// The maps of a cloud, and of a smaller one behind which there is nothing, made in place and in a graph.
+#[test]
+fn kernel_maps_of_a_network_are_rebuilt() {
+    let Some(gpu) = gpu_alone() else { return };
+    let whole = Scan::toy(16, CLASSES);
+    let mut less = Scan::toy(16, CLASSES);
+    less.voxels.truncate(whole.voxels.len() - 300);
+    let logits = |net: &Unet<f16>, scan: &Scan| {
+        let all = net.logits().to_dense().unwrap();
+        all.values()[..scan.voxels.len() * CLASSES].to_vec()
+    };
+    let stream = gpu.stream().unwrap();
+    for scan in [&whole, &less] {
+        let maps = Maps::new(&gpu, &scan.voxels).unwrap();
+        let own = (scan, &maps);
+        let mut net: Unet<f16> = point_cloud::network(&gpu, own, VOXEL_WIDTHS[0], false).unwrap();
+        net.forward(&stream).unwrap();
+        stream.synchronize().unwrap();
+        let wanted = logits(&net, scan);
+
+        // The maps of the whole cloud become those of this one.
+        let maps = Maps::new(&gpu, &whole.voxels).unwrap();
+        let own = (&whole, &maps);
+        let mut net: Unet<f16> = point_cloud::network(&gpu, own, VOXEL_WIDTHS[0], false).unwrap();
+        let mut voxels = scan.voxels.clone();
+        voxels.resize(whole.voxels.len(), [i32::MIN, 0, 0, 0]);
+        let mut rebuild = Rebuild::new(&gpu, &maps, &voxels).unwrap();
+        let mut graph = Replay::of(&stream, || {
+            rebuild.run(&maps, &stream)?;
+            net.forward(&stream)
+        });
+        // SAFETY: network, maps and builders are alive, and nothing else uses them.
+        unsafe { graph.run() };
+        stream.synchronize().unwrap();
+        assert!(logits(&net, scan) == wanted, "{} voxels", scan.voxels.len());
+    }
+}
+
+#[test]
+fn a_captured_step_over_voxels_is_a_step() {
+    const STEPS: usize = 4;
+    let Some(gpu) = gpu_alone() else { return };
+    let scan = Scan::toy(16, CLASSES);
+    let maps = Maps::new(&gpu, &scan.voxels).unwrap();
+    let made =
+        || point_cloud::Training::<bf16>::new(&gpu, (&scan, &maps), VOXEL_WIDTHS[0]).unwrap();
+    let losses = made().losses(&gpu, STEPS + 1).unwrap();
+    let mut captured = made();
+    let stream = gpu.stream().unwrap();
+    // The first step is run in front of the capture.
+    let mut graph = Replay::of(&stream, || captured.step(&stream));
+    for _ in 1..STEPS {
+        // SAFETY: the training is alive, and nothing else uses it.
+        unsafe { graph.run() };
+    }
+    stream.synchronize().unwrap();
+    assert_eq!(
+        captured.losses(&gpu, 1).unwrap()[0].to_bits(),
+        losses[STEPS].to_bits()
+    );
+}
+
+#[test]
+fn layers_of_an_encoder_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    for (items, tokens, longest) in [(6, 200, 90), (32, 1191, 128), (3, 400, 300)] {
+        let options = encoder::options(items, longest, [256, 1024]);
+        let error = encoder::checked(&gpu, 3, &options, tokens).unwrap();
+        assert!(error < 5e-3, "{tokens} of {items}: {error}");
+    }
+}
+
+#[test]
+fn masked_layers_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    for (sizes, grows) in [
+        ([640, 128], false),
+        ([640, 128], true),
+        ([1280, 200], false),
+    ] {
+        let errors = sparse_training::errors::<f16>(&gpu, sizes, grows).unwrap();
+        assert!(errors.iter().all(|e| *e < 5e-3), "{sizes:?}: {errors:?}");
+        let errors = sparse_training::errors::<bf16>(&gpu, sizes, grows).unwrap();
+        assert!(errors.iter().all(|e| *e < 4e-2), "{sizes:?}: {errors:?}");
+    }
+}
+
+/// A graph of one step is the next one at each replay, with other masks, to the bit.
+#[test]
+fn masks_change_between_replays() {
+    const STEPS: usize = 20;
+    let Some(gpu) = gpu_alone() else { return };
+    let made = || sparse_training::Training::<f16>::new(&gpu, [640, 128], true).unwrap();
+    let stream = gpu.stream().unwrap();
+    let mut steps = made();
+    let mut masks = Vec::new();
+    for _ in 0..STEPS {
+        steps.step(false, &stream).unwrap();
+        stream.synchronize().unwrap();
+        masks.push(steps.net.mask().unwrap());
+    }
+    assert!(masks[0] != masks[STEPS - 1], "no mask changes");
+    let mut captured = made();
+    // The first step is run in front of the capture.
+    let mut graph = Replay::of(&stream, || captured.step(false, &stream));
+    for _ in 1..STEPS {
+        // SAFETY: the training is alive, and nothing else uses it.
+        unsafe { graph.run() };
+    }
+    assert!(captured.net.mask().unwrap() == masks[STEPS - 1]);
+    assert!(captured.loss().unwrap() == steps.loss().unwrap());
+    let (losses, _) = made().run(&gpu, STEPS).unwrap();
+    assert!(losses[STEPS - 1] < 0.9 * losses[0], "{losses:?}");
 }
 
 #[test]

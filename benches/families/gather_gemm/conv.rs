@@ -74,10 +74,10 @@ impl Cloud<'_> {
         let (bench, count) = (self.bench, self.voxels.len());
         let geometry = ConvGeometry::new([3; 3], [1; 3], [1; 3])?;
         let builder = KernelMapBuilder::new(&bench.context, count, &geometry)?;
-        let mut map = KernelMap::submanifold(&bench.context, &self.voxels, [3; 3])?;
+        let map = KernelMap::submanifold(&bench.context, &self.voxels, [3; 3])?;
         let words = self.voxels.iter().flatten().copied().collect();
         let voxels = bench.tensor::<i32>(&[count, 4], words)?;
-        let times = bench.measure(|| builder.rebuild(&mut map, &voxels, &bench.stream))?;
+        let times = bench.measure(|| builder.rebuild(&map, &voxels, &bench.stream))?;
         let host = KernelMap::submanifold(&Context::cpu(), &self.voxels, [3; 3])?;
         let right = map.to_words()? == host.to_words()?;
         let (pairs, rows) = map.pairs()?;

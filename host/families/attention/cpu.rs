@@ -27,6 +27,20 @@ impl<'a> HostHeads<'a> {
         }
     }
 
+    /// Of a tensor on the host whose heads may lie side by side in rows, `[rows, heads d]`.
+    pub(crate) fn in_rows(tensor: &'a AnyTensor, d: usize) -> Self {
+        let own = Self::of(tensor);
+        let [rows, width] = *tensor.shape() else {
+            return own;
+        };
+        let heads = (0..width / d.max(1)).flat_map(|head| (0..rows).map(move |row| (head, row)));
+        let values = heads.flat_map(|(head, row)| &own.values[row * own.leading + head * d..][..d]);
+        HostHeads {
+            values: values.copied().collect(),
+            leading: d,
+        }
+    }
+
     /// The `d` elements of a row.
     fn row(&self, row: usize, d: usize) -> &[f64] {
         &self.values[row * self.leading..][..d]
@@ -85,16 +99,26 @@ impl HostAttention<'_> {
         (base + sum.ln()) as f32
     }
 
-    /// All queries of all heads.
+    /// All queries of all heads, which lie behind each other or side by side in the rows of the output.
     pub(crate) fn run(&self, out: &mut AnyTensor, log_sum: Option<&mut [f32]>) {
         let queries = self.masks.first().map_or(0, |mask| mask.shape()[0]);
         let rows = queries * self.masks.len();
         let mut logs = vec![0.0; rows];
         let own = Shared::new(&mut logs);
-        out.store_rows(rows, self.d, &|row, sums: &mut [f64]| {
-            let log = self.query(row / queries, row % queries, sums);
-            own.update(row, |_| log);
-        });
+        let query = |head: usize, query: usize, sums: &mut [f64]| {
+            let log = self.query(head, query, sums);
+            own.update(head * queries + query, |_| log);
+        };
+        if let [queries, width] = *out.shape() {
+            out.store_rows(queries, width, &|row, sums: &mut [f64]| {
+                let heads = sums.chunks_mut(self.d.max(1)).enumerate();
+                heads.for_each(|(head, sums)| query(head, row, sums));
+            });
+        } else {
+            out.store_rows(rows, self.d, &|row, sums: &mut [f64]| {
+                query(row / queries, row % queries, sums);
+            });
+        }
         if let Some(log_sum) = log_sum {
             log_sum.copy_from_slice(&logs);
         }

@@ -2,8 +2,9 @@
 
 use einsparse_kernels::abi::{FLAG_BIAS_COLUMNS, FLAG_GELU, FLAG_VECTORS, PANEL_BYTES};
 use einsparse_kernels::families::{
-    DenseParams, LIVE_ROWS_EARLY, LIVE_ROWS_SCATTER, LiveRowsParams, NORM_COLUMNS, PACK_AHEAD,
-    PACK_PAD, PACK_PARTS, STEP_LIVE_PRODUCT, STEP_NORM_ROWS, STEP_PACK_ROWS,
+    DenseParams, LIVE_ROWS_EARLY, LIVE_ROWS_PACKED, LIVE_ROWS_SCATTER, LiveRowsParams,
+    NORM_COLUMNS, PACK_AHEAD, PACK_PAD, PACK_PARTS, STEP_LIVE_PRODUCT, STEP_NORM_ROWS,
+    STEP_PACK_ROWS,
 };
 use einsparse_kernels::table::{Row, kernels};
 
@@ -67,11 +68,12 @@ pub(crate) struct PackLaunch {
 }
 
 impl PackLaunch {
-    /// For `items` sequences that begin `distance` rows apart, of rows of so many columns.
+    /// For `items` sequences that begin `distance` rows apart, of rows of so many columns, `most` of them together.
     pub(crate) fn new(
         device: &Device,
         dtype: Dtype,
         [items, distance, columns]: [usize; 3],
+        most: usize,
         epsilon: f64,
     ) -> Result<Self> {
         if !columns.is_multiple_of(8) || columns > NORM_COLUMNS as usize {
@@ -80,7 +82,8 @@ impl PackLaunch {
         }
         let all = items.saturating_mul(distance);
         within("rows of all sequences", all, 1 << 30)?;
-        let capacity = all.next_multiple_of(PACK_PAD as usize);
+        let most = most.min(all);
+        let capacity = most.next_multiple_of(PACK_PAD as usize);
         let kernel = |step, what: &str| Kernel::load(device, find(step, dtype, what)?);
         let ranges = device.zeros((capacity * 8).max(16))?;
         let sources = device.zeros((capacity * 4).max(16))?;
@@ -93,6 +96,7 @@ impl PackLaunch {
             items: within("sequences", items, MAX_GRID_X)?,
             distance: small("rows of a sequence", distance)?,
             epsilon: epsilon as f32,
+            most: small("packed rows", most)?,
             ..LiveRowsParams::default()
         };
         Ok(PackLaunch {
@@ -140,10 +144,11 @@ impl PackLaunch {
     }
 
     /// Queues the packing of `x`. Matrices of so many bytes, `ahead`, are fetched into L2 for the launches behind.
-    /// Rows are those of all sequences, lengths as many as sequences, and `out` has room for the capacity.
+    /// Rows are those of all sequences, or `packed` already, as many as there are at the most; lengths as many as
+    /// sequences, and `out` has room for the capacity.
     pub(crate) fn pack(
         &self,
-        x: Rows,
+        (x, packed): (Rows, bool),
         lengths: u64,
         out: Rows,
         ahead: [(u64, usize); PACK_AHEAD],
@@ -170,6 +175,7 @@ impl PackLaunch {
             lengths,
             x_row: self.row_bytes(x, "x")?,
             out_row: self.row_bytes(out, "packed rows")?,
+            flags: if packed { LIVE_ROWS_PACKED } else { 0 },
             ..self.params
         };
         let grid = [self.params.items, PACK_PARTS, 1];

@@ -26,6 +26,8 @@ pub(crate) struct RawWeights {
     pub ld_gradient: usize,
     pub out: u64,
     pub ld_out: usize,
+    /// The gradient is stored as f32, whatever the operands are.
+    pub wide: bool,
 }
 
 /// Thread blocks that fill the GPU, two for each multiprocessor: fixed, so that results do not depend on it.
@@ -37,8 +39,12 @@ pub(crate) struct WeightGradient {
     first: Kernel<ConvWordsParams>,
     any: Option<Kernel<ConvWordsParams>>,
     sum: Kernel<ConvStepParams>,
+    /// The same, stored as f32.
+    wide_sum: Kernel<ConvStepParams>,
     channels: [usize; 2],
     deal: Deal,
+    /// How often the map had been rebuilt.
+    rebuilds: u64,
     partial: DeviceMemory,
     /// Runs share the partial sums.
     turns: Turns,
@@ -178,8 +184,10 @@ impl WeightGradient {
             first: Kernel::load(device, first)?,
             any: any.map(|row| Kernel::load(device, row)).transpose()?,
             sum: conv_step(device, CONV_SUM, |own| own == stored)?,
+            wide_sum: conv_step(device, CONV_SUM, |own| own == Dtype::F32)?,
             channels,
             deal,
+            rebuilds: map.rebuilds(),
             partial: DeviceMemory::alloc(device.context(), bytes)?,
             turns: Turns::new(device)?,
         })
@@ -197,6 +205,10 @@ impl WeightGradient {
         raw: &RawWeights,
         queue: Queue<'_>,
     ) -> Result<()> {
+        if map.rebuilds() != self.rebuilds {
+            let reason = "was rebuilt: the gradient of weights deals the pairs that it had";
+            return Err(Error::operand("map", reason));
+        }
         let reads = |kernel: &&Kernel<_>| {
             let row = kernel.row();
             reads(row, raw.input, raw.ld_input) && reads(row, raw.gradient, raw.ld_gradient)
@@ -223,10 +235,11 @@ impl WeightGradient {
             leading: small("elements of a row", raw.ld_out)?,
             ..ConvStepParams::default()
         };
+        let adds = if raw.wide { &self.wide_sum } else { &self.sum };
         let blocks = sum.rows.div_ceil(CONV_STEP_THREADS);
         self.turns.queue(true, queue.stream(), || {
             queue.launch(kernel, Grid::of(grid), &params)?;
-            queue.launch(&self.sum, Grid::of([blocks, 1, 1]), &sum)
+            queue.launch(adds, Grid::of([blocks, 1, 1]), &sum)
         })
     }
 

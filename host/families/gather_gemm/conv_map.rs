@@ -228,68 +228,131 @@ pub(crate) fn strided(
     geometry: &ConvGeometry,
     queue: Queue<'_>,
 ) -> Result<(DeviceMemory, usize)> {
-    let rows = within("voxels", inputs, MAX_GRID_X - ROWS)?;
-    let (all, table) = (alloc(device, inputs * 4)?, alloc(device, slots(inputs))?);
-    let (keys, order) = (alloc(device, inputs)?, alloc(device, inputs)?);
-    let count = device.zeros(4)?;
-    let sort = Sort::new(device, inputs, 1, false)?;
-    let entries = Steps::new(device, Dtype::F32)?;
-    let params = ConvStepParams {
-        source: all.address(),
-        table: table.address(),
-        keys: keys.address(),
-        order: order.address(),
-        count: count.address(),
-        rows,
-        last: small("slots", slots(inputs) - 1)?,
-        strides: geometry.stride().map(|s| s as u32),
-        ..ConvStepParams::default()
-    };
-    let stride = ConvStepParams {
-        source: voxels,
-        out: all.address(),
-        ..params
-    };
-    let step = |step: u32| conv_step(device, step, |_| true);
-    let keyed = EntriesParams {
-        keys: keys.address(),
-        k: u32::MAX,
-        ..EntriesParams::default()
-    };
-    let sorted = SortOut {
-        first: order.address(),
-        capacity: inputs,
-        ..SortOut::default()
-    };
-    device.context().set_current()?;
-    queue.fill_words(table.address(), ABSENT, table.bytes() / 4)?;
-    let grid = Grid::of(blocks(rows));
-    queue.launch(&step(CONV_STRIDE)?, grid, &stride)?;
-    queue.launch(&step(CONV_INSERT)?, grid, &params)?;
-    queue.launch(&step(CONV_FIRST)?, grid, &params)?;
-    sort.run(&entries, keyed, sorted, true, queue)?;
-    take(device, &count, &params, queue)
-}
-
-/// The voxels that were found, `count` of them, in their order. Waits for their number, and for them.
-fn take(
-    device: &Arc<Device>,
-    count: &DeviceMemory,
-    params: &ConvStepParams,
-    queue: Queue<'_>,
-) -> Result<(DeviceMemory, usize)> {
+    let steps = StrideSteps::new(device, inputs, geometry)?;
+    steps.find(voxels, queue)?;
     queue.stream().synchronize()?;
     let mut outputs = [0u32];
-    count.read(&mut outputs, queue.stream())?;
+    steps.count.read(&mut outputs, queue.stream())?;
     let outputs = outputs[0] as usize;
     let out = alloc(device, outputs * 4)?;
-    let take = ConvStepParams {
-        out: out.address(),
-        rows: outputs as u32,
-        ..*params
-    };
-    let kernel = conv_step(device, CONV_TAKE, |_| true)?;
-    queue.launch(&kernel, Grid::of(blocks(take.rows)), &take)?;
+    steps.take(out.address(), outputs, queue)?;
     queue.stream().synchronize()?;
     Ok((out, outputs))
+}
+
+/// Kernels and workspace that find the output voxels of a strided convolution.
+#[derive(Debug)]
+pub(crate) struct StrideSteps {
+    device: Arc<Device>,
+    kernels: [Kernel<ConvStepParams>; 4],
+    entries: Steps,
+    sort: Sort,
+    params: ConvStepParams,
+    all: DeviceMemory,
+    table: DeviceMemory,
+    keys: DeviceMemory,
+    order: DeviceMemory,
+    count: DeviceMemory,
+    /// Runs share all of these.
+    turns: Turns,
+}
+
+impl StrideSteps {
+    /// For so many input voxels.
+    pub(crate) fn new(
+        device: &Arc<Device>,
+        inputs: usize,
+        geometry: &ConvGeometry,
+    ) -> Result<Self> {
+        let rows = within("voxels", inputs, MAX_GRID_X - ROWS)?;
+        let (all, table) = (alloc(device, inputs * 4)?, alloc(device, slots(inputs))?);
+        let (keys, order) = (alloc(device, inputs)?, alloc(device, inputs)?);
+        let count = device.zeros(4)?;
+        let step = |step: u32| conv_step(device, step, |_| true);
+        Ok(StrideSteps {
+            kernels: [
+                step(CONV_STRIDE)?,
+                step(CONV_INSERT)?,
+                step(CONV_FIRST)?,
+                step(CONV_TAKE)?,
+            ],
+            entries: Steps::new(device, Dtype::F32)?,
+            sort: Sort::new(device, inputs, 1, false)?,
+            params: ConvStepParams {
+                source: all.address(),
+                table: table.address(),
+                keys: keys.address(),
+                order: order.address(),
+                count: count.address(),
+                rows,
+                last: small("slots", slots(inputs) - 1)?,
+                strides: geometry.stride().map(|s| s as u32),
+                ..ConvStepParams::default()
+            },
+            turns: Turns::new(device)?,
+            device: Arc::clone(device),
+            all,
+            table,
+            keys,
+            order,
+            count,
+        })
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        let own = [&self.all, &self.table, &self.keys, &self.order, &self.count];
+        own.iter().map(|m| m.bytes()).sum::<usize>() + self.sort.bytes()
+    }
+
+    /// Queues the output voxels of those at an address to another, which has room for `outputs`.
+    pub(crate) fn run(
+        &self,
+        [voxels, out]: [u64; 2],
+        outputs: usize,
+        queue: Queue<'_>,
+    ) -> Result<()> {
+        self.turns.queue(true, queue.stream(), || {
+            self.find(voxels, queue)?;
+            self.take(out, outputs, queue)
+        })
+    }
+
+    /// Queues their order and number.
+    fn find(&self, voxels: u64, queue: Queue<'_>) -> Result<()> {
+        let params = self.params;
+        let stride = ConvStepParams {
+            source: voxels,
+            out: self.all.address(),
+            ..params
+        };
+        let keyed = EntriesParams {
+            keys: self.keys.address(),
+            k: u32::MAX,
+            ..EntriesParams::default()
+        };
+        let sorted = SortOut {
+            first: self.order.address(),
+            capacity: params.rows as usize,
+            ..SortOut::default()
+        };
+        self.device.context().set_current()?;
+        queue.fill_words(self.table.address(), ABSENT, self.table.bytes() / 4)?;
+        queue.fill_words(self.count.address(), 0, 1)?;
+        let grid = || Grid::of(blocks(params.rows));
+        let [strides, insert, first, _] = &self.kernels;
+        queue.launch(strides, grid(), &stride)?;
+        queue.launch(insert, grid(), &params)?;
+        queue.launch(first, grid(), &params)?;
+        self.sort.run(&self.entries, keyed, sorted, true, queue)
+    }
+
+    /// Queues the first of them, as many as are asked for; those behind the last are none.
+    fn take(&self, out: u64, outputs: usize, queue: Queue<'_>) -> Result<()> {
+        let take = ConvStepParams {
+            out,
+            rows: small("voxels", outputs)?,
+            ..self.params
+        };
+        queue.launch(&self.kernels[3], Grid::of(blocks(take.rows)), &take)
+    }
 }

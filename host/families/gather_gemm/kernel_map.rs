@@ -6,6 +6,7 @@ mod geometry;
 mod lists;
 mod on_device;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::context::Context;
@@ -42,9 +43,8 @@ pub(crate) const ABSENT: u32 = einsparse_kernels::families::CONV_ABSENT;
 /// ```
 #[derive(Debug)]
 pub struct KernelMap {
-    /// The end of the last rebuild, whose arrays may still be in the making; in front of the context, which outlives
-    /// it.
-    rebuilt: Option<Event>,
+    /// In front of the context, which outlives it.
+    rebuilt: Arc<Rebuilt>,
     context: Context,
     inputs: usize,
     outputs: usize,
@@ -54,6 +54,14 @@ pub struct KernelMap {
     arrays: Arrays,
     voxels: Vec<[i32; 4]>,
     turned: OnceLock<Arc<KernelMap>>,
+}
+
+/// Rebuilds of a map, and of its transposed map with it.
+#[derive(Debug, Default)]
+struct Rebuilt {
+    /// The end of the last one, whose arrays may still be in the making.
+    end: OnceLock<Event>,
+    count: AtomicU64,
 }
 
 /// What kernels walk.
@@ -121,7 +129,7 @@ impl KernelMap {
             arrays: Arrays::Host(arrays),
             voxels,
             turned: OnceLock::new(),
-            rebuilt: None,
+            rebuilt: Arc::default(),
         })
     }
 
@@ -142,7 +150,15 @@ impl KernelMap {
 
     /// Voxels `[batch, x, y, z]` of the output rows; of transposed and rebuilt maps none are kept.
     pub fn voxels(&self) -> &[[i32; 4]] {
-        &self.voxels
+        match self.rebuilds() {
+            0 => &self.voxels,
+            _ => &[],
+        }
+    }
+
+    /// How often it was rebuilt.
+    pub(crate) fn rebuilds(&self) -> u64 {
+        self.rebuilt.count.load(Ordering::Relaxed)
     }
 
     /// Positions, whole tiles.

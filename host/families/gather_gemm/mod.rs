@@ -19,7 +19,7 @@ pub(crate) mod shape;
 
 pub(crate) use conv::{ConvFinish, ConvProduct, RawConv, conv_rows, turns};
 pub(crate) use conv_grad::{RawWeights, WeightGradient};
-pub(crate) use conv_map::{MapSteps, strided};
+pub(crate) use conv_map::{MapSteps, StrideSteps, strided};
 pub(crate) use dense_conv::DenseConvLaunch;
 pub(crate) use grouped::{GroupedExtents, GroupedLaunch, GroupedOperands, GroupedWay};
 pub(crate) use grouped_grad::{GradExtents, GradLaunch};

@@ -63,17 +63,17 @@ impl<T: Scalar> HostRows<'_, T> {
 }
 
 /// A step of all parameters; a moment that there is none of is empty. The state is advanced.
-pub(crate) fn update(
+pub(crate) fn update<G: Scalar>(
     rule: Rule,
     state: &mut UpdateState,
     parameters: &mut [f32],
-    gradient: &[f32],
+    gradient: &[G],
     moments: [&mut [f32]; 2],
 ) {
     let [first, second] = moments;
     for (at, (x, g)) in parameters.iter_mut().zip(gradient).enumerate() {
         let mut own = [0, 1].map(|i| [&first, &second][i].get(at).map_or(0.0, |m| f64::from(*m)));
-        *x = one(rule, state, [f64::from(*x), f64::from(*g)], &mut own) as f32;
+        *x = one(rule, state, [f64::from(*x), g.to_f64()], &mut own) as f32;
         for (moment, value) in [&mut *first, &mut *second].into_iter().zip(own) {
             if let Some(moment) = moment.get_mut(at) {
                 *moment = value as f32;

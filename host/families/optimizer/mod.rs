@@ -7,4 +7,4 @@ mod weight_gradient;
 
 pub(crate) use cross_entropy::{CrossEntropyLaunch, Rows};
 pub(crate) use optimizer::{Arrays, Rule, UpdateLaunch};
-pub(crate) use weight_gradient::WeightGradientLaunch;
+pub(crate) use weight_gradient::{BiasGradientLaunch, WeightGradientLaunch};

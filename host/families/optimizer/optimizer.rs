@@ -2,8 +2,8 @@
 //! captured step finds and advances them.
 
 use einsparse_kernels::families::{
-    STEP_ADAM, STEP_SGD, UPDATE_DECOUPLED, UPDATE_ELEMENTS, UPDATE_NESTEROV, UpdateParams,
-    UpdateState,
+    STEP_ADAM, STEP_SGD, UPDATE_DECOUPLED, UPDATE_ELEMENTS, UPDATE_NARROW, UPDATE_NESTEROV,
+    UpdateParams, UpdateState,
 };
 use einsparse_kernels::table::rows_of;
 
@@ -79,11 +79,13 @@ impl Rule {
     }
 }
 
-/// Addresses of a step: parameters, gradient, both moments (0 without), and the copy with its type.
+/// Addresses of a step: parameters, gradient (f32, or narrow: of the copy's type), both moments (0 without), and the copy
+/// with its type.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrays {
     pub(crate) parameters: u64,
     pub(crate) gradient: u64,
+    pub(crate) narrow: bool,
     pub(crate) moments: [u64; 2],
     pub(crate) copy: Option<(u64, Dtype)>,
 }
@@ -161,7 +163,9 @@ impl UpdateLaunch {
         let kernel = kernel.ok_or_else(|| {
             Error::operand("copy", format!("is {}; it is f16 or bf16", dtype.name()))
         })?;
+        let narrow = if arrays.narrow { UPDATE_NARROW } else { 0 };
         let params = UpdateParams {
+            flags: self.params.flags | narrow,
             parameters: arrays.parameters,
             gradient: arrays.gradient,
             first: arrays.moments[0],

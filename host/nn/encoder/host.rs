@@ -1,6 +1,7 @@
 //! The same on the CPU: steps in f64, their results rounded to the element type, a sequence at a time.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use super::{EncoderOptions, EncoderWeights};
 use crate::cpu::gelu;
@@ -47,8 +48,66 @@ pub(super) fn norms(
     });
 }
 
+/// The rows of each sequence of a batch.
+pub(super) struct Batch<'a> {
+    options: &'a EncoderOptions,
+    sequences: Vec<Range<usize>>,
+}
+
+impl<'a> Batch<'a> {
+    /// `packed`: one sequence behind the other.
+    pub(super) fn new(options: &'a EncoderOptions, lengths: &Tensor<i32>, packed: bool) -> Self {
+        let (mut before, most) = (0, options.rows());
+        let lengths = lengths.host().unwrap_or(&[]).iter().enumerate();
+        let sequences = lengths.map(|(item, length)| {
+            let length = usize::try_from(*length).unwrap_or(0);
+            let length = length.min(options.distance).min(most - before);
+            let first = if packed {
+                before
+            } else {
+                item * options.distance
+            };
+            before += length;
+            first..first + length
+        });
+        Batch {
+            options,
+            sequences: sequences.collect(),
+        }
+    }
+
+    /// A layer at a time: wide weights of all would be many times as large.
+    pub(super) fn run<T: Scalar>(
+        &self,
+        x: &Tensor<T>,
+        layers: &[EncoderWeights<'_, T>],
+        out: &mut AnyTensor,
+    ) {
+        let width = self.options.width;
+        let (values, from) = wide(&x.any);
+        let rows_of = |rows: &Range<usize>| {
+            let rows = rows.clone().flat_map(|row| &values[row * from..][..width]);
+            rows.copied().collect::<Vec<f64>>()
+        };
+        let mut all: Vec<Vec<f64>> = self.sequences.iter().map(rows_of).collect();
+        for weights in layers {
+            let layer = HostLayer::new(self.options, weights);
+            all = parallel::collect(all.len(), 1, &|item| layer.sequence(&all[item]));
+        }
+        let to = out.leading();
+        for (rows, own) in self.sequences.iter().zip(&all) {
+            for (row, own) in rows.clone().zip(own.chunks(width.max(1))) {
+                if let Some(out) = out.host_mut() {
+                    let out = out.part(row * to, width);
+                    out.narrow((1, width, width), own);
+                }
+            }
+        }
+    }
+}
+
 /// A layer with its weights in f64.
-pub(super) struct HostLayer<'a> {
+struct HostLayer<'a> {
     options: &'a EncoderOptions,
     qkv: [Wide<'a>; 2],
     out: [Wide<'a>; 2],
@@ -60,10 +119,7 @@ pub(super) struct HostLayer<'a> {
 }
 
 impl<'a> HostLayer<'a> {
-    pub(super) fn new<T: Scalar>(
-        options: &'a EncoderOptions,
-        weights: &EncoderWeights<'a, T>,
-    ) -> Self {
+    fn new<T: Scalar>(options: &'a EncoderOptions, weights: &EncoderWeights<'a, T>) -> Self {
         let of = |pair: [&'a Tensor<T>; 2]| pair.map(|tensor| wide(&tensor.any));
         HostLayer {
             options,
@@ -74,29 +130,6 @@ impl<'a> HostLayer<'a> {
             first_norm: of(weights.first_norm),
             second_norm: of(weights.second_norm),
             round: rounding(T::DTYPE),
-        }
-    }
-
-    pub(super) fn run(&self, x: &AnyTensor, lengths: &Tensor<i32>, out: &mut AnyTensor) {
-        let EncoderOptions {
-            distance, width, ..
-        } = *self.options;
-        let (values, from) = wide(x);
-        let lengths = lengths.host().unwrap_or(&[]);
-        let all = parallel::collect(lengths.len(), 1, &|item| {
-            let length = usize::try_from(lengths[item]).unwrap_or(0).min(distance);
-            let first = item * distance;
-            let rows = (first..first + length).flat_map(|row| &values[row * from..][..width]);
-            self.sequence(&rows.copied().collect::<Vec<f64>>())
-        });
-        let to = out.leading();
-        for (item, rows) in all.iter().enumerate() {
-            for (row, own) in rows.chunks(width.max(1)).enumerate() {
-                if let Some(out) = out.host_mut() {
-                    let out = out.part((item * distance + row) * to, width);
-                    out.narrow((1, width, width), own);
-                }
-            }
         }
     }
 

@@ -1,4 +1,4 @@
-//! The layer's launches on a GPU, and what lies between them.
+//! The launches of the layers on a GPU, and what lies between them.
 
 use super::{EncoderOptions, EncoderWeights, rows};
 use crate::device::Device;
@@ -23,9 +23,24 @@ pub(super) struct Launches {
     pub(super) attention: AttentionLaunch,
     /// To queries, keys and values; output; up; down.
     pub(super) products: [LiveProduct; 4],
-    /// Packed input; queries, keys and values; attention, later normalised; sums; hidden.
+    /// Packed input of a layer; queries, keys and values; attention, later normalised; sums; hidden.
     pub(super) rows: [(DeviceMemory, usize); 5],
 }
+
+/// What a run takes, beside weights.
+pub(super) struct Run<'a> {
+    pub options: &'a EncoderOptions,
+    /// `x` and `out` have packed rows.
+    pub packed: bool,
+    /// Launches at the most.
+    pub steps: usize,
+    pub x: Rows,
+    pub out: Rows,
+    pub lengths: u64,
+}
+
+/// Steps that a run has once: packing and the work list.
+const ONCE: [usize; 2] = [0, 2];
 
 impl Launches {
     pub(super) fn new<T: Scalar>(
@@ -41,7 +56,8 @@ impl Launches {
             ..
         } = *options;
         let dtype = T::DTYPE;
-        let pack = PackLaunch::new(device, dtype, [items, distance, width], options.epsilon)?;
+        let extents = [items, distance, width];
+        let pack = PackLaunch::new(device, dtype, extents, options.rows(), options.epsilon)?;
         let m = pack.capacity();
         let extents = AttentionExtents {
             heads,
@@ -79,18 +95,52 @@ impl Launches {
         })
     }
 
-    /// Queues the layer. Tensors are of the planned extents, and runs follow one another.
+    /// Queues the layers. Tensors are of the planned extents, and runs follow one another.
+    ///
+    /// Every kernel waits for the one ahead before it ends, and so for all ahead: what it writes or reads behind its
+    /// own wait is in order, and layers can share rows. That leaves what comes in front of a wait:
+    /// - writes: the work list alone, whose readers, attention, belong to an earlier run, and have ended when packing
+    ///   has;
+    /// - reads: what had been written when the launch ahead started. Packing and products let the next launch start
+    ///   behind their own wait: at the start of a launch behind one of them, all ahead of that one has ended. The
+    ///   others let it start at once, so behind them no more has ended than at their own start.
+    ///
+    /// Weights are read so: nothing in here writes them, and whoever wrote them ahead of the layers has ended before
+    /// the first product starts, which stands behind packing. `live` is: packing writes it and has ended before any
+    /// launch behind the first product starts. A norm's residual rows are: a norm stands behind a product, and they
+    /// were written ahead of that, by packing or a norm.
     pub(super) fn run<T: Scalar>(
         &self,
-        (options, steps): (&EncoderOptions, usize),
-        [x, out]: [Rows; 2],
-        lengths: u64,
+        run: &Run<'_>,
+        layers: &[EncoderWeights<'_, T>],
+        queue: Queue<'_>,
+    ) -> Result<()> {
+        if self.pack.capacity() == 0 || run.options.width == 0 {
+            return Ok(());
+        }
+        let mut left = run.steps;
+        for (number, weights) in layers.iter().enumerate() {
+            let steps = (0..9).filter(|step| number == 0 || !ONCE.contains(step));
+            let ends = number + 1 == layers.len();
+            for step in steps {
+                if left == 0 {
+                    return Ok(());
+                }
+                left -= 1;
+                self.step(run, (number, ends, step), weights, queue)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Queues a step of layer `number`, which `ends` the run or does not.
+    fn step<T: Scalar>(
+        &self,
+        run: &Run<'_>,
+        (number, ends, step): (usize, bool, usize),
         weights: &EncoderWeights<'_, T>,
         queue: Queue<'_>,
     ) -> Result<()> {
-        if self.pack.capacity() == 0 || options.width == 0 {
-            return Ok(());
-        }
         let at = |tensor: &Tensor<T>| tensor.address().unwrap_or(0);
         let [packed, qkv, normed, sums, hidden] =
             self.rows.each_ref().map(|(memory, columns)| Rows {
@@ -98,40 +148,38 @@ impl Launches {
                 leading: *columns,
             });
         let flags = self.flags();
-        let heads = heads(options, qkv, normed);
         let matrices = [weights.qkv, weights.out, weights.up, weights.down];
-        let ahead = matrices.map(|[matrix, _]| span(matrix));
         let product = |which: usize, from: Rows, to: Rows| {
             let [matrix, bias] = matrices[which];
             let operands = [from, rows(matrix), to];
-            // Packing says how many rows there are, and is the launch ahead of the first product.
-            let live = (flags.live, which > 0);
-            // Nothing in here writes weights. Packing and products let the next launch start behind their own wait: at
-            // the start of a launch behind one of them, all ahead of that one has ended. So whoever wrote weights ahead
-            // of the layer has ended before the first product starts, and packing, which writes `live`, before the
-            // others do: the projection, behind attention and work list, which let it start before their own wait, has
-            // only packing to go by, and needs no more.
+            let live = (flags.live, number + which > 0);
             self.products[which].run(operands, (at(bias), which == 2), live, queue)
         };
         let norm = |own: [&Tensor<T>; 2], operands: [Rows; 2], to: Rows, scatter: bool| {
-            // A norm stands behind a product, and all that it reads but the product's result was written ahead of that.
             self.pack
                 .norm(operands, own.map(at), (to, scatter, true), queue)
         };
-        for step in 0..steps {
-            match step {
-                0 => self.pack.pack(x, lengths, packed, ahead, queue)?,
-                1 => product(0, packed, qkv)?,
-                2 => self.masks.run(&flags, queue)?,
-                3 => self.attention.run_behind(&heads, queue, false, || Ok(()))?,
-                4 => product(1, normed, sums)?,
-                5 => norm(weights.first_norm, [packed, sums], normed, false)?,
-                6 => product(2, normed, hidden)?,
-                7 => product(3, hidden, sums)?,
-                _ => norm(weights.second_norm, [normed, sums], out, true)?,
+        match step {
+            0 => {
+                let ahead = matrices.map(|[matrix, _]| span(matrix));
+                let x = (run.x, run.packed);
+                self.pack.pack(x, run.lengths, packed, ahead, queue)
             }
+            1 => product(0, packed, qkv),
+            2 => self.masks.run(&flags, queue),
+            3 => {
+                let heads = heads(run.options, qkv, normed);
+                self.attention.run_behind(&heads, queue, false, || Ok(()))
+            }
+            4 => product(1, normed, sums),
+            5 => norm(weights.first_norm, [packed, sums], normed, false),
+            6 => product(2, normed, hidden),
+            7 => product(3, hidden, sums),
+            _ if ends => norm(weights.second_norm, [normed, sums], run.out, !run.packed),
+            // To where packing put the rows of the first layer: the zeros behind them are still there, which keep what
+            // attention gathers behind the last token finite.
+            _ => norm(weights.second_norm, [normed, sums], packed, false),
         }
-        Ok(())
     }
 
     /// The mask as packing has left it, which is in front of the product to queries, keys and values.

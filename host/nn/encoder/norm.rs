@@ -53,7 +53,7 @@ impl<T: Scalar> ResidualNorm<T> {
             None => None,
             Some(device) => {
                 let extents = [1, shape[0], shape[1]];
-                let launch = PackLaunch::new(device, T::DTYPE, extents, epsilon)?;
+                let launch = PackLaunch::new(device, T::DTYPE, extents, shape[0], epsilon)?;
                 launch.set_live(device, shape[0])?;
                 Some(launch)
             }

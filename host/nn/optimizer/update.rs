@@ -97,10 +97,10 @@ impl Update {
         Err(Error::operand(name, reason))
     }
 
-    pub(super) fn step<T: Scalar>(
+    pub(super) fn step<T: Scalar, G: Scalar>(
         &mut self,
         parameters: &mut Tensor<f32>,
-        gradient: &Tensor<f32>,
+        gradient: &Tensor<G>,
         copy: Option<&mut Tensor<T>>,
         stream: &Stream,
     ) -> Result<()> {
@@ -116,19 +116,23 @@ impl Update {
                 return Err(Error::operand("copy", reason));
             }
         }
+        if G::DTYPE != Dtype::F32 && (copy.is_none() || G::DTYPE != T::DTYPE) {
+            let reason = format!("is {}; it is f32, or as the copy", G::DTYPE.name());
+            return Err(Error::operand("gradient", reason));
+        }
         match &self.launch {
             Some(launch) => {
                 let copy = copy.as_deref();
-                self.queue(launch, [parameters, gradient], copy, stream)
+                self.queue(launch, (parameters, gradient), copy, stream)
             }
             None => self.step_on_host(parameters, gradient, copy),
         }
     }
 
-    fn queue<T: Scalar>(
+    fn queue<T: Scalar, G: Scalar>(
         &self,
         launch: &UpdateLaunch,
-        [parameters, gradient]: [&Tensor<f32>; 2],
+        (parameters, gradient): (&Tensor<f32>, &Tensor<G>),
         copy: Option<&Tensor<T>>,
         stream: &Stream,
     ) -> Result<()> {
@@ -139,6 +143,7 @@ impl Update {
         let arrays = Arrays {
             parameters: place(parameters)?,
             gradient: place(gradient)?,
+            narrow: G::DTYPE != Dtype::F32,
             moments: [0, 1].map(|i| self.moments[i].address().unwrap_or(0)),
             copy: copy.transpose()?,
         };
@@ -147,10 +152,10 @@ impl Update {
         launch.run(&arrays, queue)
     }
 
-    fn step_on_host<T: Scalar>(
+    fn step_on_host<T: Scalar, G: Scalar>(
         &mut self,
         parameters: &mut Tensor<f32>,
-        gradient: &Tensor<f32>,
+        gradient: &Tensor<G>,
         copy: Option<&mut Tensor<T>>,
     ) -> Result<()> {
         let there = |name: &'static str| move || Error::elsewhere(name);

@@ -1,7 +1,7 @@
 //! Attention at the entries of masks that are known only while running.
 
 use super::masks::{choose, heads_of};
-use super::{AttentionOptions, check_log_sum, raw, scale_of};
+use super::{AttentionOptions, check_heads, check_log_sum, raw, scale_of};
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Error, Result};
@@ -207,7 +207,8 @@ impl<T: Scalar> DynamicAttention<T> {
         })
     }
 
-    /// Queries `[heads, m, dim]`, keys and values `[key_heads, n, dim]`, into the output `[heads, m, dim]`; logarithms
+    /// Queries `[heads, m, dim]`, keys and values `[key_heads, n, dim]`, into the output `[heads, m, dim]`, or with heads
+    /// side by side in rows; logarithms
     /// of the sums of exponentials, `[heads, m]`, as [`SparseAttention::forward`](super::SparseAttention::forward). On
     /// a GPU nothing is allocated and nothing waited for; the call can be captured in a CUDA graph, and reads the masks
     /// anew at every launch of it.
@@ -236,7 +237,7 @@ impl<T: Scalar> DynamicAttention<T> {
             ("v", v, [key_heads, n, d]),
             ("out", &*out, [heads, m, d]),
         ] {
-            tensor.check(name, &self.context, &shape)?;
+            check_heads(&self.context, name, tensor, shape)?;
         }
         check_log_sum(&self.context, log_sum.as_deref(), [heads, m])?;
         let masks = self.check_mask(mask)?;
@@ -252,7 +253,7 @@ impl<T: Scalar> DynamicAttention<T> {
             return Err(Error::operand("stream", "belongs to another context"));
         }
         let log_sum = log_sum.and_then(|l| l.address()).unwrap_or(0);
-        let raw = raw([q, k, v, out], [m, n], log_sum);
+        let raw = raw([q, k, v, out], [m, n, d], log_sum);
         // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed
         // only after the work queued on the context. Runs take turns.
         let queue = unsafe { Queue::new(stream.raw()) };
@@ -397,7 +398,7 @@ impl<T: Scalar> DynamicAttention<T> {
         out: &mut Tensor<T>,
         log_sum: Option<&mut Tensor<f32>>,
     ) {
-        let [q, k, v] = operands.map(|tensor| HostHeads::of(tensor));
+        let [q, k, v] = operands.map(|tensor| HostHeads::in_rows(tensor, self.extents.d));
         let flags: Vec<Flags> = (0..self.masks)
             .map(|index| self.flags(mask, index))
             .collect();

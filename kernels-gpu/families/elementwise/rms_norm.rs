@@ -1,222 +1,317 @@
-//! Root-mean-square normalisation (arXiv 1910.07467) behind a residual sum. What a thread reads stays in its registers, so
-//! every element is read once. Tokens in columns: a vector is as many tokens, which a thread block takes together.
+//! Root-mean-square normalisation (arXiv 1910.07467) behind a residual sum. What a thread reads first stays in its
+//! registers. Tokens in columns: neighbours along a row are neighbours in memory, so thread blocks share the features and
+//! not the tokens, and meet between two launches.
 
 use crate::device::prelude::*;
 use crate::families::elementwise::abi::*;
 
 const THREADS: u32 = ELEMENTWISE_THREADS;
+const WARPS: u32 = THREADS / 32;
 /// Vectors of both summands that are on their way together.
 const AT_ONCE: usize = 4;
-const ROUNDS: usize = RMS_KEPT as usize / AT_ONCE;
 
-/// What a thread keeps.
-type Kept = [[Raw; AT_ONCE]; ROUNDS];
-
-impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RmsNormParams> for RmsNormTile {
+impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RmsNormParams> for RmsRows {
     #[inline(always)]
     unsafe fn run(p: &RmsNormParams, _: u64) {
         grid::launch_dependents();
         grid::wait_dependency();
-        let of = |vector: u32| p.width <= RMS_SHORT * vector;
-        match (
-            p.flags & ELEMENTWISE_COLUMNS != 0,
-            p.flags & ELEMENTWISE_VECTORS != 0,
-            E::BYTES,
-        ) {
-            (true, true, 4) => tokens::<E, Columns<4>, 4>(p),
-            (true, true, _) => tokens::<E, Columns<8>, 8>(p),
-            (true, false, _) => tokens::<E, Columns<1>, 1>(p),
-            (false, true, 4) if of(4) => tokens::<E, Rows<32, 4>, 4>(p),
-            (false, true, 4) => tokens::<E, Rows<THREADS, 4>, 4>(p),
-            (false, true, _) if of(8) => tokens::<E, Rows<32, 8>, 8>(p),
-            (false, true, _) => tokens::<E, Rows<THREADS, 8>, 8>(p),
-            (false, false, _) if of(1) => tokens::<E, Rows<32, 1>, 1>(p),
-            (false, false, _) => tokens::<E, Rows<THREADS, 1>, 1>(p),
+        let short = |vector: u32| p.width <= RMS_SHORT * vector;
+        match (p.flags & ELEMENTWISE_VECTORS != 0, E::BYTES) {
+            (true, 4) if short(4) => rows::<E, 4, 32>(p),
+            (true, 4) => rows::<E, 4, THREADS>(p),
+            (true, _) if short(8) => rows::<E, 8, 32>(p),
+            (true, _) => rows::<E, 8, THREADS>(p),
+            (false, _) => rows::<E, 1, THREADS>(p),
         }
     }
 }
 
-/// How a thread walks over features.
-trait Walk {
-    /// Threads that share a token.
-    const LANES: u32;
-    /// Whether the elements of a vector are tokens.
-    const ACROSS: bool;
-    /// The stored row and column of the thread's vector `k`.
-    fn place(k: u32) -> [u32; 2];
-}
-
-/// Tokens are rows; vectors of `V` features.
-struct Rows<const LANES: u32, const V: u32>;
-/// Tokens are columns; vectors of `V` tokens.
-struct Columns<const V: u32>;
-
-impl<const LANES: u32, const V: u32> Walk for Rows<LANES, V> {
-    const LANES: u32 = LANES;
-    const ACROSS: bool = false;
-
+impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RmsNormParams> for RmsSums {
     #[inline(always)]
-    fn place(k: u32) -> [u32; 2] {
-        let (group, lane) = (gpu::thread() / LANES, gpu::thread() % LANES);
-        [
-            gpu::block_x() * (THREADS / LANES) + group,
-            (k * LANES + lane) * V,
-        ]
+    unsafe fn run(p: &RmsNormParams, _: u64) {
+        grid::launch_dependents();
+        grid::wait_dependency();
+        match (p.flags & ELEMENTWISE_VECTORS != 0, E::BYTES) {
+            (true, 4) => sums::<E, 4>(p),
+            (true, _) => sums::<E, 8>(p),
+            (false, _) => sums::<E, 1>(p),
+        }
     }
 }
 
-impl<const V: u32> Walk for Columns<V> {
-    const LANES: u32 = THREADS;
-    const ACROSS: bool = true;
-
+impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RmsNormParams> for RmsScale {
     #[inline(always)]
-    fn place(k: u32) -> [u32; 2] {
-        [k * THREADS + gpu::thread(), gpu::block_x() * V]
-    }
-}
-
-#[inline(always)]
-fn tokens<E: Elem<Acc = f32>, W: Walk, const V: usize>(p: &RmsNormParams) {
-    let mut kept: Kept = [[[0; 4]; AT_ONCE]; ROUNDS];
-    unroll!(round < ROUNDS, {
-        // The same for all threads.
-        let step = W::LANES * if W::ACROSS { 1 } else { V as u32 };
-        if (round * AT_ONCE) as u32 * step < p.width {
-            kept[round] = load::<E, W, V>(p, round * AT_ONCE);
+    unsafe fn run(p: &RmsNormParams, _: u64) {
+        grid::launch_dependents();
+        grid::wait_dependency();
+        match (p.flags & ELEMENTWISE_VECTORS != 0, E::BYTES) {
+            (true, 4) => scale::<E, 4>(p),
+            (true, _) => scale::<E, 8>(p),
+            (false, _) => scale::<E, 1>(p),
         }
-    });
-    let mut squares = [0.0; 8];
-    unroll!(round < ROUNDS, {
-        unroll!(k < AT_ONCE, {
-            unroll!(i < V, {
-                let x = E::get(&kept[round][k], i);
-                let sum = if W::ACROSS { i } else { 0 };
-                squares[sum] = matrix::fma_f32(x, x, squares[sum]);
-            });
-        });
-    });
-    let sums = if W::ACROSS { V } else { 1 };
-    unroll!(i < 8, {
-        if i < sums {
-            squares[i] = over_lanes(squares[i]);
-        }
-    });
-    if W::LANES > 32 {
-        squares = over_warps(squares, sums);
     }
-    let share = matrix::reciprocal(p.width as f32);
-    let scales = squares.map(|x| matrix::inverse_root(matrix::fma_f32(x, share, p.epsilon)));
-    unroll!(round < ROUNDS, {
-        unroll!(k < AT_ONCE, {
-            store::<E, W, V>(p, round * AT_ONCE + k, &kept[round][k], &scales);
-        });
-    });
 }
 
-/// The thread's vector `k`, scaled.
+/// [`AT_ONCE`] vectors at the places that `at` names, of sums that are stored.
 #[inline(always)]
-fn store<E: Elem<Acc = f32>, W: Walk, const V: usize>(
+fn load<E: Elem<Acc = f32>, const V: usize>(
     p: &RmsNormParams,
-    k: usize,
-    kept: &Raw,
-    scales: &[f32; 8],
-) {
-    let (row, column, inside) = place::<W>(p, k);
-    if !inside {
-        return;
-    }
-    let feature = if W::ACROSS { row } else { column };
-    let from = p.factor + (feature * E::BYTES) as u64;
-    let mut out = [0.0; V];
-    if W::ACROSS {
-        let factor = E::get(&E::load::<1>(from, true), 0);
-        unroll!(i < V, { out[i] = E::get(kept, i) * scales[i] * factor });
-    } else {
-        let factor = E::load::<V>(from, true);
-        unroll!(i < V, {
-            out[i] = E::get(kept, i) * scales[0] * E::get(&factor, i)
-        });
-    }
-    let row = p.out + row as u64 * p.out_row as u64;
-    E::store::<V>(row + (column * E::BYTES) as u64, &out);
-}
-
-#[inline(always)]
-fn place<W: Walk>(p: &RmsNormParams, k: usize) -> (u32, u32, bool) {
-    let [row, column] = W::place(k as u32);
-    let [rows, columns] = if W::ACROSS {
-        [p.width, p.tokens]
-    } else {
-        [p.tokens, p.width]
-    };
-    (row, column, row < rows && column < columns)
-}
-
-/// [`AT_ONCE`] vectors from the thread's vector `first` on; sums are stored.
-#[inline(always)]
-fn load<E: Elem<Acc = f32>, W: Walk, const V: usize>(
-    p: &RmsNormParams,
-    first: usize,
+    at: impl Fn(u32) -> ([u32; 2], bool),
 ) -> [Raw; AT_ONCE] {
-    let mut kept = [[0; 4]; AT_ONCE];
-    let mut pairs = [[[0; 4]; 2]; AT_ONCE];
-    let at = |base: u64, pitch: u32, [row, column]: [u32; 2]| {
+    let place = |base: u64, pitch: u32, [row, column]: [u32; 2]| {
         base + row as u64 * pitch as u64 + (column * E::BYTES) as u64
     };
+    let mut x = [[0; 4]; AT_ONCE];
+    let mut y = [[0; 4]; AT_ONCE];
     unroll!(i < AT_ONCE, {
-        let (row, column, inside) = place::<W>(p, first + i);
-        pairs[i][0] = E::load_own::<V>(at(p.x, p.x_row, [row, column]), inside);
-        pairs[i][1] = E::load_own::<V>(at(p.y, p.y_row, [row, column]), inside && p.y != 0);
+        let (to, inside) = at(i as u32);
+        x[i] = E::load_own::<V>(place(p.x, p.x_row, to), inside);
+        y[i] = E::load_own::<V>(place(p.y, p.y_row, to), inside && p.y != 0);
     });
-    unroll!(i < AT_ONCE, {
-        kept[i] = pairs[i][0];
-        if p.y != 0 {
-            let mut sum = [0.0; 8];
+    if p.y != 0 {
+        unroll!(i < AT_ONCE, {
+            let (to, inside) = at(i as u32);
+            let (mut sum, mut stored) = ([0.0; 8], [0.0; V]);
             unroll!(j < V, {
-                sum[j] = E::get(&pairs[i][0], j) + E::get(&pairs[i][1], j)
+                sum[j] = E::get(&x[i], j) + E::get(&y[i], j);
+                stored[j] = sum[j];
             });
-            kept[i] = E::put(&sum);
-            let (row, column, inside) = place::<W>(p, first + i);
+            x[i] = E::put(&sum);
             if inside {
-                let mut own = [0.0; V];
-                unroll!(j < V, { own[j] = sum[j] });
-                E::store::<V>(at(p.x, p.x_row, [row, column]), &own);
+                E::store::<V>(place(p.x, p.x_row, to), &stored);
             }
-        }
-    });
-    kept
+        });
+    }
+    x
 }
 
-/// The sum over a warp, the same bits in every lane.
+/// The sum over a warp, the same bits in every lane; over lanes that are a multiple of `apart` from each other.
 #[inline(always)]
-fn over_lanes(mut x: f32) -> f32 {
+fn over_lanes(mut x: f32, apart: u32) -> f32 {
     unroll!(step < 5, {
-        x += f32::from_bits(warp::exchange(x.to_bits(), 16 >> step))
+        let distance = 16 >> step;
+        if distance >= apart {
+            x += f32::from_bits(warp::exchange(x.to_bits(), distance));
+        }
     });
     x
 }
 
-/// Sums over the thread block, in the order of its warps.
 #[inline(always)]
-fn over_warps(own: [f32; 8], count: usize) -> [f32; 8] {
-    let word = |warp: u32, i: usize| copy::arena() + (warp * 8 + i as u32) * 4;
-    if gpu::thread().is_multiple_of(32) {
-        unroll!(i < 8, {
-            if i < count {
-                copy::store_shared_b32(word(gpu::thread() / 32, i), own[i].to_bits());
-            }
+fn inverse_root(p: &RmsNormParams, squares: f32) -> f32 {
+    let share = matrix::reciprocal(p.width as f32);
+    matrix::inverse_root(matrix::fma_f32(squares, share, p.epsilon))
+}
+
+#[inline(always)]
+fn rows<E: Elem<Acc = f32>, const V: usize, const LANES: u32>(p: &RmsNormParams) {
+    let (group, lane) = (gpu::thread() / LANES, gpu::thread() % LANES);
+    let token = gpu::block_x() * (THREADS / LANES) + group;
+    let step = LANES * V as u32;
+    let at = |first: u32| {
+        move |i: u32| {
+            let column = first + i * step + lane * V as u32;
+            ([token, column], token < p.tokens && column < p.width)
+        }
+    };
+    let kept = load::<E, V>(p, at(0));
+    let mut squares = of_squares::<E, V>(&kept);
+    let mut first = AT_ONCE as u32 * step;
+    while first < p.width {
+        squares += of_squares::<E, V>(&load::<E, V>(p, at(first)));
+        first += AT_ONCE as u32 * step;
+    }
+    squares = over_lanes(squares, 1);
+    if LANES > 32 {
+        squares = over_warps(squares);
+    }
+    let scale = inverse_root(p, squares);
+    let finish = |raw: &Raw, ([_, column], inside): ([u32; 2], bool)| {
+        if inside {
+            let offset = (column * E::BYTES) as u64;
+            let factor = E::load::<V>(p.factor + offset, true);
+            let mut out = [0.0; V];
+            unroll!(i < V, {
+                out[i] = E::get(raw, i) * scale * E::get(&factor, i)
+            });
+            E::store::<V>(p.out + token as u64 * p.out_row as u64 + offset, &out);
+        }
+    };
+    unroll!(i < AT_ONCE, { finish(&kept[i], at(0)(i as u32)) });
+    // The others are read again: each thread what it has written itself.
+    let mut first = AT_ONCE as u32 * step;
+    while first < p.width {
+        let from = p.x + token as u64 * p.x_row as u64;
+        let mut raw = [[0; 4]; AT_ONCE];
+        unroll!(i < AT_ONCE, {
+            let ([_, column], inside) = at(first)(i as u32);
+            raw[i] = E::load_own::<V>(from + (column * E::BYTES) as u64, inside);
         });
+        unroll!(i < AT_ONCE, { finish(&raw[i], at(first)(i as u32)) });
+        first += AT_ONCE as u32 * step;
+    }
+}
+
+#[inline(always)]
+fn of_squares<E: Elem<Acc = f32>, const V: usize>(raw: &[Raw; AT_ONCE]) -> f32 {
+    let mut squares = 0.0;
+    unroll!(k < AT_ONCE, {
+        unroll!(i < V, {
+            let x = E::get(&raw[k], i);
+            squares = matrix::fma_f32(x, x, squares);
+        });
+    });
+    squares
+}
+
+/// The sum over the thread block, in the order of its warps.
+#[inline(always)]
+fn over_warps(own: f32) -> f32 {
+    let word = |warp: u32| copy::arena() + warp * 4;
+    if gpu::thread().is_multiple_of(32) {
+        copy::store_shared_b32(word(gpu::thread() / 32), own.to_bits());
     }
     gpu::sync_threads();
-    let mut all = [0.0; 8];
-    let mut warp = 0;
-    while warp < THREADS / 32 {
-        unroll!(i < 8, {
-            if i < count {
-                all[i] += f32::from_bits(copy::load_shared_b32(word(warp, i)));
-            }
-        });
+    let (mut all, mut warp) = (0.0, 0);
+    while warp < WARPS {
+        all += f32::from_bits(copy::load_shared_b32(word(warp)));
         warp += 1;
     }
     all
+}
+
+/// A thread's part of a thread block's share, of tokens in columns: every so many features of one vector of tokens.
+#[derive(Clone, Copy)]
+struct Part {
+    /// Threads along a row, a power of two.
+    across: u32,
+    /// Which of them, and the first of its tokens.
+    lane: u32,
+    token: u32,
+    inside: bool,
+    /// First feature, how far the next one is, and one past the last.
+    first: u32,
+    step: u32,
+    end: u32,
+}
+
+impl Part {
+    #[inline(always)]
+    fn new<const V: u32>(p: &RmsNormParams) -> Part {
+        let base = gpu::block_y() * RMS_ACROSS * V;
+        let left = (p.tokens - base).div_ceil(V);
+        let mut across = 1;
+        unroll!(i < 5, {
+            across = if across < left { across * 2 } else { across }
+        });
+        let lane = gpu::thread() % across;
+        let from = gpu::block_x() * p.share;
+        let end = from + p.share;
+        Part {
+            across,
+            lane,
+            token: base + lane * V,
+            inside: lane < left,
+            first: from + gpu::thread() / across,
+            step: THREADS / across,
+            end: if end < p.width { end } else { p.width },
+        }
+    }
+
+    /// Place of the thread's `i`th feature from `feature` on.
+    #[inline(always)]
+    fn at(self, feature: u32) -> impl Fn(u32) -> ([u32; 2], bool) {
+        move |i: u32| {
+            let row = feature + i * self.step;
+            ([row, self.token], self.inside && row < self.end)
+        }
+    }
+}
+
+#[inline(always)]
+fn sums<E: Elem<Acc = f32>, const V: usize>(p: &RmsNormParams) {
+    let part = match V {
+        8 => Part::new::<8>(p),
+        4 => Part::new::<4>(p),
+        _ => Part::new::<1>(p),
+    };
+    let mut squares = [0.0; V];
+    let mut feature = part.first;
+    while feature < part.end {
+        let raw = load::<E, V>(p, part.at(feature));
+        unroll!(k < AT_ONCE, {
+            unroll!(i < V, {
+                let x = E::get(&raw[k], i);
+                squares[i] = matrix::fma_f32(x, x, squares[i]);
+            });
+        });
+        feature += AT_ONCE as u32 * part.step;
+    }
+    let (warp, lane) = (gpu::thread() / 32, gpu::thread() % 32);
+    let word = |warp: u32, at: u32| copy::arena() + (warp * RMS_ACROSS * V as u32 + at) * 4;
+    unroll!(i < V, {
+        let sum = over_lanes(squares[i], part.across);
+        if lane < part.across {
+            copy::store_shared_b32(word(warp, lane * V as u32 + i as u32), sum.to_bits());
+        }
+    });
+    gpu::sync_threads();
+    // A thread for each token of the thread block.
+    let own = gpu::block_y() * RMS_ACROSS * V as u32 + gpu::thread();
+    if gpu::thread() < part.across * V as u32 && own < p.tokens {
+        let (mut all, mut warp) = (0.0, 0);
+        while warp < WARPS {
+            all += f32::from_bits(copy::load_shared_b32(word(warp, gpu::thread())));
+            warp += 1;
+        }
+        let at = gpu::block_x() as u64 * p.tokens as u64 + own as u64;
+        global::store_b32(p.partial + at * 4, all.to_bits());
+    }
+}
+
+#[inline(always)]
+fn scale<E: Elem<Acc = f32>, const V: usize>(p: &RmsNormParams) {
+    let part = match V {
+        8 => Part::new::<8>(p),
+        4 => Part::new::<4>(p),
+        _ => Part::new::<1>(p),
+    };
+    let word = |at: u32| copy::arena() + at * 4;
+    let own = gpu::block_y() * RMS_ACROSS * V as u32 + gpu::thread();
+    if gpu::thread() < part.across * V as u32 && own < p.tokens {
+        let (mut squares, mut part) = (0.0, 0);
+        while part < p.parts {
+            let at = p.partial + (part as u64 * p.tokens as u64 + own as u64) * 4;
+            squares += f32::from_bits(global::load_b32_fresh(at, true));
+            part += 1;
+        }
+        copy::store_shared_b32(word(gpu::thread()), inverse_root(p, squares).to_bits());
+    }
+    gpu::sync_threads();
+    let mut scales = [0.0; V];
+    unroll!(i < V, {
+        scales[i] = f32::from_bits(copy::load_shared_b32(word(part.lane * V as u32 + i as u32)))
+    });
+    let mut feature = part.first;
+    while feature < part.end {
+        let mut raw = [[0; 4]; AT_ONCE];
+        let mut factors = [[0; 4]; AT_ONCE];
+        unroll!(k < AT_ONCE, {
+            let ([row, column], inside) = part.at(feature)(k as u32);
+            let at = p.x + row as u64 * p.x_row as u64 + (column * E::BYTES) as u64;
+            raw[k] = E::load_own::<V>(at, inside);
+            factors[k] = E::load::<1>(p.factor + (row * E::BYTES) as u64, inside);
+        });
+        unroll!(k < AT_ONCE, {
+            let ([row, column], inside) = part.at(feature)(k as u32);
+            if inside {
+                let factor = E::get(&factors[k], 0);
+                let mut out = [0.0; V];
+                unroll!(i < V, { out[i] = E::get(&raw[k], i) * scales[i] * factor });
+                let row = p.out + row as u64 * p.out_row as u64;
+                E::store::<V>(row + (column * E::BYTES) as u64, &out);
+            }
+        });
+        feature += AT_ONCE as u32 * part.step;
+    }
 }

@@ -7,9 +7,15 @@ macro_rules! rows_elementwise {
         $crate::gather_rows! { $rest $($before)*
             elementwise {
                 rms_norm "rms_norm" RmsNormParams sm_80 Own {
-                    rms_norm_f32: Direct, F32, RmsNormTile;
-                    rms_norm_f16: Direct, F16, RmsNormTile;
-                    rms_norm_bf16: Direct, Bf16, RmsNormTile;
+                    rms_norm_rows_f32: Direct, F32, RmsRows;
+                    rms_norm_rows_f16: Direct, F16, RmsRows;
+                    rms_norm_rows_bf16: Direct, Bf16, RmsRows;
+                    rms_norm_sums_f32: Direct, F32, RmsSums;
+                    rms_norm_sums_f16: Direct, F16, RmsSums;
+                    rms_norm_sums_bf16: Direct, Bf16, RmsSums;
+                    rms_norm_scale_f32: Direct, F32, RmsScale;
+                    rms_norm_scale_f16: Direct, F16, RmsScale;
+                    rms_norm_scale_bf16: Direct, Bf16, RmsScale;
                 }
                 rotary "rotary" RotaryParams sm_80 Own {
                     rotary_f32: Direct, F32, RotaryTile;

@@ -42,12 +42,12 @@ fn embed<E: Elem<Acc = f32>, const V: usize>(p: &TokensParams) {
     } else {
         [token, feature]
     };
-    let mut out = [0.0; V];
-    unroll!(i < V, { out[i] = E::get(&raw, i) });
-    E::store::<V>(
-        p.out + row * p.out_row as u64 + column * E::BYTES as u64,
-        &out,
-    );
+    let to = p.out + row * p.out_row as u64 + column * E::BYTES as u64;
+    if V == 1 {
+        E::store_raw(to, raw);
+    } else {
+        global::store_v4(to, raw);
+    }
 }
 
 /// The largest so far, and where.

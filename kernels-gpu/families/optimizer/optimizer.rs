@@ -77,14 +77,19 @@ impl Rule for Adam {
     }
 }
 
-/// Updates `V` parameters from `at` on.
+/// Updates `V` parameters from `at` on; G is the type of their gradient.
 #[inline(always)]
-fn chunk<E: Elem<Acc = f32>, R: Rule, const V: usize>(p: &UpdateParams, rule: &R, at: u64) {
+fn chunk<E, G, R, const V: usize>(p: &UpdateParams, rule: &R, at: u64)
+where
+    E: Elem<Acc = f32>,
+    G: Elem<Acc = f32>,
+    R: Rule,
+{
     let load = |array: u64, ok: bool| F32::load_own::<V>(array + at * 4, ok);
     let has_first = p.first != 0;
     let raw = [
         load(p.parameters, true),
-        load(p.gradient, true),
+        G::load_own::<V>(p.gradient + at * G::BYTES as u64, true),
         load(p.first, has_first),
         load(p.second, R::SECOND),
     ];
@@ -92,7 +97,7 @@ fn chunk<E: Elem<Acc = f32>, R: Rule, const V: usize>(p: &UpdateParams, rule: &R
     unroll!(i < V, {
         let [x, m, v] = rule.update([
             F32::get(&raw[0], i),
-            F32::get(&raw[1], i),
+            G::get(&raw[1], i),
             F32::get(&raw[2], i),
             F32::get(&raw[3], i),
         ]);
@@ -115,15 +120,24 @@ fn chunk<E: Elem<Acc = f32>, R: Rule, const V: usize>(p: &UpdateParams, rule: &R
 
 #[inline(always)]
 fn each<E: Elem<Acc = f32>, R: Rule>(p: &UpdateParams, rule: &R) {
+    if E::BYTES == 2 && p.flags & UPDATE_NARROW != 0 {
+        each_of::<E, E, R>(p, rule);
+    } else {
+        each_of::<E, F32, R>(p, rule);
+    }
+}
+
+#[inline(always)]
+fn each_of<E: Elem<Acc = f32>, G: Elem<Acc = f32>, R: Rule>(p: &UpdateParams, rule: &R) {
     let threads = UPDATE_THREADS as u64;
     let mut at = (gpu::block_x() as u64 * threads + gpu::thread() as u64) * FOUR;
     while at < p.len {
         if at + FOUR <= p.len {
-            chunk::<E, R, 4>(p, rule, at);
+            chunk::<E, G, R, 4>(p, rule, at);
         } else {
             let mut one = at;
             while one < p.len {
-                chunk::<E, R, 1>(p, rule, one);
+                chunk::<E, G, R, 1>(p, rule, one);
                 one += 1;
             }
         }

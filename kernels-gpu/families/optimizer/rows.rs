@@ -25,6 +25,9 @@ macro_rules! rows_optimizer {
                     weight_gradient_f16: Direct, F16, WeightTile;
                     weight_gradient_bf16: Direct, Bf16, WeightTile;
                     weight_gradient_sum: Direct, F32, WeightSum;
+                    bias_gradient_f32: Direct, F32, BiasTile;
+                    bias_gradient_f16: Direct, F16, BiasTile;
+                    bias_gradient_bf16: Direct, Bf16, BiasTile;
                 }
             }
         }

@@ -240,6 +240,94 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, WeightParams> for WeightTile 
     }
 }
 
+/// The gradient ahead of bias and ReLU, four elements of four rows: what is added, and zeros where the gate is closed.
+#[inline(always)]
+fn ahead<E: Elem<Acc = f32>, const VEC: usize>(
+    p: &WeightParams,
+    (from, column): (u32, u32),
+    end: u32,
+) -> [[f32; 4]; 4] {
+    let mut all = [[0.0; 4]; 4];
+    let (mut more, mut gate) = ([[0.0; 4]; 4], [[1.0; 4]; 4]);
+    unroll!(j < 4, {
+        let row = from + j as u32 * (BIAS_THREADS / 8);
+        let line = |at: u64, bytes: u32| at + row as u64 * bytes as u64;
+        let load = |at: u64| load_four::<E, VEC>(at, column, p.outputs, row < end);
+        all[j] = load(line(p.dy, p.dy_bytes));
+        if p.x != 0 {
+            more[j] = load(line(p.x, p.x_bytes));
+        }
+        if p.gate != 0 {
+            gate[j] = load(line(p.gate, p.gate_bytes));
+        }
+    });
+    unroll!(j < 4, {
+        unroll!(i < 4, {
+            let sum = all[j][i] + more[j][i];
+            // A NaN is not above zero.
+            all[j][i] = if gate[j][i] > 0.0 { sum } else { 0.0 };
+        });
+    });
+    all
+}
+
+/// Sums of a tile's columns over a part of the rows; the gradient is written where it was read, if it is another.
+#[inline(always)]
+fn bias_tile<E: Elem<Acc = f32>, const VEC: usize>(p: &WeightParams) {
+    let thread = gpu::thread();
+    let column = gpu::block_x() * BIAS_COLUMNS + thread % 8 * 4;
+    let mut at = gpu::block_z() * p.of_part;
+    let end = (at + p.of_part).min(p.rows);
+    let stores = p.x != 0 || p.gate != 0;
+    let mut sums = [0.0; 4];
+    while at < end {
+        let from = at + thread / 8;
+        let all = ahead::<E, VEC>(p, (from, column), end);
+        unroll!(j < 4, {
+            unroll!(i < 4, { sums[i] += all[j][i] });
+            let row = from + j as u32 * (BIAS_THREADS / 8);
+            let to = p.dy + row as u64 * p.dy_bytes as u64 + (column * E::BYTES) as u64;
+            if VEC == 4 {
+                if stores && row < end && column < p.outputs {
+                    E::store::<4>(to, &all[j]);
+                }
+            } else {
+                unroll!(i < 4, {
+                    if stores && row < end && column + (i as u32) < p.outputs {
+                        E::store::<1>(to + (i as u32 * E::BYTES) as u64, &[all[j][i]]);
+                    }
+                });
+            }
+        });
+        at += BIAS_ROWS;
+    }
+    copy::store_shared_v4(copy::arena() + thread * 16, sums.map(f32::to_bits));
+    gpu::sync_threads();
+    let output = gpu::block_x() * BIAS_COLUMNS + thread;
+    if thread >= BIAS_COLUMNS || output >= p.outputs {
+        return;
+    }
+    let (mut all, mut row) = (0.0, 0);
+    while row < BIAS_THREADS / 8 {
+        let at = copy::arena() + (row * BIAS_COLUMNS + thread) * 4;
+        all += f32::from_bits(copy::load_shared_b32(at));
+        row += 1;
+    }
+    let row = sums_at(p, gpu::block_z(), 0);
+    global::store_b32(row + output as u64 * 4, all.to_bits());
+}
+
+impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, WeightParams> for BiasTile {
+    #[inline(always)]
+    unsafe fn run(p: &WeightParams, _: u64) {
+        grid::wait_dependency();
+        match p.flags & WEIGHT_VECTORS != 0 {
+            true => bias_tile::<E, 4>(p),
+            false => bias_tile::<E, 1>(p),
+        }
+    }
+}
+
 impl<W: WalkInfo, E: Elem> Kernel<W, E, WeightParams> for WeightSum {
     #[inline(always)]
     unsafe fn run(p: &WeightParams, _: u64) {

@@ -5,7 +5,7 @@ use crate::support::replay::Replay;
 use crate::support::runs::finish;
 use crate::support::{Rng, gpu, gpu_alone, on_gpu};
 use einsparse::formats::{Dense, bf16, f16};
-use einsparse::nn::{EncoderLayer, EncoderOptions, EncoderWeights, ResidualNorm};
+use einsparse::nn::{Encoder, EncoderOptions, EncoderWeights, ResidualNorm};
 use einsparse::registry::Scalar;
 use einsparse::{Context, Error, Tensor};
 use std::collections::BTreeSet;
@@ -104,7 +104,7 @@ impl<T: Scalar> Model<T> {
         x: &Dense<T>,
         lengths: &[i32],
     ) -> (Vec<f64>, [&'static str; 4]) {
-        let layer = EncoderLayer::<T>::new(context, &self.options).unwrap();
+        let layer = Encoder::<T>::new(context, &self.options).unwrap();
         let there = self.upload(context);
         let x = context.upload_dense(x).unwrap();
         let lengths = Dense::new([lengths.len()], lengths.to_vec()).unwrap();
@@ -113,7 +113,7 @@ impl<T: Scalar> Model<T> {
         let stream = context.stream().unwrap();
         let times = if context.device().is_some() { 2 } else { 1 };
         for _ in 0..times {
-            let weights = there.weights();
+            let weights = [there.weights()];
             layer
                 .forward(&x, &lengths, &weights, &mut out, &stream)
                 .unwrap();
@@ -170,6 +170,7 @@ pub(super) fn options(items: usize, distance: usize, width: usize, heads: usize)
         heads,
         hidden: 2 * width + 64,
         epsilon: 1e-5,
+        most: None,
         expected: None,
     }
 }
@@ -283,14 +284,14 @@ fn encoder_of_varying_lengths_on_the_gpu() {
 fn encoder_in_a_graph() {
     let Some(gpu) = gpu_alone() else { return };
     let model = Model::<f16>::new(options(6, 90, 128, 2));
-    let layer = EncoderLayer::<f16>::new(&gpu, &model.options).unwrap();
+    let layer = Encoder::<f16>::new(&gpu, &model.options).unwrap();
     let there = model.upload(&gpu);
     let x = model.x(6);
     let x_there = gpu.upload_dense(&x).unwrap();
     let mut lengths_there = gpu.zeros::<i32>(&[6]).unwrap();
     let mut out = model.marked(&gpu);
     let stream = gpu.stream().unwrap();
-    let weights = there.weights();
+    let weights = [there.weights()];
     let run = || layer.forward(&x_there, &lengths_there, &weights, &mut out, &stream);
     let mut graph = Replay::of(&stream, run);
     let mut first: Option<Vec<f64>> = None;
@@ -349,25 +350,25 @@ fn residual_norm_on_the_gpu() {
 #[test]
 fn encoder_refuses_what_it_cannot() {
     let cpu = Context::cpu();
-    let error = EncoderLayer::<f16>::new(&cpu, &options(1, 1, 100, 3)).unwrap_err();
+    let error = Encoder::<f16>::new(&cpu, &options(1, 1, 100, 3)).unwrap_err();
     assert!(error.to_string().contains("divide 100"), "{error}");
     let negative = EncoderOptions {
         epsilon: -1.0,
         ..options(1, 1, 8, 1)
     };
-    assert!(EncoderLayer::<f16>::new(&cpu, &negative).is_err());
+    assert!(Encoder::<f16>::new(&cpu, &negative).is_err());
     let model = Model::<f32>::new(options(2, 3, 8, 1));
-    let layer = EncoderLayer::<f32>::new(&cpu, &options(2, 4, 8, 1)).unwrap();
+    let layer = Encoder::<f32>::new(&cpu, &options(2, 4, 8, 1)).unwrap();
     let there = model.upload(&cpu);
     let x = cpu.upload_dense(&model.x(1)).unwrap();
     let lengths = cpu.zeros::<i32>(&[2]).unwrap();
     let mut out = model.marked(&cpu);
     let stream = cpu.stream().unwrap();
     let error = layer
-        .forward(&x, &lengths, &there.weights(), &mut out, &stream)
+        .forward(&x, &lengths, &[there.weights()], &mut out, &stream)
         .unwrap_err();
     assert!(matches!(error, Error::Shape { .. }), "{error}");
     let Some(gpu) = gpu() else { return };
-    let error = EncoderLayer::<f32>::new(&gpu, &options(1, 8, 64, 1)).unwrap_err();
+    let error = Encoder::<f32>::new(&gpu, &options(1, 8, 64, 1)).unwrap_err();
     assert!(matches!(error, Error::NoKernel { .. }), "{error}");
 }

@@ -5,7 +5,7 @@ use crate::support::dense::wide;
 use crate::support::{Rng, gpu};
 use einsparse::driver::copy_dtod_async;
 use einsparse::formats::{Dense, bf16, f16};
-use einsparse::nn::{EncoderLayer, EncoderOptions};
+use einsparse::nn::{Encoder, EncoderOptions};
 use einsparse::registry::Scalar;
 use einsparse::{Context, Operand, Stream, Tensor};
 
@@ -16,7 +16,7 @@ fn encoder_layers_behind_one_another() {
     let options = options(6, 90, 128, 2);
     let models = [3, 8].map(|seed| Model::<f16>::seeded(options, seed));
     let lengths = [90, 3, 40, 0, 77, 1];
-    let layers = [0, 1].map(|_| EncoderLayer::<f16>::new(&gpu, &options).unwrap());
+    let layers = [0, 1].map(|_| Encoder::<f16>::new(&gpu, &options).unwrap());
     let there = models.each_ref().map(|model| model.upload(&gpu));
     let there_lengths = upload(&gpu, &Dense::new([6], lengths.to_vec()).unwrap());
     let stream = gpu.stream().unwrap();
@@ -26,7 +26,7 @@ fn encoder_layers_behind_one_another() {
     let mut between = models[0].marked(&gpu);
     let mut outs: Vec<_> = xs.iter().map(|_| models[1].marked(&gpu)).collect();
     for (x, out) in xs.iter().zip(&mut outs) {
-        let own = there.each_ref().map(There::weights);
+        let own = there.each_ref().map(|own| [own.weights()]);
         layers[0]
             .forward(x, &there_lengths, &own[0], &mut between, &stream)
             .unwrap();
@@ -37,7 +37,7 @@ fn encoder_layers_behind_one_another() {
     stream.synchronize().unwrap();
     for (seed, (x, out)) in xs.iter().zip(&outs).enumerate() {
         // The first layer once more, waited for: the second one's rows are the same bits.
-        let own = there[0].weights();
+        let own = [there[0].weights()];
         layers[0]
             .forward(x, &there_lengths, &own, &mut between, &stream)
             .unwrap();
@@ -58,7 +58,7 @@ fn encoder_takes_weights_written_just_ahead() {
     let Some(gpu) = gpu() else { return };
     let model = Model::<f16>::new(options(6, 90, 128, 2));
     let lengths = [90, 3, 40, 0, 77, 1];
-    let layer = EncoderLayer::<f16>::new(&gpu, &model.options).unwrap();
+    let layer = Encoder::<f16>::new(&gpu, &model.options).unwrap();
     let stream = gpu.stream().unwrap();
     let mut there = model.upload(&gpu);
     let x = upload(&gpu, &model.x(6));
@@ -80,7 +80,7 @@ fn encoder_takes_weights_written_just_ahead() {
             write.matrix(&diagonals[i], &mut there);
             write.bias(&biases[i], &there);
         }
-        let weights = there.weights();
+        let weights = [there.weights()];
         layer
             .forward(&x, &there_lengths, &weights, out, &stream)
             .unwrap();

@@ -107,6 +107,55 @@ fn structured_on<T: Scalar>(gpu: &Context) {
     }
 }
 
+/// Queries, keys and values as a projection writes them, beside one another in rows, are what they are head by head.
+fn in_rows<T: Scalar>(context: &Context) {
+    let (heads, m, dim) = (4, 200, 64);
+    let mask = AttentionMask::Window {
+        before: 30,
+        after: 0,
+    };
+    let attention =
+        SparseAttention::structured(context, [m, m], &[mask], &plain(heads, dim)).unwrap();
+    let rows = units::<T>([1, m, 3 * heads * dim], 4);
+    let rows = Dense::new([m, 3 * heads * dim], rows.into_values()).unwrap();
+    let part = |part: usize| {
+        let at = |i: &[usize]| i[1] * 3 * heads * dim + (part * heads + i[0]) * dim + i[2];
+        let own = Dense::from_fn(vec![heads, m, dim], |i| rows.values()[at(i)]);
+        context.upload_dense(&own.unwrap()).unwrap()
+    };
+    let [q, k, v] = [0, 1, 2].map(part);
+    let mut wanted = poisoned::<T>(context, [heads, m, dim]);
+    finish(context, |stream| {
+        attention.forward([&q, &k, &v], &mut wanted, None, stream)
+    });
+    let there = context.upload_dense(&rows).unwrap();
+    let columns = |part: usize| {
+        let width = heads * dim;
+        there.columns(part * width..(part + 1) * width).unwrap()
+    };
+    let (q, k, v) = (columns(0), columns(1), columns(2));
+    let mut found = context.zeros::<T>(&[m, heads * dim]).unwrap();
+    finish(context, |stream| {
+        attention.forward([&q, &k, &v], &mut found, None, stream)
+    });
+    let (found, wanted) = (found.to_dense().unwrap(), wanted.to_dense().unwrap());
+    for (at, found) in found.values().iter().enumerate() {
+        let (row, column) = (at / (heads * dim), at % (heads * dim));
+        let wanted = wanted.values()[(column / dim * m + row) * dim + column % dim];
+        assert_eq!(found.to_f64(), wanted.to_f64(), "{row}, {column}");
+    }
+    let narrow = there.columns(0..dim).unwrap();
+    let stream = context.stream().unwrap();
+    let mut out = context.zeros::<T>(&[m, heads * dim]).unwrap();
+    let refused = attention.forward([&narrow, &k, &v], &mut out, None, &stream);
+    assert!(refused.is_err());
+}
+
+#[test]
+fn heads_side_by_side_in_rows() {
+    on_both(&[in_rows::<f16>, in_rows::<bf16>]);
+}
+
 #[test]
 fn structured_masks_on_the_gpu() {
     on_gpu(&[structured_on::<f16>, structured_on::<bf16>]);

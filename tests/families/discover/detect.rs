@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use einsparse::dynamic::{DetectOptions, Detector};
 use einsparse::formats::convert::EntryChoice;
-use einsparse::formats::{Dense, bf16, f16};
+use einsparse::formats::{Dense, E4m3, bf16, f16};
 use einsparse::{Context, Determinism, Error, Scalar};
 
 use crate::support::words::Words;
@@ -301,7 +301,7 @@ fn detection_refuses_what_it_cannot() {
         assert!(matches!(error, Error::Operand { .. }), "{error}");
         assert!(error.to_string().contains(said), "{error}");
     }
-    let none = Detector::<f64>::new(&cpu, [8, 8], (32, 1), &options()).unwrap_err();
+    let none = Detector::<E4m3>::new(&cpu, [8, 8], (32, 1), &options()).unwrap_err();
     assert!(matches!(none, Error::NoKernel { .. }), "{none}");
     let detector = Detector::<f32>::new(&cpu, [8, 8], (32, 1), &options()).unwrap();
     let other = cpu.zeros::<f32>(&[8, 9]).unwrap();

@@ -201,11 +201,19 @@ fn agree<T: Scalar>(ctx: &Context, case: &Case<'_>, options: &ConvOptions) {
         conv.backward_input(&weights, &gradient, &mut out.tensor, stream)
     });
     out.assert(&to_input, &format!("{what}, gradient of the input"));
-    let mut out = Out::new(ctx, &[volume, c, m], gap);
+    let mut out = Out::<T>::new(ctx, &[volume, c, m], gap);
     finish(ctx, |stream| {
         conv.backward_weight(&input, &gradient, &mut out.tensor, stream)
     });
     out.assert(&to_weights, &format!("{what}, gradient of the weights"));
+    let mut out = Out::<f32>::new(ctx, &[volume, c, m], gap);
+    finish(ctx, |stream| {
+        conv.backward_weight(&input, &gradient, &mut out.tensor, stream)
+    });
+    out.assert(
+        &to_weights,
+        &format!("{what}, gradient of the weights in f32"),
+    );
 }
 
 const GEOMETRIES: &[([usize; 3], [usize; 3])] = &[
@@ -346,13 +354,29 @@ fn maps_of_gpu_and_cpu_have_the_same_bits() {
         }
         let geometry = ConvGeometry::new([3; 3], [1; 3], [2; 3]).unwrap();
         let other = cloud(count, 80, 11);
-        let mut map = KernelMap::new(&gpu, &voxels, &geometry).unwrap();
+        let map = KernelMap::new(&gpu, &voxels, &geometry).unwrap();
         let builder = KernelMapBuilder::new(&gpu, count, &geometry).unwrap();
         let dense = Dense::new([count, 4], other.iter().flatten().copied().collect()).unwrap();
         let on_device = gpu.upload_dense::<i32>(&dense).unwrap();
-        finish(&gpu, |stream| builder.rebuild(&mut map, &on_device, stream));
+        finish(&gpu, |stream| builder.rebuild(&map, &on_device, stream));
         let host = KernelMap::new(&cpu, &other, &geometry).unwrap();
         assert!(words(&host) == words(&map), "{count}, rebuilt");
+        // The other way round there are as many places, in another order.
+        let geometry = ConvGeometry::new([2; 3], [2; 3], [1; 3]).unwrap();
+        let reversed: Vec<[i32; 4]> = other.iter().rev().copied().collect();
+        let map = KernelMap::new(&gpu, &reversed, &geometry).unwrap();
+        map.transposed().unwrap();
+        let sizes = [count, map.outputs()];
+        let builder = KernelMapBuilder::strided(&gpu, sizes, &geometry).unwrap();
+        let mut out = gpu.zeros::<i32>(&[map.outputs(), 4]).unwrap();
+        finish(&gpu, |stream| {
+            builder.rebuild_strided(&map, &on_device, &mut out, stream)
+        });
+        let host = KernelMap::new(&cpu, &other, &geometry).unwrap();
+        assert_eq!(out.to_dense().unwrap().values(), host.voxels().concat());
+        assert!(words(&host) == words(&map), "{count}, rebuilt with strides");
+        let turned = [&host, &map].map(|map| words(map.transposed().unwrap()));
+        assert!(turned[0] == turned[1], "{count}, rebuilt and transposed");
     }
 }
 

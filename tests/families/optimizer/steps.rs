@@ -200,6 +200,36 @@ fn captured_steps_go_on() {
     assert!(run(true) == run(false), "replays are not steps");
 }
 
+/// A gradient in the copy's type is what it is in f32, to the bit.
+#[test]
+fn gradients_of_the_copys_type() {
+    let train = |ctx: &Context, len: usize, narrow: bool| {
+        let mut x = upload_values(ctx, &[len], Rng(7).units::<f32>(len));
+        let mut copy: Tensor<f16> = poisoned(ctx, &[len]);
+        let mut sgd = Sgd::new(ctx, &[len], &sgd_options()[3]).unwrap();
+        let mut adam = Adam::new(ctx, &[len], &adam_options()[2]).unwrap();
+        for step in 0..STEPS {
+            let own: Vec<f16> = gradient(step, len).into_iter().map(f16::from_f32).collect();
+            let wide = own.iter().map(|g| g.to_f32()).collect();
+            let own = upload_values(ctx, &[len], own);
+            let wide = upload_values(ctx, &[len], wide);
+            finish(ctx, |stream| match (step % 2, narrow) {
+                (0, true) => sgd.step_with_copy(&mut x, &own, &mut copy, stream),
+                (0, false) => sgd.step_with_copy(&mut x, &wide, &mut copy, stream),
+                (_, true) => adam.step_with_copy(&mut x, &own, &mut copy, stream),
+                (_, false) => adam.step_with_copy(&mut x, &wide, &mut copy, stream),
+            });
+        }
+        (x.to_dense().unwrap(), copy.to_dense().unwrap())
+    };
+    let (cpu, gpu) = (Context::cpu(), gpu());
+    for ctx in [Some(&cpu), gpu.as_deref()].into_iter().flatten() {
+        for len in [0, 1, 3, 4, 1023, 70_001] {
+            assert!(train(ctx, len, true) == train(ctx, len, false), "{len}");
+        }
+    }
+}
+
 #[test]
 fn rates_and_moments_are_kept() {
     let cpu = Context::cpu();
@@ -257,5 +287,13 @@ fn wrong_constants_and_operands_are_refused() {
         .step_with_copy(&mut x, &g, &mut copy, &stream)
         .unwrap_err();
     assert!(told.to_string().contains("f16 or bf16"), "{told}");
+    let mut copy = cpu.zeros::<f16>(&[2, 2]).unwrap();
+    let g = cpu.zeros::<bf16>(&[2, 2]).unwrap();
+    let told = adam.step_with_copy(&mut x, &g, &mut copy, &stream);
+    let told = told.unwrap_err().to_string();
+    assert!(
+        told.contains("gradient") && told.contains("as the copy"),
+        "{told}"
+    );
     assert_eq!(adam.steps().unwrap(), 0);
 }

@@ -1,7 +1,7 @@
 //! Gradients of dense weights over many rows: whole numbers, so that every order of sums gives the same.
 
 use einsparse::formats::{Dense, bf16, f16};
-use einsparse::nn::WeightGradient;
+use einsparse::nn::{BiasGradient, WeightGradient};
 use einsparse::{Context, Error, Scalar};
 
 use crate::support::dense::{poisoned, wide};
@@ -165,4 +165,83 @@ fn other_shapes_are_refused() {
     let mut dw = cpu.zeros::<f32>(&[2, 3]).unwrap();
     let wrong = gradient.backward_weight((&x, &dy), &mut dw, None, &cpu.stream().unwrap());
     assert!(matches!(wrong, Err(Error::Shape { .. })), "{wrong:?}");
+}
+
+/// db, db behind a ReLU with what a second reader gives back, the gradient of its sums, and the same without that reader.
+fn biases<T: Scalar>(ctx: &Context, [rows, outputs]: [usize; 2], gap: usize) -> [Vec<f64>; 5] {
+    let nan = T::from_f64(f64::NAN);
+    let place = |dense: &Dense<T>| ctx.upload_strided(dense, outputs + gap, nan).unwrap();
+    let mut output = integers::<T>([rows, outputs], 3);
+    // Not above zero.
+    let gates = output.values_mut().iter_mut().step_by(7);
+    gates.for_each(|y| *y = nan);
+    let output = place(&output);
+    let dy = || place(&integers::<T>([rows, outputs], 2));
+    let more = place(&integers::<T>([rows, outputs], 4));
+    let gradient = BiasGradient::<T>::new(ctx, [rows, outputs]).unwrap();
+    let [mut db, mut gated, mut both] = [0; 3].map(|_| poisoned::<f32>(ctx, &[outputs]));
+    let (given, mut slope, mut sum) = (dy(), dy(), dy());
+    finish(ctx, |stream| {
+        gradient.backward_bias(&given, &mut db, stream)?;
+        gradient.backward_bias_relu(&output, None, &mut slope, &mut gated, stream)?;
+        gradient.backward_bias_relu(&output, Some(&more), &mut sum, &mut both, stream)
+    });
+    assert_eq!(
+        wide(&given),
+        wide(&dy()),
+        "without a ReLU nothing is written"
+    );
+    for written in [&slope, &sum] {
+        let stored = written.to_storage().unwrap();
+        let rows = stored.chunks(outputs + gap);
+        let gaps = rows.flat_map(|row| row.iter().skip(outputs));
+        assert!(
+            gaps.fold(true, |all, x| all && x.to_f64().is_nan()),
+            "a gap was written"
+        );
+    }
+    [
+        wide(&db),
+        wide(&gated),
+        wide(&slope),
+        wide(&both),
+        wide(&sum),
+    ]
+}
+
+#[test]
+fn biases_on_the_gpu() {
+    fn agree<T: Scalar>(gpu: &Context) {
+        for [rows, _, outputs] in EXTENTS {
+            // Whole vectors, and not.
+            for gap in [0, 8, 3] {
+                let [found, wanted] =
+                    [gpu, &Context::cpu()].map(|ctx| biases::<T>(ctx, [rows, outputs], gap));
+                assert!(found == wanted, "{} {rows} {outputs}, gap {gap}", T::NAME);
+            }
+        }
+    }
+    let Some(gpu) = gpu() else { return };
+    agree::<f32>(&gpu);
+    agree::<f16>(&gpu);
+    agree::<bf16>(&gpu);
+}
+
+#[test]
+fn biases_on_the_cpu() {
+    for [rows, _, outputs] in EXTENTS {
+        let [dy, y, more] = [2, 3, 4].map(|seed| integers::<f64>([rows, outputs], seed));
+        let [db, gated, slope, both, sum] = biases::<f32>(&Context::cpu(), [rows, outputs], 3);
+        for at in 0..rows * outputs {
+            let open = at % 7 != 0 && y.values()[at] > 0.0;
+            let own = [dy.values()[at], dy.values()[at] + more.values()[at]];
+            let wanted = if open { own } else { [0.0; 2] };
+            assert_eq!([slope[at], sum[at]], wanted);
+        }
+        for (of, sums) in [(dy.values(), db), (&slope, gated), (&sum, both)] {
+            for (o, found) in sums.iter().enumerate() {
+                assert_eq!(*found, (0..rows).map(|n| of[n * outputs + o]).sum::<f64>());
+            }
+        }
+    }
 }

@@ -1,20 +1,21 @@
 //! Kernel maps on a GPU.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
-use super::{Arrays, ConvGeometry, KernelMap, MapArrays, build};
+use super::{Arrays, ConvGeometry, KernelMap, MapArrays, Rebuilt, build};
 use crate::context::Context;
 use crate::device::{Device, Stream};
 use crate::driver::{DeviceMemory, Event, RawStream};
 use crate::error::{Error, Result};
-use crate::families::gather_gemm::{MapSteps, strided};
+use crate::families::gather_gemm::{MapSteps, StrideSteps, strided};
 use crate::kernel::Queue;
 use crate::tensor::Tensor;
 
 impl KernelMap {
     /// Queues the wait for a rebuild on another stream.
     pub(crate) fn wait(&self, stream: RawStream<'_>) -> Result<()> {
-        match &self.rebuilt {
+        match self.rebuilt.end.get() {
             Some(rebuilt) if !stream.is_capturing()? => stream.wait(rebuilt),
             _ => Ok(()),
         }
@@ -55,14 +56,21 @@ pub(super) fn new(
     let places = [&own, out.as_ref().unwrap_or(&own)].map(DeviceMemory::address);
     steps.run(places, voxels.len(), &arrays, queue)?;
     queue.stream().synchronize()?;
-    Ok(made(context, extents, outputs, ranks, (arrays, device)))
+    let rebuilt = Arc::default();
+    Ok(made(
+        context,
+        extents,
+        outputs,
+        (ranks, rebuilt),
+        (arrays, device),
+    ))
 }
 
 fn made(
     context: &Context,
     (inputs, outputs): (usize, usize),
     voxels: Vec<[i32; 4]>,
-    ranks: Vec<u32>,
+    (ranks, rebuilt): (Vec<u32>, Arc<Rebuilt>),
     (arrays, device): (MapArrays<DeviceMemory>, &Arc<Device>),
 ) -> KernelMap {
     KernelMap {
@@ -74,7 +82,7 @@ fn made(
         arrays: Arrays::Device(arrays, Arc::clone(device)),
         voxels,
         turned: OnceLock::new(),
-        rebuilt: None,
+        rebuilt,
     }
 }
 
@@ -95,13 +103,16 @@ pub(super) fn transpose(
         &map.context,
         extents,
         Vec::new(),
-        map.ranks.clone(),
+        (map.ranks.clone(), Arc::clone(&map.rebuilt)),
         (to, device),
     ))
 }
 
-/// Makes submanifold maps of as many voxels again and again, for clouds that come one after the other: kernels and
-/// workspace are kept, the host is not waited for.
+/// Makes maps of the same sizes again and again, for clouds that come one after the other: kernels and workspace are
+/// kept, the host is not waited for, and a CUDA graph may hold it. Convolutions of the map then walk the new one.
+///
+/// A voxel of batch `i32::MIN` is none: it meets no voxel, itself neither. So a smaller cloud is padded to the size of the
+/// map; its rows of the output behind the last voxel are those of no input, bias and activation alone.
 ///
 /// ```
 /// use einsparse::ops::{ConvGeometry, KernelMapBuilder};
@@ -114,84 +125,212 @@ pub(super) fn transpose(
 pub struct KernelMapBuilder {
     device: Arc<Device>,
     steps: MapSteps,
-    count: usize,
-    volume: usize,
+    /// Of maps with strides.
+    strided: Option<StrideSteps>,
+    /// Those of transposed maps, made when one is first rebuilt.
+    turned: OnceLock<MapSteps>,
+    inputs: usize,
+    outputs: usize,
+    ranks: Vec<u32>,
 }
 
 impl KernelMapBuilder {
-    /// For maps of `count` voxels in a context on a GPU.
+    /// For submanifold maps of `count` voxels in a context on a GPU.
     ///
     /// # Errors
-    /// [`Error::Operand`] for a kernel with strides; [`Error::Cuda`] on the CPU.
+    /// [`Error::Operand`] for a kernel with strides, which [`strided`](Self::strided) takes; [`Error::Cuda`] on the
+    /// CPU.
     pub fn new(context: &Context, count: usize, geometry: &ConvGeometry) -> Result<Self> {
         let device = context.expect_device()?;
         if !geometry.is_submanifold() {
-            return Err(Error::operand(
-                "geometry",
-                "has strides: how many voxels its output has must be waited for",
-            ));
+            let reason =
+                "has strides: `KernelMapBuilder::strided` is told how many voxels come out";
+            return Err(Error::operand("geometry", reason));
         }
+        Self::of(device, [count, count], geometry, None)
+    }
+
+    /// For maps with strides of `inputs` voxels to at most `outputs`, in a context on a GPU.
+    ///
+    /// ```
+    /// use einsparse::Context;
+    /// use einsparse::formats::Dense;
+    /// use einsparse::ops::{ConvGeometry, KernelMap, KernelMapBuilder};
+    /// let ctx = Context::new();
+    /// let halved = ConvGeometry::new([2, 2, 2], [2, 2, 2], [1, 1, 1])?;
+    /// let map = KernelMap::new(&ctx, &[[0, 0, 0, 0], [0, 2, 0, 0], [0, 3, 0, 0]], &halved)?;
+    /// if ctx.is_cuda() {
+    ///     // Another cloud, which has one voxel at half the resolution.
+    ///     let words = vec![0, 4, 4, 4, 0, 5, 4, 4, i32::MIN, 0, 0, 0];
+    ///     let voxels = ctx.upload_dense(&Dense::new([3, 4], words)?)?;
+    ///     let (mut coarse, stream) = (ctx.zeros(&[2, 4])?, ctx.stream()?);
+    ///     let builder = KernelMapBuilder::strided(&ctx, [3, 2], &halved)?;
+    ///     builder.rebuild_strided(&map, &voxels, &mut coarse, &stream)?;
+    ///     stream.synchronize()?;
+    ///     assert_eq!(coarse.to_dense()?.values(), [0, 2, 2, 2, i32::MIN, 0, 0, 0]);
+    /// }
+    /// # Ok::<(), einsparse::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Operand`] for a kernel without strides, and more outputs than inputs; [`Error::Cuda`] on the CPU.
+    pub fn strided(
+        context: &Context,
+        [inputs, outputs]: [usize; 2],
+        geometry: &ConvGeometry,
+    ) -> Result<Self> {
+        let device = context.expect_device()?;
+        if geometry.is_submanifold() || outputs > inputs {
+            let reason = format!(
+                "has strides {:?}, and {outputs} of {inputs} voxels are to come out: no more than go in",
+                geometry.stride()
+            );
+            return Err(Error::operand("geometry", reason));
+        }
+        let steps = StrideSteps::new(device, inputs, geometry)?;
+        Self::of(device, [inputs, outputs], geometry, Some(steps))
+    }
+
+    fn of(
+        device: &Arc<Device>,
+        [inputs, outputs]: [usize; 2],
+        geometry: &ConvGeometry,
+        strided: Option<StrideSteps>,
+    ) -> Result<Self> {
         let (ranks, offsets) = (geometry.ranks(), geometry.offsets());
+        let extents = (inputs, outputs);
         Ok(KernelMapBuilder {
-            steps: MapSteps::new(device, (count, count), &offsets, &ranks, [1; 3])?,
+            steps: MapSteps::new(device, extents, &offsets, &ranks, geometry.stride())?,
             device: Arc::clone(device),
-            count,
-            volume: ranks.len(),
+            strided,
+            turned: OnceLock::new(),
+            inputs,
+            outputs,
+            ranks,
         })
     }
 
     /// Device bytes of the workspace.
     pub fn bytes(&self) -> usize {
-        self.steps.bytes()
+        let turned = self.turned.get().map_or(0, MapSteps::bytes);
+        self.steps.bytes() + self.strided.as_ref().map_or(0, StrideSteps::bytes) + turned
     }
 
-    /// Queues the map of other voxels into a map of this builder's size. `voxels` is `[count, 4]`, batch, x, y, z, each
-    /// place once and within 2^30: that is not looked at.
+    /// Queues the map of other voxels into a map of this builder's size, and into its transposed map where that has
+    /// been made. `voxels` is `[count, 4]`, batch, x, y, z, each place once and within 2^30: that is not looked at.
     ///
     /// # Errors
-    /// [`Error::Shape`] or [`Error::Operand`] for voxels, map or stream of other sizes or places.
-    pub fn rebuild(
+    /// [`Error::Shape`] or [`Error::Operand`] for voxels, map or stream of other sizes or places, and for a builder of
+    /// maps with strides.
+    pub fn rebuild(&self, map: &KernelMap, voxels: &Tensor<i32>, stream: &Stream) -> Result<()> {
+        if self.strided.is_some() {
+            let reason =
+                "makes maps with strides: `rebuild_strided` also writes the voxels that come out";
+            return Err(Error::operand("builder", reason));
+        }
+        let at = self.address("voxels", voxels, self.inputs)?;
+        self.queue(map, [at, at], stream)
+    }
+
+    /// Queues the map with strides of other voxels, and the voxels that come out, in the order of their first input
+    /// voxel: `[outputs, 4]`. If they are fewer, the rest is none; if they are more, the rest is left out.
+    ///
+    /// # Errors
+    /// As [`rebuild`](Self::rebuild), and for a builder of submanifold maps.
+    pub fn rebuild_strided(
         &self,
-        map: &mut KernelMap,
+        map: &KernelMap,
         voxels: &Tensor<i32>,
+        out: &mut Tensor<i32>,
         stream: &Stream,
     ) -> Result<()> {
-        let sizes = [map.inputs, map.outputs, map.volume];
-        if voxels.shape() != [self.count, 4] || sizes != [self.count, self.count, self.volume] {
+        let from = self.address("voxels", voxels, self.inputs)?;
+        let to = self.address("out", out, self.outputs)?;
+        self.check(map, stream)?;
+        let Some(strided) = &self.strided else {
+            return Err(Error::operand(
+                "builder",
+                "makes submanifold maps: `rebuild`",
+            ));
+        };
+        // SAFETY: sizes and places were checked; the caller keeps both as long as the stream works.
+        let queue = unsafe { Queue::new(stream.raw()) };
+        strided.run([from, to], self.outputs, queue)?;
+        self.queue(map, [from, to], stream)
+    }
+
+    /// The address of voxels, so many.
+    fn address(&self, name: &str, voxels: &Tensor<i32>, count: usize) -> Result<u64> {
+        if voxels.shape() != [count, 4] {
             return Err(Error::Shape {
-                index: "voxels".into(),
+                index: name.into(),
+                left: format!("the builder takes [{count}, 4]"),
+                right: format!("{name} are {:?}", voxels.shape()),
+            });
+        }
+        let own = voxels.device().is_some_and(|d| d.is_same(&self.device));
+        let whole = |a: &u64| own && voxels.leading() == 4 && a.is_multiple_of(16);
+        voxels.address().filter(whole).ok_or_else(elsewhere)
+    }
+
+    fn check(&self, map: &KernelMap, stream: &Stream) -> Result<()> {
+        let sizes = [map.inputs, map.outputs, map.volume];
+        if sizes != [self.inputs, self.outputs, self.ranks.len()] {
+            let (from, to, volume) = (self.inputs, self.outputs, self.ranks.len());
+            return Err(Error::Shape {
+                index: "map".into(),
                 left: format!(
-                    "the builder makes maps of {} voxels and {} offsets",
-                    self.count, self.volume
+                    "the builder makes maps of {from} to {to} voxels and {volume} offsets"
                 ),
-                right: format!("voxels are {:?}, the map has {sizes:?}", voxels.shape()),
+                right: format!("the map has {sizes:?}"),
             });
         }
         let own = |device: Option<&Arc<Device>>| device.is_some_and(|d| d.is_same(&self.device));
-        let whole = voxels.leading() == 4 && voxels.address().is_some_and(|a| a % 16 == 0);
+        match own(map.context.device()) && stream.belongs_to(&self.device) {
+            true => Ok(()),
+            false => Err(elsewhere()),
+        }
+    }
+
+    /// Queues the map of voxels at these addresses, and its transposed one.
+    fn queue(&self, map: &KernelMap, at: [u64; 2], stream: &Stream) -> Result<()> {
+        self.check(map, stream)?;
         let Arrays::Device(arrays, _) = &map.arrays else {
             return Err(elsewhere());
         };
-        if !own(voxels.device()) || !own(map.context.device()) || !whole {
-            return Err(elsewhere());
-        }
-        if !stream.belongs_to(&self.device) {
-            return Err(elsewhere());
-        }
-        let at = voxels.address().unwrap_or(0);
-        // SAFETY: sizes and places were checked; the caller keeps both as long as the stream works.
+        // SAFETY: sizes and places were checked; the caller keeps all as long as the stream works.
         let queue = unsafe { Queue::new(stream.raw()) };
-        self.steps.run([at, at], self.count, arrays, queue)?;
-        if !stream.raw().is_capturing()? {
-            let rebuilt = match map.rebuilt.take() {
-                Some(event) => event,
-                None => Event::for_order()?,
+        self.steps.run(at, self.inputs, arrays, queue)?;
+        if let Some(turned) = map.turned.get() {
+            if turned.turned.get().is_some() {
+                let reason =
+                    "and its transposed one were both transposed: a rebuild reaches only the first";
+                return Err(Error::operand("map", reason));
+            }
+            let Arrays::Device(to, _) = &turned.arrays else {
+                return Err(elsewhere());
             };
-            rebuilt.record(stream.raw())?;
-            map.rebuilt = Some(rebuilt);
+            let steps = match self.turned.get() {
+                Some(made) => made,
+                None => {
+                    let extents = (0, self.inputs);
+                    let made = MapSteps::new(&self.device, extents, &[], &self.ranks, [1; 3])?;
+                    self.turned.get_or_init(|| made)
+                }
+            };
+            steps.transpose(arrays, map.stride(), to, queue)?;
         }
-        map.voxels = Vec::new();
-        map.turned = OnceLock::new();
+        if !stream.raw().is_capturing()? {
+            let end = match map.rebuilt.end.get() {
+                Some(end) => end,
+                None => {
+                    let made = Event::for_order()?;
+                    map.rebuilt.end.get_or_init(|| made)
+                }
+            };
+            end.record(stream.raw())?;
+        }
+        map.rebuilt.count.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 }

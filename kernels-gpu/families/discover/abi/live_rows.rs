@@ -24,6 +24,8 @@ pub const PACK_AHEAD: usize = 4;
 pub const LIVE_ROWS_SCATTER: u32 = 1;
 /// All but `y` was written by launches that had ended when the launch ahead started.
 pub const LIVE_ROWS_EARLY: u32 = 2;
+/// The rows to pack lie one behind the other already: they are copied, and zeros follow them.
+pub const LIVE_ROWS_PACKED: u32 = 4;
 
 // With so many elements in shared memory behind the sums of warps.
 macro_rules! live_rows {
@@ -104,6 +106,10 @@ pub struct LiveRowsParams {
     pub flags: u32,
     /// Added to the variance.
     pub epsilon: f32,
+    /// Packed rows at the most: what lies behind them is left out.
+    pub most: u32,
+    /// 0.
+    pub reserved: u32,
 }
 
-const _: () = assert!(size_of::<LiveRowsParams>() == 168);
+const _: () = assert!(size_of::<LiveRowsParams>() == 176);

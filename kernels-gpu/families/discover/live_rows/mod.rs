@@ -68,12 +68,15 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, LiveRowsParams> for PackRows 
             before += length(i);
             i += DETECT_THREADS;
         }
-        let (base, count) = (sum(before), length(item));
+        let base = sum(before).min(p.most);
+        let count = length(item).min(p.most - base);
         let (lane, first) = (thread % 32, gpu::block_y() * WARPS + thread / 32);
         let mut row = first;
         while row < count {
             let source = item * p.distance + row;
-            Self::copy_row(p, p.x + source as u64 * p.x_row as u64, base + row, true);
+            let packed = p.flags & LIVE_ROWS_PACKED != 0;
+            let from = if packed { base + row } else { source };
+            Self::copy_row(p, p.x + from as u64 * p.x_row as u64, base + row, true);
             if lane == 0 {
                 Self::say(p, base + row, [base, base + count], source);
             }

@@ -1,15 +1,30 @@
-//! The module `rms_norm`: `x * factor / sqrt(mean(x^2) + epsilon)` of each token, behind a residual sum.
+//! The module `rms_norm`: `x * factor / sqrt(mean(x^2) + epsilon)` of each token, behind a residual sum. Tokens in rows are
+//! one launch; of tokens in columns the features are dealt to thread blocks, and a second launch scales.
 
 use super::{ELEMENTWISE_THREADS, tiles};
 
-/// Vectors of a token, or of as many tokens as a vector has elements, that a thread keeps.
-pub const RMS_KEPT: u32 = 16;
+/// Step for tokens in rows.
+pub const STEP_RMS_ROWS: u32 = 1;
+/// Step that sums squares of tokens in columns.
+pub const STEP_RMS_SUMS: u32 = 2;
+/// Step that scales them.
+pub const STEP_RMS_SCALE: u32 = 3;
 /// Tokens in rows of up to so many vectors are the work of a warp each.
 pub const RMS_SHORT: u32 = 4 * 32;
+/// Thread blocks that share the features of tokens in columns, at the most.
+pub const RMS_PARTS: u32 = 64;
+/// Features of one of them at the least.
+pub const RMS_SHARE: u32 = 64;
+/// Vectors of a row that a thread block takes, of tokens in columns: a power of two.
+pub const RMS_ACROSS: u32 = 32;
 
 tiles! {
-    /// A warp or a thread block for each row, a thread block for as many columns as a vector has elements.
-    RmsNormTile = 1, ELEMENTWISE_THREADS / 32 * 8 * 4;
+    /// A warp or a thread block for each row.
+    RmsRows = 1, ELEMENTWISE_THREADS / 32 * 4;
+    /// A share of the features: sums of squares.
+    RmsSums = 2, ELEMENTWISE_THREADS / 32 * RMS_ACROSS * 8 * 4;
+    /// The same share scaled.
+    RmsScale = 3, RMS_ACROSS * 8 * 4;
 }
 
 /// Parameters of the `rms_norm` kernels.
@@ -24,6 +39,8 @@ pub struct RmsNormParams {
     pub factor: u64,
     /// Out.
     pub out: u64,
+    /// Sums of squares of tokens in columns: parts x tokens, f32.
+    pub partial: u64,
     /// Bytes from one stored row of x to the next.
     pub x_row: u32,
     /// The same of the second summand.
@@ -36,10 +53,14 @@ pub struct RmsNormParams {
     pub width: u32,
     /// Added to the mean of the squares.
     pub epsilon: f32,
-    /// `ELEMENTWISE_*`.
+    /// `ELEMENTWISE_VECTORS`.
     pub flags: u32,
+    /// Features of a thread block, of tokens in columns.
+    pub share: u32,
+    /// Thread blocks that share them.
+    pub parts: u32,
     /// Nothing.
     pub pad: u32,
 }
 
-const _: () = assert!(size_of::<RmsNormParams>() == 64);
+const _: () = assert!(size_of::<RmsNormParams>() == 80);

@@ -28,6 +28,9 @@ pub const fn gray_rank(code: u32) -> u32 {
     rank ^ rank >> 16
 }
 
+/// The batch of a voxel that is none: it is in no table, and has no neighbours.
+pub const CONV_NOWHERE: u32 = 1 << 31;
+
 /// Weights `[t, r, c]` to `[t, c, r]`.
 pub const CONV_TURN: u32 = 1;
 /// Sums of parts of the weights' gradient, in order.
@@ -44,7 +47,7 @@ pub const CONV_SCHEDULE: u32 = 6;
 pub const CONV_STRIDE: u32 = 7;
 /// 0 for the first voxel of a place, 1 for the others, and how many places there are.
 pub const CONV_FIRST: u32 = 8;
-/// Voxels through an order.
+/// Voxels through an order; behind the last there is none.
 pub const CONV_TAKE: u32 = 9;
 /// Neighbours of each input voxel.
 pub const CONV_TRANSPOSE: u32 = 10;

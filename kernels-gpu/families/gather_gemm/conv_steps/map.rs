@@ -36,6 +36,9 @@ pub fn insert(p: &ConvStepParams) {
         return;
     }
     let own = voxel(p.source, i);
+    if own[0] == CONV_NOWHERE {
+        return;
+    }
     let mut slot = voxel_hash(own) & p.last;
     let mut looks = 0;
     while looks <= p.last {
@@ -70,7 +73,10 @@ pub fn neighbours(p: &ConvStepParams) {
     while t < p.volume {
         let word = |i: u32| global::load_b32(p.offsets + (t * 3 + i) as u64 * 4, true);
         let at = [0, 1, 2].map(|i| corner[i as usize].wrapping_add(word(i)));
-        let found = find(p, [batch, at[0], at[1], at[2]]);
+        let found = match batch {
+            CONV_NOWHERE => CONV_ABSENT,
+            _ => find(p, [batch, at[0], at[1], at[2]]),
+        };
         let line = p.raw + (t as u64 * p.rows as u64 + o as u64) * 4;
         global::store_b32(line, found);
         let rank = global::load_b32(ranks + t as u64 * 4, true);
@@ -193,14 +199,18 @@ pub fn first(p: &ConvStepParams) {
     }
 }
 
-/// Voxels through an order.
+/// Voxels through an order; behind the last there is none.
 #[inline(always)]
 pub fn take(p: &ConvStepParams) {
     let i = item();
-    if i < p.rows {
-        let from = global::load_b32(p.order + i as u64 * 4, true);
-        global::store_v4(p.out + i as u64 * 16, voxel(p.source, from));
+    if i >= p.rows {
+        return;
     }
+    let mut own = [CONV_NOWHERE, 0, 0, 0];
+    if i < global::load_b32(p.count, true) {
+        own = voxel(p.source, global::load_b32(p.order + i as u64 * 4, true));
+    }
+    global::store_v4(p.out + i as u64 * 16, own);
 }
 
 /// For each offset and input row the output row that it meets; `raw` holds [`CONV_ABSENT`] before.

@@ -11,6 +11,8 @@ pub const UPDATE_ELEMENTS: u32 = 4;
 pub const UPDATE_DECOUPLED: u32 = 1;
 /// Descent: the step looks ahead along its momentum (Nesterov).
 pub const UPDATE_NESTEROV: u32 = 2;
+/// The gradient has the element type of the copy.
+pub const UPDATE_NARROW: u32 = 4;
 
 /// Step of descent.
 pub const STEP_SGD: u32 = 1;
@@ -62,7 +64,7 @@ pub struct UpdateState {
 pub struct UpdateParams {
     /// In and out: parameters, f32.
     pub parameters: u64,
-    /// Their gradient, f32.
+    /// Their gradient, f32, or with `UPDATE_NARROW` of the copy's type.
     pub gradient: u64,
     /// In and out: momentum, of Adam the first moment, f32; 0 without.
     pub first: u64,

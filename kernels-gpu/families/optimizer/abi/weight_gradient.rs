@@ -16,6 +16,15 @@ pub const WEIGHT_VECTORS: u32 = 1;
 pub const STEP_WEIGHT_PARTS: u32 = 1;
 /// Step that adds them up.
 pub const STEP_WEIGHT_SUM: u32 = 2;
+/// Step that leaves sums of a bias alone.
+pub const STEP_BIAS_PARTS: u32 = 3;
+
+/// Threads of a thread block of that step.
+pub const BIAS_THREADS: u32 = 256;
+/// Columns of its tile: eight threads, four elements each.
+pub const BIAS_COLUMNS: u32 = 32;
+/// Rows that its threads have under way.
+pub const BIAS_ROWS: u32 = 4 * BIAS_THREADS / 8;
 
 /// A tile of the gradient over a part of the rows.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +37,20 @@ impl Tile for WeightTile {
     const STEP: u32 = STEP_WEIGHT_PARTS;
     // Two stages of both matrices, as f32.
     const SHARED_BYTES: u32 = 2 * WEIGHT_ROWS * (WEIGHT_TILE[0] + WEIGHT_TILE[1]) * 4;
+    const ACCESS: u32 = 1;
+}
+
+/// Columns over a part of the rows.
+#[derive(Clone, Copy, Debug)]
+pub struct BiasTile;
+
+impl Tile for BiasTile {
+    const THREADS: u32 = BIAS_THREADS;
+    const MIN_BLOCKS: u32 = 3;
+    const COLUMNS: u32 = BIAS_COLUMNS;
+    const STEP: u32 = STEP_BIAS_PARTS;
+    // Four sums of each thread.
+    const SHARED_BYTES: u32 = BIAS_THREADS * 16;
     const ACCESS: u32 = 1;
 }
 
@@ -47,9 +70,10 @@ impl Tile for WeightSum {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WeightParams {
-    /// Inputs of the layer, a row for each item.
+    /// Inputs of the layer, a row for each item; of a bias alone what is added to `dy`, or 0.
     pub x: u64,
-    /// Gradient of its outputs, a row for each item; with `gate` zeros are written into it.
+    /// Gradient of its outputs, a row for each item; with `gate` zeros are written into it, of a bias alone also what is
+    /// added.
     pub dy: u64,
     /// Outputs of the layer: where one is not above zero, its gradient becomes zero. 0 without a ReLU.
     pub gate: u64,

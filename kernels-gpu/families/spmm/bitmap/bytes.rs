@@ -272,6 +272,10 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
 }
 
 impl<const GROUPS: usize, const N: usize> Filled<GROUPS> for ByteTile<GROUPS, N> {
+    /// Not worth it: where places are bytes A is small.
+    #[inline(always)]
+    fn prefetch(_: &BitmapParams, _: BitPiece, _: u32, _: Starts) {}
+
     #[inline(always)]
     fn copy(p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, own: Starts, ring: Ring) {
         if gpu::thread() % 32 == 0 {
@@ -306,10 +310,11 @@ impl<W: WalkInfo, E: ThinElem, const GROUPS: usize, const N: usize> Kernel<W, E,
     #[inline(always)]
     unsafe fn run(p: &BitmapParams, at: u64) {
         Self::set_up(p, at);
-        grid::wait_dependency();
         if gpu::thread() >= GROUPS as u32 * 128 {
             Self::produce(p, at);
         } else {
+            grid::wait_dependency();
+            grid::launch_dependents();
             Self::consume::<E>(p);
         }
     }

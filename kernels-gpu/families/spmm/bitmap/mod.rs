@@ -98,12 +98,22 @@ trait Filled<const GROUPS: usize>: Stages {
     /// Starts the copies of one stage; every lane calls it.
     fn copy(p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, own: Starts, ring: Ring);
 
+    /// Fetches A of a stage into L2; a lane.
+    fn prefetch(p: &BitmapParams, piece: BitPiece, stage: u32, own: Starts);
+
     #[inline(always)]
     fn produce(p: &BitmapParams, at: u64) {
         // A ring that starts empty: the first wait for a free stage passes.
         let mut ring = Ring::first(1);
         let mut later = p.piece(0);
         let mut next = first_starts::<GROUPS>(p);
+        // While the launch ahead ends: the lists are the plan's own, and what it writes to A it writes to L2 as well.
+        let lane = gpu::thread() % 32;
+        if lane < later.stages && lane < p.stages {
+            Self::prefetch(p, later, lane, next);
+        }
+        grid::wait_dependency();
+        grid::launch_dependents();
         let mut round = 0;
         while later.height != 0 {
             let piece = later;
@@ -210,10 +220,11 @@ impl<W: WalkInfo, E: ThinElem, const GROUPS: usize, const N: usize, const ALIGNE
     #[inline(always)]
     unsafe fn run(p: &BitmapParams, at: u64) {
         Self::set_up(at, GROUPS as u32 * 4);
-        grid::wait_dependency();
         if gpu::thread() >= GROUPS as u32 * 128 {
             Self::produce(p, at);
         } else {
+            grid::wait_dependency();
+            grid::launch_dependents();
             Self::consume::<E>(p);
         }
     }

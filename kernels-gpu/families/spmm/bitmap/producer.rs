@@ -12,6 +12,17 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> Filled<GROUPS>
     for BitTile<GROUPS, N, ALIGNED>
 {
     #[inline(always)]
+    fn prefetch(p: &BitmapParams, piece: BitPiece, stage: u32, own: Starts) {
+        let tile = piece.tile + stage * piece.step;
+        let words = p.words + tile as u64 * BIT_BYTES as u64;
+        bulk::prefetch_line(words, piece.height * BIT_BYTES as u32);
+        let values = (own[GROUPS] - own[0]) * 16;
+        if values != 0 {
+            bulk::prefetch_line(p.values + own[0] as u64 * 16, values);
+        }
+    }
+
+    #[inline(always)]
     fn copy(p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, own: Starts, ring: Ring) {
         let slot = ring.slot;
         let tile = piece.tile + stage * piece.step;

@@ -243,10 +243,11 @@ impl<W: WalkInfo, E: ThinElem, const N: usize, const PHASES: usize, const SLABS:
     #[inline(always)]
     unsafe fn run(p: &BitmapParams, at: u64) {
         Shared::<N>::set_up(at, BIT_PANEL as u32 * Self::PARTS_OF);
-        grid::wait_dependency();
         if gpu::thread() >= (<Self as Tile>::THREADS - 32) {
             Shared::<N>::produce(p, at);
         } else {
+            grid::wait_dependency();
+            grid::launch_dependents();
             Self::consume::<E>(p);
         }
     }

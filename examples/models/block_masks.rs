@@ -1,0 +1,132 @@
+//! Which blocks of 64 x 64 of dense weights a step uses: those with the greatest norms of each row of blocks, found anew
+//! each time, on the device.
+
+use einsparse::formats::Dense;
+use einsparse::nn::{Router, RouterOptions};
+use einsparse::{Context, Operand, Plan, Result, Scalar, Stream, Tensor};
+
+/// Rows and columns of a block.
+pub const BLOCK: usize = 64;
+
+/// One block in so many is kept.
+const EVERY: usize = 10;
+
+/// Blocks that a row of blocks keeps: at least one, and not all.
+pub fn kept(width: usize) -> usize {
+    (width / BLOCK / EVERY).max(1)
+}
+
+/// A plan for tensors of these shapes.
+pub fn plan<T: Scalar>(ctx: &Context, text: &str, of: &[(&str, &[usize])]) -> Result<Plan<T>> {
+    let tensors = of
+        .iter()
+        .map(|(_, shape)| ctx.zeros::<T>(shape))
+        .collect::<Result<Vec<_>>>()?;
+    let operands: Vec<(&str, Operand<'_, T>)> = of
+        .iter()
+        .zip(&tensors)
+        .map(|((name, _), tensor)| (*name, tensor.into()))
+        .collect();
+    ctx.plan(text).operands(&operands).build()
+}
+
+/// The masks of all layers at once, whose weights lie one below the other.
+pub struct Masks<T: Scalar> {
+    norms: Plan<T>,
+    select: Plan<T>,
+    apply: Plan<T>,
+    router: Router<T>,
+    /// Mean squares of the blocks.
+    mean: Tensor<T>,
+    choices: Tensor<i32>,
+    weights: Tensor<f32>,
+    /// What the choices are told apart by: 1 for those that are kept, 0 for the first that is not.
+    votes: Tensor<f32>,
+    chosen: Tensor<T>,
+    ones: Tensor<T>,
+    /// 1 for each block that is kept, else 0.
+    pub mask: Tensor<T>,
+    /// The weights of these blocks, zeros elsewhere.
+    pub masked: Tensor<T>,
+}
+
+impl<T: Scalar> Masks<T> {
+    pub fn new(ctx: &Context, [rows, columns]: [usize; 2]) -> Result<Self> {
+        let grid = [rows / BLOCK, columns / BLOCK];
+        let blocks = [grid[0], BLOCK, grid[1], BLOCK];
+        let top_k = kept(columns) + 1;
+        let options = RouterOptions {
+            tokens: grid[0],
+            experts: grid[1],
+            top_k,
+            normalized: true,
+        };
+        let vote = |i: &[usize]| if i[1] + 1 < top_k { 1.0 } else { 0.0 };
+        let share = 1.0 / (BLOCK * BLOCK) as f64;
+        let norms = format!("N[a,b] = {share} * V[a,i,b,j] * V[a,i,b,j]");
+        let (of, select) = (
+            [("V", &blocks[..]), ("M", &grid[..])],
+            [("O", &grid[..]), ("G", &grid[..])],
+        );
+        Ok(Masks {
+            norms: plan(ctx, &norms, &of[..1])?,
+            select: plan(ctx, "M[a,b] = relu_grad(O[a,b], G[a,b])", &select)?,
+            apply: plan(ctx, "W[a,i,b,j] = V[a,i,b,j] * M[a,b]", &of)?,
+            router: Router::new(ctx, &options)?,
+            mean: ctx.zeros(&grid)?,
+            choices: ctx.zeros(&[grid[0], top_k])?,
+            weights: ctx.zeros(&[grid[0], top_k])?,
+            votes: ctx.upload_dense(&Dense::from_fn([grid[0], top_k], vote)?)?,
+            chosen: ctx.zeros(&grid)?,
+            ones: ctx.upload_dense(&Dense::from_fn(grid, |_| T::ONE)?)?,
+            mask: ctx.zeros(&grid)?,
+            masked: ctx.zeros(&[rows, columns])?,
+        })
+    }
+
+    /// Finds the blocks, and leaves the weights with the others masked.
+    pub fn run(&mut self, weights: &Tensor<T>, stream: &Stream) -> Result<()> {
+        let grid = self.mean.shape();
+        let blocks = [grid[0], BLOCK, grid[1], BLOCK];
+        let weights = weights.part(0, &blocks)?;
+        let v = || ("V", (&*weights).into());
+        self.norms.run(&[v()], &mut self.mean, stream)?;
+        let found = (&mut self.choices, &mut self.weights);
+        self.router.forward(&self.mean, found, stream)?;
+        // The router's gradient puts what votes say to its choices, zeros elsewhere: of a kept block the product of its
+        // weight and of that of the first that is not kept, of this something below zero.
+        let found = (&self.choices, &self.weights);
+        let to = &mut self.chosen;
+        (self.router).backward(&self.mean, found, &self.votes, to, stream)?;
+        let operands = [("O", (&self.ones).into()), ("G", (&self.chosen).into())];
+        self.select.run(&operands, &mut self.mask, stream)?;
+        let mut to = self.masked.part_mut(0, &blocks)?;
+        let operands = [v(), ("M", (&self.mask).into())];
+        self.apply.run(&operands, &mut *to, stream)
+    }
+
+    /// Whether each row of blocks keeps as many as it shall, and none whose norm is below that of one that it does not,
+    /// but for the rounding of T.
+    pub fn keep_the_greatest(&self, weights: &Tensor<T>) -> Result<bool> {
+        let mask = wide(&self.mask)?;
+        let (width, across) = (weights.shape()[1], self.mask.shape()[1]);
+        let mut norms = vec![0.0; mask.len()];
+        for (at, x) in wide(weights)?.iter().enumerate() {
+            norms[at / width / BLOCK * across + at % width / BLOCK] += x * x;
+        }
+        let right = |(mask, norms): (&[f64], &[f64])| {
+            let of = |kept: f64| (mask.iter().zip(norms)).filter(move |(m, _)| **m == kept);
+            let least = of(1.0).fold(f64::INFINITY, |all, (_, norm)| all.min(*norm));
+            let most = of(0.0).fold(0.0f64, |all, (_, norm)| all.max(*norm));
+            let counts = (of(1.0).count(), of(0.0).count());
+            counts == (kept(width), across - kept(width)) && least * 1.01 > most
+        };
+        Ok(mask.chunks(across).zip(norms.chunks(across)).all(right))
+    }
+}
+
+/// What a tensor holds, row by row.
+pub fn wide<T: Scalar>(tensor: &Tensor<T>) -> Result<Vec<f64>> {
+    let dense = tensor.to_dense()?;
+    Ok(dense.values().iter().map(|x| x.to_f64()).collect())
+}

@@ -1,0 +1,249 @@
+//! BERT-base (arXiv 1810.04805) over a batch whose sequences have lengths of their own: twelve layers on the tokens
+//! that are there, beside the same layers over the batch filled up to its longest sequence.
+
+use einsparse::formats::{Dense, f16, generate};
+use einsparse::nn::{Encoder, EncoderOptions, EncoderWeights};
+use einsparse::{Context, Result, Scalar, Tensor};
+
+use super::common::{Measured, Memory, Run, largest_error};
+use super::padded::Padded;
+
+/// Weights and biases of a layer, then factors and summands of its two norms.
+pub struct Layer<T>([[Tensor<T>; 2]; 6]);
+
+impl<T: Scalar> Layer<T> {
+    /// Seeded, and rounded to f16 whatever the type.
+    fn new(ctx: &Context, o: &EncoderOptions, seed: u64) -> Result<Self> {
+        let (width, hidden) = (o.width, o.hidden);
+        let mut seeds = 100 * seed..;
+        let mut filled = |shape: &[usize], size: f64, around: f64| {
+            let seed = seeds.next().unwrap_or(0);
+            let values = generate::random_values::<f32>(shape.iter().product(), seed);
+            let values = values.iter().map(|x| around + f64::from(*x) * size);
+            let values = values.map(|x| T::from_f64(f16::from_f64(x).to_f64()));
+            ctx.upload_dense(&Dense::new(shape, values.collect())?)
+        };
+        let mut product = |inputs: usize, outputs: usize| -> Result<[Tensor<T>; 2]> {
+            let size = (1.0 / inputs as f64).sqrt();
+            let matrix = filled(&[inputs, outputs], size, 0.0)?;
+            Ok([matrix, filled(&[outputs], 0.1, 0.0)?])
+        };
+        let (qkv, out) = (product(width, 3 * width)?, product(width, width)?);
+        let (up, down) = (product(width, hidden)?, product(hidden, width)?);
+        let mut norm =
+            || -> Result<_> { Ok([filled(&[width], 0.1, 1.0)?, filled(&[width], 0.1, 0.0)?]) };
+        Ok(Layer([qkv, out, up, down, norm()?, norm()?]))
+    }
+
+    /// So many layers, each of its own weights.
+    pub fn stack(ctx: &Context, o: &EncoderOptions, depth: usize) -> Result<Vec<Self>> {
+        (0..depth as u64)
+            .map(|seed| Self::new(ctx, o, seed))
+            .collect()
+    }
+
+    pub fn weights(&self) -> EncoderWeights<'_, T> {
+        let [qkv, out, up, down, first_norm, second_norm] = self.0.each_ref().map(|p| p.each_ref());
+        EncoderWeights {
+            qkv,
+            out,
+            up,
+            down,
+            first_norm,
+            second_norm,
+        }
+    }
+}
+
+/// Seeded lengths of so many sequences: the first is the longest, most are short, and they come to so many tokens.
+pub fn lengths(items: usize, tokens: usize, longest: usize) -> Vec<i32> {
+    let draws = generate::random_values::<f32>(items, 7);
+    let mut lengths: Vec<usize> = draws
+        .iter()
+        .map(|x| 1 + ((longest - 1) as f32 * (x * x / 4.0).min(1.0)) as usize)
+        .collect();
+    lengths[0] = longest;
+    for at in (1..items).cycle() {
+        match lengths.iter().sum::<usize>().cmp(&tokens) {
+            std::cmp::Ordering::Equal => break,
+            std::cmp::Ordering::Less => lengths[at] = (lengths[at] + 1).min(longest),
+            std::cmp::Ordering::Greater => lengths[at] = (lengths[at] - 1).max(1),
+        }
+    }
+    lengths.into_iter().map(|length| length as i32).collect()
+}
+
+/// Rows of the padded batch that hold tokens, in the order of the packed one.
+fn rows_of(o: &EncoderOptions, lengths: &[i32]) -> Vec<usize> {
+    let rows = |(item, length): (usize, &i32)| {
+        let first = item * o.distance;
+        first..first + *length as usize
+    };
+    lengths.iter().enumerate().flat_map(rows).collect()
+}
+
+/// These rows of a matrix.
+fn taken<T: Scalar>(matrix: &Tensor<T>, width: usize, rows: &[usize]) -> Result<Vec<T>> {
+    let all = matrix.to_dense()?;
+    let rows = rows
+        .iter()
+        .flat_map(|row| &all.values()[row * width..][..width]);
+    Ok(rows.copied().collect())
+}
+
+fn wide<T: Scalar>(values: &[T]) -> Vec<f64> {
+    values.iter().map(|x| x.to_f64()).collect()
+}
+
+/// A batch in f16: tokens packed, and the same filled up.
+struct Batch {
+    lengths: Vec<i32>,
+    rows: Vec<usize>,
+    packed: Dense<f16>,
+    padded: Dense<f16>,
+}
+
+impl Batch {
+    fn new(o: &EncoderOptions, lengths: Vec<i32>) -> Result<Self> {
+        let (rows, width) = (rows_of(o, &lengths), o.width);
+        let values = generate::random_values::<f16>(rows.len() * width, 3);
+        let mut padded = vec![f16::from_f32(0.0); o.items * o.distance * width];
+        for (row, values) in rows.iter().zip(values.chunks(width)) {
+            padded[row * width..][..width].copy_from_slice(values);
+        }
+        Ok(Batch {
+            packed: Dense::new([rows.len(), width], values)?,
+            padded: Dense::new([o.items, o.distance, width], padded)?,
+            lengths,
+            rows,
+        })
+    }
+}
+
+/// The f16 layers against those in f64 on the CPU: the largest error. Two runs give the same bits, as do the padded
+/// batch and layers run one by one.
+pub fn checked(ctx: &Context, depth: usize, o: &EncoderOptions, tokens: usize) -> Result<f64> {
+    let batch = Batch::new(o, lengths(o.items, tokens, o.distance))?;
+    let layers = Layer::<f16>::stack(ctx, o, depth)?;
+    let weights: Vec<_> = layers.iter().map(Layer::weights).collect();
+    let o = &EncoderOptions {
+        most: Some(tokens),
+        ..*o
+    };
+    let encoder = Encoder::<f16>::new(ctx, o)?;
+    let there = ctx.upload_dense(&Dense::new([o.items], batch.lengths.clone())?)?;
+    let x = ctx.upload_dense(&batch.packed)?;
+    let stream = ctx.stream()?;
+    let mut found = Vec::new();
+    for _ in 0..2 {
+        let mut out = ctx.zeros(&[tokens, o.width])?;
+        encoder.forward_packed(&x, &there, &weights, &mut out, &stream)?;
+        stream.synchronize()?;
+        found.push(out.to_dense()?.into_values());
+    }
+    let mut between = ctx.upload_dense(&batch.packed)?;
+    for layer in &weights {
+        let mut out = ctx.zeros(&[tokens, o.width])?;
+        encoder.forward_packed(&between, &there, &[*layer], &mut out, &stream)?;
+        between = out;
+    }
+    let mut out = ctx.zeros(batch.padded.shape())?;
+    let padded = ctx.upload_dense(&batch.padded)?;
+    encoder.forward(&padded, &there, &weights, &mut out, &stream)?;
+    stream.synchronize()?;
+    found.push(between.to_dense()?.into_values());
+    found.push(taken(&out, o.width, &batch.rows)?);
+    let what = ["the second run", "single layers", "the padded batch"];
+    for (other, what) in found[1..].iter().zip(what) {
+        assert_eq!(&found[0], other, "{what}");
+    }
+
+    let cpu = Context::cpu();
+    let layers = Layer::<f64>::stack(&cpu, o, depth)?;
+    let weights: Vec<_> = layers.iter().map(Layer::weights).collect();
+    let encoder = Encoder::<f64>::new(&cpu, o)?;
+    let there = cpu.upload_dense(&Dense::new([o.items], batch.lengths)?)?;
+    let x = cpu.upload_dense(&Dense::new([tokens, o.width], wide(batch.packed.values()))?)?;
+    let mut wanted = cpu.zeros(&[tokens, o.width])?;
+    encoder.forward_packed(&x, &there, &weights, &mut wanted, &cpu.stream()?)?;
+    Ok(largest_error(&wide(&found[0]), wanted.to_dense()?.values()))
+}
+
+pub fn options(items: usize, distance: usize, [width, hidden]: [usize; 2]) -> EncoderOptions {
+    EncoderOptions {
+        items,
+        distance,
+        width,
+        heads: width / 64,
+        hidden,
+        epsilon: 1e-12,
+        most: None,
+        expected: None,
+    }
+}
+
+pub fn run(run: &Run<'_>) -> Result<()> {
+    let ctx = &run.context;
+    let error = checked(ctx, 3, &options(5, 24, [128, 256]), 60)?;
+    println!("3 layers of 128: largest error {error:.1e}");
+    assert!(error < 1e-2);
+    let (depth, extents, cases) = match run.toy {
+        true => (2, [128, 256], vec![[4, 40, 24]]),
+        false => {
+            let cases = [[32, 1191, 128], [32, 3951, 512], [32, 1280, 128]];
+            (12, [768, 3072], cases.to_vec())
+        }
+    };
+    let memory = Memory::before(ctx);
+    let layers = Layer::<f16>::stack(ctx, &options(1, 1, extents), depth)?;
+    let weights: Vec<_> = layers.iter().map(Layer::weights).collect();
+    for [items, tokens, longest] in cases {
+        let o = &EncoderOptions {
+            most: Some(tokens),
+            ..options(items, longest, extents)
+        };
+        let batch = Batch::new(o, lengths(items, tokens, longest))?;
+        let there = ctx.upload_dense(&Dense::new([items], batch.lengths.clone())?)?;
+        let encoder = Encoder::<f16>::new(ctx, o)?;
+        let x = ctx.upload_dense(&batch.packed)?;
+        let mut out = ctx.zeros(&[tokens, o.width])?;
+        let times =
+            run.time(|stream| encoder.forward_packed(&x, &there, &weights, &mut out, stream))?;
+        let held = memory.since(ctx);
+        let padded = ctx.upload_dense(&batch.padded)?;
+        let mut sent = ctx.zeros(batch.padded.shape())?;
+        let around =
+            run.time(|stream| encoder.forward(&padded, &there, &weights, &mut sent, stream))?;
+        let mut twin = Padded::new(ctx, o, &batch.lengths, &layers[0])?;
+        let rows = Dense::new([items * longest, o.width], batch.padded.into_values())?;
+        let mut dense = ctx.upload_dense(&rows)?;
+        let stream = ctx.stream()?;
+        twin.forward(&layers, &mut dense, &stream)?;
+        stream.synchronize()?;
+        let wanted = wide(&taken(&dense, o.width, &batch.rows)?);
+        let error = largest_error(&wide(out.to_dense()?.values()), &wanted);
+        let other = run.time(|stream| twin.forward(&layers, &mut dense, stream))?;
+        let case = format!(
+            "encoder, {depth} layers of {}, {tokens} tokens of {}",
+            o.width,
+            items * longest
+        );
+        for (case, times) in [
+            (case.clone(), times),
+            (case + ", padded in and out", around),
+        ] {
+            run.report(Measured {
+                case,
+                dtype: "f16",
+                times,
+                work: (tokens as f64, "tokens"),
+                twin: Some(("padded".into(), other)),
+                held,
+                error: Some(error),
+                note: encoder.variants().join(" "),
+            });
+        }
+        assert!(error < 3e-2);
+    }
+    Ok(())
+}

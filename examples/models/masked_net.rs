@@ -1,0 +1,233 @@
+//! Two layers `Y = W2 relu(W1 X)` with block masks that each run finds anew, and the same without masks. Tokens are
+//! columns, so that weights are left operands. Nothing waits for the host.
+
+use einsparse::dynamic::{
+    DynamicMatmul, DynamicMatmulGradient, GradientOfA, MatmulOptions, SparsityHint,
+};
+use einsparse::{Context, Determinism, Plan, Result, Scalar, Stream, Tensor, TensorView};
+
+use super::block_masks::{BLOCK, Masks, kept, plan, wide};
+
+/// A layer `Y = W X` with its gradients.
+enum Layer<T: Scalar> {
+    Masked(Box<Products<T>>),
+    /// The product, with the ReLU behind it; the gradients of X, with that of the ReLU ahead of it, and of W.
+    Dense(Box<[Plan<T>; 3]>),
+}
+
+/// What finds the micro-tiles of a masked W.
+struct Products<T: Scalar> {
+    forward: DynamicMatmul<T>,
+    /// The gradient of W where it has blocks, and that of all of W.
+    backward: DynamicMatmulGradient<T>,
+    whole: DynamicMatmulGradient<T>,
+}
+
+impl<T: Scalar> Layer<T> {
+    fn masked(ctx: &Context, width: usize, tokens: usize) -> Result<Self> {
+        let extents = [width, width, tokens];
+        let options = MatmulOptions {
+            height: BLOCK,
+            ..MatmulOptions::default()
+        };
+        let share = kept(width) as f64 / (width / BLOCK) as f64;
+        let gradient = |of| {
+            let expected = SparsityHint::MicroTiles(share);
+            DynamicMatmulGradient::new(ctx, extents, of, expected, Determinism::Strict)
+        };
+        Ok(Layer::Masked(Box::new(Products {
+            forward: DynamicMatmul::new(ctx, extents, &options)?,
+            backward: gradient(GradientOfA::MicroTiles)?,
+            whole: gradient(GradientOfA::Whole)?,
+        })))
+    }
+
+    fn dense(ctx: &Context, width: usize, tokens: usize, first: bool) -> Result<Self> {
+        let (w, x) = (&[width, width][..], &[width, tokens][..]);
+        let [forward, input] = match first {
+            true => ["Y[o,t] = relu(W[o,i] * X[i,t])", "E[i,t] = W[o,i] * D[o,t]"],
+            false => [
+                "Y[o,t] = W[o,i] * X[i,t]",
+                "E[i,t] = relu_grad(W[o,i] * D[o,t], X[i,t])",
+            ],
+        };
+        let of_input = [("W", w), ("D", x), ("X", x)];
+        let of_weight = [("D", x), ("X", x)];
+        Ok(Layer::Dense(Box::new([
+            plan(ctx, forward, &[("W", w), ("X", x)])?,
+            plan(ctx, input, &of_input[..if first { 2 } else { 3 }])?,
+            plan(ctx, "G[o,i] = D[o,t] * X[i,t]", &of_weight)?,
+        ])))
+    }
+
+    fn forward(
+        &mut self,
+        [w, x]: [&Tensor<T>; 2],
+        y: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        match self {
+            Layer::Masked(products) => products.forward.forward(w, x, y, stream),
+            Layer::Dense(plans) => plans[0].run(&[("W", w.into()), ("X", x.into())], y, stream),
+        }
+    }
+
+    /// Gradients `[dW, dX]` of `[W, X, dY]`; of all of W, or where it has blocks.
+    fn backward(
+        &mut self,
+        [w, x, dy]: [&Tensor<T>; 3],
+        [dw, dx]: [&mut Tensor<T>; 2],
+        (grows, first): (bool, bool),
+        stream: &Stream,
+    ) -> Result<()> {
+        let plans = match self {
+            Layer::Masked(products) => {
+                let of = if grows {
+                    &products.whole
+                } else {
+                    &products.backward
+                };
+                return of.backward([w, x, dy], [dw, dx], stream);
+            }
+            Layer::Dense(plans) => plans,
+        };
+        plans[2].run(&[("D", dy.into()), ("X", x.into())], dw, stream)?;
+        let all = [("W", w.into()), ("D", dy.into()), ("X", x.into())];
+        plans[1].run(&all[..if first { 2 } else { 3 }], dx, stream)
+    }
+}
+
+/// A ReLU between products that have none of their own.
+struct Relu<T: Scalar> {
+    forward: Plan<T>,
+    backward: Plan<T>,
+    sums: Tensor<T>,
+    gradient: Tensor<T>,
+}
+
+/// The layers, and all that a step reads and writes.
+pub struct Net<T: Scalar> {
+    /// Rows of weights, inputs and activations, and columns of weights.
+    pub width: usize,
+    /// Those of both layers, one below the other, and their gradient.
+    pub weights: Tensor<T>,
+    pub gradient: Tensor<T>,
+    /// Inputs, hidden activations, and their gradients.
+    pub x: Tensor<T>,
+    pub hidden: Tensor<T>,
+    pub dx: Tensor<T>,
+    d_hidden: Tensor<T>,
+    pub target: Tensor<T>,
+    /// Outputs, and then these less the target: the gradient of half the squares' sum.
+    pub residual: Tensor<T>,
+    /// Half the square, the mean over tokens, for each output.
+    pub losses: Tensor<T>,
+    pub masks: Option<Masks<T>>,
+    layers: [Layer<T>; 2],
+    relu: Option<Relu<T>>,
+    /// The target is taken off, and the loss.
+    ends: [Plan<T>; 2],
+}
+
+impl<T: Scalar> Net<T> {
+    pub fn new(ctx: &Context, [width, tokens]: [usize; 2], masked: bool) -> Result<Self> {
+        let (w, x) = ([2 * width, width], [width, tokens]);
+        let layer = |first| match masked {
+            true => Layer::masked(ctx, width, tokens),
+            false => Layer::dense(ctx, width, tokens, first),
+        };
+        let relu = || -> Result<Relu<T>> {
+            let both = [("E", &x[..]), ("H", &x[..])];
+            Ok(Relu {
+                forward: plan(ctx, "H[o,t] = relu(Z[o,t])", &[("Z", &x)])?,
+                backward: plan(ctx, "D[o,t] = relu_grad(E[o,t], H[o,t])", &both)?,
+                sums: ctx.zeros(&x)?,
+                gradient: ctx.zeros(&x)?,
+            })
+        };
+        let loss = format!("L[o] = {} * D[o,t] * D[o,t]", 0.5 / tokens as f64);
+        Ok(Net {
+            width,
+            weights: ctx.zeros(&w)?,
+            gradient: ctx.zeros(&w)?,
+            x: ctx.zeros(&x)?,
+            hidden: ctx.zeros(&x)?,
+            dx: ctx.zeros(&x)?,
+            d_hidden: ctx.zeros(&x)?,
+            target: ctx.zeros(&x)?,
+            residual: ctx.zeros(&x)?,
+            losses: ctx.zeros(&[width])?,
+            masks: masked.then(|| Masks::new(ctx, w)).transpose()?,
+            layers: [layer(true)?, layer(false)?],
+            relu: masked.then(relu).transpose()?,
+            ends: [
+                plan(ctx, "D[o,t] += -1 * T[o,t]", &[("T", &x)])?,
+                plan(ctx, &loss, &[("D", &x)])?,
+            ],
+        })
+    }
+
+    /// Masks, outputs, residual and losses.
+    pub fn forward(&mut self, stream: &Stream) -> Result<()> {
+        if let Some(masks) = &mut self.masks {
+            masks.run(&self.weights, stream)?;
+        }
+        let [one, two] = &mut self.layers;
+        let [first, second] = used(&self.masks, &self.weights, self.width)?;
+        match &mut self.relu {
+            None => one.forward([&first, &self.x], &mut self.hidden, stream)?,
+            Some(relu) => {
+                one.forward([&first, &self.x], &mut relu.sums, stream)?;
+                let operands = [("Z", (&relu.sums).into())];
+                relu.forward.run(&operands, &mut self.hidden, stream)?;
+            }
+        }
+        two.forward([&second, &self.hidden], &mut self.residual, stream)?;
+        let [off, loss] = &self.ends;
+        off.run(&[("T", (&self.target).into())], &mut self.residual, stream)?;
+        loss.run(&[("D", (&self.residual).into())], &mut self.losses, stream)
+    }
+
+    /// 1 for each block that the last forward run kept, else 0; of a network without masks nothing.
+    pub fn mask(&self) -> Result<Vec<f64>> {
+        let masks = self.masks.as_ref();
+        masks.map_or(Ok(Vec::new()), |masks| wide(&masks.mask))
+    }
+
+    /// Gradients of weights and inputs; with `grows` of all weights, as if none were masked behind the forward run
+    /// (straight-through), else of those of blocks that are kept, zeros elsewhere.
+    pub fn backward(&mut self, grows: bool, stream: &Stream) -> Result<()> {
+        let [one, two] = &mut self.layers;
+        let [first, second] = used(&self.masks, &self.weights, self.width)?;
+        let (shape, size) = ([self.width; 2], self.width * self.width);
+        let mut dw = self.gradient.part_mut(size, &shape)?;
+        let operands = [&*second, &self.hidden, &self.residual];
+        match &mut self.relu {
+            None => {
+                let to = [&mut *dw, &mut self.d_hidden];
+                two.backward(operands, to, (grows, false), stream)?;
+            }
+            Some(relu) => {
+                let to = [&mut *dw, &mut relu.gradient];
+                two.backward(operands, to, (grows, false), stream)?;
+                let gated = [("E", (&relu.gradient).into()), ("H", (&self.hidden).into())];
+                relu.backward.run(&gated, &mut self.d_hidden, stream)?;
+            }
+        }
+        drop(dw);
+        let mut dw = self.gradient.part_mut(0, &shape)?;
+        let to = [&mut *dw, &mut self.dx];
+        one.backward([&first, &self.x, &self.d_hidden], to, (grows, true), stream)
+    }
+}
+
+/// The weights of both layers that a step multiplies by.
+fn used<'a, T: Scalar>(
+    masks: &'a Option<Masks<T>>,
+    weights: &'a Tensor<T>,
+    width: usize,
+) -> Result<[TensorView<'a, T>; 2]> {
+    let all = masks.as_ref().map_or(weights, |masks| &masks.masked);
+    let shape = [width; 2];
+    Ok([all.part(0, &shape)?, all.part(width * width, &shape)?])
+}

@@ -1,0 +1,117 @@
+//! The twin of [`encoder`](super::encoder): the layers over the batch filled up to its longest sequence.
+
+use einsparse::formats::{Csr, CsrPattern, f16};
+use einsparse::nn::{EncoderOptions, ResidualNorm};
+use einsparse::ops::{AttentionOptions, SparseAttention};
+use einsparse::{Context, Operand, Plan, Result, Stream, Tensor};
+
+use super::encoder::Layer;
+
+const PROJECTION: &str = "C[m,n] = A[m,k] * W[k,n] + b[n]";
+const UP: &str = "C[m,n] = gelu(A[m,k] * W[k,n] + b[n])";
+
+/// The layers over all rows, by dense products; attention is told which keys there are.
+pub struct Padded {
+    plans: [Plan<f16>; 4],
+    attention: SparseAttention<f16>,
+    norm: ResidualNorm<f16>,
+    qkv: Tensor<f16>,
+    seen: Tensor<f16>,
+    sums: Tensor<f16>,
+    between: Tensor<f16>,
+    hidden: Tensor<f16>,
+}
+
+impl Padded {
+    pub fn new(
+        ctx: &Context,
+        o: &EncoderOptions,
+        lengths: &[i32],
+        like: &Layer<f16>,
+    ) -> Result<Self> {
+        let rows = o.items * o.distance;
+        let zeros = |columns: usize| ctx.zeros::<f16>(&[rows, columns]);
+        let (x, hidden) = (zeros(o.width)?, zeros(o.hidden)?);
+        let plan = |text: &str, a: &Tensor<f16>, [w, b]: [&Tensor<f16>; 2]| {
+            let operands = [("A", a.into()), ("W", w.into()), ("b", b.into())];
+            ctx.plan(text).operands(&operands).build()
+        };
+        let w = like.weights();
+        let plans = [
+            plan(PROJECTION, &x, w.qkv)?,
+            plan(PROJECTION, &x, w.out)?,
+            plan(UP, &x, w.up)?,
+            plan(PROJECTION, &hidden, w.down)?,
+        ];
+        // Queries of a sequence, those behind its length too, see its keys up to its length.
+        let (mut offsets, mut keys) = (vec![0], Vec::new());
+        for row in 0..rows {
+            let item = row / o.distance;
+            let first = (item * o.distance) as u32;
+            keys.extend(first..first + lengths[item] as u32);
+            offsets.push(keys.len() as u32);
+        }
+        let ones = vec![f16::from_f32(1.0); keys.len()];
+        let pattern = CsrPattern::new(rows, rows, offsets, keys)?;
+        let mask = ctx.upload(Csr::new(pattern, ones)?)?;
+        let options = AttentionOptions {
+            heads: o.heads,
+            dim: o.width / o.heads,
+            ..AttentionOptions::default()
+        };
+        Ok(Padded {
+            plans,
+            attention: SparseAttention::new(ctx, &[&mask], &options)?,
+            norm: ResidualNorm::new(ctx, [rows, o.width], o.epsilon)?,
+            qkv: zeros(3 * o.width)?,
+            seen: zeros(o.width)?,
+            sums: zeros(o.width)?,
+            between: x,
+            hidden,
+        })
+    }
+
+    /// Layers in place: `x` is the input, then the output.
+    pub fn forward(
+        &mut self,
+        layers: &[Layer<f16>],
+        x: &mut Tensor<f16>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let width = self.seen.shape()[1];
+        for layer in layers {
+            let w = layer.weights();
+            product(&self.plans[0], x, w.qkv, &mut self.qkv, stream)?;
+            let part = |part: usize| self.qkv.columns(part * width..(part + 1) * width);
+            let (q, k, v) = (part(0)?, part(1)?, part(2)?);
+            self.attention
+                .forward([&q, &k, &v], &mut self.seen, None, stream)?;
+            product(&self.plans[1], &self.seen, w.out, &mut self.sums, stream)?;
+            self.norm
+                .forward([x, &self.sums], w.first_norm, &mut self.between, stream)?;
+            product(
+                &self.plans[2],
+                &self.between,
+                w.up,
+                &mut self.hidden,
+                stream,
+            )?;
+            product(&self.plans[3], &self.hidden, w.down, &mut self.sums, stream)?;
+            self.norm
+                .forward([&self.between, &self.sums], w.second_norm, x, stream)?;
+        }
+        Ok(())
+    }
+}
+
+fn product(
+    plan: &Plan<f16>,
+    a: &Tensor<f16>,
+    [w, b]: [&Tensor<f16>; 2],
+    out: &mut Tensor<f16>,
+    stream: &Stream,
+) -> Result<()> {
+    let operands: [(&str, Operand<'_, f16>); 3] =
+        [("A", a.into()), ("W", w.into()), ("b", b.into())];
+    plan.run(&operands, out, stream)
+}

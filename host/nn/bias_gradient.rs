@@ -1,0 +1,177 @@
+//! Gradient of a bias, and the way back through a ReLU.
+
+use std::marker::PhantomData;
+
+use crate::context::Context;
+use crate::device::Stream;
+use crate::dynamic::{operand, without_gaps};
+use crate::error::{Error, Result};
+use crate::families::optimizer::BiasGradientLaunch;
+use crate::kernel::Queue;
+use crate::parallel;
+use crate::registry::{Dtype, Scalar};
+use crate::tensor::Tensor;
+
+/// The gradient of the bias of `Y[n,o] = relu(Z[n,o] + b[o])` over many rows n, and in the same pass that of Z: what
+/// stands behind a convolution or a product whose own gradients know of no bias. Rows are dealt to thread blocks in parts,
+/// which are added up in order: the same bits at every run. Sums are f32 on a GPU (f64 on the CPU), and so is the result,
+/// whatever the type of Y. GPU kernels for f32, f16 and bf16.
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::formats::Dense;
+/// use einsparse::nn::BiasGradient;
+/// let ctx = Context::cpu();
+/// let y = ctx.upload_dense(&Dense::new([2, 2], vec![1.0f32, 0.0, 2.0, 3.0])?)?;
+/// let mut dy = ctx.upload_dense(&Dense::new([2, 2], vec![1.0f32, 2.0, 3.0, 4.0])?)?;
+/// let more = ctx.upload_dense(&Dense::new([2, 2], vec![10.0f32; 4])?)?; // from a second layer that reads Y
+/// let mut db = ctx.zeros::<f32>(&[2])?;
+/// let gradient = BiasGradient::new(&ctx, [2, 2])?;
+/// gradient.backward_bias_relu(&y, Some(&more), &mut dy, &mut db, &ctx.stream()?)?;
+/// assert_eq!(dy.to_dense()?.values(), [11.0, 0.0, 13.0, 14.0]);
+/// assert_eq!(db.to_dense()?.values(), [24.0, 14.0]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct BiasGradient<T, Out = f32> {
+    context: Context,
+    shape: [usize; 2],
+    launch: Option<BiasGradientLaunch>,
+    elements: PhantomData<(T, Out)>,
+}
+
+impl<T: Scalar, Out: Scalar> BiasGradient<T, Out> {
+    /// For so many rows and outputs.
+    ///
+    /// # Errors
+    /// On a GPU [`Error::Operand`] for results that are not f32, [`Error::Overflow`] past 2^31 - 1 rows or outputs,
+    /// [`Error::NoKernel`] for other element types, [`Error::OutOfMemory`].
+    pub fn new(context: &Context, shape: [usize; 2]) -> Result<Self> {
+        if context.is_cuda() && Out::DTYPE != Dtype::F32 {
+            let reason = format!("is {}; a GPU sums in f32", Out::DTYPE.name());
+            return Err(Error::operand("db", reason));
+        }
+        let launch = context
+            .device()
+            .map(|device| BiasGradientLaunch::new(device, T::DTYPE, shape))
+            .transpose()?;
+        Ok(BiasGradient {
+            context: context.clone(),
+            shape,
+            launch,
+            elements: PhantomData,
+        })
+    }
+
+    /// Name of the kernel, `cpu` on a CPU context.
+    pub fn variant(&self) -> &'static str {
+        let launch = self.launch.as_ref();
+        launch.map_or("cpu", BiasGradientLaunch::variant)
+    }
+
+    /// Device bytes beside the operands.
+    pub fn workspace_bytes(&self) -> usize {
+        self.launch.as_ref().map_or(0, BiasGradientLaunch::bytes)
+    }
+
+    /// Queues `db[o] = dY[n,o]`, without a ReLU: dY `[rows, outputs]`, db `[outputs]`. Nothing is allocated or waited
+    /// for.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context,
+    /// or db has gaps.
+    pub fn backward_bias(
+        &self,
+        dy: &Tensor<T>,
+        db: &mut Tensor<Out>,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.check(&[("dY", dy)], db)?;
+        match &self.launch {
+            Some(launch) => self.queue(launch, dy, [None; 2], db, stream),
+            None => self.sum(dy, db),
+        }
+    }
+
+    /// The same behind a ReLU: dY becomes `dY + more` where Y is above zero, and zero elsewhere, which is the gradient
+    /// of Z; then db is the sum of its rows. `more`, if there is any, is what a second reader of Y gave back.
+    ///
+    /// # Errors
+    /// As [`backward_bias`](Self::backward_bias).
+    pub fn backward_bias_relu(
+        &self,
+        y: &Tensor<T>,
+        more: Option<&Tensor<T>>,
+        dy: &mut Tensor<T>,
+        db: &mut Tensor<Out>,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.check(&[("dY", dy), ("Y", y), ("more", more.unwrap_or(y))], db)?;
+        if let Some(launch) = &self.launch {
+            return self.queue(launch, dy, [more, Some(y)], db, stream);
+        }
+        let there = |name: &'static str| move || Error::elsewhere(name);
+        let (ldy, ldm, ldg) = (y.leading(), more.map_or(0, |m| m.leading()), dy.leading());
+        let gate = y.host().ok_or_else(there("Y"))?;
+        let more = more
+            .map(|m| m.host().ok_or_else(there("more")))
+            .transpose()?;
+        let to = dy.host_mut().ok_or_else(there("dY"))?;
+        let [rows, outputs] = self.shape;
+        parallel::chunks(to, ldg.max(1), &|row, to| {
+            if row >= rows {
+                return;
+            }
+            let add = |o: usize| more.map_or(0.0, |more| more[row * ldm + o].to_f64());
+            for (o, to) in to.iter_mut().enumerate().take(outputs) {
+                let open = gate[row * ldy + o].to_f64() > 0.0;
+                *to = T::from_f64(if open { to.to_f64() + add(o) } else { 0.0 });
+            }
+        });
+        self.sum(dy, db)
+    }
+
+    fn check(&self, matrices: &[(&str, &Tensor<T>)], db: &Tensor<Out>) -> Result<()> {
+        for (name, matrix) in matrices {
+            matrix.check(name, &self.context, &self.shape)?;
+        }
+        db.check("db", &self.context, &self.shape[1..])
+    }
+
+    fn queue(
+        &self,
+        launch: &BiasGradientLaunch,
+        dy: &Tensor<T>,
+        [more, gate]: [Option<&Tensor<T>>; 2],
+        db: &Tensor<Out>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let context = &self.context;
+        let place = |matrix: Option<&Tensor<T>>| {
+            let matrix = matrix.map(|matrix| operand(context, matrix, stream));
+            matrix.transpose()
+        };
+        let (dy, others) = (operand(context, dy, stream)?, [place(more)?, place(gate)?]);
+        let db = without_gaps(context, "db", db, stream)?.address;
+        // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
+        let queue = unsafe { Queue::new(stream.raw()) };
+        launch.run(dy, others, db, queue)
+    }
+
+    /// On the host.
+    fn sum(&self, dy: &Tensor<T>, db: &mut Tensor<Out>) -> Result<()> {
+        let leading = dy.leading();
+        let from = dy.host().ok_or_else(|| Error::elsewhere("dY"))?;
+        let to = db.host_mut().ok_or_else(|| Error::elsewhere("db"))?;
+        let [rows, outputs] = self.shape;
+        let mut sums = vec![0.0; outputs];
+        for row in 0..rows {
+            let own = &from[row * leading..][..outputs];
+            let all = sums.iter_mut().zip(own);
+            all.for_each(|(sum, x)| *sum += x.to_f64());
+        }
+        let all = to.iter_mut().zip(sums);
+        all.for_each(|(to, sum)| *to = Out::from_f64(sum));
+        Ok(())
+    }
+}

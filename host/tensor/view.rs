@@ -1,0 +1,272 @@
+//! Parts of tensors where they lie: columns of a wider matrix, elements of a longer vector.
+
+use std::marker::PhantomData;
+use std::mem;
+use std::ops::{Deref, DerefMut, Range};
+use std::sync::Arc;
+
+use super::{AnyTensor, Storage, Tensor, storage_len};
+use crate::error::{Error, Result};
+use crate::registry::Scalar;
+use crate::values::{Buffer, Owner};
+
+/// A part of a tensor, read where it lies: [`Tensor::columns`], [`Tensor::part`]. Operations take it as the tensor that it derefs to. On a GPU
+/// the values are copied to the host from the whole tensor alone.
+#[derive(Debug)]
+pub struct TensorView<'a, T> {
+    tensor: Tensor<T>,
+    of: PhantomData<&'a Tensor<T>>,
+}
+
+impl<T> Deref for TensorView<'_, T> {
+    type Target = Tensor<T>;
+
+    fn deref(&self) -> &Tensor<T> {
+        &self.tensor
+    }
+}
+
+/// A part of a tensor, written where it lies: [`Tensor::columns_mut`], [`Tensor::part_mut`]. Operations take it as the tensor that it derefs
+/// to. Another tensor put in its place leaves the whole without values.
+#[derive(Debug)]
+pub struct TensorViewMut<'a, T> {
+    /// Holds the storage of the whole, which goes back at the end.
+    tensor: Tensor<T>,
+    whole: &'a mut AnyTensor,
+    place: (u64, usize),
+}
+
+impl<T> Deref for TensorViewMut<'_, T> {
+    type Target = Tensor<T>;
+
+    fn deref(&self) -> &Tensor<T> {
+        &self.tensor
+    }
+}
+
+impl<T> DerefMut for TensorViewMut<'_, T> {
+    fn deref_mut(&mut self) -> &mut Tensor<T> {
+        &mut self.tensor
+    }
+}
+
+impl<T> Drop for TensorViewMut<'_, T> {
+    fn drop(&mut self) {
+        let own = &mut self.tensor.any;
+        if own.storage.place() == self.place {
+            mem::swap(&mut own.storage, &mut self.whole.storage);
+        }
+    }
+}
+
+impl Storage {
+    /// Where it is, and how large.
+    fn place(&self) -> (u64, usize) {
+        match self {
+            Storage::Host(values) => {
+                let bytes = values.view().bytes();
+                (bytes.as_ptr() as u64, bytes.len())
+            }
+            Storage::Device(memory, _) => (memory.address(), memory.bytes()),
+            Storage::Borrowed(address, _) => (*address, 0),
+        }
+    }
+}
+
+/// Extents of a part, elements from one of its rows to the next, and its first element.
+struct Part {
+    shape: Vec<usize>,
+    leading: usize,
+    first: usize,
+}
+
+impl<T: Scalar> Tensor<T> {
+    /// Some columns of all rows: the rows of the part lie as far apart as those of the whole.
+    ///
+    /// ```
+    /// use einsparse::formats::Dense;
+    /// let ctx = einsparse::Context::cpu();
+    /// let whole = ctx.upload_dense(&Dense::new([2, 3], vec![1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0])?)?;
+    /// let part = whole.columns(1..3)?;
+    /// assert_eq!((part.shape(), part.leading()), (&[2, 2][..], 3));
+    /// assert_eq!(part.to_dense()?.values(), [2.0, 3.0, 5.0, 6.0]);
+    /// # Ok::<(), einsparse::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Shape`] past the last column.
+    pub fn columns(&self, columns: Range<usize>) -> Result<TensorView<'_, T>> {
+        self.view(self.column_part(columns)?)
+    }
+
+    /// The same, to be written; other columns keep what they hold.
+    ///
+    /// ```
+    /// use einsparse::formats::Dense;
+    /// let ctx = einsparse::Context::cpu();
+    /// let mut whole = ctx.zeros::<f32>(&[2, 3])?;
+    /// whole.columns_mut(0..1)?.write(&Dense::new([2, 1], vec![7.0, 8.0])?)?;
+    /// assert_eq!(whole.to_dense()?.values(), [7.0, 0.0, 0.0, 8.0, 0.0, 0.0]);
+    /// # Ok::<(), einsparse::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`columns`](Self::columns).
+    pub fn columns_mut(&mut self, columns: Range<usize>) -> Result<TensorViewMut<'_, T>> {
+        let part = self.column_part(columns)?;
+        self.view_mut(part)
+    }
+
+    /// A tensor of this shape in a tensor without gaps, from element `first` on: parameters of many layers in one vector, which an optimiser
+    /// takes in one step.
+    ///
+    /// ```
+    /// use einsparse::formats::Dense;
+    /// let ctx = einsparse::Context::cpu();
+    /// let all = ctx.upload_dense(&Dense::new([5], vec![1.0f32, 2.0, 3.0, 4.0, 5.0])?)?;
+    /// assert_eq!(all.part(1, &[2, 2])?.to_dense()?.get(&[1, 0]), Some(4.0));
+    /// # Ok::<(), einsparse::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Shape`] past the last element, and where rows have gaps.
+    pub fn part(&self, first: usize, shape: &[usize]) -> Result<TensorView<'_, T>> {
+        self.view(self.element_part(first, shape)?)
+    }
+
+    /// The same, to be written.
+    ///
+    /// # Errors
+    /// As [`part`](Self::part).
+    pub fn part_mut(&mut self, first: usize, shape: &[usize]) -> Result<TensorViewMut<'_, T>> {
+        let part = self.element_part(first, shape)?;
+        self.view_mut(part)
+    }
+
+    fn column_part(&self, columns: Range<usize>) -> Result<Part> {
+        let width = self.shape().last().copied().unwrap_or(0);
+        if columns.start > columns.end || columns.end > width {
+            return Err(Error::Shape {
+                index: "columns".into(),
+                left: format!("{columns:?}"),
+                right: format!("the tensor is {:?}", self.shape()),
+            });
+        }
+        let mut shape = self.shape().to_vec();
+        shape.pop();
+        shape.push(columns.len());
+        Ok(Part {
+            shape,
+            leading: self.leading(),
+            first: columns.start,
+        })
+    }
+
+    fn element_part(&self, first: usize, shape: &[usize]) -> Result<Part> {
+        let leading = shape.last().copied().unwrap_or(1);
+        let end = storage_len(shape, leading)?.saturating_add(first);
+        let whole = self.shape().iter().product();
+        let gaps = self.shape().last().is_some_and(|&w| w != self.leading());
+        if gaps || end > whole {
+            return Err(Error::Shape {
+                index: "part".into(),
+                left: format!("{shape:?} from element {first} on"),
+                right: format!(
+                    "the tensor is {:?}, its rows {} elements apart",
+                    self.shape(),
+                    self.leading()
+                ),
+            });
+        }
+        Ok(Part {
+            shape: shape.to_vec(),
+            leading,
+            first,
+        })
+    }
+
+    fn view(&self, part: Part) -> Result<TensorView<'_, T>> {
+        let storage = match (&self.any.storage, self.address()) {
+            (Storage::Host(_), _) | (_, None) => {
+                let own = self.host().unwrap_or_default();
+                let own = own.get(part.first..).unwrap_or_default();
+                let start = own.as_ptr().cast_mut().cast();
+                // SAFETY: the view borrows the tensor that the values are of, is aligned as they are, and gives nobody
+                // a way to write them.
+                let values = unsafe { Buffer::foreign(T::DTYPE, start, own.len(), Owner::new(())) };
+                Storage::Host(values)
+            }
+            (Storage::Device(_, device) | Storage::Borrowed(_, device), Some(address)) => {
+                let address = address + (part.first * size_of::<T>()) as u64;
+                Storage::Borrowed(address, Arc::clone(device))
+            }
+        };
+        let any = AnyTensor {
+            dtype: T::DTYPE,
+            shape: part.shape,
+            leading: part.leading,
+            part: None,
+            storage,
+        };
+        Ok(TensorView {
+            tensor: Tensor::of(any),
+            of: PhantomData,
+        })
+    }
+
+    fn view_mut(&mut self, part: Part) -> Result<TensorViewMut<'_, T>> {
+        let first = self.any.first() + part.first;
+        let whole = &mut self.any;
+        let place = whole.storage.place();
+        let nothing = Storage::Host(Buffer::zeros(T::DTYPE, 0)?);
+        let any = AnyTensor {
+            dtype: T::DTYPE,
+            shape: part.shape,
+            leading: part.leading,
+            part: Some(first),
+            storage: mem::replace(&mut whole.storage, nothing),
+        };
+        Ok(TensorViewMut {
+            tensor: Tensor::of(any),
+            whole,
+            place,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::context::Context;
+    use einsparse_formats::Dense;
+
+    #[test]
+    fn parts_are_read_and_written_where_they_lie() {
+        let cpu = Context::cpu();
+        let mut whole = cpu.zeros::<f32>(&[3, 4]).unwrap();
+        let two = Dense::new([3, 2], vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap();
+        {
+            let mut part = whole.columns_mut(1..4).unwrap();
+            part.columns_mut(1..3).unwrap().write(&two).unwrap();
+        }
+        assert_eq!(whole.columns(2..4).unwrap().to_dense().unwrap(), two);
+        let all = whole.to_dense().unwrap();
+        assert_eq!(all.values()[..8], [0.0, 0.0, 1.0, 2.0, 0.0, 0.0, 3.0, 4.0]);
+        let rows = whole.part(4, &[2, 4]).unwrap();
+        assert_eq!(rows.to_dense().unwrap().values(), &all.values()[4..]);
+        assert!(whole.columns(3..5).is_err() && whole.part(5, &[2, 4]).is_err());
+        assert!(whole.columns(1..3).unwrap().part(0, &[2]).is_err());
+    }
+
+    #[test]
+    fn what_is_put_in_the_place_of_a_part_does_not_become_the_whole() {
+        let cpu = Context::cpu();
+        let mut whole = cpu.zeros::<f32>(&[3, 4]).unwrap();
+        let mut other = cpu.zeros::<f32>(&[1, 1]).unwrap();
+        {
+            let mut part = whole.columns_mut(1..2).unwrap();
+            std::mem::swap(&mut *part, &mut other);
+        }
+        assert_eq!(other.to_dense().unwrap().values(), [0.0; 3]);
+        assert!(whole.host().unwrap().is_empty());
+    }
+}
