@@ -59,8 +59,8 @@ pub type Model = (&'static str, fn(&Run<'_>) -> einsparse::Result<()>);
 
 pub const MODELS: &[Model] = &[
     ("decode", decode::run),
-    ("force_field", dynamics::run),
     ("encoder", encoder::run),
+    ("force_field", dynamics::run),
     ("gcn", training::run),
     ("moe", moe::run),
     ("opt_relu", opt_relu::run),

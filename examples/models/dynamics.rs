@@ -175,7 +175,7 @@ pub fn run(run: &Run<'_>) -> Result<()> {
     let moved = || trajectory::<f32>(ctx, &small, (8, 4.0), 2);
     assert!(moved()? == moved()?, "two runs differ");
     let (grid, channels, steps) = match run.toy {
-        true => ([3, 3, 3], 8, 10),
+        true => ([3, 3, 2], 8, 10),
         false => ([15, 20, 10], 128, 1000),
     };
     // The list is that of the start: who comes nearer later is not added, and who leaves fades out.
