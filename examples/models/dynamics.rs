@@ -168,8 +168,8 @@ pub fn trajectory<T: Scalar>(
 pub fn run(run: &Run<'_>) -> Result<()> {
     let ctx = &run.context;
     let small = Atoms::liquid([3, 3, 2], 4.0)?;
-    let checked = error(ctx, &small, 32, 4.0)?;
-    let turned = equivariance::<f32>(ctx, &small, 32, 4.0)?;
+    let checked = error(ctx, &small, 16, 4.0)?;
+    let turned = equivariance::<f32>(ctx, &small, 16, 4.0)?;
     println!("largest error {checked:.1e}; turned and moved {turned:.1e}");
     assert!(checked < 2e-5 && turned < 2e-5);
     let moved = || trajectory::<f32>(ctx, &small, (8, 4.0), 2);
