@@ -3,6 +3,7 @@
 #[path = "../examples/models/all.rs"]
 mod all;
 
+use all::atoms::Atoms;
 use all::block_masks::BLOCK;
 use all::gcn::Gcn;
 use all::graphs::{Kind, Task, rmat};
@@ -11,7 +12,7 @@ use all::masked_net::Net;
 use all::point_cloud::{self, CLASSES};
 use all::scans::Scan;
 use all::unet::Unet;
-use all::{decode, encoder, moe, opt_relu, sparse_training, training};
+use all::{decode, dynamics, encoder, moe, opt_relu, sparse_training, training};
 use einsparse::Context;
 use einsparse::formats::{Dense, bf16, f16};
 
@@ -293,4 +294,50 @@ fn a_block_of_experts_is_that_in_f64() {
         let error = moe::checked(&Context::cpu(), past, tokens).unwrap();
         assert!(error < 0.02, "{past:?}, {tokens} tokens: {error}");
     }
+}
+
+#[test]
+fn forces_are_slopes_of_the_energy() {
+    let cpu = Context::cpu();
+    let atoms = Atoms::liquid([3, 2, 2], 3.6).unwrap();
+    let evaluate = |atoms: &Atoms| dynamics::evaluate::<f64>(&cpu, atoms, 8, 3.5).unwrap();
+    let (_, gradient) = evaluate(&atoms);
+    let energy = |atom: usize, d: usize, by: f64| {
+        let mut moved = atoms.clone();
+        moved.positions[atom][d] += by;
+        evaluate(&moved).0.iter().sum::<f64>()
+    };
+    for (atom, d) in [(0, 0), (3, 1), (5, 2), (11, 0)] {
+        let slope = (energy(atom, d, 1e-5) - energy(atom, d, -1e-5)) / 2e-5;
+        let found = gradient[3 * atom + d];
+        assert!(
+            (found - slope).abs() < 1e-7 * (1.0 + slope.abs()),
+            "{atom}, {d}: {found}, not {slope}"
+        );
+    }
+    // Nothing pulls them all.
+    for d in 0..3 {
+        assert!(gradient.iter().skip(d).step_by(3).sum::<f64>().abs() < 1e-11);
+    }
+}
+
+#[test]
+fn a_force_field_does_not_know_from_where_atoms_are_seen() {
+    let cpu = Context::cpu();
+    let atoms = Atoms::liquid([3, 2, 2], 3.6).unwrap();
+    let wide = dynamics::equivariance::<f64>(&cpu, &atoms, 8, 3.5).unwrap();
+    let narrow = dynamics::equivariance::<f32>(&cpu, &atoms, 8, 3.5).unwrap();
+    assert!(wide < 1e-12 && narrow < 5e-6, "{wide}, {narrow}");
+    let error = dynamics::error(&cpu, &atoms, 8, 3.5).unwrap();
+    assert!(error < 5e-6, "{error}");
+}
+
+#[test]
+fn energy_stays_and_motion_repeats() {
+    let cpu = Context::cpu();
+    let atoms = Atoms::liquid([3, 2, 2], 3.6).unwrap();
+    let moved = || dynamics::trajectory::<f32>(&cpu, &atoms, (8, 3.5), 10).unwrap();
+    let ([drift, _], positions) = moved();
+    assert!(drift < 1e-5, "{drift}");
+    assert!(moved().1 == positions, "two runs differ");
 }

@@ -1,5 +1,7 @@
 //! The models by their names.
 
+#[path = "atoms.rs"]
+pub mod atoms;
 #[path = "block_masks.rs"]
 pub mod block_masks;
 #[path = "common.rs"]
@@ -8,16 +10,24 @@ pub mod common;
 pub mod decode;
 #[path = "decoder.rs"]
 pub mod decoder;
+#[path = "dynamics.rs"]
+pub mod dynamics;
 #[path = "encoder.rs"]
 pub mod encoder;
+#[path = "force_field.rs"]
+pub mod force_field;
 #[path = "gcn.rs"]
 pub mod gcn;
 #[path = "graphs.rs"]
 pub mod graphs;
+#[path = "interaction.rs"]
+pub mod interaction;
 #[path = "maps.rs"]
 pub mod maps;
 #[path = "masked_net.rs"]
 pub mod masked_net;
+#[path = "mixing.rs"]
+pub mod mixing;
 #[path = "moe.rs"]
 pub mod moe;
 #[path = "moe_block.rs"]
@@ -50,6 +60,7 @@ pub type Model = (&'static str, fn(&Run<'_>) -> einsparse::Result<()>);
 pub const MODELS: &[Model] = &[
     ("decode", decode::run),
     ("encoder", encoder::run),
+    ("force_field", dynamics::run),
     ("gcn", training::run),
     ("moe", moe::run),
     ("opt_relu", opt_relu::run),

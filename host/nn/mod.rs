@@ -1,6 +1,7 @@
 //! Layers of models: what holds weights, or puts operations together. Each has `forward` and, where it is trained,
 //! `backward`.
 
+mod activation;
 mod bias_gradient;
 mod cross_entropy;
 mod embedding;
@@ -15,6 +16,7 @@ mod rotary;
 mod router;
 mod weight_gradient;
 
+pub use activation::Activation;
 pub use bias_gradient::BiasGradient;
 pub use cross_entropy::CrossEntropy;
 pub use embedding::{Embedding, Greedy};

@@ -2,7 +2,7 @@
 
 use einsparse::dynamic::Gate;
 use einsparse::formats::{Dense, bf16, f16};
-use einsparse::nn::{Embedding, Glu, Greedy, RmsNorm, Rotary, RotaryOptions};
+use einsparse::nn::{Activation, Embedding, Glu, Greedy, RmsNorm, Rotary, RotaryOptions};
 use einsparse::{Context, Error, Scalar, Tensor};
 
 use crate::support::dense::wide;
@@ -334,6 +334,59 @@ fn gates_are_those_written_out() {
     for (at, found) in found.iter().enumerate() {
         let [gate, other] = [0, 40].map(|by| x[at / 40 * 80 + by + at % 40]);
         assert!((found - gate / (1.0 + (-gate).exp()) * other).abs() < 1e-12);
+    }
+}
+
+/// A function of every element, and its gradient.
+fn activated<T: Scalar>(ctx: &Context, gate: Gate, extents: [usize; 2], gap: usize) -> Vec<f64> {
+    let x = with_gaps(ctx, &values::<T>(&extents, 3), gap);
+    let dy = with_gaps(ctx, &values::<T>(&extents, 4), gap);
+    let mut y = with_gaps(ctx, &Dense::zeros(extents).unwrap(), gap);
+    let mut dx = with_gaps(ctx, &Dense::zeros(extents).unwrap(), gap);
+    let function = Activation::new(ctx, gate, extents).unwrap();
+    finish(ctx, |stream| {
+        function.forward(&x, &mut y, stream)?;
+        function.backward(&x, &dy, &mut dx, stream)
+    });
+    gaps_are_left(&y);
+    gaps_are_left(&dx);
+    let mut all = wide(&y);
+    all.extend(wide(&dx));
+    all
+}
+
+#[test]
+fn activations_on_the_gpu() {
+    fn agree<T: Scalar>(gpu: &Context) {
+        for gate in [Gate::Silu, Gate::Gelu, Gate::Relu] {
+            for extents in EXTENTS {
+                for gap in [0, 8, 1] {
+                    let found = activated::<T>(gpu, gate, extents, gap);
+                    let wanted = activated::<T>(&Context::cpu(), gate, extents, gap);
+                    near::<T>(
+                        &format!("{gate:?} {extents:?}"),
+                        &found,
+                        &wanted,
+                        within::<T>(),
+                    );
+                }
+            }
+        }
+    }
+    let Some(gpu) = gpu() else { return };
+    agree::<f32>(&gpu);
+    agree::<f16>(&gpu);
+    agree::<bf16>(&gpu);
+}
+
+#[test]
+fn activations_are_those_written_out() {
+    let [x, dy] = [3, 4].map(|seed| values::<f64>(&[3, 40], seed).into_values());
+    let found = activated::<f64>(&Context::cpu(), Gate::Silu, [3, 40], 2);
+    for (at, (x, dy)) in x.iter().zip(&dy).enumerate() {
+        let s = 1.0 / (1.0 + (-x).exp());
+        assert!((found[at] - x * s).abs() < 1e-12);
+        assert!((found[120 + at] - dy * (s + x * s * (1.0 - s))).abs() < 1e-12);
     }
 }
 

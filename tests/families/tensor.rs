@@ -1,6 +1,7 @@
 //! Sparse tensors of any order, and any indirect Einsum.
 
 mod dots;
+mod edge_geometry;
 mod einsum;
 mod equivariant;
 mod joined;

@@ -5,6 +5,7 @@ mod all;
 
 use crate::support::replay::Replay;
 use crate::support::{gpu, gpu_alone};
+use all::atoms::Atoms;
 use all::gcn::Gcn;
 use all::graphs::{Kind, rmat};
 use all::maps::{Maps, Rebuild};
@@ -12,7 +13,7 @@ use all::point_cloud::{self, CLASSES};
 use all::scans::Scan;
 use all::training::Training;
 use all::unet::Unet;
-use all::{decode, encoder, moe, opt_relu, sparse_training, training};
+use all::{decode, dynamics, encoder, moe, opt_relu, sparse_training, training};
 use einsparse::formats::{bf16, f16};
 
 const KINDS: [Kind; 2] = [Kind::Gcn, Kind::Sage];
@@ -221,4 +222,26 @@ fn a_block_of_experts_is_that_in_f64_on_the_gpu() {
         let error = moe::checked(&gpu, past, tokens).unwrap();
         assert!(error < 0.03, "{past:?}, {tokens} tokens: {error}");
     }
+}
+
+#[test]
+fn a_force_field_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    for (grid, channels) in [([3, 3, 2], 8), ([4, 3, 3], 32), ([4, 4, 4], 128)] {
+        let atoms = Atoms::liquid(grid, 4.2).unwrap();
+        let error = dynamics::error(&gpu, &atoms, channels, 4.0).unwrap();
+        assert!(error < 2e-5, "{channels} channels: {error}");
+        let turned = dynamics::equivariance::<f32>(&gpu, &atoms, channels, 4.0).unwrap();
+        assert!(turned < 2e-5, "{channels} channels, turned: {turned}");
+    }
+}
+
+#[test]
+fn energy_stays_and_motion_repeats_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    let atoms = Atoms::liquid([6, 5, 5], 4.2).unwrap();
+    let moved = || dynamics::trajectory::<f32>(&gpu, &atoms, (32, 4.0), 200).unwrap();
+    let ([drift, _], positions) = moved();
+    assert!(drift < 2e-5, "{drift}");
+    assert!(moved().1 == positions, "two runs differ");
 }

@@ -1,6 +1,7 @@
 //! What a decoder computes between its products: normalisation, rotary positions, gates, tokens. The kernels:
 //! `kernels-gpu/families/elementwise`.
 
+mod activation;
 pub(crate) mod cpu;
 mod gated;
 mod rms_norm;
@@ -10,6 +11,7 @@ mod tokens;
 use einsparse_kernels::families::{ELEMENTWISE_COLUMNS, ELEMENTWISE_THREADS, ELEMENTWISE_VECTORS};
 use einsparse_kernels::table::{Row, rows_of};
 
+pub(crate) use activation::ActivationLaunch;
 pub(crate) use gated::GatedLaunch;
 pub(crate) use rms_norm::RmsNormLaunch;
 pub(crate) use rotary::{PAIRS as ROTARY_PAIRS, RotaryLaunch};

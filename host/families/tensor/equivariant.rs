@@ -45,15 +45,15 @@ pub(crate) struct RawEquivariant {
 
 /// The entries of each row, and the other ends of their edges.
 #[derive(Debug)]
-struct Side {
-    starts: DeviceMemory,
-    entries: DeviceMemory,
+pub(super) struct Side {
+    pub(super) starts: DeviceMemory,
+    pub(super) entries: DeviceMemory,
     others: DeviceMemory,
 }
 
 impl Side {
     /// By `own`, whose numbers are below `rows`, in the order of the entries.
-    fn new(device: &Device, own: &[u32], others: &[u32], rows: usize) -> Result<Side> {
+    pub(super) fn new(device: &Device, own: &[u32], others: &[u32], rows: usize) -> Result<Side> {
         let mut starts = vec![0u32; rows + 1];
         for &row in own {
             starts[row as usize + 1] += 1;
@@ -74,6 +74,11 @@ impl Side {
             entries: device.upload(&one(0))?,
             others: device.upload(&one(1))?,
         })
+    }
+
+    /// Device bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.starts.bytes() + self.entries.bytes() + self.others.bytes()
     }
 }
 
@@ -228,8 +233,7 @@ impl EquivariantLaunch {
 
     /// Device bytes beside the operands.
     pub(crate) fn bytes(&self) -> usize {
-        let side = |side: &Side| side.starts.bytes() + side.entries.bytes() + side.others.bytes();
-        self.sides.iter().flatten().map(side).sum()
+        self.sides.iter().flatten().map(Side::bytes).sum()
     }
 
     fn params(&self, group: &Group, way: usize, raw: &RawEquivariant) -> Result<EquivariantParams> {

@@ -2,6 +2,7 @@
 
 pub(crate) mod cost;
 pub(crate) mod cpu;
+pub(crate) mod edge_geometry;
 pub(crate) mod einsum;
 pub(crate) mod equivariant;
 pub(crate) mod fibres;

@@ -31,6 +31,27 @@ pub struct Edges<'a> {
     pub nodes: [usize; 2],
 }
 
+impl Edges<'_> {
+    /// Refuses lists of different lengths, and the number of a vertex that is not there.
+    pub(in crate::ops) fn check(&self) -> Result<()> {
+        let [to, from] = [self.receivers, self.senders];
+        if to.len() != from.len() {
+            let reason = format!("are {}, of {} receivers", from.len(), to.len());
+            return Err(Error::operand("senders", reason));
+        }
+        for (name, list, count) in [
+            ("receivers", to, self.nodes[0]),
+            ("senders", from, self.nodes[1]),
+        ] {
+            if let Some(at) = list.iter().position(|&node| node as usize >= count) {
+                let reason = format!("has {} at edge {at}; there are {count}", list[at]);
+                return Err(Error::operand(name, reason));
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Messages of an equivariant network, `Out[r,k,u] = CG[i,j,k] * X[s,i,u] * Y[e,j] * W[e,path,u]` summed over the edges e
 /// from s to r (NequIP, arXiv 2101.03164; MACE, arXiv 2206.07697): X are features of the senders, Y spherical harmonics
 /// of an edge, W its weights. The product of an edge is never stored; sums are taken in a fixed order.
@@ -81,24 +102,12 @@ impl<T: Scalar> EquivariantMessage<T> {
         channels: usize,
         edges: Edges<'_>,
     ) -> Result<Self> {
+        edges.check()?;
         let Edges {
             receivers,
             senders,
             nodes,
         } = edges;
-        if receivers.len() != senders.len() {
-            let reason = format!("are {}, of {} receivers", senders.len(), receivers.len());
-            return Err(Error::operand("senders", reason));
-        }
-        for (name, list, count) in [
-            ("receivers", receivers, nodes[0]),
-            ("senders", senders, nodes[1]),
-        ] {
-            if let Some(at) = list.iter().position(|&node| node as usize >= count) {
-                let reason = format!("has {} at edge {at}; there are {count}", list[at]);
-                return Err(Error::operand(name, reason));
-            }
-        }
         let (count, paths) = (receivers.len(), couplings.paths().len());
         let shapes = [
             vec![nodes[1], couplings.components(0), channels],

@@ -1,10 +1,12 @@
 //! Tiles and params of the family. Tokens are rows of their matrices, or columns ([`ELEMENTWISE_COLUMNS`]).
 
+mod activation;
 mod gated;
 mod rms_norm;
 mod rotary;
 mod tokens;
 
+pub use activation::*;
 pub use gated::*;
 pub use rms_norm::*;
 pub use rotary::*;

@@ -2,6 +2,8 @@
 
 pub mod abi;
 
+#[cfg(any(module = "activation", feature = "cuda_std"))]
+mod activation;
 #[cfg(any(module = "gated", feature = "cuda_std"))]
 mod gated;
 #[cfg(any(module = "rms_norm", feature = "cuda_std"))]

@@ -22,6 +22,14 @@ macro_rules! rows_elementwise {
                     rotary_f16: Direct, F16, RotaryTile;
                     rotary_bf16: Direct, Bf16, RotaryTile;
                 }
+                activation "activation" ActivationParams sm_80 Own {
+                    activation_f32: Direct, F32, ActivationTile;
+                    activation_f16: Direct, F16, ActivationTile;
+                    activation_bf16: Direct, Bf16, ActivationTile;
+                    activation_gradient_f32: Direct, F32, ActivationGradientTile;
+                    activation_gradient_f16: Direct, F16, ActivationGradientTile;
+                    activation_gradient_bf16: Direct, Bf16, ActivationGradientTile;
+                }
                 gated "gated" GatedParams sm_80 Own {
                     gated_unit_f32: Direct, F32, GatedTile;
                     gated_unit_f16: Direct, F16, GatedTile;

@@ -1,6 +1,7 @@
 //! Tiles and params of the family.
 
 mod couplings;
+mod edge_geometry;
 mod einsum;
 mod equivariant;
 mod join;
@@ -9,6 +10,7 @@ mod mttkrp;
 mod tensor_product;
 
 pub use couplings::*;
+pub use edge_geometry::*;
 pub use einsum::*;
 pub use equivariant::*;
 pub use join::*;

@@ -1,8 +1,10 @@
-//! Sparse tensors of any order: any indirect Einsum, MTTKRP, tensor products, largest messages,
+//! Sparse tensors of any order: any indirect Einsum, MTTKRP, tensor products, the geometry of edges, largest messages,
 //! joins.
 
 pub mod abi;
 
+#[cfg(any(module = "edge_geometry", feature = "cuda_std"))]
+mod edge_geometry;
 #[cfg(any(module = "einsum", feature = "cuda_std"))]
 mod einsum;
 #[cfg(any(module = "equivariant", feature = "cuda_std"))]

@@ -157,6 +157,12 @@ macro_rules! rows_tensor {
                     equivariant_backward_f32_l3: Direct, F32, EquivariantBackward<3, false, 3>;
                     equivariant_backward_f32_odd: Direct, F32, EquivariantBackward<3, true, 3>;
                 }
+                edge_geometry "edge_geometry" GeometryParams sm_80 Own {
+                    edge_geometry_forward_f32: Direct, F32, GeometryForward;
+                    edge_geometry_forward_f64: Direct, F64, GeometryForward;
+                    edge_geometry_backward_f32: Direct, F32, GeometryBackward;
+                    edge_geometry_backward_f64: Direct, F64, GeometryBackward;
+                }
                 message "message" MessageParams sm_80 Own {
                     message_first_f32: Direct, F32, FirstLargest;
                     message_first_f64: Direct, F64, FirstLargest;

@@ -1,0 +1,135 @@
+//! A function of every element, and its gradient.
+
+use std::marker::PhantomData;
+
+use crate::context::Context;
+use crate::device::Stream;
+use crate::dynamic::{Gate, operand};
+use crate::error::{Error, Result};
+use crate::families::elementwise::ActivationLaunch;
+use crate::kernel::Queue;
+use crate::registry::Scalar;
+use crate::tensor::Tensor;
+
+/// `y = f(x)` of every element, and `dx = f'(x) dy`, f one of [`Gate`]. GPU kernels for f32, f16 and bf16. ReLU and
+/// GELU behind a product are part of the product: `relu(...)`, `gelu(...)` in an expression.
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::dynamic::Gate;
+/// use einsparse::formats::Dense;
+/// use einsparse::nn::Activation;
+/// let ctx = Context::cpu();
+/// let silu = Activation::<f64>::new(&ctx, Gate::Silu, [1, 2])?;
+/// let x = ctx.upload_dense(&Dense::new([1, 2], vec![0.0, 100.0])?)?;
+/// let (mut y, mut dx) = (ctx.zeros(&[1, 2])?, ctx.zeros(&[1, 2])?);
+/// let stream = ctx.stream()?;
+/// silu.forward(&x, &mut y, &stream)?;
+/// silu.backward(&x, &y, &mut dx, &stream)?;
+/// assert_eq!((y.to_dense()?.values(), dx.to_dense()?.values()), (&[0.0, 100.0][..], &[0.0, 100.0][..]));
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Activation<T> {
+    context: Context,
+    function: Gate,
+    shape: [usize; 2],
+    launch: Option<ActivationLaunch>,
+    element: PhantomData<T>,
+}
+
+impl<T: Scalar> Activation<T> {
+    /// For matrices of this shape.
+    ///
+    /// # Errors
+    /// [`Error::NoKernel`] on a GPU for other element types.
+    pub fn new(context: &Context, function: Gate, shape: [usize; 2]) -> Result<Self> {
+        let launch = |device| ActivationLaunch::new(device, T::DTYPE, shape, function.flags());
+        Ok(Activation {
+            context: context.clone(),
+            function,
+            shape,
+            launch: context.device().map(|device| launch(device)).transpose()?,
+            element: PhantomData,
+        })
+    }
+
+    /// Name of the kernel of the forward run, `cpu` on a CPU context.
+    pub fn variant(&self) -> &'static str {
+        self.launch
+            .as_ref()
+            .map_or("cpu", ActivationLaunch::variant)
+    }
+
+    /// Queues `y = f(x)`. Nothing is allocated or waited for.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if an operand is not of the planned shape; [`Error::Operand`] if one lies in another context.
+    pub fn forward(&self, x: &Tensor<T>, y: &mut Tensor<T>, stream: &Stream) -> Result<()> {
+        self.run(x, None, ("y", y), stream)
+    }
+
+    /// Queues `dx = f'(x) dy`.
+    ///
+    /// # Errors
+    /// As [`Activation::forward`].
+    pub fn backward(
+        &self,
+        x: &Tensor<T>,
+        dy: &Tensor<T>,
+        dx: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.run(x, Some(dy), ("dx", dx), stream)
+    }
+
+    fn run(
+        &self,
+        x: &Tensor<T>,
+        dy: Option<&Tensor<T>>,
+        (name, out): (&str, &mut Tensor<T>),
+        stream: &Stream,
+    ) -> Result<()> {
+        x.check("x", &self.context, &self.shape)?;
+        out.check(name, &self.context, &self.shape)?;
+        if let Some(dy) = dy {
+            dy.check("dy", &self.context, &self.shape)?;
+        }
+        let Some(launch) = &self.launch else {
+            return self.run_on_host(x, dy, (name, out));
+        };
+        let place = |tensor| operand(&self.context, tensor, stream);
+        let dy = dy.map(|dy| place(dy)).transpose()?;
+        let (x, out) = (place(x)?, place(out)?);
+        // SAFETY: operands of the planned shape and type; they are the caller's to keep until the stream is done.
+        let queue = unsafe { Queue::new(stream.raw()) };
+        launch.run(x, dy, out, queue)
+    }
+
+    fn run_on_host(
+        &self,
+        x: &Tensor<T>,
+        dy: Option<&Tensor<T>>,
+        (name, out): (&str, &mut Tensor<T>),
+    ) -> Result<()> {
+        let ([rows, columns], leading) = (self.shape, out.leading());
+        let of_x = x.host().ok_or_else(|| Error::elsewhere("x"))?;
+        let of_dy = match dy {
+            Some(dy) => Some((
+                dy.host().ok_or_else(|| Error::elsewhere("dy"))?,
+                dy.leading(),
+            )),
+            None => None,
+        };
+        let to = out.host_mut().ok_or_else(|| Error::elsewhere(name))?;
+        for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)))
+        {
+            let x = of_x[row * x.leading() + column].to_f64();
+            to[row * leading + column] = T::from_f64(match of_dy {
+                Some((dy, leading)) => self.function.slope(x) * dy[row * leading + column].to_f64(),
+                None => self.function.of(x),
+            });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,278 @@
+//! The geometry of edges between atoms: directions as spherical harmonics, lengths as Bessel functions.
+
+use std::marker::PhantomData;
+
+use super::Edges;
+use crate::context::Context;
+use crate::device::Stream;
+use crate::dynamic::operand;
+use crate::error::{Error, Result};
+use crate::families::tensor::cpu::{geometry_backward, geometry_forward};
+use crate::families::tensor::edge_geometry::{Geometry, GeometryLaunch};
+use crate::kernel::Queue;
+use crate::registry::Scalar;
+use crate::tensor::Tensor;
+
+/// A box that repeats in all directions.
+///
+/// ```
+/// use einsparse::ops::PeriodicCell;
+/// // One edge, to the next image along the first vector.
+/// let cell = PeriodicCell { vectors: [[4.0, 0.0, 0.0], [0.0, 4.0, 0.0], [0.0, 0.0, 4.0]], shifts: &[[1, 0, 0]] };
+/// assert_eq!(cell.shifts.len(), 1);
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct PeriodicCell<'a> {
+    /// Its vectors, in the unit of the positions.
+    pub vectors: [[f64; 3]; 3],
+    /// For each edge how often each vector is added to that from the sender to the receiver.
+    pub shifts: &'a [[i32; 3]],
+}
+
+/// Constants of an [`EdgeGeometry`].
+///
+/// ```
+/// use einsparse::ops::GeometryOptions;
+/// let options = GeometryOptions { cutoff: 4.5, ..GeometryOptions::default() };
+/// assert_eq!((options.degree, options.functions, options.exponent), (2, 8, 5));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GeometryOptions {
+    /// The length where radial functions end, with their first and second slopes; in the unit of the positions.
+    pub cutoff: f64,
+    /// The largest degree of the harmonics, up to 3.
+    pub degree: usize,
+    /// Radial functions.
+    pub functions: usize,
+    /// Exponent of the envelope, at least 1.
+    pub exponent: usize,
+}
+
+impl Default for GeometryOptions {
+    /// Cutoff 5, degrees up to 2, 8 radial functions, exponent 5.
+    fn default() -> Self {
+        GeometryOptions {
+            cutoff: 5.0,
+            degree: 2,
+            functions: 8,
+            exponent: 5,
+        }
+    }
+}
+
+/// What equivariant networks know of an edge's vector `v = x[receiver] - x[sender] + shift * cell` of length r, and the
+/// gradient by the positions x. Positions and their gradient are f64 whatever T is, and so is the arithmetic: a
+/// difference of positions is exact enough in f32, positions of a long simulation are not.
+///
+/// | tensor | shape | what |
+/// |---|---|---|
+/// | positions | `[atoms, 3]` | f64 |
+/// | Y | `[edges, (degree + 1)^2]` | real spherical harmonics of v / r |
+/// | basis | `[edges, functions]` | `sqrt(2 / c) sin(n pi r / c) / r * f(r / c)`, n from 1 |
+///
+/// Harmonics have the components of [`Couplings`](super::Couplings), those of degree l the squared norm `2 l + 1`;
+/// radial functions are Bessel's, which end at the cutoff c.
+///
+/// The envelope is `f(x) = 1 - (p+1)(p+2)/2 x^p + p(p+2) x^(p+1) - p(p+1)/2 x^(p+2)`, 0 from 1 on (Gasteiger et al.,
+/// arXiv 2003.03123). Edges longer than the cutoff may be listed: they have no radial functions. On a GPU f32 and f64
+/// have kernels, one launch each way; the gradient of an atom is summed in the order of its edges, the same bits every
+/// time.
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::formats::Dense;
+/// use einsparse::ops::{EdgeGeometry, Edges, GeometryOptions};
+/// let ctx = Context::cpu();
+/// let edges = Edges { receivers: &[1, 0], senders: &[0, 1], nodes: [2, 2] };
+/// let geometry = EdgeGeometry::<f32>::new(&ctx, edges, None, &GeometryOptions::default())?;
+/// let positions = ctx.upload_dense(&Dense::new([2, 3], vec![0.0, 0.0, 0.0, 0.0, 0.0, 2.0])?)?;
+/// let (mut y, mut basis) = (ctx.zeros(&[2, 9])?, ctx.zeros(&[2, 8])?);
+/// geometry.forward(&positions, &mut y, &mut basis, &ctx.stream()?)?;
+/// // Up and down: components of degree 1 are y, z, x.
+/// let y = y.to_dense()?;
+/// assert_eq!((y.values()[2], y.values()[9 + 2]), (3f32.sqrt(), -(3f32.sqrt())));
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct EdgeGeometry<T> {
+    context: Context,
+    geometry: Geometry,
+    launch: Option<GeometryLaunch>,
+    element: PhantomData<T>,
+}
+
+fn refuse<R>(name: &str, reason: String) -> Result<R> {
+    Err(Error::operand(name, reason))
+}
+
+impl<T: Scalar> EdgeGeometry<T> {
+    /// For edges between atoms, `nodes` twice their number.
+    ///
+    /// # Errors
+    /// [`Error::Operand`] for lists of different lengths, the number of an atom that is not there, and constants out of
+    /// range; [`Error::NoKernel`] on a GPU for other types than f32 and f64.
+    pub fn new(
+        context: &Context,
+        edges: Edges<'_>,
+        cell: Option<PeriodicCell<'_>>,
+        options: &GeometryOptions,
+    ) -> Result<Self> {
+        edges.check()?;
+        let [atoms, senders] = edges.nodes;
+        if atoms != senders {
+            return refuse(
+                "edges",
+                format!("lead from {senders} atoms to {atoms}; they are the same"),
+            );
+        }
+        let count = edges.receivers.len();
+        if let Some(cell) = &cell
+            && cell.shifts.len() != count
+        {
+            return refuse(
+                "shifts",
+                format!("are {}, of {count} edges", cell.shifts.len()),
+            );
+        }
+        let GeometryOptions {
+            cutoff,
+            degree,
+            functions,
+            exponent,
+        } = *options;
+        if !(cutoff.is_finite() && cutoff > 0.0) {
+            return refuse("cutoff", format!("is {cutoff}; it is a length above 0"));
+        }
+        if degree > 3 || exponent == 0 {
+            return refuse(
+                "options",
+                format!(
+                    "have degree {degree} and exponent {exponent}; degrees go up to 3, exponents begin at 1"
+                ),
+            );
+        }
+        let geometry = Geometry {
+            atoms,
+            receivers: edges.receivers.to_vec(),
+            senders: edges.senders.to_vec(),
+            shifts: cell.map_or(Vec::new(), |cell| cell.shifts.to_vec()),
+            cell: cell.map_or([[0.0; 3]; 3], |cell| cell.vectors),
+            cutoff,
+            degree,
+            functions,
+            exponent,
+        };
+        let launch = context
+            .device()
+            .map(|device| GeometryLaunch::new(device, T::DTYPE, &geometry))
+            .transpose()?;
+        Ok(EdgeGeometry {
+            context: context.clone(),
+            geometry,
+            launch,
+            element: PhantomData,
+        })
+    }
+
+    /// Names of the kernels, forward and backward; `cpu` on a CPU context.
+    pub fn variants(&self) -> [&'static str; 2] {
+        self.launch
+            .as_ref()
+            .map_or(["cpu"; 2], GeometryLaunch::variants)
+    }
+
+    /// Device bytes held beside the operands: the edges, also by receiver and by sender.
+    pub fn workspace_bytes(&self) -> usize {
+        self.launch.as_ref().map_or(0, GeometryLaunch::bytes)
+    }
+
+    /// Refuses tensors of other shapes or another context.
+    fn check(
+        &self,
+        positions: [(&str, &Tensor<f64>); 2],
+        own: [(&str, &Tensor<T>); 2],
+    ) -> Result<()> {
+        let of = &self.geometry;
+        for (name, tensor) in positions {
+            tensor.check(name, &self.context, &[of.atoms, 3])?;
+        }
+        let edges = of.receivers.len();
+        let widths = [(of.degree + 1).pow(2), of.functions];
+        for ((name, tensor), width) in own.into_iter().zip(widths) {
+            tensor.check(name, &self.context, &[edges, width])?;
+        }
+        Ok(())
+    }
+
+    /// Queues Y and basis of all edges. Nothing is allocated or waited for.
+    ///
+    /// # Errors
+    /// Tensors of other shapes or another context than planned.
+    pub fn forward(
+        &self,
+        positions: &Tensor<f64>,
+        y: &mut Tensor<T>,
+        basis: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.check([("positions", positions); 2], [("Y", y), ("basis", basis)])?;
+        if let Some(launch) = &self.launch {
+            return self.queue(launch, positions, [y, basis], None, stream);
+        }
+        let leading = [y.leading(), basis.leading()];
+        let there = |name: &'static str| move || Error::elsewhere(name);
+        let x = positions.host().ok_or_else(there("positions"))?;
+        let y = y.host_mut().ok_or_else(there("Y"))?;
+        let basis = basis.host_mut().ok_or_else(there("basis"))?;
+        let to = [(y, leading[0]), (basis, leading[1])];
+        geometry_forward(&self.geometry, (x, positions.leading()), to);
+        Ok(())
+    }
+
+    /// Queues the gradient by the positions, given those of Y and of the basis: of an energy it is minus the forces.
+    /// Every element is written.
+    ///
+    /// # Errors
+    /// As [`EdgeGeometry::forward`].
+    pub fn backward(
+        &self,
+        positions: &Tensor<f64>,
+        [dy, dbasis]: [&Tensor<T>; 2],
+        dpositions: &mut Tensor<f64>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let both = [("positions", positions), ("dpositions", &*dpositions)];
+        self.check(both, [("dY", dy), ("dbasis", dbasis)])?;
+        if let Some(launch) = &self.launch {
+            return self.queue(launch, positions, [dy, dbasis], Some(dpositions), stream);
+        }
+        let there = |name: &'static str| move || Error::elsewhere(name);
+        let x = positions.host().ok_or_else(there("positions"))?;
+        let own = [
+            (dy.host().ok_or_else(there("dY"))?, dy.leading()),
+            (dbasis.host().ok_or_else(there("dbasis"))?, dbasis.leading()),
+        ];
+        let leading = dpositions.leading();
+        let to = dpositions.host_mut().ok_or_else(there("dpositions"))?;
+        geometry_backward(&self.geometry, (x, positions.leading()), own, (to, leading));
+        Ok(())
+    }
+
+    fn queue(
+        &self,
+        launch: &GeometryLaunch,
+        positions: &Tensor<f64>,
+        own: [&Tensor<T>; 2],
+        gradient: Option<&Tensor<f64>>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let place = |tensor| operand(&self.context, tensor, stream);
+        let matrices = [place(positions)?, place(own[0])?, place(own[1])?];
+        let gradient = gradient.map(|gradient| place(gradient)).transpose()?;
+        launch.device().context().set_current()?;
+        // SAFETY: operands of the planned shapes and types; numbers of atoms were checked when planned. They are the
+        // caller's to keep until the stream is done.
+        let queue = unsafe { Queue::new(stream.raw()) };
+        launch.run(matrices, gradient, queue)
+    }
+}

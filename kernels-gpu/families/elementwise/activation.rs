@@ -1,0 +1,67 @@
+//! A function of every element and its gradient: everything is read once and written once.
+
+use crate::device::prelude::*;
+use crate::families::elementwise::abi::*;
+
+#[inline(always)]
+fn each<E: Elem<Acc = f32>, const BACKWARD: bool>(p: &ActivationParams) {
+    grid::launch_dependents();
+    grid::wait_dependency();
+    match (p.flags & ELEMENTWISE_VECTORS != 0, E::BYTES) {
+        (true, 4) => vector::<E, 4, BACKWARD>(p),
+        (true, _) => vector::<E, 8, BACKWARD>(p),
+        (false, _) => vector::<E, 1, BACKWARD>(p),
+    }
+}
+
+#[inline(always)]
+fn vector<E: Elem<Acc = f32>, const V: usize, const BACKWARD: bool>(p: &ActivationParams) {
+    let index = gpu::block_x() as u64 * ELEMENTWISE_THREADS as u64 + gpu::thread() as u64;
+    let across = (p.columns / V as u32) as u64;
+    // Never by zero, which only the host knows.
+    let row = index.checked_div(across).unwrap_or(0);
+    let column = (index - row * across) * (V as u32 * E::BYTES) as u64;
+    if row >= p.rows as u64 {
+        return;
+    }
+    let at = |matrix: u64, of: usize| matrix + row * p.row_bytes[of] as u64 + column;
+    let x = E::load_own::<V>(at(p.x, 0), true);
+    let mut out = [0.0; V];
+    if BACKWARD {
+        let dy = E::load_own::<V>(at(p.dy, 1), true);
+        unroll!(i < V, {
+            let [_, slope] = glu::gate_and_slope::<E>(p.flags, E::get(&x, i));
+            out[i] = slope * E::get(&dy, i);
+        });
+    } else {
+        unroll!(four < 2, {
+            let mut own = [0.0; 4];
+            unroll!(i < 4, {
+                if 4 * four + i < V {
+                    own[i] = E::get(&x, 4 * four + i);
+                }
+            });
+            let own = glu::gate::<E>(p.flags, own);
+            unroll!(i < 4, {
+                if 4 * four + i < V {
+                    out[4 * four + i] = own[i];
+                }
+            });
+        });
+    }
+    E::store::<V>(at(p.out, 2), &out);
+}
+
+impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, ActivationParams> for ActivationTile {
+    #[inline(always)]
+    unsafe fn run(p: &ActivationParams, _: u64) {
+        each::<E, false>(p);
+    }
+}
+
+impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, ActivationParams> for ActivationGradientTile {
+    #[inline(always)]
+    unsafe fn run(p: &ActivationParams, _: u64) {
+        each::<E, true>(p);
+    }
+}

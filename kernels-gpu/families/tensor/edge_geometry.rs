@@ -1,0 +1,300 @@
+//! Real spherical harmonics of the edges between atoms and Bessel functions of their lengths; backward the gradient by
+//! the positions. All arithmetic is f64: it is little beside the bytes, and forces are then those of the energy.
+
+use crate::device::prelude::*;
+use crate::families::tensor::abi::*;
+use core::f64::consts::PI;
+
+/// What stands in for the square of a length of 0.
+const TINY: f64 = 1e-30;
+/// Less than the inverse of its root.
+const LONGEST: f64 = 1e14;
+
+const ROOT_3: f64 = 1.732_050_807_568_877_2;
+const ROOT_5: f64 = 2.236_067_977_499_79;
+const ROOT_7: f64 = 2.645_751_311_064_590_7;
+const ROOT_15: f64 = 3.872_983_346_207_417;
+const ROOT_105: f64 = 10.246_950_765_959_598;
+/// Roots of 35 / 8 and of 21 / 8.
+const ROOT_35_8: f64 = 2.091_650_066_335_189;
+const ROOT_21_8: f64 = 1.620_185_174_601_965;
+
+/// `1 - z / (a b) (1 - z / (c d) (...))`.
+macro_rules! nested {
+    ($z:ident,) => { 1.0 };
+    ($z:ident, $n:literal $($rest:literal)*) => {
+        1.0 - $z * const { 1.0 / ($n * ($n - 1.0)) } * (nested!($z, $($rest)*))
+    };
+}
+
+/// The number at an address.
+#[inline(always)]
+fn number<E: Elem>(at: u64) -> E::Acc {
+    E::get(&E::load_own::<1>(at, true), 0)
+}
+
+/// An edge: the direction, and the inverse and the length of its vector.
+struct Edge {
+    unit: [f64; 3],
+    inverse: f64,
+    length: f64,
+}
+
+impl Edge {
+    #[inline(always)]
+    fn load(p: &GeometryParams, edge: u32) -> Edge {
+        let word = |list: u64, at: u64| global::load_b32(list + at * 4, true);
+        let position = |atom: u32| p.positions + atom as u64 * p.row_bytes[0] as u64;
+        let to = position(word(p.receivers, edge as u64));
+        let from = position(word(p.senders, edge as u64));
+        let mut vector = [0.0; 3];
+        unroll!(d < 3, {
+            let at = d as u64 * 8;
+            vector[d] = number::<F64>(to + at) - number::<F64>(from + at);
+        });
+        if p.shifts != 0 {
+            unroll!(k < 3, {
+                let cells = word(p.shifts, edge as u64 * 3 + k as u64) as i32 as f64;
+                unroll!(d < 3, {
+                    vector[d] = matrix::fma_f64(cells, p.cell[3 * k + d], vector[d]);
+                });
+            });
+        }
+        let [x, y, z] = vector;
+        let square = x * x + y * y + z * z;
+        // A NaN passes.
+        let square = if square < TINY { TINY } else { square };
+        let mut inverse = matrix::inverse_root(square as f32) as f64;
+        // Newton's steps: 22 bits, 43, all.
+        unroll!(_step < 3, {
+            inverse *= 1.5 - 0.5 * square * inverse * inverse;
+        });
+        Edge {
+            unit: vector.map(|x| x * inverse),
+            inverse,
+            length: square * inverse,
+        }
+    }
+}
+
+/// The radial functions of a length, one behind the other, with their slopes.
+struct Radial {
+    /// Sine and cosine of pi x, and the sines and cosines of the last and of the next multiple.
+    cosine: f64,
+    sines: [f64; 2],
+    cosines: [f64; 2],
+    /// The envelope, and its slope.
+    envelope: f64,
+    slope: f64,
+    order: f64,
+}
+
+impl Radial {
+    #[inline(always)]
+    fn new(p: &GeometryParams, edge: &Edge) -> Radial {
+        // Beyond the cutoff, where everything is zero, multiples of the angle would grow without end. A NaN is outside,
+        // and stays one by the length.
+        let x = edge.length * p.inverse;
+        let inside = x < 1.0;
+        let x = if inside { x } else { 1.0 };
+        // Of half the angle: exact near 0, where a length divides.
+        let half = 0.5 * PI * x;
+        let square = half * half;
+        let low = half * (nested!(square, 3.0 5.0 7.0 9.0 11.0 13.0 15.0 17.0 19.0 21.0));
+        let high = nested!(square, 2.0 4.0 6.0 8.0 10.0 12.0 14.0 16.0 18.0 20.0);
+        let (sine, cosine) = (2.0 * low * high, 1.0 - 2.0 * low * low);
+        let (mut power, mut left) = (1.0, p.exponent);
+        while left > 1 {
+            power *= x;
+            left -= 1;
+        }
+        let n = p.exponent as f64;
+        let whole = power * x;
+        let curve = 0.5 * (n + 1.0) * (n + 2.0) - x * n * (n + 2.0) + 0.5 * x * x * n * (n + 1.0);
+        let envelope = 1.0 - whole * curve;
+        let slope = -0.5 * n * (n + 1.0) * (n + 2.0) * power * (1.0 - x) * (1.0 - x);
+        Radial {
+            cosine,
+            sines: [0.0, sine],
+            cosines: [1.0, cosine],
+            envelope: if inside { envelope } else { 0.0 },
+            slope: if inside { slope * p.inverse } else { 0.0 },
+            order: 1.0,
+        }
+    }
+
+    /// The next function and its slope.
+    #[inline(always)]
+    fn next(&mut self, p: &GeometryParams, edge: &Edge) -> [f64; 2] {
+        let [sine, cosine] = [self.sines[1], self.cosines[1]];
+        let bessel = p.norm * sine * edge.inverse;
+        let rise =
+            p.norm * self.order * PI * p.inverse * cosine * edge.inverse - bessel * edge.inverse;
+        // Chebyshev: of the multiples of an angle the next is 2 cos times the last, less the one before.
+        let twice = 2.0 * self.cosine;
+        self.sines = [sine, twice * sine - self.sines[0]];
+        self.cosines = [cosine, twice * cosine - self.cosines[0]];
+        self.order += 1.0;
+        [
+            bessel * self.envelope,
+            rise * self.envelope + bessel * self.slope,
+        ]
+    }
+}
+
+#[inline(always)]
+fn row_of<E: Elem>(matrix: u64, row: u32, row_bytes: u32) -> impl Fn(u32) -> u64 {
+    move |column| matrix + row as u64 * row_bytes as u64 + (column * E::BYTES) as u64
+}
+
+impl<W: WalkInfo, E: Elem> Kernel<W, E, GeometryParams> for GeometryForward {
+    #[inline(always)]
+    unsafe fn run(p: &GeometryParams, _: u64) {
+        let own = gpu::block_x() * GEOMETRY_THREADS + gpu::thread();
+        if own >= p.count {
+            return;
+        }
+        let edge = Edge::load(p, own);
+        let at = row_of::<E>(p.harmonics, own, p.row_bytes[1]);
+        let put = |column: u32, value: f64| E::store::<1>(at(column), &[E::scalar(value)]);
+        let [x, y, z] = edge.unit;
+        put(0, 1.0);
+        if p.degree > 0 {
+            put(1, ROOT_3 * y);
+            put(2, ROOT_3 * z);
+            put(3, ROOT_3 * x);
+        }
+        if p.degree > 1 {
+            put(4, ROOT_15 * x * y);
+            put(5, ROOT_15 * y * z);
+            put(6, 0.5 * ROOT_5 * (3.0 * z * z - 1.0));
+            put(7, ROOT_15 * x * z);
+            put(8, 0.5 * ROOT_15 * (x * x - y * y));
+        }
+        if p.degree > 2 {
+            put(9, ROOT_35_8 * y * (3.0 * x * x - y * y));
+            put(10, ROOT_105 * x * y * z);
+            put(11, ROOT_21_8 * y * (5.0 * z * z - 1.0));
+            put(12, 0.5 * ROOT_7 * z * (5.0 * z * z - 3.0));
+            put(13, ROOT_21_8 * x * (5.0 * z * z - 1.0));
+            put(14, 0.5 * ROOT_105 * z * (x * x - y * y));
+            put(15, ROOT_35_8 * x * (x * x - 3.0 * y * y));
+        }
+        let at = row_of::<E>(p.radial, own, p.row_bytes[2]);
+        let mut radial = Radial::new(p, &edge);
+        let mut function = 0;
+        while function < p.functions {
+            let [value, _] = radial.next(p, &edge);
+            E::store::<1>(at(function), &[E::scalar(value)]);
+            function += 1;
+        }
+    }
+}
+
+/// A number of any element type as f64.
+#[inline(always)]
+fn wide<E: Elem>(at: u64) -> f64 {
+    let words = E::words(number::<E>(at));
+    match E::ACC_BYTES {
+        8 => F64::from_words(words),
+        _ => f32::from_bits(words[0]) as f64,
+    }
+}
+
+/// The gradient by the vector of an edge.
+#[inline(always)]
+fn gradient<E: Elem>(p: &GeometryParams, own: u32) -> [f64; 3] {
+    let edge = Edge::load(p, own);
+    let at = row_of::<E>(p.harmonics, own, p.row_bytes[1]);
+    let [x, y, z] = edge.unit;
+    // Of the polynomials in the direction; the part along it does not count.
+    let mut g = [0.0; 3];
+    let mut add = |column: u32, factor: f64, by: [f64; 3]| {
+        let d = factor * wide::<E>(at(column));
+        unroll!(i < 3, { g[i] = matrix::fma_f64(d, by[i], g[i]) });
+    };
+    if p.degree > 0 {
+        add(1, ROOT_3, [0.0, 1.0, 0.0]);
+        add(2, ROOT_3, [0.0, 0.0, 1.0]);
+        add(3, ROOT_3, [1.0, 0.0, 0.0]);
+    }
+    if p.degree > 1 {
+        add(4, ROOT_15, [y, x, 0.0]);
+        add(5, ROOT_15, [0.0, z, y]);
+        add(6, 3.0 * ROOT_5, [0.0, 0.0, z]);
+        add(7, ROOT_15, [z, 0.0, x]);
+        add(8, ROOT_15, [x, -y, 0.0]);
+    }
+    if p.degree > 2 {
+        add(9, 3.0 * ROOT_35_8, [2.0 * x * y, x * x - y * y, 0.0]);
+        add(10, ROOT_105, [y * z, x * z, x * y]);
+        add(11, ROOT_21_8, [0.0, 5.0 * z * z - 1.0, 10.0 * y * z]);
+        add(12, 1.5 * ROOT_7, [0.0, 0.0, 5.0 * z * z - 1.0]);
+        add(13, ROOT_21_8, [5.0 * z * z - 1.0, 0.0, 10.0 * x * z]);
+        add(
+            14,
+            0.5 * ROOT_105,
+            [2.0 * x * z, -2.0 * y * z, x * x - y * y],
+        );
+        add(15, 3.0 * ROOT_35_8, [x * x - y * y, -2.0 * x * y, 0.0]);
+    }
+    let at = row_of::<E>(p.radial, own, p.row_bytes[2]);
+    let mut radial = Radial::new(p, &edge);
+    let (mut along, mut function) = (0.0, 0);
+    while function < p.functions {
+        let [_, slope] = radial.next(p, &edge);
+        along = matrix::fma_f64(wide::<E>(at(function)), slope, along);
+        function += 1;
+    }
+    let inner = g[0] * x + g[1] * y + g[2] * z;
+    // An edge of length 0 has no direction, and none that it could take.
+    let across = if edge.inverse < LONGEST {
+        edge.inverse
+    } else {
+        0.0
+    };
+    let mut sum = [0.0; 3];
+    unroll!(i < 3, {
+        sum[i] = across * (g[i] - inner * edge.unit[i]) + along * edge.unit[i];
+    });
+    sum
+}
+
+impl<W: WalkInfo, E: Elem> Kernel<W, E, GeometryParams> for GeometryBackward {
+    #[inline(always)]
+    unsafe fn run(p: &GeometryParams, _: u64) {
+        let atom = gpu::block_x() * (GEOMETRY_THREADS / 32) + gpu::thread() / 32;
+        if atom >= p.count {
+            return;
+        }
+        let lane = gpu::thread() % 32;
+        let mut sums = [0.0; 3];
+        // Edges that lead here, then those that come from here, which pull the other way: lanes in the order of the
+        // lists, so that sums are the same each time.
+        let mut side = 0;
+        while side < 2 {
+            let (starts, edges, sign) = match side {
+                0 => (p.starts[0], p.edges[0], 1.0),
+                _ => (p.starts[1], p.edges[1], -1.0),
+            };
+            let start = |atom: u32| global::load_b32(starts + atom as u64 * 4, true);
+            let end = start(atom + 1);
+            let mut at = start(atom) + lane;
+            while at < end {
+                let edge = global::load_b32(edges + at as u64 * 4, true);
+                let g = gradient::<E>(p, edge);
+                unroll!(i < 3, { sums[i] = matrix::fma_f64(sign, g[i], sums[i]) });
+                at += 32;
+            }
+            side += 1;
+        }
+        unroll!(i < 3, {
+            let mut sum = sums[i];
+            unroll!(step < 5, { sum += F64::exchange(sum, 16 >> step) });
+            if lane == 0 {
+                let row = p.gradient + atom as u64 * p.row_bytes[3] as u64;
+                F64::store::<1>(row + i as u64 * 8, &[sum]);
+            }
+        });
+    }
+}
