@@ -11,17 +11,15 @@ use super::moe::{Shape, inputs, values};
 
 /// What tokens attend to.
 enum Attention<T: Scalar> {
-    /// Those in front of them; with what turns heads by rows.
-    Prefill(SparseAttention<T>, Tensor<T>, Plan<T>),
+    /// Those in front of them.
+    Prefill(SparseAttention<T>),
     /// Caches of keys and values.
-    Decode(CachedAttention<T>, [Tensor<T>; 2]),
+    Decode(Box<CachedAttention<T>>, [Tensor<T>; 2]),
 }
 
 /// The block with its weights, and the rows of its tokens.
 pub struct Block<T: Scalar> {
     tokens: usize,
-    /// Of queries.
-    heads: usize,
     norm: RmsNorm<T>,
     factors: [Tensor<T>; 2],
     weights: [Tensor<T>; 3],
@@ -98,15 +96,12 @@ impl<T: Scalar> Block<T> {
                     after: 0,
                 }];
                 let own = SparseAttention::structured(ctx, [tokens; 2], &before, &options)?;
-                let by_heads = zeros(&[heads, tokens, dim])?;
-                let turn = ctx.plan("O[t,h,d] = A[h,t,d]");
-                let turn = turn.operands(&[("A", (&by_heads).into())]).build()?;
-                Attention::Prefill(own, by_heads, turn)
+                Attention::Prefill(own)
             }
             Some(past) => {
                 let cache = || zeros(&[tokens, key_heads, past + 8, dim]);
                 let own = CachedAttention::new(ctx, [tokens, past + 8], &options)?;
-                Attention::Decode(own, [cache()?, cache()?])
+                Attention::Decode(own.into(), [cache()?, cache()?])
             }
         };
         let lengths = (0..tokens).map(|t| past.unwrap_or(t) as i32 + 1).collect();
@@ -128,13 +123,9 @@ impl<T: Scalar> Block<T> {
             top_k,
             normalized: true,
         };
-        let heads_of = |heads: usize| match past {
-            None => zeros(&[heads, tokens, dim]),
-            Some(_) => zeros(&[tokens, heads, dim]),
-        };
+        let part = |heads: usize| zeros(&[tokens, heads, dim]);
         Ok(Block {
             tokens,
-            heads,
             norm: RmsNorm::new(ctx, [tokens, model], 1e-6, false)?,
             factors: [ones()?, ones()?],
             products: [
@@ -151,7 +142,6 @@ impl<T: Scalar> Block<T> {
                     key_heads,
                     dim,
                     base: 1e6,
-                    heads_first: past.is_none(),
                     ..RotaryOptions::default()
                 },
             )?,
@@ -165,7 +155,7 @@ impl<T: Scalar> Block<T> {
             lengths: ctx.upload_dense(&Dense::new([tokens], lengths)?)?,
             normed: zeros(&[tokens, model])?,
             qkv: zeros(&[tokens, width])?,
-            parts: [heads_of(heads)?, heads_of(key_heads)?, heads_of(key_heads)?],
+            parts: [part(heads)?, part(key_heads)?, part(key_heads)?],
             attended,
             logits: zeros(&[tokens, experts])?,
             choices: ctx.zeros(&[tokens, top_k])?,
@@ -203,21 +193,30 @@ impl<T: Scalar> Block<T> {
         let parts = self.parts.each_mut();
         self.rotary
             .forward(&self.qkv, &self.lengths, parts, stream)?;
-        let [q, k, v] = &self.parts;
-        let rows = self.attended.shape().to_vec();
-        self.attended
-            .reshape(&[self.tokens, self.heads, rows[1] / self.heads])?;
+        let dim = self.parts[0].shape()[2];
         match &mut self.attention {
-            Attention::Prefill(own, by_heads, turn) => {
-                own.forward([q, k, v], by_heads, None, stream)?;
-                turn.run(&[("A", (&*by_heads).into())], &mut self.attended, stream)?;
+            Attention::Prefill(own) => {
+                // Heads side by side in rows.
+                for part in &mut self.parts {
+                    let heads = part.shape()[1];
+                    part.reshape(&[self.tokens, heads * dim])?;
+                }
+                let [q, k, v] = &self.parts;
+                own.forward([q, k, v], &mut self.attended, None, stream)?;
+                for part in &mut self.parts {
+                    let heads = part.shape()[1] / dim;
+                    part.reshape(&[self.tokens, heads, dim])?;
+                }
             }
             Attention::Decode(own, [keys, values]) => {
+                let [q, k, v] = &self.parts;
+                let rows = self.attended.shape().to_vec();
+                self.attended.reshape(q.shape())?;
                 let (lengths, out) = (&self.lengths, &mut self.attended);
                 own.append(q, [k, v], [keys, values], lengths, out, stream)?;
+                self.attended.reshape(&rows)?;
             }
         }
-        self.attended.reshape(&rows)?;
         let operands = [
             ("X", (&self.attended).into()),
             ("W", (&self.weights[1]).into()),

@@ -103,7 +103,7 @@ impl<T: Scalar> Product<T> {
         let inputs = csr.pattern().cols();
         let (weights, bytes, x, text) = if dense {
             let weights = transposed(csr)?;
-            let bytes = weights.values().len() * size_of::<T>();
+            let bytes = size_of_val(weights.values());
             let weights = Either::Dense(ctx.upload_dense(&weights)?);
             let x = ctx.zeros(&[tokens, inputs])?;
             let text = ["Y[t,o] = X[t,i] * W[i,o]", "Y[t,o] += X[t,i] * W[i,o]"];

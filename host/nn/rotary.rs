@@ -26,19 +26,6 @@ pub struct RotaryOptions {
     pub base: f64,
     /// Tokens are columns of the input.
     pub tokens_in_columns: bool,
-    /// Out come `[heads, tokens, dim]`, as [`SparseAttention`](crate::ops::SparseAttention) takes them, and not
-    /// `[tokens, heads, dim]`, as [`CachedAttention`](crate::ops::CachedAttention) does.
-    pub heads_first: bool,
-}
-
-impl RotaryOptions {
-    /// Shape of what comes out of so many heads.
-    fn part(&self, heads: usize) -> [usize; 3] {
-        match self.heads_first {
-            true => [heads, self.tokens, self.dim],
-            false => [self.tokens, heads, self.dim],
-        }
-    }
 }
 
 impl Default for RotaryOptions {
@@ -50,7 +37,6 @@ impl Default for RotaryOptions {
             dim: 64,
             base: 10_000.0,
             tokens_in_columns: false,
-            heads_first: false,
         }
     }
 }
@@ -119,7 +105,6 @@ impl<T: Scalar> Rotary<T> {
             columns: options.tokens_in_columns,
         };
         let heads = [heads, key_heads];
-        let heads = (heads, options.heads_first);
         let launch = |device| RotaryLaunch::new(device, T::DTYPE, layout, heads, &turns);
         Ok(Rotary {
             context: context.clone(),
@@ -140,7 +125,8 @@ impl<T: Scalar> Rotary<T> {
     /// key_heads) * dim]`, or its transpose with `tokens_in_columns`. `lengths`, `[tokens]`, says how many tokens a
     /// sequence has up to and with this one, so that its position is one less: as
     /// [`CachedAttention::append`](crate::ops::CachedAttention::append) takes them. Out come `[tokens, heads, dim]` and
-    /// twice `[tokens, key_heads, dim]`, or with `heads_first` the first two axes the other way round.
+    /// twice `[tokens, key_heads, dim]`; [reshaped](Tensor::reshape) to two axes they are what
+    /// [`SparseAttention`](crate::ops::SparseAttention) takes.
     ///
     /// # Errors
     /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context,
@@ -166,7 +152,7 @@ impl<T: Scalar> Rotary<T> {
             ("k", &*k, key_heads),
             ("v", &*v, key_heads),
         ] {
-            tensor.check(name, &self.context, &self.options.part(heads))?;
+            tensor.check(name, &self.context, &[tokens, heads, dim])?;
             if tensor.leading() != dim {
                 let reason = format!(
                     "has {} elements from one row to the next, not {dim}",
@@ -180,12 +166,7 @@ impl<T: Scalar> Rotary<T> {
             let out = [(q, "q"), (k, "k"), (v, "v")]
                 .map(|(tensor, name)| tensor.host_mut().ok_or_else(|| Error::elsewhere(name)));
             let [q, k, v] = out;
-            let own = (
-                lengths,
-                &self.turns[..],
-                [heads, key_heads],
-                self.options.heads_first,
-            );
+            let own = (lengths, &self.turns[..], [heads, key_heads]);
             cpu::rotary(self.layout, &cpu::Host::of("x", x)?, own, [q?, k?, v?]);
             return Ok(());
         };

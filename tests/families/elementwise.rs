@@ -185,7 +185,6 @@ fn positions<T: Scalar>(
         key_heads,
         dim,
         tokens_in_columns: columns,
-        heads_first: gap > 0,
         ..RotaryOptions::default()
     };
     let rotary = Rotary::<T>::new(ctx, &options).unwrap();
@@ -197,10 +196,7 @@ fn positions<T: Scalar>(
     let lengths = ctx
         .upload_dense(&Dense::new([tokens], lengths).unwrap())
         .unwrap();
-    let part = |heads: usize| match gap > 0 {
-        true => ctx.zeros::<T>(&[heads, tokens, dim]).unwrap(),
-        false => ctx.zeros::<T>(&[tokens, heads, dim]).unwrap(),
-    };
+    let part = |heads: usize| ctx.zeros::<T>(&[tokens, heads, dim]).unwrap();
     let [mut q, mut k, mut v] = [heads, key_heads, key_heads].map(part);
     finish(ctx, |stream| {
         rotary.forward(&x, &lengths, [&mut q, &mut k, &mut v], stream)
@@ -230,21 +226,6 @@ fn positions_on_the_gpu() {
     agree::<f32>(&gpu);
     agree::<f16>(&gpu);
     agree::<bf16>(&gpu);
-}
-
-#[test]
-fn heads_stand_in_front_or_behind() {
-    let cpu = Context::cpu();
-    let [tokens, heads, key_heads, dim] = HEADS[1];
-    let behind = positions::<f64>(&cpu, HEADS[1], false, 0);
-    let front = positions::<f64>(&cpu, HEADS[1], false, 8);
-    for ((front, behind), heads) in front.iter().zip(&behind).zip([heads, key_heads, key_heads]) {
-        for (at, x) in front.iter().enumerate() {
-            let (row, i) = (at / dim, at % dim);
-            let (head, token) = (row / tokens, row % tokens);
-            assert_eq!(*x, behind[(token * heads + head) * dim + i]);
-        }
-    }
 }
 
 /// What attention sees of two positions is how far they are apart, and values are as they were.

@@ -55,7 +55,7 @@ pub(crate) fn rms_norm<T: Scalar>(
 pub(crate) fn rotary<T: Scalar>(
     layout: Layout,
     x: &Host<'_, T>,
-    (lengths, turns, heads, heads_first): (&[i32], &[f64], [usize; 2], bool),
+    (lengths, turns, heads): (&[i32], &[f64], [usize; 2]),
     out: [&mut [T]; 3],
 ) {
     let half = turns.len();
@@ -71,10 +71,7 @@ pub(crate) fn rotary<T: Scalar>(
             .take(layout.tokens * heads)
             .enumerate()
         {
-            let (token, head) = match heads_first {
-                true => (index % layout.tokens, index / layout.tokens),
-                false => (index / heads, index % heads),
-            };
+            let (token, head) = (index / heads, index % heads);
             let of = |i: usize| x.get(layout, token, first + head * dim + i);
             let position = f64::from(lengths[token]) - 1.0;
             for (i, turns) in turns.iter().enumerate() {

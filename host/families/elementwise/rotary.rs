@@ -1,6 +1,6 @@
 //! Rotary positions on a GPU: one launch, and a table of angles.
 
-use einsparse_kernels::families::{ROTARY_HEADS_FIRST, RotaryParams};
+use einsparse_kernels::families::RotaryParams;
 
 use super::{Layout, blocks, load, pitch, vectors};
 use crate::device::Device;
@@ -24,13 +24,12 @@ pub(crate) struct RotaryLaunch {
 }
 
 impl RotaryLaunch {
-    /// `heads`: of queries, and of keys, in front of tokens if they are `first`. `turns`: whole turns of each pair from
-    /// one position to the next.
+    /// `heads`: of queries, and of keys. `turns`: whole turns of each pair from one position to the next.
     pub(crate) fn new(
         device: &Device,
         dtype: Dtype,
         layout: Layout,
-        (heads, first): ([usize; 2], bool),
+        heads: [usize; 2],
         turns: &[f64],
     ) -> Result<Self> {
         Ok(RotaryLaunch {
@@ -42,7 +41,6 @@ impl RotaryLaunch {
                 heads: small("heads", heads[0])?,
                 key_heads: small("heads of keys", heads[1])?,
                 dim: small("elements of a head", turns.len() * 2)?,
-                flags: layout.flags() | if first { ROTARY_HEADS_FIRST } else { 0 },
                 ..RotaryParams::default()
             },
         })
@@ -66,7 +64,7 @@ impl RotaryLaunch {
         if threads == 0 {
             return Ok(());
         }
-        let mut flags = self.params.flags;
+        let mut flags = self.layout.flags();
         if !self.layout.columns {
             flags |= vectors(row, self.layout.width, &[x]);
         }

@@ -20,6 +20,10 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, GatedParams> for GatedTile {
 fn vector<E: Elem<Acc = f32>, const V: usize>(p: &GatedParams) {
     let index = gpu::block_x() as u64 * ELEMENTWISE_THREADS as u64 + gpu::thread() as u64;
     let across = (p.columns / V as u32) as u64;
+    // No divisor is zero.
+    if across == 0 {
+        return;
+    }
     let (row, column) = (index / across, (index % across) * V as u64);
     if row >= p.rows as u64 {
         return;

@@ -29,6 +29,10 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RotaryParams> for RotaryTile 
 fn place<const V: u32>(p: &RotaryParams) -> Option<[u32; 3]> {
     let chunks = p.dim / (2 * V);
     let heads = p.heads + 2 * p.key_heads;
+    // No divisor is zero.
+    if chunks == 0 || heads == 0 || p.tokens == 0 {
+        return None;
+    }
     let index = gpu::block_x() * ELEMENTWISE_THREADS + gpu::thread();
     // Neighbours read neighbours.
     let [token, head, chunk] = if p.flags & ELEMENTWISE_COLUMNS != 0 {
@@ -110,11 +114,7 @@ fn pairs<E: Elem<Acc = f32>, const V: usize>(p: &RotaryParams) {
             out[1][i] = high[i] * cosine + low[i] * sine;
         });
     }
-    let row = if p.flags & ROTARY_HEADS_FIRST != 0 {
-        head as u64 * p.tokens as u64 + token as u64
-    } else {
-        token as u64 * heads as u64 + head as u64
-    };
+    let row = token as u64 * heads as u64 + head as u64;
     let at = base + (row * p.dim as u64 + first as u64) * E::BYTES as u64;
     E::store::<V>(at, &out[0]);
     E::store::<V>(at + (half * E::BYTES) as u64, &out[1]);

@@ -2,9 +2,6 @@
 
 use super::tiles;
 
-/// Heads stand in front of tokens in what comes out.
-pub const ROTARY_HEADS_FIRST: u32 = 4;
-
 tiles! {
     /// A thread for as many pairs of elements of a head as a vector has elements.
     RotaryTile = 1, 0;
@@ -20,7 +17,7 @@ pub struct RotaryParams {
     pub lengths: u64,
     /// How far a pair turns from one position to the next, in whole turns; f64.
     pub turns: u64,
-    /// Out, without gaps: `[tokens, heads, dim]`, or `[heads, tokens, dim]`.
+    /// Out, without gaps: `[tokens, heads, dim]`.
     pub q: u64,
     /// Out, likewise with the heads of keys.
     pub k: u64,
