@@ -1,6 +1,7 @@
 //! The benches of each family of kernels, under the family's name.
 
 pub mod attention;
+pub mod conv2d;
 pub mod convert;
 pub mod discover;
 pub mod gather_gemm;
@@ -26,5 +27,6 @@ pub const OPERATIONS: &[&[Entry]] = &[
     convert::OPERATIONS,
     discover::OPERATIONS,
     optimizer::OPERATIONS,
+    conv2d::OPERATIONS,
     tutorial::OPERATIONS,
 ];

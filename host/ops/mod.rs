@@ -2,6 +2,7 @@
 
 pub(crate) mod attention;
 mod conv;
+mod conv2d;
 mod einsum;
 mod message;
 mod prune;
@@ -18,6 +19,7 @@ pub use attention::{
     MaskTensors, SparseAttention,
 };
 pub use conv::{ConvOptions, SparseConv3d};
+pub use conv2d::{Conv2d, Conv2dOptions};
 #[doc(hidden)] // What the macro calls.
 pub use einsum::{Bound, einsum};
 pub use message::{Aggregate, MessagePassing};
