@@ -5,9 +5,10 @@ mod all;
 
 use all::gcn::Gcn;
 use all::graphs::{Kind, Task, rmat};
-use all::{opt_relu, training};
+use all::mobilenet_weights::Sizes;
+use all::{mobilenet, opt_relu, training};
 use einsparse::Context;
-use einsparse::formats::Dense;
+use einsparse::formats::{Dense, f16};
 
 const KINDS: [Kind; 2] = [Kind::Gcn, Kind::Sage];
 const WIDTHS: [usize; 4] = [5, 4, 6, 3];
@@ -95,5 +96,24 @@ fn hidden_activations_are_skipped_without_a_trace() {
             error < 2e-3 && (0.02..0.05).contains(&share),
             "{tokens}: {error}, {share}"
         );
+    }
+}
+
+/// Two images, of planes that are whole vectors and that are not.
+#[test]
+fn pruned_convolutions_are_those_of_plain_loops() {
+    let cpu = Context::cpu();
+    for edge in [32, 41] {
+        let sizes = Sizes {
+            edge,
+            eighths: 1,
+            classes: 10,
+        };
+        for dense in [false, true] {
+            let error = mobilenet::checked::<f32>(&cpu, sizes, 2, dense).unwrap();
+            assert!(error < 1e-5, "{sizes:?}, dense {dense}: {error}");
+        }
+        let error = mobilenet::checked::<f16>(&cpu, sizes, 2, false).unwrap();
+        assert!(error < 2e-2, "{sizes:?}: {error}");
     }
 }

@@ -6,6 +6,10 @@ pub mod common;
 pub mod gcn;
 #[path = "graphs.rs"]
 pub mod graphs;
+#[path = "mobilenet.rs"]
+pub mod mobilenet;
+#[path = "mobilenet_weights.rs"]
+pub mod mobilenet_weights;
 #[path = "opt_relu.rs"]
 pub mod opt_relu;
 #[path = "products.rs"]
@@ -17,4 +21,8 @@ use common::Run;
 
 pub type Model = (&'static str, fn(&Run<'_>) -> einsparse::Result<()>);
 
-pub const MODELS: [Model; 2] = [("gcn", training::run), ("opt_relu", opt_relu::run)];
+pub const MODELS: [Model; 3] = [
+    ("gcn", training::run),
+    ("opt_relu", opt_relu::run),
+    ("mobilenet", mobilenet::run),
+];

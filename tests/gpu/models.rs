@@ -7,8 +7,10 @@ use crate::support::replay::Replay;
 use crate::support::{gpu, gpu_alone};
 use all::gcn::Gcn;
 use all::graphs::{Kind, rmat};
+use all::mobilenet_weights::Sizes;
 use all::training::Training;
-use all::{opt_relu, training};
+use all::{mobilenet, opt_relu, training};
+use einsparse::formats::f16;
 
 const KINDS: [Kind; 2] = [Kind::Gcn, Kind::Sage];
 
@@ -58,5 +60,25 @@ fn hidden_activations_are_skipped_on_the_gpu() {
             error < 2e-3 && (0.02..0.05).contains(&share),
             "{tokens}: {error}, {share}"
         );
+    }
+}
+
+/// All channels, so that products are as deep as they are; maps of widths that are whole vectors and that are not.
+#[test]
+fn pruned_convolutions_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    for (edge, batch) in [(64, 1), (64, 3), (97, 2)] {
+        let sizes = Sizes {
+            edge,
+            eighths: 8,
+            classes: 100,
+        };
+        let error = mobilenet::checked::<f32>(&gpu, sizes, batch, false).unwrap();
+        assert!(error < 1e-4, "{sizes:?}, {batch} images: {error}");
+        // In TF32.
+        let error = mobilenet::checked::<f32>(&gpu, sizes, batch, true).unwrap();
+        assert!(error < 5e-2, "{sizes:?}, {batch} images, dense: {error}");
+        let error = mobilenet::checked::<f16>(&gpu, sizes, batch, false).unwrap();
+        assert!(error < 5e-2, "{sizes:?}, {batch} images in f16: {error}");
     }
 }
