@@ -94,7 +94,7 @@ fn measured<T: Scalar>(
     let places_out = out.shape()[1];
     let case = format!("{name}-{channels}x{height}-s{}-b{batch}", options.stride);
     let moved = channels * places + weights[0] * places_out;
-    let row = Row::new(OP, case, [weights[0], taps, places_out], 0, T::DTYPE)
+    let row = Row::new(OP, case, [weights[0], taps, places_out], 0, T::NAME)
         .timed(&times)
         .ours(conv.variant())
         .flops(2.0 * (weights[0] * taps * places_out) as f64)

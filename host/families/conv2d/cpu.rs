@@ -4,11 +4,14 @@ use super::Conv2dShape;
 use crate::parallel;
 use crate::registry::Scalar;
 
-/// `out[m,n,y,x] = window of input * weights[m] + bias[m]`: matrices with the elements from one channel to the next.
+/// What is read: the input with the elements from one channel to the next, weights, and the bias.
+pub(crate) type HostOperands<'a, T> = ((&'a [T], usize), &'a [T], Option<&'a [T]>);
+
+/// `out[m,n,y,x] = window of input * weights[m] + bias[m]`, the output with the elements from one channel to the next.
 pub(crate) fn conv2d<T: Scalar>(
     shape: &Conv2dShape,
     relu: bool,
-    ((input, pitch), weights, bias): ((&[T], usize), &[T], Option<&[T]>),
+    ((input, pitch), weights, bias): HostOperands<'_, T>,
     (out, out_pitch): (&mut [T], usize),
 ) {
     let [height, width] = shape.size;

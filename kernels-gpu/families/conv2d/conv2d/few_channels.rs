@@ -107,7 +107,7 @@ fn window<E: Elem<Acc = f32>, const WINDOW: usize>(p: &Conv2dParams) {
     let y = (piece.down * p.stride).wrapping_sub(p.padding[0]);
     let x = (piece.across * p.stride).wrapping_sub(p.padding[1]);
     grid::wait_dependency();
-    let window = (p.window[0] * p.size[1] * E::BYTES) as u64;
+    let window = (p.window[0] * p.size[1]) as u64 * E::BYTES as u64;
     let mut ahead = Rows {
         at: place::<E>(piece.input::<E>(p, 0), p.size[1], y, x),
         skip: p.input_pitch.wrapping_sub(window),
