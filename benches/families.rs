@@ -1,6 +1,7 @@
 //! The benches of each family of kernels, under the family's name.
 
 pub mod attention;
+pub mod conv2d;
 pub mod convert;
 pub mod discover;
 pub mod elementwise;
@@ -28,5 +29,6 @@ pub const OPERATIONS: &[&[Entry]] = &[
     discover::OPERATIONS,
     optimizer::OPERATIONS,
     elementwise::OPERATIONS,
+    conv2d::OPERATIONS,
     tutorial::OPERATIONS,
 ];

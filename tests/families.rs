@@ -5,6 +5,7 @@
 #![allow(clippy::module_inception)]
 
 mod attention;
+mod conv2d;
 mod convert;
 mod discover;
 mod elementwise;

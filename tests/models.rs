@@ -9,10 +9,11 @@ use all::gcn::Gcn;
 use all::graphs::{Kind, Task, rmat};
 use all::maps::Maps;
 use all::masked_net::Net;
+use all::mobilenet_weights::Sizes;
 use all::point_cloud::{self, CLASSES};
 use all::scans::Scan;
 use all::unet::Unet;
-use all::{decode, dynamics, encoder, moe, opt_relu, sparse_training, training};
+use all::{decode, dynamics, encoder, mobilenet, moe, opt_relu, sparse_training, training};
 use einsparse::Context;
 use einsparse::formats::{Dense, bf16, f16};
 
@@ -340,4 +341,23 @@ fn energy_stays_and_motion_repeats() {
     let ([drift, _], positions) = moved();
     assert!(drift < 1e-5, "{drift}");
     assert!(moved().1 == positions, "two runs differ");
+}
+
+/// Two images, of planes that are whole vectors and that are not.
+#[test]
+fn pruned_convolutions_are_those_of_plain_loops() {
+    let cpu = Context::cpu();
+    for edge in [32, 41] {
+        let sizes = Sizes {
+            edge,
+            eighths: 1,
+            classes: 10,
+        };
+        for dense in [false, true] {
+            let error = mobilenet::checked::<f32>(&cpu, sizes, 2, dense).unwrap();
+            assert!(error < 1e-5, "{sizes:?}, dense {dense}: {error}");
+        }
+        let error = mobilenet::checked::<f16>(&cpu, sizes, 2, false).unwrap();
+        assert!(error < 2e-2, "{sizes:?}: {error}");
+    }
 }

@@ -28,6 +28,10 @@ pub mod maps;
 pub mod masked_net;
 #[path = "mixing.rs"]
 pub mod mixing;
+#[path = "mobilenet.rs"]
+pub mod mobilenet;
+#[path = "mobilenet_weights.rs"]
+pub mod mobilenet_weights;
 #[path = "moe.rs"]
 pub mod moe;
 #[path = "moe_block.rs"]
@@ -62,6 +66,7 @@ pub const MODELS: &[Model] = &[
     ("encoder", encoder::run),
     ("force_field", dynamics::run),
     ("gcn", training::run),
+    ("mobilenet", mobilenet::run),
     ("moe", moe::run),
     ("opt_relu", opt_relu::run),
     ("point_cloud", point_cloud::run),

@@ -6,6 +6,7 @@
 #![allow(clippy::module_inception)]
 
 pub(crate) mod attention;
+pub(crate) mod conv2d;
 pub(crate) mod convert;
 pub(crate) mod discover;
 pub(crate) mod elementwise;

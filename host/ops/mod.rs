@@ -2,6 +2,7 @@
 
 pub(crate) mod attention;
 mod conv;
+mod conv2d;
 mod edge_geometry;
 mod einsum;
 mod message;
@@ -19,6 +20,7 @@ pub use attention::{
     MaskTensors, SparseAttention,
 };
 pub use conv::{ConvOptions, SparseConv3d};
+pub use conv2d::{Conv2d, Conv2dOptions};
 pub use edge_geometry::{EdgeGeometry, GeometryOptions, PeriodicCell};
 #[doc(hidden)] // What the macro calls.
 pub use einsum::{Bound, einsum};

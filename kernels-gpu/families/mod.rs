@@ -9,6 +9,8 @@
 
 #[cfg(any(not(target_arch = "nvptx64"), family = "attention"))]
 pub mod attention;
+#[cfg(any(not(target_arch = "nvptx64"), family = "conv2d"))]
+pub mod conv2d;
 #[cfg(any(not(target_arch = "nvptx64"), family = "convert"))]
 pub mod convert;
 #[cfg(any(
@@ -38,6 +40,8 @@ pub mod tutorial;
 
 #[cfg(any(not(target_arch = "nvptx64"), family = "attention"))]
 pub use attention::abi::*;
+#[cfg(any(not(target_arch = "nvptx64"), family = "conv2d"))]
+pub use conv2d::abi::*;
 #[cfg(any(not(target_arch = "nvptx64"), family = "convert"))]
 pub use convert::abi::*;
 #[cfg(any(
@@ -67,6 +71,8 @@ pub use tutorial::abi::*;
 
 #[path = "attention/rows.rs"]
 mod attention_rows;
+#[path = "conv2d/rows.rs"]
+mod conv2d_rows;
 #[path = "convert/rows.rs"]
 mod convert_rows;
 #[path = "discover/rows.rs"]
@@ -97,7 +103,7 @@ macro_rules! for_each_kernel {
     ($m:ident) => {
         $crate::gather_rows! { [
             $m rows_spmm rows_gemm rows_gather_gemm rows_sddmm rows_softmax rows_attention rows_tensor rows_convert rows_discover
-            rows_optimizer rows_elementwise rows_tutorial
+            rows_optimizer rows_elementwise rows_conv2d rows_tutorial
         ] }
     };
 }

@@ -9,11 +9,12 @@ use all::atoms::Atoms;
 use all::gcn::Gcn;
 use all::graphs::{Kind, rmat};
 use all::maps::{Maps, Rebuild};
+use all::mobilenet_weights::Sizes;
 use all::point_cloud::{self, CLASSES};
 use all::scans::Scan;
 use all::training::Training;
 use all::unet::Unet;
-use all::{decode, dynamics, encoder, moe, opt_relu, sparse_training, training};
+use all::{decode, dynamics, encoder, mobilenet, moe, opt_relu, sparse_training, training};
 use einsparse::formats::{bf16, f16};
 
 const KINDS: [Kind; 2] = [Kind::Gcn, Kind::Sage];
@@ -244,4 +245,24 @@ fn energy_stays_and_motion_repeats_on_the_gpu() {
     let ([drift, _], positions) = moved();
     assert!(drift < 2e-5, "{drift}");
     assert!(moved().1 == positions, "two runs differ");
+}
+
+/// All channels, so that products are as deep as they are; maps of widths that are whole vectors and that are not.
+#[test]
+fn pruned_convolutions_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    for (edge, batch) in [(64, 1), (64, 3), (97, 2)] {
+        let sizes = Sizes {
+            edge,
+            eighths: 8,
+            classes: 100,
+        };
+        let error = mobilenet::checked::<f32>(&gpu, sizes, batch, false).unwrap();
+        assert!(error < 1e-4, "{sizes:?}, {batch} images: {error}");
+        // In TF32.
+        let error = mobilenet::checked::<f32>(&gpu, sizes, batch, true).unwrap();
+        assert!(error < 5e-2, "{sizes:?}, {batch} images, dense: {error}");
+        let error = mobilenet::checked::<f16>(&gpu, sizes, batch, false).unwrap();
+        assert!(error < 5e-2, "{sizes:?}, {batch} images in f16: {error}");
+    }
 }

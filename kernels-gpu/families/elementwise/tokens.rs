@@ -25,6 +25,10 @@ fn embed<E: Elem<Acc = f32>, const V: usize>(p: &TokensParams) {
     let index = gpu::block_x() as u64 * THREADS as u64 + gpu::thread() as u64;
     let columns = p.flags & ELEMENTWISE_COLUMNS != 0;
     let across = if columns { p.count } else { p.width / V as u32 } as u64;
+    // No divisor is zero.
+    if across == 0 {
+        return;
+    }
     let (far, near) = (index / across, index % across);
     let (token, feature) = if columns {
         (near, far)

@@ -1,0 +1,8 @@
+//! Direct convolutions over planes. The kernels: `kernels-gpu/families/conv2d`.
+
+mod conv2d;
+pub(crate) mod cpu;
+mod shape;
+
+pub(crate) use conv2d::{Conv2dLaunch, Conv2dOperands};
+pub(crate) use shape::Conv2dShape;

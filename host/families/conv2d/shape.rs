@@ -1,0 +1,86 @@
+//! Extents of a convolution over planes.
+
+use crate::error::{Error, Result};
+
+/// Extents and geometry; index 0 of a pair is down, 1 across.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Conv2dShape {
+    pub(crate) channels: usize,
+    pub(crate) batch: usize,
+    pub(crate) size: [usize; 2],
+    pub(crate) outputs: usize,
+    /// An output channel is of the input channel of its number alone.
+    pub(crate) depthwise: bool,
+    pub(crate) window: [usize; 2],
+    pub(crate) stride: usize,
+    pub(crate) padding: [usize; 2],
+    pub(crate) out_size: [usize; 2],
+}
+
+impl Conv2dShape {
+    /// Of input `[channels, batch, height, width]` and weights `[outputs, 1 or channels, rows, columns]`.
+    pub(crate) fn new(
+        [channels, batch, height, width]: [usize; 4],
+        [outputs, each, rows, columns]: [usize; 4],
+        stride: usize,
+        padding: [usize; 2],
+    ) -> Result<Self> {
+        let depthwise = each == 1 && outputs == channels;
+        if !depthwise && each != channels {
+            let reason = format!(
+                "are of {each} channels each, for {outputs} outputs of {channels} channels; they are of all {channels}, \
+                 or of 1 where there are as many outputs as channels"
+            );
+            return Err(Error::operand("weights", reason));
+        }
+        let extents = [channels, height, width, outputs, rows, columns, stride];
+        if extents.contains(&0) {
+            let reason = format!(
+                "is of {channels} channels of {height} x {width} to {outputs}, window {rows} x {columns}, stride \
+                 {stride}; none of these may be 0"
+            );
+            return Err(Error::operand("convolution", reason));
+        }
+        let (size, window) = ([height, width], [rows, columns]);
+        let mut out_size = [0; 2];
+        for axis in 0..2 {
+            let padded = size[axis].saturating_add(padding[axis].saturating_mul(2));
+            let Some(last) = padded.checked_sub(window[axis]) else {
+                let reason = format!(
+                    "has a window of {rows} x {columns} and planes of {height} x {width}, padded by {padding:?}: the \
+                     window does not fit"
+                );
+                return Err(Error::operand("convolution", reason));
+            };
+            out_size[axis] = last / stride + 1;
+        }
+        Ok(Conv2dShape {
+            channels,
+            batch,
+            size,
+            outputs,
+            depthwise,
+            window,
+            stride,
+            padding,
+            out_size,
+        })
+    }
+
+    /// Input channels of an output channel.
+    pub(crate) fn each(&self) -> usize {
+        if self.depthwise { 1 } else { self.channels }
+    }
+
+    /// Places of a channel of the input, and of the output.
+    pub(crate) fn places(&self) -> [usize; 2] {
+        let of =
+            |[height, width]: [usize; 2]| self.batch.saturating_mul(height.saturating_mul(width));
+        [of(self.size), of(self.out_size)]
+    }
+
+    /// A window that is the whole plane, and nothing around it.
+    pub(crate) fn whole_plane(&self) -> bool {
+        self.window == self.size && self.padding == [0, 0]
+    }
+}

@@ -1,0 +1,193 @@
+//! Convolution over planes: depthwise, or of few input channels.
+
+use std::marker::PhantomData;
+
+use crate::context::Context;
+use crate::device::Stream;
+use crate::dynamic::{operand, without_gaps};
+use crate::error::{Error, Result, check_shape};
+use crate::families::conv2d::{Conv2dLaunch, Conv2dOperands, Conv2dShape, cpu};
+use crate::kernel::Queue;
+use crate::registry::Scalar;
+use crate::tensor::Tensor;
+
+/// How a [`Conv2d`] is computed. Index 0 of a pair is down, 1 across.
+///
+/// ```
+/// use einsparse::ops::{Conv2d, Conv2dOptions};
+/// let halves = Conv2dOptions { stride: 2, padding: [1, 1], ..Conv2dOptions::default() };
+/// let ctx = einsparse::Context::cpu();
+/// let conv = Conv2d::<f32>::new(&ctx, [64, 1, 112, 112], [64, 1, 3, 3], &halves)?;
+/// assert_eq!(conv.out_shape(), [64, 1, 56, 56]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Conv2dOptions {
+    /// Places from one window to the next, both ways.
+    pub stride: usize,
+    /// Zeros above and below, to the left and to the right. They are multiplied.
+    pub padding: [usize; 2],
+    /// Clamps the output at zero from below, behind the bias.
+    pub relu: bool,
+}
+
+impl Default for Conv2dOptions {
+    /// Every place, no padding, no ReLU.
+    fn default() -> Self {
+        Conv2dOptions {
+            stride: 1,
+            padding: [0; 2],
+            relu: false,
+        }
+    }
+}
+
+/// A convolution over planes, channels first, whose layout is that of a product over channels: a matrix with a row for
+/// each channel, and in it the places of all images, `[channels, batch * height * width]`. So a 1x1 convolution is the
+/// plan `C[m,n] = relu(A[m,k] * B[k,n] + b[m])` over the same matrices (Sputnik, arXiv 2006.10901, section 7.3.2).
+///
+/// - Depthwise, weights `[channels, 1, rows, columns]`: `C[c,n,y,x] = A[c,n,s*y+i,s*x+j] * W[c,i,j] + b[c]`. A window as
+///   large as the plane, with weights that are 1 over its places, is a global average pool.
+/// - Of all channels, weights `[outputs, channels, rows, columns]`: for few of them, as the first layer has.
+///
+/// Sums are f32 on a GPU (f64 on the CPU), in an order that is always the same. GPU kernels for f32, f16 and bf16: windows
+/// of at most 7 x 7, and depthwise also of the whole plane; of all channels where channels x rows x 3, of windows wider
+/// or higher than 3 channels x rows x 7, are at most 512.
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::formats::Dense;
+/// use einsparse::ops::{Conv2d, Conv2dOptions};
+/// let ctx = Context::cpu();
+/// let x = ctx.upload_dense(&Dense::new([1, 4], vec![1.0f32, 2.0, 3.0, 4.0])?)?; // one channel, one image of 2 x 2
+/// let w = ctx.upload_dense(&Dense::new([1, 1, 3, 3], vec![1.0f32; 9])?)?;
+/// let options = Conv2dOptions { padding: [1, 1], ..Conv2dOptions::default() };
+/// let conv = Conv2d::<f32>::new(&ctx, [1, 1, 2, 2], [1, 1, 3, 3], &options)?;
+/// let mut out = ctx.zeros(&[1, 4])?;
+/// conv.forward(&x, &w, None, &mut out, &ctx.stream()?)?;
+/// assert_eq!(out.to_dense()?.values(), [10.0; 4]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Conv2d<T> {
+    context: Context,
+    shape: Conv2dShape,
+    relu: bool,
+    launch: Option<Conv2dLaunch>,
+    element: PhantomData<fn() -> T>,
+}
+
+impl<T: Scalar> Conv2d<T> {
+    /// Of planes `[channels, batch, height, width]`, with weights `[outputs, channels or 1, rows, columns]`.
+    ///
+    /// # Errors
+    /// [`Error::Operand`] for weights of other channels, extents of 0, and windows that do not fit; on a GPU also
+    /// [`Error::NoKernel`] for what there are no kernels for, and [`Error::Overflow`] past 2^28 places of a plane or 2^31
+    /// of a channel.
+    pub fn new(
+        context: &Context,
+        input: [usize; 4],
+        weights: [usize; 4],
+        options: &Conv2dOptions,
+    ) -> Result<Self> {
+        let shape = Conv2dShape::new(input, weights, options.stride, options.padding)?;
+        let launch = context
+            .device()
+            .map(|device| Conv2dLaunch::new(device, T::DTYPE, shape, options.relu))
+            .transpose()?;
+        Ok(Conv2d {
+            context: context.clone(),
+            shape,
+            relu: options.relu,
+            launch,
+            element: PhantomData,
+        })
+    }
+
+    /// `[outputs, batch, height, width]`.
+    pub fn out_shape(&self) -> [usize; 4] {
+        let [height, width] = self.shape.out_size;
+        [self.shape.outputs, self.shape.batch, height, width]
+    }
+
+    /// Name of the kernel, `cpu` on a CPU context. Operands whose rows are no whole vectors take a slower one.
+    pub fn variant(&self) -> &'static str {
+        self.launch.as_ref().map_or("cpu", Conv2dLaunch::variant)
+    }
+
+    /// Queues the convolution: input `[channels, batch * height * width]`, weights as planned, bias `[outputs]`, out
+    /// `[outputs, batch * height * width]` of its own planes. Rows of input and output may be longer, as plans want that
+    /// move whole vectors: what is behind the last place is not read, and left as it is. Nothing is allocated or waited
+    /// for.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context.
+    pub fn forward(
+        &self,
+        input: &Tensor<T>,
+        weights: &Tensor<T>,
+        bias: Option<&Tensor<T>>,
+        out: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let (shape, context) = (&self.shape, &self.context);
+        let [of_input, of_out] = shape.places();
+        self.check_planes("input", input, [shape.channels, of_input])?;
+        self.check_planes("out", out, [shape.outputs, of_out])?;
+        let [rows, columns] = shape.window;
+        weights.check(
+            "weights",
+            context,
+            &[shape.outputs, shape.each(), rows, columns],
+        )?;
+        bias.map_or(Ok(()), |bias| bias.check("bias", context, &[shape.outputs]))?;
+        let Some(launch) = &self.launch else {
+            return self.on_host(input, weights, bias, out);
+        };
+        let operands = Conv2dOperands {
+            input: operand(context, input, stream)?,
+            weights: without_gaps(context, "weights", weights, stream)?.address,
+            bias: match bias {
+                Some(bias) => without_gaps(context, "bias", bias, stream)?.address,
+                None => 0,
+            },
+            out: operand(context, out, stream)?,
+        };
+        // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
+        let queue = unsafe { Queue::new(stream.raw()) };
+        launch.run(&operands, queue)
+    }
+
+    /// A matrix with a row for each channel, which has at least these places.
+    fn check_planes(&self, name: &str, tensor: &Tensor<T>, planned: [usize; 2]) -> Result<()> {
+        match tensor.shape() {
+            [channels, places] if *channels == planned[0] && *places >= planned[1] => {}
+            found => check_shape(name, &planned, found)?,
+        }
+        match self.context.holds(tensor.device()) {
+            true => Ok(()),
+            false => Err(Error::elsewhere(name)),
+        }
+    }
+
+    fn on_host(
+        &self,
+        input: &Tensor<T>,
+        weights: &Tensor<T>,
+        bias: Option<&Tensor<T>>,
+        out: &mut Tensor<T>,
+    ) -> Result<()> {
+        let there = |name: &'static str| move || Error::elsewhere(name);
+        if weights.leading() != self.shape.window[1] {
+            let reason = format!("have rows {} elements apart", weights.leading());
+            return Err(Error::operand("weights", reason));
+        }
+        let input = (input.host().ok_or_else(there("input"))?, input.leading());
+        let weights = weights.host().ok_or_else(there("weights"))?;
+        let leading = out.leading();
+        let to = (out.host_mut().ok_or_else(there("out"))?, leading);
+        let bias = bias.and_then(Tensor::host);
+        cpu::conv2d(&self.shape, self.relu, (input, weights, bias), to);
+        Ok(())
+    }
+}

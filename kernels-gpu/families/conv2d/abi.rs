@@ -1,0 +1,5 @@
+//! Tiles and params of the family.
+
+mod conv2d;
+
+pub use conv2d::*;
