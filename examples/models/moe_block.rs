@@ -12,9 +12,9 @@ use super::moe::{Shape, inputs, values};
 /// What tokens attend to.
 enum Attention<T: Scalar> {
     /// Those in front of them.
-    Prefill(SparseAttention<T>),
+    Prefill(Box<SparseAttention<T>>),
     /// Caches of keys and values.
-    Decode(Box<CachedAttention<T>>, [Tensor<T>; 2]),
+    Decode(Box<(CachedAttention<T>, [Tensor<T>; 2])>),
 }
 
 /// The block with its weights, and the rows of its tokens.
@@ -96,12 +96,12 @@ impl<T: Scalar> Block<T> {
                     after: 0,
                 }];
                 let own = SparseAttention::structured(ctx, [tokens; 2], &before, &options)?;
-                Attention::Prefill(own)
+                Attention::Prefill(own.into())
             }
             Some(past) => {
                 let cache = || zeros(&[tokens, key_heads, past + 8, dim]);
                 let own = CachedAttention::new(ctx, [tokens, past + 8], &options)?;
-                Attention::Decode(own.into(), [cache()?, cache()?])
+                Attention::Decode((own, [cache()?, cache()?]).into())
             }
         };
         let lengths = (0..tokens).map(|t| past.unwrap_or(t) as i32 + 1).collect();
@@ -208,7 +208,8 @@ impl<T: Scalar> Block<T> {
                     part.reshape(&[self.tokens, heads, dim])?;
                 }
             }
-            Attention::Decode(own, [keys, values]) => {
+            Attention::Decode(both) => {
+                let (own, [keys, values]) = &mut **both;
                 let [q, k, v] = &self.parts;
                 let rows = self.attended.shape().to_vec();
                 self.attended.reshape(q.shape())?;

@@ -2,14 +2,23 @@
 //! Llama. Angles are counted in turns and in f64, so that far positions are as exact as near ones.
 
 use crate::device::prelude::*;
-use crate::device::ptx::instructions;
 use crate::families::elementwise::abi::*;
 use core::f32::consts::TAU;
 
-instructions! {
-    sine(x: f32) -> f32 = y, out(reg32 y = 0f32): "sin.approx.f32 {y}, {x};", in(reg32 x), options(pure, nomem);
-    cosine(x: f32) -> f32 = y, out(reg32 y = 0f32): "cos.approx.f32 {y}, {x};", in(reg32 x), options(pure, nomem);
+/// Where there is no PTX, nothing is done with them.
+#[cfg_attr(not(target_arch = "nvptx64"), allow(unused_mut, unused_variables))]
+mod angles {
+    use crate::device::ptx::instructions;
+
+    instructions! {
+        pub sine(x: f32) -> f32 = y, out(reg32 y = 0f32):
+            "sin.approx.f32 {y}, {x};", in(reg32 x), options(pure, nomem);
+        pub cosine(x: f32) -> f32 = y, out(reg32 y = 0f32):
+            "cos.approx.f32 {y}, {x};", in(reg32 x), options(pure, nomem);
+    }
 }
+
+use angles::{cosine, sine};
 
 impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RotaryParams> for RotaryTile {
     #[inline(always)]
