@@ -43,7 +43,8 @@ fn all_widths() -> Vec<usize> {
         return vec![0, 1, 8, 33, 64, 256];
     }
     let mut widths = BTreeSet::from(WIDTHS);
-    for row in products() {
+    // Not those of one column, which take nothing else.
+    for row in products().filter(|row| row.columns >= row.vector) {
         let (tile, step) = (row.columns as usize, row.vector as usize);
         widths.extend([tile - step, tile, tile + step]);
     }
