@@ -214,3 +214,33 @@ fn another_quotation_is_found_out() {
     let page = "text\n```rust a/b.rs\nlet x;\n```\n```sh\nls\n```\n";
     assert_eq!(quotations(page), [("a/b.rs", vec!["let x;"])]);
 }
+
+/// The table of whole models, line by line.
+#[test]
+fn models_are_those_of_the_record() {
+    const PAGE: &str = "docs/guide/models.md";
+    let Some(page) = file(PAGE) else { return };
+    let record = file("benches/record/h100/models.csv").unwrap();
+    let mut reader = csv::Reader::from_reader(record.as_bytes());
+    let headers = reader.headers().unwrap().clone();
+    let column = |name: &str| headers.iter().position(|header| header == name).unwrap();
+    let [workload, dtype, engine, ms] = ["workload", "dtype", "engine", "ms"].map(column);
+    let rows: Vec<_> = reader.records().map(Result::unwrap).collect();
+    let time = |row: &csv::StringRecord| row[ms].parse::<f64>().unwrap();
+    let (ours, twins): (Vec<_>, Vec<_>) = rows.iter().partition(|row| &row[engine] == "einsparse");
+    let mut wanted: Vec<String> = Vec::new();
+    for row in ours {
+        let twin = twins.iter().find(|twin| twin[workload] == row[workload]);
+        let twin = twin.map_or("| |".into(), |twin| {
+            format!("{:.3} | {:.2} |", time(twin), time(twin) / time(row))
+        });
+        let (name, dtype, own) = (&row[workload], &row[dtype], time(row));
+        wanted.push(format!("| {name} | {dtype} | {own:.3} | {twin}"));
+    }
+    let found = |line: &str| {
+        line.starts_with("| ") && line.contains(" | f32 | ")
+            || line.starts_with("| ") && (line.contains(" | f16 | ") || line.contains(" | bf16 | "))
+    };
+    let lines: Vec<&str> = page.lines().filter(|line| found(line)).collect();
+    assert_eq!(lines, wanted, "{PAGE} against the record");
+}

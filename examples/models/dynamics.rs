@@ -182,10 +182,7 @@ pub fn run(run: &Run<'_>) -> Result<()> {
     let (radius, cutoff) = if run.toy { (3.5, 3.3) } else { (5.03, 4.83) };
     let atoms = Atoms::liquid(grid, radius)?;
     let (count, edges) = (atoms.count(), atoms.receivers.len());
-    for (precision, dtype) in [
-        (Precision::Full, "f32"),
-        (Precision::Tf32, "TF32 in dense products"),
-    ] {
+    for (precision, dtype) in [(Precision::Full, "f32"), (Precision::Tf32, "tf32")] {
         let memory = Memory::before(ctx);
         let field = ForceField::<f32>::new(ctx, &atoms, channels, cutoff, precision)?;
         let mut dynamics = Dynamics::new(ctx, &atoms, field, STEP)?;
