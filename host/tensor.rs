@@ -166,6 +166,14 @@ impl AnyTensor {
         self.dtype
     }
 
+    /// How many of the `rest` elements from its first one on are its own: behind a part others begin.
+    fn reach(&self, rest: usize) -> usize {
+        match self.part {
+            None => rest,
+            Some(_) => storage_len(&self.shape, self.leading).map_or(rest, |own| own.min(rest)),
+        }
+    }
+
     /// Its first element in the storage.
     fn first(&self) -> usize {
         self.part.unwrap_or(0)
@@ -213,8 +221,8 @@ impl AnyTensor {
     pub(crate) fn host(&self) -> Option<Slice<'_>> {
         match &self.storage {
             Storage::Host(values) => {
-                let all = values.view();
-                Some(all.from(self.first().min(all.len())))
+                let rest = values.view().from(self.first().min(values.view().len()));
+                Some(rest.first(self.reach(rest.len())))
             }
             Storage::Device(..) | Storage::Borrowed(..) => None,
         }
@@ -223,12 +231,13 @@ impl AnyTensor {
     /// The values on the host; `None` on a GPU.
     pub(crate) fn host_mut(&mut self) -> Option<SliceMut<'_>> {
         let first = self.first();
+        let rest = match &self.storage {
+            Storage::Host(values) => values.view().len().checked_sub(first)?,
+            Storage::Device(..) | Storage::Borrowed(..) => return None,
+        };
+        let reach = self.reach(rest);
         match &mut self.storage {
-            Storage::Host(values) => {
-                let all = values.view_mut();
-                let rest = all.len().checked_sub(first)?;
-                Some(all.part(first, rest))
-            }
+            Storage::Host(values) => Some(values.view_mut().part(first, reach)),
             Storage::Device(..) | Storage::Borrowed(..) => None,
         }
     }

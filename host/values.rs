@@ -124,6 +124,13 @@ impl<'a> Slice<'a> {
         self.bytes.len() / self.dtype.bytes()
     }
 
+    /// The first so many values.
+    pub(crate) fn first(self, len: usize) -> Slice<'a> {
+        let Slice { dtype, bytes } = self;
+        let bytes = &bytes[..len * dtype.bytes()];
+        Slice { dtype, bytes }
+    }
+
     /// The values from this one on.
     pub(crate) fn from(self, first: usize) -> Slice<'a> {
         let Slice { dtype, bytes } = self;

@@ -158,7 +158,12 @@ impl<T: Scalar> Tensor<T> {
         Ok(Part {
             shape,
             leading: self.leading(),
-            first: columns.start,
+            // Without rows there is nothing to begin behind.
+            first: if self.shape().contains(&0) {
+                0
+            } else {
+                columns.start
+            },
         })
     }
 
@@ -190,6 +195,8 @@ impl<T: Scalar> Tensor<T> {
             (Storage::Host(_), _) | (_, None) => {
                 let own = self.host().unwrap_or_default();
                 let own = own.get(part.first..).unwrap_or_default();
+                let reach = storage_len(&part.shape, part.leading)?.min(own.len());
+                let own = &own[..reach];
                 let start = own.as_ptr().cast_mut().cast();
                 // SAFETY: the view borrows the tensor that the values are of, is aligned as they are, and gives nobody
                 // a way to write them.
@@ -255,6 +262,21 @@ mod tests {
         assert_eq!(rows.to_dense().unwrap().values(), &all.values()[4..]);
         assert!(whole.columns(3..5).is_err() && whole.part(5, &[2, 4]).is_err());
         assert!(whole.columns(1..3).unwrap().part(0, &[2]).is_err());
+    }
+
+    #[test]
+    fn a_part_ends_where_the_next_one_begins() {
+        let cpu = Context::cpu();
+        let mut all = cpu.zeros::<f32>(&[6]).unwrap();
+        assert_eq!(all.part(1, &[2]).unwrap().host().unwrap().len(), 2);
+        all.part_mut(1, &[2]).unwrap().host_mut().unwrap().fill(7.0);
+        assert_eq!(
+            all.to_dense().unwrap().values(),
+            [0.0, 7.0, 7.0, 0.0, 0.0, 0.0]
+        );
+        let mut none = cpu.zeros::<f32>(&[0, 4]).unwrap();
+        let nothing = Dense::new([0, 2], Vec::new()).unwrap();
+        none.columns_mut(2..4).unwrap().write(&nothing).unwrap();
     }
 
     #[test]

@@ -298,15 +298,17 @@ impl KernelMapBuilder {
         let Arrays::Device(arrays, _) = &map.arrays else {
             return Err(elsewhere());
         };
+        if map.turned.get().is_some_and(|t| t.turned.get().is_some()) {
+            let reason =
+                "and its transposed one were both transposed: a rebuild reaches only the first";
+            return Err(Error::operand("map", reason));
+        }
+        // Another stream's rebuild writes the same arrays.
+        map.wait(stream.raw())?;
         // SAFETY: sizes and places were checked; the caller keeps all as long as the stream works.
         let queue = unsafe { Queue::new(stream.raw()) };
         self.steps.run(at, self.inputs, arrays, queue)?;
         if let Some(turned) = map.turned.get() {
-            if turned.turned.get().is_some() {
-                let reason =
-                    "and its transposed one were both transposed: a rebuild reaches only the first";
-                return Err(Error::operand("map", reason));
-            }
             let Arrays::Device(to, _) = &turned.arrays else {
                 return Err(elsewhere());
             };
