@@ -270,13 +270,16 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Cuda`] for streams of different GPUs, and whatever the driver refuses.
+    /// Whatever the driver refuses.
     pub fn wait_for(&self, other: &Stream) -> Result<()> {
         if matches!(self.0, Kind::Cpu) || matches!(other.0, Kind::Cpu) {
             return Ok(());
         }
-        if let Kind::Owned(_, device) = &other.0 {
-            device.context.set_current()?;
+        // The event is of the context of `other`; of a raw stream it is taken to be ours.
+        for stream in [self, other] {
+            if let Kind::Owned(_, device) = &stream.0 {
+                device.context.set_current()?;
+            }
         }
         let event = Event::for_order()?;
         event.record(other.raw())?;

@@ -45,6 +45,11 @@ pub(crate) fn within(what: &str, value: usize, limit: usize) -> Result<u32> {
     }
 }
 
+/// Bytes from one row to the next, of so many elements of so many bytes.
+pub(crate) fn row_bytes(leading: usize, element: usize) -> Result<u32> {
+    small("bytes of a row", leading.saturating_mul(element))
+}
+
 /// Mode and epilogue as flags, and the address of a bias of columns (0 without), after a look at bias and leading
 /// dimensions.
 pub(crate) fn flags(form: &SpmmForm, extents: Extents, raw: &RawSpmm) -> Result<(u32, u64)> {

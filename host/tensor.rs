@@ -387,11 +387,13 @@ impl<T: Scalar> Tensor<T> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Operand`] for another number of elements, or rows with gaps; the tensor is as before.
+    /// [`Error::Operand`] for another number of elements, or rows with gaps; [`Error::Overflow`] for more than there can be;
+    /// the tensor is as before.
     pub fn reshape(&mut self, shape: &[usize]) -> Result<()> {
-        let elements = |shape: &[usize]| shape.iter().try_fold(1usize, |n, &e| n.checked_mul(e));
+        let leading = shape.last().copied().unwrap_or(1);
+        let own: usize = self.shape().iter().product();
         let width = self.shape().last().copied().unwrap_or(1);
-        if elements(shape) != elements(self.shape()) || self.leading() != width {
+        if storage_len(shape, leading)? != own || self.leading() != width {
             let reason = format!(
                 "is {:?} with {} elements from one row to the next, which is not {shape:?}",
                 self.shape(),
@@ -400,7 +402,7 @@ impl<T: Scalar> Tensor<T> {
             return Err(Error::operand("tensor", reason));
         }
         self.any.shape = shape.to_vec();
-        self.any.leading = shape.last().copied().unwrap_or(1);
+        self.any.leading = leading;
         Ok(())
     }
 

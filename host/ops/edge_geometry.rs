@@ -2,6 +2,8 @@
 
 use std::marker::PhantomData;
 
+use einsparse_kernels::families::HARMONIC_DEGREE;
+
 use super::Edges;
 use crate::context::Context;
 use crate::device::Stream;
@@ -143,11 +145,12 @@ impl<T: Scalar> EdgeGeometry<T> {
         if !(cutoff.is_finite() && cutoff > 0.0) {
             return refuse("cutoff", format!("is {cutoff}; it is a length above 0"));
         }
-        if degree > 3 || exponent == 0 {
+        let most = HARMONIC_DEGREE as usize;
+        if degree > most || exponent == 0 {
             return refuse(
                 "options",
                 format!(
-                    "have degree {degree} and exponent {exponent}; degrees go up to 3, exponents begin at 1"
+                    "have degree {degree} and exponent {exponent}; degrees go up to {most}, exponents begin at 1"
                 ),
             );
         }

@@ -38,6 +38,9 @@ pub(crate) struct Conv2dLaunch {
 
 /// Which step computes this, or why none does.
 fn step(shape: &Conv2dShape) -> Result<u32> {
+    if shape.depthwise && shape.whole_plane() {
+        return Ok(STEP_DEPTHWISE_PLANE);
+    }
     let [rows, columns] = shape.window;
     let most = CONV2D_WINDOW as usize;
     let reason = if rows > most || columns > most {
@@ -47,7 +50,6 @@ fn step(shape: &Conv2dShape) -> Result<u32> {
         )
     } else if shape.depthwise {
         return Ok(match (shape.window, shape.stride) {
-            _ if shape.whole_plane() => STEP_DEPTHWISE_PLANE,
             ([3, 3], 1) => STEP_DEPTHWISE_UNIT,
             ([3, 3], 2) => STEP_DEPTHWISE_STRIDED,
             _ => STEP_DEPTHWISE_ANY,
@@ -63,9 +65,6 @@ fn step(shape: &Conv2dShape) -> Result<u32> {
             width(shape)
         )
     };
-    if shape.depthwise && shape.whole_plane() {
-        return Ok(STEP_DEPTHWISE_PLANE);
-    }
     let text = "C[m,n,y,x] = A[c,n,y+i,x+j] * W[m,c,i,j]";
     Err(Error::no_kernel(text, [Refusal::of("conv2d", reason)]))
 }

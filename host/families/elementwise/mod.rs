@@ -21,7 +21,7 @@ use crate::device::Device;
 use crate::error::Result;
 use crate::families::convert::DenseMatrix;
 use crate::kernel::{Grid, Kernel};
-use crate::launch::{MAX_GRID_X, small, within};
+use crate::launch::{MAX_GRID_X, row_bytes, within};
 use crate::registry::{Dtype, of_type};
 
 /// A matrix of tokens, which are its rows or its columns.
@@ -67,8 +67,7 @@ fn load<P: Copy + 'static>(
 
 /// Bytes from one row to the next.
 fn pitch(row: &Row, matrix: &DenseMatrix) -> Result<u32> {
-    let bytes = matrix.leading.saturating_mul(row.dtype.bytes());
-    small("bytes of a row", bytes).map(|bytes| bytes.max(1))
+    row_bytes(matrix.leading, row.dtype.bytes())
 }
 
 /// The flag of whole vectors, if rows of `across` elements are some in all of these matrices.

@@ -160,6 +160,8 @@ impl WeightGradient {
         (map, arrays): (&KernelMap, &MapArrays<DeviceMemory>),
         channels: [usize; 2],
     ) -> Result<Self> {
+        // Read first: a rebuild beside this is then noticed at the first run.
+        let rebuilds = map.rebuilds();
         let rows = choose(device.machine(), dtype, channels);
         let missing = || Error::NoKernel {
             indirect: format!(
@@ -187,7 +189,7 @@ impl WeightGradient {
             wide_sum: conv_step(device, CONV_SUM, |own| own == Dtype::F32)?,
             channels,
             deal,
-            rebuilds: map.rebuilds(),
+            rebuilds,
             partial: DeviceMemory::alloc(device.context(), bytes)?,
             turns: Turns::new(device)?,
         })

@@ -11,7 +11,7 @@ use crate::driver::DeviceMemory;
 use crate::error::Result;
 use crate::families::convert::DenseMatrix;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::{MAX_GRID_X, Turns, small, within};
+use crate::launch::{MAX_GRID_X, Turns, row_bytes, within};
 use crate::registry::{Dtype, of_type};
 
 /// Thread blocks that count labels, at the most.
@@ -79,9 +79,8 @@ impl CrossEntropyLaunch {
     /// Queues both launches.
     pub(crate) fn run(&self, rows: &Rows, queue: Queue<'_>) -> Result<()> {
         let bytes = self.kernel.row().dtype.bytes();
-        let pitch = |matrix: &DenseMatrix| {
-            small("bytes of a row", matrix.leading.saturating_mul(bytes)).map(|pitch| pitch.max(1))
-        };
+        let pitch =
+            |matrix: &DenseMatrix| row_bytes(matrix.leading, bytes).map(|pitch| pitch.max(1));
         let gradient = rows.gradient.unwrap_or(rows.logits);
         let mut params = CrossEntropyParams {
             logits: rows.logits.address,

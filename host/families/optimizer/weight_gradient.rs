@@ -11,21 +11,11 @@ use crate::driver::DeviceMemory;
 use crate::error::Result;
 use crate::families::convert::DenseMatrix;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::{MAX_GRID_X, MAX_GRID_Y, Turns, small, within};
+use crate::launch::{MAX_GRID_X, MAX_GRID_Y, Turns, row_bytes, within};
 use crate::registry::{Dtype, of_type};
 
 /// Stages that a part has at the least: it leaves a whole tile.
 const STAGES: u32 = 16;
-
-/// The kernels, and the sums of the parts.
-#[derive(Debug)]
-pub(crate) struct WeightGradientLaunch {
-    tiles: Kernel<WeightParams>,
-    sum: Kernel<WeightParams>,
-    partial: DeviceMemory,
-    params: WeightParams,
-    turns: Turns,
-}
 
 fn load(device: &Device, step: u32, dtype: Dtype) -> Result<Kernel<WeightParams>> {
     let own = rows_of::<WeightParams>().filter(|row| row.step == step);
@@ -33,8 +23,84 @@ fn load(device: &Device, step: u32, dtype: Dtype) -> Result<Kernel<WeightParams>
     Kernel::load(device, row)
 }
 
-fn pitch(leading: usize, bytes: usize) -> Result<u32> {
-    small("bytes of a row", leading.saturating_mul(bytes))
+/// The kernel that leaves the sums of a part of the rows, the one that adds them up, and what lies between.
+#[derive(Debug)]
+struct Parts {
+    tiles: Kernel<WeightParams>,
+    sum: Kernel<WeightParams>,
+    partial: DeviceMemory,
+    params: WeightParams,
+    turns: Turns,
+}
+
+impl Parts {
+    /// As many parts as fill the GPU beside `across` other tiles, of `least` rows at the least and whole stages of so
+    /// many. `sums`: what each leaves.
+    fn new(
+        device: &Device,
+        tiles: Kernel<WeightParams>,
+        params: WeightParams,
+        (across, least, stage): (u32, u32, u32),
+        sums: usize,
+    ) -> Result<Self> {
+        let resident = device.machine().multiprocessors * tiles.row().min_blocks;
+        let most = params.rows.div_ceil(least).max(1);
+        let parts = (resident / across.max(1)).clamp(1, most);
+        let of_part = params.rows.div_ceil(parts).max(1);
+        let of_part = of_part.next_multiple_of(stage);
+        let parts = params.rows.div_ceil(of_part).max(1);
+        Ok(Parts {
+            sum: load(device, STEP_WEIGHT_SUM, Dtype::F32)?,
+            partial: DeviceMemory::alloc(device.context(), parts as usize * sums * 4)?,
+            params: WeightParams {
+                of_part,
+                parts,
+                ..params
+            },
+            turns: Turns::new(device)?,
+            tiles,
+        })
+    }
+
+    /// The plan's own, and where these lie.
+    fn params(&self, dy: DenseMatrix, [x, gate]: [Option<DenseMatrix>; 2]) -> Result<WeightParams> {
+        let bytes = self.tiles.row().dtype.bytes();
+        let address = |matrix: Option<DenseMatrix>| matrix.map_or(0, |matrix| matrix.address);
+        let pitch = |matrix: Option<DenseMatrix>| {
+            matrix.map_or(Ok(0), |matrix| row_bytes(matrix.leading, bytes))
+        };
+        let mut all = [Some(dy), x, gate].into_iter().flatten();
+        let vectors = all.all(|matrix| whole(&matrix, bytes));
+        Ok(WeightParams {
+            x: address(x),
+            dy: dy.address,
+            gate: address(gate),
+            partial: self.partial.address(),
+            x_bytes: pitch(x)?,
+            dy_bytes: pitch(Some(dy))?,
+            gate_bytes: pitch(gate)?,
+            flags: self.params.flags | if vectors { WEIGHT_VECTORS } else { 0 },
+            ..self.params
+        })
+    }
+
+    /// Queues both launches: columns in tiles of so many, and below each other tiles of a part and rows of sums.
+    fn run(
+        &self,
+        params: &WeightParams,
+        tile: u32,
+        [down, sums]: [u32; 2],
+        queue: Queue<'_>,
+    ) -> Result<()> {
+        let columns = |of: u32| params.outputs.div_ceil(of);
+        let tiles = [columns(tile), down, params.parts];
+        let sums = [columns(self.sum.row().threads), sums, 1];
+        // Both wait for the one ahead before they read or write.
+        self.turns.queue(true, queue.stream(), || {
+            queue.launch(&self.tiles, Grid::of(tiles).early(), params)?;
+            queue.launch(&self.sum, Grid::of(sums).early(), params)
+        })
+    }
 }
 
 /// Whether rows are whole vectors of four elements of so many bytes.
@@ -43,6 +109,10 @@ fn whole(matrix: &DenseMatrix, bytes: usize) -> bool {
     matrix.address.is_multiple_of(4 * bytes as u64) && columns.iter().all(|n| n.is_multiple_of(4))
 }
 
+/// The gradient of weights and of a bias.
+#[derive(Debug)]
+pub(crate) struct WeightGradientLaunch(Parts);
+
 impl WeightGradientLaunch {
     pub(crate) fn new(
         device: &Device,
@@ -50,42 +120,27 @@ impl WeightGradientLaunch {
         [rows, inputs, outputs]: [usize; 3],
     ) -> Result<Self> {
         let tiles = load(device, STEP_WEIGHT_PARTS, dtype)?;
-        let rows = within("rows", rows, MAX_GRID_X)?;
-        let inputs = within("inputs", inputs, MAX_GRID_Y - 1)?;
-        let outputs = within("outputs", outputs, MAX_GRID_X)?;
-        let of_part = {
-            let resident = device.machine().multiprocessors * tiles.row().min_blocks;
-            let tiles = inputs.div_ceil(WEIGHT_TILE[0]) * outputs.div_ceil(WEIGHT_TILE[1]);
-            let most = rows.div_ceil(STAGES * WEIGHT_ROWS).max(1);
-            let parts = (resident / tiles.max(1)).clamp(1, most);
-            rows.div_ceil(parts).max(1).next_multiple_of(WEIGHT_ROWS)
+        let params = WeightParams {
+            rows: within("rows", rows, MAX_GRID_X)?,
+            inputs: within("inputs", inputs, MAX_GRID_Y - 1)?,
+            outputs: within("outputs", outputs, MAX_GRID_X)?,
+            ..WeightParams::default()
         };
-        let parts = rows.div_ceil(of_part).max(1);
-        let sums = parts as usize * (inputs as usize + 1) * outputs as usize;
-        Ok(WeightGradientLaunch {
-            sum: load(device, STEP_WEIGHT_SUM, Dtype::F32)?,
-            partial: DeviceMemory::alloc(device.context(), sums * 4)?,
-            params: WeightParams {
-                rows,
-                inputs,
-                outputs,
-                of_part,
-                parts,
-                ..WeightParams::default()
-            },
-            turns: Turns::new(device)?,
-            tiles,
-        })
+        let across =
+            params.inputs.div_ceil(WEIGHT_TILE[0]) * params.outputs.div_ceil(WEIGHT_TILE[1]);
+        let deal = (across, STAGES * WEIGHT_ROWS, WEIGHT_ROWS);
+        let sums = (inputs + 1) * outputs;
+        Parts::new(device, tiles, params, deal, sums).map(WeightGradientLaunch)
     }
 
     /// Name of the kernel of the products.
     pub(crate) fn variant(&self) -> &'static str {
-        self.tiles.row().name
+        self.0.tiles.row().name
     }
 
     /// Device bytes beside the operands.
     pub(crate) fn bytes(&self) -> usize {
-        self.partial.bytes()
+        self.0.partial.bytes()
     }
 
     /// Queues `dw` of `x` and `dy`, and at `db` the sums over rows of `dy`, unless it is 0. With a `gate` zeros are
@@ -97,131 +152,56 @@ impl WeightGradientLaunch {
         gate: Option<DenseMatrix>,
         queue: Queue<'_>,
     ) -> Result<()> {
-        let bytes = self.tiles.row().dtype.bytes();
-        let mut params = WeightParams {
-            x: x.address,
-            dy: dy.address,
-            gate: gate.map_or(0, |gate| gate.address),
-            partial: self.partial.address(),
+        let params = WeightParams {
             dw: dw.address,
             db,
-            x_bytes: pitch(x.leading, bytes)?,
-            dy_bytes: pitch(dy.leading, bytes)?,
-            gate_bytes: gate.map_or(Ok(0), |gate| pitch(gate.leading, bytes))?,
-            dw_bytes: pitch(dw.leading, 4)?,
-            ..self.params
+            dw_bytes: row_bytes(dw.leading, 4)?,
+            ..self.0.params(dy, [Some(x), gate])?
         };
-        let all = [Some(&x), Some(&dy), gate.as_ref()];
-        if all.into_iter().flatten().all(|matrix| whole(matrix, bytes)) {
-            params.flags |= WEIGHT_VECTORS;
-        }
-        let WeightParams {
-            inputs,
-            outputs,
-            parts,
-            ..
-        } = params;
-        let columns = |of: u32| outputs.div_ceil(of);
-        let tiles = [
-            columns(WEIGHT_TILE[1]),
-            inputs.div_ceil(WEIGHT_TILE[0]),
-            parts,
-        ];
-        let sums = [columns(self.sum.row().threads), inputs + 1, 1];
-        // Both wait for the one ahead before they read or write.
-        self.turns.queue(true, queue.stream(), || {
-            queue.launch(&self.tiles, Grid::of(tiles).early(), &params)?;
-            queue.launch(&self.sum, Grid::of(sums).early(), &params)
-        })
+        let down = [params.inputs.div_ceil(WEIGHT_TILE[0]), params.inputs + 1];
+        self.0.run(&params, WEIGHT_TILE[1], down, queue)
     }
 }
 
-/// The kernels of a bias alone, and the sums of the parts.
+/// The gradient of a bias alone.
 #[derive(Debug)]
-pub(crate) struct BiasGradientLaunch {
-    tiles: Kernel<WeightParams>,
-    sum: Kernel<WeightParams>,
-    partial: DeviceMemory,
-    params: WeightParams,
-    turns: Turns,
-}
+pub(crate) struct BiasGradientLaunch(Parts);
 
 impl BiasGradientLaunch {
     pub(crate) fn new(device: &Device, dtype: Dtype, [rows, outputs]: [usize; 2]) -> Result<Self> {
         let tiles = load(device, STEP_BIAS_PARTS, dtype)?;
-        let rows = within("rows", rows, MAX_GRID_X)?;
-        let outputs = within("outputs", outputs, MAX_GRID_X)?;
-        let resident = device.machine().multiprocessors * tiles.row().min_blocks;
-        let across = outputs.div_ceil(BIAS_COLUMNS).max(1);
-        let most = rows.div_ceil(BIAS_ROWS).max(1);
-        let parts = (resident / across).clamp(1, most);
-        let of_part = rows.div_ceil(parts).max(1).next_multiple_of(BIAS_ROWS);
-        let parts = rows.div_ceil(of_part).max(1);
-        let sums = parts as usize * outputs as usize;
-        Ok(BiasGradientLaunch {
-            sum: load(device, STEP_WEIGHT_SUM, Dtype::F32)?,
-            partial: DeviceMemory::alloc(device.context(), sums * 4)?,
-            params: WeightParams {
-                rows,
-                outputs,
-                of_part,
-                parts,
-                ..WeightParams::default()
-            },
-            turns: Turns::new(device)?,
-            tiles,
-        })
+        let params = WeightParams {
+            rows: within("rows", rows, MAX_GRID_X)?,
+            outputs: within("outputs", outputs, MAX_GRID_X)?,
+            ..WeightParams::default()
+        };
+        let deal = (params.outputs.div_ceil(BIAS_COLUMNS), BIAS_ROWS, BIAS_ROWS);
+        Parts::new(device, tiles, params, deal, outputs).map(BiasGradientLaunch)
     }
 
     /// Name of the kernel that reads the gradient.
     pub(crate) fn variant(&self) -> &'static str {
-        self.tiles.row().name
+        self.0.tiles.row().name
     }
 
     /// Device bytes beside the operands.
     pub(crate) fn bytes(&self) -> usize {
-        self.partial.bytes()
+        self.0.partial.bytes()
     }
 
-    /// Queues at `db` the sums over rows of `dy`, which becomes `dy + more` where `gate` is above zero first.
+    /// Queues at `db` the sums over rows of `dy`, which becomes `dy + more` where a gate is above zero first:
+    /// `beside` are these two, if there are.
     pub(crate) fn run(
         &self,
         dy: DenseMatrix,
-        [more, gate]: [Option<DenseMatrix>; 2],
+        beside: [Option<DenseMatrix>; 2],
         db: u64,
         queue: Queue<'_>,
     ) -> Result<()> {
-        let bytes = self.tiles.row().dtype.bytes();
-        let place = |matrix: Option<DenseMatrix>| -> Result<(u64, u32)> {
-            let leading = matrix.map_or(0, |matrix| matrix.leading);
-            Ok((
-                matrix.map_or(0, |matrix| matrix.address),
-                pitch(leading, bytes)?,
-            ))
-        };
-        let ((x, x_bytes), (gate_at, gate_bytes)) = (place(more)?, place(gate)?);
-        let mut params = WeightParams {
-            x,
-            dy: dy.address,
-            gate: gate_at,
-            partial: self.partial.address(),
+        let params = WeightParams {
             db,
-            x_bytes,
-            dy_bytes: pitch(dy.leading, bytes)?,
-            gate_bytes,
-            ..self.params
+            ..self.0.params(dy, beside)?
         };
-        let all = [Some(&dy), more.as_ref(), gate.as_ref()];
-        if all.into_iter().flatten().all(|matrix| whole(matrix, bytes)) {
-            params.flags |= WEIGHT_VECTORS;
-        }
-        let columns = |of: u32| params.outputs.div_ceil(of);
-        let tiles = [columns(BIAS_COLUMNS), 1, params.parts];
-        let sums = [columns(self.sum.row().threads), 1, 1];
-        // Both wait for the one ahead before they read or write.
-        self.turns.queue(true, queue.stream(), || {
-            queue.launch(&self.tiles, Grid::of(tiles).early(), &params)?;
-            queue.launch(&self.sum, Grid::of(sums).early(), &params)
-        })
+        self.0.run(&params, BIAS_COLUMNS, [1, 1], queue)
     }
 }

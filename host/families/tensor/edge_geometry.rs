@@ -11,7 +11,7 @@ use crate::driver::DeviceMemory;
 use crate::error::Result;
 use crate::families::convert::DenseMatrix;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::{MAX_GRID_X, small, within};
+use crate::launch::{MAX_GRID_X, row_bytes, small, within};
 use crate::registry::{Dtype, of_type};
 
 /// What is known of the edges: their ends, and how many cells each goes through.
@@ -115,9 +115,7 @@ impl GeometryLaunch {
     ) -> Result<()> {
         let backward = usize::from(gradient.is_some());
         let kernel = &self.kernels[backward];
-        let pitch = |matrix: &DenseMatrix, bytes: usize| {
-            small("bytes of a row", matrix.leading.saturating_mul(bytes))
-        };
+        let pitch = |matrix: &DenseMatrix, bytes: usize| row_bytes(matrix.leading, bytes);
         let (own, wide) = (kernel.row().dtype.bytes(), size_of::<f64>());
         let to = gradient.unwrap_or(positions);
         let params = GeometryParams {

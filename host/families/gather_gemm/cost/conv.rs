@@ -7,6 +7,9 @@ use einsparse_kernels::table::Row;
 use crate::cost::{Cost, LAUNCH_US};
 use crate::machine::Machine;
 
+/// What single elements cost of vectors, where both multiply as much: it ends a tie, and was not measured.
+const SINGLE: f64 = 1.05;
+
 /// A convolution by the numbers that decide its cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Gathers {
@@ -48,12 +51,7 @@ pub(crate) fn predict_convolution(row: &Row, work: &Gathers, machine: &Machine) 
     let gather_us = gathered / (machine.l2 * 0.7) * 1e6;
     // Where there is no such instruction nothing is said of it.
     let compute_us = if peak > 0.0 { flops / peak * 1e6 } else { 0.0 };
-    // Of two that multiply as much the one that loads vectors.
-    let compute_us = if row.vector == 1 {
-        1.05 * compute_us
-    } else {
-        compute_us
-    };
+    let compute_us = compute_us * if row.vector == 1 { SINGLE } else { 1.0 };
     let cubes = [hbm_us, gather_us, compute_us].map(|t| t.powi(3));
     let turned = if work.turns { LAUNCH_US } else { 0.0 };
     Cost {

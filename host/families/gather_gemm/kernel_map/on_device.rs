@@ -219,6 +219,11 @@ impl KernelMapBuilder {
     /// Queues the map of other voxels into a map of this builder's size, and into its transposed map where that has
     /// been made. `voxels` is `[count, 4]`, batch, x, y, z, each place once and within 2^30: that is not looked at.
     ///
+    /// It waits for a rebuild on another stream, and convolutions wait for it; that it comes behind the convolutions of the
+    /// map before is the caller's ([`Stream::wait_for`]). Replays of a CUDA graph are not noticed: neither by convolutions
+    /// on other streams, nor by [`SparseConv3d::backward_weight`](crate::ops::SparseConv3d::backward_weight), which deals the
+    /// pairs that it finds at its first call.
+    ///
     /// # Errors
     /// [`Error::Shape`] or [`Error::Operand`] for voxels, map or stream of other sizes or places, and for a builder of
     /// maps with strides.
@@ -253,6 +258,8 @@ impl KernelMapBuilder {
                 "makes submanifold maps: `rebuild`",
             ));
         };
+        // What would be refused later is refused before anything is queued.
+        self.turned(map)?;
         // SAFETY: sizes and places were checked; the caller keeps both as long as the stream works.
         let queue = unsafe { Queue::new(stream.raw()) };
         strided.run([from, to], self.outputs, queue)?;
@@ -292,34 +299,46 @@ impl KernelMapBuilder {
         }
     }
 
+    /// What makes the transposed map, and where it is, if there is one.
+    fn turned<'m>(
+        &self,
+        map: &'m KernelMap,
+    ) -> Result<Option<(&MapSteps, &'m MapArrays<DeviceMemory>)>> {
+        let Some(turned) = map.turned.get() else {
+            return Ok(None);
+        };
+        if turned.turned.get().is_some() {
+            let reason =
+                "and its transposed one were both transposed: a rebuild reaches only the first";
+            return Err(Error::operand("map", reason));
+        }
+        let Arrays::Device(to, _) = &turned.arrays else {
+            return Err(elsewhere());
+        };
+        let steps = match self.turned.get() {
+            Some(made) => made,
+            None => {
+                let extents = (0, self.inputs);
+                let made = MapSteps::new(&self.device, extents, &[], &self.ranks, [1; 3])?;
+                self.turned.get_or_init(|| made)
+            }
+        };
+        Ok(Some((steps, to)))
+    }
+
     /// Queues the map of voxels at these addresses, and its transposed one.
     fn queue(&self, map: &KernelMap, at: [u64; 2], stream: &Stream) -> Result<()> {
         self.check(map, stream)?;
         let Arrays::Device(arrays, _) = &map.arrays else {
             return Err(elsewhere());
         };
-        if map.turned.get().is_some_and(|t| t.turned.get().is_some()) {
-            let reason =
-                "and its transposed one were both transposed: a rebuild reaches only the first";
-            return Err(Error::operand("map", reason));
-        }
+        let turned = self.turned(map)?;
         // Another stream's rebuild writes the same arrays.
         map.wait(stream.raw())?;
         // SAFETY: sizes and places were checked; the caller keeps all as long as the stream works.
         let queue = unsafe { Queue::new(stream.raw()) };
         self.steps.run(at, self.inputs, arrays, queue)?;
-        if let Some(turned) = map.turned.get() {
-            let Arrays::Device(to, _) = &turned.arrays else {
-                return Err(elsewhere());
-            };
-            let steps = match self.turned.get() {
-                Some(made) => made,
-                None => {
-                    let extents = (0, self.inputs);
-                    let made = MapSteps::new(&self.device, extents, &[], &self.ranks, [1; 3])?;
-                    self.turned.get_or_init(|| made)
-                }
-            };
+        if let Some((steps, to)) = turned {
             steps.transpose(arrays, map.stride(), to, queue)?;
         }
         if !stream.raw().is_capturing()? {
