@@ -72,7 +72,7 @@ impl Context {
 
     /// Waits for everything submitted to this context.
     pub fn synchronize(&self) -> Result<()> {
-        self.device().map_or(Ok(()), |d| d.context().synchronize())
+        self.device().map_or(Ok(()), |d| d.synchronize())
     }
 
     /// Ceilings for predictions: this GPU's, or an H200's where there is none.

@@ -39,6 +39,8 @@ pub struct Device {
     machine: Machine,
     /// Once asked for.
     times: Mutex<Option<TileTimes>>,
+    /// Why what is queued may not have run to its end.
+    failure: Mutex<Option<Error>>,
     // Fields drop in this order: what lives in the context goes before it.
     copies: OwnedStream,
     modules: Modules,
@@ -77,6 +79,7 @@ impl Device {
             context,
             machine,
             times: Mutex::new(None),
+            failure: Mutex::new(None),
             modules,
             copies,
         }))
@@ -122,6 +125,23 @@ impl Device {
         *self.times.lock().unwrap_or_else(PoisonError::into_inner) = Some(times);
     }
 
+    /// From now on whoever waits for this GPU gets this error, or none any more.
+    pub(crate) fn fail(&self, reason: Option<Error>) {
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = reason;
+    }
+
+    /// Whether what this GPU was waited for has run to its end.
+    pub(crate) fn check(&self) -> Result<()> {
+        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        failure.clone().map_or(Ok(()), Err)
+    }
+
+    /// Waits for everything submitted to this GPU.
+    pub(crate) fn synchronize(&self) -> Result<()> {
+        self.context.synchronize()?;
+        self.check()
+    }
+
     /// The device modules, loaded by module when first used.
     pub fn modules(&self) -> &Modules {
         &self.modules
@@ -163,7 +183,7 @@ impl Device {
 
     /// The stream of copies, once all work of the GPU is done.
     pub(crate) fn after_all(&self) -> Result<RawStream<'_>> {
-        self.context.synchronize()?;
+        self.synchronize()?;
         Ok(self.copies.raw())
     }
 
@@ -179,7 +199,7 @@ impl Device {
         memory: &DeviceMemory,
         data: &mut [T],
     ) -> Result<()> {
-        self.context.synchronize()?;
+        self.synchronize()?;
         memory.read(data, self.copies.raw())
     }
 }
@@ -292,7 +312,8 @@ impl Stream {
             Kind::Cpu => Ok(()),
             Kind::Owned(stream, device) => {
                 device.context.set_current()?;
-                stream.raw().synchronize()
+                stream.raw().synchronize()?;
+                device.check()
             }
             Kind::Raw(raw) => raw.synchronize(),
             #[cfg(feature = "cudarc")]

@@ -110,6 +110,14 @@ pub enum Error {
         /// The driver's words.
         reason: String,
     },
+    /// A rank of a [group](crate::group) is gone, silent, or does something else than the others.
+    #[error("rank {rank}: {reason}")]
+    Rank {
+        /// The rank at fault, as far as that is known.
+        rank: usize,
+        /// What it did.
+        reason: String,
+    },
     /// A file could not be read or written.
     #[error("{path}{}: {reason}", line.map(|l| format!(":{l}")).unwrap_or_default())]
     Io {

@@ -49,6 +49,7 @@ pub mod entries;
 #[doc(hidden)]
 pub mod error;
 mod families;
+pub mod group;
 #[doc(hidden)]
 pub mod indirect;
 mod kernel;

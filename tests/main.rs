@@ -10,6 +10,7 @@ mod device_code;
 #[cfg(feature = "dlpack")]
 mod dlpack;
 mod docs;
+mod group;
 mod language;
 mod lines;
 mod machine_code;

@@ -1,0 +1,450 @@
+//! Connections between all ranks: small messages and, on the CPU, data. They also tell who is alive: each rank is heard from
+//! every two seconds, and one that is gone or silent fails the group on all others.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+
+/// How often a rank is heard from at least.
+const BEAT: Duration = Duration::from_secs(2);
+/// A rank that was not heard from for so long counts as dead.
+const SILENCE: Duration = Duration::from_secs(8);
+/// How often the watcher looks at what others report, such as NCCL.
+const WATCH: Duration = Duration::from_millis(100);
+
+/// A connection: between processes, or between threads of one.
+#[derive(Debug)]
+pub(super) enum Link {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Link {
+    fn ready(&self) -> io::Result<()> {
+        match self {
+            Link::Tcp(s) => {
+                s.set_nodelay(true)?;
+                s.set_read_timeout(Some(SILENCE))?;
+                s.set_write_timeout(Some(SILENCE))
+            }
+            Link::Unix(s) => {
+                s.set_read_timeout(Some(SILENCE))?;
+                s.set_write_timeout(Some(SILENCE))
+            }
+        }
+    }
+
+    fn end_writing(&self) {
+        // One that is closed already is what is wanted.
+        let _ = match self {
+            Link::Tcp(s) => s.shutdown(Shutdown::Write),
+            Link::Unix(s) => s.shutdown(Shutdown::Write),
+        };
+    }
+}
+
+impl Read for &Link {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Link::Tcp(s) => (&mut &*s).read(to),
+            Link::Unix(s) => (&mut &*s).read(to),
+        }
+    }
+}
+
+impl Write for &Link {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        match self {
+            Link::Tcp(s) => (&mut &*s).write(from),
+            Link::Unix(s) => (&mut &*s).write(from),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Data = 0,
+    Beat = 1,
+    Leave = 2,
+    Fail = 3,
+}
+
+impl Kind {
+    const ALL: [Kind; 4] = [Kind::Data, Kind::Beat, Kind::Leave, Kind::Fail];
+}
+
+/// Kind, number of the step, bytes that follow.
+const HEADER: usize = 24;
+
+fn header(kind: Kind, step: u64, bytes: usize) -> [u8; HEADER] {
+    let mut header = [0; HEADER];
+    header[0] = kind as u8;
+    header[8..16].copy_from_slice(&step.to_le_bytes());
+    header[16..].copy_from_slice(&(bytes as u64).to_le_bytes());
+    header
+}
+
+#[derive(Debug)]
+struct Frame {
+    step: u64,
+    bytes: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Peer {
+    link: Link,
+    /// Frames are written whole.
+    writing: Mutex<()>,
+}
+
+impl Peer {
+    fn write(&self, kind: Kind, step: u64, bytes: &[u8]) -> io::Result<()> {
+        let _turn = lock(&self.writing);
+        (&self.link).write_all(&header(kind, step, bytes.len()))?;
+        (&self.link).write_all(bytes)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Inbox {
+    from: Vec<VecDeque<Frame>>,
+    left: Vec<bool>,
+    failed: Option<Error>,
+    /// This rank leaves: what others do is not looked at any more.
+    closed: bool,
+}
+
+/// What is asked, and told, by the watcher.
+pub(super) trait Watched: Send + Sync {
+    /// An error that came up beside the connections.
+    fn look(&self) -> Result<()>;
+    /// The group has failed: ends what waits for other ranks.
+    fn abort(&self, reason: &Error);
+}
+
+struct Shared {
+    rank: usize,
+    /// By rank; none for this one.
+    peers: Vec<Option<Peer>>,
+    inbox: Mutex<Inbox>,
+    changed: Condvar,
+    watched: Mutex<Option<Arc<dyn Watched>>>,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "rank {} of {}", self.rank, self.peers.len())
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    fn fail(&self, error: Error) {
+        let mut inbox = lock(&self.inbox);
+        if !inbox.closed {
+            inbox.failed.get_or_insert(error);
+        }
+        drop(inbox);
+        self.changed.notify_all();
+    }
+
+    /// Takes in what a rank sends until it leaves, fails or ends.
+    fn listen(&self, rank: usize) {
+        let Some(peer) = &self.peers[rank] else {
+            return;
+        };
+        loop {
+            match self.read(&peer.link) {
+                Ok((Kind::Beat, ..)) => {}
+                Ok((Kind::Data, step, bytes)) => {
+                    lock(&self.inbox).from[rank].push_back(Frame { step, bytes });
+                    self.changed.notify_all();
+                }
+                Ok((Kind::Leave, ..)) => {
+                    lock(&self.inbox).left[rank] = true;
+                    self.changed.notify_all();
+                    return;
+                }
+                Ok((Kind::Fail, at, reason)) => {
+                    let reason = String::from_utf8_lossy(&reason).into_owned();
+                    return self.fail(Error::Rank {
+                        rank: at as usize,
+                        reason,
+                    });
+                }
+                Err(error) => {
+                    use io::ErrorKind::{TimedOut, UnexpectedEof, WouldBlock};
+                    let reason = match error.kind() {
+                        UnexpectedEof => "ended without leaving the group".to_owned(),
+                        TimedOut | WouldBlock => {
+                            format!("has not been heard from for {} s", SILENCE.as_secs())
+                        }
+                        _ => format!("its connection broke: {error}"),
+                    };
+                    return self.fail(Error::Rank { rank, reason });
+                }
+            }
+        }
+    }
+
+    fn read(&self, mut link: &Link) -> io::Result<(Kind, u64, Vec<u8>)> {
+        let mut head = [0; HEADER];
+        link.read_exact(&mut head)?;
+        let word = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().unwrap_or_default());
+        let kind = Kind::ALL.get(usize::from(head[0]));
+        let kind = *kind.ok_or_else(|| io::Error::other("sent what is no frame"))?;
+        let bytes = usize::try_from(word(16)).map_err(io::Error::other)?;
+        let mut data = Vec::new();
+        data.try_reserve_exact(bytes).map_err(io::Error::other)?;
+        // Grows as bytes come, so that a length that lies costs nothing.
+        if link.take(bytes as u64).read_to_end(&mut data)? < bytes {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok((kind, word(8), data))
+    }
+
+    /// Says that this rank lives, looks at what is watched, and passes a failure on.
+    fn watch(&self) {
+        let mut beat = Instant::now();
+        loop {
+            let inbox = lock(&self.inbox);
+            if inbox.closed {
+                return;
+            }
+            let failed = inbox.failed.clone();
+            let failed = match failed {
+                Some(error) => Some(error),
+                None => {
+                    let waited = self.changed.wait_timeout(inbox, WATCH);
+                    let (inbox, _) = waited.unwrap_or_else(PoisonError::into_inner);
+                    if inbox.closed {
+                        return;
+                    }
+                    inbox.failed.clone()
+                }
+            };
+            let watched = lock(&self.watched).clone();
+            if let Some(error) = failed {
+                if let Some(watched) = watched {
+                    watched.abort(&error);
+                }
+                return self.pass_on(&error);
+            }
+            if let Some(Err(error)) = watched.map(|watched| watched.look()) {
+                self.fail(error);
+                continue;
+            }
+            if beat.elapsed() >= BEAT {
+                beat = Instant::now();
+                for (rank, peer) in self.peers.iter().enumerate() {
+                    // What a broken connection means the listener says.
+                    if let Some(peer) = peer.as_ref().filter(|_| !lock(&self.inbox).left[rank]) {
+                        let _ = peer.write(Kind::Beat, 0, &[]);
+                    }
+                }
+            }
+        }
+    }
+
+    fn pass_on(&self, error: &Error) {
+        let (rank, reason) = match error {
+            Error::Rank { rank, reason } => (*rank, reason.clone()),
+            other => (self.rank, other.to_string()),
+        };
+        for peer in self.peers.iter().flatten() {
+            // Some of them may be what has failed.
+            let _ = peer.write(Kind::Fail, rank as u64, reason.as_bytes());
+        }
+    }
+}
+
+/// The connections of one rank.
+#[derive(Debug)]
+pub(super) struct Mesh(Arc<Shared>);
+
+impl Mesh {
+    /// Takes over connections by rank; none is that of this rank.
+    pub(super) fn new(rank: usize, links: Vec<Option<Link>>) -> Result<Mesh> {
+        let broken = |peer: usize| {
+            move |error: io::Error| Error::Rank {
+                rank: peer,
+                reason: format!("its connection broke: {error}"),
+            }
+        };
+        let size = links.len();
+        let mut peers = Vec::with_capacity(size);
+        for (peer, link) in links.into_iter().enumerate() {
+            if let Some(link) = &link {
+                link.ready().map_err(broken(peer))?;
+            }
+            peers.push(link.map(|link| Peer {
+                link,
+                writing: Mutex::new(()),
+            }));
+        }
+        let shared = Arc::new(Shared {
+            rank,
+            peers,
+            inbox: Mutex::new(Inbox {
+                from: (0..size).map(|_| VecDeque::new()).collect(),
+                left: vec![false; size],
+                ..Inbox::default()
+            }),
+            changed: Condvar::new(),
+            watched: Mutex::new(None),
+        });
+        let mesh = Mesh(shared);
+        if size > 1 {
+            let start = |name: String, work: Box<dyn FnOnce(&Shared) + Send>| {
+                let shared = Arc::clone(&mesh.0);
+                let thread = thread::Builder::new().name(name);
+                thread.spawn(move || work(&shared)).map_err(broken(rank))
+            };
+            for peer in (0..size).filter(|&peer| peer != rank) {
+                start(
+                    format!("from rank {peer}"),
+                    Box::new(move |s| s.listen(peer)),
+                )?;
+            }
+            start(format!("watcher of rank {rank}"), Box::new(Shared::watch))?;
+        }
+        Ok(mesh)
+    }
+
+    /// Connections of ranks that are threads of this process.
+    pub(super) fn local(size: usize) -> Result<Vec<Mesh>> {
+        let mut links: Vec<Vec<Option<Link>>> = (0..size)
+            .map(|_| (0..size).map(|_| None).collect())
+            .collect();
+        for a in 0..size {
+            for b in 0..a {
+                let (left, right) = UnixStream::pair().map_err(|error| Error::Rank {
+                    rank: b,
+                    reason: format!("no connection between threads: {error}"),
+                })?;
+                links[a][b] = Some(Link::Unix(left));
+                links[b][a] = Some(Link::Unix(right));
+            }
+        }
+        let ranks = links.into_iter().enumerate();
+        ranks.map(|(rank, links)| Mesh::new(rank, links)).collect()
+    }
+
+    pub(super) fn rank(&self) -> usize {
+        self.0.rank
+    }
+
+    pub(super) fn size(&self) -> usize {
+        self.0.peers.len()
+    }
+
+    /// From now on the watcher looks at this as well.
+    pub(super) fn watch(&self, watched: Arc<dyn Watched>) {
+        *lock(&self.0.watched) = Some(watched);
+    }
+
+    /// Why the group has failed.
+    pub(super) fn check(&self) -> Result<()> {
+        lock(&self.0.inbox).failed.clone().map_or(Ok(()), Err)
+    }
+
+    /// Fails the group, on all ranks.
+    pub(super) fn fail(&self, error: Error) {
+        self.0.fail(error);
+    }
+
+    /// Sends bytes; returns when the connection has taken them.
+    pub(super) fn send(&self, to: usize, step: u64, bytes: &[u8]) -> Result<()> {
+        self.check()?;
+        let Some(peer) = &self.0.peers[to] else {
+            return Ok(());
+        };
+        peer.write(Kind::Data, step, bytes).map_err(|error| {
+            let left = lock(&self.0.inbox).left[to];
+            let error = Error::Rank {
+                rank: to,
+                reason: match left {
+                    true => "has left the group".into(),
+                    false => format!("its connection broke: {error}"),
+                },
+            };
+            self.0.fail(error.clone());
+            // What was known before is the cause.
+            self.check().err().unwrap_or(error)
+        })
+    }
+
+    /// The bytes that a rank sent for this step.
+    pub(super) fn receive(&self, from: usize, step: u64, limit: Duration) -> Result<Vec<u8>> {
+        let end = Instant::now() + limit;
+        let mut inbox = lock(&self.0.inbox);
+        loop {
+            if let Some(frame) = inbox.from[from].pop_front() {
+                if frame.step == step {
+                    return Ok(frame.bytes);
+                }
+                let reason = format!(
+                    "is at step {} of the group where this rank is at {step}: all ranks make the same calls in the \
+                     same order",
+                    frame.step
+                );
+                drop(inbox);
+                let error = Error::Rank { rank: from, reason };
+                self.0.fail(error.clone());
+                return Err(error);
+            }
+            if let Some(error) = &inbox.failed {
+                return Err(error.clone());
+            }
+            let now = Instant::now();
+            if inbox.left[from] || now >= end {
+                let reason = match inbox.left[from] {
+                    true => "has left the group".to_owned(),
+                    false => format!(
+                        "is alive, but has not come to step {step} within {} s",
+                        limit.as_secs()
+                    ),
+                };
+                drop(inbox);
+                let error = Error::Rank { rank: from, reason };
+                self.0.fail(error.clone());
+                return Err(error);
+            }
+            let waited = self.0.changed.wait_timeout(inbox, end - now);
+            inbox = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+impl Drop for Mesh {
+    fn drop(&mut self) {
+        let failed = {
+            let mut inbox = lock(&self.0.inbox);
+            inbox.closed = true;
+            inbox.failed.clone()
+        };
+        self.0.changed.notify_all();
+        if let Some(error) = &failed {
+            self.0.pass_on(error);
+        }
+        for peer in self.0.peers.iter().flatten() {
+            let _ = peer.write(Kind::Leave, 0, &[]);
+            // The listener takes in the rest: closing with bytes unread would take from the other what it has not read.
+            peer.link.end_writing();
+        }
+    }
+}

@@ -1,0 +1,451 @@
+//! Several GPUs or CPUs as ranks of a group: rows of matrices are dealt to ranks, and what a rank needs of the others is sent.
+//!
+//! A rank is a process or a thread with a [`Context`] of its own; all ranks make the same calls in the same order. Data of GPUs
+//! go through NCCL, which is opened at run time (`libnccl.so.2`); those of CPUs through sockets.
+//!
+//! ```
+//! use einsparse::formats::{Csr, CsrPattern, Dense};
+//! use einsparse::group::{Group, Partition, Sharded, ShardedSpmm};
+//! use einsparse::Context;
+//!
+//! let a = Csr::new(CsrPattern::new(4, 4, vec![0, 2, 3, 4, 5], vec![0, 3, 1, 0, 2])?, vec![1.0f32, 2.0, 3.0, 4.0, 5.0])?;
+//! let b = Dense::from_fn(vec![4, 2], |i| (2 * i[0] + i[1]) as f32)?;
+//! // Two ranks of this process; `Group::from_env` is that of a launcher with a process a rank.
+//! let ranks = Group::local(&[Context::cpu(), Context::cpu()])?;
+//! let rank = |group: Group| -> einsparse::Result<Vec<f32>> {
+//!     let rows = Partition::balanced(a.pattern(), 2, group.size());
+//!     let mine = Sharded::of(&group, &a, &rows)?;
+//!     let product = ShardedSpmm::new(&group, &mine, &rows, 2, &Default::default())?;
+//!     let (mut x, mut y) = (product.operand()?, product.output()?);
+//!     let own = rows.range(group.rank());
+//!     let b = Dense::new([own.len(), 2], b.values()[own.start * 2..own.end * 2].to_vec())?;
+//!     x.local_mut()?.write(&b)?;
+//!     product.run(&mut x, &mut y, &group.context().stream()?)?;
+//!     Ok(y.local()?.to_dense()?.into_values())
+//! };
+//! let parts = std::thread::scope(|s| {
+//!     let ranks: Vec<_> = ranks.into_iter().map(|group| s.spawn(|| rank(group))).collect();
+//!     ranks.into_iter().map(|rank| rank.join().unwrap()).collect::<einsparse::Result<Vec<_>>>()
+//! })?;
+//! assert_eq!(parts.concat(), [12.0, 15.0, 6.0, 9.0, 0.0, 4.0, 20.0, 25.0]);
+//! # Ok::<(), einsparse::Error>(())
+//! ```
+
+mod halo;
+mod meet;
+mod mesh;
+mod nccl;
+mod partition;
+mod spmm;
+mod sum;
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use meet::Id;
+use mesh::Mesh;
+use nccl::{Comm, Span};
+
+pub use halo::Halo;
+pub use partition::{Partition, Sharded};
+pub use spmm::{ShardedOptions, ShardedSpmm};
+pub use sum::GroupSum;
+
+use crate::context::Context;
+use crate::device::Stream;
+use crate::dynamic::without_gaps;
+use crate::error::{Error, Result};
+use crate::registry::Scalar;
+use crate::tensor::Tensor;
+
+/// How long ranks wait for each other where nothing else is said.
+const LIMIT: Duration = Duration::from_secs(300);
+/// How long ranks of a launcher wait until all are there.
+const MEETING: Duration = Duration::from_secs(60);
+
+/// One rank of a group. Cheap to clone; one thread of a rank calls at a time.
+///
+/// A rank that ends, hangs or drops its group while others wait for it is an [`Error::Rank`] on all of them within ten
+/// seconds. On a GPU what was queued is ended as well, and [`Stream::synchronize`] and reads give the error. After one the
+/// group stays failed.
+#[derive(Clone, Debug)]
+pub struct Group(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    // Dropped in this order: NCCL ends before this rank leaves.
+    comm: Option<Arc<Comm>>,
+    mesh: Mesh,
+    context: Context,
+    step: AtomicU64,
+    limit: Mutex<Duration>,
+}
+
+impl Group {
+    /// Ranks that are threads of this process, in the order of their contexts: GPUs, each once, or CPUs. On GPUs this waits
+    /// until NCCL has connected them.
+    ///
+    /// # Errors
+    /// [`Error::Operand`] for contexts of both kinds, or one GPU twice; [`Error::Cuda`] without NCCL.
+    pub fn local(contexts: &[Context]) -> Result<Vec<Group>> {
+        let meshes = Mesh::local(contexts.len())?;
+        let ranks = meshes.into_iter().zip(contexts);
+        // They wait for each other.
+        std::thread::scope(|scope| {
+            let start = |(mesh, context)| scope.spawn(move || Group::over(mesh, context));
+            let ranks: Vec<_> = ranks.map(start).collect();
+            let join =
+                |(rank, thread): (usize, std::thread::ScopedJoinHandle<'_, Result<Group>>)| {
+                    thread.join().unwrap_or_else(|_| {
+                        let reason = "panicked while ranks met".to_owned();
+                        Err(Error::Rank { rank, reason })
+                    })
+                };
+            ranks.into_iter().enumerate().map(join).collect()
+        })
+    }
+
+    /// An id of a group that a launcher carries to every rank, as raw bytes. Rank 0 is in the process that made it.
+    ///
+    /// # Errors
+    /// [`Error::Rank`] if this process cannot listen for connections.
+    pub fn unique_id() -> Result<[u8; meet::ID_BYTES]> {
+        meet::unique_id()?.to_bytes()
+    }
+
+    /// Joins the group of an id as one of `size` ranks, a process each. Waits until all are there.
+    ///
+    /// ```
+    /// use einsparse::{Context, group::Group};
+    /// use std::time::Duration;
+    /// let id = Group::unique_id()?;
+    /// let group = Group::join(&Context::cpu(), &id, 0, 1, Duration::from_secs(10))?;
+    /// assert_eq!((group.rank(), group.size()), (0, 1));
+    /// # Ok::<(), einsparse::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Rank`], on every rank, for one that does not come within `limit`, comes twice, or counts others;
+    /// [`Error::Operand`] for an id that is none; as [`local`](Self::local).
+    pub fn join(
+        context: &Context,
+        id: &[u8],
+        rank: usize,
+        size: usize,
+        limit: Duration,
+    ) -> Result<Group> {
+        Group::meet(context, &Id::from_bytes(id)?, rank, size, limit)
+    }
+
+    /// Joins the group that a launcher describes in the environment, as `torchrun` does: `RANK`, `WORLD_SIZE`, `MASTER_ADDR`
+    /// and `MASTER_PORT`. Ranks meet one port behind that one, where the launcher itself listens, or at `EINSPARSE_PORT`.
+    ///
+    /// # Errors
+    /// [`Error::Operand`] for a variable that is missing or no number; as [`join`](Self::join) with 60 seconds.
+    pub fn from_env(context: &Context) -> Result<Group> {
+        let variable = |name: &str| {
+            std::env::var(name).map_err(|_| Error::operand(name, "is not set in the environment"))
+        };
+        let number = |name: &str| {
+            let text = variable(name)?;
+            let number = text.trim().parse::<usize>();
+            number.map_err(|_| Error::operand(name, format!("is `{text}`, which is no number")))
+        };
+        let (rank, size) = (number("RANK")?, number("WORLD_SIZE")?);
+        let port = match std::env::var_os("EINSPARSE_PORT") {
+            Some(_) => number("EINSPARSE_PORT")?,
+            None => number("MASTER_PORT")? + 1,
+        };
+        let id = Id {
+            address: format!("{}:{port}", variable("MASTER_ADDR")?),
+            // The same on all ranks, and another one for a neighbour's group.
+            token: size as u64 ^ (port as u64) << 32,
+        };
+        Group::meet(context, &id, rank, size, MEETING)
+    }
+
+    fn meet(
+        context: &Context,
+        id: &Id,
+        rank: usize,
+        size: usize,
+        limit: Duration,
+    ) -> Result<Group> {
+        if rank >= size {
+            let reason = format!("is none of {size} ranks");
+            return Err(Error::Rank { rank, reason });
+        }
+        Group::over(meet::meet(id, rank, size, limit)?, context)
+    }
+
+    fn over(mesh: Mesh, context: &Context) -> Result<Group> {
+        let mut inner = Inner {
+            comm: None,
+            mesh,
+            context: context.clone(),
+            step: AtomicU64::new(0),
+            limit: Mutex::new(LIMIT),
+        };
+        inner.same(
+            "a GPU (1) or the CPU (0)",
+            Ok(vec![u64::from(context.is_cuda())]),
+        )?;
+        if let Some(device) = context.device().filter(|_| inner.mesh.size() > 1) {
+            let id = match inner.mesh.rank() {
+                0 => nccl::unique_id().map(Vec::from),
+                _ => Ok(Vec::new()),
+            };
+            let ids = inner.gather(id)?;
+            let id = ids[0].as_slice().try_into().map_err(|_| Error::Rank {
+                rank: 0,
+                reason: "sent no id of NCCL".into(),
+            })?;
+            let comm = Comm::new(device, &inner.mesh, id, MEETING);
+            let made = inner.gather(comm.as_ref().map(|_| Vec::new()).map_err(Error::clone));
+            // Its own words first.
+            let comm = comm?;
+            made?;
+            inner.mesh.watch(Arc::clone(&comm) as _);
+            inner.comm = Some(comm);
+        }
+        Ok(Group(Arc::new(inner)))
+    }
+
+    /// Which of the ranks this is.
+    pub fn rank(&self) -> usize {
+        self.0.mesh.rank()
+    }
+
+    /// How many ranks there are.
+    pub fn size(&self) -> usize {
+        self.0.mesh.size()
+    }
+
+    /// Where this rank computes.
+    pub fn context(&self) -> &Context {
+        &self.0.context
+    }
+
+    /// How long this rank waits for another one that is alive; 300 seconds where nothing was said.
+    pub fn set_limit(&self, limit: Duration) {
+        *self.0.limit.lock().unwrap_or_else(PoisonError::into_inner) = limit;
+    }
+
+    /// Waits until all ranks are here.
+    ///
+    /// # Errors
+    /// [`Error::Rank`] if one does not come.
+    pub fn barrier(&self) -> Result<()> {
+        self.0.gather(Ok(Vec::new())).map(|_| ())
+    }
+
+    /// Whether this step went well on every rank: the value of this one, or the first error of any. What only one rank can
+    /// see, such as a file that ends early, so ends all, where they would wait for that one.
+    ///
+    /// # Errors
+    /// Its own error on the rank that has one; [`Error::Rank`] with its words on the others.
+    pub fn all_ok<V>(&self, result: Result<V>) -> Result<V> {
+        let said = self
+            .0
+            .gather(result.as_ref().map(|_| Vec::new()).map_err(Error::clone));
+        let value = result?;
+        said.map(|_| value)
+    }
+
+    pub(crate) fn same(&self, what: &str, own: Result<Vec<u64>>) -> Result<Vec<u64>> {
+        self.0.same(what, own)
+    }
+
+    /// Queues the sending of elements of one tensor to every rank, and the taking of others' into another one. Both are
+    /// without gaps.
+    pub(crate) fn exchange<T: Scalar>(
+        &self,
+        (from, sends): (&Tensor<T>, &[Range<usize>]),
+        (to, receives): (&mut Tensor<T>, &[Range<usize>]),
+        stream: &Stream,
+    ) -> Result<()> {
+        let from = Transfer {
+            name: "what is sent",
+            tensor: from,
+            parts: sends,
+        };
+        self.0.exchange(from, to, receives, stream)
+    }
+
+    /// Sends a list to every rank and takes its list for this one.
+    pub(crate) fn ask(&self, lists: &[Vec<u32>]) -> Result<Vec<Vec<u32>>> {
+        let Inner { mesh, .. } = &*self.0;
+        let step = self.0.next_step();
+        for (peer, list) in lists
+            .iter()
+            .enumerate()
+            .filter(|(peer, _)| *peer != mesh.rank())
+        {
+            mesh.send(peer, step, bytemuck::cast_slice(list))?;
+        }
+        let take = |peer: usize| match peer == mesh.rank() {
+            true => Ok(lists[peer].clone()),
+            false => {
+                let bytes = mesh.receive(peer, step, self.0.limit())?;
+                Ok(bytemuck::pod_collect_to_vec(&bytes))
+            }
+        };
+        (0..mesh.size()).map(take).collect()
+    }
+
+    /// Numbers of all ranks by rank, or the first error of any.
+    pub(crate) fn numbers(&self, own: Result<Vec<u64>>) -> Result<Vec<Vec<u64>>> {
+        let said = self
+            .0
+            .gather(own.map(|own| bytemuck::pod_collect_to_vec(&own)))?;
+        Ok(said
+            .iter()
+            .map(|words| bytemuck::pod_collect_to_vec(words))
+            .collect())
+    }
+}
+
+/// Elements of a tensor for each rank.
+struct Transfer<'a, T> {
+    name: &'static str,
+    tensor: &'a Tensor<T>,
+    parts: &'a [Range<usize>],
+}
+
+impl<T: Scalar> Transfer<'_, T> {
+    fn spans(&self, context: &Context, stream: &Stream) -> Result<Vec<Span>> {
+        let place = without_gaps(context, self.name, self.tensor, stream)?;
+        let of = |(rank, part): (usize, &Range<usize>)| Span {
+            rank,
+            address: place.address + (part.start * size_of::<T>()) as u64,
+            bytes: part.len() * size_of::<T>(),
+        };
+        Ok(self.parts.iter().enumerate().map(of).collect())
+    }
+}
+
+impl Inner {
+    fn limit(&self) -> Duration {
+        *self.limit.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn next_step(&self) -> u64 {
+        self.step.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Bytes of all ranks by rank, or the first error of any.
+    fn gather(&self, own: Result<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
+        let step = self.next_step();
+        let (rank, size) = (self.mesh.rank(), self.mesh.size());
+        let message = match &own {
+            Ok(bytes) => [&[0], bytes.as_slice()].concat(),
+            Err(error) => [&[1], error.to_string().as_bytes()].concat(),
+        };
+        for peer in (0..size).filter(|&peer| peer != rank) {
+            self.mesh.send(peer, step, &message)?;
+        }
+        let mut own = Some(own);
+        let mut all = Vec::with_capacity(size);
+        let mut wrong = None;
+        for peer in 0..size {
+            if let Some(own) = own.take_if(|_| peer == rank) {
+                match own {
+                    Ok(bytes) => all.push(bytes),
+                    Err(error) => wrong = wrong.or(Some(error)),
+                }
+                continue;
+            }
+            let bytes = self.mesh.receive(peer, step, self.limit())?;
+            match bytes.split_first() {
+                Some((0, bytes)) => all.push(bytes.to_vec()),
+                said => {
+                    let reason = said.map_or_else(String::new, |(_, text)| {
+                        String::from_utf8_lossy(text).into_owned()
+                    });
+                    wrong = wrong.or(Some(Error::Rank { rank: peer, reason }));
+                }
+            }
+        }
+        wrong.map_or(Ok(all), Err)
+    }
+
+    /// Checks that all ranks have the same numbers, and gives them.
+    fn same(&self, what: &str, own: Result<Vec<u64>>) -> Result<Vec<u64>> {
+        let mut all = self
+            .gather(own.map(|own| bytemuck::pod_collect_to_vec(&own)))?
+            .into_iter()
+            .map(|words| bytemuck::pod_collect_to_vec::<u8, u64>(&words));
+        let first = all.next().unwrap_or_default();
+        for (rank, found) in (1..).zip(all) {
+            if found != first {
+                let at = first.iter().zip(&found).position(|(a, b)| a != b);
+                let place = |words: &[u64]| match at {
+                    Some(at) if words.len() > 8 => format!("{} at place {at}", words[at]),
+                    _ if words.len() > 8 => format!("{} of them", words.len()),
+                    _ => format!("{words:?}"),
+                };
+                let reason = format!(
+                    "has {what} {} where rank 0 has {}",
+                    place(&found),
+                    place(&first)
+                );
+                return Err(Error::Rank { rank, reason });
+            }
+        }
+        Ok(first)
+    }
+
+    fn exchange<T: Scalar>(
+        &self,
+        from: Transfer<'_, T>,
+        to: &mut Tensor<T>,
+        parts: &[Range<usize>],
+        stream: &Stream,
+    ) -> Result<()> {
+        self.mesh.check()?;
+        let (rank, limit) = (self.mesh.rank(), self.limit());
+        if let Some(comm) = &self.comm {
+            let sends = from.spans(&self.context, stream)?;
+            let name = "what is received";
+            let receives = Transfer {
+                name,
+                tensor: &*to,
+                parts,
+            }
+            .spans(&self.context, stream)?;
+            // SAFETY: parts of tensors of this GPU, which checked `spans`; they are the caller's to keep until the stream is
+            // done.
+            return unsafe { comm.exchange(&sends, &receives, stream.raw(), &self.mesh, limit) };
+        }
+        let step = self.next_step();
+        let values = from
+            .tensor
+            .host()
+            .ok_or_else(|| Error::elsewhere(from.name))?;
+        for (peer, part) in from.parts.iter().enumerate() {
+            if peer != rank && !part.is_empty() {
+                let bytes = bytemuck::cast_slice(&values[part.clone()]);
+                self.mesh.send(peer, step, bytes)?;
+            }
+        }
+        let own = values[from.parts[rank].clone()].to_vec();
+        let values = to
+            .host_mut()
+            .ok_or_else(|| Error::elsewhere("what is received"))?;
+        values[parts[rank].clone()].copy_from_slice(&own);
+        for (peer, part) in parts.iter().enumerate() {
+            if peer != rank && !part.is_empty() {
+                let bytes = self.mesh.receive(peer, step, limit)?;
+                let place: &mut [u8] = bytemuck::cast_slice_mut(&mut values[part.clone()]);
+                if bytes.len() != place.len() {
+                    let reason = format!("sent {} bytes for {}", bytes.len(), place.len());
+                    return Err(Error::Rank { rank: peer, reason });
+                }
+                place.copy_from_slice(&bytes);
+            }
+        }
+        Ok(())
+    }
+}

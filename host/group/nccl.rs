@@ -1,0 +1,299 @@
+//! NCCL, opened at run time and nothing linked: sends and receives between GPUs, queued on streams.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+
+use super::mesh::{Mesh, Watched};
+use crate::device::Device;
+use crate::driver::RawStream;
+use crate::error::{Error, Result};
+
+/// What packages and toolkits install; programs that link have the second one as well.
+const NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
+
+const SUCCESS: u32 = 0;
+const IN_PROGRESS: u32 = 7;
+/// ncclUint8.
+const BYTES: c_int = 1;
+/// Bytes of ncclUniqueId.
+pub(super) const ID_BYTES: usize = 128;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct UniqueId([u8; ID_BYTES]);
+
+/// The beginning of ncclConfig_t as NCCL 2.14 knows it. Later ones take the rest from their defaults, told by `version`.
+#[repr(C)]
+struct Config {
+    size: usize,
+    magic: u32,
+    version: u32,
+    blocking: c_int,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct RawComm(*mut c_void);
+
+// SAFETY: NCCL takes a communicator on every thread, one at a time; `Comm` locks.
+unsafe impl Send for RawComm {}
+
+type Transfer =
+    unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, *mut c_void, *mut c_void) -> u32;
+
+/// The functions that are used.
+struct Api {
+    get_unique_id: unsafe extern "C" fn(*mut UniqueId) -> u32,
+    init: unsafe extern "C" fn(*mut *mut c_void, c_int, UniqueId, c_int, *const Config) -> u32,
+    destroy: unsafe extern "C" fn(*mut c_void) -> u32,
+    abort: unsafe extern "C" fn(*mut c_void) -> u32,
+    async_error: unsafe extern "C" fn(*mut c_void, *mut u32) -> u32,
+    error_string: unsafe extern "C" fn(u32) -> *const c_char,
+    start: unsafe extern "C" fn() -> u32,
+    end: unsafe extern "C" fn() -> u32,
+    send: Transfer,
+    receive: Transfer,
+    _library: Library,
+}
+
+fn api() -> Result<&'static Api> {
+    static API: OnceLock<Result<Api, String>> = OnceLock::new();
+    let missing = |reason: &String| Error::Cuda {
+        call: format!("open {}", NAMES[0]),
+        reason: format!("NCCL 2.14 or later is not installed or not found: {reason}"),
+    };
+    API.get_or_init(open).as_ref().map_err(missing)
+}
+
+fn open() -> Result<Api, String> {
+    let mut first = None;
+    for name in NAMES {
+        // SAFETY: opening NCCL runs only its own initialisers, which ask nothing of the caller; it is never closed.
+        match unsafe { Library::open(Some(name), RTLD_NOW | RTLD_LOCAL) } {
+            Ok(library) => return symbols(library).map_err(|error| error.to_string()),
+            Err(error) => first = first.or(Some(error.to_string())),
+        }
+    }
+    Err(first.unwrap_or_default())
+}
+
+fn symbols(library: Library) -> Result<Api, libloading::Error> {
+    // SAFETY: the types are those that nccl.h gives these names since 2.14.
+    unsafe {
+        Ok(Api {
+            get_unique_id: *library.get(b"ncclGetUniqueId\0")?,
+            init: *library.get(b"ncclCommInitRankConfig\0")?,
+            destroy: *library.get(b"ncclCommDestroy\0")?,
+            abort: *library.get(b"ncclCommAbort\0")?,
+            async_error: *library.get(b"ncclCommGetAsyncError\0")?,
+            error_string: *library.get(b"ncclGetErrorString\0")?,
+            start: *library.get(b"ncclGroupStart\0")?,
+            end: *library.get(b"ncclGroupEnd\0")?,
+            send: *library.get(b"ncclSend\0")?,
+            receive: *library.get(b"ncclRecv\0")?,
+            _library: library,
+        })
+    }
+}
+
+impl Api {
+    fn check(&self, call: &str, code: u32) -> Result<()> {
+        if matches!(code, SUCCESS | IN_PROGRESS) {
+            return Ok(());
+        }
+        // SAFETY: NCCL answers with a static text for every code.
+        let text = unsafe { CStr::from_ptr((self.error_string)(code)) };
+        Err(Error::Cuda {
+            call: call.into(),
+            reason: text.to_string_lossy().into_owned(),
+        })
+    }
+}
+
+/// The id by which ranks of one communicator find each other.
+pub(super) fn unique_id() -> Result<[u8; ID_BYTES]> {
+    let api = api()?;
+    let mut id = UniqueId([0; ID_BYTES]);
+    // SAFETY: a place for one id.
+    api.check("ncclGetUniqueId", unsafe { (api.get_unique_id)(&mut id) })?;
+    Ok(id.0)
+}
+
+/// Bytes at an address of this GPU, for or from a rank.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span {
+    pub rank: usize,
+    pub address: u64,
+    pub bytes: usize,
+}
+
+/// A communicator of one GPU. No call blocks: what takes time is asked for again, so that a rank that has died ends it.
+pub(super) struct Comm {
+    api: &'static Api,
+    device: Arc<Device>,
+    raw: Mutex<Option<RawComm>>,
+}
+
+impl std::fmt::Debug for Comm {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "NCCL on GPU {}", self.device.facts().ordinal)
+    }
+}
+
+impl Comm {
+    /// Waits until all ranks are there.
+    pub(super) fn new(
+        device: &Arc<Device>,
+        mesh: &Mesh,
+        id: [u8; ID_BYTES],
+        limit: Duration,
+    ) -> Result<Arc<Comm>> {
+        let api = api()?;
+        device.context().set_current()?;
+        let config = Config {
+            size: size_of::<Config>(),
+            magic: 0xcafe_beef,
+            version: 21400,
+            blocking: 0,
+        };
+        let mut raw = std::ptr::null_mut();
+        let (size, rank) = (mesh.size() as c_int, mesh.rank() as c_int);
+        // SAFETY: a place for one communicator; the config is of the size that it says.
+        let code = unsafe { (api.init)(&mut raw, size, UniqueId(id), rank, &config) };
+        api.check("ncclCommInitRankConfig", code)?;
+        let comm = Arc::new(Comm {
+            api,
+            device: Arc::clone(device),
+            raw: Mutex::new(Some(RawComm(raw))),
+        });
+        comm.settle("ncclCommInitRankConfig", mesh, limit)?;
+        Ok(comm)
+    }
+
+    fn with<R>(&self, work: impl FnOnce(*mut c_void) -> Result<R>) -> Result<R> {
+        let raw = self.raw.lock().unwrap_or_else(PoisonError::into_inner);
+        match *raw {
+            Some(RawComm(raw)) => work(raw),
+            None => Err(Error::Cuda {
+                call: "NCCL".into(),
+                reason: "the communicator was ended after a failure".into(),
+            }),
+        }
+    }
+
+    /// Whether a call is still under way, or what went wrong behind it.
+    fn pending(&self, call: &str) -> Result<bool> {
+        self.with(|raw| {
+            let mut state = SUCCESS;
+            // SAFETY: the communicator is alive; a place for one code.
+            let code = unsafe { (self.api.async_error)(raw, &mut state) };
+            self.api.check("ncclCommGetAsyncError", code)?;
+            self.api.check(call, state)?;
+            Ok(state == IN_PROGRESS)
+        })
+    }
+
+    /// Waits until a call is through.
+    fn settle(&self, call: &str, mesh: &Mesh, limit: Duration) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            let pending = self.pending(call);
+            // What others report is the cause.
+            mesh.check()?;
+            if !pending? {
+                return Ok(());
+            }
+            if start.elapsed() > limit {
+                let error = Error::Cuda {
+                    call: call.into(),
+                    reason: format!("not through after {} s", limit.as_secs()),
+                };
+                mesh.fail(error.clone());
+                return Err(error);
+            }
+            if start.elapsed() > Duration::from_millis(1) {
+                thread::sleep(Duration::from_micros(50));
+            }
+        }
+    }
+
+    /// Queues sends and receives as one.
+    ///
+    /// # Safety
+    /// The spans are memory of this GPU that stays until the stream is done; nothing else queued touches what is received
+    /// meanwhile.
+    pub(super) unsafe fn exchange(
+        &self,
+        sends: &[Span],
+        receives: &[Span],
+        stream: RawStream<'_>,
+        mesh: &Mesh,
+        limit: Duration,
+    ) -> Result<()> {
+        self.device.context().set_current()?;
+        self.with(|raw| {
+            // SAFETY: pairs with the end below.
+            self.api
+                .check("ncclGroupStart", unsafe { (self.api.start)() })?;
+            let both = [
+                (self.api.send, "ncclSend", sends),
+                (self.api.receive, "ncclRecv", receives),
+            ];
+            let mut queued = Ok(());
+            for (transfer, call, spans) in both {
+                for span in spans.iter().filter(|span| span.bytes > 0) {
+                    let (to, peer) = (span.address as *mut c_void, span.rank as c_int);
+                    // SAFETY: the caller's promise of spans and stream; the communicator is alive.
+                    let code =
+                        unsafe { transfer(to, span.bytes, BYTES, peer, raw, stream.as_raw()) };
+                    queued = queued.and(self.api.check(call, code));
+                }
+            }
+            // SAFETY: pairs with the start above.
+            let ended = self.api.check("ncclGroupEnd", unsafe { (self.api.end)() });
+            queued.and(ended)
+        })?;
+        self.settle("ncclGroupEnd", mesh, limit)
+    }
+
+    fn take(&self) -> Option<RawComm> {
+        let mut raw = self.raw.lock().unwrap_or_else(PoisonError::into_inner);
+        raw.take()
+    }
+}
+
+impl Watched for Comm {
+    fn look(&self) -> Result<()> {
+        self.pending("NCCL").map(|_| ())
+    }
+
+    fn abort(&self, reason: &Error) {
+        // Before kernels end: whoever waits for the stream is to see it.
+        self.device.fail(Some(reason.clone()));
+        if let Some(RawComm(raw)) = self.take() {
+            // SAFETY: the communicator is taken, so ended once.
+            let code = unsafe { (self.api.abort)(raw) };
+            if let Err(error) = self.api.check("ncclCommAbort", code) {
+                tracing::warn!(%error, "a communicator was not ended");
+            }
+        }
+    }
+}
+
+impl Drop for Comm {
+    fn drop(&mut self) {
+        if let Some(RawComm(raw)) = self.take() {
+            let synchronized = self.device.context().synchronize();
+            // SAFETY: the communicator is taken, so ended once.
+            let code = unsafe { (self.api.destroy)(raw) };
+            let ended = self.api.check("ncclCommDestroy", code);
+            if let Err(error) = synchronized.and(ended) {
+                tracing::warn!(%error, "a communicator was not ended");
+            }
+        }
+        self.device.fail(None);
+    }
+}

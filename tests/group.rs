@@ -1,0 +1,252 @@
+//! Ranks on the CPU: 1 to 5 threads, and processes that are killed, stopped, or never come.
+
+// The tests on GPUs use the rest.
+#[allow(dead_code)]
+mod cases;
+mod processes;
+
+use std::time::Duration;
+
+use einsparse::formats::{Csr, CsrPattern, Dense, generate};
+use einsparse::group::{Group, GroupSum, Halo, Partition, Sharded, ShardedSpmm};
+use einsparse::{Context, Error};
+
+use cases::{graph, on_ranks};
+
+fn cpus(ranks: usize) -> Vec<Context> {
+    vec![Context::cpu(); ranks]
+}
+
+#[test]
+fn products_are_those_of_one_rank() {
+    for ranks in 1..=5 {
+        cases::products(&cpus(ranks), None);
+    }
+}
+
+#[test]
+fn gradients_and_sums_are_added_in_the_order_of_ranks() {
+    for ranks in 1..=5 {
+        cases::transposed(&cpus(ranks));
+        cases::sums(&cpus(ranks));
+    }
+}
+
+#[test]
+fn a_layer_of_a_graph_network_is_that_of_one_rank() {
+    for ranks in [1, 3] {
+        cases::training_step(&cpus(ranks));
+    }
+}
+
+#[test]
+fn rows_are_dealt_by_cost() {
+    // One row costs as much as all others.
+    let rows = Partition::of_counts(&[100, 1, 1, 1, 1], 8, 2);
+    assert_eq!([rows.range(0), rows.range(1)], [0..1, 1..5]);
+    for (counts, ranks) in [
+        (vec![], 3),
+        (vec![5], 3),
+        (vec![0; 4], 5),
+        (vec![3; 1000], 7),
+    ] {
+        let rows = Partition::of_counts(&counts, 8, ranks);
+        let ends: Vec<usize> = (0..ranks).map(|r| rows.range(r).end).collect();
+        assert!(ends.is_sorted() && rows.ranks() == ranks && rows.rows() == counts.len());
+        for row in 0..counts.len() {
+            assert!(rows.range(rows.owner(row)).contains(&row));
+        }
+    }
+    let even = Partition::of_counts(&[3; 1000], 8, 7);
+    assert!((0..7).all(|r| (142..=144).contains(&even.range(r).len())));
+    let skewed = generate::rmat(12, 8, 1).unwrap();
+    let rows = Partition::balanced(&skewed, 32, 4);
+    let entries = |r: usize| {
+        let own = rows.range(r);
+        skewed.offsets()[own.end] - skewed.offsets()[own.start]
+    };
+    let all = skewed.columns().len() as u32;
+    assert!((0..4).all(|r| entries(r) < all * 30 / 100), "{rows:?}");
+}
+
+/// What went wrong, on each rank.
+fn errors<R>(results: Vec<einsparse::Result<R>>) -> Vec<Error> {
+    let error = |r: einsparse::Result<R>| r.err().expect("no rank may go on");
+    results.into_iter().map(error).collect()
+}
+
+#[test]
+fn ranks_that_disagree_learn_of_it() {
+    let a = graph(64, 6, 3);
+    let product = |n: [usize; 2], split: [usize; 2]| {
+        on_ranks(&cpus(2), |group| {
+            let rows = Partition::even(64, 2);
+            let columns = match split[group.rank()] {
+                0 => rows.clone(),
+                _ => Partition::balanced(a.pattern(), 8, 2),
+            };
+            let mine = Sharded::of(&group, &a, &rows)?;
+            ShardedSpmm::new(
+                &group,
+                &mine,
+                &columns,
+                n[group.rank()],
+                &Default::default(),
+            )
+        })
+    };
+    assert!(product([8, 8], [0, 0]).iter().all(Result::is_ok));
+    for error in errors(product([8, 16], [0, 0])) {
+        let text = error.to_string();
+        assert!(
+            text.starts_with("rank 1: has columns and strips of a halo [16"),
+            "{text}"
+        );
+    }
+    for error in errors(product([8, 8], [0, 1])) {
+        let text = error.to_string();
+        assert!(
+            text.starts_with("rank 1: has the partition of columns [0, "),
+            "{text}"
+        );
+    }
+    // A partition for other ranks, of other rows, and a part that ends early.
+    let wrong: [fn(&Group) -> Partition; 2] = [
+        |group| Partition::even(64, 2 + group.rank()),
+        |group| Partition::even(64 + group.rank(), 2),
+    ];
+    for partition in wrong {
+        let results = on_ranks(&cpus(2), |group| {
+            Sharded::of(&group, &a, &partition(&group))
+        });
+        let found = errors(results);
+        assert!(found[0].to_string().contains("rank 1: "), "{}", found[0]);
+    }
+    let results = on_ranks(&cpus(3), |group| {
+        let rows = Partition::even(64, 3);
+        let part = Sharded::of(&group, &a, &rows)?.local().clone();
+        let read = match group.rank() {
+            1 => Err(Error::Io {
+                path: "a.mtx".into(),
+                line: Some(17),
+                reason: "ends early".into(),
+            }),
+            _ => Ok(part),
+        };
+        Sharded::new(&group, read, &rows)
+    });
+    let found: Vec<String> = errors(results).iter().map(Error::to_string).collect();
+    assert_eq!(found[1], "a.mtx:17: ends early");
+    assert_eq!([&found[0], &found[2]], ["rank 1: a.mtx:17: ends early"; 2]);
+}
+
+#[test]
+fn ranks_that_call_something_else_learn_of_it() {
+    let results = on_ranks(&cpus(2), |group| {
+        group.set_limit(Duration::from_secs(1));
+        match group.rank() {
+            0 => group.barrier(),
+            // Lives, but never comes.
+            _ => {
+                std::thread::sleep(Duration::from_secs(2));
+                group.barrier().and(group.barrier())
+            }
+        }
+    });
+    let text = results[0].as_ref().unwrap_err().to_string();
+    assert!(
+        text.contains("rank 1: is alive, but has not come to step"),
+        "{text}"
+    );
+    assert!(results[1].is_err());
+    // One is a step ahead.
+    let results = on_ranks(&cpus(2), |group| {
+        let pattern = CsrPattern::new(1, 4, vec![0, 2], vec![0, 3])?;
+        let halo = Halo::<f32>::new(&group, &pattern, &Partition::even(4, 2), 1)?;
+        let stream = group.context().stream()?;
+        if group.rank() == 0 {
+            group.barrier()?;
+        }
+        halo.exchange(&mut halo.tensor()?, &stream)?;
+        group.barrier()
+    });
+    assert!(results.iter().all(Result::is_err), "{results:?}");
+}
+
+#[test]
+fn a_rank_that_leaves_ends_the_others() {
+    let results = on_ranks(&cpus(3), |group| match group.rank() {
+        1 => Ok(()),
+        _ => (0..100).try_for_each(|_| group.barrier()),
+    });
+    for rank in [0, 2] {
+        let error = results[rank].as_ref().unwrap_err();
+        assert_eq!(error.to_string(), "rank 1: has left the group");
+    }
+}
+
+#[test]
+fn tensors_of_another_making_are_refused() {
+    let results = on_ranks(&cpus(2), |group| {
+        let a = graph(32, 5, 1);
+        let rows = Partition::even(32, 2);
+        let mine = Sharded::of(&group, &a, &rows)?;
+        let product = ShardedSpmm::new(&group, &mine, &rows, 8, &Default::default())?;
+        let stream = group.context().stream()?;
+        let (mut b, mut c) = (product.operand()?, product.output()?);
+        let mut bare = Sharded::zeros(&group, &rows, 8)?;
+        // Room is missing; then, columns.
+        assert!(product.run(&mut bare, &mut c, &stream).is_err());
+        let mut narrow = Sharded::zeros(&group, &rows, 7)?;
+        assert!(product.run(&mut b, &mut narrow, &stream).is_err());
+        let strange = CsrPattern::new(1, 32, vec![0, 1], vec![31 * (1 - group.rank()) as u32])?;
+        if product.halo().columns(&strange).is_ok() {
+            // The last row may be named already.
+            assert!(a.pattern().columns().contains(&31));
+        }
+        assert!(
+            GroupSum::<f32>::new(&group, &[3])?
+                .run(&mut Context::cpu().zeros(&[4])?, &stream)
+                .is_err()
+        );
+        product.run(&mut b, &mut c, &stream)?;
+        let other = Sharded::of(&group, &graph(32, 7, 9), &rows)?;
+        let mut product = product;
+        assert!(product.set_values(&other, &stream).is_err());
+        Ok(())
+    });
+    results.into_iter().for_each(|r| r.unwrap());
+}
+
+#[test]
+fn new_values_are_taken() {
+    let a = graph(40, 4, 2);
+    let doubled = a.values().iter().map(|v| 2.0 * v).collect();
+    let twice = Csr::new(a.pattern().as_ref().clone(), doubled).unwrap();
+    let results = on_ranks(&cpus(2), |group| {
+        let rows = Partition::even(40, 2);
+        let stream = group.context().stream()?;
+        let [first, second] = [&a, &twice].map(|a| Sharded::of(&group, a, &rows));
+        let (first, second) = (first?, second?);
+        let mut all = Vec::new();
+        for transposed in [false, true] {
+            let make = match transposed {
+                false => ShardedSpmm::new,
+                true => ShardedSpmm::transposed,
+            };
+            let mut product = make(&group, &first, &rows, 8, &Default::default())?;
+            let (mut b, mut c) = (product.operand()?, product.output()?);
+            b.local_mut()?
+                .write(&Dense::new([20, 8], vec![1.0; 160])?)?;
+            product.run(&mut b, &mut c, &stream)?;
+            let before = c.local()?.to_dense()?.into_values();
+            product.set_values(&second, &stream)?;
+            product.run(&mut b, &mut c, &stream)?;
+            all.push((before, c.local()?.to_dense()?.into_values()));
+        }
+        Ok(all)
+    });
+    for (before, after) in results.into_iter().flat_map(|r| r.unwrap()) {
+        assert!(before.iter().zip(&after).all(|(a, b)| 2.0 * a == *b));
+    }
+}

@@ -1,0 +1,260 @@
+//! What holds on CPUs and on GPUs.
+
+use std::thread;
+
+use einsparse::formats::{Csr, Dense, generate};
+use einsparse::group::{Group, GroupSum, Partition, Sharded, ShardedOptions, ShardedSpmm};
+use einsparse::{Context, Options, Result};
+
+/// The same on every rank, a thread each.
+pub fn on_ranks<R: Send>(
+    contexts: &[Context],
+    work: impl Fn(Group) -> Result<R> + Sync,
+) -> Vec<Result<R>> {
+    let groups = Group::local(contexts).unwrap();
+    let work = &work;
+    thread::scope(|scope| {
+        let start = |group| scope.spawn(move || work(group));
+        let ranks: Vec<_> = groups.into_iter().map(start).collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+/// A graph with some nodes of many edges, weighted.
+pub fn graph(nodes: usize, edges: usize, seed: u64) -> Csr<f32> {
+    let scale = nodes.next_power_of_two().ilog2();
+    let all = generate::rmat(scale, edges, seed).unwrap();
+    // Of these the first nodes.
+    let mut offsets = vec![0];
+    let mut columns = Vec::new();
+    for row in 0..nodes {
+        let own = &all.columns()[all.row(row)];
+        columns.extend(own.iter().filter(|&&c| (c as usize) < nodes));
+        offsets.push(columns.len() as u32);
+    }
+    let values = generate::random_values(columns.len(), seed);
+    let pattern = einsparse::formats::CsrPattern::new(nodes, nodes, offsets, columns).unwrap();
+    Csr::new(pattern, values).unwrap()
+}
+
+fn rows_of(dense: &Dense<f32>, rows: std::ops::Range<usize>) -> Dense<f32> {
+    let n = dense.shape()[1];
+    let values = dense.values()[rows.start * n..rows.end * n].to_vec();
+    Dense::new([rows.len(), n], values).unwrap()
+}
+
+fn random(rows: usize, n: usize, seed: u64) -> Dense<f32> {
+    Dense::new([rows, n], generate::random_values(rows * n, seed)).unwrap()
+}
+
+/// One rank's product, with this kernel.
+fn alone(context: &Context, a: &Csr<f32>, b: &Dense<f32>, options: &Options) -> Vec<f32> {
+    let (a, b) = (context.upload(a).unwrap(), context.upload_dense(b).unwrap());
+    let operands = [("A", (&a).into()), ("B", (&b).into())];
+    let plan = context.plan("C[m,n] = A[m,k] * B[k,n]").operands(&operands);
+    let plan = plan.options(options).build().unwrap();
+    let mut c = context.zeros(plan.out_shape()).unwrap();
+    let stream = context.stream().unwrap();
+    plan.run(&operands, &mut c, &stream).unwrap();
+    stream.synchronize().unwrap();
+    c.to_dense().unwrap().into_values()
+}
+
+/// Own rows one behind the other, of all ranks.
+fn joined(results: Vec<Result<Vec<f32>>>) -> Vec<f32> {
+    results.into_iter().flat_map(|rows| rows.unwrap()).collect()
+}
+
+/// Products with rows and columns dealt evenly, by cost, and so that some ranks have none; the bits of one rank.
+pub fn products(contexts: &[Context], variant: Option<&str>) {
+    let size = contexts.len();
+    let plan = Options {
+        variant: variant.map(str::to_owned),
+        ..Options::default()
+    };
+    for (case, (nodes, edges, n)) in [(200, 7, 32), (97, 3, 128), (3, 2, 8), (512, 40, 64)]
+        .into_iter()
+        .enumerate()
+    {
+        let a = graph(nodes, edges, case as u64);
+        let b = random(nodes, n, 5);
+        let wanted = alone(&contexts[0], &a, &b, &plan);
+        let deals = [
+            Partition::even(nodes, size),
+            Partition::balanced(a.pattern(), n, size),
+            Partition::of_counts(
+                &[&[u32::MAX / 2][..], &vec![0; nodes - 1]].concat(),
+                n,
+                size,
+            ),
+        ];
+        for (rows, columns) in [(0, 0), (1, 1), (1, 0), (2, 2), (0, 2)] {
+            let (rows, columns) = (&deals[rows], &deals[columns]);
+            for strips in [None, Some(1), Some(2), Some(4)] {
+                let options = ShardedOptions {
+                    plan: plan.clone(),
+                    strips,
+                };
+                let results = on_ranks(contexts, |group| {
+                    let own = columns.range(group.rank());
+                    let mine = Sharded::of(&group, &a, rows)?;
+                    let product = ShardedSpmm::new(&group, &mine, columns, n, &options)?;
+                    let (mut x, mut y) = (product.operand()?, product.output()?);
+                    let stream = group.context().stream()?;
+                    // The second time rows of others are there already, old ones.
+                    for factor in [3.0, 1.0] {
+                        let own = rows_of(&b, own.clone()).map(|v| factor * v);
+                        x.local_mut()?.write(&own)?;
+                        product.run(&mut x, &mut y, &stream)?;
+                        stream.synchronize()?;
+                    }
+                    assert!(
+                        product
+                            .to_string()
+                            .starts_with(&format!("rank {} of {size}: rows", group.rank()))
+                    );
+                    Ok(y.local()?.to_dense()?.into_values())
+                });
+                assert_eq!(
+                    joined(results),
+                    wanted,
+                    "{nodes} nodes, {rows:?}, {columns:?}, strips {strips:?}"
+                );
+            }
+        }
+    }
+}
+
+/// `C[k,n] = A[m,k] * B[m,n]`: near one rank's, and the same bits twice.
+pub fn transposed(contexts: &[Context]) {
+    let size = contexts.len();
+    for (nodes, edges, n) in [(150, 9, 16), (4, 2, 8), (300, 20, 32)] {
+        let a = graph(nodes, edges, 11);
+        let b = random(nodes, n, 6);
+        let turned = einsparse::formats::convert::transpose_csr(&a).unwrap();
+        let wanted = alone(&contexts[0], &turned, &b, &Options::default());
+        let (rows, columns) = (
+            Partition::balanced(a.pattern(), n, size),
+            Partition::even(nodes, size),
+        );
+        let run = || {
+            joined(on_ranks(contexts, |group| {
+                let mine = Sharded::of(&group, &a, &rows)?;
+                let product =
+                    ShardedSpmm::transposed(&group, &mine, &columns, n, &Default::default())?;
+                let (mut x, mut y) = (product.operand()?, product.output()?);
+                x.local_mut()?
+                    .write(&rows_of(&b, rows.range(group.rank())))?;
+                let stream = group.context().stream()?;
+                // Nothing of a run before stays in the sums.
+                product.run(&mut x, &mut y, &stream)?;
+                product.run(&mut x, &mut y, &stream)?;
+                stream.synchronize()?;
+                Ok(y.local()?.to_dense()?.into_values())
+            }))
+        };
+        let found = run();
+        assert_eq!(found, run());
+        for (found, wanted) in found.iter().zip(&wanted) {
+            assert!(
+                (found - wanted).abs() <= 1e-4 * (1.0 + wanted.abs()),
+                "{found} for {wanted}"
+            );
+        }
+    }
+}
+
+/// Sums of whole numbers are exact; every rank has the same bits.
+pub fn sums(contexts: &[Context]) {
+    let size = contexts.len();
+    for len in [1, 3, 8, 1000, 4099] {
+        let parts: Vec<Vec<f32>> = (0..size as u64)
+            .map(|rank| generate::random_values(len, rank))
+            .collect();
+        let results = on_ranks(contexts, |group| {
+            let context = group.context();
+            let mut tensor =
+                context.upload_dense(&Dense::new([len], parts[group.rank()].clone())?)?;
+            let stream = context.stream()?;
+            GroupSum::new(&group, &[len])?.run(&mut tensor, &stream)?;
+            stream.synchronize()?;
+            Ok(tensor.to_dense()?.into_values())
+        });
+        let results: Vec<_> = results.into_iter().map(|r| r.unwrap()).collect();
+        for found in &results {
+            assert_eq!(found, &results[0]);
+            for (place, sum) in found.iter().enumerate() {
+                let wanted: f64 = parts.iter().map(|part| f64::from(part[place])).sum();
+                assert!(
+                    (f64::from(*sum) - wanted).abs() <= 1e-6 * size as f64,
+                    "{sum} for {wanted}"
+                );
+            }
+        }
+    }
+}
+
+/// `Y = A (X W)` and the gradients of X and W from that of Y: over ranks as over one.
+pub fn training_step(contexts: &[Context]) {
+    const WIDTH: [usize; 2] = [16, 8];
+    let (nodes, [inner, outer]) = (120, WIDTH);
+    let a = graph(nodes, 6, 21);
+    let (x, w, dy) = (
+        random(nodes, inner, 1),
+        random(inner, outer, 2),
+        random(nodes, outer, 3),
+    );
+    let step = |contexts: &[Context]| {
+        let rows = Partition::balanced(a.pattern(), outer, contexts.len());
+        on_ranks(contexts, |group| {
+            let (context, own) = (group.context(), rows.range(group.rank()));
+            let stream = context.stream()?;
+            let mine = Sharded::of(&group, &a, &rows)?;
+            let forward = ShardedSpmm::new(&group, &mine, &rows, outer, &Default::default())?;
+            let backward =
+                ShardedSpmm::transposed(&group, &mine, &rows, outer, &Default::default())?;
+            let x = context.upload_dense(&rows_of(&x, own.clone()))?;
+            let w = context.upload_dense(&w)?;
+            let (mut z, mut y) = (forward.operand()?, forward.output()?);
+            let product = |text: &str,
+                           a: &einsparse::Tensor<f32>,
+                           b: &einsparse::Tensor<f32>,
+                           c: &mut einsparse::Tensor<f32>| {
+                let operands = [("A", a.into()), ("B", b.into())];
+                let plan = context.plan(text).operands(&operands).build()?;
+                plan.run(&operands, c, &stream)
+            };
+            product("C[m,n] = A[m,k] * B[k,n]", &x, &w, &mut *z.local_mut()?)?;
+            forward.run(&mut z, &mut y, &stream)?;
+            let (mut dy_own, mut dz) = (backward.operand()?, backward.output()?);
+            dy_own.local_mut()?.write(&rows_of(&dy, own))?;
+            backward.run(&mut dy_own, &mut dz, &stream)?;
+            let mut dw = context.zeros(&[inner, outer])?;
+            product("C[m,n] = A[k,m] * B[k,n]", &x, &*dz.local()?, &mut dw)?;
+            GroupSum::new(&group, &[inner, outer])?.run(&mut dw, &stream)?;
+            stream.synchronize()?;
+            Ok([
+                y.local()?.to_dense()?,
+                dz.local()?.to_dense()?,
+                dw.to_dense()?,
+            ]
+            .map(Dense::into_values))
+        })
+    };
+    let all = |results: Vec<Result<[Vec<f32>; 3]>>| {
+        let mut whole = [Vec::new(), Vec::new(), Vec::new()];
+        for [y, dz, dw] in results.into_iter().map(|r| r.unwrap()) {
+            whole[0].extend(y);
+            whole[1].extend(dz);
+            whole[2] = dw;
+        }
+        whole
+    };
+    let (found, wanted) = (all(step(contexts)), all(step(&contexts[..1])));
+    for (found, wanted) in found.iter().flatten().zip(wanted.iter().flatten()) {
+        assert!(
+            (found - wanted).abs() <= 1e-3 * (1.0 + wanted.abs()),
+            "{found} for {wanted}"
+        );
+    }
+}

@@ -1,0 +1,234 @@
+//! Ranks that are processes: this program starts itself, with one test that is a rank.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use einsparse::formats::Dense;
+use einsparse::group::{Group, GroupSum};
+use einsparse::{Context, Result};
+
+const ROLE: &str = "EINSPARSE_TEST_RANK";
+/// Within which every rank has to know.
+const KNOWN: Duration = Duration::from_secs(10);
+
+fn hex(id: &[u8]) -> String {
+    id.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Another rank of this group: what it is to do, its rank and how many there are.
+fn start(id: &[u8], role: &str, rank: usize, size: usize) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "group::processes::a_rank", "--nocapture"])
+        .env(ROLE, format!("{role} {rank} {size} {}", hex(id)))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// What a started rank does; nothing where this program was started as usual.
+#[test]
+fn a_rank() {
+    let Ok(role) = std::env::var(ROLE) else {
+        return;
+    };
+    let mut words = role.split(' ');
+    let mut word = || words.next().unwrap();
+    let (role, rank, size) = (
+        word().to_owned(),
+        word().parse().unwrap(),
+        word().parse().unwrap(),
+    );
+    let id: Vec<u8> = word()
+        .as_bytes()
+        .chunks(2)
+        .map(|two| u8::from_str_radix(std::str::from_utf8(two).unwrap(), 16).unwrap())
+        .collect();
+    let group = Group::join(&Context::cpu(), &id, rank, size, KNOWN).unwrap();
+    match role.as_str() {
+        "killed" => {
+            group.barrier().unwrap();
+            std::process::abort()
+        }
+        // The other end stops it.
+        "stopped" => {
+            group.barrier().unwrap();
+            std::thread::sleep(Duration::from_secs(60));
+        }
+        _ => {
+            let ends = Instant::now() + 3 * KNOWN;
+            while work(&group).is_ok() {
+                assert!(Instant::now() < ends, "the group never ended");
+            }
+            std::process::exit(17)
+        }
+    }
+}
+
+/// A sum over ranks, and whether it is right.
+fn work(group: &Group) -> Result<()> {
+    let context = group.context();
+    let mut tensor = context.upload_dense(&Dense::new([4], vec![group.rank() as f32; 4])?)?;
+    GroupSum::new(group, &[4])?.run(&mut tensor, &context.stream()?)?;
+    let size = group.size();
+    assert_eq!(
+        tensor.to_dense()?.values(),
+        [(size * (size - 1) / 2) as f32; 4]
+    );
+    Ok(())
+}
+
+fn outcome(mut child: Child) -> Option<i32> {
+    let end = Instant::now() + 2 * KNOWN;
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code();
+        }
+        assert!(Instant::now() < end, "a rank hangs");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_killed_rank_ends_all_others() {
+    let id = Group::unique_id().unwrap();
+    let killed = start(&id, "killed", 1, 3);
+    let other = start(&id, "works", 2, 3);
+    let group = Group::join(&Context::cpu(), &id, 0, 3, KNOWN).unwrap();
+    group.barrier().unwrap();
+    let before = Instant::now();
+    let error = loop {
+        if let Err(error) = work(&group) {
+            break error.to_string();
+        }
+    };
+    assert!(before.elapsed() < KNOWN);
+    assert!(
+        error.starts_with("rank 1: ended without leaving the group")
+            || error.contains("connection broke"),
+        "{error}"
+    );
+    assert_eq!(outcome(other), Some(17));
+    assert_eq!(outcome(killed), None);
+    // It stays so.
+    assert!(group.barrier().is_err());
+}
+
+#[test]
+fn a_stopped_rank_ends_all_others() {
+    let id = Group::unique_id().unwrap();
+    let mut stopped = start(&id, "stopped", 1, 2);
+    let group = Group::join(&Context::cpu(), &id, 0, 2, KNOWN).unwrap();
+    group.barrier().unwrap();
+    let signal = |name: &str| {
+        let kill = Command::new("kill")
+            .args([name, &stopped.id().to_string()])
+            .status();
+        assert!(kill.unwrap().success());
+    };
+    signal("-STOP");
+    let before = Instant::now();
+    let error = work(&group).unwrap_err().to_string();
+    assert!(before.elapsed() < KNOWN, "{:?}", before.elapsed());
+    assert_eq!(error, "rank 1: has not been heard from for 8 s");
+    stopped.kill().unwrap();
+    stopped.wait().unwrap();
+}
+
+#[test]
+fn a_rank_that_never_comes_is_named() {
+    let second = Duration::from_secs(1);
+    let join = |id: &[u8], rank, size| {
+        Group::join(&Context::cpu(), id, rank, size, second)
+            .unwrap_err()
+            .to_string()
+    };
+    let id = Group::unique_id().unwrap();
+    let error = join(&id, 0, 3);
+    assert_eq!(
+        error,
+        "rank 1: did not come within 1 s (2 of 3 ranks are missing: [1, 2])"
+    );
+    // Nobody listens there any more.
+    let error = join(&id, 1, 3);
+    assert!(
+        error.starts_with("rank 0: cannot be reached at "),
+        "{error}"
+    );
+    assert!(error.contains("within 1 s"), "{error}");
+    assert_eq!(join(&id, 3, 3), "rank 3: is none of 3 ranks");
+    assert!(join(b"none", 0, 1).contains("is none that `Group::unique_id` gave"));
+}
+
+#[test]
+fn strangers_and_doubles_are_sent_away() {
+    let id = Group::unique_id().unwrap();
+    let text = String::from_utf8_lossy(&id[8..]).into_owned();
+    let address = text.trim_end_matches('\0').to_owned();
+    // It says what is no greeting, and stays.
+    let mut stranger = TcpStream::connect(address).unwrap();
+    stranger.write_all(&[7; 64]).unwrap();
+    let join = |rank, size| Group::join(&Context::cpu(), &id, rank, size, KNOWN);
+    std::thread::scope(|scope| {
+        let others = scope.spawn(|| join(1, 2));
+        let group = join(0, 2).unwrap();
+        let other = others.join().unwrap().unwrap();
+        let barrier = scope.spawn(move || other.barrier());
+        group.barrier().unwrap();
+        barrier.join().unwrap().unwrap();
+    });
+    for (ranks, error) in [
+        ([(1, 3), (1, 3)], "rank 1: is there twice"),
+        ([(1, 2), (2, 3)], "counts 2 ranks where rank 0 counts 3"),
+    ] {
+        let id = Group::unique_id().unwrap();
+        let join = |rank, size| Group::join(&Context::cpu(), &id, rank, size, KNOWN);
+        std::thread::scope(|scope| {
+            let others = ranks.map(|(rank, size)| scope.spawn(move || join(rank, size)));
+            let found = join(0, 3).unwrap_err().to_string();
+            assert!(found.contains(error), "{found}");
+            others
+                .into_iter()
+                .for_each(|other| assert!(other.join().unwrap().is_err()));
+        });
+    }
+}
+
+#[test]
+fn a_launcher_describes_the_group_in_the_environment() {
+    // Of this process alone: other tests must not see it.
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let rank = |rank: usize, port: String| {
+        Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "group::processes::a_rank_of_a_launcher",
+                "--nocapture",
+            ])
+            .env("RANK", rank.to_string())
+            .env("WORLD_SIZE", "2")
+            .env("MASTER_ADDR", "127.0.0.1")
+            .env("MASTER_PORT", port)
+            .env(ROLE, "launched")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap()
+    };
+    let ranks = [0, 1].map(|r| rank(r, (port - 1).to_string()));
+    assert_eq!(ranks.map(outcome), [Some(0); 2]);
+    assert_eq!(outcome(rank(0, "no port".into())), Some(101));
+}
+
+#[test]
+fn a_rank_of_a_launcher() {
+    if std::env::var(ROLE).is_ok_and(|role| role == "launched") {
+        work(&Group::from_env(&Context::cpu()).unwrap()).unwrap();
+    }
+}
