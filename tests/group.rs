@@ -159,7 +159,18 @@ fn ranks_that_call_something_else_learn_of_it() {
         "{text}"
     );
     assert!(results[1].is_err());
-    // One is a step ahead.
+    // Another call, then one that is a step ahead.
+    let results = on_ranks(&cpus(2), |group| match group.rank() {
+        0 => group.barrier(),
+        _ => group.all_ok(Ok(())),
+    });
+    let text = results[0].as_ref().unwrap_err().to_string();
+    assert!(
+        text.contains("`the end of a step` where rank 0 is at `a barrier`")
+            || text.starts_with("rank 0: is at"),
+        "{text}"
+    );
+    assert!(results[1].is_err());
     let results = on_ranks(&cpus(2), |group| {
         let pattern = CsrPattern::new(1, 4, vec![0, 2], vec![0, 3])?;
         let halo = Halo::<f32>::new(&group, &pattern, &Partition::even(4, 2), 1)?;
@@ -199,11 +210,13 @@ fn tensors_of_another_making_are_refused() {
         assert!(product.run(&mut bare, &mut c, &stream).is_err());
         let mut narrow = Sharded::zeros(&group, &rows, 7)?;
         assert!(product.run(&mut b, &mut narrow, &stream).is_err());
-        let strange = CsrPattern::new(1, 32, vec![0, 1], vec![31 * (1 - group.rank()) as u32])?;
-        if product.halo().columns(&strange).is_ok() {
-            // The last row may be named already.
-            assert!(a.pattern().columns().contains(&31));
-        }
+        let [few, more] = [vec![1], vec![1, 30]]
+            .map(|named| CsrPattern::new(1, 32, vec![0, named.len() as u32], named));
+        let halo = Halo::<f32>::new(&group, &few?, &rows, 8)?;
+        // Row 30 is rank 1's own.
+        let found = halo.columns(&more?);
+        let refused = matches!(found, Err(Error::InvalidIndex { value: 30, .. }));
+        assert_eq!(refused, group.rank() == 0);
         assert!(
             GroupSum::<f32>::new(&group, &[3])?
                 .run(&mut Context::cpu().zeros(&[4])?, &stream)

@@ -108,17 +108,10 @@ impl<T: Scalar> Halo<T> {
         n: usize,
         strips: Option<usize>,
     ) -> Result<Self> {
-        rows.agree(group, "the partition of columns")?;
         let columns = pattern.shape()[1];
-        let fits = match columns == rows.rows() {
-            true => Ok(vec![n as u64, strips.unwrap_or(0) as u64]),
-            false => Err(Error::Shape {
-                index: "columns".into(),
-                left: format!("the pattern has {columns}"),
-                right: format!("the partition has {} rows", rows.rows()),
-            }),
-        };
-        group.same("columns and strips of a halo", fits)?;
+        rows.agree(group, "the partition of columns", columns)?;
+        let asked = vec![n as u64, strips.unwrap_or(0) as u64];
+        group.same("columns and strips of a halo", Ok(asked))?;
         let (rank, size) = (group.rank(), group.size());
         let own = rows.range(rank);
         let mut held = vec![0u64; columns.div_ceil(64)];
@@ -156,7 +149,7 @@ impl<T: Scalar> Halo<T> {
         let (sends, takes) = (ranges(&asked), ranges(&taken));
         let [sent, received] = [&sends, &takes].map(|all| all.last().map_or(0, |r| r.end));
         let moved = (sent.max(received) * n * size_of::<T>()) as u64;
-        let moved = group.numbers(Ok(vec![moved]))?;
+        let moved = group.numbers("bytes of a halo", Ok(vec![moved]))?;
         let most = moved.iter().flatten().max().copied().unwrap_or(0);
         let wanted = strips.unwrap_or(if most < OVERLAPPED { 1 } else { n / STRIP });
         // Strips are of one width, of whole vectors.

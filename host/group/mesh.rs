@@ -120,6 +120,8 @@ impl Peer {
 struct Inbox {
     from: Vec<VecDeque<Frame>>,
     left: Vec<bool>,
+    /// Others are being told.
+    failing: bool,
     failed: Option<Error>,
     /// This rank leaves: what others do is not looked at any more.
     closed: bool,
@@ -153,9 +155,39 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
+    /// Takes this as the end of the group, unless it has ended already. Others learn of it first: this rank may end now.
     fn fail(&self, error: Error) {
+        {
+            let mut inbox = lock(&self.inbox);
+            if inbox.failing {
+                // Until the others know from the thread that saw it first.
+                while inbox.failed.is_none() && !inbox.closed {
+                    let waited = self.changed.wait_timeout(inbox, WATCH);
+                    inbox = waited.unwrap_or_else(PoisonError::into_inner).0;
+                }
+            }
+            if inbox.closed || inbox.failing {
+                return;
+            }
+            inbox.failing = true;
+        }
+        let (at_fault, reason) = match &error {
+            Error::Rank { rank, reason } => (*rank, reason.clone()),
+            other => (self.rank, other.to_string()),
+        };
+        for (rank, peer) in self.peers.iter().enumerate() {
+            // What it does not get it finds out by itself.
+            if let Some(peer) = peer.as_ref().filter(|_| rank != at_fault) {
+                let _ = peer.write(Kind::Fail, at_fault as u64, reason.as_bytes());
+            }
+        }
+        self.end(error);
+    }
+
+    fn end(&self, error: Error) {
         let mut inbox = lock(&self.inbox);
         if !inbox.closed {
+            inbox.failing = true;
             inbox.failed.get_or_insert(error);
         }
         drop(inbox);
@@ -181,7 +213,7 @@ impl Shared {
                 }
                 Ok((Kind::Fail, at, reason)) => {
                     let reason = String::from_utf8_lossy(&reason).into_owned();
-                    return self.fail(Error::Rank {
+                    return self.end(Error::Rank {
                         rank: at as usize,
                         reason,
                     });
@@ -217,7 +249,7 @@ impl Shared {
         Ok((kind, word(8), data))
     }
 
-    /// Says that this rank lives, looks at what is watched, and passes a failure on.
+    /// Says that this rank lives, looks at what is watched, and ends that with the group.
     fn watch(&self) {
         let mut beat = Instant::now();
         loop {
@@ -242,7 +274,7 @@ impl Shared {
                 if let Some(watched) = watched {
                     watched.abort(&error);
                 }
-                return self.pass_on(&error);
+                return;
             }
             if let Some(Err(error)) = watched.map(|watched| watched.look()) {
                 self.fail(error);
@@ -257,17 +289,6 @@ impl Shared {
                     }
                 }
             }
-        }
-    }
-
-    fn pass_on(&self, error: &Error) {
-        let (rank, reason) = match error {
-            Error::Rank { rank, reason } => (*rank, reason.clone()),
-            other => (self.rank, other.to_string()),
-        };
-        for peer in self.peers.iter().flatten() {
-            // Some of them may be what has failed.
-            let _ = peer.write(Kind::Fail, rank as u64, reason.as_bytes());
         }
     }
 }
@@ -432,15 +453,8 @@ impl Mesh {
 
 impl Drop for Mesh {
     fn drop(&mut self) {
-        let failed = {
-            let mut inbox = lock(&self.0.inbox);
-            inbox.closed = true;
-            inbox.failed.clone()
-        };
+        lock(&self.0.inbox).closed = true;
         self.0.changed.notify_all();
-        if let Some(error) = &failed {
-            self.0.pass_on(error);
-        }
         for peer in self.0.peers.iter().flatten() {
             let _ = peer.write(Kind::Leave, 0, &[]);
             // The listener takes in the rest: closing with bytes unread would take from the other what it has not read.

@@ -197,13 +197,16 @@ impl Group {
                 0 => nccl::unique_id().map(Vec::from),
                 _ => Ok(Vec::new()),
             };
-            let ids = inner.gather(id)?;
+            let ids = inner.gather("the id of NCCL", id)?;
             let id = ids[0].as_slice().try_into().map_err(|_| Error::Rank {
                 rank: 0,
                 reason: "sent no id of NCCL".into(),
             })?;
             let comm = Comm::new(device, &inner.mesh, id, MEETING);
-            let made = inner.gather(comm.as_ref().map(|_| Vec::new()).map_err(Error::clone));
+            let made = inner.gather(
+                "connecting by NCCL",
+                comm.as_ref().map(|_| Vec::new()).map_err(Error::clone),
+            );
             // Its own words first.
             let comm = comm?;
             made?;
@@ -238,7 +241,7 @@ impl Group {
     /// # Errors
     /// [`Error::Rank`] if one does not come.
     pub fn barrier(&self) -> Result<()> {
-        self.0.gather(Ok(Vec::new())).map(|_| ())
+        self.0.gather("a barrier", Ok(Vec::new())).map(|_| ())
     }
 
     /// Whether this step went well on every rank: the value of this one, or the first error of any. What only one rank can
@@ -247,9 +250,10 @@ impl Group {
     /// # Errors
     /// Its own error on the rank that has one; [`Error::Rank`] with its words on the others.
     pub fn all_ok<V>(&self, result: Result<V>) -> Result<V> {
-        let said = self
-            .0
-            .gather(result.as_ref().map(|_| Vec::new()).map_err(Error::clone));
+        let said = self.0.gather(
+            "the end of a step",
+            result.as_ref().map(|_| Vec::new()).map_err(Error::clone),
+        );
         let value = result?;
         said.map(|_| value)
     }
@@ -296,10 +300,10 @@ impl Group {
     }
 
     /// Numbers of all ranks by rank, or the first error of any.
-    pub(crate) fn numbers(&self, own: Result<Vec<u64>>) -> Result<Vec<Vec<u64>>> {
+    pub(crate) fn numbers(&self, what: &str, own: Result<Vec<u64>>) -> Result<Vec<Vec<u64>>> {
         let said = self
             .0
-            .gather(own.map(|own| bytemuck::pod_collect_to_vec(&own)))?;
+            .gather(what, own.map(|own| bytemuck::pod_collect_to_vec(&own)))?;
         Ok(said
             .iter()
             .map(|words| bytemuck::pod_collect_to_vec(words))
@@ -336,12 +340,13 @@ impl Inner {
     }
 
     /// Bytes of all ranks by rank, or the first error of any.
-    fn gather(&self, own: Result<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
+    fn gather(&self, what: &str, own: Result<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
         let step = self.next_step();
         let (rank, size) = (self.mesh.rank(), self.mesh.size());
+        let name = [what.as_bytes(), &[0]].concat();
         let message = match &own {
-            Ok(bytes) => [&[0], bytes.as_slice()].concat(),
-            Err(error) => [&[1], error.to_string().as_bytes()].concat(),
+            Ok(bytes) => [&[0], &name[..], bytes].concat(),
+            Err(error) => [&[1], &name[..], error.to_string().as_bytes()].concat(),
         };
         for peer in (0..size).filter(|&peer| peer != rank) {
             self.mesh.send(peer, step, &message)?;
@@ -358,15 +363,26 @@ impl Inner {
                 continue;
             }
             let bytes = self.mesh.receive(peer, step, self.limit())?;
-            match bytes.split_first() {
-                Some((0, bytes)) => all.push(bytes.to_vec()),
-                said => {
-                    let reason = said.map_or_else(String::new, |(_, text)| {
-                        String::from_utf8_lossy(text).into_owned()
-                    });
-                    wrong = wrong.or(Some(Error::Rank { rank: peer, reason }));
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            let reason = match bytes.split_first() {
+                Some((0, said)) if said.starts_with(&name) => {
+                    all.push(said[name.len()..].to_vec());
+                    continue;
                 }
-            }
+                Some((1, said)) if said.starts_with(&name) => text(&said[name.len()..]),
+                said => {
+                    let end = |said: &[u8]| said.iter().position(|&b| b == 0);
+                    let theirs = said.map_or(&[][..], |(_, said)| &said[..end(said).unwrap_or(0)]);
+                    let reason = format!(
+                        "is at `{}` where rank {rank} is at `{what}`: all ranks make the same calls in the same order",
+                        text(theirs)
+                    );
+                    let error = Error::Rank { rank: peer, reason };
+                    self.mesh.fail(error.clone());
+                    return Err(error);
+                }
+            };
+            wrong = wrong.or(Some(Error::Rank { rank: peer, reason }));
         }
         wrong.map_or(Ok(all), Err)
     }
@@ -374,7 +390,7 @@ impl Inner {
     /// Checks that all ranks have the same numbers, and gives them.
     fn same(&self, what: &str, own: Result<Vec<u64>>) -> Result<Vec<u64>> {
         let mut all = self
-            .gather(own.map(|own| bytemuck::pod_collect_to_vec(&own)))?
+            .gather(what, own.map(|own| bytemuck::pod_collect_to_vec(&own)))?
             .into_iter()
             .map(|words| bytemuck::pod_collect_to_vec::<u8, u64>(&words));
         let first = all.next().unwrap_or_default();

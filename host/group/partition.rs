@@ -76,15 +76,23 @@ impl Partition {
         self.0.len() - 1
     }
 
-    /// Checks that all ranks of a group have this one.
-    pub(super) fn agree(&self, group: &Group, what: &str) -> Result<()> {
-        let own = match self.ranks() == group.size() {
-            true => Ok(self.0.iter().map(|&start| start as u64).collect()),
-            false => Err(Error::Shape {
-                index: what.into(),
-                left: format!("dealt to {} ranks", self.ranks()),
-                right: format!("the group has {}", group.size()),
-            }),
+    /// Checks that it deals so many rows to the ranks of a group, and that all of them have this one.
+    pub(super) fn agree(&self, group: &Group, what: &str, rows: usize) -> Result<()> {
+        let differs = |left: String, right: String| Error::Shape {
+            index: what.into(),
+            left,
+            right,
+        };
+        let own = match (self.ranks(), self.rows()) {
+            (ranks, _) if ranks != group.size() => Err(differs(
+                format!("dealt to {ranks} ranks"),
+                format!("the group has {}", group.size()),
+            )),
+            (_, dealt) if dealt != rows => Err(differs(
+                format!("{dealt} of them are dealt"),
+                format!("the matrix has {rows}"),
+            )),
+            _ => Ok(self.0.iter().map(|&start| start as u64).collect()),
         };
         group.same(what, own).map(|_| ())
     }
@@ -106,15 +114,8 @@ impl<T: Scalar> Sharded<Csr<T>> {
     /// # Errors
     /// [`Error::Rank`] if ranks do not agree on the partition; [`Error::Shape`] if it is of other rows.
     pub fn of(group: &Group, whole: &Csr<T>, rows: &Partition) -> Result<Self> {
-        let all = whole.pattern().shape()[0];
-        if rows.rows() != all {
-            return group.all_ok(Err(Error::Shape {
-                index: "rows".into(),
-                left: format!("the matrix has {all}"),
-                right: format!("the partition {}", rows.rows()),
-            }));
-        }
-        let own = rows.range(group.rank().min(rows.ranks() - 1));
+        rows.agree(group, "the partition of rows", whole.pattern().shape()[0])?;
+        let own = rows.range(group.rank());
         let part = || -> Result<_> {
             let pattern = whole.pattern();
             let offsets = &pattern.offsets()[own.start..=own.end];
@@ -134,7 +135,7 @@ impl<T: Scalar> Sharded<Csr<T>> {
     /// [`Error::Rank`] if ranks do not agree on partition and columns, or another one had an error; [`Error::Shape`] if these
     /// are not as many rows as the partition says.
     pub fn new(group: &Group, local: Result<Csr<T>>, rows: &Partition) -> Result<Self> {
-        rows.agree(group, "the partition of rows")?;
+        rows.agree(group, "the partition of rows", rows.rows())?;
         let own = rows.range(group.rank());
         let checked = local.and_then(|local| match local.pattern().shape()[0] {
             found if found == own.len() => Ok(local),
