@@ -2,6 +2,7 @@
 
 #[path = "../examples/models/all.rs"]
 mod all;
+mod transformer;
 
 use all::atoms::Atoms;
 use all::block_masks::BLOCK;

@@ -52,6 +52,12 @@ pub mod scans;
 pub mod sparse_training;
 #[path = "training.rs"]
 pub mod training;
+#[path = "transformer.rs"]
+pub mod transformer;
+#[path = "transformer_net.rs"]
+pub mod transformer_net;
+#[path = "transformer_weights.rs"]
+pub mod transformer_weights;
 #[path = "unet.rs"]
 pub mod unet;
 #[path = "wiring.rs"]
@@ -71,4 +77,5 @@ pub const MODELS: &[Model] = &[
     ("opt_relu", opt_relu::run),
     ("point_cloud", point_cloud::run),
     ("sparse_training", sparse_training::run),
+    ("transformer", transformer::run),
 ];
