@@ -2,6 +2,7 @@
 
 #[path = "../examples/models/all.rs"]
 mod all;
+mod checkpoint;
 mod transformer;
 
 use all::atoms::Atoms;
@@ -14,7 +15,7 @@ use all::mobilenet_weights::Sizes;
 use all::point_cloud::{self, CLASSES};
 use all::scans::Scan;
 use all::unet::Unet;
-use all::{decode, dynamics, encoder, mobilenet, moe, opt_relu, sparse_training, training};
+use all::{decode, dynamics, encoder, mobilenet, moe, opt_relu, padded, sparse_training, training};
 use einsparse::Context;
 use einsparse::formats::{Dense, bf16, f16};
 
@@ -204,7 +205,7 @@ fn layers_of_an_encoder_are_those_in_f64() {
 #[test]
 fn lengths_come_to_so_many_tokens() {
     for (tokens, longest) in [(1191, 128), (3951, 512), (1280, 128), (32, 1), (4096, 128)] {
-        let lengths = encoder::lengths(32, tokens, longest);
+        let lengths = padded::lengths(32, tokens, longest);
         let sum: i32 = lengths.iter().sum();
         let most = lengths.iter().max().copied();
         assert_eq!((sum, most), (tokens as i32, Some(longest as i32)));

@@ -4,6 +4,8 @@
 pub mod atoms;
 #[path = "block_masks.rs"]
 pub mod block_masks;
+#[path = "checkpoint.rs"]
+pub mod checkpoint;
 #[path = "common.rs"]
 pub mod common;
 #[path = "decode.rs"]

@@ -1,6 +1,7 @@
 //! What the models share: arguments, times, memory, errors.
 
 use std::cell::RefCell;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use einsparse::{Context, Graph, Result, Stream};
@@ -11,6 +12,8 @@ pub struct Arguments {
     pub batch: Option<Vec<usize>>,
     pub scale: Option<u32>,
     pub steps: Option<usize>,
+    /// Weights instead of seeded ones: one file, or the parts of a model.
+    pub file: Option<Vec<PathBuf>>,
 }
 
 /// Milliseconds of a run: one behind the other, and with empty caches where somebody measures that.
