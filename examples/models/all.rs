@@ -38,6 +38,8 @@ pub mod mobilenet_weights;
 pub mod moe;
 #[path = "moe_block.rs"]
 pub mod moe_block;
+#[path = "moe_dense.rs"]
+pub mod moe_dense;
 #[path = "opt_relu.rs"]
 pub mod opt_relu;
 #[path = "padded.rs"]

@@ -146,7 +146,9 @@ pub fn run(run: &Run<'_>) -> Result<()> {
                 "decode {} layers, density {density}, batch {batch}, {past} past",
                 shape.layers
             );
-            run.report(row(case, times, Some(("dense weights".into(), dense))));
+            let products = shape.products().map(|[o, i]| [batch, i, o]);
+            let row_of = row(case, times, Some(("dense weights".into(), dense)));
+            run.report_with(row_of, shape.layers, &products);
             if batch == 1 {
                 let times = run.time(|stream| model.step(stream))?;
                 let case = format!(

@@ -184,7 +184,7 @@ pub fn run(run: &Run<'_>) -> Result<()> {
             (case.clone(), times),
             (case + ", padded in and out", around),
         ] {
-            run.report(Measured {
+            let row = Measured {
                 case,
                 dtype: "f16",
                 times,
@@ -193,7 +193,11 @@ pub fn run(run: &Run<'_>) -> Result<()> {
                 held,
                 error: Some(error),
                 note: encoder.variants().join(" "),
-            });
+            };
+            // Of the tokens that there are.
+            let (w, h) = (o.width, o.hidden);
+            let products = [[w, 3 * w], [w, w], [w, h], [h, w]].map(|[i, o]| [tokens, i, o]);
+            run.report_with(row, depth, &products);
         }
         assert!(error < 3e-2);
     }

@@ -9,7 +9,7 @@ use einsparse::{Context, Result, Scalar, Stream, Tensor};
 use super::block_masks::wide;
 use super::common::{Measured, Memory, Run, largest_error};
 use super::transformer_net::Transformer;
-use super::transformer_weights::{Parameters, Shape};
+use super::transformer_weights::{Parameters, Role, Shape};
 
 /// Queries and keys of a block of the mask.
 pub const BLOCK: usize = 64;
@@ -218,7 +218,12 @@ pub fn run(run: &Run<'_>) -> Result<()> {
         Ok((times, memory.since(ctx), net.variants()))
     };
     let ((times, held, kernels), twin) = (inference(&mask)?, inference(&whole)?);
-    run.report(row("inference", times, twin.0, held, kernels));
+    let products = [Role::Qkv, Role::Out, Role::Up, Role::Down].map(|role| {
+        let [inputs, outputs] = shape.matrix(role);
+        [shape.tokens, inputs, outputs]
+    });
+    let inferred = row("inference", times, twin.0, held, kernels);
+    run.report_with(inferred, shape.layers, &products);
     let training = |mask: &AttentionMask| -> Result<_> {
         let memory = Memory::before(ctx);
         let mut training = Training::new(ctx, shape, mask)?;
