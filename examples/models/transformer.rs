@@ -190,7 +190,7 @@ pub fn run(run: &Run<'_>) -> Result<()> {
                 hidden: 4096,
                 classes: 256,
             };
-            (shape, 8, 2)
+            (shape, 8, 1)
         }
     };
     let seen = blocks(shape.tokens, window, others);
