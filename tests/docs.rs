@@ -227,7 +227,8 @@ fn models_are_those_of_the_record() {
     let [workload, dtype, engine, ms] = ["workload", "dtype", "engine", "ms"].map(column);
     let rows: Vec<_> = reader.records().map(Result::unwrap).collect();
     let time = |row: &csv::StringRecord| row[ms].parse::<f64>().unwrap();
-    let (ours, twins): (Vec<_>, Vec<_>) = rows.iter().partition(|row| &row[engine] == "einsparse");
+    let of = |name: &str| -> Vec<_> { rows.iter().filter(|row| &row[engine] == name).collect() };
+    let (ours, twins) = (of("einsparse"), of("twin"));
     let mut wanted: Vec<String> = Vec::new();
     for row in ours {
         let same = |i: usize, twin: &&&csv::StringRecord| twin[i] == row[i];

@@ -2,9 +2,13 @@
 
 #[path = "../examples/models/all.rs"]
 mod all;
+mod checkpoint;
+mod transformer;
 
 use all::atoms::Atoms;
 use all::block_masks::BLOCK;
+use all::dynamics::Dynamics;
+use all::force_field::ForceField;
 use all::gcn::Gcn;
 use all::graphs::{Kind, Task, rmat};
 use all::maps::Maps;
@@ -13,9 +17,9 @@ use all::mobilenet_weights::Sizes;
 use all::point_cloud::{self, CLASSES};
 use all::scans::Scan;
 use all::unet::Unet;
-use all::{decode, dynamics, encoder, mobilenet, moe, opt_relu, sparse_training, training};
-use einsparse::Context;
+use all::{decode, dynamics, encoder, mobilenet, moe, opt_relu, padded, sparse_training, training};
 use einsparse::formats::{Dense, bf16, f16};
+use einsparse::{Context, Precision};
 
 const KINDS: [Kind; 2] = [Kind::Gcn, Kind::Sage];
 const WIDTHS: [usize; 4] = [5, 4, 6, 3];
@@ -203,7 +207,7 @@ fn layers_of_an_encoder_are_those_in_f64() {
 #[test]
 fn lengths_come_to_so_many_tokens() {
     for (tokens, longest) in [(1191, 128), (3951, 512), (1280, 128), (32, 1), (4096, 128)] {
-        let lengths = encoder::lengths(32, tokens, longest);
+        let lengths = padded::lengths(32, tokens, longest);
         let sum: i32 = lengths.iter().sum();
         let most = lengths.iter().max().copied();
         assert_eq!((sum, most), (tokens as i32, Some(longest as i32)));
@@ -341,6 +345,31 @@ fn energy_stays_and_motion_repeats() {
     let ([drift, _], positions) = moved();
     assert!(drift < 1e-5, "{drift}");
     assert!(moved().1 == positions, "two runs differ");
+}
+
+/// A new list where nobody moved changes nothing; where atoms moved energy stays, and is that of atoms listed there.
+#[test]
+fn edges_are_listed_anew() {
+    let (cpu, radius, cutoff) = (Context::cpu(), 3.9, 3.5);
+    let atoms = Atoms::liquid([3, 3, 2], radius).unwrap();
+    let field = |atoms: &Atoms| ForceField::<f64>::new(&cpu, atoms, 4, cutoff, Precision::Full);
+    let mut dynamics = Dynamics::new(&cpu, &atoms, field(&atoms).unwrap(), 0.5).unwrap();
+    let start = dynamics.energies().unwrap();
+    let mut listed = atoms.clone();
+    dynamics.relist(&cpu, (&mut listed, radius), field).unwrap();
+    assert_eq!(listed.receivers, atoms.receivers);
+    assert_eq!(dynamics.energies().unwrap(), start);
+
+    let stream = cpu.stream().unwrap();
+    (0..60).for_each(|_| dynamics.step(&stream).unwrap());
+    let before = dynamics.energies().unwrap();
+    dynamics.relist(&cpu, (&mut listed, radius), field).unwrap();
+    let after = dynamics.energies().unwrap();
+    assert_ne!(listed.senders, atoms.senders, "nobody came or went");
+    assert_eq!(before[1], after[1]);
+    assert!((before[0] - after[0]).abs() < 1e-9, "{before:?}, {after:?}");
+    let drift = (after[0] + after[1] - start[0] - start[1]).abs();
+    assert!(drift < 1e-3 * start[1], "{drift} of {start:?}");
 }
 
 /// Two images, of planes that are whole vectors and that are not.

@@ -5,7 +5,7 @@
 use crate::operations::{Entry, Own};
 use crate::prelude::*;
 use einsparse::dynamic::Gate;
-use einsparse::nn::{Embedding, Glu, Greedy, RmsNorm, Rotary, RotaryOptions};
+use einsparse::nn::{Embedding, Glu, Greedy, ResidualNormGradient, RmsNorm, Rotary, RotaryOptions};
 
 pub const OP: &str = "elementwise";
 /// What is measured of the family.
@@ -33,6 +33,9 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
             columns,
         };
         case.norm()?;
+        if !case.columns {
+            case.norm_gradient()?;
+        }
         case.rotary()?;
         case.gated()?;
         case.tokens()?;
@@ -89,6 +92,24 @@ impl Case<'_> {
         let times = bench
             .measure(|| norm.forward_residual([&mut x, &mut out], &y, &factor, &bench.stream))?;
         self.add("norm", (WIDTH, 4 * all), norm.variant(), &times)
+    }
+
+    /// Of a layer norm, whose tokens are rows.
+    fn norm_gradient(&self) -> Result<()> {
+        let (bench, extents) = (self.bench, [self.tokens, WIDTH]);
+        let norm = ResidualNormGradient::<bf16>::new(&bench.context, extents, 1e-5)?;
+        let (x, y, dy, mut dx) = (
+            self.random(WIDTH)?,
+            self.random(WIDTH)?,
+            self.random(WIDTH)?,
+            self.random(WIDTH)?,
+        );
+        let factor = bench.tensor(&[WIDTH], vec![bf16::ONE; WIDTH])?;
+        let mut affine = bench.zeros(&[2, WIDTH])?;
+        let run = || norm.backward([&x, &y], &factor, &dy, &mut dx, &mut affine, &bench.stream);
+        let times = bench.measure(run)?;
+        let elements = 4 * self.tokens * WIDTH;
+        self.add("norm-gradient", (WIDTH, elements), norm.variant(), &times)
     }
 
     fn rotary(&self) -> Result<()> {

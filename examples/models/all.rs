@@ -4,6 +4,8 @@
 pub mod atoms;
 #[path = "block_masks.rs"]
 pub mod block_masks;
+#[path = "checkpoint.rs"]
+pub mod checkpoint;
 #[path = "common.rs"]
 pub mod common;
 #[path = "decode.rs"]
@@ -36,6 +38,8 @@ pub mod mobilenet_weights;
 pub mod moe;
 #[path = "moe_block.rs"]
 pub mod moe_block;
+#[path = "moe_dense.rs"]
+pub mod moe_dense;
 #[path = "opt_relu.rs"]
 pub mod opt_relu;
 #[path = "padded.rs"]
@@ -52,6 +56,12 @@ pub mod scans;
 pub mod sparse_training;
 #[path = "training.rs"]
 pub mod training;
+#[path = "transformer.rs"]
+pub mod transformer;
+#[path = "transformer_net.rs"]
+pub mod transformer_net;
+#[path = "transformer_weights.rs"]
+pub mod transformer_weights;
 #[path = "unet.rs"]
 pub mod unet;
 #[path = "wiring.rs"]
@@ -71,4 +81,5 @@ pub const MODELS: &[Model] = &[
     ("opt_relu", opt_relu::run),
     ("point_cloud", point_cloud::run),
     ("sparse_training", sparse_training::run),
+    ("transformer", transformer::run),
 ];

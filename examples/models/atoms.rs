@@ -13,6 +13,8 @@ pub struct Atoms {
     pub receivers: Vec<u32>,
     pub senders: Vec<u32>,
     pub shifts: Vec<[i32; 3]>,
+    /// Edges of an atom at the start, the mean: what sums over them are divided by, however many there are later.
+    pub neighbours: f64,
 }
 
 /// Kinds of atoms.
@@ -43,8 +45,10 @@ impl Atoms {
             receivers: Vec::new(),
             senders: Vec::new(),
             shifts: Vec::new(),
+            neighbours: 0.0,
         };
         atoms.connect(radius);
+        atoms.neighbours = atoms.receivers.len() as f64 / atoms.count() as f64;
         Ok(atoms)
     }
 

@@ -1,6 +1,7 @@
 //! What the models share: arguments, times, memory, errors.
 
 use std::cell::RefCell;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use einsparse::{Context, Graph, Result, Stream};
@@ -11,6 +12,8 @@ pub struct Arguments {
     pub batch: Option<Vec<usize>>,
     pub scale: Option<u32>,
     pub steps: Option<usize>,
+    /// Weights instead of seeded ones: one file, or the parts of a model.
+    pub file: Option<Vec<PathBuf>>,
 }
 
 /// Milliseconds of a run: one behind the other, and with empty caches where somebody measures that.
@@ -42,6 +45,9 @@ pub struct Measured {
     pub note: String,
 }
 
+/// A case, its type, and its dense products, one behind the other: rows, inputs and outputs of each.
+pub type Products = (String, &'static str, Vec<[usize; 3]>);
+
 /// Where a model runs, how large, and what came of it.
 #[derive(Default)]
 pub struct Run<'a> {
@@ -51,6 +57,8 @@ pub struct Run<'a> {
     /// Instead of the clock of the host.
     pub timer: Option<Timer<'a>>,
     pub rows: RefCell<Vec<Measured>>,
+    /// For a peer that multiplies and does nothing else.
+    pub products: RefCell<Vec<Products>>,
 }
 
 impl Run<'_> {
@@ -103,6 +111,16 @@ impl Run<'_> {
         }
         println!("; {}", row.note);
         self.rows.borrow_mut().push(row);
+    }
+}
+
+impl Run<'_> {
+    /// [`report`](Run::report), with the products of so many layers.
+    pub fn report_with(&self, row: Measured, layers: usize, products: &[[usize; 3]]) {
+        let (case, dtype) = (row.case.clone(), row.dtype);
+        let products = products.repeat(layers);
+        self.products.borrow_mut().push((case, dtype, products));
+        self.report(row);
     }
 }
 

@@ -4,6 +4,7 @@
 use einsparse::formats::{Dense, bf16};
 use einsparse::{Context, Result, Scalar};
 
+use super::checkpoint::Checkpoint;
 use super::common::{Measured, Memory, Run, largest_error};
 use super::decoder::Decoder;
 use super::pruned::{HostWeights, Shape};
@@ -18,29 +19,37 @@ pub fn checked(ctx: &Context, batch: usize, steps: usize) -> Result<f64> {
         vocabulary: 96,
         capacity: 16,
     };
-    let weights = HostWeights::new(&shape, 0.5)?;
-    let found = logits(
-        &mut Decoder::<bf16>::new(ctx, shape, &weights, batch, false)?,
-        ctx,
-        steps,
-    )?;
-    let again = logits(
-        &mut Decoder::<bf16>::new(ctx, shape, &weights, batch, false)?,
-        ctx,
-        steps,
-    )?;
-    assert_eq!(found, again, "two runs differ");
+    error(ctx, shape, &HostWeights::new(&shape, 0.5)?, batch, steps)
+}
+
+/// The same of these weights.
+pub fn error(
+    ctx: &Context,
+    shape: Shape,
+    weights: &HostWeights,
+    batch: usize,
+    steps: usize,
+) -> Result<f64> {
+    let run = || -> Result<_> {
+        let mut model = Decoder::<bf16>::new(ctx, shape, weights, batch, false)?;
+        logits(&mut model, ctx, steps)
+    };
+    let found = run()?;
+    assert_eq!(found, run()?, "two runs differ");
     let cpu = Context::cpu();
-    let mut dense = Decoder::<f64>::new(&cpu, shape, &weights, batch, true)?;
+    let mut dense = Decoder::<f64>::new(&cpu, shape, weights, batch, true)?;
     Ok(largest_error(&found, &logits(&mut dense, &cpu, steps)?))
 }
 
 /// Logits behind some steps, each sequence beginning with a token of its own and going on with the next number.
 fn logits<T: Scalar>(model: &mut Decoder<T>, ctx: &Context, steps: usize) -> Result<Vec<f64>> {
     let (stream, batch) = (ctx.stream()?, model.tokens.shape()[0]);
+    let vocabulary = (model.logits().shape().iter().product::<usize>() / batch) as i32;
     for step in 0..steps {
         // Not the model's own tokens: where two logits are near each other, rounding decides.
-        let tokens = (0..batch).map(|t| (7 * t + step) as i32 % 96).collect();
+        let tokens = (0..batch)
+            .map(|t| (7 * t + step) as i32 % vocabulary)
+            .collect();
         model.tokens.write(&Dense::new([batch], tokens)?)?;
         model.step(&stream)?;
         stream.synchronize()?;
@@ -66,7 +75,7 @@ pub fn run(run: &Run<'_>) -> Result<()> {
     }
     println!("2 layers of 256 features: largest error of logits {worst:.1e}");
     assert!(worst < 0.04);
-    let (shape, past) = match run.toy {
+    let (mut shape, past) = match run.toy {
         true => (
             Shape {
                 layers: 1,
@@ -90,10 +99,20 @@ pub fn run(run: &Run<'_>) -> Result<()> {
             1024,
         ),
     };
+    let mut file = match &run.arguments.file {
+        Some(paths) => Some(Checkpoint::open(paths)?),
+        None => None,
+    };
+    if let Some(file) = &file {
+        shape.layers = file.llama_layers();
+    }
     let batches = run.arguments.batch.clone().unwrap_or(vec![1, 16, 64]);
     let mut twins = Vec::new();
     for density in [0.5, 0.3] {
-        let weights = HostWeights::new(&shape, density)?;
+        let weights = match &mut file {
+            Some(file) => file.llama(&shape, density)?,
+            None => HostWeights::new(&shape, density)?,
+        };
         for (at, &batch) in batches.iter().enumerate() {
             if twins.len() == at {
                 let mut twin = Decoder::<bf16>::new(ctx, shape, &weights, batch, true)?;
@@ -127,7 +146,9 @@ pub fn run(run: &Run<'_>) -> Result<()> {
                 "decode {} layers, density {density}, batch {batch}, {past} past",
                 shape.layers
             );
-            run.report(row(case, times, Some(("dense weights".into(), dense))));
+            let products = shape.products().map(|[o, i]| [batch, i, o]);
+            let row_of = row(case, times, Some(("dense weights".into(), dense)));
+            run.report_with(row_of, shape.layers, &products);
             if batch == 1 {
                 let times = run.time(|stream| model.step(stream))?;
                 let case = format!(

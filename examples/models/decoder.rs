@@ -2,7 +2,7 @@
 //! step finds out stays on the device: it asks the host nothing, and is one CUDA graph.
 
 use einsparse::dynamic::Gate;
-use einsparse::formats::Dense;
+use einsparse::formats::{Dense, bf16};
 use einsparse::nn::{Embedding, Glu, Greedy, RmsNorm, Rotary, RotaryOptions};
 use einsparse::ops::{AttentionOptions, CachedAttention};
 use einsparse::{Context, Plan, Result, Scalar, Stream, Tensor};
@@ -42,6 +42,8 @@ pub struct Decoder<T: Scalar> {
     own: Between<T>,
     last_norm: Tensor<T>,
     table: Tensor<T>,
+    /// What the last product reads, if it is not the table.
+    last: Option<Tensor<T>>,
     embedding: Embedding<T>,
     head: Plan<T>,
     logits: Tensor<T>,
@@ -65,16 +67,18 @@ impl<T: Scalar> Decoder<T> {
             false => ctx.zeros::<T>(&[batch, features]),
         };
         let [heads, key_heads] = shape.heads;
-        let ones = || ctx.upload_dense(&Dense::from_fn(vec![width], |_| T::ONE)?);
+        let there = |dense: &Dense<bf16>| {
+            ctx.upload_dense(&Dense::new(dense.shape(), cast(dense.values()))?)
+        };
         let mut layers = Vec::new();
-        for _ in 0..shape.layers {
+        for own in weights.layers.iter().cycle().take(shape.layers) {
             // Outputs and those of the feed-forward network are added to the residual stream.
-            let products = weights.products.iter().zip([false, true, false, true]);
+            let products = own.products.iter().zip([false, true, false, true]);
             let products = products.map(|(csr, add)| Product::new(ctx, csr, (batch, add), dense));
             let cache = || ctx.zeros(&[batch, key_heads, shape.capacity, shape.dim()]);
             layers.push(Layer {
                 products: products.collect::<Result<_>>()?,
-                norms: [ones()?, ones()?],
+                norms: [there(&own.norms[0])?, there(&own.norms[1])?],
                 cache: [cache()?, cache()?],
             });
         }
@@ -118,8 +122,8 @@ impl<T: Scalar> Decoder<T> {
             up: of(up[0])?,
             gated: of(shape.hidden)?,
         };
-        let values = weights.table.values();
-        let table = ctx.upload_dense(&Dense::new(weights.table.shape(), cast(values))?)?;
+        let table = there(&weights.table)?;
+        let last = weights.head.as_ref().map(there).transpose()?;
         let (turned, x) = (columns && batch > 1, ctx.zeros::<T>(&[batch, width])?);
         let logits = ctx.zeros(&match turned {
             true => [shape.vocabulary, batch],
@@ -140,8 +144,9 @@ impl<T: Scalar> Decoder<T> {
             greedy: Greedy::new(ctx, [batch, shape.vocabulary], turned)?,
             tokens: ctx.zeros(&[batch])?,
             lengths: ctx.upload_dense(&Dense::new([batch], vec![1; batch])?)?,
-            last_norm: ones()?,
+            last_norm: there(&weights.last_norm)?,
             table,
+            last,
             shape,
             batch,
             layers,
@@ -214,7 +219,8 @@ impl<T: Scalar> Decoder<T> {
             // One column is one row.
             own.normed.reshape(&[1, self.shape.width])?;
         }
-        let operands = [("X", (&own.normed).into()), ("E", (&self.table).into())];
+        let table = self.last.as_ref().unwrap_or(&self.table);
+        let operands = [("X", (&own.normed).into()), ("E", table.into())];
         self.head.run(&operands, &mut self.logits, stream)?;
         own.normed.reshape(&shape)?;
         let lengths = Some(&mut self.lengths);

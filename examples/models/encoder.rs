@@ -5,8 +5,9 @@ use einsparse::formats::{Dense, f16, generate};
 use einsparse::nn::{Encoder, EncoderOptions, EncoderWeights};
 use einsparse::{Context, Result, Scalar, Tensor};
 
+use super::checkpoint::Checkpoint;
 use super::common::{Measured, Memory, Run, largest_error};
-use super::padded::Padded;
+use super::padded::{Batch, Padded, lengths, taken, wide};
 
 /// Weights and biases of a layer, then factors and summands of its two norms.
 pub struct Layer<T>([[Tensor<T>; 2]; 6]);
@@ -35,6 +36,19 @@ impl<T: Scalar> Layer<T> {
         Ok(Layer([qkv, out, up, down, norm()?, norm()?]))
     }
 
+    /// Those of a file.
+    fn of_file(ctx: &Context, file: &mut Checkpoint, extents: [usize; 2]) -> Result<Vec<Self>> {
+        let all = file.bert::<T>(extents)?.into_iter();
+        let there = |own: [Dense<T>; 2]| -> Result<[Tensor<T>; 2]> {
+            Ok([ctx.upload_dense(&own[0])?, ctx.upload_dense(&own[1])?])
+        };
+        let layer = |parts: [[Dense<T>; 2]; 6]| -> Result<Self> {
+            let [a, b, c, d, e, f] = parts.map(there);
+            Ok(Layer([a?, b?, c?, d?, e?, f?]))
+        };
+        all.map(layer).collect()
+    }
+
     /// So many layers, each of its own weights.
     pub fn stack(ctx: &Context, o: &EncoderOptions, depth: usize) -> Result<Vec<Self>> {
         (0..depth as u64)
@@ -52,71 +66,6 @@ impl<T: Scalar> Layer<T> {
             first_norm,
             second_norm,
         }
-    }
-}
-
-/// Seeded lengths of so many sequences: the first is the longest, most are short, and they come to so many tokens.
-pub fn lengths(items: usize, tokens: usize, longest: usize) -> Vec<i32> {
-    let draws = generate::random_values::<f32>(items, 7);
-    let mut lengths: Vec<usize> = draws
-        .iter()
-        .map(|x| 1 + ((longest - 1) as f32 * (x * x / 4.0).min(1.0)) as usize)
-        .collect();
-    lengths[0] = longest;
-    for at in (1..items).cycle() {
-        match lengths.iter().sum::<usize>().cmp(&tokens) {
-            std::cmp::Ordering::Equal => break,
-            std::cmp::Ordering::Less => lengths[at] = (lengths[at] + 1).min(longest),
-            std::cmp::Ordering::Greater => lengths[at] = (lengths[at] - 1).max(1),
-        }
-    }
-    lengths.into_iter().map(|length| length as i32).collect()
-}
-
-/// Rows of the padded batch that hold tokens, in the order of the packed one.
-fn rows_of(o: &EncoderOptions, lengths: &[i32]) -> Vec<usize> {
-    let rows = |(item, length): (usize, &i32)| {
-        let first = item * o.distance;
-        first..first + *length as usize
-    };
-    lengths.iter().enumerate().flat_map(rows).collect()
-}
-
-/// These rows of a matrix.
-fn taken<T: Scalar>(matrix: &Tensor<T>, width: usize, rows: &[usize]) -> Result<Vec<T>> {
-    let all = matrix.to_dense()?;
-    let rows = rows
-        .iter()
-        .flat_map(|row| &all.values()[row * width..][..width]);
-    Ok(rows.copied().collect())
-}
-
-fn wide<T: Scalar>(values: &[T]) -> Vec<f64> {
-    values.iter().map(|x| x.to_f64()).collect()
-}
-
-/// A batch in f16: tokens packed, and the same filled up.
-struct Batch {
-    lengths: Vec<i32>,
-    rows: Vec<usize>,
-    packed: Dense<f16>,
-    padded: Dense<f16>,
-}
-
-impl Batch {
-    fn new(o: &EncoderOptions, lengths: Vec<i32>) -> Result<Self> {
-        let (rows, width) = (rows_of(o, &lengths), o.width);
-        let values = generate::random_values::<f16>(rows.len() * width, 3);
-        let mut padded = vec![f16::from_f32(0.0); o.items * o.distance * width];
-        for (row, values) in rows.iter().zip(values.chunks(width)) {
-            padded[row * width..][..width].copy_from_slice(values);
-        }
-        Ok(Batch {
-            packed: Dense::new([rows.len(), width], values)?,
-            padded: Dense::new([o.items, o.distance, width], padded)?,
-            lengths,
-            rows,
-        })
     }
 }
 
@@ -195,8 +144,11 @@ pub fn run(run: &Run<'_>) -> Result<()> {
         }
     };
     let memory = Memory::before(ctx);
-    let layers = Layer::<f16>::stack(ctx, &options(1, 1, extents), depth)?;
-    let weights: Vec<_> = layers.iter().map(Layer::weights).collect();
+    let layers = match &run.arguments.file {
+        Some(paths) => Layer::of_file(ctx, &mut Checkpoint::open(paths)?, extents)?,
+        None => Layer::<f16>::stack(ctx, &options(1, 1, extents), depth)?,
+    };
+    let (depth, weights): (_, Vec<_>) = (layers.len(), layers.iter().map(Layer::weights).collect());
     for [items, tokens, longest] in cases {
         let o = &EncoderOptions {
             most: Some(tokens),
@@ -232,7 +184,7 @@ pub fn run(run: &Run<'_>) -> Result<()> {
             (case.clone(), times),
             (case + ", padded in and out", around),
         ] {
-            run.report(Measured {
+            let row = Measured {
                 case,
                 dtype: "f16",
                 times,
@@ -241,7 +193,11 @@ pub fn run(run: &Run<'_>) -> Result<()> {
                 held,
                 error: Some(error),
                 note: encoder.variants().join(" "),
-            });
+            };
+            // Of the tokens that there are.
+            let (w, h) = (o.width, o.hidden);
+            let products = [[w, 3 * w], [w, w], [w, h], [h, w]].map(|[i, o]| [tokens, i, o]);
+            run.report_with(row, depth, &products);
         }
         assert!(error < 3e-2);
     }

@@ -76,7 +76,7 @@ impl<T: Scalar> Layer<T> {
         seed: u64,
     ) -> Result<Self> {
         let (nodes, edges, c) = (atoms.count(), atoms.receivers.len(), channels);
-        let neighbours = edges as f64 / nodes as f64;
+        let neighbours = atoms.neighbours;
         let message = EquivariantMessage::new(ctx, messages, c, atoms.edges())?;
         let of_atoms = |rows: usize| -> Result<_> {
             let shape = [nodes, rows, c];

@@ -1,5 +1,6 @@
-//! Models end to end: `cargo run --release --example models -- NAME [--batch 1,32] [--scale 18] [--steps 20]`. Without a
-//! GPU a model is a toy on the CPU; without a name all are, and are checked.
+//! Models end to end: `cargo run --release --example models -- NAME [--batch 1,32] [--scale 18] [--steps 20]
+//! [--file weights.safetensors]`. Without a GPU a model is a toy on the CPU; without a name all are, and are checked.
+//! `decode`, `encoder` and `mobilenet` take weights of a file, or of several with commas between them.
 
 mod all;
 
@@ -51,9 +52,16 @@ fn parse(words: impl Iterator<Item = String>) -> Result<(Option<String>, Argumen
                 all.batch = Some(sizes?);
             }
             "--scale" => all.scale = Some(number(&value()?)? as u32),
+            "--file" => {
+                all.file = Some(value()?.split(',').map(Into::into).collect());
+            }
             "--steps" => all.steps = Some(number(&value()?)?),
             model if !model.starts_with('-') => name = Some(model.into()),
-            other => return Err(format!("{other}: --batch, --scale and --steps are known")),
+            other => {
+                return Err(format!(
+                    "{other}: --batch, --scale, --steps and --file are known"
+                ));
+            }
         }
     }
     Ok((name, all))

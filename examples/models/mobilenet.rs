@@ -7,16 +7,12 @@ use std::sync::Arc;
 
 use einsparse::formats::{Csr, Dense, f16};
 use einsparse::ops::Conv2d;
-use einsparse::{Context, Operand, Options, Plan, Precision, Result, Scalar, SparseTensor};
-use einsparse::{Stream, Tensor, Weights};
+use einsparse::{Context, Options, Plan, Precision, Result, Scalar, Stream, Tensor, Weights};
 
+use super::checkpoint::Checkpoint;
 use super::common::{Measured, Memory, Run, largest_error};
 use super::mobilenet_weights::{FULL, Layer, Sizes, images, layers, reference};
-
-enum Matrix<T: Scalar> {
-    Sparse(SparseTensor<T>),
-    Dense(Tensor<T>),
-}
+use super::pruned::Matrix;
 
 struct Product<T: Scalar> {
     plan: Plan<T>,
@@ -64,15 +60,6 @@ impl<T: Scalar> Product<T> {
             bias,
             out,
         })
-    }
-}
-
-impl<T: Scalar> Matrix<T> {
-    fn operand(&self) -> Operand<'_, T> {
-        match self {
-            Matrix::Sparse(weights) => weights.into(),
-            Matrix::Dense(weights) => weights.into(),
-        }
     }
 }
 
@@ -160,8 +147,11 @@ impl<T: Scalar> MobileNet<T> {
 
     /// What the classifier says, `[classes, batch]`.
     pub fn logits(&self) -> Result<Vec<f64>> {
-        let last = self.layers.last().map_or(&self.image, Planned::map);
-        let logits = last.to_dense()?;
+        let logits = self
+            .layers
+            .last()
+            .map_or(&self.image, Planned::map)
+            .to_dense()?;
         Ok(logits.values().iter().map(|x| x.to_f64()).collect())
     }
 
@@ -178,23 +168,35 @@ impl<T: Scalar> MobileNet<T> {
 
 /// The largest error against the network in f64; also that two runs give the same bits.
 pub fn checked<T: Scalar>(ctx: &Context, sizes: Sizes, batch: usize, dense: bool) -> Result<f64> {
-    let layers = layers::<T>(sizes)?;
-    let wanted = reference(&layers, &images(sizes.edge, batch)?, batch);
-    let mut model = MobileNet::new(ctx, &layers, batch, dense)?;
+    error(ctx, &layers::<T>(sizes)?, batch, dense)
+}
+
+/// The same of these layers.
+pub fn error<T: Scalar>(
+    ctx: &Context,
+    layers: &[Layer<T>],
+    batch: usize,
+    dense: bool,
+) -> Result<f64> {
+    let wanted = reference(layers, &images(layers[0].edge, batch)?, batch);
+    let mut model = MobileNet::new(ctx, layers, batch, dense)?;
     let stream = ctx.stream()?;
     let mut run = || {
         model.forward(&stream)?;
         stream.synchronize()?;
         model.logits()
     };
-    let (first, second) = (run()?, run()?);
-    assert!(first == second, "two runs differ");
-    Ok(largest_error(&first, &wanted))
+    let found = run()?;
+    assert!(found == run()?, "two runs differ");
+    Ok(largest_error(&found, &wanted))
 }
 
 fn measured<T: Scalar>(run: &Run<'_>, sizes: Sizes, batch: usize) -> Result<()> {
     let ctx = &run.context;
-    let layers = layers::<T>(sizes)?;
+    let mut layers = layers::<T>(sizes)?;
+    if let Some(paths) = &run.arguments.file {
+        Checkpoint::open(paths)?.mobilenet(&mut layers)?;
+    }
     let memory = Memory::before(ctx);
     let mut model = MobileNet::new(ctx, &layers, batch, false)?;
     let times = run.time(|stream| model.forward(stream))?;

@@ -4,7 +4,8 @@ use einsparse::formats::{Csr, Dense, generate};
 use einsparse::ops::Conv2dOptions;
 use einsparse::{Result, Scalar};
 
-const DENSITY: f64 = 0.1;
+/// What is kept of 1x1 weights.
+pub const DENSITY: f64 = 0.1;
 /// Output channels and stride of the thirteen blocks.
 const BLOCKS: [(usize, usize); 13] = [
     (64, 1),

@@ -3,8 +3,10 @@
 use einsparse::formats::{Dense, bf16, generate};
 use einsparse::{Context, Result, Scalar};
 
+use super::block_masks::wide;
 use super::common::{Measured, Memory, Run, largest_error};
 use super::moe_block::Block;
+use super::moe_dense::{self, DenseExperts};
 use super::pruned::cast;
 
 /// Extents of a block.
@@ -31,6 +33,18 @@ const QWEN: Shape = Shape {
     top_k: 8,
     gain: 1e-4,
 };
+
+impl Shape {
+    /// Weights of all experts, seeded, as [`Moe`](einsparse::nn::Moe) takes them transposed.
+    pub fn experts_seeded<T: Scalar>(&self) -> Result<[Dense<T>; 2]> {
+        let (experts, hidden, model) = (self.experts, self.hidden, self.model);
+        let size = |inputs: usize| 1.0 / (inputs as f64).sqrt();
+        Ok([
+            values(&[experts, 2 * hidden, model], size(model), 4)?,
+            values(&[experts, model, hidden], self.gain * size(hidden), 5)?,
+        ])
+    }
+}
 
 /// Seeded, rounded to bf16.
 pub fn values<T: Scalar>(shape: &[usize], size: f64, seed: u64) -> Result<Dense<T>> {
@@ -122,6 +136,7 @@ pub fn run(run: &Run<'_>) -> Result<()> {
         ),
         false => (QWEN, 1024, 4096),
     };
+    let dense = moe_dense::weights(ctx, &shape)?;
     let batches = run.arguments.batch.clone().unwrap_or(vec![1, 16, 64]);
     let asked = batches.iter().map(|&batch| (batch, Some(past)));
     for (tokens, past) in asked.chain([(prefill, None)]) {
@@ -133,6 +148,24 @@ pub fn run(run: &Run<'_>) -> Result<()> {
         let experts = run.time(|stream| block.choose(stream))?;
         let times = run.time(|stream| block.forward(stream))?;
         let held = memory.since(ctx);
+        block.choose(&stream)?;
+        stream.synchronize()?;
+        let mut met = block.choices.to_dense()?.into_values();
+        met.sort_unstable();
+        met.dedup();
+        let mut twin = DenseExperts::new(ctx, &shape, &block, &dense)?;
+        twin.forward(&block.normed, &stream)?;
+        stream.synchronize()?;
+        let [y, wanted] = [wide(&block.y)?, wide(&twin.y)?];
+        let error = largest_error(&y, &wanted);
+        assert!(error < 0.03, "all experts say otherwise: {error}");
+        let other = run.time(|stream| {
+            block.around(stream, |own| {
+                twin.forward(&own.normed, stream)?;
+                std::mem::swap(&mut own.y, &mut twin.y);
+                Ok(())
+            })
+        })?;
         let [own, sum] = [
             times.cold,
             attention.cold.zip(experts.cold).map(|(a, b)| a + b),
@@ -149,13 +182,13 @@ pub fn run(run: &Run<'_>) -> Result<()> {
             dtype: "bf16",
             times,
             work: (tokens as f64, "tokens"),
-            twin: None,
+            twin: Some(("all experts, dense".into(), other)),
             held,
             error: Some(worst),
             note: format!(
                 "{} of {} experts met; attention {:.4} ms and experts {:.4} ms by themselves: the block is {:.2} of \
                  their sum; {}",
-                block.met()?,
+                met.len(),
                 shape.experts,
                 attention.cold.unwrap_or(attention.warm),
                 experts.cold.unwrap_or(experts.warm),

@@ -32,14 +32,14 @@ pub struct Block<T: Scalar> {
     /// The residual stream.
     pub x: Tensor<T>,
     lengths: Tensor<i32>,
-    normed: Tensor<T>,
+    pub normed: Tensor<T>,
     qkv: Tensor<T>,
     parts: [Tensor<T>; 3],
     attended: Tensor<T>,
     logits: Tensor<T>,
     pub choices: Tensor<i32>,
-    shares: Tensor<f32>,
-    y: Tensor<T>,
+    pub shares: Tensor<f32>,
+    pub y: Tensor<T>,
 }
 
 impl<T: Scalar> Block<T> {
@@ -115,7 +115,7 @@ impl<T: Scalar> Block<T> {
             transposed: true,
             ..MoeOptions::default()
         };
-        let [up, down] = options.shapes();
+        let [up, down] = shape.experts_seeded::<T>()?;
         let ones = || ctx.upload_dense(&Dense::from_fn(vec![model], |_| T::ONE)?);
         let routed = RouterOptions {
             tokens,
@@ -147,10 +147,7 @@ impl<T: Scalar> Block<T> {
             )?,
             attention,
             router: Router::new(ctx, &routed)?,
-            experts: [
-                random(&up, (model, 1.0), 4)?,
-                random(&down, (hidden, gain), 5)?,
-            ],
+            experts: [ctx.upload_dense(&up)?, ctx.upload_dense(&down)?],
             moe: Moe::new(ctx, &options)?,
             lengths: ctx.upload_dense(&Dense::new([tokens], lengths)?)?,
             normed: zeros(&[tokens, model])?,
@@ -172,11 +169,20 @@ impl<T: Scalar> Block<T> {
     }
 
     pub fn forward(&mut self, stream: &Stream) -> Result<()> {
+        self.around(stream, |own| own.choose(stream))
+    }
+
+    /// Attention, and what gives `y` of the tokens that it leaves.
+    pub fn around(
+        &mut self,
+        stream: &Stream,
+        experts: impl FnOnce(&mut Self) -> Result<()>,
+    ) -> Result<()> {
         self.attend(stream)?;
         let to = [&mut self.x, &mut self.normed];
         self.norm
             .forward_residual(to, &self.y, &self.factors[1], stream)?;
-        self.choose(stream)?;
+        experts(self)?;
         // The norm of the sum is what the next block begins with.
         let to = [&mut self.x, &mut self.normed];
         self.norm
@@ -238,13 +244,5 @@ impl<T: Scalar> Block<T> {
         let chosen = (&self.choices, &self.shares);
         self.moe
             .forward(&self.normed, chosen, (up, down), &mut self.y, stream)
-    }
-
-    /// The experts that the last run met.
-    pub fn met(&self) -> Result<usize> {
-        let mut met = self.choices.to_dense()?.into_values();
-        met.sort_unstable();
-        met.dedup();
-        Ok(met.len())
     }
 }

@@ -1,11 +1,76 @@
-//! The twin of [`encoder`](super::encoder): the layers over the batch filled up to its longest sequence.
+//! The batch of [`encoder`](super::encoder), and its twin: the layers over the batch filled up to its longest sequence.
 
-use einsparse::formats::{Csr, CsrPattern, f16};
+use einsparse::formats::{Csr, CsrPattern, Dense, f16, generate};
 use einsparse::nn::{EncoderOptions, ResidualNorm};
 use einsparse::ops::{AttentionOptions, SparseAttention};
-use einsparse::{Context, Operand, Plan, Result, Stream, Tensor};
+use einsparse::{Context, Operand, Plan, Result, Scalar, Stream, Tensor};
 
 use super::encoder::Layer;
+
+/// Seeded lengths of so many sequences: the first is the longest, most are short, and they come to so many tokens.
+pub fn lengths(items: usize, tokens: usize, longest: usize) -> Vec<i32> {
+    let draws = generate::random_values::<f32>(items, 7);
+    let mut lengths: Vec<usize> = draws
+        .iter()
+        .map(|x| 1 + ((longest - 1) as f32 * (x * x / 4.0).min(1.0)) as usize)
+        .collect();
+    lengths[0] = longest;
+    for at in (1..items).cycle() {
+        match lengths.iter().sum::<usize>().cmp(&tokens) {
+            std::cmp::Ordering::Equal => break,
+            std::cmp::Ordering::Less => lengths[at] = (lengths[at] + 1).min(longest),
+            std::cmp::Ordering::Greater => lengths[at] = (lengths[at] - 1).max(1),
+        }
+    }
+    lengths.into_iter().map(|length| length as i32).collect()
+}
+
+/// Rows of the padded batch that hold tokens, in the order of the packed one.
+fn rows_of(o: &EncoderOptions, lengths: &[i32]) -> Vec<usize> {
+    let rows = |(item, length): (usize, &i32)| {
+        let first = item * o.distance;
+        first..first + *length as usize
+    };
+    lengths.iter().enumerate().flat_map(rows).collect()
+}
+
+/// These rows of a matrix.
+pub fn taken<T: Scalar>(matrix: &Tensor<T>, width: usize, rows: &[usize]) -> Result<Vec<T>> {
+    let all = matrix.to_dense()?;
+    let rows = rows
+        .iter()
+        .flat_map(|row| &all.values()[row * width..][..width]);
+    Ok(rows.copied().collect())
+}
+
+pub fn wide<T: Scalar>(values: &[T]) -> Vec<f64> {
+    values.iter().map(|x| x.to_f64()).collect()
+}
+
+/// A batch in f16: tokens packed, and the same filled up.
+pub struct Batch {
+    pub lengths: Vec<i32>,
+    pub rows: Vec<usize>,
+    pub packed: Dense<f16>,
+    pub padded: Dense<f16>,
+}
+
+impl Batch {
+    pub fn new(o: &EncoderOptions, lengths: Vec<i32>) -> Result<Self> {
+        let (rows, width) = (rows_of(o, &lengths), o.width);
+        let values = generate::random_values::<f16>(rows.len() * width, 3);
+        let mut padded = vec![f16::from_f32(0.0); o.items * o.distance * width];
+        for (row, values) in rows.iter().zip(values.chunks(width)) {
+            padded[row * width..][..width].copy_from_slice(values);
+        }
+        Ok(Batch {
+            packed: Dense::new([rows.len(), width], values)?,
+            padded: Dense::new([o.items, o.distance, width], padded)?,
+            lengths,
+            rows,
+        })
+    }
+}
 
 const PROJECTION: &str = "C[m,n] = A[m,k] * W[k,n] + b[n]";
 const UP: &str = "C[m,n] = gelu(A[m,k] * W[k,n] + b[n])";

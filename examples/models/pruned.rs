@@ -35,14 +35,25 @@ impl Shape {
     }
 }
 
-/// Seeded weights on the host, rounded to bf16: the products of a layer, all layers alike but each in its own memory,
-/// and the table of tokens, which is also the last product.
-pub struct HostWeights {
+/// The products of a layer, and the factors of its norms.
+pub struct HostLayer {
     pub products: Vec<Csr<bf16>>,
+    pub norms: [Dense<bf16>; 2],
+}
+
+/// Weights on the host, in bf16.
+pub struct HostWeights {
+    /// Of all layers, or of one that all are like, each in its own memory.
+    pub layers: Vec<HostLayer>,
+    pub last_norm: Dense<bf16>,
+    /// The table of tokens.
     pub table: Dense<bf16>,
+    /// The last product; without one it is the table as well.
+    pub head: Option<Dense<bf16>>,
 }
 
 impl HostWeights {
+    /// Seeded.
     pub fn new(shape: &Shape, density: f64) -> Result<Self> {
         let mut products = Vec::new();
         for (seed, [outputs, inputs]) in shape.products().into_iter().enumerate() {
@@ -54,9 +65,13 @@ impl HostWeights {
         }
         let (rows, width) = (shape.vocabulary, shape.width);
         let table = generate::random_values::<bf16>(rows * width, 9);
+        let ones = || Dense::new([width], vec![bf16::ONE; width]);
+        let norms = [ones()?, ones()?];
         Ok(HostWeights {
-            products,
+            layers: vec![HostLayer { products, norms }],
+            last_norm: ones()?,
             table: Dense::new([rows, width], table)?,
+            head: None,
         })
     }
 }
@@ -81,13 +96,14 @@ fn transposed<T: Scalar>(csr: &Csr<bf16>) -> Result<Dense<T>> {
 
 /// A linear layer of sparse weights, kept as a bitmap, or of dense ones.
 pub struct Product<T: Scalar> {
-    weights: Either<T>,
+    weights: Matrix<T>,
     plan: Plan<T>,
     /// Of the weights, where they are sparse with their places.
     pub bytes: usize,
 }
 
-enum Either<T: Scalar> {
+/// Weights, sparse or dense.
+pub enum Matrix<T: Scalar> {
     Sparse(SparseTensor<T>),
     Dense(Tensor<T>),
 }
@@ -104,7 +120,7 @@ impl<T: Scalar> Product<T> {
         let (weights, bytes, x, text) = if dense {
             let weights = transposed(csr)?;
             let bytes = size_of_val(weights.values());
-            let weights = Either::Dense(ctx.upload_dense(&weights)?);
+            let weights = Matrix::Dense(ctx.upload_dense(&weights)?);
             let x = ctx.zeros(&[tokens, inputs])?;
             let text = ["Y[t,o] = X[t,i] * W[i,o]", "Y[t,o] += X[t,i] * W[i,o]"];
             (weights, bytes, x, text)
@@ -112,7 +128,7 @@ impl<T: Scalar> Product<T> {
             let csr = Csr::new(csr.pattern().clone(), cast(csr.values()))?;
             let bitmap = csr_to_bitmap(&csr)?;
             let bytes = size_of_val(bitmap.pattern().words()) + size_of_val(bitmap.values());
-            let weights = Either::Sparse(ctx.upload(bitmap)?);
+            let weights = Matrix::Sparse(ctx.upload(bitmap)?);
             let x = ctx.zeros(&[inputs, tokens])?;
             let text = ["Y[o,t] = W[o,i] * X[i,t]", "Y[o,t] += W[o,i] * X[i,t]"];
             (weights, bytes, x, text)
@@ -139,11 +155,11 @@ impl<T: Scalar> Product<T> {
     }
 }
 
-impl<T: Scalar> Either<T> {
-    fn operand(&self) -> Operand<'_, T> {
+impl<T: Scalar> Matrix<T> {
+    pub fn operand(&self) -> Operand<'_, T> {
         match self {
-            Either::Sparse(weights) => weights.into(),
-            Either::Dense(weights) => weights.into(),
+            Matrix::Sparse(weights) => weights.into(),
+            Matrix::Dense(weights) => weights.into(),
         }
     }
 }

@@ -158,44 +158,56 @@ pub fn run(run: &Run<'_>) -> Result<()> {
         // A GPU multiplies in TF32.
         assert!(error < if ctx.is_cuda() { 2e-2 } else { 1e-4 });
         assert!(adam > 0.7 && sgd > 0.7);
-        let scale = run.arguments.scale.unwrap_or(if run.toy { 9 } else { 18 });
-        let widths = if run.toy {
-            [32, 32, 32, 8]
-        } else {
-            [128, 128, 128, 40]
+        let (scales, widths) = match run.toy {
+            true => (vec![9], [32, 32, 32, 8]),
+            false => (vec![18, 20], [128, 128, 128, 40]),
         };
-        let task = rmat(scale, widths[0], widths[3])?;
-        let memory = Memory::before(ctx);
-        let model = Gcn::new(ctx, kind, &task, widths, false)?;
-        let mut training = Training::new(ctx, model, true)?;
-        let times = run.time(|stream| training.step(stream))?;
-        let held = memory.since(ctx);
-        let (vertices, edges) = (task.edges.rows(), task.edges.columns().len());
-        drop(training);
-        let mut note = "two trainings end in the same bits".to_owned();
-        let twin = if scale <= 13 {
-            let twin = Gcn::new(ctx, kind, &task, widths, true)?;
-            let mut twin = Training::new(ctx, twin, true)?;
-            Some(("dense edges".into(), run.time(|stream| twin.step(stream))?))
-        } else {
-            let bytes = (vertices as f64).powi(2) * 4.0;
-            note += &format!(", dense edges would take {:.0} GB", bytes / 1e9);
-            None
-        };
-        assert!(
-            repeats(ctx, kind, &task, widths, if run.toy { 2 } else { 100 })?,
-            "two trainings differ"
-        );
-        run.report(Measured {
-            case: format!("{kind:?} step, R-MAT {scale}, {vertices} vertices, {edges} edges"),
-            dtype: "f32",
-            times,
-            work: (edges as f64, "edges"),
-            twin,
-            held,
-            error: Some(error),
-            note,
-        });
+        for scale in run.arguments.scale.map_or(scales, |scale| vec![scale]) {
+            measured(run, (kind, error), scale, widths)?;
+        }
     }
+    Ok(())
+}
+
+/// Steps on a graph of 2^scale vertices.
+fn measured(
+    run: &Run<'_>,
+    (kind, error): (Kind, f64),
+    scale: u32,
+    widths: [usize; 4],
+) -> Result<()> {
+    let ctx = &run.context;
+    let task = rmat(scale, widths[0], widths[3])?;
+    let memory = Memory::before(ctx);
+    let model = Gcn::new(ctx, kind, &task, widths, false)?;
+    let mut training = Training::new(ctx, model, true)?;
+    let times = run.time(|stream| training.step(stream))?;
+    let held = memory.since(ctx);
+    let (vertices, edges) = (task.edges.rows(), task.edges.columns().len());
+    drop(training);
+    let mut note = "two trainings end in the same bits".to_owned();
+    let twin = if scale <= 13 {
+        let twin = Gcn::new(ctx, kind, &task, widths, true)?;
+        let mut twin = Training::new(ctx, twin, true)?;
+        Some(("dense edges".into(), run.time(|stream| twin.step(stream))?))
+    } else {
+        let bytes = (vertices as f64).powi(2) * 4.0;
+        note += &format!(", dense edges would take {:.0} GB", bytes / 1e9);
+        None
+    };
+    assert!(
+        repeats(ctx, kind, &task, widths, if run.toy { 2 } else { 100 })?,
+        "two trainings differ"
+    );
+    run.report(Measured {
+        case: format!("{kind:?} step, R-MAT {scale}, {vertices} vertices, {edges} edges"),
+        dtype: "f32",
+        times,
+        work: (edges as f64, "edges"),
+        twin,
+        held,
+        error: Some(error),
+        note,
+    });
     Ok(())
 }

@@ -36,6 +36,11 @@ pub struct RawSpmm {
     /// Elements from the values of A of one of a batch to those of the next; 0 where all have the same. Families of
     /// single entries alone.
     pub value_stride: usize,
+    /// Elements from one B of a batch to the next, where they do not follow each other; 0 where they do. Families of
+    /// single entries alone.
+    pub b_stride: usize,
+    /// The same of C.
+    pub c_stride: usize,
     /// Factor of the product: of all scalar factors of the expression, literals included.
     pub alpha: f64,
 }
@@ -54,6 +59,8 @@ impl Default for RawSpmm {
             gate: 0,
             ldg: 0,
             value_stride: 0,
+            b_stride: 0,
+            c_stride: 0,
             alpha: 1.0,
         }
     }
@@ -134,16 +141,18 @@ impl RawSpmm {
         let Extents { m, k, n, .. } = extents;
         let b = if order.dense_columns { n } else { k };
         let c = if order.out_columns { n } else { m };
-        let bytes = |rows: usize, leading: usize, dtype: Dtype| {
-            (rows as u64)
-                .saturating_mul(leading as u64)
-                .saturating_mul(dtype.bytes() as u64)
+        let bytes = |rows: usize, leading: usize, stride: usize, dtype: Dtype| {
+            let elements = match stride {
+                0 => (rows as u64).saturating_mul(leading as u64),
+                stride => stride as u64,
+            };
+            elements.saturating_mul(dtype.bytes() as u64)
         };
         let [own, out] = types;
         [
-            bytes(b, self.ldb, own),
-            bytes(c, self.ldc, out),
-            bytes(c, self.ldg, out),
+            bytes(b, self.ldb, self.b_stride, own),
+            bytes(c, self.ldc, self.c_stride, out),
+            bytes(c, self.ldg, 0, out),
         ]
     }
 

@@ -3,6 +3,7 @@
 mod host;
 mod launches;
 mod norm;
+mod norm_gradient;
 
 use crate::context::Context;
 use crate::device::Stream;
@@ -14,6 +15,7 @@ use crate::tensor::Tensor;
 use host::Batch;
 use launches::{Launches, Run};
 pub use norm::ResidualNorm;
+pub use norm_gradient::ResidualNormGradient;
 
 /// Extents of an [`Encoder`].
 #[derive(Clone, Copy, Debug, PartialEq)]

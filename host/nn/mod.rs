@@ -20,7 +20,7 @@ pub use activation::Activation;
 pub use bias_gradient::BiasGradient;
 pub use cross_entropy::CrossEntropy;
 pub use embedding::{Embedding, Greedy};
-pub use encoder::{Encoder, EncoderOptions, EncoderWeights, ResidualNorm};
+pub use encoder::{Encoder, EncoderOptions, EncoderWeights, ResidualNorm, ResidualNormGradient};
 pub use feed_forward::{FeedForward, FeedForwardOptions};
 pub use glu::Glu;
 pub use linear::{Linear, LinearOptions};

@@ -193,6 +193,8 @@ impl ProductPlan {
             gate,
             ldg,
             value_stride: 0,
+            b_stride: 0,
+            c_stride: 0,
             alpha: run.factor()?,
         })
     }

@@ -7,7 +7,7 @@ mod tokens;
 
 use einsparse::dynamic::Gate;
 use einsparse::formats::Dense;
-use einsparse::nn::{Glu, RmsNorm, Rotary, RotaryOptions};
+use einsparse::nn::{Glu, ResidualNormGradient, RmsNorm, Rotary, RotaryOptions};
 use einsparse::{Context, Error, Scalar, Tensor};
 
 use crate::support::{Rng, gpu};
@@ -113,7 +113,11 @@ fn what_does_not_fit_is_refused() {
     refused(norm.forward(&x, &factor, &mut out, &stream), "out");
     let glu = Glu::<f32>::new(&cpu, Gate::Silu, [2, 8], false).unwrap();
     refused(glu.forward(&zeros(&[2, 8]), &mut out, &stream), "x");
+    let norm = ResidualNormGradient::<f32>::new(&cpu, [2, 8], -1.0).map(drop);
+    refused(norm, "epsilon");
     let Some(gpu) = gpu() else { return };
+    let norm = ResidualNormGradient::<f32, f64>::new(&gpu, [2, 8], 0.0).map(drop);
+    refused(norm, "f64");
     refused(
         RmsNorm::<f64>::new(&gpu, [1, 8], 0.0, false).map(drop),
         "f64",

@@ -13,9 +13,12 @@ use all::mobilenet_weights::Sizes;
 use all::point_cloud::{self, CLASSES};
 use all::scans::Scan;
 use all::training::Training;
+use all::transformer;
+use all::transformer_weights::Shape;
 use all::unet::Unet;
 use all::{decode, dynamics, encoder, mobilenet, moe, opt_relu, sparse_training, training};
 use einsparse::formats::{bf16, f16};
+use einsparse::ops::AttentionMask;
 
 const KINDS: [Kind; 2] = [Kind::Gcn, Kind::Sage];
 
@@ -205,6 +208,54 @@ fn masks_change_between_replays() {
     assert!(captured.loss().unwrap() == steps.loss().unwrap());
     let (losses, _) = made().run(&gpu, STEPS).unwrap();
     assert!(losses[STEPS - 1] < 0.9 * losses[0], "{losses:?}");
+}
+
+const TRANSFORMER: Shape = Shape {
+    layers: 2,
+    tokens: 640,
+    width: 256,
+    heads: 2,
+    hidden: 768,
+    classes: 40,
+};
+
+#[test]
+fn a_transformer_under_a_mask_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    let blocks = AttentionMask::Blocks(transformer::blocks(640, 1, 2));
+    let causal = AttentionMask::Causal;
+    for (heads, mask) in [(2, &blocks), (4, &blocks), (2, &causal)] {
+        let shape = Shape {
+            heads,
+            ..TRANSFORMER
+        };
+        let errors = transformer::errors(&gpu, shape, mask).unwrap();
+        // Of gradients a ReLU decides, whose sums are rounded.
+        assert!(
+            errors[0] < 0.03 && errors.iter().all(|e| *e < 0.2),
+            "{heads} heads: {errors:?}"
+        );
+    }
+}
+
+#[test]
+fn a_captured_step_of_a_transformer_is_a_step() {
+    const STEPS: usize = 6;
+    let Some(gpu) = gpu_alone() else { return };
+    let mask = AttentionMask::Blocks(transformer::blocks(640, 1, 2));
+    let made = || transformer::Training::new(&gpu, TRANSFORMER, &mask).unwrap();
+    let losses = made().losses(&gpu, STEPS + 1).unwrap();
+    assert!(losses[STEPS] < losses[0], "{losses:?}");
+    let mut captured = made();
+    let stream = gpu.stream().unwrap();
+    // The first step is run in front of the capture.
+    let mut graph = Replay::of(&stream, || captured.step(&stream));
+    for _ in 1..STEPS {
+        // SAFETY: the training is alive, and nothing else uses it.
+        unsafe { graph.run() };
+    }
+    let last = captured.losses(&gpu, 1).unwrap()[0];
+    assert_eq!(last.to_bits(), losses[STEPS].to_bits());
 }
 
 #[test]

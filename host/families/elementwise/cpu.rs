@@ -51,6 +51,36 @@ pub(crate) fn rms_norm<T: Scalar>(
     }
 }
 
+/// Gradients of the layer norm of x + y: of both at `out`, of factors and of summands.
+pub(crate) fn norm_gradient<T: Scalar>(
+    layout: Layout,
+    [x, y, dy]: &[Host<'_, T>; 3],
+    (factor, epsilon): (&[T], f64),
+    (out, leading): (&mut [T], usize),
+) -> [Vec<f64>; 2] {
+    let Layout { tokens, width, .. } = layout;
+    let mut affine = [vec![0.0; width], vec![0.0; width]];
+    let share = 1.0 / width as f64;
+    for token in 0..tokens {
+        let of = |matrix: &Host<'_, T>, f: usize| matrix.get(layout, token, f);
+        let mut off: Vec<f64> = (0..width).map(|f| of(x, f) + of(y, f)).collect();
+        let mean = off.iter().sum::<f64>() * share;
+        off.iter_mut().for_each(|z| *z -= mean);
+        let squares: f64 = off.iter().map(|z| z * z).sum();
+        let by = 1.0 / (squares * share + epsilon).sqrt();
+        let g: Vec<f64> = (0..width).map(|f| of(dy, f) * factor[f].to_f64()).collect();
+        let level = g.iter().sum::<f64>() * share;
+        let along = g.iter().zip(&off).map(|(g, off)| g * off).sum::<f64>() * share;
+        for (f, (g, off)) in g.iter().zip(&off).enumerate() {
+            affine[0][f] += of(dy, f) * off * by;
+            affine[1][f] += of(dy, f);
+            let own = (g - level - off * along * by * by) * by;
+            out[layout.at(leading, token, f)] = T::from_f64(own);
+        }
+    }
+    affine
+}
+
 /// Queries and keys turned, values as they are.
 pub(crate) fn rotary<T: Scalar>(
     layout: Layout,

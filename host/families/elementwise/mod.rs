@@ -4,6 +4,7 @@
 mod activation;
 pub(crate) mod cpu;
 mod gated;
+mod norm_gradient;
 mod rms_norm;
 mod rotary;
 mod tokens;
@@ -13,6 +14,7 @@ use einsparse_kernels::table::{Row, rows_of};
 
 pub(crate) use activation::ActivationLaunch;
 pub(crate) use gated::GatedLaunch;
+pub(crate) use norm_gradient::NormGradientLaunch;
 pub(crate) use rms_norm::RmsNormLaunch;
 pub(crate) use rotary::{PAIRS as ROTARY_PAIRS, RotaryLaunch};
 pub(crate) use tokens::TokensLaunch;

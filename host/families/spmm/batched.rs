@@ -152,6 +152,11 @@ impl Batched {
         };
         let dtype = self.row().dtype;
         let [b, c, _] = raw.strides(self.form.order, self.extents, [dtype; 2]);
+        if self.extents.items > 1 {
+            // Of the first the launch itself looks.
+            crate::launch::aligned(self.row(), "B", raw.b.wrapping_add(b), raw.ldb)?;
+            crate::launch::aligned(self.row(), "C", raw.c.wrapping_add(c), raw.ldc)?;
+        }
         let [partial, counters] = gather.strides();
         let params = BatchedParams {
             product: gather.params(raw)?,

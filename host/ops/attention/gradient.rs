@@ -179,12 +179,11 @@ impl<T: Scalar> AttentionGradient<T> {
         ] {
             tensor.check(name, &self.context, &shape)?;
         }
-        let Some(device) = self.context.device() else {
-            self.run_on_host([q, k, v], dy, [dq, dk, dv]);
+        if !self.context.is_cuda() {
+            let operands = [q, k, v].map(|tensor| HostHeads::of(tensor));
+            let gradients = [dq, dk, dv].map(|t| &mut t.any);
+            self.on_host(operands, |own| own.gradient(&HostHeads::of(dy), gradients));
             return Ok(());
-        };
-        if !stream.belongs_to(device) {
-            return Err(Error::operand("stream", "belongs to another context"));
         }
         let places = Places {
             inputs: [q, k, v].map(|t| Heads::of(t)),
@@ -192,21 +191,78 @@ impl<T: Scalar> AttentionGradient<T> {
             outputs: [&*dq, &*dk, &*dv].map(|t| Heads::of(t)),
             ratio: heads / key_heads.max(1),
         };
+        self.queue(&places, stream)
+    }
+
+    /// The same where heads lie side by side in rows, as projections write and read them: queries, keys and values in
+    /// `qkv`, `[m, (heads + 2 key_heads) dim]`, their gradients likewise; `dy` is `[m, heads dim]`. There are as many
+    /// keys as queries.
+    ///
+    /// # Errors
+    /// As [`backward`](Self::backward); [`Error::Operand`] for a mask that is not square.
+    pub fn backward_in_rows(
+        &mut self,
+        qkv: &Tensor<T>,
+        dy: &Tensor<T>,
+        dqkv: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let AttentionExtents {
+            heads,
+            key_heads,
+            m,
+            n,
+            d,
+        } = self.extents;
+        if m != n {
+            let reason = format!("is {m} x {n}; rows hold a query and a key each");
+            return Err(Error::operand("mask", reason));
+        }
+        let width = (heads + 2 * key_heads) * d;
+        qkv.check("qkv", &self.context, &[m, width])?;
+        dqkv.check("dqkv", &self.context, &[m, width])?;
+        dy.check("dy", &self.context, &[m, heads * d])?;
+        let first = [0, heads, heads + key_heads];
+        if !self.context.is_cuda() {
+            let all = HostHeads::in_rows(qkv, d);
+            let part = |at: usize, heads: usize| HostHeads {
+                values: all.values[at * m * d..][..heads * m * d].to_vec().into(),
+                leading: d,
+            };
+            let [q, k, v] = first;
+            let operands = [part(q, heads), part(k, key_heads), part(v, key_heads)];
+            self.on_host(operands, |own| {
+                own.gradient_in_rows(&HostHeads::in_rows(dy, d), &mut dqkv.any);
+            });
+            return Ok(());
+        }
+        let parts = |of: &Tensor<T>| first.map(|at| Heads::in_rows(of, at * d, d));
+        let places = Places {
+            inputs: parts(qkv),
+            upstream: Heads::in_rows(dy, 0, d),
+            outputs: parts(dqkv),
+            ratio: heads / key_heads.max(1),
+        };
+        self.queue(&places, stream)
+    }
+
+    fn queue(&self, places: &Places, stream: &Stream) -> Result<()> {
+        if !self
+            .context
+            .device()
+            .is_some_and(|device| stream.belongs_to(device))
+        {
+            return Err(Error::operand("stream", "belongs to another context"));
+        }
         in_turn(self.turns.clone(), stream, || {
             let mut groups = self.groups.iter();
-            groups.try_for_each(|group| group.queue(&places, self.extents, self.scale, stream))
+            groups.try_for_each(|group| group.queue(places, self.scale, stream))
         })
     }
 
-    fn run_on_host(
-        &self,
-        operands: [&Tensor<T>; 3],
-        upstream: &Tensor<T>,
-        gradients: [&mut Tensor<T>; 3],
-    ) {
-        let [q, k, v] = operands.map(|tensor| HostHeads::of(tensor));
+    fn on_host(&self, [q, k, v]: [HostHeads<'_>; 3], run: impl FnOnce(&HostAttention<'_>)) {
         let masks = self.of_head.iter();
-        let attention = HostAttention {
+        run(&HostAttention {
             q,
             k,
             v,
@@ -216,8 +272,7 @@ impl<T: Scalar> AttentionGradient<T> {
             key_heads: self.extents.key_heads,
             d: self.extents.d,
             scale: self.scale,
-        };
-        attention.gradient(&HostHeads::of(upstream), gradients.map(|t| &mut t.any));
+        });
     }
 }
 

@@ -2,12 +2,14 @@
 
 mod activation;
 mod gated;
+mod norm_gradient;
 mod rms_norm;
 mod rotary;
 mod tokens;
 
 pub use activation::*;
 pub use gated::*;
+pub use norm_gradient::*;
 pub use rms_norm::*;
 pub use rotary::*;
 pub use tokens::*;

@@ -6,6 +6,8 @@ pub mod abi;
 mod activation;
 #[cfg(any(module = "gated", feature = "cuda_std"))]
 mod gated;
+#[cfg(any(module = "norm_gradient", feature = "cuda_std"))]
+mod norm_gradient;
 #[cfg(any(module = "rms_norm", feature = "cuda_std"))]
 mod rms_norm;
 #[cfg(any(module = "rotary", feature = "cuda_std"))]

@@ -17,6 +17,15 @@ macro_rules! rows_elementwise {
                     rms_norm_scale_f16: Direct, F16, RmsScale;
                     rms_norm_scale_bf16: Direct, Bf16, RmsScale;
                 }
+                norm_gradient "norm_gradient" NormGradientParams sm_80 Own {
+                    norm_gradient_f32: Direct, F32, NormInput;
+                    norm_gradient_f16: Direct, F16, NormInput;
+                    norm_gradient_bf16: Direct, Bf16, NormInput;
+                    norm_gradient_parts_f32: Direct, F32, NormParts;
+                    norm_gradient_parts_f16: Direct, F16, NormParts;
+                    norm_gradient_parts_bf16: Direct, Bf16, NormParts;
+                    norm_gradient_sum: Direct, F32, NormSum;
+                }
                 rotary "rotary" RotaryParams sm_80 Own {
                     rotary_f32: Direct, F32, RotaryTile;
                     rotary_f16: Direct, F16, RotaryTile;

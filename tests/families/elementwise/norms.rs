@@ -5,7 +5,7 @@ use crate::support::dense::wide;
 use crate::support::on_gpu;
 use crate::support::runs::finish;
 use einsparse::formats::{bf16, f16};
-use einsparse::nn::RmsNorm;
+use einsparse::nn::{ResidualNorm, ResidualNormGradient, RmsNorm};
 use einsparse::{Context, Scalar};
 
 /// The norm of x, the sum x + y, its norm.
@@ -84,6 +84,96 @@ fn norms_are_those_written_out() {
                 assert!((second[at(t, f)] - wanted[1]).abs() < 1e-12);
                 assert_eq!(sum[at(t, f)], both(f));
             }
+        }
+    }
+}
+
+/// Gradients of the layer norm of x + y: of x, of factors, of summands.
+fn gradients<T: Scalar, Out: Scalar>(
+    ctx: &Context,
+    extents: [usize; 2],
+    gap: usize,
+) -> [Vec<f64>; 3] {
+    let gradient = ResidualNormGradient::<T, Out>::new(ctx, extents, 1e-5).unwrap();
+    let [x, y, dy] = [1, 2, 5].map(|seed| with_gaps(ctx, &values::<T>(&extents, seed), gap));
+    let factor = ctx.upload_dense(&values::<T>(&extents[1..], 3)).unwrap();
+    let mut dx = with_gaps(ctx, &values::<T>(&extents, 4), gap);
+    let affine = values::<Out>(&[2, extents[1]], 6);
+    let mut affine = ctx.upload_dense(&affine).unwrap();
+    let mut before = None;
+    for _ in 0..2 {
+        finish(ctx, |stream| {
+            gradient.backward([&x, &y], &factor, &dy, &mut dx, &mut affine, stream)
+        });
+        let mut first = wide(&affine);
+        let second = first.split_off(extents[1]);
+        let found = [wide(&dx), first, second];
+        assert!(before.is_none_or(|before| before == found), "{extents:?}");
+        before = Some(found);
+    }
+    gaps_are_left(&dx);
+    before.unwrap_or_default()
+}
+
+fn gradients_agree<T: Scalar>(gpu: &Context) {
+    for extents in EXTENTS {
+        for gap in [0, 8, 3] {
+            let found = gradients::<T, f32>(gpu, extents, gap);
+            let wanted = gradients::<T, f64>(&Context::cpu(), extents, gap);
+            let what = format!("{extents:?}, gap {gap}");
+            // Of one column the deviation is nothing, and its inverse amplifies roundings.
+            if extents[1] > 1 {
+                near::<T>(&what, &found[0], &wanted[0], within::<T>());
+            }
+            // Sums over all rows.
+            let sums = 1e-5 * (1.0 + extents[0] as f64).sqrt();
+            near::<T>(&what, &found[1], &wanted[1], sums);
+            near::<T>(&what, &found[2], &wanted[2], sums);
+        }
+    }
+}
+
+#[test]
+fn gradients_of_layer_norms_on_the_gpu() {
+    on_gpu(&[
+        gradients_agree::<f32>,
+        gradients_agree::<f16>,
+        gradients_agree::<bf16>,
+    ]);
+}
+
+#[test]
+fn gradients_of_layer_norms_are_those_of_differences() {
+    const STEP: f64 = 1e-6;
+    let (cpu, extents) = (Context::cpu(), [3, 7]);
+    let found = gradients::<f64, f64>(&cpu, extents, 2);
+    let norm = ResidualNorm::<f64>::new(&cpu, extents, 1e-5).unwrap();
+    let start = [1, 2, 3, 4].map(|seed| match seed {
+        1 | 2 => values::<f64>(&extents, seed),
+        _ => values::<f64>(&extents[1..], seed),
+    });
+    let upstream = values::<f64>(&extents, 5).into_values();
+    let loss = |which: usize, at: usize, by: f64| -> f64 {
+        let mut all = start.clone();
+        all[which].values_mut()[at] += by;
+        let [x, y, factor, summand] = all.map(|dense| cpu.upload_dense(&dense).unwrap());
+        let mut out = cpu.zeros(&extents).unwrap();
+        finish(&cpu, |stream| {
+            norm.forward([&x, &y], [&factor, &summand], &mut out, stream)
+        });
+        let sums = wide(&out);
+        sums.iter().zip(&upstream).map(|(y, dy)| y * dy).sum()
+    };
+    for (which, found) in [&found[0], &found[0], &found[1], &found[2]]
+        .into_iter()
+        .enumerate()
+    {
+        for (at, found) in found.iter().enumerate() {
+            let slope = (loss(which, at, STEP) - loss(which, at, -STEP)) / (2.0 * STEP);
+            assert!(
+                (found - slope).abs() < 1e-7,
+                "{which}, {at}: {found}, not {slope}"
+            );
         }
     }
 }

@@ -25,11 +25,42 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
 impl HostAttention<'_> {
     /// Gradients of queries, keys and values from that of the output.
     pub(crate) fn gradient(&self, upstream: &HostHeads<'_>, [dq, dk, dv]: [&mut AnyTensor; 3]) {
-        let own = |key_head: usize| self.gradient_of(upstream, key_head);
-        let all = parallel::collect(self.key_heads, 1, &own);
+        let all = self.of_all(upstream);
         self.round(all.iter().map(|own| &own.queries), dq);
         self.round(all.iter().map(|own| &own.keys[0]), dk);
         self.round(all.iter().map(|own| &own.keys[1]), dv);
+    }
+
+    /// The same, all three side by side in rows, heads too.
+    pub(crate) fn gradient_in_rows(&self, upstream: &HostHeads<'_>, to: &mut AnyTensor) {
+        let all = self.of_all(upstream);
+        let (m, d) = (to.shape()[0], self.d);
+        let parts = [
+            all.iter()
+                .map(|own| &own.queries[..])
+                .collect::<Vec<_>>()
+                .concat(),
+            all.iter()
+                .map(|own| &own.keys[0][..])
+                .collect::<Vec<_>>()
+                .concat(),
+            all.iter()
+                .map(|own| &own.keys[1][..])
+                .collect::<Vec<_>>()
+                .concat(),
+        ]
+        .concat();
+        let heads = self.masks.len() + 2 * self.key_heads;
+        to.store_rows(m, heads * d, &|row, sums: &mut [f64]| {
+            for (head, sums) in sums.chunks_mut(d.max(1)).enumerate() {
+                sums.copy_from_slice(&parts[(head * m + row) * d..][..d]);
+            }
+        });
+    }
+
+    fn of_all(&self, upstream: &HostHeads<'_>) -> Vec<Own> {
+        let own = |key_head: usize| self.gradient_of(upstream, key_head);
+        parallel::collect(self.key_heads, 1, &own)
     }
 
     fn round<'a>(&self, all: impl Iterator<Item = &'a Vec<f64>>, to: &mut AnyTensor) {

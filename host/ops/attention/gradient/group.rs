@@ -21,8 +21,10 @@ pub(super) struct Group<T: Scalar> {
     pattern: SparseTensor<T>,
     sampled: Plan<T>,
     softmax: SparseSoftmax<T>,
-    /// dQ from dS and K; dK and dV from dS, Q and P, dO; the same added to what is there.
-    products: [Plan<T>; 3],
+    /// dQ from dS and K; dK and dV from dS, Q and P, dO.
+    products: [Plan<T>; 2],
+    /// dK and dV added to what is there, where heads share keys.
+    onto: Option<Plan<T>>,
     /// One launch serves all heads: each has keys of its own.
     batched: bool,
     /// Of all heads, `[heads, slots]`: P, and dP, which becomes dS.
@@ -30,28 +32,38 @@ pub(super) struct Group<T: Scalar> {
     slopes: Tensor<T>,
 }
 
-/// A tensor of heads on a GPU.
+/// A tensor of heads on a GPU: one behind the other, or side by side in rows.
 #[derive(Clone, Copy)]
 pub(super) struct Heads {
     address: u64,
     /// Elements from one row to the next.
     leading: usize,
-    /// Bytes of a row with the gap behind.
-    row: u64,
+    /// Elements from one head to the next.
+    head: usize,
+    /// Bytes of an element.
+    bytes: u64,
 }
 
 impl Heads {
+    /// `[heads, rows, d]`.
     pub(super) fn of<T: Scalar>(tensor: &Tensor<T>) -> Heads {
+        let rows = tensor.shape()[1];
+        Self::in_rows(tensor, 0, rows * tensor.leading())
+    }
+
+    /// `[rows, width]`: the first head begins at column `first`, the others so many elements apart.
+    pub(super) fn in_rows<T: Scalar>(tensor: &Tensor<T>, first: usize, head: usize) -> Heads {
+        let bytes = size_of::<T>() as u64;
         Heads {
-            address: tensor.address().unwrap_or(0),
+            address: tensor.address().unwrap_or(0) + first as u64 * bytes,
             leading: tensor.leading(),
-            row: (tensor.leading() * size_of::<T>()) as u64,
+            head,
+            bytes,
         }
     }
 
-    /// The first of these rows.
-    fn at(&self, row: usize) -> u64 {
-        self.address + row as u64 * self.row
+    fn at(&self, head: usize) -> u64 {
+        self.address + (head * self.head) as u64 * self.bytes
     }
 }
 
@@ -92,8 +104,9 @@ impl<T: Scalar> Group<T> {
         let products = [
             plan("Y[h,m,d] = S[m,n] * X[h,n,d]", &keys)?,
             plan("Y[h,n,d] = S[m,n] * X[h,m,d]", &queries)?,
-            plan("Y[h,n,d] += S[m,n] * X[h,m,d]", &queries)?,
         ];
+        let onto = || plan("Y[h,n,d] += S[m,n] * X[h,m,d]", &queries);
+        let onto = (!batched).then(onto).transpose()?;
         drop((queries, keys));
         let (x, y) = (context.zeros::<T>(&[m, d])?, context.zeros::<T>(&[n, d])?);
         let operands = [("X", (&x).into()), ("Y", (&y).into())];
@@ -115,6 +128,7 @@ impl<T: Scalar> Group<T> {
             sampled,
             softmax,
             products,
+            onto,
             batched,
             weights: values()?,
             slopes: values()?,
@@ -122,23 +136,23 @@ impl<T: Scalar> Group<T> {
         })
     }
 
+    /// Weights and slopes, a row for each head.
+    fn values(&self) -> [Heads; 2] {
+        [&self.weights, &self.slopes].map(|own| Heads::in_rows(own, 0, own.leading()))
+    }
+
     pub(super) fn bytes(&self) -> usize {
         let values = 2 * self.heads * self.weights.leading() * size_of::<T>();
         let pattern = self.pattern.pattern().slots() * (4 + size_of::<T>());
-        let plans: usize = self.products.iter().map(Plan::workspace_bytes).sum();
+        let plans = self.products.iter().chain(&self.onto);
+        let plans: usize = plans.map(Plan::workspace_bytes).sum();
         values + pattern + plans + self.sampled.workspace_bytes() + self.softmax.workspace_bytes()
     }
 
     /// All steps of these heads.
-    pub(super) fn queue(
-        &self,
-        places: &Places,
-        extents: AttentionExtents,
-        scale: f64,
-        stream: &Stream,
-    ) -> Result<()> {
-        self.sample(places, extents, scale, stream)?;
-        let (weights, slopes) = (Heads::of(&self.weights), Heads::of(&self.slopes));
+    pub(super) fn queue(&self, places: &Places, scale: f64, stream: &Stream) -> Result<()> {
+        self.sample(places, scale, stream)?;
+        let [weights, slopes] = self.values();
         let forward = RawSoftmax {
             input: weights.address,
             upstream: 0,
@@ -155,18 +169,12 @@ impl<T: Scalar> Group<T> {
             self.softmax.run_raw(&forward, stream.raw())?;
             self.softmax.run_raw(&backward, stream.raw())?;
         }
-        self.multiply(places, extents, scale, stream)
+        self.multiply(places, scale, stream)
     }
 
     /// Scaled scores and the gradients of the weights.
-    fn sample(
-        &self,
-        places: &Places,
-        AttentionExtents { m, n, .. }: AttentionExtents,
-        scale: f64,
-        stream: &Stream,
-    ) -> Result<()> {
-        let (weights, slopes) = (Heads::of(&self.weights), Heads::of(&self.slopes));
+    fn sample(&self, places: &Places, scale: f64, stream: &Stream) -> Result<()> {
+        let [weights, slopes] = self.values();
         let [q, k, v] = places.inputs;
         let columns = self.pattern.columns_address().unwrap_or(0);
         for own in 0..self.heads {
@@ -174,9 +182,9 @@ impl<T: Scalar> Group<T> {
             for (x, y, to, alpha) in [(q, k, weights, scale), (places.upstream, v, slopes, 1.0)] {
                 let raw = RawSddmm {
                     columns,
-                    x: x.at(head * m),
+                    x: x.at(head),
                     ldx: x.leading,
-                    y: y.at(head / places.ratio * n),
+                    y: y.at(head / places.ratio),
                     ldy: y.leading,
                     mask: 0,
                     values: to.at(own),
@@ -190,37 +198,27 @@ impl<T: Scalar> Group<T> {
     }
 
     /// Gradients of queries, keys and values.
-    fn multiply(
-        &self,
-        places: &Places,
-        AttentionExtents { m, n, .. }: AttentionExtents,
-        scale: f64,
-        stream: &Stream,
-    ) -> Result<()> {
-        let (weights, slopes) = (Heads::of(&self.weights), Heads::of(&self.slopes));
+    fn multiply(&self, places: &Places, scale: f64, stream: &Stream) -> Result<()> {
+        let [weights, slopes] = self.values();
         let [q, k, _] = places.inputs;
         let columns = self.pattern.columns_address().unwrap_or(0);
         let [dq, dk, dv] = places.outputs;
         let step = if self.batched { self.heads } else { 1 };
         for own in (0..self.heads).step_by(step) {
             let head = self.first + own;
-            let key_row = head / places.ratio * n;
-            let onto = usize::from(!head.is_multiple_of(places.ratio));
-            let of_keys = &self.products[1 + onto];
+            let key_head = head / places.ratio;
+            let of_keys = match &self.onto {
+                Some(onto) if !head.is_multiple_of(places.ratio) => onto,
+                _ => &self.products[1],
+            };
             for (plan, values, b, c, alpha) in [
-                (
-                    &self.products[0],
-                    slopes,
-                    (k, key_row),
-                    (dq, head * m),
-                    scale,
-                ),
-                (of_keys, slopes, (q, head * m), (dk, key_row), scale),
+                (&self.products[0], slopes, (k, key_head), (dq, head), scale),
+                (of_keys, slopes, (q, head), (dk, key_head), scale),
                 (
                     of_keys,
                     weights,
-                    (places.upstream, head * m),
-                    (dv, key_row),
+                    (places.upstream, head),
+                    (dv, key_head),
                     1.0,
                 ),
             ] {
@@ -228,6 +226,8 @@ impl<T: Scalar> Group<T> {
                     columns,
                     values: values.at(own),
                     value_stride: values.leading,
+                    b_stride: b.0.head,
+                    c_stride: c.0.head,
                     b: b.0.at(b.1),
                     ldb: b.0.leading,
                     c: c.0.at(c.1),
@@ -247,7 +247,7 @@ impl<T: Scalar> Group<T> {
     /// Kernels: scores, softmax, its gradient, dQ, and dK and dV.
     pub(super) fn variants(&self) -> [&'static str; 5] {
         let [forward, backward] = self.softmax.variants();
-        let [dq, dk, _] = self.products.each_ref().map(Plan::variant);
+        let [dq, dk] = self.products.each_ref().map(Plan::variant);
         [self.sampled.variant(), forward, backward, dq, dk]
     }
 }

@@ -60,6 +60,55 @@ fn gradients<T: Scalar>(
     [dq, dk, dv].map(|t| t.to_dense().unwrap())
 }
 
+/// The same of heads side by side in rows, which begin as NaN; back in the order of heads.
+fn gradients_in_rows<T: Scalar>(
+    context: &Context,
+    case: &Case<T>,
+    format: &str,
+    upstream: &Dense<T>,
+) -> [Dense<T>; 3] {
+    let masks = case.masks(context, format);
+    let masks: Vec<_> = masks.iter().collect();
+    let mut gradient = AttentionGradient::new(context, &masks, &case.options).unwrap();
+    let all = [&case.q, &case.k, &case.v];
+    let (m, d) = (case.q.shape()[1], case.q.shape()[2]);
+    let beside = |parts: &[&Dense<T>]| {
+        let heads = |part: &Dense<T>| (0..part.shape()[0]).collect::<Vec<_>>();
+        let columns: Vec<_> = (parts.iter())
+            .flat_map(|&part| heads(part).into_iter().map(move |head| (part, head)))
+            .collect();
+        let rows = (0..m).flat_map(|row| {
+            let of = |&(part, head): &(&Dense<T>, usize)| {
+                let first = (head * m + row) * d;
+                part.values()[first..first + d].to_vec()
+            };
+            columns.iter().flat_map(of).collect::<Vec<_>>()
+        });
+        Dense::new([m, columns.len() * d], rows.collect()).unwrap()
+    };
+    let nan = T::from_f64(f64::NAN);
+    let upload = |dense: &Dense<T>| {
+        let leading = dense.shape()[1] + 8;
+        context.upload_strided(dense, leading, nan).unwrap()
+    };
+    let (qkv, from) = (upload(&beside(&all)), upload(&beside(&[upstream])));
+    let mut out = upload(&Dense::from_fn(qkv.shape().to_vec(), |_| nan).unwrap());
+    let stream = context.stream().unwrap();
+    gradient
+        .backward_in_rows(&qkv, &from, &mut out, &stream)
+        .unwrap();
+    stream.synchronize().unwrap();
+    let out = out.to_dense().unwrap();
+    let width = out.shape()[1];
+    let mut first = 0;
+    all.map(|like| {
+        let start = first;
+        first += like.shape()[0] * d;
+        let at = |i: &[usize]| out.values()[i[1] * width + start + i[0] * d + i[2]];
+        Dense::from_fn(like.shape().to_vec(), at).unwrap()
+    })
+}
+
 fn upstream<T: Scalar>(case: &Case<T>) -> Dense<T> {
     let value = |i: &[usize]| ((i[0] * 31 + i[1] * 17 + i[2] * 7919) % 23) as f64 / 11.0 - 1.0;
     Dense::from_fn(case.q.shape().to_vec(), |i| T::from_f64(value(i))).unwrap()
@@ -119,6 +168,10 @@ fn gradients_are_those_of_finite_differences() {
 fn check<T: Scalar>(context: &Context, case: &Case<T>, format: &str) {
     let from = upstream(case);
     let found = gradients(context, case, format, &from);
+    if case.q.shape()[1] == case.k.shape()[1] {
+        let in_rows = gradients_in_rows(context, case, format, &from);
+        assert!(found == in_rows, "{:?}, in rows", case.options);
+    }
     let wanted = gradients(&Context::cpu(), &exact(case), format, &in_f64(&from));
     let bound = match T::NAME {
         "bf16" => 0.5f64.powi(5),
@@ -172,6 +225,11 @@ fn suite<T: Scalar>(context: &Context) {
             format,
         );
     }
+}
+
+#[test]
+fn gradients_of_heads_in_rows_are_those_of_heads() {
+    suite::<f64>(&Context::cpu());
 }
 
 #[test]

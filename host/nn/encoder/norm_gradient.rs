@@ -1,0 +1,145 @@
+//! Gradients of the sum of two matrices, each row normalised.
+
+use std::marker::PhantomData;
+
+use crate::context::Context;
+use crate::device::Stream;
+use crate::dynamic::{operand, without_gaps};
+use crate::error::{Error, Result};
+use crate::families::elementwise::{Layout, NormGradientLaunch, cpu};
+use crate::kernel::Queue;
+use crate::registry::{Dtype, Scalar};
+use crate::tensor::Tensor;
+
+/// Gradients of [`ResidualNorm`](super::ResidualNorm). Means and deviations are computed again, so the forward run leaves
+/// nothing behind. Sums are f32 on a GPU (f64 on the CPU), and so are the gradients of factor and summand, whatever the
+/// type of x: rows are dealt in parts, which are added up in order, the same bits at every run. GPU kernels for f32, f16
+/// and bf16.
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::formats::Dense;
+/// use einsparse::nn::ResidualNormGradient;
+/// let ctx = Context::cpu();
+/// let gradient = ResidualNormGradient::<f64, f64>::new(&ctx, [1, 3], 0.0)?;
+/// let tensor = |shape: &[usize], values: [f64; 3]| ctx.upload_dense(&Dense::new(shape.to_vec(), values.to_vec())?);
+/// let (x, y) = (tensor(&[1, 3], [1.0, 2.0, 3.0])?, tensor(&[1, 3], [0.0; 3])?);
+/// let (factor, dy) = (tensor(&[3], [1.0; 3])?, tensor(&[1, 3], [0.0, 6.0, 0.0])?);
+/// let (mut dx, mut affine) = (ctx.zeros(&[1, 3])?, ctx.zeros(&[2, 3])?);
+/// gradient.backward([&x, &y], &factor, &dy, &mut dx, &mut affine, &ctx.stream()?)?;
+/// assert_eq!(affine.to_dense()?.values(), [0.0, 0.0, 0.0, 0.0, 6.0, 0.0]); // 2 is the mean
+/// assert!((dx.to_dense()?.values()[1] - 4.0 * 1.5f64.sqrt()).abs() < 1e-12);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct ResidualNormGradient<T, Out = f32> {
+    context: Context,
+    shape: [usize; 2],
+    epsilon: f64,
+    launch: Option<NormGradientLaunch>,
+    elements: PhantomData<(T, Out)>,
+}
+
+impl<T: Scalar, Out: Scalar> ResidualNormGradient<T, Out> {
+    /// For matrices of this shape.
+    ///
+    /// # Errors
+    /// [`Error::Operand`] for an epsilon below 0, and on a GPU for gradients of factor and summand that are not f32;
+    /// there also [`Error::Overflow`] past 2^31 - 1 rows or columns, [`Error::NoKernel`] for other element types,
+    /// [`Error::OutOfMemory`].
+    pub fn new(context: &Context, shape: [usize; 2], epsilon: f64) -> Result<Self> {
+        if epsilon.is_nan() || epsilon < 0.0 {
+            let reason = format!("is {epsilon}, not a variance");
+            return Err(Error::operand("epsilon", reason));
+        }
+        if context.is_cuda() && Out::DTYPE != Dtype::F32 {
+            let reason = format!("is {}; a GPU sums in f32", Out::DTYPE.name());
+            return Err(Error::operand("affine", reason));
+        }
+        let launch = |device| NormGradientLaunch::new(device, T::DTYPE, shape, epsilon);
+        Ok(ResidualNormGradient {
+            context: context.clone(),
+            shape,
+            epsilon,
+            launch: context.device().map(|device| launch(device)).transpose()?,
+            elements: PhantomData,
+        })
+    }
+
+    /// Name of the kernel, `cpu` on a CPU context.
+    pub fn variant(&self) -> &'static str {
+        let launch = self.launch.as_ref();
+        launch.map_or("cpu", NormGradientLaunch::variant)
+    }
+
+    /// Device bytes beside the operands.
+    pub fn workspace_bytes(&self) -> usize {
+        self.launch.as_ref().map_or(0, NormGradientLaunch::bytes)
+    }
+
+    /// Queues the gradients for `dy`, that of the output: of x, which is that of y as well, into `dx`, and those of
+    /// factors and summands as the two rows of `affine`, `[2, columns]`. Nothing is allocated or waited for.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context,
+    /// or factors or `affine` have gaps.
+    pub fn backward(
+        &self,
+        [x, y]: [&Tensor<T>; 2],
+        factor: &Tensor<T>,
+        dy: &Tensor<T>,
+        dx: &mut Tensor<T>,
+        affine: &mut Tensor<Out>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let context = &self.context;
+        for (name, tensor) in [("x", x), ("y", y), ("dy", dy), ("dx", &*dx)] {
+            tensor.check(name, context, &self.shape)?;
+        }
+        factor.check("factor", context, &self.shape[1..])?;
+        affine.check("affine", context, &[2, self.shape[1]])?;
+        let Some(launch) = &self.launch else {
+            return self.on_host([x, y, dy], factor, dx, affine);
+        };
+        let of = |tensor: &Tensor<T>| operand(context, tensor, stream);
+        let all = [of(x)?, of(y)?, of(dy)?, of(dx)?];
+        let factor = without_gaps(context, "factor", factor, stream)?.address;
+        let affine = without_gaps(context, "affine", affine, stream)?.address;
+        // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
+        let queue = unsafe { Queue::new(stream.raw()) };
+        launch.run(all, factor, affine, queue)
+    }
+
+    fn on_host(
+        &self,
+        [x, y, dy]: [&Tensor<T>; 3],
+        factor: &Tensor<T>,
+        dx: &mut Tensor<T>,
+        affine: &mut Tensor<Out>,
+    ) -> Result<()> {
+        let layout = Layout {
+            tokens: self.shape[0],
+            width: self.shape[1],
+            columns: false,
+        };
+        let all = [
+            cpu::Host::of("x", x)?,
+            cpu::Host::of("y", y)?,
+            cpu::Host::of("dy", dy)?,
+        ];
+        let factor = factor.host().ok_or_else(|| Error::elsewhere("factor"))?;
+        let leading = dx.leading();
+        let to = dx.host_mut().ok_or_else(|| Error::elsewhere("dx"))?;
+        let own = (factor, self.epsilon);
+        let sums = cpu::norm_gradient(layout, &all, own, (to, leading));
+        let leading = affine.leading();
+        let to = affine
+            .host_mut()
+            .ok_or_else(|| Error::elsewhere("affine"))?;
+        for (row, sums) in sums.into_iter().enumerate() {
+            let to = to[row * leading..].iter_mut().zip(sums);
+            to.for_each(|(to, sum)| *to = Out::from_f64(sum));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,58 @@
+//! The module `norm_gradient`: what goes back through a layer normalisation of a residual sum, whose means and deviations
+//! are computed again.
+
+use super::{ELEMENTWISE_THREADS, tiles};
+
+/// Step of the gradient of the summands.
+pub const STEP_NORM_INPUT: u32 = 1;
+/// Step that leaves sums for each part of the rows.
+pub const STEP_NORM_PARTS: u32 = 2;
+/// Step that adds them up.
+pub const STEP_NORM_SUM: u32 = 3;
+/// Threads side by side along a row, of the sums.
+pub const NORM_ACROSS: u32 = 16;
+
+tiles! {
+    /// A warp for each row.
+    NormInput = 1, 0;
+    /// Columns over a part of the rows.
+    NormParts = 2, ELEMENTWISE_THREADS * 2 * 8 * 4;
+    /// A sum for each thread.
+    NormSum = 3, 0;
+}
+
+/// Parameters of the `norm_gradient` kernels.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NormGradientParams {
+    /// Both summands.
+    pub x: [u64; 2],
+    /// A factor for each column.
+    pub factor: u64,
+    /// The gradient of the results.
+    pub dy: u64,
+    /// Out: that of the summands.
+    pub dx: u64,
+    /// Mean and inverse deviation of each row, f32.
+    pub stats: u64,
+    /// For each part a row of sums for the factors and one for the summands of the norm, f32.
+    pub partial: u64,
+    /// Out: the same of all rows, f32.
+    pub affine: u64,
+    /// Bytes from one row to the next of both summands, of dy and of dx.
+    pub row_bytes: [u32; 4],
+    /// Rows.
+    pub rows: u32,
+    /// Columns.
+    pub width: u32,
+    /// Added to the variance.
+    pub epsilon: f32,
+    /// Rows of a part.
+    pub of_part: u32,
+    /// Parts.
+    pub parts: u32,
+    /// `ELEMENTWISE_VECTORS`.
+    pub flags: u32,
+}
+
+const _: () = assert!(size_of::<NormGradientParams>() == 104);

@@ -1,0 +1,240 @@
+//! Back through a layer normalisation (arXiv 1607.06450) of `z = x + y`. With `g = dy * factor` and `o = z - mean`, r the
+//! inverse deviation, a row's `dx = r (g - mean(g) - r^2 o mean(g o))`. Sums over columns stay within a warp. Those over
+//! rows are taken by parts, and added up in order.
+
+use crate::device::prelude::*;
+use crate::families::elementwise::abi::*;
+
+const THREADS: u32 = ELEMENTWISE_THREADS;
+/// Vectors of a row that a lane keeps.
+const KEPT: usize = 4;
+/// Rows of a part that are on their way together.
+const DOWN: u32 = THREADS / NORM_ACROSS;
+
+impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, NormGradientParams> for NormInput {
+    #[inline(always)]
+    unsafe fn run(p: &NormGradientParams, _: u64) {
+        grid::launch_dependents();
+        grid::wait_dependency();
+        match (p.flags & ELEMENTWISE_VECTORS != 0, E::BYTES) {
+            (true, 4) => input::<E, 4>(p),
+            (true, _) => input::<E, 8>(p),
+            (false, _) => input::<E, 1>(p),
+        }
+    }
+}
+
+impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, NormGradientParams> for NormParts {
+    #[inline(always)]
+    unsafe fn run(p: &NormGradientParams, _: u64) {
+        grid::launch_dependents();
+        grid::wait_dependency();
+        match (p.flags & ELEMENTWISE_VECTORS != 0, E::BYTES) {
+            (true, 4) => parts::<E, 4>(p),
+            (true, _) => parts::<E, 8>(p),
+            (false, _) => parts::<E, 1>(p),
+        }
+    }
+}
+
+/// Where a row of a matrix begins.
+#[inline(always)]
+fn row_at(p: &NormGradientParams, base: u64, of: usize, row: u32) -> u64 {
+    base + row as u64 * p.row_bytes[of] as u64
+}
+
+/// The sum over a warp, the same bits in every lane.
+#[inline(always)]
+fn over_lanes(mut x: f32) -> f32 {
+    unroll!(step < 5, {
+        x += f32::from_bits(warp::exchange(x.to_bits(), 16 >> step));
+    });
+    x
+}
+
+/// A vector of a row: sums of x and y, and dy times the factor; zeros past the last column.
+#[derive(Clone, Copy)]
+struct Vector<const V: usize> {
+    z: [f32; V],
+    g: [f32; V],
+}
+
+/// `N` vectors of a lane from `first` on, all under way at once.
+#[inline(always)]
+fn load<E: Elem<Acc = f32>, const V: usize, const N: usize>(
+    p: &NormGradientParams,
+    row: u32,
+    first: u32,
+) -> [Vector<V>; N] {
+    let mut raw = [[[0; 4]; N]; 3];
+    let bases = [p.x[0], p.x[1], p.dy];
+    unroll!(k < N, {
+        let column = first + k as u32 * 32 * V as u32;
+        unroll!(of < 3, {
+            let at = row_at(p, bases[of], of, row) + (column * E::BYTES) as u64;
+            raw[of][k] = E::load_own::<V>(at, column < p.width);
+        });
+    });
+    let mut all = [Vector {
+        z: [0.0; V],
+        g: [0.0; V],
+    }; N];
+    unroll!(k < N, {
+        let column = first + k as u32 * 32 * V as u32;
+        let factor = E::load::<V>(p.factor + (column * E::BYTES) as u64, column < p.width);
+        unroll!(i < V, {
+            all[k].z[i] = E::get(&raw[0][k], i) + E::get(&raw[1][k], i);
+            all[k].g[i] = E::get(&raw[2][k], i) * E::get(&factor, i);
+        });
+    });
+    all
+}
+
+/// Calls `each` with all vectors of a lane and their columns: those that are kept, and the others, which are loaded again.
+#[inline(always)]
+fn over<E: Elem<Acc = f32>, const V: usize>(
+    p: &NormGradientParams,
+    row: u32,
+    kept: &[Vector<V>; KEPT],
+    mut each: impl FnMut(&Vector<V>, u32),
+) {
+    let step = 32 * V as u32;
+    let mut column = gpu::thread() % 32 * V as u32;
+    unroll!(k < KEPT, {
+        if column < p.width {
+            each(&kept[k], column);
+        }
+        column += step;
+    });
+    while column < p.width {
+        each(&load::<E, V, 1>(p, row, column)[0], column);
+        column += step;
+    }
+}
+
+#[inline(always)]
+fn input<E: Elem<Acc = f32>, const V: usize>(p: &NormGradientParams) {
+    let row = gpu::block_x() * (THREADS / 32) + gpu::thread() / 32;
+    // The same in all lanes of a warp.
+    if row >= p.rows {
+        return;
+    }
+    let share = matrix::reciprocal(p.width as f32);
+    let kept = load::<E, V, KEPT>(p, row, gpu::thread() % 32 * V as u32);
+    let mut sum = 0.0;
+    over::<E, V>(p, row, &kept, |own, _| {
+        unroll!(i < V, { sum += own.z[i] });
+    });
+    let mean = over_lanes(sum) * share;
+    let mut sums = [0.0; 3];
+    over::<E, V>(p, row, &kept, |own, _| {
+        unroll!(i < V, {
+            let (off, g) = (own.z[i] - mean, own.g[i]);
+            sums[0] = matrix::fma_f32(off, off, sums[0]);
+            sums[1] += g;
+            sums[2] = matrix::fma_f32(g, off, sums[2]);
+        });
+    });
+    let [squares, level, along] = sums.map(|sum| over_lanes(sum) * share);
+    let by = matrix::inverse_root(squares + p.epsilon);
+    let slope = along * by * by;
+    over::<E, V>(p, row, &kept, |own, column| {
+        let mut out = [0.0; V];
+        unroll!(i < V, {
+            let off = own.z[i] - mean;
+            out[i] = (own.g[i] - level - off * slope) * by;
+        });
+        E::store::<V>(row_at(p, p.dx, 3, row) + (column * E::BYTES) as u64, &out);
+    });
+    if gpu::thread().is_multiple_of(32) {
+        let stats = p.stats + row as u64 * 8;
+        global::store_v2(stats, [mean.to_bits(), by.to_bits()]);
+    }
+}
+
+#[inline(always)]
+fn parts<E: Elem<Acc = f32>, const V: usize>(p: &NormGradientParams) {
+    let (across, down) = (gpu::thread() % NORM_ACROSS, gpu::thread() / NORM_ACROSS);
+    let width = NORM_ACROSS * V as u32;
+    let column = gpu::block_x() * width + across * V as u32;
+    let mut first = gpu::block_y() * p.of_part + down;
+    let end = ((gpu::block_y() + 1) * p.of_part).min(p.rows);
+    let mut sums = [[0.0; V]; 2];
+    while first < end {
+        let mut raw = [[[0; 4]; 3]; 2];
+        let mut stats = [[0; 2]; 2];
+        let bases = [p.x[0], p.x[1], p.dy];
+        unroll!(j < 2, {
+            let row = first + j as u32 * DOWN;
+            let inside = row < end && column < p.width;
+            unroll!(of < 3, {
+                let at = row_at(p, bases[of], of, row) + (column * E::BYTES) as u64;
+                raw[j][of] = E::load_own::<V>(at, inside);
+            });
+            stats[j] = global::load_v2_fresh(p.stats + row as u64 * 8, inside);
+        });
+        unroll!(j < 2, {
+            let [mean, by] = stats[j].map(f32::from_bits);
+            unroll!(i < V, {
+                let z = E::get(&raw[j][0], i) + E::get(&raw[j][1], i);
+                let dy = E::get(&raw[j][2], i);
+                sums[0][i] = matrix::fma_f32(dy, (z - mean) * by, sums[0][i]);
+                sums[1][i] += dy;
+            });
+        });
+        first += 2 * DOWN;
+    }
+    let word = |which: u32, down: u32, column: u32| {
+        copy::arena() + ((which * DOWN + down) * width + column) * 4
+    };
+    unroll!(which < 2, {
+        unroll!(i < V, {
+            let to = word(which as u32, down, across * V as u32 + i as u32);
+            copy::store_shared_b32(to, sums[which][i].to_bits());
+        });
+    });
+    gpu::sync_threads();
+    // A thread for each sum of the tile.
+    let (which, own) = (gpu::thread() / width, gpu::thread() % width);
+    let column = gpu::block_x() * width + own;
+    if which < 2 && column < p.width {
+        let (mut all, mut down) = (0.0, 0);
+        while down < DOWN {
+            all += f32::from_bits(copy::load_shared_b32(word(which, down, own)));
+            down += 1;
+        }
+        global::store_b32(sum_at(p, gpu::block_y(), which, column), all.to_bits());
+    }
+}
+
+/// Where a part leaves a sum.
+#[inline(always)]
+fn sum_at(p: &NormGradientParams, part: u32, which: u32, column: u32) -> u64 {
+    p.partial + ((part * 2 + which) as u64 * p.width as u64 + column as u64) * 4
+}
+
+impl<W: WalkInfo, E: Elem> Kernel<W, E, NormGradientParams> for NormSum {
+    #[inline(always)]
+    unsafe fn run(p: &NormGradientParams, _: u64) {
+        grid::launch_dependents();
+        grid::wait_dependency();
+        let (column, which) = (gpu::block_x() * THREADS + gpu::thread(), gpu::block_y());
+        if column >= p.width {
+            return;
+        }
+        let (mut all, mut part) = (0.0, 0);
+        while part < p.parts {
+            // Eight are under way; what is behind the last one is zero.
+            let mut eight = [0.0; 8];
+            unroll!(i < 8, {
+                let own = part + i as u32;
+                let at = sum_at(p, own, which, column);
+                eight[i] = f32::from_bits(global::load_b32_fresh(at, own < p.parts));
+            });
+            unroll!(i < 8, { all += eight[i] });
+            part += 8;
+        }
+        let to = which as u64 * p.width as u64 + column as u64;
+        global::store_b32(p.affine + to * 4, all.to_bits());
+    }
+}
