@@ -12,6 +12,7 @@ mod joined;
 mod path;
 mod prepacked;
 mod sampled;
+mod slabs;
 mod window;
 
 use std::fmt;
