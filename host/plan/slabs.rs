@@ -8,15 +8,18 @@ mod stream;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use einsparse_formats::AnyPattern;
+use einsparse_kernels::table::Row;
+
 use super::Options;
 use super::any::AnyPlan;
 use super::joined::sparse_factors;
 use crate::context::Context;
-use crate::cost::Cost;
+use crate::cost::{Cost, Work};
 use crate::einsum::{Einsum, Extents as IndexExtents};
 use crate::error::{Error, Refusal, Result};
 use crate::families::spmm::slabs::{self, Layout, Streamed};
-use crate::indirect::rewrite;
+use crate::indirect::{SpmmForm, rewrite};
 use crate::launch::Extents;
 use crate::offer::bind::{find, wrong};
 use crate::offer::{
@@ -38,28 +41,17 @@ const LINK: f64 = 55e9;
 /// The same where threads of the host copy to such memory first.
 const STAGED: f64 = 20e9;
 
-/// An A in the memory of the host.
-#[derive(Clone, Copy)]
-struct Given<'a> {
-    arrays: HostArrays<'a>,
-    operand: AnyOperand<'a>,
-}
-
-/// The operand, if it lies in the memory of the host; on a CPU context everything does.
-fn given<'a>(operand: &AnyOperand<'a>) -> Option<Given<'a>> {
-    let arrays = match *operand {
-        AnyOperand::Sparse(a) => a.host_arrays()?,
-        AnyOperand::HostSparse(pattern, values) => HostArrays {
+/// What is copied of an operand that lies in the memory of the host; on a CPU context everything does.
+fn given<'a>(operand: &AnyOperand<'a>) -> Option<HostArrays<'a>> {
+    match *operand {
+        AnyOperand::Sparse(a) => a.host_arrays(),
+        AnyOperand::HostSparse(pattern, values) => Some(HostArrays {
             columns: columns_of(pattern)?,
             values,
             pinned: false,
-        },
-        _ => return None,
-    };
-    Some(Given {
-        arrays,
-        operand: *operand,
-    })
+        }),
+        _ => None,
+    }
 }
 
 /// The A of a run, which has the planned pattern and lies in the memory of the host.
@@ -78,8 +70,8 @@ fn given_in<'a>(
     };
     planned.expect(planned.name(), pattern)?;
     // Of another type only by a mistake of ours.
-    match given.arrays.values.dtype() == dtype {
-        true => Ok(given.arrays),
+    match given.values.dtype() == dtype {
+        true => Ok(given),
         false => Err(Error::other_pattern(planned.name())),
     }
 }
@@ -93,15 +85,6 @@ struct Predicted {
 }
 
 impl Predicted {
-    fn new(bytes: usize, pinned: bool, (product, slabs): (f64, usize)) -> Self {
-        let rate = if pinned { LINK } else { STAGED };
-        Predicted {
-            copy: bytes as f64 / rate * 1e6,
-            product,
-            slabs: slabs.max(1),
-        }
-    }
-
     /// Both at once, but for the first copy and the last product.
     fn run(&self) -> f64 {
         let ends = self.copy.min(self.product) / self.slabs as f64;
@@ -144,9 +127,18 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
+/// What is asked of an A in the memory of the host, and the bytes that there are for it.
+struct Limited<'q, 'a> {
+    question: &'q Question<'q, 'a>,
+    name: &'q str,
+    given: HostArrays<'a>,
+    pattern: AnyPattern<'a>,
+    limit: usize,
+}
+
 impl AnyPlan {
-    /// A plan over an A in the memory of the host, where a limit is given; `None` where there is no such A, or where a
-    /// plan of the CPU has it whole.
+    /// A plan over an A in the memory of the host, where a limit is given; `None` where there is no such A, or where
+    /// the CPU takes it whole.
     pub(super) fn limited(
         (context, types): (&Context, Types),
         (einsum, shapes): (&Einsum, &BTreeMap<String, Vec<usize>>),
@@ -155,30 +147,25 @@ impl AnyPlan {
         options: &Options,
     ) -> Result<Option<Self>> {
         let factors = sparse_factors(einsum, operands);
-        let of_host = |f: &&usize| {
-            let operand = find(operands, &einsum.factors[**f].tensor);
-            operand.is_ok_and(|operand| lies_on_host(operand))
-        };
-        let Some(&factor) = factors.iter().find(of_host) else {
+        let named = factors.iter().find_map(|&factor| {
+            let name = einsum.factors[factor].tensor.as_str();
+            let operand = *find(operands, name).ok()?;
+            lies_on_host(&operand).then_some((name, operand))
+        });
+        let Some((name, operand)) = named else {
             return Ok(None);
         };
-        let name = einsum.factors[factor].tensor.as_str();
-        let operand = find(operands, name)?;
         let Some(limit) = options.memory_limit else {
-            // What a GPU plan says of other host tensors is said where it binds them.
-            let pinned = matches!(operand, AnyOperand::Sparse(a) if a.is_pinned());
-            return match context.is_cuda() && pinned {
-                true => Err(Error::operand(
-                    name,
-                    "lies in the memory of the host: `Options::memory_limit` streams it, `Context::upload` copies it",
-                )),
-                false => Ok(None),
-            };
+            return without_limit(context, name, &operand).map(|()| None);
         };
-        let refuse = |refused: Vec<Refusal>| Error::no_kernel(einsum.to_string(), refused);
-        let Some(pattern) = operand.pattern().filter(|_| factors.len() == 1) else {
-            let reason = "streams one sparse factor alone";
-            return Err(refuse(vec![Refusal::of(NAME, reason)]));
+        let refuse = |refused: Vec<Refusal>| match (context.device(), operand) {
+            // As on a GPU a tensor that is there.
+            (None, AnyOperand::Sparse(_)) => Ok(None),
+            _ => Err(Error::no_kernel(einsum.to_string(), refused)),
+        };
+        let (Some(given), Some(pattern), 1) = (given(&operand), operand.pattern(), factors.len())
+        else {
+            return refuse(vec![Refusal::of(NAME, slabs::STREAMED)]);
         };
         let indirect = rewrite(einsum, name, &pattern.format())?;
         let checked = gate::pass(&indirect, operands, extents.out())?;
@@ -190,115 +177,151 @@ impl AnyPlan {
             extents,
             (options, &machine),
         );
-        let product = question.product()?;
-        let taken = product.filter(|(problem, form)| {
-            slabs::refusal(problem, form).is_none() && form.sparse == name
-        });
-        let (Some((problem, form)), Some(given), Some(runs)) =
-            (taken, given(operand), Runs::of_pattern(pattern))
-        else {
-            let reason = product.and_then(|(problem, form)| slabs::refusal(problem, form));
-            let reason = reason.unwrap_or("streams A of C[m,n] (= | +=) A[m,k] * B[k,n] alone");
-            return Err(refuse(vec![Refusal::of(NAME, reason)]));
+        let taken = question
+            .product()?
+            .filter(|(problem, form)| slabs::takes(problem, form));
+        let Some((problem, form)) = taken else {
+            return refuse(vec![Refusal::of(NAME, slabs::STREAMED)]);
         };
-        let rows = slabs::rows(&question, problem).map_err(refuse)?;
-        let (row, cost) = rows[0];
+        let rows = match slabs::rows(&question, problem) {
+            Ok(rows) => rows,
+            Err(refused) => return refuse(refused),
+        };
+        let asked = Limited {
+            question: &question,
+            name,
+            given,
+            pattern,
+            limit,
+        };
+        asked.plan(shapes, form, (&rows, problem.work))
+    }
+}
+
+impl Limited<'_, '_> {
+    fn plan(
+        &self,
+        shapes: &BTreeMap<String, Vec<usize>>,
+        form: &SpmmForm,
+        (rows, work): (&[(&'static Row, Cost)], Work),
+    ) -> Result<Option<AnyPlan>> {
+        let Question {
+            context,
+            types,
+            einsum,
+            extents,
+            machine,
+            ..
+        } = *self.question;
+        let Some(runs) = Runs::of_pattern(self.pattern) else {
+            return Err(Error::other_pattern(self.name));
+        };
         let of = Streamed {
-            row,
+            row: rows[0].0,
             runs: &runs,
             extents: Extents {
-                m: problem.work.m,
-                k: problem.work.k,
-                n: problem.work.n,
+                m: work.m,
+                k: work.k,
+                n: work.n,
                 items: 1,
             },
-            slots: pattern.slots(),
+            slots: self.pattern.slots(),
         };
-        let [whole, own] = of.whole(&machine);
-        if whole <= limit {
-            let Some(device) = context.device() else {
-                return Ok(None);
+        let [whole, own] = of.whole(machine);
+        if whole > self.limit {
+            let layout = Layout::new(&of, self.limit, machine)?;
+            let (made, choice) = self.streamed(form, &of, (rows, layout))?;
+            let expression = Expression {
+                types,
+                context: context.clone(),
+                einsum: einsum.clone(),
+                indirect: self.question.indirect.clone(),
+                out_shape: extents.out().to_vec(),
+                shapes: shapes.clone(),
             };
-            let kept = Kept::new(
-                device,
-                (context, types),
-                einsum,
-                (name, given, operands),
-                (options, limit - own),
-            )?;
-            let of = (einsum.clone(), shapes.clone());
-            return Ok(Some(Self::holding(
-                (context, types),
-                of,
-                extents,
-                kept,
-                Kept::plan,
-            )));
+            return Ok(Some(AnyPlan {
+                expression,
+                made,
+                choice,
+            }));
         }
-        let layout = Layout::new(&of, limit, &machine)?;
-        let predict = |cost: Cost| {
-            let copied = layout.copied(types.operands.bytes());
-            Predicted::new(
-                copied,
-                given.arrays.pinned || !context.is_cuda(),
-                (cost.us, layout.slabs.len()),
-            )
+        let Some(device) = context.device() else {
+            return Ok(None);
         };
-        let candidate = |&(row, cost): &(_, Cost)| {
+        let kept = Kept::new(device, self, self.limit - own)?;
+        let of = (einsum.clone(), shapes.clone());
+        let held = AnyPlan::holding((context, types), of, extents, kept, Kept::plan);
+        Ok(Some(held))
+    }
+
+    /// The plan over slabs, and what else could be under them.
+    fn streamed(
+        &self,
+        form: &SpmmForm,
+        of: &Streamed<'_>,
+        (rows, layout): (&[(&'static Row, Cost)], Layout),
+    ) -> Result<(Box<dyn Compiled>, Choice)> {
+        let (context, element) = (self.question.context, self.question.types.operands.bytes());
+        let pinned = self.given.pinned;
+        // The CPU predicts for a GPU, with what is best there.
+        let rate = if pinned || !context.is_cuda() {
+            LINK
+        } else {
+            STAGED
+        };
+        let predict = |cost: &Cost| Predicted {
+            copy: layout.copied(element) as f64 / rate * 1e6,
+            product: cost.us,
+            slabs: layout.slabs.len().max(1),
+        };
+        let candidate = |(row, cost): &(&'static Row, Cost)| {
             let us = predict(cost).run();
-            Candidate::of(row, Cost { us, ..cost })
+            Candidate::of(row, Cost { us, ..*cost })
         };
         let choice = Choice {
             candidates: rows.iter().map(candidate).collect(),
             taken: context.is_cuda(),
             refused: Vec::new(),
         };
-        let predicted = predict(cost);
-        let planned = PlannedPattern::new(name, pattern);
+        let shown = (predict(&rows[0].1), self.limit);
+        let pattern = PlannedPattern::new(self.name, self.pattern);
         let made: Box<dyn Compiled> = match context.device() {
             Some(device) => {
-                let product = slabs::SlabProduct::new(device, form.clone(), &of, layout)?;
-                let names = (
-                    form.dense.clone(),
-                    form.bias.as_ref().map(|(name, _)| name.clone()),
-                );
-                let a = (planned, given.arrays.pinned);
-                Box::new(Streaming::new(
-                    device,
-                    product,
-                    names,
-                    a,
-                    (predicted, limit),
+                let product = slabs::SlabProduct::new(device, form.clone(), of, layout)?;
+                Box::new(Streaming::new(device, product, (pattern, pinned), shown)?)
+            }
+            None => {
+                let einsum = self.question.einsum;
+                Box::new(OnHost::new(
+                    context,
+                    (einsum, form),
+                    (layout, element),
+                    pattern,
+                    shown,
                 )?)
             }
-            None => Box::new(OnHost::new(
-                context,
-                (einsum, form),
-                (layout, types.operands.bytes()),
-                planned,
-                (predicted, limit),
-            )?),
         };
-        let expression = Expression {
-            types,
-            context: context.clone(),
-            einsum: einsum.clone(),
-            indirect,
-            out_shape: extents.out().to_vec(),
-            shapes: shapes.clone(),
-        };
-        Ok(Some(AnyPlan {
-            expression,
-            made,
-            choice,
-        }))
+        Ok((made, choice))
     }
 }
 
+/// Whether an operand lies in the memory of the host; on a CPU context all do.
 fn lies_on_host(operand: &AnyOperand<'_>) -> bool {
     match operand {
         AnyOperand::Sparse(a) => a.device().is_none(),
         AnyOperand::HostSparse(..) => true,
         _ => false,
+    }
+}
+
+/// A plan of a GPU has to be told how much of it an A on the host may take. What it says of other host tensors is said
+/// where it binds them.
+fn without_limit(context: &Context, name: &str, operand: &AnyOperand<'_>) -> Result<()> {
+    match operand {
+        AnyOperand::Sparse(a) if a.is_pinned() && context.is_cuda() => Err(Error::operand(
+            name,
+            "lies in the memory of the host: `Options::memory_limit` streams it, `Context::upload` copies it",
+        )),
+        _ => Ok(()),
     }
 }

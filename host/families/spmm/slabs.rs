@@ -53,14 +53,15 @@ fn reads_slabs(row: &Row) -> bool {
     entries && row.module == "spmm" && row.takes::<SpmmParams>()
 }
 
-/// Why a product is not streamed, or `None` if it may be.
-pub(crate) fn refusal(problem: &Problem, form: &SpmmForm) -> Option<&'static str> {
+/// What is streamed.
+pub(crate) const STREAMED: &str =
+    "streams A of C[m,n] (= | +=) A[m,k] * B[k,n] alone, A in csr or coo, C of the type of A and B";
+
+/// Whether that is this product.
+pub(crate) fn takes(problem: &Problem, form: &SpmmForm) -> bool {
+    let plain = form.order.is_plain() && !form.batched && !form.stacked;
     let taken = matches!(problem.format, Some(Format::Csr | Format::Coo));
-    let plain =
-        form.order.is_plain() && !form.batched && !form.stacked && problem.dtype == problem.out;
-    (!taken || !plain).then_some(
-        "streams C[m,n] (= | +=) A[m,k] * B[k,n] alone, A in csr or coo, C of the type of A and B",
-    )
+    taken && plain && problem.dtype == problem.out
 }
 
 /// A matrix by what of it lies on the GPU.
@@ -362,6 +363,10 @@ impl SlabProduct {
 
     pub(crate) fn row(&self) -> &'static Row {
         self.kernel.row()
+    }
+
+    pub(crate) fn form(&self) -> &SpmmForm {
+        &self.form
     }
 
     /// Device bytes without the buffers.

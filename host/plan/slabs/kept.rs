@@ -3,15 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Given, given_in};
-use crate::context::Context;
+use super::{Limited, given_in};
 use crate::device::Device;
 use crate::driver::copy_htod_async;
-use crate::einsum::Einsum;
 use crate::error::{Error, Result};
 use crate::kernel::Queue;
 use crate::launch::Turns;
-use crate::offer::{Compiled, Options, PlannedPattern, PrepackedForm, Run, Types, Weights};
+use crate::offer::{Compiled, Options, PlannedPattern, PrepackedForm, Run, Weights};
 use crate::plan::AnyPlan;
 use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor, HostArrays};
 
@@ -27,17 +25,16 @@ pub(super) struct Kept {
 
 impl Kept {
     /// The plan over the copy has `rest` bytes.
-    pub(super) fn new(
-        device: &Arc<Device>,
-        on: (&Context, Types),
-        einsum: &Einsum,
-        (name, given, operands): (&str, Given<'_>, &[(&str, AnyOperand<'_>)]),
-        (options, rest): (&Options, usize),
-    ) -> Result<Self> {
-        let Some(pattern) = given.operand.pattern() else {
-            return Err(Error::other_pattern(name));
-        };
-        let values = given.arrays.values;
+    pub(super) fn new(device: &Arc<Device>, asked: &Limited<'_, '_>, rest: usize) -> Result<Self> {
+        let Limited {
+            question,
+            name,
+            given,
+            pattern,
+            ..
+        } = *asked;
+        let (options, operands) = (question.options, question.operands());
+        let values = given.values;
         let a = AnySparseTensor::new(
             Some(device),
             pattern.shared(),
@@ -47,7 +44,8 @@ impl Kept {
             memory_limit: Some(rest),
             ..options.clone()
         };
-        let plan = AnyPlan::of(on, einsum.clone(), &swap(operands, name, &a), &own)?;
+        let on = (question.context, question.types);
+        let plan = AnyPlan::of(on, question.einsum.clone(), &swap(operands, name, &a), &own)?;
         Ok(Kept {
             turns: Turns::new(device)?,
             plan: Box::new(plan),

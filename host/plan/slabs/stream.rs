@@ -26,16 +26,8 @@ pub(super) struct Streaming {
     product: SlabProduct,
     buffers: Vec<DeviceMemory>,
     pattern: PlannedPattern,
-    form: Form,
     shown: (Predicted, usize),
     device: Arc<Device>,
-}
-
-/// Names of the operands.
-#[derive(Debug)]
-struct Form {
-    dense: String,
-    bias: Option<String>,
 }
 
 /// What a run takes up where the one before ended.
@@ -81,7 +73,6 @@ impl Streaming {
     pub(super) fn new(
         device: &Arc<Device>,
         product: SlabProduct,
-        form: (String, Option<String>),
         (pattern, pinned): (PlannedPattern, bool),
         shown: (Predicted, usize),
     ) -> Result<Self> {
@@ -109,10 +100,6 @@ impl Streaming {
             product,
             buffers,
             pattern,
-            form: Form {
-                dense: form.0,
-                bias: form.1,
-            },
             shown,
             device: Arc::clone(device),
         })
@@ -124,9 +111,10 @@ impl Streaming {
 
     /// Addresses of a run but for those of A.
     fn bind(&self, run: &Run<'_>, out: &AnyTensor) -> Result<RawSpmm> {
-        let (b, ldb) = run.tensor(&self.form.dense)?;
-        let bias = match &self.form.bias {
-            Some(name) => run.tensor(name)?.0,
+        let form = self.product.form();
+        let (b, ldb) = run.tensor(&form.dense)?;
+        let bias = match &form.bias {
+            Some((name, _)) => run.tensor(name)?.0,
             None => 0,
         };
         let (c, ldc) = run.output(out)?;
