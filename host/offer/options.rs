@@ -129,9 +129,9 @@ pub struct Options {
     ///
     /// An A in the memory of the host counts as well ([`Context::pin`](crate::Context::pin), or a host tensor, which is
     /// slower): where it fits with all that the plan holds beside it, it stays on the GPU and each run brings its
-    /// values; else runs stream it in slabs of rows, under the products of those before. That is for
+    /// values; else runs stream it in chunks of rows, under the products of those before. That is for
     /// `C[m,n] (= | +=) A[m,k] * B[k,n]`, A in CSR or COO, with any epilogue. B and C are not counted. A CPU context
-    /// goes through the same slabs.
+    /// goes through the same chunks.
     ///
     /// The bits are those of a plan without a limit that takes the same [`variant`](Self::variant).
     pub memory_limit: Option<usize>,

@@ -35,7 +35,7 @@ use stream::Streaming;
 /// Of an A that may be gone when a graph is replayed.
 const NOT_CAPTURED: &str = "lies in memory that is not page-locked, and cannot be part of a graph: `Context::pin` locks it";
 /// Its name among refusals.
-const NAME: &str = "slabs";
+const NAME: &str = "streaming";
 /// Bytes a second that a link of 16 lanes of PCIe 5.0 moves out of page-locked memory.
 const LINK: f64 = 55e9;
 /// The same where threads of the host copy to such memory first.
@@ -117,7 +117,7 @@ impl fmt::Display for Shown<'_> {
         let Predicted { copy, product, .. } = self.predicted;
         write!(
             f,
-            "{} slabs of rows through {buffers} buffers of {buffer_bytes} bytes, lists {lists}, {} bytes copied in each \
+            "{} chunks of rows through {buffers} buffers of {buffer_bytes} bytes, lists {lists}, {} bytes copied in each \
              run, predicted copy {copy:.1} us under product {product:.1} us, {} bytes on the GPU of {} allowed",
             slabs.len(),
             self.layout.copied(self.element),

@@ -37,7 +37,10 @@ pub(crate) fn rows<'q>(
     for (row, answer) in problem.rows_of(FAMILY, question.machine, question.options) {
         match answer {
             Ok(cost) if reads_slabs(row) => found.push((row, cost)),
-            Ok(_) => refused.push(Refusal::of(row.name, "reads A as a whole, not in slabs")),
+            Ok(_) => refused.push(Refusal::of(
+                row.name,
+                "reads A as a whole, not in chunks of rows",
+            )),
             Err(refusal) => refused.push(refusal),
         }
     }
@@ -148,7 +151,7 @@ impl Layout {
             .unwrap_or((0, &(0, 0)));
         Err(Error::Overflow {
             what: format!(
-                "bytes on the GPU for two slabs of A with their work lists, each at least a row (row {row} has {} \
+                "bytes on the GPU for two chunks of A with their work lists, each at least a row (row {row} has {} \
                  entries),",
                 longest.1
             ),

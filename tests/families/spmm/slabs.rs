@@ -44,8 +44,8 @@ fn limited(limit: usize, variant: Option<&str>) -> Options {
 fn slabs(plan: &dyn std::fmt::Display) -> usize {
     let text = plan.to_string();
     let words: Vec<&str> = text.split(' ').collect();
-    let at = words.iter().position(|word| *word == "slabs");
-    let at = at.unwrap_or_else(|| panic!("no slabs: {text}"));
+    let at = words.iter().position(|word| *word == "chunks");
+    let at = at.unwrap_or_else(|| panic!("no chunks: {text}"));
     words[at - 1].parse().unwrap()
 }
 
@@ -296,7 +296,7 @@ fn what_fits_stays() {
                 .unwrap();
             let text = plan.to_string();
             assert!(
-                !text.contains("slabs") && plan.workspace_bytes() <= limit,
+                !text.contains("chunks") && plan.workspace_bytes() <= limit,
                 "{text}"
             );
             assert_eq!(text.contains("A kept on the GPU"), ctx.is_cuda(), "{text}");
