@@ -133,7 +133,13 @@ fn plans<'w>(context: &'w Context) -> Vec<Way<'w>> {
         )
     });
     // Lists on the GPU, lists that come with slabs, and an A that fits; page-locked and not.
-    for (limit, pinned) in [(9000, true), (9000, false), (5600, true), (1 << 20, false)] {
+    for (limit, pinned) in [
+        (9000, true),
+        (9000, false),
+        (4000, true),
+        (4000, false),
+        (1 << 20, false),
+    ] {
         add(&mut ways, "a product under a memory limit", move || {
             let a = matrix::<f32>("csr");
             let locked = if pinned { Some(context.pin(&a)?) } else { None };

@@ -169,7 +169,7 @@ impl Layout {
     ) -> std::result::Result<Self, usize> {
         let spans = if cutting.weight.is_some() { 8 } else { 0 };
         // At most: bundles hold many rows in one item.
-        let listed = |len: u32| match len.div_ceil(cutting.limit) as usize {
+        let listed = |len: u32| match len.div_ceil(cutting.limit.max(1)) as usize {
             pieces if pieces > 1 => pieces * 32 + spans,
             _ => 16 + spans,
         };
@@ -178,37 +178,43 @@ impl Layout {
             of.buffer(slots, lists + if lists_streamed { 16 } else { 0 })
         };
         let enough = (of.buffer(of.slots, 0) / SLABS).max(LEAST_SLAB);
-        let mut room = (limit / buffers).min(enough.max(bytes(
-            of.runs.longest as usize + 16,
-            listed(of.runs.longest),
-        )));
-        let mut wanted = usize::MAX;
+        let longest = bytes(of.runs.longest as usize + 16, listed(of.runs.longest));
+        let mut room = (limit / buffers).min(enough.max(longest));
+        let (mut best, mut too_much, mut wanted) = (None, None, usize::MAX);
         for _ in 0..TRIES {
-            let cut = of.runs.slabs(room, &bytes, &in_buffer);
-            let slabs = match cut {
+            let slabs = match of.runs.slabs(room, &bytes, &in_buffer) {
                 Ok(slabs) => slabs,
                 // Beside what the last try wanted to make room for.
                 Err(TooLong { bytes, .. }) => {
-                    let own = bytes.saturating_mul(buffers);
-                    return Err(own.max(limit.saturating_add(1)).min(wanted));
+                    let own = bytes.saturating_mul(buffers).max(limit.saturating_add(1));
+                    return best.ok_or(own.min(wanted));
                 }
             };
             let layout = Self::of_slabs(of, cutting, slabs, (buffers, lists_streamed));
             let all = layout.bytes();
             if !lists_streamed && layout.words.len() * 4 > limit / 2 {
-                return Err(wanted.min(all.max(limit.saturating_add(1))));
+                let own = all.max(limit.saturating_add(1));
+                return best.ok_or(own.min(wanted));
             }
-            if all <= limit {
-                return Ok(layout);
-            }
-            wanted = all;
-            let over = (all - limit).div_ceil(buffers).max(ALIGNED);
-            match room.checked_sub(over) {
-                Some(less) => room = less,
+            let next = if all <= limit {
+                best = Some(layout);
+                // Smaller slabs have fewer partial sums, so there may be room for larger ones again.
+                let far = |much: &usize| much - room > room / 8;
+                too_much.filter(far).map(|much| usize::midpoint(room, much))
+            } else {
+                too_much = Some(room);
+                wanted = wanted.min(all);
+                match &best {
+                    Some(best) => Some(usize::midpoint(best.buffer_bytes, room)),
+                    None => room.checked_sub((all - limit).div_ceil(buffers).max(ALIGNED)),
+                }
+            };
+            match next {
+                Some(next) => room = next,
                 None => break,
             }
         }
-        Err(wanted)
+        best.ok_or(wanted)
     }
 
     fn of_slabs(
