@@ -94,8 +94,8 @@ fn alone(
     let mut c = bench.zeros(streamed.shape())?;
     let times = clocked(bench, || Ok(plan.run(&operands, &mut c, &bench.stream)?))?;
     let [one, other] = [streamed.to_dense()?, c.to_dense()?];
-    let bits = |dense: &Dense<f32>| bytemuck::cast_slice::<f32, u32>(dense.values()).to_vec();
-    Ok((times, bits(&one) == bits(&other)))
+    let [one, other] = [&one, &other].map(|dense| bytemuck::cast_slice::<f32, u32>(dense.values()));
+    Ok((times, one == other))
 }
 
 /// So many bytes out of page-locked memory, in pieces.

@@ -301,6 +301,24 @@ impl Layout {
             values + (with_room * element).next_multiple_of(ALIGNED),
         ]
     }
+
+    /// Of a slab in the buffer at this address: where its values are, and its items, slots and spans, which are in the
+    /// buffer too unless all lists are kept elsewhere.
+    fn addresses(
+        &self,
+        slab: usize,
+        element: usize,
+        (buffer, kept): (u64, Option<u64>),
+    ) -> (u64, [u64; 3]) {
+        let [values, lists] = self.places(slab, element);
+        let at = self.lists[slab].at;
+        let (base, first) = match kept {
+            Some(all) => (all, 0),
+            None => (buffer + lists as u64, at[0]),
+        };
+        let of = |part: usize| base + (at[part] - first) as u64;
+        (buffer + values as u64, [0, 1, 2].map(of))
+    }
 }
 
 /// The kernel over slabs, with its lists and sums.
@@ -411,17 +429,16 @@ impl SlabProduct {
         raw: &RawSpmm,
         queue: Queue<'_>,
     ) -> Result<()> {
-        let (part, element) = (&self.layout.lists[slab], self.row().dtype.bytes());
+        let (items, element) = (
+            self.layout.lists[slab].items as u32,
+            self.row().dtype.bytes(),
+        );
         let rows = self.layout.slabs[slab].rows.clone();
-        let [values, lists] = self
-            .layout
-            .places(slab, element)
-            .map(|at| buffer + at as u64);
-        let (first, base) = match &self.lists {
-            Lists::OnDevice(memory) => (0, memory.address()),
-            Lists::OnHost(_) => (part.at[0], lists),
+        let kept = match &self.lists {
+            Lists::OnDevice(memory) => Some(memory.address()),
+            Lists::OnHost(_) => None,
         };
-        let at = [0, 1, 2].map(|i| base + (part.at[i] - first) as u64);
+        let (values, at) = self.layout.addresses(slab, element, (buffer, kept));
         let below = |leading: usize| (rows.start * leading * element) as u64;
         let row_bias = matches!(self.form.bias, Some((_, BiasAxis::Rows)));
         let own = RawSpmm {
@@ -435,15 +452,11 @@ impl SlabProduct {
             m: rows.len(),
             ..self.extents
         };
-        let params =
-            self.listed(part.items as u32, at)
-                .params(self.row(), (&self.form, extents), &own)?;
+        let params = self
+            .listed(items, at)
+            .params(self.row(), (&self.form, extents), &own)?;
         // Not ahead of the end of the kernel before: they share partial sums.
-        let grid = Grid::of([
-            (part.items as u32).div_ceil(self.row().items),
-            self.tiles,
-            1,
-        ]);
+        let grid = Grid::of([items.div_ceil(self.row().items), self.tiles, 1]);
         queue.launch(&self.kernel, grid, &params)
     }
 
@@ -456,6 +469,138 @@ impl SlabProduct {
             counters: self.counters.address(),
             item_count,
             partial_columns: self.partial_columns,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use einsparse_kernels::abi::{BUNDLE, WHOLE_ROW};
+
+    use super::*;
+    use crate::registry::find;
+
+    const ELEMENT: usize = 4;
+    /// Where the buffer and the lists that are kept are said to lie.
+    const BUFFER: u64 = 1 << 20;
+    const KEPT: u64 = 1 << 40;
+
+    /// What lies at addresses, as a kernel finds it.
+    struct Memory<'m> {
+        buffer: &'m [u8],
+        kept: &'m [u8],
+    }
+
+    impl Memory<'_> {
+        fn words<const N: usize>(&self, address: u64) -> [u32; N] {
+            let (from, at) = match address.checked_sub(KEPT) {
+                Some(at) => (self.kept, at),
+                None => (self.buffer, address - BUFFER),
+            };
+            let bytes = &from[at as usize..][..N * 4];
+            let word = |i: usize| bytemuck::pod_read_unaligned(&bytes[4 * i..4 * i + 4]);
+            std::array::from_fn(word)
+        }
+    }
+
+    /// Every entry of every row once, in its order, as items of a slab tell a kernel to read them.
+    fn walk(of: &Streamed<'_>, layout: &Layout) {
+        let mut next = 0;
+        for (at, slab) in layout.slabs.iter().enumerate() {
+            assert_eq!((slab.rows.start, slab.slots.start % 16), (next, 0));
+            next = slab.rows.end;
+            let [values, lists] = layout.places(at, ELEMENT);
+            let mut buffer = vec![0xff; layout.buffer_bytes];
+            // Slot numbers as columns, and once more as values.
+            for (i, slot) in slab.slots.clone().enumerate() {
+                for part in [0, values] {
+                    let to = &mut buffer[part + i * 4..][..4];
+                    to.copy_from_slice(&(slot as u32).to_ne_bytes());
+                }
+            }
+            let all: &[u8] = bytemuck::cast_slice(&layout.words);
+            let ListPart { at: own, items } = &layout.lists[at];
+            if layout.lists_streamed {
+                let own = &all[own[0]..own[3]];
+                buffer[lists..lists + own.len()].copy_from_slice(own);
+            }
+            let kept = (!layout.lists_streamed).then_some(KEPT);
+            let (values, [item_at, slot_at, span_at]) =
+                layout.addresses(at, ELEMENT, (BUFFER, kept));
+            let memory = Memory {
+                buffer: &buffer,
+                kept: all,
+            };
+            let mut found = vec![Vec::new(); slab.rows.len()];
+            let mut read = |row: u32, start: u32, len: u32| {
+                for slot in start..start + len {
+                    let [column] = memory.words(BUFFER + u64::from(slot) * 4);
+                    assert_eq!([column], memory.words(values + u64::from(slot) * 4));
+                    found[row as usize].push(column);
+                }
+            };
+            for item in 0..*items as u64 {
+                let [row, start, len, slot] = memory.words(item_at + item * 16);
+                match slot {
+                    BUNDLE => {
+                        for row in row..row + len {
+                            let [start, len] = memory.words(span_at + u64::from(row) * 8);
+                            read(row, start, len);
+                        }
+                    }
+                    WHOLE_ROW => read(row, start, len),
+                    slot => {
+                        let [_, first, count, _] = memory.words(slot_at + u64::from(slot) * 16);
+                        assert!((first..first + count).contains(&slot));
+                        read(row, start, len);
+                    }
+                }
+            }
+            for (row, own) in slab.rows.clone().zip(&mut found) {
+                let (start, len) = of.runs.rows[row];
+                own.sort_unstable();
+                assert!(own.iter().copied().eq(start..start + len), "row {row}");
+            }
+        }
+        assert_eq!(next, of.runs.rows.len());
+    }
+
+    #[test]
+    fn items_find_the_entries_of_their_slab() {
+        let machine = Machine::H200;
+        for (rows, n, bundled) in [(3000, 32, false), (60_000, 128, true)] {
+            let len = |row: u32| match row {
+                _ if row % 1499 == 700 => 400,
+                _ if row % 64 < 12 => 0,
+                _ => row * 37 % 23,
+            };
+            let offsets = (0..rows).scan(0, |at, row| {
+                *at += len(row);
+                Some(*at)
+            });
+            let offsets: Vec<u32> = std::iter::once(0).chain(offsets).collect();
+            let runs = Runs::of_offsets(&offsets);
+            let of = Streamed {
+                row: find("spmm_csr_f32_n32").unwrap(),
+                runs: &runs,
+                extents: Extents {
+                    m: rows as usize,
+                    k: 1000,
+                    n,
+                    items: 1,
+                },
+                slots: runs.total as usize,
+            };
+            let cutting = Cutting::new(of.row, &runs, of.extents, &machine);
+            assert_eq!(cutting.weight.is_some(), bundled);
+            let whole = of.whole(&machine)[0];
+            for (part, streamed) in [(2, false), (7, true), (20, true)] {
+                let layout = Layout::new(&of, whole / part, &machine).unwrap();
+                assert!(layout.slabs.len() >= part && layout.bytes() <= whole / part);
+                assert_eq!(layout.lists_streamed, streamed, "{rows} {part}");
+                walk(&of, &layout);
+            }
+            assert!(Layout::new(&of, 400 * 8, &machine).is_err());
         }
     }
 }
