@@ -12,6 +12,7 @@ mod joined;
 mod path;
 mod prepacked;
 mod sampled;
+mod slabs;
 mod window;
 
 use std::fmt;
@@ -112,6 +113,10 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
     /// plan that cuts long rows, or windows along k, holds one set of partial sums, one that looks for micro-tiles one
     /// set of lists: its runs wait for each other, on whatever stream; a replay of a captured run must not overlap
     /// another run of the same plan. Beyond that, the order of work on different streams is the caller's.
+    ///
+    /// A plan that streams A ([`Options::memory_limit`]) out of memory that is not page-locked keeps the caller until the
+    /// last of it is read, and is not captured. What fails midway of a stream leaves nothing running, and C in part
+    /// written.
     ///
     /// Index arrays written by hand ([`Operand::Index`]) are part of the plan: they are not among the operands of a
     /// run.

@@ -30,7 +30,9 @@ pub use dynamic::{Dynamic, SparsityHint};
 pub(crate) use operand::{AnyOperand, erase, row_major};
 pub use operand::{IntoOperand, Operand};
 pub use sparse::SparseTensor;
-pub(crate) use sparse::{AnySparseTensor, DeviceArrays, VECTOR_ENTRIES, columns_of, told_by};
+pub(crate) use sparse::{
+    AnySparseTensor, DeviceArrays, HostArrays, VECTOR_ENTRIES, columns_of, told_by,
+};
 pub use view::{TensorView, TensorViewMut};
 
 /// A dense tensor, row-major, in the memory of a [`Context`]. The last axis is contiguous; rows of it may

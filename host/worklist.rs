@@ -3,10 +3,13 @@
 //! (row swizzle, Sputnik, arXiv 2006.10901, section 5.1.3).
 
 mod bundles;
+mod slabs;
 
 use einsparse_formats::{AnyPattern, AnySparse, Element, PAD, SlicedEllPattern};
 use einsparse_kernels::abi::{Item, Slot, WHOLE_ROW};
 use rayon::prelude::*;
+
+pub(crate) use slabs::{Slab, TooLong};
 
 /// Where the entries (blocks) of each row (block row) lie: first slot and count.
 #[derive(Clone, Debug, PartialEq, Eq)]

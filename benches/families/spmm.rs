@@ -4,6 +4,7 @@ pub mod decode;
 pub mod determinism;
 pub mod epilogue;
 pub mod int8;
+pub mod streaming;
 pub mod turned;
 
 use crate::operations::{Entry, Own, Table};
@@ -17,4 +18,5 @@ pub const OPERATIONS: &[Entry] = &[
     (epilogue::OP, Own(epilogue::run)),
     ("int8", Own(int8::run)),
     (determinism::OP, Own(determinism::run)),
+    (streaming::OP, Own(streaming::run)),
 ];

@@ -1,4 +1,4 @@
-//! A word of the host's memory that kernels write.
+//! Page-locked memory of the host: what copies run from while other work goes on, and a word that kernels write.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,65 +6,96 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::{DevicePtr, PrimaryContext, check, sys, trial};
 use crate::error::Result;
 
-/// 8 bytes of page-locked memory, at the same address on both sides (unified addressing). What a kernel stores is read
-/// at any time, without waiting for it.
+/// Page-locked memory, at the same address on both sides (unified addressing), aligned to pages.
 #[derive(Debug)]
-pub struct PinnedWord {
-    word: *mut u64,
+pub struct PinnedMemory {
+    start: *mut u8,
+    bytes: usize,
     context: Arc<PrimaryContext>,
 }
 
-// SAFETY: the address is of no thread; what is behind it is read by atomic loads.
-unsafe impl Send for PinnedWord {}
+// SAFETY: the memory is of no thread, and written through `&mut` alone.
+unsafe impl Send for PinnedMemory {}
 // SAFETY: as above.
-unsafe impl Sync for PinnedWord {}
+unsafe impl Sync for PinnedMemory {}
 
-impl PinnedWord {
-    /// A word of 0.
-    pub fn new(context: &Arc<PrimaryContext>) -> Result<Self> {
+impl PinnedMemory {
+    /// So many bytes of 0.
+    pub fn zeros(context: &Arc<PrimaryContext>, bytes: usize) -> Result<Self> {
         context.set_current()?;
-        trial::check_turn("cuMemAllocHost", size_of::<u64>())?;
-        let mut word = std::ptr::null_mut();
-        // SAFETY: `word` is a place for one address.
-        let code = unsafe { sys::cuMemAllocHost_v2(&mut word, size_of::<u64>()) };
-        check("cuMemAllocHost", code)?;
-        let word = word.cast::<u64>();
-        // SAFETY: 8 bytes that the driver just gave, aligned to more.
-        unsafe { word.write(0) };
-        Ok(PinnedWord {
-            word,
+        // The driver gives none for nothing.
+        let room = bytes.max(8);
+        trial::check_turn("cuMemAllocHost", room)?;
+        let mut start = std::ptr::null_mut();
+        // SAFETY: `start` is a place for one address.
+        let code = unsafe { sys::cuMemAllocHost_v2(&mut start, room) };
+        check(&format!("cuMemAllocHost of {room} bytes"), code)?;
+        let start = start.cast::<u8>();
+        // SAFETY: so many bytes that the driver just gave.
+        unsafe { start.write_bytes(0, room) };
+        Ok(PinnedMemory {
+            start,
+            bytes,
             context: Arc::clone(context),
         })
     }
 
-    /// Where kernels find it.
-    pub fn address(&self) -> DevicePtr {
-        self.word as DevicePtr
+    /// Where it begins; never null.
+    pub fn start(&self) -> *mut u8 {
+        self.start
     }
 
-    /// What was stored last.
-    pub fn load(&self) -> u64 {
-        // SAFETY: the word is alive, aligned to 8 bytes, and touched by atomic loads and by the GPU's 8-byte stores
-        // only.
-        let word = unsafe { AtomicU64::from_ptr(self.word) };
-        word.load(Ordering::Acquire)
+    /// What it holds.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: ours, and initialised when it was made.
+        unsafe { std::slice::from_raw_parts(self.start, self.bytes) }
+    }
+
+    /// The same, to be written: not while a copy is under way.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and borrowed by nobody else.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.bytes) }
     }
 }
 
-impl Drop for PinnedWord {
+impl Drop for PinnedMemory {
     fn drop(&mut self) {
-        // Work that writes it may be queued still.
+        // Work that reads or writes it may be queued still.
         let idle = self
             .context
             .set_current()
             .and_then(|()| self.context.synchronize());
         let freed = idle.and_then(|()| {
             // SAFETY: ours, freed once, and in its context.
-            let code = unsafe { sys::cuMemFreeHost(self.word.cast()) };
+            let code = unsafe { sys::cuMemFreeHost(self.start.cast()) };
             check("cuMemFreeHost", code)
         });
         if let Err(error) = freed {
-            tracing::warn!(%error, "a pinned word was not freed");
+            tracing::warn!(%error, "pinned memory was not freed");
         }
+    }
+}
+
+/// 8 bytes of page-locked memory. What a kernel stores is read at any time, without waiting for it.
+#[derive(Debug)]
+pub struct PinnedWord(PinnedMemory);
+
+impl PinnedWord {
+    /// A word of 0.
+    pub fn new(context: &Arc<PrimaryContext>) -> Result<Self> {
+        PinnedMemory::zeros(context, size_of::<u64>()).map(PinnedWord)
+    }
+
+    /// Where kernels find it.
+    pub fn address(&self) -> DevicePtr {
+        self.0.start as DevicePtr
+    }
+
+    /// What was stored last.
+    pub fn load(&self) -> u64 {
+        // SAFETY: the word is alive, aligned to 8 bytes, and touched by atomic loads and by the GPU's 8-byte stores
+        // only.
+        let word = unsafe { AtomicU64::from_ptr(self.0.start.cast()) };
+        word.load(Ordering::Acquire)
     }
 }

@@ -125,6 +125,16 @@ pub struct Options {
     /// Elements that addresses and leading dimensions of B and C are multiples of, when a run gets others than
     /// those planned with. `None`: those of the operands given.
     pub alignment: Option<usize>,
+    /// Device bytes that the plan may hold. A kernel that wants more is not taken.
+    ///
+    /// An A in the memory of the host counts as well ([`Context::pin`](crate::Context::pin), or a host tensor, which is
+    /// slower): where it fits with all that the plan holds beside it, it stays on the GPU and each run brings its
+    /// values; else runs stream it in chunks of rows, under the products of those before. That is for
+    /// `C[m,n] (= | +=) A[m,k] * B[k,n]`, A in CSR or COO, with any epilogue. B and C are not counted. A CPU context
+    /// goes through the same chunks.
+    ///
+    /// The bits are those of a plan without a limit that takes the same [`variant`](Self::variant).
+    pub memory_limit: Option<usize>,
     /// The plan runs once: it prepares nothing that takes the host longer than a run saves.
     #[doc(hidden)]
     pub once: bool,

@@ -66,6 +66,10 @@ impl AnyPlan {
             .map(|(name, o)| (name.to_string(), o.shape().to_vec()))
             .collect();
         let extents = einsum.check(&shapes)?;
+        let on = (context, types);
+        if let Some(limited) = Self::limited(on, (&einsum, &shapes), &extents, operands, options)? {
+            return Ok(limited);
+        }
         if let Some(sums) = Sums::of(&einsum, &extents, operands)? {
             let (whole, known) = ((einsum, shapes), (&extents, sums));
             return Self::windowed((context, types), whole, known, operands, options);

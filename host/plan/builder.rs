@@ -178,7 +178,8 @@ impl<'a, T: Scalar, Out: Scalar> PlanBuilder<'a, T, Out> {
     /// What parsing and checking find: unknown names, extents that differ, index arrays out of range.
     /// [`Error::NoKernel`](crate::Error::NoKernel) where no kernel of the context takes the formats, types or order of
     /// axes, with the reason of each; [`Error::Overflow`](crate::Error::Overflow) for rows of `i8` that `i32` may not
-    /// hold the sums of: more than 131071 stored terms. Into a sparse output also for a bias, a gate, an index twice in
+    /// hold the sums of: more than 131071 stored terms, and for an [`Options::memory_limit`] that not even two chunks of A fit
+    /// into. Into a sparse output also for a bias, a gate, an index twice in
     /// the output, and sparse factors whose zeros are fill (blocks, 2:4) and whose pattern is another one.
     pub fn build(self) -> Result<Plan<T, Out>> {
         let types = Types::of::<T, Out>();

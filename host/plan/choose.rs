@@ -11,7 +11,7 @@ use crate::error::{Error, Refusal, Result};
 use crate::families;
 use crate::indirect::IndirectEinsum;
 use crate::offer::bind::Given;
-use crate::offer::{Choice, Compiled, Offer, Offers, Options, Question, Types, gate};
+use crate::offer::{Choice, Compiled, Made, Offer, Offers, Options, Question, Types, gate};
 
 /// What runs, and what it was chosen from.
 pub(super) struct Picked {
@@ -101,7 +101,8 @@ impl<'q, 'a> Asked<'q, 'a> {
                 let indirect = self.question.indirect.to_string();
                 return Err(Error::no_kernel(indirect, self.refused));
             };
-            match (best.make)(device)? {
+            let made = (best.make)(device)?.and_then(|made| self.within_limit(made));
+            match made {
                 Ok(made) => {
                     let choice = Choice {
                         taken: true,
@@ -113,6 +114,18 @@ impl<'q, 'a> Asked<'q, 'a> {
                     self.offers.remove(0);
                     self.refused.push(refusal);
                 }
+            }
+        }
+    }
+
+    /// What holds no more than it may.
+    fn within_limit(&self, made: Box<dyn Compiled>) -> Made {
+        let (bytes, limit) = (made.bytes(), self.question.options.memory_limit);
+        match limit.filter(|limit| bytes > *limit) {
+            None => Ok(made),
+            Some(limit) => {
+                let reason = format!("holds {bytes} bytes of the GPU, and the limit is {limit}");
+                Err(Refusal::of(made.variant(), reason))
             }
         }
     }

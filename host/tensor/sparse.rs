@@ -10,10 +10,10 @@ use einsparse_formats::{
 };
 
 use crate::device::Device;
-use crate::driver::DeviceMemory;
+use crate::driver::{DeviceMemory, PinnedMemory};
 use crate::error::Result;
 use crate::registry::{Dtype, Scalar, block_of};
-use crate::values::{Buffer, Slice, SliceMut, with_type};
+use crate::values::{Buffer, Owner, Slice, SliceMut, with_type};
 use crate::worklist::Runs;
 
 /// A sparse tensor in the memory of a [`Context`](crate::Context), with a copy of the pattern on the host that plans
@@ -48,8 +48,10 @@ impl<T> Deref for SparseTensor<T> {
 pub struct AnySparseTensor {
     dtype: Dtype,
     pattern: SharedPattern,
-    /// In a CPU context.
+    /// In the memory of the host.
     values: Option<Buffer>,
+    /// Where that is page-locked, for copies to a GPU.
+    pinned: Option<Pinned>,
     runs: Option<Arc<Runs>>,
     /// Of a batch of matrices in COO, as one matrix.
     batch: Option<Arc<Runs>>,
@@ -67,6 +69,22 @@ pub(crate) struct DeviceArrays {
     pub(crate) columns: DeviceMemory,
     pub(crate) values: DeviceMemory,
     pub(crate) device: Arc<Device>,
+}
+
+/// Of a tensor in page-locked memory what its plans copy beside the values.
+#[derive(Debug)]
+struct Pinned {
+    columns: PinnedMemory,
+    device: Arc<Device>,
+}
+
+/// What a GPU copies from the memory of the host.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HostArrays<'a> {
+    pub(crate) columns: &'a [u32],
+    pub(crate) values: Slice<'a>,
+    /// Whether copies may go on after the call that queued them: it is page-locked, and waits before it goes.
+    pub(crate) pinned: bool,
 }
 
 /// The column (block column) of every slot, for N:M the words of positions; formats of columns have none.
@@ -202,6 +220,7 @@ impl AnySparseTensor {
         Ok(AnySparseTensor {
             dtype,
             values,
+            pinned: None,
             runs,
             batch: batch.map(Arc::new),
             device,
@@ -210,19 +229,72 @@ impl AnySparseTensor {
         })
     }
 
+    /// Copies values and columns to page-locked memory of the host.
+    pub(crate) fn pinned(
+        device: &Arc<Device>,
+        pattern: SharedPattern,
+        values: Slice<'_>,
+    ) -> Result<Self> {
+        let view = pattern.view();
+        let locked = |bytes: &[u8]| -> Result<PinnedMemory> {
+            let mut memory = PinnedMemory::zeros(device.context(), bytes.len())?;
+            memory.bytes_mut().copy_from_slice(bytes);
+            Ok(memory)
+        };
+        let columns = columns_of(view).unwrap_or(&[]);
+        let pinned = Pinned {
+            columns: locked(bytemuck::cast_slice(columns))?,
+            device: Arc::clone(device),
+        };
+        let (dtype, len) = (values.dtype(), values.len());
+        let memory = locked(values.bytes())?;
+        let start = memory.start();
+        // SAFETY: so many values, aligned to pages, of memory that nobody else has until the owner is dropped.
+        let values = unsafe { Buffer::foreign(dtype, start, len, Owner::new(memory)) };
+        Ok(AnySparseTensor {
+            dtype,
+            values: Some(values),
+            pinned: Some(pinned),
+            runs: Runs::of_pattern(view).map(Arc::new),
+            batch: None,
+            device: None,
+            spans: None,
+            pattern,
+        })
+    }
+
+    /// What is copied of a matrix in row order that lies in the memory of the host.
+    pub(crate) fn host_arrays(&self) -> Option<HostArrays<'_>> {
+        let own = columns_of(self.pattern())?;
+        Some(HostArrays {
+            columns: match &self.pinned {
+                Some(pinned) => bytemuck::cast_slice(pinned.columns.bytes()),
+                None => own,
+            },
+            values: self.host()?,
+            pinned: self.pinned.is_some(),
+        })
+    }
+
+    /// Whether it lies in page-locked memory of the host.
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.pinned.is_some()
+    }
+
     /// The pattern.
     pub(crate) fn pattern(&self) -> AnyPattern<'_> {
         self.pattern.view()
     }
 
-    /// The values in a CPU context.
+    /// The values in the memory of the host.
     pub(crate) fn host(&self) -> Option<Slice<'_>> {
         self.values.as_ref().map(Buffer::view)
     }
 
-    /// The values in a CPU context.
+    /// The values in a CPU context. Not those that a GPU copies: it may do so at any time.
     pub(crate) fn host_mut(&mut self) -> Option<SliceMut<'_>> {
-        self.values.as_mut().map(Buffer::view_mut)
+        let own = self.values.as_mut().filter(|_| self.pinned.is_none());
+        own.map(Buffer::view_mut)
     }
 
     pub(crate) fn shape(&self) -> &[usize] {
@@ -259,11 +331,17 @@ impl AnySparseTensor {
             }
             .into());
         }
-        match (&self.device, &mut self.values) {
-            (Some(arrays), _) => upload_inside(self.pattern.view(), values, |inside| {
+        match (&self.device, &mut self.values, &self.pinned) {
+            (Some(arrays), ..) => upload_inside(self.pattern.view(), values, |inside| {
                 arrays.device.write(&arrays.values, inside)
             }),
-            (None, own) => {
+            (None, Some(own), Some(pinned)) => {
+                // Copies of runs before read what was there.
+                pinned.device.context().synchronize()?;
+                own.bytes_mut().copy_from_slice(values.bytes());
+                Ok(())
+            }
+            (None, own, _) => {
                 *own = Some(Buffer::of(values)?);
                 Ok(())
             }
@@ -320,6 +398,16 @@ impl<T: Scalar> SparseTensor<T> {
         Ok(Self::of(AnySparseTensor::new(device, pattern, values)?))
     }
 
+    /// In page-locked memory of the host; without a GPU in any.
+    pub(crate) fn pinned(device: Option<&Arc<Device>>, tensor: impl AsSparse<T>) -> Result<Self> {
+        let Some(device) = device else {
+            return Self::new(None, tensor);
+        };
+        let tensor = tensor.as_sparse();
+        let (pattern, values) = (tensor.pattern().shared(), Slice::of(tensor.values()));
+        AnySparseTensor::pinned(device, pattern, values).map(Self::of)
+    }
+
     /// Zeros.
     pub(crate) fn zeros(device: Option<&Arc<Device>>, pattern: SharedPattern) -> Result<Self> {
         let any = AnySparseTensor::new(device, pattern, (T::DTYPE, None))?;
@@ -340,6 +428,7 @@ impl<T: Scalar> SparseTensor<T> {
             batch: None,
             pattern,
             values: None,
+            pinned: None,
             device: Some(arrays),
             spans: None,
         })

@@ -30,6 +30,35 @@ impl Context {
         SparseTensor::new(self.device(), tensor)
     }
 
+    /// Copies a sparse tensor to page-locked memory of the host, from which a GPU copies at the full rate of its link: what
+    /// a plan with an [`Options::memory_limit`](crate::Options::memory_limit) streams. Values and columns are copied; the
+    /// pattern is shared as by [`upload`](Self::upload). On a CPU context it is an upload.
+    ///
+    /// Nothing else of a GPU context takes it; [`to_host`](SparseTensor::to_host) and
+    /// [`set_values`](SparseTensor::set_values) do as ever.
+    ///
+    /// ```
+    /// use einsparse::formats::{Csr, CsrPattern, Dense};
+    /// use einsparse::{Context, Operand, Options};
+    /// let ctx = Context::new();
+    /// let a = Csr::new(CsrPattern::new(2, 3, vec![0, 1, 3], vec![2, 0, 1])?, vec![2.0f32, 3.0, 4.0])?;
+    /// let (a, b) = (ctx.pin(a)?, ctx.upload_dense(&Dense::new([3, 1], vec![1.0, 10.0, 100.0])?)?);
+    /// let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
+    /// let options = Options { memory_limit: Some(64 << 20), ..Options::default() };
+    /// let plan = ctx.plan("C[m,n] = A[m,k] * B[k,n]").operands(&operands).options(&options).build()?;
+    /// let (mut c, stream) = (ctx.zeros(plan.out_shape())?, ctx.stream()?);
+    /// plan.run(&operands, &mut c, &stream)?;
+    /// stream.synchronize()?;
+    /// assert_eq!(c.to_dense()?.values(), [200.0, 43.0]);
+    /// # Ok::<(), einsparse::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If memory does not suffice, or the driver locks no more of it.
+    pub fn pin<T: Scalar>(&self, tensor: impl AsSparse<T>) -> Result<SparseTensor<T>> {
+        SparseTensor::pinned(self.device(), tensor)
+    }
+
     /// Copies a dense tensor to the context.
     pub fn upload_dense<T: Scalar>(&self, dense: &Dense<T>) -> Result<Tensor<T>> {
         let values = Slice::of(dense.values());

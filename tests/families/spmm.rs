@@ -6,5 +6,6 @@ mod bundles;
 pub(super) mod int8;
 mod linear;
 mod relaxed;
+mod slabs;
 mod staged;
 mod transposed;

@@ -132,6 +132,34 @@ fn plans<'w>(context: &'w Context) -> Vec<Way<'w>> {
             Weights::Static,
         )
     });
+    // Lists on the GPU, lists that come with slabs, and an A that fits; page-locked and not.
+    for (limit, pinned) in [
+        (9000, true),
+        (9000, false),
+        (4000, true),
+        (4000, false),
+        (1 << 20, false),
+    ] {
+        add(&mut ways, "a product under a memory limit", move || {
+            let a = matrix::<f32>("csr");
+            let locked = if pinned { Some(context.pin(&a)?) } else { None };
+            let b = context.upload_dense(&ones::<f32>(&[96, 32]))?;
+            let a = locked.as_ref().map_or((&a).into(), Operand::from);
+            let operands: [(&str, Operand<'_, f32>); 2] = [("A", a), ("B", (&b).into())];
+            let options = Options {
+                memory_limit: Some(limit),
+                ..Options::default()
+            };
+            let plan = context
+                .plan(SPMM)
+                .operands(&operands)
+                .options(&options)
+                .build()?;
+            finish(context, plan.out_shape(), |c, stream| {
+                plan.run(&operands, c, stream)
+            })
+        });
+    }
     add(&mut ways, "a transposed product", move || {
         let text = "C[m,n] = A[k,m] * B[k,n]";
         planned::<f32>(context, text, matrix("csr"), &[("B", &[130, 64])], each)

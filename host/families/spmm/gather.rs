@@ -14,6 +14,7 @@ use crate::families::convert::lists::{DEVICE_ROWS, List, Lists};
 use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{Extents, MAX_GRID_X, MAX_GRID_Y, Product, RawSpmm, Turns, small, within};
+use crate::machine::Machine;
 use crate::worklist::{Runs, WorkList};
 
 /// A kernel chosen for one pattern, with what it needs beside the operands.
@@ -49,25 +50,14 @@ impl<P: Copy + 'static> Gather<P> {
         (runs, spans): (&Arc<Runs>, Option<&Arc<DeviceMemory>>),
     ) -> Result<Self> {
         let kernel = Kernel::load(device, row)?;
-        let limit = row_limit(
-            row,
-            runs.total,
-            runs.rows.len(),
-            extents.n,
-            device.machine(),
-        );
-        let weight = bundle_weight(row, runs, extents.n, device.machine());
-        let columns = extents.n.next_multiple_of(row.columns as usize) * extents.items;
-        let limit = match weight {
-            Some(weight) => runs.limit_within(bundled_limit(weight), partial_slots(columns, row)),
-            None => limit,
-        };
+        let cutting = Cutting::new(row, runs, extents, device.machine());
+        let weight = cutting.weight;
         let mut own_spans = None;
         if weight.is_some() && spans.is_none() {
             own_spans = Some(Arc::new(device.upload(&runs.spans())?));
         }
         let there = own_spans.as_ref().or(spans);
-        let list = list_of(device, runs, there.map(|s| &**s), (limit, weight))?;
+        let list = list_of(device, runs, there.map(|s| &**s), cutting)?;
         let spans = there.filter(|_| weight.is_some()).cloned();
         let tiles = extents.n.div_ceil(row.columns as usize);
         within("column tiles", tiles, MAX_GRID_Y)?;
@@ -155,20 +145,53 @@ impl<P: Copy + 'static> Gather<P> {
     }
 
     pub(crate) fn params(&self, raw: &RawSpmm) -> Result<SpmmParams> {
-        let Extents { m, k, n, .. } = self.extents;
-        let element = self.row().dtype.bytes();
-        Ok(SpmmParams {
-            flags: self.flags(raw)?,
+        Listed {
             items: self.items.address(),
             slots: self.slots.address(),
+            spans: self.spans.as_ref().map_or(0, |spans| spans.address()),
+            partial: self.partial.address(),
+            counters: self.counters.address(),
+            item_count: self.item_count,
+            partial_columns: self.partial_columns,
+        }
+        .params(self.row(), (&self.form, self.extents), raw)
+    }
+}
+
+/// Where a work list lies, and what its sums are kept in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Listed {
+    pub(super) items: u64,
+    pub(super) slots: u64,
+    pub(super) spans: u64,
+    pub(super) partial: u64,
+    pub(super) counters: u64,
+    pub(super) item_count: u32,
+    pub(super) partial_columns: u32,
+}
+
+impl Listed {
+    /// Of a product whose rows are those of the list.
+    pub(super) fn params(
+        self,
+        row: &Row,
+        (form, extents): (&SpmmForm, Extents),
+        raw: &RawSpmm,
+    ) -> Result<SpmmParams> {
+        let Extents { m, k, n, .. } = extents;
+        let element = row.dtype.bytes();
+        Ok(SpmmParams {
+            flags: flags(row, (form, extents), raw)?,
+            items: self.items,
+            slots: self.slots,
             columns: raw.columns,
             values: raw.values,
             b: raw.b,
             c: raw.c,
             bias: raw.bias,
-            partial: self.partial.address(),
-            counters: self.counters.address(),
-            spans: self.spans.as_ref().map_or(0, |spans| spans.address()),
+            partial: self.partial,
+            counters: self.counters,
+            spans: self.spans,
             alpha: raw.alpha,
             item_count: self.item_count,
             n: small("columns of B", n)?,
@@ -179,26 +202,55 @@ impl<P: Copy + 'static> Gather<P> {
             partial_columns: self.partial_columns,
         })
     }
+}
 
-    /// Mode, epilogue and access width, after a look at what the addresses allow.
-    fn flags(&self, raw: &RawSpmm) -> Result<u32> {
-        let n = self.extents.n;
-        let (mut flags, column_bias) = crate::launch::flags(&self.form, self.extents, raw)?;
-        for (name, address) in [("columns of A", raw.columns), ("values of A", raw.values)] {
-            crate::launch::in_vectors(name, address)?;
+/// Mode, epilogue and access width, after a look at what the addresses allow.
+fn flags(row: &Row, (form, extents): (&SpmmForm, Extents), raw: &RawSpmm) -> Result<u32> {
+    let n = extents.n;
+    let (mut flags, column_bias) = crate::launch::flags(form, extents, raw)?;
+    for (name, address) in [("columns of A", raw.columns), ("values of A", raw.values)] {
+        crate::launch::in_vectors(name, address)?;
+    }
+    crate::launch::aligned(row, "B", raw.b, raw.ldb)?;
+    if row.walk == WalkKind::Block {
+        let whole = |elements: usize| elements.is_multiple_of(16 / row.dtype.bytes());
+        let places = raw.c.is_multiple_of(16) && column_bias.is_multiple_of(16);
+        if whole(n) && whole(raw.ldc) && places {
+            flags |= FLAG_VECTORS;
         }
-        crate::launch::aligned(self.row(), "B", raw.b, raw.ldb)?;
-        if self.row().walk == WalkKind::Block {
-            let whole = |elements: usize| elements.is_multiple_of(16 / self.row().dtype.bytes());
-            let places = raw.c.is_multiple_of(16) && column_bias.is_multiple_of(16);
-            if whole(n) && whole(raw.ldc) && places {
-                flags |= FLAG_VECTORS;
-            }
-        } else {
-            crate::launch::aligned(self.row(), "C", raw.c, raw.ldc)?;
-            crate::launch::aligned(self.row(), "bias", column_bias, 0)?;
+    } else {
+        crate::launch::aligned(row, "C", raw.c, raw.ldc)?;
+        crate::launch::aligned(row, "bias", column_bias, 0)?;
+    }
+    Ok(flags)
+}
+
+/// How the rows of a matrix fall into items: it decides the order in which a row is added up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cutting {
+    /// Longest piece of a row.
+    pub(super) limit: u32,
+    /// Weight of a bundle; `None` where each row is an item of its own.
+    pub(super) weight: Option<u32>,
+}
+
+impl Cutting {
+    pub(super) fn new(row: &Row, runs: &Runs, extents: Extents, machine: &Machine) -> Self {
+        let weight = bundle_weight(row, runs, extents.n, machine);
+        let columns = extents.n.next_multiple_of(row.columns as usize) * extents.items;
+        let limit = match weight {
+            Some(weight) => runs.limit_within(bundled_limit(weight), partial_slots(columns, row)),
+            None => row_limit(row, runs.total, runs.rows.len(), extents.n, machine),
+        };
+        Cutting { limit, weight }
+    }
+
+    /// The work list of these rows.
+    pub(super) fn list(self, runs: &Runs) -> WorkList {
+        match self.weight {
+            Some(weight) => WorkList::bundled(runs, self.limit, weight),
+            None => WorkList::new(runs, self.limit),
         }
-        Ok(flags)
     }
 }
 
@@ -238,17 +290,15 @@ fn list_of(
     device: &Device,
     runs: &Runs,
     spans: Option<&DeviceMemory>,
-    (limit, weight): (u32, Option<u32>),
+    cutting: Cutting,
 ) -> Result<List> {
     let rows = runs.rows.len();
     let here = rows >= DEVICE_ROWS && device.modules().holds(Lists::FAMILY);
     if let Some(spans) = spans.filter(|_| here) {
+        let Cutting { limit, weight } = cutting;
         return Lists::new(device)?.make(spans, rows, limit, weight.unwrap_or(0));
     }
-    let list = match weight {
-        Some(weight) => WorkList::bundled(runs, limit, weight),
-        None => WorkList::new(runs, limit),
-    };
+    let list = cutting.list(runs);
     Ok(List {
         items: device.upload(Item::words(&list.items))?,
         slots: device.upload(Slot::words(&list.slots))?,

@@ -6,5 +6,6 @@ pub(crate) mod cost;
 pub(crate) mod gather;
 pub(crate) mod offers;
 pub(crate) mod sell;
+pub(crate) mod slabs;
 pub(crate) mod staged;
 pub(crate) mod vectors;

@@ -1,0 +1,134 @@
+//! `streaming`: A of four times the memory that a plan may hold comes from the host in slabs. Beside it a plain copy of
+//! the same bytes out of page-locked memory, and the product alone with A on the GPU: the larger of the two is the floor.
+//!
+//! Copies run ahead of the stream that is timed, so the clock is the host's: from an idle GPU to an idle GPU. `ms` is
+//! one run, `ms_warm` one of several behind each other.
+
+use crate::prelude::*;
+use crate::timing::median;
+use einsparse::driver::{PinnedMemory, copy_htod_async};
+use einsparse::formats::generate;
+use einsparse::raw::DeviceMemory;
+use std::time::Instant;
+
+pub const OP: &str = "streaming";
+
+const COLUMNS: [usize; 3] = [32, 128, 512];
+/// A's bytes over those that the plan may hold.
+const TIMES: usize = 4;
+/// Bytes of a copy, about those of a slab.
+const PIECE: usize = 16 << 20;
+/// Runs one by one, and behind each other.
+const ALONE: usize = 7;
+const TOGETHER: usize = 8;
+
+pub fn run(bench: &Bench<'_>) -> Result<()> {
+    let scale = if bench.arguments.quick { 19 } else { 22 };
+    let problem = Problem::of(OP, format!("rmat{scale}"), Source::Rmat(scale))?;
+    let (m, k, nnz) = problem.extents();
+    // Whole numbers, of which sums are exact.
+    let values = generate::small_integers::<f32>(nnz, SEED);
+    let csr = Csr::new(problem.pattern.clone(), values)?;
+    let bytes = nnz * 8;
+    let copy = copied(bench, bytes)?;
+    let row = Row::new(OP, &problem.workload, [m, k, 0], nnz, Dtype::F32);
+    let row = row.timed(&copy).bytes(bytes as f64);
+    bench.add(
+        row.by("copy", "pinned")
+            .note(format!("{bytes} bytes to the GPU")),
+    )?;
+    let a = bench.context.pin(&csr)?;
+    for n in bench.arguments.ns(&COLUMNS) {
+        let b = bench.tensor(&[k, n], generate::small_integers(k * n, SEED + 1))?;
+        let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
+        let options = Options {
+            memory_limit: Some(bytes / TIMES),
+            ..forced(None)
+        };
+        let (plan, prepare) = bench.plan::<f32, f32>(SPMM, &operands, &options)?;
+        println!("{plan}");
+        let mut c = bench.zeros(&[m, n])?;
+        let times = clocked(bench, || Ok(plan.run(&operands, &mut c, &bench.stream)?))?;
+        let (product, same) = alone(bench, &csr, (&b, &c), plan.variant())?;
+        let floor = copy.warm.max(product.warm);
+        let row = Row::product(&problem, n, Dtype::F32, &product);
+        bench.add(row.ours(plan.variant()).strict().note("A on the GPU"))?;
+        let note = format!(
+            "from page-locked memory, {TIMES} x the limit, {:.1} GB/s of the link ({:.1} alone), {:.0} % of the larger floor",
+            bytes as f64 / times.warm / 1e6,
+            bytes as f64 / copy.warm / 1e6,
+            floor / times.warm * 100.0
+        );
+        let row = Row::product(&problem, n, Dtype::F32, &times).limit(floor);
+        let row = row.ours(format!("{}+slabs", plan.variant())).strict();
+        bench.add(
+            row.prepared(prepare, plan.workspace_bytes())
+                .judged(same, note),
+        )?;
+        drop(plan);
+
+        let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&csr).into()), ("B", (&b).into())];
+        let (plan, prepare) = bench.plan::<f32, f32>(SPMM, &operands, &options)?;
+        let times = clocked(bench, || Ok(plan.run(&operands, &mut c, &bench.stream)?))?;
+        let row = Row::product(&problem, n, Dtype::F32, &times).limit(floor);
+        let row = row.ours(format!("{}+slabs", plan.variant())).strict();
+        let note = format!(
+            "from pageable memory, {:.1} GB/s of the link",
+            bytes as f64 / times.warm / 1e6
+        );
+        bench.add(row.prepared(prepare, plan.workspace_bytes()).note(note))?;
+    }
+    Ok(())
+}
+
+/// The product of the same kernel with A on the GPU, and whether it gave the same bits.
+fn alone(
+    bench: &Bench<'_>,
+    csr: &Csr<f32>,
+    (b, streamed): (&Tensor<f32>, &Tensor<f32>),
+    variant: &str,
+) -> Result<(Times, bool)> {
+    let a = bench.context.upload(csr)?;
+    let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", b.into())];
+    let (plan, _) = bench.plan::<f32, f32>(SPMM, &operands, &forced(Some(variant)))?;
+    let mut c = bench.zeros(streamed.shape())?;
+    let times = clocked(bench, || Ok(plan.run(&operands, &mut c, &bench.stream)?))?;
+    let [one, other] = [streamed.to_dense()?, c.to_dense()?];
+    let [one, other] = [&one, &other].map(|dense| bytemuck::cast_slice::<f32, u32>(dense.values()));
+    Ok((times, one == other))
+}
+
+/// So many bytes out of page-locked memory, in pieces.
+fn copied(bench: &Bench<'_>, bytes: usize) -> Result<Times> {
+    let device = bench.context.device().ok_or("no GPU")?;
+    let from = PinnedMemory::zeros(device.context(), bytes)?;
+    let to = DeviceMemory::alloc(device.context(), PIECE)?;
+    clocked(bench, || {
+        for piece in from.bytes().chunks(PIECE) {
+            // SAFETY: both live until the wait behind the last run, and a piece fits.
+            unsafe { copy_htod_async(to.address(), piece, bench.raw())? };
+        }
+        Ok(())
+    })
+}
+
+/// By the clock of the host, from idle to idle.
+fn clocked(bench: &Bench<'_>, mut run: impl FnMut() -> Result<()>) -> Result<Times> {
+    let mut of = |count: usize| -> Result<f64> {
+        bench.gpu.wait()?;
+        let start = Instant::now();
+        for _ in 0..count {
+            run()?;
+        }
+        bench.gpu.wait()?;
+        Ok(start.elapsed().as_secs_f64() * 1e3 / count as f64)
+    };
+    of(2)?;
+    let mut one = (0..ALONE).map(|_| of(1)).collect::<Result<Vec<_>>>()?;
+    let mut all = (0..3).map(|_| of(TOGETHER)).collect::<Result<Vec<_>>>()?;
+    Ok(Times {
+        cold: median(&mut one),
+        warm: median(&mut all),
+        host_inside: true,
+    })
+}

@@ -1,0 +1,327 @@
+//! Plans over an A in the memory of the host, under a memory limit: kept on the GPU where it fits, else streamed in
+//! slabs of rows.
+
+mod host;
+mod kept;
+mod stream;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use einsparse_formats::AnyPattern;
+use einsparse_kernels::table::Row;
+
+use super::Options;
+use super::any::AnyPlan;
+use super::joined::sparse_factors;
+use crate::context::Context;
+use crate::cost::{Cost, Work};
+use crate::einsum::{Einsum, Extents as IndexExtents};
+use crate::error::{Error, Refusal, Result};
+use crate::families::spmm::slabs::{self, Layout, Streamed};
+use crate::indirect::{SpmmForm, rewrite};
+use crate::launch::Extents;
+use crate::offer::bind::{find, wrong};
+use crate::offer::{
+    Candidate, Choice, Compiled, Expression, PlannedPattern, Question, Types, gate,
+};
+use crate::registry::Dtype;
+use crate::tensor::{AnyOperand, HostArrays, columns_of};
+use crate::worklist::Runs;
+use host::OnHost;
+use kept::Kept;
+use stream::Streaming;
+
+/// Of an A that may be gone when a graph is replayed.
+const NOT_CAPTURED: &str = "lies in memory that is not page-locked, and cannot be part of a graph: `Context::pin` locks it";
+/// Its name among refusals.
+const NAME: &str = "streaming";
+/// Bytes a second that a link of 16 lanes of PCIe 5.0 moves out of page-locked memory.
+const LINK: f64 = 55e9;
+/// The same where threads of the host copy to such memory first.
+const STAGED: f64 = 20e9;
+
+/// What is copied of an operand that lies in the memory of the host; on a CPU context everything does.
+fn given<'a>(operand: &AnyOperand<'a>) -> Option<HostArrays<'a>> {
+    match *operand {
+        AnyOperand::Sparse(a) => a.host_arrays(),
+        AnyOperand::HostSparse(pattern, values) => Some(HostArrays {
+            columns: columns_of(pattern)?,
+            values,
+            pinned: false,
+        }),
+        _ => None,
+    }
+}
+
+/// The A of a run, which has the planned pattern and lies in the memory of the host.
+fn given_in<'a>(
+    planned: &PlannedPattern,
+    dtype: Dtype,
+    operands: &[(&str, AnyOperand<'a>)],
+) -> Result<HostArrays<'a>> {
+    let operand = find(operands, planned.name())?;
+    let (Some(given), Some(pattern)) = (given(operand), operand.pattern()) else {
+        return Err(wrong(
+            planned.name(),
+            "a sparse tensor in the memory of the host",
+            operand,
+        ));
+    };
+    planned.expect(planned.name(), pattern)?;
+    // Of another type only by a mistake of ours.
+    match given.values.dtype() == dtype {
+        true => Ok(given),
+        false => Err(Error::other_pattern(planned.name())),
+    }
+}
+
+/// What a run is predicted to take, in microseconds.
+#[derive(Clone, Copy, Debug)]
+struct Predicted {
+    copy: f64,
+    product: f64,
+    slabs: usize,
+}
+
+impl Predicted {
+    /// Both at once, but for the first copy and the last product.
+    fn run(&self) -> f64 {
+        let ends = self.copy.min(self.product) / self.slabs as f64;
+        self.copy.max(self.product) + ends
+    }
+}
+
+/// How slabs lie, for whoever prints a plan.
+struct Shown<'l> {
+    layout: &'l Layout,
+    element: usize,
+    predicted: Predicted,
+    limit: usize,
+}
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Layout {
+            slabs,
+            buffers,
+            buffer_bytes,
+            lists_streamed,
+            ..
+        } = self.layout;
+        let lists = if *lists_streamed {
+            "copied with them"
+        } else {
+            "kept"
+        };
+        let Predicted { copy, product, .. } = self.predicted;
+        write!(
+            f,
+            "{} chunks of rows through {buffers} buffers of {buffer_bytes} bytes, lists {lists}, {} bytes copied in each \
+             run, predicted copy {copy:.1} us under product {product:.1} us, {} bytes on the GPU of {} allowed",
+            slabs.len(),
+            self.layout.copied(self.element),
+            self.layout.bytes(),
+            self.limit
+        )
+    }
+}
+
+/// What is asked of an A in the memory of the host, and the bytes that there are for it.
+struct Limited<'q, 'a> {
+    question: &'q Question<'q, 'a>,
+    name: &'q str,
+    given: HostArrays<'a>,
+    pattern: AnyPattern<'a>,
+    limit: usize,
+}
+
+impl AnyPlan {
+    /// A plan over an A in the memory of the host, where a limit is given; `None` where there is no such A, or where
+    /// the CPU takes it whole.
+    pub(super) fn limited(
+        (context, types): (&Context, Types),
+        (einsum, shapes): (&Einsum, &BTreeMap<String, Vec<usize>>),
+        extents: &IndexExtents,
+        operands: &[(&str, AnyOperand<'_>)],
+        options: &Options,
+    ) -> Result<Option<Self>> {
+        let factors = sparse_factors(einsum, operands);
+        let named = factors.iter().find_map(|&factor| {
+            let name = einsum.factors[factor].tensor.as_str();
+            let operand = *find(operands, name).ok()?;
+            lies_on_host(&operand).then_some((name, operand))
+        });
+        let Some((name, operand)) = named else {
+            return Ok(None);
+        };
+        let Some(limit) = options.memory_limit else {
+            return without_limit(context, name, &operand).map(|()| None);
+        };
+        let refuse = |refused: Vec<Refusal>| match (context.device(), operand) {
+            // As on a GPU a tensor that is there.
+            (None, AnyOperand::Sparse(_)) => Ok(None),
+            _ => Err(Error::no_kernel(einsum.to_string(), refused)),
+        };
+        let (Some(given), Some(pattern), 1) = (given(&operand), operand.pattern(), factors.len())
+        else {
+            return refuse(vec![Refusal::of(NAME, slabs::STREAMED)]);
+        };
+        let indirect = rewrite(einsum, name, &pattern.format())?;
+        let checked = gate::pass(&indirect, operands, extents.out())?;
+        let machine = context.machine();
+        let question = Question::new(
+            (context, types),
+            (einsum, &indirect),
+            (checked, &[]),
+            extents,
+            (options, &machine),
+        );
+        let taken = question
+            .product()?
+            .filter(|(problem, form)| slabs::takes(problem, form));
+        let Some((problem, form)) = taken else {
+            return refuse(vec![Refusal::of(NAME, slabs::STREAMED)]);
+        };
+        let rows = match slabs::rows(&question, problem) {
+            Ok(rows) => rows,
+            Err(refused) => return refuse(refused),
+        };
+        let asked = Limited {
+            question: &question,
+            name,
+            given,
+            pattern,
+            limit,
+        };
+        asked.plan(shapes, form, (&rows, problem.work))
+    }
+}
+
+impl Limited<'_, '_> {
+    fn plan(
+        &self,
+        shapes: &BTreeMap<String, Vec<usize>>,
+        form: &SpmmForm,
+        (rows, work): (&[(&'static Row, Cost)], Work),
+    ) -> Result<Option<AnyPlan>> {
+        let Question {
+            context,
+            types,
+            einsum,
+            extents,
+            machine,
+            ..
+        } = *self.question;
+        let Some(runs) = Runs::of_pattern(self.pattern) else {
+            return Err(Error::other_pattern(self.name));
+        };
+        let of = Streamed {
+            row: rows[0].0,
+            runs: &runs,
+            extents: Extents {
+                m: work.m,
+                k: work.k,
+                n: work.n,
+                items: 1,
+            },
+            slots: self.pattern.slots(),
+        };
+        let [whole, own] = of.whole(machine);
+        if whole > self.limit {
+            let layout = Layout::new(&of, self.limit, machine)?;
+            let (made, choice) = self.streamed(form, &of, (rows, layout))?;
+            let expression = Expression {
+                types,
+                context: context.clone(),
+                einsum: einsum.clone(),
+                indirect: self.question.indirect.clone(),
+                out_shape: extents.out().to_vec(),
+                shapes: shapes.clone(),
+            };
+            return Ok(Some(AnyPlan {
+                expression,
+                made,
+                choice,
+            }));
+        }
+        let Some(device) = context.device() else {
+            return Ok(None);
+        };
+        let kept = Kept::new(device, self, self.limit - own)?;
+        let of = (einsum.clone(), shapes.clone());
+        let held = AnyPlan::holding((context, types), of, extents, kept, Kept::plan);
+        Ok(Some(held))
+    }
+
+    /// The plan over slabs, and what else could be under them.
+    fn streamed(
+        &self,
+        form: &SpmmForm,
+        of: &Streamed<'_>,
+        (rows, layout): (&[(&'static Row, Cost)], Layout),
+    ) -> Result<(Box<dyn Compiled>, Choice)> {
+        let (context, element) = (self.question.context, self.question.types.operands.bytes());
+        let pinned = self.given.pinned;
+        // The CPU predicts for a GPU, with what is best there.
+        let rate = if pinned || !context.is_cuda() {
+            LINK
+        } else {
+            STAGED
+        };
+        let predict = |cost: &Cost| Predicted {
+            copy: layout.copied(element) as f64 / rate * 1e6,
+            product: cost.us,
+            slabs: layout.slabs.len().max(1),
+        };
+        let candidate = |(row, cost): &(&'static Row, Cost)| {
+            let us = predict(cost).run();
+            Candidate::of(row, Cost { us, ..*cost })
+        };
+        let choice = Choice {
+            candidates: rows.iter().map(candidate).collect(),
+            taken: context.is_cuda(),
+            refused: Vec::new(),
+        };
+        let shown = (predict(&rows[0].1), self.limit);
+        let pattern = PlannedPattern::new(self.name, self.pattern);
+        let made: Box<dyn Compiled> = match context.device() {
+            Some(device) => {
+                let product = slabs::SlabProduct::new(device, form.clone(), of, layout)?;
+                Box::new(Streaming::new(device, product, (pattern, pinned), shown)?)
+            }
+            None => {
+                let einsum = self.question.einsum;
+                Box::new(OnHost::new(
+                    context,
+                    (einsum, form),
+                    (layout, element),
+                    pattern,
+                    shown,
+                )?)
+            }
+        };
+        Ok((made, choice))
+    }
+}
+
+/// Whether an operand lies in the memory of the host; on a CPU context all do.
+fn lies_on_host(operand: &AnyOperand<'_>) -> bool {
+    match operand {
+        AnyOperand::Sparse(a) => a.device().is_none(),
+        AnyOperand::HostSparse(..) => true,
+        _ => false,
+    }
+}
+
+/// A plan of a GPU has to be told how much of it an A on the host may take. What it says of other host tensors is said
+/// where it binds them.
+fn without_limit(context: &Context, name: &str, operand: &AnyOperand<'_>) -> Result<()> {
+    match operand {
+        AnyOperand::Sparse(a) if a.is_pinned() && context.is_cuda() => Err(Error::operand(
+            name,
+            "lies in the memory of the host: `Options::memory_limit` streams it, `Context::upload` copies it",
+        )),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,194 @@
+//! The same slabs on the CPU: copied to buffers one after the other, and multiplied from there by the executor.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+use einsparse_formats::{CsrPattern, Format, SharedPattern};
+
+use super::{Predicted, Shown, given_in};
+use crate::context::Context;
+use crate::cpu::{self, AnyOperands, AnyOutput};
+use crate::einsum::Einsum;
+use crate::error::{Error, Result};
+use crate::families::spmm::slabs::Layout;
+use crate::indirect::{BiasAxis, IndirectEinsum, SpmmForm, rewrite};
+use crate::offer::{Compiled, PlannedPattern, Run};
+use crate::registry::Dtype;
+use crate::tensor::{AnyOperand, AnyTensor, HostArrays, row_major};
+use crate::values::{Slice, with_type};
+use crate::worklist::{Runs, Slab};
+
+#[derive(Debug)]
+pub(super) struct OnHost {
+    context: Context,
+    /// Written for CSR, which slabs are of.
+    indirect: IndirectEinsum,
+    pattern: PlannedPattern,
+    runs: Runs,
+    layout: Layout,
+    /// The operands of which a slab has its rows: a bias.
+    by_rows: Option<String>,
+    buffers: Mutex<Vec<Vec<u64>>>,
+    element: usize,
+    shown: (Predicted, usize),
+}
+
+impl OnHost {
+    pub(super) fn new(
+        context: &Context,
+        (einsum, form): (&Einsum, &SpmmForm),
+        (layout, element): (Layout, usize),
+        pattern: PlannedPattern,
+        shown: (Predicted, usize),
+    ) -> Result<Self> {
+        let Some(runs) = Runs::of_pattern(pattern.planned()) else {
+            return Err(Error::other_pattern(pattern.name()));
+        };
+        let words = layout.buffer_bytes.div_ceil(8);
+        let by_rows = form
+            .bias
+            .as_ref()
+            .filter(|(_, axis)| *axis == BiasAxis::Rows);
+        Ok(OnHost {
+            context: context.clone(),
+            indirect: rewrite(einsum, pattern.name(), &Format::Csr)?,
+            by_rows: by_rows.map(|(name, _)| name.clone()),
+            buffers: Mutex::new(vec![vec![0; words]; layout.buffers]),
+            runs,
+            pattern,
+            layout,
+            element,
+            shown,
+        })
+    }
+
+    fn copy(&self, (slab, at): (&Slab, usize), from: HostArrays<'_>, buffer: &mut [u64]) {
+        let [values, _] = self.layout.places(at, self.element);
+        let own = from.values.from(slab.slots.start).first(slab.slots.len());
+        let columns: &[u8] = bytemuck::cast_slice(&from.columns[slab.slots.clone()]);
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(buffer);
+        bytes[..columns.len()].copy_from_slice(columns);
+        bytes[values..values + own.bytes().len()].copy_from_slice(own.bytes());
+    }
+
+    /// The rows of a slab, out of the buffer that holds it.
+    fn product(
+        &self,
+        (slab, at): (&Slab, usize),
+        buffer: &[u64],
+        run: &Run<'_>,
+        out: &mut AnyTensor,
+    ) -> Result<()> {
+        let dtype = run.of.types.operands;
+        let [values, _] = self.layout.places(at, dtype.bytes());
+        let own = self.runs.part(slab);
+        // A few entries of the row before may be in front.
+        let filled = own.rows.iter().filter(|(_, len)| *len > 0);
+        let first = filled.map(|(start, _)| *start as usize).min().unwrap_or(0);
+        let count = own.total as usize;
+        let bytes: &[u8] = bytemuck::cast_slice(buffer);
+        let columns: &[u32] = bytemuck::cast_slice(&bytes[..(first + count) * 4]);
+        let [start, end] = [first, first + count].map(|slot| values + slot * dtype.bytes());
+        let values =
+            with_type!(dtype, T => Slice::of::<T>(bytemuck::cast_slice(&bytes[start..end])));
+        let mut offsets = vec![0];
+        let mut next = 0;
+        offsets.extend(own.rows.iter().map(|(_, len)| {
+            next += len;
+            next
+        }));
+        let k = self.pattern.planned().shape()[1];
+        let pattern = CsrPattern::new(slab.rows.len(), k, offsets, columns[first..].to_vec())?;
+        let pattern = SharedPattern::from(pattern);
+        let mut bound = AnyOperands::default();
+        bound.sparse(&self.indirect, pattern.view(), values)?;
+        for (name, operand) in run.operands {
+            if *name == self.pattern.name() || *name == run.of.einsum.out.tensor {
+                continue;
+            }
+            let rows = (self.by_rows.as_deref() == Some(*name)).then(|| slab.rows.clone());
+            bind(&mut bound, name, operand, rows)?;
+        }
+        let (width, leading) = (out.shape()[1], out.leading());
+        let values = out
+            .host_mut()
+            .ok_or_else(|| Error::elsewhere(&run.of.einsum.out.tensor))?;
+        let reach = [slab.rows.start, slab.rows.end].map(|row| (row * leading).min(values.len()));
+        let values = values.part(reach[0], reach[1] - reach[0]);
+        let output = AnyOutput::new(&[slab.rows.len(), width], leading, values)?;
+        cpu::run_any(dtype, &self.indirect, &bound, output)
+    }
+}
+
+/// Binds an operand, or some rows of it.
+fn bind<'a>(
+    bound: &mut AnyOperands<'a>,
+    name: &str,
+    operand: &AnyOperand<'a>,
+    rows: Option<Range<usize>>,
+) -> Result<()> {
+    let (shape, strides, values) = match operand {
+        AnyOperand::Dense(d) | AnyOperand::Dynamic(d, _) => {
+            let values = d.host().ok_or_else(|| Error::elsewhere(name))?;
+            (d.shape(), d.strides(), values)
+        }
+        AnyOperand::HostDense(shape, values) => (*shape, row_major(shape), *values),
+        AnyOperand::Scalar(x) => {
+            bound.scalar(name, *x);
+            return Ok(());
+        }
+        other => {
+            return Err(Error::operand(
+                name,
+                format!("is a {}, which is not streamed", other.describe()),
+            ));
+        }
+    };
+    let (mut shape, mut values) = (shape.to_vec(), values);
+    if let (Some(rows), Some(extent)) = (rows, shape.first_mut()) {
+        *extent = rows.len();
+        values = values.from((rows.start * strides[0]).min(values.len()));
+    }
+    bound.strided(name, &shape, &strides, values)
+}
+
+impl Compiled for OnHost {
+    fn variant(&self) -> &'static str {
+        "cpu"
+    }
+
+    /// What it would be on a GPU.
+    fn bytes(&self) -> usize {
+        self.layout.bytes()
+    }
+
+    fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
+        run.factor()?;
+        let from = given_in(&self.pattern, run.of.types.operands, run.operands)?;
+        let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
+        let slabs = self.layout.slabs.iter().zip(0..);
+        for slab in slabs {
+            let buffer = &mut buffers[slab.1 % self.layout.buffers];
+            self.copy(slab, from, buffer);
+            self.product(slab, buffer, run, out)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for OnHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = Shown {
+            layout: &self.layout,
+            element: self.element,
+            predicted: self.shown.0,
+            limit: self.shown.1,
+        };
+        write!(
+            f,
+            "cpu: parallel executor on {}, as a GPU would: {shown}",
+            self.context
+        )
+    }
+}

@@ -1,0 +1,146 @@
+//! A's arrays on the GPU for as long as the plan lives, where a limit has room for them: a run brings the values.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::{Limited, given_in};
+use crate::device::Device;
+use crate::driver::copy_htod_async;
+use crate::error::{Error, Result};
+use crate::kernel::Queue;
+use crate::launch::Turns;
+use crate::offer::{Compiled, Options, PlannedPattern, PrepackedForm, Run, Weights};
+use crate::plan::AnyPlan;
+use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor, HostArrays};
+
+#[derive(Debug)]
+pub(super) struct Kept {
+    /// Runs share the values that each brings.
+    turns: Turns,
+    plan: Box<AnyPlan>,
+    a: AnySparseTensor,
+    pattern: PlannedPattern,
+    each_run: bool,
+}
+
+impl Kept {
+    /// The plan over the copy has `rest` bytes.
+    pub(super) fn new(device: &Arc<Device>, asked: &Limited<'_, '_>, rest: usize) -> Result<Self> {
+        let Limited {
+            question,
+            name,
+            given,
+            pattern,
+            ..
+        } = *asked;
+        let (options, operands) = (question.options, question.operands());
+        let values = given.values;
+        let a = AnySparseTensor::new(
+            Some(device),
+            pattern.shared(),
+            (values.dtype(), Some(values)),
+        )?;
+        let own = Options {
+            memory_limit: Some(rest),
+            ..options.clone()
+        };
+        let on = (question.context, question.types);
+        let plan = AnyPlan::of(on, question.einsum.clone(), &swap(operands, name, &a), &own)?;
+        Ok(Kept {
+            turns: Turns::new(device)?,
+            plan: Box::new(plan),
+            pattern: PlannedPattern::new(name, pattern),
+            a,
+            each_run: options.weights == Weights::EachRun,
+        })
+    }
+
+    pub(super) fn plan(&self) -> &AnyPlan {
+        &self.plan
+    }
+
+    /// Queues the copying of values, for whom it is the turn.
+    fn bring(&self, arrays: HostArrays<'_>, queue: Queue<'_>) -> Result<()> {
+        let stream = queue.stream();
+        if !arrays.pinned && stream.is_capturing()? {
+            return Err(Error::operand(self.pattern.name(), super::NOT_CAPTURED));
+        }
+        let to = self.a.values_address().unwrap_or(0);
+        // SAFETY: the copy has room for the values of its pattern. Page-locked values wait for their readers before they
+        // go; of others the driver has taken what it needs when the call returns.
+        unsafe { copy_htod_async(to, arrays.values.bytes(), stream) }
+    }
+
+    fn given<'a>(&self, run: &Run<'a>) -> Result<HostArrays<'a>> {
+        given_in(&self.pattern, self.a.dtype(), run.operands)
+    }
+}
+
+/// The operands with the copy for A.
+fn swap<'o>(
+    operands: &[(&'o str, AnyOperand<'o>)],
+    name: &str,
+    own: &'o AnySparseTensor,
+) -> Vec<(&'o str, AnyOperand<'o>)> {
+    let one = |(given, operand): &(&'o str, AnyOperand<'o>)| match *given == name {
+        true => (*given, AnyOperand::Sparse(own)),
+        false => (*given, *operand),
+    };
+    operands.iter().map(one).collect()
+}
+
+impl Compiled for Kept {
+    fn variant(&self) -> &'static str {
+        self.plan.variant()
+    }
+
+    fn bytes(&self) -> usize {
+        let arrays = self
+            .a
+            .device()
+            .map_or(0, |d| d.columns.bytes() + d.values.bytes());
+        let spans = self.a.spans().map_or(0, |spans| spans.bytes());
+        arrays + spans + self.plan.workspace_bytes()
+    }
+
+    fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
+        let arrays = self.given(run)?;
+        let own = swap(run.operands, self.pattern.name(), &self.a);
+        if !self.each_run {
+            return self.plan.run(&own, out, run.stream);
+        }
+        let queue = run.of.check_places(&own, out, run.stream)?;
+        self.turns.queue(true, queue.stream(), || {
+            self.bring(arrays, queue)?;
+            self.plan.run(&own, out, run.stream)
+        })
+    }
+
+    fn prepacked(&self) -> Option<PrepackedForm> {
+        self.plan.prepacked()
+    }
+
+    fn update_values(&self, run: &Run<'_>) -> Result<()> {
+        if self.each_run {
+            return Ok(());
+        }
+        let arrays = self.given(run)?;
+        let own = swap(run.operands, self.pattern.name(), &self.a);
+        let queue = run.of.check_stream(&own, run.stream)?;
+        self.turns.queue(true, queue.stream(), || {
+            self.bring(arrays, queue)?;
+            self.plan.update_values(&own, run.stream)
+        })
+    }
+}
+
+impl fmt::Display for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let when = if self.each_run {
+            "its values copied in each run"
+        } else {
+            "its values kept"
+        };
+        write!(f, "{}, A kept on the GPU, {when}", self.plan)
+    }
+}

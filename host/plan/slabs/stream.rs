@@ -1,0 +1,309 @@
+//! Slabs on a GPU: a stream of copies fills buffers under the products of the run's stream, events between them.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::{NOT_CAPTURED, Predicted, Shown, given_in};
+use crate::device::Device;
+use crate::driver::{DeviceMemory, Event, OwnedStream, PinnedMemory, RawStream, copy_htod_async};
+use crate::error::{Error, Result};
+use crate::families::spmm::slabs::SlabProduct;
+use crate::kernel::Queue;
+use crate::launch::{RawSpmm, Turns};
+use crate::offer::{Compiled, PlannedPattern, Run};
+use crate::parallel;
+use crate::tensor::{AnyOperand, AnyTensor, HostArrays};
+
+/// Bytes that one thread copies at once to page-locked memory.
+const CHUNK: usize = 1 << 20;
+
+/// Fields drop in this order: events and the stream go before their context.
+#[derive(Debug)]
+pub(super) struct Streaming {
+    /// Runs share buffers, partial sums, and what follows.
+    turns: Turns,
+    state: Mutex<State>,
+    product: SlabProduct,
+    buffers: Vec<DeviceMemory>,
+    pattern: PlannedPattern,
+    shown: (Predicted, usize),
+    device: Arc<Device>,
+}
+
+/// What a run takes up where the one before ended.
+#[derive(Debug)]
+struct State {
+    live: Marks,
+    /// Events of a capture say nothing outside of it.
+    captured: Marks,
+    /// The buffer that comes next.
+    next: usize,
+    /// Whether a run was captured, which replays where no event of ours tells of it.
+    replays: bool,
+    /// Of values that are not page-locked what the next copies take, a piece for each buffer.
+    staging: Vec<PinnedMemory>,
+    copies: OwnedStream,
+}
+
+/// Points in the two streams.
+#[derive(Debug)]
+struct Marks {
+    start: Event,
+    copied: Vec<Event>,
+    /// After the product out of a buffer.
+    used: Vec<Event>,
+}
+
+impl Marks {
+    fn new(buffers: usize) -> Result<Self> {
+        let all = || {
+            (0..buffers)
+                .map(|_| Event::for_order())
+                .collect::<Result<_>>()
+        };
+        Ok(Marks {
+            start: Event::for_order()?,
+            copied: all()?,
+            used: all()?,
+        })
+    }
+}
+
+impl Streaming {
+    pub(super) fn new(
+        device: &Arc<Device>,
+        product: SlabProduct,
+        (pattern, pinned): (PlannedPattern, bool),
+        shown: (Predicted, usize),
+    ) -> Result<Self> {
+        let layout = product.layout();
+        let (count, bytes) = (layout.buffers, layout.buffer_bytes);
+        let staged = if pinned { 0 } else { count };
+        let context = device.context();
+        // Zeros: kernels read past the last entry of a slab.
+        let buffers = (0..count)
+            .map(|_| device.zeros(bytes))
+            .collect::<Result<_>>()?;
+        let staging = (0..staged).map(|_| PinnedMemory::zeros(context, bytes));
+        let staging = staging.collect::<Result<_>>()?;
+        context.set_current()?;
+        Ok(Streaming {
+            turns: Turns::new(device)?,
+            state: Mutex::new(State {
+                live: Marks::new(count)?,
+                captured: Marks::new(count)?,
+                next: 0,
+                replays: false,
+                staging,
+                copies: OwnedStream::new()?,
+            }),
+            product,
+            buffers,
+            pattern,
+            shown,
+            device: Arc::clone(device),
+        })
+    }
+
+    fn element(&self) -> usize {
+        self.product.row().dtype.bytes()
+    }
+
+    /// Addresses of a run but for those of A.
+    fn bind(&self, run: &Run<'_>, out: &AnyTensor) -> Result<RawSpmm> {
+        let form = self.product.form();
+        let (b, ldb) = run.tensor(&form.dense)?;
+        let bias = match &form.bias {
+            Some((name, _)) => run.tensor(name)?.0,
+            None => 0,
+        };
+        let (c, ldc) = run.output(out)?;
+        let raw = RawSpmm {
+            b,
+            ldb,
+            c,
+            ldc,
+            bias,
+            alpha: run.factor()?,
+            ..RawSpmm::default()
+        };
+        self.product.check(&raw).map(|()| raw)
+    }
+
+    /// Queues all slabs. What fails on the way leaves nothing running.
+    fn queue(&self, from: HostArrays<'_>, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
+        let stream = queue.stream();
+        let capturing = stream.is_capturing()?;
+        if capturing && !from.pinned {
+            return Err(Error::operand(self.pattern.name(), NOT_CAPTURED));
+        }
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = &mut *state;
+        if !capturing && state.copies.raw().is_capturing()? {
+            let reason = "a run of this plan is being captured from another one";
+            return Err(Error::operand("stream", reason));
+        }
+        let ran = self.slabs(state, (from, capturing), raw, queue);
+        if ran.is_err() {
+            let ended = match capturing {
+                // The capture ends in an error, and must have got both streams back.
+                true => {
+                    let joined = state.captured.start.record(state.copies.raw());
+                    joined.and_then(|()| stream.wait(&state.captured.start))
+                }
+                false => state
+                    .copies
+                    .raw()
+                    .synchronize()
+                    .and_then(|()| stream.synchronize()),
+            };
+            if let Err(error) = ended {
+                tracing::warn!(%error, "what was queued of a failed run did not end");
+            }
+        }
+        ran
+    }
+
+    fn slabs(
+        &self,
+        state: &mut State,
+        (from, capturing): (HostArrays<'_>, bool),
+        raw: &RawSpmm,
+        queue: Queue<'_>,
+    ) -> Result<()> {
+        let State {
+            live,
+            captured,
+            next,
+            replays,
+            staging,
+            copies,
+        } = state;
+        let (stream, copies) = (queue.stream(), copies.raw());
+        *replays |= capturing;
+        let marks = if capturing { captured } else { live };
+        if *replays {
+            marks.start.record(stream)?;
+            copies.wait(&marks.start)?;
+        }
+        let count = self.buffers.len();
+        for slab in 0..self.product.layout().slabs.len() {
+            let at = *next;
+            *next = (at + 1) % count;
+            // In a capture the first copies wait for its start alone.
+            let own = !capturing || slab >= count;
+            if own {
+                copies.wait(&marks.used[at])?;
+            }
+            match staging.get_mut(at).filter(|_| !from.pinned) {
+                Some(staged) => {
+                    marks.copied[at].synchronize()?;
+                    self.stage(slab, from, staged);
+                    self.copy_staged(slab, (staged, at), copies)?;
+                }
+                None => self.copy(slab, from, at, copies)?,
+            }
+            marks.copied[at].record(copies)?;
+            stream.wait(&marks.copied[at])?;
+            self.product
+                .run(slab, self.buffers[at].address(), raw, queue)?;
+            marks.used[at].record(stream)?;
+        }
+        Ok(())
+    }
+
+    /// Queues the copies of a slab from where it lies.
+    fn copy(
+        &self,
+        slab: usize,
+        from: HostArrays<'_>,
+        at: usize,
+        copies: RawStream<'_>,
+    ) -> Result<()> {
+        let layout = self.product.layout();
+        let (slots, to) = (layout.slabs[slab].slots.clone(), self.buffers[at].address());
+        let [values, lists] = layout.places(slab, self.element());
+        let own = from.values.from(slots.start).first(slots.len());
+        // SAFETY: a buffer has room for its slab. Page-locked memory, of A or of the plan, waits for its readers before it
+        // goes; of other memory the driver has taken what it needs when a call returns.
+        unsafe {
+            copy_htod_async(to, &from.columns[slots], copies)?;
+            copy_htod_async(to + values as u64, own.bytes(), copies)?;
+            copy_htod_async(to + lists as u64, self.product.streamed_lists(slab), copies)
+        }
+    }
+
+    /// Copies a slab to page-locked memory, laid out as in a buffer. What was copied from there has arrived.
+    fn stage(&self, slab: usize, from: HostArrays<'_>, staged: &mut PinnedMemory) {
+        let layout = self.product.layout();
+        let slots = layout.slabs[slab].slots.clone();
+        let [values, _] = layout.places(slab, self.element());
+        let own = from.values.from(slots.start).first(slots.len()).bytes();
+        let columns: &[u8] = bytemuck::cast_slice(&from.columns[slots]);
+        let (first, rest) = staged.bytes_mut().split_at_mut(values);
+        for (to, from) in [(first, columns), (rest, own)] {
+            parallel::chunks(&mut to[..from.len()], CHUNK, &|chunk, to| {
+                to.copy_from_slice(&from[chunk * CHUNK..][..to.len()]);
+            });
+        }
+    }
+
+    fn copy_staged(
+        &self,
+        slab: usize,
+        (staged, at): (&PinnedMemory, usize),
+        copies: RawStream<'_>,
+    ) -> Result<()> {
+        let layout = self.product.layout();
+        let (slots, to) = (layout.slabs[slab].slots.len(), self.buffers[at].address());
+        let [values, lists] = layout.places(slab, self.element());
+        let end = values + slots * self.element();
+        // SAFETY: as for `copy`.
+        unsafe {
+            copy_htod_async(to, &staged.bytes()[..end], copies)?;
+            copy_htod_async(to + lists as u64, self.product.streamed_lists(slab), copies)
+        }
+    }
+}
+
+impl Compiled for Streaming {
+    fn variant(&self) -> &'static str {
+        self.product.row().name
+    }
+
+    fn bytes(&self) -> usize {
+        let buffers = self.buffers.iter().map(DeviceMemory::bytes);
+        buffers.sum::<usize>() + self.product.bytes()
+    }
+
+    fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
+        let from = given_in(&self.pattern, self.product.row().dtype, run.operands)?;
+        let of_a = |name: &str, operand: &AnyOperand<'_>| {
+            name == self.pattern.name() && matches!(operand, AnyOperand::Sparse(_))
+        };
+        let others: Vec<_> = run
+            .operands
+            .iter()
+            .copied()
+            .filter(|(name, o)| !of_a(name, o))
+            .collect();
+        let queue = run.of.check_places(&others, out, run.stream)?;
+        let raw = self.bind(run, out)?;
+        self.device.context().set_current()?;
+        self.turns
+            .queue(true, queue.stream(), || self.queue(from, &raw, queue))
+    }
+}
+
+impl fmt::Display for Streaming {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let row = self.product.row();
+        let shown = Shown {
+            layout: self.product.layout(),
+            element: self.element(),
+            predicted: self.shown.0,
+            limit: self.shown.1,
+        };
+        crate::offer::write_kernel(f, row, shown)
+    }
+}
