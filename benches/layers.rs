@@ -3,4 +3,5 @@
 pub mod encoder;
 pub mod ffn_layer;
 pub mod models;
+pub mod ranks;
 pub mod training;

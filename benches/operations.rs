@@ -2,7 +2,7 @@
 
 use crate::bench::{Bench, Place};
 use crate::device::{Gpu, Result};
-use crate::layers::{encoder, ffn_layer, models, training};
+use crate::layers::{encoder, ffn_layer, models, ranks, training};
 use crate::problems::Workload;
 use crate::record::{self, Recorder};
 use crate::sweep::Tally;
@@ -36,6 +36,7 @@ const LAYERS: &[Entry] = &[
     (ffn_layer::OP, Own(ffn_layer::run)),
     (training::OP, Own(training::run)),
     (models::OP, Own(models::run)),
+    (ranks::OP, Own(ranks::run)),
 ];
 
 /// What is of no family, most of it without a GPU.

@@ -11,6 +11,7 @@ mod driver;
 mod failures;
 mod files;
 mod gate;
+mod group;
 mod large;
 // Models as programs use the rest.
 #[allow(dead_code)]

@@ -23,6 +23,7 @@ export EINSPARSE_REQUIRE_GPU=1 EINSPARSE_DATA="$here/data"
 export EINSPARSE_BUNDLE=1
 
 tests() {
+    peers
     failed=0
     # The whole suite has to run every kernel.
     if [ $# -eq 0 ] && [ ! -f module ]; then

@@ -37,6 +37,11 @@ pub fn graph(nodes: usize, edges: usize, seed: u64) -> Csr<f32> {
     Csr::new(pattern, values).unwrap()
 }
 
+fn longest(a: &Csr<f32>) -> u32 {
+    let offsets = a.pattern().offsets();
+    offsets.windows(2).map(|w| w[1] - w[0]).max().unwrap_or(0)
+}
+
 fn rows_of(dense: &Dense<f32>, rows: std::ops::Range<usize>) -> Dense<f32> {
     let n = dense.shape()[1];
     let values = dense.values()[rows.start * n..rows.end * n].to_vec();
@@ -65,7 +70,16 @@ fn joined(results: Vec<Result<Vec<f32>>>) -> Vec<f32> {
     results.into_iter().flat_map(|rows| rows.unwrap()).collect()
 }
 
-/// Products with rows and columns dealt evenly, by cost, and so that some ranks have none; the bits of one rank.
+fn near(found: &[f32], wanted: &[f32]) {
+    assert_eq!(found.len(), wanted.len());
+    for (found, wanted) in found.iter().zip(wanted) {
+        let bound = 1e-4 * (1.0 + wanted.abs());
+        assert!((found - wanted).abs() <= bound, "{found} for {wanted}");
+    }
+}
+
+/// Products with rows and columns dealt evenly, by cost, and so that some ranks have none. The bits of one rank where both run
+/// this kernel and no row is cut; near otherwise, on a GPU.
 pub fn products(contexts: &[Context], variant: Option<&str>) {
     let size = contexts.len();
     let plan = Options {
@@ -115,11 +129,14 @@ pub fn products(contexts: &[Context], variant: Option<&str>) {
                     );
                     Ok(y.local()?.to_dense()?.into_values())
                 });
-                assert_eq!(
-                    joined(results),
-                    wanted,
-                    "{nodes} nodes, {rows:?}, {columns:?}, strips {strips:?}"
-                );
+                let found = joined(results);
+                let whole_rows = longest(&a) <= 32 && variant.is_some();
+                if whole_rows || !contexts[0].is_cuda() {
+                    let case = format!("{nodes} nodes, {rows:?}, {columns:?}, strips {strips:?}");
+                    assert_eq!(found, wanted, "{case}");
+                } else {
+                    near(&found, &wanted);
+                }
             }
         }
     }
@@ -155,12 +172,7 @@ pub fn transposed(contexts: &[Context]) {
         };
         let found = run();
         assert_eq!(found, run());
-        for (found, wanted) in found.iter().zip(&wanted) {
-            assert!(
-                (found - wanted).abs() <= 1e-4 * (1.0 + wanted.abs()),
-                "{found} for {wanted}"
-            );
-        }
+        near(&found, &wanted);
     }
 }
 

@@ -1,0 +1,259 @@
+//! `ranks`: rows over the GPUs of this machine, 1 and 2 and so on. A product of R-MAT 22 with B on every rank, and with B dealt to
+//! ranks, sent in 1, 2 and 4 strips; a layer of a graph network with its gradients; and what the links give alone.
+//!
+//! All ranks start together and wait for their GPU at the end, so the clock is the host's, that of the slowest rank.
+//! Each operand is many times L2: there is no warm run. `limit_fraction` is the share of what so many GPUs would give at best.
+
+use crate::prelude::*;
+use crate::timing::median;
+use einsparse::driver::device_count;
+use einsparse::formats::generate;
+use einsparse::group::{Group, GroupSum, Halo, Partition, Sharded, ShardedOptions, ShardedSpmm};
+use einsparse::{Plan, Stream};
+use std::thread;
+use std::time::Instant;
+
+pub const OP: &str = "ranks";
+
+const COLUMNS: usize = 128;
+/// Runs behind each other, and how often.
+const TOGETHER: usize = 4;
+const TIMES: usize = 5;
+/// Megabytes that a rank sends to each other one.
+const SENT: [usize; 3] = [1, 16, 256];
+
+pub fn run(bench: &Bench<'_>) -> Result<()> {
+    let scale = if bench.arguments.quick { 18 } else { 22 };
+    let problem = Problem::of(OP, format!("rmat{scale}"), Source::Rmat(scale))?;
+    let (m, k, nnz) = problem.extents();
+    let a = Csr::new(
+        problem.pattern.clone(),
+        generate::random_values::<f32>(nnz, SEED),
+    )?;
+    let gpus = device_count()? as usize;
+    let contexts = (0..gpus).map(|gpu| Context::cuda(gpu as u32));
+    let contexts = contexts.collect::<einsparse::Result<Vec<_>>>()?;
+    let counts: Vec<usize> = (0..).map(|p| 1 << p).take_while(|&n| n <= gpus).collect();
+    let case = Case { bench, a: &a };
+    let mut alone = [0.0; 2];
+    for &ranks in &counts {
+        let contexts = &contexts[..ranks];
+        let n = bench.arguments.ns(&[COLUMNS])[0];
+        let row = |name: &str, ms: f64, one: f64, note: String| {
+            let flops = 2.0 * nnz as f64 * n as f64;
+            let row = Row::new(OP, &problem.workload, [m, k, n], nnz, Dtype::F32);
+            let times = Times {
+                cold: ms,
+                warm: ms,
+                host_inside: true,
+            };
+            let row = row.timed(&times).flops(flops).limit(one / ranks as f64);
+            bench.add(row.ours(format!("{name}+{ranks}")).strict().note(note))
+        };
+        if ranks > 1 {
+            for megabytes in SENT {
+                let (ms, bytes) = case.link(contexts, megabytes)?;
+                let row = Row::new(
+                    "ranks",
+                    format!("exchange{megabytes}MB"),
+                    [0; 3],
+                    0,
+                    Dtype::F32,
+                );
+                let times = Times {
+                    cold: ms,
+                    warm: ms,
+                    host_inside: true,
+                };
+                let row = row
+                    .timed(&times)
+                    .bytes(bytes)
+                    .ours(format!("exchange+{ranks}"));
+                bench.add(row.note("bytes that a rank sends"))?;
+            }
+        }
+        let (ms, note) = case.replicated(contexts, n)?;
+        if ranks == 1 {
+            alone[0] = ms;
+        }
+        row("replicated", ms, alone[0], note)?;
+        let strips: &[Option<usize>] = if ranks == 1 {
+            &[None]
+        } else {
+            &[None, Some(1), Some(2), Some(4)]
+        };
+        for &strips in strips {
+            let (ms, note) = case.sharded(contexts, n, strips)?;
+            let name = strips.map_or("sharded".into(), |s| format!("sharded_{s}strips"));
+            row(&name, ms, alone[0], note)?;
+        }
+        let (ms, note) = case.layer(contexts, n)?;
+        if ranks == 1 {
+            alone[1] = ms;
+        }
+        row("layer", ms, alone[1], note)?;
+    }
+    Ok(())
+}
+
+struct Case<'a> {
+    bench: &'a Bench<'a>,
+    a: &'a Csr<f32>,
+}
+
+/// What a rank runs, and what is said of it.
+type Step = (Box<dyn FnMut(&Stream) -> einsparse::Result<()>>, String);
+
+impl Case<'_> {
+    /// Milliseconds of a step of all ranks together, and what rank 0 says of it.
+    fn clocked(
+        &self,
+        contexts: &[Context],
+        make: impl Fn(&Group) -> einsparse::Result<Step> + Sync,
+    ) -> Result<(f64, String)> {
+        self.bench.gpu.wait()?;
+        let groups = Group::local(contexts)?;
+        let rank = |group: Group| -> einsparse::Result<(Vec<f64>, String)> {
+            let stream = group.context().stream()?;
+            let (mut step, note) = make(&group)?;
+            let mut times = Vec::new();
+            for _ in 0..=TIMES {
+                stream.synchronize()?;
+                group.barrier()?;
+                let start = Instant::now();
+                (0..TOGETHER).try_for_each(|_| step(&stream))?;
+                stream.synchronize()?;
+                times.push(start.elapsed().as_secs_f64() * 1e3 / TOGETHER as f64);
+            }
+            group.barrier()?;
+            Ok((times, note))
+        };
+        let results = thread::scope(|scope| {
+            let ranks: Vec<_> = groups
+                .into_iter()
+                .map(|group| scope.spawn(|| rank(group)))
+                .collect();
+            let join =
+                |rank: thread::ScopedJoinHandle<'_, _>| rank.join().map_err(|_| "a rank panicked");
+            ranks.into_iter().map(join).collect::<Vec<_>>()
+        });
+        let mut all = Vec::new();
+        for result in results {
+            all.push(result??);
+        }
+        // The first is for what is done once.
+        let slowest = |time: usize| all.iter().map(|(times, _)| times[time]).fold(0.0, f64::max);
+        let mut times: Vec<f64> = (1..=TIMES).map(slowest).collect();
+        Ok((median(&mut times), all.swap_remove(0).1))
+    }
+
+    fn link(&self, contexts: &[Context], megabytes: usize) -> Result<(f64, f64)> {
+        let (ranks, n) = (contexts.len(), 256);
+        let rows = megabytes * 1024;
+        let deal = Partition::even(ranks * rows, ranks);
+        let (ms, _) = self.clocked(contexts, |group| {
+            // Each row of the others.
+            let columns = (0..(ranks * rows) as u32).collect();
+            let offsets = vec![0, (ranks * rows) as u32];
+            let pattern = einsparse::formats::CsrPattern::new(1, ranks * rows, offsets, columns)?;
+            let halo = Halo::<f32>::new(group, &pattern, &deal, n)?;
+            let mut x = halo.tensor()?;
+            Ok((
+                Box::new(move |stream| halo.exchange(&mut x, stream)),
+                String::new(),
+            ))
+        })?;
+        Ok((ms, ((ranks - 1) * rows * n * 4) as f64))
+    }
+
+    fn replicated(&self, contexts: &[Context], n: usize) -> Result<(f64, String)> {
+        let deal = Partition::balanced(self.a.pattern(), n, contexts.len());
+        self.clocked(contexts, |group| {
+            let context = group.context();
+            let own = Sharded::of(group, self.a, &deal)?;
+            let a = context.upload(own.local())?;
+            let b = context.zeros::<f32>(&[self.a.shape()[1], n])?;
+            let plan: Plan<f32> = context
+                .plan(SPMM)
+                .operand("A", &a)
+                .operand("B", &b)
+                .build()?;
+            let mut c = context.zeros(plan.out_shape())?;
+            let note = format!("B on every rank, {}", plan.variant());
+            let step = move |stream: &Stream| {
+                plan.run(&[("A", (&a).into()), ("B", (&b).into())], &mut c, stream)
+            };
+            Ok((Box::new(step), note))
+        })
+    }
+
+    fn sharded(
+        &self,
+        contexts: &[Context],
+        n: usize,
+        strips: Option<usize>,
+    ) -> Result<(f64, String)> {
+        let deal = Partition::balanced(self.a.pattern(), n, contexts.len());
+        let options = ShardedOptions {
+            strips,
+            ..ShardedOptions::default()
+        };
+        self.clocked(contexts, |group| {
+            let own = Sharded::of(group, self.a, &deal)?;
+            let product = ShardedSpmm::new(group, &own, &deal, n, &options)?;
+            let (mut b, mut c) = (product.operand()?, product.output()?);
+            let note = product.to_string().replace('\n', ";");
+            println!("{product}");
+            Ok((
+                Box::new(move |stream| product.run(&mut b, &mut c, stream)),
+                note,
+            ))
+        })
+    }
+
+    /// `Y = A (X W)`, and from the gradient of Y those of X and W.
+    fn layer(&self, contexts: &[Context], n: usize) -> Result<(f64, String)> {
+        let deal = Partition::balanced(self.a.pattern(), n, contexts.len());
+        self.clocked(contexts, |group| {
+            let (context, rows) = (group.context(), deal.range(group.rank()).len());
+            let own = Sharded::of(group, self.a, &deal)?;
+            let forward = ShardedSpmm::new(group, &own, &deal, n, &Default::default())?;
+            let backward = ShardedSpmm::transposed(group, &own, &deal, n, &Default::default())?;
+            let zeros = |rows: usize| context.zeros::<f32>(&[rows, n]);
+            let (x, w, mut dx, mut dw) = (zeros(rows)?, zeros(n)?, zeros(rows)?, zeros(n)?);
+            let (mut z, mut y) = (forward.operand()?, forward.output()?);
+            let (mut dy, mut dz) = (backward.operand()?, backward.output()?);
+            let plan = |text, a: &Tensor<f32>, b: &Tensor<f32>| -> einsparse::Result<Plan<f32>> {
+                context.plan(text).operand("A", a).operand("B", b).build()
+            };
+            let along = plan(SPMM, &x, &w)?;
+            // Of the gradient with the transposed weights, which are as many.
+            let back = plan(SPMM, &x, &w)?;
+            let weights = einsparse::nn::WeightGradient::<f32, f32>::new(context, [rows, n, n])?;
+            let sum = GroupSum::new(group, &[n, n])?;
+            let note = format!(
+                "forward, gradients of X and W; {}",
+                forward.to_string().replace('\n', ";")
+            );
+            let step = move |stream: &Stream| {
+                along.run(
+                    &[("A", (&x).into()), ("B", (&w).into())],
+                    &mut *z.local_mut()?,
+                    stream,
+                )?;
+                forward.run(&mut z, &mut y, stream)?;
+                backward.run(&mut dy, &mut dz, stream)?;
+                let local = dz.local()?;
+                weights.backward_weight((&x, &local), &mut dw, None, stream)?;
+                back.run(
+                    &[("A", (&*local).into()), ("B", (&w).into())],
+                    &mut dx,
+                    stream,
+                )?;
+                drop(local);
+                sum.run(&mut dw, stream)
+            };
+            Ok((Box::new(step), note))
+        })
+    }
+}

@@ -1,0 +1,91 @@
+//! Ranks on GPUs: one, and two of one machine where there are two.
+
+use std::time::{Duration, Instant};
+
+use einsparse::driver::device_count;
+use einsparse::group::{Group, GroupSum};
+use einsparse::{Context, Error};
+
+#[path = "../group/cases.rs"]
+#[allow(dead_code)]
+mod cases;
+
+use crate::support::{Gpu, gpu, skipped};
+use cases::on_ranks;
+
+/// Kernels whose rows of at most 32 entries are summed whole, in order.
+const IN_ORDER: &str = "spmm_csr_f32_any8";
+
+/// Two GPUs, or a line that says why not.
+fn two() -> Option<(Gpu, Vec<Context>)> {
+    let gpu = gpu()?;
+    let count = device_count().unwrap_or(0);
+    if count < 2 {
+        skipped("needs two GPUs", format!("{count} here"));
+        return None;
+    }
+    Some((
+        gpu,
+        vec![Context::cuda(0).unwrap(), Context::cuda(1).unwrap()],
+    ))
+}
+
+#[test]
+fn one_rank_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    let one = [gpu.clone()];
+    cases::products(&one, None);
+    cases::products(&one, Some(IN_ORDER));
+    cases::transposed(&one);
+    cases::sums(&one);
+    cases::training_step(&one);
+}
+
+#[test]
+fn products_on_two_gpus() {
+    let Some((_gpu, two)) = two() else { return };
+    cases::products(&two, Some(IN_ORDER));
+    cases::products(&two, None);
+}
+
+#[test]
+fn gradients_and_sums_on_two_gpus() {
+    let Some((_gpu, two)) = two() else { return };
+    cases::transposed(&two);
+    cases::sums(&two);
+    cases::training_step(&two);
+}
+
+/// A rank that leaves while the other waits in a kernel of NCCL: an error, within ten seconds, and no hang.
+#[test]
+fn a_rank_that_leaves_ends_what_is_queued() {
+    let Some((_gpu, two)) = two() else { return };
+    let results = on_ranks(&two, |group| {
+        let context = group.context();
+        let sum = GroupSum::<f32>::new(&group, &[1 << 20])?;
+        let mut tensor = context.zeros(&[1 << 20])?;
+        let stream = context.stream()?;
+        sum.run(&mut tensor, &stream)?;
+        stream.synchronize()?;
+        if group.rank() == 1 {
+            return Ok(Duration::ZERO);
+        }
+        let start = Instant::now();
+        let ended = sum.run(&mut tensor, &stream).and(stream.synchronize());
+        assert!(
+            matches!(ended, Err(Error::Rank { rank: 1, .. })),
+            "{ended:?}"
+        );
+        assert!(tensor.to_dense().is_err());
+        Ok(start.elapsed())
+    });
+    for result in results {
+        assert!(result.unwrap() < Duration::from_secs(10));
+    }
+    // The GPUs go on.
+    let results = on_ranks(&two, |group: Group| group.barrier());
+    assert!(results.into_iter().all(|r| r.is_ok()));
+    for context in &two {
+        context.synchronize().unwrap();
+    }
+}
