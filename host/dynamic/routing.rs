@@ -1,5 +1,6 @@
 //! What a router chose, sorted by expert: the index of products that take each row to its own matrix.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::detect::operand;
@@ -37,7 +38,7 @@ pub struct Routing {
     context: Context,
     tokens: usize,
     top_k: usize,
-    experts: usize,
+    experts: Range<usize>,
     storage: Routes,
 }
 
@@ -62,11 +63,37 @@ impl Routing {
     /// # Errors
     /// [`Error::Operand`] without experts or choices of a token; [`Error::Overflow`] for 2^30 choices and more, or more
     /// than 1024 experts on a GPU; [`Error::OutOfMemory`].
-    pub fn new(context: &Context, [tokens, top_k]: [usize; 2], experts: usize) -> Result<Self> {
-        if top_k == 0 || experts == 0 {
+    pub fn new(context: &Context, shape: [usize; 2], experts: usize) -> Result<Self> {
+        Self::among(context, shape, 0..experts)
+    }
+
+    /// The same for some of the experts that are chosen among, such as those of one GPU of several: the first of them has
+    /// the first slots, and a choice of any other is one of no expert.
+    ///
+    /// ```
+    /// use einsparse::Context;
+    /// use einsparse::dynamic::Routing;
+    /// use einsparse::formats::Dense;
+    /// let ctx = Context::cpu();
+    /// let choices = ctx.upload_dense(&Dense::new([4, 1], vec![0i32, 3, 2, 7])?)?;
+    /// let mut routing = Routing::among(&ctx, [4, 1], 2..4)?;
+    /// routing.run(&choices, &ctx.stream()?)?;
+    /// assert_eq!((routing.order()?, routing.offsets()?), (vec![2, 1, 0, 3], vec![0, 1, 2, 4]));
+    /// # Ok::<(), einsparse::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn among(
+        context: &Context,
+        [tokens, top_k]: [usize; 2],
+        experts: Range<usize>,
+    ) -> Result<Self> {
+        if top_k == 0 || experts.is_empty() {
+            let count = experts.len();
             return Err(Error::operand(
                 "choices",
-                format!("are {top_k} of each token among {experts} experts"),
+                format!("are {top_k} of each token among {count} experts"),
             ));
         }
         let count = tokens.saturating_mul(top_k);
@@ -80,10 +107,10 @@ impl Routing {
         let storage = match context.device() {
             None => Routes::Host {
                 order: Vec::new(),
-                offsets: vec![0; experts + 2],
+                offsets: vec![0; experts.len() + 2],
             },
             Some(device) => {
-                let launch = RouteLaunch::new(device, count, experts)?;
+                let launch = RouteLaunch::new(device, count, experts.clone())?;
                 let routes = launch.routes(device)?;
                 Routes::Device(Box::new(OnDevice {
                     routes,
@@ -113,7 +140,7 @@ impl Routing {
 
     /// Experts.
     pub fn experts(&self) -> usize {
-        self.experts
+        self.experts.len()
     }
 
     /// Device bytes.
@@ -157,7 +184,7 @@ impl Routing {
                 let values = choices.host().ok_or_else(|| Error::elsewhere("choices"))?;
                 let rows = values.chunks(choices.leading().max(1)).take(self.tokens);
                 let chosen = rows.flat_map(|row| &row[..self.top_k]).copied();
-                sort(chosen, self.experts, order, offsets);
+                sort(chosen, &self.experts, order, offsets);
                 Ok(())
             }
             Routes::Device(there) => {
@@ -194,7 +221,7 @@ impl Routing {
         match &self.storage {
             Routes::Host { offsets, .. } => Ok(offsets.clone()),
             Routes::Device(there) => {
-                let mut offsets = vec![0; self.experts + 2];
+                let mut offsets = vec![0; self.experts() + 2];
                 there.device.read(&there.routes.offsets, &mut offsets)?;
                 Ok(offsets)
             }
@@ -219,11 +246,15 @@ impl Routing {
 /// The same on the CPU: a counting sort.
 fn sort(
     chosen: impl Iterator<Item = i32> + Clone,
-    experts: usize,
+    of: &Range<usize>,
     order: &mut Vec<u32>,
     offsets: &mut [u32],
 ) {
-    let bin = |choice: i32| usize::try_from(choice).unwrap_or(experts).min(experts);
+    let experts = of.len();
+    let bin = |choice: i32| match usize::try_from(choice) {
+        Ok(expert) if of.contains(&expert) => expert - of.start,
+        _ => experts,
+    };
     offsets.fill(0);
     for choice in chosen.clone() {
         offsets[bin(choice) + 1] += 1;

@@ -31,34 +31,32 @@
 //! # Ok::<(), einsparse::Error>(())
 //! ```
 
+mod exchange;
 mod halo;
 mod meet;
 mod mesh;
+mod moe;
 mod nccl;
 mod partition;
 mod spmm;
 mod sum;
 
-use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use meet::Id;
 use mesh::Mesh;
-use nccl::{Comm, Span};
+use nccl::Comm;
 
 pub use halo::Halo;
+pub use moe::{ShardedMoe, ShardedMoeOptions};
 pub use partition::{Partition, Sharded};
 pub use spmm::{ShardedOptions, ShardedSpmm};
 pub use sum::GroupSum;
 
 use crate::context::Context;
-use crate::device::Stream;
-use crate::dynamic::without_gaps;
 use crate::error::{Error, Result};
-use crate::registry::Scalar;
-use crate::tensor::Tensor;
 
 /// How long ranks wait for each other where nothing else is said.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -262,22 +260,6 @@ impl Group {
         self.0.same(what, own)
     }
 
-    /// Queues the sending of elements of one tensor to every rank, and the taking of others' into another one. Both are
-    /// without gaps.
-    pub(crate) fn exchange<T: Scalar>(
-        &self,
-        (from, sends): (&Tensor<T>, &[Range<usize>]),
-        (to, receives): (&mut Tensor<T>, &[Range<usize>]),
-        stream: &Stream,
-    ) -> Result<()> {
-        let from = Transfer {
-            name: "what is sent",
-            tensor: from,
-            parts: sends,
-        };
-        self.0.exchange(from, to, receives, stream)
-    }
-
     /// Sends a list to every rank and takes its list for this one.
     pub(crate) fn ask(&self, lists: &[Vec<u32>]) -> Result<Vec<Vec<u32>>> {
         let Inner { mesh, .. } = &*self.0;
@@ -308,25 +290,6 @@ impl Group {
             .iter()
             .map(|words| bytemuck::pod_collect_to_vec(words))
             .collect())
-    }
-}
-
-/// Elements of a tensor for each rank.
-struct Transfer<'a, T> {
-    name: &'static str,
-    tensor: &'a Tensor<T>,
-    parts: &'a [Range<usize>],
-}
-
-impl<T: Scalar> Transfer<'_, T> {
-    fn spans(&self, context: &Context, stream: &Stream) -> Result<Vec<Span>> {
-        let place = without_gaps(context, self.name, self.tensor, stream)?;
-        let of = |(rank, part): (usize, &Range<usize>)| Span {
-            rank,
-            address: place.address + (part.start * size_of::<T>()) as u64,
-            bytes: part.len() * size_of::<T>(),
-        };
-        Ok(self.parts.iter().enumerate().map(of).collect())
     }
 }
 
@@ -411,57 +374,5 @@ impl Inner {
             }
         }
         Ok(first)
-    }
-
-    fn exchange<T: Scalar>(
-        &self,
-        from: Transfer<'_, T>,
-        to: &mut Tensor<T>,
-        parts: &[Range<usize>],
-        stream: &Stream,
-    ) -> Result<()> {
-        self.mesh.check()?;
-        let (rank, limit) = (self.mesh.rank(), self.limit());
-        if let Some(comm) = &self.comm {
-            let sends = from.spans(&self.context, stream)?;
-            let name = "what is received";
-            let receives = Transfer {
-                name,
-                tensor: &*to,
-                parts,
-            }
-            .spans(&self.context, stream)?;
-            // SAFETY: parts of tensors of this GPU, which checked `spans`; they are the caller's to keep until the stream is
-            // done.
-            return unsafe { comm.exchange(&sends, &receives, stream.raw(), &self.mesh, limit) };
-        }
-        let step = self.next_step();
-        let values = from
-            .tensor
-            .host()
-            .ok_or_else(|| Error::elsewhere(from.name))?;
-        for (peer, part) in from.parts.iter().enumerate() {
-            if peer != rank && !part.is_empty() {
-                let bytes = bytemuck::cast_slice(&values[part.clone()]);
-                self.mesh.send(peer, step, bytes)?;
-            }
-        }
-        let own = values[from.parts[rank].clone()].to_vec();
-        let values = to
-            .host_mut()
-            .ok_or_else(|| Error::elsewhere("what is received"))?;
-        values[parts[rank].clone()].copy_from_slice(&own);
-        for (peer, part) in parts.iter().enumerate() {
-            if peer != rank && !part.is_empty() {
-                let bytes = self.mesh.receive(peer, step, limit)?;
-                let place: &mut [u8] = bytemuck::cast_slice_mut(&mut values[part.clone()]);
-                if bytes.len() != place.len() {
-                    let reason = format!("sent {} bytes for {}", bytes.len(), place.len());
-                    return Err(Error::Rank { rank: peer, reason });
-                }
-                place.copy_from_slice(&bytes);
-            }
-        }
-        Ok(())
     }
 }

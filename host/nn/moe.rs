@@ -43,6 +43,9 @@ pub struct MoeOptions {
     pub tokens: usize,
     /// Experts.
     pub experts: usize,
+    /// Number of the first of them. Those of other numbers are another layer's, as on another GPU
+    /// ([`group::ShardedMoe`](crate::group::ShardedMoe)), and add nothing here.
+    pub first: usize,
     /// Experts of each token.
     pub top_k: usize,
     /// Columns of a token.
@@ -151,6 +154,7 @@ impl<T: Scalar> Moe<T> {
         let MoeOptions {
             tokens,
             experts,
+            first,
             top_k,
             model,
             hidden,
@@ -158,7 +162,8 @@ impl<T: Scalar> Moe<T> {
             gate,
             transposed,
         } = *options;
-        let routing = Routing::new(context, [tokens, top_k], experts)?;
+        let own = first..first.saturating_add(experts);
+        let routing = Routing::among(context, [tokens, top_k], own)?;
         let up = GroupedOptions {
             k: model,
             n: hidden,

@@ -1,5 +1,6 @@
 //! A router's choices on a GPU: sorted by expert, and the sums of what the experts made.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use einsparse_kernels::abi::Divisor;
@@ -72,13 +73,14 @@ pub(crate) struct RouteLaunch {
 }
 
 impl RouteLaunch {
-    /// Routing of `count` choices among `experts`.
-    pub(crate) fn new(device: &Device, count: usize, experts: usize) -> Result<Self> {
+    /// Routing of `count` choices among these experts.
+    pub(crate) fn new(device: &Device, count: usize, experts: Range<usize>) -> Result<Self> {
         let steps = [STEP_ROUTE_COUNT, STEP_ROUTE_PLACE];
         let [counted, placed] = steps.map(|step| Step::new(device, step, Dtype::F32));
         // The last multiples of what a thread block reaches stay below 2^32.
         let count = within("choices", count, i32::MAX as usize)?;
-        let experts = within("experts", experts, ROUTE_EXPERTS as usize)?;
+        let first = within("experts", experts.start, i32::MAX as usize)?;
+        let experts = within("experts", experts.len(), ROUTE_EXPERTS as usize)?;
         let share = count.div_ceil(ROUTE_BLOCKS).next_multiple_of(ROUTE_SHARE);
         let share = share.max(ROUTE_SHARE);
         Ok(RouteLaunch {
@@ -88,6 +90,7 @@ impl RouteLaunch {
                 count,
                 share,
                 blocks: count.div_ceil(share),
+                first,
                 ..RouteParams::default()
             },
         })

@@ -69,7 +69,7 @@ steps! {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RouteParams {
-    /// Choices, one word each: an expert, or a number past the last one for none.
+    /// Choices, one word each: an expert, or a number in front of the first or past the last one for none.
     pub choices: u64,
     /// How many choices each thread block has of each expert, and of none; 0 where one thread block has all.
     pub counts: u64,
@@ -113,8 +113,8 @@ pub struct RouteParams {
     pub gate_bytes: u32,
     /// `FLAG_*`: which gate.
     pub flags: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Number of the first expert; those in front of it are others'.
+    pub first: u32,
 }
 
 const _: () = assert!(size_of::<RouteParams>() == 136);

@@ -29,11 +29,12 @@ fn word(array: u32, expert: u32) -> u32 {
     copy::arena() + (array * ROUTE_STRIDE + expert) * 4
 }
 
-/// The expert of choice `at`; those of none come behind the last one.
+/// The expert of choice `at`, from the first one on; those of none come behind the last one.
 #[inline(always)]
 fn expert(p: &RouteParams, at: u32, inside: bool) -> u32 {
     let chosen = global::load_b32_fresh(p.choices + at as u64 * 4, inside);
-    chosen.min(p.bins.value - 1)
+    // A number in front of the first one becomes one past the last.
+    chosen.wrapping_sub(p.first).min(p.bins.value - 1)
 }
 
 #[inline(always)]

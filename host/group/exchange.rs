@@ -1,0 +1,116 @@
+//! Parts of tensors on their way between ranks.
+
+use std::ops::Range;
+
+use super::nccl::Span;
+use super::{Group, Inner};
+use crate::context::Context;
+use crate::device::Stream;
+use crate::dynamic::without_gaps;
+use crate::error::{Error, Result};
+use crate::registry::Scalar;
+use crate::tensor::Tensor;
+
+/// Elements of one tensor for each rank, and where theirs belong in another one. Both are without gaps.
+pub(super) struct Exchange<'a, T> {
+    pub from: (&'a Tensor<T>, &'a [Range<usize>]),
+    pub to: (&'a mut Tensor<T>, &'a [Range<usize>]),
+}
+
+/// What goes along with other elements.
+pub(super) trait Exchanged {
+    /// Addresses of what is sent, and of what is taken.
+    fn spans(&self, context: &Context, stream: &Stream) -> Result<[Vec<Span>; 2]>;
+
+    /// Through sockets.
+    fn on_host(&mut self, ranks: &Inner) -> Result<()>;
+}
+
+const SENT: &str = "what is sent";
+const RECEIVED: &str = "what is received";
+
+impl Group {
+    /// Queues the sending of elements of one tensor to every rank, and the taking of others' into another one.
+    pub(super) fn exchange<T: Scalar>(
+        &self,
+        from: (&Tensor<T>, &[Range<usize>]),
+        to: (&mut Tensor<T>, &[Range<usize>]),
+        stream: &Stream,
+    ) -> Result<()> {
+        self.exchange_all(&mut [&mut Exchange { from, to }], stream)
+    }
+
+    /// Several at once, which costs one start. All ranks have them in the same order.
+    pub(super) fn exchange_all(
+        &self,
+        all: &mut [&mut dyn Exchanged],
+        stream: &Stream,
+    ) -> Result<()> {
+        let ranks = &*self.0;
+        ranks.mesh.check()?;
+        let Some(comm) = &ranks.comm else {
+            return all.iter_mut().try_for_each(|one| one.on_host(ranks));
+        };
+        let (mut sends, mut receives) = (Vec::new(), Vec::new());
+        for one in all.iter() {
+            let [sent, received] = one.spans(&ranks.context, stream)?;
+            sends.extend(sent);
+            receives.extend(received);
+        }
+        let (stream, limit) = (stream.raw(), ranks.limit());
+        // SAFETY: parts of tensors of this GPU, which checked `spans`; they are the caller's to keep until the stream is
+        // done.
+        unsafe { comm.exchange(&sends, &receives, stream, &ranks.mesh, limit) }
+    }
+}
+
+impl<T: Scalar> Exchanged for Exchange<'_, T> {
+    fn spans(&self, context: &Context, stream: &Stream) -> Result<[Vec<Span>; 2]> {
+        let of = |name: &str, tensor: &Tensor<T>, parts: &[Range<usize>]| -> Result<Vec<Span>> {
+            let place = without_gaps(context, name, tensor, stream)?;
+            let span = |(rank, part): (usize, &Range<usize>)| Span {
+                rank,
+                address: place.address + (part.start * size_of::<T>()) as u64,
+                bytes: part.len() * size_of::<T>(),
+            };
+            Ok(parts.iter().enumerate().map(span).collect())
+        };
+        Ok([
+            of(SENT, self.from.0, self.from.1)?,
+            of(RECEIVED, self.to.0, self.to.1)?,
+        ])
+    }
+
+    fn on_host(&mut self, ranks: &Inner) -> Result<()> {
+        let (rank, step) = (ranks.mesh.rank(), ranks.next_step());
+        let (from, sends) = self.from;
+        let values = from.host().ok_or_else(|| Error::elsewhere(SENT))?;
+        for (peer, part) in others(rank, sends) {
+            let bytes = bytemuck::cast_slice(&values[part]);
+            ranks.mesh.send(peer, step, bytes)?;
+        }
+        let own = &values[sends[rank].clone()];
+        let (to, receives) = &mut self.to;
+        let values = to.host_mut().ok_or_else(|| Error::elsewhere(RECEIVED))?;
+        values[receives[rank].clone()].copy_from_slice(own);
+        for (peer, part) in others(rank, receives) {
+            let bytes = ranks.mesh.receive(peer, step, ranks.limit())?;
+            let place: &mut [u8] = bytemuck::cast_slice_mut(&mut values[part]);
+            if bytes.len() != place.len() {
+                let reason = format!("sent {} bytes for {}", bytes.len(), place.len());
+                return Err(Error::Rank { rank: peer, reason });
+            }
+            place.copy_from_slice(&bytes);
+        }
+        Ok(())
+    }
+}
+
+/// Parts that are not this rank's, where there is anything.
+fn others(
+    rank: usize,
+    parts: &[Range<usize>],
+) -> impl Iterator<Item = (usize, Range<usize>)> + use<'_> {
+    let parts = parts.iter().cloned().enumerate();
+    parts.filter(move |(peer, part)| *peer != rank && !part.is_empty())
+}

@@ -1,0 +1,458 @@
+//! Experts dealt to ranks.
+
+mod deal;
+
+use std::fmt;
+use std::ops::Range;
+
+use super::exchange::Exchange;
+use super::{Group, Partition};
+use crate::device::Stream;
+use crate::error::{Error, Result, check_shape};
+use crate::nn::{Moe, MoeGradients, MoeOptions};
+use crate::registry::Scalar;
+use crate::tensor::Tensor;
+use deal::{Deal, ShareSum, check_shares};
+
+/// Rows of an expert in a chunk, where nothing else is asked for: four panels of a product, so that the last one, which is
+/// not full, costs little.
+const CHUNK_ROWS: usize = 512;
+const MOST_CHUNKS: usize = 4;
+
+/// How a [`ShardedMoe`] is dealt.
+///
+/// ```
+/// use einsparse::group::ShardedMoeOptions;
+/// // The same bits on 1, 2 and 4 ranks.
+/// let options = ShardedMoeOptions { shares: Some(4), ..ShardedMoeOptions::default() };
+/// assert!(options.chunks.is_none() && !options.training);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ShardedMoeOptions {
+    /// Parts that experts are dealt in, a multiple of the ranks; a token's sum over the experts of a part is rounded.
+    /// `None`: one for each rank.
+    pub shares: Option<usize>,
+    /// Parts of the tokens, one sent under the products of the one before; fewer where they do not divide the tokens of
+    /// every rank. `None`: up to four, as long as an expert has 512 rows of each on average.
+    pub chunks: Option<usize>,
+    /// With room for [`ShardedMoe::backward`]; tokens are one chunk then.
+    pub training: bool,
+}
+
+/// [`nn::Moe`](Moe) with its experts dealt to ranks and its tokens as well: each rank holds the matrices of its own experts,
+/// routes its own tokens, and gets their rows back.
+///
+/// Tokens, choices and weights of all ranks go to every rank; each computes what its own experts make of them, already weighted
+/// and summed for each token, and sends these sums to the rank of the token, which adds them in the order of experts.
+/// All extents are fixed: nothing is dropped, the host learns no count, nothing is allocated.
+///
+/// What is sent. Of `t` tokens on `r` ranks, each `d` columns of `b` bytes, a rank sends and takes `t / r (r - 1) d b` on
+/// either way. A layer of Qwen3-30B-A3B (4,096 tokens, 2,048 columns, 8 of 128 experts, bf16) on two ranks: 8.4 MB
+/// each way, together 67 us at 250 GB/s, beside products that take one GPU 0.8 ms and each of two 0.4 ms. Rows of all
+/// choices, which one GPU adds, would be 67 MB on the way back, 268 us, since without counts there has to be room for all.
+///
+/// Bits. The same at every run. With one expert a token, or on one rank in one share, those of [`nn::Moe`](Moe). With several
+/// a token, a share's sum is rounded to `T` before shares are added: the bits depend on the number of
+/// [`shares`](ShardedMoeOptions::shares) and not on the ranks that have them, where all run the same kernels.
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::formats::Dense;
+/// use einsparse::group::{Group, Partition, ShardedMoe};
+/// use einsparse::nn::MoeOptions;
+/// let options = MoeOptions { tokens: 3, experts: 2, top_k: 1, model: 1, hidden: 1, ..MoeOptions::default() };
+/// let rank = |group: Group| -> einsparse::Result<Vec<f32>> {
+///     let (ctx, rank) = (group.context(), group.rank());
+///     // Rank 0 has two tokens and expert 0, which multiplies by 1; rank 1 one token and expert 1, by 10.
+///     let tokens = Partition::even(3, 2);
+///     let mut layer = ShardedMoe::new(&group, &options, &tokens, &Default::default())?;
+///     let own = tokens.range(rank).len();
+///     let x = ctx.upload_dense(&Dense::from_fn(vec![own, 1], |i| (1 + 2 * rank + i[0]) as f32)?)?;
+///     let choices = ctx.upload_dense(&Dense::from_fn(vec![own, 1], |i| (i[0] == 0) as i32)?)?;
+///     let weights = ctx.upload_dense(&Dense::new([own, 1], vec![1.0f32; own])?)?;
+///     let by = |by: f32| ctx.upload_dense(&Dense::new([1, 1, 1], vec![by])?);
+///     let (up, down) = (by([1.0, 10.0][rank])?, by(1.0)?);
+///     let mut out = ctx.zeros(&[own, 1])?;
+///     layer.forward(&x, (&choices, &weights), (&up, &down), &mut out, &ctx.stream()?)?;
+///     Ok(out.to_dense()?.into_values())
+/// };
+/// let ranks = Group::local(&[Context::cpu(), Context::cpu()])?;
+/// let rows = std::thread::scope(|s| {
+///     let ranks: Vec<_> = ranks.into_iter().map(|group| s.spawn(move || rank(group))).collect();
+///     ranks.into_iter().map(|rank| rank.join().unwrap()).collect::<einsparse::Result<Vec<_>>>()
+/// })?;
+/// assert_eq!(rows, [vec![10.0, 2.0], vec![30.0]]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct ShardedMoe<T: Scalar> {
+    deal: Deal,
+    /// Of own shares, each for the tokens of a chunk.
+    layers: Vec<Moe<T>>,
+    /// What came of all tokens; nothing on one rank.
+    all: Option<Tokens<T>>,
+    /// Rows of own tokens over each share, by share; nothing where there is one.
+    parts: Tensor<T>,
+    add: Option<ShareSum<T>>,
+    training: Option<Training<T>>,
+    /// For what is sent under products.
+    beside: Stream,
+}
+
+/// Tokens of all ranks, one chunk behind the other, by rank in each.
+#[derive(Debug)]
+struct Tokens<T> {
+    x: Tensor<T>,
+    choices: Tensor<i32>,
+    weights: Tensor<f32>,
+    /// What own experts make of them, by own share.
+    sums: Tensor<T>,
+}
+
+/// What backward needs beside forward.
+#[derive(Debug)]
+struct Training<T> {
+    /// The gradient of the output, of all tokens, and by own share that of weights; nothing on one rank.
+    all: Option<(Tensor<T>, Tensor<f32>)>,
+    /// The gradient of own tokens' weights, by share.
+    parts: Tensor<f32>,
+    add: Option<ShareSum<f32>>,
+}
+
+impl<T: Scalar> ShardedMoe<T> {
+    /// A layer of these extents, all tokens and all experts counted, with tokens dealt as `tokens` says and experts evenly.
+    /// All ranks call this.
+    ///
+    /// # Errors
+    /// [`Error::Rank`] if ranks do not agree; [`Error::Operand`] for shares that are no multiple of the ranks, or more than
+    /// there are experts; as [`Moe::new`] and [`Moe::for_training`].
+    pub fn new(
+        group: &Group,
+        options: &MoeOptions,
+        tokens: &Partition,
+        sharded: &ShardedMoeOptions,
+    ) -> Result<Self> {
+        tokens.agree(group, "the partition of tokens", options.tokens)?;
+        let extents = [
+            options.experts,
+            options.first,
+            options.top_k,
+            options.model,
+            options.hidden,
+            options.activation as usize,
+            options.gate.map_or(0, |gate| 1 + gate as usize),
+            usize::from(options.transposed),
+            sharded.shares.unwrap_or(0),
+            sharded.chunks.unwrap_or(0),
+            usize::from(sharded.training),
+        ];
+        let extents = extents.map(|extent| extent as u64).to_vec();
+        group.same("the extents of a layer of experts", Ok(extents))?;
+        let shares = sharded.shares.unwrap_or(group.size());
+        check_shares(shares, group.size(), options.experts)?;
+        let deal = Deal {
+            group: group.clone(),
+            options: *options,
+            tokens: tokens.clone(),
+            shares: Partition::even(options.experts, shares),
+            chunks: chunks(options, tokens, sharded),
+        };
+        group.all_ok(Self::dealt(deal, sharded.training))
+    }
+
+    fn dealt(deal: Deal, trained: bool) -> Result<Self> {
+        let MoeOptions {
+            tokens,
+            top_k,
+            model,
+            ..
+        } = deal.options;
+        let (context, mine, own) = (deal.group.context(), deal.mine(), deal.own());
+        let layer = |share: usize| {
+            let part = deal.part(deal.shares.range(share), tokens / deal.chunks);
+            match trained {
+                false => Moe::new(context, &part),
+                true => Moe::for_training(context, &part),
+            }
+        };
+        let layers = mine.clone().map(layer).collect::<Result<_>>()?;
+        let alone = deal.group.size() == 1;
+        let all = || {
+            Ok::<_, Error>(Tokens {
+                x: context.zeros(&[tokens, model])?,
+                choices: context.zeros(&[tokens, top_k])?,
+                weights: context.zeros(&[tokens, top_k])?,
+                sums: context.zeros(&[mine.len() * tokens, model])?,
+            })
+        };
+        let all = if alone { None } else { Some(all()?) };
+        // A single share's sums are the output.
+        let rows = match deal.shares.ranks() {
+            1 => 0,
+            shares => shares * own,
+        };
+        let parts = context.zeros(&[rows, model])?;
+        let sums = if rows == 0 { 0 } else { own };
+        let training = || {
+            let all = || {
+                let out = context.zeros(&[tokens, model])?;
+                Ok::<_, Error>((out, context.zeros(&[mine.len() * tokens, top_k])?))
+            };
+            let parts = context.zeros(&[rows, top_k])?;
+            Ok::<_, Error>(Training {
+                all: if alone { None } else { Some(all()?) },
+                add: ShareSum::new(context, &parts, sums)?,
+                parts,
+            })
+        };
+        Ok(ShardedMoe {
+            layers,
+            all,
+            add: ShareSum::new(context, &parts, sums)?,
+            parts,
+            training: if trained { Some(training()?) } else { None },
+            beside: context.stream()?,
+            deal,
+        })
+    }
+
+    /// Extents of the whole layer.
+    pub fn options(&self) -> &MoeOptions {
+        &self.deal.options
+    }
+
+    /// Numbers of the experts of this rank, from 0 on.
+    pub fn experts(&self) -> Range<usize> {
+        self.deal.experts()
+    }
+
+    /// Shapes of this rank's stacks of matrices, as [`MoeOptions::shapes`].
+    pub fn shapes(&self) -> [[usize; 3]; 2] {
+        self.deal.part(self.experts(), 0).shapes()
+    }
+
+    /// Parts of the tokens: each is sent under the products of the one before.
+    pub fn chunks(&self) -> usize {
+        self.deal.chunks
+    }
+
+    /// Kernels of the products, as [`Moe::variants`].
+    pub fn variants(&self) -> [&'static str; 2] {
+        self.layers[0].variants()
+    }
+
+    /// Queues the layer: `x` and `out` are `[tokens of this rank, model]`, choices (numbers of all experts) and weights
+    /// `[tokens of this rank, top_k]`, the matrices of the [`shapes`](Self::shapes) of this rank. Nothing is allocated or
+    /// waited for. Runs of one layer are queued on one stream. All ranks call this.
+    ///
+    /// # Errors
+    /// As [`Moe::forward`]; [`Error::Operand`] for tokens or matrices with gaps between their rows; [`Error::Rank`] if another
+    /// rank fails.
+    pub fn forward(
+        &mut self,
+        x: &Tensor<T>,
+        (choices, weights): (&Tensor<i32>, &Tensor<f32>),
+        matrices: (&Tensor<T>, &Tensor<T>),
+        out: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.check(x, weights, matrices, out)?;
+        check_shape("choices", weights.shape(), choices.shape())?;
+        let own = (x, choices, weights);
+        if self.deal.shares.ranks() == 1 {
+            return self.layers[0].forward(x, (choices, weights), matrices, out, stream);
+        }
+        if self.all.is_none() {
+            self.multiply(0, own, matrices, stream)?;
+            return self.add_up(out, stream);
+        }
+        self.beside.wait_for(stream)?;
+        self.bring(0, own)?;
+        stream.wait_for(&self.beside)?;
+        for chunk in 0..self.deal.chunks {
+            self.multiply(chunk, own, matrices, stream)?;
+            if chunk + 1 < self.deal.chunks {
+                // Under the products of this one.
+                self.bring(chunk + 1, own)?;
+                stream.wait_for(&self.beside)?;
+            }
+            self.beside.wait_for(stream)?;
+            if let Some(all) = &self.all {
+                let rows = (&all.sums, &mut self.parts);
+                self.deal.back(chunk, rows, &self.beside)?;
+            }
+        }
+        stream.wait_for(&self.beside)?;
+        self.add_up(out, stream)
+    }
+
+    /// Tokens of a chunk to all ranks, with their routes, beside the products.
+    fn bring(
+        &mut self,
+        chunk: usize,
+        (x, choices, weights): (&Tensor<T>, &Tensor<i32>, &Tensor<f32>),
+    ) -> Result<()> {
+        let MoeOptions { top_k, model, .. } = self.deal.options;
+        let Some(all) = &mut self.all else {
+            return Ok(());
+        };
+        let [rows, words] = [model, top_k].map(|width| self.deal.to_all(chunk, width));
+        let [to_rows, to_words] = [model, top_k].map(|width| self.deal.in_all(chunk, width));
+        let mut x = Exchange {
+            from: (x, &rows),
+            to: (&mut all.x, &to_rows),
+        };
+        let mut choices = Exchange {
+            from: (choices, &words),
+            to: (&mut all.choices, &to_words),
+        };
+        let mut weights = Exchange {
+            from: (weights, &words),
+            to: (&mut all.weights, &to_words),
+        };
+        let together = &mut [&mut x as _, &mut choices as _, &mut weights as _];
+        self.deal.group.exchange_all(together, &self.beside)
+    }
+
+    /// What own experts make of a chunk.
+    fn multiply(
+        &mut self,
+        chunk: usize,
+        (x, choices, weights): (&Tensor<T>, &Tensor<i32>, &Tensor<f32>),
+        matrices: (&Tensor<T>, &Tensor<T>),
+        stream: &Stream,
+    ) -> Result<()> {
+        let MoeOptions {
+            tokens,
+            top_k,
+            model,
+            ..
+        } = self.deal.options;
+        let rows = tokens / self.deal.chunks;
+        for (place, share) in self.deal.mine().enumerate() {
+            let [up, down] = self.deal.matrices(share, matrices)?;
+            let layer = &mut self.layers[place];
+            let Some(all) = &mut self.all else {
+                let mut sums = self.parts.part_mut(share * rows * model, &[rows, model])?;
+                layer.forward(x, (choices, weights), (&up, &down), &mut sums, stream)?;
+                continue;
+            };
+            let first = chunk * rows;
+            let x = all.x.part(first * model, &[rows, model])?;
+            let choices = all.choices.part(first * top_k, &[rows, top_k])?;
+            let weights = all.weights.part(first * top_k, &[rows, top_k])?;
+            let first = place * tokens + first;
+            let mut sums = all.sums.part_mut(first * model, &[rows, model])?;
+            layer.forward(&x, (&choices, &weights), (&up, &down), &mut sums, stream)?;
+        }
+        Ok(())
+    }
+
+    fn add_up(&self, out: &mut Tensor<T>, stream: &Stream) -> Result<()> {
+        match &self.add {
+            Some(add) => add.run(&self.parts, out, stream),
+            None => Ok(()),
+        }
+    }
+
+    /// Everything that would be refused, before anything is queued.
+    fn check(
+        &self,
+        x: &Tensor<T>,
+        weights: &Tensor<f32>,
+        (up, down): (&Tensor<T>, &Tensor<T>),
+        out: &Tensor<T>,
+    ) -> Result<()> {
+        let (own, context) = (self.deal.own(), self.deal.group.context());
+        let MoeOptions { top_k, model, .. } = self.deal.options;
+        let shapes = self.shapes();
+        x.check("x", context, &[own, model])?;
+        weights.check("weights", context, &[own, top_k])?;
+        up.check("up", context, &shapes[0])?;
+        down.check("down", context, &shapes[1])?;
+        out.check("out", context, &[own, model])
+    }
+
+    /// Queues the gradients, as [`Moe::backward`] does and for the same operands: those of tokens and weights are of this
+    /// rank's tokens, those of the matrices of its own experts, over the tokens of all ranks. For a layer of
+    /// [`training`](ShardedMoeOptions::training). All ranks call this.
+    ///
+    /// # Errors
+    /// As [`forward`](Self::forward) and [`Moe::backward`].
+    pub fn backward(
+        &mut self,
+        (x, weights): (&Tensor<T>, &Tensor<f32>),
+        matrices: (&Tensor<T>, &Tensor<T>),
+        out: &Tensor<T>,
+        gradients: MoeGradients<'_, T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.check(x, weights, matrices, out)?;
+        let to = &gradients;
+        self.check(to.x, to.weights, (to.up, to.down), out)?;
+        if self.deal.shares.ranks() == 1 {
+            return self.layers[0].backward((x, weights), matrices, out, gradients, stream);
+        }
+        let missing = || Error::operand("layer", "was made without `ShardedMoeOptions::training`");
+        let training = self.training.as_mut().ok_or_else(missing)?;
+        let MoeOptions {
+            tokens,
+            top_k,
+            model,
+            ..
+        } = self.deal.options;
+        if let Some((all, _)) = &mut training.all {
+            let (rows, to) = (self.deal.to_all(0, model), self.deal.in_all(0, model));
+            self.deal.group.exchange((out, &rows), (all, &to), stream)?;
+        }
+        for (place, share) in self.deal.mine().enumerate() {
+            let [up, down] = self.deal.matrices(share, matrices)?;
+            let [(first_up, up_shape), (first_down, down_shape)] = self.deal.places(share);
+            let layer = &mut self.layers[place];
+            // On one rank straight to where a share's rows are added.
+            let (x, weights, out, sums, words) = match (&mut self.all, &mut training.all) {
+                (Some(all), Some((out, words))) => {
+                    (&all.x, &all.weights, &*out, &mut all.sums, words)
+                }
+                _ => (x, weights, out, &mut self.parts, &mut training.parts),
+            };
+            let first = place * tokens;
+            let to = MoeGradients {
+                x: &mut *sums.part_mut(first * model, &[tokens, model])?,
+                weights: &mut *words.part_mut(first * top_k, &[tokens, top_k])?,
+                up: &mut *gradients.up.part_mut(first_up, &up_shape)?,
+                down: &mut *gradients.down.part_mut(first_down, &down_shape)?,
+            };
+            layer.backward((x, weights), (&up, &down), out, to, stream)?;
+        }
+        if let (Some(all), Some((_, words))) = (&self.all, &training.all) {
+            let rows = (&all.sums, &mut self.parts);
+            self.deal.back(0, rows, stream)?;
+            self.deal.back(0, (words, &mut training.parts), stream)?;
+        }
+        if let Some(add) = &training.add {
+            add.run(&training.parts, gradients.weights, stream)?;
+        }
+        self.add_up(gradients.x, stream)
+    }
+}
+
+/// Parts of the tokens.
+fn chunks(options: &MoeOptions, tokens: &Partition, sharded: &ShardedMoeOptions) -> usize {
+    if sharded.training || tokens.ranks() == 1 {
+        return 1;
+    }
+    let of_expert = options.tokens * options.top_k / options.experts.max(1);
+    let wanted = sharded.chunks.unwrap_or(MOST_CHUNKS.min(of_expert / CHUNK_ROWS));
+    let whole = |chunks: &usize| {
+        let mut ranks = 0..tokens.ranks();
+        ranks.all(|rank| tokens.range(rank).len().is_multiple_of(*chunks))
+    };
+    (2..=wanted.min(options.tokens)).rev().find(whole).unwrap_or(1)
+}
+
+impl<T: Scalar> fmt::Display for ShardedMoe<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.deal.fmt(f)
+    }
+}

@@ -1,0 +1,186 @@
+//! Which tokens and experts are whose, and what of them is sent.
+
+use std::fmt;
+use std::ops::Range;
+
+use einsparse_formats::{Csr, CsrPattern};
+
+use super::super::{Group, Partition};
+use crate::context::Context;
+use crate::device::Stream;
+use crate::error::{Error, Result};
+use crate::nn::MoeOptions;
+use crate::plan::Plan;
+use crate::registry::Scalar;
+use crate::tensor::{SparseTensor, Tensor, TensorView};
+
+/// Tokens and experts dealt to ranks.
+#[derive(Debug)]
+pub(super) struct Deal {
+    pub group: Group,
+    /// Of the whole layer.
+    pub options: MoeOptions,
+    pub tokens: Partition,
+    /// Experts of each share. A rank has as many shares as any other one.
+    pub shares: Partition,
+    /// Parts of each rank's tokens.
+    pub chunks: usize,
+}
+
+impl Deal {
+    /// Shares of this rank.
+    pub fn mine(&self) -> Range<usize> {
+        let (rank, each) = (self.group.rank(), self.shares.ranks() / self.group.size());
+        rank * each..(rank + 1) * each
+    }
+
+    /// How many tokens this rank has.
+    pub fn own(&self) -> usize {
+        self.tokens.range(self.group.rank()).len()
+    }
+
+    /// Experts of this rank.
+    pub fn experts(&self) -> Range<usize> {
+        let mine = self.mine();
+        self.shares.range(mine.start).start..self.shares.range(mine.end - 1).end
+    }
+
+    /// Extents of the part of the layer that has these experts, for so many tokens.
+    pub fn part(&self, experts: Range<usize>, tokens: usize) -> MoeOptions {
+        MoeOptions {
+            tokens,
+            experts: experts.len(),
+            first: self.options.first + experts.start,
+            ..self.options
+        }
+    }
+
+    /// Of both stacks of this rank's matrices, the first element of a share's and their shape.
+    pub fn places(&self, share: usize) -> [(usize, [usize; 3]); 2] {
+        let experts = self.shares.range(share);
+        let before = experts.start - self.experts().start;
+        let shapes = self.part(experts, 0).shapes();
+        shapes.map(|shape| (before * shape[1] * shape[2], shape))
+    }
+
+    /// A share's matrices.
+    pub fn matrices<'a, T: Scalar>(
+        &self,
+        share: usize,
+        (up, down): (&'a Tensor<T>, &'a Tensor<T>),
+    ) -> Result<[TensorView<'a, T>; 2]> {
+        let [first, second] = self.places(share);
+        Ok([up.part(first.0, &first.1)?, down.part(second.0, &second.1)?])
+    }
+
+    /// Elements of rows of this rank's tokens, those of a chunk: what every rank gets.
+    pub fn to_all(&self, chunk: usize, width: usize) -> Vec<Range<usize>> {
+        let rows = self.own() / self.chunks;
+        vec![chunk * rows * width..(chunk + 1) * rows * width; self.group.size()]
+    }
+
+    /// Elements of rows of all tokens, one chunk behind the other: where those of each rank lie.
+    pub fn in_all(&self, chunk: usize, width: usize) -> Vec<Range<usize>> {
+        let before = chunk * self.options.tokens;
+        let row = |row: usize| (before + row) / self.chunks * width;
+        let place = |rank: usize| {
+            let own = self.tokens.range(rank);
+            row(own.start)..row(own.end)
+        };
+        (0..self.group.size()).map(place).collect()
+    }
+
+    /// Queues the way back of a chunk: rows of all tokens, by own share, to the ranks of the tokens, where they lie by share.
+    pub fn back<T: Scalar>(
+        &self,
+        chunk: usize,
+        (from, to): (&Tensor<T>, &mut Tensor<T>),
+        stream: &Stream,
+    ) -> Result<()> {
+        let (width, each) = (from.shape()[1], self.mine().len());
+        let [all, own] = [self.options.tokens, self.own()].map(|rows| rows * width);
+        let moved = |parts: Vec<Range<usize>>, by: &dyn Fn(usize) -> usize| -> Vec<_> {
+            let parts = parts.into_iter().enumerate();
+            parts
+                .map(|(rank, part)| part.start + by(rank)..part.end + by(rank))
+                .collect()
+        };
+        for place in 0..each {
+            let sends = moved(self.in_all(chunk, width), &|_| place * all);
+            let takes = moved(self.to_all(chunk, width), &|rank| {
+                (rank * each + place) * own
+            });
+            self.group
+                .exchange((from, &sends), (&mut *to, &takes), stream)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Deal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (rank, size) = (self.group.rank(), self.group.size());
+        let (all, own) = (self.options.tokens, self.own());
+        write!(
+            f,
+            "rank {rank} of {size}: experts {:?} of {}, in {} of {} shares\n  {} of {all} tokens to {} ranks, sums of {} back in {} shares, in {} chunks",
+            self.experts(),
+            self.options.experts,
+            self.mine().len(),
+            self.shares.ranks(),
+            own,
+            size - 1,
+            all - own,
+            self.mine().len(),
+            self.chunks
+        )
+    }
+}
+
+const SUM: &str = "C[m,n] = A[m,k] * B[k,n]";
+
+/// Adds rows of tokens, `[shares tokens, n]`, over the shares, in their order.
+#[derive(Debug)]
+pub(super) struct ShareSum<T: Scalar> {
+    /// For each token a one at its row of each share.
+    places: SparseTensor<T>,
+    plan: Plan<T>,
+}
+
+impl<T: Scalar> ShareSum<T> {
+    /// Sums of rows like these, or none without tokens.
+    pub fn new(context: &Context, parts: &Tensor<T>, tokens: usize) -> Result<Option<Self>> {
+        if tokens == 0 {
+            return Ok(None);
+        }
+        let (rows, n) = (parts.shape()[0], parts.shape()[1]);
+        let shares = rows / tokens;
+        let offsets = (0..=tokens).map(|token| (token * shares) as u32).collect();
+        let row = |at: usize| (at % shares * tokens + at / shares) as u32;
+        let pattern = CsrPattern::new(tokens, rows, offsets, (0..rows).map(row).collect())?;
+        let places = context.upload(Csr::new(pattern, vec![T::ONE; rows])?)?;
+        let sums = context.zeros::<T>(&[tokens, n])?;
+        let plan = context
+            .plan(SUM)
+            .operand("A", &places)
+            .operand("B", parts)
+            .operand("C", &sums);
+        let plan = plan.build()?;
+        Ok(Some(ShareSum { places, plan }))
+    }
+
+    /// Queues the sums.
+    pub fn run(&self, parts: &Tensor<T>, sums: &mut Tensor<T>, stream: &Stream) -> Result<()> {
+        let operands = [("A", (&self.places).into()), ("B", parts.into())];
+        self.plan.run(&operands, sums, stream)
+    }
+}
+
+/// Refuses shares that ranks cannot have the same number of, or that some have no experts of.
+pub(super) fn check_shares(shares: usize, ranks: usize, experts: usize) -> Result<()> {
+    if shares > 0 && shares.is_multiple_of(ranks) && shares <= experts {
+        return Ok(());
+    }
+    let reason = format!("are {shares}, of {experts} experts on {ranks} ranks");
+    Err(Error::operand("shares", reason))
+}
