@@ -252,10 +252,10 @@ fn new_values_are_taken() {
             b.local_mut()?
                 .write(&Dense::new([20, 8], vec![1.0; 160])?)?;
             product.run(&mut b, &mut c, &stream)?;
-            let before = c.local()?.to_dense()?.into_values();
+            let before = c.to_dense()?.into_values();
             product.set_values(&second, &stream)?;
             product.run(&mut b, &mut c, &stream)?;
-            all.push((before, c.local()?.to_dense()?.into_values()));
+            all.push((before, c.to_dense()?.into_values()));
         }
         Ok(all)
     });

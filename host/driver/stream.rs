@@ -175,6 +175,16 @@ impl Event {
         })
     }
 
+    /// Whether the point is reached.
+    pub fn is_done(&self) -> Result<bool> {
+        const NOT_READY: u32 = 600;
+        // SAFETY: the event is alive.
+        match unsafe { sys::cuEventQuery(self.0) } {
+            NOT_READY => Ok(false),
+            code => check("cuEventQuery", code).map(|()| true),
+        }
+    }
+
     /// Milliseconds from `start` to this event, about half a microsecond fine. Both must have been reached.
     pub fn elapsed_ms(&self, start: &Event) -> Result<f32> {
         let mut milliseconds = 0.0;

@@ -114,6 +114,7 @@ calls! {
         extents: *const u64, strides: *const u64, lower: *const c_int, upper: *const c_int, channels: c_uint,
         pixels: c_uint, element_strides: *const u32, interleave: c_int, swizzle: c_int, promotion: c_int, fill: c_int);
     cuCtxSynchronize();
+    cuEventQuery(event: CUevent);
     cuStreamQuery(stream: CUstream);
     cuStreamBeginCapture_v2(stream: CUstream, mode: c_int);
     cuStreamEndCapture(stream: CUstream, graph: *mut CUgraph);

@@ -129,8 +129,8 @@ struct Inbox {
 
 /// What is asked, and told, by the watcher.
 pub(super) trait Watched: Send + Sync {
-    /// An error that came up beside the connections.
-    fn look(&self) -> Result<()>;
+    /// An error that came up beside the connections, of which one rank may have left.
+    fn look(&self, left: Option<usize>) -> Result<()>;
     /// The group has failed: ends what waits for other ranks.
     fn abort(&self, reason: &Error);
 }
@@ -150,7 +150,7 @@ impl std::fmt::Debug for Shared {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -276,7 +276,8 @@ impl Shared {
                 }
                 return;
             }
-            if let Some(Err(error)) = watched.map(|watched| watched.look()) {
+            let left = lock(&self.inbox).left.iter().position(|&left| left);
+            if let Some(Err(error)) = watched.map(|watched| watched.look(left)) {
                 self.fail(error);
                 continue;
             }
@@ -388,6 +389,21 @@ impl Mesh {
         self.0.fail(error);
     }
 
+    /// Tells the others that this rank needs nothing of them any more, and waits a moment until they say the same.
+    pub(super) fn leave(&self, moment: Duration) {
+        for peer in self.0.peers.iter().flatten() {
+            // One that is gone needs no word.
+            let _ = peer.write(Kind::Leave, 0, &[]);
+        }
+        let mut inbox = lock(&self.0.inbox);
+        inbox.left[self.0.rank] = true;
+        let end = Instant::now() + moment;
+        while inbox.failed.is_none() && inbox.left.contains(&false) && Instant::now() < end {
+            let waited = self.0.changed.wait_timeout(inbox, WATCH.min(moment));
+            inbox = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
     /// Sends bytes; returns when the connection has taken them.
     pub(super) fn send(&self, to: usize, step: u64, bytes: &[u8]) -> Result<()> {
         self.check()?;
@@ -456,7 +472,6 @@ impl Drop for Mesh {
         lock(&self.0.inbox).closed = true;
         self.0.changed.notify_all();
         for peer in self.0.peers.iter().flatten() {
-            let _ = peer.write(Kind::Leave, 0, &[]);
             // The listener takes in the rest: closing with bytes unread would take from the other what it has not read.
             peer.link.end_writing();
         }

@@ -21,7 +21,7 @@
 //!     let b = Dense::new([own.len(), 2], b.values()[own.start * 2..own.end * 2].to_vec())?;
 //!     x.local_mut()?.write(&b)?;
 //!     product.run(&mut x, &mut y, &group.context().stream()?)?;
-//!     Ok(y.local()?.to_dense()?.into_values())
+//!     Ok(y.to_dense()?.into_values())
 //! };
 //! let parts = std::thread::scope(|s| {
 //!     let ranks: Vec<_> = ranks.into_iter().map(|group| s.spawn(|| rank(group))).collect();
@@ -63,6 +63,9 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// How long ranks of a launcher wait until all are there.
 const MEETING: Duration = Duration::from_secs(60);
 
+/// How long a rank that leaves waits for the others to do so: NCCL ends on all of them together.
+const LEAVING: Duration = Duration::from_secs(1);
+
 /// One rank of a group. Cheap to clone; one thread of a rank calls at a time.
 ///
 /// A rank that ends, hangs or drops its group while others wait for it is an [`Error::Rank`] on all of them within ten
@@ -73,7 +76,6 @@ pub struct Group(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    // Dropped in this order: NCCL ends before this rank leaves.
     comm: Option<Arc<Comm>>,
     mesh: Mesh,
     context: Context,
@@ -290,6 +292,20 @@ impl Group {
             .iter()
             .map(|words| bytemuck::pod_collect_to_vec(words))
             .collect())
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let Some(comm) = &self.comm else {
+            return self.mesh.leave(Duration::ZERO);
+        };
+        // Others may still take what this rank sends. Of a failed group the watcher has ended that.
+        if let Err(error) = self.context.synchronize() {
+            tracing::info!(%error, "a rank leaves its group");
+        }
+        self.mesh.leave(LEAVING);
+        comm.end();
     }
 }
 

@@ -1,15 +1,15 @@
 //! NCCL, opened at run time and nothing linked: sends and receives between GPUs, queued on streams.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
-use super::mesh::{Mesh, Watched};
+use super::mesh::{Mesh, Watched, lock};
 use crate::device::Device;
-use crate::driver::RawStream;
+use crate::driver::{Event, RawStream};
 use crate::error::{Error, Result};
 
 /// What packages and toolkits install; programs that link have the second one as well.
@@ -19,6 +19,8 @@ const SUCCESS: u32 = 0;
 const IN_PROGRESS: u32 = 7;
 /// ncclUint8.
 const BYTES: c_int = 1;
+/// What was under way when a rank left ends by then.
+const GRACE: Duration = Duration::from_secs(1);
 /// Bytes of ncclUniqueId.
 pub(super) const ID_BYTES: usize = 128;
 
@@ -135,6 +137,8 @@ pub(super) struct Comm {
     api: &'static Api,
     device: Arc<Device>,
     raw: Mutex<Option<RawComm>>,
+    /// Behind what was queued last, and since when a rank has left while that waits.
+    last: Mutex<(Option<Event>, Option<Instant>)>,
 }
 
 impl std::fmt::Debug for Comm {
@@ -168,13 +172,14 @@ impl Comm {
             api,
             device: Arc::clone(device),
             raw: Mutex::new(Some(RawComm(raw))),
+            last: Mutex::default(),
         });
         comm.settle("ncclCommInitRankConfig", mesh, limit)?;
         Ok(comm)
     }
 
     fn with<R>(&self, work: impl FnOnce(*mut c_void) -> Result<R>) -> Result<R> {
-        let raw = self.raw.lock().unwrap_or_else(PoisonError::into_inner);
+        let raw = lock(&self.raw);
         match *raw {
             Some(RawComm(raw)) => work(raw),
             None => Err(Error::Cuda {
@@ -256,18 +261,51 @@ impl Comm {
             let ended = self.api.check("ncclGroupEnd", unsafe { (self.api.end)() });
             queued.and(ended)
         })?;
-        self.settle("ncclGroupEnd", mesh, limit)
+        self.settle("ncclGroupEnd", mesh, limit)?;
+        // Of a captured one each replay is the caller's to wait for.
+        if !stream.is_capturing()? {
+            let event = Event::for_order()?;
+            event.record(stream)?;
+            lock(&self.last).0 = Some(event);
+        }
+        Ok(())
+    }
+
+    /// Ends the communicator of a rank that waits for nothing any more.
+    pub(super) fn end(&self) {
+        lock(&self.last).0 = None;
+        if let Some(RawComm(raw)) = self.take() {
+            // SAFETY: the communicator is taken, so ended once.
+            let code = unsafe { (self.api.destroy)(raw) };
+            if let Err(error) = self.api.check("ncclCommDestroy", code) {
+                tracing::warn!(%error, "a communicator was not ended");
+            }
+        }
+        self.device.fail(None);
     }
 
     fn take(&self) -> Option<RawComm> {
-        let mut raw = self.raw.lock().unwrap_or_else(PoisonError::into_inner);
-        raw.take()
+        lock(&self.raw).take()
     }
 }
 
 impl Watched for Comm {
-    fn look(&self) -> Result<()> {
-        self.pending("NCCL").map(|_| ())
+    fn look(&self, left: Option<usize>) -> Result<()> {
+        self.pending("NCCL")?;
+        let Some(rank) = left else { return Ok(()) };
+        // A rank leaves once all of its own work is done: what still waits, waits for something that will not come.
+        let mut last = lock(&self.last);
+        let (event, since) = &mut *last;
+        self.device.context().set_current()?;
+        match event.as_ref().map(Event::is_done).transpose()? {
+            None | Some(true) => *since = None,
+            Some(false) if since.get_or_insert_with(Instant::now).elapsed() > GRACE => {
+                let reason = "has left the group".into();
+                return Err(Error::Rank { rank, reason });
+            }
+            Some(false) => {}
+        }
+        Ok(())
     }
 
     fn abort(&self, reason: &Error) {
@@ -280,20 +318,5 @@ impl Watched for Comm {
                 tracing::warn!(%error, "a communicator was not ended");
             }
         }
-    }
-}
-
-impl Drop for Comm {
-    fn drop(&mut self) {
-        if let Some(RawComm(raw)) = self.take() {
-            let synchronized = self.device.context().synchronize();
-            // SAFETY: the communicator is taken, so ended once.
-            let code = unsafe { (self.api.destroy)(raw) };
-            let ended = self.api.check("ncclCommDestroy", code);
-            if let Err(error) = synchronized.and(ended) {
-                tracing::warn!(%error, "a communicator was not ended");
-            }
-        }
-        self.device.fail(None);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use einsparse_formats::{Csr, CsrPattern, Pattern};
+use einsparse_formats::{Csr, CsrPattern, Dense, Pattern};
 
 use super::Group;
 use crate::error::{Error, Result};
@@ -210,6 +210,17 @@ impl<T: Scalar> Sharded<Tensor<T>> {
         let n = self.whole.shape()[1];
         self.whole
             .part_mut(self.own.start * n, &[self.own.len(), n])
+    }
+
+    /// The values of the rows of this rank, once the work of the context is done.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`]; [`Error::Rank`] if a rank failed before that work was done.
+    pub fn to_dense(&self) -> Result<Dense<T>> {
+        let n = self.whole.shape()[1];
+        let all = self.whole.to_dense()?;
+        let own = &all.values()[self.own.start * n..self.own.end * n];
+        Ok(Dense::new([self.own.len(), n], own.to_vec())?)
     }
 
     /// The rows of this rank and beside them those of others that [`Halo::exchange`](super::Halo::exchange) brings.

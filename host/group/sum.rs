@@ -74,6 +74,9 @@ impl<T: Scalar> GroupSum<T> {
     pub fn run(&self, tensor: &mut Tensor<T>, stream: &Stream) -> Result<()> {
         tensor.check("the tensor", self.group.context(), &self.shape)?;
         let size = self.group.size();
+        if size == 1 {
+            return Ok(());
+        }
         let own = self.pieces.range(self.group.rank());
         let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
         let (parts, sum) = &mut *buffers;

@@ -1,5 +1,6 @@
 //! Ranks on GPUs: one, and two of one machine where there are two.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use einsparse::driver::device_count;
@@ -16,8 +17,17 @@ use cases::on_ranks;
 /// Kernels whose rows of at most 32 entries are summed whole, in order.
 const IN_ORDER: &str = "spmm_csr_f32_any8";
 
+/// One group at a time: kernels of two communicators on the same GPUs may wait for each other.
+static TURN: Mutex<()> = Mutex::new(());
+
+struct Two {
+    _gpu: Gpu,
+    _turn: MutexGuard<'static, ()>,
+    contexts: [Context; 2],
+}
+
 /// Two GPUs, or a line that says why not.
-fn two() -> Option<(Gpu, Vec<Context>)> {
+fn two() -> Option<Two> {
     let gpu = gpu()?;
     let count = device_count().unwrap_or(0);
     if count < 2 {
@@ -43,24 +53,27 @@ fn one_rank_on_the_gpu() {
 
 #[test]
 fn products_on_two_gpus() {
-    let Some((_gpu, two)) = two() else { return };
-    cases::products(&two, Some(IN_ORDER));
-    cases::products(&two, None);
+    let Some(two) = two() else { return };
+    let two = &two.contexts;
+    cases::products(two, Some(IN_ORDER));
+    cases::products(two, None);
 }
 
 #[test]
 fn gradients_and_sums_on_two_gpus() {
-    let Some((_gpu, two)) = two() else { return };
-    cases::transposed(&two);
-    cases::sums(&two);
-    cases::training_step(&two);
+    let Some(two) = two() else { return };
+    let two = &two.contexts;
+    cases::transposed(two);
+    cases::sums(two);
+    cases::training_step(two);
 }
 
 /// A rank that leaves while the other waits in a kernel of NCCL: an error, within ten seconds, and no hang.
 #[test]
 fn a_rank_that_leaves_ends_what_is_queued() {
-    let Some((_gpu, two)) = two() else { return };
-    let results = on_ranks(&two, |group| {
+    let Some(two) = two() else { return };
+    let two = &two.contexts;
+    let results = on_ranks(two, |group| {
         let context = group.context();
         let sum = GroupSum::<f32>::new(&group, &[1 << 20])?;
         let mut tensor = context.zeros(&[1 << 20])?;
@@ -83,9 +96,9 @@ fn a_rank_that_leaves_ends_what_is_queued() {
         assert!(result.unwrap() < Duration::from_secs(10));
     }
     // The GPUs go on.
-    let results = on_ranks(&two, |group: Group| group.barrier());
+    let results = on_ranks(two, |group: Group| group.barrier());
     assert!(results.into_iter().all(|r| r.is_ok()));
-    for context in &two {
+    for context in two {
         context.synchronize().unwrap();
     }
 }

@@ -65,9 +65,16 @@ fn alone(context: &Context, a: &Csr<f32>, b: &Dense<f32>, options: &Options) -> 
     c.to_dense().unwrap().into_values()
 }
 
-/// Own rows one behind the other, of all ranks.
-fn joined(results: Vec<Result<Vec<f32>>>) -> Vec<f32> {
-    results.into_iter().flat_map(|rows| rows.unwrap()).collect()
+/// Of each case the own rows of all ranks, one behind the other.
+fn joined(results: Vec<Result<Vec<Vec<f32>>>>) -> Vec<Vec<f32>> {
+    let mut ranks = results.into_iter().map(|rank| rank.unwrap());
+    let mut all = ranks.next().unwrap();
+    for rank in ranks {
+        all.iter_mut()
+            .zip(rank)
+            .for_each(|(all, rows)| all.extend(rows));
+    }
+    all
 }
 
 fn near(found: &[f32], wanted: &[f32]) {
@@ -86,13 +93,10 @@ pub fn products(contexts: &[Context], variant: Option<&str>) {
         variant: variant.map(str::to_owned),
         ..Options::default()
     };
-    for (case, (nodes, edges, n)) in [(200, 7, 32), (97, 3, 128), (3, 2, 8), (512, 40, 64)]
-        .into_iter()
-        .enumerate()
-    {
-        let a = graph(nodes, edges, case as u64);
-        let b = random(nodes, n, 5);
-        let wanted = alone(&contexts[0], &a, &b, &plan);
+    let sizes = [(200, 7, 32), (97, 3, 128), (3, 2, 8), (512, 40, 64)];
+    let mut cases = Vec::new();
+    for (seed, (nodes, edges, n)) in sizes.into_iter().enumerate() {
+        let a = graph(nodes, edges, seed as u64);
         let deals = [
             Partition::even(nodes, size),
             Partition::balanced(a.pattern(), n, size),
@@ -103,41 +107,43 @@ pub fn products(contexts: &[Context], variant: Option<&str>) {
             ),
         ];
         for (rows, columns) in [(0, 0), (1, 1), (1, 0), (2, 2), (0, 2)] {
-            let (rows, columns) = (&deals[rows], &deals[columns]);
             for strips in [None, Some(1), Some(2), Some(4)] {
-                let options = ShardedOptions {
-                    plan: plan.clone(),
-                    strips,
-                };
-                let results = on_ranks(contexts, |group| {
-                    let own = columns.range(group.rank());
-                    let mine = Sharded::of(&group, &a, rows)?;
-                    let product = ShardedSpmm::new(&group, &mine, columns, n, &options)?;
-                    let (mut x, mut y) = (product.operand()?, product.output()?);
-                    let stream = group.context().stream()?;
-                    // The second time rows of others are there already, old ones.
-                    for factor in [3.0, 1.0] {
-                        let own = rows_of(&b, own.clone()).map(|v| factor * v);
-                        x.local_mut()?.write(&own)?;
-                        product.run(&mut x, &mut y, &stream)?;
-                        stream.synchronize()?;
-                    }
-                    assert!(
-                        product
-                            .to_string()
-                            .starts_with(&format!("rank {} of {size}: rows", group.rank()))
-                    );
-                    Ok(y.local()?.to_dense()?.into_values())
-                });
-                let found = joined(results);
-                let whole_rows = longest(&a) <= 32 && variant.is_some();
-                if whole_rows || !contexts[0].is_cuda() {
-                    let case = format!("{nodes} nodes, {rows:?}, {columns:?}, strips {strips:?}");
-                    assert_eq!(found, wanted, "{case}");
-                } else {
-                    near(&found, &wanted);
-                }
+                let deals = [rows, columns].map(|deal| deals[deal].clone());
+                cases.push((a.clone(), random(nodes, n, 5), deals, strips));
             }
+        }
+    }
+    let results = on_ranks(contexts, |group| {
+        let stream = group.context().stream()?;
+        let case = |(a, b, [rows, columns], strips): &(_, Dense<f32>, [Partition; 2], _)| {
+            let (own, n) = (columns.range(group.rank()), b.shape()[1]);
+            let options = ShardedOptions {
+                plan: plan.clone(),
+                strips: *strips,
+            };
+            let mine = Sharded::of(&group, a, rows)?;
+            let product = ShardedSpmm::new(&group, &mine, columns, n, &options)?;
+            let (mut x, mut y) = (product.operand()?, product.output()?);
+            // The second time rows of others are there already, old ones.
+            for factor in [3.0, 1.0] {
+                let own = rows_of(b, own.clone()).map(|v| factor * v);
+                x.local_mut()?.write(&own)?;
+                product.run(&mut x, &mut y, &stream)?;
+                stream.synchronize()?;
+            }
+            let said = format!("rank {} of {size}: rows", group.rank());
+            assert!(product.to_string().starts_with(&said));
+            Ok(y.to_dense()?.into_values())
+        };
+        cases.iter().map(case).collect()
+    });
+    for ((a, b, deals, strips), found) in cases.iter().zip(joined(results)) {
+        let wanted = alone(&contexts[0], a, b, &plan);
+        let whole_rows = longest(a) <= 32 && variant.is_some();
+        if whole_rows || !contexts[0].is_cuda() {
+            assert_eq!(found, wanted, "{deals:?}, strips {strips:?}");
+        } else {
+            near(&found, &wanted);
         }
     }
 }
@@ -145,60 +151,68 @@ pub fn products(contexts: &[Context], variant: Option<&str>) {
 /// `C[k,n] = A[m,k] * B[m,n]`: near one rank's, and the same bits twice.
 pub fn transposed(contexts: &[Context]) {
     let size = contexts.len();
-    for (nodes, edges, n) in [(150, 9, 16), (4, 2, 8), (300, 20, 32)] {
-        let a = graph(nodes, edges, 11);
-        let b = random(nodes, n, 6);
-        let turned = einsparse::formats::convert::transpose_csr(&a).unwrap();
-        let wanted = alone(&contexts[0], &turned, &b, &Options::default());
-        let (rows, columns) = (
-            Partition::balanced(a.pattern(), n, size),
-            Partition::even(nodes, size),
-        );
-        let run = || {
-            joined(on_ranks(contexts, |group| {
-                let mine = Sharded::of(&group, &a, &rows)?;
-                let product =
-                    ShardedSpmm::transposed(&group, &mine, &columns, n, &Default::default())?;
-                let (mut x, mut y) = (product.operand()?, product.output()?);
-                x.local_mut()?
-                    .write(&rows_of(&b, rows.range(group.rank())))?;
-                let stream = group.context().stream()?;
-                // Nothing of a run before stays in the sums.
-                product.run(&mut x, &mut y, &stream)?;
+    let sizes = [(150, 9, 16), (4, 2, 8), (300, 20, 32)];
+    let cases = sizes.map(|(nodes, edges, n)| (graph(nodes, edges, 11), random(nodes, n, 6)));
+    let results = on_ranks(contexts, |group| {
+        let stream = group.context().stream()?;
+        let mut all = Vec::new();
+        for (a, b) in &cases {
+            let n = b.shape()[1];
+            let rows = Partition::balanced(a.pattern(), n, size);
+            let columns = Partition::even(b.shape()[0], size);
+            let mine = Sharded::of(&group, a, &rows)?;
+            let product = ShardedSpmm::transposed(&group, &mine, &columns, n, &Default::default())?;
+            let (mut x, mut y) = (product.operand()?, product.output()?);
+            x.local_mut()?
+                .write(&rows_of(b, rows.range(group.rank())))?;
+            // Nothing of a run before stays in the sums.
+            let mut run = || {
                 product.run(&mut x, &mut y, &stream)?;
                 stream.synchronize()?;
-                Ok(y.local()?.to_dense()?.into_values())
-            }))
-        };
-        let found = run();
-        assert_eq!(found, run());
-        near(&found, &wanted);
+                Ok(y.to_dense()?.into_values())
+            };
+            let first: Result<Vec<f32>> = run();
+            let (first, second) = (first?, run()?);
+            assert_eq!(first, second);
+            all.push(first);
+        }
+        Ok(all)
+    });
+    for ((a, b), found) in cases.iter().zip(joined(results)) {
+        let turned = einsparse::formats::convert::transpose_csr(a).unwrap();
+        near(
+            &found,
+            &alone(&contexts[0], &turned, b, &Options::default()),
+        );
     }
 }
 
-/// Sums of whole numbers are exact; every rank has the same bits.
+/// Near the sums, and the same bits on every rank.
 pub fn sums(contexts: &[Context]) {
-    let size = contexts.len();
-    for len in [1, 3, 8, 1000, 4099] {
-        let parts: Vec<Vec<f32>> = (0..size as u64)
-            .map(|rank| generate::random_values(len, rank))
-            .collect();
-        let results = on_ranks(contexts, |group| {
-            let context = group.context();
-            let mut tensor =
-                context.upload_dense(&Dense::new([len], parts[group.rank()].clone())?)?;
-            let stream = context.stream()?;
+    const LENGTHS: [usize; 5] = [1, 3, 8, 1000, 4099];
+    let part = |len: usize, rank: usize| generate::random_values::<f32>(len, rank as u64);
+    let results = on_ranks(contexts, |group| {
+        let context = group.context();
+        let stream = context.stream()?;
+        let sum = |len| {
+            let own = Dense::new([len], part(len, group.rank()))?;
+            let mut tensor = context.upload_dense(&own)?;
             GroupSum::new(&group, &[len])?.run(&mut tensor, &stream)?;
             stream.synchronize()?;
             Ok(tensor.to_dense()?.into_values())
-        });
-        let results: Vec<_> = results.into_iter().map(|r| r.unwrap()).collect();
-        for found in &results {
-            assert_eq!(found, &results[0]);
+        };
+        LENGTHS.map(sum).into_iter().collect::<Result<Vec<_>>>()
+    });
+    let results: Vec<_> = results.into_iter().map(|r| r.unwrap()).collect();
+    for found in &results {
+        assert_eq!(found, &results[0]);
+        for (len, found) in LENGTHS.into_iter().zip(found) {
+            let parts: Vec<_> = (0..contexts.len()).map(|rank| part(len, rank)).collect();
             for (place, sum) in found.iter().enumerate() {
                 let wanted: f64 = parts.iter().map(|part| f64::from(part[place])).sum();
+                let bound = 1e-6 * contexts.len() as f64;
                 assert!(
-                    (f64::from(*sum) - wanted).abs() <= 1e-6 * size as f64,
+                    (f64::from(*sum) - wanted).abs() <= bound,
                     "{sum} for {wanted}"
                 );
             }
@@ -245,12 +259,7 @@ pub fn training_step(contexts: &[Context]) {
             product("C[m,n] = A[k,m] * B[k,n]", &x, &*dz.local()?, &mut dw)?;
             GroupSum::new(&group, &[inner, outer])?.run(&mut dw, &stream)?;
             stream.synchronize()?;
-            Ok([
-                y.local()?.to_dense()?,
-                dz.local()?.to_dense()?,
-                dw.to_dense()?,
-            ]
-            .map(Dense::into_values))
+            Ok([y.to_dense()?, dz.to_dense()?, dw.to_dense()?].map(Dense::into_values))
         })
     };
     let all = |results: Vec<Result<[Vec<f32>; 3]>>| {
