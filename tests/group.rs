@@ -3,12 +3,17 @@
 // The tests on GPUs use the rest.
 #[allow(dead_code)]
 mod cases;
+mod cases_moe;
+mod cases_ops;
 mod processes;
 
 use std::time::Duration;
 
-use einsparse::formats::{Csr, CsrPattern, Dense, generate};
-use einsparse::group::{Group, GroupSum, Halo, Partition, Sharded, ShardedSpmm};
+use einsparse::formats::{Csr, CsrPattern, Dense, bf16, generate};
+use einsparse::group::{
+    Group, GroupSum, Halo, Partition, Sharded, ShardedMoe, ShardedMoeOptions, ShardedSpmm,
+};
+use einsparse::nn::{MoeGradients, MoeOptions};
 use einsparse::{Context, Error};
 
 use cases::{graph, on_ranks};
@@ -37,6 +42,94 @@ fn a_layer_of_a_graph_network_is_that_of_one_rank() {
     for ranks in [1, 3] {
         cases::training_step(&cpus(ranks));
     }
+}
+
+#[test]
+fn operations_of_one_gpu_work_on_halos() {
+    for ranks in 1..=5 {
+        let cpus = cpus(ranks);
+        cases_ops::sampled(&cpus);
+        cases_ops::sequences(&cpus);
+        cases_ops::heads_of_ranks(&cpus);
+        cases_ops::attention_gradient::<f32>(&cpus);
+        cases_ops::messages(&cpus);
+        cases_ops::neighbours(&cpus);
+    }
+}
+
+#[test]
+fn experts_of_ranks_make_what_those_of_one_make() {
+    for ranks in 1..=4 {
+        cases_moe::experts::<f32>(&cpus(ranks));
+    }
+    cases_moe::experts::<bf16>(&cpus(3));
+    cases_moe::chunks::<f32>(&cpus(2));
+    cases_moe::chunks::<f32>(&cpus(3));
+}
+
+#[test]
+fn gradients_of_experts_go_back_to_their_tokens() {
+    for ranks in 1..=4 {
+        cases_moe::expert_gradients::<f32>(&cpus(ranks));
+    }
+}
+
+#[test]
+fn experts_refuse_what_ranks_cannot_share() {
+    let results = on_ranks(&cpus(2), |group| {
+        let tokens = Partition::even(8, 2);
+        let layer = |experts: usize, tokens: &Partition, shares: Option<usize>| {
+            let options = MoeOptions {
+                tokens: 8,
+                experts,
+                top_k: 1,
+                model: 8,
+                hidden: 8,
+                ..MoeOptions::default()
+            };
+            let sharded = ShardedMoeOptions {
+                shares,
+                ..ShardedMoeOptions::default()
+            };
+            ShardedMoe::<f32>::new(&group, &options, tokens, &sharded)
+        };
+        for (experts, shares) in [(1, None), (4, Some(3)), (4, Some(0)), (4, Some(6))] {
+            let error = layer(experts, &tokens, shares).unwrap_err();
+            let refused = matches!(&error, Error::Operand { name, .. } if name == "shares");
+            assert!(refused, "{error}");
+        }
+        assert!(layer(4, &Partition::even(9, 2), None).is_err());
+        let error = layer(4 + group.rank(), &tokens, None).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.starts_with("rank 1: has the extents of a layer of experts"),
+            "{text}"
+        );
+        // Of training nothing is there.
+        let mut layer = layer(4, &tokens, None)?;
+        let (ctx, stream) = (group.context(), group.context().stream()?);
+        let (x, weights) = (ctx.zeros(&[4, 8])?, ctx.zeros::<f32>(&[4, 1])?);
+        let (up, down) = (ctx.zeros(&[2, 8, 8])?, ctx.zeros(&[2, 8, 8])?);
+        let (mut dx, mut dweights) = (ctx.zeros(&[4, 8])?, ctx.zeros(&[4, 1])?);
+        let (mut dup, mut ddown) = (ctx.zeros(&[2, 8, 8])?, ctx.zeros(&[2, 8, 8])?);
+        let to = MoeGradients {
+            x: &mut dx,
+            weights: &mut dweights,
+            up: &mut dup,
+            down: &mut ddown,
+        };
+        assert!(
+            layer
+                .backward((&x, &weights), (&up, &down), &x, to, &stream)
+                .is_err()
+        );
+        let (choices, mut out) = (ctx.zeros::<i32>(&[4, 1])?, ctx.zeros(&[4, 8])?);
+        let wide = ctx.zeros(&[4, 8, 8])?;
+        let wrong = layer.forward(&x, (&choices, &weights), (&wide, &down), &mut out, &stream);
+        assert!(matches!(wrong, Err(Error::Shape { .. })), "{wrong:?}");
+        layer.forward(&x, (&choices, &weights), (&up, &down), &mut out, &stream)
+    });
+    results.into_iter().for_each(|r| r.unwrap());
 }
 
 #[test]

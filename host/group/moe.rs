@@ -443,12 +443,17 @@ fn chunks(options: &MoeOptions, tokens: &Partition, sharded: &ShardedMoeOptions)
         return 1;
     }
     let of_expert = options.tokens * options.top_k / options.experts.max(1);
-    let wanted = sharded.chunks.unwrap_or(MOST_CHUNKS.min(of_expert / CHUNK_ROWS));
+    let wanted = sharded
+        .chunks
+        .unwrap_or(MOST_CHUNKS.min(of_expert / CHUNK_ROWS));
     let whole = |chunks: &usize| {
         let mut ranks = 0..tokens.ranks();
         ranks.all(|rank| tokens.range(rank).len().is_multiple_of(*chunks))
     };
-    (2..=wanted.min(options.tokens)).rev().find(whole).unwrap_or(1)
+    (2..=wanted.min(options.tokens))
+        .rev()
+        .find(whole)
+        .unwrap_or(1)
 }
 
 impl<T: Scalar> fmt::Display for ShardedMoe<T> {

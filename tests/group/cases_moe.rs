@@ -1,0 +1,295 @@
+//! Experts over ranks, on CPUs and on GPUs.
+
+use einsparse::dynamic::Gate;
+use einsparse::einsum::Activation;
+use einsparse::formats::{Dense, generate};
+use einsparse::group::{Partition, ShardedMoe, ShardedMoeOptions};
+use einsparse::nn::{Moe, MoeGradients, MoeOptions};
+use einsparse::{Context, Result, Scalar};
+
+use super::cases::on_ranks;
+
+const TOKENS: usize = 72;
+const EXPERTS: usize = 12;
+
+fn layer(top_k: usize, gate: Option<Gate>) -> MoeOptions {
+    MoeOptions {
+        tokens: TOKENS,
+        experts: EXPERTS,
+        top_k,
+        model: 64,
+        hidden: 32,
+        activation: match gate {
+            None => Activation::Relu,
+            Some(_) => Activation::Identity,
+        },
+        gate,
+        transposed: gate.is_some(),
+        ..MoeOptions::default()
+    }
+}
+
+/// How tokens choose.
+#[derive(Clone, Copy, Debug)]
+enum Routes {
+    Even,
+    /// Half of them the first expert, a quarter the second, ...; nobody the last ones.
+    Skewed,
+    /// All the same.
+    One,
+    /// Some name no expert.
+    Holes,
+}
+
+const ROUTES: [Routes; 4] = [Routes::Even, Routes::Skewed, Routes::One, Routes::Holes];
+
+/// All that a layer reads, and the gradient of its output.
+struct Operands<T> {
+    x: Dense<T>,
+    choices: Dense<i32>,
+    weights: Dense<f32>,
+    up: Dense<T>,
+    down: Dense<T>,
+    dout: Dense<T>,
+}
+
+fn operands<T: Scalar>(o: &MoeOptions, routes: Routes) -> Operands<T> {
+    let values = |shape: &[usize], seed: u64, scale: f32| {
+        let all: Vec<f32> = generate::random_values(shape.iter().product(), seed);
+        let all = all.iter().map(|v| T::from_f64(f64::from(scale * v)));
+        Dense::new(shape.to_vec(), all.collect()).unwrap()
+    };
+    let words: Vec<f32> = generate::random_values(o.tokens * o.top_k, 5);
+    let choice = |word: &f32| {
+        let word = word.to_bits() >> 3;
+        let any = (word % EXPERTS as u32) as i32;
+        match routes {
+            Routes::Even => any,
+            Routes::Skewed => (word.trailing_zeros() as i32).min(EXPERTS as i32 - 4),
+            Routes::One => EXPERTS as i32 - 1,
+            Routes::Holes if word & 64 == 0 => [-1, EXPERTS as i32][word as usize % 2],
+            Routes::Holes => any,
+        }
+    };
+    let choices = words.iter().map(choice).collect();
+    let weights = words.iter().map(|word| word.abs()).collect();
+    let [up, down] = o.shapes();
+    Operands {
+        x: values(&[o.tokens, o.model], 1, 1.0),
+        choices: Dense::new([o.tokens, o.top_k], choices).unwrap(),
+        weights: Dense::new([o.tokens, o.top_k], weights).unwrap(),
+        up: values(&up, 2, 0.125),
+        down: values(&down, 3, 0.125),
+        dout: values(&[o.tokens, o.model], 4, 1.0),
+    }
+}
+
+fn part<T: Scalar>(dense: &Dense<T>, of: std::ops::Range<usize>) -> Dense<T> {
+    let each: usize = dense.shape()[1..].iter().product();
+    let mut shape = dense.shape().to_vec();
+    shape[0] = of.len();
+    Dense::new(
+        shape,
+        dense.values()[of.start * each..of.end * each].to_vec(),
+    )
+    .unwrap()
+}
+
+/// Outputs; and of training the gradients of tokens, weights, and both stacks.
+type Found<T> = (Vec<T>, Option<([Vec<T>; 3], Vec<f32>)>);
+
+/// Over ranks, twice: the same bits.
+fn sharded<T: Scalar>(
+    contexts: &[Context],
+    o: &MoeOptions,
+    operands: &Operands<T>,
+    tokens: &Partition,
+    options: &ShardedMoeOptions,
+) -> Found<T> {
+    let results = on_ranks(contexts, |group| {
+        let (ctx, own) = (group.context(), tokens.range(group.rank()));
+        let stream = ctx.stream()?;
+        let mut layer = ShardedMoe::<T>::new(&group, o, tokens, options)?;
+        let experts = layer.experts();
+        assert!(layer.to_string().contains(&format!("experts {experts:?}")));
+        let x = ctx.upload_dense(&part(&operands.x, own.clone()))?;
+        let choices = ctx.upload_dense(&part(&operands.choices, own.clone()))?;
+        let weights = ctx.upload_dense(&part(&operands.weights, own.clone()))?;
+        let up = ctx.upload_dense(&part(&operands.up, experts.clone()))?;
+        let down = ctx.upload_dense(&part(&operands.down, experts))?;
+        assert_eq!(layer.shapes().map(Vec::from), [up.shape(), down.shape()]);
+        let dout = ctx.upload_dense(&part(&operands.dout, own.clone()))?;
+        let mut runs = Vec::new();
+        for _ in 0..2 {
+            let mut out = ctx.zeros(&[own.len(), o.model])?;
+            layer.forward(&x, (&choices, &weights), (&up, &down), &mut out, &stream)?;
+            stream.synchronize()?;
+            let out = out.to_dense()?.into_values();
+            if !options.training {
+                runs.push((out, None));
+                continue;
+            }
+            let (mut dx, mut dweights) = (ctx.zeros(x.shape())?, ctx.zeros(weights.shape())?);
+            let (mut dup, mut ddown) = (ctx.zeros(up.shape())?, ctx.zeros(down.shape())?);
+            let to = MoeGradients {
+                x: &mut dx,
+                weights: &mut dweights,
+                up: &mut dup,
+                down: &mut ddown,
+            };
+            layer.backward((&x, &weights), (&up, &down), &dout, to, &stream)?;
+            stream.synchronize()?;
+            let rows = [dx.to_dense()?, dup.to_dense()?, ddown.to_dense()?];
+            let rows = rows.map(Dense::into_values);
+            runs.push((out, Some((rows, dweights.to_dense()?.into_values()))));
+        }
+        Ok(runs)
+    });
+    let mut all: Vec<Found<T>> = Vec::new();
+    for own in results.into_iter().map(|own| own.unwrap()) {
+        assert!(own[0] == own[1], "two runs differ");
+        all.push(own.into_iter().next().unwrap());
+    }
+    let mut whole = all.remove(0);
+    for (out, gradients) in all {
+        whole.0.extend(out);
+        if let (Some((rows, weights)), Some(own)) = (&mut whole.1, gradients) {
+            rows.iter_mut().zip(own.0).for_each(|(a, b)| a.extend(b));
+            weights.extend(own.1);
+        }
+    }
+    whole
+}
+
+/// The layer of one GPU.
+fn alone<T: Scalar>(context: &Context, o: &MoeOptions, from: &Operands<T>) -> Result<Found<T>> {
+    let stream = context.stream()?;
+    let [x, up, down, dout] =
+        [&from.x, &from.up, &from.down, &from.dout].map(|d| context.upload_dense(d));
+    let (x, up, down, dout) = (x?, up?, down?, dout?);
+    let choices = context.upload_dense(&from.choices)?;
+    let weights = context.upload_dense(&from.weights)?;
+    let mut layer = Moe::for_training(context, o)?;
+    let mut out = context.zeros(x.shape())?;
+    layer.forward(&x, (&choices, &weights), (&up, &down), &mut out, &stream)?;
+    let (mut dx, mut dweights) = (context.zeros(x.shape())?, context.zeros(weights.shape())?);
+    let (mut dup, mut ddown) = (context.zeros(up.shape())?, context.zeros(down.shape())?);
+    let to = MoeGradients {
+        x: &mut dx,
+        weights: &mut dweights,
+        up: &mut dup,
+        down: &mut ddown,
+    };
+    layer.backward((&x, &weights), (&up, &down), &dout, to, &stream)?;
+    stream.synchronize()?;
+    let rows = [dx.to_dense()?, dup.to_dense()?, ddown.to_dense()?].map(Dense::into_values);
+    let gradients = (rows, dweights.to_dense()?.into_values());
+    Ok((out.to_dense()?.into_values(), Some(gradients)))
+}
+
+fn near<T: Scalar>(what: &str, found: &[T], wanted: &[T]) {
+    assert_eq!(found.len(), wanted.len(), "{what}");
+    let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>().sqrt();
+    let pairs = found.iter().zip(wanted);
+    let off = norm(&mut pairs.map(|(a, b)| a.to_f64() - b.to_f64()));
+    let size = norm(&mut wanted.iter().map(|b| b.to_f64()));
+    let bound = if size_of::<T>() == 2 { 1e-2 } else { 1e-5 };
+    assert!(off <= bound * size, "{what}: {off} of {size}");
+}
+
+fn near_all<T: Scalar>(what: &str, found: &Found<T>, wanted: &Found<T>) {
+    near(what, &found.0, &wanted.0);
+    if let (Some((rows, weights)), Some((rows_wanted, weights_wanted))) = (&found.1, &wanted.1) {
+        near(what, weights, weights_wanted);
+        for (found, wanted) in rows.iter().zip(rows_wanted) {
+            near(what, found, wanted);
+        }
+    }
+}
+
+/// Tokens dealt evenly, and so that the first rank has them all.
+fn deals(size: usize) -> [Partition; 2] {
+    let counts = [&[u32::MAX / 2][..], &[0; TOKENS - 1]].concat();
+    [
+        Partition::even(TOKENS, size),
+        Partition::of_counts(&counts, 8, size),
+    ]
+}
+
+/// Near the layer of one GPU; with one expert a token, and with one rank, its bits. In as many shares the bits of one rank.
+pub fn experts<T: Scalar>(contexts: &[Context]) {
+    let size = contexts.len();
+    for (top_k, gate) in [(1, None), (3, None), (2, Some(Gate::Silu))] {
+        let o = layer(top_k, gate);
+        for routes in ROUTES {
+            let from = operands::<T>(&o, routes);
+            let one = alone(&contexts[0], &o, &from).unwrap();
+            let plain = ShardedMoeOptions::default();
+            let twelve = ShardedMoeOptions {
+                shares: Some(EXPERTS),
+                ..plain
+            };
+            let whole = Partition::even(TOKENS, 1);
+            let wanted = sharded(&contexts[..1], &o, &from, &whole, &twelve);
+            for tokens in deals(size) {
+                let what = format!("{o:?}, {routes:?}, {tokens:?}");
+                let found = sharded(contexts, &o, &from, &tokens, &plain);
+                near_all(&what, &found, &one);
+                if size == 1 || (top_k == 1 && !contexts[0].is_cuda()) {
+                    assert!(found.0 == one.0, "{what}");
+                }
+                let found = sharded(contexts, &o, &from, &tokens, &twelve);
+                assert!(found == wanted, "{what}, in shares");
+            }
+        }
+    }
+}
+
+/// Tokens in chunks: the bits of those in one, on a CPU.
+pub fn chunks<T: Scalar>(contexts: &[Context]) {
+    let o = layer(3, Some(Gate::Silu));
+    let from = operands::<T>(&o, Routes::Even);
+    for tokens in deals(contexts.len()) {
+        let in_chunks = |chunks: usize| {
+            let options = ShardedMoeOptions {
+                chunks: Some(chunks),
+                ..ShardedMoeOptions::default()
+            };
+            sharded(contexts, &o, &from, &tokens, &options)
+        };
+        let one = in_chunks(1);
+        for count in [2, 3, 6] {
+            let found = in_chunks(count);
+            near_all("chunks", &found, &one);
+            assert!(contexts[0].is_cuda() || found == one, "{count} chunks");
+        }
+    }
+}
+
+/// Gradients near those of one GPU; in as many shares the bits of one rank.
+pub fn expert_gradients<T: Scalar>(contexts: &[Context]) {
+    for (top_k, gate) in [(1, None), (2, Some(Gate::Silu))] {
+        let o = layer(top_k, gate);
+        for routes in ROUTES {
+            let from = operands::<T>(&o, routes);
+            let one = alone(&contexts[0], &o, &from).unwrap();
+            let plain = ShardedMoeOptions {
+                training: true,
+                ..ShardedMoeOptions::default()
+            };
+            let twelve = ShardedMoeOptions {
+                shares: Some(EXPERTS),
+                ..plain
+            };
+            let whole = Partition::even(TOKENS, 1);
+            let wanted = sharded(&contexts[..1], &o, &from, &whole, &twelve);
+            near_all("one rank in shares", &wanted, &one);
+            for tokens in deals(contexts.len()) {
+                let what = format!("gradients of {o:?}, {routes:?}, {tokens:?}");
+                near_all(&what, &sharded(contexts, &o, &from, &tokens, &plain), &one);
+                let found = sharded(contexts, &o, &from, &tokens, &twelve);
+                assert!(found == wanted, "{what}, in shares");
+            }
+        }
+    }
+}
