@@ -34,10 +34,11 @@ fn two() -> Option<Two> {
         skipped("needs two GPUs", format!("{count} here"));
         return None;
     }
-    Some((
-        gpu,
-        vec![Context::cuda(0).unwrap(), Context::cuda(1).unwrap()],
-    ))
+    Some(Two {
+        _gpu: gpu,
+        _turn: TURN.lock().unwrap_or_else(PoisonError::into_inner),
+        contexts: [0, 1].map(|ordinal| Context::cuda(ordinal).unwrap()),
+    })
 }
 
 #[test]
