@@ -67,8 +67,8 @@ impl Routing {
         Self::among(context, shape, 0..experts)
     }
 
-    /// The same for some of the experts that are chosen among, such as those of one GPU of several: the first of them has
-    /// the first slots, and a choice of any other is one of no expert.
+    /// The same for some of the experts that are chosen among, such as those of one GPU of several: the first of them
+    /// has the first slots, and a choice of any other is one of no expert.
     ///
     /// ```
     /// use einsparse::Context;

@@ -58,8 +58,8 @@ impl Group {
             receives.extend(received);
         }
         let (stream, limit) = (stream.raw(), ranks.limit());
-        // SAFETY: parts of tensors of this GPU, which checked `spans`; they are the caller's to keep until the stream is
-        // done.
+        // SAFETY: parts of tensors of this GPU, which checked `spans`; they are the caller's to keep until the stream
+        // is done.
         unsafe { comm.exchange(&sends, &receives, stream, &ranks.mesh, limit) }
     }
 }

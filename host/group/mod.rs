@@ -30,6 +30,22 @@
 //! assert_eq!(parts.concat(), [12.0, 15.0, 6.0, 9.0, 0.0, 4.0, 20.0, 25.0]);
 //! # Ok::<(), einsparse::Error>(())
 //! ```
+//!
+//! Other operations are those of one GPU, over rows of a [`Sharded`] matrix with columns counted as a [`Halo`] holds them:
+//!
+//! | operation | a rank has | from others |
+//! |---|---|---|
+//! | `S[m,n] = P[m,n] * X[m,k] * Y[n,k]` | rows of P, X and Y | rows of Y, a halo of P's columns |
+//! | [`ops::SparseSoftmax`](crate::ops::SparseSoftmax) | rows | nothing |
+//! | [`ops::SparseAttention`](crate::ops::SparseAttention), sequences dealt | tokens: rows of the mask, Q, K and V | rows of K and V side by side, `[tokens, 2 key_heads dim]` |
+//! | the same, masks of blocks | rows of blocks | blocks of rows, each a row of a halo whose pattern is that of the blocks |
+//! | the same, heads dealt | heads | nothing; who wants all outputs names all heads in a halo, a row each |
+//! | [`ops::EquivariantMessage`](crate::ops::EquivariantMessage), [`ops::MessagePassing`](crate::ops::MessagePassing) | receivers | rows of senders; [`Halo::add`] takes their gradients back |
+//! | [`nn::Moe`](crate::nn::Moe) | tokens and experts | [`ShardedMoe`] |
+//! | gradients of weights that all have | all of them | [`GroupSum`] |
+//!
+//! A mask's entries name keys by themselves; `causal` and `lengths` of attention and softmax count a rank's own rows and held
+//! columns, so a mask that hides later tokens lists what is left.
 
 mod exchange;
 mod halo;

@@ -6,6 +6,7 @@ use std::fmt;
 use std::ops::Range;
 
 use super::exchange::Exchange;
+use super::spmm::LINK;
 use super::{Group, Partition};
 use crate::device::Stream;
 use crate::error::{Error, Result, check_shape};
@@ -14,8 +15,8 @@ use crate::registry::Scalar;
 use crate::tensor::Tensor;
 use deal::{Deal, ShareSum, check_shares};
 
-/// Rows of an expert in a chunk, where nothing else is asked for: four panels of a product, so that the last one, which is
-/// not full, costs little.
+/// Rows of an expert in a chunk, where nothing else is asked for: four panels of a product, so that the last one, which
+/// is not full, costs little.
 const CHUNK_ROWS: usize = 512;
 const MOST_CHUNKS: usize = 4;
 
@@ -39,20 +40,21 @@ pub struct ShardedMoeOptions {
     pub training: bool,
 }
 
-/// [`nn::Moe`](Moe) with its experts dealt to ranks and its tokens as well: each rank holds the matrices of its own experts,
-/// routes its own tokens, and gets their rows back.
+/// [`nn::Moe`](Moe) with its experts dealt to ranks and its tokens as well: each rank holds the matrices of its own
+/// experts, routes its own tokens, and gets their rows back.
 ///
-/// Tokens, choices and weights of all ranks go to every rank; each computes what its own experts make of them, already weighted
-/// and summed for each token, and sends these sums to the rank of the token, which adds them in the order of experts.
-/// All extents are fixed: nothing is dropped, the host learns no count, nothing is allocated.
+/// Tokens, choices and weights of all ranks go to every rank; each computes what its own experts make of them, already
+/// weighted and summed for each token, and sends these sums to the rank of the token, which adds them in the order of
+/// experts. All extents are fixed: nothing is dropped, the host learns no count, nothing is allocated.
 ///
-/// What is sent. Of `t` tokens on `r` ranks, each `d` columns of `b` bytes, a rank sends and takes `t / r (r - 1) d b` on
-/// either way. A layer of Qwen3-30B-A3B (4,096 tokens, 2,048 columns, 8 of 128 experts, bf16) on two ranks: 8.4 MB
-/// each way, together 67 us at 250 GB/s, beside products that take one GPU 0.8 ms and each of two 0.4 ms. Rows of all
-/// choices, which one GPU adds, would be 67 MB on the way back, 268 us, since without counts there has to be room for all.
+/// What is sent. Of `t` tokens on `r` ranks, each `d` columns of `b` bytes, a rank sends and takes `t / r (r - 1) d b`
+/// on either way. A layer of Qwen3-30B-A3B (4,096 tokens, 2,048 columns, 8 of 128 experts, bf16) on two ranks: 8.4 MB
+/// each way, together 67 us at 250 GB/s (110 us at the 150 GB/s that NCCL reaches with so few), beside products that
+/// take one GPU 0.8 ms and each of two 0.4 ms. Rows of all choices, which one GPU adds, would be 67 MB on the way back,
+/// 268 us, since without counts there has to be room for all.
 ///
-/// Bits. The same at every run. With one expert a token, or on one rank in one share, those of [`nn::Moe`](Moe). With several
-/// a token, a share's sum is rounded to `T` before shares are added: the bits depend on the number of
+/// Bits. The same at every run. With one expert a token, or on one rank in one share, those of [`nn::Moe`](Moe). With
+/// several a token, a share's sum is rounded to `T` before shares are added: the bits depend on the number of
 /// [`shares`](ShardedMoeOptions::shares) and not on the ranks that have them, where all run the same kernels.
 ///
 /// ```
@@ -120,12 +122,12 @@ struct Training<T> {
 }
 
 impl<T: Scalar> ShardedMoe<T> {
-    /// A layer of these extents, all tokens and all experts counted, with tokens dealt as `tokens` says and experts evenly.
-    /// All ranks call this.
+    /// A layer of these extents, all tokens and all experts counted, with tokens dealt as `tokens` says and experts
+    /// evenly. All ranks call this.
     ///
     /// # Errors
-    /// [`Error::Rank`] if ranks do not agree; [`Error::Operand`] for shares that are no multiple of the ranks, or more than
-    /// there are experts; as [`Moe::new`] and [`Moe::for_training`].
+    /// [`Error::Rank`] if ranks do not agree; [`Error::Operand`] for shares that are no multiple of the ranks, or more
+    /// than there are experts; as [`Moe::new`] and [`Moe::for_training`].
     pub fn new(
         group: &Group,
         options: &MoeOptions,
@@ -170,10 +172,11 @@ impl<T: Scalar> ShardedMoe<T> {
         let (context, mine, own) = (deal.group.context(), deal.mine(), deal.own());
         let layer = |share: usize| {
             let part = deal.part(deal.shares.range(share), tokens / deal.chunks);
-            match trained {
-                false => Moe::new(context, &part),
-                true => Moe::for_training(context, &part),
-            }
+            let layer = match trained {
+                false => Moe::new(context, &part)?,
+                true => Moe::for_training(context, &part)?,
+            };
+            Ok(layer.part())
         };
         let layers = mine.clone().map(layer).collect::<Result<_>>()?;
         let alone = deal.group.size() == 1;
@@ -242,12 +245,12 @@ impl<T: Scalar> ShardedMoe<T> {
     }
 
     /// Queues the layer: `x` and `out` are `[tokens of this rank, model]`, choices (numbers of all experts) and weights
-    /// `[tokens of this rank, top_k]`, the matrices of the [`shapes`](Self::shapes) of this rank. Nothing is allocated or
-    /// waited for. Runs of one layer are queued on one stream. All ranks call this.
+    /// `[tokens of this rank, top_k]`, the matrices of the [`shapes`](Self::shapes) of this rank. Nothing is allocated
+    /// or waited for. Runs of one layer are queued on one stream. All ranks call this.
     ///
     /// # Errors
-    /// As [`Moe::forward`]; [`Error::Operand`] for tokens or matrices with gaps between their rows; [`Error::Rank`] if another
-    /// rank fails.
+    /// As [`Moe::forward`]; [`Error::Operand`] for tokens or matrices with gaps between their rows; [`Error::Rank`] if
+    /// another rank fails.
     pub fn forward(
         &mut self,
         x: &Tensor<T>,
@@ -373,8 +376,8 @@ impl<T: Scalar> ShardedMoe<T> {
         out.check("out", context, &[own, model])
     }
 
-    /// Queues the gradients, as [`Moe::backward`] does and for the same operands: those of tokens and weights are of this
-    /// rank's tokens, those of the matrices of its own experts, over the tokens of all ranks. For a layer of
+    /// Queues the gradients, as [`Moe::backward`] does and for the same operands: those of tokens and weights are of
+    /// this rank's tokens, those of the matrices of its own experts, over the tokens of all ranks. For a layer of
     /// [`training`](ShardedMoeOptions::training). All ranks call this.
     ///
     /// # Errors
@@ -458,6 +461,30 @@ fn chunks(options: &MoeOptions, tokens: &Partition, sharded: &ShardedMoeOptions)
 
 impl<T: Scalar> fmt::Display for ShardedMoe<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.deal.fmt(f)
+        let (deal, each) = (&self.deal, self.layers.len());
+        let (rank, size) = (deal.group.rank(), deal.group.size());
+        let MoeOptions {
+            tokens,
+            experts,
+            model,
+            ..
+        } = deal.options;
+        let (own, row) = (deal.own(), model * size_of::<T>());
+        let sent = [own * (size - 1) * row, (tokens - own) * each * row];
+        let shares = deal.shares.ranks();
+        writeln!(
+            f,
+            "rank {rank} of {size}: experts {:?} of {experts}, in {each} of {shares} shares, for {tokens} tokens",
+            self.experts()
+        )?;
+        write!(
+            f,
+            "  sends {own} tokens ({:.1} MB) and sums of {} ({:.1} MB), in {} chunks: predicted {:.0} us",
+            sent[0] as f64 / 1e6,
+            tokens - own,
+            sent[1] as f64 / 1e6,
+            deal.chunks,
+            sent.iter().sum::<usize>() as f64 / LINK * 1e6
+        )
     }
 }

@@ -12,7 +12,7 @@ use crate::registry::Scalar;
 use crate::tensor::{SparseTensor, Tensor};
 
 /// Bytes a second that a rank is taken to send, for what a plan predicts: NVLink through NCCL.
-const LINK: f64 = 250e9;
+pub(super) const LINK: f64 = 250e9;
 
 const PRODUCT: &str = "C[m,n] = A[m,k] * B[k,n]";
 

@@ -5,8 +5,8 @@ mod kept;
 
 use crate::context::Context;
 use crate::device::Stream;
-use crate::dynamic::operand;
 use crate::dynamic::{Gate, GroupedOptions, GroupedProduct, GroupedRun, Routing};
+use crate::dynamic::{operand, without_gaps};
 use crate::einsum::Activation;
 use crate::error::{Error, Result, check_shape};
 use crate::families::discover::SumLaunch;
@@ -140,6 +140,8 @@ pub struct Moe<T> {
     /// By choices, where a token has several.
     parts: Option<Tensor<T>>,
     sum: Option<SumLaunch>,
+    /// Many choices are other layers': their rows are neither written nor read.
+    part: bool,
     backward: Option<Backward<T>>,
 }
 
@@ -163,7 +165,7 @@ impl<T: Scalar> Moe<T> {
             transposed,
         } = *options;
         let own = first..first.saturating_add(experts);
-        let routing = Routing::among(context, [tokens, top_k], own)?;
+        let routing = Routing::among(context, [tokens, top_k], own.clone())?;
         let up = GroupedOptions {
             k: model,
             n: hidden,
@@ -185,7 +187,8 @@ impl<T: Scalar> Moe<T> {
             (false, _) => (None, None),
             (true, None) => (Some(context.zeros(&[slots, model])?), None),
             (true, Some(device)) => {
-                let sum = SumLaunch::new(device, T::DTYPE, [tokens, top_k, model])?;
+                let extents = [tokens, top_k, model];
+                let sum = SumLaunch::new(device, T::DTYPE, extents, own.clone())?;
                 (Some(context.zeros(&[slots, model])?), Some(sum))
             }
         };
@@ -199,8 +202,14 @@ impl<T: Scalar> Moe<T> {
             parts,
             sum,
             kept: None,
+            part: false,
             backward: None,
         })
+    }
+
+    /// A layer that has some of the experts, whose choices name others for the most part.
+    pub(crate) fn part(self) -> Self {
+        Moe { part: true, ..self }
     }
 
     /// The same with room for [`backward`](Self::backward): one more array of hidden rows, with a gate three.
@@ -253,7 +262,7 @@ impl<T: Scalar> Moe<T> {
             self.routing.queue(choices, stream)?;
             self.queue_up(x, up, stream)?;
             // Routing and first product stand in front: what is older than they are may be read early.
-            self.multiply_behind(weights, down, out, stream, true)
+            self.multiply_behind((Some(choices), weights), down, out, stream)
         })
     }
 
@@ -318,20 +327,22 @@ impl<T: Scalar> Moe<T> {
         stream: &Stream,
     ) -> Result<()> {
         in_turn(self.routing.turns(), stream, || {
-            self.multiply_behind(weights, down, out, stream, false)
+            self.multiply_behind((None, weights), down, out, stream)
         })
     }
 
     fn multiply_behind(
         &mut self,
-        weights: &Tensor<f32>,
+        // Choices, right behind the routing and the first product.
+        (choices, weights): (Option<&Tensor<i32>>, &Tensor<f32>),
         down: &Tensor<T>,
         out: &mut Tensor<T>,
         stream: &Stream,
-        early: bool,
     ) -> Result<()> {
         let MoeOptions { tokens, model, .. } = self.options;
         check_shape("out", &[tokens, model], out.shape())?;
+        let early = choices.is_some();
+        let choices = choices.filter(|_| self.part && self.sum.is_some());
         let to = match &mut self.parts {
             None => &mut *out,
             Some(parts) => parts,
@@ -341,24 +352,35 @@ impl<T: Scalar> Moe<T> {
             w: down,
             weights: Some(weights),
             gate: None,
+            keep: choices.is_some(),
             early,
         };
         self.down.queue(&self.routing, &operands, to, stream)?;
         match &self.parts {
             None => Ok(()),
-            Some(parts) => self.add_up(parts, out, stream),
+            Some(parts) => self.add_up(choices, parts, out, stream),
         }
     }
 
-    /// Rows of the choices to those of the tokens.
-    fn add_up(&self, parts: &Tensor<T>, out: &mut Tensor<T>, stream: &Stream) -> Result<()> {
+    /// Rows of the choices to those of the tokens. With choices given, those of no expert have no row.
+    fn add_up(
+        &self,
+        choices: Option<&Tensor<i32>>,
+        parts: &Tensor<T>,
+        out: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
         let MoeOptions { top_k, model, .. } = self.options;
         if let Some(sum) = &self.sum {
+            let choices = match choices {
+                None => 0,
+                Some(t) => without_gaps(&self.context, "choices", t, stream)?.address,
+            };
             let rows = operand(&self.context, parts, stream)?;
             let sums = operand(&self.context, out, stream)?;
             // SAFETY: both have the planned extents and type; `out` is the caller's to keep until the stream is done.
             let queue = unsafe { Queue::new(stream.raw()) };
-            return sum.run(rows, sums, queue);
+            return sum.run(choices, rows, sums, queue);
         }
         let of = (self.options.tokens, top_k, model);
         with_sums!(T::DTYPE, A => add_on_host::<A>(of, parts, &mut out.any))

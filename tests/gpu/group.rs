@@ -10,6 +10,14 @@ use einsparse::{Context, Error};
 #[path = "../group/cases.rs"]
 #[allow(dead_code)]
 mod cases;
+#[path = "../group/cases_moe.rs"]
+#[allow(dead_code)]
+mod cases_moe;
+#[path = "../group/cases_ops.rs"]
+#[allow(dead_code)]
+mod cases_ops;
+
+use einsparse::formats::{bf16, f16};
 
 use crate::support::{Gpu, gpu, skipped};
 use cases::on_ranks;
@@ -50,6 +58,35 @@ fn one_rank_on_the_gpu() {
     cases::transposed(&one);
     cases::sums(&one);
     cases::training_step(&one);
+    operations(&one);
+    experts(&one);
+}
+
+fn operations(contexts: &[Context]) {
+    cases_ops::sampled(contexts);
+    cases_ops::sequences(contexts);
+    cases_ops::heads_of_ranks(contexts);
+    cases_ops::attention_gradient::<f16>(contexts);
+    cases_ops::messages(contexts);
+    cases_ops::neighbours(contexts);
+}
+
+fn experts(contexts: &[Context]) {
+    cases_moe::experts::<bf16>(contexts);
+    cases_moe::chunks::<f16>(contexts);
+    cases_moe::expert_gradients::<bf16>(contexts);
+}
+
+#[test]
+fn operations_on_two_gpus() {
+    let Some(two) = two() else { return };
+    operations(&two.contexts);
+}
+
+#[test]
+fn experts_on_two_gpus() {
+    let Some(two) = two() else { return };
+    experts(&two.contexts);
 }
 
 #[test]

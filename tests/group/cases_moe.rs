@@ -216,7 +216,8 @@ fn deals(size: usize) -> [Partition; 2] {
     ]
 }
 
-/// Near the layer of one GPU; with one expert a token, and with one rank, its bits. In as many shares the bits of one rank.
+/// Near the layer of one GPU; with one expert a token, and with one rank, its bits. In as many shares the bits of one
+/// rank.
 pub fn experts<T: Scalar>(contexts: &[Context]) {
     let size = contexts.len();
     for (top_k, gate) in [(1, None), (3, None), (2, Some(Gate::Silu))] {

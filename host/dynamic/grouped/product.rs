@@ -27,6 +27,8 @@ pub(crate) struct GroupedRun<'a, T> {
     pub weights: Option<&'a Tensor<f32>>,
     /// Rows by slots; where they are not positive, C is zero.
     pub gate: Option<&'a Tensor<T>>,
+    /// On a GPU rows of C of choices of no expert stay as they are, where they are scattered.
+    pub keep: bool,
     /// The kernel queued just before neither routed nor wrote W, and a product or a routing of this crate stood before
     /// it.
     pub early: bool,
@@ -40,6 +42,7 @@ impl<'a, T> GroupedRun<'a, T> {
             w,
             weights: None,
             gate: None,
+            keep: false,
             early: false,
         }
     }
@@ -194,6 +197,7 @@ impl<T: Scalar> GroupedProduct<T> {
                 let way = GroupedWay {
                     gather: self.options.gather,
                     scatter: self.options.scatter,
+                    keep: run.keep,
                     flags: match (self.options.gate, self.options.activation) {
                         (Some(gate), _) => gate.flags(),
                         (None, Activation::Relu) => FLAG_RELU,

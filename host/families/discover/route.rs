@@ -140,12 +140,18 @@ impl RouteLaunch {
 pub(crate) struct SumLaunch {
     step: Step,
     extents: [usize; 3],
+    experts: Range<usize>,
     blocks: u32,
 }
 
 impl SumLaunch {
-    /// Sums of `[tokens, top, width]` along the second axis.
-    pub(crate) fn new(device: &Device, dtype: Dtype, extents: [usize; 3]) -> Result<Self> {
+    /// Sums of `[tokens, top, width]` along the second axis, of what these experts made.
+    pub(crate) fn new(
+        device: &Device,
+        dtype: Dtype,
+        extents: [usize; 3],
+        experts: Range<usize>,
+    ) -> Result<Self> {
         let step = Step::new(device, STEP_ROUTE_SUM, dtype)?;
         let [tokens, top, width] = extents;
         within("rows", tokens.saturating_mul(top), i32::MAX as usize)?;
@@ -156,17 +162,27 @@ impl SumLaunch {
             blocks: threads.div_ceil(step.kernel.row().threads),
             step,
             extents,
+            experts,
         })
     }
 
-    /// Queues the kernel.
-    pub(crate) fn run(&self, rows: DenseMatrix, sums: DenseMatrix, queue: Queue<'_>) -> Result<()> {
+    /// Queues the kernel. `choices`: an address, where those of other experts have no row, or 0.
+    pub(crate) fn run(
+        &self,
+        choices: u64,
+        rows: DenseMatrix,
+        sums: DenseMatrix,
+        queue: Queue<'_>,
+    ) -> Result<()> {
         let [tokens, top, width] = self.extents;
         let row = self.step.kernel.row();
         aligned(row, "rows", rows.address, rows.leading)?;
         aligned(row, "sums", sums.address, sums.leading)?;
         let bytes = |what, leading: usize| small(what, leading.saturating_mul(row.dtype.bytes()));
         let params = RouteParams {
+            choices,
+            first: within("experts", self.experts.start, i32::MAX as usize)?,
+            bins: Divisor::new(small("experts", self.experts.len())? + 1),
             rows: rows.address,
             sums: sums.address,
             vectors: Divisor::new(width.div_ceil(row.vector as usize) as u32),

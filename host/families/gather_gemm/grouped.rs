@@ -61,6 +61,8 @@ pub(crate) struct GroupedWay {
     pub gather: bool,
     /// Rows of C are those of the choices, else of the slots.
     pub scatter: bool,
+    /// Rows of C of choices of no expert stay as they are.
+    pub keep: bool,
     /// `FLAG_*` of activation or gate.
     pub flags: u32,
     /// Matrices and routes were there before the kernel ahead of this one began.
@@ -249,7 +251,10 @@ impl GroupedLaunch {
             ldc_bytes: bytes("bytes of a row of C", c.leading)?,
             gate_bytes: bytes("bytes of a row of the gate", gate.leading)?,
             experts: small("matrices", experts)?,
-            slots: small("choices", self.extents.slots())?,
+            slots: match way.keep {
+                true => 0,
+                false => small("choices", self.extents.slots())?,
+            },
             flags: flags.fold(way.flags, |all, flag| all | flag),
         })
     }

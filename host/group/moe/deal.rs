@@ -1,6 +1,5 @@
 //! Which tokens and experts are whose, and what of them is sent.
 
-use std::fmt;
 use std::ops::Range;
 
 use einsparse_formats::{Csr, CsrPattern};
@@ -90,7 +89,8 @@ impl Deal {
         (0..self.group.size()).map(place).collect()
     }
 
-    /// Queues the way back of a chunk: rows of all tokens, by own share, to the ranks of the tokens, where they lie by share.
+    /// Queues the way back of a chunk: rows of all tokens, by own share, to the ranks of the tokens, where they lie by
+    /// share.
     pub fn back<T: Scalar>(
         &self,
         chunk: usize,
@@ -114,26 +114,6 @@ impl Deal {
                 .exchange((from, &sends), (&mut *to, &takes), stream)?;
         }
         Ok(())
-    }
-}
-
-impl fmt::Display for Deal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (rank, size) = (self.group.rank(), self.group.size());
-        let (all, own) = (self.options.tokens, self.own());
-        write!(
-            f,
-            "rank {rank} of {size}: experts {:?} of {}, in {} of {} shares\n  {} of {all} tokens to {} ranks, sums of {} back in {} shares, in {} chunks",
-            self.experts(),
-            self.options.experts,
-            self.mine().len(),
-            self.shares.ranks(),
-            own,
-            size - 1,
-            all - own,
-            self.mine().len(),
-            self.chunks
-        )
     }
 }
 

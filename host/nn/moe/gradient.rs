@@ -151,6 +151,7 @@ impl<T: Scalar> Moe<T> {
             w: down,
             weights: None,
             gate: relu.then_some(&self.hidden),
+            keep: false,
             early: false,
         };
         let hidden = &mut backward.hidden;
@@ -189,7 +190,7 @@ impl<T: Scalar> Moe<T> {
             .queue(routing, &GroupedRun::plain(g, up), parts, stream)?;
         match &self.parts {
             None => Ok(()),
-            Some(parts) => self.add_up(parts, gradients.x, stream),
+            Some(parts) => self.add_up(None, parts, gradients.x, stream),
         }
     }
 }

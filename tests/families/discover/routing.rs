@@ -121,6 +121,46 @@ fn choices_are_sorted_by_expert_on_the_gpu() {
     }
 }
 
+/// The experts of one of several layers: as if all others were none.
+fn routes_of_some(
+    context: &Context,
+    shape: [usize; 2],
+    experts: usize,
+    own: std::ops::Range<usize>,
+) {
+    for router in ROUTERS {
+        let all = choices(shape, experts, router, 11);
+        let there = context.upload_dense(&all).unwrap();
+        let mut routing = Routing::among(context, shape, own.clone()).unwrap();
+        finish(context, |stream| routing.run(&there, stream));
+        let of = |c: i32| usize::try_from(c).ok().filter(|c| own.contains(c));
+        let (order, offsets) = sorted(
+            &all.map(|c| of(c).map_or(-1, |c| (c - own.start) as i32)),
+            own.len(),
+        );
+        assert!(routing.order().unwrap() == order, "{own:?} {router:?}");
+        assert_eq!(routing.offsets().unwrap(), offsets, "{own:?} {router:?}");
+        assert_eq!(routing.experts(), own.len());
+    }
+}
+
+#[test]
+fn choices_of_other_layers_are_of_no_expert() {
+    for own in [0..3, 2..7, 6..7] {
+        routes_of_some(&Context::cpu(), [50, 3], 7, own);
+    }
+    assert!(Routing::among(&Context::cpu(), [5, 1], 3..3).is_err());
+}
+
+#[test]
+fn choices_of_other_layers_are_of_no_expert_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    for own in [0..64, 64..128, 127..128] {
+        routes_of_some(&gpu, [300, 2], 128, own.clone());
+        routes_of_some(&gpu, [4096, 8], 128, own);
+    }
+}
+
 /// Integers from -2 to 2, rows `room` elements apart with NaN between.
 pub(super) fn integers<T: Scalar>(
     context: &Context,

@@ -69,7 +69,8 @@ steps! {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RouteParams {
-    /// Choices, one word each: an expert, or a number in front of the first or past the last one for none.
+    /// Choices, one word each: an expert, or a number in front of the first or past the last one for none. Of sums: 0 where
+    /// every choice has a row.
     pub choices: u64,
     /// How many choices each thread block has of each expert, and of none; 0 where one thread block has all.
     pub counts: u64,

@@ -1,4 +1,5 @@
-//! A token's row of the output: the sum of what its experts made, in the order of its choices.
+//! A token's row of the output: the sum of what its experts made, in the order of its choices. With choices given, those of
+//! no expert have no row.
 
 use crate::device::prelude::*;
 use crate::families::discover::abi::*;
@@ -17,10 +18,16 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RouteSum {
         let mut from = 0;
         while from < p.top {
             let mut raw = [[0u32; 4]; 4];
+            let mut own = [false; 4];
             unroll!(i < 4, {
                 let choice = from + i as u32;
-                let at = row + choice as u64 * p.row_bytes as u64;
-                raw[i] = global::load_v4_once(at, choice < p.top);
+                let asked = choice < p.top && p.choices != 0;
+                let chosen = super::expert(p, token * p.top + choice, asked);
+                own[i] = choice < p.top && (p.choices == 0 || chosen + 1 < p.bins.value);
+            });
+            unroll!(i < 4, {
+                let at = row + (from + i as u32) as u64 * p.row_bytes as u64;
+                raw[i] = global::load_v4_once(at, own[i]);
             });
             unroll!(i < 4, {
                 unroll!(j < 8, {
