@@ -251,6 +251,7 @@ impl GroupedLaunch {
             ldc_bytes: bytes("bytes of a row of C", c.leading)?,
             gate_bytes: bytes("bytes of a row of the gate", gate.leading)?,
             experts: small("matrices", experts)?,
+            // Of slots up to here those without an expert make zeros.
             slots: match way.keep {
                 true => 0,
                 false => small("choices", self.extents.slots())?,

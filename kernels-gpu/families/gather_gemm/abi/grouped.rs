@@ -111,7 +111,7 @@ pub struct GroupedParams {
     pub gate_bytes: u32,
     /// Matrices.
     pub experts: u32,
-    /// Slots, those without an expert included; 0 leaves their rows of C as they are.
+    /// Slots, those without an expert included.
     pub slots: u32,
     /// `FLAG_*`, which name the activation or the gate, and `GROUPED_*`.
     pub flags: u32,
