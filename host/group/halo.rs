@@ -196,7 +196,7 @@ impl<T: Scalar> Halo<T> {
     /// With the way back, [`add`](Self::add).
     ///
     /// # Errors
-    /// As [`Context::plan`].
+    /// As [`Context::plan`](crate::Context::plan).
     pub fn with_add(mut self) -> Result<Self> {
         let group = self.group.clone();
         group.all_ok(self.make_back())?;

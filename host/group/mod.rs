@@ -85,8 +85,8 @@ const LEAVING: Duration = Duration::from_secs(1);
 /// One rank of a group. Cheap to clone; one thread of a rank calls at a time.
 ///
 /// A rank that ends, hangs or drops its group while others wait for it is an [`Error::Rank`] on all of them within ten
-/// seconds. On a GPU what was queued is ended as well, and [`Stream::synchronize`](crate::Stream::synchronize) and reads give the error. After one the
-/// group stays failed.
+/// seconds. On a GPU what was queued is ended as well, and [`Stream::synchronize`](crate::Stream::synchronize) and reads
+/// give the error. After one the group stays failed.
 #[derive(Clone, Debug)]
 pub struct Group(Arc<Inner>);
 
