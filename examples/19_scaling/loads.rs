@@ -1,0 +1,56 @@
+//! What ranks multiply and send, counted in the pattern.
+
+use einsparse::formats::CsrPattern;
+use einsparse::group::Partition;
+
+/// Rows of B from and to ranks of the same host, and over the network.
+pub type Rows = [f64; 2];
+
+#[derive(Clone, Default)]
+pub struct Load {
+    /// Rows of B and C that the product reads and writes, and those of C alone.
+    pub product: f64,
+    pub c: f64,
+    /// Taken: all of B, those that columns name. Sent: those that others' columns name.
+    pub all: Rows,
+    pub named: Rows,
+    pub sent: Rows,
+}
+
+/// The loads of all ranks, where `c` of them share rows of A, B and C.
+pub fn loads(a: &CsrPattern, ranks: usize, c: usize, n: f64, host: usize) -> Vec<Load> {
+    let blocks = Partition::balanced(a, n as usize, ranks / c);
+    let mut owner = vec![0; a.rows()];
+    (0..ranks / c).for_each(|block| owner[blocks.range(block)].fill(block));
+    let mut loads = vec![Load::default(); ranks];
+    let mut seen = vec![usize::MAX; a.rows()];
+    for block in 0..ranks / c {
+        // Replica b mod c multiplies with block b of B, which it gets from that replica of b.
+        let way = |b: usize| {
+            let (to, from) = (block * c + b % c, b * c + b % c);
+            (to, from, usize::from(to / host != from / host))
+        };
+        let rows = blocks.range(block).len() as f64;
+        for other in 0..ranks / c {
+            let (to, _, far) = way(other);
+            let taken = blocks.range(other).len() as f64;
+            loads[to].all[far] += if other == block { 0.0 } else { taken };
+            loads[to].c = rows;
+        }
+        for &column in blocks.range(block).flat_map(|row| &a.columns()[a.row(row)]) {
+            let other = owner[column as usize];
+            let (to, from, far) = way(other);
+            // An entry is its value and its column.
+            loads[to].product += 1.0 + 2.0 / n;
+            if other != block && seen[column as usize] != block {
+                seen[column as usize] = block;
+                loads[to].named[far] += 1.0;
+                loads[from].sent[far] += 1.0;
+            }
+        }
+        loads[block * c..][..c]
+            .iter_mut()
+            .for_each(|rank| rank.product += rows);
+    }
+    loads
+}
