@@ -1,6 +1,6 @@
 //! What ranks multiply and send, counted in the pattern.
 
-use einsparse::formats::CsrPattern;
+use einsparse::formats::{CsrPattern, FormatError, generate};
 use einsparse::group::Partition;
 
 /// Rows of B from and to ranks of the same host, and over the network.
@@ -20,10 +20,10 @@ pub struct Load {
 /// The loads of all ranks, where `c` of them share rows of A, B and C.
 pub fn loads(a: &CsrPattern, ranks: usize, c: usize, n: f64, host: usize) -> Vec<Load> {
     let blocks = Partition::balanced(a, n as usize, ranks / c);
-    let mut owner = vec![0; a.rows()];
-    (0..ranks / c).for_each(|block| owner[blocks.range(block)].fill(block));
+    let mut owner = vec![0_u32; a.rows()];
+    (0..ranks / c).for_each(|block| owner[blocks.range(block)].fill(block as u32));
     let mut loads = vec![Load::default(); ranks];
-    let mut seen = vec![usize::MAX; a.rows()];
+    let mut seen = vec![u32::MAX; a.rows()];
     for block in 0..ranks / c {
         // Replica b mod c multiplies with block b of B, which it gets from that replica of b.
         let way = |b: usize| {
@@ -38,12 +38,12 @@ pub fn loads(a: &CsrPattern, ranks: usize, c: usize, n: f64, host: usize) -> Vec
             loads[to].c = rows;
         }
         for &column in blocks.range(block).flat_map(|row| &a.columns()[a.row(row)]) {
-            let other = owner[column as usize];
+            let other = owner[column as usize] as usize;
             let (to, from, far) = way(other);
             // An entry is its value and its column.
             loads[to].product += 1.0 + 2.0 / n;
-            if other != block && seen[column as usize] != block {
-                seen[column as usize] = block;
+            if other != block && seen[column as usize] != block as u32 {
+                seen[column as usize] = block as u32;
                 loads[to].named[far] += 1.0;
                 loads[from].sent[far] += 1.0;
             }
@@ -53,4 +53,25 @@ pub fn loads(a: &CsrPattern, ranks: usize, c: usize, n: f64, host: usize) -> Vec
             .for_each(|rank| rank.product += rows);
     }
     loads
+}
+
+/// The graph with its nodes in random order.
+pub fn shuffled(a: &CsrPattern) -> Result<CsrPattern, FormatError> {
+    let keys: Vec<f32> = generate::random_values(a.rows(), 7);
+    let mut order: Vec<usize> = (0..a.rows()).collect();
+    order.sort_by(|&i, &j| keys[i].total_cmp(&keys[j]));
+    let mut place = vec![0; a.rows()];
+    order
+        .iter()
+        .enumerate()
+        .for_each(|(new, &old)| place[old] = new as u32);
+    let (mut offsets, mut columns) = (vec![0], Vec::new());
+    for &old in &order {
+        let start = columns.len();
+        let row = &a.columns()[a.row(old)];
+        columns.extend(row.iter().map(|&column| place[column as usize]));
+        columns[start..].sort_unstable();
+        offsets.push(columns.len() as u32);
+    }
+    CsrPattern::new(a.rows(), a.rows(), offsets, columns)
 }

@@ -18,8 +18,9 @@ use loads::{Load, Rows};
 
 /// What may be given, and what it is otherwise. Rates are gigabytes a second of one GPU: those of two H200 of one host under
 /// NCCL 2.28 at 256 MB.
-const GIVEN: [(&str, f64); 9] = [
+const GIVEN: [(&str, f64); 10] = [
     ("scale", 14.0),     // 2^scale nodes, 16 edges drawn for each
+    ("shuffle", 0.0),    // 1: nodes in random order, else those of many edges first
     ("n", 128.0),        // columns of B, in f32
     ("host", 8.0),       // GPUs of a host
     ("exchange", 263.0), // all-to-all within a host
@@ -45,24 +46,23 @@ fn ms(rows: f64, rate: &str) -> f64 {
     rows * given("n") * 4.0 / given(rate) / 1e6
 }
 
+/// Both ways at the same time.
+fn sending(rows: Rows, within: f64, across: f64) -> f64 {
+    match rows {
+        [0.0, 0.0] => 0.0,
+        _ => given("latency") / 1e3 + within.max(across),
+    }
+}
+
 /// Each rank has its own way into the network.
-fn exchange([near, far]: Rows) -> f64 {
-    let busy = if near + far > 0.0 {
-        given("latency") / 1e3
-    } else {
-        0.0
-    };
-    busy + ms(near, "exchange").max(ms(far, "network"))
+fn exchange(rows: Rows) -> f64 {
+    sending(rows, ms(rows[0], "exchange"), ms(rows[1], "network"))
 }
 
 /// The GPUs of a host bring in a share each, and pass it on.
-fn gather([near, far]: Rows) -> f64 {
-    let busy = if near + far > 0.0 {
-        given("latency") / 1e3
-    } else {
-        0.0
-    };
-    busy + ms(near + far, "gather").max(ms(far / given("host"), "network"))
+fn gather(rows: Rows) -> f64 {
+    let share = rows[1] / given("host");
+    sending(rows, ms(rows[0] + rows[1], "gather"), ms(share, "network"))
 }
 
 /// B goes in four parts of columns, each under the product of the one before.
@@ -81,12 +81,12 @@ fn most(loads: &[Load], of: impl Fn(&Load) -> f64) -> f64 {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let a = generate::rmat(given("scale") as u32, 16, 1)?;
-    println!(
-        "{} nodes, {} entries; milliseconds",
-        a.rows(),
-        a.columns().len()
-    );
+    let mut a = generate::rmat(given("scale") as u32, 16, 1)?;
+    if given("shuffle") > 0.0 {
+        a = loads::shuffled(&a)?;
+    }
+    let [nodes, entries] = [a.rows(), a.columns().len()];
+    println!("{nodes} nodes, {entries} entries; milliseconds");
     println!(
         "ranks  product | gather MB     time |   halo MB     time speedup |  c     time speedup"
     );
@@ -98,23 +98,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let product = most(&one, |rank| ms(rank.product, "product"));
         let gathered = most(&one, |rank| overlapped(rank, gather(rank.all)));
         let named = most(&one, halo);
-        let [all_mb, named_mb] = [
-            most(&one, |rank| megabytes(rank.all)),
-            most(&one, |rank| megabytes(rank.named)),
-        ];
+        let all_mb = most(&one, |rank| megabytes(rank.all));
+        let named_mb = most(&one, |rank| megabytes(rank.named));
         print!("{ranks:>5} {product:>8.3} | {all_mb:>9.1} {gathered:>8.3} |");
         if ranks == 1 {
             alone = product;
-            assert_eq!(
-                [all_mb, named_mb, gathered, named],
-                [0.0, 0.0, product, product]
-            );
+            assert_eq!([all_mb, named_mb], [0.0; 2]);
+            assert_eq!([gathered, named], [product; 2]);
         }
         print!(" {named_mb:>9.1} {named:>8.3} {:>7.1} |", alone / named);
-        assert!(
-            one.iter()
-                .all(|rank| (0..2).all(|way| rank.named[way] <= rank.all[way]))
-        );
+        let fewer = |rank: &Load| (0..2).all(|way| rank.named[way] <= rank.all[way]);
+        assert!(one.iter().all(fewer));
         let mut best = (0, f64::INFINITY);
         let sum = |loads: &[Load]| loads.iter().map(|rank| megabytes(rank.all)).sum::<f64>();
         let mut sent = sum(&one);
