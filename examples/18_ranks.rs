@@ -21,7 +21,7 @@ const PRODUCT: &str = "C[m,n] = A[m,k] * B[k,n]";
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     match env::var_os("RANK") {
         Some(_) => Ok(rank()?),
-        None => launch(env::args().nth(1).map_or(Ok(2), |ranks| ranks.parse())?),
+        None => launch(env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(2)),
     }
 }
 

@@ -11,6 +11,7 @@
 //! `record=FILE` puts measured times beside them, of `cargo bench --bench gpu -- --op ranks`.
 
 mod loads;
+mod record;
 
 use einsparse::formats::generate;
 
@@ -81,6 +82,17 @@ fn most(loads: &[Load], of: impl Fn(&Load) -> f64) -> f64 {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let known = |name: &str| name == "record" || GIVEN.iter().any(|(of, _)| *of == name);
+    for given in std::env::args().skip(1) {
+        let name = given
+            .split('=')
+            .next()
+            .filter(|name| name.len() < given.len());
+        assert!(
+            name.is_none_or(known),
+            "{given} is none of {GIVEN:?}, record=FILE"
+        );
+    }
     let mut a = generate::rmat(given("scale") as u32, 16, 1)?;
     if given("shuffle") > 0.0 {
         a = loads::shuffled(&a)?;
@@ -92,6 +104,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     );
     let (n, host) = (given("n"), given("host") as usize);
     let megabytes = |rows: Rows| (rows[0] + rows[1]) * n * 4.0 / 1e6;
+    let graph = format!("rmat{}", given("scale"));
+    let record = text("record").map_or(Ok(Vec::new()), |path| record::read(path, &graph, n))?;
     let mut alone = 0.0;
     for ranks in (0..=10).map(|power| 1 << power) {
         let one = loads::loads(&a, ranks, 1, n, host);
@@ -125,32 +139,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             (c, time) => println!(" {c:>2} {time:>8.3} {:>7.1}", alone / time),
         }
         for (name, predicted) in [("replicated", product), ("sharded", named)] {
-            if let Some(measured) = measured(&format!("{name}+{ranks}"))? {
+            let same = |(variant, _): &&(String, f64)| *variant == format!("{name}+{ranks}");
+            if let Some((_, measured)) = record.iter().find(same) {
                 println!("      {name}: {predicted:.3} predicted, {measured:.3} measured");
             }
         }
     }
     Ok(())
-}
-
-#[derive(serde::Deserialize)]
-struct Row {
-    workload: String,
-    n: f64,
-    variant: String,
-    ms: f64,
-}
-
-/// What the record says of this graph.
-fn measured(variant: &str) -> Result<Option<f64>, csv::Error> {
-    let Some(path) = text("record") else {
-        return Ok(None);
-    };
-    let mut reader = csv::Reader::from_path(path)?;
-    let rows = reader.deserialize().collect::<Result<Vec<Row>, _>>()?;
-    let graph = format!("rmat{}", given("scale"));
-    let found = rows
-        .iter()
-        .find(|row| row.variant == variant && row.workload == graph && row.n == given("n"));
-    Ok(found.map(|row| row.ms))
 }
