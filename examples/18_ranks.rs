@@ -1,8 +1,8 @@
 //! One layer of a graph network, `Y = A (X W)`, over several processes. Each process is a rank with its own rows of the
 //! graph A, of X and of Y. The weights W are on every rank.
 //!
-//! `cargo run --example 18_ranks` starts two ranks on this machine, `-- 4` starts four. Under a launcher each process is
-//! one rank: `torchrun --no-python --nproc-per-node 2 target/debug/examples/18_ranks`.
+//! `cargo run --example 18_ranks` starts two ranks on this machine, `-- 4` starts four. Under a launcher each process
+//! is one rank: `torchrun --no-python --nproc-per-node 2 target/debug/examples/18_ranks`.
 
 use std::env;
 use std::net::TcpListener;

@@ -1,12 +1,12 @@
-//! What a product would take on 1 to 1,024 GPUs: no GPU is used. Rows of an R-MAT graph A, of B and of C are dealt to ranks. The
-//! rows of B that each is sent are counted in the pattern, times follow from bandwidths.
+//! What a product would take on 1 to 1,024 GPUs: no GPU is used. Rows of an R-MAT graph A, of B and of C are dealt to
+//! ranks. The rows of B that each is sent are counted in the pattern, times follow from bandwidths.
 //!
 //! `cargo run --release --example 19_scaling -- scale=22 network=90` prints a line for each number of ranks:
 //!
 //! - `gather`: 1-D, all of B is sent to every rank;
 //! - `halo`: 1-D, every rank is sent the rows of B that its columns name, as `ShardedSpmm` does;
-//! - `1.5-D`: as `halo`, but c ranks have the same rows of A, B and C. Each multiplies a share of the columns, then they add
-//!   up (CAGNET, arXiv 2005.03300). The fastest c is shown.
+//! - `c`: 1.5-D, as `halo`, but c ranks have the same rows of A, B and C. Each multiplies a share of the columns, then
+//!   they add up (CAGNET, arXiv 2005.03300). The fastest c is shown.
 //!
 //! `record=FILE` puts measured times beside them, of `cargo bench --bench gpu -- --op ranks`.
 
@@ -17,8 +17,8 @@ use einsparse::formats::generate;
 
 use loads::{Load, Rows};
 
-/// What may be given, and what it is otherwise. Rates are gigabytes a second of one GPU: those of two H200 of one host under
-/// NCCL 2.28 at 256 MB.
+/// What may be given, and what it is otherwise. Rates are gigabytes a second of one GPU: those of two H200 of one host
+/// under NCCL 2.28 at 256 MB.
 const GIVEN: [(&str, f64); 10] = [
     ("scale", 14.0),     // 2^scale nodes, 16 edges drawn for each
     ("shuffle", 0.0),    // 1: nodes in random order, else those of many edges first
