@@ -100,6 +100,7 @@ pages! {
     Plans "../docs/guide/plans.md"
     Layers "../docs/guide/layers.md"
     Dynamic "../docs/guide/dynamic.md"
+    Ranks "../docs/guide/ranks.md"
     Libraries "../docs/guide/libraries.md"
     Guarantees "../docs/guide/guarantees.md"
     Command "../docs/guide/command.md"

@@ -41,6 +41,7 @@ pub fn test(arguments: &[String]) -> Result<()> {
         "-m",
         "pytest",
         "-q",
+        "-rs",
         "-p",
         "no:cacheprovider",
         "python/tests",
@@ -69,5 +70,8 @@ pub fn bundle(folder: &Path) -> Result<()> {
     let mut unzip = Command::new("python3");
     unzip.args(["-m", "zipfile", "-e"]).arg(wheel).arg(folder);
     part("wheel", &mut unzip)?;
-    crate::bundle::copy_folder(&root().join("python/tests"), &folder.join("tests"))
+    for part in ["tests", "examples"] {
+        crate::bundle::copy_folder(&root().join("python").join(part), &folder.join(part))?;
+    }
+    Ok(())
 }

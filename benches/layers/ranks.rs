@@ -19,6 +19,8 @@ const COLUMNS: usize = 128;
 /// Runs behind each other, and how often.
 const TOGETHER: usize = 4;
 const TIMES: usize = 5;
+/// What the dense products of a layer cost for a row, in entries of both sparse ones: measured on one GPU.
+const ROW_ENTRIES: u64 = 50;
 /// Megabytes that a rank sends to each other one.
 const SENT: [usize; 3] = [1, 16, 256];
 
@@ -213,7 +215,9 @@ impl Case<'_> {
 
     /// `Y = A (X W)`, and from the gradient of Y those of X and W.
     fn layer(&self, contexts: &[Context], n: usize) -> Result<(f64, String)> {
-        let deal = Partition::balanced(self.a.pattern(), n, contexts.len());
+        let counts = self.a.pattern().offsets().windows(2).map(|w| w[1] - w[0]);
+        let costs = counts.map(|count| u64::from(count) + ROW_ENTRIES);
+        let deal = Partition::of_costs(costs, contexts.len());
         self.clocked(contexts, |group| {
             let (context, rows) = (group.context(), deal.range(group.rank()).len());
             let own = Sharded::of(group, self.a, &deal)?;

@@ -80,10 +80,7 @@ struct Back<T: Scalar> {
     add: Plan<T>,
 }
 
-/// Bytes of a rank from which on sending goes in strips under a product.
-const OVERLAPPED: u64 = 8 << 20;
-/// Columns of a strip, if nothing else is asked for; columns that a strip is a multiple of; strips at most.
-const STRIP: usize = 32;
+/// Columns that a strip is a multiple of; strips at most.
 const VECTOR: usize = 8;
 const MOST_STRIPS: usize = 4;
 
@@ -100,7 +97,7 @@ impl<T: Scalar> Halo<T> {
         Self::in_strips(group, pattern, rows, n, Some(1))
     }
 
-    /// Sends columns in so many strips, one by one; `None`: in several from where a product hides the sending.
+    /// Sends columns in so many strips, one by one.
     pub(super) fn in_strips(
         group: &Group,
         pattern: &CsrPattern,
@@ -148,10 +145,7 @@ impl<T: Scalar> Halo<T> {
             .collect();
         let (sends, takes) = (ranges(&asked), ranges(&taken));
         let [sent, received] = [&sends, &takes].map(|all| all.last().map_or(0, |r| r.end));
-        let moved = (sent.max(received) * n * size_of::<T>()) as u64;
-        let moved = group.numbers("bytes of a halo", Ok(vec![moved]))?;
-        let most = moved.iter().flatten().max().copied().unwrap_or(0);
-        let wanted = strips.unwrap_or(if most < OVERLAPPED { 1 } else { n / STRIP });
+        let wanted = strips.unwrap_or(1);
         // Strips are of one width, of whole vectors.
         let whole =
             |strips: &usize| n.is_multiple_of(*strips) && (n / strips).is_multiple_of(VECTOR);

@@ -349,18 +349,18 @@ impl Mesh {
 
     /// Connections of ranks that are threads of this process.
     pub(super) fn local(size: usize) -> Result<Vec<Mesh>> {
-        let mut links: Vec<Vec<Option<Link>>> = (0..size)
-            .map(|_| (0..size).map(|_| None).collect())
-            .collect();
-        for a in 0..size {
-            for b in 0..a {
+        let mut links: Vec<Vec<Option<Link>>> = Vec::with_capacity(size);
+        for rank in 0..size {
+            let mut own: Vec<_> = (0..size).map(|_| None).collect();
+            for (peer, theirs) in links.iter_mut().enumerate() {
                 let (left, right) = UnixStream::pair().map_err(|error| Error::Rank {
-                    rank: b,
+                    rank: peer,
                     reason: format!("no connection between threads: {error}"),
                 })?;
-                links[a][b] = Some(Link::Unix(left));
-                links[b][a] = Some(Link::Unix(right));
+                theirs[rank] = Some(Link::Unix(left));
+                own[peer] = Some(Link::Unix(right));
             }
+            links.push(own);
         }
         let ranks = links.into_iter().enumerate();
         ranks.map(|(rank, links)| Mesh::new(rank, links)).collect()

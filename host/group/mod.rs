@@ -298,17 +298,6 @@ impl Group {
         };
         (0..mesh.size()).map(take).collect()
     }
-
-    /// Numbers of all ranks by rank, or the first error of any.
-    pub(crate) fn numbers(&self, what: &str, own: Result<Vec<u64>>) -> Result<Vec<Vec<u64>>> {
-        let said = self
-            .0
-            .gather(what, own.map(|own| bytemuck::pod_collect_to_vec(&own)))?;
-        Ok(said
-            .iter()
-            .map(|words| bytemuck::pod_collect_to_vec(words))
-            .collect())
-    }
 }
 
 impl Drop for Inner {

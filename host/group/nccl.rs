@@ -241,8 +241,8 @@ impl Comm {
         self.device.context().set_current()?;
         self.with(|raw| {
             // SAFETY: pairs with the end below.
-            self.api
-                .check("ncclGroupStart", unsafe { (self.api.start)() })?;
+            let started = unsafe { (self.api.start)() };
+            self.api.check("ncclGroupStart", started)?;
             let both = [
                 (self.api.send, "ncclSend", sends),
                 (self.api.receive, "ncclRecv", receives),

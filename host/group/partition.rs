@@ -37,19 +37,25 @@ impl Partition {
     pub fn of_counts(counts: &[u32], n: usize, ranks: usize) -> Self {
         // In words of 32 bits: a row of B, the entry itself; a row of C and where it starts.
         let (entry, row) = (n as u64 + 2, n as u64 + 1);
-        let cost = |count: &u32| u64::from(*count) * entry + row;
-        let all: u128 = counts.iter().map(|count| u128::from(cost(count))).sum();
-        let mut starts = vec![0];
-        let mut before = 0u128;
-        for (place, count) in counts.iter().enumerate() {
+        let costs = counts.iter().map(|&count| u64::from(count) * entry + row);
+        Self::of_costs(costs, ranks)
+    }
+
+    /// The same cost for every rank, of the cost of each row in any unit: where dense products follow a sparse one, a row costs
+    /// more than its entries say.
+    pub fn of_costs(costs: impl Iterator<Item = u64> + Clone, ranks: usize) -> Self {
+        let all: u128 = costs.clone().map(u128::from).sum();
+        let (mut starts, mut rows, mut before) = (vec![0], 0, 0u128);
+        for cost in costs {
             // A row belongs to the rank in whose share its middle lies.
-            let middle = before + u128::from(cost(count) / 2);
+            let middle = before + u128::from(cost / 2);
             while starts.len() < ranks && middle * ranks as u128 >= all * starts.len() as u128 {
-                starts.push(place);
+                starts.push(rows);
             }
-            before += u128::from(cost(count));
+            before += u128::from(cost);
+            rows += 1;
         }
-        starts.resize(ranks + 1, counts.len());
+        starts.resize(ranks + 1, rows);
         Partition(starts)
     }
 

@@ -21,8 +21,8 @@ const PRODUCT: &str = "C[m,n] = A[m,k] * B[k,n]";
 pub struct ShardedOptions {
     /// Of the product on each rank.
     pub plan: Options,
-    /// In how many strips of columns rows of B are sent, each under the product of the one before; at most four. `None`: as many as
-    /// the bytes are worth.
+    /// In how many strips of columns rows of B are sent, each under the product of the one before; at most four. `None`: one. Products
+    /// of narrow strips are slower: of R-MAT 22 over two GPUs with 128 columns one strip is the fastest.
     pub strips: Option<usize>,
 }
 

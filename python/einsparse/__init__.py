@@ -79,6 +79,8 @@ def sparse(matrix, format=None):
         return matrix
     kind, index, values = _parts(matrix)
     device, number = values.__dlpack_device__()
+    # They are copied in any case: those that came over a network may begin anywhere.
+    index, values = [_aligned(array) for array in index], _aligned(values)
     return Sparse(kind, tuple(matrix.shape), index, values, format, number if device in (2, 13) else None)
 
 
@@ -94,6 +96,10 @@ def _bound(operands, named, format):
 def _is_sparse(operand):
     layout = str(getattr(operand, "layout", ""))
     return layout.startswith("torch.sparse_") or (hasattr(operand, "format") and hasattr(operand, "tocsr"))
+
+
+def _aligned(array):
+    return array if getattr(getattr(array, "flags", None), "aligned", True) else array.copy()
 
 
 def _parts(matrix):

@@ -91,6 +91,22 @@ def test_unsorted_rows_keep_the_order_of_their_values():
     numpy.testing.assert_array_equal(plan.run(x=numpy.array([1.0, 10.0, 100.0, 1000.0])), [5706.0, 80.0])
 
 
+def test_a_matrix_from_a_network_may_begin_anywhere():
+    a, b = matrix(), dense(29, 8)
+
+    def moved(array):
+        place = numpy.empty(array.nbytes + 1, "u1")[1:].view(array.dtype)
+        place[:] = array
+        assert not place.flags.aligned
+        return place
+
+    away = scipy.sparse.csr_matrix((moved(a.data), moved(a.indices), moved(a.indptr)), a.shape)
+    away.data, away.indices, away.indptr = moved(a.data), moved(a.indices), moved(a.indptr)
+    numpy.testing.assert_array_equal(einsparse.einsum(SPMM, A=away, B=b), a @ b)
+    with pytest.raises(ValueError, match="`B`: address"):
+        einsparse.einsum(SPMM, A=a, B=moved(b.ravel()).reshape(b.shape))
+
+
 def test_an_output_is_written_in_place():
     a, b = matrix(), dense(29, 8)
     wide = numpy.full((37, 12), 9, "f4")

@@ -1,0 +1,77 @@
+//! What ranks multiply and send, counted in the pattern.
+
+use einsparse::formats::{CsrPattern, FormatError, generate};
+use einsparse::group::Partition;
+
+/// Rows of B from and to ranks of the same host, and over the network.
+pub type Rows = [f64; 2];
+
+#[derive(Clone, Default)]
+pub struct Load {
+    /// Rows of B and C that the product reads and writes, and those of C alone.
+    pub product: f64,
+    pub c: f64,
+    /// Taken: all of B, those that columns name. Sent: those that others' columns name.
+    pub all: Rows,
+    pub named: Rows,
+    pub sent: Rows,
+}
+
+/// The loads of all ranks, where `c` of them share rows of A, B and C.
+pub fn loads(a: &CsrPattern, ranks: usize, c: usize, n: f64, host: usize) -> Vec<Load> {
+    let blocks = Partition::balanced(a, n as usize, ranks / c);
+    let mut owner = vec![0_u32; a.rows()];
+    (0..ranks / c).for_each(|block| owner[blocks.range(block)].fill(block as u32));
+    let mut loads = vec![Load::default(); ranks];
+    let mut seen = vec![u32::MAX; a.rows()];
+    for block in 0..ranks / c {
+        // Replica b mod c multiplies with block b of B, which it gets from that replica of b.
+        let way = |b: usize| {
+            let (to, from) = (block * c + b % c, b * c + b % c);
+            (to, from, usize::from(to / host != from / host))
+        };
+        let rows = blocks.range(block).len() as f64;
+        for other in 0..ranks / c {
+            let (to, _, far) = way(other);
+            let taken = blocks.range(other).len() as f64;
+            loads[to].all[far] += if other == block { 0.0 } else { taken };
+            loads[to].c = rows;
+        }
+        for &column in blocks.range(block).flat_map(|row| &a.columns()[a.row(row)]) {
+            let other = owner[column as usize] as usize;
+            let (to, from, far) = way(other);
+            // An entry is its value and its column.
+            loads[to].product += 1.0 + 2.0 / n;
+            if other != block && seen[column as usize] != block as u32 {
+                seen[column as usize] = block as u32;
+                loads[to].named[far] += 1.0;
+                loads[from].sent[far] += 1.0;
+            }
+        }
+        loads[block * c..][..c]
+            .iter_mut()
+            .for_each(|rank| rank.product += rows);
+    }
+    loads
+}
+
+/// The graph with its nodes in random order.
+pub fn shuffled(a: &CsrPattern) -> Result<CsrPattern, FormatError> {
+    let keys: Vec<f32> = generate::random_values(a.rows(), 7);
+    let mut order: Vec<usize> = (0..a.rows()).collect();
+    order.sort_by(|&i, &j| keys[i].total_cmp(&keys[j]));
+    let mut place = vec![0; a.rows()];
+    order
+        .iter()
+        .enumerate()
+        .for_each(|(new, &old)| place[old] = new as u32);
+    let (mut offsets, mut columns) = (vec![0], Vec::new());
+    for &old in &order {
+        let start = columns.len();
+        let row = &a.columns()[a.row(old)];
+        columns.extend(row.iter().map(|&column| place[column as usize]));
+        columns[start..].sort_unstable();
+        offsets.push(columns.len() as u32);
+    }
+    CsrPattern::new(a.rows(), a.rows(), offsets, columns)
+}
