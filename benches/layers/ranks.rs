@@ -1,5 +1,6 @@
 //! `ranks`: rows over the GPUs of this machine, 1 and 2 and so on. A product of R-MAT 22 with B on every rank, and with B dealt to
-//! ranks, sent in 1, 2 and 4 strips; a layer of a graph network with its gradients; and what the links give alone.
+//! ranks, sent in 1, 2 and 4 strips; a layer of a graph network with its gradients; gated experts, a chosen number of chunks and
+//! one; and what the links give alone.
 //!
 //! All ranks start together and wait for their GPU at the end, so the clock is the host's, that of the slowest rank.
 //! Each operand is many times L2: there is no warm run. `limit_fraction` is the share of what so many GPUs would give at best.
@@ -7,8 +8,11 @@
 use crate::prelude::*;
 use crate::timing::median;
 use einsparse::driver::device_count;
+use einsparse::dynamic::Gate;
 use einsparse::formats::generate;
 use einsparse::group::{Group, GroupSum, Halo, Partition, Sharded, ShardedOptions, ShardedSpmm};
+use einsparse::group::{ShardedMoe, ShardedMoeOptions};
+use einsparse::nn::MoeOptions;
 use einsparse::{Plan, Stream};
 use std::thread;
 use std::time::Instant;
@@ -38,6 +42,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     let counts: Vec<usize> = (0..).map(|p| 1 << p).take_while(|&n| n <= gpus).collect();
     let case = Case { bench, a: &a };
     let mut alone = [0.0; 2];
+    let mut experts_alone = [0.0; TOKENS.len()];
     for &ranks in &counts {
         let contexts = &contexts[..ranks];
         let n = bench.arguments.ns(&[COLUMNS])[0];
@@ -94,9 +99,48 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
             alone[1] = ms;
         }
         row("layer", ms, alone[1], note)?;
+        for (tokens, alone) in TOKENS.into_iter().zip(&mut experts_alone) {
+            let all: &[Option<usize>] = if ranks == 1 {
+                &[None]
+            } else {
+                &[None, Some(1)]
+            };
+            for &chunks in all {
+                let (ms, note) = case.experts(contexts, tokens, chunks)?;
+                if ranks == 1 {
+                    *alone = ms;
+                }
+                let extents = [tokens, QWEN.model, QWEN.hidden];
+                let choices = tokens * QWEN.top_k;
+                let row = Row::new(OP, "qwen3-30b-a3b", extents, choices, Dtype::Bf16);
+                let times = Times {
+                    cold: ms,
+                    warm: ms,
+                    host_inside: true,
+                };
+                let flops = 6.0 * (choices * QWEN.model * QWEN.hidden) as f64;
+                let row = row.timed(&times).flops(flops).limit(*alone / ranks as f64);
+                let name = chunks.map_or("experts".into(), |n| format!("experts_{n}chunk"));
+                bench.add(row.ours(format!("{name}+{ranks}")).strict().note(note))?;
+            }
+        }
     }
     Ok(())
 }
+
+/// A layer of experts, and tokens of all ranks.
+const QWEN: MoeOptions = MoeOptions {
+    tokens: 0,
+    experts: 128,
+    first: 0,
+    top_k: 8,
+    model: 2048,
+    hidden: 768,
+    activation: einsparse::einsum::Activation::Identity,
+    gate: Some(Gate::Silu),
+    transposed: true,
+};
+const TOKENS: [usize; 2] = [4096, 65536];
 
 struct Case<'a> {
     bench: &'a Bench<'a>,
@@ -256,6 +300,52 @@ impl Case<'_> {
                 )?;
                 drop(local);
                 sum.run(&mut dw, stream)
+            };
+            Ok((Box::new(step), note))
+        })
+    }
+
+    /// Experts that are chosen evenly; tokens are dealt evenly.
+    fn experts(
+        &self,
+        contexts: &[Context],
+        tokens: usize,
+        chunks: Option<usize>,
+    ) -> Result<(f64, String)> {
+        let options = MoeOptions { tokens, ..QWEN };
+        let deal = Partition::even(tokens, contexts.len());
+        let sharded = ShardedMoeOptions {
+            chunks,
+            ..ShardedMoeOptions::default()
+        };
+        let some = generate::random_values::<f32>(1 << 20, SEED);
+        let some: Vec<bf16> = some.into_iter().map(|v| bf16::from_f32(v / 32.0)).collect();
+        self.clocked(contexts, |group| {
+            let (context, own) = (group.context(), deal.range(group.rank()));
+            let mut layer = ShardedMoe::new(group, &options, &deal, &sharded)?;
+            let values = |shape: &[usize]| {
+                let values = some.iter().copied().cycle();
+                let values = values.take(shape.iter().product()).collect();
+                context.upload_dense(&Dense::new(shape, values)?)
+            };
+            let [up, down] = layer.shapes();
+            let (up, down) = (values(&up)?, values(&down)?);
+            let x = values(&[own.len(), options.model])?;
+            let mut rng = StdRng::seed_from_u64(SEED + group.rank() as u64);
+            let shape = [own.len(), options.top_k];
+            let choice = |_| rng.random_range(0..options.experts as i32);
+            let choices = (0..own.len() * options.top_k).map(choice).collect();
+            let choices = context.upload_dense(&Dense::new(shape, choices)?)?;
+            let weights = context.upload_dense(&Dense::from_fn(shape, |_| 0.125f32)?)?;
+            let mut out = context.zeros::<bf16>(&[own.len(), options.model])?;
+            let note = format!(
+                "{}; {:?}",
+                layer.to_string().replace('\n', ";"),
+                layer.variants()
+            );
+            println!("{layer}");
+            let step = move |stream: &Stream| {
+                layer.forward(&x, (&choices, &weights), (&up, &down), &mut out, stream)
             };
             Ok((Box::new(step), note))
         })

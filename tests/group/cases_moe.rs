@@ -236,7 +236,9 @@ pub fn experts<T: Scalar>(contexts: &[Context]) {
                 let what = format!("{o:?}, {routes:?}, {tokens:?}");
                 let found = sharded(contexts, &o, &from, &tokens, &plain);
                 near_all(&what, &found, &one);
-                if size == 1 || (top_k == 1 && !contexts[0].is_cuda()) {
+                // A gated layer in training rounds its sums.
+                let kernels_differ = contexts[0].is_cuda() && (size > 1 || gate.is_some());
+                if !kernels_differ && (size == 1 || top_k == 1) {
                     assert!(found.0 == one.0, "{what}");
                 }
                 let found = sharded(contexts, &o, &from, &tokens, &twelve);
