@@ -1,9 +1,10 @@
-//! `ranks`: rows over the GPUs of this machine, 1 and 2 and so on. A product of R-MAT 22 with B on every rank, and with B dealt to
-//! ranks, sent in 1, 2 and 4 strips; a layer of a graph network with its gradients; gated experts, a chosen number of chunks and
-//! one; and what the links give alone.
+//! `ranks`: rows over the GPUs of this machine, 1 and 2 and so on. A product of R-MAT 22 with B on every rank, and
+//! with B dealt to ranks, sent in 1, 2 and 4 strips; a layer of a graph network with its gradients; gated experts, a
+//! chosen number of chunks and one; and what the links give alone.
 //!
 //! All ranks start together and wait for their GPU at the end, so the clock is the host's, that of the slowest rank.
-//! Each operand is many times L2: there is no warm run. `limit_fraction` is the share of what so many GPUs would give at best.
+//! Each operand is many times L2: there is no warm run. `limit_fraction` is the share of what so many GPUs would give
+//! at best.
 
 use crate::prelude::*;
 use crate::timing::median;
