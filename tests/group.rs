@@ -356,3 +356,46 @@ fn new_values_are_taken() {
         assert!(before.iter().zip(&after).all(|(a, b)| 2.0 * a == *b));
     }
 }
+
+#[test]
+fn files_are_read_in_parts() {
+    let a = graph(90, 5, 4);
+    let folder = std::env::temp_dir().join(format!("einsparse-ranks-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    for name in ["a.mtx", "a.npz"] {
+        let path = folder.join(name);
+        match name {
+            "a.mtx" => einsparse::formats::io::write_matrix_market(&path, &a).unwrap(),
+            _ => einsparse::formats::io::write_npz(&path, &a).unwrap(),
+        }
+        for ranks in [1, 3] {
+            let results = on_ranks(&cpus(ranks), |group| {
+                let read = Sharded::<Csr<f32>>::read(&group, &path, 8)?;
+                let rows = Partition::balanced(a.pattern(), 8, ranks);
+                assert_eq!(read.rows(), &rows);
+                let wanted = Sharded::of(&group, &a, &rows)?;
+                assert_eq!(read.local(), wanted.local());
+                Ok(())
+            });
+            results.into_iter().for_each(|r| r.unwrap());
+        }
+        // One rank sees a file that ends early, or none.
+        let whole = std::fs::read(&path).unwrap();
+        let short = folder.join(format!("short-{name}"));
+        std::fs::write(&short, &whole[..whole.len() / 2]).unwrap();
+        for wrong in [short, folder.join("none.mtx")] {
+            let results = on_ranks(&cpus(2), |group| {
+                let path = [&path, &wrong][group.rank()];
+                Sharded::<Csr<f32>>::read(&group, path, 8)
+            });
+            let found = errors(results);
+            assert!(
+                matches!(found[0], Error::Rank { rank: 1, .. }),
+                "{}",
+                found[0]
+            );
+            assert!(matches!(found[1], Error::Format(_)), "{}", found[1]);
+        }
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}

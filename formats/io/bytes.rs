@@ -2,7 +2,12 @@
 
 use super::{Fault, Limits, Progress};
 use crate::FormatError;
-use std::{fs::File, io::Read, path::Path};
+use flate2::Crc;
+use std::{
+    fs::File,
+    io::{Read, Take},
+    path::Path,
+};
 
 const BLOCK: u64 = 16 << 20;
 
@@ -45,19 +50,95 @@ fn read_blocks(
         }
         let over = left == read as u64 && from.by_ref().take(1).read_to_end(&mut Vec::new())? > 0;
         return match length {
-            Some(length) if over || done < length => Err(Fault::whole(format!(
-                "the file changed while it was read: it had {length} bytes, then {}",
-                if over {
-                    "more".to_owned()
-                } else {
-                    done.to_string()
-                }
-            ))),
+            Some(length) if over || done < length => Err(changed(length, done, over)),
             None if over => Err(Fault::whole(format!(
                 "longer than {limit} bytes, the limit for what has no size; `io::Limits` or `--memory` raises it"
             ))),
             _ => Ok(bytes),
         };
+    }
+}
+
+fn changed(length: u64, done: u64, more: bool) -> Fault {
+    Fault::whole(format!(
+        "the file changed while it was read: it had {length} bytes, then {}",
+        if more {
+            "more".to_owned()
+        } else {
+            done.to_string()
+        }
+    ))
+}
+
+/// Bytes of a piece of [`Pieces`].
+pub(super) const PIECE: usize = 4 << 20;
+
+/// A file of text that is not held whole: pieces of about [`PIECE`] bytes that end at line ends.
+pub(super) struct Pieces<R> {
+    from: Take<R>,
+    length: u64,
+    /// Longest line taken.
+    limit: u64,
+    text: Vec<u8>,
+    /// Bytes of `text` that were handed out.
+    given: usize,
+    done: u64,
+    checksum: Crc,
+}
+
+impl<R: Read> Pieces<R> {
+    /// Of a file of `length` bytes.
+    pub(super) fn new(from: R, length: u64, limit: u64) -> Self {
+        Self {
+            // One more would be seen.
+            from: from.take(length.saturating_add(1)),
+            length,
+            limit,
+            text: Vec::new(),
+            given: 0,
+            done: 0,
+            checksum: Crc::new(),
+        }
+    }
+
+    pub(super) fn next(&mut self) -> Result<Option<&[u8]>, Fault> {
+        self.text.drain(..self.given);
+        loop {
+            let held = self.text.len();
+            let mut piece = self.from.by_ref().take(PIECE as u64);
+            let read = piece.read_to_end(&mut self.text)?;
+            self.checksum.update(&self.text[held..]);
+            self.done += read as u64;
+            if read < PIECE {
+                if self.done != self.length {
+                    let more = self.done > self.length;
+                    return Err(changed(self.length, self.done, more));
+                }
+                self.given = self.text.len();
+                break;
+            }
+            if let Some(at) = memchr::memrchr(b'\n', &self.text[held..]) {
+                self.given = held + at + 1;
+                break;
+            }
+            if self.text.len() as u64 > self.limit {
+                return Err(Fault::whole(format!(
+                    "a line is longer than {} bytes at byte {}, which `io::Limits` raises",
+                    self.limit, self.done
+                )));
+            }
+        }
+        Ok((self.given > 0).then(|| &self.text[..self.given]))
+    }
+
+    /// Of the last piece only so many bytes are done with: the next one starts behind them.
+    pub(super) fn take_back(&mut self, used: usize) {
+        self.given = used;
+    }
+
+    /// Of all that was read.
+    pub(super) fn checksum(&self) -> u32 {
+        self.checksum.sum()
     }
 }
 

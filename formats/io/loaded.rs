@@ -93,7 +93,7 @@ fn offsets_in_proportion(rows: usize, entries: usize) -> Result<(), FormatError>
     Ok(())
 }
 
-fn coo_into_csr<T: Element>(coo: Coo<T>) -> Result<Csr<T>, FormatError> {
+pub(super) fn coo_into_csr<T: Element>(coo: Coo<T>) -> Result<Csr<T>, FormatError> {
     let (pattern, values) = coo.into_parts();
     let &[rows, cols] = pattern.shape() else {
         return AnySparse::Coo(Coo::new(pattern, values)?).to_csr();

@@ -12,6 +12,7 @@ mod matrix_market;
 mod npy;
 mod npz;
 mod replace;
+mod rows;
 mod safetensors;
 mod smtx;
 mod source;
@@ -28,6 +29,7 @@ pub use npz::{
     read_npz, read_npz_from, read_npz_from_within, read_npz_within, write_npz, write_npz_compressed,
 };
 pub use replace::replace_file;
+pub use rows::RowFile;
 pub use safetensors::{Safetensors, TensorInfo};
 pub use smtx::{read_smtx, read_smtx_from, write_smtx};
 pub use source::Source;

@@ -208,6 +208,75 @@ fn short_lines_are_read_within_the_bound() {
     assert!(error.to_string().contains(&place), "{error}");
 }
 
+/// Parts take what their entries take, whatever the file holds; a header that claims rows takes nothing.
+#[test]
+fn parts_of_rows_take_their_share() {
+    let _alone = alone();
+    const ROWS: usize = 100_000;
+    const LINES: usize = 3_000_000;
+    let mut text = format!("%%MatrixMarket matrix coordinate real general\n{ROWS} 99 {LINES}\n");
+    (0..LINES).for_each(|at| text += &format!("{} {} 0.5\n", at * 7 % ROWS + 1, at % 99 + 1));
+    let (mtx, npz) = (scratch("share.mtx"), scratch("share.npz"));
+    fs::write(&mtx, text).unwrap();
+    write_npz_compressed(&npz, &read_any::<f64>(&mtx).unwrap().to_csr().unwrap()).unwrap();
+    // Pieces of text and what they hold; no text.
+    for (path, pieces) in [(mtx, 40_000_000), (npz, 1_000_000)] {
+        let before = TAKEN.load(Relaxed);
+        let most = || {
+            let most = MOST.load(Relaxed) - before;
+            MOST.store(TAKEN.load(Relaxed), Relaxed);
+            most
+        };
+        MOST.store(before, Relaxed);
+        let file = RowFile::open(&path).unwrap();
+        let opened = most();
+        assert!(opened < pieces + 4 * ROWS, "{opened}");
+        for part in [ROWS / 4, ROWS / 100] {
+            let csr = file.read::<f64>(0..part).unwrap();
+            let (read, bound) = (
+                most(),
+                4 * ROWS + pieces + 8 * part + 32 * (LINES / ROWS) * part,
+            );
+            assert!(read < bound, "{read} bytes, {bound} at most");
+            drop(csr);
+            most();
+        }
+        fs::remove_file(path).unwrap();
+    }
+    for (name, bytes) in [
+        (
+            "claim.mtx",
+            b"%%MatrixMarket matrix coordinate real general\n4294967295 1 1\n1 1 1\n".to_vec(),
+        ),
+        ("claim.npz", {
+            let mut members = named("csr", i64::from(u32::MAX), 1);
+            members.push(("indices", header("<i4", false, "(1,)"), b"\0", 4));
+            members.push(("data", header("<f4", false, "(1,)"), b"\0", 4));
+            members.push(("indptr", header("<i4", false, "(4294967296,)"), b"\0", 64));
+            archive(&members, CompressionMethod::Stored)
+        }),
+    ] {
+        let path = scratch(name);
+        fs::write(&path, &bytes).unwrap();
+        let error = within(bytes.len(), 0, || RowFile::open(&path)).unwrap_err();
+        assert!(
+            error.to_string().contains("over the limit of 64"),
+            "{error}"
+        );
+    }
+    // A line without an end.
+    let path = scratch("line.mtx");
+    fs::write(&path, vec![b'%'; 80 << 20]).unwrap();
+    let error = within(80 << 20, 0, || RowFile::open(&path)).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("a line is longer than 64000000 bytes"),
+        "{error}"
+    );
+    fs::remove_file(path).unwrap();
+}
+
 #[test]
 fn narrow_numbers_are_read_within_the_bound() {
     let _alone = alone();

@@ -64,6 +64,15 @@ fn scratch(name: &str, write: impl Fn(&Path) -> Result<(), FormatError>) -> Vec<
     std::fs::read(path).unwrap()
 }
 
+/// Two parts of a file of these bytes.
+fn rows(path: &Path, bytes: &[u8]) -> Result<(), FormatError> {
+    std::fs::write(path, bytes).unwrap();
+    let file = RowFile::open(path)?;
+    let rows = file.shape()[0];
+    file.read::<f32>(0..rows / 2)?;
+    file.read::<f32>(rows / 2..rows).map(drop)
+}
+
 #[test]
 fn broken_text_is_refused_or_read() {
     for symmetry in ["general", "symmetric", "skew-symmetric"] {
@@ -73,6 +82,8 @@ fn broken_text_is_refused_or_read() {
         check(text.as_bytes(), 4000, |bytes| {
             read_matrix_market_from::<f32>(bytes, "file")
         });
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("broken-rows.mtx");
+        check(text.as_bytes(), 1500, |bytes| rows(&path, bytes));
         let text = format!("%%MatrixMarket matrix array integer {symmetry}\n2 2\n1\n");
         check(text.as_bytes(), 4000, |bytes| {
             read_matrix_market_from::<f64>(bytes, "file")
@@ -112,6 +123,9 @@ fn broken_archives_are_refused_or_read() {
             read_npz_from::<f32>(bytes, "file").and_then(|read| read.to_csr())
         });
     }
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("broken-rows.npz");
+    let sound = scratch("sound-rows.npz", |path| write_any(path, &loaded("csr")));
+    check(&sound, 3000, |bytes| rows(&path, bytes));
     let dense = any.to_dense().unwrap();
     let sound = scratch("sound.npy", |path| write_npy(path, &dense));
     check(&sound, 5000, |bytes| read_npy_from::<f32>(bytes, "file"));

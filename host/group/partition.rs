@@ -1,7 +1,9 @@
 //! Which rows belong to which rank, and what a rank holds of a matrix.
 
 use std::ops::Range;
+use std::path::Path;
 
+use einsparse_formats::io::RowFile;
 use einsparse_formats::{Csr, CsrPattern, Dense, Pattern};
 
 use super::Group;
@@ -132,6 +134,20 @@ impl<T: Scalar> Sharded<Csr<T>> {
             Ok(Csr::new(pattern, whole.values()[entries].to_vec())?)
         };
         Self::new(group, part(), rows)
+    }
+
+    /// Reads the rows of this rank from a file, Matrix Market or SciPy's `.npz` of CSR, that every rank can open: no rank holds
+    /// the whole matrix. Rows are dealt by the cost of a product with `n` columns.
+    ///
+    /// # Errors
+    /// Of a file that cannot be read, [`Error::Format`] on the ranks that see it and [`Error::Rank`] on the others;
+    /// [`Error::Rank`] if ranks see different files.
+    pub fn read(group: &Group, path: impl AsRef<Path>, n: usize) -> Result<Self> {
+        let opened = RowFile::open(path).map_err(Error::from);
+        let file = group.all_ok(opened)?;
+        let rows = Partition::of_counts(file.row_counts(), n, group.size());
+        let own = file.read(rows.range(group.rank()));
+        Self::new(group, own.map_err(Error::from), &rows)
     }
 
     /// Rows that this rank read or made itself, or why it could not: all ranks learn of it. Columns are those of the whole

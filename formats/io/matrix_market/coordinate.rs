@@ -6,14 +6,16 @@ use super::header::{Body, Header, Symmetry};
 use super::line::{Cursor, diagnose, entry};
 use crate::Element;
 use crate::parallel;
+use std::ops::Range;
 
 const CHUNK: usize = 1 << 20;
 /// Chunks parsed between two reports of the progress.
 const BATCH: usize = 32;
 
 /// What one chunk of lines held.
-struct Chunk<T> {
-    entries: Vec<(u64, T)>,
+pub(super) struct Chunk<T> {
+    /// In the rows that are read, mirrored ones behind their own; the first of these rows is 0.
+    pub(super) entries: Vec<(u64, T)>,
     lines: u64,
     /// Lines that are neither blank nor comment, the faulty one included.
     content: usize,
@@ -29,60 +31,99 @@ pub(super) fn read<T: Element>(
     body: &Body<'_>,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Vec<(u64, T)>, Fault> {
-    let chunks = cut(body.text);
+    let chunks = cut(body.text, CHUNK);
     let mut entries = Vec::new();
-    let (mut content, mut line, mut done) = (0, body.lines_before, body.bytes_before);
-    let mut halves = [false; 2];
+    let mut done = body.bytes_before;
+    let mut reader = Reader::new(header, body.lines_before, 0..header.rows);
     for batch in chunks.chunks(BATCH) {
+        let parsed = reader.batch::<T>(batch)?;
+        let more = parsed.iter().map(|chunk| chunk.entries.len()).sum();
+        entries.try_reserve_exact(more).map_err(no_room)?;
+        for chunk in parsed {
+            entries.extend_from_slice(&chunk.entries);
+        }
+        done += batch.iter().map(|text| text.len() as u64).sum::<u64>();
+        progress(done);
+    }
+    reader.end()?;
+    if reader.both_halves() {
+        let mut mirrors = Mirrors::new(body.lines_before, 0..header.rows, header.entries)?;
+        mirrors.add::<T>(header, body.text);
+        mirrors.refuse()?;
+    }
+    Ok(entries)
+}
+
+/// Takes the lines behind the header, chunk by chunk, and knows how far it is. Every line is checked, entries of some
+/// rows are kept.
+pub(super) struct Reader<'a> {
+    header: &'a Header,
+    rows: Range<u64>,
+    content: usize,
+    line: u64,
+    halves: [bool; 2],
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(header: &'a Header, lines_before: u64, rows: Range<usize>) -> Self {
+        Self {
+            header,
+            rows: rows.start as u64..rows.end as u64,
+            content: 0,
+            line: lines_before,
+            halves: [false; 2],
+        }
+    }
+
+    /// The chunks of text that come next, parsed in parallel.
+    pub(super) fn batch<T: Element>(&mut self, batch: &[&[u8]]) -> Result<Vec<Chunk<T>>, Fault> {
+        let (header, rows) = (self.header, &self.rows);
         let parsed: Vec<Chunk<T>> =
-            parallel::collect(batch.len(), 1, &|at| parse(batch[at], header));
+            parallel::collect(batch.len(), 1, &|at| parse(batch[at], header, rows));
         for (chunk, text) in parsed.iter().zip(batch) {
-            if content + chunk.content > header.entries {
-                let extra = line + line_of_content(text, header.entries - content);
+            if self.content + chunk.content > header.entries {
+                let extra = self.line + line_of_content(text, header.entries - self.content);
                 return Err(Fault::line(
                     extra,
                     format!("text after the last of {} entries", header.entries),
                 ));
             }
             if let Some((at, reason)) = &chunk.fault {
-                return Err(Fault::line(line + at, reason.clone()));
+                return Err(Fault::line(self.line + at, reason.clone()));
             }
-            content += chunk.content;
-            line += chunk.lines;
-            done += text.len() as u64;
-            halves = [halves[0] | chunk.halves[0], halves[1] | chunk.halves[1]];
+            self.content += chunk.content;
+            self.line += chunk.lines;
+            self.halves[0] |= chunk.halves[0];
+            self.halves[1] |= chunk.halves[1];
         }
-        let more = parsed.iter().map(|chunk| chunk.entries.len()).sum();
-        entries.try_reserve_exact(more).map_err(no_room)?;
-        for chunk in parsed {
-            entries.extend_from_slice(&chunk.entries);
+        Ok(parsed)
+    }
+
+    /// No text is left: were there as many entries as the header says?
+    pub(super) fn end(&self) -> Result<(), Fault> {
+        let (content, entries) = (self.content, self.header.entries);
+        if content < entries {
+            let reason = format!("end of the file after {content} of {entries} entries");
+            return Err(Fault::line(self.line, reason));
         }
-        progress(done);
+        Ok(())
     }
-    if content < header.entries {
-        return Err(Fault::line(
-            line,
-            format!(
-                "end of the file after {content} of {} entries",
-                header.entries
-            ),
-        ));
+
+    /// Of a symmetric matrix, whether there are entries in both halves, which [`Mirrors`] must see.
+    pub(super) fn both_halves(&self) -> bool {
+        self.halves == [true; 2]
     }
-    if header.symmetry != Symmetry::General && halves == [true; 2] {
-        refuse_mirrored::<T>(header, body)?;
-    }
-    Ok(entries)
 }
 
 fn no_room(error: std::collections::TryReserveError) -> Fault {
     Fault::whole(error.to_string())
 }
 
-/// Pieces of about [`CHUNK`] bytes that end at line ends.
-fn cut(mut text: &[u8]) -> Vec<&[u8]> {
-    let mut chunks = Vec::with_capacity(text.len() / CHUNK + 1);
-    while text.len() > CHUNK {
-        let end = memchr::memchr(b'\n', &text[CHUNK..]).map_or(text.len(), |at| CHUNK + at + 1);
+/// Chunks of about `size` bytes that end at line ends.
+pub(super) fn cut(mut text: &[u8], size: usize) -> Vec<&[u8]> {
+    let mut chunks = Vec::with_capacity(text.len() / size + 1);
+    while text.len() > size {
+        let end = memchr::memchr(b'\n', &text[size..]).map_or(text.len(), |at| size + at + 1);
         chunks.push(&text[..end]);
         text = &text[end..];
     }
@@ -90,7 +131,7 @@ fn cut(mut text: &[u8]) -> Vec<&[u8]> {
     chunks
 }
 
-fn parse<T: Element>(text: &[u8], header: &Header) -> Chunk<T> {
+fn parse<T: Element>(text: &[u8], header: &Header, rows: &Range<u64>) -> Chunk<T> {
     let mut chunk = Chunk {
         entries: Vec::with_capacity(text.len() / 16),
         lines: 0,
@@ -112,15 +153,20 @@ fn parse<T: Element>(text: &[u8], header: &Header) -> Chunk<T> {
             chunk.fault = Some((chunk.lines, diagnose::<T>(line, header)));
             break;
         };
-        chunk.entries.push((row << 32 | col, value));
+        if rows.contains(&row) {
+            chunk.entries.push(((row - rows.start) << 32 | col, value));
+        }
         if header.symmetry != Symmetry::General && row != col {
-            let negate = header.symmetry == Symmetry::SkewSymmetric;
-            let mirrored = if negate {
-                T::from_f64(-value.to_f64())
-            } else {
-                value
-            };
-            chunk.entries.push((col << 32 | row, mirrored));
+            if rows.contains(&col) {
+                let negate = header.symmetry == Symmetry::SkewSymmetric;
+                let mirrored = if negate {
+                    T::from_f64(-value.to_f64())
+                } else {
+                    value
+                };
+                let key = (col - rows.start) << 32 | row;
+                chunk.entries.push((key, mirrored));
+            }
             chunk.halves[usize::from(row < col)] = true;
         }
     }
@@ -141,41 +187,64 @@ fn line_of_content(text: &[u8], index: usize) -> u64 {
     lines.number
 }
 
-/// Runs only over a symmetric file with entries in both halves: the slow look for a place and its mirror. The first
-/// line that mirrors an earlier one is named.
-fn refuse_mirrored<T: Element>(header: &Header, body: &Body<'_>) -> Result<(), Fault> {
-    // The place in the lower half, the line, and whether it stands in the upper half there.
-    let mut places: Vec<(u64, u64)> = Vec::new();
-    places.try_reserve_exact(header.entries).map_err(no_room)?;
-    let mut number = body.lines_before;
-    for text in Lines::new(body.text) {
-        number += 1;
-        let Some((row, col, _)) = entry::<T>(&mut Cursor { text, at: 0 }, header) else {
-            continue;
-        };
-        if row != col {
-            let upper = u64::from(row < col);
-            places.push((row.max(col) << 32 | row.min(col), number << 1 | upper));
+/// Only for a symmetric file with entries in both halves: the slow look for a place and its mirror, where either is in
+/// these rows.
+pub(super) struct Mirrors {
+    rows: Range<u64>,
+    /// Lines seen.
+    number: u64,
+    /// The place in the lower half, the line, and whether it stands in the upper half there.
+    places: Vec<(u64, u64)>,
+}
+
+impl Mirrors {
+    /// There are no more than `most` such places.
+    pub(super) fn new(lines_before: u64, rows: Range<usize>, most: usize) -> Result<Self, Fault> {
+        let mut places = Vec::new();
+        places.try_reserve_exact(most).map_err(no_room)?;
+        Ok(Self {
+            rows: rows.start as u64..rows.end as u64,
+            number: lines_before,
+            places,
+        })
+    }
+
+    pub(super) fn add<T: Element>(&mut self, header: &Header, text: &[u8]) {
+        for text in Lines::new(text) {
+            self.number += 1;
+            let Some((row, col, _)) = entry::<T>(&mut Cursor { text, at: 0 }, header) else {
+                continue;
+            };
+            if row != col && (self.rows.contains(&row) || self.rows.contains(&col)) {
+                let place = row.max(col) << 32 | row.min(col);
+                let upper = u64::from(row < col);
+                self.places.push((place, self.number << 1 | upper));
+            }
         }
     }
-    places.sort_unstable();
-    let mirrors = places.chunk_by(|a, b| a.0 == b.0).filter_map(|same| {
-        let first = same[0].1;
-        let other = same.iter().find(|place| place.1 & 1 != first & 1)?;
-        Some((other.1, first, other.0))
-    });
-    let Some((line, first, place)) = mirrors.min() else {
-        return Ok(());
-    };
-    let (high, low) = ((place >> 32) + 1, (place & 0xffff_ffff) + 1);
-    let (row, col) = if line & 1 == 1 {
-        (low, high)
-    } else {
-        (high, low)
-    };
-    let reason = format!(
-        "({row}, {col}) mirrors ({col}, {row}) of line {}",
-        first >> 1
-    );
-    Err(Fault::line(line >> 1, reason))
+
+    /// The first line that mirrors an earlier one is named.
+    pub(super) fn refuse(mut self) -> Result<(), Fault> {
+        self.places.sort_unstable();
+        let same = self.places.chunk_by(|a, b| a.0 == b.0);
+        let mirrors = same.filter_map(|same| {
+            let first = same[0].1;
+            let other = same.iter().find(|place| place.1 & 1 != first & 1)?;
+            Some((other.1, first, other.0))
+        });
+        let Some((line, first, place)) = mirrors.min() else {
+            return Ok(());
+        };
+        let (high, low) = ((place >> 32) + 1, (place & 0xffff_ffff) + 1);
+        let (row, col) = if line & 1 == 1 {
+            (low, high)
+        } else {
+            (high, low)
+        };
+        let reason = format!(
+            "({row}, {col}) mirrors ({col}, {row}) of line {}",
+            first >> 1
+        );
+        Err(Fault::line(line >> 1, reason))
+    }
 }

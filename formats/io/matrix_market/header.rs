@@ -89,39 +89,70 @@ pub(super) struct Body<'a> {
 }
 
 pub(super) fn read(text: &[u8]) -> Result<(Header, Body<'_>), Fault> {
-    let mark = if text.starts_with(b"\xEF\xBB\xBF") {
-        3
-    } else {
-        0
-    };
-    let mut lines = Lines::new(&text[mark..]);
-    let banner = lines
-        .next()
-        .ok_or_else(|| Fault::line(1, "empty file, Matrix Market banner expected"))?;
-    let (layout, field, symmetry) = read_banner(banner).map_err(|reason| Fault::line(1, reason))?;
-    let size = lines.find(|line| words(line).next().is_some_and(|word| word[0] != b'%'));
-    let number = lines.number;
-    let size =
-        size.ok_or_else(|| Fault::line(number, "size line missing at the end of the file"))?;
-    let [rows, cols, entries] =
-        read_size(size, layout, symmetry).map_err(|reason| Fault::line(number, reason))?;
-    let header = Header {
-        layout,
-        field,
-        symmetry,
-        rows,
-        cols,
-        entries,
-    };
-    let bytes_before = mark + lines.position;
-    Ok((
-        header,
-        Body {
+    let mut search = Search::default();
+    search.look(text)?.ok_or_else(|| search.missing())
+}
+
+/// Looks for banner and size line in a text that comes in pieces of whole lines.
+#[derive(Default)]
+pub(super) struct Search {
+    banner: Option<(Layout, Field, Symmetry)>,
+    lines: u64,
+}
+
+impl Search {
+    /// The header, and what is behind it in this piece; `None` if the next piece is needed.
+    pub(super) fn look<'a>(&mut self, text: &'a [u8]) -> Result<Option<(Header, Body<'a>)>, Fault> {
+        let first = self.banner.is_none();
+        let mark = if first && text.starts_with(b"\xEF\xBB\xBF") {
+            3
+        } else {
+            0
+        };
+        let mut lines = Lines::new(&text[mark..]);
+        lines.number = self.lines;
+        let (layout, field, symmetry) = match self.banner {
+            Some(banner) => banner,
+            None => {
+                let Some(banner) = lines.next() else {
+                    return Ok(None);
+                };
+                let banner = read_banner(banner).map_err(|reason| Fault::line(1, reason))?;
+                *self.banner.insert(banner)
+            }
+        };
+        let size = lines.find(|line| words(line).next().is_some_and(|word| word[0] != b'%'));
+        let number = lines.number;
+        self.lines = number;
+        let Some(size) = size else {
+            return Ok(None);
+        };
+        let [rows, cols, entries] =
+            read_size(size, layout, symmetry).map_err(|reason| Fault::line(number, reason))?;
+        let header = Header {
+            layout,
+            field,
+            symmetry,
+            rows,
+            cols,
+            entries,
+        };
+        let bytes_before = mark + lines.position;
+        let body = Body {
             text: &text[bytes_before..],
             lines_before: number,
             bytes_before: bytes_before as u64,
-        },
-    ))
+        };
+        Ok(Some((header, body)))
+    }
+
+    /// What is wrong where the text ends before a header was found.
+    pub(super) fn missing(&self) -> Fault {
+        match self.banner {
+            None => Fault::line(1, "empty file, Matrix Market banner expected"),
+            Some(_) => Fault::line(self.lines, "size line missing at the end of the file"),
+        }
+    }
 }
 
 fn read_banner(banner: &[u8]) -> Result<(Layout, Field, Symmetry), String> {

@@ -5,9 +5,11 @@ mod array;
 mod coordinate;
 mod header;
 mod line;
+mod rows;
 mod write;
 
 pub use header::{Field, Header, Layout, Symmetry};
+pub(super) use rows::{count_rows, read_rows};
 pub use write::{write_matrix_market, write_matrix_market_pattern, write_matrix_market_to};
 
 use super::{Fault, Limits, Loaded, Progress, bytes, entries::coo_from_entries};

@@ -12,6 +12,7 @@ use crate::{Dense, Element, FormatError};
 use std::{
     fs::File,
     io::{BufWriter, Read, Write},
+    ops::Range,
     path::Path,
 };
 
@@ -76,6 +77,8 @@ pub(super) struct Array<R> {
     pub(super) shape: Vec<usize>,
     /// Elements.
     len: usize,
+    /// Elements behind those that are read.
+    behind: usize,
     reader: R,
 }
 
@@ -92,6 +95,7 @@ impl<R: Read> Array<R> {
             fortran: false,
             shape,
             len: length / size,
+            behind: 0,
             reader,
         }
     }
@@ -122,8 +126,25 @@ impl<R: Read> Array<R> {
             fortran: fortran && shape.len() > 1,
             shape,
             len: length / size,
+            behind: 0,
             reader,
         })
+    }
+
+    /// Leaves these elements alone, in the order of the file; `skip` passes over so many bytes.
+    pub(super) fn keep(
+        &mut self,
+        elements: Range<usize>,
+        skip: impl FnOnce(&mut R, u64) -> std::io::Result<()>,
+    ) -> Result<(), Wrong> {
+        let Some(behind) = self.len.checked_sub(elements.end) else {
+            let reason = format!("{} elements, {} expected", self.len, elements.end);
+            return Err((None, reason));
+        };
+        let before = (elements.start * self.size) as u64;
+        skip(&mut self.reader, before).map_err(|error| (None, error.to_string()))?;
+        (self.len, self.behind) = (elements.len(), behind);
+        Ok(())
     }
 
     /// Elements in the array.
@@ -153,6 +174,9 @@ impl<R: Read> Array<R> {
                 .try_for_each(&mut take)?;
             block.copy_within(whole..held, 0);
             held -= whole;
+        }
+        if self.behind > 0 {
+            return Ok(());
         }
         // The read past the end is where an archive compares its checksum.
         let shape = &self.shape;

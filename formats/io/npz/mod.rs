@@ -1,9 +1,11 @@
 //! SciPy's sparse `.npz` (`scipy.sparse.save_npz`): a zip archive of `.npy` members, CSR, CSC, COO and BSR,
 //! compressed or not.
 
+mod rows;
 mod sparse;
 mod write;
 
+pub(super) use rows::{count_rows, read_rows};
 pub use write::{write_npz, write_npz_compressed};
 
 use super::{
@@ -12,8 +14,16 @@ use super::{
     npy::{Array, Wrong},
 };
 use crate::{AnySparse, Element, FormatError};
-use std::{io::Cursor, path::Path};
-use zip::{ZipArchive, read::ZipFile, result::ZipError};
+use std::{
+    io::{self, Cursor, Read, Seek, SeekFrom},
+    ops::Range,
+    path::Path,
+};
+use zip::{
+    CompressionMethod, ZipArchive,
+    read::{ZipFile, ZipFileSeek},
+    result::ZipError,
+};
 
 /// Reads a SciPy sparse archive in the format it holds.
 ///
@@ -60,21 +70,51 @@ pub fn read_npz_from_within<T: Element>(
     limits: Limits,
 ) -> Result<AnySparse<T>, FormatError> {
     let budget = Budget::new(limits, bytes.len());
-    let mut archive = Archive::open(bytes, budget).map_err(|fault| fault.at(name))?;
+    let mut archive = Archive::open(Cursor::new(bytes), budget).map_err(|fault| fault.at(name))?;
     sparse::read(&mut archive, name)
 }
 
 /// The members of an archive by name, without `.npy`.
-struct Archive<'a> {
-    zip: ZipArchive<Cursor<&'a [u8]>>,
+struct Archive<R> {
+    zip: ZipArchive<R>,
     budget: Budget,
 }
 
-impl<'a> Archive<'a> {
-    fn open(bytes: &'a [u8], budget: Budget) -> Result<Self, Fault> {
-        let zip = ZipArchive::new(Cursor::new(bytes)).map_err(|error| {
-            let found = memchr::memmem::rfind(bytes, b"PK\x05\x06").is_some();
-            let reason = if found {
+/// A member that is read from its start, or one that is stored as it is and can be sought in.
+enum Member<'a, R: Read> {
+    Stream(ZipFile<'a, R>),
+    Stored(ZipFileSeek<'a, R>),
+}
+
+impl<R: Read> Read for Member<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Stream(file) => file.read(buffer),
+            Self::Stored(file) => file.read(buffer),
+        }
+    }
+}
+
+impl<R: Read + Seek> Member<'_, R> {
+    fn skip(&mut self, bytes: u64) -> io::Result<()> {
+        match self {
+            Self::Stored(file) => file.seek_relative(bytes as i64),
+            Self::Stream(file) => {
+                let skipped = io::copy(&mut file.take(bytes), &mut io::sink())?;
+                if skipped < bytes {
+                    let reason = format!("cut off: {skipped} of {bytes} bytes before these");
+                    return Err(io::Error::other(reason));
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl<R: Read + Seek + Clone> Archive<R> {
+    fn open(from: R, budget: Budget) -> Result<Self, Fault> {
+        let zip = ZipArchive::new(from.clone()).map_err(|error| {
+            let reason = if has_end(from).unwrap_or(true) {
                 error.to_string()
             } else {
                 "no end of central directory: cut off, or not a zip file".to_owned()
@@ -85,21 +125,67 @@ impl<'a> Archive<'a> {
     }
 
     /// What `read` makes of a member.
-    fn member<R>(
+    fn member<X>(
         &mut self,
         name: &str,
-        read: impl FnOnce(Array<ZipFile<'_, Cursor<&'a [u8]>>>, &mut Budget) -> Result<R, Wrong>,
-    ) -> Result<R, Fault> {
-        let file = match self.zip.by_name(&format!("{name}.npy")) {
-            Ok(file) => file,
+        read: impl FnOnce(Array<Member<'_, R>>, &mut Budget) -> Result<X, Wrong>,
+    ) -> Result<X, Fault> {
+        self.part(name, None, read)
+    }
+
+    /// What `read` makes of these elements of a member, or of all: only then is its checksum compared.
+    fn part<X>(
+        &mut self,
+        name: &str,
+        elements: Option<Range<usize>>,
+        read: impl FnOnce(Array<Member<'_, R>>, &mut Budget) -> Result<X, Wrong>,
+    ) -> Result<X, Fault> {
+        let file = format!("{name}.npy");
+        let stored = |file: ZipFile<'_, R>| file.compression() == CompressionMethod::Stored;
+        let member = if elements.is_some() && self.zip.by_name(&file).is_ok_and(stored) {
+            self.zip.by_name_seek(&file).map(Member::Stored)
+        } else {
+            self.zip.by_name(&file).map(Member::Stream)
+        };
+        let member = match member {
+            Ok(member) => member,
             Err(ZipError::FileNotFound) => return Err(Fault::member(name, "member missing")),
             Err(error) => return Err(Fault::member(name, error.to_string())),
         };
-        let array = Array::open(file).map_err(|reason| (None, reason));
-        let read = array.and_then(|array| read(array, &mut self.budget));
-        read.map_err(|wrong| match wrong {
-            (Some(position), reason) => Fault::member(format!("{name}[{position}]"), reason),
-            (None, reason) => Fault::member(name, reason),
+        let first = elements.as_ref().map_or(0, |elements| elements.start);
+        let array = Array::open(member).map_err(|reason| (None, reason));
+        let read = array.and_then(|mut array| {
+            if let Some(elements) = elements.clone() {
+                array.keep(elements, |member, bytes| member.skip(bytes))?;
+            }
+            read(array, &mut self.budget)
+        });
+        read.map_err(|wrong| match (wrong, elements) {
+            ((Some(position), reason), _) => {
+                Fault::member(format!("{name}[{}]", first + position), reason)
+            }
+            ((None, reason), Some(range)) => Fault::member(format!("{name}[{range:?}]"), reason),
+            ((None, reason), None) => Fault::member(name, reason),
         })
     }
+
+    /// Of the checksums of all members.
+    fn checksum(&mut self) -> Result<u32, Fault> {
+        let mut sum = flate2::Crc::new();
+        for at in 0..self.zip.len() {
+            let member = self.zip.by_index_raw(at);
+            let member = member.map_err(|error| Fault::member("archive", error.to_string()))?;
+            sum.update(&member.crc32().to_le_bytes());
+        }
+        Ok(sum.sum())
+    }
+}
+
+/// Whether the mark of the end of an archive is where it may be: before a comment of up to 64 KiB.
+fn has_end(mut from: impl Read + Seek) -> io::Result<bool> {
+    let length = from.seek(SeekFrom::End(0))?;
+    from.seek(SeekFrom::Start(length.saturating_sub(22 + (1 << 16))))?;
+    let mut tail = Vec::new();
+    from.take(1 << 17).read_to_end(&mut tail)?;
+    Ok(memchr::memmem::rfind(&tail, b"PK\x05\x06").is_some())
 }

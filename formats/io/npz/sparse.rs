@@ -1,21 +1,20 @@
 //! The members put together and checked: offsets ascend, indices are in range, lengths agree.
 
-use super::super::{Fault, entries::coo_from_entries, limits::Budget, quote};
+use super::super::{Fault, entries::coo_from_entries, limits::Budget, npy::Wrong, quote};
 use super::Archive;
 use crate::{
     AnySparse, Bsr, BsrPattern, Coo, CooPattern, Csc, CscPattern, Csr, CsrPattern, Element,
     FormatError,
 };
+use std::io::{Read, Seek};
+use std::ops::Range;
 
 pub(super) fn read<T: Element>(
-    archive: &mut Archive<'_>,
+    archive: &mut Archive<impl Read + Seek + Clone>,
     name: &str,
 ) -> Result<AnySparse<T>, FormatError> {
     let at = |fault: Fault| fault.at(name);
-    let format = archive.member("format", |mut text, _| {
-        text.text().map_err(|reason| (None, reason))
-    });
-    let format = format.map_err(at)?;
+    let format = format(archive).map_err(at)?;
     let [rows, cols] = shape(archive).map_err(at)?;
     match format.as_str() {
         "coo" => {
@@ -53,7 +52,13 @@ pub(super) fn read<T: Element>(
     }
 }
 
-fn shape(archive: &mut Archive<'_>) -> Result<[usize; 2], Fault> {
+pub(super) fn format(archive: &mut Archive<impl Read + Seek + Clone>) -> Result<String, Fault> {
+    archive.member("format", |mut text, _| {
+        text.text().map_err(|reason| (None, reason))
+    })
+}
+
+pub(super) fn shape(archive: &mut Archive<impl Read + Seek + Clone>) -> Result<[usize; 2], Fault> {
     let mut extents = Vec::new();
     archive.member("shape", |mut shape, budget| {
         if shape.len() != 2 {
@@ -84,14 +89,15 @@ fn shape(archive: &mut Archive<'_>) -> Result<[usize; 2], Fault> {
     Ok([rows as usize, cols as usize])
 }
 
-/// Indices into an axis, in range.
-fn indices(
-    archive: &mut Archive<'_>,
+/// Indices into an axis, in range: these elements of a member, or all.
+pub(super) fn indices(
+    archive: &mut Archive<impl Read + Seek + Clone>,
     member: &str,
+    elements: Option<Range<usize>>,
     axis: &str,
     extent: usize,
 ) -> Result<Vec<u32>, Fault> {
-    archive.member(member, |mut array, budget| {
+    archive.part(member, elements, |mut array, budget| {
         array.indices(budget, |index| {
             if index < 0 {
                 Err(format!("{axis} index is negative: {index}"))
@@ -138,12 +144,12 @@ impl<T: Element> Coordinates<T> {
 }
 
 fn coordinates<T: Element>(
-    archive: &mut Archive<'_>,
+    archive: &mut Archive<impl Read + Seek + Clone>,
     rows: usize,
     cols: usize,
 ) -> Result<Coordinates<T>, Fault> {
-    let row_index = indices(archive, "row", "row", rows)?;
-    let col_index = indices(archive, "col", "column", cols)?;
+    let row_index = indices(archive, "row", None, "row", rows)?;
+    let col_index = indices(archive, "col", None, "column", cols)?;
     if col_index.len() != row_index.len() {
         let reason = format!(
             "{} column indices, {} expected",
@@ -167,33 +173,39 @@ fn coordinates<T: Element>(
 }
 
 /// CSR, CSC with its axes exchanged, or BSR.
-struct Compressed<T> {
-    offsets: Vec<u32>,
-    indices: Vec<u32>,
-    values: Vec<T>,
-    block: (usize, usize),
+pub(super) struct Compressed<T> {
+    pub(super) offsets: Vec<u32>,
+    pub(super) indices: Vec<u32>,
+    pub(super) values: Vec<T>,
+    pub(super) block: (usize, usize),
+}
+
+/// The block of an array of values of this shape.
+pub(super) fn block(shape: &[usize], blocked: bool) -> Result<(usize, usize), Wrong> {
+    match (blocked, shape) {
+        (false, [_]) => Ok((1, 1)),
+        (true, &[_, height, width]) if height > 0 && width > 0 => Ok((height, width)),
+        _ => {
+            let order = if blocked { 3 } else { 1 };
+            let reason = format!("an array of order {order} expected, shape {shape:?} found");
+            Err((None, reason))
+        }
+    }
 }
 
 fn compressed<T: Element>(
-    archive: &mut Archive<'_>,
+    archive: &mut Archive<impl Read + Seek + Clone>,
     [major, minor]: [&str; 2],
     [major_extent, minor_extent]: [usize; 2],
     blocked: bool,
 ) -> Result<Compressed<T>, Fault> {
     let (values, blocks, block) = archive.member("data", |mut data, budget| {
-        let block = match (blocked, data.shape.as_slice()) {
-            (false, [_]) => (1, 1),
-            (true, &[_, height, width]) if height > 0 && width > 0 => (height, width),
-            (_, shape) => {
-                let order = if blocked { 3 } else { 1 };
-                let reason = format!("an array of order {order} expected, shape {shape:?} found");
-                return Err((None, reason));
-            }
-        };
+        let block = block(&data.shape, blocked)?;
         Ok((data.values::<T>(budget)?, data.shape[0], block))
     })?;
     let lines = major_extent.div_ceil(block.0);
-    let indices = indices(archive, "indices", minor, minor_extent.div_ceil(block.1))?;
+    let minor_extent = minor_extent.div_ceil(block.1);
+    let indices = indices(archive, "indices", None, minor, minor_extent)?;
     if indices.len() > u32::MAX as usize {
         let reason = format!("{} entries are over the index type", indices.len());
         return Err(Fault::member("indices", reason));
@@ -205,40 +217,39 @@ fn compressed<T: Element>(
             format!("{blocks} values, {} expected", indices.len()),
         ));
     }
-    let ascending = offsets.windows(2).all(|ends| {
-        indices[ends[0] as usize..ends[1] as usize]
-            .windows(2)
-            .all(|pair| pair[0] < pair[1])
-    });
     let parts = Compressed {
         offsets,
         indices,
         values,
         block,
     };
+    in_order(parts, &mut archive.budget)
+}
+
+/// Each line's indices ascending, what is at one place added up.
+pub(super) fn in_order<T: Element>(
+    parts: Compressed<T>,
+    budget: &mut Budget,
+) -> Result<Compressed<T>, Fault> {
+    let ascending = parts.offsets.windows(2).all(|ends| {
+        parts.indices[ends[0] as usize..ends[1] as usize]
+            .windows(2)
+            .all(|pair| pair[0] < pair[1])
+    });
     if ascending {
         return Ok(parts);
     }
     let whole = |reason| Fault::member("data", reason);
-    archive
-        .budget
-        .take::<u32>(parts.indices.len())
-        .map_err(whole)?;
-    archive
-        .budget
-        .take::<T>(parts.values.len())
-        .map_err(whole)?;
+    budget.take::<u32>(parts.indices.len()).map_err(whole)?;
+    budget.take::<T>(parts.values.len()).map_err(whole)?;
     // The order within a line, which may be the only one.
-    archive
-        .budget
-        .take::<u32>(parts.indices.len())
-        .map_err(whole)?;
+    budget.take::<u32>(parts.indices.len()).map_err(whole)?;
     Ok(sort(parts))
 }
 
-/// Offsets that ascend from 0 to `entries`.
-fn offsets(
-    archive: &mut Archive<'_>,
+/// Offsets that ascend from 0 to `entries`, or what they leave when divided by 2^32.
+pub(super) fn offsets(
+    archive: &mut Archive<impl Read + Seek + Clone>,
     axis: &str,
     lines: usize,
     entries: usize,
@@ -257,6 +268,10 @@ fn offsets(
                 Some(before) if offset < before => {
                     Err(format!("{axis} offset {offset} is below {before}"))
                 }
+                Some(before) if offset - before > i128::from(u32::MAX) => Err(format!(
+                    "{axis} offset {offset} after {before}: {} entries are over the index type",
+                    offset - before
+                )),
                 _ if offset > entries as i128 => {
                     Err(format!("{axis} offset {offset} is past {entries}"))
                 }
