@@ -29,7 +29,7 @@ use crate::tensor::{SparseTensor, Tensor};
 /// let kept = std::thread::scope(|s| {
 ///     let rank = |group: Group| {
 ///         // Rank 0 names row 4, rank 1 rows 0 and 5.
-///         let columns = [vec![4], vec![0, 5]].swap_remove(group.rank());
+///         let columns = vec![vec![4], vec![0, 5]].swap_remove(group.rank());
 ///         let pattern = CsrPattern::new(1, 6, vec![0, columns.len() as u32], columns)?;
 ///         let halo = Halo::<f32>::new(&group, &pattern, &rows, 2)?;
 ///         let mut x = halo.tensor()?; // 3 own rows, and one beside them
