@@ -250,3 +250,44 @@ fn models_are_those_of_the_record() {
         .collect();
     assert_eq!(lines, wanted, "{PAGE} against the record");
 }
+
+/// Times on two GPUs beside those of the same case on one.
+#[test]
+fn ranks_are_those_of_the_record() {
+    const PAGE: &str = "docs/guide/ranks.md";
+    #[derive(serde::Deserialize)]
+    struct Row {
+        workload: String,
+        m: usize,
+        variant: String,
+        ms: f64,
+    }
+    let Some(page) = file(PAGE) else { return };
+    let record = file("benches/record/h100/ranks.csv").unwrap();
+    let rows = csv::Reader::from_reader(record.as_bytes()).into_deserialize();
+    let rows: Vec<Row> = rows.map(Result::unwrap).collect();
+    let wanted = rows.iter().filter(|row| row.m > 0).filter_map(|row| {
+        let name = row.variant.strip_suffix("+2")?;
+        // Strips and chunks are ways of several ranks.
+        let alone = format!("{}+1", name.split('_').next()?);
+        let same = |one: &&Row| (&one.workload, one.m) == (&row.workload, row.m);
+        let one = rows.iter().filter(same).find(|one| one.variant == alone)?;
+        Some(format!(
+            "| {} | {} | {name} | {:.2} | {:.2} | {:.2} |",
+            row.workload,
+            row.m,
+            one.ms,
+            row.ms,
+            one.ms / row.ms
+        ))
+    });
+    let (_, table) = page
+        .split_once("|---|---|---|---|---|---|\n")
+        .expect("no table");
+    let lines = table.lines().take_while(|line| line.starts_with('|'));
+    assert_eq!(
+        lines.collect::<Vec<_>>(),
+        wanted.collect::<Vec<_>>(),
+        "{PAGE} against the record"
+    );
+}

@@ -192,7 +192,7 @@ fn ranks_that_disagree_learn_of_it() {
     for error in errors(product([8, 16], [0, 0])) {
         let text = error.to_string();
         assert!(
-            text.starts_with("rank 1: has columns and strips of a halo [16"),
+            text.starts_with("rank 1: has columns and chunks of a halo [16"),
             "{text}"
         );
     }
@@ -316,9 +316,17 @@ fn tensors_of_another_making_are_refused() {
                 .is_err()
         );
         product.run(&mut b, &mut c, &stream)?;
-        let other = Sharded::of(&group, &graph(32, 7, 9), &rows)?;
         let mut product = product;
+        let other = Sharded::of(&group, &graph(32, 7, 9), &rows)?;
         assert!(product.set_values(&other, &stream).is_err());
+        // As many entries, elsewhere.
+        let two = Partition::even(4, 2);
+        let [first, moved] = [[0, 1, 2, 3], [1, 0, 3, 2]].map(|columns| {
+            let pattern = CsrPattern::new(4, 4, vec![0, 1, 2, 3, 4], columns.to_vec())?;
+            Sharded::of(&group, &Csr::new(pattern, vec![1.0f32; 4])?, &two)
+        });
+        let mut product = ShardedSpmm::new(&group, &first?, &two, 8, &Default::default())?;
+        assert!(product.set_values(&moved?, &stream).is_err());
         Ok(())
     });
     results.into_iter().for_each(|r| r.unwrap());

@@ -1,6 +1,6 @@
 //! `ranks`: rows over the GPUs of this machine, 1 and 2 and so on. A product of R-MAT 22 with B on every rank, and
-//! with B dealt to ranks, sent in 1, 2 and 4 strips; a layer of a graph network with its gradients; gated experts, a
-//! chosen number of chunks and one; and what the links give alone.
+//! with B dealt to ranks, sent in 1, 2 and 4 chunks; a layer of a graph network with its gradients; gated experts, in
+//! one chunk and in four; and what the links give alone.
 //!
 //! All ranks start together and wait for their GPU at the end, so the clock is the host's, that of the slowest rank.
 //! Each operand is many times L2: there is no warm run. `limit_fraction` is the share of what so many GPUs would give
@@ -50,11 +50,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
         let row = |name: &str, ms: f64, one: f64, note: String| {
             let flops = 2.0 * nnz as f64 * n as f64;
             let row = Row::new(OP, &problem.workload, [m, k, n], nnz, Dtype::F32);
-            let times = Times {
-                cold: ms,
-                warm: ms,
-                host_inside: true,
-            };
+            let times = once(ms);
             let row = row.timed(&times).flops(flops).limit(one / ranks as f64);
             bench.add(row.ours(format!("{name}+{ranks}")).strict().note(note))
         };
@@ -68,11 +64,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
                     0,
                     Dtype::F32,
                 );
-                let times = Times {
-                    cold: ms,
-                    warm: ms,
-                    host_inside: true,
-                };
+                let times = once(ms);
                 let row = row
                     .timed(&times)
                     .bytes(bytes)
@@ -85,14 +77,14 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
             alone[0] = ms;
         }
         row("replicated", ms, alone[0], note)?;
-        let strips: &[Option<usize>] = if ranks == 1 {
+        let chunks: &[Option<usize>] = if ranks == 1 {
             &[None]
         } else {
-            &[None, Some(1), Some(2), Some(4)]
+            &[None, Some(2), Some(4)]
         };
-        for &strips in strips {
-            let (ms, note) = case.sharded(contexts, n, strips)?;
-            let name = strips.map_or("sharded".into(), |s| format!("sharded_{s}strips"));
+        for &chunks in chunks {
+            let (ms, note) = case.sharded(contexts, n, chunks)?;
+            let name = chunks.map_or("sharded".into(), |s| format!("sharded_{s}chunks"));
             row(&name, ms, alone[0], note)?;
         }
         let (ms, note) = case.layer(contexts, n)?;
@@ -104,7 +96,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
             let all: &[Option<usize>] = if ranks == 1 {
                 &[None]
             } else {
-                &[None, Some(1)]
+                &[None, Some(4)]
             };
             for &chunks in all {
                 let (ms, note) = case.experts(contexts, tokens, chunks)?;
@@ -114,19 +106,24 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
                 let extents = [tokens, QWEN.model, QWEN.hidden];
                 let choices = tokens * QWEN.top_k;
                 let row = Row::new(OP, "qwen3-30b-a3b", extents, choices, Dtype::Bf16);
-                let times = Times {
-                    cold: ms,
-                    warm: ms,
-                    host_inside: true,
-                };
+                let times = once(ms);
                 let flops = 6.0 * (choices * QWEN.model * QWEN.hidden) as f64;
                 let row = row.timed(&times).flops(flops).limit(*alone / ranks as f64);
-                let name = chunks.map_or("experts".into(), |n| format!("experts_{n}chunk"));
+                let name = chunks.map_or("experts".into(), |n| format!("experts_{n}chunks"));
                 bench.add(row.ours(format!("{name}+{ranks}")).strict().note(note))?;
             }
         }
     }
     Ok(())
+}
+
+/// What is measured once, by the host's clock.
+fn once(ms: f64) -> Times {
+    Times {
+        cold: ms,
+        warm: ms,
+        host_inside: true,
+    }
 }
 
 /// A layer of experts, and tokens of all ranks.
@@ -238,11 +235,11 @@ impl Case<'_> {
         &self,
         contexts: &[Context],
         n: usize,
-        strips: Option<usize>,
+        chunks: Option<usize>,
     ) -> Result<(f64, String)> {
         let deal = Partition::balanced(self.a.pattern(), n, contexts.len());
         let options = ShardedOptions {
-            strips,
+            chunks,
             ..ShardedOptions::default()
         };
         self.clocked(contexts, |group| {
@@ -276,8 +273,6 @@ impl Case<'_> {
                 context.plan(text).operand("A", a).operand("B", b).build()
             };
             let along = plan(SPMM, &x, &w)?;
-            // Of the gradient with the transposed weights, which are as many.
-            let back = plan(SPMM, &x, &w)?;
             let weights = einsparse::nn::WeightGradient::<f32, f32>::new(context, [rows, n, n])?;
             let sum = GroupSum::new(group, &[n, n])?;
             let note = format!(
@@ -294,11 +289,9 @@ impl Case<'_> {
                 backward.run(&mut dy, &mut dz, stream)?;
                 let local = dz.local()?;
                 weights.backward_weight((&x, &local), &mut dw, None, stream)?;
-                back.run(
-                    &[("A", (&*local).into()), ("B", (&w).into())],
-                    &mut dx,
-                    stream,
-                )?;
+                // With the transposed weights, which are as many.
+                let back = [("A", (&*local).into()), ("B", (&w).into())];
+                along.run(&back, &mut dx, stream)?;
                 drop(local);
                 sum.run(&mut dw, stream)
             };

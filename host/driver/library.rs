@@ -19,17 +19,26 @@ const NAMES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
 fn library() -> &'static Result<Library, String> {
     static LIBRARY: OnceLock<Result<Library, String>> = OnceLock::new();
     LIBRARY.get_or_init(|| {
-        let mut first = None;
-        for name in NAMES {
-            // SAFETY: opening libcuda runs only its own initialisers, which ask nothing of the caller;
-            // the handle lives in a static, so no symbol outlives it.
-            match unsafe { Library::open(Some(name), RTLD_NOW | RTLD_LOCAL) } {
-                Ok(library) => return Ok(library),
-                Err(error) => first = first.or(Some(error)),
-            }
-        }
-        Err(first.map_or_else(String::new, |e| e.to_string()))
+        // SAFETY: opening libcuda runs only its own initialisers, which ask nothing of the caller; the handle lives in a
+        // static, so no symbol outlives it.
+        unsafe { open_first(&NAMES) }
     })
+}
+
+/// The first library of these names that can be opened, or why the first of them cannot.
+///
+/// # Safety
+/// Their initialisers ask nothing of the caller.
+pub(crate) unsafe fn open_first(names: &[&str]) -> Result<Library, String> {
+    let mut first = None;
+    for name in names {
+        // SAFETY: the caller's promise.
+        match unsafe { Library::open(Some(name), RTLD_NOW | RTLD_LOCAL) } {
+            Ok(library) => return Ok(library),
+            Err(error) => first = first.or(Some(error)),
+        }
+    }
+    Err(first.map_or_else(String::new, |e| e.to_string()))
 }
 
 /// Opens the library; the error holds the loader's words.

@@ -1,17 +1,19 @@
 //! Rows of other ranks that a sparse pattern names.
 
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
+use einsparse_formats::convert::transpose_csr;
 use einsparse_formats::{Csr, CsrPattern, Dense, Pattern};
 
+use super::mesh::lock;
+use super::row_sum::RowSum;
 use super::{Group, Partition, Sharded};
 use crate::device::Stream;
 use crate::error::{Error, Result};
 use crate::nn::Embedding;
-use crate::plan::Plan;
 use crate::registry::Scalar;
-use crate::tensor::{SparseTensor, Tensor};
+use crate::tensor::Tensor;
 
 /// The rows of a sharded matrix `[rows, n]` that a pattern of this rank names and other ranks own, and their sending.
 ///
@@ -58,33 +60,26 @@ pub struct Halo<T: Scalar> {
     takes: Vec<Range<usize>>,
     /// Own rows to send, by rank.
     named: Vec<u32>,
-    /// Columns of a strip.
+    /// Columns of a chunk.
     width: usize,
     pack: Option<(Embedding<T>, Tensor<i32>)>,
     unpack: [Option<(Embedding<T>, Tensor<i32>)>; 2],
     buffers: Mutex<Buffers<T>>,
-    back: Option<Back<T>>,
+    /// Whether there is a way back, and, if anything comes on it: own rows plus what came from each rank, in their order.
+    adds: bool,
+    back: Option<RowSum<T>>,
 }
 
-/// Rows on their way, a strip of columns behind the other: `[strips, rows, width]`.
+/// Rows on their way, a chunk of columns behind the other: `[chunks, rows, width]`.
 #[derive(Debug)]
 struct Buffers<T> {
     sent: Tensor<T>,
     taken: Tensor<T>,
 }
 
-/// The way back: own rows plus, for each, what came from each rank, in their order.
-#[derive(Debug)]
-struct Back<T: Scalar> {
-    places: SparseTensor<T>,
-    add: Plan<T>,
-}
-
-/// Columns that a strip is a multiple of; strips at most.
+/// Columns that a chunk is a multiple of; chunks at most.
 const VECTOR: usize = 8;
-const MOST_STRIPS: usize = 4;
-
-const ADD: &str = "C[m,n] += A[m,k] * B[k,n]";
+const MOST_CHUNKS: usize = 4;
 
 impl<T: Scalar> Halo<T> {
     /// Finds what the columns of a pattern of this rank name of a matrix of `n` columns whose rows are dealt so. All ranks call
@@ -94,21 +89,21 @@ impl<T: Scalar> Halo<T> {
     /// [`Error::Rank`] if ranks do not agree on partition or `n`; [`Error::Shape`] if the pattern has other columns than the
     /// partition rows; on a GPU [`Error::NoKernel`] for other element types than f32, f16 and bf16.
     pub fn new(group: &Group, pattern: &CsrPattern, rows: &Partition, n: usize) -> Result<Self> {
-        Self::in_strips(group, pattern, rows, n, Some(1))
+        Self::in_chunks(group, pattern, rows, n, Some(1))
     }
 
-    /// Sends columns in so many strips, one by one.
-    pub(super) fn in_strips(
+    /// Sends columns in so many chunks, one by one.
+    pub(super) fn in_chunks(
         group: &Group,
         pattern: &CsrPattern,
         rows: &Partition,
         n: usize,
-        strips: Option<usize>,
+        chunks: Option<usize>,
     ) -> Result<Self> {
         let columns = pattern.shape()[1];
         rows.agree(group, "the partition of columns", columns)?;
-        let asked = vec![n as u64, strips.unwrap_or(0) as u64];
-        group.same("columns and strips of a halo", Ok(asked))?;
+        let asked = vec![n as u64, chunks.unwrap_or(0) as u64];
+        group.same("columns and chunks of a halo", Ok(asked))?;
         let (rank, size) = (group.rank(), group.size());
         let own = rows.range(rank);
         let mut held = vec![0u64; columns.div_ceil(64)];
@@ -145,20 +140,20 @@ impl<T: Scalar> Halo<T> {
             .collect();
         let (sends, takes) = (ranges(&asked), ranges(&taken));
         let [sent, received] = [&sends, &takes].map(|all| all.last().map_or(0, |r| r.end));
-        let wanted = strips.unwrap_or(1);
-        // Strips are of one width, of whole vectors.
+        let wanted = chunks.unwrap_or(1);
+        // Chunks are of one width, of whole vectors.
         let whole =
-            |strips: &usize| n.is_multiple_of(*strips) && (n / strips).is_multiple_of(VECTOR);
-        let strips = (2..=wanted.min(MOST_STRIPS)).rev().find(whole).unwrap_or(1);
+            |chunks: &usize| n.is_multiple_of(*chunks) && (n / chunks).is_multiple_of(VECTOR);
+        let chunks = (2..=wanted.min(MOST_CHUNKS)).rev().find(whole).unwrap_or(1);
         let made = || {
-            let (context, width) = (group.context(), n / strips);
+            let (context, width) = (group.context(), n / chunks);
             let (before, behind) = (takes[rank].start, received - takes[rank].end);
             let index = |rows: Vec<i32>| context.upload_dense(&Dense::new([rows.len()], rows)?);
             let list = |from: usize, rows: Vec<i32>| -> Result<_> {
                 let look_up = Embedding::new(context, [from, width], rows.len(), false)?;
                 Ok(Some((look_up, index(rows)?)))
             };
-            let unpack = |taken: Range<usize>| match taken.is_empty() || strips == 1 {
+            let unpack = |taken: Range<usize>| match taken.is_empty() || chunks == 1 {
                 true => Ok(None),
                 false => list(received, taken.map(|row| row as i32).collect()),
             };
@@ -173,7 +168,8 @@ impl<T: Scalar> Halo<T> {
                 unpack: [unpack(0..before)?, unpack(before..before + behind)?],
                 buffers: Mutex::new(Buffers {
                     sent: context.zeros(&[sent * n])?,
-                    taken: context.zeros(&[received * n])?,
+                    // One chunk comes to where it belongs.
+                    taken: context.zeros(&[if chunks == 1 { 0 } else { received * n }])?,
                 }),
                 held,
                 ranks,
@@ -181,6 +177,7 @@ impl<T: Scalar> Halo<T> {
                 takes,
                 named,
                 width,
+                adds: false,
                 back: None,
             })
         };
@@ -193,6 +190,7 @@ impl<T: Scalar> Halo<T> {
     /// As [`Context::plan`](crate::Context::plan).
     pub fn with_add(mut self) -> Result<Self> {
         let group = self.group.clone();
+        self.adds = true;
         group.all_ok(self.make_back())?;
         Ok(self)
     }
@@ -201,36 +199,19 @@ impl<T: Scalar> Halo<T> {
         if self.named.is_empty() {
             return Ok(());
         }
-        let own = self.rows.range(self.group.rank()).len();
-        let mut offsets = vec![0u32; own + 1];
-        for &row in &self.named {
-            offsets[row as usize + 1] += 1;
-        }
-        for row in 0..own {
-            offsets[row + 1] += offsets[row];
-        }
-        let mut next = offsets.clone();
-        let mut columns = vec![0; self.named.len()];
-        // In the order of ranks, so that each row's ascend.
-        for (place, &row) in self.named.iter().enumerate() {
-            columns[next[row as usize] as usize] = place as u32;
-            next[row as usize] += 1;
-        }
-        let pattern = CsrPattern::new(own, self.named.len(), offsets, columns)?;
-        let ones = vec![T::ONE; self.named.len()];
-        let context = self.group.context();
-        let places = context.upload(Csr::new(pattern, ones)?)?;
+        // Each row that is sent has one own row; transposed, an own row has all its places, by rank.
+        let (own, sent) = (self.rows.range(self.group.rank()).len(), self.named.len());
+        let offsets = (0..=sent as u32).collect();
+        let pattern = CsrPattern::new(sent, own, offsets, self.named.clone())?;
+        let ones = transpose_csr(&Csr::new(pattern, vec![T::ONE; sent])?)?;
         let target = self.tensor()?;
-        let buffers = self
-            .buffers
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner);
-        let from = buffers.sent.part(0, &[self.named.len(), self.n])?;
+        let buffers = lock(&self.buffers);
+        let from = buffers.sent.part(0, &[sent, self.n])?;
         let local = target.local()?;
-        let plan = context.plan(ADD).operand("A", &places).operand("B", &*from);
-        let add = plan.operand("C", &*local).build()?;
+        let back = RowSum::new(self.group.context(), ones, (&from, &local), true)?;
         drop(from);
-        self.back = Some(Back { places, add });
+        drop(buffers);
+        self.back = Some(back);
         Ok(())
     }
 
@@ -298,16 +279,16 @@ impl<T: Scalar> Halo<T> {
     /// # Errors
     /// [`Error::Shape`] for a tensor that [`tensor`](Self::tensor) did not make; [`Error::Rank`] if another rank fails.
     pub fn exchange(&self, x: &mut Sharded<Tensor<T>>, stream: &Stream) -> Result<()> {
-        (0..self.strips()).try_for_each(|strip| self.exchange_strip(strip, x, stream))
+        (0..self.chunks()).try_for_each(|chunk| self.exchange_chunk(chunk, x, stream))
     }
 
-    pub(super) fn strips(&self) -> usize {
+    pub(super) fn chunks(&self) -> usize {
         self.n.checked_div(self.width).unwrap_or(1).max(1)
     }
 
-    /// Columns of a strip.
-    pub(super) fn strip(&self, strip: usize) -> Range<usize> {
-        strip * self.width..((strip + 1) * self.width).min(self.n)
+    /// Columns of a chunk.
+    pub(super) fn chunk(&self, chunk: usize) -> Range<usize> {
+        chunk * self.width..((chunk + 1) * self.width).min(self.n)
     }
 
     pub(super) fn check(&self, x: &Sharded<Tensor<T>>) -> Result<()> {
@@ -321,9 +302,9 @@ impl<T: Scalar> Halo<T> {
         Ok(())
     }
 
-    pub(super) fn exchange_strip(
+    pub(super) fn exchange_chunk(
         &self,
-        strip: usize,
+        chunk: usize,
         x: &mut Sharded<Tensor<T>>,
         stream: &Stream,
     ) -> Result<()> {
@@ -331,11 +312,11 @@ impl<T: Scalar> Halo<T> {
         if self.group.size() == 1 {
             return Ok(());
         }
-        let (columns, rank, width) = (self.strip(strip), self.group.rank(), self.width);
-        let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
+        let (columns, rank, width) = (self.chunk(chunk), self.group.rank(), self.width);
+        let mut buffers = lock(&self.buffers);
         let Buffers { sent, taken } = &mut *buffers;
         let [to_send, to_take] = self.sent_and_taken();
-        let first = strip * to_send * width;
+        let first = chunk * to_send * width;
         if let Some((pack, rows)) = &self.pack {
             let local = x.local()?;
             let mut packed = sent.part_mut(first, &[to_send, width])?;
@@ -345,7 +326,7 @@ impl<T: Scalar> Halo<T> {
             move |rows: &Range<usize>| at + rows.start * width..at + rows.end * width
         };
         let sends: Vec<_> = self.sends.iter().map(elements(first, width)).collect();
-        if self.strips() == 1 {
+        if self.chunks() == 1 {
             // Where they belong, without a stop.
             let own = x.own.len();
             let place = |(peer, rows): (usize, &Range<usize>)| {
@@ -357,7 +338,7 @@ impl<T: Scalar> Halo<T> {
                 .group
                 .exchange((sent, &sends), (&mut x.whole, &takes), stream);
         }
-        let first = strip * to_take * width;
+        let first = chunk * to_take * width;
         let takes: Vec<_> = self.takes.iter().map(elements(first, width)).collect();
         self.group
             .exchange((sent, &sends), (&mut *taken, &takes), stream)?;
@@ -383,11 +364,15 @@ impl<T: Scalar> Halo<T> {
     /// # Errors
     /// As [`exchange`](Self::exchange).
     pub fn add(&self, x: &mut Sharded<Tensor<T>>, stream: &Stream) -> Result<()> {
+        if !self.adds {
+            let reason = "was made without a way back: `Halo::with_add`";
+            return Err(Error::operand("the halo", reason));
+        }
         self.check(x)?;
         if self.group.size() == 1 {
             return Ok(());
         }
-        let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buffers = lock(&self.buffers);
         let (rank, own, n) = (self.group.rank(), x.own.len(), self.n);
         let held = self.takes.iter().enumerate().map(|(peer, rows)| {
             let behind = if peer > rank { own } else { 0 };
@@ -398,16 +383,12 @@ impl<T: Scalar> Halo<T> {
         let sent = &mut buffers.sent;
         self.group
             .exchange((&x.whole, &held), (&mut *sent, &came), stream)?;
-        if self.named.is_empty() {
+        let Some(back) = &self.back else {
             return Ok(());
-        }
-        let back = self.back.as_ref().ok_or_else(|| {
-            Error::operand("the halo", "was made without a way back: `Halo::with_add`")
-        })?;
+        };
         let came = sent.part(0, &[self.named.len(), n])?;
         let mut local = x.local_mut()?;
-        let operands = [("A", (&back.places).into()), ("B", (&*came).into())];
-        back.add.run(&operands, &mut *local, stream)
+        back.run(&came, &mut local, stream)
     }
 }
 

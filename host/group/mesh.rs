@@ -241,7 +241,6 @@ impl Shared {
         let kind = *kind.ok_or_else(|| io::Error::other("sent what is no frame"))?;
         let bytes = usize::try_from(word(16)).map_err(io::Error::other)?;
         let mut data = Vec::new();
-        data.try_reserve_exact(bytes).map_err(io::Error::other)?;
         // Grows as bytes come, so that a length that lies costs nothing.
         if link.take(bytes as u64).read_to_end(&mut data)? < bytes {
             return Err(io::ErrorKind::UnexpectedEof.into());

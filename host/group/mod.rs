@@ -54,15 +54,16 @@ mod mesh;
 mod moe;
 mod nccl;
 mod partition;
+mod row_sum;
 mod spmm;
 mod sum;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use meet::Id;
-use mesh::Mesh;
+use mesh::{Mesh, lock};
 use nccl::Comm;
 
 pub use halo::Halo;
@@ -78,7 +79,6 @@ use crate::error::{Error, Result};
 const LIMIT: Duration = Duration::from_secs(300);
 /// How long ranks of a launcher wait until all are there.
 const MEETING: Duration = Duration::from_secs(60);
-
 /// How long a rank that leaves waits for the others to do so: NCCL ends on all of them together.
 const LEAVING: Duration = Duration::from_secs(1);
 
@@ -249,7 +249,7 @@ impl Group {
 
     /// How long this rank waits for another one that is alive; 300 seconds where nothing was said.
     pub fn set_limit(&self, limit: Duration) {
-        *self.0.limit.lock().unwrap_or_else(PoisonError::into_inner) = limit;
+        *lock(&self.0.limit) = limit;
     }
 
     /// Waits until all ranks are here.
@@ -274,7 +274,7 @@ impl Group {
         said.map(|_| value)
     }
 
-    pub(crate) fn same(&self, what: &str, own: Result<Vec<u64>>) -> Result<Vec<u64>> {
+    pub(crate) fn same(&self, what: &str, own: Result<Vec<u64>>) -> Result<()> {
         self.0.same(what, own)
     }
 
@@ -316,7 +316,7 @@ impl Drop for Inner {
 
 impl Inner {
     fn limit(&self) -> Duration {
-        *self.limit.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.limit)
     }
 
     fn next_step(&self) -> u64 {
@@ -371,8 +371,8 @@ impl Inner {
         wrong.map_or(Ok(all), Err)
     }
 
-    /// Checks that all ranks have the same numbers, and gives them.
-    fn same(&self, what: &str, own: Result<Vec<u64>>) -> Result<Vec<u64>> {
+    /// Checks that all ranks have the same numbers.
+    fn same(&self, what: &str, own: Result<Vec<u64>>) -> Result<()> {
         let mut all = self
             .gather(what, own.map(|own| bytemuck::pod_collect_to_vec(&own)))?
             .into_iter()
@@ -394,6 +394,6 @@ impl Inner {
                 return Err(Error::Rank { rank, reason });
             }
         }
-        Ok(first)
+        Ok(())
     }
 }

@@ -6,6 +6,7 @@ use std::fmt;
 use std::ops::Range;
 
 use super::exchange::Exchange;
+use super::row_sum::RowSum;
 use super::spmm::LINK;
 use super::{Group, Partition};
 use crate::device::Stream;
@@ -13,12 +14,7 @@ use crate::error::{Error, Result, check_shape};
 use crate::nn::{Moe, MoeGradients, MoeOptions};
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
-use deal::{Deal, ShareSum, check_shares};
-
-/// Rows of an expert in a chunk, where nothing else is asked for: four panels of a product, so that the last one, which
-/// is not full, costs little.
-const CHUNK_ROWS: usize = 512;
-const MOST_CHUNKS: usize = 4;
+use deal::{Deal, check_shares, share_sum};
 
 /// How a [`ShardedMoe`] is dealt.
 ///
@@ -34,7 +30,7 @@ pub struct ShardedMoeOptions {
     /// `None`: one for each rank.
     pub shares: Option<usize>,
     /// Parts of the tokens, one sent under the products of the one before; fewer where they do not divide the tokens of
-    /// every rank. `None`: up to four, as long as an expert has 512 rows of each on average.
+    /// every rank. `None`: one, which was the fastest of Qwen3's shape on two GPUs.
     pub chunks: Option<usize>,
     /// With room for [`ShardedMoe::backward`]; tokens are one chunk then.
     pub training: bool,
@@ -48,10 +44,8 @@ pub struct ShardedMoeOptions {
 /// experts. All extents are fixed: nothing is dropped, the host learns no count, nothing is allocated.
 ///
 /// What is sent. Of `t` tokens on `r` ranks, each `d` columns of `b` bytes, a rank sends and takes `t / r (r - 1) d b`
-/// on either way. A layer of Qwen3-30B-A3B (4,096 tokens, 2,048 columns, 8 of 128 experts, bf16) on two ranks: 8.4 MB
-/// each way, together 67 us at 250 GB/s (110 us at the 150 GB/s that NCCL reaches with so few), beside products that
-/// take one GPU 0.8 ms and each of two 0.4 ms. Rows of all choices, which one GPU adds, would be 67 MB on the way back,
-/// 268 us, since without counts there has to be room for all.
+/// on either way. Rows of all choices, which one GPU adds, would be as many times more on the way back as a token has
+/// experts, since without counts there has to be room for all.
 ///
 /// Bits. The same at every run. With one expert a token, or on one rank in one share, those of [`nn::Moe`](Moe). With
 /// several a token, a share's sum is rounded to `T` before shares are added: the bits depend on the number of
@@ -95,7 +89,7 @@ pub struct ShardedMoe<T: Scalar> {
     all: Option<Tokens<T>>,
     /// Rows of own tokens over each share, by share; nothing where there is one.
     parts: Tensor<T>,
-    add: Option<ShareSum<T>>,
+    add: Option<RowSum<T>>,
     training: Option<Training<T>>,
     /// For what is sent under products.
     beside: Stream,
@@ -118,7 +112,7 @@ struct Training<T> {
     all: Option<(Tensor<T>, Tensor<f32>)>,
     /// The gradient of own tokens' weights, by share.
     parts: Tensor<f32>,
-    add: Option<ShareSum<f32>>,
+    add: Option<RowSum<f32>>,
 }
 
 impl<T: Scalar> ShardedMoe<T> {
@@ -204,14 +198,14 @@ impl<T: Scalar> ShardedMoe<T> {
             let parts = context.zeros(&[rows, top_k])?;
             Ok::<_, Error>(Training {
                 all: if alone { None } else { Some(all()?) },
-                add: ShareSum::new(context, &parts, sums)?,
+                add: share_sum(context, &parts, sums)?,
                 parts,
             })
         };
         Ok(ShardedMoe {
             layers,
             all,
-            add: ShareSum::new(context, &parts, sums)?,
+            add: share_sum(context, &parts, sums)?,
             parts,
             training: if trained { Some(training()?) } else { None },
             beside: context.stream()?,
@@ -445,10 +439,7 @@ fn chunks(options: &MoeOptions, tokens: &Partition, sharded: &ShardedMoeOptions)
     if sharded.training || tokens.ranks() == 1 {
         return 1;
     }
-    let of_expert = options.tokens * options.top_k / options.experts.max(1);
-    let wanted = sharded
-        .chunks
-        .unwrap_or(MOST_CHUNKS.min(of_expert / CHUNK_ROWS));
+    let wanted = sharded.chunks.unwrap_or(1);
     let whole = |chunks: &usize| {
         let mut ranks = 0..tokens.ranks();
         ranks.all(|rank| tokens.range(rank).len().is_multiple_of(*chunks))

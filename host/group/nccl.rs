@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use libloading::os::unix::Library;
 
 use super::mesh::{Mesh, Watched, lock};
 use crate::device::Device;
-use crate::driver::{Event, RawStream};
+use crate::driver::{Event, RawStream, open_first};
 use crate::error::{Error, Result};
 
 /// What packages and toolkits install; programs that link have the second one as well.
@@ -71,15 +71,9 @@ fn api() -> Result<&'static Api> {
 }
 
 fn open() -> Result<Api, String> {
-    let mut first = None;
-    for name in NAMES {
-        // SAFETY: opening NCCL runs only its own initialisers, which ask nothing of the caller; it is never closed.
-        match unsafe { Library::open(Some(name), RTLD_NOW | RTLD_LOCAL) } {
-            Ok(library) => return symbols(library).map_err(|error| error.to_string()),
-            Err(error) => first = first.or(Some(error.to_string())),
-        }
-    }
-    Err(first.unwrap_or_default())
+    // SAFETY: opening NCCL runs only its own initialisers, which ask nothing of the caller; it is never closed.
+    let library = unsafe { open_first(&NAMES)? };
+    symbols(library).map_err(|error| error.to_string())
 }
 
 fn symbols(library: Library) -> Result<Api, libloading::Error> {

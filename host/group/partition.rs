@@ -102,7 +102,7 @@ impl Partition {
             )),
             _ => Ok(self.0.iter().map(|&start| start as u64).collect()),
         };
-        group.same(what, own).map(|_| ())
+        group.same(what, own)
     }
 }
 
@@ -240,9 +240,11 @@ impl<T: Scalar> Sharded<Tensor<T>> {
     /// [`Error::Cuda`]; [`Error::Rank`] if a rank failed before that work was done.
     pub fn to_dense(&self) -> Result<Dense<T>> {
         let n = self.whole.shape()[1];
+        // A view of a GPU's tensor is not read by itself.
+        let shape = self.local()?.shape().to_vec();
         let all = self.whole.to_dense()?;
         let own = &all.values()[self.own.start * n..self.own.end * n];
-        Ok(Dense::new([self.own.len(), n], own.to_vec())?)
+        Ok(Dense::new(shape, own.to_vec())?)
     }
 
     /// The rows of this rank and beside them those of others that [`Halo::exchange`](super::Halo::exchange) brings.

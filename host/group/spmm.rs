@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use einsparse_formats::{Csr, Pattern};
+use einsparse_formats::{AnyPattern, Csr};
 
 use super::{Group, Halo, Partition, Sharded};
 use crate::device::Stream;
@@ -21,14 +21,14 @@ const PRODUCT: &str = "C[m,n] = A[m,k] * B[k,n]";
 pub struct ShardedOptions {
     /// Of the product on each rank.
     pub plan: Options,
-    /// In how many strips of columns rows of B are sent, each under the product of the one before; at most four. `None`: one. Products
-    /// of narrow strips are slower: of R-MAT 22 over two GPUs with 128 columns one strip is the fastest.
-    pub strips: Option<usize>,
+    /// In how many chunks of columns rows of B are sent, each under the product of the one before; at most four. `None`: one. Products
+    /// of narrow chunks are slower: of R-MAT 22 over two GPUs with 128 columns one chunk is the fastest.
+    pub chunks: Option<usize>,
 }
 
 /// `C[m,n] = A[m,k] * B[k,n]` with rows of A and C, and rows of B, dealt to ranks; or `C[k,n] = A[m,k] * B[m,n]`, its gradient.
 ///
-/// A rank gets the rows of B that its columns name and others own ([`Halo`]), in strips of columns, each while the strip before is
+/// A rank gets the rows of B that its columns name and others own ([`Halo`]), in chunks of columns, each while the chunk before is
 /// multiplied. Rows of A are summed in the order of one GPU: where both run the same kernel, the bits are the same.
 /// The gradient multiplies first, then rows of C go to the ranks that own them, which add them up in the order of ranks.
 /// With B on every rank, an ordinary plan of [`Sharded::local`] is all that is needed.
@@ -61,7 +61,7 @@ impl<T: Scalar> ShardedSpmm<T> {
         options: &ShardedOptions,
     ) -> Result<Self> {
         let pattern = a.local().pattern();
-        let halo = Halo::in_strips(group, pattern, columns, n, options.strips)?;
+        let halo = Halo::in_chunks(group, pattern, columns, n, options.chunks)?;
         Self::over(group, a, halo, n, options, false)
     }
 
@@ -93,7 +93,7 @@ impl<T: Scalar> ShardedSpmm<T> {
         let made = || {
             let a_local = held(&halo, a.local(), transposed)?;
             let a_local = context.upload(a_local)?;
-            let strip = halo.strip(halo.strips() - 1);
+            let chunk = halo.chunk(halo.chunks() - 1);
             let (held, own) = (halo.tensor()?, Sharded::zeros(group, a.rows(), n)?);
             let [b, c] = match transposed {
                 false => [&held, &own],
@@ -101,10 +101,10 @@ impl<T: Scalar> ShardedSpmm<T> {
             };
             // Of B all rows that are held, of C the own ones; the other way round on the way back.
             let (b, c) = match transposed {
-                false => (b.with_halo().columns(strip.clone())?, c.local()?),
+                false => (b.with_halo().columns(chunk.clone())?, c.local()?),
                 true => (b.local()?, c.with_halo().columns(0..n)?),
             };
-            let c = c.columns(strip)?;
+            let c = c.columns(chunk)?;
             let plan = context
                 .plan(PRODUCT)
                 .operand("A", &a_local)
@@ -163,7 +163,8 @@ impl<T: Scalar> ShardedSpmm<T> {
     /// [`Error::Operand`] for another pattern.
     pub fn set_values(&mut self, a: &Sharded<Csr<T>>, stream: &Stream) -> Result<()> {
         let a = held(&self.halo, a.local(), self.transposed)?;
-        if self.a.shape() != a.pattern().shape() {
+        let planned = self.a.pattern();
+        if !matches!(planned, AnyPattern::Csr(planned) if **planned == **a.pattern()) {
             return Err(Error::other_pattern("A"));
         }
         self.a.set_values(a.values())?;
@@ -198,17 +199,17 @@ impl<T: Scalar> ShardedSpmm<T> {
         let mut c = c.local_mut()?;
         c.check("C", self.group.context(), &own)?;
         self.halo.check(b)?;
-        let strips = self.halo.strips();
-        if strips > 1 {
+        let chunks = self.halo.chunks();
+        if chunks > 1 {
             self.beside.wait_for(stream)?;
         }
-        for strip in 0..strips {
-            let columns = self.halo.strip(strip);
-            if strips > 1 {
-                self.halo.exchange_strip(strip, b, &self.beside)?;
+        for chunk in 0..chunks {
+            let columns = self.halo.chunk(chunk);
+            if chunks > 1 {
+                self.halo.exchange_chunk(chunk, b, &self.beside)?;
                 stream.wait_for(&self.beside)?;
             } else {
-                self.halo.exchange_strip(strip, b, stream)?;
+                self.halo.exchange_chunk(chunk, b, stream)?;
             }
             let b = b.with_halo().columns(columns.clone())?;
             let operands = [("A", (&self.a).into()), ("B", (&*b).into())];
@@ -242,19 +243,19 @@ impl<T: Scalar> fmt::Display for ShardedSpmm<T> {
         )?;
         writeln!(
             f,
-            "  {sent} rows of {of} to others ({:.1} MB), {taken} from them ({:.1} MB), in {} strips of {} columns",
+            "  {sent} rows of {of} to others ({:.1} MB), {taken} from them ({:.1} MB), in {} chunks of {} columns",
             (sent * row) as f64 / 1e6,
             (taken * row) as f64 / 1e6,
-            self.halo.strips(),
-            self.halo.strip(0).len()
+            self.halo.chunks(),
+            self.halo.chunk(0).len()
         )?;
-        let strips = self.halo.strips() as f64;
+        let chunks = self.halo.chunks() as f64;
         let sending = (sent.max(taken) * row) as f64 / LINK * 1e6;
         match self.plan.choice().microseconds() {
             Some(us) => write!(
                 f,
                 "  predicted: products {:.0} us ({}), sending {sending:.0} us",
-                us * strips,
+                us * chunks,
                 self.variant()
             ),
             None => write!(f, "  products on the CPU"),

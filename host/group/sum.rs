@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 use std::sync::Mutex;
-use std::sync::PoisonError;
 
+use super::mesh::lock;
 use super::{Group, Partition};
 use crate::device::Stream;
 use crate::error::Result;
@@ -78,7 +78,7 @@ impl<T: Scalar> GroupSum<T> {
             return Ok(());
         }
         let own = self.pieces.range(self.group.rank());
-        let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buffers = lock(&self.buffers);
         let (parts, sum) = &mut *buffers;
         let pieces: Vec<Range<usize>> = (0..size).map(|rank| self.pieces.range(rank)).collect();
         let rows = |rank: usize| rank * own.len()..(rank + 1) * own.len();

@@ -39,7 +39,7 @@ const NAME: &str = "streaming";
 /// Bytes a second that a link of 16 lanes of PCIe 5.0 moves out of page-locked memory.
 const LINK: f64 = 55e9;
 /// The same where threads of the host copy to such memory first.
-const STAGED: f64 = 20e9;
+const STAGED: f64 = 26e9;
 
 /// What is copied of an operand that lies in the memory of the host; on a CPU context everything does.
 fn given<'a>(operand: &AnyOperand<'a>) -> Option<HostArrays<'a>> {

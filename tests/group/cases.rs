@@ -107,19 +107,19 @@ pub fn products(contexts: &[Context], variant: Option<&str>) {
             ),
         ];
         for (rows, columns) in [(0, 0), (1, 1), (1, 0), (2, 2), (0, 2)] {
-            for strips in [None, Some(1), Some(2), Some(4)] {
+            for chunks in [None, Some(1), Some(2), Some(4)] {
                 let deals = [rows, columns].map(|deal| deals[deal].clone());
-                cases.push((a.clone(), random(nodes, n, 5), deals, strips));
+                cases.push((a.clone(), random(nodes, n, 5), deals, chunks));
             }
         }
     }
     let results = on_ranks(contexts, |group| {
         let stream = group.context().stream()?;
-        let case = |(a, b, [rows, columns], strips): &(_, Dense<f32>, [Partition; 2], _)| {
+        let case = |(a, b, [rows, columns], chunks): &(_, Dense<f32>, [Partition; 2], _)| {
             let (own, n) = (columns.range(group.rank()), b.shape()[1]);
             let options = ShardedOptions {
                 plan: plan.clone(),
-                strips: *strips,
+                chunks: *chunks,
             };
             let mine = Sharded::of(&group, a, rows)?;
             let product = ShardedSpmm::new(&group, &mine, columns, n, &options)?;
@@ -137,11 +137,11 @@ pub fn products(contexts: &[Context], variant: Option<&str>) {
         };
         cases.iter().map(case).collect()
     });
-    for ((a, b, deals, strips), found) in cases.iter().zip(joined(results)) {
+    for ((a, b, deals, chunks), found) in cases.iter().zip(joined(results)) {
         let wanted = alone(&contexts[0], a, b, &plan);
         let whole_rows = longest(a) <= 32 && variant.is_some();
         if whole_rows || !contexts[0].is_cuda() {
-            assert_eq!(found, wanted, "{deals:?}, strips {strips:?}");
+            assert_eq!(found, wanted, "{deals:?}, chunks {chunks:?}");
         } else {
             near(&found, &wanted);
         }

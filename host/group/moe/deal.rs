@@ -4,14 +4,14 @@ use std::ops::Range;
 
 use einsparse_formats::{Csr, CsrPattern};
 
+use super::super::row_sum::RowSum;
 use super::super::{Group, Partition};
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Error, Result};
 use crate::nn::MoeOptions;
-use crate::plan::Plan;
 use crate::registry::Scalar;
-use crate::tensor::{SparseTensor, Tensor, TensorView};
+use crate::tensor::{Tensor, TensorView};
 
 /// Tokens and experts dealt to ranks.
 #[derive(Debug)]
@@ -117,43 +117,24 @@ impl Deal {
     }
 }
 
-const SUM: &str = "C[m,n] = A[m,k] * B[k,n]";
-
-/// Adds rows of tokens, `[shares tokens, n]`, over the shares, in their order.
-#[derive(Debug)]
-pub(super) struct ShareSum<T: Scalar> {
-    /// For each token a one at its row of each share.
-    places: SparseTensor<T>,
-    plan: Plan<T>,
-}
-
-impl<T: Scalar> ShareSum<T> {
-    /// Sums of rows like these, or none without tokens.
-    pub fn new(context: &Context, parts: &Tensor<T>, tokens: usize) -> Result<Option<Self>> {
-        if tokens == 0 {
-            return Ok(None);
-        }
-        let (rows, n) = (parts.shape()[0], parts.shape()[1]);
-        let shares = rows / tokens;
-        let offsets = (0..=tokens).map(|token| (token * shares) as u32).collect();
-        let row = |at: usize| (at % shares * tokens + at / shares) as u32;
-        let pattern = CsrPattern::new(tokens, rows, offsets, (0..rows).map(row).collect())?;
-        let places = context.upload(Csr::new(pattern, vec![T::ONE; rows])?)?;
-        let sums = context.zeros::<T>(&[tokens, n])?;
-        let plan = context
-            .plan(SUM)
-            .operand("A", &places)
-            .operand("B", parts)
-            .operand("C", &sums);
-        let plan = plan.build()?;
-        Ok(Some(ShareSum { places, plan }))
+/// Adds rows of tokens, `[shares tokens, n]`, over the shares, in their order; none without tokens.
+pub(super) fn share_sum<T: Scalar>(
+    context: &Context,
+    parts: &Tensor<T>,
+    tokens: usize,
+) -> Result<Option<RowSum<T>>> {
+    if tokens == 0 {
+        return Ok(None);
     }
-
-    /// Queues the sums.
-    pub fn run(&self, parts: &Tensor<T>, sums: &mut Tensor<T>, stream: &Stream) -> Result<()> {
-        let operands = [("A", (&self.places).into()), ("B", parts.into())];
-        self.plan.run(&operands, sums, stream)
-    }
+    let (rows, n) = (parts.shape()[0], parts.shape()[1]);
+    let shares = rows / tokens;
+    // For each token its row of each share.
+    let offsets = (0..=tokens).map(|token| (token * shares) as u32).collect();
+    let row = |at: usize| (at % shares * tokens + at / shares) as u32;
+    let pattern = CsrPattern::new(tokens, rows, offsets, (0..rows).map(row).collect())?;
+    let ones = Csr::new(pattern, vec![T::ONE; rows])?;
+    let sums = context.zeros(&[tokens, n])?;
+    RowSum::new(context, ones, (parts, &sums), false).map(Some)
 }
 
 /// Refuses shares that ranks cannot have the same number of, or that some have no experts of.

@@ -6,7 +6,9 @@ use crate::support::rows::force;
 use crate::support::{Bias, Expression, Rng, gpu, gpu_alone, on_both, spread};
 use einsparse::formats::{AnySparse, Coo, CooPattern, Csr, CsrPattern, Dense, bf16, f16};
 use einsparse::registry::{Operation, Row, WalkKind, products};
-use einsparse::{Context, Error, Operand, Options, Result, Scalar, SparseTensor, Tensor, Weights};
+use einsparse::{
+    Context, Error, Operand, Options, Plan, Result, Scalar, SparseTensor, Tensor, Weights,
+};
 
 const TEXT: &str = "C[m,n] = A[m,k] * B[k,n]";
 
@@ -38,6 +40,14 @@ fn limited(limit: usize, variant: Option<&str>) -> Options {
         variant: variant.map(str::to_owned),
         ..Options::default()
     }
+}
+
+fn planned(
+    ctx: &Context,
+    operands: &[(&str, Operand<'_, f32>)],
+    options: &Options,
+) -> Result<Plan<f32>> {
+    ctx.plan(TEXT).operands(operands).options(options).build()
 }
 
 /// Slabs of a plan, as it prints them.
@@ -288,12 +298,7 @@ fn what_fits_stays() {
                 weights,
                 ..limited(limit, None)
             };
-            let plan = ctx
-                .plan(TEXT)
-                .operands(&operands)
-                .options(&options)
-                .build()
-                .unwrap();
+            let plan = planned(ctx, &operands, &options).unwrap();
             let text = plan.to_string();
             assert!(
                 !text.contains("chunks") && plan.workspace_bytes() <= limit,
@@ -302,12 +307,7 @@ fn what_fits_stays() {
             assert_eq!(text.contains("A kept on the GPU"), ctx.is_cuda(), "{text}");
         }
         let options = limited(limit, None);
-        let plan = ctx
-            .plan(TEXT)
-            .operands(&operands)
-            .options(&options)
-            .build()
-            .unwrap();
+        let plan = planned(ctx, &operands, &options).unwrap();
         let stream = ctx.stream().unwrap();
         let mut c = ctx.zeros::<f32>(plan.out_shape()).unwrap();
         // Other values come with the next run.
@@ -327,12 +327,7 @@ fn what_fits_stays() {
             variant: ctx.is_cuda().then(|| plan.variant().to_owned()),
             ..Options::default()
         };
-        let of_whole = ctx
-            .plan(TEXT)
-            .operands(&whole)
-            .options(&named)
-            .build()
-            .unwrap();
+        let of_whole = planned(ctx, &whole, &named).unwrap();
         let mut wanted = ctx.zeros::<f32>(plan.out_shape()).unwrap();
         of_whole.run(&whole, &mut wanted, &stream).unwrap();
         stream.synchronize().unwrap();
@@ -358,12 +353,7 @@ fn values_of_the_next_run_are_those_of_its_operand() {
         let options = limited(bytes(&csr) / 4, None);
         let b = Operand::from(&dressed.b);
         let operands = [("A", (&pinned).into()), ("B", b.clone())];
-        let plan = ctx
-            .plan(TEXT)
-            .operands(&operands)
-            .options(&options)
-            .build()
-            .unwrap();
+        let plan = planned(ctx, &operands, &options).unwrap();
         let stream = ctx.stream().unwrap();
         let [mut one, mut other] = [(); 2].map(|()| ctx.zeros::<f32>(plan.out_shape()).unwrap());
         plan.run(&operands, &mut one, &stream).unwrap();
@@ -389,12 +379,7 @@ fn a_limit_that_is_too_small_names_bytes() {
             [("A", (&csr).into()), ("B", (&dressed.b).into())];
         for limit in [0, 1000, 400 * 8] {
             let options = limited(limit, None);
-            let error = ctx
-                .plan(TEXT)
-                .operands(&operands)
-                .options(&options)
-                .build()
-                .unwrap_err();
+            let error = planned(ctx, &operands, &options).unwrap_err();
             let Error::Overflow {
                 what,
                 value,
@@ -460,12 +445,7 @@ fn other_patterns_and_expressions_are_refused() {
         let options = limited(bytes(&csr) / 2, None);
         let b = Operand::from(&dressed.b);
         let operands = [("A", Operand::from(&csr)), ("B", b.clone())];
-        let plan = ctx
-            .plan(TEXT)
-            .operands(&operands)
-            .options(&options)
-            .build()
-            .unwrap();
+        let plan = planned(ctx, &operands, &options).unwrap();
         let mut lens = vec![0; m];
         lens[3] = 5;
         let other = matrix::<f32>(spread(&lens, k));

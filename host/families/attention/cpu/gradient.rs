@@ -35,21 +35,10 @@ impl HostAttention<'_> {
     pub(crate) fn gradient_in_rows(&self, upstream: &HostHeads<'_>, to: &mut AnyTensor) {
         let all = self.of_all(upstream);
         let (m, d) = (to.shape()[0], self.d);
-        let parts = [
-            all.iter()
-                .map(|own| &own.queries[..])
-                .collect::<Vec<_>>()
-                .concat(),
-            all.iter()
-                .map(|own| &own.keys[0][..])
-                .collect::<Vec<_>>()
-                .concat(),
-            all.iter()
-                .map(|own| &own.keys[1][..])
-                .collect::<Vec<_>>()
-                .concat(),
-        ]
-        .concat();
+        let part =
+            |of: fn(&Own) -> &Vec<f64>| all.iter().flat_map(move |own| of(own).iter().copied());
+        let queries_and_keys = part(|own| &own.queries).chain(part(|own| &own.keys[0]));
+        let parts: Vec<f64> = queries_and_keys.chain(part(|own| &own.keys[1])).collect();
         let heads = self.masks.len() + 2 * self.key_heads;
         to.store_rows(m, heads * d, &|row, sums: &mut [f64]| {
             for (head, sums) in sums.chunks_mut(d.max(1)).enumerate() {
