@@ -238,6 +238,18 @@ impl Stream {
         Ok(Stream(Kind::Owned(OwnedStream::new()?, Arc::clone(device))))
     }
 
+    /// A stream whose work goes in front of that of others: what is sent under products.
+    pub(crate) fn ahead(device: Option<&Arc<Device>>) -> Result<Stream> {
+        let Some(device) = device else {
+            return Ok(Stream(Kind::Cpu));
+        };
+        device.context.set_current()?;
+        Ok(Stream(Kind::Owned(
+            OwnedStream::ahead()?,
+            Arc::clone(device),
+        )))
+    }
+
     /// A stream of another CUDA crate (a `CUstream` or `cudaStream_t`); null is the default stream.
     ///
     /// # Safety

@@ -268,7 +268,7 @@ fn ranks_are_those_of_the_record() {
     let rows: Vec<Row> = rows.map(Result::unwrap).collect();
     let wanted = rows.iter().filter(|row| row.m > 0).filter_map(|row| {
         let name = row.variant.strip_suffix("+2")?;
-        // Strips and chunks are ways of several ranks.
+        // Overlap and chunks are ways of several ranks.
         let alone = format!("{}+1", name.split('_').next()?);
         let same = |one: &&Row| (&one.workload, one.m) == (&row.workload, row.m);
         let one = rows.iter().filter(same).find(|one| one.variant == alone)?;

@@ -1,6 +1,6 @@
 //! `ranks`: rows over the GPUs of this machine, 1 and 2 and so on. A product of R-MAT 22 with B on every rank, and
-//! with B dealt to ranks, sent in 1, 2 and 4 chunks; a layer of a graph network with its gradients; gated experts, in
-//! one chunk and in four; and what the links give alone.
+//! with B dealt to ranks, sent ahead of products and under them; a layer of a graph network with its gradients; gated
+//! experts, in one chunk and in four; and what the links give alone.
 //!
 //! All ranks start together and wait for their GPU at the end, so the clock is the host's, that of the slowest rank.
 //! Each operand is many times L2: there is no warm run. `limit_fraction` is the share of what so many GPUs would give
@@ -14,7 +14,7 @@ use einsparse::formats::generate;
 use einsparse::group::{Group, GroupSum, Halo, Partition, Sharded, ShardedOptions, ShardedSpmm};
 use einsparse::group::{ShardedMoe, ShardedMoeOptions};
 use einsparse::nn::MoeOptions;
-use einsparse::{Plan, Stream};
+use einsparse::{Plan, Scalar, Stream};
 use std::thread;
 use std::time::Instant;
 
@@ -77,21 +77,18 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
             alone[0] = ms;
         }
         row("replicated", ms, alone[0], note)?;
-        let chunks: &[Option<usize>] = if ranks == 1 {
-            &[None]
-        } else {
-            &[None, Some(2), Some(4)]
-        };
-        for &chunks in chunks {
-            let (ms, note) = case.sharded(contexts, n, chunks)?;
-            let name = chunks.map_or("sharded".into(), |s| format!("sharded_{s}chunks"));
-            row(&name, ms, alone[0], note)?;
+        let both = [("", false), ("_overlap", true)];
+        for &(name, overlap) in &both[..ranks.min(2)] {
+            let (ms, note) = case.sharded(contexts, n, overlap)?;
+            row(&format!("sharded{name}"), ms, alone[0], note)?;
         }
-        let (ms, note) = case.layer(contexts, n)?;
-        if ranks == 1 {
-            alone[1] = ms;
+        for &(name, overlap) in &both[..ranks.min(2)] {
+            let (ms, note) = case.layer(contexts, n, overlap)?;
+            if ranks == 1 {
+                alone[1] = ms;
+            }
+            row(&format!("layer{name}"), ms, alone[1], note)?;
         }
-        row("layer", ms, alone[1], note)?;
         for (tokens, alone) in TOKENS.into_iter().zip(&mut experts_alone) {
             let all: &[Option<usize>] = if ranks == 1 {
                 &[None]
@@ -124,6 +121,26 @@ fn once(ms: f64) -> Times {
         warm: ms,
         host_inside: true,
     }
+}
+
+/// Small random values, which come again.
+fn some<T: Scalar>(shape: &[usize]) -> einsparse::Result<Dense<T>> {
+    let values = generate::random_values::<f32>(1 << 20, SEED);
+    let values: Vec<T> = (values.iter())
+        .map(|&value| T::from_f64(f64::from(value) / 32.0))
+        .collect();
+    let all = values.iter().copied().cycle();
+    Ok(Dense::new(
+        shape,
+        all.take(shape.iter().product()).collect(),
+    )?)
+}
+
+/// The same in the rows of this rank.
+fn write(rows: &mut Sharded<Tensor<f32>>) -> einsparse::Result<()> {
+    let mut own = rows.local_mut()?;
+    let shape = own.shape().to_vec();
+    own.write(&some(&shape)?)
 }
 
 /// A layer of experts, and tokens of all ranks.
@@ -216,7 +233,7 @@ impl Case<'_> {
             let context = group.context();
             let own = Sharded::of(group, self.a, &deal)?;
             let a = context.upload(own.local())?;
-            let b = context.zeros::<f32>(&[self.a.shape()[1], n])?;
+            let b = context.upload_dense(&some::<f32>(&[self.a.shape()[1], n])?)?;
             let plan: Plan<f32> = context
                 .plan(SPMM)
                 .operand("A", &a)
@@ -231,21 +248,17 @@ impl Case<'_> {
         })
     }
 
-    fn sharded(
-        &self,
-        contexts: &[Context],
-        n: usize,
-        chunks: Option<usize>,
-    ) -> Result<(f64, String)> {
+    fn sharded(&self, contexts: &[Context], n: usize, overlap: bool) -> Result<(f64, String)> {
         let deal = Partition::balanced(self.a.pattern(), n, contexts.len());
         let options = ShardedOptions {
-            chunks,
+            overlap,
             ..ShardedOptions::default()
         };
         self.clocked(contexts, |group| {
             let own = Sharded::of(group, self.a, &deal)?;
             let product = ShardedSpmm::new(group, &own, &deal, n, &options)?;
             let (mut b, mut c) = (product.operand()?, product.output()?);
+            write(&mut b)?;
             let note = product.to_string().replace('\n', ";");
             println!("{product}");
             Ok((
@@ -256,19 +269,25 @@ impl Case<'_> {
     }
 
     /// `Y = A (X W)`, and from the gradient of Y those of X and W.
-    fn layer(&self, contexts: &[Context], n: usize) -> Result<(f64, String)> {
+    fn layer(&self, contexts: &[Context], n: usize, overlap: bool) -> Result<(f64, String)> {
+        let options = ShardedOptions {
+            overlap,
+            ..ShardedOptions::default()
+        };
         let counts = self.a.pattern().offsets().windows(2).map(|w| w[1] - w[0]);
         let costs = counts.map(|count| u64::from(count) + ROW_ENTRIES);
         let deal = Partition::of_costs(costs, contexts.len());
         self.clocked(contexts, |group| {
             let (context, rows) = (group.context(), deal.range(group.rank()).len());
             let own = Sharded::of(group, self.a, &deal)?;
-            let forward = ShardedSpmm::new(group, &own, &deal, n, &Default::default())?;
-            let backward = ShardedSpmm::transposed(group, &own, &deal, n, &Default::default())?;
+            let forward = ShardedSpmm::new(group, &own, &deal, n, &options)?;
+            let backward = ShardedSpmm::transposed(group, &own, &deal, n, &options)?;
             let zeros = |rows: usize| context.zeros::<f32>(&[rows, n]);
-            let (x, w, mut dx, mut dw) = (zeros(rows)?, zeros(n)?, zeros(rows)?, zeros(n)?);
+            let filled = |rows: usize| context.upload_dense(&some(&[rows, n])?);
+            let (x, w, mut dx, mut dw) = (filled(rows)?, filled(n)?, zeros(rows)?, zeros(n)?);
             let (mut z, mut y) = (forward.operand()?, forward.output()?);
             let (mut dy, mut dz) = (backward.operand()?, backward.output()?);
+            write(&mut dy)?;
             let plan = |text, a: &Tensor<f32>, b: &Tensor<f32>| -> einsparse::Result<Plan<f32>> {
                 context.plan(text).operand("A", a).operand("B", b).build()
             };
@@ -312,16 +331,10 @@ impl Case<'_> {
             chunks,
             ..ShardedMoeOptions::default()
         };
-        let some = generate::random_values::<f32>(1 << 20, SEED);
-        let some: Vec<bf16> = some.into_iter().map(|v| bf16::from_f32(v / 32.0)).collect();
         self.clocked(contexts, |group| {
             let (context, own) = (group.context(), deal.range(group.rank()));
             let mut layer = ShardedMoe::new(group, &options, &deal, &sharded)?;
-            let values = |shape: &[usize]| {
-                let values = some.iter().copied().cycle();
-                let values = values.take(shape.iter().product()).collect();
-                context.upload_dense(&Dense::new(shape, values)?)
-            };
+            let values = |shape: &[usize]| context.upload_dense(&some::<bf16>(shape)?);
             let [up, down] = layer.shapes();
             let (up, down) = (values(&up)?, values(&down)?);
             let x = values(&[own.len(), options.model])?;

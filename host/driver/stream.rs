@@ -1,5 +1,6 @@
 //! Streams from anywhere, and events that time them.
 
+use std::ffi::c_int;
 use std::marker::PhantomData;
 
 use super::check;
@@ -105,10 +106,20 @@ unsafe impl Sync for OwnedStream {}
 impl OwnedStream {
     /// A new stream in the current context.
     pub fn new() -> Result<Self> {
+        Self::of_priority(0)
+    }
+
+    /// A new stream whose thread blocks go in front of those of other streams that wait for room.
+    pub fn ahead() -> Result<Self> {
+        // The driver takes the nearest that it has.
+        Self::of_priority(-5)
+    }
+
+    fn of_priority(priority: c_int) -> Result<Self> {
         const NON_BLOCKING: u32 = 1;
         let mut handle = std::ptr::null_mut();
         // SAFETY: `handle` is a place for one stream.
-        let code = unsafe { sys::cuStreamCreateWithPriority(&mut handle, NON_BLOCKING, 0) };
+        let code = unsafe { sys::cuStreamCreateWithPriority(&mut handle, NON_BLOCKING, priority) };
         check("cuStreamCreate", code)?;
         Ok(Self(handle))
     }

@@ -60,26 +60,13 @@ pub struct Halo<T: Scalar> {
     takes: Vec<Range<usize>>,
     /// Own rows to send, by rank.
     named: Vec<u32>,
-    /// Columns of a chunk.
-    width: usize,
     pack: Option<(Embedding<T>, Tensor<i32>)>,
-    unpack: [Option<(Embedding<T>, Tensor<i32>)>; 2],
-    buffers: Mutex<Buffers<T>>,
+    /// Own rows on their way, one behind the other by rank; on the way back, those that came.
+    sent: Mutex<Tensor<T>>,
     /// Whether there is a way back, and, if anything comes on it: own rows plus what came from each rank, in their order.
     adds: bool,
     back: Option<RowSum<T>>,
 }
-
-/// Rows on their way, a chunk of columns behind the other: `[chunks, rows, width]`.
-#[derive(Debug)]
-struct Buffers<T> {
-    sent: Tensor<T>,
-    taken: Tensor<T>,
-}
-
-/// Columns that a chunk is a multiple of; chunks at most.
-const VECTOR: usize = 8;
-const MOST_CHUNKS: usize = 4;
 
 impl<T: Scalar> Halo<T> {
     /// Finds what the columns of a pattern of this rank name of a matrix of `n` columns whose rows are dealt so. All ranks call
@@ -89,21 +76,9 @@ impl<T: Scalar> Halo<T> {
     /// [`Error::Rank`] if ranks do not agree on partition or `n`; [`Error::Shape`] if the pattern has other columns than the
     /// partition rows; on a GPU [`Error::NoKernel`] for other element types than f32, f16 and bf16.
     pub fn new(group: &Group, pattern: &CsrPattern, rows: &Partition, n: usize) -> Result<Self> {
-        Self::in_chunks(group, pattern, rows, n, Some(1))
-    }
-
-    /// Sends columns in so many chunks, one by one.
-    pub(super) fn in_chunks(
-        group: &Group,
-        pattern: &CsrPattern,
-        rows: &Partition,
-        n: usize,
-        chunks: Option<usize>,
-    ) -> Result<Self> {
         let columns = pattern.shape()[1];
         rows.agree(group, "the partition of columns", columns)?;
-        let asked = vec![n as u64, chunks.unwrap_or(0) as u64];
-        group.same("columns and chunks of a halo", Ok(asked))?;
+        group.same("columns of a halo", Ok(vec![n as u64]))?;
         let (rank, size) = (group.rank(), group.size());
         let own = rows.range(rank);
         let mut held = vec![0u64; columns.div_ceil(64)];
@@ -139,44 +114,27 @@ impl<T: Scalar> Halo<T> {
             .map(|&row| row - own.start as u32)
             .collect();
         let (sends, takes) = (ranges(&asked), ranges(&taken));
-        let [sent, received] = [&sends, &takes].map(|all| all.last().map_or(0, |r| r.end));
-        let wanted = chunks.unwrap_or(1);
-        // Chunks are of one width, of whole vectors.
-        let whole =
-            |chunks: &usize| n.is_multiple_of(*chunks) && (n / chunks).is_multiple_of(VECTOR);
-        let chunks = (2..=wanted.min(MOST_CHUNKS)).rev().find(whole).unwrap_or(1);
         let made = || {
-            let (context, width) = (group.context(), n / chunks);
-            let (before, behind) = (takes[rank].start, received - takes[rank].end);
-            let index = |rows: Vec<i32>| context.upload_dense(&Dense::new([rows.len()], rows)?);
-            let list = |from: usize, rows: Vec<i32>| -> Result<_> {
-                let look_up = Embedding::new(context, [from, width], rows.len(), false)?;
-                Ok(Some((look_up, index(rows)?)))
-            };
-            let unpack = |taken: Range<usize>| match taken.is_empty() || chunks == 1 {
-                true => Ok(None),
-                false => list(received, taken.map(|row| row as i32).collect()),
+            let (context, sent) = (group.context(), named.len());
+            let pack = match sent {
+                0 => None,
+                _ => {
+                    let rows = named.iter().map(|&row| row as i32).collect();
+                    let look_up = Embedding::new(context, [own.len(), n], sent, false)?;
+                    Some((look_up, context.upload_dense(&Dense::new([sent], rows)?)?))
+                }
             };
             Ok(Halo {
                 group: group.clone(),
                 rows: rows.clone(),
                 n,
-                pack: match sent {
-                    0 => None,
-                    _ => list(own.len(), named.iter().map(|&row| row as i32).collect())?,
-                },
-                unpack: [unpack(0..before)?, unpack(before..before + behind)?],
-                buffers: Mutex::new(Buffers {
-                    sent: context.zeros(&[sent * n])?,
-                    // One chunk comes to where it belongs.
-                    taken: context.zeros(&[if chunks == 1 { 0 } else { received * n }])?,
-                }),
+                pack,
+                sent: Mutex::new(context.zeros(&[sent * n])?),
                 held,
                 ranks,
                 sends,
                 takes,
                 named,
-                width,
                 adds: false,
                 back: None,
             })
@@ -205,12 +163,12 @@ impl<T: Scalar> Halo<T> {
         let pattern = CsrPattern::new(sent, own, offsets, self.named.clone())?;
         let ones = transpose_csr(&Csr::new(pattern, vec![T::ONE; sent])?)?;
         let target = self.tensor()?;
-        let buffers = lock(&self.buffers);
-        let from = buffers.sent.part(0, &[sent, self.n])?;
+        let came = lock(&self.sent);
+        let from = came.part(0, &[sent, self.n])?;
         let local = target.local()?;
         let back = RowSum::new(self.group.context(), ones, (&from, &local), true)?;
         drop(from);
-        drop(buffers);
+        drop(came);
         self.back = Some(back);
         Ok(())
     }
@@ -264,7 +222,8 @@ impl<T: Scalar> Halo<T> {
         self.own().end + self.behind()
     }
 
-    fn own(&self) -> Range<usize> {
+    /// The own rows in what is held.
+    pub(super) fn own(&self) -> Range<usize> {
         let before = self.takes[self.group.rank()].start;
         before..before + self.rows.range(self.group.rank()).len()
     }
@@ -279,16 +238,34 @@ impl<T: Scalar> Halo<T> {
     /// # Errors
     /// [`Error::Shape`] for a tensor that [`tensor`](Self::tensor) did not make; [`Error::Rank`] if another rank fails.
     pub fn exchange(&self, x: &mut Sharded<Tensor<T>>, stream: &Stream) -> Result<()> {
-        (0..self.chunks()).try_for_each(|chunk| self.exchange_chunk(chunk, x, stream))
+        self.check(x)?;
+        if self.group.size() == 1 {
+            return Ok(());
+        }
+        let (n, mut sent) = (self.n, lock(&self.sent));
+        if let Some((pack, rows)) = &self.pack {
+            let mut packed = sent.part_mut(0, &[self.named.len(), n])?;
+            pack.forward(&*x.local()?, rows, &mut packed, stream)?;
+        }
+        let (sends, takes) = (self.spans_sent(), self.spans_held());
+        self.group
+            .exchange((&sent, &sends), (&mut x.whole, &takes), stream)
     }
 
-    pub(super) fn chunks(&self) -> usize {
-        self.n.checked_div(self.width).unwrap_or(1).max(1)
+    /// Elements to send to each rank, in the buffer.
+    fn spans_sent(&self) -> Vec<Range<usize>> {
+        let of = |rows: &Range<usize>| rows.start * self.n..rows.end * self.n;
+        self.sends.iter().map(of).collect()
     }
 
-    /// Columns of a chunk.
-    pub(super) fn chunk(&self, chunk: usize) -> Range<usize> {
-        chunk * self.width..((chunk + 1) * self.width).min(self.n)
+    /// Elements of each other rank, in what is held.
+    fn spans_held(&self) -> Vec<Range<usize>> {
+        let (rank, own) = (self.group.rank(), self.own().len());
+        let of = |(peer, rows): (usize, &Range<usize>)| {
+            let behind = if peer > rank { own } else { 0 };
+            (behind + rows.start) * self.n..(behind + rows.end) * self.n
+        };
+        self.takes.iter().enumerate().map(of).collect()
     }
 
     pub(super) fn check(&self, x: &Sharded<Tensor<T>>) -> Result<()> {
@@ -298,61 +275,6 @@ impl<T: Scalar> Halo<T> {
         if x.own != self.own() || x.rows != self.rows {
             let reason = "has other rows than the halo: `Halo::tensor` makes one";
             return Err(Error::operand("the sharded tensor", reason));
-        }
-        Ok(())
-    }
-
-    pub(super) fn exchange_chunk(
-        &self,
-        chunk: usize,
-        x: &mut Sharded<Tensor<T>>,
-        stream: &Stream,
-    ) -> Result<()> {
-        self.check(x)?;
-        if self.group.size() == 1 {
-            return Ok(());
-        }
-        let (columns, rank, width) = (self.chunk(chunk), self.group.rank(), self.width);
-        let mut buffers = lock(&self.buffers);
-        let Buffers { sent, taken } = &mut *buffers;
-        let [to_send, to_take] = self.sent_and_taken();
-        let first = chunk * to_send * width;
-        if let Some((pack, rows)) = &self.pack {
-            let local = x.local()?;
-            let mut packed = sent.part_mut(first, &[to_send, width])?;
-            pack.forward(&*local.columns(columns.clone())?, rows, &mut packed, stream)?;
-        }
-        let elements = |at: usize, width: usize| {
-            move |rows: &Range<usize>| at + rows.start * width..at + rows.end * width
-        };
-        let sends: Vec<_> = self.sends.iter().map(elements(first, width)).collect();
-        if self.chunks() == 1 {
-            // Where they belong, without a stop.
-            let own = x.own.len();
-            let place = |(peer, rows): (usize, &Range<usize>)| {
-                let behind = if peer > rank { own } else { 0 };
-                elements(behind * width, width)(rows)
-            };
-            let takes: Vec<_> = self.takes.iter().enumerate().map(place).collect();
-            return self
-                .group
-                .exchange((sent, &sends), (&mut x.whole, &takes), stream);
-        }
-        let first = chunk * to_take * width;
-        let takes: Vec<_> = self.takes.iter().map(elements(first, width)).collect();
-        self.group
-            .exchange((sent, &sends), (&mut *taken, &takes), stream)?;
-        let sides = [0..x.own.start, x.own.end..self.held_rows()];
-        for (unpack, side) in self.unpack.iter().zip(sides) {
-            let Some((unpack, rows)) = unpack else {
-                continue;
-            };
-            let taken = taken.part(first, &[to_take, width])?;
-            let mut side = x
-                .whole
-                .part_mut(side.start * self.n, &[side.len(), self.n])?;
-            let mut to = side.columns_mut(columns.clone())?;
-            unpack.forward(&taken, rows, &mut to, stream)?;
         }
         Ok(())
     }
@@ -372,23 +294,26 @@ impl<T: Scalar> Halo<T> {
         if self.group.size() == 1 {
             return Ok(());
         }
-        let mut buffers = lock(&self.buffers);
-        let (rank, own, n) = (self.group.rank(), x.own.len(), self.n);
-        let held = self.takes.iter().enumerate().map(|(peer, rows)| {
-            let behind = if peer > rank { own } else { 0 };
-            (behind + rows.start) * n..(behind + rows.end) * n
-        });
-        let held: Vec<_> = held.collect();
-        let came: Vec<_> = self.sends.iter().map(|r| r.start * n..r.end * n).collect();
-        let sent = &mut buffers.sent;
+        self.send_back(x, stream)?;
+        self.add_what_came(x, stream)
+    }
+
+    /// The first half of [`add`](Self::add): own rows are not touched.
+    pub(super) fn send_back(&self, x: &Sharded<Tensor<T>>, stream: &Stream) -> Result<()> {
+        let mut came = lock(&self.sent);
+        let (held, spans) = (self.spans_held(), self.spans_sent());
         self.group
-            .exchange((&x.whole, &held), (&mut *sent, &came), stream)?;
+            .exchange((&x.whole, &held), (&mut came, &spans), stream)
+    }
+
+    /// The second half.
+    pub(super) fn add_what_came(&self, x: &mut Sharded<Tensor<T>>, stream: &Stream) -> Result<()> {
         let Some(back) = &self.back else {
             return Ok(());
         };
-        let came = sent.part(0, &[self.named.len(), n])?;
-        let mut local = x.local_mut()?;
-        back.run(&came, &mut local, stream)
+        let came = lock(&self.sent);
+        let came = came.part(0, &[self.named.len(), self.n])?;
+        back.run(&came, &mut *x.local_mut()?, stream)
     }
 }
 

@@ -208,7 +208,7 @@ impl<T: Scalar> ShardedMoe<T> {
             add: share_sum(context, &parts, sums)?,
             parts,
             training: if trained { Some(training()?) } else { None },
-            beside: context.stream()?,
+            beside: Stream::ahead(context.device())?,
             deal,
         })
     }

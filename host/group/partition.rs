@@ -116,6 +116,17 @@ pub struct Sharded<X> {
     pub(super) rows: Partition,
 }
 
+/// Some rows of a matrix.
+pub(super) fn rows_of<T: Scalar>(whole: &Csr<T>, rows: Range<usize>) -> Result<Csr<T>> {
+    let pattern = whole.pattern();
+    let offsets = &pattern.offsets()[rows.start..=rows.end];
+    let entries = offsets[0] as usize..offsets[rows.len()] as usize;
+    let starts = offsets.iter().map(|&at| at - offsets[0]).collect();
+    let columns = pattern.columns()[entries.clone()].to_vec();
+    let pattern = CsrPattern::new(rows.len(), pattern.shape()[1], starts, columns)?;
+    Ok(Csr::new(pattern, whole.values()[entries].to_vec())?)
+}
+
 impl<T: Scalar> Sharded<Csr<T>> {
     /// The rows of this rank of a matrix that every rank has.
     ///
@@ -124,16 +135,7 @@ impl<T: Scalar> Sharded<Csr<T>> {
     pub fn of(group: &Group, whole: &Csr<T>, rows: &Partition) -> Result<Self> {
         rows.agree(group, "the partition of rows", whole.pattern().shape()[0])?;
         let own = rows.range(group.rank());
-        let part = || -> Result<_> {
-            let pattern = whole.pattern();
-            let offsets = &pattern.offsets()[own.start..=own.end];
-            let entries = offsets[0] as usize..offsets[own.len()] as usize;
-            let starts = offsets.iter().map(|&at| at - offsets[0]).collect();
-            let columns = pattern.columns()[entries.clone()].to_vec();
-            let pattern = CsrPattern::new(own.len(), pattern.shape()[1], starts, columns)?;
-            Ok(Csr::new(pattern, whole.values()[entries].to_vec())?)
-        };
-        Self::new(group, part(), rows)
+        Self::new(group, rows_of(whole, own), rows)
     }
 
     /// Reads the rows of this rank from a file, Matrix Market or SciPy's `.npz` of CSR, that every rank can open: no rank holds

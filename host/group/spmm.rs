@@ -1,9 +1,12 @@
 //! Sparse matrix x dense matrix over ranks.
 
 use std::fmt;
+use std::ops::Range;
 
-use einsparse_formats::{AnyPattern, Csr};
+use einsparse_formats::convert::transpose_csr;
+use einsparse_formats::{AnyPattern, Csr, CsrPattern, Pattern};
 
+use super::partition::rows_of;
 use super::{Group, Halo, Partition, Sharded};
 use crate::device::Stream;
 use crate::error::{Error, Result};
@@ -15,22 +18,26 @@ use crate::tensor::{SparseTensor, Tensor};
 pub(super) const LINK: f64 = 250e9;
 
 const PRODUCT: &str = "C[m,n] = A[m,k] * B[k,n]";
+const ADDED: &str = "C[m,n] += A[m,k] * B[k,n]";
 
 /// How a [`ShardedSpmm`] is planned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShardedOptions {
-    /// Of the product on each rank.
+    /// Of the products on each rank.
     pub plan: Options,
-    /// In how many chunks of columns rows of B are sent, each under the product of the one before; at most four. `None`: one. Products
-    /// of narrow chunks are slower: of R-MAT 22 over two GPUs with 128 columns one chunk is the fastest.
-    pub chunks: Option<usize>,
+    /// Whether products run while rows are sent. A row of `C = A B` is then the sum of two: that over own rows of B, and that over
+    /// rows of others. Every run gives the same bits, but not those of one GPU. The gradient is cut by rows of C, whose sums stay
+    /// as they are.
+    pub overlap: bool,
 }
 
 /// `C[m,n] = A[m,k] * B[k,n]` with rows of A and C, and rows of B, dealt to ranks; or `C[k,n] = A[m,k] * B[m,n]`, its gradient.
 ///
-/// A rank gets the rows of B that its columns name and others own ([`Halo`]), in chunks of columns, each while the chunk before is
-/// multiplied. Rows of A are summed in the order of one GPU: where both run the same kernel, the bits are the same.
-/// The gradient multiplies first, then rows of C go to the ranks that own them, which add them up in the order of ranks.
+/// A rank gets the rows of B that its columns name and others own ([`Halo`]), then multiplies; with [`ShardedOptions::overlap`] it
+/// multiplies own rows of B meanwhile. Without, rows of A are summed in the order of one GPU: where both run the same kernel, the
+/// bits are the same.
+/// The gradient multiplies first, then rows of C go to the ranks that own them, which add them up in the order of ranks; with
+/// `overlap` the rows of this rank are multiplied meanwhile.
 /// With B on every rank, an ordinary plan of [`Sharded::local`] is all that is needed.
 ///
 /// The [module](crate::group) has an example.
@@ -41,11 +48,20 @@ pub struct ShardedSpmm<T: Scalar> {
     rows: Partition,
     n: usize,
     transposed: bool,
-    /// Own rows of A, its columns counted in what is held of B; transposed on the way back.
-    a: SparseTensor<T>,
-    plan: Plan<T>,
+    overlap: bool,
+    parts: Vec<Part<T>>,
     /// For what is sent under products.
     beside: Stream,
+}
+
+/// A product of this rank.
+#[derive(Debug)]
+struct Part<T: Scalar> {
+    /// Of own rows of A, its columns counted in `rows`; transposed on the way back.
+    a: SparseTensor<T>,
+    /// Which rows of what is held it reads of B; writes, of C on the way back.
+    rows: Range<usize>,
+    plan: Plan<T>,
 }
 
 impl<T: Scalar> ShardedSpmm<T> {
@@ -60,8 +76,7 @@ impl<T: Scalar> ShardedSpmm<T> {
         n: usize,
         options: &ShardedOptions,
     ) -> Result<Self> {
-        let pattern = a.local().pattern();
-        let halo = Halo::in_chunks(group, pattern, columns, n, options.chunks)?;
+        let halo = Halo::new(group, a.local().pattern(), columns, n)?;
         Self::over(group, a, halo, n, options, false)
     }
 
@@ -90,35 +105,31 @@ impl<T: Scalar> ShardedSpmm<T> {
         transposed: bool,
     ) -> Result<Self> {
         let context = group.context();
+        group.same("overlap", Ok(vec![options.overlap.into()]))?;
         let made = || {
-            let a_local = held(&halo, a.local(), transposed)?;
-            let a_local = context.upload(a_local)?;
-            let chunk = halo.chunk(halo.chunks() - 1);
             let (held, own) = (halo.tensor()?, Sharded::zeros(group, a.rows(), n)?);
-            let [b, c] = match transposed {
-                false => [&held, &own],
-                true => [&own, &held],
-            };
-            // Of B all rows that are held, of C the own ones; the other way round on the way back.
-            let (b, c) = match transposed {
-                false => (b.with_halo().columns(chunk.clone())?, c.local()?),
-                true => (b.local()?, c.with_halo().columns(0..n)?),
-            };
-            let c = c.columns(chunk)?;
-            let plan = context
-                .plan(PRODUCT)
-                .operand("A", &a_local)
-                .operand("B", &*b);
-            let plan = plan.operand("C", &*c).options(&options.plan).build()?;
-            drop((b, c));
+            let own = own.local()?;
+            let mut parts = Vec::new();
+            for (rows, a) in cut(&halo, a.local(), (transposed, options.overlap))? {
+                let a = context.upload(&a)?;
+                let held = held.with_halo().part(rows.start * n, &[rows.len(), n])?;
+                let ([b, c], first) = match transposed {
+                    false => ([&held, &own], parts.is_empty()),
+                    true => ([&own, &held], true),
+                };
+                let plan = context.plan(if first { PRODUCT } else { ADDED });
+                let plan = plan.operand("A", &a).operand("B", &**b);
+                let plan = plan.operand("C", &**c).options(&options.plan).build()?;
+                parts.push(Part { a, rows, plan });
+            }
             Ok(ShardedSpmm {
                 group: group.clone(),
                 rows: a.rows().clone(),
                 n,
                 transposed,
-                plan,
-                beside: context.stream()?,
-                a: a_local,
+                overlap: options.overlap,
+                parts,
+                beside: Stream::ahead(context.device())?,
                 halo,
             })
         };
@@ -147,9 +158,9 @@ impl<T: Scalar> ShardedSpmm<T> {
         }
     }
 
-    /// Name of the kernel of the product.
+    /// Name of the kernel of the product; with overlap of the first one.
     pub fn variant(&self) -> &'static str {
-        self.plan.variant()
+        self.parts.first().map_or("", |part| part.plan.variant())
     }
 
     /// The halo of B; of C on the way back.
@@ -162,15 +173,21 @@ impl<T: Scalar> ShardedSpmm<T> {
     /// # Errors
     /// [`Error::Operand`] for another pattern.
     pub fn set_values(&mut self, a: &Sharded<Csr<T>>, stream: &Stream) -> Result<()> {
-        let a = held(&self.halo, a.local(), self.transposed)?;
-        let planned = self.a.pattern();
-        if !matches!(planned, AnyPattern::Csr(planned) if **planned == **a.pattern()) {
+        let parts = cut(&self.halo, a.local(), (self.transposed, self.overlap))?;
+        let same = |(part, (rows, a)): (&Part<T>, &(Range<usize>, Csr<T>))| {
+            let pattern = part.a.pattern();
+            part.rows == *rows
+                && matches!(pattern, AnyPattern::Csr(planned) if **planned == **a.pattern())
+        };
+        if parts.len() != self.parts.len() || !self.parts.iter().zip(&parts).all(same) {
             return Err(Error::other_pattern("A"));
         }
-        self.a.set_values(a.values())?;
-        if self.plan.prepacked().is_some() {
-            self.plan
-                .update_values(&[("A", (&self.a).into())], stream)?;
+        for (part, (_, a)) in self.parts.iter_mut().zip(&parts) {
+            part.a.set_values(a.values())?;
+            if part.plan.prepacked().is_some() {
+                part.plan
+                    .update_values(&[("A", (&part.a).into())], stream)?;
+            }
         }
         Ok(())
     }
@@ -186,47 +203,133 @@ impl<T: Scalar> ShardedSpmm<T> {
         c: &mut Sharded<Tensor<T>>,
         stream: &Stream,
     ) -> Result<()> {
-        if self.transposed {
-            self.halo.check(c)?;
-            {
-                let b = b.local()?;
-                let operands = [("A", (&self.a).into()), ("B", (&*b).into())];
-                self.plan.run(&operands, c.with_halo_mut(), stream)?;
-            }
-            return self.halo.add(c, stream);
+        match self.transposed {
+            true => self.run_back(b, c, stream),
+            false => self.run_forth(b, c, stream),
         }
+    }
+
+    fn run_forth(
+        &self,
+        b: &mut Sharded<Tensor<T>>,
+        c: &mut Sharded<Tensor<T>>,
+        stream: &Stream,
+    ) -> Result<()> {
         let own = [self.rows.range(self.group.rank()).len(), self.n];
         let mut c = c.local_mut()?;
         c.check("C", self.group.context(), &own)?;
         self.halo.check(b)?;
-        let chunks = self.halo.chunks();
-        if chunks > 1 {
+        let n = self.n;
+        let run = |part: &Part<T>, b: &Tensor<T>, c: &mut Tensor<T>| {
+            let b = b.part(part.rows.start * n, &[part.rows.len(), n])?;
+            let operands = [("A", (&part.a).into()), ("B", (&*b).into())];
+            part.plan.run(&operands, c, stream)
+        };
+        if !self.overlap {
+            self.halo.exchange(b, stream)?;
+        } else {
             self.beside.wait_for(stream)?;
+            self.halo.exchange(b, &self.beside)?;
         }
-        for chunk in 0..chunks {
-            let columns = self.halo.chunk(chunk);
-            if chunks > 1 {
-                self.halo.exchange_chunk(chunk, b, &self.beside)?;
+        for (at, part) in self.parts.iter().enumerate() {
+            // The first one reads own rows, which nothing comes to.
+            if at == 1 {
                 stream.wait_for(&self.beside)?;
-            } else {
-                self.halo.exchange_chunk(chunk, b, stream)?;
             }
-            let b = b.with_halo().columns(columns.clone())?;
-            let operands = [("A", (&self.a).into()), ("B", (&*b).into())];
-            self.plan
-                .run(&operands, &mut *c.columns_mut(columns)?, stream)?;
+            run(part, b.with_halo(), &mut c)?;
         }
-        Ok(())
+        match self.overlap && self.parts.len() == 1 {
+            true => stream.wait_for(&self.beside),
+            false => Ok(()),
+        }
+    }
+
+    fn run_back(
+        &self,
+        b: &Sharded<Tensor<T>>,
+        c: &mut Sharded<Tensor<T>>,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.halo.check(c)?;
+        let (b, n) = (b.local()?, self.n);
+        let run = |part: &Part<T>, c: &mut Sharded<Tensor<T>>| {
+            let operands = [("A", (&part.a).into()), ("B", (&*b).into())];
+            let whole = c.with_halo_mut();
+            let mut rows = whole.part_mut(part.rows.start * n, &[part.rows.len(), n])?;
+            part.plan.run(&operands, &mut *rows, stream)
+        };
+        if !self.overlap {
+            self.parts.iter().try_for_each(|part| run(part, c))?;
+            return self.halo.add(c, stream);
+        }
+        let Some((own, others)) = self.parts.split_last() else {
+            return Ok(());
+        };
+        others.iter().try_for_each(|part| run(part, c))?;
+        self.beside.wait_for(stream)?;
+        self.halo.send_back(c, &self.beside)?;
+        run(own, c)?;
+        stream.wait_for(&self.beside)?;
+        self.halo.add_what_came(c, stream)
     }
 }
 
-/// Rows of A with columns counted in what is held, or their transpose.
-fn held<T: Scalar>(halo: &Halo<T>, a: &Csr<T>, transposed: bool) -> Result<Csr<T>> {
+/// Rows of A with columns counted in what is held, or their transpose: whole, or cut for an overlap, with the rows of what is held
+/// that each part reads or writes. The part of own rows comes first, on the way back last.
+fn cut<T: Scalar>(
+    halo: &Halo<T>,
+    a: &Csr<T>,
+    (transposed, overlap): (bool, bool),
+) -> Result<Vec<(Range<usize>, Csr<T>)>> {
     let a = Csr::new(halo.columns(a.pattern())?, a.values().to_vec())?;
-    if !transposed {
-        return Ok(a);
+    let (own, held) = (halo.own(), halo.held_rows());
+    if transposed {
+        let a = transpose_csr(&a)?;
+        let all = match overlap {
+            false => vec![0..held],
+            true => vec![0..own.start, own.end..held, own.clone()],
+        };
+        // The part of own rows is there even if it is empty.
+        let wanted = all
+            .into_iter()
+            .filter(|rows| !rows.is_empty() || *rows == own);
+        return wanted
+            .map(|rows| Ok((rows.clone(), rows_of(&a, rows)?)))
+            .collect();
     }
-    Ok(einsparse_formats::convert::transpose_csr(&a)?)
+    if !overlap {
+        return Ok(vec![(0..held, a)]);
+    }
+    let of_own = columns_where(&a, |column| own.contains(&column), &own)?;
+    let of_others = columns_where(&a, |column| !own.contains(&column), &(0..held))?;
+    let mut parts = vec![(own, of_own)];
+    if !of_others.values().is_empty() {
+        parts.push((0..held, of_others));
+    }
+    Ok(parts)
+}
+
+/// The entries in some columns, counted in a range that has all of them.
+fn columns_where<T: Scalar>(
+    a: &Csr<T>,
+    wanted: impl Fn(usize) -> bool,
+    within: &Range<usize>,
+) -> Result<Csr<T>> {
+    let pattern = a.pattern();
+    let rows = pattern.shape()[0];
+    let (mut offsets, mut columns, mut values) = (vec![0], Vec::new(), Vec::new());
+    for row in 0..rows {
+        for entry in pattern.row(row) {
+            let column = pattern.columns()[entry] as usize;
+            if wanted(column) {
+                columns.push((column - within.start) as u32);
+                values.push(a.values()[entry]);
+            }
+        }
+        offsets.push(columns.len() as u32);
+    }
+    let pattern = CsrPattern::new(rows, within.len(), offsets, columns)?;
+    Ok(Csr::new(pattern, values)?)
 }
 
 impl<T: Scalar> fmt::Display for ShardedSpmm<T> {
@@ -243,21 +346,23 @@ impl<T: Scalar> fmt::Display for ShardedSpmm<T> {
         )?;
         writeln!(
             f,
-            "  {sent} rows of {of} to others ({:.1} MB), {taken} from them ({:.1} MB), in {} chunks of {} columns",
+            "  {sent} rows of {of} to others ({:.1} MB), {taken} from them ({:.1} MB){}",
             (sent * row) as f64 / 1e6,
             (taken * row) as f64 / 1e6,
-            self.halo.chunks(),
-            self.halo.chunk(0).len()
+            if self.overlap { ", under products" } else { "" }
         )?;
-        let chunks = self.halo.chunks() as f64;
         let sending = (sent.max(taken) * row) as f64 / LINK * 1e6;
-        match self.plan.choice().microseconds() {
-            Some(us) => write!(
-                f,
-                "  predicted: products {:.0} us ({}), sending {sending:.0} us",
-                us * chunks,
-                self.variant()
-            ),
+        let parts = self.parts.iter();
+        let predicted: Option<Vec<f64>> = parts.map(|p| p.plan.choice().microseconds()).collect();
+        match predicted {
+            Some(us) => {
+                let us: Vec<_> = us.iter().map(|us| format!("{us:.0}")).collect();
+                let (us, variant) = (us.join(" + "), self.variant());
+                write!(
+                    f,
+                    "  predicted: products {us} us ({variant}), sending {sending:.0} us"
+                )
+            }
             None => write!(f, "  products on the CPU"),
         }
     }

@@ -86,7 +86,7 @@ fn near(found: &[f32], wanted: &[f32]) {
 }
 
 /// Products with rows and columns dealt evenly, by cost, and so that some ranks have none. The bits of one rank where both run
-/// this kernel and no row is cut; near otherwise, on a GPU.
+/// this kernel and no row is cut; near otherwise, on a GPU and where sending is overlapped.
 pub fn products(contexts: &[Context], variant: Option<&str>) {
     let size = contexts.len();
     let plan = Options {
@@ -107,41 +107,44 @@ pub fn products(contexts: &[Context], variant: Option<&str>) {
             ),
         ];
         for (rows, columns) in [(0, 0), (1, 1), (1, 0), (2, 2), (0, 2)] {
-            for chunks in [None, Some(1), Some(2), Some(4)] {
+            for overlap in [false, true] {
                 let deals = [rows, columns].map(|deal| deals[deal].clone());
-                cases.push((a.clone(), random(nodes, n, 5), deals, chunks));
+                cases.push((a.clone(), random(nodes, n, 5), deals, overlap));
             }
         }
     }
     let results = on_ranks(contexts, |group| {
         let stream = group.context().stream()?;
-        let case = |(a, b, [rows, columns], chunks): &(_, Dense<f32>, [Partition; 2], _)| {
+        let case = |(a, b, [rows, columns], overlap): &(_, Dense<f32>, [Partition; 2], _)| {
             let (own, n) = (columns.range(group.rank()), b.shape()[1]);
             let options = ShardedOptions {
                 plan: plan.clone(),
-                chunks: *chunks,
+                overlap: *overlap,
             };
             let mine = Sharded::of(&group, a, rows)?;
             let product = ShardedSpmm::new(&group, &mine, columns, n, &options)?;
             let (mut x, mut y) = (product.operand()?, product.output()?);
-            // The second time rows of others are there already, old ones.
-            for factor in [3.0, 1.0] {
+            // Then rows of others are there already, old ones; every run gives the same bits.
+            let mut runs = Vec::new();
+            for factor in [1.0, 3.0, 1.0] {
                 let own = rows_of(b, own.clone()).map(|v| factor * v);
                 x.local_mut()?.write(&own)?;
                 product.run(&mut x, &mut y, &stream)?;
                 stream.synchronize()?;
+                runs.push(y.to_dense()?.into_values());
             }
+            assert_eq!(runs[0], runs[2]);
             let said = format!("rank {} of {size}: rows", group.rank());
             assert!(product.to_string().starts_with(&said));
-            Ok(y.to_dense()?.into_values())
+            Ok(runs.swap_remove(0))
         };
         cases.iter().map(case).collect()
     });
-    for ((a, b, deals, chunks), found) in cases.iter().zip(joined(results)) {
+    for ((a, b, deals, overlap), found) in cases.iter().zip(joined(results)) {
         let wanted = alone(&contexts[0], a, b, &plan);
         let whole_rows = longest(a) <= 32 && variant.is_some();
-        if whole_rows || !contexts[0].is_cuda() {
-            assert_eq!(found, wanted, "{deals:?}, chunks {chunks:?}");
+        if !overlap && (whole_rows || !contexts[0].is_cuda()) {
+            assert_eq!(found, wanted, "{deals:?}");
         } else {
             near(&found, &wanted);
         }
@@ -161,29 +164,36 @@ pub fn transposed(contexts: &[Context]) {
             let rows = Partition::balanced(a.pattern(), n, size);
             let columns = Partition::even(b.shape()[0], size);
             let mine = Sharded::of(&group, a, &rows)?;
-            let product = ShardedSpmm::transposed(&group, &mine, &columns, n, &Default::default())?;
-            let (mut x, mut y) = (product.operand()?, product.output()?);
-            x.local_mut()?
-                .write(&rows_of(b, rows.range(group.rank())))?;
-            // Nothing of a run before stays in the sums.
-            let mut run = || {
-                product.run(&mut x, &mut y, &stream)?;
-                stream.synchronize()?;
-                Ok(y.to_dense()?.into_values())
-            };
-            let first: Result<Vec<f32>> = run();
-            let (first, second) = (first?, run()?);
-            assert_eq!(first, second);
-            all.push(first);
+            let mut found = Vec::new();
+            for overlap in [false, true] {
+                let options = ShardedOptions {
+                    overlap,
+                    ..ShardedOptions::default()
+                };
+                let product = ShardedSpmm::transposed(&group, &mine, &columns, n, &options)?;
+                let (mut x, mut y) = (product.operand()?, product.output()?);
+                x.local_mut()?
+                    .write(&rows_of(b, rows.range(group.rank())))?;
+                // Nothing of a run before stays in the sums.
+                for _ in 0..2 {
+                    product.run(&mut x, &mut y, &stream)?;
+                    stream.synchronize()?;
+                    found.push(y.to_dense()?.into_values());
+                }
+            }
+            assert!(found[0] == found[1] && found[2] == found[3]);
+            if !group.context().is_cuda() {
+                assert_eq!(found[0], found[2]);
+            }
+            all.push(found.swap_remove(0));
+            all.push(found.swap_remove(1));
         }
         Ok(all)
     });
-    for ((a, b), found) in cases.iter().zip(joined(results)) {
+    for ((a, b), found) in cases.iter().zip(joined(results).chunks(2)) {
         let turned = einsparse::formats::convert::transpose_csr(a).unwrap();
-        near(
-            &found,
-            &alone(&contexts[0], &turned, b, &Options::default()),
-        );
+        let wanted = alone(&contexts[0], &turned, b, &Options::default());
+        found.iter().for_each(|found| near(found, &wanted));
     }
 }
 

@@ -25,6 +25,8 @@ const ALIGNED: usize = 256;
 const LEAST_SLAB: usize = 8 << 20;
 /// Slabs of a large matrix: the first copy and the last product, which nothing hides, are then a few percent of all.
 const SLABS: usize = 32;
+/// Products that run side by side: the long rows of one slab, a few of which last as long as the rest, under the rows of the next.
+pub(crate) const LANES: usize = 2;
 /// Tries to make room for lists, whose size is known once they are made.
 const TRIES: usize = 8;
 
@@ -245,6 +247,8 @@ impl Layout {
             let bytes = of.buffer(slab.slots.len(), streamed);
             layout.buffer_bytes = layout.buffer_bytes.max(bytes);
             let [partial, counters] = of.sums(&list);
+            // Those of another lane lie behind them.
+            let [partial, counters] = [partial, counters].map(|b| b.next_multiple_of(ALIGNED));
             layout.partial_bytes = layout.partial_bytes.max(partial);
             layout.counter_bytes = layout.counter_bytes.max(counters);
             layout.lists.push(part);
@@ -278,7 +282,8 @@ impl Layout {
         } else {
             self.words.len() * 4
         };
-        self.buffers * self.buffer_bytes + lists + self.partial_bytes + self.counter_bytes
+        let sums = self.partial_bytes + self.counter_bytes;
+        self.buffers * self.buffer_bytes + lists + LANES * sums
     }
 
     /// Bytes that a run copies.
@@ -373,8 +378,8 @@ impl SlabProduct {
             form,
             extents,
             lists,
-            partial: DeviceMemory::alloc(device.context(), layout.partial_bytes)?,
-            counters: device.zeros(layout.counter_bytes)?,
+            partial: DeviceMemory::alloc(device.context(), LANES * layout.partial_bytes)?,
+            counters: device.zeros(LANES * layout.counter_bytes)?,
             tiles,
             partial_columns: small(
                 "padded columns of B",
@@ -416,15 +421,16 @@ impl SlabProduct {
 
     /// Looks at addresses of a run as the launches will: columns and values are those of a buffer.
     pub(crate) fn check(&self, raw: &RawSpmm) -> Result<()> {
-        self.listed(0, [0; 3])
+        self.listed((0, 0), [0; 3])
             .params(self.row(), (&self.form, self.extents), raw)
             .map(|_| ())
     }
 
-    /// Queues the product of a slab that lies in the buffer at this address.
+    /// Queues the product of a slab that lies in the buffer at this address, in a lane below [`LANES`]: behind the one before
+    /// of that lane.
     pub(crate) fn run(
         &self,
-        slab: usize,
+        (slab, lane): (usize, usize),
         buffer: u64,
         raw: &RawSpmm,
         queue: Queue<'_>,
@@ -452,21 +458,22 @@ impl SlabProduct {
             m: rows.len(),
             ..self.extents
         };
-        let params = self
-            .listed(items, at)
-            .params(self.row(), (&self.form, extents), &own)?;
+        let params =
+            self.listed((items, lane), at)
+                .params(self.row(), (&self.form, extents), &own)?;
         // Not ahead of the end of the kernel before: they share partial sums.
         let grid = Grid::of([items.div_ceil(self.row().items), self.tiles, 1]);
         queue.launch(&self.kernel, grid, &params)
     }
 
-    fn listed(&self, item_count: u32, [items, slots, spans]: [u64; 3]) -> Listed {
+    fn listed(&self, (item_count, lane): (u32, usize), [items, slots, spans]: [u64; 3]) -> Listed {
+        let of_lane = |bytes: usize| (lane * bytes) as u64;
         Listed {
             items,
             slots,
             spans,
-            partial: self.partial.address(),
-            counters: self.counters.address(),
+            partial: self.partial.address() + of_lane(self.layout.partial_bytes),
+            counters: self.counters.address() + of_lane(self.layout.counter_bytes),
             item_count,
             partial_columns: self.partial_columns,
         }

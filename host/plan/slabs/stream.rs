@@ -1,4 +1,5 @@
-//! Slabs on a GPU: a stream of copies fills buffers under the products of the run's stream, events between them.
+//! Slabs on a GPU: a stream of copies fills buffers under the products, which go to the run's stream and one beside it by
+//! turns, events between them.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,7 +8,7 @@ use super::{NOT_CAPTURED, Predicted, Shown, given_in};
 use crate::device::Device;
 use crate::driver::{DeviceMemory, Event, OwnedStream, PinnedMemory, RawStream, copy_htod_async};
 use crate::error::{Error, Result};
-use crate::families::spmm::slabs::SlabProduct;
+use crate::families::spmm::slabs::{LANES, SlabProduct};
 use crate::kernel::Queue;
 use crate::launch::{RawSpmm, Turns};
 use crate::offer::{Compiled, PlannedPattern, Run};
@@ -43,12 +44,16 @@ struct State {
     /// Of values that are not page-locked what the next copies take, a piece for each buffer.
     staging: Vec<PinnedMemory>,
     copies: OwnedStream,
+    /// Of every other product.
+    second: OwnedStream,
 }
 
-/// Points in the two streams.
+/// Points in the streams.
 #[derive(Debug)]
 struct Marks {
     start: Event,
+    /// Of the second stream's products.
+    end: Event,
     copied: Vec<Event>,
     /// After the product out of a buffer.
     used: Vec<Event>,
@@ -63,6 +68,7 @@ impl Marks {
         };
         Ok(Marks {
             start: Event::for_order()?,
+            end: Event::for_order()?,
             copied: all()?,
             used: all()?,
         })
@@ -96,6 +102,7 @@ impl Streaming {
                 replays: false,
                 staging,
                 copies: OwnedStream::new()?,
+                second: OwnedStream::new()?,
             }),
             product,
             buffers,
@@ -146,16 +153,14 @@ impl Streaming {
         let ran = self.slabs(state, (from, capturing), raw, queue);
         if ran.is_err() {
             let ended = match capturing {
-                // The capture ends in an error, and must have got both streams back.
-                true => {
-                    let joined = state.captured.start.record(state.copies.raw());
-                    joined.and_then(|()| stream.wait(&state.captured.start))
-                }
-                false => state
-                    .copies
-                    .raw()
-                    .synchronize()
-                    .and_then(|()| stream.synchronize()),
+                // The capture ends in an error, and must have got all streams back.
+                true => [&state.copies, &state.second].iter().try_for_each(|own| {
+                    let end = &state.captured.end;
+                    end.record(own.raw()).and_then(|()| stream.wait(end))
+                }),
+                false => [state.copies.raw(), state.second.raw(), stream]
+                    .iter()
+                    .try_for_each(|stream| stream.synchronize()),
             };
             if let Err(error) = ended {
                 tracing::warn!(%error, "what was queued of a failed run did not end");
@@ -178,12 +183,16 @@ impl Streaming {
             replays,
             staging,
             copies,
+            second,
         } = state;
-        let (stream, copies) = (queue.stream(), copies.raw());
+        let (stream, copies, second) = (queue.stream(), copies.raw(), second.raw());
+        // SAFETY: its work begins behind that of the queue so far, and ends in front of what follows there.
+        let queues: [Queue<'_>; LANES] = [queue, unsafe { Queue::new(second) }];
         *replays |= capturing;
         let marks = if capturing { captured } else { live };
+        marks.start.record(stream)?;
+        second.wait(&marks.start)?;
         if *replays {
-            marks.start.record(stream)?;
             copies.wait(&marks.start)?;
         }
         let count = self.buffers.len();
@@ -204,12 +213,15 @@ impl Streaming {
                 None => self.copy(slab, from, at, copies)?,
             }
             marks.copied[at].record(copies)?;
-            stream.wait(&marks.copied[at])?;
-            self.product
-                .run(slab, self.buffers[at].address(), raw, queue)?;
-            marks.used[at].record(stream)?;
+            let lane = slab % LANES;
+            let on = queues[lane].stream();
+            on.wait(&marks.copied[at])?;
+            let buffer = self.buffers[at].address();
+            self.product.run((slab, lane), buffer, raw, queues[lane])?;
+            marks.used[at].record(on)?;
         }
-        Ok(())
+        marks.end.record(second)?;
+        stream.wait(&marks.end)
     }
 
     /// Queues the copies of a slab from where it lies.
