@@ -192,7 +192,7 @@ fn ranks_that_disagree_learn_of_it() {
     for error in errors(product([8, 16], [0, 0])) {
         let text = error.to_string();
         assert!(
-            text.starts_with("rank 1: has columns and chunks of a halo [16"),
+            text.starts_with("rank 1: has columns of a halo [16"),
             "{text}"
         );
     }
