@@ -1,6 +1,6 @@
-//! `ranks`: rows over the GPUs of this machine, 1 and 2 and so on. A product of R-MAT 22 with B on every rank, and
-//! with B dealt to ranks, sent ahead of products and under them; a layer of a graph network with its gradients; gated
-//! experts, in one chunk and in four; and what the links give alone.
+//! `ranks`: rows over the GPUs of this machine, 1 and 2 and so on. A product of R-MAT 22, as it is generated and with its
+//! nodes in random order, with B on every rank, and with B dealt to ranks, sent ahead of products and under them; a layer of a graph network with its gradients; gated
+//! experts, in one chunk and in two; and what the links give alone.
 //!
 //! All ranks start together and wait for their GPU at the end, so the clock is the host's, that of the slowest rank.
 //! Each operand is many times L2: there is no warm run. `limit_fraction` is the share of what so many GPUs would give
@@ -10,11 +10,12 @@ use crate::prelude::*;
 use crate::timing::median;
 use einsparse::driver::device_count;
 use einsparse::dynamic::Gate;
-use einsparse::formats::generate;
+use einsparse::formats::{Permutation, generate};
 use einsparse::group::{Group, GroupSum, Halo, Partition, Sharded, ShardedOptions, ShardedSpmm};
 use einsparse::group::{ShardedMoe, ShardedMoeOptions};
 use einsparse::nn::MoeOptions;
 use einsparse::{Plan, Scalar, Stream};
+use rand::seq::SliceRandom;
 use std::thread;
 use std::time::Instant;
 
@@ -41,17 +42,26 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     let contexts = (0..gpus).map(|gpu| Context::cuda(gpu as u32));
     let contexts = contexts.collect::<einsparse::Result<Vec<_>>>()?;
     let counts: Vec<usize> = (0..).map(|p| 1 << p).take_while(|&n| n <= gpus).collect();
+    let shuffled = shuffled(&a)?;
     let case = Case { bench, a: &a };
-    let mut alone = [0.0; 2];
+    let random = format!("{}_random_order", problem.workload);
+    let graphs = [
+        (problem.workload.as_str(), &a),
+        (random.as_str(), &shuffled),
+    ];
+    let mut alone = [0.0; 3];
     let mut experts_alone = [0.0; TOKENS.len()];
     for &ranks in &counts {
         let contexts = &contexts[..ranks];
         let n = bench.arguments.ns(&[COLUMNS])[0];
-        let row = |name: &str, ms: f64, one: f64, note: String| {
+        let row = |workload: &str, name: &str, (ms, note): (f64, String), alone: &mut f64| {
+            if ranks == 1 {
+                *alone = ms;
+            }
             let flops = 2.0 * nnz as f64 * n as f64;
-            let row = Row::new(OP, &problem.workload, [m, k, n], nnz, Dtype::F32);
+            let row = Row::new(OP, workload, [m, k, n], nnz, Dtype::F32);
             let times = once(ms);
-            let row = row.timed(&times).flops(flops).limit(one / ranks as f64);
+            let row = row.timed(&times).flops(flops).limit(*alone / ranks as f64);
             bench.add(row.ours(format!("{name}+{ranks}")).strict().note(note))
         };
         if ranks > 1 {
@@ -72,28 +82,24 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
                 bench.add(row.note("bytes that a rank sends"))?;
             }
         }
-        let (ms, note) = case.replicated(contexts, n)?;
-        if ranks == 1 {
-            alone[0] = ms;
-        }
-        row("replicated", ms, alone[0], note)?;
-        let both = [("", false), ("_overlap", true)];
-        for &(name, overlap) in &both[..ranks.min(2)] {
-            let (ms, note) = case.sharded(contexts, n, overlap)?;
-            row(&format!("sharded{name}"), ms, alone[0], note)?;
-        }
-        for &(name, overlap) in &both[..ranks.min(2)] {
-            let (ms, note) = case.layer(contexts, n, overlap)?;
-            if ranks == 1 {
-                alone[1] = ms;
+        let both = &[("", false), ("_overlap", true)][..ranks.min(2)];
+        for ((workload, a), alone) in graphs.into_iter().zip(&mut alone) {
+            let case = Case { bench, a };
+            row(workload, "replicated", case.replicated(contexts, n)?, alone)?;
+            for &(name, overlap) in both {
+                let name = format!("sharded{name}");
+                row(workload, &name, case.sharded(contexts, n, overlap)?, alone)?;
             }
-            row(&format!("layer{name}"), ms, alone[1], note)?;
+        }
+        for &(name, overlap) in both {
+            let (name, found) = (format!("layer{name}"), case.layer(contexts, n, overlap)?);
+            row(&problem.workload, &name, found, &mut alone[2])?;
         }
         for (tokens, alone) in TOKENS.into_iter().zip(&mut experts_alone) {
             let all: &[Option<usize>] = if ranks == 1 {
                 &[None]
             } else {
-                &[None, Some(4)]
+                &[None, Some(2)]
             };
             for &chunks in all {
                 let (ms, note) = case.experts(contexts, tokens, chunks)?;
@@ -112,6 +118,14 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The graph with its nodes in random order: as generated, those of many edges come first.
+fn shuffled(a: &Csr<f32>) -> Result<Csr<f32>> {
+    let mut order: Vec<u32> = (0..a.shape()[0] as u32).collect();
+    order.shuffle(&mut StdRng::seed_from_u64(SEED));
+    let order = Permutation::new(order)?;
+    Ok(order.columns(&order.rows(a)?)?)
 }
 
 /// What is measured once, by the host's clock.

@@ -1,6 +1,6 @@
 //! What ranks multiply and send, counted in the pattern.
 
-use einsparse::formats::{CsrPattern, FormatError, generate};
+use einsparse::formats::{CsrPattern, FormatError, Permutation, generate};
 use einsparse::group::Partition;
 
 /// Rows of B from and to ranks of the same host, and over the network.
@@ -58,20 +58,8 @@ pub fn loads(a: &CsrPattern, ranks: usize, c: usize, n: f64, host: usize) -> Vec
 /// The graph with its nodes in random order.
 pub fn shuffled(a: &CsrPattern) -> Result<CsrPattern, FormatError> {
     let keys: Vec<f32> = generate::random_values(a.rows(), 7);
-    let mut order: Vec<usize> = (0..a.rows()).collect();
-    order.sort_by(|&i, &j| keys[i].total_cmp(&keys[j]));
-    let mut place = vec![0; a.rows()];
-    order
-        .iter()
-        .enumerate()
-        .for_each(|(new, &old)| place[old] = new as u32);
-    let (mut offsets, mut columns) = (vec![0], Vec::new());
-    for &old in &order {
-        let start = columns.len();
-        let row = &a.columns()[a.row(old)];
-        columns.extend(row.iter().map(|&column| place[column as usize]));
-        columns[start..].sort_unstable();
-        offsets.push(columns.len() as u32);
-    }
-    CsrPattern::new(a.rows(), a.rows(), offsets, columns)
+    let mut order: Vec<u32> = (0..a.rows() as u32).collect();
+    order.sort_by(|&i, &j| keys[i as usize].total_cmp(&keys[j as usize]));
+    let order = Permutation::new(order)?;
+    order.pattern_columns(&order.pattern_rows(a)?)
 }

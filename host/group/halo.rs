@@ -291,15 +291,15 @@ impl<T: Scalar> Halo<T> {
             return Err(Error::operand("the halo", reason));
         }
         self.check(x)?;
-        if self.group.size() == 1 {
-            return Ok(());
-        }
         self.send_back(x, stream)?;
         self.add_what_came(x, stream)
     }
 
     /// The first half of [`add`](Self::add): own rows are not touched.
     pub(super) fn send_back(&self, x: &Sharded<Tensor<T>>, stream: &Stream) -> Result<()> {
+        if self.group.size() == 1 {
+            return Ok(());
+        }
         let mut came = lock(&self.sent);
         let (held, spans) = (self.spans_held(), self.spans_sent());
         self.group

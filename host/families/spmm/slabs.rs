@@ -26,7 +26,7 @@ const LEAST_SLAB: usize = 8 << 20;
 /// Slabs of a large matrix: the first copy and the last product, which nothing hides, are then a few percent of all.
 const SLABS: usize = 32;
 /// Products that run side by side: the long rows of one slab, a few of which last as long as the rest, under the rows of the next.
-pub(crate) const LANES: usize = 2;
+pub(crate) const LANES: usize = 3;
 /// Tries to make room for lists, whose size is known once they are made.
 const TRIES: usize = 8;
 
@@ -140,8 +140,10 @@ impl Layout {
     pub(crate) fn new(of: &Streamed<'_>, limit: usize, machine: &Machine) -> Result<Self> {
         let cutting = Cutting::new(of.row, of.runs, of.extents, machine);
         let mut least = usize::MAX;
-        // Three buffers even out slabs that take a copy or a product longer; two will do.
-        for (buffers, lists_streamed) in [(3, false), (3, true), (2, false), (2, true)] {
+        // One more than products side by side is filled meanwhile; two will do.
+        for (buffers, lists_streamed) in
+            [(LANES + 1, false), (LANES + 1, true), (2, false), (2, true)]
+        {
             match Self::tried(of, cutting, (buffers, lists_streamed), limit) {
                 Ok(layout) => return Ok(layout),
                 Err(wanted) => least = least.min(wanted),

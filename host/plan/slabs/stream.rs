@@ -1,4 +1,4 @@
-//! Slabs on a GPU: a stream of copies fills buffers under the products, which go to the run's stream and one beside it by
+//! Slabs on a GPU: a stream of copies fills buffers under the products, which go to the run's stream and others beside it by
 //! turns, events between them.
 
 use std::fmt;
@@ -44,15 +44,21 @@ struct State {
     /// Of values that are not page-locked what the next copies take, a piece for each buffer.
     staging: Vec<PinnedMemory>,
     copies: OwnedStream,
-    /// Of every other product.
-    second: OwnedStream,
+    /// Of the products that do not go to the run's stream.
+    beside: [OwnedStream; LANES - 1],
+}
+
+impl State {
+    fn own(&self) -> impl Iterator<Item = &OwnedStream> {
+        std::iter::once(&self.copies).chain(&self.beside)
+    }
 }
 
 /// Points in the streams.
 #[derive(Debug)]
 struct Marks {
     start: Event,
-    /// Of the second stream's products.
+    /// Of the products beside.
     end: Event,
     copied: Vec<Event>,
     /// After the product out of a buffer.
@@ -102,7 +108,7 @@ impl Streaming {
                 replays: false,
                 staging,
                 copies: OwnedStream::new()?,
-                second: OwnedStream::new()?,
+                beside: [OwnedStream::new()?, OwnedStream::new()?],
             }),
             product,
             buffers,
@@ -154,13 +160,13 @@ impl Streaming {
         if ran.is_err() {
             let ended = match capturing {
                 // The capture ends in an error, and must have got all streams back.
-                true => [&state.copies, &state.second].iter().try_for_each(|own| {
+                true => state.own().try_for_each(|own| {
                     let end = &state.captured.end;
                     end.record(own.raw()).and_then(|()| stream.wait(end))
                 }),
-                false => [state.copies.raw(), state.second.raw(), stream]
-                    .iter()
-                    .try_for_each(|stream| stream.synchronize()),
+                false => (state.own())
+                    .try_for_each(|own| own.raw().synchronize())
+                    .and_then(|()| stream.synchronize()),
             };
             if let Err(error) = ended {
                 tracing::warn!(%error, "what was queued of a failed run did not end");
@@ -183,15 +189,21 @@ impl Streaming {
             replays,
             staging,
             copies,
-            second,
+            beside,
         } = state;
-        let (stream, copies, second) = (queue.stream(), copies.raw(), second.raw());
-        // SAFETY: its work begins behind that of the queue so far, and ends in front of what follows there.
-        let queues: [Queue<'_>; LANES] = [queue, unsafe { Queue::new(second) }];
+        let (stream, copies) = (queue.stream(), copies.raw());
+        // SAFETY: their work begins behind that of the queue so far, and ends in front of what follows there.
+        let beside = beside
+            .each_ref()
+            .map(|own| unsafe { Queue::new(own.raw()) });
+        let [second, third] = beside;
+        let queues: [Queue<'_>; LANES] = [queue, second, third];
         *replays |= capturing;
         let marks = if capturing { captured } else { live };
         marks.start.record(stream)?;
-        second.wait(&marks.start)?;
+        beside
+            .iter()
+            .try_for_each(|own| own.stream().wait(&marks.start))?;
         if *replays {
             copies.wait(&marks.start)?;
         }
@@ -220,8 +232,10 @@ impl Streaming {
             self.product.run((slab, lane), buffer, raw, queues[lane])?;
             marks.used[at].record(on)?;
         }
-        marks.end.record(second)?;
-        stream.wait(&marks.end)
+        beside.iter().try_for_each(|own| {
+            marks.end.record(own.stream())?;
+            stream.wait(&marks.end)
+        })
     }
 
     /// Queues the copies of a slab from where it lies.

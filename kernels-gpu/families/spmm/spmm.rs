@@ -225,6 +225,10 @@ pub(super) fn store<E: Elem, const LANES: u32, const VEC: usize, const REP: usiz
         });
         return;
     }
+    // Nothing is added: what is there is neither read nor written.
+    if p.flags == FLAG_ACCUMULATE && entries == 0 {
+        return;
+    }
     let factors = (scale::<E>(output, entries), row_bias::<E>(output, row));
     unroll!(r < REP, {
         let column = column + r as u32 * LANES * VEC as u32;
