@@ -1,17 +1,28 @@
-//! The models of `examples/models`, each beside its dense twin, and cuBLAS on the dense products of some. `prepared_bytes` is what a model holds of the device.
+//! The models of `examples/models`, each beside its dense twin, cuBLAS on the dense products of some, and PyTorch on the
+//! whole model. `prepared_bytes` is what a model holds of the device.
 
 #[path = "../../examples/models/all.rs"]
 mod all;
 
+use crate::peers::torch;
 use crate::prelude::*;
 use all::MODELS;
-use all::common::{self, Measured, Products, Run};
+use all::common::{self, Lists, Measured, Products, Run};
 use einsparse::Error;
 use einsparse::formats::generate;
+use std::path::PathBuf;
+use std::{env, fs, process};
 
 pub const OP: &str = "models";
 
+/// Models that PyTorch has nothing for: sparse convolutions, products of equivariant features.
+const OURS_ALONE: [&str; 2] = ["force_field", "point_cloud"];
+
+/// What PyTorch is asked for: a case, its type, and files of the case's lists.
+type Asked = (String, &'static str, Vec<PathBuf>);
+
 pub fn run(bench: &Bench<'_>) -> Result<()> {
+    let mut asked: Vec<Asked> = Vec::new();
     for &(name, model) in MODELS
         .iter()
         .filter(|(name, _)| bench.arguments.named(name))
@@ -34,12 +45,73 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
             ..Run::default()
         };
         model(&run)?;
-        for row in run.rows.take() {
-            record(&bench, &row)?;
+        let rows = run.rows.take();
+        for row in &rows {
+            record(&bench, row)?;
         }
         for products in run.products.take() {
             cublas(&bench, &products)?;
         }
+        if OURS_ALONE.contains(&name) {
+            println!("engine torch left out: PyTorch has no peer of {name}");
+        } else if bench.arguments.wants_engine("torch") {
+            asked.extend(in_files(rows, run.lists.take())?);
+        }
+    }
+    let done = in_torch(bench, &asked);
+    let files = asked.iter().flat_map(|(.., files)| files);
+    files.for_each(|file| drop(fs::remove_file(file)));
+    done
+}
+
+/// The cases, and their lists in files of 32-bit numbers: those of a name that a case begins with.
+fn in_files(rows: Vec<Measured>, lists: Vec<Lists>) -> Result<Vec<Asked>> {
+    let mut named = Vec::new();
+    for (case, lists) in lists {
+        let files: Vec<PathBuf> = (0..lists.len())
+            .map(|at| {
+                let name: String = case.chars().filter(char::is_ascii_alphanumeric).collect();
+                env::temp_dir().join(format!("einsparse-{}-{name}-{at}.bin", process::id()))
+            })
+            .collect();
+        for (file, list) in files.iter().zip(&lists) {
+            let bytes: Vec<u8> = list.iter().flat_map(|x| x.to_ne_bytes()).collect();
+            fs::write(file, bytes).map_err(|reason| format!("{}: {reason}", file.display()))?;
+        }
+        named.push((case, files));
+    }
+    let of = |row: Measured| {
+        let own = named.iter().find(|(case, _)| row.case.starts_with(case));
+        let files = own.map_or(Vec::new(), |(_, files)| files.clone());
+        (row.case, row.dtype, files)
+    };
+    Ok(rows.into_iter().map(of).collect())
+}
+
+/// Of each case PyTorch's fastest. All in one process: most of its time goes to its compiler, which it starts once.
+fn in_torch(bench: &Bench<'_>, asked: &[Asked]) -> Result<()> {
+    if asked.is_empty() {
+        return Ok(());
+    }
+    let cases = asked.iter().map(|case| {
+        let (case, dtype, files) = case;
+        format!("[{case:?}, {dtype:?}, {files:?}]")
+    });
+    let found = torch::models(&format!("[{}]", cases.collect::<Vec<_>>().join(", ")));
+    for (at, (case, dtype, _)) in asked.iter().enumerate() {
+        let own = found.iter().filter_map(|(name, times)| {
+            let (numbers, variant) = name.split_once(':')?;
+            let mut numbers = numbers.split(',');
+            numbers
+                .any(|number| number == at.to_string())
+                .then_some((variant, times))
+        });
+        let Some((variant, times)) = own.min_by(|a, b| a.1.cold.total_cmp(&b.1.cold)) else {
+            continue;
+        };
+        let row = Row::new(OP, case, [0; 3], 0, dtype).timed(times);
+        let row = row.by("torch", variant);
+        bench.add(row.note("a CUDA graph of the whole model, weights and data random"))?;
     }
     Ok(())
 }

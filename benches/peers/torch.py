@@ -1,81 +1,13 @@
 """Peers that PyTorch has and no library with a C interface: products of experts in groups, attention over packed
-sequences, an encoder layer made of it, attention of one query over a cache and at blocks of keys. Timed as
-benches/timing.rs does it: cold with L2 read over before each run, warm back to back, all queued behind a wait, so that no
-time of the host is inside.
+sequences, an encoder layer made of it, attention of one query over a cache and at blocks of keys. Behind common.py.
 
-    python3 torch.py moe '{"counts": [64, 0], "model": 768, "hidden": 3072}'
-    python3 torch.py gated '{"tokens": 64, "experts": 128, "top": 8, "model": 2048, "hidden": 768, "zipf": 0}'
-    python3 torch.py cached '{"batch": 8, "heads": [32, 8], "dim": 128, "tokens": 8192, "dtype": "bf16"}'
-    python3 torch.py blocks '{"heads": 8, "extent": 16384, "dim": 128, "top": 64}'
-    python3 torch.py packed '{"lengths": [40, 7], "heads": 12, "dim": 64, "hidden": 3072, "dtype": "f16"}'
+    python3 -c "$(cat common.py torch.py)" moe '{"counts": [64, 0], "model": 768, "hidden": 3072}'
+    ... gated '{"tokens": 64, "experts": 128, "top": 8, "model": 2048, "hidden": 768, "zipf": 0}'
+    ... cached '{"batch": 8, "heads": [32, 8], "dim": 128, "tokens": 8192, "dtype": "bf16"}'
+    ... blocks '{"heads": 8, "extent": 16384, "dim": 128, "top": 64}'
+    ... packed '{"lengths": [40, 7], "heads": 12, "dim": 64, "hidden": 3072, "dtype": "f16"}'
 
 Prints a line for each: name, milliseconds cold, milliseconds warm."""
-
-import json
-import statistics
-import sys
-import warnings
-
-import torch
-import torch.nn.functional as F
-
-warnings.filterwarnings("ignore")
-COLD, SERIES, FLUSH = 25, 5, 192 << 20
-torch.manual_seed(20)
-flush = torch.ones(FLUSH // 4, device="cuda")
-
-
-def graph_of(run):
-    """What `run` queues, as a CUDA graph."""
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            run()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        run()
-    return graph.replay
-
-
-def measure(run):
-    for _ in range(3):
-        run()
-    torch.cuda.synchronize()
-    event = lambda: torch.cuda.Event(enable_timing=True)
-    pairs = [(event(), event()) for _ in range(COLD)]
-    flush.sum()
-    torch.cuda.synchronize()
-    gate = event()
-    torch.cuda._sleep(100_000_000)
-    gate.record()
-    for start, end in pairs:
-        flush.sum()
-        start.record()
-        run()
-        end.record()
-    if gate.query():
-        print("# the host was slower than the wait: its time is in the next figure", flush=True)
-    torch.cuda.synchronize()
-    cold = statistics.median(start.elapsed_time(end) for start, end in pairs)
-    repeats, series = max(3, min(100, int(1.0 / cold))), []
-    for _ in range(SERIES):
-        start, end = event(), event()
-        torch.cuda._sleep(20_000_000)
-        start.record()
-        for _ in range(repeats):
-            run()
-        end.record()
-        torch.cuda.synchronize()
-        series.append(start.elapsed_time(end) / repeats)
-    return cold, statistics.median(series)
-
-
-def tell(name, run):
-    try:
-        print(name, *measure(run), flush=True)
-    except Exception as error:
-        print(f"# {name}: {error}".splitlines()[0], flush=True)
 
 
 def moe(counts, model, hidden):
@@ -100,18 +32,7 @@ def gated(tokens, experts, top, model, hidden, zipf):
     noise = -torch.empty(tokens, experts, device="cuda").exponential_().log()
     logits = noise - zipf * torch.arange(1, experts + 1, device="cuda").log()
     numbers = torch.arange(experts, device="cuda")
-    product = getattr(F, "grouped_mm", None) or torch._grouped_mm
-
-    def run():
-        weights, chosen = torch.topk(torch.softmax(logits, -1), top)
-        weights = weights / weights.sum(-1, keepdim=True)
-        sorted, order = torch.sort(chosen.flatten(), stable=True)
-        ends = torch.searchsorted(sorted, numbers, right=True).to(torch.int32)
-        gates, others = product(x[order // top], up.transpose(1, 2), offs=ends).chunk(2, -1)
-        rows = product(F.silu(gates) * others, down.transpose(1, 2), offs=ends)
-        rows = rows * weights.flatten()[order, None].to(rows.dtype)
-        return torch.zeros_like(x).index_add(0, order // top, rows)
-
+    run = lambda: gated_experts(x, logits, (up, down), numbers, top)
     tell("grouped_mm", graph_of(run))
     tell("grouped_mm-compiled", graph_of(torch.compile(run)))
 
@@ -121,17 +42,7 @@ def packed(lengths, heads, dim, hidden, dtype):
     width, tokens, longest = heads * dim, sum(lengths), max(lengths)
     ends = torch.tensor([0, *lengths], device="cuda").cumsum(0).to(torch.int32)
     normal = lambda *shape: torch.randn(*shape, device="cuda", dtype=kind)
-
-    def attention(q, k, v):
-        try:
-            from torch.nn.attention.varlen import varlen_attn
-
-            return varlen_attn(q, k, v, ends, ends, longest, longest)
-        except (ImportError, TypeError):
-            return torch.ops.aten._flash_attention_forward(
-                q, k, v, ends, ends, longest, longest, 0.0, False, False
-            )[0]
-
+    attention = lambda q, k, v: varlen(q, k, v, ends, longest)
     q, k, v = (normal(tokens, heads, dim) for _ in range(3))
     with torch.no_grad():
         tell("attention", graph_of(lambda: attention(q, k, v)))

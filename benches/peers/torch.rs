@@ -1,17 +1,29 @@
 //! Peers that PyTorch has and no C interface: products of experts in groups (`grouped_mm`), attention over packed
-//! sequences and an encoder layer of it, attention over a cache. Another process on the same GPU, while this one
-//! waits; the method is that of `timing`.
+//! sequences and an encoder layer of it, attention over a cache; and whole models. Another process on the same GPU, while
+//! this one waits; the method is that of `timing`.
 
 use crate::device::Result;
 use crate::timing::Times;
 use std::process::Command;
 
-const SCRIPT: &str = include_str!("torch.py");
+const LAYERS: &str = concat!(include_str!("common.py"), include_str!("torch.py"));
 
-/// What the script measures, by name. Nothing without Python or PyTorch, with a line that says so.
+const MODELS: &str = concat!(include_str!("common.py"), include_str!("models.py"));
+
+/// What the script of layers measures, by name. Nothing without Python or PyTorch, with a line that says so.
 pub fn measure(what: &str, arguments: &str) -> Vec<(String, Times)> {
+    said(LAYERS, &[what, arguments])
+}
+
+/// What the script of models measures of these cases: their numbers with commas, a colon and the variant.
+pub fn models(cases: &str) -> Vec<(String, Times)> {
+    said(MODELS, &[cases])
+}
+
+fn said(script: &str, arguments: &[&str]) -> Vec<(String, Times)> {
     let output = Command::new("python3")
-        .args(["-c", SCRIPT, what, arguments])
+        .args(["-c", script])
+        .args(arguments)
         .output();
     let output = match output {
         Ok(output) => output,

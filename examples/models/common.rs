@@ -48,6 +48,9 @@ pub struct Measured {
 /// A case, its type, and its dense products, one behind the other: rows, inputs and outputs of each.
 pub type Products = (String, &'static str, Vec<[usize; 3]>);
 
+/// A case, and lists of numbers by which others do the same: lengths of sequences, or offsets and columns of a graph.
+pub type Lists = (String, Vec<Vec<u32>>);
+
 /// Where a model runs, how large, and what came of it.
 #[derive(Default)]
 pub struct Run<'a> {
@@ -59,6 +62,8 @@ pub struct Run<'a> {
     pub rows: RefCell<Vec<Measured>>,
     /// For a peer that multiplies and does nothing else.
     pub products: RefCell<Vec<Products>>,
+    /// For a peer in another process.
+    pub lists: RefCell<Vec<Lists>>,
 }
 
 impl Run<'_> {

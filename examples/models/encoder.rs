@@ -180,6 +180,8 @@ pub fn run(run: &Run<'_>) -> Result<()> {
             o.width,
             items * longest
         );
+        let lengths = batch.lengths.iter().map(|length| *length as u32).collect();
+        run.lists.borrow_mut().push((case.clone(), vec![lengths]));
         for (case, times) in [
             (case.clone(), times),
             (case + ", padded in and out", around),

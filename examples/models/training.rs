@@ -199,8 +199,12 @@ fn measured(
         repeats(ctx, kind, &task, widths, if run.toy { 2 } else { 100 })?,
         "two trainings differ"
     );
+    let case = format!("{kind:?} step, R-MAT {scale}, {vertices} vertices, {edges} edges");
+    let (offsets, columns) = (task.edges.offsets(), task.edges.columns());
+    let lists = vec![offsets.to_vec(), columns.to_vec()];
+    run.lists.borrow_mut().push((case.clone(), lists));
     run.report(Measured {
-        case: format!("{kind:?} step, R-MAT {scale}, {vertices} vertices, {edges} edges"),
+        case,
         dtype: "f32",
         times,
         work: (edges as f64, "edges"),
