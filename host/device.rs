@@ -4,8 +4,8 @@ use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::driver::{
-    DeviceFacts, DeviceMemory, Event, OwnedStream, PrimaryContext, RawStream, device_facts,
-    memset_d8_async,
+    DeviceFacts, DeviceMemory, Event, OwnedStream, PrimaryContext, RawStream, RowBytes,
+    device_facts, memset_d8_async,
 };
 use crate::error::{Error, Result};
 use crate::machine::Machine;
@@ -202,6 +202,30 @@ impl Device {
         self.synchronize()?;
         memory.read(data, self.copies.raw())
     }
+
+    /// Overwrites rows from byte `first` on, and nothing between them, after all work of the GPU.
+    pub(crate) fn write_rows(
+        &self,
+        memory: &DeviceMemory,
+        first: usize,
+        rows: RowBytes,
+        values: &[u8],
+    ) -> Result<()> {
+        self.context.synchronize()?;
+        memory.write_rows(first, rows, values, self.copies.raw())
+    }
+
+    /// Copies rows from byte `first` on to the host, side by side, after all work of the GPU.
+    pub(crate) fn read_rows(
+        &self,
+        memory: &DeviceMemory,
+        first: usize,
+        rows: RowBytes,
+        values: &mut [u8],
+    ) -> Result<()> {
+        self.synchronize()?;
+        memory.read_rows(first, rows, values, self.copies.raw())
+    }
 }
 
 /// Order of work on a GPU. On a CPU context everything is done when a call returns.
@@ -291,7 +315,8 @@ impl Stream {
     }
 
     /// What is queued here from now on waits for what `other` holds so far; the host does not. Work that does not depend on
-    /// each other goes to two streams so, and both are captured with the one that a [`Graph`](crate::Graph) captures.
+    /// each other goes to two streams so, and both are captured with the one that a [`Graph`](crate::Graph) captures. The
+    /// streams may be of two GPUs.
     ///
     /// ```
     /// let ctx = einsparse::Context::new();
@@ -307,12 +332,9 @@ impl Stream {
         if matches!(self.0, Kind::Cpu) || matches!(other.0, Kind::Cpu) {
             return Ok(());
         }
-        // The event is of the context of `other`; of a raw stream it is taken to be ours.
-        for stream in [self, other] {
-            if let Kind::Owned(_, device) = &stream.0 {
-                device.context.set_current()?;
-            }
-        }
+        // The event is of the context of `other`. A default stream is of the current one: that of the other stream.
+        self.raw().set_current()?;
+        other.raw().set_current()?;
         let event = Event::for_order()?;
         event.record(other.raw())?;
         self.raw().wait(&event)

@@ -46,8 +46,10 @@ pub(crate) fn within(what: &str, value: usize, limit: usize) -> Result<u32> {
 }
 
 /// Bytes from one row to the next, of so many elements of so many bytes.
-pub(crate) fn row_bytes(leading: usize, element: usize) -> Result<u32> {
-    small("bytes of a row", leading.saturating_mul(element))
+pub(crate) fn row_bytes(of: &str, leading: usize, element: usize) -> Result<u32> {
+    let bytes = leading.saturating_mul(element);
+    // Every launch asks: there are words where it fails alone.
+    u32::try_from(bytes).or_else(|_| small(&format!("bytes of a row of {of}"), bytes))
 }
 
 /// Mode and epilogue as flags, and the address of a bias of columns (0 without), after a look at bias and leading

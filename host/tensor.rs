@@ -20,7 +20,7 @@ use einsparse_formats::Dense;
 
 use crate::context::Context;
 use crate::device::Device;
-use crate::driver::DeviceMemory;
+use crate::driver::{DeviceMemory, RowBytes};
 use crate::error::{Error, Result, check_shape};
 use crate::parallel;
 use crate::registry::{Dtype, Scalar};
@@ -265,7 +265,7 @@ impl AnyTensor {
     }
 
     /// Bytes of a row, and from one row to the next.
-    fn row_bytes(&self) -> (usize, usize) {
+    fn row_bytes(&self) -> RowBytes {
         let width = self.shape.last().copied().unwrap_or(1);
         (
             width * self.dtype.bytes(),
@@ -289,52 +289,56 @@ impl AnyTensor {
 
     /// Copies the rows to `to`, without the gaps. Waits for all work on the GPU.
     fn read(&self, to: &mut [u8]) -> Result<()> {
-        let (width, pitch) = self.row_bytes();
-        if width == pitch
-            && self.part.is_none()
-            && let Storage::Device(memory, device) = &self.storage
-        {
-            return device.read(memory, to);
+        let (rows, first) = (self.row_bytes(), self.first() * self.dtype.bytes());
+        match &self.storage {
+            Storage::Host(values) => {
+                let own = &values.view().bytes()[first..];
+                let (width, pitch) = as_one(rows, to.len());
+                for (to, from) in to.chunks_mut(width).zip(own.chunks(pitch)) {
+                    to.copy_from_slice(&from[..width]);
+                }
+                Ok(())
+            }
+            Storage::Device(memory, device) => device.read_rows(memory, first, rows, to),
+            Storage::Borrowed(..) => Err(borrowed()),
         }
-        let all = self.storage()?;
-        let own = all.view().from(self.first()).bytes();
-        let rows = own.chunks(pitch.max(1));
-        for (to, from) in to.chunks_mut(width.max(1)).zip(rows) {
-            to.copy_from_slice(&from[..width]);
-        }
-        Ok(())
     }
 
-    /// Rows of `values` at the stride of this tensor; the gaps hold `gap`, or what they held.
-    fn fill(&mut self, values: &[u8], gap: Option<&[u8]>) -> Result<()> {
-        let (width, pitch) = self.row_bytes();
-        let whole = width == pitch && self.part.is_none();
-        let mut spread = match gap {
-            // What is not between rows is overwritten.
-            None if whole => Buffer::zeros(self.dtype, 0)?,
-            None => self.storage()?,
-            Some(gap) => {
-                let len = storage_len(&self.shape, self.leading)?;
-                let mut spread = Buffer::zeros(self.dtype, len)?;
-                let all = spread.bytes_mut().chunks_mut(gap.len());
-                all.for_each(|to| to.copy_from_slice(gap));
-                spread
-            }
-        };
-        if !whole {
-            let first = self.first() * self.dtype.bytes();
-            let rows = spread.bytes_mut()[first..].chunks_mut(pitch.max(1));
-            for (to, from) in rows.zip(values.chunks(width.max(1))) {
-                to[..width].copy_from_slice(from);
-            }
-        }
-        let whole = if whole { values } else { spread.view().bytes() };
+    /// Overwrites the rows; what lies between them stays. Waits for all work on the GPU.
+    fn write_rows(&mut self, values: &[u8]) -> Result<()> {
+        let (rows, first) = (self.row_bytes(), self.first() * self.dtype.bytes());
         match &mut self.storage {
-            Storage::Host(data) => data.bytes_mut().copy_from_slice(whole),
-            Storage::Device(memory, device) => device.write(memory, whole)?,
-            Storage::Borrowed(..) => return Err(borrowed()),
+            Storage::Host(own) => {
+                let own = &mut own.bytes_mut()[first..];
+                let (width, pitch) = as_one(rows, values.len());
+                for (to, from) in own.chunks_mut(pitch).zip(values.chunks(width)) {
+                    to[..width].copy_from_slice(from);
+                }
+                Ok(())
+            }
+            Storage::Device(memory, device) => device.write_rows(memory, first, rows, values),
+            Storage::Borrowed(..) => Err(borrowed()),
         }
-        Ok(())
+    }
+
+    /// These rows, `leading` elements apart, and `gap` between them.
+    fn strided(
+        device: Option<&Arc<Device>>,
+        (shape, values): (&[usize], Slice<'_>),
+        leading: usize,
+        gap: &[u8],
+    ) -> Result<Self> {
+        let mut tensor = Self::zeros(None, values.dtype(), shape, leading)?;
+        if let Storage::Host(all) = &mut tensor.storage {
+            let all = all.bytes_mut().chunks_mut(gap.len());
+            all.for_each(|to| to.copy_from_slice(gap));
+        }
+        tensor.write_rows(values.bytes())?;
+        if let (Storage::Host(all), Some(device)) = (&tensor.storage, device) {
+            let there = device.upload(all.view().bytes())?;
+            tensor.storage = Storage::Device(there, Arc::clone(device));
+        }
+        Ok(tensor)
     }
 
     /// Overwrites the contents with those of a tensor of the same shape.
@@ -354,7 +358,7 @@ impl AnyTensor {
                 right: format!("the data {shape:?}"),
             });
         }
-        self.fill(values, None)
+        self.write_rows(values)
     }
 }
 
@@ -465,6 +469,14 @@ impl<T: Scalar> Tensor<T> {
 
     pub(crate) fn host_mut(&mut self) -> Option<&mut [T]> {
         self.any.host_mut()?.typed()
+    }
+}
+
+/// Bytes of a row and from one to the next, of so many bytes in rows. Rows without gaps are one.
+fn as_one((width, pitch): RowBytes, bytes: usize) -> RowBytes {
+    match width == pitch {
+        true => (bytes.max(1), bytes.max(1)),
+        false => (width.max(1), pitch),
     }
 }
 

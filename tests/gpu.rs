@@ -4,6 +4,7 @@
 
 mod axes;
 mod cases;
+mod columns;
 mod coverage;
 #[cfg(feature = "cudarc")]
 mod doors;
@@ -18,6 +19,7 @@ mod large;
 mod models;
 mod numbers;
 mod operator_trials;
+mod parts;
 mod places;
 mod prepacked;
 mod rows;

@@ -226,6 +226,8 @@ fn measure(run: &Run<'_>, scan: &Scan, widths: [usize; LEVELS], error: f64) -> R
         report("forward with kernel maps", "f16", times, None, note);
     }
     drop(net);
+    // Of maps that are not made again gradients of weights know the pairs.
+    let maps = Maps::new(ctx, &scan.voxels)?;
     let mut training = Training::<bf16>::new(ctx, (scan, &maps), widths)?;
     let times = run.time(|stream| training.step(stream))?;
     let note = format!(

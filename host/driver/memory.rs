@@ -190,6 +190,46 @@ pub unsafe fn copy_dtod_async(
     check("cuMemcpyDtoDAsync", code)
 }
 
+/// Bytes of a row, and from one row to the next.
+pub(crate) type RowBytes = (usize, usize);
+
+/// Rows that lie so many bytes apart, on the host or on the device: the other address is 0.
+fn rows_at(host: *mut u8, device: DevicePtr, pitch: usize) -> sys::RowsPlace {
+    sys::RowsPlace {
+        x_in_bytes: 0,
+        y: 0,
+        memory_type: if host.is_null() {
+            sys::MEMORY_DEVICE
+        } else {
+            sys::MEMORY_HOST
+        },
+        host: host.cast(),
+        device,
+        array: std::ptr::null_mut(),
+        pitch,
+    }
+}
+
+/// Copies `height` rows of `width` bytes.
+///
+/// # Safety
+/// As [`copy_htod_async`] and [`copy_dtoh_async`], for every row at both places.
+unsafe fn copy_rows_async(
+    [source, target]: [sys::RowsPlace; 2],
+    [width, height]: [usize; 2],
+    stream: RawStream<'_>,
+) -> Result<()> {
+    let copy = sys::RowsCopy {
+        source,
+        target,
+        width_in_bytes: width,
+        height,
+    };
+    // SAFETY: the caller's promise.
+    let code = unsafe { sys::cuMemcpy2DAsync_v2(&copy, stream.handle()) };
+    check("cuMemcpy2DAsync", code)
+}
+
 /// Owned device memory. Unlike cust's buffers it holds its context, so it may be dropped on any thread.
 ///
 /// ```
@@ -286,6 +326,63 @@ impl DeviceMemory {
         // SAFETY: the range was just checked and the borrow outlasts the copy, which is waited for.
         unsafe { copy_dtoh_async(values, self.address, stream)? };
         stream.synchronize()
+    }
+
+    /// Copies `values`, rows side by side, to rows from byte `first` on, after the work queued on `stream`; returns when the
+    /// copy is done. What lies between the rows is left as it is. Past the end of the memory: an error.
+    pub(crate) fn write_rows(
+        &self,
+        first: usize,
+        rows: RowBytes,
+        values: &[u8],
+        stream: RawStream<'_>,
+    ) -> Result<()> {
+        let Some(([width, height], pitch)) = self.rows(first, rows, values.len())? else {
+            return Ok(());
+        };
+        let source = rows_at(values.as_ptr().cast_mut(), 0, width);
+        let target = rows_at(std::ptr::null_mut(), self.address + first as u64, pitch);
+        // SAFETY: the rows were just checked and the borrow outlasts the copy, which is waited for. The source is only read.
+        unsafe { copy_rows_async([source, target], [width, height], stream)? };
+        stream.synchronize()
+    }
+
+    /// The way back.
+    pub(crate) fn read_rows(
+        &self,
+        first: usize,
+        rows: RowBytes,
+        values: &mut [u8],
+        stream: RawStream<'_>,
+    ) -> Result<()> {
+        let Some(([width, height], pitch)) = self.rows(first, rows, values.len())? else {
+            return Ok(());
+        };
+        let source = rows_at(std::ptr::null_mut(), self.address + first as u64, pitch);
+        let target = rows_at(values.as_mut_ptr(), 0, width);
+        // SAFETY: the rows were just checked and the borrow outlasts the copy, which is waited for.
+        unsafe { copy_rows_async([source, target], [width, height], stream)? };
+        stream.synchronize()
+    }
+
+    /// Width and number of the rows that make up so many bytes, and their pitch; none without bytes. Rows without gaps are
+    /// one: the driver bounds how far apart they may lie.
+    fn rows(
+        &self,
+        first: usize,
+        (width, pitch): RowBytes,
+        bytes: usize,
+    ) -> Result<Option<([usize; 2], usize)>> {
+        if bytes == 0 {
+            return Ok(None);
+        }
+        self.context.set_current()?;
+        let height = bytes / width.max(1);
+        self.fits(first + (height.max(1) - 1) * pitch + width)?;
+        Ok(Some(match width == pitch || height == 1 {
+            true => ([bytes, 1], bytes),
+            false => ([width, height], pitch),
+        }))
     }
 
     fn fits(&self, bytes: usize) -> Result<()> {

@@ -49,6 +49,22 @@ impl RawStream<'_> {
         self.0
     }
 
+    /// Makes the stream's context the one of this thread. A default stream has none of its own.
+    pub(crate) fn set_current(self) -> Result<()> {
+        // Null, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD.
+        const DEFAULTS: usize = 2;
+        if self.0.addr() <= DEFAULTS {
+            return Ok(());
+        }
+        let mut context = std::ptr::null_mut();
+        // SAFETY: the handle is valid by the contract of `from_raw`; a place for one handle.
+        check("cuStreamGetCtx", unsafe {
+            sys::cuStreamGetCtx(self.0, &mut context)
+        })?;
+        // SAFETY: the context of a stream that lives.
+        check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(context) })
+    }
+
     /// Waits until all work queued so far is done.
     pub fn synchronize(self) -> Result<()> {
         // SAFETY: the handle is valid by the contract of `from_raw`.

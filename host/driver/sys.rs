@@ -43,6 +43,32 @@ pub(super) struct RawLaunchConfig {
 }
 const _: () = assert!(size_of::<RawLaunchConfig>() == 56);
 
+/// CU_MEMORYTYPE_HOST and CU_MEMORYTYPE_DEVICE.
+pub(super) const MEMORY_HOST: u32 = 1;
+pub(super) const MEMORY_DEVICE: u32 = 2;
+
+/// One side of a CUDA_MEMCPY2D: an address of the host or of the device, and bytes from one row to the next.
+#[repr(C)]
+pub(super) struct RowsPlace {
+    pub x_in_bytes: usize,
+    pub y: usize,
+    pub memory_type: u32,
+    pub host: *mut c_void,
+    pub device: CUdeviceptr,
+    pub array: *mut c_void,
+    pub pitch: usize,
+}
+
+/// CUDA_MEMCPY2D.
+#[repr(C)]
+pub(super) struct RowsCopy {
+    pub source: RowsPlace,
+    pub target: RowsPlace,
+    pub width_in_bytes: usize,
+    pub height: usize,
+}
+const _: () = assert!(size_of::<RowsCopy>() == 128);
+
 macro_rules! calls {
     ($($name:ident($($arg:ident: $type:ty),* $(,)?);)*) => {
         $(
@@ -82,6 +108,7 @@ calls! {
     cuMemFreeHost(p: *mut c_void);
     cuMemFree_v2(dptr: CUdeviceptr);
     cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
+    cuMemcpy2DAsync_v2(copy: *const RowsCopy, h_stream: CUstream);
     cuMemcpyDtoDAsync_v2(dst_device: CUdeviceptr, src_device: CUdeviceptr, byte_count: usize,
         h_stream: CUstream);
     cuMemcpyDtoHAsync_v2(dst_host: *mut c_void, src_device: CUdeviceptr, byte_count: usize,
@@ -100,6 +127,7 @@ calls! {
         block_size: c_int, dynamic_smem_size: usize);
     cuStreamCreateWithPriority(ph_stream: *mut CUstream, flags: c_uint, priority: c_int);
     cuStreamDestroy_v2(h_stream: CUstream);
+    cuStreamGetCtx(h_stream: CUstream, ctx: *mut CUcontext);
     cuStreamSynchronize(h_stream: CUstream);
     cuStreamWaitEvent(h_stream: CUstream, h_event: CUevent, flags: c_uint);
     cuGetErrorName(error: u32, text: *mut *const c_char);

@@ -70,8 +70,9 @@ pub struct SparseConv3d<T> {
     options: ConvOptions,
     /// The kernels of the forward pass and of the gradient of the input; none on the CPU.
     products: Option<[ConvProduct; 2]>,
-    /// Kernels of the gradient of the weights, with their workspace: made when first asked for.
-    weights: OnceLock<WeightGradient>,
+    /// Kernels of the gradient of the weights, with their workspace, for the pairs that the map has and for a map that is
+    /// made again: made when first asked for.
+    weights: [OnceLock<WeightGradient>; 2],
     element: std::marker::PhantomData<fn() -> T>,
 }
 
@@ -129,7 +130,7 @@ impl<T: Scalar> SparseConv3d<T> {
             channels,
             options: options.clone(),
             products,
-            weights: OnceLock::new(),
+            weights: Default::default(),
             element: std::marker::PhantomData,
         })
     }
@@ -144,8 +145,9 @@ impl<T: Scalar> SparseConv3d<T> {
     /// Device bytes held beside the map and the operands.
     pub fn workspace_bytes(&self) -> usize {
         let products = self.products.iter().flatten();
-        let gradient = self.weights.get().map_or(0, WeightGradient::bytes);
-        products.map(ConvProduct::bytes).sum::<usize>() + gradient
+        let gradients = self.weights.iter().filter_map(OnceLock::get);
+        let gradients = gradients.map(WeightGradient::bytes).sum::<usize>();
+        products.map(ConvProduct::bytes).sum::<usize>() + gradients
     }
 
     /// Queues the forward pass; `bias` is `[m]`.
@@ -274,9 +276,13 @@ impl<T: Scalar> SparseConv3d<T> {
     /// Queues `dW[t,c,m] = Map[o,i,t] * In[i,c] * dOut[o,m]`, in the type of the operands or in f32, as the sums are: what an
     /// [`Sgd`](crate::nn::Sgd) takes.
     ///
+    /// The first call deals the map's pairs to thread blocks. Of a map that a [`KernelMapBuilder`] has rebuilt, or that a CUDA
+    /// graph rebuilds, every position is multiplied at every offset, pair or not: of a scan of a room 2.3 times the rows. A
+    /// graph that captured the gradient before the map was first rebuilt holds it to its pairs: it is not rebuilt any more.
+    ///
     /// # Errors
-    /// As [`SparseConv3d::forward`]; [`Error::Operand`] for another type, and where a [`KernelMapBuilder`] has rebuilt the map since the
-    /// first call, which dealt its pairs to thread blocks.
+    /// As [`SparseConv3d::forward`]; [`Error::Operand`] for another type, and in a capture that is the first call, or the
+    /// first one since a rebuild.
     ///
     /// [`KernelMapBuilder`]: super::KernelMapBuilder
     pub fn backward_weight<Out: Scalar>(
@@ -313,17 +319,27 @@ impl<T: Scalar> SparseConv3d<T> {
                     out: dw.address().unwrap_or(0),
                     wide: Out::DTYPE == Dtype::F32,
                 };
-                let kernels = match self.weights.get() {
+                let mut order = map.order();
+                let every = order.is_rebuilt();
+                let kernels = match self.weights[usize::from(every)].get() {
                     Some(made) => made,
+                    None if stream.raw().is_capturing()? => {
+                        let reason = "has a gradient of weights to deal, which a capture cannot: ask for it once before";
+                        return Err(Error::operand("map", reason));
+                    }
                     None => {
                         let dtype = multiplied_as(T::DTYPE, self.options.precision);
-                        let made = WeightGradient::new(device, dtype, (map, arrays), [c, m])?;
-                        self.weights.get_or_init(|| made)
+                        let map = (map, arrays, every);
+                        let made = WeightGradient::new(device, dtype, map, [c, m])?;
+                        self.weights[usize::from(every)].get_or_init(|| made)
                     }
                 };
+                if !every {
+                    order.hold(stream.raw())?;
+                }
                 // SAFETY: shapes and places were checked; the caller keeps operands as long as the stream works.
                 let queue = unsafe { Queue::new(stream.raw()) };
-                kernels.run(map, arrays, &raw, queue)
+                order.read(queue.stream(), || kernels.run(map, arrays, &raw, queue))
             }
         }
     }

@@ -72,13 +72,9 @@ impl Context {
         leading: usize,
         gap: T,
     ) -> Result<Tensor<T>> {
-        let mut tensor = Tensor::new(self.device(), dense.shape(), leading)?;
-        let (values, gap) = (
-            bytemuck::cast_slice(dense.values()),
-            bytemuck::bytes_of(&gap),
-        );
-        tensor.any.fill(values, Some(gap))?;
-        Ok(tensor)
+        let rows = (dense.shape(), Slice::of(dense.values()));
+        let gap = bytemuck::bytes_of(&gap);
+        AnyTensor::strided(self.device(), rows, leading, gap).map(Tensor::of)
     }
 
     /// A dense tensor of zeros in the context.

@@ -27,12 +27,15 @@ impl<T> Deref for TensorView<'_, T> {
 }
 
 /// A part of a tensor, written where it lies: [`Tensor::columns_mut`], [`Tensor::part_mut`]. Operations take it as the tensor that it derefs
-/// to. Another tensor put in its place leaves the whole without values.
+/// to. Another tensor put in its place, and a view that is forgotten ([`mem::forget`]), leave the whole empty, of shape `[0]`.
 #[derive(Debug)]
 pub struct TensorViewMut<'a, T> {
     /// Holds the storage of the whole, which goes back at the end.
     tensor: Tensor<T>,
+    /// Empty meanwhile: whatever becomes of this view, it is a tensor.
     whole: &'a mut AnyTensor,
+    /// The whole's shape, row stride and first element.
+    extents: (Vec<usize>, usize, Option<usize>),
     place: (u64, usize),
 }
 
@@ -54,7 +57,9 @@ impl<T> Drop for TensorViewMut<'_, T> {
     fn drop(&mut self) {
         let own = &mut self.tensor.any;
         if own.storage.place() == self.place {
-            mem::swap(&mut own.storage, &mut self.whole.storage);
+            let whole = &mut *self.whole;
+            mem::swap(&mut own.storage, &mut whole.storage);
+            (whole.shape, whole.leading, whole.part) = mem::take(&mut self.extents);
         }
     }
 }
@@ -223,19 +228,20 @@ impl<T: Scalar> Tensor<T> {
 
     fn view_mut(&mut self, part: Part) -> Result<TensorViewMut<'_, T>> {
         let first = self.any.first() + part.first;
-        let whole = &mut self.any;
+        let empty = AnyTensor::zeros(None, T::DTYPE, &[0], 0)?;
+        let whole = mem::replace(&mut self.any, empty);
         let place = whole.storage.place();
-        let nothing = Storage::Host(Buffer::zeros(T::DTYPE, 0)?);
         let any = AnyTensor {
             dtype: T::DTYPE,
             shape: part.shape,
             leading: part.leading,
             part: Some(first),
-            storage: mem::replace(&mut whole.storage, nothing),
+            storage: whole.storage,
         };
         Ok(TensorViewMut {
             tensor: Tensor::of(any),
-            whole,
+            whole: &mut self.any,
+            extents: (whole.shape, whole.leading, whole.part),
             place,
         })
     }
@@ -244,6 +250,7 @@ impl<T: Scalar> Tensor<T> {
 #[cfg(test)]
 mod tests {
     use crate::context::Context;
+    use crate::tensor::Tensor;
     use einsparse_formats::Dense;
 
     #[test]
@@ -289,6 +296,34 @@ mod tests {
             std::mem::swap(&mut *part, &mut other);
         }
         assert_eq!(other.to_dense().unwrap().values(), [0.0; 3]);
-        assert!(whole.host().unwrap().is_empty());
+        is_empty(whole);
+    }
+
+    #[test]
+    fn a_part_that_is_forgotten_leaves_the_whole_empty() {
+        let cpu = Context::cpu();
+        let mut whole = cpu.zeros::<f32>(&[3, 4]).unwrap();
+        std::mem::forget(whole.columns_mut(1..2).unwrap());
+        is_empty(whole);
+        let mut whole = cpu.zeros::<f32>(&[3, 4]).unwrap();
+        let mut half = whole.part_mut(4, &[2, 4]).unwrap();
+        std::mem::forget(half.columns_mut(1..2).unwrap());
+        drop(half);
+        is_empty(whole);
+    }
+
+    /// Reads give nothing, and writes and products an error with the shape in it.
+    fn is_empty(mut whole: Tensor<f32>) {
+        let cpu = Context::cpu();
+        assert_eq!(whole.to_dense().unwrap(), Dense::zeros([0]).unwrap());
+        let (dense, stream) = (Dense::zeros([3, 4]).unwrap(), cpu.stream().unwrap());
+        let error = whole.write(&dense).unwrap_err().to_string();
+        assert!(error.contains("[0]"), "{error}");
+        assert!(whole.columns_mut(1..2).is_err());
+        let [a, b] = [[3, 2], [2, 4]].map(|shape| cpu.zeros::<f32>(&shape).unwrap());
+        let operands = [("A", (&a).into()), ("B", (&b).into())];
+        let plan = cpu.plan("C[m,n] = A[m,k] * B[k,n]").operands(&operands);
+        let run = plan.build().unwrap().run(&operands, &mut whole, &stream);
+        assert!(run.is_err());
     }
 }

@@ -12,6 +12,7 @@ pub(super) mod matmul;
 mod moe;
 mod moe_gradient;
 mod operand;
+mod rebuilds;
 mod right;
 mod right_plans;
 mod streams;

@@ -10,7 +10,7 @@ use einsparse::kernels::abi::SpmmParams;
 use einsparse::module::{EmbeddedModule, MODULES};
 use einsparse::raw::DeviceMemory;
 use einsparse::registry::{Row, WalkKind, Zeros, kernels};
-use einsparse::{Error, Operand, Options, Precision, ZerosRule};
+use einsparse::{Error, Operand, Options, Precision, Stream, ZerosRule};
 
 /// Registers, local and shared memory as loaded, and the residency that the cost model counts on.
 #[test]
@@ -294,4 +294,29 @@ fn no_work() -> SpmmParams {
         partial_columns: 0,
         flags: 0,
     }
+}
+
+/// A stream by its handle alone: its context is the driver's to say, and not the one that the thread happens to have.
+#[test]
+fn streams_of_any_kind_wait_for_each_other() {
+    let Some(gpu) = gpu() else { return };
+    let own = gpu.stream().unwrap();
+    let other = gpu.stream().unwrap();
+    let handle = other.raw().as_raw() as usize;
+    // A thread of its own has no context yet.
+    std::thread::scope(|threads| {
+        let wait = threads.spawn(|| {
+            // SAFETY: the stream lives on.
+            let raw = unsafe { Stream::from_raw(handle as *mut _) };
+            raw.wait_for(&raw).unwrap();
+            raw.wait_for(&own).unwrap();
+            own.wait_for(&raw).unwrap();
+            // SAFETY: the default stream.
+            let default = unsafe { Stream::from_raw(std::ptr::null_mut()) };
+            default.wait_for(&own).unwrap();
+            own.wait_for(&default).unwrap();
+        });
+        wait.join().unwrap();
+    });
+    own.synchronize().unwrap();
 }

@@ -19,7 +19,7 @@ mod cases_ops;
 
 use einsparse::formats::{bf16, f16};
 
-use crate::support::{Gpu, gpu, skipped};
+use crate::support::{Gpu, gpu, skipped, small};
 use cases::on_ranks;
 
 /// Kernels whose rows of at most 32 entries are summed whole, in order.
@@ -47,6 +47,33 @@ fn two() -> Option<Two> {
         _turn: TURN.lock().unwrap_or_else(PoisonError::into_inner),
         contexts: [0, 1].map(|ordinal| Context::cuda(ordinal).unwrap()),
     })
+}
+
+/// A stream waits for one of another GPU.
+#[test]
+fn streams_of_two_gpus_wait_for_each_other() {
+    let Some(two) = two() else { return };
+    let streams = two
+        .contexts
+        .each_ref()
+        .map(|context| context.stream().unwrap());
+    for [here, there] in [[0, 1], [1, 0]] {
+        let context = &two.contexts[there];
+        let n = if small() { 64 } else { 4096 };
+        let [a, b, mut c] = [(); 3].map(|()| context.zeros::<f32>(&[n, n]).unwrap());
+        let operands = [("A", (&a).into()), ("B", (&b).into())];
+        let plan = context.plan("C[m,n] = A[m,k] * B[k,n]").operands(&operands);
+        let plan = plan.build().unwrap();
+        for _ in 0..20 {
+            plan.run(&operands, &mut c, &streams[there]).unwrap();
+        }
+        streams[here].wait_for(&streams[there]).unwrap();
+        streams[here].synchronize().unwrap();
+        assert!(
+            streams[there].raw().is_done().unwrap(),
+            "{here} waits for {there}"
+        );
+    }
 }
 
 #[test]

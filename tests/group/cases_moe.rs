@@ -5,7 +5,7 @@ use einsparse::einsum::Activation;
 use einsparse::formats::{Dense, generate};
 use einsparse::group::{Partition, ShardedMoe, ShardedMoeOptions};
 use einsparse::nn::{Moe, MoeGradients, MoeOptions};
-use einsparse::{Context, Result, Scalar};
+use einsparse::{Context, Result, Scalar, Stream, Tensor};
 
 use super::cases::on_ranks;
 
@@ -95,8 +95,35 @@ fn part<T: Scalar>(dense: &Dense<T>, of: std::ops::Range<usize>) -> Dense<T> {
     .unwrap()
 }
 
-/// Outputs; and of training the gradients of tokens, weights, and both stacks.
-type Found<T> = (Vec<T>, Option<([Vec<T>; 3], Vec<f32>)>);
+/// Gradients of tokens and both stacks, and of weights.
+type Gradients<T> = ([Vec<T>; 3], Vec<f32>);
+
+/// Outputs; and of training the gradients.
+type Found<T> = (Vec<T>, Option<Gradients<T>>);
+
+/// What `backward` of a layer leaves, of tokens, both stacks and weights like these.
+fn gradients<T: Scalar>(
+    context: &Context,
+    like: ([&Tensor<T>; 3], &Tensor<f32>),
+    stream: &Stream,
+    backward: impl FnOnce(MoeGradients<'_, T>) -> Result<()>,
+) -> Result<Gradients<T>> {
+    let [x, up, down] = like.0.map(|like| context.zeros(like.shape()));
+    let (mut x, mut up, mut down) = (x?, up?, down?);
+    let mut weights = context.zeros(like.1.shape())?;
+    backward(MoeGradients {
+        x: &mut x,
+        weights: &mut weights,
+        up: &mut up,
+        down: &mut down,
+    })?;
+    stream.synchronize()?;
+    let rows = [x.to_dense()?, up.to_dense()?, down.to_dense()?];
+    Ok((
+        rows.map(Dense::into_values),
+        weights.to_dense()?.into_values(),
+    ))
+}
 
 /// Over ranks, twice: the same bits.
 fn sharded<T: Scalar>(
@@ -129,19 +156,11 @@ fn sharded<T: Scalar>(
                 runs.push((out, None));
                 continue;
             }
-            let (mut dx, mut dweights) = (ctx.zeros(x.shape())?, ctx.zeros(weights.shape())?);
-            let (mut dup, mut ddown) = (ctx.zeros(up.shape())?, ctx.zeros(down.shape())?);
-            let to = MoeGradients {
-                x: &mut dx,
-                weights: &mut dweights,
-                up: &mut dup,
-                down: &mut ddown,
-            };
-            layer.backward((&x, &weights), (&up, &down), &dout, to, &stream)?;
-            stream.synchronize()?;
-            let rows = [dx.to_dense()?, dup.to_dense()?, ddown.to_dense()?];
-            let rows = rows.map(Dense::into_values);
-            runs.push((out, Some((rows, dweights.to_dense()?.into_values()))));
+            let like = ([&x, &up, &down], &weights);
+            let own = gradients(ctx, like, &stream, |to| {
+                layer.backward((&x, &weights), (&up, &down), &dout, to, &stream)
+            })?;
+            runs.push((out, Some(own)));
         }
         Ok(runs)
     });
@@ -172,19 +191,11 @@ fn alone<T: Scalar>(context: &Context, o: &MoeOptions, from: &Operands<T>) -> Re
     let mut layer = Moe::for_training(context, o)?;
     let mut out = context.zeros(x.shape())?;
     layer.forward(&x, (&choices, &weights), (&up, &down), &mut out, &stream)?;
-    let (mut dx, mut dweights) = (context.zeros(x.shape())?, context.zeros(weights.shape())?);
-    let (mut dup, mut ddown) = (context.zeros(up.shape())?, context.zeros(down.shape())?);
-    let to = MoeGradients {
-        x: &mut dx,
-        weights: &mut dweights,
-        up: &mut dup,
-        down: &mut ddown,
-    };
-    layer.backward((&x, &weights), (&up, &down), &dout, to, &stream)?;
-    stream.synchronize()?;
-    let rows = [dx.to_dense()?, dup.to_dense()?, ddown.to_dense()?].map(Dense::into_values);
-    let gradients = (rows, dweights.to_dense()?.into_values());
-    Ok((out.to_dense()?.into_values(), Some(gradients)))
+    let like = ([&x, &up, &down], &weights);
+    let own = gradients(context, like, &stream, |to| {
+        layer.backward((&x, &weights), (&up, &down), &dout, to, &stream)
+    })?;
+    Ok((out.to_dense()?.into_values(), Some(own)))
 }
 
 fn near<T: Scalar>(what: &str, found: &[T], wanted: &[T]) {

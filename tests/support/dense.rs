@@ -28,6 +28,44 @@ pub fn upload_values<T: Scalar>(context: &Context, shape: &[usize], values: Vec<
     context.upload_dense(&dense).unwrap()
 }
 
+/// These rows as columns of wider ones, in which so many others before and behind hold `beside`.
+#[track_caller]
+pub fn among_columns<T: Scalar>(
+    context: &Context,
+    dense: &Dense<T>,
+    [before, behind]: [usize; 2],
+    beside: T,
+) -> Tensor<T> {
+    let mut shape = dense.shape().to_vec();
+    let last = shape.last_mut().expect("columns");
+    let own = before..before + *last;
+    *last += before + behind;
+    let wide = Dense::from_fn(shape, |_| beside).unwrap();
+    let mut whole = context.upload_dense(&wide).unwrap();
+    let mut columns = whole.columns_mut(own).unwrap();
+    columns.write(dense).unwrap();
+    // The storage stays with what was the view.
+    let mut kept = context.zeros(&[0]).unwrap();
+    std::mem::swap(&mut *columns, &mut kept);
+    kept
+}
+
+/// Whether all columns hold `beside` but those of the tensor, which lie side by side somewhere among them.
+pub fn is_beside<T: Scalar>(tensor: &Tensor<T>, beside: f64) -> bool {
+    let columns = tensor.shape().last().copied().unwrap_or(1);
+    let stored = tensor.to_storage().unwrap();
+    let leading = tensor.leading().max(1);
+    let is = |x: &T| x.to_f64() == beside;
+    (0..=leading - columns.min(leading)).any(|first| {
+        let mut rows = stored.chunks(leading);
+        rows.all(|row| {
+            let (before, own) = row.split_at(first.min(row.len()));
+            let behind = own.get(columns..).unwrap_or_default();
+            before.iter().chain(behind).all(is)
+        })
+    })
+}
+
 /// What a tensor holds, row by row.
 #[track_caller]
 pub fn wide<T: Scalar>(tensor: &Tensor<T>) -> Vec<f64> {

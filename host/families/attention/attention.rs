@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::families::attention::queries::Work;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Heads, heads_map};
-use crate::launch::{Turns, small, within};
+use crate::launch::{Turns, row_bytes, small, within};
 
 /// Device addresses of one run of a [`SparseAttention`](crate::ops::SparseAttention), each a multiple of 16 bytes.
 /// Strides are elements from one head to the next and from one row to the next, multiples of 8: heads and rows may be
@@ -196,7 +196,7 @@ impl AttentionLaunch {
             partial: self.partial.address(),
             counters: self.counters.address(),
             out_head: raw.out_strides[0] as u64 * bytes as u64,
-            out_row: small("bytes of a row of the output", raw.out_strides[1] * bytes)?,
+            out_row: row_bytes("the output", raw.out_strides[1], bytes)?,
             m: small("queries", m)?,
             rounds: self.lists.rounds,
             scale: self.scale,

@@ -12,7 +12,7 @@ use crate::driver::DeviceMemory;
 use crate::error::Result;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Heads, heads_map};
-use crate::launch::{MAX_GRID_X, Turns, small, within};
+use crate::launch::{MAX_GRID_X, Turns, row_bytes, small, within};
 
 /// Extents of an attention over a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,9 +168,7 @@ impl DecodeLaunch {
     fn params(&self, raw: &RawDecode, fresh: [Rows; 2]) -> Result<DecodeParams> {
         let e = self.extents;
         let bytes = self.row().dtype.bytes();
-        let row = |what: &str, (_, leading): Rows| {
-            small(&format!("bytes of a row of {what}"), leading * bytes)
-        };
+        let row = |what: &str, (_, leading): Rows| row_bytes(what, leading, bytes);
         let map = |(address, leading): Rows| {
             let heads = Heads {
                 address,

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::families::discover::cost::live::clocks;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Flat, tensor_map};
-use crate::launch::{MAX_GRID_X, MAX_GRID_Y, small, within};
+use crate::launch::{MAX_GRID_X, MAX_GRID_Y, row_bytes, small, within};
 use crate::registry::{Dtype, Operation, none_of};
 
 /// Rows in device memory, `leading` elements apart.
@@ -312,7 +312,7 @@ impl LiveProduct {
             alpha: 1.0,
             n: small("columns of B", n)?,
             m: small("rows of A", m)?,
-            ldc_bytes: small("bytes of a row of C", c.leading.saturating_mul(2))?,
+            ldc_bytes: row_bytes("C", c.leading, 2)?,
             flags: FLAG_VECTORS | FLAG_BIAS_COLUMNS | gelu,
             stages: small("stages", k.div_ceil(deep))?,
             early: u32::from(early),

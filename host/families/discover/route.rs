@@ -16,7 +16,7 @@ use crate::driver::DeviceMemory;
 use crate::error::Result;
 use crate::families::convert::DenseMatrix;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::{Turns, aligned, small, within};
+use crate::launch::{Turns, aligned, row_bytes, small, within};
 use crate::registry::{Dtype, of_type};
 
 /// A step's kernel.
@@ -178,7 +178,7 @@ impl SumLaunch {
         let row = self.step.kernel.row();
         aligned(row, "rows", rows.address, rows.leading)?;
         aligned(row, "sums", sums.address, sums.leading)?;
-        let bytes = |what, leading: usize| small(what, leading.saturating_mul(row.dtype.bytes()));
+        let bytes = |of: &str, leading: usize| row_bytes(of, leading, row.dtype.bytes());
         let params = RouteParams {
             choices,
             first: within("experts", self.experts.start, i32::MAX as usize)?,
@@ -188,8 +188,8 @@ impl SumLaunch {
             vectors: Divisor::new(width.div_ceil(row.vector as usize) as u32),
             tokens: small("tokens", tokens)?,
             top: small("choices of a token", top)?,
-            row_bytes: bytes("bytes of a row", rows.leading)?,
-            sum_bytes: bytes("bytes of a sum", sums.leading)?,
+            row_bytes: bytes("slots", rows.leading)?,
+            sum_bytes: bytes("sums", sums.leading)?,
             ..RouteParams::default()
         };
         self.step.run(self.blocks, &params, queue)
@@ -241,12 +241,12 @@ impl GateLaunch {
         let row = self.step.kernel.row();
         aligned(row, "gates", sums.address, sums.leading)?;
         aligned(row, "hidden rows", hidden.address, hidden.leading)?;
-        let bytes = |what, leading: usize| small(what, leading.saturating_mul(row.dtype.bytes()));
+        let bytes = |of: &str, leading: usize| row_bytes(of, leading, row.dtype.bytes());
         let params = RouteParams {
             gates: sums.address,
             rows: hidden.address,
-            gate_bytes: bytes("bytes of a row of gates", sums.leading)?,
-            row_bytes: bytes("bytes of a hidden row", hidden.leading)?,
+            gate_bytes: bytes("gates", sums.leading)?,
+            row_bytes: bytes("hidden rows", hidden.leading)?,
             ..self.params
         };
         self.step.run(self.blocks, &params, queue)
@@ -312,15 +312,12 @@ impl WeighLaunch {
             gradients.address,
             gradients.leading,
         )?;
-        let bytes = |what, leading: usize| small(what, leading.saturating_mul(row.dtype.bytes()));
+        let bytes = |of: &str, leading: usize| row_bytes(of, leading, row.dtype.bytes());
         let (gates, gate_bytes) = match gates {
             None => (0, 0),
             Some(gates) => {
                 aligned(row, "gates", gates.address, gates.leading)?;
-                (
-                    gates.address,
-                    bytes("bytes of a row of gates", gates.leading)?,
-                )
+                (gates.address, bytes("gates", gates.leading)?)
             }
         };
         let params = RouteParams {
@@ -332,8 +329,8 @@ impl WeighLaunch {
             sums: gradients.address,
             weights: words[0],
             gradient: words[1],
-            row_bytes: bytes("bytes of a hidden row", hidden.leading)?,
-            sum_bytes: bytes("bytes of a hidden gradient", gradients.leading)?,
+            row_bytes: bytes("hidden rows", hidden.leading)?,
+            sum_bytes: bytes("hidden gradients", gradients.leading)?,
             ..self.params
         };
         self.step.run(self.blocks, &params, queue)

@@ -10,7 +10,7 @@ use crate::device::Device;
 use crate::error::Result;
 use crate::families::convert::DenseMatrix;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::{small, within};
+use crate::launch::{row_bytes, small, within};
 use crate::registry::{Dtype, of_type};
 
 /// The kernels that choose, and that take a gradient back.
@@ -67,10 +67,7 @@ impl RouterLaunch {
             logits: logits.address,
             choices,
             weights,
-            logit_bytes: small(
-                "bytes of a row of logits",
-                logits.leading.saturating_mul(bytes),
-            )?,
+            logit_bytes: row_bytes("logits", logits.leading, bytes)?,
             ..self.params
         })
     }

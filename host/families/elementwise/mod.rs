@@ -69,7 +69,7 @@ fn load<P: Copy + 'static>(
 
 /// Bytes from one row to the next.
 fn pitch(row: &Row, matrix: &DenseMatrix) -> Result<u32> {
-    row_bytes(matrix.leading, row.dtype.bytes())
+    row_bytes("a matrix", matrix.leading, row.dtype.bytes())
 }
 
 /// The flag of whole vectors, if rows of `across` elements are some in all of these matrices.

@@ -14,7 +14,7 @@ use crate::error::{Error, Refusal, Result};
 use crate::families::gather_gemm::kernel_map::{KernelMap, MapArrays};
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Heads, heads_map};
-use crate::launch::{MAX_GRID_Y, Turns, small, within};
+use crate::launch::{MAX_GRID_Y, Turns, row_bytes, small, within};
 use crate::machine::Machine;
 use crate::registry::Dtype;
 
@@ -214,10 +214,11 @@ impl ConvProduct {
             return Ok(());
         }
         let kernel = self.kernel(raw)?;
-        map.wait(queue.stream())?;
         let shared = turns(kernel.row(), self.turned);
-        self.turns.queue(shared, queue.stream(), || {
-            self.queue(kernel, map, arrays, raw, queue)
+        map.order().read(queue.stream(), || {
+            self.turns.queue(shared, queue.stream(), || {
+                self.queue(kernel, map, arrays, raw, queue)
+            })
         })
     }
 
@@ -246,7 +247,7 @@ impl ConvProduct {
         let params = ConvWordsParams {
             base,
             weights: raw.weights,
-            weights_bytes: small("bytes of a row of weights", raw.ld_weights * bytes)?,
+            weights_bytes: row_bytes("weights", raw.ld_weights, bytes)?,
             channels: small("channels", self.channels[0])?,
             parts: 0,
         };
@@ -331,8 +332,8 @@ impl ConvProduct {
             bias: raw.bias,
             depth_bytes: small("bytes of the channels", c * bytes)?,
             n: small("columns of the output", n)?,
-            in_bytes: row_bytes("input", raw.ld_input, bytes)?,
-            out_bytes: row_bytes("output", raw.ld_out, bytes)?,
+            in_bytes: row_bytes("the input", raw.ld_input, bytes)?,
+            out_bytes: row_bytes("the output", raw.ld_out, bytes)?,
             flags,
             alpha: raw.alpha,
             ..walked
@@ -378,10 +379,4 @@ pub(crate) fn walked(map: &KernelMap, arrays: &MapArrays<DeviceMemory>) -> Resul
         flags: 0,
         alpha: 1.0,
     })
-}
-
-/// Bytes of a row of an operand.
-pub(crate) fn row_bytes(name: &str, leading: usize, bytes: usize) -> Result<u32> {
-    let what = format!("bytes of a row of the {name}");
-    small(&what, leading.saturating_mul(bytes))
 }

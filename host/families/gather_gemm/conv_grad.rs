@@ -1,5 +1,6 @@
 //! The gradient of a convolution's weights: partial sums over parts of each offset's pairs, then their sum in order.
-//! The parts are dealt when the gradient is first asked for, each about as long as the others.
+//! The parts are dealt when the gradient is first asked for, each about as long as the others. Of a map that is made
+//! again they have all positions: which of them are pairs is then known on the device alone.
 
 use einsparse_kernels::abi::Operation;
 use einsparse_kernels::families::{
@@ -10,10 +11,10 @@ use einsparse_kernels::table::{Row, kernels};
 use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::{Error, Result};
-use crate::families::gather_gemm::conv::{conv_step, is_gradient, reads, row_bytes, walked};
+use crate::families::gather_gemm::conv::{conv_step, is_gradient, reads, walked};
 use crate::families::gather_gemm::kernel_map::{KernelMap, MapArrays};
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::{MAX_GRID_X, MAX_GRID_Y, Turns, small, within};
+use crate::launch::{MAX_GRID_X, MAX_GRID_Y, Turns, row_bytes, small, within};
 use crate::machine::Machine;
 use crate::registry::Dtype;
 
@@ -43,8 +44,6 @@ pub(crate) struct WeightGradient {
     wide_sum: Kernel<ConvStepParams>,
     channels: [usize; 2],
     deal: Deal,
-    /// How often the map had been rebuilt.
-    rebuilds: u64,
     partial: DeviceMemory,
     /// Runs share the partial sums.
     turns: Turns,
@@ -63,16 +62,18 @@ struct Deal {
 }
 
 impl Deal {
-    /// Deals the positions that offsets have neighbours at to `blocks` thread blocks, or one for each offset if these
-    /// are more.
+    /// Deals the positions that offsets have neighbours at, or `every` one, to `blocks` thread blocks, or one for each
+    /// offset if these are more.
     fn new(
         device: &Device,
         map: &KernelMap,
-        arrays: &MapArrays<DeviceMemory>,
+        (arrays, every): (&MapArrays<DeviceMemory>, bool),
         blocks: usize,
     ) -> Result<Deal> {
-        let mut masks = vec![0u32; arrays.masks.bytes() / 4];
-        device.read(&arrays.masks, &mut masks)?;
+        let mut masks = vec![u32::MAX; arrays.masks.bytes() / 4];
+        if !every {
+            device.read(&arrays.masks, &mut masks)?;
+        }
         let (parts, halves, firsts) = deal(&masks, map.volume(), blocks);
         Ok(Deal {
             blocks: within("parts", parts.len(), MAX_GRID_X)? as usize,
@@ -154,14 +155,13 @@ fn choose(machine: &Machine, dtype: Dtype, channels: [usize; 2]) -> Vec<&'static
 }
 
 impl WeightGradient {
+    /// For the pairs that the map has, or for `every` one that it may come to have.
     pub(crate) fn new(
         device: &Device,
         dtype: Dtype,
-        (map, arrays): (&KernelMap, &MapArrays<DeviceMemory>),
+        (map, arrays, every): (&KernelMap, &MapArrays<DeviceMemory>, bool),
         channels: [usize; 2],
     ) -> Result<Self> {
-        // Read first: a rebuild beside this is then noticed at the first run.
-        let rebuilds = map.rebuilds();
         let rows = choose(device.machine(), dtype, channels);
         let missing = || Error::NoKernel {
             indirect: format!(
@@ -173,7 +173,7 @@ impl WeightGradient {
         let first = *rows.first().ok_or_else(missing)?;
         let any = rows.iter().find(|row| row.vector == 1 && first.vector > 1);
         let tiles = within("tiles", tiles(first, channels).max(1), MAX_GRID_Y)? as usize;
-        let deal = Deal::new(device, map, arrays, BLOCKS.div_ceil(tiles))?;
+        let deal = Deal::new(device, map, (arrays, every), BLOCKS.div_ceil(tiles))?;
         let matrix = channels[0] as u128 * channels[1] as u128;
         let elements = matrix * map.volume() as u128;
         small("weights", elements.min(usize::MAX as u128) as usize)?;
@@ -189,7 +189,6 @@ impl WeightGradient {
             wide_sum: conv_step(device, CONV_SUM, |own| own == Dtype::F32)?,
             channels,
             deal,
-            rebuilds,
             partial: DeviceMemory::alloc(device.context(), bytes)?,
             turns: Turns::new(device)?,
         })
@@ -207,10 +206,6 @@ impl WeightGradient {
         raw: &RawWeights,
         queue: Queue<'_>,
     ) -> Result<()> {
-        if map.rebuilds() != self.rebuilds {
-            let reason = "was rebuilt: the gradient of weights deals the pairs that it had";
-            return Err(Error::operand("map", reason));
-        }
         let reads = |kernel: &&Kernel<_>| {
             let row = kernel.row();
             reads(row, raw.input, raw.ld_input) && reads(row, raw.gradient, raw.ld_gradient)
@@ -221,7 +216,6 @@ impl WeightGradient {
                 Error::operand("input", "rows are not multiples of 16 bytes apart")
             })?;
         let params = self.params(kernel, map, arrays, raw)?;
-        map.wait(queue.stream())?;
         let [c, m] = self.channels;
         let grid = [
             self.deal.blocks as u32,
@@ -261,13 +255,38 @@ impl WeightGradient {
                 schedule: self.deal.halves.address(),
                 depth_bytes: small("bytes of the channels", c * bytes)?,
                 n: small("columns", m)?,
-                in_bytes: row_bytes("input", raw.ld_input, bytes)?,
+                in_bytes: row_bytes("the input", raw.ld_input, bytes)?,
                 ..walked(map, arrays)?
             },
             weights: raw.gradient,
-            weights_bytes: row_bytes("gradient", raw.ld_gradient, bytes)?,
+            weights_bytes: row_bytes("the gradient", raw.ld_gradient, bytes)?,
             channels: small("channels", c)?,
             parts: self.deal.parts.address(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every position of every offset, once: whatever pairs a map has, they are among them.
+    #[test]
+    fn a_deal_of_all_positions_has_each_once() {
+        for (volume, halves, blocks) in [(27usize, 40, 264), (27, 1, 264), (125, 33, 9), (1, 7, 3)]
+        {
+            let masks = vec![u32::MAX; volume.div_ceil(32) * halves];
+            let (parts, list, firsts) = deal(&masks, volume, blocks);
+            assert!(parts.len() <= blocks.max(volume), "{volume} {halves}");
+            for offset in 0..volume {
+                let own = &parts[firsts[offset] as usize..firsts[offset + 1] as usize];
+                let all = own.iter().flat_map(|part| {
+                    let [of, first, count, _] = *part;
+                    assert_eq!(of as usize, offset);
+                    &list[first as usize..][..count as usize]
+                });
+                assert!(all.copied().eq(0..halves as u32), "{volume} {halves}");
+            }
+        }
     }
 }

@@ -15,7 +15,7 @@ use crate::families::discover::route::DeviceRoutes;
 use crate::families::gather_gemm::cost::grouped::{columns, few_rows};
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Flat, Heads, heads_map, tensor_map};
-use crate::launch::{aligned, small, within};
+use crate::launch::{aligned, row_bytes, small, within};
 use crate::machine::Machine;
 use crate::registry::{Dtype, Operation, none_of_type};
 
@@ -213,7 +213,7 @@ impl GroupedLaunch {
             aligned(self.kernel.row(), name, matrix.address, matrix.leading)?;
         }
         let dtype = self.kernel.row().dtype;
-        let bytes = |what, leading: usize| small(what, leading.saturating_mul(dtype.bytes()));
+        let bytes = |of: &str, leading: usize| row_bytes(of, leading, dtype.bytes());
         let rows = Flat {
             address: a.address,
             extents: [k, self.extents.slots()],
@@ -247,9 +247,9 @@ impl GroupedLaunch {
             across: Divisor::new(n.div_ceil(self.kernel.row().columns as usize) as u32),
             n: small("columns of W", n)?,
             k: small("rows of W", k)?,
-            lda_bytes: bytes("bytes of a row of A", a.leading)?,
-            ldc_bytes: bytes("bytes of a row of C", c.leading)?,
-            gate_bytes: bytes("bytes of a row of the gate", gate.leading)?,
+            lda_bytes: bytes("A", a.leading)?,
+            ldc_bytes: bytes("C", c.leading)?,
+            gate_bytes: bytes("the gate", gate.leading)?,
             experts: small("matrices", experts)?,
             // Of slots up to here those without an expert make zeros.
             slots: match way.keep {

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::families::convert::DenseMatrix;
 use crate::families::discover::route::DeviceRoutes;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::{aligned, small, within};
+use crate::launch::{aligned, row_bytes, small, within};
 use crate::registry::{Dtype, of_type};
 
 /// What is multiplied.
@@ -88,7 +88,7 @@ impl GradLaunch {
             aligned(self.kernel.row(), name, matrix.address, matrix.leading)?;
         }
         let element = self.kernel.row().dtype.bytes();
-        let bytes = |what, leading: usize| small(what, leading.saturating_mul(element));
+        let bytes = |of: &str, leading: usize| row_bytes(of, leading, element);
         let [down, across] = Self::tiles(self.kernel.row(), &self.extents);
         let flags = [(tokens[0], GRAD_A_TOKENS), (tokens[1], GRAD_B_TOKENS)];
         let flags = flags.iter().filter(|(set, _)| *set).map(|(_, flag)| flag);
@@ -103,9 +103,9 @@ impl GradLaunch {
             down: Divisor::new(small("tiles down", down)?),
             m: small("columns of A", m)?,
             n: small("columns of B", n)?,
-            lda_bytes: bytes("bytes of a row of A", a.leading)?,
-            ldb_bytes: bytes("bytes of a row of B", b.leading)?,
-            ldw_bytes: bytes("bytes of a row of W", w.leading)?,
+            lda_bytes: bytes("A", a.leading)?,
+            ldb_bytes: bytes("B", b.leading)?,
+            ldw_bytes: bytes("W", w.leading)?,
             tiles: self.tiles,
             flags: flags.fold(FLAG_VECTORS, |all, flag| all | flag),
             reserved: 0,

@@ -5,19 +5,19 @@ mod build;
 mod geometry;
 mod lists;
 mod on_device;
+mod order;
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::context::Context;
 use crate::device::Device;
 use crate::driver::DeviceMemory;
-use crate::driver::Event;
 use crate::error::{Error, Result};
 
 pub use geometry::ConvGeometry;
 pub(crate) use lists::MapLists;
 pub use on_device::KernelMapBuilder;
+use order::Order;
 
 /// Rows of a tile and of a mask, and what stands for no neighbour.
 pub(crate) const ROWS: usize = einsparse_kernels::families::CONV_ROWS;
@@ -44,7 +44,7 @@ pub(crate) const ABSENT: u32 = einsparse_kernels::families::CONV_ABSENT;
 #[derive(Debug)]
 pub struct KernelMap {
     /// In front of the context, which outlives it.
-    rebuilt: Arc<Rebuilt>,
+    order: Arc<Mutex<Order>>,
     context: Context,
     inputs: usize,
     outputs: usize,
@@ -54,14 +54,6 @@ pub struct KernelMap {
     arrays: Arrays,
     voxels: Vec<[i32; 4]>,
     turned: OnceLock<Arc<KernelMap>>,
-}
-
-/// Rebuilds of a map, and of its transposed map with it.
-#[derive(Debug, Default)]
-struct Rebuilt {
-    /// The end of the last one, whose arrays may still be in the making.
-    end: OnceLock<Event>,
-    count: AtomicU64,
 }
 
 /// What kernels walk.
@@ -129,7 +121,7 @@ impl KernelMap {
             arrays: Arrays::Host(arrays),
             voxels,
             turned: OnceLock::new(),
-            rebuilt: Arc::default(),
+            order: Arc::default(),
         })
     }
 
@@ -150,15 +142,15 @@ impl KernelMap {
 
     /// Voxels `[batch, x, y, z]` of the output rows; of transposed and rebuilt maps none are kept.
     pub fn voxels(&self) -> &[[i32; 4]] {
-        match self.rebuilds() {
-            0 => &self.voxels,
-            _ => &[],
+        match self.order().is_rebuilt() {
+            false => &self.voxels,
+            true => &[],
         }
     }
 
-    /// How often it was rebuilt.
-    pub(crate) fn rebuilds(&self) -> u64 {
-        self.rebuilt.count.load(Ordering::Relaxed)
+    /// Held while what reads or writes the arrays, or those of the transposed map, is queued.
+    pub(crate) fn order(&self) -> MutexGuard<'_, Order> {
+        self.order.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Positions, whole tiles.
@@ -192,10 +184,16 @@ impl KernelMap {
     }
 
     /// The transposed map, which the gradient of the input walks: made when first asked for.
+    ///
+    /// # Errors
+    /// [`Error::Operand`] if it is first asked for after a CUDA graph captured a rebuild, which does not reach it.
     pub fn transposed(&self) -> Result<&Arc<KernelMap>> {
+        // No rebuild comes in between.
+        let order = self.order();
         if let Some(made) = self.turned.get() {
             return Ok(made);
         }
+        order.may_transpose()?;
         let map = match &self.arrays {
             Arrays::Host(arrays) => {
                 let raw = build::transpose(arrays, self.inputs, self.volume);

@@ -12,7 +12,7 @@ use crate::families::convert::DenseMatrix;
 use crate::families::discover::DeviceLists;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Flat, tensor_map};
-use crate::launch::{aligned, small, within};
+use crate::launch::{aligned, row_bytes, small, within};
 use crate::registry::{Dtype, none_of};
 
 /// `C[z,m,n] = A[z,m,k] * B[z,k,n]`, or turned `C[z,m,n] = A[z,k,m] * B[z,k,n]`.
@@ -199,8 +199,8 @@ impl PitLaunch {
             c: c.address,
             bias: 0,
             alpha: 1.0,
-            ldb_bytes: small("bytes of a row of B", b.leading.saturating_mul(element))?,
-            ldc_bytes: small("bytes of a row of C", c.leading.saturating_mul(element))?,
+            ldb_bytes: row_bytes("B", b.leading, element)?,
+            ldc_bytes: row_bytes("C", c.leading, element)?,
             m: small("rows of A", if self.work.turned { m } else { items * m })?,
             n: small("columns of B", n)?,
             panels,
@@ -211,7 +211,7 @@ impl PitLaunch {
             item_bytes: (k * b.leading * element) as u64,
             a: a.as_ref().map_or(0, |a| a.address),
             lda_bytes: match &a {
-                Some(a) => small("bytes of a row of A", a.leading.saturating_mul(element))?,
+                Some(a) => row_bytes("A", a.leading, element)?,
                 None => 0,
             },
             reserved: 0,

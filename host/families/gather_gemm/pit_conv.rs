@@ -14,7 +14,7 @@ use crate::families::gather_gemm::ConvolutionShape;
 use crate::families::gather_gemm::cost::pit_conv::ConvTiles;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Heads, Images, heads_map, images_map};
-use crate::launch::{in_vectors, small, within};
+use crate::launch::{in_vectors, row_bytes, small, within};
 use crate::machine::Machine;
 use crate::registry::{Dtype, none_of_type};
 
@@ -206,7 +206,7 @@ impl PitConvLaunch {
         } else {
             boxes(PIT_CONV_DEPTH / 2)?
         };
-        let bytes = |what: &str, leading: usize| small(what, leading.saturating_mul(dtype.bytes()));
+        let bytes = |of: &str, leading: usize| row_bytes(of, leading, dtype.bytes());
         Ok(PitConvParams {
             a_map,
             b_map,
@@ -214,8 +214,8 @@ impl PitConvLaunch {
             counts: lists.counts.address(),
             b: b.address,
             c: c.address,
-            ldb_bytes: bytes("bytes of a row of B", b.leading)?,
-            ldc_bytes: bytes("bytes of a row of C", c.leading)?,
+            ldb_bytes: bytes("B", b.leading)?,
+            ldc_bytes: bytes("C", c.leading)?,
             ..self.params
         })
     }

@@ -7,7 +7,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::families::convert::DenseMatrix;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::{MAX_GRID_X, aligned, small, within};
+use crate::launch::{MAX_GRID_X, aligned, row_bytes, small, within};
 use crate::registry::{Dtype, none_of};
 
 /// Columns of A that a part is worth having for, and what shares are a multiple of.
@@ -157,15 +157,14 @@ impl PitFewLaunch {
         }
         let vectors = a.leading.is_multiple_of(vector) && a.address.is_multiple_of(16);
         let pairs = c.leading.is_multiple_of(2) && c.address.is_multiple_of(4);
-        let bytes =
-            |what: &str, matrix: DenseMatrix| small(what, matrix.leading.saturating_mul(element));
+        let bytes = |of: &str, matrix: DenseMatrix| row_bytes(of, matrix.leading, element);
         Ok(PitFewParams {
             a: a.address,
             b: b.address,
             c: c.address,
-            lda_bytes: bytes("bytes of a row of A", a)?,
-            ldb_bytes: bytes("bytes of a row of B", b)?,
-            ldc_bytes: bytes("bytes of a row of C", c)?,
+            lda_bytes: bytes("A", a)?,
+            ldb_bytes: bytes("B", b)?,
+            ldc_bytes: bytes("C", c)?,
             flags: if vectors { FEW_VECTORS } else { 0 } | if pairs { FEW_PAIRS } else { 0 },
             ..self.params
         })

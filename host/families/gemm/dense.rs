@@ -12,7 +12,9 @@ use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::Product;
 use crate::launch::maps::{Flat, tensor_map};
-use crate::launch::{Extents, MAX_GRID_X, MAX_GRID_Y, RawSpmm, aligned, flags, small, within};
+use crate::launch::{
+    Extents, MAX_GRID_X, MAX_GRID_Y, RawSpmm, aligned, flags, row_bytes, small, within,
+};
 
 /// A kernel chosen for these extents.
 #[derive(Debug)]
@@ -88,7 +90,7 @@ impl DenseProduct {
             alpha: raw.alpha,
             n: small("columns of B", n)?,
             m: small("rows of A", m)?,
-            ldc_bytes: small("bytes of a row of C", raw.ldc.saturating_mul(element))?,
+            ldc_bytes: row_bytes("C", raw.ldc, element)?,
             flags,
             stages: self.stages,
             early: 0,

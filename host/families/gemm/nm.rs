@@ -13,7 +13,7 @@ use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::Product;
 use crate::launch::maps::{Flat, tensor_map};
-use crate::launch::{Extents, RawSpmm, aligned, flags, small, within};
+use crate::launch::{Extents, RawSpmm, aligned, flags, row_bytes, small, within};
 use crate::worklist::Runs;
 use rayon::prelude::*;
 use std::sync::Arc;
@@ -169,15 +169,12 @@ impl TwoOfFour {
             alpha: raw.alpha,
             n: small("columns of B", n)?,
             m: small("rows of A", m)?,
-            ldc_bytes: small("bytes of a row of C", raw.ldc.saturating_mul(element))?,
+            ldc_bytes: row_bytes("C", raw.ldc, element)?,
             flags,
             pairs: self.pairs,
             tile_count: self.tile_count,
             zero: 0,
-            gate_bytes: small(
-                "bytes of a row of the gate",
-                raw.ldg.saturating_mul(element),
-            )?,
+            gate_bytes: row_bytes("the gate", raw.ldg, element)?,
         })
     }
 }

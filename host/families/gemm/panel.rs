@@ -18,7 +18,9 @@ use crate::families::gemm::strips::{Pieces, Records, Schedule, Source, Tiles};
 use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Flat, tensor_map};
-use crate::launch::{Extents, Matrix, Planned, Product, RawSpmm, Turns, flags, small, within};
+use crate::launch::{
+    Extents, Matrix, Planned, Product, RawSpmm, Turns, flags, row_bytes, small, within,
+};
 use crate::registry::Dtype;
 use crate::worklist::Runs;
 pub(crate) use marked::{MarkedLaunch, can_mark};
@@ -158,10 +160,7 @@ impl<P: Copy + 'static> Panels<P> {
             c: raw.c,
             bias: raw.bias,
             gate: raw.gate,
-            gate_bytes: small(
-                "bytes of a row of the gate",
-                raw.ldg.saturating_mul(element),
-            )?,
+            gate_bytes: row_bytes("the gate", raw.ldg, element)?,
             b_item: small("rows of B", b_rows)?,
             c_item,
             gate_item,
@@ -170,7 +169,7 @@ impl<P: Copy + 'static> Panels<P> {
             alpha: raw.alpha,
             n: small("columns of B", n)?,
             m: small("rows of A", m)?,
-            ldc_bytes: small("bytes of a row of C", raw.ldc.saturating_mul(element))?,
+            ldc_bytes: row_bytes("C", raw.ldc, element)?,
             flags: self.flags(raw)?,
             a_row: small("elements of a row of A's values", self.values.columns)?,
             rounds: small("rounds of strips", self.rounds)?,

@@ -79,8 +79,9 @@ impl CrossEntropyLaunch {
     /// Queues both launches.
     pub(crate) fn run(&self, rows: &Rows, queue: Queue<'_>) -> Result<()> {
         let bytes = self.kernel.row().dtype.bytes();
-        let pitch =
-            |matrix: &DenseMatrix| row_bytes(matrix.leading, bytes).map(|pitch| pitch.max(1));
+        let pitch = |matrix: &DenseMatrix| {
+            row_bytes("a matrix", matrix.leading, bytes).map(|pitch| pitch.max(1))
+        };
         let gradient = rows.gradient.unwrap_or(rows.logits);
         let mut params = CrossEntropyParams {
             logits: rows.logits.address,

@@ -67,7 +67,7 @@ impl Parts {
         let bytes = self.tiles.row().dtype.bytes();
         let address = |matrix: Option<DenseMatrix>| matrix.map_or(0, |matrix| matrix.address);
         let pitch = |matrix: Option<DenseMatrix>| {
-            matrix.map_or(Ok(0), |matrix| row_bytes(matrix.leading, bytes))
+            matrix.map_or(Ok(0), |matrix| row_bytes("a matrix", matrix.leading, bytes))
         };
         let mut all = [Some(dy), x, gate].into_iter().flatten();
         let vectors = all.all(|matrix| whole(&matrix, bytes));
@@ -155,7 +155,7 @@ impl WeightGradientLaunch {
         let params = WeightParams {
             dw: dw.address,
             db,
-            dw_bytes: row_bytes(dw.leading, 4)?,
+            dw_bytes: row_bytes("dw", dw.leading, 4)?,
             ..self.0.params(dy, [Some(x), gate])?
         };
         let down = [params.inputs.div_ceil(WEIGHT_TILE[0]), params.inputs + 1];

@@ -10,7 +10,7 @@ use crate::families::convert::DenseMatrix;
 use crate::families::discover::{DeviceLists, list_stride};
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Flat, tensor_map};
-use crate::launch::{aligned, small, within};
+use crate::launch::{aligned, row_bytes, small, within};
 use crate::registry::{Dtype, of_type};
 
 /// A kernel chosen for `S[m,n] = X[m,k] * Y[n,k]`.
@@ -87,8 +87,7 @@ impl PitSampledLaunch {
             }
         }
         let dtype = self.kernel.row().dtype;
-        let bytes =
-            |what, matrix: DenseMatrix| small(what, matrix.leading.saturating_mul(dtype.bytes()));
+        let bytes = |of: &str, matrix: DenseMatrix| row_bytes(of, matrix.leading, dtype.bytes());
         let rows_of_y = Flat {
             address: y.address,
             extents: [k, n],
@@ -101,9 +100,9 @@ impl PitSampledLaunch {
             x: x.address,
             s: s.address,
             gate: gate.map_or(0, |gate| gate.address),
-            ldx_bytes: bytes("bytes of a row of X", x)?,
-            lds_bytes: bytes("bytes of a row of S", s)?,
-            gate_bytes: gate.map_or(Ok(0), |gate| bytes("bytes of a row of the gate", gate))?,
+            ldx_bytes: bytes("X", x)?,
+            lds_bytes: bytes("S", s)?,
+            gate_bytes: gate.map_or(Ok(0), |gate| bytes("the gate", gate))?,
             n: small("columns of S", n)?,
             k: small("terms", k)?,
             panels: small("panels", n.div_ceil(SAMPLED_WIDTH))?,

@@ -16,7 +16,7 @@ use crate::families::sddmm::SampledExtents;
 use crate::families::spmm::gather::Words;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::RawSddmm;
-use crate::launch::{MAX_GRID_X, Planned, aligned, small, within};
+use crate::launch::{MAX_GRID_X, Planned, aligned, row_bytes, small, within};
 use crate::registry::Dtype;
 use crate::worklist::{Runs, pieces};
 
@@ -109,7 +109,7 @@ impl<P: Copy + 'static> Sddmm<P> {
             Operation::SampledNarrow => out_flag(self.out),
             _ => 0,
         };
-        let stride = |what: &str, leading: usize| small(what, leading.saturating_mul(element));
+        let stride = |of: &str, leading: usize| row_bytes(of, leading, element);
         Ok(SddmmParams {
             items: self.items.address(),
             columns: raw.columns,
@@ -120,8 +120,8 @@ impl<P: Copy + 'static> Sddmm<P> {
             alpha: raw.alpha,
             item_count: self.item_count,
             k: small("terms", k)?,
-            ldx_bytes: stride("bytes of a row of X", raw.ldx)?,
-            ldy_bytes: stride("bytes of a row of Y", raw.ldy)?,
+            ldx_bytes: stride("X", raw.ldx)?,
+            ldy_bytes: stride("Y", raw.ldy)?,
             flags: accumulate | masked | own,
             reserved: 0,
         })

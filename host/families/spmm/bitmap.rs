@@ -18,7 +18,7 @@ use crate::error::{Error, Refusal, Result};
 use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Flat, tensor_map};
-use crate::launch::{Extents, Product, RawSpmm, Turns, aligned, flags, small, within};
+use crate::launch::{Extents, Product, RawSpmm, Turns, aligned, flags, row_bytes, small, within};
 use crate::worklist::Runs;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -185,8 +185,8 @@ impl Bitmaps {
             n: small("columns of B", n)?,
             m: small("rows of A", m)?,
             k: small("rows of B", k)?,
-            ldb_bytes: small("bytes of a row of B", raw.ldb.saturating_mul(bytes))?,
-            ldc_bytes: small("bytes of a row of C", raw.ldc.saturating_mul(bytes))?,
+            ldb_bytes: row_bytes("B", raw.ldb, bytes)?,
+            ldc_bytes: row_bytes("C", raw.ldc, bytes)?,
             flags,
             stages: self.stages,
             slot_bytes: self.slot_bytes,

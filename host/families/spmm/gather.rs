@@ -13,7 +13,9 @@ use crate::error::Result;
 use crate::families::convert::lists::{DEVICE_ROWS, List, Lists};
 use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::{Extents, MAX_GRID_X, MAX_GRID_Y, Product, RawSpmm, Turns, small, within};
+use crate::launch::{
+    Extents, MAX_GRID_X, MAX_GRID_Y, Product, RawSpmm, Turns, row_bytes, small, within,
+};
 use crate::machine::Machine;
 use crate::worklist::{Runs, WorkList};
 
@@ -197,8 +199,8 @@ impl Listed {
             n: small("columns of B", n)?,
             m: small("rows of A", m)?,
             k: small("rows of B", k)?,
-            ldb_bytes: small("bytes of a row of B", raw.ldb.saturating_mul(element))?,
-            ldc_bytes: small("bytes of a row of C", raw.ldc.saturating_mul(element))?,
+            ldb_bytes: row_bytes("B", raw.ldb, element)?,
+            ldc_bytes: row_bytes("C", raw.ldc, element)?,
             partial_columns: self.partial_columns,
         })
     }

@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::Product;
-use crate::launch::{Extents, MAX_GRID_Y, RawSpmm, Turns, flags, small, within};
+use crate::launch::{Extents, MAX_GRID_Y, RawSpmm, Turns, flags, row_bytes, small, within};
 use crate::worklist::Runs;
 
 /// A kernel chosen for one pattern.
@@ -174,7 +174,7 @@ impl Sell {
         if whole && at.iter().all(|address| address.is_multiple_of(16)) {
             flags |= FLAG_VECTORS;
         }
-        let bytes = |what: &str, leading: usize| small(what, leading.saturating_mul(element));
+        let bytes = |of: &str, leading: usize| row_bytes(of, leading, element);
         Ok(SellParams {
             windows: self.windows.address(),
             columns: raw.columns,
@@ -191,8 +191,8 @@ impl Sell {
             alpha: raw.alpha,
             n: small("columns of B", n)?,
             k: small("rows of B", k)?,
-            ldb_bytes: bytes("bytes of a row of B", raw.ldb)?,
-            ldc_bytes: bytes("bytes of a row of C", raw.ldc)?,
+            ldb_bytes: bytes("B", raw.ldb)?,
+            ldc_bytes: bytes("C", raw.ldc)?,
             flags,
             slices: self.slices,
             slot_count: self.slot_count,

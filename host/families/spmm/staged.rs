@@ -16,7 +16,9 @@ use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::Product;
 use crate::launch::maps::{Flat, tensor_map};
-use crate::launch::{Extents, MAX_GRID_X, MAX_GRID_Y, RawSpmm, aligned, flags, small, within};
+use crate::launch::{
+    Extents, MAX_GRID_X, MAX_GRID_Y, RawSpmm, aligned, flags, row_bytes, small, within,
+};
 use crate::worklist::Runs;
 use shares::Shares;
 
@@ -190,7 +192,7 @@ impl Staged {
             slices: self.slices,
             tiles: small("tiles of B", k.div_ceil(K_TILE))?,
             n: small("columns of B", n)?,
-            ldc_bytes: small("bytes of a row of C", raw.ldc.saturating_mul(element))?,
+            ldc_bytes: row_bytes("C", raw.ldc, element)?,
             flags,
             reserved: 0,
         })

@@ -14,7 +14,8 @@ use crate::families::gemm::panel::out_flag;
 use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{
-    Extents, MAX_GRID_X, MAX_GRID_Y, Planned, Product, RawSpmm, aligned, flags, small, within,
+    Extents, MAX_GRID_X, MAX_GRID_Y, Planned, Product, RawSpmm, aligned, flags, row_bytes, small,
+    within,
 };
 use crate::worklist::Runs;
 use rayon::prelude::*;
@@ -145,8 +146,8 @@ impl VectorProduct {
             window_count: self.window_count,
             n: small("columns of B", n)?,
             m: small("rows of A", m)?,
-            ldb_bytes: small("bytes of a row of B", raw.ldb.saturating_mul(element))?,
-            ldc_bytes: small("bytes of a row of C", raw.ldc.saturating_mul(out_element))?,
+            ldb_bytes: row_bytes("B", raw.ldb, element)?,
+            ldc_bytes: row_bytes("C", raw.ldc, out_element)?,
             flags,
             wide: u32::from(self.wide),
             reserved: 0,

@@ -115,7 +115,8 @@ impl GeometryLaunch {
     ) -> Result<()> {
         let backward = usize::from(gradient.is_some());
         let kernel = &self.kernels[backward];
-        let pitch = |matrix: &DenseMatrix, bytes: usize| row_bytes(matrix.leading, bytes);
+        let pitch =
+            |matrix: &DenseMatrix, bytes: usize| row_bytes("a matrix", matrix.leading, bytes);
         let (own, wide) = (kernel.row().dtype.bytes(), size_of::<f64>());
         let to = gradient.unwrap_or(positions);
         let params = GeometryParams {

@@ -13,7 +13,7 @@ use crate::driver::DeviceMemory;
 use crate::error::{Error, Result};
 use crate::families::tensor::fibres::Fibres;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::{MAX_GRID_X, Turns, small, within};
+use crate::launch::{MAX_GRID_X, Turns, row_bytes, small, within};
 use crate::registry::Dtype;
 use crate::tensor::VECTOR_ENTRIES;
 
@@ -186,12 +186,7 @@ impl MessageLaunch {
     pub(crate) fn run(&self, raw: &RawMessage, queue: Queue<'_>) -> Result<()> {
         let counts = self.counts;
         let element = self.kernels[0].row().dtype.bytes();
-        let bytes = |(_, leading): (u64, usize)| {
-            small(
-                "bytes of a row of features",
-                leading.saturating_mul(element),
-            )
-        };
+        let bytes = |(_, leading): (u64, usize)| row_bytes("features", leading, element);
         let params = MessageParams {
             targets: self.places[0].address(),
             sources: self.places[1].address(),

@@ -15,7 +15,7 @@ use crate::families::spmm::gather::Words;
 use crate::families::tensor::cost::rows::{rows_streamed, rows_weight};
 use crate::families::tensor::fibres::Fibres;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::{MAX_GRID_X, MAX_GRID_Y, Turns, aligned, in_vectors, small, within};
+use crate::launch::{MAX_GRID_X, MAX_GRID_Y, Turns, aligned, in_vectors, row_bytes, small, within};
 use crate::tensor::VECTOR_ENTRIES;
 
 /// Entries of a piece of a long row at the least where the output goes past L2.
@@ -189,7 +189,7 @@ impl RowsLaunch {
         let mut leading = [0; 3];
         for (f, &(address, own)) in raw.factors.iter().enumerate().take(self.places.len()) {
             aligned(self.row(), &format!("factor {f}"), address, own)?;
-            leading[f] = small("bytes of a row of a factor", own.saturating_mul(element))?;
+            leading[f] = row_bytes("a factor", own, element)?;
         }
         let (c, ldc) = raw.out;
         aligned(self.row(), "the output", c, ldc)?;
@@ -212,7 +212,7 @@ impl RowsLaunch {
                 m: 0,
                 k: 0,
                 ldb_bytes: leading[0],
-                ldc_bytes: small("bytes of a row of the output", ldc.saturating_mul(element))?,
+                ldc_bytes: row_bytes("the output", ldc, element)?,
                 partial_columns: self.partial_columns,
                 flags: self.flags,
             },

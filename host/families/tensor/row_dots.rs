@@ -10,7 +10,7 @@ use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::Result;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::{MAX_GRID_X, aligned, in_vectors, small, within};
+use crate::launch::{MAX_GRID_X, aligned, in_vectors, row_bytes, small, within};
 use crate::tensor::VECTOR_ENTRIES;
 
 /// Device addresses of one run. Leading dimensions in elements.
@@ -87,7 +87,7 @@ impl DotsLaunch {
         let mut leading = [0; 3];
         for (f, &(address, own)) in raw.factors.iter().enumerate().take(self.places.len()) {
             aligned(self.row(), &format!("factor {f}"), address, own)?;
-            leading[f] = small("bytes of a row of a factor", own.saturating_mul(element))?;
+            leading[f] = row_bytes("a factor", own, element)?;
         }
         let place = |f: usize| self.places.get(f).map_or(0, DeviceMemory::address);
         let params = MttkrpParams {

@@ -15,7 +15,7 @@ use einsparse::registry::kernels;
 use einsparse::{Context, Precision, Scalar, Tensor};
 
 /// A cloud of `count` voxels in a box, each once.
-fn cloud(count: usize, side: i32, seed: u64) -> Vec<[i32; 4]> {
+pub fn cloud(count: usize, side: i32, seed: u64) -> Vec<[i32; 4]> {
     let mut rng = Rng(seed);
     let mut seen = HashMap::new();
     let mut voxels = Vec::new();

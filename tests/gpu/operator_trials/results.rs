@@ -4,6 +4,7 @@ use einsparse::{Scalar, SparseTensor, Tensor};
 
 use crate::random::first_difference;
 use crate::support::GUARD;
+use crate::support::dense::is_beside;
 
 /// What a run writes, of any type.
 pub trait Written {
@@ -15,7 +16,7 @@ impl<T: Scalar> Written for Tensor<T> {
     fn is_untouched(&self) -> bool {
         let own = self.to_dense().unwrap();
         let is_nan = |x: &T| x.to_f64().is_nan();
-        own.values().iter().all(is_nan) && gaps_are_untouched(self)
+        own.values().iter().all(is_nan) && is_beside(self, GUARD)
     }
 }
 
@@ -30,14 +31,6 @@ impl<T: Scalar> Written for SparseTensor<T> {
     }
 }
 
-fn gaps_are_untouched<T: Scalar>(tensor: &Tensor<T>) -> bool {
-    let columns = tensor.shape().last().copied().unwrap_or(1);
-    let stored = tensor.to_storage().unwrap();
-    let rows = stored.chunks(tensor.leading().max(1));
-    let mut between = rows.flat_map(|row| row.get(columns..).unwrap_or_default());
-    between.all(|x| x.to_f64() == GUARD)
-}
-
 /// Every element is the one wanted, rounded to its type, and nothing between rows is written.
 pub fn same<T: Scalar>(what: &str, found: &Tensor<T>, wanted: &[f64]) {
     let values = found.to_dense().unwrap().into_values();
@@ -47,7 +40,7 @@ pub fn same<T: Scalar>(what: &str, found: &Tensor<T>, wanted: &[f64]) {
 
 /// Nothing between rows is written.
 pub fn no_gap_is_written<T: Scalar>(what: &str, found: &Tensor<T>) {
-    assert!(gaps_are_untouched(found), "{what}: a gap is written");
+    assert!(is_beside(found, GUARD), "{what}: a gap is written");
 }
 
 pub fn same_values<T: Scalar>(what: &str, found: &[T], wanted: &[f64]) {

@@ -6,6 +6,7 @@ use einsparse::{Context, Error, Scalar, SparseTensor, Stream, Tensor};
 
 use super::loops::Entries;
 use super::results::Written;
+use crate::support::dense::among_columns;
 use crate::support::{GUARD, Rng};
 
 /// What became of a case whose result is not right: nothing worse than that.
@@ -46,7 +47,7 @@ impl Fault {
     }
 }
 
-/// Elements between rows.
+/// Elements between rows, before and behind those of a part of wider ones.
 const GAPS: [&[usize]; 4] = [&[0], &[0], &[0, 8, 16], &[0, 1, 3, 8]];
 
 /// A dense operand: its values as the type rounds them, and where it lies.
@@ -176,7 +177,8 @@ impl<'c> Trial<'c> {
         shape
     }
 
-    /// A tensor of these values, or one that is at fault in its place. `between`: what lies between rows.
+    /// A tensor of these values, as columns of a wider one too, or one that is at fault in its place. `between`: what lies
+    /// between rows.
     fn place<T: Scalar>(
         &mut self,
         name: &str,
@@ -186,6 +188,7 @@ impl<'c> Trial<'c> {
     ) -> Tensor<T> {
         let width = dense.shape().last().copied().unwrap_or(1);
         let gap = self.one(self.gaps);
+        let before = self.one(self.gaps);
         let is_next = self.is_next();
         match (self.fault, self.foreign) {
             (Fault::Extent, _) if is_next && !axes.is_empty() => {
@@ -200,7 +203,11 @@ impl<'c> Trial<'c> {
                 foreign.upload_dense(dense).unwrap()
             }
             _ => {
-                self.has_gaps |= gap > 0;
+                let before = if dense.shape().is_empty() { 0 } else { before };
+                self.has_gaps |= before + gap > 0;
+                if before > 0 {
+                    return among_columns(self.context, dense, [before, gap], between);
+                }
                 let there = self.context.upload_strided(dense, width + gap, between);
                 there.unwrap()
             }

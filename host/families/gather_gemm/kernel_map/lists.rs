@@ -116,7 +116,7 @@ impl KernelMap {
             arrays: Arrays::Device(arrays, std::sync::Arc::clone(device)),
             voxels: Vec::new(),
             turned: std::sync::OnceLock::new(),
-            rebuilt: std::sync::Arc::default(),
+            order: std::sync::Arc::default(),
         })
     }
 

@@ -1,26 +1,15 @@
 //! Kernel maps on a GPU.
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
-use super::{Arrays, ConvGeometry, KernelMap, MapArrays, Rebuilt, build};
+use super::{Arrays, ConvGeometry, KernelMap, MapArrays, Order, build};
 use crate::context::Context;
 use crate::device::{Device, Stream};
-use crate::driver::{DeviceMemory, Event, RawStream};
+use crate::driver::DeviceMemory;
 use crate::error::{Error, Result};
 use crate::families::gather_gemm::{MapSteps, StrideSteps, strided};
 use crate::kernel::Queue;
 use crate::tensor::Tensor;
-
-impl KernelMap {
-    /// Queues the wait for a rebuild on another stream.
-    pub(crate) fn wait(&self, stream: RawStream<'_>) -> Result<()> {
-        match self.rebuilt.end.get() {
-            Some(rebuilt) if !stream.is_capturing()? => stream.wait(rebuilt),
-            _ => Ok(()),
-        }
-    }
-}
 
 /// The map of voxels that were looked at, made on a GPU; returns when it is there.
 pub(super) fn new(
@@ -56,12 +45,11 @@ pub(super) fn new(
     let places = [&own, out.as_ref().unwrap_or(&own)].map(DeviceMemory::address);
     steps.run(places, voxels.len(), &arrays, queue)?;
     queue.stream().synchronize()?;
-    let rebuilt = Arc::default();
     Ok(made(
         context,
         extents,
         outputs,
-        (ranks, rebuilt),
+        (ranks, Arc::default()),
         (arrays, device),
     ))
 }
@@ -70,7 +58,7 @@ fn made(
     context: &Context,
     (inputs, outputs): (usize, usize),
     voxels: Vec<[i32; 4]>,
-    (ranks, rebuilt): (Vec<u32>, Arc<Rebuilt>),
+    (ranks, order): (Vec<u32>, Arc<Mutex<Order>>),
     (arrays, device): (MapArrays<DeviceMemory>, &Arc<Device>),
 ) -> KernelMap {
     KernelMap {
@@ -82,7 +70,7 @@ fn made(
         arrays: Arrays::Device(arrays, Arc::clone(device)),
         voxels,
         turned: OnceLock::new(),
-        rebuilt,
+        order,
     }
 }
 
@@ -103,7 +91,7 @@ pub(super) fn transpose(
         &map.context,
         extents,
         Vec::new(),
-        (map.ranks.clone(), Arc::clone(&map.rebuilt)),
+        (map.ranks.clone(), Arc::clone(&map.order)),
         (to, device),
     ))
 }
@@ -219,14 +207,14 @@ impl KernelMapBuilder {
     /// Queues the map of other voxels into a map of this builder's size, and into its transposed map where that has
     /// been made. `voxels` is `[count, 4]`, batch, x, y, z, each place once and within 2^30: that is not looked at.
     ///
-    /// It waits for a rebuild on another stream, and convolutions wait for it; that it comes behind the convolutions of the
-    /// map before is the caller's ([`Stream::wait_for`]). Replays of a CUDA graph are not noticed: neither by convolutions
-    /// on other streams, nor by [`SparseConv3d::backward_weight`](crate::ops::SparseConv3d::backward_weight), which deals the
-    /// pairs that it finds at its first call.
+    /// It waits for rebuilds and convolutions of the map on other streams, and these wait for it; the first one of a map also
+    /// waits for the GPU. A CUDA graph keeps its own order: that its replays do not meet work on other streams is the
+    /// caller's to see to ([`Stream::wait_for`]).
     ///
     /// # Errors
-    /// [`Error::Shape`] or [`Error::Operand`] for voxels, map or stream of other sizes or places, and for a builder of
-    /// maps with strides.
+    /// [`Error::Shape`] or [`Error::Operand`] for voxels, map or stream of other sizes or places, for a builder of maps with
+    /// strides, and for a map that had not been rebuilt when a graph captured a
+    /// [gradient of weights](crate::ops::SparseConv3d::backward_weight).
     pub fn rebuild(&self, map: &KernelMap, voxels: &Tensor<i32>, stream: &Stream) -> Result<()> {
         if self.strided.is_some() {
             let reason =
@@ -259,6 +247,7 @@ impl KernelMapBuilder {
             ));
         };
         // What would be refused later is refused before anything is queued.
+        map.order().may_rebuild()?;
         self.turned(map)?;
         // SAFETY: sizes and places were checked; the caller keeps both as long as the stream works.
         let queue = unsafe { Queue::new(stream.raw()) };
@@ -332,27 +321,17 @@ impl KernelMapBuilder {
         let Arrays::Device(arrays, _) = &map.arrays else {
             return Err(elsewhere());
         };
+        let mut order = map.order();
         let turned = self.turned(map)?;
-        // Another stream's rebuild writes the same arrays.
-        map.wait(stream.raw())?;
         // SAFETY: sizes and places were checked; the caller keeps all as long as the stream works.
         let queue = unsafe { Queue::new(stream.raw()) };
-        self.steps.run(at, self.inputs, arrays, queue)?;
-        if let Some((steps, to)) = turned {
-            steps.transpose(arrays, map.stride(), to, queue)?;
-        }
-        if !stream.raw().is_capturing()? {
-            let end = match map.rebuilt.end.get() {
-                Some(end) => end,
-                None => {
-                    let made = Event::for_order()?;
-                    map.rebuilt.end.get_or_init(|| made)
-                }
-            };
-            end.record(stream.raw())?;
-        }
-        map.rebuilt.count.fetch_add(1, Ordering::Relaxed);
-        Ok(())
+        order.rebuild((&self.device, stream.raw()), turned.is_none(), || {
+            self.steps.run(at, self.inputs, arrays, queue)?;
+            match turned {
+                Some((steps, to)) => steps.transpose(arrays, map.stride(), to, queue),
+                None => Ok(()),
+            }
+        })
     }
 }
 

@@ -1,0 +1,215 @@
+//! Convolutions over a kernel map that is made again: by the host's calls, by replays of a CUDA graph, on other streams.
+//! Each gives what it gives over a map of its own.
+
+use std::sync::Arc;
+
+use einsparse::formats::Dense;
+use einsparse::ops::{ConvGeometry, ConvOptions, KernelMap, KernelMapBuilder, SparseConv3d};
+use einsparse::{Context, Graph, Precision, Scalar, Stream, Tensor};
+
+use super::conv::cloud;
+use crate::support::{gpu_alone, small};
+
+const CHANNELS: [usize; 2] = [24, 40];
+
+/// Clouds of one size, and what convolutions of them read.
+struct Clouds<T> {
+    context: Context,
+    count: usize,
+    clouds: Vec<Vec<[i32; 4]>>,
+    x: Tensor<T>,
+    dy: Tensor<T>,
+    weights: Tensor<T>,
+    options: ConvOptions,
+}
+
+impl<T: Scalar> Clouds<T> {
+    fn new(context: &Context, count: usize, side: i32, precision: Precision) -> Self {
+        let mut rng = crate::support::Rng(9);
+        let [c, m] = CHANNELS;
+        let mut operand = |shape: &[usize]| {
+            let values = rng.integers(shape.iter().product());
+            context
+                .upload_dense(&Dense::new(shape, values).unwrap())
+                .unwrap()
+        };
+        Clouds {
+            context: context.clone(),
+            count,
+            clouds: (0..4).map(|seed| cloud(count, side, seed)).collect(),
+            x: operand(&[count, c]),
+            dy: operand(&[count, m]),
+            weights: operand(&[27, c, m]),
+            options: ConvOptions {
+                precision,
+                ..ConvOptions::default()
+            },
+        }
+    }
+
+    fn conv(&self, cloud: usize) -> SparseConv3d<T> {
+        let map = KernelMap::submanifold(&self.context, &self.clouds[cloud], [3; 3]).unwrap();
+        SparseConv3d::new(&Arc::new(map), CHANNELS, &self.options).unwrap()
+    }
+
+    /// With the map, to be made again.
+    fn shared(&self) -> (SparseConv3d<T>, Arc<KernelMap>, KernelMapBuilder) {
+        let map = KernelMap::submanifold(&self.context, &self.clouds[0], [3; 3]).unwrap();
+        let map = Arc::new(map);
+        let geometry = ConvGeometry::new([3; 3], [1; 3], [1; 3]).unwrap();
+        let builder = KernelMapBuilder::new(&self.context, self.count, &geometry).unwrap();
+        let conv = SparseConv3d::new(&map, CHANNELS, &self.options).unwrap();
+        (conv, map, builder)
+    }
+
+    fn words(&self, cloud: usize) -> Dense<i32> {
+        Dense::new([self.count, 4], self.clouds[cloud].concat()).unwrap()
+    }
+
+    fn gradient(&self, conv: &SparseConv3d<T>, stream: &Stream) -> Dense<f32> {
+        let mut dw = self.context.zeros::<f32>(self.weights.shape()).unwrap();
+        conv.backward_weight(&self.x, &self.dy, &mut dw, stream)
+            .unwrap();
+        stream.synchronize().unwrap();
+        dw.to_dense().unwrap()
+    }
+
+    /// Of a map that is made of the cloud.
+    fn wanted(&self, cloud: usize) -> Dense<f32> {
+        self.gradient(&self.conv(cloud), &self.context.stream().unwrap())
+    }
+}
+
+fn gradients_follow<T: Scalar>(gpu: &Context, precision: Precision) {
+    let all = Clouds::<T>::new(gpu, 900, 12, precision);
+    let (conv, map, builder) = all.shared();
+    let stream = gpu.stream().unwrap();
+    let mut voxels = gpu.upload_dense(&all.words(1)).unwrap();
+    // Dealt for the pairs of the first cloud.
+    assert!(all.gradient(&conv, &stream) == all.wanted(0));
+    builder.rebuild(&map, &voxels, &stream).unwrap();
+    assert!(all.gradient(&conv, &stream) == all.wanted(1), "rebuilt");
+    // A graph that rebuilds the map, of clouds that the host does not see.
+    let mut rebuilds =
+        Graph::capture(stream.raw(), |_| builder.rebuild(&map, &voxels, &stream)).unwrap();
+    let mut dw = gpu.zeros::<f32>(all.weights.shape()).unwrap();
+    let mut step = Graph::capture(stream.raw(), |_| {
+        builder.rebuild(&map, &voxels, &stream)?;
+        conv.backward_weight(&all.x, &all.dy, &mut dw, &stream)
+    })
+    .unwrap();
+    for cloud in [2, 3, 0] {
+        voxels.write(&all.words(cloud)).unwrap();
+        // SAFETY: all that was captured is alive, and nothing else uses it.
+        unsafe { rebuilds.launch(stream.raw()).unwrap() };
+        assert!(
+            all.gradient(&conv, &stream) == all.wanted(cloud),
+            "replayed, {cloud}"
+        );
+        // SAFETY: as above.
+        unsafe { step.launch(stream.raw()).unwrap() };
+        stream.synchronize().unwrap();
+        assert!(
+            dw.to_dense().unwrap() == all.wanted(cloud),
+            "a step, {cloud}"
+        );
+    }
+}
+
+#[test]
+fn gradients_of_weights_follow_rebuilds() {
+    use einsparse::formats::{bf16, f16};
+    let Some(gpu) = gpu_alone() else { return };
+    gradients_follow::<f16>(&gpu, Precision::Full);
+    gradients_follow::<bf16>(&gpu, Precision::Full);
+    gradients_follow::<f32>(&gpu, Precision::Full);
+    gradients_follow::<f32>(&gpu, Precision::Tf32);
+}
+
+/// The first eager rebuild comes after one that a graph captured: what is dealt then is for every pair.
+#[test]
+fn a_map_that_only_a_graph_rebuilds_is_known_for_one() {
+    let Some(gpu) = gpu_alone() else { return };
+    let all = Clouds::<f32>::new(&gpu, 300, 9, Precision::Full);
+    let (conv, map, builder) = all.shared();
+    let stream = gpu.stream().unwrap();
+    let mut voxels = gpu.upload_dense(&all.words(0)).unwrap();
+    assert!(all.gradient(&conv, &stream) == all.wanted(0));
+    let mut graph =
+        Graph::capture(stream.raw(), |_| builder.rebuild(&map, &voxels, &stream)).unwrap();
+    voxels.write(&all.words(1)).unwrap();
+    // SAFETY: all that was captured is alive, and nothing else uses it.
+    unsafe { graph.launch(stream.raw()).unwrap() };
+    assert!(all.gradient(&conv, &stream) == all.wanted(1));
+    // The graph does not reach a transposed map that was not there.
+    let error = map.transposed().unwrap_err().to_string();
+    assert!(error.contains("graph"), "{error}");
+}
+
+#[test]
+fn a_gradient_in_a_graph_holds_its_map() {
+    let Some(gpu) = gpu_alone() else { return };
+    let all = Clouds::<f32>::new(&gpu, 300, 9, Precision::Full);
+    let (conv, map, builder) = all.shared();
+    let stream = gpu.stream().unwrap();
+    let voxels = gpu.upload_dense(&all.words(1)).unwrap();
+    let mut dw = gpu.zeros::<f32>(all.weights.shape()).unwrap();
+    // The first call cannot be captured.
+    let refused = Graph::capture(stream.raw(), |_| {
+        conv.backward_weight(&all.x, &all.dy, &mut dw, &stream)
+    });
+    let error = refused.unwrap_err().to_string();
+    assert!(error.contains("capture"), "{error}");
+    let wanted = all.gradient(&conv, &stream);
+    let mut graph = Graph::capture(stream.raw(), |_| {
+        conv.backward_weight(&all.x, &all.dy, &mut dw, &stream)
+    })
+    .unwrap();
+    let error = builder
+        .rebuild(&map, &voxels, &stream)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("graph"), "{error}");
+    // SAFETY: all that was captured is alive, and nothing else uses it.
+    unsafe { graph.launch(stream.raw()).unwrap() };
+    stream.synchronize().unwrap();
+    assert!(dw.to_dense().unwrap() == wanted);
+}
+
+/// Runs that are queued on one stream read the map that was there, though another stream rebuilds it meanwhile.
+#[test]
+fn a_rebuild_waits_for_runs_on_other_streams() {
+    let Some(gpu) = gpu_alone() else { return };
+    let (count, runs) = if small() { (300, 4) } else { (40_000, 100) };
+    let all = Clouds::<f32>::new(&gpu, count, 60, Precision::Full);
+    let (conv, map, builder) = all.shared();
+    let streams = [(); 3].map(|()| gpu.stream().unwrap());
+    let clouds: Vec<_> = (0..4)
+        .map(|c| gpu.upload_dense(&all.words(c)).unwrap())
+        .collect();
+    let shape = [count, CHANNELS[1]];
+    let forward = |conv: &SparseConv3d<f32>, out: &mut Tensor<f32>, stream: &Stream| {
+        conv.forward(&all.x, &all.weights, None, out, stream)
+            .unwrap();
+    };
+    let wanted: Vec<Dense<f32>> = (0..4)
+        .map(|cloud| {
+            let mut out = gpu.zeros(&shape).unwrap();
+            forward(&all.conv(cloud), &mut out, &streams[0]);
+            streams[0].synchronize().unwrap();
+            out.to_dense().unwrap()
+        })
+        .collect();
+    // The first one waits for the GPU.
+    let mut outs = [(); 4].map(|()| gpu.zeros::<f32>(&shape).unwrap());
+    for (cloud, out) in outs.iter_mut().enumerate() {
+        builder.rebuild(&map, &clouds[cloud], &streams[2]).unwrap();
+        for _ in 0..runs {
+            forward(&conv, out, &streams[cloud % 2]);
+        }
+    }
+    streams.iter().for_each(|s| s.synchronize().unwrap());
+    for (cloud, out) in outs.iter().enumerate() {
+        assert!(out.to_dense().unwrap() == wanted[cloud], "cloud {cloud}");
+    }
+}
