@@ -281,24 +281,19 @@ fn cut<T: Scalar>(
     a: &Csr<T>,
     (transposed, overlap): (bool, bool),
 ) -> Result<Vec<(Range<usize>, Csr<T>)>> {
-    let a = Csr::new(halo.columns(a.pattern())?, a.values().to_vec())?;
-    let (own, held) = (halo.own(), halo.held_rows());
+    let mut a = Csr::new(halo.columns(a.pattern())?, a.values().to_vec())?;
     if transposed {
-        let a = transpose_csr(&a)?;
-        let all = match overlap {
-            false => vec![0..held],
-            true => vec![0..own.start, own.end..held, own.clone()],
-        };
-        // The part of own rows is there even if it is empty.
-        let wanted = all
-            .into_iter()
-            .filter(|rows| !rows.is_empty() || *rows == own);
-        return wanted
-            .map(|rows| Ok((rows.clone(), rows_of(&a, rows)?)))
-            .collect();
+        a = transpose_csr(&a)?;
     }
+    let (own, held) = (halo.own(), halo.held_rows());
     if !overlap {
         return Ok(vec![(0..held, a)]);
+    }
+    if transposed {
+        let others = [0..own.start, own.end..held];
+        let others = others.into_iter().filter(|rows| !rows.is_empty());
+        let part = |rows: Range<usize>| Ok((rows.clone(), rows_of(&a, rows)?));
+        return others.chain([own]).map(part).collect();
     }
     let of_own = columns_where(&a, |column| own.contains(&column), &own)?;
     let of_others = columns_where(&a, |column| !own.contains(&column), &(0..held))?;
