@@ -126,6 +126,9 @@ pub(crate) trait Compiled: fmt::Debug + fmt::Display + Send + Sync {
     /// Device bytes held beside the operands.
     fn bytes(&self) -> usize;
 
+    /// A is a copy that another plan holds, as in [`Product::keeps_a`](crate::launch::Product::keeps_a).
+    fn keeps_a(&mut self) {}
+
     /// Queues the work of a run, whose shapes were looked at; what launches kernels asks it for a queue
     /// ([`Run::queue`]). Allocates nothing and waits for nothing, but on the CPU.
     fn run(&self, run: &Run<'_>, _: &mut AnyTensor) -> Result<()> {
@@ -154,6 +157,11 @@ pub(crate) trait Compiled: fmt::Debug + fmt::Display + Send + Sync {
 
     /// Queues the copying of values that it keeps.
     fn update_values(&self, _: &Run<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    /// Queued behind whoever wrote A, where [`keeps_a`](Self::keeps_a) says that no run has to wait for it.
+    fn a_changed(&self, _: Queue<'_>) -> Result<()> {
         Ok(())
     }
 }

@@ -260,6 +260,8 @@ pub const FLAG_GELU: u32 = 32;
 pub const FLAG_MASK_VALUES: u32 = 64;
 /// Zero where the gate is not positive (modules `wgmma`, `nm`).
 pub const FLAG_GATE: u32 = 128;
+/// Nothing that is queued in front of the kernel writes A: it may be read ahead of the end of the launch before.
+pub const FLAG_A_KEPT: u32 = 256;
 /// C is f16. Without any of the three flags it is i32, which only products of integers have.
 pub const FLAG_OUT_F16: u32 = 1 << 16;
 /// C is bf16.

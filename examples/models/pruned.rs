@@ -2,7 +2,9 @@
 
 use einsparse::formats::convert::csr_to_bitmap;
 use einsparse::formats::{Csr, Dense, bf16, generate};
-use einsparse::{Context, Operand, Plan, Result, Scalar, SparseTensor, Stream, Tensor};
+use einsparse::{
+    Context, Operand, Options, Plan, Result, Scalar, SparseTensor, Stream, Tensor, Weights,
+};
 
 /// Extents of a model.
 #[derive(Clone, Copy, Debug)]
@@ -134,10 +136,12 @@ impl<T: Scalar> Product<T> {
             (weights, bytes, x, text)
         };
         let operands = [("X", (&x).into()), ("W", weights.operand())];
-        let plan = ctx
-            .plan(text[usize::from(add)])
-            .operands(&operands)
-            .build()?;
+        let options = Options {
+            weights: Weights::Static,
+            ..Options::default()
+        };
+        let plan = ctx.plan(text[usize::from(add)]).operands(&operands);
+        let plan = plan.options(&options).build()?;
         Ok(Product {
             weights,
             plan,

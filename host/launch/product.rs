@@ -51,6 +51,15 @@ pub(crate) trait Product: fmt::Debug + Send + Sync {
         None
     }
 
+    /// A is written by nobody but in front of [`a_changed`](Self::a_changed): a kernel may read it ahead of the end of what is
+    /// queued before.
+    fn keeps_a(&mut self) {}
+
+    /// Queued behind whoever wrote it: kernels behind this start when that has ended.
+    fn a_changed(&self, _: Queue<'_>) -> Result<()> {
+        Ok(())
+    }
+
     /// Device bytes beside the operands.
     fn bytes(&self) -> usize;
 

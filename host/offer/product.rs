@@ -13,7 +13,7 @@ use super::problem::{Problem, stored_block};
 use super::refuse::refusal;
 use super::run::sums_fit;
 use super::{
-    Answer, Compiled, Determinism, Expression, Offer, Options, Question, Run, write_kernel,
+    Answer, Compiled, Determinism, Expression, Offer, Options, Question, Run, Weights, write_kernel,
 };
 use crate::cost::{Cost, Work};
 use crate::device::Device;
@@ -144,9 +144,14 @@ impl ProductPlan {
         let extents = Extents { m, k, n, items };
         let of = (form.clone(), problem.out);
         let made = make(device, row, of, extents, matrix)?;
-        Ok(made.map(|launch| ProductPlan {
-            launch,
-            form: form.clone(),
+        Ok(made.map(|mut launch| {
+            if question.options.weights == Weights::Static {
+                launch.keeps_a();
+            }
+            ProductPlan {
+                launch,
+                form: form.clone(),
+            }
         }))
     }
 
@@ -213,6 +218,18 @@ impl Compiled for ProductPlan {
         let queue = run.queue(out)?;
         let raw = self.bind(run, out)?;
         self.launch.run(&raw, queue)
+    }
+
+    fn keeps_a(&mut self) {
+        self.launch.keeps_a();
+    }
+
+    fn a_changed(&self, queue: Queue<'_>) -> Result<()> {
+        self.launch.a_changed(queue)
+    }
+
+    fn update_values(&self, run: &Run<'_>) -> Result<()> {
+        self.a_changed(run.queue_of_operands()?)
     }
 
     fn run_raw(&self, _: &Expression, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {

@@ -248,7 +248,7 @@ impl Prepacked {
         let einsum = asked.einsum.clone();
         let plan = Box::new(AnyPlan::of((context, asked.types), einsum, &swapped, &own)?);
         let over = plan.expression.indirect.as_gemm();
-        let kept = Prepacked {
+        let mut kept = Prepacked {
             swapped: over.is_some_and(|over| over.sparse != name),
             form,
             refill,
@@ -261,6 +261,7 @@ impl Prepacked {
         if kept.each_run {
             return Ok(kept);
         }
+        kept.plan.made.keeps_a();
         // Behind whatever is queued that writes the values.
         let values = a.values_address().ok_or_else(|| Error::elsewhere(name))?;
         // SAFETY: the values are of the pattern that the plan was just made for, and borrowed until the wait.
@@ -356,8 +357,10 @@ impl Compiled for Prepacked {
             return Ok(());
         }
         let (queue, values) = (run.queue_of_operands()?, self.values_of(run.operands)?);
-        self.turns
-            .queue(true, queue.stream(), || self.write(values, queue))
+        self.turns.queue(true, queue.stream(), || {
+            self.write(values, queue)?;
+            self.plan.made.a_changed(queue)
+        })
     }
 }
 

@@ -9,7 +9,7 @@ use einsparse::plan::PrepackedForm;
 use einsparse::raw::RawSpmm;
 use einsparse::registry::Scalar;
 use einsparse::{
-    Context, Error, Operand, Options, Plan, Precision, SparseTensor, Weights, ZerosRule,
+    Context, Error, Operand, Options, Plan, Precision, SparseTensor, Stream, Weights, ZerosRule,
 };
 
 const TEXT: &str = "C[m,n] = 2 * A[m,k] * B[k,n] + bias[m]";
@@ -217,6 +217,62 @@ fn runs_that_bring_their_values_take_turns() {
     for (i, out) in outputs.iter().enumerate() {
         let found = wide(out);
         assert!(found == wanted[i % 2], "run {i}");
+    }
+}
+
+/// Kernels that read what is kept ahead of the end of the launch before them read new values behind an update.
+#[test]
+fn updates_end_before_kernels_read_ahead() {
+    let Some(gpu) = gpu() else { return };
+    let (m, k) = (4096, 4096);
+    let first = matrix::<f16>((m, k, 0.3), Format::Csr, 1);
+    let second = first.map_values(|v| f16::from_f32(1.0 - v.to_f32()));
+    let both = [&first, &second].map(|a| gpu.upload(a).unwrap());
+    let bias = gpu.zeros::<f16>(&[m]).unwrap();
+    for (n, variant) in [
+        (1, "bitmap_f16_256x1_warps6"),
+        (16, "bytemap_f16_256x16"),
+        (32, "bitmap_f16_256x32"),
+    ] {
+        let b = Dense::from_fn([k, n], |at| f16::from_f32((at[0] % 2) as f32)).unwrap();
+        let b = gpu.upload_dense(&b).unwrap();
+        let operands = |a| {
+            [
+                ("A", Operand::from(a)),
+                ("B", (&b).into()),
+                ("bias", (&bias).into()),
+            ]
+        };
+        let options = by_tiles(variant, Weights::Static);
+        let planned = operands(&both[0]);
+        let plan = gpu.plan(TEXT).operands(&planned).options(&options);
+        let plan = plan.build().unwrap();
+        let update = |i: usize, stream: &Stream| {
+            plan.update_values(&operands(&both[i % 2]), stream).unwrap();
+        };
+        let wanted = [0, 1].map(|i| {
+            finish(&gpu, |stream| {
+                update(i, stream);
+                Ok(())
+            });
+            run(&gpu, &plan, &operands(&both[i]))
+        });
+        assert!(wanted[0] != wanted[1]);
+        let stream = gpu.stream().unwrap();
+        let mut outputs: Vec<_> = (0..32)
+            .map(|_| gpu.zeros::<f16>(&[m, n]).unwrap())
+            .collect();
+        for (i, out) in outputs.iter_mut().enumerate() {
+            // An update in front of every second product.
+            if i % 2 == 0 {
+                update(i / 2, &stream);
+            }
+            plan.run(&operands(&both[0]), out, &stream).unwrap();
+        }
+        stream.synchronize().unwrap();
+        for (i, out) in outputs.iter().enumerate() {
+            assert!(wide(out) == wanted[i / 2 % 2], "{variant}, run {i}");
+        }
     }
 }
 

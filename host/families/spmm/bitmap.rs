@@ -4,7 +4,7 @@
 mod layout;
 mod schedule;
 
-use einsparse_kernels::abi::{FLAG_VECTORS, MapWords};
+use einsparse_kernels::abi::{FLAG_A_KEPT, FLAG_VECTORS, MapWords};
 use einsparse_kernels::families::{BIT_STAGES, BIT_TILE, BitmapParams, eights};
 use einsparse_kernels::table::Row;
 use rayon::prelude::*;
@@ -44,6 +44,9 @@ pub(crate) struct Bitmaps {
     stages: u32,
     slot_bytes: u32,
     places: u32,
+    keeps_a: bool,
+    /// A word that says nothing.
+    between: DeviceMemory,
 }
 
 /// A number that tells patterns apart: plans keep it in place of the words, which are as large as a third of A. The key
@@ -124,6 +127,8 @@ impl Bitmaps {
             stages: stages.min(BIT_STAGES) as u32,
             slot_bytes: slot_bytes as u32,
             places: small("bytes of the counts of A", layout.places(tiles))?,
+            keeps_a: false,
+            between: DeviceMemory::alloc(device.context(), 4)?,
         }))
     }
 
@@ -169,6 +174,9 @@ impl Bitmaps {
         if even && raw.c.is_multiple_of(4) && column_bias.is_multiple_of(4) {
             flags |= FLAG_VECTORS;
         }
+        if self.keeps_a {
+            flags |= FLAG_A_KEPT;
+        }
         Ok(BitmapParams {
             b_map: self.b_map(raw)?,
             words: raw.columns,
@@ -204,6 +212,16 @@ impl Product for Bitmaps {
     fn fits(&self, runs: &Arc<Runs>, words: Option<&[u32]>) -> bool {
         Arc::ptr_eq(&self.runs, runs)
             || words.is_some_and(|words| *self.runs == **runs && self.fingerprint.is_of(words))
+    }
+
+    fn keeps_a(&mut self) {
+        self.keeps_a = true;
+    }
+
+    fn a_changed(&self, queue: Queue<'_>) -> Result<()> {
+        // Only a kernel right behind another one starts early: something else comes between them.
+        self.kernel.set_current()?;
+        queue.fill(self.between.address(), 0, self.between.bytes())
     }
 
     fn bytes(&self) -> usize {

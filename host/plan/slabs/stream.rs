@@ -108,7 +108,7 @@ impl Streaming {
                 replays: false,
                 staging,
                 copies: OwnedStream::new()?,
-                beside: [OwnedStream::new()?, OwnedStream::new()?],
+                beside: [OwnedStream::new()?],
             }),
             product,
             buffers,
@@ -196,8 +196,8 @@ impl Streaming {
         let beside = beside
             .each_ref()
             .map(|own| unsafe { Queue::new(own.raw()) });
-        let [second, third] = beside;
-        let queues: [Queue<'_>; LANES] = [queue, second, third];
+        let [second] = beside;
+        let queues: [Queue<'_>; LANES] = [queue, second];
         *replays |= capturing;
         let marks = if capturing { captured } else { live };
         marks.start.record(stream)?;

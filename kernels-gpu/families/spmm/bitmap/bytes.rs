@@ -233,12 +233,18 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
             E::mma_thin_shared::<N>(acc, a, b);
         });
     }
+}
 
-    /// Starts the copies of one stage; one lane.
+impl<const GROUPS: usize, const N: usize> Filled<GROUPS> for ByteTile<GROUPS, N> {
+    const B_COPIED: bool = true;
+
     #[inline(always)]
-    fn start(p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, own: Starts, slot: u32) {
+    fn copy_a(p: &BitmapParams, piece: BitPiece, stage: u32, own: Starts, ring: Ring) {
+        if gpu::thread() % 32 != 0 {
+            return;
+        }
+        let slot = ring.slot;
         let tile = piece.tile + stage * piece.step;
-        let k = (piece.place + stage) * BYTE_DEPTH as u32;
         let unit = BYTE_UNIT as u32;
         // The last start is that behind the last tile there is.
         let chunks = (own[GROUPS] - own[0]) * unit;
@@ -259,24 +265,18 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
             let values = p.values + own[0] as u64 * 32;
             bulk::load_line(to + COUNTS + chunks * 4, values, chunks * 8, full);
         }
-        let half = (BYTE_DEPTH / 2) as u32;
-        bulk::tma_load_2d(Self::stage(slot), at, piece.column, k, full);
-        bulk::tma_load_2d(
-            Self::stage(slot) + half * N as u32 * 2,
-            at,
-            piece.column,
-            k + half,
-            full,
-        );
     }
-}
 
-impl<const GROUPS: usize, const N: usize> Filled<GROUPS> for ByteTile<GROUPS, N> {
     #[inline(always)]
-    fn copy(p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, own: Starts, ring: Ring) {
-        if gpu::thread() % 32 == 0 {
-            Self::start(p, at, piece, stage, own, ring.slot);
+    fn copy_b(at: u64, piece: BitPiece, stage: u32, ring: Ring) {
+        if gpu::thread() % 32 != 0 {
+            return;
         }
+        let (to, full) = (Self::stage(ring.slot), Self::full(ring.slot));
+        let k = (piece.place + stage) * BYTE_DEPTH as u32;
+        let half = (BYTE_DEPTH / 2) as u32;
+        bulk::tma_load_2d(to, at, piece.column, k, full);
+        bulk::tma_load_2d(to + half * N as u32 * 2, at, piece.column, k + half, full);
     }
 }
 

@@ -14,7 +14,7 @@ use crate::device::mma::MmaElem;
 use crate::device::prelude::*;
 use crate::device::ptx::wgmma_thin::Thin;
 use crate::families::spmm::abi::*;
-use starts::{AHEAD, Starts, first_starts, starts};
+use starts::{AHEAD, Starts, first_starts, of_stage, starts};
 
 /// An element type with a `wgmma` atom for few columns.
 pub trait ThinElem: MmaElem {
@@ -95,8 +95,14 @@ impl Ring {
 
 /// A ring of stages of `GROUPS` tiles that one warp fills.
 trait Filled<const GROUPS: usize>: Stages {
-    /// Starts the copies of one stage; every lane calls it.
-    fn copy(p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, own: Starts, ring: Ring);
+    /// Whether the copy engine brings B, so that A may come ahead of it.
+    const B_COPIED: bool;
+
+    /// Starts the copies of one stage, but for those of B that are started behind it; every lane calls it.
+    fn copy_a(p: &BitmapParams, piece: BitPiece, stage: u32, own: Starts, ring: Ring);
+
+    /// Starts those of B.
+    fn copy_b(at: u64, piece: BitPiece, stage: u32, ring: Ring);
 
     #[inline(always)]
     fn produce(p: &BitmapParams, at: u64) {
@@ -104,7 +110,18 @@ trait Filled<const GROUPS: usize>: Stages {
         let mut ring = Ring::first(1);
         let mut later = p.piece(0);
         let mut next = first_starts::<GROUPS>(p);
-        // The lists are the plan's own: they come while the launch ahead ends.
+        // The lists are the plan's own: they come while the launch ahead ends, and A that is kept too, as far as the ring
+        // reaches.
+        let mut early = 0;
+        if Self::B_COPIED && p.flags & FLAG_A_KEPT != 0 {
+            let mut ahead = ring;
+            while early < p.stages && early < AHEAD && early < later.stages {
+                let own = of_stage::<GROUPS>(next, early);
+                Self::copy_a(p, later, early, own, ahead);
+                ahead.advance(p.stages);
+                early += 1;
+            }
+        }
         grid::wait_dependency();
         grid::launch_dependents();
         let mut round = 0;
@@ -124,12 +141,14 @@ trait Filled<const GROUPS: usize>: Stages {
                 let count = if left < AHEAD { left } else { AHEAD };
                 let mut i = 0;
                 while i < count {
-                    let mut own = [0; 8];
-                    unroll!(j < GROUPS + 1, {
-                        own[j] = warp::shuffle::<32>(now[j], i, u32::MAX)
-                    });
-                    barrier::wait(Self::empty(ring.slot), ring.parity);
-                    Self::copy(p, at, piece, stage + i, own, ring);
+                    if early == 0 {
+                        let own = of_stage::<GROUPS>(now, i);
+                        barrier::wait(Self::empty(ring.slot), ring.parity);
+                        Self::copy_a(p, piece, stage + i, own, ring);
+                    } else {
+                        early -= 1;
+                    }
+                    Self::copy_b(at, piece, stage + i, ring);
                     ring.advance(p.stages);
                     i += 1;
                 }

@@ -11,13 +11,15 @@ const BATCH: usize = 4;
 impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> Filled<GROUPS>
     for BitTile<GROUPS, N, ALIGNED>
 {
+    const B_COPIED: bool = ALIGNED;
+
     #[inline(always)]
-    fn copy(p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, own: Starts, ring: Ring) {
+    fn copy_a(p: &BitmapParams, piece: BitPiece, stage: u32, own: Starts, ring: Ring) {
         let slot = ring.slot;
         let tile = piece.tile + stage * piece.step;
-        let k = (piece.place + stage) * BIT_TILE as u32;
         if !ALIGNED {
-            Self::copy_b(p, k, piece.column, Self::stage(slot));
+            let k = (piece.place + stage) * BIT_TILE as u32;
+            Self::copy_elements(p, k, piece.column, Self::stage(slot));
             barrier::fence_copies();
             warp::sync_lanes(u32::MAX);
         }
@@ -47,11 +49,18 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> Filled<GROUPS>
         if values != 0 {
             bulk::load_line(at_values, p.values + own[0] as u64 * 16, values, full);
         }
-        if ALIGNED {
-            // One column is mapped as a row.
-            let [x, y] = if N == 1 { [k, 0] } else { [piece.column, k] };
-            bulk::tma_load_2d(Self::stage(slot), at, x, y, full);
+    }
+
+    #[inline(always)]
+    fn copy_b(at: u64, piece: BitPiece, stage: u32, ring: Ring) {
+        if !ALIGNED || gpu::thread() % 32 != 0 {
+            return;
         }
+        let k = (piece.place + stage) * BIT_TILE as u32;
+        // One column is mapped as a row.
+        let [x, y] = if N == 1 { [k, 0] } else { [piece.column, k] };
+        let (full, _) = ring.full();
+        bulk::tma_load_2d(Self::stage(ring.slot), at, x, y, full);
     }
 }
 
@@ -59,7 +68,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
     /// B's 64 rows from `k`, element by element, laid out as the copy engine would: 16-byte chunks swizzled within the
     /// length of a row. What lies past the last row or column is zero. Four chunks of a lane are under way at once.
     #[inline(always)]
-    fn copy_b(p: &BitmapParams, k: u32, column: u32, to: u32) {
+    fn copy_elements(p: &BitmapParams, k: u32, column: u32, to: u32) {
         let chunks = eights(N) as u32;
         let mut index = gpu::thread() % 32;
         while index < BIT_TILE as u32 * chunks {

@@ -40,3 +40,13 @@ pub(super) fn starts<const GROUPS: usize>(p: &BitmapParams, piece: BitPiece, sta
     });
     own
 }
+
+/// What the lane of a stage holds.
+#[inline(always)]
+pub(super) fn of_stage<const GROUPS: usize>(all: Starts, stage: u32) -> Starts {
+    let mut own = [0; 8];
+    unroll!(j < GROUPS + 1, {
+        own[j] = warp::shuffle::<32>(all[j], stage, u32::MAX)
+    });
+    own
+}
