@@ -225,7 +225,7 @@ fn runs_that_bring_their_values_take_turns() {
 fn updates_end_before_kernels_read_ahead() {
     let Some(gpu) = gpu() else { return };
     let (m, k) = (4096, 4096);
-    let first = matrix::<f16>((m, k, 0.3), Format::Csr, 1);
+    let first = matrix::<f16>((m, k, 0.1), Format::Csr, 1);
     let second = first.map_values(|v| f16::from_f32(1.0 - v.to_f32()));
     let both = [&first, &second].map(|a| gpu.upload(a).unwrap());
     let bias = gpu.zeros::<f16>(&[m]).unwrap();
