@@ -1,11 +1,12 @@
 //! `ranks`: rows over the GPUs of this machine, 1 and 2 and so on. A product of R-MAT 22, as it is generated and with its
 //! nodes in random order, with B on every rank, and with B dealt to ranks, sent ahead of products and under them; a layer of a graph network with its gradients; gated
-//! experts, in one chunk and in two; and what the links give alone.
+//! experts, in one chunk and in two; a force field whose atoms grow with the ranks; and what the links give alone.
 //!
 //! All ranks start together and wait for their GPU at the end, so the clock is the host's, that of the slowest rank.
 //! Each operand is many times L2: there is no warm run. `limit_fraction` is the share of what so many GPUs would give
-//! at best.
+//! at best: of the force field, whose work grows with them, the time of one.
 
+use super::models::all::{atoms::Atoms, force_field::ForceField, slabs::Neighbours};
 use crate::prelude::*;
 use crate::timing::median;
 use einsparse::driver::device_count;
@@ -14,7 +15,7 @@ use einsparse::formats::{Permutation, generate};
 use einsparse::group::{Group, GroupSum, Halo, Partition, Sharded, ShardedOptions, ShardedSpmm};
 use einsparse::group::{ShardedMoe, ShardedMoeOptions};
 use einsparse::nn::MoeOptions;
-use einsparse::{Plan, Scalar, Stream};
+use einsparse::{Plan, Precision, Scalar, Stream};
 use rand::seq::SliceRandom;
 use std::thread;
 use std::time::Instant;
@@ -29,6 +30,11 @@ const TIMES: usize = 5;
 const ROW_ENTRIES: u64 = 50;
 /// Megabytes that a rank sends to each other one.
 const SENT: [usize; 3] = [1, 16, 256];
+/// Of a force field: the box of 3,000 atoms of a rank, boxes of ranks one behind the other; how far atoms see; channels.
+const GRID: [usize; 3] = [20, 15, 10];
+const RADIUS: f64 = 5.03;
+const CUTOFF: f64 = 4.83;
+const CHANNELS: usize = 128;
 
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     let scale = if bench.arguments.quick { 18 } else { 22 };
@@ -51,6 +57,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     ];
     let mut alone = [0.0; 3];
     let mut experts_alone = [0.0; TOKENS.len()];
+    let mut atoms_alone = 0.0;
     for &ranks in &counts {
         let contexts = &contexts[..ranks];
         let n = bench.arguments.ns(&[COLUMNS])[0];
@@ -116,6 +123,14 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
                 bench.add(row.ours(format!("{name}+{ranks}")).strict().note(note))?;
             }
         }
+        let (ms, note, edges) = case.force_field(contexts)?;
+        if ranks == 1 {
+            atoms_alone = ms;
+        }
+        let extents = [GRID.iter().product(), 0, CHANNELS];
+        let row = Row::new(OP, "liquid", extents, edges, Dtype::F32);
+        let row = row.timed(&once(ms)).limit(atoms_alone);
+        bench.add(row.ours(format!("force_field+{ranks}")).strict().note(note))?;
     }
     Ok(())
 }
@@ -370,5 +385,30 @@ impl Case<'_> {
             };
             Ok((Box::new(step), note))
         })
+    }
+
+    /// Energy and forces: positions, features between both layers, gradients of both and sums of energies are sent. And
+    /// edges of a rank.
+    fn force_field(&self, contexts: &[Context]) -> Result<(f64, String, usize)> {
+        let [along, across, up] = GRID;
+        let all = Atoms::liquid([along * contexts.len(), across, up], RADIUS)?;
+        let edges = all.receivers.len() / contexts.len();
+        let (ms, note) = self.clocked(contexts, |group| {
+            let context = group.context();
+            let (atoms, others) = Neighbours::<f32>::new(group, &all, CHANNELS)?;
+            let full = Precision::Full;
+            let mut field = ForceField::<f32>::new(context, &atoms, CHANNELS, CUTOFF, full)?;
+            field.neighbours = Some(others);
+            let mut positions = atoms.upload(context)?;
+            let taken = atoms.count() - atoms.own.len();
+            let note = format!(
+                "weak scaling: so many atoms a GPU; energy and forces, edges kept; {taken} atoms of other ranks"
+            );
+            Ok((
+                Box::new(move |stream| field.run(&mut positions, stream)),
+                note,
+            ))
+        })?;
+        Ok((ms, note, edges))
     }
 }

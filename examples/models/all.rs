@@ -52,6 +52,8 @@ pub mod products;
 pub mod pruned;
 #[path = "scans.rs"]
 pub mod scans;
+#[path = "slabs.rs"]
+pub mod slabs;
 #[path = "sparse_training.rs"]
 pub mod sparse_training;
 #[path = "training.rs"]
