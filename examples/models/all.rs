@@ -12,6 +12,8 @@ pub mod common;
 pub mod decode;
 #[path = "decoder.rs"]
 pub mod decoder;
+#[path = "domains.rs"]
+pub mod domains;
 #[path = "dynamics.rs"]
 pub mod dynamics;
 #[path = "encoder.rs"]
@@ -52,8 +54,6 @@ pub mod products;
 pub mod pruned;
 #[path = "scans.rs"]
 pub mod scans;
-#[path = "slabs.rs"]
-pub mod slabs;
 #[path = "sparse_training.rs"]
 pub mod sparse_training;
 #[path = "training.rs"]

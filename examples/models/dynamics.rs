@@ -8,10 +8,10 @@ use einsparse::{Context, Precision, Result, Scalar, Stream, Tensor};
 
 use super::atoms::{Atoms, rotation, turned};
 use super::common::{Measured, Memory, Run, largest_error};
+use super::domains;
 use super::force_field::ForceField;
 use super::interaction::messages;
 use super::mixing::Plans;
-use super::slabs;
 
 /// Boltzmann's constant times 300 K, eV.
 const HEAT: f64 = 0.02585;
@@ -189,7 +189,7 @@ pub fn run(run: &Run<'_>) -> Result<()> {
     let small = Atoms::liquid([3, 3, 2], 4.0)?;
     let checked = error(ctx, &small, 16, 4.0)?;
     let turned = equivariance::<f32>(ctx, &small, 16, 4.0)?;
-    let ranks = slabs::error::<f32>(&[Context::cpu(), Context::cpu()], &small, 16, 4.0)?;
+    let ranks = domains::error::<f32>(&[Context::cpu(), Context::cpu()], &small, 16, 4.0)?;
     println!(
         "largest error {checked:.1e}; turned and moved {turned:.1e}; over two ranks {ranks:.1e}"
     );

@@ -12,17 +12,17 @@ use einsparse::ops::{Couplings, EdgeGeometry, Edges, GeometryOptions};
 use einsparse::{Context, Precision, Result, Scalar, Stream, Tensor, TensorViewMut};
 
 use super::atoms::{Atoms, SPECIES};
+use super::domains::Neighbours;
 use super::interaction::{Layer, RADIAL, ROWS, of_degrees};
 use super::mixing::{Mix, Plans};
-use super::slabs::Neighbours;
 
 /// What is read out of the second layer for each atom.
 const READ: usize = 16;
 /// Of pairs, eV.
 const REPULSION: f64 = 1.0;
 
-/// The model for atoms whose edges stay as they are; positions are f64. Over ranks each has a slab of them, and rows of
-/// its [`Neighbours`] are sent.
+/// The model for atoms whose edges stay as they are; positions are f64. Over ranks each has those of a domain, and
+/// rows of its [`Neighbours`] are sent.
 pub struct ForceField<T: Scalar> {
     plans: Plans<T>,
     geometry: EdgeGeometry<T>,

@@ -71,9 +71,9 @@ pub struct Halo<T: Scalar> {
 /// How own rows to send are laid one behind the other.
 #[derive(Debug)]
 enum Pack<T: Scalar> {
-    Copy(Embedding<T>, Tensor<i32>),
+    Copy(Box<Embedding<T>>, Tensor<i32>),
     /// Each a sum of one: on a GPU no kernel copies rows of f64.
-    Sum(RowSum<T>),
+    Sum(Box<RowSum<T>>),
 }
 
 impl<T: Scalar> Halo<T> {
@@ -157,12 +157,12 @@ impl<T: Scalar> Halo<T> {
             let (from, packed) = (self.tensor()?, lock(&self.sent));
             let to = packed.part(0, &[sent, self.n])?;
             let sum = RowSum::new(context, ones, (&*from.local()?, &to), false)?;
-            return Ok(Some(Pack::Sum(sum)));
+            return Ok(Some(Pack::Sum(Box::new(sum))));
         }
         let rows = self.named.iter().map(|&row| row as i32).collect();
         let rows = context.upload_dense(&Dense::new([sent], rows)?)?;
         let look_up = Embedding::new(context, [own, self.n], sent, false)?;
-        Ok(Some(Pack::Copy(look_up, rows)))
+        Ok(Some(Pack::Copy(Box::new(look_up), rows)))
     }
 
     /// With the way back, [`add`](Self::add).

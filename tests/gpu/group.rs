@@ -19,7 +19,7 @@ mod cases_ops;
 
 use einsparse::formats::{bf16, f16};
 
-use super::models::all::{atoms::Atoms, slabs};
+use super::models::all::{atoms::Atoms, domains};
 use crate::support::{Gpu, gpu, skipped, small};
 use cases::on_ranks;
 
@@ -109,7 +109,7 @@ fn experts(contexts: &[Context]) {
 fn force_field(contexts: &[Context]) {
     let atoms = Atoms::liquid([7, 2, 3], 3.6).unwrap();
     for channels in [8, 32, 128] {
-        let error = slabs::error::<f32>(contexts, &atoms, channels, 3.5).unwrap();
+        let error = domains::error::<f32>(contexts, &atoms, channels, 3.5).unwrap();
         assert!(error < 2e-5, "{channels} channels: {error}");
     }
 }

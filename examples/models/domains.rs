@@ -1,4 +1,4 @@
-//! The force field over ranks: atoms are dealt in slabs of space, a rank has the edges to its own atoms, and rows of other
+//! The force field over ranks, by domains: each has the atoms of a part of space and the edges to them, and rows of other
 //! ranks' atoms are sent. Edges stay as they are: an atom never changes its rank.
 
 use std::mem;
@@ -39,7 +39,7 @@ impl<T: Scalar> Neighbours<T> {
     pub fn new(group: &Group, all: &Atoms, channels: usize) -> Result<(Atoms, Self)> {
         let deal = Partition::even(all.count(), group.size());
         let own = deal.range(group.rank());
-        let (atoms, held) = slab(all, own.clone());
+        let (atoms, held) = domain(all, own.clone());
         let pattern = CsrPattern::new(1, all.count(), vec![0, held.len() as u32], held)?;
         let neighbours = Neighbours {
             positions: Sent::new(group, &pattern, &deal, 3)?,
@@ -92,7 +92,7 @@ impl<T: Scalar> Sent<T> {
 }
 
 /// Some atoms with the edges to them, and all that these come from, in the order of the whole; and which these are.
-fn slab(all: &Atoms, own: Range<usize>) -> (Atoms, Vec<u32>) {
+fn domain(all: &Atoms, own: Range<usize>) -> (Atoms, Vec<u32>) {
     let before = |end: usize| all.receivers.partition_point(|&to| (to as usize) < end);
     let edges = before(own.start)..before(own.end);
     let mut held: Vec<u32> = (own.start as u32..own.end as u32).collect();
