@@ -31,7 +31,7 @@ const ROW_ENTRIES: u64 = 50;
 /// Megabytes that a rank sends to each other one.
 const SENT: [usize; 3] = [1, 16, 256];
 const LIQUID: &str = "liquid";
-/// Of a force field: the box of 3,000 atoms of a rank, boxes of ranks one behind the other; how far atoms see; channels.
+/// Of a force field: a rank's box of 3,000 atoms, boxes of ranks one behind the other; how far atoms see; channels.
 const GRID: [usize; 3] = [20, 15, 10];
 const RADIUS: f64 = 5.03;
 const CUTOFF: f64 = 4.83;
@@ -138,8 +138,8 @@ fn graphs(bench: &Bench<'_>, contexts: &[Context], counts: &[usize]) -> Result<(
     Ok(())
 }
 
-/// Energy and forces of as many atoms for each rank: positions, features between both layers, gradients of both and sums
-/// of energies are sent.
+/// Energy and forces of as many atoms for each rank: positions, features between both layers, gradients of both and
+/// sums of energies are sent.
 fn atoms(bench: &Bench<'_>, contexts: &[Context], counts: &[usize]) -> Result<()> {
     let [along, across, up] = GRID;
     let mut alone = 0.0;
@@ -150,8 +150,8 @@ fn atoms(bench: &Bench<'_>, contexts: &[Context], counts: &[usize]) -> Result<()
             let (atoms, others) = Neighbours::<f32>::new(group, &all, CHANNELS)?;
             let full = Precision::Full;
             let mut field = ForceField::<f32>::new(context, &atoms, CHANNELS, CUTOFF, full)?;
-            field.neighbours = Some(others);
             let mut positions = atoms.upload(context)?;
+            others.join(&mut field, &mut positions, &context.stream()?)?;
             let taken = atoms.count() - atoms.own.len();
             let note = format!(
                 "weak scaling: so many atoms a GPU, {taken} of other ranks beside them; energy and forces, edges stay"

@@ -1,5 +1,5 @@
-//! The force field over ranks, by domains: each has the atoms of a part of space and the edges to them, and rows of other
-//! ranks' atoms are sent. Edges stay as they are: an atom never changes its rank.
+//! The force field over ranks, by domains: each has the atoms of a part of space and the edges to them, and rows of
+//! other ranks' atoms are sent. Edges stay as they are: an atom never changes its rank.
 
 use std::mem;
 use std::ops::Range;
@@ -18,6 +18,7 @@ use super::interaction::ROWS;
 
 /// Atoms of other ranks that edges of this one come from.
 pub struct Neighbours<T: Scalar> {
+    group: Group,
     pub positions: Sent<f64>,
     /// Between both layers: those of the first are of species alone.
     pub features: Sent<T>,
@@ -42,6 +43,7 @@ impl<T: Scalar> Neighbours<T> {
         let (atoms, held) = domain(all, own.clone());
         let pattern = CsrPattern::new(1, all.count(), vec![0, held.len() as u32], held)?;
         let neighbours = Neighbours {
+            group: group.clone(),
             positions: Sent::new(group, &pattern, &deal, 3)?,
             features: Sent::new(group, &pattern, &deal, ROWS * channels)?,
             own_sum: BiasGradient::new(group.context(), [own.len(), 1])?,
@@ -49,6 +51,19 @@ impl<T: Scalar> Neighbours<T> {
             energy: group.context().zeros(&[1])?,
         };
         Ok((atoms, neighbours))
+    }
+
+    /// Gives them to a field. It runs once alone, which makes its plans: no rank takes memory while another one sends.
+    pub fn join(
+        self,
+        field: &mut ForceField<T>,
+        positions: &mut Tensor<f64>,
+        s: &Stream,
+    ) -> Result<()> {
+        let alone = field.run(positions, s).and(s.synchronize());
+        self.group.all_ok(alone)?;
+        field.neighbours = Some(self);
+        Ok(())
     }
 
     /// Queues the sum of all ranks' energies.
@@ -126,12 +141,13 @@ fn evaluate<T: Scalar>(
     let (ctx, stream) = (group.context(), group.context().stream()?);
     let (mut atoms, others) = Neighbours::<T>::new(group, all, channels)?;
     let mut field = ForceField::new(ctx, &atoms, channels, cutoff, Precision::Full)?;
-    field.neighbours = Some(others);
     // Those of others come from them alone.
     let own = atoms.own.clone();
     let unknown = (0..atoms.count()).filter(|at| !own.contains(at));
     unknown.for_each(|at| atoms.positions[at] = [f64::NAN; 3]);
-    field.run(&mut atoms.upload(ctx)?, &stream)?;
+    let mut positions = atoms.upload(ctx)?;
+    others.join(&mut field, &mut positions, &stream)?;
+    field.run(&mut positions, &stream)?;
     stream.synchronize()?;
     let energy = field
         .neighbours
