@@ -42,8 +42,9 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     let contexts = (0..gpus).map(|gpu| Context::cuda(gpu as u32));
     let contexts = contexts.collect::<einsparse::Result<Vec<_>>>()?;
     let counts: Vec<usize> = (0..).map(|p| 1 << p).take_while(|&n| n <= gpus).collect();
-    if bench.arguments.named("rmat") {
-        graphs(bench, &contexts, &counts)?;
+    let scale = if bench.arguments.quick { 18 } else { 22 };
+    if bench.arguments.named(&format!("rmat{scale}")) {
+        graphs(bench, scale, &contexts, &counts)?;
     }
     if bench.arguments.named(LIQUID) {
         atoms(bench, &contexts, &counts)?;
@@ -52,8 +53,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
 }
 
 /// Products and layers over graphs, experts, and the links.
-fn graphs(bench: &Bench<'_>, contexts: &[Context], counts: &[usize]) -> Result<()> {
-    let scale = if bench.arguments.quick { 18 } else { 22 };
+fn graphs(bench: &Bench<'_>, scale: u32, contexts: &[Context], counts: &[usize]) -> Result<()> {
     let problem = Problem::of(OP, format!("rmat{scale}"), Source::Rmat(scale))?;
     let (m, k, nnz) = problem.extents();
     let a = Csr::new(
