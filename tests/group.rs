@@ -16,6 +16,7 @@ use einsparse::group::{
 use einsparse::nn::{MoeGradients, MoeOptions};
 use einsparse::{Context, Error};
 
+use crate::models::all::{atoms::Atoms, domains};
 use cases::{graph, on_ranks};
 
 fn cpus(ranks: usize) -> Vec<Context> {
@@ -71,6 +72,17 @@ fn experts_of_ranks_make_what_those_of_one_make() {
 fn gradients_of_experts_go_back_to_their_tokens() {
     for ranks in 1..=4 {
         cases_moe::expert_gradients::<f32>(&cpus(ranks));
+    }
+}
+
+#[test]
+fn a_force_field_over_ranks_is_that_of_one() {
+    // Domains end within layers of the liquid, and hold some of the atoms, not all.
+    let atoms = Atoms::liquid([7, 2, 3], 3.6).unwrap();
+    for ranks in 1..=3 {
+        let narrow = domains::error::<f32>(&cpus(ranks), &atoms, 8, 3.5).unwrap();
+        let wide = domains::error::<f64>(&cpus(ranks), &atoms, 4, 3.5).unwrap();
+        assert!(narrow < 5e-6 && wide < 1e-12, "{ranks}: {narrow}, {wide}");
     }
 }
 

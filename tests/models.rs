@@ -1,7 +1,7 @@
 //! The models of `examples/models` at toy size: gradients against differences, against dense edges, the same bits twice.
 
 #[path = "../examples/models/all.rs"]
-mod all;
+pub mod all;
 mod checkpoint;
 mod transformer;
 

@@ -2,7 +2,7 @@
 //! whole model. `prepared_bytes` is what a model holds of the device.
 
 #[path = "../../examples/models/all.rs"]
-mod all;
+pub mod all;
 
 use crate::peers::torch;
 use crate::prelude::*;

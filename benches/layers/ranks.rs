@@ -1,11 +1,12 @@
 //! `ranks`: rows over the GPUs of this machine, 1 and 2 and so on. A product of R-MAT 22, as it is generated and with its
 //! nodes in random order, with B on every rank, and with B dealt to ranks, sent ahead of products and under them; a layer of a graph network with its gradients; gated
-//! experts, in one chunk and in two; and what the links give alone.
+//! experts, in one chunk and in two; a force field whose atoms grow with the ranks; and what the links give alone.
 //!
 //! All ranks start together and wait for their GPU at the end, so the clock is the host's, that of the slowest rank.
 //! Each operand is many times L2: there is no warm run. `limit_fraction` is the share of what so many GPUs would give
-//! at best.
+//! at best: of the force field, whose work grows with them, the time of one.
 
+use super::models::all::{atoms::Atoms, domains::Neighbours, force_field::ForceField};
 use crate::prelude::*;
 use crate::timing::median;
 use einsparse::driver::device_count;
@@ -14,7 +15,7 @@ use einsparse::formats::{Permutation, generate};
 use einsparse::group::{Group, GroupSum, Halo, Partition, Sharded, ShardedOptions, ShardedSpmm};
 use einsparse::group::{ShardedMoe, ShardedMoeOptions};
 use einsparse::nn::MoeOptions;
-use einsparse::{Plan, Scalar, Stream};
+use einsparse::{Plan, Precision, Scalar, Stream};
 use rand::seq::SliceRandom;
 use std::thread;
 use std::time::Instant;
@@ -29,19 +30,36 @@ const TIMES: usize = 5;
 const ROW_ENTRIES: u64 = 50;
 /// Megabytes that a rank sends to each other one.
 const SENT: [usize; 3] = [1, 16, 256];
+const LIQUID: &str = "liquid";
+/// Of a force field: a rank's box of 3,000 atoms, boxes of ranks one behind the other; how far atoms see; channels.
+const GRID: [usize; 3] = [20, 15, 10];
+const RADIUS: f64 = 5.03;
+const CUTOFF: f64 = 4.83;
+const CHANNELS: usize = 128;
 
 pub fn run(bench: &Bench<'_>) -> Result<()> {
+    let gpus = device_count()? as usize;
+    let contexts = (0..gpus).map(|gpu| Context::cuda(gpu as u32));
+    let contexts = contexts.collect::<einsparse::Result<Vec<_>>>()?;
+    let counts: Vec<usize> = (0..).map(|p| 1 << p).take_while(|&n| n <= gpus).collect();
     let scale = if bench.arguments.quick { 18 } else { 22 };
+    if bench.arguments.named(&format!("rmat{scale}")) {
+        graphs(bench, scale, &contexts, &counts)?;
+    }
+    if bench.arguments.named(LIQUID) {
+        atoms(bench, &contexts, &counts)?;
+    }
+    Ok(())
+}
+
+/// Products and layers over graphs, experts, and the links.
+fn graphs(bench: &Bench<'_>, scale: u32, contexts: &[Context], counts: &[usize]) -> Result<()> {
     let problem = Problem::of(OP, format!("rmat{scale}"), Source::Rmat(scale))?;
     let (m, k, nnz) = problem.extents();
     let a = Csr::new(
         problem.pattern.clone(),
         generate::random_values::<f32>(nnz, SEED),
     )?;
-    let gpus = device_count()? as usize;
-    let contexts = (0..gpus).map(|gpu| Context::cuda(gpu as u32));
-    let contexts = contexts.collect::<einsparse::Result<Vec<_>>>()?;
-    let counts: Vec<usize> = (0..).map(|p| 1 << p).take_while(|&n| n <= gpus).collect();
     let shuffled = shuffled(&a)?;
     let case = Case { bench, a: &a };
     let random = format!("{}_random_order", problem.workload);
@@ -51,7 +69,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     ];
     let mut alone = [0.0; 3];
     let mut experts_alone = [0.0; TOKENS.len()];
-    for &ranks in &counts {
+    for &ranks in counts {
         let contexts = &contexts[..ranks];
         let n = bench.arguments.ns(&[COLUMNS])[0];
         let row = |workload: &str, name: &str, (ms, note): (f64, String), alone: &mut f64| {
@@ -120,6 +138,43 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Energy and forces of as many atoms for each rank: positions, features between both layers, gradients of both and
+/// sums of energies are sent.
+fn atoms(bench: &Bench<'_>, contexts: &[Context], counts: &[usize]) -> Result<()> {
+    let [along, across, up] = GRID;
+    let mut alone = 0.0;
+    for &ranks in counts {
+        let all = Atoms::liquid([along * ranks, across, up], RADIUS)?;
+        let (ms, note) = clocked(bench, &contexts[..ranks], |group| {
+            let context = group.context();
+            let (atoms, others) = Neighbours::<f32>::new(group, &all, CHANNELS)?;
+            let full = Precision::Full;
+            let mut field = ForceField::<f32>::new(context, &atoms, CHANNELS, CUTOFF, full)?;
+            let mut positions = atoms.upload(context)?;
+            others.join(&mut field, &mut positions, &context.stream()?)?;
+            let taken = atoms.count() - atoms.own.len();
+            let note = format!(
+                "weak scaling: so many atoms a GPU, {taken} of other ranks beside them; energy and forces, edges stay"
+            );
+            Ok((
+                Box::new(move |stream| field.run(&mut positions, stream)),
+                note,
+            ))
+        })?;
+        if ranks == 1 {
+            alone = ms;
+        }
+        let (extents, edges) = (
+            [along * across * up, 0, CHANNELS],
+            all.receivers.len() / ranks,
+        );
+        let row = Row::new(OP, LIQUID, extents, edges, Dtype::F32);
+        let row = row.timed(&once(ms)).limit(alone);
+        bench.add(row.ours(format!("force_field+{ranks}")).strict().note(note))?;
+    }
+    Ok(())
+}
+
 /// The graph with its nodes in random order: as generated, those of many edges come first.
 fn shuffled(a: &Csr<f32>) -> Result<Csr<f32>> {
     let mut order: Vec<u32> = (0..a.shape()[0] as u32).collect();
@@ -179,54 +234,54 @@ struct Case<'a> {
 /// What a rank runs, and what is said of it.
 type Step = (Box<dyn FnMut(&Stream) -> einsparse::Result<()>>, String);
 
-impl Case<'_> {
-    /// Milliseconds of a step of all ranks together, and what rank 0 says of it.
-    fn clocked(
-        &self,
-        contexts: &[Context],
-        make: impl Fn(&Group) -> einsparse::Result<Step> + Sync,
-    ) -> Result<(f64, String)> {
-        self.bench.gpu.wait()?;
-        let groups = Group::local(contexts)?;
-        let rank = |group: Group| -> einsparse::Result<(Vec<f64>, String)> {
-            let stream = group.context().stream()?;
-            let (mut step, note) = make(&group)?;
-            let mut times = Vec::new();
-            for _ in 0..=TIMES {
-                stream.synchronize()?;
-                group.barrier()?;
-                let start = Instant::now();
-                (0..TOGETHER).try_for_each(|_| step(&stream))?;
-                stream.synchronize()?;
-                times.push(start.elapsed().as_secs_f64() * 1e3 / TOGETHER as f64);
-            }
+/// Milliseconds of a step of all ranks together, and what rank 0 says of it.
+fn clocked(
+    bench: &Bench<'_>,
+    contexts: &[Context],
+    make: impl Fn(&Group) -> einsparse::Result<Step> + Sync,
+) -> Result<(f64, String)> {
+    bench.gpu.wait()?;
+    let groups = Group::local(contexts)?;
+    let rank = |group: Group| -> einsparse::Result<(Vec<f64>, String)> {
+        let stream = group.context().stream()?;
+        let (mut step, note) = make(&group)?;
+        let mut times = Vec::new();
+        for _ in 0..=TIMES {
+            stream.synchronize()?;
             group.barrier()?;
-            Ok((times, note))
-        };
-        let results = thread::scope(|scope| {
-            let ranks: Vec<_> = groups
-                .into_iter()
-                .map(|group| scope.spawn(|| rank(group)))
-                .collect();
-            let join =
-                |rank: thread::ScopedJoinHandle<'_, _>| rank.join().map_err(|_| "a rank panicked");
-            ranks.into_iter().map(join).collect::<Vec<_>>()
-        });
-        let mut all = Vec::new();
-        for result in results {
-            all.push(result??);
+            let start = Instant::now();
+            (0..TOGETHER).try_for_each(|_| step(&stream))?;
+            stream.synchronize()?;
+            times.push(start.elapsed().as_secs_f64() * 1e3 / TOGETHER as f64);
         }
-        // The first is for what is done once.
-        let slowest = |time: usize| all.iter().map(|(times, _)| times[time]).fold(0.0, f64::max);
-        let mut times: Vec<f64> = (1..=TIMES).map(slowest).collect();
-        Ok((median(&mut times), all.swap_remove(0).1))
+        group.barrier()?;
+        Ok((times, note))
+    };
+    let results = thread::scope(|scope| {
+        let ranks: Vec<_> = groups
+            .into_iter()
+            .map(|group| scope.spawn(|| rank(group)))
+            .collect();
+        let join =
+            |rank: thread::ScopedJoinHandle<'_, _>| rank.join().map_err(|_| "a rank panicked");
+        ranks.into_iter().map(join).collect::<Vec<_>>()
+    });
+    let mut all = Vec::new();
+    for result in results {
+        all.push(result??);
     }
+    // The first is for what is done once.
+    let slowest = |time: usize| all.iter().map(|(times, _)| times[time]).fold(0.0, f64::max);
+    let mut times: Vec<f64> = (1..=TIMES).map(slowest).collect();
+    Ok((median(&mut times), all.swap_remove(0).1))
+}
 
+impl Case<'_> {
     fn link(&self, contexts: &[Context], megabytes: usize) -> Result<(f64, f64)> {
         let (ranks, n) = (contexts.len(), 256);
         let rows = megabytes * 1024;
         let deal = Partition::even(ranks * rows, ranks);
-        let (ms, _) = self.clocked(contexts, |group| {
+        let (ms, _) = clocked(self.bench, contexts, |group| {
             // Each row of the others.
             let columns = (0..(ranks * rows) as u32).collect();
             let offsets = vec![0, (ranks * rows) as u32];
@@ -243,7 +298,7 @@ impl Case<'_> {
 
     fn replicated(&self, contexts: &[Context], n: usize) -> Result<(f64, String)> {
         let deal = Partition::balanced(self.a.pattern(), n, contexts.len());
-        self.clocked(contexts, |group| {
+        clocked(self.bench, contexts, |group| {
             let context = group.context();
             let own = Sharded::of(group, self.a, &deal)?;
             let a = context.upload(own.local())?;
@@ -268,7 +323,7 @@ impl Case<'_> {
             overlap,
             ..ShardedOptions::default()
         };
-        self.clocked(contexts, |group| {
+        clocked(self.bench, contexts, |group| {
             let own = Sharded::of(group, self.a, &deal)?;
             let product = ShardedSpmm::new(group, &own, &deal, n, &options)?;
             let (mut b, mut c) = (product.operand()?, product.output()?);
@@ -291,7 +346,7 @@ impl Case<'_> {
         let counts = self.a.pattern().offsets().windows(2).map(|w| w[1] - w[0]);
         let costs = counts.map(|count| u64::from(count) + ROW_ENTRIES);
         let deal = Partition::of_costs(costs, contexts.len());
-        self.clocked(contexts, |group| {
+        clocked(self.bench, contexts, |group| {
             let (context, rows) = (group.context(), deal.range(group.rank()).len());
             let own = Sharded::of(group, self.a, &deal)?;
             let forward = ShardedSpmm::new(group, &own, &deal, n, &options)?;
@@ -345,7 +400,7 @@ impl Case<'_> {
             chunks,
             ..ShardedMoeOptions::default()
         };
-        self.clocked(contexts, |group| {
+        clocked(self.bench, contexts, |group| {
             let (context, own) = (group.context(), deal.range(group.rank()));
             let mut layer = ShardedMoe::new(group, &options, &deal, &sharded)?;
             let values = |shape: &[usize]| context.upload_dense(&some::<bf16>(shape)?);

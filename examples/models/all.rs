@@ -12,6 +12,8 @@ pub mod common;
 pub mod decode;
 #[path = "decoder.rs"]
 pub mod decoder;
+#[path = "domains.rs"]
+pub mod domains;
 #[path = "dynamics.rs"]
 pub mod dynamics;
 #[path = "encoder.rs"]

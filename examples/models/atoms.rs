@@ -1,8 +1,11 @@
 //! Atoms like those of a liquid, in a box that repeats, and the edges between those that are near each other.
 
-use einsparse::Result;
+use std::ops::Range;
+
+use einsparse::formats::Dense;
 use einsparse::formats::generate::random_values;
 use einsparse::ops::{Edges, PeriodicCell};
+use einsparse::{Context, Result, Tensor};
 
 /// Atoms, and edges sorted by receiver. Lengths are in Angstrom.
 #[derive(Clone, Debug)]
@@ -10,6 +13,9 @@ pub struct Atoms {
     pub positions: Vec<[f64; 3]>,
     pub species: Vec<usize>,
     pub cell: [[f64; 3]; 3],
+    /// Those that receive; the others belong to other ranks.
+    pub own: Range<usize>,
+    /// Counted from the first own one.
     pub receivers: Vec<u32>,
     pub senders: Vec<u32>,
     pub shifts: Vec<[i32; 3]>,
@@ -42,6 +48,7 @@ impl Atoms {
             positions: (0..count).map(position).collect(),
             species: (0..count).map(|atom| atom * 7 % 5 % SPECIES).collect(),
             cell,
+            own: 0..count,
             receivers: Vec::new(),
             senders: Vec::new(),
             shifts: Vec::new(),
@@ -54,6 +61,12 @@ impl Atoms {
 
     pub fn count(&self) -> usize {
         self.positions.len()
+    }
+
+    /// Positions, `[atoms, 3]`.
+    pub fn upload(&self, ctx: &Context) -> Result<Tensor<f64>> {
+        let values = self.positions.as_flattened().to_vec();
+        ctx.upload_dense(&Dense::new([self.count(), 3], values)?)
     }
 
     /// Lists the edges between atoms closer than `radius`, their images among them. The cell is rectangular.
@@ -94,7 +107,7 @@ impl Atoms {
         Edges {
             receivers: &self.receivers,
             senders: &self.senders,
-            nodes: [self.count(); 2],
+            nodes: [self.own.len(), self.count()],
         }
     }
 

@@ -8,6 +8,7 @@ use einsparse::{Context, Precision, Result, Scalar, Stream, Tensor};
 
 use super::atoms::{Atoms, rotation, turned};
 use super::common::{Measured, Memory, Run, largest_error};
+use super::domains;
 use super::force_field::ForceField;
 use super::interaction::messages;
 use super::mixing::Plans;
@@ -48,12 +49,12 @@ impl<T: Scalar> Dynamics<T> {
         let mut own = Dynamics {
             field,
             plans: Plans::new(ctx, Precision::Full),
-            positions: upload(ctx, &atoms.positions)?,
+            positions: atoms.upload(ctx)?,
             velocities: ctx.upload_dense(&Dense::from_fn([count, 3], velocity)?)?,
             times: [of_all(step)?, of_all(-0.5 * step / MASS)?],
         };
         let stream = ctx.stream()?;
-        own.field.run(&own.positions, &stream)?;
+        own.field.run(&mut own.positions, &stream)?;
         stream.synchronize()?;
         Ok(own)
     }
@@ -66,7 +67,7 @@ impl<T: Scalar> Dynamics<T> {
             ("V", (&self.velocities).into()),
         ];
         self.plans.run(ALONG, &factors, &mut self.positions, s)?;
-        self.field.run(&self.positions, s)?;
+        self.field.run(&mut self.positions, s)?;
         self.kick(s)
     }
 
@@ -90,7 +91,7 @@ impl<T: Scalar> Dynamics<T> {
         atoms.connect(radius);
         self.field = field(atoms)?;
         let stream = ctx.stream()?;
-        self.field.run(&self.positions, &stream)?;
+        self.field.run(&mut self.positions, &stream)?;
         stream.synchronize()
     }
 
@@ -104,10 +105,6 @@ impl<T: Scalar> Dynamics<T> {
     }
 }
 
-fn upload(ctx: &Context, rows: &[[f64; 3]]) -> Result<Tensor<f64>> {
-    ctx.upload_dense(&Dense::new([rows.len(), 3], rows.as_flattened().to_vec())?)
-}
-
 /// Energy of each atom, and the gradient by the positions.
 pub fn evaluate<T: Scalar>(
     ctx: &Context,
@@ -117,7 +114,7 @@ pub fn evaluate<T: Scalar>(
 ) -> Result<(Vec<f64>, Vec<f64>)> {
     let mut field = ForceField::<T>::new(ctx, atoms, channels, cutoff, Precision::Full)?;
     let stream = ctx.stream()?;
-    field.run(&upload(ctx, &atoms.positions)?, &stream)?;
+    field.run(&mut atoms.upload(ctx)?, &stream)?;
     stream.synchronize()?;
     let energy = field.energy.to_dense()?;
     let energy = energy.values().iter().map(|e| e.to_f64()).collect();
@@ -192,8 +189,11 @@ pub fn run(run: &Run<'_>) -> Result<()> {
     let small = Atoms::liquid([3, 3, 2], 4.0)?;
     let checked = error(ctx, &small, 16, 4.0)?;
     let turned = equivariance::<f32>(ctx, &small, 16, 4.0)?;
-    println!("largest error {checked:.1e}; turned and moved {turned:.1e}");
-    assert!(checked < 2e-5 && turned < 2e-5);
+    let ranks = domains::error::<f32>(&[Context::cpu(), Context::cpu()], &small, 16, 4.0)?;
+    println!(
+        "largest error {checked:.1e}; turned and moved {turned:.1e}; over two ranks {ranks:.1e}"
+    );
+    assert!(checked < 2e-5 && turned < 2e-5 && ranks < 2e-5);
     let moved = || trajectory::<f32>(ctx, &small, (8, 4.0), 2);
     assert!(moved()? == moved()?, "two runs differ");
     let (grid, channels, steps) = match run.toy {

@@ -2,14 +2,17 @@
 //! features of degrees up to 2, products of an atom's features with themselves, an energy for each atom; forces by a
 //! chain of gradients, written out. Weights are drawn, not trained; a repulsion of pairs keeps atoms apart.
 
+use std::ops::Range;
+
 use einsparse::dynamic::Gate;
 use einsparse::formats::Dense;
 use einsparse::formats::generate::random_values;
 use einsparse::nn::Activation;
-use einsparse::ops::{Couplings, EdgeGeometry, GeometryOptions};
-use einsparse::{Context, Precision, Result, Scalar, Stream, Tensor};
+use einsparse::ops::{Couplings, EdgeGeometry, Edges, GeometryOptions};
+use einsparse::{Context, Precision, Result, Scalar, Stream, Tensor, TensorViewMut};
 
 use super::atoms::{Atoms, SPECIES};
+use super::domains::Neighbours;
 use super::interaction::{Layer, RADIAL, ROWS, of_degrees};
 use super::mixing::{Mix, Plans};
 
@@ -18,7 +21,8 @@ const READ: usize = 16;
 /// Of pairs, eV.
 const REPULSION: f64 = 1.0;
 
-/// The model for atoms whose edges stay as they are; positions are f64.
+/// The model for atoms whose edges stay as they are; positions are f64. Over ranks each has those of a domain, and
+/// rows of its [`Neighbours`] are sent.
 pub struct ForceField<T: Scalar> {
     plans: Plans<T>,
     geometry: EdgeGeometry<T>,
@@ -37,9 +41,11 @@ pub struct ForceField<T: Scalar> {
     /// Ones, for atoms and for edges.
     ones: [Tensor<T>; 2],
     receivers: Vec<u32>,
-    /// Energy of each atom, eV.
+    own: Range<usize>,
+    pub neighbours: Option<Neighbours<T>>,
+    /// Energy of each own atom, eV.
     pub energy: Tensor<T>,
-    /// The gradient by the positions, minus the forces, eV / Angstrom.
+    /// The gradient by the positions, minus the forces, eV / Angstrom; over ranks the rows of own atoms are whole.
     pub gradient: Tensor<f64>,
 }
 
@@ -51,7 +57,7 @@ impl<T: Scalar> ForceField<T> {
         cutoff: f64,
         precision: Precision,
     ) -> Result<Self> {
-        let (nodes, edges, c) = (atoms.count(), atoms.receivers.len(), channels);
+        let (nodes, edges, c) = (atoms.own.len(), atoms.receivers.len(), channels);
         let plans = Plans::new(ctx, precision);
         let scalar = Couplings::new(&[[0, 0, 0], [0, 1, 1], [0, 2, 2]])?;
         let (all, last) = (
@@ -65,7 +71,7 @@ impl<T: Scalar> ForceField<T> {
         // Features of a species do not depend on positions: they are mixed here.
         let of_species = random_values::<f64>(SPECIES * c, 300);
         let embedded = |at: &[usize]| T::from_f64(of_species[atoms.species[at[0]] * c + at[2]]);
-        layers[0].x[0].write(&Dense::from_fn([nodes, 1, c], embedded)?)?;
+        layers[0].x[0].write(&Dense::from_fn([atoms.count(), 1, c], embedded)?)?;
         let row = |shape: Vec<usize>, value: &dyn Fn(usize) -> f64| -> Result<Tensor<T>> {
             let count = shape.iter().product();
             let values = (0..count).map(|at| T::from_f64(value(at))).collect();
@@ -84,13 +90,20 @@ impl<T: Scalar> ForceField<T> {
             functions: RADIAL,
             ..Default::default()
         };
+        let first = atoms.own.start as u32;
+        let held: Vec<u32> = atoms.receivers.iter().map(|to| to + first).collect();
+        let held = Edges {
+            receivers: &held,
+            nodes: [atoms.count(); 2],
+            ..atoms.edges()
+        };
         let edge = |width: usize| -> Result<_> {
             Ok([ctx.zeros(&[edges, width])?, ctx.zeros(&[edges, width])?])
         };
         let [r, dr] = [0, 1].map(|_| ctx.zeros(&[nodes, READ]));
         let weights = row(vec![READ], &upto(READ, 0.3))?;
         let mut field = ForceField {
-            geometry: EdgeGeometry::new(ctx, atoms.edges(), Some(atoms.periodic()), &options)?,
+            geometry: EdgeGeometry::new(ctx, held, Some(atoms.periodic()), &options)?,
             y: edge(ROWS)?,
             basis: edge(RADIAL)?,
             layers,
@@ -125,8 +138,10 @@ impl<T: Scalar> ForceField<T> {
             ],
             ones: [row(vec![nodes], &|_| 1.0)?, row(vec![edges], &|_| 1.0)?],
             receivers: atoms.receivers.clone(),
+            own: atoms.own.clone(),
+            neighbours: None,
             energy: ctx.zeros(&[nodes])?,
-            gradient: ctx.zeros(&[nodes, 3])?,
+            gradient: ctx.zeros(&[atoms.count(), 3])?,
             plans,
         };
         // The gradient of what is read out is the same whatever the positions.
@@ -139,16 +154,24 @@ impl<T: Scalar> ForceField<T> {
         Ok(field)
     }
 
-    /// Queues energies and their gradient.
-    pub fn run(&mut self, positions: &Tensor<f64>, s: &Stream) -> Result<()> {
+    /// Queues energies and their gradient. Positions are those of own atoms; where others are held these are written.
+    pub fn run(&mut self, positions: &mut Tensor<f64>, s: &Stream) -> Result<()> {
         let [y, dy] = &mut self.y;
         let [basis, dbasis] = &mut self.basis;
         let [first, second] = &mut self.layers;
         let plans = &mut self.plans;
+        let mut neighbours = self.neighbours.as_mut();
+        if let Some(others) = &mut neighbours {
+            others.positions.bring(positions, s)?;
+        }
         self.geometry.forward(positions, y, basis, s)?;
         first.forward(plans, [&mut *y, &mut *basis], s)?;
-        self.mix
-            .forward(&mut first.h[0], &mut second.x[0], false, s)?;
+        let mut x = rows_of(&mut second.x[0], &self.own)?;
+        self.mix.forward(&mut first.h[0], &mut x, false, s)?;
+        drop(x);
+        if let Some(others) = &mut neighbours {
+            others.features.bring(&mut second.x[0], s)?;
+        }
         second.forward(plans, [&mut *y, &mut *basis], s)?;
         self.skip
             .forward(&mut first.h[0], &mut second.h[0], true, s)?;
@@ -184,8 +207,11 @@ impl<T: Scalar> ForceField<T> {
         self.silu.backward(z, da, dz, s)?;
         self.read.backward(dz, &mut second.h[1], false, s)?;
         second.backward(plans, [&mut *y, &mut *dbasis], true, s)?;
-        self.mix
-            .backward(&mut second.x[1], &mut first.h[1], false, s)?;
+        if let Some(others) = &mut neighbours {
+            others.features.take_back(&mut second.x[1], s)?;
+        }
+        let mut dx = rows_of(&mut second.x[1], &self.own)?;
+        self.mix.backward(&mut dx, &mut first.h[1], false, s)?;
         self.skip
             .backward(&mut second.h[1], &mut first.h[1], true, s)?;
         first.h[1].reshape(&flat)?;
@@ -196,6 +222,23 @@ impl<T: Scalar> ForceField<T> {
         plans.run("Out[e,j] = A[e,j]", &[("A", (&first.of_y).into())], dy, s)?;
         plans.run("Out[e,j] += A[e,j]", &[("A", (&second.of_y).into())], dy, s)?;
         self.geometry
-            .backward(positions, [dy, dbasis], &mut self.gradient, s)
+            .backward(positions, [dy, dbasis], &mut self.gradient, s)?;
+        let Some(others) = neighbours else {
+            return Ok(());
+        };
+        others.positions.take_back(&mut self.gradient, s)?;
+        others.add_up(&self.energy, s)
     }
+}
+
+/// Of `[atoms, rows, channels]` those of some atoms.
+fn rows_of<'a, T: Scalar>(
+    all: &'a mut Tensor<T>,
+    atoms: &Range<usize>,
+) -> Result<TensorViewMut<'a, T>> {
+    let [rows, channels] = [all.shape()[1], all.shape()[2]];
+    all.part_mut(
+        atoms.start * rows * channels,
+        &[atoms.len(), rows, channels],
+    )
 }

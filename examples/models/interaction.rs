@@ -48,7 +48,7 @@ pub struct Layer<T: Scalar> {
     activated: Tensor<T>,
     weights: [Tensor<T>; 2],
     message: EquivariantMessage<T>,
-    /// Features of the senders, and sums of messages, `[atoms, rows, channels]`.
+    /// Features of the senders, and sums of messages, `[atoms, rows, channels]`; the former of all atoms that are held.
     pub x: [Tensor<T>; 2],
     sums: [Tensor<T>; 2],
     mix_sums: Mix<T>,
@@ -75,13 +75,12 @@ impl<T: Scalar> Layer<T> {
         [messages, products]: [&Couplings; 2],
         seed: u64,
     ) -> Result<Self> {
-        let (nodes, edges, c) = (atoms.count(), atoms.receivers.len(), channels);
+        let (nodes, edges, c) = (atoms.own.len(), atoms.receivers.len(), channels);
         let neighbours = atoms.neighbours;
         let message = EquivariantMessage::new(ctx, messages, c, atoms.edges())?;
-        let of_atoms = |rows: usize| -> Result<_> {
-            let shape = [nodes, rows, c];
-            Ok([ctx.zeros(&shape)?, ctx.zeros(&shape)?])
-        };
+        let both =
+            |shape: [usize; 3]| -> Result<_> { Ok([ctx.zeros(&shape)?, ctx.zeros(&shape)?]) };
+        let of_atoms = |rows: usize| both([nodes, rows, c]);
         let [paths, k, squares] = [messages.paths().len(), messages.rows(), products.rows()];
         let mix = |rows: [usize; 2], wiring: &Wiring, scale: f64, own: u64| {
             Mix::new(plans, nodes, rows, wiring, [c, c], (scale, seed + own))
@@ -98,7 +97,7 @@ impl<T: Scalar> Layer<T> {
             activated: ctx.zeros(&[edges, HIDDEN])?,
             weights: edge(&[edges, paths, c])?,
             message,
-            x: of_atoms(messages.components(0))?,
+            x: both([atoms.count(), messages.components(0), c])?,
             sums: of_atoms(k)?,
             mix_sums: mix([k, ROWS], &of_paths(messages), 3.0 / neighbours.sqrt(), 2)?,
             a: of_atoms(ROWS)?,

@@ -12,7 +12,7 @@ use super::{Group, Partition, Sharded};
 use crate::device::Stream;
 use crate::error::{Error, Result};
 use crate::nn::Embedding;
-use crate::registry::Scalar;
+use crate::registry::{Dtype, Scalar};
 use crate::tensor::Tensor;
 
 /// The rows of a sharded matrix `[rows, n]` that a pattern of this rank names and other ranks own, and their sending.
@@ -60,12 +60,20 @@ pub struct Halo<T: Scalar> {
     takes: Vec<Range<usize>>,
     /// Own rows to send, by rank.
     named: Vec<u32>,
-    pack: Option<(Embedding<T>, Tensor<i32>)>,
+    pack: Option<Pack<T>>,
     /// Own rows on their way, one behind the other by rank; on the way back, those that came.
     sent: Mutex<Tensor<T>>,
     /// Whether there is a way back, and, if anything comes on it: own rows plus what came from each rank, in their order.
     adds: bool,
     back: Option<RowSum<T>>,
+}
+
+/// How own rows to send are laid one behind the other.
+#[derive(Debug)]
+enum Pack<T: Scalar> {
+    Copy(Box<Embedding<T>>, Tensor<i32>),
+    /// Each a sum of one: on a GPU no kernel copies rows of f64.
+    Sum(Box<RowSum<T>>),
 }
 
 impl<T: Scalar> Halo<T> {
@@ -74,7 +82,7 @@ impl<T: Scalar> Halo<T> {
     ///
     /// # Errors
     /// [`Error::Rank`] if ranks do not agree on partition or `n`; [`Error::Shape`] if the pattern has other columns than the
-    /// partition rows; on a GPU [`Error::NoKernel`] for other element types than f32, f16 and bf16.
+    /// partition rows; on a GPU [`Error::NoKernel`] for other element types than f32, f64, f16 and bf16.
     pub fn new(group: &Group, pattern: &CsrPattern, rows: &Partition, n: usize) -> Result<Self> {
         let columns = pattern.shape()[1];
         rows.agree(group, "the partition of columns", columns)?;
@@ -116,19 +124,11 @@ impl<T: Scalar> Halo<T> {
         let (sends, takes) = (ranges(&asked), ranges(&taken));
         let made = || {
             let (context, sent) = (group.context(), named.len());
-            let pack = match sent {
-                0 => None,
-                _ => {
-                    let rows = named.iter().map(|&row| row as i32).collect();
-                    let look_up = Embedding::new(context, [own.len(), n], sent, false)?;
-                    Some((look_up, context.upload_dense(&Dense::new([sent], rows)?)?))
-                }
-            };
-            Ok(Halo {
+            let mut halo = Halo {
                 group: group.clone(),
                 rows: rows.clone(),
                 n,
-                pack,
+                pack: None,
                 sent: Mutex::new(context.zeros(&[sent * n])?),
                 held,
                 ranks,
@@ -137,9 +137,32 @@ impl<T: Scalar> Halo<T> {
                 named,
                 adds: false,
                 back: None,
-            })
+            };
+            halo.pack = halo.make_pack()?;
+            Ok(halo)
         };
         group.all_ok(made())
+    }
+
+    fn make_pack(&self) -> Result<Option<Pack<T>>> {
+        let (context, sent) = (self.group.context(), self.named.len());
+        let own = self.own().len();
+        if sent == 0 {
+            return Ok(None);
+        }
+        if context.is_cuda() && T::DTYPE == Dtype::F64 {
+            let offsets = (0..=sent as u32).collect();
+            let pattern = CsrPattern::new(sent, own, offsets, self.named.clone())?;
+            let ones = Csr::new(pattern, vec![T::ONE; sent])?;
+            let (from, packed) = (self.tensor()?, lock(&self.sent));
+            let to = packed.part(0, &[sent, self.n])?;
+            let sum = RowSum::new(context, ones, (&*from.local()?, &to), false)?;
+            return Ok(Some(Pack::Sum(Box::new(sum))));
+        }
+        let rows = self.named.iter().map(|&row| row as i32).collect();
+        let rows = context.upload_dense(&Dense::new([sent], rows)?)?;
+        let look_up = Embedding::new(context, [own, self.n], sent, false)?;
+        Ok(Some(Pack::Copy(Box::new(look_up), rows)))
     }
 
     /// With the way back, [`add`](Self::add).
@@ -243,9 +266,13 @@ impl<T: Scalar> Halo<T> {
             return Ok(());
         }
         let (n, mut sent) = (self.n, lock(&self.sent));
-        if let Some((pack, rows)) = &self.pack {
+        if let Some(pack) = &self.pack {
             let mut packed = sent.part_mut(0, &[self.named.len(), n])?;
-            pack.forward(&*x.local()?, rows, &mut packed, stream)?;
+            let own = x.local()?;
+            match pack {
+                Pack::Copy(look_up, rows) => look_up.forward(&own, rows, &mut packed, stream)?,
+                Pack::Sum(sum) => sum.run(&own, &mut packed, stream)?,
+            }
         }
         let (sends, takes) = (self.spans_sent(), self.spans_held());
         self.group

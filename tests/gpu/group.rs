@@ -19,6 +19,7 @@ mod cases_ops;
 
 use einsparse::formats::{bf16, f16};
 
+use super::models::all::{atoms::Atoms, domains};
 use crate::support::{Gpu, gpu, skipped, small};
 use cases::on_ranks;
 
@@ -87,6 +88,7 @@ fn one_rank_on_the_gpu() {
     cases::training_step(&one);
     operations(&one);
     experts(&one);
+    force_field(&one);
 }
 
 fn operations(contexts: &[Context]) {
@@ -102,6 +104,20 @@ fn experts(contexts: &[Context]) {
     cases_moe::experts::<bf16>(contexts);
     cases_moe::chunks::<f16>(contexts);
     cases_moe::expert_gradients::<bf16>(contexts);
+}
+
+fn force_field(contexts: &[Context]) {
+    let atoms = Atoms::liquid([7, 2, 3], 3.6).unwrap();
+    for channels in [8, 32, 128] {
+        let error = domains::error::<f32>(contexts, &atoms, channels, 3.5).unwrap();
+        assert!(error < 2e-5, "{channels} channels: {error}");
+    }
+}
+
+#[test]
+fn a_force_field_on_two_gpus() {
+    let Some(two) = two() else { return };
+    force_field(&two.contexts);
 }
 
 #[test]

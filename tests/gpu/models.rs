@@ -1,7 +1,7 @@
 //! The models of `examples/models` on a GPU: against dense edges in f64, the same bits twice, and as a captured graph.
 
 #[path = "../../examples/models/all.rs"]
-mod all;
+pub mod all;
 
 use crate::support::replay::Replay;
 use crate::support::{gpu, gpu_alone};
