@@ -119,8 +119,8 @@ def by_time(ways):
     for name, run in ways.items():
         try:
             times[name] = measure(graph_of(run))[0]
-        except RuntimeError:
-            continue
+        except RuntimeError as error:
+            print(f"# {name}: {error}".splitlines()[0], flush=True)
     return sorted(times, key=times.get)
 
 

@@ -252,7 +252,7 @@ along.register_autograd(lambda ctx, g: (along(g, not ctx.back), None), setup_con
 @compiled
 def graph_loss(h, layers, labels):
     for w, b, *own in layers:
-        edges_first = own or w.shape[0] <= w.shape[1]
+        edges_first = w.shape[0] <= w.shape[1]
         z = torch.addmm(b, along(h, False), w) if edges_first else along(h @ w, False) + b
         z = torch.addmm(z, h, own[0]) if own else z
         h = z if w is layers[-1][0] else F.relu(z)

@@ -16,7 +16,7 @@ pub struct Parameter<T: Scalar> {
 }
 
 /// One layer. With as many outputs as inputs or more `relu((A H) W + b)`, else `relu(A (H W) + b)`: the narrower features
-/// travel along the edges. GraphSAGE adds `H S`, and takes means first.
+/// travel along the edges. GraphSAGE takes means, and adds `H S`.
 struct Layer<T: Scalar> {
     /// W, b, and of GraphSAGE S.
     parameters: Vec<Parameter<T>>,
@@ -56,7 +56,7 @@ impl<T: Scalar> Layer<T> {
         if kind == Kind::Sage {
             parameters.push(parameter(weight(10 * at + 1)?)?);
         }
-        let edges_first = kind == Kind::Sage || inputs <= outputs;
+        let edges_first = inputs <= outputs;
         Ok(Layer {
             parameters,
             edges_first,
@@ -75,25 +75,23 @@ impl<T: Scalar> Layer<T> {
             unreachable!()
         };
         let (w, b, z) = (&w.value, &b.value, &mut self.output);
-        if !self.edges_first {
-            run.run(
-                "Y[n,o] = H[n,i] * W[i,o]",
-                &[("H", h), ("W", w)],
-                &mut self.between,
-                s,
-            )?;
-            let text = match self.relu {
+        let relu = self.relu && own.is_empty();
+        if self.edges_first {
+            run.run(ALONG, &[("H", h)], &mut self.between, s)?;
+            let text = match relu {
+                true => "Z[n,o] = relu(P[n,i] * W[i,o] + b[o])",
+                false => "Z[n,o] = P[n,i] * W[i,o] + b[o]",
+            };
+            run.run(text, &[("P", &self.between), ("W", w), ("b", b)], z, s)?;
+        } else {
+            let text = "Y[n,o] = H[n,i] * W[i,o]";
+            run.run(text, &[("H", h), ("W", w)], &mut self.between, s)?;
+            let text = match relu {
                 true => "Z[m,o] = relu(A[m,n] * Y[n,o] + b[o])",
                 false => "Z[m,o] = A[m,n] * Y[n,o] + b[o]",
             };
-            return run.run(text, &[("Y", &self.between), ("b", b)], z, s);
+            run.run(text, &[("Y", &self.between), ("b", b)], z, s)?;
         }
-        run.run(ALONG, &[("H", h)], &mut self.between, s)?;
-        let text = match self.relu && own.is_empty() {
-            true => "Z[n,o] = relu(P[n,i] * W[i,o] + b[o])",
-            false => "Z[n,o] = P[n,i] * W[i,o] + b[o]",
-        };
-        run.run(text, &[("P", &self.between), ("W", w), ("b", b)], z, s)?;
         let [own] = own else { return Ok(()) };
         run.run(
             "Z[n,o] += H[n,i] * S[i,o]",
@@ -132,22 +130,23 @@ impl<T: Scalar> Layer<T> {
             run.run("b[o] = G[n,o]", &[("G", dz)], db, s)?;
             run.back(dz, between, s)?;
             weights.backward_weight((h, between), dw, None, s)?;
-            let Some(ahead) = ahead else { return Ok(()) };
-            run.run(transpose, &[("W", &w.value)], t, s)?;
-            return run.run(through, &[("G", between), ("T", t)], ahead, s);
-        }
-        match self.relu {
+        } else if self.relu {
             // In the same pass the gradient of the output becomes that of the sums.
-            true => weights.backward_weight_relu((between, &self.output), dz, dw, Some(db), s)?,
-            false => weights.backward_weight((between, dz), dw, Some(db), s)?,
+            weights.backward_weight_relu((between, &self.output), dz, dw, Some(db), s)?;
+        } else {
+            weights.backward_weight((between, dz), dw, Some(db), s)?;
         }
         if let [own] = &mut own[..] {
             weights.backward_weight((h, dz), &mut own.gradient, None, s)?;
         }
         let Some(ahead) = ahead else { return Ok(()) };
         run.run(transpose, &[("W", &w.value)], t, s)?;
-        run.run(through, &[("G", dz), ("T", t)], &mut self.scratch, s)?;
-        run.back(&self.scratch, ahead, s)?;
+        if self.edges_first {
+            run.run(through, &[("G", dz), ("T", t)], &mut self.scratch, s)?;
+            run.back(&self.scratch, ahead, s)?;
+        } else {
+            run.run(through, &[("G", between), ("T", t)], ahead, s)?;
+        }
         let [own] = &own[..] else { return Ok(()) };
         run.run(transpose, &[("W", &own.value)], t, s)?;
         run.run(
