@@ -33,7 +33,9 @@ use group::{Group, Heads, Places};
 /// the element type, 2 values an entry and head; that is also what they are rounded to (f16 and bf16: as in attention
 /// by separate products, not as in a fused kernel), sums are f32; where heads share keys, dK and dV are rounded after
 /// each head. Masks as in the forward run; those of blocks and of a known structure are taken entry by entry. On a GPU
-/// f32, f16, bf16, each `dim` that the products take. The same bits every time.
+/// f32, f16, bf16, each `dim` that the products take. In f16 and bf16 the products of a large mask that fills blocks run on
+/// Tensor Cores: queries, keys and gradients are then taken to be finite, since hidden places of a block are multiplied by
+/// zeros. The same bits every time.
 ///
 /// ```
 /// use einsparse::Context;

@@ -1,5 +1,7 @@
 //! Heads with the same mask on a GPU: the plans of all steps, and what lies between them.
 
+mod blocks;
+
 use einsparse_formats::{Csr, CsrPattern};
 
 use crate::context::Context;
@@ -12,6 +14,7 @@ use crate::ops::{SoftmaxOptions, SparseSoftmax};
 use crate::plan::Plan;
 use crate::registry::Scalar;
 use crate::tensor::{SparseTensor, Tensor};
+use blocks::Blocks;
 
 /// Neighbouring heads with the same mask.
 #[derive(Debug)]
@@ -27,6 +30,8 @@ pub(super) struct Group<T: Scalar> {
     onto: Option<Plan<T>>,
     /// One launch serves all heads: each has keys of its own.
     batched: bool,
+    /// In place of `products` and `onto`, where the mask fills blocks.
+    blocks: Option<Blocks<T>>,
     /// Of all heads, `[heads, slots]`: P, and dP, which becomes dS.
     weights: Tensor<T>,
     slopes: Tensor<T>,
@@ -62,7 +67,7 @@ impl Heads {
         }
     }
 
-    fn at(&self, head: usize) -> u64 {
+    pub(super) fn at(&self, head: usize) -> u64 {
         self.address + (head * self.head) as u64 * self.bytes
     }
 }
@@ -85,6 +90,7 @@ impl<T: Scalar> Group<T> {
     ) -> Result<Self> {
         let AttentionExtents { m, n, d, .. } = extents;
         let slots = pattern.columns().len();
+        let blocks = Blocks::new(context, &pattern, extents)?;
         let scores = context.upload(Csr::new(pattern, vec![T::ZERO; slots])?)?;
         let batched = extents.heads == extents.key_heads;
         // Only the shapes are planned with.
@@ -130,6 +136,7 @@ impl<T: Scalar> Group<T> {
             products,
             onto,
             batched,
+            blocks,
             weights: values()?,
             slopes: values()?,
             pattern: scores,
@@ -146,7 +153,13 @@ impl<T: Scalar> Group<T> {
         let pattern = self.pattern.pattern().slots() * (4 + size_of::<T>());
         let plans = self.products.iter().chain(&self.onto);
         let plans: usize = plans.map(Plan::workspace_bytes).sum();
-        values + pattern + plans + self.sampled.workspace_bytes() + self.softmax.workspace_bytes()
+        let blocks = self.blocks.as_ref().map_or(0, Blocks::bytes);
+        values
+            + pattern
+            + plans
+            + blocks
+            + self.sampled.workspace_bytes()
+            + self.softmax.workspace_bytes()
     }
 
     /// All steps of these heads.
@@ -203,6 +216,13 @@ impl<T: Scalar> Group<T> {
         let [q, k, _] = places.inputs;
         let columns = self.pattern.columns_address().unwrap_or(0);
         let [dq, dk, dv] = places.outputs;
+        if let Some(blocks) = &self.blocks {
+            let mut heads = 0..self.heads;
+            return heads.try_for_each(|own| {
+                let values = [weights.at(own), slopes.at(own)];
+                blocks.multiply((self.first + own, values), places, scale, stream)
+            });
+        }
         let step = if self.batched { self.heads } else { 1 };
         for own in (0..self.heads).step_by(step) {
             let head = self.first + own;
@@ -247,7 +267,11 @@ impl<T: Scalar> Group<T> {
     /// Kernels: scores, softmax, its gradient, dQ, and dK and dV.
     pub(super) fn variants(&self) -> [&'static str; 5] {
         let [forward, backward] = self.softmax.variants();
-        let [dq, dk] = self.products.each_ref().map(Plan::variant);
+        let products = self
+            .blocks
+            .as_ref()
+            .map_or(&self.products, Blocks::products);
+        let [dq, dk] = products.each_ref().map(Plan::variant);
         [self.sampled.variant(), forward, backward, dq, dk]
     }
 }

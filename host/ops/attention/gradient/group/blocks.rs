@@ -1,0 +1,138 @@
+//! Products of weights and slopes on Tensor Cores, where a mask fills blocks: the values of a head, which lie entry by
+//! entry, are put to their places among zeros.
+
+use std::sync::Arc;
+
+use einsparse_formats::convert::csr_to_bsr;
+use einsparse_formats::{Bsr, Csr, CsrPattern, fill};
+
+use super::{Heads, Places};
+use crate::context::Context;
+use crate::device::{Device, Stream};
+use crate::error::{Error, Result};
+use crate::families::attention::AttentionExtents;
+use crate::families::convert::Scatter;
+use crate::kernel::Queue;
+use crate::launch::RawSpmm;
+use crate::plan::Plan;
+use crate::registry::Scalar;
+use crate::tensor::{SparseTensor, Tensor};
+
+/// Edge of a block.
+const BLOCK: usize = 64;
+/// Entries of a mask from which on the launches of each head pay.
+const LEAST: usize = 1 << 18;
+/// Entries over places of blocks: products of blocks are about ten times as fast.
+const FILL: f64 = 0.125;
+/// A place that nothing is written to.
+const NOWHERE: u32 = u32::MAX;
+
+/// Values of one head at a time.
+#[derive(Debug)]
+pub(super) struct Blocks<T: Scalar> {
+    device: Arc<Device>,
+    /// Zeros where the mask has no entry.
+    values: SparseTensor<T>,
+    places: Scatter,
+    /// dQ from dS and K; dK and dV from dS, Q and P, dO.
+    products: [Plan<T>; 2],
+    /// dK and dV added to what is there.
+    onto: Plan<T>,
+}
+
+impl<T: Scalar> Blocks<T> {
+    /// Nothing where entries are too few, too scattered, or of another type than Tensor Cores take.
+    pub(super) fn new(
+        context: &Context,
+        pattern: &CsrPattern,
+        extents: AttentionExtents,
+    ) -> Result<Option<Self>> {
+        let (slots, AttentionExtents { m, n, d, .. }) = (pattern.columns().len(), extents);
+        if size_of::<T>() != 2 || slots < LEAST || i32::try_from(slots).is_err() {
+            return Ok(None);
+        }
+        let fills = fill::block_fills(pattern, &[(BLOCK, BLOCK)])?;
+        if fills.first().is_none_or(|found| found.fill() < FILL) {
+            return Ok(None);
+        }
+        let numbers = (1..=slots as i32).collect();
+        let numbered = csr_to_bsr(&Csr::new(pattern.clone(), numbers)?, (BLOCK, BLOCK))?;
+        let mut places = vec![NOWHERE; slots];
+        for (place, &slot) in numbered.values().iter().enumerate() {
+            if slot > 0 {
+                places[slot as usize - 1] = place as u32;
+            }
+        }
+        let zeros = vec![T::ZERO; numbered.values().len()];
+        let values = context.upload(Bsr::new(numbered.pattern().clone(), zeros)?)?;
+        let (queries, keys) = (context.zeros::<T>(&[m, d])?, context.zeros::<T>(&[n, d])?);
+        let plan = |text: &str, x: &Tensor<T>| {
+            let operands = [("S", (&values).into()), ("X", x.into())];
+            context.plan(text).operands(&operands).build()
+        };
+        let products = [
+            plan("Y[m,d] = S[m,n] * X[n,d]", &keys)?,
+            plan("Y[n,d] = S[m,n] * X[m,d]", &queries)?,
+        ];
+        let onto = plan("Y[n,d] += S[m,n] * X[m,d]", &queries)?;
+        let device = Arc::clone(context.expect_device()?);
+        Ok(Some(Blocks {
+            places: Scatter::new(&device, T::DTYPE, &places)?,
+            device,
+            values,
+            products,
+            onto,
+        }))
+    }
+
+    pub(super) fn products(&self) -> &[Plan<T>; 2] {
+        &self.products
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        let plans = self.products.iter().chain([&self.onto]);
+        let plans: usize = plans.map(Plan::workspace_bytes).sum();
+        self.values.pattern().slots() * size_of::<T>() + self.places.bytes() + plans
+    }
+
+    /// Gradients of a head of queries, and what it adds to those of its keys and values, from its weights and slopes.
+    pub(super) fn multiply(
+        &self,
+        (head, [weights, slopes]): (usize, [u64; 2]),
+        places: &Places,
+        scale: f64,
+        stream: &Stream,
+    ) -> Result<()> {
+        let missing = || Error::elsewhere("the mask");
+        let columns = self.values.columns_address().ok_or_else(missing)?;
+        let values = self.values.values_address().ok_or_else(missing)?;
+        self.device.context().set_current()?;
+        // SAFETY: the weights and slopes of a head have a value for each entry of the mask, and each place lies in `values`.
+        let queue = unsafe { Queue::new(stream.raw()) };
+        let run = |plan: &Plan<T>, (b, from): (Heads, usize), (c, to): (Heads, usize), alpha| {
+            let raw = RawSpmm {
+                columns,
+                values,
+                b: b.at(from),
+                ldb: b.leading,
+                c: c.at(to),
+                ldc: c.leading,
+                alpha,
+                ..RawSpmm::default()
+            };
+            // SAFETY: shapes and places of the operands were checked, the rest is owned by self.
+            unsafe { plan.run_raw(&raw, stream.raw()) }
+        };
+        let ([q, k, _], [dq, dk, dv]) = (places.inputs, places.outputs);
+        let key_head = head / places.ratio;
+        let of_keys = match head.is_multiple_of(places.ratio) {
+            true => &self.products[1],
+            false => &self.onto,
+        };
+        self.places.run(slopes, values, queue)?;
+        run(&self.products[0], (k, key_head), (dq, head), scale)?;
+        run(of_keys, (q, head), (dk, key_head), scale)?;
+        self.places.run(weights, values, queue)?;
+        run(of_keys, (places.upstream, head), (dv, key_head), 1.0)
+    }
+}
