@@ -237,6 +237,35 @@ fn gradients_on_the_gpu() {
     on_gpu(&[suite::<f32>, suite::<f16>, suite::<bf16>]);
 }
 
+/// Masks that fill blocks, whose products run on Tensor Cores; edges are no multiple of a block.
+fn of_blocks<T: Scalar>(context: &Context) {
+    let dense = |rows: usize| spread(&vec![rows; rows], rows);
+    let grouped = AttentionOptions {
+        key_heads: Some(2),
+        ..plain(4, 64)
+    };
+    let half = spread(&[350; 800], 700);
+    let all = [
+        (dense(600), plain(2, 128)),
+        (dense(600), grouped),
+        (half, plain(1, 40)),
+    ];
+    for (i, (mask, options)) in all.into_iter().enumerate() {
+        let case = Case::<T>::new(vec![mask], options, i as u64);
+        let masks = case.masks(context, "csr");
+        let gradient = AttentionGradient::new(context, &[&masks[0]], &case.options).unwrap();
+        let [.., dq, dk] = gradient.variants();
+        let entries = |name: &str| name.contains("csr") || name.contains("permuted");
+        assert!(!entries(dq) && !entries(dk), "{dq} {dk}");
+        check(context, &case, "csr");
+    }
+}
+
+#[test]
+fn gradients_of_masks_that_fill_blocks() {
+    on_gpu(&[of_blocks::<f16>, of_blocks::<bf16>]);
+}
+
 #[test]
 fn what_does_not_fit_is_refused() {
     let cpu = Context::cpu();

@@ -47,6 +47,17 @@ impl<T: Scalar> Blocks<T> {
         pattern: &CsrPattern,
         extents: AttentionExtents,
     ) -> Result<Option<Self>> {
+        match Self::made(context, pattern, extents) {
+            Err(Error::NoKernel { .. } | Error::OutOfMemory { .. }) => Ok(None),
+            made => made,
+        }
+    }
+
+    fn made(
+        context: &Context,
+        pattern: &CsrPattern,
+        extents: AttentionExtents,
+    ) -> Result<Option<Self>> {
         let (slots, AttentionExtents { m, n, d, .. }) = (pattern.columns().len(), extents);
         if size_of::<T>() != 2 || slots < LEAST || i32::try_from(slots).is_err() {
             return Ok(None);
