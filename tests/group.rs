@@ -64,8 +64,6 @@ fn experts_of_ranks_make_what_those_of_one_make() {
         cases_moe::experts::<f32>(&cpus(ranks));
     }
     cases_moe::experts::<bf16>(&cpus(3));
-    cases_moe::chunks::<f32>(&cpus(2));
-    cases_moe::chunks::<f32>(&cpus(3));
 }
 
 #[test]

@@ -1,6 +1,7 @@
-//! `ranks`: rows over the GPUs of this machine, 1 and 2 and so on. A product of R-MAT 22, as it is generated and with its
-//! nodes in random order, with B on every rank, and with B dealt to ranks, sent ahead of products and under them; a layer of a graph network with its gradients; gated
-//! experts, in one chunk and in two; a force field whose atoms grow with the ranks; and what the links give alone.
+//! `ranks`: rows over the GPUs of this machine, 1 and 2 and so on. A product of R-MAT 22, as it is generated and with
+//! its nodes in random order, with B on every rank, and with B dealt to ranks, sent ahead of products and under them; a
+//! layer of a graph network with its gradients; gated experts; a force field whose atoms grow with the ranks; and what
+//! the links give alone.
 //!
 //! All ranks start together and wait for their GPU at the end, so the clock is the host's, that of the slowest rank.
 //! Each operand is many times L2: there is no warm run. `limit_fraction` is the share of what so many GPUs would give
@@ -12,8 +13,8 @@ use crate::timing::median;
 use einsparse::driver::device_count;
 use einsparse::dynamic::Gate;
 use einsparse::formats::{Permutation, generate};
-use einsparse::group::{Group, GroupSum, Halo, Partition, Sharded, ShardedOptions, ShardedSpmm};
-use einsparse::group::{ShardedMoe, ShardedMoeOptions};
+use einsparse::group::{Group, GroupSum, Halo, Partition};
+use einsparse::group::{Sharded, ShardedMoe, ShardedOptions, ShardedSpmm};
 use einsparse::nn::MoeOptions;
 use einsparse::{Plan, Precision, Scalar, Stream};
 use rand::seq::SliceRandom;
@@ -114,25 +115,17 @@ fn graphs(bench: &Bench<'_>, scale: u32, contexts: &[Context], counts: &[usize])
             row(&problem.workload, &name, found, &mut alone[2])?;
         }
         for (tokens, alone) in TOKENS.into_iter().zip(&mut experts_alone) {
-            let all: &[Option<usize>] = if ranks == 1 {
-                &[None]
-            } else {
-                &[None, Some(2)]
-            };
-            for &chunks in all {
-                let (ms, note) = case.experts(contexts, tokens, chunks)?;
-                if ranks == 1 {
-                    *alone = ms;
-                }
-                let extents = [tokens, QWEN.model, QWEN.hidden];
-                let choices = tokens * QWEN.top_k;
-                let row = Row::new(OP, "qwen3-30b-a3b", extents, choices, Dtype::Bf16);
-                let times = once(ms);
-                let flops = 6.0 * (choices * QWEN.model * QWEN.hidden) as f64;
-                let row = row.timed(&times).flops(flops).limit(*alone / ranks as f64);
-                let name = chunks.map_or("experts".into(), |n| format!("experts_{n}chunks"));
-                bench.add(row.ours(format!("{name}+{ranks}")).strict().note(note))?;
+            let (ms, note) = case.experts(contexts, tokens)?;
+            if ranks == 1 {
+                *alone = ms;
             }
+            let extents = [tokens, QWEN.model, QWEN.hidden];
+            let choices = tokens * QWEN.top_k;
+            let row = Row::new(OP, "qwen3-30b-a3b", extents, choices, Dtype::Bf16);
+            let times = once(ms);
+            let flops = 6.0 * (choices * QWEN.model * QWEN.hidden) as f64;
+            let row = row.timed(&times).flops(flops).limit(*alone / ranks as f64);
+            bench.add(row.ours(format!("experts+{ranks}")).strict().note(note))?;
         }
     }
     Ok(())
@@ -388,21 +381,12 @@ impl Case<'_> {
     }
 
     /// Experts that are chosen evenly; tokens are dealt evenly.
-    fn experts(
-        &self,
-        contexts: &[Context],
-        tokens: usize,
-        chunks: Option<usize>,
-    ) -> Result<(f64, String)> {
+    fn experts(&self, contexts: &[Context], tokens: usize) -> Result<(f64, String)> {
         let options = MoeOptions { tokens, ..QWEN };
         let deal = Partition::even(tokens, contexts.len());
-        let sharded = ShardedMoeOptions {
-            chunks,
-            ..ShardedMoeOptions::default()
-        };
         clocked(self.bench, contexts, |group| {
             let (context, own) = (group.context(), deal.range(group.rank()));
-            let mut layer = ShardedMoe::new(group, &options, &deal, &sharded)?;
+            let mut layer = ShardedMoe::new(group, &options, &deal, &Default::default())?;
             let values = |shape: &[usize]| context.upload_dense(&some::<bf16>(shape)?);
             let [up, down] = layer.shapes();
             let (up, down) = (values(&up)?, values(&down)?);

@@ -22,17 +22,14 @@ use deal::{Deal, check_shares, share_sum};
 /// use einsparse::group::ShardedMoeOptions;
 /// // The same bits on 1, 2 and 4 ranks.
 /// let options = ShardedMoeOptions { shares: Some(4), ..ShardedMoeOptions::default() };
-/// assert!(options.chunks.is_none() && !options.training);
+/// assert!(!options.training);
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShardedMoeOptions {
     /// Parts that experts are dealt in, a multiple of the ranks; a token's sum over the experts of a part is rounded.
     /// `None`: one for each rank.
     pub shares: Option<usize>,
-    /// Parts of the tokens, one sent under the products of the one before; fewer where they do not divide the tokens of
-    /// every rank. `None`: one, which was the fastest of Qwen3's shape on two GPUs.
-    pub chunks: Option<usize>,
-    /// With room for [`ShardedMoe::backward`]; tokens are one chunk then.
+    /// With room for [`ShardedMoe::backward`].
     pub training: bool,
 }
 
@@ -83,7 +80,7 @@ pub struct ShardedMoeOptions {
 #[derive(Debug)]
 pub struct ShardedMoe<T: Scalar> {
     deal: Deal,
-    /// Of own shares, each for the tokens of a chunk.
+    /// Of own shares, each for the tokens of all ranks.
     layers: Vec<Moe<T>>,
     /// What came of all tokens; nothing on one rank.
     all: Option<Tokens<T>>,
@@ -91,11 +88,9 @@ pub struct ShardedMoe<T: Scalar> {
     parts: Tensor<T>,
     add: Option<RowSum<T>>,
     training: Option<Training<T>>,
-    /// For what is sent under products.
-    beside: Stream,
 }
 
-/// Tokens of all ranks, one chunk behind the other, by rank in each.
+/// Tokens of all ranks, by rank.
 #[derive(Debug)]
 struct Tokens<T> {
     x: Tensor<T>,
@@ -139,7 +134,6 @@ impl<T: Scalar> ShardedMoe<T> {
             options.gate.map_or(0, |gate| 1 + gate as usize),
             usize::from(options.transposed),
             sharded.shares.unwrap_or(0),
-            sharded.chunks.unwrap_or(0),
             usize::from(sharded.training),
         ];
         let extents = extents.map(|extent| extent as u64).to_vec();
@@ -151,7 +145,6 @@ impl<T: Scalar> ShardedMoe<T> {
             options: *options,
             tokens: tokens.clone(),
             shares: Partition::even(options.experts, shares),
-            chunks: chunks(options, tokens, sharded),
         };
         group.all_ok(Self::dealt(deal, sharded.training))
     }
@@ -165,7 +158,7 @@ impl<T: Scalar> ShardedMoe<T> {
         } = deal.options;
         let (context, mine, own) = (deal.group.context(), deal.mine(), deal.own());
         let layer = |share: usize| {
-            let part = deal.part(deal.shares.range(share), tokens / deal.chunks);
+            let part = deal.part(deal.shares.range(share), tokens);
             let layer = match trained {
                 false => Moe::new(context, &part)?,
                 true => Moe::for_training(context, &part)?,
@@ -208,7 +201,6 @@ impl<T: Scalar> ShardedMoe<T> {
             add: share_sum(context, &parts, sums)?,
             parts,
             training: if trained { Some(training()?) } else { None },
-            beside: Stream::ahead(context.device())?,
             deal,
         })
     }
@@ -226,11 +218,6 @@ impl<T: Scalar> ShardedMoe<T> {
     /// Shapes of this rank's stacks of matrices, as [`MoeOptions::shapes`].
     pub fn shapes(&self) -> [[usize; 3]; 2] {
         self.deal.part(self.experts(), 0).shapes()
-    }
-
-    /// Parts of the tokens: each is sent under the products of the one before.
-    pub fn chunks(&self) -> usize {
-        self.deal.chunks
     }
 
     /// Kernels of the products, as [`Moe::variants`].
@@ -259,42 +246,26 @@ impl<T: Scalar> ShardedMoe<T> {
         if self.deal.shares.ranks() == 1 {
             return self.layers[0].forward(x, (choices, weights), matrices, out, stream);
         }
-        if self.all.is_none() {
-            self.multiply(0, own, matrices, stream)?;
-            return self.add_up(out, stream);
+        self.bring(own, stream)?;
+        self.multiply(own, matrices, stream)?;
+        if let Some(all) = &self.all {
+            self.deal.back((&all.sums, &mut self.parts), stream)?;
         }
-        self.beside.wait_for(stream)?;
-        self.bring(0, own)?;
-        stream.wait_for(&self.beside)?;
-        for chunk in 0..self.deal.chunks {
-            self.multiply(chunk, own, matrices, stream)?;
-            if chunk + 1 < self.deal.chunks {
-                // Under the products of this one.
-                self.bring(chunk + 1, own)?;
-                stream.wait_for(&self.beside)?;
-            }
-            self.beside.wait_for(stream)?;
-            if let Some(all) = &self.all {
-                let rows = (&all.sums, &mut self.parts);
-                self.deal.back(chunk, rows, &self.beside)?;
-            }
-        }
-        stream.wait_for(&self.beside)?;
         self.add_up(out, stream)
     }
 
-    /// Tokens of a chunk to all ranks, with their routes, beside the products.
+    /// Own tokens to all ranks, with their routes.
     fn bring(
         &mut self,
-        chunk: usize,
         (x, choices, weights): (&Tensor<T>, &Tensor<i32>, &Tensor<f32>),
+        stream: &Stream,
     ) -> Result<()> {
         let MoeOptions { top_k, model, .. } = self.deal.options;
         let Some(all) = &mut self.all else {
             return Ok(());
         };
-        let [rows, words] = [model, top_k].map(|width| self.deal.to_all(chunk, width));
-        let [to_rows, to_words] = [model, top_k].map(|width| self.deal.in_all(chunk, width));
+        let [rows, words] = [model, top_k].map(|width| self.deal.to_all(width));
+        let [to_rows, to_words] = [model, top_k].map(|width| self.deal.in_all(width));
         let mut x = Exchange {
             from: (x, &rows),
             to: (&mut all.x, &to_rows),
@@ -308,39 +279,26 @@ impl<T: Scalar> ShardedMoe<T> {
             to: (&mut all.weights, &to_words),
         };
         let together = &mut [&mut x as _, &mut choices as _, &mut weights as _];
-        self.deal.group.exchange_all(together, &self.beside)
+        self.deal.group.exchange_all(together, stream)
     }
 
-    /// What own experts make of a chunk.
+    /// What own experts make of all tokens.
     fn multiply(
         &mut self,
-        chunk: usize,
         (x, choices, weights): (&Tensor<T>, &Tensor<i32>, &Tensor<f32>),
         matrices: (&Tensor<T>, &Tensor<T>),
         stream: &Stream,
     ) -> Result<()> {
-        let MoeOptions {
-            tokens,
-            top_k,
-            model,
-            ..
-        } = self.deal.options;
-        let rows = tokens / self.deal.chunks;
+        let MoeOptions { tokens, model, .. } = self.deal.options;
         for (place, share) in self.deal.mine().enumerate() {
             let [up, down] = self.deal.matrices(share, matrices)?;
-            let layer = &mut self.layers[place];
-            let Some(all) = &mut self.all else {
-                let mut sums = self.parts.part_mut(share * rows * model, &[rows, model])?;
-                layer.forward(x, (choices, weights), (&up, &down), &mut sums, stream)?;
-                continue;
+            // On one rank straight to where a share's rows are added.
+            let (x, choices, weights, sums) = match &mut self.all {
+                Some(all) => (&all.x, &all.choices, &all.weights, &mut all.sums),
+                None => (x, choices, weights, &mut self.parts),
             };
-            let first = chunk * rows;
-            let x = all.x.part(first * model, &[rows, model])?;
-            let choices = all.choices.part(first * top_k, &[rows, top_k])?;
-            let weights = all.weights.part(first * top_k, &[rows, top_k])?;
-            let first = place * tokens + first;
-            let mut sums = all.sums.part_mut(first * model, &[rows, model])?;
-            layer.forward(&x, (&choices, &weights), (&up, &down), &mut sums, stream)?;
+            let mut sums = sums.part_mut(place * tokens * model, &[tokens, model])?;
+            self.layers[place].forward(x, (choices, weights), (&up, &down), &mut sums, stream)?;
         }
         Ok(())
     }
@@ -399,7 +357,7 @@ impl<T: Scalar> ShardedMoe<T> {
             ..
         } = self.deal.options;
         if let Some((all, _)) = &mut training.all {
-            let (rows, to) = (self.deal.to_all(0, model), self.deal.in_all(0, model));
+            let (rows, to) = (self.deal.to_all(model), self.deal.in_all(model));
             self.deal.group.exchange((out, &rows), (all, &to), stream)?;
         }
         for (place, share) in self.deal.mine().enumerate() {
@@ -423,31 +381,14 @@ impl<T: Scalar> ShardedMoe<T> {
             layer.backward((x, weights), (&up, &down), out, to, stream)?;
         }
         if let (Some(all), Some((_, words))) = (&self.all, &training.all) {
-            let rows = (&all.sums, &mut self.parts);
-            self.deal.back(0, rows, stream)?;
-            self.deal.back(0, (words, &mut training.parts), stream)?;
+            self.deal.back((&all.sums, &mut self.parts), stream)?;
+            self.deal.back((words, &mut training.parts), stream)?;
         }
         if let Some(add) = &training.add {
             add.run(&training.parts, gradients.weights, stream)?;
         }
         self.add_up(gradients.x, stream)
     }
-}
-
-/// Parts of the tokens.
-fn chunks(options: &MoeOptions, tokens: &Partition, sharded: &ShardedMoeOptions) -> usize {
-    if sharded.training || tokens.ranks() == 1 {
-        return 1;
-    }
-    let wanted = sharded.chunks.unwrap_or(1);
-    let whole = |chunks: &usize| {
-        let mut ranks = 0..tokens.ranks();
-        ranks.all(|rank| tokens.range(rank).len().is_multiple_of(*chunks))
-    };
-    (2..=wanted.min(options.tokens))
-        .rev()
-        .find(whole)
-        .unwrap_or(1)
 }
 
 impl<T: Scalar> fmt::Display for ShardedMoe<T> {
@@ -470,11 +411,10 @@ impl<T: Scalar> fmt::Display for ShardedMoe<T> {
         )?;
         write!(
             f,
-            "  sends {own} tokens ({:.1} MB) and sums of {} ({:.1} MB), in {} chunks: predicted {:.0} us",
+            "  sends {own} tokens ({:.1} MB) and sums of {} ({:.1} MB): predicted {:.0} us",
             sent[0] as f64 / 1e6,
             tokens - own,
             sent[1] as f64 / 1e6,
-            deal.chunks,
             sent.iter().sum::<usize>() as f64 / LINK * 1e6
         )
     }

@@ -102,7 +102,6 @@ fn operations(contexts: &[Context]) {
 
 fn experts(contexts: &[Context]) {
     cases_moe::experts::<bf16>(contexts);
-    cases_moe::chunks::<f16>(contexts);
     cases_moe::expert_gradients::<bf16>(contexts);
 }
 

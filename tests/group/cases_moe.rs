@@ -259,27 +259,6 @@ pub fn experts<T: Scalar>(contexts: &[Context]) {
     }
 }
 
-/// Tokens in chunks: the bits of those in one, on a CPU.
-pub fn chunks<T: Scalar>(contexts: &[Context]) {
-    let o = layer(3, Some(Gate::Silu));
-    let from = operands::<T>(&o, Routes::Even);
-    for tokens in deals(contexts.len()) {
-        let in_chunks = |chunks: usize| {
-            let options = ShardedMoeOptions {
-                chunks: Some(chunks),
-                ..ShardedMoeOptions::default()
-            };
-            sharded(contexts, &o, &from, &tokens, &options)
-        };
-        let one = in_chunks(1);
-        for count in [2, 3, 6] {
-            let found = in_chunks(count);
-            near_all("chunks", &found, &one);
-            assert!(contexts[0].is_cuda() || found == one, "{count} chunks");
-        }
-    }
-}
-
 /// Gradients near those of one GPU; in as many shares the bits of one rank.
 pub fn expert_gradients<T: Scalar>(contexts: &[Context]) {
     for (top_k, gate) in [(1, None), (2, Some(Gate::Silu))] {

@@ -22,8 +22,6 @@ pub(super) struct Deal {
     pub tokens: Partition,
     /// Experts of each share. A rank has as many shares as any other one.
     pub shares: Partition,
-    /// Parts of each rank's tokens.
-    pub chunks: usize,
 }
 
 impl Deal {
@@ -72,28 +70,23 @@ impl Deal {
         Ok([up.part(first.0, &first.1)?, down.part(second.0, &second.1)?])
     }
 
-    /// Elements of rows of this rank's tokens, those of a chunk: what every rank gets.
-    pub fn to_all(&self, chunk: usize, width: usize) -> Vec<Range<usize>> {
-        let rows = self.own() / self.chunks;
-        vec![chunk * rows * width..(chunk + 1) * rows * width; self.group.size()]
+    /// Elements of rows of this rank's tokens: what every rank gets.
+    pub fn to_all(&self, width: usize) -> Vec<Range<usize>> {
+        vec![0..self.own() * width; self.group.size()]
     }
 
-    /// Elements of rows of all tokens, one chunk behind the other: where those of each rank lie.
-    pub fn in_all(&self, chunk: usize, width: usize) -> Vec<Range<usize>> {
-        let before = chunk * self.options.tokens;
-        let row = |row: usize| (before + row) / self.chunks * width;
+    /// Elements of rows of all tokens: where those of each rank lie.
+    pub fn in_all(&self, width: usize) -> Vec<Range<usize>> {
         let place = |rank: usize| {
             let own = self.tokens.range(rank);
-            row(own.start)..row(own.end)
+            own.start * width..own.end * width
         };
         (0..self.group.size()).map(place).collect()
     }
 
-    /// Queues the way back of a chunk: rows of all tokens, by own share, to the ranks of the tokens, where they lie by
-    /// share.
+    /// Queues the way back: rows of all tokens, by own share, to the ranks of the tokens, where they lie by share.
     pub fn back<T: Scalar>(
         &self,
-        chunk: usize,
         (from, to): (&Tensor<T>, &mut Tensor<T>),
         stream: &Stream,
     ) -> Result<()> {
@@ -106,10 +99,8 @@ impl Deal {
                 .collect()
         };
         for place in 0..each {
-            let sends = moved(self.in_all(chunk, width), &|_| place * all);
-            let takes = moved(self.to_all(chunk, width), &|rank| {
-                (rank * each + place) * own
-            });
+            let sends = moved(self.in_all(width), &|_| place * all);
+            let takes = moved(self.to_all(width), &|rank| (rank * each + place) * own);
             self.group
                 .exchange((from, &sends), (&mut *to, &takes), stream)?;
         }
