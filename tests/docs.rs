@@ -271,7 +271,7 @@ fn ranks_are_those_of_the_record() {
     let rows: Vec<Row> = rows.map(Result::unwrap).collect();
     let wanted = rows.iter().filter(|row| row.m > 0).filter_map(|row| {
         let name = row.variant.strip_suffix("+2")?;
-        // Overlap and chunks are ways of several ranks.
+        // Overlap is a way of several ranks.
         let names = [name, name.split('_').next()?].map(|name| format!("{name}+1"));
         let same = |one: &&Row| (&one.workload, one.m) == (&row.workload, row.m);
         let of = |alone: &String| rows.iter().filter(same).find(|one| one.variant == *alone);

@@ -66,7 +66,7 @@ fn gather(rows: Rows) -> f64 {
     sending(rows, ms(rows[0] + rows[1], "gather"), ms(share, "network"))
 }
 
-/// The product waits for the rows of others, as it does where they come in one chunk.
+/// The product waits for the rows of others, as it does without an overlap.
 fn behind(load: &Load, sending: f64) -> f64 {
     ms(load.product, "product") + sending
 }

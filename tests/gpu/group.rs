@@ -102,6 +102,7 @@ fn operations(contexts: &[Context]) {
 
 fn experts(contexts: &[Context]) {
     cases_moe::experts::<bf16>(contexts);
+    cases_moe::experts::<f16>(contexts);
     cases_moe::expert_gradients::<bf16>(contexts);
 }
 
