@@ -7,7 +7,7 @@ use super::runs::plan_and_run;
 use super::{Expression, GUARD, Problem, Rng, assert_matrix, product, stored};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense};
 use einsparse::registry::{Dtype, Row, Scalar, WalkKind};
-use einsparse::{Context, Operand, Options, Plan, Precision, Tensor};
+use einsparse::{Context, Operand, Options, Plan, Precision, Tensor, Weights};
 
 /// Rows that take any pattern, once it is in their format. 2:4 wants its own patterns, bitmaps deeper and fuller ones,
 /// other orders of axes their own expressions; a dense A has none.
@@ -112,10 +112,19 @@ pub fn exact_by_row<T: Scalar>(
     let mut c = context.upload_strided(&start, leading, guard).unwrap();
     let mut planned = operands.clone();
     planned.push(("C", (&c).into()));
+    // Some read what stays as it is ahead of what is queued before.
+    let weights = match leading.is_multiple_of(16) {
+        true => Weights::EachRun,
+        false => Weights::Static,
+    };
+    let options = Options {
+        weights,
+        ..force(row)
+    };
     let plan = context
         .plan(&x.text())
         .operands(&planned)
-        .options(&force(row))
+        .options(&options)
         .build()
         .unwrap_or_else(|e| panic!("{what:?}: {e}"));
     if context.is_cuda() {
