@@ -136,8 +136,8 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
         }
     }
 
-    /// Queues the taking of new values of the sparse factor, where the plan keeps them ([`Weights::Static`]); nothing
-    /// otherwise. Allocates nothing and waits for nothing.
+    /// Queues the taking of new values of the sparse factor, where the plan keeps them or reads them ahead of the end of what
+    /// is queued before ([`Weights::Static`]); nothing otherwise. Allocates nothing and waits for nothing.
     ///
     /// # Errors
     /// A sparse factor of another pattern or context than planned.
@@ -151,7 +151,8 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
 
     /// Runs on raw device addresses and a raw stream, for users of other CUDA crates: a product of a matrix on a
     /// [`RawSpmm`](crate::raw::RawSpmm), one at the places of a sparse output on a [`RawSddmm`](crate::raw::RawSddmm).
-    /// A plan that keeps its sparse factor does not read the addresses of it.
+    /// A plan that keeps its sparse factor does not read the addresses of it. With [`Weights::Static`] new values of it are read
+    /// behind [`update_values`](Self::update_values).
     ///
     /// # Safety
     /// The addresses hold operands of the planned shapes, element type and pattern, in the primary context of the

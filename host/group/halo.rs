@@ -20,7 +20,7 @@ use crate::tensor::Tensor;
 /// They lie beside the own ones, in the order of the whole matrix: those of lower ranks in front of them, those of higher ones
 /// behind. [`columns`](Self::columns) gives a pattern whose columns count these rows, so any operation of one GPU works on
 /// them: a product ([`ShardedSpmm`](super::ShardedSpmm)), products at places ([`ops::SampledTensor`](crate::ops)), attention of
-/// the queries of this rank, messages between atoms.
+/// the queries of this rank, messages between atoms. Calls on several streams are the caller's to order.
 ///
 /// ```
 /// use einsparse::formats::CsrPattern;

@@ -38,6 +38,7 @@ pub struct ShardedOptions {
 /// bits are the same.
 /// The gradient multiplies first, then rows of C go to the ranks that own them, which add them up in the order of ranks; with
 /// `overlap` the rows of this rank are multiplied meanwhile.
+/// Runs on several streams are the caller's to order.
 /// With B on every rank, an ordinary plan of [`Sharded::local`] is all that is needed.
 ///
 /// The [module](crate::group) has an example.
@@ -203,6 +204,11 @@ impl<T: Scalar> ShardedSpmm<T> {
         c: &mut Sharded<Tensor<T>>,
         stream: &Stream,
     ) -> Result<()> {
+        if let Some(device) = self.group.context().device()
+            && !stream.belongs_to(device)
+        {
+            return Err(Error::operand("stream", "belongs to another context"));
+        }
         match self.transposed {
             true => self.run_back(b, c, stream),
             false => self.run_forth(b, c, stream),

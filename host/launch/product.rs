@@ -52,8 +52,10 @@ pub(crate) trait Product: fmt::Debug + Send + Sync {
     }
 
     /// A is written by nobody but in front of [`a_changed`](Self::a_changed): a kernel may read it ahead of the end of what is
-    /// queued before.
-    fn keeps_a(&mut self) {}
+    /// queued before. Whether this one does.
+    fn keeps_a(&mut self) -> bool {
+        false
+    }
 
     /// Queued behind whoever wrote it: kernels behind this start when that has ended.
     fn a_changed(&self, _: Queue<'_>) -> Result<()> {

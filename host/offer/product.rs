@@ -93,6 +93,8 @@ pub(crate) fn products_of<'q>(
 pub(crate) struct ProductPlan {
     launch: Box<dyn Product>,
     form: SpmmForm,
+    /// Whether it reads values of A that are told of by an update alone.
+    ahead: bool,
 }
 
 impl ProductPlan {
@@ -144,39 +146,25 @@ impl ProductPlan {
         let extents = Extents { m, k, n, items };
         let of = (form.clone(), problem.out);
         let made = make(device, row, of, extents, matrix)?;
-        Ok(made.map(|mut launch| {
-            if question.options.weights == Weights::Static {
-                launch.keeps_a();
-            }
-            ProductPlan {
-                launch,
-                form: form.clone(),
-            }
+        let Ok(mut launch) = made else {
+            return Ok(made.map(|_| unreachable!("it is refused")));
+        };
+        let ahead = question.options.weights == Weights::Static && launch.keeps_a();
+        if ahead {
+            // Behind whatever is queued that writes the values.
+            device.synchronize()?;
+        }
+        Ok(Ok(ProductPlan {
+            launch,
+            form: form.clone(),
+            ahead,
         }))
     }
 
     /// Addresses of a run, whose A must have the planned pattern.
     fn bind(&self, run: &Run<'_>, out: &AnyTensor) -> Result<RawSpmm> {
-        let (launch, form) = (&self.launch, &self.form);
-        let (columns, values) = match find(run.operands, &form.sparse)? {
-            AnyOperand::Sparse(a) => {
-                let same = Some(a.format()) == form.format
-                    && a.product_runs()
-                        .is_some_and(|r| launch.fits(r, told_by(a.pattern())));
-                let (true, Some(arrays)) = (same, a.device()) else {
-                    return Err(Error::other_pattern(&form.sparse));
-                };
-                (arrays.columns.address(), arrays.values.address())
-            }
-            AnyOperand::Dense(a) if form.format.is_none() => {
-                launch.check_leading(&form.sparse, a.leading())?;
-                (
-                    0,
-                    a.address().ok_or_else(|| Error::elsewhere(&form.sparse))?,
-                )
-            }
-            other => return Err(wrong(&form.sparse, "an uploaded sparse tensor", other)),
-        };
+        let form = &self.form;
+        let (columns, values) = self.matrix(run)?;
         let (b, ldb) = run.tensor(&form.dense)?;
         let bias = match &form.bias {
             Some((name, _)) => run.tensor(name)?.0,
@@ -201,6 +189,30 @@ impl ProductPlan {
             b_stride: 0,
             c_stride: 0,
             alpha: run.factor()?,
+        })
+    }
+
+    /// Where columns and values of A are.
+    fn matrix(&self, run: &Run<'_>) -> Result<(u64, u64)> {
+        let (launch, form) = (&self.launch, &self.form);
+        Ok(match find(run.operands, &form.sparse)? {
+            AnyOperand::Sparse(a) => {
+                let same = Some(a.format()) == form.format
+                    && a.product_runs()
+                        .is_some_and(|r| launch.fits(r, told_by(a.pattern())));
+                let (true, Some(arrays)) = (same, a.device()) else {
+                    return Err(Error::other_pattern(&form.sparse));
+                };
+                (arrays.columns.address(), arrays.values.address())
+            }
+            AnyOperand::Dense(a) if form.format.is_none() => {
+                launch.check_leading(&form.sparse, a.leading())?;
+                (
+                    0,
+                    a.address().ok_or_else(|| Error::elsewhere(&form.sparse))?,
+                )
+            }
+            other => return Err(wrong(&form.sparse, "an uploaded sparse tensor", other)),
         })
     }
 }
@@ -229,6 +241,10 @@ impl Compiled for ProductPlan {
     }
 
     fn update_values(&self, run: &Run<'_>) -> Result<()> {
+        if !self.ahead {
+            return Ok(());
+        }
+        self.matrix(run)?;
         self.a_changed(run.queue_of_operands()?)
     }
 

@@ -324,7 +324,8 @@ impl<T: Scalar> SparseConv3d<T> {
                 let kernels = match self.weights[usize::from(every)].get() {
                     Some(made) => made,
                     None if stream.raw().is_capturing()? => {
-                        let reason = "has a gradient of weights to deal, which a capture cannot: ask for it once before";
+                        let reason = "has a gradient of weights to deal, which a capture cannot: ask for it once before, behind a \
+                                      rebuild if the capture has one";
                         return Err(Error::operand("map", reason));
                     }
                     None => {

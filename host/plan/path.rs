@@ -21,7 +21,7 @@ use crate::error::{Error, Refusal, Result};
 use crate::launch::Turns;
 use crate::machine::Machine;
 use crate::offer::bind::find;
-use crate::offer::{Answer, Candidate, Compiled, Made, Offer, Question, Run, Types};
+use crate::offer::{Answer, Candidate, Compiled, Made, Offer, Question, Run, Types, Weights};
 use crate::registry::Scalar;
 use crate::tensor::{AnyOperand, AnyTensor, Operand, erase};
 
@@ -162,8 +162,10 @@ impl Chain {
         types: Types,
     ) -> Result<Self> {
         let (mut steps, mut temporaries) = (Vec::new(), Vec::<AnyTensor>::new());
+        // Nobody would tell the steps of new values.
         let options = Options {
             variant: None,
+            weights: Weights::EachRun,
             ..options.clone()
         };
         let Some((last, before)) = path.steps.split_last() else {

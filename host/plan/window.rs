@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::einsum::{Einsum, Extents, IndexExpr, SumArray, Windows, windows};
 use crate::error::{Error, Result};
 use crate::families::gather_gemm::offers::images::ImageKernels;
-use crate::offer::{Compiled, Run, Types};
+use crate::offer::{Compiled, Run, Types, Weights};
 use crate::tensor::{AnyOperand, AnyTensor};
 
 /// Sums of indices stand at axes of dense operands.
@@ -137,7 +137,11 @@ impl AnyPlan {
     ) -> Result<Self> {
         let written = (&einsum, sums.form.as_ref(), extents.out());
         let kernels = ImageKernels::new((context, types), written, operands, options)?;
-        let mut options = options.clone();
+        // Nobody would tell the plan of new values.
+        let mut options = Options {
+            weights: Weights::EachRun,
+            ..options.clone()
+        };
         if kernels.is_ok() {
             // The one that was asked for is there; the other is for operands that it cannot read.
             options.variant = None;

@@ -220,6 +220,43 @@ fn runs_that_bring_their_values_take_turns() {
     }
 }
 
+/// A chain of products has nothing that an update would tell: values are those of the run.
+#[test]
+fn chains_take_the_values_of_a_run() {
+    let Some(gpu) = gpu() else { return };
+    let first = matrix::<f16>((512, 512, 0.5), Format::Csr, 1);
+    let second = first.map_values(|v| f16::from_f32(1.0 - v.to_f32()));
+    let both = [&first, &second].map(|a| gpu.upload(a).unwrap());
+    let dense = |seed: usize| {
+        Dense::from_fn([512, 512], |at| {
+            f16::from_f32(((at[0] + seed * at[1]) % 3) as f32 / 64.0)
+        })
+    };
+    let (b, e) = (dense(1).unwrap(), dense(2).unwrap());
+    let [b, e] = upload(&gpu, [&b, &e]);
+    let operands = |a| {
+        [
+            ("A", Operand::from(a)),
+            ("B", (&b).into()),
+            ("E", (&e).into()),
+        ]
+    };
+    let plan = |a: &SparseTensor<f16>| {
+        let operands = operands(a);
+        let options = Options {
+            weights: Weights::Static,
+            ..Options::default()
+        };
+        let plan = gpu.plan("C[m,n] = A[m,k] * B[k,j] * E[j,n]");
+        let plan = plan.operands(&operands).options(&options);
+        plan.build().unwrap()
+    };
+    let [kept, anew] = both.each_ref().map(plan);
+    let found = run(&gpu, &kept, &operands(&both[1]));
+    assert!(found == run(&gpu, &anew, &operands(&both[1])));
+    assert!(found != run(&gpu, &kept, &operands(&both[0])));
+}
+
 /// Kernels that read what is kept ahead of the end of the launch before them read new values behind an update.
 #[test]
 fn updates_end_before_kernels_read_ahead() {

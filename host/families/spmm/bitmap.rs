@@ -214,8 +214,9 @@ impl Product for Bitmaps {
             || words.is_some_and(|words| *self.runs == **runs && self.fingerprint.is_of(words))
     }
 
-    fn keeps_a(&mut self) {
+    fn keeps_a(&mut self) -> bool {
         self.keeps_a = true;
+        true
     }
 
     fn a_changed(&self, queue: Queue<'_>) -> Result<()> {
@@ -226,7 +227,7 @@ impl Product for Bitmaps {
 
     fn bytes(&self) -> usize {
         let lists = self.starts.bytes() + self.first.bytes() + self.pieces.bytes();
-        lists + self.partial.bytes() + self.counters.bytes()
+        lists + self.partial.bytes() + self.counters.bytes() + self.between.bytes()
     }
 
     fn describe(&self) -> String {

@@ -49,8 +49,13 @@ struct State {
 }
 
 impl State {
-    fn own(&self) -> impl Iterator<Item = &OwnedStream> {
-        std::iter::once(&self.copies).chain(&self.beside)
+    /// All of them, also behind one that fails; then the first error.
+    fn each_of_own(&self, of: impl Fn(RawStream<'_>) -> Result<()>) -> Result<()> {
+        let all = std::iter::once(&self.copies).chain(&self.beside);
+        all.fold(Ok(()), |done, own| {
+            let now = of(own.raw());
+            done.and(now)
+        })
     }
 }
 
@@ -160,13 +165,13 @@ impl Streaming {
         if ran.is_err() {
             let ended = match capturing {
                 // The capture ends in an error, and must have got all streams back.
-                true => state.own().try_for_each(|own| {
+                true => state.each_of_own(|own| {
                     let end = &state.captured.end;
-                    end.record(own.raw()).and_then(|()| stream.wait(end))
+                    end.record(own).and_then(|()| stream.wait(end))
                 }),
-                false => (state.own())
-                    .try_for_each(|own| own.raw().synchronize())
-                    .and_then(|()| stream.synchronize()),
+                false => state
+                    .each_of_own(|own| own.synchronize())
+                    .and(stream.synchronize()),
             };
             if let Err(error) = ended {
                 tracing::warn!(%error, "what was queued of a failed run did not end");

@@ -1,7 +1,9 @@
 //! The order of rebuilds of a kernel map and of what reads it, on any stream.
 
+use std::sync::Arc;
+
 use crate::device::Device;
-use crate::driver::{Event, OwnedStream, RawStream};
+use crate::driver::{Event, OwnedStream, PrimaryContext, RawStream};
 use crate::error::{Error, Result};
 
 /// Of a map and its transposed map.
@@ -23,6 +25,8 @@ struct Ends {
     /// A run's: `runs` waits for all of them, so that one wait is for all.
     run: Event,
     runs: OwnedStream,
+    /// Dropped behind them.
+    context: Arc<PrimaryContext>,
 }
 
 impl Order {
@@ -40,6 +44,8 @@ impl Order {
         let Some(ends) = &self.ends else {
             return launch();
         };
+        // A stream without a context of its own is one of the current one.
+        ends.context.set_current()?;
         if stream.is_capturing()? {
             return launch();
         }
@@ -87,11 +93,13 @@ impl Order {
         launch: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
         self.may_rebuild()?;
+        device.context().set_current()?;
         let captured = stream.is_capturing()?;
         self.is_rebuilt = true;
-        self.is_alone |= captured && alone;
         if captured {
-            return launch();
+            launch()?;
+            self.is_alone |= alone;
+            return Ok(());
         }
         let ends = match &self.ends {
             Some(ends) => ends,
@@ -102,6 +110,7 @@ impl Order {
                     rebuilt: Event::for_order()?,
                     run: Event::for_order()?,
                     runs: OwnedStream::new()?,
+                    context: Arc::clone(device.context()),
                 })
             }
         };

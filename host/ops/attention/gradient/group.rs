@@ -24,17 +24,65 @@ pub(super) struct Group<T: Scalar> {
     pattern: SparseTensor<T>,
     sampled: Plan<T>,
     softmax: SparseSoftmax<T>,
+    products: Products<T>,
+    /// Of all heads, `[heads, slots]`: P, and dP, which becomes dS.
+    weights: Tensor<T>,
+    slopes: Tensor<T>,
+}
+
+/// How the products of weights and slopes run.
+#[derive(Debug)]
+enum Products<T: Scalar> {
+    Entries(Entries<T>),
+    /// Where the mask fills blocks.
+    Blocks(Blocks<T>),
+}
+
+/// Products over entries as they lie.
+#[derive(Debug)]
+struct Entries<T: Scalar> {
     /// dQ from dS and K; dK and dV from dS, Q and P, dO.
     products: [Plan<T>; 2],
     /// dK and dV added to what is there, where heads share keys.
     onto: Option<Plan<T>>,
     /// One launch serves all heads: each has keys of its own.
     batched: bool,
-    /// In place of `products` and `onto`, where the mask fills blocks.
-    blocks: Option<Blocks<T>>,
-    /// Of all heads, `[heads, slots]`: P, and dP, which becomes dS.
-    weights: Tensor<T>,
-    slopes: Tensor<T>,
+}
+
+impl<T: Scalar> Entries<T> {
+    fn new(
+        context: &Context,
+        extents: AttentionExtents,
+        heads: usize,
+        scores: &SparseTensor<T>,
+    ) -> Result<Self> {
+        let AttentionExtents { m, n, d, .. } = extents;
+        let batched = extents.heads == extents.key_heads;
+        // Only the shapes are planned with.
+        let of = |rows: usize| match batched {
+            true => context.zeros::<T>(&[heads, rows, d]),
+            false => context.zeros::<T>(&[rows, d]),
+        };
+        let (queries, keys) = (of(m)?, of(n)?);
+        let plan = |text: &str, b: &Tensor<T>| {
+            let text = match batched {
+                true => text.to_owned(),
+                false => text.replace("h,", ""),
+            };
+            let operands = [("S", scores.into()), ("X", b.into())];
+            context.plan(&text).operands(&operands).build()
+        };
+        let products = [
+            plan("Y[h,m,d] = S[m,n] * X[h,n,d]", &keys)?,
+            plan("Y[h,n,d] = S[m,n] * X[h,m,d]", &queries)?,
+        ];
+        let onto = || plan("Y[h,n,d] += S[m,n] * X[h,m,d]", &queries);
+        Ok(Entries {
+            products,
+            onto: (!batched).then(onto).transpose()?,
+            batched,
+        })
+    }
 }
 
 /// A tensor of heads on a GPU: one behind the other, or side by side in rows.
@@ -92,28 +140,10 @@ impl<T: Scalar> Group<T> {
         let slots = pattern.columns().len();
         let blocks = Blocks::new(context, &pattern, extents)?;
         let scores = context.upload(Csr::new(pattern, vec![T::ZERO; slots])?)?;
-        let batched = extents.heads == extents.key_heads;
-        // Only the shapes are planned with.
-        let of = |rows: usize| match batched {
-            true => context.zeros::<T>(&[heads, rows, d]),
-            false => context.zeros::<T>(&[rows, d]),
+        let products = match blocks {
+            Some(blocks) => Products::Blocks(blocks),
+            None => Products::Entries(Entries::new(context, extents, heads, &scores)?),
         };
-        let (queries, keys) = (of(m)?, of(n)?);
-        let plan = |text: &str, b: &Tensor<T>| {
-            let text = match batched {
-                true => text.to_owned(),
-                false => text.replace("h,", ""),
-            };
-            let operands = [("S", (&scores).into()), ("X", b.into())];
-            context.plan(&text).operands(&operands).build()
-        };
-        let products = [
-            plan("Y[h,m,d] = S[m,n] * X[h,n,d]", &keys)?,
-            plan("Y[h,n,d] = S[m,n] * X[h,m,d]", &queries)?,
-        ];
-        let onto = || plan("Y[h,n,d] += S[m,n] * X[h,m,d]", &queries);
-        let onto = (!batched).then(onto).transpose()?;
-        drop((queries, keys));
         let (x, y) = (context.zeros::<T>(&[m, d])?, context.zeros::<T>(&[n, d])?);
         let operands = [("X", (&x).into()), ("Y", (&y).into())];
         let sampled = context
@@ -134,9 +164,6 @@ impl<T: Scalar> Group<T> {
             sampled,
             softmax,
             products,
-            onto,
-            batched,
-            blocks,
             weights: values()?,
             slopes: values()?,
             pattern: scores,
@@ -151,15 +178,15 @@ impl<T: Scalar> Group<T> {
     pub(super) fn bytes(&self) -> usize {
         let values = 2 * self.heads * self.weights.leading() * size_of::<T>();
         let pattern = self.pattern.pattern().slots() * (4 + size_of::<T>());
-        let plans = self.products.iter().chain(&self.onto);
-        let plans: usize = plans.map(Plan::workspace_bytes).sum();
-        let blocks = self.blocks.as_ref().map_or(0, Blocks::bytes);
-        values
-            + pattern
-            + plans
-            + blocks
-            + self.sampled.workspace_bytes()
-            + self.softmax.workspace_bytes()
+        let products = match &self.products {
+            Products::Blocks(blocks) => blocks.bytes(),
+            Products::Entries(own) => {
+                let plans = own.products.iter().chain(&own.onto);
+                plans.map(Plan::workspace_bytes).sum()
+            }
+        };
+        let sampled = self.sampled.workspace_bytes();
+        values + pattern + products + sampled + self.softmax.workspace_bytes()
     }
 
     /// All steps of these heads.
@@ -216,23 +243,32 @@ impl<T: Scalar> Group<T> {
         let [q, k, _] = places.inputs;
         let columns = self.pattern.columns_address().unwrap_or(0);
         let [dq, dk, dv] = places.outputs;
-        if let Some(blocks) = &self.blocks {
-            let mut heads = 0..self.heads;
-            return heads.try_for_each(|own| {
-                let values = [weights.at(own), slopes.at(own)];
-                blocks.multiply((self.first + own, values), places, scale, stream)
-            });
-        }
-        let step = if self.batched { self.heads } else { 1 };
+        let entries = match &self.products {
+            Products::Entries(entries) => entries,
+            Products::Blocks(blocks) => {
+                let mut heads = 0..self.heads;
+                return heads.try_for_each(|own| {
+                    let values = [weights.at(own), slopes.at(own)];
+                    blocks.multiply((self.first + own, values), places, scale, stream)
+                });
+            }
+        };
+        let step = if entries.batched { self.heads } else { 1 };
         for own in (0..self.heads).step_by(step) {
             let head = self.first + own;
             let key_head = head / places.ratio;
-            let of_keys = match &self.onto {
+            let of_keys = match &entries.onto {
                 Some(onto) if !head.is_multiple_of(places.ratio) => onto,
-                _ => &self.products[1],
+                _ => &entries.products[1],
             };
             for (plan, values, b, c, alpha) in [
-                (&self.products[0], slopes, (k, key_head), (dq, head), scale),
+                (
+                    &entries.products[0],
+                    slopes,
+                    (k, key_head),
+                    (dq, head),
+                    scale,
+                ),
                 (of_keys, slopes, (q, head), (dk, key_head), scale),
                 (
                     of_keys,
@@ -267,10 +303,10 @@ impl<T: Scalar> Group<T> {
     /// Kernels: scores, softmax, its gradient, dQ, and dK and dV.
     pub(super) fn variants(&self) -> [&'static str; 5] {
         let [forward, backward] = self.softmax.variants();
-        let products = self
-            .blocks
-            .as_ref()
-            .map_or(&self.products, Blocks::products);
+        let products = match &self.products {
+            Products::Entries(own) => &own.products,
+            Products::Blocks(own) => own.products(),
+        };
         let [dq, dk] = products.each_ref().map(Plan::variant);
         [self.sampled.variant(), forward, backward, dq, dk]
     }

@@ -36,8 +36,8 @@ pub(super) struct Blocks<T: Scalar> {
     places: Scatter,
     /// dQ from dS and K; dK and dV from dS, Q and P, dO.
     products: [Plan<T>; 2],
-    /// dK and dV added to what is there.
-    onto: Plan<T>,
+    /// dK and dV added to what is there, where heads share keys.
+    onto: Option<Plan<T>>,
 }
 
 impl<T: Scalar> Blocks<T> {
@@ -48,7 +48,9 @@ impl<T: Scalar> Blocks<T> {
         extents: AttentionExtents,
     ) -> Result<Option<Self>> {
         match Self::made(context, pattern, extents) {
-            Err(Error::NoKernel { .. } | Error::OutOfMemory { .. }) => Ok(None),
+            Err(Error::NoKernel { .. } | Error::OutOfMemory { .. } | Error::Overflow { .. }) => {
+                Ok(None)
+            }
             made => made,
         }
     }
@@ -63,7 +65,11 @@ impl<T: Scalar> Blocks<T> {
             return Ok(None);
         }
         let fills = fill::block_fills(pattern, &[(BLOCK, BLOCK)])?;
-        if fills.first().is_none_or(|found| found.fill() < FILL) {
+        let fits = |found: &fill::BlockFill| {
+            let places = found.blocks * (BLOCK * BLOCK) as u64;
+            found.fill() >= FILL && places < u64::from(NOWHERE)
+        };
+        if !fills.first().is_some_and(fits) {
             return Ok(None);
         }
         let numbers = (1..=slots as i32).collect();
@@ -85,7 +91,9 @@ impl<T: Scalar> Blocks<T> {
             plan("Y[m,d] = S[m,n] * X[n,d]", &keys)?,
             plan("Y[n,d] = S[m,n] * X[m,d]", &queries)?,
         ];
-        let onto = plan("Y[n,d] += S[m,n] * X[m,d]", &queries)?;
+        let onto = || plan("Y[n,d] += S[m,n] * X[m,d]", &queries);
+        let shared = extents.heads != extents.key_heads;
+        let onto = shared.then(onto).transpose()?;
         let device = Arc::clone(context.expect_device()?);
         Ok(Some(Blocks {
             places: Scatter::new(&device, T::DTYPE, &places)?,
@@ -101,7 +109,7 @@ impl<T: Scalar> Blocks<T> {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        let plans = self.products.iter().chain([&self.onto]);
+        let plans = self.products.iter().chain(&self.onto);
         let plans: usize = plans.map(Plan::workspace_bytes).sum();
         self.values.pattern().slots() * size_of::<T>() + self.places.bytes() + plans
     }
@@ -136,9 +144,9 @@ impl<T: Scalar> Blocks<T> {
         };
         let ([q, k, _], [dq, dk, dv]) = (places.inputs, places.outputs);
         let key_head = head / places.ratio;
-        let of_keys = match head.is_multiple_of(places.ratio) {
-            true => &self.products[1],
-            false => &self.onto,
+        let of_keys = match &self.onto {
+            Some(onto) if !head.is_multiple_of(places.ratio) => onto,
+            _ => &self.products[1],
         };
         self.places.run(slopes, values, queue)?;
         run(&self.products[0], (k, key_head), (dq, head), scale)?;
