@@ -241,20 +241,19 @@ fn chains_take_the_values_of_a_run() {
             ("E", (&e).into()),
         ]
     };
-    let plan = |a: &SparseTensor<f16>| {
-        let operands = operands(a);
-        let options = Options {
-            weights: Weights::Static,
-            ..Options::default()
-        };
-        let plan = gpu.plan("C[m,n] = A[m,k] * B[k,j] * E[j,n]");
-        let plan = plan.operands(&operands).options(&options);
-        plan.build().unwrap()
+    let planned = both.each_ref().map(operands);
+    let options = Options {
+        weights: Weights::Static,
+        ..Options::default()
     };
-    let [kept, anew] = both.each_ref().map(plan);
-    let found = run(&gpu, &kept, &operands(&both[1]));
-    assert!(found == run(&gpu, &anew, &operands(&both[1])));
-    assert!(found != run(&gpu, &kept, &operands(&both[0])));
+    let [kept, anew] = planned.each_ref().map(|operands| {
+        let plan = gpu.plan("C[m,n] = A[m,k] * B[k,j] * E[j,n]");
+        let plan = plan.operands(operands).options(&options);
+        plan.build().unwrap()
+    });
+    let found = run(&gpu, &kept, &planned[1]);
+    assert!(found == run(&gpu, &anew, &planned[1]));
+    assert!(found != run(&gpu, &kept, &planned[0]));
 }
 
 /// Kernels that read what is kept ahead of the end of the launch before them read new values behind an update.

@@ -52,10 +52,8 @@ impl State {
     /// All of them, also behind one that fails; then the first error.
     fn each_of_own(&self, of: impl Fn(RawStream<'_>) -> Result<()>) -> Result<()> {
         let all = std::iter::once(&self.copies).chain(&self.beside);
-        all.fold(Ok(()), |done, own| {
-            let now = of(own.raw());
-            done.and(now)
-        })
+        let ended: Vec<_> = all.map(|own| of(own.raw())).collect();
+        ended.into_iter().collect()
     }
 }
 

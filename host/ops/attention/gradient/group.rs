@@ -33,9 +33,9 @@ pub(super) struct Group<T: Scalar> {
 /// How the products of weights and slopes run.
 #[derive(Debug)]
 enum Products<T: Scalar> {
-    Entries(Entries<T>),
+    Entries(Box<Entries<T>>),
     /// Where the mask fills blocks.
-    Blocks(Blocks<T>),
+    Blocks(Box<Blocks<T>>),
 }
 
 /// Products over entries as they lie.
@@ -141,8 +141,11 @@ impl<T: Scalar> Group<T> {
         let blocks = Blocks::new(context, &pattern, extents)?;
         let scores = context.upload(Csr::new(pattern, vec![T::ZERO; slots])?)?;
         let products = match blocks {
-            Some(blocks) => Products::Blocks(blocks),
-            None => Products::Entries(Entries::new(context, extents, heads, &scores)?),
+            Some(blocks) => Products::Blocks(Box::new(blocks)),
+            None => {
+                let own = Entries::new(context, extents, heads, &scores)?;
+                Products::Entries(Box::new(own))
+            }
         };
         let (x, y) = (context.zeros::<T>(&[m, d])?, context.zeros::<T>(&[n, d])?);
         let operands = [("X", (&x).into()), ("Y", (&y).into())];
