@@ -255,23 +255,23 @@ enum Kind {
 
 impl Stream {
     pub(crate) fn new(device: Option<&Arc<Device>>) -> Result<Stream> {
-        let Some(device) = device else {
-            return Ok(Stream(Kind::Cpu));
-        };
-        device.context.set_current()?;
-        Ok(Stream(Kind::Owned(OwnedStream::new()?, Arc::clone(device))))
+        Self::made(device, OwnedStream::new)
     }
 
     /// A stream whose work goes in front of that of others: what is sent under products.
     pub(crate) fn ahead(device: Option<&Arc<Device>>) -> Result<Stream> {
+        Self::made(device, OwnedStream::ahead)
+    }
+
+    fn made(
+        device: Option<&Arc<Device>>,
+        make: impl FnOnce() -> Result<OwnedStream>,
+    ) -> Result<Stream> {
         let Some(device) = device else {
             return Ok(Stream(Kind::Cpu));
         };
         device.context.set_current()?;
-        Ok(Stream(Kind::Owned(
-            OwnedStream::ahead()?,
-            Arc::clone(device),
-        )))
+        Ok(Stream(Kind::Owned(make()?, Arc::clone(device))))
     }
 
     /// A stream of another CUDA crate (a `CUstream` or `cudaStream_t`); null is the default stream.

@@ -17,8 +17,8 @@ use einsparse::formats::generate;
 
 use loads::{Load, Rows};
 
-/// What may be given, and what it is otherwise. Rates are gigabytes a second of one GPU: `exchange` and `product` as
-/// benches/record/h100/ranks.csv has them, the other two of two H200 of one host under NCCL 2.28 at 256 MB.
+/// What may be given, and what it is otherwise. Rates are gigabytes a second of one GPU: `exchange` and `product` within
+/// half a percent of benches/record/h100/ranks.csv, the other two of two H200 of one host under NCCL 2.28 at 256 MB.
 const GIVEN: [(&str, f64); 10] = [
     ("scale", 14.0),     // 2^scale nodes, 16 edges drawn for each
     ("shuffle", 0.0),    // 1: nodes in random order, else those of many edges first

@@ -49,10 +49,9 @@ pub struct ShardedSpmm<T: Scalar> {
     rows: Partition,
     n: usize,
     transposed: bool,
-    overlap: bool,
     parts: Vec<Part<T>>,
-    /// For what is sent under products.
-    beside: Stream,
+    /// For what is sent under products, where it is.
+    beside: Option<Stream>,
 }
 
 /// A product of this rank.
@@ -128,9 +127,11 @@ impl<T: Scalar> ShardedSpmm<T> {
                 rows: a.rows().clone(),
                 n,
                 transposed,
-                overlap: options.overlap,
                 parts,
-                beside: Stream::ahead(context.device())?,
+                beside: match options.overlap {
+                    true => Some(Stream::ahead(context.device())?),
+                    false => None,
+                },
                 halo,
             })
         };
@@ -174,7 +175,11 @@ impl<T: Scalar> ShardedSpmm<T> {
     /// # Errors
     /// [`Error::Operand`] for another pattern.
     pub fn set_values(&mut self, a: &Sharded<Csr<T>>, stream: &Stream) -> Result<()> {
-        let parts = cut(&self.halo, a.local(), (self.transposed, self.overlap))?;
+        let parts = cut(
+            &self.halo,
+            a.local(),
+            (self.transposed, self.beside.is_some()),
+        )?;
         let same = |(part, (rows, a)): (&Part<T>, &(Range<usize>, Csr<T>))| {
             let pattern = part.a.pattern();
             part.rows == *rows
@@ -231,23 +236,20 @@ impl<T: Scalar> ShardedSpmm<T> {
             let operands = [("A", (&part.a).into()), ("B", (&*b).into())];
             part.plan.run(&operands, c, stream)
         };
-        if !self.overlap {
+        let Some((beside, (own, others))) = self.beside.as_ref().zip(self.parts.split_first())
+        else {
             self.halo.exchange(b, stream)?;
-        } else {
-            self.beside.wait_for(stream)?;
-            self.halo.exchange(b, &self.beside)?;
-        }
-        for (at, part) in self.parts.iter().enumerate() {
-            // The first one reads own rows, which nothing comes to.
-            if at == 1 {
-                stream.wait_for(&self.beside)?;
-            }
-            run(part, b.with_halo(), &mut c)?;
-        }
-        match self.overlap && self.parts.len() == 1 {
-            true => stream.wait_for(&self.beside),
-            false => Ok(()),
-        }
+            let mut parts = self.parts.iter();
+            return parts.try_for_each(|part| run(part, b.with_halo(), &mut c));
+        };
+        beside.wait_for(stream)?;
+        self.halo.exchange(b, beside)?;
+        // It reads own rows, which nothing comes to.
+        run(own, b.with_halo(), &mut c)?;
+        stream.wait_for(beside)?;
+        others
+            .iter()
+            .try_for_each(|part| run(part, b.with_halo(), &mut c))
     }
 
     fn run_back(
@@ -264,18 +266,16 @@ impl<T: Scalar> ShardedSpmm<T> {
             let mut rows = whole.part_mut(part.rows.start * n, &[part.rows.len(), n])?;
             part.plan.run(&operands, &mut *rows, stream)
         };
-        if !self.overlap {
+        let Some((beside, (own, others))) = self.beside.as_ref().zip(self.parts.split_last())
+        else {
             self.parts.iter().try_for_each(|part| run(part, c))?;
             return self.halo.add(c, stream);
-        }
-        let Some((own, others)) = self.parts.split_last() else {
-            return Ok(());
         };
         others.iter().try_for_each(|part| run(part, c))?;
-        self.beside.wait_for(stream)?;
-        self.halo.send_back(c, &self.beside)?;
+        beside.wait_for(stream)?;
+        self.halo.send_back(c, beside)?;
         run(own, c)?;
-        stream.wait_for(&self.beside)?;
+        stream.wait_for(beside)?;
         self.halo.add_what_came(c, stream)
     }
 }
@@ -350,7 +350,10 @@ impl<T: Scalar> fmt::Display for ShardedSpmm<T> {
             "  {sent} rows of {of} to others ({:.1} MB), {taken} from them ({:.1} MB){}",
             (sent * row) as f64 / 1e6,
             (taken * row) as f64 / 1e6,
-            if self.overlap { ", under products" } else { "" }
+            match self.beside {
+                Some(_) => ", under products",
+                None => "",
+            }
         )?;
         let sending = (sent.max(taken) * row) as f64 / LINK * 1e6;
         let parts = self.parts.iter();

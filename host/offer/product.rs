@@ -146,8 +146,9 @@ impl ProductPlan {
         let extents = Extents { m, k, n, items };
         let of = (form.clone(), problem.out);
         let made = make(device, row, of, extents, matrix)?;
-        let Ok(mut launch) = made else {
-            return Ok(made.map(|_| unreachable!("it is refused")));
+        let mut launch = match made {
+            Ok(launch) => launch,
+            Err(refused) => return Ok(Err(refused)),
         };
         let ahead = question.options.weights == Weights::Static && launch.keeps_a();
         if ahead {

@@ -10,6 +10,9 @@ use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{MAX_GRID_X, within};
 use crate::registry::Dtype;
 
+/// A place that nothing is written to.
+const NOWHERE: u32 = u32::MAX;
+
 /// Places on the device, and the kernel for one width of element.
 #[derive(Debug)]
 pub(crate) struct Scatter {
@@ -34,6 +37,24 @@ impl Scatter {
             places: device.upload(places)?,
             count: within("values", places.len(), most)?,
         })
+    }
+
+    /// Where the value of each of so many slots goes: of each place `numbers` has the slot, counted from 1, or 0 for none.
+    ///
+    /// # Errors
+    /// [`Error::Overflow`] for more places than 32 bits count.
+    pub(crate) fn places(numbers: &[i32], slots: usize) -> Result<Vec<u32>> {
+        let mut places = vec![NOWHERE; slots];
+        for (place, &slot) in numbers.iter().enumerate() {
+            if slot > 0 {
+                places[slot as usize - 1] = u32::try_from(place).map_err(|_| Error::Overflow {
+                    what: "slots of the form that a plan keeps".into(),
+                    value: numbers.len() as u128,
+                    limit: u128::from(u32::MAX),
+                })?;
+            }
+        }
+        Ok(places)
     }
 
     pub(crate) fn bytes(&self) -> usize {

@@ -57,9 +57,6 @@ pub(super) enum Refill {
     Slices(SliceValues, Arc<Device>),
 }
 
-/// A place that nothing is written to.
-const NOWHERE: u32 = u32::MAX;
-
 /// The pattern in CSR, with the number of each entry's slot, counted from 1, as its value.
 pub(super) fn numbered(shape: &[usize], runs: &Runs, columns: &[u32]) -> Result<Csr<i32>> {
     let &[m, k] = shape else {
@@ -142,16 +139,7 @@ pub(super) fn sparse(
     slots: usize,
 ) -> Result<(Copy, Vec<u32>)> {
     let converted = entries.convert(format)?;
-    let mut places = vec![NOWHERE; slots];
-    for (place, &slot) in converted.values().iter().enumerate() {
-        if slot > 0 {
-            places[slot as usize - 1] = u32::try_from(place).map_err(|_| Error::Overflow {
-                what: "slots of the form that a plan keeps".into(),
-                value: converted.slots() as u128,
-                limit: u128::from(u32::MAX),
-            })?;
-        }
-    }
+    let places = Scatter::places(converted.values(), slots)?;
     let copy = zeros(device, dtype, &converted)?;
     Ok((Copy::Sparse(copy), places))
 }

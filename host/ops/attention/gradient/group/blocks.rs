@@ -20,12 +20,10 @@ use crate::tensor::{SparseTensor, Tensor};
 
 /// Edge of a block.
 const BLOCK: usize = 64;
-/// Entries of a mask from which on the launches of each head pay.
+/// Entries of a mask from which on the launches of each head are taken to pay.
 const LEAST: usize = 1 << 18;
-/// Entries over places of blocks: products of blocks are about ten times as fast.
+/// Entries over places of blocks from which on blocks are taken to pay; not measured.
 const FILL: f64 = 0.125;
-/// A place that nothing is written to.
-const NOWHERE: u32 = u32::MAX;
 
 /// Values of one head at a time.
 #[derive(Debug)]
@@ -67,19 +65,14 @@ impl<T: Scalar> Blocks<T> {
         let fills = fill::block_fills(pattern, &[(BLOCK, BLOCK)])?;
         let fits = |found: &fill::BlockFill| {
             let places = found.blocks * (BLOCK * BLOCK) as u64;
-            found.fill() >= FILL && places < u64::from(NOWHERE)
+            found.fill() >= FILL && places < u64::from(u32::MAX)
         };
         if !fills.first().is_some_and(fits) {
             return Ok(None);
         }
         let numbers = (1..=slots as i32).collect();
         let numbered = csr_to_bsr(&Csr::new(pattern.clone(), numbers)?, (BLOCK, BLOCK))?;
-        let mut places = vec![NOWHERE; slots];
-        for (place, &slot) in numbered.values().iter().enumerate() {
-            if slot > 0 {
-                places[slot as usize - 1] = place as u32;
-            }
-        }
+        let places = Scatter::places(numbered.values(), slots)?;
         let zeros = vec![T::ZERO; numbered.values().len()];
         let values = context.upload(Bsr::new(numbered.pattern().clone(), zeros)?)?;
         let (queries, keys) = (context.zeros::<T>(&[m, d])?, context.zeros::<T>(&[n, d])?);
