@@ -4,8 +4,8 @@
 
 use crate::operations::{Entry, Own};
 use crate::prelude::*;
-use einsparse::Stream;
 use einsparse::nn::{Adam, AdamOptions, CrossEntropy, Sgd, SgdOptions, WeightGradient};
+use einsparse::{Precision, Stream};
 
 pub const OP: &str = "optimizer";
 /// What is measured of the family.
@@ -26,7 +26,9 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
         lost(&bench.anew()?, extents)?;
     }
     for extents in LAYERS {
-        weighed(&bench.anew()?, extents)?;
+        for precision in [Precision::Full, Precision::Tf32] {
+            weighed(&bench.anew()?, extents, precision)?;
+        }
     }
     Ok(())
 }
@@ -126,7 +128,7 @@ fn lost(bench: &Bench<'_>, [rows, classes]: [usize; 2]) -> Result<()> {
 }
 
 /// Weights and bias; whole numbers, so that the check is exact.
-fn weighed(bench: &Bench<'_>, extents: [usize; 3]) -> Result<()> {
+fn weighed(bench: &Bench<'_>, extents: [usize; 3], precision: Precision) -> Result<()> {
     let [rows, inputs, outputs] = extents;
     let whole = |shape: [usize; 2], seed: u64| -> Result<Dense<f32>> {
         let values = values(shape[0] * shape[1], seed);
@@ -143,7 +145,8 @@ fn weighed(bench: &Bench<'_>, extents: [usize; 3]) -> Result<()> {
             ctx.zeros::<f32>(&[inputs, outputs])?,
             ctx.zeros::<f32>(&[outputs])?,
         );
-        Ok((WeightGradient::<f32>::new(ctx, extents)?, operands, results))
+        let gradient = WeightGradient::<f32>::with_precision(ctx, extents, precision)?;
+        Ok((gradient, operands, results))
     };
     let (own, [x, dy], (mut dw, mut db)) = made(&bench.context)?;
     let times =
@@ -157,7 +160,10 @@ fn weighed(bench: &Bench<'_>, extents: [usize; 3]) -> Result<()> {
         format!("weights-{rows}"),
         [inputs, rows, outputs],
         0,
-        Dtype::F32,
+        match precision {
+            Precision::Full => Dtype::F32,
+            Precision::Tf32 => Dtype::Tf32,
+        },
     );
     let row = row
         .timed(&times)

@@ -4,7 +4,7 @@
 
 use einsparse::formats::{Csr, Dense};
 use einsparse::nn::{CrossEntropy, WeightGradient};
-use einsparse::{Context, Result, Scalar, Stream, Tensor};
+use einsparse::{Context, Precision, Result, Scalar, Stream, Tensor};
 
 use super::graphs::{Kind, Task, weighted, weights};
 use super::products::{ALONG, Edges, Products};
@@ -65,7 +65,11 @@ impl<T: Scalar> Layer<T> {
             gradient: ctx.zeros(&[rows, outputs])?,
             scratch: ctx.zeros(&[if edges_first { rows } else { 0 }, inputs])?,
             transposed: ctx.zeros(&[outputs, inputs])?,
-            of_weights: WeightGradient::new(ctx, [rows, inputs, outputs])?,
+            of_weights: WeightGradient::with_precision(
+                ctx,
+                [rows, inputs, outputs],
+                Precision::Tf32,
+            )?,
             relu: true,
         })
     }

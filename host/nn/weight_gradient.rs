@@ -8,13 +8,15 @@ use crate::dynamic::{operand, without_gaps};
 use crate::error::{Error, Result};
 use crate::families::optimizer::{WeightGradientLaunch, cpu};
 use crate::kernel::Queue;
+use crate::offer::{Precision, multiplied_as};
 use crate::registry::{Dtype, Scalar};
 use crate::tensor::Tensor;
 
 /// The gradient of the weights of a dense layer `Y[n,o] = X[n,i] * W[i,o] + b[o]` over many rows n, and in the same
 /// pass that of its bias: `dW[i,o] = X[n,i] * dY[n,o]` and `db[o] = dY[n,o]`. Rows are dealt to thread blocks in parts,
-/// which are added up in order: the same bits at every run. Products and sums are f32 on a GPU (f64 on the CPU), and so
-/// are the results, whatever the type of X: what an [`Adam`](super::Adam) takes. GPU kernels for f32, f16 and bf16.
+/// which are added up in order: the same bits at every run. Sums are f32 on a GPU (f64 on the CPU), and so are the results,
+/// whatever the type of X: what an [`Adam`](super::Adam) takes. GPU kernels for f32, f16 and bf16; those of 16 bits
+/// multiply on Tensor Cores, as f32 does with [`Precision::Tf32`].
 ///
 /// ```
 /// use einsparse::Context;
@@ -46,6 +48,18 @@ impl<T: Scalar, Out: Scalar> WeightGradient<T, Out> {
     /// [`Error::Overflow`] past 65,534 inputs or 2^31 - 1 rows, [`Error::NoKernel`] for other element types,
     /// [`Error::OutOfMemory`].
     pub fn new(context: &Context, extents: [usize; 3]) -> Result<Self> {
+        Self::with_precision(context, extents, Precision::Full)
+    }
+
+    /// As [`new`](Self::new), with f32 multiplied so on a GPU. The bias stays full f32.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn with_precision(
+        context: &Context,
+        extents: [usize; 3],
+        precision: Precision,
+    ) -> Result<Self> {
         let [_, inputs, outputs] = extents;
         if inputs == 0 || outputs == 0 {
             let reason = format!("is {inputs} x {outputs}; neither may be 0");
@@ -57,7 +71,10 @@ impl<T: Scalar, Out: Scalar> WeightGradient<T, Out> {
         }
         let launch = context
             .device()
-            .map(|device| WeightGradientLaunch::new(device, T::DTYPE, extents))
+            .map(|device| {
+                let dtype = multiplied_as(T::DTYPE, precision);
+                WeightGradientLaunch::new(device, dtype, extents)
+            })
             .transpose()?;
         Ok(WeightGradient {
             context: context.clone(),

@@ -5,6 +5,7 @@ mod conv;
 mod conv2d;
 mod edge_geometry;
 mod einsum;
+mod host_spmm;
 mod message;
 mod prune;
 mod rows;
@@ -24,6 +25,7 @@ pub use conv2d::{Conv2d, Conv2dOptions};
 pub use edge_geometry::{EdgeGeometry, GeometryOptions, PeriodicCell};
 #[doc(hidden)] // What the macro calls.
 pub use einsum::{Bound, einsum};
+pub use host_spmm::HostSpmm;
 pub use message::{Aggregate, MessagePassing};
 pub use prune::prune_to_nm;
 pub use sampled_tensor::SampledTensor;

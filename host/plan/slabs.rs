@@ -150,7 +150,7 @@ impl AnyPlan {
         let named = factors.iter().find_map(|&factor| {
             let name = einsum.factors[factor].tensor.as_str();
             let operand = *find(operands, name).ok()?;
-            lies_on_host(&operand).then_some((name, operand))
+            operand.lies_on_host().then_some((name, operand))
         });
         let Some((name, operand)) = named else {
             return Ok(None);
@@ -302,15 +302,6 @@ impl Limited<'_, '_> {
             }
         };
         Ok((made, choice))
-    }
-}
-
-/// Whether an operand lies in the memory of the host; on a CPU context all do.
-fn lies_on_host(operand: &AnyOperand<'_>) -> bool {
-    match operand {
-        AnyOperand::Sparse(a) => a.device().is_none(),
-        AnyOperand::HostSparse(..) => true,
-        _ => false,
     }
 }
 

@@ -52,6 +52,11 @@ impl<T: Scalar> Operand<'_, T> {
     pub fn describe(&self) -> String {
         self.any().describe()
     }
+
+    /// Whether it is a sparse tensor in the memory of the host; on a CPU context all are.
+    pub(crate) fn lies_on_host(&self) -> bool {
+        self.any().lies_on_host()
+    }
 }
 
 /// An [`Operand`] of any type.
@@ -88,6 +93,15 @@ impl<T: Scalar> Operand<'_, T> {
 }
 
 impl<'a> AnyOperand<'a> {
+    /// Whether it is a sparse tensor in the memory of the host; on a CPU context all are.
+    pub(crate) fn lies_on_host(&self) -> bool {
+        match self {
+            AnyOperand::Sparse(a) => a.device().is_none(),
+            AnyOperand::HostSparse(..) => true,
+            _ => false,
+        }
+    }
+
     /// Extents; a number has none.
     pub(crate) fn shape(&self) -> &'a [usize] {
         match self {

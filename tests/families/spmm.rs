@@ -3,6 +3,7 @@
 mod batches;
 mod bitmap;
 mod bundles;
+mod host_spmm;
 pub(super) mod int8;
 mod linear;
 mod relaxed;

@@ -3,17 +3,22 @@
 //!
 //! Copies run ahead of the stream that is timed, so the clock is the host's: from an idle GPU to an idle GPU. `ms` is
 //! one run, `ms_warm` one of several behind each other.
+//!
+//! Then B and C in the memory of the host, of four times the limit: their columns come and go in chunks.
 
 use crate::prelude::*;
 use crate::timing::median;
 use einsparse::driver::{PinnedMemory, copy_htod_async};
 use einsparse::formats::generate;
+use einsparse::ops::HostSpmm;
 use einsparse::raw::DeviceMemory;
 use std::time::Instant;
 
 pub const OP: &str = "streaming";
 
 const COLUMNS: [usize; 3] = [32, 128, 512];
+/// Columns of dense matrices on the host.
+const THROUGH: usize = 256;
 /// A's bytes over those that the plan may hold.
 const TIMES: usize = 4;
 /// Bytes of a copy, about those of a slab.
@@ -78,7 +83,46 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
         );
         bench.add(row.prepared(prepare, plan.workspace_bytes()).note(note))?;
     }
-    Ok(())
+    drop(a);
+    through(bench, &problem, &csr, &copy)
+}
+
+/// B and C on the host; the floor is a copy of B out of page-locked memory, with that of C the other way beside it.
+fn through(bench: &Bench<'_>, problem: &Problem, csr: &Csr<f32>, copy: &Times) -> Result<()> {
+    let ([m, k], nnz) = (csr.shape(), csr.values().len());
+    let bytes = (m + k) * THROUGH * 4;
+    let b = Dense::new(
+        [k, THROUGH],
+        generate::small_integers(k * THROUGH, SEED + 1),
+    )?;
+    let mut c = Dense::zeros([m, THROUGH])?;
+    let a = bench.context.upload(csr)?;
+    let mut product = HostSpmm::new(&bench.context, &a, THROUGH, bytes / TIMES)?;
+    println!("{product}");
+    let start = Instant::now();
+    product.run(&a, &b, &mut c)?;
+    let first = start.elapsed().as_secs_f64() * 1e3;
+    let mut one = Vec::new();
+    for _ in 0..ALONE {
+        let start = Instant::now();
+        product.run(&a, &b, &mut c)?;
+        one.push(start.elapsed().as_secs_f64() * 1e3);
+    }
+    let ms = median(&mut one);
+    let times = Times {
+        cold: ms,
+        warm: ms,
+        host_inside: true,
+    };
+    let there = bench.context.upload_dense(&b)?;
+    let same = einsparse::ops::spmm(&bench.context, &a, &there)?.to_dense()? == c;
+    let floor = copy.warm * (k * THROUGH * 4) as f64 / (nnz * 8) as f64;
+    let note = format!(
+        "B and C on the host, {TIMES} x the limit, {:.1} GB/s each way, first run {first:.0} ms",
+        (k * THROUGH * 4) as f64 / ms / 1e6
+    );
+    let row = Row::product(problem, THROUGH, Dtype::F32, &times).limit(floor);
+    bench.add(row.ours("host_spmm").strict().judged(same, note))
 }
 
 /// The product of the same kernel with A on the GPU, and whether it gave the same bits.

@@ -1,6 +1,7 @@
 //! The gradient of a dense layer's weights, `dW[i,o] = X[n,i] dY[n,o]`, and of its bias, over many rows n: a thread
 //! block has a tile of dW and a part of the rows, whose order is kept. Rows of both matrices are contiguous in what
-//! the tile spans, so that a stage is stored as it is loaded. Products and sums are f32.
+//! the tile spans, so that a stage is stored as it is loaded, as f32. Sums are f32; products are those of CUDA cores, or of
+//! Tensor Cores in TF32, which has every f16 and bf16.
 
 use crate::device::prelude::*;
 use crate::families::optimizer::abi::*;
@@ -113,13 +114,36 @@ fn stage_at(stage: u32) -> u32 {
 const DY: u32 = WEIGHT_ROWS * INPUTS * 4;
 
 #[inline(always)]
-fn store(stage: u32, loaded: &Loaded) {
+fn store<S: Sums, const ROUND: bool>(stage: u32, loaded: &Loaded) {
     let (at, thread) = (stage_at(stage), gpu::rematerialize_thread());
+    let four = |to: u32, values: [f32; 4]| {
+        let bits = values.map(f32::to_bits);
+        let bits = if ROUND {
+            bits.map(matrix::round_tf32)
+        } else {
+            bits
+        };
+        copy::store_shared_v4(to, bits);
+    };
     unroll!(j < 2, {
-        let to = at + (thread + THREADS * j as u32) * 16;
-        copy::store_shared_v4(to, loaded.x[j].map(f32::to_bits));
+        let (row, column) = (thread / 32 + 4 * j as u32, thread % 32 * 4);
+        four(at + (row * INPUTS + S::place(row, column)) * 4, loaded.x[j]);
     });
-    copy::store_shared_v4(at + DY + thread * 16, loaded.dy.map(f32::to_bits));
+    let (row, column) = (thread / 16, thread % 16 * 4);
+    four(
+        at + DY + (row * OUTPUTS + S::place(row, column)) * 4,
+        loaded.dy,
+    );
+}
+
+/// The sums of a thread, and how they take up a stage.
+trait Sums {
+    const NONE: Self;
+    /// Where column `column` of a stage's row lies in it; four columns stay side by side.
+    fn place(row: u32, column: u32) -> u32;
+    fn add(&mut self, stage: u32);
+    /// Stores them where a part leaves its own.
+    fn leave(&self, p: &WeightParams);
 }
 
 /// Eight numbers of a row of a stage: four from `at`, and four half a row further.
@@ -137,25 +161,98 @@ fn eight(at: u32, half: u32) -> [f32; 8] {
     all
 }
 
-/// Sums of a thread: eight inputs times eight outputs.
-type Sums = [[f32; 8]; 8];
+/// Eight inputs times eight outputs, by CUDA cores.
+struct Fma([[f32; 8]; 8]);
 
-#[inline(always)]
-fn multiply(stage: u32, sums: &mut Sums) {
-    let at = stage_at(stage);
-    // Lanes of a warp read 64 bytes of X and 128 of dY: no bank twice.
-    let thread = gpu::rematerialize_thread();
-    let x_at = at + thread / 8 * 16;
-    let dy_at = at + DY + thread % 8 * 16;
-    unroll!(k < 8, {
-        let x = eight(x_at + k as u32 * INPUTS * 4, INPUTS * 2);
-        let dy = eight(dy_at + k as u32 * OUTPUTS * 4, OUTPUTS * 2);
-        unroll!(i < 8, {
-            unroll!(j < 8, {
-                sums[i][j] = matrix::fma_f32(x[i], dy[j], sums[i][j]);
+impl Sums for Fma {
+    const NONE: Self = Fma([[0.0; 8]; 8]);
+
+    #[inline(always)]
+    fn place(_: u32, column: u32) -> u32 {
+        column
+    }
+
+    #[inline(always)]
+    fn add(&mut self, stage: u32) {
+        let at = stage_at(stage);
+        // Lanes of a warp read 64 bytes of X and 128 of dY: no bank twice.
+        let thread = gpu::rematerialize_thread();
+        let x_at = at + thread / 8 * 16;
+        let dy_at = at + DY + thread % 8 * 16;
+        unroll!(k < 8, {
+            let x = eight(x_at + k as u32 * INPUTS * 4, INPUTS * 2);
+            let dy = eight(dy_at + k as u32 * OUTPUTS * 4, OUTPUTS * 2);
+            unroll!(i < 8, {
+                unroll!(j < 8, {
+                    self.0[i][j] = matrix::fma_f32(x[i], dy[j], self.0[i][j]);
+                });
             });
         });
-    });
+    }
+
+    #[inline(always)]
+    fn leave(&self, p: &WeightParams) {
+        unroll!(i < 8, {
+            unroll!(j < 8, {
+                let half = |at: usize, extent: u32| at as u32 / 4 * extent / 2 + at as u32 % 4;
+                let input = half(i, INPUTS) + gpu::thread() / 8 * 4;
+                let output = half(j, OUTPUTS) + gpu::thread() % 8 * 4;
+                leave_one(p, [input, output], self.0[i][j]);
+            });
+        });
+    }
+}
+
+/// 32 inputs times all outputs of a warp, as `mma` leaves them.
+struct Mma([[[f32; 4]; 8]; 2]);
+
+impl Sums for Mma {
+    const NONE: Self = Mma([[[0.0; 4]; 8]; 2]);
+
+    /// Four rows that a warp reads at once lie eight banks apart.
+    #[inline(always)]
+    fn place(row: u32, column: u32) -> u32 {
+        column ^ row % 4 * 8
+    }
+
+    #[inline(always)]
+    fn add(&mut self, stage: u32) {
+        let (warp, lane) = gpu::warp_and_lane();
+        let (group, row) = (lane / 4, lane % 4);
+        // Steps of eight columns within 32, where this lane's row has them.
+        let mut steps = [0; 4];
+        unroll!(j < 4, { steps[j] = Self::place(row, 8 * j as u32) * 4 });
+        let at = stage_at(stage) + group * 4;
+        let x_at = at + row * INPUTS * 4 + warp * 128;
+        let dy_at = at + DY + row * OUTPUTS * 4;
+        let mut x = [[0; 4]; 2];
+        unroll!(m < 2, {
+            unroll!(i < 4, {
+                let below = i as u32 / 2 * 4 * INPUTS * 4;
+                x[m][i] = copy::load_shared_b32(x_at + steps[2 * m + i % 2] + below);
+            });
+        });
+        unroll!(n < 8, {
+            let at = dy_at + steps[n % 4] + n as u32 / 4 * 128;
+            let below = at + 4 * OUTPUTS * 4;
+            let dy = [copy::load_shared_b32(at), copy::load_shared_b32(below)];
+            unroll!(m < 2, { matrix::mma_tf32(&mut self.0[m][n], x[m], dy) });
+        });
+    }
+
+    #[inline(always)]
+    fn leave(&self, p: &WeightParams) {
+        let (warp, lane) = gpu::warp_and_lane();
+        unroll!(m < 2, {
+            unroll!(n < 8, {
+                unroll!(i < 4, {
+                    let input = warp * 32 + 16 * m as u32 + i as u32 / 2 * 8 + lane / 4;
+                    let output = 8 * n as u32 + lane % 4 * 2 + i as u32 % 2;
+                    leave_one(p, [input, output], self.0[m][n][i]);
+                });
+            });
+        });
+    }
 }
 
 /// Where this part leaves row `input` of its sums.
@@ -165,20 +262,14 @@ fn sums_at(p: &WeightParams, part: u32, input: u32) -> u64 {
     p.partial + row * p.outputs as u64 * 4
 }
 
+/// Stores an element of a tile's sums.
 #[inline(always)]
-fn leave(p: &WeightParams, sums: &Sums) {
-    unroll!(i < 8, {
-        let (high, low) = (i as u32 / 4, i as u32 % 4);
-        let input = gpu::block_y() * INPUTS + high * INPUTS / 2 + gpu::thread() / 8 * 4 + low;
-        let row = sums_at(p, gpu::block_z(), input);
-        unroll!(j < 8, {
-            let (high, low) = (j as u32 / 4, j as u32 % 4);
-            let output =
-                gpu::block_x() * OUTPUTS + high * OUTPUTS / 2 + gpu::thread() % 8 * 4 + low;
-            let inside = input < p.inputs && output < p.outputs;
-            global::store_b32_if(row + output as u64 * 4, sums[i][j].to_bits(), inside);
-        });
-    });
+fn leave_one(p: &WeightParams, [input, output]: [u32; 2], sum: f32) {
+    let input = gpu::block_y() * INPUTS + input;
+    let output = gpu::block_x() * OUTPUTS + output;
+    let to = sums_at(p, gpu::block_z(), input) + output as u64 * 4;
+    let inside = input < p.inputs && output < p.outputs;
+    global::store_b32_if(to, sum.to_bits(), inside);
 }
 
 /// The sums of columns: eight threads have each, in shared memory they come together.
@@ -202,10 +293,10 @@ fn leave_bias(p: &WeightParams, sums: [f32; 4]) {
 }
 
 #[inline(always)]
-fn tile<E: Elem<Acc = f32>, const VEC: usize, const GATE: bool>(p: &WeightParams) {
+fn tile<E: Elem<Acc = f32>, S: Sums, const VEC: usize, const GATE: bool>(p: &WeightParams) {
     let mut at = gpu::block_z() * p.of_part;
     let end = (at + p.of_part).min(p.rows);
-    let mut sums: Sums = [[0.0; 8]; 8];
+    let mut sums = S::NONE;
     let mut bias = [0.0; 4];
     let mut stage = 0;
     let mut loaded = load::<E, VEC, GATE>(p, at, end);
@@ -214,29 +305,45 @@ fn tile<E: Elem<Acc = f32>, const VEC: usize, const GATE: bool>(p: &WeightParams
         if GATE {
             gated::<E, VEC>(p, &mut loaded, at, end);
         }
-        store(stage, &loaded);
+        if matches!(E::DTYPE, Dtype::Tf32) {
+            store::<S, true>(stage, &loaded);
+        } else {
+            store::<S, false>(stage, &loaded);
+        }
         unroll!(i < 4, { bias[i] += loaded.dy[i] });
         gpu::sync_threads();
         at += WEIGHT_ROWS;
         loaded = load::<E, VEC, GATE>(p, at, end);
-        multiply(stage, &mut sums);
+        sums.add(stage);
         stage ^= 1;
     }
-    leave(p, &sums);
+    sums.leave(p);
     leave_bias(p, bias);
+}
+
+#[inline(always)]
+fn run<E: Elem<Acc = f32>, S: Sums>(p: &WeightParams) {
+    const { assert!(WEIGHT_ROWS == 8 && THREADS * 8 == INPUTS * OUTPUTS / 8) };
+    grid::wait_dependency();
+    match (p.flags & WEIGHT_VECTORS != 0, p.gate != 0) {
+        (true, false) => tile::<E, S, 4, false>(p),
+        (true, true) => tile::<E, S, 4, true>(p),
+        (false, false) => tile::<E, S, 1, false>(p),
+        (false, true) => tile::<E, S, 1, true>(p),
+    }
 }
 
 impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, WeightParams> for WeightTile {
     #[inline(always)]
     unsafe fn run(p: &WeightParams, _: u64) {
-        const { assert!(WEIGHT_ROWS == 8 && THREADS * 8 == INPUTS * OUTPUTS / 8) };
-        grid::wait_dependency();
-        match (p.flags & WEIGHT_VECTORS != 0, p.gate != 0) {
-            (true, false) => tile::<E, 4, false>(p),
-            (true, true) => tile::<E, 4, true>(p),
-            (false, false) => tile::<E, 1, false>(p),
-            (false, true) => tile::<E, 1, true>(p),
-        }
+        run::<E, Fma>(p);
+    }
+}
+
+impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, WeightParams> for WeightMmaTile {
+    #[inline(always)]
+    unsafe fn run(p: &WeightParams, _: u64) {
+        run::<E, Mma>(p);
     }
 }
 
