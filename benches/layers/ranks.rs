@@ -16,7 +16,7 @@ use einsparse::formats::{Permutation, generate};
 use einsparse::group::{Group, GroupSum, Halo, Partition};
 use einsparse::group::{Sharded, ShardedMoe, ShardedOptions, ShardedSpmm};
 use einsparse::nn::MoeOptions;
-use einsparse::{Plan, Precision, Scalar, Stream};
+use einsparse::{Error, Graph, Plan, Precision, Scalar, Stream};
 use rand::seq::SliceRandom;
 use std::thread;
 use std::time::Instant;
@@ -69,7 +69,7 @@ fn graphs(bench: &Bench<'_>, scale: u32, contexts: &[Context], counts: &[usize])
         (random.as_str(), &shuffled),
     ];
     let mut alone = [0.0; 3];
-    let mut experts_alone = [0.0; TOKENS.len()];
+    let mut experts_alone = [[0.0; 2]; TOKENS.len()];
     for &ranks in counts {
         let contexts = &contexts[..ranks];
         let n = bench.arguments.ns(&[COLUMNS])[0];
@@ -85,20 +85,14 @@ fn graphs(bench: &Bench<'_>, scale: u32, contexts: &[Context], counts: &[usize])
         };
         if ranks > 1 {
             for megabytes in SENT {
-                let (ms, bytes) = case.link(contexts, megabytes)?;
-                let row = Row::new(
-                    "ranks",
-                    format!("exchange{megabytes}MB"),
-                    [0; 3],
-                    0,
-                    Dtype::F32,
-                );
-                let times = once(ms);
-                let row = row
-                    .timed(&times)
-                    .bytes(bytes)
-                    .ours(format!("exchange+{ranks}"));
-                bench.add(row.note("bytes that a rank sends"))?;
+                let (both, bytes) = case.link(contexts, megabytes)?;
+                for (name, ms) in ["exchange", "exchange_graph"].into_iter().zip(both) {
+                    let workload = format!("exchange{megabytes}MB");
+                    let row = Row::new(OP, workload, [0; 3], 0, Dtype::F32);
+                    let row = row.timed(&once(ms)).bytes(bytes);
+                    let row = row.ours(format!("{name}+{ranks}"));
+                    bench.add(row.note("bytes that a rank sends"))?;
+                }
             }
         }
         let both = &[("", false), ("_overlap", true)][..ranks.min(2)];
@@ -115,17 +109,21 @@ fn graphs(bench: &Bench<'_>, scale: u32, contexts: &[Context], counts: &[usize])
             row(&problem.workload, &name, found, &mut alone[2])?;
         }
         for (tokens, alone) in TOKENS.into_iter().zip(&mut experts_alone) {
-            let (ms, note) = case.experts(contexts, tokens)?;
-            if ranks == 1 {
-                *alone = ms;
+            let (both, note) = case.experts(contexts, tokens)?;
+            let names = ["experts", "experts_graph"].into_iter().zip(both);
+            for ((name, ms), alone) in names.zip(alone) {
+                if ranks == 1 {
+                    *alone = ms;
+                }
+                let extents = [tokens, QWEN.model, QWEN.hidden];
+                let choices = tokens * QWEN.top_k;
+                let row = Row::new(OP, "qwen3-30b-a3b", extents, choices, Dtype::Bf16);
+                let times = once(ms);
+                let flops = 6.0 * (choices * QWEN.model * QWEN.hidden) as f64;
+                let row = row.timed(&times).flops(flops).limit(*alone / ranks as f64);
+                let row = row.ours(format!("{name}+{ranks}")).strict();
+                bench.add(row.note(note.clone()))?;
             }
-            let extents = [tokens, QWEN.model, QWEN.hidden];
-            let choices = tokens * QWEN.top_k;
-            let row = Row::new(OP, "qwen3-30b-a3b", extents, choices, Dtype::Bf16);
-            let times = once(ms);
-            let flops = 6.0 * (choices * QWEN.model * QWEN.hidden) as f64;
-            let row = row.timed(&times).flops(flops).limit(*alone / ranks as f64);
-            bench.add(row.ours(format!("experts+{ranks}")).strict().note(note))?;
         }
     }
     Ok(())
@@ -233,22 +231,43 @@ fn clocked(
     contexts: &[Context],
     make: impl Fn(&Group) -> einsparse::Result<Step> + Sync,
 ) -> Result<(f64, String)> {
+    let ([ms, _], note) = both_ways(bench, contexts, false, make)?;
+    Ok((ms, note))
+}
+
+/// The same, and if wanted milliseconds of a step that each rank has captured in a CUDA graph: without the host's time.
+fn both_ways(
+    bench: &Bench<'_>,
+    contexts: &[Context],
+    captured: bool,
+    make: impl Fn(&Group) -> einsparse::Result<Step> + Sync,
+) -> Result<([f64; 2], String)> {
     bench.gpu.wait()?;
     let groups = Group::local(contexts)?;
-    let rank = |group: Group| -> einsparse::Result<(Vec<f64>, String)> {
+    let rank = |group: Group| -> einsparse::Result<([Vec<f64>; 2], String)> {
         let stream = group.context().stream()?;
         let (mut step, note) = make(&group)?;
-        let mut times = Vec::new();
-        for _ in 0..=TIMES {
-            stream.synchronize()?;
+        let clock = |run: &mut dyn FnMut() -> einsparse::Result<()>| {
+            let mut times = Vec::new();
+            for _ in 0..=TIMES {
+                stream.synchronize()?;
+                group.barrier()?;
+                let start = Instant::now();
+                (0..TOGETHER).try_for_each(|_| run())?;
+                stream.synchronize()?;
+                times.push(start.elapsed().as_secs_f64() * 1e3 / TOGETHER as f64);
+            }
             group.barrier()?;
-            let start = Instant::now();
-            (0..TOGETHER).try_for_each(|_| step(&stream))?;
-            stream.synchronize()?;
-            times.push(start.elapsed().as_secs_f64() * 1e3 / TOGETHER as f64);
+            Ok::<_, Error>(times)
+        };
+        let direct = clock(&mut || step(&stream))?;
+        if !captured {
+            return Ok(([direct, vec![f64::NAN; 1 + TIMES]], note));
         }
-        group.barrier()?;
-        Ok((times, note))
+        let mut graph = Graph::capture(stream.raw(), |_| step(&stream))?;
+        // SAFETY: what the step names is alive, and no other run of it is under way.
+        let replayed = clock(&mut || unsafe { graph.launch(stream.raw()) })?;
+        Ok(([direct, replayed], note))
     };
     let results = thread::scope(|scope| {
         let ranks: Vec<_> = groups
@@ -263,18 +282,24 @@ fn clocked(
     for result in results {
         all.push(result??);
     }
-    // The first is for what is done once.
-    let slowest = |time: usize| all.iter().map(|(times, _)| times[time]).fold(0.0, f64::max);
-    let mut times: Vec<f64> = (1..=TIMES).map(slowest).collect();
-    Ok((median(&mut times), all.swap_remove(0).1))
+    let ms = |way: usize| {
+        let slowest = |time: usize| {
+            let ranks = all.iter().map(|(ways, _)| ways[way][time]);
+            ranks.fold(0.0, f64::max)
+        };
+        // The first is for what is done once.
+        let mut times: Vec<f64> = (1..=TIMES).map(slowest).collect();
+        median(&mut times)
+    };
+    Ok(([ms(0), ms(1)], all.swap_remove(0).1))
 }
 
 impl Case<'_> {
-    fn link(&self, contexts: &[Context], megabytes: usize) -> Result<(f64, f64)> {
+    fn link(&self, contexts: &[Context], megabytes: usize) -> Result<([f64; 2], f64)> {
         let (ranks, n) = (contexts.len(), 256);
         let rows = megabytes * 1024;
         let deal = Partition::even(ranks * rows, ranks);
-        let (ms, _) = clocked(self.bench, contexts, |group| {
+        let (both, _) = both_ways(self.bench, contexts, true, |group| {
             // Each row of the others.
             let columns = (0..(ranks * rows) as u32).collect();
             let offsets = vec![0, (ranks * rows) as u32];
@@ -286,7 +311,7 @@ impl Case<'_> {
                 String::new(),
             ))
         })?;
-        Ok((ms, ((ranks - 1) * rows * n * 4) as f64))
+        Ok((both, ((ranks - 1) * rows * n * 4) as f64))
     }
 
     fn replicated(&self, contexts: &[Context], n: usize) -> Result<(f64, String)> {
@@ -381,10 +406,10 @@ impl Case<'_> {
     }
 
     /// Experts that are chosen evenly; tokens are dealt evenly.
-    fn experts(&self, contexts: &[Context], tokens: usize) -> Result<(f64, String)> {
+    fn experts(&self, contexts: &[Context], tokens: usize) -> Result<([f64; 2], String)> {
         let options = MoeOptions { tokens, ..QWEN };
         let deal = Partition::even(tokens, contexts.len());
-        clocked(self.bench, contexts, |group| {
+        both_ways(self.bench, contexts, true, |group| {
             let (context, own) = (group.context(), deal.range(group.rank()));
             let mut layer = ShardedMoe::new(group, &options, &deal, &Default::default())?;
             let values = |shape: &[usize]| context.upload_dense(&some::<bf16>(shape)?);

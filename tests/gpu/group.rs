@@ -4,8 +4,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use einsparse::driver::device_count;
-use einsparse::group::{Group, GroupSum};
-use einsparse::{Context, Error};
+use einsparse::formats::Dense;
+use einsparse::group::{Group, GroupSum, Partition, Sharded, ShardedOptions, ShardedSpmm};
+use einsparse::{Context, Error, Tensor};
 
 #[path = "../group/cases.rs"]
 #[allow(dead_code)]
@@ -20,6 +21,7 @@ mod cases_ops;
 use einsparse::formats::{bf16, f16};
 
 use super::models::all::{atoms::Atoms, domains};
+use crate::support::replay::Replay;
 use crate::support::{Gpu, gpu, skipped, small};
 use cases::on_ranks;
 
@@ -89,6 +91,53 @@ fn one_rank_on_the_gpu() {
     operations(&one);
     experts(&one);
     force_field(&one);
+    captured(&one);
+}
+
+/// A product whose rows of B are sent and a sum over ranks, captured once: each replay takes the values that are there.
+fn captured(contexts: &[Context]) {
+    let a = cases::graph(300, 9, 3);
+    let deal = Partition::even(300, contexts.len());
+    let ranks = on_ranks(contexts, |group| {
+        let (context, own) = (group.context(), deal.range(group.rank()).len());
+        let stream = context.stream()?;
+        for overlap in [false, true] {
+            let options = ShardedOptions {
+                overlap,
+                ..ShardedOptions::default()
+            };
+            let mine = Sharded::of(&group, &a, &deal)?;
+            let product = ShardedSpmm::new(&group, &mine, &deal, 32, &options)?;
+            let (mut x, mut y) = (product.operand()?, product.output()?);
+            let sum = GroupSum::new(&group, &[300])?;
+            let mut total = context.zeros::<f32>(&[300])?;
+            let write = |x: &mut Sharded<Tensor<f32>>, total: &mut Tensor<f32>, by: f32| {
+                x.local_mut()?
+                    .write(&Dense::from_fn([own, 32], |i| by * i[1] as f32)?)?;
+                total.write(&Dense::from_fn([300], |i| by * i[0] as f32)?)
+            };
+            let queue = |x: &mut _, y: &mut _, total: &mut _| {
+                product.run(x, y, &stream)?;
+                sum.run(total, &stream)
+            };
+            let mut wanted = Vec::new();
+            for by in [1.0, 2.0] {
+                write(&mut x, &mut total, by)?;
+                queue(&mut x, &mut y, &mut total)?;
+                stream.synchronize()?;
+                wanted.push((y.to_dense()?, total.to_dense()?));
+            }
+            let mut replay = Replay::of(&stream, || queue(&mut x, &mut y, &mut total));
+            for (by, of) in [(1.0, 0), (2.0, 1), (1.0, 0)] {
+                write(&mut x, &mut total, by)?;
+                // SAFETY: product, sum and tensors are alive.
+                unsafe { replay.run() };
+                assert!((y.to_dense()?, total.to_dense()?) == wanted[of]);
+            }
+        }
+        group.barrier()
+    });
+    ranks.into_iter().for_each(|rank| rank.unwrap());
 }
 
 fn operations(contexts: &[Context]) {
@@ -112,6 +161,12 @@ fn force_field(contexts: &[Context]) {
         let error = domains::error::<f32>(contexts, &atoms, channels, 3.5).unwrap();
         assert!(error < 2e-5, "{channels} channels: {error}");
     }
+}
+
+#[test]
+fn runs_on_two_gpus_are_captured() {
+    let Some(two) = two() else { return };
+    captured(&two.contexts);
 }
 
 #[test]
