@@ -95,6 +95,8 @@ fn in_torch(bench: &Bench<'_>, asked: &[Asked]) -> Result<()> {
     }
     let cases = asked.iter().map(|case| {
         let (case, dtype, files) = case;
+        // PyTorch multiplies f32 so by itself.
+        let dtype = dtype.trim_start_matches('t');
         format!("[{case:?}, {dtype:?}, {files:?}]")
     });
     let found = torch::models(&format!("[{}]", cases.collect::<Vec<_>>().join(", ")));

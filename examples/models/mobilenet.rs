@@ -27,11 +27,11 @@ impl<T: Scalar> Product<T> {
         ctx: &Context,
         (weights, bias, relu): &(Csr<T>, Dense<T>, bool),
         (input, out): (&Tensor<T>, Tensor<T>),
-        dense: bool,
+        pruned: Option<Precision>,
     ) -> Result<Self> {
         // In both networks the classifier, the product without a ReLU, is dense: with as few columns as there are images
         // single entries are what is read fastest.
-        let weights = match dense && *relu {
+        let weights = match pruned.is_none() && *relu {
             true => Matrix::Dense(ctx.upload_dense(&weights.to_dense()?)?),
             false => Matrix::Sparse(ctx.upload(weights)?),
         };
@@ -41,10 +41,7 @@ impl<T: Scalar> Product<T> {
             false => "C[m,n] = A[m,k] * B[k,n] + b[m]",
         };
         let options = Options {
-            precision: match weights {
-                Matrix::Sparse(_) => Precision::Full,
-                Matrix::Dense(_) => Precision::Tf32,
-            },
+            precision: pruned.unwrap_or(Precision::Tf32),
             weights: Weights::Static,
             ..Options::default()
         };
@@ -95,14 +92,17 @@ impl<T: Scalar> Planned<T> {
     }
 }
 
-/// The network for so many images, with pruned weights as single entries, or dense ones for the twin.
+/// How many images, and how pruned weights are multiplied; without that it is the twin, dense and in TF32.
+pub type Asked = (usize, Option<Precision>);
+
+/// The network.
 pub struct MobileNet<T: Scalar> {
     image: Tensor<T>,
     layers: Vec<Planned<T>>,
 }
 
 impl<T: Scalar> MobileNet<T> {
-    pub fn new(ctx: &Context, layers: &[Layer<T>], batch: usize, dense: bool) -> Result<Self> {
+    pub fn new(ctx: &Context, layers: &[Layer<T>], (batch, pruned): Asked) -> Result<Self> {
         let largest = layers.iter().map(|layer| layer.elements(batch)).max();
         // One map is read while the other one is written.
         let map = || ctx.zeros::<T>(&[largest.unwrap_or(0)]).map(Arc::new);
@@ -121,7 +121,7 @@ impl<T: Scalar> MobileNet<T> {
             let out = view(map, [channels, columns])?;
             let product = layer.product.as_ref().map(|product| {
                 let to = view(&even, [product.0.pattern().rows(), columns])?;
-                Product::new(ctx, product, (&out, to), dense)
+                Product::new(ctx, product, (&out, to), pruned)
             });
             let (product, bias) = (product.transpose()?, layer.bias.as_ref());
             all.push(Planned {
@@ -167,19 +167,14 @@ impl<T: Scalar> MobileNet<T> {
 }
 
 /// The largest error against the network in f64; also that two runs give the same bits.
-pub fn checked<T: Scalar>(ctx: &Context, sizes: Sizes, batch: usize, dense: bool) -> Result<f64> {
-    error(ctx, &layers::<T>(sizes)?, batch, dense)
+pub fn checked<T: Scalar>(ctx: &Context, sizes: Sizes, asked: Asked) -> Result<f64> {
+    error(ctx, &layers::<T>(sizes)?, asked)
 }
 
 /// The same of these layers.
-pub fn error<T: Scalar>(
-    ctx: &Context,
-    layers: &[Layer<T>],
-    batch: usize,
-    dense: bool,
-) -> Result<f64> {
-    let wanted = reference(layers, &images(layers[0].edge, batch)?, batch);
-    let mut model = MobileNet::new(ctx, layers, batch, dense)?;
+pub fn error<T: Scalar>(ctx: &Context, layers: &[Layer<T>], asked: Asked) -> Result<f64> {
+    let wanted = reference(layers, &images(layers[0].edge, asked.0)?, asked.0);
+    let mut model = MobileNet::new(ctx, layers, asked)?;
     let stream = ctx.stream()?;
     let mut run = || {
         model.forward(&stream)?;
@@ -191,23 +186,27 @@ pub fn error<T: Scalar>(
     Ok(largest_error(&found, &wanted))
 }
 
-fn measured<T: Scalar>(run: &Run<'_>, sizes: Sizes, batch: usize) -> Result<()> {
+fn measured<T: Scalar>(run: &Run<'_>, sizes: Sizes, asked: (usize, Precision)) -> Result<()> {
+    let (batch, precision) = asked;
     let ctx = &run.context;
     let mut layers = layers::<T>(sizes)?;
     if let Some(paths) = &run.arguments.file {
         Checkpoint::open(paths)?.mobilenet(&mut layers)?;
     }
     let memory = Memory::before(ctx);
-    let mut model = MobileNet::new(ctx, &layers, batch, false)?;
+    let mut model = MobileNet::new(ctx, &layers, (batch, Some(precision)))?;
     let times = run.time(|stream| model.forward(stream))?;
     let held = memory.since(ctx);
-    let mut twin = MobileNet::new(ctx, &layers, batch, true)?;
+    let mut twin = MobileNet::new(ctx, &layers, (batch, None))?;
     let other = run.time(|stream| twin.forward(stream))?;
     let error = largest_error(&model.logits()?, &twin.logits()?);
     let Sizes { edge, eighths, .. } = sizes;
     run.report(Measured {
         case: format!("mobilenet_v1 {eighths}/8, {edge} x {edge}, batch {batch}"),
-        dtype: T::NAME,
+        dtype: match precision {
+            Precision::Full => T::NAME,
+            Precision::Tf32 => "tf32",
+        },
         times,
         work: (batch as f64, "images"),
         twin: Some(("dense 1x1 weights".into(), other)),
@@ -232,10 +231,9 @@ pub fn run(run: &Run<'_>) -> Result<()> {
         eighths: 2,
         classes: 10,
     };
-    let [single, half] = [
-        checked::<f32>(ctx, toy, 2, false)?,
-        checked::<f16>(ctx, toy, 2, false)?,
-    ];
+    let full = Some(Precision::Full);
+    let single = checked::<f32>(ctx, toy, (2, full))?;
+    let half = checked::<f16>(ctx, toy, (2, full))?;
     println!("2/8 of the channels, 64 x 64: largest error {single:.1e} in f32, {half:.1e} in f16");
     assert!(single < 1e-4 && half < 5e-2);
     let (sizes, batches) = match run.toy {
@@ -243,8 +241,9 @@ pub fn run(run: &Run<'_>) -> Result<()> {
         false => (FULL, vec![1, 16]),
     };
     for batch in run.arguments.batch.clone().unwrap_or(batches) {
-        measured::<f32>(run, sizes, batch)?;
-        measured::<f16>(run, sizes, batch)?;
+        measured::<f32>(run, sizes, (batch, Precision::Full))?;
+        measured::<f32>(run, sizes, (batch, Precision::Tf32))?;
+        measured::<f16>(run, sizes, (batch, Precision::Full))?;
     }
     Ok(())
 }

@@ -163,7 +163,7 @@ impl<T: Scalar> HostSpmm<T> {
     fn through(&mut self, a: Operand<'_, T>, b: &Dense<T>, c: &mut Dense<T>) -> Result<()> {
         let count = self.extents[2].div_ceil(self.width.max(1));
         for at in 0..count {
-            self.begin(at, a, b)?;
+            self.begin(at, &a, b)?;
             if at > 0 {
                 self.end(at - 1, c)?;
             }
@@ -181,7 +181,7 @@ impl<T: Scalar> HostSpmm<T> {
     }
 
     /// Queues all of a chunk. The chunk that had its place has ended.
-    fn begin(&mut self, at: usize, a: Operand<'_, T>, b: &Dense<T>) -> Result<()> {
+    fn begin(&mut self, at: usize, a: &Operand<'_, T>, b: &Dense<T>) -> Result<()> {
         let (columns, n) = (self.columns(at), self.extents[2]);
         let chunk = &mut self.chunks[at % CHUNKS];
         let [products, ahead, behind] = &self.streams;
@@ -204,7 +204,7 @@ impl<T: Scalar> HostSpmm<T> {
             }
             _ => gather(chunk.b.host_mut().ok_or_else(|| Error::elsewhere("B"))?),
         }
-        let operands = [("A", a), ("B", (&chunk.b).into())];
+        let operands = [("A", a.clone()), ("B", (&chunk.b).into())];
         self.plan.run(&operands, &mut chunk.c, products)?;
         if let (Some(staged), Some(from)) = (&mut chunk.staged, chunk.c.address()) {
             staged.multiplied.record(products.raw())?;

@@ -17,6 +17,7 @@ use all::transformer;
 use all::transformer_weights::Shape;
 use all::unet::Unet;
 use all::{decode, dynamics, encoder, mobilenet, moe, opt_relu, sparse_training, training};
+use einsparse::Precision;
 use einsparse::formats::{bf16, f16};
 use einsparse::ops::AttentionMask;
 
@@ -308,12 +309,18 @@ fn pruned_convolutions_on_the_gpu() {
             eighths: 8,
             classes: 100,
         };
-        let error = mobilenet::checked::<f32>(&gpu, sizes, batch, false).unwrap();
+        let full = Some(Precision::Full);
+        let error = mobilenet::checked::<f32>(&gpu, sizes, (batch, full)).unwrap();
         assert!(error < 1e-4, "{sizes:?}, {batch} images: {error}");
-        // In TF32.
-        let error = mobilenet::checked::<f32>(&gpu, sizes, batch, true).unwrap();
-        assert!(error < 5e-2, "{sizes:?}, {batch} images, dense: {error}");
-        let error = mobilenet::checked::<f16>(&gpu, sizes, batch, false).unwrap();
+        // Pruned and dense.
+        for pruned in [Some(Precision::Tf32), None] {
+            let error = mobilenet::checked::<f32>(&gpu, sizes, (batch, pruned)).unwrap();
+            assert!(
+                error < 5e-2,
+                "{sizes:?}, {batch} images, {pruned:?}: {error}"
+            );
+        }
+        let error = mobilenet::checked::<f16>(&gpu, sizes, (batch, full)).unwrap();
         assert!(error < 5e-2, "{sizes:?}, {batch} images in f16: {error}");
     }
 }

@@ -8,7 +8,7 @@ use super::all::mobilenet_weights::{DENSITY, Sizes, images, layers, reference};
 use super::all::pruned::Shape;
 use super::all::{decode, encoder, mobilenet};
 use einsparse::formats::{Csr, bf16, generate};
-use einsparse::{Context, Error};
+use einsparse::{Context, Error, Precision};
 
 /// Names, shapes and values of tensors.
 #[derive(Clone, Default)]
@@ -320,7 +320,7 @@ fn a_mobilenet_of_a_file() {
         let wanted = f64::from(row[at]) * scale;
         assert!((weights.values()[entry] - wanted).abs() < 1e-12);
     }
-    let error = mobilenet::error(&Context::cpu(), &all, 2, false).unwrap();
+    let error = mobilenet::error(&Context::cpu(), &all, (2, Some(Precision::Full))).unwrap();
     assert!(error < 1e-12, "{error}");
     let said = reference(&all, &images(32, 2).unwrap(), 2);
     assert!(said.iter().any(|x| x.abs() > 0.05), "{said:?}");

@@ -89,7 +89,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
 
 /// B and C on the host; the floor is a copy of B out of page-locked memory, with that of C the other way beside it.
 fn through(bench: &Bench<'_>, problem: &Problem, csr: &Csr<f32>, copy: &Times) -> Result<()> {
-    let ([m, k], nnz) = (csr.shape(), csr.values().len());
+    let (m, k, nnz) = problem.extents();
     let bytes = (m + k) * THROUGH * 4;
     let b = Dense::new(
         [k, THROUGH],
