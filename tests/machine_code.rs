@@ -46,6 +46,11 @@ fn by_warps(name: &str) -> bool {
     ["_warps", "_halves"].iter().any(|part| name.contains(part))
 }
 
+/// Rows of module `weight_gradient` that multiply on Tensor Cores.
+fn by_tensor_cores(row: &Row) -> bool {
+    row.name.starts_with("weight_gradient") && row.dtype != Dtype::F32
+}
+
 /// What is wrong with the instructions of a kernel.
 fn fault(row: &Row, found: &BTreeMap<&str, usize>) -> Option<String> {
     let count = |name: &str| found.get(name).copied().unwrap_or(0);
@@ -66,6 +71,7 @@ fn fault(row: &Row, found: &BTreeMap<&str, usize>) -> Option<String> {
             hopper + sparse == 0 && ampere > 0
         }
         "conv_pairs" if row.dtype == Dtype::Tf32 => hopper + sparse == 0 && ampere > 0,
+        "weight_gradient" if by_tensor_cores(row) => hopper + sparse == 0 && ampere > 0,
         "bitmap" if by_warps(row.name) => hopper + sparse == 0 && ampere > 0,
         "wgmma" | "dense" | "dense_live" | "dense_conv" | "sampled" | "sddmm_tiles" | "narrow"
         | "bitmap" | "attention" | "conv" | "conv_grad" | "pit" | "pit_tf32" | "pit_turned"

@@ -126,21 +126,17 @@ fn store<S: Sums, const ROUND: bool>(stage: u32, loaded: &Loaded) {
         copy::store_shared_v4(to, bits);
     };
     unroll!(j < 2, {
-        let (row, column) = (thread / 32 + 4 * j as u32, thread % 32 * 4);
-        four(at + (row * INPUTS + S::place(row, column)) * 4, loaded.x[j]);
+        let to = (thread + THREADS * j as u32) * 16;
+        four(at + S::place(to, thread / 32), loaded.x[j]);
     });
-    let (row, column) = (thread / 16, thread % 16 * 4);
-    four(
-        at + DY + (row * OUTPUTS + S::place(row, column)) * 4,
-        loaded.dy,
-    );
+    four(at + DY + S::place(thread * 16, thread / 16), loaded.dy);
 }
 
 /// The sums of a thread, and how they take up a stage.
 trait Sums {
     const NONE: Self;
-    /// Where column `column` of a stage's row lies in it; four columns stay side by side.
-    fn place(row: u32, column: u32) -> u32;
+    /// Where a vector of row `row`, or of one four rows further, lies that is so many bytes behind a stage's begin.
+    fn place(bytes: u32, row: u32) -> u32;
     fn add(&mut self, stage: u32);
     /// Stores them where a part leaves its own.
     fn leave(&self, p: &WeightParams);
@@ -168,8 +164,8 @@ impl Sums for Fma {
     const NONE: Self = Fma([[0.0; 8]; 8]);
 
     #[inline(always)]
-    fn place(_: u32, column: u32) -> u32 {
-        column
+    fn place(bytes: u32, _: u32) -> u32 {
+        bytes
     }
 
     #[inline(always)]
@@ -211,8 +207,8 @@ impl Sums for Mma {
 
     /// Four rows that a warp reads at once lie eight banks apart.
     #[inline(always)]
-    fn place(row: u32, column: u32) -> u32 {
-        column ^ row % 4 * 8
+    fn place(bytes: u32, row: u32) -> u32 {
+        bytes ^ row % 4 * 32
     }
 
     #[inline(always)]
@@ -221,7 +217,7 @@ impl Sums for Mma {
         let (group, row) = (lane / 4, lane % 4);
         // Steps of eight columns within 32, where this lane's row has them.
         let mut steps = [0; 4];
-        unroll!(j < 4, { steps[j] = Self::place(row, 8 * j as u32) * 4 });
+        unroll!(j < 4, { steps[j] = Self::place(32 * j as u32, row) });
         let at = stage_at(stage) + group * 4;
         let x_at = at + row * INPUTS * 4 + warp * 128;
         let dy_at = at + DY + row * OUTPUTS * 4;
