@@ -160,8 +160,9 @@ pub(crate) trait Compiled: fmt::Debug + fmt::Display + Send + Sync {
         Ok(())
     }
 
-    /// Queued behind whoever wrote A, where [`keeps_a`](Self::keeps_a) says that no run has to wait for it.
-    fn a_changed(&self, _: Queue<'_>) -> Result<()> {
+    /// Queued behind whoever wrote A's values, which lie there, where [`keeps_a`](Self::keeps_a) says that no run has to
+    /// wait for it.
+    fn a_changed(&self, _values: u64, _: Queue<'_>) -> Result<()> {
         Ok(())
     }
 }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use einsparse::{
     Context, Operand, Options, Plan, Precision, Result, Scalar, SparseTensor, Stream, Tensor,
+    Weights,
 };
 
 /// The edges' weights; as a dense matrix they are the twin that small graphs are compared with.
@@ -77,6 +78,7 @@ impl<T: Scalar> Products<T> {
             };
             let options = Options {
                 precision,
+                weights: Weights::Static,
                 ..Options::default()
             };
             let plan = self

@@ -52,13 +52,13 @@ pub(crate) trait Product: fmt::Debug + Send + Sync {
     }
 
     /// A is written by nobody but in front of [`a_changed`](Self::a_changed): a kernel may read it ahead of the end of what is
-    /// queued before. Whether this one does.
+    /// queued before, or a copy of its values. Whether this one does.
     fn keeps_a(&mut self) -> bool {
         false
     }
 
-    /// Queued behind whoever wrote it: kernels behind this start when that has ended.
-    fn a_changed(&self, _: Queue<'_>) -> Result<()> {
+    /// Queued behind whoever wrote A's values, which lie there: kernels behind this start when that has ended.
+    fn a_changed(&self, _values: u64, _: Queue<'_>) -> Result<()> {
         Ok(())
     }
 

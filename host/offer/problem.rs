@@ -4,10 +4,10 @@ use einsparse_formats::vectors::sampled_steps;
 use einsparse_formats::{AnyPattern, Format};
 use einsparse_kernels::abi::{Dtype, WalkKind};
 
-use super::Options;
 use super::Types;
 use super::bind::find;
 use super::refuse::asked_for;
+use super::{Options, Weights};
 use crate::cost::Work;
 use crate::einsum::{Activation, Mode};
 use crate::error::Result;
@@ -31,6 +31,8 @@ pub struct Problem {
     pub stacked: bool,
     /// Which matrices lie the other way round; `work` is that of the product.
     pub order: Orientation,
+    /// Whether values stay as they are from run to run.
+    pub kept: bool,
     /// Whether the result passes a gate (`relu_grad`).
     pub gated: bool,
     /// Whether there is a bias.
@@ -61,6 +63,7 @@ impl Problem {
             format,
             stacked: form.stacked,
             order: form.order,
+            kept: false,
             gated: form.gate.is_some(),
             biased: form.bias.is_some(),
             activated: form.activation != Activation::Identity,
@@ -80,6 +83,7 @@ impl Problem {
             format,
             stacked: false,
             order: Orientation::default(),
+            kept: false,
             gated: false,
             biased: false,
             activated: false,
@@ -176,6 +180,7 @@ pub(super) fn problem(
         alignment: alignment_of(&[n, ldb, ldc, given]),
         b_alignment: alignment_of(&[ldb, given]),
         column_alignment: if (n, ldb) == (1, 1) { given } else { 1 },
+        kept: options.weights == Weights::Static,
         ..Problem::of_form(&form, Some(host.format()), work, types)
     };
     Ok(Some((problem, form)))

@@ -151,9 +151,15 @@ impl ProductPlan {
             Err(refused) => return Ok(Err(refused)),
         };
         let ahead = question.options.weights == Weights::Static && launch.keeps_a();
-        if ahead {
-            // Behind whatever is queued that writes the values.
-            device.synchronize()?;
+        if let (true, AnyOperand::Sparse(a)) = (ahead, find(question.operands(), &form.sparse)?) {
+            let values = a
+                .values_address()
+                .ok_or_else(|| Error::elsewhere(&form.sparse))?;
+            // SAFETY: the values are of the pattern that the kernel was just made for, and borrowed until the wait. Behind
+            // whatever is queued that writes them.
+            let queue = unsafe { Queue::new(device.after_all()?) };
+            launch.a_changed(values, queue)?;
+            queue.stream().synchronize()?;
         }
         Ok(Ok(ProductPlan {
             launch,
@@ -237,16 +243,16 @@ impl Compiled for ProductPlan {
         self.launch.keeps_a();
     }
 
-    fn a_changed(&self, queue: Queue<'_>) -> Result<()> {
-        self.launch.a_changed(queue)
+    fn a_changed(&self, values: u64, queue: Queue<'_>) -> Result<()> {
+        self.launch.a_changed(values, queue)
     }
 
     fn update_values(&self, run: &Run<'_>) -> Result<()> {
         if !self.ahead {
             return Ok(());
         }
-        self.matrix(run)?;
-        self.a_changed(run.queue_of_operands()?)
+        let (_, values) = self.matrix(run)?;
+        self.a_changed(values, run.queue_of_operands()?)
     }
 
     fn run_raw(&self, _: &Expression, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {

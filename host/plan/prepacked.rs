@@ -266,7 +266,7 @@ impl Prepacked {
         let values = a.values_address().ok_or_else(|| Error::elsewhere(name))?;
         // SAFETY: the values are of the pattern that the plan was just made for, and borrowed until the wait.
         let queue = unsafe { Queue::new(device.after_all()?) };
-        kept.write(values, queue)?;
+        kept.renew(values, queue)?;
         queue.stream().synchronize()?;
         Ok(kept)
     }
@@ -286,6 +286,12 @@ impl Prepacked {
                 slices.run(device, all, queue)
             }
         }
+    }
+
+    /// The same of a copy that is kept, with which the kernel over it is told.
+    fn renew(&self, values: u64, queue: Queue<'_>) -> Result<()> {
+        self.write(values, queue)?;
+        self.plan.made.a_changed(self.copy.address()?, queue)
     }
 
     /// Queues a product, behind the values of this run if it brings them.
@@ -357,10 +363,8 @@ impl Compiled for Prepacked {
             return Ok(());
         }
         let (queue, values) = (run.queue_of_operands()?, self.values_of(run.operands)?);
-        self.turns.queue(true, queue.stream(), || {
-            self.write(values, queue)?;
-            self.plan.made.a_changed(queue)
-        })
+        self.turns
+            .queue(true, queue.stream(), || self.renew(values, queue))
     }
 }
 

@@ -10,6 +10,7 @@ use einsparse::raw::RawSpmm;
 use einsparse::registry::Scalar;
 use einsparse::{
     Context, Error, Operand, Options, Plan, Precision, SparseTensor, Stream, Weights, ZerosRule,
+    ops,
 };
 
 const TEXT: &str = "C[m,n] = 2 * A[m,k] * B[k,n] + bias[m]";
@@ -175,6 +176,52 @@ fn kept_in_other_forms_is_the_same_product_and_takes_new_values() {
     for weights in BOTH {
         kept_as::<f32>(&gpu, weights, &slices, Precision::Full);
         kept_as::<f32>(&gpu, weights, &dense, Precision::Tf32);
+    }
+}
+
+/// Products with the transpose bring values in order once, and again where an update tells of new ones.
+#[test]
+fn values_of_a_transpose_are_kept() {
+    let Some(gpu) = gpu() else { return };
+    // Values one by one, and by tiles.
+    for (rows, density) in [(700, 0.05), (3000, 0.1)] {
+        let first = matrix::<f32>((rows, 900, density), Format::Csr, 3);
+        let second = first.map_values(|v| 2.0 * v);
+        let b = Dense::from_fn([rows, 40], |at| ((at[0] + at[1]) % 3) as f32).unwrap();
+        let ([db], mut a) = (upload(&gpu, [&b]), gpu.upload(&first).unwrap());
+        let text = "C[k,n] = A[m,k] * B[m,n]";
+        for (weights, variant) in [
+            (Weights::EachRun, None),
+            (Weights::Static, None),
+            (Weights::Static, Some("spmm_csr_f32_n64")),
+            (Weights::Static, Some("batched_permuted_f32_n64")),
+        ] {
+            a.set_values(first.values()).unwrap();
+            let options = Options {
+                weights,
+                variant: variant.map(str::to_owned),
+                ..Options::default()
+            };
+            let operands = |a| [("A", Operand::from(a)), ("B", (&db).into())];
+            let plan = gpu.plan(text).operands(&operands(&a)).options(&options);
+            let plan = plan.build().unwrap();
+            let [old, new] = [&first, &second].map(|a| {
+                let c = ops::einsum(
+                    &Context::cpu(),
+                    text,
+                    &[("A", a.into()), ("B", (&b).into())],
+                );
+                wide(&c.unwrap())
+            });
+            assert!(run(&gpu, &plan, &operands(&a)) == old, "{variant:?}");
+            a.set_values(second.values()).unwrap();
+            if weights == Weights::Static && variant == Some("spmm_csr_f32_n64") {
+                let found = run(&gpu, &plan, &operands(&a));
+                assert!(found == old, "values that were told of by nobody");
+            }
+            finish(&gpu, |stream| plan.update_values(&operands(&a), stream));
+            assert!(run(&gpu, &plan, &operands(&a)) == new, "{variant:?}");
+        }
     }
 }
 

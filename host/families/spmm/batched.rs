@@ -1,6 +1,6 @@
 //! Products of entries with A's transpose, whose pattern is made here, once for a plan, and a kernel of module
 //! `batched`. A kernel of walk `Permuted` reads values through the pattern; to others they are brought in order first,
-//! in every run.
+//! in every run, or once where they stay as they are.
 
 use std::sync::Arc;
 
@@ -48,6 +48,8 @@ pub(crate) struct Ordered {
     pub(crate) values: DeviceMemory,
     steps: Steps,
     entries: usize,
+    /// Whether values change only where [`Product::a_changed`] tells of it.
+    kept: bool,
 }
 
 /// How values come into order.
@@ -197,6 +199,24 @@ impl Product for Batched {
         self.gather_bytes() + self.turned.as_ref().map_or(0, Turned::bytes)
     }
 
+    fn keeps_a(&mut self) -> bool {
+        let turned = self.turned.as_mut();
+        let ordered = turned.and_then(|own| own.ordered.as_mut());
+        ordered.is_some_and(|own| {
+            own.kept = true;
+            true
+        })
+    }
+
+    fn a_changed(&self, values: u64, queue: Queue<'_>) -> Result<()> {
+        match self.turned.as_ref().and_then(|own| own.ordered.as_ref()) {
+            Some(own) => own
+                .turns
+                .queue(true, queue.stream(), || own.fill_checked(values, queue)),
+            None => Ok(()),
+        }
+    }
+
     fn describe(&self) -> String {
         let turned = match &self.turned {
             Some(own) => format!(", {} bytes of transposed pattern among them", own.bytes()),
@@ -222,10 +242,10 @@ impl Product for Batched {
         let Some(ordered) = &turned.ordered else {
             return self.products(&own, queue);
         };
-        // They are read by vectors of 16 bytes whatever the row takes, ahead of the launch that else looks at them.
-        crate::launch::in_vectors("values of A", raw.values)?;
         ordered.turns.queue(true, queue.stream(), || {
-            ordered.fill(raw.values, queue)?;
+            if !ordered.kept {
+                ordered.fill_checked(raw.values, queue)?;
+            }
             let own = RawSpmm {
                 values: ordered.values.address(),
                 ..own
@@ -271,6 +291,7 @@ impl Ordered {
             values: steps.zeros((entries + VECTOR_ENTRIES) * element)?,
             steps,
             entries,
+            kept: false,
         })
     }
 
@@ -290,6 +311,12 @@ impl Ordered {
             }
             Way::Tiles(tiles) => tiles.run(&self.steps, [values, to], queue),
         }
+    }
+
+    /// The same of values that no launch has looked at: they are read by vectors of 16 bytes, whatever the row takes.
+    fn fill_checked(&self, values: u64, queue: Queue<'_>) -> Result<()> {
+        crate::launch::in_vectors("values of A", values)?;
+        self.fill(values, queue)
     }
 }
 

@@ -219,7 +219,7 @@ impl Product for Bitmaps {
         true
     }
 
-    fn a_changed(&self, queue: Queue<'_>) -> Result<()> {
+    fn a_changed(&self, _: u64, queue: Queue<'_>) -> Result<()> {
         // Only a kernel right behind another one starts early: something else comes between them.
         self.kernel.set_current()?;
         queue.fill(self.between.address(), 0, self.between.bytes())

@@ -24,7 +24,9 @@ pub(crate) fn predict(row: &Row, problem: &Problem, machine: &Machine) -> Cost {
         WalkKind::SlicedEll => staged::predict(row, work, machine),
         _ => gather::predict_gather(row, work, machine),
     };
-    if problem.order.transposed {
+    // Values that stay are brought in order once.
+    let once = problem.kept && row.walk != WalkKind::Permuted;
+    if problem.order.transposed && !once {
         cost.us += transposed::transposed_us(row, work, machine);
     }
     cost
