@@ -9,26 +9,27 @@ use crate::context::Context;
 use crate::device::Stream;
 use crate::driver::{Event, PinnedMemory, copy_dtoh_async, copy_htod_async};
 use crate::error::{Error, Result, check_shape};
-use crate::offer::Options;
+use crate::offer::{Options, Weights};
 use crate::parallel;
 use crate::plan::Plan;
 use crate::registry::Scalar;
 use crate::tensor::{Operand, Tensor};
 
-/// Chunks under way: one is copied in and multiplied while the one before is copied out.
-const CHUNKS: usize = 2;
-/// Chunks of a run at the least, where they are wide enough: the first copy and the last have nothing beside them.
-const LEAST: usize = 8;
+/// Chunks under way: while one is multiplied, the host fills the next and empties the one before.
+const CHUNKS: usize = 3;
+/// Chunks of a run, where they are wide enough: the first copy and the last have nothing beside them.
+const MANY: usize = 8;
 /// Columns that a chunk is worth a launch from on, and that wider ones are a multiple of.
 const COLUMNS: usize = 32;
-/// Bytes that a thread of the host moves at once.
-const PIECE: usize = 1 << 20;
+/// Elements that a thread of the host moves at once.
+const PIECE: usize = 1 << 18;
 
 /// `C[m,n] = A[m,k] * B[k,n]` with B and C in the memory of the host: for dense matrices that the GPU has no room for.
-/// Chunks of columns go through it, copied in and out under the products of others.
+/// Chunks of columns go through it, copied in and out under the products of others, by page-locked memory of as many
+/// bytes.
 ///
 /// A lies on the GPU, or on the host as well: then each chunk streams it, as [`Options::memory_limit`] says, and
-/// [`Context::pin`] makes that quicker. A run takes as long as its copies or its products, whichever is longer. The bits are those of a plan over a chunk's columns.
+/// [`Context::pin`] makes that quicker. The bits are those of a plan over a chunk's columns.
 ///
 /// ```
 /// use einsparse::Context;
@@ -48,8 +49,8 @@ pub struct HostSpmm<T: Scalar> {
     plan: Plan<T>,
     extents: [usize; 3],
     width: usize,
-    chunks: [Chunk<T>; CHUNKS],
-    /// Of the products, and of copies in and out.
+    chunks: Vec<Chunk<T>>,
+    /// Of copies in, of products, and of copies out.
     streams: [Stream; 3],
 }
 
@@ -58,26 +59,26 @@ pub struct HostSpmm<T: Scalar> {
 struct Chunk<T: Scalar> {
     b: Tensor<T>,
     c: Tensor<T>,
-    /// Nothing on a CPU context, where B is copied from where it lies.
+    /// What copies run between; nothing on a CPU context.
     staged: Option<Staged>,
 }
 
-/// What copies run between, and when they are done.
 #[derive(Debug)]
 struct Staged {
     b: PinnedMemory,
     c: PinnedMemory,
-    brought: Event,
-    multiplied: Event,
+    /// C's copy is done.
     taken: Event,
 }
 
 impl<T: Scalar> HostSpmm<T> {
-    /// For products of this A with `n` columns. `limit`: bytes of the device that all of it may take beside an A that
-    /// lies there. Of an A on the host a quarter of them is for its rows.
+    /// For products of this A with `n` columns. `limit`: bytes of the device for chunks; what the plan keeps of an A that
+    /// lies there comes on top. Of an A on the host all that the plan holds has a quarter of them.
     ///
     /// # Errors
-    /// [`Error::Overflow`] for a limit that has no room for a column; as [`Plan`]'s builder; [`Error::OutOfMemory`].
+    /// [`Error::Operand`] for an A that is no matrix; [`Error::Overflow`] for a limit without room for chunks of a
+    /// column; as the builder of a [`Plan`]; [`Error::OutOfMemory`], or [`Error::Cuda`] where the driver locks no more
+    /// memory of the host.
     pub fn new<'a>(
         context: &Context,
         a: impl Into<Operand<'a, T>>,
@@ -91,37 +92,34 @@ impl<T: Scalar> HostSpmm<T> {
         };
         let streamed = context.is_cuda() && a.lies_on_host();
         let share = if streamed { limit / 4 } else { 0 };
-        let column = CHUNKS * (m + k) * size_of::<T>();
+        let column = m.saturating_add(k).saturating_mul(CHUNKS * size_of::<T>());
         let width = width(n, (limit - share) / column.max(1));
         if width == 0 && n > 0 {
+            let least = column as u128;
             return Err(Error::Overflow {
                 what: format!("bytes on the GPU for {CHUNKS} chunks of a column of B and C"),
-                value: (column + share) as u128,
+                value: if streamed { (4 * least).div_ceil(3) } else { least },
                 limit: limit as u128,
             });
         }
-        let chunk = || {
+        let chunk = |_| {
             let (b, c) = (context.zeros(&[k, width])?, context.zeros(&[m, width])?);
             let staged = context.device().map(|device| {
-                let pinned = |rows: usize| {
-                    PinnedMemory::zeros(device.context(), rows * width * size_of::<T>())
-                };
-                Ok::<_, Error>(Staged {
-                    b: pinned(k)?,
-                    c: pinned(m)?,
-                    brought: Event::for_order()?,
-                    multiplied: Event::for_order()?,
-                    taken: Event::for_order()?,
-                })
+                let bytes = |rows: usize| rows * width * size_of::<T>();
+                let pinned = |rows| PinnedMemory::zeros(device.context(), bytes(rows));
+                let (b, c) = (pinned(k)?, pinned(m)?);
+                let taken = Event::for_order()?;
+                Ok::<_, Error>(Staged { b, c, taken })
             });
             let staged = staged.transpose()?;
-            Ok::<_, Error>(Chunk { b, c, staged })
+            Ok(Chunk { b, c, staged })
         };
-        let chunks = [chunk()?, chunk()?];
-        let options = Options {
-            memory_limit: streamed.then_some(share),
-            ..Options::default()
-        };
+        let chunks: Vec<Chunk<T>> = (0..CHUNKS).map(chunk).collect::<Result<_>>()?;
+        let mut options = Options::default();
+        if streamed {
+            // Where it fits, its values come once for all chunks of a run.
+            (options.memory_limit, options.weights) = (Some(share), Weights::Static);
+        }
         let plan = context.plan("C[m,n] = A[m,k] * B[k,n]");
         let plan = plan.operand("A", a).operand("B", &chunks[0].b);
         Ok(HostSpmm {
@@ -134,7 +132,8 @@ impl<T: Scalar> HostSpmm<T> {
         })
     }
 
-    /// Multiplies, and returns when C is there. A has the planned pattern, and lies where the planned one does.
+    /// Multiplies, and returns when C is there. A has the planned pattern, and lies where the planned one does. Waits for
+    /// all work on the GPU first, and is not for CUDA graphs.
     ///
     /// # Errors
     /// [`Error::Shape`] if an operand is not of the planned extents; as [`Plan::run`].
@@ -147,31 +146,20 @@ impl<T: Scalar> HostSpmm<T> {
         let (a, [m, k, n]) = (a.into(), self.extents);
         check_shape("B", &[k, n], b.shape())?;
         check_shape("C", &[m, n], c.shape())?;
-        if let Some(device) = self.context.device() {
-            device.context().set_current()?;
-        }
-        let ran = self.through(a, b, c);
-        if ran.is_err() {
-            // What is under way of it reads and writes chunks that the next run takes.
-            for stream in &self.streams {
-                stream.synchronize()?;
+        // Also for what a run that failed has left in the chunks.
+        self.context.synchronize()?;
+        let operands = [("A", a.clone()), ("B", (&self.chunks[0].b).into())];
+        self.plan.update_values(&operands, &self.streams[1])?;
+        let count = n.div_ceil(self.width.max(1));
+        for at in 0..count + CHUNKS - 1 {
+            if at < count {
+                self.begin(at, &a, b)?;
+            }
+            if let Some(done) = (at + 1).checked_sub(CHUNKS).filter(|done| *done < count) {
+                self.end(done, c)?;
             }
         }
-        ran
-    }
-
-    fn through(&mut self, a: Operand<'_, T>, b: &Dense<T>, c: &mut Dense<T>) -> Result<()> {
-        let count = self.extents[2].div_ceil(self.width.max(1));
-        for at in 0..count {
-            self.begin(at, &a, b)?;
-            if at > 0 {
-                self.end(at - 1, c)?;
-            }
-        }
-        match count {
-            0 => Ok(()),
-            count => self.end(count - 1, c),
-        }
+        Ok(())
     }
 
     /// Columns of a chunk: as many as any other one, so the last may hold some of the one before.
@@ -184,7 +172,7 @@ impl<T: Scalar> HostSpmm<T> {
     fn begin(&mut self, at: usize, a: &Operand<'_, T>, b: &Dense<T>) -> Result<()> {
         let (columns, n) = (self.columns(at), self.extents[2]);
         let chunk = &mut self.chunks[at % CHUNKS];
-        let [products, ahead, behind] = &self.streams;
+        let [ahead, products, behind] = &self.streams;
         let gather = |to: &mut [T]| {
             let rows = rows_of(columns.len());
             parallel::chunks(to, rows * columns.len(), &|piece, to| {
@@ -199,16 +187,14 @@ impl<T: Scalar> HostSpmm<T> {
                 gather(bytemuck::cast_slice_mut(staged.b.bytes_mut()));
                 // SAFETY: B's chunk has as many bytes as its staging; neither is touched until the chunk has ended.
                 unsafe { copy_htod_async(to, staged.b.bytes(), ahead.raw())? };
-                staged.brought.record(ahead.raw())?;
-                products.raw().wait(&staged.brought)?;
             }
             _ => gather(chunk.b.host_mut().ok_or_else(|| Error::elsewhere("B"))?),
         }
+        products.wait_for(ahead)?;
         let operands = [("A", a.clone()), ("B", (&chunk.b).into())];
         self.plan.run(&operands, &mut chunk.c, products)?;
+        behind.wait_for(products)?;
         if let (Some(staged), Some(from)) = (&mut chunk.staged, chunk.c.address()) {
-            staged.multiplied.record(products.raw())?;
-            behind.raw().wait(&staged.multiplied)?;
             // SAFETY: as above, of C's chunk.
             unsafe { copy_dtoh_async(staged.c.bytes_mut(), from, behind.raw())? };
             staged.taken.record(behind.raw())?;
@@ -217,7 +203,7 @@ impl<T: Scalar> HostSpmm<T> {
     }
 
     /// Waits for a chunk, and puts its columns into C.
-    fn end(&mut self, at: usize, c: &mut Dense<T>) -> Result<()> {
+    fn end(&self, at: usize, c: &mut Dense<T>) -> Result<()> {
         let (columns, n) = (self.columns(at), self.extents[2]);
         let chunk = &self.chunks[at % CHUNKS];
         let from: &[T] = match &chunk.staged {
@@ -227,7 +213,7 @@ impl<T: Scalar> HostSpmm<T> {
             }
             None => chunk.c.host().ok_or_else(|| Error::elsewhere("C"))?,
         };
-        let rows = rows_of(n);
+        let rows = rows_of(columns.len());
         parallel::chunks(c.values_mut(), rows * n, &|piece, to| {
             let from = from[piece * rows * columns.len()..].chunks(columns.len());
             for (to, from) in to.chunks_mut(n).zip(from) {
@@ -240,29 +226,24 @@ impl<T: Scalar> HostSpmm<T> {
 
 /// Columns of a chunk, of `n` columns and at most `most`.
 fn width(n: usize, most: usize) -> usize {
-    let enough = n.div_ceil(LEAST).max(COLUMNS).min(n);
-    match most.min(enough.next_multiple_of(COLUMNS).min(n)) {
+    match most.min((n / MANY).max(COLUMNS).min(n)) {
         width if width < COLUMNS => width,
-        width if width == n => n,
         width => width / COLUMNS * COLUMNS,
     }
 }
 
-/// Rows of so many elements that a thread moves at once.
+/// Rows of so many columns that a thread moves at once.
 fn rows_of(columns: usize) -> usize {
-    (PIECE / 4 / columns.max(1)).max(1)
+    (PIECE / columns.max(1)).max(1)
 }
 
 impl<T: Scalar> fmt::Display for HostSpmm<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [_, _, n] = self.extents;
-        let held = self.chunks.iter().flat_map(|chunk| [&chunk.b, &chunk.c]);
-        let bytes: usize = held.map(|own| own.shape().iter().product::<usize>()).sum();
+        let ([m, k, n], width) = (self.extents, self.width);
+        let bytes = CHUNKS * (m + k) * width * size_of::<T>();
         writeln!(
             f,
-            "{n} columns in chunks of {}, {} bytes on the device for {CHUNKS} of them",
-            self.width,
-            bytes * size_of::<T>()
+            "{n} columns in chunks of {width}, {bytes} bytes on the device for {CHUNKS} of them"
         )?;
         write!(f, "{}", self.plan)
     }

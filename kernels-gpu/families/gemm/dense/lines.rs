@@ -1,4 +1,5 @@
-//! Finished sums to C by 16 bytes a lane: four lanes exchange what they have of four atoms.
+//! Finished sums to C by 16 bytes a lane: four lanes exchange what they have of four atoms. What C holds is read so, too,
+//! where it is added to: all that a lane needs for four atoms is on the way before the first is waited for.
 
 use super::DenseTile;
 use super::out::{Own, Place, TURNED_BETWEEN};
@@ -9,7 +10,7 @@ use crate::device::store::chunk::ROWS;
 impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: usize>
     DenseTile<GROUPS, CHUNKS, CUT, BYTES>
 {
-    /// Stores a thread's atoms, where C allows 16 bytes at once and is only written.
+    /// Stores a thread's atoms, where C allows 16 bytes at once.
     #[inline(always)]
     pub(super) fn store_lines<E: Elem<Acc = f32>>(o: Output, m: u32, place: Place, own: &Own) {
         match (Self::TRANSPOSED, Self::OF_FOUR) {
@@ -29,10 +30,15 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
             let row = place.row + 8 * r as u32;
             let line = o.c + row as u64 * o.ldc_bytes as u64 + column as u64 * 2;
             unroll!(q < Self::FOURS, {
-                let words = [0, 1, 2, 3].map(|g| {
-                    let (a, b) = (own[q][g][ROWS[r]], own[q][g][ROWS[r] + 1]);
-                    E::put(&[a, b, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])[0]
-                });
+                let mut pairs = [0, 1, 2, 3].map(|g| pair(&own[q][g], r));
+                if adds(o) {
+                    let old = [0, 1, 2, 3].map(|g| {
+                        let column = place.column + 8 * (q * 4 + g) as u32;
+                        old_pair::<E>(o, (row, column), row < m && column < o.n)
+                    });
+                    unroll!(g < 4, { pairs[g] = sum(pairs[g], old[g]) });
+                }
+                let words = pairs.map(|[a, b]| E::put(&[a, b, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])[0]);
                 let eight = transposed(words, lane, 1);
                 if row < m && column + 32 * (q as u32) < o.n {
                     global::store_v4(line + q as u64 * 64, eight);
@@ -49,9 +55,13 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
             unroll!(g < Self::OF_FOUR, most 4, {
                 let column = place.column + 8 * g as u32;
                 let line = o.c + row as u64 * o.ldc_bytes as u64;
-                if row < m && column < o.n {
-                    let pair = [own[0][g][ROWS[r]], own[0][g][ROWS[r] + 1]];
-                    E::store::<2>(line + column as u64 * E::BYTES as u64, &pair);
+                let inside = row < m && column < o.n;
+                let mut two = pair(&own[0][g], r);
+                if adds(o) {
+                    two = sum(two, old_pair::<E>(o, (row, column), inside));
+                }
+                if inside {
+                    E::store::<2>(line + column as u64 * E::BYTES as u64, &two);
                 }
             });
         });
@@ -63,14 +73,32 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         let lane = gpu::rematerialize_thread() % 32;
         let t = lane / 4 % 4;
         unroll!(q < Self::FOURS, {
-            unroll!(i < 4, {
-                let words = [0, 1, 2, 3].map(|g| own[q][g][i].to_bits());
-                let four = transposed(words, lane, 4);
+            let at = |i: usize| {
                 let row = place.row + 8 * t + (q * 32 + i % 2) as u32;
                 let column = place.column - t + (i / 2) as u32 * TURNED_BETWEEN;
-                if row < m && column < o.n {
-                    let at = o.c + row as u64 * o.ldc_bytes as u64 + column as u64 * 4;
-                    global::store_v4(at, four);
+                let at = o.c + row as u64 * o.ldc_bytes as u64 + column as u64 * 4;
+                (at, row < m && column < o.n)
+            };
+            let mut fours = [0, 1, 2, 3].map(|i| {
+                let words = [0, 1, 2, 3].map(|g| own[q][g][i].to_bits());
+                transposed(words, lane, 4)
+            });
+            if adds(o) {
+                let old = [0, 1, 2, 3].map(|i| {
+                    let (at, inside) = at(i);
+                    global::load_v4_fresh(at, inside)
+                });
+                unroll!(i < 4, {
+                    unroll!(w < 4, {
+                        let sum = f32::from_bits(fours[i][w]) + f32::from_bits(old[i][w]);
+                        fours[i][w] = sum.to_bits();
+                    });
+                });
+            }
+            unroll!(i < 4, {
+                let (at, inside) = at(i);
+                if inside {
+                    global::store_v4(at, fours[i]);
                 }
             });
         });
@@ -83,13 +111,42 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
             unroll!(i < 4, {
                 let row = place.row + (g * 8 + i % 2) as u32;
                 let column = place.column + (i / 2) as u32 * TURNED_BETWEEN;
-                if row < m && column < o.n {
-                    let at = o.c + row as u64 * o.ldc_bytes as u64 + column as u64 * 4;
-                    global::store_b32(at, own[0][g][i].to_bits());
+                let at = o.c + row as u64 * o.ldc_bytes as u64 + column as u64 * 4;
+                let inside = row < m && column < o.n;
+                let mut x = own[0][g][i];
+                if adds(o) {
+                    x += f32::from_bits(global::load_b32_fresh(at, inside));
+                }
+                if inside {
+                    global::store_b32(at, x.to_bits());
                 }
             });
         });
     }
+}
+
+#[inline(always)]
+fn adds(o: Output) -> bool {
+    o.flags & FLAG_ACCUMULATE != 0
+}
+
+/// Neighbours in row 0 or 8 of an atom.
+#[inline(always)]
+fn pair(four: &[f32; 4], r: usize) -> [f32; 2] {
+    [four[ROWS[r]], four[ROWS[r] + 1]]
+}
+
+#[inline(always)]
+fn sum([a, b]: [f32; 2], [c, d]: [f32; 2]) -> [f32; 2] {
+    [a + c, b + d]
+}
+
+/// Neighbours of C of 16 bits each, which the launch ahead may have written.
+#[inline(always)]
+fn old_pair<E: Elem<Acc = f32>>(o: Output, (row, column): (u32, u32), inside: bool) -> [f32; 2] {
+    let at = o.c + row as u64 * o.ldc_bytes as u64 + column as u64 * E::BYTES as u64;
+    let word = [global::load_b32_fresh(at, inside), 0, 0, 0];
+    [E::get(&word, 0), E::get(&word, 1)]
 }
 
 /// Four lanes, whose numbers differ by `apart`, hold a word of each of four atoms; afterwards each of them has one

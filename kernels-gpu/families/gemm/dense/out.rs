@@ -95,7 +95,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
             }
             Self::activate::<E>(o, &mut own);
         }
-        if S::BIASES.is_some() || o.flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS {
+        if S::BIASES.is_some() || o.flags & FLAG_VECTORS != 0 {
             Self::store_lines::<E>(o, p.m, place, &own);
         } else {
             Self::store_elements::<E>(o, p.m, place, &own);
@@ -290,7 +290,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         });
     }
 
-    /// Element by element, where C's rows begin anywhere, or onto what C holds.
+    /// Element by element, where C's rows begin anywhere.
     #[inline(always)]
     fn store_elements<E: Elem<Acc = f32>>(o: Output, m: u32, place: Place, own: &Own) {
         unroll!(q < Self::FOURS, {
