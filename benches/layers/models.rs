@@ -95,7 +95,7 @@ fn in_torch(bench: &Bench<'_>, asked: &[Asked]) -> Result<()> {
     }
     let cases = asked.iter().map(|case| {
         let (case, dtype, files) = case;
-        // PyTorch multiplies f32 so by itself.
+        // The peer asks for TF32 in f32.
         let dtype = dtype.trim_start_matches('t');
         format!("[{case:?}, {dtype:?}, {files:?}]")
     });

@@ -231,8 +231,8 @@ fn clocked(
     contexts: &[Context],
     make: impl Fn(&Group) -> einsparse::Result<Step> + Sync,
 ) -> Result<(f64, String)> {
-    let ([ms, _], note) = both_ways(bench, contexts, false, make)?;
-    Ok((ms, note))
+    let (ways, note) = both_ways(bench, contexts, false, make)?;
+    Ok((ways[0], note))
 }
 
 /// The same, and if wanted milliseconds of a step that each rank has captured in a CUDA graph: without the host's time.
@@ -241,10 +241,10 @@ fn both_ways(
     contexts: &[Context],
     captured: bool,
     make: impl Fn(&Group) -> einsparse::Result<Step> + Sync,
-) -> Result<([f64; 2], String)> {
+) -> Result<(Vec<f64>, String)> {
     bench.gpu.wait()?;
     let groups = Group::local(contexts)?;
-    let rank = |group: Group| -> einsparse::Result<([Vec<f64>; 2], String)> {
+    let rank = |group: Group| -> einsparse::Result<(Vec<Vec<f64>>, String)> {
         let stream = group.context().stream()?;
         let (mut step, note) = make(&group)?;
         let clock = |run: &mut dyn FnMut() -> einsparse::Result<()>| {
@@ -260,14 +260,13 @@ fn both_ways(
             group.barrier()?;
             Ok::<_, Error>(times)
         };
-        let direct = clock(&mut || step(&stream))?;
-        if !captured {
-            return Ok(([direct, vec![f64::NAN; 1 + TIMES]], note));
+        let mut ways = vec![clock(&mut || step(&stream))?];
+        if captured {
+            let mut graph = Graph::capture(stream.raw(), |_| step(&stream))?;
+            // SAFETY: what the step names is alive, and no other run of it is under way.
+            ways.push(clock(&mut || unsafe { graph.launch(stream.raw()) })?);
         }
-        let mut graph = Graph::capture(stream.raw(), |_| step(&stream))?;
-        // SAFETY: what the step names is alive, and no other run of it is under way.
-        let replayed = clock(&mut || unsafe { graph.launch(stream.raw()) })?;
-        Ok(([direct, replayed], note))
+        Ok((ways, note))
     };
     let results = thread::scope(|scope| {
         let ranks: Vec<_> = groups
@@ -291,11 +290,12 @@ fn both_ways(
         let mut times: Vec<f64> = (1..=TIMES).map(slowest).collect();
         median(&mut times)
     };
-    Ok(([ms(0), ms(1)], all.swap_remove(0).1))
+    let ways = (0..all[0].0.len()).map(ms).collect();
+    Ok((ways, all.swap_remove(0).1))
 }
 
 impl Case<'_> {
-    fn link(&self, contexts: &[Context], megabytes: usize) -> Result<([f64; 2], f64)> {
+    fn link(&self, contexts: &[Context], megabytes: usize) -> Result<(Vec<f64>, f64)> {
         let (ranks, n) = (contexts.len(), 256);
         let rows = megabytes * 1024;
         let deal = Partition::even(ranks * rows, ranks);
@@ -406,7 +406,7 @@ impl Case<'_> {
     }
 
     /// Experts that are chosen evenly; tokens are dealt evenly.
-    fn experts(&self, contexts: &[Context], tokens: usize) -> Result<([f64; 2], String)> {
+    fn experts(&self, contexts: &[Context], tokens: usize) -> Result<(Vec<f64>, String)> {
         let options = MoeOptions { tokens, ..QWEN };
         let deal = Partition::even(tokens, contexts.len());
         both_ways(self.bench, contexts, true, |group| {

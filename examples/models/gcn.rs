@@ -2,8 +2,9 @@
 //! trained on a whole graph. A step is a chain of products whose gradients are written out; it allocates nothing, asks
 //! the host nothing, and is one CUDA graph.
 
+use einsparse::dynamic::Gate;
 use einsparse::formats::{Csr, Dense};
-use einsparse::nn::{CrossEntropy, WeightGradient};
+use einsparse::nn::{Activation, BiasGradient, CrossEntropy, WeightGradient};
 use einsparse::{Context, Precision, Result, Scalar, Stream, Tensor};
 
 use super::graphs::{Kind, Task, weighted, weights};
@@ -30,6 +31,8 @@ struct Layer<T: Scalar> {
     scratch: Tensor<T>,
     transposed: Tensor<T>,
     of_weights: WeightGradient<T, T>,
+    of_bias: BiasGradient<T, T>,
+    activation: Activation<T>,
     relu: bool,
 }
 
@@ -70,6 +73,8 @@ impl<T: Scalar> Layer<T> {
                 [rows, inputs, outputs],
                 Precision::Tf32,
             )?,
+            of_bias: BiasGradient::new(ctx, [rows, outputs])?,
+            activation: Activation::new(ctx, Gate::Relu, [rows, outputs])?,
             relu: true,
         })
     }
@@ -105,7 +110,7 @@ impl<T: Scalar> Layer<T> {
         )?;
         if self.relu {
             // The gradient's place is free until the way back.
-            run.run("G[n,o] = relu(Z[n,o])", &[("Z", z)], &mut self.gradient, s)?;
+            self.activation.forward(z, &mut self.gradient, s)?;
             std::mem::swap(&mut self.gradient, z);
         }
         Ok(())
@@ -126,12 +131,10 @@ impl<T: Scalar> Layer<T> {
         let (transpose, t) = ("T[o,i] = W[i,o]", &mut self.transposed);
         let through = "X[n,i] = G[n,o] * T[o,i]";
         if !self.edges_first {
-            if self.relu {
-                let gated = [("G", &*dz), ("Z", &self.output)];
-                run.run("D[n,o] = relu_grad(G[n,o], Z[n,o])", &gated, between, s)?;
-                std::mem::swap(dz, between);
+            match self.relu {
+                true => (self.of_bias).backward_bias_relu(&self.output, None, dz, db, s)?,
+                false => self.of_bias.backward_bias(dz, db, s)?,
             }
-            run.run("b[o] = G[n,o]", &[("G", dz)], db, s)?;
             run.back(dz, between, s)?;
             weights.backward_weight((h, between), dw, None, s)?;
         } else if self.relu {

@@ -51,7 +51,7 @@ impl<T: Scalar, Out: Scalar> WeightGradient<T, Out> {
         Self::with_precision(context, extents, Precision::Full)
     }
 
-    /// As [`new`](Self::new), with f32 multiplied so on a GPU. The bias stays full f32.
+    /// As [`new`](Self::new); on a GPU f32 is multiplied as `precision` says. The bias stays full f32.
     ///
     /// # Errors
     /// As [`new`](Self::new).

@@ -98,7 +98,11 @@ impl<T: Scalar> HostSpmm<T> {
             let least = column as u128;
             return Err(Error::Overflow {
                 what: format!("bytes on the GPU for {CHUNKS} chunks of a column of B and C"),
-                value: if streamed { (4 * least).div_ceil(3) } else { least },
+                value: if streamed {
+                    (4 * least).div_ceil(3)
+                } else {
+                    least
+                },
                 limit: limit as u128,
             });
         }

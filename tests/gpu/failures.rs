@@ -13,8 +13,8 @@ use einsparse::formats::{
 };
 use einsparse::nn::Moe;
 use einsparse::ops::{
-    AttentionOptions, ConvGeometry, ConvOptions, KernelMap, KernelMapBuilder, SparseAttention,
-    SparseConv3d, SparseSoftmax,
+    AttentionOptions, ConvGeometry, ConvOptions, HostSpmm, KernelMap, KernelMapBuilder,
+    SparseAttention, SparseConv3d, SparseSoftmax,
 };
 use einsparse::raw::RawSpmm;
 use einsparse::{
@@ -158,6 +158,19 @@ fn plans<'w>(context: &'w Context) -> Vec<Way<'w>> {
             finish(context, plan.out_shape(), |c, stream| {
                 plan.run(&operands, c, stream)
             })
+        });
+    }
+    for pinned in [true, false] {
+        add(&mut ways, "a product through the host", move || {
+            let a = matrix::<f32>("csr");
+            let there = match pinned {
+                true => context.pin(&a)?,
+                false => context.upload(&a)?,
+            };
+            let mut c = Dense::zeros([130, 64])?;
+            let mut product = HostSpmm::new(context, &there, 64, 1 << 18)?;
+            product.run(&there, &ones::<f32>(&[96, 64]), &mut c)?;
+            Ok(c.values().iter().map(|x| f64::from(*x)).collect())
         });
     }
     add(&mut ways, "a transposed product", move || {

@@ -9,8 +9,8 @@ use einsparse::plan::PrepackedForm;
 use einsparse::raw::RawSpmm;
 use einsparse::registry::Scalar;
 use einsparse::{
-    Context, Error, Operand, Options, Plan, Precision, SparseTensor, Stream, Weights, ZerosRule,
-    ops,
+    Context, Error, Operand, Options, Plan, Precision, SparseTensor, Stream, Tensor, Weights,
+    ZerosRule, ops,
 };
 
 const TEXT: &str = "C[m,n] = 2 * A[m,k] * B[k,n] + bias[m]";
@@ -179,6 +179,10 @@ fn kept_in_other_forms_is_the_same_product_and_takes_new_values() {
     }
 }
 
+fn both<'a>(a: &'a SparseTensor<f32>, b: &'a Tensor<f32>) -> [(&'static str, Operand<'a, f32>); 2] {
+    [("A", a.into()), ("B", b.into())]
+}
+
 /// Products with the transpose bring values in order once, and again where an update tells of new ones.
 #[test]
 fn values_of_a_transpose_are_kept() {
@@ -202,9 +206,11 @@ fn values_of_a_transpose_are_kept() {
                 variant: variant.map(str::to_owned),
                 ..Options::default()
             };
-            let operands = |a| [("A", Operand::from(a)), ("B", (&db).into())];
-            let plan = gpu.plan(text).operands(&operands(&a)).options(&options);
-            let plan = plan.build().unwrap();
+            let plan = {
+                let operands = both(&a, &db);
+                let plan = gpu.plan(text).operands(&operands).options(&options);
+                plan.build().unwrap()
+            };
             let [old, new] = [&first, &second].map(|a| {
                 let c = ops::einsum(
                     &Context::cpu(),
@@ -213,14 +219,14 @@ fn values_of_a_transpose_are_kept() {
                 );
                 wide(&c.unwrap())
             });
-            assert!(run(&gpu, &plan, &operands(&a)) == old, "{variant:?}");
+            assert!(run(&gpu, &plan, &both(&a, &db)) == old, "{variant:?}");
             a.set_values(second.values()).unwrap();
             if weights == Weights::Static && variant == Some("spmm_csr_f32_n64") {
-                let found = run(&gpu, &plan, &operands(&a));
+                let found = run(&gpu, &plan, &both(&a, &db));
                 assert!(found == old, "values that were told of by nobody");
             }
-            finish(&gpu, |stream| plan.update_values(&operands(&a), stream));
-            assert!(run(&gpu, &plan, &operands(&a)) == new, "{variant:?}");
+            finish(&gpu, |stream| plan.update_values(&both(&a, &db), stream));
+            assert!(run(&gpu, &plan, &both(&a, &db)) == new, "{variant:?}");
         }
     }
 }

@@ -4,7 +4,8 @@
 //! Copies run ahead of the stream that is timed, so the clock is the host's: from an idle GPU to an idle GPU. `ms` is
 //! one run, `ms_warm` one of several behind each other.
 //!
-//! Then B and C in the memory of the host, of four times the limit: their columns come and go in chunks.
+//! Then B and C in the memory of the host, of four times the limit: their columns come and go in chunks. A run waits for
+//! its end, so none is behind another one, and `ms_warm` is `ms`.
 
 use crate::prelude::*;
 use crate::timing::median;
@@ -87,7 +88,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     through(bench, &problem, &csr, &copy)
 }
 
-/// B and C on the host; the floor is a copy of B out of page-locked memory, with that of C the other way beside it.
+/// B and C on the host; the floor is a copy of B out of page-locked memory. That of C goes the other way.
 fn through(bench: &Bench<'_>, problem: &Problem, csr: &Csr<f32>, copy: &Times) -> Result<()> {
     let (m, k, nnz) = problem.extents();
     let bytes = (m + k) * THROUGH * 4;

@@ -22,9 +22,9 @@ macro_rules! rows_optimizer {
                 }
                 weight_gradient "weight_gradient" WeightParams sm_80 Own {
                     weight_gradient_f32: Direct, F32, WeightTile;
-                    weight_gradient_tf32: Direct, Tf32, WeightMmaTile;
-                    weight_gradient_f16: Direct, F16, WeightMmaTile;
-                    weight_gradient_bf16: Direct, Bf16, WeightMmaTile;
+                    weight_gradient_tf32: Direct, Tf32, WeightTile;
+                    weight_gradient_f16: Direct, F16, WeightTile;
+                    weight_gradient_bf16: Direct, Bf16, WeightTile;
                     weight_gradient_sum: Direct, F32, WeightSum;
                     bias_gradient_f32: Direct, F32, BiasTile;
                     bias_gradient_f16: Direct, F16, BiasTile;

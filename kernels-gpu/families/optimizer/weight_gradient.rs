@@ -114,15 +114,13 @@ fn stage_at(stage: u32) -> u32 {
 const DY: u32 = WEIGHT_ROWS * INPUTS * 4;
 
 #[inline(always)]
-fn store<S: Sums, const ROUND: bool>(stage: u32, loaded: &Loaded) {
+fn store<E: Elem, S: Sums>(stage: u32, loaded: &Loaded) {
     let (at, thread) = (stage_at(stage), gpu::rematerialize_thread());
     let four = |to: u32, values: [f32; 4]| {
-        let bits = values.map(f32::to_bits);
-        let bits = if ROUND {
-            bits.map(matrix::round_tf32)
-        } else {
-            bits
-        };
+        let mut bits = values.map(f32::to_bits);
+        if matches!(E::DTYPE, Dtype::Tf32) {
+            bits = bits.map(matrix::round_tf32);
+        }
         copy::store_shared_v4(to, bits);
     };
     unroll!(j < 2, {
@@ -301,11 +299,7 @@ fn tile<E: Elem<Acc = f32>, S: Sums, const VEC: usize, const GATE: bool>(p: &Wei
         if GATE {
             gated::<E, VEC>(p, &mut loaded, at, end);
         }
-        if matches!(E::DTYPE, Dtype::Tf32) {
-            store::<S, true>(stage, &loaded);
-        } else {
-            store::<S, false>(stage, &loaded);
-        }
+        store::<E, S>(stage, &loaded);
         unroll!(i < 4, { bias[i] += loaded.dy[i] });
         gpu::sync_threads();
         at += WEIGHT_ROWS;
@@ -332,14 +326,11 @@ fn run<E: Elem<Acc = f32>, S: Sums>(p: &WeightParams) {
 impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, WeightParams> for WeightTile {
     #[inline(always)]
     unsafe fn run(p: &WeightParams, _: u64) {
-        run::<E, Fma>(p);
-    }
-}
-
-impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, WeightParams> for WeightMmaTile {
-    #[inline(always)]
-    unsafe fn run(p: &WeightParams, _: u64) {
-        run::<E, Mma>(p);
+        if matches!(E::DTYPE, Dtype::F32) {
+            run::<E, Fma>(p);
+        } else {
+            run::<E, Mma>(p);
+        }
     }
 }
 

@@ -1,10 +1,10 @@
 //! B and C in the memory of the host: columns come and go in chunks. What a plan of all columns finds, whatever the
-//! limit and wherever A lies.
+//! limit, with A on the GPU, in page-locked memory or in other memory of the host.
 
-use crate::support::{Rng, gpu, on_both, spread};
+use crate::support::{Rng, gpu, on_both, small, spread};
 use einsparse::formats::{Csr, Dense, f16};
 use einsparse::ops::HostSpmm;
-use einsparse::{Context, Error, Operand, Result, Scalar};
+use einsparse::{Context, Error, Operand, Scalar, SparseTensor};
 
 const ROWS: usize = 300;
 const INNER: usize = 210;
@@ -26,27 +26,37 @@ fn wanted<T: Scalar>(a: &Csr<T>, b: &Dense<T>) -> Dense<T> {
 
 /// Of B and C a column, for each chunk under way.
 fn column<T>() -> usize {
-    2 * (ROWS + INNER) * size_of::<T>()
+    3 * (ROWS + INNER) * size_of::<T>()
 }
 
-/// Runs twice, with other values the second time; the line that tells of the chunks.
-fn agrees<T: Scalar>(ctx: &Context, n: usize, limit: usize, pinned: bool) -> Result<String> {
-    let of = |a: &Csr<T>| match pinned {
-        true => ctx.pin(a),
-        false => ctx.upload(a),
-    };
+#[derive(Clone, Copy)]
+enum Place {
+    There,
+    Pinned,
+    Host,
+}
+
+fn operand<'a, T: Scalar>(there: &'a Option<SparseTensor<T>>, a: &'a Csr<T>) -> Operand<'a, T> {
+    there.as_ref().map_or(a.into(), Operand::from)
+}
+
+/// Runs twice, with other values the second time; how chunks and the plan are told.
+fn agrees<T: Scalar>(ctx: &Context, n: usize, limit: usize, place: Place) -> String {
     let (first, second) = (matrix::<T>(1), matrix::<T>(2));
-    let a = of(&first)?;
-    let mut product = HostSpmm::new(ctx, &a, n, limit)?;
-    for (seed, a) in [(5, &first), (6, &second)] {
-        let b = Dense::new([INNER, n], Rng(seed).integers(INNER * n))?;
-        let mut c = Dense::from_fn([ROWS, n], |_| T::from_f64(f64::NAN))?;
-        let operand = of(a)?;
-        product.run(&operand, &b, &mut c)?;
-        assert!(c == wanted(a, &b), "{} {n} columns, {limit} bytes", T::NAME);
+    let [there, later] = [&first, &second].map(|a| match place {
+        Place::There => Some(ctx.upload(a).unwrap()),
+        Place::Pinned => Some(ctx.pin(a).unwrap()),
+        Place::Host => None,
+    });
+    let mut product = HostSpmm::new(ctx, operand(&there, &first), n, limit).unwrap();
+    for (seed, there, a) in [(5, &there, &first), (6, &later, &second)] {
+        let b = Dense::new([INNER, n], Rng(seed).integers(INNER * n)).unwrap();
+        let mut c = Dense::from_fn([ROWS, n], |_| T::from_f64(f64::NAN)).unwrap();
+        product.run(operand(there, a), &b, &mut c).unwrap();
+        let what = format!("{} {n} columns, {limit} bytes", T::NAME);
+        assert!(c == wanted(a, &b), "{what}");
     }
-    let told = product.to_string();
-    Ok(told.lines().next().unwrap_or_default().to_owned())
+    product.to_string()
 }
 
 #[test]
@@ -61,19 +71,22 @@ fn columns(ctx: &Context) {
         (70, 40, "chunks of 32,"),
         (64, 1000, "chunks of 32,"),
         (20, 1000, "chunks of 20,"),
-        (600, 1000, "chunks of 96,"),
+        (600, 1000, "chunks of 64,"),
     ];
     for (n, columns, told) in chunks {
         let limit = columns * column::<f32>();
-        let found = agrees::<f32>(ctx, n, limit, false).unwrap();
+        let found = agrees::<f32>(ctx, n, limit, Place::There);
         assert!(found.contains(told), "{found}");
-        agrees::<f16>(ctx, n, limit, false).unwrap();
+        agrees::<f16>(ctx, n, limit, Place::There);
     }
-    // A lies on the host, in chunks of rows of its own.
-    for limit in [60_000, 200_000, 4_000_000] {
-        agrees::<f32>(ctx, 100, limit, true).unwrap();
+    // A lies on the host: streamed in chunks of rows of its own, or kept where it fits.
+    for (limit, told) in [(60_000, "buffers"), (4_000_000, "A kept on the GPU")] {
+        for place in [Place::Pinned, Place::Host] {
+            let found = agrees::<f32>(ctx, 100, limit, place);
+            assert!(found.contains(told) || !ctx.is_cuda(), "{found}");
+        }
     }
-    assert!(agrees::<f32>(ctx, 0, 1000, false).is_ok());
+    agrees::<f32>(ctx, 0, 1000, Place::There);
 }
 
 #[test]
@@ -85,9 +98,46 @@ fn a_run_that_is_refused_leaves_the_next_one_whole() {
     let b = Dense::new([INNER, 100], Rng(5).integers(INNER * 100)).unwrap();
     let mut c = Dense::zeros([ROWS, 100]).unwrap();
     let host: Operand<'_, f32> = (&other).into();
-    assert!(product.run(host, &b, &mut c).is_err());
+    let told = product.run(host, &b, &mut c).unwrap_err().to_string();
+    assert!(told.contains('A'), "{told}");
     product.run(&on_gpu, &b, &mut c).unwrap();
     assert!(c == wanted(&a, &b));
+}
+
+/// Chunks that are copied for longer than a launch takes: a product that does not wait for them is seen.
+#[test]
+fn products_wait_for_their_columns() {
+    let Some(ctx) = gpu() else { return };
+    let rows = if small() { 2_000 } else { 200_000 };
+    let pattern = spread(&vec![1; rows], rows);
+    let a = Csr::new(pattern, Rng(1).integers::<f32>(rows)).unwrap();
+    let on_gpu = ctx.upload(&a).unwrap();
+    let limit = 32 * 3 * 2 * rows * 4;
+    let mut product = HostSpmm::new(&ctx, &on_gpu, 256, limit).unwrap();
+    let mut c = Dense::zeros([rows, 256]).unwrap();
+    for seed in [5, 6] {
+        let b = Dense::new([rows, 256], Rng(seed).integers(rows * 256)).unwrap();
+        product.run(&on_gpu, &b, &mut c).unwrap();
+        assert!(c == wanted(&a, &b));
+    }
+}
+
+/// The number that an error names is enough for chunks, and one less is not.
+#[test]
+fn the_least_limit_is_told() {
+    on_both(&[least_limit]);
+}
+
+fn least_limit(ctx: &Context) {
+    let pinned = ctx.pin(matrix::<f32>(1)).unwrap();
+    let least = |limit| match HostSpmm::new(ctx, &pinned, 8, limit) {
+        Err(Error::Overflow { value, what, .. }) if what.contains("a column") => value as usize,
+        // Its quarter may still be too little for A.
+        Err(Error::Overflow { .. }) | Ok(_) => 0,
+        Err(other) => panic!("{other}"),
+    };
+    let told = least(100);
+    assert!(told > 0 && least(told - 1) == told && least(told) == 0);
 }
 
 #[test]

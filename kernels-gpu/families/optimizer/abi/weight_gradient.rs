@@ -26,29 +26,19 @@ pub const BIAS_COLUMNS: u32 = 32;
 /// Rows that its threads have under way.
 pub const BIAS_ROWS: u32 = 4 * BIAS_THREADS / 8;
 
-/// A tile of the gradient over a part of the rows, by CUDA cores.
+/// A tile of the gradient over a part of the rows: by CUDA cores in f32, else by Tensor Cores.
 #[derive(Clone, Copy, Debug)]
 pub struct WeightTile;
 
-/// The same by Tensor Cores.
-#[derive(Clone, Copy, Debug)]
-pub struct WeightMmaTile;
-
-macro_rules! weight_tiles {
-    ($($tile:ident)*) => {$(
-        impl Tile for $tile {
-            const THREADS: u32 = WEIGHT_THREADS;
-            const MIN_BLOCKS: u32 = 4;
-            const COLUMNS: u32 = WEIGHT_TILE[1];
-            const STEP: u32 = STEP_WEIGHT_PARTS;
-            // Two stages of both matrices, as f32.
-            const SHARED_BYTES: u32 = 2 * WEIGHT_ROWS * (WEIGHT_TILE[0] + WEIGHT_TILE[1]) * 4;
-            const ACCESS: u32 = 1;
-        }
-    )*};
+impl Tile for WeightTile {
+    const THREADS: u32 = WEIGHT_THREADS;
+    const MIN_BLOCKS: u32 = 4;
+    const COLUMNS: u32 = WEIGHT_TILE[1];
+    const STEP: u32 = STEP_WEIGHT_PARTS;
+    // Two stages of both matrices, as f32.
+    const SHARED_BYTES: u32 = 2 * WEIGHT_ROWS * (WEIGHT_TILE[0] + WEIGHT_TILE[1]) * 4;
+    const ACCESS: u32 = 1;
 }
-
-weight_tiles!(WeightTile WeightMmaTile);
 
 /// Columns over a part of the rows.
 #[derive(Clone, Copy, Debug)]
