@@ -10,20 +10,30 @@ use crate::device::store::chunk::ROWS;
 impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: usize>
     DenseTile<GROUPS, CHUNKS, CUT, BYTES>
 {
-    /// Stores a thread's atoms, where C allows 16 bytes at once.
+    /// Stores a thread's atoms, where C allows 16 bytes at once, or adds them to what it holds.
     #[inline(always)]
-    pub(super) fn store_lines<E: Elem<Acc = f32>>(o: Output, m: u32, place: Place, own: &Own) {
+    pub(super) fn store_lines<E: Elem<Acc = f32>, const ADD: bool>(
+        o: Output,
+        m: u32,
+        place: Place,
+        own: &Own,
+    ) {
         match (Self::TRANSPOSED, Self::OF_FOUR) {
-            (true, 4) => Self::transposed_lines(o, m, place, own),
-            (true, _) => Self::transposed_words(o, m, place, own),
-            (false, 4) => Self::plain_lines::<E>(o, m, place, own),
-            (false, _) => Self::plain_pairs::<E>(o, m, place, own),
+            (true, 4) => Self::transposed_lines::<ADD>(o, m, place, own),
+            (true, _) => Self::transposed_words::<ADD>(o, m, place, own),
+            (false, 4) => Self::plain_lines::<E, ADD>(o, m, place, own),
+            (false, _) => Self::plain_pairs::<E, ADD>(o, m, place, own),
         }
     }
 
     /// Four lanes share a row; each takes one of the atoms, 8 columns of it.
     #[inline(always)]
-    fn plain_lines<E: Elem<Acc = f32>>(o: Output, m: u32, place: Place, own: &Own) {
+    fn plain_lines<E: Elem<Acc = f32>, const ADD: bool>(
+        o: Output,
+        m: u32,
+        place: Place,
+        own: &Own,
+    ) {
         let lane = gpu::rematerialize_thread() % 32;
         let column = place.column - lane % 4 * 2 + lane % 4 * 8;
         unroll!(r < 2, {
@@ -31,7 +41,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
             let line = o.c + row as u64 * o.ldc_bytes as u64 + column as u64 * 2;
             unroll!(q < Self::FOURS, {
                 let mut pairs = [0, 1, 2, 3].map(|g| pair(&own[q][g], r));
-                if adds(o) {
+                if ADD {
                     let old = [0, 1, 2, 3].map(|g| {
                         let column = place.column + 8 * (q * 4 + g) as u32;
                         old_pair::<E>(o, (row, column), row < m && column < o.n)
@@ -49,7 +59,12 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
 
     /// Too few atoms to exchange: two neighbours as they lie in registers.
     #[inline(always)]
-    fn plain_pairs<E: Elem<Acc = f32>>(o: Output, m: u32, place: Place, own: &Own) {
+    fn plain_pairs<E: Elem<Acc = f32>, const ADD: bool>(
+        o: Output,
+        m: u32,
+        place: Place,
+        own: &Own,
+    ) {
         unroll!(r < 2, {
             let row = place.row + 8 * r as u32;
             unroll!(g < Self::OF_FOUR, most 4, {
@@ -57,7 +72,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
                 let line = o.c + row as u64 * o.ldc_bytes as u64;
                 let inside = row < m && column < o.n;
                 let mut two = pair(&own[0][g], r);
-                if adds(o) {
+                if ADD {
                     two = sum(two, old_pair::<E>(o, (row, column), inside));
                 }
                 if inside {
@@ -69,7 +84,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
 
     /// Four lanes have four neighbouring columns; each takes one of the atoms' rows.
     #[inline(always)]
-    fn transposed_lines(o: Output, m: u32, place: Place, own: &Own) {
+    fn transposed_lines<const ADD: bool>(o: Output, m: u32, place: Place, own: &Own) {
         let lane = gpu::rematerialize_thread() % 32;
         let t = lane / 4 % 4;
         unroll!(q < Self::FOURS, {
@@ -83,7 +98,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
                 let words = [0, 1, 2, 3].map(|g| own[q][g][i].to_bits());
                 transposed(words, lane, 4)
             });
-            if adds(o) {
+            if ADD {
                 let old = [0, 1, 2, 3].map(|i| {
                     let (at, inside) = at(i);
                     global::load_v4_fresh(at, inside)
@@ -106,7 +121,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
 
     /// Too few atoms to exchange.
     #[inline(always)]
-    fn transposed_words(o: Output, m: u32, place: Place, own: &Own) {
+    fn transposed_words<const ADD: bool>(o: Output, m: u32, place: Place, own: &Own) {
         unroll!(g < Self::OF_FOUR, most 4, {
             unroll!(i < 4, {
                 let row = place.row + (g * 8 + i % 2) as u32;
@@ -114,7 +129,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
                 let at = o.c + row as u64 * o.ldc_bytes as u64 + column as u64 * 4;
                 let inside = row < m && column < o.n;
                 let mut x = own[0][g][i];
-                if adds(o) {
+                if ADD {
                     x += f32::from_bits(global::load_b32_fresh(at, inside));
                 }
                 if inside {
@@ -123,11 +138,6 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
             });
         });
     }
-}
-
-#[inline(always)]
-fn adds(o: Output) -> bool {
-    o.flags & FLAG_ACCUMULATE != 0
 }
 
 /// Neighbours in row 0 or 8 of an atom.

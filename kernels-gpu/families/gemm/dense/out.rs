@@ -95,8 +95,10 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
             }
             Self::activate::<E>(o, &mut own);
         }
-        if S::BIASES.is_some() || o.flags & FLAG_VECTORS != 0 {
-            Self::store_lines::<E>(o, p.m, place, &own);
+        if S::BIASES.is_some() || o.flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS {
+            Self::store_lines::<E, false>(o, p.m, place, &own);
+        } else if o.flags & FLAG_VECTORS != 0 {
+            Self::store_lines::<E, true>(o, p.m, place, &own);
         } else {
             Self::store_elements::<E>(o, p.m, place, &own);
         }
