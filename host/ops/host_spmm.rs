@@ -19,8 +19,10 @@ use crate::tensor::{Operand, Tensor};
 const CHUNKS: usize = 3;
 /// Chunks of a run, where they are wide enough: the first copy and the last have nothing beside them.
 const MANY: usize = 8;
-/// Columns that a chunk is worth a launch from on, and that wider ones are a multiple of.
+/// Columns that a chunk is worth a launch from on.
 const COLUMNS: usize = 32;
+/// Columns that wider chunks are a multiple of: whole lines of the host's memory.
+const LINE: usize = 16;
 /// Elements that a thread of the host moves at once.
 const PIECE: usize = 1 << 18;
 
@@ -98,10 +100,10 @@ impl<T: Scalar> HostSpmm<T> {
             let least = column as u128;
             return Err(Error::Overflow {
                 what: format!("bytes on the GPU for {CHUNKS} chunks of a column of B and C"),
-                value: if streamed {
-                    (4 * least).div_ceil(3)
-                } else {
-                    least
+                // Three quarters of it, rounded up, have to be enough.
+                value: match streamed {
+                    true => 4 * (least - 1) / 3 + 1,
+                    false => least,
                 },
                 limit: limit as u128,
             });
@@ -231,8 +233,8 @@ impl<T: Scalar> HostSpmm<T> {
 /// Columns of a chunk, of `n` columns and at most `most`.
 fn width(n: usize, most: usize) -> usize {
     match most.min((n / MANY).max(COLUMNS).min(n)) {
-        width if width < COLUMNS => width,
-        width => width / COLUMNS * COLUMNS,
+        width if width < LINE || width == n => width,
+        width => width / LINE * LINE,
     }
 }
 
