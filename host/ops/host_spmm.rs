@@ -102,7 +102,7 @@ impl<T: Scalar> HostSpmm<T> {
                 what: format!("bytes on the GPU for {CHUNKS} chunks of a column of B and C"),
                 // Three quarters of it, rounded up, have to be enough.
                 value: match streamed {
-                    true => 4 * (least - 1) / 3 + 1,
+                    true => 4 * least.saturating_sub(1) / 3 + 1,
                     false => least,
                 },
                 limit: limit as u128,
