@@ -206,7 +206,7 @@ impl Sums for Mma {
     /// Four rows that a warp reads at once lie eight banks apart.
     #[inline(always)]
     fn place(bytes: u32, row: u32) -> u32 {
-        bytes ^ row % 4 * 32
+        bytes ^ (row % 4 * 32)
     }
 
     #[inline(always)]

@@ -143,7 +143,7 @@ fn least_limit(ctx: &Context) {
 #[test]
 fn what_does_not_fit_is_told_with_numbers() {
     let cpu = Context::cpu();
-    let a = cpu.upload(&matrix::<f32>(1)).unwrap();
+    let a = cpu.upload(matrix::<f32>(1)).unwrap();
     let little = HostSpmm::new(&cpu, &a, 8, 100).unwrap_err();
     assert!(
         matches!(little, Error::Overflow { limit: 100, .. }),
