@@ -14,9 +14,9 @@ use crate::tensor::Tensor;
 
 /// The gradient of the weights of a dense layer `Y[n,o] = X[n,i] * W[i,o] + b[o]` over many rows n, and in the same
 /// pass that of its bias: `dW[i,o] = X[n,i] * dY[n,o]` and `db[o] = dY[n,o]`. Rows are dealt to thread blocks in parts,
-/// which are added up in order: the same bits at every run. Sums are f32 on a GPU (f64 on the CPU), and so are the results,
-/// whatever the type of X: what an [`Adam`](super::Adam) takes. GPU kernels for f32, f16 and bf16; those of 16 bits
-/// multiply on Tensor Cores, as f32 does with [`Precision::Tf32`].
+/// which are added up in order: the same bits at every run. Sums are f32 on a GPU (f64 on the CPU), and so are the
+/// results, whatever the type of X: what an [`Adam`](super::Adam) takes. GPU kernels for f32, f16 and bf16; those of
+/// 16 bits multiply on Tensor Cores, as f32 does with [`Precision::Tf32`].
 ///
 /// ```
 /// use einsparse::Context;
