@@ -155,8 +155,8 @@ impl ProductPlan {
             let values = a
                 .values_address()
                 .ok_or_else(|| Error::elsewhere(&form.sparse))?;
-            // SAFETY: the values are of the pattern that the kernel was just made for, and borrowed until the wait. What
-            // writes them is queued ahead.
+            // SAFETY: the values are of the pattern that the kernel was just made for, and borrowed until the wait.
+            // What writes them is queued ahead.
             let queue = unsafe { Queue::new(device.after_all()?) };
             launch.a_changed(values, queue)?;
             queue.stream().synchronize()?;

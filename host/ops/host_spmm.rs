@@ -74,8 +74,8 @@ struct Staged {
 }
 
 impl<T: Scalar> HostSpmm<T> {
-    /// For products of this A with `n` columns. `limit`: bytes of the device for chunks. What the plan keeps of an A that
-    /// lies there comes on top; of an A on the host all that the plan holds has a quarter of the limit.
+    /// For products of this A with `n` columns. `limit`: bytes of the device for chunks. What the plan keeps of an A
+    /// that lies there comes on top; of an A on the host all that the plan holds has a quarter of the limit.
     ///
     /// # Errors
     /// [`Error::Operand`] for an A that is no matrix; [`Error::Overflow`] for a limit without room for chunks of a
@@ -138,8 +138,8 @@ impl<T: Scalar> HostSpmm<T> {
         })
     }
 
-    /// Multiplies, and returns when C is there. A has the planned pattern, and lies where the planned one does. All work
-    /// on the GPU is waited for first. Not for CUDA graphs.
+    /// Multiplies, and returns when C is there. A has the planned pattern, and lies where the planned one does. All
+    /// work on the GPU is waited for first. Not for CUDA graphs.
     ///
     /// # Errors
     /// [`Error::Shape`] if an operand is not of the planned extents; as [`Plan::run`].
