@@ -285,6 +285,15 @@ fn ranks_are_those_of_the_record() {
             one.ms / row.ms
         ))
     });
+    let sent = |name: &str| {
+        let row = rows
+            .iter()
+            .find(|row| row.workload == "exchange1MB" && row.variant == name);
+        row.unwrap().ms * 1e3
+    };
+    let [direct, captured] = ["exchange+2", "exchange_graph+2"].map(sent);
+    let told = format!("1 MB takes {direct:.0} us, in a graph {captured:.0} us.");
+    assert!(page.contains(&told), "{PAGE}: no `{told}`");
     let (above, table) = page
         .split_once("|---|---|---|---|---|---|\n")
         .expect("no table");

@@ -4,8 +4,8 @@
 
 use crate::operations::{Entry, Own};
 use crate::prelude::*;
+use einsparse::Stream;
 use einsparse::nn::{Adam, AdamOptions, CrossEntropy, Sgd, SgdOptions, WeightGradient};
-use einsparse::{Precision, Stream};
 
 pub const OP: &str = "optimizer";
 /// What is measured of the family.
@@ -26,8 +26,8 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
         lost(&bench.anew()?, extents)?;
     }
     for extents in LAYERS {
-        for precision in [Precision::Full, Precision::Tf32] {
-            weighed(&bench.anew()?, extents, precision)?;
+        for dtype in [Dtype::F32, Dtype::Tf32] {
+            weighed(&bench.anew()?, extents, dtype)?;
         }
     }
     Ok(())
@@ -128,7 +128,7 @@ fn lost(bench: &Bench<'_>, [rows, classes]: [usize; 2]) -> Result<()> {
 }
 
 /// Weights and bias; whole numbers, so that the check is exact.
-fn weighed(bench: &Bench<'_>, extents: [usize; 3], precision: Precision) -> Result<()> {
+fn weighed(bench: &Bench<'_>, extents: [usize; 3], dtype: Dtype) -> Result<()> {
     let [rows, inputs, outputs] = extents;
     let whole = |shape: [usize; 2], seed: u64| -> Result<Dense<f32>> {
         let values = values(shape[0] * shape[1], seed);
@@ -145,6 +145,7 @@ fn weighed(bench: &Bench<'_>, extents: [usize; 3], precision: Precision) -> Resu
             ctx.zeros::<f32>(&[inputs, outputs])?,
             ctx.zeros::<f32>(&[outputs])?,
         );
+        let precision = precise(dtype).precision;
         let gradient = WeightGradient::<f32>::with_precision(ctx, extents, precision)?;
         Ok((gradient, operands, results))
     };
@@ -160,10 +161,7 @@ fn weighed(bench: &Bench<'_>, extents: [usize; 3], precision: Precision) -> Resu
         format!("weights-{rows}"),
         [inputs, rows, outputs],
         0,
-        match precision {
-            Precision::Full => Dtype::F32,
-            Precision::Tf32 => Dtype::Tf32,
-        },
+        dtype,
     );
     let row = row
         .timed(&times)
