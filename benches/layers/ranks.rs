@@ -214,6 +214,7 @@ const QWEN: MoeOptions = MoeOptions {
     activation: einsparse::einsum::Activation::Identity,
     gate: Some(Gate::Silu),
     transposed: true,
+    scaled: false,
 };
 const TOKENS: [usize; 2] = [4096, 65536];
 

@@ -2,7 +2,7 @@
 sequences, an encoder layer made of it, attention of one query over a cache and at blocks of keys. Behind common.py.
 
     python3 -c "$(cat common.py torch.py)" moe '{"counts": [64, 0], "model": 768, "hidden": 3072}'
-    ... gated '{"tokens": 64, "experts": 128, "top": 8, "model": 2048, "hidden": 768, "zipf": 0}'
+    ... gated '{"tokens": 64, "experts": 128, "top": 8, "model": 2048, "hidden": 768, "zipf": 0, "scaled": 0}'
     ... cached '{"batch": 8, "heads": [32, 8], "dim": 128, "tokens": 8192, "dtype": "bf16"}'
     ... blocks '{"heads": 8, "extent": 16384, "dim": 128, "top": 64}'
     ... packed '{"lengths": [40, 7], "heads": 12, "dim": 64, "hidden": 3072, "dtype": "f16"}'
@@ -26,15 +26,19 @@ def moe(counts, model, hidden):
         tell(f"grouped_mm-{name}", run)
 
 
-def gated(tokens, experts, top, model, hidden, zipf):
+def gated(tokens, experts, top, model, hidden, zipf, scaled):
     normal = lambda *shape: torch.randn(*shape, device="cuda", dtype=torch.bfloat16) * 0.02
     x, up, down = normal(tokens, model), normal(experts, 2 * hidden, model), normal(experts, model, hidden)
     noise = -torch.empty(tokens, experts, device="cuda").exponential_().log()
     logits = noise - zipf * torch.arange(1, experts + 1, device="cuda").log()
     numbers = torch.arange(experts, device="cuda")
-    run = lambda: gated_experts(x, logits, (up, down), numbers, top)
-    tell("grouped_mm", graph_of(run))
-    tell("grouped_mm-compiled", graph_of(torch.compile(run)))
+    ways = {"grouped_mm": (up, down)} | ({"scaled_grouped_mm": (Scaled(up), Scaled(down))} if scaled else {})
+    for name, weights in ways.items():
+        run = lambda: gated_experts(x, logits, weights, numbers, top)
+        for name, run in ((name, run), (f"{name}-compiled", torch.compile(run))):
+            replay = in_time(name, lambda: graph_of(run))
+            if replay:
+                tell(name, replay)
 
 
 def packed(lengths, heads, dim, hidden, dtype):

@@ -8,10 +8,10 @@ use crate::prelude::*;
 use einsparse::Precision;
 use einsparse::dynamic::{
     ConvolutionAxis, ConvolutionOptions, Dynamic, DynamicConvolution, Gate, GroupedGemm,
-    GroupedOptions, Routing, SparsityHint,
+    GroupedOptions, Matrices, Routing, SparsityHint,
 };
 use einsparse::einsum::Activation;
-use einsparse::formats::{Coo, CooPattern, generate};
+use einsparse::formats::{Coo, CooPattern, E4m3, SCALE_BLOCK, generate};
 use einsparse::nn::{Encoder, EncoderOptions};
 use einsparse::ops::{
     Aggregate, ConvOptions, KernelMap, MessagePassing, SampledTensor, SparseConv3d, Ttm,
@@ -446,12 +446,22 @@ fn experts<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
             routing.run(&chosen, &stream)?;
             let a = rows.dense::<T>(&[tokens, k])?;
             let gates = [None, Some(Gate::Silu)];
-            for (transposed, gate) in gates.map(|g| [(false, g), (true, g)]).concat() {
+            let ways = gates.map(|g| [(false, false, g), (true, false, g), (true, true, g)]);
+            for (transposed, scaled, gate) in ways.concat() {
                 let wide = n * (1 + usize::from(gate.is_some()));
-                let w = rows.dense::<T>(&match transposed {
-                    true => [count, wide, k],
-                    false => [count, k, wide],
+                let w = rows.dense::<T>(&match (transposed, scaled) {
+                    (_, true) => [0, wide, k],
+                    (true, _) => [count, wide, k],
+                    (false, _) => [count, k, wide],
                 })?;
+                let experts = if scaled { count } else { 0 };
+                let codes = rows.dense::<E4m3>(&[experts, wide, k])?;
+                let blocks = [wide, k].map(|extent| extent.div_ceil(SCALE_BLOCK));
+                let scales = rows.dense::<f32>(&[experts, blocks[0], blocks[1]])?;
+                let w = match scaled {
+                    true => Matrices::Scaled(&codes, &scales),
+                    false => Matrices::Plain(&w),
+                };
                 let out = RefCell::new(context.zeros::<T>(&[tokens * top, n])?);
                 let make = |variant: Option<&str>| {
                     let options = GroupedOptions {
@@ -462,9 +472,10 @@ fn experts<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
                         activation: Activation::Identity,
                         transposed,
                         gate,
+                        scaled,
                     };
                     let product = GroupedGemm::<T>::with_variant(&routing, &options, variant)?;
-                    let (a, w, out, stream, routing) = (&a, &w, &out, &stream, &routing);
+                    let (a, out, stream, routing) = (&a, &out, &stream, &routing);
                     let taken = product.variants()[0];
                     let run = move || {
                         let out = &mut out.borrow_mut();
@@ -475,7 +486,8 @@ fn experts<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
                 let output = rows.output::<T, T>(&out);
                 let turned = if transposed { " transposed" } else { "" };
                 let gated = if gate.is_some() { " gated" } else { "" };
-                let case = format!("{name}{turned}{gated}");
+                let scaled = if scaled { " e4m3" } else { "" };
+                let case = format!("{name}{turned}{gated}{scaled}");
                 rows.case(["grouped", &case], &output, &own, &make)?;
             }
             Ok(())

@@ -1,6 +1,7 @@
 //! A product in which each row has a matrix of its own, chosen while running, and its gradients.
 
 mod gate;
+mod matrices;
 mod product;
 mod weight;
 
@@ -12,6 +13,7 @@ use crate::launch::in_turn;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 pub use gate::Gate;
+pub use matrices::Matrices;
 pub(crate) use product::{GroupedProduct, GroupedRun};
 pub(crate) use weight::{GroupedWeight, WeightOptions};
 
@@ -39,6 +41,9 @@ pub struct GroupedOptions {
     pub transposed: bool,
     /// Matrices have `2 n` columns, those of the gates in front: C's are `gate(A W_g) * (A W_u)`. Without an activation.
     pub gate: Option<Gate>,
+    /// Matrices are e4m3 with scales, [`Matrices::Scaled`]: `transposed`, without gradients; with a gate `n` is a
+    /// multiple of 128.
+    pub scaled: bool,
 }
 
 /// `C[s,n] = weight(s) act(A[row(s),k] * W[expert(s),k,n])` for each slot `s` of a [`Routing`]: rows gathered and
@@ -130,7 +135,7 @@ impl<T: Scalar> GroupedGemm<T> {
     ///
     /// # Errors
     /// On a GPU [`Error::NoKernel`] for element types without kernel, [`Error::Operand`] for GELU and for extents that
-    /// are no multiples of 8; [`Error::Overflow`].
+    /// are no multiples of 8; [`Error::Operand`] for scaled matrices that are not transposed; [`Error::Overflow`].
     pub fn new(routing: &Routing, options: &GroupedOptions) -> Result<Self> {
         Self::with_variant(routing, options, None)
     }
@@ -154,6 +159,9 @@ impl<T: Scalar> GroupedGemm<T> {
     /// As [`new`](Self::new); [`Error::Operand`] for a gate, whose gradient wants sums that are not kept
     /// ([`Moe`](crate::nn::Moe) keeps them).
     pub fn for_training(routing: &Routing, options: &GroupedOptions) -> Result<Self> {
+        if options.scaled {
+            return Err(Error::operand("scaled", "matrices have no gradients"));
+        }
         if options.gate.is_some() {
             return Err(Error::operand(
                 "gate",
@@ -178,18 +186,19 @@ impl<T: Scalar> GroupedGemm<T> {
         all
     }
 
-    /// Queues the product. `w`: `[experts, k, n]`, or `[experts, n, k]`, with a gate 2 n for n; `weights`: one of each
+    /// Queues the product. `w`: `&Tensor<T>`, or with scales a pair ([`Matrices`]), `[experts, k, n]`, or
+    /// `[experts, n, k]`, with a gate 2 n for n; `weights`: one of each
     /// choice, `[tokens, top_k]`, or none. Nothing is allocated or waited for.
     ///
     /// # Errors
     /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context,
     /// or is not aligned to 16 bytes.
-    pub fn forward(
+    pub fn forward<'a>(
         &self,
         routing: &Routing,
-        a: &Tensor<T>,
-        w: &Tensor<T>,
-        weights: Option<&Tensor<f32>>,
+        a: &'a Tensor<T>,
+        w: impl Into<Matrices<'a, T>>,
+        weights: Option<&'a Tensor<f32>>,
         c: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {

@@ -29,7 +29,7 @@ pub use convolution::{ConvolutionAxis, ConvolutionOptions, DynamicConvolution};
 pub(crate) use detect::operand;
 pub use detect::{DetectOptions, Detector};
 pub use gradient::{DynamicMatmulGradient, GradientOfA};
-pub use grouped::{Gate, GroupedGemm, GroupedOptions};
+pub use grouped::{Gate, GroupedGemm, GroupedOptions, Matrices};
 pub(crate) use grouped::{GroupedProduct, GroupedRun, GroupedWeight, WeightOptions};
 pub use index::MicroIndex;
 pub(crate) use matmul::ReluProduct;

@@ -298,7 +298,14 @@ impl<T: Scalar> ShardedMoe<T> {
                 None => (x, choices, weights, &mut self.parts),
             };
             let mut sums = sums.part_mut(place * tokens * model, &[tokens, model])?;
-            self.layers[place].forward(x, (choices, weights), (&up, &down), &mut sums, stream)?;
+            let matrices: [&Tensor<T>; 2] = [&up, &down];
+            self.layers[place].forward(
+                x,
+                (choices, weights),
+                matrices.into(),
+                &mut sums,
+                stream,
+            )?;
         }
         Ok(())
     }

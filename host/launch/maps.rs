@@ -21,8 +21,8 @@ pub(crate) struct Heads {
     pub strides: [usize; 2],
 }
 
-/// Map of tiles of `[columns, rows]` of a head, 128 bytes wide and swizzled over them. What is empty is mapped to
-/// `empty`.
+/// Map of tiles of `[columns, rows]` of a head, 128 bytes wide and swizzled over them, or narrower and not. What is
+/// empty is mapped to `empty`.
 pub(crate) fn heads_map(
     dtype: Dtype,
     heads: &Heads,
@@ -39,13 +39,17 @@ pub(crate) fn heads_map(
         element: match dtype {
             Dtype::Bf16 => TensorMapType::Bf16,
             Dtype::Tf32 => TensorMapType::Tf32,
+            Dtype::E4m3 => TensorMapType::U8,
             _ => TensorMapType::F16,
         },
         extents: &[columns, rows, count].map(|e| e.max(1) as u64),
         strides: &[row as u64, head as u64],
         tile: &[tile[0] as u32, tile[1] as u32, 1],
         steps: &[],
-        swizzle: Swizzle::B128,
+        swizzle: match tile[0] * bytes {
+            128 => Swizzle::B128,
+            _ => Swizzle::None,
+        },
     };
     let address = if there {
         heads.address

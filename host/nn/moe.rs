@@ -5,7 +5,7 @@ mod kept;
 
 use crate::context::Context;
 use crate::device::Stream;
-use crate::dynamic::{Gate, GroupedOptions, GroupedProduct, GroupedRun, Routing};
+use crate::dynamic::{Gate, GroupedOptions, GroupedProduct, GroupedRun, Matrices, Routing};
 use crate::dynamic::{operand, without_gaps};
 use crate::einsum::Activation;
 use crate::error::{Error, Result, check_shape};
@@ -59,6 +59,9 @@ pub struct MoeOptions {
     pub gate: Option<Gate>,
     /// Matrices lie transposed, as linear layers store them.
     pub transposed: bool,
+    /// Matrices are e4m3 with scales, [`Matrices::Scaled`]: transposed, for inference; with a gate `hidden` is a
+    /// multiple of 128.
+    pub scaled: bool,
 }
 
 impl MoeOptions {
@@ -163,6 +166,7 @@ impl<T: Scalar> Moe<T> {
             activation,
             gate,
             transposed,
+            scaled,
         } = *options;
         let own = first..first.saturating_add(experts);
         let routing = Routing::among(context, [tokens, top_k], own.clone())?;
@@ -173,6 +177,7 @@ impl<T: Scalar> Moe<T> {
             activation,
             gate,
             transposed,
+            scaled,
             ..GroupedOptions::default()
         };
         let down = GroupedOptions {
@@ -180,6 +185,7 @@ impl<T: Scalar> Moe<T> {
             n: model,
             scatter: true,
             transposed,
+            scaled,
             ..GroupedOptions::default()
         };
         let slots = routing.slots();
@@ -217,6 +223,9 @@ impl<T: Scalar> Moe<T> {
     /// # Errors
     /// As [`new`](Self::new); [`Error::Operand`](crate::Error::Operand) for GELU everywhere.
     pub fn for_training(context: &Context, options: &MoeOptions) -> Result<Self> {
+        if options.scaled {
+            return Err(Error::operand("scaled", "matrices have no gradients"));
+        }
         let mut layer = Self::new(context, options)?;
         layer.backward = Some(Backward::new(&layer.routing, options)?);
         if let Some(gate) = options.gate {
@@ -242,21 +251,22 @@ impl<T: Scalar> Moe<T> {
     }
 
     /// Queues the layer: `x` and `out` are `[tokens, model]`, choices and weights `[tokens, top_k]`, the matrices of
-    /// the [`shapes`](MoeOptions::shapes) of its options. Nothing is allocated or waited for. Runs of
+    /// the [`shapes`](MoeOptions::shapes) of its options, each `&Tensor<T>`, or with scales a pair ([`Matrices`]). Nothing is allocated or waited for. Runs of
     /// one layer share its hidden rows and wait for each other, on whatever stream.
     ///
     /// # Errors
     /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents;
     /// [`Error::Operand`](crate::Error::Operand) if one lies in another context, is not aligned to 16 bytes, or, of
     /// choices and weights, has gaps between its rows.
-    pub fn forward(
+    pub fn forward<'a>(
         &mut self,
         x: &Tensor<T>,
         (choices, weights): (&Tensor<i32>, &Tensor<f32>),
-        (up, down): (&Tensor<T>, &Tensor<T>),
+        (up, down): (impl Into<Matrices<'a, T>>, impl Into<Matrices<'a, T>>),
         out: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
+        let (up, down) = (up.into(), down.into());
         self.check(x, weights, (up, down), out)?;
         in_turn(self.routing.turns(), stream, || {
             self.routing.queue(choices, stream)?;
@@ -271,20 +281,21 @@ impl<T: Scalar> Moe<T> {
         &self,
         x: &Tensor<T>,
         weights: &Tensor<f32>,
-        (up, down): (&Tensor<T>, &Tensor<T>),
+        (up, down): (Matrices<'_, T>, Matrices<'_, T>),
         out: &Tensor<T>,
     ) -> Result<()> {
         let MoeOptions {
             tokens,
             top_k,
             model,
+            scaled,
             ..
         } = self.options;
         let shapes = self.options.shapes();
         check_shape("x", &[tokens, model], x.shape())?;
         check_shape("weights", &[tokens, top_k], weights.shape())?;
-        check_shape("up", &shapes[0], up.shape())?;
-        check_shape("down", &shapes[1], down.shape())?;
+        up.check("up", shapes[0], scaled)?;
+        down.check("down", shapes[1], scaled)?;
         check_shape("out", &[tokens, model], out.shape())
     }
 
@@ -300,13 +311,19 @@ impl<T: Scalar> Moe<T> {
     ///
     /// # Errors
     /// As [`forward`](Self::forward).
-    pub fn multiply_up(&mut self, x: &Tensor<T>, up: &Tensor<T>, stream: &Stream) -> Result<()> {
+    pub fn multiply_up<'a>(
+        &mut self,
+        x: &Tensor<T>,
+        up: impl Into<Matrices<'a, T>>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let up = up.into();
         in_turn(self.routing.turns(), stream, || {
             self.queue_up(x, up, stream)
         })
     }
 
-    fn queue_up(&mut self, x: &Tensor<T>, up: &Tensor<T>, stream: &Stream) -> Result<()> {
+    fn queue_up(&mut self, x: &Tensor<T>, up: Matrices<'_, T>, stream: &Stream) -> Result<()> {
         let operands = GroupedRun::plain(x, up);
         let hidden = &mut self.hidden;
         match &mut self.kept {
@@ -319,13 +336,14 @@ impl<T: Scalar> Moe<T> {
     ///
     /// # Errors
     /// As [`forward`](Self::forward).
-    pub fn multiply_down(
+    pub fn multiply_down<'a>(
         &mut self,
         weights: &Tensor<f32>,
-        down: &Tensor<T>,
+        down: impl Into<Matrices<'a, T>>,
         out: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
+        let down = down.into();
         in_turn(self.routing.turns(), stream, || {
             self.multiply_behind((None, weights), down, out, stream)
         })
@@ -335,7 +353,7 @@ impl<T: Scalar> Moe<T> {
         &mut self,
         // Choices, right behind the routing and the first product.
         (choices, weights): (Option<&Tensor<i32>>, &Tensor<f32>),
-        down: &Tensor<T>,
+        down: Matrices<'_, T>,
         out: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {

@@ -1,13 +1,15 @@
 //! A layer of gated experts (`nn::Router`, `nn::Moe` with SiLU) from its logits on: softmax and top-k, sort, gather, both
 //! products, weighted scatter. The layers of Qwen3-30B-A3B and of Mixtral, from one token to 4,096, matrices as they are
-//! stored; experts chosen evenly or by Zipf's law. Beside it the same by PyTorch, compiled.
+//! stored, in bf16 and as e4m3 with scales (`-e4m3`); experts chosen evenly or by Zipf's law. Beside it the same by
+//! PyTorch, compiled; its 8-bit products scale rows of both sides, tokens as they come.
 //!
 //! `m` are the tokens, `k` their columns, `n` the hidden ones; rates count three products of every choice.
 
 use super::moe::{rated, values};
 use crate::peers::torch;
 use crate::prelude::*;
-use einsparse::dynamic::Gate;
+use einsparse::dynamic::{Gate, Matrices};
+use einsparse::formats::{E4m3, Element, SCALE_BLOCK, scale_blocks};
 use einsparse::nn::{Moe, MoeOptions, Router, RouterOptions};
 use rayon::prelude::*;
 
@@ -43,18 +45,35 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
         let layer = Layer {
             bench,
             name,
-            up: bench.tensor(&up, matrices[0].clone())?,
-            down: bench.tensor(&down, matrices[1].clone())?,
+            on: [
+                Stack::Plain(bench.tensor(&up, matrices[0].clone())?),
+                Stack::Plain(bench.tensor(&down, matrices[1].clone())?),
+            ],
             matrices,
         };
-        for tokens in TOKENS {
-            let options = MoeOptions { tokens, ..options };
-            for zipf in [false, true] {
-                layer.measure(options, zipf)?;
-            }
-        }
+        layer.all(options)?;
+        let layer = layer.scaled([up, down])?;
+        layer.all(MoeOptions {
+            scaled: true,
+            ..options
+        })?;
     }
     Ok(())
+}
+
+/// Matrices on the GPU.
+enum Stack {
+    Plain(Tensor<bf16>),
+    Scaled(Tensor<E4m3>, Tensor<f32>),
+}
+
+impl Stack {
+    fn there(&self) -> Matrices<'_, bf16> {
+        match self {
+            Stack::Plain(plain) => plain.into(),
+            Stack::Scaled(codes, scales) => (codes, scales).into(),
+        }
+    }
 }
 
 /// Logits whose greatest are drawn evenly, or as expert e with weight 1 / (e + 1): each plus Gumbel noise.
@@ -72,16 +91,66 @@ fn logits(o: &MoeOptions, zipf: bool) -> Vec<f32> {
     (0..o.tokens * o.experts).map(&mut logit).collect()
 }
 
-/// Matrices on the host and on the GPU.
+/// The first and the second matrices, on the GPU and on the host.
 struct Layer<'a> {
     bench: &'a Bench<'a>,
     name: &'static str,
-    up: Tensor<bf16>,
-    down: Tensor<bf16>,
+    on: [Stack; 2],
     matrices: [Vec<bf16>; 2],
 }
 
 impl Layer<'_> {
+    fn all(&self, options: MoeOptions) -> Result<()> {
+        for tokens in TOKENS {
+            let options = MoeOptions { tokens, ..options };
+            for zipf in [false, true] {
+                self.measure(options, zipf)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The layer with matrices of these shapes as e4m3.
+    fn scaled(self, shapes: [[usize; 3]; 2]) -> Result<Self> {
+        let Layer {
+            bench,
+            name,
+            on,
+            matrices,
+        } = self;
+        // Room for the others.
+        drop(on);
+        let mut on = Vec::new();
+        let mut rounded = Vec::new();
+        for (matrix, shape) in matrices.into_iter().zip(shapes) {
+            let (codes, scales) = scale_blocks(&Dense::new(shape, matrix)?)?;
+            let [_, rows, columns] = shape;
+            let [down, across] = [rows, columns].map(|extent| extent.div_ceil(SCALE_BLOCK));
+            let lines = codes.values().par_chunks(columns).enumerate();
+            let values = lines.flat_map_iter(|(line, codes)| {
+                let block = (line / rows * down + line % rows / SCALE_BLOCK) * across;
+                let scales = &scales.values()[block..];
+                let value = |(i, code): (usize, &E4m3)| {
+                    bf16::from_f32(code.to_acc() * scales[i / SCALE_BLOCK])
+                };
+                codes.iter().enumerate().map(value)
+            });
+            rounded.push(values.collect());
+            let blocks = scales.shape().to_vec();
+            on.push(Stack::Scaled(
+                bench.tensor(&shape, codes.into_values())?,
+                bench.tensor(&blocks, scales.into_values())?,
+            ));
+        }
+        let two = "two stacks of matrices";
+        Ok(Layer {
+            bench,
+            name,
+            on: on.try_into().map_err(|_| two)?,
+            matrices: rounded.try_into().map_err(|_| two)?,
+        })
+    }
+
     fn measure(&self, o: MoeOptions, zipf: bool) -> Result<()> {
         let (bench, stream) = (self.bench, &self.bench.stream);
         let shape = [o.tokens, o.top_k];
@@ -101,10 +170,10 @@ impl Layer<'_> {
         let mut choices = bench.tensor(&shape, vec![0i32; o.tokens * o.top_k])?;
         let mut weights = bench.zeros::<f32>(&shape)?;
         let mut out = bench.poisoned(&[o.tokens, o.model])?;
-        let matrices = (&self.up, &self.down);
+        let [up, down] = [self.on[0].there(), self.on[1].there()];
         let times = bench.measure(|| {
             router.forward(&logits, (&mut choices, &mut weights), stream)?;
-            layer.forward(&there, (&choices, &weights), matrices, &mut out, stream)
+            layer.forward(&there, (&choices, &weights), (up, down), &mut out, stream)
         })?;
         let chosen = choices.to_dense()?.into_values();
         let weighed = weights.to_dense()?.into_values();
@@ -113,8 +182,8 @@ impl Layer<'_> {
             router.forward(&logits, (&mut choices, &mut weights), stream)?;
             layer.route(&choices, stream)
         })?;
-        let up = bench.measure(|| layer.multiply_up(&there, &self.up, stream))?;
-        let down = bench.measure(|| layer.multiply_down(&weights, &self.down, &mut out, stream))?;
+        let up = bench.measure(|| layer.multiply_up(&there, up, stream))?;
+        let down = bench.measure(|| layer.multiply_down(&weights, down, &mut out, stream))?;
         let note = format!(
             "router and routing {:.1}, first product {:.1}, second with scatter and sum {:.1} us by themselves; err {error:.1e}",
             routed.cold * 1e3,
@@ -125,13 +194,14 @@ impl Layer<'_> {
         let row = row.ours(layer.variants().join(" + "));
         bench.add(row.judged(error < 0.01, note))?;
         let asked = format!(
-            r#"{{"tokens": {}, "experts": {}, "top": {}, "model": {}, "hidden": {}, "zipf": {}}}"#,
+            r#"{{"tokens": {}, "experts": {}, "top": {}, "model": {}, "hidden": {}, "zipf": {}, "scaled": {}}}"#,
             o.tokens,
             o.experts,
             o.top_k,
             o.model,
             o.hidden,
-            u8::from(zipf)
+            u8::from(zipf),
+            u8::from(o.scaled)
         );
         let all = torch::measure("gated", &asked);
         let best = all.into_iter().min_by(|a, b| a.1.cold.total_cmp(&b.1.cold));
@@ -146,12 +216,13 @@ impl Layer<'_> {
     fn row(&self, o: &MoeOptions, zipf: bool, chosen: &[i32], times: &Times) -> Row {
         let met = (0..o.experts as i32).filter(|e| chosen.contains(e)).count();
         let law = if zipf { "zipf1" } else { "uniform" };
-        let workload = format!("{}-t{}-{law}", self.name, o.tokens);
+        let (stored, element) = if o.scaled { ("-e4m3", 1) } else { ("", 2) };
+        let workload = format!("{}-t{}-{law}{stored}", self.name, o.tokens);
         let extents = [o.tokens, o.model, o.hidden];
         let row = Row::new(OP, workload, extents, chosen.len() * o.model, Dtype::Bf16);
         let flops = 6.0 * (chosen.len() * o.model * o.hidden) as f64;
-        let bytes = (2 * (3 * met * o.model * o.hidden + 2 * o.tokens * o.model)) as f64;
-        rated(row.timed(times), flops, bytes).dense()
+        let bytes = element * 3 * met * o.model * o.hidden + 4 * o.tokens * o.model;
+        rated(row.timed(times), flops, bytes as f64).dense()
     }
 
     /// Relative error of some tokens' rows, in norm.

@@ -7,7 +7,7 @@ use einsparse_kernels::abi::FLAG_RELU;
 
 use super::super::detect::operand;
 use super::super::routing::{Routes, Routing, without_gaps};
-use super::GroupedOptions;
+use super::{GroupedOptions, Matrices};
 use crate::context::Context;
 use crate::cpu::activate;
 use crate::device::Stream;
@@ -23,7 +23,7 @@ use crate::values::{Sum, with_sums};
 #[derive(Debug)]
 pub(crate) struct GroupedRun<'a, T> {
     pub a: &'a Tensor<T>,
-    pub w: &'a Tensor<T>,
+    pub w: Matrices<'a, T>,
     pub weights: Option<&'a Tensor<f32>>,
     /// Rows by slots; where they are not positive, C is zero.
     pub gate: Option<&'a Tensor<T>>,
@@ -36,10 +36,10 @@ pub(crate) struct GroupedRun<'a, T> {
 
 impl<'a, T> GroupedRun<'a, T> {
     /// A product and nothing beside it.
-    pub(crate) fn plain(a: &'a Tensor<T>, w: &'a Tensor<T>) -> Self {
+    pub(crate) fn plain(a: &'a Tensor<T>, w: impl Into<Matrices<'a, T>>) -> Self {
         GroupedRun {
             a,
-            w,
+            w: w.into(),
             weights: None,
             gate: None,
             keep: false,
@@ -81,7 +81,9 @@ impl<T: Scalar> GroupedProduct<T> {
             n: options.n,
             turned: options.transposed,
             gated: options.gate.is_some(),
+            scaled: options.scaled,
         };
+        extents.order()?;
         if options.gate.is_some() && options.activation != Activation::Identity {
             return Err(Error::operand(
                 "activation",
@@ -140,11 +142,8 @@ impl<T: Scalar> GroupedProduct<T> {
         check_shape("routing", &[tokens, top], &routing.shape())?;
         check_shape("routing", &[experts], &[routing.experts()])?;
         check_shape(self.names[0], &[rows, k], run.a.shape())?;
-        check_shape(
-            self.names[1],
-            &[experts, matrix[0], matrix[1]],
-            run.w.shape(),
-        )?;
+        let shape = [experts, matrix[0], matrix[1]];
+        run.w.check(self.names[1], shape, self.extents.scaled)?;
         check_shape(self.names[2], &[slots, n], c.shape())?;
         if let Some(weights) = run.weights {
             check_shape("weights", &[tokens, top], weights.shape())?;
@@ -165,7 +164,7 @@ impl<T: Scalar> GroupedProduct<T> {
     ) -> Result<()> {
         self.check(routing, run, c)?;
         match (&self.launch, routing.routes()) {
-            (None, Routes::Host { order, offsets }) => {
+            (None, Routes::Host { order, offsets }) => run.w.on_host(&self.context, |w| {
                 let own = OnHost {
                     names: self.names,
                     extents: self.extents,
@@ -173,23 +172,25 @@ impl<T: Scalar> GroupedProduct<T> {
                     order,
                     offsets,
                     a: run.a,
-                    w: run.w,
+                    w,
                     weights: run.weights,
                     gate: run.gate.map(|gate| &gate.any),
                 };
                 with_sums!(T::DTYPE, A => own.run::<A>(&mut c.any))
-            }
+            }),
             (Some(launch), Routes::Device(on)) if self.context.holds(Some(&on.device)) => {
                 let there = |tensor: &Tensor<T>| operand(&self.context, tensor, stream);
                 let weights = match run.weights {
                     None => 0,
                     Some(t) => without_gaps(&self.context, "weights", t, stream)?.address,
                 };
+                let (w, scales) = run.w.on_device(&self.context, stream)?;
                 let operands = GroupedOperands {
                     names: self.names,
                     routes: &on.routes,
                     a: there(run.a)?,
-                    w: there(run.w)?,
+                    w,
+                    scales,
                     weights,
                     gate: run.gate.map(there).transpose()?,
                     c: there(c)?,

@@ -1,9 +1,11 @@
 //! Rows on a GPU, each times the matrix that was chosen for it.
 
-use einsparse_kernels::abi::{B_COLUMNS, Divisor};
+use einsparse_formats::SCALE_BLOCK;
+use einsparse_kernels::abi::{B_COLUMNS, Divisor, PLAIN};
 use einsparse_kernels::families::{
-    GROUPED_DEPTH, GROUPED_EARLY, GROUPED_FEW, GROUPED_GATE, GROUPED_GATHER, GROUPED_NARROW,
-    GROUPED_ONCE, GROUPED_ROWS, GROUPED_SCATTER, GroupedParams, STEP_GROUPED_GATED,
+    GROUPED_BLOCK, GROUPED_DEPTH, GROUPED_EARLY, GROUPED_FEW, GROUPED_GATE, GROUPED_GATHER,
+    GROUPED_NARROW, GROUPED_ONCE, GROUPED_ROWS, GROUPED_SCATTER, GroupedParams, SCALED_COLUMNS,
+    STEP_GROUPED_GATED,
 };
 use einsparse_kernels::table::{Row, kernels};
 
@@ -32,11 +34,36 @@ pub(crate) struct GroupedExtents {
     pub turned: bool,
     /// They have gates beside their columns.
     pub gated: bool,
+    /// They are e4m3 with scales.
+    pub scaled: bool,
 }
+
+const _: () = assert!(SCALE_BLOCK == GROUPED_BLOCK);
 
 impl GroupedExtents {
     pub(crate) fn slots(&self) -> usize {
         self.tokens.saturating_mul(self.top)
+    }
+
+    /// How matrices lie, as rows of the table have it; or why none does.
+    pub(crate) fn order(&self) -> Result<u32> {
+        let reason = match (self.turned, self.scaled) {
+            (false, false) => return Ok(PLAIN),
+            (true, false) => return Ok(B_COLUMNS),
+            (false, true) => "are [n, k] where they are e4m3 with scales (`transposed`)".into(),
+            (true, true) if !self.k.is_multiple_of(16) => {
+                format!(
+                    "have {} elements along k, with scales a multiple of 16",
+                    self.k
+                )
+            }
+            (true, true) if self.gated && !self.n.is_multiple_of(SCALE_BLOCK) => format!(
+                "have {} columns of gates, with scales a multiple of {SCALE_BLOCK}",
+                self.n
+            ),
+            (true, true) => return Ok(SCALED_COLUMNS),
+        };
+        Err(Error::operand("W", reason))
     }
 
     /// Columns of a matrix.
@@ -78,6 +105,8 @@ pub(crate) struct GroupedOperands<'a> {
     pub a: DenseMatrix,
     /// Rows of all matrices, one below the other.
     pub w: DenseMatrix,
+    /// Address of their scales, where they have any.
+    pub scales: u64,
     /// Address of the weights of the choices, or 0.
     pub weights: u64,
     /// Rows by slots; where they are not positive, C is zero.
@@ -95,10 +124,11 @@ fn choose(
     let own = kernels()
         .iter()
         .filter(|row| row.operation == Operation::Grouped);
+    let order = extents.order()?;
     let fits = |row: &&Row| {
         let named = variant.is_none_or(|name| name == row.name);
-        let order = (row.order & B_COLUMNS != 0) == extents.turned;
-        named && row.dtype == dtype && order && (row.step == STEP_GROUPED_GATED) == extents.gated
+        let lies = row.order == order && (row.step == STEP_GROUPED_GATED) == extents.gated;
+        named && row.dtype == dtype && lies
     };
     let dearer = |a: &&Row, b: &&Row| {
         let work = [extents.slots(), extents.experts, extents.n];
@@ -189,7 +219,11 @@ impl GroupedLaunch {
         } else {
             GROUPED_DEPTH
         };
-        heads_map(self.kernel.row().dtype, &heads, [64, down], &self.empty)
+        let dtype = match self.extents.scaled {
+            true => Dtype::E4m3,
+            false => self.kernel.row().dtype,
+        };
+        heads_map(dtype, &heads, [64, down], &self.empty)
     }
 
     fn params(&self, way: GroupedWay, operands: &GroupedOperands<'_>) -> Result<GroupedParams> {
@@ -201,6 +235,7 @@ impl GroupedLaunch {
             routes,
             a,
             w,
+            scales,
             weights,
             gate,
             c,
@@ -211,6 +246,10 @@ impl GroupedLaunch {
         let [of_a, of_w, of_c] = names;
         for (name, matrix) in [(of_a, a), (of_w, w), ("gate", gate), (of_c, c)] {
             aligned(self.kernel.row(), name, matrix.address, matrix.leading)?;
+        }
+        if self.extents.scaled && !w.leading.is_multiple_of(16) {
+            let reason = format!("has rows {} bytes apart, not a multiple of 16", w.leading);
+            return Err(Error::operand(of_w, reason));
         }
         let dtype = self.kernel.row().dtype;
         let bytes = |of: &str, leading: usize| row_bytes(of, leading, dtype.bytes());
@@ -257,6 +296,7 @@ impl GroupedLaunch {
                 false => small("choices", self.extents.slots())?,
             },
             flags: flags.fold(way.flags, |all, flag| all | flag),
+            scales,
         })
     }
 }
@@ -281,13 +321,14 @@ mod tests {
                 n,
                 turned: false,
                 gated: false,
+                scaled: false,
             })
         };
         assert_eq!(name(1, 768, 3072), "grouped_bf16_256");
         assert_eq!(name(1, 3072, 768), "grouped_bf16_128");
         assert_eq!(name(8, 4096, 1536), "grouped_bf16_256");
         assert_eq!(name(8, 1536, 4096), "grouped_bf16_256");
-        let one = |[model, experts, hidden, top]: [usize; 4]| {
+        let one = |[model, experts, hidden, top]: [usize; 4], scaled: bool| {
             [(model, hidden, true), (hidden, model, false)].map(|(k, n, gated)| {
                 name_of(GroupedExtents {
                     tokens: 1,
@@ -297,12 +338,15 @@ mod tests {
                     n,
                     turned: true,
                     gated,
+                    scaled,
                 })
             })
         };
         let qwen = ["grouped_bf16_gated_64_t", "grouped_bf16_128_t"];
-        assert_eq!(one([2048, 128, 768, 8]), qwen);
+        assert_eq!(one([2048, 128, 768, 8], false), qwen);
         let mixtral = ["grouped_bf16_gated_128_t", "grouped_bf16_64_t"];
-        assert_eq!(one([4096, 8, 14336, 2]), mixtral);
+        assert_eq!(one([4096, 8, 14336, 2], false), mixtral);
+        let scaled = ["grouped_bf16_e4m3_gated_128", "grouped_bf16_e4m3_128"];
+        assert_eq!(one([4096, 8, 14336, 2], true), scaled);
     }
 }

@@ -122,9 +122,14 @@ impl<T: Scalar> Moe<T> {
         gradients: MoeGradients<'_, T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.check(x, weights, (up, down), out)?;
+        self.check(x, weights, (up.into(), down.into()), out)?;
         let to = &gradients;
-        self.check(to.x, to.weights, (to.up, to.down), out)?;
+        self.check(
+            to.x,
+            to.weights,
+            ((&*to.up).into(), (&*to.down).into()),
+            out,
+        )?;
         in_turn(self.routing.turns(), stream, || {
             self.queue_backward((x, weights), (up, down), out, gradients, stream)
         })
@@ -148,7 +153,7 @@ impl<T: Scalar> Moe<T> {
         let routing = &self.routing;
         let operands = GroupedRun {
             a: out,
-            w: down,
+            w: down.into(),
             weights: None,
             gate: relu.then_some(&self.hidden),
             keep: false,

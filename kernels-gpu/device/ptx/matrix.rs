@@ -73,6 +73,9 @@ instructions! {
     /// The f16 in the low half of `x` as f32.
     pub f32_from_f16(x: u32) -> f32 = y, out(reg32 y = 0f32):
         "{{ .reg .b16 h; cvt.u16.u32 h, {x}; cvt.f32.f16 {y}, h; }}", in(reg32 x), options(pure, nomem);
+    /// The two e4m3 in the low half of `x` as f16.
+    pub f16x2_from_e4m3(x: u32) -> u32 = y, out(reg32 y = 0):
+        "{{ .reg .b16 h; cvt.u16.u32 h, {x}; cvt.rn.f16x2.e4m3x2 {y}, h; }}", in(reg32 x), options(pure, nomem);
     /// `lo` and `hi` rounded to nearest even, packed.
     pub f16x2_from_f32(lo: f32, hi: f32) -> u32 = y, out(reg32 y = 0):
         "cvt.rn.f16x2.f32 {y}, {hi}, {lo};", in(reg32 lo hi), options(pure, nomem);

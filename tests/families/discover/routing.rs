@@ -5,6 +5,7 @@ use einsparse::einsum::Activation;
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::registry::{Operation, kernels};
 use einsparse::{Context, Error, Scalar, Tensor};
+use einsparse_kernels::abi::{B_COLUMNS, PLAIN};
 use einsparse_kernels::families::STEP_GROUPED_GATED;
 
 use crate::support::runs::finish;
@@ -241,6 +242,7 @@ fn multiplies<T: Scalar>(gpu: &Context, variant: &str, (transposed, is_gated): (
                 },
                 transposed,
                 gate: is_gated.then_some(Gate::Relu),
+                scaled: false,
             };
             let run = |context, variant| {
                 product::<T>(context, &choices, experts, options, bit(3), variant)
@@ -259,8 +261,9 @@ fn multiplies<T: Scalar>(gpu: &Context, variant: &str, (transposed, is_gated): (
 /// Every row of the table for this type and order of W; the CPU's sums take longest, so each has a test of its own.
 fn rows_agree<T: Scalar>(transposed: bool) {
     let Some(gpu) = gpu() else { return };
+    let order = if transposed { B_COLUMNS } else { PLAIN };
     let own = kernels().iter().filter(|row| {
-        let right = row.dtype == T::DTYPE && (row.order != 0) == transposed;
+        let right = row.dtype == T::DTYPE && row.order == order;
         row.operation == Operation::Grouped && right
     });
     for row in own {

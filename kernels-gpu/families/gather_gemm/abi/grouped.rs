@@ -27,11 +27,17 @@ pub const GROUPED_NARROW: u32 = 1 << 21;
 /// Rows of a box of A where panels have few.
 pub const GROUPED_FEW: usize = 16;
 
+/// Order of W as `[expert, n, k]` of e4m3, with an f32 for each block of [`GROUPED_BLOCK`] x [`GROUPED_BLOCK`] of a
+/// matrix that its numbers are multiplied with.
+pub const SCALED_COLUMNS: u32 = B_COLUMNS | 1 << 8;
+/// Rows and columns of W that share a scale.
+pub const GROUPED_BLOCK: usize = 128;
+
 /// Step of tiles whose columns are `gate(A W_g) * (A W_u)`: columns of gates in front, then as many others.
 pub const STEP_GROUPED_GATED: u32 = 1;
 
-/// Tile of `grouped`: 128 rows by `CHUNKS` x 64 columns of W. `ORDER`: [`PLAIN`], or [`B_COLUMNS`] for W as
-/// `[expert, n, k]`. `GATED`: half of the columns are gates of the other half.
+/// Tile of `grouped`: 128 rows by `CHUNKS` x 64 columns of W. `ORDER`: [`PLAIN`], [`B_COLUMNS`] for W as
+/// `[expert, n, k]`, or [`SCALED_COLUMNS`]. `GATED`: half of the columns are gates of the other half.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupedTile<const CHUNKS: usize, const ORDER: u32, const GATED: bool = false>;
 
@@ -45,15 +51,29 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
     /// Bytes of a stage.
     pub const STAGE: usize = Self::A_BYTES + Self::W_BYTES;
     /// Stages in flight.
-    pub const STAGES: usize = match CHUNKS {
-        4 => 4,
-        2 => 6,
+    pub const STAGES: usize = match (ORDER, CHUNKS) {
+        (SCALED_COLUMNS, 4) => 3,
+        (SCALED_COLUMNS, _) | (_, 4) => 4,
+        (_, 2) => 6,
         _ => 8,
+    };
+    /// Bytes of 64 columns of W as they arrive.
+    pub const CHUNK_BYTES: usize = match ORDER {
+        SCALED_COLUMNS => SMEM_TILE / 2,
+        _ => SMEM_TILE,
+    };
+    /// Stages of e4m3 in flight.
+    pub const CODE_STAGES: usize = match (ORDER, CHUNKS) {
+        (SCALED_COLUMNS, 4) => 4,
+        (SCALED_COLUMNS, _) => 8,
+        _ => 0,
     };
     /// Offset of the output buffers, [`SMEM_TILE`] bytes of each warpgroup.
     pub const OUT: usize = Self::STAGES * Self::STAGE;
-    /// Offset of the barriers: full and empty of each stage.
-    pub const BARRIERS: usize = Self::OUT + 2 * SMEM_TILE;
+    /// Offset of the e4m3.
+    pub const CODES: usize = Self::OUT + 2 * SMEM_TILE;
+    /// Offset of the barriers: full and empty of each stage, and of those of e4m3.
+    pub const BARRIERS: usize = Self::CODES + Self::CODE_STAGES * CHUNKS * Self::CHUNK_BYTES;
 }
 
 impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> Tile
@@ -65,13 +85,15 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> Tile
     const BURST: u32 = Self::STAGES as u32;
     const BLOCK: (u32, u32) = (GROUPED_ROWS as u32, GROUPED_DEPTH as u32);
     const ORDER: u32 = ORDER;
-    const SHARED_BYTES: u32 = (Self::BARRIERS + Self::STAGES * 16) as u32;
+    const SHARED_BYTES: u32 = (Self::BARRIERS + (Self::STAGES + Self::CODE_STAGES) * 16) as u32;
     const ACCESS: u32 = 16;
 }
 
 const _: () = assert!(GroupedTile::<4, PLAIN>::BARRIERS + 128 <= 227 << 10);
 const _: () = assert!(GroupedTile::<2, B_COLUMNS>::BARRIERS + 128 <= 227 << 10);
 const _: () = assert!(GroupedTile::<1, B_COLUMNS>::BARRIERS + 128 <= 227 << 10);
+const _: () = assert!(GroupedTile::<4, SCALED_COLUMNS>::SHARED_BYTES <= 227 << 10);
+const _: () = assert!(GroupedTile::<2, SCALED_COLUMNS>::SHARED_BYTES <= 227 << 10);
 
 /// Parameters of the `grouped` kernels.
 #[repr(C)]
@@ -115,6 +137,8 @@ pub struct GroupedParams {
     pub slots: u32,
     /// `FLAG_*`, which name the activation or the gate, and `GROUPED_*`.
     pub flags: u32,
+    /// f32 of each block of W, row-major, with [`SCALED_COLUMNS`].
+    pub scales: u64,
 }
 
-const _: () = assert!(size_of::<GroupedParams>() == 360);
+const _: () = assert!(size_of::<GroupedParams>() == 368);

@@ -1,10 +1,11 @@
 //! Rows sorted by the matrix they are multiplied with: four warps bring panels of up to 128 of them and start the
 //! copies of the panel's matrix, two warpgroups multiply. The grid is persistent: how many panels there are is read on
 //! the device. Thread blocks that run at one time take all columns of neighbouring panels, so each matrix is read once,
-//! in whole rows.
+//! in whole rows. W of e4m3 with scales is written to the stages by the four warps (`scaled`).
 
 mod out;
 mod producer;
+mod scaled;
 
 use crate::device::prelude::*;
 use crate::families::discover::abi::ROUTE_RECORD;
@@ -14,6 +15,9 @@ use crate::families::gather_gemm::abi::*;
 /// times 168.
 const PRODUCER_REGISTERS: u32 = 72;
 const CONSUMER_REGISTERS: u32 = 216;
+/// The same where those that gather write W, too.
+const WRITER_REGISTERS: u32 = 120;
+const READER_REGISTERS: u32 = 192;
 const DEPTH: u32 = GROUPED_DEPTH as u32;
 /// Panels that meet the same columns at one time where many rows meet each matrix: a matrix larger than L2 is read once
 /// for so many.
@@ -68,13 +72,17 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
     #[inline(always)]
     fn set_up(p: &GroupedParams, at: u64) {
         if gpu::thread() == 0 {
-            let arrivals = if p.flags & GROUPED_GATHER != 0 {
+            let arrivals = match (ORDER, p.flags & GROUPED_GATHER) {
+                (SCALED_COLUMNS, 0) => Self::FILL_NEIGHBOURS,
+                (SCALED_COLUMNS, _) => Self::FILL_GATHERED,
+                (_, 0) => 1,
                 // Every thread that gathers, and the copies of W.
-                GROUPED_COPIERS + 1
-            } else {
-                1
+                _ => GROUPED_COPIERS + 1,
             };
             Self::make_barriers(arrivals, CONSUMERS);
+            if ORDER == SCALED_COLUMNS {
+                Self::make_code_barriers();
+            }
             bulk::prefetch_map(at);
             bulk::prefetch_map(at + 128);
         }
@@ -170,6 +178,11 @@ impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize, const ORDER: u32, const GAT
     unsafe fn run(p: &GroupedParams, at: u64) {
         Self::set_up(p, at);
         if gpu::thread() >= CONSUMERS * 32 {
+            if ORDER == SCALED_COLUMNS {
+                barrier::registers_down::<WRITER_REGISTERS>();
+                Self::scale::<E>(p, at);
+                return;
+            }
             barrier::registers_down::<PRODUCER_REGISTERS>();
             if p.flags & GROUPED_GATHER != 0 {
                 Self::gather(p, at);
@@ -177,7 +190,11 @@ impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize, const ORDER: u32, const GAT
                 Self::slide(p, at);
             }
         } else {
-            barrier::registers_up::<CONSUMER_REGISTERS>();
+            if ORDER == SCALED_COLUMNS {
+                barrier::registers_up::<READER_REGISTERS>();
+            } else {
+                barrier::registers_up::<CONSUMER_REGISTERS>();
+            }
             grid::wait_dependency();
             // After the wait: what starts early may rely on all that came before this kernel.
             grid::launch_dependents();

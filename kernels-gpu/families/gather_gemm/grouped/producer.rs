@@ -7,10 +7,21 @@ use crate::device::rows::{self, Rows, Source};
 use crate::families::gather_gemm::abi::*;
 
 impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNKS, ORDER, GATED> {
-    /// Starts the copies of W of a stage; one thread.
+    /// Where W lies in a stage, and the barrier on which it arrives.
     #[inline(always)]
-    fn start_w(p: &GroupedParams, at: u64, work: Work, deep: u32, slot: u32, policy: u64) {
-        let (to, full) = (Self::stage(slot) + Self::A_BYTES as u32, Self::full(slot));
+    pub(super) fn w_of(slot: u32) -> (u32, u32) {
+        (Self::stage(slot) + Self::A_BYTES as u32, Self::full(slot))
+    }
+
+    /// Starts the copies of W, `deep` into a tile's, to shared `to`; their bytes count at `full`. One thread.
+    #[inline(always)]
+    pub(super) fn start_w(
+        p: &GroupedParams,
+        at: u64,
+        (work, deep): (Work, u32),
+        (to, full): (u32, u32),
+        policy: u64,
+    ) {
         let map = at + 128;
         if ORDER & B_COLUMNS == 0 {
             unroll!(c < CHUNKS, most 4, {
@@ -25,7 +36,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
         } else {
             bulk::tma_load_3d_under(to, map, [deep, work.column, work.expert], full, policy);
             if GATED {
-                let to = to + (Self::OUT_CHUNKS * SMEM_TILE) as u32;
+                let to = to + (Self::OUT_CHUNKS * Self::CHUNK_BYTES) as u32;
                 let place = [deep, p.n + work.column, work.expert];
                 bulk::tma_load_3d_under(to, map, place, full, policy);
             }
@@ -41,16 +52,22 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
         }
     }
 
+    /// Bytes of a panel's boxes of A.
+    #[inline(always)]
+    pub(super) fn a_bytes(p: &GroupedParams, rows: u32) -> u32 {
+        let (boxes, each) = Self::boxes(p, rows);
+        boxes * each * PANEL_BYTES as u32
+    }
+
     /// Bytes of W and of a panel's boxes of A.
     #[inline(always)]
     fn bytes(p: &GroupedParams, rows: u32) -> u32 {
-        let (boxes, each) = Self::boxes(p, rows);
-        Self::W_BYTES as u32 + boxes * each * PANEL_BYTES as u32
+        Self::W_BYTES as u32 + Self::a_bytes(p, rows)
     }
 
     /// Choice of the slot that this lane fetches for its warp: the warp brings 32 rows of the panel.
     #[inline(always)]
-    fn choice(p: &GroupedParams, work: Work) -> u32 {
+    pub(super) fn choice(p: &GroupedParams, work: Work) -> u32 {
         let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
         global::load_b32_fresh(
             p.order + (work.first + thread) as u64 * 4,
@@ -81,14 +98,9 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
                 ring.wait_empty();
                 if thread == 0 {
                     barrier::arrive_expect(ring.full(), Self::W_BYTES as u32);
-                    Self::start_w(p, at, work, deep, ring.slot, policy);
+                    Self::start_w(p, at, (work, deep), Self::w_of(ring.slot), policy);
                 }
-                if deep + DEPTH <= p.k {
-                    Self::bring::<true>(p, rows, deep, ring.slot);
-                } else {
-                    Self::bring::<false>(p, rows, deep, ring.slot);
-                }
-                gather::arrive_with_copies(ring.full());
+                Self::bring(p, rows, deep, &ring);
                 ring.advance();
                 deep += DEPTH;
             }
@@ -100,21 +112,28 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
 
     /// The rows of A that this lane brings 16 bytes of: those of the slots' tokens.
     #[inline(always)]
-    fn rows(p: &GroupedParams, work: Work, choice: u32) -> Rows {
+    pub(super) fn rows(p: &GroupedParams, work: Work, choice: u32) -> Rows {
         let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
         let token = p.top.of(choice).0;
         rows::shared_out(thread, token, work.rows)
     }
 
+    /// Starts a thread's copies of rows of A, and arrives with them.
     #[inline(always)]
-    fn bring<const WHOLE: bool>(p: &GroupedParams, rows: Rows, deep: u32, slot: u32) {
+    pub(super) fn bring(p: &GroupedParams, rows: Rows, deep: u32, ring: &Ring<Self>) {
         let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
         let source = Source {
             address: p.a,
             row_bytes: p.lda_bytes,
             columns: p.k,
         };
-        rows::bring::<WHOLE>(source, rows, thread, deep, Self::stage(slot));
+        let to = Self::stage(ring.slot);
+        if deep + DEPTH <= p.k {
+            rows::bring::<true>(source, rows, thread, deep, to);
+        } else {
+            rows::bring::<false>(source, rows, thread, deep, to);
+        }
+        gather::arrive_with_copies(ring.full());
     }
 
     /// One thread: rows that are neighbours. Those behind a panel's are others', multiplied into rows of C that nobody
@@ -148,23 +167,34 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
                 let full = ring.full();
                 if ahead == 0 {
                     barrier::arrive_expect(full, Self::bytes(p, work.rows));
-                    Self::start_w(p, at, work, deep, ring.slot, policy);
+                    Self::start_w(p, at, (work, deep), Self::w_of(ring.slot), policy);
                 } else {
                     ahead -= 1;
                 }
-                let (boxes, each) = Self::boxes(p, work.rows);
-                let mut number = 0;
-                while number < boxes {
-                    let (row, to) = (number * each, Self::stage(ring.slot));
-                    let to = to + row * PANEL_BYTES as u32;
-                    bulk::tma_load_2d(to, at, deep, work.first + row, full);
-                    number += 1;
-                }
+                Self::start_a(p, at, (work, deep), &ring);
                 ring.advance();
                 deep += DEPTH;
             }
             (work, later) = (later, latest);
             index += gpu::grid_x();
+        }
+    }
+
+    /// Starts the copies of A's rows of a stage.
+    #[inline(always)]
+    pub(super) fn start_a(
+        p: &GroupedParams,
+        at: u64,
+        (work, deep): (Work, u32),
+        ring: &Ring<Self>,
+    ) {
+        let (boxes, each) = Self::boxes(p, work.rows);
+        let mut number = 0;
+        while number < boxes {
+            let row = number * each;
+            let to = Self::stage(ring.slot) + row * PANEL_BYTES as u32;
+            bulk::tma_load_2d(to, at, deep, work.first + row, ring.full());
+            number += 1;
         }
     }
 
@@ -174,7 +204,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
         let (mut slot, mut deep) = (0, 0);
         while deep < p.k && slot < Self::STAGES as u32 {
             barrier::arrive_expect(Self::full(slot), Self::bytes(p, work.rows));
-            Self::start_w(p, at, work, deep, slot, policy);
+            Self::start_w(p, at, (work, deep), Self::w_of(slot), policy);
             slot += 1;
             deep += DEPTH;
         }

@@ -1,0 +1,137 @@
+//! The matrices of a product of rows with chosen matrices, as they are stored.
+
+use einsparse_formats::{Dense, E4m3, Element, SCALE_BLOCK};
+
+use super::super::detect::operand;
+use super::super::routing::without_gaps;
+use crate::context::Context;
+use crate::device::Stream;
+use crate::error::{Error, Result, check_shape};
+use crate::families::convert::DenseMatrix;
+use crate::registry::Scalar;
+use crate::tensor::Tensor;
+
+/// Matrices that rows are multiplied with, one of each expert: `[experts, k, n]`, transposed `[experts, n, k]`.
+///
+/// Scaled ones are numbers of 8 bits, and an f32 for each block of 128 x 128 of a matrix that they are multiplied with,
+/// `[experts, n / 128, k / 128]`, rounded up: e4m3 weights as DeepSeek-V3 and Qwen3 are shipped (`weight_scale_inv`;
+/// arXiv 2412.19437, section 3.3). What is multiplied are the products in f32, rounded to `T`: a result has the same
+/// bits as with such matrices of `T`. They are transposed, and `k` is a multiple of 16. Plain ones are made of
+/// `&Tensor<T>` where they are asked for, scaled ones of a pair.
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::dynamic::{GroupedGemm, GroupedOptions, Routing};
+/// use einsparse::formats::{Dense, scale_blocks};
+/// let ctx = Context::cpu();
+/// let stream = ctx.stream()?;
+/// // One expert, whose matrix is [n, k] = [1, 16]: seven in each place.
+/// let (codes, scales) = scale_blocks(&Dense::from_fn(vec![1, 1, 16], |_| 7.0f32)?)?;
+/// assert_eq!((codes.values()[0].to_bits(), scales.values()[0]), (0x7e, 7.0 / 448.0));
+/// let (codes, scales) = (ctx.upload_dense(&codes)?, ctx.upload_dense(&scales)?);
+///
+/// let mut routing = Routing::new(&ctx, [1, 1], 1)?;
+/// routing.run(&ctx.zeros(&[1, 1])?, &stream)?;
+/// let options = GroupedOptions { k: 16, n: 1, transposed: true, scaled: true, ..Default::default() };
+/// let product = GroupedGemm::<f32>::new(&routing, &options)?;
+/// let a = ctx.upload_dense(&Dense::from_fn(vec![1, 16], |_| 1.0f32)?)?;
+/// let mut c = ctx.zeros(&[1, 1])?;
+/// product.forward(&routing, &a, (&codes, &scales), None, &mut c, &stream)?;
+/// assert_eq!(c.to_dense()?.values(), [112.0]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+#[derive(Debug)]
+pub enum Matrices<'a, T> {
+    /// Of the rows' type.
+    Plain(&'a Tensor<T>),
+    /// e4m3 and the scales of its blocks.
+    Scaled(&'a Tensor<E4m3>, &'a Tensor<f32>),
+}
+
+impl<T> Clone for Matrices<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Matrices<'_, T> {}
+
+impl<'a, T> From<&'a Tensor<T>> for Matrices<'a, T> {
+    fn from(plain: &'a Tensor<T>) -> Self {
+        Matrices::Plain(plain)
+    }
+}
+
+impl<'a, T> From<(&'a Tensor<E4m3>, &'a Tensor<f32>)> for Matrices<'a, T> {
+    fn from((codes, scales): (&'a Tensor<E4m3>, &'a Tensor<f32>)) -> Self {
+        Matrices::Scaled(codes, scales)
+    }
+}
+
+impl<T: Scalar> Matrices<'_, T> {
+    /// Refuses matrices of another shape than `[experts, rows, columns]`, and scaled ones where others are expected.
+    pub(crate) fn check(&self, name: &str, shape: [usize; 3], scaled: bool) -> Result<()> {
+        match *self {
+            Matrices::Plain(plain) if !scaled => check_shape(name, &shape, plain.shape()),
+            Matrices::Scaled(codes, scales) if scaled => {
+                let [experts, rows, columns] = shape;
+                let [down, across] = [rows, columns].map(|extent| extent.div_ceil(SCALE_BLOCK));
+                check_shape(name, &shape, codes.shape())?;
+                let of = format!("scales of {name}");
+                check_shape(&of, &[experts, down, across], scales.shape())
+            }
+            Matrices::Plain(_) => Err(Error::operand(
+                name,
+                "has no scales; the product was made for e4m3 with scales (`scaled`)",
+            )),
+            Matrices::Scaled(..) => Err(Error::operand(
+                name,
+                format!(
+                    "is e4m3 with scales; the product was made for {} (`scaled` in its options)",
+                    T::NAME
+                ),
+            )),
+        }
+    }
+
+    /// On a GPU; the address of the scales, or 0.
+    pub(crate) fn on_device(
+        &self,
+        context: &Context,
+        stream: &Stream,
+    ) -> Result<(DenseMatrix, u64)> {
+        match self {
+            Matrices::Plain(plain) => Ok((operand(context, plain, stream)?, 0)),
+            Matrices::Scaled(codes, scales) => {
+                let scales = without_gaps(context, "scales", scales, stream)?;
+                Ok((operand(context, codes, stream)?, scales.address))
+            }
+        }
+    }
+
+    /// Hands them on for a product on the CPU, each number scaled and rounded as on a GPU.
+    pub(crate) fn on_host(
+        &self,
+        context: &Context,
+        then: impl FnOnce(&Tensor<T>) -> Result<()>,
+    ) -> Result<()> {
+        let (codes, scales) = match self {
+            Matrices::Plain(plain) => return then(plain),
+            Matrices::Scaled(codes, scales) => (codes.to_dense()?, scales.to_dense()?),
+        };
+        let &[_, down, across] = scales.shape() else {
+            return Err(Error::elsewhere("scales"));
+        };
+        let (codes_of, scales_of) = (codes.values(), scales.values());
+        let &[_, rows, columns] = codes.shape() else {
+            return Err(Error::elsewhere("W"));
+        };
+        let dense = Dense::from_fn(codes.shape().to_vec(), |at| {
+            let code = codes_of[(at[0] * rows + at[1]) * columns + at[2]];
+            let [line, column] = [at[1], at[2]].map(|place| place / SCALE_BLOCK);
+            let scale = scales_of[(at[0] * down + line) * across + column];
+            T::from_f64(f64::from(code.to_acc() * scale))
+        })?;
+        then(&context.upload_dense(&dense)?)
+    }
+}

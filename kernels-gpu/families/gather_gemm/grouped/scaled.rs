@@ -1,0 +1,192 @@
+//! W as e4m3 with scales: the copy engine brings the numbers into a ring of their own, stages ahead, and the four warps
+//! that bring A's rows write them, scaled and rounded to A's type, to where W lies in a stage.
+
+use super::{DEPTH, Work};
+use crate::device::prelude::*;
+use crate::families::gather_gemm::abi::*;
+
+/// Threads that write W.
+const WRITERS: u32 = GROUPED_COPIERS;
+/// Of columns that are not there.
+const NO_SCALE: u32 = u32::MAX;
+
+/// The ring of numbers that are not scaled yet.
+struct Codes<const CHUNKS: usize, const ORDER: u32, const GATED: bool>;
+
+impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> Stages
+    for Codes<CHUNKS, ORDER, GATED>
+{
+    const COUNT: usize = GroupedTile::<CHUNKS, ORDER, GATED>::CODE_STAGES;
+    const STRIDE: usize = CHUNKS * GroupedTile::<CHUNKS, ORDER, GATED>::CHUNK_BYTES;
+    const FIRST_STAGE: usize = GroupedTile::<CHUNKS, ORDER, GATED>::CODES;
+    const FIRST_BARRIER: usize = GroupedTile::<CHUNKS, ORDER, GATED>::BARRIERS
+        + GroupedTile::<CHUNKS, ORDER, GATED>::STAGES * 16;
+}
+
+/// Where the copies of W are, of the thread that starts them: ahead of what is written.
+struct Ahead<const CHUNKS: usize, const ORDER: u32, const GATED: bool> {
+    index: u32,
+    tiles: u32,
+    work: Work,
+    later: Work,
+    deep: u32,
+    ring: Ring<Codes<CHUNKS, ORDER, GATED>>,
+    policy: u64,
+}
+
+impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> Ahead<CHUNKS, ORDER, GATED> {
+    #[inline(always)]
+    fn new(p: &GroupedParams, tiles: u32) -> Self {
+        let index = gpu::block_x();
+        Ahead {
+            index,
+            tiles,
+            work: GroupedTile::<CHUNKS, ORDER, GATED>::work(p, index, tiles),
+            later: GroupedTile::<CHUNKS, ORDER, GATED>::work(p, index + gpu::grid_x(), tiles),
+            deep: 0,
+            ring: Ring::producer(),
+            policy: global::first_out_of_l2(p.flags & GROUPED_ONCE != 0),
+        }
+    }
+
+    /// Starts the copies of one stage, if there is one more.
+    #[inline(always)]
+    fn start(&mut self, p: &GroupedParams, at: u64) {
+        if self.index >= self.tiles {
+            return;
+        }
+        let slot = self.ring.wait_empty();
+        let full = self.ring.full();
+        barrier::arrive_expect(full, Codes::<CHUNKS, ORDER, GATED>::STRIDE as u32);
+        let to = (Codes::<CHUNKS, ORDER, GATED>::stage(slot), full);
+        let from = (self.work, self.deep);
+        GroupedTile::<CHUNKS, ORDER, GATED>::start_w(p, at, from, to, self.policy);
+        self.ring.advance();
+        self.deep += DEPTH;
+        if self.deep >= p.k {
+            self.deep = 0;
+            self.index += gpu::grid_x();
+            self.work = self.later;
+            let later = self.index + gpu::grid_x();
+            self.later = GroupedTile::<CHUNKS, ORDER, GATED>::work(p, later, self.tiles);
+        }
+    }
+}
+
+impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNKS, ORDER, GATED> {
+    /// Arrivals that fill a stage: every thread that writes, and A's copies.
+    pub(super) const FILL_GATHERED: u32 = 2 * WRITERS;
+    pub(super) const FILL_NEIGHBOURS: u32 = WRITERS + 1;
+
+    /// Makes the barriers of the ring of e4m3; one thread.
+    #[inline(always)]
+    pub(super) fn make_code_barriers() {
+        Codes::<CHUNKS, ORDER, GATED>::make_barriers(1, WRITERS / 32);
+    }
+
+    /// All four warps.
+    #[inline(always)]
+    pub(super) fn scale<E: WgmmaElem>(p: &GroupedParams, at: u64) {
+        let early = p.flags & GROUPED_EARLY != 0;
+        let gathers = p.flags & GROUPED_GATHER != 0;
+        if !early {
+            grid::wait_dependency();
+            grid::launch_dependents();
+        }
+        let thread = gpu::thread() - CONSUMERS * 32;
+        let tiles = Self::tiles(p);
+        let mut ahead = Ahead::<CHUNKS, ORDER, GATED>::new(p, tiles);
+        let mut index = gpu::block_x();
+        let (mut work, mut later) = (ahead.work, ahead.later);
+        let mut started = 1;
+        while started < Self::CODE_STAGES as u32 {
+            if thread == 0 {
+                ahead.start(p, at);
+            }
+            started += 1;
+        }
+        if early {
+            grid::wait_dependency();
+            grid::launch_dependents();
+        }
+        let mut choice = if gathers { Self::choice(p, work) } else { 0 };
+        let mut codes = Ring::<Codes<CHUNKS, ORDER, GATED>>::consumer();
+        let mut ring = Ring::<Self>::producer();
+        while index < tiles {
+            let latest = Self::work(p, index + 2 * gpu::grid_x(), tiles);
+            let choice_later = if gathers { Self::choice(p, later) } else { 0 };
+            let rows = Self::rows(p, work, choice);
+            let scales = Self::scales(p, work);
+            let mut deep = 0;
+            while deep < p.k {
+                let along = deep / GROUPED_BLOCK as u32;
+                let by = scales.map(|first| {
+                    let at = p.scales + (first + along) as u64 * 4;
+                    f32::from_bits(global::load_b32(at, first != NO_SCALE))
+                });
+                ring.wait_empty();
+                if gathers {
+                    Self::bring(p, rows, deep, &ring);
+                } else if thread == 0 {
+                    barrier::arrive_expect(ring.full(), Self::a_bytes(p, work.rows));
+                    Self::start_a(p, at, (work, deep), &ring);
+                }
+                let from = codes.wait_full();
+                let from = Codes::<CHUNKS, ORDER, GATED>::stage(from);
+                Self::write_scaled::<E>(from, Self::w_of(ring.slot).0, by);
+                barrier::fence_copies();
+                barrier::arrive(ring.full());
+                Codes::<CHUNKS, ORDER, GATED>::release(codes.slot);
+                if thread == 0 {
+                    ahead.start(p, at);
+                }
+                ring.advance();
+                codes.advance();
+                deep += DEPTH;
+            }
+            (work, later, choice) = (later, latest, choice_later);
+            index += gpu::grid_x();
+        }
+        copy::copy_wait_all();
+    }
+
+    /// The first scales of a tile's two groups of up to 128 columns of W, which are gates and others, or neighbours.
+    #[inline(always)]
+    fn scales(p: &GroupedParams, work: Work) -> [u32; 2] {
+        let block = GROUPED_BLOCK as u32;
+        let down = (if GATED { 2 * p.n } else { p.n }).div_ceil(block);
+        [0, 1].map(|i| {
+            let line = (work.column + i * if GATED { p.n } else { block }) / block;
+            // A tile of 128 columns is one group.
+            if line < down && (GATED || CHUNKS == 4 || i == 0) {
+                (work.expert * down + line) * p.k.div_ceil(block)
+            } else {
+                NO_SCALE
+            }
+        })
+    }
+
+    /// Writes a stage of W from its e4m3, each thread 16 at a time.
+    #[inline(always)]
+    fn write_scaled<E: WgmmaElem>(from: u32, to: u32, by: [f32; 2]) {
+        let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
+        let (row, quarter) = (thread / 4, thread % 4);
+        let to = to + row * PANEL_BYTES as u32;
+        unroll!(i < 2 * CHUNKS, {
+            let by = by[if GATED { i / CHUNKS } else { i / 4 }];
+            let codes = copy::load_shared_v4(from + i as u32 * 16 * WRITERS + thread * 16);
+            unroll!(half < 2, {
+                let mut eight = [0.0; 8];
+                unroll!(pair < 4, {
+                    let two = codes[2 * half + pair / 2] >> (16 * (pair % 2));
+                    let two = matrix::f16x2_from_e4m3(two);
+                    eight[2 * pair] = E::mul(by, matrix::f32_from_f16(two));
+                    eight[2 * pair + 1] = E::mul(by, matrix::f32_from_f16(two >> 16));
+                });
+                let place = (2 * quarter + half as u32) ^ (row % 8);
+                let line = to + i as u32 * WRITERS / 4 * PANEL_BYTES as u32;
+                copy::store_shared_v4(line + place * 16, E::put(&eight));
+            });
+        });
+    }
+}

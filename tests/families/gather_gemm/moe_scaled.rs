@@ -1,0 +1,384 @@
+//! Experts whose matrices are e4m3 with scales: each kernel on integers against the CPU, and layers bit for bit against
+//! those of the same matrices, scaled and rounded.
+
+use einsparse::dynamic::{Gate, GroupedGemm, GroupedOptions, Routing};
+use einsparse::einsum::Activation;
+use einsparse::formats::{Dense, E4m3, Element, bf16, f16};
+use einsparse::nn::{Moe, MoeOptions};
+use einsparse::registry::kernels;
+use einsparse::{Context, Error, Scalar, Tensor};
+use einsparse_kernels::families::{SCALED_COLUMNS, STEP_GROUPED_GATED};
+
+use super::moe::options;
+use crate::families::discover::routing::{ROUTERS, Router, choices};
+use crate::support::dense::{poisoned, upload};
+use crate::support::replay::Replay;
+use crate::support::runs::finish;
+use crate::support::{Rng, gpu, gpu_alone};
+
+/// Rows and columns that share a scale.
+const BLOCK: usize = 128;
+
+/// Matrices as numbers and scales.
+struct Scaled {
+    codes: Dense<E4m3>,
+    scales: Dense<f32>,
+}
+
+impl Scaled {
+    /// Integers by powers of two, of which few are not zero; or any numbers by any scales.
+    fn draw(shape: [usize; 3], exact: bool, seed: u64) -> Self {
+        let mut rng = Rng(seed);
+        let [experts, rows, columns] = shape;
+        let every = columns.div_ceil(8).max(1) as u64;
+        let codes = (0..shape.iter().product()).map(|_| match exact {
+            true if rng.word() % every == 0 => E4m3::from_f64(rng.integer()),
+            true => E4m3::ZERO,
+            // All codes but those of NaN.
+            false => match E4m3::from_bits(rng.word() as u8) {
+                code if code.is_nan() => E4m3::MAX,
+                code => code,
+            },
+        });
+        let codes = Dense::new(shape, codes.collect()).unwrap();
+        let blocks = [experts, rows.div_ceil(BLOCK), columns.div_ceil(BLOCK)];
+        let scales = (0..blocks.iter().product()).map(|_| match exact {
+            true => [0.5, 1.0, -1.0, 2.0][rng.word() as usize % 4],
+            false => 1e-4 + 2e-3 * rng.unit().abs() as f32,
+        });
+        let scales = Dense::new(blocks, scales.collect()).unwrap();
+        Scaled { codes, scales }
+    }
+
+    /// What they stand for.
+    fn rounded<T: Scalar>(&self) -> Dense<T> {
+        let &[_, rows, columns] = self.codes.shape() else {
+            unreachable!("three axes");
+        };
+        let &[_, down, across] = self.scales.shape() else {
+            unreachable!("three axes");
+        };
+        Dense::from_fn(self.codes.shape(), |at| {
+            let code = self.codes.values()[(at[0] * rows + at[1]) * columns + at[2]];
+            let block = (at[0] * down + at[1] / BLOCK) * across + at[2] / BLOCK;
+            T::from_f64(f64::from(code.to_acc() * self.scales.values()[block]))
+        })
+        .unwrap()
+    }
+
+    fn upload(&self, context: &Context) -> (Tensor<E4m3>, Tensor<f32>) {
+        let [codes] = upload(context, [&self.codes]);
+        let [scales] = upload(context, [&self.scales]);
+        (codes, scales)
+    }
+}
+
+/// One product on this context, its output NaN before.
+fn product<T: Scalar>(
+    context: &Context,
+    choices: &Dense<i32>,
+    (options, w): (GroupedOptions, &Scaled),
+    variant: Option<&str>,
+) -> Vec<f64> {
+    let &[tokens, top] = choices.shape() else {
+        unreachable!("two axes");
+    };
+    let experts = w.codes.shape()[0];
+    let mut routing = Routing::new(context, [tokens, top], experts).unwrap();
+    let [choices] = upload(context, [choices]);
+    finish(context, |stream| routing.run(&choices, stream));
+    let GroupedOptions { k, n, gather, .. } = options;
+    let rows = if gather { tokens } else { tokens * top };
+    let a = Rng(5).integers::<T>(rows * k);
+    let [a] = upload(context, [&Dense::new([rows, k], a).unwrap()]);
+    let weights = Rng(7).integers::<f32>(tokens * top);
+    let [weights] = upload(context, [&Dense::new([tokens, top], weights).unwrap()]);
+    let (codes, scales) = w.upload(context);
+    let mut c = poisoned::<T>(context, &[tokens * top, n]);
+    let product = GroupedGemm::<T>::with_variant(&routing, &options, variant).unwrap();
+    let w = (&codes, &scales);
+    finish(context, |stream| {
+        product.forward(&routing, &a, w, Some(&weights), &mut c, stream)
+    });
+    let found = c.to_dense().unwrap();
+    found.values().iter().map(|x| x.to_f64()).collect()
+}
+
+fn rows_agree<T: Scalar>() {
+    let Some(gpu) = gpu() else { return };
+    let cpu = Context::cpu();
+    let own = kernels().iter().filter(|row| {
+        row.order == SCALED_COLUMNS && row.dtype == T::DTYPE && row.module == "grouped"
+    });
+    let mut tried = 0;
+    for row in own {
+        let gated = row.step == STEP_GROUPED_GATED;
+        for (shape, experts, [k, n], router) in [
+            ([300, 1], 3, [64usize, 256usize], Router::Even),
+            ([200, 2], 5, [80, 264], Router::Uneven),
+            ([130, 1], 2, [272, 136], Router::One),
+            ([40, 3], 4, [16, 8], Router::Holes),
+            ([20, 1], 3, [64, 520], Router::Nobody),
+            ([1, 1], 1, [400, 64], Router::Even),
+            ([3, 8], 64, [1040, 384], Router::Even),
+            ([2000, 2], 16, [144, 392], Router::Holes),
+            ([0, 1], 2, [64, 64], Router::Even),
+        ] {
+            let n = if gated { n.next_multiple_of(BLOCK) } else { n };
+            let choices = choices(shape, experts, router, 11);
+            let wide = if gated { 2 * n } else { n };
+            let w = Scaled::draw([experts, wide, k], true, 6);
+            for way in 0..4u32 {
+                let options = GroupedOptions {
+                    k,
+                    n,
+                    gather: way & 1 != 0,
+                    scatter: way & 2 != 0,
+                    activation: match gated {
+                        true => Activation::Identity,
+                        false => Activation::Relu,
+                    },
+                    gate: gated.then_some(Gate::Relu),
+                    transposed: true,
+                    scaled: true,
+                };
+                let run =
+                    |context, variant| product::<T>(context, &choices, (options, &w), variant);
+                let (found, wanted) = (run(&gpu, Some(row.name)), run(&cpu, None));
+                let fault = (found.iter().zip(&wanted))
+                    .position(|(a, b)| a != b && !(a.is_nan() && b.is_nan()));
+                assert!(
+                    fault.is_none(),
+                    "{} {shape:?} {experts} {options:?} {router:?}: at {fault:?} of rows of {n}",
+                    row.name
+                );
+            }
+        }
+        tried += 1;
+    }
+    assert_eq!(tried, 4);
+}
+
+#[test]
+fn products_of_f16_with_scaled_matrices_are_those_of_the_cpu() {
+    rows_agree::<f16>();
+}
+
+#[test]
+fn products_of_bf16_with_scaled_matrices_are_those_of_the_cpu() {
+    rows_agree::<bf16>();
+}
+
+/// A layer's options, scaled, with a gate or without.
+fn scaled(shape: [usize; 2], experts: usize, extents: [usize; 2], gated: bool) -> MoeOptions {
+    MoeOptions {
+        activation: match gated {
+            true => Activation::Identity,
+            false => Activation::Relu,
+        },
+        gate: gated.then_some(Gate::Silu),
+        transposed: true,
+        scaled: true,
+        ..options(shape, experts, extents)
+    }
+}
+
+/// A layer, and what it reads beside choices.
+struct Case<T> {
+    options: MoeOptions,
+    matrices: [Scaled; 2],
+    x: Dense<T>,
+    weights: Dense<f32>,
+}
+
+impl<T: Scalar> Case<T> {
+    fn new(options: MoeOptions) -> Self {
+        let [up, down] = options.shapes();
+        let MoeOptions {
+            tokens,
+            top_k,
+            model,
+            ..
+        } = options;
+        let mut rng = Rng(23);
+        let x = (0..tokens * model)
+            .map(|_| T::from_f64(rng.unit()))
+            .collect();
+        let weights = (0..tokens * top_k).map(|_| rng.unit() as f32).collect();
+        Case {
+            options,
+            matrices: [Scaled::draw(up, false, 3), Scaled::draw(down, false, 4)],
+            x: Dense::new([tokens, model], x).unwrap(),
+            weights: Dense::new([tokens, top_k], weights).unwrap(),
+        }
+    }
+
+    /// The layer's rows, and those of the layer with rounded matrices.
+    fn both(&self, context: &Context, choices: &Dense<i32>) -> [Vec<T>; 2] {
+        let [x] = upload(context, [&self.x]);
+        let [weights] = upload(context, [&self.weights]);
+        let [choices] = upload(context, [choices]);
+        let routed = (&choices, &weights);
+        let shape = [self.options.tokens, self.options.model];
+        let [up, down] = [0, 1].map(|i| self.matrices[i].upload(context));
+        let mut own = poisoned::<T>(context, &shape);
+        let mut layer = Moe::<T>::new(context, &self.options).unwrap();
+        let matrices = ((&up.0, &up.1), (&down.0, &down.1));
+        finish(context, |stream| {
+            layer.forward(&x, routed, matrices, &mut own, stream)
+        });
+
+        let plain = MoeOptions {
+            scaled: false,
+            ..self.options
+        };
+        let [up, down] = [0, 1].map(|i| self.matrices[i].rounded::<T>());
+        let [up, down] = upload(context, [&up, &down]);
+        let mut other = poisoned::<T>(context, &shape);
+        let mut layer = Moe::<T>::new(context, &plain).unwrap();
+        finish(context, |stream| {
+            layer.forward(&x, routed, (&up, &down), &mut other, stream)
+        });
+        [own, other].map(|out| out.to_dense().unwrap().into_values())
+    }
+}
+
+fn same_bits<T: Scalar>(context: &Context, options: MoeOptions) {
+    let case = Case::<T>::new(options);
+    for router in ROUTERS {
+        let choices = choices([options.tokens, options.top_k], options.experts, router, 2);
+        let [own, other] = case.both(context, &choices);
+        let fault = own.iter().zip(&other).position(|(a, b)| a != b);
+        assert!(
+            fault.is_none(),
+            "{} {options:?} {router:?}: at {fault:?} of rows of {}",
+            T::NAME,
+            options.model
+        );
+    }
+}
+
+#[test]
+fn a_layer_of_scaled_experts_on_the_cpu() {
+    let cpu = Context::cpu();
+    for gated in [false, true] {
+        same_bits::<f32>(&cpu, scaled([12, 2], 3, [48, 128], gated));
+        same_bits::<bf16>(&cpu, scaled([5, 1], 4, [144, 128], gated));
+    }
+}
+
+/// What the kernels multiply is what the matrices stand for, rounded: the same sums in the same order.
+#[test]
+fn a_layer_of_scaled_experts_has_the_bits_of_rounded_ones() {
+    let Some(gpu) = gpu() else { return };
+    for (shape, experts, extents) in [
+        ([300, 1], 4, [64, 256]),
+        ([200, 2], 7, [144, 384]),
+        ([130, 8], 16, [272, 128]),
+        ([1, 8], 32, [2048, 768]),
+        ([17, 8], 32, [256, 128]),
+        ([700, 5], 64, [128, 128]),
+        ([0, 1], 2, [64, 128]),
+    ] {
+        for gated in [false, true] {
+            same_bits::<f16>(&gpu, scaled(shape, experts, extents, gated));
+            same_bits::<bf16>(&gpu, scaled(shape, experts, extents, gated));
+        }
+    }
+    // Without a gate no extent is tied to blocks.
+    same_bits::<bf16>(&gpu, scaled([90, 2], 5, [80, 208], false));
+}
+
+/// A captured graph reads matrices and scales anew at every replay, and sees other choices.
+#[test]
+fn a_layer_of_scaled_experts_in_a_graph() {
+    let Some(gpu) = gpu_alone() else { return };
+    let options = scaled([60, 2], 6, [64, 128], true);
+    let mut case = Case::<bf16>::new(options);
+    let [x] = upload(&gpu, [&case.x]);
+    let [weights] = upload(&gpu, [&case.weights]);
+    let [(mut codes, mut scales), down] = [0, 1].map(|i| case.matrices[i].upload(&gpu));
+    let mut there: Tensor<i32> = gpu.zeros(&[60, 2]).unwrap();
+    let mut out = gpu.zeros::<bf16>(&[60, 64]).unwrap();
+    let mut layer = Moe::<bf16>::new(&gpu, &options).unwrap();
+    let stream = gpu.stream().unwrap();
+    let matrices = ((&codes, &scales), (&down.0, &down.1));
+    let run = || layer.forward(&x, (&there, &weights), matrices, &mut out, &stream);
+    let mut graph = Replay::of(&stream, run);
+    for (seed, router) in ROUTERS.into_iter().enumerate() {
+        let choices = choices([60, 2], 6, router, 100 + seed as u64);
+        let up = Scaled::draw(options.shapes()[0], false, 200 + seed as u64);
+        codes.write(&up.codes).unwrap();
+        scales.write(&up.scales).unwrap();
+        there.write(&choices).unwrap();
+        case.matrices[0] = up;
+        // SAFETY: everything that the captured run names is alive until the end of this test.
+        unsafe { graph.run() };
+        let [own, other] = case.both(&gpu, &choices);
+        assert!(
+            own == other && out.to_dense().unwrap().values() == own,
+            "{router:?}"
+        );
+    }
+}
+
+#[test]
+fn scaled_experts_refuse_what_they_cannot() {
+    let cpu = Context::cpu();
+    let refused = |options: MoeOptions| match Moe::<f32>::new(&cpu, &options).unwrap_err() {
+        Error::Operand { name, reason } => format!("{name} {reason}"),
+        other => panic!("{other}"),
+    };
+    let fits = scaled([4, 2], 3, [32, 128], true);
+    let said = refused(MoeOptions {
+        transposed: false,
+        ..fits
+    });
+    assert!(said.contains("[n, k]"), "{said}");
+    let said = refused(MoeOptions { model: 40, ..fits });
+    assert!(said.contains("40 elements along k"), "{said}");
+    let said = refused(MoeOptions {
+        hidden: 160,
+        ..fits
+    });
+    assert!(said.contains("160 columns of gates"), "{said}");
+    let said = Moe::<f32>::for_training(&cpu, &fits).unwrap_err();
+    assert!(said.to_string().contains("no gradients"), "{said}");
+
+    let stream = cpu.stream().unwrap();
+    let tensor = |shape: &[usize]| cpu.zeros::<f32>(shape).unwrap();
+    let [up, down] = fits.shapes();
+    let codes = [up, down].map(|shape| cpu.zeros::<E4m3>(&shape).unwrap());
+    let scales = [tensor(&[3, 2, 1]), tensor(&[3, 1, 1])];
+    let (x, weights) = (tensor(&[4, 32]), tensor(&[4, 2]));
+    let choices = cpu.zeros::<i32>(&[4, 2]).unwrap();
+    let mut out = tensor(&[4, 32]);
+    let routed = (&choices, &weights);
+    let (up, down) = ((&codes[0], &scales[0]), (&codes[1], &scales[1]));
+    let mut layer = Moe::<f32>::new(&cpu, &fits).unwrap();
+    layer
+        .forward(&x, routed, (up, down), &mut out, &stream)
+        .unwrap();
+    let swapped = (&codes[0], &scales[1]);
+    let error = layer
+        .forward(&x, routed, (swapped, down), &mut out, &stream)
+        .unwrap_err();
+    assert!(
+        matches!(&error, Error::Shape { index, .. } if index == "scales of up"),
+        "{error}"
+    );
+    let plain = tensor(&[3, 32, 128]);
+    let error = layer
+        .forward(&x, routed, (up, &plain), &mut out, &stream)
+        .unwrap_err();
+    assert!(error.to_string().contains("has no scales"), "{error}");
+    let options = MoeOptions {
+        scaled: false,
+        ..fits
+    };
+    let mut layer = Moe::<f32>::new(&cpu, &options).unwrap();
+    let error = layer
+        .forward(&x, routed, (up, down), &mut out, &stream)
+        .unwrap_err();
+    assert!(error.to_string().contains("made for f32"), "{error}");
+}
