@@ -9,6 +9,7 @@ mod stretch;
 
 use crate::device::prelude::*;
 use crate::families::softmax::abi::*;
+use forward::Forward;
 use gradient::Gradient;
 
 impl<
@@ -195,8 +196,8 @@ fn deal<
         // The place of the next row is under way while this one is.
         next = Span::load::<VEC>(p, first + own, end);
         match (GRADIENT, CLASS) {
-            (false, 0) => forward::piece::<E, VEC, REP, LOG>(p, span, index),
-            (false, _) => forward::row::<E, VEC, LANES, REP, LOG>(p, span),
+            (false, 0) => Forward::<E, VEC, LANES, REP, LOG>::piece(p, span, index),
+            (false, _) => Forward::<E, VEC, LANES, REP, LOG>::row(p, span),
             (true, 0) => Gradient::<E, VEC, LANES, REP, LOG>::piece(p, span, index),
             (true, _) => Gradient::<E, VEC, LANES, REP, LOG>::row(p, span),
         }
