@@ -7,6 +7,7 @@ use core::marker::PhantomData;
 use super::gpu;
 use super::ptx::wgmma::{self, Acc};
 use super::ptx::{barrier, copy, warp};
+use crate::abi::SMEM_TILE;
 
 /// No stage is waiting to be released.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -34,6 +35,16 @@ pub(crate) trait Stages {
     #[inline(always)]
     fn stage(slot: u32) -> u32 {
         copy::arena() + Self::FIRST_STAGE as u32 + slot * Self::STRIDE as u32
+    }
+
+    /// A's tile of a warpgroup in the stage, and what lies behind those of two: B.
+    #[inline(always)]
+    fn operands(slot: u32, group: u32) -> (u32, u32) {
+        let stage = Self::stage(slot);
+        (
+            stage + group * SMEM_TILE as u32,
+            stage + 2 * SMEM_TILE as u32,
+        )
     }
 
     #[inline(always)]
@@ -66,6 +77,18 @@ pub(crate) trait Stages {
             slot += 1;
         }
         barrier::init_fence();
+    }
+
+    /// Arrives at the stage for each warp of those that copy, the first one also for `bytes` on their way. Its barrier.
+    #[inline(always)]
+    fn arrive_copying(slot: u32, thread: u32, bytes: u32) -> u32 {
+        let full = Self::full(slot);
+        if thread == 0 {
+            barrier::arrive_expect(full, bytes);
+        } else if thread % 32 == 0 {
+            barrier::arrive(full);
+        }
+        full
     }
 
     /// Lets the stage be overwritten, as far as this warp goes, unless there is [`NONE`].

@@ -8,8 +8,7 @@ use crate::device::store::StoreTile;
 use crate::families::gather_gemm::abi::*;
 
 /// Registers of a thread that gathers, and of one that multiplies: with two of these, three times 168.
-const PRODUCER_REGISTERS: u32 = 72;
-const CONSUMER_REGISTERS: u32 = 216;
+const REGISTERS: [u32; 2] = [72, 216];
 /// Slots of one `wgmma`, and of one warp's share of a stage.
 const STEP: u32 = 16;
 
@@ -181,11 +180,7 @@ impl GroupedGrad {
 
     #[inline(always)]
     fn multiply<E: WgmmaElem>(acc: &mut Acc<4>, slot: u32, group: u32, used: u32) {
-        let stage = Self::stage(slot);
-        let (smem, b_tile) = (
-            stage + group * SMEM_TILE as u32,
-            stage + 2 * SMEM_TILE as u32,
-        );
+        let (smem, b_tile) = Self::operands(slot, group);
         let row = PANEL_BYTES as u32;
         unroll!(step < 4, {
             if (step as u32) < used {
@@ -224,12 +219,6 @@ impl<W: WalkInfo, E: WgmmaElem> Kernel<W, E, GroupedGradParams> for GroupedGrad 
         Self::set_up();
         grid::wait_dependency();
         grid::launch_dependents();
-        if gpu::thread() >= CONSUMERS * 32 {
-            barrier::registers_down::<PRODUCER_REGISTERS>();
-            Self::produce(p);
-        } else {
-            barrier::registers_up::<CONSUMER_REGISTERS>();
-            Self::consume::<E>(p);
-        }
+        roles!(REGISTERS, Self::produce(p), Self::consume::<E>(p));
     }
 }

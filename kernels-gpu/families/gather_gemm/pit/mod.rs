@@ -7,7 +7,6 @@ use crate::device::epilogue::{Output, output};
 use crate::device::prelude::*;
 use crate::device::stages::steps;
 use crate::device::store::StoreTile;
-use crate::device::warpgroup::{CONSUMER_REGISTERS, PRODUCER_REGISTERS};
 use crate::families::discover::abi::NO_TILE;
 use crate::families::gather_gemm::abi::*;
 
@@ -247,16 +246,13 @@ impl<W: WalkInfo, E: WgmmaElem, const MT: usize, const TRANSPOSED: bool, const O
         grid::launch_dependents();
         Self::set_up(at);
         grid::wait_dependency();
-        if gpu::thread() >= CONSUMERS * 32 {
-            barrier::registers_down::<PRODUCER_REGISTERS>();
-            Self::produce(p, at);
-        } else {
-            barrier::registers_up::<CONSUMER_REGISTERS>();
+        roles!(
+            Self::produce(p, at),
             if MT == 128 {
                 Self::consume::<E, 4>(p);
             } else {
                 Self::consume::<E, 2>(p);
             }
-        }
+        );
     }
 }

@@ -8,7 +8,6 @@ mod producer;
 
 use crate::device::prelude::*;
 use crate::device::stages::steps;
-use crate::device::warpgroup::{CONSUMER_REGISTERS, PRODUCER_REGISTERS};
 use crate::families::gather_gemm::abi::*;
 
 /// Channels of a stage, and of one `wgmma`.
@@ -186,18 +185,15 @@ impl<W: WalkInfo, E: WgmmaElem, const MT: usize, const CHUNKS: usize, const FILT
         grid::launch_dependents();
         Self::set_up(at);
         grid::wait_dependency();
-        if gpu::thread() >= CONSUMERS * 32 {
-            barrier::registers_down::<PRODUCER_REGISTERS>();
+        roles!(
             if FILTERS {
                 if gpu::thread() == CONSUMERS * 32 {
                     Self::slide(p, at);
                 }
             } else {
                 Self::gather(p, at);
-            }
-        } else {
-            barrier::registers_up::<CONSUMER_REGISTERS>();
-            Self::consume::<E>(p);
-        }
+            },
+            Self::consume::<E>(p)
+        );
     }
 }

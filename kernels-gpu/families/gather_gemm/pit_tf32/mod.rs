@@ -6,7 +6,6 @@
 use super::pit_work::Work;
 use crate::device::prelude::*;
 use crate::device::stages::steps;
-use crate::device::warpgroup::{CONSUMER_REGISTERS, PRODUCER_REGISTERS};
 use crate::families::discover::abi::NO_TILE;
 use crate::families::gather_gemm::abi::*;
 
@@ -241,16 +240,13 @@ impl<W: WalkInfo, E: Elem<Acc = f32>, const MT: usize> Kernel<W, E, PitParams> f
         grid::launch_dependents();
         Self::set_up(at);
         grid::wait_dependency();
-        if gpu::thread() >= CONSUMERS * 32 {
-            barrier::registers_down::<PRODUCER_REGISTERS>();
-            Self::produce(p, at);
-        } else {
-            barrier::registers_up::<CONSUMER_REGISTERS>();
+        roles!(
+            Self::produce(p, at),
             if MT == 128 {
                 Self::consume::<2>(p);
             } else {
                 Self::consume::<1>(p);
             }
-        }
+        );
     }
 }

@@ -81,20 +81,11 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
 
     #[inline(always)]
     fn multiply<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, group: u32, mask: u32) {
-        let stage = Self::stage(slot);
-        let (smem, b_tile) = (
-            stage + group * SMEM_TILE as u32,
-            stage + 2 * SMEM_TILE as u32,
-        );
+        let (smem, b_tile) = Self::operands(slot, group);
         unroll!(step < STEPS, {
             if PK >= Self::DEPTH || mask >> (2 * step) & 1 != 0 {
                 let (a, b) = (Self::a(smem, step), Self::b(b_tile, step));
-                match (ORDER & A_COLUMNS != 0, ORDER & B_COLUMNS != 0) {
-                    (false, false) => E::mma::<CHUNKS, 0, 1>(acc, a, b),
-                    (true, false) => E::mma::<CHUNKS, 1, 1>(acc, a, b),
-                    (false, true) => E::mma::<CHUNKS, 0, 0>(acc, a, b),
-                    (true, true) => E::mma::<CHUNKS, 1, 0>(acc, a, b),
-                }
+                E::mma_ordered::<CHUNKS, ORDER>(acc, a, b);
             }
         });
     }

@@ -11,7 +11,6 @@ mod producer;
 
 use crate::device::prelude::*;
 use crate::device::split_k::SplitK;
-use crate::device::warpgroup::{CONSUMER_REGISTERS, PRODUCER_REGISTERS};
 use crate::families::gemm::abi::*;
 
 /// Where the partial sums of a strip go.
@@ -140,12 +139,6 @@ impl<
     #[inline(always)]
     unsafe fn run(p: &WgmmaParams, at: u64) {
         Self::set_up(at);
-        if gpu::thread() >= CONSUMERS * 32 {
-            barrier::registers_down::<PRODUCER_REGISTERS>();
-            Self::produce(p, at);
-        } else {
-            barrier::registers_up::<CONSUMER_REGISTERS>();
-            Self::consume::<E, _>(p);
-        }
+        roles!(Self::produce(p, at), Self::consume::<E, _>(p));
     }
 }
