@@ -6,7 +6,7 @@ use core::marker::PhantomData;
 
 use super::gpu;
 use super::ptx::wgmma::{self, Acc};
-use super::ptx::{barrier, copy, warp};
+use super::ptx::{barrier, bulk, copy, warp};
 use crate::abi::SMEM_TILE;
 
 /// No stage is waiting to be released.
@@ -77,6 +77,19 @@ pub(crate) trait Stages {
             slot += 1;
         }
         barrier::init_fence();
+    }
+
+    /// Makes the barriers, as [`Self::make_barriers`] does, and fetches `MAPS` tensor maps from `at` on; all threads
+    /// wait for it.
+    #[inline(always)]
+    fn make_ring<const MAPS: usize>(at: u64, fill: u32, release: u32) {
+        if gpu::thread() == 0 {
+            Self::make_barriers(fill, release);
+            unroll!(map < MAPS, most 4, {
+                bulk::prefetch_map(at + map as u64 * 128);
+            });
+        }
+        gpu::sync_threads();
     }
 
     /// Arrives at the stage for each warp of those that copy, the first one also for `bytes` on their way. Its barrier.

@@ -133,13 +133,7 @@ impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize> Kernel<W, E, AttentionParam
     #[inline(always)]
     unsafe fn run(p: &AttentionParams, at: u64) {
         grid::launch_dependents();
-        if gpu::thread() == 0 {
-            Self::make_barriers(1, CONSUMERS);
-            bulk::prefetch_map(at);
-            bulk::prefetch_map(at + 128);
-            bulk::prefetch_map(at + 256);
-        }
-        gpu::sync_threads();
+        Self::make_ring::<3>(at, 1, CONSUMERS);
         grid::wait_dependency();
         roles!(
             REGISTERS,

@@ -47,14 +47,6 @@ impl GroupedGrad {
         }
     }
 
-    #[inline(always)]
-    fn set_up() {
-        if gpu::thread() == 0 {
-            Self::make_barriers(GRAD_COPIERS, CONSUMERS);
-        }
-        gpu::sync_threads();
-    }
-
     /// Four warps, each 16 slots of a stage. A lane holds one of its warp's choices; those of the next stage are
     /// fetched ahead.
     #[inline(always)]
@@ -216,7 +208,7 @@ impl GroupedGrad {
 impl<W: WalkInfo, E: WgmmaElem> Kernel<W, E, GroupedGradParams> for GroupedGrad {
     #[inline(always)]
     unsafe fn run(p: &GroupedGradParams, _: u64) {
-        Self::set_up();
+        Self::make_ring::<0>(0, GRAD_COPIERS, CONSUMERS);
         grid::wait_dependency();
         grid::launch_dependents();
         roles!(REGISTERS, Self::produce(p), Self::consume::<E>(p));

@@ -47,18 +47,6 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> PitColumns<MT, T
     }
 
     #[inline(always)]
-    fn set_up(at: u64) {
-        if gpu::thread() == 0 {
-            // Every thread that gathers, and the copy of A.
-            Self::make_barriers(PIT_COPIERS + u32::from(!TRANSPOSED), CONSUMERS);
-            if !TRANSPOSED {
-                bulk::prefetch_map(at);
-            }
-        }
-        gpu::sync_threads();
-    }
-
-    #[inline(always)]
     fn produce(p: &PitParams, at: u64) {
         let thread = gpu::thread() - CONSUMERS * 32;
         let (warp, lane) = (thread / 32, thread % 32);
@@ -244,7 +232,12 @@ impl<W: WalkInfo, E: WgmmaElem, const MT: usize, const TRANSPOSED: bool, const O
     #[inline(always)]
     unsafe fn run(p: &PitParams, at: u64) {
         grid::launch_dependents();
-        Self::set_up(at);
+        // Every thread that gathers, and the copy of A.
+        if TRANSPOSED {
+            Self::make_ring::<0>(at, PIT_COPIERS, CONSUMERS);
+        } else {
+            Self::make_ring::<1>(at, PIT_COPIERS + 1, CONSUMERS);
+        }
         grid::wait_dependency();
         roles!(
             Self::produce(p, at),

@@ -71,17 +71,6 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
         }
     }
 
-    #[inline(always)]
-    fn set_up(at: u64) {
-        if gpu::thread() == 0 {
-            // The copies of the engine, and every thread that gathers.
-            Self::make_barriers(if FILTERS { 1 } else { PIT_CONV_COPIERS + 1 }, CONSUMERS);
-            bulk::prefetch_map(at);
-            bulk::prefetch_map(at + 128);
-        }
-        gpu::sync_threads();
-    }
-
     /// Every tile, with as few chunks of 64 columns as there are.
     #[inline(always)]
     fn consume<E: WgmmaElem>(p: &PitConvParams) {
@@ -183,7 +172,9 @@ impl<W: WalkInfo, E: WgmmaElem, const MT: usize, const CHUNKS: usize, const FILT
     #[inline(always)]
     unsafe fn run(p: &PitConvParams, at: u64) {
         grid::launch_dependents();
-        Self::set_up(at);
+        // The copies of the engine, and every thread that gathers.
+        let arrivals = if FILTERS { 1 } else { PIT_CONV_COPIERS + 1 };
+        Self::make_ring::<2>(at, arrivals, CONSUMERS);
         grid::wait_dependency();
         roles!(
             if FILTERS {

@@ -24,16 +24,6 @@ impl<const MT: usize> Stages for PitWords<MT> {
 
 impl<const MT: usize> PitWords<MT> {
     #[inline(always)]
-    fn set_up(at: u64) {
-        if gpu::thread() == 0 {
-            // Every thread that gathers, and the copy of A.
-            Self::make_barriers(PIT_COPIERS + 1, CONSUMERS);
-            bulk::prefetch_map(at);
-        }
-        gpu::sync_threads();
-    }
-
-    #[inline(always)]
     fn produce(p: &PitParams, at: u64) {
         let thread = gpu::thread() - CONSUMERS * 32;
         let (warp, lane) = (thread / 32, thread % 32);
@@ -238,7 +228,8 @@ impl<W: WalkInfo, E: Elem<Acc = f32>, const MT: usize> Kernel<W, E, PitParams> f
     #[inline(always)]
     unsafe fn run(p: &PitParams, at: u64) {
         grid::launch_dependents();
-        Self::set_up(at);
+        // Every thread that gathers, and the copy of A.
+        Self::make_ring::<1>(at, PIT_COPIERS + 1, CONSUMERS);
         grid::wait_dependency();
         roles!(
             Self::produce(p, at),

@@ -113,16 +113,6 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize> TwoOfFour<MA, CHU
         }
     }
 
-    #[inline(always)]
-    fn set_up(at: u64) {
-        if gpu::thread() == 0 {
-            Self::make_barriers(1, CONSUMERS);
-            bulk::prefetch_map(at);
-            bulk::prefetch_map(at + 128);
-        }
-        gpu::sync_threads();
-    }
-
     /// A warpgroup: multiplies tiles and sends them out.
     #[inline(always)]
     fn consume<E>(p: &NmParams)
@@ -259,7 +249,7 @@ where
 {
     #[inline(always)]
     unsafe fn run(p: &NmParams, at: u64) {
-        Self::set_up(at);
+        Self::make_ring::<2>(at, 1, CONSUMERS);
         roles!(REGISTERS, Self::produce(p, at), Self::consume::<E>(p));
     }
 }

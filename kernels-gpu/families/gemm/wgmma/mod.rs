@@ -47,14 +47,9 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
 
     #[inline(always)]
     pub(in crate::families) fn set_up(at: u64) {
-        if gpu::thread() == 0 {
-            // Every warp that copies arrives: one without copies in a stage must not fall a round behind. And every
-            // warp that multiplies: in a stage without work for its warpgroup nothing else holds it to the others.
-            Self::make_barriers(COPIERS / 32, CONSUMERS);
-            bulk::prefetch_map(at);
-            bulk::prefetch_map(at + 128);
-        }
-        gpu::sync_threads();
+        // Every warp that copies arrives: one without copies in a stage must not fall a round behind. And every warp
+        // that multiplies: in a stage without work for its warpgroup nothing else holds it to the others.
+        Self::make_ring::<2>(at, COPIERS / 32, CONSUMERS);
     }
 
     /// Place of the mask and the sixteenths of the stage's record.

@@ -177,12 +177,7 @@ impl<W: WalkInfo, E: WgmmaElem, const P: usize, const ORDER: u32> Kernel<W, E, S
 {
     #[inline(always)]
     unsafe fn run(p: &SampledParams, at: u64) {
-        if gpu::thread() == 0 {
-            Self::make_barriers(COPIERS / 32, CONSUMERS);
-            bulk::prefetch_map(at);
-            bulk::prefetch_map(at + 128);
-        }
-        gpu::sync_threads();
+        Self::make_ring::<2>(at, COPIERS / 32, CONSUMERS);
         roles!(Self::produce(p, at), Self::consume::<E>(p));
     }
 }
