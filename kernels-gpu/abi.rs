@@ -244,6 +244,36 @@ pub trait Tile {
     }
 }
 
+/// Tiles of a module: what all have, then each with its step and what it alone has. A number behind a step makes its
+/// constant.
+macro_rules! tiles {
+    ({ $($k:ident: $v:expr),* }) => { $(const $k: u32 = $v;)* };
+    (
+        $all:tt
+        $(
+            $(#[$doc:meta])*
+            $name:ident $(<$aligned:ident>)? $(= $step:ident $($number:literal)?)? $(, $k:ident: $v:expr)*;
+        )+
+    ) => {$(
+        $($(
+            #[doc = concat!("Step of [`", stringify!($name), "`].")]
+            pub const $step: u32 = $number;
+        )?)?
+
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        pub struct $name $(<const $aligned: bool>)?;
+
+        impl $(<const $aligned: bool>)? $crate::abi::Tile for $name $(<$aligned>)? {
+            $crate::abi::tiles! { $all }
+            $(const STEP: u32 = $step;)?
+            $(const $k: u32 = $v;)*
+        }
+    )+};
+}
+
+pub(crate) use tiles;
+
 /// Add to C instead of overwriting it (`+=`).
 pub const FLAG_ACCUMULATE: u32 = 1;
 /// Add `bias[m]` of the row before the activation.

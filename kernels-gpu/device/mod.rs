@@ -34,6 +34,7 @@ pub mod epilogue;
 pub mod glu;
 pub mod gpu;
 pub mod kernel;
+pub mod lanes;
 pub mod mma;
 pub mod prelude;
 pub mod ptx;

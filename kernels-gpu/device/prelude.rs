@@ -9,6 +9,6 @@ pub(crate) use super::ptx::{
     barrier, bits, bulk, cluster, copy, gather, global, grid, matrix, warp,
 };
 pub(crate) use super::stages::{Ring, Stages};
-pub(crate) use super::warpgroup::{CONSUMERS, COPIERS, WgmmaElem};
+pub(crate) use super::warpgroup::{CONSUMERS, COPIERS, WgmmaElem, roles};
 pub(crate) use crate::abi::*;
 pub(crate) use crate::frag;

@@ -17,6 +17,18 @@ pub fn word(base: u64, index: u64) -> u64 {
     base + index * 4
 }
 
+/// Leaves the value of each warp's last lane where all may read it. The warp's number.
+#[inline(always)]
+pub fn leave_last(value: u32) -> u32 {
+    let own = gpu::thread() / 32;
+    gpu::sync_threads();
+    if lane() == 31 {
+        copy::store_shared_b32(copy::arena() + own * 4, value);
+    }
+    gpu::sync_threads();
+    own
+}
+
 /// Sum of the values of the threads in front of this one, and of all. Every thread must call it.
 #[inline(always)]
 pub fn scan(value: u32) -> (u32, u32) {
@@ -27,12 +39,7 @@ pub fn scan(value: u32) -> (u32, u32) {
         inclusive += if lane() >= step { before } else { 0 };
         step *= 2;
     }
-    let own = gpu::thread() / 32;
-    gpu::sync_threads();
-    if lane() == 31 {
-        copy::store_shared_b32(copy::arena() + own * 4, inclusive);
-    }
-    gpu::sync_threads();
+    let own = leave_last(inclusive);
     let (mut before, mut all) = (inclusive - value, 0);
     unroll!(w < 8, {
         let of_warp = copy::load_shared_b32(copy::arena() + w as u32 * 4);

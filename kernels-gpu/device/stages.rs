@@ -6,7 +6,8 @@ use core::marker::PhantomData;
 
 use super::gpu;
 use super::ptx::wgmma::{self, Acc};
-use super::ptx::{barrier, copy, warp};
+use super::ptx::{barrier, bulk, copy, warp};
+use crate::abi::SMEM_TILE;
 
 /// No stage is waiting to be released.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -34,6 +35,16 @@ pub(crate) trait Stages {
     #[inline(always)]
     fn stage(slot: u32) -> u32 {
         copy::arena() + Self::FIRST_STAGE as u32 + slot * Self::STRIDE as u32
+    }
+
+    /// A's tile of a warpgroup in the stage, and what lies behind those of two: B.
+    #[inline(always)]
+    fn operands(slot: u32, group: u32) -> (u32, u32) {
+        let stage = Self::stage(slot);
+        (
+            stage + group * SMEM_TILE as u32,
+            stage + 2 * SMEM_TILE as u32,
+        )
     }
 
     #[inline(always)]
@@ -66,6 +77,31 @@ pub(crate) trait Stages {
             slot += 1;
         }
         barrier::init_fence();
+    }
+
+    /// Makes the barriers, as [`Self::make_barriers`] does, and fetches `MAPS` tensor maps from `at` on; all threads
+    /// wait for it.
+    #[inline(always)]
+    fn make_ring<const MAPS: usize>(at: u64, fill: u32, release: u32) {
+        if gpu::thread() == 0 {
+            Self::make_barriers(fill, release);
+            unroll!(map < MAPS, most 4, {
+                bulk::prefetch_map(at + map as u64 * 128);
+            });
+        }
+        gpu::sync_threads();
+    }
+
+    /// Arrives at the stage for each warp of those that copy, the first one also for `bytes` on their way. Its barrier.
+    #[inline(always)]
+    fn arrive_copying(slot: u32, thread: u32, bytes: u32) -> u32 {
+        let full = Self::full(slot);
+        if thread == 0 {
+            barrier::arrive_expect(full, bytes);
+        } else if thread % 32 == 0 {
+            barrier::arrive(full);
+        }
+        full
     }
 
     /// Lets the stage be overwritten, as far as this warp goes, unless there is [`NONE`].

@@ -2,13 +2,23 @@
 
 use super::elem::Elem;
 use super::ptx::wgmma::Acc;
-use crate::abi::{Bf16, F16};
+use crate::abi::{A_COLUMNS, B_COLUMNS, Bf16, F16};
 
 /// An element type with a `wgmma` atom.
 pub trait WgmmaElem: Elem<Acc = f32> {
     /// `D += A B`, 32 bytes deep.
     fn mma<const C: usize, const TA: i32, const TB: i32>(acc: &mut Acc<C>, a: u64, b: u64);
-    /// The same with A in registers.
+    /// The same of operands that lie as `ORDER` says.
+    #[inline(always)]
+    fn mma_ordered<const C: usize, const ORDER: u32>(acc: &mut Acc<C>, a: u64, b: u64) {
+        match (ORDER & A_COLUMNS != 0, ORDER & B_COLUMNS != 0) {
+            (false, false) => Self::mma::<C, 0, 1>(acc, a, b),
+            (true, false) => Self::mma::<C, 1, 1>(acc, a, b),
+            (false, true) => Self::mma::<C, 0, 0>(acc, a, b),
+            (true, true) => Self::mma::<C, 1, 0>(acc, a, b),
+        }
+    }
+    /// [`Self::mma`] with A in registers.
     fn mma_registers<const C: usize, const TB: i32>(acc: &mut Acc<C>, a: [u32; 4], b: u64);
 }
 
@@ -32,9 +42,27 @@ wgmma_elem!(Bf16, mma_bf16, mma_bf16_registers);
 
 /// Registers a thread of the copying warpgroup keeps, and one of the multiplying ones gets: 56 + 2 x 224 is three times
 /// the 168 they start with.
-pub const PRODUCER_REGISTERS: u32 = 56;
-pub const CONSUMER_REGISTERS: u32 = 224;
+pub const REGISTERS: [u32; 2] = [56, 224];
 /// Warps that multiply.
 pub const CONSUMERS: u32 = 8;
 /// Threads that copy.
 pub const COPIERS: u32 = 128;
+
+/// The roles in a thread block: the last warpgroup gives registers up and copies, the others multiply. In front stand
+/// registers other than [`REGISTERS`]. No function: sums of closures may come to lie in memory.
+macro_rules! roles {
+    ($copy:expr, $multiply:expr $(,)?) => {
+        $crate::device::warpgroup::roles!($crate::device::warpgroup::REGISTERS, $copy, $multiply)
+    };
+    ($registers:expr, $copy:expr, $multiply:expr $(,)?) => {
+        if $crate::device::gpu::thread() >= $crate::device::warpgroup::CONSUMERS * 32 {
+            $crate::device::ptx::barrier::registers_down::<{ $registers[0] }>();
+            $copy
+        } else {
+            $crate::device::ptx::barrier::registers_up::<{ $registers[1] }>();
+            $multiply
+        }
+    };
+}
+
+pub(crate) use roles;

@@ -16,6 +16,17 @@ struct Taken {
 }
 
 impl Taken {
+    /// Nothing yet.
+    #[inline(always)]
+    fn from(entry: u32) -> Taken {
+        Taken {
+            window: [0; 2],
+            entry,
+            columns: [0; CHUNK_STEPS],
+            count: 0,
+        }
+    }
+
     #[inline(always)]
     fn local(&self, i: usize) -> u32 {
         if (i as u32) < self.count {
@@ -72,12 +83,7 @@ fn walk(p: &SlicingParams, slice: u32, mut each: impl FnMut(u32, &Taken)) -> u32
     let end = global::load_b32(at + 4, row != u32::MAX);
     let mut chunk = 0;
     loop {
-        let mut taken = Taken {
-            window: [0; 2],
-            entry,
-            columns: [0; CHUNK_STEPS],
-            count: 0,
-        };
+        let mut taken = Taken::from(entry);
         unroll!(i < CHUNK_STEPS, {
             let at = entry as u64 + i as u64;
             taken.columns[i] = global::load_b32(p.columns + at * 4, at < end as u64);
@@ -167,12 +173,7 @@ fn refill<E: Elem>(p: &SlicingParams, run: u32) {
     });
     let mut values = [[[0; 2]; CHUNK_STEPS]; RUN_CHUNKS];
     unroll!(c < RUN_CHUNKS, {
-        let mut taken = Taken {
-            window: [0; 2],
-            entry,
-            columns: [0; CHUNK_STEPS],
-            count: 0,
-        };
+        let mut taken = Taken::from(entry);
         unroll!(i < CHUNK_STEPS, {
             let there = (columns[c][i / 2] >> (i % 2 * 16)) & 0xffff != NO_ENTRY;
             taken.count += u32::from(there && first + (c as u32) < end);

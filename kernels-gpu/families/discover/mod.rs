@@ -16,14 +16,3 @@ mod router;
 mod sample;
 #[cfg(any(module = "transpose", feature = "cuda_std"))]
 mod transpose;
-
-/// Sum over the lanes, the same tree at every run. Every lane must call it together.
-#[cfg(any(module = "route", module = "router", feature = "cuda_std"))]
-#[inline(always)]
-fn lane_total(mut sum: f32) -> f32 {
-    use crate::device::prelude::*;
-    unroll!(i < 5, {
-        sum += f32::from_bits(warp::exchange(sum.to_bits(), 16 >> i));
-    });
-    sum
-}

@@ -1,9 +1,9 @@
 //! A router: softmax over a token's logits and its greatest ones, and the gradient. A warp has a token, a lane every
 //! 32nd of its logits. Equal logits: the first wins. Sums are trees over the lanes: the same bits at every run.
 
+use crate::device::lanes;
 use crate::device::prelude::*;
 use crate::families::discover::abi::*;
-use crate::families::discover::lane_total;
 use core::f32::consts::LOG2_E;
 
 /// What a lane has of a row: of experts `256 group + 32 i + lane`.
@@ -73,7 +73,7 @@ fn powers(p: &RouterParams, logits: &Lane<f32>, greatest: f32) -> f32 {
             sum += power(logits[group][i], greatest);
         }
     });
-    lane_total(sum)
+    lanes::sum(sum)
 }
 
 impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouterParams> for RouterChoose {
@@ -126,7 +126,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouterParams> for RouterChoos
         };
         let all = match p.flags & ROUTER_NORMALIZED {
             0 => powers(p, &logits, greatest),
-            _ => lane_total(of_choice),
+            _ => lanes::sum(of_choice),
         };
         if lane < p.top {
             let to = (token * p.top + lane) as u64 * 4;
@@ -151,7 +151,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouterParams> for RouterGradi
         let choice = word(p.choices);
         let weight = f32::from_bits(word(p.weights));
         let gradient = f32::from_bits(word(p.weight_gradient));
-        let mean = lane_total(weight * gradient);
+        let mean = lanes::sum(weight * gradient);
         let mut out = [[0f32; 8]; 4];
         let mut own = weight * (gradient - mean);
         if p.flags & ROUTER_NORMALIZED == 0 {

@@ -20,23 +20,3 @@ pub const ELEMENTWISE_THREADS: u32 = 512;
 pub const ELEMENTWISE_COLUMNS: u32 = 1;
 /// What lies side by side is whole vectors of 16 bytes.
 pub const ELEMENTWISE_VECTORS: u32 = 2;
-
-/// A tile of the family: threads, and shared memory.
-macro_rules! tiles {
-    ($($(#[$doc:meta])* $name:ident = $step:literal, $shared:expr;)+) => {$(
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug)]
-        pub struct $name;
-
-        impl $crate::abi::Tile for $name {
-            const THREADS: u32 = $crate::families::elementwise::abi::ELEMENTWISE_THREADS;
-            const MIN_BLOCKS: u32 = 1;
-            const COLUMNS: u32 = 1;
-            const STEP: u32 = $step;
-            const ACCESS: u32 = 1;
-            const SHARED_BYTES: u32 = $shared;
-        }
-    )+};
-}
-
-use tiles;

@@ -3,15 +3,9 @@
 use crate::device::prelude::*;
 use crate::families::elementwise::abi::*;
 
-#[inline(always)]
-fn each<E: Elem<Acc = f32>, const BACKWARD: bool>(p: &ActivationParams) {
-    grid::launch_dependents();
-    grid::wait_dependency();
-    match (p.flags & ELEMENTWISE_VECTORS != 0, E::BYTES) {
-        (true, 4) => vector::<E, 4, BACKWARD>(p),
-        (true, _) => vector::<E, 8, BACKWARD>(p),
-        (false, _) => vector::<E, 1, BACKWARD>(p),
-    }
+by_vectors! {
+    ActivationParams ActivationTile: vector, false;
+    ActivationParams ActivationGradientTile: vector, true;
 }
 
 #[inline(always)]
@@ -50,18 +44,4 @@ fn vector<E: Elem<Acc = f32>, const V: usize, const BACKWARD: bool>(p: &Activati
         });
     }
     E::store::<V>(at(p.out, 2), &out);
-}
-
-impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, ActivationParams> for ActivationTile {
-    #[inline(always)]
-    unsafe fn run(p: &ActivationParams, _: u64) {
-        each::<E, false>(p);
-    }
-}
-
-impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, ActivationParams> for ActivationGradientTile {
-    #[inline(always)]
-    unsafe fn run(p: &ActivationParams, _: u64) {
-        each::<E, true>(p);
-    }
 }

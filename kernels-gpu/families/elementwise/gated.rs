@@ -3,17 +3,8 @@
 use crate::device::prelude::*;
 use crate::families::elementwise::abi::*;
 
-impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, GatedParams> for GatedTile {
-    #[inline(always)]
-    unsafe fn run(p: &GatedParams, _: u64) {
-        grid::launch_dependents();
-        grid::wait_dependency();
-        match (p.flags & ELEMENTWISE_VECTORS != 0, E::BYTES) {
-            (true, 4) => vector::<E, 4>(p),
-            (true, _) => vector::<E, 8>(p),
-            (false, _) => vector::<E, 1>(p),
-        }
-    }
+by_vectors! {
+    GatedParams GatedTile: vector;
 }
 
 #[inline(always)]

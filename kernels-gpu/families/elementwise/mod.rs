@@ -2,6 +2,25 @@
 
 pub mod abi;
 
+/// Kernels with a body for elements of vectors: 16 bytes where all is whole vectors, else single elements.
+#[allow(unused_macros)]
+macro_rules! by_vectors {
+    ($($params:ident $tile:ident: $body:ident $(, $which:literal)?;)+) => {$(
+        impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, $params> for $tile {
+            #[inline(always)]
+            unsafe fn run(p: &$params, _: u64) {
+                grid::launch_dependents();
+                grid::wait_dependency();
+                match (p.flags & ELEMENTWISE_VECTORS != 0, E::BYTES) {
+                    (true, 4) => $body::<E, 4 $(, $which)?>(p),
+                    (true, _) => $body::<E, 8 $(, $which)?>(p),
+                    (false, _) => $body::<E, 1 $(, $which)?>(p),
+                }
+            }
+        }
+    )+};
+}
+
 #[cfg(any(module = "activation", feature = "cuda_std"))]
 mod activation;
 #[cfg(any(module = "gated", feature = "cuda_std"))]

@@ -2,6 +2,7 @@
 //! inverse deviation, a row's `dx = r (g - mean(g) - r^2 o mean(g o))`. Sums over columns stay within a warp. Those over
 //! rows are taken by parts, and added up in order.
 
+use crate::device::lanes;
 use crate::device::prelude::*;
 use crate::families::elementwise::abi::*;
 
@@ -11,45 +12,15 @@ const KEPT: usize = 4;
 /// Rows of a part that are on their way together.
 const DOWN: u32 = THREADS / NORM_ACROSS;
 
-impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, NormGradientParams> for NormInput {
-    #[inline(always)]
-    unsafe fn run(p: &NormGradientParams, _: u64) {
-        grid::launch_dependents();
-        grid::wait_dependency();
-        match (p.flags & ELEMENTWISE_VECTORS != 0, E::BYTES) {
-            (true, 4) => input::<E, 4>(p),
-            (true, _) => input::<E, 8>(p),
-            (false, _) => input::<E, 1>(p),
-        }
-    }
-}
-
-impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, NormGradientParams> for NormParts {
-    #[inline(always)]
-    unsafe fn run(p: &NormGradientParams, _: u64) {
-        grid::launch_dependents();
-        grid::wait_dependency();
-        match (p.flags & ELEMENTWISE_VECTORS != 0, E::BYTES) {
-            (true, 4) => parts::<E, 4>(p),
-            (true, _) => parts::<E, 8>(p),
-            (false, _) => parts::<E, 1>(p),
-        }
-    }
+by_vectors! {
+    NormGradientParams NormInput: input;
+    NormGradientParams NormParts: parts;
 }
 
 /// Where a row of a matrix begins.
 #[inline(always)]
 fn row_at(p: &NormGradientParams, base: u64, of: usize, row: u32) -> u64 {
     base + row as u64 * p.row_bytes[of] as u64
-}
-
-/// The sum over a warp, the same bits in every lane.
-#[inline(always)]
-fn over_lanes(mut x: f32) -> f32 {
-    unroll!(step < 5, {
-        x += f32::from_bits(warp::exchange(x.to_bits(), 16 >> step));
-    });
-    x
 }
 
 /// A vector of a row: sums of x and y, and dy times the factor; zeros past the last column.
@@ -125,7 +96,7 @@ fn input<E: Elem<Acc = f32>, const V: usize>(p: &NormGradientParams) {
     over::<E, V>(p, row, &kept, |own, _| {
         unroll!(i < V, { sum += own.z[i] });
     });
-    let mean = over_lanes(sum) * share;
+    let mean = lanes::sum(sum) * share;
     let mut sums = [0.0; 3];
     over::<E, V>(p, row, &kept, |own, _| {
         unroll!(i < V, {
@@ -135,7 +106,7 @@ fn input<E: Elem<Acc = f32>, const V: usize>(p: &NormGradientParams) {
             sums[2] = matrix::fma_f32(g, off, sums[2]);
         });
     });
-    let [squares, level, along] = sums.map(|sum| over_lanes(sum) * share);
+    let [squares, level, along] = sums.map(|sum| lanes::sum(sum) * share);
     let by = matrix::inverse_root(squares + p.epsilon);
     let slope = along * by * by;
     over::<E, V>(p, row, &kept, |own, column| {

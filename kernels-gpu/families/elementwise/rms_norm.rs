@@ -26,30 +26,9 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RmsNormParams> for RmsRows {
     }
 }
 
-impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RmsNormParams> for RmsSums {
-    #[inline(always)]
-    unsafe fn run(p: &RmsNormParams, _: u64) {
-        grid::launch_dependents();
-        grid::wait_dependency();
-        match (p.flags & ELEMENTWISE_VECTORS != 0, E::BYTES) {
-            (true, 4) => sums::<E, 4>(p),
-            (true, _) => sums::<E, 8>(p),
-            (false, _) => sums::<E, 1>(p),
-        }
-    }
-}
-
-impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RmsNormParams> for RmsScale {
-    #[inline(always)]
-    unsafe fn run(p: &RmsNormParams, _: u64) {
-        grid::launch_dependents();
-        grid::wait_dependency();
-        match (p.flags & ELEMENTWISE_VECTORS != 0, E::BYTES) {
-            (true, 4) => scale::<E, 4>(p),
-            (true, _) => scale::<E, 8>(p),
-            (false, _) => scale::<E, 1>(p),
-        }
-    }
+by_vectors! {
+    RmsNormParams RmsSums: sums;
+    RmsNormParams RmsScale: scale;
 }
 
 /// [`AT_ONCE`] vectors at the places that `at` names, of sums that are stored.

@@ -6,17 +6,8 @@ use crate::families::elementwise::abi::*;
 
 const THREADS: u32 = ELEMENTWISE_THREADS;
 
-impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, TokensParams> for EmbedTile {
-    #[inline(always)]
-    unsafe fn run(p: &TokensParams, _: u64) {
-        grid::launch_dependents();
-        grid::wait_dependency();
-        match (p.flags & ELEMENTWISE_VECTORS != 0, E::BYTES) {
-            (true, 4) => embed::<E, 4>(p),
-            (true, _) => embed::<E, 8>(p),
-            (false, _) => embed::<E, 1>(p),
-        }
-    }
+by_vectors! {
+    TokensParams EmbedTile: embed;
 }
 
 /// A token of no row gets zeros.

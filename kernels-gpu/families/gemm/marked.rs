@@ -1,7 +1,6 @@
 //! A product of dense matrices that says which micro-tiles of its result are not empty (`wgmma::marked`).
 
 use crate::device::prelude::*;
-use crate::device::warpgroup::{CONSUMER_REGISTERS, PRODUCER_REGISTERS};
 use crate::families::gemm::abi::*;
 
 impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize> Kernel<W, E, MarkedParams>
@@ -12,12 +11,9 @@ impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize> Kernel<W, E, MarkedParams>
         // The product's parameters come first, so its tensor maps lie where that looks for them.
         const { assert!(core::mem::offset_of!(MarkedParams, product) == 0) };
         Panel::<64, 64, CHUNKS, PLAIN>::set_up(at);
-        if gpu::thread() >= CONSUMERS * 32 {
-            barrier::registers_down::<PRODUCER_REGISTERS>();
-            Panel::<64, 64, CHUNKS, PLAIN>::produce(&p.product, at);
-        } else {
-            barrier::registers_up::<CONSUMER_REGISTERS>();
-            Panel::<64, 64, CHUNKS, PLAIN>::consume::<E, _>(p);
-        }
+        roles!(
+            Panel::<64, 64, CHUNKS, PLAIN>::produce(&p.product, at),
+            Panel::<64, 64, CHUNKS, PLAIN>::consume::<E, _>(p)
+        );
     }
 }

@@ -2,6 +2,7 @@
 //! is read twice, the second time out of L1: maximum and sum are found together (Milakov and Gimelshein, arXiv
 //! 1805.02867), then each lane writes the gradient where it has read.
 
+use crate::device::lanes::{self, reduced};
 use crate::device::prelude::*;
 use crate::families::optimizer::abi::*;
 use core::f32::consts::{LN_2, LOG2_E};
@@ -61,23 +62,6 @@ fn power(difference: f32) -> f32 {
     matrix::exp2(difference * LOG2_E)
 }
 
-/// Sum, or maximum (NaN if one is), over the lanes of a row, the same bits in all of them.
-#[inline(always)]
-fn over_lanes<const LANES: u32, const MAX: bool>(mut x: f32) -> f32 {
-    unroll!(step < 5, {
-        let distance = 16 >> step;
-        if distance < LANES {
-            let other = f32::from_bits(warp::exchange(x.to_bits(), distance));
-            x = if MAX {
-                matrix::max_or_nan(x, other)
-            } else {
-                x + other
-            };
-        }
-    });
-    x
-}
-
 /// What a lane has seen of a row: the largest logit, the sum of powers relative to it, the logit of the label.
 #[derive(Clone, Copy)]
 struct Seen {
@@ -122,9 +106,9 @@ fn rows<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32>(
             live: inside && label < p.classes,
         };
         let seen = read::<E, VEC, LANES>(p, part);
-        let base = base_of(over_lanes::<LANES, true>(seen.max));
-        let all = over_lanes::<LANES, false>(seen.sum * power(seen.max - base));
-        let target = over_lanes::<LANES, false>(seen.target);
+        let base = base_of(reduced::<LANES, true>(seen.max));
+        let all = reduced::<LANES, false>(seen.sum * power(seen.max - base));
+        let target = reduced::<LANES, false>(seen.target);
         if part.live && lane == 0 {
             sum += LN_2 * matrix::log2(all) + base - target;
         }
@@ -212,7 +196,7 @@ fn write<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32>(
 /// Sum over the thread block, in all of its threads.
 #[inline(always)]
 fn block_total(x: f32) -> f32 {
-    let x = over_lanes::<32, false>(x);
+    let x = lanes::sum(x);
     let word = |warp: u32| copy::arena() + warp * 4;
     // Of the last sum everything has been read.
     gpu::sync_threads();

@@ -1,7 +1,6 @@
 //! SpMM as in `spmm`, `C += alpha * A * B` in f32, but for cut rows: their pieces add to C by atomics, as they come.
 //! What the split-K fix-up costs is measured against this (`Determinism::Relaxed`).
 
-use super::spmm::{bundle, gather, store};
 use crate::device::epilogue::scale;
 use crate::device::prelude::*;
 use crate::device::walk::Walk;
@@ -21,12 +20,12 @@ impl<W: Walk, E: Elem, const LANES: u32, const VEC: usize, const REP: usize, con
         let [row, start, len, slot] = global::load_v4_stream(p.items + index as u64 * 16, true);
         let column = gpu::block_y() * Self::COLUMNS + lane * VEC as u32;
         if slot == BUNDLE {
-            return bundle::<W, E, LANES, VEC, REP, UNROLL>(p, row, len, column);
+            return SubWarp::<LANES, VEC, REP, UNROLL, 1>::bundle::<W, E>(p, row, len, column);
         }
         grid::wait_dependency();
-        let acc = gather::<W, E, LANES, VEC, REP, UNROLL, 1>(p, start, len, 0, column);
+        let acc = SubWarp::<LANES, VEC, REP, UNROLL, 1>::gather::<W, E>(p, start, len, 0, column);
         if slot == WHOLE_ROW {
-            return store::<E, LANES, VEC, REP>(p, row, len, column, &acc);
+            return SubWarp::<LANES, VEC, REP, UNROLL, 1>::store::<E>(p, row, len, column, &acc);
         }
         let alpha = scale::<E>(p.output(), len);
         let c = p.c + row as u64 * p.ldc_bytes as u64;

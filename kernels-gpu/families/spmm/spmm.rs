@@ -35,50 +35,20 @@ impl<
         let [row, start, len, slot] = global::load_v4_stream(p.items + index as u64 * 16, inside);
         let column = gpu::block_y() * Self::COLUMNS + lane * VEC as u32;
         if SPLIT == 1 && THREADS == BUNDLED_THREADS && slot == BUNDLE {
-            return bundle::<W, E, LANES, VEC, REP, UNROLL>(p, row, len, column);
+            return Self::bundle::<W, E>(p, row, len, column);
         }
         grid::wait_dependency();
-        let mut acc = gather::<W, E, LANES, VEC, REP, UNROLL, SPLIT>(p, start, len, part, column);
+        let mut acc = Self::gather::<W, E>(p, start, len, part, column);
         if SPLIT > 1 {
-            join::<E, LANES, VEC, REP, SPLIT, THREADS>(part, &mut acc);
+            Self::join::<E>(part, &mut acc);
             if part > 0 || !inside {
                 return;
             }
         }
-        if slot == WHOLE_ROW || fix_up::<E, LANES, VEC, REP>(p, slot, lane, column, &mut acc) {
-            store::<E, LANES, VEC, REP>(p, row, len, column, &acc);
+        if slot == WHOLE_ROW || Self::fix_up::<E>(p, slot, lane, column, &mut acc) {
+            Self::store::<E>(p, row, len, column, &acc);
         }
     }
-}
-
-/// Sum over the item's entries of value x row of B, in entry order: this part takes bursts `part`, `part + SPLIT`, ...
-#[inline(always)]
-pub(super) fn gather<
-    W: Walk,
-    E: Elem,
-    const LANES: u32,
-    const VEC: usize,
-    const REP: usize,
-    const UNROLL: usize,
-    const SPLIT: u32,
->(
-    p: &SpmmParams,
-    start: u32,
-    len: u32,
-    part: u32,
-    column: u32,
-) -> Acc<E, VEC, REP> {
-    let run = Run::new::<W>(start, len);
-    let mut acc = [[E::ZERO; VEC]; REP];
-    let mut at = part * UNROLL as u32;
-    let mut next = run.fetch::<W, E, UNROLL>(p, at);
-    while at < run.end {
-        let batch = next;
-        next = run.fetch::<W, E, UNROLL>(p, at + UNROLL as u32 * SPLIT);
-        burst::<W, E, LANES, VEC, REP, UNROLL>(p, &batch, run, at, column, &mut acc);
-        at += UNROLL as u32 * SPLIT;
-    }
-    acc
 }
 
 /// Entries of one row: where loads begin, and which of what they bring belongs to it.
@@ -110,232 +80,242 @@ impl Run {
     }
 }
 
-/// `left` rows that follow each other, from `row` on. The entries of the next burst are fetched before the gathers of
-/// this one, over the ends of rows, so that short rows cost no wait of their own.
-#[inline(always)]
-pub(super) fn bundle<
-    W: Walk,
-    E: Elem,
+impl<
     const LANES: u32,
     const VEC: usize,
     const REP: usize,
     const UNROLL: usize,
->(
-    p: &SpmmParams,
-    mut row: u32,
-    mut left: u32,
-    column: u32,
-) {
-    let span = |row: u32, ok: bool| global::load_v2(p.spans + row as u64 * 8, ok);
-    let [start, mut len] = span(row, true);
-    let mut ahead = span(row + 1, left > 1);
-    grid::wait_dependency();
-    let mut run = Run::new::<W>(start, len);
-    let mut acc = [[E::ZERO; VEC]; REP];
-    let mut at = 0;
-    let mut next = run.fetch::<W, E, UNROLL>(p, 0);
-    loop {
-        let (batch, own, from, entries) = (next, run, at, len);
-        at += UNROLL as u32;
-        let done = at >= own.end;
-        if done {
-            // Nothing is ahead of the last row: its span is empty, and nothing is fetched.
-            len = ahead[1];
-            run = Run::new::<W>(ahead[0], len);
-            ahead = span(row + 2, left > 2);
-            at = 0;
-        }
-        next = run.fetch::<W, E, UNROLL>(p, at);
-        burst::<W, E, LANES, VEC, REP, UNROLL>(p, &batch, own, from, column, &mut acc);
-        if done {
-            store::<E, LANES, VEC, REP>(p, row, entries, column, &acc);
-            left -= 1;
-            if left == 0 {
-                return;
-            }
-            acc = [[E::ZERO; VEC]; REP];
-            row += 1;
-        }
-        // One way back to the top for all lanes: with two, segments of a warp would wait for each other at every row.
-        at = warp::rematerialize(at);
-    }
-}
-
-/// Adds value x row of B for the entries of one burst, in entry order: all rows are loaded before the first
-/// multiplication.
-#[inline(always)]
-fn burst<
-    W: Walk,
-    E: Elem,
-    const LANES: u32,
-    const VEC: usize,
-    const REP: usize,
-    const UNROLL: usize,
->(
-    p: &SpmmParams,
-    batch: &Batch,
-    run: Run,
-    at: u32,
-    column: u32,
-    acc: &mut Acc<E, VEC, REP>,
-) {
-    let b = p.b + column as u64 * E::BYTES as u64;
-    let mut raw = [[[0u32; 4]; REP]; UNROLL];
-    let mut value = [E::ZERO; UNROLL];
-    unroll!(u < UNROLL, {
-        let exists = at + (u as u32) >= run.lead && at + (u as u32) < run.end;
-        let (col, v) = W::entry::<E>(p, batch, u, exists);
-        value[u] = if exists { v } else { E::ZERO };
-        let from = b + col as u64 * p.ldb_bytes as u64;
-        unroll!(r < REP, {
-            let shift = r as u32 * LANES * VEC as u32;
-            let ok = exists && column + shift < p.n;
-            raw[u][r] = E::load_own::<VEC>(from + (shift * E::BYTES) as u64, ok);
-        });
-    });
-    unroll!(u < UNROLL, {
-        unroll!(r < REP, {
-            unroll!(i < VEC, {
-                acc[r][i] = E::fma(value[u], E::get(&raw[u][r], i), acc[r][i]);
-            });
-        });
-    });
-}
-
-/// Finishes a row of `entries` entries.
-#[inline(always)]
-pub(super) fn store<E: Elem, const LANES: u32, const VEC: usize, const REP: usize>(
-    p: &SpmmParams,
-    row: u32,
-    entries: u32,
-    column: u32,
-    acc: &Acc<E, VEC, REP>,
-) {
-    let output = p.output();
-    if p.flags == 0 {
-        let alpha = scale::<E>(output, entries);
-        let c = p.c + row as u64 * p.ldc_bytes as u64;
-        unroll!(r < REP, {
-            let column = column + r as u32 * LANES * VEC as u32;
-            let mut out = acc[r];
-            unroll!(i < VEC, { out[i] = E::fma(alpha, acc[r][i], E::ZERO) });
-            if column < p.n {
-                E::store::<VEC>(c + column as u64 * E::BYTES as u64, &out);
-            }
-        });
-        return;
-    }
-    // Nothing is added: what is there is neither read nor written.
-    if p.flags == FLAG_ACCUMULATE && entries == 0 {
-        return;
-    }
-    let factors = (scale::<E>(output, entries), row_bias::<E>(output, row));
-    unroll!(r < REP, {
-        let column = column + r as u32 * LANES * VEC as u32;
-        finish::<E, VEC>(output, row, column, factors, acc[r]);
-    });
-}
-
-/// Adds the parts of an item in part 0, in order, through shared memory.
-#[inline(always)]
-fn join<
-    E: Elem,
-    const LANES: u32,
-    const VEC: usize,
-    const REP: usize,
     const SPLIT: u32,
     const THREADS: u32,
->(
-    part: u32,
-    acc: &mut Acc<E, VEC, REP>,
-) {
-    // Words of one thread lie a block apart: neighbours fall into different banks.
-    let thread = |part: u32, i: u32| {
-        let t = gpu::thread() / (LANES * SPLIT) * (LANES * SPLIT)
-            + part * LANES
-            + gpu::thread() % LANES;
-        copy::arena() + (i * THREADS + t) * E::ACC_BYTES
-    };
-    if part > 0 {
-        unroll!(r < REP, {
-            unroll!(i < VEC, {
-                E::store_shared(thread(part, (r * VEC + i) as u32), acc[r][i])
-            });
-        });
+> SubWarp<LANES, VEC, REP, UNROLL, SPLIT, THREADS>
+{
+    /// Sum over the item's entries of value x row of B, in entry order: this part takes every `SPLIT`th burst.
+    #[inline(always)]
+    pub(super) fn gather<W: Walk, E: Elem>(
+        p: &SpmmParams,
+        start: u32,
+        len: u32,
+        part: u32,
+        column: u32,
+    ) -> Acc<E, VEC, REP> {
+        let run = Run::new::<W>(start, len);
+        let mut acc = [[E::ZERO; VEC]; REP];
+        let mut at = part * UNROLL as u32;
+        let mut next = run.fetch::<W, E, UNROLL>(p, at);
+        while at < run.end {
+            let batch = next;
+            next = run.fetch::<W, E, UNROLL>(p, at + UNROLL as u32 * SPLIT);
+            Self::burst::<W, E>(p, &batch, run, at, column, &mut acc);
+            at += UNROLL as u32 * SPLIT;
+        }
+        acc
     }
-    gpu::sync_threads();
-    if part == 0 {
-        let mut other = 1;
-        while other < SPLIT {
-            unroll!(r < REP, {
-                unroll!(i < VEC, {
-                    let more = E::load_shared(thread(other, (r * VEC + i) as u32));
-                    acc[r][i] = E::add(acc[r][i], more);
-                });
-            });
-            other += 1;
+
+    /// `left` rows that follow each other, from `row` on. The entries of the next burst are fetched before the gathers
+    /// of this one, over the ends of rows, so that short rows cost no wait of their own.
+    #[inline(always)]
+    pub(super) fn bundle<W: Walk, E: Elem>(
+        p: &SpmmParams,
+        mut row: u32,
+        mut left: u32,
+        column: u32,
+    ) {
+        let span = |row: u32, ok: bool| global::load_v2(p.spans + row as u64 * 8, ok);
+        let [start, mut len] = span(row, true);
+        let mut ahead = span(row + 1, left > 1);
+        grid::wait_dependency();
+        let mut run = Run::new::<W>(start, len);
+        let mut acc = [[E::ZERO; VEC]; REP];
+        let mut at = 0;
+        let mut next = run.fetch::<W, E, UNROLL>(p, 0);
+        loop {
+            let (batch, own, from, entries) = (next, run, at, len);
+            at += UNROLL as u32;
+            let done = at >= own.end;
+            if done {
+                // Nothing is ahead of the last row: its span is empty, and nothing is fetched.
+                len = ahead[1];
+                run = Run::new::<W>(ahead[0], len);
+                ahead = span(row + 2, left > 2);
+                at = 0;
+            }
+            next = run.fetch::<W, E, UNROLL>(p, at);
+            Self::burst::<W, E>(p, &batch, own, from, column, &mut acc);
+            if done {
+                Self::store::<E>(p, row, entries, column, &acc);
+                left -= 1;
+                if left == 0 {
+                    return;
+                }
+                acc = [[E::ZERO; VEC]; REP];
+                row += 1;
+            }
+            // One way back to the top for all lanes: with two, segments of a warp would wait for each other at every
+            // row.
+            at = warp::rematerialize(at);
         }
     }
-}
 
-/// Leaves the partial sum of a cut row. True for the segment that arrives last: its accumulators then
-/// hold the row's sum, added in slot order.
-#[inline(always)]
-fn fix_up<E: Elem, const LANES: u32, const VEC: usize, const REP: usize>(
-    p: &SpmmParams,
-    slot: u32,
-    lane: u32,
-    column: u32,
-    acc: &mut Acc<E, VEC, REP>,
-) -> bool {
-    let members = (u32::MAX >> (32 - LANES)) << (gpu::thread() % 32 / LANES * LANES);
-    let [counter, first, count, _] = global::load_v4(p.slots + slot as u64 * 16, true);
-    let at = |s: u32, r: usize, i: usize| {
-        let c = column as u64 + (r as u32 * LANES * VEC as u32) as u64 + i as u64;
-        p.partial + (s as u64 * p.partial_columns as u64 + c) * E::ACC_BYTES as u64
-    };
-    unroll!(r < REP, {
-        unroll!(i < VEC, { E::store_acc(at(slot, r, i), acc[r][i]) });
-    });
-    global::fence_gpu();
-    warp::sync_lanes(members);
-    let arrivals = p.counters + (counter as u64 * gpu::grid_y() as u64 + gpu::block_y() as u64) * 4;
-    let mut before = 0;
-    if lane == 0 {
-        before = global::atomic_add(arrivals, 1);
-    }
-    if warp::shuffle::<LANES>(before, 0, members) + 1 != count {
-        return false;
-    }
-    // A shuffle orders no memory.
-    warp::sync_lanes(members);
-    global::fence_gpu();
-    *acc = [[E::ZERO; VEC]; REP];
-    // As many slots as registers hold are under way, as one alone takes a way through L2; they are added in their
-    // order.
-    let together = (16 / (VEC * REP)).clamp(1, 4);
-    let mut s = first;
-    while s < first + count {
-        unroll!(r < REP, {
-            unroll!(i < VEC, {
-                let mut parts = [E::ZERO; 4];
-                unroll!(j < 4, {
-                    let slot = s + j as u32;
-                    if j < together {
-                        parts[j] = E::load_acc(at(slot, r, i), slot < first + count);
-                    }
-                });
-                unroll!(j < 4, {
-                    if j < together {
-                        acc[r][i] = E::add(acc[r][i], parts[j]);
-                    }
+    /// Adds value x row of B for the entries of one burst, in entry order: all rows are loaded before the first
+    /// multiplication.
+    #[inline(always)]
+    fn burst<W: Walk, E: Elem>(
+        p: &SpmmParams,
+        batch: &Batch,
+        run: Run,
+        at: u32,
+        column: u32,
+        acc: &mut Acc<E, VEC, REP>,
+    ) {
+        let b = p.b + column as u64 * E::BYTES as u64;
+        let mut raw = [[[0u32; 4]; REP]; UNROLL];
+        let mut value = [E::ZERO; UNROLL];
+        unroll!(u < UNROLL, {
+            let exists = at + (u as u32) >= run.lead && at + (u as u32) < run.end;
+            let (col, v) = W::entry::<E>(p, batch, u, exists);
+            value[u] = if exists { v } else { E::ZERO };
+            let from = b + col as u64 * p.ldb_bytes as u64;
+            unroll!(r < REP, {
+                let shift = r as u32 * LANES * VEC as u32;
+                let ok = exists && column + shift < p.n;
+                raw[u][r] = E::load_own::<VEC>(from + (shift * E::BYTES) as u64, ok);
+            });
+        });
+        unroll!(u < UNROLL, {
+            unroll!(r < REP, {
+                unroll!(i < VEC, {
+                    acc[r][i] = E::fma(value[u], E::get(&raw[u][r], i), acc[r][i]);
                 });
             });
         });
-        s += together as u32;
     }
-    if lane == 0 {
-        global::store_b32(arrivals, 0);
+
+    /// Finishes a row of `entries` entries.
+    #[inline(always)]
+    pub(super) fn store<E: Elem>(
+        p: &SpmmParams,
+        row: u32,
+        entries: u32,
+        column: u32,
+        acc: &Acc<E, VEC, REP>,
+    ) {
+        let output = p.output();
+        if p.flags == 0 {
+            let alpha = scale::<E>(output, entries);
+            let c = p.c + row as u64 * p.ldc_bytes as u64;
+            unroll!(r < REP, {
+                let column = column + r as u32 * LANES * VEC as u32;
+                let mut out = acc[r];
+                unroll!(i < VEC, { out[i] = E::fma(alpha, acc[r][i], E::ZERO) });
+                if column < p.n {
+                    E::store::<VEC>(c + column as u64 * E::BYTES as u64, &out);
+                }
+            });
+            return;
+        }
+        // Nothing is added: what is there is neither read nor written.
+        if p.flags == FLAG_ACCUMULATE && entries == 0 {
+            return;
+        }
+        let factors = (scale::<E>(output, entries), row_bias::<E>(output, row));
+        unroll!(r < REP, {
+            let column = column + r as u32 * LANES * VEC as u32;
+            finish::<E, VEC>(output, row, column, factors, acc[r]);
+        });
     }
-    true
+
+    /// Adds the parts of an item in part 0, in order, through shared memory.
+    #[inline(always)]
+    fn join<E: Elem>(part: u32, acc: &mut Acc<E, VEC, REP>) {
+        // Words of one thread lie a block apart: neighbours fall into different banks.
+        let thread = |part: u32, i: u32| {
+            let t = gpu::thread() / (LANES * SPLIT) * (LANES * SPLIT)
+                + part * LANES
+                + gpu::thread() % LANES;
+            copy::arena() + (i * THREADS + t) * E::ACC_BYTES
+        };
+        if part > 0 {
+            unroll!(r < REP, {
+                unroll!(i < VEC, {
+                    E::store_shared(thread(part, (r * VEC + i) as u32), acc[r][i])
+                });
+            });
+        }
+        gpu::sync_threads();
+        if part == 0 {
+            let mut other = 1;
+            while other < SPLIT {
+                unroll!(r < REP, {
+                    unroll!(i < VEC, {
+                        let more = E::load_shared(thread(other, (r * VEC + i) as u32));
+                        acc[r][i] = E::add(acc[r][i], more);
+                    });
+                });
+                other += 1;
+            }
+        }
+    }
+
+    /// Leaves the partial sum of a cut row. True for the segment that arrives last: its accumulators then
+    /// hold the row's sum, added in slot order.
+    #[inline(always)]
+    fn fix_up<E: Elem>(
+        p: &SpmmParams,
+        slot: u32,
+        lane: u32,
+        column: u32,
+        acc: &mut Acc<E, VEC, REP>,
+    ) -> bool {
+        let members = (u32::MAX >> (32 - LANES)) << (gpu::thread() % 32 / LANES * LANES);
+        let [counter, first, count, _] = global::load_v4(p.slots + slot as u64 * 16, true);
+        let at = |s: u32, r: usize, i: usize| {
+            let c = column as u64 + (r as u32 * LANES * VEC as u32) as u64 + i as u64;
+            p.partial + (s as u64 * p.partial_columns as u64 + c) * E::ACC_BYTES as u64
+        };
+        unroll!(r < REP, {
+            unroll!(i < VEC, { E::store_acc(at(slot, r, i), acc[r][i]) });
+        });
+        global::fence_gpu();
+        warp::sync_lanes(members);
+        let arrivals =
+            p.counters + (counter as u64 * gpu::grid_y() as u64 + gpu::block_y() as u64) * 4;
+        let mut before = 0;
+        if lane == 0 {
+            before = global::atomic_add(arrivals, 1);
+        }
+        if warp::shuffle::<LANES>(before, 0, members) + 1 != count {
+            return false;
+        }
+        // A shuffle orders no memory.
+        warp::sync_lanes(members);
+        global::fence_gpu();
+        *acc = [[E::ZERO; VEC]; REP];
+        // As many slots as registers hold are under way, as one alone takes a way through L2; they are added in their
+        // order.
+        let together = (16 / (VEC * REP)).clamp(1, 4);
+        let mut s = first;
+        while s < first + count {
+            unroll!(r < REP, {
+                unroll!(i < VEC, {
+                    let mut parts = [E::ZERO; 4];
+                    unroll!(j < 4, {
+                        let slot = s + j as u32;
+                        if j < together {
+                            parts[j] = E::load_acc(at(slot, r, i), slot < first + count);
+                        }
+                    });
+                    unroll!(j < 4, {
+                        if j < together {
+                            acc[r][i] = E::add(acc[r][i], parts[j]);
+                        }
+                    });
+                });
+            });
+            s += together as u32;
+        }
+        if lane == 0 {
+            global::store_b32(arrivals, 0);
+        }
+        true
+    }
 }

@@ -11,6 +11,12 @@ fn warp_number() -> u32 {
     gpu::block_x() * 8 + gpu::thread() / 32
 }
 
+/// What a list says of the four entries from `at` on.
+#[inline(always)]
+fn four(list: u64, at: u32) -> Raw {
+    global::load_v4(list + at as u64 * 4, true)
+}
+
 /// Feature `f` of row `row`.
 #[inline(always)]
 fn element<E: Elem>(matrix: u64, row: u32, row_bytes: u32, f: u32, ok: bool) -> E::Acc {
@@ -39,9 +45,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, MessageParams> for FirstLargest {
         if at >= p.count {
             return;
         }
-        let targets = global::load_v4(p.targets + at as u64 * 4, true);
-        let sources = global::load_v4(p.sources + at as u64 * 4, true);
-        let slots = global::load_v4(p.slots + at as u64 * 4, true);
+        let [targets, sources, slots] = [p.targets, p.sources, p.slots].map(|of| four(of, at));
         let mut weights = [E::ZERO; ENTRIES];
         unroll!(u < 4, {
             weights[u] = value::<E>(p, slots[u], at + (u as u32) < p.count)
@@ -101,8 +105,7 @@ fn picked<E: Elem>(p: &MessageParams, start: u32, len: u32, f: u32) -> E::Acc {
     // From the aligned place in front: places are read by fours.
     let mut at = start / MESSAGE_ENTRIES * MESSAGE_ENTRIES;
     while at < end {
-        let targets = global::load_v4(p.targets + at as u64 * 4, true);
-        let slots = global::load_v4(p.slots + at as u64 * 4, true);
+        let [targets, slots] = [p.targets, p.slots].map(|of| four(of, at));
         let mut won = [false; ENTRIES];
         unroll!(u < 4, {
             let own = at + u as u32;
@@ -146,9 +149,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, MessageParams> for LargestWeights {
         if at >= p.count {
             return;
         }
-        let targets = global::load_v4(p.targets + at as u64 * 4, true);
-        let sources = global::load_v4(p.sources + at as u64 * 4, true);
-        let slots = global::load_v4(p.slots + at as u64 * 4, true);
+        let [targets, sources, slots] = [p.targets, p.sources, p.slots].map(|of| four(of, at));
         let lane = gpu::thread() % 32;
         let mut sums = [E::ZERO; ENTRIES];
         let mut f = lane;

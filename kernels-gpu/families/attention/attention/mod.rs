@@ -11,8 +11,7 @@ use crate::families::attention::abi::*;
 
 /// Registers a thread of the copying warpgroup keeps, and one of the multiplying ones gets: 40 + 2 x 232 is
 /// three times the 168 they start with.
-const PRODUCER_REGISTERS: u32 = 40;
-const CONSUMER_REGISTERS: u32 = 232;
+const REGISTERS: [u32; 2] = [40, 232];
 
 /// Place in the ring and parity of its phase.
 type Place = (u32, u32);
@@ -134,22 +133,14 @@ impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize> Kernel<W, E, AttentionParam
     #[inline(always)]
     unsafe fn run(p: &AttentionParams, at: u64) {
         grid::launch_dependents();
-        if gpu::thread() == 0 {
-            Self::make_barriers(1, CONSUMERS);
-            bulk::prefetch_map(at);
-            bulk::prefetch_map(at + 128);
-            bulk::prefetch_map(at + 256);
-        }
-        gpu::sync_threads();
+        Self::make_ring::<3>(at, 1, CONSUMERS);
         grid::wait_dependency();
-        if gpu::thread() >= CONSUMERS * 32 {
-            barrier::registers_down::<PRODUCER_REGISTERS>();
+        roles!(
+            REGISTERS,
             if gpu::thread() == CONSUMERS * 32 {
                 Self::produce(p, at);
-            }
-        } else {
-            barrier::registers_up::<CONSUMER_REGISTERS>();
-            Self::consume::<E>(p);
-        }
+            },
+            Self::consume::<E>(p)
+        );
     }
 }

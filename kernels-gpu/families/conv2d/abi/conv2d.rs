@@ -1,6 +1,6 @@
 //! The module `conv2d`: convolutions over planes, channels first, `[channels, batch * height * width]`.
 
-use crate::abi::{Divisor, Dtype, Tile};
+use crate::abi::{Divisor, Dtype, Tile, tiles};
 
 /// Threads of a thread block.
 pub const CONV2D_THREADS: u32 = 128;
@@ -20,10 +20,6 @@ pub const CONV2D_RELU: u32 = 1;
 pub const STEP_DEPTHWISE_UNIT: u32 = 1;
 /// Depthwise, 3 x 3, stride 2.
 pub const STEP_DEPTHWISE_STRIDED: u32 = 2;
-/// Depthwise, any window and stride.
-pub const STEP_DEPTHWISE_ANY: u32 = 3;
-/// Depthwise, a window as large as the plane.
-pub const STEP_DEPTHWISE_PLANE: u32 = 4;
 /// Of all input channels.
 pub const STEP_FEW_CHANNELS: u32 = 5;
 
@@ -44,28 +40,12 @@ impl<const VEC: usize, const STRIDE: usize> Tile for Depthwise<VEC, STRIDE> {
     }
 }
 
-/// Depthwise with any window and stride: a thread has one output.
-#[derive(Clone, Copy, Debug)]
-pub struct DepthwiseAny;
-
-impl Tile for DepthwiseAny {
-    const THREADS: u32 = CONV2D_THREADS;
-    const MIN_BLOCKS: u32 = 5;
-    const COLUMNS: u32 = 1;
-    const STEP: u32 = STEP_DEPTHWISE_ANY;
-    const ACCESS: u32 = 1;
-}
-
-/// Depthwise with a window as large as the plane: a warp has one output.
-#[derive(Clone, Copy, Debug)]
-pub struct DepthwisePlane;
-
-impl Tile for DepthwisePlane {
-    const THREADS: u32 = CONV2D_THREADS;
-    const MIN_BLOCKS: u32 = 8;
-    const COLUMNS: u32 = 1;
-    const STEP: u32 = STEP_DEPTHWISE_PLANE;
-    const ACCESS: u32 = 1;
+tiles! {
+    { THREADS: CONV2D_THREADS, COLUMNS: 1, ACCESS: 1 }
+    /// Depthwise with any window and stride: a thread has one output.
+    DepthwiseAny = STEP_DEPTHWISE_ANY 3, MIN_BLOCKS: 5;
+    /// Depthwise with a window as large as the plane: a warp has one output.
+    DepthwisePlane = STEP_DEPTHWISE_PLANE 4, MIN_BLOCKS: 8;
 }
 
 /// Each output channel of all input channels, which are few: a thread has a place of [`CONV2D_OUTPUTS`] output planes.

@@ -1,6 +1,7 @@
 //! Depthwise, windows of other sizes: a thread for each output, or a warp where the window is the plane.
 
 use super::*;
+use crate::device::lanes;
 
 /// Elements of a row of a window.
 type Line = [f32; CONV2D_WINDOW as usize];
@@ -90,9 +91,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, Conv2dParams> for DepthwisePl
             unroll!(k < 4, { sum = matrix::fma_f32(own[k], values[k], sum) });
             at += 128;
         }
-        unroll!(step < 5, {
-            sum += E::exchange(sum, 16 >> step);
-        });
+        sum = lanes::sum(sum);
         if gpu::thread().is_multiple_of(32) {
             let sum = sum + bias::<E>(p, piece.channel);
             E::store::<1>(

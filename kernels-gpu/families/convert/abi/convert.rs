@@ -1,10 +1,7 @@
 //! The module `convert`: block formats made on the GPU from a dense matrix or from CSR. One params struct serves all
 //! steps; a step is a tile of its own.
 
-use crate::abi::Divisor;
-use crate::abi::SCAN_BYTES;
-use crate::abi::SCAN_THREADS;
-use crate::abi::Tile;
+use crate::abi::{Divisor, SCAN_BYTES, SCAN_THREADS, tiles};
 
 /// Rows and columns of a *piece*, the part of a block whose norm is one sum: blocks are cut into pieces, row by row.
 pub const PIECE: (u32, u32) = (16, 32);
@@ -135,45 +132,25 @@ const _: () = assert!(size_of::<Divisor>() == 8);
 const _: () = assert!(size_of::<Selection>() == 16);
 const _: () = assert!(size_of::<ConvertParams>() == 280);
 
-macro_rules! steps {
-    ($($(#[$doc:meta])* $name:ident$(<$aligned:ident>)? = $step:ident $number:literal, shared $shared:expr;)+) => {$(
-        #[doc = concat!("Step of [`", stringify!($name), "`].")]
-        pub const $step: u32 = $number;
-
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug)]
-        pub struct $name$(<const $aligned: bool>)?;
-
-        impl$(<const $aligned: bool>)? Tile for $name$(<$aligned>)? {
-            const THREADS: u32 = SCAN_THREADS;
-            const MIN_BLOCKS: u32 = 4;
-            const COLUMNS: u32 = SCAN_THREADS;
-            const BURST: u32 = COPIES;
-            const STEP: u32 = $step;
-            const SHARED_BYTES: u32 = $shared;
-            const ACCESS: u32 = $(if $aligned { 16 } else)? { 1 };
-        }
-    )+};
-}
-
 /// Copies that one thread has in flight.
 pub const COPIES: u32 = 4;
 
-steps! {
+tiles! {
+    { THREADS: SCAN_THREADS, MIN_BLOCKS: 4, COLUMNS: SCAN_THREADS, BURST: COPIES }
     /// Dense: the score of each piece. `ALIGNED`: 16-byte loads, else element by element.
-    Score<ALIGNED> = STEP_SCORE 1, shared 0;
+    Score<ALIGNED> = STEP_SCORE 1, ACCESS: if ALIGNED { 16 } else { 1 };
     /// One digit of the rank of the last block that is taken, highest digit first (radix selection).
-    Select = STEP_SELECT 2, shared SELECT_WORDS * 4 + 4;
+    Select = STEP_SELECT 2, ACCESS: 1, SHARED_BYTES: SELECT_WORDS * 4 + 4;
     /// Scores to present blocks, blocks of each block row, and where each block row starts.
-    Tally = STEP_TALLY 3, shared SCAN_BYTES;
+    Tally = STEP_TALLY 3, ACCESS: 1, SHARED_BYTES: SCAN_BYTES;
     /// Dense: block columns and block rows of the output.
-    Index = STEP_INDEX 4, shared 0;
+    Index = STEP_INDEX 4, ACCESS: 1;
     /// Dense: the values of the kept blocks. `ALIGNED`: 16-byte copies, else element by element.
-    FillDense<ALIGNED> = STEP_FILL_DENSE 5, shared 0;
+    FillDense<ALIGNED> = STEP_FILL_DENSE 5, ACCESS: if ALIGNED { 16 } else { 1 };
     /// CSR: which blocks have an entry, and what [`Tally`] does.
-    Mark = STEP_MARK 6, shared MARK_WORDS * 4;
+    Mark = STEP_MARK 6, ACCESS: 1, SHARED_BYTES: MARK_WORDS * 4;
     /// CSR: block columns, block rows and values of the output.
-    FillCsr = STEP_FILL_CSR 7, shared 0;
+    FillCsr = STEP_FILL_CSR 7, ACCESS: 1;
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The module `entries`: formats of single entries brought into another order or format on the GPU, and checked. One
 //! params struct serves all steps; a step is a tile of its own.
 
-use crate::abi::{Divisor, Dtype, SCAN_BYTES, SCAN_THREADS, Tile};
+use crate::abi::{Divisor, Dtype, SCAN_BYTES, SCAN_THREADS, Tile, tiles};
 
 /// Entries (rows) that one thread block of a step looks at: eight a thread.
 pub const ENTRY_TILE: u32 = 8 * SCAN_THREADS;
@@ -125,49 +125,32 @@ pub struct EntriesParams {
 const _: () = assert!(size_of::<EntryReport>() == 8);
 const _: () = assert!(size_of::<EntriesParams>() == 216);
 
-macro_rules! steps {
-    ($($(#[$doc:meta])* $name:ident$(<$aligned:ident>)? = $step:ident $number:literal, blocks $blocks:literal, shared $shared:expr;)+) => {$(
-        #[doc = concat!("Step of [`", stringify!($name), "`].")]
-        pub const $step: u32 = $number;
-
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug)]
-        pub struct $name$(<const $aligned: bool>)?;
-
-        impl$(<const $aligned: bool>)? Tile for $name$(<$aligned>)? {
-            const THREADS: u32 = SCAN_THREADS;
-            const MIN_BLOCKS: u32 = $blocks;
-            const COLUMNS: u32 = SCAN_THREADS;
-            const STEP: u32 = $step;
-            const SHARED_BYTES: u32 = $shared;
-            const ACCESS: u32 = $(if $aligned { 16 } else)? { 1 };
-        }
-    )+};
-}
-
-steps! {
+tiles! {
+    { THREADS: SCAN_THREADS, COLUMNS: SCAN_THREADS }
     /// Offsets to the row of every entry (group).
-    EntryRows = STEP_ENTRY_ROWS 101, blocks 6, shared SCAN_BYTES + 4 * ENTRY_TILE;
+    EntryRows = STEP_ENTRY_ROWS 101, MIN_BLOCKS: 6, ACCESS: 1, SHARED_BYTES: SCAN_BYTES + 4 * ENTRY_TILE;
     /// Ordered rows of entries to offsets.
-    EntryOffsets = STEP_ENTRY_OFFSETS 102, blocks 6, shared 0;
+    EntryOffsets = STEP_ENTRY_OFFSETS 102, MIN_BLOCKS: 6, ACCESS: 1;
     /// Columns and offsets against the rules of CSR.
-    CheckEntries = STEP_CHECK_ENTRIES 103, blocks 6, shared SCAN_BYTES + 4 * ENTRY_TILE;
+    CheckEntries = STEP_CHECK_ENTRIES 103, MIN_BLOCKS: 6, ACCESS: 1, SHARED_BYTES: SCAN_BYTES + 4 * ENTRY_TILE;
     /// How many keys of a tile have each digit.
-    SortCount = STEP_SORT_COUNT 104, blocks 6, shared 4 << SORT_BITS;
+    SortCount = STEP_SORT_COUNT 104, MIN_BLOCKS: 6, ACCESS: 1, SHARED_BYTES: 4 << SORT_BITS;
     /// Running sums of each digit over the tiles.
-    SortPlace = STEP_SORT_PLACE 105, blocks 6, shared SCAN_BYTES;
+    SortPlace = STEP_SORT_PLACE 105, MIN_BLOCKS: 6, ACCESS: 1, SHARED_BYTES: SCAN_BYTES;
     /// Keys and what they carry to their places, equal ones in the order they had.
-    SortMove = STEP_SORT_MOVE 106, blocks 3, shared SCAN_BYTES + ((SCAN_THREADS / 32 + 1) << (SORT_BITS + 2)) + 12 * SORT_TILE;
+    SortMove = STEP_SORT_MOVE 106, MIN_BLOCKS: 3, ACCESS: 1,
+        SHARED_BYTES: SCAN_BYTES + ((SCAN_THREADS / 32 + 1) << (SORT_BITS + 2)) + 12 * SORT_TILE;
     /// First group of every row.
-    GroupStarts = STEP_GROUP_STARTS 107, blocks 6, shared TURNS_BYTES;
+    GroupStarts = STEP_GROUP_STARTS 107, MIN_BLOCKS: 6, ACCESS: 1, SHARED_BYTES: TURNS_BYTES;
     /// CSR to the slots of GroupCOO or ELL.
-    FillSlots = STEP_FILL_SLOTS 108, blocks 6, shared 0;
+    FillSlots = STEP_FILL_SLOTS 108, MIN_BLOCKS: 6, ACCESS: 1;
     /// Values through a permutation.
-    PermuteValues = STEP_PERMUTE_VALUES 109, blocks 6, shared 0;
+    PermuteValues = STEP_PERMUTE_VALUES 109, MIN_BLOCKS: 6, ACCESS: 1;
     /// The least magnitude that is among the largest of its row, for each row.
-    TopEntries = STEP_TOP_ENTRIES 110, blocks 4, shared SCAN_BYTES + (4 << TOP_BITS) + 16;
+    TopEntries = STEP_TOP_ENTRIES 110, MIN_BLOCKS: 4, ACCESS: 1, SHARED_BYTES: SCAN_BYTES + (4 << TOP_BITS) + 16;
     /// Dense to CSR. `ALIGNED`: 16-byte loads, else element by element.
-    Compact<ALIGNED> = STEP_COMPACT 111, blocks 3, shared TURNS_BYTES + SEGMENTS * KEPT_BYTES;
+    Compact<ALIGNED> = STEP_COMPACT 111, MIN_BLOCKS: 3, ACCESS: if ALIGNED { 16 } else { 1 },
+        SHARED_BYTES: TURNS_BYTES + SEGMENTS * KEPT_BYTES;
 }
 
 /// Threads of a thread block that brings values in order by tiles.

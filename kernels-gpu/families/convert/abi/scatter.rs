@@ -1,19 +1,11 @@
 //! The module `scatter`: values to the places they have in another form of their matrix.
 
-use crate::abi::Tile;
+use crate::abi::tiles;
 
-/// A thread takes four values.
-#[derive(Clone, Copy, Debug)]
-pub struct Four;
-
-impl Tile for Four {
-    const THREADS: u32 = 256;
-    const MIN_BLOCKS: u32 = 4;
-    const COLUMNS: u32 = 1;
-    /// Values of a thread block.
-    const ITEMS: u32 = 1024;
-    const BURST: u32 = 4;
-    const ACCESS: u32 = 1;
+tiles! {
+    { THREADS: 256, MIN_BLOCKS: 4, COLUMNS: 1, ITEMS: 1024, BURST: 4, ACCESS: 1 }
+    /// A thread takes four values.
+    Four;
 }
 
 /// Parameters of the `scatter` kernels: `out[places[i]] = values[i]` for all `i < count`.

@@ -13,7 +13,7 @@ mod top;
 mod turns;
 
 use crate::device::prelude::*;
-use crate::device::scan::{ALL_LANES, WARPS, lane, scan, word};
+use crate::device::scan::{ALL_LANES, WARPS, lane, leave_last, scan, word};
 use crate::families::convert::abi::*;
 
 /// Shared memory behind that of [`scan`].
@@ -82,12 +82,7 @@ fn scan_max(value: u32) -> u32 {
         }
         step *= 2;
     }
-    let own = gpu::thread() / 32;
-    gpu::sync_threads();
-    if lane() == 31 {
-        copy::store_shared_b32(copy::arena() + own * 4, inclusive);
-    }
-    gpu::sync_threads();
+    let own = leave_last(inclusive);
     let before = warp::shuffle::<32>(inclusive, lane().wrapping_sub(1) & 31, ALL_LANES);
     let mut largest = if lane() == 0 { 0 } else { before };
     unroll!(w < 8, {

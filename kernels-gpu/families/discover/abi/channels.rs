@@ -2,13 +2,8 @@
 //! values of these columns, row by row: the channels of an activation `[n,h,w,m]`, of each image its own, or the
 //! filters of weights `[i,j,m,f]` (PIT, arXiv 2301.10936: channels are micro-tiles along m, filters along f).
 
-use crate::abi::{Divisor, Tile};
+use crate::abi::{Divisor, tiles};
 use crate::families::discover::abi::{DETECT_PAD, DETECT_THREADS};
-
-/// Step that marks the columns that hold something.
-pub const STEP_MARK_CHANNELS: u32 = 9;
-/// Step that lists the marked columns and copies their values.
-pub const STEP_PACK_CHANNELS: u32 = 10;
 
 /// Columns at the most: a thread for each word of marks.
 pub const CHANNEL_COLUMNS: u32 = 32 * DETECT_THREADS;
@@ -39,29 +34,12 @@ const _: () = assert!(CHANNEL_COLUMNS * 2 <= u16::MAX as u32);
 // Four thread blocks on a multiprocessor.
 const _: () = assert!(4 * (CHANNEL_ROWS + CHANNEL_ROOM + 1024) <= 228 << 10);
 
-macro_rules! channels {
-    ($($(#[$doc:meta])* $name:ident = $step:ident burst $burst:expr, shared $shared:expr;)+) => {$(
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug)]
-        pub struct $name;
-
-        impl Tile for $name {
-            const THREADS: u32 = DETECT_THREADS;
-            const MIN_BLOCKS: u32 = 4;
-            const COLUMNS: u32 = CHANNEL_COLUMNS;
-            const BURST: u32 = $burst;
-            const STEP: u32 = $step;
-            const SHARED_BYTES: u32 = $shared;
-            const ACCESS: u32 = 16;
-        }
-    )+};
-}
-
-channels! {
+tiles! {
+    { THREADS: DETECT_THREADS, MIN_BLOCKS: 4, COLUMNS: CHANNEL_COLUMNS, ACCESS: 16 }
     /// Marks columns: a thread block for some rows of at most [`CHANNEL_WIDTH`] vectors of an item.
-    MarkChannels = STEP_MARK_CHANNELS burst CHANNEL_LOADS, shared CHANNEL_WORDS * 4;
+    MarkChannels = STEP_MARK_CHANNELS 9, BURST: CHANNEL_LOADS, SHARED_BYTES: CHANNEL_WORDS * 4;
     /// Lists and values: a thread block for some rows of an item, each of which makes the list for itself.
-    PackChannels = STEP_PACK_CHANNELS burst 1, shared CHANNEL_ROWS + CHANNEL_ROOM;
+    PackChannels = STEP_PACK_CHANNELS 10, SHARED_BYTES: CHANNEL_ROWS + CHANNEL_ROOM;
 }
 
 /// Parameters of the `channels` kernels. The grid is rows (and their parts) by items.

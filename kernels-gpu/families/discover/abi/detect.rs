@@ -2,7 +2,7 @@
 //! section 3.3). A micro-tile of more than one row is listed along the columns (the k axis of a left operand), one of a
 //! single row along the rows (its m axis).
 
-use crate::abi::{Divisor, Dtype, Tile};
+use crate::abi::{Divisor, Dtype, Tile, tiles};
 
 /// Threads of a thread block.
 pub const DETECT_THREADS: u32 = 256;
@@ -30,11 +30,6 @@ pub const STEP_TILES: u32 = 1;
 pub const STEP_BITS: u32 = 2;
 /// Step that also leaves the micro-tiles' values.
 pub const STEP_PACK: u32 = 3;
-/// Step of lengths.
-pub const STEP_LENGTHS: u32 = 4;
-/// Step of choices.
-pub const STEP_CHOICES: u32 = 5;
-
 /// Step from the bits that a product has left to lists and values.
 pub const STEP_MARKED: u32 = 6;
 /// Columns that a thread block of [`MarkedTiles`] takes, a thread each.
@@ -156,29 +151,12 @@ impl<const MH: u32> Tile for MarkedTiles<MH> {
     const ACCESS: u32 = 1;
 }
 
-macro_rules! one_list {
-    ($($(#[$doc:meta])* $name:ident = $step:ident shared $shared:expr;)+) => {$(
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug)]
-        pub struct $name;
-
-        impl Tile for $name {
-            const THREADS: u32 = DETECT_THREADS;
-            const MIN_BLOCKS: u32 = 4;
-            const COLUMNS: u32 = 1;
-            const ITEMS: u32 = DETECT_CHOICES;
-            const STEP: u32 = $step;
-            const SHARED_BYTES: u32 = $shared;
-            const ACCESS: u32 = 1;
-        }
-    )+};
-}
-
-one_list! {
+tiles! {
+    { THREADS: DETECT_THREADS, MIN_BLOCKS: 4, COLUMNS: 1, ITEMS: DETECT_CHOICES, ACCESS: 1 }
     /// The rows of sequences that begin at equal distances: a thread block for each.
-    DetectLengths = STEP_LENGTHS shared 64;
+    DetectLengths = STEP_LENGTHS 4, SHARED_BYTES: 64;
     /// The choices of each expert.
-    DetectChoices = STEP_CHOICES shared DETECT_CHOICES * 8;
+    DetectChoices = STEP_CHOICES 5, SHARED_BYTES: DETECT_CHOICES * 8;
 }
 
 /// Parameters of the `detect` kernels.

@@ -1,7 +1,7 @@
 //! The module `route`: the choices of a router, sorted by expert on the device, and the sum of what a token's experts
 //! made. The sort is stable, counts are integers, sums go in order: the same bits at every run.
 
-use crate::abi::{Divisor, Tile};
+use crate::abi::{Divisor, tiles};
 
 /// Threads of a thread block.
 pub const ROUTE_THREADS: u32 = 256;
@@ -16,53 +16,23 @@ pub const ROUTE_PANEL: u32 = 128;
 /// Words of a record of a panel: expert, first slot, slots, nothing. The first record is how many panels there are.
 pub const ROUTE_RECORD: u32 = 4;
 
-/// Step that counts each thread block's choices.
-pub const STEP_ROUTE_COUNT: u32 = 1;
-/// Step that gives each choice its slot, and lists the panels.
-pub const STEP_ROUTE_PLACE: u32 = 2;
-/// Step that adds what a token's experts made.
-pub const STEP_ROUTE_SUM: u32 = 3;
-/// Step of the gradient of the weights of the choices.
-pub const STEP_ROUTE_GRADIENT: u32 = 4;
-/// Step that multiplies hidden rows with their gates.
-pub const STEP_ROUTE_GATE: u32 = 5;
-/// Step of the gradient of the weights and of the gates.
-pub const STEP_ROUTE_GATE_GRADIENT: u32 = 6;
-
 /// Words of shared memory from one array over the experts to the next: those that are dropped are one more.
 pub const ROUTE_STRIDE: u32 = ROUTE_EXPERTS + 4;
 
-macro_rules! steps {
-    ($($(#[$doc:meta])* $name:ident = $step:ident arrays $arrays:expr, blocks $blocks:expr;)+) => {$(
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug)]
-        pub struct $name;
-
-        impl Tile for $name {
-            const THREADS: u32 = ROUTE_THREADS;
-            const MIN_BLOCKS: u32 = $blocks;
-            const COLUMNS: u32 = 8;
-            const ITEMS: u32 = ROUTE_SHARE;
-            const STEP: u32 = $step;
-            const SHARED_BYTES: u32 = $arrays * ROUTE_STRIDE * 4;
-            const ACCESS: u32 = 16;
-        }
-    )+};
-}
-
-steps! {
-    /// Counts.
-    RouteCount = STEP_ROUTE_COUNT arrays 1, blocks 4;
-    /// Slots and panels: three arrays of the thread block, one of each warp.
-    RoutePlace = STEP_ROUTE_PLACE arrays 11, blocks 4;
-    /// Sums.
-    RouteSum = STEP_ROUTE_SUM arrays 0, blocks 6;
-    /// Gradient of the weights.
-    RouteGradient = STEP_ROUTE_GRADIENT arrays 0, blocks 6;
-    /// Gates.
-    RouteGate = STEP_ROUTE_GATE arrays 0, blocks 6;
-    /// Gradient of the weights and of the gates.
-    RouteGateGradient = STEP_ROUTE_GATE_GRADIENT arrays 0, blocks 4;
+tiles! {
+    { THREADS: ROUTE_THREADS, COLUMNS: 8, ITEMS: ROUTE_SHARE, ACCESS: 16 }
+    /// Counts each thread block's choices.
+    RouteCount = STEP_ROUTE_COUNT 1, MIN_BLOCKS: 4, SHARED_BYTES: ROUTE_STRIDE * 4;
+    /// Gives each choice its slot, and lists the panels: three arrays of the thread block, one of each warp.
+    RoutePlace = STEP_ROUTE_PLACE 2, MIN_BLOCKS: 4, SHARED_BYTES: 11 * ROUTE_STRIDE * 4;
+    /// Adds what a token's experts made.
+    RouteSum = STEP_ROUTE_SUM 3, MIN_BLOCKS: 6;
+    /// The gradient of the weights of the choices.
+    RouteGradient = STEP_ROUTE_GRADIENT 4, MIN_BLOCKS: 6;
+    /// Multiplies hidden rows with their gates.
+    RouteGate = STEP_ROUTE_GATE 5, MIN_BLOCKS: 6;
+    /// The gradient of the weights and of the gates.
+    RouteGateGradient = STEP_ROUTE_GATE_GRADIENT 6, MIN_BLOCKS: 4;
 }
 
 /// Parameters of the `route` kernels.

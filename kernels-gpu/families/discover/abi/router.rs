@@ -1,6 +1,6 @@
 //! The module `router`: which experts a token's logits choose, with what weights, and the gradient of the logits.
 
-use crate::abi::Tile;
+use crate::abi::tiles;
 
 /// Threads of a thread block: a warp a token.
 pub const ROUTER_THREADS: u32 = 128;
@@ -12,32 +12,12 @@ pub const ROUTER_CHOICES: u32 = 32;
 /// Weights of a token add up to 1.
 pub const ROUTER_NORMALIZED: u32 = 1 << 16;
 
-/// Step that chooses.
-pub const STEP_ROUTER_CHOOSE: u32 = 1;
-/// Step of the gradient of the logits.
-pub const STEP_ROUTER_GRADIENT: u32 = 2;
-
-macro_rules! steps {
-    ($($(#[$doc:meta])* $name:ident = $step:ident;)+) => {$(
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug)]
-        pub struct $name;
-
-        impl Tile for $name {
-            const THREADS: u32 = ROUTER_THREADS;
-            const MIN_BLOCKS: u32 = 4;
-            const COLUMNS: u32 = 1;
-            const STEP: u32 = $step;
-            const ACCESS: u32 = 1;
-        }
-    )+};
-}
-
-steps! {
+tiles! {
+    { THREADS: ROUTER_THREADS, MIN_BLOCKS: 4, COLUMNS: 1, ACCESS: 1 }
     /// The greatest logits.
-    RouterChoose = STEP_ROUTER_CHOOSE;
+    RouterChoose = STEP_ROUTER_CHOOSE 1;
     /// The gradient of the logits.
-    RouterGradient = STEP_ROUTER_GRADIENT;
+    RouterGradient = STEP_ROUTER_GRADIENT 2;
 }
 
 /// Parameters of the `router` kernels.

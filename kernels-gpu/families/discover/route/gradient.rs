@@ -3,9 +3,9 @@
 //! behind a gate, the row's gradient becomes that of both sums, in their places.
 
 use super::gate;
+use crate::device::lanes;
 use crate::device::prelude::*;
 use crate::families::discover::abi::*;
-use crate::families::discover::lane_total;
 
 impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RouteGradient {
     #[inline(always)]
@@ -77,7 +77,7 @@ fn gradient<E: Elem<Acc = f32>, const GATED: bool>(p: &RouteParams) {
             vector += 32;
         }
     }
-    let sum = lane_total(sum);
+    let sum = lanes::sum(sum);
     if lane == 0 {
         global::store_b32(p.gradient + choice as u64 * 4, sum.to_bits());
     }

@@ -1,17 +1,14 @@
 //! The module `activation`: a function of every element, and its gradient.
 
-use super::tiles;
-
-/// Step of [`ActivationTile`].
-pub const STEP_ACTIVATION: u32 = 1;
-/// Step of [`ActivationGradientTile`].
-pub const STEP_ACTIVATION_GRADIENT: u32 = 2;
+use super::ELEMENTWISE_THREADS;
+use crate::abi::tiles;
 
 tiles! {
+    { THREADS: ELEMENTWISE_THREADS, COLUMNS: 1, ACCESS: 1 }
     /// A vector a thread.
-    ActivationTile = 1, 0;
+    ActivationTile = STEP_ACTIVATION 1;
     /// Its gradient, a vector a thread.
-    ActivationGradientTile = 2, 0;
+    ActivationGradientTile = STEP_ACTIVATION_GRADIENT 2;
 }
 
 /// Parameters of the `activation` kernels.

@@ -1,10 +1,12 @@
 //! The module `gated`: `gate(x) * y` of features that lie behind each other in one matrix.
 
-use super::tiles;
+use super::ELEMENTWISE_THREADS;
+use crate::abi::tiles;
 
 tiles! {
+    { THREADS: ELEMENTWISE_THREADS, COLUMNS: 1, ACCESS: 1 }
     /// A vector a thread.
-    GatedTile = 1, 0;
+    GatedTile, STEP: 1;
 }
 
 /// Parameters of the `gated` kernels.

@@ -1,24 +1,20 @@
 //! The module `norm_gradient`: what goes back through a layer normalisation of a residual sum, whose means and deviations
 //! are computed again.
 
-use super::{ELEMENTWISE_THREADS, tiles};
+use super::ELEMENTWISE_THREADS;
+use crate::abi::tiles;
 
-/// Step of the gradient of the summands.
-pub const STEP_NORM_INPUT: u32 = 1;
-/// Step that leaves sums for each part of the rows.
-pub const STEP_NORM_PARTS: u32 = 2;
-/// Step that adds them up.
-pub const STEP_NORM_SUM: u32 = 3;
 /// Threads side by side along a row, of the sums.
 pub const NORM_ACROSS: u32 = 16;
 
 tiles! {
+    { THREADS: ELEMENTWISE_THREADS, COLUMNS: 1, ACCESS: 1 }
     /// A warp for each row.
-    NormInput = 1, 0;
+    NormInput = STEP_NORM_INPUT 1;
     /// Columns over a part of the rows.
-    NormParts = 2, ELEMENTWISE_THREADS * 2 * 8 * 4;
+    NormParts = STEP_NORM_PARTS 2, SHARED_BYTES: ELEMENTWISE_THREADS * 2 * 8 * 4;
     /// A sum for each thread.
-    NormSum = 3, 0;
+    NormSum = STEP_NORM_SUM 3;
 }
 
 /// Parameters of the `norm_gradient` kernels.

@@ -1,14 +1,9 @@
 //! The module `rms_norm`: `x * factor / sqrt(mean(x^2) + epsilon)` of each token, behind a residual sum. Tokens in rows are
 //! one launch; of tokens in columns the features are dealt to thread blocks, and a second launch scales.
 
-use super::{ELEMENTWISE_THREADS, tiles};
+use super::ELEMENTWISE_THREADS;
+use crate::abi::tiles;
 
-/// Step for tokens in rows.
-pub const STEP_RMS_ROWS: u32 = 1;
-/// Step that sums squares of tokens in columns.
-pub const STEP_RMS_SUMS: u32 = 2;
-/// Step that scales them.
-pub const STEP_RMS_SCALE: u32 = 3;
 /// Tokens in rows of up to so many vectors are the work of a warp each.
 pub const RMS_SHORT: u32 = 4 * 32;
 /// Thread blocks that share the features of tokens in columns, at the most.
@@ -19,12 +14,13 @@ pub const RMS_SHARE: u32 = 64;
 pub const RMS_ACROSS: u32 = 32;
 
 tiles! {
+    { THREADS: ELEMENTWISE_THREADS, COLUMNS: 1, ACCESS: 1 }
     /// A warp or a thread block for each row.
-    RmsRows = 1, ELEMENTWISE_THREADS / 32 * 4;
+    RmsRows = STEP_RMS_ROWS 1, SHARED_BYTES: ELEMENTWISE_THREADS / 32 * 4;
     /// A share of the features: sums of squares.
-    RmsSums = 2, ELEMENTWISE_THREADS / 32 * RMS_ACROSS * 8 * 4;
+    RmsSums = STEP_RMS_SUMS 2, SHARED_BYTES: ELEMENTWISE_THREADS / 32 * RMS_ACROSS * 8 * 4;
     /// The same share scaled.
-    RmsScale = 3, RMS_ACROSS * 8 * 4;
+    RmsScale = STEP_RMS_SCALE 3, SHARED_BYTES: RMS_ACROSS * 8 * 4;
 }
 
 /// Parameters of the `rms_norm` kernels.

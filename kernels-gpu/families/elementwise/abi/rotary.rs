@@ -1,10 +1,12 @@
 //! The module `rotary`: queries and keys of each token turned by its position (RoPE), values beside them.
 
-use super::tiles;
+use super::ELEMENTWISE_THREADS;
+use crate::abi::tiles;
 
 tiles! {
+    { THREADS: ELEMENTWISE_THREADS, COLUMNS: 1, ACCESS: 1 }
     /// A thread for as many pairs of elements of a head as a vector has elements.
-    RotaryTile = 1, 0;
+    RotaryTile, STEP: 1;
 }
 
 /// Parameters of the `rotary` kernels.

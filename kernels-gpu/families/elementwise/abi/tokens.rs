@@ -1,17 +1,14 @@
 //! The module `tokens`: rows of a table by the numbers of tokens, and the number of the largest logit.
 
-use super::{ELEMENTWISE_THREADS, tiles};
-
-/// Step that looks tokens up.
-pub const STEP_EMBED: u32 = 1;
-/// Step that finds the next tokens.
-pub const STEP_GREEDY: u32 = 2;
+use super::ELEMENTWISE_THREADS;
+use crate::abi::tiles;
 
 tiles! {
+    { THREADS: ELEMENTWISE_THREADS, COLUMNS: 1, ACCESS: 1 }
     /// Features of tokens: a vector a thread.
-    EmbedTile = 1, 0;
+    EmbedTile = STEP_EMBED 1;
     /// The largest logit of a token: a thread block each.
-    GreedyTile = 2, ELEMENTWISE_THREADS / 32 * 8;
+    GreedyTile = STEP_GREEDY 2, SHARED_BYTES: ELEMENTWISE_THREADS / 32 * 8;
 }
 
 /// Parameters of the `tokens` kernels.

@@ -2,11 +2,12 @@
 //! gather.
 
 use super::Gathered;
+use crate::device::atom::{MmaSync, Wgmma};
 use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 
 /// A tile, as far as its matrices go.
-pub(super) trait BTile {
+pub trait BTile {
     const CHUNKS: usize;
     /// Matrices lie as `[t, m, c]`.
     const BY_COLUMNS: bool;
@@ -25,7 +26,9 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usiz
 }
 
 /// Parameters that say where the matrices are.
-pub(super) trait Matrices {
+pub trait Matrices {
+    /// What multiplies them.
+    type By;
     /// Arrivals at a stage beside those of the threads that gather.
     const ARRIVALS: u32;
     /// What all kernels walk.
@@ -38,6 +41,7 @@ pub(super) trait Matrices {
 }
 
 impl Matrices for ConvParams {
+    type By = Wgmma;
     const ARRIVALS: u32 = 1;
 
     #[inline(always)]
@@ -72,7 +76,9 @@ impl Matrices for ConvParams {
     }
 }
 
+/// By address: for every GPU with `mma.sync`.
 impl Matrices for ConvWordsParams {
+    type By = MmaSync;
     const ARRIVALS: u32 = 0;
 
     #[inline(always)]

@@ -8,7 +8,7 @@ mod out;
 pub mod parts;
 pub mod words;
 
-use crate::device::atom::{Atom, MmaSync, Wgmma};
+use crate::device::atom::Atom;
 use crate::device::prelude::*;
 use crate::device::stages::NONE;
 use crate::families::gather_gemm::abi::*;
@@ -198,52 +198,25 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usiz
     }
 }
 
-impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usize>
-    Gathered<CHUNKS, ORDER, BYTES, MOST>
+impl<
+    W: WalkInfo,
+    E: Elem<Acc = f32>,
+    P: Matrices,
+    const CHUNKS: usize,
+    const ORDER: u32,
+    const BYTES: usize,
+    const MOST: usize,
+> Kernel<W, E, P> for Gathered<CHUNKS, ORDER, BYTES, MOST>
+where
+    P::By: Atom<E>,
 {
     #[inline(always)]
-    fn convolve<P: Matrices, E: Elem<Acc = f32>, A: Atom<E>>(p: &P, at: u64) {
+    unsafe fn run(p: &P, at: u64) {
         Self::set_up::<P>(at);
         if gpu::thread() >= CONSUMERS * 32 {
             Self::produce(p, at);
         } else {
-            Self::consume::<E, A>(p.base());
+            Self::consume::<E, P::By>(p.base());
         }
-    }
-}
-
-/// Matrices by tensor map: for `wgmma`.
-impl<
-    W: WalkInfo,
-    E: Elem<Acc = f32>,
-    const CHUNKS: usize,
-    const ORDER: u32,
-    const BYTES: usize,
-    const MOST: usize,
-> Kernel<W, E, ConvParams> for Gathered<CHUNKS, ORDER, BYTES, MOST>
-where
-    Wgmma: Atom<E>,
-{
-    #[inline(always)]
-    unsafe fn run(p: &ConvParams, at: u64) {
-        Self::convolve::<_, E, Wgmma>(p, at);
-    }
-}
-
-/// Matrices by address: for every GPU with `mma.sync`.
-impl<
-    W: WalkInfo,
-    E: Elem<Acc = f32>,
-    const CHUNKS: usize,
-    const ORDER: u32,
-    const BYTES: usize,
-    const MOST: usize,
-> Kernel<W, E, ConvWordsParams> for Gathered<CHUNKS, ORDER, BYTES, MOST>
-where
-    MmaSync: Atom<E>,
-{
-    #[inline(always)]
-    unsafe fn run(p: &ConvWordsParams, at: u64) {
-        Self::convolve::<_, E, MmaSync>(p, at);
     }
 }

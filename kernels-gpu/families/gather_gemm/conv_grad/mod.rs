@@ -228,10 +228,7 @@ impl<W: WalkInfo, E: WgmmaElem, const GROUPS: usize, const CHUNKS: usize>
 {
     #[inline(always)]
     unsafe fn run(p: &ConvWordsParams, _: u64) {
-        if gpu::thread() == 0 {
-            Self::make_barriers(Self::COPIERS, CONSUMERS);
-        }
-        gpu::sync_threads();
+        Self::make_ring::<0>(0, Self::COPIERS, CONSUMERS);
         if gpu::thread() >= CONSUMERS * 32 {
             Self::produce(p);
         } else {

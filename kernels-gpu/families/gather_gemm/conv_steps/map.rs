@@ -57,6 +57,29 @@ pub fn insert(p: &ConvStepParams) {
     }
 }
 
+/// Where the neighbour of row `o` at offset `t` stands.
+#[inline(always)]
+fn raw(p: &ConvStepParams, t: u32, o: u32) -> u64 {
+    p.raw + (t as u64 * p.rows as u64 + o as u64) * 4
+}
+
+/// The key of row `o`, from its neighbours at every offset.
+#[inline(always)]
+fn store_key(p: &ConvStepParams, o: u32, mut neighbour: impl FnMut(u32) -> u32) {
+    let ranks = p.offsets + p.volume as u64 * 12;
+    let mut key = 0;
+    let mut t = 0;
+    while t < p.volume {
+        let found = neighbour(t);
+        let rank = global::load_b32(ranks + t as u64 * 4, true);
+        if found != CONV_ABSENT && rank < 32 {
+            key |= 1 << rank;
+        }
+        t += 1;
+    }
+    global::store_b32(p.keys + o as u64 * 4, gray_rank(key));
+}
+
 /// Neighbours of a voxel of the output at every offset, and the key of its row.
 #[inline(always)]
 pub fn neighbours(p: &ConvStepParams) {
@@ -67,46 +90,25 @@ pub fn neighbours(p: &ConvStepParams) {
     let [batch, x, y, z] = voxel(p.out, o);
     let [sx, sy, sz] = p.strides;
     let corner = [x.wrapping_mul(sx), y.wrapping_mul(sy), z.wrapping_mul(sz)];
-    let ranks = p.offsets + p.volume as u64 * 12;
-    let mut key = 0;
-    let mut t = 0;
-    while t < p.volume {
+    store_key(p, o, |t| {
         let word = |i: u32| global::load_b32(p.offsets + (t * 3 + i) as u64 * 4, true);
         let at = [0, 1, 2].map(|i| corner[i as usize].wrapping_add(word(i)));
         let found = match batch {
             CONV_NOWHERE => CONV_ABSENT,
             _ => find(p, [batch, at[0], at[1], at[2]]),
         };
-        let line = p.raw + (t as u64 * p.rows as u64 + o as u64) * 4;
-        global::store_b32(line, found);
-        let rank = global::load_b32(ranks + t as u64 * 4, true);
-        if found != CONV_ABSENT && rank < 32 {
-            key |= 1 << rank;
-        }
-        t += 1;
-    }
-    global::store_b32(p.keys + o as u64 * 4, gray_rank(key));
+        global::store_b32(raw(p, t, o), found);
+        found
+    });
 }
 
 /// Keys of rows whose neighbours are known.
 #[inline(always)]
 pub fn keys(p: &ConvStepParams) {
     let o = item();
-    if o >= p.rows {
-        return;
+    if o < p.rows {
+        store_key(p, o, |t| global::load_b32(raw(p, t, o), true));
     }
-    let ranks = p.offsets + p.volume as u64 * 12;
-    let mut key = 0;
-    let mut t = 0;
-    while t < p.volume {
-        let found = global::load_b32(p.raw + (t as u64 * p.rows as u64 + o as u64) * 4, true);
-        let rank = global::load_b32(ranks + t as u64 * 4, true);
-        if found != CONV_ABSENT && rank < 32 {
-            key |= 1 << rank;
-        }
-        t += 1;
-    }
-    global::store_b32(p.keys + o as u64 * 4, gray_rank(key));
 }
 
 /// Neighbours in order, and masks, which are zero before. A thread for each position; those behind the last row pad.
@@ -124,8 +126,7 @@ pub fn arrange(p: &ConvStepParams) {
     let mut bits = 0;
     let mut t = 0;
     while t < p.volume {
-        let from = p.raw + (t as u64 * p.rows as u64 + row as u64) * 4;
-        let found = global::load_b32(from, valid);
+        let found = global::load_b32(raw(p, t, row), valid);
         let found = if valid { found } else { CONV_ABSENT };
         let to = p.neighbours + (t as u64 * p.stride as u64 + position as u64) * 4;
         global::store_b32(to, found);

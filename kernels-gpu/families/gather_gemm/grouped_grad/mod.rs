@@ -8,8 +8,7 @@ use crate::device::store::StoreTile;
 use crate::families::gather_gemm::abi::*;
 
 /// Registers of a thread that gathers, and of one that multiplies: with two of these, three times 168.
-const PRODUCER_REGISTERS: u32 = 72;
-const CONSUMER_REGISTERS: u32 = 216;
+const REGISTERS: [u32; 2] = [72, 216];
 /// Slots of one `wgmma`, and of one warp's share of a stage.
 const STEP: u32 = 16;
 
@@ -46,14 +45,6 @@ impl GroupedGrad {
             first: global::load_b32_fresh(at, inside),
             end: global::load_b32_fresh(at + 4, inside),
         }
-    }
-
-    #[inline(always)]
-    fn set_up() {
-        if gpu::thread() == 0 {
-            Self::make_barriers(GRAD_COPIERS, CONSUMERS);
-        }
-        gpu::sync_threads();
     }
 
     /// Four warps, each 16 slots of a stage. A lane holds one of its warp's choices; those of the next stage are
@@ -181,11 +172,7 @@ impl GroupedGrad {
 
     #[inline(always)]
     fn multiply<E: WgmmaElem>(acc: &mut Acc<4>, slot: u32, group: u32, used: u32) {
-        let stage = Self::stage(slot);
-        let (smem, b_tile) = (
-            stage + group * SMEM_TILE as u32,
-            stage + 2 * SMEM_TILE as u32,
-        );
+        let (smem, b_tile) = Self::operands(slot, group);
         let row = PANEL_BYTES as u32;
         unroll!(step < 4, {
             if (step as u32) < used {
@@ -221,15 +208,9 @@ impl GroupedGrad {
 impl<W: WalkInfo, E: WgmmaElem> Kernel<W, E, GroupedGradParams> for GroupedGrad {
     #[inline(always)]
     unsafe fn run(p: &GroupedGradParams, _: u64) {
-        Self::set_up();
+        Self::make_ring::<0>(0, GRAD_COPIERS, CONSUMERS);
         grid::wait_dependency();
         grid::launch_dependents();
-        if gpu::thread() >= CONSUMERS * 32 {
-            barrier::registers_down::<PRODUCER_REGISTERS>();
-            Self::produce(p);
-        } else {
-            barrier::registers_up::<CONSUMER_REGISTERS>();
-            Self::consume::<E>(p);
-        }
+        roles!(REGISTERS, Self::produce(p), Self::consume::<E>(p));
     }
 }

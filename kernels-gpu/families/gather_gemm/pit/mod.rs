@@ -7,7 +7,6 @@ use crate::device::epilogue::{Output, output};
 use crate::device::prelude::*;
 use crate::device::stages::steps;
 use crate::device::store::StoreTile;
-use crate::device::warpgroup::{CONSUMER_REGISTERS, PRODUCER_REGISTERS};
 use crate::families::discover::abi::NO_TILE;
 use crate::families::gather_gemm::abi::*;
 
@@ -45,18 +44,6 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> PitColumns<MT, T
             (0, row_block)
         };
         (item, within * MT as u32)
-    }
-
-    #[inline(always)]
-    fn set_up(at: u64) {
-        if gpu::thread() == 0 {
-            // Every thread that gathers, and the copy of A.
-            Self::make_barriers(PIT_COPIERS + u32::from(!TRANSPOSED), CONSUMERS);
-            if !TRANSPOSED {
-                bulk::prefetch_map(at);
-            }
-        }
-        gpu::sync_threads();
     }
 
     #[inline(always)]
@@ -245,18 +232,20 @@ impl<W: WalkInfo, E: WgmmaElem, const MT: usize, const TRANSPOSED: bool, const O
     #[inline(always)]
     unsafe fn run(p: &PitParams, at: u64) {
         grid::launch_dependents();
-        Self::set_up(at);
-        grid::wait_dependency();
-        if gpu::thread() >= CONSUMERS * 32 {
-            barrier::registers_down::<PRODUCER_REGISTERS>();
-            Self::produce(p, at);
+        // Every thread that gathers, and the copy of A.
+        if TRANSPOSED {
+            Self::make_ring::<0>(at, PIT_COPIERS, CONSUMERS);
         } else {
-            barrier::registers_up::<CONSUMER_REGISTERS>();
+            Self::make_ring::<1>(at, PIT_COPIERS + 1, CONSUMERS);
+        }
+        grid::wait_dependency();
+        roles!(
+            Self::produce(p, at),
             if MT == 128 {
                 Self::consume::<E, 4>(p);
             } else {
                 Self::consume::<E, 2>(p);
             }
-        }
+        );
     }
 }

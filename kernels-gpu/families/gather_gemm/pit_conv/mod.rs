@@ -8,7 +8,6 @@ mod producer;
 
 use crate::device::prelude::*;
 use crate::device::stages::steps;
-use crate::device::warpgroup::{CONSUMER_REGISTERS, PRODUCER_REGISTERS};
 use crate::families::gather_gemm::abi::*;
 
 /// Channels of a stage, and of one `wgmma`.
@@ -70,17 +69,6 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
             column: across * Self::COLUMNS,
             count: if FILTERS { p.channels } else { listed },
         }
-    }
-
-    #[inline(always)]
-    fn set_up(at: u64) {
-        if gpu::thread() == 0 {
-            // The copies of the engine, and every thread that gathers.
-            Self::make_barriers(if FILTERS { 1 } else { PIT_CONV_COPIERS + 1 }, CONSUMERS);
-            bulk::prefetch_map(at);
-            bulk::prefetch_map(at + 128);
-        }
-        gpu::sync_threads();
     }
 
     /// Every tile, with as few chunks of 64 columns as there are.
@@ -184,20 +172,19 @@ impl<W: WalkInfo, E: WgmmaElem, const MT: usize, const CHUNKS: usize, const FILT
     #[inline(always)]
     unsafe fn run(p: &PitConvParams, at: u64) {
         grid::launch_dependents();
-        Self::set_up(at);
+        // The copies of the engine, and every thread that gathers.
+        let arrivals = if FILTERS { 1 } else { PIT_CONV_COPIERS + 1 };
+        Self::make_ring::<2>(at, arrivals, CONSUMERS);
         grid::wait_dependency();
-        if gpu::thread() >= CONSUMERS * 32 {
-            barrier::registers_down::<PRODUCER_REGISTERS>();
+        roles!(
             if FILTERS {
                 if gpu::thread() == CONSUMERS * 32 {
                     Self::slide(p, at);
                 }
             } else {
                 Self::gather(p, at);
-            }
-        } else {
-            barrier::registers_up::<CONSUMER_REGISTERS>();
-            Self::consume::<E>(p);
-        }
+            },
+            Self::consume::<E>(p)
+        );
     }
 }

@@ -6,7 +6,6 @@
 use super::pit_work::Work;
 use crate::device::prelude::*;
 use crate::device::stages::steps;
-use crate::device::warpgroup::{CONSUMER_REGISTERS, PRODUCER_REGISTERS};
 use crate::families::discover::abi::NO_TILE;
 use crate::families::gather_gemm::abi::*;
 
@@ -24,16 +23,6 @@ impl<const MT: usize> Stages for PitWords<MT> {
 }
 
 impl<const MT: usize> PitWords<MT> {
-    #[inline(always)]
-    fn set_up(at: u64) {
-        if gpu::thread() == 0 {
-            // Every thread that gathers, and the copy of A.
-            Self::make_barriers(PIT_COPIERS + 1, CONSUMERS);
-            bulk::prefetch_map(at);
-        }
-        gpu::sync_threads();
-    }
-
     #[inline(always)]
     fn produce(p: &PitParams, at: u64) {
         let thread = gpu::thread() - CONSUMERS * 32;
@@ -239,18 +228,16 @@ impl<W: WalkInfo, E: Elem<Acc = f32>, const MT: usize> Kernel<W, E, PitParams> f
     #[inline(always)]
     unsafe fn run(p: &PitParams, at: u64) {
         grid::launch_dependents();
-        Self::set_up(at);
+        // Every thread that gathers, and the copy of A.
+        Self::make_ring::<1>(at, PIT_COPIERS + 1, CONSUMERS);
         grid::wait_dependency();
-        if gpu::thread() >= CONSUMERS * 32 {
-            barrier::registers_down::<PRODUCER_REGISTERS>();
-            Self::produce(p, at);
-        } else {
-            barrier::registers_up::<CONSUMER_REGISTERS>();
+        roles!(
+            Self::produce(p, at),
             if MT == 128 {
                 Self::consume::<2>(p);
             } else {
                 Self::consume::<1>(p);
             }
-        }
+        );
     }
 }

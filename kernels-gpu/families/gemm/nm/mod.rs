@@ -35,8 +35,7 @@ impl SparseElem for Bf16 {
 
 /// Registers a thread of the copying warpgroup keeps, and one of the multiplying ones gets: 40 + 2 x 232 is three
 /// times the 168 they start with.
-const PRODUCER_REGISTERS: u32 = 40;
-const CONSUMER_REGISTERS: u32 = 232;
+const REGISTERS: [u32; 2] = [40, 232];
 
 impl NmParams {
     #[inline(always)]
@@ -56,8 +55,23 @@ impl NmParams {
     }
 }
 
-/// The metadata of a pair of stages: a register for each 64 rows.
-type Pair<const MA: usize> = [[u32; MA]; NM_PAIR];
+/// What differs with the bytes of an element.
+pub trait Products<E, const MA: usize, const CHUNKS: usize>: Stages {
+    /// A lane's metadata of a stage.
+    type Meta: Copy;
+    const NO_META: Self::Meta;
+
+    /// This lane's metadata of a pair of stages of the rows from `top`; zeros past the last pair, which nobody uses.
+    fn metadata(p: &NmParams, top: u32, pair: u32) -> [Self::Meta; NM_PAIR];
+    /// Metadata into the registers that `wgmma` reads it from.
+    fn take(p: &NmParams, into: &mut Self::Meta, meta: Self::Meta);
+    /// The `wgmma`s of a step against A at the first and B at the second place.
+    fn step(acc: &mut [Acc<CHUNKS>; MA], at: [u32; 2], step: usize, meta: Self::Meta);
+    /// Waits until at most `PENDING` groups are under way, and frees the metadata of the one before.
+    fn wait<const PENDING: u32>(p: &NmParams, acc: &mut [Acc<CHUNKS>; MA], meta: Self::Meta);
+    /// Finishes and stores 64 rows of sums.
+    fn store(p: &NmParams, corner: [u32; 2], smem: (u32, u32), acc: &mut Acc<CHUNKS>);
+}
 
 impl<const MA: usize, const CHUNKS: usize, const BYTES: usize> Stages
     for TwoOfFour<MA, CHUNKS, BYTES>
@@ -99,44 +113,82 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize> TwoOfFour<MA, CHU
         }
     }
 
-    /// Metadata into the registers that `wgmma` reads it from.
+    /// A warpgroup: multiplies tiles and sends them out.
     #[inline(always)]
-    fn take(p: &NmParams, into: &mut [u32; MA], meta: [u32; MA]) {
-        unroll!(i < MA, {
-            wgmma_sparse::take(&mut into[i], meta[i], p.zero)
-        });
-    }
-
-    /// Waits until at most `PENDING` groups are under way, and frees the stage and the metadata of the one before.
-    #[inline(always)]
-    fn finished<const PENDING: u32>(
-        p: &NmParams,
-        acc: &mut [Acc<CHUNKS>; MA],
-        slot: u32,
-        meta: [u32; MA],
-    ) {
-        unroll!(i < MA, {
-            acc[i].wait::<PENDING>();
-            wgmma_sparse::keep(meta[i], copy::arena(), p.zero);
-        });
-        Self::release_pending(slot);
-    }
-
-    #[inline(always)]
-    fn set_up(at: u64) {
-        if gpu::thread() == 0 {
-            Self::make_barriers(1, CONSUMERS);
-            bulk::prefetch_map(at);
-            bulk::prefetch_map(at + 128);
+    fn consume<E>(p: &NmParams)
+    where
+        Self: Products<E, MA, CHUNKS>,
+    {
+        let group = gpu::thread() / 128;
+        let mut ring = Ring::<Self>::consumer();
+        let mut tile = gpu::block_x();
+        while tile < p.tile_count {
+            let [row, column] = p.corner(tile);
+            let top = row + group * (MA * HALF) as u32;
+            let mut acc = [Acc::<CHUNKS>::zero(); MA];
+            let mut next = Self::metadata(p, top, 0);
+            // Two sets of registers by turns, each kept until the `wgmma`s that read it are done.
+            let (mut even, mut odd) = (Self::NO_META, Self::NO_META);
+            let mut pending = NONE;
+            let mut pair = 0;
+            while pair < p.pairs {
+                let now = next;
+                pair += 1;
+                next = Self::metadata(p, top, pair);
+                Self::take(p, &mut even, now[0]);
+                let first = ring.slot;
+                Self::multiply::<E>(&mut acc, &mut ring, group, even);
+                Self::wait::<1>(p, &mut acc, odd);
+                Self::release_pending(pending);
+                Self::take(p, &mut odd, now[1]);
+                pending = ring.slot;
+                Self::multiply::<E>(&mut acc, &mut ring, group, odd);
+                Self::wait::<1>(p, &mut acc, even);
+                Self::release_pending(first);
+            }
+            Self::wait::<0>(p, &mut acc, odd);
+            Self::release_pending(pending);
+            let smem = copy::arena() + (Self::OUT + group as usize * SMEM_TILE) as u32;
+            unroll!(i < MA, {
+                let corner = [top + (i * HALF) as u32, column];
+                Self::store(p, corner, (group, smem), &mut acc[i]);
+            });
+            tile += gpu::grid_x();
         }
-        gpu::sync_threads();
+    }
+
+    /// Waits for the next stage and issues its `wgmma`s, as one group.
+    #[inline(always)]
+    fn multiply<E>(
+        acc: &mut [Acc<CHUNKS>; MA],
+        ring: &mut Ring<Self>,
+        group: u32,
+        meta: <Self as Products<E, MA, CHUNKS>>::Meta,
+    ) where
+        Self: Products<E, MA, CHUNKS>,
+    {
+        let stage = Self::stage(ring.wait_full());
+        ring.advance();
+        let (smem, b_tile) = (
+            stage + group * (MA * HALF * NM_ROW_BYTES) as u32,
+            stage + Self::A_BYTES as u32,
+        );
+        unroll!(i < MA, { acc[i].fence() });
+        unroll!(step < NM_STEPS, {
+            Self::step(acc, [smem, b_tile], step, meta)
+        });
+        wgmma::commit();
     }
 }
 
-impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS> {
-    /// This lane's metadata of a pair of stages of the rows from `top`; zeros past the last pair, which nobody uses.
+impl<E: SparseElem, const MA: usize, const CHUNKS: usize> Products<E, MA, CHUNKS>
+    for TwoOfFour<MA, CHUNKS>
+{
+    type Meta = [u32; MA];
+    const NO_META: Self::Meta = [0; MA];
+
     #[inline(always)]
-    fn metadata(p: &NmParams, top: u32, pair: u32) -> Pair<MA> {
+    fn metadata(p: &NmParams, top: u32, pair: u32) -> [Self::Meta; NM_PAIR] {
         let thread = gpu::rematerialize_thread() % 128;
         let mut meta = [[0; MA]; NM_PAIR];
         unroll!(i < MA, {
@@ -148,96 +200,56 @@ impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS> {
         meta
     }
 
-    /// A warpgroup: multiplies tiles and sends them out.
     #[inline(always)]
-    fn consume<E: SparseElem>(p: &NmParams) {
-        let group = gpu::thread() / 128;
-        let mut ring = Ring::<Self>::consumer();
-        let mut tile = gpu::block_x();
-        while tile < p.tile_count {
-            let [row, column] = p.corner(tile);
-            let top = row + group * (MA * HALF) as u32;
-            let mut acc = [Acc::<CHUNKS>::zero(); MA];
-            let mut next = Self::metadata(p, top, 0);
-            // Two sets of registers by turns, each kept until the `wgmma`s that read it are done.
-            let (mut even, mut odd) = ([0; MA], [0; MA]);
-            let mut pending = NONE;
-            let mut pair = 0;
-            while pair < p.pairs {
-                let now = next;
-                pair += 1;
-                next = Self::metadata(p, top, pair);
-                Self::take(p, &mut even, now[0]);
-                let first = ring.slot;
-                Self::multiply::<E>(&mut acc, &mut ring, group, even);
-                Self::finished::<1>(p, &mut acc, pending, odd);
-                Self::take(p, &mut odd, now[1]);
-                pending = ring.slot;
-                Self::multiply::<E>(&mut acc, &mut ring, group, odd);
-                Self::finished::<1>(p, &mut acc, first, even);
-            }
-            Self::finished::<0>(p, &mut acc, pending, odd);
-            let smem = copy::arena() + (Self::OUT + group as usize * SMEM_TILE) as u32;
-            unroll!(i < MA, {
-                let corner = [top + (i * HALF) as u32, column];
-                let (o, smem, acc) = (p.output(), (group, smem), &mut acc[i]);
-                // Two halves leave no registers for a loop.
-                if MA == 1 {
-                    StoreTile::<CHUNKS, PLAIN>::write::<E>(o, p.m, corner, smem, p.pairs, acc);
-                } else {
-                    StoreTile::<CHUNKS, PLAIN>::write_as::<E, false>(
-                        o, p.m, corner, smem, p.pairs, acc,
-                    );
-                }
-            });
-            tile += gpu::grid_x();
-        }
+    fn take(p: &NmParams, into: &mut Self::Meta, meta: Self::Meta) {
+        unroll!(i < MA, {
+            wgmma_sparse::take(&mut into[i], meta[i], p.zero)
+        });
     }
 
-    /// Waits for the next stage and issues its `wgmma`s, as one group.
     #[inline(always)]
-    fn multiply<E: SparseElem>(
-        acc: &mut [Acc<CHUNKS>; MA],
-        ring: &mut Ring<Self>,
-        group: u32,
-        meta: [u32; MA],
-    ) {
-        let stage = Self::stage(ring.wait_full());
-        ring.advance();
-        let (smem, b_tile) = (
-            stage + group * (MA * HALF * NM_ROW_BYTES) as u32,
-            stage + Self::A_BYTES as u32,
-        );
-        unroll!(i < MA, { acc[i].fence() });
-        unroll!(step < NM_STEPS, {
-            let row = PANEL_BYTES as u32;
-            let b = frag::descriptor(b_tile + step as u32 * 32 * row, row, SMEM_TILE as u32);
-            unroll!(i < MA, {
-                let place = i * HALF * NM_ROW_BYTES + step * 32;
-                let a = frag::descriptor(smem + place as u32, NM_ROW_BYTES as u32, 16);
-                if step == 0 {
-                    E::mma_sparse::<CHUNKS, 0>(&mut acc[i], a, b, meta[i]);
-                } else {
-                    E::mma_sparse::<CHUNKS, 1>(&mut acc[i], a, b, meta[i]);
-                }
-            });
+    fn step(acc: &mut [Acc<CHUNKS>; MA], [smem, b_tile]: [u32; 2], step: usize, meta: Self::Meta) {
+        let row = PANEL_BYTES as u32;
+        let b = frag::descriptor(b_tile + step as u32 * 32 * row, row, SMEM_TILE as u32);
+        unroll!(i < MA, {
+            let place = i * HALF * NM_ROW_BYTES + step * 32;
+            let a = frag::descriptor(smem + place as u32, NM_ROW_BYTES as u32, 16);
+            if step == 0 {
+                E::mma_sparse::<CHUNKS, 0>(&mut acc[i], a, b, meta[i]);
+            } else {
+                E::mma_sparse::<CHUNKS, 1>(&mut acc[i], a, b, meta[i]);
+            }
         });
-        wgmma::commit();
+    }
+
+    #[inline(always)]
+    fn wait<const PENDING: u32>(p: &NmParams, acc: &mut [Acc<CHUNKS>; MA], meta: Self::Meta) {
+        unroll!(i < MA, {
+            acc[i].wait::<PENDING>();
+            wgmma_sparse::keep(meta[i], copy::arena(), p.zero);
+        });
+    }
+
+    #[inline(always)]
+    fn store(p: &NmParams, corner: [u32; 2], smem: (u32, u32), acc: &mut Acc<CHUNKS>) {
+        let (o, m) = (p.output(), p.m);
+        // Two halves leave no registers for a loop.
+        if MA == 1 {
+            StoreTile::<CHUNKS, PLAIN>::write::<E>(o, m, corner, smem, p.pairs, acc);
+        } else {
+            StoreTile::<CHUNKS, PLAIN>::write_as::<E, false>(o, m, corner, smem, p.pairs, acc);
+        }
     }
 }
 
-impl<W: WalkInfo, E: SparseElem, const MA: usize, const CHUNKS: usize> Kernel<W, E, NmParams>
-    for TwoOfFour<MA, CHUNKS>
+impl<W: WalkInfo, E, const MA: usize, const CHUNKS: usize, const BYTES: usize>
+    Kernel<W, E, NmParams> for TwoOfFour<MA, CHUNKS, BYTES>
+where
+    Self: Products<E, MA, CHUNKS>,
 {
     #[inline(always)]
     unsafe fn run(p: &NmParams, at: u64) {
-        Self::set_up(at);
-        if gpu::thread() >= CONSUMERS * 32 {
-            barrier::registers_down::<PRODUCER_REGISTERS>();
-            Self::produce(p, at);
-        } else {
-            barrier::registers_up::<CONSUMER_REGISTERS>();
-            Self::consume::<E>(p);
-        }
+        Self::make_ring::<2>(at, 1, CONSUMERS);
+        roles!(REGISTERS, Self::produce(p, at), Self::consume::<E>(p));
     }
 }

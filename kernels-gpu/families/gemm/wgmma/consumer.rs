@@ -51,10 +51,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
             let mut s = 0;
             while s < strip.stages {
                 let slot = ring.wait_full();
-                // The same for all lanes, and the shuffle tells ptxas so: it serialises `wgmma` behind a branch that
-                // might diverge (C7519).
-                let mask = copy::load_shared_b32(Self::mask(slot)) >> group;
-                let mask = warp::shuffle::<32>(mask, 0, u32::MAX);
+                let mask = Self::mask_of(slot, group);
                 if mask & 0x55 != 0 && ORDER & IN_REGISTERS != 0 {
                     let a = Self::fragments(slot, group);
                     acc.fence();
@@ -81,20 +78,11 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
 
     #[inline(always)]
     fn multiply<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, group: u32, mask: u32) {
-        let stage = Self::stage(slot);
-        let (smem, b_tile) = (
-            stage + group * SMEM_TILE as u32,
-            stage + 2 * SMEM_TILE as u32,
-        );
+        let (smem, b_tile) = Self::operands(slot, group);
         unroll!(step < STEPS, {
             if PK >= Self::DEPTH || mask >> (2 * step) & 1 != 0 {
                 let (a, b) = (Self::a(smem, step), Self::b(b_tile, step));
-                match (ORDER & A_COLUMNS != 0, ORDER & B_COLUMNS != 0) {
-                    (false, false) => E::mma::<CHUNKS, 0, 1>(acc, a, b),
-                    (true, false) => E::mma::<CHUNKS, 1, 1>(acc, a, b),
-                    (false, true) => E::mma::<CHUNKS, 0, 0>(acc, a, b),
-                    (true, true) => E::mma::<CHUNKS, 1, 0>(acc, a, b),
-                }
+                E::mma_ordered::<CHUNKS, ORDER>(acc, a, b);
             }
         });
     }

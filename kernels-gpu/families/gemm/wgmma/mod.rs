@@ -10,22 +10,7 @@ mod out;
 mod producer;
 
 use crate::device::prelude::*;
-use crate::device::split_k::SplitK;
-use crate::device::warpgroup::{CONSUMER_REGISTERS, PRODUCER_REGISTERS};
 use crate::families::gemm::abi::*;
-
-/// Where the partial sums of a strip go.
-#[inline(always)]
-fn split_k_of(p: &WgmmaParams, strip: Strip) -> SplitK {
-    SplitK {
-        partial: p.partial,
-        counters: p.counters,
-        first: strip.first,
-        part: strip.part(),
-        parts: strip.count(),
-        counter: strip.counter,
-    }
-}
 
 impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
     Stages for Panel<PM, PK, CHUNKS, ORDER, BYTES>
@@ -62,20 +47,23 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
 
     #[inline(always)]
     pub(in crate::families) fn set_up(at: u64) {
-        if gpu::thread() == 0 {
-            // Every warp that copies arrives: one without copies in a stage must not fall a round behind. And every
-            // warp that multiplies: in a stage without work for its warpgroup nothing else holds it to the others.
-            Self::make_barriers(COPIERS / 32, CONSUMERS);
-            bulk::prefetch_map(at);
-            bulk::prefetch_map(at + 128);
-        }
-        gpu::sync_threads();
+        // Every warp that copies arrives: one without copies in a stage must not fall a round behind. And every warp
+        // that multiplies: in a stage without work for its warpgroup nothing else holds it to the others.
+        Self::make_ring::<2>(at, COPIERS / 32, CONSUMERS);
     }
 
     /// Place of the mask and the sixteenths of the stage's record.
     #[inline(always)]
     fn mask(slot: u32) -> u32 {
         copy::arena() + (Self::BARRIERS + Self::STAGES * 16) as u32 + slot * 8
+    }
+
+    /// The mask of a stage for a warpgroup, the same for all lanes. The shuffle tells ptxas so: it serialises `wgmma`
+    /// behind a branch that might diverge (C7519).
+    #[inline(always)]
+    fn mask_of(slot: u32, group: u32) -> u32 {
+        let mask = copy::load_shared_b32(Self::mask(slot)) >> group;
+        warp::shuffle::<32>(mask, 0, u32::MAX)
     }
 
     /// Two words for the warpgroups that fix up, and one that nobody reads.
@@ -140,12 +128,6 @@ impl<
     #[inline(always)]
     unsafe fn run(p: &WgmmaParams, at: u64) {
         Self::set_up(at);
-        if gpu::thread() >= CONSUMERS * 32 {
-            barrier::registers_down::<PRODUCER_REGISTERS>();
-            Self::produce(p, at);
-        } else {
-            barrier::registers_up::<CONSUMER_REGISTERS>();
-            Self::consume::<E, _>(p);
-        }
+        roles!(Self::produce(p, at), Self::consume::<E, _>(p));
     }
 }

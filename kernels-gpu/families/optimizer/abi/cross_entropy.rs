@@ -1,7 +1,7 @@
 //! The module `cross_entropy`: softmax cross-entropy of rows of logits, its gradient, and the mean over rows with a
 //! label.
 
-use crate::abi::Tile;
+use crate::abi::tiles;
 
 /// Threads of a thread block.
 pub const CROSS_ENTROPY_THREADS: u32 = 256;
@@ -12,34 +12,16 @@ pub const CROSS_ENTROPY_FEW: u32 = 8;
 /// Rows of logits and of their gradient are whole vectors of 16 bytes.
 pub const CROSS_ENTROPY_VECTORS: u32 = 1;
 
-/// Step that counts the rows with a label.
-pub const STEP_COUNT_LABELS: u32 = 1;
-/// Step of loss and gradient.
-pub const STEP_CROSS_ENTROPY: u32 = 2;
-
-macro_rules! steps {
-    ($($(#[$doc:meta])* $name:ident = $step:ident, $min:literal;)+) => {$(
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug)]
-        pub struct $name;
-
-        impl Tile for $name {
-            const THREADS: u32 = CROSS_ENTROPY_THREADS;
-            const MIN_BLOCKS: u32 = $min;
-            const COLUMNS: u32 = 1;
-            const STEP: u32 = $step;
-            const ACCESS: u32 = 1;
-            // A word for each warp, and one that says who came last.
-            const SHARED_BYTES: u32 = 4 * (CROSS_ENTROPY_THREADS / 32 + 1);
-        }
-    )+};
-}
-
-steps! {
+tiles! {
+    {
+        THREADS: CROSS_ENTROPY_THREADS, COLUMNS: 1, ACCESS: 1,
+        // A word for each warp, and one that says who came last.
+        SHARED_BYTES: 4 * (CROSS_ENTROPY_THREADS / 32 + 1)
+    }
     /// Labels counted.
-    CountLabels = STEP_COUNT_LABELS, 8;
+    CountLabels = STEP_COUNT_LABELS 1, MIN_BLOCKS: 8;
     /// Loss and gradient, a few lanes or a warp for each row.
-    CrossEntropyRows = STEP_CROSS_ENTROPY, 5;
+    CrossEntropyRows = STEP_CROSS_ENTROPY 2, MIN_BLOCKS: 5;
 }
 
 /// Parameters of the `cross_entropy` kernels.

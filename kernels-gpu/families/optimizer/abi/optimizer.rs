@@ -1,6 +1,6 @@
 //! The module `optimizer`: a step of stochastic gradient descent, or of Adam, over parameters that lie without gaps.
 
-use crate::abi::Tile;
+use crate::abi::tiles;
 
 /// Threads of a thread block.
 pub const UPDATE_THREADS: u32 = 256;
@@ -14,32 +14,12 @@ pub const UPDATE_NESTEROV: u32 = 2;
 /// The gradient has the element type of the copy.
 pub const UPDATE_NARROW: u32 = 4;
 
-/// Step of descent.
-pub const STEP_SGD: u32 = 1;
-/// Step of Adam.
-pub const STEP_ADAM: u32 = 2;
-
-macro_rules! steps {
-    ($($(#[$doc:meta])* $name:ident = $step:ident;)+) => {$(
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug)]
-        pub struct $name;
-
-        impl Tile for $name {
-            const THREADS: u32 = UPDATE_THREADS;
-            const MIN_BLOCKS: u32 = 4;
-            const COLUMNS: u32 = UPDATE_ELEMENTS;
-            const STEP: u32 = $step;
-            const ACCESS: u32 = 1;
-        }
-    )+};
-}
-
-steps! {
+tiles! {
+    { THREADS: UPDATE_THREADS, MIN_BLOCKS: 4, COLUMNS: UPDATE_ELEMENTS, ACCESS: 1 }
     /// A step of descent; the element type is that of the copy, f32 for none.
-    SgdStep = STEP_SGD;
+    SgdStep = STEP_SGD 1;
     /// A step of Adam, likewise.
-    AdamStep = STEP_ADAM;
+    AdamStep = STEP_ADAM 2;
 }
 
 /// What steps leave for each other: on the device, so that a captured graph goes on where it was.

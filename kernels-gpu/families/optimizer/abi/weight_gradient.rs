@@ -1,7 +1,7 @@
 //! The module `weight_gradient`: what a dense layer's weights get from its inputs and the gradient of its outputs, both
 //! tall: few columns, and so many rows that these are dealt to thread blocks.
 
-use crate::abi::Tile;
+use crate::abi::tiles;
 
 /// Threads of a thread block.
 pub const WEIGHT_THREADS: u32 = 128;
@@ -12,58 +12,25 @@ pub const WEIGHT_ROWS: u32 = 8;
 /// Rows of the matrices are whole vectors of four elements.
 pub const WEIGHT_VECTORS: u32 = 1;
 
-/// Step that leaves a sum for each part of the rows.
-pub const STEP_WEIGHT_PARTS: u32 = 1;
-/// Step that adds them up.
-pub const STEP_WEIGHT_SUM: u32 = 2;
-/// Step that leaves sums of a bias alone.
-pub const STEP_BIAS_PARTS: u32 = 3;
-
-/// Threads of a thread block of that step.
+/// Threads of a thread block that sums up a bias alone.
 pub const BIAS_THREADS: u32 = 256;
 /// Columns of its tile: eight threads, four elements each.
 pub const BIAS_COLUMNS: u32 = 32;
 /// Rows that its threads have under way.
 pub const BIAS_ROWS: u32 = 4 * BIAS_THREADS / 8;
 
-/// A tile of the gradient over a part of the rows: by CUDA cores in f32, else by Tensor Cores.
-#[derive(Clone, Copy, Debug)]
-pub struct WeightTile;
-
-impl Tile for WeightTile {
-    const THREADS: u32 = WEIGHT_THREADS;
-    const MIN_BLOCKS: u32 = 4;
-    const COLUMNS: u32 = WEIGHT_TILE[1];
-    const STEP: u32 = STEP_WEIGHT_PARTS;
-    // Two stages of both matrices, as f32.
-    const SHARED_BYTES: u32 = 2 * WEIGHT_ROWS * (WEIGHT_TILE[0] + WEIGHT_TILE[1]) * 4;
-    const ACCESS: u32 = 1;
-}
-
-/// Columns over a part of the rows.
-#[derive(Clone, Copy, Debug)]
-pub struct BiasTile;
-
-impl Tile for BiasTile {
-    const THREADS: u32 = BIAS_THREADS;
-    const MIN_BLOCKS: u32 = 3;
-    const COLUMNS: u32 = BIAS_COLUMNS;
-    const STEP: u32 = STEP_BIAS_PARTS;
-    // Four sums of each thread.
-    const SHARED_BYTES: u32 = BIAS_THREADS * 16;
-    const ACCESS: u32 = 1;
-}
-
-/// An element of the gradient for each thread.
-#[derive(Clone, Copy, Debug)]
-pub struct WeightSum;
-
-impl Tile for WeightSum {
-    const THREADS: u32 = WEIGHT_THREADS;
-    const MIN_BLOCKS: u32 = 8;
-    const COLUMNS: u32 = WEIGHT_THREADS;
-    const STEP: u32 = STEP_WEIGHT_SUM;
-    const ACCESS: u32 = 1;
+tiles! {
+    { ACCESS: 1 }
+    /// A tile of the gradient over a part of the rows: by CUDA cores in f32, else by Tensor Cores.
+    WeightTile = STEP_WEIGHT_PARTS 1, THREADS: WEIGHT_THREADS, MIN_BLOCKS: 4, COLUMNS: WEIGHT_TILE[1],
+        // Two stages of both matrices, as f32.
+        SHARED_BYTES: 2 * WEIGHT_ROWS * (WEIGHT_TILE[0] + WEIGHT_TILE[1]) * 4;
+    /// Columns over a part of the rows.
+    BiasTile = STEP_BIAS_PARTS 3, THREADS: BIAS_THREADS, MIN_BLOCKS: 3, COLUMNS: BIAS_COLUMNS,
+        // Four sums of each thread.
+        SHARED_BYTES: BIAS_THREADS * 16;
+    /// An element of the gradient for each thread.
+    WeightSum = STEP_WEIGHT_SUM 2, THREADS: WEIGHT_THREADS, MIN_BLOCKS: 8, COLUMNS: WEIGHT_THREADS;
 }
 
 /// Parameters of the `weight_gradient` kernels.

@@ -86,16 +86,6 @@ impl Stages for PitSampled {
 }
 
 impl PitSampled {
-    #[inline(always)]
-    fn set_up(at: u64) {
-        if gpu::thread() == 0 {
-            // Every thread that gathers, and the copy of Y.
-            Self::make_barriers(SAMPLED_COPIERS + 1, CONSUMERS);
-            bulk::prefetch_map(at);
-        }
-        gpu::sync_threads();
-    }
-
     /// Address of a place of a panel's list.
     #[inline(always)]
     fn listed(p: &PitSampledParams, work: Work, place: u32) -> u64 {
@@ -209,7 +199,8 @@ impl PitSampled {
 impl<W: WalkInfo, E: WgmmaElem> Kernel<W, E, PitSampledParams> for PitSampled {
     #[inline(always)]
     unsafe fn run(p: &PitSampledParams, at: u64) {
-        Self::set_up(at);
+        // Every thread that gathers, and the copy of Y.
+        Self::make_ring::<1>(at, SAMPLED_COPIERS + 1, CONSUMERS);
         grid::wait_dependency();
         // After the wait: what starts early may rely on all that came before this kernel.
         grid::launch_dependents();

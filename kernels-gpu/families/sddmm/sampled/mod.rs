@@ -5,7 +5,6 @@
 mod out;
 
 use crate::device::prelude::*;
-use crate::device::warpgroup::{CONSUMER_REGISTERS, PRODUCER_REGISTERS};
 use crate::families::sddmm::abi::*;
 
 #[inline(always)]
@@ -111,12 +110,7 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
             let end = k + now.stages * 64;
             while k < end {
                 let slot = ring.wait_empty();
-                let full = Self::full(slot);
-                if thread == 0 {
-                    barrier::arrive_expect(full, bytes);
-                } else if thread % 32 == 0 {
-                    barrier::arrive(full);
-                }
+                let full = Self::arrive_copying(slot, thread, bytes);
                 if valid {
                     let (x, y) = if along_x { (k, start) } else { (start, k) };
                     bulk::tma_load_2d(Self::stage(slot) + to, map, x, y, full);
@@ -164,31 +158,17 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
     /// Y, and a choice between all at once and some takes more registers than there are (C7511).
     #[inline(always)]
     fn multiply<E: WgmmaElem>(acc: &mut Acc<WINDOW_CHUNKS>, slot: u32, warpgroup: u32, live: u32) {
-        let stage = Self::stage(slot);
-        let (smem, b_tile) = (
-            stage + warpgroup * SMEM_TILE as u32,
-            stage + 2 * SMEM_TILE as u32,
-        );
+        let (smem, b_tile) = Self::operands(slot, warpgroup);
         unroll!(pair < WINDOW_CHUNKS / 2, {
             if live >> (2 * pair) & 3 != 0 {
                 let mut two = Acc([acc.0[2 * pair], acc.0[2 * pair + 1]]);
                 let chunk = b_tile + 2 * pair as u32 * SMEM_TILE as u32;
                 unroll!(step < STEPS, {
-                    Self::mma::<E, 2>(&mut two, Self::x(smem, step), Self::y(chunk, step));
+                    E::mma_ordered::<2, ORDER>(&mut two, Self::x(smem, step), Self::y(chunk, step));
                 });
                 [acc.0[2 * pair], acc.0[2 * pair + 1]] = two.0;
             }
         });
-    }
-
-    #[inline(always)]
-    fn mma<E: WgmmaElem, const C: usize>(acc: &mut Acc<C>, x: u64, y: u64) {
-        match (ORDER & A_COLUMNS != 0, ORDER & B_COLUMNS != 0) {
-            (false, false) => E::mma::<C, 0, 1>(acc, x, y),
-            (true, false) => E::mma::<C, 1, 1>(acc, x, y),
-            (false, true) => E::mma::<C, 0, 0>(acc, x, y),
-            (true, true) => E::mma::<C, 1, 0>(acc, x, y),
-        }
     }
 }
 
@@ -197,18 +177,7 @@ impl<W: WalkInfo, E: WgmmaElem, const P: usize, const ORDER: u32> Kernel<W, E, S
 {
     #[inline(always)]
     unsafe fn run(p: &SampledParams, at: u64) {
-        if gpu::thread() == 0 {
-            Self::make_barriers(COPIERS / 32, CONSUMERS);
-            bulk::prefetch_map(at);
-            bulk::prefetch_map(at + 128);
-        }
-        gpu::sync_threads();
-        if gpu::thread() >= CONSUMERS * 32 {
-            barrier::registers_down::<PRODUCER_REGISTERS>();
-            Self::produce(p, at);
-        } else {
-            barrier::registers_up::<CONSUMER_REGISTERS>();
-            Self::consume::<E>(p);
-        }
+        Self::make_ring::<2>(at, COPIERS / 32, CONSUMERS);
+        roles!(Self::produce(p, at), Self::consume::<E>(p));
     }
 }

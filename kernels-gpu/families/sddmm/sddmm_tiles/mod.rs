@@ -5,7 +5,6 @@
 mod out;
 
 use crate::device::prelude::*;
-use crate::device::warpgroup::{CONSUMER_REGISTERS, PRODUCER_REGISTERS};
 use crate::families::sddmm::abi::*;
 
 /// An element type that tiles are multiplied in.
@@ -178,12 +177,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
             let mut stage = 0;
             while stage < p.stages {
                 let (slot, k) = (ring.wait_empty(), stage * Self::DEPTH as u32);
-                let full = Self::full(slot);
-                if thread == 0 {
-                    barrier::arrive_expect(full, bytes);
-                } else if thread % 32 == 0 {
-                    barrier::arrive(full);
-                }
+                let full = Self::arrive_copying(slot, thread, bytes);
                 if valid {
                     let (x, y) = if along_k { (k, start) } else { (start, k) };
                     bulk::tma_load_2d(Self::stage(slot) + i * SMEM_TILE as u32, map, x, y, full);
@@ -261,11 +255,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
     /// some takes more registers than there are (C7511).
     #[inline(always)]
     fn multiply<E: TileElem>(acc: &mut Acc<CHUNKS>, (slot, warpgroup): (u32, u32), chunks: u32) {
-        let stage = Self::stage(slot);
-        let (smem, b_tile) = (
-            stage + warpgroup * SMEM_TILE as u32,
-            stage + 2 * SMEM_TILE as u32,
-        );
+        let (smem, b_tile) = Self::operands(slot, warpgroup);
         if CHUNKS < 4 {
             return Self::steps::<E, CHUNKS>(acc, smem, b_tile);
         }
@@ -303,12 +293,9 @@ impl<W: WalkInfo, E: TileElem, const CHUNKS: usize, const ORDER: u32, const BYTE
         let (copied, multiplied) = (Self::copies(p, other), PerThread::load(p, own));
         Self::set_up(at);
         gpu::sync_threads();
-        if copies {
-            barrier::registers_down::<PRODUCER_REGISTERS>();
-            Self::produce(p, at, copied);
-        } else {
-            barrier::registers_up::<CONSUMER_REGISTERS>();
-            Self::consume::<E>(p, multiplied);
-        }
+        roles!(
+            Self::produce(p, at, copied),
+            Self::consume::<E>(p, multiplied)
+        );
     }
 }

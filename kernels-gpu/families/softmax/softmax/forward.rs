@@ -1,5 +1,7 @@
 //! Softmax of a row. The maximum is taken off first, sums are f32 in an order that the length alone decides.
 
+use core::marker::PhantomData;
+
 use super::{FIRST, SECOND, Span, each_piece, reduce, store_sums};
 use crate::device::prelude::*;
 use crate::families::softmax::abi::*;
@@ -54,139 +56,112 @@ fn power<const LOG: bool>(difference: f32) -> f32 {
     matrix::exp2_flushed(difference * of_two)
 }
 
-/// The lane's scores, and the largest.
-#[inline(always)]
-fn scores<
-    E: Elem<Acc = f32>,
-    const VEC: usize,
-    const LANES: u32,
-    const REP: usize,
-    const LOG: bool,
->(
-    p: &SoftmaxParams,
-    span: Span,
-) -> (Scores<VEC, REP>, f32) {
-    let factor = factor::<LOG>(p.scale);
-    let lane = span.lane::<VEC, LANES>();
-    let mut raw = [[0u32; 4]; REP];
-    unroll!(r < REP, { raw[r] = lane.load::<E>(p.input, r) });
-    let mut scores = [[f32::NEG_INFINITY; VEC]; REP];
-    let mut max = f32::NEG_INFINITY;
-    unroll!(r < REP, {
-        unroll!(i < VEC, {
-            let scaled = matrix::mul_f32(E::get(&raw[r], i), factor);
-            if lane.is_live(r, i) {
-                scores[r][i] = scaled;
-            }
-            max = matrix::max_or_nan(max, scores[r][i]);
-        });
-    });
-    (scores, max)
-}
+/// Softmax of a row that `LANES` lanes hold, `REP` vectors each.
+pub(super) struct Forward<E, const VEC: usize, const LANES: u32, const REP: usize, const LOG: bool>(
+    PhantomData<E>,
+);
 
-/// Sum of the exponentials relative to `base`. They, for the logarithm the differences, take the place of the scores.
-#[inline(always)]
-fn exponentials<const VEC: usize, const REP: usize, const LOG: bool>(
-    scores: &mut Scores<VEC, REP>,
-    base: f32,
-) -> f32 {
-    let mut sum = 0.0;
-    unroll!(r < REP, {
-        unroll!(i < VEC, {
-            let difference = scores[r][i] - base;
-            let power = power::<LOG>(difference);
-            sum += power;
-            scores[r][i] = if LOG { difference } else { power };
-        });
-    });
-    sum
-}
-
-#[inline(always)]
-fn write<
-    E: Elem<Acc = f32>,
-    const VEC: usize,
-    const LANES: u32,
-    const REP: usize,
-    const LOG: bool,
->(
-    p: &SoftmaxParams,
-    span: Span,
-    values: &Scores<VEC, REP>,
-    finish: Finish,
-) {
-    let lane = span.lane::<VEC, LANES>();
-    let masked = if LOG { f32::NEG_INFINITY } else { 0.0 };
-    unroll!(r < REP, {
-        let mut out = [masked; VEC];
-        unroll!(i < VEC, {
-            out[i] = if LOG {
-                values[r][i] + finish.shift
-            } else {
-                values[r][i] * finish.factor
-            };
-        });
-        if p.live != 0 {
-            // Masked entries, whatever the others are.
+impl<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32, const REP: usize, const LOG: bool>
+    Forward<E, VEC, LANES, REP, LOG>
+{
+    /// The lane's scores, and the largest.
+    #[inline(always)]
+    fn scores(p: &SoftmaxParams, span: Span) -> (Scores<VEC, REP>, f32) {
+        let factor = factor::<LOG>(p.scale);
+        let lane = span.lane::<VEC, LANES>();
+        let mut raw = [[0u32; 4]; REP];
+        unroll!(r < REP, { raw[r] = lane.load::<E>(p.input, r) });
+        let mut scores = [[f32::NEG_INFINITY; VEC]; REP];
+        let mut max = f32::NEG_INFINITY;
+        unroll!(r < REP, {
             unroll!(i < VEC, {
-                if !lane.is_live(r, i) {
-                    out[i] = masked;
+                let scaled = matrix::mul_f32(E::get(&raw[r], i), factor);
+                if lane.is_live(r, i) {
+                    scores[r][i] = scaled;
                 }
+                max = matrix::max_or_nan(max, scores[r][i]);
             });
-        }
-        lane.store::<E>(p.output, r, &out);
-    });
-}
-
-/// A row that fits the registers of its lanes.
-#[inline(always)]
-pub(super) fn row<
-    E: Elem<Acc = f32>,
-    const VEC: usize,
-    const LANES: u32,
-    const REP: usize,
-    const LOG: bool,
->(
-    p: &SoftmaxParams,
-    span: Span,
-) {
-    let (mut values, max) = scores::<E, VEC, LANES, REP, LOG>(p, span);
-    let max = reduce::<LANES, true>(max, FIRST);
-    let sum = exponentials::<VEC, REP, LOG>(&mut values, base_of(max));
-    let sum = reduce::<LANES, false>(sum, SECOND);
-    let finish = Finish::new::<LOG>(max, sum);
-    write::<E, VEC, LANES, REP, LOG>(p, span, &values, finish);
-}
-
-/// A piece of a longer row. The launch ahead leaves each piece's maximum and sum (Milakov and Gimelshein, arXiv
-/// 1805.02867); this one joins those of the row, in order, and goes through the piece once more, out of L2.
-#[inline(always)]
-pub(super) fn piece<E: Elem<Acc = f32>, const VEC: usize, const REP: usize, const LOG: bool>(
-    p: &SoftmaxParams,
-    span: Span,
-    index: u32,
-) {
-    const LANES: u32 = SOFTMAX_THREADS;
-    let (mut values, max) = scores::<E, VEC, LANES, REP, LOG>(p, span);
-    if p.flags & SOFTMAX_SUMS != 0 {
-        grid::launch_dependents();
-        let max = reduce::<LANES, true>(max, FIRST);
-        let sum = exponentials::<VEC, REP, LOG>(&mut values, base_of(max));
-        let sum = reduce::<LANES, false>(sum, SECOND);
-        store_sums(p, index, [max, sum]);
-        return;
+        });
+        (scores, max)
     }
-    let (mut max, mut sum) = (f32::NEG_INFINITY, 0.0);
-    each_piece(p, index, |[more_max, more_sum]| {
-        let above = matrix::max_or_nan(max, more_max);
-        let base = base_of(above);
-        let (more, less) = (power::<LOG>(more_max - base), power::<LOG>(max - base));
-        sum = matrix::fma_f32(more_sum, more, sum * less);
-        max = above;
-    });
-    let all = reduce::<LANES, true>(max, FIRST);
-    let base = base_of(all);
-    let sum = reduce::<LANES, false>(sum * power::<LOG>(max - base), SECOND);
-    exponentials::<VEC, REP, LOG>(&mut values, base);
-    write::<E, VEC, LANES, REP, LOG>(p, span, &values, Finish::new::<LOG>(all, sum));
+
+    /// Sum of the exponentials relative to `base`. They, for the logarithm the differences, take the place of the
+    /// scores.
+    #[inline(always)]
+    fn exponentials(scores: &mut Scores<VEC, REP>, base: f32) -> f32 {
+        let mut sum = 0.0;
+        unroll!(r < REP, {
+            unroll!(i < VEC, {
+                let difference = scores[r][i] - base;
+                let power = power::<LOG>(difference);
+                sum += power;
+                scores[r][i] = if LOG { difference } else { power };
+            });
+        });
+        sum
+    }
+
+    #[inline(always)]
+    fn write(p: &SoftmaxParams, span: Span, values: &Scores<VEC, REP>, finish: Finish) {
+        let lane = span.lane::<VEC, LANES>();
+        let masked = if LOG { f32::NEG_INFINITY } else { 0.0 };
+        unroll!(r < REP, {
+            let mut out = [masked; VEC];
+            unroll!(i < VEC, {
+                out[i] = if LOG {
+                    values[r][i] + finish.shift
+                } else {
+                    values[r][i] * finish.factor
+                };
+            });
+            if p.live != 0 {
+                // Masked entries, whatever the others are.
+                unroll!(i < VEC, {
+                    if !lane.is_live(r, i) {
+                        out[i] = masked;
+                    }
+                });
+            }
+            lane.store::<E>(p.output, r, &out);
+        });
+    }
+
+    /// A row that fits the registers of its lanes.
+    #[inline(always)]
+    pub fn row(p: &SoftmaxParams, span: Span) {
+        let (mut values, max) = Self::scores(p, span);
+        let max = reduce::<LANES, true>(max, FIRST);
+        let sum = Self::exponentials(&mut values, base_of(max));
+        let sum = reduce::<LANES, false>(sum, SECOND);
+        let finish = Finish::new::<LOG>(max, sum);
+        Self::write(p, span, &values, finish);
+    }
+
+    /// A piece of a longer row. The launch ahead leaves each piece's maximum and sum (Milakov and Gimelshein, arXiv
+    /// 1805.02867); this one joins those of the row, in order, and goes through the piece once more, out of L2.
+    #[inline(always)]
+    pub fn piece(p: &SoftmaxParams, span: Span, index: u32) {
+        let (mut values, max) = Self::scores(p, span);
+        if p.flags & SOFTMAX_SUMS != 0 {
+            grid::launch_dependents();
+            let max = reduce::<LANES, true>(max, FIRST);
+            let sum = Self::exponentials(&mut values, base_of(max));
+            let sum = reduce::<LANES, false>(sum, SECOND);
+            store_sums(p, index, [max, sum]);
+            return;
+        }
+        let (mut max, mut sum) = (f32::NEG_INFINITY, 0.0);
+        each_piece(p, index, |[more_max, more_sum]| {
+            let above = matrix::max_or_nan(max, more_max);
+            let base = base_of(above);
+            let (more, less) = (power::<LOG>(more_max - base), power::<LOG>(max - base));
+            sum = matrix::fma_f32(more_sum, more, sum * less);
+            max = above;
+        });
+        let all = reduce::<LANES, true>(max, FIRST);
+        let base = base_of(all);
+        let sum = reduce::<LANES, false>(sum * power::<LOG>(max - base), SECOND);
+        Self::exponentials(&mut values, base);
+        Self::write(p, span, &values, Finish::new::<LOG>(all, sum));
+    }
 }

@@ -7,8 +7,10 @@ mod forward;
 mod gradient;
 mod stretch;
 
+use crate::device::lanes;
 use crate::device::prelude::*;
 use crate::families::softmax::abi::*;
+use forward::Forward;
 use gradient::Gradient;
 
 impl<
@@ -195,8 +197,8 @@ fn deal<
         // The place of the next row is under way while this one is.
         next = Span::load::<VEC>(p, first + own, end);
         match (GRADIENT, CLASS) {
-            (false, 0) => forward::piece::<E, VEC, REP, LOG>(p, span, index),
-            (false, _) => forward::row::<E, VEC, LANES, REP, LOG>(p, span),
+            (false, 0) => Forward::<E, VEC, LANES, REP, LOG>::piece(p, span, index),
+            (false, _) => Forward::<E, VEC, LANES, REP, LOG>::row(p, span),
             (true, 0) => Gradient::<E, VEC, LANES, REP, LOG>::piece(p, span, index),
             (true, _) => Gradient::<E, VEC, LANES, REP, LOG>::row(p, span),
         }
@@ -242,13 +244,7 @@ fn reduce<const LANES: u32, const MAX: bool>(x: f32, word: u32) -> f32 {
     let join = |a: f32, b: f32| {
         if MAX { matrix::max_or_nan(a, b) } else { a + b }
     };
-    let mut x = x;
-    unroll!(step < 5, {
-        let distance = 16 >> step;
-        if distance < LANES {
-            x = join(x, f32::from_bits(warp::exchange(x.to_bits(), distance)));
-        }
-    });
+    let mut x = lanes::reduced::<LANES, MAX>(x);
     if LANES > 32 {
         let share = |warp: u32| copy::arena() + (word + warp) * 4;
         if gpu::thread().is_multiple_of(32) {

@@ -1,41 +1,19 @@
 //! The module `edge_geometry`: what an equivariant network knows of the edges between atoms, and the gradient by the
 //! positions.
 
-use crate::abi::Tile;
+use crate::abi::tiles;
 
 /// The largest degree of the harmonics.
 pub const HARMONIC_DEGREE: u32 = 3;
 /// Threads of a thread block.
 pub const GEOMETRY_THREADS: u32 = 128;
-/// Step of [`GeometryForward`].
-pub const STEP_GEOMETRY: u32 = 1;
-/// Step of [`GeometryBackward`].
-pub const STEP_GEOMETRY_GRADIENT: u32 = 2;
-
-/// Harmonics and radial functions; a thread has an edge.
-#[derive(Clone, Copy, Debug)]
-pub struct GeometryForward;
-
-/// The gradient by the positions; a warp has an atom.
-#[derive(Clone, Copy, Debug)]
-pub struct GeometryBackward;
-
-macro_rules! tiles {
-    ($($name:ident $step:ident $items:expr;)+) => {$(
-        impl Tile for $name {
-            const THREADS: u32 = GEOMETRY_THREADS;
-            const MIN_BLOCKS: u32 = 4;
-            const COLUMNS: u32 = 1;
-            const ITEMS: u32 = $items;
-            const STEP: u32 = $step;
-            const ACCESS: u32 = 1;
-        }
-    )+};
-}
 
 tiles! {
-    GeometryForward STEP_GEOMETRY GEOMETRY_THREADS;
-    GeometryBackward STEP_GEOMETRY_GRADIENT GEOMETRY_THREADS / 32;
+    { THREADS: GEOMETRY_THREADS, MIN_BLOCKS: 4, COLUMNS: 1, ACCESS: 1 }
+    /// Harmonics and radial functions; a thread has an edge.
+    GeometryForward = STEP_GEOMETRY 1, ITEMS: GEOMETRY_THREADS;
+    /// The gradient by the positions; a warp has an atom.
+    GeometryBackward = STEP_GEOMETRY_GRADIENT 2, ITEMS: GEOMETRY_THREADS / 32;
 }
 
 /// Parameters of the `edge_geometry` kernels. The vector of edge e is

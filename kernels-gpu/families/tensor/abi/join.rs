@@ -1,6 +1,6 @@
 //! The module `join`: pairs of rows with equal keys, counted and then written.
 
-use crate::abi::{SCAN_BYTES, SCAN_THREADS, Tile};
+use crate::abi::{SCAN_BYTES, SCAN_THREADS, tiles};
 
 /// Parameters of every `join` kernel. A key has two words, the high ones missing (0) where all are zero.
 #[repr(C)]
@@ -45,32 +45,12 @@ pub struct JoinParams {
 
 const _: () = assert!(size_of::<JoinParams>() == 120);
 
-macro_rules! steps {
-    ($($(#[$doc:meta])* $name:ident = $step:ident $number:literal, shared $shared:expr;)+) => {$(
-        #[doc = concat!("Step of [`", stringify!($name), "`].")]
-        pub const $step: u32 = $number;
-
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug)]
-        pub struct $name;
-
-        impl Tile for $name {
-            const THREADS: u32 = SCAN_THREADS;
-            const MIN_BLOCKS: u32 = 6;
-            const COLUMNS: u32 = SCAN_THREADS;
-            const ITEMS: u32 = SCAN_THREADS;
-            const STEP: u32 = $step;
-            const SHARED_BYTES: u32 = $shared;
-            const ACCESS: u32 = 1;
-        }
-    )+};
-}
-
-steps! {
+tiles! {
+    { THREADS: SCAN_THREADS, MIN_BLOCKS: 6, COLUMNS: SCAN_THREADS, ITEMS: SCAN_THREADS, ACCESS: 1 }
     /// How many right rows each left row meets, and where they begin.
-    JoinCount = STEP_JOIN_COUNT 121, shared SCAN_BYTES;
+    JoinCount = STEP_JOIN_COUNT 121, SHARED_BYTES: SCAN_BYTES;
     /// The pairs ahead of each left row's.
-    JoinStarts = STEP_JOIN_STARTS 122, shared SCAN_BYTES;
+    JoinStarts = STEP_JOIN_STARTS 122, SHARED_BYTES: SCAN_BYTES;
     /// The pairs, a thread each.
-    JoinFill = STEP_JOIN_FILL 123, shared 0;
+    JoinFill = STEP_JOIN_FILL 123;
 }

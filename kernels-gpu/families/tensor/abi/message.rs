@@ -1,7 +1,7 @@
 //! The module `message`: the gradient of the largest of a vertex' messages. Which message that was is found again by
 //! equality with the result; of equal ones it is the first.
 
-use crate::abi::Tile;
+use crate::abi::tiles;
 
 /// Entries that a warp takes: their places are one load each.
 pub const MESSAGE_ENTRIES: u32 = 4;
@@ -57,32 +57,12 @@ pub struct MessageParams {
 
 const _: () = assert!(size_of::<MessageParams>() == 120);
 
-macro_rules! steps {
-    ($($(#[$doc:meta])* $name:ident = $step:ident $number:literal, $items:expr;)+) => {$(
-        #[doc = concat!("Step of [`", stringify!($name), "`].")]
-        pub const $step: u32 = $number;
-
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug)]
-        pub struct $name;
-
-        impl Tile for $name {
-            const THREADS: u32 = 256;
-            const MIN_BLOCKS: u32 = 4;
-            const COLUMNS: u32 = MESSAGE_FEATURES;
-            const ITEMS: u32 = $items;
-            const BURST: u32 = MESSAGE_ENTRIES;
-            const STEP: u32 = $step;
-            const ACCESS: u32 = 1;
-        }
-    )+};
-}
-
-steps! {
+tiles! {
+    { THREADS: 256, MIN_BLOCKS: 4, COLUMNS: MESSAGE_FEATURES, BURST: MESSAGE_ENTRIES, ACCESS: 1 }
     /// Which entry has won; four of them a warp.
-    FirstLargest = STEP_MESSAGE_FIRST 131, 8 * MESSAGE_ENTRIES;
+    FirstLargest = STEP_MESSAGE_FIRST 131, ITEMS: 8 * MESSAGE_ENTRIES;
     /// The gradient of X: of each source the sum over the messages that have won.
-    PickLargest = STEP_MESSAGE_PICK 132, 8;
+    PickLargest = STEP_MESSAGE_PICK 132, ITEMS: 8;
     /// The gradient of the values, a sum over features; four entries a warp.
-    LargestWeights = STEP_MESSAGE_WEIGHTS 133, 8 * MESSAGE_ENTRIES;
+    LargestWeights = STEP_MESSAGE_WEIGHTS 133, ITEMS: 8 * MESSAGE_ENTRIES;
 }

@@ -1,29 +1,7 @@
 //! The module `tensor_product`: a small sparse tensor of order 3, known when planned, against dense operands that
 //! share a batch of items. Lists, tiles, and how shared memory is laid out.
 
-use crate::abi::Tile;
-
-/// Out, A and Y are `[items, rows]`: a lane is an item.
-pub const STEP_TENSOR_ITEMS: u32 = 1;
-/// Out and A are `[items, rows, width]`, Y `[items, rows]`, D like A: a lane is a channel.
-pub const STEP_TENSOR_CHANNELS: u32 = 2;
-/// Out is `[items, rows]`, A, D and F are `[items, rows, width]`: sums over channels.
-pub const STEP_TENSOR_SUMS: u32 = 3;
-/// Out and A are `[items, rows, width]` of different widths, D is `[rows, width, width]`, shared by all items.
-pub const STEP_TENSOR_CONNECTED: u32 = 4;
-
-/// Out is `[items, rows]`, A and F are `[items, rows, width]` of different widths, D is `[rows, width, width]`: sums
-/// over both.
-pub const STEP_TENSOR_TRACES: u32 = 5;
-/// Out is `[rows, width, width]`, A and F are as above, Y is `[items, rows]`: sums over items.
-pub const STEP_TENSOR_WEIGHTS: u32 = 6;
-
-/// As [`STEP_TENSOR_CONNECTED`], D `[items, rows, width, width]`: a matrix for each item. A lane is a channel of Out.
-pub const STEP_TENSOR_OWN_CONNECTED: u32 = 7;
-/// As [`STEP_TENSOR_TRACES`], D `[items, rows, width, width]`.
-pub const STEP_TENSOR_OWN_TRACES: u32 = 8;
-/// As [`STEP_TENSOR_WEIGHTS`], Out `[items, rows, width, width]`.
-pub const STEP_TENSOR_OWN_WEIGHTS: u32 = 9;
+use crate::abi::tiles;
 
 /// Items of a tile: lanes of a warp.
 pub const TENSOR_ITEMS: u32 = 32;
@@ -43,45 +21,28 @@ pub const FLAG_TRANSPOSED: u32 = 64;
 /// A and D allow loads of 16 bytes, Out stores.
 pub const FLAG_WIDE: u32 = 512;
 
-macro_rules! tiles {
-    ($($(#[$doc:meta])* $name:ident $step:ident $threads:literal $blocks:literal;)+) => {$(
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug)]
-        pub struct $name;
-
-        impl Tile for $name {
-            const THREADS: u32 = $threads;
-            const MIN_BLOCKS: u32 = $blocks;
-            const COLUMNS: u32 = 32;
-            const ITEMS: u32 = TENSOR_ITEMS;
-            const BURST: u32 = 4;
-            const STEP: u32 = $step;
-            /// Depends on the lists: [`TensorProductParams::layout`].
-            const SHARED_BYTES: u32 = 0;
-            const ACCESS: u32 = 1;
-        }
-    )+};
-}
-
+// Shared memory depends on the lists: [`TensorProductParams::layout`].
 tiles! {
-    /// See [`STEP_TENSOR_ITEMS`].
-    TensorItems STEP_TENSOR_ITEMS 256 3;
-    /// See [`STEP_TENSOR_CHANNELS`].
-    TensorChannels STEP_TENSOR_CHANNELS 128 6;
-    /// See [`STEP_TENSOR_SUMS`].
-    TensorSums STEP_TENSOR_SUMS 128 6;
-    /// See [`STEP_TENSOR_CONNECTED`].
-    TensorConnected STEP_TENSOR_CONNECTED 128 2;
-    /// See [`STEP_TENSOR_TRACES`].
-    TensorTraces STEP_TENSOR_TRACES 128 2;
-    /// See [`STEP_TENSOR_WEIGHTS`].
-    TensorWeights STEP_TENSOR_WEIGHTS 128 2;
-    /// See [`STEP_TENSOR_OWN_CONNECTED`].
-    TensorOwnConnected STEP_TENSOR_OWN_CONNECTED 128 4;
-    /// See [`STEP_TENSOR_OWN_TRACES`].
-    TensorOwnTraces STEP_TENSOR_OWN_TRACES 128 4;
-    /// See [`STEP_TENSOR_OWN_WEIGHTS`].
-    TensorOwnWeights STEP_TENSOR_OWN_WEIGHTS 128 4;
+    { COLUMNS: 32, ITEMS: TENSOR_ITEMS, BURST: 4, ACCESS: 1 }
+    /// Out, A and Y are `[items, rows]`: a lane is an item.
+    TensorItems = STEP_TENSOR_ITEMS 1, THREADS: 256, MIN_BLOCKS: 3;
+    /// Out and A are `[items, rows, width]`, Y `[items, rows]`, D like A: a lane is a channel.
+    TensorChannels = STEP_TENSOR_CHANNELS 2, THREADS: 128, MIN_BLOCKS: 6;
+    /// Out is `[items, rows]`, A, D and F are `[items, rows, width]`: sums over channels.
+    TensorSums = STEP_TENSOR_SUMS 3, THREADS: 128, MIN_BLOCKS: 6;
+    /// Out and A are `[items, rows, width]` of different widths, D is `[rows, width, width]`, shared by all items.
+    TensorConnected = STEP_TENSOR_CONNECTED 4, THREADS: 128, MIN_BLOCKS: 2;
+    /// Out is `[items, rows]`, A and F are `[items, rows, width]` of different widths, D is `[rows, width, width]`:
+    /// sums over both.
+    TensorTraces = STEP_TENSOR_TRACES 5, THREADS: 128, MIN_BLOCKS: 2;
+    /// Out is `[rows, width, width]`, A and F are as above, Y is `[items, rows]`: sums over items.
+    TensorWeights = STEP_TENSOR_WEIGHTS 6, THREADS: 128, MIN_BLOCKS: 2;
+    /// As [`TensorConnected`], D `[items, rows, width, width]`: a matrix for each item. A lane is a channel of Out.
+    TensorOwnConnected = STEP_TENSOR_OWN_CONNECTED 7, THREADS: 128, MIN_BLOCKS: 4;
+    /// As [`TensorTraces`], D `[items, rows, width, width]`.
+    TensorOwnTraces = STEP_TENSOR_OWN_TRACES 8, THREADS: 128, MIN_BLOCKS: 4;
+    /// As [`TensorWeights`], Out `[items, rows, width, width]`.
+    TensorOwnWeights = STEP_TENSOR_OWN_WEIGHTS 9, THREADS: 128, MIN_BLOCKS: 4;
 }
 
 /// Parameters of the `tensor_product` kernels. Out `(= | +=)` the sum over segments of

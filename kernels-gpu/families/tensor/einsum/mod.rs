@@ -4,6 +4,8 @@
 
 mod out;
 
+use core::marker::PhantomData;
+
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
@@ -35,9 +37,9 @@ impl<W: WalkInfo, E: Elem, const N: usize, const FIXED: usize, const VEC: usize>
     #[inline(always)]
     unsafe fn run(p: &EinsumParams, _: u64) {
         if N < 4 {
-            unit::<E, N, FIXED, VEC, 4, false>(p);
+            Unit::<E, N, FIXED, VEC, 4, false>::run(p);
         } else {
-            unit::<E, N, FIXED, VEC, 2, false>(p);
+            Unit::<E, N, FIXED, VEC, 2, false>::run(p);
         }
     }
 }
@@ -46,9 +48,9 @@ impl<W: WalkInfo, E: Elem, const N: usize> Kernel<W, E, EinsumParams> for Thin<N
     #[inline(always)]
     unsafe fn run(p: &EinsumParams, _: u64) {
         if N < 4 {
-            unit::<E, N, 0, 1, 4, false>(p);
+            Unit::<E, N, 0, 1, 4, false>::run(p);
         } else {
-            unit::<E, N, 0, 1, 2, false>(p);
+            Unit::<E, N, 0, 1, 2, false>::run(p);
         }
     }
 }
@@ -57,9 +59,9 @@ impl<W: WalkInfo, E: Elem, const N: usize> Kernel<W, E, EinsumParams> for Across
     #[inline(always)]
     unsafe fn run(p: &EinsumParams, _: u64) {
         if N < 4 {
-            unit::<E, N, 0, 1, 4, true>(p);
+            Unit::<E, N, 0, 1, 4, true>::run(p);
         } else {
-            unit::<E, N, 0, 1, 2, true>(p);
+            Unit::<E, N, 0, 1, 2, true>::run(p);
         }
     }
 }
@@ -71,68 +73,6 @@ fn own_item(p: &EinsumParams) -> (u32, u32) {
     // Never by zero, which only the host knows: device code may not panic.
     let item = own.checked_div(p.per_item).unwrap_or(0);
     (item, own - item * p.per_item)
-}
-
-#[inline(always)]
-fn unit<
-    E: Elem,
-    const N: usize,
-    const FIXED: usize,
-    const VEC: usize,
-    const UNROLL: usize,
-    const ACROSS: bool,
->(
-    p: &EinsumParams,
-) {
-    let lanes = 1 << p.lane_bits;
-    let lane = gpu::thread() & (lanes - 1);
-    let (item, rest) = own_item(p);
-    let live = item < p.count;
-    let [place, start, len, slot] = global::load_v4(p.items + item as u64 * 16, live);
-    let mut spot = p.spot::<N>(&Device, place, rest);
-    let column = (spot.chunk * lanes + lane) * VEC as u32;
-    // Sums over lanes are exchanged by whole warps; elsewhere who has no element leaves.
-    if !ACROSS {
-        if !live || column >= p.columns {
-            return;
-        }
-        unroll!(f < N, {
-            spot.base[f] += column as u64 * p.factors[f.min(EINSUM_FACTORS - 1)].inner;
-        });
-        spot.out += column as u64 * p.out_inner;
-    }
-    let mut sum = Sum::<E, VEC> {
-        acc: [E::ZERO; VEC],
-        seen: false,
-    };
-    let kept = Kept::new::<VEC, ACROSS>(p, rest, lane);
-    let (first, step) = if ACROSS { (lane, lanes) } else { (0, 1) };
-    if p.flags & FLAG_JOIN != 0 {
-        out::join::<E, VEC>(p, &mut sum, (start + first, start + len, step), kept);
-    } else if p.summed == 0 {
-        let line = p.listed(spot.base, start, len);
-        add_line::<E, N, FIXED, VEC, UNROLL, ACROSS, true>(p, &mut sum, line, (first, step));
-    } else {
-        add_lines::<E, N, FIXED, VEC, UNROLL, ACROSS>(
-            p,
-            &mut sum,
-            spot.base,
-            (start, len),
-            (first, step),
-        );
-    }
-    if ACROSS {
-        out::over_lanes::<E, VEC>(p, &mut sum);
-        if !live || lane != 0 {
-            return;
-        }
-    }
-    if slot != EINSUM_WHOLE {
-        out::epilogue::<E, VEC>(p, &sum, Kept::new::<VEC, ACROSS>(p, rest, lane).at(slot));
-    } else {
-        let column = if ACROSS { 0 } else { column };
-        out::finish::<E, VEC>(p, &sum, spot.out, (place, rest, column));
-    }
 }
 
 /// Where a unit keeps the parts of a cut sum.
@@ -158,69 +98,6 @@ impl Kept {
     #[inline(always)]
     fn at(&self, slot: u32) -> u64 {
         slot as u64 * self.width + self.first
-    }
-}
-
-/// A line for each term of an item and each step of the summed loops.
-#[inline(always)]
-fn add_lines<
-    E: Elem,
-    const N: usize,
-    const FIXED: usize,
-    const VEC: usize,
-    const UNROLL: usize,
-    const ACROSS: bool,
->(
-    p: &EinsumParams,
-    sum: &mut Sum<E, VEC>,
-    base: [u64; N],
-    (start, len): (u32, u32),
-    lanes: (u32, u32),
-) {
-    let mut term = 0;
-    while term < len {
-        let mut number = 0;
-        while number < p.lines {
-            let line = p.line_of(&Device, base, start + term, number);
-            if line.ok {
-                add_line::<E, N, FIXED, VEC, 2, ACROSS, false>(p, sum, line, lanes);
-            }
-            number += 1;
-        }
-        term += 1;
-    }
-}
-
-/// The terms of a line from `lane` on, `step` apart.
-#[inline(always)]
-fn add_line<
-    E: Elem,
-    const N: usize,
-    const FIXED: usize,
-    const VEC: usize,
-    const UNROLL: usize,
-    const ACROSS: bool,
-    const AHEAD: bool,
->(
-    p: &EinsumParams,
-    sum: &mut Sum<E, VEC>,
-    line: Line<N>,
-    (lane, step): (u32, u32),
-) {
-    let run = Run::new::<UNROLL, ACROSS>(line, step);
-    let mut at = lane;
-    let mut next = run.fetch::<FIXED, UNROLL, ACROSS>(at);
-    while at < run.line.len {
-        let slots = if AHEAD {
-            next
-        } else {
-            run.fetch::<FIXED, UNROLL, ACROSS>(at)
-        };
-        if AHEAD {
-            next = run.fetch::<FIXED, UNROLL, ACROSS>(at + step * UNROLL as u32);
-        }
-        burst::<E, N, FIXED, VEC, UNROLL>(p, sum, &run, at, &slots);
-        at += step * UNROLL as u32;
     }
 }
 
@@ -288,85 +165,198 @@ const fn vector(unroll: usize) -> u32 {
     if unroll < 4 { 2 } else { 4 }
 }
 
-/// `UNROLL` terms: all places, then all loads, then all products, in the order of the terms.
-#[inline(always)]
-fn burst<E: Elem, const N: usize, const FIXED: usize, const VEC: usize, const UNROLL: usize>(
-    p: &EinsumParams,
-    sum: &mut Sum<E, VEC>,
-    run: &Run<N>,
-    at: u32,
-    slots: &Slots<N, UNROLL>,
-) {
-    let line = &run.line;
-    let mut from = [[0u64; N]; UNROLL];
-    let mut exists = [false; UNROLL];
-    unroll!(u < UNROLL, {
-        let own = at + u as u32 * run.step;
-        let mut ok = own >= run.lead && own < line.len;
-        unroll!(f < N, {
-            let walk = (line.tables[f], line.strides[f]);
-            let place = line.first + own;
-            let (bytes, valid) = if f < FIXED {
-                stepped(&Device, walk, place, ok)
-            } else {
-                moved(walk, place, slots[f][u], ok)
-            };
-            from[u][f] = line.base[f] + bytes;
-            ok = valid;
-        });
-        exists[u] = ok;
-    });
-    let mut raw: [[Raw; N]; UNROLL] = [[[0; 4]; N]; UNROLL];
-    unroll!(u < UNROLL, {
-        unroll!(f < N, {
-            raw[u][f] = if f < FIXED {
-                E::load::<1>(from[u][f], exists[u])
-            } else {
-                E::load::<VEC>(from[u][f], exists[u])
-            };
-        });
-    });
-    unroll!(u < UNROLL, {
-        let first = E::get(&raw[u][0], 0);
-        // A zero that fills a block is no entry; what it would be multiplied with may be infinite.
-        let real = exists[u] && !(p.flags & FLAG_FILLED != 0 && is_zero::<E>(first));
-        if real {
-            add_product::<E, N, FIXED, VEC>(sum, &raw[u]);
-        }
-    });
-}
+/// `UNROLL` terms at once of `N` factors, `FIXED` of them without the index that lanes run along, by `VEC` elements of
+/// it; or `ACROSS`: lanes run along terms.
+struct Unit<
+    E,
+    const N: usize,
+    const FIXED: usize,
+    const VEC: usize,
+    const UNROLL: usize,
+    const ACROSS: bool,
+>(PhantomData<E>);
 
-/// One term: the factors without the lanes' index once, the others by element.
-#[inline(always)]
-fn add_product<E: Elem, const N: usize, const FIXED: usize, const VEC: usize>(
-    sum: &mut Sum<E, VEC>,
-    raw: &[Raw; N],
-) {
-    let mut fixed = E::get(&raw[0], 0);
-    unroll!(f < FIXED, {
-        if f > 0 {
-            fixed = E::mul(fixed, E::get(&raw[f], 0));
+impl<
+    E: Elem,
+    const N: usize,
+    const FIXED: usize,
+    const VEC: usize,
+    const UNROLL: usize,
+    const ACROSS: bool,
+> Unit<E, N, FIXED, VEC, UNROLL, ACROSS>
+{
+    #[inline(always)]
+    fn run(p: &EinsumParams) {
+        let lanes = 1 << p.lane_bits;
+        let lane = gpu::thread() & (lanes - 1);
+        let (item, rest) = own_item(p);
+        let live = item < p.count;
+        let [place, start, len, slot] = global::load_v4(p.items + item as u64 * 16, live);
+        let mut spot = p.spot::<N>(&Device, place, rest);
+        let column = (spot.chunk * lanes + lane) * VEC as u32;
+        // Sums over lanes are exchanged by whole warps; elsewhere who has no element leaves.
+        if !ACROSS {
+            if !live || column >= p.columns {
+                return;
+            }
+            unroll!(f < N, {
+                spot.base[f] += column as u64 * p.factors[f.min(EINSUM_FACTORS - 1)].inner;
+            });
+            spot.out += column as u64 * p.out_inner;
         }
-    });
-    unroll!(i < VEC, {
-        let mut product = if FIXED == 0 {
-            E::get(&raw[0], i)
-        } else {
-            fixed
+        let mut sum = Sum::<E, VEC> {
+            acc: [E::ZERO; VEC],
+            seen: false,
         };
-        unroll!(f < N, {
-            if f + 1 < N && f >= FIXED && f > 0 {
-                product = E::mul(product, E::get(&raw[f], i));
+        let kept = Kept::new::<VEC, ACROSS>(p, rest, lane);
+        let (first, step) = if ACROSS { (lane, lanes) } else { (0, 1) };
+        if p.flags & FLAG_JOIN != 0 {
+            out::join::<E, VEC>(p, &mut sum, (start + first, start + len, step), kept);
+        } else if p.summed == 0 {
+            let line = p.listed(spot.base, start, len);
+            Self::add_line::<true>(p, &mut sum, line, (first, step));
+        } else {
+            Self::add_lines(p, &mut sum, spot.base, (start, len), (first, step));
+        }
+        if ACROSS {
+            out::over_lanes::<E, VEC>(p, &mut sum);
+            if !live || lane != 0 {
+                return;
+            }
+        }
+        if slot != EINSUM_WHOLE {
+            out::epilogue::<E, VEC>(p, &sum, Kept::new::<VEC, ACROSS>(p, rest, lane).at(slot));
+        } else {
+            let column = if ACROSS { 0 } else { column };
+            out::finish::<E, VEC>(p, &sum, spot.out, (place, rest, column));
+        }
+    }
+
+    /// A line for each term of an item and each step of the summed loops.
+    #[inline(always)]
+    fn add_lines(
+        p: &EinsumParams,
+        sum: &mut Sum<E, VEC>,
+        base: [u64; N],
+        (start, len): (u32, u32),
+        lanes: (u32, u32),
+    ) {
+        let mut term = 0;
+        while term < len {
+            let mut number = 0;
+            while number < p.lines {
+                let line = p.line_of(&Device, base, start + term, number);
+                if line.ok {
+                    Unit::<E, N, FIXED, VEC, 2, ACROSS>::add_line::<false>(p, sum, line, lanes);
+                }
+                number += 1;
+            }
+            term += 1;
+        }
+    }
+
+    /// The terms of a line from `lane` on, `step` apart.
+    #[inline(always)]
+    fn add_line<const AHEAD: bool>(
+        p: &EinsumParams,
+        sum: &mut Sum<E, VEC>,
+        line: Line<N>,
+        (lane, step): (u32, u32),
+    ) {
+        let run = Run::new::<UNROLL, ACROSS>(line, step);
+        let mut at = lane;
+        let mut next = run.fetch::<FIXED, UNROLL, ACROSS>(at);
+        while at < run.line.len {
+            let slots = if AHEAD {
+                next
+            } else {
+                run.fetch::<FIXED, UNROLL, ACROSS>(at)
+            };
+            if AHEAD {
+                next = run.fetch::<FIXED, UNROLL, ACROSS>(at + step * UNROLL as u32);
+            }
+            Self::burst(p, sum, &run, at, &slots);
+            at += step * UNROLL as u32;
+        }
+    }
+
+    /// `UNROLL` terms: all places, then all loads, then all products, in the order of the terms.
+    #[inline(always)]
+    fn burst(
+        p: &EinsumParams,
+        sum: &mut Sum<E, VEC>,
+        run: &Run<N>,
+        at: u32,
+        slots: &Slots<N, UNROLL>,
+    ) {
+        let line = &run.line;
+        let mut from = [[0u64; N]; UNROLL];
+        let mut exists = [false; UNROLL];
+        unroll!(u < UNROLL, {
+            let own = at + u as u32 * run.step;
+            let mut ok = own >= run.lead && own < line.len;
+            unroll!(f < N, {
+                let walk = (line.tables[f], line.strides[f]);
+                let place = line.first + own;
+                let (bytes, valid) = if f < FIXED {
+                    stepped(&Device, walk, place, ok)
+                } else {
+                    moved(walk, place, slots[f][u], ok)
+                };
+                from[u][f] = line.base[f] + bytes;
+                ok = valid;
+            });
+            exists[u] = ok;
+        });
+        let mut raw: [[Raw; N]; UNROLL] = [[[0; 4]; N]; UNROLL];
+        unroll!(u < UNROLL, {
+            unroll!(f < N, {
+                raw[u][f] = if f < FIXED {
+                    E::load::<1>(from[u][f], exists[u])
+                } else {
+                    E::load::<VEC>(from[u][f], exists[u])
+                };
+            });
+        });
+        unroll!(u < UNROLL, {
+            let first = E::get(&raw[u][0], 0);
+            // A zero that fills a block is no entry; what it would be multiplied with may be infinite.
+            let real = exists[u] && !(p.flags & FLAG_FILLED != 0 && is_zero::<E>(first));
+            if real {
+                Self::add_product(sum, &raw[u]);
             }
         });
-        // One factor: nothing to multiply with.
-        sum.acc[i] = if N == 1 {
-            E::add(sum.acc[i], product)
-        } else {
-            E::fma(product, E::get(&raw[N - 1], i), sum.acc[i])
-        };
-    });
-    sum.seen = true;
+    }
+
+    /// One term: the factors without the lanes' index once, the others by element.
+    #[inline(always)]
+    fn add_product(sum: &mut Sum<E, VEC>, raw: &[Raw; N]) {
+        let mut fixed = E::get(&raw[0], 0);
+        unroll!(f < FIXED, {
+            if f > 0 {
+                fixed = E::mul(fixed, E::get(&raw[f], 0));
+            }
+        });
+        unroll!(i < VEC, {
+            let mut product = if FIXED == 0 {
+                E::get(&raw[0], i)
+            } else {
+                fixed
+            };
+            unroll!(f < N, {
+                if f + 1 < N && f >= FIXED && f > 0 {
+                    product = E::mul(product, E::get(&raw[f], i));
+                }
+            });
+            // One factor: nothing to multiply with.
+            sum.acc[i] = if N == 1 {
+                E::add(sum.acc[i], product)
+            } else {
+                E::fma(product, E::get(&raw[N - 1], i), sum.acc[i])
+            };
+        });
+        sum.seen = true;
+    }
 }
 
 #[inline(always)]

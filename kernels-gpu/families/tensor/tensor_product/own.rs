@@ -36,12 +36,13 @@ pub fn tasks(p: &TensorProductParams, chunks: u32, threads: u32, mut each: impl 
 
 /// The lists to shared memory.
 #[inline(always)]
-pub fn lists<E: Elem>(p: &TensorProductParams, s: &TensorShared, threads: u32) -> u32 {
+pub fn lists<E: Elem>(p: &TensorProductParams, step: u32, threads: u32) -> (TensorShared, u32) {
+    let s = &p.layout(step, E::ACC_BYTES, threads);
     stage::segments(p, p.lists, copy::arena(), 1, threads);
     stage::entries::<E>(p, s, p.lists, [E::ACC_BYTES, 0], threads);
     stage::pairs(p, s, p.lists, 32 * E::ACC_BYTES, threads);
     gpu::sync_threads();
-    copy::arena() + s.own + gpu::thread() / 32 * s.own_bytes
+    (*s, copy::arena() + s.own + gpu::thread() / 32 * s.own_bytes)
 }
 
 /// 32 channels of all rows of A (0) or F (3) of an item.
@@ -96,32 +97,27 @@ pub fn row_of_y<E: Elem>(p: &TensorProductParams, to: u32, item: u64) {
 impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorOwnConnected {
     #[inline(always)]
     unsafe fn run(p: &TensorProductParams, _: u64) {
-        let s = p.layout(Self::STEP, E::ACC_BYTES, Self::THREADS);
-        let own = lists::<E>(p, &s, Self::THREADS);
-        tasks(
-            p,
-            p.out_width.div_ceil(32),
-            Self::THREADS,
-            |item, column| {
-                row_of_y::<E>(p, own + s.parts[0], item);
-                clear::<E>(own + s.parts[2], p.rows[4] * 32);
-                let mut channel = 0;
-                while channel < p.width {
-                    warp::stay_rolled();
-                    left_rows::<E>(p, &s, own, item, channel);
-                    let place = Place {
-                        own,
-                        item,
-                        channel,
-                        column,
-                    };
-                    products::<E>(p, &s, place);
-                    channel += 32;
-                }
-                store::<E>(p, own + s.parts[2], item, column);
-                warp::sync_lanes(u32::MAX);
-            },
-        );
+        let (s, own) = lists::<E>(p, Self::STEP, Self::THREADS);
+        let chunks = p.out_width.div_ceil(32);
+        tasks(p, chunks, Self::THREADS, |item, column| {
+            row_of_y::<E>(p, own + s.parts[0], item);
+            clear::<E>(own + s.parts[2], p.rows[4] * 32);
+            let mut channel = 0;
+            while channel < p.width {
+                warp::stay_rolled();
+                left_rows::<E>(p, &s, own, item, channel);
+                let place = Place {
+                    own,
+                    item,
+                    channel,
+                    column,
+                };
+                products::<E>(p, &s, place);
+                channel += 32;
+            }
+            store::<E>(p, own + s.parts[2], item, column);
+            warp::sync_lanes(u32::MAX);
+        });
     }
 }
 
@@ -275,8 +271,7 @@ fn store<E: Elem>(p: &TensorProductParams, from: u32, item: u64, column: u32) {
 impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorOwnTraces {
     #[inline(always)]
     unsafe fn run(p: &TensorProductParams, _: u64) {
-        let s = p.layout(Self::STEP, E::ACC_BYTES, Self::THREADS);
-        let own = lists::<E>(p, &s, Self::THREADS);
+        let (s, own) = lists::<E>(p, Self::STEP, Self::THREADS);
         tasks(p, 1, Self::THREADS, |item, _| {
             clear::<E>(own + s.parts[0], p.rows[4]);
             let mut column = 0;

@@ -9,26 +9,21 @@ use crate::families::tensor::abi::*;
 impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorOwnWeights {
     #[inline(always)]
     unsafe fn run(p: &TensorProductParams, _: u64) {
-        let s = p.layout(Self::STEP, E::ACC_BYTES, Self::THREADS);
-        let own = lists::<E>(p, &s, Self::THREADS);
-        tasks(
-            p,
-            p.out_width.div_ceil(32),
-            Self::THREADS,
-            |item, column| {
-                row_of_y::<E>(p, own + s.parts[0], item);
-                rows::<E>(p, 3, own + s.parts[2], item, [column, p.out_width]);
-                let mut channel = 0;
-                while channel < p.width {
-                    warp::stay_rolled();
-                    left_rows::<E>(p, &s, own, item, channel);
-                    let at = item * p.item_strides[4] + channel as u64 * p.row_strides[3];
-                    let to = p.out + (at + (column + gpu::thread() % 32) as u64) * E::BYTES as u64;
-                    matrices::<E>(p, &s, own, to, [channel, column]);
-                    channel += 32;
-                }
-            },
-        );
+        let (s, own) = lists::<E>(p, Self::STEP, Self::THREADS);
+        let chunks = p.out_width.div_ceil(32);
+        tasks(p, chunks, Self::THREADS, |item, column| {
+            row_of_y::<E>(p, own + s.parts[0], item);
+            rows::<E>(p, 3, own + s.parts[2], item, [column, p.out_width]);
+            let mut channel = 0;
+            while channel < p.width {
+                warp::stay_rolled();
+                left_rows::<E>(p, &s, own, item, channel);
+                let at = item * p.item_strides[4] + channel as u64 * p.row_strides[3];
+                let to = p.out + (at + (column + gpu::thread() % 32) as u64) * E::BYTES as u64;
+                matrices::<E>(p, &s, own, to, [channel, column]);
+                channel += 32;
+            }
+        });
     }
 }
 

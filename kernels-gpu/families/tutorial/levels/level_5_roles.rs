@@ -10,7 +10,7 @@ use crate::device::kernel::Kernel;
 use crate::device::ptx::wgmma::{self, Acc};
 use crate::device::ptx::{barrier, warp};
 use crate::device::stages::Stages;
-use crate::device::warpgroup::{CONSUMER_REGISTERS, CONSUMERS, PRODUCER_REGISTERS, WgmmaElem};
+use crate::device::warpgroup::{CONSUMERS, REGISTERS, WgmmaElem};
 use crate::families::tutorial::abi::*;
 
 /// No stage is waiting to go back.
@@ -22,12 +22,12 @@ impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<5> {
         Self::make_barriers();
         let place = Self::place();
         if gpu::thread() >= CONSUMERS * 32 {
-            barrier::registers_down::<PRODUCER_REGISTERS>();
+            barrier::registers_down::<{ REGISTERS[0] }>();
             if gpu::thread() == CONSUMERS * 32 {
                 Self::copies(p, at, place, Ring::START);
             }
         } else {
-            barrier::registers_up::<CONSUMER_REGISTERS>();
+            barrier::registers_up::<{ REGISTERS[1] }>();
             let half = gpu::thread() / 128;
             let mut acc = Acc::<4>::zero();
             Self::products::<E>(p, half, Ring::START, &mut acc);

@@ -9,7 +9,7 @@ use crate::device::gpu;
 use crate::device::kernel::Kernel;
 use crate::device::ptx::wgmma::Acc;
 use crate::device::ptx::{barrier, copy, global, matrix, warp};
-use crate::device::warpgroup::{CONSUMER_REGISTERS, CONSUMERS, PRODUCER_REGISTERS};
+use crate::device::warpgroup::{CONSUMERS, REGISTERS};
 use crate::families::tutorial::abi::*;
 use crate::frag;
 
@@ -27,7 +27,7 @@ impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<6> {
         let mut tile = gpu::block_x();
         let mut ring = Ring::START;
         if gpu::thread() >= CONSUMERS * 32 {
-            barrier::registers_down::<PRODUCER_REGISTERS>();
+            barrier::registers_down::<{ REGISTERS[0] }>();
             if gpu::thread() == CONSUMERS * 32 {
                 while tile < tiles {
                     ring = Self::copies(p, at, raster(p, tile), ring);
@@ -35,7 +35,7 @@ impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<6> {
                 }
             }
         } else {
-            barrier::registers_up::<CONSUMER_REGISTERS>();
+            barrier::registers_up::<{ REGISTERS[1] }>();
             let half = gpu::thread() / 128;
             while tile < tiles {
                 let mut acc = Acc::<4>::zero();

@@ -5,7 +5,6 @@ mod consumer;
 mod out;
 
 use crate::device::prelude::*;
-use crate::device::warpgroup::{CONSUMER_REGISTERS, PRODUCER_REGISTERS};
 use crate::families::gemm::abi::*;
 
 /// An element type of 8 bits with a `wgmma` atom.
@@ -51,12 +50,6 @@ impl<
     unsafe fn run(p: &WgmmaParams, at: u64) {
         const { assert!(ORDER == B_COLUMNS, "8-bit operands lie along k") };
         Self::set_up(at);
-        if gpu::thread() >= CONSUMERS * 32 {
-            barrier::registers_down::<PRODUCER_REGISTERS>();
-            Self::produce(p, at);
-        } else {
-            barrier::registers_up::<CONSUMER_REGISTERS>();
-            Self::consume_narrow::<E>(p);
-        }
+        roles!(Self::produce(p, at), Self::consume_narrow::<E>(p));
     }
 }
