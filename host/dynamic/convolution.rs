@@ -6,6 +6,7 @@ use super::index::{Lists, MicroIndex};
 use crate::context::Context;
 use crate::device::{Device, Stream};
 use crate::error::{Error, Result, check_shape};
+use crate::families::convert::DenseMatrix;
 use crate::families::discover::list_stride;
 pub use crate::families::gather_gemm::ConvolutionAxis;
 use crate::families::gather_gemm::{ConvolutionShape, DenseConvLaunch, PitConvLaunch};
@@ -230,17 +231,9 @@ impl<T: Scalar> DynamicConvolution<T> {
         stream: &Stream,
     ) -> Result<()> {
         self.check(a, b, c)?;
-        if let Some(launch) = &self.launch {
-            let all = operands(&self.context, [a, b, c], stream)?;
-            // SAFETY: operands of the planned shapes and type; all are the caller's to keep until the stream is done,
-            // as with every run.
-            let queue = unsafe { Queue::new(stream.raw()) };
-            let launch = match launch {
-                Way::Skips(own) => own,
-                Way::All(own) => return own.run(all, queue),
-            };
-            let (channels, lists) = self.detector.on_device()?;
-            return in_turn(self.detector.index().turns(), stream, || {
+        if let Some(way) = &self.launch {
+            return self.queue(way, [a, b, c], stream, |launch, all, queue| {
+                let (channels, lists) = self.detector.on_device()?;
                 launch.run_found(channels, lists, all, queue)
             });
         }
@@ -265,21 +258,32 @@ impl<T: Scalar> DynamicConvolution<T> {
         stream: &Stream,
     ) -> Result<()> {
         self.check(a, b, c)?;
-        let Some(launch) = &self.launch else {
+        let Some(way) = &self.launch else {
             return self.on_host(a, b, &mut c.any);
         };
-        let all = operands(&self.context, [a, b, c], stream)?;
-        let lists = self.detector.index().lists()?;
+        self.queue(way, [a, b, c], stream, |launch, all, queue| {
+            launch.run(self.detector.index().lists()?, all, queue)
+        })
+    }
+
+    /// Queues what a GPU does, after [`check`](Self::check): of a way that skips, `skips`.
+    fn queue(
+        &self,
+        way: &Way,
+        all: [&AnyTensor; 3],
+        stream: &Stream,
+        skips: impl FnOnce(&PitConvLaunch, [DenseMatrix; 3], Queue<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let all = operands(&self.context, all, stream)?;
         // SAFETY: operands of the planned shapes and type, lists that the detector's kernels fill; all are the caller's
         // to keep until the stream is done, as with every run.
         let queue = unsafe { Queue::new(stream.raw()) };
-        let launch = match launch {
-            Way::Skips(own) => own,
-            Way::All(own) => return own.run(all, queue),
-        };
-        lists
-            .turns
-            .queue(true, stream.raw(), || launch.run(lists, all, queue))
+        match way {
+            Way::All(own) => own.run(all, queue),
+            Way::Skips(own) => in_turn(self.detector.index().turns(), stream, || {
+                skips(own, all, queue)
+            }),
+        }
     }
 
     /// The first part of [`forward`](Self::forward): the channels or filters that hold something.

@@ -1,7 +1,6 @@
 //! The product of a matrix with a dense one, by a kernel that reads A as it is: which rows of a family can run it, and
 //! the one that does.
 
-use std::fmt;
 use std::sync::Arc;
 
 use einsparse_formats::{AnyPattern, Format};
@@ -13,7 +12,7 @@ use super::problem::{Problem, stored_block};
 use super::refuse::refusal;
 use super::run::sums_fit;
 use super::{
-    Answer, Compiled, Determinism, Expression, Offer, Options, Question, Run, Weights, write_kernel,
+    Answer, Compiled, Determinism, Expression, Offer, Options, Question, Run, Weights, of_launch,
 };
 use crate::cost::{Cost, Work};
 use crate::device::Device;
@@ -225,13 +224,7 @@ impl ProductPlan {
 }
 
 impl Compiled for ProductPlan {
-    fn variant(&self) -> &'static str {
-        self.launch.row().name
-    }
-
-    fn bytes(&self) -> usize {
-        self.launch.bytes()
-    }
+    of_launch!();
 
     fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
         let queue = run.queue(out)?;
@@ -260,8 +253,4 @@ impl Compiled for ProductPlan {
     }
 }
 
-impl fmt::Display for ProductPlan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_kernel(f, self.launch.row(), self.launch.describe())
-    }
-}
+of_launch!(ProductPlan);

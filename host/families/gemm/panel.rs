@@ -112,34 +112,6 @@ impl<P: Copy + 'static> Panels<P> {
         self.kernel.row()
     }
 
-    pub(crate) fn fits(&self, runs: &Arc<Runs>, columns: Option<&[u32]>) -> bool {
-        let planned = self.planned.as_ref();
-        planned.is_some_and(|planned| planned.is(runs, columns))
-    }
-
-    /// Elements from one row of A's values to the next.
-    pub(crate) fn leading(&self) -> usize {
-        self.values.leading
-    }
-
-    pub(crate) fn bytes(&self) -> usize {
-        let lists = self.records.bytes() + self.strips.bytes() + self.heads.bytes();
-        lists + self.partial.bytes() + self.counters.bytes()
-    }
-
-    pub(crate) fn describe(&self) -> String {
-        format!(
-            "{} strips, {} rows cut, {} persistent thread blocks, {} threads, {} bytes of shared memory, {} bytes of \
-             workspace",
-            self.strip_count,
-            self.cut,
-            self.blocks,
-            self.row().threads,
-            self.row().shared_bytes,
-            self.bytes()
-        )
-    }
-
     fn params(&self, raw: &RawSpmm) -> Result<WgmmaParams> {
         let Extents { m, n, .. } = self.extents;
         let [_, c_item, gate_item] =
@@ -235,8 +207,39 @@ impl<P: Copy + 'static> Panels<P> {
     }
 }
 
-impl Panels {
-    pub(crate) fn run(&self, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
+impl Product for Panels {
+    fn row(&self) -> &'static Row {
+        self.row()
+    }
+
+    fn fits(&self, runs: &Arc<Runs>, columns: Option<&[u32]>) -> bool {
+        let planned = self.planned.as_ref();
+        planned.is_some_and(|planned| planned.is(runs, columns))
+    }
+
+    fn leading(&self) -> Option<usize> {
+        Some(self.values.leading)
+    }
+
+    fn bytes(&self) -> usize {
+        let lists = self.records.bytes() + self.strips.bytes() + self.heads.bytes();
+        lists + self.partial.bytes() + self.counters.bytes()
+    }
+
+    fn describe(&self) -> String {
+        format!(
+            "{} strips, {} rows cut, {} persistent thread blocks, {} threads, {} bytes of shared memory, {} bytes of \
+             workspace",
+            self.strip_count,
+            self.cut,
+            self.blocks,
+            self.row().threads,
+            self.row().shared_bytes,
+            self.bytes()
+        )
+    }
+
+    fn run(&self, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
         let mut launches = Vec::with_capacity(self.extents.items / self.folded.max(1));
         for first in (0..self.extents.items).step_by(self.folded.max(1)) {
             let strides = raw.strides(self.form.order, self.extents, [self.row().dtype, self.out]);
@@ -249,32 +252,6 @@ impl Panels {
             }
             Ok(())
         })
-    }
-}
-
-impl Product for Panels {
-    fn row(&self) -> &'static Row {
-        self.row()
-    }
-
-    fn fits(&self, runs: &Arc<Runs>, columns: Option<&[u32]>) -> bool {
-        self.fits(runs, columns)
-    }
-
-    fn leading(&self) -> Option<usize> {
-        Some(self.leading())
-    }
-
-    fn bytes(&self) -> usize {
-        self.bytes()
-    }
-
-    fn describe(&self) -> String {
-        self.describe()
-    }
-
-    fn run(&self, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
-        self.run(raw, queue)
     }
 }
 

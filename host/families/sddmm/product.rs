@@ -12,7 +12,7 @@ use crate::indirect::{SampledFactor, SampledForm};
 use crate::kernel::Queue;
 use crate::launch::RawSddmm;
 use crate::offer::bind::{find, wrong};
-use crate::offer::{Compiled, Expression, PlannedPattern, Run};
+use crate::offer::{Compiled, Expression, PlannedPattern, Run, of_launch};
 use crate::registry::block_of;
 use crate::tensor::{AnyOperand, AnySparseTensor};
 use crate::values::Slice;
@@ -86,13 +86,7 @@ impl OnGpu {
 }
 
 impl Compiled for OnGpu {
-    fn variant(&self) -> &'static str {
-        self.launch.row().name
-    }
-
-    fn bytes(&self) -> usize {
-        self.launch.bytes()
-    }
+    of_launch!();
 
     fn run_sparse(&self, run: &Run<'_>, out: &mut AnySparseTensor) -> Result<()> {
         let alpha = run.factor()?;

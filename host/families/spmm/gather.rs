@@ -109,12 +109,7 @@ impl<P: Copy + 'static> Gather<P> {
             + self.own_spans
     }
 
-    /// What `explain` says of the geometry.
-    pub(crate) fn describe(&self) -> String {
-        self.describe_with(0)
-    }
-
-    /// The same where there are so many bytes more.
+    /// What `explain` says of the geometry where there are so many bytes more.
     pub(crate) fn describe_with(&self, more: usize) -> String {
         format!(
             "{} items, {} of them bundles, {} rows cut, grid {} x {}, {} threads, {} bytes of shared memory, {} bytes \
@@ -256,14 +251,6 @@ impl Cutting {
     }
 }
 
-impl Gather {
-    /// Queues the kernel.
-    pub(crate) fn run(&self, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
-        let params = self.params(raw)?;
-        self.launch(1, &params, queue)
-    }
-}
-
 impl Product for Gather {
     fn row(&self) -> &'static Row {
         self.row()
@@ -278,11 +265,11 @@ impl Product for Gather {
     }
 
     fn describe(&self) -> String {
-        self.describe()
+        self.describe_with(0)
     }
 
     fn run(&self, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
-        self.run(raw, queue)
+        self.launch(1, &self.params(raw)?, queue)
     }
 }
 

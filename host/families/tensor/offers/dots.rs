@@ -2,7 +2,6 @@
 //! one number for each entry.
 
 use std::borrow::Cow;
-use std::fmt;
 
 use einsparse_formats::PAD;
 use einsparse_kernels::families::REDUCE_COLUMNS;
@@ -12,12 +11,12 @@ use rayon::prelude::*;
 use super::rows::rows_of;
 use super::{alignment, matrices};
 use crate::einsum::Mode;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::families::tensor::cost::rows::{RowsWork, predict_rows};
 use crate::families::tensor::{DotsLaunch, RawDots};
 use crate::indirect::DotsForm;
 use crate::offer::bind::find;
-use crate::offer::{Answer, Compiled, Offer, Question, Run, write_kernel};
+use crate::offer::{Answer, Compiled, Offer, Question, Run, of_launch};
 use crate::registry::Dtype;
 use crate::tensor::{AnyOperand, AnyTensor};
 
@@ -133,20 +132,10 @@ struct Dots {
     form: DotsForm,
 }
 
-impl fmt::Display for Dots {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_kernel(f, self.launch.row(), self.launch.describe())
-    }
-}
+of_launch!(Dots);
 
 impl Compiled for Dots {
-    fn variant(&self) -> &'static str {
-        self.launch.row().name
-    }
-
-    fn bytes(&self) -> usize {
-        self.launch.bytes()
-    }
+    of_launch!();
 
     fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
         let queue = run.queue(out)?;
@@ -156,9 +145,7 @@ impl Compiled for Dots {
         let raw = RawDots {
             mask: mask.map_or(0, |(address, _)| address),
             factors: matrices(run, &self.form.factors)?,
-            out: out
-                .address()
-                .ok_or_else(|| Error::elsewhere(&self.form.output))?,
+            out: run.output(out)?.0,
             alpha,
             accumulate: self.form.mode == Mode::Accumulate,
         };

@@ -138,7 +138,7 @@ impl Made {
         let [m, k, _] = extents;
         Ok(Made {
             row,
-            lists: kernels.lists(device)?,
+            lists: kernels.detect.lists(device)?,
             kernels,
             turns: Turns::new(device)?,
             bound: Bound::new(form, extents, if by_columns { [k, m] } else { [m, k] }),

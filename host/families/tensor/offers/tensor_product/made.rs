@@ -1,6 +1,5 @@
 //! The kernel with the names of its operands, and a run of it.
 
-use std::fmt;
 use std::sync::Arc;
 
 use einsparse_formats::AnyPattern;
@@ -9,7 +8,7 @@ use super::Bound;
 use crate::error::{Error, Result};
 use crate::families::tensor::tensor_product::{CouplingLaunch, RawCouplings};
 use crate::offer::bind::{find, wrong};
-use crate::offer::{Compiled, Run, write_kernel};
+use crate::offer::{Compiled, Run, of_launch};
 use crate::tensor::{AnyOperand, AnyTensor};
 
 /// The kernel with the names of its operands.
@@ -20,13 +19,7 @@ pub(super) struct Made {
 }
 
 impl Compiled for Made {
-    fn variant(&self) -> &'static str {
-        self.launch.row().name
-    }
-
-    fn bytes(&self) -> usize {
-        self.launch.bytes()
-    }
+    of_launch!();
 
     fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
         let queue = run.queue(out)?;
@@ -80,8 +73,4 @@ impl Made {
     }
 }
 
-impl fmt::Display for Made {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_kernel(f, self.launch.row(), self.launch.describe())
-    }
-}
+of_launch!(Made);
