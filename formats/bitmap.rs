@@ -237,16 +237,8 @@ impl Pattern for BitmapPattern {
     fn arrays(&self) -> Vec<IndexArray<'_>> {
         let tiles = self.grid().tiles();
         vec![
-            IndexArray {
-                role: Role::Bits,
-                shape: vec![tiles, WORDS],
-                data: &self.words,
-            },
-            IndexArray {
-                role: Role::Starts,
-                shape: vec![tiles + 1],
-                data: &self.starts,
-            },
+            IndexArray::new(Role::Bits, [tiles, WORDS], &self.words),
+            IndexArray::new(Role::Starts, [tiles + 1], &self.starts),
         ]
     }
 }

@@ -242,16 +242,8 @@ impl Pattern for BytemapPattern {
 
     fn arrays(&self) -> Vec<IndexArray<'_>> {
         vec![
-            IndexArray {
-                role: Role::Bits,
-                shape: vec![self.words.len()],
-                data: &self.words,
-            },
-            IndexArray {
-                role: Role::Starts,
-                shape: vec![self.starts.len()],
-                data: &self.starts,
-            },
+            IndexArray::new(Role::Bits, [self.words.len()], &self.words),
+            IndexArray::new(Role::Starts, [self.starts.len()], &self.starts),
         ]
     }
 }

@@ -212,10 +212,7 @@ impl Pattern for NmPattern {
     }
 
     fn arrays(&self) -> Vec<IndexArray<'_>> {
-        vec![IndexArray {
-            role: Role::Positions { axis: 1 },
-            shape: vec![self.rows(), self.row_words()],
-            data: &self.meta,
-        }]
+        let (role, shape) = (Role::Positions { axis: 1 }, [self.rows(), self.row_words()]);
+        vec![IndexArray::new(role, shape, &self.meta)]
     }
 }

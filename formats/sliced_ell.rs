@@ -264,11 +264,7 @@ impl Pattern for SlicedEllPattern {
     }
 
     fn arrays(&self) -> Vec<IndexArray<'_>> {
-        let array = |role, shape: &[usize], data| IndexArray {
-            role,
-            shape: shape.to_vec(),
-            data,
-        };
+        let array = |role, shape: &[usize], data| IndexArray::new(role, shape, data);
         let (slices, chunks) = (self.offsets.len() - 1, self.windows.len() / 2);
         let (rows, windows) = (Role::Order { axis: 0 }, Role::Windows { axis: 1 });
         vec![

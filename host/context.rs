@@ -121,6 +121,14 @@ impl Context {
         }
     }
 
+    /// A stream must take work of this context's GPU.
+    pub(crate) fn check_stream(&self, stream: &Stream) -> Result<()> {
+        match self.device() {
+            Some(device) if stream.belongs_to(device) => Ok(()),
+            _ => Err(Error::operand("stream", "belongs to another context")),
+        }
+    }
+
     pub(crate) fn expect_device(&self) -> Result<&Arc<Device>> {
         self.device().ok_or_else(|| Error::Cuda {
             call: "launch".into(),

@@ -93,13 +93,7 @@ impl<T: Scalar> ResidualNorm<T> {
             norms(self.shape[0], inputs, affine, self.epsilon, &mut out.any);
             return Ok(());
         };
-        if !self
-            .context
-            .device()
-            .is_some_and(|device| stream.belongs_to(device))
-        {
-            return Err(Error::operand("stream", "belongs to another context"));
-        }
+        self.context.check_stream(stream)?;
         let to = (super::rows(out), false, false);
         let affine = affine.map(|tensor| tensor.address().unwrap_or(0));
         // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed
