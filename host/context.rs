@@ -129,6 +129,14 @@ impl Context {
         }
     }
 
+    /// What is made on a GPU alone; `None` on the CPU.
+    pub(crate) fn on_gpu<M>(
+        &self,
+        make: impl FnOnce(&Arc<Device>) -> Result<M>,
+    ) -> Result<Option<M>> {
+        self.device().map(make).transpose()
+    }
+
     pub(crate) fn expect_device(&self) -> Result<&Arc<Device>> {
         self.device().ok_or_else(|| Error::Cuda {
             call: "launch".into(),

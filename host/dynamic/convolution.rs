@@ -197,8 +197,7 @@ impl<T: Scalar> DynamicConvolution<T> {
         let shapes = shape.shapes()?;
         let axis = options.axis;
         let expected = options.expected.filter(|_| options.threshold == 0.0);
-        let way = |device| Way::new(device, T::DTYPE, shape, axis, expected);
-        let launch = context.device().map(|device| way(device)).transpose()?;
+        let launch = context.on_gpu(|device| Way::new(device, T::DTYPE, shape, axis, expected))?;
         let [items, rows, columns] = shape.looked(axis);
         // Nothing is listed where all is multiplied.
         let items = match launch {

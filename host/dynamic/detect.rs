@@ -124,15 +124,12 @@ impl<T> Detector<T> {
         let looked = looked(dtype, shape, micro, &options)?;
         let ordered = options.determinism == Determinism::Strict;
         let columns = options.bits.unwrap_or(shape[1]);
-        let launch = match context.device() {
-            None => None,
-            Some(device) => {
-                let above = above(dtype, options.threshold);
-                let extents = [shape[0], columns];
-                let how = (above, ordered);
-                Some(DetectLaunch::tiles(device, looked, extents, micro, how)?)
-            }
-        };
+        let launch = context.on_gpu(|device| {
+            let above = above(dtype, options.threshold);
+            let extents = [shape[0], columns];
+            let how = (above, ordered);
+            DetectLaunch::tiles(device, looked, extents, micro, how)
+        })?;
         Ok(Detector {
             context: context.clone(),
             kind: Kind::Tiles {

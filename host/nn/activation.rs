@@ -44,12 +44,13 @@ impl<T: Scalar> Activation<T> {
     /// # Errors
     /// [`Error::NoKernel`] on a GPU for other element types.
     pub fn new(context: &Context, function: Gate, shape: [usize; 2]) -> Result<Self> {
-        let launch = |device| ActivationLaunch::new(device, T::DTYPE, shape, function.flags());
         Ok(Activation {
             context: context.clone(),
             function,
             shape,
-            launch: context.device().map(|device| launch(device)).transpose()?,
+            launch: context.on_gpu(|device| {
+                ActivationLaunch::new(device, T::DTYPE, shape, function.flags())
+            })?,
             element: PhantomData,
         })
     }

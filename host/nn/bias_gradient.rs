@@ -51,14 +51,10 @@ impl<T: Scalar, Out: Scalar> BiasGradient<T, Out> {
             let reason = format!("is {}; a GPU sums in f32", Out::DTYPE.name());
             return Err(Error::operand("db", reason));
         }
-        let launch = context
-            .device()
-            .map(|device| BiasGradientLaunch::new(device, T::DTYPE, shape))
-            .transpose()?;
         Ok(BiasGradient {
             context: context.clone(),
             shape,
-            launch,
+            launch: context.on_gpu(|device| BiasGradientLaunch::new(device, T::DTYPE, shape))?,
             elements: PhantomData,
         })
     }

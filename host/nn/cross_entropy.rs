@@ -55,14 +55,11 @@ impl<T: Scalar> CrossEntropy<T> {
             let reason = format!("are {rows} rows of 0 classes; a label names one of them");
             return Err(Error::operand("logits", reason));
         }
-        let launch = context
-            .device()
-            .map(|device| CrossEntropyLaunch::new(device, T::DTYPE, [rows, classes]))
-            .transpose()?;
+        let shape = [rows, classes];
         Ok(CrossEntropy {
             context: context.clone(),
-            shape: [rows, classes],
-            launch,
+            shape,
+            launch: context.on_gpu(|device| CrossEntropyLaunch::new(device, T::DTYPE, shape))?,
             element: PhantomData,
         })
     }

@@ -51,17 +51,13 @@ impl<T: Scalar> Embedding<T> {
         tokens: usize,
         tokens_in_columns: bool,
     ) -> Result<Self> {
-        let layout = Layout {
-            tokens,
-            width,
-            columns: tokens_in_columns,
-        };
-        let launch = |device| TokensLaunch::embed(device, T::DTYPE, layout, vocabulary);
+        let layout = Layout::new([tokens, width], tokens_in_columns);
         Ok(Embedding {
             context: context.clone(),
             vocabulary,
             layout,
-            launch: context.device().map(|device| launch(device)).transpose()?,
+            launch: context
+                .on_gpu(|device| TokensLaunch::embed(device, T::DTYPE, layout, vocabulary))?,
             element: PhantomData,
         })
     }
@@ -126,16 +122,11 @@ impl<T: Scalar> Greedy<T> {
         [tokens, vocabulary]: [usize; 2],
         tokens_in_columns: bool,
     ) -> Result<Self> {
-        let layout = Layout {
-            tokens,
-            width: vocabulary,
-            columns: tokens_in_columns,
-        };
-        let launch = |device| TokensLaunch::greedy(device, T::DTYPE, layout);
+        let layout = Layout::new([tokens, vocabulary], tokens_in_columns);
         Ok(Greedy {
             context: context.clone(),
             layout,
-            launch: context.device().map(|device| launch(device)).transpose()?,
+            launch: context.on_gpu(|device| TokensLaunch::greedy(device, T::DTYPE, layout))?,
             element: PhantomData,
         })
     }

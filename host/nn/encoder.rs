@@ -133,14 +133,10 @@ impl<T: Scalar> Encoder<T> {
             let reason = format!("is {}, not a variance", options.epsilon);
             return Err(Error::operand("epsilon", reason));
         }
-        let launch = match context.device() {
-            None => None,
-            Some(device) => Some(Launches::new::<T>(device, options)?),
-        };
         Ok(Encoder {
             context: context.clone(),
             options: *options,
-            launch,
+            launch: context.on_gpu(|device| Launches::new::<T>(device, options))?,
             element: std::marker::PhantomData,
         })
     }

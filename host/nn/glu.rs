@@ -47,17 +47,13 @@ impl<T: Scalar> Glu<T> {
         [tokens, width]: [usize; 2],
         tokens_in_columns: bool,
     ) -> Result<Self> {
-        let layout = Layout {
-            tokens,
-            width,
-            columns: tokens_in_columns,
-        };
-        let launch = |device| GatedLaunch::new(device, T::DTYPE, layout, gate.flags());
+        let layout = Layout::new([tokens, width], tokens_in_columns);
         Ok(Glu {
             context: context.clone(),
             gate,
             layout,
-            launch: context.device().map(|device| launch(device)).transpose()?,
+            launch: context
+                .on_gpu(|device| GatedLaunch::new(device, T::DTYPE, layout, gate.flags()))?,
             element: PhantomData,
         })
     }

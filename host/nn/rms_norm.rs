@@ -54,17 +54,13 @@ impl<T: Scalar> RmsNorm<T> {
             let reason = format!("is {epsilon}, not added to a mean of squares");
             return Err(Error::operand("epsilon", reason));
         }
-        let layout = Layout {
-            tokens,
-            width,
-            columns: tokens_in_columns,
-        };
-        let launch = |device| RmsNormLaunch::new(device, T::DTYPE, layout, epsilon);
+        let layout = Layout::new([tokens, width], tokens_in_columns);
         Ok(RmsNorm {
             context: context.clone(),
             layout,
             epsilon,
-            launch: context.device().map(|device| launch(device)).transpose()?,
+            launch: context
+                .on_gpu(|device| RmsNormLaunch::new(device, T::DTYPE, layout, epsilon))?,
             element: PhantomData,
         })
     }

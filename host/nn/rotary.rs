@@ -99,18 +99,17 @@ impl<T: Scalar> Rotary<T> {
         let turns: Vec<f64> = (0..dim / 2)
             .map(|i| angle(i) / std::f64::consts::TAU)
             .collect();
-        let layout = Layout {
-            tokens,
-            width: (heads + 2 * key_heads) * dim,
-            columns: options.tokens_in_columns,
-        };
+        let layout = Layout::new(
+            [tokens, (heads + 2 * key_heads) * dim],
+            options.tokens_in_columns,
+        );
         let heads = [heads, key_heads];
-        let launch = |device| RotaryLaunch::new(device, T::DTYPE, layout, heads, &turns);
         Ok(Rotary {
             context: context.clone(),
             options: *options,
             layout,
-            launch: context.device().map(|device| launch(device)).transpose()?,
+            launch: context
+                .on_gpu(|device| RotaryLaunch::new(device, T::DTYPE, layout, heads, &turns))?,
             turns,
             element: PhantomData,
         })

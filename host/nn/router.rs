@@ -73,13 +73,10 @@ impl<T: Scalar> Router<T> {
                 format!("are {top_k} of each token among {experts} experts"),
             ));
         }
-        let launch = match context.device() {
-            None => None,
-            Some(device) => {
-                let extents = [tokens, experts, top_k];
-                Some(RouterLaunch::new(device, T::DTYPE, extents, normalized)?)
-            }
-        };
+        let launch = context.on_gpu(|device| {
+            let extents = [tokens, experts, top_k];
+            RouterLaunch::new(device, T::DTYPE, extents, normalized)
+        })?;
         Ok(Router {
             context: context.clone(),
             options: *options,

@@ -69,13 +69,10 @@ impl<T: Scalar, Out: Scalar> WeightGradient<T, Out> {
             let reason = format!("is {}; a GPU sums in f32", Out::DTYPE.name());
             return Err(Error::operand("dW", reason));
         }
-        let launch = context
-            .device()
-            .map(|device| {
-                let dtype = multiplied_as(T::DTYPE, precision);
-                WeightGradientLaunch::new(device, dtype, extents)
-            })
-            .transpose()?;
+        let launch = context.on_gpu(|device| {
+            let dtype = multiplied_as(T::DTYPE, precision);
+            WeightGradientLaunch::new(device, dtype, extents)
+        })?;
         Ok(WeightGradient {
             context: context.clone(),
             extents,

@@ -91,10 +91,8 @@ impl<T: Scalar> Conv2d<T> {
         options: &Conv2dOptions,
     ) -> Result<Self> {
         let shape = Conv2dShape::new(input, weights, options.stride, options.padding)?;
-        let launch = context
-            .device()
-            .map(|device| Conv2dLaunch::new(device, T::DTYPE, shape, options.relu))
-            .transpose()?;
+        let launch =
+            context.on_gpu(|device| Conv2dLaunch::new(device, T::DTYPE, shape, options.relu))?;
         Ok(Conv2d {
             context: context.clone(),
             shape,

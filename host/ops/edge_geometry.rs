@@ -165,10 +165,7 @@ impl<T: Scalar> EdgeGeometry<T> {
             functions,
             exponent,
         };
-        let launch = context
-            .device()
-            .map(|device| GeometryLaunch::new(device, T::DTYPE, &geometry))
-            .transpose()?;
+        let launch = context.on_gpu(|device| GeometryLaunch::new(device, T::DTYPE, &geometry))?;
         Ok(EdgeGeometry {
             context: context.clone(),
             geometry,

@@ -54,21 +54,18 @@ impl<T: Scalar> SampledTensor<T> {
     pub fn new(context: &Context, pattern: &SparseTensor<T>, n: usize) -> Result<Self> {
         let host = pattern.pattern();
         let mut axes = places(host)?;
-        let launch = match context.device() {
-            None => None,
-            Some(device) => {
-                let best = dots_row(T::DTYPE, axes.len(), n, n);
-                let row = best.ok_or_else(|| {
-                    let asked = format!("{} factors of {}", axes.len(), T::DTYPE.name());
-                    let reason = "has products at entries for one to three factors \
+        let launch = context.on_gpu(|device| {
+            let best = dots_row(T::DTYPE, axes.len(), n, n);
+            let row = best.ok_or_else(|| {
+                let asked = format!("{} factors of {}", axes.len(), T::DTYPE.name());
+                let reason = "has products at entries for one to three factors \
                                   in f32, f64, f16 and bf16";
-                    Error::no_kernel(asked, [Refusal::of("mttkrp", reason)])
-                })?;
-                mark_padding(&mut axes);
-                let axes: Vec<&[u32]> = axes.iter().map(|axis| &**axis).collect();
-                Some(DotsLaunch::new(device, row, &axes, n)?)
-            }
-        };
+                Error::no_kernel(asked, [Refusal::of("mttkrp", reason)])
+            })?;
+            mark_padding(&mut axes);
+            let axes: Vec<&[u32]> = axes.iter().map(|axis| &**axis).collect();
+            DotsLaunch::new(device, row, &axes, n)
+        })?;
         Ok(SampledTensor {
             element: PhantomData,
             launch,

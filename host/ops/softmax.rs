@@ -118,19 +118,9 @@ impl<T: Scalar> SparseSoftmax<T> {
             return Err(Error::operand("scores", reason));
         };
         let live = live(runs, columns, options)?;
-        let launch = match context.device() {
-            None => None,
-            Some(device) => {
-                let live = live.as_deref();
-                Some(SoftmaxLaunch::new(
-                    device,
-                    T::DTYPE,
-                    runs,
-                    live,
-                    options.heads,
-                )?)
-            }
-        };
+        let launch = context.on_gpu(|device| {
+            SoftmaxLaunch::new(device, T::DTYPE, runs, live.as_deref(), options.heads)
+        })?;
         let planned = SparseSoftmax {
             context: context.clone(),
             shape: tensor.shape().to_vec(),

@@ -45,10 +45,9 @@ impl<T: Scalar> RightProduct<T> {
         let detector = Detector::of((&Context::cpu(), T::DTYPE), [k, n], (1, WIDTH), options)?;
         let panels = items.saturating_mul(n.div_ceil(WIDTH));
         let how = (given.threshold, given.determinism);
-        let made = context.device();
-        let made = made
-            .map(|device| RightKernels::new(device, T::DTYPE, items, extents, transpose_a, how));
-        let kernels = made.transpose()?;
+        let kernels = context.on_gpu(|device| {
+            RightKernels::new(device, T::DTYPE, items, extents, transpose_a, how)
+        })?;
         let detect = kernels.as_ref().map(|own| &own.detect);
         Ok(RightProduct {
             index: MicroIndex::of(detect, context, [panels, k])?,

@@ -46,9 +46,7 @@ impl<T: Scalar> TransposedProduct<T> {
             ..PitWork::single(extents, WIDTH)
         };
         let how = (threshold, given.determinism);
-        let made = context.device();
-        let made = made.map(|device| kernels_of(device, T::DTYPE, work, how));
-        let launch = made.transpose()?;
+        let launch = context.on_gpu(|device| kernels_of(device, T::DTYPE, work, how))?;
         let detect = launch.as_ref().map(|(detect, _)| detect);
         Ok(TransposedProduct {
             index: MicroIndex::of(detect, context, [m.div_ceil(WIDTH), k])?,

@@ -49,15 +49,12 @@ impl<T: Scalar> ResidualNorm<T> {
                 format!("is {epsilon}, not a variance"),
             ));
         }
-        let launch = match context.device() {
-            None => None,
-            Some(device) => {
-                let extents = [1, shape[0], shape[1]];
-                let launch = PackLaunch::new(device, T::DTYPE, extents, shape[0], epsilon)?;
-                launch.set_live(device, shape[0])?;
-                Some(launch)
-            }
-        };
+        let launch = context.on_gpu(|device| {
+            let extents = [1, shape[0], shape[1]];
+            let launch = PackLaunch::new(device, T::DTYPE, extents, shape[0], epsilon)?;
+            launch.set_live(device, shape[0])?;
+            Ok(launch)
+        })?;
         Ok(ResidualNorm {
             context: context.clone(),
             shape,

@@ -56,12 +56,12 @@ impl<T: Scalar, Out: Scalar> ResidualNormGradient<T, Out> {
             let reason = format!("is {}; a GPU sums in f32", Out::DTYPE.name());
             return Err(Error::operand("affine", reason));
         }
-        let launch = |device| NormGradientLaunch::new(device, T::DTYPE, shape, epsilon);
         Ok(ResidualNormGradient {
             context: context.clone(),
             shape,
             epsilon,
-            launch: context.device().map(|device| launch(device)).transpose()?,
+            launch: context
+                .on_gpu(|device| NormGradientLaunch::new(device, T::DTYPE, shape, epsilon))?,
             elements: PhantomData,
         })
     }
@@ -117,11 +117,7 @@ impl<T: Scalar, Out: Scalar> ResidualNormGradient<T, Out> {
         dx: &mut Tensor<T>,
         affine: &mut Tensor<Out>,
     ) -> Result<()> {
-        let layout = Layout {
-            tokens: self.shape[0],
-            width: self.shape[1],
-            columns: false,
-        };
+        let layout = Layout::new([self.shape[0], self.shape[1]], false);
         let all = [
             cpu::Host::of("x", x)?,
             cpu::Host::of("y", y)?,

@@ -49,10 +49,7 @@ impl Update {
         let moment = |kept: bool| context.zeros::<f32>(if kept { shape } else { &[0] });
         let moments = [moment(kept[0])?, moment(kept[1])?];
         let len = shape.iter().product();
-        let launch = context
-            .device()
-            .map(|device| UpdateLaunch::new(device, rule, len, rate))
-            .transpose()?;
+        let launch = context.on_gpu(|device| UpdateLaunch::new(device, rule, len, rate))?;
         Ok(Update {
             context: context.clone(),
             shape: shape.to_vec(),

@@ -80,15 +80,15 @@ impl<T: Scalar> CachedAttention<T> {
             capacity,
             d: options.dim,
         };
-        let plan = |device| {
+        let launch = context.on_gpu(|device| {
             let row = choose_cached::<T>(extents.d)?;
             DecodeLaunch::new(device, row, extents, scale)
-        };
+        })?;
         Ok(CachedAttention {
             context: context.clone(),
             extents,
             scale,
-            launch: context.device().map(|device| plan(device)).transpose()?,
+            launch,
             element: std::marker::PhantomData,
         })
     }

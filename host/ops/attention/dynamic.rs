@@ -165,22 +165,19 @@ impl<T: Scalar> DynamicAttention<T> {
             d: options.dim,
         };
         let scale = scale_of(options)?;
-        let launch = match context.device() {
-            None => None,
-            Some(device) => {
-                let row = choose::<T>(extents.d, None)?;
-                let causal = options.causal;
-                let (tiles, lists) = if let Some(most) = most {
-                    let (own, lists) = KeyBlocksLaunch::new(device, extents, masks, most, causal)?;
-                    (Lists::Blocks(own), lists)
-                } else {
-                    let (own, lists) = MaskLaunch::new(device, extents, masks, causal)?;
-                    (Lists::Flags(Box::new(own)), lists)
-                };
-                let attention = AttentionLaunch::new(device, row, extents, scale, lists)?;
-                Some((tiles, attention))
-            }
-        };
+        let launch = context.on_gpu(|device| {
+            let row = choose::<T>(extents.d, None)?;
+            let causal = options.causal;
+            let (tiles, lists) = if let Some(most) = most {
+                let (own, lists) = KeyBlocksLaunch::new(device, extents, masks, most, causal)?;
+                (Lists::Blocks(own), lists)
+            } else {
+                let (own, lists) = MaskLaunch::new(device, extents, masks, causal)?;
+                (Lists::Flags(Box::new(own)), lists)
+            };
+            let attention = AttentionLaunch::new(device, row, extents, scale, lists)?;
+            Ok((tiles, attention))
+        })?;
         Ok(DynamicAttention {
             context: context.clone(),
             extents,
