@@ -277,5 +277,34 @@ impl<'q> Answer<'q> {
     }
 }
 
+/// Why kernels do not compute something, or what went wrong while it was looked at.
+#[derive(Debug)]
+pub(crate) enum Unfit {
+    Because(String),
+    Failed(Error),
+}
+
+impl Unfit {
+    /// The answer of the kernels of this name.
+    pub(crate) fn answer<'q>(self, name: &str) -> Result<Answer<'q>> {
+        match self {
+            Unfit::Because(reason) => Answer::refused(name, reason),
+            Unfit::Failed(error) => Err(error),
+        }
+    }
+}
+
+impl From<Error> for Unfit {
+    fn from(error: Error) -> Self {
+        Unfit::Failed(error)
+    }
+}
+
+impl<S: Into<String>> From<S> for Unfit {
+    fn from(reason: S) -> Self {
+        Unfit::Because(reason.into())
+    }
+}
+
 /// A function `offers` of a family: the one place that says which of its kernels can run something, and at what cost.
 pub(crate) type Offers = for<'q, 'a> fn(&'q Question<'q, 'a>) -> Result<Answer<'q>>;

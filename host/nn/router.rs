@@ -126,16 +126,10 @@ impl<T: Scalar> Router<T> {
         gradient: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        let RouterOptions {
-            tokens,
-            experts,
-            top_k,
-            ..
-        } = self.options;
         self.check(logits, (choices, weights))?;
-        let name = "gradient of weights";
-        check_shape(name, &[tokens, top_k], weight_gradient.shape())?;
-        check_shape("gradient of logits", &[tokens, experts], gradient.shape())?;
+        let (name, [all, chosen]) = ("gradient of weights", self.shapes());
+        check_shape(name, &chosen, weight_gradient.shape())?;
+        check_shape("gradient of logits", &all, gradient.shape())?;
         let Some(launch) = &self.launch else {
             let words = (choices, weights, weight_gradient);
             return self.take_back_on_host(logits, words, gradient);
@@ -156,15 +150,16 @@ impl<T: Scalar> Router<T> {
         logits: &Tensor<T>,
         (choices, weights): (&Tensor<i32>, &Tensor<f32>),
     ) -> Result<()> {
-        let RouterOptions {
-            tokens,
-            experts,
-            top_k,
-            ..
-        } = self.options;
-        check_shape("logits", &[tokens, experts], logits.shape())?;
-        check_shape("choices", &[tokens, top_k], choices.shape())?;
-        check_shape("weights", &[tokens, top_k], weights.shape())
+        let [all, chosen] = self.shapes();
+        check_shape("logits", &all, logits.shape())?;
+        check_shape("choices", &chosen, choices.shape())?;
+        check_shape("weights", &chosen, weights.shape())
+    }
+
+    /// Of logits, and of choices and weights.
+    fn shapes(&self) -> [[usize; 2]; 2] {
+        let own = self.options;
+        [[own.tokens, own.experts], [own.tokens, own.top_k]]
     }
 
     /// Addresses of what lies without gaps.

@@ -92,7 +92,7 @@ impl<T: Scalar> HostSpmm<T> {
             let reason = format!("is {:?}, not a matrix", a.shape());
             return Err(Error::operand("A", reason));
         };
-        let streamed = context.is_cuda() && a.lies_on_host();
+        let streamed = context.is_cuda() && a.any().lies_on_host();
         let share = if streamed { limit / 4 } else { 0 };
         let column = m.saturating_add(k).saturating_mul(CHUNKS * size_of::<T>());
         let width = width(n, (limit - share) / column.max(1));

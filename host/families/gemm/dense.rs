@@ -10,10 +10,10 @@ use crate::driver::DeviceMemory;
 use crate::error::Result;
 use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::Product;
 use crate::launch::maps::{Flat, tensor_map};
 use crate::launch::{
-    Extents, MAX_GRID_X, MAX_GRID_Y, RawSpmm, aligned, flags, row_bytes, small, within,
+    Extents, MAX_GRID_X, MAX_GRID_Y, Product, RawSpmm, aligned, flags, footprint, row_bytes, small,
+    within,
 };
 
 /// A kernel chosen for these extents.
@@ -114,14 +114,12 @@ impl Product for DenseProduct {
     fn describe(&self) -> String {
         let [across, down, _] = self.grid;
         format!(
-            "{} tiles of {} x {}, {} parts along k each, 0 rows cut, grid {across} x {down}, {} threads, {} bytes of \
-             shared memory, 0 bytes of workspace",
+            "{} tiles of {} x {}, {} parts along k each, 0 rows cut, grid {across} x {down}, {}",
             across / self.row().parts * down,
             self.row().block.0,
             self.row().columns,
             self.row().parts,
-            self.row().threads,
-            self.row().shared_bytes,
+            footprint(self.row(), 0)
         )
     }
 

@@ -11,9 +11,10 @@ use crate::error::Result;
 use crate::families::gemm::panel::out_flag;
 use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::Product;
 use crate::launch::maps::{Flat, tensor_map};
-use crate::launch::{Extents, RawSpmm, aligned, flags, row_bytes, small, within};
+use crate::launch::{
+    Extents, Product, RawSpmm, aligned, flags, footprint, row_bytes, small, within,
+};
 use crate::worklist::Runs;
 use rayon::prelude::*;
 use std::sync::Arc;
@@ -194,15 +195,12 @@ impl Product for TwoOfFour {
 
     fn describe(&self) -> String {
         format!(
-            "{} tiles of {} x {}, 0 rows cut, {} persistent thread blocks, {} threads, {} bytes of shared memory, {} \
-             bytes of workspace",
+            "{} tiles of {} x {}, 0 rows cut, {} persistent thread blocks, {}",
             self.tile_count,
             self.row().block.0,
             self.row().columns,
             self.blocks,
-            self.row().threads,
-            self.row().shared_bytes,
-            self.bytes()
+            footprint(self.row(), self.bytes())
         )
     }
 

@@ -19,7 +19,7 @@ use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Flat, tensor_map};
 use crate::launch::{
-    Extents, Matrix, Planned, Product, RawSpmm, Turns, flags, row_bytes, small, within,
+    Extents, Matrix, Planned, Product, RawSpmm, Turns, flags, footprint, row_bytes, small, within,
 };
 use crate::registry::Dtype;
 use crate::worklist::Runs;
@@ -228,14 +228,11 @@ impl Product for Panels {
 
     fn describe(&self) -> String {
         format!(
-            "{} strips, {} rows cut, {} persistent thread blocks, {} threads, {} bytes of shared memory, {} bytes of \
-             workspace",
+            "{} strips, {} rows cut, {} persistent thread blocks, {}",
             self.strip_count,
             self.cut,
             self.blocks,
-            self.row().threads,
-            self.row().shared_bytes,
-            self.bytes()
+            footprint(self.row(), self.bytes())
         )
     }
 

@@ -14,7 +14,7 @@ use crate::families::convert::lists::{DEVICE_ROWS, List, Lists};
 use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{
-    Extents, MAX_GRID_X, MAX_GRID_Y, Product, RawSpmm, Turns, row_bytes, small, within,
+    Extents, MAX_GRID_X, MAX_GRID_Y, Product, RawSpmm, Turns, footprint, row_bytes, small, within,
 };
 use crate::machine::Machine;
 use crate::worklist::{Runs, WorkList};
@@ -112,16 +112,13 @@ impl<P: Copy + 'static> Gather<P> {
     /// What `explain` says of the geometry where there are so many bytes more.
     pub(crate) fn describe_with(&self, more: usize) -> String {
         format!(
-            "{} items, {} of them bundles, {} rows cut, grid {} x {}, {} threads, {} bytes of shared memory, {} bytes \
-             of workspace",
+            "{} items, {} of them bundles, {} rows cut, grid {} x {}, {}",
             self.item_count,
             self.bundles,
             self.cut_rows,
             self.grid[0],
             self.grid[1],
-            self.row().threads,
-            self.row().shared_bytes,
-            self.bytes() + more
+            footprint(self.row(), self.bytes() + more)
         )
     }
 

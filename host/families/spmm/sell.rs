@@ -13,8 +13,9 @@ use crate::driver::DeviceMemory;
 use crate::error::Result;
 use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::Product;
-use crate::launch::{Extents, MAX_GRID_Y, RawSpmm, Turns, flags, row_bytes, small, within};
+use crate::launch::{
+    Extents, MAX_GRID_Y, Product, RawSpmm, Turns, flags, footprint, row_bytes, small, within,
+};
 use crate::worklist::Runs;
 
 /// A kernel chosen for one pattern.
@@ -228,16 +229,13 @@ impl Product for Sell {
 
     fn describe(&self) -> String {
         format!(
-            "{} slices of {SLICE} rows, {} chunks, {} parts of cut slices, 0 rows cut, grid {} x {}, {} threads, {} bytes \
-             of shared memory, {} bytes of workspace",
+            "{} slices of {SLICE} rows, {} chunks, {} parts of cut slices, 0 rows cut, grid {} x {}, {}",
             self.slices,
             self.pattern.windows().len() / 2,
             self.slot_count,
             self.grid[0],
             self.grid[1],
-            self.row().threads,
-            self.row().shared_bytes,
-            self.bytes()
+            footprint(self.row(), self.bytes())
         )
     }
 

@@ -14,10 +14,10 @@ use crate::driver::DeviceMemory;
 use crate::error::Result;
 use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::Product;
 use crate::launch::maps::{Flat, tensor_map};
 use crate::launch::{
-    Extents, MAX_GRID_X, MAX_GRID_Y, RawSpmm, aligned, flags, row_bytes, small, within,
+    Extents, MAX_GRID_X, MAX_GRID_Y, Product, RawSpmm, aligned, flags, footprint, row_bytes, small,
+    within,
 };
 use crate::worklist::Runs;
 use shares::Shares;
@@ -216,17 +216,14 @@ impl Product for Staged {
 
     fn describe(&self) -> String {
         format!(
-            "{} slices of {} rows, {} chunks, 0 rows cut, grid {} x {}, clusters of {}, {} threads, {} bytes of \
-             shared memory, {} bytes of workspace",
+            "{} slices of {} rows, {} chunks, 0 rows cut, grid {} x {}, clusters of {}, {}",
             self.slices,
             SlicedEllPattern::SLICE,
             self.pattern.windows().len() / 2,
             self.grid[0],
             self.grid[1],
             self.cluster,
-            self.row().threads,
-            self.row().shared_bytes,
-            self.bytes()
+            footprint(self.row(), self.bytes())
         )
     }
 

@@ -14,8 +14,8 @@ use crate::families::gemm::panel::out_flag;
 use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{
-    Extents, MAX_GRID_X, MAX_GRID_Y, Planned, Product, RawSpmm, aligned, flags, row_bytes, small,
-    within,
+    Extents, MAX_GRID_X, MAX_GRID_Y, Planned, Product, RawSpmm, aligned, flags, footprint,
+    row_bytes, small, within,
 };
 use crate::worklist::Runs;
 use rayon::prelude::*;
@@ -170,16 +170,13 @@ impl Product for VectorProduct {
 
     fn describe(&self) -> String {
         format!(
-            "{} windows, {} vectors of {} entries, 0 rows cut, grid {} x {}, {} threads, {} bytes of shared memory, \
-             {} bytes of workspace",
+            "{} windows, {} vectors of {} entries, 0 rows cut, grid {} x {}, {}",
             self.window_count,
             self.vectors,
             self.planned.runs().total,
             self.grid[0],
             self.grid[1],
-            self.row().threads,
-            self.row().shared_bytes,
-            self.bytes()
+            footprint(self.row(), self.bytes())
         )
     }
 

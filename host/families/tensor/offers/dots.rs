@@ -16,7 +16,7 @@ use crate::families::tensor::cost::rows::{RowsWork, predict_rows};
 use crate::families::tensor::{DotsLaunch, RawDots};
 use crate::indirect::DotsForm;
 use crate::offer::bind::find;
-use crate::offer::{Answer, Compiled, Offer, Question, Run, of_launch};
+use crate::offer::{Answer, Compiled, Offer, Question, Run, Unfit, of_launch};
 use crate::registry::Dtype;
 use crate::tensor::{AnyOperand, AnyTensor};
 
@@ -59,22 +59,19 @@ fn is_padded(places: &[u32]) -> bool {
 type Gathered<'q> = (Vec<&'q [u32]>, Vec<(usize, usize)>);
 
 /// What a form gathers, or why the kernels do not take it.
-fn gathered<'q>(
-    question: &'q Question<'q, '_>,
-    form: &DotsForm,
-) -> Result<std::result::Result<Gathered<'q>, &'static str>> {
+fn gathered<'q>(question: &'q Question<'q, '_>, form: &DotsForm) -> Result<Gathered<'q>, Unfit> {
     let (mut places, mut extents) = (Vec::new(), Vec::new());
     for (factor, array) in &form.factors {
         let &[rows, n] = find(question.operands(), factor)?.shape() else {
-            return Ok(Err("gathers rows of matrices"));
+            return Err("gathers rows of matrices".into());
         };
         let AnyOperand::Index(_, data) = find(question.operands(), array)? else {
-            return Ok(Err("gathers through index arrays"));
+            return Err("gathers through index arrays".into());
         };
         places.push(*data);
         extents.push((rows, n));
     }
-    Ok(Ok((places, extents)))
+    Ok((places, extents))
 }
 
 /// The kernels of the family that can run this.
@@ -88,9 +85,9 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     if !question.types.alike() {
         return refused("its outputs have the type of the operands");
     }
-    let (places, extents) = match gathered(question, &form)? {
+    let (places, extents) = match gathered(question, &form) {
         Ok(gathered) => gathered,
-        Err(reason) => return refused(reason),
+        Err(unfit) => return unfit.answer(FAMILY),
     };
     if form.mode == Mode::Assign && places.iter().any(|own| is_padded(own)) {
         return refused("leaves entries that are dropped as they are, and `=` writes all of them");
