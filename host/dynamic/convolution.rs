@@ -5,7 +5,7 @@ use super::detect::operands;
 use super::index::{Lists, MicroIndex};
 use crate::context::Context;
 use crate::device::{Device, Stream};
-use crate::error::{Error, Result, check_shape};
+use crate::error::{Elsewhere, Error, Result, check_shape};
 use crate::families::convert::DenseMatrix;
 use crate::families::discover::list_stride;
 pub use crate::families::gather_gemm::ConvolutionAxis;
@@ -353,8 +353,8 @@ impl OnHost<'_> {
     /// A position of C at a time.
     fn run<A: Sum>(&self, a: &AnyTensor, b: &AnyTensor, c: &mut AnyTensor) -> Result<()> {
         let (lda, ldb, shape) = (a.leading(), b.leading(), self.shape);
-        let a = a.host().ok_or_else(|| Error::elsewhere("A"))?.widen::<A>();
-        let b = b.host().ok_or_else(|| Error::elsewhere("B"))?.widen::<A>();
+        let a = a.host().or_elsewhere("A")?.widen::<A>();
+        let b = b.host().or_elsewhere("B")?.widen::<A>();
         let all: Vec<u32> = match self.axis {
             ConvolutionAxis::Channels => (0..shape.filters as u32).collect(),
             ConvolutionAxis::Filters => (0..shape.channels as u32).collect(),
@@ -385,6 +385,6 @@ impl OnHost<'_> {
                 }
             },
         )
-        .ok_or_else(|| Error::elsewhere("C"))
+        .or_elsewhere("C")
     }
 }

@@ -10,7 +10,7 @@ use std::fmt;
 use super::index::MicroIndex;
 use crate::context::Context;
 use crate::device::Stream;
-use crate::error::{Error, Result};
+use crate::error::{Elsewhere, Error, Result};
 use crate::offer::{Determinism, Precision};
 use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Tensor};
@@ -327,8 +327,8 @@ fn multiply_on_host<A: Sum>(
     (lists, height): (&[Vec<u32>], usize),
     places: &(dyn Fn(usize, usize) -> [usize; 2] + Sync),
 ) -> Result<()> {
-    let a = a.host().ok_or_else(|| Error::elsewhere("A"))?.widen::<A>();
-    let b = b.host().ok_or_else(|| Error::elsewhere("B"))?.widen::<A>();
+    let a = a.host().or_elsewhere("A")?.widen::<A>();
+    let b = b.host().or_elsewhere("B")?.widen::<A>();
     let n = c.shape().last().copied().unwrap_or(0);
     c.store_rows(rows, n, &|row, sums: &mut [A]| {
         for &position in &lists[row / height] {
@@ -339,5 +339,5 @@ fn multiply_on_host<A: Sum>(
             }
         }
     })
-    .ok_or_else(|| Error::elsewhere("C"))
+    .or_elsewhere("C")
 }

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::dynamic::{operand, without_gaps};
-use crate::error::{Error, Result, check_shape};
+use crate::error::{Elsewhere, Error, Result, check_shape};
 use crate::families::discover::RouterLaunch;
 use crate::kernel::Queue;
 use crate::registry::Scalar;
@@ -189,13 +189,9 @@ impl<T: Scalar> Router<T> {
             normalized,
         } = self.options;
         let (ldl, ldc, ldw) = (logits.leading(), choices.leading(), weights.leading());
-        let from = logits.host().ok_or_else(|| Error::elsewhere("logits"))?;
-        let to = choices
-            .host_mut()
-            .ok_or_else(|| Error::elsewhere("choices"))?;
-        let weighed = weights
-            .host_mut()
-            .ok_or_else(|| Error::elsewhere("weights"))?;
+        let from = logits.host().or_elsewhere("logits")?;
+        let to = choices.host_mut().or_elsewhere("choices")?;
+        let weighed = weights.host_mut().or_elsewhere("weights")?;
         for token in 0..tokens {
             let row = &from[token * ldl..][..experts];
             let mut order: Vec<usize> = (0..experts).collect();
@@ -232,12 +228,11 @@ impl<T: Scalar> Router<T> {
         } = self.options;
         let (ldl, ldt) = (logits.leading(), to.leading());
         let leading = [choices.leading(), weights.leading(), gradient.leading()];
-        let there = |name: &'static str| move || Error::elsewhere(name);
-        let logits = logits.host().ok_or_else(there("logits"))?;
-        let choices = choices.host().ok_or_else(there("choices"))?;
-        let weights = weights.host().ok_or_else(there("weights"))?;
-        let gradient = gradient.host().ok_or_else(there("gradient of weights"))?;
-        let to = to.host_mut().ok_or_else(there("gradient of logits"))?;
+        let logits = logits.host().or_elsewhere("logits")?;
+        let choices = choices.host().or_elsewhere("choices")?;
+        let weights = weights.host().or_elsewhere("weights")?;
+        let gradient = gradient.host().or_elsewhere("gradient of weights")?;
+        let to = to.host_mut().or_elsewhere("gradient of logits")?;
         for token in 0..tokens {
             let row = &logits[token * ldl..][..experts];
             let word = |list: usize, j: usize| token * leading[list] + j;

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::cost::{Cost, Work};
 use crate::device::Device;
-use crate::error::{Error, Refusal, Result};
+use crate::error::{Elsewhere, Error, Refusal, Result};
 use crate::indirect::SpmmForm;
 use crate::kernel::Queue;
 use crate::launch::{Extents, Matrix, Product, RawSpmm};
@@ -151,9 +151,7 @@ impl ProductPlan {
         };
         let ahead = question.options.weights == Weights::Static && launch.keeps_a();
         if let (true, AnyOperand::Sparse(a)) = (ahead, find(question.operands(), &form.sparse)?) {
-            let values = a
-                .values_address()
-                .ok_or_else(|| Error::elsewhere(&form.sparse))?;
+            let values = a.values_address().or_elsewhere(&form.sparse)?;
             // SAFETY: the values are of the pattern that the kernel was just made for, and borrowed until the wait.
             // What writes them is queued ahead.
             let queue = unsafe { Queue::new(device.after_all()?) };
@@ -213,10 +211,7 @@ impl ProductPlan {
             }
             AnyOperand::Dense(a) if form.format.is_none() => {
                 launch.check_leading(&form.sparse, a.leading())?;
-                (
-                    0,
-                    a.address().ok_or_else(|| Error::elsewhere(&form.sparse))?,
-                )
+                (0, a.address().or_elsewhere(&form.sparse)?)
             }
             other => return Err(wrong(&form.sparse, "an uploaded sparse tensor", other)),
         })

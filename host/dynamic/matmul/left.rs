@@ -8,7 +8,7 @@ use super::super::index::{Lists, MicroIndex};
 use super::{MatmulOptions, Matrices, Product, multiply_on_host};
 use crate::context::Context;
 use crate::device::Stream;
-use crate::error::{Error, Result};
+use crate::error::{Elsewhere, Error, Result};
 use crate::families::discover::DetectLaunch;
 use crate::families::gather_gemm::found::{above, kernels_as};
 use crate::families::gather_gemm::{PitFewLaunch, PitLaunch, PitWork};
@@ -119,7 +119,7 @@ impl<T: Scalar> LeftProduct<T> {
             let rows = [self.items * m, k];
             let on = (&self.context, T::DTYPE);
             let detector = Detector::<()>::of(on, rows, micro, options)?;
-            let values = a.any.host().ok_or_else(|| Error::elsewhere("A"))?;
+            let values = a.any.host().or_elsewhere("A")?;
             let Lists::Host(lists) = &mut self.index.storage else {
                 return Err(Error::elsewhere("index"));
             };

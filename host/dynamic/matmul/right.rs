@@ -8,7 +8,7 @@ use super::super::index::{Lists, MicroIndex};
 use super::{MatmulOptions, Matrices, Product};
 use crate::context::Context;
 use crate::device::Stream;
-use crate::error::{Error, Result};
+use crate::error::{Elsewhere, Error, Result};
 use crate::families::gather_gemm::found::{RightKernels, WIDTH};
 use crate::kernel::Queue;
 use crate::registry::Scalar;
@@ -107,8 +107,8 @@ fn on_host<A: Sum>(
     c: &mut AnyTensor,
 ) -> Result<()> {
     let (lda, ldb) = (a.leading(), b.leading());
-    let found = b.host().ok_or_else(|| Error::elsewhere("B"))?;
-    let own = a.host().ok_or_else(|| Error::elsewhere("A"))?.widen::<A>();
+    let found = b.host().or_elsewhere("B")?;
+    let own = a.host().or_elsewhere("A")?.widen::<A>();
     if n == 0 || m == 0 {
         return Ok(());
     }
@@ -134,5 +134,5 @@ fn on_host<A: Sum>(
             }
         }
     })
-    .ok_or_else(|| Error::elsewhere("C"))
+    .or_elsewhere("C")
 }

@@ -7,7 +7,7 @@ use super::cpu::{Slots, Strided, sampled};
 use super::{SampledExtents, SampledLaunch};
 use crate::driver::DevicePtr;
 use crate::einsum::Mode;
-use crate::error::{Error, Result};
+use crate::error::{Elsewhere, Error, Result};
 use crate::indirect::{SampledFactor, SampledForm};
 use crate::kernel::Queue;
 use crate::launch::RawSddmm;
@@ -150,7 +150,7 @@ impl OnCpu {
             other => return Err(wrong(name, "an uploaded sparse tensor", other)),
         };
         self.out.expect(name, mask.pattern())?;
-        mask.host().ok_or_else(|| Error::elsewhere(name))
+        mask.host().or_elsewhere(name)
     }
 }
 
@@ -180,9 +180,7 @@ impl Compiled for OnCpu {
             block: self.product.block,
             extents: (extents.m, extents.n),
         };
-        let values = out
-            .host_mut()
-            .ok_or_else(|| Error::elsewhere(&form.output))?;
+        let values = out.host_mut().or_elsewhere(&form.output)?;
         let accumulate = form.mode == Mode::Accumulate;
         sampled([x, y], extents.k, slots, (alpha, mask, accumulate), values);
         Ok(())
@@ -202,7 +200,7 @@ fn strided<'a>(
 ) -> Result<Strided<'a>> {
     let name = factor.name.as_str();
     let (values, leading) = match find(operands, name)? {
-        AnyOperand::Dense(d) => (d.host().ok_or_else(|| Error::elsewhere(name))?, d.leading()),
+        AnyOperand::Dense(d) => (d.host().or_elsewhere(name)?, d.leading()),
         AnyOperand::HostDense(shape, values) => (*values, shape[1]),
         other => return Err(wrong(name, "a dense tensor", other)),
     };

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::dynamic::{operand, without_gaps};
-use crate::error::{Error, Result};
+use crate::error::{Elsewhere, Error, Result};
 use crate::families::elementwise::{Layout, NormGradientLaunch, cpu};
 use crate::kernel::Queue;
 use crate::registry::{Dtype, Scalar};
@@ -123,15 +123,13 @@ impl<T: Scalar, Out: Scalar> ResidualNormGradient<T, Out> {
             cpu::Host::of("y", y)?,
             cpu::Host::of("dy", dy)?,
         ];
-        let factor = factor.host().ok_or_else(|| Error::elsewhere("factor"))?;
+        let factor = factor.host().or_elsewhere("factor")?;
         let leading = dx.leading();
-        let to = dx.host_mut().ok_or_else(|| Error::elsewhere("dx"))?;
+        let to = dx.host_mut().or_elsewhere("dx")?;
         let own = (factor, self.epsilon);
         let sums = cpu::norm_gradient(layout, &all, own, (to, leading));
         let leading = affine.leading();
-        let to = affine
-            .host_mut()
-            .ok_or_else(|| Error::elsewhere("affine"))?;
+        let to = affine.host_mut().or_elsewhere("affine")?;
         for (row, sums) in sums.into_iter().enumerate() {
             let to = to[row * leading..].iter_mut().zip(sums);
             to.for_each(|(to, sum)| *to = Out::from_f64(sum));

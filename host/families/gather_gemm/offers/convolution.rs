@@ -8,7 +8,7 @@ use einsparse_kernels::table::Row;
 
 use crate::device::Device;
 use crate::einsum::Mode;
-use crate::error::{Error, Result};
+use crate::error::{Elsewhere, Error, Result};
 use crate::families::gather_gemm::conv::not_here;
 use crate::families::gather_gemm::cost::conv::{Gathers, predict_convolution};
 use crate::families::gather_gemm::kernel_map::{Arrays, KernelMap, MapLists};
@@ -204,9 +204,7 @@ impl Compiled for Made {
             weights,
             ld_weights,
             bias: 0,
-            out: out
-                .address()
-                .ok_or_else(|| Error::elsewhere(&form.output))?,
+            out: out.address().or_elsewhere(&form.output)?,
             ld_out: out.leading(),
             alpha: alpha as f32,
         };

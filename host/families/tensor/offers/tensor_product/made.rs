@@ -5,7 +5,7 @@ use std::sync::Arc;
 use einsparse_formats::AnyPattern;
 
 use super::Bound;
-use crate::error::{Error, Result};
+use crate::error::{Elsewhere, Error, Result};
 use crate::families::tensor::tensor_product::{CouplingLaunch, RawCouplings};
 use crate::offer::bind::{find, wrong};
 use crate::offer::{Compiled, Run, of_launch};
@@ -30,9 +30,7 @@ impl Compiled for Made {
         };
         raw.values = match find(run.operands, &self.found.values)? {
             AnyOperand::Sparse(s) => {
-                let arrays = s
-                    .device()
-                    .ok_or_else(|| Error::elsewhere(&self.found.values))?;
+                let arrays = s.device().or_elsewhere(&self.found.values)?;
                 self.check_pattern(s.pattern())?;
                 arrays.values.address()
             }
@@ -42,9 +40,7 @@ impl Compiled for Made {
                     "has other distances between its rows than planned",
                 ));
             }
-            AnyOperand::Dense(d) => d
-                .address()
-                .ok_or_else(|| Error::elsewhere(&self.found.values))?,
+            AnyOperand::Dense(d) => d.address().or_elsewhere(&self.found.values)?,
             other => return Err(wrong(&self.found.values, "an uploaded tensor", other)),
         };
         for (to, name) in raw.operands.iter_mut().zip(&self.found.names) {
