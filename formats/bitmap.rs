@@ -158,8 +158,7 @@ impl BitmapPattern {
 
 /// The tiles of a matrix whose words can be numbered.
 pub(crate) fn checked_grid(rows: usize, cols: usize) -> Result<Grid, FormatError> {
-    check::extent("rows", rows)?;
-    check::extent("columns", cols)?;
+    check::matrix(rows, cols)?;
     let grid = Grid::new(rows, cols);
     check::product("words", &[grid.down, grid.across, WORDS])?;
     Ok(grid)

@@ -171,8 +171,7 @@ impl BytemapPattern {
 
 /// The tiles of a matrix whose counts can be numbered.
 pub(crate) fn checked_grid(rows: usize, cols: usize) -> Result<Grid, FormatError> {
-    check::extent("rows", rows)?;
-    check::extent("columns", cols)?;
+    check::matrix(rows, cols)?;
     let grid = grid(rows, cols);
     check::product("words", &[grid.down, grid.across, COUNT_WORDS])?;
     Ok(grid)

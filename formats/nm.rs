@@ -35,8 +35,7 @@ pub type Nm<T> = Sparse<NmPattern, T>;
 
 /// Words of positions in a row, if all slots fit u32.
 pub(crate) fn words_per_row(rows: usize, cols: usize) -> Result<usize, FormatError> {
-    check::extent("rows", rows)?;
-    check::extent("columns", cols)?;
+    check::matrix(rows, cols)?;
     let words = cols.div_ceil(WORD);
     check::product("slots", &[rows, words, WORD / GROUP * KEPT])?;
     Ok(words)

@@ -82,8 +82,7 @@ impl SlicedEllPattern {
         windows: Vec<u32>,
         columns: Vec<u32>,
     ) -> Result<Self, FormatError> {
-        check::extent("rows", rows)?;
-        check::extent("columns", cols)?;
+        check::matrix(rows, cols)?;
         let slices = rows.div_ceil(SLICE);
         check::length("rows", order.len(), slices * SLICE)?;
         check::length("windows", windows.len() % 2, 0)?;
