@@ -59,7 +59,7 @@ impl Product {
 #[derive(Debug)]
 pub(crate) struct OnGpu {
     pub(crate) product: Product,
-    pub(crate) launch: SampledLaunch,
+    pub(crate) launch: Box<dyn SampledLaunch>,
 }
 
 impl OnGpu {
