@@ -19,7 +19,7 @@ use crate::device::Device;
 use crate::error::{Elsewhere, Error, Refusal, Result};
 use crate::indirect::SpmmForm;
 use crate::kernel::Queue;
-use crate::launch::{Extents, Matrix, Product, RawSpmm};
+use crate::launch::{Asked, Extents, Matrix, Product, RawSpmm};
 use crate::machine::Machine;
 use crate::tensor::{AnyOperand, AnyTensor, columns_of, told_by};
 
@@ -56,14 +56,9 @@ fn rows(dtype: Dtype, options: &Options) -> impl Iterator<Item = &'static Row> {
     kernels().iter().filter(products).filter(own)
 }
 
-/// The kernel of a row over what A is: an expression, and the type of C.
-pub(crate) type MakeProduct = fn(
-    &Arc<Device>,
-    &'static Row,
-    (SpmmForm, Dtype),
-    Extents,
-    Matrix<'_>,
-) -> Result<std::result::Result<Box<dyn Product>, Refusal>>;
+/// The kernel that is asked for, over what A is.
+pub(crate) type MakeProduct =
+    fn(Asked<'_>, Matrix<'_>) -> Result<std::result::Result<Box<dyn Product>, Refusal>>;
 
 /// The rows of a family for the product that is asked for, if it is one: an offer each, or refused with a reason.
 pub(crate) fn products_of<'q>(
@@ -142,10 +137,14 @@ impl ProductPlan {
             row.dtype,
             problem.work.longest * problem.work.block.1 as u64,
         )?;
-        let extents = Extents { m, k, n, items };
-        let of = (form.clone(), problem.out);
-        let made = make(device, row, of, extents, matrix)?;
-        let mut launch = match made {
+        let asked = Asked {
+            device,
+            row,
+            form: form.clone(),
+            extents: Extents { m, k, n, items },
+            out: problem.out,
+        };
+        let mut launch = match make(asked, matrix)? {
             Ok(launch) => launch,
             Err(refused) => return Ok(Err(refused)),
         };

@@ -5,7 +5,6 @@ use einsparse_kernels::families::{NM_HOLDERS, NM_PAIR, NM_STEPS, NM_WORD, NmPara
 use einsparse_kernels::frag;
 use einsparse_kernels::table::Row;
 
-use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::Result;
 use crate::families::gemm::panel::out_flag;
@@ -13,7 +12,7 @@ use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Flat, tensor_map};
 use crate::launch::{
-    Extents, Product, RawSpmm, aligned, flags, footprint, row_bytes, small, within,
+    Asked, Extents, Product, RawSpmm, aligned, flags, footprint, row_bytes, small, within,
 };
 use crate::worklist::Runs;
 use rayon::prelude::*;
@@ -92,14 +91,8 @@ fn metadata(positions: &[u32], (m, words): (usize, usize), rows: usize, depth: u
 }
 
 impl TwoOfFour {
-    pub(crate) fn new(
-        device: &Device,
-        row: &'static Row,
-        form: SpmmForm,
-        extents: Extents,
-        (runs, positions): (&Arc<Runs>, &[u32]),
-        out: Dtype,
-    ) -> Result<Self> {
+    pub(crate) fn new(of: Asked<'_>, (runs, positions): (&Arc<Runs>, &[u32])) -> Result<Self> {
+        let (device, row, extents) = (of.device, of.row, of.extents);
         let kernel = Kernel::load(device, row)?;
         let Extents { m, k, n, .. } = extents;
         let edge = row.block.0.max(row.columns) as usize;
@@ -113,8 +106,8 @@ impl TwoOfFour {
         let metadata = metadata(positions, (m, words), rows, depth);
         Ok(TwoOfFour {
             kernel,
-            form,
-            out,
+            form: of.form,
+            out: of.out,
             extents,
             runs: Arc::clone(runs),
             positions: positions.to_vec(),

@@ -11,7 +11,6 @@ use einsparse_kernels::abi::{
 use einsparse_kernels::families::WgmmaParams;
 use einsparse_kernels::table::Row;
 
-use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::{Error, Result};
 use crate::families::gemm::strips::{Pieces, Records, Schedule, Source, Tiles};
@@ -19,7 +18,8 @@ use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Flat, tensor_map};
 use crate::launch::{
-    Extents, Matrix, Planned, Product, RawSpmm, Turns, flags, footprint, row_bytes, small, within,
+    Asked, Extents, Matrix, Planned, Product, RawSpmm, Turns, flags, footprint, row_bytes, small,
+    within,
 };
 use crate::registry::Dtype;
 use crate::worklist::Runs;
@@ -59,21 +59,15 @@ pub(crate) struct Panels<P = WgmmaParams> {
 }
 
 impl<P: Copy + 'static> Panels<P> {
-    pub(crate) fn new(
-        device: &Device,
-        row: &'static Row,
-        form: SpmmForm,
-        extents: Extents,
-        matrix: Matrix<'_>,
-        out: Dtype,
-    ) -> Result<Self> {
+    pub(crate) fn new(of: Asked<'_>, matrix: Matrix<'_>) -> Result<Self> {
+        let (device, row, extents) = (of.device, of.row, of.extents);
         let kernel = Kernel::load(device, row)?;
         let Extents { m, k, n, .. } = extents;
         let pieces = Pieces::of(row);
-        let folded = folded(&form, extents, pieces)?;
-        let Some((source, values)) = lying(matrix, (m, k), (&form, pieces)) else {
+        let folded = folded(&of.form, extents, pieces)?;
+        let Some((source, values)) = lying(matrix, (m, k), (&of.form, pieces)) else {
             let why = format!("lies in slices of rows, which {} does not read", row.name);
-            return Err(Error::operand(&form.sparse, why));
+            return Err(Error::operand(&of.form.sparse, why));
         };
         let planned = match matrix {
             Matrix::Sparse { runs, columns, .. } => Some(Planned::new(runs, columns)),
@@ -87,9 +81,9 @@ impl<P: Copy + 'static> Panels<P> {
         let schedule = Schedule::new(&records.spans, tiles, blocks as usize);
         let partial = schedule.slots as usize * STRIP * columns * 4;
         Ok(Panels {
-            out,
+            out: of.out,
             kernel,
-            form,
+            form: of.form,
             extents,
             folded,
             planned,

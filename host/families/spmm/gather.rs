@@ -14,7 +14,8 @@ use crate::families::convert::lists::{DEVICE_ROWS, List, Lists};
 use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{
-    Extents, MAX_GRID_X, MAX_GRID_Y, Product, RawSpmm, Turns, footprint, row_bytes, small, within,
+    Asked, Extents, MAX_GRID_X, MAX_GRID_Y, Product, RawSpmm, Turns, footprint, row_bytes, small,
+    within,
 };
 use crate::machine::Machine;
 use crate::worklist::{Runs, WorkList};
@@ -45,12 +46,10 @@ pub(crate) struct Gather<P = SpmmParams> {
 
 impl<P: Copy + 'static> Gather<P> {
     pub(crate) fn new(
-        device: &Device,
-        row: &'static Row,
-        form: SpmmForm,
-        extents: Extents,
+        of: Asked<'_>,
         (runs, spans): (&Arc<Runs>, Option<&Arc<DeviceMemory>>),
     ) -> Result<Self> {
+        let (device, row, extents) = (of.device, of.row, of.extents);
         let kernel = Kernel::load(device, row)?;
         let cutting = Cutting::new(row, runs, extents, device.machine());
         let weight = cutting.weight;
@@ -72,7 +71,7 @@ impl<P: Copy + 'static> Gather<P> {
         small("rows of B", extents.k)?;
         Ok(Gather {
             kernel,
-            form,
+            form: of.form,
             extents,
             runs: Arc::clone(runs),
             items: list.items,

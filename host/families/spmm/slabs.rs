@@ -18,7 +18,8 @@ use crate::launch::{Extents, MAX_GRID_X, MAX_GRID_Y, RawSpmm, small, within};
 use crate::offer::{Problem, Question};
 pub(crate) use layout::{Layout, Streamed};
 
-/// Products that run side by side: the long rows of one slab, a few of which last as long as the rest, under the rows of the next.
+/// Products that run side by side: the long rows of one slab, a few of which last as long as the rest, under the rows
+/// of the next.
 pub(crate) const LANES: usize = 2;
 
 /// The kernels that can read slabs, cheapest first, or why none can.
@@ -160,8 +161,8 @@ impl SlabProduct {
             .map(|_| ())
     }
 
-    /// Queues the product of a slab that lies in the buffer at this address, in a lane below [`LANES`]: behind the one before
-    /// of that lane.
+    /// Queues the product of a slab that lies in the buffer at this address, in a lane below [`LANES`]: behind the one
+    /// before of that lane.
     pub(crate) fn run(
         &self,
         (slab, lane): (usize, usize),

@@ -16,8 +16,8 @@ use crate::worklist::{Runs, Slab, TooLong, WorkList};
 const ALIGNED: usize = 256;
 /// Bytes of a slab from which on copies run at the full rate of the link. Larger ones come in at least [`SLABS`].
 const LEAST_SLAB: usize = 8 << 20;
-/// Slabs of a large matrix: the first copy and the last product, which nothing hides, are then a few percent of all. Each tile of
-/// columns finds none of B's rows in L2 when a slab begins, so more would not be better.
+/// Slabs of a large matrix: the first copy and the last product, which nothing hides, are then a few percent of all.
+/// Each tile of columns finds none of B's rows in L2 when a slab begins, so more would not be better.
 const SLABS: usize = 24;
 /// Tries to make room for lists, whose size is known once they are made.
 const TRIES: usize = 8;
