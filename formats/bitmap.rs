@@ -158,8 +158,7 @@ impl BitmapPattern {
 
 /// The tiles of a matrix whose words can be numbered.
 pub(crate) fn checked_grid(rows: usize, cols: usize) -> Result<Grid, FormatError> {
-    check::extent("rows", rows)?;
-    check::extent("columns", cols)?;
+    check::matrix(rows, cols)?;
     let grid = Grid::new(rows, cols);
     check::product("words", &[grid.down, grid.across, WORDS])?;
     Ok(grid)
@@ -237,16 +236,8 @@ impl Pattern for BitmapPattern {
     fn arrays(&self) -> Vec<IndexArray<'_>> {
         let tiles = self.grid().tiles();
         vec![
-            IndexArray {
-                role: Role::Bits,
-                shape: vec![tiles, WORDS],
-                data: &self.words,
-            },
-            IndexArray {
-                role: Role::Starts,
-                shape: vec![tiles + 1],
-                data: &self.starts,
-            },
+            IndexArray::new(Role::Bits, [tiles, WORDS], &self.words),
+            IndexArray::new(Role::Starts, [tiles + 1], &self.starts),
         ]
     }
 }

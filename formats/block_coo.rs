@@ -30,8 +30,7 @@ impl BlockCooPattern {
         block_rows: Vec<u32>,
         block_cols: Vec<u32>,
     ) -> Result<Self, FormatError> {
-        check::extent("rows", rows)?;
-        check::extent("columns", cols)?;
+        check::matrix(rows, cols)?;
         check::block(block)?;
         check::product("slots", &[block_rows.len(), block.0, block.1])?;
         check::length("block_cols", block_cols.len(), block_rows.len())?;

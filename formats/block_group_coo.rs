@@ -35,8 +35,7 @@ impl BlockGroupCooPattern {
         block_rows: Vec<u32>,
         block_cols: Vec<u32>,
     ) -> Result<Self, FormatError> {
-        check::extent("rows", rows)?;
-        check::extent("columns", cols)?;
+        check::matrix(rows, cols)?;
         check::block(block)?;
         check::positive("group", group)?;
         check::product("slots", &[block_rows.len(), group, block.0, block.1])?;

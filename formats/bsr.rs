@@ -31,8 +31,7 @@ impl BsrPattern {
         offsets: Vec<u32>,
         columns: Vec<u32>,
     ) -> Result<Self, FormatError> {
-        check::extent("rows", rows)?;
-        check::extent("columns", cols)?;
+        check::matrix(rows, cols)?;
         check::block(block)?;
         check::product("slots", &[columns.len(), block.0, block.1])?;
         check::offsets(&offsets, rows.div_ceil(block.0), "columns", columns.len())?;

@@ -171,8 +171,7 @@ impl BytemapPattern {
 
 /// The tiles of a matrix whose counts can be numbered.
 pub(crate) fn checked_grid(rows: usize, cols: usize) -> Result<Grid, FormatError> {
-    check::extent("rows", rows)?;
-    check::extent("columns", cols)?;
+    check::matrix(rows, cols)?;
     let grid = grid(rows, cols);
     check::product("words", &[grid.down, grid.across, COUNT_WORDS])?;
     Ok(grid)
@@ -242,16 +241,8 @@ impl Pattern for BytemapPattern {
 
     fn arrays(&self) -> Vec<IndexArray<'_>> {
         vec![
-            IndexArray {
-                role: Role::Bits,
-                shape: vec![self.words.len()],
-                data: &self.words,
-            },
-            IndexArray {
-                role: Role::Starts,
-                shape: vec![self.starts.len()],
-                data: &self.starts,
-            },
+            IndexArray::new(Role::Bits, [self.words.len()], &self.words),
+            IndexArray::new(Role::Starts, [self.starts.len()], &self.starts),
         ]
     }
 }

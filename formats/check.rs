@@ -15,6 +15,12 @@ pub(crate) fn extent(what: &'static str, n: usize) -> Result<(), FormatError> {
     fits(what, n as u128).map(|_| ())
 }
 
+/// Those of a matrix.
+pub(crate) fn matrix(rows: usize, cols: usize) -> Result<(), FormatError> {
+    extent("rows", rows)?;
+    extent("columns", cols)
+}
+
 /// `n` as usize if it fits u32.
 pub(crate) fn fits(what: &'static str, n: u128) -> Result<usize, FormatError> {
     if n > LIMIT as u128 {

@@ -26,8 +26,7 @@ impl CscPattern {
         offsets: Vec<u32>,
         rows_idx: Vec<u32>,
     ) -> Result<Self, FormatError> {
-        check::extent("rows", rows)?;
-        check::extent("columns", cols)?;
+        check::matrix(rows, cols)?;
         check::extent("entries", rows_idx.len())?;
         check::offsets(&offsets, cols, "rows_idx", rows_idx.len())?;
         check::rows_ascend(&offsets, "rows_idx", &rows_idx, rows)?;

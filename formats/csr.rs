@@ -26,8 +26,7 @@ impl CsrPattern {
         offsets: Vec<u32>,
         columns: Vec<u32>,
     ) -> Result<Self, FormatError> {
-        check::extent("rows", rows)?;
-        check::extent("columns", cols)?;
+        check::matrix(rows, cols)?;
         check::extent("entries", columns.len())?;
         check::offsets(&offsets, rows, "columns", columns.len())?;
         check::rows_ascend(&offsets, "columns", &columns, cols)?;

@@ -27,8 +27,7 @@ impl EllPattern {
         width: usize,
         columns: Vec<u32>,
     ) -> Result<Self, FormatError> {
-        check::extent("rows", rows)?;
-        check::extent("columns", cols)?;
+        check::matrix(rows, cols)?;
         check::extent("width", width)?;
         let slots = check::product("slots", &[rows, width])?;
         check::length("columns", columns.len(), slots)?;

@@ -54,8 +54,7 @@ impl HybridGroupCooPattern {
         group_index: Vec<u32>,
         columns: Vec<u32>,
     ) -> Result<Self, FormatError> {
-        check::extent("rows", rows)?;
-        check::extent("columns", cols)?;
+        check::matrix(rows, cols)?;
         let (groups, slots) = sizes(&classes)?;
         check::length("group_index", group_index.len(), groups)?;
         check::length("columns", columns.len(), slots)?;

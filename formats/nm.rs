@@ -35,8 +35,7 @@ pub type Nm<T> = Sparse<NmPattern, T>;
 
 /// Words of positions in a row, if all slots fit u32.
 pub(crate) fn words_per_row(rows: usize, cols: usize) -> Result<usize, FormatError> {
-    check::extent("rows", rows)?;
-    check::extent("columns", cols)?;
+    check::matrix(rows, cols)?;
     let words = cols.div_ceil(WORD);
     check::product("slots", &[rows, words, WORD / GROUP * KEPT])?;
     Ok(words)
@@ -212,10 +211,7 @@ impl Pattern for NmPattern {
     }
 
     fn arrays(&self) -> Vec<IndexArray<'_>> {
-        vec![IndexArray {
-            role: Role::Positions { axis: 1 },
-            shape: vec![self.rows(), self.row_words()],
-            data: &self.meta,
-        }]
+        let (role, shape) = (Role::Positions { axis: 1 }, [self.rows(), self.row_words()]);
+        vec![IndexArray::new(role, shape, &self.meta)]
     }
 }

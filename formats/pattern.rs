@@ -57,20 +57,17 @@ pub struct IndexArray<'a> {
 }
 
 impl<'a> IndexArray<'a> {
+    pub(crate) fn new(role: Role, shape: impl Into<Vec<usize>>, data: &'a [u32]) -> Self {
+        let shape = shape.into();
+        IndexArray { role, shape, data }
+    }
+
     pub(crate) fn coordinate(axis: usize, shape: impl Into<Vec<usize>>, data: &'a [u32]) -> Self {
-        IndexArray {
-            role: Role::Coordinate { axis },
-            shape: shape.into(),
-            data,
-        }
+        Self::new(Role::Coordinate { axis }, shape, data)
     }
 
     pub(crate) fn offsets(axis: usize, data: &'a [u32]) -> Self {
-        IndexArray {
-            role: Role::Offsets { axis },
-            shape: vec![data.len()],
-            data,
-        }
+        Self::new(Role::Offsets { axis }, [data.len()], data)
     }
 }
 

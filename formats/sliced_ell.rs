@@ -82,8 +82,7 @@ impl SlicedEllPattern {
         windows: Vec<u32>,
         columns: Vec<u32>,
     ) -> Result<Self, FormatError> {
-        check::extent("rows", rows)?;
-        check::extent("columns", cols)?;
+        check::matrix(rows, cols)?;
         let slices = rows.div_ceil(SLICE);
         check::length("rows", order.len(), slices * SLICE)?;
         check::length("windows", windows.len() % 2, 0)?;
@@ -264,11 +263,7 @@ impl Pattern for SlicedEllPattern {
     }
 
     fn arrays(&self) -> Vec<IndexArray<'_>> {
-        let array = |role, shape: &[usize], data| IndexArray {
-            role,
-            shape: shape.to_vec(),
-            data,
-        };
+        let array = |role, shape: &[usize], data| IndexArray::new(role, shape, data);
         let (slices, chunks) = (self.offsets.len() - 1, self.windows.len() / 2);
         let (rows, windows) = (Role::Order { axis: 0 }, Role::Windows { axis: 1 });
         vec![

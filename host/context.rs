@@ -121,6 +121,22 @@ impl Context {
         }
     }
 
+    /// A stream must take work of this context's GPU.
+    pub(crate) fn check_stream(&self, stream: &Stream) -> Result<()> {
+        match self.device() {
+            Some(device) if stream.belongs_to(device) => Ok(()),
+            _ => Err(Error::operand("stream", "belongs to another context")),
+        }
+    }
+
+    /// What is made on a GPU alone; `None` on the CPU.
+    pub(crate) fn on_gpu<M>(
+        &self,
+        make: impl FnOnce(&Arc<Device>) -> Result<M>,
+    ) -> Result<Option<M>> {
+        self.device().map(make).transpose()
+    }
+
     pub(crate) fn expect_device(&self) -> Result<&Arc<Device>> {
         self.device().ok_or_else(|| Error::Cuda {
             call: "launch".into(),

@@ -195,6 +195,19 @@ pub(crate) fn check_shape(name: &str, planned: &[usize], found: &[usize]) -> Res
 /// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// Of what is `None` where an operand lies elsewhere.
+pub(crate) trait Elsewhere<T> {
+    /// # Errors
+    /// That the operand of this name lies in another context than planned.
+    fn or_elsewhere(self, name: &str) -> Result<T>;
+}
+
+impl<T> Elsewhere<T> for Option<T> {
+    fn or_elsewhere(self, name: &str) -> Result<T> {
+        self.ok_or_else(|| Error::elsewhere(name))
+    }
+}
+
 fn caret(expression: &str, at: usize) -> String {
     let before = expression.get(..at).map_or(at, |s| s.chars().count());
     format!("{}^", " ".repeat(before))

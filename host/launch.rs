@@ -19,7 +19,7 @@ use crate::indirect::{BiasAxis, SpmmForm};
 pub(crate) use operands::Extents;
 pub use operands::{RawOperands, RawSddmm, RawSpmm};
 pub(crate) use planned::Planned;
-pub(crate) use product::{Matrix, Product};
+pub(crate) use product::{Asked, Matrix, Product};
 pub(crate) use turns::{Turns, in_turn, shared_turns};
 
 /// Largest grid in y.
@@ -27,6 +27,12 @@ pub(crate) const MAX_GRID_Y: usize = 65_535;
 
 /// Largest grid in x, and the largest number of rows: tiles reach past the last one.
 pub(crate) const MAX_GRID_X: usize = i32::MAX as usize;
+
+/// The end of what `explain` says of a kernel with so many bytes of workspace.
+pub(crate) fn footprint(row: &Row, workspace: usize) -> String {
+    let (threads, shared) = (row.threads, row.shared_bytes);
+    format!("{threads} threads, {shared} bytes of shared memory, {workspace} bytes of workspace")
+}
 
 /// A count as u32, or the error that names it.
 pub(crate) fn small(what: &str, value: usize) -> Result<u32> {

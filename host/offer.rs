@@ -176,6 +176,27 @@ pub(crate) fn write_kernel(
     write!(f, "{}: zeros = {:?}, {geometry}", row.name, row.zeros)
 }
 
+/// Of a plan whose field `launch` is its kernel: how it prints, and for its [`Compiled`] name and bytes.
+macro_rules! of_launch {
+    ($plan:ty) => {
+        impl std::fmt::Display for $plan {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                $crate::offer::write_kernel(f, self.launch.row(), self.launch.describe())
+            }
+        }
+    };
+    () => {
+        fn variant(&self) -> &'static str {
+            self.launch.row().name
+        }
+
+        fn bytes(&self) -> usize {
+            self.launch.bytes()
+        }
+    };
+}
+pub(crate) use of_launch;
+
 /// What an offer made: of some kernels only the pattern tells that they cannot run it, and then another one has its
 /// turn.
 pub(crate) type Made = std::result::Result<Box<dyn Compiled>, Refusal>;
@@ -253,6 +274,35 @@ impl<'q> Answer<'q> {
             offers: Vec::new(),
             refused: vec![Refusal::of(name, reason)],
         })
+    }
+}
+
+/// Why kernels do not compute something, or what went wrong while it was looked at.
+#[derive(Debug)]
+pub(crate) enum Unfit {
+    Because(String),
+    Failed(Error),
+}
+
+impl Unfit {
+    /// The answer of the kernels of this name.
+    pub(crate) fn answer<'q>(self, name: &str) -> Result<Answer<'q>> {
+        match self {
+            Unfit::Because(reason) => Answer::refused(name, reason),
+            Unfit::Failed(error) => Err(error),
+        }
+    }
+}
+
+impl From<Error> for Unfit {
+    fn from(error: Error) -> Self {
+        Unfit::Failed(error)
+    }
+}
+
+impl<S: Into<String>> From<S> for Unfit {
+    fn from(reason: S) -> Self {
+        Unfit::Because(reason.into())
     }
 }
 

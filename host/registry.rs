@@ -36,39 +36,25 @@ mod sealed {
     pub trait Sealed {}
 }
 
-macro_rules! sealed {
-    ($($element:ty),+) => {
+macro_rules! scalars {
+    ($($element:ty => $dtype:ident,)+) => {
         $(impl sealed::Sealed for $element {}
+        impl Scalar for $element {
+            const DTYPE: Dtype = Dtype::$dtype;
+        }
         const _: () = assert!(size_of::<$element>() == <$element as Scalar>::DTYPE.bytes());)+
     };
 }
 
-sealed!(f32, f64, f16, bf16, E4m3, E5m2, i8, i32);
-
-impl Scalar for f32 {
-    const DTYPE: Dtype = Dtype::F32;
-}
-impl Scalar for f64 {
-    const DTYPE: Dtype = Dtype::F64;
-}
-impl Scalar for f16 {
-    const DTYPE: Dtype = Dtype::F16;
-}
-impl Scalar for bf16 {
-    const DTYPE: Dtype = Dtype::Bf16;
-}
-
-impl Scalar for E4m3 {
-    const DTYPE: Dtype = Dtype::E4m3;
-}
-impl Scalar for E5m2 {
-    const DTYPE: Dtype = Dtype::E5m2;
-}
-impl Scalar for i8 {
-    const DTYPE: Dtype = Dtype::Int8;
-}
-impl Scalar for i32 {
-    const DTYPE: Dtype = Dtype::Int32;
+scalars! {
+    f32 => F32,
+    f64 => F64,
+    f16 => F16,
+    bf16 => Bf16,
+    E4m3 => E4m3,
+    E5m2 => E5m2,
+    i8 => Int8,
+    i32 => Int32,
 }
 
 /// The row of the table with this name.

@@ -48,8 +48,7 @@ pub(super) fn kept_blocks<T: Element>(
     choice: BlockChoice,
 ) -> Result<(Vec<u32>, Vec<u32>), FormatError> {
     let (rows, cols) = matrix(dense.shape())?;
-    check::extent("rows", rows)?;
-    check::extent("columns", cols)?;
+    check::matrix(rows, cols)?;
     check::block(block)?;
     choice.check()?;
     let (grid_rows, grid_cols) = (rows.div_ceil(block.0), cols.div_ceil(block.1));

@@ -42,8 +42,7 @@ pub fn coo_to_dense<T: Element>(coo: &Coo<T>) -> Result<Dense<T>, FormatError> {
 /// If the tensor is not a matrix, or its non-zeros do not fit u32.
 pub fn dense_to_csr<T: Element>(dense: &Dense<T>) -> Result<Csr<T>, FormatError> {
     let (rows, cols) = matrix(dense.shape())?;
-    check::extent("rows", rows)?;
-    check::extent("columns", cols)?;
+    check::matrix(rows, cols)?;
     let entries = |row: usize| {
         let line = (0u32..).zip(&dense.values()[row * cols..][..cols]);
         line.filter(|&(_, &v)| v != T::ZERO).map(|(c, &v)| (c, v))

@@ -106,92 +106,69 @@ impl<'a, T: Element> SparseRef<'a, T> {
     }
 }
 
+/// Conversions of what holds a tensor: those of [`SparseRef`].
+macro_rules! conversions {
+    () => {
+        /// The same matrix in CSR, as [`SparseRef::to_csr`].
+        ///
+        /// # Errors
+        /// If the tensor is not a matrix, or there is no memory.
+        pub fn to_csr(&self) -> Result<Csr<T>, FormatError> {
+            self.as_sparse().to_csr()
+        }
+
+        /// The same tensor in COO, as [`SparseRef::to_coo`].
+        ///
+        /// # Errors
+        /// If there is no memory.
+        pub fn to_coo(&self) -> Result<Coo<T>, FormatError> {
+            self.as_sparse().to_coo()
+        }
+
+        /// The same tensor with its zeros.
+        ///
+        /// ```
+        /// use einsparse_formats::{Csr, CsrPattern};
+        ///
+        /// // [ 0 1 ]
+        /// // [ 2 3 ]
+        /// let csr = Csr::new(CsrPattern::new(2, 2, vec![0, 1, 3], vec![1, 0, 1])?, vec![1.0f32, 2.0, 3.0])?;
+        /// assert_eq!(csr.to_dense()?.values(), [0.0, 1.0, 2.0, 3.0]);
+        /// # Ok::<(), einsparse_formats::FormatError>(())
+        /// ```
+        ///
+        /// # Errors
+        /// [`FormatError::Overflow`] or [`FormatError::Memory`] if the dense tensor cannot be had.
+        pub fn to_dense(&self) -> Result<Dense<T>, FormatError> {
+            self.as_sparse().to_dense()
+        }
+
+        /// The same tensor in another format, as [`SparseRef::convert`].
+        ///
+        /// ```
+        /// use einsparse_formats::{Coo, CooPattern};
+        ///
+        /// let pattern = CooPattern::new(vec![4, 4], vec![vec![0, 1, 3], vec![0, 1, 2]])?;
+        /// let coo = Coo::new(pattern, vec![1.0f32, 2.0, 3.0])?;
+        /// let blocks = coo.convert("bsr:2x2".parse()?)?;
+        /// assert_eq!((blocks.nnz(), blocks.to_dense()?), (8, coo.to_dense()?)); // two blocks of 2 x 2
+        /// # Ok::<(), einsparse_formats::FormatError>(())
+        /// ```
+        ///
+        /// # Errors
+        /// As [`SparseRef::convert`].
+        pub fn convert(&self, format: Format) -> Result<AnySparse<T>, FormatError> {
+            self.as_sparse().convert(format)
+        }
+    };
+}
+
 impl<P: Pattern, T: Element> Sparse<P, T> {
-    /// The same matrix in CSR, as [`SparseRef::to_csr`].
-    ///
-    /// # Errors
-    /// If the tensor is not a matrix, or there is no memory.
-    pub fn to_csr(&self) -> Result<Csr<T>, FormatError> {
-        self.as_sparse().to_csr()
-    }
-
-    /// The same tensor in COO, as [`SparseRef::to_coo`].
-    ///
-    /// # Errors
-    /// If there is no memory.
-    pub fn to_coo(&self) -> Result<Coo<T>, FormatError> {
-        self.as_sparse().to_coo()
-    }
-
-    /// The same tensor with its zeros.
-    ///
-    /// ```
-    /// use einsparse_formats::{Csr, CsrPattern};
-    ///
-    /// // [ 0 1 ]
-    /// // [ 2 3 ]
-    /// let csr = Csr::new(CsrPattern::new(2, 2, vec![0, 1, 3], vec![1, 0, 1])?, vec![1.0f32, 2.0, 3.0])?;
-    /// assert_eq!(csr.to_dense()?.values(), [0.0, 1.0, 2.0, 3.0]);
-    /// # Ok::<(), einsparse_formats::FormatError>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`FormatError::Overflow`] or [`FormatError::Memory`] if the dense tensor cannot be had.
-    pub fn to_dense(&self) -> Result<Dense<T>, FormatError> {
-        self.as_sparse().to_dense()
-    }
-
-    /// The same tensor in another format, as [`SparseRef::convert`].
-    ///
-    /// ```
-    /// use einsparse_formats::{Coo, CooPattern};
-    ///
-    /// let pattern = CooPattern::new(vec![4, 4], vec![vec![0, 1, 3], vec![0, 1, 2]])?;
-    /// let coo = Coo::new(pattern, vec![1.0f32, 2.0, 3.0])?;
-    /// let blocks = coo.convert("bsr:2x2".parse()?)?;
-    /// assert_eq!((blocks.nnz(), blocks.to_dense()?), (8, coo.to_dense()?)); // two blocks of 2 x 2
-    /// # Ok::<(), einsparse_formats::FormatError>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`SparseRef::convert`].
-    pub fn convert(&self, format: Format) -> Result<AnySparse<T>, FormatError> {
-        self.as_sparse().convert(format)
-    }
+    conversions!();
 }
 
 impl<T: Element> AnySparse<T> {
-    /// The same matrix in CSR, as [`SparseRef::to_csr`].
-    ///
-    /// # Errors
-    /// If the tensor is not a matrix, or there is no memory.
-    pub fn to_csr(&self) -> Result<Csr<T>, FormatError> {
-        self.as_sparse().to_csr()
-    }
-
-    /// The same tensor in COO, as [`SparseRef::to_coo`].
-    ///
-    /// # Errors
-    /// If there is no memory.
-    pub fn to_coo(&self) -> Result<Coo<T>, FormatError> {
-        self.as_sparse().to_coo()
-    }
-
-    /// The same tensor with its zeros.
-    ///
-    /// # Errors
-    /// [`FormatError::Overflow`] or [`FormatError::Memory`] if the dense tensor cannot be had.
-    pub fn to_dense(&self) -> Result<Dense<T>, FormatError> {
-        self.as_sparse().to_dense()
-    }
-
-    /// The same tensor in another format, as [`SparseRef::convert`].
-    ///
-    /// # Errors
-    /// As [`SparseRef::convert`].
-    pub fn convert(&self, format: Format) -> Result<AnySparse<T>, FormatError> {
-        self.as_sparse().convert(format)
-    }
+    conversions!();
 }
 
 impl<T: Element> Dense<T> {

@@ -60,8 +60,7 @@ pub fn dense_to_csr_by<T: Element>(
     choice: EntryChoice,
 ) -> Result<Csr<T>, FormatError> {
     let (rows, cols) = matrix(dense.shape())?;
-    check::extent("rows", rows)?;
-    check::extent("columns", cols)?;
+    check::matrix(rows, cols)?;
     choice.check()?;
     let line = |r: usize| &dense.values()[r * cols..][..cols];
     let kept: Vec<Vec<u32>> = parallel::collect(rows, 16, &|r| choice.of_row(line(r)));

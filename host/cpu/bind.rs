@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use einsparse_formats::{Format, PAD};
+use einsparse_formats::PAD;
 
 use super::expr::Expr;
+use super::listed::filled;
 use super::operands::{AnyOperands, View, row_major};
 use crate::einsum::Scalar;
 use crate::error::{Error, Result};
@@ -110,11 +111,6 @@ pub(super) fn bind<'a>(
     let out = binder.axes(&e.out, out_shape, out_strides)?;
     let (guards, equalities) = binder.guards(e)?;
     let scalar = scalar(&e.scalars, operands)?;
-    let filled = e
-        .sparse
-        .as_ref()
-        .filter(|s| holds_fill(&s.format))
-        .map(|s| s.factor);
     Ok(Bound {
         extents: binder.extents,
         out,
@@ -122,18 +118,8 @@ pub(super) fn bind<'a>(
         guards,
         equalities,
         scalar,
-        filled,
+        filled: filled(e),
     })
-}
-
-fn holds_fill(format: &Format) -> bool {
-    matches!(
-        format,
-        Format::Bsr { .. }
-            | Format::BlockCoo { .. }
-            | Format::BlockGroupCoo { .. }
-            | Format::Nm { .. }
-    )
 }
 
 struct Binder<'a> {

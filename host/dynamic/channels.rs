@@ -10,7 +10,7 @@ use super::detect::operand;
 use super::index::{Lists, MicroIndex};
 use crate::context::Context;
 use crate::device::Stream;
-use crate::error::{Error, Result, check_shape};
+use crate::error::{Elsewhere, Error, Result, check_shape};
 use crate::families::discover::{ChannelsLaunch, DeviceLists, list_stride};
 use crate::families::gather_gemm::found::above;
 use crate::kernel::Queue;
@@ -133,7 +133,7 @@ impl<T: Scalar> ChannelDetector<T> {
                 })
             }
             (None, Lists::Host(_)) => {
-                let values = a.any.host().ok_or_else(|| Error::elsewhere("A"))?;
+                let values = a.any.host().or_elsewhere("A")?;
                 self.on_host(values, a.leading());
                 Ok(())
             }

@@ -5,7 +5,8 @@ use super::detect::operands;
 use super::index::{Lists, MicroIndex};
 use crate::context::Context;
 use crate::device::{Device, Stream};
-use crate::error::{Error, Result, check_shape};
+use crate::error::{Elsewhere, Error, Result, check_shape};
+use crate::families::convert::DenseMatrix;
 use crate::families::discover::list_stride;
 pub use crate::families::gather_gemm::ConvolutionAxis;
 use crate::families::gather_gemm::{ConvolutionShape, DenseConvLaunch, PitConvLaunch};
@@ -196,8 +197,7 @@ impl<T: Scalar> DynamicConvolution<T> {
         let shapes = shape.shapes()?;
         let axis = options.axis;
         let expected = options.expected.filter(|_| options.threshold == 0.0);
-        let way = |device| Way::new(device, T::DTYPE, shape, axis, expected);
-        let launch = context.device().map(|device| way(device)).transpose()?;
+        let launch = context.on_gpu(|device| Way::new(device, T::DTYPE, shape, axis, expected))?;
         let [items, rows, columns] = shape.looked(axis);
         // Nothing is listed where all is multiplied.
         let items = match launch {
@@ -230,17 +230,9 @@ impl<T: Scalar> DynamicConvolution<T> {
         stream: &Stream,
     ) -> Result<()> {
         self.check(a, b, c)?;
-        if let Some(launch) = &self.launch {
-            let all = operands(&self.context, [a, b, c], stream)?;
-            // SAFETY: operands of the planned shapes and type; all are the caller's to keep until the stream is done,
-            // as with every run.
-            let queue = unsafe { Queue::new(stream.raw()) };
-            let launch = match launch {
-                Way::Skips(own) => own,
-                Way::All(own) => return own.run(all, queue),
-            };
-            let (channels, lists) = self.detector.on_device()?;
-            return in_turn(self.detector.index().turns(), stream, || {
+        if let Some(way) = &self.launch {
+            return self.queue(way, [a, b, c], stream, |launch, all, queue| {
+                let (channels, lists) = self.detector.on_device()?;
                 launch.run_found(channels, lists, all, queue)
             });
         }
@@ -265,21 +257,32 @@ impl<T: Scalar> DynamicConvolution<T> {
         stream: &Stream,
     ) -> Result<()> {
         self.check(a, b, c)?;
-        let Some(launch) = &self.launch else {
+        let Some(way) = &self.launch else {
             return self.on_host(a, b, &mut c.any);
         };
-        let all = operands(&self.context, [a, b, c], stream)?;
-        let lists = self.detector.index().lists()?;
+        self.queue(way, [a, b, c], stream, |launch, all, queue| {
+            launch.run(self.detector.index().lists()?, all, queue)
+        })
+    }
+
+    /// Queues what a GPU does, after [`check`](Self::check): of a way that skips, `skips`.
+    fn queue(
+        &self,
+        way: &Way,
+        all: [&AnyTensor; 3],
+        stream: &Stream,
+        skips: impl FnOnce(&PitConvLaunch, [DenseMatrix; 3], Queue<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let all = operands(&self.context, all, stream)?;
         // SAFETY: operands of the planned shapes and type, lists that the detector's kernels fill; all are the caller's
         // to keep until the stream is done, as with every run.
         let queue = unsafe { Queue::new(stream.raw()) };
-        let launch = match launch {
-            Way::Skips(own) => own,
-            Way::All(own) => return own.run(all, queue),
-        };
-        lists
-            .turns
-            .queue(true, stream.raw(), || launch.run(lists, all, queue))
+        match way {
+            Way::All(own) => own.run(all, queue),
+            Way::Skips(own) => in_turn(self.detector.index().turns(), stream, || {
+                skips(own, all, queue)
+            }),
+        }
     }
 
     /// The first part of [`forward`](Self::forward): the channels or filters that hold something.
@@ -350,8 +353,8 @@ impl OnHost<'_> {
     /// A position of C at a time.
     fn run<A: Sum>(&self, a: &AnyTensor, b: &AnyTensor, c: &mut AnyTensor) -> Result<()> {
         let (lda, ldb, shape) = (a.leading(), b.leading(), self.shape);
-        let a = a.host().ok_or_else(|| Error::elsewhere("A"))?.widen::<A>();
-        let b = b.host().ok_or_else(|| Error::elsewhere("B"))?.widen::<A>();
+        let a = a.host().or_elsewhere("A")?.widen::<A>();
+        let b = b.host().or_elsewhere("B")?.widen::<A>();
         let all: Vec<u32> = match self.axis {
             ConvolutionAxis::Channels => (0..shape.filters as u32).collect(),
             ConvolutionAxis::Filters => (0..shape.channels as u32).collect(),
@@ -382,6 +385,6 @@ impl OnHost<'_> {
                 }
             },
         )
-        .ok_or_else(|| Error::elsewhere("C"))
+        .or_elsewhere("C")
     }
 }

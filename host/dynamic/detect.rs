@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::index::{Lists, MicroIndex};
 use crate::context::Context;
 use crate::device::{Device, Stream};
-use crate::error::{Error, Result, check_shape};
+use crate::error::{Elsewhere, Error, Result, check_shape};
 use crate::families::convert::DenseMatrix;
 use crate::families::discover::{DetectLaunch, DeviceLists, Looked, list_stride};
 use crate::families::gather_gemm::found::above;
@@ -124,15 +124,12 @@ impl<T> Detector<T> {
         let looked = looked(dtype, shape, micro, &options)?;
         let ordered = options.determinism == Determinism::Strict;
         let columns = options.bits.unwrap_or(shape[1]);
-        let launch = match context.device() {
-            None => None,
-            Some(device) => {
-                let above = above(dtype, options.threshold);
-                let extents = [shape[0], columns];
-                let how = (above, ordered);
-                Some(DetectLaunch::tiles(device, looked, extents, micro, how)?)
-            }
-        };
+        let launch = context.on_gpu(|device| {
+            let above = above(dtype, options.threshold);
+            let extents = [shape[0], columns];
+            let how = (above, ordered);
+            DetectLaunch::tiles(device, looked, extents, micro, how)
+        })?;
         Ok(Detector {
             context: context.clone(),
             kind: Kind::Tiles {
@@ -195,7 +192,7 @@ impl<T> Detector<T> {
         check_shape("index", &own, &[index.panels, index.stride])?;
         match (&self.launch, &mut index.storage) {
             (None, Lists::Host(lists)) => {
-                let values = matrix.host().ok_or_else(|| Error::elsewhere("matrix"))?;
+                let values = matrix.host().or_elsewhere("matrix")?;
                 self.on_host(values, matrix.leading(), lists);
                 Ok(())
             }

@@ -6,7 +6,7 @@ use super::detect::{DetectOptions, Detector};
 use super::skipping::Skipping;
 use crate::context::Context;
 use crate::device::Stream;
-use crate::error::{Error, Result, check_shape};
+use crate::error::{Elsewhere, Result, check_shape};
 use crate::families::gather_gemm::found::WIDTH;
 use crate::families::gather_gemm::offers::pit;
 use crate::plan::{Determinism, Options, Plan};
@@ -232,14 +232,11 @@ fn on_host<A: Sum>(
     let on = (&Context::cpu(), a.dtype());
     let detector = Detector::<()>::of(on, [m, k], (1, WIDTH), DetectOptions::default())?;
     let mut lists = vec![Vec::new(); k.div_ceil(WIDTH)];
-    let own = a.host().ok_or_else(|| Error::elsewhere("A"))?;
+    let own = a.host().or_elsewhere("A")?;
     detector.on_host(own, a.leading(), &mut lists);
     let (ldb, ldc) = (b.leading(), dc.leading());
-    let b = b.host().ok_or_else(|| Error::elsewhere("B"))?.widen::<A>();
-    let dc = dc
-        .host()
-        .ok_or_else(|| Error::elsewhere("dC"))?
-        .widen::<A>();
+    let b = b.host().or_elsewhere("B")?.widen::<A>();
+    let dc = dc.host().or_elsewhere("dC")?.widen::<A>();
     da.store_rows(m, k, &|row, sums: &mut [A]| {
         for (column, sum) in sums.iter_mut().enumerate() {
             if lists[column / WIDTH].binary_search(&(row as u32)).is_ok() {
@@ -248,7 +245,7 @@ fn on_host<A: Sum>(
             }
         }
     })
-    .ok_or_else(|| Error::elsewhere("dA"))
+    .or_elsewhere("dA")
 }
 
 impl<T: Scalar> fmt::Display for DynamicMatmulGradient<T> {

@@ -10,7 +10,7 @@ use std::fmt;
 use super::index::MicroIndex;
 use crate::context::Context;
 use crate::device::Stream;
-use crate::error::{Error, Result};
+use crate::error::{Elsewhere, Error, Result};
 use crate::offer::{Determinism, Precision};
 use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Tensor};
@@ -190,6 +190,9 @@ pub struct DynamicMatmul<T> {
     product: Box<dyn Product<T>>,
 }
 
+/// A, B and C of a run.
+type Matrices<'m, T> = (&'m Tensor<T>, &'m Tensor<T>, &'m mut Tensor<T>);
+
 /// What [`DynamicMatmul`] runs: by what is sparse, and how it lies.
 trait Product<T>: fmt::Debug + Send + Sync {
     fn variants(&self) -> Vec<&'static str>;
@@ -197,13 +200,7 @@ trait Product<T>: fmt::Debug + Send + Sync {
     fn index(&self) -> &MicroIndex;
 
     /// Queues detection and product.
-    fn run(
-        &mut self,
-        a: &Tensor<T>,
-        b: &Tensor<T>,
-        c: &mut Tensor<T>,
-        stream: &Stream,
-    ) -> Result<()>;
+    fn run(&mut self, all: Matrices<'_, T>, stream: &Stream) -> Result<()>;
 
     /// The half that makes the lists.
     fn detect(&mut self, _: &Tensor<T>, _: &Stream) -> Result<()> {
@@ -211,13 +208,7 @@ trait Product<T>: fmt::Debug + Send + Sync {
     }
 
     /// The other half.
-    fn multiply(
-        &mut self,
-        _: &Tensor<T>,
-        _: &Tensor<T>,
-        _: &mut Tensor<T>,
-        _: &Stream,
-    ) -> Result<()> {
+    fn multiply(&mut self, _: Matrices<'_, T>, _: &Stream) -> Result<()> {
         Err(in_one())
     }
 }
@@ -256,12 +247,9 @@ impl<T: Scalar> DynamicMatmul<T> {
             (SparseSide::Left, true) => {
                 Box::new(TransposedProduct::new(context, extents, options)?)
             }
-            (SparseSide::Right, _) => Box::new(RightProduct::batched(
-                context,
-                items,
-                extents,
-                options.clone(),
-            )?),
+            (SparseSide::Right, _) => {
+                Box::new(RightProduct::batched(context, items, extents, options)?)
+            }
             (SparseSide::Output, _) => {
                 Box::new(ReluProduct::new(context, extents, options.height)?)
             }
@@ -297,7 +285,7 @@ impl<T: Scalar> DynamicMatmul<T> {
         c: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.product.run(a, b, c, stream)
+        self.product.run((a, b, c), stream)
     }
 
     /// The half of [`forward`](Self::forward) that makes the lists, of the sparse A in front of
@@ -322,7 +310,7 @@ impl<T: Scalar> DynamicMatmul<T> {
         c: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.product.multiply(a, b, c, stream)
+        self.product.multiply((a, b, c), stream)
     }
 }
 
@@ -339,8 +327,8 @@ fn multiply_on_host<A: Sum>(
     (lists, height): (&[Vec<u32>], usize),
     places: &(dyn Fn(usize, usize) -> [usize; 2] + Sync),
 ) -> Result<()> {
-    let a = a.host().ok_or_else(|| Error::elsewhere("A"))?.widen::<A>();
-    let b = b.host().ok_or_else(|| Error::elsewhere("B"))?.widen::<A>();
+    let a = a.host().or_elsewhere("A")?.widen::<A>();
+    let b = b.host().or_elsewhere("B")?.widen::<A>();
     let n = c.shape().last().copied().unwrap_or(0);
     c.store_rows(rows, n, &|row, sums: &mut [A]| {
         for &position in &lists[row / height] {
@@ -351,5 +339,5 @@ fn multiply_on_host<A: Sum>(
             }
         }
     })
-    .ok_or_else(|| Error::elsewhere("C"))
+    .or_elsewhere("C")
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::detect::operand;
 use crate::context::Context;
 use crate::device::{Device, Stream};
-use crate::error::{Error, Result, check_shape};
+use crate::error::{Elsewhere, Error, Result, check_shape};
 use crate::families::convert::DenseMatrix;
 use crate::families::discover::{DeviceRoutes, RouteLaunch};
 use crate::kernel::Queue;
@@ -181,7 +181,7 @@ impl Routing {
         check_shape("choices", &self.shape(), choices.shape())?;
         match &mut self.storage {
             Routes::Host { order, offsets } => {
-                let values = choices.host().ok_or_else(|| Error::elsewhere("choices"))?;
+                let values = choices.host().or_elsewhere("choices")?;
                 let rows = values.chunks(choices.leading().max(1)).take(self.tokens);
                 let chosen = rows.flat_map(|row| &row[..self.top_k]).copied();
                 sort(chosen, &self.experts, order, offsets);

@@ -28,13 +28,10 @@ impl Detector<i32> {
     /// [`Error::Overflow`](crate::Error::Overflow) for rows past 2^32; [`Error::Cuda`](crate::Error::Cuda) if the
     /// kernel does not load.
     pub fn lengths(context: &Context, count: usize, distance: usize) -> Result<Self> {
-        let launch = context
-            .device()
-            .map(|device| DetectLaunch::lengths(device, count, distance));
         Ok(Detector {
             context: context.clone(),
             kind: Kind::Lengths { count, distance },
-            launch: launch.transpose()?,
+            launch: context.on_gpu(|device| DetectLaunch::lengths(device, count, distance))?,
             element: PhantomData,
         })
     }
@@ -59,13 +56,10 @@ impl Detector<i32> {
     /// [`Error::Overflow`](crate::Error::Overflow) for more experts; [`Error::Cuda`](crate::Error::Cuda) if the kernel
     /// does not load.
     pub fn choices(context: &Context, count: usize, experts: usize) -> Result<Self> {
-        let launch = context
-            .device()
-            .map(|device| DetectLaunch::choices(device, count, experts));
         Ok(Detector {
             context: context.clone(),
             kind: Kind::Choices { count, experts },
-            launch: launch.transpose()?,
+            launch: context.on_gpu(|device| DetectLaunch::choices(device, count, experts))?,
             element: PhantomData,
         })
     }

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use super::detect::operand;
 use crate::context::Context;
 use crate::device::Stream;
-use crate::error::{Error, Result, check_shape};
+use crate::error::{Elsewhere, Error, Result, check_shape};
 use crate::families::discover::{SAMPLED_HEIGHTS, SampleLaunch};
 use crate::families::gather_gemm::found::above;
 use crate::kernel::Queue;
@@ -108,10 +108,7 @@ impl<T: Scalar> ShareSample<T> {
     }
 
     fn on_host(&self, matrix: &AnyTensor) -> Result<Option<[f64; 3]>> {
-        let values = matrix
-            .host()
-            .ok_or_else(|| Error::elsewhere("matrix"))?
-            .widen::<f64>();
+        let values = matrix.host().or_elsewhere("matrix")?.widen::<f64>();
         let ([rows, columns], leading) = (self.shape, matrix.leading());
         if rows == 0 || columns == 0 {
             return Ok(None);

@@ -203,11 +203,8 @@ impl<T: Scalar> SparseTensor<T> {
         device.read(&rows, &mut of_entries)?;
         let coords = vec![of_entries, p.columns().to_vec()];
         let pattern = CooPattern::new(vec![p.rows(), p.cols()], coords)?;
-        let own = copied::<T>(
-            device,
-            entries,
-            [arrays.columns.address(), arrays.values.address()],
-        )?;
+        let from = [arrays.columns.address(), arrays.values.address()];
+        let own = copied::<T>(device, entries, from)?;
         Ok(SparseTensor::made(pattern, own))
     }
 
@@ -228,11 +225,8 @@ impl<T: Scalar> SparseTensor<T> {
         // SAFETY: the arrays have these sizes and live past the read below.
         let queue = unsafe { Queue::new(device.after_all()?) };
         converter.run(&raw, queue)?;
-        let own = copied::<T>(
-            device,
-            entries,
-            [arrays.columns.address(), arrays.values.address()],
-        )?;
+        let from = [arrays.columns.address(), arrays.values.address()];
+        let own = copied::<T>(device, entries, from)?;
         csr_of(device, (m, k), &starts, own, entries)
     }
 

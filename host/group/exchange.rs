@@ -7,7 +7,7 @@ use super::{Group, Inner};
 use crate::context::Context;
 use crate::device::Stream;
 use crate::dynamic::without_gaps;
-use crate::error::{Error, Result};
+use crate::error::{Elsewhere, Error, Result};
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
@@ -84,14 +84,14 @@ impl<T: Scalar> Exchanged for Exchange<'_, T> {
     fn on_host(&mut self, ranks: &Inner) -> Result<()> {
         let (rank, step) = (ranks.mesh.rank(), ranks.next_step());
         let (from, sends) = self.from;
-        let values = from.host().ok_or_else(|| Error::elsewhere(SENT))?;
+        let values = from.host().or_elsewhere(SENT)?;
         for (peer, part) in others(rank, sends) {
             let bytes = bytemuck::cast_slice(&values[part]);
             ranks.mesh.send(peer, step, bytes)?;
         }
         let own = &values[sends[rank].clone()];
         let (to, receives) = &mut self.to;
-        let values = to.host_mut().ok_or_else(|| Error::elsewhere(RECEIVED))?;
+        let values = to.host_mut().or_elsewhere(RECEIVED)?;
         values[receives[rank].clone()].copy_from_slice(own);
         for (peer, part) in others(rank, receives) {
             let bytes = ranks.mesh.receive(peer, step, ranks.limit())?;

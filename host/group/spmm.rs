@@ -209,10 +209,8 @@ impl<T: Scalar> ShardedSpmm<T> {
         c: &mut Sharded<Tensor<T>>,
         stream: &Stream,
     ) -> Result<()> {
-        if let Some(device) = self.group.context().device()
-            && !stream.belongs_to(device)
-        {
-            return Err(Error::operand("stream", "belongs to another context"));
+        if self.group.context().is_cuda() {
+            self.group.context().check_stream(stream)?;
         }
         match self.transposed {
             true => self.run_back(b, c, stream),

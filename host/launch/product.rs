@@ -6,10 +6,13 @@ use std::sync::Arc;
 use einsparse_formats::SlicedEllPattern;
 use einsparse_kernels::table::Row;
 
-use super::RawSpmm;
+use super::{Extents, RawSpmm};
+use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::{Error, Result};
+use crate::indirect::SpmmForm;
 use crate::kernel::Queue;
+use crate::registry::Dtype;
 use crate::worklist::Runs;
 
 /// What a product's A is.
@@ -34,6 +37,17 @@ pub(crate) enum Matrix<'a> {
     },
     /// A dense one, with the elements from one row to the next.
     Dense { leading: usize },
+}
+
+/// A product that a kernel is to be made for, and the kernel.
+#[derive(Debug)]
+pub(crate) struct Asked<'d> {
+    pub(crate) device: &'d Arc<Device>,
+    pub(crate) row: &'static Row,
+    pub(crate) form: SpmmForm,
+    pub(crate) extents: Extents,
+    /// Type of C.
+    pub(crate) out: Dtype,
 }
 
 /// A kernel chosen for one pattern, with what it needs beside the operands.

@@ -21,10 +21,7 @@ pub(crate) fn in_turn(
 
 /// Turns in this context; none on the CPU.
 pub(crate) fn shared_turns(context: &Context) -> Result<Option<Arc<Turns>>> {
-    let made = context
-        .device()
-        .map(|device| Turns::new(device).map(Arc::new));
-    made.transpose()
+    context.on_gpu(|device| Turns::new(device).map(Arc::new))
 }
 
 /// The end of the last run.

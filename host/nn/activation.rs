@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::dynamic::{Gate, operand};
-use crate::error::{Error, Result};
+use crate::error::{Elsewhere, Result};
 use crate::families::elementwise::ActivationLaunch;
 use crate::kernel::Queue;
 use crate::registry::Scalar;
@@ -42,14 +42,15 @@ impl<T: Scalar> Activation<T> {
     /// For matrices of this shape.
     ///
     /// # Errors
-    /// [`Error::NoKernel`] on a GPU for other element types.
+    /// [`Error::NoKernel`](crate::Error::NoKernel) on a GPU for other element types.
     pub fn new(context: &Context, function: Gate, shape: [usize; 2]) -> Result<Self> {
-        let launch = |device| ActivationLaunch::new(device, T::DTYPE, shape, function.flags());
         Ok(Activation {
             context: context.clone(),
             function,
             shape,
-            launch: context.device().map(|device| launch(device)).transpose()?,
+            launch: context.on_gpu(|device| {
+                ActivationLaunch::new(device, T::DTYPE, shape, function.flags())
+            })?,
             element: PhantomData,
         })
     }
@@ -64,7 +65,8 @@ impl<T: Scalar> Activation<T> {
     /// Queues `y = f(x)`. Nothing is allocated or waited for.
     ///
     /// # Errors
-    /// [`Error::Shape`] if an operand is not of the planned shape; [`Error::Operand`] if one lies in another context.
+    /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned shape;
+    /// [`Error::Operand`](crate::Error::Operand) if one lies in another context.
     pub fn forward(&self, x: &Tensor<T>, y: &mut Tensor<T>, stream: &Stream) -> Result<()> {
         self.run(x, None, ("y", y), stream)
     }
@@ -113,15 +115,12 @@ impl<T: Scalar> Activation<T> {
         (name, out): (&str, &mut Tensor<T>),
     ) -> Result<()> {
         let ([rows, columns], leading) = (self.shape, out.leading());
-        let of_x = x.host().ok_or_else(|| Error::elsewhere("x"))?;
+        let of_x = x.host().or_elsewhere("x")?;
         let of_dy = match dy {
-            Some(dy) => Some((
-                dy.host().ok_or_else(|| Error::elsewhere("dy"))?,
-                dy.leading(),
-            )),
+            Some(dy) => Some((dy.host().or_elsewhere("dy")?, dy.leading())),
             None => None,
         };
-        let to = out.host_mut().ok_or_else(|| Error::elsewhere(name))?;
+        let to = out.host_mut().or_elsewhere(name)?;
         for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)))
         {
             let x = of_x[row * x.leading() + column].to_f64();

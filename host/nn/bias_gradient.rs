@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::dynamic::{operand, without_gaps};
-use crate::error::{Error, Result};
+use crate::error::{Elsewhere, Error, Result};
 use crate::families::optimizer::BiasGradientLaunch;
 use crate::kernel::Queue;
 use crate::parallel;
@@ -51,14 +51,10 @@ impl<T: Scalar, Out: Scalar> BiasGradient<T, Out> {
             let reason = format!("is {}; a GPU sums in f32", Out::DTYPE.name());
             return Err(Error::operand("db", reason));
         }
-        let launch = context
-            .device()
-            .map(|device| BiasGradientLaunch::new(device, T::DTYPE, shape))
-            .transpose()?;
         Ok(BiasGradient {
             context: context.clone(),
             shape,
-            launch,
+            launch: context.on_gpu(|device| BiasGradientLaunch::new(device, T::DTYPE, shape))?,
             elements: PhantomData,
         })
     }
@@ -110,13 +106,10 @@ impl<T: Scalar, Out: Scalar> BiasGradient<T, Out> {
         if let Some(launch) = &self.launch {
             return self.queue(launch, dy, [more, Some(y)], db, stream);
         }
-        let there = |name: &'static str| move || Error::elsewhere(name);
         let (ldy, ldm, ldg) = (y.leading(), more.map_or(0, |m| m.leading()), dy.leading());
-        let gate = y.host().ok_or_else(there("Y"))?;
-        let more = more
-            .map(|m| m.host().ok_or_else(there("more")))
-            .transpose()?;
-        let to = dy.host_mut().ok_or_else(there("dY"))?;
+        let gate = y.host().or_elsewhere("Y")?;
+        let more = more.map(|m| m.host().or_elsewhere("more")).transpose()?;
+        let to = dy.host_mut().or_elsewhere("dY")?;
         let [rows, outputs] = self.shape;
         parallel::chunks(to, ldg.max(1), &|row, to| {
             if row >= rows {
@@ -161,8 +154,8 @@ impl<T: Scalar, Out: Scalar> BiasGradient<T, Out> {
     /// On the host.
     fn sum(&self, dy: &Tensor<T>, db: &mut Tensor<Out>) -> Result<()> {
         let leading = dy.leading();
-        let from = dy.host().ok_or_else(|| Error::elsewhere("dY"))?;
-        let to = db.host_mut().ok_or_else(|| Error::elsewhere("db"))?;
+        let from = dy.host().or_elsewhere("dY")?;
+        let to = db.host_mut().or_elsewhere("db")?;
         let [rows, outputs] = self.shape;
         let mut sums = vec![0.0; outputs];
         for row in 0..rows {

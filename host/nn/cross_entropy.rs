@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::dynamic::{operand, without_gaps};
-use crate::error::{Error, Result};
+use crate::error::{Elsewhere, Error, Result};
 use crate::families::optimizer::cpu::HostRows;
 use crate::families::optimizer::{CrossEntropyLaunch, Rows};
 use crate::kernel::Queue;
@@ -55,14 +55,11 @@ impl<T: Scalar> CrossEntropy<T> {
             let reason = format!("are {rows} rows of 0 classes; a label names one of them");
             return Err(Error::operand("logits", reason));
         }
-        let launch = context
-            .device()
-            .map(|device| CrossEntropyLaunch::new(device, T::DTYPE, [rows, classes]))
-            .transpose()?;
+        let shape = [rows, classes];
         Ok(CrossEntropy {
             context: context.clone(),
-            shape: [rows, classes],
-            launch,
+            shape,
+            launch: context.on_gpu(|device| CrossEntropyLaunch::new(device, T::DTYPE, shape))?,
             element: PhantomData,
         })
     }
@@ -116,11 +113,7 @@ impl<T: Scalar> CrossEntropy<T> {
         let (mean, factor) = rows.loss();
         let leading = gradient.leading();
         let to = gradient.host_mut();
-        rows.gradient(
-            factor,
-            to.ok_or_else(|| Error::elsewhere("gradient"))?,
-            leading,
-        );
+        rows.gradient(factor, to.or_elsewhere("gradient")?, leading);
         store(loss, mean)
     }
 
@@ -139,16 +132,12 @@ impl<T: Scalar> CrossEntropy<T> {
             return self.queue(launch, (logits, labels), loss, Some(logits), stream);
         }
         let from = logits.host().map(<[T]>::to_vec);
-        let from = from.ok_or_else(|| Error::elsewhere("logits"))?;
+        let from = from.or_elsewhere("logits")?;
         let leading = logits.leading();
         let rows = self.host((&from, leading), labels)?;
         let (mean, factor) = rows.loss();
         let to = logits.host_mut();
-        rows.gradient(
-            factor,
-            to.ok_or_else(|| Error::elsewhere("logits"))?,
-            leading,
-        );
+        rows.gradient(factor, to.or_elsewhere("logits")?, leading);
         store(loss, mean)
     }
 
@@ -168,7 +157,7 @@ impl<T: Scalar> CrossEntropy<T> {
         (logits, leading): (&'a [T], usize),
         labels: &'a Tensor<i32>,
     ) -> Result<HostRows<'a, T>> {
-        let labels = labels.host().ok_or_else(|| Error::elsewhere("labels"))?;
+        let labels = labels.host().or_elsewhere("labels")?;
         Ok(HostRows {
             logits,
             leading,
@@ -200,12 +189,12 @@ impl<T: Scalar> CrossEntropy<T> {
 }
 
 fn rows_of<T: Scalar>(logits: &Tensor<T>) -> Result<(&[T], usize)> {
-    let values = logits.host().ok_or_else(|| Error::elsewhere("logits"))?;
+    let values = logits.host().or_elsewhere("logits")?;
     Ok((values, logits.leading()))
 }
 
 fn store(loss: &mut Tensor<f32>, mean: f64) -> Result<()> {
-    let to = loss.host_mut().ok_or_else(|| Error::elsewhere("loss"))?;
+    let to = loss.host_mut().or_elsewhere("loss")?;
     to[0] = mean as f32;
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::dynamic::{operand, without_gaps};
-use crate::error::{Error, Result};
+use crate::error::{Elsewhere, Result};
 use crate::families::elementwise::{Layout, TokensLaunch, cpu};
 use crate::kernel::Queue;
 use crate::registry::Scalar;
@@ -44,24 +44,21 @@ impl<T: Scalar> Embedding<T> {
     /// For a table `[vocabulary, width]` and so many tokens of a run.
     ///
     /// # Errors
-    /// On a GPU [`Error::Overflow`] past 2^31 - 1 rows and [`Error::NoKernel`] for other element types.
+    /// On a GPU [`Error::Overflow`](crate::Error::Overflow) past 2^31 - 1 rows and
+    /// [`Error::NoKernel`](crate::Error::NoKernel) for other element types.
     pub fn new(
         context: &Context,
         [vocabulary, width]: [usize; 2],
         tokens: usize,
         tokens_in_columns: bool,
     ) -> Result<Self> {
-        let layout = Layout {
-            tokens,
-            width,
-            columns: tokens_in_columns,
-        };
-        let launch = |device| TokensLaunch::embed(device, T::DTYPE, layout, vocabulary);
+        let layout = Layout::new([tokens, width], tokens_in_columns);
         Ok(Embedding {
             context: context.clone(),
             vocabulary,
             layout,
-            launch: context.device().map(|device| launch(device)).transpose()?,
+            launch: context
+                .on_gpu(|device| TokensLaunch::embed(device, T::DTYPE, layout, vocabulary))?,
             element: PhantomData,
         })
     }
@@ -74,7 +71,8 @@ impl<T: Scalar> Embedding<T> {
     /// Queues the look-up: `tokens` is `[tokens]`, `out` `[tokens, width]` or, with `tokens_in_columns`, its transpose.
     ///
     /// # Errors
-    /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context.
+    /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents;
+    /// [`Error::Operand`](crate::Error::Operand) if one lies in another context.
     pub fn forward(
         &self,
         table: &Tensor<T>,
@@ -87,9 +85,9 @@ impl<T: Scalar> Embedding<T> {
         tokens.check("tokens", context, &[layout.tokens])?;
         out.check("out", context, &layout.shape())?;
         let Some(launch) = &self.launch else {
-            let tokens = tokens.host().ok_or_else(|| Error::elsewhere("tokens"))?;
+            let tokens = tokens.host().or_elsewhere("tokens")?;
             let leading = out.leading();
-            let to = out.host_mut().ok_or_else(|| Error::elsewhere("out"))?;
+            let to = out.host_mut().or_elsewhere("out")?;
             let table = (&cpu::Host::of("table", table)?, self.vocabulary);
             cpu::embed(layout, table, tokens, (to, leading));
             return Ok(());
@@ -120,22 +118,18 @@ impl<T: Scalar> Greedy<T> {
     /// For logits `[tokens, vocabulary]`, or their transpose with `tokens_in_columns`.
     ///
     /// # Errors
-    /// On a GPU [`Error::Overflow`] past 2^31 - 1 of either and [`Error::NoKernel`] for other element types.
+    /// On a GPU [`Error::Overflow`](crate::Error::Overflow) past 2^31 - 1 of either and
+    /// [`Error::NoKernel`](crate::Error::NoKernel) for other element types.
     pub fn new(
         context: &Context,
         [tokens, vocabulary]: [usize; 2],
         tokens_in_columns: bool,
     ) -> Result<Self> {
-        let layout = Layout {
-            tokens,
-            width: vocabulary,
-            columns: tokens_in_columns,
-        };
-        let launch = |device| TokensLaunch::greedy(device, T::DTYPE, layout);
+        let layout = Layout::new([tokens, vocabulary], tokens_in_columns);
         Ok(Greedy {
             context: context.clone(),
             layout,
-            launch: context.device().map(|device| launch(device)).transpose()?,
+            launch: context.on_gpu(|device| TokensLaunch::greedy(device, T::DTYPE, layout))?,
             element: PhantomData,
         })
     }
@@ -149,7 +143,8 @@ impl<T: Scalar> Greedy<T> {
     /// [`Rotary`](super::Rotary) and [`CachedAttention`](crate::ops::CachedAttention) want for the coming step.
     ///
     /// # Errors
-    /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context.
+    /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents;
+    /// [`Error::Operand`](crate::Error::Operand) if one lies in another context.
     pub fn forward(
         &self,
         logits: &Tensor<T>,
@@ -164,14 +159,10 @@ impl<T: Scalar> Greedy<T> {
             lengths.check("lengths", context, &[layout.tokens])?;
         }
         let Some(launch) = &self.launch else {
-            let to = tokens
-                .host_mut()
-                .ok_or_else(|| Error::elsewhere("tokens"))?;
+            let to = tokens.host_mut().or_elsewhere("tokens")?;
             cpu::greedy(layout, &cpu::Host::of("logits", logits)?, to);
             if let Some(lengths) = lengths {
-                let lengths = lengths
-                    .host_mut()
-                    .ok_or_else(|| Error::elsewhere("lengths"))?;
+                let lengths = lengths.host_mut().or_elsewhere("lengths")?;
                 lengths
                     .iter_mut()
                     .for_each(|length| *length = length.wrapping_add(1));

@@ -133,14 +133,10 @@ impl<T: Scalar> Encoder<T> {
             let reason = format!("is {}, not a variance", options.epsilon);
             return Err(Error::operand("epsilon", reason));
         }
-        let launch = match context.device() {
-            None => None,
-            Some(device) => Some(Launches::new::<T>(device, options)?),
-        };
         Ok(Encoder {
             context: context.clone(),
             options: *options,
-            launch,
+            launch: context.on_gpu(|device| Launches::new::<T>(device, options))?,
             element: std::marker::PhantomData,
         })
     }
@@ -275,10 +271,7 @@ impl<T: Scalar> Encoder<T> {
             Batch::new(&self.options, lengths, packed).run(x, layers, &mut out.any);
             return Ok(());
         };
-        let belongs = |device| stream.belongs_to(device);
-        if !self.context.device().is_some_and(|device| belongs(device)) {
-            return Err(Error::operand("stream", "belongs to another context"));
-        }
+        self.context.check_stream(stream)?;
         let run = Run {
             options: &self.options,
             packed,
@@ -293,6 +286,7 @@ impl<T: Scalar> Encoder<T> {
         own.turns
             .queue(true, stream.raw(), || own.run(&run, layers, queue))
     }
+
     fn check(&self, layers: &[EncoderWeights<'_, T>]) -> Result<()> {
         let EncoderOptions { width, hidden, .. } = self.options;
         if layers.is_empty() {

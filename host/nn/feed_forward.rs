@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::dynamic::{Dynamic, ReluProduct, SparsityHint};
-use crate::error::{Error, Result};
+use crate::error::{Elsewhere, Result};
 use crate::families::convert::DenseMatrix;
 use crate::families::discover::list_stride;
 use crate::families::gather_gemm::offers::pit;
@@ -125,7 +125,7 @@ impl<T: Scalar> Marked<T> {
         let place = |name: &str, tensor: &Tensor<T>, shape: [usize; 2]| -> Result<DenseMatrix> {
             tensor.check(name, &self.context, &shape)?;
             Ok(DenseMatrix {
-                address: tensor.address().ok_or_else(|| Error::elsewhere(name))?,
+                address: tensor.address().or_elsewhere(name)?,
                 rows: shape[0],
                 columns: shape[1],
                 leading: tensor.leading(),
@@ -149,8 +149,8 @@ impl<T: Scalar> FeedForward<T> {
     /// A layer of these extents: tokens, inputs, hidden activations, outputs.
     ///
     /// # Errors
-    /// [`Error::NoKernel`](crate::Error::NoKernel) where no kernel of the context takes the type; [`Error::Overflow`],
-    /// [`Error::OutOfMemory`].
+    /// [`Error::NoKernel`](crate::Error::NoKernel) where no kernel of the context takes the type;
+    /// [`Error::Overflow`](crate::Error::Overflow), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn new(
         context: &Context,
         extents: [usize; 4],
@@ -194,8 +194,9 @@ impl<T: Scalar> FeedForward<T> {
     /// whatever stream.
     ///
     /// # Errors
-    /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents, [`Error::Operand`] if one
-    /// lies in another context, or has gaps between rows that it was not planned for.
+    /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents,
+    /// [`Error::Operand`](crate::Error::Operand) if one lies in another context, or has gaps between rows that it was
+    /// not planned for.
     pub fn forward(
         &mut self,
         [x, u, w]: [&Tensor<T>; 3],

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::dynamic::{Gate, operand};
-use crate::error::{Error, Result};
+use crate::error::{Elsewhere, Result};
 use crate::families::elementwise::{GatedLaunch, Layout, cpu};
 use crate::kernel::Queue;
 use crate::registry::Scalar;
@@ -40,24 +40,20 @@ impl<T: Scalar> Glu<T> {
     /// For outputs of `[tokens, width]`, or of `[width, tokens]` with `tokens_in_columns`.
     ///
     /// # Errors
-    /// [`Error::NoKernel`] on a GPU for other element types.
+    /// [`Error::NoKernel`](crate::Error::NoKernel) on a GPU for other element types.
     pub fn new(
         context: &Context,
         gate: Gate,
         [tokens, width]: [usize; 2],
         tokens_in_columns: bool,
     ) -> Result<Self> {
-        let layout = Layout {
-            tokens,
-            width,
-            columns: tokens_in_columns,
-        };
-        let launch = |device| GatedLaunch::new(device, T::DTYPE, layout, gate.flags());
+        let layout = Layout::new([tokens, width], tokens_in_columns);
         Ok(Glu {
             context: context.clone(),
             gate,
             layout,
-            launch: context.device().map(|device| launch(device)).transpose()?,
+            launch: context
+                .on_gpu(|device| GatedLaunch::new(device, T::DTYPE, layout, gate.flags()))?,
             element: PhantomData,
         })
     }
@@ -70,7 +66,8 @@ impl<T: Scalar> Glu<T> {
     /// Queues it: `x` has twice as many features as `out`, gates first. Nothing is allocated or waited for.
     ///
     /// # Errors
-    /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context.
+    /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents;
+    /// [`Error::Operand`](crate::Error::Operand) if one lies in another context.
     pub fn forward(&self, x: &Tensor<T>, out: &mut Tensor<T>, stream: &Stream) -> Result<()> {
         let both = Layout {
             width: 2 * self.layout.width,
@@ -80,7 +77,7 @@ impl<T: Scalar> Glu<T> {
         out.check("out", &self.context, &self.layout.shape())?;
         let Some(launch) = &self.launch else {
             let leading = out.leading();
-            let to = out.host_mut().ok_or_else(|| Error::elsewhere("out"))?;
+            let to = out.host_mut().or_elsewhere("out")?;
             let multiply = |x, y| self.gate.of(x) * y;
             cpu::gated(
                 self.layout,

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::dynamic::{operand, without_gaps};
-use crate::error::{Error, Result};
+use crate::error::{Elsewhere, Error, Result};
 use crate::families::elementwise::{Layout, RmsNormLaunch, cpu};
 use crate::kernel::Queue;
 use crate::registry::Scalar;
@@ -54,17 +54,13 @@ impl<T: Scalar> RmsNorm<T> {
             let reason = format!("is {epsilon}, not added to a mean of squares");
             return Err(Error::operand("epsilon", reason));
         }
-        let layout = Layout {
-            tokens,
-            width,
-            columns: tokens_in_columns,
-        };
-        let launch = |device| RmsNormLaunch::new(device, T::DTYPE, layout, epsilon);
+        let layout = Layout::new([tokens, width], tokens_in_columns);
         Ok(RmsNorm {
             context: context.clone(),
             layout,
             epsilon,
-            launch: context.device().map(|device| launch(device)).transpose()?,
+            launch: context
+                .on_gpu(|device| RmsNormLaunch::new(device, T::DTYPE, layout, epsilon))?,
             element: PhantomData,
         })
     }
@@ -109,7 +105,7 @@ impl<T: Scalar> RmsNorm<T> {
             return self.queue(launch, [x, out], Some(y), factor, stream);
         }
         let leading = x.leading();
-        let to = x.host_mut().ok_or_else(|| Error::elsewhere("x"))?;
+        let to = x.host_mut().or_elsewhere("x")?;
         cpu::add(self.layout, (to, leading), &cpu::Host::of("y", y)?);
         self.on_host(x, factor, out)
     }
@@ -123,8 +119,8 @@ impl<T: Scalar> RmsNorm<T> {
 
     fn on_host(&self, x: &Tensor<T>, factor: &Tensor<T>, out: &mut Tensor<T>) -> Result<()> {
         let leading = out.leading();
-        let factor = factor.host().ok_or_else(|| Error::elsewhere("factor"))?;
-        let to = out.host_mut().ok_or_else(|| Error::elsewhere("out"))?;
+        let factor = factor.host().or_elsewhere("factor")?;
+        let to = out.host_mut().or_elsewhere("out")?;
         let own = (&factor[..self.layout.width], self.epsilon);
         cpu::rms_norm(self.layout, &cpu::Host::of("x", x)?, own, (to, leading));
         Ok(())

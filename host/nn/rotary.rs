@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::dynamic::{operand, without_gaps};
-use crate::error::{Error, Result};
+use crate::error::{Elsewhere, Error, Result};
 use crate::families::elementwise::{Layout, ROTARY_PAIRS, RotaryLaunch, cpu};
 use crate::kernel::Queue;
 use crate::registry::Scalar;
@@ -99,18 +99,17 @@ impl<T: Scalar> Rotary<T> {
         let turns: Vec<f64> = (0..dim / 2)
             .map(|i| angle(i) / std::f64::consts::TAU)
             .collect();
-        let layout = Layout {
-            tokens,
-            width: (heads + 2 * key_heads) * dim,
-            columns: options.tokens_in_columns,
-        };
+        let layout = Layout::new(
+            [tokens, (heads + 2 * key_heads) * dim],
+            options.tokens_in_columns,
+        );
         let heads = [heads, key_heads];
-        let launch = |device| RotaryLaunch::new(device, T::DTYPE, layout, heads, &turns);
         Ok(Rotary {
             context: context.clone(),
             options: *options,
             layout,
-            launch: context.device().map(|device| launch(device)).transpose()?,
+            launch: context
+                .on_gpu(|device| RotaryLaunch::new(device, T::DTYPE, layout, heads, &turns))?,
             turns,
             element: PhantomData,
         })
@@ -162,9 +161,9 @@ impl<T: Scalar> Rotary<T> {
             }
         }
         let Some(launch) = &self.launch else {
-            let lengths = lengths.host().ok_or_else(|| Error::elsewhere("lengths"))?;
+            let lengths = lengths.host().or_elsewhere("lengths")?;
             let out = [(q, "q"), (k, "k"), (v, "v")]
-                .map(|(tensor, name)| tensor.host_mut().ok_or_else(|| Error::elsewhere(name)));
+                .map(|(tensor, name)| tensor.host_mut().or_elsewhere(name));
             let [q, k, v] = out;
             let own = (lengths, &self.turns[..], [heads, key_heads]);
             cpu::rotary(self.layout, &cpu::Host::of("x", x)?, own, [q?, k?, v?]);

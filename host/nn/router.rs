@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::dynamic::{operand, without_gaps};
-use crate::error::{Error, Result, check_shape};
+use crate::error::{Elsewhere, Error, Result, check_shape};
 use crate::families::discover::RouterLaunch;
 use crate::kernel::Queue;
 use crate::registry::Scalar;
@@ -73,13 +73,10 @@ impl<T: Scalar> Router<T> {
                 format!("are {top_k} of each token among {experts} experts"),
             ));
         }
-        let launch = match context.device() {
-            None => None,
-            Some(device) => {
-                let extents = [tokens, experts, top_k];
-                Some(RouterLaunch::new(device, T::DTYPE, extents, normalized)?)
-            }
-        };
+        let launch = context.on_gpu(|device| {
+            let extents = [tokens, experts, top_k];
+            RouterLaunch::new(device, T::DTYPE, extents, normalized)
+        })?;
         Ok(Router {
             context: context.clone(),
             options: *options,
@@ -129,16 +126,10 @@ impl<T: Scalar> Router<T> {
         gradient: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        let RouterOptions {
-            tokens,
-            experts,
-            top_k,
-            ..
-        } = self.options;
         self.check(logits, (choices, weights))?;
-        let name = "gradient of weights";
-        check_shape(name, &[tokens, top_k], weight_gradient.shape())?;
-        check_shape("gradient of logits", &[tokens, experts], gradient.shape())?;
+        let (name, [all, chosen]) = ("gradient of weights", self.shapes());
+        check_shape(name, &chosen, weight_gradient.shape())?;
+        check_shape("gradient of logits", &all, gradient.shape())?;
         let Some(launch) = &self.launch else {
             let words = (choices, weights, weight_gradient);
             return self.take_back_on_host(logits, words, gradient);
@@ -159,15 +150,16 @@ impl<T: Scalar> Router<T> {
         logits: &Tensor<T>,
         (choices, weights): (&Tensor<i32>, &Tensor<f32>),
     ) -> Result<()> {
-        let RouterOptions {
-            tokens,
-            experts,
-            top_k,
-            ..
-        } = self.options;
-        check_shape("logits", &[tokens, experts], logits.shape())?;
-        check_shape("choices", &[tokens, top_k], choices.shape())?;
-        check_shape("weights", &[tokens, top_k], weights.shape())
+        let [all, chosen] = self.shapes();
+        check_shape("logits", &all, logits.shape())?;
+        check_shape("choices", &chosen, choices.shape())?;
+        check_shape("weights", &chosen, weights.shape())
+    }
+
+    /// Of logits, and of choices and weights.
+    fn shapes(&self) -> [[usize; 2]; 2] {
+        let own = self.options;
+        [[own.tokens, own.experts], [own.tokens, own.top_k]]
     }
 
     /// Addresses of what lies without gaps.
@@ -197,13 +189,9 @@ impl<T: Scalar> Router<T> {
             normalized,
         } = self.options;
         let (ldl, ldc, ldw) = (logits.leading(), choices.leading(), weights.leading());
-        let from = logits.host().ok_or_else(|| Error::elsewhere("logits"))?;
-        let to = choices
-            .host_mut()
-            .ok_or_else(|| Error::elsewhere("choices"))?;
-        let weighed = weights
-            .host_mut()
-            .ok_or_else(|| Error::elsewhere("weights"))?;
+        let from = logits.host().or_elsewhere("logits")?;
+        let to = choices.host_mut().or_elsewhere("choices")?;
+        let weighed = weights.host_mut().or_elsewhere("weights")?;
         for token in 0..tokens {
             let row = &from[token * ldl..][..experts];
             let mut order: Vec<usize> = (0..experts).collect();
@@ -240,12 +228,11 @@ impl<T: Scalar> Router<T> {
         } = self.options;
         let (ldl, ldt) = (logits.leading(), to.leading());
         let leading = [choices.leading(), weights.leading(), gradient.leading()];
-        let there = |name: &'static str| move || Error::elsewhere(name);
-        let logits = logits.host().ok_or_else(there("logits"))?;
-        let choices = choices.host().ok_or_else(there("choices"))?;
-        let weights = weights.host().ok_or_else(there("weights"))?;
-        let gradient = gradient.host().ok_or_else(there("gradient of weights"))?;
-        let to = to.host_mut().ok_or_else(there("gradient of logits"))?;
+        let logits = logits.host().or_elsewhere("logits")?;
+        let choices = choices.host().or_elsewhere("choices")?;
+        let weights = weights.host().or_elsewhere("weights")?;
+        let gradient = gradient.host().or_elsewhere("gradient of weights")?;
+        let to = to.host_mut().or_elsewhere("gradient of logits")?;
         for token in 0..tokens {
             let row = &logits[token * ldl..][..experts];
             let word = |list: usize, j: usize| token * leading[list] + j;

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::dynamic::{operand, without_gaps};
-use crate::error::{Error, Result};
+use crate::error::{Elsewhere, Error, Result};
 use crate::families::optimizer::{WeightGradientLaunch, cpu};
 use crate::kernel::Queue;
 use crate::offer::{Precision, multiplied_as};
@@ -69,13 +69,10 @@ impl<T: Scalar, Out: Scalar> WeightGradient<T, Out> {
             let reason = format!("is {}; a GPU sums in f32", Out::DTYPE.name());
             return Err(Error::operand("dW", reason));
         }
-        let launch = context
-            .device()
-            .map(|device| {
-                let dtype = multiplied_as(T::DTYPE, precision);
-                WeightGradientLaunch::new(device, dtype, extents)
-            })
-            .transpose()?;
+        let launch = context.on_gpu(|device| {
+            let dtype = multiplied_as(T::DTYPE, precision);
+            WeightGradientLaunch::new(device, dtype, extents)
+        })?;
         Ok(WeightGradient {
             context: context.clone(),
             extents,
@@ -133,8 +130,8 @@ impl<T: Scalar, Out: Scalar> WeightGradient<T, Out> {
             return self.queue(launch, (x, dy, Some(y)), dw, db.as_deref(), stream);
         }
         let (ldy, ldg, outputs) = (y.leading(), dy.leading(), self.extents[2]);
-        let from = y.host().ok_or_else(|| Error::elsewhere("Y"))?;
-        let to = dy.host_mut().ok_or_else(|| Error::elsewhere("dY"))?;
+        let from = y.host().or_elsewhere("Y")?;
+        let to = dy.host_mut().or_elsewhere("dY")?;
         for (y, dy) in from.chunks(ldy).zip(to.chunks_mut(ldg)) {
             for (y, dy) in y.iter().zip(dy).take(outputs) {
                 if y.to_f64().is_nan() || y.to_f64() <= 0.0 {
@@ -190,11 +187,10 @@ impl<T: Scalar, Out: Scalar> WeightGradient<T, Out> {
         dw: &mut Tensor<Out>,
         db: Option<&mut Tensor<Out>>,
     ) -> Result<()> {
-        let there = |name: &'static str| move || Error::elsewhere(name);
-        let x = (x.host().ok_or_else(there("X"))?, x.leading());
-        let dy = (dy.host().ok_or_else(there("dY"))?, dy.leading());
+        let x = (x.host().or_elsewhere("X")?, x.leading());
+        let dy = (dy.host().or_elsewhere("dY")?, dy.leading());
         let leading = dw.leading();
-        let to = (dw.host_mut().ok_or_else(there("dW"))?, leading);
+        let to = (dw.host_mut().or_elsewhere("dW")?, leading);
         let db = db.and_then(|db| db.host_mut());
         cpu::weight_gradient(self.extents, [x, dy], to, db);
         Ok(())

@@ -1,7 +1,7 @@
 //! Operands by name, and where they lie.
 
 use crate::einsum::Scalar as Factor;
-use crate::error::{Error, Result};
+use crate::error::{Elsewhere, Error, Result};
 use crate::tensor::{AnyOperand, SparsityHint};
 
 /// Operands as kernels take them, and what is expected of those that are dynamic.
@@ -55,10 +55,7 @@ pub(crate) fn device_tensor(
     name: &str,
 ) -> Result<(u64, usize)> {
     match find(operands, name)? {
-        AnyOperand::Dense(d) => Ok((
-            d.address().ok_or_else(|| Error::elsewhere(name))?,
-            d.leading(),
-        )),
+        AnyOperand::Dense(d) => Ok((d.address().or_elsewhere(name)?, d.leading())),
         other => Err(wrong(name, "an uploaded dense tensor", other)),
     }
 }

@@ -1,7 +1,6 @@
 //! The product of a matrix with a dense one, by a kernel that reads A as it is: which rows of a family can run it, and
 //! the one that does.
 
-use std::fmt;
 use std::sync::Arc;
 
 use einsparse_formats::{AnyPattern, Format};
@@ -13,14 +12,14 @@ use super::problem::{Problem, stored_block};
 use super::refuse::refusal;
 use super::run::sums_fit;
 use super::{
-    Answer, Compiled, Determinism, Expression, Offer, Options, Question, Run, Weights, write_kernel,
+    Answer, Compiled, Determinism, Expression, Offer, Options, Question, Run, Weights, of_launch,
 };
 use crate::cost::{Cost, Work};
 use crate::device::Device;
-use crate::error::{Error, Refusal, Result};
+use crate::error::{Elsewhere, Error, Refusal, Result};
 use crate::indirect::SpmmForm;
 use crate::kernel::Queue;
-use crate::launch::{Extents, Matrix, Product, RawSpmm};
+use crate::launch::{Asked, Extents, Matrix, Product, RawSpmm};
 use crate::machine::Machine;
 use crate::tensor::{AnyOperand, AnyTensor, columns_of, told_by};
 
@@ -57,14 +56,9 @@ fn rows(dtype: Dtype, options: &Options) -> impl Iterator<Item = &'static Row> {
     kernels().iter().filter(products).filter(own)
 }
 
-/// The kernel of a row over what A is: an expression, and the type of C.
-pub(crate) type MakeProduct = fn(
-    &Arc<Device>,
-    &'static Row,
-    (SpmmForm, Dtype),
-    Extents,
-    Matrix<'_>,
-) -> Result<std::result::Result<Box<dyn Product>, Refusal>>;
+/// The kernel that is asked for, over what A is.
+pub(crate) type MakeProduct =
+    fn(Asked<'_>, Matrix<'_>) -> Result<std::result::Result<Box<dyn Product>, Refusal>>;
 
 /// The rows of a family for the product that is asked for, if it is one: an offer each, or refused with a reason.
 pub(crate) fn products_of<'q>(
@@ -143,18 +137,20 @@ impl ProductPlan {
             row.dtype,
             problem.work.longest * problem.work.block.1 as u64,
         )?;
-        let extents = Extents { m, k, n, items };
-        let of = (form.clone(), problem.out);
-        let made = make(device, row, of, extents, matrix)?;
-        let mut launch = match made {
+        let asked = Asked {
+            device,
+            row,
+            form: form.clone(),
+            extents: Extents { m, k, n, items },
+            out: problem.out,
+        };
+        let mut launch = match make(asked, matrix)? {
             Ok(launch) => launch,
             Err(refused) => return Ok(Err(refused)),
         };
         let ahead = question.options.weights == Weights::Static && launch.keeps_a();
         if let (true, AnyOperand::Sparse(a)) = (ahead, find(question.operands(), &form.sparse)?) {
-            let values = a
-                .values_address()
-                .ok_or_else(|| Error::elsewhere(&form.sparse))?;
+            let values = a.values_address().or_elsewhere(&form.sparse)?;
             // SAFETY: the values are of the pattern that the kernel was just made for, and borrowed until the wait.
             // What writes them is queued ahead.
             let queue = unsafe { Queue::new(device.after_all()?) };
@@ -214,10 +210,7 @@ impl ProductPlan {
             }
             AnyOperand::Dense(a) if form.format.is_none() => {
                 launch.check_leading(&form.sparse, a.leading())?;
-                (
-                    0,
-                    a.address().ok_or_else(|| Error::elsewhere(&form.sparse))?,
-                )
+                (0, a.address().or_elsewhere(&form.sparse)?)
             }
             other => return Err(wrong(&form.sparse, "an uploaded sparse tensor", other)),
         })
@@ -225,13 +218,7 @@ impl ProductPlan {
 }
 
 impl Compiled for ProductPlan {
-    fn variant(&self) -> &'static str {
-        self.launch.row().name
-    }
-
-    fn bytes(&self) -> usize {
-        self.launch.bytes()
-    }
+    of_launch!();
 
     fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
         let queue = run.queue(out)?;
@@ -260,8 +247,4 @@ impl Compiled for ProductPlan {
     }
 }
 
-impl fmt::Display for ProductPlan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_kernel(f, self.launch.row(), self.launch.describe())
-    }
-}
+of_launch!(ProductPlan);

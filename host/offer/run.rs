@@ -8,7 +8,7 @@ use super::bind::{device_tensor, scalar_value};
 use crate::context::Context;
 use crate::device::{Device, Stream};
 use crate::einsum::Einsum;
-use crate::error::{Error, Refusal, Result, check_shape};
+use crate::error::{Elsewhere, Error, Refusal, Result, check_shape};
 use crate::indirect::IndirectEinsum;
 use crate::kernel::Queue;
 use crate::registry::Dtype;
@@ -60,7 +60,7 @@ impl Run<'_> {
     /// The same of the output.
     pub(crate) fn output(&self, out: &AnyTensor) -> Result<(u64, usize)> {
         let address = out.address();
-        let address = address.ok_or_else(|| Error::elsewhere(&self.of.einsum.out.tensor))?;
+        let address = address.or_elsewhere(&self.of.einsum.out.tensor)?;
         Ok((address, out.leading()))
     }
 }

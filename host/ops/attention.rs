@@ -22,6 +22,7 @@ pub use gradient::AttentionGradient;
 pub(crate) use masks::choose;
 use masks::{OwnMask, check_places, extents, hidden};
 pub use structured::AttentionMask;
+use structured::flags_of_heads;
 
 /// Extents, factor and hidden keys of a [`SparseAttention`].
 ///
@@ -85,11 +86,7 @@ pub struct AttentionOptions {
 #[derive(Debug)]
 pub struct SparseAttention<T> {
     context: Context,
-    extents: AttentionExtents,
-    scale: f64,
-    masks: Vec<Held>,
-    /// Which of the masks each head has.
-    of_head: Vec<usize>,
+    own: Masked,
     launch: Option<AttentionLaunch>,
     element: std::marker::PhantomData<T>,
 }
@@ -119,43 +116,32 @@ impl<T: Scalar> SparseAttention<T> {
         options: &AttentionOptions,
         variant: Option<&str>,
     ) -> Result<Self> {
-        let extents = extents(masks, options)?;
-        let scale = scale_of(options)?;
-        check_places(context, masks)?;
-        let (masks, of_head) = hidden(masks, options, extents)?;
-        let masks = masks.into_iter().map(Held::Entries).collect();
-        Self::planned(context, extents, scale, (masks, of_head), variant)
+        let own = Masked::at_entries(context, masks, options)?;
+        Self::planned(context, own, variant)
     }
 
-    fn planned(
-        context: &Context,
-        extents: AttentionExtents,
-        scale: f64,
-        (masks, of_head): (Vec<Held>, Vec<usize>),
-        variant: Option<&str>,
-    ) -> Result<Self> {
-        let mut planned = SparseAttention {
-            context: context.clone(),
-            extents,
-            scale,
-            masks,
-            of_head,
-            launch: None,
-            element: std::marker::PhantomData,
-        };
+    fn planned(context: &Context, own: Masked, variant: Option<&str>) -> Result<Self> {
+        let mut launch = None;
         if let Some(device) = context.device() {
+            let extents = own.extents;
             let row = choose::<T>(extents.d, variant)?;
-            let masks = planned.masks.iter();
+            let masks = own.masks.iter();
             let tiles: Vec<Tiles> = masks
                 .map(|mask| mask.seen(extents).tiles())
                 .collect::<Result<_>>()?;
             let blocks = device.machine().multiprocessors as usize;
-            let work = Work::new(&tiles, &planned.of_head, extents.key_heads, blocks)?;
+            let work = Work::new(&tiles, &own.of_head, extents.key_heads, blocks)?;
             drop(tiles);
             let lists = AttentionLists::new(device, &work)?;
-            planned.launch = Some(AttentionLaunch::new(device, row, extents, scale, lists)?);
+            let made = AttentionLaunch::new(device, row, extents, own.scale, lists)?;
+            launch = Some(made);
         }
-        Ok(planned)
+        Ok(SparseAttention {
+            context: context.clone(),
+            own,
+            launch,
+            element: std::marker::PhantomData,
+        })
     }
 
     /// The kernel, `cpu` on a CPU context.
@@ -183,24 +169,12 @@ impl<T: Scalar> SparseAttention<T> {
         log_sum: Option<&mut Tensor<f32>>,
         stream: &Stream,
     ) -> Result<()> {
-        let AttentionExtents {
-            heads,
-            key_heads,
-            m,
-            n,
-            d,
-        } = self.extents;
-        check_heads(&self.context, "q", q, [heads, m, d])?;
-        check_heads(&self.context, "k", k, [key_heads, n, d])?;
-        check_heads(&self.context, "v", v, [key_heads, n, d])?;
-        check_heads(&self.context, "out", out, [heads, m, d])?;
-        check_log_sum(&self.context, log_sum.as_deref(), [heads, m])?;
-        if let Some(device) = self.context.device() {
-            if !stream.belongs_to(device) {
-                return Err(Error::operand("stream", "belongs to another context"));
-            }
+        let (all, extents) = ([q, k, v, &*out], self.own.extents);
+        check_operands(&self.context, extents, all, log_sum.as_deref())?;
+        if self.context.is_cuda() {
+            self.context.check_stream(stream)?;
             let log_sum = log_sum.and_then(|l| l.address()).unwrap_or(0);
-            let raw = raw([q, k, v, out], [m, n, d], log_sum);
+            let raw = raw([q, k, v, out], extents, log_sum);
             // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is
             // freed only after the work queued on the context.
             return unsafe { self.run_raw(&raw, stream.raw()) };
@@ -215,22 +189,9 @@ impl<T: Scalar> SparseAttention<T> {
         out: &mut Tensor<T>,
         log_sum: Option<&mut Tensor<f32>>,
     ) {
-        let [q, k, v] = operands.map(|tensor| HostHeads::in_rows(tensor, self.extents.d));
-        let attention = HostAttention {
-            q,
-            k,
-            v,
-            masks: self
-                .of_head
-                .iter()
-                .map(|&mask| self.masks[mask].seen(self.extents))
-                .collect(),
-            key_heads: self.extents.key_heads,
-            d: self.extents.d,
-            scale: self.scale,
-        };
+        let operands = operands.map(|tensor| HostHeads::in_rows(tensor, self.own.extents.d));
         let log_sum = log_sum.and_then(Tensor::host_mut);
-        attention.run(&mut out.any, log_sum);
+        self.own.on_host(operands).run(&mut out.any, log_sum);
     }
 
     /// On raw device addresses and a raw stream, for users of other CUDA crates.
@@ -250,6 +211,75 @@ impl<T: Scalar> SparseAttention<T> {
             None => Ok(()),
         }
     }
+}
+
+/// What an attention and its gradient are planned with.
+#[derive(Debug)]
+struct Masked {
+    extents: AttentionExtents,
+    scale: f64,
+    masks: Vec<Held>,
+    /// Which of the masks each head has.
+    of_head: Vec<usize>,
+}
+
+impl Masked {
+    fn at_entries<T: Scalar>(
+        context: &Context,
+        masks: &[&SparseTensor<T>],
+        options: &AttentionOptions,
+    ) -> Result<Self> {
+        let extents = extents(masks, options)?;
+        let scale = scale_of(options)?;
+        check_places(context, masks)?;
+        let (masks, of_head) = hidden(masks, options, extents)?;
+        Ok(Masked {
+            extents,
+            scale,
+            masks: masks.into_iter().map(Held::Entries).collect(),
+            of_head,
+        })
+    }
+
+    /// At those of masks of a known structure.
+    fn structured(
+        shape: [usize; 2],
+        masks: &[AttentionMask],
+        options: &AttentionOptions,
+    ) -> Result<Self> {
+        let (extents, masks, of_head) = flags_of_heads(shape, masks, options)?;
+        Ok(Masked {
+            extents,
+            scale: scale_of(options)?,
+            masks,
+            of_head,
+        })
+    }
+
+    fn on_host<'a>(&'a self, operands: [HostHeads<'a>; 3]) -> HostAttention<'a> {
+        let masks = self.of_head.iter();
+        let masks = masks.map(|&mask| self.masks[mask].seen(self.extents));
+        HostAttention::new(operands, masks, self.extents, self.scale)
+    }
+}
+
+/// The tensors of a run.
+fn check_operands<T: Scalar>(
+    context: &Context,
+    extents: AttentionExtents,
+    [q, k, v, out]: [&Tensor<T>; 4],
+    log_sum: Option<&Tensor<f32>>,
+) -> Result<()> {
+    let (queries, keys) = extents.shapes();
+    for (name, tensor, shape) in [
+        ("q", q, queries),
+        ("k", k, keys),
+        ("v", v, keys),
+        ("out", out, queries),
+    ] {
+        check_heads(context, name, tensor, shape)?;
+    }
+    check_log_sum(context, log_sum, [extents.heads, extents.m])
 }
 
 /// Heads behind each other, or side by side in rows.
@@ -317,10 +347,10 @@ fn scale_of(options: &AttentionOptions) -> Result<f64> {
     }
 }
 
-/// Addresses of tensors of heads, of `m` rows (keys and values: of `n`) of `d` elements.
+/// Addresses of tensors of heads.
 fn raw<T: Scalar>(
     [q, k, v, out]: [&Tensor<T>; 4],
-    [m, n, d]: [usize; 3],
+    AttentionExtents { m, n, d, .. }: AttentionExtents,
     log_sum: u64,
 ) -> RawAttention {
     let address = |tensor: &Tensor<T>| tensor.address().unwrap_or(0);

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::dynamic::{operand, without_gaps};
-use crate::error::{Error, Result, check_shape};
+use crate::error::{Elsewhere, Error, Result, check_shape};
 use crate::families::conv2d::{Conv2dLaunch, Conv2dOperands, Conv2dShape, cpu};
 use crate::kernel::Queue;
 use crate::registry::Scalar;
@@ -91,10 +91,8 @@ impl<T: Scalar> Conv2d<T> {
         options: &Conv2dOptions,
     ) -> Result<Self> {
         let shape = Conv2dShape::new(input, weights, options.stride, options.padding)?;
-        let launch = context
-            .device()
-            .map(|device| Conv2dLaunch::new(device, T::DTYPE, shape, options.relu))
-            .transpose()?;
+        let launch =
+            context.on_gpu(|device| Conv2dLaunch::new(device, T::DTYPE, shape, options.relu))?;
         Ok(Conv2d {
             context: context.clone(),
             shape,
@@ -177,15 +175,14 @@ impl<T: Scalar> Conv2d<T> {
         bias: Option<&Tensor<T>>,
         out: &mut Tensor<T>,
     ) -> Result<()> {
-        let there = |name: &'static str| move || Error::elsewhere(name);
         if weights.leading() != self.shape.window[1] {
             let reason = format!("have rows {} elements apart", weights.leading());
             return Err(Error::operand("weights", reason));
         }
-        let input = (input.host().ok_or_else(there("input"))?, input.leading());
-        let weights = weights.host().ok_or_else(there("weights"))?;
+        let input = (input.host().or_elsewhere("input")?, input.leading());
+        let weights = weights.host().or_elsewhere("weights")?;
         let leading = out.leading();
-        let to = (out.host_mut().ok_or_else(there("out"))?, leading);
+        let to = (out.host_mut().or_elsewhere("out")?, leading);
         let bias = bias.and_then(Tensor::host);
         cpu::conv2d(&self.shape, self.relu, (input, weights, bias), to);
         Ok(())

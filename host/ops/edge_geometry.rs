@@ -8,7 +8,7 @@ use super::Edges;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::dynamic::operand;
-use crate::error::{Error, Result};
+use crate::error::{Elsewhere, Error, Result};
 use crate::families::tensor::cpu::{geometry_backward, geometry_forward};
 use crate::families::tensor::edge_geometry::{Geometry, GeometryLaunch};
 use crate::kernel::Queue;
@@ -165,10 +165,7 @@ impl<T: Scalar> EdgeGeometry<T> {
             functions,
             exponent,
         };
-        let launch = context
-            .device()
-            .map(|device| GeometryLaunch::new(device, T::DTYPE, &geometry))
-            .transpose()?;
+        let launch = context.on_gpu(|device| GeometryLaunch::new(device, T::DTYPE, &geometry))?;
         Ok(EdgeGeometry {
             context: context.clone(),
             geometry,
@@ -223,10 +220,9 @@ impl<T: Scalar> EdgeGeometry<T> {
             return self.queue(launch, positions, [y, basis], None, stream);
         }
         let leading = [y.leading(), basis.leading()];
-        let there = |name: &'static str| move || Error::elsewhere(name);
-        let x = positions.host().ok_or_else(there("positions"))?;
-        let y = y.host_mut().ok_or_else(there("Y"))?;
-        let basis = basis.host_mut().ok_or_else(there("basis"))?;
+        let x = positions.host().or_elsewhere("positions")?;
+        let y = y.host_mut().or_elsewhere("Y")?;
+        let basis = basis.host_mut().or_elsewhere("basis")?;
         let to = [(y, leading[0]), (basis, leading[1])];
         geometry_forward(&self.geometry, (x, positions.leading()), to);
         Ok(())
@@ -249,14 +245,13 @@ impl<T: Scalar> EdgeGeometry<T> {
         if let Some(launch) = &self.launch {
             return self.queue(launch, positions, [dy, dbasis], Some(dpositions), stream);
         }
-        let there = |name: &'static str| move || Error::elsewhere(name);
-        let x = positions.host().ok_or_else(there("positions"))?;
+        let x = positions.host().or_elsewhere("positions")?;
         let own = [
-            (dy.host().ok_or_else(there("dY"))?, dy.leading()),
-            (dbasis.host().ok_or_else(there("dbasis"))?, dbasis.leading()),
+            (dy.host().or_elsewhere("dY")?, dy.leading()),
+            (dbasis.host().or_elsewhere("dbasis")?, dbasis.leading()),
         ];
         let leading = dpositions.leading();
-        let to = dpositions.host_mut().ok_or_else(there("dpositions"))?;
+        let to = dpositions.host_mut().or_elsewhere("dpositions")?;
         geometry_backward(&self.geometry, (x, positions.leading()), own, (to, leading));
         Ok(())
     }

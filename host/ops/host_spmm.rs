@@ -8,7 +8,7 @@ use einsparse_formats::Dense;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::driver::{Event, PinnedMemory, copy_dtoh_async, copy_htod_async};
-use crate::error::{Error, Result, check_shape};
+use crate::error::{Elsewhere, Error, Result, check_shape};
 use crate::offer::{Options, Weights};
 use crate::parallel;
 use crate::plan::Plan;
@@ -92,7 +92,7 @@ impl<T: Scalar> HostSpmm<T> {
             let reason = format!("is {:?}, not a matrix", a.shape());
             return Err(Error::operand("A", reason));
         };
-        let streamed = context.is_cuda() && a.lies_on_host();
+        let streamed = context.is_cuda() && a.any().lies_on_host();
         let share = if streamed { limit / 4 } else { 0 };
         let column = m.saturating_add(k).saturating_mul(CHUNKS * size_of::<T>());
         let width = width(n, (limit - share) / column.max(1));
@@ -194,7 +194,7 @@ impl<T: Scalar> HostSpmm<T> {
                 // SAFETY: B's chunk has as many bytes as its staging; neither is touched until the chunk has ended.
                 unsafe { copy_htod_async(to, staged.b.bytes(), ahead.raw())? };
             }
-            _ => gather(chunk.b.host_mut().ok_or_else(|| Error::elsewhere("B"))?),
+            _ => gather(chunk.b.host_mut().or_elsewhere("B")?),
         }
         products.wait_for(ahead)?;
         let operands = [("A", a.clone()), ("B", (&chunk.b).into())];
@@ -217,7 +217,7 @@ impl<T: Scalar> HostSpmm<T> {
                 staged.taken.synchronize()?;
                 bytemuck::cast_slice(staged.c.bytes())
             }
-            None => chunk.c.host().ok_or_else(|| Error::elsewhere("C"))?,
+            None => chunk.c.host().or_elsewhere("C")?,
         };
         let rows = rows_of(columns.len());
         parallel::chunks(c.values_mut(), rows * n, &|piece, to| {

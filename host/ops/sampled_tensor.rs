@@ -7,7 +7,7 @@ use einsparse_formats::{AnyPattern, PAD};
 
 use crate::context::Context;
 use crate::device::Stream;
-use crate::error::{Error, Refusal, Result, check_shape};
+use crate::error::{Elsewhere, Error, Refusal, Result, check_shape};
 use crate::families::tensor::fibres::coordinates;
 use crate::families::tensor::offers::dots::{dots_row, mark_padding};
 use crate::families::tensor::{DotsLaunch, RawDots};
@@ -54,21 +54,18 @@ impl<T: Scalar> SampledTensor<T> {
     pub fn new(context: &Context, pattern: &SparseTensor<T>, n: usize) -> Result<Self> {
         let host = pattern.pattern();
         let mut axes = places(host)?;
-        let launch = match context.device() {
-            None => None,
-            Some(device) => {
-                let best = dots_row(T::DTYPE, axes.len(), n, n);
-                let row = best.ok_or_else(|| {
-                    let asked = format!("{} factors of {}", axes.len(), T::DTYPE.name());
-                    let reason = "has products at entries for one to three factors \
+        let launch = context.on_gpu(|device| {
+            let best = dots_row(T::DTYPE, axes.len(), n, n);
+            let row = best.ok_or_else(|| {
+                let asked = format!("{} factors of {}", axes.len(), T::DTYPE.name());
+                let reason = "has products at entries for one to three factors \
                                   in f32, f64, f16 and bf16";
-                    Error::no_kernel(asked, [Refusal::of("mttkrp", reason)])
-                })?;
-                mark_padding(&mut axes);
-                let axes: Vec<&[u32]> = axes.iter().map(|axis| &**axis).collect();
-                Some(DotsLaunch::new(device, row, &axes, n)?)
-            }
-        };
+                Error::no_kernel(asked, [Refusal::of("mttkrp", reason)])
+            })?;
+            mark_padding(&mut axes);
+            let axes: Vec<&[u32]> = axes.iter().map(|axis| &**axis).collect();
+            DotsLaunch::new(device, row, &axes, n)
+        })?;
         Ok(SampledTensor {
             element: PhantomData,
             launch,
@@ -148,19 +145,16 @@ fn run_cpu(
     factors: &[&AnyTensor],
     out: &mut AnySparseTensor,
 ) -> Result<()> {
-    let wrong = |name: &str| Error::elsewhere(name);
     let axes = places(pattern)?;
     let matrices = factors
         .iter()
         .map(|f| Some((f.host()?.widen::<f64>(), f.leading())));
-    let matrices: Vec<_> = matrices
-        .collect::<Option<_>>()
-        .ok_or_else(|| wrong("a factor"))?;
+    let matrices: Vec<_> = matrices.collect::<Option<_>>().or_elsewhere("a factor")?;
     let mask = match mask {
-        Some(mask) => Some(mask.host().ok_or_else(|| wrong("P"))?.widen::<f64>()),
+        Some(mask) => Some(mask.host().or_elsewhere("P")?.widen::<f64>()),
         None => None,
     };
-    let values = out.host_mut().ok_or_else(|| wrong("S"))?;
+    let values = out.host_mut().or_elsewhere("S")?;
     const CHUNK: usize = 1024;
     let mut wide = values.view().widen::<f64>().into_owned();
     parallel::chunks(&mut wide, CHUNK, &|chunk, slots| {

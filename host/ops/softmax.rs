@@ -118,19 +118,9 @@ impl<T: Scalar> SparseSoftmax<T> {
             return Err(Error::operand("scores", reason));
         };
         let live = live(runs, columns, options)?;
-        let launch = match context.device() {
-            None => None,
-            Some(device) => {
-                let live = live.as_deref();
-                Some(SoftmaxLaunch::new(
-                    device,
-                    T::DTYPE,
-                    runs,
-                    live,
-                    options.heads,
-                )?)
-            }
-        };
+        let launch = context.on_gpu(|device| {
+            SoftmaxLaunch::new(device, T::DTYPE, runs, live.as_deref(), options.heads)
+        })?;
         let planned = SparseSoftmax {
             context: context.clone(),
             shape: tensor.shape().to_vec(),
@@ -271,7 +261,7 @@ impl<T: Scalar> SparseSoftmax<T> {
 
     /// Input, upstream and output, all checked, on a GPU.
     fn queue(&self, tensors: [Option<&SparseTensor<T>>; 3], stream: &Stream) -> Result<()> {
-        self.check_stream(stream)?;
+        self.context.check_stream(stream)?;
         let [input, upstream, output] =
             tensors.map(|t| t.and_then(SparseTensor::values_address).unwrap_or(0));
         let raw = RawSoftmax {
@@ -306,13 +296,6 @@ impl<T: Scalar> SparseSoftmax<T> {
             return Err(Error::operand(name, reason));
         }
         self.check_place(name, tensor.device().map(|arrays| &arrays.device))
-    }
-
-    fn check_stream(&self, stream: &Stream) -> Result<()> {
-        match stream.belongs_to(self.context.expect_device()?) {
-            true => Ok(()),
-            false => Err(Error::operand("stream", "belongs to another context")),
-        }
     }
 
     fn check_place(&self, name: &str, device: Option<&Arc<Device>>) -> Result<()> {

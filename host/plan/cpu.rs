@@ -7,7 +7,7 @@ use einsparse_formats::AnyPattern;
 use super::arrays::PlannedArrays;
 use crate::context::Context;
 use crate::cpu::{self, AnyOperands, AnyOutput};
-use crate::error::{Error, Result};
+use crate::error::{Elsewhere, Result};
 use crate::offer::{Compiled, PlannedPattern, Run};
 use crate::tensor::{AnyOperand, AnyTensor, row_major};
 
@@ -60,7 +60,7 @@ impl Compiled for OnCpu {
             match operand {
                 AnyOperand::Sparse(a) => {
                     self.as_planned(name, a.pattern())?;
-                    let values = a.host().ok_or_else(|| Error::elsewhere(name))?;
+                    let values = a.host().or_elsewhere(name)?;
                     bound.sparse(&run.of.indirect, a.pattern(), values)?;
                 }
                 AnyOperand::HostSparse(pattern, values) => {
@@ -68,7 +68,7 @@ impl Compiled for OnCpu {
                     bound.sparse(&run.of.indirect, *pattern, *values)?;
                 }
                 AnyOperand::Dense(d) | AnyOperand::Dynamic(d, _) => {
-                    let values = d.host().ok_or_else(|| Error::elsewhere(name))?;
+                    let values = d.host().or_elsewhere(name)?;
                     bound.strided(name, d.shape(), &d.strides(), values)?;
                 }
                 AnyOperand::HostDense(shape, values) => {
@@ -80,9 +80,7 @@ impl Compiled for OnCpu {
             }
         }
         let (shape, leading) = (out.shape().to_vec(), out.leading());
-        let values = out
-            .host_mut()
-            .ok_or_else(|| Error::elsewhere(&run.of.einsum.out.tensor))?;
+        let values = out.host_mut().or_elsewhere(&run.of.einsum.out.tensor)?;
         let output = AnyOutput::new(&shape, leading, values)?;
         cpu::run_any(run.of.types.operands, &run.of.indirect, &bound, output)
     }

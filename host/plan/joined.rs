@@ -15,7 +15,7 @@ use super::any::AnyPlan;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::einsum::{Access, Einsum, Epilogue};
-use crate::error::{Error, Refusal, Result};
+use crate::error::{Elsewhere, Error, Refusal, Result};
 use crate::families::tensor::join::{Table, join_all};
 use crate::indirect::IndirectEinsum;
 use crate::offer::bind::{find, wrong};
@@ -256,7 +256,7 @@ pub(super) fn run_into(
         Some(_) => joined.queue(operands, &mut values, stream),
         None => {
             joined.queue(operands, &mut values, stream)?;
-            out.set_values(values.host().ok_or_else(|| Error::elsewhere(name))?)
+            out.set_values(values.host().or_elsewhere(name)?)
         }
     }
 }

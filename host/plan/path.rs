@@ -188,10 +188,7 @@ impl Chain {
         let last = AnyPlan::of((context, types), last.einsum.clone(), &bound, &options)?;
         drop(bound);
         Ok(Chain {
-            turns: context
-                .device()
-                .map(|device| Turns::new(device))
-                .transpose()?,
+            turns: context.on_gpu(|device| Turns::new(device))?,
             path,
             steps,
             last,

@@ -9,7 +9,7 @@ use einsparse_formats::Format;
 
 use super::any::AnyPlan;
 use crate::cost::{Cost, Work};
-use crate::error::{Error, Refusal, Result};
+use crate::error::{Elsewhere, Error, Refusal, Result};
 use crate::families::convert::{Expand, Scatter, expand_us, slices_us};
 use crate::indirect::{SpmmForm, rewrite_dense};
 use crate::kernel::Queue;
@@ -226,7 +226,7 @@ impl Prepacked {
         let Some((runs, columns)) = a.row_order() else {
             return Err(wrong(name, "a matrix in row order", &AnyOperand::Sparse(a)));
         };
-        let arrays = a.device().ok_or_else(|| Error::elsewhere(name))?;
+        let arrays = a.device().or_elsewhere(name)?;
         let entries = || numbered(a.shape(), runs, columns);
         let (copy, refill) = match form {
             PrepackedForm::Dense => dense((context, dtype), a, (runs, arrays))?,
@@ -263,7 +263,7 @@ impl Prepacked {
         }
         kept.plan.made.keeps_a();
         // Behind whatever is queued that writes the values.
-        let values = a.values_address().ok_or_else(|| Error::elsewhere(name))?;
+        let values = a.values_address().or_elsewhere(name)?;
         // SAFETY: the values are of the pattern that the plan was just made for, and borrowed until the wait.
         let queue = unsafe { Queue::new(device.after_all()?) };
         kept.renew(values, queue)?;

@@ -12,7 +12,7 @@ use crate::einsum::Einsum;
 use crate::error::{Error, Refusal, Result};
 use crate::families::sddmm::offers::sampling;
 use crate::families::sddmm::product::{OnCpu, OnGpu, Product, pattern};
-use crate::families::sddmm::{Places, SampledExtents, SampledLaunch};
+use crate::families::sddmm::{Places, SampledExtents, sampled_launch};
 use crate::indirect::{IndirectEinsum, SampledForm, rewrite_sampled};
 use crate::offer::bind::{as_dense, find};
 use crate::offer::gate::once_each;
@@ -179,7 +179,7 @@ fn product(
         return Ok(Err(choice.refused));
     };
     let of = (product.form.mode, asked.types.out);
-    let launch = SampledLaunch::new(device, row, product.extents, of, places)?;
+    let launch = sampled_launch(device, row, product.extents, of, places)?;
     let choice = Choice {
         taken: true,
         ..choice

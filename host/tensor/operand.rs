@@ -52,11 +52,6 @@ impl<T: Scalar> Operand<'_, T> {
     pub fn describe(&self) -> String {
         self.any().describe()
     }
-
-    /// Whether it is a sparse tensor in the memory of the host; on a CPU context all are.
-    pub(crate) fn lies_on_host(&self) -> bool {
-        self.any().lies_on_host()
-    }
 }
 
 /// An [`Operand`] of any type.
@@ -79,7 +74,7 @@ pub(crate) fn erase<'o, T: Scalar>(
 }
 
 impl<T: Scalar> Operand<'_, T> {
-    fn any(&self) -> AnyOperand<'_> {
+    pub(crate) fn any(&self) -> AnyOperand<'_> {
         match self {
             Operand::Sparse(s) => AnyOperand::Sparse(&s.any),
             Operand::Dense(d) => AnyOperand::Dense(&d.any),

@@ -179,30 +179,20 @@ fn places(
         .iter()
         .flat_map(|&block| (1..=size).map(move |at| (block * size + at) as f64));
     let places = places.collect();
-    Ok(match (kind, extents) {
-        ("csr", _) => Csr::new(
-            CsrPattern::new(rows, columns, starts, of).map_err(wrong)?,
-            places,
-        )
-        .map_err(wrong)?
-        .into(),
-        ("csc", _) => Csc::new(
-            CscPattern::new(rows, columns, starts, of).map_err(wrong)?,
-            places,
-        )
-        .map_err(wrong)?
-        .into(),
-        ("bsr", &[_, height, width]) => {
-            let pattern =
-                BsrPattern::new(rows, columns, (height, width), starts, of).map_err(wrong)?;
-            Bsr::new(pattern, places).map_err(wrong)?.into()
-        }
+    let made: Result<AnySparse<f64>, FormatError> = match (kind, extents) {
+        ("csr", _) => CsrPattern::new(rows, columns, starts, of)
+            .and_then(|pattern| Ok(Csr::new(pattern, places)?.into())),
+        ("csc", _) => CscPattern::new(rows, columns, starts, of)
+            .and_then(|pattern| Ok(Csc::new(pattern, places)?.into())),
+        ("bsr", &[_, height, width]) => BsrPattern::new(rows, columns, (height, width), starts, of)
+            .and_then(|pattern| Ok(Bsr::new(pattern, places)?.into())),
         _ => {
             return Err(PyValueError::new_err(format!(
                 "`{kind}` with values of {extents:?} is not known"
             )));
         }
-    })
+    };
+    made.map_err(wrong)
 }
 
 /// Sorts the indices of each row, and tells where each came from. What the offsets say wrong, the pattern refuses.

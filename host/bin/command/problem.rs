@@ -28,26 +28,19 @@ pub enum Dtype {
 
 /// `$body` with `$t` the Rust type of `$dtype`.
 macro_rules! for_dtype {
-    ($dtype:expr, $t:ident => $body:expr) => {
+    (@ $t:ident = $own:ty, $body:expr) => {{
+        type $t = $own;
+        $body
+    }};
+    ($dtype:expr, $t:ident => $body:expr) => {{
+        use $crate::command::problem::{Dtype as Given, for_dtype};
         match $dtype {
-            $crate::command::problem::Dtype::F32 => {
-                type $t = f32;
-                $body
-            }
-            $crate::command::problem::Dtype::F64 => {
-                type $t = f64;
-                $body
-            }
-            $crate::command::problem::Dtype::F16 => {
-                type $t = einsparse::formats::f16;
-                $body
-            }
-            $crate::command::problem::Dtype::Bf16 => {
-                type $t = einsparse::formats::bf16;
-                $body
-            }
+            Given::F32 => for_dtype!(@ $t = f32, $body),
+            Given::F64 => for_dtype!(@ $t = f64, $body),
+            Given::F16 => for_dtype!(@ $t = einsparse::formats::f16, $body),
+            Given::Bf16 => for_dtype!(@ $t = einsparse::formats::bf16, $body),
         }
-    };
+    }};
 }
 pub(super) use for_dtype;
 

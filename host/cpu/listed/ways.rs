@@ -34,7 +34,7 @@ pub(crate) struct Way {
 pub(crate) type StridesOf<'s> = &'s dyn Fn(&str) -> Option<Vec<usize>>;
 
 /// Whether zeros of this format's values fill blocks or groups up and are no entries.
-pub(crate) fn holds_fill(format: &Format) -> bool {
+fn holds_fill(format: &Format) -> bool {
     matches!(
         format,
         Format::Bsr { .. }

@@ -5,10 +5,10 @@ use std::marker::PhantomData;
 
 use super::super::detect::{DetectOptions, Detector, check_items, operand, operands};
 use super::super::index::{Lists, MicroIndex};
-use super::{MatmulOptions, Product, multiply_on_host};
+use super::{MatmulOptions, Matrices, Product, multiply_on_host};
 use crate::context::Context;
 use crate::device::Stream;
-use crate::error::{Error, Result};
+use crate::error::{Elsewhere, Error, Result};
 use crate::families::discover::DetectLaunch;
 use crate::families::gather_gemm::found::{above, kernels_as};
 use crate::families::gather_gemm::{PitFewLaunch, PitLaunch, PitWork};
@@ -119,7 +119,7 @@ impl<T: Scalar> LeftProduct<T> {
             let rows = [self.items * m, k];
             let on = (&self.context, T::DTYPE);
             let detector = Detector::<()>::of(on, rows, micro, options)?;
-            let values = a.any.host().ok_or_else(|| Error::elsewhere("A"))?;
+            let values = a.any.host().or_elsewhere("A")?;
             let Lists::Host(lists) = &mut self.index.storage else {
                 return Err(Error::elsewhere("index"));
             };
@@ -179,13 +179,7 @@ impl<T: Scalar> Product<T> for LeftProduct<T> {
         &self.index
     }
 
-    fn run(
-        &mut self,
-        a: &Tensor<T>,
-        b: &Tensor<T>,
-        c: &mut Tensor<T>,
-        stream: &Stream,
-    ) -> Result<()> {
+    fn run(&mut self, (a, b, c): Matrices<'_, T>, stream: &Stream) -> Result<()> {
         self.check(a, b, c)?;
         let Some(few) = &self.few else {
             return in_turn(self.index.turns(), stream, || {
@@ -205,13 +199,7 @@ impl<T: Scalar> Product<T> for LeftProduct<T> {
         in_turn(self.index.turns(), stream, || self.find(a, None, stream))
     }
 
-    fn multiply(
-        &mut self,
-        a: &Tensor<T>,
-        b: &Tensor<T>,
-        c: &mut Tensor<T>,
-        stream: &Stream,
-    ) -> Result<()> {
+    fn multiply(&mut self, (a, b, c): Matrices<'_, T>, stream: &Stream) -> Result<()> {
         self.check(a, b, c)?;
         in_turn(self.index.turns(), stream, || {
             self.multiply_found(a, b, c, stream)

@@ -1,15 +1,14 @@
 //! A product whose ReLU makes the sparsity: the kernel that stores the values says which micro-tiles hold some.
 
 use std::marker::PhantomData;
-use std::sync::Arc;
 
 use super::super::detect::{DetectOptions, Detector, operand, operands};
-use super::super::index::{Lists, MicroIndex};
-use super::Product;
+use super::super::index::MicroIndex;
+use super::{Matrices, Product};
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Error, Result, check_shape};
-use crate::families::discover::{DetectLaunch, DeviceLists, list_stride};
+use crate::families::discover::{DetectLaunch, DeviceLists};
 use crate::families::gemm::MarkedLaunch;
 use crate::kernel::Queue;
 use crate::launch::in_turn;
@@ -50,38 +49,35 @@ impl<T: Scalar> ReluProduct<T> {
                 format!("micro-tiles of {height} rows: they are columns of 2 rows or more"),
             ));
         }
-        let panels = m.div_ceil(height);
-        let (way, storage) = match context.device() {
+        let way = match context.device() {
             None => Self::on_host(context, extents, height)?,
             Some(device) => {
                 let product = MarkedLaunch::new(device, T::DTYPE, extents, k, height)?;
                 let list = DetectLaunch::marked(device, T::DTYPE, [m, n], height)?;
-                let lists = Lists::Device(list.lists(device)?, Arc::clone(device));
-                (Way::Device(Box::new(product), Box::new(list)), lists)
+                Way::Device(Box::new(product), Box::new(list))
             }
         };
+        let detect = match &way {
+            Way::Host(..) => None,
+            Way::Device(_, list) => Some(&**list),
+        };
         Ok(ReluProduct {
+            index: MicroIndex::of(detect, context, [m.div_ceil(height), n])?,
             context: context.clone(),
             extents,
-            index: MicroIndex {
-                panels,
-                stride: list_stride(n),
-                storage,
-            },
             way,
             element: PhantomData,
         })
     }
 
-    fn on_host(context: &Context, [m, k, n]: [usize; 3], height: usize) -> Result<(Way<T>, Lists)> {
+    fn on_host(context: &Context, [m, k, n]: [usize; 3], height: usize) -> Result<Way<T>> {
         let (a, b) = (context.zeros::<T>(&[m, k])?, context.zeros::<T>(&[k, n])?);
         let operands = [("A", (&a).into()), ("B", (&b).into())];
         let line = "C[m,n] = relu(A[m,k] * B[k,n])";
         let plan = context.plan(line).operands(&operands).build()?;
         let options = DetectOptions::default();
         let detector = Detector::new(context, [m, n], (height, 1), &options)?;
-        let lists = Lists::Host(vec![Vec::new(); m.div_ceil(height)]);
-        Ok((Way::Host(Box::new(plan), Box::new(detector)), lists))
+        Ok(Way::Host(Box::new(plan), Box::new(detector)))
     }
 
     /// The product's kernel, `cpu` on a CPU context.
@@ -151,14 +147,8 @@ impl<T: Scalar> Product<T> for ReluProduct<T> {
         &self.index
     }
 
-    fn run(
-        &mut self,
-        a: &Tensor<T>,
-        b: &Tensor<T>,
-        c: &mut Tensor<T>,
-        stream: &Stream,
-    ) -> Result<()> {
-        self.multiply(a, b, c, stream)?;
+    fn run(&mut self, (a, b, c): Matrices<'_, T>, stream: &Stream) -> Result<()> {
+        self.multiply((a, b, &mut *c), stream)?;
         self.detect(c, stream)
     }
 
@@ -171,13 +161,7 @@ impl<T: Scalar> Product<T> for ReluProduct<T> {
 
     /// Each must be followed by its [`detect`](Product::detect): bits of one without are added to those of
     /// the next, and empty micro-tiles listed.
-    fn multiply(
-        &mut self,
-        a: &Tensor<T>,
-        b: &Tensor<T>,
-        c: &mut Tensor<T>,
-        stream: &Stream,
-    ) -> Result<()> {
+    fn multiply(&mut self, (a, b, c): Matrices<'_, T>, stream: &Stream) -> Result<()> {
         in_turn(self.index.turns(), stream, || self.queue(a, b, c, stream))
     }
 }

@@ -2,19 +2,17 @@
 //! of the left one's transpose that they meet.
 
 use std::marker::PhantomData;
-use std::sync::Arc;
 
 use super::super::detect::{DetectOptions, Detector, check_items, operands};
 use super::super::index::{Lists, MicroIndex};
-use super::{MatmulOptions, Product};
+use super::{MatmulOptions, Matrices, Product};
 use crate::context::Context;
 use crate::device::Stream;
-use crate::error::{Error, Result};
-use crate::families::discover::list_stride;
+use crate::error::{Elsewhere, Error, Result};
 use crate::families::gather_gemm::found::{RightKernels, WIDTH};
 use crate::kernel::Queue;
-use crate::registry::{Dtype, Scalar};
-use crate::tensor::{AnyTensor, Tensor};
+use crate::registry::Scalar;
+use crate::tensor::AnyTensor;
 use crate::values::{Sum, with_sums};
 
 /// A product with a B that is sparse: two kernels, and one for the transpose of an A that lies as `[m, k]`.
@@ -23,7 +21,8 @@ pub(super) struct RightProduct<T> {
     context: Context,
     items: usize,
     extents: [usize; 3],
-    options: MatmulOptions,
+    transpose_a: bool,
+    detector: Detector<()>,
     index: MicroIndex,
     kernels: Option<RightKernels>,
     element: PhantomData<T>,
@@ -35,32 +34,28 @@ impl<T: Scalar> RightProduct<T> {
         context: &Context,
         items: usize,
         extents: [usize; 3],
-        options: MatmulOptions,
+        given: &MatmulOptions,
     ) -> Result<Self> {
-        let [_, k, n] = extents;
-        // What is wrong with the options is said the same way on every context.
-        detector(T::DTYPE, [k, n], options.threshold)?;
-        let panels = items.saturating_mul(n.div_ceil(WIDTH));
-        let how = (options.threshold, options.determinism);
-        let (kernels, storage) = match context.device() {
-            None => (None, Lists::Host(vec![Vec::new(); panels])),
-            Some(device) => {
-                let by_columns = options.transpose_a;
-                let kernels = RightKernels::new(device, T::DTYPE, items, extents, by_columns, how)?;
-                let lists = Lists::Device(kernels.lists(device)?, Arc::clone(device));
-                (Some(kernels), lists)
-            }
+        let ([_, k, n], transpose_a) = (extents, given.transpose_a);
+        let options = DetectOptions {
+            threshold: given.threshold,
+            ..DetectOptions::default()
         };
+        // What is wrong with the options is said the same way on every context.
+        let detector = Detector::of((&Context::cpu(), T::DTYPE), [k, n], (1, WIDTH), options)?;
+        let panels = items.saturating_mul(n.div_ceil(WIDTH));
+        let how = (given.threshold, given.determinism);
+        let kernels = context.on_gpu(|device| {
+            RightKernels::new(device, T::DTYPE, items, extents, transpose_a, how)
+        })?;
+        let detect = kernels.as_ref().map(|own| &own.detect);
         Ok(RightProduct {
+            index: MicroIndex::of(detect, context, [panels, k])?,
             context: context.clone(),
             items,
             extents,
-            options,
-            index: MicroIndex {
-                panels,
-                stride: list_stride(k),
-                storage,
-            },
+            transpose_a,
+            detector,
             kernels,
             element: PhantomData,
         })
@@ -77,15 +72,9 @@ impl<T: Scalar> Product<T> for RightProduct<T> {
         &self.index
     }
 
-    fn run(
-        &mut self,
-        a: &Tensor<T>,
-        b: &Tensor<T>,
-        c: &mut Tensor<T>,
-        stream: &Stream,
-    ) -> Result<()> {
+    fn run(&mut self, (a, b, c): Matrices<'_, T>, stream: &Stream) -> Result<()> {
         let [m, k, n] = self.extents;
-        let of_a = match self.options.transpose_a {
+        let of_a = match self.transpose_a {
             true => [k, m],
             false => [m, k],
         };
@@ -96,7 +85,7 @@ impl<T: Scalar> Product<T> for RightProduct<T> {
             let Lists::Host(lists) = &mut self.index.storage else {
                 return Err(Error::elsewhere("index"));
             };
-            let of = (self.items, self.extents, &self.options);
+            let of = (self.items, self.extents, self.transpose_a, &self.detector);
             return with_sums!(T::DTYPE, A => on_host::<A>(of, lists, [a, b], &mut c.any));
         };
         let all = operands(&self.context, [a, b, c], stream)?;
@@ -110,30 +99,20 @@ impl<T: Scalar> Product<T> for RightProduct<T> {
     }
 }
 
-/// Detection of an item on the CPU.
-fn detector(dtype: Dtype, shape: [usize; 2], threshold: f64) -> Result<Detector<()>> {
-    let options = DetectOptions {
-        threshold,
-        ..DetectOptions::default()
-    };
-    Detector::of((&Context::cpu(), dtype), shape, (1, WIDTH), options)
-}
-
 /// The product of so many items on the CPU, a row of C at a time.
 fn on_host<A: Sum>(
-    (items, [m, k, n], options): (usize, [usize; 3], &MatmulOptions),
+    (items, [m, k, n], transpose_a, detector): (usize, [usize; 3], bool, &Detector<()>),
     lists: &mut [Vec<u32>],
     [a, b]: [&AnyTensor; 2],
     c: &mut AnyTensor,
 ) -> Result<()> {
     let (lda, ldb) = (a.leading(), b.leading());
-    let found = b.host().ok_or_else(|| Error::elsewhere("B"))?;
-    let own = a.host().ok_or_else(|| Error::elsewhere("A"))?.widen::<A>();
+    let found = b.host().or_elsewhere("B")?;
+    let own = a.host().or_elsewhere("A")?.widen::<A>();
     if n == 0 || m == 0 {
         return Ok(());
     }
     let panels = n.div_ceil(WIDTH);
-    let detector = detector(b.dtype(), [k, n], options.threshold)?;
     for (item, lists) in lists.chunks_mut(panels).enumerate() {
         detector.on_host(found.from(item * k * ldb), ldb, lists);
     }
@@ -144,7 +123,7 @@ fn on_host<A: Sum>(
         for (panel, (sums, list)) in pieces.enumerate() {
             for &position in list {
                 let at = position as usize;
-                let factor = match options.transpose_a {
+                let factor = match transpose_a {
                     true => own[(item * k + at) * lda + i],
                     false => own[row * lda + at],
                 };
@@ -155,5 +134,5 @@ fn on_host<A: Sum>(
             }
         }
     })
-    .ok_or_else(|| Error::elsewhere("C"))
+    .or_elsewhere("C")
 }

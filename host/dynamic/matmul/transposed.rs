@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use super::super::detect::{DetectOptions, Detector, operands};
 use super::super::index::{Lists, MicroIndex};
-use super::{MatmulOptions, Product, multiply_on_host};
+use super::{MatmulOptions, Matrices, Product, multiply_on_host};
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Error, Result, check_shape};
@@ -13,7 +13,7 @@ use crate::families::gather_gemm::found::{WIDTH, kernels_of};
 use crate::families::gather_gemm::{PitLaunch, PitWork};
 use crate::kernel::Queue;
 use crate::registry::Scalar;
-use crate::tensor::{AnyTensor, Tensor};
+use crate::tensor::AnyTensor;
 use crate::values::with_sums;
 
 /// `C[m,n] = A[k,m] * B[k,n]` with an A that is sparse: two kernels.
@@ -21,7 +21,7 @@ use crate::values::with_sums;
 pub(super) struct TransposedProduct<T> {
     context: Context,
     extents: [usize; 3],
-    threshold: f64,
+    detector: Detector<()>,
     index: MicroIndex,
     launch: Option<(DetectLaunch, PitLaunch)>,
     element: PhantomData<T>,
@@ -40,21 +40,19 @@ impl<T: Scalar> TransposedProduct<T> {
             ..DetectOptions::default()
         };
         // What is wrong with the options is said the same way on every context.
-        Detector::<()>::of((&Context::cpu(), T::DTYPE), [k, m], (1, WIDTH), options)?;
+        let detector = Detector::of((&Context::cpu(), T::DTYPE), [k, m], (1, WIDTH), options)?;
         let work = PitWork {
             turned: true,
             ..PitWork::single(extents, WIDTH)
         };
         let how = (threshold, given.determinism);
-        let made = context.device();
-        let made = made.map(|device| kernels_of(device, T::DTYPE, work, how));
-        let launch = made.transpose()?;
+        let launch = context.on_gpu(|device| kernels_of(device, T::DTYPE, work, how))?;
         let detect = launch.as_ref().map(|(detect, _)| detect);
         Ok(TransposedProduct {
             index: MicroIndex::of(detect, context, [m.div_ceil(WIDTH), k])?,
             context: context.clone(),
             extents,
-            threshold,
+            detector,
             launch,
             element: PhantomData,
         })
@@ -62,20 +60,14 @@ impl<T: Scalar> TransposedProduct<T> {
 
     /// The same on the CPU.
     fn on_host(&mut self, a: &AnyTensor, b: &AnyTensor, c: &mut AnyTensor) -> Result<()> {
-        let [m, k, _] = self.extents;
-        let options = DetectOptions {
-            threshold: self.threshold,
-            ..DetectOptions::default()
-        };
-        let on = (&self.context, a.dtype());
-        let detector = Detector::<()>::of(on, [k, m], (1, WIDTH), options)?;
-        detector.detect(a, &mut self.index, &self.context.stream()?)?;
+        let stream = self.context.stream()?;
+        self.detector.detect(a, &mut self.index, &stream)?;
         let Lists::Host(lists) = &self.index.storage else {
             return Err(Error::elsewhere("index"));
         };
         let (lda, ldb) = (a.leading(), b.leading());
         let places = |row: usize, at: usize| [at * lda + row, at * ldb];
-        let lists = (&lists[..], WIDTH);
+        let ([m, ..], lists) = (self.extents, (&lists[..], WIDTH));
         with_sums!(a.dtype(), A => multiply_on_host::<A>([a, b], c, m, lists, &places))
     }
 }
@@ -93,13 +85,7 @@ impl<T: Scalar> Product<T> for TransposedProduct<T> {
     }
 
     /// Queues detection and product: A is `[k, m]`, B `[k, n]`, C `[m, n]`.
-    fn run(
-        &mut self,
-        a: &Tensor<T>,
-        b: &Tensor<T>,
-        c: &mut Tensor<T>,
-        stream: &Stream,
-    ) -> Result<()> {
+    fn run(&mut self, (a, b, c): Matrices<'_, T>, stream: &Stream) -> Result<()> {
         let [m, k, n] = self.extents;
         check_shape("A", &[k, m], a.shape())?;
         check_shape("B", &[k, n], b.shape())?;

@@ -57,6 +57,14 @@ pub(crate) struct AttentionExtents {
     pub d: usize,
 }
 
+impl AttentionExtents {
+    /// Of queries and output, and of keys and values.
+    pub(crate) fn shapes(self) -> ([usize; 3], [usize; 3]) {
+        let queries = [self.heads, self.m, self.d];
+        (queries, [self.key_heads, self.n, self.d])
+    }
+}
+
 /// Who computes what, as the kernel reads it.
 #[derive(Debug)]
 pub(crate) struct AttentionLists {

@@ -7,6 +7,7 @@ mod gradient;
 use std::borrow::Cow;
 
 use crate::cpu::shared::Shared;
+use crate::families::attention::AttentionExtents;
 use crate::families::attention::queries::Seen;
 use crate::tensor::AnyTensor;
 pub(crate) use decode::HostDecode;
@@ -59,7 +60,25 @@ pub(crate) struct HostAttention<'a> {
     pub scale: f64,
 }
 
-impl HostAttention<'_> {
+impl<'a> HostAttention<'a> {
+    /// Of queries, keys and values, and the mask of each head.
+    pub(crate) fn new(
+        [q, k, v]: [HostHeads<'a>; 3],
+        masks: impl Iterator<Item = Seen<'a>>,
+        extents: AttentionExtents,
+        scale: f64,
+    ) -> Self {
+        HostAttention {
+            q,
+            k,
+            v,
+            masks: masks.collect(),
+            key_heads: extents.key_heads,
+            d: extents.d,
+            scale,
+        }
+    }
+
     fn row<'b>(&self, heads: &'b HostHeads<'_>, row: usize) -> &'b [f64] {
         heads.row(row, self.d)
     }

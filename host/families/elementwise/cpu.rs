@@ -1,7 +1,7 @@
 //! The same on the CPU, in f64 and rounded once. Matrices come with the elements from one row to the next.
 
 use super::Layout;
-use crate::error::{Error, Result};
+use crate::error::{Elsewhere, Result};
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
@@ -13,7 +13,7 @@ pub(crate) struct Host<'a, T> {
 
 impl<'a, T: Scalar> Host<'a, T> {
     pub(crate) fn of(name: &str, tensor: &'a Tensor<T>) -> Result<Self> {
-        let values = tensor.host().ok_or_else(|| Error::elsewhere(name))?;
+        let values = tensor.host().or_elsewhere(name)?;
         let leading = tensor.leading();
         Ok(Host { values, leading })
     }

@@ -35,6 +35,14 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
+    pub(crate) fn new([tokens, width]: [usize; 2], columns: bool) -> Self {
+        Layout {
+            tokens,
+            width,
+            columns,
+        }
+    }
+
     pub(crate) fn shape(self) -> [usize; 2] {
         match self.columns {
             true => [self.width, self.tokens],

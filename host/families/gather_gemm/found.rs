@@ -74,7 +74,7 @@ pub(crate) fn kernels_as(
 /// The kernels of a run, in their order.
 #[derive(Debug)]
 pub(crate) struct RightKernels {
-    detect: DetectLaunch,
+    pub(crate) detect: DetectLaunch,
     transpose: Option<TransposeLaunch>,
     product: PitLaunch,
 }
@@ -98,11 +98,6 @@ impl RightKernels {
             transpose: (!by_columns).then(made).transpose()?,
             product,
         })
-    }
-
-    /// Room for the lists.
-    pub(crate) fn lists(&self, device: &Device) -> Result<DeviceLists> {
-        self.detect.lists(device)
     }
 
     /// Device bytes beside the lists.

@@ -5,15 +5,14 @@ use einsparse_kernels::abi::{FLAG_VECTORS, PANEL_BYTES};
 use einsparse_kernels::families::DenseParams;
 use einsparse_kernels::table::Row;
 
-use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::Result;
 use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::Product;
 use crate::launch::maps::{Flat, tensor_map};
 use crate::launch::{
-    Extents, MAX_GRID_X, MAX_GRID_Y, RawSpmm, aligned, flags, row_bytes, small, within,
+    Asked, Extents, MAX_GRID_X, MAX_GRID_Y, Product, RawSpmm, aligned, flags, footprint, row_bytes,
+    small, within,
 };
 
 /// A kernel chosen for these extents.
@@ -32,13 +31,8 @@ pub(crate) struct DenseProduct {
 }
 
 impl DenseProduct {
-    pub(crate) fn new(
-        device: &Device,
-        row: &'static Row,
-        form: SpmmForm,
-        extents: Extents,
-        leading: usize,
-    ) -> Result<Self> {
+    pub(crate) fn new(of: Asked<'_>, leading: usize) -> Result<Self> {
+        let (device, row, extents) = (of.device, of.row, of.extents);
         let kernel = Kernel::load(device, row)?;
         let Extents { m, k, n, .. } = extents;
         let edge = row.block.0.max(row.columns) as usize;
@@ -49,7 +43,7 @@ impl DenseProduct {
         let across = n.div_ceil(row.columns as usize) * row.parts as usize;
         Ok(DenseProduct {
             kernel,
-            form,
+            form: of.form,
             extents,
             leading,
             grid: [
@@ -114,14 +108,12 @@ impl Product for DenseProduct {
     fn describe(&self) -> String {
         let [across, down, _] = self.grid;
         format!(
-            "{} tiles of {} x {}, {} parts along k each, 0 rows cut, grid {across} x {down}, {} threads, {} bytes of \
-             shared memory, 0 bytes of workspace",
+            "{} tiles of {} x {}, {} parts along k each, 0 rows cut, grid {across} x {down}, {}",
             across / self.row().parts * down,
             self.row().block.0,
             self.row().columns,
             self.row().parts,
-            self.row().threads,
-            self.row().shared_bytes,
+            footprint(self.row(), 0)
         )
     }
 

@@ -5,15 +5,15 @@ use einsparse_kernels::families::{NM_HOLDERS, NM_PAIR, NM_STEPS, NM_WORD, NmPara
 use einsparse_kernels::frag;
 use einsparse_kernels::table::Row;
 
-use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::Result;
 use crate::families::gemm::panel::out_flag;
 use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::Product;
 use crate::launch::maps::{Flat, tensor_map};
-use crate::launch::{Extents, RawSpmm, aligned, flags, row_bytes, small, within};
+use crate::launch::{
+    Asked, Extents, Product, RawSpmm, aligned, flags, footprint, row_bytes, small, within,
+};
 use crate::worklist::Runs;
 use rayon::prelude::*;
 use std::sync::Arc;
@@ -91,14 +91,8 @@ fn metadata(positions: &[u32], (m, words): (usize, usize), rows: usize, depth: u
 }
 
 impl TwoOfFour {
-    pub(crate) fn new(
-        device: &Device,
-        row: &'static Row,
-        form: SpmmForm,
-        extents: Extents,
-        (runs, positions): (&Arc<Runs>, &[u32]),
-        out: Dtype,
-    ) -> Result<Self> {
+    pub(crate) fn new(of: Asked<'_>, (runs, positions): (&Arc<Runs>, &[u32])) -> Result<Self> {
+        let (device, row, extents) = (of.device, of.row, of.extents);
         let kernel = Kernel::load(device, row)?;
         let Extents { m, k, n, .. } = extents;
         let edge = row.block.0.max(row.columns) as usize;
@@ -112,8 +106,8 @@ impl TwoOfFour {
         let metadata = metadata(positions, (m, words), rows, depth);
         Ok(TwoOfFour {
             kernel,
-            form,
-            out,
+            form: of.form,
+            out: of.out,
             extents,
             runs: Arc::clone(runs),
             positions: positions.to_vec(),
@@ -194,15 +188,12 @@ impl Product for TwoOfFour {
 
     fn describe(&self) -> String {
         format!(
-            "{} tiles of {} x {}, 0 rows cut, {} persistent thread blocks, {} threads, {} bytes of shared memory, {} \
-             bytes of workspace",
+            "{} tiles of {} x {}, 0 rows cut, {} persistent thread blocks, {}",
             self.tile_count,
             self.row().block.0,
             self.row().columns,
             self.blocks,
-            self.row().threads,
-            self.row().shared_bytes,
-            self.bytes()
+            footprint(self.row(), self.bytes())
         )
     }
 

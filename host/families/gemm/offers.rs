@@ -1,18 +1,13 @@
 //! Which kernels of the family can run a product.
 
-use std::sync::Arc;
-
-use einsparse_kernels::abi::{Dtype, WalkKind};
-use einsparse_kernels::table::Row;
+use einsparse_kernels::abi::WalkKind;
 
 use super::dense::DenseProduct;
 use super::nm::TwoOfFour;
 use super::panel::Panels;
-use crate::device::Device;
 use crate::error::{Error, Refusal, Result};
 use crate::families::spmm::gather::Gather;
-use crate::indirect::SpmmForm;
-use crate::launch::{Extents, Matrix, Product};
+use crate::launch::{Asked, Matrix, Product};
 use crate::offer::{Answer, CostOf, Question, products_of};
 use crate::registry::has_strips;
 
@@ -25,27 +20,22 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
 }
 
 fn product(
-    device: &Arc<Device>,
-    row: &'static Row,
-    (form, out): (SpmmForm, Dtype),
-    extents: Extents,
+    of: Asked<'_>,
     matrix: Matrix<'_>,
 ) -> Result<std::result::Result<Box<dyn Product>, Refusal>> {
+    let row = of.row;
     Ok(Ok(match matrix {
-        _ if has_strips(row) => Box::new(Panels::new(device, row, form, extents, matrix, out)?),
+        _ if has_strips(row) => Box::new(Panels::new(of, matrix)?),
         Matrix::Sparse { runs, columns, .. } if row.walk == WalkKind::Nm => {
-            let of = (runs, columns);
-            Box::new(TwoOfFour::new(device, row, form, extents, of, out)?)
+            Box::new(TwoOfFour::new(of, (runs, columns))?)
         }
-        Matrix::Sparse { runs, spans, .. } => {
-            Box::new(Gather::new(device, row, form, extents, (runs, spans))?)
-        }
+        Matrix::Sparse { runs, spans, .. } => Box::new(Gather::new(of, (runs, spans))?),
         Matrix::Dense { leading } if row.walk == WalkKind::Direct => {
-            Box::new(DenseProduct::new(device, row, form, extents, leading)?)
+            Box::new(DenseProduct::new(of, leading)?)
         }
         Matrix::Dense { .. } | Matrix::Sliced { .. } => {
             return Err(Error::operand(
-                &form.sparse,
+                &of.form.sparse,
                 "is of no form that the kernel reads",
             ));
         }

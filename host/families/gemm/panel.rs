@@ -11,7 +11,6 @@ use einsparse_kernels::abi::{
 use einsparse_kernels::families::WgmmaParams;
 use einsparse_kernels::table::Row;
 
-use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::{Error, Result};
 use crate::families::gemm::strips::{Pieces, Records, Schedule, Source, Tiles};
@@ -19,7 +18,8 @@ use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Flat, tensor_map};
 use crate::launch::{
-    Extents, Matrix, Planned, Product, RawSpmm, Turns, flags, row_bytes, small, within,
+    Asked, Extents, Matrix, Planned, Product, RawSpmm, Turns, flags, footprint, row_bytes, small,
+    within,
 };
 use crate::registry::Dtype;
 use crate::worklist::Runs;
@@ -59,21 +59,15 @@ pub(crate) struct Panels<P = WgmmaParams> {
 }
 
 impl<P: Copy + 'static> Panels<P> {
-    pub(crate) fn new(
-        device: &Device,
-        row: &'static Row,
-        form: SpmmForm,
-        extents: Extents,
-        matrix: Matrix<'_>,
-        out: Dtype,
-    ) -> Result<Self> {
+    pub(crate) fn new(of: Asked<'_>, matrix: Matrix<'_>) -> Result<Self> {
+        let (device, row, extents) = (of.device, of.row, of.extents);
         let kernel = Kernel::load(device, row)?;
         let Extents { m, k, n, .. } = extents;
         let pieces = Pieces::of(row);
-        let folded = folded(&form, extents, pieces)?;
-        let Some((source, values)) = lying(matrix, (m, k), (&form, pieces)) else {
+        let folded = folded(&of.form, extents, pieces)?;
+        let Some((source, values)) = lying(matrix, (m, k), (&of.form, pieces)) else {
             let why = format!("lies in slices of rows, which {} does not read", row.name);
-            return Err(Error::operand(&form.sparse, why));
+            return Err(Error::operand(&of.form.sparse, why));
         };
         let planned = match matrix {
             Matrix::Sparse { runs, columns, .. } => Some(Planned::new(runs, columns)),
@@ -87,9 +81,9 @@ impl<P: Copy + 'static> Panels<P> {
         let schedule = Schedule::new(&records.spans, tiles, blocks as usize);
         let partial = schedule.slots as usize * STRIP * columns * 4;
         Ok(Panels {
-            out,
+            out: of.out,
             kernel,
-            form,
+            form: of.form,
             extents,
             folded,
             planned,
@@ -110,34 +104,6 @@ impl<P: Copy + 'static> Panels<P> {
 
     pub(crate) fn row(&self) -> &'static Row {
         self.kernel.row()
-    }
-
-    pub(crate) fn fits(&self, runs: &Arc<Runs>, columns: Option<&[u32]>) -> bool {
-        let planned = self.planned.as_ref();
-        planned.is_some_and(|planned| planned.is(runs, columns))
-    }
-
-    /// Elements from one row of A's values to the next.
-    pub(crate) fn leading(&self) -> usize {
-        self.values.leading
-    }
-
-    pub(crate) fn bytes(&self) -> usize {
-        let lists = self.records.bytes() + self.strips.bytes() + self.heads.bytes();
-        lists + self.partial.bytes() + self.counters.bytes()
-    }
-
-    pub(crate) fn describe(&self) -> String {
-        format!(
-            "{} strips, {} rows cut, {} persistent thread blocks, {} threads, {} bytes of shared memory, {} bytes of \
-             workspace",
-            self.strip_count,
-            self.cut,
-            self.blocks,
-            self.row().threads,
-            self.row().shared_bytes,
-            self.bytes()
-        )
     }
 
     fn params(&self, raw: &RawSpmm) -> Result<WgmmaParams> {
@@ -235,8 +201,36 @@ impl<P: Copy + 'static> Panels<P> {
     }
 }
 
-impl Panels {
-    pub(crate) fn run(&self, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
+impl Product for Panels {
+    fn row(&self) -> &'static Row {
+        self.row()
+    }
+
+    fn fits(&self, runs: &Arc<Runs>, columns: Option<&[u32]>) -> bool {
+        let planned = self.planned.as_ref();
+        planned.is_some_and(|planned| planned.is(runs, columns))
+    }
+
+    fn leading(&self) -> Option<usize> {
+        Some(self.values.leading)
+    }
+
+    fn bytes(&self) -> usize {
+        let lists = self.records.bytes() + self.strips.bytes() + self.heads.bytes();
+        lists + self.partial.bytes() + self.counters.bytes()
+    }
+
+    fn describe(&self) -> String {
+        format!(
+            "{} strips, {} rows cut, {} persistent thread blocks, {}",
+            self.strip_count,
+            self.cut,
+            self.blocks,
+            footprint(self.row(), self.bytes())
+        )
+    }
+
+    fn run(&self, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
         let mut launches = Vec::with_capacity(self.extents.items / self.folded.max(1));
         for first in (0..self.extents.items).step_by(self.folded.max(1)) {
             let strides = raw.strides(self.form.order, self.extents, [self.row().dtype, self.out]);
@@ -249,32 +243,6 @@ impl Panels {
             }
             Ok(())
         })
-    }
-}
-
-impl Product for Panels {
-    fn row(&self) -> &'static Row {
-        self.row()
-    }
-
-    fn fits(&self, runs: &Arc<Runs>, columns: Option<&[u32]>) -> bool {
-        self.fits(runs, columns)
-    }
-
-    fn leading(&self) -> Option<usize> {
-        Some(self.leading())
-    }
-
-    fn bytes(&self) -> usize {
-        self.bytes()
-    }
-
-    fn describe(&self) -> String {
-        self.describe()
-    }
-
-    fn run(&self, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
-        self.run(raw, queue)
     }
 }
 

@@ -7,12 +7,12 @@ use super::cpu::{Slots, Strided, sampled};
 use super::{SampledExtents, SampledLaunch};
 use crate::driver::DevicePtr;
 use crate::einsum::Mode;
-use crate::error::{Error, Result};
+use crate::error::{Elsewhere, Error, Result};
 use crate::indirect::{SampledFactor, SampledForm};
 use crate::kernel::Queue;
 use crate::launch::RawSddmm;
 use crate::offer::bind::{find, wrong};
-use crate::offer::{Compiled, Expression, PlannedPattern, Run};
+use crate::offer::{Compiled, Expression, PlannedPattern, Run, of_launch};
 use crate::registry::block_of;
 use crate::tensor::{AnyOperand, AnySparseTensor};
 use crate::values::Slice;
@@ -59,7 +59,7 @@ impl Product {
 #[derive(Debug)]
 pub(crate) struct OnGpu {
     pub(crate) product: Product,
-    pub(crate) launch: SampledLaunch,
+    pub(crate) launch: Box<dyn SampledLaunch>,
 }
 
 impl OnGpu {
@@ -86,13 +86,7 @@ impl OnGpu {
 }
 
 impl Compiled for OnGpu {
-    fn variant(&self) -> &'static str {
-        self.launch.row().name
-    }
-
-    fn bytes(&self) -> usize {
-        self.launch.bytes()
-    }
+    of_launch!();
 
     fn run_sparse(&self, run: &Run<'_>, out: &mut AnySparseTensor) -> Result<()> {
         let alpha = run.factor()?;
@@ -156,7 +150,7 @@ impl OnCpu {
             other => return Err(wrong(name, "an uploaded sparse tensor", other)),
         };
         self.out.expect(name, mask.pattern())?;
-        mask.host().ok_or_else(|| Error::elsewhere(name))
+        mask.host().or_elsewhere(name)
     }
 }
 
@@ -186,9 +180,7 @@ impl Compiled for OnCpu {
             block: self.product.block,
             extents: (extents.m, extents.n),
         };
-        let values = out
-            .host_mut()
-            .ok_or_else(|| Error::elsewhere(&form.output))?;
+        let values = out.host_mut().or_elsewhere(&form.output)?;
         let accumulate = form.mode == Mode::Accumulate;
         sampled([x, y], extents.k, slots, (alpha, mask, accumulate), values);
         Ok(())
@@ -208,7 +200,7 @@ fn strided<'a>(
 ) -> Result<Strided<'a>> {
     let name = factor.name.as_str();
     let (values, leading) = match find(operands, name)? {
-        AnyOperand::Dense(d) => (d.host().ok_or_else(|| Error::elsewhere(name))?, d.leading()),
+        AnyOperand::Dense(d) => (d.host().or_elsewhere(name)?, d.leading()),
         AnyOperand::HostDense(shape, values) => (*values, shape[1]),
         other => return Err(wrong(name, "a dense tensor", other)),
     };

@@ -1,5 +1,6 @@
 //! Kernels at the places of a pattern. Of the module `sampled`: windows of a pattern, tensor maps of X and Y.
 
+use std::fmt;
 use std::sync::Arc;
 
 use einsparse_kernels::abi::{
@@ -39,95 +40,39 @@ pub(crate) struct Places<'a> {
 }
 
 /// A kernel chosen for one pattern.
-#[derive(Debug)]
-pub(crate) enum SampledLaunch {
-    /// Module `sampled`.
-    Windows(Box<Sampler>),
-    /// Families `sddmm` and `sddmm_narrow`.
-    Entries(Box<Sddmm>),
-    /// Module `sddmm_staged`.
-    Staged(Box<SddmmStaged>),
-    /// Module `sddmm_tiles`.
-    Tiles(Box<SddmmTiles>),
-}
-
-impl SampledLaunch {
-    pub(crate) fn new(
-        device: &Device,
-        row: &'static Row,
-        extents: SampledExtents,
-        (mode, out): (Mode, Dtype),
-        places: Places<'_>,
-    ) -> Result<Self> {
-        let pattern = (places.runs, places.columns);
-        Ok(match row.module {
-            "sddmm" | "sddmm_narrow" => {
-                let launch = Sddmm::new(device, row, extents, (mode, out), pattern)?;
-                SampledLaunch::Entries(Box::new(launch))
-            }
-            "sddmm_staged" => {
-                let launch = SddmmStaged::new(device, row, extents, mode, pattern)?;
-                SampledLaunch::Staged(Box::new(launch))
-            }
-            "sddmm_tiles" => {
-                let launch = SddmmTiles::new(device, row, extents, mode, pattern)?;
-                SampledLaunch::Tiles(Box::new(launch))
-            }
-            _ => {
-                let launch = Sampler::new(device, row, extents, mode, places)?;
-                SampledLaunch::Windows(Box::new(launch))
-            }
-        })
-    }
-
-    pub(crate) fn row(&self) -> &'static Row {
-        match self {
-            SampledLaunch::Windows(launch) => launch.kernel.row(),
-            SampledLaunch::Entries(launch) => launch.row(),
-            SampledLaunch::Staged(launch) => launch.row(),
-            SampledLaunch::Tiles(launch) => launch.row(),
-        }
-    }
+pub(crate) trait SampledLaunch: fmt::Debug + Send + Sync {
+    fn row(&self) -> &'static Row;
 
     /// Whether a pattern is the planned one.
-    pub(crate) fn fits(&self, runs: &Arc<Runs>, columns: &[u32]) -> bool {
-        match self {
-            SampledLaunch::Windows(launch) => launch.fits(runs, columns),
-            SampledLaunch::Entries(launch) => launch.fits(runs, columns),
-            SampledLaunch::Staged(launch) => launch.fits(runs, columns),
-            SampledLaunch::Tiles(launch) => launch.fits(runs, columns),
-        }
-    }
+    fn fits(&self, runs: &Arc<Runs>, columns: &[u32]) -> bool;
 
     /// Device bytes beside the operands.
-    pub(crate) fn bytes(&self) -> usize {
-        match self {
-            SampledLaunch::Windows(launch) => launch.bytes(),
-            SampledLaunch::Entries(launch) => launch.bytes(),
-            SampledLaunch::Staged(launch) => launch.bytes(),
-            SampledLaunch::Tiles(launch) => launch.bytes(),
-        }
-    }
+    fn bytes(&self) -> usize;
 
     /// What `explain` says of the geometry.
-    pub(crate) fn describe(&self) -> String {
-        match self {
-            SampledLaunch::Windows(launch) => launch.describe(),
-            SampledLaunch::Entries(launch) => launch.describe(),
-            SampledLaunch::Staged(launch) => launch.describe(),
-            SampledLaunch::Tiles(launch) => launch.describe(),
-        }
-    }
+    fn describe(&self) -> String;
 
     /// Queues the kernel.
-    pub(crate) fn run(&self, raw: &RawSddmm, queue: Queue<'_>) -> Result<()> {
-        match self {
-            SampledLaunch::Windows(launch) => launch.run(raw, queue),
-            SampledLaunch::Entries(launch) => launch.run(raw, queue),
-            SampledLaunch::Staged(launch) => launch.run(raw, queue),
-            SampledLaunch::Tiles(launch) => launch.run(raw, queue),
+    fn run(&self, raw: &RawSddmm, queue: Queue<'_>) -> Result<()>;
+}
+
+/// The kernel of a row.
+pub(crate) fn sampled_launch(
+    device: &Device,
+    row: &'static Row,
+    extents: SampledExtents,
+    (mode, out): (Mode, Dtype),
+    places: Places<'_>,
+) -> Result<Box<dyn SampledLaunch>> {
+    let pattern = (places.runs, places.columns);
+    Ok(match row.module {
+        "sddmm" | "sddmm_narrow" => {
+            Box::new(Sddmm::new(device, row, extents, (mode, out), pattern)?)
         }
-    }
+        "sddmm_staged" => Box::new(SddmmStaged::new(device, row, extents, mode, pattern)?),
+        "sddmm_tiles" => Box::new(SddmmTiles::new(device, row, extents, mode, pattern)?),
+        _ => Box::new(Sampler::new(device, row, extents, mode, places)?),
+    })
 }
 
 /// A kernel over windows of blocks.
@@ -203,40 +148,6 @@ impl Sampler {
         })
     }
 
-    /// Whether a pattern is the planned one.
-    fn fits(&self, runs: &Arc<Runs>, columns: &[u32]) -> bool {
-        self.planned.is(runs, Some(columns))
-    }
-
-    fn bytes(&self) -> usize {
-        let lists = self.windows.bytes() + self.columns.bytes() + self.places.bytes();
-        lists + self.partial.bytes() + self.counters.bytes()
-    }
-
-    fn describe(&self) -> String {
-        format!(
-            "{} windows of {} x {}, {} parts along k, {} persistent thread blocks, {} bytes of workspace",
-            self.count,
-            STRIP,
-            self.kernel.row().columns,
-            self.parts,
-            self.blocks,
-            self.bytes()
-        )
-    }
-
-    /// Queues the kernel.
-    fn run(&self, raw: &RawSddmm, queue: Queue<'_>) -> Result<()> {
-        if self.blocks == 0 {
-            return Ok(());
-        }
-        let params = self.params(raw)?;
-        let grid = Grid::of([self.blocks, 1, 1]);
-        self.turns.queue(self.parts > 1, queue.stream(), || {
-            queue.launch(&self.kernel, grid, &params)
-        })
-    }
-
     fn params(&self, raw: &RawSddmm) -> Result<SampledParams> {
         let SampledExtents { m, n, k } = self.extents;
         aligned(self.kernel.row(), "X", raw.x, raw.ldx)?;
@@ -300,6 +211,44 @@ impl Sampler {
             swizzled,
             &self.zeros,
         )
+    }
+}
+
+impl SampledLaunch for Sampler {
+    fn row(&self) -> &'static Row {
+        self.kernel.row()
+    }
+
+    fn fits(&self, runs: &Arc<Runs>, columns: &[u32]) -> bool {
+        self.planned.is(runs, Some(columns))
+    }
+
+    fn bytes(&self) -> usize {
+        let lists = self.windows.bytes() + self.columns.bytes() + self.places.bytes();
+        lists + self.partial.bytes() + self.counters.bytes()
+    }
+
+    fn describe(&self) -> String {
+        format!(
+            "{} windows of {} x {}, {} parts along k, {} persistent thread blocks, {} bytes of workspace",
+            self.count,
+            STRIP,
+            self.kernel.row().columns,
+            self.parts,
+            self.blocks,
+            self.bytes()
+        )
+    }
+
+    fn run(&self, raw: &RawSddmm, queue: Queue<'_>) -> Result<()> {
+        if self.blocks == 0 {
+            return Ok(());
+        }
+        let params = self.params(raw)?;
+        let grid = Grid::of([self.blocks, 1, 1]);
+        self.turns.queue(self.parts > 1, queue.stream(), || {
+            queue.launch(&self.kernel, grid, &params)
+        })
     }
 }
 

@@ -12,7 +12,7 @@ use crate::driver::DeviceMemory;
 use crate::einsum::Mode;
 use crate::error::{Error, Result};
 use crate::families::gemm::panel::out_flag;
-use crate::families::sddmm::SampledExtents;
+use crate::families::sddmm::{SampledExtents, SampledLaunch};
 use crate::families::spmm::gather::Words;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::RawSddmm;
@@ -26,9 +26,9 @@ pub(crate) struct Sddmm<P = SddmmParams> {
     extents: SampledExtents,
     mode: Mode,
     out: Dtype,
-    items: DeviceMemory,
+    pub(crate) items: DeviceMemory,
     item_count: u32,
-    planned: Planned,
+    pub(crate) planned: Planned,
 }
 
 impl<P: Copy + 'static> Sddmm<P> {
@@ -71,33 +71,10 @@ impl<P: Copy + 'static> Sddmm<P> {
         })
     }
 
-    pub(crate) fn row(&self) -> &'static Row {
-        self.kernel.row()
-    }
-
-    /// Whether a pattern is the planned one.
-    pub(crate) fn fits(&self, runs: &Arc<Runs>, columns: &[u32]) -> bool {
-        self.planned.is(runs, Some(columns))
-    }
-
-    pub(crate) fn bytes(&self) -> usize {
-        self.items.bytes()
-    }
-
-    pub(crate) fn describe(&self) -> String {
-        format!(
-            "{} items, grid {}, {} threads, {} bytes of workspace",
-            self.item_count,
-            self.item_count.div_ceil(self.row().items),
-            self.row().threads,
-            self.bytes()
-        )
-    }
-
     pub(crate) fn params(&self, raw: &RawSddmm) -> Result<SddmmParams> {
-        let (k, element) = (self.extents.k, self.row().dtype.bytes());
+        let (k, element) = (self.extents.k, self.kernel.row().dtype.bytes());
         for (name, address, leading) in [("X", raw.x, raw.ldx), ("Y", raw.y, raw.ldy)] {
-            aligned(self.row(), name, address, leading)?;
+            aligned(self.kernel.row(), name, address, leading)?;
             if leading < k {
                 let reason = format!("leading dimension {leading} is below its {k} columns");
                 return Err(Error::operand(name, reason));
@@ -105,7 +82,7 @@ impl<P: Copy + 'static> Sddmm<P> {
         }
         let accumulate = u32::from(self.mode == Mode::Accumulate) * FLAG_ACCUMULATE;
         let masked = u32::from(raw.mask != 0) * FLAG_MASK_VALUES;
-        let own = match self.row().operation {
+        let own = match self.kernel.row().operation {
             Operation::SampledNarrow => out_flag(self.out),
             _ => 0,
         };
@@ -128,9 +105,30 @@ impl<P: Copy + 'static> Sddmm<P> {
     }
 }
 
-impl Sddmm {
-    /// Queues the kernel.
-    pub(crate) fn run(&self, raw: &RawSddmm, queue: Queue<'_>) -> Result<()> {
+impl SampledLaunch for Sddmm {
+    fn row(&self) -> &'static Row {
+        self.kernel.row()
+    }
+
+    fn fits(&self, runs: &Arc<Runs>, columns: &[u32]) -> bool {
+        self.planned.is(runs, Some(columns))
+    }
+
+    fn bytes(&self) -> usize {
+        self.items.bytes()
+    }
+
+    fn describe(&self) -> String {
+        format!(
+            "{} items, grid {}, {} threads, {} bytes of workspace",
+            self.item_count,
+            self.item_count.div_ceil(self.row().items),
+            self.row().threads,
+            self.bytes()
+        )
+    }
+
+    fn run(&self, raw: &RawSddmm, queue: Queue<'_>) -> Result<()> {
         if self.item_count == 0 {
             return Ok(());
         }

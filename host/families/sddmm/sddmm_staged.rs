@@ -10,9 +10,9 @@ use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::einsum::Mode;
 use crate::error::Result;
-use crate::families::sddmm::SampledExtents;
 use crate::families::sddmm::sddmm::Sddmm;
 use crate::families::sddmm::shelves::Shelves;
+use crate::families::sddmm::{SampledExtents, SampledLaunch};
 use crate::families::spmm::gather::Words;
 use crate::kernel::{Grid, Queue};
 use crate::launch::RawSddmm;
@@ -58,21 +58,22 @@ impl SddmmStaged {
             width: list.width,
         })
     }
+}
 
-    pub(crate) fn row(&self) -> &'static Row {
-        self.entries.row()
+impl SampledLaunch for SddmmStaged {
+    fn row(&self) -> &'static Row {
+        self.entries.kernel.row()
     }
 
-    /// Whether a pattern is the planned one.
-    pub(crate) fn fits(&self, runs: &Arc<Runs>, columns: &[u32]) -> bool {
-        self.entries.fits(runs, columns)
+    fn fits(&self, runs: &Arc<Runs>, columns: &[u32]) -> bool {
+        self.entries.planned.is(runs, Some(columns))
     }
 
-    pub(crate) fn bytes(&self) -> usize {
-        self.entries.bytes() + self.shelves.bytes()
+    fn bytes(&self) -> usize {
+        self.entries.items.bytes() + self.shelves.bytes()
     }
 
-    pub(crate) fn describe(&self) -> String {
+    fn describe(&self) -> String {
         format!(
             "{} thread blocks, at most {} rows of Y in shared memory, {} bytes of workspace",
             self.blocks,
@@ -81,8 +82,7 @@ impl SddmmStaged {
         )
     }
 
-    /// Queues the kernel.
-    pub(crate) fn run(&self, raw: &RawSddmm, queue: Queue<'_>) -> Result<()> {
+    fn run(&self, raw: &RawSddmm, queue: Queue<'_>) -> Result<()> {
         if self.blocks == 0 {
             return Ok(());
         }

@@ -13,8 +13,8 @@ use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::einsum::Mode;
 use crate::error::{Error, Result};
-use crate::families::sddmm::SampledExtents;
 use crate::families::sddmm::panes::Panes;
+use crate::families::sddmm::{SampledExtents, SampledLaunch};
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::RawSddmm;
 use crate::launch::maps::{Flat, tensor_map};
@@ -68,41 +68,6 @@ impl SddmmTiles {
         })
     }
 
-    pub(crate) fn row(&self) -> &'static Row {
-        self.kernel.row()
-    }
-
-    /// Whether a pattern is the planned one.
-    pub(crate) fn fits(&self, runs: &Arc<Runs>, columns: &[u32]) -> bool {
-        self.planned.is(runs, Some(columns))
-    }
-
-    pub(crate) fn bytes(&self) -> usize {
-        let lists = self.panes.bytes() + self.groups.bytes() + self.bases.bytes();
-        lists + self.picks.bytes()
-    }
-
-    pub(crate) fn describe(&self) -> String {
-        format!(
-            "{} tiles of {} x {}, {} persistent thread blocks, {} bytes of workspace",
-            self.count,
-            STRIP,
-            self.row().columns,
-            self.blocks,
-            self.bytes()
-        )
-    }
-
-    /// Queues the kernel.
-    pub(crate) fn run(&self, raw: &RawSddmm, queue: Queue<'_>) -> Result<()> {
-        if self.blocks == 0 {
-            return Ok(());
-        }
-        let params = self.params(raw)?;
-        let grid = Grid::of([self.blocks, 1, 1]);
-        queue.launch(&self.kernel, grid, &params)
-    }
-
     fn params(&self, raw: &RawSddmm) -> Result<SddmmTilesParams> {
         let SampledExtents { m, n, k } = self.extents;
         let order = self.row().order;
@@ -153,6 +118,41 @@ impl SddmmTiles {
             leading,
         };
         tensor_map(self.row().dtype, &matrix, tile, tile[0], &self.zeros)
+    }
+}
+
+impl SampledLaunch for SddmmTiles {
+    fn row(&self) -> &'static Row {
+        self.kernel.row()
+    }
+
+    fn fits(&self, runs: &Arc<Runs>, columns: &[u32]) -> bool {
+        self.planned.is(runs, Some(columns))
+    }
+
+    fn bytes(&self) -> usize {
+        let lists = self.panes.bytes() + self.groups.bytes() + self.bases.bytes();
+        lists + self.picks.bytes()
+    }
+
+    fn describe(&self) -> String {
+        format!(
+            "{} tiles of {} x {}, {} persistent thread blocks, {} bytes of workspace",
+            self.count,
+            STRIP,
+            self.row().columns,
+            self.blocks,
+            self.bytes()
+        )
+    }
+
+    fn run(&self, raw: &RawSddmm, queue: Queue<'_>) -> Result<()> {
+        if self.blocks == 0 {
+            return Ok(());
+        }
+        let params = self.params(raw)?;
+        let grid = Grid::of([self.blocks, 1, 1]);
+        queue.launch(&self.kernel, grid, &params)
     }
 }
 

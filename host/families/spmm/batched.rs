@@ -14,7 +14,7 @@ use crate::families::convert::entries::{Reorder, SortOut, Steps, Transpose, perm
 use crate::families::spmm::gather::Gather;
 use crate::indirect::SpmmForm;
 use crate::kernel::Queue;
-use crate::launch::{Extents, MAX_GRID_Y, Matrix, Planned, Product, RawSpmm, Turns};
+use crate::launch::{Asked, Extents, MAX_GRID_Y, Matrix, Planned, Product, RawSpmm, Turns};
 use crate::registry::WalkKind;
 use crate::tensor::VECTOR_ENTRIES;
 use crate::worklist::Runs;
@@ -81,28 +81,17 @@ macro_rules! either {
 }
 
 impl Gathers {
-    fn new(
-        device: &Device,
-        row: &'static Row,
-        form: SpmmForm,
-        extents: Extents,
-        pattern: (&Arc<Runs>, Option<&Arc<DeviceMemory>>),
-    ) -> Result<Self> {
-        Ok(match row.module {
-            "batched" => Gathers::Many(Box::new(Gather::new(device, row, form, extents, pattern)?)),
-            _ => Gathers::One(Box::new(Gather::new(device, row, form, extents, pattern)?)),
+    fn new(of: Asked<'_>, pattern: (&Arc<Runs>, Option<&Arc<DeviceMemory>>)) -> Result<Self> {
+        Ok(match of.row.module {
+            "batched" => Gathers::Many(Box::new(Gather::new(of, pattern)?)),
+            _ => Gathers::One(Box::new(Gather::new(of, pattern)?)),
         })
     }
 }
 
 impl Batched {
-    pub(crate) fn new(
-        device: &Arc<Device>,
-        row: &'static Row,
-        form: SpmmForm,
-        extents: Extents,
-        matrix: Matrix<'_>,
-    ) -> Result<Self> {
+    pub(crate) fn new(of: Asked<'_>, matrix: Matrix<'_>) -> Result<Self> {
+        let (form, extents) = (of.form.clone(), of.extents);
         let Matrix::Sparse {
             runs,
             spans,
@@ -115,23 +104,16 @@ impl Batched {
         };
         if !form.order.transposed {
             return Ok(Batched {
-                gather: Gathers::new(device, row, form.clone(), extents, (runs, spans))?,
+                gather: Gathers::new(of, (runs, spans))?,
                 form,
                 extents,
                 turned: None,
             });
         }
-        let (made, turned) = turn(device, row, extents, runs, (columns.len(), address))?;
+        let (made, turned) = turn(&of, runs, (columns.len(), address))?;
         let (pattern, ordered) = made;
-        let gather = Gathers::new(
-            device,
-            row,
-            form.clone(),
-            extents,
-            (&Arc::new(turned), None),
-        )?;
         Ok(Batched {
-            gather,
+            gather: Gathers::new(of, (&Arc::new(turned), None))?,
             form,
             extents,
             turned: Some(Turned {
@@ -323,12 +305,15 @@ impl Ordered {
 /// The pattern that a kernel reads, and the values beside it where they are gathered first.
 type Made = (DeviceMemory, Option<Ordered>);
 
-/// Pattern and runs of the transpose of a pattern of so many slots, whose columns lie at `address`. `extents` are the
-/// product's: A has k rows and m columns.
+/// Pattern and runs of the transpose of a pattern of so many slots, whose columns lie at `address`. Extents are those
+/// of the product: A has k rows and m columns.
 fn turn(
-    device: &Arc<Device>,
-    row: &Row,
-    extents: Extents,
+    &Asked {
+        device,
+        row,
+        extents,
+        ..
+    }: &Asked<'_>,
     runs: &Runs,
     (slots, address): (usize, u64),
 ) -> Result<(Made, Runs)> {

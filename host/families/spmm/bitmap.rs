@@ -12,13 +12,14 @@ use rayon::prelude::*;
 use layout::Layout;
 use schedule::{Band, Schedule, as_words, bands};
 
-use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Flat, tensor_map};
-use crate::launch::{Extents, Product, RawSpmm, Turns, aligned, flags, row_bytes, small, within};
+use crate::launch::{
+    Asked, Extents, Product, RawSpmm, Turns, aligned, flags, row_bytes, small, within,
+};
 use crate::worklist::Runs;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -77,12 +78,10 @@ impl Fingerprint {
 
 impl Bitmaps {
     pub(crate) fn new(
-        device: &Device,
-        row: &'static Row,
-        form: SpmmForm,
-        extents: Extents,
+        of: Asked<'_>,
         (runs, words): (&Arc<Runs>, &[u32]),
     ) -> Result<std::result::Result<Self, Refusal>> {
+        let (device, row, extents) = (of.device, of.row, of.extents);
         let kernel = Kernel::load(device, row)?;
         let Extents { m, k, n, .. } = extents;
         for (what, value) in [("rows of A", m), ("rows of B", k), ("columns of B", n)] {
@@ -113,7 +112,7 @@ impl Bitmaps {
         Ok(Ok(Bitmaps {
             turns: Turns::new(device)?,
             kernel,
-            form,
+            form: of.form,
             extents,
             runs: Arc::clone(runs),
             fingerprint: Fingerprint::new(words),

@@ -14,7 +14,8 @@ use crate::families::convert::lists::{DEVICE_ROWS, List, Lists};
 use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{
-    Extents, MAX_GRID_X, MAX_GRID_Y, Product, RawSpmm, Turns, row_bytes, small, within,
+    Asked, Extents, MAX_GRID_X, MAX_GRID_Y, Product, RawSpmm, Turns, footprint, row_bytes, small,
+    within,
 };
 use crate::machine::Machine;
 use crate::worklist::{Runs, WorkList};
@@ -45,12 +46,10 @@ pub(crate) struct Gather<P = SpmmParams> {
 
 impl<P: Copy + 'static> Gather<P> {
     pub(crate) fn new(
-        device: &Device,
-        row: &'static Row,
-        form: SpmmForm,
-        extents: Extents,
+        of: Asked<'_>,
         (runs, spans): (&Arc<Runs>, Option<&Arc<DeviceMemory>>),
     ) -> Result<Self> {
+        let (device, row, extents) = (of.device, of.row, of.extents);
         let kernel = Kernel::load(device, row)?;
         let cutting = Cutting::new(row, runs, extents, device.machine());
         let weight = cutting.weight;
@@ -72,7 +71,7 @@ impl<P: Copy + 'static> Gather<P> {
         small("rows of B", extents.k)?;
         Ok(Gather {
             kernel,
-            form,
+            form: of.form,
             extents,
             runs: Arc::clone(runs),
             items: list.items,
@@ -109,24 +108,16 @@ impl<P: Copy + 'static> Gather<P> {
             + self.own_spans
     }
 
-    /// What `explain` says of the geometry.
-    pub(crate) fn describe(&self) -> String {
-        self.describe_with(0)
-    }
-
-    /// The same where there are so many bytes more.
+    /// What `explain` says of the geometry where there are so many bytes more.
     pub(crate) fn describe_with(&self, more: usize) -> String {
         format!(
-            "{} items, {} of them bundles, {} rows cut, grid {} x {}, {} threads, {} bytes of shared memory, {} bytes \
-             of workspace",
+            "{} items, {} of them bundles, {} rows cut, grid {} x {}, {}",
             self.item_count,
             self.bundles,
             self.cut_rows,
             self.grid[0],
             self.grid[1],
-            self.row().threads,
-            self.row().shared_bytes,
-            self.bytes() + more
+            footprint(self.row(), self.bytes() + more)
         )
     }
 
@@ -256,14 +247,6 @@ impl Cutting {
     }
 }
 
-impl Gather {
-    /// Queues the kernel.
-    pub(crate) fn run(&self, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
-        let params = self.params(raw)?;
-        self.launch(1, &params, queue)
-    }
-}
-
 impl Product for Gather {
     fn row(&self) -> &'static Row {
         self.row()
@@ -278,11 +261,11 @@ impl Product for Gather {
     }
 
     fn describe(&self) -> String {
-        self.describe()
+        self.describe_with(0)
     }
 
     fn run(&self, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
-        self.run(raw, queue)
+        self.launch(1, &self.params(raw)?, queue)
     }
 }
 

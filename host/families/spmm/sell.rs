@@ -8,13 +8,13 @@ use einsparse_kernels::families::{SLICE, SellParams, SellPiece};
 use einsparse_kernels::table::Row;
 
 use super::staged::{marked, same_slices, windows};
-use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::Result;
 use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::Product;
-use crate::launch::{Extents, MAX_GRID_Y, RawSpmm, Turns, flags, row_bytes, small, within};
+use crate::launch::{
+    Asked, Extents, MAX_GRID_Y, Product, RawSpmm, Turns, flags, footprint, row_bytes, small, within,
+};
 use crate::worklist::Runs;
 
 /// A kernel chosen for one pattern.
@@ -107,12 +107,10 @@ impl Deal {
 
 impl Sell {
     pub(crate) fn new(
-        device: &Device,
-        row: &'static Row,
-        form: SpmmForm,
-        extents: Extents,
+        of: Asked<'_>,
         (runs, pattern): (&Arc<Runs>, &Arc<SlicedEllPattern>),
     ) -> Result<Self> {
+        let (device, row, extents) = (of.device, of.row, of.extents);
         let kernel = Kernel::load(device, row)?;
         let Extents { m, n, .. } = extents;
         within("rows of A", m, i32::MAX as usize)?;
@@ -143,7 +141,7 @@ impl Sell {
             .collect();
         Ok(Sell {
             kernel,
-            form,
+            form: of.form,
             extents,
             windows: device.upload(&windows(pattern))?,
             rows: device.upload(&marked(pattern.order(), runs))?,
@@ -228,16 +226,13 @@ impl Product for Sell {
 
     fn describe(&self) -> String {
         format!(
-            "{} slices of {SLICE} rows, {} chunks, {} parts of cut slices, 0 rows cut, grid {} x {}, {} threads, {} bytes \
-             of shared memory, {} bytes of workspace",
+            "{} slices of {SLICE} rows, {} chunks, {} parts of cut slices, 0 rows cut, grid {} x {}, {}",
             self.slices,
             self.pattern.windows().len() / 2,
             self.slot_count,
             self.grid[0],
             self.grid[1],
-            self.row().threads,
-            self.row().shared_bytes,
-            self.bytes()
+            footprint(self.row(), self.bytes())
         )
     }
 

@@ -14,10 +14,10 @@ use crate::driver::DeviceMemory;
 use crate::error::Result;
 use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::Product;
 use crate::launch::maps::{Flat, tensor_map};
 use crate::launch::{
-    Extents, MAX_GRID_X, MAX_GRID_Y, RawSpmm, aligned, flags, row_bytes, small, within,
+    Asked, Extents, MAX_GRID_X, MAX_GRID_Y, Product, RawSpmm, aligned, flags, footprint, row_bytes,
+    small, within,
 };
 use crate::worklist::Runs;
 use shares::Shares;
@@ -107,12 +107,10 @@ pub(super) fn windows(pattern: &SlicedEllPattern) -> Vec<u32> {
 
 impl Staged {
     pub(crate) fn new(
-        device: &Device,
-        row: &'static Row,
-        form: SpmmForm,
-        extents: Extents,
+        of: Asked<'_>,
         (runs, pattern): (&Arc<Runs>, &Arc<SlicedEllPattern>),
     ) -> Result<Self> {
+        let (device, row, extents) = (of.device, of.row, of.extents);
         let kernel = Kernel::load(device, row)?;
         let Extents { m, k, n, .. } = extents;
         within("rows of A", m, MAX_GRID_X)?;
@@ -138,7 +136,7 @@ impl Staged {
         }
         Ok(Staged {
             kernel,
-            form,
+            form: of.form,
             extents,
             offsets: device.upload(pattern.offsets())?,
             windows: device.upload(&windows(pattern))?,
@@ -216,17 +214,14 @@ impl Product for Staged {
 
     fn describe(&self) -> String {
         format!(
-            "{} slices of {} rows, {} chunks, 0 rows cut, grid {} x {}, clusters of {}, {} threads, {} bytes of \
-             shared memory, {} bytes of workspace",
+            "{} slices of {} rows, {} chunks, 0 rows cut, grid {} x {}, clusters of {}, {}",
             self.slices,
             SlicedEllPattern::SLICE,
             self.pattern.windows().len() / 2,
             self.grid[0],
             self.grid[1],
             self.cluster,
-            self.row().threads,
-            self.row().shared_bytes,
-            self.bytes()
+            footprint(self.row(), self.bytes())
         )
     }
 

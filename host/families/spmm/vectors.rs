@@ -7,15 +7,14 @@ use einsparse_kernels::abi::{Dtype, FLAG_VECTORS, Operation};
 use einsparse_kernels::families::{RowWindow, VectorsParams, record_bytes};
 use einsparse_kernels::table::Row;
 
-use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::Result;
 use crate::families::gemm::panel::out_flag;
 use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{
-    Extents, MAX_GRID_X, MAX_GRID_Y, Planned, Product, RawSpmm, aligned, flags, row_bytes, small,
-    within,
+    Asked, Extents, MAX_GRID_X, MAX_GRID_Y, Planned, Product, RawSpmm, aligned, flags, footprint,
+    row_bytes, small, within,
 };
 use crate::worklist::Runs;
 use rayon::prelude::*;
@@ -86,14 +85,8 @@ fn records(steps: &[VectorStep], wide: bool) -> Vec<u32> {
 }
 
 impl VectorProduct {
-    pub(crate) fn new(
-        device: &Device,
-        row: &'static Row,
-        form: SpmmForm,
-        extents: Extents,
-        (runs, columns): (&Arc<Runs>, &[u32]),
-        out: Dtype,
-    ) -> Result<Self> {
+    pub(crate) fn new(of: Asked<'_>, (runs, columns): (&Arc<Runs>, &[u32])) -> Result<Self> {
+        let (device, row, extents) = (of.device, of.row, of.extents);
         let kernel = Kernel::load(device, row)?;
         let Extents { m, k, n, .. } = extents;
         within("rows of A", m, MAX_GRID_X)?;
@@ -106,8 +99,8 @@ impl VectorProduct {
         let window_count = within("windows of eight rows", list.len(), MAX_GRID_X)?;
         Ok(VectorProduct {
             kernel,
-            form,
-            out,
+            form: of.form,
+            out: of.out,
             extents,
             planned: Planned::new(runs, columns),
             windows: device.upload(&list)?,
@@ -170,16 +163,13 @@ impl Product for VectorProduct {
 
     fn describe(&self) -> String {
         format!(
-            "{} windows, {} vectors of {} entries, 0 rows cut, grid {} x {}, {} threads, {} bytes of shared memory, \
-             {} bytes of workspace",
+            "{} windows, {} vectors of {} entries, 0 rows cut, grid {} x {}, {}",
             self.window_count,
             self.vectors,
             self.planned.runs().total,
             self.grid[0],
             self.grid[1],
-            self.row().threads,
-            self.row().shared_bytes,
-            self.bytes()
+            footprint(self.row(), self.bytes())
         )
     }
 

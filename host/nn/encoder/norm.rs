@@ -49,15 +49,12 @@ impl<T: Scalar> ResidualNorm<T> {
                 format!("is {epsilon}, not a variance"),
             ));
         }
-        let launch = match context.device() {
-            None => None,
-            Some(device) => {
-                let extents = [1, shape[0], shape[1]];
-                let launch = PackLaunch::new(device, T::DTYPE, extents, shape[0], epsilon)?;
-                launch.set_live(device, shape[0])?;
-                Some(launch)
-            }
-        };
+        let launch = context.on_gpu(|device| {
+            let extents = [1, shape[0], shape[1]];
+            let launch = PackLaunch::new(device, T::DTYPE, extents, shape[0], epsilon)?;
+            launch.set_live(device, shape[0])?;
+            Ok(launch)
+        })?;
         Ok(ResidualNorm {
             context: context.clone(),
             shape,
@@ -93,13 +90,7 @@ impl<T: Scalar> ResidualNorm<T> {
             norms(self.shape[0], inputs, affine, self.epsilon, &mut out.any);
             return Ok(());
         };
-        if !self
-            .context
-            .device()
-            .is_some_and(|device| stream.belongs_to(device))
-        {
-            return Err(Error::operand("stream", "belongs to another context"));
-        }
+        self.context.check_stream(stream)?;
         let to = (super::rows(out), false, false);
         let affine = affine.map(|tensor| tensor.address().unwrap_or(0));
         // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed

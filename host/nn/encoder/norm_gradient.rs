@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::dynamic::{operand, without_gaps};
-use crate::error::{Error, Result};
+use crate::error::{Elsewhere, Error, Result};
 use crate::families::elementwise::{Layout, NormGradientLaunch, cpu};
 use crate::kernel::Queue;
 use crate::registry::{Dtype, Scalar};
@@ -56,12 +56,12 @@ impl<T: Scalar, Out: Scalar> ResidualNormGradient<T, Out> {
             let reason = format!("is {}; a GPU sums in f32", Out::DTYPE.name());
             return Err(Error::operand("affine", reason));
         }
-        let launch = |device| NormGradientLaunch::new(device, T::DTYPE, shape, epsilon);
         Ok(ResidualNormGradient {
             context: context.clone(),
             shape,
             epsilon,
-            launch: context.device().map(|device| launch(device)).transpose()?,
+            launch: context
+                .on_gpu(|device| NormGradientLaunch::new(device, T::DTYPE, shape, epsilon))?,
             elements: PhantomData,
         })
     }
@@ -117,25 +117,19 @@ impl<T: Scalar, Out: Scalar> ResidualNormGradient<T, Out> {
         dx: &mut Tensor<T>,
         affine: &mut Tensor<Out>,
     ) -> Result<()> {
-        let layout = Layout {
-            tokens: self.shape[0],
-            width: self.shape[1],
-            columns: false,
-        };
+        let layout = Layout::new([self.shape[0], self.shape[1]], false);
         let all = [
             cpu::Host::of("x", x)?,
             cpu::Host::of("y", y)?,
             cpu::Host::of("dy", dy)?,
         ];
-        let factor = factor.host().ok_or_else(|| Error::elsewhere("factor"))?;
+        let factor = factor.host().or_elsewhere("factor")?;
         let leading = dx.leading();
-        let to = dx.host_mut().ok_or_else(|| Error::elsewhere("dx"))?;
+        let to = dx.host_mut().or_elsewhere("dx")?;
         let own = (factor, self.epsilon);
         let sums = cpu::norm_gradient(layout, &all, own, (to, leading));
         let leading = affine.leading();
-        let to = affine
-            .host_mut()
-            .ok_or_else(|| Error::elsewhere("affine"))?;
+        let to = affine.host_mut().or_elsewhere("affine")?;
         for (row, sums) in sums.into_iter().enumerate() {
             let to = to[row * leading..].iter_mut().zip(sums);
             to.for_each(|(to, sum)| *to = Out::from_f64(sum));

@@ -5,7 +5,7 @@ use einsparse_kernels::families::UpdateState;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::dynamic::operand;
-use crate::error::{Error, Result};
+use crate::error::{Elsewhere, Error, Result};
 use crate::families::optimizer::{Arrays, Rule, UpdateLaunch, cpu};
 use crate::kernel::Queue;
 use crate::registry::{Dtype, Scalar};
@@ -49,10 +49,7 @@ impl Update {
         let moment = |kept: bool| context.zeros::<f32>(if kept { shape } else { &[0] });
         let moments = [moment(kept[0])?, moment(kept[1])?];
         let len = shape.iter().product();
-        let launch = context
-            .device()
-            .map(|device| UpdateLaunch::new(device, rule, len, rate))
-            .transpose()?;
+        let launch = context.on_gpu(|device| UpdateLaunch::new(device, rule, len, rate))?;
         Ok(Update {
             context: context.clone(),
             shape: shape.to_vec(),
@@ -158,17 +155,16 @@ impl Update {
         gradient: &Tensor<G>,
         copy: Option<&mut Tensor<T>>,
     ) -> Result<()> {
-        let there = |name: &'static str| move || Error::elsewhere(name);
-        let own = parameters.host_mut().ok_or_else(there("parameters"))?;
-        let gradient = gradient.host().ok_or_else(there("gradient"))?;
+        let own = parameters.host_mut().or_elsewhere("parameters")?;
+        let gradient = gradient.host().or_elsewhere("gradient")?;
         let [first, second] = &mut self.moments;
         let moments = [
-            first.host_mut().ok_or_else(there("moments"))?,
-            second.host_mut().ok_or_else(there("moments"))?,
+            first.host_mut().or_elsewhere("moments")?,
+            second.host_mut().or_elsewhere("moments")?,
         ];
         cpu::update(self.rule, &mut self.state, own, gradient, moments);
         if let Some(copy) = copy {
-            let to = copy.host_mut().ok_or_else(there("copy"))?;
+            let to = copy.host_mut().or_elsewhere("copy")?;
             let all = to.iter_mut().zip(own.iter());
             all.for_each(|(to, x)| *to = T::from_f64(f64::from(*x)));
         }

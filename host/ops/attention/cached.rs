@@ -80,15 +80,15 @@ impl<T: Scalar> CachedAttention<T> {
             capacity,
             d: options.dim,
         };
-        let plan = |device| {
+        let launch = context.on_gpu(|device| {
             let row = choose_cached::<T>(extents.d)?;
             DecodeLaunch::new(device, row, extents, scale)
-        };
+        })?;
         Ok(CachedAttention {
             context: context.clone(),
             extents,
             scale,
-            launch: context.device().map(|device| plan(device)).transpose()?,
+            launch,
             element: std::marker::PhantomData,
         })
     }
@@ -187,10 +187,7 @@ impl<T: Scalar> CachedAttention<T> {
         lengths: &Tensor<i32>,
         stream: &Stream,
     ) -> Result<()> {
-        let device = self.context.expect_device()?;
-        if !stream.belongs_to(device) {
-            return Err(Error::operand("stream", "belongs to another context"));
-        }
+        self.context.check_stream(stream)?;
         let rows = |tensor: &Tensor<T>| (tensor.address().unwrap_or(0), tensor.leading());
         let raw = RawDecode {
             q: rows(q),

@@ -1,7 +1,7 @@
 //! Attention at the entries of masks that are known only while running.
 
 use super::masks::{choose, heads_of};
-use super::{AttentionOptions, check_heads, check_log_sum, raw, scale_of};
+use super::{AttentionOptions, check_operands, raw, scale_of};
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Error, Result};
@@ -165,22 +165,19 @@ impl<T: Scalar> DynamicAttention<T> {
             d: options.dim,
         };
         let scale = scale_of(options)?;
-        let launch = match context.device() {
-            None => None,
-            Some(device) => {
-                let row = choose::<T>(extents.d, None)?;
-                let causal = options.causal;
-                let (tiles, lists) = if let Some(most) = most {
-                    let (own, lists) = KeyBlocksLaunch::new(device, extents, masks, most, causal)?;
-                    (Lists::Blocks(own), lists)
-                } else {
-                    let (own, lists) = MaskLaunch::new(device, extents, masks, causal)?;
-                    (Lists::Flags(Box::new(own)), lists)
-                };
-                let attention = AttentionLaunch::new(device, row, extents, scale, lists)?;
-                Some((tiles, attention))
-            }
-        };
+        let launch = context.on_gpu(|device| {
+            let row = choose::<T>(extents.d, None)?;
+            let causal = options.causal;
+            let (tiles, lists) = if let Some(most) = most {
+                let (own, lists) = KeyBlocksLaunch::new(device, extents, masks, most, causal)?;
+                (Lists::Blocks(own), lists)
+            } else {
+                let (own, lists) = MaskLaunch::new(device, extents, masks, causal)?;
+                (Lists::Flags(Box::new(own)), lists)
+            };
+            let attention = AttentionLaunch::new(device, row, extents, scale, lists)?;
+            Ok((tiles, attention))
+        })?;
         Ok(DynamicAttention {
             context: context.clone(),
             extents,
@@ -224,36 +221,16 @@ impl<T: Scalar> DynamicAttention<T> {
         log_sum: Option<&mut Tensor<f32>>,
         stream: &Stream,
     ) -> Result<()> {
-        let AttentionExtents {
-            heads,
-            key_heads,
-            m,
-            n,
-            d,
-        } = self.extents;
-        for (name, tensor, shape) in [
-            ("q", q, [heads, m, d]),
-            ("k", k, [key_heads, n, d]),
-            ("v", v, [key_heads, n, d]),
-            ("out", &*out, [heads, m, d]),
-        ] {
-            check_heads(&self.context, name, tensor, shape)?;
-        }
-        check_log_sum(&self.context, log_sum.as_deref(), [heads, m])?;
+        let all = [q, k, v, &*out];
+        check_operands(&self.context, self.extents, all, log_sum.as_deref())?;
         let masks = self.check_mask(mask)?;
         let Some((tiles, attention)) = &self.launch else {
             self.run_on_host([q, k, v], mask, out, log_sum);
             return Ok(());
         };
-        if !self
-            .context
-            .device()
-            .is_some_and(|device| stream.belongs_to(device))
-        {
-            return Err(Error::operand("stream", "belongs to another context"));
-        }
+        self.context.check_stream(stream)?;
         let log_sum = log_sum.and_then(|l| l.address()).unwrap_or(0);
-        let raw = raw([q, k, v, out], [m, n, d], log_sum);
+        let raw = raw([q, k, v, out], self.extents, log_sum);
         // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed
         // only after the work queued on the context. Runs take turns.
         let queue = unsafe { Queue::new(stream.raw()) };
@@ -398,22 +375,13 @@ impl<T: Scalar> DynamicAttention<T> {
         out: &mut Tensor<T>,
         log_sum: Option<&mut Tensor<f32>>,
     ) {
-        let [q, k, v] = operands.map(|tensor| HostHeads::in_rows(tensor, self.extents.d));
+        let operands = operands.map(|tensor| HostHeads::in_rows(tensor, self.extents.d));
         let flags: Vec<Flags> = (0..self.masks)
             .map(|index| self.flags(mask, index))
             .collect();
         let each = self.extents.heads / self.masks;
-        let attention = HostAttention {
-            q,
-            k,
-            v,
-            masks: (0..self.extents.heads)
-                .map(|head| Seen::Flags(&flags[head / each]))
-                .collect(),
-            key_heads: self.extents.key_heads,
-            d: self.extents.d,
-            scale: self.scale,
-        };
+        let masks = (0..self.extents.heads).map(|head| Seen::Flags(&flags[head / each]));
+        let attention = HostAttention::new(operands, masks, self.extents, self.scale);
         let log_sum = log_sum.and_then(Tensor::host_mut);
         attention.run(&mut out.any, log_sum);
     }

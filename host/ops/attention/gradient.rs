@@ -4,16 +4,14 @@ mod group;
 
 use einsparse_formats::CsrPattern;
 
-use super::masks::{extents, hidden};
-use super::structured::flags_of_heads;
-use super::{AttentionMask, AttentionOptions, Held, scale_of};
+use super::{AttentionMask, AttentionOptions, Masked};
 use std::sync::Arc;
 
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Error, Result};
 use crate::families::attention::AttentionExtents;
-use crate::families::attention::cpu::{HostAttention, HostHeads};
+use crate::families::attention::cpu::HostHeads;
 use crate::families::attention::queries::Seen;
 use crate::launch::{Turns, in_turn, shared_turns};
 use crate::registry::Scalar;
@@ -59,10 +57,7 @@ use group::{Group, Heads, Places};
 #[derive(Debug)]
 pub struct AttentionGradient<T: Scalar> {
     context: Context,
-    extents: AttentionExtents,
-    scale: f64,
-    masks: Vec<Held>,
-    of_head: Vec<usize>,
+    own: Masked,
     /// On a GPU: neighbouring heads with the same mask.
     groups: Vec<Group<T>>,
     /// Runs share the weights of the groups.
@@ -82,12 +77,7 @@ impl<T: Scalar> AttentionGradient<T> {
         masks: &[&SparseTensor<T>],
         options: &AttentionOptions,
     ) -> Result<Self> {
-        let extents = extents(masks, options)?;
-        let scale = scale_of(options)?;
-        super::masks::check_places(context, masks)?;
-        let (masks, of_head) = hidden(masks, options, extents)?;
-        let masks = masks.into_iter().map(Held::Entries).collect();
-        Self::planned(context, extents, scale, (masks, of_head))
+        Self::planned(context, Masked::at_entries(context, masks, options)?)
     }
 
     /// The gradient of attention of `m` queries and `n` keys at the entries of masks of a known structure, as
@@ -102,26 +92,17 @@ impl<T: Scalar> AttentionGradient<T> {
         masks: &[AttentionMask],
         options: &AttentionOptions,
     ) -> Result<Self> {
-        let (extents, masks, of_head) = flags_of_heads(shape, masks, options)?;
-        Self::planned(context, extents, scale_of(options)?, (masks, of_head))
+        Self::planned(context, Masked::structured(shape, masks, options)?)
     }
 
-    fn planned(
-        context: &Context,
-        extents: AttentionExtents,
-        scale: f64,
-        (masks, of_head): (Vec<Held>, Vec<usize>),
-    ) -> Result<Self> {
+    fn planned(context: &Context, own: Masked) -> Result<Self> {
         let mut planned = AttentionGradient {
             context: context.clone(),
-            extents,
-            scale,
-            masks,
-            of_head,
+            own,
             groups: Vec::new(),
             turns: shared_turns(context)?,
         };
-        if context.is_cuda() && extents.d > 0 {
+        if context.is_cuda() && planned.own.extents.d > 0 {
             planned.groups = planned.groups()?;
         }
         Ok(planned)
@@ -130,10 +111,11 @@ impl<T: Scalar> AttentionGradient<T> {
     fn groups(&self) -> Result<Vec<Group<T>>> {
         let mut groups = Vec::new();
         let mut first = 0;
-        for heads in self.of_head.chunk_by(|a, b| a == b) {
-            let pattern = entries(self.masks[heads[0]].seen(self.extents))?;
+        let extents = self.own.extents;
+        for heads in self.own.of_head.chunk_by(|a, b| a == b) {
+            let pattern = entries(self.own.masks[heads[0]].seen(extents))?;
             let span = (first, heads.len());
-            groups.push(Group::new(&self.context, self.extents, pattern, span)?);
+            groups.push(Group::new(&self.context, extents, pattern, span)?);
             first += heads.len();
         }
         Ok(groups)
@@ -162,14 +144,7 @@ impl<T: Scalar> AttentionGradient<T> {
         [dq, dk, dv]: [&mut Tensor<T>; 3],
         stream: &Stream,
     ) -> Result<()> {
-        let AttentionExtents {
-            heads,
-            key_heads,
-            m,
-            n,
-            d,
-        } = self.extents;
-        let (queries, keys) = ([heads, m, d], [key_heads, n, d]);
+        let (queries, keys) = self.own.extents.shapes();
         for (name, tensor, shape) in [
             ("q", q, queries),
             ("k", k, keys),
@@ -184,14 +159,15 @@ impl<T: Scalar> AttentionGradient<T> {
         if !self.context.is_cuda() {
             let operands = [q, k, v].map(|tensor| HostHeads::of(tensor));
             let gradients = [dq, dk, dv].map(|t| &mut t.any);
-            self.on_host(operands, |own| own.gradient(&HostHeads::of(dy), gradients));
+            let own = self.own.on_host(operands);
+            own.gradient(&HostHeads::of(dy), gradients);
             return Ok(());
         }
         let places = Places {
             inputs: [q, k, v].map(|t| Heads::of(t)),
             upstream: Heads::of(dy),
             outputs: [&*dq, &*dk, &*dv].map(|t| Heads::of(t)),
-            ratio: heads / key_heads.max(1),
+            ratio: queries[0] / keys[0].max(1),
         };
         self.queue(&places, stream)
     }
@@ -215,7 +191,7 @@ impl<T: Scalar> AttentionGradient<T> {
             m,
             n,
             d,
-        } = self.extents;
+        } = self.own.extents;
         if m != n {
             let reason = format!("is {m} x {n}; rows hold a query and a key each");
             return Err(Error::operand("mask", reason));
@@ -233,9 +209,8 @@ impl<T: Scalar> AttentionGradient<T> {
             };
             let [q, k, v] = first;
             let operands = [part(q, heads), part(k, key_heads), part(v, key_heads)];
-            self.on_host(operands, |own| {
-                own.gradient_in_rows(&HostHeads::in_rows(dy, d), &mut dqkv.any);
-            });
+            let own = self.own.on_host(operands);
+            own.gradient_in_rows(&HostHeads::in_rows(dy, d), &mut dqkv.any);
             return Ok(());
         }
         let parts = |of: &Tensor<T>| first.map(|at| Heads::in_rows(of, at * d, d));
@@ -249,32 +224,11 @@ impl<T: Scalar> AttentionGradient<T> {
     }
 
     fn queue(&self, places: &Places, stream: &Stream) -> Result<()> {
-        if !self
-            .context
-            .device()
-            .is_some_and(|device| stream.belongs_to(device))
-        {
-            return Err(Error::operand("stream", "belongs to another context"));
-        }
+        self.context.check_stream(stream)?;
         in_turn(self.turns.clone(), stream, || {
             let mut groups = self.groups.iter();
-            groups.try_for_each(|group| group.queue(places, self.scale, stream))
+            groups.try_for_each(|group| group.queue(places, self.own.scale, stream))
         })
-    }
-
-    fn on_host(&self, [q, k, v]: [HostHeads<'_>; 3], run: impl FnOnce(&HostAttention<'_>)) {
-        let masks = self.of_head.iter();
-        run(&HostAttention {
-            q,
-            k,
-            v,
-            masks: masks
-                .map(|&mask| self.masks[mask].seen(self.extents))
-                .collect(),
-            key_heads: self.extents.key_heads,
-            d: self.extents.d,
-            scale: self.scale,
-        });
     }
 }
 

@@ -1,7 +1,7 @@
 //! Masks of a known structure: no entry of them is ever listed.
 
 use super::masks::{heads_of, lengths_of, pairs_of_heads};
-use super::{AttentionOptions, Held, SparseAttention, scale_of};
+use super::{AttentionOptions, Held, Masked, SparseAttention};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::families::attention::AttentionExtents;
@@ -185,7 +185,6 @@ impl<T: Scalar> SparseAttention<T> {
         masks: &[AttentionMask],
         options: &AttentionOptions,
     ) -> Result<Self> {
-        let (extents, masks, of_head) = flags_of_heads(shape, masks, options)?;
-        Self::planned(context, extents, scale_of(options)?, (masks, of_head), None)
+        Self::planned(context, Masked::structured(shape, masks, options)?, None)
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::context::Context;
 use crate::device::{Device, Stream};
-use crate::error::{Error, Result, check_shape};
+use crate::error::{Elsewhere, Error, Result, check_shape};
 use crate::families::tensor::cpu::{Largest, Matrix};
 use crate::families::tensor::fibres::{Fibres, RowsOf};
 use crate::families::tensor::{MessageLaunch, RawMessage};
@@ -131,7 +131,7 @@ impl LargestGradient {
         dx: &mut AnyTensor,
         dvalues: Option<&mut AnyTensor>,
     ) -> Result<()> {
-        let host = graph.host().ok_or_else(|| Error::elsewhere("A"))?;
+        let host = graph.host().or_elsewhere("A")?;
         let [x, y, dy] = given;
         let largest = Largest {
             values: host,
@@ -141,9 +141,9 @@ impl LargestGradient {
             features: self.features,
         };
         let leading = dx.leading();
-        let to = dx.host_mut().ok_or_else(|| Error::elsewhere("dX"))?;
+        let to = dx.host_mut().or_elsewhere("dX")?;
         let dvalues = match dvalues {
-            Some(own) => Some(own.host_mut().ok_or_else(|| Error::elsewhere("dA"))?),
+            Some(own) => Some(own.host_mut().or_elsewhere("dA")?),
             None => None,
         };
         largest.gradient((&by[0], &by[1]), (to, leading), dvalues);
@@ -152,7 +152,7 @@ impl LargestGradient {
 }
 
 fn matrix<'a>(name: &str, tensor: &'a AnyTensor) -> Result<Matrix<'a>> {
-    let data = tensor.host().ok_or_else(|| Error::elsewhere(name))?;
+    let data = tensor.host().or_elsewhere(name)?;
     Ok((data, tensor.leading()))
 }
 

@@ -97,7 +97,7 @@ impl<T: Scalar> SparseSoftmax<T> {
         stride: usize,
         stream: &Stream,
     ) -> Result<()> {
-        self.check_stream(stream)?;
+        self.context.check_stream(stream)?;
         // Also with one head: whole vectors are read, and nothing lies behind a tensor.
         if !(stride * size_of::<T>()).is_multiple_of(16) {
             let reason = format!("has heads {stride} elements apart, not a multiple of 16 bytes");

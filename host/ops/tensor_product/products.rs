@@ -4,7 +4,7 @@
 use super::{Channels, Couplings, Factors, Gradients};
 use crate::context::Context;
 use crate::device::Stream;
-use crate::error::{Error, Result};
+use crate::error::{Elsewhere, Error, Result};
 use crate::families::tensor::equivariant::{
     EquivariantLaunch, EquivariantShape, PathPlace, RawEquivariant,
 };
@@ -173,7 +173,7 @@ impl<T: Scalar> Products<T> {
     /// Address and leading dimension of a tensor of a planned shape on the plan's GPU.
     fn place(&self, name: &str, of: usize, tensor: &Tensor<T>) -> Result<(u64, usize)> {
         tensor.check(name, &self.context, &self.shapes[of])?;
-        let address = tensor.address().ok_or_else(|| Error::elsewhere(name))?;
+        let address = tensor.address().or_elsewhere(name)?;
         Ok((address, tensor.leading()))
     }
 

@@ -7,7 +7,7 @@ use einsparse_formats::{AnySparse, Csr, CsrPattern, Format};
 use super::leading_of;
 use crate::context::Context;
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{Elsewhere, Error, Result};
 use crate::families::convert::{Expand, Placed, Scatter, SliceValues};
 use crate::kernel::Queue;
 use crate::registry::Dtype;
@@ -42,7 +42,7 @@ impl Copy {
             Copy::Dense(tensor) => tensor.address(),
             Copy::Sparse(tensor) => tensor.values_address(),
         };
-        address.ok_or_else(|| Error::elsewhere("A"))
+        address.or_elsewhere("A")
     }
 }
 

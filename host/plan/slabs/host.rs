@@ -10,7 +10,7 @@ use super::{Predicted, Shown, given_in};
 use crate::context::Context;
 use crate::cpu::{self, AnyOperands, AnyOutput};
 use crate::einsum::Einsum;
-use crate::error::{Error, Result};
+use crate::error::{Elsewhere, Error, Result};
 use crate::families::spmm::slabs::Layout;
 use crate::indirect::{BiasAxis, IndirectEinsum, SpmmForm, rewrite};
 use crate::offer::{Compiled, PlannedPattern, Run};
@@ -111,9 +111,7 @@ impl OnHost {
             bind(&mut bound, name, operand, rows)?;
         }
         let (width, leading) = (out.shape()[1], out.leading());
-        let values = out
-            .host_mut()
-            .ok_or_else(|| Error::elsewhere(&run.of.einsum.out.tensor))?;
+        let values = out.host_mut().or_elsewhere(&run.of.einsum.out.tensor)?;
         let reach = [slab.rows.start, slab.rows.end].map(|row| (row * leading).min(values.len()));
         let values = values.part(reach[0], reach[1] - reach[0]);
         let output = AnyOutput::new(&[slab.rows.len(), width], leading, values)?;
@@ -130,7 +128,7 @@ fn bind<'a>(
 ) -> Result<()> {
     let (shape, strides, values) = match operand {
         AnyOperand::Dense(d) | AnyOperand::Dynamic(d, _) => {
-            let values = d.host().ok_or_else(|| Error::elsewhere(name))?;
+            let values = d.host().or_elsewhere(name)?;
             (d.shape(), d.strides(), values)
         }
         AnyOperand::HostDense(shape, values) => (*shape, row_major(shape), *values),

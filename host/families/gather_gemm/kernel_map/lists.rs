@@ -7,6 +7,7 @@ use super::{ABSENT, Arrays, HALF, KernelMap, MapArrays, ROWS};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::offer::Unfit;
 
 /// Offsets that have a bit in the key by which rows are ordered.
 const RANKED: usize = 32;
@@ -32,14 +33,15 @@ pub(crate) struct MapCounts {
 
 impl MapLists<'_> {
     /// For each output row and offset the input row, or [`ABSENT`]; or why there is no such map.
-    fn neighbours(&self) -> Result<std::result::Result<Vec<u32>, String>> {
+    fn neighbours(&self) -> Result<Vec<u32>, Unfit> {
         let [outputs, _, volume] = self.extents;
         let pairs = self.lists[0].len();
         let words = outputs.saturating_mul(volume);
         if words > FEW.max(pairs.saturating_mul(RANKED)) {
-            return Ok(Err(format!(
+            let reason = format!(
                 "keeps a word for each of {outputs} rows and {volume} matrices, too many for {pairs} terms"
-            )));
+            );
+            return Err(reason.into());
         }
         let mut raw = vec![ABSENT; words];
         for p in 0..pairs {
@@ -49,23 +51,22 @@ impl MapLists<'_> {
             }
             for ((name, value), extent) in self.names.iter().zip([o, i, t]).zip(self.extents) {
                 if value as usize >= extent {
-                    return Err(Error::operand(
-                        *name,
-                        format!("holds {value} at {p}, past the extent of {extent}"),
-                    ));
+                    let reason = format!("holds {value} at {p}, past the extent of {extent}");
+                    return Err(Error::operand(*name, reason).into());
                 }
             }
             let slot = &mut raw[o as usize * volume + t as usize];
             if *slot != ABSENT {
                 let [rows, _, matrices] = self.names;
-                return Ok(Err(format!(
+                let reason = format!(
                     "takes one term for each row and matrix: at {p} `{rows}` and `{matrices}` hold {o} and {t} once \
                      more"
-                )));
+                );
+                return Err(reason.into());
             }
             *slot = i;
         }
-        Ok(Ok(raw))
+        Ok(raw)
     }
 
     /// Bits of offsets in the key: the rarer, the higher, for fewer tiles then have it.
@@ -88,14 +89,18 @@ impl MapLists<'_> {
 
 impl KernelMap {
     /// The map of lists on the CPU, or why they have none.
-    pub(crate) fn of_lists(lists: &MapLists<'_>) -> Result<std::result::Result<KernelMap, String>> {
+    pub(crate) fn of_lists(lists: &MapLists<'_>) -> Result<KernelMap, Unfit> {
         let [outputs, inputs, _] = lists.extents;
-        let raw = match lists.neighbours()? {
-            Ok(raw) => raw,
-            Err(reason) => return Ok(Err(reason)),
-        };
-        let ranks = lists.ranks();
-        Self::from_raw(&Context::cpu(), inputs, outputs, Vec::new(), &raw, ranks).map(Ok)
+        let (raw, ranks) = (lists.neighbours()?, lists.ranks());
+        let cpu = Context::cpu();
+        Ok(Self::from_raw(
+            &cpu,
+            inputs,
+            outputs,
+            Vec::new(),
+            &raw,
+            ranks,
+        )?)
     }
 
     /// The same map on a GPU.

@@ -8,7 +8,7 @@ use einsparse_kernels::table::Row;
 
 use crate::device::Device;
 use crate::einsum::Mode;
-use crate::error::{Error, Result};
+use crate::error::{Elsewhere, Error, Result};
 use crate::families::gather_gemm::conv::not_here;
 use crate::families::gather_gemm::cost::conv::{Gathers, predict_convolution};
 use crate::families::gather_gemm::kernel_map::{Arrays, KernelMap, MapLists};
@@ -16,7 +16,9 @@ use crate::families::gather_gemm::turns;
 use crate::families::gather_gemm::{ConvFinish, ConvProduct, RawConv, conv_rows};
 use crate::indirect::ConvolutionForm;
 use crate::offer::bind::find;
-use crate::offer::{Answer, Compiled, Offer, Question, Run, ZerosRule, leading, multiplied_as};
+use crate::offer::{
+    Answer, Compiled, Offer, Question, Run, Unfit, ZerosRule, leading, multiplied_as,
+};
 use crate::tensor::{AnyOperand, AnyTensor};
 
 const NAME: &str = "conv";
@@ -37,9 +39,9 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     if question.options.zeros == ZerosRule::Strict {
         return refuse("multiplies zeros for rows that have no term at a matrix".into());
     }
-    let found = match Found::new(question, form)? {
+    let found = match Found::new(question, form) {
         Ok(found) => Arc::new(found),
-        Err(reason) => return refuse(reason),
+        Err(unfit) => return unfit.answer(NAME),
     };
     let dtype = multiplied_as(question.types.operands, question.options.precision);
     let of = |dtype| conv_rows(dtype, question.machine, question.options.variant.as_deref());
@@ -81,36 +83,29 @@ struct Found {
 fn lists<'o>(
     operands: &'o [(&str, AnyOperand<'_>)],
     form: &ConvolutionForm,
-) -> Result<std::result::Result<[&'o [u32]; 3], String>> {
+) -> Result<[&'o [u32]; 3], Unfit> {
     let mut lists: [&[u32]; 3] = [&[]; 3];
     for (to, name) in lists.iter_mut().zip(&form.lists) {
         match find(operands, name)? {
             AnyOperand::Index(_, data) => *to = *data,
-            _ => return Ok(Err(format!("wants `{name}` as a list of numbers"))),
+            _ => return Err(format!("wants `{name}` as a list of numbers").into()),
         }
     }
-    Ok(Ok(lists))
+    Ok(lists)
 }
 
 impl Found {
-    fn new(
-        question: &Question<'_, '_>,
-        form: ConvolutionForm,
-    ) -> Result<std::result::Result<Found, String>> {
+    fn new(question: &Question<'_, '_>, form: ConvolutionForm) -> Result<Found, Unfit> {
         let operands = question.operands();
-        let shape =
-            |name: &str| Ok::<_, crate::error::Error>(find(operands, name)?.shape().to_vec());
+        let shape = |name: &str| Ok::<_, Error>(find(operands, name)?.shape().to_vec());
         let (input, weights) = (shape(&form.input)?, shape(&form.weights)?);
         let out = question.extents.out();
         let (&[inputs, c], &[volume, ..], &[outputs, n]) = (&input[..], &weights[..], out) else {
-            return Ok(Err("takes matrices of rows and a stack of matrices".into()));
+            return Err("takes matrices of rows and a stack of matrices".into());
         };
-        let lists = match lists(operands, &form)? {
-            Ok(lists) => lists,
-            Err(reason) => return Ok(Err(reason)),
-        };
+        let lists = lists(operands, &form)?;
         if [volume, c, n].contains(&0) {
-            return Ok(Err("has no kernel for operands without elements".into()));
+            return Err("has no kernel for operands without elements".into());
         }
         let names = [0, 1, 2].map(|i| form.lists[i].as_str());
         let described = MapLists {
@@ -118,15 +113,12 @@ impl Found {
             lists,
             extents: [outputs, inputs, volume],
         };
-        let map = match KernelMap::of_lists(&described)? {
-            Ok(map) => map,
-            Err(reason) => return Ok(Err(reason)),
-        };
+        let map = KernelMap::of_lists(&described)?;
         let counts = map.counts()?;
         if counts.multiplied > MANY.max(counts.pairs * WASTE) {
             let (rows, terms) = (counts.multiplied, counts.pairs);
             let why = format!("multiplies 64 rows at a time, here {rows} rows for {terms} terms");
-            return Ok(Err(why));
+            return Err(why.into());
         }
         let lines = [
             leading(operands, &form.input, c),
@@ -135,7 +127,7 @@ impl Found {
         let elements = [&input, &weights].map(|s| s.iter().product::<usize>());
         let element = question.types.operands.bytes();
         let bytes = (elements.iter().sum::<usize>() + outputs * n) * element;
-        Ok(Ok(Found {
+        Ok(Found {
             channels: [c, n],
             aligned: lines
                 .iter()
@@ -150,7 +142,7 @@ impl Found {
             },
             map,
             form,
-        }))
+        })
     }
 
     fn work(&self, row: &Row) -> Gathers {
@@ -212,9 +204,7 @@ impl Compiled for Made {
             weights,
             ld_weights,
             bias: 0,
-            out: out
-                .address()
-                .ok_or_else(|| Error::elsewhere(&form.output))?,
+            out: out.address().or_elsewhere(&form.output)?,
             ld_out: out.leading(),
             alpha: alpha as f32,
         };

@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::cost::Cost;
 use crate::device::Device;
 use crate::einsum::{Einsum, Epilogue, Mode, Windows};
-use crate::error::{Error, Refusal, Result};
+use crate::error::{Elsewhere, Error, Refusal, Result};
 use crate::families::convert::DenseMatrix;
 use crate::families::discover::{ChannelsLaunch, DeviceLists, list_stride};
 use crate::families::gather_gemm::found::above;
@@ -295,10 +295,7 @@ fn matrices(
         leading,
     };
     let to = match out {
-        Some(out) => (
-            out.address().ok_or_else(|| Error::elsewhere("output"))?,
-            out.leading(),
-        ),
+        Some(out) => (out.address().or_elsewhere("output")?, out.leading()),
         None => (0, shapes[2][3]),
     };
     Ok([

@@ -21,7 +21,7 @@ use crate::indirect::{IndirectEinsum, Orientation, SpmmForm};
 use crate::launch::Turns;
 use crate::offer::bind::{find, wrong};
 use crate::offer::{
-    Answer, Compiled, Offer, Question, Run, ZerosRule, multiplied_as, write_kernel,
+    Answer, Compiled, Offer, Question, Run, Unfit, ZerosRule, multiplied_as, write_kernel,
 };
 use crate::registry::Dtype;
 use crate::tensor::{AnyOperand, AnyTensor, SparsityHint};
@@ -33,9 +33,11 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
         return Ok(Answer::default());
     }
     let refused = |reason: &str| Answer::refused("pit", reason);
-    let (form, expected, extents) = match asked(question)? {
+    let missing = "skips micro-tiles of the first matrix, and that is not dynamic";
+    let found = asked(question, (|form| &form.sparse, missing), extents);
+    let (form, expected, extents) = match found {
         Ok(asked) => asked,
-        Err(reason) => return refused(reason),
+        Err(unfit) => return unfit.answer("pit"),
     };
     // A micro-tile has no more rows than A.
     let share = |row: &Row| {
@@ -71,43 +73,32 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     Answer::of(offers.collect())
 }
 
-/// The product that is asked for, or why the kernels of this module and of `pit_right` do not compute it.
-fn plain_product(question: &Question<'_, '_>) -> std::result::Result<SpmmForm, &'static str> {
-    if question.options.zeros == ZerosRule::Strict {
-        return Err("multiplies zeros inside micro-tiles, and the plan asks for Zeros::Strict");
-    }
-    let form = question.indirect.as_gemm().filter(plain);
-    let form = form.filter(|_| question.types.alike());
-    form.ok_or(
-        "computes C[m,n] = A[m,k] * B[k,n], or with A[k,m], without factors and epilogue in the type of the operands",
-    )
-}
-
-/// What is multiplied, what is expected of A, and `[m, k, n]`.
+/// What is multiplied, what is expected of the dynamic matrix, and `[m, k, n]`.
 type Asked<'q> = (SpmmForm, &'q SparsityHint, [usize; 3]);
 
-/// What is asked for, or why the kernels do not do it.
+/// What is asked for, or why the kernels of this module or of `pit_right` do not do it: which matrix is to be dynamic,
+/// what is said where it is not, and `extents`.
 fn asked<'q>(
     question: &'q Question<'q, '_>,
-) -> Result<std::result::Result<Asked<'q>, &'static str>> {
-    let form = match plain_product(question) {
-        Ok(form) => form,
-        Err(reason) => return Ok(Err(reason)),
-    };
-    let mut dynamic = question.dynamic.iter();
-    let Some((_, expected)) = dynamic.find(|(name, _)| *name == form.sparse) else {
-        return Ok(Err(
-            "skips micro-tiles of the first matrix, and that is not dynamic",
-        ));
-    };
-    let extents = match extents(question, &form)? {
-        Ok(extents) => extents,
-        Err(reason) => return Ok(Err(reason)),
-    };
-    if question.machine.wgmma == 0.0 {
-        return Ok(Err("is made of wgmma, which compute capability 9.0 has"));
+    (dynamic, missing): (fn(&SpmmForm) -> &String, &str),
+    extents: fn(&Question<'_, '_>, &SpmmForm) -> Result<[usize; 3], Unfit>,
+) -> Result<Asked<'q>, Unfit> {
+    if question.options.zeros == ZerosRule::Strict {
+        let reason = "multiplies zeros inside micro-tiles, and the plan asks for Zeros::Strict";
+        return Err(reason.into());
     }
-    Ok(Ok((form, expected, extents)))
+    let form = question.indirect.as_gemm().filter(plain);
+    let form = form.filter(|_| question.types.alike()).ok_or(
+        "computes C[m,n] = A[m,k] * B[k,n], or with A[k,m], without factors and epilogue in the type of the operands",
+    )?;
+    let mut all = question.dynamic.iter();
+    let found = all.find(|(name, _)| name == dynamic(&form));
+    let (_, expected) = found.ok_or(missing)?;
+    let extents = extents(question, &form)?;
+    if question.machine.wgmma == 0.0 {
+        return Err("is made of wgmma, which compute capability 9.0 has".into());
+    }
+    Ok((form, expected, extents))
 }
 
 /// One of the kernels, and how it is made.
@@ -172,19 +163,16 @@ pub(crate) fn adaptable(
 }
 
 /// `[m, k, n]`, or why the kernels do not take these operands.
-fn extents(
-    question: &Question<'_, '_>,
-    form: &SpmmForm,
-) -> Result<std::result::Result<[usize; 3], &'static str>> {
+fn extents(question: &Question<'_, '_>, form: &SpmmForm) -> Result<[usize; 3], Unfit> {
     let (a, b) = (
         find(question.operands(), &form.sparse)?,
         find(question.operands(), &form.dense)?,
     );
     let AnyOperand::Dense(rows) = b else {
-        return Err(wrong(&form.dense, "an uploaded dense tensor", b));
+        return Err(wrong(&form.dense, "an uploaded dense tensor", b).into());
     };
     let (&[first, second], &[_, n]) = (a.shape(), b.shape()) else {
-        return Ok(Err("multiplies matrices"));
+        return Err("multiplies matrices".into());
     };
     let turned = form.order.transposed;
     let (m, k) = if turned {
@@ -196,20 +184,18 @@ fn extents(
     let whole = |x: usize| x.is_multiple_of(vector);
     let given = question.options.alignment.unwrap_or(vector).max(1);
     if !whole(n) || !whole(rows.leading()) || !whole(given) {
-        return Ok(Err(
-            "gathers rows of B by 16 bytes, which it is not a multiple of",
-        ));
+        return Err("gathers rows of B by 16 bytes, which it is not a multiple of".into());
     }
     let gathered = |a: &AnyOperand<'_>| match a {
         AnyOperand::Dense(a) => whole(m) && whole(a.leading()),
         _ => false,
     };
     if turned && !gathered(a) {
-        return Ok(Err(
-            "gathers pieces of rows of A by 16 bytes, which it is not a multiple of",
-        ));
+        return Err(
+            "gathers pieces of rows of A by 16 bytes, which it is not a multiple of".into(),
+        );
     }
-    Ok(Ok([m, k, n]))
+    Ok([m, k, n])
 }
 
 /// No factor, no epilogue, everything as it is written in memory but for A, which may be `[k, m]`.

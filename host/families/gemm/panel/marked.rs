@@ -1,5 +1,7 @@
 //! A dense product with a ReLU by the module `marked`, which says which micro-tiles of its result hold something.
 
+use std::sync::Arc;
+
 use einsparse_kernels::abi::FLAG_VECTORS;
 use einsparse_kernels::families::{MarkedParams, mark_words};
 use einsparse_kernels::table::rows_of;
@@ -11,8 +13,7 @@ use crate::error::{Error, Result};
 use crate::families::convert::DenseMatrix;
 use crate::indirect::{Orientation, SpmmForm};
 use crate::kernel::{Grid, Queue};
-use crate::launch::Matrix;
-use crate::launch::{Extents, RawSpmm, small};
+use crate::launch::{Asked, Extents, Matrix, RawSpmm, small};
 use crate::registry::{Dtype, none_of};
 
 /// `C[m,n] = relu(A[m,k] * B[k,n])`, and a bit for each column of every `height` rows of C.
@@ -44,7 +45,7 @@ impl MarkedLaunch {
     /// For `[m, k, n]`, rows of A `leading` elements apart, and micro-tiles of `height` rows, a power of two from 16
     /// on.
     pub(crate) fn new(
-        device: &Device,
+        device: &Arc<Device>,
         dtype: Dtype,
         [m, k, n]: [usize; 3],
         leading: usize,
@@ -60,10 +61,15 @@ impl MarkedLaunch {
                 format!("is for {dtype}, 16 rows or a larger power of two")
             }));
         };
-        let extents = Extents { m, k, n, items: 1 };
-        let matrix = Matrix::Dense { leading };
+        let asked = Asked {
+            device,
+            row,
+            form: form(),
+            extents: Extents { m, k, n, items: 1 },
+            out: dtype,
+        };
         Ok(MarkedLaunch {
-            panels: Panels::new(device, row, form(), extents, matrix, dtype)?,
+            panels: Panels::new(asked, Matrix::Dense { leading })?,
             height: height.trailing_zeros(),
         })
     }

@@ -78,6 +78,13 @@ fn cut(offsets: &[u32], slices: &[u32], warps: usize) -> Vec<Vec<Part>> {
     for &slice in slices {
         let (count, first) = (chunks(slice), offsets[slice as usize]);
         let mut taken = 0;
+        let part = |from: u64, to: u64, ends: bool| Part {
+            slice,
+            first: first + from as u32,
+            end: first + to as u32,
+            begins: from == 0,
+            ends,
+        };
         // The cut that lies in this slice, if any; a slice is over where the next one starts.
         while warp + 1 < warps && bound(warp + 1) < at + count + FINISH {
             let to = bound(warp + 1).saturating_sub(at).min(count);
@@ -87,24 +94,12 @@ fn cut(offsets: &[u32], slices: &[u32], warps: usize) -> Vec<Vec<Part>> {
                 break;
             }
             if to > taken {
-                parts[warp].push(Part {
-                    slice,
-                    first: first + taken as u32,
-                    end: first + to as u32,
-                    begins: taken == 0,
-                    ends: false,
-                });
+                parts[warp].push(part(taken, to, false));
                 taken = to;
             }
             warp += 1;
         }
-        parts[warp].push(Part {
-            slice,
-            first: first + taken as u32,
-            end: first + count as u32,
-            begins: taken == 0,
-            ends: true,
-        });
+        parts[warp].push(part(taken, count, true));
         at += count + FINISH;
         while warp + 1 < warps && bound(warp + 1) <= at {
             warp += 1;

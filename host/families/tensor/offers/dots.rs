@@ -2,7 +2,6 @@
 //! one number for each entry.
 
 use std::borrow::Cow;
-use std::fmt;
 
 use einsparse_formats::PAD;
 use einsparse_kernels::families::REDUCE_COLUMNS;
@@ -12,12 +11,12 @@ use rayon::prelude::*;
 use super::rows::rows_of;
 use super::{alignment, matrices};
 use crate::einsum::Mode;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::families::tensor::cost::rows::{RowsWork, predict_rows};
 use crate::families::tensor::{DotsLaunch, RawDots};
 use crate::indirect::DotsForm;
 use crate::offer::bind::find;
-use crate::offer::{Answer, Compiled, Offer, Question, Run, write_kernel};
+use crate::offer::{Answer, Compiled, Offer, Question, Run, Unfit, of_launch};
 use crate::registry::Dtype;
 use crate::tensor::{AnyOperand, AnyTensor};
 
@@ -60,22 +59,19 @@ fn is_padded(places: &[u32]) -> bool {
 type Gathered<'q> = (Vec<&'q [u32]>, Vec<(usize, usize)>);
 
 /// What a form gathers, or why the kernels do not take it.
-fn gathered<'q>(
-    question: &'q Question<'q, '_>,
-    form: &DotsForm,
-) -> Result<std::result::Result<Gathered<'q>, &'static str>> {
+fn gathered<'q>(question: &'q Question<'q, '_>, form: &DotsForm) -> Result<Gathered<'q>, Unfit> {
     let (mut places, mut extents) = (Vec::new(), Vec::new());
     for (factor, array) in &form.factors {
         let &[rows, n] = find(question.operands(), factor)?.shape() else {
-            return Ok(Err("gathers rows of matrices"));
+            return Err("gathers rows of matrices".into());
         };
         let AnyOperand::Index(_, data) = find(question.operands(), array)? else {
-            return Ok(Err("gathers through index arrays"));
+            return Err("gathers through index arrays".into());
         };
         places.push(*data);
         extents.push((rows, n));
     }
-    Ok(Ok((places, extents)))
+    Ok((places, extents))
 }
 
 /// The kernels of the family that can run this.
@@ -89,9 +85,9 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     if !question.types.alike() {
         return refused("its outputs have the type of the operands");
     }
-    let (places, extents) = match gathered(question, &form)? {
+    let (places, extents) = match gathered(question, &form) {
         Ok(gathered) => gathered,
-        Err(reason) => return refused(reason),
+        Err(unfit) => return unfit.answer(FAMILY),
     };
     if form.mode == Mode::Assign && places.iter().any(|own| is_padded(own)) {
         return refused("leaves entries that are dropped as they are, and `=` writes all of them");
@@ -133,20 +129,10 @@ struct Dots {
     form: DotsForm,
 }
 
-impl fmt::Display for Dots {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_kernel(f, self.launch.row(), self.launch.describe())
-    }
-}
+of_launch!(Dots);
 
 impl Compiled for Dots {
-    fn variant(&self) -> &'static str {
-        self.launch.row().name
-    }
-
-    fn bytes(&self) -> usize {
-        self.launch.bytes()
-    }
+    of_launch!();
 
     fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
         let queue = run.queue(out)?;
@@ -156,9 +142,7 @@ impl Compiled for Dots {
         let raw = RawDots {
             mask: mask.map_or(0, |(address, _)| address),
             factors: matrices(run, &self.form.factors)?,
-            out: out
-                .address()
-                .ok_or_else(|| Error::elsewhere(&self.form.output))?,
+            out: run.output(out)?.0,
             alpha,
             accumulate: self.form.mode == Mode::Accumulate,
         };

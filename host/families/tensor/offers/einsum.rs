@@ -1,6 +1,5 @@
 //! The general family as plans see it: whatever no kernel is made for, and what is asked of it by name.
 
-use std::fmt;
 use std::sync::Arc;
 
 use einsparse_kernels::abi::{Dtype, Operation};
@@ -15,7 +14,7 @@ use crate::error::{Error, Refusal, Result};
 use crate::families::tensor::cost::einsum::{Steps, predict};
 use crate::families::tensor::{EinsumLaunch, RawEinsum};
 use crate::offer::bind::device_tensor;
-use crate::offer::{Answer, Compiled, Offer, PlannedPattern, Question, Run, write_kernel};
+use crate::offer::{Answer, Compiled, Offer, PlannedPattern, Question, Run, of_launch};
 use crate::tensor::{AnyOperand, AnyTensor, columns_of, row_major};
 use crate::values::Slice;
 
@@ -239,13 +238,7 @@ fn same_strides(name: &str, planned: &[usize], found: &[usize]) -> Result<()> {
 }
 
 impl Compiled for General {
-    fn variant(&self) -> &'static str {
-        self.launch.row().name
-    }
-
-    fn bytes(&self) -> usize {
-        self.launch.bytes()
-    }
+    of_launch!();
 
     fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
         let queue = run.queue(out)?;
@@ -272,8 +265,4 @@ impl Compiled for General {
     }
 }
 
-impl fmt::Display for General {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_kernel(f, self.launch.row(), self.launch.describe())
-    }
-}
+of_launch!(General);

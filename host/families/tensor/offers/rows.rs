@@ -1,7 +1,6 @@
 //! Plans of module `mttkrp`: rows gathered for every entry of a sparse tensor of any order, multiplied, summed by
 //! output row.
 
-use std::fmt;
 use std::sync::Arc;
 
 use einsparse_formats::{AnyPattern, Format};
@@ -17,7 +16,7 @@ use crate::families::tensor::fibres::{Fibres, RowsOf};
 use crate::families::tensor::{RawRows, RowsExtents, RowsLaunch};
 use crate::indirect::{IndirectEinsum, RowsForm};
 use crate::offer::bind::find;
-use crate::offer::{Answer, Compiled, Offer, PlannedPattern, Question, Run, write_kernel};
+use crate::offer::{Answer, Compiled, Offer, PlannedPattern, Question, Run, of_launch};
 use crate::registry::{Dtype, Operation};
 use crate::tensor::{AnyOperand, AnyTensor};
 use crate::worklist::Runs;
@@ -175,20 +174,10 @@ impl RowsPlan {
     }
 }
 
-impl fmt::Display for RowsPlan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_kernel(f, self.launch.row(), self.launch.describe())
-    }
-}
+of_launch!(RowsPlan);
 
 impl Compiled for RowsPlan {
-    fn variant(&self) -> &'static str {
-        self.launch.row().name
-    }
-
-    fn bytes(&self) -> usize {
-        self.launch.bytes()
-    }
+    of_launch!();
 
     fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
         let queue = run.queue(out)?;
@@ -197,11 +186,7 @@ impl Compiled for RowsPlan {
         let raw = RawRows {
             values: arrays.values.address(),
             factors: matrices(run, &self.form.factors)?,
-            out: (
-                out.address()
-                    .ok_or_else(|| Error::elsewhere(&self.form.output))?,
-                out.leading(),
-            ),
+            out: run.output(out)?,
             alpha,
         };
         self.launch.run(&raw, queue)

@@ -17,7 +17,7 @@ use crate::families::tensor::tensor_product::{
 };
 use crate::indirect::{IndirectEinsum, TensorProductForm, TensorProductKind};
 use crate::offer::bind::find;
-use crate::offer::{Answer, Offer, Question};
+use crate::offer::{Answer, Offer, Question, Unfit};
 use crate::tensor::row_major;
 use entries::{Entries, term};
 use made::Made;
@@ -44,9 +44,9 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
         ));
     };
     let piece = rows_of_piece(row.step, row.threads);
-    let found = match Bound::new(question, form, piece)? {
+    let found = match Bound::new(question, form, piece) {
         Ok(found) => found,
-        Err(reason) => return refuse(reason),
+        Err(unfit) => return unfit.answer(NAME),
     };
     let limit = question
         .context
@@ -85,7 +85,7 @@ impl Bound {
         question: &Question<'_, '_>,
         form: TensorProductForm,
         piece: u32,
-    ) -> Result<std::result::Result<Bound, String>> {
+    ) -> Result<Bound, Unfit> {
         let indirect = question.indirect;
         let (arrays, sparse) = entries::arrays(question)?;
         let entries = Entries::new(indirect, &form, &arrays);
@@ -96,16 +96,12 @@ impl Bound {
         let count = match count {
             Some(count) if count <= MOST => count,
             _ => {
-                return Ok(Err(format!(
-                    "takes up to {MOST} entries, not {:?}",
-                    entries.extents
-                )));
+                let reason = format!("takes up to {MOST} entries, not {:?}", entries.extents);
+                return Err(reason.into());
             }
         };
-        let holder = match holder(question, &form, sparse)? {
-            Some(holder) => holder,
-            None => return Ok(Err("wants its values in a tensor".into())),
-        };
+        let holder = holder(question, &form, sparse)?;
+        let holder = holder.ok_or("wants its values in a tensor")?;
         let shapes = shapes(question, &form)?;
         let terms = terms((indirect, &form), (&entries, count), &shapes, &holder)?;
         let slots = holder.slots();
@@ -116,21 +112,17 @@ impl Bound {
             .map(|(_, tensor)| tensor.arrays())
             .unwrap_or_default();
         let pattern = pattern.iter().map(|a| (a.role, a.data.to_vec())).collect();
-        Ok(
-            Bound::sorted(terms, (&form, piece), &shapes, slots, indirect.mode).map(
-                |(shape, lists, swapped)| {
-                    let [a, y, d, f] = named;
-                    Bound {
-                        shape,
-                        lists,
-                        names: if swapped { [d, y, a, f] } else { [a, y, d, f] },
-                        values: holder.name,
-                        strides: holder.strides,
-                        pattern,
-                    }
-                },
-            ),
-        )
+        let (shape, lists, swapped) =
+            Bound::sorted(terms, (&form, piece), &shapes, slots, indirect.mode)?;
+        let [a, y, d, f] = named;
+        Ok(Bound {
+            shape,
+            lists,
+            names: if swapped { [d, y, a, f] } else { [a, y, d, f] },
+            values: holder.name,
+            strides: holder.strides,
+            pattern,
+        })
     }
 
     /// The lists, and whether A and D change places: of two operands with channels that one scales segments which makes

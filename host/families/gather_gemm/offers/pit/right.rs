@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use einsparse_kernels::table::{Row, kernels};
 
+use super::asked;
 use super::bound::Bound;
-use super::plain_product;
 use crate::device::Device;
 use crate::error::Result;
 use crate::families::discover::DeviceLists;
@@ -15,7 +15,7 @@ use crate::families::gather_gemm::found::{RightKernels, WIDTH};
 use crate::indirect::SpmmForm;
 use crate::launch::Turns;
 use crate::offer::bind::{find, wrong};
-use crate::offer::{Answer, Compiled, Determinism, Offer, Question, Run, write_kernel};
+use crate::offer::{Answer, Compiled, Determinism, Offer, Question, Run, Unfit, write_kernel};
 use crate::tensor::{AnyOperand, AnyTensor};
 
 /// The kernels for an expression whose right factor is dynamic.
@@ -23,9 +23,9 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     if question.dynamic.is_empty() {
         return Ok(Answer::default());
     }
-    let (form, row, share, extents) = match asked(question)? {
-        Ok(asked) => asked,
-        Err(reason) => return Answer::refused("pit_right", reason),
+    let (form, row, share, extents) = match found(question) {
+        Ok(found) => found,
+        Err(unfit) => return unfit.answer("pit_right"),
     };
     let ([m, k, n], machine) = (extents, question.machine);
     let times = question.context.tile_times();
@@ -44,75 +44,51 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
 
 /// What is multiplied by which kernel, the share of the micro-tiles that are expected to hold something, and
 /// `[m, k, n]`.
-type Asked = (SpmmForm, &'static Row, f64, [usize; 3]);
+type Found = (SpmmForm, &'static Row, f64, [usize; 3]);
 
 /// What is asked for, or why the kernels do not do it.
-fn asked(question: &Question<'_, '_>) -> Result<std::result::Result<Asked, &'static str>> {
-    let form = match plain_product(question) {
-        Ok(form) => form,
-        Err(reason) => return Ok(Err(reason)),
-    };
-    let mut dynamic = question.dynamic.iter();
-    let Some((_, expected)) = dynamic.find(|(name, _)| *name == form.dense) else {
-        return Ok(Err(
-            "skips pieces of rows of the second matrix, and that is not dynamic",
-        ));
-    };
-    let extents = match extents(question, &form)? {
-        Ok(extents) => extents,
-        Err(reason) => return Ok(Err(reason)),
-    };
-    if question.machine.wgmma == 0.0 {
-        return Ok(Err("is made of wgmma, which compute capability 9.0 has"));
-    }
+fn found(question: &Question<'_, '_>) -> Result<Found, Unfit> {
+    let missing = "skips pieces of rows of the second matrix, and that is not dynamic";
+    let (form, expected, extents) = asked(question, (|form| &form.dense, missing), extents)?;
     let own = |row: &&Row| row.module == "pit_right" && row.dtype == question.types.operands;
-    let Some(row) = kernels().iter().find(own) else {
-        return Ok(Err("computes f16 and bf16"));
-    };
+    let row = kernels().iter().find(own).ok_or("computes f16 and bf16")?;
     let share = expected.share(WIDTH);
     if question.options.variant.as_deref() != Some(row.name) && !is_worth_it(row, share) {
-        return Ok(Err(
-            "gains nothing where nearly all micro-tiles hold something",
-        ));
+        return Err("gains nothing where nearly all micro-tiles hold something".into());
     }
-    Ok(Ok((form, row, share, extents)))
+    Ok((form, row, share, extents))
 }
 
 /// `[m, k, n]`, or why the kernels do not take these operands.
-fn extents(
-    question: &Question<'_, '_>,
-    form: &SpmmForm,
-) -> Result<std::result::Result<[usize; 3], &'static str>> {
+fn extents(question: &Question<'_, '_>, form: &SpmmForm) -> Result<[usize; 3], Unfit> {
     let (a, b) = (
         find(question.operands(), &form.sparse)?,
         find(question.operands(), &form.dense)?,
     );
     let AnyOperand::Dense(rows) = a else {
-        return Err(wrong(&form.sparse, "an uploaded dense tensor", a));
+        return Err(wrong(&form.sparse, "an uploaded dense tensor", a).into());
     };
     let AnyOperand::Dense(pieces) = b else {
-        return Err(wrong(&form.dense, "an uploaded dense tensor", b));
+        return Err(wrong(&form.dense, "an uploaded dense tensor", b).into());
     };
     let (&[first, second], &[_, n]) = (a.shape(), b.shape()) else {
-        return Ok(Err("multiplies matrices"));
+        return Err("multiplies matrices".into());
     };
     let vector = 16 / question.types.operands.bytes();
     let whole = |x: usize| x.is_multiple_of(vector);
     let given = question.options.alignment.unwrap_or(vector).max(1);
     if !whole(n) || !whole(pieces.leading()) || !whole(given) {
-        return Ok(Err(
-            "gathers pieces of rows of B by 16 bytes, which it is not a multiple of",
-        ));
+        return Err(
+            "gathers pieces of rows of B by 16 bytes, which it is not a multiple of".into(),
+        );
     }
     if !form.order.transposed {
-        return Ok(Ok([first, second, n]));
+        return Ok([first, second, n]);
     }
     if !whole(rows.leading()) {
-        return Ok(Err(
-            "gathers rows of A by 16 bytes, which it is not a multiple of",
-        ));
+        return Err("gathers rows of A by 16 bytes, which it is not a multiple of".into());
     }
-    Ok(Ok([second, first, n]))
+    Ok([second, first, n])
 }
 
 /// Detection, transposition and product, with the lists between them.
@@ -138,7 +114,7 @@ impl Made {
         let [m, k, _] = extents;
         Ok(Made {
             row,
-            lists: kernels.lists(device)?,
+            lists: kernels.detect.lists(device)?,
             kernels,
             turns: Turns::new(device)?,
             bound: Bound::new(form, extents, if by_columns { [k, m] } else { [m, k] }),

@@ -1,15 +1,14 @@
 //! The kernel with the names of its operands, and a run of it.
 
-use std::fmt;
 use std::sync::Arc;
 
 use einsparse_formats::AnyPattern;
 
 use super::Bound;
-use crate::error::{Error, Result};
+use crate::error::{Elsewhere, Error, Result};
 use crate::families::tensor::tensor_product::{CouplingLaunch, RawCouplings};
 use crate::offer::bind::{find, wrong};
-use crate::offer::{Compiled, Run, write_kernel};
+use crate::offer::{Compiled, Run, of_launch};
 use crate::tensor::{AnyOperand, AnyTensor};
 
 /// The kernel with the names of its operands.
@@ -20,13 +19,7 @@ pub(super) struct Made {
 }
 
 impl Compiled for Made {
-    fn variant(&self) -> &'static str {
-        self.launch.row().name
-    }
-
-    fn bytes(&self) -> usize {
-        self.launch.bytes()
-    }
+    of_launch!();
 
     fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
         let queue = run.queue(out)?;
@@ -37,9 +30,7 @@ impl Compiled for Made {
         };
         raw.values = match find(run.operands, &self.found.values)? {
             AnyOperand::Sparse(s) => {
-                let arrays = s
-                    .device()
-                    .ok_or_else(|| Error::elsewhere(&self.found.values))?;
+                let arrays = s.device().or_elsewhere(&self.found.values)?;
                 self.check_pattern(s.pattern())?;
                 arrays.values.address()
             }
@@ -49,9 +40,7 @@ impl Compiled for Made {
                     "has other distances between its rows than planned",
                 ));
             }
-            AnyOperand::Dense(d) => d
-                .address()
-                .ok_or_else(|| Error::elsewhere(&self.found.values))?,
+            AnyOperand::Dense(d) => d.address().or_elsewhere(&self.found.values)?,
             other => return Err(wrong(&self.found.values, "an uploaded tensor", other)),
         };
         for (to, name) in raw.operands.iter_mut().zip(&self.found.names) {
@@ -80,8 +69,4 @@ impl Made {
     }
 }
 
-impl fmt::Display for Made {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_kernel(f, self.launch.row(), self.launch.describe())
-    }
-}
+of_launch!(Made);
