@@ -11,7 +11,7 @@ use einsparse::{Context, Options, Scalar, ZerosRule};
 
 use super::convolution::{operands, plain, reference};
 use super::turned::exact;
-use crate::support::dense::{poisoned, upload};
+use crate::support::dense::{poisoned, strided, upload};
 use crate::support::replay::Replay;
 use crate::support::rows::named;
 use crate::support::runs::finish;
@@ -133,9 +133,7 @@ fn geometry(context: &Context) {
         for per_mille in [1000, 400] {
             let [a, b] = operands::<f16>(&s, Filters, per_mille, 5);
             let wanted = reference(&s, &a, &b);
-            let a = context
-                .upload_strided(&a, s.channels + 8, f16::NAN)
-                .unwrap();
+            let a = strided(context, &a, s.channels + 8, f16::NAN);
             let leading = s.filters.next_multiple_of(8) + 8;
             let b = context.upload_strided(&b, leading, f16::NAN).unwrap();
             let mut c = poisoned::<f16>(context, &of.shapes()[2]);
