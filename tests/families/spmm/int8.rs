@@ -1,8 +1,9 @@
 //! Products of 8-bit integers with single entries, SpMM (SDDMM: `sddmm::int8`): every row of the table that computes
 //! them, and the CPU, against exact integers; extremes, saturation; what is refused.
 
+use crate::support::dense::strided;
 use crate::support::rows::force;
-use crate::support::runs::finish;
+use crate::support::runs::{finish, sampled_plan_of};
 use crate::support::{GUARD, Rng, assert_matrix, gpu, spread};
 use einsparse::error::Refusal;
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
@@ -98,9 +99,7 @@ impl Product {
             let start = |i: &[usize]| Out::from_f64((i[0] % 5) as f64 - 2.0);
             let first = Dense::from_fn(vec![m, n], start).unwrap();
             let leading = n.next_multiple_of(2) + 2 + shift;
-            let mut c = context
-                .upload_strided(&first, leading, Out::from_f64(GUARD))
-                .unwrap();
+            let mut c = strided(context, &first, leading, Out::from_f64(GUARD));
             finish(context, |stream| plan.run(&operands, &mut c, stream));
             assert_matrix(
                 &(row.map(|row| row.name), text, format, Out::NAME, n, scale),
@@ -260,12 +259,7 @@ fn plans_choose_kernels_of_int8() {
         let [x, y] = [100, 200].map(|rows| Dense::<i8>::zeros(vec![rows, k]).unwrap());
         let operands = [("X", (&x).into()), ("Y", (&y).into())];
         let text = "S[m,n] = X[m,k] * Y[n,k]";
-        let plan = cpu
-            .plan::<i8>(text)
-            .operands(&operands)
-            .sparse_output(&s)
-            .build()
-            .unwrap();
+        let plan = sampled_plan_of::<i8, _>(&cpu, text, &operands, &s);
         assert_eq!(plan.choice().candidates[0].name, name, "{}", plan.choice());
     }
 }
