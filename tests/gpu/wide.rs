@@ -4,6 +4,7 @@
 
 use super::large::{gpu_for_large, room};
 use crate::support::rows::force;
+use crate::support::runs::plan_of;
 use crate::support::{Rng, gpu};
 use einsparse::driver::{copy_dtoh_async, copy_htod_async, memset_d8_async};
 use einsparse::formats::{Csr, CsrPattern, Dense, f16};
@@ -112,12 +113,7 @@ impl Case {
         // SAFETY: the range is C; 0x7f7f.. is NaN in f16, and no sum of small integers in f32.
         unsafe { memset_d8_async(self.address(&c, 0, 0), 0x7f, bytes, stream.raw()) }.unwrap();
         let operands: [(&str, Operand<'_, T>); 2] = [("A", a), ("B", b.into())];
-        let plan = context
-            .plan("C[m,n] = A[m,k] * B[k,n]")
-            .operands(&operands)
-            .options(&force(row))
-            .build()
-            .unwrap();
+        let plan = plan_of(context, "C[m,n] = A[m,k] * B[k,n]", &operands, &force(row));
         plan.run(&operands, &mut c, &stream).unwrap();
         let empty = [1, self.rows / 3, self.rows - 3].map(|row| (None, row));
         let owned = self
