@@ -5,6 +5,7 @@ mod errors;
 mod printed;
 mod vectors;
 
+use crate::support::dense::strided;
 use crate::support::rows::named;
 use einsparse::formats::convert::prune_to_nm;
 use einsparse::formats::{AnySparse, Bsr, Dense, Format, bf16, f16, generate};
@@ -288,9 +289,7 @@ fn leading_dimensions_count_for_the_choice() {
     let a = cpu.upload(a).unwrap();
     let widest = |ldb: usize, ldc: usize| {
         let b = cpu.upload_strided(&b, ldb, 0.0).unwrap();
-        let c = cpu
-            .upload_strided(&Dense::zeros([96, 64]).unwrap(), ldc, 0.0)
-            .unwrap();
+        let c = strided(&cpu, &Dense::zeros([96, 64]).unwrap(), ldc, 0.0);
         let operands = [("A", (&a).into()), ("B", (&b).into()), ("C", (&c).into())];
         let plan = cpu.plan::<f32>(TEXT).operands(&operands).build().unwrap();
         candidates(plan.choice()).iter().map(|row| row.vector).max()

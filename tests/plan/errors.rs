@@ -1,6 +1,7 @@
 //! Errors of planning, running and of tensors: values with names and numbers, outputs untouched.
 
 use super::TEXT;
+use crate::support::dense::upload_values;
 use crate::support::spread;
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, FormatError};
 use einsparse::ops::{SoftmaxOptions, SparseSoftmax};
@@ -90,9 +91,7 @@ fn running_refuses_what_was_not_planned() {
     let operands = [("A", (&a).into()), ("B", (&b).into())];
     let plan = cpu.plan(TEXT).operands(&operands).build().unwrap();
     let stream = cpu.stream().unwrap();
-    let mut c = cpu
-        .upload_dense(&Dense::new([2, 2], vec![7.0; 4]).unwrap())
-        .unwrap();
+    let mut c = upload_values(&cpu, &[2, 2], vec![7.0; 4]);
     let run = |operands: &[(&str, Operand<'_, f32>)], c: &mut Tensor<f32>| {
         plan.run(operands, c, &stream).unwrap_err()
     };
