@@ -22,6 +22,7 @@ use einsparse::{
 };
 
 use crate::support::dense::integers;
+use crate::support::runs::plan_of;
 use crate::support::{Rng, gpu, gpu_alone};
 
 /// One way through the library, from operands to values.
@@ -427,11 +428,7 @@ fn a_lost_gpu_says_so() {
         let b = context.upload_dense(&b).unwrap();
         let operands = [("A", (&a).into()), ("B", (&b).into())];
         let text = "C[m,n] = A[m,k] * B[k,n]";
-        let plan = context
-            .plan::<f32>(text)
-            .operands(&operands)
-            .build()
-            .unwrap();
+        let plan = plan_of::<f32>(&context, text, &operands, &Options::default());
         let mut c = context.zeros::<f32>(plan.out_shape()).unwrap();
         let stream = context.stream().unwrap();
         let raw = RawSpmm {

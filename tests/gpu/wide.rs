@@ -43,16 +43,8 @@ impl Case {
             columns,
             owners: [0, owners[0], owners[1].min(rows - 2), rows - 1],
             pieces: pieces.map(aligned).to_vec(),
-            a: rng
-                .integers::<f32>(16)
-                .iter()
-                .map(|x| f64::from(*x))
-                .collect(),
-            b: rng
-                .integers::<f32>(4 * 5 * PIECE)
-                .iter()
-                .map(|x| f64::from(*x))
-                .collect(),
+            a: rng.integers(16),
+            b: rng.integers(4 * 5 * PIECE),
         }
     }
 
@@ -222,13 +214,9 @@ fn too_many_columns_are_refused() {
         let batch = gpu.zeros::<f32>(&[1, m, n]).unwrap();
         let b = if text.contains('z') { &batch } else { &b };
         let operands: [(&str, Operand<'_, f32>); 2] = [("A", a.into()), ("B", b.into())];
-        let refused = gpu
-            .plan(text)
-            .operands(&operands)
-            .options(&force(row))
-            .build()
-            .unwrap_err()
-            .to_string();
+        let forced = force(row);
+        let plan = gpu.plan(text).operands(&operands).options(&forced);
+        let refused = plan.build().unwrap_err().to_string();
         let tiles = n.div_ceil(row.columns as usize);
         let wanted = format!("{tiles} column tiles are over the grid's 65535");
         assert!(refused.contains(&wanted), "{}: {refused}", row.name);

@@ -1,4 +1,4 @@
-//! Work that is queued and waited for.
+//! Plans that there must be; work that is queued and waited for.
 
 use einsparse::registry::Scalar;
 use einsparse::{Context, Operand, Options, Plan, Result, SparseTensor, Stream, Tensor};
@@ -32,8 +32,10 @@ pub fn plan_of<T: Scalar>(
     options: &Options,
 ) -> Plan<T> {
     let plan = context.plan(text).operands(operands).options(options);
-    plan.build()
-        .unwrap_or_else(|error| panic!("{text}: {error}"))
+    match plan.build() {
+        Ok(plan) => plan,
+        Err(error) => panic!("{text}: {error}"),
+    }
 }
 
 /// A plan into the places that `out` stores.
@@ -45,8 +47,10 @@ pub fn sampled_plan_of<T: Scalar, Out: Scalar>(
     out: &SparseTensor<Out>,
 ) -> Plan<T, Out> {
     let plan = context.plan(text).operands(operands).sparse_output(out);
-    plan.build()
-        .unwrap_or_else(|error| panic!("{text}: {error}"))
+    match plan.build() {
+        Ok(plan) => plan,
+        Err(error) => panic!("{text}: {error}"),
+    }
 }
 
 /// A plan, and its output.

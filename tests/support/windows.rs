@@ -1,13 +1,13 @@
 //! Expressions with sums of indices: cases, and their results by plain loops in f64 that know nothing of index arrays.
 
 use crate::support::dense::{integers, poisoned};
-use crate::support::runs::finish;
+use crate::support::runs::{finish, plan_of};
 use std::collections::BTreeMap;
 
 use super::sized;
 use einsparse::einsum::{Access, Activation, Einsum, IndexExpr, Scalar as Factor};
 use einsparse::formats::Dense;
-use einsparse::{Context, Operand, Plan, Scalar, SparseTensor};
+use einsparse::{Context, Operand, Options, Plan, Scalar, SparseTensor};
 
 /// Expressions, the shapes of their operands and of the output. One dimension and two, strides, dilations, orders of
 /// axes, epilogues, and what has no elements. Shapes of the outputs by hand: `(e - 1 - d * (i - 1)) / s + 1`.
@@ -119,11 +119,7 @@ pub fn windows_agree<T: Scalar>(context: &Context, look: impl Fn(&str, &Plan<T>)
             .collect();
         let operands: Vec<(&str, Operand<'_, T>)> =
             on.iter().map(|(name, d)| (*name, d.into())).collect();
-        let plan = context
-            .plan(text)
-            .operands(&operands)
-            .build()
-            .unwrap_or_else(|error| panic!("{text}: {error}"));
+        let plan = plan_of(context, text, &operands, &Options::default());
         assert_eq!(plan.out_shape(), wanted, "{text}");
         assert_eq!(plan.einsum().to_string(), text);
         let mut out = poisoned::<T>(context, &wanted);
