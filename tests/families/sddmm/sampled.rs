@@ -202,13 +202,8 @@ fn sampled_bits_repeat_on_the_gpu() {
     let mut first = None;
     for _ in 0..20 {
         finish(&gpu, |stream| plan.run(&operands, &mut s, stream));
-        let bits: Vec<u16> = s
-            .to_host()
-            .unwrap()
-            .values()
-            .iter()
-            .map(|v| v.to_bits())
-            .collect();
+        let found = s.to_host().unwrap();
+        let bits: Vec<u16> = found.values().iter().map(|v| v.to_bits()).collect();
         assert_eq!(first.get_or_insert_with(|| bits.clone()), &bits);
     }
 }
@@ -221,11 +216,8 @@ fn sampled_plans_refuse_what_does_not_fit() {
     let s = cpu.upload(&case.s).unwrap();
     let plan = |text: &str| {
         let operands = [("X", (&x).into()), ("Y", (&y).into())];
-        cpu.plan(text)
-            .operands(&operands)
-            .sparse_output(&s)
-            .build()
-            .unwrap_err()
+        let plan = cpu.plan(text).operands(&operands).sparse_output(&s);
+        plan.build().unwrap_err()
     };
     let twice = plan("S[m,n] = X[m,k] * X[m,k]");
     assert!(
@@ -237,12 +229,8 @@ fn sampled_plans_refuse_what_does_not_fit() {
     let shape = plan("S[m,n] = X[n,k] * Y[m,k]");
     assert!(matches!(shape, Error::Shape { .. }), "{shape}");
     let operands = [("X", (&x).into()), ("Y", (&y).into()), ("S", (&s).into())];
-    let given = cpu
-        .plan("S[m,n] = X[m,k] * Y[n,k]")
-        .operands(&operands)
-        .sparse_output(&s)
-        .build();
-    let given = given.unwrap_err().to_string();
+    let given = cpu.plan("S[m,n] = X[m,k] * Y[n,k]").operands(&operands);
+    let given = given.sparse_output(&s).build().unwrap_err().to_string();
     assert!(given.contains("beside the operands"), "{given}");
 }
 

@@ -126,13 +126,8 @@ fn runs_of<T: Scalar>(
     let operands = [("X", (&x).into()), ("Y", (&y).into())];
     let mut s = context.upload(&case.s).unwrap();
     let text = ordered("S[m,n] = X[m,k] * Y[n,k]", Some(row));
-    let plan = context
-        .plan(&text)
-        .operands(&operands)
-        .sparse_output(&s)
-        .options(&force(row))
-        .build()
-        .unwrap();
+    let plan = context.plan(&text).operands(&operands).sparse_output(&s);
+    let plan = plan.options(&force(row)).build().unwrap();
     let again = || {
         finish(context, |stream| plan.run(&operands, &mut s, stream));
         s.to_host().unwrap()
@@ -160,13 +155,9 @@ fn check<T: Scalar>(context: &Context, case: &Case<T>, format: &str, row: Option
         if masked {
             operands.push(("P", (&mask).into()));
         }
-        let plan = context
-            .plan(&ordered(text, row))
-            .operands(&operands)
-            .sparse_output(&s)
-            .options(&options)
-            .build()
-            .unwrap();
+        let line = ordered(text, row);
+        let plan = context.plan(&line).operands(&operands).sparse_output(&s);
+        let plan = plan.options(&options).build().unwrap();
         if let (Some(row), Some(_)) = (row, context.device()) {
             assert_eq!(plan.variant(), row.name);
         }
