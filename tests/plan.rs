@@ -7,6 +7,7 @@ mod vectors;
 
 use crate::support::dense::strided;
 use crate::support::rows::named;
+use crate::support::runs::plan_of;
 use einsparse::formats::convert::prune_to_nm;
 use einsparse::formats::{AnySparse, Bsr, Dense, Format, bf16, f16, generate};
 use einsparse::kernels::abi::ON_THE_LEFT;
@@ -32,12 +33,7 @@ fn choice<T: Scalar>(format: &str, n: usize, options: &Options) -> Choice {
     let b = Dense::<T>::zeros([96, n]).unwrap();
     let a = matrix::<T>(format);
     let operands = [("A", (&a).into()), ("B", (&b).into())];
-    let plan = Context::cpu()
-        .plan(TEXT)
-        .operands(&operands)
-        .options(options)
-        .build()
-        .unwrap();
+    let plan = plan_of(&Context::cpu(), TEXT, &operands, options);
     let mut choice = plan.choice().clone();
     // What families beyond products say of a product, each in one line, is not of a row.
     choice

@@ -303,12 +303,8 @@ fn another_pattern_than_planned_is_refused() {
     );
     let b = Dense::from_fn([3, 4], |_| 1.0f32).unwrap();
     let uploaded = [&a, &same, &other].map(|a| ctx.upload(a.clone()).unwrap());
-    let plan = ctx
-        .plan("C[m,n] = A[m,k] * B[k,n]")
-        .operand("A", &uploaded[0])
-        .operand("B", &b)
-        .build()
-        .unwrap();
+    let plan = ctx.plan(TEXT).operand("A", &uploaded[0]);
+    let plan = plan.operand("B", &b).build().unwrap();
     let mut c = ctx.zeros::<f32>(&[2, 4]).unwrap();
     let stream = ctx.stream().unwrap();
     let mut run = |a: Operand<'_, f32>| plan.run(&[("A", a), ("B", (&b).into())], &mut c, &stream);
